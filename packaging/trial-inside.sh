@@ -1,10 +1,10 @@
 #!/bin/sh
-# What `trial.sh` runs inside of the container, as root. Its last line says whether all went well.
+# What `trial.sh` runs inside of the virtual machine, as root. Its last line says whether all went well.
 set -eux
 
 installed() { dpkg -L slackline 2>/dev/null; }
 
-apt-get install -y --no-install-recommends /root/old.deb
+apt-get install -y --no-install-recommends /opt/trial/old.deb
 systemd-analyze verify slackline.service slackline.socket
 slackline doctor || [ $? -eq 3 ]
 systemctl enable --now slackline
@@ -12,28 +12,28 @@ slackline list
 
 sleep 1000 &
 slackline reserve kept --slice 1ms --period 50ms --exact --for "pid:$!"
-slackline list | grep kept
-cp /var/lib/slackline/ledger.db /root/before.db
+slackline list | grep 'kept.*active'
 
 # The upgrade restarts the service, which holds again what was reserved.
-dpkg --install --force-confnew /root/new.deb
+dpkg --install --force-confnew /opt/trial/new.deb
 systemctl is-active slackline
 for _ in 1 2 3 4 5 6 7 8 9 10; do
     slackline list | grep -q 'kept.*active' && break
     sleep 1
 done
-slackline list | grep 'kept.*active'
+slackline list | grep 'kept.*active.*1ms!'
+slackline log | grep adopted
 
 slackline release kept
 man_pages=$(installed | grep -c '/man1/slackline')
 [ "$man_pages" -gt 20 ]
-installed > /root/files
+installed > /opt/trial/files
 
 apt-get purge -y slackline
 if systemctl is-active slackline; then exit 1; fi
 while read -r file; do
     ! [ -f "$file" ] || { echo "left behind: $file"; exit 1; }
-done < /root/files
+done < /opt/trial/files
 ls -l /var/lib/slackline/ledger.db
 set +x
 echo "trial: passed"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Tries a package as a new user would, in a fresh Debian 12 that boots systemd in a container: install,
-# enable, reserve, upgrade, remove, purge. Needs root, debootstrap and systemd-container.
+# Tries a package as a new user would, in a virtual machine with a fresh Debian 12: install, enable,
+# reserve, upgrade, purge. Needs root, debootstrap and QEMU, and takes some minutes without KVM.
 #
 #   packaging/trial.sh NEW.deb [OLD.deb]     # with OLD.deb, NEW.deb is installed over it
 set -eu
@@ -8,31 +8,40 @@ new=$(realpath "$1")
 old=$(realpath "${2:-$1}")
 here=$(realpath "$(dirname -- "$0")")
 base=${SLACKLINE_TRIAL_BASE:-/var/cache/slackline-trial/bookworm}
-root=$(mktemp -d /var/tmp/slackline-trial.XXXXXX)
-trap 'rm -rf "$root"' EXIT
+work=$(mktemp -d /var/tmp/slackline-trial.XXXXXX)
+trap 'rm -rf "$work"' EXIT
+root=$work/root
 
 if ! [ -e "$base/etc/debian_version" ]; then
     echo "making a fresh Debian 12 in $base"
-    debootstrap --variant=minbase --include=systemd,systemd-sysv,dbus bookworm "$base"
+    debootstrap --variant=minbase bookworm "$base" \
+        --include=systemd,systemd-sysv,dbus,procps,linux-image-cloud-amd64,initramfs-tools
 fi
 cp -a "$base/." "$root"
-cp "$old" "$root/root/old.deb"
-cp "$new" "$root/root/new.deb"
-install -m 755 "$here/trial-inside.sh" "$root/root/trial"
+mkdir "$root/opt/trial"
+cp "$old" "$root/opt/trial/old.deb"
+cp "$new" "$root/opt/trial/new.deb"
+install -m 755 "$here/trial-inside.sh" "$root/opt/trial/run"
 cat > "$root/etc/systemd/system/trial.service" <<UNIT
 [Unit]
 After=multi-user.target
 [Service]
 Type=oneshot
-ExecStart=/root/trial
-StandardOutput=file:/root/trial.log
+ExecStart=/opt/trial/run
+StandardOutput=file:/opt/trial/log
 StandardError=inherit
-ExecStopPost=/usr/bin/systemctl --no-block poweroff
+ExecStopPost=/usr/bin/systemctl --force poweroff
 UNIT
 mkdir -p "$root/etc/systemd/system/default.target.wants"
 ln -sf ../trial.service "$root/etc/systemd/system/default.target.wants/trial.service"
+mke2fs -q -t ext4 -d "$root" "$work/disk" 2G
 
-timeout 300 systemd-nspawn --quiet --keep-unit --register=no --capability=all \
-    --directory "$root" --boot </dev/null >"$root/root/boot.log" 2>&1 || true
-cat "$root/root/trial.log"
-tail -n 1 "$root/root/trial.log" | grep -q '^trial: passed$'
+# Emulated, as Debian's kernel does not boot on every KVM, such as nested ones.
+
+timeout 900 qemu-system-x86_64 -accel tcg -m 1024 -smp 2 -display none -no-reboot \
+    -serial "file:$work/console" -kernel "$root/vmlinuz" -initrd "$root/initrd.img" \
+    -drive "file=$work/disk,if=virtio,format=raw" -append "root=/dev/vda rw console=ttyS0 quiet" ||
+    tail -n 20 "$work/console"
+debugfs -R "cat /opt/trial/log" "$work/disk" > "$work/log" 2>/dev/null
+cat "$work/log"
+tail -n 1 "$work/log" | grep -q '^trial: passed$'

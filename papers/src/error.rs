@@ -10,13 +10,13 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum PaperError {
     /// There are no papers in the folder.
-    #[error("no papers in {}", folder.display())]
+    #[error("no papers are in {}", folder.display())]
     NoPapers {
         /// The folder.
         folder: PathBuf,
     },
     /// No paper has this name.
-    #[error("no paper is called `{name}`")]
+    #[error("there is no paper `{name}`")]
     UnknownPaper {
         /// As written.
         name: String,
@@ -70,7 +70,7 @@ pub enum PaperError {
         of: usize,
     },
     /// An experiment is played by a machine, and there is none.
-    #[error("{experiment} runs on a machine, not simulated")]
+    #[error("cannot simulate {experiment}: it can only run live")]
     OnlyLive {
         /// The experiment.
         experiment: String,
@@ -130,7 +130,7 @@ pub enum FileFault {
         example: &'static str,
     },
     /// A text does not have the form it should have.
-    #[error("`{written}` is no {what}")]
+    #[error("`{written}` is not a {what}")]
     NotA {
         /// As written.
         written: String,
@@ -140,7 +140,7 @@ pub enum FileFault {
         example: &'static str,
     },
     /// A path leads nowhere in the scenario.
-    #[error("`{path}` leads nowhere: {why}")]
+    #[error("the scenario has no value at `{path}`: {why}")]
     BadPath {
         /// As written.
         path: String,
@@ -158,7 +158,7 @@ pub enum FileFault {
         hint: Option<String>,
     },
     /// A comparison does not fit what was published.
-    #[error("`{published}` is {is}, which `{test}` cannot be said of")]
+    #[error("cannot test `{published}` by `{test}`: it is {is}")]
     WrongTest {
         /// The published value.
         published: String,
@@ -175,13 +175,13 @@ impl PaperError {
     pub fn hint(&self) -> Option<String> {
         match self {
             PaperError::NoPapers { .. } => {
-                Some("go to the folder that has `papers/`, or name it with --papers FOLDER".into())
+                Some("run it in the folder with `papers/`, or use --papers FOLDER".into())
             }
             PaperError::UnknownPaper { name, known } => Some(meant(name, known)),
             PaperError::UnknownExperiment { name, known, .. } => Some(meant(name, known)),
             PaperError::InFile { kind, .. } => kind.hint(),
             PaperError::NoResults { paper } => {
-                Some(format!("`slackline paper run {paper}` makes them"))
+                Some(format!("make them with `slackline paper run {paper}`"))
             }
             PaperError::Unreadable { .. }
             | PaperError::Unwritable { .. }
@@ -205,8 +205,8 @@ impl FileFault {
                 Some("write `domain.NAME.KEY`, `host.KEY`, or `policy` for all of a table".into())
             }
             FileFault::WrongTest { .. } => Some(
-                "a number needs `value`, a range `inside`, a series `ranked`, a word one of \
-                      the others"
+                "use `value` for a number, `inside` for a range, `ranked` for a series, and one \
+                      of the others for a word"
                     .into(),
             ),
             FileFault::Syntax { .. } => None,
@@ -218,7 +218,7 @@ impl FileFault {
 fn meant(name: &str, known: &[String]) -> String {
     match nearest(name, known.iter().map(String::as_str)) {
         Some(other) => format!("did you mean `{other}`?"),
-        None if known.is_empty() => "there is none".to_owned(),
-        None => format!("there are {}", known.join(", ")),
+        None if known.is_empty() => "there are none".to_owned(),
+        None => format!("use one of {}", known.join(", ")),
     }
 }

@@ -19,10 +19,11 @@ use crate::step;
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Files that are installed as they are in the repository.
-const FILES: [(&str, &str); 11] = [
+const FILES: [(&str, &str); 12] = [
     ("edge/daemon/systemd/slackline.service", "usr/lib/systemd/system/slackline.service"),
     ("edge/daemon/systemd/slackline.socket", "usr/lib/systemd/system/slackline.socket"),
     ("edge/daemon/systemd/slackline.sysusers", "usr/lib/sysusers.d/slackline.conf"),
+    ("packaging/sysctl.conf", "usr/lib/sysctl.d/60-slackline.conf"),
     ("edge/daemon/monitoring/slackline-alerts.yml", "usr/share/slackline/slackline-alerts.yml"),
     (
         "edge/daemon/monitoring/slackline-dashboard.json",
@@ -50,6 +51,8 @@ const SHELLS: [(&str, &str); 3] = [
 /// If files are not committed, `cargo-deb` is missing, or a build fails.
 pub fn run(metadata: &Metadata) -> Result<String> {
     let commit = committed()?;
+    step::output(step::cargo().args(["deb", "--version"]))
+        .context("needs cargo-deb: `cargo install --locked cargo-deb` installs it")?;
     let package = metadata.target.join("package");
     let root = package.join("root");
     if package.exists() {
@@ -172,8 +175,7 @@ fn pack_tarball(root: &Path, package: &Path) -> Result<PathBuf> {
 fn pack_deb(package: &Path) -> Result<PathBuf> {
     let mut cargo = step::cargo();
     cargo.args(["deb", "--no-build", "--no-strip", "--profile", "dist", "-p", "slackline"]);
-    step::run(cargo.arg("--output").arg(package))
-        .context("needs cargo-deb: `cargo install --locked cargo-deb` installs it")?;
+    step::run(cargo.arg("--output").arg(package))?;
     for entry in fs::read_dir(package)? {
         let path = entry?.path();
         if path.extension().is_some_and(|extension| extension == "deb") {

@@ -40,8 +40,6 @@ pub struct Foreign {
     pub version: String,
     /// The licence expression, if it states one.
     pub license: Option<String>,
-    /// Where cargo takes it from, such as `registry+URL` or `git+URL`.
-    pub source: String,
 }
 
 impl Crate {
@@ -71,8 +69,7 @@ fn parse(text: &str) -> Result<Metadata> {
         let name = string(package, "name")?;
         if !package["source"].is_null() {
             let license = package["license"].as_str().map(str::to_owned);
-            let (version, source) = (string(package, "version")?, string(package, "source")?);
-            foreign.push(Foreign { name, version, license, source });
+            foreign.push(Foreign { name, version: string(package, "version")?, license });
             continue;
         }
         let manifest = string(package, "manifest_path")?;

@@ -10,7 +10,7 @@ pub fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
-/// Returns a cargo that has our crates compiled by clippy, which is the compiler with more warnings.
+/// Returns a cargo that compiles our crates with clippy, which is the compiler with more warnings.
 /// Tests are built and linted in one pass; with another cargo they would be compiled again.
 #[must_use]
 pub fn linting_cargo() -> Command {

@@ -4,6 +4,7 @@ pub mod code;
 pub mod functions;
 pub mod graph;
 pub mod licence;
+pub mod links;
 pub mod modules;
 pub mod numbers;
 pub mod supply;
@@ -60,10 +61,10 @@ impl Source {
         Self { path: path.to_owned(), text: text.to_owned(), code }
     }
 
-    /// Whether it is made by a program, which knows no style.
+    /// Returns true if a program made it, which knows no style.
     #[must_use]
     pub fn is_made(&self) -> bool {
-        self.path == "Cargo.lock"
+        self.path == "Cargo.lock" || self.path.contains("/tests/fixtures/")
     }
 }
 
@@ -83,6 +84,7 @@ pub fn tidy(metadata: &Metadata) -> Result<bool> {
     faults.extend(modules::check(&sources, metadata));
     faults.extend(supply::check(&sources, metadata)?);
     faults.extend(numbers::check(&sources));
+    faults.extend(links::check(&sources));
     faults.sort();
     for fault in &faults {
         println!("{fault}");

@@ -32,7 +32,9 @@ pub struct NoChannel {
 impl fmt::Display for NoChannel {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.to {
-            To::Port(name) => write!(out, "no port `{name}` of virtio-serial: {}", self.source),
+            To::Port(name) => {
+                write!(out, "cannot open the virtio-serial port `{name}`: {}", self.source)
+            }
             To::Socket(path) => write!(out, "cannot listen at {}: {}", path.display(), self.source),
         }
     }
@@ -149,6 +151,8 @@ mod tests {
     #[test]
     fn no_port_says_so() {
         let error = Channel::open(&To::Port("slackline.none".into())).err().expect("no port");
-        assert!(error.to_string().starts_with("no port `slackline.none` of virtio-serial: "));
+        assert!(
+            error.to_string().starts_with("cannot open the virtio-serial port `slackline.none`: ")
+        );
     }
 }

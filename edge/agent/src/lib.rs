@@ -69,11 +69,15 @@ const MOST_TASKS: usize = 64;
 pub fn run(options: &Options, says: &mut dyn FnMut(&str)) -> Result<(), NoChannel> {
     let channel = Channel::open(&options.to)?;
     if let Err(error) = urgent::become_urgent() {
-        says(&format!("not before all other tasks, so what it tells may come late: {error}"));
+        says(&format!(
+            "cannot run with highest priority and locked memory, so reports may be late: {error}"
+        ));
     }
     let trace = Trace::begin();
     if let Err(error) = &trace {
-        says(&format!("no tracing ({error}): looks at tasks each 5 ms, and sees no wake by I/O"));
+        says(&format!(
+            "cannot use tracing ({error}): tasks are polled every 5 ms, without wake-ups by I/O"
+        ));
     }
     let trace = trace.ok();
     let events = listen(trace.as_ref());

@@ -6,10 +6,10 @@ use slackline_agent::{MOST_RULES, Options, PORT, RULES, To, run};
 
 const USAGE: &str = "\
 usage: slackline-agent [--port NAME | --socket PATH] [--urgent RULE]...
-  --port NAME     the port of virtio-serial to tell at [default: slackline.gaps.0]
-  --socket PATH   the Unix socket to listen at for a host
-  --urgent RULE   who is urgent, the most urgent first, four at most: name=NAME, cgroup=/PATH,
-                  real-time, or nice=N [default: real-time, nice=-1]
+  --port NAME     virtio-serial port to report on [default: slackline.gaps.0]
+  --socket PATH   listen on this Unix socket instead of a port
+  --urgent RULE   urgent tasks, most urgent first, up to 4: name=NAME, cgroup=/PATH, real-time,
+                  nice=N [default: real-time, nice=-1]
 ";
 
 fn main() -> ExitCode {
@@ -38,7 +38,7 @@ fn options(mut words: impl Iterator<Item = String>) -> Result<Options, String> {
             "--port" => to = To::Port(value()?),
             "--socket" => to = To::Socket(value()?.into()),
             "--urgent" => rules.push(value()?.parse().map_err(|error| format!("{error}"))?),
-            _ => return Err(format!("`{word}` is no option")),
+            _ => return Err(format!("`{word}` is not an option")),
         }
     }
     match rules.len() {
@@ -68,8 +68,8 @@ mod tests {
         assert_eq!(read(words), Ok(Options { to, rules }));
         for (words, wrong) in [
             ("--urgent", "--urgent needs a value"),
-            ("--verbose", "`--verbose` is no option"),
-            ("--urgent x", "`x` says of no task whether it is urgent"),
+            ("--verbose", "`--verbose` is not an option"),
+            ("--urgent x", "`x` is not a rule for urgent tasks"),
         ] {
             let error = read(words).expect_err(words);
             assert!(error.starts_with(wrong), "{error}");

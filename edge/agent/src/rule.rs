@@ -27,7 +27,7 @@ pub struct NoRule(String);
 impl fmt::Display for NoRule {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let NoRule(text) = self;
-        write!(out, "`{text}` says of no task whether it is urgent: ")?;
+        write!(out, "`{text}` is not a rule for urgent tasks: write ")?;
         out.write_str("name=NAME, cgroup=/PATH, real-time, or nice=N from -20 to -1")
     }
 }

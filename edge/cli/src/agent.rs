@@ -1,4 +1,4 @@
-//! `slackline agent`: what a guest tells its host.
+//! `slackline agent`: reports a guest's urgent tasks to the host.
 
 use std::path::PathBuf;
 
@@ -10,14 +10,14 @@ use crate::terminal;
 
 #[derive(Debug, Args)]
 pub(crate) struct Agent {
-    /// The port of virtio-serial to tell at.
+    /// Virtio-serial port to report on.
     #[arg(long, value_name = "NAME", default_value = PORT)]
     port: String,
-    /// The Unix socket to listen at for a host, in place of a port.
+    /// Listen on this Unix socket instead of a port.
     #[arg(long, value_name = "PATH", conflicts_with = "port")]
     socket: Option<PathBuf>,
-    /// Who is urgent, the most urgent first, four at most: name=NAME, cgroup=/PATH, real-time, or
-    /// nice=N [default: real-time, nice=-1].
+    /// Urgent tasks, most urgent first, up to 4: name=NAME, cgroup=/PATH, real-time, nice=N
+    /// [default: real-time, nice=-1].
     #[arg(long = "urgent", value_name = "RULE")]
     rules: Vec<Rule>,
 }
@@ -25,8 +25,11 @@ pub(crate) struct Agent {
 pub(crate) fn agent(args: &Agent) -> Result<(), Problem> {
     if args.rules.len() > MOST_RULES {
         return Err(Problem::BadOption {
-            message: format!("--urgent is said {} times, {MOST_RULES} at most", args.rules.len()),
-            hint: Some("one rule may be about many tasks: cgroup=/PATH, nice=N".into()),
+            message: format!(
+                "cannot use {} --urgent rules: at most {MOST_RULES} are possible",
+                args.rules.len()
+            ),
+            hint: Some("cover several tasks with one rule: cgroup=/PATH or nice=N".into()),
         });
     }
     let rules = if args.rules.is_empty() { RULES.to_vec() } else { args.rules.clone() };
@@ -35,6 +38,6 @@ pub(crate) fn agent(args: &Agent) -> Result<(), Problem> {
     let mut says = |note: &str| terminal::tell(&format!("note:  {note}\n"));
     run(&Options { to, rules }, &mut says).map_err(|error| Problem::HostCannot {
         message: error.to_string(),
-        hint: Some("`slackline help agent` says how a guest gets a port".into()),
+        hint: Some("add the port to the guest as `slackline help agent` shows".into()),
     })
 }

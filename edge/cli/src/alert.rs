@@ -134,8 +134,8 @@ fn live(args: &Alert) -> Result<Tested, Problem> {
 /// What is tested, in a sentence.
 fn how(trials: &Trials) -> String {
     let what = match trials.form {
-        Form::One => "one that never stops beside Dom0 at 6 % on one CPU",
-        Form::Smp => "three that never stop on two CPUs",
+        Form::One => "a VM that never blocks beside a Dom0 with 6 % on one CPU",
+        Form::Smp => "three VMs that never block on two CPUs",
     };
     let (length, seeds) = (trials.length, trials.seeds);
     format!("Simulated: {what}, {length} at each target, {seeds} seeds.{}", too_short(length))
@@ -144,7 +144,7 @@ fn how(trials: &Trials) -> String {
 /// From so many seconds on, the paper's own, errors of seconds are compared.
 fn too_short(length: Span) -> &'static str {
     if length < LENGTH {
-        " That is a look, too short to compare by: the paper takes 3 minutes."
+        " This is too short for a comparison: the paper tests for 3 minutes."
     } else {
         ""
     }
@@ -225,7 +225,7 @@ fn length(args: &Alert, usual: Span) -> Result<Span, Problem> {
     let length = args.length.unwrap_or(usual);
     if length < Span::from_secs(1) || length > Span::from_secs(24 * 3600) {
         return Err(Problem::BadOption {
-            message: format!("--length {length}: a test of a share lasts from 1s to 24h"),
+            message: format!("cannot use --length {length}: it must be from 1s to 24h"),
             hint: Some("write --length 180s".into()),
         });
     }
@@ -243,7 +243,7 @@ fn target(text: &str) -> Result<CpuShare, Problem> {
     let ppm = ppm.filter(|ppm| (1.0..=1_000_000.0).contains(ppm));
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // In that range it fits.
     ppm.map(|ppm| CpuShare::from_ppm(ppm as u32)).ok_or_else(|| Problem::BadOption {
-        message: format!("`--targets {text}` is not a share in percent, above 0 and up to 100"),
+        message: format!("cannot use --targets {text}: a share is above 0 and up to 100 %"),
         hint: Some("write --targets 1,2,5,10,50".into()),
     })
 }

@@ -22,11 +22,12 @@ fn version() -> String {
     }
 }
 
-/// Gives virtual machines CPU time: reserves it, shares it out, and proves that it was delivered.
+/// Reserves and shares CPU time for virtual machines (VMs), and measures what each received.
 #[derive(Debug, Parser)]
 #[command(name = "slackline", version = version(), disable_help_subcommand = true)]
-#[command(after_help = "Exit codes: 0 done; 1 a claim failed; 2 bad input; 3 this host cannot; \
-                        4 no room for it; 5 not allowed; 70 a bug of ours; 130 interrupted.")]
+#[command(after_help = "Exit codes: 0 success; 1 a claim failed; 2 bad input; 3 not possible on \
+                        this host; 4 not enough capacity; 5 not permitted; 70 bug in Slackline; \
+                        130 interrupted.")]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -36,136 +37,128 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Simulate a scenario.
     Sim(Sim),
-    /// Run a scenario on this machine: real processes, real virtual machines. Needs root.
+    /// Run a scenario on this host with real processes or VMs. Needs root.
     Run(Run),
-    /// Give a process, a unit or a command its CPU time from now on, until Ctrl-C. Needs root.
     Hold(Hold),
-    /// Be the daemon: hold reservations for machines that come and go. Needs root.
+    /// Run the daemon that keeps CPU reservations for VMs. Needs root.
     Serve(Serve),
-    /// Be what others run when a machine of theirs starts.
+    /// Run as a libvirt hook when a guest starts.
     Hook(crate::hook::Hook),
-    /// Show the machines here that can have a reservation.
+    /// List VMs on this host and their reservations.
     Find(Find),
-    /// Reserve CPU time for a machine, under a name.
+    /// Reserve CPU time for a VM under a name.
     Reserve(Reserve),
-    /// Reserve CPU time where there is room for it, on one of several hosts.
+    /// Reserve CPU time on one of several hosts with enough capacity.
     Place(Place),
-    /// Reserve for machines on several hosts that begin together, in one phase, all or none.
+    /// Reserve for VMs on several hosts, all or none, with periods in phase.
     Gang(Gang),
-    /// Give a reservation other terms.
+    /// Change the parameters of a reservation.
     Change(Change),
-    /// Keep a machine from running until it is resumed; its promise is kept.
+    /// Stop a VM until it is resumed; its reservation stays.
     Pause(Pause),
-    /// Let it run again.
+    /// Resume a paused VM.
     Resume(Named),
-    /// End a reservation: its machine goes back to ordinary scheduling.
+    /// End a reservation; its VM returns to ordinary scheduling.
     Release(Named),
-    /// Show what is promised and what was delivered.
+    /// List reservations and the CPU time each received.
     List(Which),
-    /// The same every second, and what happens, until Ctrl-C.
+    /// Show reservations every second and events as they happen, until Ctrl-C.
     Watch(Which),
-    /// Show the largest slice that would be admitted now, on each CPU.
+    /// Show the largest slice that each CPU can still admit.
     Room(Room),
-    /// Show who did what when.
+    /// Show the latest events: when, who and what.
     Log(Log),
-    /// Say who may do what, and how much he may have. For administrators.
+    /// Show or change what users may do. Administrators only.
     Access(AccessArgs),
-    /// Run a scenario under several policies, or simulated beside live, in one table.
+    /// Compare a scenario under several policies, or simulated and live.
     Compare(Compare),
-    /// Run a family of scenarios, random hosts among them, under policies: one table, one page.
     Sweep(Sweep),
-    /// Read a scenario and try its admission; runs nothing.
+    /// Check a scenario and its admission without running it.
     Check(Check),
-    /// Test how exactly shares are delivered second by second, simulated or on this machine: ALERT.
     Alert(Alert),
-    /// Draw a saved trace as a timeline.
+    /// Draw a saved trace as a timeline, or print its table or list.
     Show(Show),
-    /// Play the facts of a saved trace again: are the orders the same?
+    /// Replay a saved trace and check that every decision is the same.
     Replay(Replay),
-    /// Run the experiments of a paper and hold them against what was published.
+    /// Run a paper's experiments and compare with its published values.
     Paper(PaperArgs),
-    /// Be a workload of a scenario, or a client of one, as a real process.
+    /// Run a workload or a client of a scenario as a real process.
     Load(Load),
-    /// Be what tells the host, inside a guest, what its urgent tasks are at.
+    /// Run the guest agent: report urgent tasks to the host.
     Agent(crate::agent::Agent),
-    /// Say what this machine allows, and what to do about what is missing.
+    /// Check what this host supports, and how to fix what is missing.
     Doctor(Doctor),
-    /// Teach keys, workloads, claims, metrics, a policy or a command; without a name, list all.
+    /// Show the help page of a topic, policy or command, or list all.
     Help {
-        /// A page, a policy or a command.
+        /// Topic, policy or command [default: list all].
         topic: Option<String>,
     },
-    /// Print what completes commands in a shell: `slackline completions bash >
-    /// /etc/bash_completion.d/slackline`.
+    /// Print shell completions, e.g. `slackline completions bash > FILE`.
     Completions(Completions),
-    /// Print the manual page of the program or of a command; `slackline man sim | man -l -`.
+    /// Print a manual page, e.g. `slackline man sim | man -l -`.
     Man(Manual),
-    /// The keeper of a live run. Started by `run`, never by hand.
+    /// Run the keeper. Started by commands that schedule live threads.
     #[command(hide = true)]
     Keep,
-    /// The front of the service. Started by `serve`, never by hand.
+    /// Run the front of the daemon. Started by `serve`.
     #[command(hide = true)]
     ServeFront(Tls),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Completions {
-    /// The shell.
+    /// Shell to print completions for.
     pub(crate) shell: Shell,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Manual {
-    /// A command [default: the program]; one below another as `paper-run`.
+    /// Command; write subcommands as `paper-run` [default: the program].
     pub(crate) command: Option<String>,
-    /// Write all pages into this folder instead, as `slackline.1`, `slackline-sim.1` and so on.
+    /// Write all pages to this folder as `slackline.1`, `slackline-sim.1`, ...
     #[arg(long, value_name = "FOLDER", conflicts_with = "command")]
     pub(crate) to: Option<PathBuf>,
 }
 
-/// What to do with a run besides showing its table.
+/// Output options of a run, in addition to its table.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Keeping {
-    /// Print the numbers as JSON.
+    /// Print metrics as JSON instead of a table.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Save the trace, for `slackline show`.
+    /// Save the trace for `slackline show` and `slackline replay`.
     #[arg(long, value_name = "FILE")]
     pub(crate) save: Option<PathBuf>,
-    /// Save the trace for the Perfetto UI.
+    /// Save the trace in the format of the Perfetto UI.
     #[arg(long, value_name = "FILE")]
     pub(crate) perfetto: Option<PathBuf>,
-    /// Save what each domain had in each second, how long it waited and slept, and what became of
-    /// each CPU, as CSV (`slackline help metrics` has the columns); of a scenario with axes the
-    /// numbers of each vCPU at each point.
+    /// Save a row per second and domain or CPU; with axes, per point and vCPU.
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
-    /// Show XenMon's metrics of each domain as well: gotten, allocated, blocked, waited, executions
-    /// and I/O.
+    /// Also print XenMon metrics: gotten, allocated, blocked, waited, executions, I/O.
     #[arg(long)]
     pub(crate) xenmon: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Sim {
-    /// The scenario; `-` is standard input.
+    /// Scenario file; `-` is standard input.
     #[arg(value_parser = file)]
     pub(crate) file: PathBuf,
-    /// Another policy than the scenario's, perhaps with some of its parameters:
-    /// `credit:rules=xen-3.0.3`.
+    /// Replace the scenario's policy, e.g. `credit:rules=xen-3.0.3`.
     #[arg(long, value_name = "NAME[:FIELD=VALUE]")]
     pub(crate) policy: Option<String>,
-    /// Another seed than the scenario's.
+    /// Replace the scenario's seed.
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// So many runs, each with the next seed: means with 95 % confidence intervals.
+    /// Run N consecutive seeds; print means and 95 % confidence intervals.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     #[arg(conflicts_with_all = ["save", "perfetto", "xenmon"])]
     pub(crate) seeds: Option<u64>,
-    /// Another length than the scenario's.
+    /// Replace the scenario's length, e.g. `30s`.
     #[arg(long, value_parser = span)]
     pub(crate) length: Option<Span>,
-    /// Say as well what it took: time, events, memory.
+    /// Also print elapsed time, simulated events and peak memory.
     #[arg(long, conflicts_with = "seeds")]
     pub(crate) cost: bool,
     #[command(flatten)]
@@ -174,112 +167,109 @@ pub(crate) struct Sim {
 
 #[derive(Debug, Args)]
 pub(crate) struct Run {
-    /// The scenario; `-` is standard input.
+    /// Scenario file; `-` is standard input.
     #[arg(value_parser = file)]
     pub(crate) file: PathBuf,
-    /// Another policy than the scenario's, perhaps with some of its parameters:
-    /// `credit:rules=xen-3.0.3`.
+    /// Replace the scenario's policy, e.g. `credit:rules=xen-3.0.3`.
     #[arg(long, value_name = "NAME[:FIELD=VALUE]")]
     pub(crate) policy: Option<String>,
-    /// Another seed than the scenario's.
+    /// Replace the scenario's seed.
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// So many runs, one after the other, each with the next seed: means with 95 % confidence
-    /// intervals.
+    /// Run N consecutive seeds; print means and 95 % confidence intervals.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     #[arg(conflicts_with_all = ["save", "perfetto", "csv", "xenmon"])]
     pub(crate) seeds: Option<u64>,
-    /// Another length than the scenario's.
+    /// Replace the scenario's length, e.g. `30s`.
     #[arg(long, value_parser = span)]
     pub(crate) length: Option<Span>,
-    /// The CPUs of this machine to schedule, as many as the scenario has [default: the last ones].
+    /// CPUs of this host, as many as the scenario has [default: the last ones].
     #[arg(long, value_name = "N,N", value_delimiter = ',')]
     pub(crate) cpus: Option<Vec<usize>>,
     #[command(flatten)]
     pub(crate) keeping: Keeping,
 }
 
-/// Whom `hold` can be about: one of these.
+/// Options of `hold` that name its target. Exactly one is given.
 const TARGETS: [&str; 4] = ["pid", "unit", "cgroup", "command"];
 
-/// Gives a process and all that it starts, a cgroup, a systemd unit or a command so much CPU time
-/// and no more, whatever else runs here, until Ctrl-C or its end; then everything is as it was. A
-/// command's exit code is handed on.
+/// Reserve CPU time for a process, unit, cgroup or command until Ctrl-C. Needs root.
+///
+/// The reservation covers all child processes. It ends with Ctrl-C or when the target ends. Then
+/// every thread gets its former scheduling back. With a command, `hold` returns its exit code.
+///
+/// With --cpu above one CPU, a process runs with its children on several CPUs at once. With --vcpus
+/// and --cpu, each vCPU has an equal share and may use what the others leave unused.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("target").required(true).args(TARGETS)))]
 pub(crate) struct Hold {
-    /// A process, with all that descends from it.
+    /// Process id; includes all its descendants.
     #[arg(long)]
     pub(crate) pid: Option<i32>,
-    /// A systemd unit, by its full name: `web.service`.
+    /// Full name of a systemd unit, e.g. `web.service`.
     #[arg(long, value_name = "NAME")]
     pub(crate) unit: Option<String>,
-    /// A cgroup of version 2, by its folder or as `/proc/PID/cgroup` has it.
+    /// Cgroup v2: its folder, or its path as in `/proc/PID/cgroup`.
     #[arg(long, value_name = "PATH")]
     pub(crate) cgroup: Option<String>,
-    /// How much: `30%` of a CPU, or `1.5` CPUs: for a process and all it starts, which then run on
-    /// several CPUs at once, or for several vCPUs together, each of which is promised an equal part
-    /// and has what others leave.
+    /// Total CPU of the target: `30%` of a CPU, or `1.5` CPUs.
     #[arg(long, value_name = "SHARE", value_parser = share, conflicts_with = "slice")]
     pub(crate) cpu: Option<CpuShare>,
-    /// So much CPU time in every period.
+    /// CPU time per period, e.g. `2ms`; with --vcpus, for each vCPU.
     #[arg(long, value_name = "TIME", value_parser = span)]
     pub(crate) slice: Option<Span>,
-    /// The period [default: 10ms].
+    /// Period of the slice or of --cpu [default: 10ms].
     #[arg(long, value_name = "TIME", value_parser = span)]
     pub(crate) period: Option<Span>,
-    /// Let it have what nobody claims as well.
+    /// Also allow slack beyond the reservation [default: hard limit].
     #[arg(long)]
     pub(crate) at_least: bool,
-    /// Hold each vCPU of a virtual machine monitor, instead of all its threads as one.
+    /// Schedule each vCPU thread of a VM monitor by itself.
     #[arg(long, conflicts_with_all = ["unit", "cgroup"])]
     pub(crate) vcpus: bool,
-    /// The CPUs of this machine to use [default: the last one, or as many as vCPUs or --cpu need].
+    /// CPUs to use [default: the last ones, as many as needed].
     #[arg(long, value_name = "N,N", value_delimiter = ',')]
     pub(crate) cpus: Option<Vec<usize>>,
-    /// Print a line of JSON each second.
+    /// Print one line of JSON per second.
     #[arg(long)]
     pub(crate) json: bool,
-    /// A command, after `--`.
+    /// Command to start, after `--`.
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
 }
 
-/// What the daemon is started with.
+/// Options of the daemon.
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
-    /// The CPUs of this machine to schedule [default: all but the first, which is left for
-    /// everybody else]. Where they are all CPUs, 0.1 ms in every 2 ms of one of them (5 %, and what
-    /// switching takes) are promised to the daemon's own front, so that requests are heard.
+    /// CPUs to schedule [default: all but the first]. With all CPUs, 5 % of one is for requests.
     #[arg(long, value_name = "N,N", value_delimiter = ',')]
     pub(crate) cpus: Option<Vec<usize>>,
-    /// The folder of the ledger: what is promised, and what happened.
+    /// Folder of the ledger, which stores reservations and events.
     #[arg(long, value_name = "FOLDER", default_value = slackline_daemon::ledger::FOLDER)]
     pub(crate) state: PathBuf,
-    /// Where to listen, unless systemd has passed a socket.
+    /// Unix socket to listen on, unless systemd passes one.
     #[arg(long, value_name = "PATH", default_value = slackline_control::SOCKET)]
     pub(crate) socket: PathBuf,
-    /// What CPU time costs, as TOML: `list` shows what each reservation does.
+    /// Prices of CPU time as TOML; `list` then shows costs.
     #[arg(long, value_name = "FILE")]
     pub(crate) prices: Option<PathBuf>,
-    /// Where other machines may connect besides, with TLS 1.3, and a token or a certificate that
-    /// `slackline access` knows.
+    /// Also listen for other hosts over TLS 1.3; see `slackline access`.
     #[arg(long, value_name = "ADDRESS:PORT", requires = "certificate")]
     pub(crate) listen: Option<std::net::SocketAddr>,
     #[command(flatten)]
     pub(crate) tls: Tls,
 }
 
-/// What TLS is set up with.
+/// Files of the TLS server.
 #[derive(Debug, Args)]
 pub(crate) struct Tls {
-    /// Our certificate and those between it and its root, as PEM.
+    /// Server certificate with its intermediate certificates, as PEM.
     #[arg(long, value_name = "FILE", requires = "key")]
     pub(crate) certificate: Option<PathBuf>,
-    /// Its key, as PEM, in a file for its owner alone.
+    /// Private key of the certificate, as PEM with mode 0600.
     #[arg(long, value_name = "FILE", requires = "certificate")]
     pub(crate) key: Option<PathBuf>,
-    /// Who signs the certificates of clients, as PEM [default: clients have tokens only].
+    /// CA of client certificates, as PEM [default: accept tokens only].
     #[arg(long, value_name = "FILE", requires = "certificate")]
     pub(crate) client_ca: Option<PathBuf>,
 }
@@ -294,222 +284,202 @@ impl Tls {
 
 #[derive(Debug, Args)]
 pub(crate) struct Compare {
-    /// The scenario; `-` is standard input.
+    /// Scenario file; `-` is standard input.
     #[arg(value_parser = file)]
     pub(crate) file: PathBuf,
-    /// The policies to compare, each perhaps with some of its parameters:
-    /// `credit,credit:rules=xen-3.0.3:boost=off` [default: the scenario's own].
+    /// Policies, e.g. `edf,credit:rules=xen-3.0.3:boost=off` [default: the scenario's].
     #[arg(long, value_name = "NAME[:FIELD=VALUE],...", value_delimiter = ',')]
     pub(crate) policies: Vec<String>,
-    /// Another seed than the scenario's.
+    /// Replace the scenario's seed.
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// So many runs of each, each with the next seed: means with 95 % confidence intervals.
+    /// Run each with N consecutive seeds; print means and 95 % confidence intervals.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub(crate) seeds: Option<u64>,
-    /// Run each on this machine as well, one after the other. Needs root.
+    /// Also run each policy on this host. Needs root.
     #[arg(long)]
     pub(crate) live: bool,
-    /// As --live where that is possible; otherwise say why not, and simulate.
+    /// Like --live, but only simulate if this host cannot run it.
     #[arg(long, conflicts_with = "live")]
     pub(crate) live_if_possible: bool,
-    /// Another length than the scenario's.
+    /// Replace the scenario's length, e.g. `30s`.
     #[arg(long, value_parser = span)]
     pub(crate) length: Option<Span>,
-    /// The CPUs of this machine for the live run [default: the last ones].
+    /// CPUs of this host for live runs [default: the last ones].
     #[arg(long, value_name = "N,N", value_delimiter = ',')]
     pub(crate) cpus: Option<Vec<usize>>,
-    /// Save the numbers of each vCPU in each run as CSV.
+    /// Save the metrics of each vCPU in each run as CSV.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["live", "live_if_possible"])]
     pub(crate) csv: Option<PathBuf>,
-    /// Print the numbers as JSON.
+    /// Print metrics as JSON instead of a table.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Runs a scenario at all points of its axes, or random hosts of a `[family]` by size, under
-/// policies and with seeds, over all cores. Each run is a line of a CSV table. Killed in the
-/// middle, the same command goes on with what is missing, and the table is the same.
+/// Run all points of a scenario or family into one CSV table
 ///
-/// A file with random hosts says what they are like in place of domains:
+/// Each point of the axes, policy and seed is one run and one row. Of a family, which draws random
+/// hosts (`slackline help family` has an example), each size is a point too. Runs use all cores. A
+/// sweep that was stopped continues when the same command is run again, with the same table.
 ///
-///   title  = "Hosts with loops"
-///   length = "60s"
-///   policy = { name = "sedf" }
-///   [family]
-///   cpus           = [2, 8, 64]                 # a host of each size with each seed
-///   guests_per_cpu = [1.25, 3]                  # from, to: one number is drawn for a host
-///   weights        = [1, 1, 1, 2, 4]            # one of them for each guest; default 1
-///   reserved       = ["0%", "0%", "25%", "50%"] # one of them for each CPU; default 0%
-///   period         = "20ms"                     # of what is reserved; default 20ms
-///   sleepers       = "50%"                      # so many guests sleep; the others are loops
-///   compute        = ["5ms", "50ms"]            # each sleeper has a mean between the two
-///   sleep          = ["5ms", "100ms"]           # likewise
-///   varies         = "50%"                      # each time is up to so far from its mean
-///   jumps          = "2s"                       # a reserved part changes so often, on average
-///   jumps_to       = ["0%", "25%", "50%"]       # to one of these
-///   [family.share]                              # of a guest, by policy
-///   sedf   = { extra-weight = "{weight}" }
-///   credit = { weight = "{weight}" }
-///   [family.reservation]                        # of who holds a reserved part, by policy
-///   sedf   = { slice = "{slice}", period = "{period}", extra = false }
-///   credit = { weight = 65535, cap = "{part}" }
-///
-/// An `[[axis]]` varies them as it does scenarios: `set = { "family.sleepers" = "50%" }`.
-///
-/// The table has the places on the axes, cpus, policy and seed, and then: outcome (`done`, or
-/// `refused` if what it asks for cannot be promised), vcpus, share_error_percent (mean over guests
-/// of how far each is from what would have been fair, weighted max-min over all CPUs at every
-/// instant; where domains are written, over those that are promised anything of how far from
-/// that), worst_error_percent (of the worst of them), second_error_p95_percent (in single seconds,
-/// but for the worst 5 %), moves_per_cpu_second (a vCPU goes on on another CPU),
-/// switches_per_cpu_second, deadlines and misses (of reservations), waiting_percent (of the time
-/// awake), wait_worst_ms, busy_percent (of all CPUs), events (that were simulated).
+/// Columns: the axes, cpus, policy and seed, then
+///   outcome                   `done`, or `refused` if admission refused it
+///   vcpus                     number of vCPUs
+///   share_error_percent       mean over vCPUs of the distance from the share, in % of it; the
+///                             share is the reservation or, in a family, the weighted max-min
+///                             fair share over all CPUs at every instant
+///   worst_error_percent       the same of the worst vCPU
+///   second_error_p95_percent  95th percentile of the error in single seconds; families only
+///   moves_per_cpu_second      migrations per CPU and second
+///   switches_per_cpu_second   context switches per CPU and second
+///   deadlines, misses         deadlines of reservations, and those missed
+///   waiting_percent           time spent waiting for a CPU, in % of the time runnable
+///   wait_worst_ms             longest wait for a CPU, in ms
+///   busy_percent              CPU time used, in % of all CPUs
+///   events                    number of simulated events
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
-#[allow(rustdoc::broken_intra_doc_links, reason = "the brackets of its help are TOML's")]
 pub(crate) struct Sweep {
-    /// The scenario or family; `-` is standard input.
+    /// Scenario or family file; `-` is standard input.
     #[arg(value_parser = file)]
     pub(crate) file: PathBuf,
-    /// The policies, each perhaps with some of its parameters:
-    /// `credit,sedf:slack=weighted` [default: the scenario's own].
+    /// Policies, e.g. `credit,sedf:slack=weighted` [default: the scenario's].
     #[arg(long, value_name = "NAME[:FIELD=VALUE],...", value_delimiter = ',')]
     pub(crate) policies: Vec<String>,
-    /// Another first seed than the scenario's.
+    /// Replace the scenario's seed, which is the first one.
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// Other sizes of hosts than the family's.
+    /// Replace the family's host sizes, in CPUs.
     #[arg(long, value_name = "N,N", value_delimiter = ',')]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=CpuId::LIMIT as i64))]
     pub(crate) cpus: Vec<u16>,
-    /// So many hosts of each size, or runs of each scenario, each with the next seed.
+    /// Run each point with N consecutive seeds.
     #[arg(long, value_name = "N", default_value_t = 10)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub(crate) seeds: u64,
-    /// Another length than the scenario's.
+    /// Replace the scenario's length, e.g. `30s`.
     #[arg(long, value_parser = span)]
     pub(crate) length: Option<Span>,
-    /// Where the table goes, a line for each run. Until it is whole, what is done is in FILE.part.
+    /// Write the table here, one row per run; finished runs are in FILE.part.
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: PathBuf,
-    /// Where a page with plots goes: one file of HTML that needs nothing else.
+    /// Also write one self-contained HTML page with plots.
     #[arg(long, value_name = "FILE")]
     pub(crate) page: Option<PathBuf>,
-    /// Forget what FILE.part has, and begin anew.
+    /// Discard the runs in FILE.part and start over.
     #[arg(long)]
     pub(crate) fresh: bool,
 }
 
-/// The allocation error test of Cherkasova, Gupta and Vahdat (2007, section 5.2): a domain that
-/// never stops computing is limited to a share A of a CPU, next to Dom0 with 6 %, for 3 minutes at
-/// each of 1, 2, ... 10, 20, ... 90 %. What it uses, U, is taken every second. The error is (U -
-/// A)/A: positive where it had too much. (They define (A - U)/A, but report errors up to 370 %,
-/// which only (U - A)/A can be.)
+/// Test how exactly shares are enforced, second by second (ALERT).
+///
+/// This is the allocation error test of Cherkasova, Gupta and Vahdat (2007, section 5.2), simulated
+/// or on this host. A VM that never blocks is limited to a share A of a CPU beside a Dom0 with 6 %.
+/// Each share is tested for 3 minutes: 1, 2, ... 10, 20, ... 90 %. The CPU time used, U, is read
+/// every second. The error is (U - A)/A, positive if the VM received too much. The paper defines
+/// (A - U)/A, but its errors of up to 370 % are only possible as (U - A)/A.
 #[derive(Debug, Args)]
 pub(crate) struct Alert {
-    /// A policy to simulate, perhaps with some of its parameters: `sedf`, `credit:rules=xen-3.0.3`.
-    /// Again for each more [default: SEDF and Credit as they were published, and edf].
+    /// Policy to simulate, repeatable [default: published SEDF and Credit, and edf].
     #[arg(long, value_name = "NAME[:FIELD=VALUE]")]
     pub(crate) policy: Vec<String>,
-    /// A parameter of all these policies, or of the share: `period=10ms`. Again for each more.
+    /// Set a parameter of the policies or shares, e.g. `period=10ms`; repeatable.
     #[arg(long, value_name = "FIELD=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Turn one rule of each policy at a time, to show what each does to the error.
+    /// Change one rule of each policy at a time and show its effect.
     #[arg(long, conflicts_with = "live")]
     pub(crate) ablate: bool,
-    /// Three domains that never stop, limited to 66 % each, on two CPUs for ten minutes.
+    /// Limit three VMs to 66 % each on two CPUs [default policy: published Credit].
     #[arg(long, conflicts_with = "live")]
     pub(crate) smp: bool,
-    /// On this machine instead: a process that never stops is limited in real ways. Needs root.
+    /// Limit a real process on this host instead. Needs root.
     #[arg(long)]
     pub(crate) live: bool,
-    /// The ways of limiting to try live: slackline, deadline, quota-v1, quota-v2 [default: all that
-    /// this machine has].
+    /// Live limiters: slackline, deadline, quota-v1, quota-v2 [default: all available].
     #[arg(long, value_name = "WAY,WAY", value_delimiter = ',', requires = "live")]
     pub(crate) limiter: Vec<String>,
-    /// A command that limits a process, tried live as well: `cpulimit -p {pid} -l {percent}`.
+    /// Also test this limiter, e.g. `cpulimit -p {pid} -l {percent}`; repeatable.
     #[arg(long, value_name = "COMMAND", requires = "live")]
     pub(crate) limiter_command: Vec<String>,
-    /// The CPU on which the process is limited live [default: the last one].
+    /// CPU of the limited process in a live test [default: the last one].
     #[arg(long, value_name = "N", requires = "live")]
     pub(crate) cpu: Option<usize>,
-    /// The shares to test, in percent of a CPU [default: 1 to 10 and 20 to 90].
+    /// Shares to test, in % of a CPU [default: 1 to 10, 20 to 90 by tens; 66 with --smp].
     #[arg(long, value_name = "PERCENT,...", value_delimiter = ',')]
     pub(crate) targets: Vec<String>,
-    /// How long each share is tested [default: 3min; 10min with --smp].
+    /// Length of the test of each share [default: 3min; 10min with --smp].
     #[arg(long, value_parser = span)]
     pub(crate) length: Option<Span>,
-    /// How many times everything is simulated, each with its own seed [default: 10].
+    /// Number of simulated runs, each with its own seed [default: 10].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub(crate) seeds: Option<u64>,
-    /// Less of everything: 20 seconds a share and 3 seeds; live 3 seconds and fewer shares.
+    /// Simulate 20s per share and 3 seeds; live, 3s and 7 shares.
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Write everything as one page with figures.
+    /// Write results and figures as one HTML page.
     #[arg(long, value_name = "FILE.html")]
     pub(crate) report: Option<PathBuf>,
-    /// Write every second as a line.
+    /// Write one row per second as CSV.
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
-    /// Print the numbers as JSON.
+    /// Print metrics as JSON instead of a table.
     #[arg(long)]
     pub(crate) json: bool,
-    /// The commit of this program, for the foot of the report.
+    /// Commit of this program, shown in the footer of the report.
     #[arg(long, value_name = "ID")]
     pub(crate) commit: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Check {
-    /// The scenario; `-` is standard input.
+    /// Scenario file; `-` is standard input.
     #[arg(value_parser = file)]
     pub(crate) file: PathBuf,
-    /// Print what was found as JSON.
+    /// Print the result as JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Show {
-    /// A trace that was saved with --save; `-` is standard input.
+    /// Trace saved with --save; `-` is standard input.
     #[arg(value_parser = file)]
     pub(crate) file: PathBuf,
-    /// From when.
+    /// Start of the window, since the start of the run.
     #[arg(long, value_parser = span, default_value = "0s")]
     pub(crate) from: Span,
-    /// For how long.
+    /// Length of the window.
     #[arg(long, value_parser = span, default_value = "100ms")]
     pub(crate) r#for: Span,
-    /// How many columns the picture may have [default: those of the terminal, or 100].
+    /// Width of the picture in columns [default: the terminal's, or 100].
     #[arg(long)]
     pub(crate) width: Option<usize>,
-    /// Plain characters only.
+    /// Draw with ASCII characters only.
     #[arg(long)]
     pub(crate) ascii: bool,
-    /// Lines to search in, instead of a picture; with --json as JSON.
+    /// Print one line per run interval; with --json, as JSON.
     #[arg(long, conflicts_with = "ascii")]
     pub(crate) list: bool,
-    /// The run and block times of one vCPU over the whole trace, for a `replay` workload.
+    /// Print one vCPU's run and block times, for a `replay` workload.
     #[arg(long, value_name = "VCPU", conflicts_with_all = ["list", "ascii"])]
     pub(crate) runs: Option<String>,
-    /// The table of the whole trace, instead of a picture.
+    /// Print the table of the whole trace.
     #[arg(long, conflicts_with_all = ["list", "ascii", "runs"])]
     pub(crate) table: bool,
-    /// That table, or the list, as JSON.
+    /// Print the table, or with --list the list, as JSON.
     #[arg(long, conflicts_with_all = ["ascii", "runs"])]
     pub(crate) json: bool,
-    /// The table with XenMon's metrics of each domain.
+    /// Print the table with XenMon metrics of each domain.
     #[arg(long, conflicts_with_all = ["list", "ascii", "runs"])]
     pub(crate) xenmon: bool,
-    /// Save the trace for the Perfetto UI.
+    /// Save the trace in the format of the Perfetto UI.
     #[arg(long, value_name = "FILE")]
     pub(crate) perfetto: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Replay {
-    /// A trace that was saved with --save; `-` is standard input.
+    /// Trace saved with --save; `-` is standard input.
     #[arg(value_parser = file)]
     pub(crate) file: PathBuf,
 }
@@ -518,48 +488,48 @@ pub(crate) struct Replay {
 pub(crate) struct PaperArgs {
     #[command(subcommand)]
     pub(crate) command: PaperCommand,
-    /// The folder that has a folder for each paper.
+    /// Folder with one folder per paper.
     #[arg(long, global = true, value_name = "FOLDER", default_value = "papers")]
     pub(crate) papers: PathBuf,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PaperCommand {
-    /// The papers, their experiments, and what came of these.
+    /// List papers, their experiments and verdicts.
     List,
-    /// Run experiments, compare, and write the results into the paper's folder.
+    /// Run experiments, compare, and write the results to the paper's folder.
     Run(PaperRun),
-    /// Find the costs that a paper does not give, from its calibration rows alone.
+    /// Fit the costs that a paper omits to its calibration rows.
     Calibrate {
-        /// The paper.
+        /// Name of the paper.
         paper: String,
     },
-    /// One page with each figure, ours and theirs, from the results as they are.
+    /// Write one page with the paper's figures and ours, from stored results.
     Report(PaperReport),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct PaperRun {
-    /// The paper.
+    /// Name of the paper.
     pub(crate) paper: String,
-    /// Its experiments, or figures of them [default: all but `sensitivity`].
+    /// Experiments or figures [default: all but `sensitivity`].
     pub(crate) experiments: Vec<String>,
-    /// Another number of seeds than the experiments'.
+    /// Replace the number of seeds of each experiment.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub(crate) seeds: Option<u64>,
-    /// Fewer points and shorter runs, where an experiment has such a form.
+    /// Run the quick form of each experiment that has one.
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Write no results.
+    /// Do not write results.
     #[arg(long = "no-results", action = clap::ArgAction::SetFalse)]
     pub(crate) keep: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct PaperReport {
-    /// The paper [default: all].
+    /// Name of the paper [default: all].
     pub(crate) paper: Option<String>,
-    /// The page.
+    /// Write the page here.
     #[arg(long, value_name = "FILE")]
     pub(crate) out: PathBuf,
 }
@@ -569,14 +539,14 @@ pub(crate) struct Doctor {
     /// Print the findings as JSON.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Give back the threads that a killed run left stopped, boosted or pinned.
+    /// Restore threads that a killed run left stopped, boosted or pinned.
     #[arg(long)]
     pub(crate) free: bool,
-    /// Look through the ledger in this folder instead, whether a daemon has it or not.
+    /// Check the ledger in this folder instead [default folder: the daemon's].
     #[arg(long, value_name = "FOLDER", conflicts_with = "free")]
     #[arg(num_args = 0..=1, default_missing_value = slackline_daemon::ledger::FOLDER)]
     pub(crate) ledger: Option<PathBuf>,
-    /// Set a damaged ledger aside, and build a new one of what is whole in it and in its backups.
+    /// Rebuild a damaged ledger from its intact rows and its backups.
     #[arg(long, requires = "ledger", conflicts_with = "json")]
     pub(crate) rebuild: bool,
 }

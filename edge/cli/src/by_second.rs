@@ -30,37 +30,37 @@ const COLUMNS: [Column; 9] = [
     both(
         "share_ppm",
         "gotten_ppm",
-        "CPU time the domain had, or vCPUs of the run on this CPU, in \
-         parts of a CPU",
+        "CPU time that the domain received, or that the run's vCPUs received on \
+         this CPU, in millionths of a CPU",
     ),
-    both("used_ns", "gotten_ns", "the same as a time"),
+    both("used_ns", "gotten_ns", "the same in nanoseconds"),
     both(
         "waited_ns",
         "waited_ns",
-        "of a domain: how long its vCPUs were awake and did not run, \
-         told in the second in which the wait ended",
+        "of a domain: time its vCPUs were runnable but not running, counted in \
+         the second in which the wait ended",
     ),
-    both("slept_ns", "blocked_ns", "of a domain: how long they slept"),
-    both("turns", "executions", "of a domain: how often they were put on a CPU"),
-    of_cpu("cpu", "which CPU the line is of; its `domain` is empty"),
+    both("slept_ns", "blocked_ns", "of a domain: time its vCPUs were blocked"),
+    both("turns", "executions", "of a domain: number of times its vCPUs were put on a CPU"),
+    of_cpu("cpu", "CPU of the row, whose `domain` is empty"),
     of_cpu(
         "others_ppm",
-        "of a CPU, live: what others had of it: other programs, the kernel, \
-         interrupts; as all that comes from the kernel's books, to one of its ticks",
+        "of a CPU, live only: time used by other programs, the kernel and \
+         interrupts, in millionths; from kernel accounting, exact to one tick",
     ),
     of_cpu(
         "stolen_ppm",
-        "of a CPU, live in a virtual machine: what the hypervisor below gave to \
-         others",
+        "of a CPU, live in a VM only: time that the hypervisor gave to other \
+         VMs, in millionths",
     ),
-    of_cpu("unused_ppm", "of a CPU, live: how long nobody at all ran there"),
+    of_cpu("unused_ppm", "of a CPU, live only: idle time, in millionths"),
 ];
 
 /// The columns with what they mean.
 pub(crate) fn columns() -> impl Iterator<Item = (&'static str, &'static str)> + Clone {
     let first = [
-        ("second", "which, from 0: the first whole one after the warm-up"),
-        ("domain", "which domain the line is of; empty if it is of a CPU"),
+        ("second", "number of the second; 0 is the first whole one after the warm-up"),
+        ("domain", "domain of the row; empty if the row is of a CPU"),
     ];
     first.into_iter().chain(COLUMNS.iter().map(|column| (column.name, column.says)))
 }

@@ -98,8 +98,8 @@ fn what(scenario: &Scenario) -> String {
 
 fn verdict(refused: Option<&str>, expected: bool) -> String {
     match (refused, expected) {
-        (None, _) => "everything can be promised".into(),
-        (Some(why), true) => format!("refused, as it says it must be: {why}"),
+        (None, _) => "admitted".into(),
+        (Some(why), true) => format!("refused, as claimed: {why}"),
         (Some(_), false) => "refused".into(),
     }
 }
@@ -142,25 +142,24 @@ fn looked_at(scenario: &Scenario) -> Vec<LookedAt> {
 
 fn look_at(target: &LiveTarget, vcpus: usize) -> Result<String, String> {
     let running = |place: &TreePlace, name: String| match place.processes() {
-        Ok(processes) if processes.is_empty() => Err(format!("nothing runs in {name} here")),
-        Ok(processes) => Ok(format!("{name} is here, with {} in it", number(processes.len()))),
+        Ok(processes) if processes.is_empty() => Err(format!("{name} has no processes")),
+        Ok(processes) => Ok(format!("{name} has {}", number(processes.len()))),
         Err(error) => Err(error.to_string()),
     };
     match target {
-        LiveTarget::Command { argv, .. } => Ok(format!("`{}` was not tried", argv[0])),
+        LiveTarget::Command { argv, .. } => Ok(format!("`{}` was not started", argv[0])),
         LiveTarget::Pid { pid, threads: Threads::Process } => {
             let threads = Tid::new(*pid).map(threads_of);
             match threads {
-                Some(Ok(threads)) => Ok(format!(
-                    "process {pid} is here, with {}",
-                    number_of(threads.len(), "thread")
-                )),
-                _ => Err(format!("there is no process {pid} here")),
+                Some(Ok(threads)) => {
+                    Ok(format!("process {pid} has {}", number_of(threads.len(), "thread")))
+                }
+                _ => Err(format!("there is no process {pid}")),
             }
         }
         LiveTarget::Pid { pid, threads: Threads::Vcpus } => match find(*pid) {
             Ok(found) if found.len() == vcpus => {
-                Ok(format!("process {pid} is here, with {}", number_of(vcpus, "vCPU thread")))
+                Ok(format!("process {pid} has {}", number_of(vcpus, "vCPU thread")))
             }
             Ok(found) => Err(format!(
                 "process {pid} has {}, but the domain has {}",

@@ -29,12 +29,12 @@ impl<'a> Checked<'a> {
 pub(crate) fn check_refusal(file: &Path, scenario: &Scenario) -> Result<(), Problem> {
     match scenario.admit() {
         Err(error @ NotAdmitted::Declined(_)) => {
-            terminal::say(&format!("refused, as it says it must be: {error}\n"))
+            terminal::say(&format!("refused, as claimed: {error}\n"))
         }
         Err(error) => Err(Problem::of_sim(file, scenario, error.into())),
         Ok(()) => {
             let file = file.display();
-            terminal::tell(&format!("claim failed: everything was admitted ({file})\n"));
+            terminal::tell(&format!("claim failed: refused, but it was admitted ({file})\n"));
             Err(Problem::ClaimsFailed(1))
         }
     }

@@ -82,7 +82,7 @@ fn live(args: &Compare, scenarios: &[Scenario], seeds: &[u64]) -> Result<Vec<Vec
                 Ok(live) => runs.push(live),
                 Err(problem) if args.live_if_possible && problem.is_about_the_host() => {
                     terminal::report(&problem);
-                    terminal::tell("note:  simulated only\n\n");
+                    terminal::tell("note:  only simulated runs follow\n\n");
                     return Ok(lives);
                 }
                 Err(problem) => return Err(problem),
@@ -128,7 +128,7 @@ impl Compared {
         if !(args.live || args.live_if_possible) || !was_stopped || begun == of {
             return String::new();
         }
-        format!("note: stopped in the {begun}. of {of} live runs; the others were not run\n")
+        format!("note: stopped in live run {begun} of {of}; the others were not run\n")
     }
 
     /// Whether these runs are under the policy that the scenario's claims are about.
@@ -145,9 +145,7 @@ impl Compared {
         let others: Vec<&str> = others.map(|number| self.policies[number].as_str()).collect();
         if !others.is_empty() && !self.scenario.claims.is_empty() {
             let (own, others) = (&self.scenario.policy, others.join(", "));
-            text += &format!(
-                "note: the scenario's claims are about {own}: not checked under {others}\n"
-            );
+            text += &format!("note: claims were checked under {own} only, not under {others}\n");
         }
         text
     }

@@ -24,9 +24,9 @@ impl fmt::Display for Cost {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.took.as_secs_f64();
         let rate = self.events as f64 / seconds.max(1e-6) / 1e6;
-        write!(out, "{} events in {seconds:.2} s: {rate:.2} million a second", self.events)?;
+        write!(out, "{} events in {seconds:.2} s, {rate:.2} million per second", self.events)?;
         match self.peak_kib {
-            Some(kib) => write!(out, ", at most {} MiB", kib.div_ceil(1024)),
+            Some(kib) => write!(out, ", peak memory {} MiB", kib.div_ceil(1024)),
             None => Ok(()),
         }
     }

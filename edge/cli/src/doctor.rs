@@ -30,7 +30,7 @@ pub(crate) fn doctor(args: &Doctor) -> Result<(), Problem> {
     let found = leftovers(held);
     let lines = if args.free { free(&found) } else { list(&found) };
     if args.free && !args.json {
-        let nothing = || "nothing was still held by a run that was killed".to_owned();
+        let nothing = || "no thread is held by a killed run".to_owned();
         let said = if lines.is_empty() { vec![nothing()] } else { lines };
         terminal::say(&(said.join("\n") + "\n"))?;
         return are_all_read(&found);
@@ -56,8 +56,8 @@ fn list(found: &Leftovers) -> Vec<String> {
         .iter()
         .map(|left| {
             format!(
-                "thread {} of process {} is still held by a run that was killed (process {}); \
-                 `slackline doctor --free` gives it back",
+                "thread {} of process {} is still held by a killed run (process {}); restore it \
+                 with `slackline doctor --free`",
                 left.tid(),
                 left.pid(),
                 left.owner(),
@@ -85,8 +85,8 @@ fn free(found: &Leftovers) -> Vec<String> {
         .iter()
         .zip(give_back_all(&found.threads))
         .map(|(left, given_back)| match given_back {
-            Ok(_) => format!("thread {} of process {} was given back", left.tid(), left.pid()),
-            Err(error) => format!("thread {} could not be given back: {error}", left.tid()),
+            Ok(_) => format!("thread {} of process {} was restored", left.tid(), left.pid()),
+            Err(error) => format!("cannot restore thread {}: {error}", left.tid()),
         })
         .collect();
     // Only now that nobody needs them any more.

@@ -34,8 +34,12 @@ pub(crate) fn scenario(
     match read(file, length, places)? {
         Input::One(scenario) => Ok(*scenario),
         Input::Grid(grid) => Err(Problem::BadOption {
-            message: format!("{} has axes: it is {} scenarios", file.display(), grid.points.len()),
-            hint: Some("`slackline sim`, `compare` and `check` take it".into()),
+            message: format!(
+                "{} has axes with {} points: only one scenario can be run",
+                file.display(),
+                grid.points.len()
+            ),
+            hint: Some("use `slackline sim`, `compare`, `check` or `sweep`".into()),
         }),
     }
 }
@@ -49,8 +53,8 @@ pub(crate) fn read(file: &Path, length: Option<Span>, places: &Places) -> Result
             file: file.into(),
             line,
             column,
-            message: "this is a family of random hosts".into(),
-            hint: Some("`slackline sweep` takes it".into()),
+            message: "this is a family of random hosts, not one scenario".into(),
+            hint: Some("use `slackline sweep`".into()),
         });
     }
     let source = Source { file, places, length };
@@ -95,7 +99,7 @@ impl Point {
     pub(crate) fn admitted(&self, file: &Path, scenario: &Scenario) -> Result<(), Problem> {
         match scenario.admit() {
             Err(error @ NotAdmitted::Declined(_)) => {
-                Err(self.wrong(file, &error.to_string(), "promise less there"))
+                Err(self.wrong(file, &error.to_string(), "reserve less at this point"))
             }
             Err(error) => Err(Problem::of_sim(file, scenario, error.into())),
             Ok(()) => Ok(()),
@@ -157,15 +161,21 @@ impl Varied {
             Problem::BadAxis { file, line, column, message, hint }
         };
         let Axes { axis: axes } = toml::from_str(text).map_err(|error| {
-            let message = error.message().lines().next().unwrap_or("this is no axis").to_owned();
-            bad(error.span().unwrap_or(0..0), message, "`slackline help scenario` has an example")
+            let message =
+                error.message().lines().next().unwrap_or("this is not an axis").to_owned();
+            bad(
+                error.span().unwrap_or(0..0),
+                message,
+                "see the example in `slackline help scenario`",
+            )
         })?;
         check_names(&axes, &bad)?;
         let count = axes.iter().map(|axis| axis.points.len()).product::<usize>();
         if !(1..=MOST_POINTS).contains(&count) {
-            let message = format!("these axes cross in {count} points");
-            let hint = format!("1 to {MOST_POINTS} are possible");
-            return Err(bad(axes[0].name.span(), message, &hint));
+            let message =
+                format!("the axes cross in {count} points: 1 to {MOST_POINTS} are possible");
+            let hint = "write fewer points, or at least one per axis";
+            return Err(bad(axes[0].name.span(), message, hint));
         }
         let point = |place: Vec<usize>| {
             let at = position(text, last_place(&axes, &place).start);

@@ -1,6 +1,7 @@
-//! `slackline help`: teaches whatever a user meets, in a page each: policies from their tables of
-//! parameters, scenarios from the tables that read them, metrics from the list that names them,
-//! commands from their options.
+//! `slackline help`: help pages of topics, policies and commands.
+//!
+//! Lists of keys, parameters, metrics and options come from the tables that the code reads, so they
+//! are always complete.
 
 mod agent;
 mod pages;
@@ -23,48 +24,48 @@ struct Topic {
 const TOPICS: &[Topic] = &[
     Topic {
         names: &["scenario", "domain"],
-        says: "what a scenario's file says: its tables and their keys",
+        says: "the scenario file: its tables and their keys",
         page: pages::scenario,
     },
-    Topic { names: &["work"], says: "what vCPUs do: the kinds of workload", page: pages::work },
+    Topic { names: &["work"], says: "kinds of workload that vCPUs run", page: pages::work },
     Topic {
         names: &["live"],
-        says: "whom to schedule on this machine, and what becomes of them",
+        says: "live runs: processes and VMs of this host in a scenario",
         page: pages::live,
     },
     Topic {
         names: &["claims"],
-        says: "what may be claimed of a run, and in which units",
+        says: "claims about a run: what can be tested, and in which units",
         page: pages::claims,
     },
     Topic {
         names: &["metrics"],
-        says: "every number in tables, JSON and claims: what it means, its unit",
+        says: "every number in tables, JSON, CSV and claims: meaning and unit",
         page: pages::metrics,
     },
     Topic {
         names: &["host"],
-        says: "the simulated host: its CPUs, what it costs",
+        says: "the simulated host: its CPUs and its costs",
         page: || pages::without_marks(slackline_scenario::host::PAGE),
     },
     Topic {
         names: &["family"],
-        says: "random hosts for `sweep`: what they are like",
+        says: "random hosts for `sweep`: how they are drawn",
         page: pages::family,
     },
     Topic {
         names: &["driver", "client", "nic", "disk", "kernel", "task"],
-        says: "guests with tasks, devices behind a driver domain, clients",
+        says: "guests with tasks, devices behind a driver domain, and clients",
         page: || pages::without_marks(slackline_scenario::io::PAGE),
     },
     Topic {
         names: &["agent"],
-        says: "what runs inside a guest and tells what is urgent there",
+        says: "the guest agent, which reports urgent tasks to the host",
         page: || agent::PAGE.into(),
     },
     Topic {
         names: &["service"],
-        says: "reservations that outlive a command: verbs, states, tables, refusals",
+        says: "the reservation daemon: commands, states, tables, refusals",
         page: || service::service(&commands()),
     },
 ];
@@ -88,9 +89,9 @@ pub(crate) fn help(topic: Option<&str>) -> Result<(), Problem> {
     let topics = TOPICS.iter().flat_map(|topic| topic.names.iter().copied());
     let commands = commands.iter().map(|(command, _)| command.as_str());
     let meant = nearest(name, policies.chain(topics).chain(commands));
-    let lists = || "`slackline help` lists all pages".to_owned();
+    let lists = || "list all pages with `slackline help`".to_owned();
     Err(Problem::BadOption {
-        message: format!("there is no page about `{name}`"),
+        message: format!("there is no help page about `{name}`"),
         hint: Some(meant.map_or_else(lists, |name| format!("did you mean `{name}`?"))),
     })
 }
@@ -107,16 +108,16 @@ fn commands() -> Vec<(String, String)> {
 
 fn overview() -> String {
     let mut text = String::from(
-        "Slackline gives virtual machines CPU time: reserves it, shares it out, proves it was \
-         delivered.\n\nCommands (`slackline help COMMAND` lists its options):\n",
+        "Slackline reserves and shares CPU time for virtual machines (VMs), and measures what each \
+         received.\n\nCommands (`slackline help COMMAND` lists its options):\n",
     );
     pages::entries(&mut text, commands().iter().map(|(name, says)| (name.as_str(), says.as_str())));
-    text += "\nPages (`slackline help PAGE`):\n";
+    text += "\nTopics (`slackline help TOPIC`):\n";
     let topics = TOPICS.iter().map(|topic| (topic.names[0], topic.says));
     pages::entries(&mut text, topics);
-    text += "\nPolicies (`slackline help POLICY` teaches one):\n";
+    text += "\nPolicies (`slackline help POLICY`):\n";
     pages::entries(&mut text, ALL.iter().map(|spec| (spec.name, spec.summary)));
-    text += "\nExit codes: 0 done; 1 a claim failed; 2 bad input; 3 this host cannot;\n\
-             4 no room for it; 5 not allowed; 70 a bug of ours; 130 interrupted.\n";
+    text += "\nExit codes: 0 success; 1 a claim failed; 2 bad input; 3 not possible on this host;\n\
+             4 not enough capacity; 5 not permitted; 70 bug in Slackline; 130 interrupted.\n";
     text
 }

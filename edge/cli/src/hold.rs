@@ -1,16 +1,15 @@
 //! `slackline hold`: gives one target its CPU time from now on, without a scenario, and shows what
 //! it gets as it goes.
 
+mod command;
 mod part;
 mod show;
 
 use std::os::fd::AsFd;
-use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus};
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
 use slackline_live::Punctual;
 use slackline_live::cgroup::{CgroupError, TreePlace};
 use slackline_live::fence::{FenceError, KeeperCommand};
@@ -19,7 +18,7 @@ use slackline_live::session::{
     Called, JoinId, Options, Request, RequestError, Session, SessionError, Who, knowledge,
 };
 use slackline_live::sys::Tid;
-use slackline_live::thread::{ThreadError, ThreadRef};
+use slackline_live::thread::{TaskFd, ThreadError, ThreadRef};
 use slackline_live::{vcpus, with_causes};
 use slackline_policy::{Given, Values, find};
 use slackline_units::{CpuId, CpuShare, Reservation, Span, Time};
@@ -28,6 +27,8 @@ use crate::args::Hold;
 use crate::problem::Problem;
 use crate::run::choose_cpus;
 use crate::signals::stop_signal;
+use crate::terminal;
+use command::{HeldCommand, exit_code};
 use part::Parts;
 use show::Shown;
 
@@ -44,16 +45,17 @@ const FULL: u32 = 900_000;
 /// How long a virtual machine monitor may take to start its vCPU threads.
 const VCPUS_WITHIN: Duration = Duration::from_secs(5);
 
-/// How long a command that is asked to end may take.
-const END_WITHIN: Duration = Duration::from_secs(2);
-
 pub(crate) fn hold(args: &Hold) -> Result<(), Problem> {
     let each = amount(args)?;
     let (stop, _raised) = stop_signal()?;
     // Whether this thread may be real-time, before anything is started.
     let may = Punctual::begin().map_err(|source| SessionError::NoRealTime { source });
     drop(may.map_err(of_session)?);
-    let mut command = Started::new(&args.command)?;
+    let mut command = HeldCommand::start(&args.command)?;
+    if let Some(command) = command.as_mut().filter(|_| args.vcpus) {
+        // It starts its vCPU threads itself.
+        command.go()?;
+    }
     let target = Target::find(args, command.as_ref())?;
     let cpus = match &args.cpus {
         Some(asked) => choose_cpus(asked.len(), Some(asked))?,
@@ -79,15 +81,28 @@ pub(crate) fn hold(args: &Hold) -> Result<(), Problem> {
     let requests = target.requests((each, spread), !args.at_least);
     let names = requests.iter().map(|request| request.name.clone()).collect();
     let ids = session.join(requests).map_err(|error| of_request(error.error))?;
+    command.as_mut().map_or(Ok(()), HeldCommand::go)?;
     let shown = Shown::begin(args, &target.name, each, (target.parts(), &cpus))?;
-    let parts = Parts::new(names, target.width(), knowledge().sleep);
-    let mut holding = Holding { began: session.now(), session, ids, parts, shown };
+    let began = session.now();
+    let parts = Parts::new(names, target.width(), knowledge().sleep, began);
+    let mut holding = Holding { began, session, ids, parts, shown };
     let end = holding.run(stop.as_fd(), command.as_mut());
-    holding.finish(end.as_ref().ok())?;
+    let started = if command.is_some() { holding.processes() } else { Vec::new() };
+    let finished = holding.finish(end.as_ref().ok());
     match (end?, command) {
-        (End::Stopped, Some(_)) => Err(Problem::Interrupted),
-        (End::Exited(status), _) => exit_code(status),
-        (End::Stopped | End::Gone, _) => Ok(()),
+        (End::Stopped, Some(command)) => {
+            command.end_with(&started);
+            finished.and(Err(Problem::Interrupted))
+        }
+        (End::Exited(status), command) => {
+            // Whatever went wrong with us, the command's code is handed on.
+            if let Err(problem) = finished {
+                terminal::tell(&format!("warning: {problem}\n"));
+            }
+            command.into_iter().for_each(|command| command.tell_left(&started));
+            exit_code(status)
+        }
+        (End::Stopped | End::Gone, _) => finished,
     }
 }
 
@@ -108,11 +123,11 @@ fn amount(args: &Hold) -> Result<Amount, Problem> {
         (None, Some(slice)) => {
             let period = args.period.unwrap_or(PERIOD);
             let reservation = Reservation::new(slice, period);
-            let hint = "as `--slice 2ms --period 10ms`";
+            let hint = "write `--slice 2ms --period 10ms`";
             Ok(Amount::Each(reservation.map_err(|error| bad(error.to_string(), hint))?))
         }
         (None, None) => Err(bad(
-            "how much CPU time is not said".into(),
+            "no amount of CPU time is given".into(),
             "add `--cpu 30%`, or `--slice 3ms --period 10ms`",
         )),
     }
@@ -142,7 +157,8 @@ impl Amount {
             let (asked, most) =
                 (show::percent(cpu.ppm().into()), show::percent(u64::from(parts) * 1_000_000));
             let (of, hint) = target.most();
-            return Err(bad(format!("{asked} of a CPU are more than the {most} of {of}"), hint));
+            let message = format!("cannot reserve {asked} of a CPU: {of} can have {most} at most");
+            return Err(bad(message, hint));
         }
         let slice = Span::from_ns(
             u64::try_from(
@@ -151,7 +167,7 @@ impl Amount {
             .unwrap_or(u64::MAX),
         );
         let reservation = Reservation::new(slice, period);
-        reservation.map_err(|error| bad(error.to_string(), "give it a longer `--period`"))
+        reservation.map_err(|error| bad(error.to_string(), "use a longer `--period`"))
     }
 }
 
@@ -166,7 +182,7 @@ struct Target {
 }
 
 impl Target {
-    fn find(args: &Hold, command: Option<&Started>) -> Result<Target, Problem> {
+    fn find(args: &Hold, command: Option<&HeldCommand>) -> Result<Target, Problem> {
         if let Some(unit) = &args.unit {
             let place = TreePlace::of_unit(unit).map_err(|error| of_group(&error))?;
             return Ok(Target::whole(unit.clone(), Who::Group(place)));
@@ -176,7 +192,7 @@ impl Target {
             return Ok(Target::whole(format!("cgroup {path}"), Who::Group(place)));
         }
         let (number, name) = match command {
-            Some(command) => (command.pid(), args.command[0].clone()),
+            Some(command) => (command.pid().raw(), args.command[0].clone()),
             None => {
                 let pid = args.pid.unwrap_or_default();
                 (pid, format!("process {pid}"))
@@ -257,13 +273,12 @@ impl Target {
     /// What of it cannot have more than one CPU for each part, and what to do about that.
     fn most(&self) -> (&'static str, &'static str) {
         match &self.who[..] {
-            [Who::Thread(_), ..] => ("all its vCPUs", "ask for less"),
+            [Who::Thread(_), ..] => ("its vCPUs together", "reserve less"),
             [Who::Group(_)] => (
-                "one group",
-                "hold a process with all that it starts by its `--pid`, or start it as a command: \
-                 that may have several CPUs",
+                "a cgroup",
+                "hold a process by its `--pid`, or start it as a command: it can use several CPUs",
             ),
-            _ => ("the CPUs for it", "ask for less, or name more CPUs with `--cpus`"),
+            _ => ("the chosen CPUs", "reserve less, or name more CPUs with `--cpus`"),
         }
     }
 
@@ -287,41 +302,6 @@ impl Target {
             cpus: None,
         };
         self.who.iter().enumerate().map(request).collect()
-    }
-}
-
-/// A command that we started. It ends with us, unless we are killed.
-struct Started(Child);
-
-impl Started {
-    fn new(words: &[String]) -> Result<Option<Started>, Problem> {
-        let Some((program, arguments)) = words.split_first() else { return Ok(None) };
-        let child = Command::new(program).args(arguments).spawn();
-        let child = child.map_err(|source| Problem::BadOption {
-            message: format!("cannot start `{program}`: {source}"),
-            hint: Some("is it installed, and in PATH?".into()),
-        })?;
-        Ok(Some(Started(child)))
-    }
-
-    fn pid(&self) -> i32 {
-        i32::try_from(self.0.id()).unwrap_or(i32::MAX)
-    }
-}
-
-impl Drop for Started {
-    /// Asks it to end, if it has not, and after a while makes it.
-    fn drop(&mut self) {
-        // One that has been waited for has no number any more that would be its own.
-        if matches!(self.0.try_wait(), Ok(None)) {
-            let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
-        }
-        let deadline = Instant::now() + END_WITHIN;
-        while matches!(self.0.try_wait(), Ok(None)) && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
@@ -349,19 +329,20 @@ impl Holding {
     fn run(
         &mut self,
         stop: std::os::fd::BorrowedFd<'_>,
-        mut command: Option<&mut Started>,
+        mut command: Option<&mut HeldCommand>,
     ) -> Result<End, Problem> {
         let mut records = Vec::new();
         loop {
-            if self.session.wait(&[stop], ROUND)[0] {
+            let ended = command.as_ref().and_then(|command| command.ended_fd());
+            let wake: Vec<_> = std::iter::once(stop).chain(ended).collect();
+            if self.session.wait(&wake, ROUND)[0] {
                 return Ok(End::Stopped);
             }
             let seen = self.session.poll(&mut records).map_err(of_session)?;
             self.parts.count(&mut records);
             let passed = seen.now.since(self.began);
             self.shown.at(passed, self.parts.used())?;
-            let status = command.as_mut().and_then(|command| command.0.try_wait().ok().flatten());
-            if let Some(status) = status {
+            if let Some(status) = command.as_mut().and_then(|command| command.status()) {
                 return Ok(End::Exited(status));
             }
             self.ids.retain(|id| !seen.ended.contains(id));
@@ -369,6 +350,12 @@ impl Holding {
                 return Ok(End::Gone);
             }
         }
+    }
+
+    /// The processes that are held now.
+    fn processes(&self) -> Vec<(Tid, TaskFd)> {
+        let pids = self.ids.iter().flat_map(|&id| self.session.processes_of(id));
+        pids.filter_map(|pid| Some((pid, TaskFd::open(pid).ok()?))).collect()
     }
 
     /// Gives everything back, and says what came of it.
@@ -383,15 +370,6 @@ impl Holding {
     }
 }
 
-/// Hands the command's own code on, as a shell does.
-fn exit_code(status: ExitStatus) -> Result<(), Problem> {
-    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
-    match code.and_then(|code| u8::try_from(code).ok()) {
-        Some(0) => Ok(()),
-        code => Err(Problem::CommandEnded { code: code.unwrap_or(1) }),
-    }
-}
-
 fn of_session(error: SessionError) -> Problem {
     Problem::Live(LiveError::Session(error))
 }
@@ -400,7 +378,7 @@ fn of_request(error: RequestError) -> Problem {
     let hint = error.hint();
     match error {
         RequestError::Declined(error) => Problem::BadOption {
-            message: format!("cannot promise that: {error}"),
+            message: format!("cannot reserve that: {error}"),
             hint: error.hint(),
         },
         RequestError::Host(error) => of_session(SessionError::Host(error)),
@@ -433,6 +411,6 @@ fn of_group(error: &CgroupError) -> Problem {
 fn no_process(pid: i32) -> Problem {
     Problem::HostCannot {
         message: format!("there is no process {pid}"),
-        hint: Some("is it still running? `ps -p` tells".into()),
+        hint: Some(format!("check with `ps -p {pid}` whether it still runs")),
     }
 }

@@ -1,4 +1,4 @@
-//! `slackline hook`: what others run when a machine of theirs starts.
+//! `slackline hook`: run by libvirt when a guest starts.
 
 use std::io::{Read, Write, stdin};
 use std::path::PathBuf;
@@ -14,13 +14,13 @@ use slackline_units::Span;
 use crate::parse::span;
 use crate::terminal;
 
-/// What libvirt runs. Only an answer of ours keeps a guest from starting: not that we are not
-/// there, nor what we do not understand.
+/// Script that libvirt runs. A guest is kept from starting only if it requires a reservation and
+/// this program says that there is none. A missing program does not stop it.
 const SCRIPT: &str = "\
 #!/bin/sh
-# Gives guests their reservations as they start, by what their metadata says. Written by
-# `slackline hook libvirt --script`; belongs into /etc/libvirt/hooks/qemu.d/slackline.
-# A guest is kept from starting only by status 1: it requires a reservation and cannot have it.
+# Reserves CPU time for libvirt guests as they start, as their metadata asks. Written by
+# `slackline hook libvirt --script`; install as /etc/libvirt/hooks/qemu.d/slackline.
+# Only exit code 1 keeps a guest from starting: it requires a reservation and has none.
 case \"$2 $3\" in
 \"start begin\" | \"started begin\") ;;
 *) exit 0 ;;
@@ -37,26 +37,26 @@ pub(crate) struct Hook {
 
 #[derive(Debug, Subcommand)]
 enum Of {
-    /// Reserve for a guest of libvirt by its metadata, with the domain on standard input.
+    /// Reserve as a guest's metadata asks; reads its domain XML from standard input.
     Libvirt(Libvirt),
 }
 
 #[derive(Debug, Args)]
 struct Libvirt {
-    /// The guest.
+    /// Name of the guest.
     #[arg(required_unless_present = "script")]
     guest: Option<String>,
-    /// What happens to it: all but `start` and `started` is none of our business.
+    /// Operation of libvirt; all but `start` and `started` are ignored.
     operation: Option<String>,
-    /// `begin`, or none of our business.
+    /// Phase of the operation; all but `begin` are ignored.
     part: Option<String>,
-    /// Where the daemon listens.
+    /// Unix socket of the daemon.
     #[arg(long, value_name = "PATH", default_value = slackline_control::SOCKET)]
     socket: PathBuf,
-    /// How long each answer of the daemon may take: then the guest starts without.
+    /// Time limit on each answer of the daemon.
     #[arg(long, value_name = "TIME", value_parser = span, default_value = "100ms")]
     within: Span,
-    /// Print the script that libvirt is to run.
+    /// Print the hook script for libvirt.
     #[arg(long)]
     script: bool,
 }
@@ -82,7 +82,7 @@ pub(crate) fn hook(args: &Hook) -> ExitCode {
     let Err(refused) = reserve(args) else { return ExitCode::SUCCESS };
     let guest = args.guest.as_deref().unwrap_or_default().escape_debug();
     // Whoever reads libvirt's journal is told; if nobody can, the guest starts all the same.
-    let _ = writeln!(std::io::stderr(), "slackline: no reservation for {guest}: {}", refused.why);
+    let _ = writeln!(std::io::stderr(), "slackline: cannot reserve for {guest}: {}", refused.why);
     // One that has started is not ended by us.
     if starts && refused.is_required { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
@@ -97,11 +97,11 @@ fn reserve(args: &Libvirt) -> Result<(), Refused> {
     let not_ours = |why: String| Refused { why, is_required: false };
     // As who we are now; what the guest's owner wrote is read as nobody.
     let client = Client::connect(&args.socket);
-    give_up_rights().map_err(|error| not_ours(format!("cannot give rights up: {error}")))?;
+    give_up_rights().map_err(|error| not_ours(format!("cannot drop privileges: {error}")))?;
     let mut xml = Vec::new();
     let most = u64::try_from(hook::LONGEST).unwrap_or(u64::MAX);
     let read = stdin().take(most + 1).read_to_end(&mut xml);
-    read.map_err(|error| not_ours(format!("cannot read the domain: {error}")))?;
+    read.map_err(|error| not_ours(format!("cannot read the domain XML: {error}")))?;
     let found = hook::read(&xml);
     let found =
         found.map_err(|bad| Refused { why: bad.to_string(), is_required: bad.is_required })?;

@@ -66,7 +66,7 @@ fn set_length(scenario: &mut Scenario, length: Span) -> Result<(), Problem> {
     if length > LONGEST {
         return Err(Problem::BadOption {
             message: format!("--length {length} is longer than a year"),
-            hint: Some(format!("the longest is {LONGEST}")),
+            hint: Some(format!("write --length {LONGEST} or less")),
         });
     }
     scenario.length = length;

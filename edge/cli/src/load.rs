@@ -191,8 +191,8 @@ fn node(socket: UdpSocket, others: &[SocketAddr]) -> Result<Node, Problem> {
     let own = socket.local_addr().map_err(|source| LoadError::Network { source })?;
     for (index, other) in others.iter().enumerate() {
         let message = match others[..index].contains(other) {
-            true => format!("--peer {other} is named twice"),
-            false if *other == own => format!("--peer {other} is this node itself"),
+            true => format!("--peer {other} is given twice"),
+            false if *other == own => format!("--peer {other} is the address of this node"),
             false => continue,
         };
         let hint = "name every other node once".to_owned();
@@ -336,6 +336,6 @@ fn scenario(text: &str, file: Option<&str>) -> Result<Scenario, Problem> {
     let scenario = Scenario::with_files(text, &|_| file.map(str::to_owned));
     scenario.map_err(|error| Problem::BadOption {
         message: error.kind.to_string(),
-        hint: error.hint().or_else(|| Some("`--help` says what it may be".into())),
+        hint: error.hint().or_else(|| Some("see `slackline load --help`".into())),
     })
 }

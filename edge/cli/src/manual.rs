@@ -43,7 +43,7 @@ pub(crate) fn manual(args: &Manual) -> Result<(), Problem> {
         Some((_, page)) => terminal::print(&page),
         None => Err(Problem::BadOption {
             message: format!("there is no command `{}`", args.command.as_deref().unwrap_or("")),
-            hint: Some("`slackline help` lists all commands".into()),
+            hint: Some("list commands with `slackline help`".into()),
         }),
     }
 }

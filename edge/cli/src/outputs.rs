@@ -64,7 +64,7 @@ impl Keeping {
 }
 
 impl Keeping {
-    /// Refuses what can be kept of one run alone.
+    /// Refuses options that need a single run. `many` says what makes several.
     pub(crate) fn is_of_one_run(&self, many: &str) -> Result<(), Problem> {
         let kept = [
             ("--save", self.save.is_some()),
@@ -75,8 +75,8 @@ impl Keeping {
         match kept.into_iter().find(|(_, is_wanted)| *is_wanted) {
             None => Ok(()),
             Some((option, _)) => Err(Problem::BadOption {
-                message: format!("{option} is of one run, not {many}"),
-                hint: Some(format!("leave {option} out")),
+                message: format!("cannot use {option} with {many}: it is for a single run"),
+                hint: Some(format!("drop {option}")),
             }),
         }
     }

@@ -14,7 +14,7 @@ pub(crate) fn share(text: &str) -> Result<CpuShare, String> {
     let share = whole.parse::<CpuShare>();
     let share = share.map_err(|why| format!("{why}; write it as `30%` or `1.5`"))?;
     if share.ppm() == 0 {
-        Err("nothing is no share; write it as `30%` or `1.5`".into())
+        Err("share must be greater than zero; write it as `30%` or `1.5`".into())
     } else {
         Ok(share)
     }

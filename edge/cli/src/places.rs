@@ -52,8 +52,8 @@ impl Places {
     pub(crate) fn write(&mut self, what: &str, file: &Path) -> Result<(), Problem> {
         if file == Path::new("-") {
             return Err(Problem::BadOption {
-                message: format!("{what} needs a file; `-` is standard input, and none is made"),
-                hint: Some("/dev/stdout is a file, and ./- is one with this name".into()),
+                message: format!("cannot write {what} to `-`"),
+                hint: Some("use /dev/stdout, or ./- for a file named `-`".into()),
             });
         }
         let cannot = |source| Problem::Unwritable { file: file.into(), source };
@@ -90,8 +90,8 @@ impl Places {
         let Some(same) = self.0.iter().find(|place| place.is == *is) else { return Ok(()) };
         let file = file.display();
         Err(Problem::BadOption {
-            message: format!("{} and {what} name one file, {file}", same.what),
-            hint: Some("what is written there would be lost: give each its own".into()),
+            message: format!("{} and {what} are the same file, {file}", same.what),
+            hint: Some("name a different file for each".into()),
         })
     }
 }

@@ -23,7 +23,7 @@ use crate::{claims, input, json, seeds, terminal};
 pub(crate) fn sim(args: &Sim, grid: &Grid) -> Result<(), Problem> {
     let csv = args.keeping.csv.as_deref().map(Csv::begin).transpose()?;
     let others = Keeping { csv: None, ..args.keeping.clone() };
-    others.is_of_one_run("of several scenarios")?;
+    others.is_of_one_run("axes")?;
     let policies: Vec<String> = args.policy.iter().cloned().collect();
     let asked = Asked { file: &args.file, seed: args.seed, seeds: args.seeds, policies: &policies };
     run(grid, &asked, args.keeping.json, csv)
@@ -33,8 +33,8 @@ pub(crate) fn sim(args: &Sim, grid: &Grid) -> Result<(), Problem> {
 pub(crate) fn compare(args: &Compare, grid: &Grid) -> Result<(), Problem> {
     if args.live || args.live_if_possible {
         return Err(Problem::BadOption {
-            message: "live, one scenario is run at a time: this one has axes".into(),
-            hint: Some("leave --live out, or write the point out that you mean".into()),
+            message: "cannot run a scenario with axes live: only one scenario can be run".into(),
+            hint: Some("drop --live, or copy one point's values into the scenario".into()),
         });
     }
     let csv = args.csv.as_deref().map(Csv::begin).transpose()?;
@@ -95,8 +95,9 @@ fn run(grid: &Grid, asked: &Asked<'_>, as_json: bool, csv: Option<Csv>) -> Resul
 /// Whether there can be numbers of one of them.
 fn can_run(file: &Path, point: &Point, scenario: &Scenario) -> Result<(), Problem> {
     if expects_refusal(scenario) {
-        let hint = "leave out the claim that all is refused, or `slackline check` it";
-        return Err(point.wrong(file, "a scenario that is refused has no numbers", hint));
+        let hint = "remove the claim `refused`, or use `slackline check`";
+        let what = "cannot run a scenario that must be refused: it has no metrics";
+        return Err(point.wrong(file, what, hint));
     }
     point.admitted(file, scenario)
 }

@@ -12,7 +12,7 @@ use crate::input;
 use crate::problem::Problem;
 
 /// How a file looks.
-const EXAMPLE: &str = "as currency = \"EUR\", cpu-hour = \"0.04\", and for short periods \
+const EXAMPLE: &str = "write currency = \"EUR\", cpu-hour = \"0.04\", and for short periods \
                        [[period]] with up-to = \"5ms\" and times = \"2\"";
 
 #[derive(Deserialize)]
@@ -42,12 +42,14 @@ fn parse(file: &Path, text: &str) -> Result<Prices, Problem> {
         Problem::BadAxis { file: file.into(), line, column, message, hint: Some(EXAMPLE.into()) }
     };
     let read: File = toml::from_str(text).map_err(|error| {
-        let message = error.message().lines().next().unwrap_or("this is no price").to_owned();
+        let message =
+            error.message().lines().next().unwrap_or("this is not a table of prices").to_owned();
         bad(error.span().map_or(0, |span| span.start), message)
     })?;
     let number = |text: &Spanned<String>, places| {
         decimal(text.get_ref(), places).ok_or_else(|| {
-            let message = format!("`{}` is no number of at most {places} places", text.get_ref());
+            let message =
+                format!("`{}` is not a number with up to {places} decimals", text.get_ref());
             bad(text.span().start, message)
         })
     };
@@ -56,7 +58,7 @@ fn parse(file: &Path, text: &str) -> Result<Prices, Problem> {
         || currency.len() > 8
         || !currency.bytes().all(|it| it.is_ascii_alphabetic())
     {
-        let message = format!("`{}` is no currency, such as EUR", currency.escape_debug());
+        let message = format!("`{}` is not a currency such as EUR", currency.escape_debug());
         return Err(bad(read.currency.span().start, message));
     }
     let cpu_hour = number(&read.cpu_hour, 6)?;
@@ -67,7 +69,7 @@ fn parse(file: &Path, text: &str) -> Result<Prices, Problem> {
         let up_to =
             up_to.map_err(|why| bad(place, format!("`{}` {why}", period.up_to.get_ref())))?;
         if factors.last().is_some_and(|last| last.up_to >= up_to) {
-            return Err(bad(place, format!("{up_to} is not longer than the period before")));
+            return Err(bad(place, format!("{up_to} is not longer than the period before it")));
         }
         let times = number(&period.times, 3)?;
         let beyond =
@@ -116,9 +118,9 @@ mod tests {
             let text = GOOD.replacen(from, to, 1);
             parse(Path::new("prices"), &text).unwrap_err().to_string()
         };
-        assert!(says("\"0.04\"", "\"much\"").starts_with("prices:2:12: `much` is no number"));
+        assert!(says("\"0.04\"", "\"much\"").starts_with("prices:2:12: `much` is not a number"));
         assert!(says("\"0.04\"", "0.04").starts_with("prices:2:12: invalid type"));
-        assert!(says("\"EUR\"", "\"E R\"").starts_with("prices:1:12: `E R` is no currency"));
+        assert!(says("\"EUR\"", "\"E R\"").starts_with("prices:1:12: `E R` is not a currency"));
         assert!(says("cpu-hour", "cpu-our").starts_with("prices:2:1: unknown field `cpu-our`"));
         assert!(says("\"10ms\"", "\"5ms\"").contains("5ms is not longer than the period before"));
         assert!(says("\"5ms\"", "\"5\"").starts_with("prices:4:9: `5` has no unit"));

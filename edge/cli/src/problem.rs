@@ -32,7 +32,7 @@ pub(crate) enum Problem {
     #[error("{}:{line}:{column}: this is not text: byte {byte:#04x} is not UTF-8", file.display())]
     NotText { file: PathBuf, line: usize, column: usize, byte: u8 },
     /// A file is longer than anybody could have meant.
-    #[error("{}: more than {longest} bytes", file.display())]
+    #[error("cannot read {}: it has more than {longest} bytes", file.display())]
     TooLong { file: PathBuf, longest: u64 },
     /// A file is not what it should be.
     #[error("{}: {}", file.display(), with_causes(error))]
@@ -44,7 +44,7 @@ pub(crate) enum Problem {
     #[error("{}: {error}", file.display())]
     NoReplay { file: PathBuf, error: ReplayError },
     /// A trace played again came out otherwise; where has been printed.
-    #[error("the orders are not the same")]
+    #[error("the decisions are not the same")]
     ReplayDiffers,
     /// A trace tells of somebody who is not in it.
     #[error("{}: {error}", file.display())]
@@ -137,18 +137,18 @@ impl Problem {
             Problem::Live(error) => error.hint(),
             Problem::Load(error) => error.hint().map(str::to_owned),
             Problem::Unwritable { source, .. } if source.kind() == io::ErrorKind::NotFound => {
-                Some("is there such a folder? none is made".into())
+                Some("create its folder first".into())
             }
             Problem::Unreadable { source, .. } | Problem::Unwritable { source, .. } => {
                 Some(about_file(source).into())
             }
-            Problem::TooLong { .. } => Some("is the name right?".into()),
-            Problem::NotText { .. } => Some("a scenario is a text file in TOML".into()),
+            Problem::TooLong { .. } => Some("check the file name".into()),
+            Problem::NotText { .. } => Some("name a text file in TOML".into()),
             Problem::BadTrace { .. } | Problem::Implausible { .. } | Problem::NoReplay { .. } => {
-                Some("`slackline sim SCENARIO --save TRACE` makes one".into())
+                Some("save a trace with `slackline sim SCENARIO --save TRACE`".into())
             }
             Problem::Declined { hint, .. } => Some(hint.clone().unwrap_or_else(|| {
-                "promise less, or to fewer; the policy's page says what fits".into()
+                "reserve less; the help page of the policy says what fits".into()
             })),
             _ => None,
         }
@@ -206,22 +206,22 @@ fn is_misnamed(source: &io::Error) -> bool {
 fn about_service(error: &ClientError) -> Option<String> {
     let hint = match error {
         ClientError::Refused(problem) => return problem.hint.clone(),
-        ClientError::NoDaemon { .. } => "start it with `slackline serve`, or say --socket PATH",
+        ClientError::NoDaemon { .. } => "start it with `slackline serve`, or use --socket PATH",
         ClientError::NotForUs { .. } => {
-            "who may: root, and the groups slackline and slackline-admin"
+            "run as root, or as a member of the groups slackline or slackline-admin"
         }
-        ClientError::BadHost { .. } => "as --host https://web:7443 --ca FILE --token FILE",
+        ClientError::BadHost { .. } => "write --host https://web:7443 --ca FILE --token FILE",
         ClientError::BadFile { .. } => {
-            "certificates and keys are PEM, a token is what `access` said"
+            "use PEM files, and a token as `slackline access add` printed it"
         }
-        ClientError::NoHost { .. } => "is it started there, with --listen, and is the port right?",
+        ClientError::NoHost { .. } => "check the port, and that the daemon has --listen",
         ClientError::Untrusted { .. } => {
-            "--ca is who signed its certificate; is the name in --host the one in that?"
+            "give --ca the CA of its certificate, and --host the name in that certificate"
         }
         ClientError::Lost(_) | ClientError::Silent => {
-            "`slackline log` says whether it was done; the same again does no harm"
+            "check with `slackline log` whether it was done; repeating it does no harm"
         }
-        ClientError::Garbled(_) => "are this program and the daemon of one version?",
+        ClientError::Garbled(_) => "use the same version of slackline as the daemon",
         ClientError::NoRuntime(_) => return None,
     };
     Some(hint.into())
@@ -230,11 +230,11 @@ fn about_service(error: &ClientError) -> Option<String> {
 /// What to do about a file that cannot be opened, read or written.
 fn about_file(source: &io::Error) -> &'static str {
     match source.kind() {
-        io::ErrorKind::NotFound => "is the name right?",
+        io::ErrorKind::NotFound => "check the file name",
         io::ErrorKind::IsADirectory => "name a file, not a folder",
-        io::ErrorKind::PermissionDenied => "who may touch it? `ls -ld` tells",
+        io::ErrorKind::PermissionDenied => "check its permissions with `ls -ld`",
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "make room, or name a file on another disk"
+            "free disk space, or name a file on another disk"
         }
         _ => "name another file",
     }

@@ -25,7 +25,7 @@ pub(crate) fn replay(args: &Args) -> Result<(), Problem> {
     }
     let mut text = format!("{} facts, {} orders, the same\n", replayed.facts, replayed.orders);
     if let Some(broken) = &replayed.broken {
-        let _ = writeln!(text, "and the run breaks off as it did: {broken}");
+        let _ = writeln!(text, "and the run fails as recorded: {broken}");
     }
     terminal::say(&text)
 }
@@ -61,14 +61,14 @@ fn in_words(exchange: &Exchange, names: &Names) -> String {
             format!("leave {cpu} idle{}", refused(*outcome))
         }
         Exchange::AlarmSet { cpu, alarm: Some(alarm) } => {
-            format!("ring for {cpu} at {}", exact(*alarm))
+            format!("set the timer of {cpu} to {}", exact(*alarm))
         }
-        Exchange::AlarmSet { cpu, alarm: None } => format!("do not ring for {cpu}"),
+        Exchange::AlarmSet { cpu, alarm: None } => format!("clear the timer of {cpu}"),
         Exchange::Measured(used) | Exchange::Noticed(used) => {
             let (who, from, to) = (names.of(used.vcpu), exact(used.from), exact(used.to));
             format!("`{who}` used {} on {} from {from} to {to}", used.ran, used.cpu)
         }
-        Exchange::Declined => "the share is declined".into(),
+        Exchange::Declined => "the share is refused".into(),
         Exchange::Reported { fact, .. } => happened(fact, names),
     }
 }
@@ -81,17 +81,17 @@ fn happened(fact: &KeptFact, names: &Names) -> String {
     let of = |vcpu| format!("`{}`", names.of(vcpu));
     match fact {
         Fact::Joined(vcpu, terms) => format!("{} joins, {}", of(*vcpu), on(terms)),
-        Fact::TermsChanged(vcpu, terms) => format!("{} is to have {}", of(*vcpu), on(terms)),
+        Fact::TermsChanged(vcpu, terms) => format!("{} changes to {}", of(*vcpu), on(terms)),
         Fact::Left(vcpu) => format!("{} leaves", of(*vcpu)),
         Fact::Woke(vcpu) => format!("{} wakes", of(*vcpu)),
         Fact::Blocked(vcpu) => format!("{} blocks", of(*vcpu)),
         Fact::Paused(vcpu) => format!("{} is paused", of(*vcpu)),
-        Fact::Yielded(cpu) => format!("the occupant of {cpu} yields"),
-        Fact::LimitReached(cpu) => format!("the occupant of {cpu} reaches its limit"),
-        Fact::AlarmRang(cpu) => format!("the alarm of {cpu} rings"),
-        Fact::Told(vcpu, told) => format!("{} tells {told:?}", of(*vcpu)),
-        Fact::Allowed(vcpu) => format!("{} may be run again", of(*vcpu)),
-        Fact::ClockSet(ahead) => format!("the clock of phases is {ahead} ahead"),
+        Fact::Yielded(cpu) => format!("the running vCPU of {cpu} yields"),
+        Fact::LimitReached(cpu) => format!("the running vCPU of {cpu} reaches its limit"),
+        Fact::AlarmRang(cpu) => format!("the timer of {cpu} expires"),
+        Fact::Told(vcpu, told) => format!("{} reports {told:?}", of(*vcpu)),
+        Fact::Allowed(vcpu) => format!("{} may run again", of(*vcpu)),
+        Fact::ClockSet(ahead) => format!("the wall clock is {ahead} ahead"),
         Fact::Passed => "time passes".into(),
         Fact::Settled => "the instant is settled".into(),
         Fact::Ended => "the run ends".into(),

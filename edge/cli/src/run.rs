@@ -101,18 +101,18 @@ impl Live {
         }
         for (at, vcpu, error) in &self.outcome.declined {
             let name = scenario.domains[vcpu.domain().number() as usize].vcpu_name(*vcpu);
-            let _ = writeln!(text, "note: declined at {at}: `{name}`: {error}");
+            let _ = writeln!(text, "note: refused at {at}: `{name}`: {error}");
         }
         for Losses { name, answered, lost } in &self.outcome.lost {
             let _ =
-                writeln!(text, "note: {name}: {lost} requests were given up, {answered} answered");
+                writeln!(text, "note: {name}: {lost} requests timed out, {answered} were answered");
         }
         text += &self.agents();
         if self.outcome.keepers_lost > 0 {
             let _ = writeln!(text, "note: the keeper died and was replaced");
         }
         if let Some(at) = self.outcome.stopped {
-            let _ = writeln!(text, "note: stopped at {at}, before the end");
+            let _ = writeln!(text, "note: stopped at {at}, before the end of the run");
         }
         text
     }
@@ -137,7 +137,7 @@ fn relay(text: &mut String, relayed: &Relayed) {
     let _ = match connected {
         None => writeln!(text, "note: relay of {name}: nobody listened at {}", guest.display()),
         Some(_) => {
-            let note = format!("{inward} times something to the guest, {outward} times from it");
+            let note = format!("passed on {inward} times to the guest, {outward} times from it");
             writeln!(text, "note: relay of {name}: {note}; not answered in 100 ms: {unanswered}")
         }
     };
@@ -151,34 +151,34 @@ fn agent(text: &mut String, heard: &Heard) {
         return;
     }
     let Counts { frames, dropped, overtaken, lapsed, silenced, other_version, hung_up } = counts;
-    let _ = write!(text, "note: agent of {name}: {frames} frames heard");
+    let _ = write!(text, "note: agent of {name}: {frames} frames received");
     let told = [
-        ("dropped", dropped, " (none, of nobody, or not in order)"),
-        ("overtaken", overtaken, " (too many at once)"),
-        ("claims lapsed", lapsed, " (not told again for 100 ms)"),
-        ("silent", silenced, " (eight dropped in a row)"),
-        ("hung up", hung_up, ""),
+        ("dropped", dropped, " (damaged, for an unknown vCPU, or out of order)"),
+        ("superseded", overtaken, " (too many at once)"),
+        ("claims expired", lapsed, " (not repeated for 100 ms)"),
+        ("claims ended", silenced, " (eight frames dropped in a row)"),
+        ("disconnected", hung_up, ""),
     ];
     for (what, count, why) in told.into_iter().filter(|(_, count, _)| **count > 0) {
         let _ = write!(text, "; {what}: {count}{why}");
     }
     let _ = match lost {
-        Some(at) => writeln!(text, "; last heard no more at {at}"),
+        Some(at) => writeln!(text, "; last lost at {at}"),
         None => writeln!(text),
     };
     if let Some(version) = other_version {
         let _ = writeln!(
             text,
-            "warning: agent of {name}: it tells in version {version} of frames, this host hears \
-             {VERSION}: take the slackline-agent that was built with this slackline"
+            "warning: agent of {name}: it sends frames of version {version}, this host reads \
+             {VERSION}: install the slackline-agent that was built with this slackline"
         );
     }
 }
 
 /// What a scenario with devices or tasks says and a live run has of its own.
-const ONLY_SIMULATED: &str = "note:  live, Linux's own network, disk and scheduling take the \
-    place of [driver], [nic], [disk], `kernel`, `dispatch`, `cache` and `priority`, and of `delay` \
-    and `retry` of clients\n";
+const ONLY_SIMULATED: &str = "note:  a live run ignores [driver], [nic], [disk], `kernel`, \
+    `dispatch`, `cache` and `priority`, and `delay` and `retry` of clients: it uses Linux's own \
+    network, disk and scheduling\n";
 
 /// Runs on this machine; what is kept is kept.
 pub(crate) fn live(
@@ -224,7 +224,7 @@ pub(crate) fn dispatch_cost(cpus: &[CpuId]) -> Result<Span, Problem> {
     let refused = |source| Problem::Live(SessionError::NoRealTime { source }.into());
     let dispatch = dispatch.map_err(refused)?;
     terminal::tell(&format!(
-        "note:  a look at a CPU takes {dispatch} here; two in each period promised are counted\n"
+        "note:  dispatch overhead is {dispatch}; admission counts it twice per reserved period\n"
     ));
     Ok(dispatch)
 }
@@ -236,24 +236,29 @@ pub(crate) fn choose_cpus(count: usize, asked: Option<&[usize]>) -> Result<Vec<C
     let online: Vec<CpuId> = online.iter().collect();
     let numbers: Vec<_> = online.iter().map(|cpu| cpu.index().to_string()).collect();
     let hint = format!("name {count} of the CPUs {}", numbers.join(", "));
+    let has = |count: usize| if count == 1 { "1 CPU".into() } else { format!("{count} CPUs") };
     let Some(asked) = asked else {
         if online.len() < count {
             return Err(Problem::HostCannot {
-                message: format!("the scenario has {count} CPUs, this machine {}", online.len()),
-                hint: Some("simulate it, or take a larger machine".into()),
+                message: format!(
+                    "the scenario needs {}, this host has {}",
+                    has(count),
+                    online.len()
+                ),
+                hint: Some("simulate it with `slackline sim`, or use a larger host".into()),
             });
         }
         return Ok(online[online.len() - count..].to_vec());
     };
     if asked.len() != count {
         return Err(Problem::BadOption {
-            message: format!("--cpus names {} CPUs, the scenario has {count}", asked.len()),
+            message: format!("--cpus names {}, the scenario needs {count}", has(asked.len())),
             hint: Some(hint),
         });
     }
     let find = |number: &usize| {
         online.iter().copied().find(|cpu| cpu.index() == *number).ok_or_else(|| {
-            let message = format!("there is no CPU {number} here");
+            let message = format!("this host has no CPU {number}");
             Problem::BadOption { message, hint: Some(hint.clone()) }
         })
     };
@@ -320,8 +325,8 @@ mod tests {
         let mut text = String::new();
         agent(&mut text, &Heard { name, path, connected, lost: None, counts });
         let (note, warning) = text.split_once('\n').expect("two lines");
-        assert!(note.starts_with("note: agent of web: 0 frames heard; dropped: 8 "), "{note}");
-        let expected = "warning: agent of web: it tells in version 1 of frames, this host hears 2:";
+        assert!(note.starts_with("note: agent of web: 0 frames received; dropped: 8 "), "{note}");
+        let expected = "warning: agent of web: it sends frames of version 1, this host reads 2:";
         assert!(warning.starts_with(expected), "{warning}");
     }
 }

@@ -18,7 +18,7 @@ use crate::terminal::Counter;
 pub(crate) fn seeds(scenario: &Scenario, count: Option<u64>) -> Result<Vec<u64>, Problem> {
     let (first, count) = (scenario.seed, count.unwrap_or(1));
     let last = first.checked_add(count - 1).ok_or_else(|| Problem::BadOption {
-        message: format!("there are no {count} seeds from {first} on"),
+        message: format!("cannot use {count} seeds from {first} on: the largest is {}", u64::MAX),
         hint: Some("write --seed 1".into()),
     })?;
     Ok((first..=last).collect())
@@ -98,6 +98,6 @@ impl Runs {
         if let Some(more @ 1..) = missing.len().checked_sub(MOST_MISSING) {
             named += &format!(", and {more} more");
         }
-        format!("note: stopped when {finished} of {of} runs were finished; not run: {named}\n")
+        format!("note: stopped after {finished} of {of} runs; not run: {named}\n")
     }
 }

@@ -19,8 +19,8 @@ pub(crate) fn serve(args: &Serve) -> Result<(), Problem> {
     let cpus = args.cpus.as_deref().map(|cpus| {
         let too_large = |cpu: &&usize| **cpu >= CpuId::LIMIT;
         if let Some(cpu) = cpus.iter().find(too_large) {
-            let message =
-                format!("CPU {cpu} is beyond {}, the last there can be", CpuId::LIMIT - 1);
+            let most = CpuId::LIMIT - 1;
+            let message = format!("cannot schedule CPU {cpu}: the highest possible is {most}");
             return Err(Problem::BadOption { message, hint: None });
         }
         Ok(cpus.iter().copied().map(CpuId::new).collect())

@@ -37,8 +37,8 @@ const IN_SIGHT: usize = 5;
 pub(crate) fn find(args: &Find) -> Result<(), Problem> {
     let (machines, text) = connect(&args.at)?.find(args.text.as_deref())?;
     answer(&args.at, &text, || match (&machines[..], &args.text) {
-        ([], None) => "no machine is here\n".into(),
-        ([], Some(text)) => format!("no machine here has `{text}` in its name or binding\n"),
+        ([], None) => "this host has no VMs\n".into(),
+        ([], Some(text)) => format!("no VM has `{text}` in its name or binding\n"),
         (all, _) => show::machines(all),
     })
 }
@@ -54,9 +54,11 @@ pub(crate) fn change(args: &Change) -> Result<(), Problem> {
     let change = Changed { slice, period, cpu, exact, phase, vcpus };
     if change == Changed::default() {
         return Err(Problem::BadOption {
-            message: "nothing that changes is said".into(),
+            message: "no change is given".into(),
             hint: Some(
-                "as `--slice 3ms`, `--period 20ms`, `--cpu 50%`, `--vcpus 4`, `--phase 3ms`".into(),
+                "add `--slice 3ms`, `--period 20ms`, `--cpu 50%`, `--vcpus 4`, `--phase 3ms`, \
+                 `--exact` or `--at-least`"
+                    .into(),
             ),
         });
     }
@@ -73,7 +75,7 @@ pub(crate) fn pause(args: &Pause) -> Result<(), Problem> {
 /// Whether it is, as somebody at a terminal says.
 fn is_meant(name: &str) -> Result<bool, Problem> {
     terminal::tell(&format!(
-        "{name} will stand still until it is resumed: whoever uses it sees it hang. Pause? [y/N] "
+        "{name} stops until it is resumed; its users see it hang. Pause? [y/N] "
     ));
     let mut said = String::new();
     let cannot = |source| Problem::Unreadable { file: "standard input".into(), source };
@@ -126,7 +128,7 @@ fn all(client: &mut Client) -> Result<Vec<Reservation>, Problem> {
 
 fn table(all: &[Reservation]) -> String {
     match all {
-        [] => "nothing is reserved\n".into(),
+        [] => "there are no reservations\n".into(),
         all => show::reservations(all),
     }
 }
@@ -144,7 +146,7 @@ pub(crate) fn log(args: &Log) -> Result<(), Problem> {
     let (mut events, text) = client.log(args.name.as_deref(), args.last.into())?;
     events.reverse();
     answer(&args.at, &text, || match &events[..] {
-        [] => "nothing has happened\n".into(),
+        [] => "there are no events\n".into(),
         events => show::events(events),
     })
 }
@@ -154,7 +156,7 @@ pub(crate) fn access(args: &AccessArgs) -> Result<(), Problem> {
         AccessCommand::List { at } => {
             let (all, text) = connect(at)?.access()?;
             answer(at, &text, || match &all[..] {
-                [] => "nothing is said of anybody: groups decide\n".into(),
+                [] => "there are no grants; groups decide\n".into(),
                 all => show::access(all),
             })
         }
@@ -186,7 +188,7 @@ pub(crate) fn access(args: &AccessArgs) -> Result<(), Problem> {
         }
         AccessCommand::Revoke { whom, at } => {
             let (one, text) = connect(at)?.revoke(whom)?;
-            answer(at, &text, || format!("nothing is said of {} any more\n", one.principal))
+            answer(at, &text, || format!("the grant of {} is removed\n", one.principal))
         }
     }
 }

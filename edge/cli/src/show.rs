@@ -22,8 +22,8 @@ use crate::{input, json, terminal};
 pub(crate) fn show(args: &Show) -> Result<(), Problem> {
     if args.from > LONGEST {
         return Err(Problem::BadOption {
-            message: format!("--from {} is later than any run lasts", args.from),
-            hint: Some(format!("the longest lasts {LONGEST}")),
+            message: format!("--from {} is beyond the longest run, {LONGEST}", args.from),
+            hint: Some("write --from 0s".into()),
         });
     }
     let places = Places::of(&[("--perfetto", args.perfetto.as_deref())])?;
@@ -59,7 +59,7 @@ pub(crate) fn show(args: &Show) -> Result<(), Problem> {
     } else if let Some(vcpu) = &args.runs {
         let no_runs = |error: RunListError| Problem::BadOption {
             message: error.to_string(),
-            hint: Some("`slackline show TRACE --table` shows who there is".into()),
+            hint: Some("list vCPUs with `slackline show TRACE --table`".into()),
         };
         let mut runs = RunList::new(&mut text, &header, &names.all, vcpu).map_err(no_runs)?;
         pass_to(args, &mut trace, &mut runs)?;
@@ -153,7 +153,7 @@ fn picture(
     if width > MOST_COLUMNS {
         return Err(Problem::BadOption {
             message: format!("--width {width} is more than {MOST_COLUMNS} columns"),
-            hint: Some("write --width 200, or --list for all there is".into()),
+            hint: Some("write --width 200, or --list".into()),
         });
     }
     let empty = |error: WindowError| Problem::BadOption {

@@ -40,7 +40,7 @@ pub(crate) fn sim(args: &Sim) -> Result<(), Problem> {
         return claims::check_refusal(&args.file, &scenario);
     }
     if args.seeds.is_some() {
-        args.keeping.is_of_one_run("of several seeds")?;
+        args.keeping.is_of_one_run("--seeds")?;
         return over_seeds(args, &scenario);
     }
     let started = Instant::now();
@@ -49,7 +49,7 @@ pub(crate) fn sim(args: &Sim) -> Result<(), Problem> {
     // Nothing was measured yet.
     let is_empty = |at: Time| at <= Time::START + scenario.warmup;
     if finished.stopped.is_some_and(is_empty) {
-        terminal::tell("note: stopped before the end of the warm-up: nothing was measured\n");
+        terminal::tell("note: stopped during the warm-up; nothing was measured\n");
         return Err(Problem::Interrupted);
     }
     if args.keeping.json {
@@ -61,17 +61,17 @@ pub(crate) fn sim(args: &Sim) -> Result<(), Problem> {
             let _ = writeln!(text, "note: `{}` finished its work at {at}", name(*vcpu));
         }
         if let Some(more @ 1..) = finished.done.len().checked_sub(MOST_DONE) {
-            let _ = writeln!(text, "note: and {more} more finished theirs");
+            let _ = writeln!(text, "note: {more} more vCPUs finished their work");
         }
         for (at, vcpu, error) in &finished.declined {
             let name = name(*vcpu);
-            let _ = writeln!(text, "declined at {at}: `{name}`: {error}");
+            let _ = writeln!(text, "note: refused at {at}: `{name}`: {error}");
         }
         if let Some(cost) = cost {
             let _ = writeln!(text, "note: {cost}");
         }
         if let Some(at) = finished.stopped {
-            let _ = writeln!(text, "note: stopped at {at}, before the end");
+            let _ = writeln!(text, "note: stopped at {at}, before the end of the run");
         }
         terminal::say(&text)?;
     }
@@ -106,7 +106,7 @@ fn simulate(file: &Path, scenario: &Scenario, keeping: &Keeping) -> Result<Simul
     let mut progress = Progress::new("simulated", scenario.length);
     let mut outputs = Outputs::new(&header::of_simulation(scenario), wanted);
     let stop = stop_flag()?;
-    let finished = slackline_sim::run_while(scenario, &mut outputs, |now| {
+    let finished = slackline_sim::run_while(scenario, &mut outputs, &mut |now| {
         progress.at(now);
         match stop.load(Ordering::Relaxed) {
             true => ControlFlow::Break(()),

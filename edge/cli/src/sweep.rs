@@ -31,7 +31,7 @@ use rows::Rows;
 pub(crate) fn sweep(args: &Sweep) -> Result<(), Problem> {
     let journal = journal_of(&args.csv);
     let mut places = Places::of(&[("--csv", Some(&args.csv)), ("--page", args.page.as_deref())])?;
-    places.write("the runs that are done", &journal)?;
+    places.write("the file of finished runs", &journal)?;
     places.read("the family", &args.file)?;
     let text = input::text(&args.file)?;
     let jobs = Jobs::read(args, &text, &places)?;
@@ -52,7 +52,7 @@ pub(crate) fn sweep(args: &Sweep) -> Result<(), Problem> {
     let ran = rows.count() - already;
     let before = match already {
         0 => String::new(),
-        _ => format!(", {already} before"),
+        _ => format!(", {already} finished before"),
     };
     let cost = Cost::since(started, events.into_inner());
     terminal::tell(&format!("note: {ran} runs{before}; {cost}\n"));
@@ -61,8 +61,7 @@ pub(crate) fn sweep(args: &Sweep) -> Result<(), Problem> {
     }
     let (done, all) = (rows.count(), jobs.count());
     terminal::tell(&format!(
-        "note: stopped when {done} of {all} runs were finished; the same command goes on from \
-         there\n"
+        "note: stopped after {done} of {all} runs; run the same command to continue\n"
     ));
     Err(Problem::Interrupted)
 }

@@ -78,7 +78,7 @@ pub(crate) fn report(problem: &Problem) {
             tell(&format!("bug: {problem}\n"));
             if let Some(kept) = kept {
                 let kept = kept.display();
-                tell(&format!("     trace kept in {kept}; this is our fault\n"));
+                tell(&format!("     trace saved in {kept}; please report this bug with it\n"));
             }
         }
         _ => tell(&format!("error: {problem}\n")),

@@ -1,30 +1,30 @@
-//! Who may do what: as it is asked for, and as it is shown.
+//! Grants of access: request and answer.
 
 use serde::{Deserialize, Serialize};
 use slackline_service as service;
 
 use crate::times::Share;
 
-/// What somebody may do.
+/// Role of a user or remote client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Look.
+    /// May list reservations and VMs, and see available capacity.
     Viewer,
-    /// All about its own reservations. Those of others are shown as "another VM".
+    /// May make and change its own reservations. Those of others are shown as "another VM".
     Tenant,
-    /// All about reservations.
+    /// May also read the log, and make, change, pause and release reservations.
     Operator,
-    /// All there is.
+    /// May do everything, including granting access.
     Administrator,
 }
 
 impl Role {
-    /// All of them, least first.
+    /// All roles, least first.
     pub const ALL: [Role; 4] = [Role::Viewer, Role::Tenant, Role::Operator, Role::Administrator];
 
-    /// What a principal of this role may do to others, in a sentence.
+    /// Returns what a principal of this role may do to others, as a sentence.
     #[must_use]
     pub const fn to_others(self) -> &'static str {
         match self {
@@ -39,7 +39,7 @@ impl Role {
         }
     }
 
-    /// It in a word.
+    /// Word of the role in JSON and options.
     #[must_use]
     pub fn word(self) -> &'static str {
         service::Role::from(self).word()
@@ -68,57 +68,57 @@ impl From<service::Role> for Role {
     }
 }
 
-/// What somebody is to be let do.
+/// Grant for a local user or a remote client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Grant {
-    /// What he may do, instead of what his groups let him.
+    /// Role, which replaces that of the user's groups.
     pub role: Role,
-    /// So much CPU over all of his reservations together; as much as there is unless said.
+    /// Limit on the CPU of all their reservations. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<Share>,
-    /// So many reservations; any number unless said.
+    /// Limit on the number of their reservations. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machines: Option<u16>,
-    /// The users, by number, whose machines he may have besides his own.
+    /// Numbers of other users whose VMs they may reserve for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<u32>,
-    /// For so many days; for ever unless said.
+    /// Days until the role expires. Limits stay. Default: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub days: Option<u32>,
-    /// For who comes from elsewhere: his certificate, as PEM. Without one he is given a token.
+    /// Certificate of a remote client as PEM. Without one a token is created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<String>,
 }
 
-/// What somebody may do.
+/// Access of a local user or remote client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Access {
-    /// Who: `uid N`, or `@NAME` who comes from elsewhere.
+    /// Local user as `uid N`, or remote client as `@NAME`.
     pub principal: String,
-    /// How he is known: `socket`, `token` or `certificate`.
+    /// Identified by `socket`, `token` or `certificate`.
     pub by: String,
-    /// What he may do.
+    /// Role.
     pub role: Role,
-    /// How much CPU his reservations may have together, if that is limited.
+    /// Limit on the CPU of all their reservations, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<Share>,
     /// The same in millionths of a CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_ppm: Option<u32>,
-    /// How many reservations he may have, if that is limited.
+    /// Limit on the number of their reservations, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machines: Option<u16>,
-    /// The users whose machines he may have besides his own.
+    /// Numbers of other users whose VMs they may reserve for.
     pub users: Vec<u32>,
-    /// Since when, in nanoseconds since 1970.
+    /// Time of the grant, in nanoseconds since 1970.
     pub made_ns: u64,
-    /// Until when, if not for ever.
+    /// Expiry of the role, in nanoseconds since 1970. Absent if never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_ns: Option<u64>,
-    /// The token that was made for him. It is shown this once, and kept by nobody here.
+    /// New token of a remote client. It is shown once; the daemon stores only its hash.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
 }

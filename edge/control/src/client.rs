@@ -47,7 +47,7 @@ pub enum ClientError {
         source: io::Error,
     },
     /// The socket is there, and is not for this user.
-    #[error("{} may not be used by this user: {source}", path.display())]
+    #[error("this user may not use {}: {source}", path.display())]
     NotForUs {
         /// Where.
         path: PathBuf,
@@ -55,7 +55,7 @@ pub enum ClientError {
         source: io::Error,
     },
     /// What was said of a host makes no sense.
-    #[error("`{url}` cannot be asked: {says}")]
+    #[error("cannot use the address `{url}`: {says}")]
     BadHost {
         /// What was said.
         url: String,
@@ -63,7 +63,7 @@ pub enum ClientError {
         says: String,
     },
     /// A file that is needed to ask another machine is not what it should be.
-    #[error("{}: {says}", path.display())]
+    #[error("cannot use {}: {says}", path.display())]
     BadFile {
         /// Which.
         path: PathBuf,
@@ -79,7 +79,7 @@ pub enum ClientError {
         source: io::Error,
     },
     /// It is not who it should be, or does not take us for who we are.
-    #[error("{host} is not to be trusted, or does not trust us: {source}")]
+    #[error("cannot connect to {host}: TLS failed on one side: {source}")]
     Untrusted {
         /// Where.
         host: String,
@@ -90,13 +90,13 @@ pub enum ClientError {
     #[error("{0}")]
     Refused(Box<Problem>),
     /// It was there, and broke off.
-    #[error("the daemon broke off: {0}")]
+    #[error("the daemon closed the connection: {0}")]
     Lost(#[from] hyper::Error),
     /// It did not answer.
     #[error("the daemon did not answer in time")]
     Silent,
     /// It answered what nobody can read.
-    #[error("the daemon's answer cannot be read: {0}")]
+    #[error("cannot read the daemon's answer: {0}")]
     Garbled(String),
     /// This process cannot wait for anything.
     #[error("cannot wait for an answer: {0}")]
@@ -464,15 +464,19 @@ fn refused(status: StatusCode, text: &str) -> ClientError {
         return ClientError::Refused(Box::new(problem));
     }
     let problem = match status {
-        StatusCode::FORBIDDEN => {
-            Problem::new(Kind::NotAllowed, "this user may not ask it anything")
-                .hinting("who may: root, and the groups slackline and slackline-admin")
+        StatusCode::FORBIDDEN => Problem::new(Kind::NotAllowed, "this user may not use the daemon")
+            .hinting("run as root, or as a member of the groups slackline or slackline-admin"),
+        StatusCode::UNAUTHORIZED => {
+            Problem::new(Kind::NotKnown, "the daemon does not know this token or certificate")
+                .hinting("check grants and their expiry with `slackline access list` on its host")
         }
-        StatusCode::UNAUTHORIZED => Problem::new(Kind::NotKnown, "nobody knows us there")
-            .hinting("`slackline access list` there shows who is, and until when"),
-        StatusCode::TOO_MANY_REQUESTS => Problem::new(Kind::TooMany, "it has too much to do"),
+        StatusCode::TOO_MANY_REQUESTS => {
+            Problem::new(Kind::TooMany, "the daemon has too many requests")
+        }
         // Another program may listen there, or one stands between.
-        _ => return ClientError::Garbled(format!("it answered {status} and no reason of ours")),
+        _ => {
+            return ClientError::Garbled(format!("status {status} without a reason of the daemon"));
+        }
     };
     ClientError::Refused(Box::new(problem))
 }

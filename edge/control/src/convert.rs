@@ -95,8 +95,8 @@ fn wanted_amount(wanted: &Wanted) -> Result<Amount, Problem> {
         (None, Some(share)) => Ok(Amount::Together { share: share.0, period }),
         (Some(_), Some(_)) => Err(both()),
         (None, None) => {
-            let detail = "how much CPU time is not said".to_owned();
-            Err(bad(detail, "say `slice` and `period`, or `cpu` for all vCPUs together"))
+            let detail = "no amount of CPU time is given".to_owned();
+            Err(bad(detail, "give `slice` for each vCPU, or `cpu` for all vCPUs together"))
         }
     }
 }
@@ -106,7 +106,7 @@ fn reserve(name: Name, wanted: &Wanted) -> Result<service::Request, Problem> {
     let amount = wanted_amount(wanted)?;
     let binding = wanted.binding.as_deref().map(|text| {
         text.parse::<Binding>().map_err(|error| {
-            bad(error.to_string(), "`slackline find` shows the machines here, and what to say")
+            bad(error.to_string(), "list VMs and their bindings with `slackline find`")
         })
     });
     let binding = binding.transpose()?;
@@ -148,8 +148,11 @@ fn gang_word(word: GangWord, wall_ahead: Span) -> Result<service::Request, Probl
         GangWord::Break { gang, name, lost } => {
             let length = lost.len();
             if length > LONGEST_LOST || lost.chars().any(char::is_control) {
-                let detail = format!("who is lost is said in {length} bytes, or with signs in it");
-                return Err(bad(detail, "a line of at most 256 bytes"));
+                let detail = format!(
+                    "`lost` has {length} bytes, or control characters; at most \
+                             {LONGEST_LOST} bytes are possible"
+                );
+                return Err(bad(detail, "write one line of at most 256 bytes"));
             }
             service::Request::Break { gang: read_name(&gang)?, name: read_name(&name)?, lost }
         }
@@ -182,13 +185,13 @@ fn changed(
 }
 
 fn both() -> Problem {
-    let detail = "both a slice and an amount of CPU are said".to_owned();
-    bad(detail, "`slice` is for each vCPU, `cpu` for all together: say one of them")
+    let detail = "`slice` and `cpu` cannot be combined".to_owned();
+    bad(detail, "give `slice` for each vCPU, or `cpu` for all vCPUs together")
 }
 
 fn each_of(slice: Span, period: Span) -> Result<Amount, Problem> {
     let each = units::Reservation::new(slice, period);
-    let hint = "a slice is CPU time for each vCPU in every period, as 2ms in 10ms";
+    let hint = "give a slice of CPU time per period, such as 2ms every 10ms";
     each.map(Amount::Each).map_err(|error| bad(error.to_string(), hint))
 }
 
@@ -382,10 +385,10 @@ mod tests {
         assert_eq!(binding.unwrap().to_string(), "pid:7");
         assert_eq!(phase, Some(Span::ZERO));
         for (name, text, says) in [
-            ("web", "{}", "how much CPU time is not said"),
+            ("web", "{}", "no amount of CPU time is given"),
             ("web", r#"{"slice":"2ms","for":"pid"}"#, "does not begin with libvirt:"),
-            ("../web", r#"{"slice":"2ms"}"#, "the name `../web` has a '.' at character 1"),
-            ("web", r#"{"slice":"2ms","cpu":"1cpu"}"#, "both a slice and an amount"),
+            ("../web", r#"{"slice":"2ms"}"#, "the name `../web` has an invalid '.' at character 1"),
+            ("web", r#"{"slice":"2ms","cpu":"1cpu"}"#, "`slice` and `cpu` cannot be combined"),
         ] {
             let problem = reserve(name, text).unwrap_err();
             assert!(problem.detail.contains(says), "{}", problem.detail);
@@ -424,6 +427,6 @@ mod tests {
         assert!(text.contains(numbers), "{text}");
         assert_eq!(serde_json::from_str::<Problem>(&text).unwrap(), problem);
         let hint = problem.hint.unwrap();
-        assert_eq!(hint, "the longest slice that fits there now is 3ms every 10ms");
+        assert_eq!(hint, "use a slice of at most 3ms every 10ms");
     }
 }

@@ -1,4 +1,4 @@
-//! What is refused, as RFC 9457 wants it: `application/problem+json`.
+//! Refusals as `application/problem+json` (RFC 9457).
 
 use std::fmt;
 
@@ -6,53 +6,53 @@ use serde::{Deserialize, Serialize};
 
 use crate::times::Length;
 
-/// What kind of refusal it is: the `type` of a problem.
+/// Kind of a refusal, the `type` of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// The request is not what it should be.
+    /// The request is malformed.
     Bad,
-    /// Who asks may not.
+    /// The caller is not permitted to do this.
     NotAllowed,
-    /// Nobody knows who asks.
+    /// The caller is unknown.
     NotKnown,
-    /// There is no such page.
+    /// The page does not exist.
     NoSuchPage,
-    /// There is no such reservation.
+    /// The reservation does not exist.
     NoSuchReservation,
-    /// There is no such machine, or several.
+    /// The VM does not exist, or several match.
     NoMachine,
-    /// The page does not know this method.
+    /// The page does not support this method.
     WrongMethod,
-    /// The request did not come within its time.
+    /// The request did not arrive in time.
     TooSlow,
-    /// There is such a reservation already, or one of that machine.
+    /// The name or the VM already has another reservation.
     Exists,
-    /// It does not fit beside what is promised.
+    /// There is not enough available capacity.
     NoRoom,
-    /// Its owner may not have so much.
+    /// The request exceeds a limit of its owner.
     OverBudget,
-    /// It has been changed since.
+    /// The reservation has been changed since the given revision.
     Stale,
-    /// The body is longer than any request is.
+    /// The body is too long.
     TooLarge,
-    /// Who asks has asked too often, or has too many connections.
+    /// The caller has sent too many requests, or has too many connections.
     TooMany,
-    /// It cannot be done now; perhaps later.
+    /// The request cannot be done now. It may succeed later.
     NotNow,
-    /// The core did not answer in time. What was asked for may be done or not.
+    /// The core did not answer in time. The request may be done or not.
     NotAnswered,
-    /// It could not be written down, so it was taken back.
+    /// The ledger could not be written, so the request was undone.
     NotDurable,
-    /// This host does not let us.
+    /// This host does not support or permit it.
     HostCannot,
-    /// A fault of ours.
+    /// A bug in Slackline.
     Bug,
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Kind; 19] = [
         Kind::Bad,
         Kind::NotAllowed,
@@ -75,111 +75,111 @@ impl Kind {
         Kind::Bug,
     ];
 
-    /// Its word, its HTTP status, what it means, and the exit code of a command that meets it.
+    /// Returns its word, HTTP status, meaning, and the exit code of a command.
     #[must_use]
     pub fn about(self) -> (&'static str, u16, &'static str, u8) {
         match self {
-            Kind::Bad => ("bad", 400, "the request is wrong", 2),
-            Kind::NotAllowed => ("not-allowed", 403, "not allowed", 5),
-            Kind::NotKnown => ("not-known", 401, "who asks is not known here", 5),
-            Kind::NoSuchPage => ("no-such-page", 404, "there is no such page", 2),
+            Kind::Bad => ("bad", 400, "malformed request", 2),
+            Kind::NotAllowed => ("not-allowed", 403, "caller is not permitted to do this", 5),
+            Kind::NotKnown => ("not-known", 401, "caller is unknown", 5),
+            Kind::NoSuchPage => ("no-such-page", 404, "page does not exist", 2),
             Kind::NoSuchReservation => {
-                ("no-such-reservation", 404, "there is no such reservation", 2)
+                ("no-such-reservation", 404, "reservation does not exist", 2)
             }
-            Kind::NoMachine => ("no-machine", 404, "there is no such machine, or several", 2),
-            Kind::WrongMethod => ("wrong-method", 405, "the page does not know this method", 2),
-            Kind::TooSlow => ("too-slow", 408, "the request did not come in time", 3),
-            Kind::Exists => ("exists", 409, "there is one already, and it is another", 2),
-            Kind::NoRoom => ("no-room", 409, "it does not fit beside what is promised", 4),
-            Kind::OverBudget => ("over-budget", 403, "more than its owner may have", 4),
-            Kind::Stale => ("stale", 412, "it has been changed since", 2),
-            Kind::TooLarge => ("too-large", 413, "longer than any request is", 2),
-            Kind::TooMany => ("too-many", 429, "too often, or too much at once", 3),
-            Kind::NotNow => ("not-now", 503, "not now; perhaps later", 3),
+            Kind::NoMachine => ("no-machine", 404, "VM does not exist, or several match", 2),
+            Kind::WrongMethod => ("wrong-method", 405, "page does not support this method", 2),
+            Kind::TooSlow => ("too-slow", 408, "request did not arrive in time", 3),
+            Kind::Exists => ("exists", 409, "name or VM already has another reservation", 2),
+            Kind::NoRoom => ("no-room", 409, "not enough available capacity", 4),
+            Kind::OverBudget => ("over-budget", 403, "request exceeds a limit of its owner", 4),
+            Kind::Stale => ("stale", 412, "reservation has been changed since", 2),
+            Kind::TooLarge => ("too-large", 413, "body is too long", 2),
+            Kind::TooMany => ("too-many", 429, "too many requests or connections", 3),
+            Kind::NotNow => ("not-now", 503, "cannot be done now", 3),
             Kind::NotAnswered => {
-                ("not-answered", 504, "the core did not answer; it may be done or not", 3)
+                ("not-answered", 504, "core did not answer; the request may be done or not", 3)
             }
             Kind::NotDurable => {
-                ("not-durable", 507, "it could not be written down, and was taken back", 3)
+                ("not-durable", 507, "ledger could not be written; the request was undone", 3)
             }
-            Kind::HostCannot => ("host-cannot", 503, "this host does not let us", 3),
-            Kind::Bug => ("bug", 500, "a fault of ours", 70),
+            Kind::HostCannot => ("host-cannot", 503, "not possible on this host", 3),
+            Kind::Bug => ("bug", 500, "bug in Slackline", 70),
         }
     }
 
-    /// Its word.
+    /// Word of the kind in JSON.
     #[must_use]
     pub fn word(self) -> &'static str {
         self.about().0
     }
 }
 
-/// What was asked for where it did not fit, and what would have.
+/// Numbers of a `no-room` refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NoRoom {
-    /// CPU time that was asked for, for each vCPU in every period.
+    /// Requested CPU time of each vCPU per period.
     pub asked_slice: Length,
-    /// The same.
+    /// The requested slice in nanoseconds.
     pub asked_slice_ns: u64,
-    /// The period that was asked for.
+    /// Requested period.
     pub asked_period: Length,
-    /// The same.
+    /// The requested period in nanoseconds.
     pub asked_period_ns: u64,
-    /// What was promised already, in millionths of a CPU.
+    /// Capacity already reserved, in millionths of a CPU.
     pub promised_ppm: u32,
-    /// What may be promised, in millionths of a CPU.
+    /// Capacity that can be reserved in total, in millionths of a CPU.
     pub capacity_ppm: u32,
-    /// The largest slice of that period that fits; `0s` is none.
+    /// Largest slice with this period that fits; `0s` if none does.
     pub largest: Length,
-    /// The same.
+    /// The largest slice in nanoseconds.
     pub largest_ns: u64,
 }
 
-/// What its owner would have had, and may have.
+/// Numbers of an `over-budget` refusal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum OverBudget {
-    /// CPU over all of its reservations together, in millionths of a CPU.
+    /// CPU of all reservations of the owner, in millionths of a CPU.
     CpuPpm {
-        /// With what was asked for.
+        /// Total with the request.
         asked: u32,
-        /// At most.
+        /// Limit.
         most: u32,
     },
-    /// Reservations.
+    /// Number of reservations of the owner.
     Machines {
-        /// With the one that was asked for.
+        /// Number with the request.
         asked: u64,
-        /// At most.
+        /// Limit.
         most: u16,
     },
 }
 
-/// Why something was not done.
+/// Reason why a request was not done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Problem {
-    /// Of which kind.
+    /// Kind of refusal.
     #[serde(rename = "type")]
     pub kind: Kind,
-    /// What this kind means.
+    /// Meaning of the kind.
     pub title: String,
-    /// The HTTP status.
+    /// HTTP status.
     pub status: u16,
-    /// What is wrong here, with both numbers where there are two.
+    /// What is wrong with this request, with its numbers.
     pub detail: String,
     /// What to do about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// `no-room`: the numbers.
+    /// Numbers of `no-room`.
     #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
     pub room: Option<Box<NoRoom>>,
-    /// `over-budget`: the numbers.
+    /// Numbers of `over-budget`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Box<OverBudget>>,
-    /// `stale`: the revision there is.
+    /// Current revision, for `stale`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
 }
@@ -228,7 +228,7 @@ mod tests {
         }
         let problem = Problem::new(Kind::Stale, "revision 3 was expected, 4 is there");
         let text = serde_json::to_string(&Problem { revision: Some(4), ..problem }).unwrap();
-        let begin = r#"{"type":"stale","title":"it has been changed since","status":412,"#;
+        let begin = r#"{"type":"stale","title":"reservation has been changed since","status":412,"#;
         let end = r#""detail":"revision 3 was expected, 4 is there","revision":4}"#;
         assert_eq!(text, format!("{begin}{end}"));
     }

@@ -1,43 +1,43 @@
-//! What is answered.
+//! Bodies of answers.
 
 use serde::{Deserialize, Serialize};
 
 use crate::times::Length;
 
-/// How a reservation stands.
+/// State of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// Promised; its machine is not here. Its capacity stays promised.
+    /// Its VM is absent. Its capacity stays reserved.
     Waiting,
-    /// Its machine gets what is promised.
+    /// Its VM receives the reserved CPU time.
     Active,
-    /// Its vCPUs do not run until resumed; the promise is kept.
+    /// Its vCPUs are stopped until resumed. Its capacity stays reserved.
     Paused,
     /// Some of its vCPUs are not served.
     Partial,
-    /// Somebody else keeps changing its threads; the promise is suspended.
+    /// Another program keeps changing its threads, so it is not enforced.
     Contested,
-    /// Promised for a gang that has not begun.
+    /// Its capacity is reserved for a gang that has not begun.
     Held,
-    /// Over.
+    /// The reservation has ended.
     Ended,
 }
 
 impl State {
-    /// All, with what each means.
+    /// All states, with the meaning of each.
     pub const ALL: [(State, &str); 7] = [
-        (State::Waiting, "promised; its machine is not here; its capacity stays promised"),
-        (State::Active, "its machine gets what is promised"),
-        (State::Paused, "its vCPUs do not run until resumed; the promise is kept"),
+        (State::Waiting, "its VM is absent; its capacity stays reserved"),
+        (State::Active, "its VM receives the reserved CPU time"),
+        (State::Paused, "its vCPUs are stopped until resumed; its capacity stays reserved"),
         (State::Partial, "some of its vCPUs are not served"),
-        (State::Contested, "somebody else keeps changing its threads; the promise is suspended"),
-        (State::Held, "promised for a gang that has not begun"),
-        (State::Ended, "over"),
+        (State::Contested, "another program keeps changing its threads; it is not enforced"),
+        (State::Held, "its capacity is reserved for a gang that has not begun"),
+        (State::Ended, "the reservation has ended"),
     ];
 
-    /// Its word.
+    /// Word of the state in JSON and tables.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -52,21 +52,21 @@ impl State {
     }
 }
 
-/// What was promised and what was had over some time, all vCPUs together.
+/// CPU time reserved and used over some time, for all vCPUs together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Delivered {
-    /// Over how long.
+    /// Length of that time.
     pub over_ns: u64,
-    /// The slices of all periods in it, asleep or not.
+    /// Sum of the slices of all periods, whether the VM was runnable or blocked.
     pub promised_ns: u64,
-    /// What it was owed of that: less where it slept.
+    /// Part of that to which the VM was entitled: less than all if it blocked.
     pub due_ns: u64,
-    /// The CPU time it used.
+    /// CPU time used.
     pub used_ns: u64,
-    /// Periods at whose end it was owed something.
+    /// Number of periods with an entitlement at their end.
     pub deadlines: u64,
-    /// Those of them in which it had less.
+    /// Number of these periods in which the VM received less than its entitlement.
     pub missed: u64,
 }
 
@@ -74,79 +74,79 @@ pub struct Delivered {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Reservation {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Whose it is: `uid N`.
+    /// Owner, as `uid N`.
     pub owner: String,
-    /// How its machine is found again.
+    /// Binding by which its VM is found.
     #[serde(rename = "for")]
     pub binding: String,
-    /// Whose machine that is to be, by the number of the user: nobody else's is taken for it.
+    /// Number of the user who must own the VM.
     pub user: u32,
-    /// CPU time for each vCPU in every period.
+    /// CPU time of each vCPU per period.
     pub slice: Length,
-    /// The same.
+    /// The slice in nanoseconds.
     pub slice_ns: u64,
-    /// The period.
+    /// Period.
     pub period: Length,
-    /// The same.
+    /// The period in nanoseconds.
     pub period_ns: u64,
-    /// Whether it gets no more than that either.
+    /// True for a hard limit: no CPU time beyond the reservation.
     pub exact: bool,
-    /// Whether a vCPU that wants more gets what the others leave of theirs.
+    /// True if a vCPU that needs more may use what the other vCPUs leave unused.
     #[serde(default)]
     pub by_use: bool,
-    /// So much later than whole periods of the wall clock its periods begin; anywhere if none.
+    /// Start of periods after multiples of the period on the wall clock. Absent if not aligned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Length>,
-    /// The same.
+    /// The phase in nanoseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase_ns: Option<u64>,
-    /// The gang that it is of.
+    /// Name of its gang, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gang: Option<String>,
-    /// How many vCPUs are promised this.
+    /// Number of vCPUs reserved for.
     pub vcpus: u16,
-    /// How many vCPUs of its machine are scheduled for it now.
+    /// Number of vCPUs of its VM that are scheduled for it now.
     pub served: u16,
-    /// How it stands.
+    /// State.
     pub state: State,
-    /// Why, where that needs saying.
+    /// Reason for the state, if it needs one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// What is to be known besides what was done.
+    /// Warning about the request that was just done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
-    /// The number of the event that changed it last: for `If-Match`.
+    /// Number of the event that last changed it, for `If-Match`.
     pub revision: u64,
-    /// What was delivered lately.
+    /// CPU time received recently.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recent: Option<Delivered>,
-    /// What was delivered since the daemon began to look.
+    /// CPU time received since the daemon started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<Delivered>,
-    /// What it costs, where there is a table of prices.
+    /// Cost, if the daemon has prices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,
 }
 
-/// What a reservation costs: what it is promised, used or not.
+/// Cost of a reservation: of the CPU time reserved, used or not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Cost {
-    /// In which currency.
+    /// Currency, e.g. `EUR`.
     pub currency: String,
-    /// In an hour, as it is promised now.
+    /// Cost per hour of the present reservation.
     pub hour: String,
-    /// The same in millionths.
+    /// The same in millionths of the currency.
     pub hour_millionths: u64,
-    /// Since it was made, or the daemon began to look.
+    /// Cost since it was made, or since the daemon started.
     pub total: String,
-    /// The same in millionths.
+    /// The same in millionths of the currency.
     pub total_millionths: u64,
 }
 
-/// Millionths of a currency as people write them: `0.02`, `0.000125`.
+/// Formats millionths of a currency: `0.02`, `0.000125`.
 #[must_use]
 pub fn money(millionths: u64) -> String {
     let part = format!("{:06}", millionths % 1_000_000);
@@ -154,145 +154,146 @@ pub fn money(millionths: u64) -> String {
     format!("{}.{}", millionths / 1_000_000, &part[..kept])
 }
 
-/// A machine that can have a reservation.
+/// A VM that can have a reservation: a guest, container, unit, cgroup or process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Machine {
-    /// What its own world calls it; anything but control characters.
+    /// Name given by its owner, without control characters. Empty if it has none.
     pub name: String,
-    /// What it is, in a word: `libvirt`, `qemu`, `firecracker`, `unit`, `process`.
+    /// Kind: `libvirt`, `qemu`, `firecracker`, `cloud-hypervisor`, `crosvm`, `kvmtool`,
+    /// `container`, `unit`, `cgroup` or `process`.
     pub kind: String,
-    /// What to reserve it by.
+    /// Binding to reserve it by.
     pub binding: String,
-    /// Whose process it is.
+    /// Number of the user who owns it.
     pub uid: u32,
-    /// Its process.
+    /// Process id; 0 if it is not one process.
     pub pid: i32,
-    /// What it uses of a CPU now, in millionths: of several CPUs more than a million. None of what
-    /// is no process.
+    /// CPU in use now, in millionths of a CPU; more than a million on several CPUs. Absent if it is
+    /// not a process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_ppm: Option<u32>,
-    /// Its vCPU threads; none where all its threads are one target.
+    /// Its vCPU threads. Empty if all its threads are scheduled as one.
     pub vcpus: Vec<Thread>,
-    /// Which reservation has it.
+    /// Name of its reservation, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved: Option<String>,
 }
 
-/// A thread that is a vCPU.
+/// Thread of a vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Thread {
-    /// The vCPU's number; they may have gaps.
+    /// Number of the vCPU. Numbers can have gaps.
     pub vcpu: u16,
-    /// The thread.
+    /// Thread id.
     pub tid: i32,
 }
 
-/// This daemon's host.
+/// Host of the daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Host {
-    /// The host's own name.
+    /// Host name.
     pub name: String,
-    /// The daemon's version.
+    /// Version of the daemon.
     pub version: String,
-    /// The policy that decides.
+    /// Scheduling policy of the daemon.
     pub policy: String,
-    /// The CPUs it manages.
+    /// CPUs that the daemon schedules.
     pub cpus: Vec<Cpu>,
-    /// What of each CPU is never promised, in millionths.
+    /// Part of each CPU that is never reserved, in millionths.
     pub reserve_ppm: u32,
-    /// How many reservations there are.
+    /// Number of reservations.
     pub reservations: u64,
-    /// How many of them wait for their machine.
+    /// Number of reservations whose VM is absent.
     pub waiting: u64,
-    /// Its clock on the wall.
+    /// Wall clock of the host.
     pub clock: Clock,
 }
 
-/// The clock by which phases are told.
+/// Wall clock that phases refer to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Clock {
-    /// Hosts that have the same here have one clock: daemons on one machine.
+    /// Identity of the clock. Daemons of the same host have the same.
     pub id: String,
-    /// What it shows, in nanoseconds since 1970.
+    /// Time shown, in nanoseconds since 1970.
     pub shows_ns: u64,
-    /// By how much it may be wrong, as whoever keeps it says; not known if none.
+    /// Maximum error reported by the kernel, in nanoseconds. Absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_ns: Option<u64>,
 }
 
-/// A managed CPU.
+/// A CPU that the daemon schedules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Cpu {
-    /// The kernel's number.
+    /// Number of the CPU.
     pub cpu: u32,
-    /// What is promised on it, in millionths.
+    /// Capacity reserved, in millionths.
     pub promised_ppm: u32,
-    /// What may be promised on it, in millionths.
+    /// Capacity that can be reserved in total, in millionths.
     pub capacity_ppm: u32,
 }
 
-/// The largest slices that would be admitted now.
+/// Largest slices that would be admitted now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Room {
-    /// For this period.
+    /// Period of the slices.
     pub period: Length,
-    /// The same.
+    /// The period in nanoseconds.
     pub period_ns: u64,
-    /// On each CPU.
+    /// Largest slice on each CPU.
     pub cpus: Vec<RoomOn>,
 }
 
-/// The largest slice that would be admitted now on one CPU.
+/// Largest slice that would be admitted now on one CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RoomOn {
-    /// The kernel's number.
+    /// Number of the CPU.
     pub cpu: u32,
-    /// The slice; `0s` is none.
+    /// Largest slice; `0s` if none fits.
     pub slice: Length,
-    /// The same.
+    /// The slice in nanoseconds.
     pub slice_ns: u64,
 }
 
-/// What somebody did, or what happened: a line of the ledger.
+/// Entry of the ledger's log: a request that was done, or an event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Event {
-    /// Its place in the ledger.
+    /// Number of the event in the ledger.
     pub seq: u64,
-    /// When, in nanoseconds since 1970.
+    /// Time of the event, in nanoseconds since 1970.
     pub at_ns: u64,
-    /// Who: `uid N`, or `service`.
+    /// Originator: `uid N`, `@NAME` for a remote client, or `service`.
     pub principal: String,
-    /// What: a verb, or what happened.
+    /// Word of the request or event.
     pub verb: String,
-    /// Of which reservation; empty where of none.
+    /// Name of the reservation; empty if it concerns none.
     pub name: String,
-    /// What there was before.
+    /// Parameters of the reservation before the event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<String>,
-    /// What there was after.
+    /// Parameters of the reservation after the event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
-    /// The same with its numbers.
+    /// The event as a text, with its numbers.
     pub outcome: String,
-    /// Whether it could not be written down when it happened.
+    /// True if the event was written to the ledger later than it happened.
     pub was_late: bool,
 }
 
-/// Whether all is well.
+/// Health of the daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Health {
-    /// Whether it is.
+    /// True if there is no trouble.
     pub good: bool,
-    /// What is not, in sentences; empty if all is well.
+    /// What is wrong, one sentence each. Empty if nothing is.
     pub troubles: Vec<String>,
 }
 

@@ -1,108 +1,112 @@
-//! The bodies of requests.
+//! Request bodies.
 
 use serde::{Deserialize, Serialize};
 
 use crate::times::{Length, Phase, Share};
 
-/// How a reservation may be called, for people.
-pub const NAME: &str = "a to z, 0 to 9, dot, underscore and dash, at most 63, first no sign";
+/// Hint about names of reservations.
+pub const NAME: &str = "use a to z, 0 to 9, `.`, `_` and `-`; up to 63, first a letter or digit";
 
-/// What a new reservation is to be: `slice` in every `period` for each vCPU, or `cpu` for all
-/// together, of which each is promised an even part and gets what the others leave.
+/// Parameters of a new reservation: `slice` per `period` for each vCPU, or `cpu` for all vCPUs.
+///
+/// With `cpu`, each vCPU is guaranteed an equal share and may use what the others leave unused.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Wanted {
-    /// So much CPU time for each vCPU in every period.
+    /// CPU time of each vCPU per period.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slice: Option<Length>,
-    /// The period; 10 ms unless said.
+    /// Period. Default: 10 ms.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub period: Option<Length>,
-    /// So much for all vCPUs together, instead of a slice.
+    /// Total CPU for all vCPUs, instead of a slice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<Share>,
-    /// No more than that either, even where nobody else wants the CPU.
+    /// True for a hard limit: no CPU time beyond the reservation.
     #[serde(default, skip_serializing_if = "is_false")]
     pub exact: bool,
-    /// Periods begin whenever the wall clock shows whole periods and this, which is less than a
-    /// period: those of all that have the same, on all hosts, at once. Anywhere unless said.
+    /// Start of periods after multiples of the period on the wall clock, less than a period.
+    /// Reservations with the same period and phase start their periods together, on all hosts.
+    /// Default: not aligned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Length>,
-    /// How many vCPUs; as many as the machine has unless said.
+    /// Number of vCPUs. Default: as many as the VM has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vcpus: Option<u16>,
-    /// Which machine: `libvirt:NAME`, `qemu:NAME`, `uuid:UUID`, `firecracker:ID`,
-    /// `cloud-hypervisor:ID`, `unit:NAME.service`, `cgroup:/PATH`, `pid:N`; the one of the same
-    /// name unless said.
+    /// Binding of the VM: `libvirt:NAME`, `qemu:NAME`, `uuid:UUID`, `firecracker:ID`,
+    /// `cloud-hypervisor:ID`, `unit:NAME.service`, `cgroup:/PATH` or `pid:N`. Default: the VM
+    /// with the name of the reservation.
     #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
     pub binding: Option<String>,
-    /// Whose machine, by the number of the user: it waits for one of his, and takes nobody else's.
-    /// Whose the machine is that is here, or else who asks, unless said.
+    /// Number of the user who must own the VM. Default: the owner of the VM that is found, or the
+    /// caller if there is none yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<u32>,
 }
 
-/// What is to change of a reservation; what is not said stays.
+/// Changes to a reservation. Fields that are left out stay as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Change {
-    /// So much CPU time for each vCPU in every period.
+    /// CPU time of each vCPU per period.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slice: Option<Length>,
-    /// The period.
+    /// Period.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub period: Option<Length>,
-    /// So much for all vCPUs together, instead of a slice.
+    /// Total CPU for all vCPUs, instead of a slice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<Share>,
-    /// Whether it gets no more than that either.
+    /// True for a hard limit, false to allow slack.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exact: Option<bool>,
-    /// Where periods begin on the wall clock; `none` is anywhere.
+    /// Start of periods on the wall clock; `none` removes the alignment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
-    /// How many vCPUs.
+    /// Number of vCPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vcpus: Option<u16>,
 }
 
-/// A word to a host about its member of a gang: machines of several hosts that begin together or
-/// not at all. Each host is told of its own member, and knows of no other.
+/// Command to a host about its member of a gang.
+///
+/// A gang is a set of VMs on several hosts that start their first periods together, all or none.
+/// Each host knows its own member only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum GangWord {
-    /// A member is promised, and nobody has it: for 10 s, unless it is told to begin.
+    /// Reserves capacity for a member without serving it. It ends after 10 s unless it begins.
     Hold {
-        /// What the gang is called, the same on all hosts.
+        /// Name of the gang, the same on all hosts.
         gang: String,
-        /// What the member's reservation is to be called.
+        /// Name of the member's reservation.
         name: String,
-        /// What it is to be.
+        /// Parameters of the reservation.
         wanted: Wanted,
     },
-    /// It is a reservation like any other, and its machine has it from then on.
+    /// Starts a held member at a given time. From then on it is an ordinary reservation.
     Begin {
-        /// Its gang.
+        /// Name of the gang.
         gang: String,
-        /// The member's reservation.
+        /// Name of the member's reservation.
         name: String,
-        /// When: nanoseconds since 1970 on the host's clock on the wall, within the next minute.
+        /// Start in nanoseconds since 1970 on the host's wall clock, within the next minute.
         at_ns: u64,
-        /// Whether it ends when another member is lost.
+        /// True if this member ends when another member is lost.
         #[serde(default, skip_serializing_if = "is_false")]
         strict: bool,
     },
-    /// Another member is lost: this one ends if it has not begun or its gang is strict, and else
-    /// is in no gang any more.
+    /// Reports that another member is lost. This member ends if it has not begun or its gang is
+    /// strict. Otherwise it leaves the gang and stays reserved.
     Break {
-        /// Its gang.
+        /// Name of the gang.
         gang: String,
-        /// The member's reservation.
+        /// Name of the member's reservation.
         name: String,
-        /// Who is lost and why, for the log; at most 256 bytes.
+        /// The lost member and the reason, for the log. At most 256 bytes.
         lost: String,
     },
 }

@@ -1,22 +1,21 @@
-//! Lengths of time and amounts of CPU as texts with units.
+//! Times and amounts of CPU as texts with units.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use slackline_units::{CpuShare, Span};
 
-/// A length of time: `"250us"`, `"10ms"`, `"2s"`. A number without a unit is refused.
+/// Time with a unit, such as `"250us"`, `"10ms"` or `"2s"`. A number without a unit is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(value_type = String, example = "10ms"))]
 pub struct Length(pub Span);
 
-/// An amount of CPU: `"0.25cpu"`, `"25%"` of one, `"1.5cpu"`.
+/// Amount of CPU, such as `"0.25cpu"`, `"25%"` or `"1.5cpu"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(value_type = String, example = "1.5cpu"))]
 pub struct Share(pub CpuShare);
 
-/// Where periods begin on the wall clock: `"3ms"` after whole periods of it, or `"none"`, which is
-/// anywhere.
+/// Start of periods on the wall clock: `"3ms"` after multiples of the period, or `"none"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(value_type = String, example = "3ms"))]
@@ -33,15 +32,12 @@ impl Serialize for Phase {
 
 impl<'de> Deserialize<'de> for Phase {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Phase, D::Error> {
-        from.deserialize_str(Text(
-            "a length of time as `\"4ms\"`, or `\"none\"`",
-            |text| match text {
-                "none" => Ok(Phase(None)),
-                text => text.parse().map(|phase| Phase(Some(phase))).map_err(|why| {
-                    format!("`{}` {why}; write it as `4ms`, `250us` or `none`", shown(text))
-                }),
-            },
-        ))
+        from.deserialize_str(Text("a time such as `\"4ms\"`, or `\"none\"`", |text| match text {
+            "none" => Ok(Phase(None)),
+            text => text.parse().map(|phase| Phase(Some(phase))).map_err(|why| {
+                format!("`{}` {why}; write it as `4ms`, `250us` or `none`", shown(text))
+            }),
+        }))
     }
 }
 
@@ -53,14 +49,11 @@ impl Serialize for Length {
 
 impl<'de> Deserialize<'de> for Length {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Length, D::Error> {
-        from.deserialize_str(Text(
-            "a length of time as `\"4ms\"`, `\"250us\"` or `\"2s\"`",
-            |text| {
-                text.parse().map(Length).map_err(|why| {
-                    format!("`{}` {why}; write it as `4ms`, `250us` or `2s`", shown(text))
-                })
-            },
-        ))
+        from.deserialize_str(Text("a time such as `\"4ms\"`, `\"250us\"` or `\"2s\"`", |text| {
+            text.parse().map(Length).map_err(|why| {
+                format!("`{}` {why}; write it as `4ms`, `250us` or `2s`", shown(text))
+            })
+        }))
     }
 }
 
@@ -72,7 +65,7 @@ impl Serialize for Share {
 
 impl<'de> Deserialize<'de> for Share {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Share, D::Error> {
-        from.deserialize_str(Text("an amount of CPU as `\"25%\"` or `\"1.5cpu\"`", |text| {
+        from.deserialize_str(Text("an amount of CPU such as `\"25%\"` or `\"1.5cpu\"`", |text| {
             text.parse()
                 .map(Share)
                 .map_err(|why| format!("`{}` {why}; write it as `25%` or `1.5cpu`", shown(text)))
@@ -109,7 +102,7 @@ mod tests {
         let length = |text: &str| serde_json::from_str::<Length>(text).map_err(|e| e.to_string());
         assert_eq!(length("\"2.5ms\""), Ok(Length(Span::from_us(2_500))));
         assert!(length("\"2\"").unwrap_err().contains("`2` has no unit; write it as `4ms`"));
-        assert!(length("2").unwrap_err().contains("expected a length of time as `\"4ms\"`"));
+        assert!(length("2").unwrap_err().contains("expected a time such as `\"4ms\"`"));
         assert!(length("\"\\u001b[31m2\"").unwrap_err().starts_with("`\\u{1b}[31m2` "));
         let phase = |text: &str| serde_json::from_str::<Phase>(text).map_err(|e| e.to_string());
         assert_eq!(phase("\"none\""), Ok(Phase(None)));

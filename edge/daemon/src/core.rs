@@ -147,7 +147,7 @@ pub fn serve(
     tell: &mut dyn FnMut(&str),
 ) -> Result<(), ServeError> {
     let unreadable = |what| move |source| ServeError::Unreadable { what, source };
-    rights::keep_what_is_needed().map_err(unreadable("our capabilities"))?;
+    rights::keep_what_is_needed().map_err(unreadable("own capabilities"))?;
     enough_descriptors(getrlimit(Resource::Nofile).maximum)?;
     // Whether this thread may be real-time, before anything is touched.
     drop(Punctual::begin().map_err(|source| SessionError::NoRealTime { source })?);
@@ -180,13 +180,13 @@ pub fn serve(
     let (alive, last) = match Alive::begin(&options.socket, &boot) {
         Ok((alive, last)) => (Some(alive), last),
         Err(error) => {
-            tell(&format!("cannot leave a sign of life, so lapses are not counted: {error}"));
+            tell(&format!("cannot write a heartbeat, so lapses are not counted: {error}"));
             (None, None)
         }
     };
     host.restarts = alive.as_ref().map_or(0, |alive| alive.restarts);
     if let Some(lapse) = host.note_lapse(&service, last) {
-        tell(&format!("what was promised lapsed for {lapse}"));
+        tell(&format!("no reservation was enforced for {lapse}"));
     }
     let front = FrontProcess::start(options.front.clone(), listener, remote);
     host.front = Some(front.map_err(not_started("the front"))?);
@@ -269,7 +269,7 @@ impl Core {
         let seen = self.host.scheduler.session.poll(&mut records)?;
         self.host.tally.take(&mut records, seen.now);
         if seen.keeper_replaced {
-            tell("the keeper died, and was replaced");
+            tell("the keeper died and was replaced");
             self.host.keeper_restarts += 1;
             self.step(Input::KeeperReplaced);
         }
@@ -306,7 +306,7 @@ impl Core {
                 Reply::Events { ticket, events } => self.host.answer_log(Ticket(ticket), events),
                 Reply::Access { ticket, done } => self.changed_access(Ticket(ticket), done),
                 Reply::NoBackup(error) => {
-                    tell(&format!("cannot back the ledger up: {}", with_causes(&error)));
+                    tell(&format!("cannot back up the ledger: {}", with_causes(&error)));
                 }
             }
         }
@@ -320,7 +320,7 @@ impl Core {
     fn hear_front(&mut self, tell: &mut dyn FnMut(&str)) {
         let Some(front) = &mut self.host.front else { return };
         if front.look_after() {
-            tell("the front ended, and was replaced");
+            tell("the front ended and was replaced");
             self.promise_front(tell);
         }
         let Some(front) = &mut self.host.front else { return };
@@ -367,7 +367,7 @@ impl Core {
         let pid = self.host.front.as_ref().and_then(FrontProcess::pid);
         let Some(pid) = pid.filter(|_| self.is_crowded) else { return };
         if let Err(declined) = self.host.scheduler.seat_front(pid) {
-            tell(&format!("the front is promised nothing, so that requests may wait: {declined}"));
+            tell(&format!("cannot reserve CPU for the front, so requests may wait: {declined}"));
         }
     }
 
@@ -476,10 +476,10 @@ impl Core {
     fn troubles(&self) -> Vec<String> {
         let mut troubles = Vec::new();
         let health = self.service.health();
-        troubles.extend(health.ledger.map(|why| format!("the ledger cannot be written: {why}")));
+        troubles.extend(health.ledger.map(|why| format!("cannot write the ledger: {why}")));
         let unlooked = self.host.scheduler.session.unlooked();
         if unlooked > LOOKED {
-            troubles.push(format!("a dispatcher has not looked for {unlooked}"));
+            troubles.push(format!("a dispatcher has not made a pass for {unlooked}"));
         }
         if !self.host.is_ledger_answering(WRITTEN) {
             troubles.push(format!("the ledger has not answered for more than {WRITTEN}"));
@@ -527,7 +527,7 @@ fn status(health: &Health) -> String {
 
 /// The CPUs to schedule: those asked for, or all but the first, which is left for everybody else.
 fn managed_cpus(asked: Option<&[CpuId]>) -> Result<Vec<CpuId>, ServeError> {
-    let unreadable = |source| ServeError::Unreadable { what: "which CPUs are online", source };
+    let unreadable = |source| ServeError::Unreadable { what: "the list of online CPUs", source };
     let online = online_cpus().map_err(unreadable)?;
     let Some(asked) = asked else {
         let all: Vec<CpuId> = online.iter().collect();

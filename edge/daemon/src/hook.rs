@@ -57,17 +57,17 @@ impl BadMetadata {
 /// When it is no domain, or what it says of us makes no sense: with line and column.
 pub fn read(xml: &[u8]) -> Result<Option<Metadata>, BadMetadata> {
     if xml.len() > LONGEST {
-        let says = format!("the domain has {} bytes, and {LONGEST} are read at most", xml.len());
+        let says = format!("the domain XML has {} bytes; at most {LONGEST} are read", xml.len());
         return Err(BadMetadata::new(says));
     }
     let text = std::str::from_utf8(xml)
-        .map_err(|error| BadMetadata::new(format!("the domain is no text: {error}")))?;
+        .map_err(|error| BadMetadata::new(format!("the domain XML is not text: {error}")))?;
     let options = ParsingOptions { nodes_limit: NODES, ..ParsingOptions::default() };
     let document = Document::parse_with_options(text, options)
-        .map_err(|error| BadMetadata::new(format!("the domain is no XML: {error}")))?;
+        .map_err(|error| BadMetadata::new(format!("the domain is not XML: {error}")))?;
     let domain = document.root_element();
     if !domain.has_tag_name("domain") {
-        return Err(BadMetadata::new("this is XML of something else than a domain"));
+        return Err(BadMetadata::new("the root element of the XML is not `domain`"));
     }
     let metadata = domain.children().filter(|node| node.has_tag_name("metadata"));
     let mut ours = metadata
@@ -87,10 +87,10 @@ fn of_element(
 ) -> Result<Metadata, String> {
     let at = |node: Node<'_, '_>| node.document().text_pos_at(node.range().start);
     if let Some(second) = second {
-        return Err(format!("{}: one element of ours is enough", at(second)));
+        return Err(format!("{}: a second element in Slackline's namespace", at(second)));
     }
     if element.tag_name().name() != "reservation" {
-        return Err(format!("{}: what is ours is `reservation` only", at(element)));
+        return Err(format!("{}: the element is not called `reservation`", at(element)));
     }
     let called = text_of(domain, "name").ok_or("the domain has no name")?;
     let mut name = called;
@@ -112,23 +112,25 @@ fn of_element(
             }
             _ => {
                 return Err(format!(
-                    "{here}: an attribute is slice, period, cpu, exact, phase, vcpus, name or \
-                     require"
+                    "{here}: `{key}` is not one of the attributes slice, period, cpu, exact, \
+                     phase, vcpus, name and require"
                 ));
             }
         };
         wanted.insert(key.to_owned(), value);
     }
     if !wanted.contains_key("slice") && !wanted.contains_key("cpu") {
-        return Err(format!("{}: neither slice='2ms' nor cpu='40%' is said", at(element)));
+        return Err(format!("{}: write slice='2ms' or cpu='40%'", at(element)));
     }
     if let (false, Some(vcpus)) = (wanted.contains_key("vcpus"), vcpus_of(domain)) {
         wanted.insert("vcpus".into(), vcpus.into());
     }
-    let binding = libvirt_binding(called).ok_or("no binding can hold the name of the domain")?;
+    let binding = libvirt_binding(called).ok_or("the name of the domain cannot be a binding")?;
     wanted.insert("for".into(), binding.to_string().into());
-    name.parse::<slackline_service::Name>()
-        .map_err(|why| format!("{}: the reservation needs a name='..': {why}", at(element)))?;
+    name.parse::<slackline_service::Name>().map_err(|why| {
+        let shown = name.escape_debug();
+        format!("{}: write another name='NAME': `{shown}` {why}", at(element))
+    })?;
     let wanted = serde_json::from_value(Value::Object(wanted))
         .map_err(|why| format!("{}: {why}", at(element)))?;
     let is_required = element.attribute("require") == Some("yes");
@@ -150,12 +152,12 @@ fn yes_or_no(text: &str) -> Result<bool, &'static str> {
     match text {
         "yes" => Ok(true),
         "no" => Ok(false),
-        _ => Err("it is yes or no"),
+        _ => Err("write yes or no"),
     }
 }
 
 fn number(text: &str) -> Result<u16, &'static str> {
-    text.parse().map_err(|_| "it is a number of vCPUs")
+    text.parse().map_err(|_| "write a number of vCPUs")
 }
 
 #[cfg(test)]
@@ -215,29 +217,32 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_refused_with_its_place() {
-        assert!(says("").contains("neither slice='2ms' nor cpu='40%'"), "{}", says(""));
+        assert!(says("").contains("write slice='2ms' or cpu='40%'"), "{}", says(""));
         assert!(says("").starts_with("5:"), "{}", says(""));
         assert!(says("slice='2'").contains("`2` has no unit"));
-        assert!(says("slice='2ms' exact='1'").ends_with("it is yes or no"));
-        assert!(says("slice='2ms' vcpus='-1'").ends_with("it is a number of vCPUs"));
-        assert!(says("slice='2ms' slize='1ms'").contains("an attribute is slice, period"));
-        assert!(says("slice='2ms' name='../x'").contains("needs a name='..'"));
+        assert!(says("slice='2ms' exact='1'").ends_with("write yes or no"));
+        assert!(says("slice='2ms' vcpus='-1'").ends_with("write a number of vCPUs"));
+        assert!(
+            says("slice='2ms' slize='1ms'")
+                .contains("`slize` is not one of the attributes slice, period")
+        );
+        assert!(says("slice='2ms' name='../x'").contains("write another name='NAME'"));
         assert!(ours("slice='2' require='yes'").unwrap_err().is_required);
         let two = format!("<a:reservation xmlns:a='{NAMESPACE}'/><a:x xmlns:a='{NAMESPACE}'/>");
-        assert!(read(with(&two).as_bytes()).unwrap_err().to_string().contains("one element"));
+        assert!(read(with(&two).as_bytes()).unwrap_err().to_string().contains("a second element"));
     }
 
     #[test]
     fn huge_deep_and_odd_xml_is_refused() {
         let refused = |xml: &[u8]| read(xml).unwrap_err().to_string();
-        assert!(refused(&vec![b' '; LONGEST + 1]).contains("1048577 bytes, and 1048576"));
-        assert!(refused(&[0xff]).contains("no text"));
-        assert!(refused(b"").contains("no XML"));
-        assert!(refused(b"<pool/>").contains("something else"));
+        assert!(refused(&vec![b' '; LONGEST + 1]).contains("1048577 bytes; at most 1048576"));
+        assert!(refused(&[0xff]).contains("is not text"));
+        assert!(refused(b"").contains("is not XML"));
+        assert!(refused(b"<pool/>").contains("is not `domain`"));
         let many = with(&"<a/>".repeat(1 << 17));
-        assert!(refused(many.as_bytes()).contains("no XML"), "{}", refused(many.as_bytes()));
+        assert!(refused(many.as_bytes()).contains("is not XML"), "{}", refused(many.as_bytes()));
         let entities = "<!DOCTYPE domain [<!ENTITY a 'b'>]><domain>&a;</domain>";
-        assert!(refused(entities.as_bytes()).contains("no XML"));
+        assert!(refused(entities.as_bytes()).contains("is not XML"));
         // Whatever comes of it, it comes.
         let deep = with(&("<a>".repeat(100_000) + &"</a>".repeat(100_000)));
         let _ = read(deep.as_bytes());

@@ -116,10 +116,10 @@ pub enum Reply {
 #[derive(Debug, thiserror::Error)]
 pub enum NotHandedOver {
     /// Too much is under way.
-    #[error("the ledger has {MOST_UNDER_WAY} orders that are not done yet")]
+    #[error("the ledger has {MOST_UNDER_WAY} writes pending, which is the limit")]
     TooMany,
     /// The thread that writes is not there any more.
-    #[error("nobody writes the ledger any more")]
+    #[error("the thread that writes the ledger has ended")]
     NoWriter,
 }
 

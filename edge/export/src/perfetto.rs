@@ -369,6 +369,8 @@ impl<W: Write> Sink for Perfetto<W> {
             | Record::Served { .. }
             | Record::Moved { .. }
             | Record::Slowed { .. }
+            | Record::Stopped { .. }
+            | Record::Spent { .. }
             | Record::Overhead { .. }
             | Record::Accounted { .. }
             | Record::Ended { .. } => {}

@@ -31,7 +31,7 @@ const READ: usize = 1 << 12;
 
 /// Why nobody can be heard there.
 #[derive(Debug, thiserror::Error)]
-#[error("no agent can be at {}: {source}", path.display())]
+#[error("cannot connect to an agent at {}: {source}", path.display())]
 pub struct AgentError {
     /// The path of the socket.
     pub path: PathBuf,

@@ -77,7 +77,7 @@ impl AlarmClock {
 
     /// What a look has been found to cost.
     pub(crate) fn costs(&mut self, cost: Span) {
-        self.cost = cost.min(MOST);
+        self.cost = cost;
     }
 
     /// What a look costs.

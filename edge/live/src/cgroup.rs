@@ -76,7 +76,10 @@ impl Controller {
 #[derive(Debug, Error)]
 pub enum CgroupError {
     /// There is no hierarchy of this version, or not with this controller.
-    #[error("no cgroups of {version} with the controller `{}` are mounted", controller.name())]
+    #[error(
+        "no cgroup hierarchy of {version} with the controller `{}` is mounted",
+        controller.name()
+    )]
     NotMounted {
         /// Of which version.
         version: Version,
@@ -84,7 +87,7 @@ pub enum CgroupError {
         controller: Controller,
     },
     /// The thread's group is not below any mount that we can see.
-    #[error("thread {tid} is in cgroup {group}, which is outside what is mounted here")]
+    #[error("thread {tid} is in cgroup {group}, which is outside of the mounted hierarchy")]
     OutOfSight {
         /// The thread.
         tid: Tid,
@@ -92,7 +95,7 @@ pub enum CgroupError {
         group: PathBuf,
     },
     /// The thread already has a group as we make them.
-    #[error("thread {tid} is already held, in cgroup {group}")]
+    #[error("cannot hold thread {tid}: it is held already, in cgroup {group}")]
     AlreadyHeld {
         /// The thread.
         tid: Tid,
@@ -100,7 +103,7 @@ pub enum CgroupError {
         group: PathBuf,
     },
     /// Version 2 has the controller nowhere above the thread.
-    #[error("no cgroup of version 2 from {group} upwards hands the controller `cpu` on")]
+    #[error("no cgroup of version 2 from {group} upwards enables the controller `cpu`")]
     NotEnabled {
         /// The thread's group.
         group: PathBuf,
@@ -113,14 +116,14 @@ pub enum CgroupError {
     },
     /// No group has the name of this systemd unit.
     #[error(
-        "no cgroup of version 2 is called {unit:?}: there is no such unit, or it is not running"
+        "no cgroup of version 2 has the name {unit:?}: the unit does not exist or is not running"
     )]
     NoSuchUnit {
         /// What was asked for.
         unit: String,
     },
     /// Two groups have the name of this systemd unit.
-    #[error("{unit:?} is the name of two cgroups, {first} and {second}")]
+    #[error("two cgroups have the name {unit:?}: {first} and {second}")]
     SeveralUnits {
         /// What was asked for.
         unit: String,
@@ -130,25 +133,28 @@ pub enum CgroupError {
         second: PathBuf,
     },
     /// Nothing is in the group that could be held.
-    #[error("nothing runs in cgroup {group}")]
+    #[error("cgroup {group} has no processes")]
     Empty {
         /// The group.
         group: PathBuf,
     },
     /// Whoever schedules is in there.
-    #[error("this program itself would be held, in cgroup {group}")]
+    #[error("cannot hold cgroup {group}: this program is in it")]
     HoldsOurselves {
         /// The group.
         group: PathBuf,
     },
     /// Somebody has frozen the group, and would not want us to thaw it.
-    #[error("cgroup {group} is frozen; thaw it first")]
+    #[error("cannot hold cgroup {group}: it is frozen")]
     FrozenAlready {
         /// The group.
         group: PathBuf,
     },
     /// The processes of a tree are not all in one group, so that they cannot be held as one.
-    #[error("process {pid} of the tree is in cgroup {group}, its first one in {origin}")]
+    #[error(
+        "cannot hold a process tree in several cgroups: process {pid} is in {group}, its root in \
+         {origin}"
+    )]
     Elsewhere {
         /// The process.
         pid: Tid,
@@ -330,20 +336,20 @@ impl CgroupError {
     pub const fn hint(&self) -> Option<&'static str> {
         match self {
             CgroupError::NotMounted { version: Version::V2, .. } => {
-                Some("`mount -t cgroup2 none` on an empty directory adds version 2")
+                Some("add version 2 with `mount -t cgroup2 none DIRECTORY` on an empty directory")
             }
             CgroupError::NoSuchGroup { .. } => {
-                Some("name it as `/proc/PID/cgroup` does after `0::`, or by its folder")
+                Some("write its folder, or its path as after `0::` in `/proc/PID/cgroup`")
             }
             CgroupError::NoSuchUnit { .. } => {
-                Some("give its full name, as `systemctl list-units` does: `web.service`")
+                Some("write its full name, e.g. `web.service`, as `systemctl list-units` shows it")
             }
-            CgroupError::SeveralUnits { .. } => Some("name the one meant by `cgroup`"),
-            CgroupError::Empty { .. } => Some("start what is to run in it first"),
+            CgroupError::SeveralUnits { .. } => Some("name one of them by its cgroup path"),
+            CgroupError::Empty { .. } => Some("start a process in it first"),
             CgroupError::HoldsOurselves { .. } => {
-                Some("run slackline somewhere else, or name what is to be held more narrowly")
+                Some("run slackline in another cgroup, or name a smaller target")
             }
-            CgroupError::Elsewhere { .. } => Some("hold the two apart, each by its `cgroup`"),
+            CgroupError::Elsewhere { .. } => Some("hold each of them by its own cgroup"),
             _ => None,
         }
     }

@@ -1,12 +1,12 @@
-//! What a dispatch takes on this host, found out by trying: admission counts it, so that what is
+//! Dispatch overhead of this host, found by trying under load: admission counts it, so that what is
 //! admitted can be delivered.
 //!
-//! A thread does what a dispatcher does at each look, as urgently, while another one spins below it
-//! as the chosen one would: it sleeps on a timer, reads what the other has used, and gives it
-//! another priority and the old one again. What counts is the CPU time of the first as the kernel
-//! tells it, which has the switches there and back in it.
+//! A thread does what a dispatcher does in each pass, at the same priority: it sleeps on a timer,
+//! reads the CPU time of another thread, and gives that thread another priority and the old one
+//! again. The other thread runs below it as the chosen vCPU would, and writes to more memory than
+//! the caches near a CPU hold, so that a pass finds them cold. What counts is the 95th percentile
+//! of the CPU time of single passes as the kernel counts it, with the switches there and back.
 
-use std::hint::spin_loop;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -21,13 +21,16 @@ use crate::sys::{
     thread_cpu_time,
 };
 
-/// How many looks make a trial, and how many trials there are: the one in the middle counts, which
-/// no stall of the machine moves.
-const LOOKS: u64 = 12;
-const TRIALS: usize = 7;
+/// How many passes are tried, and which of them counts, shortest first: five in a hundred may be
+/// longer, as those in which the machine stalls are.
+const PASSES: usize = 100;
+const COUNTS: usize = PASSES * 95 / 100;
 
-/// How long is slept before each look.
-const SLEEP: Span = Span::from_us(100);
+/// How long is slept before each pass: the other thread fills the caches meanwhile.
+const SLEEP: Span = Span::from_us(200);
+
+/// How much memory the other thread writes to, in words.
+const MEMORY: usize = 1 << 18;
 
 const ORDINARY: SchedulingOf =
     SchedulingOf { class: Scheduling::Other { nice: 0 }, reset_on_fork: false };
@@ -35,7 +38,7 @@ const ORDINARY: SchedulingOf =
 /// So many CPUs are tried at a time.
 const AT_ONCE: usize = 8;
 
-/// What a look takes on these CPUs: on the one where it takes longest.
+/// Returns what a pass takes on these CPUs: on the one where it takes longest.
 ///
 /// Takes some ten milliseconds, in which each of the CPUs runs nothing else.
 ///
@@ -68,31 +71,32 @@ fn measure_on(cpu: CpuId) -> io::Result<Span> {
         let (tell, told) = mpsc::channel();
         scope.spawn(move || {
             let _ = tell.send(own_tid());
+            let mut memory = vec![0_u64; MEMORY];
             while !is_over.load(Ordering::Relaxed) {
-                spin_loop();
+                memory.iter_mut().for_each(|word| *word = std::hint::black_box(*word + 1));
             }
         });
         let Ok(chosen) = told.recv() else { return ended() };
-        let mut trials = Vec::with_capacity(TRIALS);
-        for _ in 0..TRIALS {
-            trials.push(trial(chosen)?);
+        let mut passes = [Span::ZERO; PASSES];
+        let mut before = thread_cpu_time(own_tid())?;
+        for took in &mut passes {
+            pass(chosen)?;
+            let now = thread_cpu_time(own_tid())?;
+            *took = now - std::mem::replace(&mut before, now);
         }
-        trials.sort_unstable();
-        Ok(trials[TRIALS / 2])
+        passes.sort_unstable();
+        Ok(passes[COUNTS])
     })
 }
 
-/// What each of some looks took.
-fn trial(chosen: Tid) -> io::Result<Span> {
-    let before = thread_cpu_time(own_tid())?;
-    for _ in 0..LOOKS {
-        wait_for(&mut [], SLEEP);
-        std::hint::black_box((monotonic(), thread_cpu_time(chosen)?));
-        set_scheduling(chosen, &ORDINARY)?;
-        set_scheduling(chosen, &fifo(FifoPriority::CHOSEN))?;
-        std::hint::black_box(monotonic());
-    }
-    Ok((thread_cpu_time(own_tid())? - before) / LOOKS)
+/// Does what a dispatcher does in a pass.
+fn pass(chosen: Tid) -> io::Result<()> {
+    wait_for(&mut [], SLEEP);
+    std::hint::black_box((monotonic(), thread_cpu_time(chosen)?));
+    set_scheduling(chosen, &ORDINARY)?;
+    set_scheduling(chosen, &fifo(FifoPriority::CHOSEN))?;
+    std::hint::black_box(monotonic());
+    Ok(())
 }
 
 fn fifo(priority: FifoPriority) -> SchedulingOf {
@@ -115,10 +119,10 @@ mod tests {
     use crate::sys::get_affinity;
 
     #[test]
-    fn a_look_takes_something_and_its_price_is_found_on_every_cpu() {
+    fn dispatch_overhead_is_found_on_every_cpu() {
         let cpus: Vec<CpuId> = get_affinity(own_tid()).unwrap().iter().collect();
         match measure(&cpus) {
-            // What every look has in it, a switch there and back, takes a microsecond anywhere.
+            // A switch there and back takes a microsecond anywhere.
             Ok(look) => assert!(look > Span::from_us(1) && look < Span::from_ms(5), "{look}"),
             Err(error) => assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}"),
         }

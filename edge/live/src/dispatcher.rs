@@ -16,9 +16,6 @@ use crate::sys::{
     thread_cpu_time,
 };
 
-/// How long a dispatcher sleeps at most: on an idle CPU some kernels do not tell of a wake.
-const NAP: Span = Span::from_ms(20);
-
 /// How long what hears of wakes on other CPUs sleeps at most: who is kept on a managed one does not
 /// wait there, and a ring that fills is told of.
 const NAP_ELSEWHERE: Span = Span::from_ms(50);
@@ -32,7 +29,7 @@ const LOOKS: u64 = 64;
 /// Why a CPU is not looked after, or no longer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DispatcherError {
-    #[error("cannot schedule in real time here: {source}")]
+    #[error("cannot use real-time scheduling: {source}")]
     NoRealTime { source: io::Error },
     #[error("cannot set up a dispatcher: {source}")]
     NotStarted { source: io::Error },
@@ -178,7 +175,7 @@ fn dispatch(cpu: CpuId, host: &LiveHost, fds: &[OwnedFd]) -> Result<(), Dispatch
         }
         let wait = host.look(cpu)?.map(|due| host.until(due));
         let mut polled: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
-        wait_for(&mut polled, wait.unwrap_or(NAP).min(NAP));
+        wait_for(&mut polled, wait.unwrap_or(host.nap()).min(host.nap()));
         if !polled[0].revents().is_empty() {
             // Nothing to read means that another call was taken with an earlier one.
             let _ = rustix::io::read(&fds[0], &mut [0_u8; 8]);

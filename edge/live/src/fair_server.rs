@@ -18,6 +18,10 @@ const PERCENT: u64 = 7;
 const MOST: Span = Span::from_ms(5);
 const EVER: Span = Span::from_ms(50);
 
+/// How much may be owed while several are due. They all wait while one of them pays, so that is put
+/// off, but no further than the kernel allows: 7 % of a second less this is more than its 5 %.
+const URGENT: Span = Span::from_ms(15);
+
 /// What one CPU owes ordinary threads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FairServerDebt {
@@ -56,6 +60,21 @@ impl FairServerDebt {
     /// Whether so much is owed that it has to be paid.
     pub(crate) fn is_due(&self) -> bool {
         self.owed > MOST
+    }
+
+    /// Returns true if it has to be paid now, whoever else is due.
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.owed > URGENT
+    }
+
+    /// Returns true if one that is due is to pay, alone or `beside` others that are due as well,
+    /// given whether one pays already.
+    pub(crate) fn is_to_be_paid(&self, is_paying: bool, beside: bool) -> bool {
+        match (is_paying, beside) {
+            (true, false) => self.owed().is_some(),
+            (false, true) => self.is_urgent(),
+            (true, true) | (false, false) => self.is_due(),
+        }
     }
 }
 

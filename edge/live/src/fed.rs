@@ -48,6 +48,8 @@ pub enum Told {
 struct Counted {
     orders: AtomicU64,
     told: std::sync::Mutex<Vec<(VcpuId, Told)>>,
+    /// The threads that a tree was to run first when it was last told to run.
+    front: std::sync::Mutex<Vec<Tid>>,
     /// Of whom everything is refused that may be, by slot.
     refuses: std::sync::Mutex<Vec<VcpuId>>,
 }
@@ -65,6 +67,9 @@ impl Way for Arc<Counted> {
                 Place::Held => Told::Held,
             };
             locked(&self.told).push((vcpu, told));
+            if told == Told::InLine {
+                locked(&self.front).clone_from(&assignment.front);
+            }
             if told == Told::InLine && locked(&self.refuses).contains(&vcpu) {
                 let tid = tid_of(vcpu);
                 let source = io::ErrorKind::PermissionDenied.into();
@@ -126,6 +131,30 @@ impl FedHost {
         Ok(())
     }
 
+    /// A tree of these threads joins, all of them asleep.
+    ///
+    /// # Errors
+    /// When there is no room for it.
+    pub fn join_tree(
+        &mut self,
+        (vcpu, threads): (VcpuId, &[i32]),
+        share: &Values,
+        is_exact: bool,
+    ) -> Result<(), Box<dyn std::error::Error>> {
+        self.used.resize_with(self.used.len().max(vcpu.slot() + 1), Arc::default);
+        let clock = UsedClock::Fed(Arc::clone(&self.used[vcpu.slot()]));
+        let tids: Vec<Tid> = threads.iter().copied().filter_map(Tid::new).collect();
+        let handle = VcpuHandle::new(vcpu, HeldThreads::Each(Vec::new()));
+        self.host.join_fed_tree((handle, &tids, clock), share, is_exact)?;
+        Ok(())
+    }
+
+    /// The threads that the tree told last to run is to run first, in this order.
+    #[must_use]
+    pub fn front(&self) -> Vec<i32> {
+        locked(&self.way.front).iter().map(|tid| tid.raw()).collect()
+    }
+
     /// A vCPU leaves.
     ///
     /// # Errors
@@ -140,8 +169,8 @@ impl FedHost {
         self.events[on.index()].put(Event { at, tid: tid_of(vcpu), cpu: on, what });
     }
 
-    /// A thread that is none of ours does something.
-    pub fn note_stranger(&self, on: CpuId, at: Time, number: i32, what: What) {
+    /// A thread does something: one of a tree, or one that is none of ours.
+    pub fn note_thread(&self, on: CpuId, at: Time, number: i32, what: What) {
         let Some(tid) = Tid::new(number) else { return };
         self.events[on.index()].put(Event { at, tid, cpu: on, what });
     }

@@ -55,7 +55,7 @@ pub(crate) use tree::TreeUsage;
 use crate::cgroup::{CgroupError, Controller, Place, TreePlace};
 use crate::step::{ActError, Hold, freezer};
 use crate::sys::{Tid, get_affinity, get_scheduling, process_of};
-use crate::thread::{Stat, ThreadError, ThreadRef};
+use crate::thread::{Stat, ThreadError, ThreadRef, means_gone};
 use budget::Budgets;
 use entry::{Entry, Way, Who};
 use held::Brake;
@@ -65,7 +65,7 @@ use link::{Keeper, Kept, journal_if};
 #[derive(Debug, Error)]
 pub enum FenceError {
     /// Who we are could not be read.
-    #[error("cannot read when this process was started")]
+    #[error("cannot read the start time of this process")]
     Unknown {
         /// What the kernel said.
         source: io::Error,
@@ -74,13 +74,13 @@ pub enum FenceError {
     #[error(transparent)]
     Keeper(#[from] KeeperError),
     /// The thread is held already.
-    #[error("thread {tid} is held already")]
+    #[error("cannot hold thread {tid}: it is held already")]
     HeldAlready {
         /// The thread.
         tid: Tid,
     },
     /// Another owner's journal names the thread. What it is now may not be how it was found.
-    #[error("thread {tid} is held by process {owner}, or was when that died")]
+    #[error("cannot hold thread {tid}: process {owner} holds it, or was killed while it did")]
     HeldElsewhere {
         /// The thread.
         tid: Tid,
@@ -88,13 +88,13 @@ pub enum FenceError {
         owner: Tid,
     },
     /// Only one thread of a process can be held by stopping the process.
-    #[error("process {pid} would be stopped for two of its threads; hold them one by one instead")]
+    #[error("cannot hold two threads of process {pid} by signals, which stop the whole process")]
     ProcessHeldTwice {
         /// The process.
         pid: Tid,
     },
     /// Somebody has stopped the process, and would not want us to continue it.
-    #[error("process {pid} is stopped; continue it first")]
+    #[error("cannot hold process {pid}: it is stopped")]
     Stopped {
         /// The process.
         pid: Tid,
@@ -103,7 +103,7 @@ pub enum FenceError {
     #[error(transparent)]
     Thread(#[from] ThreadError),
     /// How the thread is scheduled, and so how to give it back, could not be read.
-    #[error("cannot read how thread {tid} is scheduled")]
+    #[error("cannot read the scheduling of thread {tid}")]
     Unreadable {
         /// The thread.
         tid: Tid,
@@ -111,7 +111,7 @@ pub enum FenceError {
         source: io::Error,
     },
     /// Its group has no real-time budget, and cannot have one.
-    #[error("thread {tid} cannot be real-time: {source}")]
+    #[error("cannot make thread {tid} real-time: {source}")]
     Budget {
         /// The thread.
         tid: Tid,
@@ -472,7 +472,7 @@ impl Fence {
         if hold == Hold::Process && self.held.values().any(stopping) {
             return Err(FenceError::ProcessHeldTwice { pid });
         }
-        let stat = Stat::of(pid, tid).map_err(|source| FenceError::Unreadable { tid, source })?;
+        let stat = Stat::of(pid, tid).map_err(|source| unreadable((pid, tid), source))?;
         if hold == Hold::Process && stat.stopped() {
             return Err(FenceError::Stopped { pid });
         }
@@ -481,7 +481,7 @@ impl Fence {
 
     fn hold_by(&mut self, thread: &ThreadRef, way: Way) -> Result<Held, FenceError> {
         let (pid, tid) = (thread.pid(), thread.tid());
-        let unreadable = |source| FenceError::Unreadable { tid, source };
+        let unreadable = |source| unreadable((pid, tid), source);
         let entry = Entry {
             process: Who { id: pid, started: thread.process_started() },
             thread: Who { id: tid, started: thread.started() },
@@ -521,6 +521,15 @@ impl Drop for Fence {
         // What fails here stays on the keeper's list, which tries again and says what is wrong.
         let _ = self.release_all();
         self.keeper.end();
+    }
+}
+
+/// Why a thread cannot be read: it is gone, or the kernel does not say.
+fn unreadable((pid, tid): (Tid, Tid), source: io::Error) -> FenceError {
+    if means_gone(&source) {
+        ThreadError::Gone { pid, tid }.into()
+    } else {
+        FenceError::Unreadable { tid, source }
     }
 }
 

@@ -80,9 +80,7 @@ impl fmt::Display for Way {
 #[derive(Debug, Error)]
 pub enum LimitError {
     /// The share is nothing, or more than a CPU.
-    #[error(
-        "a share of {share} cannot be given every {period}: it must be above 0 and at most 1cpu"
-    )]
+    #[error("cannot limit to {share} every {period}: a share is above 0 and at most 1cpu")]
     NoTarget {
         /// What was asked for.
         share: CpuShare,
@@ -90,7 +88,9 @@ pub enum LimitError {
         period: Span,
     },
     /// The share is too small for the kernel at this period.
-    #[error("{share} of {period} is {slice}; the least that the kernel takes is {least}")]
+    #[error(
+        "cannot limit to {share} every {period}: {slice} is below the kernel's minimum of {least}"
+    )]
     TooFine {
         /// What was asked for.
         share: CpuShare,
@@ -102,7 +102,7 @@ pub enum LimitError {
         least: Span,
     },
     /// The kernel takes no such period.
-    #[error("a period of {period} is not between {shortest} and {longest}")]
+    #[error("cannot use a period of {period}: it must be from {shortest} to {longest}")]
     BadPeriod {
         /// What was asked for.
         period: Span,
@@ -112,7 +112,7 @@ pub enum LimitError {
         longest: Span,
     },
     /// The way acts on one thread, and the process has several.
-    #[error("process {pid} has {count} threads; `deadline` limits a single one")]
+    #[error("cannot limit process {pid} by `deadline`: it has {count} threads, and 1 is possible")]
     ManyThreads {
         /// The process.
         pid: Tid,
@@ -138,13 +138,13 @@ pub enum LimitError {
         error: CgroupError,
     },
     /// The online CPUs cannot be read.
-    #[error("cannot tell which CPUs are online: {source}")]
+    #[error("cannot read the list of online CPUs: {source}")]
     NoCpus {
         /// What the kernel said.
         source: std::io::Error,
     },
     /// The command does not say whom or how much to limit.
-    #[error("`{command}` does not say where {missing} goes")]
+    #[error("`{command}` does not contain {missing}")]
     BadCommand {
         /// The command.
         command: String,
@@ -168,7 +168,7 @@ pub enum LimitError {
         how: String,
     },
     /// Something could not be given back.
-    #[error("cannot take the limit off: {}", errors.iter().map(ToString::to_string)
+    #[error("cannot remove the limit: {}", errors.iter().map(ToString::to_string)
         .collect::<Vec<_>>().join("; "))]
     NotGivenBack {
         /// What.
@@ -198,36 +198,43 @@ impl LimitError {
             LimitError::NoTarget { .. } => Some("write a share such as 0.05cpu".into()),
             LimitError::TooFine { share, least, .. } => {
                 let period = least.ns().saturating_mul(1_000_000) / u64::from(share.ppm().max(1));
-                Some(format!("take a period of {} or more", Span::from_ns(period)))
+                Some(format!("use a period of {} or more", Span::from_ns(period)))
             }
-            LimitError::BadPeriod { shortest, .. } => Some(format!("{shortest} or more will do")),
+            LimitError::BadPeriod { shortest, .. } => {
+                Some(format!("use a period of {shortest} or more"))
+            }
             LimitError::ManyThreads { .. } => Some("limit the process by a quota".into()),
             LimitError::Group { error: CgroupError::NotEnabled { .. } } => Some(
-                "where version 1 has it take `quota-v1`; else write +cpu to \
+                "use `quota-v1` if version 1 is mounted, or write +cpu to \
                  cgroup.subtree_control of the root"
                     .into(),
             ),
             LimitError::Group { error: CgroupError::NotMounted { version, .. } } => {
                 Some(match version {
-                    Version::V1 => "`mount -t cgroup -o cpu none` on an empty directory".into(),
-                    Version::V2 => "`mount -t cgroup2 none` on an empty directory".into(),
+                    Version::V1 => {
+                        "mount it by `mount -t cgroup -o cpu none DIRECTORY` on an empty directory"
+                            .into()
+                    }
+                    Version::V2 => {
+                        "mount it by `mount -t cgroup2 none DIRECTORY` on an empty directory".into()
+                    }
                 })
             }
             LimitError::BadCommand { .. } => {
-                Some("for example: cpulimit --pid={pid} --limit={percent}".into())
+                Some("write e.g. cpulimit --pid={pid} --limit={percent}".into())
             }
-            LimitError::NotStarted { .. } => Some("is it installed, and in PATH?".into()),
-            LimitError::Ended { .. } => Some("try the command by itself".into()),
+            LimitError::NotStarted { .. } => Some("install it, or write its full path".into()),
+            LimitError::Ended { .. } => Some("run the command by itself to see why".into()),
             LimitError::Session(error) => error.hint(),
             LimitError::NotJoined(error) => error.hint(),
-            LimitError::NotGivenBack { .. } => Some("`slackline doctor --free` tries again".into()),
+            LimitError::NotGivenBack { .. } => {
+                Some("try again with `slackline doctor --free`".into())
+            }
             LimitError::Thread(_)
             | LimitError::Fence(_)
             | LimitError::Refused { .. }
             | LimitError::Group { .. }
-            | LimitError::NoCpus { .. } => {
-                Some("`slackline doctor` says what this machine allows".into())
-            }
+            | LimitError::NoCpus { .. } => Some("check this host with `slackline doctor`".into()),
         }
     }
 }

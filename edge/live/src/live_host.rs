@@ -99,6 +99,9 @@ impl LiveHostError {
     }
 }
 
+/// How long a dispatcher sleeps at most: on an idle CPU some kernels do not tell of a wake.
+const NAP: Span = Span::from_ms(20);
+
 /// What the host tells the time by.
 #[derive(Clone, Debug)]
 pub(crate) enum HostClock {
@@ -141,6 +144,10 @@ pub(crate) struct LiveHost {
     /// When the run began, on that clock.
     origin: AtomicU64,
     is_over: AtomicBool,
+    /// What a look takes.
+    dispatch: Span,
+    /// How long a dispatcher may sleep at most, in nanoseconds.
+    nap: AtomicU64,
     is_polled: bool,
     /// Why it cannot be seen what threads do.
     unwatched: Option<WatchError>,
@@ -160,7 +167,8 @@ impl LiveHost {
     ) -> io::Result<LiveHost> {
         let parts = (watching, HostClock::Monotonic, Box::new(Fifo) as Box<dyn Way>);
         let topology = topology::of(real).with_dispatch(dispatch);
-        LiveHost::with(Host::new(spec, values, &topology), real, parts)
+        let host = LiveHost::with(Host::new(spec, values, &topology), real, parts)?;
+        Ok(LiveHost { dispatch, ..host })
     }
 
     /// As [`LiveHost::new`], of parts that need not be the kernel.
@@ -196,6 +204,8 @@ impl LiveHost {
             clock,
             origin: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
+            dispatch: Span::ZERO,
+            nap: AtomicU64::new(NAP.ns()),
             is_polled,
             unwatched,
         })
@@ -419,6 +429,11 @@ impl LiveHost {
         real.into_iter()
     }
 
+    /// How long a dispatcher may sleep at most.
+    pub(crate) fn nap(&self) -> Span {
+        Span::from_ns(self.nap.load(Ordering::Relaxed))
+    }
+
     /// Calls the dispatchers of these CPUs.
     pub(crate) fn call(&self, cpus: CpuSet) {
         for cpu in cpus.iter() {
@@ -498,6 +513,9 @@ pub(crate) enum NotDone {
     /// There is no room for it.
     #[error("{0}")]
     Declined(AdmitError),
+    /// It is exact, and nothing would tell in time that it runs again after it blocked.
+    #[error("nothing tells in time that it runs again after it blocked: {why}")]
+    Unnoticed { slice: Span, look: Span, why: io::Error },
     /// The kernel refused. Everything is as it was.
     #[error(transparent)]
     Refused(ActError),

@@ -19,7 +19,7 @@ const FOLDER: &str = "/run/slackline/cpus";
 #[derive(Debug, Error)]
 pub enum NotOwned {
     /// Somebody else does already.
-    #[error("CPU {} is scheduled by another slackline{} already", cpu.index(), process(*by))]
+    #[error("cannot schedule CPU {}: another slackline{} does already", cpu.index(), process(*by))]
     Taken {
         /// The CPU of this machine.
         cpu: CpuId,
@@ -27,7 +27,7 @@ pub enum NotOwned {
         by: Option<u32>,
     },
     /// It cannot be noted.
-    #[error("cannot note in {file} that a CPU is scheduled: {source}", file = file.display())]
+    #[error("cannot write {file}, which marks a CPU as scheduled: {source}", file = file.display())]
     NotNoted {
         /// Where.
         file: PathBuf,
@@ -101,7 +101,10 @@ mod tests {
         let _other = take(2).unwrap();
         let said = take(1).unwrap_err().to_string();
         let us = std::process::id();
-        assert_eq!(said, format!("CPU 1 is scheduled by another slackline, process {us}, already"));
+        assert_eq!(
+            said,
+            format!("cannot schedule CPU 1: another slackline, process {us}, does already")
+        );
         drop(one);
         take(1).unwrap();
     }

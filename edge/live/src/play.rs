@@ -137,9 +137,9 @@ impl LiveError {
             LiveError::Session(error) => error.hint(),
             LiveError::Process { source, .. } => source.hint(),
             LiveError::Request { source, .. } => source.hint(),
-            LiveError::OnlySimulated { .. } => Some("`slackline sim` does it".into()),
+            LiveError::OnlySimulated { .. } => Some("use `slackline sim`".into()),
             LiveError::Agent { .. } | LiveError::Relay { .. } => {
-                Some("a socket's path is of 107 bytes at most".into())
+                Some("use a socket path of at most 107 bytes".into())
             }
             LiveError::Declined { .. } | LiveError::Scenario(_) => None,
         }

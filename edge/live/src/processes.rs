@@ -37,7 +37,7 @@ pub enum ProcessError {
         source: io::Error,
     },
     /// A node of a parallel program has no port to be reached at.
-    #[error("there is no port for a node of a parallel program: {source}")]
+    #[error("cannot open a port for a node of a parallel program: {source}")]
     NoPort {
         /// What the kernel said.
         source: io::Error,
@@ -61,7 +61,7 @@ pub enum ProcessError {
         wanted: usize,
     },
     /// A domain whose process is scheduled as one has several vCPUs.
-    #[error("process {pid} is scheduled as one, but the domain has {wanted} vCPUs")]
+    #[error("process {pid} is scheduled as one vCPU, but the domain has {wanted}")]
     OneProcess {
         /// The process.
         pid: i32,
@@ -84,9 +84,9 @@ impl ProcessError {
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
-            ProcessError::NotStarted { .. } => Some("is it installed, and in PATH?".into()),
-            ProcessError::NoPort { .. } => Some("is the loopback up?".into()),
-            ProcessError::EndedAtOnce { .. } => Some("try the command by itself".into()),
+            ProcessError::NotStarted { .. } => Some("install it, or write its full path".into()),
+            ProcessError::NoPort { .. } => Some("bring the loopback interface up".into()),
+            ProcessError::EndedAtOnce { .. } => Some("run the command by itself to see why".into()),
             ProcessError::WrongCount { found, .. } => Some(format!("write vcpus = {found}")),
             ProcessError::OneProcess { .. } => {
                 Some("write vcpus = 1, or threads = \"vcpus\" for a virtual machine monitor".into())
@@ -471,10 +471,10 @@ impl Process {
         let how = match status.map(|status| (status.code(), status.signal())) {
             Some((Some(code), _)) => format!("exit code {code}"),
             Some((None, Some(signal))) => format!("signal {signal}"),
-            _ => "a thread of it has ended".into(),
+            _ => "one of its threads has ended".into(),
         };
         match self.complaints.as_mut().and_then(Complaints::last_line) {
-            Some(line) => format!("{how}; it said: {line}"),
+            Some(line) => format!("{how}; last output: {line}"),
             None => how,
         }
     }

@@ -35,7 +35,7 @@ const READ: usize = 1 << 16;
 
 /// Why nothing can be handed on there.
 #[derive(Debug, thiserror::Error)]
-#[error("nothing can be handed on at {}: {source}", path.display())]
+#[error("cannot run a relay at {}: {source}", path.display())]
 pub struct RelayError {
     /// The path of the socket.
     pub path: PathBuf,

@@ -9,6 +9,7 @@
 //! A request that fails leaves everything as it was before it, and everybody else alone. Whatever
 //! ends the session, the fence gives every thread back.
 
+mod change;
 mod endings;
 mod error;
 mod ids;
@@ -136,7 +137,7 @@ const RESOLUTION: Span = Span::from_us(5);
 #[must_use]
 pub fn knowledge() -> Knowledge {
     let sees = PerfWatch::open().is_ok();
-    Knowledge { sleep: sees, stretches: sees, resolution: RESOLUTION }
+    Knowledge { sleep: sees, stretches: sees, resolution: RESOLUTION, overhead: false }
 }
 
 impl Session {

@@ -94,10 +94,10 @@ impl fmt::Display for Act {
             Act::Reserve => out.write_str("reserve CPU time for"),
             Act::Favour => out.write_str("favour"),
             Act::Defer => out.write_str("defer"),
-            Act::Lower => out.write_str("give back the scheduling of"),
+            Act::Lower => out.write_str("restore the scheduling of"),
             Act::Pin(cpu) => write!(out, "pin to {cpu}"),
             Act::Confine => out.write_str("confine to some CPUs"),
-            Act::Unpin => out.write_str("give back the affinity of"),
+            Act::Unpin => out.write_str("restore the affinity of"),
             Act::Stop => out.write_str("stop the process of"),
             Act::Continue => out.write_str("continue the process of"),
             Act::Freeze => out.write_str("freeze"),
@@ -116,7 +116,7 @@ pub enum ActError {
         tid: Tid,
     },
     /// The kernel refused.
-    #[error("the kernel refused to {act} thread {tid}")]
+    #[error("cannot {act} thread {tid}")]
     Refused {
         /// The thread.
         tid: Tid,
@@ -126,13 +126,13 @@ pub enum ActError {
         source: io::Error,
     },
     /// The thread was given back, and is no longer ours to touch.
-    #[error("thread {tid} was given back and is no longer held")]
+    #[error("thread {tid} is restored and no longer held")]
     GivenBack {
         /// The thread.
         tid: Tid,
     },
     /// It is held so that it always may use what others leave.
-    #[error("thread {tid} is held in a way that never keeps it from running")]
+    #[error("cannot stop thread {tid}: it is held in a way that never stops it")]
     NeverHeldBack {
         /// The thread.
         tid: Tid,

@@ -18,13 +18,16 @@ mod ring;
 mod tracefs;
 mod trial;
 
-pub use child::die_with_us;
+pub use child::{WaitingCommand, die_with_us};
 pub use clock_error::wall_clock_error;
 #[cfg(target_arch = "x86_64")]
 pub use old_kernel::{as_on_linux_4_4, without_perf_events};
 pub use owner_rights::OwnerRights;
 pub use peer::peer_groups;
-pub use perf::{TaskClock, Tell, open_hits, open_holder, open_switches, share_ring, switch_on};
+pub use perf::{
+    Counted, TaskClock, Tell, open_hits, open_holder, open_switches, open_use, share_ring,
+    switch_off, switch_on,
+};
 pub use pidfd::{
     pidfd_of_process, pidfd_of_thread, signal_by, signal_group, signal_process, signal_process_by,
     signal_thread,

@@ -57,13 +57,13 @@ pub enum ThreadError {
         tid: Tid,
     },
     /// The kernel's own threads keep the host going; holding one back can stop all of it.
-    #[error("{tid} is a thread of the kernel, which must not be scheduled by others")]
+    #[error("cannot schedule {tid}: it is a thread of the kernel")]
     Kernel {
         /// The thread asked for.
         tid: Tid,
     },
     /// Without process 1 the host does not run.
-    #[error("process 1 keeps the host going and must not be scheduled by others")]
+    #[error("cannot schedule process 1: the host depends on it")]
     Init,
     /// The first thread has ended, and others run on: the kernel moves such a process nowhere.
     #[error("the first thread of process {pid} has ended, so that it cannot be moved to a group")]
@@ -72,13 +72,13 @@ pub enum ThreadError {
         pid: Tid,
     },
     /// Whoever schedules must not be able to hold itself back.
-    #[error("thread {tid} is one of our own")]
+    #[error("cannot schedule thread {tid}: it belongs to Slackline")]
     Ourselves {
         /// The thread asked for.
         tid: Tid,
     },
     /// The thread belongs to somebody else, and we are not root.
-    #[error("not permitted to touch thread {tid} of process {pid}")]
+    #[error("no permission for thread {tid} of process {pid}")]
     NotPermitted {
         /// The process asked for.
         pid: Tid,
@@ -86,7 +86,7 @@ pub enum ThreadError {
         tid: Tid,
     },
     /// The kernel's description of the thread could not be read.
-    #[error("cannot read about thread {tid}")]
+    #[error("cannot read the state of thread {tid}")]
     Unreadable {
         /// The thread asked for.
         tid: Tid,
@@ -213,9 +213,9 @@ impl ThreadError {
     #[must_use]
     pub const fn hint(&self) -> &'static str {
         match self {
-            ThreadError::Gone { .. } => "is it still running? `ps -p` tells",
+            ThreadError::Gone { .. } => "check with `ps -p` whether it still runs",
             ThreadError::Kernel { .. } | ThreadError::Init | ThreadError::Ourselves { .. } => {
-                "name a process that the machine does not live on"
+                "name a process that the host does not depend on"
             }
             ThreadError::FirstEnded { .. } => "hold its cgroup or unit",
             ThreadError::NotPermitted { .. } | ThreadError::Unreadable { .. } => "run as root",

@@ -119,7 +119,7 @@ pub enum FindError {
     },
     /// Neither names nor a monitor tell.
     #[error(
-        "cannot tell which threads of process {pid} are vCPUs: none is named as one (`CPU 0/KVM`, \
+        "cannot find the vCPU threads of process {pid}: none has the name of one (`CPU 0/KVM`, \
          `CPU 0/TCG`, `{ALL_ON_ONE}`, `fc_vcpu 0`, `vcpu0`, `crosvm_vcpu0`, `kvm-vcpu-0`), and its \
          command line opens no QMP socket (`-qmp unix:PATH`, or `-chardev socket` and `-mon`)"
     )]
@@ -128,7 +128,7 @@ pub enum FindError {
         pid: i32,
     },
     /// Two threads are named as the same vCPU.
-    #[error("threads {first} and {second} of process {pid} are both named as vCPU {index}")]
+    #[error("threads {first} and {second} of process {pid} both have the name of vCPU {index}")]
     SameIndex {
         /// The process asked about.
         pid: i32,
@@ -148,7 +148,7 @@ pub enum FindError {
     },
     /// A monitor named a thread that the process does not have. It may number its threads in
     /// another PID namespace (a container), or not tell the truth.
-    #[error("{} says that thread {tid} is vCPU {index}, but process {pid} has no such thread",
+    #[error("{} reports thread {tid} as vCPU {index}, but process {pid} has no such thread",
         socket.display())]
     NotItsThread {
         /// The process asked about.
@@ -161,7 +161,7 @@ pub enum FindError {
         socket: PathBuf,
     },
     /// The monitor was no help.
-    #[error("cannot learn the vCPUs over QMP from {}", socket.display())]
+    #[error("cannot read the vCPUs over QMP from {}", socket.display())]
     Qmp {
         /// The monitor.
         socket: PathBuf,
@@ -179,9 +179,9 @@ impl FindError {
                 "start QEMU with `-name NAME,debug-threads=on`, or with \
                  `-qmp unix:PATH,server=on,wait=off`",
             ),
-            Self::NotItsThread { .. } | Self::SeveralUsers { .. } | Self::Qmp { .. } => Some(
-                "start QEMU with `-name NAME,debug-threads=on`, and its monitor need not be asked",
-            ),
+            Self::NotItsThread { .. } | Self::SeveralUsers { .. } | Self::Qmp { .. } => {
+                Some("start QEMU with `-name NAME,debug-threads=on`, which needs no monitor")
+            }
             Self::Unreadable { .. } => Some("run as root, or as the user that runs the VM"),
             Self::NoProcess { .. } | Self::SameIndex { .. } => None,
         }
@@ -196,7 +196,7 @@ pub enum QmpError {
     #[error("cannot connect")]
     Connect(#[source] io::Error),
     /// So many clients wait for this monitor already that not even the connection came about.
-    #[error("no connection within {PATIENCE_SECONDS} s: another client holds this monitor")]
+    #[error("no connection within {PATIENCE_SECONDS} s: another client may use this monitor")]
     Busy,
     /// What listens there is neither the VM's process nor another one of its user.
     #[error("what listens there is process {pid} of uid {uid}, which is not the VM's user")]
@@ -215,7 +215,7 @@ pub enum QmpError {
         source: io::Error,
     },
     /// The other side hung up.
-    #[error("hung up instead of sending {awaited}")]
+    #[error("disconnected instead of sending {awaited}")]
     Closed {
         /// What should have come.
         awaited: &'static str,
@@ -223,7 +223,7 @@ pub enum QmpError {
         received: String,
     },
     /// Too slow, silent, or talking about other things all the time.
-    #[error("{awaited} did not come within {PATIENCE_SECONDS} s ({events} events came)")]
+    #[error("{awaited} did not arrive within {PATIENCE_SECONDS} s ({events} events did)")]
     TooLate {
         /// What should have come.
         awaited: &'static str,
@@ -233,7 +233,7 @@ pub enum QmpError {
         received: String,
     },
     /// No monitor talks that long.
-    #[error("a message longer than {LONGEST_MESSAGE} bytes came as {awaited}")]
+    #[error("a message of more than {LONGEST_MESSAGE} bytes arrived as {awaited}")]
     TooLong {
         /// What should have come.
         awaited: &'static str,
@@ -251,7 +251,7 @@ pub enum QmpError {
         why: serde_json::Error,
     },
     /// JSON, but not what QMP prescribes.
-    #[error("{awaited} is not as QMP prescribes")]
+    #[error("{awaited} does not follow QMP")]
     Unexpected {
         /// What should have come.
         awaited: &'static str,
@@ -259,7 +259,7 @@ pub enum QmpError {
         received: String,
     },
     /// The monitor understood, and declined.
-    #[error("declined {awaited}")]
+    #[error("refused {awaited}")]
     Declined {
         /// What should have come.
         awaited: &'static str,

@@ -7,14 +7,17 @@
 
 pub(crate) mod fifo;
 
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use slackline_units::{CpuId, CpuSet, VcpuId};
+use slackline_units::{CpuId, CpuSet, Span, VcpuId};
 
 use crate::fence::{Held, HeldTree};
 use crate::step::priority::Ladder;
 use crate::step::{ActError, FifoPriority};
 use crate::sys::Tid;
+use crate::watch::notice::{NoticeOf, UseNotice};
+use crate::watch::perf::UseRings;
 
 /// What carries orders out.
 pub(crate) trait Way: Send + Sync {
@@ -33,8 +36,8 @@ pub(crate) struct Assignment {
     /// The CPU of this machine that it is kept on, if it is kept on one.
     pub(crate) cpu: Option<CpuId>,
     pub(crate) place: Place,
-    /// Which of the threads of a tree is to run first, if that is to be said.
-    pub(crate) first: Option<Tid>,
+    /// The threads of a tree that are to run first if it begins a timeslice, in this order.
+    pub(crate) front: Vec<Tid>,
 }
 
 /// Where a vCPU stands.
@@ -95,11 +98,34 @@ pub(crate) struct HandleState {
     priority: Option<FifoPriority>,
     /// Whether it is kept from running.
     is_held: bool,
+    /// Notices of CPU time that it receives while it is taken to be blocked, if it is exact.
+    notice: Option<UseNotice>,
 }
 
 impl VcpuHandle {
     pub(crate) fn new(vcpu: VcpuId, threads: HeldThreads) -> VcpuHandle {
         VcpuHandle { vcpu, threads, state: Mutex::default() }
+    }
+
+    /// Has its dispatcher woken whenever it has received so much CPU time while it is taken to be
+    /// blocked, or no longer.
+    ///
+    /// # Errors
+    /// If the kernel cannot do that. Nothing is noticed.
+    pub(crate) fn notice_use(&self, every: Option<(Span, UseRings)>) -> io::Result<()> {
+        let mut state = self.state();
+        state.notice = None;
+        let Some((every, rings)) = every else { return Ok(()) };
+        let of = match &self.threads {
+            HeldThreads::Each(members) => {
+                NoticeOf::Threads(members.iter().map(|held| held.thread().tid()).collect())
+            }
+            HeldThreads::Tree(tree) => NoticeOf::Group(tree.place().group.clone(), tree.wide()),
+        };
+        let mut notice = UseNotice::new(of, every, rings);
+        notice.switch_on(None)?;
+        state.notice = Some(notice);
+        Ok(())
     }
 
     /// Keeps its threads on these CPUs of the machine, whatever orders before `number` said; says

@@ -92,13 +92,13 @@ pub struct Report {
 #[derive(Debug, Error)]
 pub enum LoadError {
     /// No step of a program that repeats can take time.
-    #[error("the program repeats for ever without computing, sleeping or waiting")]
+    #[error("the program repeats forever without computing, sleeping or waiting")]
     TakesNoTime,
     /// A node of a parallel program does not know the others.
-    #[error("a node waits for others, and was told of none")]
+    #[error("a node of a parallel program needs other nodes; none is given")]
     NoNodes,
     /// The environment says where to report jobs, in no way that is understood.
-    #[error("{JOBS_FD} is `{text}`, which is no file descriptor")]
+    #[error("cannot use {JOBS_FD}: `{text}` is not a file descriptor")]
     NoDescriptor {
         /// What it says.
         text: String,
@@ -118,7 +118,7 @@ pub enum LoadError {
         source: io::Error,
     },
     /// A record was taken in part, after which no reader can make sense of the rest.
-    #[error("only {taken} bytes of a finished job's record were taken")]
+    #[error("cannot report a finished job: only {taken} bytes of its record were written")]
     Torn {
         /// How many.
         taken: usize,
@@ -148,7 +148,7 @@ pub enum LoadError {
         source: io::Error,
     },
     /// Nobody listens at a Unix socket.
-    #[error("nobody listens at {}: {source}", at.display())]
+    #[error("cannot connect to {}: {source}", at.display())]
     NoOne {
         /// Where.
         at: PathBuf,
@@ -156,7 +156,7 @@ pub enum LoadError {
         source: io::Error,
     },
     /// A stream, or a question to a file server, has no other end.
-    #[error("nobody answers at {to}: {source}")]
+    #[error("cannot connect to {to}: {source}")]
     NoServer {
         /// Where.
         to: SocketAddr,
@@ -164,13 +164,13 @@ pub enum LoadError {
         source: io::Error,
     },
     /// A socket that was there is not what it should be.
-    #[error("cannot talk to the other side: {source}")]
+    #[error("cannot use the socket: {source}")]
     Network {
         /// What the kernel said.
         source: io::Error,
     },
     /// There is no file to read from.
-    #[error("cannot make a file of {size} bytes in {}: {source}", folder.display())]
+    #[error("cannot create a file of {size} bytes in {}: {source}", folder.display())]
     NoFile {
         /// The folder.
         folder: PathBuf,
@@ -180,7 +180,7 @@ pub enum LoadError {
         source: io::Error,
     },
     /// The file cannot be read.
-    #[error("cannot read the file that was made for it: {source}")]
+    #[error("cannot read the temporary file: {source}")]
     Disk {
         /// What the kernel said.
         source: io::Error,
@@ -210,7 +210,7 @@ pub enum LoadError {
         parent: u32,
     },
     /// The kernel refused to end this process with the one that started it.
-    #[error("cannot arrange to end with process {parent}: {source}")]
+    #[error("cannot bind this process to the end of process {parent}: {source}")]
     NotTied {
         /// Its id.
         parent: u32,
@@ -224,10 +224,14 @@ impl LoadError {
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            LoadError::NoPort { port: 1.., .. } => Some("name another port, or none"),
-            LoadError::NoServer { .. } => Some("start its server first, and name its port"),
-            LoadError::NoNodes => Some("name each of them, with --peer"),
-            LoadError::NoFile { .. } => Some("name a folder that can be written, with --folder"),
+            LoadError::NoPort { port: 1.., .. } => {
+                Some("use another --port, or none for a free one")
+            }
+            LoadError::NoServer { .. } => {
+                Some("start the server first, and give its port with --to")
+            }
+            LoadError::NoNodes => Some("give each of them with --peer"),
+            LoadError::NoFile { .. } => Some("use a writable folder with --folder"),
             _ => None,
         }
     }

@@ -29,7 +29,7 @@ pub enum BadClaim {
         unknown: UnknownMetric,
     },
     /// It compares a metric with what is not of its kind.
-    #[error("`{metric}` is {unit}, which cannot be {test}")]
+    #[error("`{metric}` is {unit} and cannot be tested by `{test}`")]
     OtherUnit {
         /// Where it stands in the file, counted from 1.
         line: usize,
@@ -56,7 +56,7 @@ impl BadClaim {
         match self {
             BadClaim::Unknown { unknown, .. } => match &unknown.nearest {
                 Some(nearest) => format!("did you mean `{nearest}`?"),
-                None => format!("known are: {}", unknown.known.join(", ")),
+                None => format!("use one of: {}", unknown.known.join(", ")),
             },
             BadClaim::OtherUnit { unit: Unit::Time, .. } => "write it as `below 8ms`".into(),
             BadClaim::OtherUnit { unit: Unit::Part, .. } => "write it as `at least 20%`".into(),
@@ -203,6 +203,6 @@ fn in_words(measure: Measure) -> String {
             format!("{sign}{}.{:04}%", ppm / 10_000, ppm % 10_000)
         }
         Measure::Count(count) => count.to_string(),
-        Measure::Unknown => "not known here".into(),
+        Measure::Unknown => "not measured".into(),
     }
 }

@@ -36,11 +36,11 @@ const MOST_GUESTS_A_CPU: f64 = 64.0;
 pub fn measure(
     scenario: &Scenario,
     plan: Option<&Plan>,
-    watch: impl FnMut(Time) -> ControlFlow<()>,
+    mut watch: impl FnMut(Time) -> ControlFlow<()>,
 ) -> Result<Option<Measured>, SimulateError> {
     let fair = plan.map(|plan| FairMeter::new(plan, scenario.warmup));
     let mut sinks = (Meters::new(&header::of_simulation(scenario)), fair);
-    let finished = slackline_sim::run_while(scenario, &mut sinks, watch)?;
+    let finished = slackline_sim::run_while(scenario, &mut sinks, &mut watch)?;
     if finished.stopped.is_some() {
         return Ok(None);
     }
@@ -109,7 +109,7 @@ impl<T> AtLeastOne<T> {
 impl<T> TryFrom<Vec<T>> for AtLeastOne<T> {
     type Error = &'static str;
     fn try_from(all: Vec<T>) -> Result<AtLeastOne<T>, &'static str> {
-        if all.is_empty() { Err("one at least must be said") } else { Ok(AtLeastOne(all)) }
+        if all.is_empty() { Err("the list needs at least one value") } else { Ok(AtLeastOne(all)) }
     }
 }
 
@@ -210,7 +210,7 @@ impl TryFrom<Vec<Length>> for Lengths {
     fn try_from(both: Vec<Length>) -> Result<Lengths, &'static str> {
         match both[..] {
             [Length(least), Length(most)] if least <= most => Ok(Lengths(least, most)),
-            _ => Err("it takes two lengths of time, the least and the most"),
+            _ => Err("write two times, the minimum and the maximum"),
         }
     }
 }
@@ -234,7 +234,7 @@ impl TryFrom<Vec<f64>> for GuestsPerCpu {
                 Ok(GuestsPerCpu(least, most))
             }
             _ => Err(format!(
-                "it takes two numbers above 0 and up to {MOST_GUESTS_A_CPU}, the least and the most"
+                "write two numbers above 0 and up to {MOST_GUESTS_A_CPU}, minimum and maximum"
             )),
         }
     }

@@ -55,10 +55,10 @@ pub fn simulate(scenario: &Scenario) -> Result<Simulated, SimulateError> {
 /// As for [`simulate`].
 pub fn simulate_while(
     scenario: &Scenario,
-    watch: impl FnMut(Time) -> ControlFlow<()>,
+    mut watch: impl FnMut(Time) -> ControlFlow<()>,
 ) -> Result<Option<Simulated>, SimulateError> {
     let mut meters = Meters::new(&header::of_simulation(scenario));
-    let finished = slackline_sim::run_while(scenario, &mut meters, watch)?;
+    let finished = slackline_sim::run_while(scenario, &mut meters, &mut watch)?;
     if finished.stopped.is_some() {
         return Ok(None);
     }

@@ -2,8 +2,9 @@
 //! fed back.
 
 use slackline_metrics::{
-    CpuSummary, Distribution, ErrorDistribution, SharedCpu, Summary, VcpuSummary,
+    CpuSummary, Distribution, ErrorDistribution, OverheadTimes, SharedCpu, Summary, VcpuSummary,
 };
+use slackline_trace::OverheadKind;
 use slackline_units::Span;
 
 use crate::layout::{Cell, Column, Group, Sheet};
@@ -24,6 +25,9 @@ const LOWER_BOUND: &str = " +  may have more than its promise: only less is an e
 /// What stands over the errors of whole seconds.
 const SECONDS: &str = "error in 1 s, %";
 
+/// The heading of overhead by kind.
+const OVERHEAD: &str = "overhead, %";
+
 /// So wide is a comparison at most, unless one group of columns is wider.
 const SIDE_BY_SIDE_WIDTH: usize = 110;
 
@@ -34,6 +38,7 @@ pub fn summary(run: &Summary, width: usize, paint: Paint) -> String {
     let groups = vec![
         shares(&run.vcpus),
         running(run),
+        overheads(&run.vcpus, |vcpu| (vcpu.overhead, vcpu.present)),
         deadlines(&run.vcpus),
         wakes(run),
         jobs(&run.vcpus),
@@ -46,7 +51,8 @@ pub fn summary(run: &Summary, width: usize, paint: Paint) -> String {
     text += &legend(run);
     text.push('\n');
     let names = Column::new("CPU", &run.cpus, |cpu| Cell::Text(cpu.cpu.to_string()));
-    text += &Sheet { names, groups: vec![cpu_columns(run)] }.render(width, paint);
+    let kinds = overheads(&run.cpus, |cpu| (cpu.overheads, run.length));
+    text += &Sheet { names, groups: vec![cpu_columns(run), kinds] }.render(width, paint);
     text += &machine_lines(run);
     text
 }
@@ -103,6 +109,16 @@ fn cpu_columns(run: &Summary) -> Group {
     let part = |span: Span| Cell::Text(part_percent(span, run.length));
     let longest = run.cpus.iter().filter_map(|cpu| cpu.overhead).max().unwrap_or_default();
     let unit = Unit::of(longest);
+    // Simulated, it may cost nothing: then a column of zeros says nothing.
+    let is_free = longest.is_zero() && run.knows.overhead;
+    let program = |cpu: &CpuSummary| match cpu.program.filter(|_| !is_free) {
+        Some(program) => part(program),
+        None => Cell::Blank,
+    };
+    let overhead = |cpu: &CpuSummary| match cpu.overhead.filter(|_| !is_free) {
+        Some(span) => Cell::Text(unit.write(span)),
+        None => Cell::Blank,
+    };
     let counts = |value: u64| match run.knows.stretches {
         true => Cell::Text(count(value)),
         false => Cell::Blank,
@@ -123,14 +139,35 @@ fn cpu_columns(run: &Summary) -> Group {
         Column::new("owed %", &run.cpus, |cpu| part(cpu.due)),
         Column::new("unclaimed %", &run.cpus, |cpu| part(cpu.spare)),
         Column::new(rest, &run.cpus, |cpu| part(cpu.idle)),
+        Column::new("programs %", &run.cpus, program),
         Column::new("others %", &run.cpus, |cpu| shared(cpu, |of| of.others_ppm)),
         Column::new("stolen %", &run.cpus, stolen),
         Column::new("unused %", &run.cpus, |cpu| shared(cpu, |of| of.unused_ppm)),
         Column::new("switches", &run.cpus, |cpu| counts(cpu.switches)),
-        Column::new(format!("overhead {}", unit.name), &run.cpus, |cpu| {
-            cpu.overhead.map_or(Cell::Blank, |span| Cell::Text(unit.write(span)))
-        }),
+        Column::new(format!("overhead {}", unit.name), &run.cpus, overhead),
     ]
+}
+
+/// A column for each kind of overhead that any row has, in parts of the time of its row.
+fn overheads<T>(rows: &[T], of: impl Fn(&T) -> (Option<OverheadTimes>, Span)) -> Group {
+    let column = |kind: OverheadKind| {
+        let has = |row: &T| of(row).0.is_some_and(|times| !times.of(kind).is_zero());
+        let is_there = rows.iter().any(has);
+        let name = match kind {
+            OverheadKind::Switch => "switch",
+            OverheadKind::Migration => "migration",
+            OverheadKind::Refill => "refill",
+            OverheadKind::Tick => "tick",
+            OverheadKind::Interrupt => "interrupt",
+            OverheadKind::Balancing => "balancing",
+        };
+        let column = Column::new(name, rows, |row| match of(row) {
+            (Some(times), length) if is_there => Cell::Text(part_percent(times.of(kind), length)),
+            _ => Cell::Blank,
+        });
+        column.under(OVERHEAD)
+    };
+    OverheadKind::ALL.into_iter().map(column).collect()
 }
 
 /// What concerns the whole machine.
@@ -359,9 +396,9 @@ fn responses(rows: &[VcpuSummary]) -> Group {
     counted_spread("response", rows, |vcpu| vcpu.response, |_| Cell::Blank)
 }
 
-/// Whether work is another thing than CPU time.
+/// Returns true if work is another thing than CPU time for any vCPU.
 fn any_slowed(rows: &[VcpuSummary]) -> bool {
-    rows.iter().any(|vcpu| vcpu.slowed.is_some_and(|slowed| !slowed.is_zero()))
+    rows.iter().any(|vcpu| vcpu.work().is_some_and(|work| work != vcpu.delivered))
 }
 
 /// How much it did, where the machine sees that.

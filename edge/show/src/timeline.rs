@@ -293,6 +293,8 @@ impl Sink for Timeline {
             | Record::Served { .. }
             | Record::Moved { .. }
             | Record::Slowed { .. }
+            | Record::Stopped { .. }
+            | Record::Spent { .. }
             | Record::Overhead { .. }
             | Record::Accounted { .. } => {}
         }

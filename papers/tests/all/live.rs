@@ -195,7 +195,7 @@ fn a_machine_plays_every_point_and_what_it_declines_is_left_out() {
 fn what_a_live_experiment_needs_is_a_machine() {
     let folder = folder();
     let error = sweep(folder.path()).run(&to_the_end).expect_err("it cannot be simulated");
-    assert_eq!(error.to_string(), "sweep runs on a machine, not simulated");
+    assert_eq!(error.to_string(), "cannot simulate sweep: it can only run live");
 }
 
 #[test]

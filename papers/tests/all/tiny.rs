@@ -147,7 +147,7 @@ fn a_report_shows_ours_and_theirs_with_verdicts_and_what_was_left_out() {
     };
     let papers = [paper];
     let nothing = page(&papers, &made).expect_err("nothing was run");
-    assert_eq!(nothing.hint().as_deref(), Some("`slackline paper run tiny` makes them"));
+    assert_eq!(nothing.hint().as_deref(), Some("make them with `slackline paper run tiny`"));
     let (_, experiment, results, judged) = run();
     let judged = vec![(String::new(), judged)];
     papers[0].write(&experiment, &results, &judged, &made).expect("a folder that can be written");
@@ -236,14 +236,14 @@ const WRONG: &[(&str, &str, &str, &str)] = &[
         "fig-1.toml",
         "\"domain.a.share.edf.slice\" =",
         "\"domain.c.share.edf.slice\" =",
-        "fig-1.toml:21:10: at half/10ms: `domain.c.share.edf.slice`: no domain is called `c`\n\
+        "fig-1.toml:21:10: at half/10ms: `domain.c.share.edf.slice`: there is no domain `c`\n\
       write `domain.NAME.KEY`, `host.KEY`, or `policy` for all of a table",
     ),
     (
         "fig-1.toml",
         "tolerance = \"2 points\"",
         "tolerance = \"2\"",
-        "fig-1.toml:62:13: `2` is no tolerance\nwrite `10%`, `3 points` or `factor 1.75`",
+        "fig-1.toml:62:13: `2` is not a tolerance\nwrite `10%`, `3 points` or `factor 1.75`",
     ),
     (
         "fig-1.toml",

@@ -4,9 +4,10 @@
 //! error), `_bytes`, none for a number of things. Names are never taken away or given another
 //! meaning; new ones may be added anywhere.
 
+use slackline_trace::OverheadKind;
 use slackline_units::Span;
 
-use crate::{CpuSummary, Distribution, Summary, VcpuSummary};
+use crate::{CpuSummary, Distribution, OverheadTimes, Summary, VcpuSummary};
 
 /// The value of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,14 +98,15 @@ impl Summary {
 impl VcpuSummary {
     /// The fields of a vCPU, in this order: `name`, `vcpu`, `exact`, `promised_slice_ns`,
     /// `promised_period_ns`, `promised_ppm`, `delivered_ns`, `delivered_ppm`, `present_ns`,
-    /// `work_ppm`, `slowed_ns`, `spun_ns`, `second_least_ppm`, `second_most_ppm`,
+    /// `work_ppm`, `work_ns`, `slowed_ns`, `spun_ns`, `overhead_ns` and one for each kind of it
+    /// (`switch_overhead_ns` and so on), `second_least_ppm`, `second_most_ppm`,
     /// `ten_seconds_least_ppm`, `ten_seconds_most_ppm`, `error_ppm`, `second_error_p99_ppm`,
     /// `second_error_worst_ppm`, `seconds`, `deadlines`, `misses`, `miss_time` (`_count`,
     /// `_p50_ns`, `_p90_ns`, `_p99_ns`, `_worst_ns`), `miss_time_p50_of_slice_ppm`,
     /// `miss_time_p99_of_slice_ppm`, `miss_time_worst_of_slice_ppm`, `wake_to_run` (likewise),
-    /// `switches`, `migrations`, `waiting_ns`, `wait_worst_ns`, `asleep_ns`, `overrun_ns`, `jobs`,
-    /// `jobs_late`, `jobs_done`, `moved_bytes`, `job_lateness` and `response` (likewise),
-    /// `response_mean_ns`, `response_worst_tenth_ns`.
+    /// `switches`, `migrations`, `waiting_ns`, `wait_worst_ns`, `stopped_ns`, `asleep_ns`,
+    /// `overrun_ns`, `jobs`, `jobs_late`, `jobs_done`, `moved_bytes`, `job_lateness` and `response`
+    /// (likewise), `response_mean_ns`, `response_worst_tenth_ns`.
     #[must_use]
     pub fn fields(&self) -> Vec<Field> {
         let second = self.second_error;
@@ -120,8 +122,13 @@ impl VcpuSummary {
             ("delivered_ppm", FieldValue::Count(self.delivered_ppm)),
             ("present_ns", time(self.present)),
             ("work_ppm", count(self.work_ppm())),
+            ("work_ns", maybe_time(self.work())),
             ("slowed_ns", maybe_time(self.slowed)),
             ("spun_ns", maybe_time(self.spun)),
+            ("overhead_ns", maybe_time(self.overhead.map(|overhead| overhead.total()))),
+        ];
+        fields.extend(overheads(self.overhead));
+        fields.extend([
             ("second_least_ppm", count(self.second.map(|(least, _)| least))),
             ("second_most_ppm", count(self.second.map(|(_, most)| most))),
             ("ten_seconds_least_ppm", count(self.ten_seconds.map(|(least, _)| least))),
@@ -132,7 +139,7 @@ impl VcpuSummary {
             ("seconds", count(second.map(|error| error.seconds))),
             ("deadlines", count(self.deadlines)),
             ("misses", count(self.misses)),
-        ];
+        ]);
         fields.extend(spread(MISS_TIME, self.miss_time));
         fields.extend([
             ("miss_time_p50_of_slice_ppm", count(of_slice.and_then(|part| part.p50_ppm))),
@@ -145,6 +152,7 @@ impl VcpuSummary {
             ("migrations", FieldValue::Count(self.migrations)),
             ("waiting_ns", maybe_time(self.waiting)),
             ("wait_worst_ns", maybe_time(self.wait_worst)),
+            ("stopped_ns", maybe_time(self.stopped)),
             ("asleep_ns", maybe_time(self.asleep)),
             ("overrun_ns", time(self.overrun)),
             ("jobs", FieldValue::Count(self.jobs)),
@@ -165,22 +173,41 @@ impl VcpuSummary {
 
 impl CpuSummary {
     /// The fields of a CPU, in this order: `cpu`, `busy_ns`, `due_ns`, `spare_ns`, `idle_ns`,
-    /// `others_ppm`, `stolen_ppm`, `unused_ppm`, `overhead_ns`, `switches`.
+    /// `program_ns`, `others_ppm`, `stolen_ppm`, `unused_ppm`, `overhead_ns` and one for each kind
+    /// of it (`switch_overhead_ns` and so on), `switches`.
     #[must_use]
     pub fn fields(&self) -> Vec<Field> {
-        vec![
+        let mut fields = vec![
             ("cpu", FieldValue::Text(self.cpu.to_string())),
             ("busy_ns", time(self.busy)),
             ("due_ns", time(self.due)),
             ("spare_ns", time(self.spare)),
             ("idle_ns", time(self.idle)),
+            ("program_ns", maybe_time(self.program)),
             ("others_ppm", count(self.shared.map(|of| of.others_ppm))),
             ("stolen_ppm", count(self.shared.map(|of| of.stolen_ppm))),
             ("unused_ppm", count(self.shared.map(|of| of.unused_ppm))),
             ("overhead_ns", maybe_time(self.overhead)),
-            ("switches", FieldValue::Count(self.switches)),
-        ]
+        ];
+        fields.extend(overheads(self.overheads));
+        fields.push(("switches", FieldValue::Count(self.switches)));
+        fields
     }
+}
+
+/// The field of each kind of overhead.
+fn overheads(times: Option<OverheadTimes>) -> [Field; OverheadKind::ALL.len()] {
+    OverheadKind::ALL.map(|kind| {
+        let name = match kind {
+            OverheadKind::Switch => "switch_overhead_ns",
+            OverheadKind::Migration => "migration_overhead_ns",
+            OverheadKind::Refill => "refill_overhead_ns",
+            OverheadKind::Tick => "tick_overhead_ns",
+            OverheadKind::Interrupt => "interrupt_overhead_ns",
+            OverheadKind::Balancing => "balancing_overhead_ns",
+        };
+        (name, maybe_time(times.map(|times| times.of(kind))))
+    })
 }
 
 fn time(span: Span) -> FieldValue {

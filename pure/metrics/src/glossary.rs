@@ -69,189 +69,271 @@ pub const GLOSSARY: &[Glossary] = &[
 ];
 
 const VCPU: &[Term] = &[
-    text("name", "vCPU", "the domain's name, and the vCPU's number where it has several"),
-    text("vcpu", "", "its id: slot, domain and number"),
-    text("exact", "", "whether it is to get its promise and no more; else tables show a +"),
-    number("promised_slice_ns", "promised", "CPU time promised in every period"),
-    number("promised_period_ns", "promised", "how long a period is"),
+    text("name", "vCPU", "name of the domain, and the number of the vCPU if it has several"),
+    text("vcpu", "", "id: slot, domain and number"),
+    text("exact", "", "true if its reservation is a hard limit; otherwise tables show a +"),
+    number("promised_slice_ns", "promised", "CPU time reserved in every period"),
+    number("promised_period_ns", "promised", "length of a period"),
     number(
         "promised_ppm",
         "promised",
-        "slice/period in parts of a CPU, on average over the time that `delivered` is of",
+        "slice/period as a part of a CPU, averaged over the time to which `delivered` refers",
     ),
-    number("delivered_ns", "", "CPU time it had (in claims `delivered time`)"),
+    number("delivered_ns", "", "CPU time received (in claims `delivered time`)"),
     number(
         "delivered_ppm",
         "delivered %",
-        "CPU time it had, in parts of one CPU: over the whole periods of its promise, as the \
-         error, so that the two agree; over all the time it was there without a promise or a whole \
-         period, and where its promise changed",
+        "CPU time received, as a part of one CPU. Measured over the whole periods of its \
+         reservation, like `error`. Measured over all the time it was present if it has no \
+         reservation or no whole period, or if its reservation changed",
     ),
-    number("present_ns", "", "how long it was there while it was measured"),
+    number("present_ns", "", "time it was present in the measured time"),
     number(
         "work_ppm",
         "work %",
-        "how much it did, in parts of what one CPU does at full speed in the time it was there: \
-         its CPU time less `slowed`; shown where anybody was slowed, and not known live",
+        "useful work, as a part of what one CPU does at full speed while it is present: CPU time \
+         less `overhead`, `slowed` and `spun`. Shown if there is any of these, unknown live",
     ),
+    number("work_ns", "", "useful work as CPU time at full speed (in claims `work time`)"),
     number(
         "slowed_ns",
         "",
-        "CPU time lost to it because others slowed its CPU: the other threads of the core (`smt` \
-         of [host]), or all who share the way to memory (`bus`)",
+        "CPU time lost because other CPUs slowed its CPU: other threads of the core (`smt` of \
+         [host]), or all CPUs that share the memory bus (`bus`)",
     ),
     number(
         "spun_ns",
         "spun %",
-        "CPU time that it used waiting for a spin lock, in tables in parts of what it had; counted \
-         when it gets the lock, shown where anybody did, and not known live",
+        "CPU time spent waiting for a spin lock, in tables as a part of the CPU time received. \
+         Counted when it gets the lock. Shown if any vCPU waited, unknown live",
     ),
+    number(
+        "overhead_ns",
+        "overhead, %",
+        "simulated: CPU time that it paid for overhead of all kinds below; tables show it as a \
+         part of the time for which it was present",
+    ),
+    number("switch_overhead_ns", "switch", "time for switches to it (`switch`, `dispatch`)"),
+    number("migration_overhead_ns", "migration", "time for its migrations (`migrate`)"),
+    number("refill_overhead_ns", "refill", "time to fill its displaced cache (`cache`)"),
+    number("tick_overhead_ns", "tick", "time for ticks of its CPU (`tick_cost`)"),
+    number("interrupt_overhead_ns", "interrupt", "time for interrupts (`interrupt`, `ipi`)"),
+    number("balancing_overhead_ns", "balancing", "time for calls of the balancer (`balancing`)"),
     number(
         "second_least_ppm",
         "",
-        "the least CPU time that it had in a whole second, from the end of the warm-up on",
+        "least CPU time received in a whole second, counted from the end of the warm-up",
     ),
-    number("second_most_ppm", "", "the most that it had in one of them"),
-    number("ten_seconds_least_ppm", "", "the least in whole ten seconds"),
-    number("ten_seconds_most_ppm", "", "the most in one of those"),
+    number("second_most_ppm", "", "most CPU time received in a whole second"),
+    number("ten_seconds_least_ppm", "", "least CPU time received in whole ten seconds"),
+    number("ten_seconds_most_ppm", "", "most CPU time received in whole ten seconds"),
     number(
         "error_ppm",
         "error %",
-        "what it had against its promise over those periods: (delivered - promised)/promised; \
-         less than its promise is no error of one that slept, and more none of one that is not \
-         exact",
+        "(delivered - promised)/promised over the whole periods of its reservation. Less is no \
+         error if it was blocked, more is an error only if it is exact",
     ),
     number(
         "second_error_p99_ppm",
         "error in 1 s, %: p99",
-        "the same of single seconds, whatever its sign: 99 of 100 are within this",
+        "99th percentile of the error of single seconds, without its sign",
     ),
-    number("second_error_worst_ppm", "error in 1 s, %: worst", "the worst of those seconds"),
-    number("seconds", "", "how many such seconds were judged"),
+    number(
+        "second_error_worst_ppm",
+        "error in 1 s, %: worst",
+        "largest error of a single second, without its sign",
+    ),
+    number("seconds", "", "number of single seconds whose error was taken"),
     number(
         "deadlines",
         "deadlines",
-        "periods at whose end it could be judged: it was awake or had had its slice",
+        "number of periods judged: those in which it stayed runnable until its slice was \
+         complete, or until the end",
     ),
-    number("misses", "missed", "those of them at whose end it wanted its slice and had not had it"),
+    number(
+        "misses",
+        "missed",
+        "number of deadlines missed: its slice was incomplete at the end of the period",
+    ),
     spread(
         "miss_time",
         "late by",
-        "of missed deadlines: how long after the period's end the slice was whole",
+        "tardiness of missed deadlines: time from the end of the period until the slice was \
+         complete",
     ),
     number(
         "miss_time_p50_of_slice_ppm",
         "",
-        "the same in parts of the slice: half are within this",
+        "median tardiness of missed deadlines, as a part of the slice",
     ),
-    number("miss_time_p99_of_slice_ppm", "", "99 of 100 are within this"),
-    number("miss_time_worst_of_slice_ppm", "late by: % of slice", "the worst"),
+    number(
+        "miss_time_p99_of_slice_ppm",
+        "",
+        "99th percentile of the tardiness of missed deadlines, as a part of the slice",
+    ),
+    number(
+        "miss_time_worst_of_slice_ppm",
+        "late by: % of slice",
+        "largest tardiness of a missed deadline, as a part of the slice",
+    ),
     spread(
         "wake_to_run",
         "wake to run",
-        "from waking to running; who is awake as it joins, at the start of the run or later, has \
-         not woken",
+        "time from a wake-up until it runs; comparisons show the number of wake-ups as `n of \
+         wakes`. A vCPU that joins runnable has not woken up",
     ),
-    number("switches", "switches", "how often it was put on a CPU"),
-    number("migrations", "migrations", "how often on another CPU than the last time"),
-    number("waiting_ns", "waiting s", "how long it was awake and did not run"),
-    number("wait_worst_ns", "", "the longest that it was awake and did not run, without a break"),
-    number("asleep_ns", "", "how long it slept"),
-    number("overrun_ns", "", "CPU time it had beyond the end of its turns"),
+    number("switches", "switches", "number of times it was put on a CPU"),
+    number("migrations", "migrations", "number of times it was put on another CPU than before"),
+    number(
+        "waiting_ns",
+        "waiting s",
+        "time it was runnable and did not run; live, stopped_ns is not in it",
+    ),
+    number(
+        "wait_worst_ns",
+        "",
+        "longest time without a break that it was runnable and did not run",
+    ),
+    number(
+        "stopped_ns",
+        "",
+        "live: time it was runnable and kept from running because its budget was exhausted",
+    ),
+    number("asleep_ns", "", "time it was blocked"),
+    number("overrun_ns", "", "CPU time used beyond the end of its timeslices"),
     number(
         "jobs",
         "jobs",
-        "pieces of work with a deadline that were released, and whose deadline has come",
+        "number of jobs (pieces of work) released after the warm-up and done, with or without a \
+         deadline",
     ),
-    number("jobs_late", "late", "those that were not done in time"),
-    number("jobs_done", "jobs done", "pieces of work that were done, with a deadline or without"),
-    number("moved_bytes", "Mbit/s", "data that it moved"),
-    spread("job_lateness", "late by", "of late jobs: how long after the deadline they were done"),
-    spread("response", "response", "from a job's release, or a request's arrival, to its end"),
-    number("response_mean_ns", "", "the same on average"),
-    number("response_worst_tenth_ns", "", "the longest tenth of them on average"),
+    number("jobs_late", "late", "number of jobs done after their deadline"),
+    number("jobs_done", "jobs done", "number of jobs done, also of those released in the warm-up"),
+    number("moved_bytes", "Mbit/s", "data that reached it, or that it sent and that arrived"),
+    spread(
+        "job_lateness",
+        "late by",
+        "tardiness of late jobs: time from the deadline until they were done",
+    ),
+    spread(
+        "response",
+        "response",
+        "time from the release of a job, or the arrival of a request, to its end",
+    ),
+    number("response_mean_ns", "", "mean of the response times"),
+    number("response_worst_tenth_ns", "", "mean of the longest tenth of the response times"),
 ];
 
 const CPU: &[Term] = &[
-    text("cpu", "CPU", "which"),
-    number("busy_ns", "busy %", "how long vCPUs of this scenario ran on it"),
-    number("due_ns", "owed %", "how much of that was owed to whoever ran: promised, or its turn"),
-    number("spare_ns", "unclaimed %", "how much of that was owed to nobody, and given away"),
+    text("cpu", "CPU", "name"),
+    number("busy_ns", "busy %", "time in which vCPUs of the run ran on it"),
+    number(
+        "due_ns",
+        "owed %",
+        "busy time to which the vCPUs were entitled: reserved, or their turn",
+    ),
+    number("spare_ns", "unclaimed %", "busy time that was slack"),
     number(
         "idle_ns",
         "idle %",
-        "how long none of its vCPUs ran; live `not ours %`: others may have",
+        "time in which no vCPU of the run ran on it and no overhead was paid; live `not ours %`: \
+         other programs may have run",
+    ),
+    number(
+        "program_ns",
+        "programs %",
+        "simulated: time in which vCPUs ran their programs, useful, spinning or slowed. With \
+         `overhead` and `idle` it amounts to the measured time",
     ),
     number(
         "others_ppm",
         "others %",
-        "live: what others had of it, in parts of the CPU: other programs, the kernel, interrupts",
+        "live: part used by other programs, the kernel and interrupts",
     ),
     number(
         "stolen_ppm",
         "stolen %",
-        "live, in a virtual machine: what the hypervisor below gave to others",
+        "live, in a VM: part that the hypervisor below gave to other VMs",
     ),
-    number(
-        "unused_ppm",
-        "unused %",
-        "live: how long nobody at all ran there, by the kernel's count",
-    ),
+    number("unused_ppm", "unused %", "live: part in which the kernel counted the CPU as idle"),
     number(
         "overhead_ns",
         "overhead",
-        "what switching, timers and deciding took; live, the dispatcher's own CPU time",
+        "simulated: time spent on the kinds below, paid by vCPUs or while idle; live, CPU time of \
+         the dispatcher",
     ),
-    number("switches", "switches", "how often somebody else was put on it"),
+    number("switch_overhead_ns", "switch", "time for switches to vCPUs and their dispatch"),
+    number("migration_overhead_ns", "migration", "time for migrations of vCPUs to this CPU"),
+    number("refill_overhead_ns", "refill", "time to fill the cache for vCPUs"),
+    number("tick_overhead_ns", "tick", "time for ticks"),
+    number("interrupt_overhead_ns", "interrupt", "time for interrupts of devices and other CPUs"),
+    number("balancing_overhead_ns", "balancing", "time for calls of the balancer"),
+    number("switches", "switches", "number of context switches to another vCPU"),
 ];
 
 const RUN: &[Term] = &[
-    text("title", "", "the scenario's"),
+    text("title", "", "title of the scenario"),
     text("machine", "", "`sim` or `live`"),
-    text("policy", "", "who decided, with the parameters that are not defaults"),
-    number("seed", "", "what the draws started from"),
-    number("length_ns", "", "how long was measured: the run without its warm-up"),
-    text("knows_sleep", "", "whether the machine saw who slept"),
-    text("knows_stretches", "", "whether the machine saw every stretch that somebody ran"),
+    text("policy", "", "policy, with the parameters that differ from their defaults"),
+    number("seed", "", "seed of the random draws"),
+    number("length_ns", "", "measured time: the run without its warm-up"),
+    text("knows_sleep", "", "true if the host saw which vCPUs were blocked"),
+    text("knows_stretches", "", "true if the host saw every run interval"),
     number(
         "declined",
         "changes that could not be admitted",
-        "changes of shares that the policy refused",
+        "number of changes of shares that the policy refused",
     ),
-    number("refused", "orders that the machine refused", "orders that could not be carried out"),
-    spread("timer_lateness", "timers rang late by", "how much later than asked for alarms rang"),
+    number(
+        "refused",
+        "orders that the machine refused",
+        "number of scheduling decisions that the host could not carry out",
+    ),
+    spread(
+        "timer_lateness",
+        "timers rang late by",
+        "delay of timers after the time for which they were set",
+    ),
     spread(
         "change_delay",
         "changes took effect after",
-        "from when a change was due to when it held",
+        "time from when a change was due until it took effect",
     ),
 ];
 
 const XENMON: &[Term] = &[
-    text("domain", "domain", "which"),
-    number("gotten_ns", "", "CPU time it had"),
-    number("gotten_ns_per_s", "gotten", "the same in each second"),
-    number("gotten_ppm", "gotten", "the same in parts of a CPU"),
-    number("gotten_per_execution_ns", "gotten", "the same in each execution"),
-    number("allocated_ns", "", "CPU time that was set for its executions to end after"),
+    text("domain", "domain", "name"),
+    number("gotten_ns", "", "CPU time received"),
+    number("gotten_ns_per_s", "gotten", "CPU time received per second"),
+    number("gotten_ppm", "gotten", "CPU time received, as a part of a CPU"),
+    number("gotten_per_execution_ns", "gotten", "CPU time received per execution"),
+    number("allocated_ns", "", "sum of the timeslices granted to its executions"),
     number(
         "allocated_per_execution_ns",
         "allocated",
-        "the same in each execution that had such an end",
+        "mean timeslice of the executions that had one",
     ),
-    number("blocked_ns", "", "how long it slept"),
-    number("blocked_ns_per_s", "blocked", "the same in each second"),
-    number("blocked_ppm", "blocked", "the same in parts of the time"),
-    number("blocked_per_io_ns", "blocked", "the same for each I/O"),
-    number("waited_ns", "", "how long it was awake and did not run"),
-    number("waited_ns_per_s", "waited", "the same in each second"),
-    number("waited_ppm", "waited", "the same in parts of the time"),
-    number("waited_per_execution_ns", "waited", "the same before each execution"),
-    number("executions", "", "how often it was put on a CPU"),
-    number("executions_milli_per_s", "executions", "the same in each second, in thousandths"),
-    number("io", "", "pages of data that it exchanged with the driver domain"),
-    number("io_milli_per_s", "I/O", "the same in each second, in thousandths"),
-    number("io_milli_per_execution", "I/O", "the same in each execution, in thousandths"),
+    number("blocked_ns", "", "time it was blocked"),
+    number("blocked_ns_per_s", "blocked", "time it was blocked, per second"),
+    number("blocked_ppm", "blocked", "time it was blocked, as a part of the time"),
+    number("blocked_per_io_ns", "blocked", "time it was blocked, per I/O"),
+    number("waited_ns", "", "time it was runnable and did not run"),
+    number("waited_ns_per_s", "waited", "time it was runnable and did not run, per second"),
+    number("waited_ppm", "waited", "time it was runnable and did not run, as a part of the time"),
+    number(
+        "waited_per_execution_ns",
+        "waited",
+        "time it was runnable and did not run, per execution",
+    ),
+    number("executions", "", "number of times it was put on a CPU"),
+    number(
+        "executions_milli_per_s",
+        "executions",
+        "number of executions per second, in thousandths",
+    ),
+    number("io", "", "pages of data exchanged with the driver domain"),
+    number("io_milli_per_s", "I/O", "pages exchanged per second, in thousandths"),
+    number("io_milli_per_execution", "I/O", "pages exchanged per execution, in thousandths"),
 ];
 
 impl Term {

@@ -1,8 +1,8 @@
 //! Metrics by name, for claims: `misses of web`, `wake to run p99 of web`, `timer lateness p99`.
 //!
 //! The name of a metric is that of its field in words, without the unit: `wake_to_run_p99_ns` is
-//! `wake to run p99`. One name would mean two fields: `delivered` is the share, and the CPU time is
-//! `delivered time`.
+//! `wake to run p99`. Two names would mean two fields each: `delivered` and `work` are shares, and
+//! the CPU times are `delivered time` and `work time`.
 
 use core::fmt;
 
@@ -56,12 +56,13 @@ impl core::error::Error for UnknownMetric {}
 
 /// Fields of several vCPUs or CPUs that are added up. Of all others the worst is taken: the one
 /// furthest from zero.
-const ADDED_UP: [&str; 34] = [
+const ADDED_UP: [&str; 43] = [
     "promised_ppm",
     "delivered_ns",
     "delivered_ppm",
     "present_ns",
     "work_ppm",
+    "work_ns",
     "slowed_ns",
     "spun_ns",
     "deadlines",
@@ -69,6 +70,7 @@ const ADDED_UP: [&str; 34] = [
     "switches",
     "migrations",
     "waiting_ns",
+    "stopped_ns",
     "asleep_ns",
     "overrun_ns",
     "jobs",
@@ -83,7 +85,14 @@ const ADDED_UP: [&str; 34] = [
     "others_ppm",
     "stolen_ppm",
     "unused_ppm",
+    "program_ns",
     "overhead_ns",
+    "switch_overhead_ns",
+    "migration_overhead_ns",
+    "refill_overhead_ns",
+    "tick_overhead_ns",
+    "interrupt_overhead_ns",
+    "balancing_overhead_ns",
     "length_ns",
     "miss_time_count",
     "wake_to_run_count",
@@ -121,7 +130,8 @@ impl Summary {
     fn find(&self, metric: &str, of: Option<&str>) -> Result<Found, UnknownMetric> {
         let Some(of) = of else {
             let groups = [vec![self.fields()], self.vcpu_fields(), self.cpu_fields()];
-            let found = groups.iter().find_map(|rows| measure(metric, rows));
+            // CPUs come before vCPUs: they spend overhead also where no vCPU pays it.
+            let found = [0, 2, 1].into_iter().find_map(|group| measure(metric, &groups[group]));
             return found.ok_or_else(|| unknown_metric(metric, None, &groups.concat()));
         };
         let rows = self.rows_of(of);
@@ -247,7 +257,7 @@ impl Unit {
 impl fmt::Display for Unit {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
-            Unit::Time => "a length of time",
+            Unit::Time => "a duration",
             Unit::Part => "a percentage",
             Unit::Things => "a number",
         })
@@ -282,8 +292,10 @@ fn is_number(value: &FieldValue) -> bool {
 
 /// The name of a field in words, without its unit.
 pub(crate) fn words(name: &str) -> String {
-    if name == "delivered_ns" {
-        return "delivered time".to_string();
+    match name {
+        "delivered_ns" => return "delivered time".to_string(),
+        "work_ns" => return "work time".to_string(),
+        _ => {}
     }
     let units = ["_ns", "_ppm", "_bytes"];
     let bare = units.iter().find_map(|unit| name.strip_suffix(unit)).unwrap_or(name);

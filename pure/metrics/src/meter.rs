@@ -1,6 +1,6 @@
 //! The fold: records in, a summary out.
 
-use slackline_trace::{Header, Named, Record, Sink};
+use slackline_trace::{Header, Knowledge, Named, OverheadKind, Record, Sink};
 use slackline_units::{CpuId, GridClock, Span, Time, VcpuId};
 
 use crate::distribution::Tally;
@@ -9,7 +9,7 @@ use crate::shared::{Books, Counts};
 use crate::split::Stretch;
 use crate::stray::{StrayRecord, Strays, Unknown};
 use crate::vcpu::VcpuMeter;
-use crate::{CpuSummary, Summary, VcpuSummary};
+use crate::{CpuSummary, OverheadTimes, Summary, VcpuSummary};
 
 /// The machine that does not see how fast its CPUs are.
 const LIVE: &str = "live";
@@ -49,7 +49,11 @@ struct Row {
 struct CpuMeter {
     due: Span,
     spare: Span,
+    /// Live, what scheduling took.
     overhead: Option<Span>,
+    overheads: OverheadTimes,
+    /// Overhead that no vCPU paid.
+    unpaid: Span,
     switches: u64,
     /// Who ran last, and until when.
     last: Option<(VcpuId, Time)>,
@@ -85,13 +89,16 @@ impl Meter {
         self.strays.check()?;
         let length = self.now.since(self.warmup);
         let cpus = self.cpus.iter().enumerate();
-        let cpus = cpus.map(|(index, cpu)| cpu.summary(CpuId::new(index), length)).collect();
+        let knows = self.header.knows;
+        let cpus = cpus.map(|(index, cpu)| cpu.summary(CpuId::new(index), length, knows)).collect();
         let gone = self.gone.iter().map(|(_, row)| row);
         let rows = gone.chain(self.vcpus.iter().flatten());
         let mut vcpus: Vec<VcpuSummary> = rows.filter_map(|row| row.view(self.now)).collect();
         vcpus.sort_by_key(|vcpu| vcpu.id);
         if self.header.machine == LIVE {
             vcpus.iter_mut().for_each(|vcpu| (vcpu.slowed, vcpu.spun) = (None, None));
+        } else {
+            vcpus.iter_mut().for_each(|vcpu| vcpu.stopped = None);
         }
         Ok(Summary {
             title: self.header.title.clone(),
@@ -193,7 +200,22 @@ impl Meter {
             Record::Moved { at, bytes, .. } => meter.moved(at, bytes),
             Record::Spun { at, used, .. } => meter.spun(at, used),
             Record::Slowed { from, to, work, .. } => meter.slowed(from, to, work),
+            Record::Stopped { from, to, .. } => meter.stopped(from, to),
             _ => {}
+        }
+    }
+
+    /// A CPU spent time on overhead.
+    fn spent(&mut self, cpu: CpuId, vcpu: Option<VcpuId>, kind: OverheadKind, time: (Time, Time)) {
+        let span = time.1.since(time.0.max(self.warmup));
+        if let Some(meter) = self.cpu(cpu) {
+            meter.overheads.add(kind, span);
+            if vcpu.is_none() {
+                meter.unpaid += span;
+            }
+        }
+        if let Some(meter) = vcpu.and_then(|vcpu| self.vcpu(vcpu)) {
+            meter.spent(kind, time.0, time.1);
         }
     }
 
@@ -209,7 +231,9 @@ impl Meter {
             | Record::Job { vcpu, .. }
             | Record::Moved { vcpu, .. }
             | Record::Spun { vcpu, .. }
-            | Record::Slowed { vcpu, .. } => self.seldom_of(vcpu, record),
+            | Record::Slowed { vcpu, .. }
+            | Record::Stopped { vcpu, .. } => self.seldom_of(vcpu, record),
+            Record::Spent { cpu, vcpu, kind, from, to } => self.spent(cpu, vcpu, kind, (from, to)),
             Record::RangLate { at, late, .. } if at >= self.warmup => self.timer_lateness.add(late),
             Record::ClockSet { at, ahead } => {
                 self.clock.set(at, ahead);
@@ -293,16 +317,20 @@ impl Row {
 }
 
 impl CpuMeter {
-    fn summary(&self, cpu: CpuId, length: Span) -> CpuSummary {
+    fn summary(&self, cpu: CpuId, length: Span, knows: Knowledge) -> CpuSummary {
         let busy = self.due + self.spare;
+        let overheads = knows.overhead.then_some(self.overheads);
+        let paid = |overheads: OverheadTimes| overheads.total() - self.unpaid;
         CpuSummary {
             cpu,
             busy,
             due: self.due,
             spare: self.spare,
-            idle: length.left_after(busy),
+            idle: length.left_after(busy + self.unpaid),
+            program: overheads.map(|overheads| busy.left_after(paid(overheads))),
             shared: self.books.shared(),
-            overhead: self.overhead,
+            overhead: overheads.map(|overheads| overheads.total()).or(self.overhead),
+            overheads,
             switches: self.switches,
         }
     }

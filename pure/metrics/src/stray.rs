@@ -26,8 +26,12 @@ impl fmt::Display for StrayRecord {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let record = self.record;
         match self.who {
-            Unknown::Vcpu(vcpu) => write!(out, "record {record} is of {vcpu}, which has no name"),
-            Unknown::Cpu(cpu) => write!(out, "record {record} is of {cpu}, which is not there"),
+            Unknown::Vcpu(vcpu) => {
+                write!(out, "record {record} is about {vcpu}, which no record named before")
+            }
+            Unknown::Cpu(cpu) => {
+                write!(out, "record {record} is about {cpu}, which the host does not have")
+            }
         }
     }
 }

@@ -4,7 +4,7 @@ use slackline_trace::Knowledge;
 use slackline_units::{CpuId, Reservation, Span, VcpuId};
 
 use crate::split::ppm;
-use crate::{Distribution, ErrorDistribution, PartDistribution};
+use crate::{Distribution, ErrorDistribution, OverheadTimes, PartDistribution};
 
 /// What a run amounted to, warm-up left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,11 +79,14 @@ pub struct VcpuSummary {
     /// How often that was another CPU than before. Means nothing where the machine does not know
     /// stretches.
     pub migrations: u64,
-    /// How long it was awake and not running.
+    /// How long it was awake and not running, though nothing kept it from running.
     pub waiting: Option<Span>,
     /// The longest that it was awake and not running without a break, if not for good then to the
     /// end. Means nothing where the machine does not know stretches.
     pub wait_worst: Option<Span>,
+    /// How long it was kept from running though it had work. `None` on a simulated host, where that
+    /// is part of `waiting`.
+    pub stopped: Option<Span>,
     /// How long it slept.
     pub asleep: Option<Span>,
     /// Pieces of work that were released and that it finished.
@@ -108,6 +111,8 @@ pub struct VcpuSummary {
     pub slowed: Option<Span>,
     /// CPU time that it used waiting for a spin lock; none where the machine does not see that.
     pub spun: Option<Span>,
+    /// CPU time that it paid for overhead. `None` where the trace does not tell.
+    pub overhead: Option<OverheadTimes>,
     /// The least and the most CPU time that it had in a whole second, in millionths of a CPU. None
     /// where there was none, and where the machine does not know stretches.
     pub second: Option<(u64, u64)>,
@@ -116,11 +121,26 @@ pub struct VcpuSummary {
 }
 
 impl VcpuSummary {
-    /// How much it worked, in millionths of what one CPU does at full speed in the time it was
-    /// there.
+    /// CPU time in its program: useful, spinning on a lock, or slowed by other CPUs.
+    #[must_use]
+    pub fn program(&self) -> Option<Span> {
+        // Overhead is told as it is paid, CPU time only when the vCPU stops.
+        Some(self.delivered.left_after(self.overhead?.total()))
+    }
+
+    /// CPU time at full speed in which its useful work could have been done. Zero for the balancer,
+    /// whose time is overhead also where other CPUs slowed it.
+    #[must_use]
+    pub fn work(&self) -> Option<Span> {
+        // A spin is told when it ends, so that one in progress at the end of the warm-up is told in
+        // full: never more than the program's time.
+        Some(self.program()?.left_after(self.slowed?).left_after(self.spun?))
+    }
+
+    /// Useful work in millionths of what one CPU does at full speed in the time it was there.
     #[must_use]
     pub fn work_ppm(&self) -> Option<u64> {
-        Some(ppm(self.delivered.left_after(self.slowed?), self.present))
+        Some(ppm(self.work()?, self.present))
     }
 
     /// How much of its CPU time it used waiting for a spin lock, in millionths.
@@ -154,12 +174,18 @@ pub struct CpuSummary {
     pub due: Span,
     /// How much of it nobody was owed.
     pub spare: Span,
-    /// All other time, that of scheduling itself included.
+    /// All other time: simulated, none of it was spent on overhead; live, that of scheduling is in
+    /// it.
     pub idle: Span,
+    /// Time that vCPUs used in their programs. `None` where the trace does not tell overhead.
+    pub program: Option<Span>,
     /// What others had of it, where the machine has books of that.
     pub shared: Option<SharedCpu>,
-    /// CPU time that scheduling itself took, over the whole run with its warm-up, where measured.
+    /// Simulated, all overhead. Live, CPU time that scheduling took over the whole run with its
+    /// warm-up, where measured.
     pub overhead: Option<Span>,
+    /// Overhead by kind. `None` where the trace does not tell.
+    pub overheads: Option<OverheadTimes>,
     /// How often a vCPU was put on it.
     pub switches: u64,
 }

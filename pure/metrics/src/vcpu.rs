@@ -14,15 +14,15 @@
 //! - A *job* is counted if it was released after the warm-up, and is late if it was done after its
 //!   deadline. The lateness is that of the late ones.
 
-use slackline_trace::Knowledge;
+use slackline_trace::{Knowledge, OverheadKind};
 use slackline_units::{CpuId, GridClock, Reservation, Span, Time, VcpuId};
 
-use crate::VcpuSummary;
 use crate::distribution::Tally;
 use crate::promise::{Balance, Deliveries, Promised, Ran};
 use crate::seconds::Spans;
 use crate::share::Account;
 use crate::split::{Stretch, ppm, proportion};
+use crate::{OverheadTimes, VcpuSummary};
 
 /// What is kept of one vCPU.
 #[derive(Clone, Debug)]
@@ -61,6 +61,8 @@ pub(crate) struct VcpuMeter {
     moved: u64,
     slowed: Span,
     spun: Span,
+    stopped: Span,
+    overhead: OverheadTimes,
     second: Spans,
     ten_seconds: Spans,
 }
@@ -107,6 +109,8 @@ impl VcpuMeter {
             moved: 0,
             slowed: Span::ZERO,
             spun: Span::ZERO,
+            stopped: Span::ZERO,
+            overhead: OverheadTimes::default(),
             second: Spans::new(Span::from_secs(1)),
             ten_seconds: Spans::new(Span::from_secs(10)),
         }
@@ -221,10 +225,20 @@ impl VcpuMeter {
         }
     }
 
+    /// It had work and was kept from running between the two.
+    pub(crate) fn stopped(&mut self, from: Time, to: Time) {
+        self.stopped += to.since(from.max(self.warmup));
+    }
+
     /// It did so much work between the two at less than full speed.
     pub(crate) fn slowed(&mut self, from: Time, to: Time, work: Span) {
         let stretch = Stretch { from, to, used: (to - from).left_after(work) };
         self.slowed += stretch.used_from(self.warmup);
+    }
+
+    /// It paid overhead between the two.
+    pub(crate) fn spent(&mut self, kind: OverheadKind, from: Time, to: Time) {
+        self.overhead.add(kind, to.since(from.max(self.warmup)));
     }
 
     pub(crate) fn job(&mut self, released: Time, deadline: Time, done: Time) {
@@ -281,7 +295,7 @@ impl VcpuMeter {
         let asleep = self.present.left_after(self.awake);
         // On a live host the two come from different sources, so that one who is hardly ever not
         // running may seem to have run a little longer than it was awake.
-        let waiting = self.awake.left_after(self.delivered);
+        let waiting = self.awake.left_after(self.delivered).left_after(self.stopped);
         let judges = self.knows.sleep && self.knows.stretches;
         Some(VcpuSummary {
             id,
@@ -304,6 +318,7 @@ impl VcpuMeter {
             migrations: self.migrations,
             waiting: self.knows.sleep.then_some(waiting),
             wait_worst: judges.then_some(self.wait_worst),
+            stopped: Some(self.stopped),
             asleep: self.knows.sleep.then_some(asleep),
             jobs: jobs.count,
             jobs_due: jobs.due,
@@ -312,6 +327,7 @@ impl VcpuMeter {
             moved: self.moved,
             slowed: Some(self.slowed),
             spun: Some(self.spun),
+            overhead: self.knows.overhead.then_some(self.overhead),
             second: self.second.least_and_most().filter(|_| self.knows.stretches),
             ten_seconds: self.ten_seconds.least_and_most().filter(|_| self.knows.stretches),
             job_lateness: jobs.lateness.distribution(),

@@ -515,8 +515,8 @@ mod tests {
         let refused = booked.add(vcpu(1), &asked).unwrap_err();
         assert_eq!(
             refused.to_string(),
-            "45us every 100us (0.45cpu) plus 0.04cpu for dispatching it 20000 times a second on \
-             top of 0.49cpu already promised is more than the 0.95cpu that one CPU may promise"
+            "45us every 100us (0.45cpu) plus 0.04cpu for 20000 dispatches a second does not fit: \
+             0.49cpu of at most 0.95cpu is already reserved on the CPU"
         );
     }
 }

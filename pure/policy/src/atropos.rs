@@ -45,54 +45,63 @@ use crate::{
 const ADMISSION: Field = Field::choice(
     "admission",
     &["exact", "off"],
-    "refuse what does not fit, or take everything as Xen did",
+    "refuse what does not fit, or accept everything as Xen did",
 );
 const RESERVE: Field =
-    Field::share("reserve", "0.05cpu", CpuShare::ONE, "what each CPU keeps for everybody else");
-const QUANTUM: Field = Field::positive_span("quantum", "5ms", "how long a turn of slack lasts");
+    Field::share("reserve", "0.05cpu", CpuShare::ONE, "part of each CPU that is never reserved");
+const QUANTUM: Field = Field::positive_span("quantum", "5ms", "timeslice of slack");
 
-const SLICE: Field = Field::required_span("slice", "CPU time owed in each period");
-const PERIOD: Field = Field::required_span("period", "how often the slice is owed");
+const SLICE: Field = Field::required_span("slice", "CPU time of each vCPU in every period");
+const PERIOD: Field =
+    Field::required_span("period", "length of a period; the slice is due by its end");
 const LATENCY: Field =
-    Field::span("latency", "0s", "the first period after a sleep; 0s for the usual one");
-const EXTRA: Field = Field::flag("extra", "takes part in what nobody is owed");
+    Field::span("latency", "0s", "first period after a long block; 0s for none, at most `period`");
+const EXTRA: Field = Field::flag("extra", "takes part in slack; false is a hard limit");
 
 /// What people meet.
 pub(crate) const SPEC: Spec = Spec {
     name: "atropos",
-    summary: "a slice in every period, soon after a sleep; slack in turn (Xen 2.0)",
-    page: "Every vCPU is owed a slice of CPU time in each period; of those that are still owed
-something, the one whose deadline, the end of its period, is nearest runs. So far it
-is plain EDF: a vCPU may have to wait for up to period - slice. What Atropos adds is for
-guests that wait for devices:
+    summary: "a slice in every period, latency hints, slack round robin (Xen 2.0)",
+    page: "\
+Each vCPU has a slice in every period, and the nearest deadline runs. A latency
+hint makes a vCPU run soon after a long sleep.
 
-A latency hint. A vCPU that wakes after its deadline gets a first period of only that
-length, with the slice scaled down alike: slice = \"8ms\", period = \"20ms\",
-latency = \"5ms\" is 2 ms within the first 5 ms, then 4 ms within the next 10 ms, and
-so on, doubling until its natural period ends. It reacts within the hint, at the price
-of more switches; nobody else is late for it, for its share of the time stays the same.
+When to use it: for a VM that reacts to devices after long sleeps and needs
+little else. A VM that blocks and wakes within its period gains nothing from a
+hint: take `edf` or `sedf`.
 
-Unblocked. A vCPU that wakes before its deadline keeps what is left of its slice, but
-gets it only when nobody else is owed anything: having slept it comes too late to have
-it before them, or they might miss theirs. It then comes before all extra time.
+  policy = { name = \"atropos\" }
+  [[domain]]
+  name          = \"driver\"
+  work          = { kind = \"interactive\", compute = \"500us\", sleep = \"50ms\" }
+  share.atropos = { slice = \"4ms\", period = \"40ms\", latency = \"5ms\" }
 
-Slack. What is left goes to the vCPUs with extra = true in turns of a quantum, one after
-the other; it does not count against their slices. Without the flag a vCPU never gets
-more than its slice. A turn of its own that overran is debt, taken from coming slices.
+{parameters}
+Rules:
+- Admission: each vCPU is bound to one CPU, where the sum of slice/period may
+  not exceed 1 - `reserve`. admission = \"off\" accepts everything, as Xen did:
+  then nothing is guaranteed.
+- Latency hint: a vCPU that wakes after its deadline starts with a period as
+  long as `latency`, with slice x latency / period. The period doubles until the
+  natural period ends. With the values above that is 0.5 ms within 5 ms, then
+  1 ms within 10 ms. No other vCPU is late for it: the share stays the same.
+- Unblocked: a vCPU that wakes before its deadline keeps the rest of its slice.
+  It comes after all vCPUs with budget that did not wake so, and before slack.
+- Slack goes round among the vCPUs with `extra`, a `quantum` each. It does not
+  count against their slices. Without `extra` the slice is a hard limit.
+- Overrun is debt and is deducted from the next slices.
+- Changing parameters starts a new period at once and yields no extra CPU time:
+  usage beyond slice x elapsed / period is deducted from the next slices. The
+  same holds for a vCPU that leaves and rejoins. CPU time given up stays
+  reserved until that usage is accrued, if another vCPU waits for its budget.
 
-Admission: each vCPU is bound to one CPU, and the sum of slice/period there may not
-exceed one CPU less the reserve. admission = \"off\" takes everything, as Xen did: then
-the promises are only wishes, and who has the later deadline may get nothing.
+Limits:
+- Without a hint a vCPU may wait up to period - slice.
+- A short hint costs more switches.
+- These are the rules of Xen 2.0's Atropos without its faults, and with
+  admission.
 
-Changing terms: new ones begin a natural period at once; what was used of the old slice
-in advance is debt, also for who leaves and comes back, and what is given up stays
-promised until that is earned, if somebody waits for its due. (Xen checked nothing.)
-
-It came from Nemesis and was one of three schedulers of Xen 2.0. It left the tree in April
-2005 as broken: a vCPU that had waited was never made ready again when its period began,
-so the ready queue was hardly used; whoever was put into an empty ready queue was lost;
-records were not cleared; and no turn was shorter than 5 ms, whatever the slice. What
-you have here are its rules without these faults.",
+See also: `slackline help edf`, `sedf`.",
     policy_fields: &[ADMISSION, RESERVE, QUANTUM],
     share_fields: &[SLICE, PERIOD, LATENCY, EXTRA],
     conflict: |_| None,

@@ -57,7 +57,7 @@ use xen::Xen;
 /// What people meet.
 pub(crate) const SPEC: Spec = Spec {
     name: "bvt",
-    summary: "shares by weight, and a head start for who must be quick (Xen 2.0)",
+    summary: "shares by weight, and warps for short waits (Xen 2.0)",
     page: PAGE,
     policy_fields: &[
         RULES,

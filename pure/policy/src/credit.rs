@@ -59,15 +59,14 @@ pub(crate) use rules::{Rules, fields};
 
 use runqueue::{Class, RunQueues};
 
-const WEIGHT: Field =
-    Field::weight("weight", "256", "the domain's share, relative to other domains");
+const WEIGHT: Field = Field::weight("weight", "256", "share of the VM relative to other VMs");
 const CAP: Field = Field::cap(
     "cap",
     CpuShare::from_ppm(256_000_000), // All CPUs that a host may have.
-    "the most that all vCPUs of the domain may use together",
+    "limit for all vCPUs of the VM together",
 );
 const GANG: Field =
-    Field::flag("gang", "its vCPUs run together or not at all, under gang = relaxed");
+    Field::flag("gang", "run the vCPUs of the VM together, under gang = \"relaxed\"");
 
 /// What one says of a domain whose vCPUs are on their own.
 pub(crate) const SHARE_FIELDS: &[Field] = &[WEIGHT, CAP];
@@ -75,7 +74,7 @@ pub(crate) const SHARE_FIELDS: &[Field] = &[WEIGHT, CAP];
 /// What people meet.
 pub(crate) const SPEC: Spec = Spec {
     name: "credit",
-    summary: "weights and caps by credit accounts (Xen)",
+    summary: "shares by weight, and caps (Xen)",
     page: page::PAGE,
     policy_fields: fields::FIELDS,
     share_fields: &[WEIGHT, CAP, GANG],
@@ -406,7 +405,7 @@ impl Credit {
                 None => RunQueues::new(topology.cpus()),
             },
             vcpus: Roster::default(),
-            domains: Domains::new(rules.park == Park::Budget),
+            domains: Domains::new(&rules),
             balance: 0,
             level: Level::default(),
             claims: belief.map(|belief| Box::new(Claims::new(belief))),

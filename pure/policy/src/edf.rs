@@ -84,31 +84,30 @@ use crate::{
 };
 
 const RESERVE: Field =
-    Field::share("reserve", "0.05cpu", CpuShare::ONE, "what each CPU keeps for everybody else");
+    Field::share("reserve", "0.05cpu", CpuShare::ONE, "part of each CPU that is never reserved");
 const PLACE: Field = Field::choice(
     "place",
     &["spread", "pack", "split"],
-    "which CPU takes a vCPU: the one with most room left, the first with enough, or several",
+    "CPU of a new vCPU: most capacity left, first that fits, or split over several",
 );
-const QUANTUM: Field =
-    Field::positive_span("quantum", "10ms", "how long a turn of unclaimed time lasts");
+const QUANTUM: Field = Field::positive_span("quantum", "10ms", "timeslice of slack");
 
-const SLICE: Field = Field::required_span("slice", "CPU time owed in each period");
-const PERIOD: Field = Field::required_span("period", "how often the slice is owed");
-const EXACT: Field =
-    Field::flag("exact", "never more than the slice, even if nobody else wants it");
+const SLICE: Field = Field::required_span("slice", "CPU time of each vCPU in every period");
+const PERIOD: Field =
+    Field::required_span("period", "length of a period; the slice is due by its end");
+const EXACT: Field = Field::flag("exact", "hard limit: no slack, even if the CPU idles");
 const OVERRUN: Field = Field::choice(
     "overrun",
     &["forgive", "repay"],
-    "what stops are late by: forgiven where a later slice would be short, or repaid by those",
+    "overruns: paid from slack where possible, or always by later slices",
 );
 
 const PHASE: Field =
-    Field::maybe_span("phase", "begin periods at whole periods of the clock and this much later");
+    Field::maybe_span("phase", "periods start at whole periods of the host's clock plus this");
 const SPREAD: Field = Field::choice(
     "spread",
     &["even", "use"],
-    "what a vCPU leaves of its slice: nobody's, or for those of its domain that use more",
+    "unused budget: forfeited, or lent to vCPUs of the same VM",
 );
 
 /// What people meet.

@@ -144,7 +144,7 @@ impl FieldError {
             FieldError::Alone(field, _, needs) => {
                 let needs = written(needs);
                 let default = field.default.unwrap_or_default();
-                Some(alloc::format!("write {needs} too, or {} = {default:?}", field.name))
+                Some(alloc::format!("add {needs}, or write {} = {default:?}", field.name))
             }
         }
     }
@@ -153,7 +153,7 @@ impl FieldError {
 impl fmt::Display for FieldError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            FieldError::Unknown { name, .. } => write!(out, "no field `{name}`"),
+            FieldError::Unknown { name, .. } => write!(out, "unknown parameter `{name}`"),
             FieldError::Missing(field) => {
                 write!(out, "`{}` is missing: {}", field.name, field.help)
             }
@@ -205,10 +205,10 @@ impl fmt::Display for Kind {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Kind::Span { least, most } if *most == Span::MAX => {
-                write!(out, "a length of time from {least}")
+                write!(out, "a duration of at least {least}")
             }
-            Kind::Span { least, most } => write!(out, "a length of time from {least} to {most}"),
-            Kind::MaybeSpan => write!(out, "a length of time, or none"),
+            Kind::Span { least, most } => write!(out, "a duration from {least} to {most}"),
+            Kind::MaybeSpan => write!(out, "a duration, or none"),
             Kind::Share { most } => write!(out, "an amount of CPU up to {most}"),
             Kind::Cap { most } => write!(out, "an amount of CPU up to {most}, or none"),
             Kind::Weight => write!(out, "a whole number from 1 to {}", Weight::MAX),
@@ -433,7 +433,7 @@ impl Values {
     pub fn span(&self, field: &Field) -> Span {
         match self.value(field) {
             Value::Span(span) => span,
-            other => panic!("`{}` is {other:?}, not a length of time", field.name),
+            other => panic!("`{}` is {other:?}, not a duration", field.name),
         }
     }
 
@@ -445,7 +445,7 @@ impl Values {
     pub fn maybe_span(&self, field: &Field) -> Option<Span> {
         match self.value(field) {
             Value::MaybeSpan(span) => span,
-            other => panic!("`{}` is {other:?}, not a length of time or none", field.name),
+            other => panic!("`{}` is {other:?}, not a duration or none", field.name),
         }
     }
 
@@ -608,7 +608,11 @@ mod tests {
     fn what_is_wrong_is_named_with_a_hint() {
         let cases: &[(&[(&str, Given<'_>)], &str, &str)] = &[
             (&[], "`period` is missing: how often", "write period = \"10ms\""),
-            (&[("peroid", Given::Text("1ms"))], "no field `peroid`", "did you mean `period`?"),
+            (
+                &[("peroid", Given::Text("1ms"))],
+                "unknown parameter `peroid`",
+                "did you mean `period`?",
+            ),
             (
                 &[("period", Given::Number("4"))],
                 "`period = 4` has no unit",
@@ -621,7 +625,7 @@ mod tests {
             ),
             (
                 &[("period", Given::Text("0ms"))],
-                "`period = \"0ms\"` is not a length of time from 1ns",
+                "`period = \"0ms\"` is not a duration of at least 1ns",
                 "write period = \"10ms\"",
             ),
             (

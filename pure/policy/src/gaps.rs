@@ -24,83 +24,79 @@ const LONG: Span = Span::from_secs(3_600);
 const RULES: Field = Field::choice(
     "rules",
     &["bounded", "paper", "paper-ro"],
-    "whose GAPS: one in which nobody starves, the paper's, or its by run queues only",
+    "Slackline's GAPS without starvation, the paper's, or the paper's by runnable tasks only",
 );
 const BASE: Field = Field::choice(
     "base",
     &["as-rules", "exact", "xen-3.0.3", "xen-2006-10-30", "xen-3.0.4"],
-    "on whose Credit it stands; bounded: exact, the paper's: xen-3.0.4",
+    "rules of Credit below it: exact for bounded, xen-3.0.4 for the paper's",
 );
 const TELL: Field = Field::choice(
     "tell",
     &["guest", "inferred", "none"],
-    "who says what a guest has to do: it does, or what it does with I/O, or nobody",
+    "source of claims: the guest's report, its answers to I/O, or none",
 );
 const ANSWERS_WITHIN: Field = Field::span_within(
     "answers-within",
     "1ms",
     (Span::from_us(1), Span::from_secs(1)),
-    "tell = inferred: after how much CPU time one has answered who is quick to answer",
+    "tell = \"inferred\": CPU time within which a quick server answers",
 );
 const CONSIDER: Field = Field::choice(
     "consider",
     &["as-rules", "run-queue", "all"],
-    "tasks that want the CPU count, or those that wait for I/O too once it has been done",
+    "tasks that count: runnable ones, or blocked ones with I/O pending too",
 );
 const MATCH: Field = Field::choice(
     "match",
     &["list", "any", "exact"],
-    "I/O done may be for those that it has lately woken, or any, or is for whom its driver says",
+    "pending I/O is for tasks woken by I/O lately, for any, or for those the driver names",
 );
-const LIST: Field = Field::whole(
-    "list",
-    "5",
-    (0, 5),
-    "how many of those that I/O has lately woken are believed, the latest first",
-);
+const LIST: Field =
+    Field::whole("list", "5", (0, 5), "number of tasks woken by I/O that count, the latest first");
 const LIST_TIME: Field = Field::span_within(
     "list-time",
     "1h",
     (Span::ZERO, LONG),
-    "for how long after that they are believed: until I/O has been done",
+    "how long after its wake-up such a task counts for new I/O",
 );
 const AMONG: Field = Field::choice(
     "among",
     &["as-rules", "under", "all"],
-    "claims count among those with credit left, or among those without it too",
+    "claims count among vCPUs with credit, or among all",
 );
 const BOUND: Field = Field::choice(
     "bound",
     &["as-rules", "off", "on"],
-    "whether boost-cap and boost-depth bound who goes ahead; bounded: on",
+    "apply boost-cap and boost-depth; on for bounded",
 );
 const BOOST_CAP: Field = Field::share(
     "boost-cap",
     "25%",
     CpuShare::ONE,
-    "how much of its own share by weight a domain may have ahead of others",
+    "part of its own share that a VM may have ahead of others",
 );
 const BOOST_DEPTH: Field = Field::span_within(
     "boost-depth",
     "10ms",
     (Span::ZERO, Span::from_secs(1)),
-    "how much of that may be saved up",
+    "how much of that a VM may save up",
 );
 const ENDS: Field = Field::choice(
     "ends",
     &["as-rules", "slice", "claim"],
-    "a turn ahead of others lasts for a slice, or as long as what was claimed is there",
+    "a turn ahead of others ends with the timeslice, or with the claim too",
 );
 const PLACE: Field = Field::choice(
     "place",
     &["as-rules", "tail", "kept"],
-    "who went ahead of others goes behind them then, or has the place that it had",
+    "place in the queue after a turn ahead: the tail, or the old place",
 );
 
 /// What people meet.
 pub(crate) const SPEC: Spec = Spec {
     name: "gaps",
-    summary: "credit, and who has urgent work goes first, within bounds (Kim 2008)",
+    summary: "credit that lets urgent VMs go first, within bounds (Kim 2008)",
     page: page::PAGE,
     policy_fields: &[
         RULES,

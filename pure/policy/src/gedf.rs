@@ -14,11 +14,13 @@
 //! - periods follow each other from the moment the share was given, asleep or not;
 //! - a deadline before the end of the period means late: it was awake and did not get its budget.
 //!
-//! Departs from RTDS: who is late keeps its budget and its deadline until it has had it, and what
-//! it overran is debt, so that over many periods everybody gets its share. There is an admission
-//! test. What is more than a bound late is dropped: a machine that kept it from running did that.
+//! Departs from RTDS, by default: a budget that was not used by its deadline is kept, with that
+//! deadline, until it is used, and overrun is debt, so that over many periods every vCPU gets its
+//! share. What is more than a bound late is dropped: a machine that kept it from running did that.
+//! With `misses` and `overrun` as RTDS has them, what still departs is listed on the page.
 
 mod order;
+mod page;
 #[cfg(test)]
 mod tests;
 
@@ -39,68 +41,51 @@ use crate::{
 use order::{Order, Rank};
 
 const RESERVE: Field =
-    Field::share("reserve", "0.05cpu", CpuShare::ONE, "what each CPU keeps for everybody else");
+    Field::share("reserve", "0.05cpu", CpuShare::ONE, "part of each CPU that is never reserved");
 const OVERRUN: Field = Field::choice(
     "overrun",
     &["carry", "forgive"],
-    "what was used beyond the budget: taken from the next, or nothing (RTDS)",
+    "time used beyond the budget: deducted from the next, or forgiven (RTDS)",
 );
 const ASLEEP: Field = Field::choice(
     "asleep",
     &["kept", "trimmed"],
-    "budget of who wakes in mid-period: all of it (RTDS), or what cannot delay others",
+    "budget after a wake-up: all that is left (RTDS), or what cannot make others late",
+);
+const MISSES: Field = Field::choice(
+    "misses",
+    &["carried", "forgotten"],
+    "budget not used by its deadline: kept until it is used, or lost (RTDS)",
 );
 
 /// As RTDS has it.
 const LEAST: Span = Span::from_us(10);
 
-const BUDGET: Field =
-    Field::span_within("budget", "4ms", (LEAST, Span::MAX), "CPU time owed in each period");
-const PERIOD: Field =
-    Field::span_within("period", "10ms", (LEAST, Span::MAX), "how often the budget is owed");
+const BUDGET: Field = Field::span_within(
+    "budget",
+    "4ms",
+    (LEAST, Span::MAX),
+    "CPU time of each vCPU in every period",
+);
+const PERIOD: Field = Field::span_within(
+    "period",
+    "10ms",
+    (LEAST, Span::MAX),
+    "length of a period; the budget is due by its end",
+);
 const EXTRA: Field = Field {
     name: "extra",
     kind: Kind::Flag,
     default: Some("true"),
-    help: "goes on at a lower level when the budget is used up",
+    help: "continues one level lower without budget; false is a hard limit",
 };
 
 /// What people meet.
 pub(crate) const SPEC: Spec = Spec {
     name: "gedf",
-    summary: "a budget in every period, one queue for all CPUs (like Xen's RTDS)",
-    page:
-        "Every vCPU has a budget of CPU time in each period: budget = \"4ms\", period = \"10ms\" is
-0.4 of a CPU. All CPUs serve one queue: they run the vCPUs whose periods end first, and a
-vCPU moves to whichever CPU is free, or runs the latest deadline. So the CPUs can be
-promised as a whole: three vCPUs of two thirds of a CPU fit on two CPUs, which no way of
-binding them to CPUs could do.
-
-Beyond the budget: with extra = true (the default) a vCPU that has used it gets the same
-again, but one level lower: it runs when nobody on a higher level wants to. At its next
-period it is back on top. Extra time so goes round in budgets. With extra = false it
-stops until then. What it overran is taken from the next budget; overrun = \"forgive\" does
-not, as RTDS.
-
-Asleep: the budget is kept until the period ends, and lost then (a deferrable server). It
-reacts fast, but who wakes shortly before its deadline with all of its budget may make
-others late. asleep = \"trimmed\" leaves it only what cannot: what it would have left had it
-run, or the share of what is left of the period if that is more.
-
-Admission: the sum of budget/period may not exceed the CPUs less the reserve of each;
-likewise of those vCPUs that are confined to some of the CPUs. On one CPU that decides
-exactly: whoever is always awake gets its budget in every period (beside sleepers,
-with asleep = \"trimmed\"). On m CPUs nobody is late by more than (m + 1) / 2 of the largest
-budget, a budget that is late comes first of all, and the long-run share is exact; Devi
-and Anderson have a closer bound. If you need every deadline on several CPUs, take edf.
-The bound is for vCPUs that may run anywhere: a confined one that takes a CPU pushes its
-occupant to an idle CPU, if there is one, but never onto a third one's.
-
-Changing terms: new ones begin a period at once. What was used of the old budget beyond
-the part of the period that has passed is debt, whatever overrun says, also for who leaves
-and comes back; what is given up stays promised until that is earned, if somebody waits.
-(RTDS fills the budget up at each change.)",
-    policy_fields: &[RESERVE, OVERRUN, ASLEEP],
+    summary: "global EDF: a budget in every period, one queue for all CPUs (like RTDS)",
+    page: page::PAGE,
+    policy_fields: &[RESERVE, OVERRUN, MISSES, ASLEEP],
     share_fields: &[BUDGET, PERIOD, EXTRA],
     conflict: |_| None,
     promise,
@@ -137,6 +122,7 @@ struct Gedf {
 #[derive(Clone, Copy)]
 struct Rules {
     carries: bool,
+    carries_misses: bool,
     trims: bool,
     /// Half of the CPUs and one more: how many budgets somebody may be late.
     half_budgets: u64,
@@ -235,7 +221,7 @@ impl Policy for Gedf {
             // The alarm of the CPU it was on last is late; this one's must not be in the past.
             let is_over = self.servers[vcpu].period_end <= at.now();
             if is_over {
-                self.servers[vcpu].end_period(at.now());
+                self.servers[vcpu].end_period(at.now(), self.rules);
                 self.requeue(at, vcpu);
             }
             self.end_period_on(cpu, vcpu);
@@ -303,7 +289,7 @@ impl Policy for Gedf {
             if end > at.now() {
                 break;
             }
-            self.servers[vcpu].end_period(at.now());
+            self.servers[vcpu].end_period(at.now(), self.rules);
             self.end_period_on(cpu, vcpu);
             self.requeue(at, vcpu);
             let waits = at.cpu_of(vcpu).is_none();
@@ -340,6 +326,7 @@ impl Gedf {
         Gedf {
             rules: Rules {
                 carries: values.choice(&OVERRUN) == "carry",
+                carries_misses: values.choice(&MISSES) == "carried",
                 trims: values.choice(&ASLEEP) == "trimmed",
                 half_budgets: topology.cpus() as u64 + 1,
                 largest: Span::ZERO,
@@ -511,10 +498,11 @@ impl Server {
     }
 
     /// Awake at the end of its period. Who was awake all along and did not get its budget is late,
-    /// and goes on with it.
-    fn end_period(&mut self, now: Time) {
+    /// and goes on with it if misses are carried.
+    fn end_period(&mut self, now: Time, rules: Rules) {
         self.pass_periods(now);
-        if self.slept || self.level > 0 || self.remaining.is_zero() {
+        let has_ended = self.slept || self.level > 0 || self.remaining.is_zero();
+        if has_ended || !rules.carries_misses {
             self.begin_job(self.period_end);
         }
     }
@@ -522,7 +510,8 @@ impl Server {
     fn wake(&mut self, now: Time, rules: Rules) {
         let mut since = self.asleep_since;
         if now >= self.deadline {
-            if now == since && now < self.period_end && !self.remaining.is_zero() {
+            let is_late = now < self.period_end && !self.remaining.is_zero();
+            if now == since && is_late && rules.carries_misses {
                 return; // It is late, and has not slept.
             }
             let passed = self.pass_periods(now);

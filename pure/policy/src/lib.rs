@@ -303,9 +303,11 @@ impl AdmitError {
         };
         let period = asked.period();
         Some(if room.is_zero() {
-            alloc::format!("nothing fits there now with a period of {period}")
+            alloc::format!(
+                "no slice fits now with a period of {period}: release another reservation first"
+            )
         } else {
-            alloc::format!("the longest slice that fits there now is {room} every {period}")
+            alloc::format!("use a slice of at most {room} every {period}")
         })
     }
 }
@@ -315,49 +317,59 @@ impl fmt::Display for AdmitError {
         match self {
             AdmitError::Reservation(error) => error.fmt(out),
             AdmitError::SliceTooShort { slice, least } => {
-                write!(out, "a slice of {slice} is shorter than {least}, the shortest there is")
+                write!(out, "a slice of {slice} is too short: the shortest is {least}")
             }
             AdmitError::NoRoom { asked, promised, capacity, cpus, dispatching, .. } => {
-                write_demand(out, *asked, *dispatching, *promised)?;
-                write!(out, " is more than the {capacity} that one CPU may promise")?;
+                write_demand(out, *asked, *dispatching)?;
+                write!(out, " does not fit: ")?;
+                write_reserved(out, *promised, *capacity)?;
+                write!(out, " the CPU")?;
                 if *cpus > 1 {
-                    write!(out, ", and the other CPUs have less room")?;
+                    write!(out, ", and no other CPU has more left")?;
                 }
                 Ok(())
             }
             AdmitError::NoRoomInParts { asked, promised, capacity, cpus, dispatching, .. } => {
-                write_demand(out, *asked, *dispatching, *promised)?;
-                write!(
-                    out,
-                    " of the {capacity} that {cpus} CPUs may promise fits on none of them"
-                )?;
-                write!(out, " as a whole, nor in parts that would all be in time")
+                write_demand(out, *asked, *dispatching)?;
+                write!(out, " does not fit, whole or split: ")?;
+                write_reserved(out, *promised, *capacity)?;
+                write!(out, " {cpus} CPU{}", if *cpus == 1 { "" } else { "s" })
             }
             AdmitError::NoRoomTogether { asked, promised, capacity, cpus, dispatching, .. } => {
-                write_demand(out, *asked, *dispatching, *promised)?;
-                write!(out, " is more than the {capacity} that {cpus} CPUs may promise together")
+                write_demand(out, *asked, *dispatching)?;
+                write!(out, " does not fit: ")?;
+                write_reserved(out, *promised, *capacity)?;
+                write!(out, " {cpus} CPUs together")
             }
         }
     }
 }
 
-/// What was asked for, what comes with it, and what there is already.
+/// Writes the demanded reservation and its dispatch overhead.
 fn write_demand(
     out: &mut fmt::Formatter<'_>,
     asked: Reservation,
     dispatching: Option<Dispatching>,
-    promised: CpuShare,
 ) -> fmt::Result {
     let (slice, period, share) = (asked.slice(), asked.period(), asked.share());
     // What rounds to nothing is something all the same, and may be what is too much.
     match share.ppm() {
-        0 => write!(out, "{slice} every {period} (under 0.000001cpu) ")?,
-        _ => write!(out, "{slice} every {period} ({share}) ")?,
+        0 => write!(out, "{slice} every {period} (under 0.000001cpu)")?,
+        _ => write!(out, "{slice} every {period} ({share})")?,
     }
     if let Some(Dispatching { share, a_second }) = dispatching {
-        write!(out, "plus {share} for dispatching it {a_second} times a second ")?;
+        write!(out, " plus {share} for {a_second} dispatches a second")?;
     }
-    write!(out, "on top of {promised} already promised")
+    Ok(())
+}
+
+/// Writes the capacity reserved already and the most that may be reserved.
+fn write_reserved(
+    out: &mut fmt::Formatter<'_>,
+    promised: CpuShare,
+    capacity: CpuShare,
+) -> fmt::Result {
+    write!(out, "{promised} of at most {capacity} is already reserved on")
 }
 
 impl core::error::Error for AdmitError {}

@@ -22,24 +22,39 @@ use crate::{
 const RULES: Field = Field::choice(
     "rules",
     &["plain", "xen-2.0"],
-    "whose rules: fair ones, or those of Xen 2.0's rrobin",
+    "Slackline's rules, or those of Xen 2.0's rrobin",
 );
-const QUANTUM: Field = Field::positive_span("quantum", "10ms", "how long a turn lasts");
+const QUANTUM: Field = Field::positive_span("quantum", "10ms", "length of a timeslice");
 
 /// What people meet.
 pub(crate) const SPEC: Spec = Spec {
     name: "round-robin",
-    summary: "everybody takes turns of one quantum",
-    page: "Everybody who is awake takes turns of one quantum, in one queue for all CPUs. Who wakes
-goes to the end of the queue, and so does who has used up a quantum. Nobody is made
-to give way early, so a vCPU that wakes waits until those before it have had their
-turns: up to (awake vCPUs - 1) x quantum / CPUs. Shares cannot be set: everybody gets
-the same. It promises nothing, and is here to be compared with.
+    summary: "runnable vCPUs take turns of one quantum",
+    page: "\
+All runnable vCPUs take turns of one quantum, in one queue for all CPUs.
 
-rules = \"xen-2.0\" decides as rrobin did in Xen 2.0. Each CPU has a queue of its own, and
-a vCPU joins the CPU with the fewest. Who wakes goes to the front of the queue and is
-next when the turn on the CPU is over: so those who wake often enough delay one that
-never sleeps for as long as they like.",
+When to use it: as the baseline of a comparison. It has no weights and no
+reservations.
+
+  policy = { name = \"round-robin\", quantum = \"10ms\" }
+  [[domain]]
+  name = \"web\"
+  work = { kind = \"spin\" }
+
+{parameters}
+Rules:
+- A vCPU that wakes, or has used its quantum, goes to the tail of the queue.
+- No vCPU is preempted.
+- rules = \"xen-2.0\" decides as rrobin in Xen 2.0. Each CPU has its own queue,
+  and a vCPU joins the CPU with the fewest. A vCPU that wakes goes to the head
+  of its queue and runs when the current quantum ends.
+
+Limits:
+- A vCPU that may run on every CPU waits at most
+  (runnable vCPUs - 1) x quantum / CPUs.
+- By Xen's rules vCPUs that wake often can delay a spinning vCPU without bound.
+
+See also: `slackline help credit` (weights), `edf` (reservations).",
     policy_fields: &[RULES, QUANTUM],
     share_fields: &[],
     conflict: |_| None,

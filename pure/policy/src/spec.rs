@@ -16,7 +16,8 @@ pub struct Spec {
     pub name: &'static str,
     /// One line for lists.
     pub summary: &'static str,
-    /// What teaches the policy in a page: plain text, paragraphs of at most 80 columns.
+    /// Manual page: plain text of at most 80 columns. The line `{parameters}` stands for the tables
+    /// of parameters.
     pub page: &'static str,
     /// Parameters of the policy itself.
     pub policy_fields: &'static [Field],
@@ -81,6 +82,16 @@ pub struct Payer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn page_has_one_line_for_parameters_and_fits_80_columns() {
+        for spec in crate::ALL {
+            let lines = || spec.page.lines();
+            assert_eq!(lines().filter(|line| *line == "{parameters}").count(), 1, "{}", spec.name);
+            let wide = lines().find(|line| line.chars().count() > 80);
+            assert_eq!(wide, None, "{}", spec.name);
+        }
+    }
 
     /// Where that is promised at all it is promised to be all that there is.
     #[test]

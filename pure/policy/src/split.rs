@@ -463,11 +463,10 @@ mod tests {
             let refused = trial.join(vcpu(3), &share("2ms"), None).unwrap_err();
             assert_eq!(
                 refused.to_string(),
-                "2ms every 10ms (0.2cpu) on top of 1.8cpu already promised of the 1.9cpu that 2 \
-                 CPUs may promise fits on none of them as a whole, nor in parts that would all be \
-                 in time"
+                "2ms every 10ms (0.2cpu) does not fit, whole or split: 1.8cpu of at most 1.9cpu \
+                 is already reserved on 2 CPUs"
             );
-            let fits = "the longest slice that fits there now is 1ms every 10ms";
+            let fits = "use a slice of at most 1ms every 10ms";
             assert_eq!(refused.hint().as_deref(), Some(fits));
         }
     }

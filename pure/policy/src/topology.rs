@@ -101,13 +101,13 @@ impl fmt::Display for TopologyError {
         match self {
             TopologyError::Empty(level) => write!(out, "a {} has no CPU", level.name()),
             TopologyError::Beyond(level, cpu) => {
-                write!(out, "a {} has {cpu}, which is not there", level.name())
+                write!(out, "a {} contains {cpu}, which this host does not have", level.name())
             }
             TopologyError::Twice(level, cpu) => write!(out, "{cpu} is in two {}s", level.name()),
             TopologyError::Missing(level, cpu) => write!(out, "{cpu} is in no {}", level.name()),
             TopologyError::Torn { level, cpus: (one, other), wider } => {
                 let (level, wider) = (level.name(), wider.name());
-                write!(out, "{one} and {other} share a {level}, but no {wider}")
+                write!(out, "{one} and {other} share a {level} but not a {wider}")
             }
         }
     }
@@ -321,11 +321,14 @@ mod tests {
         let cases: [(Groups, &str); 5] = [
             (with(&[&[0, 4], &[1, 5], &[2, 6], &[3]]), "cpu7 is in no core"),
             (with(&[&[0, 4], &[1, 5], &[2, 6], &[3, 7], &[4]]), "cpu4 is in two cores"),
-            (with(&[&[0, 4], &[1, 5], &[2, 6], &[3, 7, 8]]), "a core has cpu8, which is not there"),
+            (
+                with(&[&[0, 4], &[1, 5], &[2, 6], &[3, 7, 8]]),
+                "a core contains cpu8, which this host does not have",
+            ),
             (with(&[&[0, 4], &[], &[2, 6], &[3, 7]]), "a core has no CPU"),
             (
                 with(&[&[0, 6], &[1, 5], &[2, 4], &[3, 7]]),
-                "cpu0 and cpu6 share a core, but no socket",
+                "cpu0 and cpu6 share a core but not a socket",
             ),
         ];
         for (groups, says) in cases {
@@ -334,7 +337,7 @@ mod tests {
         }
         let crossed = Groups { sockets: sets(&[&[0, 2, 4, 6], &[1, 3, 5, 7]]), ..spread() };
         let error = Topology::new(8, &crossed).unwrap_err();
-        assert_eq!(error.to_string(), "cpu0 and cpu1 share a cache, but no socket");
+        assert_eq!(error.to_string(), "cpu0 and cpu1 share a cache but not a socket");
     }
 
     proptest! {

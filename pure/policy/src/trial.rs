@@ -143,8 +143,8 @@ mod tests {
             };
             assert_eq!(second(0), Ok(()), "{}", spec.name);
             let refused = second(30).unwrap_err().to_string();
-            let says = "450us every 1ms (0.45cpu) plus 0.06cpu for dispatching it 2000 times a \
-                        second on top of 0.51cpu already promised is more than the ";
+            let says = "450us every 1ms (0.45cpu) plus 0.06cpu for 2000 dispatches a second does \
+                        not fit: 0.51cpu of at most ";
             assert!(refused.starts_with(says), "{}: {refused}", spec.name);
         }
     }

@@ -81,8 +81,8 @@ mod tests {
     fn what_cannot_be_read_is_named() {
         let spec = crate::find("edf").unwrap();
         let read = |text| Values::read_written(spec.share_fields, text).unwrap_err().to_string();
-        assert_eq!(read("slcie=4ms"), "no field `slcie`");
-        assert_eq!(read("slice=4ms period"), "`period = \"\"` is not a length of time");
+        assert_eq!(read("slcie=4ms"), "unknown parameter `slcie`");
+        assert_eq!(read("slice=4ms period"), "`period = \"\"` is not a duration");
         assert_eq!(
             read("slice=4ms period=9ms exact=yes"),
             "`exact = \"yes\"` is not true or false"

@@ -47,6 +47,13 @@ impl Scenario {
         Cow::Owned(scenario)
     }
 
+    /// The vCPU that makes the calls of the balancer, in a scenario as a simulated host has it.
+    #[must_use]
+    pub fn balancer(&self) -> Option<VcpuId> {
+        let domain = self.domains.last().filter(|domain| domain.name == NAME);
+        domain.map(|domain| domain.vcpus[0])
+    }
+
     /// Who pays so much each time, in this slot.
     fn payer(&self, Payer { every, cpu, share }: Payer, slot: usize, cost: Span) -> Domain {
         let small = |number: usize| u32::try_from(number).expect("a million vCPUs at most");

@@ -165,7 +165,7 @@ impl Claim {
         names: &Names,
     ) -> Result<Claim, Mistake> {
         let table = table.taught(&keys::CLAIM)?;
-        let that = table.need("that", "that = \"share of web\"")?;
+        let that = table.need("that", "that = \"misses of web\"")?;
         let words = that.text()?.split_whitespace().collect::<Vec<_>>().join(" ");
         let (metric, of) = match words.rsplit_once(" of ") {
             Some((metric, of)) => (metric, Some(of)),

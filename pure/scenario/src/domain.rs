@@ -295,7 +295,7 @@ fn target(table: &Table<'_>) -> Result<LiveTarget, Mistake> {
         let pid = target.number(1..=u64::from(most))?;
         return Ok(LiveTarget::Pid { pid: i32::try_from(pid).expect("checked above"), threads });
     }
-    const WANTS: &str = "an array of texts, the first one a program";
+    const WANTS: &str = "an array of strings that begins with a program";
     let argv = target.elements(WANTS)?.into_iter().map(|item| item.text().map(str::to_owned));
     let argv = argv.collect::<Result<Vec<String>, Mistake>>()?;
     if argv.first().is_none_or(String::is_empty) {

@@ -63,7 +63,7 @@ impl fmt::Display for Draw {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum ParseDrawError {
     /// The first word is neither a length of time nor a way to draw one.
-    #[error("`{word}` is no way to draw a length of time")]
+    #[error("`{word}` is not a distribution")]
     UnknownWay {
         /// As written.
         word: String,
@@ -71,7 +71,7 @@ pub enum ParseDrawError {
         meant: Option<&'static str>,
     },
     /// The way to draw wants another number of lengths of time.
-    #[error("`{way}` takes {wants} of time, not {given}")]
+    #[error("`{way}` takes {wants}, not {given}")]
     Count {
         /// The way to draw.
         way: &'static str,
@@ -89,7 +89,7 @@ pub enum ParseDrawError {
         why: ParseSpanError,
     },
     /// Nothing lies between.
-    #[error("the least, {least}, is more than the most, {most}")]
+    #[error("the minimum {least} is more than the maximum {most}")]
     LeastOverMost {
         /// The shortest.
         least: Span,
@@ -124,12 +124,12 @@ impl FromStr for Draw {
             (EXPONENTIAL, &[mean]) => Ok(Draw::Exponential { mean: span(mean)? }),
             (UNIFORM, given) => Err(ParseDrawError::Count {
                 way: UNIFORM,
-                wants: "two lengths",
+                wants: "2 durations",
                 given: given.len(),
             }),
             (EXPONENTIAL, given) => Err(ParseDrawError::Count {
                 way: EXPONENTIAL,
-                wants: "one length",
+                wants: "1 duration",
                 given: given.len(),
             }),
             _ => Err(ParseDrawError::UnknownWay {
@@ -331,15 +331,15 @@ mod tests {
     #[test]
     fn a_draw_that_is_not_one_says_why() {
         let cases = [
-            ("", "`` is not a length of time"),
+            ("", "`` is not a duration"),
             ("4", "`4` has no unit"),
-            ("normal 4ms", "`normal` is no way to draw a length of time"),
-            ("uniform 4ms", "`uniform` takes two lengths of time, not 1"),
-            ("uniform", "`uniform` takes two lengths of time, not 0"),
-            ("exponential 4ms 5ms", "`exponential` takes one length of time, not 2"),
+            ("normal 4ms", "`normal` is not a distribution"),
+            ("uniform 4ms", "`uniform` takes 2 durations, not 1"),
+            ("uniform", "`uniform` takes 2 durations, not 0"),
+            ("exponential 4ms 5ms", "`exponential` takes 1 duration, not 2"),
             ("exponential 4", "`4` has no unit"),
             ("exponential -4ms", "`-4ms` is negative"),
-            ("uniform 3ms 1ms", "the least, 3ms, is more than the most, 1ms"),
+            ("uniform 3ms 1ms", "the minimum 3ms is more than the maximum 1ms"),
         ];
         for (text, why) in cases {
             assert_eq!(text.parse::<Draw>().unwrap_err().to_string(), why, "{text}");

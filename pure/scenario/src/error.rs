@@ -86,7 +86,7 @@ pub enum ErrorKind {
         why: ParseDrawError,
     },
     /// A length of time that must be some time is none.
-    #[error("`{written}` is no time at all")]
+    #[error("`{written}`: duration must be greater than zero")]
     Zero {
         /// As written.
         written: String,
@@ -116,16 +116,16 @@ pub enum ErrorKind {
         all: usize,
     },
     /// A speed of threads, of a host whose cores have one each.
-    #[error("every core of this host has a single thread, which nobody slows")]
+    #[error("`smt` needs more than one thread per core; this host has one")]
     NoThreads,
     /// A CPU of no speed.
-    #[error("`{written}` is no speed: nothing would ever be done")]
+    #[error("`{written}`: speed must be greater than zero")]
     Standstill {
         /// As written.
         written: String,
     },
     /// Two keys say the same thing.
-    #[error("`{one}` says already what `{other}` would")]
+    #[error("`{one}` and `{other}` cannot be combined")]
     SaidTwice {
         /// The key that stands.
         one: &'static str,
@@ -139,19 +139,19 @@ pub enum ErrorKind {
         error: TopologyError,
     },
     /// A set of CPUs names one twice.
-    #[error("{cpu} is there already")]
+    #[error("{cpu} is listed twice")]
     CpuTwice {
         /// The CPU.
         cpu: CpuId,
     },
     /// A vCPU starts on a CPU on which it may not run.
-    #[error("{cpu} is not among the CPUs on which it may run")]
+    #[error("{cpu} is not one of the CPUs in `cpus`")]
     NotAmong {
         /// The CPU.
         cpu: CpuId,
     },
     /// A domain says twice what differs for one vCPU.
-    #[error("vCPU {number} is there already")]
+    #[error("vCPU {number} is listed twice")]
     VcpuTwice {
         /// Its number in the domain.
         number: u16,
@@ -178,7 +178,7 @@ pub enum ErrorKind {
         name: String,
     },
     /// A policy, or a share of it, has no such parameter.
-    #[error("{} has no field `{name}`", what(.spec, *.part))]
+    #[error("{} has no parameter `{name}`", what(.spec, *.part))]
     UnknownField {
         /// As written.
         name: String,
@@ -188,7 +188,7 @@ pub enum ErrorKind {
         part: Part,
     },
     /// What should set a parameter of a policy does not.
-    #[error("`{written}` sets nothing of `{}`", .spec.name)]
+    #[error("`{written}` sets no parameter of `{}`", .spec.name)]
     SetsNothing {
         /// As written.
         written: String,
@@ -210,7 +210,7 @@ pub enum ErrorKind {
         vcpus: usize,
     },
     /// So little CPU for all vCPUs of a domain that nothing is left for each.
-    #[error("`{written}` comes to less than a nanosecond each of {vcpus} {} in {period}",
+    #[error("`{written}` is less than 1ns for each of {vcpus} {} in {period}",
         vcpus_word(*.vcpus))]
     NothingEach {
         /// As written.
@@ -221,7 +221,7 @@ pub enum ErrorKind {
         period: Span,
     },
     /// What all vCPUs of a domain have together, said of one of them.
-    #[error("`cpu` is for all vCPUs of a domain together, and this is one of {vcpus}")]
+    #[error("`cpu` is for all vCPUs of a domain, and this is one of {vcpus}")]
     CpuOfOne {
         /// How many vCPUs the domain has.
         vcpus: usize,
@@ -235,7 +235,7 @@ pub enum ErrorKind {
         spec: &'static Spec,
     },
     /// The chosen policy has its parameters in two places.
-    #[error("`{}` is the policy of this scenario: its parameters stand in `policy`", .spec.name)]
+    #[error("`{}` is the policy of this scenario: set its parameters in `policy`", .spec.name)]
     PolicyTwice {
         /// The policy.
         spec: &'static Spec,
@@ -245,13 +245,13 @@ pub enum ErrorKind {
     #[error("a scenario needs a domain")]
     NoDomain,
     /// A name that no domain can have.
-    #[error("`{name}` cannot be a name")]
+    #[error("`{name}` is not a valid name")]
     BadName {
         /// As written.
         name: String,
     },
     /// Two domains have one name.
-    #[error("`{name}` is there already, on line {line}")]
+    #[error("`{name}` is used already on line {line}")]
     DuplicateName {
         /// The name.
         name: String,
@@ -277,7 +277,7 @@ pub enum ErrorKind {
         meant: Option<String>,
     },
     /// A name stands for several domains where one must be named.
-    #[error("`{name}` is {copies} domains")]
+    #[error("`{name}` stands for {copies} domains")]
     NameOfCopies {
         /// As written.
         name: String,
@@ -295,7 +295,7 @@ pub enum ErrorKind {
         vcpus: usize,
     },
     /// Something is about devices that nobody drives.
-    #[error("`{written}` needs devices, and nobody drives any")]
+    #[error("`{written}` needs devices, and there is no driver domain")]
     NoDriver {
         /// As written.
         written: String,
@@ -307,31 +307,31 @@ pub enum ErrorKind {
         name: String,
     },
     /// A task is called as a vCPU is.
-    #[error("`{name}` is what a vCPU is called")]
+    #[error("`{name}` cannot name a task: numbers name vCPUs")]
     NumberAsName {
         /// The name.
         name: String,
     },
     /// A domain without tasks tells what they do.
-    #[error("one program on each vCPU has nothing to tell")]
+    #[error("`tells` needs tasks or a `kernel`")]
     NothingToTell,
     /// A node of a parallel program beside other tasks.
-    #[error("a node of a parallel program is all that its vCPU does, and this domain has a system")]
+    #[error("work of kind `bsp` cannot be combined with tasks or a `kernel`")]
     NodeInSystem,
     /// The lock of a domain beside other tasks.
-    #[error("a spin lock is shared by vCPUs that do nothing else, and this domain has a system")]
+    #[error("work of kind `spinlock` cannot be combined with tasks or a `kernel`")]
     LockInSystem,
     /// A lock that nobody else takes.
-    #[error("a domain with one vCPU has nobody to share its spin lock with")]
+    #[error("work of kind `spinlock` needs at least 2 vCPUs; this domain has 1")]
     LockOfOne,
     /// A parallel program that has nobody to exchange anything with.
-    #[error("program `{program}` has a single node")]
+    #[error("program `{program}` needs at least 2 nodes; it has 1")]
     SingleNode {
         /// The program.
         program: String,
     },
     /// A domain with a system joins asleep.
-    #[error("a domain with tasks or a kernel is awake when it joins")]
+    #[error("`wakes` cannot be combined with tasks or a `kernel`")]
     SystemAsleep,
     /// A client talks to a domain that cannot answer.
     #[error("domain `{domain}` has no network")]
@@ -340,19 +340,21 @@ pub enum ErrorKind {
         domain: String,
     },
     /// A domain has more tasks than that.
-    #[error("{tasks} tasks are more than {MOST_TASKS}")]
+    #[error("{tasks} tasks are more than the maximum of {MOST_TASKS}")]
     TooManyTasks {
         /// How many it has.
         tasks: usize,
     },
     /// More domains have systems than that.
-    #[error("{systems} domains with a system are more than {MOST_SYSTEMS}")]
+    #[error(
+        "{systems} domains with tasks or a `kernel` are more than the maximum of {MOST_SYSTEMS}"
+    )]
     TooManySystems {
         /// How many there are.
         systems: usize,
     },
     /// There are more vCPUs than [`MOST_VCPUS`].
-    #[error("up to here there are {vcpus} vCPUs, more than {MOST_VCPUS}")]
+    #[error("{vcpus} vCPUs up to here are more than the maximum of {MOST_VCPUS}")]
     TooManyVcpus {
         /// How many there are.
         vcpus: usize,
@@ -364,10 +366,10 @@ pub enum ErrorKind {
         target: String,
     },
     /// The vCPU threads of a virtual machine monitor are told of its process.
-    #[error("the vCPUs of a whole cgroup cannot be told apart")]
+    #[error("cannot tell the vCPUs of a cgroup or unit apart")]
     ThreadsOfGroup,
     /// A process that is scheduled as a whole is one vCPU.
-    #[error("a process as a whole cannot be {vcpus} vCPUs")]
+    #[error("a process as a whole is one vCPU, and this domain has {vcpus}")]
     VcpusOfProcess {
         /// How many vCPUs the domain has.
         vcpus: usize,
@@ -397,7 +399,7 @@ pub enum ErrorKind {
         path: String,
     },
     /// A line of a recording is not one.
-    #[error("`{path}`, line {line}: `{written}` is not two lengths of time in nanoseconds")]
+    #[error("`{path}`, line {line}: `{written}` is not two durations in nanoseconds")]
     BadRecording {
         /// The file.
         path: String,
@@ -407,17 +409,17 @@ pub enum ErrorKind {
         written: String,
     },
     /// A recording in which nothing runs.
-    #[error("nothing runs in this recording")]
+    #[error("this recording contains no run")]
     NothingRuns,
     /// The programs of all domains have more steps than [`MOST_STEPS`].
-    #[error("up to here the programs have {steps} steps, more than {MOST_STEPS}")]
+    #[error("{steps} steps of programs up to here are more than the maximum of {MOST_STEPS}")]
     TooManySteps {
         /// How many they have.
         steps: usize,
     },
 
     /// The warm-up leaves nothing to measure.
-    #[error("a warm-up of {warmup} leaves nothing of a run of {length}")]
+    #[error("a warm-up of {warmup} must be shorter than the run of {length}")]
     WarmupTooLong {
         /// The warm-up.
         warmup: Span,
@@ -425,7 +427,7 @@ pub enum ErrorKind {
         length: Span,
     },
     /// Something happens when the run is over.
-    #[error("`{written}` is not before the end of the run at {length}")]
+    #[error("`{written}` must be before the end of the run at {length}")]
     AfterTheEnd {
         /// As written.
         written: String,
@@ -433,7 +435,7 @@ pub enum ErrorKind {
         length: Span,
     },
     /// Something happens to a domain that is not there yet.
-    #[error("`{written}` is not after the domain joins at {}", at(*.joins))]
+    #[error("`{written}` must be after the domain joins at {}", at(*.joins))]
     BeforeJoining {
         /// As written.
         written: String,
@@ -441,7 +443,7 @@ pub enum ErrorKind {
         joins: Time,
     },
     /// Something happens to a domain that is gone.
-    #[error("`{written}` is not before the domain leaves at {}", at(*.leaves))]
+    #[error("`{written}` must be before the domain leaves at {}", at(*.leaves))]
     AfterLeaving {
         /// As written.
         written: String,
@@ -459,13 +461,13 @@ pub enum ErrorKind {
         written: String,
     },
     /// A test that is not one.
-    #[error("`{written}` is no test")]
+    #[error("`{written}` is not a test")]
     NotATest {
         /// As written.
         written: String,
     },
     /// Something to compare with that is no amount.
-    #[error("`{written}`: `{amount}` is no amount")]
+    #[error("`{written}`: `{amount}` is not an amount")]
     NotAnAmount {
         /// As written.
         written: String,
@@ -473,7 +475,7 @@ pub enum ErrorKind {
         amount: String,
     },
     /// Percentage points of something that is no percentage.
-    #[error("`{written}`: points are a distance from a percentage")]
+    #[error("`{written}`: `points` need a percentage")]
     PointsOfNoPercentage {
         /// As written.
         written: String,
@@ -492,7 +494,7 @@ pub enum Part {
 fn what(spec: &Spec, part: Part) -> String {
     match part {
         Part::Policy => format!("`{}`", spec.name),
-        Part::Share => format!("a share of `{}`", spec.name),
+        Part::Share => format!("`share.{}`", spec.name),
     }
 }
 

@@ -8,7 +8,7 @@ use slackline_units::ReservationError;
 use crate::error::{ErrorKind, Part, ScenarioError};
 use crate::{LONGEST, ParseDrawError};
 
-const LENGTHS: &str = "write a length of time as `4ms`, `250us` or `2s`";
+const LENGTHS: &str = "write a duration as `4ms`, `250us` or `2s`";
 const DRAWS: &str = "write `4ms`, `uniform 1ms 3ms` or `exponential 4ms`";
 
 impl ScenarioError {
@@ -29,7 +29,7 @@ impl ErrorKind {
     fn hint_on_values(&self) -> Option<String> {
         Some(match self {
             ErrorKind::Syntax { unquoted: Some(value), .. } => {
-                format!("write texts and lengths of time in quotes: \"{value}\"")
+                format!("put strings and durations in quotes: \"{value}\"")
             }
             ErrorKind::UnknownKey { key, keys, .. } => did_you_mean(key, keys)
                 .unwrap_or_else(|| format!("its keys are {}", keys.join(", "))),
@@ -43,22 +43,22 @@ impl ErrorKind {
                 ParseDrawError::NotASpan { .. } => LENGTHS.to_owned(),
                 _ => DRAWS.to_owned(),
             },
-            ErrorKind::SaidTwice { other, .. } => format!("leave `{other}` out"),
+            ErrorKind::SaidTwice { other, .. } => format!("remove `{other}`"),
             ErrorKind::Topology { error } => hint_on_topology(error).to_owned(),
-            ErrorKind::TooLong { .. } => format!("the longest is {LONGEST}"),
+            ErrorKind::TooLong { .. } => format!("write at most {LONGEST}"),
             ErrorKind::NotAPercentage { .. } => "write a percentage as `1%` or `0.25%`".to_owned(),
             ErrorKind::OfDomain { error, .. } => error.hint()?,
             ErrorKind::NotATest { .. } => "write `below X`, `above X`, `at most X`, `at least X`, \
                                            `within P% of X` or `within N points of X`"
                 .to_owned(),
             ErrorKind::NotAnAmount { amount, .. } if amount == "promised" => {
-                "`promised` can stand after `within P% of` and `within N points of`".to_owned()
+                "use `promised` after `within P% of` or `within N points of`".to_owned()
             }
             ErrorKind::NotAnAmount { .. } => {
-                "write a length of time (`8ms`), a percentage (`20%`) or a whole number".to_owned()
+                "write a duration (`8ms`), a percentage (`20%`) or a whole number".to_owned()
             }
-            ErrorKind::PointsOfNoPercentage { .. } => "write `within P% of` it".to_owned(),
-            ErrorKind::NoMetric { .. } => "write that = \"share of DOMAIN\"".to_owned(),
+            ErrorKind::PointsOfNoPercentage { .. } => "use `within P% of`".to_owned(),
+            ErrorKind::NoMetric { .. } => "write that = \"misses of DOMAIN\"".to_owned(),
             _ => return None,
         })
     }
@@ -77,27 +77,27 @@ impl ErrorKind {
             }
             ErrorKind::Field(error) => error.hint()?,
             ErrorKind::Reservation(ReservationError::SliceOverPeriod { period, .. }) => {
-                format!("a vCPU is on one CPU at a time: write a slice of at most {period}")
+                format!("write a slice of at most {period}: a vCPU runs on one CPU at a time")
             }
             ErrorKind::Reservation(ReservationError::NoSlice) => LENGTHS.to_owned(),
             ErrorKind::Reservation(ReservationError::LatencyOverPeriod { period, .. }) => {
-                format!("it shortens the first period after a sleep: write at most {period}")
+                format!("write at most {period}: it is the first period after a long block")
             }
             ErrorKind::MoreThanVcpus { vcpus: 1, .. } => {
-                "a vCPU is on one CPU at a time: write at most 1cpu".to_owned()
+                "write at most 1cpu: a vCPU runs on one CPU at a time".to_owned()
             }
             ErrorKind::MoreThanVcpus { vcpus, .. } => {
-                format!("{vcpus} vCPUs can use at most {vcpus}cpu")
+                format!("write at most {vcpus}cpu")
             }
             ErrorKind::NothingEach { .. } => "write more CPU, or a longer period".to_owned(),
-            ErrorKind::CpuOfOne { .. } => "write its own slice = \"2ms\"".to_owned(),
+            ErrorKind::CpuOfOne { .. } => "write slice = \"2ms\"".to_owned(),
             ErrorKind::NoShare { spec, .. } => {
-                let mut hint = format!("give it share.{} = {{ ", spec.name);
+                let mut hint = format!("add share.{} = {{ ", spec.name);
                 for (index, field) in worth_saying(spec).enumerate() {
                     let comma = if index == 0 { "" } else { ", " };
                     let _ = write!(hint, "{comma}{} = ...", field.name);
                 }
-                format!("{hint} }}; `slackline help {}` explains it", spec.name)
+                format!("{hint} }}, see `slackline help {}`", spec.name)
             }
             ErrorKind::SetsNothing { spec, .. } => {
                 let field = spec.policy_fields.first().map_or("FIELD", |field| field.name);
@@ -112,17 +112,16 @@ impl ErrorKind {
 
     fn hint_on_domains(&self) -> Option<String> {
         Some(match self {
-            ErrorKind::NoDomain => "write [[domain]] with a name and what its work is".to_owned(),
+            ErrorKind::NoDomain => "write [[domain]] with `name` and `work`".to_owned(),
             ErrorKind::BadName { name } if name == "total" => {
                 "`total` stands for all domains together".to_owned()
             }
             ErrorKind::BadName { .. } => {
-                "a name is made of letters, digits, `-` and `_`, a domain's also of dots inside, \
-                 64 at most"
+                "use letters, digits, `-` and `_`, for a domain also inner dots, at most 64 bytes"
                     .to_owned()
             }
             ErrorKind::DuplicateName { .. } => {
-                "`copies = N` makes N domains that differ in name only".to_owned()
+                "use another name, or `copies = N` for N equal domains".to_owned()
             }
             ErrorKind::UnknownDomain { meant, .. } | ErrorKind::UnknownTask { meant, .. } => {
                 format!("did you mean `{}`?", meant.as_ref()?)
@@ -131,40 +130,40 @@ impl ErrorKind {
                 format!("name one of `{name}-0` to `{name}-{}`", copies - 1)
             }
             ErrorKind::UnknownVcpu { domain, vcpus: 1, .. } => {
-                format!("it has one vCPU, which is called `{domain}` too")
+                format!("its only vCPU is called `{domain}`")
             }
             ErrorKind::UnknownVcpu { domain, vcpus, .. } => {
                 format!("its vCPUs are `{domain}.0` to `{domain}.{}`", vcpus - 1)
             }
             ErrorKind::NoDriver { .. } => "write [driver] with domain = \"dom0\"".to_owned(),
             ErrorKind::DuplicateTask { .. } => "give each its own name, or none".to_owned(),
-            ErrorKind::NumberAsName { .. } => "let a letter be in it".to_owned(),
-            ErrorKind::NoThreads => "say threads_per_core = 2, or leave `smt` out".to_owned(),
-            ErrorKind::Standstill { .. } => "write more than 0%, as in \"65%\"".to_owned(),
+            ErrorKind::NumberAsName { .. } => "use a name with a letter".to_owned(),
+            ErrorKind::NoThreads => "set threads_per_core = 2, or remove `smt`".to_owned(),
+            ErrorKind::Standstill { .. } => "write a percentage above 0%, as in \"65%\"".to_owned(),
             ErrorKind::NothingToTell => {
-                "write [[domain.task]] with a name, a priority and work".to_owned()
+                "write [[domain.task]] with `name`, `priority` and `work`".to_owned()
             }
-            ErrorKind::LockOfOne => "give the domain more vCPUs: vcpus = 4".to_owned(),
+            ErrorKind::LockOfOne => "set vcpus = 4".to_owned(),
             ErrorKind::NodeInSystem | ErrorKind::LockInSystem => {
-                "write it as the domain's work, without tasks and `kernel`".to_owned()
+                "make it the domain's `work`, without tasks and `kernel`".to_owned()
             }
             ErrorKind::SingleNode { .. } => {
-                "give the domain more vCPUs, or name the program in another one too".to_owned()
+                "set more `vcpus`, or name the program in another domain too".to_owned()
             }
-            ErrorKind::SystemAsleep => "let it join later: joins = \"5ms\"".to_owned(),
-            ErrorKind::NotAmong { .. } => "leave `starts_on` out, or let `cpus` have it".to_owned(),
+            ErrorKind::SystemAsleep => "use joins = \"5ms\" instead".to_owned(),
+            ErrorKind::NotAmong { .. } => "remove `starts_on`, or add the CPU to `cpus`".to_owned(),
             ErrorKind::NoSystem { .. } => {
-                "give it kernel = { receive = \"10us\", send = \"10us\" }".to_owned()
+                "add kernel = { receive = \"10us\", send = \"10us\" } to it".to_owned()
             }
-            ErrorKind::CopiesOfTarget { .. } => "leave `copies` out".to_owned(),
+            ErrorKind::CopiesOfTarget { .. } => "remove `copies`".to_owned(),
             ErrorKind::ThreadsOfGroup => {
-                "leave `threads` out, or name the monitor by its `pid`".to_owned()
+                "remove `threads`, or name the monitor process by `pid`".to_owned()
             }
             ErrorKind::VcpusOfProcess { .. } => {
-                "write vcpus = 1, or threads = \"vcpus\" for a virtual machine monitor".to_owned()
+                "set vcpus = 1, or threads = \"vcpus\" for a virtual machine monitor".to_owned()
             }
             ErrorKind::BadRecording { .. } => {
-                "a line is a run and a block, as in `3000000,7000000`".to_owned()
+                "write a run and a block in a line, as in `3000000,7000000`".to_owned()
             }
             ErrorKind::EmptyChange => {
                 "write share.POLICY = { ... }, cpus = [...] or paused = true".to_owned()
@@ -177,9 +176,9 @@ impl ErrorKind {
 fn hint_on_topology(error: &TopologyError) -> &'static str {
     match error {
         TopologyError::Torn { .. } => {
-            "a core lies within one cache, that within one node, and that within one socket"
+            "keep a core within one cache, a cache within one node, a node within one socket"
         }
-        _ => "every CPU of the host stands in one group of each list",
+        _ => "put every CPU of the host in exactly one group of the list",
     }
 }
 
@@ -209,11 +208,13 @@ fn unknown_field(name: &str, spec: &Spec, part: Part) -> String {
     let here = match part {
         Part::Share if has(spec.policy_fields) => {
             return format!(
-                "`{name}` is of the policy as a whole: write it beside the policy's name"
+                "`{name}` is a parameter of the policy: write it in policy = {{ ... }}"
             );
         }
         Part::Policy if has(spec.share_fields) => {
-            return format!("`{name}` is of each share: write share.{policy} = {{ {name} = ... }}");
+            return format!(
+                "`{name}` is a parameter of shares: write share.{policy} = {{ {name} = ... }}"
+            );
         }
         Part::Share => spec.share_fields,
         Part::Policy => spec.policy_fields,
@@ -221,7 +222,7 @@ fn unknown_field(name: &str, spec: &Spec, part: Part) -> String {
     let list = format!("`slackline help {policy}` lists them");
     match nearest(name, here.iter().map(|field| field.name)) {
         Some(meant) => format!("did you mean `{meant}`? {list}"),
-        None if here.is_empty() => "it has none at all".to_owned(),
+        None if here.is_empty() => "it has no parameters".to_owned(),
         None => list,
     }
 }

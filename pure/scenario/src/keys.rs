@@ -51,70 +51,63 @@ pub const WORK: &[&KeyTable] = &[
 
 pub(crate) const SCENARIO: KeyTable = KeyTable {
     heading: "the file",
-    says: "What stands before all tables, and the tables there are.",
+    says: "Keys before all tables, and the tables.",
     keys: &[
-        key("title", "a line about it; must be said"),
-        key("length", "how long a run lasts, warm-up included: a length of time; must be said"),
-        key("warmup", "how much of its beginning is left out of the numbers; default 0s"),
-        key("seed", "what all draws start from: a whole number; default 1"),
-        key("policy", "who decides: { name = \"edf\", ... } with parameters; must be said"),
-        key("policies", "parameters of other policies to compare with: [policies.credit]"),
-        key("host", "the simulated machine: `slackline help host`"),
-        key("driver", "the domain that drives devices for the others: `slackline help driver`"),
-        key("nic", "the network card: `slackline help driver`"),
-        key("disk", "the disk: `slackline help driver`"),
-        key(
-            "domain",
-            "[[domain]], once for each virtual machine or group of processes; one at least",
-        ),
-        key("client", "[[client]], once for each who is outside: `slackline help driver`"),
-        key("change", "[[change]], once for each change during the run"),
-        key("claim", "[[claim]], once for each thing that should come of a run"),
+        key("title", "one line about the scenario; required"),
+        key("length", "duration of a run, warm-up included; required"),
+        key("warmup", "start of the run that is left out of the numbers; default 0s"),
+        key("seed", "seed of all random draws, a whole number; default 1"),
+        key("policy", "scheduler and its parameters: { name = \"edf\", ... }; required"),
+        key("policies", "parameters of other policies, for `compare`: [policies.credit]"),
+        key("host", "simulated host: `slackline help host`"),
+        key("driver", "VM that drives devices for the others: `slackline help driver`"),
+        key("nic", "network card: `slackline help driver`"),
+        key("disk", "disk: `slackline help driver`"),
+        key("domain", "[[domain]], one for each VM or group of processes; at least one"),
+        key("client", "[[client]], one for each client on the network: `slackline help driver`"),
+        key("change", "[[change]], one for each change during the run"),
+        key("claim", "[[claim]], one for each condition that must hold"),
     ],
 };
 
 pub(crate) const DOMAIN: KeyTable = KeyTable {
     heading: "[[domain]]",
-    says: "One virtual machine, or one group of processes.",
+    says: "A VM, or a group of processes.",
     keys: &[
-        key("name", "letters, digits, `-`, `_` and dots, 64 at most; must be said"),
-        key("vcpus", "how many virtual CPUs it has; default 1"),
-        key("work", "what each vCPU does: `slackline help work`; needed unless `live` says who"),
+        key("name", "letters, digits, `-`, `_` and inner dots, at most 64 bytes; required"),
+        key("vcpus", "number of vCPUs; default 1"),
+        key("work", "what each vCPU does: `slackline help work`; required without `live` or tasks"),
         key(
             "share",
-            "share.POLICY = { ... }, what it is promised under that policy: \
-                      `slackline help POLICY`",
+            "share.POLICY = { ... }, its share under that policy: `slackline help POLICY`",
         ),
-        key("cpus", "the CPUs on which it may run, as in [0, 1]; default all"),
-        key("vcpu", "[[domain.vcpu]], what differs for one vCPU"),
-        key("kernel", "what its operating system costs: `slackline help driver`"),
-        key("task", "[[domain.task]], several pieces of work under a scheduler of its own"),
+        key("cpus", "CPUs on which it may run, as in [0, 1]; default all"),
+        key("vcpu", "[[domain.vcpu]], differences of one vCPU"),
+        key("kernel", "costs of its operating system: `slackline help driver`"),
+        key("task", "[[domain.task]], tasks under a scheduler of the guest"),
         key(
             "dispatch",
-            "what it costs to switch to one of its vCPUs from another's; default 0s; \
-                         simulated only",
+            "CPU time lost when one of its vCPUs runs after another vCPU or after idle; default \
+             0s; simulated only",
         ),
         key(
             "cache",
-            "what it costs one of its vCPUs to fill the cache with all it keeps there; \
-                      default 0s; simulated only",
+            "CPU time to refill the cache of one of its vCPUs; default 0s; simulated only",
         ),
-        key("live", "whom to schedule on this machine; default a process that does `work`"),
-        key("joins", "when it comes, from the start of the run; default 0s"),
-        key("leaves", "when it goes; default never"),
-        key("copies", "makes so many domains, NAME-0, NAME-1 ..."),
+        key("live", "process that it is on a live host; default a process that does `work`"),
+        key("joins", "when it joins, from the start of the run; default 0s"),
+        key("leaves", "when it leaves; default never"),
+        key("copies", "number of domains to make: NAME-0, NAME-1, ..."),
         key(
             "tells",
-            "whether its guest tells what its tasks do, for policies that listen (of [driver]: \
-                      what waits for whom), or { ... } what it tells that is not so; default false",
+            "true if its guest reports its tasks (and the driver domain for which VM I/O is \
+             pending), for policies that listen; { ... } to report a task that does not exist; \
+             default false",
         ),
-        key(
-            "starts_on",
-            "the CPU on which its vCPUs are when they join; default as the policy says",
-        ),
+        key("starts_on", "CPU of its vCPUs when they join; default is the policy's choice"),
         key(
             "wakes",
-            "when it wakes: it joins asleep, and its work begins then; default as it joins",
+            "when it wakes and its work begins, having joined blocked; default when it joins",
         ),
     ],
 };
@@ -122,26 +115,26 @@ pub(crate) const DOMAIN: KeyTable = KeyTable {
 /// Whom a domain is on this machine.
 pub const LIVE: KeyTable = KeyTable {
     heading: "live = { ... }",
-    says: "Whom to schedule on this machine.",
+    says: "Process to schedule on a live host.",
     keys: &[
-        key("command", "a program to start and its arguments, as in [\"qemu-system-x86_64\", ...]"),
-        key("pid", "a process that is there already, by its number"),
-        key("cgroup", "all that runs in a cgroup of version 2: \"/machine/web\", or its folder"),
-        key("unit", "all that runs in a systemd unit: \"web.service\""),
+        key("command", "program to start and its arguments: [\"qemu-system-x86_64\", ...]"),
+        key("pid", "existing process, by its number"),
+        key("cgroup", "all processes of a cgroup of version 2: \"/machine/web\", or its folder"),
+        key("unit", "all processes of a systemd unit: \"web.service\""),
         key(
             "threads",
-            "\"process\" (all of it, and whatever it starts, as one) or \"vcpus\" (the vCPU \
-             threads of QEMU, Firecracker and others, each by itself); default \"process\"",
+            "\"process\" (it and all its children, as one vCPU) or \"vcpus\" (each vCPU thread \
+             of QEMU, Firecracker and others); default \"process\"",
         ),
         key(
             "agent",
-            "the Unix socket on which its guest tells of its tasks, for a policy that listens \
-             (gaps): `slackline help agent`; default it tells nothing",
+            "Unix socket on which its guest reports its tasks, for a policy that listens (gaps): \
+             `slackline help agent`; default none",
         ),
         key(
             "relay",
-            "the way between its guest and others, by which it is known what waits for it; by \
-             default nobody knows",
+            "sockets between its guest and clients, to see what I/O is pending for it; default \
+             none",
         ),
     ],
 };
@@ -149,75 +142,68 @@ pub const LIVE: KeyTable = KeyTable {
 /// What goes through the host on its way to a guest.
 pub const RELAY: KeyTable = KeyTable {
     heading: "relay = { ... }",
-    says: "Bytes that go through the host on their way to a guest, and back: `help agent`.",
+    says: "Forwards bytes between clients and a guest: `slackline help agent`.",
     keys: &[
-        key("guest", "the Unix socket at which QEMU has a port or a network of its guest"),
-        key("outside", "the one at which others find it: it is made, one at a time may be there"),
+        key("guest", "Unix socket of a port or network of the guest, made by QEMU"),
+        key("outside", "Unix socket for clients, made by slackline; one client at a time"),
     ],
 };
 
 pub(crate) const VCPU: KeyTable = KeyTable {
     heading: "[[domain.vcpu]]",
-    says: "What differs for one vCPU of a domain.",
+    says: "Differences of one vCPU of a domain.",
     keys: &[
-        key("number", "which, counted from 0; must be said"),
-        key("share", "share.POLICY = { ... }, in place of the domain's"),
-        key("cpus", "the CPUs on which it may run, in place of the domain's"),
-        key("starts_on", "the CPU on which it is when it joins, in place of the domain's"),
-        key(
-            "wakes",
-            "when it wakes: it joins asleep, and its work begins then, in place of the domain's",
-        ),
+        key("number", "number of the vCPU, from 0; required"),
+        key("share", "share.POLICY = { ... }, instead of the domain's"),
+        key("cpus", "CPUs on which it may run, instead of the domain's"),
+        key("starts_on", "CPU when it joins, instead of the domain's"),
+        key("wakes", "when it wakes and its work begins, instead of the domain's"),
     ],
 };
 
 pub(crate) const TASK: KeyTable = KeyTable {
     heading: "[[domain.task]]",
-    says: "One task of a guest that schedules several of its own.",
+    says: "A task of a guest that schedules its own tasks.",
     keys: &[
-        key("name", "what it is called; default nothing"),
+        key("name", "name of the task; default none"),
         key("priority", "0 to 255, higher runs first; default 100"),
-        key("work", "what it does: `slackline help work`; must be said"),
+        key("work", "what it does: `slackline help work`; required"),
     ],
 };
 
 pub(crate) const TELLS: KeyTable = KeyTable {
     heading: "tells = { ... }",
-    says: "What a guest tells of a task that is not there, beside what is so; one of these.",
+    says: "Reports a task that does not exist, beside the real ones; one of these keys.",
     keys: &[
-        key("runnable", "that it wants the CPU at all times: its priority, 0 to 255"),
-        key("blocked", "that it waits for I/O, as it did lately: its priority, 0 to 255"),
+        key("runnable", "its priority, 0 to 255: it is always runnable"),
+        key("blocked", "its priority, 0 to 255: it is blocked, and I/O woke it lately"),
     ],
 };
 
 pub(crate) const CHANGE: KeyTable = KeyTable {
     heading: "[[change]]",
-    says: "What is different from some time on.",
+    says: "A change during the run.",
     keys: &[
-        key("at", "when, from the start of the run; must be said"),
-        key("domain", "whose: a domain, or one of its vCPUs as `web.1`; must be said"),
-        key("share", "share.POLICY = { ... } from then on, if it can be admitted"),
-        key("cpus", "the CPUs on which it may run from then on"),
-        key("paused", "true holds it, whatever work it has; false lets it go on"),
+        key("at", "when, from the start of the run; required"),
+        key("domain", "the domain, or one of its vCPUs as `web.1`; required"),
+        key("share", "new share.POLICY = { ... }, if it can be admitted"),
+        key("cpus", "new CPUs on which it may run"),
+        key("paused", "true stops it, false resumes it"),
     ],
 };
 
 /// What a claim says.
 pub const CLAIM: KeyTable = KeyTable {
     heading: "[[claim]]",
-    says: "What should come of a run; one that does not hold exits with 1.",
+    says: "A condition that a run must meet. If one does not hold, the exit code is 1.",
     keys: &[
         key(
             "that",
-            "METRIC of NAME, as in \"misses of web\": `slackline help metrics`; or \
-                     \"refused\", that the domains must not be admitted; must be said",
+            "METRIC of NAME, as in \"misses of web\" (`slackline help metrics`), or \"refused\": \
+             admission must reject the domains; required",
         ),
-        key("is", "what it must be: `slackline help claims`; must be said, but of \"refused\""),
-        key(
-            "on",
-            "\"sim\", \"live\" or \"both\": the machines on which it is checked; default \
-                   \"both\"",
-        ),
+        key("is", "test of the metric: `slackline help claims`; required except for \"refused\""),
+        key("on", "where it is checked: \"sim\", \"live\" or \"both\"; default \"both\""),
     ],
 };
 
@@ -227,111 +213,114 @@ pub const TESTS: &[Key] = &[
     key("above X", "more than X"),
     key("at most X", "X or less"),
     key("at least X", "X or more"),
-    key("within P% of X", "no further from X than P percent of X"),
-    key("within N points of X", "no further from the percentage X than N percentage points"),
+    key("within P% of X", "differs from X by at most P percent of X"),
+    key("within N points of X", "differs from the percentage X by at most N percentage points"),
 ];
 
 pub(crate) const SPIN: KeyTable =
-    KeyTable { heading: "spin", says: "Uses all the CPU time there is.", keys: &[KIND] };
+    KeyTable { heading: "spin", says: "Computes forever.", keys: &[KIND] };
 
-const KIND: Key = key("kind", "this word; must be said");
-const EACH: Key = key("each", "CPU time for each request or block: may be drawn; must be said");
+const KIND: Key = key("kind", "this word; required");
+const EACH: Key = key("each", "CPU time for each request or block, may be drawn; required");
 
 pub(crate) const PERIODIC: KeyTable = KeyTable {
     heading: "periodic",
-    says: "A piece of work is released in every period, whether the one before is done or not.",
+    says: "Releases a piece of work in every period, even if the one before is not done.",
     keys: &[
         KIND,
-        key("period", "from one release to the next: a length of time; must be said"),
-        key("work", "CPU time of each piece: may be drawn; must be said"),
-        key("deadline", "how long after its release a piece must be done; default the period"),
-        key("offset", "from joining to the first release; default 0s"),
+        key("period", "time between releases; required"),
+        key("work", "CPU time of each piece, may be drawn; required"),
+        key("deadline", "time from a release until the piece must be done; default the period"),
+        key("offset", "time from joining to the first release; default 0s"),
     ],
 };
 
 pub(crate) const INTERACTIVE: KeyTable = KeyTable {
     heading: "interactive",
-    says: "Computes and sleeps in turn.",
+    says: "Computes and sleeps in turn, over and over.",
     keys: &[
         KIND,
-        key("compute", "CPU time of each turn: may be drawn; must be said"),
-        key("sleep", "how long it sleeps then: may be drawn; must be said"),
+        key("compute", "CPU time before each sleep, may be drawn; required"),
+        key("sleep", "duration of each sleep, may be drawn; required"),
     ],
 };
 
 pub(crate) const BATCH: KeyTable = KeyTable {
     heading: "batch",
-    says: "Uses so much CPU time, and then sleeps for ever.",
-    keys: &[KIND, key("total", "how much: a length of time; must be said")],
+    says: "Uses an amount of CPU time, then sleeps forever.",
+    keys: &[KIND, key("total", "CPU time to use; required")],
 };
 
 pub(crate) const REPLAY: KeyTable = KeyTable {
     heading: "replay",
-    says: "Runs and sleeps as was recorded, over and over. Needs `list` or `file`.",
+    says: "Runs and sleeps as recorded, over and over. Needs `list` or `file`.",
     keys: &[
         KIND,
-        key("list", "lengths of time to run and to sleep in turn: [\"3ms\", \"7ms\"]"),
-        key("file", "lines `run_ns,block_ns`, as `slackline show TRACE --runs VCPU` writes them"),
+        key("list", "durations to run and to sleep in turn: [\"3ms\", \"7ms\"]"),
+        key(
+            "file",
+            "file of lines `run_ns,block_ns`, as `slackline show TRACE --runs VCPU` writes them",
+        ),
     ],
 };
 
 pub(crate) const YIELD: KeyTable = KeyTable {
     heading: "yield",
-    says: "Computes, and gives the rest of its turn away, over and over.",
-    keys: &[KIND, key("compute", "CPU time before each yield: may be drawn; must be said")],
+    says: "Computes and yields, over and over.",
+    keys: &[KIND, key("compute", "CPU time before each yield, may be drawn; required")],
 };
 
 pub(crate) const CLOCK: KeyTable = KeyTable {
     heading: "clock",
-    says: "A burst at each multiple of a period of the host's clock; those that pass meanwhile are \
-           left out.",
+    says: "Computes in a burst at each multiple of a period of the host's clock. Multiples that \
+           pass during a burst are skipped.",
     keys: &[
         KIND,
-        key("period", "from one multiple to the next: a length of time; must be said"),
-        key("compute", "CPU time of each burst: may be drawn; must be said"),
-        key("offset", "how long after each multiple a burst begins; default 0s"),
+        key("period", "time between multiples; required"),
+        key("compute", "CPU time of each burst, may be drawn; required"),
+        key("offset", "delay of each burst after its multiple; default 0s"),
     ],
 };
 
 pub(crate) const BSP: KeyTable = KeyTable {
     heading: "bsp",
-    says: "A node of a bulk-synchronous parallel program: it computes, exchanges messages with the \
-           other nodes, and waits for all of them, over and over. Each vCPU is a node; those of \
-           all domains that name the program are one program, two at least. Each round is a \
-           job. Who leaves is no longer waited for.",
+    says: "A node of a bulk-synchronous parallel program. It computes, exchanges messages with \
+           all other nodes and waits for them, over and over. Each vCPU is a node. All domains \
+           that name the program belong to it, with at least two nodes. Each round is a job. \
+           Nodes that leave are no longer waited for.",
     keys: &[
         KIND,
-        key("program", "which program it is a node of: a name; must be said"),
-        key("compute", "CPU time of a round before the exchange: may be drawn; must be said"),
-        key("exchange", "CPU time that the exchange takes: may be drawn; default none"),
-        key("latency", "from the last node's message to going on: a length of time; default 50us"),
+        key("program", "name of the program; required"),
+        key("compute", "CPU time of a round before the exchange, may be drawn; required"),
+        key("exchange", "CPU time of the exchange, may be drawn; default none"),
+        key("latency", "time from the last node's message to the next round; default 50us"),
     ],
 };
 
 pub(crate) const SPINLOCK: KeyTable = KeyTable {
     heading: "spinlock",
-    says: "A thread of a parallel kernel: it computes, takes the spin lock of its guest, computes \
-           while it holds it, and gives it back, over and over. Each vCPU is such a thread, and \
-           all of the domain share one lock: two at least. Who finds it taken uses CPU time for \
-           nothing until it is its turn; turns come in the order of asking (a ticket lock), also \
-           to a vCPU that does not run just then. Each round is a job. Simulated only.",
+    says: "A thread of a parallel kernel. It computes, takes the spin lock of its guest, \
+           computes with the lock and releases it, over and over. Each vCPU is a thread, and all \
+           vCPUs of the domain share one lock, at least two. A vCPU spins until it gets the \
+           lock. The lock is handed out in the order of requests (a ticket lock), even to a vCPU \
+           that does not run just then. Each round is a job. Simulated only.",
     keys: &[
         KIND,
-        key("compute", "CPU time of a round without the lock: may be drawn; must be said"),
-        key("hold", "CPU time with it: may be drawn; must be said"),
+        key("compute", "CPU time of a round without the lock, may be drawn; required"),
+        key("hold", "CPU time of a round with the lock, may be drawn; required"),
     ],
 };
 
 pub(crate) const WEB_SERVER: KeyTable = KeyTable {
     heading: "web-server",
-    says: "Answers requests of HTTP. Needs [driver].",
+    says: "Answers HTTP requests. Needs [driver].",
     keys: &[
         KIND,
         EACH,
-        key("response", "data in each answer, as \"10KiB\"; must be said"),
-        key("connections", "how many can wait; default 400"),
-        key("processes", "how many requests are worked on at once; default 1"),
-        key("read", "data read from the disk for each; default none"),
+        key("response", "data in each answer, as \"10KiB\"; required"),
+        key("connections", "connections at once; default 400"),
+        key("processes", "requests processed at once; default 1"),
+        key("read", "data read from the disk for each request; default none"),
     ],
 };
 
@@ -341,40 +330,40 @@ pub(crate) const ECHO: KeyTable = KeyTable {
     keys: &[
         KIND,
         EACH,
-        key("after", "CPU time from an answer to waiting for what comes next; default 0s"),
+        key("after", "CPU time after an answer, before it waits again; default 0s"),
     ],
 };
 
 pub(crate) const DISK_READ: KeyTable = KeyTable {
     heading: "disk-read",
-    says: "Reads from the disk, a block after the other. Needs [driver].",
+    says: "Reads from the disk block by block. Needs [driver].",
     keys: &[
         KIND,
         EACH,
-        key("block", "how much at a time, as \"128KiB\"; must be said"),
-        key("readers", "how many read at once; default 1"),
+        key("block", "size of a block, as \"128KiB\"; required"),
+        key("readers", "reads at once; default 1"),
     ],
 };
 
 pub(crate) const SEND: KeyTable = KeyTable {
     heading: "send",
-    says: "Sends a stream to the client outside that takes it. Needs [driver].",
-    keys: &[KIND, EACH, key("block", "how much at a time, as \"8KiB\"; must be said")],
+    says: "Sends a stream to the client that receives it. Needs [driver].",
+    keys: &[KIND, EACH, key("block", "size of a block, as \"8KiB\"; required")],
 };
 
 pub(crate) const SINK: KeyTable =
-    KeyTable { heading: "sink", says: "Takes what streams bring. Needs [driver].", keys: &[KIND] };
+    KeyTable { heading: "sink", says: "Receives streams. Needs [driver].", keys: &[KIND] };
 
 pub(crate) const COMPILE: KeyTable = KeyTable {
     heading: "compile",
-    says: "Computes in bursts between reads from a file server on the network. Needs [driver].",
+    says: "Computes between reads from a file server on the network. Needs [driver].",
     keys: &[
         KIND,
-        key("jobs", "how many jobs at once; default 1"),
+        key("jobs", "jobs at once; default 1"),
         EACH,
-        key("read", "how much to read at a time, as \"8KiB\"; must be said"),
-        key("wait", "how long the server takes to answer: may be drawn; default no time"),
-        key("total", "after how much CPU time all is compiled; default never"),
+        key("read", "size of a read, as \"8KiB\"; required"),
+        key("wait", "time until the server answers, may be drawn; default 0s"),
+        key("total", "CPU time of all jobs together, then it ends; default never"),
     ],
 };
 

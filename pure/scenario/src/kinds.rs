@@ -111,7 +111,7 @@ fn replay(run: &Run<'_>, table: &Table<'_>) -> Result<Program, Mistake> {
     let table = table.taught(&keys::REPLAY)?;
     let item = table.either("list", "file")?;
     let spans = if item.key == "list" {
-        let elements = item.elements("an array of lengths of time")?;
+        let elements = item.elements("an array of durations")?;
         elements.iter().map(Item::span).collect::<Result<Vec<Span>, Mistake>>()?
     } else {
         let path = item.text()?;

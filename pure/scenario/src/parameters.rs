@@ -53,7 +53,7 @@ const TOGETHER: &[Field] = &[Field::share(
     CPU,
     "1cpu",
     CpuShare::from_ppm(u32::MAX),
-    "so much CPU for all vCPUs of the domain together",
+    "CPU for all vCPUs of the domain together",
 )];
 const CPU: &str = "cpu";
 

@@ -257,7 +257,7 @@ impl<'a> Item<'a> {
     }
 
     pub(crate) fn text(&self) -> Result<&'a str, Mistake> {
-        self.value().as_str().ok_or_else(|| self.wrong_type("a text"))
+        self.value().as_str().ok_or_else(|| self.wrong_type("a string"))
     }
 
     pub(crate) fn is_table(&self) -> bool {
@@ -359,7 +359,7 @@ impl<'a> Item<'a> {
                 Err(self.not_a_span(ParseSpanError::Negative))
             }
             DeValue::Integer(_) | DeValue::Float(_) => Err(self.not_a_span(ParseSpanError::NoUnit)),
-            _ => Err(self.wrong_type("a length of time")),
+            _ => Err(self.wrong_type("a duration")),
         }
     }
 

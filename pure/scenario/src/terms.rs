@@ -13,7 +13,7 @@ use crate::{Exception, keys, parameters};
 
 /// Reads `cpus = [0, 1]` on a host with so many CPUs.
 pub(crate) fn cpus(item: &Item<'_>, cpus: usize) -> Result<CpuSet, Mistake> {
-    const WANTS: &str = "an array of CPU numbers, at least one";
+    const WANTS: &str = "a non-empty array of CPU numbers";
     let mut set = CpuSet::NONE;
     for element in item.elements(WANTS)? {
         let cpu = CpuId::new(element.count(0..=cpus - 1)?);

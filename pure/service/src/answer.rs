@@ -39,7 +39,7 @@ pub struct Listed {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Warning {
     /// It is in force, and is not written down.
-    #[error("it is in force, but could not be written down: a restart may forget it: {why}")]
+    #[error("in force, but not written to the ledger, so a restart may lose it: {why}")]
     NotDurable {
         /// Why.
         why: String,

@@ -54,10 +54,10 @@ pub enum BindingError {
     )]
     Kind(String),
     /// There is nothing after the colon.
-    #[error("`{0}:` names nobody")]
+    #[error("`{0}:` needs a name")]
     Empty(BindingKind),
     /// The name is longer than any can be.
-    #[error("the name after `{kind}:` has {is} bytes, and {most} are the most")]
+    #[error("the name after `{kind}:` has {is} bytes; at most {most} are allowed")]
     TooLong {
         /// Of what kind.
         kind: BindingKind,
@@ -259,7 +259,7 @@ mod tests {
     fn what_means_nobody_is_refused_with_what_is_wrong() {
         let says = |text: &str| text.parse::<Binding>().unwrap_err().to_string();
         assert!(says("web").starts_with("`web` does not begin with libvirt:"));
-        assert_eq!(says("pid:"), "`pid:` names nobody");
+        assert_eq!(says("pid:"), "`pid:` needs a name");
         assert_eq!(says("pid:0"), "`pid:0` is not the number of a process");
         assert_eq!(says("pid:-1"), "`pid:-1` is not the number of a process");
         assert_eq!(says("pid:4294967297"), "`pid:4294967297` is not the number of a process");
@@ -269,6 +269,6 @@ mod tests {
         assert!(says("qemu:a\u{1b}[2J").contains("\\u{1b}"));
         assert!(says("unit:db").contains("not the name of a unit"));
         assert!(says("uuid:1").contains("not a UUID"));
-        assert!(says(&format!("qemu:{}", "a".repeat(256))).contains("256 bytes, and 255"));
+        assert!(says(&format!("qemu:{}", "a".repeat(256))).contains("256 bytes; at most 255"));
     }
 }

@@ -113,7 +113,10 @@ mod tests {
         let allows = |new| budget.allows(OWNER, rows.iter(), (None, new));
         assert_eq!(allows(terms(5, 10, 1)), Ok(()));
         let Err(refusal) = allows(terms(6, 10, 1)) else { panic!("1.53 of 1.5") };
-        assert_eq!(refusal.to_string(), "uid 1000 would have 1.533334cpu, and may have 1.5cpu");
+        assert_eq!(
+            refusal.to_string(),
+            "uid 1000 would have 1.533334cpu reserved; the budget is 1.5cpu"
+        );
         // A change counts once.
         let change = |new| budget.allows(OWNER, rows[1..].iter(), (Some(rows[0].terms), new));
         assert_eq!(change(terms(5, 10, 2)), Ok(()));
@@ -136,6 +139,6 @@ mod tests {
         let Err(refusal) = budget.allows(OWNER, rows.iter(), (None, terms(1, 100, 1))) else {
             panic!("a second one");
         };
-        assert_eq!(refusal.to_string(), "uid 1000 would have 2 reservations, and may have 1");
+        assert_eq!(refusal.to_string(), "uid 1000 would have 2 reservations; the budget is 1");
     }
 }

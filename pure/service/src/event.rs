@@ -101,7 +101,7 @@ impl fmt::Display for Happened {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word = self.word();
         match self {
-            Happened::Vcpus { there } => write!(out, "{word}: {there} are there"),
+            Happened::Vcpus { there } => write!(out, "{word}: the VM has {there}"),
             Happened::NotAdopted(why)
             | Happened::LedgerFailing(why)
             | Happened::GangBroken(why)
@@ -111,7 +111,7 @@ impl fmt::Display for Happened {
                 write!(out, "{word}: {why}")
             }
             Happened::LedgerWhole { lost } if *lost > 0 => {
-                write!(out, "{word}: {lost} events were not kept")
+                write!(out, "{word}: {lost} events were lost")
             }
             _ => out.write_str(word),
         }

@@ -68,7 +68,11 @@ impl Limits {
         if self.asked.len() >= PRINCIPALS && !self.asked.contains_key(&who) {
             self.asked.retain(|_, (requests, changes)| *requests > now || *changes > now);
             if self.asked.len() >= PRINCIPALS {
-                return Err(too_many("requests of all", rates.requests, Span::from_secs(1)));
+                return Err(too_many(
+                    "requests of all clients",
+                    rates.requests,
+                    Span::from_secs(1),
+                ));
             }
         }
         self.asked.insert(who, (requests, changes));

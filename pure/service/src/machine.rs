@@ -71,7 +71,7 @@ impl Seats {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LookError {
     /// There is none.
-    #[error("it is not here")]
+    #[error("it is not on this host")]
     Absent,
     /// There is one that nobody may have: the first process, a kernel thread, one of ours.
     #[error("{0}")]
@@ -93,7 +93,7 @@ pub enum Declined {
     #[error("{0}")]
     Admission(AdmitError),
     /// The machine is not there any more, or it is another one now.
-    #[error("the machine is gone")]
+    #[error("the VM is gone")]
     Gone,
     /// This host does not let us.
     #[error("{says}")]

@@ -15,7 +15,7 @@ pub enum NameError {
     #[error("is empty")]
     Empty,
     /// There is too much.
-    #[error("has {is} characters, and {most} are the most")]
+    #[error("has {is} characters; at most {most} are allowed")]
     TooLong {
         /// How many there are.
         is: usize,
@@ -23,7 +23,7 @@ pub enum NameError {
         most: usize,
     },
     /// A character that may not be in it, or not at the beginning.
-    #[error("has a {found:?} at character {place}")]
+    #[error("has an invalid {found:?} at character {place}")]
     Character {
         /// What is there.
         found: char,
@@ -174,7 +174,7 @@ mod tests {
         {
             assert_eq!(wrong(bad), NameError::Character { found, place }, "{bad}");
         }
-        assert_eq!(wrong("a\n").to_string(), "has a '\\n' at character 2");
+        assert_eq!(wrong("a\n").to_string(), "has an invalid '\\n' at character 2");
     }
 
     #[test]

@@ -53,7 +53,7 @@ impl fmt::Display for Principal {
 
 /// A text that names nobody.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no principal")]
+#[error("`{0}` is not a principal")]
 pub struct NoPrincipal(String);
 
 /// The number of a user that the kernel gives to none.

@@ -25,13 +25,13 @@ pub enum Refusal {
         says: String,
     },
     /// The machine is not here.
-    #[error("{what} is not here")]
+    #[error("cannot find {what} on this host")]
     NoMachine {
         /// What was looked for: a binding, or a name.
         what: String,
     },
     /// Several machines go by that name.
-    #[error("several machines go by the name {name}")]
+    #[error("several VMs are called {name}")]
     Ambiguous {
         /// The name.
         name: Name,
@@ -39,7 +39,7 @@ pub enum Refusal {
         bindings: Vec<Binding>,
     },
     /// The machine has a reservation already.
-    #[error("{binding} is held for {by} already")]
+    #[error("{binding} has reservation {by} already")]
     Taken {
         /// What was asked for.
         binding: Binding,
@@ -65,7 +65,7 @@ pub enum Refusal {
         is: String,
     },
     /// Nothing is reserved under that name.
-    #[error("nothing is reserved under the name {name}")]
+    #[error("there is no reservation {name}")]
     NoSuchReservation {
         /// The name.
         name: Name,
@@ -79,7 +79,7 @@ pub enum Refusal {
         gang: Name,
     },
     /// It is of no gang, or of another one.
-    #[error("{name} is no member of gang {gang}")]
+    #[error("{name} is not a member of gang {gang}")]
     NoMember {
         /// The name.
         name: Name,
@@ -87,7 +87,7 @@ pub enum Refusal {
         gang: Name,
     },
     /// It was told to begin at a time that is over, and has ended.
-    #[error("{name} should have begun {late} ago")]
+    #[error("{name} was to begin {late} ago")]
     TooLate {
         /// The name.
         name: Name,
@@ -95,7 +95,7 @@ pub enum Refusal {
         late: Span,
     },
     /// It is to begin at a time so far away that clocks must differ.
-    #[error("{name} is to begin in {ahead}, and {} is the most", crate::gang::AHEAD)]
+    #[error("{name} is to begin in {ahead}; at most {} is allowed", crate::gang::AHEAD)]
     TooFar {
         /// The name.
         name: Name,
@@ -109,7 +109,7 @@ pub enum Refusal {
         verb: Verb,
     },
     /// The machine is another user's, and whoever asks may only have his own.
-    #[error("{binding} is a machine of uid {user}, which {principal} may not have")]
+    #[error("{binding} belongs to uid {user}, and {principal} may not reserve for it")]
     NotYours {
         /// What was asked for.
         binding: Binding,
@@ -132,7 +132,7 @@ pub enum Refusal {
         terms: Terms,
     },
     /// Its owner may not have so much.
-    #[error("{owner} would have {asked}, and may have {most}")]
+    #[error("{owner} would have {asked} reserved; the budget is {most}")]
     OverBudgetCpu {
         /// Whose budget it is.
         owner: Principal,
@@ -142,7 +142,7 @@ pub enum Refusal {
         most: CpuShare,
     },
     /// Its owner may not have so many.
-    #[error("{owner} would have {asked} reservations, and may have {most}")]
+    #[error("{owner} would have {asked} reservations; the budget is {most}")]
     OverBudgetMachines {
         /// Whose budget it is.
         owner: Principal,
@@ -158,7 +158,7 @@ pub enum Refusal {
         most: usize,
     },
     /// The ledger cannot be written. What was asked for is not in force.
-    #[error("it could not be written down, and so is not in force: {why}")]
+    #[error("cannot write to the ledger, so the request has no effect: {why}")]
     NotDurable {
         /// Why.
         why: String,
@@ -172,7 +172,7 @@ pub enum Refusal {
         again: Span,
     },
     /// Too many requests.
-    #[error("more than {most} {what} a second")]
+    #[error("more than {most} {what} per second")]
     TooMany {
         /// Of what.
         what: &'static str,
@@ -188,13 +188,13 @@ pub enum Refusal {
     #[error("{0}")]
     Unkeepable(String),
     /// The machine must be here to know that.
-    #[error("{what} is not here, so nobody can tell how many vCPUs it has")]
+    #[error("{what} is not on this host, so its number of vCPUs is unknown")]
     VcpusUnknown {
         /// What was looked for.
         what: Binding,
     },
     /// The key was used for another request.
-    #[error("the key was used before, for: {was}")]
+    #[error("the key was used before for another request: {was}")]
     KeyReused {
         /// For what.
         was: String,
@@ -217,40 +217,44 @@ impl Refusal {
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
-            Refusal::NoRoom { asked, largest, .. } if largest.is_zero() => {
-                Some(format!("nothing fits there now with a period of {}", asked.period()))
-            }
-            Refusal::NoRoom { asked, largest, .. } => Some(format!(
-                "the longest slice that fits there now is {largest} every {}",
+            Refusal::NoRoom { asked, largest, .. } if largest.is_zero() => Some(format!(
+                "no slice fits now with a period of {}: release another reservation first",
                 asked.period()
             )),
-            Refusal::NoMachine { .. } => Some("`slackline find` shows the machines here".into()),
+            Refusal::NoRoom { asked, largest, .. } => {
+                Some(format!("use a slice of at most {largest} every {}", asked.period()))
+            }
+            Refusal::NoMachine { .. } => {
+                Some("run `slackline find` to see what this host can reserve for".into())
+            }
             Refusal::Ambiguous { bindings, .. } => {
                 let listed: Vec<String> = bindings.iter().map(ToString::to_string).collect();
-                Some(format!("say which with --for: {}", listed.join(", ")))
+                Some(format!("choose one with --for: {}", listed.join(", ")))
             }
             Refusal::Taken { by, .. } => Some(format!("change {by}, or release it first")),
-            Refusal::Stale { name, .. } => Some(format!("look at {name} again, then decide")),
-            Refusal::Exists { name, .. } => Some(format!("`slackline change {name}` changes it")),
+            Refusal::Stale { name, is, .. } => {
+                Some(format!("read {name} again, then use revision {is}"))
+            }
+            Refusal::Exists { name, .. } => Some(format!("use `slackline change {name}`")),
             Refusal::NoSuchReservation { .. } => {
-                Some("`slackline list` shows what is reserved".into())
+                Some("run `slackline list` to see all reservations".into())
             }
             Refusal::Full { .. } => Some("release a reservation first".into()),
             Refusal::NotDurable { .. } => {
-                Some("make room on the disk of the ledger; what runs keeps its promises".into())
+                Some("free space on the disk of the ledger; reservations in force are kept".into())
             }
             Refusal::NotNow { again, .. } | Refusal::TooMany { again, .. } => {
                 Some(format!("try again in {again}"))
             }
-            Refusal::VcpusUnknown { .. } => Some("say --vcpus N".into()),
+            Refusal::VcpusUnknown { .. } => Some("add --vcpus N".into()),
             Refusal::KeyReused { .. } => Some("use a new key for a new request".into()),
             Refusal::Host { hint, .. } => hint.clone(),
             Refusal::NotYours { user, .. } => {
-                let says = "an administrator may reserve for it, or let you:";
+                let says = "ask an administrator to reserve for it, or to run";
                 Some(format!("{says} `slackline access add uid:N --users {user}`"))
             }
             Refusal::OverBudgetCpu { owner, .. } | Refusal::OverBudgetMachines { owner, .. } => {
-                Some(format!("release something of {owner}'s, or have its budget raised"))
+                Some(format!("release a reservation of {owner}, or have the budget raised"))
             }
             Refusal::LongRun { terms } => {
                 let (slice, period) = (terms.each().slice(), terms.each().period());
@@ -259,13 +263,13 @@ impl Refusal {
                 Some(format!("the same share is --slice {} --period 1s", Span::from_us(us)))
             }
             Refusal::Held { .. } => {
-                Some(format!("it ends by itself unless it begins within {}", crate::gang::LEASE))
+                Some(format!("wait up to {}: it ends then unless it begins", crate::gang::LEASE))
             }
             Refusal::TooLate { .. } | Refusal::TooFar { .. } => {
-                Some("the clocks of the gang's hosts should show the same time".into())
+                Some("set the clocks of the gang's hosts to the same time".into())
             }
             Refusal::NotAllowed { .. } | Refusal::NotOwner { .. } => {
-                Some("`slackline help service` says who may".into())
+                Some("see `slackline help service` for who may".into())
             }
             Refusal::NoMember { .. }
             | Refusal::Terms(_)

@@ -110,16 +110,16 @@ impl fmt::Display for State {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
     /// Its machine is not here.
-    #[error("{0} is not here")]
+    #[error("{0} is not on this host")]
     Absent(Binding),
     /// What it is promised does not fit any more: its capacity is not promised.
     #[error("no room: {0}")]
     NoRoom(String),
     /// Its machine is held for another reservation.
-    #[error("its machine is held for {0}")]
+    #[error("its VM has reservation {0}")]
     Taken(Name),
     /// What goes by its name is somebody else's.
-    #[error("{binding} is here, but is uid {user}'s, and this is for one of uid {meant}")]
+    #[error("{binding} belongs to uid {user}, and this reservation is for uid {meant}")]
     Foreign {
         /// What it goes by.
         binding: Binding,

@@ -280,7 +280,7 @@ impl Service {
             0 => String::new(),
             others => format!(" and {others} more"),
         };
-        let says = format!("by {by} {way}; periods of {first}{others} are stretched or cut once");
+        let says = format!("by {by} {way}; one period of {first}{others} is longer or shorter");
         self.note(now, Principal::Service, Happened::ClockStepped(says));
     }
 

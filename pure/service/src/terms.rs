@@ -27,14 +27,14 @@ pub enum TermsError {
         is: Span,
     },
     /// The slice is shorter than can be kept.
-    #[error("a slice of {is} is shorter than {}, the shortest there is", Terms::LEAST)]
+    #[error("a slice of {is} is too short: the shortest is {}", Terms::LEAST)]
     Slice {
         /// What was asked for.
         is: Span,
     },
     /// There is hardly anything of the period left.
     #[error(
-        "a slice of {slice} leaves less than {} of a period of {period}: that cannot be kept",
+        "a slice of {slice} leaves less than {} of a period of {period}, which is the minimum",
         Terms::LEAST
     )]
     Gap {
@@ -44,7 +44,7 @@ pub enum TermsError {
         period: Span,
     },
     /// A phase says where in a period the grid lies, so it is less than one.
-    #[error("a phase of {phase} is not shorter than the period, {period}")]
+    #[error("a phase of {phase} must be shorter than the period of {period}")]
     Phase {
         /// What was asked for.
         phase: Span,
@@ -333,10 +333,7 @@ mod tests {
     fn what_nobody_can_keep_is_refused_with_the_bound() {
         let says = |each, vcpus| Terms::new(each, false, vcpus).unwrap_err().to_string();
         assert_eq!(says(each(19, 20), 1), "a period of 20us is not between 1ms and 604800s");
-        assert_eq!(
-            says(each(49, 1000), 1),
-            "a slice of 49us is shorter than 50us, the shortest there is"
-        );
+        assert_eq!(says(each(49, 1000), 1), "a slice of 49us is too short: the shortest is 50us");
         assert!(says(each(951, 1000), 1).contains("leaves less than 50us of a period of 1ms"));
         assert_eq!(says(each(50, 1000), 0), "0 vCPUs are not between 1 and 512");
         assert!(Terms::new(each(950, 1000), true, 512).is_ok());
@@ -350,7 +347,7 @@ mod tests {
         assert!(late.is_within(terms) && terms.is_within(late) && late != terms);
         assert_eq!(late.with_phase(None), Ok(terms));
         let says = terms.with_phase(Some(Span::from_ms(10))).unwrap_err().to_string();
-        assert_eq!(says, "a phase of 10ms is not shorter than the period, 10ms");
+        assert_eq!(says, "a phase of 10ms must be shorter than the period of 10ms");
     }
 
     #[test]

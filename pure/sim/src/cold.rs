@@ -92,24 +92,38 @@ impl Cold {
         self.prices.is_empty()
     }
 
-    /// What a vCPU pays for coming to a CPU on which somebody or nobody was right before it, having
-    /// run last at `home`.
+    /// Cost of starting a vCPU on a CPU on which `before` ran right before it.
     #[inline(never)] // Most hosts have nothing of it.
-    pub(crate) fn start(
+    pub(crate) fn dispatch(&self, vcpu: VcpuId, before: Option<VcpuId>) -> Span {
+        if before == Some(vcpu) { Span::ZERO } else { self.price(vcpu).dispatch }
+    }
+
+    /// Cost of filling the cache for a vCPU that ran last at `home`, and had `owing` of its refill
+    /// left when it stopped there.
+    #[inline(never)] // As above.
+    pub(crate) fn refill(
         &self,
-        (vcpu, before): (VcpuId, Option<VcpuId>),
+        (vcpu, owing): (VcpuId, Span),
         (cpu, home): (CpuId, Option<CpuId>),
     ) -> Span {
-        let price = self.prices[vcpu.domain().number() as usize];
-        let dispatch = if before == Some(vcpu) { Span::ZERO } else { price.dispatch };
+        let cache = self.price(vcpu).cache;
         if home != Some(cpu) {
-            return dispatch + self.refill(vcpu, (cpu, home), price.cache);
+            return self.refill_elsewhere(vcpu, (cpu, home), cache);
         }
-        dispatch + price.cache.min(self.used[cpu.index()] - self.left_at[vcpu.slot()])
+        cache.min(owing + (self.used[cpu.index()] - self.left_at[vcpu.slot()]))
+    }
+
+    fn price(&self, vcpu: VcpuId) -> Price {
+        self.prices[vcpu.domain().number() as usize]
     }
 
     /// What it pays for the cache on another CPU than before.
-    fn refill(&self, vcpu: VcpuId, (cpu, home): (CpuId, Option<CpuId>), cache: Span) -> Span {
+    fn refill_elsewhere(
+        &self,
+        vcpu: VcpuId,
+        (cpu, home): (CpuId, Option<CpuId>),
+        cache: Span,
+    ) -> Span {
         let (Some(home), Some(shared)) = (home, &self.shared) else { return cache };
         let has_both = |shared: &&Shared| shared.groups[cpu.index()].contains(home);
         shared.iter().find(has_both).map_or(cache, |shared| shared.refill(vcpu, cpu, cache))

@@ -7,13 +7,14 @@
 use slackline_host::policy::{Level, Topology};
 use slackline_host::{Hardware, Order, Outcome, Used};
 use slackline_scenario::{Draw, HostSpec, Migrate, Purpose, Scenario, Stream};
-use slackline_trace::Record;
+use slackline_trace::{OverheadKind, Record};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
+use crate::account::Account;
 use crate::cold::Cold;
 use crate::guest::Guests;
+use crate::overhead::{Own, Unpaid};
 use crate::queue::{Event, Queue};
-use crate::speed::Speeds;
 
 /// What can happen on a CPU by itself. At one instant, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,8 +48,9 @@ struct Cpu {
     began: Time,
     /// Up to when the occupant's time has been measured.
     measured: Time,
-    /// Up to when its work has been counted; later than now while a switch is being paid for.
+    /// Up to when its work has been counted; later than now while it pays for overhead.
     worked: Time,
+    unpaid: Unpaid,
     work_ends: Time,
     limit: Armed,
     alarm: Armed,
@@ -72,8 +74,7 @@ pub(crate) struct Cpus {
     moves: Moves,
     timers: Timers,
     refuse_ppm: u32,
-    /// None where all CPUs are as fast at all times: then work is CPU time.
-    speeds: Option<Box<Speeds>>,
+    account: Account,
 }
 
 /// What coming to a CPU costs.
@@ -86,6 +87,8 @@ struct Moves {
     cold: Cold,
     /// By slot: where each vCPU last ran.
     homes: Vec<Option<CpuId>>,
+    /// By slot: what the vCPU had not paid of its own overhead when it stopped there.
+    owing: Vec<Own>,
 }
 
 impl Cpus {
@@ -99,6 +102,7 @@ impl Cpus {
             began: Time::START,
             measured: Time::START,
             worked: Time::START,
+            unpaid: Unpaid::NONE,
             work_ends: Time::NEVER,
             limit: OFF,
             alarm: OFF,
@@ -116,10 +120,11 @@ impl Cpus {
                 topology: host.topology.clone(),
                 cold: Cold::new(scenario),
                 homes: vec![None; vcpus],
+                owing: vec![Own::default(); vcpus],
             },
             timers: Timers::new(host),
             refuse_ppm: host.refuse,
-            speeds: Speeds::new(scenario).map(Box::new),
+            account: Account::new(scenario),
         }
     }
 
@@ -179,7 +184,7 @@ impl Cpus {
         let this = &mut self.cpus[cpu.index()];
         let vcpu = this.occupant.expect("somebody works");
         this.worked = now;
-        this.work_ends = now.after(time(&self.speeds, (cpu, vcpu), guests.left(vcpu)));
+        this.work_ends = now.after(self.account.time((cpu, vcpu), guests.left(vcpu)));
         self.refresh(cpu);
     }
 
@@ -194,7 +199,7 @@ impl Cpus {
     pub(crate) fn count(&mut self, cpu: CpuId, now: Time, guests: &mut Guests<'_>) {
         let this = &mut self.cpus[cpu.index()];
         if let Some(vcpu) = this.occupant {
-            guests.compute(vcpu, this.work(&mut self.speeds, (cpu, vcpu), now));
+            guests.compute(vcpu, self.account.work((cpu, vcpu), (this.worked, now)));
             this.worked = this.worked.max(now);
         }
     }
@@ -203,7 +208,8 @@ impl Cpus {
     pub(crate) fn recount(&mut self, cpu: CpuId, guests: &Guests<'_>) {
         let this = &mut self.cpus[cpu.index()];
         if let Some(vcpu) = this.occupant {
-            this.work_ends = this.worked.after(time(&self.speeds, (cpu, vcpu), guests.left(vcpu)));
+            let takes = self.account.time((cpu, vcpu), guests.left(vcpu));
+            this.work_ends = this.worked.after(takes);
             self.refresh(cpu);
         }
     }
@@ -212,7 +218,7 @@ impl Cpus {
     /// done is counted.
     #[inline]
     pub(crate) fn finish(&mut self, cpu: CpuId, now: Time, guests: &mut Guests<'_>) {
-        if self.speeds.is_some() {
+        if self.account.counts_pieces() {
             self.count(cpu, now, guests);
         }
     }
@@ -220,19 +226,21 @@ impl Cpus {
     /// Whether anybody can be slowed by others.
     #[inline]
     pub(crate) fn has_speeds(&self) -> bool {
-        self.speeds.is_some()
+        self.account.speeds.is_some()
     }
 
-    /// What has been done at less than full speed, for the trace.
+    /// Records of time that was not work at full speed, which the trace has not been told yet.
     #[inline]
-    pub(crate) fn take_slowed(&mut self) -> Option<std::vec::Drain<'_, Record>> {
-        self.speeds.as_mut().map(|speeds| speeds.take_untold())
+    pub(crate) fn untold(&mut self) -> &mut Vec<Record> {
+        &mut self.account.records
     }
 
-    /// All that occupants have done up to now is counted: the run is over.
+    /// Counts all that was done and paid up to now: the run is over.
     pub(crate) fn end(&mut self, now: Time, guests: &mut Guests<'_>) {
-        if self.speeds.is_some() {
-            (0..self.cpus.len()).for_each(|cpu| self.count(CpuId::new(cpu), now, guests));
+        for cpu in (0..self.cpus.len()).map(CpuId::new) {
+            self.count(cpu, now, guests);
+            let this = &mut self.cpus[cpu.index()];
+            this.unpaid.pay(now, (cpu, this.occupant), &mut self.account.records);
         }
     }
 
@@ -241,20 +249,32 @@ impl Cpus {
     #[inline(never)] // Most hosts have nothing of it.
     fn busy_changed(&mut self, cpu: CpuId, now: Time, guests: &mut Guests<'_>) {
         let is_busy = self.cpus[cpu.index()].occupant.is_some();
-        let Some(speeds) = &mut self.speeds else { return };
+        let Some(speeds) = &mut self.account.speeds else { return };
         for other in speeds.busy_changed(cpu, is_busy).iter() {
             self.count(other, now, guests);
-            if let Some(speeds) = &mut self.speeds {
+            if let Some(speeds) = &mut self.account.speeds {
                 speeds.set(other);
             }
             self.recount(other, guests);
         }
     }
 
-    /// Takes time from whoever runs on a CPU.
-    pub(crate) fn steal(&mut self, cpu: CpuId, (now, span): (Time, Span), guests: &mut Guests<'_>) {
+    /// Takes time from a CPU: from the running vCPU, or from the one that runs next. An interrupt
+    /// of an idle CPU is free, because the cost of dispatching the vCPU that it wakes contains it.
+    pub(crate) fn steal(
+        &mut self,
+        cpu: CpuId,
+        now: Time,
+        (kind, span): (OverheadKind, Span),
+        guests: &mut Guests<'_>,
+    ) {
+        if kind == OverheadKind::Interrupt && self.cpus[cpu.index()].occupant.is_none() {
+            return;
+        }
         self.count(cpu, now, guests);
         let this = &mut self.cpus[cpu.index()];
+        this.unpaid.pay(now, (cpu, this.occupant), &mut self.account.records);
+        this.unpaid.add(now, kind, span);
         this.worked = this.worked.after(span);
         self.recount(cpu, guests);
     }
@@ -311,22 +331,34 @@ impl Timers {
 impl Cpu {
     /// Somebody whose work takes so long comes to this CPU.
     #[inline(always)]
-    fn start(&mut self, (cpu, vcpu): (CpuId, VcpuId), now: Time, takes: Span, moves: &mut Moves) {
+    fn start(
+        &mut self,
+        (cpu, vcpu): (CpuId, VcpuId),
+        (now, takes): (Time, Span),
+        (moves, account): (&mut Moves, &mut Account),
+    ) {
         let home = moves.homes[vcpu.slot()].replace(cpu);
-        let mut cost = if self.last == Some(vcpu) { Span::ZERO } else { moves.switch };
+        let before = self.last.filter(|_| !self.was_idle);
+        self.unpaid.pay(now, (cpu, None), &mut account.records);
+        if self.last != Some(vcpu) {
+            self.unpaid.add(now, OverheadKind::Switch, moves.switch);
+        }
+        let mut own = std::mem::take(&mut moves.owing[vcpu.slot()]);
         if let Some(home) = home.filter(|&home| home != cpu) {
-            cost += moves.migrate(home, cpu);
+            own = Own { migration: moves.migrate(home, cpu), refill: Span::ZERO };
         }
         if !moves.cold.is_free() {
-            let before = self.last.filter(|_| !self.was_idle);
-            cost += moves.cold.start((vcpu, before), (cpu, home));
+            self.unpaid.add(now, OverheadKind::Switch, moves.cold.dispatch(vcpu, before));
+            own.refill = moves.cold.refill((vcpu, own.refill), (cpu, home));
         }
+        self.unpaid.add(now, OverheadKind::Migration, own.migration);
+        self.unpaid.add(now, OverheadKind::Refill, own.refill);
         self.was_idle = false;
         self.occupant = Some(vcpu);
         self.last = Some(vcpu);
         self.began = now;
         self.measured = now;
-        self.worked = now + cost;
+        self.worked = self.unpaid.end(now);
         self.work_ends = self.worked.after(takes);
     }
 
@@ -337,29 +369,19 @@ impl Cpu {
         cpu: CpuId,
         now: Time,
         guests: &mut Guests<'_>,
-        (moves, speeds): (&mut Moves, &mut Option<Box<Speeds>>),
+        (moves, account): (&mut Moves, &mut Account),
     ) {
         if let Some(vcpu) = self.occupant.take() {
-            guests.compute(vcpu, self.work(speeds, (cpu, vcpu), now));
+            guests.compute(vcpu, account.work((cpu, vcpu), (self.worked, now)));
+            self.unpaid.pay(now, (cpu, Some(vcpu)), &mut account.records);
+            if self.worked > now {
+                moves.owing[vcpu.slot()] = self.unpaid.take_own();
+            }
             self.work_ends = Time::NEVER;
             self.limit = OFF;
             if !moves.cold.is_free() {
                 moves.cold.stop(vcpu, cpu, now - self.began);
             }
-        }
-    }
-
-    /// What the occupant has done since that was counted last.
-    #[inline(always)]
-    fn work(
-        &self,
-        speeds: &mut Option<Box<Speeds>>,
-        (cpu, vcpu): (CpuId, VcpuId),
-        now: Time,
-    ) -> Span {
-        match speeds {
-            None => now.since(self.worked),
-            Some(speeds) => speeds.work(cpu, vcpu, (self.worked, now)),
         }
     }
 
@@ -415,24 +437,24 @@ impl Hardware for VirtualHardware<'_> {
     #[inline(always)]
     fn carry_out(&mut self, order: Order) -> Outcome {
         let (Order::Idle { cpu } | Order::Run { cpu, .. }) = order;
-        let Cpus { cpus, moves, timers, refuse_ppm, speeds, .. } = &mut self.cpus;
+        let Cpus { cpus, moves, timers, refuse_ppm, account, .. } = &mut self.cpus;
         let this = &mut cpus[cpu.index()];
         let was_busy = this.occupant.is_some();
         let mut outcome = Outcome::Done;
         match order {
             Order::Idle { .. } => {
-                this.stop(cpu, self.now, &mut self.guests, (moves, speeds));
+                this.stop(cpu, self.now, &mut self.guests, (moves, account));
                 this.was_idle = true;
             }
             Order::Run { vcpu, until, .. } => {
                 if this.occupant != Some(vcpu) {
-                    this.stop(cpu, self.now, &mut self.guests, (moves, speeds));
+                    this.stop(cpu, self.now, &mut self.guests, (moves, account));
                     if *refuse_ppm > 0 && this.refusals.chance(*refuse_ppm) {
                         self.queue.push(self.now + RETRY, Event::Allow, vcpu.slot());
                         outcome = Outcome::Refused;
                     } else {
-                        let takes = time(speeds, (cpu, vcpu), self.guests.left(vcpu));
-                        this.start((cpu, vcpu), self.now, takes, moves);
+                        let takes = account.time((cpu, vcpu), self.guests.left(vcpu));
+                        this.start((cpu, vcpu), (self.now, takes), (moves, account));
                     }
                 }
                 if outcome == Outcome::Done {
@@ -475,15 +497,6 @@ impl Moves {
         let levels = [(Level::Core, core), (Level::Cache, cache), (Level::Node, node)];
         let shares = |level| self.topology.group_of(level, from).contains(to);
         levels.into_iter().find(|&(level, _)| shares(level)).map_or(host, |(_, cost)| cost)
-    }
-}
-
-/// How long so much work of a vCPU takes on a CPU.
-#[inline(always)]
-fn time(speeds: &Option<Box<Speeds>>, (cpu, vcpu): (CpuId, VcpuId), work: Span) -> Span {
-    match speeds {
-        None => work,
-        Some(speeds) => speeds.time(cpu, vcpu, work),
     }
 }
 

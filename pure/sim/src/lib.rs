@@ -7,10 +7,12 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic)]
 
+mod account;
 mod cold;
 mod cpu;
 mod guest;
 mod io;
+mod overhead;
 mod queue;
 mod speed;
 mod system;
@@ -65,22 +67,25 @@ const OFTEN: u64 = 1 << 14;
 /// Simulates the scenario from its start to its end.
 ///
 /// # Errors
-/// When the set cannot be admitted, a share is missing, or the contract is broken.
-pub fn run<S: Sink>(scenario: &Scenario, sink: &mut S) -> Result<Finished, RunError> {
-    run_while(scenario, sink, |_| ControlFlow::Continue(()))
+/// If the set cannot be admitted, a share is missing, or the contract is broken.
+pub fn run(scenario: &Scenario, sink: &mut dyn Sink) -> Result<Finished, RunError> {
+    run_while(scenario, sink, &mut |_| ControlFlow::Continue(()))
 }
 
-/// The same, as far as somebody wants it, who is told now and then how far it is: a run that is
-/// broken off ends there as it would have at its end.
+/// Simulates the scenario for as long as `goes_on` says, which is asked every [`OFTEN`] events. A
+/// run that is broken off ends there as it would have at its end.
+///
+/// Both are trait objects, so that the simulator is compiled once, optimised as this crate is, and
+/// not again in each crate that runs it.
 ///
 /// # Errors
 /// As [`run`].
-pub fn run_while<S: Sink>(
+pub fn run_while(
     scenario: &Scenario,
-    sink: &mut S,
-    goes_on: impl FnMut(Time) -> ControlFlow<()>,
+    mut sink: &mut dyn Sink,
+    goes_on: &mut dyn FnMut(Time) -> ControlFlow<()>,
 ) -> Result<Finished, RunError> {
-    Sim::new(&scenario.simulated()).run(sink, goes_on)
+    Sim::new(&scenario.simulated()).run(&mut sink, goes_on)
 }
 
 struct Sim<'a> {
@@ -172,7 +177,7 @@ impl<'a> Sim<'a> {
         self.systems_end(sink);
         self.hardware.cpus.end(self.end, &mut self.hardware.guests);
         self.end_spinning(sink);
-        self.tell_slowed(sink);
+        self.tell_account(sink);
         self.step(self.end, Fact::Ended, sink)?;
         Ok(self.outcome)
     }
@@ -225,16 +230,14 @@ impl<'a> Sim<'a> {
     ) -> Result<(), Box<Fault>> {
         self.hardware.advance(now);
         let stepped = self.host.step(Report { now, used: &[], fact }, &mut self.hardware, sink);
-        self.tell_slowed(sink);
+        self.tell_account(sink);
         stepped
     }
 
-    /// The trace is told what was done at less than full speed.
+    /// Tells the trace of time that was not work at full speed.
     #[inline(always)]
-    fn tell_slowed<S: Sink>(&mut self, sink: &mut S) {
-        if let Some(slowed) = self.hardware.cpus.take_slowed() {
-            slowed.for_each(|record| sink.record(&record));
-        }
+    fn tell_account<S: Sink>(&mut self, sink: &mut S) {
+        self.hardware.cpus.untold().drain(..).for_each(|record| sink.record(&record));
     }
 
     fn act<S: Sink>(&mut self, now: Time, sink: &mut S) -> Result<(), RunError> {

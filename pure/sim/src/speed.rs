@@ -27,8 +27,6 @@ pub(crate) struct Speeds {
     now: Vec<u32>,
     /// By slot: what has been done beyond whole nanoseconds, in millionths of one.
     rests: Vec<u32>,
-    /// What has been done at less than full speed, not yet told.
-    untold: Vec<Record>,
 }
 
 impl Speeds {
@@ -60,7 +58,6 @@ impl Speeds {
             busy: CpuSet::default(),
             now: vec![FULL; host.cpus],
             rests: vec![0; vcpus],
-            untold: Vec::new(),
         })
     }
 
@@ -76,8 +73,13 @@ impl Speeds {
         Span::from_ns(u64::try_from(time).unwrap_or(u64::MAX))
     }
 
-    /// What a vCPU has done on a CPU in some time up to now.
-    pub(crate) fn work(&mut self, cpu: CpuId, vcpu: VcpuId, (from, to): (Time, Time)) -> Span {
+    /// What a vCPU has done on a CPU in some time up to now. Records it if that was slowed.
+    pub(crate) fn work(
+        &mut self,
+        (cpu, vcpu): (CpuId, VcpuId),
+        (from, to): (Time, Time),
+        records: &mut Vec<Record>,
+    ) -> Span {
         let (speed, span) = (self.now[cpu.index()], to.since(from));
         if speed == FULL || span.is_zero() {
             return span;
@@ -87,7 +89,7 @@ impl Speeds {
         let (whole, beyond) = (done / u128::from(FULL), done % u128::from(FULL));
         *rest = u32::try_from(beyond).expect("less than a million");
         let work = Span::from_ns(u64::try_from(whole).expect("no more than the time"));
-        self.untold.push(Record::Slowed { vcpu, from, to, work });
+        records.push(Record::Slowed { vcpu, from, to, work });
         work
     }
 
@@ -111,11 +113,6 @@ impl Speeds {
     /// The speed of a CPU is from now on what follows from who is busy.
     pub(crate) fn set(&mut self, cpu: CpuId) {
         self.now[cpu.index()] = self.speed(cpu);
-    }
-
-    /// What has been done at less than full speed, for the trace.
-    pub(crate) fn take_untold(&mut self) -> std::vec::Drain<'_, Record> {
-        self.untold.drain(..)
     }
 
     fn bus_is_shared(&self) -> bool {

@@ -5,7 +5,7 @@
 mod tests;
 
 use slackline_host::{Fact, Fault};
-use slackline_trace::Sink;
+use slackline_trace::{OverheadKind, Sink};
 use slackline_units::{CpuId, Span, Time, Told, VcpuId};
 
 use crate::Sim;
@@ -66,7 +66,8 @@ impl Sim<'_> {
         let host = &self.scenario.host;
         let last = if host.ticks_are_staggered { first + 1 } else { host.cpus };
         for cpu in (first..last).map(CpuId::new) {
-            self.hardware.cpus.steal(cpu, (now, host.tick_cost), &mut self.hardware.guests);
+            let tick = (OverheadKind::Tick, host.tick_cost);
+            self.hardware.cpus.steal(cpu, now, tick, &mut self.hardware.guests);
         }
         self.hardware.queue.push(now + host.tick, Event::Tick, first);
     }
@@ -167,7 +168,8 @@ impl Sim<'_> {
                 Where::OfVcpu(vcpu) => self.hardware.cpus.home(vcpu),
             };
             if let Some(cpu) = cpu {
-                self.hardware.cpus.steal(cpu, (now, span), &mut self.hardware.guests);
+                let interrupt = (OverheadKind::Interrupt, span);
+                self.hardware.cpus.steal(cpu, now, interrupt, &mut self.hardware.guests);
             }
         }
         self.tell_pending(now, sink)?;
@@ -189,7 +191,8 @@ impl Sim<'_> {
         let there =
             self.hardware.cpus.home(vcpu).filter(|&there| from.is_some_and(|from| from != there));
         if let Some(cpu) = there {
-            self.hardware.cpus.steal(cpu, (now, cost), &mut self.hardware.guests);
+            let interrupt = (OverheadKind::Interrupt, cost);
+            self.hardware.cpus.steal(cpu, now, interrupt, &mut self.hardware.guests);
         }
     }
 

@@ -13,6 +13,9 @@ pub(crate) const NOTHING: u64 = u64::MAX;
 /// After the last entry.
 pub(crate) const END: u8 = 0;
 
+/// Number of bits of an overhead's kind. The flag above them says that a vCPU follows.
+pub(crate) const KIND_BITS: u32 = 3;
+
 /// Flags of an order.
 pub(crate) const REFUSED: u64 = 4;
 pub(crate) const LIMITED: u64 = 8;
@@ -90,10 +93,10 @@ impl Encoder {
             | Record::Spun { .. }
             | Record::Moved { .. }
             | Record::Slowed { .. }
+            | Record::Stopped { .. }
+            | Record::Spent { .. }
             | Record::Overhead { .. }
-            | Record::Accounted { .. } => {
-                self.seldom(record);
-            }
+            | Record::Accounted { .. } => self.seldom(record),
             Record::Ended { at } => self.time(at),
         }
     }
@@ -116,10 +119,24 @@ impl Encoder {
                 self.difference(to, from);
                 self.number(work.ns());
             }
+            Record::Stopped { vcpu, from, to } => {
+                self.time(to);
+                self.vcpu(vcpu);
+                self.difference(to, from);
+            }
             Record::Spun { at, vcpu, used } => {
                 self.time(at);
                 self.vcpu(vcpu);
                 self.number(used.ns());
+            }
+            Record::Spent { cpu, vcpu, kind, from, to } => {
+                self.time(to);
+                self.cpu(cpu);
+                self.difference(to, from);
+                self.number(kind as u64 | u64::from(vcpu.is_some()) << KIND_BITS);
+                if let Some(vcpu) = vcpu {
+                    self.vcpu(vcpu);
+                }
             }
             Record::Overhead { cpu, used } => {
                 self.cpu(cpu);
@@ -343,6 +360,8 @@ fn record_tag(record: &Record) -> u8 {
         Record::ClockSet { .. } => 19,
         Record::Slowed { .. } => 20,
         Record::Spun { .. } => 21,
+        Record::Spent { .. } => 22,
+        Record::Stopped { .. } => 23,
     }
 }
 

@@ -7,12 +7,12 @@ use slackline_units::{CpuId, CpuSet, DomId, Entitlement, Reservation, Span, Task
 use slackline_units::{Pending, Task, Tasks, Told, Urgency};
 use thiserror::Error;
 
-use crate::encode::{CHECKSUM_START, END, LIMITED, NOTHING, REFUSED, checksum, tag};
+use crate::encode::{CHECKSUM_START, END, KIND_BITS, LIMITED, NOTHING, REFUSED, checksum, tag};
 use crate::exchange::{Exchange, Fact, KeptFact, Order, Outcome, Used, WrittenTerms};
 use crate::header::Header;
-use crate::record::{Knowledge, RanEnd, Record, Service};
+use crate::record::{Knowledge, OverheadKind, RanEnd, Record, Service};
 use crate::sink::{Entry, Named, Sink};
-use crate::write::{MAGIC, VERSION};
+use crate::write::{MAGIC, OLDEST_VERSION, VERSION};
 
 /// Why a file cannot be read as a trace.
 #[derive(Debug, Error)]
@@ -24,7 +24,10 @@ pub enum ReadError {
     #[error("this is not a Slackline trace")]
     NotATrace,
     /// It is of another version.
-    #[error("this is a trace of version {version}; version {VERSION} is read here")]
+    #[error(
+        "this is a trace of version {version}; \
+         versions {OLDEST_VERSION} and {VERSION} are read here"
+    )]
     OtherVersion {
         /// Which.
         version: u32,
@@ -112,7 +115,12 @@ impl<R: Read> Reader<R> {
             groups: Vec::new(),
             dispatch: Span::ZERO,
             warmup: Span::ZERO,
-            knows: Knowledge { sleep: false, stretches: false, resolution: Span::ZERO },
+            knows: Knowledge {
+                sleep: false,
+                stretches: false,
+                resolution: Span::ZERO,
+                overhead: false,
+            },
             scenario: String::new(),
         };
         let (sum, last, vcpus) = (CHECKSUM_START, Time::START, BTreeMap::new());
@@ -200,7 +208,8 @@ impl<R: Read> Reader<R> {
                 _ => return Err(Damage::Damaged),
             }
         }
-        if version == VERSION { Ok(()) } else { Err(Damage::Version(version)) }
+        let is_read = (OLDEST_VERSION..=VERSION).contains(&version);
+        if is_read { Ok(()) } else { Err(Damage::Version(version)) }
     }
 
     fn read_header(&mut self) -> Part<()> {
@@ -217,8 +226,8 @@ impl<R: Read> Reader<R> {
         self.header.warmup = Span::from_ns(self.number()?);
         let knows = self.number()?;
         let resolution = Span::from_ns(self.number()?);
-        let (sleep, stretches) = (knows & 1 != 0, knows & 2 != 0);
-        self.header.knows = Knowledge { sleep, stretches, resolution };
+        let [sleep, stretches, overhead] = [1, 2, 8].map(|flag| knows & flag != 0);
+        self.header.knows = Knowledge { sleep, stretches, resolution, overhead };
         if knows & 4 != 0 {
             self.header.dispatch = Span::from_ns(self.number()?);
         }
@@ -339,10 +348,12 @@ impl<R: Read> Reader<R> {
             18 => self.read_accounted()?,
             19 => Record::ClockSet { at: self.time()?, ahead: Span::from_ns(self.number()?) },
             20 => self.read_slowed()?,
+            22 => self.read_spent()?,
             21 => {
                 let (at, vcpu) = (self.time()?, self.vcpu()?);
                 Record::Spun { at, vcpu, used: Span::from_ns(self.number()?) }
             }
+            23 => self.read_stopped()?,
             16 => Record::Moved { at: self.time()?, vcpu: self.vcpu()?, bytes: self.number()? },
             _ => return Err(Damage::Damaged),
         })
@@ -359,6 +370,11 @@ impl<R: Read> Reader<R> {
         Ok(Record::Accounted { cpu, from, to, idle, stolen, dispatching })
     }
 
+    fn read_stopped(&mut self) -> Part<Record> {
+        let (to, vcpu) = (self.time()?, self.vcpu()?);
+        Ok(Record::Stopped { vcpu, from: self.before(to)?, to })
+    }
+
     fn read_slowed(&mut self) -> Part<Record> {
         let (to, vcpu) = (self.time()?, self.vcpu()?);
         let (from, work) = (self.before(to)?, Span::from_ns(self.number()?));
@@ -366,6 +382,22 @@ impl<R: Read> Reader<R> {
             return Err(Damage::Damaged);
         }
         Ok(Record::Slowed { vcpu, from, to, work })
+    }
+
+    fn read_spent(&mut self) -> Part<Record> {
+        let (to, cpu) = (self.time()?, self.cpu()?);
+        let (from, what) = (self.before(to)?, self.number()?);
+        let kind = usize::try_from(what & ((1 << KIND_BITS) - 1)).map_err(|_| Damage::Damaged)?;
+        let kind = *OverheadKind::ALL.get(kind).ok_or(Damage::Damaged)?;
+        let vcpu = match what >> KIND_BITS {
+            0 => None,
+            1 => Some(self.vcpu()?),
+            _ => return Err(Damage::Damaged),
+        };
+        if from > to {
+            return Err(Damage::Damaged);
+        }
+        Ok(Record::Spent { cpu, vcpu, kind, from, to })
     }
 
     fn read_promised(&mut self) -> Part<Record> {

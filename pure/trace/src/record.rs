@@ -94,6 +94,15 @@ pub enum Record {
         /// CPU time at full speed in which it would have done as much.
         work: Span,
     },
+    /// A live host kept a vCPU that had work from running: it is exact, and had its slice.
+    Stopped {
+        /// Which vCPU.
+        vcpu: VcpuId,
+        /// When it was stopped.
+        from: Time,
+        /// When it was let go, or left, or the run ended.
+        to: Time,
+    },
     /// A timer of a CPU rang later than it was set for.
     RangLate {
         /// When it rang.
@@ -170,7 +179,21 @@ pub enum Record {
         /// How many bytes, headers not counted.
         bytes: u64,
     },
-    /// CPU time that scheduling itself took on a CPU over the whole run.
+    /// A simulated CPU spent time on something that is not a vCPU's program. What a vCPU paid is
+    /// part of its CPU time in [`Record::Ran`].
+    Spent {
+        /// The CPU.
+        cpu: CpuId,
+        /// The vCPU that paid. `None` if no vCPU ran.
+        vcpu: Option<VcpuId>,
+        /// What the time was spent on.
+        kind: OverheadKind,
+        /// Start of the time.
+        from: Time,
+        /// End of the time.
+        to: Time,
+    },
+    /// CPU time that scheduling took on a live CPU over the whole run.
     Overhead {
         /// Where.
         cpu: CpuId,
@@ -200,6 +223,35 @@ pub enum Record {
     },
 }
 
+/// What a simulated CPU spends time on that is not a vCPU's program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OverheadKind {
+    /// Switching to another vCPU, and dispatching it.
+    Switch,
+    /// A vCPU's migration to another CPU.
+    Migration,
+    /// Filling the cache for a vCPU that others have displaced from it.
+    Refill,
+    /// The CPU's tick.
+    Tick,
+    /// Interrupts of devices and of other CPUs.
+    Interrupt,
+    /// The calls of the policy's balancer, which a vCPU of their own makes.
+    Balancing,
+}
+
+impl OverheadKind {
+    /// All kinds, in the order of their numbers.
+    pub const ALL: [OverheadKind; 6] = [
+        OverheadKind::Switch,
+        OverheadKind::Migration,
+        OverheadKind::Refill,
+        OverheadKind::Tick,
+        OverheadKind::Interrupt,
+        OverheadKind::Balancing,
+    ];
+}
+
 /// What a driver domain did for another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Service {
@@ -221,7 +273,9 @@ impl Record {
     pub fn when(&self) -> (Time, Time) {
         match *self {
             Record::Ran { from, to, .. }
+            | Record::Spent { from, to, .. }
             | Record::Slowed { from, to, .. }
+            | Record::Stopped { from, to, .. }
             | Record::Accounted { from, to, .. } => (from, to),
             Record::Job { done, .. } => (done, done),
             Record::Overhead { .. } => (Time::START, Time::START),
@@ -270,9 +324,12 @@ pub struct Knowledge {
     pub stretches: bool,
     /// How far its count of CPU time may be off what its stretches say; zero where both are exact.
     pub resolution: Span,
+    /// True if all overhead is told by [`Record::Spent`]. Simulated traces of version 4 have none.
+    pub overhead: bool,
 }
 
 impl Knowledge {
     /// What a simulated host knows.
-    pub const ALL: Knowledge = Knowledge { sleep: true, stretches: true, resolution: Span::ZERO };
+    pub const ALL: Knowledge =
+        Knowledge { sleep: true, stretches: true, resolution: Span::ZERO, overhead: true };
 }

@@ -1,7 +1,7 @@
 //! A trace as a file: a small header, what happened as it happened, and a checksum.
 //!
 //! ```text
-//! slackline-trace-3 NEWLINE
+//! slackline-trace-5 NEWLINE
 //! header    numbers and texts, in the order of `Header`
 //! entry*    a tag byte and numbers; a name comes before whoever it is of
 //! 0         the end
@@ -25,8 +25,10 @@ use slackline_units::{CpuId, Time};
 
 /// What a trace of any version begins with; the number of the version comes next.
 pub(crate) const MAGIC: &[u8] = b"slackline-trace-";
-/// The version that is written and read here.
-pub(crate) const VERSION: u32 = 4;
+/// The version that is written.
+pub(crate) const VERSION: u32 = 5;
+/// The oldest version that is read. Version 5 added overhead, and took nothing away.
+pub(crate) const OLDEST_VERSION: u32 = 4;
 
 const FLUSH_AT: usize = 1 << 16;
 
@@ -62,8 +64,8 @@ impl<W: Write> Writer<W> {
         }
         encoder.number(header.warmup.ns());
         let (knows, counts_looks) = (header.knows, !header.dispatch.is_zero());
-        let flags = [knows.sleep, knows.stretches, counts_looks].map(u64::from);
-        encoder.number(flags[0] | flags[1] << 1 | flags[2] << 2);
+        let flags = [knows.sleep, knows.stretches, counts_looks, knows.overhead].map(u64::from);
+        encoder.number(flags[0] | flags[1] << 1 | flags[2] << 2 | flags[3] << 3);
         encoder.number(knows.resolution.ns());
         if counts_looks {
             encoder.number(header.dispatch.ns());

@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 
 use slackline_trace::{
-    Checksum, Entry, Exchange, Fact, Header, KeptFact, Knowledge, Named, Order, Outcome, RanEnd,
-    ReadError, Reader, Record, Service, Sink, Used, Writer, WrittenTerms,
+    Checksum, Entry, Exchange, Fact, Header, KeptFact, Knowledge, Named, Order, Outcome,
+    OverheadKind, RanEnd, ReadError, Reader, Record, Service, Sink, Used, Writer, WrittenTerms,
 };
 use slackline_units::{
     CpuId, CpuSet, DomId, Entitlement, Pending, Reservation, Span, Task, TaskId, Tasks, Time, Told,
@@ -31,7 +31,12 @@ fn header() -> Header {
         groups: vec![vec![set(&[0]), set(&[1])], vec![set(&[0, 1])]],
         dispatch: Span::from_us(7),
         warmup: Span::from_ms(5),
-        knows: Knowledge { sleep: true, stretches: false, resolution: Span::from_us(2) },
+        knows: Knowledge {
+            sleep: true,
+            stretches: false,
+            resolution: Span::from_us(2),
+            overhead: true,
+        },
         scenario: "text\nof it".into(),
     }
 }
@@ -69,6 +74,7 @@ fn records() -> Vec<Record> {
         ran(true, RanEnd::Limit),
         ran(false, RanEnd::Over),
         Record::Slowed { vcpu, from: at(100), to: at(1000), work: Span::from_ns(585) },
+        Record::Stopped { vcpu, from: at(100), to: at(1000) },
         Record::Job { vcpu, task: None, released: at(5), deadline: Time::NEVER, done: at(900) },
         Record::Job {
             vcpu,
@@ -94,6 +100,14 @@ fn records() -> Vec<Record> {
             dispatching: used,
         },
         Record::Overhead { cpu, used },
+        Record::Spent { cpu, vcpu: None, kind: OverheadKind::Switch, from: at(7), to: at(9) },
+        Record::Spent {
+            cpu,
+            vcpu: Some(vcpu),
+            kind: OverheadKind::Balancing,
+            from: at(100),
+            to: at(2001),
+        },
         Record::Ended { at: at(u64::MAX) },
     ]
 }
@@ -223,6 +237,31 @@ fn whoever_is_unknown_is_said_with_the_place() {
     let told = [Entry::Record(Record::RangLate { at: at(1), cpu, late: Span::ZERO })];
     let error = read(&written(&told)).expect_err("there is no such CPU");
     assert!(matches!(error, ReadError::UnknownCpu { entry: 0, cpu: 2, cpus: 2 }), "{error}");
+}
+
+/// FNV-1a, 64 bits.
+fn checksum(bytes: &[u8]) -> u64 {
+    let step = |sum: u64, &byte: &u8| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+/// A trace of version 4 is one of version 5 without overhead.
+#[test]
+fn version_4_is_read_and_knows_no_overhead() {
+    let mut header = header();
+    header.knows.overhead = false;
+    let mut written = Vec::new();
+    let mut writer = Writer::new(&mut written, &header);
+    let named = named(0, at(0), "web");
+    writer.named(&named);
+    writer.record(&Record::Joined { at: at(0), vcpu: named.vcpu });
+    writer.record(&Record::Ended { at: at(5) });
+    writer.finish().expect("memory");
+    written.truncate(written.len() - 8);
+    written[b"slackline-trace-".len()] = b'4';
+    written.extend(checksum(&written).to_le_bytes());
+    let (found, entries) = read(&written).expect("an old trace");
+    assert_eq!((found, entries.len()), (header, 3));
 }
 
 #[test]

@@ -278,7 +278,7 @@ impl fmt::Display for ParseSpanError {
         out.write_str(match self {
             ParseSpanError::NoUnit => "has no unit",
             ParseSpanError::UnknownUnit => "has an unknown unit of time",
-            ParseSpanError::NotANumber => "is not a length of time",
+            ParseSpanError::NotANumber => "is not a duration",
             ParseSpanError::Negative => "is negative",
             ParseSpanError::TooFine => "is finer than a nanosecond",
             ParseSpanError::TooLong => "is longer than 584 years",

@@ -1,95 +1,175 @@
-//! SPECIFICATION.md: each number we promise names what holds it, and that is there.
+//! SPECIFICATION.md: each promise has an ID, a status, short cells and evidence that exists.
+//!
+//! A table has the columns `ID | promise | target | status | evidence`. Notes on a row stand below
+//! its table, under a heading `### ID`. They may name more evidence, in code spans.
+
+use std::collections::BTreeSet;
 
 use super::code::Code;
 use super::graph::cells;
 use super::{Finding, Source, find};
 
-/// The file with the numbers.
+/// Path of the specification.
 const FILE: &str = "SPECIFICATION.md";
 
-/// What holds a number.
+/// Columns of every table.
+const COLUMNS: [&str; 5] = ["ID", "promise", "target", "status", "evidence"];
+
+/// Values of the column `status`.
+const STATUSES: [&str; 4] = ["held", "not reached", "not measured", "known gap"];
+
+/// Longest cell, in characters.
+const MAX_CELL: usize = 160;
+
+/// Evidence for a promise.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Holder {
-    /// A test: perhaps the path of a crate or file, and the function.
+pub enum Evidence {
+    /// A test: the name of the function, after the path of a crate or file if that is needed.
     Test(String),
     /// A bench, by name.
     Bench(String),
     /// A claim of a scenario, by the name of its file.
     Scenario(String),
-    /// Nothing yet.
+    /// Nothing checks the promise yet.
     Pending,
 }
 
-/// What the cells of a row say holds it; of several things in a cell, each.
-#[must_use]
-pub fn holders(cells: &[String]) -> Vec<Holder> {
-    let parts = cells.iter().flat_map(|cell| cell.split([',', ';']));
-    let holder = |part: &str| {
-        let part = part.replace('`', "");
-        let part = part.trim();
-        let name = |text: &str| text.split_whitespace().next().unwrap_or_default().to_owned();
-        match part.split_once(':') {
-            Some(("test", rest)) => Some(Holder::Test(name(rest))),
-            Some(("bench", rest)) => Some(Holder::Bench(name(rest))),
-            Some(("scenario", rest)) => Some(Holder::Scenario(name(rest))),
-            _ if part == "pending" || part.starts_with("pending ") => Some(Holder::Pending),
+impl Evidence {
+    /// Reads one item of an evidence cell. Returns `None` if it has none of the four forms.
+    #[must_use]
+    pub fn read(item: &str) -> Option<Evidence> {
+        let item = item.trim().trim_matches('`');
+        match item.split_once(": ") {
+            Some(("test", name)) => Some(Evidence::Test(name.to_owned())),
+            Some(("bench", name)) => Some(Evidence::Bench(name.to_owned())),
+            Some(("scenario", name)) => Some(Evidence::Scenario(name.to_owned())),
+            _ if item == "pending" => Some(Evidence::Pending),
             _ => None,
         }
-    };
-    parts.filter_map(holder).collect()
+    }
+
+    /// Names the evidence if it does not exist.
+    fn missing(&self, sources: &[Source]) -> Option<String> {
+        let (exists, what) = match self {
+            Evidence::Test(path) => (has_test(path, sources), format!("no test {path}")),
+            Evidence::Bench(name) => (has_bench(name, sources), format!("no bench {name}")),
+            Evidence::Scenario(name) => {
+                let path = format!("scenarios/{name}.toml");
+                (find(sources, &path).is_some(), format!("no scenario {path}"))
+            }
+            Evidence::Pending => (true, String::new()),
+        };
+        (!exists).then_some(what)
+    }
 }
 
-/// Checks every row of every table that has a number in it.
+/// Checks every table and every note of the specification.
 #[must_use]
 pub fn check(sources: &[Source]) -> Vec<Finding> {
     let Some(source) = find(sources, FILE) else {
-        return vec![Finding::new(FILE, 1, "there is none")];
+        return vec![Finding::new(FILE, 1, "the file does not exist")];
     };
     let mut faults = Vec::new();
-    let mut in_table = false;
+    let mut ids = BTreeSet::new();
+    let (mut in_table, mut in_note) = (false, false);
     for (number, line) in (1..).zip(source.text.lines()) {
         let cells = cells(line);
-        // The first row of a table is its head.
-        let is_row = cells.is_some() && in_table;
-        in_table = cells.is_some();
-        let Some(cells) = cells.filter(|_| is_row) else { continue };
-        let has_number = cells.iter().any(|cell| cell.contains(|c: char| c.is_ascii_digit()));
-        let held_by = holders(&cells);
-        if held_by.is_empty() && has_number {
-            let says = "a number without `test: …`, `bench: …`, `scenario: …` or `pending`";
-            faults.push(Finding::new(FILE, number, says));
+        if line.starts_with('#') {
+            in_note = line.starts_with("### ");
         }
-        let missing = held_by.iter().filter_map(|holder| missing(holder, sources));
-        faults.extend(missing.map(|what| Finding::new(FILE, number, format!("no {what}"))));
+        let says = match &cells {
+            Some(cells) if in_table => check_row(cells, &mut ids, sources),
+            Some(cells) => check_columns(cells),
+            None if in_note => check_note(line, &ids, sources),
+            None => Vec::new(),
+        };
+        in_table = cells.is_some();
+        faults.extend(says.into_iter().map(|says| Finding::new(FILE, number, says)));
     }
     faults
 }
 
-/// What there should be and is not.
-fn missing(holder: &Holder, sources: &[Source]) -> Option<String> {
-    let (there, what) = match holder {
-        Holder::Test(path) => (has_test(path, sources), format!("test {path}")),
-        Holder::Bench(name) => (has_bench(name, sources), format!("bench {name}")),
-        Holder::Scenario(name) => {
-            let name = name.trim_start_matches("scenarios/").trim_end_matches(".toml");
-            let path = format!("scenarios/{name}.toml");
-            (find(sources, &path).is_some(), format!("scenario {path}"))
-        }
-        Holder::Pending => (true, String::new()),
-    };
-    (!there).then_some(what)
+/// The first row of a table names its columns.
+fn check_columns(cells: &[String]) -> Vec<String> {
+    let columns = COLUMNS.join(" | ");
+    if cells == COLUMNS { Vec::new() } else { vec![format!("the columns are not {columns}")] }
 }
 
-/// A function of that name, in a file whose path has in it what stands before the name.
+fn check_row(cells: &[String], ids: &mut BTreeSet<String>, sources: &[Source]) -> Vec<String> {
+    if cells.iter().all(|cell| !cell.is_empty() && cell.chars().all(|c| matches!(c, '-' | ':'))) {
+        return Vec::new(); // The line below the columns.
+    }
+    let [id, _, _, status, evidence] = cells else {
+        return vec![format!("{} cells, not {}", cells.len(), COLUMNS.len())];
+    };
+    let mut says = Vec::new();
+    if !is_id(id) {
+        says.push(format!("`{id}` is no ID: an area and at least two digits, such as RES-01"));
+    } else if !ids.insert(id.clone()) {
+        says.push(format!("the ID {id} is used twice"));
+    }
+    if !STATUSES.contains(&status.as_str()) {
+        says.push(format!("`{status}` is no status: one of {}", STATUSES.join(", ")));
+    }
+    for (cell, column) in cells.iter().zip(COLUMNS) {
+        let length = cell.chars().count();
+        if cell.is_empty() && column != "evidence" {
+            says.push(format!("the cell {column} is empty"));
+        } else if length > MAX_CELL {
+            says.push(format!("the cell {column} has {length} characters, {MAX_CELL} at most"));
+        }
+    }
+    says.extend(check_evidence(evidence, status, sources));
+    says
+}
+
+fn check_evidence(cell: &str, status: &str, sources: &[Source]) -> Vec<String> {
+    let mut says = Vec::new();
+    let mut has_holder = false;
+    for item in cell.split(',') {
+        let Some(evidence) = Evidence::read(item) else {
+            let forms = "`test: NAME`, `bench: NAME`, `scenario: NAME` or `pending`";
+            says.push(format!("`{}` is no evidence: {forms}", item.trim().trim_matches('`')));
+            continue;
+        };
+        has_holder |= evidence != Evidence::Pending;
+        says.extend(evidence.missing(sources));
+    }
+    if says.is_empty() && status == "held" && !has_holder {
+        says.push("a promise that is held needs evidence other than `pending`".to_owned());
+    }
+    says
+}
+
+/// The heading of a note is the ID of a row above, and the evidence in its code spans exists.
+fn check_note(line: &str, ids: &BTreeSet<String>, sources: &[Source]) -> Vec<String> {
+    if let Some(id) = line.strip_prefix("### ") {
+        let has_row = ids.contains(id);
+        return if has_row { Vec::new() } else { vec![format!("no row above has the ID {id}")] };
+    }
+    let spans = line.split('`').skip(1).step_by(2);
+    spans.filter_map(Evidence::read).filter_map(|evidence| evidence.missing(sources)).collect()
+}
+
+/// Returns true for an area in capital letters, a hyphen and at least two digits.
+fn is_id(id: &str) -> bool {
+    let Some((area, number)) = id.split_once('-') else { return false };
+    area.len() >= 2
+        && area.chars().all(|c| c.is_ascii_uppercase())
+        && number.len() >= 2
+        && number.chars().all(|c| c.is_ascii_digit())
+}
+
+/// Returns true if a test has that name, in a file whose path contains what precedes the name.
 fn has_test(path: &str, sources: &[Source]) -> bool {
     let (place, name) = path.rsplit_once("::").unwrap_or(("", path));
-    // A crate or module as Rust writes it, a file as people do.
+    // `slackline_sim::costs` is a module, `costs.rs` a file.
     let place = place.trim_end_matches(".rs").trim_start_matches("slackline_");
     let places: Vec<&str> = place.split(['/', ':']).filter(|part| !part.is_empty()).collect();
     let signature = format!("fn {name}(");
     sources.iter().any(|source| {
         let is_there = |part: &str| {
-            // The module of the tests is in the file.
+            // The module `tests` is part of its file.
             let mut parts = source.path.trim_end_matches(".rs").split('/');
             part == "tests" || parts.any(|other| other == part)
         };
@@ -98,13 +178,13 @@ fn has_test(path: &str, sources: &[Source]) -> bool {
     })
 }
 
-/// Whether there is a function with that signature that is run as a test.
+/// Returns true if the code has a test with that signature.
 fn is_tested(code: &Code, signature: &str) -> bool {
     let mut is_marked = false;
     code.lines().any(|(_, line)| {
         let line = line.trim();
         let found = is_marked && line.contains(signature);
-        // Other attributes may stand between.
+        // Other attributes may follow `#[test]`.
         is_marked = line.starts_with("#[test]") || is_marked && is_between(line);
         found
     })
@@ -114,7 +194,7 @@ fn is_between(line: &str) -> bool {
     line.is_empty() || line.starts_with("#[")
 }
 
-/// A bench is a function, a file, or what a bench program calls it.
+/// Returns true if a bench has that name: a function, a file, or a string in the bench program.
 fn has_bench(name: &str, sources: &[Source]) -> bool {
     let (function, quoted) = (format!("fn {name}("), format!("\"{name}\""));
     let is_bench = |source: &&Source| source.path.split('/').any(|part| part.starts_with("bench"));
@@ -131,11 +211,12 @@ mod tests {
     use super::*;
 
     const TESTS: &str = "#[test]\n#[cfg(unix)]\nfn a_switch_costs() {}\nfn not_run() {}\n";
+    const HEAD: &str = "| ID | promise | target | status | evidence |\n|---|---|---|---|---|\n";
 
-    fn says(row: &str) -> Vec<String> {
-        let text = format!("| What | Number | Held by |\n|---|---|---|\n{row}\n");
+    /// Returns what the check reports about this text.
+    fn reported(text: &str) -> Vec<String> {
         let sources = [
-            Source::new(FILE, &text),
+            Source::new(FILE, text),
             Source::new("pure/sim/tests/costs.rs", TESTS),
             Source::new("bench/src/main.rs", "run(\"pick\", x);\n"),
             Source::new("scenarios/mixed.toml", ""),
@@ -143,21 +224,82 @@ mod tests {
         check(&sources).into_iter().map(|fault| fault.says).collect()
     }
 
-    #[test]
-    fn what_holds_a_number_must_be_there() {
-        assert!(says("| a | 1 | test: pure/sim/tests/costs.rs::a_switch_costs |").is_empty());
-        assert!(says("| a | 1 | `test: sim::costs::a_switch_costs` |").is_empty());
-        assert!(says("| a | 1 | bench: pick, scenario: mixed |").is_empty());
-        assert_eq!(says("| a | 1 | test: host::a_switch_costs |").len(), 1);
-        assert_eq!(says("| a | 1 | test: sim::costs::gone, bench: gone |").len(), 2);
-        assert_eq!(says("| a | always | test: sim::costs::gone |"), ["no test sim::costs::gone"]);
-        assert_eq!(says("| a | always | test: not_run |"), ["no test not_run"]);
+    /// Returns what the check reports about a row with this status and evidence.
+    fn row(status: &str, evidence: &str) -> Vec<String> {
+        reported(&format!("{HEAD}| RES-01 | a promise | 1 ms | {status} | {evidence} |\n"))
     }
 
     #[test]
-    fn a_number_that_nothing_holds_yet_says_so() {
-        assert!(says("| a | 1 | pending |").is_empty());
-        assert_eq!(says("| a | 1 | |").len(), 1);
-        assert!(says("| a | b | |").is_empty());
+    fn evidence_that_does_not_exist_is_reported() {
+        assert!(row("held", "test: pure/sim/tests/costs.rs::a_switch_costs").is_empty());
+        assert!(row("held", "`test: sim::costs::a_switch_costs`").is_empty());
+        assert!(row("held", "`bench: pick`, `scenario: mixed`").is_empty());
+        assert_eq!(row("held", "test: host::a_switch_costs").len(), 1);
+        assert_eq!(row("held", "test: sim::costs::gone, bench: gone").len(), 2);
+        assert_eq!(row("held", "test: sim::costs::gone"), ["no test sim::costs::gone"]);
+        assert_eq!(row("held", "test: not_run"), ["no test not_run"]);
+    }
+
+    #[test]
+    fn every_row_needs_evidence() {
+        assert!(row("not measured", "pending").is_empty());
+        assert_eq!(row("not reached", "").len(), 1);
+        assert_eq!(row("not reached", "[mutants](bench/results/mutants.md)").len(), 1);
+        assert_eq!(
+            row("held", "pending"),
+            ["a promise that is held needs evidence other than `pending`"]
+        );
+    }
+
+    #[test]
+    fn status_is_one_of_four() {
+        for status in STATUSES {
+            assert!(row(status, "bench: pick").is_empty(), "{status}");
+        }
+        for status in ["", "pending", "Held", "held, not measured"] {
+            assert_eq!(row(status, "bench: pick").len(), 1 + usize::from(status.is_empty()));
+        }
+    }
+
+    #[test]
+    fn ids_are_unique_and_well_formed() {
+        let table = |ids: [&str; 2]| {
+            let row = |id| format!("| {id} | a promise | 1 ms | held | bench: pick |\n");
+            reported(&format!("{HEAD}{}\n## More\n\n{HEAD}{}", row(ids[0]), row(ids[1])))
+        };
+        assert!(table(["RES-01", "BAL-100"]).is_empty());
+        assert_eq!(table(["RES-01", "RES-01"]), ["the ID RES-01 is used twice"]);
+        for id in ["RES-1", "R-01", "res-01", "RES01", "RES-0a", "RES-01-02"] {
+            assert_eq!(table(["RES-01", id]).len(), 1, "{id}");
+        }
+    }
+
+    #[test]
+    fn cells_are_at_most_160_characters() {
+        let table = |promise: &str, target: &str| {
+            reported(&format!("{HEAD}| RES-01 | {promise} | {target} | held | bench: pick |\n"))
+        };
+        // Characters, not bytes.
+        assert!(table(&"\u{3bc}".repeat(160), "1").is_empty());
+        let says = ["the cell promise has 161 characters, 160 at most"];
+        assert_eq!(table(&"a".repeat(161), "1"), says);
+        assert_eq!(table("a promise", ""), ["the cell target is empty"]);
+    }
+
+    #[test]
+    fn every_table_has_the_five_columns() {
+        assert_eq!(reported("| What | Number |\n|---|---|\n").len(), 1);
+        assert_eq!(reported(&format!("{HEAD}| RES-01 | a promise |\n")), ["2 cells, not 5"]);
+    }
+
+    #[test]
+    fn notes_name_rows_and_evidence_that_exist() {
+        let note = |note: &str| {
+            let row = "| RES-01 | a promise | 1 ms | held | bench: pick |\n";
+            reported(&format!("A `test: NAME` runs.\n\n{HEAD}{row}\n{note}\n"))
+        };
+        assert!(note("### RES-01\n\nMore: `test: a_switch_costs`, `edf`.").is_empty());
+        assert_eq!(note("### RES-02"), ["no row above has the ID RES-02"]);
+        assert_eq!(note("### RES-01\n\nMore: `test: gone`."), ["no test gone"]);
     }
 }

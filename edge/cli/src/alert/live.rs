@@ -72,7 +72,7 @@ impl LivePlan {
     pub(super) fn how(&self) -> String {
         let length = self.length;
         format!(
-            "On this machine: one process that never stops, {length} at each target.{}",
+            "On this host: a process that never blocks, {length} at each target.{}",
             super::too_short(length)
         )
     }
@@ -128,8 +128,8 @@ impl LivePlan {
             let why: Vec<String> =
                 cannot.iter().map(|(way, error)| format!("{way}: {error}")).collect();
             return Err(Problem::HostCannot {
-                message: format!("nothing on this machine can limit a process: {}", why.join("; ")),
-                hint: Some("`slackline doctor` says what this machine allows; be root".into()),
+                message: format!("cannot limit a process on this host: {}", why.join("; ")),
+                hint: Some("run as root, and check this host with `slackline doctor`".into()),
             });
         }
         for (way, error) in cannot {
@@ -265,8 +265,8 @@ fn cpu(asked: Option<usize>) -> Result<CpuId, Problem> {
         Some(number) => online.iter().find(|cpu| cpu.index() == number),
     };
     found.ok_or_else(|| Problem::BadOption {
-        message: format!("there is no CPU {} here", asked.unwrap_or(0)),
-        hint: Some("leave --cpu out, and the last one is taken".into()),
+        message: format!("this host has no CPU {}", asked.unwrap_or(0)),
+        hint: Some("drop --cpu to use the last one".into()),
     })
 }
 

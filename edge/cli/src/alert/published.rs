@@ -93,7 +93,7 @@ fn each(result: &CaseResult) -> Vec<Compared> {
         let ours = typical(under, over);
         let is_same = published.is == Is::Word(ours.into());
         let verdict = if is_same { Verdict::Reproduced } else { Verdict::Differs };
-        let sentence = format!("{under} seconds with too little, {over} with too much");
+        let sentence = format!("{under} seconds with too little CPU time, {over} with too much");
         compared.push(Compared { published, ours: ours.into(), verdict, sentence });
     }
     compared
@@ -119,13 +119,13 @@ fn number(published: &'static Value, ours: OverSeeds) -> Compared {
     let near = ours.lowest - give <= theirs && theirs <= ours.highest + give;
     let same_side = (theirs == 0.0 && ours.median == 0.0) || theirs * ours.median > 0.0;
     let (verdict, sentence) = if near {
-        let sentence = "what was published lies in the range of ours, as exactly as it can be read";
+        let sentence = "the published value is in our range, to the precision of the paper";
         (Verdict::Reproduced, sentence.to_string())
     } else if same_side {
         let times = ours.median / theirs;
-        (Verdict::SameShape, format!("the direction is the same, the size {times:.2} times theirs"))
+        (Verdict::SameShape, format!("same sign, {times:.2} times the published size"))
     } else {
-        (Verdict::Differs, "not on the same side, or none where they had some".to_string())
+        (Verdict::Differs, "opposite sign, or zero where the published value is not".to_string())
     };
     // A part of all seconds has no sign.
     let is_part = published.id.contains(".below-") || published.id.contains(".above-");
@@ -172,7 +172,7 @@ fn order(published: &'static Value, a: OverSeeds, b: OverSeeds) -> Compared {
     let holds = (a.median > b.median) == (published.is == Is::Word("higher".into()));
     let verdict = if holds { Verdict::SameShape } else { Verdict::Differs };
     let ours = format!("{:.2} against {:.2} %", a.median, b.median);
-    let sentence = "only the order is stated: average size of the errors".to_string();
+    let sentence = "the paper states only the order of the mean absolute errors".to_string();
     Compared { published, ours, verdict, sentence }
 }
 
@@ -198,8 +198,8 @@ fn axis(published: &'static Value, (least, most): (f64, f64)) -> Compared {
     let (low, high) = published.range().unwrap_or((f64::NAN, f64::NAN));
     let inside = low - published.give <= least && most <= high + published.give;
     let verdict = if inside { Verdict::SameShape } else { Verdict::Differs };
-    let words = if inside { "ours lie inside of" } else { "ours go beyond" };
-    let sentence = format!("{words} the axis, which is all that can be read of the plot");
+    let words = if inside { "ours are within" } else { "ours exceed" };
+    let sentence = format!("{words} the axis, the only part of the plot that can be read");
     Compared { published, ours: format!("{least:+.1} to {most:+.1}"), verdict, sentence }
 }
 

@@ -35,16 +35,16 @@ const PAPER: &str = "Cherkasova, Gupta, Vahdat (2007)";
 const TARGET: &str = "target, % of a CPU";
 
 /// What a distribution to either side says.
-const OUTWARDS: &str = "Left of the middle: what part of all seconds has at most this error; right \
-                        of it: at least.";
+const OUTWARDS: &str = "Left of zero: part of all seconds with at most this error. Right of zero: \
+                        with at least this error.";
 
 /// So many cases have a table of their own.
 const MOST_TABLES: usize = 8;
 
 pub(super) fn page(contents: &Contents<'_>, made: &Made) -> String {
     let title = match contents.form {
-        Form::One => "ALERT: how exactly a share of a CPU is delivered",
-        Form::Smp => "ALERT on two CPUs: three domains at 66 %",
+        Form::One => "ALERT: how exactly a share of a CPU is enforced",
+        Form::Smp => "ALERT on two CPUs: three VMs at 66 %",
     };
     let mut page = Page::new(title, made.clone()).text(&intro(contents));
     page = match contents.form {
@@ -55,15 +55,15 @@ pub(super) fn page(contents: &Contents<'_>, made: &Made) -> String {
         Form::Smp => page.figure(tails(contents)),
     };
     for (base, ablated) in contents.ablations {
-        page = page.section(&format!("Which rule does what: {}", base.name));
+        page = page.section(&format!("Effect of each rule: {}", base.name));
         page = ablation(page, base, ablated);
     }
     if !contents.compared.is_empty() {
         page = page
-            .section("Against the paper")
+            .section("Comparison with the paper")
             .text(
                 "Cherkasova, Gupta, Vahdat: Comparison of the Three CPU Schedulers in Xen, 2007. \
-                 Nothing that is simulated knows these numbers, and nothing was fitted to them.",
+                 The simulation does not use these numbers, and nothing was fitted to them.",
             )
             .table(verdicts(contents.compared));
     }
@@ -71,24 +71,24 @@ pub(super) fn page(contents: &Contents<'_>, made: &Made) -> String {
     for result in contents.results.iter().take(MOST_TABLES) {
         page = page.table(targets(result));
     }
-    page.section("How it was done").list(assumptions(contents)).html()
+    page.section("Method").list(assumptions(contents)).html()
 }
 
 fn intro(contents: &Contents<'_>) -> String {
     let what = match contents.form {
         Form::One => {
-            "A domain that never stops computing is limited to a share of a CPU, and what it uses \
-             is taken every second."
+            "A VM that never blocks is limited to a share of a CPU. The CPU time it uses is read \
+             every second."
         }
         Form::Smp => {
-            "Three domains that never stop computing are limited to 66 % of a CPU each, on two \
-             CPUs, and what they use is taken every second."
+            "Three VMs that never block are limited to 66 % of a CPU each, on two CPUs. The CPU \
+             time they use is read every second."
         }
     };
     format!(
-        "{what} {} The error is (U \u{2212} A)/A: used less target, as a part of the target, \
-         positive where there was too much. (The paper defines (A \u{2212} U)/A, but reports \
-         errors up to 370 %, which only (U \u{2212} A)/A can be.)",
+        "{what} {} The error is (U \u{2212} A)/A for CPU time used U and target A, positive if the \
+         VM received too much. The paper defines (A \u{2212} U)/A, but its errors of up to 370 % \
+         are only possible as (U \u{2212} A)/A.",
         contents.how
     )
 }
@@ -119,10 +119,9 @@ fn points(contents: &Contents<'_>) -> Figure {
     let panels: Vec<Plot> = contents.results.iter().map(panel).collect();
     let columns = if panels.len() == 1 { 1 } else { 2 };
     Figure::of_panels("Every second, by target", panels).columns(columns).caption(&format!(
-        "A dot is a second; where several fall on one place the dot is larger. All panels have \
-             one scale: up to 1 % equal steps for equal differences, nearly, beyond it for equal \
-             ratios. Two strokes break the axis where targets are further apart. In {PAPER}: \
-             figure 7."
+        "A dot is a second. Where several coincide, the dot is larger. All panels have the same \
+             scale, which is almost linear up to 1 % and logarithmic beyond. Two strokes break the \
+             axis where the step between targets changes. In {PAPER}: figure 7."
     ))
 }
 
@@ -134,7 +133,7 @@ fn tails(contents: &Contents<'_>) -> Figure {
     let (low, high) = if contents.form == Form::One { TAILS } else { SMP_TAILS };
     let x = Axis::linear(ERROR, "%").range((low, high));
     // A little more than all of them, so that no line is drawn on the edge.
-    let y = Axis::log("seconds that are further out", "% of all").range((0.01, 130.0));
+    let y = Axis::log("seconds with larger errors", "% of all").range((0.01, 130.0));
     let mut plot = Plot::new(x, y).with(Layer::rule_at_x("exact", 0.0));
     for result in contents.results {
         let errors = result.errors(None, |_| true);
@@ -146,22 +145,22 @@ fn tails(contents: &Contents<'_>) -> Figure {
                 plot = plot.with(point);
             }
             format!(
-                "{OUTWARDS} Narrow is good. In {PAPER}: figure 8; the points are the ones that its \
-                 text states."
+                "{OUTWARDS} A narrow curve is better. In {PAPER}: figure 8; the points are stated \
+                 in its text."
             )
         }
         Form::Smp => {
             if let Some(axis) = published("figure-11.axis").and_then(|axis| axis.range()) {
-                plot = plot.with(Layer::region_x("as far as the published axis", axis));
+                plot = plot.with(Layer::region_x("range of the published axis", axis));
             }
             format!(
-                "{OUTWARDS} In {PAPER}: figure 11, of which only the axis can be read; it covers \
-                 what is grey here."
+                "{OUTWARDS} In {PAPER}: figure 11, of which only the axis can be read. Its range \
+                 is grey here."
             )
         }
     };
-    let caption = format!("{caption} Beyond {low:.0} and {high:.0} % nothing is drawn.");
-    Figure::new("How far off, how often", plot).caption(&caption).height(340)
+    let caption = format!("{caption} Values below {low:.0} % and above {high:.0} % are not drawn.");
+    Figure::new("Distribution of errors", plot).caption(&caption).height(340)
 }
 
 /// The same of ways to limit a process on this machine, as far as their errors go: nothing was
@@ -171,18 +170,17 @@ fn live_tails(contents: &Contents<'_>) -> Figure {
     let seconds = |result: &CaseResult| result.errors(None, |_| true).sorted().len();
     let most = contents.results.iter().map(seconds).max().unwrap_or(1).max(1);
     // From below one of them to above all.
-    let y =
-        Axis::log("seconds that are further out", "% of all").range((50.0 / most as f64, 130.0));
+    let y = Axis::log("seconds with larger errors", "% of all").range((50.0 / most as f64, 130.0));
     let mut plot = Plot::new(x, y).with(Layer::rule_at_x("exact", 0.0));
     for result in contents.results {
         let errors = result.errors(None, |_| true);
         plot = plot.with(Layer::steps(&result.name, tail(errors.sorted())));
     }
     let caption = format!(
-        "{OUTWARDS} Narrow is good. Up to 0.1 % equal steps for equal differences, nearly, beyond \
-         it for equal ratios."
+        "{OUTWARDS} A narrow curve is better. The scale is almost linear up to 0.1 % and \
+         logarithmic beyond."
     );
-    Figure::new("How far off, how often", plot).caption(&caption).height(340)
+    Figure::new("Distribution of errors", plot).caption(&caption).height(340)
 }
 
 /// After which targets the step to the next is another one than before.
@@ -241,9 +239,9 @@ fn averages(contents: &Contents<'_>) -> Figure {
         });
         plot = plot.with(Layer::ranges(&result.name, ranges));
     }
-    Figure::new("In the long run", plot).height(280).caption(&format!(
-        "The error of all seconds at a target together: median and range. In {PAPER}: figure 9, \
-         averages of 3 minutes, axis \u{2212}10 to 140 %."
+    Figure::new("Error of the whole time", plot).height(280).caption(&format!(
+        "Error of all seconds at a target together: median and range. In {PAPER}: figure 9, with \
+         averages over 3 minutes and an axis from \u{2212}10 to 140 %."
     ))
 }
 
@@ -280,9 +278,9 @@ fn ablation(page: Page, base: &CaseResult, ablated: &[CaseResult]) -> Page {
         ablated.iter().partition(|result| seconds(result) == seconds(base));
     let rule = |result: &CaseResult| changed(base, result);
     let headings = ["", "rule", "to 10 %", "above", "smallest", "largest", "under", "over"];
-    let caption = "One rule changed at a time; the first row is all rules as they are. Average \
-        size of the error of a second at targets up to 10 % and above, the smallest and the \
-        largest, and how many seconds had too little and too much; all in percent.";
+    let caption = "One rule is changed at a time. The first row has all rules unchanged. Columns: \
+        mean absolute error of a second at targets up to 10 % and above, smallest and largest \
+        error, and parts of the seconds with too little and too much CPU time. All are in percent.";
     let row = |number: Cell, name: String, result: &CaseResult| {
         [number, Cell::Text(name)].into_iter().chain(numbers(result))
     };
@@ -294,7 +292,7 @@ fn ablation(page: Page, base: &CaseResult, ablated: &[CaseResult]) -> Page {
     }
     if !idle.is_empty() {
         let names: Vec<String> = idle.iter().map(|of| format!("`{}`", rule(of))).collect();
-        table = table.note(&format!("Without any effect on this test: {}.", names.join(", ")));
+        table = table.note(&format!("Rules without effect on this test: {}.", names.join(", ")));
     }
     let page = page.table(table);
     if moving.is_empty() { page } else { page.figure(ablation_figure(base, &moving)) }
@@ -316,12 +314,12 @@ fn ablation_figure(base: &CaseResult, moving: &[&CaseResult]) -> Figure {
         (0..all.len()).map(|nth| if nth == 0 { "as it is".into() } else { nth.to_string() });
     let plot = Plot::new(
         Axis::names("number in the table", names),
-        Axis::linear("average size of the error of a second", "%"),
+        Axis::linear("mean absolute error of a second", "%"),
     );
     let plot = plot
         .with(Layer::bars_with_range("targets to 10 %", places(|it| it.ppm() <= 100_000)))
         .with(Layer::bars_with_range("larger targets", places(|it| it.ppm() > 100_000)));
-    Figure::new("The size of the error by rule", plot)
+    Figure::new("Error by rule", plot)
         .height(280)
         .caption("Bars are medians over the seeds with their range.")
 }
@@ -335,7 +333,7 @@ fn changed(base: &CaseResult, result: &CaseResult) -> String {
 fn verdicts(compared: &[Compared]) -> Table {
     let headings = ["what", "where", "published", "ours", "verdict", "why"];
     let mut table = Table::new(headings)
-        .caption("Ours: median over the seeds, and their range where they differ; in percent.");
+        .caption("Ours: median over the seeds, with the range if they differ. In percent.");
     for Compared { published, ours, verdict, sentence } in compared {
         let verdict = match verdict {
             Verdict::Reproduced => Cell::Good(verdict.to_string()),
@@ -357,7 +355,7 @@ fn verdicts(compared: &[Compared]) -> Table {
 fn targets(result: &CaseResult) -> Table {
     let headings = ["target, %", "seconds", "least", "median", "most", "whole time"];
     let mut table = Table::new(headings).caption(&format!(
-        "`{}`: errors of so many seconds, and of the whole time, in percent",
+        "`{}`: errors of single seconds and of the whole time, in percent",
         result.name
     ));
     for target in result.targets() {
@@ -385,9 +383,8 @@ fn assumptions(contents: &Contents<'_>) -> Vec<String> {
     }
     if contents.results.iter().any(is_live) {
         items.push(
-            "Live: a process of one thread that never stops, pinned to one CPU of this machine, \
-             limited in each way in turn; its CPU time is what the kernel counted, read every \
-             second."
+            "Live: a process with one thread that never blocks is pinned to one CPU of this host. \
+             Each limiter limits it in turn. Its CPU time is read from the kernel every second."
                 .into(),
         );
     }

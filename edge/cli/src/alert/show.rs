@@ -22,8 +22,7 @@ pub(super) fn table(
     columns: usize,
 ) -> String {
     let mut text = format!(
-        "{how}\nerror of a second, (used - target) / target, in %, of n seconds; \
-         `all`: of the whole time\n"
+        "{how}\nError of n seconds: (used - target) / target in %. `all`: error of the whole time\n"
     );
     for result in results {
         let row = |target: CpuShare| {
@@ -39,7 +38,7 @@ pub(super) fn table(
         text += &packed("target %", &["n", "least", "median", "most", "all"], &rows, columns);
     }
     if !compared.is_empty() {
-        text += "\nagainst Cherkasova, Gupta, Vahdat 2007, section 5\n";
+        text += "\nCompared with Cherkasova, Gupta, Vahdat 2007, section 5\n";
     }
     for Compared { published, ours, verdict, sentence } in compared {
         let (says, value) = (&published.says, published.shown());

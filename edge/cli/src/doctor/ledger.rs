@@ -19,14 +19,17 @@ pub(super) fn show(folder: &Path, is_json: bool) -> Result<(), Problem> {
     }
     Err(Problem::HostCannot {
         message: format!("{} is damaged", examined.path.display()),
-        hint: Some(format!("`slackline doctor --ledger {} --rebuild`", folder.display())),
+        hint: Some(format!(
+            "rebuild it with `slackline doctor --ledger {} --rebuild`",
+            folder.display()
+        )),
     })
 }
 
 /// Builds a new one of what is whole.
 pub(super) fn mend(folder: &Path) -> Result<(), Problem> {
     match rebuild(folder).map_err(|error| of_ledger(&error))? {
-        None => terminal::print("nothing is wrong with the ledger: nothing was changed\n"),
+        None => terminal::print("the ledger is intact; nothing was changed\n"),
         Some(rebuilt) => terminal::print(&mended(&rebuilt)),
     }
 }
@@ -34,8 +37,8 @@ pub(super) fn mend(folder: &Path) -> Result<(), Problem> {
 fn told(examined: &Examined) -> String {
     let Examined { path, is_in_use, problems, tables, backups } = examined;
     let mut text = format!("{}: ", path.display());
-    text += if problems.is_empty() { "nothing is wrong" } else { "damaged" };
-    text += if *is_in_use { "; a daemon has it\n" } else { "; no daemon has it\n" };
+    text += if problems.is_empty() { "intact" } else { "damaged" };
+    text += if *is_in_use { "; a daemon uses it\n" } else { "; no daemon uses it\n" };
     for problem in problems {
         text += &format!("  {problem}\n");
     }
@@ -59,9 +62,9 @@ fn mended(rebuilt: &Rebuilt) -> String {
     let mut text = format!("the damaged files are now in {}\n", rebuilt.set_aside.display());
     for table in &rebuilt.tables {
         let source = match &table.source {
-            Source::Ledger => "as it was".to_owned(),
-            Source::Backup(backup) => format!("as it was {}, from a backup", ago(backup.made)),
-            Source::Nowhere => "whole nowhere: empty now".to_owned(),
+            Source::Ledger => "from the ledger".to_owned(),
+            Source::Backup(backup) => format!("from a backup made {}", ago(backup.made)),
+            Source::Nowhere => "lost: unreadable in the ledger and all backups".to_owned(),
         };
         text += &format!("{}: {} rows, {source}\n", table.name, table.rows);
     }

@@ -1,28 +1,19 @@
-//! The page about agents: what a guest tells, and how it gets to the host.
+//! The help page about agents: what a guest reports, and how it reaches the host.
 
-/// What `slackline help agent` says.
+/// Text of `slackline help agent`.
 pub(super) const PAGE: &str = "\
-An agent runs inside a guest and tells the host which of its tasks want the CPU, which wait, and
-which of those I/O has woken lately, in up to five classes. A policy that listens (`slackline help
-gaps`) lets the guest go ahead of others while something urgent of it wants the CPU. Nobody vouches
-for an agent, so what a guest may gain by it is bounded by the policy: 25 % of its own share.
+slackline agent: reports from inside a guest which of its tasks are urgent
 
-In the guest, as root; `slackline-agent`, built by itself, is the same in one small static file:
+Use it with a policy that reads such reports (`slackline help gaps`) in a
+scenario for `slackline run`. While an urgent task of a guest wants the CPU, the
+policy may run that guest before others. The host does not trust reports: by
+default a guest may run ahead of others for at most 25 % of its own share.
+
+Example. In the guest, as root:
 
   slackline agent --urgent name=nginx --urgent nice=-5
 
-Who is urgent is said in order, the most urgent first, four times at most; everybody else is the
-fifth class, and ordinary. Unless said: real-time, then nice=-1.
-  name=NAME      tasks of this name, as ps -o comm has it: as urgent as nice -20
-  cgroup=/PATH   tasks in this cgroup or below it: the same
-  real-time      tasks under SCHED_FIFO, SCHED_RR or SCHED_DEADLINE, by their priorities
-  nice=N         tasks with a nice value of N or less, by that
-
-It hears of wakes from the guest's tracing (tracefs); where there is none it looks at tasks each
-5 ms, and does not see who was woken by I/O. It sends only when the best class changes, at most
-1000 times a second, and what it claims again each 40 ms.
-
-QEMU gets a port of virtio-serial, and the scenario the other end of it:
+QEMU needs a virtio-serial port, and the scenario names its other end:
 
   -device virtio-serial-pci -device virtserialport,chardev=c,name=slackline.gaps.0
   -chardev socket,id=c,path=/run/web.gaps,server=on,wait=off
@@ -32,38 +23,61 @@ QEMU gets a port of virtio-serial, and the scenario the other end of it:
   threads = \"vcpus\"
   agent   = \"/run/web.gaps\"
 
-A stock host does not know what I/O waits for a guest of QEMU. What goes through `relay` it does:
+`slackline-agent` is the same program as one small static file for guests.
+
+Rules for --urgent, up to four, most urgent first [default: real-time, nice=-1]:
+  name=NAME      tasks of this name, as `ps -o comm` shows it, up to 15 bytes;
+                 at least as urgent as nice -20
+  cgroup=/PATH   tasks in this cgroup or below it; at least as urgent as nice -20
+  real-time      tasks under SCHED_FIFO, SCHED_RR or SCHED_DEADLINE, by priority
+  nice=N         tasks with nice value N or lower (-20 to -1), and real-time tasks
+
+Tasks that match no rule are in a fifth, ordinary class.
+
+What the agent does:
+  - For each class it reports the tasks that want the CPU, those that wait, and
+    those that I/O has woken lately.
+  - It reads wake-ups from the guest's tracing (tracefs). Without tracing it polls
+    tasks every 5 ms and cannot see wake-ups by I/O.
+  - It reports a change of the most urgent class at once, at most 1000 times per
+    second, and repeats a claim every 40 ms.
+  - It runs with nice -20 and its memory is locked. If real-time tasks of the guest
+    never block, start it with `chrt --fifo 1 slackline-agent ...`.
+
+What the host does:
+  - A claim expires 100 ms after its last report. A guest that waits for a CPU
+    cannot report, so its claim holds until it has run for 5 ms, up to 1 s in all.
+  - A frame has 36 bytes and a checksum (units/src/frame.rs in the source). Frames
+    that are damaged, out of order or for an unknown vCPU are dropped and counted.
+    After eight in a row all claims of the agent end.
+  - The policy is told of at most 1000 reports per second. Of more, only the latest
+    counts.
+  - Agent and host must have the same frame version; `run` warns if they differ.
+  - A full or closed channel blocks only the agent, which drops its reports.
+  - After a run, `slackline run` prints what it received and dropped from each agent
+    and through each relay.
+
+Pending I/O: the host does not know which I/O waits for a QEMU guest, so the policy
+counts only tasks that want the CPU. A relay tells it what waits:
 
   -device virtserialport,chardev=e,name=my.requests
   -chardev socket,id=e,path=/run/web.port,server=on,wait=off
 
   relay = { guest = \"/run/web.port\", outside = \"/run/web.requests\" }
 
-Whoever comes to /run/web.requests, one at a time, talks to the guest's port, and something
-waits for the guest from when it is handed on until the guest sends something, or for 100 ms.
-The policy hears of it as it comes, and of how often the guest has sent. That is also all that
-`tell = \"inferred\"` needs, which works with no agent in the guest. Bytes are handed on as they
-are; tried with ports of virtio-serial. `slackline load ping --to /run/web.requests` asks.
+  - One client at a time connects to /run/web.requests and talks to the guest's port.
+  - I/O is pending from when data is passed to the guest until the guest sends
+    something, for up to 100 ms. The relay does not change the data.
+  - `tell = \"inferred\"` needs a relay but no agent in the guest.
+  - `slackline load ping --to /run/web.requests` sends requests.
 
-In a process that plays a guest an agent listens itself: --socket /run/web.gaps. `slackline load
-guest` is such a process, with a busy task, an urgent server and devices that tell what waits.
-There is no vsock: that needs a host with /dev/vhost-vsock, and it could not be tried.
+Without a VM: a process that plays a guest listens itself (--socket /run/web.gaps).
+`slackline load guest` is such a process: a busy task, an urgent server, and devices
+that report pending I/O.
 
-The agent has the least nice value and is locked in memory. In a guest with work in real time that
-never sleeps start it as `chrt --fifo 1 slackline-agent`: it has no way to ask for that itself.
+Limits:
+  - Relays are tested with virtio-serial ports only. Vsock is not supported.
+  - The daemon schedules by `edf`, which ignores agents. Agents are for `run`.
 
-What the host makes of it:
-  - Frames are 36 bytes with a checksum (the source's units/src/frame.rs has the layout). What is
-    none, of a vCPU that is not there, or not after the last is dropped and counted; after eight in
-    a row the agent is as good as silent. An agent of another version is not heard, and `run` says
-    so: take the one that was built with the host's slackline.
-  - A claim is a lease: not told again for 100 ms it is gone. A guest that waits for a CPU cannot
-    tell it again and has until it has run for 5 ms, and no longer than a second in all.
-  - More than 1000 things a second are not told; of more that come at once only the last counts.
-  - A full or closed channel holds up nobody but the agent, which drops what it cannot send.
-  - Where nobody knows what I/O waits for a guest only tasks that want the CPU count (GAPS by run
-    queues). A relay knows; `load guest`'s devices tell it on the agent's socket.
-`slackline run` says after the run what it heard of each agent, and what it dropped or let lapse,
-and what went through each relay.
-The service (`slackline help service`) schedules by `edf`, which hears nobody: agents are for `run`.
+See also: `slackline help gaps`, `live`, `service`.
 ";

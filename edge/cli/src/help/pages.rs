@@ -1,4 +1,4 @@
-//! The pages.
+//! Help pages of topics and policies.
 
 use std::fmt::Write as _;
 
@@ -9,79 +9,111 @@ use slackline_scenario::keys::{CLAIM, Key, KeyTable, LIVE, RELAY, TABLES, TESTS,
 use crate::by_second;
 use crate::terminal;
 
-/// How wide a page is, where the terminal is not narrower.
+/// Width of a page in columns. A narrower terminal makes it narrower.
 const WIDTH: usize = 80;
-/// How wide the column of names is at most; what belongs to a longer one begins below it.
+/// Maximum width of the column of names. The text of a longer name starts on the next line.
 const NAMES: usize = 26;
 
 const SCENARIO: &str = "\
-A scenario is a text file in TOML: what runs, what it is promised, what changes when, and what
-should come of it.
+A scenario is a TOML file: the VMs of a host, their shares, what changes during the
+run, and claims about the result.
 
-  title  = \"my machine\"
+Use it with `slackline check`, `sim`, `run`, `compare` and `sweep`.
+
+  title  = \"my host\"
   length = \"30s\"
-  policy = { name = \"edf\", reserve = \"0.1cpu\" }   # a tenth of each CPU stays for the rest
+  policy = { name = \"edf\", reserve = \"0.1cpu\" }   # 10 % of each CPU stays unreserved
   [host]
   cpus = 1
   [[domain]]
   name      = \"web\"
   work      = { kind = \"spin\" }
-  share.edf = { slice = \"2ms\", period = \"10ms\" }   # a fifth of a CPU, every 10 ms
+  share.edf = { slice = \"2ms\", period = \"10ms\" }   # 20 % of a CPU, every 10 ms
   [[claim]]
   that = \"misses of web\"
   is   = \"at most 0\"
 
-A length of time is a number with its unit: 250us, 4ms, 2s, 3min, 1h. Some may be drawn anew each
-time: \"uniform 1ms 3ms\", \"exponential 4ms\". An amount of CPU is \"0.25cpu\".
+Values:
+  - A domain is a VM. In reports, NAME.1 is its second vCPU.
+  - A time is a number with a unit: 250us, 4ms, 2s, 3min, 1h.
+  - Some times can be random: \"uniform 1ms 3ms\", \"exponential 4ms\".
+  - An amount of CPU is \"0.25cpu\".
 ";
 
 const WORK_INTRO: &str = "\
-work = { kind = \"periodic\", period = \"16ms\", work = \"3ms\" } says what each vCPU of a domain
-does: simulated, and live as a real process (`slackline load`) unless `live` says whom to take.
-Lengths of time that may be drawn: \"4ms\", \"uniform 1ms 3ms\", \"exponential 4ms\".
+The workload of a domain: what each of its vCPUs runs.
+
+  work = { kind = \"periodic\", period = \"16ms\", work = \"3ms\" }
+
+  - `sim` simulates the workload. `run` starts it as a real process, unless the domain
+    has a `live` table (`slackline help live`).
+  - `slackline load KIND` runs a workload by itself.
+  - Times that can be random: \"4ms\", \"uniform 1ms 3ms\", \"exponential 4ms\".
 ";
 
 const LIVE_INTRO: &str = "\
-`slackline run FILE` plays a scenario on this machine, as root: a domain is a process of its `work`,
-or whom `live` names. Its threads run on the CPUs of the run (--cpus, or the last ones), each in the
-turns that the policy gives it, at a real-time priority while they last.
+`slackline run FILE` runs a scenario on this host, as root.
 
-Whatever happens to Slackline (an error, a signal, kill -9), a keeper process gives every thread
-back: not stopped, not real-time, not pinned. If that is killed as well, `slackline doctor --free`
-does. `slackline doctor` says what this machine allows, and what to do about the rest.
-QEMU must name its threads (-name NAME,debug-threads=on, as libvirt does) or have a QMP socket.
+Use it to schedule real processes and VMs by a policy. A domain is a process of its
+`work`, or what its `live` table names:
 
-Under a policy that listens (`gaps`) a guest may say what is urgent in it: `slackline help agent`.
+  [[domain]]
+  name = \"web\"
+  share.edf = { slice = \"2ms\", period = \"10ms\" }
+  live = { unit = \"web.service\" }
+
+  - The threads run on the CPUs of the run (--cpus, or the last ones), in the timeslices
+    that the policy gives them. During a timeslice a thread has a real-time priority.
+  - On any end (error, signal, kill -9) a keeper process restores every thread: it is
+    continued and has its former priority and CPUs.
+  - If the keeper is killed too, `slackline doctor --free` restores the threads.
+  - QEMU must name its threads (-name NAME,debug-threads=on, as libvirt does) or have a
+    QMP socket.
+  - Under a policy such as `gaps` a guest can report urgent tasks (`slackline help agent`).
+  - `slackline doctor` shows what this host supports and how to fix what is missing.
 ";
 
 const CLAIMS: &str = "\
-Claims are checked after each run of the scenario's own policy; one that does not hold is told and
-the exit code is 1. What the machine could not see contradicts nothing.
+A claim is a condition on one metric of a run.
+
+Use claims to test a scenario. They are checked after each run under the scenario's own
+policy. If one does not hold, it is printed and the exit code is 1.
 
   [[claim]]
   that = \"wake to run p99 of web\"
   is   = \"below 8ms\"
 
-NAME is a domain (of several vCPUs numbers are added up, and of the rest the worst is taken), a vCPU
-(`web.1`) or a CPU (`cpu0`); without `of NAME`, or with `of total`, it is all of them. A `count` is
-a number, of how many the quantiles are; a claim on a quantile of one alone is about that one.
+`that` is METRIC of NAME:
+  - NAME is a domain, a vCPU (`web.1`) or a CPU (`cpu0`). Without `of NAME`, or with
+    `of total`, it is all of them.
+  - For several vCPUs, amounts of CPU and counts are added. Of other metrics the worst
+    value counts, the one farthest from zero.
+  - `error` is compared without its sign.
+  - `count` is the number of samples of a quantile. A single sample has no quantiles, and
+    a claim on a quantile then tests that sample.
+  - A metric that the run could not measure fails no claim.
 ";
 
 const METRICS: &str = "\
-Every number that Slackline measures. The first line of each is what tables call it, or - if they do
-not show it; then the field in JSON (_ns nanoseconds, _ppm millionths); then what claims call it.
-A field that ends in _* is five: _count says how many there were (n in tables), and then come
-_p50_ns, _p90_ns, _p99_ns and _worst_ns, half of all being no more than p50. One alone has no
-quantiles, only its worst; of fewer than a hundred the p99 is the worst, and tables show the n of
-each, comparisons as `n of wakes`. Quantiles are of the values themselves up to a thousand of them,
-and then less than a thousandth too high. Measured is from the end of the warm-up to the end of the
-run.
+Every number that Slackline measures, from the end of the warm-up to the end of the run.
+
+For each metric:
+  - Line 1 is its name in tables, or - if tables do not show it.
+  - Line 2 is its field in JSON (_ns nanoseconds, _ppm millionths), then its name and unit
+    in claims.
+  - A field that ends in _* stands for five: _count (the number of samples, n in tables),
+    _p50_ns, _p90_ns, _p99_ns and _worst_ns.
+
+Quantiles:
+  - p50 is the median: half of the samples are not larger.
+  - A single sample has no quantiles, only a worst value. Below 100 samples p99 is the worst.
+  - Up to 1000 samples quantiles are exact. With more they are less than 0.1 % too high.
 ";
 
 const AXES: &str = "
-[[axis]] makes many scenarios of one, for `sim` and `compare`: a run for each point where the axes
-cross, in one table, with --json and --csv; `check` says of each point whether it fits. `set` gives
-values by their paths, of domains by name.
+[[axis]] makes one scenario into many, one per point where the axes cross. `sim`,
+`compare` and `sweep` run every point into one table; `check` checks whether each point
+is admitted.
 
   [[axis]]
   name = \"period\"
@@ -91,16 +123,20 @@ values by their paths, of domains by name.
   name = \"100ms\"
   set  = { \"domain.web.share.edf\" = { slice = \"20ms\", period = \"100ms\" } }
 
-`let = { period = \"20ms\" }` fills in {period} in what any axis sets, where \"25% of {period}\" is
-a part of it; `scale = { \"host.switch\" = \"200%\" }` takes a multiple of what is there, and
-`unset = [\"host.migrate\"]` takes it out.
+  - `set` gives values to paths. Domains are named in paths.
+  - `let = { period = \"20ms\" }` defines {period} for what any axis sets;
+    \"25% of {period}\" is a part of it.
+  - `scale = { \"host.switch\" = \"200%\" }` multiplies the present value.
+  - `unset = [\"host.migrate\"]` removes a value.
 ";
 
 const FAMILY_INTRO: &str = "\
-A family is a scenario whose domains are drawn at random, for `slackline sweep`: a number of guests
-that share by weight, and on each CPU perhaps somebody with a reservation. Each size of host is
-drawn with each seed, and each of those runs under each policy and at each point of the axes: a line
-of the table for each, with how far every guest was from what would be fair there.
+A family is a scenario whose domains are drawn at random, for `slackline sweep`.
+
+Use it to compare policies over many hosts. On each host a number of guests share by
+weight, and each CPU may also have one reservation. Each host size is drawn with each
+seed. Each of these hosts runs under each policy and at each point of the axes: one row
+of the table, with the distance of the guests from their fair shares.
 
   title  = \"random hosts\"
   length = \"32s\"
@@ -115,8 +151,10 @@ of the table for each, with how far every guest was from what would be fair ther
   [family.reservation]
   sedf = { slice = \"{slice}\", period = \"{period}\", extra = false }
 
-There is no [[domain]]; all else is as in `slackline help scenario`, and axes may set what the
-family says: set = { \"family.sleepers\" = \"50%\" }.
+  - A family has no [[domain]] and no [[change]]. Everything else is as in
+    `slackline help scenario`.
+  - Axes can set keys of the family: set = { \"family.sleepers\" = \"50%\" }.
+  - `slackline help sweep` lists the columns of the table.
 ";
 
 pub(super) fn family() -> String {
@@ -129,8 +167,8 @@ pub(super) fn scenario() -> String {
     let mut text = SCENARIO.to_owned();
     TABLES.iter().for_each(|table| keys(&mut text, table));
     text += AXES;
-    text += "\nMore: `slackline help work`, `live`, `claims`, `metrics`, `host`, `driver`, \
-             `family`\n(random hosts), and a page for each policy.\n";
+    text += "\nSee also: `slackline help work`, `live`, `claims`, `metrics`, `host`, `driver`, \
+             `family`,\nand the page of each policy.\n";
     text
 }
 
@@ -150,10 +188,10 @@ pub(super) fn live() -> String {
 pub(super) fn claims() -> String {
     let mut text = CLAIMS.to_owned();
     keys(&mut text, &CLAIM);
-    text += "\nWhat `is` may say:\n";
+    text += "\n`is` is one of:\n";
     entries(&mut text, TESTS.iter().map(|&Key { name, says }| (name, says)));
-    text += "\nX is in the unit of the metric: a length of time (8ms), a percentage (20%), a \
-             number (3);\nof a percentage also `promised`, what the share promises.\n";
+    text += "\nX is in the unit of the metric: a time (8ms), a percentage (20%) or a number \
+             (3).\nFor a percentage it can be `promised`, the reserved share.\n";
     for Glossary { of, terms, .. } in GLOSSARY.iter().filter(|terms| terms.are_claimed) {
         let _ = writeln!(text, "\nMetrics of {of}:");
         let units: Vec<(String, String)> = terms
@@ -162,7 +200,7 @@ pub(super) fn claims() -> String {
             .collect();
         entries(&mut text, units.iter().map(|(name, unit)| (name.as_str(), unit.as_str())));
     }
-    text + "\n`slackline help metrics` says what each means.\n"
+    text + "\nSee also: `slackline help metrics` explains each metric.\n"
 }
 
 pub(super) fn metrics() -> String {
@@ -180,47 +218,50 @@ pub(super) fn metrics() -> String {
             wrapped(&mut text, 4, term.says);
         }
     }
-    text += "\nColumns of --csv of `sim` and `run`, a line for each domain and each CPU in each \
-             second:\n\n";
+    text += "\nColumns of --csv of `sim` and `run`, with one row per second and domain or CPU:\n\n";
     entries(&mut text, by_second::columns());
     text
 }
 
-/// As a claim has it.
+/// Name of a metric in claims.
 fn claimed(term: &Term) -> String {
     let end = if term.is_spread() { " p50|p90|p99|worst|count" } else { "" };
     format!("{}{end}", term.claimed_as())
 }
 
-/// A page about tables of a scenario, without the marks of its examples.
+/// Returns a page of `slackline-scenario` without the code fences of its examples.
 pub(super) fn without_marks(page: &str) -> String {
     let lines = page.lines().filter(|line| !line.starts_with("```"));
     lines.flat_map(|line| [line, "\n"]).collect()
 }
 
-/// The manual page of a policy.
+/// Help page of a policy.
 pub(super) fn policy(spec: &Spec) -> String {
-    let mut text = format!("{}: {}\n\n{}\n", spec.name, spec.summary, spec.page);
+    let mut parameters = String::new();
     let policy = format!("policy = {{ name = \"{}\", ... }}", spec.name);
-    fields(&mut text, &policy, spec.policy_fields);
-    fields(&mut text, &format!("share.{} = {{ ... }}", spec.name), spec.share_fields);
-    text
+    fields(&mut parameters, &policy, spec.policy_fields);
+    fields(&mut parameters, &format!("share.{} = {{ ... }}", spec.name), spec.share_fields);
+    let page = spec.page.replace("{parameters}\n", &parameters);
+    format!("{}: {}\n\n{page}\n", spec.name, spec.summary)
 }
 
 fn fields(text: &mut String, heading: &str, fields: &[Field]) {
     if fields.is_empty() {
         return;
     }
-    let _ = writeln!(text, "\n{heading}");
+    let _ = writeln!(text, "{heading}");
     let longest = fields.iter().map(|field| field.name.len()).max().unwrap_or(0);
     for field in fields {
-        let _ = writeln!(text, "  {:longest$}  {}", field.name, field.help);
         let default = match field.default {
             Some(default) => format!("default {default}"),
-            None => "must be said".into(),
+            None => "required".into(),
         };
-        let _ = writeln!(text, "  {:longest$}  {}; {default}", "", field.kind);
+        let mut lines = String::new();
+        wrapped(&mut lines, longest + 4, field.help);
+        wrapped(&mut lines, longest + 4, &format!("{}; {default}", field.kind));
+        let _ = write!(text, "  {:longest$}  {}", field.name, lines.trim_start());
     }
+    text.push('\n');
 }
 
 fn keys(text: &mut String, table: &KeyTable) {
@@ -229,7 +270,7 @@ fn keys(text: &mut String, table: &KeyTable) {
     entries(text, table.keys.iter().map(|&Key { name, says }| (name, says)));
 }
 
-/// Names, and what belongs to each beside it.
+/// Appends names in one column and their texts in another.
 pub(super) fn entries<'a>(
     text: &mut String,
     entries: impl Iterator<Item = (&'a str, &'a str)> + Clone,
@@ -247,7 +288,7 @@ pub(super) fn entries<'a>(
     }
 }
 
-/// Words in lines that begin so far to the right.
+/// Appends words, wrapped into lines with this indent.
 fn wrapped(text: &mut String, indent: usize, words: &str) {
     let widest = terminal::columns().map_or(WIDTH, |columns| columns.min(WIDTH));
     let mut column = 0;

@@ -1,4 +1,4 @@
-//! The page about the service: its words, verbs, tables and refusals, each from where it is used.
+//! The help page about the daemon. Lists of verbs, states, columns and refusals come from the code.
 
 use std::fmt::Write as _;
 
@@ -8,36 +8,48 @@ use super::pages::entries;
 use crate::service::HEADINGS;
 
 const INTRO: &str = "\
-`slackline serve` holds reservations: so much CPU time in every period for each vCPU of a machine,
-under a name. They outlive the machine and the daemon: a machine that comes back under its name has
-its reservation again, and what waits for its machine stays promised. When the daemon stops or dies
-machines run on as ordinary threads; what lapses is the promise.
+The daemon (`slackline serve`) keeps CPU reservations for the VMs of a host.
 
-  slackline serve                                    # as root; or by systemd
-  slackline find                                     # what can have a reservation
-  slackline reserve web --slice 2ms --period 10ms    # a fifth of a CPU for each vCPU of `web`
-  slackline reserve db --cpu 1.5 --for libvirt:db-7  # one and a half for all of them together
+Use it to guarantee CPU time to VMs that come and go. A VM here is a libvirt
+guest, another VM monitor (QEMU, Firecracker, ...), a container, a systemd unit, a
+cgroup or any process: whatever `slackline find` lists.
+
+  slackline serve                                    # as root, or by systemd
+  slackline find                                     # list VMs
+  slackline reserve web --slice 2ms --period 10ms    # 20 % of a CPU for each vCPU of `web`
+  slackline reserve db --cpu 1.5 --for libvirt:db-7  # 1.5 CPUs for all its vCPUs
   slackline place job --cpu 30% --vcpus 1 --for qemu:job --host a.sock --host b.sock
   slackline change web --slice 3ms
   slackline watch
 
-With --cpu each vCPU is promised an even part, which it has whenever it wants it. One that wants
-more has what the others left of theirs in their last period, as far as its CPU has not promised it
-to anybody (`slackline help edf`: spread = 'use'). With --slice each has its own, and no other's.
+Reservations:
+  - A reservation gives each vCPU of a VM its slice of CPU time in every period.
+  - It survives shutdown of the VM and restart of the daemon. When the VM starts
+    again under its name, its reservation applies again.
+  - A reservation whose VM is absent keeps its capacity.
+  - While no daemon runs, VMs run as ordinary threads and no reservation is enforced.
+  - The daemon schedules by `edf` and ignores guest agents (`slackline help agent`).
 
-Machines that work in step, here or on several hosts, take one phase: with --phase 3ms each of their
-periods begins 3 ms after whole periods of the clock on the wall, whenever they came. A first period
-that is shorter is worth its part. When that clock is set, one period of each is longer or shorter,
-and `log` says so where it was by a tenth of a period.
+--slice or --cpu:
+  - With --slice each vCPU has its own slice, and no vCPU uses another's.
+  - With --cpu each vCPU is guaranteed an equal share. A vCPU that needs more may use
+    what the other vCPUs of its VM left unused in their last period, up to the
+    unreserved capacity of its CPU (`slackline help edf`: spread = 'use').
 
-`slackline gang FILE` reserves for all of them or none, on hosts that know nothing of each other,
-and has them begin at once. Its terms are for each member; strict = true ends all if one is lost,
-of which `gang FILE --watch` tells the others (`gang-broken` in their `log`). FILE:
+--phase aligns periods of VMs that work in step, on one or several hosts:
+  - With --phase 3ms every period starts 3 ms after a multiple of the period on the
+    wall clock. With the same phase and period, periods start together.
+  - If the first period is shorter, its slice is prorated.
+  - When the clock is set, one period is longer or shorter. `log` shows this if the
+    step is a tenth of the period or more.
+
+`slackline gang FILE` reserves for several VMs on several hosts, all or none, and
+starts their first periods together. The hosts need not know each other. FILE:
 
   name   = 'bsp'
   slice  = '4ms'
   period = '10ms'
-  phase  = '0ms'                                       # unless said; also exact, strict, cpu
+  phase  = '0ms'                                       # default; also exact, strict, cpu
   [[member]]
   host = '/run/slackline/slackline.sock'               # or https://NAME:PORT
   for  = 'libvirt:node-a'                              # also name, vcpus
@@ -45,61 +57,75 @@ of which `gang FILE --watch` tells the others (`gang-broken` in their `log`). FI
   host = 'https://b:7443'
   for  = 'libvirt:node-b'
 
-Members are held for 10 s at most while all are asked, and end by themselves if whoever asks dies.
-Clocks of hosts that differ by half a slice are refused, and by a twentieth warned of.
+  - slice, period, cpu and exact apply to each member.
+  - `gang FILE --watch` tells the other members when one is lost; their `log` shows
+    `gang-broken`. With strict = true their reservations then end.
+  - Members are held for up to 10 s until all hosts have agreed. Held members end by
+    themselves if the command dies.
+  - Clocks that differ by more than half a slice are refused. If they may differ by
+    more than a twentieth of a slice, there is a warning.
 
-A guest of libvirt can bring its terms along, in its metadata; libvirt asks for them as it starts:
+A libvirt guest can carry its reservation in its metadata. libvirt asks for it when
+the guest starts:
 
   slackline hook libvirt --script > /etc/libvirt/hooks/qemu.d/slackline
-  chmod +x /etc/libvirt/hooks/qemu.d/slackline       # and start libvirt again
+  chmod +x /etc/libvirt/hooks/qemu.d/slackline       # then restart libvirt
   <metadata>
     <slackline:reservation xmlns:slackline='urn:slackline:1' slice='2ms' period='10ms'/>
   </metadata>
 
-Also cpu='40%', exact='yes', phase='3ms', vcpus='2', name='web'. It starts whatever comes of that,
-unless it says require='yes' and is refused.
+  - Other attributes: cpu='40%', exact='yes', phase='3ms', vcpus='2', name='web'.
+  - The guest starts even without a reservation, unless it has require='yes'.
 
-The service schedules by `edf`, which hears nothing that guests tell (`slackline help agent`).
-
-The same over HTTP on its Unix socket, described by /v1/openapi.json:
+HTTP: the same commands on the Unix socket, described by /v1/openapi.json:
   curl --unix-socket /run/slackline/slackline.sock http://slackline/v1/reservations
 ";
 
 const WHO: &str = "
-Root and the group slackline-admin may do all. Members of the group slackline are tenants: they may
-do all about their own reservations, for machines of their own user, and see what others have as
-`another VM`. Everybody else may do nothing. `slackline access` says otherwise of a user: less,
-more, how much, and whose machines besides his own. With a ledger of an older version members are
-operators, who may do all about reservations, until `slackline access migrate`.
-Only administrators may reserve a slice of more than 1 s, which runs without a break. Every other
-period of more than 1 s is kept in parts of a second at most.
-A reservation is for machines of one user: what another user calls so is not taken for its machine.
+Access:
+  - Root and the group slackline-admin may do everything.
+  - Members of the group slackline are tenants: they make and change their own
+    reservations, for VMs of their own user, and see others as `another VM`.
+  - All other local users may do nothing.
+  - `slackline access add` gives a user another role, limits, or VMs of other users.
+  - With a ledger of an older version members are operators, who may change all
+    reservations, until `slackline access migrate`.
+  - Only administrators may reserve a slice of more than 1 s, which runs without a
+    break. Any other period of more than 1 s is enforced in parts of at most 1 s.
+  - A reservation applies to VMs of one user. Another user's VM of the same name does
+    not get it.
 
-Other machines: `slackline serve --listen 0.0.0.0:7443 --certificate FILE --key FILE`, with TLS 1.3
-only. Here `slackline access add alice --role operator > token`, there `chmod 600 token` and
-  slackline list --host https://web:7443 --ca ca.pem --token token
-or with SLACKLINE_HOST, SLACKLINE_CA and SLACKLINE_TOKEN set. With --client-ca, `access add alice
---certificate FILE` lets in who has the key of that. Certificates, prices
-and the groups of the host are read when the daemon starts, and again when it is sent SIGHUP
-(`systemctl reload slackline`): what is promised goes on, and whoever is connected connects again.
-A file for `serve --prices` has currency = 'EUR', cpu-hour = '0.04', and [[period]] tables with
-up-to and times for short periods.
-Under systemd the unit allows no network: RestrictAddressFamilies= and IPAddressDeny= in a drop-in.
+Other hosts, over TLS 1.3:
+  1. On the server: `slackline serve --listen 0.0.0.0:7443 --certificate FILE --key FILE`
+  2. On the server: `slackline access add alice --role operator > token`
+  3. On the client: `chmod 600 token`, then
+     `slackline list --host https://web:7443 --ca ca.pem --token token`
+  - SLACKLINE_HOST, SLACKLINE_CA and SLACKLINE_TOKEN replace the options.
+  - With --client-ca, `access add alice --certificate FILE` accepts a client certificate.
+  - The unit of systemd allows no network. Set RestrictAddressFamilies= and
+    IPAddressDeny= in a drop-in.
+
+Files: certificates, prices and the host's groups are read at start and on SIGHUP
+(`systemctl reload slackline`). Reservations stay in force; clients reconnect. A file
+for `serve --prices` has currency = 'EUR', cpu-hour = '0.04', and [[period]] tables
+with up-to and times for short periods.
+
+See also: `slackline help edf`, `agent`, `doctor`.
 ";
 
 pub(super) fn service(commands: &[(String, String)]) -> String {
     let mut text = INTRO.to_owned();
-    text += "\nVerbs (`slackline help VERB` lists its options):\n";
+    text += "\nCommands (`slackline help COMMAND` lists its options):\n";
     let verbs = commands.iter().filter(|(name, _)| VERBS.contains(&name.as_str()));
     entries(&mut text, verbs.map(|(name, says)| (name.as_str(), says.as_str())));
-    let _ = writeln!(text, "\nA name has {NAME}.");
+    let _ = writeln!(text, "\nNames: {NAME}.");
     text += "\nStates:\n";
     entries(&mut text, State::ALL.iter().map(|(state, says)| (state.word(), *says)));
     for (table, columns) in HEADINGS {
         let _ = writeln!(text, "\nColumns of {table}:");
         entries(&mut text, columns.iter().copied());
     }
-    text += "\nWhat can be refused, and the exit code of a command then:\n";
+    text += "\nRefusals, with HTTP status and exit code of a command:\n";
     let kinds: Vec<(&str, String)> = Kind::ALL
         .iter()
         .map(|kind| {
@@ -111,7 +137,7 @@ pub(super) fn service(commands: &[(String, String)]) -> String {
     text + WHO
 }
 
-/// The commands that speak with the daemon, and that itself.
+/// The daemon and the commands that ask it.
 pub(super) const VERBS: [&str; 14] = [
     "serve", "find", "reserve", "place", "gang", "change", "pause", "resume", "release", "list",
     "watch", "room", "log", "access",

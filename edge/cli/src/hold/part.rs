@@ -1,4 +1,5 @@
-//! What each part of a target had, and how long it slept: who sleeps cannot use what it is given.
+//! What became of the time of each part of a target: it ran, it was stopped by us, it was ready and
+//! did not run, or it was asleep. A part that is asleep cannot use what it is given.
 
 use slackline_trace::{Entry, Named, Record};
 use slackline_units::{Span, Time, VcpuId};
@@ -10,6 +11,21 @@ pub(super) struct Parts {
     width: u64,
     /// Whether it is seen who sleeps.
     knows_sleep: bool,
+    /// What was before this is not counted.
+    began: Time,
+}
+
+/// What became of the time of a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Times {
+    /// CPU time received, on all its CPUs.
+    pub(super) used: Span,
+    /// How long it had work and was kept from running, as its slice was used.
+    pub(super) stopped: Span,
+    /// How long it could have run and did not. `None` if it is not seen who sleeps.
+    pub(super) ready: Option<Span>,
+    /// How long it had no work. `None` if that is not seen.
+    pub(super) asleep: Option<Span>,
 }
 
 /// One of them.
@@ -20,19 +36,20 @@ pub(super) struct Part {
     /// CPU time it had.
     used: Span,
     slept: Span,
+    stopped: Span,
     /// Since when it has been asleep.
     asleep: Option<Time>,
 }
 
 impl Parts {
     /// Those of these names, which joined in this order.
-    pub(super) fn new(names: Vec<String>, width: usize, knows_sleep: bool) -> Parts {
+    pub(super) fn new(names: Vec<String>, width: usize, knows_sleep: bool, began: Time) -> Parts {
         let part = |name| {
-            let (used, slept) = (Span::ZERO, Span::ZERO);
-            Part { name, id: None, used, slept, asleep: None }
+            let (used, slept, stopped) = (Span::ZERO, Span::ZERO, Span::ZERO);
+            Part { name, id: None, used, slept, stopped, asleep: None }
         };
         let all = names.into_iter().map(part).collect();
-        Parts { all, width: width as u64, knows_sleep }
+        Parts { all, width: width as u64, knows_sleep, began }
     }
 
     /// Takes what happened in.
@@ -51,12 +68,21 @@ impl Parts {
         self.all.iter().fold(Span::ZERO, |all, part| all + part.used * self.width)
     }
 
-    /// Each, with the CPU time it had and how long it slept until `end`, if that is seen.
-    pub(super) fn each(&self, end: Time) -> impl Iterator<Item = (&Part, Span, Option<Span>)> {
+    /// Each, with what became of its time until `end`. No more is said than there was time.
+    pub(super) fn each(&self, end: Time) -> impl Iterator<Item = (&Part, Times)> {
+        let passed = end.since(self.began);
         self.all.iter().map(move |part| {
-            let lately = part.asleep.map_or(Span::ZERO, |since| end.since(since.min(end)));
-            let slept = self.knows_sleep.then(|| part.slept + lately);
-            (part, part.used * self.width, slept)
+            let lately = part.asleep.map_or(Span::ZERO, |since| end.since(since.max(self.began)));
+            let mut left = passed.left_after(part.used);
+            let mut take = |wanted: Span| {
+                let taken = wanted.min(left);
+                left = left.left_after(taken);
+                taken
+            };
+            let (stopped, asleep) = (take(part.stopped), take(part.slept + lately));
+            let seen = |span| self.knows_sleep.then_some(span);
+            let used = part.used * self.width;
+            (part, Times { used, stopped, ready: seen(left), asleep: seen(asleep) })
         })
     }
 
@@ -72,7 +98,13 @@ impl Parts {
     }
 
     fn record(&mut self, record: &Record) {
+        let began = self.began;
         match *record {
+            Record::Stopped { vcpu, from, to } => {
+                if let Some(part) = self.of(vcpu) {
+                    part.stopped += to.since(from.max(began));
+                }
+            }
             Record::Ran { vcpu, used, .. } => {
                 if let Some(part) = self.of(vcpu) {
                     part.used += used;
@@ -87,7 +119,7 @@ impl Parts {
                 if let Some(part) = self.of(vcpu)
                     && let Some(since) = part.asleep.take()
                 {
-                    part.slept += at.since(since);
+                    part.slept += at.since(since.max(began));
                 }
             }
             _ => {}
@@ -107,10 +139,10 @@ mod tests {
     }
 
     #[test]
-    fn each_has_what_it_ran_and_sleeps_until_it_wakes() {
+    fn time_of_each_part_is_run_stopped_ready_or_asleep() {
         let ids = [0, 1].map(|number| VcpuId::new(number.into(), DomId::new(0), number));
         let names = ["vCPU 0", "vCPU 2"].map(String::from);
-        let mut parts = Parts::new(names.to_vec(), 1, true);
+        let mut parts = Parts::new(names.to_vec(), 1, true, at(5));
         let mut entries = Vec::new();
         for (vcpu, name) in ids.into_iter().zip(names) {
             let domain = "guest".into();
@@ -130,17 +162,20 @@ mod tests {
         };
         let records = [
             Record::Woke { at: at(0), vcpu: ids[0] },
-            ran(ids[0], at(0), at(40), RanEnd::Limit),
+            ran(ids[0], at(5), at(40), RanEnd::Limit),
+            Record::Stopped { vcpu: ids[0], from: at(40), to: at(90) },
             Record::Woke { at: at(50), vcpu: ids[1] },
             ran(ids[1], at(50), at(60), RanEnd::Blocked),
             Record::Blocked { at: at(60), vcpu: ids[1] },
         ];
         entries.extend(records.map(Entry::Record));
         parts.count(&mut entries);
-        let each: Vec<_> =
-            parts.each(at(100)).map(|(part, used, slept)| (&*part.name, used, slept)).collect();
-        let ms = Span::from_ms;
-        assert_eq!(each, [("vCPU 0", ms(40), Some(ms(0))), ("vCPU 2", ms(10), Some(ms(90)))]);
-        assert_eq!(parts.used(), ms(50));
+        let each: Vec<_> = parts.each(at(100)).map(|(part, times)| (&*part.name, times)).collect();
+        let times = |used, stopped, ready, asleep| {
+            let [used, stopped, ready, asleep] = [used, stopped, ready, asleep].map(Span::from_ms);
+            Times { used, stopped, ready: Some(ready), asleep: Some(asleep) }
+        };
+        assert_eq!(each, [("vCPU 0", times(35, 50, 10, 0)), ("vCPU 2", times(10, 0, 0, 85))]);
+        assert_eq!(parts.used(), Span::from_ms(45));
     }
 }

@@ -5,7 +5,7 @@ use std::io::{IsTerminal, stderr, stdout};
 use serde_json::{Value, json};
 use slackline_units::{CpuId, Reservation, Span, Time};
 
-use super::part::{Part, Parts};
+use super::part::{Part, Parts, Times};
 use crate::args::Hold;
 use crate::problem::Problem;
 use crate::terminal;
@@ -69,12 +69,12 @@ impl Shown {
             let of = match (parts, args.vcpus) {
                 (1, _) => String::new(),
                 (_, true) if args.cpu.is_some() => {
-                    format!(" for each of {parts} vCPUs and what others of them leave")
+                    format!(" for each of {parts} vCPUs, plus what the others leave unused")
                 }
                 (_, true) => format!(" for each of {parts} vCPUs"),
                 (_, false) => format!(" on {parts} CPUs at once, together {all}"),
             };
-            let more = if args.at_least { "and what nobody claims" } else { "and no more" };
+            let more = if args.at_least { "plus slack" } else { "and no more" };
             let list: Vec<String> = cpus.iter().map(|cpu| cpu.index().to_string()).collect();
             let plural = if list.len() == 1 { "" } else { "s" };
             let (list, all) = (list.join(", "), if args.vcpus { "" } else { " and all it starts" });
@@ -129,11 +129,14 @@ impl Shown {
         let (used, each) = (parts.used(), self.each);
         let all = ppm(used, passed);
         if self.json {
-            let part = |(part, used, slept): (&Part, Span, Option<Span>)| {
+            let part = |(part, times): (&Part, Times)| {
+                let of_passed = |span| ppm(span, passed);
                 json!({
-                    "name": part.name, "promised_ppm": each, "used_ns": used.ns(),
-                    "delivered_ppm": ppm(used, passed),
-                    "asleep_ppm": slept.map(|slept| ppm(slept, passed)),
+                    "name": part.name, "promised_ppm": each, "used_ns": times.used.ns(),
+                    "delivered_ppm": of_passed(times.used),
+                    "stopped_ppm": of_passed(times.stopped),
+                    "ready_ppm": times.ready.map(of_passed),
+                    "asleep_ppm": times.asleep.map(of_passed),
                 })
             };
             let parts: Vec<Value> = parts.each(ended).map(part).collect();
@@ -149,25 +152,31 @@ impl Shown {
         let begin = if self.in_place { "\r\x1b[K" } else { "" };
         let tenths = passed / (OFTEN / 10);
         let (seconds, tenth) = (tenths / 10, tenths % 10);
-        let why = if has_ended { "it has ended" } else { "given back" };
+        let why = if has_ended { "target has ended" } else { "threads restored" };
         let (promised, all) = (percent(self.promised), percent(all));
         let mut text =
             format!("held for {seconds}.{tenth} s: promised {promised}, delivered {all}");
-        let slept = |slept: Option<Span>| {
-            slept.map_or_else(String::new, |slept| {
-                format!(", asleep {}", percent(ppm(slept, passed)))
-            })
+        let rest = |times: &Times| {
+            let words = [
+                ("stopped", Some(times.stopped)),
+                ("ready", times.ready),
+                ("blocked", times.asleep),
+            ];
+            let words = words.into_iter().filter_map(|(word, span)| {
+                Some(format!(", {word} {}", percent(ppm(span?, passed))))
+            });
+            words.collect::<String>()
         };
         let mut each_of_several = String::new();
         match parts.each(ended).collect::<Vec<_>>().as_slice() {
-            [(_, _, alone)] => text += &slept(*alone),
+            [(_, alone)] => text += &rest(alone),
             several => {
-                for (part, used, asleep) in several {
-                    let (name, used) = (&part.name, percent(ppm(*used, passed)));
+                for (part, times) in several {
+                    let (name, used) = (&part.name, percent(ppm(times.used, passed)));
                     let promised = percent(each);
                     each_of_several += &format!(
                         "  {name}: promised {promised}, delivered {used}{}\n",
-                        slept(*asleep)
+                        rest(times)
                     );
                 }
             }

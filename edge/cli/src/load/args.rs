@@ -1,4 +1,4 @@
-//! What `slackline load` is told: the keys of a scenario, as options.
+//! Options of `slackline load`: the keys of a scenario's workloads and clients.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,109 +13,109 @@ use crate::parse::span;
 pub(crate) struct Load {
     #[command(subcommand)]
     pub(crate) kind: Kind,
-    /// End after so long.
+    /// Stop after this time [default: never]; clients then send nothing more.
     #[arg(long, global = true, value_parser = span)]
     pub(crate) length: Option<Span>,
-    /// The seed of the draws.
+    /// Seed of random times.
     #[arg(long, global = true, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Whose draws to make: a domain and a vCPU by number.
+    /// Domain and vCPU whose random stream is used, as `DOMAIN.NUMBER`.
     #[arg(long, global = true, value_parser = who, default_value = "0.0", hide = true)]
     pub(crate) who: (u32, u16),
-    /// When to begin, in nanoseconds of the monotonic clock.
+    /// Start time in nanoseconds of the monotonic clock.
     #[arg(long, global = true, hide = true)]
     pub(crate) start: Option<u64>,
-    /// Print what came of it as JSON.
+    /// Print the result as JSON.
     #[arg(long, global = true, conflicts_with = "report_jobs")]
     pub(crate) json: bool,
-    /// Write finished jobs to standard output, as `run` wants them.
+    /// Report finished jobs on standard output, for `run`.
     #[arg(long, global = true, hide = true)]
     pub(crate) report_jobs: bool,
 }
 
-/// The kinds. Lengths of time may be drawn: `4ms`, `uniform 1ms 3ms`, `exponential 4ms`.
+/// Kinds of workload. Times may be random: `4ms`, `uniform 1ms 3ms`, `exponential 4ms`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Kind {
-    /// Use all the CPU time there is.
+    /// Compute without blocking.
     Spin,
-    /// Do a piece of work in every period.
+    /// Compute once per period.
     Periodic {
-        /// How often work is released.
+        /// Time between releases, e.g. `16ms`.
         #[arg(long)]
         period: String,
-        /// How much CPU time each piece of work takes.
+        /// CPU time of each job, e.g. `3ms`.
         #[arg(long)]
         work: String,
-        /// How long after its release it must be done [default: the period].
+        /// Deadline of each job after its release [default: the period].
         #[arg(long)]
         deadline: Option<String>,
     },
-    /// Compute and sleep in turn.
+    /// Compute and sleep alternately.
     Interactive {
-        /// How much CPU time to use at a time.
+        /// CPU time of each burst, e.g. `4ms`.
         #[arg(long)]
         compute: String,
-        /// How long to sleep then.
+        /// Time to sleep after each burst, e.g. `10ms`.
         #[arg(long)]
         sleep: String,
     },
-    /// Use a total of CPU time, then end.
+    /// Use a total of CPU time, then exit.
     Batch {
-        /// How much.
+        /// Total CPU time, e.g. `10s`.
         #[arg(long)]
         total: String,
     },
-    /// Compute, and give the rest of the turn away, over and over.
+    /// Compute and yield the CPU alternately.
     Yield {
-        /// How much CPU time to use at a time.
+        /// CPU time of each burst, e.g. `1ms`.
         #[arg(long)]
         compute: String,
     },
-    /// Compute from instants of the monotonic clock on; those that pass meanwhile are left out.
+    /// Compute at instants of the monotonic clock; skip those that pass during a burst.
     Clock {
-        /// How far one instant is from the next.
+        /// Time between instants, e.g. `10ms`.
         #[arg(long)]
         period: String,
-        /// How much CPU time to use at a time.
+        /// CPU time of each burst, e.g. `1ms`.
         #[arg(long)]
         compute: String,
-        /// How long after the multiples of the period the instants are [default: 0].
+        /// Offset of the instants from multiples of the period [default: 0].
         #[arg(long)]
         offset: Option<String>,
     },
-    /// Compute, exchange messages with the other nodes of a parallel program, wait for all of them,
-    /// and so on: a node of it.
+    /// Run one node of a bulk-synchronous parallel program: compute, exchange, wait.
     Bsp {
-        /// How much CPU time each round computes.
+        /// CPU time of each round, e.g. `4ms`.
         #[arg(long)]
         compute: String,
-        /// How much CPU time the exchange takes beside sending [default: none].
+        /// CPU time of each exchange, in addition to sending [default: none].
         #[arg(long)]
         exchange: Option<String>,
-        /// Where this node is told that others have come: an address and a UDP port.
+        /// UDP address of this node.
         #[arg(long, value_name = "ADDRESS:PORT")]
         listen: SocketAddr,
-        /// Where another node listens; once for each.
+        /// UDP address of another node; repeatable.
         #[arg(long = "peer", value_name = "ADDRESS:PORT", required = true)]
         peers: Vec<SocketAddr>,
     },
-    /// Run and block as recorded.
+    /// Run and block as recorded in a file.
     Replay {
-        /// A file of lines `run_ns,block_ns`, as `slackline show --runs` writes it; `-` is standard
-        /// input.
+        /// File of `run_ns,block_ns` lines from `show --runs`; `-` is standard input.
         #[arg(long, value_parser = file)]
         file: PathBuf,
     },
-    /// Be a guest under a policy that listens: one thread, `vcpu0`, computes for ever and answers
-    /// pings before that; another is its devices. It tells of both (`slackline help agent`).
+    /// Play a guest with an agent, for policies such as `gaps`.
+    ///
+    /// The thread `vcpu0` computes forever and answers pings first. A second thread plays the
+    /// guest's devices. The agent reports both to the host (`slackline help agent`).
     Guest {
-        /// How much CPU time each answer takes.
+        /// CPU time of each answer, e.g. `200us`.
         #[arg(long, value_parser = span)]
         each: Span,
-        /// The socket to tell at [default: it tells nothing].
+        /// Unix socket for the agent's reports [default: report nothing].
         #[arg(long, value_name = "SOCKET")]
         agent: Option<PathBuf>,
-        /// Tell that there is always something urgent to do.
+        /// Always report that a task is urgent.
         #[arg(long, requires = "agent")]
         lies: bool,
         #[command(flatten)]
@@ -125,67 +125,67 @@ pub(crate) enum Kind {
     Serving(Serving),
     #[command(flatten)]
     Client(Client),
-    /// What the workload of a scenario says, step by step, as `run` hands it over.
+    /// Run a workload's steps, as `run` passes them.
     #[command(hide = true)]
     Steps {
-        /// Where other nodes of a parallel program are; standard input is this one's socket.
+        /// Address of another node; this node's socket is standard input.
         #[arg(long = "peer")]
         peers: Vec<SocketAddr>,
-        /// The steps.
+        /// Steps of the workload.
         steps: Vec<String>,
     },
-    /// What the tasks of a domain say, as `run` hands them over.
+    /// Run a domain's tasks, as `run` passes them.
     #[command(hide = true)]
     Tasks {
-        /// Who talks to it.
+        /// Kinds of clients of the domain.
         #[arg(long, value_delimiter = ',')]
         from: Vec<String>,
         #[arg(long)]
         connections: usize,
-        /// The port of the server that it asks for files.
+        /// Port of the file server.
         #[arg(long)]
         files: Option<u16>,
-        /// The tasks, each with its steps.
+        /// Tasks, each with its steps.
         tasks: Vec<String>,
     },
-    /// What a client of a scenario says, as `run` hands it over.
+    /// Run a client of a scenario, as `run` passes it.
     #[command(hide = true)]
     Caller {
-        /// Its number, which says what it draws.
+        /// Number of the client, which selects its random stream.
         #[arg(long)]
         number: u64,
-        /// The port that it talks to.
+        /// Port to send to.
         #[arg(long)]
         to: u16,
-        /// After how long it asks for nothing more.
+        /// Time after which the client sends nothing more.
         #[arg(long, value_parser = span)]
         until: Option<Span>,
-        /// The kind, and its numbers.
+        /// Kind of client and its numbers.
         client: String,
     },
-    /// The server outside that tasks ask for files.
+    /// Run the file server that tasks read from over the network.
     #[command(hide = true)]
     Files,
 }
 
-/// Work that needs devices.
+/// Workloads that use devices.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Serving {
-    /// Answer requests of HTTP on a port of the loopback, and pings.
+    /// Answer HTTP requests and pings on a loopback port.
     WebServer {
-        /// How much CPU time each request takes.
+        /// CPU time of each request, e.g. `1ms`.
         #[arg(long)]
         each: String,
-        /// How much data answers it, as `10KiB`.
+        /// Size of each response, e.g. `10KiB`.
         #[arg(long)]
         response: String,
-        /// How many connections can wait [default: 400].
+        /// Number of connections that can wait [default: 400].
         #[arg(long)]
         connections: Option<u64>,
-        /// How many requests are worked on at once [default: 1].
+        /// Number of requests processed at once [default: 1].
         #[arg(long)]
         processes: Option<u64>,
-        /// How much is read from the disk for each.
+        /// Data read from disk per request [default: none].
         #[arg(long)]
         read: Option<String>,
         #[command(flatten)]
@@ -193,74 +193,73 @@ pub(crate) enum Serving {
         #[command(flatten)]
         port: Port,
     },
-    /// Answer pings on a port of the loopback, and requests with one byte.
+    /// Answer pings, and requests with one byte, on a loopback port.
     Echo {
-        /// How much CPU time each takes.
+        /// CPU time of each answer, e.g. `200us`.
         #[arg(long)]
         each: String,
         #[command(flatten)]
         port: Port,
     },
-    /// Read from a file, past the cache where that is possible. It is made, and has no name.
+    /// Read an unnamed temporary file, bypassing the page cache if possible.
     DiskRead {
-        /// How much CPU time to use for each block.
+        /// CPU time per block, e.g. `100us`.
         #[arg(long)]
         each: String,
-        /// How much to read at a time, as `128KiB`.
+        /// Block size, e.g. `128KiB`.
         #[arg(long)]
         block: String,
-        /// How many read at once [default: 1].
+        /// Number of concurrent readers [default: 1].
         #[arg(long)]
         readers: Option<u64>,
         #[command(flatten)]
         folder: Folder,
     },
-    /// Send to whoever takes a stream from a port of the loopback (`iperf --way out`).
+    /// Send to every TCP client on a loopback port, e.g. `iperf --way out`.
     Send {
-        /// How much CPU time to use for each block.
+        /// CPU time per block, e.g. `100us`.
         #[arg(long)]
         each: String,
-        /// How much to send at a time, as `8KiB`.
+        /// Size of each block, e.g. `8KiB`.
         #[arg(long)]
         block: String,
         #[command(flatten)]
         port: Port,
     },
-    /// Take what streams bring to a port of the loopback (`iperf --way in`).
+    /// Receive TCP streams on a loopback port, e.g. from `iperf --way in`.
     Sink {
         #[command(flatten)]
         port: Port,
     },
-    /// Compute in bursts between reads from a file server on the network, which is in it.
+    /// Compute in bursts between reads from a built-in network file server.
     Compile {
-        /// How many jobs at once [default: 1].
+        /// Number of concurrent jobs [default: 1].
         #[arg(long)]
         jobs: Option<u64>,
-        /// How much CPU time to use for each read.
+        /// CPU time per read, e.g. `5ms`.
         #[arg(long)]
         each: String,
-        /// How much to read at a time, as `8KiB`.
+        /// Size of each read, e.g. `8KiB`.
         #[arg(long)]
         read: String,
-        /// How long the server takes to answer [default: no time].
+        /// Response time of the file server [default: 0].
         #[arg(long)]
         wait: Option<String>,
-        /// After how much CPU time all is compiled [default: never].
+        /// Total CPU time of the compilation [default: no limit].
         #[arg(long)]
         total: Option<String>,
     },
 }
 
-/// Who is outside.
+/// Clients outside the host.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Client {
-    /// Send requests of HTTP at their own pace, whatever becomes of them. With --length, no more
-    /// are sent then.
+    /// Send HTTP requests at a rate, independent of the answers.
     Httperf {
-        /// How many new connections a second, on average.
+        /// New connections per second, on average.
         #[arg(long)]
         rate: u64,
-        /// When one is given up [default: 5s].
+        /// Timeout of each request [default: 5s].
         #[arg(long)]
         timeout: Option<String>,
         #[command(flatten)]
@@ -268,9 +267,9 @@ pub(crate) enum Client {
         #[command(flatten)]
         count: Count,
     },
-    /// Send requests of HTTP, so many at once, each when one has been answered.
+    /// Keep a number of HTTP requests outstanding.
     Ab {
-        /// How many.
+        /// Number of outstanding requests.
         #[arg(long)]
         at_once: u64,
         #[command(flatten)]
@@ -278,30 +277,30 @@ pub(crate) enum Client {
         #[command(flatten)]
         count: Count,
     },
-    /// Send one packet and wait until it comes back; or send packets at a rate.
+    /// Send pings one by one, or at a rate.
     Ping {
-        /// From one to the next at least [default: no time].
+        /// Minimum time between pings, each sent after an answer [default: 0].
         #[arg(long)]
         every: Option<String>,
-        /// So many a second on average, whatever becomes of them.
+        /// Pings per second on average, independent of the answers.
         #[arg(long, conflicts_with = "every")]
         rate: Option<u64>,
-        /// The port of the loopback to talk to, or the path of a Unix socket.
+        /// Loopback port or path of a Unix socket.
         #[arg(long, value_name = "PORT", value_parser = ping_to)]
         to: PingTo,
         #[command(flatten)]
         count: Count,
     },
-    /// Have one TCP stream.
+    /// Send or receive one TCP stream.
     #[command(visible_alias = "iperf")]
     Ttcp {
-        /// Where the data goes: `in` to a `sink`, or `out` of a `send` [default: in].
+        /// Direction: `in` sends to a `sink`, `out` receives from a `send` [default: in].
         #[arg(long)]
         way: Option<String>,
-        /// How much may be on its way, as `64KiB`.
+        /// Maximum data in flight, e.g. `64KiB`.
         #[arg(long)]
         window: String,
-        /// From one packet to the next at least, if it sends [default: no time].
+        /// Minimum time between packets sent [default: 0].
         #[arg(long)]
         gap: Option<String>,
         #[command(flatten)]
@@ -311,26 +310,26 @@ pub(crate) enum Client {
 
 #[derive(Debug, Args)]
 pub(crate) struct Port {
-    /// The port to listen on [default: one that is free; it is told].
+    /// Port to listen on [default: a free port, which is printed].
     #[arg(long, default_value_t = 0, hide_default_value = true)]
     pub(crate) port: u16,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Folder {
-    /// Where to make the file that is read [default: where temporary files are].
+    /// Folder of the temporary file [default: the system's].
     #[arg(long)]
     pub(crate) folder: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct To {
-    /// The port of the loopback to talk to.
+    /// Loopback port to connect to.
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) to: u16,
 }
 
-/// Where pings go.
+/// Destination of pings.
 #[derive(Clone, Debug)]
 pub(crate) enum PingTo {
     Port(u16),
@@ -342,12 +341,12 @@ fn ping_to(text: &str) -> Result<PingTo, String> {
         return Ok(PingTo::Socket(text.into()));
     }
     let port = text.parse().ok().filter(|&port| port > 0).map(PingTo::Port);
-    port.ok_or_else(|| "neither a port, 1 to 65535, nor a path with a `/` in it".into())
+    port.ok_or_else(|| "write a port from 1 to 65535, or a path that contains `/`".into())
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Count {
-    /// How many to send [default: no end].
+    /// Number to send [default: no limit].
     #[arg(long, value_name = "N")]
     pub(crate) count: Option<u64>,
 }
@@ -356,5 +355,5 @@ fn who(text: &str) -> Result<(u32, u16), String> {
     let parts = text
         .split_once('.')
         .and_then(|(domain, number)| Some((domain.parse().ok()?, number.parse().ok()?)));
-    parts.ok_or_else(|| "write it as DOMAIN.NUMBER".into())
+    parts.ok_or_else(|| "write DOMAIN.NUMBER, e.g. 0.1".into())
 }

@@ -1,4 +1,4 @@
-//! What is asked of the daemon, on the command line.
+//! Command-line options of the commands that ask the daemon.
 
 use std::path::PathBuf;
 
@@ -9,43 +9,43 @@ use slackline_control::{Length, Phase, Role, Share, Wanted};
 
 use crate::parse::{share, span};
 
-/// Where the daemon is, and how its answer is shown.
+/// Address of the daemon and output format.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct At {
-    /// Where the daemon listens.
+    /// Unix socket of the daemon.
     #[arg(long, value_name = "PATH", default_value = slackline_control::SOCKET)]
     pub(crate) socket: PathBuf,
-    /// A daemon on another machine, as `https://NAME:PORT`.
+    /// Ask the daemon of another host, e.g. `https://web:7443`.
     #[arg(long, value_name = "URL", env = "SLACKLINE_HOST", hide_env_values = true)]
     #[arg(conflicts_with = "socket")]
     pub(crate) host: Option<String>,
     #[command(flatten)]
     pub(crate) trust: Trust,
-    /// Print the daemon's own answer, as JSON.
+    /// Print the daemon's answer as JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Whom we trust on other machines, and who we are to them.
+/// Trust and credentials for daemons on other hosts.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Trust {
-    /// With --host: who signed that one's certificate, as PEM.
+    /// With --host: CA of the server's certificate, as PEM.
     #[arg(long, value_name = "FILE", env = "SLACKLINE_CA", hide_env_values = true)]
     pub(crate) ca: Option<PathBuf>,
-    /// With --host: a file that has our token, for its owner alone.
+    /// With --host: file with a token, mode 0600.
     #[arg(long, value_name = "FILE", env = "SLACKLINE_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<PathBuf>,
-    /// With --host: our certificate, as PEM.
+    /// With --host: client certificate, as PEM.
     #[arg(long, value_name = "FILE", env = "SLACKLINE_CERTIFICATE", hide_env_values = true)]
     #[arg(requires = "client_key", conflicts_with = "token")]
     pub(crate) client_certificate: Option<PathBuf>,
-    /// With --host: its key, as PEM, in a file for its owner alone.
+    /// With --host: private key of the client certificate, as PEM with mode 0600.
     #[arg(long, value_name = "FILE", env = "SLACKLINE_KEY", hide_env_values = true)]
     pub(crate) client_key: Option<PathBuf>,
 }
 
 impl Trust {
-    /// A daemon at such an `https://NAME:PORT`.
+    /// Returns the daemon at `url`, which is `https://NAME:PORT`.
     pub(crate) fn at(&self, url: &str) -> Remote {
         let certificate = self.client_certificate.clone().zip(self.client_key.clone());
         let (ca, token) = (self.ca.clone(), self.token.clone());
@@ -55,48 +55,45 @@ impl Trust {
 
 #[derive(Debug, Args)]
 pub(crate) struct Find {
-    /// Only those whose name or binding has this in it.
+    /// Only list VMs whose name or binding contains this.
     pub(crate) text: Option<String>,
     #[command(flatten)]
     pub(crate) at: At,
 }
 
-/// How much CPU time.
+/// Amount of CPU time and other parameters of a reservation.
 #[derive(Debug, Args)]
 pub(crate) struct HowMuch {
-    /// So much CPU time for each vCPU in every period.
+    /// CPU time of each vCPU per period, e.g. `2ms`.
     #[arg(long, value_name = "TIME", value_parser = length)]
     pub(crate) slice: Option<Length>,
-    /// The period [default: 10ms, or as it was].
+    /// Period [default: 10ms, or unchanged].
     #[arg(long, value_name = "TIME", value_parser = length)]
     pub(crate) period: Option<Length>,
-    /// So much for all vCPUs together, who wants more having what others leave: `30%` of a CPU, or
-    /// `1.5` CPUs.
+    /// Total CPU for all vCPUs of the VM, e.g. `30%` or `1.5`.
     #[arg(long, value_name = "SHARE", value_parser = amount, conflicts_with = "slice")]
     pub(crate) cpu: Option<Share>,
-    /// For how many vCPUs [default: as many as the machine has, or as it was].
+    /// Number of vCPUs [default: as many as the VM has, or unchanged].
     #[arg(long, value_name = "N")]
     pub(crate) vcpus: Option<u16>,
-    /// No more than that either, even where nobody else wants the CPU.
+    /// Set a hard limit: no CPU time beyond the reservation.
     #[arg(long)]
     pub(crate) exact: bool,
-    /// Begin periods whenever the clock on the wall shows whole periods and this: with one phase
-    /// and period, on all hosts at once; `none` is anywhere [default: none, or as it was].
+    /// Offset of periods on the wall clock, or `none` [default: none, or unchanged].
     #[arg(long, value_name = "TIME", value_parser = phase)]
     pub(crate) phase: Option<Phase>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Reserve {
-    /// What the reservation is to be called; unless `--for` says more, also its machine's name.
+    /// Name of the reservation; without `--for`, also the name of its VM.
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) much: HowMuch,
-    /// Which machine, as `slackline find` shows them: `libvirt:web`, `unit:db.service`, `pid:17`.
+    /// VM as `find` lists it, e.g. `libvirt:web`, `unit:db.service`, `pid:17`.
     #[arg(long, value_name = "BINDING")]
     pub(crate) r#for: Option<String>,
-    /// Whose machine, by the number of the user: nobody else's is taken for it [default: whose it
-    /// is that is here, or yours].
+    /// Require a VM of this user [default: owner of the VM found, or you].
     #[arg(long, value_name = "UID")]
     pub(crate) user: Option<u32>,
     #[command(flatten)]
@@ -105,56 +102,56 @@ pub(crate) struct Reserve {
 
 #[derive(Debug, Args)]
 pub(crate) struct Place {
-    /// What the reservation is to be called, on whichever host takes it.
+    /// Name of the reservation on the chosen host.
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) much: HowMuch,
-    /// Which machine: it may come when it is known where it has room.
+    /// VM of the reservation; it may start after the host is chosen.
     #[arg(long, value_name = "BINDING")]
     pub(crate) r#for: Option<String>,
-    /// Where a daemon listens that may take it, its socket or `https://NAME:PORT`; once for each.
+    /// Candidate host: socket of its daemon or `https://NAME:PORT`; repeatable.
     #[arg(long = "host", value_name = "PATH|URL", required_unless_present = "hosts")]
     pub(crate) host: Vec<String>,
-    /// A file of such places, one a line; a line that begins with # is none.
+    /// File with one candidate host per line; `#` begins a comment line.
     #[arg(long, value_name = "FILE")]
     pub(crate) hosts: Option<PathBuf>,
-    /// Which of the hosts that have room.
+    /// Choice among the hosts with enough capacity.
     #[arg(long, value_enum, default_value_t = By::First)]
     pub(crate) by: By,
     #[command(flatten)]
     pub(crate) trust: Trust,
-    /// Print the host and the daemon's own answer, as JSON.
+    /// Print the host and the daemon's answer as JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Gang {
-    /// What the gang is: TOML, as `slackline help service` shows it.
+    /// Gang file in TOML; `slackline help service` has an example.
     pub(crate) file: PathBuf,
-    /// Stay, and tell the others when a member is lost; ends with the gang, or by Ctrl-C.
+    /// Keep running and tell the other members when one is lost.
     #[arg(long)]
     pub(crate) watch: bool,
     #[command(flatten)]
     pub(crate) trust: Trust,
-    /// Print when it begins and the daemons' own answers, as JSON.
+    /// Print the start time and the daemons' answers as JSON.
     #[arg(long, conflicts_with = "watch")]
     pub(crate) json: bool,
 }
 
-/// Which of the hosts that have room.
+/// Choice among the hosts with enough capacity.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum By {
-    /// The first, as they are named
+    /// First host in the given order
     First,
-    /// The one that has least left afterwards
+    /// Host with the least capacity left afterwards
     Best,
-    /// The one that has most left afterwards
+    /// Host with the most capacity left afterwards
     Worst,
 }
 
 impl HowMuch {
-    /// The same as it is asked of a daemon.
+    /// Returns the request to a daemon.
     pub(crate) fn wanted(&self, binding: Option<&String>, user: Option<u32>) -> Wanted {
         let HowMuch { slice, period, cpu, vcpus, exact, phase } = *self;
         let (binding, phase) = (binding.cloned(), phase.and_then(|phase| phase.0).map(Length));
@@ -174,14 +171,14 @@ impl From<By> for Fit {
 
 #[derive(Debug, Args)]
 pub(crate) struct Change {
-    /// Which reservation.
+    /// Name of the reservation.
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) much: HowMuch,
-    /// Let it have what nobody claims as well.
+    /// Remove the hard limit: also allow slack beyond the reservation.
     #[arg(long, conflicts_with = "exact")]
     pub(crate) at_least: bool,
-    /// Only if this is still its revision, as `list` shows it.
+    /// Do nothing unless this is the current revision, as in `list`.
     #[arg(long, value_name = "N")]
     pub(crate) if_revision: Option<u64>,
     #[command(flatten)]
@@ -190,12 +187,12 @@ pub(crate) struct Change {
 
 #[derive(Debug, Args)]
 pub(crate) struct Pause {
-    /// Which reservation.
+    /// Name of the reservation.
     pub(crate) name: String,
-    /// Do not ask.
+    /// Do not ask for confirmation.
     #[arg(long)]
     pub(crate) yes: bool,
-    /// Only if this is still its revision, as `list` shows it.
+    /// Do nothing unless this is the current revision, as in `list`.
     #[arg(long, value_name = "N")]
     pub(crate) if_revision: Option<u64>,
     #[command(flatten)]
@@ -204,9 +201,9 @@ pub(crate) struct Pause {
 
 #[derive(Debug, Args)]
 pub(crate) struct Named {
-    /// Which reservation.
+    /// Name of the reservation.
     pub(crate) name: String,
-    /// Only if this is still its revision, as `list` shows it.
+    /// Do nothing unless this is the current revision, as in `list`.
     #[arg(long, value_name = "N")]
     pub(crate) if_revision: Option<u64>,
     #[command(flatten)]
@@ -215,7 +212,7 @@ pub(crate) struct Named {
 
 #[derive(Debug, Args)]
 pub(crate) struct Which {
-    /// Only this reservation.
+    /// Show this reservation only [default: all].
     pub(crate) name: Option<String>,
     #[command(flatten)]
     pub(crate) at: At,
@@ -223,7 +220,7 @@ pub(crate) struct Which {
 
 #[derive(Debug, Args)]
 pub(crate) struct Room {
-    /// For this period.
+    /// Period of the reservation to admit.
     #[arg(long, value_name = "TIME", value_parser = length, default_value = "10ms")]
     pub(crate) period: Length,
     #[command(flatten)]
@@ -232,9 +229,9 @@ pub(crate) struct Room {
 
 #[derive(Debug, Args)]
 pub(crate) struct Log {
-    /// Only of this reservation.
+    /// Show events of this reservation only [default: all].
     pub(crate) name: Option<String>,
-    /// The last so many.
+    /// Number of latest events to show, 1 to 500.
     #[arg(long, value_name = "N", default_value = "20")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=500))]
     pub(crate) last: u16,
@@ -250,23 +247,21 @@ pub(crate) struct AccessArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AccessCommand {
-    /// Show of whom something is said.
+    /// List all grants.
     List {
         #[command(flatten)]
         at: At,
     },
-    /// Say what a user may do, instead of what his groups let him. Who is in neither of the groups
-    /// stays a stranger.
+    /// Add or replace the grant of a local user or a remote client.
     Add(Add),
-    /// Make tenants of members of the group slackline without a grant, for a ledger that an older
-    /// version made.
+    /// Make members of the group slackline without a grant tenants, in a ledger of an older version.
     Migrate {
         #[command(flatten)]
         at: At,
     },
-    /// Say nothing of a user any more: he may do what his groups let him.
+    /// Remove a grant; a local user's groups decide again.
     Revoke {
-        /// The user, by number, or the name of who comes from elsewhere.
+        /// Number of a local user, or name of a remote client.
         #[arg(value_name = "WHOM")]
         whom: String,
         #[command(flatten)]
@@ -276,26 +271,25 @@ pub(crate) enum AccessCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct Add {
-    /// The user, by number; or a name for who comes from another machine: with a token that is
-    /// printed, this once, or with his certificate.
+    /// Number of a local user, or a name for a remote client, whose token is printed.
     #[arg(value_name = "WHOM")]
     pub(crate) whom: String,
-    /// What he may do: viewer, tenant, operator or administrator.
+    /// Role: viewer, tenant, operator or administrator; replaces that of the user's groups.
     #[arg(long, value_parser = role)]
     pub(crate) role: Role,
-    /// How much all of his reservations may have together: `50%` of a CPU, or `1.5` CPUs.
+    /// Limit on CPU of all their reservations, e.g. `50%` or `1.5` [default: none].
     #[arg(long, value_name = "SHARE", value_parser = amount)]
     pub(crate) cpu: Option<Share>,
-    /// How many reservations he may have.
+    /// Limit on the number of their reservations [default: none].
     #[arg(long, value_name = "N")]
     pub(crate) machines: Option<u16>,
-    /// The users whose machines he may have besides his own, by number.
+    /// Other users whose VMs they may reserve for, by number.
     #[arg(long, value_name = "UID,UID", value_delimiter = ',')]
     pub(crate) users: Vec<u32>,
-    /// The certificate of who comes from another machine, as PEM.
+    /// Certificate of a remote client as PEM [default: create a token].
     #[arg(long, value_name = "FILE")]
     pub(crate) certificate: Option<PathBuf>,
-    /// For so many days [default: for ever].
+    /// Days until the role expires; limits stay [default: never].
     #[arg(long, value_name = "N")]
     pub(crate) days: Option<u32>,
     #[command(flatten)]
@@ -304,7 +298,7 @@ pub(crate) struct Add {
 
 fn role(text: &str) -> Result<Role, String> {
     let role = Role::ALL.into_iter().find(|role| role.word() == text);
-    role.ok_or_else(|| "a role is viewer, tenant, operator or administrator".into())
+    role.ok_or_else(|| "write viewer, tenant, operator or administrator".into())
 }
 
 fn length(text: &str) -> Result<Length, String> {

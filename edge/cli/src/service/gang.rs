@@ -44,8 +44,8 @@ const PATIENCE: u32 = 3;
 const EVERY: Duration = Duration::from_secs(1);
 
 /// How a file looks.
-const EXAMPLE: &str = "as name = \"bsp\", slice = \"4ms\", period = \"10ms\", and for each member \
-                       [[member]] with host = \"a.sock\" and for = \"qemu:node-a\"";
+const EXAMPLE: &str = "write name = \"bsp\", slice = \"4ms\", period = \"10ms\", and for each \
+                       member [[member]] with host = \"a.sock\" and for = \"qemu:node-a\"";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -107,17 +107,19 @@ fn parse(path: &Path, text: &str) -> Result<File, Problem> {
         Problem::BadAxis { file: path.into(), line, column, message, hint: Some(EXAMPLE.into()) }
     };
     let file: File = toml::from_str(text).map_err(|error| {
-        let message = error.message().lines().next().unwrap_or("this is no gang").to_owned();
+        let message = error.message().lines().next().unwrap_or("this is not a gang").to_owned();
         bad(error.span().map_or(0, |span| span.start), message)
     })?;
     if file.member.len() < 2 {
-        return Err(bad(0, format!("a gang of {} member is none", file.member.len())));
+        let message =
+            format!("a gang needs at least 2 members; this one has {}", file.member.len());
+        return Err(bad(0, message));
     }
     for (index, member) in file.member.iter().enumerate() {
         let same = |other: &Member| other.host == member.host && other.name == member.name;
         if member.name.is_some() && file.member[..index].iter().any(same) {
             let name = member.name.as_deref().unwrap_or_default();
-            return Err(bad(0, format!("two members are called {name} on {}", member.host)));
+            return Err(bad(0, format!("two members on {} have the name {name}", member.host)));
         }
     }
     Ok(file)
@@ -158,12 +160,12 @@ impl<'a> Calls<'a> {
                 let differ = one.differs_from(other);
                 if differ > self.slice / 2 {
                     let detail = format!(
-                        "the clocks of {} and {} differ by {differ} at least, and a slice is {}: \
-                         they would hardly run together",
+                        "cannot start the gang: the clocks of {} and {} differ by at least \
+                         {differ}, more than half of the slice of {}",
                         one.host, other.host, self.slice
                     );
                     let problem = Refused::new(Kind::HostCannot, detail);
-                    return Err(refused(problem.hinting("have chrony or ptp4l keep both clocks")));
+                    return Err(refused(problem.hinting("synchronize both with chrony or ptp4l")));
                 }
                 match (one.clock.error_ns, other.clock.error_ns) {
                     (Some(one), Some(other)) => most = most.max(Span::from_ns(one + other)),
@@ -173,12 +175,12 @@ impl<'a> Calls<'a> {
             }
         }
         if let Some(host) = unknown {
-            let says = "does not say how well its clock is kept: slices may begin apart";
+            let says = "does not report the error of its clock; slices may not start together";
             terminal::tell(&format!("warning: {host} {says}\n"));
         } else if most > self.slice / 20 {
             terminal::tell(&format!(
-                "warning: clocks may differ by {most}, and a slice is {}: so much of each the \
-                 members may not run together\n",
+                "warning: clocks may differ by {most}; members may not run together for so much \
+                 of each slice of {}\n",
                 self.slice
             ));
         }
@@ -274,16 +276,16 @@ impl<'a> Calls<'a> {
         let gang = &self.file.name;
         let whys = whys.join("; ");
         let detail = if untold.is_empty() {
-            format!("gang {gang} does not begin, and nothing is held: {whys}")
+            format!("cannot start gang {gang}, and no member is held: {whys}")
         } else {
             let untold: Vec<String> = untold.iter().map(|&member| name(member)).collect();
             let untold = untold.join(", ");
             format!(
-                "gang {gang} does not begin: {whys}. Not told, so perhaps held for 10 s or \
+                "cannot start gang {gang}: {whys}. Not reached, so they may be held for 10 s or \
                  reserved: {untold}"
             )
         };
-        refused(Refused::new(kind, detail).hinting("`slackline room` says what fits on a host"))
+        refused(Refused::new(kind, detail).hinting("check each host with `slackline room`"))
     }
 }
 
@@ -436,12 +438,12 @@ impl Calls<'_> {
         let others: Vec<usize> = (0..self.file.member.len()).filter(|it| *it != lost).collect();
         let said = self.tell(Word::Break { lost }, &others);
         let (gang, name) = (&self.file.name, self.file.name_of(lost));
-        let comes = if self.file.strict { "the others end" } else { "the others go on" };
+        let comes = if self.file.strict { "the others end" } else { "the others continue" };
         let mut message = format!("gang {gang} is broken, {comes}: {name} is lost: {why}");
         let untold = said.iter().zip(&others).filter(|(said, _)| **said == Said::Nothing);
         let untold: Vec<String> = untold.map(|(_, &member)| self.file.name_of(member)).collect();
         if !untold.is_empty() {
-            message += &format!(". Not told: {}", untold.join(", "));
+            message += &format!(". Not reached: {}", untold.join(", "));
         }
         Problem::HostCannot { message, hint: None }
     }
@@ -487,7 +489,7 @@ mod tests {
         assert!(says("phase", "phrase").starts_with("gang:4:1: unknown field `phrase`"));
         let one = GOOD.split("[[member]]\nhost = \"b\"").next().unwrap();
         let error = parse(Path::new("gang"), one).err().unwrap().to_string();
-        assert_eq!(error, "gang:1:1: a gang of 1 member is none");
+        assert_eq!(error, "gang:1:1: a gang needs at least 2 members; this one has 1");
     }
 
     #[test]
@@ -507,7 +509,10 @@ mod tests {
         let check = |clocks| calls(clocks, &trust).check_clocks().map_err(|it| it.to_string());
         assert_eq!(check(vec![reading("a", 0, 500_000), reading("b", 2_900_000, 400_000)]), Ok(()));
         let says = check(vec![reading("a", 0, 100_000), reading("b", -2_900_000, 0)]).unwrap_err();
-        assert!(says.contains("differ by 2.8ms at least, and a slice is 4ms"), "{says}");
+        assert!(
+            says.contains("differ by at least 2.8ms, more than half of the slice of 4ms"),
+            "{says}"
+        );
         // Of one clock, two readings are of two times.
         assert_eq!(check(vec![reading("a", 0, 0), reading("a", 9_000_000, 0)]), Ok(()));
     }

@@ -35,8 +35,8 @@ pub(crate) fn place(args: &Place) -> Result<(), Problem> {
     let hosts = &hosts[..];
     let wanted = args.much.wanted(args.r#for.as_ref(), None);
     let vcpus = wanted.vcpus.ok_or_else(|| Problem::BadOption {
-        message: "for how many vCPUs is not said".into(),
-        hint: Some("say `--vcpus N`: nobody knows yet where the machine will be".into()),
+        message: "the number of vCPUs is not given".into(),
+        hint: Some("add `--vcpus N`: hosts are compared before the VM is known".into()),
     })?;
     let each = convert::each(&wanted, vcpus).map_err(refused)?;
     let mut answers = Vec::new();
@@ -68,9 +68,11 @@ fn hosts(args: &Place) -> Result<Vec<String>, Problem> {
     }
     if hosts.is_empty() {
         return Err(Problem::BadOption {
-            message: "no host is named".into(),
+            message: "no candidate host is given".into(),
             hint: Some(
-                "a line for each daemon's socket or `https://NAME:PORT`, or `--host`".into(),
+                "add `--host`, or write the socket or `https://NAME:PORT` of each daemon into the \
+                 file of --hosts"
+                    .into(),
             ),
         });
     }
@@ -147,7 +149,7 @@ fn nowhere(hosts: &[String], answers: Vec<Answer>, (each, vcpus): (Each, u16)) -
             Ok(Seen { room, .. }) => {
                 let slices = room.cpus.iter().map(|cpu| cpu.slice.0.to_string());
                 let slices: Vec<String> = slices.collect();
-                whys.push(format!("{host} has {} left", slices.join(" and ")));
+                whys.push(format!("{host} has slices of {} left", slices.join(" and ")));
             }
             Err(error) => {
                 whys.push(format!("{host}: {error}"));
@@ -163,7 +165,7 @@ fn nowhere(hosts: &[String], answers: Vec<Answer>, (each, vcpus): (Each, u16)) -
     let plural = if vcpus == 1 { "" } else { "s" };
     let (slice, period) = (each.slice(), each.period());
     let detail = format!(
-        "no host has room for {slice} in every {period} for {vcpus} vCPU{plural}: {}",
+        "no host can reserve {slice} every {period} for {vcpus} vCPU{plural}: {}",
         whys.join("; ")
     );
     refused(Refused::new(Kind::NoRoom, detail))

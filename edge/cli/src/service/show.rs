@@ -7,72 +7,69 @@ use slackline_units::Span;
 use crate::date::date;
 use crate::terminal;
 
-/// What the columns of the tables mean, by table.
+/// Meaning of each column, by table, for the help page.
 pub(crate) const HEADINGS: &[(&str, &[(&str, &str)])] = &[
     (
         "list, watch",
         &[
-            (NAME, "what it is called"),
-            (STATE, "how it stands; see below"),
-            (SLICE, "CPU time for each vCPU in every period; ! no more than that either"),
-            (PERIOD, "the period; @ and its phase, where it begins by the clock on the wall"),
-            (VCPUS, "how many vCPUs are promised it; 1/2 if only one of two is scheduled for it"),
-            (PROMISED, "what is promised to all of them together, of a CPU"),
-            (DELIVERED, "what they used lately, of a CPU"),
-            (MISSED, "deadlines lately at which less was had than was owed, of all"),
-            (EFFICIENT, "what was used of what was promised lately, asleep or not"),
-            (FOR, "its machine"),
-            (REVISION, "the event that changed it last, for --if-revision"),
-            (COST, "what it has cost since it was made, or the daemon began to look"),
-            (AN_HOUR, "what it costs in an hour as it is promised now"),
+            (NAME, "name of the reservation"),
+            (STATE, "state, as above"),
+            (SLICE, "CPU time of each vCPU per period; ! marks a hard limit"),
+            (PERIOD, "period; after @ its phase on the wall clock"),
+            (VCPUS, "number of vCPUs reserved for; 1/2 if only one of two is served"),
+            (PROMISED, "CPU reserved for all vCPUs together, in % of a CPU"),
+            (DELIVERED, "CPU recently used by all vCPUs, in % of a CPU"),
+            (MISSED, "recent deadlines missed, in % of all"),
+            (EFFICIENT, "CPU recently used, in % of the CPU reserved, blocked or not"),
+            (FOR, "VM of the reservation"),
+            (REVISION, "number of the event that last changed it, for --if-revision"),
+            (COST, "cost since it was made, or since the daemon started"),
+            (AN_HOUR, "cost per hour of the present reservation"),
         ],
     ),
     (
         "find",
         &[
-            (BINDING, "what to reserve it by: --for"),
-            (KIND, "what it is"),
-            (OWNER, "whose process it is, by number"),
-            (PID, "its process"),
-            (VCPUS, "how many vCPU threads it has"),
-            (USES, "what all of it uses now, of a CPU"),
-            (RESERVED, "the reservation that has it"),
+            (BINDING, "binding of the VM, for --for"),
+            (KIND, "kind of VM"),
+            (OWNER, "number of the user who owns it"),
+            (PID, "process id; blank if it is not one process"),
+            (VCPUS, "number of vCPU threads; blank if it is scheduled as one"),
+            (USES, "CPU it uses now, in % of a CPU"),
+            (RESERVED, "name of its reservation"),
         ],
     ),
     (
         "room",
         &[
-            (CPU, "a managed CPU"),
-            (LARGEST, "the largest slice that would be admitted there now"),
-            (SHARE, "the same, of the CPU"),
-            (PROMISED, "what is promised there, of the CPU"),
-            (CAPACITY, "what may be promised there, of the CPU"),
+            (CPU, "number of a CPU that the daemon schedules"),
+            (LARGEST, "largest slice that would be admitted now"),
+            (SHARE, "the same, in % of the CPU"),
+            (PROMISED, "capacity reserved, in % of the CPU"),
+            (CAPACITY, "capacity that can be reserved, in % of the CPU"),
         ],
     ),
     (
         "log",
         &[
-            (EVENT, "its number in the ledger"),
-            (AT, "when, in UTC"),
-            (WHO, "by whom"),
-            (NAME, "to which reservation"),
-            (WHAT, "what was done or happened"),
-            (AFTER, "what is promised since"),
+            (EVENT, "number of the event in the ledger"),
+            (AT, "time, in UTC"),
+            (WHO, "user, remote client or service that caused it"),
+            (NAME, "name of the reservation"),
+            (WHAT, "the event"),
+            (AFTER, "parameters of the reservation after it"),
         ],
     ),
     (
         "access",
         &[
-            (WHO, "of whom something is said"),
-            (KNOWN, "how he is known"),
-            (ROLE, "what he may do, instead of what his groups let him"),
-            (
-                MOST,
-                "what all of his reservations may have together, of a CPU; blank is not limited",
-            ),
-            (MACHINES, "how many reservations he may have; blank is not limited"),
-            (USERS, "the users whose machines he may have besides his own"),
-            (UNTIL, "until when, in UTC; blank is for ever"),
+            (WHO, "local user or remote client"),
+            (KNOWN, "identified by socket, token or certificate"),
+            (ROLE, "role, which replaces that of the user's groups"),
+            (MOST, "limit on the CPU of all their reservations, in % of a CPU; blank: none"),
+            (MACHINES, "limit on the number of their reservations; blank: none"),
+            (USERS, "other users whose VMs they may reserve for"),
+            (UNTIL, "expiry of the role, in UTC; blank: never"),
         ],
     ),
 ];
@@ -173,7 +170,7 @@ pub(super) fn reasons(all: &[Reservation]) -> String {
 pub(super) fn one(one: &Reservation) -> String {
     let each =
         if one.vcpus == 1 { String::new() } else { format!(" for each of {} vCPUs", one.vcpus) };
-    let by_use = if one.by_use { " and what others of them leave" } else { "" };
+    let by_use = if one.by_use { ", plus what the others leave unused" } else { "" };
     let exact = if one.exact { ", and no more" } else { "" };
     let phase = one.phase.map(|phase| format!(", in phase {}", phase.0)).unwrap_or_default();
     let why = one.why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();

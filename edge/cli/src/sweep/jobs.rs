@@ -88,9 +88,10 @@ impl<'a> Jobs<'a> {
         let is_drawn = check_family(file, text)?;
         if !is_drawn && !args.cpus.is_empty() {
             return Err(Problem::BadOption {
-                message: "`--cpus` says the sizes of a family's hosts, and this has no [family]"
+                message: "cannot use --cpus: it sets the host sizes of a family, and this file \
+                          has no [family]"
                     .into(),
-                hint: Some("leave it out, or write `[host] cpus`".into()),
+                hint: Some("drop --cpus, or write `[host] cpus` in the file".into()),
             });
         }
         let source = Source { file, places, length: args.length };
@@ -119,14 +120,18 @@ impl<'a> Jobs<'a> {
         }
         let first = args.seed.unwrap_or(scenario.seed);
         let last = first.checked_add(args.seeds - 1).ok_or_else(|| Problem::BadOption {
-            message: format!("there are no {} seeds from {first} on", args.seeds),
+            message: format!(
+                "cannot use {} seeds from {first} on: the largest is {}",
+                args.seeds,
+                u64::MAX
+            ),
             hint: Some("write --seed 1".into()),
         })?;
         jobs.seeds = (first..=last).collect();
         if jobs.count() > MOST_RUNS {
             return Err(Problem::BadOption {
-                message: format!("these are {} runs, and {MOST_RUNS} are the most", jobs.count()),
-                hint: Some("leave out some policies, seeds or sizes".into()),
+                message: format!("cannot make {} runs: {MOST_RUNS} are the most", jobs.count()),
+                hint: Some("use fewer policies, seeds, points or sizes".into()),
             });
         }
         jobs.try_each()?;
@@ -165,8 +170,8 @@ impl<'a> Jobs<'a> {
     fn plain(&self, point: &VariedPoint) -> Result<Scenario, Problem> {
         let scenario = self.checked(point, &point.table.to_string())?;
         if expects_refusal(&scenario) {
-            let hint = "leave out the claim that all is refused";
-            let what = "a scenario that is refused has no numbers";
+            let hint = "remove the claim `refused`";
+            let what = "cannot sweep a scenario that must be refused: it has no metrics";
             return Err(point.wrong(self.source.file, what, Some(hint.into())));
         }
         Ok(scenario)
@@ -281,7 +286,7 @@ fn stray_record(stray: StrayRecord) -> Problem {
     Problem::of_stray(stray)
 }
 
-const HINT: &str = "`slackline help sweep` has an example";
+const HINT: &str = "see the example in `slackline help family`";
 
 /// Whether a text has a family, if it is one that makes sense: what is wrong is told where it
 /// stands. What is no TOML is said by who reads scenarios.
@@ -294,12 +299,12 @@ fn check_family(file: &Path, text: &str) -> Result<bool, Problem> {
         Problem::BadAxis { file: file.into(), line, column, message, hint: Some(HINT.into()) }
     };
     let written: Written = toml::from_str(text).map_err(|error| {
-        let message = error.message().lines().next().unwrap_or("this is no family").to_owned();
+        let message = error.message().lines().next().unwrap_or("this is not a family").to_owned();
         wrong(error.span().map_or(0, |span| span.start), message)
     })?;
     for (written, what) in [(written.domain, "domains"), (written.change, "changes")] {
         if let Some(written) = written {
-            let message = format!("the {what} of a family are drawn");
+            let message = format!("cannot use {what} in a family: they are drawn at random");
             return Err(wrong(written.span().start, message));
         }
     }

@@ -42,8 +42,8 @@ impl Journal {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 return Err(Problem::BadOption {
-                    message: format!("another sweep is writing {}", name.display()),
-                    hint: Some("wait for it, or give this one another --csv".into()),
+                    message: format!("cannot write {}: another sweep uses it", name.display()),
+                    hint: Some("wait for that sweep, or use another --csv file".into()),
                 });
             }
             Err(TryLockError::Error(source)) => return Err(cannot(source)),
@@ -60,10 +60,12 @@ impl Journal {
             Some(line) if is_same_sweep(line, of) => lines.map(str::to_owned).collect(),
             Some(_) => {
                 return Err(Problem::BadOption {
-                    message: format!("{} has runs of another sweep", name.display()),
+                    message: format!(
+                        "cannot continue {}: it has runs of another sweep",
+                        name.display()
+                    ),
                     hint: Some(
-                        "--fresh begins anew; the file, the policies, seeds and lengths \
-                                must be the same to go on"
+                        "use the same file, policies, seeds and length, or --fresh to start over"
                             .into(),
                     ),
                 });

@@ -10,10 +10,10 @@ use super::rows::{Over, Rows};
 /// What is plotted: its column, its title, what its axis says.
 const PLOTS: [(&str, &str, &str); 5] = [
     ("share_error_percent", "Share error", "mean over vCPUs, %"),
-    ("second_error_p95_percent", "Share error in single seconds", "all but the worst 5 %, in %"),
-    ("moves_per_cpu_second", "Moves", "a second and CPU"),
+    ("second_error_p95_percent", "Share error in single seconds", "95th percentile, %"),
+    ("moves_per_cpu_second", "Migrations", "per second and CPU"),
     (MISSED, "Missed deadlines", "of all, %"),
-    ("waiting_percent", "Waiting for a CPU", "of the time awake, %"),
+    ("waiting_percent", "Waiting for a CPU", "of the time runnable, %"),
 ];
 
 /// Of all seeds together: no column of the table.
@@ -47,7 +47,7 @@ pub(super) fn page(args: &Sweep, jobs: &Jobs<'_>, rows: &Rows) -> String {
             };
             let figure = Figure::of_panels(&title, panels);
             page = page.figure(figure.caption(
-                "Medians over the seeds with their range; of missed deadlines those of all seeds \
+                "Medians over the seeds with their range. Missed deadlines are those of all seeds \
                  together.",
             ));
         }
@@ -59,17 +59,17 @@ pub(super) fn page(args: &Sweep, jobs: &Jobs<'_>, rows: &Rows) -> String {
 fn about(jobs: &Jobs<'_>, rows: &Rows) -> String {
     let error = match jobs.is_drawn {
         true => {
-            "Hosts are drawn. The share error is how far what a guest received is from what would \
-             have been fair, in percent of that: weighted max-min over all CPUs at every instant, \
-             among the guests that are awake."
+            "Hosts are drawn at random. The share error is the distance of the CPU time that a \
+             guest received from its fair share, in percent of that. The fair share is weighted \
+             max-min fair over all CPUs at every instant, among the runnable guests."
         }
         false => {
-            "The share error is how far a vCPU is from what it was promised, in percent of that."
+            "The share error is the distance of a vCPU from its reservation, in percent of that."
         }
     };
     let done = match (rows.count(), jobs.count()) {
         (done, all) if done == all => format!("{all} runs."),
-        (done, all) => format!("{done} of {all} runs: it was stopped before its end."),
+        (done, all) => format!("{done} of {all} runs; the sweep was stopped early."),
     };
     format!("{error} {done}")
 }
@@ -142,9 +142,10 @@ impl Here<'_> {
             "waiting %",
         ];
         let mut table = Table::new(heads).caption(
-            "Medians over the seeds: share error, mean over vCPUs; of the worst vCPU, and in \
-             parentheses of the worst seed's; in single seconds, all but the worst 5 %; moves a \
-             second and CPU; missed deadlines of all; part of the time awake that was waited.",
+            "Medians over the seeds. Columns: mean share error over vCPUs; share error of the \
+             worst vCPU, in parentheses that of the worst seed; 95th percentile of the share error \
+             in single seconds; migrations per second and CPU; missed deadlines of all; time \
+             waiting, in percent of the time runnable.",
         );
         for (host, cpus) in self.hosts() {
             for (nth, policy) in self.jobs.policies.iter().enumerate() {

@@ -132,10 +132,7 @@ impl Rows {
         text += &packed("medians over seeds", &heads, &rows, terminal::width());
         let refused: usize = (0..rows.len()).map(|case| self.runs(jobs, case).1).sum();
         if refused > 0 {
-            let _ = writeln!(
-                text,
-                "note: {refused} runs were refused: what they ask for cannot be promised"
-            );
+            let _ = writeln!(text, "note: {refused} runs were refused by admission");
         }
         text
     }

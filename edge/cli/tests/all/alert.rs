@@ -85,7 +85,7 @@ fn every_second_is_a_line_and_all_of_it_a_page() {
     assert_eq!(lines[1], "case,target_ppm,seed,second,error_ppm");
     assert_eq!(lines.len(), 2 + 2 * 2 * 10, "two targets, two seeds, ten seconds");
     let page = String::from_utf8(place.read("it.html")).expect("text");
-    for word in ["<svg", "Every second, by target", "How far off, how often", "commit abc"] {
+    for word in ["<svg", "Every second, by target", "Distribution of errors", "commit abc"] {
         assert!(page.contains(word), "{word}");
     }
     assert!(!page.contains("<script"));
@@ -97,9 +97,9 @@ fn a_rule_at_a_time_is_shown_and_parameters_can_be_set() {
     let out = run(&place, &["edf", "--set", "period=20ms", "--ablate"]).good();
     assert!(out.contains("edf:period=20ms:place=pack"), "{out}");
     let out = run(&place, &["credit:rules=xen-2006-10-30"]).good();
-    assert!(out.contains("against Cherkasova"), "{out}");
+    assert!(out.contains("Compared with Cherkasova"), "{out}");
     let out = run(&place, &["credit"]).good();
-    assert!(!out.contains("against"), "other rules are not held against the paper:\n{out}");
+    assert!(!out.contains("Compared with"), "other rules are not held against the paper:\n{out}");
 }
 
 #[test]
@@ -113,13 +113,13 @@ fn three_domains_share_two_cpus() {
 #[test]
 fn what_cannot_be_tested_is_said() {
     let place = Place::new();
-    run(&place, &["round-robin"]).refused(2).says("cannot limit anybody");
+    run(&place, &["round-robin"]).refused(2).says("cannot limit a VM");
     run(&place, &["crdit"]).refused(2).says("did you mean `credit`?");
     run(&place, &["edf:pace=pack"]).refused(2).says("did you mean `place`?");
-    run(&place, &["edf", "--set", "period"]).refused(2).says("does not set anything");
+    run(&place, &["edf", "--set", "period"]).refused(2).says("does not set a field");
     run(&place, &["edf", "--set", "period=long"]).refused(2).says("period");
     place.run(&["alert", "--length", "1ms"]).refused(2).says("from 1s");
-    place.run(&["alert", "--targets", "0"]).refused(2).says("not a share in percent");
+    place.run(&["alert", "--targets", "0"]).refused(2).says("a share is above 0 and up to 100 %");
     place.run(&["alert", "--live", "--limiter", "magic"]).refused(2).says("no way of limiting");
     let command = ["alert", "--live", "--limiter-command", "limit {pid}"];
     place.run(&command).refused(2).says("{percent}");
@@ -158,6 +158,6 @@ fn without_root_live_says_so_once() {
         let Some(mut command) = place.command_of_nobody(&arguments) else { return };
         let ran = crate::common::Ran::new(&command.output().unwrap()).refused(3);
         assert_eq!(ran.err.lines().count(), 2, "an error and a hint: {}", ran.err);
-        ran.says("cannot schedule in real time here").says("hint:  run as root");
+        ran.says("cannot use real-time scheduling").says("hint:  run as root");
     }
 }

@@ -40,7 +40,7 @@ fn what_is_wrong_in_a_scenario_is_said_where_it_is() {
         ("\"6ms\"", "6", "9:23", "6"),
         ("\"6ms\"", "\"0ms\"", "9:23", "0ms"),
         ("\"6ms\"", "\"-6ms\"", "9:23", "-6ms"),
-        ("\"400ms\"", "\"0s\"", "2:10", "is no time at all"),
+        ("\"400ms\"", "\"0s\"", "2:10", "must be greater than zero"),
         ("\"400ms\"", "\"-1s\"", "2:10", "-1s"),
         ("\"400ms\"", "\"600y\"", "2:10", "600y"),
         ("\"400ms\"", "\"99999999999999999999s\"", "2:10", "99999999999999999999s"),
@@ -51,7 +51,7 @@ fn what_is_wrong_in_a_scenario_is_said_where_it_is() {
         ("\"edf\"", "\"edff\"", "3:19", "did you mean `edf`?"),
         ("\"spin\"", "\"spni\"", "8:17", "is not one of"),
         ("of gold", "of golf", "15:8", "did you mean `gold`?"),
-        ("within 2%", "around 2%", "16:6", "is no test"),
+        ("within 2%", "around 2%", "16:6", "is not a test"),
         ("cpus = 1", "cpus = \u{7}", "5:8", "this is not TOML"),
     ] {
         wrong(from, to, at, says);
@@ -97,7 +97,7 @@ fn a_policy_that_is_not_there_is_refused_by_name() {
 fn a_claim_about_what_nobody_measures_says_what_is_measured() {
     for (metric, says) in [
         ("deliverd of gold", "did you mean `delivered of gold`?"),
-        ("beauty of gold", "known are: "),
+        ("beauty of gold", "use one of: "),
     ] {
         let place = Place::with(&GOOD.replacen("delivered of gold", metric, 1));
         let ran = place.run(&["check", "it.toml"]).refused(2).says(says);
@@ -162,7 +162,7 @@ fn a_trace_that_is_none_is_an_error() {
         no_trace(&place, file, "this is not a Slackline trace");
     }
     place.write("older", b"slackline-trace-2\n");
-    no_trace(&place, "older", "this is a trace of version 2; version 4 is read here");
+    no_trace(&place, "older", "this is a trace of version 2; versions 4 and 5 are read here");
     no_trace(&place, "nothing", "No such file");
     no_trace(&place, ".", "directory");
     for length in [18, 19, 60, bytes.len() / 2, bytes.len() - 9, bytes.len() - 1] {
@@ -202,14 +202,14 @@ fn options_that_make_no_sense_are_refused() {
         (&["sim", "it.toml", "--length", "584y"], ""),
         (&["sim", "it.toml", "--length", "9000h"], "is longer than a year"),
         (&["run", "it.toml", "--length", "18446744073s"], "is longer than a year"),
-        (&["sim", "it.toml", "--save", "same", "--perfetto", "same"], "name one file"),
+        (&["sim", "it.toml", "--save", "same", "--perfetto", "same"], "are the same file"),
         (&["show", "it.trace", "--for", "0s"], "write --for 100ms"),
-        (&["show", "it.trace", "--from", "9000h"], "is later than any run lasts"),
-        (&["show", "it.trace", "--list", "--from", "18446744073s"], "is later than"),
+        (&["show", "it.trace", "--from", "9000h"], "is beyond the longest run"),
+        (&["show", "it.trace", "--list", "--from", "18446744073s"], "is beyond the longest run"),
         (&["show", "it.trace", "--width", "99999999999"], "is more than 10000 columns"),
         (&["show", "it.trace", "--runs", "nobody"], "no vCPU `nobody`"),
         (&["load", "batch", "--total", "4"], "`total = \"4\"` has no unit"),
-        (&["load", "periodic", "--period", "0s", "--work", "1ms"], "is no time at all"),
+        (&["load", "periodic", "--period", "0s", "--work", "1ms"], "must be greater than zero"),
         (&["load", "interactive", "--compute", "uniform 3ms 1ms", "--sleep", "1ms"], "uniform"),
         (&["load", "replay", "--file", "nothing"], "cannot read nothing"),
         (&["load", "replay", "--file", "it.toml"], "`it.toml`, line 1"),
@@ -218,18 +218,18 @@ fn options_that_make_no_sense_are_refused() {
             &["load", "web-server", "--each", "1", "--response", "1KiB"],
             "`each = \"1\"` has no unit",
         ),
-        (&["load", "echo", "--each", "0s"], "is no time at all"),
+        (&["load", "echo", "--each", "0s"], "must be greater than zero"),
         (&["load", "disk-read", "--each", "1ms", "--block", "0B"], "an amount of data"),
         (
             &["load", "disk-read", "--each", "1ms", "--block", "4KiB", "--folder", "nothing"],
-            "cannot make a file of 16777216 bytes in nothing: No such file",
+            "cannot create a file of 16777216 bytes in nothing: No such file",
         ),
         (&["load", "compile", "--each", "1ms", "--read", "8KiB", "--jobs", "0"], "`jobs = 0`"),
         (&["load", "httperf", "--rate", "0", "--to", "9"], "`rate = 0`"),
         (&["load", "ab", "--at-once", "20000", "--to", "9"], "`at_once = 20000`"),
         (&["load", "ping", "--every", "soon", "--to", "9"], "`every = \"soon\"`"),
         (&["load", "iperf", "--window", "64KiB", "--way", "up", "--to", "9"], "`way = \"up\"`"),
-        (&["load", "ttcp", "--window", "64KiB", "--to", "1"], "nobody answers at 127.0.0.1:1: "),
+        (&["load", "ttcp", "--window", "64KiB", "--to", "1"], "cannot connect to 127.0.0.1:1: "),
     ] {
         if says.is_empty() {
             place.run(arguments).ended_with(2);
@@ -289,9 +289,9 @@ fn the_end_of_the_longest_run_is_a_window_like_any_other() {
 fn cpus_that_are_not_there_are_refused() {
     let place = Place::with(GOOD);
     for (cpus, says) in [
-        ("4095", "there is no CPU 4095 here"),
-        ("18446744073709551615", "there is no CPU 18446744073709551615 here"),
-        ("0,0", "--cpus names 2 CPUs, the scenario has 1"),
+        ("4095", "this host has no CPU 4095"),
+        ("18446744073709551615", "this host has no CPU 18446744073709551615"),
+        ("0,0", "--cpus names 2 CPUs, the scenario needs 1"),
     ] {
         for command in [&["run"][..], &["compare", "--live"]] {
             let arguments = [command, &["it.toml", "--cpus", cpus]].concat();
@@ -300,8 +300,8 @@ fn cpus_that_are_not_there_are_refused() {
     }
     place.write("two.toml", GOOD.replacen("cpus = 1", "cpus = 2", 1).as_bytes());
     place.run(&["run", "two.toml", "--cpus", "0,0"]).refused(2).says("names CPU 0 twice");
-    place.run(&["run", "two.toml", "--cpus", "0"]).refused(2).says("the scenario has 2");
+    place.run(&["run", "two.toml", "--cpus", "0"]).refused(2).says("the scenario needs 2");
     place.write("many.toml", GOOD.replacen("cpus = 1", "cpus = 256", 1).as_bytes());
     let ran = place.run(&["run", "many.toml"]).refused(3);
-    ran.says("the scenario has 256 CPUs, this machine ");
+    ran.says("the scenario needs 256 CPUs, this host has ");
 }

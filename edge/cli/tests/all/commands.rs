@@ -97,6 +97,7 @@ fn json_of_a_run_has_the_documented_fields() {
             "switches",
             "migrations",
             "waiting_ns",
+            "stopped_ns",
             "asleep_ns",
             "overrun_ns",
             "jobs",
@@ -164,7 +165,7 @@ fn compare_puts_policies_side_by_side() {
 fn check_says_what_would_be_run() {
     let place = Place::with(GOOD);
     let out = place.run(&["check", "it.toml"]).good();
-    assert!(out.contains("two hogs") && out.contains("everything can be promised"), "{out}");
+    assert!(out.contains("two hogs") && out.contains("  admitted\n"), "{out}");
     let found = json(&place.run(&["check", "it.toml", "--json"]).good());
     has_fields(&found, &["title", "policy", "cpus", "length_ns", "changes"]);
     assert_eq!((&found["domains"], &found["vcpus"]), (&2.into(), &2.into()));
@@ -180,7 +181,7 @@ fn a_scenario_that_is_there_to_be_refused_is_good_when_it_is() {
     let place = Place::with(&text);
     for command in ["check", "sim", "run"] {
         let out = place.run(&[command, "it.toml"]).good();
-        assert!(out.contains("refused, as it says it must be"), "{command}: {out}");
+        assert!(out.contains("refused, as claimed"), "{command}: {out}");
     }
     let found = json(&place.run(&["check", "it.toml", "--json"]).good());
     assert_eq!(found["admitted"], false);
@@ -191,7 +192,7 @@ fn a_scenario_that_is_there_to_be_refused_is_good_when_it_is() {
         place
             .run(&[command, "it.toml"])
             .ended_with(1)
-            .says("claim failed: everything was admitted");
+            .says("claim failed: refused, but it was admitted");
     }
 }
 
@@ -399,13 +400,13 @@ fn check_says_who_is_there() {
     gone.wait().unwrap();
     let (own, gone) = (std::process::id(), gone.id());
     for (live, says) in [
-        (format!("pid = {own}"), format!("  `it`: process {own} is here, with ")),
-        (format!("pid = {gone}"), format!("  note: `it`: there is no process {gone} here\n")),
+        (format!("pid = {own}"), format!("  `it`: process {own} has ")),
+        (format!("pid = {gone}"), format!("  note: `it`: there is no process {gone}\n")),
         (
             format!("pid = {own}, threads = \"vcpus\""),
-            format!("  note: `it`: cannot tell which threads of process {own} are vCPUs"),
+            format!("  note: `it`: cannot find the vCPU threads of process {own}"),
         ),
-        ("command = [\"sleep\", \"9\"]".into(), "  `it`: `sleep` was not tried\n".into()),
+        ("command = [\"sleep\", \"9\"]".into(), "  `it`: `sleep` was not started\n".into()),
         ("unit = \"no-such.service\"".into(), "  note: `it`: no cgroup".into()),
     ] {
         let place = Place::with(&one(&live));

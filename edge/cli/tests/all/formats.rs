@@ -42,7 +42,7 @@ fn sweep_continues_part_of_first_version() {
         let options = ["--policies", "edf,credit", "--seeds", "3000", "--csv"];
         place.run(&[&["sweep", "family.toml"], &options[..], &[table]].concat()).ended_with(0)
     };
-    sweep("old.csv").says("5987 runs, 13 before");
+    sweep("old.csv").says("5987 runs, 13 finished before");
     sweep("new.csv");
     assert_eq!(place.read("old.csv"), place.read("new.csv"));
 }

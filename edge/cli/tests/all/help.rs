@@ -93,7 +93,7 @@ fn every_metric_of_json_and_of_claims_is_taught() {
     }
     let unknown = GOOD.replacen("delivered of gold", "beauty of gold", 1);
     let said = Place::with(&unknown).run(&["check", "it.toml"]).refused(2).err;
-    let known = said.split("known are: ").nth(1).expect("what is known");
+    let known = said.split("use one of: ").nth(1).expect("what is known");
     for metric in known.trim().split(", ") {
         let ends = [" p50", " p90", " p99", " worst", " count"];
         let name = ends.iter().find_map(|end| metric.strip_suffix(end)).unwrap_or(metric);
@@ -208,8 +208,10 @@ fn help_teaches_each_policy() {
     assert!(!all.contains("keep "), "what only the program uses is shown:\n{all}");
     let page = place.run(&["help", "edf"]).good();
     assert!(page.starts_with("edf: ") && page.contains("slice") && page.contains("reserve"));
-    place.run(&["help", "edff"]).refused(2).says("no page about `edff`").says("mean `edf`?");
-    place.run(&["help", "nothing-like-it"]).refused(2).says("`slackline help` lists all pages");
+    assert!(page.lines().count() <= 100, "more than two screens of 50 lines:\n{page}");
+    assert!(page.lines().all(|line| line.chars().count() <= 80), "{page}");
+    place.run(&["help", "edff"]).refused(2).says("no help page about `edff`").says("mean `edf`?");
+    place.run(&["help", "nothing-like-it"]).refused(2).says("list all pages with `slackline help`");
     for arguments in [&["--help"][..], &["--version"], &["sim", "--help"]] {
         place.run(arguments).good();
     }

@@ -254,8 +254,8 @@ fn a_node_knows_every_other_one_once() {
         peers.iter().for_each(|peer| words.extend(["--peer", peer]));
         place.run(&words).ended_with(2)
     };
-    load(&[&own]).says("is this node itself").says("name every other node once");
-    load(&[&peer, &peer]).says("is named twice");
+    load(&[&own]).says("is the address of this node").says("name every other node once");
+    load(&[&peer, &peer]).says("is given twice");
     load(&[]).says("--peer");
     load(&["nowhere"]).says("nowhere");
 }

@@ -5,10 +5,10 @@ mod common;
 
 mod alert;
 mod bad_input;
+mod book;
 mod commands;
 mod compares;
 mod formats;
-mod full_disk;
 mod help;
 mod interrupted;
 mod loads;
@@ -19,9 +19,3 @@ mod points;
 mod service;
 mod smaller;
 mod sweep;
-
-/// Plays the process that a test holds, when it is started for that.
-#[test]
-fn part_victim() {
-    common::live::play_victim();
-}

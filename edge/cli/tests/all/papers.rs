@@ -49,18 +49,18 @@ fn without_results_nothing_is_written() {
     place.run(&["paper", "run", "tiny", "--no-results", "--seeds", "1"]).good();
     assert!(!place.path("papers/tiny/results").exists());
     let ran = place.run(&["paper", "report", "tiny", "--out", "tiny.html"]).refused(2);
-    ran.says("error: tiny has no results yet").says("`slackline paper run tiny` makes them");
+    ran.says("error: tiny has no results yet").says("make them with `slackline paper run tiny`");
 }
 
 #[test]
 fn what_is_asked_for_and_is_not_there_is_said() {
     let place = place();
     let ran = place.run(&["paper", "run", "tyni"]).refused(2);
-    ran.says("error: no paper is called `tyni`").says("did you mean `tiny`?");
+    ran.says("error: there is no paper `tyni`").says("did you mean `tiny`?");
     let ran = place.run(&["paper", "run", "tiny", "fig-2"]).refused(2);
     ran.says("error: tiny has no experiment `fig-2`").says("did you mean `fig-1`?");
     let ran = place.run(&["paper", "list", "--papers", "elsewhere"]).refused(2);
-    ran.says("error: no papers in elsewhere").says("--papers FOLDER");
+    ran.says("error: no papers are in elsewhere").says("--papers FOLDER");
     let ran = place.run(&["paper", "calibrate", "tiny"]).ended_with(2);
     ran.says("calibrate.toml");
 }

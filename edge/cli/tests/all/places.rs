@@ -60,14 +60,14 @@ fn no_two_results_go_to_one_file() {
     for (one, other) in [("made", "./made"), ("folder/made", "here/folder/made"), ("old", "./old")]
     {
         let two = ["sim", "it.toml", "--save", one, "--perfetto", other];
-        loses_nothing(&place, &two, "--save and --perfetto name one file");
+        loses_nothing(&place, &two, "--save and --perfetto are the same file");
         let two = ["alert", "--quick", "--report", one, "--csv", other];
-        loses_nothing(&place, &two, "--report and --csv name one file");
+        loses_nothing(&place, &two, "--report and --csv are the same file");
     }
     let out = std::fs::File::create(place.path("out")).expect("a file");
     let mut command = place.command(&["sim", "it.toml", "--save", "out"]);
     let ran = Ran::new(&command.stdout(out).output().expect("the program can be started"));
-    ran.refused(2).says("standard output and --save name one file");
+    ran.refused(2).says("standard output and --save are the same file");
     place.run(&["sim", "it.toml", "--save", "/dev/null", "--perfetto", "/dev/null"]).ended_with(1);
 }
 
@@ -76,7 +76,7 @@ fn no_two_results_go_to_one_file() {
 fn a_dash_is_no_file_to_write() {
     let place = Place::with(GOOD);
     for option in ["--save", "--perfetto", "--csv"] {
-        let says = format!("{option} needs a file");
+        let says = format!("cannot write {option} to `-`");
         loses_nothing(&place, &["sim", "it.toml", option, "-"], &says);
     }
     place.run(&["sim", "it.toml", "--save", "./-"]).good();
@@ -91,7 +91,7 @@ fn a_report_is_no_file_of_its_paper() {
     let out = "papers/cherkasova-2007/published.toml";
     let before = place.read(out);
     let ran = place.run(&["paper", "report", "cherkasova-2007", "--out", out]).refused(2);
-    ran.says("--out and a file of the paper name one file");
+    ran.says("--out and a file of the paper are the same file");
     assert!(place.read(out) == before);
 }
 
@@ -123,7 +123,7 @@ fn a_scenario_and_a_trace_can_come_from_standard_input() {
     let shown = place.run(&["show", "it.trace"]).good();
     assert_eq!(from("it.trace", &["show", "-"]).good(), shown);
     let ran = from("it.toml", &["sim", "-", "--save", "it.toml"]).refused(2);
-    ran.says("--save and the scenario name one file");
+    ran.says("--save and the scenario are the same file");
     place.write("bad.toml", GOOD.replacen("length", "lenght", 1).as_bytes());
     from("bad.toml", &["check", "-"]).refused(2).says("error: /dev/stdin:2:1: ");
 }
@@ -131,6 +131,9 @@ fn a_scenario_and_a_trace_can_come_from_standard_input() {
 #[test]
 fn what_has_no_end_is_not_read_to_it() {
     let place = Place::new();
-    place.run(&["check", "/dev/zero"]).refused(2).says("/dev/zero: more than 268435456 bytes");
+    place
+        .run(&["check", "/dev/zero"])
+        .refused(2)
+        .says("cannot read /dev/zero: it has more than 268435456 bytes");
     place.run(&["show", "/dev/zero"]).refused(2).says("this is not a Slackline trace");
 }

@@ -115,7 +115,7 @@ fn what_is_wrong_at_a_point_is_told_where_the_point_stands() {
             `10ms/spins`: domain `silver`: `kind = \"spn\"`"
             ),
         ),
-        ("domain.silver.work", "domain.bronze.work", "no domain is called `bronze`".into()),
+        ("domain.silver.work", "domain.bronze.work", "there is no domain `bronze`".into()),
         ("\"60ms\", period", "\"99ms\", period", "at point `100ms/sleeps`: ".into()),
         ("name = \"spins\"", "name = \"sleeps\"", "another point called `sleeps`".into()),
         (
@@ -140,10 +140,10 @@ fn what_is_wrong_at_a_point_is_told_where_the_point_stands() {
         ran.says(&says);
     }
     place.write("it.toml", grid.as_bytes());
-    place.run(&["run", "it.toml"]).refused(2).says("it.toml has axes: it is 4 scenarios");
+    place.run(&["run", "it.toml"]).refused(2).says("it.toml has axes with 4 points");
     let saved = ["sim", "it.toml", "--save", "it.trace"];
-    place.run(&saved).refused(2).says("--save is of one run, not of several scenarios");
-    place.run(&["compare", "it.toml", "--live"]).refused(2).says("this one has axes");
+    place.run(&saved).refused(2).says("cannot use --save with axes");
+    place.run(&["compare", "it.toml", "--live"]).refused(2).says("a scenario with axes live");
 }
 
 /// What fits is asked of all points at once: each has its answer, and one that does not fit is told
@@ -153,14 +153,14 @@ fn every_point_is_checked() {
     let place = Place::with(&grid());
     let out = place.run(&["check", "it.toml"]).good();
     assert!(out.starts_with("two hogs, over period / silver: 4 points\n"), "{out}");
-    assert_eq!(out.matches(": everything can be promised\n").count(), 4, "{out}");
+    assert_eq!(out.matches(": admitted\n").count(), 4, "{out}");
     place.write("it.toml", grid().replacen("\"60ms\"", "\"70ms\"", 1).as_bytes());
     let ran = place.run(&["check", "it.toml"]).ended_with(2);
-    assert!(ran.out.contains("  10ms/spins: everything can be promised\n"), "{}", ran.out);
+    assert!(ran.out.contains("  10ms/spins: admitted\n"), "{}", ran.out);
     assert!(ran.out.contains("  100ms/spins: refused\n"), "{}", ran.out);
     let line = 1 + grid().lines().position(|line| line == "name = \"sleeps\"").expect("a point");
     let ran = ran.says(&format!("error: it.toml:{line}:"));
-    ran.says("at point `100ms/sleeps`: ").says("hint:  promise less there");
+    ran.says("at point `100ms/sleeps`: ").says("hint:  reserve less at this point");
     let json = place.run(&["check", "it.toml", "--json"]).ended_with(2).out;
     let whole: Value = serde_json::from_str(&json).expect("JSON");
     let points = whole["points"].as_array().expect("points");

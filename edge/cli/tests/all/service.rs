@@ -199,7 +199,7 @@ fn a_stranger_is_told_nothing_whatever_he_asks() {
     command.args(["list", "--socket"]).arg(daemon.folder.path().join("s"));
     let output = command.current_dir("/").uid(65_534).gid(65_534).output().expect("it runs");
     let ran = Ran::new(&output).refused(5);
-    ran.says("this user may not ask it anything").says("groups slackline and slackline-admin");
+    ran.says("this user may not use the daemon").says("groups slackline or slackline-admin");
     assert!(daemon.asked.lock().expect("nobody panicked").try_recv().is_err());
 }
 
@@ -226,10 +226,7 @@ fn what_is_typed_is_what_is_asked() {
         let request = format!("{:?}", daemon.heard()).to_lowercase();
         assert!(request.starts_with(verb) && request.contains("if_revision: some(7)"), "{request}");
     }
-    assert_eq!(
-        daemon.run(&["find", "x"]).good(),
-        "no machine here has `x` in its name or binding\n"
-    );
+    assert_eq!(daemon.run(&["find", "x"]).good(), "no VM has `x` in its name or binding\n");
 }
 
 #[test]
@@ -278,7 +275,7 @@ fn a_refusal_has_its_reason_its_hint_and_its_exit_code() {
         daemon.run(args).refused(code).says("both numbers").says(hint);
     }
     daemon.run(&["reserve", "Web/..", "--slice", "5ms"]).refused(2).says("'W' at character 1");
-    daemon.run(&["change", "web"]).refused(2).says("nothing that changes is said");
+    daemon.run(&["change", "web"]).refused(2).says("no change is given");
     let ran = daemon.run(&["reserve", "web", "--slice", "5"]).ended_with(2);
     ran.says("has no unit; write it as `4ms`");
 }
@@ -437,7 +434,7 @@ fn a_gang_of_which_one_is_refused_is_given_up_everywhere_and_it_is_said_who() {
 fn hosts_whose_clocks_differ_by_half_a_slice_are_not_even_asked() {
     let (Some(one), Some(other)) = (Daemon::new(of_gang), Daemon::new(elsewhere)) else { return };
     let ran = gang_of([&one, &other], "").ended_with(3);
-    ran.says("differ by").says("and a slice is 4ms");
+    ran.says("differ by").says("the slice of 4ms");
     assert_eq!((one.heard(), other.heard()), (Request::Host, Request::Host));
     assert!(one.asked.lock().expect("nobody panicked").try_recv().is_err());
 }

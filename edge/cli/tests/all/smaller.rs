@@ -73,7 +73,7 @@ fn shares_and_waits_by_the_second_are_lines() {
         assert_eq!((share, used, slept), (600_000, 600_000_000, 0), "{csv}");
         assert!(waited == 400_000_000 && turns >= 100, "{csv}");
     }
-    place.run(&["sim", "it.toml", "--csv", "it.toml"]).refused(2).says("name one file");
+    place.run(&["sim", "it.toml", "--csv", "it.toml"]).refused(2).says("are the same file");
 }
 
 #[test]
@@ -84,12 +84,12 @@ fn names_may_have_dots_where_they_are_nobody_elses() {
         assert!(place.run(&["sim", "it.toml"]).good().contains(name));
     }
     for name in [".a", "a.", "."] {
-        Place::with(&named(name)).run(&["check", "it.toml"]).refused(2).says("cannot be a name");
+        Place::with(&named(name)).run(&["check", "it.toml"]).refused(2).says("is not a valid name");
     }
     // `silver.0` is what the vCPU of `silver` may be called.
     for (one, other) in [("gold", "gold.0"), ("gold.0", "gold")] {
         let text = GOOD.replace("gold", one).replace("\"silver\"", &format!("\"{other}\""));
-        Place::with(&text).run(&["check", "it.toml"]).refused(2).says("is there already");
+        Place::with(&text).run(&["check", "it.toml"]).refused(2).says("is used already");
     }
 }
 

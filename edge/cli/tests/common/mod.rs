@@ -104,10 +104,10 @@ impl Ran {
     }
 }
 
-/// What was said, without what a look at a CPU costs: every live run says so first, and it is
-/// another number on every machine.
+/// Standard error without the note on dispatch overhead, which every live run prints first and
+/// which differs on every machine.
 pub fn without_cost(err: &str) -> String {
-    let is_cost = |line: &&str| line.starts_with("note:  a look at a CPU takes ");
+    let is_cost = |line: &&str| line.starts_with("note:  dispatch overhead is ");
     err.split_inclusive('\n').filter(|line| !is_cost(line)).collect()
 }
 

@@ -192,8 +192,8 @@ fn a_claim_that_is_not_told_again_is_gone_and_so_is_one_of_the_dead() {
     assert!(lapsed.iter().all(|claim| *claim >= Span::from_ms(100)), "{claims:?}");
     assert!(lapsed.iter().max() <= Some(&Span::from_ms(1_200)), "{claims:?}");
     assert!(*dead <= Span::from_ms(200), "{claims:?}");
-    assert!(said.contains("note: agent of bad: 4 frames heard; claims lapsed: 3 "), "{said}");
-    assert!(said.contains("; hung up: 1; "), "{said}");
+    assert!(said.contains("note: agent of bad: 4 frames received; claims expired: 3 "), "{said}");
+    assert!(said.contains("; disconnected: 1; "), "{said}");
     are_equal(&shares);
 }
 
@@ -209,7 +209,7 @@ fn a_liar_has_its_share_and_no_more() {
             sleep(40);
         }
     });
-    assert!(said.contains(" frames heard"), "{said}");
+    assert!(said.contains(" frames received"), "{said}");
     are_equal(&shares);
 }
 
@@ -228,7 +228,7 @@ fn a_flood_is_the_flooders_own() {
             sequence += 64;
         }
     });
-    assert!(said.contains("; overtaken: "), "{said}");
+    assert!(said.contains("; superseded: "), "{said}");
     let told = told(&live);
     assert!(told.len() > 100, "{}", told.len());
     let (first, last) = (told[0].0, told[told.len() - 1].0);
@@ -329,7 +329,7 @@ fn a_guest_of_qemu_tells_and_what_its_agent_claimed_dies_with_it() {
     // On a machine that does other things one of them may be late.
     assert!(lapses.iter().min() <= Some(&Span::from_ms(200)), "{lapses:?}");
     assert!(lapses.iter().max() <= Some(&Span::from_ms(1_200)), "{lapses:?}");
-    assert!(ran.err.contains("; claims lapsed: "), "{}", ran.err);
+    assert!(ran.err.contains("; claims expired: "), "{}", ran.err);
     let json: Value = serde_json::from_str(&ran.out).expect("JSON");
     let shares = ["guest", "hog0"].map(|name| delivered(&json["runs"][0], name));
     // Others that run here, QEMU's own threads among them, take their time from either: a busy

@@ -36,7 +36,7 @@ fn a_process_that_is_gone_is_refused() {
     child.wait().unwrap();
     let pid = child.id();
     let ran = run_one(&live, &format!("pid = {pid}")).refused(3);
-    ran.says(&format!("`it`: process {pid} has no thread {pid}")).says("is it still running?");
+    ran.says(&format!("`it`: process {pid} has no thread {pid}")).says("whether it still runs");
     live.nothing_is_left();
 }
 
@@ -46,10 +46,12 @@ fn what_the_machine_lives_on_is_refused() {
     for threads in ["process", "vcpus"] {
         run_one(&live, &format!("pid = 1, threads = \"{threads}\"")).ended_with(3).says("`it`: ");
     }
-    run_one(&live, "pid = 1").refused(3).says("process 1 keeps the host going");
+    run_one(&live, "pid = 1").refused(3).says("cannot schedule process 1: the host depends on it");
     // The kernel's threads are children of number 2, unless a container hides them.
     if fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") {
-        run_one(&live, "pid = 2").refused(3).says("2 is a thread of the kernel");
+        run_one(&live, "pid = 2")
+            .refused(3)
+            .says("cannot schedule 2: it is a thread of the kernel");
     } else {
         println!("skipped: needs the kernel's threads in sight");
     }
@@ -69,7 +71,7 @@ fn the_runner_itself_is_refused() {
         shell
     };
     let ran = Ran::new(&command.output().unwrap()).refused(3);
-    ran.says("is one of our own");
+    ran.says("it belongs to Slackline");
     live.nothing_is_left();
 }
 
@@ -77,7 +79,7 @@ fn the_runner_itself_is_refused() {
 fn a_program_that_cannot_be_started_is_refused() {
     let Some(live) = live::begin() else { return };
     let ran = run_one(&live, "command = [\"slackline-has-no-such-program\"]").refused(3);
-    ran.says("cannot start `slackline-has-no-such-program`: No such file").says("in PATH?");
+    ran.says("cannot start `slackline-has-no-such-program`: No such file").says("install it");
     live.nothing_is_left();
 }
 
@@ -191,10 +193,10 @@ fn without_privilege_nothing_is_touched() {
         Ran::new(&command.output().expect("nobody can start it"))
     };
     let ran = as_nobody(&["run", "it.toml"]).refused(3);
-    ran.says("cannot schedule in real time here: ").says("run as root");
+    ran.says("cannot use real-time scheduling: ").says("run as root");
     as_nobody(&["compare", "good.toml", "--live"]).refused(3);
     let ran = as_nobody(&["compare", "good.toml", "--live-if-possible"]).ended_with(0);
-    ran.says("error: cannot schedule in real time").says("simulated only").shows("gold");
+    ran.says("error: cannot use real-time scheduling").says("only simulated runs").shows("gold");
     as_nobody(&["doctor"]).ended_with(0);
     assert!(!victim.is_held());
     live.nothing_is_left();
@@ -214,7 +216,7 @@ fn where_the_cgroup_has_no_real_time_that_is_said() {
     let mut shell = Command::new("sh");
     shell.args(["-c", &script, crate::common::PROGRAM]).current_dir(live.place.folder.path());
     let ran = Ran::new(&shell.output().unwrap()).refused(3);
-    ran.says("cannot schedule in real time here: ").says("this cgroup");
+    ran.says("cannot use real-time scheduling: ").says("this cgroup");
     assert!(!victim.is_held());
     live.nothing_is_left();
 }
@@ -260,7 +262,7 @@ fn a_group_without_real_time_has_what_is_promised_as_long_as_it_is_held() {
     let ran = live.run(&["run", "it.toml"]);
     fs::remove_dir(&beside).unwrap();
     let ran = ran.refused(3);
-    ran.says(" needs a real-time budget of ").says(" us a period, and ");
+    ran.says(" a real-time budget of ").says(" us per period: ");
     assert_eq!(budgets(), [0, 0]);
     fs::write(group.0.parent().unwrap().join("cgroup.procs"), &number).unwrap();
     victim.is_given_back();
@@ -276,12 +278,12 @@ fn two_runs_cannot_hold_one_process() {
     let first = live.start(&scenario);
     wait_until("the victim to be held", || victim.is_held());
     live.place.write("second.toml", scenario.as_bytes());
-    let says = format!("is scheduled by another slackline, process {}, already", first.pid());
+    let says = format!("another slackline, process {}, does already", first.pid());
     live.run(&["run", "second.toml"]).refused(3).says(&says).says("--cpus");
     if online_cpus().unwrap().iter().count() > 1 {
-        let says = format!("is held by process {}", first.pid());
+        let says = format!("process {} holds it", first.pid());
         let second = live.run(&["run", "second.toml", "--cpus", "0"]).refused(3);
-        second.says("`victim`: thread ").says(&says).says("wait for that run");
+        second.says("`victim`: cannot hold thread ").says(&says).says("wait for that run");
     }
     first.end().ended_with(0);
     victim.is_given_back();
@@ -353,7 +355,7 @@ fn who_joins_late_leaves_early_or_changes_is_followed() {
         !live.processes().iter().any(|(_, line)| is_guests(line))
     });
     let ran = runner.end().ended_with(0);
-    let ran = ran.shows("note: declined at 1500.000ms: `stays`: ").shows("guest");
+    let ran = ran.shows("note: refused at 1500.000ms: `stays`: ").shows("guest");
     assert_eq!(ran.out.matches("note: ").count(), 1, "{}", ran.out);
     live.nothing_is_left();
 }

@@ -140,7 +140,7 @@ fn a_process_is_held_until_somebody_ends_it() {
         assert_eq!(ran.err, "");
         ran.shows("; Ctrl-C ends it\n")
             .shows(": promised 30.00 %, delivered ")
-            .shows("; given back\n");
+            .shows("; threads restored\n");
         victim.is_given_back();
         live.nothing_is_left();
     }
@@ -243,7 +243,7 @@ fn a_command_is_held_and_its_code_handed_on() {
     let holding = Holding::start(&live, &hold);
     wait_until("it to be held", || holding.text("err").contains("holding sh"));
     holding.signal(Signal::INT);
-    holding.end().ended_with(130).says("; given back");
+    holding.end().ended_with(130).says("; threads restored");
     live.nothing_is_left();
 }
 
@@ -300,7 +300,8 @@ fn what_each_vcpu_had_is_told_and_how_long_it_slept() {
         holding.signal(Signal::INT);
         let ran = holding.end().ended_with(0);
         if !json {
-            let ran = ran.shows(" for each of 3 vCPUs and what others of them leave, and no more");
+            let ran =
+                ran.shows(" for each of 3 vCPUs, plus what the others leave unused, and no more");
             for name in ["vCPU 0", "vCPU 1", "vCPU 2"] {
                 assert!(ran.out.contains(&format!("\n  {name}: promised 20.00 %, delivered ")));
             }
@@ -393,13 +394,17 @@ fn what_cannot_be_held_is_said_with_what_to_type() {
     let pid = victim.pid().to_string();
     for (arguments, code, says) in [
         (&["--pid", &gone, "--cpu", "30%"][..], 3, format!("there is no process {gone}")),
-        (&["--pid", "1", "--cpu", "30%"], 3, "process 1 keeps the host going".into()),
-        (&["--pid", &pid], 2, "how much CPU time is not said".into()),
-        (&["--pid", &pid, "--cpu", "99%"], 2, "is more than the 0.95cpu that one CPU may".into()),
+        (
+            &["--pid", "1", "--cpu", "30%"],
+            3,
+            "cannot schedule process 1: the host depends on it".into(),
+        ),
+        (&["--pid", &pid], 2, "no amount of CPU time is given".into()),
+        (&["--pid", &pid, "--cpu", "99%"], 2, "of at most 0.95cpu is already reserved".into()),
         (
             &["--pid", &pid, "--cpu", "1.5", "--cpus", "0"],
             2,
-            "150.00 % of a CPU are more than the 100.00 % of the CPUs for it".into(),
+            "cannot reserve 150.00 % of a CPU: the chosen CPUs can have 100.00 % at most".into(),
         ),
         (&["--pid", &pid, "--slice", "20ms", "--period", "10ms"], 2, "20ms".into()),
         (&["--unit", "no-such.service", "--cpu", "30%"], 3, "no-such.service".into()),
@@ -427,5 +432,5 @@ fn without_root_one_line_says_so() {
     let arguments = ["hold", "--cpu", "30%", "--", "sleep", "100"];
     let Some(mut command) = place.command_of_nobody(&arguments) else { return };
     let ran = Ran::new(&command.output().unwrap()).refused(3);
-    ran.says("cannot schedule in real time here").says("hint:  run as root");
+    ran.says("cannot use real-time scheduling").says("hint:  run as root");
 }

@@ -15,7 +15,7 @@ fn doctor_says_how_threads_are_held() {
     let Some(live) = live::begin_on(Kernel::Linux44) else { return };
     let text = live.run(&["doctor"]).good();
     let line = text.lines().find(|line| line.contains(" pidfd ")).expect("a line about pidfds");
-    assert!(line.contains("missing") && line.contains("using /proc descriptors"), "{line}");
+    assert!(line.contains("missing") && line.contains("/proc descriptors are used"), "{line}");
     assert!(text.contains("This host can run scenarios live"), "{text}");
 }
 
@@ -65,21 +65,21 @@ fn a_keeper_that_was_replaced_gives_back_as_well() {
 #[test]
 fn where_nobody_can_watch_nothing_is_promised() {
     let Some(live) = live::begin_on(Kernel::WithoutPerf) else { return };
-    live.run(&["doctor"]).ended_with(0).shows("nothing is promised");
+    live.run(&["doctor"]).ended_with(0).shows("nothing can be reserved");
     live.place.write("it.toml", GOOD.as_bytes());
     let refused = live.run(&["run", "it.toml"]).refused(3);
-    refused.says("cannot promise 6ms in every 10ms").says("perf").says("slackline doctor");
+    refused.says("cannot reserve 6ms every 10ms").says("perf").says("slackline doctor");
     let victim = Victim::start();
     let pid = victim.pid().to_string();
     for exactly in [&[][..], &["--at-least"]] {
         let hold = [&["hold", "--pid", &pid, "--cpu", "20%"], exactly].concat();
-        live.run(&hold).refused(3).says("cannot promise 2ms in every 10ms");
+        live.run(&hold).refused(3).says("cannot reserve 2ms every 10ms");
     }
     let daemon = Daemon::start(&live);
     let reserve = format!("reserve web --cpu 20% --for pid:{pid}");
-    daemon.run(&reserve).refused(3).says("cannot promise 2ms in every 10ms").says("doctor");
+    daemon.run(&reserve).refused(3).says("cannot reserve 2ms every 10ms").says("doctor");
     assert!(!victim.is_held());
-    daemon.run("list").ended_with(0).shows("nothing");
+    daemon.run("list").ended_with(0).shows("there are no reservations");
     daemon.end().ended_with(0);
     // Who is promised nothing is shared out all the same.
     let shares = GOOD.replace("name = \"edf\", reserve = \"0.05cpu\"", "name = \"credit\"");

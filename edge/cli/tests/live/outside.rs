@@ -24,7 +24,7 @@ fn scenario(length: &str, more: &str) -> String {
 
 const HTTPERF: &str = "[[client]]\nkind = \"httperf\"\nto = \"web\"\nrate = 200\n";
 
-const NOTE: &str = "note:  live, Linux's own network, disk and scheduling take the place of ";
+const NOTE: &str = "note:  a live run ignores ";
 
 fn run_json(live: &Live, scenario: &str) -> Value {
     live.place.write("it.toml", scenario.as_bytes());
@@ -133,7 +133,7 @@ fn requests_to_a_domain_that_has_left_are_told_as_lost() {
     let text = text.replace("name = \"web\"\n", "name = \"web\"\nleaves = \"700ms\"\n");
     live.place.write("it.toml", text.as_bytes());
     let ran = live.run(&["run", "it.toml"]).ended_with(0).says(NOTE);
-    ran.shows("note: httperf of web: ").shows(" requests were given up, ");
+    ran.shows("note: httperf of web: ").shows(" requests timed out, ");
     // A client that is done has ended, and that is no news.
     let stops = HTTPERF.to_owned() + "from = \"200ms\"\nuntil = \"600ms\"\n";
     live.place.write("it.toml", scenario("1500ms", &stops).as_bytes());
@@ -156,7 +156,7 @@ fn what_has_no_real_counterpart_is_refused() {
         let text = scenario("1s", HTTPERF).replace(from, to);
         live.place.write("it.toml", text.as_bytes());
         let ran = live.run(&["run", "it.toml"]).ended_with(3).says("error: it.toml:");
-        ran.says(says).says("hint:  `slackline sim` does it");
+        ran.says(says).says("hint:  use `slackline sim`");
     }
     live.nothing_is_left();
 }

@@ -45,7 +45,7 @@ fn a_reservation_is_placed_on_the_host_that_has_room() {
     place("two", "2ms", "worst").ended_with(0).shows("on socket-b: two");
     place("three", "5ms", "best").ended_with(0).shows("on socket-a: three");
     place("four", "5ms", "first").ended_with(0).shows("on socket-b: four");
-    place("five", "3ms", "first").ended_with(4).says("no host has room for 3ms in every 10ms");
+    place("five", "3ms", "first").ended_with(4).says("no host can reserve 3ms every 10ms");
     place("one", "1ms", "first").ended_with(2).says("one is reserved already");
     // A host that is not there is as one that has no room.
     let end = |daemon: &mut Child| {
@@ -124,7 +124,7 @@ fn every_verb_reaches_the_daemon() {
     let victim = Victim::start();
     let daemon = Daemon::start(&live);
     let binding = format!("pid:{}", victim.pid());
-    daemon.run("find nobody").ended_with(0).shows("no machine here");
+    daemon.run("find nobody").ended_with(0).shows("no VM has `nobody`");
     let reserve = format!("reserve web --cpu 20% --exact --for {binding}");
     daemon.run(&reserve).ended_with(0).shows("2ms in every 10ms, and no more");
     assert!(victim.is_held());
@@ -152,7 +152,7 @@ fn a_damaged_ledger_is_told_and_rebuilt() {
     let daemon = Daemon::start(&live);
     assert_eq!(daemon.reserve("web", &victim, "2ms").0, 201);
     let asked = |more: &[&str]| live.run(&[&["doctor", "--ledger", "state"], more].concat());
-    asked(&[]).ended_with(0).shows("nothing is wrong; a daemon has it").shows("reservation 1");
+    asked(&[]).ended_with(0).shows("intact; a daemon uses it").shows("reservation 1");
     asked(&["--rebuild"]).ended_with(3);
     daemon.end().ended_with(0);
     let ledger = live.place.path("state/ledger.db");
@@ -162,13 +162,13 @@ fn a_damaged_ledger_is_told_and_rebuilt() {
     let last = bytes.len() - page;
     bytes[last..].fill(0x5a);
     fs::write(&ledger, &bytes).unwrap();
-    asked(&[]).ended_with(3).shows("damaged; no daemon has it").says("--rebuild");
+    asked(&[]).ended_with(3).shows("damaged; no daemon uses it").says("--rebuild");
     let mut refused = spawn(&live, "state", "socket");
     wait_until("it to be refused", || refused.try_wait().unwrap().is_some());
     assert_eq!(refused.wait().unwrap().code(), Some(3));
     assert_eq!(fs::read(&ledger).unwrap(), bytes, "it was touched");
     asked(&["--rebuild"]).ended_with(0).shows("are now in");
-    asked(&[]).ended_with(0).shows("nothing is wrong; no daemon has it");
+    asked(&[]).ended_with(0).shows("intact; no daemon uses it");
     let daemon = Daemon::start(&live);
     assert_eq!(daemon.ask("GET", "/v1/reservations", None).0, 200);
     daemon.end().ended_with(0);
@@ -488,16 +488,16 @@ fn a_guest_is_promised_what_its_metadata_says_and_starts_whatever_that_says() {
     assert_eq!(of(&daemon.one("web")), r#""waiting" "2ms" 1 "libvirt:web" false"#);
     let before = daemon.one("web")["revision"].clone();
     hook("start", &domain("slice='2'")).ended_with(0).says("`2` has no unit");
-    hook("start", &domain("slice='9.9ms'")).ended_with(0).says("no reservation for web");
+    hook("start", &domain("slice='9.9ms'")).ended_with(0).says("cannot reserve for web");
     hook("start", &domain("slice='9.9ms' require='yes'")).ended_with(1).says("9.9ms every 10ms");
     hook("started", &domain("slice='9.9ms' require='yes'")).ended_with(0);
-    hook("start", b"<domain>").ended_with(0).says("no XML");
-    hook("start", &vec![b' '; 2 << 20]).ended_with(0).says("1048576 are read at most");
+    hook("start", b"<domain>").ended_with(0).says("is not XML");
+    hook("start", &vec![b' '; 2 << 20]).ended_with(0).says("at most 1048576 are read");
     hook("start", b"<domain><metadata><x:y xmlns:x='urn:x'/></metadata></domain>").ended_with(0);
     // The name is somebody else's, who waits for another machine.
     let other = json!({ "slice": "1ms", "vcpus": 1, "for": "qemu:other" });
     assert_eq!(daemon.ask("PUT", "/v1/reservations/other", Some(&other)).0, 201);
-    hook("start", &domain("slice='2ms' name='other'")).ended_with(0).says("no reservation for web");
+    hook("start", &domain("slice='2ms' name='other'")).ended_with(0).says("cannot reserve for web");
     assert_eq!(daemon.one("other")["for"], "qemu:other");
     assert_eq!(daemon.one("web")["revision"], before);
     let script = live.run(&["hook", "libvirt", "--script", "--socket", "socket"]).good();

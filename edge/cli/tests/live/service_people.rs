@@ -39,7 +39,7 @@ fn what_is_said_in_files_is_read_again_when_asked_for() {
     wait_until("another front", || front().is_some_and(|other| Some(other) != first));
     price("dear");
     live::kill(daemon.pid(), Signal::HUP);
-    wait_until("the complaint", || daemon.said().contains("prices stay as they were: prices:2:12"));
+    wait_until("the complaint", || daemon.said().contains("which stay as they were: prices:2:12"));
     assert_eq!((cost(), daemon.one("web")["state"].clone()), ("0.016".into(), "active".into()));
     daemon.end().ended_with(0);
     victim.is_given_back();
@@ -58,7 +58,9 @@ fn what_waits_for_one_users_machine_is_nobody_elses_whatever_that_is_called() {
     assert_eq!((status, &made["state"], &made["user"]), (201, &json!("waiting"), &json!(0)));
     let stranger = Machine::start_by(&name, STRANGER);
     let why = || daemon.one("web")["why"].as_str().unwrap_or_default().to_owned();
-    wait_until("the stranger to be seen", || why().contains("uid 54321's, and this is for one"));
+    wait_until("the stranger to be seen", || {
+        why().contains("uid 54321, and this reservation is for uid")
+    });
     assert_eq!(daemon.one("web")["state"], "waiting");
     // The one that is meant has it although the other one is there.
     let machine = Machine::start(&name);
@@ -100,7 +102,7 @@ fn who_comes_from_elsewhere_has_a_token_a_role_and_a_budget_until_it_is_revoked(
     let serve = [&serve[..], &tls[..]].concat();
     // Others may read the key.
     fs::set_permissions(path("key"), fs::Permissions::from_mode(0o644)).unwrap();
-    live.run(&serve).refused(2).says("key: others may read it (mode 0644)");
+    live.run(&serve).refused(2).says("key: other users may access it (mode 0644)");
     fs::set_permissions(path("key"), fs::Permissions::from_mode(0o600)).unwrap();
     let daemon = Daemon::start_by(&live, live.command(&serve)).expect("it answers");
 
@@ -115,7 +117,7 @@ fn who_comes_from_elsewhere_has_a_token_a_role_and_a_budget_until_it_is_revoked(
         live.run(&words)
     };
     fs::set_permissions(path("token"), fs::Permissions::from_mode(0o644)).unwrap();
-    remote("list", "token").refused(2).says("token: others may read it");
+    remote("list", "token").refused(2).says("token: other users may access it");
     fs::set_permissions(path("token"), fs::Permissions::from_mode(0o600)).unwrap();
     remote("list", "token").ended_with(0);
     let victim = Victim::start();
@@ -123,12 +125,12 @@ fn who_comes_from_elsewhere_has_a_token_a_role_and_a_budget_until_it_is_revoked(
     remote(&reserve, "token").ended_with(0);
     assert_eq!(daemon.one("web")["owner"], "@alice");
     let over = remote("change web --slice 2ms", "token");
-    over.refused(4).says("@alice would have 0.2cpu, and may have 0.15cpu");
-    remote("access list", "token").refused(5).says("`access` is not for operators");
+    over.refused(4).says("@alice would have 0.2cpu reserved; the budget is 0.15cpu");
+    remote("access list", "token").refused(5).says("`access` is not permitted for role operator");
     let root = local("access add carol --role administrator").good();
     fs::write(path("root"), &root).unwrap();
     fs::set_permissions(path("root"), fs::Permissions::from_mode(0o600)).unwrap();
-    remote("access list", "root").refused(5).says("`access` is not for other machines");
+    remote("access list", "root").refused(5).says("`access` is not permitted over the network");
     // Nowhere but in the answer.
     let list = local("access list --json").good();
     assert!(list.contains("@alice") && !list.contains(token.trim_end()), "{list}");
@@ -137,7 +139,7 @@ fn who_comes_from_elsewhere_has_a_token_a_role_and_a_budget_until_it_is_revoked(
     assert!(!ledger.windows(secret.len()).any(|part| part == secret), "the ledger has the token");
 
     local("access revoke alice").ended_with(0);
-    remote("list", "token").refused(5).says("nobody knows us there");
+    remote("list", "token").refused(5).says("does not know this token");
     assert!(victim.is_held(), "what was promised stands");
     daemon.end().ended_with(0);
     victim.is_given_back();
@@ -167,11 +169,11 @@ fn an_operator_reserves_for_his_own_machines_only() {
     };
     for binding in [format!("qemu:{}", name("theirs")), format!("pid:{}", other.0.id())] {
         let asked = ask(&format!("reserve web --slice 1ms --period 10ms --for {binding}"));
-        asked.refused(5).says("is a machine of uid 0, which uid 65534 may not have");
+        asked.refused(5).says("belongs to uid 0, and uid 65534 may not reserve for it");
     }
     // Nor what is not there yet, as somebody else's.
     let asked = ask("reserve web --slice 1ms --period 10ms --vcpus 1 --for qemu:later --user 0");
-    asked.refused(5).says("qemu:later is a machine of uid 0");
+    asked.refused(5).says("qemu:later belongs to uid 0");
     ask(&format!("reserve web --slice 1ms --period 10ms --for qemu:{}", name("mine")))
         .ended_with(0);
     assert_eq!(daemon.one("web")["owner"], json!(format!("uid {OPERATOR}")));
@@ -183,11 +185,11 @@ fn an_operator_reserves_for_his_own_machines_only() {
     let theirs = format!("qemu:{}", name("theirs"));
     ask(&format!("reserve web --slice 1ms --period 10ms --for {theirs}")).ended_with(0);
     let over = ask("reserve db --slice 1ms --period 10ms --vcpus 1 --for qemu:later");
-    over.refused(4).says("uid 65534 would have 0.2cpu, and may have 0.15cpu");
+    over.refused(4).says("uid 65534 would have 0.2cpu reserved; the budget is 0.15cpu");
     ask("change web --slice 2ms").refused(4).says("uid 65534 would have 0.2cpu");
     ask("reserve db --slice 50us --period 10ms --vcpus 1 --for qemu:later").ended_with(0);
     let over = ask("reserve third --slice 50us --period 10ms --vcpus 1 --for qemu:third");
-    over.refused(4).says("would have 3 reservations, and may have 2");
+    over.refused(4).says("would have 3 reservations; the budget is 2");
     // It outlives the daemon, as reservations do.
     daemon.kill();
     let Some(daemon) = Daemon::start_with_groups(&live, &groups) else { return };
@@ -197,7 +199,7 @@ fn an_operator_reserves_for_his_own_machines_only() {
     ask("release web").refused(5).says("you may not release");
     ask("list").ended_with(0);
     admin("revoke 65534").ended_with(0);
-    admin("revoke 65534").refused(2).says("nothing is said of 65534");
+    admin("revoke 65534").refused(2).says("there is no grant for 65534");
     ask("release web").ended_with(0);
     let verbs = ["granted", "revoked"].map(|verb| daemon.run("log").out.contains(verb));
     assert_eq!(verbs, [true, true]);
@@ -213,15 +215,15 @@ fn no_two_daemons_have_the_same_ledger_or_the_same_cpu() {
     let cpu = cpu();
     let refused =
         live.run(&["serve", "--cpus", &cpu, "--state", "other", "--socket", "other.sock"]);
-    refused.refused(3).says("is scheduled by another slackline, process ");
+    refused.refused(3).says("another slackline, process ");
     let first = online_cpus().unwrap().iter().next().unwrap().index().to_string();
     if first != cpu {
         let refused =
             live.run(&["serve", "--cpus", &first, "--state", "state", "--socket", "other.sock"]);
-        refused.refused(3).says("another process has the ledger");
+        refused.refused(3).says("another process uses it");
         let refused =
             live.run(&["serve", "--cpus", &first, "--state", "other", "--socket", "socket"]);
-        refused.refused(3).says("another daemon listens on");
+        refused.refused(3).says("another daemon does already");
     }
     assert_eq!(daemon.ask("GET", "/health", None).1["good"], true);
     daemon.end().ended_with(0);

@@ -151,7 +151,7 @@ fn what_is_changed_and_declined_on_the_way_replays() {
     let Some(live) = live::begin() else { return };
     live.place.write("it.toml", live::COMES_AND_GOES.as_bytes());
     let told = live.run(&["run", "it.toml", "--save", "it.trace"]).good();
-    assert!(told.contains("declined at 1500.000ms: `stays`: "), "{told}");
+    assert!(told.contains("refused at 1500.000ms: `stays`: "), "{told}");
     let told = live.run(&["replay", "it.trace"]).good();
     assert!(told.ends_with(" orders, the same\n"), "{told}");
     live.nothing_is_left();

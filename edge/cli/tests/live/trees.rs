@@ -517,10 +517,10 @@ fn what_cannot_be_held_as_one_is_said() {
     };
     let empty = format!("cgroup = {:?}", group.0);
     for (target, says) in [
-        (empty.as_str(), "nothing runs in cgroup "),
+        (empty.as_str(), " has no processes"),
         ("cgroup = \"/no-such-group\"", "there is no cgroup /no-such-group of version 2"),
-        ("unit = \"no-such.service\"", "no cgroup of version 2 is called \"no-such.service\""),
-        (&format!("pid = {}", std::process::id()), "this program itself would be held"),
+        ("unit = \"no-such.service\"", "no cgroup of version 2 has the name \"no-such.service\""),
+        (&format!("pid = {}", std::process::id()), "this program is in it"),
     ] {
         live.place.write("it.toml", scenario(target, "1s").as_bytes());
         live.run(&["run", "it.toml"]).refused(3).says("error: `tree`: ").says(says);

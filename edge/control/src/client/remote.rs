@@ -64,14 +64,13 @@ impl Remote {
         let wrong = |says: &str| ClientError::BadHost { url: self.url.clone(), says: says.into() };
         let authority = self.url.strip_prefix("https://").map(|rest| rest.trim_end_matches('/'));
         let authority = authority.ok_or_else(|| wrong("it does not begin with https://"))?;
-        let (name, port) =
-            authority.rsplit_once(':').ok_or_else(|| wrong("there is no port in it"))?;
+        let (name, port) = authority.rsplit_once(':').ok_or_else(|| wrong("it has no port"))?;
         if port.parse::<u16>().is_err() {
-            return Err(wrong("its port is no number"));
+            return Err(wrong("its port is not a number from 0 to 65535"));
         }
         let bare = name.trim_start_matches('[').trim_end_matches(']').to_owned();
-        let name = ServerName::try_from(bare).map_err(|_| wrong("it has no name of a host"))?;
-        let ca = self.ca.as_ref().ok_or_else(|| wrong("nobody says who signs its certificate"))?;
+        let name = ServerName::try_from(bare).map_err(|_| wrong("it has no valid host name"))?;
+        let ca = self.ca.as_ref().ok_or_else(|| wrong("no CA is given with --ca"))?;
         let mut roots = RootCertStore::empty();
         for one in certificates(ca)? {
             roots.add(one).map_err(|error| bad(ca, error.to_string()))?;
@@ -128,7 +127,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, ClientError
     let all = CertificateDer::pem_file_iter(path).map_err(|error| bad(path, error.to_string()))?;
     let all = all.collect::<Result<Vec<_>, _>>().map_err(|error| bad(path, error.to_string()))?;
     match all.is_empty() {
-        true => Err(bad(path, "there is no certificate in it".into())),
+        true => Err(bad(path, "it contains no certificate".into())),
         false => Ok(all),
     }
 }
@@ -138,7 +137,7 @@ fn private(path: &Path) -> Result<(), ClientError> {
     let about = std::fs::metadata(path).map_err(|error| bad(path, error.to_string()))?;
     match about.permissions().mode() & 0o777 {
         mode if mode & 0o077 != 0 => {
-            Err(bad(path, format!("others may read it (mode {mode:04o}); `chmod 600` ends that")))
+            Err(bad(path, format!("other users may access it (mode {mode:04o}); use `chmod 600`")))
         }
         _ => Ok(()),
     }
@@ -150,7 +149,7 @@ fn token(path: &Path) -> Result<String, ClientError> {
     let text = text.trim();
     let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic());
     if text.is_empty() || text.len() > LONGEST_TOKEN || !is_plain {
-        return Err(bad(path, "that is no token".into()));
+        return Err(bad(path, "it contains no token".into()));
     }
     Ok(text.to_owned())
 }
@@ -170,12 +169,14 @@ mod tests {
             remote.read().unwrap_err().to_string()
         };
         assert!(says("http://a:1", None).contains("does not begin with https://"));
-        assert!(says("https://a", None).contains("no port"));
-        assert!(says("https://a:b", None).contains("port is no number"));
-        assert!(says("https://a:1", None).contains("who signs its certificate"));
+        assert!(says("https://a", None).contains("it has no port"));
+        assert!(says("https://a:b", None).contains("port is not a number"));
+        assert!(says("https://a:1", None).contains("no CA is given"));
         let mode = |mode| std::fs::Permissions::from_mode(mode);
         std::fs::set_permissions(&file, mode(0o644)).unwrap();
-        assert!(token(&file).unwrap_err().to_string().contains("others may read it (mode 0644)"));
+        assert!(
+            token(&file).unwrap_err().to_string().contains("other users may access it (mode 0644)")
+        );
         std::fs::set_permissions(&file, mode(0o600)).unwrap();
         assert_eq!(token(&file).unwrap(), "slk_1");
         std::fs::write(&file, "two words").unwrap();

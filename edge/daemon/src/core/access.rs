@@ -142,7 +142,7 @@ impl Access {
         let Grant { role, cpu, machines, mut users, days, certificate } = grant;
         let principal = principal(whom)?;
         if principal == Principal::User(0) {
-            return Err("root may do all, whatever is said of it".into());
+            return Err("root may always do everything; it needs no grant".into());
         }
         let is_hash = |known: &String| {
             known.len() == 64 && known.bytes().all(|byte| byte.is_ascii_hexdigit())
@@ -156,10 +156,10 @@ impl Access {
                 (Some(Proof::Certificate(known)), None)
             }
             (_, None) => (None, None),
-            (_, Some(_)) => return Err("a certificate is for who comes from elsewhere".into()),
+            (_, Some(_)) => return Err("a certificate is for remote clients only".into()),
         };
         if let Some(days) = days.filter(|days| !(1..=MOST_DAYS).contains(days)) {
-            return Err(format!("{days} days are not between 1 and {MOST_DAYS}"));
+            return Err(format!("{days} days are not from 1 to {MOST_DAYS}"));
         }
         users.sort_unstable();
         users.dedup();
@@ -230,7 +230,7 @@ fn principal(text: &str) -> Result<Principal, String> {
     }
     let text: String = text.chars().take(80).collect();
     text.parse().map(Principal::Named).map_err(|error: slackline_service::NameError| {
-        format!("`{}` {error}; as 1000, the number of a user, or as alice", text.escape_debug())
+        format!("`{}` {error}; write a user number such as 1000, or a name", text.escape_debug())
     })
 }
 
@@ -238,7 +238,7 @@ fn principal(text: &str) -> Result<Principal, String> {
 fn new_token() -> Result<String, String> {
     let mut secret = [0; 32];
     let filled = SystemRandom::new().fill(&mut secret);
-    filled.map_err(|_| "the kernel has no random numbers".to_owned())?;
+    filled.map_err(|_| "cannot read random numbers from the kernel".to_owned())?;
     let digits = secret.iter().map(|byte| format!("{byte:02x}"));
     Ok(digits.fold(TOKEN.to_owned(), |token, digits| token + &digits))
 }
@@ -248,14 +248,14 @@ fn says(granted: &Granted) -> String {
     let Granted { principal, role, budget, users, .. } = granted;
     let mut text = format!("{principal} is {}", role.word());
     if let Some(cpu) = budget.cpu {
-        text += &format!(", {cpu} at most");
+        text += &format!(", at most {cpu}");
     }
     if let Some(machines) = budget.machines {
-        text += &format!(", {machines} reservations at most");
+        text += &format!(", at most {machines} reservations");
     }
     if !users.is_empty() {
         let users: Vec<String> = users.iter().map(ToString::to_string).collect();
-        text += &format!(", for machines of uid {} too", users.join(", "));
+        text += &format!(", also for VMs of uid {}", users.join(", "));
     }
     text
 }
@@ -307,8 +307,8 @@ mod tests {
         let mut access = Access::new(PEOPLE, Vec::new(), false);
         let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
         let done = added(&mut access, "1000", grant(Word::Viewer, Some(2)), now);
-        let said = "granted: uid 1000 is viewer, 2 reservations at most, \
-                    for machines of uid 5, 7 too";
+        let said = "granted: uid 1000 is viewer, at most 2 reservations, \
+                    also for VMs of uid 5, 7";
         assert_eq!(done.what.to_string(), said);
         let role = |access: &Access, uid, gids: &[u32], at| {
             let who = Who::User { uid, gids: gids.to_vec() };
@@ -374,7 +374,7 @@ mod tests {
         assert!(Access::grant("0", grant(Word::Viewer, None), now).is_err());
         assert!(Access::grant("Alice", grant(Word::Viewer, None), now).is_err());
         let error = Access::grant("1", grant(Word::Viewer, Some(0)), now).unwrap_err();
-        assert_eq!(error, "0 days are not between 1 and 36500");
+        assert_eq!(error, "0 days are not from 1 to 36500");
         assert!(Access::grant("1", grant(Word::Viewer, Some(36_501)), now).is_err());
     }
 

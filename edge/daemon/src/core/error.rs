@@ -14,7 +14,7 @@ use crate::ledger::LedgerError;
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// CPUs that are not there.
-    #[error("these are not CPUs of this machine: {}", super::listed(cpus))]
+    #[error("cannot schedule CPU {}: not online on this host", super::listed(cpus))]
     NoSuchCpus {
         /// Which.
         cpus: Vec<CpuId>,
@@ -70,12 +70,12 @@ impl ServeError {
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
-            ServeError::NoSuchCpus { .. } => Some("`slackline doctor` lists them".into()),
+            ServeError::NoSuchCpus { .. } => Some("list CPUs with `slackline doctor`".into()),
             ServeError::Ledger(error) => error.hint(),
             ServeError::Socket(error) => Some(error.hint().into()),
             ServeError::Tls(error) => Some(error.hint().into()),
             ServeError::NotListening { .. } => {
-                Some("is it an address of this machine, with a free port from 1024 on?".into())
+                Some("use an address of this host and a free port from 1024 on".into())
             }
             ServeError::Session(error) => error.hint(),
             ServeError::FewDescriptors { needed, .. } => {

@@ -66,7 +66,7 @@ impl Core {
             return;
         }
         let Some(Done { by, what, shown }) = self.access.finish(ticket) else {
-            let problem = Problem::new(Kind::NoSuchReservation, "it was revoked meanwhile");
+            let problem = Problem::new(Kind::NoSuchReservation, "the grant was removed meanwhile");
             self.host.say(&wire::refused(ticket, problem));
             return;
         };

@@ -13,14 +13,14 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// What others who are dead left is given back, before anything of it is taken again.
 pub(super) fn free_leftovers(keeper: &KeeperCommand, tell: &mut dyn FnMut(&str)) {
     if !keepers_have_ended(&keeper.state_directory, PATIENCE) {
-        tell("somebody who died has a keeper that is still giving back");
+        tell("the keeper of a killed run is still restoring threads");
     }
     let left = leftovers(&keeper.state_directory);
     for (thread, given_back) in left.threads.iter().zip(give_back_all(&left.threads)) {
         let whose = format!("thread {} of process {}", thread.tid(), thread.pid());
         match given_back {
-            Ok(_) => tell(&format!("{whose} was left held, and was given back")),
-            Err(error) => tell(&format!("{whose} could not be given back: {error}")),
+            Ok(_) => tell(&format!("{whose} was left held by a killed run and is restored")),
+            Err(error) => tell(&format!("cannot restore {whose}: {error}")),
         }
     }
     for line in give_back_budgets(&keeper.state_directory) {

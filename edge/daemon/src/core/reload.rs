@@ -87,22 +87,24 @@ impl Core {
                     Some(costs) => costs.at(prices),
                     None => Costs::new(prices, now),
                 });
-                tell("prices were read again");
+                tell("reloaded prices");
             }
-            Err(says) => tell(&format!("prices stay as they were: {says}")),
+            Err(says) => tell(&format!("cannot reload prices, which stay as they were: {says}")),
         }
         match people {
             Ok(people) => self.access.set_people(people),
-            Err(error) => tell(&format!("groups stay as they were: {error}")),
+            Err(error) => tell(&format!("cannot reload groups, which stay as they were: {error}")),
         }
         match tls {
             Ok(()) => {
                 if let Some(front) = &mut self.host.front {
                     front.renew();
-                    tell("groups and certificates were read again, by another front");
+                    tell("reloaded groups and certificates, with a new front");
                 }
             }
-            Err(says) => tell(&format!("certificates stay as they were: {says}")),
+            Err(says) => {
+                tell(&format!("cannot reload certificates, which stay as they were: {says}"));
+            }
         }
     }
 }

@@ -145,11 +145,13 @@ impl Scheduler {
         if here.is_empty() {
             return Err(Declined::Host {
                 says: format!(
-                    "thread {tid} may run on CPU {} only, and CPU {} is scheduled here",
+                    "the affinity of thread {tid} allows CPU {}, but the daemon schedules CPU {}",
                     super::listed(&affinity.iter().collect::<Vec<_>>()),
                     super::listed(&self.cpus),
                 ),
-                hint: Some("let it run on a CPU that is scheduled, or schedule one of its".into()),
+                hint: Some(
+                    "allow it a CPU that is scheduled, or start the daemon with --cpus".into(),
+                ),
             });
         }
         Ok(Some(here))

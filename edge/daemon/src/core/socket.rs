@@ -16,13 +16,13 @@ use crate::people::People;
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
     /// Somebody listens there.
-    #[error("another daemon listens on {} already", path.display())]
+    #[error("cannot listen on {}: another daemon does already", path.display())]
     Taken {
         /// Where.
         path: PathBuf,
     },
     /// Something is there that is none of ours.
-    #[error("{} is there, and is no socket of ours", path.display())]
+    #[error("cannot listen on {}: it exists and is not a socket of this user", path.display())]
     Foreign {
         /// Where.
         path: PathBuf,
@@ -36,7 +36,7 @@ pub enum SocketError {
         source: io::Error,
     },
     /// What systemd passed is no socket.
-    #[error("cannot use the socket that was passed: {source}")]
+    #[error("cannot use the socket that systemd passed: {source}")]
     Passed {
         /// Why not.
         source: io::Error,
@@ -48,10 +48,10 @@ impl SocketError {
     #[must_use]
     pub const fn hint(&self) -> &'static str {
         match self {
-            SocketError::Taken { .. } => "stop that one, or name another place by `--socket`",
-            SocketError::Foreign { .. } => "move it away, or name another place by `--socket`",
-            SocketError::Refused { .. } => "run as root, or name another place by `--socket`",
-            SocketError::Passed { .. } => "a socket unit has one `ListenStream=/PATH`",
+            SocketError::Taken { .. } => "stop that daemon, or use another `--socket`",
+            SocketError::Foreign { .. } => "move it away, or use another `--socket`",
+            SocketError::Refused { .. } => "run as root, or use another `--socket`",
+            SocketError::Passed { .. } => "write one `ListenStream=/PATH` in the socket unit",
         }
     }
 }

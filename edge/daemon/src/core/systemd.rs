@@ -57,7 +57,7 @@ pub(super) fn listener() -> io::Result<Option<UnixListener>> {
     }
     let fd: OwnedFd = inherited_fd(number)?;
     let listener = UnixListener::from(fd);
-    listener.local_addr().map_err(|_| wrong("the socket of LISTEN_FDS is no Unix socket"))?;
+    listener.local_addr().map_err(|_| wrong("the socket of LISTEN_FDS is not a Unix socket"))?;
     debug_assert!(listener.as_raw_fd() >= 3);
     Ok(Some(listener))
 }

@@ -69,16 +69,16 @@ pub(super) fn heard(
     }
     let is_local = matches!(ask.who, Who::User { .. });
     let kind = if is_local { Kind::NotAllowed } else { Kind::NotKnown };
-    let stranger = || Problem::new(kind, "you may not ask this service anything");
+    let stranger = || Problem::new(kind, "the caller may not use the daemon");
     let rights = access.rights(&ask.who, SystemTime::now());
     let Rights { principal, role, users } = rights.ok_or_else(|| fail(stranger()))?;
     if is_about_access(&ask.request) && !is_local {
-        let problem = Problem::new(Kind::NotAllowed, "`access` is not for other machines");
-        return Err(fail(problem.hinting("ask on the machine itself, over its socket")));
+        let problem = Problem::new(Kind::NotAllowed, "`access` is not permitted over the network");
+        return Err(fail(problem.hinting("run it on the host of the daemon")));
     }
     if is_about_access(&ask.request) && !role.may(Verb::Access) {
-        let detail = format!("`access` is not for {}s", role.word());
-        let hint = "ask as root, or as one of the group slackline-admin";
+        let detail = format!("`access` is not permitted for role {}", role.word());
+        let hint = "run it as root, or as a member of the group slackline-admin";
         return Err(fail(Problem::new(Kind::NotAllowed, detail).hinting(hint)));
     }
     match ask.request {
@@ -91,8 +91,8 @@ pub(super) fn heard(
         }
         Wire::Revoke { whom } => {
             let nothing = || {
-                let detail = format!("nothing is said of {}", whom.escape_debug());
-                let hint = "`slackline access list` shows of whom something is";
+                let detail = format!("there is no grant for {}", whom.escape_debug());
+                let hint = "list grants with `slackline access list`";
                 fail(Problem::new(Kind::NoSuchReservation, detail).hinting(hint))
             };
             let wrong = |says| fail(Problem::new(Kind::Bad, says));
@@ -111,9 +111,9 @@ pub(super) fn heard(
     let rest = Rest::of(&ask.request);
     let request = ask.request.in_service(each, wall_ahead).map_err(fail)?;
     let bad = |says: String| fail(Problem::new(Kind::Bad, says));
-    let request = request.ok_or_else(|| bad("nobody knows that".into()))?;
+    let request = request.ok_or_else(|| bad("the request is unknown".into()))?;
     let key = ask.key.map(|key| key.parse::<Key>()).transpose();
-    let key = key.map_err(|error| bad(format!("the key {error}")))?;
+    let key = key.map_err(|error| bad(format!("the idempotency key {error}")))?;
     let role = Some(role);
     Ok(Heard::Service(Asked { ticket, principal, role, users, key, request }, rest))
 }

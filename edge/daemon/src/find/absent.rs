@@ -16,7 +16,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum Absent {
     /// There is none.
-    #[error("{binding} is not here")]
+    #[error("there is no {binding}")]
     NotHere {
         /// What was looked for.
         binding: Binding,
@@ -38,7 +38,7 @@ pub enum Absent {
     #[error(transparent)]
     NoVcpus(#[from] FindError),
     /// Only its monitor could tell which of its threads are vCPUs, and was not asked.
-    #[error("the threads of {binding} have no names, and its monitor has not been asked yet")]
+    #[error("the vCPU threads of {binding} are not known yet: they have no names")]
     NotAsked {
         /// What was looked for.
         binding: Binding,
@@ -56,7 +56,7 @@ pub enum Absent {
     #[error(transparent)]
     Group(#[from] CgroupError),
     /// The group is there, and nobody in it.
-    #[error("nobody runs in {binding}")]
+    #[error("{binding} has no processes")]
     Empty {
         /// What was looked for.
         binding: Binding,
@@ -77,21 +77,22 @@ impl Absent {
     pub fn hint(&self) -> Option<String> {
         match self {
             Absent::NotHere { binding } if binding.kind() == BindingKind::Libvirt => {
-                Some("`virsh list` tells which run; those of a session are `qemu:NAME`".to_owned())
+                Some("check with `virsh list`; write guests of a session as `qemu:NAME`".to_owned())
             }
-            Absent::NotHere { .. } => Some("`slackline find` lists what is here".to_owned()),
+            Absent::NotHere { .. } => Some("list VMs with `slackline find`".to_owned()),
             Absent::Several { first, .. } => {
-                Some(format!("name one by `uuid:`, or by `pid:{first}`"))
+                Some(format!("name one by `uuid:UUID`, or by `pid:{first}`"))
             }
             Absent::Untouchable(error) => Some(error.hint().to_owned()),
             Absent::NoVcpus(error) => error.hint().map(str::to_owned),
             Absent::Silent { .. } => Some(
-                "start QEMU with `-name NAME,debug-threads=on`, and its monitor need not be asked"
-                    .to_owned(),
+                "start QEMU with `-name NAME,debug-threads=on`, which needs no monitor".to_owned(),
             ),
-            Absent::NotAsked { .. } => Some("it is asked within seconds".to_owned()),
+            Absent::NotAsked { .. } => {
+                Some("try again in some seconds, when its monitor has answered".to_owned())
+            }
             Absent::Group(error) => error.hint().map(str::to_owned),
-            Absent::Empty { .. } => Some("start what is to run in it".to_owned()),
+            Absent::Empty { .. } => Some("start a process in it first".to_owned()),
             Absent::Unreadable { .. } => Some("run as root".to_owned()),
         }
     }

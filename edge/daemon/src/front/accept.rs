@@ -216,12 +216,14 @@ fn admit(stream: &UnixStream, front: &Front) -> Result<(Caller, Held), Vec<u8>> 
     let role = front.people.role(uid, &gids).ok_or_else(stranger)?;
     let held = Limits::connect(&front.limits, Owner::User(uid), role).map_err(|full| {
         let detail = match full {
-            Full::Own(most) => format!("this user has {most} connections, the most there may be"),
-            Full::All(most) => format!("all {most} connections are taken"),
-            // Whoever connects in a loop reads no answer.
+            Full::Own(most) => {
+                format!("this user has {most} connections open, which is the limit")
+            }
+            Full::All(most) => format!("all {most} connections are in use"),
+            // A user who connects in a loop reads no answer.
             Full::TooOften => return Vec::new(),
         };
-        let problem = Problem::new(Kind::TooMany, detail).hinting("end one, or ask again later");
+        let problem = Problem::new(Kind::TooMany, detail).hinting("close one, or try again later");
         No(problem).raw()
     })?;
     let gids = front.people.that_matter(&gids);
@@ -287,8 +289,8 @@ async fn answer(
         }
         Ok(_) => {
             sleep(AFTER_FLOOD).await;
-            let problem = Problem::new(Kind::TooMany, "50 requests a second are the most")
-                .hinting("ask less often");
+            let problem = Problem::new(Kind::TooMany, "the limit is 50 requests per second")
+                .hinting("send fewer requests");
             No(problem).into_response()
         }
     };

@@ -43,7 +43,7 @@ impl No {
 
     /// The core answered something else than it was asked for.
     pub(super) fn bug() -> No {
-        No(Problem::new(Kind::Bug, "the core answered something else than it was asked for"))
+        No(Problem::new(Kind::Bug, "the core's answer does not match the request"))
     }
 
     /// As HTTP has it, for those to whom nothing is ever answered twice.
@@ -115,11 +115,11 @@ pub(super) async fn read<T: DeserializeOwned>(
     let bytes = whole(request, until).await?;
     let deepest = deepest(&bytes);
     if deepest > DEEPEST {
-        let detail = format!("the body is {deepest} levels deep, and {DEEPEST} are the most");
-        return Err(No::bad(detail, format!("as {example}")));
+        let detail = format!("the body is {deepest} levels deep; at most {DEEPEST} are possible");
+        return Err(No::bad(detail, format!("write it as {example}")));
     }
     serde_json::from_slice(&bytes)
-        .map_err(|error| No::bad(format!("body: {error}"), format!("as {example}")))
+        .map_err(|error| No::bad(format!("body: {error}"), format!("write it as {example}")))
 }
 
 /// Nothing is expected in the body.
@@ -128,7 +128,7 @@ pub(super) async fn read_nothing(request: Request, until: Instant) -> Result<(),
     match bytes.trim_ascii() {
         b"" | b"{}" => Ok(()),
         more => {
-            let detail = format!("the body has {} bytes where none is expected", more.len());
+            let detail = format!("the body has {} bytes; none is expected", more.len());
             Err(No::bad(detail, "send it without a body"))
         }
     }
@@ -148,7 +148,7 @@ async fn whole(request: Request, until: Instant) -> Result<Vec<u8>, No> {
     loop {
         let frame = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx));
         let Ok(frame) = timeout_at(until, frame).await else {
-            let detail = format!("{} bytes of the body came, and then no more", bytes.len());
+            let detail = format!("only {} bytes of the body arrived in time", bytes.len());
             return Err(No(Problem::new(Kind::TooSlow, detail)));
         };
         match frame {
@@ -190,7 +190,7 @@ fn deepest(json: &[u8]) -> usize {
 pub(super) fn query<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, No> {
     query
         .map(|Query(query)| query)
-        .map_err(|error| No::bad(error.body_text(), "/v1/openapi.json says what may be asked"))
+        .map_err(|error| No::bad(error.body_text(), "see the parameters in /v1/openapi.json"))
 }
 
 /// What makes a repetition recognisable, if that is said.
@@ -199,7 +199,7 @@ pub(super) fn key(headers: &HeaderMap) -> Result<Option<Key>, No> {
     let Some(text) = only(headers, &name)? else { return Ok(None) };
     let key = text.parse::<Key>();
     key.map(Some).map_err(|error| {
-        No::bad(format!("Idempotency-Key {error}"), "1 to 64 visible ASCII characters")
+        No::bad(format!("Idempotency-Key {error}"), "use 1 to 64 visible ASCII characters")
     })
 }
 
@@ -213,7 +213,7 @@ pub(super) fn revision(headers: &HeaderMap) -> Result<Option<u64>, No> {
     let number = number.and_then(|text| text.parse().ok());
     number.map(Some).ok_or_else(|| {
         let detail = format!("If-Match: {} is not a revision", text.escape_debug());
-        No::bad(detail, "as If-Match: \"3\", the revision of the reservation")
+        No::bad(detail, "write the revision of the reservation in quotes, as If-Match: \"3\"")
     })
 }
 
@@ -222,8 +222,9 @@ pub(super) fn without(headers: &HeaderMap, names: &[HeaderName]) -> Result<(), N
     match names.iter().find(|name| headers.contains_key(*name)) {
         None => Ok(()),
         Some(name) => {
-            let detail = format!("{name} means nothing here");
-            Err(No::bad(detail, "PUT never replaces what is there; all others take If-Match"))
+            let detail = format!("{name} is not supported here");
+            let hint = "use If-Match with other methods than PUT, which never replaces";
+            Err(No::bad(detail, hint))
         }
     }
 }
@@ -233,18 +234,18 @@ pub(super) fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Opti
     let mut values = headers.get_all(name).iter();
     let first = values.next();
     if values.next().is_some() {
-        return Err(No::bad(format!("{name} is there twice"), "say it once"));
+        return Err(No::bad(format!("{name} is given twice"), "send it once"));
     }
     let text = first.map(|value| value.to_str()).transpose();
-    text.map_err(|_| No::bad(format!("{name} is not ASCII"), "say it in ASCII"))
+    text.map_err(|_| No::bad(format!("{name} is not ASCII"), "send it in ASCII"))
 }
 
 /// There is such a page, but not with this method.
 pub(super) async fn wrong_method(request: Request) -> Response {
     let (method, path) = (request.method(), request.uri().path());
-    let detail = format!("{} does not know {method}", path.escape_debug());
+    let detail = format!("{} does not support {method}", path.escape_debug());
     let mut response =
-        No(Problem::new(Kind::WrongMethod, detail).hinting("Allow says which it knows"))
+        No(Problem::new(Kind::WrongMethod, detail).hinting("use a method of the Allow header"))
             .into_response();
     // The router adds which.
     response.headers_mut().remove(ALLOW);
@@ -253,8 +254,8 @@ pub(super) async fn wrong_method(request: Request) -> Response {
 
 /// There is no such page.
 pub(super) async fn no_such_page(request: Request) -> No {
-    let detail = format!("there is no {}", request.uri().path().escape_debug());
-    No(Problem::new(Kind::NoSuchPage, detail).hinting("/v1/openapi.json lists all"))
+    let detail = format!("there is no page {}", request.uri().path().escape_debug());
+    No(Problem::new(Kind::NoSuchPage, detail).hinting("see the pages in /v1/openapi.json"))
 }
 
 /// A body that keeps its connection busy until it is written.

@@ -42,8 +42,8 @@ impl Caller {
         if self.role.may(verb) {
             return Ok(());
         }
-        let detail = format!("`{verb}` is not for {:?}s", self.role).to_lowercase();
-        let hint = "`slackline help service` says who may";
+        let detail = format!("`{verb}` is not permitted for role {:?}", self.role).to_lowercase();
+        let hint = "ask an administrator; roles are in `slackline help service`";
         Err(Problem::new(Kind::NotAllowed, detail).hinting(hint))
     }
 }

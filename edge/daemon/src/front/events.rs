@@ -49,11 +49,11 @@ struct Missed {
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub(super) struct Following {
-    /// Every second all reservations as well.
+    /// True to send all reservations every second too.
     reservations: Option<bool>,
 }
 
-/// What is done and happens from now on; with `Last-Event-ID`, from there on.
+/// Streams events from now on, or from after `Last-Event-ID`.
 #[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/events", params(Following,
     ("Last-Event-ID" = Option<u64>, Header)), responses(
@@ -68,11 +68,11 @@ pub(super) async fn events(
     let with_reservations = query(following)?.reservations.unwrap_or(false);
     let id = body::only(&headers, &HeaderName::from_static("last-event-id"))?;
     let after = id.map(str::parse::<u64>).transpose().map_err(|_| {
-        No::bad("Last-Event-ID is not the number of an event", "as Last-Event-ID: 17")
+        No::bad("Last-Event-ID is not a number", "write the number of an event, such as 17")
     })?;
     let held = Limits::stream(&front.limits, caller.owner.clone()).map_err(|most| {
-        let detail = format!("this user has {most} streams, the most there may be");
-        No(Problem::new(Kind::TooMany, detail).hinting("end one"))
+        let detail = format!("this user has {most} event streams open, which is the limit");
+        No(Problem::new(Kind::TooMany, detail).hinting("close one"))
     })?;
     let (to, parts) = mpsc::channel(UNWRITTEN);
     // Before looking back, so that nothing is between.

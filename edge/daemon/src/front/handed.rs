@@ -42,7 +42,7 @@ pub(super) fn take(link: &UnixStream) -> io::Result<TcpListener> {
         RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
         _ => None,
     });
-    let none = || io::Error::new(io::ErrorKind::InvalidData, "no socket was handed over");
+    let none = || io::Error::new(io::ErrorKind::InvalidData, "no socket was passed to the front");
     handed.map(TcpListener::from).ok_or_else(none)
 }
 

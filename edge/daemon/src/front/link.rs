@@ -90,18 +90,21 @@ impl Link {
         };
         let line = line(&Ask { ticket: ticket.number, who, key, request });
         if line.len() > LONGEST_ASKED {
-            let detail = format!("{} bytes are more than the {LONGEST_ASKED} of any", line.len());
+            let detail = format!(
+                "the request has {} bytes; at most {LONGEST_ASKED} are possible",
+                line.len()
+            );
             return Err(Problem::new(Kind::TooLarge, detail));
         }
         if self.asks.try_send(line).is_err() {
-            let detail = format!("the core has {UNREAD} requests before it");
-            return Err(Problem::new(Kind::NotNow, detail).hinting("ask again in a second"));
+            let detail = format!("the core has {UNREAD} requests to answer first");
+            return Err(Problem::new(Kind::NotNow, detail).hinting("try again in a second"));
         }
         match timeout_at(until, wait).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) | Err(_) => {
-                let detail = "the core did not answer in time; it may be done all the same";
-                let hint = "ask again with the same Idempotency-Key: it is not done twice";
+                let detail = "the core did not answer in time; the request may be done";
+                let hint = "repeat it with the same Idempotency-Key, so that it is done once";
                 Err(Problem::new(Kind::NotAnswered, detail).hinting(hint))
             }
         }

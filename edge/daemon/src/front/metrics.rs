@@ -119,17 +119,17 @@ impl All {
         gauges(
             out,
             "slackline_reservation_slice_seconds",
-            "CPU time for each vCPU in every period",
+            "CPU time of each vCPU per period",
             of(|it| it.slice_ns),
         )?;
-        gauges(out, "slackline_reservation_period_seconds", "The period", of(|it| it.period_ns))?;
+        gauges(out, "slackline_reservation_period_seconds", "Period", of(|it| it.period_ns))?;
         let states = all.iter().flat_map(|it| {
             State::ALL.map(|(state, _)| {
                 let labels = [("reservation", it.name.as_str()), ("state", state.word())];
                 (labels, f64::from(u8::from(state == it.state)))
             })
         });
-        gauges(out, "slackline_reservation_state", "1 for the state it is in", states)?;
+        gauges(out, "slackline_reservation_state", "1 for the current state, else 0", states)?;
         let costs: Vec<([Label<'_>; 2], &slackline_control::Cost)> = all
             .iter()
             .filter_map(|it| {
@@ -141,13 +141,13 @@ impl All {
         gauges(
             out,
             "slackline_reservation_cost_per_hour",
-            "What it costs in an hour as it is promised now",
+            "Cost per hour of the present reservation",
             costs.iter().map(|(labels, cost)| (*labels, price(cost.hour_millionths))),
         )?;
         counters(
             out,
             "slackline_reservation_cost",
-            "What it has cost since it was made, or the daemon began to look",
+            "Cost since the reservation was made, or since the daemon started",
             costs.iter().map(|(labels, cost)| (*labels, price(cost.total_millionths))),
         )
     }
@@ -166,26 +166,31 @@ impl All {
         counters(
             out,
             "slackline_vcpu_promised_seconds",
-            "The slices of all of its periods, asleep or not: CPU time used of it is efficiency",
+            "Sum of the slices of all periods, blocked or not",
             of(|it| seconds(it.promised_ns)),
         )?;
-        counters(out, "slackline_vcpu_due_seconds", "CPU time owed", of(|it| seconds(it.due_ns)))?;
+        counters(
+            out,
+            "slackline_vcpu_due_seconds",
+            "CPU time it was entitled to",
+            of(|it| seconds(it.due_ns)),
+        )?;
         counters(
             out,
             "slackline_vcpu_late_seconds",
-            "How much later than missed deadlines it had what it lacked",
+            "Tardiness: time from each missed deadline until the entitlement was complete",
             of(|it| seconds(it.late_ns)),
         )?;
         counters(
             out,
             "slackline_vcpu_wait_seconds",
-            "How long it wanted a CPU and had none",
+            "Time runnable but not running",
             of(|it| seconds(it.waited_ns)),
         )?;
         counters(
             out,
             "slackline_vcpu_lapsed_seconds",
-            "How long no daemon kept its promise before this one did",
+            "Time without a daemon before this one started",
             of(|it| seconds(it.lapsed_ns)),
         )?;
         let count = |pick: fn(&slackline_control::VcpuNumbers) -> u64| {
@@ -194,13 +199,13 @@ impl All {
         counters(
             out,
             "slackline_vcpu_deadlines",
-            "Periods at whose end it was owed something",
+            "Periods with an entitlement at their end",
             count(|it| it.deadlines),
         )?;
         counters(
             out,
             "slackline_vcpu_missed_deadlines",
-            "Those of them in which it had less",
+            "Periods in which it received less than its entitlement",
             count(|it| it.missed),
         )
     }
@@ -214,25 +219,25 @@ impl All {
         gauges(
             out,
             "slackline_cpu_promised_ratio",
-            "What is promised of it",
+            "Part of the CPU that is reserved",
             of(|it| millionths(it.promised_ppm)),
         )?;
         gauges(
             out,
             "slackline_cpu_capacity_ratio",
-            "What may be promised of it",
+            "Part of the CPU that can be reserved in total",
             of(|it| millionths(it.capacity_ppm)),
         )?;
         counters(
             out,
             "slackline_cpu_stolen_seconds",
-            "What a hypervisor below took of it",
+            "Time stolen from the CPU by a hypervisor below",
             of(|it| seconds(it.stolen_ns)),
         )?;
         counters(
             out,
             "slackline_dispatcher_cpu_seconds",
-            "CPU time of its dispatcher",
+            "CPU time of the dispatcher of the CPU",
             of(|it| seconds(it.dispatcher_ns)),
         )
     }
@@ -240,35 +245,40 @@ impl All {
     fn service(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let Numbers { timer_late, change_effect, commit, .. } = &self.numbers;
         for (name, help, of) in [
-            ("slackline_timer_late_seconds", "How late timers rang", timer_late),
+            ("slackline_timer_late_seconds", "Lateness of timers", timer_late),
             (
                 "slackline_change_effect_seconds",
-                "From a change's arrival in the core to its being in force",
+                "Time from the arrival of a change until it is in force",
                 change_effect,
             ),
-            ("slackline_commit_seconds", "How long commits took", commit),
+            ("slackline_commit_seconds", "Duration of ledger commits", commit),
         ] {
             histograms(out, name, help, [(NO_LABELS, of)].into_iter())?;
         }
         let Numbers { meddled, restarts, keeper_restarts, .. } = self.numbers;
         let Numbers { front_restarts, ledger_errors, .. } = self.numbers;
         for (name, help, value) in [
-            ("slackline_meddled", "Threads that somebody else changed", meddled),
-            ("slackline_restarts", "Starts of the daemon again since the host's", restarts),
-            ("slackline_keeper_restarts", "Keepers that had to be replaced", keeper_restarts),
-            ("slackline_front_restarts", "Fronts that had to be replaced", front_restarts),
-            ("slackline_ledger_errors", "Commits that failed", ledger_errors),
+            ("slackline_meddled", "Threads changed by other programs", meddled),
+            ("slackline_restarts", "Restarts of the daemon since the host booted", restarts),
+            ("slackline_keeper_restarts", "Keepers replaced", keeper_restarts),
+            ("slackline_front_restarts", "Fronts replaced", front_restarts),
+            ("slackline_ledger_errors", "Ledger commits that failed", ledger_errors),
         ] {
             counters(out, name, help, [(NO_LABELS, value)].into_iter())?;
         }
         let sight = out.encode_descriptor(
             "slackline_sight",
-            "How the kernel tells of switches",
+            "How context switches are observed: perf or polling",
             None,
             MetricType::Info,
         );
         sight?.encode_info(&[("kind", self.numbers.sight.as_str())])?;
-        let build = out.encode_descriptor("slackline_build", "The program", None, MetricType::Info);
+        let build = out.encode_descriptor(
+            "slackline_build",
+            "Version of the daemon",
+            None,
+            MetricType::Info,
+        );
         build?.encode_info(&[("version", env!("CARGO_PKG_VERSION"))])
     }
 
@@ -282,7 +292,7 @@ impl All {
         counters(
             out,
             "slackline_requests",
-            "Requests answered by this front",
+            "Requests answered since the front started",
             answers
                 .iter()
                 .map(|(route, code, count)| ([("route", *route), ("code", code)], *count)),
@@ -290,7 +300,7 @@ impl All {
         histograms(
             out,
             "slackline_request_seconds",
-            "From a request's head to its answer's",
+            "Time from the head of a request to the head of its answer",
             [(NO_LABELS, &self.served.took)].into_iter(),
         )
     }
@@ -301,10 +311,10 @@ impl All {
         counters(out, "process_cpu_seconds", "CPU time of the core", one(seconds(core.cpu_ns)))?;
         #[expect(clippy::cast_precision_loss, reason = "numbers far below 2^53")]
         let [memory, fds] = [core.resident_bytes, core.open_fds].map(|number| number as f64);
-        gauges(out, "process_resident_memory_bytes", "Memory of the core", one(memory))?;
-        gauges(out, "process_open_fds", "Descriptors of the core", one(fds))?;
+        gauges(out, "process_resident_memory_bytes", "Resident memory of the core", one(memory))?;
+        gauges(out, "process_open_fds", "Open file descriptors of the core", one(fds))?;
         let started = one(seconds(core.started_ns));
-        gauges(out, "process_start_time_seconds", "When the core began, since 1970", started)
+        gauges(out, "process_start_time_seconds", "Start time of the core, since 1970", started)
     }
 }
 
@@ -473,7 +483,7 @@ mod tests {
         for line in [
             "# TYPE slackline_vcpu_cpu_seconds_total counter",
             "# TYPE slackline_sight_info gauge",
-            "# HELP slackline_meddled_total Threads that somebody else changed",
+            "# HELP slackline_meddled_total Threads changed by other programs",
         ] {
             assert!(old.lines().any(|it| it == line), "`{line}` is not in\n{old}");
         }

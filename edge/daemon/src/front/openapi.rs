@@ -6,7 +6,7 @@ use super::{events, pages};
 
 #[derive(OpenApi)]
 #[openapi(
-    info(title = "Slackline", description = "Reservations of CPU time on this host."),
+    info(title = "Slackline", description = "Reservations of CPU time for the VMs of this host."),
     paths(
         pages::host,
         pages::machines,

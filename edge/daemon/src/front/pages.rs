@@ -106,7 +106,7 @@ impl Front {
 /// The name in a path.
 fn name(path: Named) -> Result<String, No> {
     let Ok(Path(text)) = path else {
-        return Err(No::bad("the name is not text", NAME));
+        return Err(No::bad("the name is not UTF-8 text", NAME));
     };
     checked(&text)
 }
@@ -121,7 +121,7 @@ fn checked(text: &str) -> Result<String, No> {
     }
 }
 
-/// This host: its CPUs, and what is promised on them.
+/// Shows the host: its CPUs and the capacity reserved on them.
 #[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/host", responses(
     (status = 200, body = Host), (status = "default", body = Problem))))]
@@ -137,11 +137,11 @@ pub(super) async fn host(State(front): Shared, Extension(caller): Who) -> Reply 
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub(super) struct Finding {
-    /// Only those whose name or binding has this in it.
+    /// Only VMs whose name or binding contains this text.
     text: Option<String>,
 }
 
-/// The machines here.
+/// Lists the VMs of the host.
 #[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/machines", params(Finding), responses(
     (status = 200, body = Vec<Machine>), (status = "default", body = Problem))))]
@@ -154,8 +154,8 @@ pub(super) async fn machines(
     let text = query(finding)?.text;
     let length = text.as_ref().map_or(0, String::len);
     if length > LONGEST_TEXT {
-        let detail = format!("a text of {length} bytes is more than {LONGEST_TEXT}");
-        return Err(No::bad(detail, "search for less"));
+        let detail = format!("the text has {length} bytes; at most {LONGEST_TEXT} are possible");
+        return Err(No::bad(detail, "search for a shorter text"));
     }
     match front.ask(&caller, None, Request::Find { text }).await? {
         Answer::Machines(machines) => Ok(body::json(&machines)),
@@ -168,11 +168,11 @@ pub(super) async fn machines(
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub(super) struct Paging {
-    /// Only those whose name comes after this: the last name of the page before.
+    /// Only reservations after this name, which is the last one of the previous page.
     after: Option<String>,
 }
 
-/// A page of reservations by name, at most 500.
+/// Lists reservations by name, up to 500 per page.
 #[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/reservations", params(Paging), responses(
     (status = 200, body = Vec<Reservation>), (status = "default", body = Problem))))]
@@ -190,7 +190,7 @@ pub(super) async fn list(
     }
 }
 
-/// One reservation.
+/// Shows one reservation.
 #[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/reservations/{name}", params(("name" = String, Path)), responses(
     (status = 200, body = Reservation), (status = "default", body = Problem))))]
@@ -206,7 +206,9 @@ pub(super) async fn show(State(front): Shared, Extension(caller): Who, path: Nam
     }
 }
 
-/// Reserves. The same again by the same user is 200 and has no second effect.
+/// Makes a reservation.
+///
+/// Repeating the request as the same user returns 200 and has no second effect.
 #[cfg_attr(feature = "openapi", utoipa::path(
     put, path = "/v1/reservations/{name}", request_body = Wanted,
     params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header)), responses(
@@ -223,15 +225,18 @@ pub(super) async fn reserve(
     let name = name(path)?;
     body::without(&headers, &[IF_MATCH])?;
     if body::only(&headers, &IF_NONE_MATCH)?.is_some_and(|text| text != "*") {
-        return Err(No::bad("If-None-Match is not `*`", "PUT never replaces what is there"));
+        let hint = "leave it out: PUT never replaces a reservation";
+        return Err(No::bad("If-None-Match is not `*`", hint));
     }
-    let example = r#"{"slice":"2ms","period":"10ms"}, or {"cpu":"1.5cpu"}"#;
+    let example = r#"{"slice":"2ms","period":"10ms"} or {"cpu":"1.5cpu"}"#;
     let wanted: Wanted = body::read(sent, caller.until, example).await?;
     front.write(&caller, &headers, Request::Reserve { name, wanted }).await
 }
 
-/// A word about a member of a gang here: hold it, begin, or the gang is broken. Who starts a gang
-/// has all of its hosts hold their members, and then has all of them begin, or none.
+/// Holds, begins or breaks this host's member of a gang.
+///
+/// The client that starts a gang asks all hosts to hold their members. If all agree, it asks all of
+/// them to begin. Otherwise none begins.
 #[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/gangs", request_body = GangWord,
     params(("Idempotency-Key" = Option<String>, Header)), responses(
@@ -250,11 +255,11 @@ pub(super) async fn gang(
     front.write(&caller, &headers, Request::Gang { word }).await
 }
 
-/// Other terms; what is not said stays.
+/// Changes a reservation. Fields that are left out stay as they are.
 #[cfg_attr(feature = "openapi", utoipa::path(
     patch, path = "/v1/reservations/{name}", request_body = Change,
     params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header),
-    ("If-Match" = Option<String>, Header, description = "the revision, in quotes")), responses(
+    ("If-Match" = Option<String>, Header, description = "revision in quotes")), responses(
     (status = 200, body = Reservation), (status = "default", body = Problem))))]
 pub(super) async fn change(
     State(front): Shared,
@@ -271,11 +276,11 @@ pub(super) async fn change(
     front.write(&caller, &headers, Request::Change { name, change, if_revision }).await
 }
 
-/// Ends a reservation; its machine goes back to ordinary scheduling.
+/// Ends a reservation. Its VM returns to ordinary scheduling.
 #[cfg_attr(feature = "openapi", utoipa::path(
     delete, path = "/v1/reservations/{name}",
     params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header),
-    ("If-Match" = Option<String>, Header, description = "the revision, in quotes")), responses(
+    ("If-Match" = Option<String>, Header, description = "revision in quotes")), responses(
     (status = 200, body = Reservation), (status = "default", body = Problem))))]
 pub(super) async fn release(
     State(front): Shared,
@@ -289,11 +294,11 @@ pub(super) async fn release(
     front.write(&caller, &headers, Request::Release { name, if_revision }).await
 }
 
-/// Its vCPUs do not run until resumed: guest time stops. The promise is kept.
+/// Stops the vCPUs of a VM until it is resumed. Its capacity stays reserved.
 #[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/reservations/{name}/pause",
     params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header),
-    ("If-Match" = Option<String>, Header, description = "the revision, in quotes")), responses(
+    ("If-Match" = Option<String>, Header, description = "revision in quotes")), responses(
     (status = 200, body = Reservation), (status = "default", body = Problem))))]
 pub(super) async fn pause(
     State(front): Shared,
@@ -307,11 +312,11 @@ pub(super) async fn pause(
     front.write(&caller, &headers, Request::Pause { name, if_revision }).await
 }
 
-/// Its vCPUs run again.
+/// Resumes a paused VM.
 #[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/reservations/{name}/resume",
     params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header),
-    ("If-Match" = Option<String>, Header, description = "the revision, in quotes")), responses(
+    ("If-Match" = Option<String>, Header, description = "revision in quotes")), responses(
     (status = 200, body = Reservation), (status = "default", body = Problem))))]
 pub(super) async fn resume(
     State(front): Shared,
@@ -344,11 +349,11 @@ async fn bare(
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub(super) struct ForPeriod {
-    /// The period, with its unit.
+    /// Period with its unit, such as `10ms`.
     period: Length,
 }
 
-/// The largest slice that would be admitted now, on each CPU.
+/// Shows the largest slice that each CPU would admit now.
 #[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/room", params(ForPeriod), responses(
     (status = 200, body = Room), (status = "default", body = Problem))))]
@@ -370,15 +375,15 @@ pub(super) async fn room(
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub(super) struct Logging {
-    /// Only those of this reservation.
+    /// Only events of this reservation.
     name: Option<String>,
-    /// Only those before this one.
+    /// Only events before this number.
     before: Option<u64>,
-    /// No more than so many, at most 500; 100 unless said.
+    /// Maximum number of events, 1 to 500. Default: 100.
     limit: Option<usize>,
 }
 
-/// What was done and what happened, newest first.
+/// Lists events, newest first.
 #[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/log", params(Logging), responses(
     (status = 200, body = Vec<Event>), (status = "default", body = Problem))))]
@@ -392,8 +397,8 @@ pub(super) async fn log(
     let limit = limit.unwrap_or(LOG);
     if !(1..=PAGE).contains(&limit) {
         return Err(No::bad(
-            format!("a limit of {limit} is not between 1 and {PAGE}"),
-            "ask twice",
+            format!("the limit {limit} is not from 1 to {PAGE}"),
+            "use a smaller limit, and page with `before`",
         ));
     }
     let name = name.as_deref().map(checked).transpose()?;
@@ -403,7 +408,7 @@ pub(super) async fn log(
     }
 }
 
-/// Who may do what, besides what his groups let him. For administrators.
+/// Lists the grants of users and remote clients. Administrators only.
 #[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/access", responses(
     (status = 200, body = Vec<Access>), (status = "default", body = Problem))))]
@@ -415,12 +420,15 @@ pub(super) async fn access(State(front): Shared, Extension(caller): Who) -> Repl
     }
 }
 
-/// Says what a user may do, instead of what his groups let him; of strangers here it lets none in.
-/// Says what somebody with a name may do from other machines: with his certificate, or with a token
-/// that is in the answer, this once.
+/// Adds or replaces the grant of a local user or a remote client. Administrators only.
+///
+/// For a local user it replaces the role of the user's groups. A user in none of these groups gets
+/// no access by it. A remote client is identified by its certificate, or by a new token that is
+/// only in this answer.
 #[cfg_attr(feature = "openapi", utoipa::path(
     put, path = "/v1/access/{whom}", request_body = Grant,
-    params(("whom" = String, Path, description = "the number of a user, or a name")), responses(
+    params(("whom" = String, Path, description = "number of a user, or name of a remote client")),
+    responses(
     (status = 200, body = Access), (status = "default", body = Problem))))]
 pub(super) async fn grant(
     State(front): Shared,
@@ -434,14 +442,15 @@ pub(super) async fn grant(
     let mut grant: Grant = body::read(sent, caller.until, example).await?;
     if let Some(pem) = &grant.certificate {
         let known = certificate_in(pem);
-        let wrong = || No::bad("the certificate is not PEM", "as -----BEGIN CERTIFICATE-----");
+        let wrong =
+            || No::bad("the certificate is not PEM", "begin it with -----BEGIN CERTIFICATE-----");
         grant.certificate = Some(known.ok_or_else(wrong)?);
     }
     front.change_access(&caller, Request::Grant { whom, grant }).await
 }
 
-/// Makes tenants of members of the group slackline without a grant. In a ledger of an older program
-/// they are operators until then.
+/// Makes members of the group slackline without a grant tenants. In a ledger of an older version they
+/// are operators until then. Administrators only.
 #[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/access", responses(
     (status = 200, body = Vec<Access>), (status = "default", body = Problem))))]
@@ -458,10 +467,11 @@ pub(super) async fn migrate_access(
     }
 }
 
-/// Says nothing of a user any more.
+/// Removes a grant. Administrators only.
 #[cfg_attr(feature = "openapi", utoipa::path(
     delete, path = "/v1/access/{whom}",
-    params(("whom" = String, Path, description = "the number of a user, or a name")), responses(
+    params(("whom" = String, Path, description = "number of a user, or name of a remote client")),
+    responses(
     (status = 200, body = Access), (status = "default", body = Problem))))]
 pub(super) async fn revoke(
     State(front): Shared,
@@ -476,10 +486,11 @@ pub(super) async fn revoke(
 }
 
 fn whom_of(path: Named) -> Result<String, No> {
-    path.map(|Path(text)| text).map_err(|_| No::bad("that is not text", "as /v1/access/1000"))
+    let wrong = || No::bad("the user is not UTF-8 text", "write it as /v1/access/1000");
+    path.map(|Path(text)| text).map_err(|_| wrong())
 }
 
-/// What this is.
+/// Returns this description.
 #[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/openapi.json", responses((status = 200))))]
 pub(super) async fn api() -> Response {
@@ -489,7 +500,7 @@ pub(super) async fn api() -> Response {
     response
 }
 
-/// All numbers, for Prometheus.
+/// Returns all metrics, for Prometheus.
 #[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/metrics", responses(
     (status = 200, content((String = "text/plain"), (String = "application/openmetrics-text"))),
@@ -503,14 +514,14 @@ pub(super) async fn scrape(
     match front.ask(&caller, None, Request::Numbers).await? {
         Answer::Numbers(numbers) => {
             metrics::page(*numbers, &front.served, &asked).map_err(|error| {
-                No(Problem::new(Kind::Bug, format!("the numbers cannot be written: {error}")))
+                No(Problem::new(Kind::Bug, format!("cannot write the metrics: {error}")))
             })
         }
         _ => Err(No::bug()),
     }
 }
 
-/// Whether all is well: 200, or 503.
+/// Checks the daemon: 200 if nothing is wrong, otherwise 503.
 #[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/health", responses(
     (status = 200, body = Health), (status = 503, body = Health))))]

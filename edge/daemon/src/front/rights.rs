@@ -22,7 +22,9 @@ pub(crate) const DESCRIPTORS: u64 = 128;
 pub(super) fn give_up(user: Option<(u32, u32)>) -> io::Result<()> {
     if geteuid().is_root() {
         let (uid, gid) = user.ok_or_else(|| {
-            io::Error::other("this host has neither a user `slackline` nor `nobody` to run as")
+            io::Error::other(
+                "cannot drop privileges: this host has no user `slackline` or `nobody`",
+            )
         })?;
         let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
         set_thread_groups(&[])?;

@@ -30,7 +30,7 @@ pub struct TlsFiles {
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file is not there, or is not what it should be.
-    #[error("{}: {says}", path.display())]
+    #[error("cannot use {}: {says}", path.display())]
     File {
         /// Which.
         path: PathBuf,
@@ -38,7 +38,7 @@ pub enum TlsError {
         says: String,
     },
     /// Others may read the key.
-    #[error("{}: others may read it (mode {mode:04o})", path.display())]
+    #[error("cannot use {}: other users may access it (mode {mode:04o})", path.display())]
     Open {
         /// Which.
         path: PathBuf,
@@ -46,7 +46,7 @@ pub enum TlsError {
         mode: u32,
     },
     /// The files do not go together.
-    #[error("{} and its key cannot be used: {says}", path.display())]
+    #[error("cannot use {} with its key: {says}", path.display())]
     Unfit {
         /// The certificate.
         path: PathBuf,
@@ -60,9 +60,9 @@ impl TlsError {
     #[must_use]
     pub fn hint(&self) -> &'static str {
         match self {
-            TlsError::File { .. } => "certificates and keys are PEM files",
-            TlsError::Open { .. } => "`chmod 600` makes it its owner's alone",
-            TlsError::Unfit { .. } => "is it the key of this certificate?",
+            TlsError::File { .. } => "use PEM files for certificates and keys",
+            TlsError::Open { .. } => "restrict it with `chmod 600`",
+            TlsError::Unfit { .. } => "give --key the key of this certificate",
         }
     }
 }
@@ -109,7 +109,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let wrong = |says: String| TlsError::File { path: path.to_path_buf(), says };
     let all = CertificateDer::pem_file_iter(path).map_err(|error| wrong(error.to_string()))?;
     let all = all.collect::<Result<Vec<_>, _>>().map_err(|error| wrong(error.to_string()))?;
-    if all.is_empty() { Err(wrong("there is no certificate in it".into())) } else { Ok(all) }
+    if all.is_empty() { Err(wrong("it contains no certificate".into())) } else { Ok(all) }
 }
 
 /// A key that only its owner may read.

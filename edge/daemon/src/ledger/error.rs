@@ -15,7 +15,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Debug, Error)]
 pub enum LedgerError {
     /// A folder or file cannot be made, opened or moved.
-    #[error("{}: {source}", path.display())]
+    #[error("cannot use {}: {source}", path.display())]
     Files {
         /// Which.
         path: PathBuf,
@@ -23,7 +23,7 @@ pub enum LedgerError {
         source: io::Error,
     },
     /// Another process has this ledger.
-    #[error("another process has the ledger in {}", folder.display())]
+    #[error("cannot use the ledger in {}: another process uses it", folder.display())]
     Taken {
         /// The folder of the ledger.
         folder: PathBuf,
@@ -37,14 +37,14 @@ pub enum LedgerError {
         says: String,
     },
     /// The file is a database of something else.
-    #[error("{} is a database, and not a ledger", path.display())]
+    #[error("cannot use {}: it is a database, but not a ledger", path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
     },
     /// A later version has written it.
     #[error(
-        "the ledger {} is of version {version}, and this program knows {known} at most",
+        "cannot use the ledger {}: it has version {version}, and this program reads up to {known}",
         path.display()
     )]
     Newer {
@@ -58,31 +58,35 @@ pub enum LedgerError {
         backup: Option<PathBuf>,
     },
     /// Another program, such as `sqlite3`, has kept it locked.
-    #[error("another program has kept {} locked for {} s", path.display(), PATIENCE.as_secs())]
+    #[error(
+        "cannot write {}: another program has locked it for {} s",
+        path.display(),
+        PATIENCE.as_secs()
+    )]
     Locked {
         /// The file.
         path: PathBuf,
     },
     /// There is no space left for it.
-    #[error("no space is left for {}", path.display())]
+    #[error("cannot write {}: the disk is full", path.display())]
     Full {
         /// The file.
         path: PathBuf,
     },
     /// It cannot be written.
-    #[error("{} can only be read", path.display())]
+    #[error("cannot write {}: it is read-only", path.display())]
     ReadOnly {
         /// The file.
         path: PathBuf,
     },
     /// Somebody has taken the file away while it was open.
-    #[error("{} was taken away or replaced while it was open", path.display())]
+    #[error("cannot write {}: it was moved or replaced while open", path.display())]
     TakenAway {
         /// The file.
         path: PathBuf,
     },
     /// A number is too large to be kept.
-    #[error("{what} of {number} is more than can be written down")]
+    #[error("cannot write {what} {number} to the ledger: the largest is {}", i64::MAX)]
     TooLarge {
         /// Of what.
         what: &'static str,
@@ -90,7 +94,7 @@ pub enum LedgerError {
         number: u64,
     },
     /// Anything else: a disk that does not do what it is told, mostly.
-    #[error("{}: {source}", path.display())]
+    #[error("cannot use {}: {source}", path.display())]
     Failed {
         /// The file.
         path: PathBuf,
@@ -98,7 +102,7 @@ pub enum LedgerError {
         source: rusqlite::Error,
     },
     /// The thread that writes cannot be started, or is not there any more.
-    #[error("nobody writes the ledger: {0}")]
+    #[error("cannot start the thread that writes the ledger: {0}")]
     NoWriter(io::Error),
 }
 
@@ -108,26 +112,30 @@ impl LedgerError {
     pub fn hint(&self) -> Option<String> {
         match self {
             LedgerError::Files { .. } | LedgerError::ReadOnly { .. } => {
-                Some("is the disk mounted to be written, and are you root?".to_owned())
+                Some("run as root, and check that the disk is mounted writable".to_owned())
             }
             LedgerError::Taken { .. } => {
-                Some("stop the other one, or name another folder by `--state`".to_owned())
+                Some("stop that process, or use another folder with `--state`".to_owned())
             }
             LedgerError::Damaged { path, .. } => {
                 let folder = path.parent().unwrap_or(Path::new("."));
-                let says = "shows what is wrong, and with `--rebuild` rebuilds what can be";
-                Some(format!("`slackline doctor --ledger {}` {says}", folder.display()))
+                let folder = folder.display();
+                Some(format!("check it with `slackline doctor --ledger {folder}`"))
             }
-            LedgerError::Foreign { .. } => Some("name another folder by `--state`".to_owned()),
+            LedgerError::Foreign { .. } => Some("use another folder with `--state`".to_owned()),
             LedgerError::Newer { backup: Some(backup), .. } => Some(format!(
-                "run the later version; or put {} in its place, which is how it was before",
+                "run the later version, or replace the ledger by its last backup {}",
                 backup.display()
             )),
             LedgerError::Newer { backup: None, .. } => Some("run the later version".to_owned()),
-            LedgerError::Locked { .. } => Some("`fuser` tells which".to_owned()),
-            LedgerError::Full { .. } => Some("make space: it is written when there is".to_owned()),
+            LedgerError::Locked { path } => {
+                Some(format!("find that program with `fuser {}`", path.display()))
+            }
+            LedgerError::Full { .. } => {
+                Some("free disk space; the daemon then writes by itself".to_owned())
+            }
             LedgerError::TakenAway { .. } => {
-                Some("put it back, and start the service again".to_owned())
+                Some("move it back, and restart the daemon".to_owned())
             }
             LedgerError::TooLarge { .. }
             | LedgerError::Failed { .. }

@@ -110,7 +110,7 @@ pub(super) fn granted(connection: &Connection) -> rusqlite::Result<Vec<Granted>>
     let found = found.query_map([], |row| {
         let (By(principal), word): (By, String) = (row.get(0)?, row.get(1)?);
         let role = Role::ALL.into_iter().find(|role| role.word() == word);
-        let role = role.ok_or_else(|| wrong(format!("`{word}` is no role")))?;
+        let role = role.ok_or_else(|| wrong(format!("`{word}` is not a role")))?;
         let users: String = row.get(4)?;
         let users = users.split_whitespace().map(str::parse).collect::<Result<Vec<u32>, _>>();
         let users = users.map_err(|error| FromSqlError::Other(error.into()))?;
@@ -207,7 +207,7 @@ pub(super) fn write(
         let detail = detail.map(|text| text[..text.floor_char_boundary(MOST_DETAIL)].to_owned());
         let mut insert = change.prepare_cached(EVENT).map_err(failed)?;
         let inserted = insert.execute(params![
-            number("a number of an event", event.seq)?,
+            number("the event number", event.seq)?,
             since_1970(*at).unwrap_or(0),
             By(event.principal),
             verb,
@@ -235,7 +235,7 @@ pub(super) fn write(
     }
     let mut highest =
         change.prepare_cached("UPDATE host SET seq = max(seq, ?1)").map_err(failed)?;
-    highest.execute([number("a number of a commit", commit.seq)?]).map_err(failed)?;
+    highest.execute([number("the commit number", commit.seq)?]).map_err(failed)?;
     Ok(new)
 }
 
@@ -265,7 +265,7 @@ fn write_row(
         row.terms.vcpus(),
         row.binding.to_string(),
         row.paused,
-        number("a number of an event", row.since)?,
+        number("the event number", row.since)?,
         number("a revision", row.revision)?,
         row.user,
         phase,

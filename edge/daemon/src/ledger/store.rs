@@ -272,7 +272,7 @@ fn write_ahead(connection: &Connection, path: &Path) -> Result<(), LedgerError> 
     if mode == "wal" {
         return Ok(());
     }
-    let says = format!("this file system cannot have it written ahead (mode `{mode}`)");
+    let says = format!("this file system does not support write-ahead logging (mode `{mode}`)");
     let source = std::io::Error::new(std::io::ErrorKind::Unsupported, says);
     Err(LedgerError::Files { path: path.to_path_buf(), source })
 }

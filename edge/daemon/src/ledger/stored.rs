@@ -261,7 +261,7 @@ pub(super) fn happened(word: &str, detail: Option<&str>) -> Result<Happened, Fro
         Happened::Fits,
         Happened::KeeperReplaced,
     ];
-    let unknown = || wrong(format!("`{word}` with {detail:?} is nothing that can happen"));
+    let unknown = || wrong(format!("`{word}` with {detail:?} is not a known event"));
     let number = || detail.ok_or_else(unknown);
     let with_detail = match word {
         "vcpus" => number()?.parse().ok().map(|there| Happened::Vcpus { there }),

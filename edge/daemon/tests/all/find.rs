@@ -272,13 +272,13 @@ fn what_the_host_or_the_service_lives_on_is_refused() {
         slackline_live::thread::Stat::parse(&stat)?.is_of_kernel().then_some(pid)
     });
     let ours = std::process::id();
-    let mut cases = vec![(look(1), "process 1"), (look(ours), "one of our own")];
+    let mut cases = vec![(look(1), "process 1"), (look(ours), "it belongs to Slackline")];
     cases.extend(kernel.map(|pid| (look(pid), "a thread of the kernel")));
     // Our keeper, as far as can be seen: our own program, started by us.
     let mut keeper = Command::new(env::current_exe().unwrap());
     keeper.args(["--exact", "find::part_machine", "--nocapture"]).env(THREADS, "vcpu0");
     let mut keeper = keeper.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-    cases.push((look(keeper.id()), "one of our own"));
+    cases.push((look(keeper.id()), "it belongs to Slackline"));
     keeper.kill().unwrap();
     keeper.wait().unwrap();
     for (error, says) in cases {

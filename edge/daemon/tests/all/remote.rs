@@ -285,10 +285,10 @@ fn files_that_do_not_fit_or_that_others_may_read_are_refused_by_name() {
     let empty = authority.path("empty");
     std::fs::write(&empty, "no certificate").unwrap();
     let empty = TlsFiles { client_ca: Some(empty), ..files.clone() };
-    assert!(empty.load().unwrap_err().to_string().contains("there is no certificate in it"));
+    assert!(empty.load().unwrap_err().to_string().contains("it contains no certificate"));
     std::fs::set_permissions(&files.key, std::fs::Permissions::from_mode(0o640)).unwrap();
     let error = files.load().unwrap_err().to_string();
-    assert!(error.ends_with("others may read it (mode 0640)"), "{error}");
+    assert!(error.ends_with("other users may access it (mode 0640)"), "{error}");
 }
 
 /// Connects from an address of this host, and says nothing.

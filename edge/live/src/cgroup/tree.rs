@@ -141,10 +141,12 @@ impl TreePlace {
     pub(crate) fn gather(&self, root: Tid) -> Result<(), CgroupError> {
         let Some(origin) = &self.origin else { return Ok(()) };
         let ours = i32::try_from(std::process::id()).ok();
+        // A process that has ended is listed below its parent until that waits for it.
+        let mut ended = BTreeSet::new();
         for _ in 0..ROUNDS {
             let inside: BTreeSet<Tid> = self.list(PROCESSES)?.into_iter().collect();
-            let outside: Vec<Tid> =
-                descendants(root)?.into_iter().filter(|pid| !inside.contains(pid)).collect();
+            let is_outside = |pid: &Tid| !inside.contains(pid) && !ended.contains(pid);
+            let outside: Vec<Tid> = descendants(root)?.into_iter().filter(is_outside).collect();
             if outside.is_empty() {
                 return Ok(());
             }
@@ -161,7 +163,9 @@ impl TreePlace {
                     Err(_) | Ok(_) => {}
                 }
                 match write(&self.group.join(PROCESSES), &pid.to_string(), Step::Move) {
-                    Err(error) if error.is(rustix::io::Errno::SRCH) => {}
+                    Err(error) if error.is(rustix::io::Errno::SRCH) => {
+                        ended.insert(pid);
+                    }
                     result => result?,
                 }
             }

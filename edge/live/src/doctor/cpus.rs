@@ -19,17 +19,18 @@ pub(super) fn cpus(_: &Host) -> Result<Verdict, ProbeError> {
     let isolated = read_if_there(format!("{DIRECTORY}/isolated"))?.unwrap_or_default();
     let isolated =
         if isolated.is_empty() { "none isolated".into() } else { format!("{isolated} isolated") };
-    let own = sched_getaffinity(None).map_err(ProbeError::tried("read our own affinity"))?;
+    let own =
+        sched_getaffinity(None).map_err(ProbeError::tried("read the affinity of this process"))?;
     let ours = (0..CpuSet::MAX_CPU).filter(|&cpu| own.is_set(cpu)).count();
     let found = format!("{} online ({names}), {isolated}", online.len());
     let verdict = if ours < online.len() {
-        Verdict::limited(format!("{found}; we may run on {ours} only"))
-            .hint("start Slackline outside `taskset` and cpusets")
+        Verdict::limited(format!("{found}; this process may use {ours} only"))
+            .hint("start Slackline outside of `taskset` and cpusets")
     } else if online.iter().any(|&cpu| cpu >= CpuId::LIMIT) {
-        Verdict::limited(format!("{found}; Slackline counts to {} only", CpuId::LIMIT))
+        Verdict::limited(format!("{found}; Slackline supports the first {}", CpuId::LIMIT))
             .hint("use the CPUs with the lowest numbers")
     } else if online.len() == 1 {
-        Verdict::limited(found).hint("everything else on this host waits while a guest runs")
+        Verdict::limited(found).hint("use a host with more CPUs: all else waits while a VM runs")
     } else {
         Verdict::good(found)
     };
@@ -39,15 +40,15 @@ pub(super) fn cpus(_: &Host) -> Result<Verdict, ProbeError> {
 
 pub(super) fn smt(_: &Host) -> Result<Verdict, ProbeError> {
     let Some(active) = read_if_there(format!("{DIRECTORY}/smt/active"))? else {
-        return Ok(Verdict::good("this kernel knows no cores that are shared"));
+        return Ok(Verdict::good("this kernel reports no shared cores"));
     };
     if active != "1" {
-        return Ok(Verdict::good("each CPU is a core of its own, as far as this host can see"));
+        return Ok(Verdict::good("each CPU is a core of its own, as the kernel reports"));
     }
     let siblings = read_if_there(format!("{DIRECTORY}/cpu0/topology/thread_siblings_list"))?;
     let siblings = siblings.map(|list| format!(" (CPUs {list} are one core)")).unwrap_or_default();
     Ok(Verdict::limited(format!("CPUs share cores{siblings}"))
-        .hint("for exact speed, leave siblings idle or write off to smt/control"))
+        .hint("for exact speed, leave siblings idle, or write `off` to smt/control in sysfs"))
 }
 
 /// Who belongs together, of the CPUs that Slackline can count.
@@ -58,8 +59,9 @@ pub(super) fn topology(_: &Host) -> Result<Verdict, ProbeError> {
     let Seen { topology, unsaid } = match topology::look(&cpus) {
         Ok(seen) => seen,
         Err(error) => {
-            let found = format!("what the kernel says makes no sense: {error}");
-            return Ok(Verdict::unknown(found).hint("each CPU counts as a core of its own"));
+            let found =
+                format!("the kernel's topology is inconsistent, so it is not used: {error}");
+            return Ok(Verdict::unknown(found));
         }
     };
     let count = |level| topology.groups(level).count();
@@ -69,7 +71,7 @@ pub(super) fn topology(_: &Host) -> Result<Verdict, ProbeError> {
     };
     let mut found = Level::ALL.map(number).join(", ");
     for level in &unsaid {
-        let _ = write!(found, "; the kernel does not say who shares a {}", level.name());
+        let _ = write!(found, "; the kernel does not report which CPUs share a {}", level.name());
     }
     let verdict = if unsaid.is_empty() { Verdict::good(found) } else { Verdict::limited(found) };
     let figures = Level::ALL.into_iter().zip(["cores", "caches", "nodes", "sockets"]);
@@ -87,7 +89,7 @@ pub(super) fn governor(_: &Host) -> Result<Verdict, ProbeError> {
         }
     }
     if governors.is_empty() {
-        return Ok(Verdict::good("this host does not change its CPUs' speed"));
+        return Ok(Verdict::good("this host does not change CPU frequencies"));
     }
     let list: Vec<String> =
         governors.iter().map(|(name, cpus)| format!("{name} on {cpus} CPUs")).collect();
@@ -96,6 +98,6 @@ pub(super) fn governor(_: &Host) -> Result<Verdict, ProbeError> {
     Ok(if steady {
         Verdict::good(found)
     } else {
-        Verdict::limited(found).hint("`cpupower frequency-set --governor performance`")
+        Verdict::limited(found).hint("set it by `cpupower frequency-set --governor performance`")
     })
 }

@@ -37,8 +37,8 @@ pub(super) fn share(host: &Host) -> Result<Verdict, ProbeError> {
     let limit = limit()?.unwrap_or(CpuShare::ONE);
     if each > limit {
         // Seen when two programs take and give back deadline bandwidth in the same milliseconds.
-        return Ok(Verdict::unknown(format!("{found}, which is more than the limit of {limit}"))
-            .hint("somebody else changed deadline bandwidth meanwhile; examine again"));
+        return Ok(Verdict::unknown(format!("{found}, more than the limit of {limit}"))
+            .hint("run `slackline doctor` again: another program changed deadline bandwidth"));
     }
     let server = if host.is_at_least(6, 12)? { FAIR_SERVER } else { CpuShare::NONE };
     // Less than the limit, the fair server and the coarseness of the search explain?
@@ -46,8 +46,8 @@ pub(super) fn share(host: &Host) -> Result<Verdict, ProbeError> {
     let verdict = if each >= explained {
         Verdict::good(found)
     } else {
-        Verdict::limited(format!("{found}; without other deadline threads it were {explained}"))
-            .hint("see other-realtime for who holds the rest")
+        Verdict::limited(format!("{found}; without other deadline threads {explained}"))
+            .hint("find the threads that have the rest under other-realtime")
     };
     Ok(verdict.figure("deadline_free_ppm", free.ppm().into()))
 }
@@ -55,11 +55,11 @@ pub(super) fn share(host: &Host) -> Result<Verdict, ProbeError> {
 fn refused(host: &Host, error: &io::Error) -> Verdict {
     match Errno::from_io_error(error) {
         Some(Errno::PERM) if host.root => {
-            Verdict::missing(format!("SCHED_DEADLINE is refused, though we are root: {error}"))
-                .hint("it is refused to threads that may not run on every CPU: see cpus")
+            Verdict::missing(format!("SCHED_DEADLINE is refused to root: {error}"))
+                .hint("allow this process all CPUs (see cpus): the kernel requires that")
         }
         Some(Errno::PERM) => Verdict::missing(format!("SCHED_DEADLINE is refused: {error}"))
-            .hint("run as root, or give CAP_SYS_NICE"),
+            .hint("run as root, or give the program CAP_SYS_NICE"),
         _ => Verdict::unknown(format!("SCHED_DEADLINE is refused: {error}")),
     }
 }

@@ -28,9 +28,9 @@ pub(super) fn version(_: &Host) -> Result<Verdict, ProbeError> {
             v1.join(" ")
         )),
         (None, []) => Verdict::missing("no cgroup hierarchy is mounted")
-            .hint("`mount -t cgroup2 none /sys/fs/cgroup`"),
+            .hint("mount it by `mount -t cgroup2 none /sys/fs/cgroup`"),
         (None, _) => Verdict::limited(format!("version 1 only, for {}", v1.join(" ")))
-            .hint("`mount -t cgroup2 none` on an empty directory adds version 2"),
+            .hint("add version 2 by `mount -t cgroup2 none DIRECTORY` on an empty directory"),
     })
 }
 
@@ -42,7 +42,7 @@ pub(super) fn freezer(_: &Host) -> Result<Verdict, ProbeError> {
     };
     let v2 = own(&|kind| *kind == HierarchyKind::V2).map(|place| try_v2(&place));
     if let Some(Ok(())) = v2 {
-        return Ok(Verdict::good("a threaded group of version 2 could be made, and has a freezer"));
+        return Ok(Verdict::good("threaded cgroups of version 2 can be made and frozen"));
     }
     let v2 = v2.map_or("not mounted".into(), |tried| match tried {
         Ok(()) => "works".to_owned(),
@@ -51,11 +51,11 @@ pub(super) fn freezer(_: &Host) -> Result<Verdict, ProbeError> {
     let v1 = own(&|kind| kind.controls("freezer")).map(|place| try_v1(&place));
     Ok(match v1 {
         Some(Ok(())) => Verdict::limited(format!("version 1 only (version 2: {v2})"))
-            .hint("version 1 is slower, and what it froze cannot be killed"),
+            .hint("use version 2: version 1 is slower, and its frozen threads cannot be killed"),
         Some(Err(error)) => Verdict::missing(format!("version 2: {v2}; version 1: {error}"))
-            .hint("run as root, where cgroups are mounted for writing"),
+            .hint("run as root, with cgroups mounted writable"),
         None => Verdict::missing(format!("version 2: {v2}; version 1: not mounted"))
-            .hint("run as root, where cgroups are mounted for writing"),
+            .hint("run as root, with cgroups mounted writable"),
     })
 }
 

@@ -13,20 +13,21 @@ pub(super) fn version(host: &Host) -> Result<Verdict, ProbeError> {
     } else {
         let Version { major, minor } = Version::OLDEST;
         Verdict::missing(format!("{found}, older than {major}.{minor}"))
-            .hint("install Linux 4.17 or later, better 6.9")
+            .hint("install Linux 4.17 or later; 6.9 or later is best")
     })
 }
 
 pub(super) fn pidfd(_: &Host) -> Result<Verdict, ProbeError> {
     let Err(no_thread) = pidfd_of_thread(own_tid()) else {
-        return Ok(Verdict::good("threads are held by descriptors of their own"));
+        return Ok(Verdict::good("descriptors of single threads"));
     };
-    let process = process_of(own_tid()).map_err(ProbeError::tried("read who we are"))?;
+    let process =
+        process_of(own_tid()).map_err(ProbeError::tried("read the id of this process"))?;
     Ok(match pidfd_of_process(process) {
-        Ok(_) => Verdict::limited("of processes only, using /proc descriptors for threads")
-            .hint("Linux 6.9 or later has descriptors of single threads"),
-        Err(error) if is_missing(&error) => Verdict::missing("using /proc descriptors")
-            .hint("Linux 5.3 or later has them, outside sandboxes that forbid `pidfd_open`"),
+        Ok(_) => Verdict::limited("descriptors of processes only; threads use /proc descriptors")
+            .hint("install Linux 6.9 or later for descriptors of single threads"),
+        Err(error) if is_missing(&error) => Verdict::missing("none; /proc descriptors are used")
+            .hint("install Linux 5.3 or later, or leave a sandbox that forbids `pidfd_open`"),
         Err(error) => Verdict::unknown(format!("of threads: {no_thread}; of processes: {error}")),
     })
 }
@@ -36,7 +37,7 @@ pub(super) fn sched_ext(host: &Host) -> Result<Verdict, ProbeError> {
         let loaded = read_if_there("/sys/kernel/sched_ext/root/ops")?;
         return Ok(match loaded {
             Some(name) => Verdict::limited(format!("{state}: scheduler `{name}` is loaded"))
-                .hint("another loaded scheduler decides about ordinary threads; unload it"),
+                .hint("unload it: it schedules all ordinary threads"),
             None => Verdict::good(format!("built in; {state}")),
         });
     }
@@ -45,7 +46,7 @@ pub(super) fn sched_ext(host: &Host) -> Result<Verdict, ProbeError> {
     Ok(if version < since {
         Verdict::missing("not in kernels before 6.12")
     } else if host.is_built_with("CONFIG_SCHED_CLASS_EXT")? {
-        Verdict::unknown("built in, but sysfs does not show it")
+        Verdict::unknown("built in, but not visible in sysfs")
     } else {
         Verdict::missing("this kernel was built without CONFIG_SCHED_CLASS_EXT")
     })

@@ -15,10 +15,10 @@ pub(super) fn kvm(_: &Host) -> Result<Verdict, ProbeError> {
         Ok(device) => device,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Ok(Verdict::missing("there is no /dev/kvm")
-                .hint("load `kvm_intel` or `kvm_amd`, if the processor lets them"));
+                .hint("load the module `kvm_intel` or `kvm_amd`, if the processor supports it"));
         }
         Err(error) => {
-            return Ok(Verdict::missing(format!("/dev/kvm cannot be opened: {error}"))
+            return Ok(Verdict::missing(format!("cannot open /dev/kvm: {error}"))
                 .hint("run as root, or join the group `kvm`"));
         }
     };
@@ -31,15 +31,15 @@ pub(super) fn kvm(_: &Host) -> Result<Verdict, ProbeError> {
         && !processor.split_ascii_whitespace().any(|flag| flag == "vmx" || flag == "svm")
     {
         return Ok(Verdict::limited(format!(
-            "version {version}, but the processor shows neither vmx nor svm"
+            "version {version}, but the processor has neither vmx nor svm"
         ))
-        .hint("do not rely on it: guests run by emulation (TCG) are scheduled just the same"));
+        .hint("use emulation (TCG): KVM may fail here; emulated guests can be scheduled too"));
     }
     Ok(match try_kvm_machine(device.as_fd()) {
-        Ok(()) => Verdict::good(format!("version {version}; an empty machine could be made")),
+        Ok(()) => Verdict::good(format!("version {version}; an empty VM can be made")),
         Err(error) => {
-            Verdict::missing(format!("version {version}, but no machine can be made: {error}"))
-                .hint("guests run by emulation (TCG) instead; they are scheduled just the same")
+            Verdict::missing(format!("version {version}, but no VM can be made: {error}"))
+                .hint("use emulation (TCG): emulated guests can be scheduled too")
         }
     })
 }
@@ -52,7 +52,7 @@ pub(super) fn qemu(_: &Host) -> Result<Verdict, ProbeError> {
     found.dedup();
     Ok(match found.len() {
         0 => Verdict::missing("no qemu-system-* in PATH")
-            .hint("install QEMU, or schedule other programs' threads"),
+            .hint("install QEMU, or schedule other programs"),
         1..=4 => Verdict::good(found.join(", ")),
         count => Verdict::good(format!("{}, and {} more", found[..3].join(", "), count - 3)),
     })

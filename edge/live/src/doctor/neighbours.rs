@@ -36,15 +36,15 @@ pub(super) fn real_time(_: &Host) -> Result<Verdict, ProbeError> {
         }
     });
     let list = list.collect::<Vec<_>>().join("; ");
-    let kernel = format!("{kernel_threads} of the kernel's");
+    let kernel = format!("{kernel_threads} of the kernel");
     let verdict = match kinds.keys().next() {
-        None => Verdict::good(format!("none but {kernel}")),
+        None => Verdict::good(format!("none except {kernel}")),
         // As urgent as a raised thread may be, or more.
         Some((urgency, _)) if *urgency <= Urgency::Below99(LEAST_RAISED) => {
-            Verdict::limited(format!("{count} beside {kernel}: {list}"))
-                .hint("end them, or give them CPUs that no scenario uses")
+            Verdict::limited(format!("{count} in addition to {kernel}: {list}"))
+                .hint("end them, or move them to CPUs that Slackline does not schedule")
         }
-        Some(_) => Verdict::good(format!("{count} beside {kernel}: {list}")),
+        Some(_) => Verdict::good(format!("{count} in addition to {kernel}: {list}")),
     };
     Ok(verdict.figure("other_realtime_threads", count))
 }

@@ -41,7 +41,7 @@ pub(super) fn privilege(host: &Host) -> Result<Verdict, ProbeError> {
     let found = format!("{user}; {}; real-time priority limit {limit_text}", lacks.join("; "));
     let enough = limit.is_none_or(|limit| limit >= TOP_PRIORITY);
     let hint = "run as root, or give the program CAP_SYS_NICE, CAP_KILL, CAP_IPC_LOCK and \
-                CAP_PERFMON with `setcap`";
+                CAP_PERFMON by `setcap`";
     // A sufficient limit allows the priorities, on threads of the same user.
     let allowed = has(&SYS_NICE)? || enough;
     let verdict = if allowed { Verdict::limited(found) } else { Verdict::missing(found) };
@@ -52,13 +52,13 @@ pub(super) fn memory_lock(_: &Host) -> Result<Verdict, ProbeError> {
     /// What a process with some tens of threads locks: 2 MiB of stack each, and itself.
     const ENOUGH: u64 = 256 << 20;
     if has(&IPC_LOCK)? {
-        return Ok(Verdict::good(format!("{}: as much as we like", IPC_LOCK.1)));
+        return Ok(Verdict::good(format!("unlimited, by {}", IPC_LOCK.1)));
     }
     let Rlimit { current, .. } = getrlimit(Resource::Memlock);
     Ok(match current {
-        None => Verdict::good("as much as we like"),
+        None => Verdict::good("unlimited"),
         Some(bytes) => {
-            let found = format!("{} KiB may be locked", bytes >> 10);
+            let found = format!("up to {} KiB", bytes >> 10);
             let verdict = match bytes {
                 0 => Verdict::missing(found),
                 1..ENOUGH => Verdict::limited(found),
@@ -68,7 +68,9 @@ pub(super) fn memory_lock(_: &Host) -> Result<Verdict, ProbeError> {
             if bytes >= ENOUGH {
                 return Ok(verdict);
             }
-            verdict.hint("raise `ulimit -l` (LimitMEMLOCK= in systemd) or give CAP_IPC_LOCK")
+            verdict.hint(
+                "raise `ulimit -l` (LimitMEMLOCK= in systemd), or give the program CAP_IPC_LOCK",
+            )
         }
     })
 }

@@ -64,7 +64,7 @@ pub(super) enum ProbeError {
         source: Arc<io::Error>,
     },
     /// A file says something that is not understood.
-    #[error("{path} says `{text}`, which is not understood")]
+    #[error("cannot parse `{text}` in {path}")]
     NotUnderstood {
         /// Which.
         path: PathBuf,
@@ -80,7 +80,7 @@ pub(super) enum ProbeError {
         source: Arc<io::Error>,
     },
     /// A thread that tried something ended without an answer.
-    #[error("the thread that was to find out ended without an answer")]
+    #[error("the probe thread ended without an answer")]
     NoAnswer,
     /// A program did not do what it was asked to.
     #[error("`{program}` ended with {status}")]

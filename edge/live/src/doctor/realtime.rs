@@ -33,15 +33,15 @@ pub(super) fn fifo(host: &Host) -> Result<Verdict, ProbeError> {
         Ok(became.class == DISPATCHER.class)
     })?;
     Ok(match tried {
-        Ok(true) => Verdict::good("a thread of ours became SCHED_FIFO 99 and was set back"),
-        Ok(false) => Verdict::missing("the kernel agrees to SCHED_FIFO 99 but does not set it")
-            .hint("a sandbox seems to be in between; run outside it"),
+        Ok(true) => Verdict::good("a thread can become SCHED_FIFO 99"),
+        Ok(false) => Verdict::missing("the kernel accepts SCHED_FIFO 99 but does not set it")
+            .hint("run outside of the sandbox that ignores it"),
         Err(error) if host.root && error.kind() == io::ErrorKind::PermissionDenied => {
-            Verdict::missing(format!("SCHED_FIFO 99 was refused, though we are root: {error}"))
-                .hint("see rt-group; in a container, CAP_SYS_NICE may be missing")
+            Verdict::missing(format!("SCHED_FIFO 99 is refused to root: {error}"))
+                .hint("see rt-group; in a container, add CAP_SYS_NICE")
         }
-        Err(error) => Verdict::missing(format!("SCHED_FIFO 99 was refused: {error}"))
-            .hint("run as root, or give CAP_SYS_NICE"),
+        Err(error) => Verdict::missing(format!("SCHED_FIFO 99 is refused: {error}"))
+            .hint("run as root, or give the program CAP_SYS_NICE"),
     })
 }
 
@@ -52,7 +52,9 @@ pub(super) fn rt_group(host: &Host) -> Result<Verdict, ProbeError> {
     };
     let cgroup = read("/proc/self/cgroup")?;
     let Some(group) = mount.own_directory(&cgroup) else {
-        return Ok(Verdict::unknown("our own cgroup lies outside what is mounted here"));
+        return Ok(Verdict::unknown(
+            "the cgroup of this process is outside of the mounted hierarchy",
+        ));
     };
     let file = group.join("cpu.rt_runtime_us");
     let Some(text) = read_if_there(&file)? else {
@@ -61,10 +63,10 @@ pub(super) fn rt_group(host: &Host) -> Result<Verdict, ProbeError> {
     let runtime: i64 = text.parse().map_err(|_| not_understood(&file, &text))?;
     let period: u64 = read_number(group.join("cpu.rt_period_us"))?;
     let name = group.display();
-    let found = format!("{runtime} us in every {period} us for {name}");
+    let found = format!("{runtime} us every {period} us for {name}");
     let verdict = if runtime == 0 {
         Verdict::missing(format!("no real-time budget for {name}")).hint(format!(
-            "move Slackline and its guests to the root of that hierarchy, or write a budget to {}",
+            "move Slackline and its VMs to the root of that hierarchy, or write a budget to {}",
             file.display()
         ))
     } else {
@@ -109,11 +111,11 @@ fn with_machines(own: Verdict, machines: &[MachineRoom]) -> Verdict {
             Ok(Room { most, period, group }) => {
                 is_short |= *most == 0;
                 let group = group.display();
-                format!("; process {pid} can be given {most} us in every {period} us, in {group}")
+                format!("; process {pid} can have up to {most} us every {period} us, in {group}")
             }
             Err(error) => {
                 is_short = true;
-                format!("; of process {pid} it is not known: {error}")
+                format!("; process {pid} is unknown: {error}")
             }
         };
     }
@@ -121,8 +123,8 @@ fn with_machines(own: Verdict, machines: &[MachineRoom]) -> Verdict {
         return Verdict { found, ..own };
     }
     Verdict { state: State::Limited, ..Verdict::good(found) }.hint(
-        "take real-time budgets from the groups beside it: together they have at most what \
-         the group above has",
+        "reduce real-time budgets of sibling cgroups: together they have at most that of their \
+         parent",
     )
 }
 
@@ -132,10 +134,10 @@ fn rt_group_without_budget(host: &Host) -> Result<Verdict, ProbeError> {
         return Ok(Verdict::good("cgroups have no real-time budgets on this kernel"));
     }
     if read("/proc/cmdline")?.split(' ').any(|option| option == "rt_group_sched=0") {
-        return Ok(Verdict::good("real-time budgets of cgroups were switched off at boot"));
+        return Ok(Verdict::good("real-time budgets of cgroups are switched off at boot"));
     }
     Ok(Verdict::limited(
-        "CONFIG_RT_GROUP_SCHED without a version 1 `cpu` hierarchy to give budgets",
+        "the kernel has CONFIG_RT_GROUP_SCHED, but no version 1 `cpu` hierarchy to set budgets in",
     )
     .hint("keep all real-time threads in the root cgroup, or boot with rt_group_sched=0"))
 }
@@ -165,13 +167,13 @@ fn ratio(part: u64, whole: u64) -> CpuShare {
 }
 
 pub(super) fn rt_limit(_: &Host) -> Result<Verdict, ProbeError> {
-    const HINT: &str = "`sysctl kernel.sched_rt_runtime_us=950000` is the kernel's default";
+    const HINT: &str = "set the default by `sysctl kernel.sched_rt_runtime_us=950000`";
     let (Some(runtime), period) = limit_us()? else {
         return Ok(Verdict::good("no limit: a runaway real-time thread can take a whole CPU")
             .figure("rt_limit_ppm", 1_000_000));
     };
     let share = ratio(runtime, period);
-    let found = format!("{runtime} us in every {period} us: {share} of each CPU");
+    let found = format!("{runtime} us every {period} us: {share} of each CPU");
     let verdict = match share.ppm() {
         0 => Verdict::missing(found).hint(HINT),
         // The default is 0.95.
@@ -184,33 +186,32 @@ pub(super) fn rt_limit(_: &Host) -> Result<Verdict, ProbeError> {
 pub(super) fn fair_server(host: &Host) -> Result<Verdict, ProbeError> {
     let why = match fair_servers() {
         Ok(Some(servers)) => return Ok(fair_server_read(&servers)),
-        Ok(None) => "debugfs does not show it".to_owned(),
+        Ok(None) => "not visible in debugfs".to_owned(),
         Err(error) => error.to_string(),
     };
     if !host.is_at_least(6, 12)? {
         return Ok(Verdict::good("not in kernels before 6.12"));
     }
     Ok(Verdict::limited(format!(
-        "likely 50 ms in every second on each CPU, the default since Linux 6.12 ({why})"
+        "probably 50 ms per second on each CPU, the default since Linux 6.12 ({why})"
     ))
-    .hint("plan for 0.90cpu to 0.95cpu of each CPU; deadline-share says what is free"))
+    .hint("plan for 0.90cpu to 0.95cpu of each CPU; see deadline-share"))
 }
 
 fn fair_server_read(servers: &[(Span, Span)]) -> Verdict {
     let share = |&(runtime, period): &(Span, Span)| ratio(runtime.ns(), period.ns());
     let most = servers.iter().max_by_key(|server| share(server));
     let Some(most @ &(runtime, period)) = most else {
-        return Verdict::unknown("debugfs shows no CPU's");
+        return Verdict::unknown("debugfs shows none");
     };
     let ppm = share(most).ppm();
     let verdict = if ppm == 0 {
         Verdict::good("switched off on every CPU")
     } else {
-        Verdict::limited(format!("{runtime} in every {period}: up to {} of a CPU", share(most)))
-            .hint(
-                "0 in each sched/fair_server/cpu*/runtime of debugfs would switch it off; ordinary \
-                   threads can then starve",
-            )
+        Verdict::limited(format!("{runtime} every {period}: up to {} of a CPU", share(most))).hint(
+            "write 0 to each sched/fair_server/cpu*/runtime of debugfs to switch it off; \
+                   ordinary threads can then starve",
+        )
     };
     verdict.figure("fair_server_ppm", ppm.into())
 }
@@ -220,11 +221,11 @@ fn fair_servers() -> Result<Option<Vec<(Span, Span)>>, ProbeError> {
     let mount;
     let mut base = PathBuf::from("/sys/kernel/debug/sched");
     if !fs::exists(&base).unwrap_or(false) {
-        mount = own_debugfs().map_err(ProbeError::tried("mount debugfs for ourselves"))?;
+        mount = own_debugfs().map_err(ProbeError::tried("mount debugfs"))?;
         base = format!("/proc/self/fd/{}/sched", mount.as_raw_fd()).into();
     }
     let servers = base.join("fair_server");
-    if !fs::exists(&servers).map_err(ProbeError::tried("look into debugfs"))? {
+    if !fs::exists(&servers).map_err(ProbeError::tried("read debugfs"))? {
         return Ok(None);
     }
     let mut found = Vec::new();
@@ -265,12 +266,12 @@ mod tests {
 
     #[test]
     fn nothing_is_good_where_a_machine_could_not_be_held() {
-        let own = || Verdict::good("950000 us in every 1000000 us for /cpu");
+        let own = || Verdict::good("950000 us every 1000000 us for /cpu");
         let alone = with_machines(own(), &[]);
         assert_eq!((alone.state, alone.found), (State::Good, own().found));
         let fine = with_machines(own(), &[(7, room(400_000))]);
         assert_eq!(fine.state, State::Good);
-        assert!(fine.found.contains("; process 7 can be given 400000 us"), "{}", fine.found);
+        assert!(fine.found.contains("; process 7 can have up to 400000 us"), "{}", fine.found);
         for bad in [room(0), Err("cannot read".into())] {
             let verdict = with_machines(own(), &[(7, room(400_000)), (8, bad)]);
             assert_eq!(verdict.state, State::Limited, "{}", verdict.found);

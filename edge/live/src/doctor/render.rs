@@ -47,7 +47,7 @@ impl Report {
             page.finding(&mut out, finding);
         }
         if !self.leftovers.is_empty() {
-            line(&mut out, &format!("\n{}", page.paint(BOLD, "What killed runs left behind")));
+            line(&mut out, &format!("\n{}", page.paint(BOLD, "Threads left by killed runs")));
             for left in &self.leftovers {
                 page.wrapped(&mut out, "  ", left, None);
             }
@@ -105,14 +105,12 @@ impl Page {
         let obstacles: Vec<&str> = report.obstacles().map(|finding| finding.topic.id()).collect();
         if obstacles.is_empty() {
             let limited = report.findings.iter().any(|finding| finding.state == State::Limited);
-            let but = if limited { ", within the limits above" } else { "" };
+            let but = if limited { ", with the limits above" } else { "" };
             let text = format!("This host can run scenarios live{but}.");
             self.wrapped(out, "", &text, Some(BOLD));
         } else {
-            let text = format!(
-                "This host cannot run scenarios live, because of: {}.",
-                obstacles.join(", ")
-            );
+            let text =
+                format!("This host cannot run scenarios live. Missing: {}.", obstacles.join(", "));
             self.wrapped(out, "", &text, Some(BOLD));
         }
     }
@@ -201,7 +199,7 @@ mod tests {
                 "                           hint: a hint",
             ]
         );
-        assert!(text.ends_with("\nThis host cannot run scenarios live, because of: fifo.\n"));
+        assert!(text.ends_with("\nThis host cannot run scenarios live. Missing: fifo.\n"));
         assert_eq!(text.matches("hint:").count(), 1);
     }
 
@@ -239,7 +237,7 @@ mod tests {
         let report =
             report(State::Good, "fine").with_leftovers(vec!["thread 42 is stopped".into()]);
         let text = report.render(80, Ink::Plain);
-        let end = "\nWhat killed runs left behind\n  thread 42 is stopped\n\n\
+        let end = "\nThreads left by killed runs\n  thread 42 is stopped\n\n\
                    This host can run scenarios live.\n";
         assert!(text.ends_with(end), "{text}");
     }

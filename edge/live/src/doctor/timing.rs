@@ -22,7 +22,7 @@ const LATE: Span = Span::from_us(250);
 pub(super) fn timers(_: &Host) -> Result<Verdict, ProbeError> {
     let resolution = clock_getres(rustix::time::ClockId::Monotonic);
     if (resolution.tv_sec, resolution.tv_nsec) != (0, 1) {
-        let found = format!("timers go off at the kernel's tick only ({} ns)", resolution.tv_nsec);
+        let found = format!("timers expire at kernel ticks only ({} ns)", resolution.tv_nsec);
         return Ok(Verdict::limited(found)
             .hint("boot a kernel with CONFIG_HIGH_RES_TIMERS, without `highres=off`"));
     }
@@ -36,7 +36,7 @@ pub(super) fn timers(_: &Host) -> Result<Verdict, ProbeError> {
         .map(|rank| lateness.get(rank).copied().unwrap_or(Span::MAX));
     let how = if urgent { "at SCHED_FIFO 99" } else { "as an ordinary thread" };
     let found = format!(
-        "{SLEEPS} sleeps of {SLEEP} {how} were late by {} (half), {} (99 of 100), {} (worst)",
+        "{SLEEPS} sleeps of {SLEEP} {how} were late by {} (median), {} (p99), {} (worst)",
         rounded(half),
         rounded(most),
         rounded(worst)
@@ -45,8 +45,7 @@ pub(super) fn timers(_: &Host) -> Result<Verdict, ProbeError> {
         Verdict::good(found)
     } else {
         Verdict::limited(found).hint(
-            "use longer periods; deep sleep states, a busy host and a \
-                                      hypervisor below all add to this",
+            "use longer periods, or avoid deep sleep states, a busy host and a hypervisor below",
         )
     };
     Ok(verdict
@@ -103,14 +102,14 @@ pub(super) fn clock(_: &Host) -> Result<Verdict, ProbeError> {
         std::hint::black_box(monotonic());
     }
     let each = monotonic().since(begun) / u64::from(READINGS);
-    let found = format!("{source}, {} ns a reading", each.ns());
+    let found = format!("{source}, {} ns per reading", each.ns());
     let verdict = if FAST.contains(&source.as_str()) {
         Verdict::good(found)
     } else {
         let there = read_if_there(format!("{DIRECTORY}/available_clocksource"))?;
         let there = there.unwrap_or_default();
         Verdict::limited(found)
-            .hint(format!("every reading enters the kernel; there are: {there} (`clocksource=`)"))
+            .hint(format!("boot with `clocksource=` one of {there}: this one is slow to read"))
     };
     Ok(verdict.figure("clock_reading_ns", each.ns()))
 }
@@ -125,13 +124,13 @@ pub(super) fn tick(host: &Host) -> Result<Verdict, ProbeError> {
     let tick = Span::from_secs(1) / hertz;
     let is_set = |option| config.value(option).is_some();
     let idle = if is_set("CONFIG_NO_HZ_FULL") {
-        "off on idle CPUs and, where asked for at boot, on busy ones"
+        "off on idle CPUs and, if set at boot, on busy ones"
     } else if is_set("CONFIG_NO_HZ_IDLE") {
         "off on idle CPUs"
     } else {
         "always on"
     };
-    Ok(Verdict::good(format!("{hertz} a second ({tick} apart), {idle}")).figure("tick_hz", hertz))
+    Ok(Verdict::good(format!("{hertz} per second ({tick} apart), {idle}")).figure("tick_hz", hertz))
 }
 
 pub(super) fn steal(_: &Host) -> Result<Verdict, ProbeError> {
@@ -147,12 +146,12 @@ pub(super) fn steal(_: &Host) -> Result<Verdict, ProbeError> {
     let ppm = u64::try_from(ppm).unwrap_or(u64::MAX);
     let percent = format!("{}.{:02} %", ppm / 10_000, ppm / 100 % 100);
     let verdict = if ppm >= NOTICED_PPM {
-        Verdict::limited(format!("{percent} of all CPU time since the host started was stolen"))
-            .hint("what is promised here is a share of what the hypervisor below delivers")
+        Verdict::limited(format!("{percent} of all CPU time since boot was stolen"))
+            .hint("reserve CPU in the hypervisor below: a share here is a share of what it gives")
     } else if guest {
-        Verdict::good(format!("a guest itself; {percent} of all CPU time was stolen so far"))
+        Verdict::good(format!("this host is a VM; {percent} of all CPU time was stolen"))
     } else {
-        Verdict::good(format!("no hypervisor is seen below; {percent} stolen"))
+        Verdict::good(format!("no hypervisor below is visible; {percent} stolen"))
     };
     Ok(verdict.figure("stolen_ppm", ppm))
 }

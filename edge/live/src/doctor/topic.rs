@@ -79,11 +79,11 @@ impl Section {
     #[must_use]
     pub const fn title(self) -> &'static str {
         match self {
-            Section::Permission => "What is allowed",
-            Section::Bandwidth => "How much CPU time can be given",
-            Section::Precision => "How exactly it can be given",
-            Section::Holding => "How threads can be held",
-            Section::Watching => "How threads can be watched",
+            Section::Permission => "Permissions",
+            Section::Bandwidth => "Available CPU time",
+            Section::Precision => "Precision",
+            Section::Holding => "Control of threads",
+            Section::Watching => "Observation of threads",
             Section::Machines => "Virtual machines",
         }
     }
@@ -188,36 +188,34 @@ impl Topic {
     #[must_use]
     pub const fn matters(self) -> &'static str {
         match self {
-            Topic::Kernel => "older kernels do not note when threads run",
-            Topic::Pidfd => "they tell a thread from a later one of its number, without a gap",
-            Topic::Privilege => "threads of other programs must be raised, stopped and given back",
-            Topic::MemoryLock => "a dispatcher that waits for its own memory is late for everybody",
+            Topic::Kernel => "older kernels do not report when threads run",
+            Topic::Pidfd => "a descriptor never refers to a later thread with the same id",
+            Topic::Privilege => "Slackline raises, stops and restores threads of other programs",
+            Topic::MemoryLock => "a dispatcher that waits for its own memory is late",
             Topic::Fifo => "dispatchers and the threads they choose run as SCHED_FIFO",
             Topic::RtGroup => "SCHED_FIFO is refused in a cgroup without a real-time budget",
-            Topic::RtLimit => "no more than this can be promised on any CPU",
-            Topic::FairServer => "ordinary threads get this much, whatever has been promised",
-            Topic::DeadlineShare => "this is what the kernel itself would still promise",
-            Topic::OtherRealtime => "who is as urgent as a dispatcher can make it late",
+            Topic::RtLimit => "no CPU can have more than this reserved",
+            Topic::FairServer => "ordinary threads receive this much in spite of reservations",
+            Topic::DeadlineShare => "the kernel would still admit this much SCHED_DEADLINE",
+            Topic::OtherRealtime => "threads of equal or higher priority delay dispatchers",
             Topic::Timers => "slices end and periods begin this late",
-            Topic::Clock => "the time is read several times in every decision",
-            Topic::Tick => "the kernel counts some of its CPU times by the tick only",
-            Topic::Steal => "a hypervisor below takes time that nobody here can promise",
-            Topic::Cpus => "this is what there is to share out",
-            Topic::Smt => "two CPUs of one core slow each other down: time is not speed",
-            Topic::Topology => "who shares a core, a cache or memory slows each other down",
-            Topic::Governor => "on a CPU that changes its speed, time is not speed",
-            Topic::Cgroup => "single threads are frozen, and budgets set, through cgroups",
-            Topic::Freezer => "it stops one thread where a signal stops its whole process",
-            Topic::SchedExt => "it would be another way to hold threads; none needs it",
+            Topic::Clock => "the clock is read several times in every decision",
+            Topic::Tick => "the kernel accounts some CPU time in ticks only",
+            Topic::Steal => "time taken by a hypervisor below cannot be reserved here",
+            Topic::Cpus => "these are the CPUs that can be shared",
+            Topic::Smt => "CPUs of one core slow each other down; time then is not speed",
+            Topic::Topology => "CPUs that share a core, cache or memory slow each other down",
+            Topic::Governor => "if a CPU changes its frequency, time is not speed",
+            Topic::Cgroup => "cgroups freeze single threads and set budgets",
+            Topic::Freezer => "it stops a single thread; a signal stops a whole process",
+            Topic::SchedExt => "not needed: it would be another way to control threads",
             Topic::Perf => {
-                "without them nothing is promised: they tell when a thread runs, and where"
+                "without perf events nothing can be reserved; they report context switches"
             }
-            Topic::Tracefs => {
-                "without the tracepoint that tells when a thread wakes nothing is promised"
-            }
-            Topic::Bpf => "it would be another way to watch threads; none needs it",
-            Topic::Kvm => "without it, guests run by emulation: slower, but as real",
-            Topic::Qemu => "its guests are virtual machines whose vCPU threads can be scheduled",
+            Topic::Tracefs => "without the wake-up tracepoint nothing can be reserved",
+            Topic::Bpf => "not needed: it would be another way to observe threads",
+            Topic::Kvm => "without KVM guests run by emulation, which is slower",
+            Topic::Qemu => "vCPU threads of QEMU guests can be scheduled",
         }
     }
 }

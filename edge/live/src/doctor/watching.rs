@@ -18,21 +18,21 @@ pub(super) fn perf(host: &Host) -> Result<Verdict, ProbeError> {
     };
     let level = format!("perf_event_paranoid is {paranoid}");
     if let Err(error) = TaskClock::open(own_tid()) {
-        return Ok(Verdict::missing(format!("refused even for ourselves: {error}; {level}"))
-            .hint("a sandbox forbids perf_event_open; run outside it"));
+        return Ok(Verdict::missing(format!("refused for this very thread: {error}; {level}"))
+            .hint("run outside of the sandbox, which forbids perf_event_open"));
     }
     let cpus = read_list("/sys/devices/system/cpu/online")?;
     let first = cpus.first().copied().filter(|&cpu| cpu < CpuId::LIMIT).unwrap_or(0);
     let id = tracepoint::<0>(WAKE, []).ok().map(|found| found.id);
     if host.version.clone()? < Version::TELLS_READINESS {
-        return Ok(Verdict::missing(format!("of no use before Linux 4.17; {level}"))
-            .hint("threads are watched by their CPU time only; install Linux 4.17 or later"));
+        return Ok(Verdict::missing(format!("not sufficient before Linux 4.17; {level}"))
+            .hint("install Linux 4.17 or later; till then only CPU time is observed"));
     }
-    let what = if id.is_some() { "wakes on a whole CPU" } else { "switches on a whole CPU" };
+    let what = if id.is_some() { "wake-ups on a CPU" } else { "context switches on a CPU" };
     Ok(match open_holder(CpuId::new(first), id) {
-        Ok(_) => Verdict::good(format!("{what} can be watched; {level}")),
+        Ok(_) => Verdict::good(format!("{what} can be observed; {level}")),
         Err(error) => Verdict::missing(format!("own threads only: {what}: {error}; {level}"))
-            .hint("run as root, or give CAP_PERFMON"),
+            .hint("run as root, or give the program CAP_PERFMON"),
     })
 }
 
@@ -40,7 +40,7 @@ pub(super) fn tracefs(_: &Host) -> Result<Verdict, ProbeError> {
     Ok(match tracepoint::<0>(WAKE, []) {
         Ok(found) => Verdict::good(format!("{WAKE} is tracepoint {}", found.id)),
         Err(error) => Verdict::missing(error.to_string())
-            .hint("run as root; `mount -t tracefs none /sys/kernel/tracing`"),
+            .hint("run as root, and `mount -t tracefs none /sys/kernel/tracing`"),
     })
 }
 
@@ -57,7 +57,7 @@ pub(super) fn bpf(_: &Host) -> Result<Verdict, ProbeError> {
             .hint("boot a kernel with CONFIG_DEBUG_INFO_BTF"),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             Verdict::missing(format!("not permitted ({error}); {types}"))
-                .hint("run as root, or give CAP_BPF and CAP_PERFMON")
+                .hint("run as root, or give the program CAP_BPF and CAP_PERFMON")
         }
         Err(error) => Verdict::missing(format!("refused ({error}); {types}"))
             .hint("boot a kernel with CONFIG_BPF_SYSCALL"),

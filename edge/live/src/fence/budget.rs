@@ -37,7 +37,7 @@ const MARGIN: Span = Span::from_ms(10);
 pub enum BudgetError {
     /// The groups above it have less.
     #[error(
-        "cgroup {} needs a real-time budget of {asked} us a period, and {room} us can be had",
+        "cannot give cgroup {} a real-time budget of {asked} us per period: {room} us are free",
         group.display()
     )]
     NoRoom {

@@ -37,7 +37,7 @@ pub enum GivenBack {
 #[derive(Debug, Error)]
 pub enum GiveBackError {
     /// Whether the thread still exists could not be found out.
-    #[error("cannot tell whether thread {tid} still exists")]
+    #[error("cannot find out whether thread {tid} still exists")]
     Unknown {
         /// The thread.
         tid: Tid,
@@ -45,7 +45,7 @@ pub enum GiveBackError {
         source: io::Error,
     },
     /// Its affinity was refused. It may run on every CPU that the kernel allows it.
-    #[error("cannot give back the affinity of thread {tid}")]
+    #[error("cannot restore the affinity of thread {tid}")]
     Affinity {
         /// The thread.
         tid: Tid,
@@ -53,7 +53,7 @@ pub enum GiveBackError {
         source: io::Error,
     },
     /// Its scheduling was refused. It is in `SCHED_OTHER` if the kernel allowed that.
-    #[error("cannot give back the scheduling of thread {tid}")]
+    #[error("cannot restore the scheduling of thread {tid}")]
     Scheduling {
         /// The thread.
         tid: Tid,
@@ -69,7 +69,7 @@ pub enum GiveBackError {
         source: io::Error,
     },
     /// Its group could not be thawed or removed.
-    #[error("cannot take thread {tid} out of its own cgroup")]
+    #[error("cannot move thread {tid} back to its cgroup")]
     Group {
         /// The thread.
         tid: Tid,
@@ -77,7 +77,7 @@ pub enum GiveBackError {
         source: CgroupError,
     },
     /// What a process tree is now could not be read, or not be undone.
-    #[error("cannot give a process tree back: {source}")]
+    #[error("cannot restore a process tree: {source}")]
     Tree {
         /// The step that failed.
         source: CgroupError,

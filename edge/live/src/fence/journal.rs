@@ -30,7 +30,7 @@ pub enum JournalError {
         source: io::Error,
     },
     /// A line does not describe a held thread: another version of the program wrote it.
-    #[error("{path}:{line}: does not describe a held thread")]
+    #[error("{path}:{line}: not a valid entry of a held thread")]
     Garbled {
         /// The journal.
         path: PathBuf,

@@ -51,7 +51,7 @@ pub fn keeper_main() -> ExitCode {
     let link = match link {
         Ok(link) => link,
         Err(error) => {
-            complain(&format!("the keeper has no way to hear its owner: {error}"));
+            complain(&format!("the keeper cannot read from its owner: {error}"));
             return ExitCode::FAILURE;
         }
     };

@@ -60,7 +60,7 @@ pub enum KeeperError {
         source: io::Error,
     },
     /// It is gone.
-    #[error("the keeper is gone")]
+    #[error("the keeper has ended")]
     Gone {
         /// What the kernel said.
         source: io::Error,

@@ -178,6 +178,11 @@ impl HeldTree {
         self.lock().wide = Some(cpus);
     }
 
+    /// The CPUs that are the one that it runs on, if there are several.
+    pub(crate) fn wide(&self) -> Option<CpuSet> {
+        self.lock().wide
+    }
+
     /// How many CPUs are the one that it runs on.
     pub(crate) fn width(&self) -> usize {
         self.lock().wide.map_or(1, |wide| wide.iter().count())
@@ -256,8 +261,12 @@ impl HeldTree {
     pub(crate) fn put_first(&self, tid: Tid) -> Result<(), ActError> {
         let orders = self.orders()?;
         let Wanted::Raised(priority) = orders.wanted else { return Ok(()) };
+        // On several CPUs it stays more urgent until all are counted: so the kernel moves it to a
+        // CPU whose thread is not to run first.
+        let lowers = orders.wide.is_none();
         // The kernel puts whoever is made less urgent before those who are so already.
-        for priority in [priority.number() + 1, priority.number()] {
+        let steps = [priority.number() + 1, priority.number()];
+        for &priority in &steps[..1 + usize::from(lowers)] {
             let done = set_scheduling(tid, &round_robin(priority));
             ignore_gone(done)
                 .map_err(|source| refused(tid, Act::Raise(FifoPriority::CHOSEN), source))?;
@@ -395,7 +404,11 @@ impl HeldTree {
         if orders.is_frozen != is_frozen {
             let (text, act) = if is_frozen { ("1", Act::Freeze) } else { ("0", Act::Thaw) };
             let written = orders.switch.write_all_at(text.as_bytes(), 0);
-            written.map_err(|source| refused(self.carrier(), act, source))?;
+            written.map_err(|source| match source.raw_os_error() {
+                // Its group was removed, so all of it has ended.
+                Some(libc::ENODEV) => ActError::Gone { tid: self.carrier() },
+                _ => refused(self.carrier(), act, source),
+            })?;
             orders.is_frozen = is_frozen;
         }
         Ok(())

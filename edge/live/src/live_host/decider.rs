@@ -66,8 +66,8 @@ pub(super) struct Vcpu {
     /// Whether it gets what it is promised and no more.
     pub(super) is_exact: bool,
     pub(super) home: Arc<Home>,
-    /// Whether we are keeping it from running.
-    pub(super) is_held_back: bool,
+    /// Since when it is kept from running, in the time of the run; none if it is not.
+    pub(super) held_since: Option<Time>,
     /// Whether people are.
     pub(super) is_paused: bool,
 }
@@ -78,8 +78,13 @@ pub(super) struct Known {
     pub(super) is_awake: bool,
     /// Since when, on the monotonic clock: what happened before is of no more interest.
     pub(super) since: Time,
-    /// When it was last switched in, if that was seen.
-    pub(super) ran: Option<Time>,
+    /// When it was switched in, while it runs. On the monotonic clock.
+    pub(super) on_cpu_since: Option<Time>,
+    /// CPU time received, for the rotation among the threads of a tree. A thread that wakes is
+    /// raised to the least of those that are awake: it has no claim to time from before.
+    pub(super) received: Span,
+    /// True if it has run since it woke. What merely woke may have been woken by a thaw.
+    pub(super) has_run: bool,
 }
 
 /// The threads of a vCPU that is about to join.
@@ -95,19 +100,15 @@ impl Vcpu {
         let (vcpu, handle) = (handle.vcpu, Arc::new(handle));
         let Joined { home, known, is_tree, is_wide } = joined;
         let threads = known.into_iter().map(|known| (known.thread.tid, known)).collect();
-        let (is_held_back, is_paused) = (false, false);
-        Vcpu { vcpu, handle, threads, is_tree, is_wide, is_exact, home, is_held_back, is_paused }
+        let (held_since, is_paused) = (None, false);
+        Vcpu { vcpu, handle, threads, is_tree, is_wide, is_exact, home, held_since, is_paused }
     }
 
-    /// Of several threads of a tree that have work, the one that has not run for longest.
-    pub(super) fn first(&self) -> Option<Tid> {
-        if !self.is_tree {
-            return None;
-        }
-        let mut awake = self.threads.iter().filter(|(_, known)| known.is_awake);
-        let several = awake.clone().nth(1).is_some();
-        let longest = awake.by_ref().min_by_key(|(tid, known)| (known.ran, **tid));
-        longest.filter(|_| several).map(|(&tid, _)| tid)
+    /// Returns true if the dispatcher or people keep it from running. What its threads do meanwhile
+    /// says nothing: a thread that stops shows as blocked, and one that blocked before it was
+    /// stopped may have work by now.
+    pub(super) const fn is_stopped(&self) -> bool {
+        self.held_since.is_some() || self.is_paused
     }
 }
 
@@ -195,6 +196,7 @@ impl Decider {
 
     /// A vCPU leaves; returns what was known of it.
     pub(super) fn leave(&mut self, vcpu: VcpuId) -> Result<Option<Vcpu>, LiveHostError> {
+        self.note_let_go(vcpu);
         let left = self.vcpus.get_mut(vcpu.slot()).and_then(Option::take);
         if left.is_some() {
             self.pcpus.refused.retain(|&(refused, ..)| refused != vcpu);
@@ -225,6 +227,8 @@ impl Decider {
     /// The run ends now.
     pub(super) fn end(&mut self) -> Result<(), LiveHostError> {
         self.is_over = true;
+        let all: Vec<VcpuId> = self.vcpus.iter().flatten().map(|known| known.vcpu).collect();
+        all.into_iter().for_each(|vcpu| self.note_let_go(vcpu));
         self.step(self.now, &[], Fact::Ended).map_err(broken)
     }
 
@@ -269,7 +273,9 @@ impl Decider {
         let pcpu = &mut self.pcpus.all[cpu.index()];
         pcpu.fair_server.pass(self.now, pcpu.clock.cost());
         // Once it is paid the chosen one comes up again.
-        pcpu.is_stale |= pcpu.is_paying && pcpu.fair_server.owed().is_none();
+        let is_to_be_paid =
+            pcpu.fair_server.is_to_be_paid(pcpu.is_paying, pcpu.is_awaited || !pcpu.is_paying);
+        pcpu.is_stale |= pcpu.is_paying != is_to_be_paid;
     }
 
     /// Those of whom the kernel refused something a while ago may be run again.
@@ -375,7 +381,11 @@ impl Decider {
         }
         self.note(thread, *what, *seen);
         let fact = match (was_awake, self.is_any_awake(vcpu)) {
-            (true, false) => Fact::Blocked(vcpu),
+            (true, false) => {
+                // One that is stopped has lost its last thread, and is not to stay stopped.
+                self.touched.extend(self.get(vcpu).filter(|it| it.is_stopped()).map(|it| it.vcpu));
+                Fact::Blocked(vcpu)
+            }
             (false, true) => {
                 self.touched.push(vcpu);
                 Fact::Woke(vcpu)
@@ -387,7 +397,7 @@ impl Decider {
     }
 
     /// Whether this is a thread of a vCPU that is here, not of one that had its id before.
-    fn knows(&self, thread: &Arc<WatchedThread>) -> bool {
+    pub(super) fn knows(&self, thread: &Arc<WatchedThread>) -> bool {
         let vcpu = self.vcpus.get(thread.vcpu.slot()).and_then(Option::as_ref);
         let known = vcpu.and_then(|vcpu| vcpu.threads.get(&thread.tid));
         known.is_some_and(|known| Arc::ptr_eq(&known.thread, thread))
@@ -401,7 +411,8 @@ impl Decider {
             return;
         };
         let thread = Arc::clone(thread);
-        known.threads.insert(thread.tid, Known { thread, is_awake: true, since, ran: None });
+        let least = known.least_received();
+        known.threads.insert(thread.tid, Known::new(thread, true, since, least));
     }
 
     /// A thread is seen awake or asleep, or gone. One that we stopped shows as asleep; it is not,
@@ -411,14 +422,18 @@ impl Decider {
         let Some(vcpu) = &mut self.vcpus[thread.vcpu.slot()] else { return };
         let is_awake = what != What::SwitchedOut { ready: false };
         if !is_awake && thread.is_of_tree && thread.is_ending() {
-            vcpu.threads.remove(&thread.tid);
+            vcpu.forget_thread(thread.tid);
             return;
         }
+        let (is_stopped, least) = (vcpu.is_stopped(), vcpu.least_received());
         let Some(known) = vcpu.threads.get_mut(&thread.tid) else { return };
-        if what == What::SwitchedIn {
-            known.ran = Some(since);
-        }
-        if !vcpu.is_held_back && !vcpu.is_paused && since >= known.since {
+        known.count(what, since);
+        if !is_stopped && since >= known.since {
+            if is_awake && !known.is_awake {
+                known.received = known.received.max(least);
+                known.has_run = false;
+            }
+            known.has_run |= what == What::SwitchedIn;
             known.is_awake = is_awake;
             known.since = since;
         }
@@ -428,41 +443,6 @@ impl Decider {
     pub(super) fn threads_of(&self, vcpu: VcpuId) -> Vec<Arc<WatchedThread>> {
         let threads = self.get(vcpu).into_iter().flat_map(|known| known.threads.values());
         threads.map(|known| Arc::clone(&known.thread)).collect()
-    }
-
-    /// What a look at a whole tree brought: who has come, who has gone, and who has work though
-    /// nobody said so. `now` is the monotonic time of the look.
-    pub(super) fn audited(
-        &mut self,
-        vcpu: VcpuId,
-        met: Vec<Known>,
-        gone: &[&Arc<WatchedThread>],
-        awake: &[Arc<WatchedThread>],
-        now: Time,
-    ) -> Result<(), LiveHostError> {
-        let was_awake = self.host.moment().is_awake(vcpu);
-        let gone = gone.iter().filter(|thread| self.knows(thread)).map(|thread| thread.tid);
-        let gone: Vec<Tid> = gone.collect();
-        let Some(known) = self.get_mut(vcpu) else { return Ok(()) };
-        gone.iter().for_each(|tid| drop(known.threads.remove(tid)));
-        for met in met {
-            // Unless an event has told of it meanwhile.
-            known.threads.entry(met.thread.tid).or_insert(met);
-        }
-        let is_stopped = known.is_held_back || known.is_paused;
-        for thread in awake.iter().filter(|_| !is_stopped) {
-            if let Some(known) = known.threads.get_mut(&thread.tid)
-                && known.since <= now
-            {
-                known.is_awake = true;
-            }
-        }
-        self.touched.push(vcpu);
-        match (was_awake, self.is_any_awake(vcpu)) {
-            (true, false) => self.step(self.now, &[], Fact::Blocked(vcpu)).map_err(broken),
-            (false, true) => self.step(self.now, &[], Fact::Woke(vcpu)).map_err(broken),
-            _ => Ok(()),
-        }
     }
 
     pub(super) fn is_any_awake(&self, vcpu: VcpuId) -> bool {
@@ -475,7 +455,7 @@ impl Decider {
     pub(super) fn ask_everybody(&mut self, cpu: CpuId, now: Time) -> Result<(), LiveHostError> {
         for slot in 0..self.vcpus.len() {
             let Some(vcpu) = self.vcpus[slot].as_ref() else { continue };
-            if vcpu.is_held_back || vcpu.home.get().is_some_and(|home| home != cpu) {
+            if vcpu.held_since.is_some() || vcpu.home.get().is_some_and(|home| home != cpu) {
                 continue;
             }
             self.ask(vcpu.vcpu, now)?;
@@ -548,8 +528,9 @@ impl Decider {
     }
 
     fn refuse(&mut self, vcpu: VcpuId) -> Result<(), LiveHostError> {
+        self.note_let_go(vcpu);
         let Some(known) = &mut self.vcpus[vcpu.slot()] else { return Ok(()) };
-        known.is_held_back = false;
+        known.held_since = None;
         let home = known.home.get().unwrap_or(CpuId::new(0));
         if !self.pcpus.is_refused(vcpu) {
             self.pcpus.refused.push((vcpu, home, self.now.after(AGAIN)));

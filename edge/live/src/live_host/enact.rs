@@ -60,13 +60,9 @@ impl Decider {
         in_line.retain(|next| !self.pcpus.is_refused(next.vcpu));
         let pcpu = &mut self.pcpus.all[cpu.index()];
         let turn = pcpu.turn.map(|(vcpu, _, entitlement)| (vcpu, entitlement));
-        // Only where nobody is real-time: the others would come before the one that pays.
-        pcpu.is_paying = in_line.len() == 1
-            && if pcpu.is_paying {
-                pcpu.fair_server.owed().is_some()
-            } else {
-                pcpu.fair_server.is_due()
-            };
+        // While one pays, none of the others is real-time either: they would come before it.
+        pcpu.is_paying = !in_line.is_empty()
+            && pcpu.fair_server.is_to_be_paid(pcpu.is_paying, in_line.len() > 1);
         pcpu.is_awaited = in_line.len() > 1;
         pcpu.ready = in_line.iter().skip(1).filter_map(|next| next.limit).min();
         let raised: &[NextInLine] = if pcpu.is_paying { &[] } else { &in_line };
@@ -161,9 +157,13 @@ impl Decider {
     /// Adds to an order what a vCPU is to be.
     pub(super) fn assign(&mut self, vcpu: VcpuId, place: Place, order: &mut Vec<Assignment>) {
         let now = self.monotonic();
+        if place != Place::Held {
+            self.note_let_go(vcpu);
+        }
         let Some(known) = self.vcpus.get_mut(vcpu.slot()).and_then(Option::as_mut) else { return };
-        let was_held_back = std::mem::replace(&mut known.is_held_back, place == Place::Held);
-        if was_held_back && place != Place::Held {
+        if place == Place::Held {
+            known.held_since.get_or_insert(self.now);
+        } else if known.held_since.take().is_some() {
             // That it stopped looks like a sleep, and may be read only now on some other CPU.
             known.threads.values_mut().for_each(|it| it.since = it.since.max(now));
         }
@@ -171,8 +171,8 @@ impl Decider {
         let home = known.home.get().filter(|_| !self.pcpus.is_refused(vcpu));
         let cpu = home.map(|home| self.pcpus.all[home.index()].real);
         let handle = Arc::clone(&known.handle);
-        let first = if place == Place::InLine { known.first() } else { None };
-        order.push(Assignment { handle, number: self.number, cpu, place, first });
+        let front = if place == Place::InLine { known.front() } else { Vec::new() };
+        order.push(Assignment { handle, number: self.number, cpu, place, front });
     }
 
     fn home(&self, vcpu: VcpuId) -> Option<&Home> {

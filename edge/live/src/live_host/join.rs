@@ -1,14 +1,16 @@
 //! Who comes, who goes, and whose terms change.
 
+use std::sync::{Arc, MutexGuard};
+
 use slackline_host::VcpuTerms;
 use slackline_host::policy::Values;
 use slackline_trace::{Record, Sink};
 use slackline_units::{CpuSet, Span, Time, VcpuId};
 
-use super::decider::{Decider, Vcpu};
+use super::decider::{Decider, Joined, Vcpu};
 use super::{LiveHost, LiveHostError, NotDone, Wanted};
 use crate::sys::Tid;
-use crate::vcpu_threads::{Body, UsedClock, VcpuThreads};
+use crate::vcpu_threads::{Body, Home, Meter, UsedClock, VcpuThreads};
 use crate::way::{HeldThreads, VcpuHandle};
 
 /// A vCPU that is to join.
@@ -18,6 +20,8 @@ pub(crate) struct Joining {
     pub(crate) share: Values,
     /// Where it may run; none is everywhere.
     pub(crate) cpus: Option<CpuSet>,
+    /// Its slice if it is exact.
+    pub(crate) exact_slice: Option<Span>,
 }
 
 /// Whether a group of vCPUs has joined; if not, which of them kept it out, and why.
@@ -115,7 +119,7 @@ impl LiveHost {
     }
 
     fn join_one(&self, decider: &mut Decider, joining: Joining) -> Result<(), NotDone> {
-        let Joining { threads, share, cpus } = joining;
+        let Joining { threads, share, cpus, exact_slice } = joining;
         let VcpuThreads { vcpu, body, exact } = threads;
         let threads = match &body {
             Body::Threads(members) => {
@@ -129,6 +133,9 @@ impl LiveHost {
         if let Some(cpus) = cpus {
             let real = decider.real_cpus(cpus);
             handle.confine(decider.number, real).map_err(NotDone::Refused)?;
+        }
+        if exact_slice.is_some() {
+            self.notice_use(&handle, exact_slice)?;
         }
         let known = match body {
             Body::Threads(members) => {
@@ -151,9 +158,31 @@ impl LiveHost {
         share: &Values,
         is_exact: bool,
     ) -> Result<(), NotDone> {
-        let mut decider = self.observe()?;
+        let decider = self.observe()?;
         let known = self.known(threads, handle.vcpu)?;
-        let vcpu = Vcpu::new(handle, known, is_exact);
+        self.finish_join(decider, Vcpu::new(handle, known, is_exact), share)
+    }
+
+    /// A tree joins whose threads are no kernel's.
+    pub(crate) fn join_fed_tree(
+        &self,
+        (handle, tids, clock): (VcpuHandle, &[Tid], UsedClock),
+        share: &Values,
+        is_exact: bool,
+    ) -> Result<(), NotDone> {
+        let decider = self.observe()?;
+        let home = Arc::new(Home::none());
+        let known = self.known_threads((tids, handle.vcpu), &home, &Meter::new(clock, Span::ZERO));
+        let joined = Joined { home, known: known?, is_tree: true, is_wide: false };
+        self.finish_join(decider, Vcpu::new(handle, joined, is_exact), share)
+    }
+
+    fn finish_join(
+        &self,
+        mut decider: MutexGuard<'_, Decider>,
+        vcpu: Vcpu,
+        share: &Values,
+    ) -> Result<(), NotDone> {
         let result = self.join_known(&mut decider, vcpu, share.into());
         self.finish(decider)?;
         result

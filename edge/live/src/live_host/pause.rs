@@ -1,14 +1,22 @@
 //! What somebody asks for beside a share: to run nowhere for a while, or only on some CPUs.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 
 use slackline_host::{Fact, VcpuTerms};
 use slackline_trace::{Record, Sink};
-use slackline_units::{CpuSet, Time, VcpuId};
+use slackline_units::{CpuSet, Span, Time, VcpuId};
 
 use super::decider::{Decider, Vcpu, broken};
 use super::{LiveHost, LiveHostError, NotDone};
-use crate::way::Place;
+use crate::way::{Place, VcpuHandle};
+
+/// A vCPU that is taken to be blocked is noticed when it has received one part in so many of its
+/// slice: the rest is enough for its dispatcher to stop it in time. The first notice ends them.
+const NOTICES: u64 = 8;
+
+/// Looking at a vCPU that is taken to be blocked may cost one part in so many of a CPU.
+const MOST_LOOKING: u64 = 100;
 
 impl LiveHost {
     /// Whether a vCPU, which can be kept from running, gets what it is promised and no more.
@@ -19,6 +27,33 @@ impl LiveHost {
             decider.touched.push(vcpu);
         }
         self.finish(decider)
+    }
+
+    /// Notices at once if a vCPU that is taken to be blocked receives such a slice, if it is exact.
+    pub(crate) fn notice_use_of(
+        &self,
+        vcpu: VcpuId,
+        exact_slice: Option<Span>,
+    ) -> Result<(), NotDone> {
+        let handle = self.decider().get(vcpu).map(|known| Arc::clone(&known.handle));
+        handle.map_or(Ok(()), |handle| self.notice_use(&handle, exact_slice))
+    }
+
+    /// The same of one that may be about to join.
+    pub(super) fn notice_use(
+        &self,
+        handle: &VcpuHandle,
+        exact_slice: Option<Span>,
+    ) -> Result<(), NotDone> {
+        let perf = self.perf();
+        let Some(perf) = &*perf else { return Ok(()) };
+        let noticed = handle.notice_use(exact_slice.map(|slice| (slice / NOTICES, perf.rings())));
+        let (Err(why), Some(slice)) = (noticed, exact_slice) else { return Ok(()) };
+        if self.dispatch * MOST_LOOKING > slice {
+            return Err(NotDone::Unnoticed { slice, look: self.dispatch, why });
+        }
+        self.nap.fetch_min(slice.ns(), Ordering::Relaxed);
+        Ok(())
     }
 
     /// A vCPU, which can be kept from running, does not run at all from when this returns until it
@@ -81,6 +116,16 @@ impl Decider {
         known.filter(|known| known.vcpu == vcpu)
     }
 
+    /// Records how long a vCPU was stopped that is let go, unless people paused it.
+    pub(super) fn note_let_go(&mut self, vcpu: VcpuId) {
+        let to = self.now;
+        let stopped = self.get(vcpu).filter(|known| !known.is_paused);
+        let Some(from) = stopped.and_then(|known| known.held_since) else { return };
+        if from < to {
+            self.records.record(&Record::Stopped { vcpu, from, to });
+        }
+    }
+
     fn note_change(&mut self, vcpu: VcpuId, due: Time, result: &Result<(), NotDone>) {
         if result.is_ok() && self.get(vcpu).is_some() {
             self.records.record(&Record::Changed { due, at: self.now, vcpu });
@@ -90,13 +135,16 @@ impl Decider {
     /// It is stopped before the host hears of it: what it uses until it stops is still its own.
     fn pause(&mut self, vcpu: VcpuId) -> Result<(), NotDone> {
         self.number += 1;
-        let number = self.number;
+        let (number, now) = (self.number, self.now);
         let Some(known) = self.get_mut(vcpu).filter(|known| !known.is_paused) else {
             return Ok(());
         };
         known.handle.stop(number).map_err(NotDone::Refused)?;
-        known.is_held_back = true;
+        let before = known.held_since.replace(now);
         known.is_paused = true;
+        if let Some(from) = before {
+            self.records.record(&Record::Stopped { vcpu, from, to: now });
+        }
         if self.host.moment().is_awake(vcpu) {
             self.step(self.now, &[], Fact::Paused(vcpu)).map_err(broken)?;
         }
@@ -105,10 +153,13 @@ impl Decider {
 
     /// Whether it has to be let go to see whether it has work.
     fn resume(&mut self, vcpu: VcpuId) -> Result<bool, LiveHostError> {
+        let now = self.now;
         let Some(known) = self.get_mut(vcpu).filter(|known| known.is_paused) else {
             return Ok(false);
         };
         known.is_paused = false;
+        // What people keep it from running counts as asleep.
+        known.held_since = Some(now);
         let had_work = known.threads.values().any(|known| known.is_awake);
         self.touched.push(vcpu);
         if had_work {

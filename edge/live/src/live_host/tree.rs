@@ -4,13 +4,15 @@
 use std::io;
 use std::sync::Arc;
 
+use slackline_host::Fact;
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
-use super::decider::{Decider, Joined, Known};
+use super::decider::{Decider, Joined, Known, Vcpu, broken};
 use super::{LiveHost, LiveHostError};
 use crate::fence::HeldTree;
 use crate::sys::Tid;
 use crate::vcpu_threads::{Home, Meter, Unreadable, UsedClock, WatchedThread};
+use crate::watch::What;
 use crate::way::HeldThreads;
 
 impl LiveHost {
@@ -53,12 +55,24 @@ impl LiveHost {
             if new.is_empty() {
                 return Ok(Joined { home, known, is_tree: true, is_wide: width > 1 });
             }
-            for tid in new {
-                let (home, meter) = (Arc::clone(&home), Arc::clone(&meter));
-                let thread = WatchedThread::new(tid, vcpu, self.clock.now(), home, meter);
-                known.push(self.meet(thread.of_tree())?);
-            }
+            known.extend(self.known_threads((&new, vcpu), &home, &meter)?);
         }
+    }
+
+    /// Threads of a tree, whose events are told from now on.
+    pub(super) fn known_threads(
+        &self,
+        (tids, vcpu): (&[Tid], VcpuId),
+        home: &Arc<Home>,
+        meter: &Arc<Meter>,
+    ) -> Result<Vec<Known>, LiveHostError> {
+        let mut known = Vec::with_capacity(tids.len());
+        for &tid in tids {
+            let (home, meter) = (Arc::clone(home), Arc::clone(meter));
+            let thread = WatchedThread::new(tid, vcpu, self.clock.now(), home, meter);
+            known.push(self.meet(thread.of_tree())?);
+        }
+        Ok(known)
     }
 
     /// What a thread does is told from now on.
@@ -68,7 +82,7 @@ impl LiveHost {
         // Only now that its events are heard: what it did before, such as waking for the start of
         // the run, nobody has been told.
         let is_awake = self.is_polled || thread.is_runnable()?.unwrap_or(false);
-        Ok(Known { thread, is_awake, since, ran: None })
+        Ok(Known::new(thread, is_awake, since, Span::ZERO))
     }
 
     /// Looks who is in the tree of a vCPU, and what they do, where events have not told: of those
@@ -76,9 +90,10 @@ impl LiveHost {
     /// foresee. Says whether anybody is there.
     pub(crate) fn audit(&self, vcpu: VcpuId, tree: &HeldTree) -> Result<bool, LiveHostError> {
         let known = self.decider().threads_of(vcpu);
+        let was_stopped = self.decider().is_stopped(vcpu);
         // Before anything is looked at: what is used meanwhile is for the next time.
         let used = known.first().map(|thread| thread.shown()).transpose()?.flatten();
-        if used.is_some_and(|used| tree.is_resting(used)) {
+        if !was_stopped && used.is_some_and(|used| tree.is_resting(used)) {
             return Ok(true);
         }
         let tids: Vec<Tid> = known.iter().map(|thread| thread.tid).collect();
@@ -101,25 +116,165 @@ impl LiveHost {
         for thread in &gone {
             self.views.iter().for_each(|view| view.remove_this(thread));
         }
-        let mut awake = Vec::new();
+        let mut states = Vec::new();
         for thread in known.iter().filter(|thread| there.contains(&thread.tid)) {
-            if thread.is_runnable()?.unwrap_or(false) {
-                awake.push(Arc::clone(thread));
-            }
-        }
-        if met.is_empty() && gone.is_empty() && awake.is_empty() {
-            // All are as they were known to be, and asleep: nobody need decide anything.
-            used.into_iter().for_each(|used| tree.has_rested(used));
-            return Ok(!there.is_empty());
+            states.push((Arc::clone(thread), thread.is_runnable()?.unwrap_or(false)));
         }
         let mut decider = self.observe()?;
-        decider.audited(vcpu, met, &gone, &awake, now)?;
+        let is_at_rest = met.is_empty() && gone.is_empty() && !decider.is_stopped(vcpu);
+        if is_at_rest && !was_stopped && states.iter().all(|(_, is_runnable)| !is_runnable) {
+            used.into_iter().for_each(|used| tree.has_rested(used));
+        }
+        decider.audited(vcpu, Audit { met, gone: &gone, states: &states, was_stopped, now })?;
         self.finish(decider)?;
         Ok(!there.is_empty())
     }
 }
 
+/// What an audit found of a tree.
+struct Audit<'a> {
+    /// Threads that no event told of.
+    met: Vec<Known>,
+    /// Threads that are not in it any more.
+    gone: &'a [&'a Arc<WatchedThread>],
+    /// The others, each with whether the kernel shows it as runnable.
+    states: &'a [(Arc<WatchedThread>, bool)],
+    /// Whether the tree was stopped before they were read.
+    was_stopped: bool,
+    /// When that was, on the monotonic clock.
+    now: Time,
+}
+
+impl Vcpu {
+    /// The least CPU time that a thread with work has received.
+    pub(super) fn least_received(&self) -> Span {
+        let awake = self.threads.values().filter(|known| known.is_awake);
+        awake.map(|known| known.received).min().unwrap_or(Span::ZERO)
+    }
+
+    /// The threads of a tree that a timeslice is for, if several have work: the one that has
+    /// received least, and for each of its CPUs the one that has received least of those that have
+    /// run since they woke.
+    ///
+    /// A thaw wakes every thread of the tree, and a thread that was blocked blocks again at once.
+    /// If only that one were put first, the rest of the timeslice would go to whichever thread the
+    /// kernel happens to have next.
+    pub(super) fn front(&self) -> Vec<Tid> {
+        let by_received = self.by_received();
+        if !self.is_tree || by_received.len() < 2 {
+            return Vec::new();
+        }
+        let mut left = self.width();
+        let mut is_in_front = |&(at, &(.., has_run)): &(usize, &(Span, Tid, bool))| {
+            let counts = has_run && left > 0;
+            left -= usize::from(counts);
+            at == 0 || counts
+        };
+        by_received
+            .iter()
+            .enumerate()
+            .filter(|it| is_in_front(it))
+            .map(|(_, &(_, tid, _))| tid)
+            .collect()
+    }
+
+    /// A thread has ended. While the tree is stopped nothing is known of the others: one of them
+    /// may have waited for this one, and have work now. They count as runnable until they are let
+    /// go, when each shows what it does.
+    pub(super) fn forget_thread(&mut self, tid: Tid) {
+        self.threads.remove(&tid);
+        if self.is_stopped() {
+            self.threads.values_mut().for_each(|known| known.is_awake = true);
+        }
+    }
+}
+
+impl Vcpu {
+    /// The threads that have work, those that have received least first, each with whether it has
+    /// run since it woke.
+    fn by_received(&self) -> Vec<(Span, Tid, bool)> {
+        let awake = self.threads.iter().filter(|(_, known)| known.is_awake);
+        let mut awake: Vec<_> =
+            awake.map(|(&tid, known)| (known.received, tid, known.has_run)).collect();
+        awake.sort_unstable();
+        awake
+    }
+
+    /// On how many CPUs at once it runs.
+    fn width(&self) -> usize {
+        match &self.handle.threads {
+            HeldThreads::Tree(tree) => tree.width(),
+            HeldThreads::Each(_) => 1,
+        }
+    }
+}
+
+impl Known {
+    pub(super) const fn new(
+        thread: Arc<WatchedThread>,
+        is_awake: bool,
+        since: Time,
+        received: Span,
+    ) -> Known {
+        Known { thread, is_awake, since, on_cpu_since: None, received, has_run: false }
+    }
+
+    /// Counts the CPU time that it receives, also while its tree is being stopped.
+    pub(super) fn count(&mut self, what: What, at: Time) {
+        match what {
+            What::SwitchedIn => self.on_cpu_since = Some(at),
+            What::SwitchedOut { .. } => {
+                let ran = self.on_cpu_since.take().map(|since| at.since(since));
+                self.received += ran.unwrap_or_default();
+            }
+            What::Woke | What::Forked { .. } | What::Ending => {}
+        }
+    }
+}
+
 impl Decider {
+    /// Returns true if a vCPU is kept from running.
+    fn is_stopped(&self, vcpu: VcpuId) -> bool {
+        self.get(vcpu).is_some_and(Vcpu::is_stopped)
+    }
+
+    /// Takes in what an audit found. What the kernel shows of a thread holds if the tree was not
+    /// stopped when it was read, and no event has told of the thread since.
+    fn audited(&mut self, vcpu: VcpuId, audit: Audit<'_>) -> Result<(), LiveHostError> {
+        let was_awake = self.host.moment().is_awake(vcpu);
+        let gone = audit.gone.iter().filter(|thread| self.knows(thread)).map(|thread| thread.tid);
+        let gone: Vec<Tid> = gone.collect();
+        let Some(known) = self.get_mut(vcpu) else { return Ok(()) };
+        gone.into_iter().for_each(|tid| known.forget_thread(tid));
+        let is_unknown = audit.was_stopped || known.is_stopped();
+        let mut is_changed = !audit.met.is_empty() || !audit.gone.is_empty();
+        let least = known.least_received();
+        for mut met in audit.met {
+            met.is_awake |= is_unknown;
+            met.received = least;
+            // Unless an event has told of it meanwhile.
+            known.threads.entry(met.thread.tid).or_insert(met);
+        }
+        for (thread, is_awake) in audit.states.iter().filter(|_| !is_unknown) {
+            let of = known.threads.get_mut(&thread.tid);
+            if let Some(known) = of.filter(|of| of.since <= audit.now && of.is_awake != *is_awake) {
+                known.is_awake = *is_awake;
+                known.received = known.received.max(least);
+                is_changed = true;
+            }
+        }
+        if !is_changed {
+            return Ok(());
+        }
+        self.touched.push(vcpu);
+        let fact = match (was_awake, self.is_any_awake(vcpu)) {
+            (true, false) => Fact::Blocked(vcpu),
+            (false, true) => Fact::Woke(vcpu),
+            _ => return Ok(()),
+        };
+        self.step(self.now, &[], fact).map_err(broken)
+    }
+
     /// What runs on several CPUs at once is counted where it is decided about it, whether or not it
     /// runs there just now: as if it had run there since the last look. `now` is the monotonic
     /// time.
@@ -128,9 +283,11 @@ impl Decider {
             if vcpu.home.get().is_some_and(|home| home != cpu) {
                 continue;
             }
-            if let (HeldThreads::Tree(tree), false) = (&vcpu.handle.threads, vcpu.is_held_back) {
-                let awake = vcpu.threads.values().filter(|known| known.is_awake);
-                tree.count(awake.map(|known| known.thread.tid));
+            if let (HeldThreads::Tree(tree), false) =
+                (&vcpu.handle.threads, vcpu.held_since.is_some())
+            {
+                // Each goes to the end of its CPU's queue as it is counted.
+                tree.count(vcpu.by_received().into_iter().map(|(_, tid, _)| tid));
             }
             let Some(known) = vcpu.threads.values().next() else { continue };
             self.pcpus.unreported[vcpu.vcpu.slot()] += known.thread.more(now)?;

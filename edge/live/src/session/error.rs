@@ -19,19 +19,19 @@ use crate::thread::ThreadError;
 #[derive(Debug, Error)]
 pub enum RequestError {
     /// Nobody has this id, or no longer.
-    #[error("nobody is here as {}", id.vcpu())]
+    #[error("no vCPU {} has joined", id.vcpu())]
     Unknown {
         /// The id.
         id: JoinId,
     },
     /// Somebody is there already.
-    #[error("somebody is here as {vcpu} already")]
+    #[error("vCPU {vcpu} has joined already")]
     Taken {
         /// What it was to be called.
         vcpu: VcpuId,
     },
     /// These are not CPUs of the session.
-    #[error("{cpus:?} are not CPUs of the {count} that are scheduled, or none")]
+    #[error("cannot allow CPUs {cpus:?}: only CPUs 0 to {count}, exclusive, are scheduled")]
     NoSuchCpus {
         /// What was asked for.
         cpus: CpuSet,
@@ -43,8 +43,8 @@ pub enum RequestError {
     Declined(AdmitError),
     /// The kernel tells nobody what threads do, and without that no promise is kept.
     #[error(
-        "cannot promise {slice} in every {period}: what threads do cannot be watched here ({why}), \
-         and of 30 % promised without that a vCPU had 9 %"
+        "cannot reserve {slice} every {period}: context switches cannot be observed on this host \
+         ({why})"
     )]
     Unwatched {
         /// What was to be promised,
@@ -53,6 +53,19 @@ pub enum RequestError {
         period: Span,
         /// Why nothing can be seen.
         why: String,
+    },
+    /// Nothing would tell in time that an exact vCPU runs again after it blocked.
+    #[error(
+        "cannot hold exactly to {slice}: the kernel does not count what it uses ({why}), and \
+         looking every {slice} would cost {look} each time, which is more than 1 % of a CPU"
+    )]
+    Unnoticed {
+        /// Its slice.
+        slice: Span,
+        /// What a look takes.
+        look: Span,
+        /// Why the kernel does not count.
+        why: io::Error,
     },
     /// A thread is gone or not ours to touch.
     #[error(transparent)]
@@ -72,7 +85,7 @@ pub enum RequestError {
     #[error(transparent)]
     Refused(ActError),
     /// Somebody who left could not be given back wholly. Closing the session tries again.
-    #[error("cannot give everything back: {}", listed(errors))]
+    #[error("cannot restore all threads: {}", listed(errors))]
     NotGivenBack {
         /// What.
         errors: Vec<GiveBackError>,
@@ -92,36 +105,40 @@ impl RequestError {
     pub fn hint(&self) -> Option<String> {
         match self {
             RequestError::Fence(FenceError::HeldElsewhere { .. }) => Some(
-                "wait for that run; `slackline doctor --free` gives back what a killed one left"
-                    .into(),
+                "wait for that run, or use `slackline doctor --free` if it was killed".into(),
             ),
             RequestError::Thread(error) | RequestError::Fence(FenceError::Thread(error)) => {
                 Some(error.hint().into())
             }
             RequestError::Unwatched { .. } => Some(
-                "run it as root, where nothing forbids perf_event_open and tracefs is mounted; \
-                 `slackline doctor` says what is missing"
+                "run as root, with perf_event_open permitted and tracefs mounted; see \
+                 `slackline doctor`"
                     .into(),
             ),
-            RequestError::Fence(FenceError::Stopped { pid }) => Some(format!("kill -CONT {pid}")),
+            RequestError::Fence(FenceError::Stopped { pid }) => {
+                Some(format!("continue it with `kill -CONT {pid}`"))
+            }
             RequestError::NotGivenBack { .. } => {
-                Some("`slackline doctor --free` tries again".into())
+                Some("try again with `slackline doctor --free`".into())
             }
             RequestError::Host(error) if error.is_bug() => None,
             RequestError::Fence(FenceError::Budget { .. }) => Some(
-                "promise less, take budgets from groups beside it, or move it to the root of the \
-                 hierarchy `cpu`"
+                "reserve less, reduce real-time budgets of sibling cgroups, or move it to the root \
+                 of the hierarchy `cpu`"
                     .into(),
             ),
             RequestError::Fence(FenceError::Group(error)) => {
-                let usual = "`slackline doctor` says what this machine allows";
+                let usual = "check this host with `slackline doctor`";
                 Some(error.hint().unwrap_or(usual).into())
             }
             RequestError::Fence(_)
             | RequestError::Unreadable { .. }
             | RequestError::Refused(_)
             | RequestError::Host(_) => {
-                Some("`slackline doctor` says what this machine allows".into())
+                Some("check this host with `slackline doctor`".into())
+            }
+            RequestError::Unnoticed { .. } => {
+                Some("reserve it as at-least, or with a longer slice and period".into())
             }
             RequestError::Unknown { .. }
             | RequestError::Taken { .. }
@@ -137,6 +154,7 @@ impl From<NotDone> for RequestError {
         match error {
             NotDone::Declined(error) => RequestError::Declined(error),
             NotDone::Refused(error) => RequestError::Refused(error),
+            NotDone::Unnoticed { slice, look, why } => RequestError::Unnoticed { slice, look, why },
             NotDone::Host(error) => RequestError::Host(error),
         }
     }
@@ -149,7 +167,7 @@ pub enum SessionError {
     #[error(transparent)]
     Claim(#[from] NotOwned),
     /// Real-time scheduling is refused.
-    #[error("cannot schedule in real time here: {source}")]
+    #[error("cannot use real-time scheduling: {source}")]
     NoRealTime {
         /// What the kernel said.
         source: io::Error,
@@ -179,7 +197,7 @@ pub enum SessionError {
         cpu: Option<CpuId>,
     },
     /// Something could not be given back.
-    #[error("cannot give everything back: {}", listed(errors))]
+    #[error("cannot restore all threads: {}", listed(errors))]
     NotGivenBack {
         /// What.
         errors: Vec<GiveBackError>,
@@ -192,26 +210,26 @@ impl SessionError {
     pub fn hint(&self) -> Option<String> {
         match self {
             SessionError::Claim(NotOwned::Taken { .. }) => Some(
-                "two would promise the same time twice: choose others by --cpus, wait for it, or \
-                 if it is the service, ask it: `slackline reserve`"
+                "choose other CPUs with --cpus, wait for that run, or use `slackline reserve` if \
+                 it is the daemon"
                     .into(),
             ),
             SessionError::Claim(NotOwned::NotNoted { .. }) => {
-                Some("run as root, where /run can be written".into())
+                Some("run as root, with /run writable".into())
             }
             SessionError::NoRealTime { .. } if rustix::process::geteuid().is_root() => Some(
-                "this cgroup or container may have no real-time time; `slackline doctor` tells"
+                "check the real-time budget of this cgroup or container with `slackline doctor`"
                     .into(),
             ),
             SessionError::NoRealTime { .. } | SessionError::NoLockedMemory { .. } => {
-                Some("run as root; `slackline doctor` says what this machine allows".into())
+                Some("run as root, and check this host with `slackline doctor`".into())
             }
             SessionError::NotGivenBack { .. } => {
-                Some("`slackline doctor --free` tries again".into())
+                Some("try again with `slackline doctor --free`".into())
             }
             SessionError::Host(error) if error.is_bug() => None,
             SessionError::Fence(_) | SessionError::NoDispatcher { .. } | SessionError::Host(_) => {
-                Some("`slackline doctor` says what this machine allows".into())
+                Some("check this host with `slackline doctor`".into())
             }
             SessionError::Panicked { .. } => None,
         }

@@ -74,6 +74,7 @@ impl Session {
         }
         let (body, exact) = (Body::Threads(Vec::new()), row.is_exact);
         let threads = VcpuThreads { vcpu: id.vcpu(), body, exact };
-        Ok(Joining { threads, share: row.share.clone(), cpus: row.cpus })
+        let exact_slice = self.exact_slice(&row.share);
+        Ok(Joining { threads, share: row.share.clone(), cpus: row.cpus, exact_slice })
     }
 }

@@ -1,9 +1,8 @@
 //! What may be asked of a session, one request at a time.
 
-use slackline_host::VcpuTerms;
 use slackline_host::policy::Values;
 use slackline_trace::Named;
-use slackline_units::{CpuSet, DomId, Time, VcpuId};
+use slackline_units::{CpuSet, DomId, Span, Time, VcpuId};
 use thiserror::Error;
 
 use super::ids::JoinId;
@@ -98,7 +97,7 @@ pub(super) struct Row {
     /// Whether it gets what it is promised and no more.
     pub(super) is_exact: bool,
     /// Whether all has been prepared to keep it from running.
-    has_stop: bool,
+    pub(super) has_stop: bool,
     pub(super) share: Values,
     pub(super) cpus: Option<CpuSet>,
     pub(super) is_paused: bool,
@@ -160,7 +159,8 @@ impl Session {
                 };
                 prepared.ids.push(id);
                 let threads = self.hold(id, &request.who)?;
-                prepared.joining.push(Joining { threads, share, cpus });
+                let exact_slice = self.exact_slice(&share);
+                prepared.joining.push(Joining { threads, share, cpus, exact_slice });
                 prepared.names.push((request.name, request.domain));
                 Ok(())
             });
@@ -232,69 +232,6 @@ impl Session {
             // What cannot be given back now is tried again when the session is closed.
             let _ = self.release(id);
         }
-    }
-
-    /// Somebody gets another share, from now on; `due` is when that should have been.
-    ///
-    /// # Errors
-    /// Why not: then its old share stands.
-    pub fn change(&mut self, id: JoinId, share: Values, due: Time) -> Result<(), RequestError> {
-        self.change_terms(id, share, None, due)
-    }
-
-    /// Somebody may run only on these of the session's CPUs, from now on: it is there, too, in time
-    /// that nobody claims.
-    ///
-    /// # Errors
-    /// Why not: then it stays where it was.
-    pub fn move_to(&mut self, id: JoinId, cpus: CpuSet, due: Time) -> Result<(), RequestError> {
-        let share = self.row(id)?.share.clone();
-        self.change_terms(id, share, Some(cpus), due)
-    }
-
-    /// Both at once.
-    ///
-    /// # Errors
-    /// Why not: then neither has changed.
-    pub fn change_terms(
-        &mut self,
-        id: JoinId,
-        share: Values,
-        cpus: Option<CpuSet>,
-        due: Time,
-    ) -> Result<(), RequestError> {
-        self.check_cpus(cpus)?;
-        self.check_watched(&share)?;
-        let will_be_exact = self.is_exact(&share);
-        let row = self.row(id)?;
-        let (was_exact, had_stop) = (row.is_exact, row.has_stop);
-        let threads = row.threads.clone();
-        let promises = [self.most_of(id), self.most(id, &share)];
-        // More before it is promised, less after.
-        self.fence.regrant(&threads, &promises)?;
-        if will_be_exact && let Err(error) = self.add_stop(id) {
-            let _ = self.fence.regrant(&threads, &promises[..1]);
-            return Err(error);
-        }
-        let changed = self.host.set_exact(id.vcpu(), will_be_exact).map_err(NotDone::from);
-        let terms = VcpuTerms { share: &share, cpus };
-        if let Err(error) = changed.and_then(|()| self.host.change(id.vcpu(), terms, due)) {
-            // If that fails the host is over, and the first failure says why.
-            let _ = self.host.set_exact(id.vcpu(), was_exact);
-            if !had_stop {
-                self.drop_stop(id);
-            }
-            let _ = self.fence.regrant(&threads, &promises[..1]);
-            return Err(self.not_done(error));
-        }
-        // What is too much is less at the next change.
-        let _ = self.fence.regrant(&threads, &promises[1..]);
-        let row = self.row_mut(id)?;
-        row.share = share;
-        row.is_exact = will_be_exact;
-        row.cpus = cpus.or(row.cpus);
-        self.poke();
-        Ok(())
     }
 
     /// Somebody does not run at all until it is resumed. Its share stays promised. One that is
@@ -402,13 +339,18 @@ impl Session {
         row.ok_or(RequestError::Unknown { id })
     }
 
-    fn row_mut(&mut self, id: JoinId) -> Result<&mut Row, RequestError> {
+    pub(super) fn row_mut(&mut self, id: JoinId) -> Result<&mut Row, RequestError> {
         self.members.get_mut(id).ok_or(RequestError::Unknown { id })
     }
 
-    fn is_exact(&self, share: &Values) -> bool {
+    pub(super) fn is_exact(&self, share: &Values) -> bool {
+        self.exact_slice(share).is_some()
+    }
+
+    /// The slice of a share that is exact.
+    pub(super) fn exact_slice(&self, share: &Values) -> Option<Span> {
         let promise = (self.policy.promise)(share).ok().flatten();
-        promise.is_some_and(|promise| promise.bounded)
+        promise.filter(|promise| promise.bounded).map(|promise| promise.reservation.slice())
     }
 
     fn check(&self, request: &Request) -> Result<(), RequestError> {
@@ -420,7 +362,7 @@ impl Session {
     }
 
     /// Nothing is promised where it cannot be seen whether it is kept.
-    fn check_watched(&self, share: &Values) -> Result<(), RequestError> {
+    pub(super) fn check_watched(&self, share: &Values) -> Result<(), RequestError> {
         let promise = (self.policy.promise)(share).ok().flatten();
         let (Some(promise), Some(why)) = (promise, self.host.unwatched()) else { return Ok(()) };
         let (slice, period) = (promise.reservation.slice(), promise.reservation.period());
@@ -522,7 +464,7 @@ impl Session {
     }
 
     /// Prepares somebody to be kept from running.
-    fn add_stop(&mut self, id: JoinId) -> Result<(), RequestError> {
+    pub(super) fn add_stop(&mut self, id: JoinId) -> Result<(), RequestError> {
         let row = self.row(id)?;
         let (Some(first), false) = (row.threads.first(), row.has_stop) else { return Ok(()) };
         let (tid, hold) = (first.tid(), row.hold);
@@ -533,7 +475,7 @@ impl Session {
 
     /// Undoes that, once it runs whatever was ordered before. Where it cannot be undone it is once
     /// more prepared than it need be.
-    fn drop_stop(&mut self, id: JoinId) {
+    pub(super) fn drop_stop(&mut self, id: JoinId) {
         let first = self.members.get(id).and_then(|row| row.threads.first());
         let Some(tid) = first.map(ThreadRef::tid) else { return };
         if self.host.let_run(id.vcpu()).is_ok()

@@ -1,10 +1,17 @@
 //! Processes that we start.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Child, Command};
+use std::thread::JoinHandle;
 
-use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
+
+use super::Tid;
 
 /// Has the kernel kill the process of this command when the thread that starts it ends, however
 /// that comes about. The thread should live as long as our process.
@@ -20,5 +27,138 @@ pub fn die_with_us(command: &mut Command) {
     // SAFETY: between fork and exec only system calls are made, and nothing is allocated.
     unsafe {
         command.pre_exec(tie);
+    }
+}
+
+/// What a process that waits before its command is told.
+const GO: u64 = 1;
+const GIVE_UP: u64 = 2;
+
+/// How often a process that waits looks whether we are still there.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
+/// A process that was forked for a command and waits before it becomes that command, so that it can
+/// be held from the command's first instruction on. Dropping this ends it.
+#[derive(Debug)]
+pub struct WaitingCommand {
+    pid: Tid,
+    gate: OwnedFd,
+    /// Returns when the process has become its command. `None` once it has been joined.
+    spawning: Option<JoinHandle<io::Result<Child>>>,
+}
+
+impl WaitingCommand {
+    /// Forks the process of a command.
+    ///
+    /// # Errors
+    /// If there is no room for another process, thread or descriptor.
+    pub fn start(mut command: Command) -> io::Result<WaitingCommand> {
+        let (told, tell) = pipe_with(PipeFlags::CLOEXEC)?;
+        let gate = eventfd(0, EventfdFlags::CLOEXEC)?;
+        let waits_at = gate.try_clone()?;
+        let parent = getpid();
+        let wait = move || {
+            let pid = getpid().as_raw_nonzero().get();
+            rustix::io::write(&tell, &pid.to_ne_bytes())?;
+            wait_at(&waits_at, parent)
+        };
+        // SAFETY: between fork and exec only system calls are made, and nothing is allocated.
+        unsafe {
+            command.pre_exec(wait);
+        }
+        // `spawn` returns when the command has been executed, so it needs a thread of its own.
+        // There the command is dropped, and with it our end of the pipe that tells the number.
+        let spawning = std::thread::Builder::new().spawn(move || command.spawn())?;
+        let mut pid = [0; 4];
+        let length = retry_on_intr(|| rustix::io::read(&told, &mut pid))?;
+        let pid = Tid::new(i32::from_ne_bytes(pid)).filter(|_| length == pid.len());
+        let Some(pid) = pid else {
+            let failed = joined(spawning).err();
+            return Err(failed.unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into()));
+        };
+        Ok(WaitingCommand { pid, gate, spawning: Some(spawning) })
+    }
+
+    /// The number of the process, which its command will have.
+    #[must_use]
+    pub const fn pid(&self) -> Tid {
+        self.pid
+    }
+
+    /// Lets the process become its command.
+    ///
+    /// # Errors
+    /// If the command cannot be executed. The process is gone.
+    pub fn go(mut self) -> io::Result<Child> {
+        self.tell(GO);
+        self.spawning.take().map_or_else(|| Err(io::ErrorKind::NotFound.into()), joined)
+    }
+
+    fn tell(&self, word: u64) {
+        // The counter has room for both words.
+        let _ = retry_on_intr(|| rustix::io::write(&self.gate, &word.to_ne_bytes()));
+    }
+}
+
+impl Drop for WaitingCommand {
+    fn drop(&mut self) {
+        if let Some(spawning) = self.spawning.take() {
+            self.tell(GIVE_UP);
+            let _ = joined(spawning);
+        }
+    }
+}
+
+/// Waits in the new process until it may go on.
+fn wait_at(gate: &OwnedFd, parent: Pid) -> io::Result<()> {
+    loop {
+        match poll(&mut [PollFd::new(gate, PollFlags::IN)], Some(&LOOK)) {
+            Ok(0) if getppid() != Some(parent) => return Err(Errno::SRCH.into()),
+            Ok(0) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+            Ok(_) => break,
+        }
+    }
+    let mut word = [0; 8];
+    rustix::io::read(gate, &mut word)?;
+    if word == GO.to_ne_bytes() { Ok(()) } else { Err(Errno::CANCELED.into()) }
+}
+
+fn joined(spawning: JoinHandle<io::Result<Child>>) -> io::Result<Child> {
+    spawning.join().unwrap_or_else(|_| Err(io::Error::other("the thread that starts it panicked")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiting_command_runs_only_after_go() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "exit 7"]);
+        let waiting = WaitingCommand::start(command).unwrap();
+        let pid = waiting.pid();
+        let mut child = waiting.go().unwrap();
+        assert_eq!(i32::try_from(child.id()).unwrap(), pid.raw());
+        assert_eq!(child.wait().unwrap().code(), Some(7));
+    }
+
+    #[test]
+    fn waiting_command_that_does_not_exist_is_an_error_after_go() {
+        let waiting = WaitingCommand::start(Command::new("/no/such/program")).unwrap();
+        assert_eq!(waiting.go().unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn dropped_waiting_command_never_runs() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("ran");
+        let mut command = Command::new("touch");
+        command.arg(&file);
+        let waiting = WaitingCommand::start(command).unwrap();
+        let pid = waiting.pid();
+        drop(waiting);
+        assert!(!file.exists());
+        assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists(), "it was reaped");
     }
 }

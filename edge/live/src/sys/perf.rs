@@ -40,6 +40,11 @@ const SOFTWARE: u32 = 1;
 const TRACEPOINT: u32 = 2;
 /// `PERF_COUNT_SW_DUMMY`: counts nothing, and carries side records.
 const DUMMY: u64 = 9;
+/// `PERF_COUNT_SW_CPU_CLOCK` and `PERF_COUNT_SW_TASK_CLOCK`.
+const CPU_CLOCK: u64 = 0;
+const TASK_CLOCK: u64 = 1;
+/// `PERF_FLAG_PID_CGROUP`: what stands for a thread is the folder of a cgroup.
+const BY_GROUP: libc::c_ulong = 1 << 2;
 const SAMPLE_TID: u64 = 1 << 1;
 const SAMPLE_TIME: u64 = 1 << 2;
 const SAMPLE_RAW: u64 = 1 << 10;
@@ -202,17 +207,65 @@ impl TaskClock {
     }
 }
 
+/// Whose CPU time an event counts.
+#[derive(Clone, Copy, Debug)]
+pub enum Counted<'a> {
+    /// That of one thread.
+    Thread(Tid),
+    /// That of all threads in a cgroup of version 2, by its open folder.
+    Group(BorrowedFd<'a>),
+}
+
+/// Opens an event that, once it shares a ring and is switched on, writes an empty record whenever
+/// another `every` of CPU time has been received on this CPU, and notifies those who poll the ring.
+/// At least 10 us, by the kernel. Costs nothing while nobody who is counted runs.
+///
+/// # Errors
+/// `ESRCH` when there is no such thread, `EBADF` or `EINVAL` when the kernel counts by no such
+/// group, otherwise as for [`open_holder`].
+pub fn open_use(counted: Counted<'_>, cpu: CpuId, every: Span) -> io::Result<OwnedFd> {
+    let (id, config, way) = match counted {
+        Counted::Thread(tid) => (tid.raw(), TASK_CLOCK, 0),
+        Counted::Group(folder) => (folder.as_raw_fd(), CPU_CLOCK, BY_GROUP),
+    };
+    let attr = Attr {
+        kind: SOFTWARE,
+        config,
+        sample_period: every.ns().max(1),
+        flags: USE_CLOCK | DISABLED,
+        wakeup_events: 1,
+        clock: libc::CLOCK_MONOTONIC,
+        ..Attr::default()
+    };
+    open_by(way, id, number(cpu), attr)
+}
+
+/// Switches an event off until it is switched on again.
+///
+/// # Errors
+/// `ENOTTY` when this is no event.
+pub fn switch_off(event: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: PERF_EVENT_IOC_DISABLE takes a number by value and touches no memory of ours.
+    let disable = unsafe { IntegerSetter::<{ opcode::none(b'$', 1) }>::new_usize(0) };
+    // SAFETY: as above; on a descriptor that is no event it is refused.
+    Ok(unsafe { ioctl(event, disable) }?)
+}
+
 const ANYBODY: i32 = -1;
 const ANY_CPU: i32 = -1;
 
-fn open(tid: i32, cpu: i32, mut attr: Attr) -> io::Result<OwnedFd> {
+fn open(tid: i32, cpu: i32, attr: Attr) -> io::Result<OwnedFd> {
+    open_by(0, tid, cpu, attr)
+}
+
+fn open_by(way: libc::c_ulong, tid: i32, cpu: i32, mut attr: Attr) -> io::Result<OwnedFd> {
     const CLOSE_ON_EXEC: libc::c_ulong = 1 << 3;
     attr.size = u32::try_from(mem::size_of::<Attr>()).map_err(|_| malformed())?;
-    let no_group = -1;
+    let (no_group, flags) = (-1, CLOSE_ON_EXEC | way);
     // SAFETY: the kernel reads as many bytes of `attr` as its field `size` says, which is how large
     // it is, and keeps no pointer to it.
     let result = unsafe {
-        libc::syscall(libc::SYS_perf_event_open, &raw mut attr, tid, cpu, no_group, CLOSE_ON_EXEC)
+        libc::syscall(libc::SYS_perf_event_open, &raw mut attr, tid, cpu, no_group, flags)
     };
     let fd = RawFd::try_from(check(result)?).map_err(|_| malformed())?;
     // SAFETY: the kernel has just made this descriptor and nobody else knows of it.

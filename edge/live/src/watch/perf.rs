@@ -37,6 +37,7 @@ use std::fs;
 use std::io;
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use slackline_units::{CpuId, Time, VcpuId};
 
@@ -86,19 +87,19 @@ pub enum WatchError {
         source: io::Error,
     },
     /// The kernel does not say of a thread that left its CPU whether it still wants it.
-    #[error("perf events say too little before Linux 4.17")]
+    #[error("perf events before Linux 4.17 do not report whether a preempted thread is runnable")]
     TooOld,
     /// The number of a tracepoint cannot be had.
     #[error(transparent)]
     NoTracepoint(#[from] TracepointError),
     /// A tracepoint records more than is read of it.
-    #[error("the tracepoint {name} keeps its fields where nobody looks")]
+    #[error("the tracepoint {name} has an unknown layout")]
     UnknownLayout {
         /// Its name.
         name: &'static str,
     },
     /// The kernel names threads by numbers that mean nothing in this process's pid namespace.
-    #[error("tracepoints name threads of the host, not of {namespace}")]
+    #[error("tracepoints report thread ids of the host, but this is {namespace}")]
     Namespace {
         /// The pid namespace of this process, as procfs writes it.
         namespace: String,
@@ -110,7 +111,7 @@ pub enum WatchError {
         tid: Tid,
     },
     /// Each CPU takes four descriptors, and there are no more.
-    #[error("no descriptors left to watch {cpu} with: {source}")]
+    #[error("cannot observe {cpu}: out of file descriptors: {source}")]
     NoDescriptors {
         /// The CPU.
         cpu: CpuId,
@@ -118,13 +119,13 @@ pub enum WatchError {
         source: io::Error,
     },
     /// The host's CPUs cannot be told.
-    #[error("cannot tell which CPUs are online: {source}")]
+    #[error("cannot read the list of online CPUs: {source}")]
     NoCpus {
         /// What reading them said.
         source: io::Error,
     },
     /// There is no memory, or the user may not lock so much, for a ring.
-    #[error("no ring of {bytes} bytes for {cpu}: {source}")]
+    #[error("cannot observe {cpu}: no ring buffer of {bytes} bytes: {source}")]
     NoRing {
         /// The CPU it was for.
         cpu: CpuId,
@@ -134,7 +135,7 @@ pub enum WatchError {
         source: io::Error,
     },
     /// The kernel refuses this CPU for another reason.
-    #[error("cannot watch {cpu}: {source}")]
+    #[error("cannot observe {cpu}: {source}")]
     Refused {
         /// The CPU.
         cpu: CpuId,
@@ -142,7 +143,7 @@ pub enum WatchError {
         source: io::Error,
     },
     /// A ring makes no sense.
-    #[error("what the kernel says about {cpu} makes no sense: {source}")]
+    #[error("cannot parse the kernel's records of {cpu}: {source}")]
     Garbled {
         /// The CPU it is about.
         cpu: CpuId,
@@ -164,12 +165,16 @@ pub struct PerfWatch {
     ranges: Vec<RangeInclusive<i32>>,
 }
 
+/// The rings of all CPUs, for events to share.
+#[derive(Debug)]
+pub(crate) struct UseRings(pub(crate) BTreeMap<CpuId, Arc<OwnedFd>>);
+
 /// What is open for one CPU.
 #[derive(Debug)]
 struct Opened {
     cpu: CpuId,
     /// Owns the ring.
-    holder: OwnedFd,
+    holder: Arc<OwnedFd>,
     /// Writes switches into the ring while it is open.
     _switches: OwnedFd,
     /// Write wakes into the ring while they are open.
@@ -215,6 +220,7 @@ impl PerfWatch {
             let switches = open_switches(cpu).map_err(|why| refused(cpu, why))?;
             share_ring(switches.as_fd(), holder.as_fd()).map_err(|why| refused(cpu, why))?;
             rings.push(PerfRing { cpu, ring, wakes });
+            let holder = Arc::new(holder);
             cpus.push(Opened { cpu, holder, _switches: switches, wakes: Vec::new() });
         }
         let (threads, trees, ranges) = (BTreeSet::new(), BTreeMap::new(), Vec::new());
@@ -299,6 +305,12 @@ impl PerfWatch {
         self.cpus.iter().map(|opened| (opened.cpu, opened.holder.as_fd()))
     }
 
+    /// What notices of CPU time are written into: the rings of all CPUs.
+    pub(crate) fn rings(&self) -> UseRings {
+        let ring = |opened: &Opened| (opened.cpu, Arc::clone(&opened.holder));
+        UseRings(self.cpus.iter().map(ring).collect())
+    }
+
     /// Has the kernel note wakes of threads with these numbers.
     ///
     /// A filter cannot be changed, so there are new events before the old ones go. What both note
@@ -354,6 +366,8 @@ impl EventSource for PerfRing {
         let cpu = *cpu;
         let (mut lost, mut result) = (0, io::Result::Ok(()));
         let used = ring.take(|record| match record.kind {
+            // CPU time was received: the switches say by whom.
+            RECORD_SAMPLE if record.words[0] == 0 => {}
             RECORD_SAMPLE => match woken(&record, wakes.offsets) {
                 Some(event) => each(event),
                 None => result = Err(io::ErrorKind::InvalidData.into()),

@@ -43,6 +43,9 @@ fn put_up(
     assignment: &Assignment,
     ladder: &mut Ladder,
 ) -> Result<(), ActError> {
+    if let Some(notice) = &mut state.notice {
+        notice.switch_off();
+    }
     let priority = ladder.next(state.priority);
     let was_up = state.priority.replace(priority).is_some() && !state.is_held;
     let kept = keep_on(handle, assignment.cpu);
@@ -51,9 +54,11 @@ fn put_up(
         HeldThreads::Tree(tree) => tree.raise(priority),
     });
     and_then(raised, || let_go(handle, state))?;
-    match (&handle.threads, assignment.first) {
-        // Where it begins a turn: the one that had the last one would have this one as well.
-        (HeldThreads::Tree(tree), Some(first)) if !was_up => tree.put_first(first),
+    match &handle.threads {
+        // The last one is put first, and then those before it are put before it.
+        HeldThreads::Tree(tree) if !was_up => {
+            assignment.front.iter().rev().try_for_each(|&tid| tree.put_first(tid))
+        }
         _ => Ok(()),
     }
 }
@@ -76,6 +81,10 @@ fn put_down(
         return held;
     }
     state.priority = None;
+    if let Some(notice) = &mut state.notice {
+        // Where the kernel has no more descriptors, a late look is all there is.
+        let _ = notice.switch_on(assignment.cpu);
+    }
     let given =
         and_then(keep_on(handle, assignment.cpu), || match (&handle.threads, assignment.place) {
             (HeldThreads::Each(members), Place::First) => each(members, Held::favour),

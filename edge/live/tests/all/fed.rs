@@ -202,9 +202,9 @@ fn a_stretch_with_a_gap_in_it_is_not_charged_twice() {
 fn what_strangers_do_is_nobodys() {
     let host = pair();
     let _ = host.records();
-    host.note_stranger(CPUS[1], us(40), 12_345, What::Woke);
-    host.note_stranger(CPUS[1], us(41), 12_345, What::SwitchedIn);
-    host.note_stranger(CPUS[1], us(90), 12_345, PREEMPTED);
+    host.note_thread(CPUS[1], us(40), 12_345, What::Woke);
+    host.note_thread(CPUS[1], us(41), 12_345, What::SwitchedIn);
+    host.note_thread(CPUS[1], us(90), 12_345, PREEMPTED);
     let before = host.orders();
     host.at(us(100));
     host.look(CPUS[1]).unwrap();
@@ -355,7 +355,141 @@ fn what_could_not_be_held_here_is_not_admitted() {
         host.join(vcpu(1), &share("450us", "1ms"), true).map_err(|error| error.to_string())
     };
     assert_eq!(second(12), Ok(()));
-    let says = "450us every 1ms (0.45cpu) plus 0.026cpu for dispatching it 2000 times a second on \
-                top of 0.476cpu already promised is more than the 0.95cpu that one CPU may promise";
+    let says = "450us every 1ms (0.45cpu) plus 0.026cpu for 2000 dispatches a second does not fit: \
+                0.476cpu of at most 0.95cpu is already reserved on the CPU";
     assert_eq!(second(13).unwrap_err(), says);
+}
+
+/// A tree of a shell (100) that waits for one child (200), which has used the slice.
+fn stopped_tree() -> FedHost {
+    let mut host = host(1);
+    host.join_tree((vcpu(0), &[100]), &share("2ms", "10ms"), true).unwrap();
+    let child = What::Forked { child: slackline_live::sys::Tid::new(200).unwrap() };
+    host.note_thread(CPUS[0], us(1), 100, What::Woke);
+    host.at(us(2));
+    host.look(CPUS[0]).unwrap();
+    for (at, thread, what) in [
+        (us(10), 100, What::SwitchedIn),
+        (us(20), 100, child),
+        (us(30), 100, ASLEEP),
+        (us(30), 200, What::SwitchedIn),
+    ] {
+        host.note_thread(CPUS[0], at, thread, what);
+    }
+    host.count(vcpu(0), Span::from_us(2000));
+    host.at(us(2011));
+    host.look(CPUS[0]).unwrap();
+    assert_eq!(last_told(&host, vcpu(0)), Some(Told::Held));
+    host
+}
+
+#[test]
+fn stopped_tree_whose_last_runnable_thread_ends_runs_next_period() {
+    let host = stopped_tree();
+    // The child was ending when it was stopped. That wakes the shell, which stops in turn.
+    host.note_thread(CPUS[0], us(2012), 200, What::Ending);
+    host.note_thread(CPUS[0], us(2013), 100, What::Woke);
+    host.note_thread(CPUS[0], us(2014), 200, ASLEEP);
+    host.note_thread(CPUS[0], us(2014), 100, What::SwitchedIn);
+    host.note_thread(CPUS[0], us(2015), 100, ASLEEP);
+    host.at(us(3000));
+    host.look(CPUS[0]).unwrap();
+    assert_eq!(last_told(&host, vcpu(0)), None, "it has had its slice");
+    host.at(us(10_010));
+    host.look(CPUS[0]).unwrap();
+    assert_eq!(last_told(&host, vcpu(0)), Some(Told::InLine));
+    let blocked = |it: &Record| matches!(it, Record::Blocked { .. });
+    let records = host.records();
+    assert!(!records.iter().any(blocked), "a stopped tree does not count as blocked");
+    let stopped = Record::Stopped { vcpu: vcpu(0), from: us(2011), to: us(10_010) };
+    assert!(records.contains(&stopped), "{records:?}");
+    // Once it is let go it shows that it is blocked.
+    host.note_thread(CPUS[0], us(10_020), 100, What::Woke);
+    host.note_thread(CPUS[0], us(10_021), 100, What::SwitchedIn);
+    host.note_thread(CPUS[0], us(10_030), 100, ASLEEP);
+    host.at(us(10_040));
+    host.look(CPUS[0]).unwrap();
+    assert!(host.records().iter().any(blocked));
+}
+
+#[test]
+fn stopped_tree_whose_last_thread_ends_is_let_go() {
+    let host = stopped_tree();
+    for thread in [200, 100] {
+        host.note_thread(CPUS[0], us(2012), thread, What::Ending);
+        host.note_thread(CPUS[0], us(2013), thread, ASLEEP);
+    }
+    host.at(us(3000));
+    host.look(CPUS[0]).unwrap();
+    assert_eq!(last_told(&host, vcpu(0)), Some(Told::Original));
+}
+
+/// Runs a tree of one thread that is blocked (1) and three that always have work (2 to 4) for nine
+/// periods as the kernel does: a thaw wakes all of them, and a stop has each run for a moment.
+/// Returns how many timeslices each of the three received.
+fn timeslices_of_three() -> [u32; 3] {
+    let mut host = host(1);
+    host.join_tree((vcpu(0), &[1, 2, 3, 4]), &share("2ms", "10ms"), true).unwrap();
+    (2..=4).for_each(|thread| host.note_thread(CPUS[0], us(1), thread, What::Woke));
+    let mut slices = [0; 3];
+    for period in 0..9_u64 {
+        let at = |offset: u64| us(10_000 * period + offset);
+        host.at(at(2));
+        host.look(CPUS[0]).unwrap();
+        let mut queue = host.front();
+        queue.extend((1..=4).filter(|thread| !host.front().contains(thread)));
+        if period > 0 {
+            (1..=4).for_each(|thread| host.note_thread(CPUS[0], at(3), thread, What::Woke));
+        }
+        if queue[0] == 1 {
+            host.note_thread(CPUS[0], at(4), queue.remove(0), What::SwitchedIn);
+            host.note_thread(CPUS[0], at(5), 1, ASLEEP);
+        }
+        let runs = queue[0];
+        slices[usize::try_from(runs - 2).unwrap()] += 1;
+        host.note_thread(CPUS[0], at(5), runs, What::SwitchedIn);
+        host.count(vcpu(0), Span::from_us(2000));
+        host.at(at(2005));
+        host.look(CPUS[0]).unwrap();
+        host.note_thread(CPUS[0], at(2006), runs, ASLEEP);
+        for thread in (1..=4).filter(|thread| *thread != runs) {
+            host.note_thread(CPUS[0], at(2007), thread, What::SwitchedIn);
+            host.note_thread(CPUS[0], at(2008), thread, ASLEEP);
+        }
+        host.at(at(3000));
+        host.look(CPUS[0]).unwrap();
+    }
+    slices
+}
+
+#[test]
+fn threads_of_tree_that_always_have_work_receive_equal_timeslices() {
+    assert_eq!(timeslices_of_three(), [3; 3]);
+}
+
+/// A hypervisor takes half of the CPU, so that of four vCPUs two are due all the time. If they were
+/// real-time all the time, the kernel would stop all of them for 50 ms.
+#[test]
+fn ordinary_threads_receive_their_part_while_several_vcpus_are_always_due() {
+    let mut host = host(1);
+    for slot in 0..4 {
+        host.join(vcpu(slot), &share("2200us", "10ms"), true).unwrap();
+        host.note(CPUS[0], us(1), vcpu(slot), What::Woke);
+    }
+    let mut places = [Told::Original; 4];
+    let mut is_ordinary = Vec::new();
+    for at in 1..3_000 {
+        host.at(ms(at));
+        host.look(CPUS[0]).unwrap();
+        host.told().into_iter().for_each(|(of, told)| places[of.slot()] = told);
+        is_ordinary.push(!places.contains(&Told::InLine));
+        let runs = (0..4).find(|&slot| matches!(places[slot], Told::InLine | Told::First));
+        let runs = vcpu(u32::try_from(runs.expect("one is due")).unwrap());
+        host.note(CPUS[0], ms(at), runs, What::SwitchedIn);
+        host.note(CPUS[0], ms(at + 1), runs, PREEMPTED);
+        host.count(runs, Span::from_us(500));
+    }
+    let ordinary = |second: &[bool]| second.iter().filter(|ms| **ms).count();
+    let least = is_ordinary.windows(1_000).map(ordinary).min();
+    assert!(least >= Some(50), "{least:?} ms of a second");
 }

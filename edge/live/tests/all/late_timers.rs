@@ -210,7 +210,7 @@ fn as_much_as_is_admitted_is_given() {
     for (_, timers) in MACHINES {
         let most = 950 - 2 * timers.look;
         let refused = Kernel::new(timers, &[(most + 1, 1_000)]).err().unwrap();
-        assert!(refused.contains("for dispatching it 2000 times a second"), "{refused}");
+        assert!(refused.contains("for 2000 dispatches a second"), "{refused}");
         let mut kernel = Kernel::new(timers, &[(most, 1_000)]).unwrap();
         let until = Time::START + Span::from_secs(1);
         kernel.run(until);

@@ -251,7 +251,7 @@ fn what_cannot_be_limited_is_refused_with_a_reason() {
     let tiny = target(CpuShare::from_ppm(10_000), Span::from_ms(10)).unwrap();
     let refused = Limited::apply(&Way::Quota(Version::V1), hog.pid(), tiny, keeper());
     let Err(error @ LimitError::TooFine { .. }) = refused else { panic!("{refused:?}") };
-    assert_eq!(error.hint().unwrap(), "take a period of 100ms or more");
+    assert_eq!(error.hint().unwrap(), "use a period of 100ms or more");
 
     let missing: Way = Way::Command("slackline-has-no-such {pid} {percent}".parse().unwrap());
     let refused = Limited::apply(&missing, hog.pid(), tenth(&missing), keeper());

@@ -65,7 +65,7 @@ pub enum CaseError {
         name: String,
     },
     /// The policy gives the rest to whoever wants it.
-    #[error("`{policy}` cannot limit anybody: whoever wants may have the rest")]
+    #[error("`{policy}` cannot limit a VM: it has no hard limit")]
     CannotLimit {
         /// The policy.
         policy: &'static str,
@@ -79,7 +79,7 @@ pub enum CaseError {
         name: String,
     },
     /// What should set a field does not.
-    #[error("`{text}` does not set anything")]
+    #[error("`{text}` does not set a field")]
     SetsNothing {
         /// As written.
         text: String,
@@ -271,20 +271,23 @@ const PHASES: Span = Span::from_ms(100);
 pub fn assumptions(form: Form) -> Vec<String> {
     let host = HOST.trim().replace('\n', ", ");
     let mut items = vec![
-        format!("Simulated host: `{host}`. Orders of magnitude, not fitted; the paper says none."),
-        format!("The first {WARMUP} are simulated and left out."),
         format!(
-            "Shares with a period have {PERIOD}, as in the paper. Each domain joins at a moment of \
-             the first {PHASES} that the seed draws: seeds differ in phases and in timers."
+            "Simulated host: `{host}`. These are orders of magnitude and not fitted: the paper \
+             states no costs."
         ),
-        "The tree that the paper measured is not known; the rules taken for it are those of the \
-         only trees in which its extremes can occur (October to December 2006)."
+        format!("The first {WARMUP} are simulated but not measured."),
+        format!(
+            "Shares with a period have {PERIOD}, as in the paper. Each VM joins at a random time \
+             in the first {PHASES}: seeds differ in phases and in timers."
+        ),
+        "The source tree that the paper measured is not known. The rules used are those of the \
+         only trees in which its extremes can occur, of October to December 2006."
             .into(),
     ];
     if form == Form::One {
         items.push(format!(
-            "Dom0 is limited to {DOM0} and works {DOM0_WORK} every {DOM0_PERIOD}: Credit's largest \
-             errors need a Dom0 that works a little."
+            "Dom0 is limited to {DOM0} and computes for {DOM0_WORK} every {DOM0_PERIOD}: the \
+             largest errors of Credit need a Dom0 with some load."
         ));
     }
     items
@@ -315,16 +318,16 @@ impl CaseError {
         match self {
             CaseError::NoPolicy { name } => {
                 let nearest = nearest(name, ALL.iter().map(|spec| spec.name));
-                nearest.map_or_else(|| "`slackline help` lists them".into(), meant)
+                nearest.map_or_else(|| "list policies with `slackline help`".into(), meant)
             }
             CaseError::CannotLimit { .. } => {
                 let can = ALL.iter().filter(|spec| spec.limit.is_some());
                 let can: Vec<&str> = can.map(|spec| spec.name).collect();
-                format!("those that can are {}", can.join(", "))
+                format!("use one of {}", can.join(", "))
             }
             CaseError::NoField { policy, name } => {
                 let fields = policy.policy_fields.iter().chain(policy.share_fields);
-                let lists = || format!("`slackline help {}` lists its fields", policy.name);
+                let lists = || format!("list its fields with `slackline help {}`", policy.name);
                 nearest(name, fields.map(|field| field.name)).map_or_else(lists, meant)
             }
             CaseError::SetsNothing { .. } => "write it as `period=10ms`".into(),

@@ -110,7 +110,7 @@ impl TrialError {
     /// What to type instead, in a line.
     #[must_use]
     pub fn hint(&self) -> String {
-        let usual = || "`slackline help POLICY` says what may be set".into();
+        let usual = || "list fields with `slackline help POLICY`".into();
         match &*self.why {
             TrialFault::Scenario(error) => error.hint().unwrap_or_else(usual),
             TrialFault::Run(_) => "test smaller shares, or another policy".into(),

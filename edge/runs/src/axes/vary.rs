@@ -52,7 +52,7 @@ pub fn value_at(table: &mut Table, path: &str) -> Result<String, Unfit> {
 fn apply(table: &mut Table, edit: Edit<'_>, lets: &[(String, String)]) -> Result<(), Unfit> {
     for path in edit.unset {
         let (place, key) = place(table, path)?;
-        place.remove(&key).ok_or_else(|| Unfit::new(path, "it is not there"))?;
+        place.remove(&key).ok_or_else(|| Unfit::new(path, "there is no such value"))?;
     }
     for (path, value) in edit.set {
         let value = filled(value, lets).map_err(|why| Unfit::new(path, why))?;
@@ -61,7 +61,7 @@ fn apply(table: &mut Table, edit: Edit<'_>, lets: &[(String, String)]) -> Result
     }
     for (path, by) in edit.scale {
         let (place, key) = place(table, path)?;
-        let value = place.get(&key).ok_or_else(|| Unfit::new(path, "it is not there"))?;
+        let value = place.get(&key).ok_or_else(|| Unfit::new(path, "there is no such value"))?;
         let scaled = scaled(value, by).map_err(|why| Unfit::new(path, why))?;
         place.insert(key, scaled);
     }
@@ -87,7 +87,7 @@ fn place<'a>(table: &'a mut Table, path: &str) -> Result<(&'a mut Table, String)
                 };
                 let mut tables = elements.iter_mut().filter_map(Value::as_table_mut);
                 let found = tables.find(|element| is_it(element));
-                found.ok_or_else(|| Unfit::new(path, format!("no {part} is called `{name}`")))?
+                found.ok_or_else(|| Unfit::new(path, format!("there is no {part} `{name}`")))?
             }
             _ => return Err(Unfit::new(path, format!("`{part}` is not a table"))),
         };
@@ -120,7 +120,8 @@ fn filled(value: &Value, lets: &[(String, String)]) -> Result<Value, String> {
 /// `25` and `10ms` to `2500000ns`: some percent of a length of time, which may itself be some
 /// percent of one.
 fn part(percent: &str, whole: &str) -> Result<String, String> {
-    let percent: f64 = percent.trim().parse().map_err(|_| format!("`{percent}` is no number"))?;
+    let percent: f64 =
+        percent.trim().parse().map_err(|_| format!("`{percent}` is not a number"))?;
     let whole = match whole.split_once("% of ") {
         Some((percent, whole)) => part(percent, whole)?,
         None => whole.to_owned(),
@@ -132,7 +133,7 @@ fn part(percent: &str, whole: &str) -> Result<String, String> {
 fn scaled(value: &Value, by: &Value) -> Result<Value, String> {
     let percent = by.as_str().and_then(|text| text.strip_suffix('%'));
     let percent = percent.and_then(|text| text.trim().parse::<f64>().ok());
-    let percent = percent.ok_or_else(|| format!("`{by}` is no percentage"))?;
+    let percent = percent.ok_or_else(|| format!("`{by}` is not a percentage"))?;
     match value {
         // Every length in it: `4ms`, `uniform 1ms 3ms`.
         Value::String(text) => {
@@ -149,7 +150,7 @@ fn scaled(value: &Value, by: &Value) -> Result<Value, String> {
             Ok(Value::Integer(i64::try_from(scaled).unwrap_or(i64::MAX)))
         }
         Value::Float(number) => Ok(Value::Float(number * percent / 100.0)),
-        _ => Err(format!("`{value}` is neither a number nor a length of time")),
+        _ => Err(format!("`{value}` is neither a number nor a time")),
     }
 }
 

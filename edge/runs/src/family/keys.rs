@@ -1,56 +1,51 @@
-//! Every key of `[family]`, with what it means for people.
+//! Every key of `[family]`, with its text on the help page.
 
 use slackline_scenario::keys::{Key, KeyTable};
 
 /// The table of a family.
 pub const FAMILY: KeyTable = KeyTable {
     heading: "[family]",
-    says: "What hosts are like that are drawn at random.",
+    says: "random hosts",
     keys: &[
-        key(
-            "cpus",
-            "sizes of hosts: a list of numbers; each is drawn with each seed; must be said",
-        ),
+        key("cpus", "list of host sizes in CPUs; each is drawn with each seed; required"),
         key(
             "guests_per_cpu",
-            "how many guests there are for each CPU, the least and the most; default [1.25, 3]",
+            "guests per CPU: minimum and maximum of the number drawn for a host; default \
+             [1.25, 3]",
         ),
-        key("weights", "a list of weights, of which one is drawn for each guest; default [1]"),
+        key("weights", "list of weights, one of which is drawn for each guest; default [1]"),
         key(
             "sleepers",
-            "how many of the guests sleep now and then, as \"50%\"; default none: they compute \
-             for ever",
+            "part of the guests that compute and sleep alternately, e.g. \"50%\"; the others \
+             never block; default \"0%\"",
         ),
         key(
             "compute",
-            "how long those compute at a time: a mean between the two is drawn for each; \
-             default [\"5ms\", \"50ms\"]",
+            "minimum and maximum of the mean CPU time of a burst, which is drawn for each \
+             sleeper; default [\"5ms\", \"50ms\"]",
         ),
-        key("sleep", "how long they sleep, likewise; default [\"5ms\", \"50ms\"]"),
+        key("sleep", "the same for the time slept; default [\"5ms\", \"50ms\"]"),
         key(
             "varies",
-            "how far each time may be from its mean either way, as \"50%\"; default not at all",
+            "how far each of these times can be from its mean, e.g. \"50%\"; default \"0%\"",
         ),
         key(
             "reserved",
-            "a list of parts of a CPU, as \"25%\", 95% at most: one is drawn for each CPU, and \
-             a domain is there that has it; default [\"0%\"]",
+            "list of parts of a CPU, e.g. \"25%\", up to 95%; one is drawn for each CPU and is \
+             reserved for a domain there; default [\"0%\"]",
         ),
-        key("period", "how often such a part is owed; default 20ms"),
-        key(
-            "jumps",
-            "after how long on average a reserved part becomes another one; default never",
-        ),
-        key("jumps_to", "what it becomes: one of these parts; default [\"0%\"]"),
+        key("period", "period of these reservations; default 20ms"),
+        key("jumps", "mean time until a reserved part changes; default never"),
+        key("jumps_to", "list of parts, one of which is drawn for each change; default [\"0%\"]"),
         key(
             "share",
-            "by policy, the share of a guest, where {weight} stands for its weight: share.sedf \
+            "share of a guest by policy; {weight} is its weight: share.sedf \
              = { extra-weight = \"{weight}\" }",
         ),
         key(
             "reservation",
-            "by policy, the share of who has a reserved part, where {slice} and {period}, or \
-             {part}, stand for it",
+            "share of a domain with a reserved part by policy; {slice} and {period}, or {part}, \
+             stand for the part",
         ),
     ],
 };

@@ -143,7 +143,8 @@ fn colours_change_nothing_but_the_colour() {
 
 #[test]
 fn a_picture_says_what_the_host_could_not_see() {
-    let knows = Knowledge { sleep: false, stretches: false, resolution: Span::ZERO };
+    let knows =
+        Knowledge { sleep: false, stretches: false, resolution: Span::ZERO, overhead: false };
     let picture = timeline(knows, Span::from_ms(20)).render(Glyphs::Ascii, Paint::Plain);
     // In lines that are no wider than the picture.
     let said = picture.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -240,7 +241,12 @@ fn a_wake_without_work_is_sleep() {
 /// A table of sleep is not made up where sleep cannot be seen.
 #[test]
 fn unknown_sleep_is_an_error() {
-    let header = header(Knowledge { sleep: false, stretches: true, resolution: Span::ZERO });
+    let header = header(Knowledge {
+        sleep: false,
+        stretches: true,
+        resolution: Span::ZERO,
+        overhead: false,
+    });
     let refused = RunList::new(Vec::new(), &header, &names(), "web").err();
     let expected = RunListError::SleepUnknown { machine: "sim".into(), vcpu: "web".into() };
     assert_eq!(refused, Some(expected));

@@ -64,7 +64,8 @@ XenMon: 100ms sampled every 100ms
 #[test]
 fn of_a_machine_that_sees_little_there_are_few_columns() {
     let mut run = two();
-    run.knows = Knowledge { sleep: false, stretches: false, resolution: Span::ZERO };
+    run.knows =
+        Knowledge { sleep: false, stretches: false, resolution: Span::ZERO, overhead: false };
     assert_table(
         &run,
         "

@@ -89,22 +89,26 @@ fn fields_have_stable_names_and_carry_their_unit() {
     assert_eq!(
         names(run.vcpus[0].fields()),
         "name vcpu exact promised_slice_ns promised_period_ns promised_ppm delivered_ns \
-         delivered_ppm present_ns work_ppm slowed_ns spun_ns second_least_ppm second_most_ppm \
+         delivered_ppm present_ns work_ppm work_ns slowed_ns spun_ns overhead_ns \
+         switch_overhead_ns migration_overhead_ns refill_overhead_ns tick_overhead_ns \
+         interrupt_overhead_ns balancing_overhead_ns second_least_ppm second_most_ppm \
          ten_seconds_least_ppm ten_seconds_most_ppm error_ppm second_error_p99_ppm \
          second_error_worst_ppm seconds \
          deadlines misses miss_time_count miss_time_p50_ns miss_time_p90_ns miss_time_p99_ns \
          miss_time_worst_ns miss_time_p50_of_slice_ppm miss_time_p99_of_slice_ppm \
          miss_time_worst_of_slice_ppm wake_to_run_count wake_to_run_p50_ns wake_to_run_p90_ns \
          wake_to_run_p99_ns wake_to_run_worst_ns switches \
-         migrations waiting_ns wait_worst_ns asleep_ns overrun_ns jobs jobs_late jobs_done \
-         moved_bytes job_lateness_count job_lateness_p50_ns job_lateness_p90_ns \
+         migrations waiting_ns wait_worst_ns stopped_ns asleep_ns overrun_ns jobs jobs_late \
+         jobs_done moved_bytes job_lateness_count job_lateness_p50_ns job_lateness_p90_ns \
          job_lateness_p99_ns job_lateness_worst_ns response_count \
          response_p50_ns response_p90_ns response_p99_ns \
          response_worst_ns response_mean_ns response_worst_tenth_ns"
     );
     assert_eq!(
         names(run.cpus[0].fields()),
-        "cpu busy_ns due_ns spare_ns idle_ns others_ppm stolen_ppm unused_ppm overhead_ns switches"
+        "cpu busy_ns due_ns spare_ns idle_ns program_ns others_ppm stolen_ppm unused_ppm \
+         overhead_ns switch_overhead_ns migration_overhead_ns refill_overhead_ns \
+         tick_overhead_ns interrupt_overhead_ns balancing_overhead_ns switches"
     );
     assert_eq!(
         names(run.fields()),

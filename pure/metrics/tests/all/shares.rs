@@ -2,8 +2,8 @@
 
 use crate::script::{Script, us, vcpu};
 use slackline_metrics::{Distribution, Measure};
-use slackline_trace::Record;
-use slackline_units::{CpuId, Span, Time};
+use slackline_trace::{OverheadKind, Record};
+use slackline_units::{CpuId, Span, Time, VcpuId};
 
 const S: u64 = 1_000_000;
 
@@ -172,6 +172,20 @@ fn waiting_is_being_awake_and_not_running() {
     assert_eq!((vcpu.waiting, vcpu.asleep), (Some(us(7_000)), Some(us(10_000))));
 }
 
+#[test]
+fn stopped_time_is_no_part_of_waiting_or_sleep() {
+    let of = |machine: &str| {
+        let script = Script::new(&["a"]).machine(machine).warmup(1_000).woke(0, 500);
+        let [from, to] = [500, 3_000].map(|at| Time::START + us(at));
+        let script = script.with(Record::Stopped { vcpu: vcpu(0), from, to });
+        script.ran(0, 4_000, 6_000).blocked(0, 6_000).first_ended(11_000)
+    };
+    let live = of("live");
+    let [stopped, waiting, asleep] = [live.stopped, live.waiting, live.asleep];
+    assert_eq!((stopped, waiting, asleep), (Some(us(2_000)), Some(us(1_000)), Some(us(5_000))));
+    assert_eq!(of("sim").stopped, None);
+}
+
 /// It counts from waking or stopping to running, and to the end if that never comes; what lies in
 /// the warm-up does not count, nor sleep.
 #[test]
@@ -264,6 +278,7 @@ fn what_concerns_the_machine_is_counted_behind_the_warm_up() {
         script = script.with(Record::Declined { at, vcpu });
         script = script.with(Record::Changed { due: at, at: at + delay, vcpu });
     }
+    let script = script.knows_overhead_in_all();
     let run = script.with(Record::Overhead { cpu, used: us(5) }).ended(100);
     assert_eq!((run.refused, run.declined), (1, 1));
     assert_eq!(run.timer_lateness.map(|late| (late.count, late.worst)), Some((1, us(7))));
@@ -272,6 +287,48 @@ fn what_concerns_the_machine_is_counted_behind_the_warm_up() {
 }
 
 /// The kernel's books of the first CPU, in microseconds.
+fn spent(vcpu: Option<VcpuId>, kind: OverheadKind, from: u64, to: u64) -> Record {
+    let at = |us| Time::START + Span::from_us(us);
+    Record::Spent { cpu: CpuId::new(0), vcpu, kind, from: at(from), to: at(to) }
+}
+
+/// A run of 100 us, of which 10 are warm-up: a tick over its end, a switch, and a tick while idle.
+#[test]
+fn programs_overhead_and_idle_time_amount_to_the_measured_time() {
+    let of = |slot| Some(vcpu(slot));
+    let slowed = Record::Slowed {
+        vcpu: of(0).expect("a vCPU"),
+        from: Time::START + us(20),
+        to: Time::START + us(30),
+        work: us(6),
+    };
+    let script = Script::new(&["a"]).warmup(10).woke(0, 0).ran(0, 0, 40).blocked(0, 40);
+    let script = script.with(spent(of(0), OverheadKind::Tick, 8, 13)).with(slowed);
+    let script = script.with(spent(of(0), OverheadKind::Switch, 14, 15));
+    let run = script.with(spent(None, OverheadKind::Tick, 50, 57)).ended(100);
+    let (vcpu, cpu) = (&run.vcpus[0], &run.cpus[0]);
+    let overhead = vcpu.overhead.expect("known");
+    assert_eq!((overhead.total(), overhead.of(OverheadKind::Tick)), (us(4), us(3)));
+    assert_eq!((vcpu.delivered, vcpu.program(), vcpu.work()), (us(30), Some(us(26)), Some(us(22))));
+    assert_eq!(vcpu.work_ppm(), Some(244_444), "22 of 90 us");
+    let overheads = cpu.overheads.expect("known");
+    let kinds = [OverheadKind::Tick, OverheadKind::Switch].map(|kind| overheads.of(kind));
+    assert_eq!((kinds, cpu.overhead), ([us(10), us(1)], Some(us(11))));
+    assert_eq!((cpu.busy, cpu.program, cpu.idle), (us(30), Some(us(26)), us(53)));
+    assert_eq!(run.lookup("overhead", None), Ok(Measure::Span(us(11))), "idle CPUs have some");
+    assert_eq!(run.lookup("tick overhead", Some("a")), Ok(Measure::Span(us(3))));
+}
+
+#[test]
+fn a_trace_without_overhead_knows_no_work() {
+    let script = Script::new(&["a"]).woke(0, 0).ran(0, 0, 40).knows_overhead_in_all();
+    let run = script.ended(100);
+    assert_eq!(
+        (run.vcpus[0].work(), run.cpus[0].overhead, run.cpus[0].program),
+        (None, None, None)
+    );
+}
+
 fn books(from: u64, to: u64, idle: u64, stolen: u64, dispatching: u64) -> Record {
     let (from, to) = (Time::START + us(from), Time::START + us(to));
     let [idle, stolen, dispatching] = [idle, stolen, dispatching].map(us);

@@ -92,7 +92,7 @@ fn a_record_of_nobody_known_is_an_error_with_its_place() {
     let stranger = Script::new(&["web"]).woke(0, 0).woke(3, 5).blocked(4, 6);
     let expected = StrayRecord { record: 2, who: Unknown::Vcpu(vcpu(3)) };
     assert_eq!(meter(&header(), &stranger).view(), Err(expected));
-    assert_eq!(expected.to_string(), "record 2 is of d3v0, which has no name");
+    assert_eq!(expected.to_string(), "record 2 is about d3v0, which no record named before");
     let mut monitor = XenMon::new(&header());
     stranger.entries.iter().for_each(|entry| entry.pass_to(&mut monitor));
     assert_eq!(monitor.finish(), Err(expected));
@@ -103,7 +103,7 @@ fn a_record_of_nobody_known_is_an_error_with_its_place() {
     let elsewhere = Script::new(&["web"]).used(0, 9, (0, 5, 5), (0, true));
     let expected = StrayRecord { record: 1, who: Unknown::Cpu(CpuId::new(9)) };
     assert_eq!(meter(&header(), &elsewhere).view(), Err(expected));
-    assert_eq!(expected.to_string(), "record 1 is of cpu9, which is not there");
+    assert_eq!(expected.to_string(), "record 1 is about cpu9, which the host does not have");
 }
 
 /// Three that wake, run over several periods, are held to new promises, sleep and finish work, in

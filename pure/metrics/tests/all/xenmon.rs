@@ -177,7 +177,7 @@ fn what_is_not_known_is_missing_and_io_counts_for_both_sides() {
 
 #[test]
 fn a_machine_that_does_not_see_stretches_shows_dashes() {
-    let knows = Knowledge { sleep: false, stretches: false, resolution: us(1) };
+    let knows = Knowledge { sleep: false, stretches: false, resolution: us(1), overhead: false };
     let header = Header { knows, ..header() };
     let summary = shown(monitor(&header, WEB), &[ran(0, (0, 10_000), 30_000, RanEnd::Over)]);
     let fields = summary.domain_fields(&summary.domains[0]);

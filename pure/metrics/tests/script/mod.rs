@@ -76,8 +76,19 @@ impl Script {
         self
     }
 
+    pub fn machine(mut self, machine: &str) -> Script {
+        self.header.machine = machine.into();
+        self
+    }
+
     pub fn knows(mut self, sleep: bool, stretches: bool) -> Script {
-        self.header.knows = Knowledge { sleep, stretches, resolution: Span::ZERO };
+        self.header.knows = Knowledge { sleep, stretches, resolution: Span::ZERO, overhead: true };
+        self
+    }
+
+    /// As a live host, which tells only how much CPU time scheduling took in all.
+    pub fn knows_overhead_in_all(mut self) -> Script {
+        self.header.knows.overhead = false;
         self
     }
 
@@ -214,5 +225,6 @@ pub fn web_servers() -> Summary {
         Record::Changed { due: Time::START + us(70), at: Time::START + us(82), vcpu: vcpu(2) };
     let overhead = Record::Overhead { cpu: CpuId::new(0), used: us(1_234) };
     script = script.with(late(1, 3)).with(late(2, 61)).with(changed).with(overhead);
+    script = script.knows_overhead_in_all();
     script.ended(2_000_000)
 }

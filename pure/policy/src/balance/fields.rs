@@ -9,34 +9,34 @@ use crate::{Field, Values};
 pub(crate) const BALANCER: Field = Field::choice(
     "balancer",
     &["none", "thesis", "repaired", "planned"],
-    "whether and how best-effort vCPUs go from CPU to CPU: see below",
+    "how best-effort vCPUs migrate between CPUs, see below",
 );
 pub(crate) const SMT_BELIEVED: Field = Field::share(
     "smt-believed",
     "0.65cpu",
     CpuShare::ONE,
-    "what a thread of a core does while another is busy, as the balancer believes",
+    "speed of a thread beside a busy one of its core, as assumed by the balancer",
 );
 pub(crate) const TAU: Field = Field::choice(
     "tau",
     &["samples", "runs"],
-    "whether time for weight is averaged over samples of 100ms, or over runs of 500ms",
+    "slack per weight is averaged over samples of 100ms, or over runs of 500ms",
 );
 pub(crate) const CLOSE: Field = Field::choice(
     "close",
     &["1/2", "1/4", "1/8", "1/16"],
-    "how near to the weight that should change CPUs is enough, as a part of it",
+    "how near a swap must come to the weight that should move, as a part of it",
 );
 pub(crate) const LEAST_DIFFERENCE: Field = Field::choice(
     "least-difference",
     &["1/8", "0", "1/16", "1/4", "1/2"],
-    "how much two CPUs must differ in time for weight before they swap, as a part of the ideal",
+    "least difference in slack per weight for two CPUs to swap, as a part of the ideal",
 );
 pub(crate) const BALANCER_SLICE: Field = Field::span_within(
     "balancer-slice",
     "100us",
     (Span::ZERO, CALL),
-    "what of every 50ms of CPU 0 is for the balancer itself: kept free, or its vCPU's",
+    "CPU time of the balancer in every 50ms of CPU 0",
 );
 
 /// What the fields say.

@@ -10,16 +10,17 @@ use super::{Load, Move, Tau};
 
 pub(crate) use super::swap::Rules;
 
-/// Who goes where, within each of the groups of places in `loads`. `core_of` says which CPUs
-/// are the threads of one core: at most one of them receives anybody in a run.
+/// Returns who goes where, within each of the groups of places in `loads`. `core_of` says which
+/// CPUs are the threads of one core: at most one of them is the idle side of a pair in a run. What
+/// comes back to the hot side does not count, so that the two threads of a core exchange vCPUs.
 pub(crate) fn run<C: Fn(CpuId) -> CpuSet>(
     loads: &[Load],
     groups: &[Vec<usize>],
     rules: &Rules,
     core_of: C,
 ) -> Vec<Move> {
-    let (used, received) = (CpuSet::NONE, CpuSet::NONE);
-    let mut run = Run { loads, rules, core_of, used, received, moves: Vec::new() };
+    let (used, closed) = (CpuSet::NONE, CpuSet::NONE);
+    let mut run = Run { loads, rules, core_of, used, closed, moves: Vec::new() };
     groups.iter().for_each(|group| run.group(group));
     run.moves
 }
@@ -30,8 +31,8 @@ struct Run<'a, C> {
     core_of: C,
     /// Whoever has been paired is not again.
     used: CpuSet,
-    /// The cores that received somebody.
-    received: CpuSet,
+    /// The cores with a thread that was the idle side of a pair.
+    closed: CpuSet,
     moves: Vec<Move>,
 }
 
@@ -61,7 +62,7 @@ impl<C: Fn(CpuId) -> CpuSet> Run<'_, C> {
         for &idle in order.iter().rev() {
             let is_open = hot.reach.contains(idle.cpu)
                 && !self.used.contains(idle.cpu)
-                && !self.received.contains(idle.cpu);
+                && !self.closed.contains(idle.cpu);
             if !is_open {
                 continue;
             }
@@ -69,7 +70,6 @@ impl<C: Fn(CpuId) -> CpuSet> Run<'_, C> {
                 return;
             }
             let found = swap(hot, idle, ideal, self.rules);
-            let found = found.filter(|swap| self.may_receive(hot, idle, swap));
             if let Some(swap) = &found {
                 self.carry_out(hot, idle, swap);
             }
@@ -81,22 +81,13 @@ impl<C: Fn(CpuId) -> CpuSet> Run<'_, C> {
         }
     }
 
-    /// Whether the hot CPU gets nothing back, or is on a core that receives nothing else.
-    fn may_receive(&self, hot: &Load, idle: &Load, swap: &Swap) -> bool {
-        let is_alone = swap.there.is_empty() || !(self.core_of)(idle.cpu).contains(hot.cpu);
-        swap.back.is_empty() || (!self.received.contains(hot.cpu) && is_alone)
-    }
-
     fn carry_out(&mut self, hot: &Load, idle: &Load, swap: &Swap) {
         let there = |&vcpu| Move { vcpu, from: hot.cpu, to: idle.cpu };
         let back = |&vcpu| Move { vcpu, from: idle.cpu, to: hot.cpu };
         self.moves.extend(swap.there.iter().map(there));
         self.moves.extend(swap.back.iter().map(back));
         if !swap.there.is_empty() {
-            self.received.add(&(self.core_of)(idle.cpu));
-        }
-        if !swap.back.is_empty() {
-            self.received.add(&(self.core_of)(hot.cpu));
+            self.closed.add(&(self.core_of)(idle.cpu));
         }
     }
 }

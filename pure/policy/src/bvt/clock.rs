@@ -6,30 +6,29 @@ use super::rules::Rules;
 use crate::{Field, Values};
 
 pub(super) const WEIGHT: Field =
-    Field::weight("weight", "1", "paper: share of the CPU, relative to other vCPUs");
+    Field::weight("weight", "1", "paper: share of CPU time relative to other vCPUs");
 pub(super) const WARP: Field = Field::span_within(
     "warp",
     "0ms",
     (Span::ZERO, Span::from_secs(3_600)),
-    "paper: how much earlier its clock is read while it warps, as CPU time at weight 1",
+    "paper: how much earlier the clock reads while warped, as CPU time at weight 1",
 );
 pub(super) const ADVANCE: Field = Field::whole(
     "advance",
     "10",
     (1, u32::MAX as i64),
-    "Xen: virtual units charged for each charging unit (mcuadv): the inverse of a weight",
+    "Xen: virtual units per charging unit (mcuadv), an inverse weight",
 );
-pub(super) const WARPBACK: Field = Field::flag("warpback", "Xen: whether it may warp");
+pub(super) const WARPBACK: Field = Field::flag("warpback", "Xen: may warp");
 pub(super) const WARPVALUE: Field = Field::whole(
     "warpvalue",
     "0",
     (i32::MIN as i64, i32::MAX as i64),
-    "Xen: how much earlier its clock is read while it warps, in virtual units",
+    "Xen: how much earlier the clock reads while warped, in virtual units",
 );
-pub(super) const WARPL: Field =
-    Field::span("warpl", "2s", "how long it may warp at a stretch; 0ms is without end");
+pub(super) const WARPL: Field = Field::span("warpl", "2s", "longest warp; 0ms is unlimited");
 pub(super) const WARPU: Field =
-    Field::span("warpu", "1s", "how long it must not warp after that; 0ms is for good");
+    Field::span("warpu", "1s", "pause after the longest warp; 0ms ends warping for good");
 
 /// A vCPU's virtual clock.
 #[derive(Clone, Debug)]

@@ -1,37 +1,44 @@
-//! The manual page.
+//! Manual page.
 
-/// What `slackline help bvt` says, before the fields.
-pub(super) const PAGE: &str =
-    "Every vCPU has a virtual clock that goes while the vCPU runs: slower the
-heavier its weight. Of those awake, the one whose clock is earliest runs. So
-weight = 2 gets twice the CPU of weight = 1, whoever else is there. Nobody is
-promised a fixed amount, and no CPU idles while somebody on it could run.
+/// Text of `slackline help bvt`.
+pub(super) const PAGE: &str = "\
+Each vCPU has a virtual clock that advances while it runs, the slower the higher
+its weight. The runnable vCPU with the earliest clock runs.
 
-Allowance: who runs goes on until its clock is ahead of the next one by the
-allowance. A long allowance means few switches, a short one short waits. Two
-vCPUs that never sleep are never further from their shares than the allowance.
-Who is awake waits at most for the sum, over the others on its CPU, of allowance
-x (1 + their weight / its own), if nobody warps.
+When to use it: to divide CPU time by weight, with short waits for a few vCPUs
+that warp. It reserves nothing, has no hard limit and does not migrate vCPUs.
 
-Sleeping saves nothing up: who wakes starts at the earliest clock of those awake.
+  policy = { name = \"bvt\", allowance = \"5ms\" }
+  [[domain]]
+  name      = \"sound\"
+  work      = { kind = \"periodic\", period = \"20ms\", work = \"1ms\" }
+  share.bvt = { weight = 1, warp = \"20ms\" }
 
-Warp: warp = \"20ms\" reads a clock 20 ms (at weight 1) earlier, so that its vCPU
-runs the moment it wakes. It borrows: what it uses counts, so its share stays the
-same. After warpl of CPU time at a stretch the warp pauses for warpu.
+{parameters}
+Rules:
+- Weight: weight = 2 gets twice the CPU time of weight = 1. No CPU idles while a
+  vCPU on it can run.
+- Allowance: the running vCPU goes on until its clock is `allowance` ahead of
+  the next one. A long allowance means few switches, a short one short waits.
+- Blocking saves nothing up: a vCPU that wakes starts at the earliest clock of
+  the runnable vCPUs, or at its own if that is later.
+- Warp: the clock of a vCPU is read `warp` earlier, so it runs as soon as it
+  wakes. Time used is charged as usual, so its share stays the same. After
+  `warpl` of CPU time the warp pauses for `warpu`.
+- Placement: each CPU has its own queue. A vCPU joins the CPU with the fewest.
+- rules = \"xen-2.0\" decides as Xen 2.0 and 3.0.0, \"xen-3.0.2\" as Xen 3.0.2. Then
+  `advance` (10 is usual, twice as much is half the share), `warpback` and
+  `warpvalue` count in place of `weight` and `warp`, and `warpl` limits a single
+  run. Xen's faults come with these rules. Each can be set on or off by itself:
+  round_up        time is charged in units of 100us, rounded up
+  unit_slip       a vCPU that is far behind does not catch up in one turn
+  charge_again    (3.0.2) a vCPU chosen again is charged again from the start
+  narrow          clocks wrap at 32 bits, and a blocked vCPU may wait for hours
+  warp_underflow  a warp larger than the clock makes the vCPU the last to run
 
-Each CPU has a line of its own, and a vCPU joins the CPU with the fewest.
+Limits (rules of the paper):
+- Two spinning vCPUs are never further from their weights than `allowance`.
+- Without warps a runnable vCPU waits at most for the sum, over the others on
+  its CPU, of allowance x (1 + their weight / its own weight).
 
-Rules: \"xen-2.0\" decides as Xen 2.0 and 3.0.0 did, \"xen-3.0.2\" as Xen 3.0.2.
-Shares are then set as in Xen: advance (mcuadv; 10 is usual, and twice as much is
-half the share), warpback, warpvalue, warpl, warpu; weight and warp do not count.
-Xen's known faults come with them; each can be switched on or off by itself:
-  round_up        a stint is charged in units of 100us, rounded up: who runs 10us
-                  at a time pays for ten times what it uses
-  unit_slip       who is far behind does not catch up in one turn: turns last
-                  about the allowance
-  charge_again    (3.0.2) who is chosen again is charged again for its stretch
-                  from the start: 4 to 1 becomes 2.3 to 1
-  narrow          clocks wrap at 32 bits, and a sleeper whose clock is moved back
-                  past zero waits for hours
-  warp_underflow  a warp by more than the clock shows makes a vCPU the last, not
-                  the first";
+See also: `slackline help credit` (several CPUs, caps), `sedf` (reservations).";

@@ -8,47 +8,44 @@ use crate::{Field, Values};
 pub(super) const RULES: Field = Field::choice(
     "rules",
     &["paper", "xen-2.0", "xen-3.0.2"],
-    "whose rules: the papers', those of Xen 2.0 and 3.0.0, or those of Xen 3.0.2",
+    "rules of the paper, of Xen 2.0 and 3.0.0, or of Xen 3.0.2",
 );
 pub(super) const ALLOWANCE: Field = Field::span_within(
     "allowance",
     "5ms",
     (Span::from_us(1), Span::from_secs(10)),
-    "context-switch allowance: how far a turn may get ahead of the next in line",
+    "context switch allowance: how far a vCPU may get ahead of the next one",
 );
 pub(super) const UNIT: Field = Field::span_within(
     "unit",
     "100us",
     (Span::from_us(1), Span::from_secs(1)),
-    "minimum charging unit: what `advance` is for, and what `round_up` rounds to",
+    "minimum charging unit, to which `advance` and `round_up` refer",
 );
 
 const SWITCH: &[&str] = &["as-rules", "on", "off"];
 
-pub(super) const ROUND_UP: Field = Field::choice(
-    "round_up",
-    SWITCH,
-    "fault: a stint is charged in whole charging units, rounded up",
-);
+pub(super) const ROUND_UP: Field =
+    Field::choice("round_up", SWITCH, "fault: time is charged in whole charging units, rounded up");
 pub(super) const UNIT_SLIP: Field = Field::choice(
     "unit_slip",
     SWITCH,
-    "fault: a turn to catch up in is as many nanoseconds as it should be charging units",
+    "fault: catch-up time in charging units is taken for nanoseconds",
 );
 pub(super) const CHARGE_AGAIN: Field = Field::choice(
     "charge_again",
     SWITCH,
-    "fault: who is chosen again is charged again for the whole stretch, at each pass",
+    "fault: a vCPU chosen again is charged again for its whole run",
 );
 pub(super) const NARROW: Field = Field::choice(
     "narrow",
     SWITCH,
-    "fault: clocks and stints have 32 bits and wrap; clocks are moved back all at once",
+    "fault: clocks have 32 bits and wrap, and are moved back all at once",
 );
 pub(super) const WARP_UNDERFLOW: Field = Field::choice(
     "warp_underflow",
     SWITCH,
-    "fault: a clock that warps to before its start is read as far in the future",
+    "fault: a warp to before the start of the clock reads as far in the future",
 );
 
 /// What its parameters say.

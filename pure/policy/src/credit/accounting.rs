@@ -76,7 +76,7 @@ impl Credit {
         if !core::mem::replace(&mut account.is_active, true) {
             let domain = account.domain;
             self.settle(domain);
-            self.domains.activate(domain);
+            self.domains.activate(domain, vcpu);
             self.reckon(domain);
         }
     }
@@ -86,7 +86,7 @@ impl Credit {
         if core::mem::replace(&mut account.is_active, false) {
             let domain = account.domain;
             self.settle(domain);
-            self.domains.deactivate(domain);
+            self.domains.deactivate(domain, vcpu);
             self.reckon(domain);
         }
     }

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use slackline_units::{CpuShare, DomId, Span, Time, VcpuId, Weight};
 
+use super::rules::{Park, Rules};
 use super::{Vcpu, nanoseconds};
 
 /// A domain's account. Amounts are nanoseconds of CPU time.
@@ -16,6 +17,8 @@ pub(super) struct Domain {
     pub(super) vcpus: Vec<VcpuId>,
     /// How many of its vCPUs are active.
     pub(super) active: i64,
+    /// The active ones, newest last.
+    pub(super) active_vcpus: Vec<VcpuId>,
     /// Its place in the list of active domains.
     place: usize,
     /// What it may use before the next accounting and has not handed out to a vCPU.
@@ -54,6 +57,8 @@ pub(super) struct Domains {
     pub(super) weight: i64,
     /// Whether budgets hold vCPUs to their caps.
     has_budgets: bool,
+    /// True if the order of the list decides who is given how much.
+    keeps_order: bool,
     /// How many are held by a budget. Mostly none is, and then no domain needs to be looked at.
     capped: usize,
     /// The capped domains that are spending.
@@ -83,8 +88,9 @@ pub(super) struct Counted {
 }
 
 impl Domains {
-    pub(super) fn new(has_budgets: bool) -> Domains {
-        Domains { has_budgets, ..Domains::default() }
+    pub(super) fn new(rules: &Rules) -> Domains {
+        let (has_budgets, keeps_order) = (rules.park == Park::Budget, rules.credits.is_some());
+        Domains { has_budgets, keeps_order, ..Domains::default() }
     }
 
     /// A vCPU joins its domain.
@@ -109,6 +115,7 @@ impl Domains {
             cap: None,
             vcpus: Vec::new(),
             active: 0,
+            active_vcpus: Vec::new(),
             place: usize::MAX,
             budget: 0,
             held: 0,
@@ -219,11 +226,12 @@ impl Domains {
         self.spend(row, -part);
     }
 
-    /// One more vCPU of a domain is active; the first puts the domain at the front of the list.
-    pub(super) fn activate(&mut self, row: usize) {
+    /// A vCPU of a domain becomes active; the first puts the domain at the front of the list.
+    pub(super) fn activate(&mut self, row: usize, vcpu: VcpuId) {
         self.active += 1;
         let domain = &mut self.rows[row];
         domain.active += 1;
+        domain.active_vcpus.push(vcpu);
         if domain.active == 1 {
             self.weight += i64::from(domain.weight.get());
             domain.place = self.list.len();
@@ -231,22 +239,28 @@ impl Domains {
         }
     }
 
-    /// One less.
-    pub(super) fn deactivate(&mut self, row: usize) {
+    /// A vCPU of a domain is active no longer; the last takes the domain from the list.
+    pub(super) fn deactivate(&mut self, row: usize, vcpu: VcpuId) {
         self.active -= 1;
         let domain = &mut self.rows[row];
         domain.active -= 1;
+        domain.active_vcpus.retain(|&other| other != vcpu);
         if domain.active > 0 {
             return;
         }
         self.weight -= i64::from(domain.weight.get());
         let place = domain.place;
         // While the list is walked it is out of reach, and who walks it puts it in order.
-        if self.list.get(place) == Some(&row) {
-            self.list.swap_remove(place);
-            if let Some(&moved) = self.list.get(place) {
-                self.rows[moved].place = place;
-            }
+        if self.list.get(place) != Some(&row) {
+            return;
+        }
+        if self.keeps_order {
+            let list = core::mem::take(&mut self.list);
+            return self.relist(list);
+        }
+        self.list.swap_remove(place);
+        if let Some(&moved) = self.list.get(place) {
+            self.rows[moved].place = place;
         }
     }
 
@@ -291,13 +305,21 @@ mod tests {
         ]
     }
 
+    /// The vCPU with a number of the domain in a row.
+    fn of_row(row: usize, number: u16) -> VcpuId {
+        VcpuId::new(0, DomId::new(u32::try_from(row).expect("a few")), number)
+    }
+
     proptest! {
         /// The sums and the list are those of a recount: a domain counts with its weight while any
         /// of its vCPUs is active, once, and knows its place.
         #[test]
-        fn the_sums_are_those_of_a_recount(steps in prop::collection::vec(step(), 1..60)) {
-            let mut domains = Domains::new(false);
-            let vcpu = |row: u32| VcpuId::new(row, DomId::new(row), 0);
+        fn the_sums_are_those_of_a_recount(
+            steps in prop::collection::vec(step(), 1..60),
+            keeps_order in any::<bool>(),
+        ) {
+            let mut domains = Domains { keeps_order, ..Domains::default() };
+            let vcpu = |row| of_row(row, 0);
             for row in 0..4 {
                 domains.join(vcpu(row));
             }
@@ -306,11 +328,11 @@ mod tests {
                 match step {
                     Step::Activate(row) => {
                         active[row] += 1;
-                        domains.activate(row);
+                        domains.activate(row, vcpu(row));
                     }
                     Step::Deactivate(row) if active[row] > 0 => {
                         active[row] -= 1;
-                        domains.deactivate(row);
+                        domains.deactivate(row, vcpu(row));
                     }
                     Step::Deactivate(_) => {}
                     Step::Weigh(row, weight) => {
@@ -332,11 +354,28 @@ mod tests {
         }
     }
 
+    /// As in Xen's linked lists: who becomes active goes to the front, and who leaves moves nobody.
+    #[test]
+    fn active_domains_and_vcpus_are_listed_newest_first() {
+        let mut domains = Domains { keeps_order: true, ..Domains::default() };
+        for row in 0..3 {
+            domains.join(of_row(row, 0));
+            domains.activate(row, of_row(row, 0));
+        }
+        domains.activate(1, of_row(1, 1));
+        domains.deactivate(0, of_row(0, 0));
+        assert_eq!(domains.list, [1, 2], "newest last");
+        assert_eq!(domains[1].active_vcpus, [of_row(1, 0), of_row(1, 1)], "newest last");
+        domains.deactivate(1, of_row(1, 0));
+        domains.activate(1, of_row(1, 0));
+        assert_eq!(domains[1].active_vcpus, [of_row(1, 1), of_row(1, 0)], "newest last");
+    }
+
     /// A row that was left is taken by the next domain, which has nothing of the one before; while
     /// one vCPU is left it is the same domain.
     #[test]
     fn a_domain_is_there_from_its_first_vcpu_to_its_last() {
-        let mut domains = Domains::new(true);
+        let mut domains = Domains { has_budgets: true, ..Domains::default() };
         let vcpu = |domain, number| VcpuId::new(0, DomId::new(domain), number);
         let row = domains.join(vcpu(5, 0));
         assert_eq!(domains.join(vcpu(5, 1)), row);

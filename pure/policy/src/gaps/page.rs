@@ -1,82 +1,62 @@
-//! The manual page.
+//! Manual page.
 
-/// What `slackline help gaps` says, before the fields.
-pub(super) const PAGE: &str =
-    "Accounts, turns, caps and weights are those of `credit`: read `slackline help credit`
-first. There, those with credit left (UNDER) run in the order in which they came. What
-runs inside a guest is nobody's concern: a web server in a guest that also computes
-waits behind every other guest, a turn of each, although it needs the CPU for 60us. A
-guest that only waits would be boosted as it wakes; one that is never idle never
-wakes.
+/// Text of `slackline help gaps`.
+pub(super) const PAGE: &str = "\
+gaps is `credit` that listens to guests: a VM with an urgent task may go ahead
+of other VMs, for a bounded part of its own share.
 
-Here guests tell which of their tasks are the most urgent: those that want the CPU,
-those that wait for something, and those that I/O has woken lately. The domain that
-does I/O for the others tells for whom something waits. A vCPU's claim is its most
-urgent task that wants the CPU; or, where I/O has been done for its domain, the most
-urgent of those that wait and that I/O has woken lately, for it is probably for that
-one. When a CPU chooses anew, whoever in its list claims most goes ahead of the one
-whose turn it is; only those boosted as they wake are served as ever. Who tells
-nothing claims nothing, and stands in line as under `credit`. Who does I/O for others
-is as urgent as can be.
+When to use it: for guests that compute all the time and also serve requests. A
+guest that only waits is boosted at wake-up anyway: there `credit` is enough.
 
-match = \"exact\" believes who does the I/O rather than the list: a task that waits counts
-if what has been done is for it, as who hands it over sees by the port or the request.
-The list forgets nobody: where other tasks of the guest have I/O of their own, most of
-what it takes to be for the server is for them, and a guest goes ahead of others for
-nothing. In a guest with a server that is asked five times a second and 50 packets a
-second for a less urgent task, six times in ten by the paper's rules, and the server,
-for which no credit is left then, answers in 45 ms; by the exact match never, and in 24.
+  policy = { name = \"gaps\" }
+  [[domain]]
+  name       = \"web\"
+  tells      = true                 # the guest reports its tasks
+  share.gaps = { weight = 256 }
+  [[domain.task]]
+  name     = \"server\"
+  priority = 200
+  work     = { kind = \"interactive\", compute = \"60us\", sleep = \"10ms\" }
 
-tell = \"inferred\" asks no guest: it needs only the domain that does I/O, which says what
-waits for whom and that a domain has asked for something. Who has answered at least
-eight of the last ten that it took notice of after no more than answers-within (1 ms) of
-CPU time has a quick server in it, and is as urgent as 100 while something waits for it
-that it has not answered, for as long as that takes at most. That serves a server alone
-in a busy guest as well as its own word does, and a liar has nothing to say. But it sees
-domains, not tasks: what the guest calls ordinary is served like its server if it answers
-as quickly, where most of what comes is never answered nobody is quick, and a server
-that takes longer is not seen. Turns are bounded as ever, so a wrong guess costs no
-other domain anything. tell = \"none\" listens to nobody, and is `credit`.
+{parameters}
+Rules:
+- Accounts, timeslices, caps and weights are those of `credit`.
+- Reports: a guest reports its most urgent runnable tasks, its most urgent
+  blocked tasks, and the tasks that I/O woke lately. The driver domain reports
+  for which VM I/O is pending. Both need tells = true in the scenario. Live, an
+  agent in the guest reports, and its claim expires after 100 ms.
+- Urgency: 0 is most urgent. 0 to 99 is real time, 120 is ordinary. A task's
+  `priority` counts the other way: priority 135 is urgency 120.
+- Claim: a vCPU claims the urgency of its most urgent runnable task. If I/O is
+  pending for its VM, a blocked task counts too if I/O woke it lately, for the
+  I/O is probably for it. A VM that does I/O for others is most urgent.
+- Going ahead: when a CPU chooses, the vCPU of its queue that claims most goes
+  ahead of the one whose turn it is. Only boosted vCPUs still come first.
+- Bound: a VM may run ahead of others for `boost-cap` of its own share, and may
+  save up `boost-depth`. All of it is paid for in credit, so a guest that lies
+  gains no CPU time. All claims together delay other VMs by at most `boost-cap`
+  of the time and `boost-depth` of each VM.
+- A turn ahead ends with the claim, when the bound is used up, or after a
+  timeslice. The VM then has its old place in the queue.
+- A vCPU that claims most also pays from the bound in its own turn. Ordinary
+  work (urgency 120 or more) claims nothing there.
+- match = \"exact\": a blocked task counts only if the driver domain says that the
+  pending I/O is for it. The list never forgets, so with other I/O tasks in the
+  guest it often boosts the wrong one.
+- tell = \"inferred\" needs no guest, only the driver domain. A VM that answered
+  at least eight of its last ten requests within `answers-within` of CPU time
+  has urgency 100 while a request is pending, for at most `answers-within`.
+- tell = \"none\" listens to no guest and is `credit`.
+- rules = \"paper\" is GAPS as published, on Xen 3.0.4's Credit: among vCPUs that
+  are UNDER the one that claims most runs for a whole timeslice, without bound.
+  \"paper-ro\" looks at runnable tasks only. Set rotation = \"turn\" as well, or a
+  server that answers is preempted by its own answer.
 
-Urgency is on one scale for all guests, less is more: 0 to 99 is real-time work, 120
-what runs without a wish, from 140 on what may wait. A task's `priority` in a scenario
-counts the other way round: priority 135 is urgency 120.
+Limits:
+- By the paper's rules a VM that claims least may get no CPU time at all.
+- tell = \"inferred\" sees VMs, not tasks. Ordinary work that answers as fast is
+  served like a server, and a server that answers more slowly is not seen.
+- Each CPU looks at its own queue. From another CPU it takes the first vCPU.
+- The service schedules by `edf` and listens to no guest.
 
-Nobody vouches for what a guest tells, so going ahead is bounded. A domain may have
-boost-cap (25 %) of its own share by weight ahead of others, and may save up
-boost-depth (10 ms) of it; its share is that among all domains that are there. A turn
-ahead ends with what was claimed, when nothing is left, or after a slice; then the
-domain has the place in line that it had, and its own turn is yet to come. All of it
-is paid for from its credit. So whoever claims what is not so gains no CPU time in the
-long run, and spends what it would need later; and all claims together delay the
-others by boost-cap of the time and by boost-depth of each domain, however many lie.
-
-Whoever claims most pays for it in its own turn too. Otherwise one that says that all
-it does is urgent would have whole turns for nothing in which nobody could go ahead of
-it. And ordinary work, of urgency 120 or less urgent, claims nothing there: what a
-guest computes would use up what its server needs.
-
-rules = \"paper\" is the rule as it was published, on Xen 3.0.4's Credit: whoever of
-those UNDER claims most goes ahead for a whole slice, as often as it is UNDER;
-paper-ro looks only at tasks that want the CPU. That removes first come, first served
-from those UNDER, and with it what made Credit fair. Somebody who claims less than the
-others stays UNDER and waits; its credit grows past a period's, Xen 3.0.4 then takes
-all of it away, and the others share what it would have had. It may get nothing at all
-for as long as they want the CPU: four that compute, the least urgent woken 20 ms
-after the others, and it has its last turn at 80 ms. Some starts and loads lead there
-and others do not. The published figures also want rotation = \"turn\": by Xen 3.0.4's
-own rule who is preempted goes behind all others, and a server that answers at once is
-preempted by its own answer. Nor does it help much where accounts are exact, for there
-whoever has had its part is OVER at once: a server beside three that compute answers
-in 12 ms under `credit` and no sooner if only those UNDER are reordered; by the
-bounded rule, which can afford to reorder everybody (among = \"all\"), it answers in 0.32
-ms, which is what the path takes, and beside one that lies in 0.37 ms.
-
-Each CPU looks at its own list; what it takes from another CPU's is the first there.
-Which domain may tell what waits for whom is for the host to say: the simulated one
-hears it from the domain of [driver], if that has tells = true. Guests tell with tells
-= true as well; `slackline help scenario` says how. Live, an agent inside the guest tells
-(`slackline help agent`), and what it claims lapses after 100 ms; what waits for a guest of
-QEMU is known where it goes through the host (`relay`, the same page). What a domain's own
-devices say of it makes it nobody's driver, and is a reason to choose anew: no driver
-domain wakes there to do that, and sleeps.";
+See also: `slackline help credit`, `agent` (reports from live guests).";

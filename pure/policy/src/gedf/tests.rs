@@ -160,10 +160,10 @@ fn the_cpus_are_promised_as_a_whole_and_so_are_those_one_is_confined_to() {
     assert_eq!(ask(1, &[1]), Ok(()));
     assert_eq!(ask(2, &[1]), Ok(()));
     let error = ask(3, &[1]).unwrap_err();
-    assert!(error.ends_with("is more than the 1cpu that one CPU may promise"), "{error}");
+    assert!(error.ends_with("of at most 1cpu is already reserved on the CPU"), "{error}");
     assert_eq!(ask(4, &[0]), Ok(()));
     let error = ask(5, &[0, 1]).unwrap_err();
-    assert!(error.ends_with("than the 2cpu that 2 CPUs may promise together"), "{error}");
+    assert!(error.ends_with("of at most 2cpu is already reserved on 2 CPUs together"), "{error}");
 }
 
 #[test]

@@ -236,7 +236,7 @@ mod tests {
         // To be promised the rest as others are it would have to leave what is kept alone.
         let other = share("slice=20us period=50ms");
         let refused = host.policy.adjust(&host.at, payer, &other).unwrap_err().to_string();
-        assert!(refused.contains("more than the 0.999333cpu"), "{refused}");
+        assert!(refused.contains("of at most 0.999333cpu"), "{refused}");
         assert_eq!(host.rings(), [None, None], "it pays still");
         host.policy.leave(&host.at, payer);
         assert_eq!(host.room(), Span::ZERO);

@@ -182,8 +182,8 @@ fn a_long_sleep() {
     );
 }
 
-/// With too little left of the slice, a burst has the period that the device has, 5 ms here; it
-/// doubles until it is what it was.
+/// With too little left of the slice, a burst has the period that the device has, 5 ms here. The
+/// first one is skipped for what was used before, and each further one is twice as long.
 #[test]
 fn a_burst_follows_its_device() {
     picture(
@@ -197,7 +197,7 @@ fn a_burst_follows_its_device() {
         "sedf compensation=none first-period=at-once unblocking=burst",
         "
             a slice=4ms period=20ms extra=false rrzzzrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr
-            cpu0                                aa..................a....aa........aaaa.......
+            cpu0                                aa.......................aa........aaaa.......
         ",
     );
 }

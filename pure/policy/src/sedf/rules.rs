@@ -16,7 +16,7 @@ use crate::{Field, FieldError, Values};
 const RULES: Field = Field::choice(
     "rules",
     &["best", "xen-3.0.3", "xen-3.0.2", "thesis"],
-    "whose rules hold where the fields below say as-rules",
+    "rules where a field says as-rules: Slackline's, Xen's, or the thesis's",
 );
 const UNBLOCKING: Field = Field::choice(
     "unblocking",
@@ -30,79 +30,79 @@ const UNBLOCKING: Field = Field::choice(
         "burst",
         "extra-support",
     ],
-    "what a vCPU that wakes may still have of its period, or when its next one begins",
+    "budget of a vCPU that wakes, or when its next period begins",
 );
 const SLACK: Field = Field::choice(
     "slack",
     &[AS_RULES, "two-level", "penalty", "weighted", "round-robin", "none"],
-    "who gets the time that is left when all slices are used",
+    "who gets the time that slices leave",
 );
 const COMPENSATION: Field = Field::choice(
     "compensation",
     &[AS_RULES, "in-period", "one-quantum", "whole-loss", "none"],
-    "how much slack makes up for a slice lost by blocking",
+    "how slack makes up for budget lost by blocking",
 );
 const OVERRUN: Field = Field::choice(
     "overrun",
     &[AS_RULES, "carried", "forgiven"],
-    "whether an overrun is taken from coming slices, or forgotten once it had extra time",
+    "overruns are deducted from later slices, or forgiven by slack",
 );
 const MISSES: Field = Field::choice(
     "misses",
     &[AS_RULES, "repaid", "forgotten"],
-    "whether what was not given by a deadline is made up for, or a fresh slice ends it",
+    "what is missing at a deadline is made up for, or forgotten with the next slice",
 );
 const QUANTUM_CHARGE: Field = Field::choice(
     "quantum-charge",
     &[AS_RULES, "used", "whole"],
-    "whether extra time counts as it was used, or in whole quanta however short it was",
+    "slack is charged as used, or in whole quanta",
 );
 const BELOW_QUANTUM: Field = Field::choice(
     "below-quantum",
     &[AS_RULES, "used", "idle"],
-    "what is done with a gap shorter than a quantum before a period begins",
+    "a gap shorter than a quantum before a period is used, or left idle",
 );
 const FIRST_PERIOD: Field = Field::choice(
     "first-period",
     &[AS_RULES, "at-once", "after-a-slice"],
-    "when the first period of a vCPU begins",
+    "the first period begins at once, or one slice late",
 );
 const CATCH_UP: Field = Field::choice(
     "catch-up",
     &[AS_RULES, "whole", "one-period"],
-    "by how much a best-effort vCPU moves on whose period is long over",
+    "a best-effort vCPU whose period is long over advances to now, or by one period",
 );
 const OLD_RESERVATION: Field = Field::choice(
     "old-reservation",
     &[AS_RULES, "forgotten", "counted"],
-    "whether a slice given up for an extra-weight still narrows those set by weight",
+    "a slice given up for an extra-weight stops reducing slices by weight, or still does",
 );
 const SLACK_SHARE: Field = Field::choice(
     "slack-share",
     &[AS_RULES, "slice", "set-slice", "one"],
-    "extra-weight 0 is slice/period for who has a slice, for who has one not by weight, or 1",
+    "extra-weight 0 counts as slice/period for all slices, for slices not by weight, or as 1",
 );
 const ADMISSION: Field = Field::choice(
     "admission",
     &[AS_RULES, "exact", "none"],
-    "whether more slices than a CPU can give are refused",
+    "refuse slices beyond what a CPU can give, or accept all",
 );
 const RESERVE: Field = Field::share(
     "reserve",
     "0.05cpu",
     CpuShare::ONE,
-    "what each CPU keeps for everybody else, under admission",
+    "part of each CPU that is never reserved, with admission",
 );
 const PLACE: Field = Field::choice(
     "place",
     &["spread", "pack", "split"],
-    "which CPU takes who has a slice: that with most room left, the first with enough, or several",
+    "CPU of a vCPU with a slice: most capacity left, first that fits, or split over several",
 );
 const QUANTUM: Field = Field::span_within(
     "quantum",
     "500us",
     (Span::from_us(10), Span::from_ms(5)),
-    "how long a turn of slack lasts",
+    "timeslice of slack",
 );
 
 const AS_RULES: &str = "as-rules";

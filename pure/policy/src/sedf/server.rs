@@ -308,7 +308,7 @@ impl Server {
         }
         match self.woke {
             Some(woke) if rules.unblocking == Unblocking::Burst => {
-                self.shorten(now.since(woke), full);
+                return self.begin_burst(now.since(woke), full, rules);
             }
             _ => {}
         }
@@ -318,6 +318,17 @@ impl Server {
             self.loss_ends = self.deadline;
         }
         self.used = Span::ZERO;
+        self.deadline = self.deadline.after(self.period);
+    }
+
+    /// Its next period is as long as it took from one wake to the next. What it has used stays, the
+    /// sleep included, so that the first short period is mostly skipped. [Xen 3.0, §6.7]
+    fn begin_burst(&mut self, period: Span, full: Span, rules: &Rules) {
+        self.shorten(period, full);
+        if rules.carries_overrun {
+            // More than the short slice is no overrun of it that later slices would pay for.
+            self.used = self.used.min(self.slice(full));
+        }
         self.deadline = self.deadline.after(self.period);
     }
 

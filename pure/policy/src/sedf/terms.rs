@@ -12,43 +12,41 @@ const SLICE: Field = Field::span_within(
     "slice",
     "0s",
     (Span::ZERO, Span::from_secs(10)),
-    "CPU time guaranteed in each period, from 5us; none is best effort",
+    "CPU time reserved in every period, at least 5us; 0s is best effort",
 );
 const PERIOD: Field = Field::span_within(
     "period",
     "100ms",
     (Span::from_us(10), Span::from_secs(10)),
-    "how often the slice is guaranteed",
+    "length of a period; the slice is due by its end",
 );
 const LATENCY: Field = Field::span_within(
     "latency",
     "0s",
     (Span::ZERO, Span::from_secs(10)),
-    "how short a period may become after a long sleep, for some ways of unblocking",
+    "first period after a long block, for unblocking latency-hint or burst; 0s is none",
 );
 const EXTRA: Field = Field {
     name: "extra",
     kind: Kind::Flag,
     default: Some("true"),
-    help: "whether it may have slack beside its slice",
+    help: "may have slack; false makes the slice a hard limit",
 };
 const WEIGHT: Field = Field::whole(
     "weight",
     "0",
     (0, MOST_WEIGHT),
-    "its part of what slices leave, as a slice in 100ms; 0 is none, else it overrides slice",
+    "part of what slices leave, as a slice in 100ms in place of `slice`; 0 is none",
 );
 const EXTRA_WEIGHT: Field = Field::whole(
     "extra-weight",
     "0",
     (0, MOST_WEIGHT),
-    "its part of the slack: 128 counts as a whole CPU; 0 is slice/period, or 1 without a slice",
+    "weight for slack, 128 is slice/period = 1; 0 is slice/period, or 1 without a slice",
 );
 
-const BALANCES: Field = Field::flag(
-    "balances",
-    "whether it pays for balancing: a call that is due is made once it has run",
-);
+const BALANCES: Field =
+    Field::flag("balances", "pays for balancing: a call that is due is made once it has run");
 
 /// The real scheduler keeps weights in 16 bits with a sign, and does not check. [Xen 3.0, §6.10]
 const MOST_WEIGHT: i64 = 32_767;

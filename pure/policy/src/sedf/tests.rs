@@ -215,14 +215,11 @@ fn more_than_a_cpu_is_refused_or_promised() {
     let says = |script: &mut Script, share| script.join(1, share).unwrap_err().to_string();
     assert_eq!(
         says(&mut script, "slice=10us period=10s"),
-        "10us every 10s (0.000001cpu) on top of 0.95cpu already promised is more than the 0.95cpu \
-         that one CPU may promise"
+        "10us every 10s (0.000001cpu) does not fit: 0.95cpu of at most 0.95cpu is already \
+         reserved on the CPU"
     );
     assert_eq!(says(&mut script, "extra=false"), "the slice is zero");
-    assert_eq!(
-        says(&mut script, "slice=4us"),
-        "a slice of 4us is shorter than 5us, the shortest there is"
-    );
+    assert_eq!(says(&mut script, "slice=4us"), "a slice of 4us is too short: the shortest is 5us");
     // Best effort is never refused, and a weight only where nothing is left for it.
     script.join(2, "").unwrap();
     assert!(script.join(3, "weight=1").is_err());

@@ -82,15 +82,15 @@ fn replaying(recording: &str) -> Result<Scenario, ScenarioError> {
 fn a_recording_is_read_line_by_line() {
     assert!(replaying("run_ns,block_ns\n# taken by hand\n\n3000000, 7000000\n").is_ok());
     let error = replaying("1,2\n3;4\n").unwrap_err();
-    let says = "domain `web`: `web.csv`, line 2: `3;4` is not two lengths of time in nanoseconds";
+    let says = "domain `web`: `web.csv`, line 2: `3;4` is not two durations in nanoseconds";
     assert_eq!(error.to_string(), says);
-    assert_eq!(error.hint().unwrap(), "a line is a run and a block, as in `3000000,7000000`");
+    assert_eq!(error.hint().unwrap(), "write a run and a block in a line, as in `3000000,7000000`");
     for bad in ["1,2\nrun_ns,block_ns", "1", "1,2,3", "-1,2", ",", "99999999999999999999,1"] {
         assert!(replaying(bad).is_err(), "{bad}");
     }
     assert_eq!(
         replaying("").unwrap_err().to_string(),
-        "domain `web`: nothing runs in this recording"
+        "domain `web`: this recording contains no run"
     );
 }
 

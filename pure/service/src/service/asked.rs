@@ -89,7 +89,7 @@ impl Service {
 
     fn answer(&mut self, now: Time, asked: &Asked, world: &mut impl World) -> Replied {
         if asked.request.verb().is_change() && self.writer.is_full() {
-            let why = "too much waits to be written down already".to_owned();
+            let why = "too many changes wait to be written to the ledger".to_owned();
             return Err(Refusal::NotNow { why, again: crate::writer::REST });
         }
         match &asked.request {

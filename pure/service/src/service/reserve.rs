@@ -42,7 +42,7 @@ impl Service {
         world: &mut impl World,
     ) -> Result<(Row, Option<Machine>), Refusal> {
         let Request::Reserve { name, amount, exact, phase, vcpus, binding, user } = request else {
-            return Err(Refusal::Unkeepable("nothing is to be reserved".into()));
+            return Err(Refusal::Unkeepable("the request reserves nothing".into()));
         };
         let binding = match binding {
             Some(binding) => binding.clone(),
@@ -171,7 +171,7 @@ pub(super) fn check_run(asked: &Asked, before: Option<Terms>, terms: Terms) -> R
 fn named(name: &Name, world: &mut impl World) -> Result<Binding, Refusal> {
     let mut bindings = world.named(name);
     match (bindings.pop(), bindings.is_empty()) {
-        (None, _) => Err(Refusal::NoMachine { what: format!("a machine called {name}") }),
+        (None, _) => Err(Refusal::NoMachine { what: format!("a VM called {name}") }),
         (Some(binding), true) => Ok(binding),
         (Some(last), false) => {
             bindings.push(last);

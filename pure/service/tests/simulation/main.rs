@@ -146,7 +146,7 @@ fn whoever_goes_by_the_wall_clock_hears_that_it_was_set() {
     assert_eq!(set(&mut run, 5_000, true), [""; 0]);
     run.ask(root, reserve("web", Some(Span::from_ms(3))), None).expect("all holds");
     assert_eq!(set(&mut run, 999, true), [""; 0]);
-    let told = "clock-stepped: by 1ms back; periods of web are stretched or cut once";
+    let told = "clock-stepped: by 1ms back; one period of web is longer or shorter";
     assert_eq!(set(&mut run, 1_000, false), [told]);
 }
 

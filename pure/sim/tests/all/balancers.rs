@@ -268,6 +268,27 @@ fn a_plan_keeps_three_loops_beside_dom0_together() {
     }
 }
 
+/// The two threads of one core exchange vCPUs as two cores do: three equal loops have two thirds of
+/// the time each, and one exchange of two vCPUs in each half second.
+#[test]
+fn threads_of_one_core_exchange_vcpus() {
+    for balancer in ["thesis", "repaired"] {
+        let host = Host {
+            threads: 2,
+            balancer,
+            keys: "smt = '65%'".into(),
+            length: 62_000 * MS,
+            ..Host::default()
+        };
+        let got = run(&host, &loops(&[(0, 1), (0, 1), (1, 1)]));
+        for slot in 0..3 {
+            let had = got.had(slot, 2_000..62_000).ns() / (60 * MS);
+            assert!(had.abs_diff(667) <= 1, "{balancer}: {slot} had {had}");
+        }
+        assert_eq!(got.moves(2_000..62_000), 240, "{balancer}: moves in a minute");
+    }
+}
+
 /// R12 and R13: two and three loops on two cores of two threads, each of which does 0.65 of a
 /// core's work while the other one is busy. Work, in thousandths of a core.
 #[test]

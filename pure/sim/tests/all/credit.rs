@@ -527,6 +527,27 @@ fn two_that_are_let_go_together_stand_in_line_before_a_cpu_looks() {
     }
 }
 
+/// An accounting visits the active vCPUs of a domain newest first, and each that it lets go stands
+/// behind those let go before. Here 2 becomes active after 1, and both after 0. (Reference, 7.2 and
+/// 7.3.)
+#[test]
+fn accounting_visits_newest_active_vcpu_first() {
+    let trace = simulate(
+        "title = \"order\"\nlength = \"300ms\"\n\
+         policy = { name = \"credit\", rules = \"xen-3.0.4\" }\n[host]\ncpus = 1\n\
+         [[domain]]\nname = \"x\"\nvcpus = 3\nwork = { kind = \"spin\" }\n\
+         share.credit = { cap = \"0.66cpu\" }\n",
+    );
+    let began = |record: &Record| match *record {
+        Record::Ran { vcpu, from, .. } => Some((from.ns() / MS, vcpu.number())),
+        _ => None,
+    };
+    let mut turns: Vec<(u64, u16)> = trace.iter().filter_map(began).collect();
+    turns.dedup_by_key(|turn| turn.1);
+    let after = |at| turns.iter().copied().filter(|turn| turn.0 >= at).take(3).collect::<Vec<_>>();
+    assert_eq!(after(180), [(180, 1), (210, 2), (240, 0)], "{turns:?}");
+}
+
 /// The reference, section 15, item 14: 3.0.3 parked a domain that had more than its fair share,
 /// even below its cap, so often both of its vCPUs at once: a CPU idled, and the rival had half of
 /// one.

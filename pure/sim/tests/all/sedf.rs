@@ -5,6 +5,7 @@ use crate::sets::{
     Account, EXACT, Got, Host, Rules, Task, a_late_sleeper, accounts, check_slices, check_time, set,
 };
 use proptest::prelude::*;
+use slackline_scenario::Scenario;
 use slackline_trace::Record;
 use slackline_units::{Span, Time};
 
@@ -161,4 +162,25 @@ fn who_wakes_late_gets_its_share_of_the_rest_to_the_nanosecond() {
         let had = Got::of(&trace, 0).within(slept_until, Time::NEVER);
         assert_eq!(had, Span::from_ns(10_000_000 / parts), "in {parts} parts");
     }
+}
+
+/// A short period that begins with too little left keeps what was used, the sleep included: here
+/// 8.0 ms at 16.0 ms, for a short slice of 0.8 ms from 24.0 ms on. So that period is skipped.
+/// (Reference, 6.4 step 4 and 6.7.)
+#[test]
+fn burst_skips_its_first_short_period() {
+    let text = "title = 'burst'\nlength = '27ms'\n\
+        policy = { name = 'sedf', rules = 'thesis', unblocking = 'burst', slack = 'none' }\n\
+        [[domain]]\nname = 'a'\n\
+        work = { kind = 'replay', list = ['400us', '1200us'] }\n\
+        share.sedf = { slice = '8ms', period = '16ms', extra = false }\n";
+    let scenario = Scenario::read(text).expect("a scenario");
+    let mut records: Vec<Record> = Vec::new();
+    slackline_sim::run(&scenario, &mut records).expect("a run");
+    let began = |record: &Record| match *record {
+        Record::Ran { from, .. } => Some(from.ns() / 100_000),
+        _ => None,
+    };
+    let began: Vec<u64> = records.iter().filter_map(began).collect();
+    assert_eq!(began, [80, 96, 112, 128, 144, 256], "tenths of a millisecond");
 }

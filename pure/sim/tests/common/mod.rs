@@ -1,5 +1,7 @@
 //! The scenarios of the repository.
 
+#![allow(dead_code)] // Each test uses what it needs.
+
 use std::path::PathBuf;
 
 use slackline_scenario::Scenario;

@@ -11,99 +11,99 @@ pub(in crate::credit) const VERSIONS: &[&str] =
 pub(in crate::credit) const RULES: Field = Field::choice(
     "rules",
     VERSIONS,
-    "whose Credit: one without known flaws, or Xen's as it was then",
+    "Slackline's Credit without known faults, or that of a Xen version",
 );
 pub(crate) const SLICE: Field = Field::span_within(
     "slice",
     "0ms",
     (Span::ZERO, Span::from_secs(1)),
-    "how long a turn lasts, 100us at least; 0ms is a tick, or three by the rules of Xen",
+    "timeslice, at least 100us; 0ms is a tick, or three by Xen's rules",
 );
 pub(crate) const TICK: Field = Field::span_within(
     "tick",
     "10ms",
     (Span::from_us(100), Span::from_secs(1)),
-    "how often a CPU ticks; credits are given at every third tick",
+    "time between ticks of a CPU; credit is given at every third tick",
 );
 pub(crate) const PHASE: Field =
-    Field::span("phase", "0ns", "how much later each CPU ticks than the one before it");
+    Field::span("phase", "0ns", "delay of each CPU's ticks after the CPU before it");
 pub(crate) const ORDER: Field = Field::choice(
     "order",
     &["up", "down"],
-    "whether the CPU before one is that of the next lower number or of the next higher",
+    "the CPU before a CPU has the next lower number, or the next higher",
 );
 pub(crate) const OFFSET: Field = Field::span(
     "offset",
     "0ns",
-    "how much later the first tick comes than a tick after the first vCPU has joined",
+    "delay of the first tick, beyond one tick after the first vCPU joins",
 );
 pub(crate) const SAMPLING: Field = Field::choice(
     "sampling",
     &["as-rules", "tick", "exact"],
-    "who runs at a tick pays for all of it, or everybody for what was used",
+    "the vCPU that runs at a tick pays for all of it, or each for the time it used",
 );
 pub(crate) const CREDITS: Field = Field::choice(
     "credits",
     &["as-rules", "ten", "hundred", "exact"],
-    "credits a tick; grants and caps are rounded up to a whole one",
+    "credits per tick; grants and caps are rounded up to a whole credit",
 );
 pub(crate) const BOOST: Field = Field::choice(
     "boost",
     &["as-rules", "off", "tick", "exact"],
-    "who wakes with credit goes first: never, until a tick meets it, for one tick of CPU time",
+    "waking with credit comes first: never, until it runs at a tick, or for a tick of CPU time",
 );
 pub(crate) const PARK: Field = Field::choice(
     "park",
     &["as-rules", "queue", "pause", "budget"],
-    "over its cap: behind idle from the next pass on, stopped at accounting, or at once",
+    "over its cap: behind idle from the next pass, stopped at accounting, or stopped at once",
 );
 pub(crate) const OVER_CAP: Field = Field::choice(
     "over-cap",
     &["as-rules", "debt", "cap"],
-    "over its cap is who is in debt at all, or by more than the cap gives in a period",
+    "over the cap is any debt, or debt of more than the cap gives in a period",
 );
 pub(crate) const FLOOR: Field = Field::choice(
     "floor",
     &["as-rules", "period", "turns"],
-    "debt is forgiven beyond one period, or beyond one for each active vCPU",
+    "debt is forgiven beyond one period, or beyond one per active vCPU",
 );
 pub(crate) const LEAVING: Field = Field::choice(
     "leaving",
     &["as-rules", "forfeit", "keep"],
-    "who has more than a period of credit loses it all, or if asleep what is beyond",
+    "a vCPU with more than a period of credit loses all, or only the excess while blocked",
 );
 pub(crate) const NEWCOMERS: Field = Field::choice(
     "newcomers",
     &["as-rules", "active", "sampled", "awake"],
-    "who joins is given credit at once, from when a tick meets it, or while awake",
+    "a new vCPU gets credit at once, from when a tick finds it running, or while runnable",
 );
 pub(crate) const ROTATION: Field = Field::choice(
     "rotation",
     &["as-rules", "pass", "turn"],
-    "the occupant goes behind its class at every pass, or once it is owed no more turns",
+    "the running vCPU goes behind its class at every pass, or when its turn is used up",
 );
 pub(crate) const CHANGES: Field = Field::choice(
     "changes",
     &["as-rules", "tick", "now"],
-    "a change of class counts from the next tick and pass on, or at once",
+    "a change of class counts from the next tick and pass, or at once",
 );
 pub(crate) const PLACEMENT: Field = Field::choice(
     "placement",
     &["as-rules", "stay", "tick", "wake"],
-    "a better CPU is looked for never, at ticks, or when waking; any idle CPU steals",
+    "a better CPU is looked for never, at ticks, or at wake-up; idle CPUs always steal",
 );
 
 pub(in crate::credit) const GANG: Field = Field::choice(
     "gang",
     &["none", "relaxed"],
-    "whether vCPUs of domains with gang = true are started and stopped together",
+    "start and stop the vCPUs of VMs with gang = true together",
 );
 
 pub(in crate::credit) const SKEW: Field = Field::span_within(
     "skew",
     "500us",
     (Span::from_us(100), Span::from_secs(1)),
-    "gang = relaxed: how long one runs on while a sibling that wants to cannot, if others wait",
+    "gang = \"relaxed\": how long a vCPU runs on while a sibling that wants to run cannot",
 );
 
 /// All of them, in the order in which they are shown.

@@ -32,12 +32,11 @@ impl Credit {
                 sharing.grant(ActiveDomain { weight: i64::from(domain.weight.get()), active, cap });
             (if grant.comes_first { &mut firsts } else { &mut others }).push(row);
             let allowed = cap.map(|cap| div_up(cap, 1, active) * credit);
-            for index in 0..self.domains[row].vcpus.len() {
-                let vcpu = self.domains[row].vcpus[index];
-                if self.vcpus[vcpu].is_active {
-                    self.vcpus[vcpu].credit += grant.each * credit;
-                    balance += self.close_account(at, vcpu, allowed) / credit;
-                }
+            // Newest first. Closing an account takes at most this vCPU from the list.
+            for index in (0..self.domains[row].active_vcpus.len()).rev() {
+                let vcpu = self.domains[row].active_vcpus[index];
+                self.vcpus[vcpu].credit += grant.each * credit;
+                balance += self.close_account(at, vcpu, allowed) / credit;
             }
         }
         self.balance = balance;

@@ -251,7 +251,7 @@ fn ways_of_unblocking() {
         ("conservative", (0, 200), (0, 200), (0, 350)),
         ("short-resume", (8, 100), (0, 200), (0, 350)),
         ("latency-hint", (0, 200), (0, 200), (0, 290)),
-        ("burst", (8, 100), (0, 135), (0, 290)),
+        ("burst", (8, 100), (33, 135), (0, 290)),
         ("extra-support", (0, 200), (0, 200), (0, 350)),
     ] {
         let rules = rules(&format!("{xen}={word}"));

@@ -59,8 +59,8 @@ fn cpu_0_keeps_a_slice_for_its_balancer() {
     assert_eq!(promised("balancer=none", 0), all);
     assert_eq!(promised("balancer=repaired balancer-slice=0ns", 0), all);
     assert_eq!(promised("balancer=repaired", 1), all);
-    let refused = "47.5ms every 50ms (0.95cpu) on top of 0cpu already promised is more than the \
-                   0.948cpu that one CPU may promise";
+    let refused = "47.5ms every 50ms (0.95cpu) does not fit: 0cpu of at most 0.948cpu is already \
+                   reserved on the CPU";
     for balancer in ["thesis", "repaired", "planned"] {
         let words = alloc::format!("balancer={balancer}");
         assert_eq!(promised(&words, 0), (Span::from_us(47_400), Err(refused.to_string())));

@@ -195,8 +195,8 @@ fn nobody_is_split_where_slices_go_by_weight_nor_do_they_where_somebody_is() {
     assert_eq!(host.sedf.servers[split].in_parts.as_ref().unwrap().cpus(), CpuSet::first_n(2));
     assert_eq!(
         host.join(2, "weight=1").unwrap_err().to_string(),
-        "1ns every 100ms (under 0.000001cpu) on top of 1.8cpu already promised of the 1.9cpu that \
-         2 CPUs may promise fits on none of them as a whole, nor in parts that would all be in time"
+        "1ns every 100ms (under 0.000001cpu) does not fit, whole or split: 1.8cpu of at most \
+         1.9cpu is already reserved on 2 CPUs"
     );
     host.join(2, "").expect("best effort goes anywhere");
 }
@@ -253,14 +253,14 @@ fn places_that_other_fields_do_not_allow_are_refused() {
         refused("rules=xen-3.0.3 unblocking=proportional place=split"),
         says(
             "`place = \"split\"` needs admission = \"exact\", first-period = \"at-once\"",
-            "write admission = \"exact\", first-period = \"at-once\" too, or place = \"spread\"",
+            "add admission = \"exact\", first-period = \"at-once\", or write place = \"spread\"",
         )
     );
     assert_eq!(
         refused("place=split unblocking=isochronous"),
         says(
             "`place = \"split\"` needs unblocking = \"proportional\"",
-            "write unblocking = \"proportional\" too, or place = \"spread\"",
+            "add unblocking = \"proportional\", or write place = \"spread\"",
         )
     );
     assert!(refused("rules=thesis place=pack").is_some());

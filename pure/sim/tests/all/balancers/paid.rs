@@ -162,18 +162,18 @@ fn nobody_is_promised_what_the_payer_needs() {
     let too_much = Guest::promised(0, 19_961 * US, 20 * MS);
     assert_eq!(
         refused("", std::slice::from_ref(&too_much)),
-        "sedf cannot admit `g0`: 19.961ms every 20ms (0.99805cpu) on top of 0cpu already promised \
-         is more than the 0.998cpu that one CPU may promise"
+        "sedf cannot admit `g0`: 19.961ms every 20ms (0.99805cpu) does not fit: 0cpu of at most \
+         0.998cpu is already reserved on the CPU"
     );
     let later = Guest { joins: MS, ..too_much };
     assert_eq!(
         refused("", &[Guest::hog(1, 1), later]),
-        "sedf cannot admit `g1`: 19.961ms every 20ms (0.99805cpu) on top of 0.002cpu already \
-         promised is more than the 1cpu that one CPU may promise"
+        "sedf cannot admit `g1`: 19.961ms every 20ms (0.99805cpu) does not fit: 0.002cpu of at \
+         most 1cpu is already reserved on the CPU"
     );
     assert_eq!(
         refused(", balancer-slice = '1us'", &[Guest::hog(0, 1)]),
-        "sedf cannot admit `[balancer]`: a slice of 1us is shorter than 5us, the shortest there is"
+        "sedf cannot admit `[balancer]`: a slice of 1us is too short: the shortest is 5us"
     );
 }
 

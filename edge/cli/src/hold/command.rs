@@ -1,0 +1,145 @@
+//! The command of `hold -- COMMAND`: held from its first instruction, and ended with all that it
+//! started.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use slackline_live::sys::{Tid, WaitingCommand};
+use slackline_live::thread::TaskFd;
+
+use crate::problem::Problem;
+use crate::terminal;
+
+/// How long the command and what it started may take to end when they are asked to.
+const END_WITHIN: Duration = Duration::from_secs(2);
+
+/// How often to look whether they have.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// A command that we started. It ends with us, unless we are killed.
+pub(super) struct HeldCommand {
+    program: String,
+    pid: Tid,
+    process: Process,
+    /// Polls readable once it has ended. `None` where the kernel has no such descriptor.
+    ended: Option<TaskFd>,
+}
+
+enum Process {
+    /// Waits to become the command.
+    Waiting(WaitingCommand),
+    Runs(Child),
+    /// It could not become the command.
+    Failed,
+}
+
+impl HeldCommand {
+    /// Starts the process of a command, which waits; `None` if there are no words.
+    pub(super) fn start(words: &[String]) -> Result<Option<HeldCommand>, Problem> {
+        let Some((program, arguments)) = words.split_first() else { return Ok(None) };
+        let mut command = Command::new(program);
+        command.args(arguments);
+        let waiting = WaitingCommand::start(command).map_err(|why| not_started(program, &why))?;
+        let pid = waiting.pid();
+        let ended = TaskFd::open(pid).ok();
+        let (program, process) = (program.clone(), Process::Waiting(waiting));
+        Ok(Some(HeldCommand { program, pid, process, ended }))
+    }
+
+    pub(super) const fn pid(&self) -> Tid {
+        self.pid
+    }
+
+    /// Lets the process become the command, if it still waits.
+    pub(super) fn go(&mut self) -> Result<(), Problem> {
+        match std::mem::replace(&mut self.process, Process::Failed) {
+            Process::Waiting(waiting) => {
+                let child = waiting.go().map_err(|why| not_started(&self.program, &why))?;
+                self.process = Process::Runs(child);
+            }
+            process => self.process = process,
+        }
+        Ok(())
+    }
+
+    /// Returns how it ended, if it has.
+    pub(super) fn status(&mut self) -> Option<ExitStatus> {
+        match &mut self.process {
+            Process::Runs(child) => child.try_wait().ok().flatten(),
+            Process::Waiting(_) | Process::Failed => None,
+        }
+    }
+
+    /// Polls readable once it has ended.
+    pub(super) fn ended_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.ended.as_ref().and_then(TaskFd::pollable)
+    }
+
+    /// Asks it and these processes, which it started, to end, and after a while makes them.
+    pub(super) fn end_with(self, started: &[(Tid, TaskFd)]) {
+        for (_, one) in started {
+            let _ = one.signal_process(Signal::TERM);
+        }
+        drop(self);
+        let deadline = Instant::now() + END_WITHIN;
+        for (_, one) in started {
+            while matches!(one.has_exited(), Ok(false)) && Instant::now() < deadline {
+                std::thread::sleep(LOOK);
+            }
+            let _ = one.signal_process(Signal::KILL);
+        }
+    }
+
+    /// Says which of these processes, which it started, run on after it, held by nobody.
+    pub(super) fn tell_left(&self, started: &[(Tid, TaskFd)]) {
+        let runs = |(pid, process): &&(Tid, TaskFd)| {
+            *pid != self.pid && matches!(process.has_exited(), Ok(false))
+        };
+        let left: Vec<String> =
+            started.iter().filter(runs).map(|(pid, _)| pid.to_string()).collect();
+        if !left.is_empty() {
+            let (program, list) = (&self.program, left.join(", "));
+            terminal::tell(&format!(
+                "note:  {program} has ended; what it started runs on and is no longer held: \
+                 {list}\n"
+            ));
+        }
+    }
+}
+
+impl Drop for HeldCommand {
+    /// Asks it to end, if it has not, and after a while makes it.
+    fn drop(&mut self) {
+        let Process::Runs(child) = &mut self.process else { return };
+        // One that has been waited for has no number any more that would be its own.
+        if matches!(child.try_wait(), Ok(None)) {
+            let _ = kill_process(Pid::from_child(child), Signal::TERM);
+        }
+        let deadline = Instant::now() + END_WITHIN;
+        while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
+            std::thread::sleep(LOOK);
+        }
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+/// Hands the command's own code on, as a shell does.
+pub(super) fn exit_code(status: ExitStatus) -> Result<(), Problem> {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    match code.and_then(|code| u8::try_from(code).ok()) {
+        Some(0) => Ok(()),
+        code => Err(Problem::CommandEnded { code: code.unwrap_or(1) }),
+    }
+}
+
+fn not_started(program: &str, why: &io::Error) -> Problem {
+    Problem::BadOption {
+        message: format!("cannot start `{program}`: {why}"),
+        hint: Some("is it installed, and in PATH?".into()),
+    }
+}

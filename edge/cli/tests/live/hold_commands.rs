@@ -1,0 +1,186 @@
+//! `slackline hold -- COMMAND`: commands that end at once, that start others, and that are ended.
+//! Needs root.
+
+use std::fs::File;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use crate::common::Ran;
+use crate::common::live::{self, Live, kill, let_pass, wait_until};
+use rustix::process::Signal;
+use serde_json::Value;
+use slackline_live::sys::{Tid, monotonic, online_cpus, process_cpu_time};
+use slackline_units::Span;
+
+/// Says that this process is to nap between bursts.
+const NAPS: &str = "SLACKLINE_TEST_NAPS";
+
+/// The body of a program that runs for 5 ms and sleeps for 45 ms, and tells how long each run took.
+#[test]
+fn part_naps() {
+    if std::env::var_os(NAPS).is_none() {
+        return;
+    }
+    let own = Tid::new(i32::try_from(std::process::id()).unwrap()).unwrap();
+    let used = || process_cpu_time(own).unwrap();
+    for _ in 0..40 {
+        let (began, until) = (monotonic(), used() + Span::from_ms(5));
+        while used() < until {
+            std::hint::spin_loop();
+        }
+        println!("burst {}", (monotonic() - began).ns());
+        std::thread::sleep(Duration::from_millis(45));
+    }
+    std::process::exit(0);
+}
+
+/// On an idle CPU the kernel may tell nobody that it woke. Load makes bursts longer, and only that.
+#[test]
+fn exact_target_is_stopped_at_its_slice_after_each_nap() {
+    let Some(live) = live::begin() else { return };
+    let program = std::env::current_exe().unwrap();
+    let program = program.to_str().unwrap();
+    let hold = ["hold", "--slice", "1ms", "--period", "10ms", "--", program];
+    let arguments =
+        [&hold[..], &["--exact", "hold_commands::part_naps", "--nocapture", "--quiet"]].concat();
+    let output = live.command(&arguments).env(NAPS, "").output().unwrap();
+    let ran = Ran::new(&output).ended_with(0);
+    let bursts = ran.out.lines().filter_map(|line| line.split_once("burst ")?.1.parse().ok());
+    let mut bursts: Vec<u64> = bursts.collect();
+    bursts.sort_unstable();
+    // 5 ms at 1 ms in 10 ms: four periods and a part of a fifth, and up to a millisecond less for
+    // a stop that is late.
+    assert!(bursts.len() == 40 && bursts[4] > 25_000_000, "{bursts:?}");
+    live.nothing_is_left();
+}
+
+/// A hold in the background, which is ended with the test.
+struct Holding<'a>(&'a Live, Child);
+
+impl<'a> Holding<'a> {
+    fn start(live: &'a Live, arguments: &[&str]) -> Holding<'a> {
+        let file = |name| Stdio::from(File::create(live.place.path(name)).unwrap());
+        let child = live.command(arguments).stdout(file("out")).stderr(file("err")).spawn();
+        Holding(live, child.unwrap())
+    }
+
+    /// What the hold started, by number. Those that have started nothing else yet look like it.
+    fn children(&self) -> Vec<i32> {
+        let own = i32::try_from(self.1.id()).unwrap();
+        let others =
+            self.0.processes().into_iter().filter(|(pid, line)| {
+                *pid != own && !line.contains(" keep") && !line.contains("hold")
+            });
+        others.map(|(pid, _)| pid).collect()
+    }
+
+    #[track_caller]
+    fn end_by(mut self, signal: Signal) -> Ran {
+        kill(i32::try_from(self.1.id()).unwrap(), signal);
+        wait_until("the hold to end", || self.1.try_wait().unwrap().is_some());
+        let code = self.1.wait().unwrap().code();
+        let text = |name| String::from_utf8(self.0.place.read(name)).unwrap();
+        Ran { code, out: text("out"), err: text("err") }
+    }
+}
+
+impl Drop for Holding<'_> {
+    fn drop(&mut self) {
+        let _ = self.1.kill();
+        let _ = self.1.wait();
+        self.children().into_iter().for_each(|pid| kill(pid, Signal::KILL));
+    }
+}
+
+#[test]
+fn code_of_command_that_ends_at_once_is_handed_on() {
+    let Some(live) = live::begin() else { return };
+    let two = online_cpus().unwrap().iter().count() > 1;
+    let amounts = [&["20%"][..], &["60%", "--at-least"], &["1.2"]];
+    for amount in &amounts[..if two { 3 } else { 2 }] {
+        for (script, code) in [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 143)] {
+            let command = ["--", "sh", "-c", script];
+            let arguments = [&["hold", "--cpu"][..], amount, &command].concat();
+            live.run(&arguments).ended_with(code).says("holding sh").says("held for ");
+        }
+    }
+    live.run(&["hold", "--cpu", "20%", "--", "true"]).ended_with(0);
+    live.nothing_is_left();
+}
+
+/// Each of them ends while its shell waits for it: whichever of the two is stopped, nobody else
+/// has work.
+#[test]
+fn exact_script_that_starts_short_commands_ends() {
+    let Some(live) = live::begin() else { return };
+    let script = "i=0; while [ $i -lt 200 ]; do /bin/true; i=$((i + 1)); done";
+    for amount in [&["--cpu", "50%"][..], &["--slice", "1ms", "--period", "5ms"]] {
+        let command = ["--json", "--", "sh", "-c", script];
+        let ran = live.run(&[&["hold"][..], amount, &command].concat()).ended_with(0);
+        let last: Value = serde_json::from_str(ran.err.lines().last().unwrap()).unwrap();
+        let part = &last["parts"][0];
+        let names = ["stopped_ppm", "ready_ppm", "asleep_ppm"];
+        let [stopped, ready, asleep] = names.map(|name| part[name].as_u64().unwrap());
+        assert!(stopped > 0 && stopped + ready + asleep <= 1_000_000, "{last}");
+    }
+    live.nothing_is_left();
+}
+
+/// On any machine, however busy: within a factor of two, where two of them had everything.
+#[test]
+fn busy_processes_held_as_one_receive_equal_parts() {
+    let Some(live) = live::begin() else { return };
+    let script = "for i in 1 2 3 4 5; do nice -n $((i * 3)) sh -c 'while :; do :; done' & done; \
+                  wait";
+    let two = online_cpus().unwrap().iter().count() > 1;
+    let amounts = [&["80%"][..], &["1.5"]];
+    for amount in &amounts[..if two { 2 } else { 1 }] {
+        let command = ["--", "sh", "-c", script];
+        let holding = Holding::start(&live, &[&["hold", "--cpu"][..], amount, &command].concat());
+        let used = || {
+            let used = |pid| process_cpu_time(Tid::new(pid)?).ok();
+            let mut used: Vec<_> =
+                holding.children().into_iter().filter_map(|pid| Some((pid, used(pid)?))).collect();
+            used.sort_unstable();
+            used
+        };
+        wait_until("all of them to be there", || used().len() == 6);
+        let_pass(Duration::from_millis(500));
+        let before = used();
+        let_pass(Duration::from_millis(2500));
+        let mut more: Vec<_> =
+            used().iter().zip(&before).map(|(now, then)| now.1.left_after(then.1)).collect();
+        more.sort_unstable();
+        // The first is the shell that waits.
+        assert!(more[1] * 2 >= more[5], "{more:?}");
+        holding.end_by(Signal::TERM).ended_with(130);
+        live.nothing_is_left();
+    }
+}
+
+#[test]
+fn signal_ends_all_that_held_command_started() {
+    let Some(live) = live::begin() else { return };
+    let script = "sleep 1000 & (sleep 1000; :) & trap '' TERM; sleep 1000 & wait";
+    let holding = Holding::start(&live, &["hold", "--cpu", "20%", "--", "sh", "-c", script]);
+    wait_until("all of them to be there", || {
+        live.processes().iter().filter(|(_, line)| line.starts_with("sleep")).count() == 3
+    });
+    holding.end_by(Signal::TERM).ended_with(130).says("; given back");
+    let is_left = |(_, line): &(i32, String)| line.contains("sleep");
+    assert_eq!(live.processes().into_iter().find(is_left), None);
+    live.nothing_is_left();
+}
+
+#[test]
+fn processes_that_outlive_held_command_are_reported() {
+    let Some(live) = live::begin() else { return };
+    let script = "sleep 1000 >/dev/null 2>&1 & exit 5";
+    let ran = live.run(&["hold", "--cpu", "20%", "--", "sh", "-c", script]).ended_with(5);
+    let left = live.processes_of("sleep");
+    assert_eq!(left.len(), 1);
+    kill(left[0], Signal::KILL);
+    ran.says(&format!("what it started runs on and is no longer held: {}", left[0]));
+    wait_until("it to end", || live.processes_of("sleep").is_empty());
+    live.nothing_is_left();
+}

@@ -1,0 +1,91 @@
+//! Other parameters for a member, and other CPUs.
+
+use slackline_host::VcpuTerms;
+use slackline_host::policy::Values;
+use slackline_units::{CpuSet, Time};
+
+use super::ids::JoinId;
+use super::{RequestError, Session};
+use crate::live_host::NotDone;
+
+impl Session {
+    /// Somebody gets another share, from now on; `due` is when that should have been.
+    ///
+    /// # Errors
+    /// Why not: then its old share stands.
+    pub fn change(&mut self, id: JoinId, share: Values, due: Time) -> Result<(), RequestError> {
+        self.change_terms(id, share, None, due)
+    }
+
+    /// Somebody may run only on these of the session's CPUs, from now on: it is there, too, in time
+    /// that nobody claims.
+    ///
+    /// # Errors
+    /// Why not: then it stays where it was.
+    pub fn move_to(&mut self, id: JoinId, cpus: CpuSet, due: Time) -> Result<(), RequestError> {
+        let share = self.row(id)?.share.clone();
+        self.change_terms(id, share, Some(cpus), due)
+    }
+
+    /// Both at once.
+    ///
+    /// # Errors
+    /// Why not: then neither has changed.
+    pub fn change_terms(
+        &mut self,
+        id: JoinId,
+        share: Values,
+        cpus: Option<CpuSet>,
+        due: Time,
+    ) -> Result<(), RequestError> {
+        self.check_cpus(cpus)?;
+        self.check_watched(&share)?;
+        let [before, after] = [&self.row(id)?.share, &share].map(|share| self.exact_slice(share));
+        let notice = |slice| self.host.notice_use_of(id.vcpu(), slice);
+        notice(after).map_err(|error| self.not_done(error))?;
+        let changed = self.change_noticed(id, share, cpus, due);
+        if changed.is_err() {
+            let _ = self.host.notice_use_of(id.vcpu(), before);
+        }
+        changed
+    }
+
+    fn change_noticed(
+        &mut self,
+        id: JoinId,
+        share: Values,
+        cpus: Option<CpuSet>,
+        due: Time,
+    ) -> Result<(), RequestError> {
+        let will_be_exact = self.is_exact(&share);
+        let row = self.row(id)?;
+        let (was_exact, had_stop) = (row.is_exact, row.has_stop);
+        let threads = row.threads.clone();
+        let promises = [self.most_of(id), self.most(id, &share)];
+        // More before it is promised, less after.
+        self.fence.regrant(&threads, &promises)?;
+        if will_be_exact && let Err(error) = self.add_stop(id) {
+            let _ = self.fence.regrant(&threads, &promises[..1]);
+            return Err(error);
+        }
+        let changed = self.host.set_exact(id.vcpu(), will_be_exact).map_err(NotDone::from);
+        let terms = VcpuTerms { share: &share, cpus };
+        if let Err(error) = changed.and_then(|()| self.host.change(id.vcpu(), terms, due)) {
+            // If that fails the host is over, and the first failure says why.
+            let _ = self.host.set_exact(id.vcpu(), was_exact);
+            if !had_stop {
+                self.drop_stop(id);
+            }
+            let _ = self.fence.regrant(&threads, &promises[..1]);
+            return Err(self.not_done(error));
+        }
+        // What is too much is less at the next change.
+        let _ = self.fence.regrant(&threads, &promises[1..]);
+        let row = self.row_mut(id)?;
+        row.share = share;
+        row.is_exact = will_be_exact;
+        row.cpus = cpus.or(row.cpus);
+        self.poke();
+        Ok(())
+    }
+}

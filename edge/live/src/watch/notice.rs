@@ -1,0 +1,152 @@
+//! Notices of CPU time received by a vCPU that is taken to be blocked. Not every kernel tells of a
+//! wake on an idle CPU, and an exact vCPU must not run past its slice until somebody looks.
+//!
+//! An event counts the CPU time of the vCPU and wakes the dispatcher whenever another part of the
+//! slice has been received. It is on while nothing else would stop the vCPU: not while it is due,
+//! when the dispatcher's own timer is set, and not while it is stopped.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+
+use slackline_units::{CpuId, CpuSet, Span};
+
+use super::perf::UseRings;
+use crate::sys::{Counted, Tid, open_use, share_ring, switch_off, switch_on};
+
+/// Whose CPU time is noticed.
+#[derive(Clone, Debug)]
+pub(crate) enum NoticeOf {
+    /// That of each of these threads.
+    Threads(Vec<Tid>),
+    /// That of all of a cgroup together, on all of these CPUs at once if they are given.
+    Group(PathBuf, Option<CpuSet>),
+}
+
+/// The notices of one vCPU.
+#[derive(Debug)]
+pub(crate) struct UseNotice {
+    of: NoticeOf,
+    every: Span,
+    rings: UseRings,
+    /// By CPU of this machine.
+    events: BTreeMap<CpuId, Vec<OwnedFd>>,
+    /// Where they are on.
+    on: Vec<CpuId>,
+}
+
+impl UseNotice {
+    /// Notices of each `every` of CPU time. All are off.
+    pub(crate) const fn new(of: NoticeOf, every: Span, rings: UseRings) -> UseNotice {
+        UseNotice { of, every, rings, events: BTreeMap::new(), on: Vec::new() }
+    }
+
+    /// Switches them on for the CPU that the vCPU is kept on, or for all if it is kept on none.
+    ///
+    /// # Errors
+    /// If the kernel has no such events, or no descriptors.
+    pub(crate) fn switch_on(&mut self, cpu: Option<CpuId>) -> io::Result<()> {
+        let cpus: Vec<CpuId> = match (&self.of, cpu) {
+            (NoticeOf::Group(_, Some(wide)), _) => wide.iter().collect(),
+            (_, Some(cpu)) => vec![cpu],
+            (_, None) => self.rings.0.keys().copied().collect(),
+        };
+        if self.on == cpus {
+            return Ok(());
+        }
+        self.switch_off();
+        // Those for a vCPU that is kept nowhere are many.
+        if self.events.len() > cpus.len() {
+            self.events.retain(|cpu, _| cpus.contains(cpu));
+        }
+        for cpu in cpus {
+            if !self.events.contains_key(&cpu) {
+                let opened = self.open(cpu)?;
+                self.events.insert(cpu, opened);
+            }
+            self.on.push(cpu);
+            self.events[&cpu].iter().try_for_each(|event| switch_on(event.as_fd()))?;
+        }
+        Ok(())
+    }
+
+    /// Switches them off.
+    pub(crate) fn switch_off(&mut self) {
+        for cpu in std::mem::take(&mut self.on) {
+            for event in self.events.get(&cpu).into_iter().flatten() {
+                // One that stays on costs a look and does no harm.
+                let _ = switch_off(event.as_fd());
+            }
+        }
+    }
+
+    fn open(&self, cpu: CpuId) -> io::Result<Vec<OwnedFd>> {
+        let ring = self.rings.0.get(&cpu).ok_or(io::ErrorKind::NotFound)?;
+        let open = |counted: Counted<'_>| {
+            let event = open_use(counted, cpu, self.every)?;
+            share_ring(event.as_fd(), ring.as_fd())?;
+            Ok(event)
+        };
+        match &self.of {
+            NoticeOf::Threads(tids) => {
+                let events = tids.iter().map(|&tid| open(Counted::Thread(tid)));
+                // One that has ended uses nothing.
+                let is_there = |event: &io::Result<OwnedFd>| {
+                    !event.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::ESRCH))
+                };
+                events.filter(is_there).collect()
+            }
+            NoticeOf::Group(folder, _) => {
+                let folder = File::open(folder)?;
+                Ok(vec![open(Counted::Group(folder.as_fd()))?])
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use rustix::event::{PollFd, PollFlags};
+
+    use super::*;
+    use crate::dispatcher::wait_for;
+    use crate::sys::own_tid;
+    use crate::watch::perf::PerfWatch;
+
+    #[test]
+    fn notice_is_given_while_on_and_thread_runs() {
+        let Ok((perf, _rings)) = PerfWatch::open() else {
+            println!("skipped: needs perf events of whole CPUs");
+            return;
+        };
+        let is_noticed = |most| {
+            let fds: Vec<_> = perf.wake_fds().map(|(_, fd)| fd).collect();
+            let mut fds: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+            wait_for(&mut fds, most)
+        };
+        let (tell, told) = std::sync::mpsc::channel();
+        let is_over = &AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                tell.send(own_tid()).unwrap();
+                while !is_over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+            let of = NoticeOf::Threads(vec![told.recv().unwrap()]);
+            let mut notice = UseNotice::new(of, Span::from_ms(1), perf.rings());
+            notice.switch_on(None).unwrap();
+            let first = is_noticed(Span::from_secs(30));
+            notice.switch_off();
+            // What was under way is taken away.
+            is_noticed(Span::ZERO);
+            let after = is_noticed(Span::from_ms(50));
+            is_over.store(true, Ordering::Relaxed);
+            assert!(first && !after, "noticed: {first}, then: {after}");
+        });
+    }
+}

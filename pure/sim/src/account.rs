@@ -1,0 +1,52 @@
+//! What becomes of the CPU time of vCPUs: work, and records of all that is not work at full speed.
+
+use slackline_scenario::Scenario;
+use slackline_trace::{OverheadKind, Record};
+use slackline_units::{CpuId, Span, Time, VcpuId};
+
+use crate::speed::Speeds;
+
+/// Turns CPU time into work.
+pub(crate) struct Account {
+    /// None where all CPUs are as fast at all times: then work is CPU time.
+    pub(crate) speeds: Option<Box<Speeds>>,
+    /// The vCPU whose work is overhead, because it makes the calls of the policy's balancer.
+    balancer: Option<VcpuId>,
+    /// Records that the trace has not been told yet.
+    pub(crate) records: Vec<Record>,
+}
+
+impl Account {
+    pub(crate) fn new(scenario: &Scenario) -> Account {
+        let speeds = Speeds::new(scenario).map(Box::new);
+        Account { speeds, balancer: scenario.balancer(), records: Vec::new() }
+    }
+
+    /// Returns true if each piece of work is to be counted, since it is not simply its CPU time.
+    #[inline]
+    pub(crate) fn counts_pieces(&self) -> bool {
+        self.speeds.is_some() || self.balancer.is_some()
+    }
+
+    /// How long so much work of a vCPU takes on a CPU.
+    #[inline(always)]
+    pub(crate) fn time(&self, (cpu, vcpu): (CpuId, VcpuId), work: Span) -> Span {
+        match &self.speeds {
+            None => work,
+            Some(speeds) => speeds.time(cpu, vcpu, work),
+        }
+    }
+
+    /// The work that a vCPU has done on a CPU between two instants.
+    #[inline(always)]
+    pub(crate) fn work(&mut self, (cpu, vcpu): (CpuId, VcpuId), (from, to): (Time, Time)) -> Span {
+        if self.balancer == Some(vcpu) && from < to {
+            let (vcpu, kind) = (Some(vcpu), OverheadKind::Balancing);
+            self.records.push(Record::Spent { cpu, vcpu, kind, from, to });
+        }
+        match &mut self.speeds {
+            None => to.since(from),
+            Some(speeds) => speeds.work((cpu, vcpu), (from, to), &mut self.records),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Overhead that a CPU has incurred and not yet paid.
+//!
+//! Overhead takes time of the CPU, as an interrupt does: the running vCPU pays it, or the vCPU that
+//! runs next, or an idle CPU spends it while nothing runs. A migration and a cache refill slow one
+//! vCPU down instead: what is unpaid when that vCPU stops waits until it is back on that CPU.
+
+use slackline_trace::{OverheadKind, Record};
+use slackline_units::{CpuId, Span, Time, VcpuId};
+
+/// Overhead of one CPU in the order in which it was incurred.
+#[derive(Clone, Debug)]
+pub(crate) struct Unpaid {
+    queue: Vec<(OverheadKind, Span)>,
+    /// When the first entry of the queue begins.
+    from: Time,
+}
+
+impl Unpaid {
+    pub(crate) const NONE: Unpaid = Unpaid { queue: Vec::new(), from: Time::START };
+
+    /// Adds overhead that is incurred now. Everything that is over by now must have been paid.
+    pub(crate) fn add(&mut self, now: Time, kind: OverheadKind, span: Span) {
+        if span.is_zero() {
+            return;
+        }
+        if self.queue.is_empty() {
+            self.from = now;
+        }
+        self.queue.push((kind, span));
+    }
+
+    /// Pays what lies before `now`, by the vCPU that ran since the last payment, and records it.
+    #[inline]
+    pub(crate) fn pay(
+        &mut self,
+        now: Time,
+        (cpu, vcpu): (CpuId, Option<VcpuId>),
+        records: &mut Vec<Record>,
+    ) {
+        if !self.queue.is_empty() {
+            self.pay_first(now, (cpu, vcpu), records);
+        }
+    }
+
+    #[inline(never)] // Most hosts have no overhead.
+    fn pay_first(
+        &mut self,
+        now: Time,
+        (cpu, vcpu): (CpuId, Option<VcpuId>),
+        records: &mut Vec<Record>,
+    ) {
+        while self.from < now
+            && let Some((kind, span)) = self.queue.first_mut()
+        {
+            let (from, paid) = (self.from, (*span).min(now - self.from));
+            self.from += paid;
+            *span -= paid;
+            records.push(Record::Spent { cpu, vcpu, kind: *kind, from, to: self.from });
+            if span.is_zero() {
+                self.queue.remove(0);
+            }
+        }
+    }
+
+    /// When a vCPU that starts now begins to work: when all overhead is paid.
+    #[inline]
+    pub(crate) fn end(&self, now: Time) -> Time {
+        self.queue.iter().fold(now, |end, &(_, span)| end.after(span))
+    }
+
+    /// Takes out the overhead that follows the vCPU which stops: its migration and its refill.
+    #[inline]
+    pub(crate) fn take_own(&mut self) -> Own {
+        let mut own = Own::default();
+        self.queue.retain(|&(kind, span)| match kind {
+            OverheadKind::Migration => {
+                own.migration += span;
+                false
+            }
+            OverheadKind::Refill => {
+                own.refill += span;
+                false
+            }
+            _ => true,
+        });
+        own
+    }
+}
+
+/// Overhead that slows one vCPU down, whoever runs meanwhile.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Own {
+    pub(crate) migration: Span,
+    pub(crate) refill: Span,
+}

@@ -1,0 +1,134 @@
+//! Overhead takes CPU time: the running vCPU pays it, or the vCPU that runs next. Every expected
+//! number is worked out by hand.
+
+use slackline_metrics::{Measure, Meter, Summary};
+use slackline_scenario::Scenario;
+use slackline_sim::Finished;
+use slackline_trace::Record;
+use slackline_units::Time;
+
+mod common;
+
+fn scenario(length: &str, policy: &str, rest: &str) -> Scenario {
+    let text = format!("title = 't'\nlength = '{length}'\npolicy = {{ {policy} }}\n{rest}");
+    Scenario::read(&text).unwrap_or_else(|error| panic!("{}: {error}\n{text}", error.line))
+}
+
+fn run(scenario: &Scenario) -> (Finished, Summary, Vec<Record>) {
+    let records: Vec<Record> = Vec::new();
+    let mut sink = (Meter::new(&common::header(scenario)), records);
+    let finished = slackline_sim::run(scenario, &mut sink).expect("the set is admitted");
+    (finished, sink.0.view().expect("every vCPU has a name"), sink.1)
+}
+
+/// When each program ended, in microseconds, by the order of the domains.
+fn ends(scenario: &Scenario) -> Vec<u64> {
+    let mut done = run(scenario).0.done;
+    done.sort_by_key(|&(_, vcpu)| vcpu.slot());
+    done.into_iter().map(|(at, _)| at.since(Time::START).ns() / 1_000).collect()
+}
+
+fn two_batches(rest: &str) -> String {
+    let batch = |name| {
+        format!("[[domain]]\nname = '{name}'\nwork = {{ kind = 'batch', total = '40s' }}\n{rest}\n")
+    };
+    batch("a") + &batch("b")
+}
+
+/// Two programs of 40 s are done when a CPU that loses 200 us of every 10 ms has worked for 80 s:
+/// 80 s / 0.98 = 81.632 s. The last tick before that comes at 81.63 s: 8,163 of them.
+#[test]
+fn credit_pays_ticks_that_fall_on_the_end_of_a_timeslice() {
+    for rules in ["", ", rules = 'xen-3.0.3'", ", rules = 'xen-3.0.4'"] {
+        let host = "[host]\ntick_cost = '200us'\n";
+        let policy = format!("name = 'credit'{rules}");
+        let scenario = scenario("90s", &policy, &(host.to_owned() + &two_batches("")));
+        assert_eq!(ends(&scenario).into_iter().max(), Some(81_632_600), "{rules}");
+    }
+}
+
+/// One CPU's ticks fall on its timeslices' ends, the other's in their middle.
+#[test]
+fn staggered_ticks_cost_every_cpu_alike() {
+    let host = "[host]\ncpus = 2\nticks = 'staggered'\ntick_cost = '200us'\n";
+    let on = |cpu: usize| two_batches(&format!("cpus = [{cpu}]"));
+    let domains = on(0) + &on(1).replace("'a'", "'c'").replace("'b'", "'d'");
+    let ends = ends(&scenario("90s", "name = 'credit'", &(host.to_owned() + &domains)));
+    let last = |pair: &[u64]| pair.iter().copied().max();
+    // The ticks of the second CPU begin at 15 ms: one fewer.
+    assert_eq!((last(&ends[..2]), last(&ends[2..])), (Some(81_632_600), Some(81_632_400)));
+}
+
+/// Two tasks of half a CPU each leave nothing for ticks of a tenth of it.
+#[test]
+fn edf_is_late_where_ticks_make_an_overload() {
+    let task = |name| {
+        format!(
+            "[[domain]]\nname = '{name}'\n\
+             work = {{ kind = 'periodic', period = '10ms', work = '5ms' }}\n\
+             share.edf = {{ slice = '5ms', period = '10ms' }}\n"
+        )
+    };
+    let host = "[host]\ntick_cost = '1ms'\n".to_owned();
+    let scenario =
+        scenario("10s", "name = 'edf', reserve = '0cpu'", &(host + &task("a") + &task("b")));
+    let summary = run(&scenario).1;
+    let late = |of| match summary.lookup("jobs late", Some(of)) {
+        Ok(Measure::Count(count)) => count,
+        other => panic!("{other:?}"),
+    };
+    // `a` runs first in each period, so that it pays each tick and works 4 ms of its 5 ms. Only its
+    // first period has no tick. `b` has the other half of each period to itself.
+    assert_eq!((late("a"), late("b")), (799, 0));
+}
+
+/// A quantum of 10 ms begins with a switch of 100 us and a tick of 200 us: 9.7 ms of work are left.
+#[test]
+fn a_tick_on_a_switch_is_paid_as_well_as_the_switch() {
+    let host = "[host]\nswitch = '100us'\ntick_cost = '200us'\n".to_owned();
+    let rest = host + &two_batches("").replace("40s", "9700ms");
+    let ends = ends(&scenario("30s", "name = 'round-robin', quantum = '10ms'", &rest));
+    // Each has 1,000 turns; the first turn of all has no tick: 0.2 ms less, and no switch when the
+    // other has ended.
+    assert_eq!(ends, [19_989_800, 19_999_800]);
+}
+
+/// A vCPU that wakes 50 us after a tick begins to work when the tick is over.
+#[test]
+fn a_tick_on_an_idle_cpu_delays_the_vcpu_that_comes_during_it() {
+    let done = |offset: &str| {
+        let rest = format!(
+            "[host]\ntick_cost = '200us'\n[[domain]]\nname = 'a'\n\
+             work = {{ kind = 'periodic', period = '1h', work = '1ms', offset = '{offset}' }}\n"
+        );
+        let records = run(&scenario("30ms", "name = 'round-robin'", &rest)).2;
+        let done = |record: &Record| match *record {
+            Record::Job { done, .. } => Some(done.ns() / 1_000),
+            _ => None,
+        };
+        records.iter().find_map(done)
+    };
+    assert_eq!(done("10050us"), Some(11_200));
+    assert_eq!(done("10300us"), Some(11_300));
+}
+
+/// `a` comes to CPU 1 at 10 ms, and 100 us later must give way to `b`, which computes for 1 ms. The
+/// 400 us that are left of its migration are paid when it is back: `b` pays none of them.
+#[test]
+fn an_interrupted_migration_is_paid_by_the_vcpu_that_migrated() {
+    let rest = "[host]\ncpus = 2\nmigrate = '500us'\n\
+        [[domain]]\nname = 'a'\nwork = { kind = 'batch', total = '20ms' }\ncpus = [0]\n\
+        share.sedf = { slice = '1ms', period = '100ms', extra = true }\n\
+        [[domain]]\nname = 'b'\ncpus = [1]\n\
+        share.sedf = { slice = '50ms', period = '100ms', extra = false }\n\
+        work = { kind = 'periodic', period = '1h', work = '1ms', offset = '10100us' }\n\
+        [[change]]\nat = '10ms'\ndomain = 'a'\ncpus = [1]\n";
+    let scenario = scenario("50ms", "name = 'sedf'", rest);
+    let (finished, _, records) = run(&scenario);
+    let b = records.iter().find_map(|record| match *record {
+        Record::Job { done, .. } => Some(done.ns() / 1_000),
+        _ => None,
+    });
+    assert_eq!(b, Some(11_100));
+    assert_eq!(finished.done[0].0.ns() / 1_000, 21_500);
+}
