@@ -5,7 +5,7 @@ mod gang;
 mod place;
 mod show;
 
-use std::io::{IsTerminal, stdin, stdout};
+use std::io::{IsTerminal, stderr, stdin, stdout};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -170,14 +170,15 @@ pub(crate) fn access(args: &AccessArgs) -> Result<(), Problem> {
             let users = users.clone();
             let grant = Grant { role, cpu, machines, users, days, certificate };
             let (one, text) = connect(at)?.grant(whom, &grant)?;
-            if !at.json {
-                terminal::tell(&format!("note: {} {}\n", one.principal, role.to_others()));
-            }
             // Alone on standard output, for a file: it is nowhere else.
+            let to_others = format!("{} {}", one.principal, role.to_others());
             if let (Some(token), false) = (&one.token, at.json) {
+                if stderr().is_terminal() {
+                    terminal::tell(&format!("note: {to_others}\n"));
+                }
                 return terminal::print(&format!("{token}\n"));
             }
-            answer(at, &text, || show::access(&[one]))
+            answer(at, &text, || format!("{}\n{to_others}\n", show::access(&[one])))
         }
         AccessCommand::Migrate { at } => {
             let (_, text) = connect(at)?.migrate_access()?;

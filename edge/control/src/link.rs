@@ -141,7 +141,7 @@ pub enum Request {
         /// What. For a certificate there is its SHA-256 here.
         grant: Grant,
     },
-    /// The caller of the request with this ticket has gone: it need not be done any more. No answer.
+    /// The caller of the request with this ticket has gone: it need not be done. No answer.
     Cancel,
     /// Members of the group without a grant are to be tenants: [`Answer::Access`], all grants.
     MigrateAccess,

@@ -8,10 +8,12 @@
 
 mod access;
 mod alive;
+mod asking;
 mod costs;
 mod error;
 mod front_process;
 mod front_share;
+mod grants;
 mod host;
 mod leftovers;
 mod lookups;
@@ -30,15 +32,13 @@ use std::path::PathBuf;
 
 use rustix::process::{Resource, getrlimit};
 use slackline_control::link::Answer;
-use slackline_control::{Kind, Problem};
 use slackline_live::fence::KeeperCommand;
 use slackline_live::session::{Options, OwnedCpus, Session, SessionError, knowledge};
 use slackline_live::sys::{online_cpus, own_tid, set_affinity};
 use slackline_live::{ClockStep, Punctual, WallClock, with_causes};
 use slackline_policy::{Given, Values, find};
 use slackline_service::{
-    Asked, Happened, Health, Input, LedgerFault, Name, Principal, Service, Settings, Ticket, Verb,
-    World,
+    Health, Input, LedgerFault, Loaded, Name, Principal, Service, Settings, Ticket, Verb,
 };
 use slackline_units::{CpuId, CpuSet, Span, Time};
 
@@ -50,15 +50,15 @@ pub use socket::SocketError;
 
 use crate::front::TlsFiles;
 use crate::front::rights::DESCRIPTORS;
-use crate::ledger::{Keep, Ledger, LedgerError, Opened, Reply, boot_id};
+use crate::ledger::{Keep, Ledger, Opened, Reply, boot_id};
 use crate::people::{People, members};
-use access::{Access, Change, Done};
+use access::Access;
 use alive::Alive;
 use costs::Costs;
 use front_process::FrontProcess;
 use host::Host;
 use leftovers::free_leftovers;
-use lookups::{Done as LookedUp, Lookups};
+use lookups::Lookups;
 use reload::Reader;
 use scheduler::Scheduler;
 use scout::Scout;
@@ -146,20 +146,17 @@ pub fn serve(
     reload: Reload,
     tell: &mut dyn FnMut(&str),
 ) -> Result<(), ServeError> {
-    rights::keep_what_is_needed()
-        .map_err(|source| ServeError::Unreadable { what: "own capabilities", source })?;
+    let unreadable = |what| move |source| ServeError::Unreadable { what, source };
+    rights::keep_what_is_needed().map_err(unreadable("own capabilities"))?;
     enough_descriptors(getrlimit(Resource::Nofile).maximum)?;
     // Whether this thread may be real-time, before anything is touched.
     drop(Punctual::begin().map_err(|source| SessionError::NoRealTime { source })?);
     let cpus = managed_cpus(options.cpus.as_deref())?;
     let owned = OwnedCpus::take(&cpus).map_err(SessionError::from)?;
-    let boot =
-        boot_id().map_err(|source| ServeError::Unreadable { what: "the boot id", source })?;
+    let boot = boot_id().map_err(unreadable("the boot id"))?;
     let Opened { ledger, loaded, access, has_tenants, .. } =
         Ledger::open(&options.state, &boot, Keep::USUAL)?;
-    let people = People::of_this_host();
-    let people =
-        people.map_err(|source| ServeError::Unreadable { what: "the host's groups", source })?;
+    let people = People::of_this_host().map_err(unreadable("the host's groups"))?;
     let (listener, warning) = socket::listen(&options.socket, people)?;
     warning.iter().for_each(|line| tell(line));
     let remote = options.listen.as_ref().map(listen).transpose()?;
@@ -175,9 +172,7 @@ pub fn serve(
     let mut host = Host::new(scheduler, (ledger, boot.clone()), (scout, lookups), tally);
     host.look_around_now();
     let (now, access) = (host.now(), Access::new(people, access, has_tenants));
-    let owners: Vec<Principal> = loaded.rows.iter().map(|row| row.owner).collect();
-    let members = members().unwrap_or_default();
-    access.would_lose(&members, &owners).iter().for_each(|line| tell(line));
+    say_who_would_lose(&access, &loaded, tell);
     let mut service = Service::recover(Settings::default(), now, loaded, &mut host);
     service.set_budgets(access.budgets());
     host.costs = options.prices.clone().map(|prices| Costs::new(prices, now));
@@ -214,6 +209,13 @@ pub fn serve(
     let ran = core.run(stop, tell);
     let closed = core.close();
     ran.and(closed)
+}
+
+/// Says who would lose what if members of the group without a grant became tenants.
+fn say_who_would_lose(access: &Access, loaded: &Loaded, tell: &mut dyn FnMut(&str)) {
+    let owners: Vec<Principal> = loaded.rows.iter().map(|row| row.owner).collect();
+    let members = members().unwrap_or_default();
+    access.would_lose(&members, &owners).iter().for_each(|line| tell(line));
 }
 
 /// All that the loop looks after.
@@ -367,107 +369,6 @@ impl Core {
         if let Err(declined) = self.host.scheduler.seat_front(pid) {
             tell(&format!("cannot reserve CPU for the front, so requests may wait: {declined}"));
         }
-    }
-
-    /// Does a request, or has its VM looked up first. What is refused anyhow is not looked up.
-    fn hear_asked(&mut self, asked: Asked) {
-        // The request moves on, and what is sought is a part of it.
-        let (request, now) = (asked.request.clone(), self.host.now());
-        let user = self.service.sought_user(&asked);
-        if self.service.sought(&request).is_none() {
-            return self.do_asked(request.verb(), Input::Asked(asked));
-        }
-        if let Err(refusal) = self.service.count(now, &asked) {
-            return World::reply(&mut self.host, asked.ticket, &Err(refusal));
-        }
-        if let Some(sought) = self.service.sought(&request) {
-            self.host.seek(asked, sought, user);
-        }
-    }
-
-    fn do_asked(&mut self, verb: Verb, input: Input) {
-        let began = self.host.now();
-        self.step(input);
-        self.note_effect(verb, began);
-    }
-
-    fn hear_lookups(&mut self) {
-        let now = self.host.now();
-        for done in self.host.lookups.done(now) {
-            match done {
-                LookedUp::Listed(asked, listing) => self.host.answer_find(&asked, &listing),
-                LookedUp::Looked(asked, looked) => {
-                    self.host.sought(looked);
-                    self.do_asked(asked.request.verb(), Input::Sought(asked));
-                    self.host.forget_looked();
-                }
-            }
-        }
-    }
-
-    /// It holds once it is written down.
-    fn change_access(&mut self, ticket: Ticket, by: Principal, change: Change) {
-        if let Err(detail) = self.access.check_room(&change) {
-            let problem = Problem::new(Kind::NoRoom, detail).hinting("revoke one first");
-            return self.host.say(&wire::refused(ticket, problem));
-        }
-        match self.host.ledger.change_access(ticket.0, change.write.clone()) {
-            Ok(()) => self.access.begin(ticket, by, change),
-            Err(error) => {
-                let problem = Problem::new(Kind::NotNow, error.to_string());
-                self.host.say(&wire::refused(ticket, problem));
-            }
-        }
-    }
-
-    /// Members of the group without a grant are tenants once that is written down.
-    fn migrate_access(&mut self, ticket: Ticket, by: Principal) {
-        match self.host.ledger.migrate_access(ticket.0) {
-            Ok(()) => drop(self.host.migrating.insert(ticket, by)),
-            Err(error) => {
-                let problem = Problem::new(Kind::NotNow, error.to_string());
-                self.host.say(&wire::refused(ticket, problem));
-            }
-        }
-    }
-
-    /// They are, or not.
-    fn migrated_access(&mut self, ticket: Ticket, by: Principal, done: Result<(), LedgerError>) {
-        let line = match done {
-            Ok(()) => {
-                self.access.migrate();
-                let says = "members of group slackline without a grant are tenants";
-                self.step(Input::Access { by, what: Happened::Granted(says.into()) });
-                wire::answered(ticket, Answer::Access(self.access.listed()))
-            }
-            Err(error) => {
-                self.host.ledger_errors += 1;
-                wire::refused(ticket, Problem::new(Kind::NotDurable, with_causes(&error)))
-            }
-        };
-        self.host.say(&line);
-    }
-
-    /// What came of writing down who may do what.
-    fn changed_access(&mut self, ticket: Ticket, done: Result<(), LedgerError>) {
-        if let Some(by) = self.host.migrating.remove(&ticket) {
-            return self.migrated_access(ticket, by, done);
-        }
-        if let Err(error) = done {
-            self.access.fail(ticket);
-            self.host.ledger_errors += 1;
-            let problem = Problem::new(Kind::NotDurable, with_causes(&error));
-            self.host.say(&wire::refused(ticket, problem));
-            return;
-        }
-        let Some(Done { by, what, shown }) = self.access.finish(ticket) else {
-            let problem = Problem::new(Kind::NoSuchReservation, "the grant was removed meanwhile");
-            self.host.say(&wire::refused(ticket, problem));
-            return;
-        };
-        self.service.set_budgets(self.access.budgets());
-        self.step(Input::Access { by, what });
-        self.host.say(&wire::answered(ticket, Answer::Access(vec![shown])));
     }
 
     fn note_effect(&mut self, verb: Verb, began: Time) {

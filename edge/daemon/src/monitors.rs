@@ -1,5 +1,5 @@
-//! Monitors of VMs that do not answer. Asking one costs two seconds, so it is not asked again before
-//! it has been left alone for a while, which grows each time.
+//! Monitors of VMs that do not answer. Asking one costs two seconds, so it is not asked again
+//! before it has been left alone for a while, which grows each time.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};

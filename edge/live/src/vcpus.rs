@@ -9,9 +9,9 @@
 //!   it disturbs nobody. A guest has no say in the names.
 //! - **By asking.** QEMU tells over its machine protocol (QMP). A socket serves one client at a
 //!   time, so it is asked only if names tell nothing; if another client, such as libvirt, holds it,
-//!   no answer comes, which is an error after two seconds. The command line that names the socket is
-//!   the word of the VM's user. So we connect with that user's rights, speak only to that user, and
-//!   no error shows what was received: it may be somebody else's secret.
+//!   no answer comes, which is an error after two seconds. The command line that names the socket
+//!   is the word of the VM's user. So we connect with that user's rights, speak only to that user,
+//!   and no error shows what was received: it may be somebody else's secret.
 //!
 //! Answers are sorted by index. Every thread that [`find`] returns belonged to the process when it
 //! was found, whatever a monitor said. A VM that is just starting may not have all its threads yet.
@@ -19,6 +19,7 @@
 //! Without multi-threaded emulation (`-accel tcg,thread=single`) QEMU runs all vCPUs in turn on one
 //! thread. That thread is the only thing there is to schedule, so it is given once, as index 0.
 
+mod connecting;
 pub mod qemu_options;
 
 use std::ffi::OsStr;
@@ -28,12 +29,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{AtFlags, Dir, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
     timerfd_settime,
@@ -42,6 +41,7 @@ use serde_json::Value;
 
 use crate::sys::OwnerRights;
 
+use connecting::{check_peer, connect, failed_to_connect};
 use qemu_options::qmp_socket_among;
 
 /// How long a whole conversation with a monitor may take, in seconds. QEMU answers within
@@ -495,37 +495,6 @@ struct Monitor {
     alarm: OwnedFd,
     received: Vec<u8>,
     events: u32,
-}
-
-/// Connects to a socket, within our patience.
-fn connect(path: &Path) -> io::Result<UnixStream> {
-    let address = SocketAddrUnix::new(path.as_os_str().as_bytes())?;
-    let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
-    let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
-    let stream = UnixStream::from(socket);
-    // Bounds connecting too: a full queue of clients would else hold us forever.
-    let patience = Some(Duration::from_secs(PATIENCE_SECONDS.into()));
-    sockopt::set_socket_timeout(&stream, sockopt::Timeout::Send, patience)?;
-    retry_on_intr(|| rustix::net::connect(&stream, &address))?;
-    Ok(stream)
-}
-
-fn failed_to_connect(error: io::Error) -> QmpError {
-    match Errno::from_io_error(&error) {
-        Some(Errno::AGAIN) => QmpError::Busy,
-        _ => QmpError::Connect(error),
-    }
-}
-
-/// Makes sure that a process or its user listens at the other end.
-fn check_peer(stream: &UnixStream, pid: i32, uid: u32) -> Result<(), QmpError> {
-    let peer = sockopt::socket_peercred(stream);
-    let peer = peer.map_err(|errno| QmpError::Connect(errno.into()))?;
-    let (its_pid, its_uid) = (peer.pid.as_raw_nonzero().get(), peer.uid.as_raw());
-    if its_pid == pid || its_uid == uid {
-        return Ok(());
-    }
-    Err(QmpError::Stranger { pid: its_pid, uid: its_uid })
 }
 
 impl Monitor {

@@ -48,8 +48,8 @@ impl Spans {
         self.used += rest.used;
     }
 
-    /// Closes all spans but the last one or two that a stretch fills, at once: they are alike, and a
-    /// stretch of a hostile trace may be centuries.
+    /// Closes all spans but the last one or two that a stretch fills, at once: they are alike, and
+    /// a stretch of a hostile trace may be centuries.
     fn jump(&mut self, rest: Stretch) -> Stretch {
         let whole = (rest.to - rest.from) / self.length;
         if whole < MANY {

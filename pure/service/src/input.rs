@@ -15,7 +15,8 @@ use crate::row::Row;
 pub enum Input {
     /// Somebody asks for something.
     Asked(Asked),
-    /// A request that [`Service::count`](crate::Service::count) let through, once its VM was looked up.
+    /// A request that [`Service::count`](crate::Service::count) let through, once its VM was looked
+    /// up.
     Sought(Asked),
     /// What was [handed over](crate::World::commit) is written down, and safe from a loss of power.
     Committed {

@@ -173,8 +173,8 @@ impl Service {
     }
 
     /// Returns an error unless the caller may change a reservation to these terms. A change counts
-    /// against the owner, and against a caller who is another: beside what it owns, what is reserved
-    /// for its VMs, and what it raised.
+    /// against the owner, and against a caller who is another: beside what it owns, what is
+    /// reserved for its VMs, and what it raised.
     fn afford_change(&self, asked: &Asked, before: &Row, terms: Terms) -> Result<(), Refusal> {
         self.afford(before.owner, &before.name, terms)?;
         let caller = asked.principal;

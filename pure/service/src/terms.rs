@@ -116,8 +116,8 @@ impl Terms {
     /// CPU's reserve is there in each second. A slice that [runs long](Terms::runs_long) stays as
     /// it is: its reserve is there in each period.
     ///
-    /// The parts of a period are alike to the nanosecond. Where no number of parts of up to a second
-    /// divides it, they are shorter by less than one.
+    /// The parts of a period are alike to the nanosecond. Where no number of parts of up to a
+    /// second divides it, they are shorter by less than one.
     #[must_use]
     pub fn in_each_second(self) -> Terms {
         let (slice, period) = (self.each.slice(), self.each.period());

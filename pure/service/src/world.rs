@@ -95,8 +95,8 @@ pub trait World {
     /// Answers somebody.
     fn reply(&mut self, ticket: Ticket, reply: &Result<Answer, Refusal>);
 
-    /// Answers a [`Request::Log`](crate::Request::Log) or [`Request::Find`](crate::Request::Find) in
-    /// our place: the caller may ask that.
+    /// Answers a [`Request::Log`](crate::Request::Log) or [`Request::Find`](crate::Request::Find)
+    /// in our place: the caller may ask that.
     fn hand_over(&mut self, asked: &Asked);
 
     /// Tells whoever listens what happened. It has been written down.

@@ -1,8 +1,8 @@
 //! How much work a trace asks of whoever measures it, bounded by how much was read.
 //!
 //! Metrics count periods, seconds and tenths of seconds. A few bytes can say that a run took
-//! centuries, or that a period is a nanosecond. So a trace may ask for [`STEPS`] such steps, and for
-//! [`STEPS_OF_ENTRY`] more with each entry. A run that was recorded asks for a few an entry.
+//! centuries, or that a period is a nanosecond. So a trace may ask for [`STEPS`] such steps, and
+//! for [`STEPS_OF_ENTRY`] more with each entry. A run that was recorded asks for a few an entry.
 
 use core::fmt;
 use std::collections::BTreeMap;

@@ -4,8 +4,8 @@
 //! line that is not whole was being written as somebody died, and does not count. It is locked, so
 //! that nobody else writes there.
 //!
-//! Each line ends with a checksum of it. Files of the first version have none: they are read if each
-//! cell can be one, and go on without.
+//! Each line ends with a checksum of it. Files of the first version have none: they are read if
+//! each cell can be one, and go on without.
 
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};

@@ -81,9 +81,9 @@ impl Access {
             let own = uid.map(Principal::User);
             let others = owners.iter().filter(|owner| Some(**owner) != own).count();
             format!(
-                "{name} is an operator without a grant. `slackline access migrate` makes {name} a \
-                 tenant, who could no longer see the log nor change reservations of others ({others} \
-                 now)"
+                "{name} is an operator without a grant. `slackline access migrate` makes {name} \
+                 a tenant, who could no longer see the log nor change reservations of others \
+                 ({others} now)"
             )
         };
         members.take(MOST_LINES).map(line).collect()

@@ -53,7 +53,7 @@ struct Thread {
 enum Job {
     List,
     /// A request, unless its caller has gone.
-    Look(Principal, Option<Asked>),
+    Look(Principal, Option<Box<Asked>>),
 }
 
 /// A VM to look up before a request is done.
@@ -67,9 +67,9 @@ struct Lookup {
 /// A look-up that has ended.
 pub(super) enum Done {
     /// A request can be done: this was found for it.
-    Looked(Asked, Looked),
+    Looked(Box<(Asked, Looked)>),
     /// A request to list VMs can be answered.
-    Listed(Asked, Listing),
+    Listed(Box<Asked>, Listing),
 }
 
 /// The caller has as many look-ups waiting as it may have.
@@ -150,7 +150,7 @@ impl Lookups {
             for seen in thread.scout.seen() {
                 match (seen, thread.job.take()) {
                     (Seen::Looked(looked), Some(Job::Look(_, Some(asked)))) => {
-                        done.push(Done::Looked(asked, looked));
+                        done.push(Done::Looked(Box::new((*asked, looked))));
                     }
                     (Seen::Machines(listing), _) => {
                         self.is_listing = false;
@@ -161,7 +161,8 @@ impl Lookups {
             }
         }
         if let Some((_, list)) = self.list.as_ref().filter(|_| !self.is_listing) {
-            let listed = self.listing.drain(..).map(|asked| Done::Listed(asked, list.clone()));
+            let listed = self.listing.drain(..);
+            let listed = listed.map(|asked| Done::Listed(Box::new(asked), list.clone()));
             done.extend(listed);
         }
         self.begin(now);
@@ -188,7 +189,7 @@ impl Lookups {
                 self.waiting.remove(&principal);
             }
             self.last = Some(principal);
-            let job = Job::Look(principal, Some(asked));
+            let job = Job::Look(principal, Some(Box::new(asked)));
             self.threads[thread].give(Order::Look(wanted, user), job);
         }
     }
@@ -325,10 +326,10 @@ mod tests {
         lookups.cancel(Ticket(0));
         lookups.cancel(Ticket(1));
         let all = done(&mut lookups, now(1), 1);
-        let [Done::Looked(asked, _)] = &all[..] else { panic!("{} are done", all.len()) };
-        assert_eq!(asked.ticket, Ticket(2));
+        let [Done::Looked(one)] = &all[..] else { panic!("{} are done", all.len()) };
+        assert_eq!(one.0.ticket, Ticket(2));
         for ticket in 3..6 {
-            lookups.look(now(0), self::asked(1000, ticket, Role::Operator), wanted()).unwrap();
+            lookups.look(now(0), asked(1000, ticket, Role::Operator), wanted()).unwrap();
         }
         let late = done(&mut lookups, now(5_001), 1);
         assert_eq!((late.len(), lookups.waiting.len()), (1, 0));

@@ -166,19 +166,15 @@ pub(super) fn hidden_machine(machine: control::Machine) -> control::Machine {
 }
 
 /// A reservation as a tenant sees it that does not own it: what it takes of the CPUs, no more.
-pub(super) fn hidden_reservation(reservation: control::Reservation) -> control::Reservation {
+pub(super) fn hidden_reservation(mut reservation: control::Reservation) -> control::Reservation {
+    (reservation.gang, reservation.why, reservation.warning) = (None, None, None);
+    (reservation.recent, reservation.total, reservation.cost) = (None, None, None);
     control::Reservation {
         name: ANOTHER.into(),
         owner: "another user".into(),
         binding: ANOTHER.into(),
         user: u32::MAX,
-        gang: None,
-        why: None,
-        warning: None,
         revision: 0,
-        recent: None,
-        total: None,
-        cost: None,
         ..reservation
     }
 }

@@ -59,7 +59,7 @@ impl Remotes {
     /// Takes a place for a connection, from another one if need be. `is_full` is true if no
     /// further connection of any kind may be.
     ///
-    /// Returns its number and what tells it that it has lost its place. `None` if there is no place.
+    /// Returns its number and what tells it that it has lost its place. `None` without a place.
     pub(super) fn connect(
         &mut self,
         address: IpAddr,

@@ -24,6 +24,9 @@ pub(super) struct Answers {
     sweep: Option<(i64, String, String)>,
 }
 
+/// The time of a row, and its key.
+type Answered = (i64, Principal, Key);
+
 /// Answers with their ages, oldest first.
 pub(super) type Loaded = Vec<(Kept, Span)>;
 
@@ -104,10 +107,7 @@ impl Answers {
 
 /// Returns times and keys of the newest rows, newest first, as many as the service keeps, and
 /// whether the table has no others. Reads an index only: a million rows take well below a second.
-fn newest_keys(
-    connection: &Connection,
-    since: i64,
-) -> rusqlite::Result<(Vec<(i64, Principal, Key)>, bool)> {
+fn newest_keys(connection: &Connection, since: i64) -> rusqlite::Result<(Vec<Answered>, bool)> {
     let (mut order, mut newest, mut is_all) = (KeyOrder::default(), Vec::new(), true);
     let mut rows = connection.prepare("SELECT at, principal, key FROM answer ORDER BY at DESC")?;
     let mut rows = rows.query([])?;

@@ -1,0 +1,45 @@
+//! Requests: which of them wait for a VM to be looked up, and when they are done.
+
+use slackline_service::{Asked, Input, Verb, World};
+
+use super::Core;
+use super::lookups::Done as LookedUp;
+
+impl Core {
+    /// Does a request, or has its VM looked up first. What is refused anyhow is not looked up.
+    pub(super) fn hear_asked(&mut self, asked: Asked) {
+        // The request moves on, and what is sought is a part of it.
+        let (request, now) = (asked.request.clone(), self.host.now());
+        let user = self.service.sought_user(&asked);
+        if self.service.sought(&request).is_none() {
+            return self.do_asked(request.verb(), Input::Asked(asked));
+        }
+        if let Err(refusal) = self.service.count(now, &asked) {
+            return World::reply(&mut self.host, asked.ticket, &Err(refusal));
+        }
+        if let Some(sought) = self.service.sought(&request) {
+            self.host.seek(asked, sought, user);
+        }
+    }
+
+    fn do_asked(&mut self, verb: Verb, input: Input) {
+        let began = self.host.now();
+        self.step(input);
+        self.note_effect(verb, began);
+    }
+
+    pub(super) fn hear_lookups(&mut self) {
+        let now = self.host.now();
+        for done in self.host.lookups.done(now) {
+            match done {
+                LookedUp::Listed(asked, listing) => self.host.answer_find(&asked, &listing),
+                LookedUp::Looked(done) => {
+                    let (asked, looked) = *done;
+                    self.host.sought(looked);
+                    self.do_asked(asked.request.verb(), Input::Sought(asked));
+                    self.host.forget_looked();
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Grants, as people ask for them and as the ledger has written them down.
+
+use slackline_control::link::Answer;
+use slackline_control::{Kind, Problem};
+use slackline_live::with_causes;
+use slackline_service::{Happened, Input, Principal, Ticket};
+
+use super::access::{Change, Done};
+use super::{Core, wire};
+use crate::ledger::LedgerError;
+
+impl Core {
+    /// It holds once it is written down.
+    pub(super) fn change_access(&mut self, ticket: Ticket, by: Principal, change: Change) {
+        if let Err(detail) = self.access.check_room(&change) {
+            let problem = Problem::new(Kind::NoRoom, detail).hinting("revoke one first");
+            return self.host.say(&wire::refused(ticket, problem));
+        }
+        match self.host.ledger.change_access(ticket.0, change.write.clone()) {
+            Ok(()) => self.access.begin(ticket, by, change),
+            Err(error) => {
+                let problem = Problem::new(Kind::NotNow, error.to_string());
+                self.host.say(&wire::refused(ticket, problem));
+            }
+        }
+    }
+
+    /// Members of the group without a grant are tenants once that is written down.
+    pub(super) fn migrate_access(&mut self, ticket: Ticket, by: Principal) {
+        match self.host.ledger.migrate_access(ticket.0) {
+            Ok(()) => drop(self.host.migrating.insert(ticket, by)),
+            Err(error) => {
+                let problem = Problem::new(Kind::NotNow, error.to_string());
+                self.host.say(&wire::refused(ticket, problem));
+            }
+        }
+    }
+
+    /// They are, or not.
+    fn migrated_access(&mut self, ticket: Ticket, by: Principal, done: Result<(), LedgerError>) {
+        let line = match done {
+            Ok(()) => {
+                self.access.migrate();
+                let says = "members of group slackline without a grant are tenants";
+                self.step(Input::Access { by, what: Happened::Granted(says.into()) });
+                wire::answered(ticket, Answer::Access(self.access.listed()))
+            }
+            Err(error) => {
+                self.host.ledger_errors += 1;
+                wire::refused(ticket, Problem::new(Kind::NotDurable, with_causes(&error)))
+            }
+        };
+        self.host.say(&line);
+    }
+
+    /// What came of writing down who may do what.
+    pub(super) fn changed_access(&mut self, ticket: Ticket, done: Result<(), LedgerError>) {
+        if let Some(by) = self.host.migrating.remove(&ticket) {
+            return self.migrated_access(ticket, by, done);
+        }
+        if let Err(error) = done {
+            self.access.fail(ticket);
+            self.host.ledger_errors += 1;
+            let problem = Problem::new(Kind::NotDurable, with_causes(&error));
+            self.host.say(&wire::refused(ticket, problem));
+            return;
+        }
+        let Some(Done { by, what, shown }) = self.access.finish(ticket) else {
+            let problem = Problem::new(Kind::NoSuchReservation, "the grant was removed meanwhile");
+            self.host.say(&wire::refused(ticket, problem));
+            return;
+        };
+        self.service.set_budgets(self.access.budgets());
+        self.step(Input::Access { by, what });
+        self.host.say(&wire::answered(ticket, Answer::Access(vec![shown])));
+    }
+}

@@ -1,0 +1,44 @@
+//! Connecting to a monitor, and who listens there.
+
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+
+use super::{PATIENCE_SECONDS, QmpError};
+
+/// Connects to a socket, within our patience.
+pub(super) fn connect(path: &Path) -> io::Result<UnixStream> {
+    let address = SocketAddrUnix::new(path.as_os_str().as_bytes())?;
+    let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
+    let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+    let stream = UnixStream::from(socket);
+    // Bounds connecting too: a full queue of clients would else hold us forever.
+    let patience = Some(Duration::from_secs(PATIENCE_SECONDS.into()));
+    sockopt::set_socket_timeout(&stream, sockopt::Timeout::Send, patience)?;
+    retry_on_intr(|| rustix::net::connect(&stream, &address))?;
+    Ok(stream)
+}
+
+/// What went wrong when we connected.
+pub(super) fn failed_to_connect(error: io::Error) -> QmpError {
+    match Errno::from_io_error(&error) {
+        Some(Errno::AGAIN) => QmpError::Busy,
+        _ => QmpError::Connect(error),
+    }
+}
+
+/// Makes sure that a process or its user listens at the other end.
+pub(super) fn check_peer(stream: &UnixStream, pid: i32, uid: u32) -> Result<(), QmpError> {
+    let peer = sockopt::socket_peercred(stream);
+    let peer = peer.map_err(|errno| QmpError::Connect(errno.into()))?;
+    let (its_pid, its_uid) = (peer.pid.as_raw_nonzero().get(), peer.uid.as_raw());
+    if its_pid == pid || its_uid == uid {
+        return Ok(());
+    }
+    Err(QmpError::Stranger { pid: its_pid, uid: its_uid })
+}
