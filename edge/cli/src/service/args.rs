@@ -254,7 +254,7 @@ pub(crate) enum AccessCommand {
     },
     /// Add or replace the grant of a local user or a remote client.
     Add(Add),
-    /// Make members of the group slackline without a grant tenants, in a ledger of an older version.
+    /// Make members of the group slackline without a grant tenants, after an upgrade.
     Migrate {
         #[command(flatten)]
         at: At,
