@@ -53,7 +53,8 @@ pub fn run(metadata: &Metadata) -> Result<String> {
     let commit = committed()?;
     step::output(step::cargo().args(["deb", "--version"]))
         .context("needs cargo-deb: `cargo install --locked cargo-deb` installs it")?;
-    let package = metadata.target.join("package");
+    // Where the assets of edge/cli/Cargo.toml are looked for, wherever cargo builds.
+    let package = PathBuf::from("target/package");
     let root = package.join("root");
     if package.exists() {
         fs::remove_dir_all(&package)?;
