@@ -369,6 +369,7 @@ impl<W: Write> Sink for Perfetto<W> {
             | Record::Served { .. }
             | Record::Moved { .. }
             | Record::Slowed { .. }
+            | Record::Elsewhere { .. }
             | Record::Overhead { .. }
             | Record::Accounted { .. }
             | Record::Ended { .. } => {}

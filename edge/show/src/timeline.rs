@@ -293,6 +293,7 @@ impl Sink for Timeline {
             | Record::Served { .. }
             | Record::Moved { .. }
             | Record::Slowed { .. }
+            | Record::Elsewhere { .. }
             | Record::Overhead { .. }
             | Record::Accounted { .. } => {}
         }

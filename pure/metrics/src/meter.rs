@@ -193,6 +193,7 @@ impl Meter {
             Record::Moved { at, bytes, .. } => meter.moved(at, bytes),
             Record::Spun { at, used, .. } => meter.spun(at, used),
             Record::Slowed { from, to, work, .. } => meter.slowed(from, to, work),
+            Record::Elsewhere { from, to, used, .. } => meter.elsewhere(Stretch { from, to, used }),
             _ => {}
         }
     }
@@ -209,6 +210,7 @@ impl Meter {
             | Record::Job { vcpu, .. }
             | Record::Moved { vcpu, .. }
             | Record::Spun { vcpu, .. }
+            | Record::Elsewhere { vcpu, .. }
             | Record::Slowed { vcpu, .. } => self.seldom_of(vcpu, record),
             Record::RangLate { at, late, .. } if at >= self.warmup => self.timer_lateness.add(late),
             Record::ClockSet { at, ahead } => {

@@ -90,6 +90,7 @@ impl Encoder {
             | Record::Spun { .. }
             | Record::Moved { .. }
             | Record::Slowed { .. }
+            | Record::Elsewhere { .. }
             | Record::Overhead { .. }
             | Record::Accounted { .. } => {
                 self.seldom(record);
@@ -115,6 +116,12 @@ impl Encoder {
                 self.vcpu(vcpu);
                 self.difference(to, from);
                 self.number(work.ns());
+            }
+            Record::Elsewhere { vcpu, from, to, used } => {
+                self.time(to);
+                self.vcpu(vcpu);
+                self.difference(to, from);
+                self.number(used.ns());
             }
             Record::Spun { at, vcpu, used } => {
                 self.time(at);
@@ -343,6 +350,7 @@ fn record_tag(record: &Record) -> u8 {
         Record::ClockSet { .. } => 19,
         Record::Slowed { .. } => 20,
         Record::Spun { .. } => 21,
+        Record::Elsewhere { .. } => 22,
     }
 }
 

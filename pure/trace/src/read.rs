@@ -343,6 +343,14 @@ impl<R: Read> Reader<R> {
                 let (at, vcpu) = (self.time()?, self.vcpu()?);
                 Record::Spun { at, vcpu, used: Span::from_ns(self.number()?) }
             }
+            22 => {
+                let (to, vcpu) = (self.time()?, self.vcpu()?);
+                let (from, used) = (self.before(to)?, Span::from_ns(self.number()?));
+                if from > to {
+                    return Err(Damage::Damaged);
+                }
+                Record::Elsewhere { vcpu, from, to, used }
+            }
             16 => Record::Moved { at: self.time()?, vcpu: self.vcpu()?, bytes: self.number()? },
             _ => return Err(Damage::Damaged),
         })

@@ -94,6 +94,18 @@ pub enum Record {
         /// CPU time at full speed in which it would have done as much.
         work: Span,
     },
+    /// CPU time that a vCPU received while its threads were left to another program. It is charged
+    /// to no CPU of the run and to no slice.
+    Elsewhere {
+        /// Who.
+        vcpu: VcpuId,
+        /// From when.
+        from: Time,
+        /// Until when.
+        to: Time,
+        /// How much the kernel counted between the two.
+        used: Span,
+    },
     /// A timer of a CPU rang later than it was set for.
     RangLate {
         /// When it rang.
@@ -222,6 +234,7 @@ impl Record {
         match *self {
             Record::Ran { from, to, .. }
             | Record::Slowed { from, to, .. }
+            | Record::Elsewhere { from, to, .. }
             | Record::Accounted { from, to, .. } => (from, to),
             Record::Job { done, .. } => (done, done),
             Record::Overhead { .. } => (Time::START, Time::START),

@@ -73,7 +73,7 @@ impl Parts {
 
     fn record(&mut self, record: &Record) {
         match *record {
-            Record::Ran { vcpu, used, .. } => {
+            Record::Ran { vcpu, used, .. } | Record::Elsewhere { vcpu, used, .. } => {
                 if let Some(part) = self.of(vcpu) {
                     part.used += used;
                 }
