@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use slackline_live::Punctual;
-use slackline_live::cgroup::{CgroupError, TreePlace};
+use slackline_live::cgroup::{CgroupError, Cpuset, TreePlace};
 use slackline_live::fence::{FenceError, KeeperCommand};
 use slackline_live::play::LiveError;
 use slackline_live::session::{
@@ -57,7 +57,9 @@ pub(crate) fn hold(args: &Hold) -> Result<(), Problem> {
     let target = Target::find(args, command.as_ref())?;
     let cpus = match &args.cpus {
         Some(asked) => choose_cpus(asked.len(), Some(asked))?,
-        None => choose_cpus(target.cpus_for(each), None)?,
+        None => target
+            .granted_cpus(each)
+            .map_or_else(|| choose_cpus(target.cpus_for(each), None), Ok)?,
     };
     let target = target.on(each, &cpus);
     let spread = each.spread();
@@ -81,7 +83,8 @@ pub(crate) fn hold(args: &Hold) -> Result<(), Problem> {
     let ids = session.join(requests).map_err(|error| of_request(error.error))?;
     let shown = Shown::begin(args, &target.name, each, (target.parts(), &cpus))?;
     let parts = Parts::new(names, target.width(), knowledge().sleep);
-    let mut holding = Holding { began: session.now(), session, ids, parts, shown };
+    let guest = target.guest();
+    let mut holding = Holding { began: session.now(), session, ids, guest, parts, shown };
     let end = holding.run(stop.as_fd(), command.as_mut());
     holding.finish(end.as_ref().ok())?;
     match (end?, command) {
@@ -224,6 +227,26 @@ impl Target {
         needed.clamp(1, online)
     }
 
+    /// The last CPUs that its cpuset grants, as many as it needs. `None` if it has all CPUs, or
+    /// fewer than it needs.
+    fn granted_cpus(&self, amount: Amount) -> Option<Vec<CpuId>> {
+        let (pid, tid) = match self.who.first()? {
+            Who::Tree(pid) | Who::Process(pid) | Who::Wide(pid, _) => (*pid, *pid),
+            Who::Thread(thread) => (thread.pid(), thread.tid()),
+            Who::Group(place) => {
+                let first = place.processes().ok()?.first().copied()?;
+                (first, first)
+            }
+            Who::Nobody => return None,
+        };
+        let granted = Cpuset::of(pid, tid).ok()??.cpus;
+        let online = slackline_live::sys::online_cpus().ok()?;
+        let cpus: Vec<CpuId> = granted.and(&online).iter().collect();
+        let needed = self.cpus_for(amount);
+        (cpus.len() >= needed && granted.and(&online) != online)
+            .then(|| cpus[cpus.len() - needed..].to_vec())
+    }
+
     /// The same where these CPUs are its: a tree that is to have more than one of them runs on all
     /// of them at once.
     fn on(mut self, amount: Amount, cpus: &[CpuId]) -> Target {
@@ -234,6 +257,14 @@ impl Target {
             self.who = vec![Who::Wide(*root, cpus.iter().copied().collect())];
         }
         self
+    }
+
+    /// The process whose vCPUs it is, and how many these are.
+    fn guest(&self) -> Option<(i32, usize)> {
+        match self.who.first()? {
+            Who::Thread(thread) => Some((thread.pid().raw(), self.who.len())),
+            _ => None,
+        }
     }
 
     /// How many CPUs are taken for one.
@@ -341,6 +372,8 @@ struct Holding {
     session: Session,
     ids: Vec<JoinId>,
     began: Time,
+    /// The process whose vCPUs are held, and how many threads of it are known to be some.
+    guest: Option<(i32, usize)>,
     parts: Parts,
     shown: Shown,
 }
@@ -359,6 +392,8 @@ impl Holding {
             let seen = self.session.poll(&mut records).map_err(of_session)?;
             self.parts.count(&mut records);
             let passed = seen.now.since(self.began);
+            self.shown.changes(&seen, passed)?;
+            self.report_more_vcpus(passed)?;
             self.shown.at(passed, self.parts.used())?;
             let status = command.as_mut().and_then(|command| command.0.try_wait().ok().flatten());
             if let Some(status) = status {
@@ -369,6 +404,21 @@ impl Holding {
                 return Ok(End::Gone);
             }
         }
+    }
+
+    /// Says it when the guest has more vCPUs than are held.
+    fn report_more_vcpus(&mut self, passed: Span) -> Result<(), Problem> {
+        let Some((pid, known)) = &mut self.guest else { return Ok(()) };
+        if !self.shown.is_time_for_vcpus(passed) {
+            return Ok(());
+        }
+        // One whose threads have no names is not asked again and again.
+        let there = vcpus::find_named(*pid).unwrap_or_default().len();
+        if there > *known {
+            self.shown.more_vcpus(there - *known)?;
+            *known = there;
+        }
+        Ok(())
     }
 
     /// Gives everything back, and says what came of it.

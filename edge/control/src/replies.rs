@@ -17,8 +17,10 @@ pub enum State {
     Paused,
     /// Some of its vCPUs are not served.
     Partial,
-    /// Somebody else keeps changing its threads; the promise is suspended.
+    /// Another program has changed its threads and has them until that is undone, or it is resumed.
     Contested,
+    /// Its guest is suspended by its monitor.
+    Suspended,
     /// Promised for a gang that has not begun.
     Held,
     /// Over.
@@ -27,12 +29,17 @@ pub enum State {
 
 impl State {
     /// All, with what each means.
-    pub const ALL: [(State, &str); 7] = [
+    pub const ALL: [(State, &str); 8] = [
         (State::Waiting, "promised; its machine is not here; its capacity stays promised"),
         (State::Active, "its machine gets what is promised"),
         (State::Paused, "its vCPUs do not run until resumed; the promise is kept"),
         (State::Partial, "some of its vCPUs are not served"),
-        (State::Contested, "somebody else keeps changing its threads; the promise is suspended"),
+        (
+            State::Contested,
+            "another program has changed its threads and has them until that is undone, or it is \
+             resumed",
+        ),
+        (State::Suspended, "its guest is suspended by its monitor"),
         (State::Held, "promised for a gang that has not begun"),
         (State::Ended, "over"),
     ];
@@ -46,6 +53,7 @@ impl State {
             State::Paused => "paused",
             State::Partial => "partial",
             State::Contested => "contested",
+            State::Suspended => "suspended",
             State::Held => "held",
             State::Ended => "ended",
         }
@@ -173,6 +181,9 @@ pub struct Machine {
     /// Which reservation has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved: Option<String>,
+    /// Why its vCPU threads cannot be told, so that it cannot be reserved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
 }
 
 /// A thread that is a vCPU.

@@ -209,7 +209,9 @@ pub(super) fn machines(all: &[Machine]) -> String {
         })],
         vec![column(RESERVED, all, |one| one.reserved.as_ref().map_or(Cell::Blank, text))],
     ];
-    render(column(BINDING, all, |one| text(&one.binding)), groups)
+    let table = render(column(BINDING, all, |one| text(&one.binding)), groups);
+    let why = |one: &Machine| Some(format!("{}: {}\n", one.binding, one.why.as_ref()?));
+    table + &all.iter().filter_map(why).collect::<String>()
 }
 
 pub(super) fn room(period: Span, room: &Room, host: &Host) -> String {

@@ -202,11 +202,11 @@ impl Host {
     /// The scout is to look for these, and at who is held.
     pub(super) fn look_around(&mut self, waiting: Vec<Awaited>) {
         let held = self.scheduler.held().filter_map(|(domain, identity)| {
-            let found = self.scheduler.found.get(&identity)?;
-            // Of one whose threads have no names nothing can be seen from outside.
-            let pid = found.machine.pid().filter(|_| !found.machine.vcpus.is_empty())?;
-            let vcpus = found.machine.in_service().vcpus;
-            Some(Held { domain, identity, pid, vcpus })
+            let machine = self.scheduler.found.get(&identity)?.machine.clone();
+            // What has no vCPUs is held as a whole.
+            let pid = machine.pid().filter(|_| !machine.vcpus.is_empty())?;
+            let is_wanting = self.scheduler.is_wanting(domain, machine.vcpus.len());
+            Some(Held { domain, machine, pid, is_wanting })
         });
         let held = held.collect();
         self.scout.look_around(waiting, held);

@@ -130,6 +130,7 @@ pub(super) fn machine(
         cpu_ppm: uses,
         vcpus: vcpus.collect(),
         reserved,
+        why: machine.why,
         name: machine.name,
     }
 }

@@ -15,7 +15,7 @@ use slackline_units::{CpuId, CpuSet};
 use thiserror::Error;
 
 use super::entry::{Entry, Way, Who};
-use crate::cgroup::{CgroupError, TreePlace, descendants};
+use crate::cgroup::{CgroupError, Place, TreePlace, descendants};
 use crate::step::priority::Ladder;
 use crate::step::{FifoPriority, freezer};
 use crate::sys::{
@@ -101,6 +101,9 @@ pub enum GiveBackError {
 /// The first step that failed; all have been tried.
 pub(super) fn give_back(entry: &Entry) -> Result<GivenBack, GiveBackError> {
     let tid = entry.thread.id;
+    // First of all: whoever leaves a cpuset may run on all CPUs of the one before it.
+    let cpuset = entry.cpuset.as_ref().map_or(Ok(()), Place::dissolve);
+    let cpuset = cpuset.map_err(|source| GiveBackError::Group { tid, source });
     let tree = match &entry.way {
         Way::Tree(place) => tree_back(place, entry),
         _ => Ok(()),
@@ -108,7 +111,7 @@ pub(super) fn give_back(entry: &Entry) -> Result<GivenBack, GiveBackError> {
     let exists = exists(entry.process.id, entry.thread);
     // If procfs does not answer we try: a wrong thread would need the id to be used again.
     let there = *exists.as_ref().unwrap_or(&true);
-    let mut results = vec![tree];
+    let mut results = vec![cpuset, tree];
     let original = Original { scheduling: entry.scheduling, affinity: entry.affinity };
     if there && entry.way == Way::Member {
         results.push(leaver_back(tid, original));
@@ -161,9 +164,9 @@ fn tree_back(place: &TreePlace, entry: &Entry) -> Result<(), GiveBackError> {
 
 /// How a thread was before it was ours.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Original {
-    pub(super) scheduling: SchedulingOf,
-    pub(super) affinity: CpuSet,
+pub(crate) struct Original {
+    pub(crate) scheduling: SchedulingOf,
+    pub(crate) affinity: CpuSet,
 }
 
 /// How often the list of threads is taken again while some are started.
@@ -264,6 +267,7 @@ pub(super) fn is_moot(entry: &Entry) -> bool {
         Way::Tree(place) => place.is_made(),
         Way::Helper(helper) => there(entry.process) || is_there(*helper),
     };
+    let held = held || entry.cpuset.as_ref().is_some_and(Place::is_made);
     !held && !there(entry.thread)
 }
 

@@ -162,6 +162,9 @@ impl Decider {
     pub(super) fn assign(&mut self, vcpu: VcpuId, place: Place, order: &mut Vec<Assignment>) {
         let now = self.monotonic();
         let Some(known) = self.vcpus.get_mut(vcpu.slot()).and_then(Option::as_mut) else { return };
+        if known.is_left {
+            return;
+        }
         let was_held_back = std::mem::replace(&mut known.is_held_back, place == Place::Held);
         if was_held_back && place != Place::Held {
             // That it stopped looks like a sleep, and may be read only now on some other CPU.

@@ -8,7 +8,7 @@ use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use super::decider::{Decider, Joined, Known};
 use super::{LiveHost, LiveHostError};
-use crate::fence::HeldTree;
+use crate::fence::{HeldTree, TreeAudit};
 use crate::sys::Tid;
 use crate::vcpu_threads::{Home, Meter, Unreadable, UsedClock, WatchedThread};
 use crate::way::HeldThreads;
@@ -68,30 +68,38 @@ impl LiveHost {
         // Only now that its events are heard: what it did before, such as waking for the start of
         // the run, nobody has been told.
         let is_awake = self.is_polled || thread.is_runnable()?.unwrap_or(false);
-        Ok(Known { thread, is_awake, since, ran: None })
+        Ok(Known { thread, is_awake, since, ran: None, is_elsewhere: false })
     }
 
     /// Looks who is in the tree of a vCPU, and what they do, where events have not told: of those
     /// who came otherwise than by being started there, and of those whose numbers nobody could
-    /// foresee. Says whether anybody is there.
-    pub(crate) fn audit(&self, vcpu: VcpuId, tree: &HeldTree) -> Result<bool, LiveHostError> {
+    /// foresee. Returns what was found; nothing of a tree that has rested since the last look, and
+    /// `None` if nobody is there.
+    pub(crate) fn audit(
+        &self,
+        vcpu: VcpuId,
+        tree: &HeldTree,
+    ) -> Result<Option<TreeAudit>, LiveHostError> {
         let known = self.decider().threads_of(vcpu);
         // Before anything is looked at: what is used meanwhile is for the next time.
         let used = known.first().map(|thread| thread.shown()).transpose()?.flatten();
         if used.is_some_and(|used| tree.is_resting(used)) {
-            return Ok(true);
+            return Ok(Some(TreeAudit::default()));
         }
         let tids: Vec<Tid> = known.iter().map(|thread| thread.tid).collect();
-        let there = match tree.audit(&tids) {
+        let audit = match tree.audit(&tids) {
             // It has ended, or just been given back.
-            Err(error) if error.means_gone() || tree.is_gone() => return Ok(false),
-            there => there?,
+            Err(error) if error.means_gone() || tree.is_gone() => return Ok(None),
+            audit => audit?,
         };
-        let Some(one) = known.first() else { return Ok(!there.is_empty()) };
+        let there = &audit.there;
+        let Some(one) = known.first() else {
+            return Ok((!there.is_empty()).then_some(audit));
+        };
         let now = self.clock.now();
         let new: Vec<Tid> = there.iter().copied().filter(|tid| !tids.contains(tid)).collect();
         if let Some(perf) = &mut *self.perf() {
-            perf.set_tree(vcpu, &there)?;
+            perf.set_tree(vcpu, there)?;
         }
         let mut met = Vec::new();
         for tid in new {
@@ -109,13 +117,15 @@ impl LiveHost {
         }
         if met.is_empty() && gone.is_empty() && awake.is_empty() {
             // All are as they were known to be, and asleep: nobody need decide anything.
-            used.into_iter().for_each(|used| tree.has_rested(used));
-            return Ok(!there.is_empty());
+            if audit.changed.is_empty() {
+                used.into_iter().for_each(|used| tree.has_rested(used));
+            }
+            return Ok((!there.is_empty()).then_some(audit));
         }
         let mut decider = self.observe()?;
         decider.audited(vcpu, met, &gone, &awake, now)?;
         self.finish(decider)?;
-        Ok(!there.is_empty())
+        Ok((!there.is_empty()).then_some(audit))
     }
 }
 
