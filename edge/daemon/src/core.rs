@@ -404,6 +404,9 @@ impl Core {
                     self.step(Input::Appeared { binding });
                 }
                 scout::Seen::Suspended(domain, identity, what) => {
+                    if self.service.suspended(domain) != what.as_deref() {
+                        self.host.begin_numbers(domain);
+                    }
                     self.step(Input::Suspended { domain, identity, what });
                 }
                 // It is looked at again, and found to be so.

@@ -171,6 +171,12 @@ impl Service {
         self.book.of_domain(domain).map(|entry| &entry.row.name)
     }
 
+    /// What the monitor of a domain's machine says, if it has suspended the guest.
+    #[must_use]
+    pub fn suspended(&self, domain: DomId) -> Option<&str> {
+        self.book.of_domain(domain)?.suspended.as_deref()
+    }
+
     /// How it is doing.
     #[must_use]
     pub fn health(&self) -> Health {

@@ -18,9 +18,10 @@ pub(crate) const HEADINGS: &[(&str, &[(&str, &str)])] = &[
             (PERIOD, "the period; @ and its phase, where it begins by the clock on the wall"),
             (VCPUS, "how many vCPUs are promised it; 1/2 if only one of two is scheduled for it"),
             (PROMISED, "what is promised to all of them together, of a CPU"),
-            (DELIVERED, "what they used lately, of a CPU"),
-            (MISSED, "deadlines lately at which less was had than was owed, of all"),
-            (EFFICIENT, "what was used of what was promised lately, asleep or not"),
+            (OVER, "how long the next three are of: begins again at each change"),
+            (DELIVERED, "what they used in that time, of a CPU"),
+            (MISSED, "deadlines in it at which less was had than was owed, of all"),
+            (EFFICIENT, "what was used of what was promised in it, asleep or not"),
             (FOR, "its machine"),
             (REVISION, "the event that changed it last, for --if-revision"),
             (COST, "what it has cost since it was made, or the daemon began to look"),
@@ -83,6 +84,7 @@ const SLICE: &str = "slice";
 const PERIOD: &str = "period";
 const VCPUS: &str = "vCPUs";
 const PROMISED: &str = "promised %";
+const OVER: &str = "in last";
 const DELIVERED: &str = "used %";
 const MISSED: &str = "missed %";
 const EFFICIENT: &str = "efficiency %";
@@ -138,6 +140,11 @@ pub(super) fn reservations(all: &[Reservation]) -> String {
         ],
         vec![
             column(PROMISED, all, |one| text(percent(promised_ppm(one)))),
+            column(
+                OVER,
+                all,
+                recent(|it| text(format!("{}s", it.over_ns.div_ceil(1_000_000_000)))),
+            ),
             column(DELIVERED, all, recent(|it| part(it.used_ns, it.over_ns))),
             column(MISSED, all, recent(missed)),
             column(EFFICIENT, all, recent(|it| part(it.used_ns, it.promised_ns))),

@@ -19,10 +19,12 @@ impl Core {
         }
         for (id, finding) in &seen.contested {
             let Some((domain, place)) = self.host.scheduler.place_of(*id) else { continue };
+            self.host.begin_numbers(domain);
             self.step(Input::Contested { domain, place, what: told(finding) });
         }
         for id in &seen.settled {
             let Some((domain, place)) = self.host.scheduler.place_of(*id) else { continue };
+            self.host.begin_numbers(domain);
             self.step(Input::Settled { domain, place });
         }
     }

@@ -117,6 +117,12 @@ impl Host {
         }
     }
 
+    /// What a domain is given lately is shown from now on: it has changed.
+    pub(super) fn begin_numbers(&mut self, domain: DomId) {
+        let now = self.now();
+        self.tally.begin(domain, now);
+    }
+
     pub(super) fn is_front_behind(&self) -> bool {
         self.front.as_ref().is_some_and(|front| front.is_behind() || front.fd().is_none())
     }
@@ -442,23 +448,32 @@ impl World for Host {
     }
 
     fn seat(&mut self, domain: DomId, seats: &Seats) -> Result<(), Declined> {
-        self.scheduler.seat(domain, seats)
+        let done = self.scheduler.seat(domain, seats);
+        self.begin_numbers(domain);
+        done
     }
 
     fn unseat(&mut self, domain: DomId) {
         self.scheduler.unseat(domain);
+        self.begin_numbers(domain);
     }
 
     fn change(&mut self, domain: DomId, terms: &Terms) -> Result<(), Declined> {
-        self.scheduler.change(domain, terms)
+        let done = self.scheduler.change(domain, terms);
+        self.begin_numbers(domain);
+        done
     }
 
     fn pause(&mut self, domain: DomId) -> Result<(), Declined> {
-        self.scheduler.pause(domain)
+        let done = self.scheduler.pause(domain);
+        self.begin_numbers(domain);
+        done
     }
 
     fn resume(&mut self, domain: DomId) -> Result<(), Declined> {
-        self.scheduler.resume(domain)
+        let done = self.scheduler.resume(domain);
+        self.begin_numbers(domain);
+        done
     }
 
     fn leave(&mut self, domain: DomId) {
