@@ -53,6 +53,12 @@ fn part_adversary() {
     let elsewhere = online_cpus().unwrap();
     set_thread_uid(Uid::from_raw(NOBODY)).unwrap();
     println!("@{}", own_tid());
+    if how == "program" {
+        use std::os::unix::process::CommandExt;
+        spin(Duration::from_secs(1));
+        let script = "while :; do :; done";
+        panic!("{}", std::process::Command::new("/bin/sh").args(["-c", script]).exec());
+    }
     loop {
         // What is refused it tries again.
         let _ = match how {
@@ -241,6 +247,22 @@ fn thread_that_changes_its_own_scheduling_stays_within_its_limit() {
             Some(Who::Thread(ThreadRef::open(adversary.pid(), adversary.tid).unwrap()))
         });
     }
+}
+
+/// A thread that starts another program goes on under the number of its process.
+#[test]
+fn thread_that_starts_another_program_is_given_back() {
+    let Some(_alone) = begin() else { return };
+    let adversary = Adversary::start("program");
+    let thread = ThreadRef::open(adversary.pid(), adversary.tid).unwrap();
+    let mut open = Open::holding(Who::Thread(thread), true);
+    open.until("the other program to run", |_| {
+        slackline_live::thread::threads_of(adversary.pid()).is_ok_and(|all| all.len() == 1)
+    });
+    open.until("it to be ordinary", |_| !is_real_time(adversary.pid()));
+    let mut records = Vec::new();
+    open.session.close(&mut records).unwrap();
+    assert_eq!(get_affinity(adversary.pid()).unwrap(), online_cpus().unwrap());
 }
 
 /// No cpuset of ours is around a group that is not ours: what escapes is counted and stopped.

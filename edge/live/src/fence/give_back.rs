@@ -120,6 +120,9 @@ pub(super) fn give_back(entry: &Entry) -> Result<GivenBack, GiveBackError> {
         results.push(scheduling(tid, &entry.scheduling));
         // While it was limited by `SCHED_DEADLINE` it could not be pinned.
         results.push(first.or_else(|_| affinity(tid, &entry.affinity)));
+    } else if let Some(pid) = renumbered(entry) {
+        results.push(scheduling(pid, &entry.scheduling));
+        results.push(affinity(pid, &entry.affinity));
     }
     match &entry.way {
         Way::Nothing | Way::Member | Way::Tree(_) => {}
@@ -255,6 +258,23 @@ fn restore_one(tid: Tid, default: Original) -> Result<(), GiveBackError> {
     result
 }
 
+/// The number that a held thread has by now, if it has started another program: then it is the only
+/// thread of its process, under the number of the first one, and still as we made it.
+fn renumbered(entry: &Entry) -> Option<Tid> {
+    let pid = entry.process.id;
+    let is_as_ours = |now: SchedulingOf| {
+        let ladder = Ladder::LEAST.number()..=FifoPriority::CHOSEN.number();
+        let mut ours = ladder.map(u32::from);
+        matches!(now.class, Scheduling::Fifo { priority } if ours.any(|ours| ours == priority))
+            && now.reset_on_fork
+    };
+    let is_it = entry.thread.id != pid
+        && exists(pid, entry.process).unwrap_or(false)
+        && threads_of(pid).is_ok_and(|threads| threads == [pid])
+        && get_scheduling(pid).is_ok_and(is_as_ours);
+    is_it.then_some(pid)
+}
+
 /// Whether there is nothing left of an entry that could be given back.
 pub(super) fn is_moot(entry: &Entry) -> bool {
     // What cannot be found out is taken to be there.
@@ -268,6 +288,7 @@ pub(super) fn is_moot(entry: &Entry) -> bool {
         Way::Helper(helper) => there(entry.process) || is_there(*helper),
     };
     let held = held || entry.cpuset.as_ref().is_some_and(Place::is_made);
+    let held = held || renumbered(entry).is_some();
     !held && !there(entry.thread)
 }
 
