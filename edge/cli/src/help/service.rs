@@ -59,6 +59,18 @@ A guest of libvirt can bring its terms along, in its metadata; libvirt asks for 
 Also cpu='40%', exact='yes', phase='3ms', vcpus='2', name='web'. It starts whatever comes of that,
 unless it says require='yes' and is refused.
 
+Changes that other programs make to held threads are undone or respected, by this rule:
+
+- An administrator's change is respected: a move to another cpuset or cgroup that the machine's
+  user may not make, a freeze, a new CPU quota, SIGSTOP, and any change to a vCPU of libvirt, as by
+  `virsh vcpupin`. The threads become ordinary within 3 s and run on without a limit. The
+  reservation is `contested` and says what was found. It is held again once the change is undone,
+  or by `resume`.
+- Everything else counts as the machine's own, also a `taskset` or `chrt` by root. It is undone
+  within 100 ms, and `log` says `meddled`. A machine that leaves its CPUs again and again is stopped
+  for a second each time. CPU time received on other CPUs counts as used.
+- Threads of a machine that has just been taken may be placed by whoever starts it, for 2 s.
+
 The service schedules by `edf`, which hears nothing that guests tell (`slackline help agent`).
 
 The same over HTTP on its Unix socket, described by /v1/openapi.json:
