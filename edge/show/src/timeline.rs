@@ -295,6 +295,7 @@ impl Sink for Timeline {
             | Record::Slowed { .. }
             | Record::Stopped { .. }
             | Record::Spent { .. }
+            | Record::Elsewhere { .. }
             | Record::Overhead { .. }
             | Record::Accounted { .. } => {}
         }

@@ -95,6 +95,7 @@ impl Encoder {
             | Record::Slowed { .. }
             | Record::Stopped { .. }
             | Record::Spent { .. }
+            | Record::Elsewhere { .. }
             | Record::Overhead { .. }
             | Record::Accounted { .. } => self.seldom(record),
             Record::Ended { at } => self.time(at),
@@ -123,6 +124,12 @@ impl Encoder {
                 self.time(to);
                 self.vcpu(vcpu);
                 self.difference(to, from);
+            }
+            Record::Elsewhere { vcpu, from, to, used } => {
+                self.time(to);
+                self.vcpu(vcpu);
+                self.difference(to, from);
+                self.number(used.ns());
             }
             Record::Spun { at, vcpu, used } => {
                 self.time(at);
@@ -362,6 +369,7 @@ fn record_tag(record: &Record) -> u8 {
         Record::Spun { .. } => 21,
         Record::Spent { .. } => 22,
         Record::Stopped { .. } => 23,
+        Record::Elsewhere { .. } => 24,
     }
 }
 
