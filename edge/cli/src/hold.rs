@@ -11,7 +11,7 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use slackline_live::Punctual;
-use slackline_live::cgroup::{CgroupError, TreePlace};
+use slackline_live::cgroup::{CgroupError, Cpuset, TreePlace};
 use slackline_live::fence::{FenceError, KeeperCommand};
 use slackline_live::play::LiveError;
 use slackline_live::session::{
@@ -59,7 +59,9 @@ pub(crate) fn hold(args: &Hold) -> Result<(), Problem> {
     let target = Target::find(args, command.as_ref())?;
     let cpus = match &args.cpus {
         Some(asked) => choose_cpus(asked.len(), Some(asked))?,
-        None => choose_cpus(target.cpus_for(each), None)?,
+        None => target
+            .granted_cpus(each)
+            .map_or_else(|| choose_cpus(target.cpus_for(each), None), Ok)?,
     };
     let target = target.on(each, &cpus);
     let spread = each.spread();
@@ -83,9 +85,9 @@ pub(crate) fn hold(args: &Hold) -> Result<(), Problem> {
     let ids = session.join(requests).map_err(|error| of_request(error.error))?;
     command.as_mut().map_or(Ok(()), HeldCommand::go)?;
     let shown = Shown::begin(args, &target.name, each, (target.parts(), &cpus))?;
-    let began = session.now();
+    let (began, guest) = (session.now(), target.guest());
     let parts = Parts::new(names, target.width(), knowledge().sleep, began);
-    let mut holding = Holding { began, session, ids, parts, shown };
+    let mut holding = Holding { began, session, ids, guest, parts, shown };
     let end = holding.run(stop.as_fd(), command.as_mut());
     let started = if command.is_some() { holding.processes() } else { Vec::new() };
     let finished = holding.finish(end.as_ref().ok());
@@ -240,6 +242,26 @@ impl Target {
         needed.clamp(1, online)
     }
 
+    /// The last CPUs that its cpuset grants, as many as it needs. `None` if it has all CPUs, or
+    /// fewer than it needs.
+    fn granted_cpus(&self, amount: Amount) -> Option<Vec<CpuId>> {
+        let (pid, tid) = match self.who.first()? {
+            Who::Tree(pid) | Who::Process(pid) | Who::Wide(pid, _) => (*pid, *pid),
+            Who::Thread(thread) => (thread.pid(), thread.tid()),
+            Who::Group(place) => {
+                let first = place.processes().ok()?.first().copied()?;
+                (first, first)
+            }
+            Who::Nobody => return None,
+        };
+        let granted = Cpuset::of(pid, tid).ok()??.cpus;
+        let online = slackline_live::sys::online_cpus().ok()?;
+        let cpus: Vec<CpuId> = granted.and(&online).iter().collect();
+        let needed = self.cpus_for(amount);
+        (cpus.len() >= needed && granted.and(&online) != online)
+            .then(|| cpus[cpus.len() - needed..].to_vec())
+    }
+
     /// The same where these CPUs are its: a tree that is to have more than one of them runs on all
     /// of them at once.
     fn on(mut self, amount: Amount, cpus: &[CpuId]) -> Target {
@@ -250,6 +272,14 @@ impl Target {
             self.who = vec![Who::Wide(*root, cpus.iter().copied().collect())];
         }
         self
+    }
+
+    /// Process whose vCPUs are the target, and their number. `None` for other targets.
+    fn guest(&self) -> Option<(i32, usize)> {
+        match self.who.first()? {
+            Who::Thread(thread) => Some((thread.pid().raw(), self.who.len())),
+            _ => None,
+        }
     }
 
     /// How many CPUs are taken for one.
@@ -321,6 +351,8 @@ struct Holding {
     session: Session,
     ids: Vec<JoinId>,
     began: Time,
+    /// Process whose vCPUs are held, and the number of its known vCPU threads.
+    guest: Option<(i32, usize)>,
     parts: Parts,
     shown: Shown,
 }
@@ -341,6 +373,8 @@ impl Holding {
             let seen = self.session.poll(&mut records).map_err(of_session)?;
             self.parts.count(&mut records);
             let passed = seen.now.since(self.began);
+            self.shown.changes(&seen, passed)?;
+            self.report_more_vcpus(passed)?;
             self.shown.at(passed, self.parts.used())?;
             if let Some(status) = command.as_mut().and_then(|command| command.status()) {
                 return Ok(End::Exited(status));
@@ -356,6 +390,21 @@ impl Holding {
     fn processes(&self) -> Vec<(Tid, TaskFd)> {
         let pids = self.ids.iter().flat_map(|&id| self.session.processes_of(id));
         pids.filter_map(|pid| Some((pid, TaskFd::open(pid).ok()?))).collect()
+    }
+
+    /// Reports that the guest has more vCPUs than are held.
+    fn report_more_vcpus(&mut self, passed: Span) -> Result<(), Problem> {
+        let Some((pid, known)) = &mut self.guest else { return Ok(()) };
+        if !self.shown.is_time_for_vcpus(passed) {
+            return Ok(());
+        }
+        // A guest whose threads have no names would need its monitor, which is not asked here.
+        let there = vcpus::find_named(*pid).unwrap_or_default().len();
+        if there > *known {
+            self.shown.more_vcpus(there - *known)?;
+            *known = there;
+        }
+        Ok(())
     }
 
     /// Gives everything back, and says what came of it.

@@ -103,6 +103,13 @@ impl Live {
             let name = scenario.domains[vcpu.domain().number() as usize].vcpu_name(*vcpu);
             let _ = writeln!(text, "note: refused at {at}: `{name}`: {error}");
         }
+        for (at, vcpu, found) in &self.outcome.contested {
+            let name = scenario.domains[vcpu.domain().number() as usize].vcpu_name(*vcpu);
+            let _ = writeln!(text, "note: `{name}` was contested at {at}: {found}");
+        }
+        if self.outcome.undone > 0 {
+            let _ = writeln!(text, "note: {} changes to threads were undone", self.outcome.undone);
+        }
         for Losses { name, answered, lost } in &self.outcome.lost {
             let _ =
                 writeln!(text, "note: {name}: {lost} requests timed out, {answered} were answered");

@@ -203,6 +203,7 @@ impl From<service::State> for State {
             service::State::Paused => State::Paused,
             service::State::Partial => State::Partial,
             service::State::Contested => State::Contested,
+            service::State::Suspended => State::Suspended,
             service::State::Held => State::Held,
             service::State::Ended => State::Ended,
         }

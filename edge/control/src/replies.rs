@@ -17,8 +17,11 @@ pub enum State {
     Paused,
     /// Some of its vCPUs are not served.
     Partial,
-    /// Another program keeps changing its threads, so it is not enforced.
+    /// Another program has changed its threads. It is not enforced until that change is undone, or
+    /// the reservation is resumed.
     Contested,
+    /// Its guest is suspended by its monitor.
+    Suspended,
     /// Its capacity is reserved for a gang that has not begun.
     Held,
     /// The reservation has ended.
@@ -27,12 +30,16 @@ pub enum State {
 
 impl State {
     /// All states, with the meaning of each.
-    pub const ALL: [(State, &str); 7] = [
+    pub const ALL: [(State, &str); 8] = [
         (State::Waiting, "its VM is absent; its capacity stays reserved"),
         (State::Active, "its VM receives the reserved CPU time"),
         (State::Paused, "its vCPUs are stopped until resumed; its capacity stays reserved"),
         (State::Partial, "some of its vCPUs are not served"),
-        (State::Contested, "another program keeps changing its threads; it is not enforced"),
+        (
+            State::Contested,
+            "another program changed its threads; not enforced until undone or resumed",
+        ),
+        (State::Suspended, "its guest is suspended by its monitor"),
         (State::Held, "its capacity is reserved for a gang that has not begun"),
         (State::Ended, "the reservation has ended"),
     ];
@@ -46,6 +53,7 @@ impl State {
             State::Paused => "paused",
             State::Partial => "partial",
             State::Contested => "contested",
+            State::Suspended => "suspended",
             State::Held => "held",
             State::Ended => "ended",
         }
@@ -178,6 +186,9 @@ pub struct Machine {
     /// Name of its reservation, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved: Option<String>,
+    /// Reason why its vCPU threads cannot be found, so that it cannot be reserved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
 }
 
 /// Thread of a vCPU.

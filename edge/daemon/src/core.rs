@@ -9,6 +9,7 @@
 mod access;
 mod alive;
 mod asking;
+mod changes;
 mod costs;
 mod error;
 mod front_process;
@@ -81,8 +82,8 @@ const BEHIND: Span = Span::from_ms(10);
 /// How often is looked for machines, and at those that are held.
 const AROUND: Span = Span::from_secs(2);
 
-/// How often it is looked whether somebody else has changed what we made of threads.
-const AUDIT: Span = Span::from_secs(1);
+/// How often costs are counted, and the status is told.
+const SECOND: Span = Span::from_secs(1);
 
 /// How long ago a dispatcher may have looked while all is well.
 const LOOKED: Span = Span::from_ms(200);
@@ -197,7 +198,7 @@ pub fn serve(
         reader: reader?,
         systemd: Systemd::new(),
         next_around: now,
-        next_audit: now,
+        next_second: now,
         next_alive: now,
         alive,
         next_sign: now,
@@ -226,7 +227,7 @@ struct Core {
     reader: Reader,
     systemd: Systemd,
     next_around: Time,
-    next_audit: Time,
+    next_second: Time,
     next_alive: Time,
     alive: Option<Alive>,
     next_sign: Time,
@@ -276,6 +277,7 @@ impl Core {
         if let Some(ClockStep { by, is_ahead }) = seen.clock_stepped {
             self.step(Input::ClockStepped { by, is_ahead });
         }
+        self.hear_of_changes(&seen);
         for thinned in self.host.scheduler.ended(&seen.ended) {
             if self.host.has_ended(thinned.identity) {
                 let (domain, identity) = (thinned.domain, thinned.identity);
@@ -385,6 +387,14 @@ impl Core {
                     self.host.keep_found(Some(&binding), found);
                     self.step(Input::Appeared { binding });
                 }
+                scout::Seen::Suspended(domain, identity, what) => {
+                    if self.service.suspended(domain) != what.as_deref() {
+                        self.host.begin_numbers(domain);
+                    }
+                    self.step(Input::Suspended { domain, identity, what });
+                }
+                // It is looked at again, and found to be so.
+                scout::Seen::Unclear(binding) => self.step(Input::Appeared { binding }),
                 scout::Seen::Vcpus(domain, found) => {
                     let machine = found.machine.in_service();
                     self.host.keep_found(None, found);
@@ -394,8 +404,7 @@ impl Core {
                 scout::Seen::Machines(_) | scout::Seen::Looked(_) => {}
                 scout::Seen::Around => {
                     self.host.forget_around();
-                    let left = self.service.contested().map(|(_, identity)| identity).collect();
-                    self.host.scheduler.forget_found(left);
+                    self.host.scheduler.forget_found();
                 }
             }
         }
@@ -413,23 +422,13 @@ impl Core {
             let waiting = self.service.waiting().map(|(binding, user)| (binding.clone(), user));
             let waiting = waiting.collect();
             self.host.look_around(waiting);
-            let left: Vec<_> = self.service.contested().collect();
-            for (domain, identity) in left {
-                if self.host.has_ended(identity) {
-                    self.step(Input::Vanished { domain, identity });
-                }
-            }
             let service = &self.service;
             self.host.tally.forget(|domain| service.name_of(domain).is_some());
         }
-        if now >= self.next_audit {
-            self.next_audit = now + AUDIT;
+        if now >= self.next_second {
+            self.next_second = now + SECOND;
             if let Some(costs) = &mut self.host.costs {
                 costs.count(now, self.service.listed());
-            }
-            for domain in self.host.scheduler.meddled() {
-                self.host.meddled += 1;
-                self.step(Input::Meddled { domain });
             }
             self.say_status();
         }

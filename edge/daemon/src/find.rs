@@ -26,8 +26,8 @@ use std::{fmt, fs, io};
 use slackline_live::cgroup::TreePlace;
 use slackline_live::session::Who;
 use slackline_live::sys::Tid;
-use slackline_live::thread::{ThreadError, ThreadRef};
-use slackline_live::vcpus::{self, VcpuThread};
+use slackline_live::thread::{ThreadError, ThreadRef, threads_of};
+use slackline_live::vcpus::{self, FindError, VcpuThread};
 use slackline_service::{Binding, BindingKind, Identity};
 
 use crate::monitors::{self, NotTold};
@@ -60,6 +60,10 @@ pub struct Machine {
     pub identity: Identity,
     /// The threads that are its vCPUs, by number; none for what is scheduled as one.
     pub vcpus: Vec<Vcpu>,
+    /// All its threads, where its monitor told which are its vCPUs.
+    pub threads: Vec<Tid>,
+    /// Why its vCPU threads cannot be told, where it is a virtual machine and they cannot.
+    pub why: Option<String>,
     /// Its group of version 2, as the kernel names it, as far as that can be seen.
     pub group: Option<PathBuf>,
 }
@@ -201,7 +205,8 @@ impl Machine {
 }
 
 /// All virtual machines, containers and services of this host that may be held, in order of kind
-/// and name. No monitor is asked: a QEMU whose threads have no names has no vCPUs here.
+/// and name. No monitor is asked: a QEMU whose threads have no names has no vCPUs here. One whose
+/// vCPUs nothing tells is here all the same, with the reason.
 ///
 /// What has just begun or is just ending may be left out. A machine may end while others are looked
 /// at; [`find`] makes sure.
@@ -379,18 +384,24 @@ fn found_process(binding: &Binding, pid: Tid, asks: Asks) -> Result<Found, Absen
         None => Called { kind: Kind::Process, name: program_of(&process.line), uuid: None },
     };
     let mut threads = vcpus::find_named(pid.raw())?;
+    let mut all_threads = Vec::new();
     if threads.is_empty() && called.kind != Kind::Process {
-        if asks == Asks::Nobody {
+        // Where there is no monitor to be asked, that is the answer.
+        let is_answerable = !matches!(vcpus::find_qmp_socket(pid.raw()), Ok(None));
+        if asks == Asks::Nobody && is_answerable {
             return Err(Absent::NotAsked { binding: binding.clone() });
         }
+        // Read before the monitor is asked, so that a thread that starts meanwhile counts as new.
+        all_threads = threads_of(pid)?;
         let started = process.started().map_err(|source| unreadable(pid, "stat", source))?;
         threads = monitors::ask(pid, started).map_err(|why| match why {
             NotTold::Failed(error) => error.into(),
             NotTold::Silent(left) => Absent::Silent { binding: binding.clone(), left },
         })?;
     }
-    let machine = described(&process, called, &groups, (&threads, inode))
+    let mut machine = described(&process, called, &groups, (&threads, inode))
         .map_err(|source| unreadable(pid, "status", source))?;
+    machine.threads = all_threads;
     // Only now it is known that all of this was about one process.
     if !machine.is(binding) || ending.has_ended().map_err(|source| unreadable(pid, "", source))? {
         return Err(gone());
@@ -426,9 +437,25 @@ fn named_machine(process: &Process, said: &Said, groups: &[u8]) -> Result<Option
     }
     let failed = |source| unreadable(pid, "status", source);
     let (_, inode) = Ending::of_process(pid).map_err(failed)?;
-    let threads = vcpus::find_named(pid.raw())?;
+    let (threads, why) = match vcpus::find_named(pid.raw()) {
+        Ok(threads) if threads.is_empty() => (threads, why_not_named(pid)),
+        Ok(threads) => (threads, None),
+        Err(error @ FindError::NoProcess { .. }) => return Err(error.into()),
+        Err(error) => (Vec::new(), Some(error.to_string())),
+    };
     let called = called(said, groups);
-    described(process, called, groups, (&threads, inode)).map(Some).map_err(failed)
+    let machine = described(process, called, groups, (&threads, inode)).map_err(failed)?;
+    Ok(Some(Machine { why, ..machine }))
+}
+
+/// Why no threads are known of a machine none of whose threads is named as a vCPU. `None` where a
+/// monitor can be asked.
+fn why_not_named(pid: Tid) -> Option<String> {
+    match vcpus::find_qmp_socket(pid.raw()) {
+        Ok(Some(_)) => None,
+        Ok(None) => Some(FindError::NotFound { pid: pid.raw() }.to_string()),
+        Err(error) => Some(error.to_string()),
+    }
 }
 
 fn described(
@@ -450,7 +477,19 @@ fn described(
     let Called { kind, name, uuid } = called;
     let owner = process.owner()?;
     let is_vouched = kind == Kind::Libvirt;
-    Ok(Machine { kind, name, binding, uuid, owner, is_vouched, identity, vcpus, group })
+    Ok(Machine {
+        kind,
+        name,
+        binding,
+        uuid,
+        owner,
+        is_vouched,
+        identity,
+        vcpus,
+        threads: Vec::new(),
+        why: None,
+        group,
+    })
 }
 
 /// None for one that has ended meanwhile.
@@ -503,6 +542,8 @@ fn found_group(binding: &Binding, kind: Kind, place: &TreePlace) -> Result<Found
         is_vouched: parent.uid() == 0,
         identity: Identity::Group { inode },
         vcpus: Vec::new(),
+        threads: Vec::new(),
+        why: None,
         group: Some(path.clone()),
     };
     Ok(Found { machine, ending, place: Some(place.clone()) })

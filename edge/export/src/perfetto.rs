@@ -376,6 +376,7 @@ impl<W: Write> Sink for Perfetto<W> {
             | Record::Slowed { .. }
             | Record::Stopped { .. }
             | Record::Spent { .. }
+            | Record::Elsewhere { .. }
             | Record::Overhead { .. }
             | Record::Accounted { .. }
             | Record::Ended { .. } => {}

@@ -3,6 +3,8 @@
 //! A group of ours is for one thread or one process, which is moved into it and, when the group is
 //! dissolved, back to where it came from, with whatever was born there meanwhile.
 
+mod around;
+mod cpuset;
 mod family;
 mod mounts;
 mod tree;
@@ -18,6 +20,9 @@ use thiserror::Error;
 
 use crate::sys::Tid;
 use crate::thread::ThreadRef;
+pub(crate) use around::{Hierarchies, Surroundings, may_move, may_write};
+pub use cpuset::Cpuset;
+pub(crate) use cpuset::keep_group_on;
 pub(crate) use family::descendants;
 use mounts::Mount;
 pub use tree::TreePlace;
@@ -50,6 +55,8 @@ pub enum Controller {
     Freezer,
     /// CPU time. Its groups are for whole processes.
     Cpu,
+    /// CPUs. Its groups are for single threads.
+    Cpuset,
 }
 
 impl Controller {
@@ -59,6 +66,7 @@ impl Controller {
         match self {
             Controller::Freezer => "freezer",
             Controller::Cpu => "cpu",
+            Controller::Cpuset => "cpuset",
         }
     }
 
@@ -66,8 +74,8 @@ impl Controller {
     const fn members(self, version: Version) -> &'static str {
         match (self, version) {
             (Controller::Cpu, _) => "cgroup.procs",
-            (Controller::Freezer, Version::V1) => "tasks",
-            (Controller::Freezer, Version::V2) => "cgroup.threads",
+            (Controller::Freezer | Controller::Cpuset, Version::V1) => "tasks",
+            (Controller::Freezer | Controller::Cpuset, Version::V2) => "cgroup.threads",
         }
     }
 }

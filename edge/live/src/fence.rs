@@ -22,6 +22,7 @@
 
 mod at_work;
 mod budget;
+mod cpuset;
 mod entry;
 mod give_back;
 mod held;
@@ -42,17 +43,19 @@ use thiserror::Error;
 pub use at_work::keepers_have_ended;
 pub use budget::{BudgetError, give_back_budgets};
 pub(crate) use budget::{Room, room_of};
+pub(crate) use give_back::Original;
 pub use give_back::{GiveBackError, GivenBack};
 pub use held::Held;
+pub(crate) use held::{Drift, Leaving};
 pub use journal::{
     JournalError, Leftover, LeftoverError, Leftovers, give_back, give_back_all, leftovers,
 };
 pub use keeper::keeper_main;
 pub use link::{KeeperCommand, KeeperError};
 pub use tree::HeldTree;
-pub(crate) use tree::TreeUsage;
+pub(crate) use tree::{TreeAudit, TreeUsage};
 
-use crate::cgroup::{CgroupError, Controller, Place, TreePlace};
+use crate::cgroup::{CgroupError, Controller, Place, TreePlace, Version};
 use crate::step::{ActError, Hold, freezer};
 use crate::sys::{Tid, get_affinity, get_scheduling, process_of};
 use crate::thread::{Stat, ThreadError, ThreadRef, means_gone};
@@ -488,6 +491,7 @@ impl Fence {
             scheduling: get_scheduling(tid).map_err(unreadable)?,
             affinity: get_affinity(tid).map_err(unreadable)?,
             way,
+            cpuset: None,
         };
         // What was read is this thread's only if it was there all the while.
         if thread.is_gone().map_err(unreadable)? {
@@ -551,7 +555,7 @@ fn first_that_works<T>(
     mut hold: impl FnMut(Way) -> Result<T, FenceError>,
 ) -> Result<T, FenceError> {
     let mut result = Err(FenceError::Group(CgroupError::NotMounted {
-        version: crate::cgroup::Version::V1,
+        version: Version::V1,
         controller: Controller::Freezer,
     }));
     for way in ways {

@@ -14,9 +14,11 @@
 //!
 //! What concerns another CPU is left to the dispatcher of that one, which is called for it.
 
+mod asking;
 mod decider;
 mod enact;
 mod join;
+mod left;
 mod pause;
 mod recording;
 mod tell;
@@ -342,6 +344,7 @@ impl LiveHost {
             }
             // Before the stretches that it is part of are told.
             decider.count_wide(cpu, self.clock.now())?;
+            decider.count_elsewhere(cpu, self.clock.now())?;
             self.take_in(&mut decider, &news)?;
             let woken = decider.of_run(woken);
             decider.look(cpu, woken)?;

@@ -58,6 +58,10 @@ pub struct Finished {
     pub relayed: Vec<Relayed>,
     /// How often the keeper had died and was replaced.
     pub keepers_lost: u32,
+    /// vCPUs whose threads another program changed and has, when, and what was found.
+    pub contested: Vec<(Time, VcpuId, String)>,
+    /// How often a change to a thread was undone.
+    pub undone: usize,
 }
 
 /// Why a scenario does not run here.
@@ -367,6 +371,10 @@ impl<'a> Play<'a> {
             }
             let seen = self.session.poll(&mut self.records)?;
             self.outcome.keepers_lost += u32::from(seen.keeper_replaced);
+            let found = seen.contested.iter();
+            let found = found.map(|(id, finding)| (now, id.vcpu(), finding.to_string()));
+            self.outcome.contested.extend(found);
+            self.outcome.undone += seen.meddled.len();
             let gone: Vec<VcpuId> = seen.ended.iter().map(|id| id.vcpu()).collect();
             self.look_after_processes(now, &gone)?;
             self.hand_on(sink);

@@ -10,9 +10,14 @@
 //! ends the session, the fence gives every thread back.
 
 mod change;
+mod contest;
+mod cpuset;
 mod endings;
 mod error;
+mod finding;
 mod ids;
+mod outside_changes;
+mod pause;
 mod replace;
 mod request;
 mod told;
@@ -27,6 +32,7 @@ use slackline_units::{CpuId, CpuSet, Reservation, Span, Time};
 
 pub use crate::owned_cpus::{NotOwned, OwnedCpus};
 pub use error::{RequestError, SessionError};
+pub use finding::Finding;
 pub use ids::JoinId;
 pub use request::{Called, GroupError, Prepared, Request, Who};
 pub use told::HearError;
@@ -40,7 +46,6 @@ use crate::live_host::{LiveHost, Watching};
 use crate::punctual::Punctual;
 use crate::relay;
 use crate::sys::{lock_memory, monotonic};
-use crate::thread::ThreadRef;
 use crate::wall_clock::{ClockStep, Offset, WallClock};
 use crate::watch::perf::PerfWatch;
 use endings::Endings;
@@ -81,6 +86,12 @@ pub struct Seen {
     pub keeper_replaced: bool,
     /// Whether the clock was set by which phases are told. Their grid has been moved.
     pub clock_stepped: Option<ClockStep>,
+    /// Members that have changed how they are scheduled, or were changed, and what was undone.
+    pub meddled: Vec<(JoinId, Finding)>,
+    /// Members that are left to whoever has changed them from now on, and what was found.
+    pub contested: Vec<(JoinId, Finding)>,
+    /// Members that were contested: the change was undone, and they are scheduled again.
+    pub settled: Vec<JoinId>,
 }
 
 /// Somebody who is in a session.
@@ -115,19 +126,13 @@ pub struct Session {
     relays: Vec<Arc<relay::Shared>>,
     /// By what phases are told, and what was between it and the monotonic clock.
     wall_clock: Option<(WallClock, Offset)>,
-    /// When trees are looked at again, and how many of them have been in this turn.
+    /// When members are next looked at for changes.
     next_audit: Time,
-    audited: usize,
     // Last: giving back should not have to wait.
     _urgent: Punctual,
     // And nobody else begins here before it is done.
     _owned: OwnedCpus,
 }
-
-/// How often trees are looked at, and how many of them at once: each request to a service has to
-/// wait for it.
-const AUDIT: Span = Span::from_ms(100);
-const AUDITED_AT_ONCE: usize = 16;
 
 /// About what a switch there and back takes: the kernel counts it to one side of a switch and may
 /// stamp it to the other.
@@ -180,7 +185,6 @@ impl Session {
             relays: Vec::new(),
             wall_clock,
             next_audit: Time::START,
-            audited: 0,
             _urgent: urgent,
             _owned: owned,
         };
@@ -234,7 +238,7 @@ impl Session {
     pub fn wait(&self, others: &[BorrowedFd<'_>], most: Span) -> Vec<bool> {
         let fds = std::iter::once(self.urgent_fd()).chain(others.iter().copied());
         let mut fds: Vec<_> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-        wait_for(&mut fds, most);
+        wait_for(&mut fds, most.min(outside_changes::LOOK_INTERVAL));
         fds[1..].iter().map(|fd| !fd.revents().is_empty()).collect()
     }
 
@@ -259,8 +263,9 @@ impl Session {
         }
         let ended = self.take_out_ended();
         let clock_stepped = self.follow_clock()?;
+        let mut seen = Seen { ended, keeper_replaced, clock_stepped, ..Seen::default() };
         if !self.host.is_over() {
-            self.audit_trees()?;
+            self.look_for_changes(&mut seen)?;
             self.follow_refused();
         }
         self.host.take_records(records);
@@ -269,7 +274,8 @@ impl Session {
         } else {
             self.books.tell(self.host.now(), records);
         }
-        Ok(Seen { now: self.host.now(), ended, keeper_replaced, clock_stepped })
+        seen.now = self.host.now();
+        Ok(seen)
     }
 
     /// How far the clock by which phases are told is ahead of the time of the session; none if
@@ -292,47 +298,11 @@ impl Session {
         Ok(step)
     }
 
-    /// Looks after the trees, a few at a time, in turn: who is in them, and whether all are as they
-    /// should be.
-    fn audit_trees(&mut self) -> Result<(), SessionError> {
-        let now = self.host.now();
-        if now < self.next_audit {
-            return Ok(());
-        }
-        self.next_audit = now + AUDIT;
-        let trees = self.members.iter().filter(|(_, row)| row.has_joined);
-        let trees = trees.filter_map(|(id, row)| Some((id, row.tree.as_ref()?)));
-        let mut audited = 0;
-        for (id, tree) in trees.skip(self.audited).take(AUDITED_AT_ONCE) {
-            if !self.host.audit(id.vcpu(), tree)? {
-                self.endings.doubt(id);
-            }
-            audited += 1;
-        }
-        self.audited = if audited < AUDITED_AT_ONCE { 0 } else { self.audited + audited };
-        Ok(())
-    }
-
     /// How long ago the dispatcher looked last that has not looked for longest. All is well up to
     /// 20 ms, and a little more on a machine that is busy below us.
     #[must_use]
     pub fn unlooked(&self) -> Span {
         self.host.unlooked()
-    }
-
-    /// Whose class, priority or CPUs somebody else has changed since the last time: they are again
-    /// as they were ordered. To be called about once a second. Of trees it is not said: they are
-    /// looked over at each [`poll`](Session::poll).
-    #[must_use]
-    pub fn audit(&self) -> Vec<JoinId> {
-        let is_changed = |thread: &ThreadRef| {
-            // Of one that is gone, or that the kernel refuses, others tell.
-            let held = self.fence.thread(thread.tid());
-            held.is_some_and(|held| held.audit().unwrap_or(false))
-        };
-        let changed = |row: &Row| row.threads.iter().filter(|thread| is_changed(thread)).count();
-        let rows = self.members.iter().filter(|(_, row)| row.has_joined && changed(row) > 0);
-        rows.map(|(id, _)| id).collect()
     }
 
     /// Whoever the kernel refuses something may have been moved to another group since it was held,

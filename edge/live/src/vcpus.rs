@@ -71,7 +71,8 @@ pub struct VcpuThread {
 /// How a thread was recognised as a vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// Named by QEMU: `CPU 0/KVM`, or `CPU 0/TCG` when emulating with a thread a vCPU.
+    /// Named by QEMU: `CPU 0/KVM`, `CPU 0/MSHV`, or `CPU 0/TCG` when emulating with a thread for
+    /// each vCPU.
     Qemu,
     /// Named by QEMU: `ALL CPUs/TCG`. All vCPUs of the VM take turns on this one thread.
     QemuSingleThread,
@@ -88,9 +89,10 @@ pub enum How {
 }
 
 /// What stands before and after the number in a vCPU thread's name.
-const NAMINGS: [(&str, &str, How); 6] = [
+const NAMINGS: [(&str, &str, How); 7] = [
     ("CPU ", "/KVM", How::Qemu),
     ("CPU ", "/TCG", How::Qemu),
+    ("CPU ", "/MSHV", How::Qemu),
     ("fc_vcpu ", "", How::Firecracker),
     ("vcpu", "", How::CloudHypervisor),
     ("crosvm_vcpu", "", How::Crosvm),
@@ -120,8 +122,9 @@ pub enum FindError {
     /// Neither names nor a monitor tell.
     #[error(
         "cannot find the vCPU threads of process {pid}: none has the name of one (`CPU 0/KVM`, \
-         `CPU 0/TCG`, `{ALL_ON_ONE}`, `fc_vcpu 0`, `vcpu0`, `crosvm_vcpu0`, `kvm-vcpu-0`), and its \
-         command line opens no QMP socket (`-qmp unix:PATH`, or `-chardev socket` and `-mon`)"
+         `CPU 0/MSHV`, `CPU 0/TCG`, `{ALL_ON_ONE}`, `fc_vcpu 0`, `vcpu0`, `crosvm_vcpu0`, \
+         `kvm-vcpu-0`), and its command line opens no QMP socket (`-qmp unix:PATH`, or \
+         `-chardev socket` and `-mon`)"
     )]
     NotFound {
         /// The process asked about.

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use slackline_units::{CpuId, CpuSet, Span, VcpuId};
 
-use crate::fence::{Held, HeldTree};
+use crate::fence::{Held, HeldTree, Leaving, Original};
 use crate::step::priority::Ladder;
 use crate::step::{ActError, FifoPriority};
 use crate::sys::Tid;
@@ -192,6 +192,31 @@ impl VcpuHandle {
         let mut state = self.state();
         state.is_news(number);
         self.hold_back(&mut state)
+    }
+
+    /// Leaves its threads to whoever has changed them, whatever orders before `number` said.
+    /// Returns what threads are given back as that have been changed.
+    pub(crate) fn leave(
+        &self,
+        number: u64,
+        how: Leaving,
+    ) -> Result<Vec<(Tid, Original)>, ActError> {
+        let mut state = self.state();
+        state.is_news(number);
+        state.priority = None;
+        state.is_held &= how.stays_stopped;
+        let members = match &self.threads {
+            HeldThreads::Tree(tree) => return tree.leave(how),
+            HeldThreads::Each(members) => members,
+        };
+        let mut changed = Vec::new();
+        for held in members {
+            match held.leave(how) {
+                Err(error) if !error.means_gone() => return Err(error),
+                original => changed.extend(original.ok().map(|it| (held.thread().tid(), it))),
+            }
+        }
+        Ok(changed)
     }
 
     /// Orders that are under way have been carried out when this returns, and none will be: one

@@ -296,6 +296,7 @@ impl Sink for Timeline {
             | Record::Slowed { .. }
             | Record::Stopped { .. }
             | Record::Spent { .. }
+            | Record::Elsewhere { .. }
             | Record::Overhead { .. }
             | Record::Accounted { .. } => {}
         }

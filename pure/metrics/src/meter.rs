@@ -204,6 +204,7 @@ impl Meter {
             Record::Spun { at, used, .. } => meter.spun(at, used),
             Record::Slowed { from, to, work, .. } => meter.slowed(from, to, work),
             Record::Stopped { from, to, .. } => meter.stopped(from, to),
+            Record::Elsewhere { from, to, used, .. } => meter.elsewhere(Stretch { from, to, used }),
             _ => {}
         }
     }
@@ -236,7 +237,8 @@ impl Meter {
             | Record::Moved { vcpu, .. }
             | Record::Spun { vcpu, .. }
             | Record::Slowed { vcpu, .. }
-            | Record::Stopped { vcpu, .. } => self.seldom_of(vcpu, record),
+            | Record::Stopped { vcpu, .. }
+            | Record::Elsewhere { vcpu, .. } => self.seldom_of(vcpu, record),
             Record::Spent { cpu, vcpu, kind, from, to } => self.spent(cpu, vcpu, kind, (from, to)),
             Record::RangLate { at, late, .. } if at >= self.warmup => self.timer_lateness.add(late),
             Record::ClockSet { at, ahead } => {

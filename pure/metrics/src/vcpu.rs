@@ -213,6 +213,16 @@ impl VcpuMeter {
         measured
     }
 
+    /// CPU time received while another program had the threads: delivered, but no run interval.
+    pub(crate) fn elsewhere(&mut self, stretch: Stretch) {
+        self.delivered += stretch.used_from(self.warmup);
+        self.second.ran(stretch);
+        self.ten_seconds.ran(stretch);
+        if let Some(deliveries) = &mut self.deliveries {
+            deliveries.ran(Ran { stretch, late: Span::ZERO, due: false });
+        }
+    }
+
     pub(crate) fn moved(&mut self, at: Time, bytes: u64) {
         if at >= self.warmup {
             self.moved = self.moved.saturating_add(bytes);

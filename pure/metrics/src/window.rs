@@ -54,8 +54,16 @@ impl MovingWindow {
     /// # Errors
     /// When there was a record of somebody who is not known.
     pub fn view(&self) -> Result<Summary, StrayRecord> {
+        self.view_since(self.start())
+    }
+
+    /// The same of the time since `at`, if that is less.
+    ///
+    /// # Errors
+    /// As for [`MovingWindow::view`].
+    pub fn view_since(&self, at: Time) -> Result<Summary, StrayRecord> {
         let mut meter = self.before.clone();
-        meter.count_from(self.start());
+        meter.count_from(self.start().max(at));
         self.since.iter().for_each(|kept| kept.pass_to(&mut meter));
         let mut summary = meter.view()?;
         summary.vcpus.retain(|vcpu| !vcpu.present.is_zero());

@@ -10,12 +10,8 @@ use crate::machine::{Identity, Machine, Seats};
 use crate::name::Name;
 use crate::row::{Reason, Row, State};
 
-/// How often somebody else may change the threads of a machine within [`MEDDLING`] before they are
-/// left to them.
-const MEDDLED: usize = 3;
-
-/// Within what time that counts.
-const MEDDLING: Span = Span::from_secs(10);
+/// How often it is written down at most that changes to a machine's threads were undone.
+const MEDDLED_INTERVAL: Span = Span::from_secs(10);
 
 /// A reservation, and what of it is in force.
 #[derive(Debug)]
@@ -25,8 +21,14 @@ pub(crate) struct Entry {
     pub(crate) domain: DomId,
     pub(crate) standing: Standing,
     pub(crate) lease: Option<Lease>,
-    /// When somebody else changed its threads, of late.
-    meddled: Vec<Time>,
+    /// What was found of places whose threads are left to whoever has changed them.
+    pub(crate) contested: BTreeMap<u16, String>,
+    /// Why a vCPU of its machine could not be held, when that was last tried.
+    pub(crate) not_seated: Option<String>,
+    /// Why the guest of its machine does not run, if its monitor has suspended it.
+    pub(crate) suspended: Option<String>,
+    /// When it was last written down that changes to its threads were undone.
+    meddled: Option<Time>,
 }
 
 /// Until when a member of a gang is promised its places and has nobody there.
@@ -65,7 +67,23 @@ pub(crate) enum Standing {
 
 impl Entry {
     pub(crate) const fn new(row: Row, domain: DomId, standing: Standing) -> Entry {
-        Entry { row, domain, standing, lease: None, meddled: Vec::new() }
+        Entry {
+            row,
+            domain,
+            standing,
+            lease: None,
+            contested: BTreeMap::new(),
+            not_seated: None,
+            suspended: None,
+            meddled: None,
+        }
+    }
+
+    /// It is in force so far. What was found of the machine before counts no more.
+    pub(crate) fn stand(&mut self, standing: Standing) {
+        self.standing = standing;
+        self.contested.clear();
+        (self.not_seated, self.suspended) = (None, None);
     }
 
     /// The machine that is held for it.
@@ -85,7 +103,7 @@ impl Entry {
         match &self.standing {
             Standing::Seated { .. } => false,
             Standing::Promised(reason) | Standing::Out(reason) => {
-                !matches!(reason, Reason::Meddled | Reason::Held(_))
+                !matches!(reason, Reason::Held(_))
             }
         }
     }
@@ -99,43 +117,51 @@ impl Entry {
         matches!(self.standing, Standing::Out(_))
     }
 
-    pub(crate) const fn is_contested(&self) -> bool {
-        matches!(self.standing, Standing::Promised(Reason::Meddled))
+    /// True if the threads of a place are left to whoever has changed them.
+    pub(crate) fn is_contested(&self) -> bool {
+        !self.contested.is_empty()
     }
 
-    /// The machine that is left to somebody else.
-    pub(crate) const fn left(&self) -> Option<Identity> {
-        if self.is_contested() { self.row.identity } else { None }
-    }
-
-    /// Somebody else changed its threads once more; whether that was too often.
-    pub(crate) fn is_meddled_too_often(&mut self, now: Time) -> bool {
-        self.meddled.retain(|then| now.since(*then) < MEDDLING);
-        self.meddled.push(now);
-        let is_too_often = self.meddled.len() >= MEDDLED;
-        if is_too_often {
-            self.meddled.clear();
+    /// True if it is to be written down that changes to its threads were undone.
+    pub(crate) fn is_meddling_news(&mut self, now: Time) -> bool {
+        let is_news = self.meddled.is_none_or(|then| now.since(then) >= MEDDLED_INTERVAL);
+        if is_news {
+            self.meddled = Some(now);
         }
-        is_too_often
+        is_news
+    }
+
+    /// Which of its machine's vCPUs are promised nothing, and how many places nobody has.
+    fn unserved(&self, machine: &Machine, seats: &Seats) -> Option<Reason> {
+        let is_seated = |vcpu: &u16| seats.vcpus.contains(&Some(*vcpu));
+        let unseated = machine.vcpus.iter().copied().filter(|vcpu| !is_seated(vcpu)).collect();
+        let reason = Reason::Vcpus {
+            there: count(machine.vcpus.len()),
+            promised: self.row.terms.vcpus(),
+            unseated,
+            why: self.not_seated.clone(),
+        };
+        let is_partial = seats.vcpus.contains(&None) || machine.vcpus.len() > seats.vcpus.len();
+        is_partial.then_some(reason)
     }
 
     /// As people see it.
     pub(crate) fn listed(&self) -> Listed {
-        let promised = self.row.terms.vcpus();
         let (state, reason, served) = match &self.standing {
             Standing::Seated { machine, seats } => {
                 let served = count(seats.vcpus.iter().flatten().count());
-                let there = count(machine.vcpus.len());
-                let reason = Reason::Vcpus { there, promised };
-                let is_partial = served < promised || there > promised;
-                match (self.row.paused, is_partial) {
-                    (true, _) => (State::Paused, is_partial.then_some(reason), served),
-                    (false, true) => (State::Partial, Some(reason), served),
-                    (false, false) => (State::Active, None, served),
-                }
-            }
-            Standing::Promised(reason @ Reason::Meddled) => {
-                (State::Contested, Some(reason.clone()), 0)
+                let found: Vec<&str> = self.contested.values().map(String::as_str).collect();
+                let contested = self.is_contested().then(|| Reason::Contested(found.join("; ")));
+                let partial = self.unserved(machine, seats);
+                let suspended = self.suspended.clone().map(Reason::Suspended);
+                let state = match (self.row.paused, &contested, &suspended, &partial) {
+                    (true, ..) => State::Paused,
+                    (_, Some(_), ..) => State::Contested,
+                    (_, _, Some(_), _) => State::Suspended,
+                    (.., Some(_)) => State::Partial,
+                    _ => State::Active,
+                };
+                (state, contested.or(suspended).or(partial), served)
             }
             Standing::Promised(reason @ Reason::Held(_)) => (State::Held, Some(reason.clone()), 0),
             Standing::Promised(reason) | Standing::Out(reason) => {
@@ -196,12 +222,9 @@ impl Book {
         self.iter().find(|entry| entry.domain == domain)
     }
 
-    /// Who has this machine, beside one, or would have it if somebody else let it.
+    /// Who has this machine, beside one.
     pub(crate) fn holder(&self, identity: Identity, beside: Option<&Name>) -> Option<&Name> {
-        let has = |entry: &&Entry| {
-            entry.machine().is_some_and(|one| one.identity == identity)
-                || entry.left() == Some(identity)
-        };
+        let has = |entry: &&Entry| entry.machine().is_some_and(|one| one.identity == identity);
         let others = self.iter().filter(|entry| Some(&entry.row.name) != beside);
         others.filter(has).map(|entry| &entry.row.name).next()
     }

@@ -43,10 +43,12 @@ pub enum Happened {
         /// How many there are.
         there: u16,
     },
-    /// Somebody else changed its threads, and that was undone.
-    Meddled,
-    /// That happened too often; they have them now.
-    Contested,
+    /// Its threads were changed, and that was undone. Says what the change was.
+    Meddled(String),
+    /// Another program has changed its threads and keeps them. Says what the change was.
+    Contested(String),
+    /// Such a change was undone. Its threads are scheduled again.
+    Settled,
     /// After a restart its promise is in force again.
     Adopted,
     /// After a restart its promise is not in force, and why.
@@ -81,8 +83,9 @@ impl Happened {
             Happened::Appeared => "appeared",
             Happened::Vanished => "vanished",
             Happened::Vcpus { .. } => "vcpus",
-            Happened::Meddled => "meddled",
-            Happened::Contested => "contested",
+            Happened::Meddled(_) => "meddled",
+            Happened::Contested(_) => "contested",
+            Happened::Settled => "settled",
             Happened::Adopted => "adopted",
             Happened::NotAdopted(_) => "not-adopted",
             Happened::Granted(_) => "granted",
@@ -101,8 +104,14 @@ impl fmt::Display for Happened {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word = self.word();
         match self {
+            // Ledgers of older versions have no detail.
+            Happened::Meddled(how) | Happened::Contested(how) if how.is_empty() => {
+                out.write_str(word)
+            }
             Happened::Vcpus { there } => write!(out, "{word}: the VM has {there}"),
             Happened::NotAdopted(why)
+            | Happened::Meddled(why)
+            | Happened::Contested(why)
             | Happened::LedgerFailing(why)
             | Happened::GangBroken(why)
             | Happened::ClockStepped(why)

@@ -36,8 +36,7 @@ pub enum Input {
         /// What it was looked for by.
         binding: Binding,
     },
-    /// A machine that was held has ended; its threads are held no more. Or one has ended that is
-    /// [left](crate::Service::contested) to somebody else.
+    /// A machine that was held has ended; its threads are held no more.
     Vanished {
         /// For whom it was held.
         domain: DomId,
@@ -51,10 +50,38 @@ pub enum Input {
         /// Which one, and all that it has now.
         machine: Machine,
     },
-    /// Somebody else had changed a thread that is held, and that has been put back.
+    /// A thread that is held had been changed, and that has been undone.
     Meddled {
         /// For whom it is held.
         domain: DomId,
+        /// What was found.
+        what: String,
+    },
+    /// Another program has changed a thread that is held, and that is respected: the thread is left
+    /// to it.
+    Contested {
+        /// For whom it is held.
+        domain: DomId,
+        /// At which place.
+        place: u16,
+        /// What was found.
+        what: String,
+    },
+    /// Such a change has been undone, and the thread is scheduled again.
+    Settled {
+        /// For whom it is held.
+        domain: DomId,
+        /// At which place.
+        place: u16,
+    },
+    /// The monitor of a machine that is held has suspended its guest, or lets it run.
+    Suspended {
+        /// For whom it is held.
+        domain: DomId,
+        /// Which one.
+        identity: Identity,
+        /// What the monitor says; `None` if the guest runs.
+        what: Option<String>,
     },
     /// Somebody was let in, or is let in no more: it is done and written down.
     Access {

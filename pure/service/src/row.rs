@@ -68,9 +68,11 @@ pub enum State {
     /// Its machine has more vCPUs than it is promised anything for, which run as ordinary threads,
     /// or fewer.
     Partial,
-    /// Somebody else kept changing its threads, and has them now. Its capacity stays promised;
-    /// resuming takes them back.
+    /// Another program has changed its threads and keeps them until that change is undone, or the
+    /// reservation is resumed. Its capacity stays reserved.
     Contested,
+    /// Its guest is suspended by its monitor. Its capacity stays reserved.
+    Suspended,
     /// It is promised for a gang that has not begun.
     Held,
     /// It is over.
@@ -87,6 +89,7 @@ impl State {
             State::Paused => "paused",
             State::Partial => "partial",
             State::Contested => "contested",
+            State::Suspended => "suspended",
             State::Held => "held",
             State::Ended => "ended",
         }
@@ -134,15 +137,40 @@ pub enum Reason {
     /// Its gang has not begun.
     #[error("gang {0} has not begun")]
     Held(Name),
-    /// Somebody else changed its threads again and again.
-    #[error("somebody else keeps changing its threads")]
-    Meddled,
-    /// Its machine has another number of vCPUs.
-    #[error("its machine has {there} vCPUs, and {promised} are promised")]
+    /// Another program has changed its threads. Says how.
+    #[error("{0}")]
+    Contested(String),
+    /// Its guest does not run. Says what the monitor reports.
+    #[error("{0}")]
+    Suspended(String),
+    /// Its VM has another number of vCPUs, or one of them could not be held.
+    #[error("{}", vcpus(*there, *promised, unseated, why.as_deref()))]
     Vcpus {
         /// How many there are.
         there: u16,
         /// How many are promised something.
         promised: u16,
+        /// vCPUs without a reservation, and those that are not held.
+        unseated: Vec<u16>,
+        /// Reason why one could not be held. `None` if all could.
+        why: Option<String>,
     },
+}
+
+fn vcpus(there: u16, promised: u16, unseated: &[u16], why: Option<&str>) -> String {
+    let plural = |count: u16| if count == 1 { "" } else { "s" };
+    let names: Vec<String> = unseated.iter().map(ToString::to_string).collect();
+    let (names, s) = (names.join(", "), if unseated.len() == 1 { "" } else { "s" });
+    match why {
+        Some(why) if !unseated.is_empty() => format!("vCPU{s} {names} cannot be held: {why}"),
+        _ if there > promised => format!(
+            "its VM has {there} vCPU{}, and {promised} are reserved: vCPU{s} {names} run as \
+             ordinary threads",
+            plural(there)
+        ),
+        _ if there < promised => {
+            format!("its VM has {there} vCPU{}, and {promised} are reserved", plural(there))
+        }
+        _ => format!("vCPU{s} {names} of its VM are not held"),
+    }
 }

@@ -24,7 +24,6 @@ use crate::event::{Event, Happened};
 use crate::input::{Asked, Input};
 use crate::keys::Keys;
 use crate::limits::{Limits, Rates};
-use crate::machine::Identity;
 use crate::name::Name;
 use crate::principal::{Principal, Role};
 use crate::refusal::Refusal;
@@ -92,7 +91,10 @@ impl Service {
             Input::Appeared { binding } => self.appeared(now, &binding, world),
             Input::Vanished { domain, identity } => self.vanished(now, (domain, identity), world),
             Input::Vcpus { domain, machine } => self.vcpus(now, domain, machine, world),
-            Input::Meddled { domain } => self.meddled(now, domain, world),
+            Input::Meddled { domain, what } => self.meddled(now, domain, what),
+            Input::Contested { domain, place, what } => self.contest(now, domain, place, &what),
+            Input::Settled { domain, place } => self.settled(now, domain, place),
+            Input::Suspended { domain, identity, what } => self.suspend((domain, identity), what),
             Input::Access { by, what } => self.note(now, by, what),
             Input::KeeperReplaced => {
                 self.note(now, Principal::Service, Happened::KeeperReplaced);
@@ -110,12 +112,6 @@ impl Service {
         waiting.map(|entry| (&entry.row.binding, entry.row.user))
     }
 
-    /// The machines that are left to somebody else: of their ends is to be told, as
-    /// [`Input::Vanished`].
-    pub fn contested(&self) -> impl Iterator<Item = (DomId, Identity)> {
-        self.book.iter().filter_map(|entry| Some((entry.domain, entry.left()?)))
-    }
-
     /// The machine that has to be looked for before a request can be done, if any: to look for one
     /// may take long, and nobody else is to wait for that.
     #[must_use]
@@ -131,10 +127,7 @@ impl Service {
             (None, Request::Reserve { binding: Some(binding), .. }) => Some(Sought::Bound(binding)),
             (None, Request::Reserve { .. }) => Some(Sought::Named(name)),
             (None, _) => None,
-            (Some(entry), _) => {
-                let is_wanted = entry.is_waiting() || entry.is_contested();
-                is_wanted.then_some(Sought::Bound(&entry.row.binding))
-            }
+            (Some(entry), _) => entry.is_waiting().then_some(Sought::Bound(&entry.row.binding)),
         }
     }
 
@@ -213,6 +206,12 @@ impl Service {
     #[must_use]
     pub fn name_of(&self, domain: DomId) -> Option<&Name> {
         self.book.of_domain(domain).map(|entry| &entry.row.name)
+    }
+
+    /// What the monitor of a domain's machine says, if it has suspended the guest.
+    #[must_use]
+    pub fn suspended(&self, domain: DomId) -> Option<&str> {
+        self.book.of_domain(domain)?.suspended.as_deref()
     }
 
     /// How it is doing.

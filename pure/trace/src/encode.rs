@@ -92,6 +92,7 @@ impl Encoder {
             | Record::Slowed { .. }
             | Record::Stopped { .. }
             | Record::Spent { .. }
+            | Record::Elsewhere { .. }
             | Record::Overhead { .. }
             | Record::Accounted { .. } => self.seldom(record),
             Record::Ended { at } => self.time(at),
@@ -132,6 +133,12 @@ impl Encoder {
                 self.time(to);
                 self.vcpu(vcpu);
                 self.difference(to, from);
+            }
+            Record::Elsewhere { vcpu, from, to, used } => {
+                self.time(to);
+                self.vcpu(vcpu);
+                self.difference(to, from);
+                self.number(used.ns());
             }
             Record::Spun { at, vcpu, used } => {
                 self.time(at);
@@ -371,6 +378,7 @@ fn record_tag(record: &Record) -> u8 {
         Record::Spun { .. } => 21,
         Record::Spent { .. } => 22,
         Record::Stopped { .. } => 23,
+        Record::Elsewhere { .. } => 24,
         Record::Unfinished { .. } => 25,
     }
 }

@@ -359,6 +359,7 @@ impl<R: Read> Reader<R> {
                 Record::Spun { at, vcpu, used: Span::from_ns(self.number()?) }
             }
             23 => self.read_stopped()?,
+            24 => self.read_elsewhere()?,
             16 => Record::Moved { at: self.time()?, vcpu: self.vcpu()?, bytes: self.number()? },
             _ => return Err(Damage::Damaged),
         })
@@ -378,6 +379,15 @@ impl<R: Read> Reader<R> {
     fn read_stopped(&mut self) -> Part<Record> {
         let (to, vcpu) = (self.time()?, self.vcpu()?);
         Ok(Record::Stopped { vcpu, from: self.before(to)?, to })
+    }
+
+    fn read_elsewhere(&mut self) -> Part<Record> {
+        let (to, vcpu) = (self.time()?, self.vcpu()?);
+        let (from, used) = (self.before(to)?, Span::from_ns(self.number()?));
+        if from > to {
+            return Err(Damage::Damaged);
+        }
+        Ok(Record::Elsewhere { vcpu, from, to, used })
     }
 
     fn read_slowed(&mut self) -> Part<Record> {

@@ -103,6 +103,18 @@ pub enum Record {
         /// When it was let go, or left, or the run ended.
         to: Time,
     },
+    /// CPU time that a vCPU received while its threads were left to another program. It is charged
+    /// to no CPU of the run and to no slice.
+    Elsewhere {
+        /// The vCPU.
+        vcpu: VcpuId,
+        /// Start of the interval.
+        from: Time,
+        /// End of the interval.
+        to: Time,
+        /// CPU time that the kernel counted in the interval, on all CPUs together.
+        used: Span,
+    },
     /// A timer of a CPU rang later than it was set for.
     RangLate {
         /// When it rang.
@@ -291,6 +303,7 @@ impl Record {
             | Record::Spent { from, to, .. }
             | Record::Slowed { from, to, .. }
             | Record::Stopped { from, to, .. }
+            | Record::Elsewhere { from, to, .. }
             | Record::Accounted { from, to, .. } => (from, to),
             Record::Job { done, .. } => (done, done),
             Record::Overhead { .. } => (Time::START, Time::START),

@@ -76,6 +76,7 @@ fn records() -> Vec<Record> {
         ran(false, RanEnd::Over),
         Record::Slowed { vcpu, from: at(100), to: at(1000), work: Span::from_ns(585) },
         Record::Stopped { vcpu, from: at(100), to: at(1000) },
+        Record::Elsewhere { vcpu, from: at(100), to: at(1000), used: Span::from_ns(1700) },
         Record::Job { vcpu, task: None, released: at(5), deadline: Time::NEVER, done: at(900) },
         Record::Job {
             vcpu,

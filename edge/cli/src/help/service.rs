@@ -77,6 +77,17 @@ the guest starts:
   - Other attributes: cpu='40%', exact='yes', phase='3ms', vcpus='2', name='web'.
   - The guest starts even without a reservation, unless it has require='yes'.
 
+Changes that other programs make to threads of a reserved VM:
+  - A change by an administrator is respected: another cpuset or cgroup that the VM's
+    user may not choose, a freeze, a new CPU quota, SIGSTOP, and any change to a vCPU
+    of libvirt, e.g. `virsh vcpupin`. Within 3 s the threads leave the real-time class
+    and run without a limit. The reservation is `contested`, with the reason. It is
+    enforced again once the change is undone, or after `resume`.
+  - Any other change counts as the VM's own, also a `taskset` or `chrt` by root. It is
+    undone within 100 ms, and `log` shows `meddled`. A VM that leaves its CPUs again
+    and again is stopped for 1 s each time. CPU time received on other CPUs counts.
+  - In the first 2 s of a reservation, other programs may still place the threads.
+
 HTTP: the same commands on the Unix socket, described by /v1/openapi.json:
   curl --unix-socket /run/slackline/slackline.sock http://slackline/v1/reservations
 ";

@@ -105,7 +105,7 @@ impl Parts {
                     part.stopped += to.since(from.max(began));
                 }
             }
-            Record::Ran { vcpu, used, .. } => {
+            Record::Ran { vcpu, used, .. } | Record::Elsewhere { vcpu, used, .. } => {
                 if let Some(part) = self.of(vcpu) {
                     part.used += used;
                 }

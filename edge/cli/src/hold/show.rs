@@ -1,8 +1,10 @@
 //! What `hold` says: whom it holds and how, what that gets as it goes, and what it got.
 
+use std::collections::BTreeMap;
 use std::io::{IsTerminal, stderr, stdout};
 
 use serde_json::{Value, json};
+use slackline_live::session::{JoinId, Seen};
 use slackline_units::{CpuId, Reservation, Span, Time};
 
 use super::part::{Part, Parts, Times};
@@ -34,7 +36,20 @@ pub(super) struct Shown {
     every: Span,
     /// When it was last said, and what had been used then.
     last: (Span, Span),
+    /// Finding of each contested part.
+    contested: BTreeMap<JoinId, String>,
+    /// When the vCPUs of the guest were last counted.
+    counted: Span,
+    /// Number of changes undone, and when that was last printed.
+    undone: u64,
+    told_undone: Option<Span>,
 }
+
+/// Interval at which the vCPUs of a guest are counted.
+const VCPUS_EVERY: Span = Span::from_secs(2);
+
+/// Shortest interval at which undone changes are printed.
+const UNDONE_EVERY: Span = Span::from_secs(10);
 
 impl Shown {
     /// Says who is held, and how.
@@ -62,6 +77,10 @@ impl Shown {
             promised,
             every,
             last: (Span::ZERO, Span::ZERO),
+            contested: BTreeMap::new(),
+            counted: Span::ZERO,
+            undone: 0,
+            told_undone: None,
         };
         if !args.json {
             let (slice, period, share) = (each.slice(), each.period(), percent(one));
@@ -86,6 +105,55 @@ impl Shown {
         Ok(shown)
     }
 
+    /// Prints changes that other programs, or the target itself, made to held threads.
+    pub(super) fn changes(&mut self, seen: &Seen, passed: Span) -> Result<(), Problem> {
+        let mut lines = Vec::new();
+        for (id, finding) in &seen.contested {
+            let vcpu = id.vcpu().number();
+            lines.push(format!("contested: vCPU {vcpu}: {finding}; it runs without a limit\n"));
+            self.contested.insert(*id, finding.to_string());
+        }
+        for id in &seen.settled {
+            let vcpu = id.vcpu().number();
+            lines.push(format!(
+                "settled: vCPU {vcpu}: the change was undone, so it is held again\n"
+            ));
+            self.contested.remove(id);
+        }
+        self.undone += seen.meddled.len() as u64;
+        let is_due = self.told_undone.is_none_or(|told| passed.left_after(told) >= UNDONE_EVERY);
+        if let Some((_, finding)) = seen.meddled.first().filter(|_| is_due) {
+            lines.push(format!("undone: {finding}; {} changes so far\n", self.undone));
+            self.told_undone = Some(passed);
+        }
+        if self.json {
+            return Ok(());
+        }
+        lines.iter().try_for_each(|line| self.say(line))
+    }
+
+    /// True every other second.
+    pub(super) fn is_time_for_vcpus(&mut self, passed: Span) -> bool {
+        let is_time = passed.left_after(self.counted) >= VCPUS_EVERY;
+        if is_time {
+            self.counted = passed;
+        }
+        is_time
+    }
+
+    /// Prints that vCPUs have appeared that are not held.
+    pub(super) fn more_vcpus(&self, more: usize) -> Result<(), Problem> {
+        let (plural, are) = if more == 1 { ("", "is") } else { ("s", "are") };
+        let line = format!("{more} more vCPU{plural} appeared and {are} not held\n");
+        if self.json { Ok(()) } else { self.say(&line) }
+    }
+
+    /// Findings of the contested parts. Null if none is contested.
+    fn contested(&self) -> Value {
+        let found: Vec<&str> = self.contested.values().map(String::as_str).collect();
+        if found.is_empty() { Value::Null } else { found.join("; ").into() }
+    }
+
     /// So much time has passed, and so much has been used.
     pub(super) fn at(&mut self, passed: Span, used: Span) -> Result<(), Problem> {
         let (since, before) = self.last;
@@ -101,6 +169,7 @@ impl Shown {
                 json!({
                     "passed_ns": passed.ns(), "promised_ppm": self.promised,
                     "delivered_ppm": all, "last_ppm": last, "used_ns": used.ns(),
+                    "contested": self.contested(), "undone": self.undone,
                 })
             ));
         }

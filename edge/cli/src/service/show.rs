@@ -18,9 +18,10 @@ pub(crate) const HEADINGS: &[(&str, &[(&str, &str)])] = &[
             (PERIOD, "period; after @ its phase on the wall clock"),
             (VCPUS, "number of vCPUs reserved for; 1/2 if only one of two is served"),
             (PROMISED, "CPU reserved for all vCPUs together, in % of a CPU"),
-            (DELIVERED, "CPU recently used by all vCPUs, in % of a CPU"),
-            (MISSED, "recent deadlines missed, in % of all"),
-            (EFFICIENT, "CPU recently used, in % of the CPU reserved, blocked or not"),
+            (OVER, "time that the next three columns cover; begins again at each change"),
+            (DELIVERED, "CPU used in that time by all vCPUs, in % of a CPU"),
+            (MISSED, "deadlines missed in that time, in % of all"),
+            (EFFICIENT, "CPU used in that time, in % of the CPU reserved, blocked or not"),
             (FOR, "VM of the reservation"),
             (REVISION, "number of the event that last changed it, for --if-revision"),
             (COST, "cost since it was made, or since the daemon started"),
@@ -80,6 +81,7 @@ const SLICE: &str = "slice";
 const PERIOD: &str = "period";
 const VCPUS: &str = "vCPUs";
 const PROMISED: &str = "promised %";
+const OVER: &str = "in last";
 const DELIVERED: &str = "used %";
 const MISSED: &str = "missed %";
 const EFFICIENT: &str = "efficiency %";
@@ -135,6 +137,11 @@ pub(super) fn reservations(all: &[Reservation]) -> String {
         ],
         vec![
             column(PROMISED, all, |one| text(percent(promised_ppm(one)))),
+            column(
+                OVER,
+                all,
+                recent(|it| text(format!("{}s", it.over_ns.div_ceil(1_000_000_000)))),
+            ),
             column(DELIVERED, all, recent(|it| part(it.used_ns, it.over_ns))),
             column(MISSED, all, recent(missed)),
             column(EFFICIENT, all, recent(|it| part(it.used_ns, it.promised_ns))),
@@ -206,7 +213,9 @@ pub(super) fn machines(all: &[Machine]) -> String {
         })],
         vec![column(RESERVED, all, |one| one.reserved.as_ref().map_or(Cell::Blank, text))],
     ];
-    render(column(BINDING, all, |one| text(&one.binding)), groups)
+    let table = render(column(BINDING, all, |one| text(&one.binding)), groups);
+    let why = |one: &Machine| Some(format!("{}: {}\n", one.binding, one.why.as_ref()?));
+    table + &all.iter().filter_map(why).collect::<String>()
 }
 
 pub(super) fn room(period: Span, room: &Room, host: &Host) -> String {

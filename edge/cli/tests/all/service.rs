@@ -125,7 +125,7 @@ fn reservation(name: &str) -> Reservation {
         vcpus: 2,
         served: 1,
         state: State::Partial,
-        why: Some("its machine has 1 vCPUs, and 2 are promised".into()),
+        why: Some("its VM has 1 vCPU, and 2 are reserved".into()),
         warning: None,
         revision: 7,
         recent: Some(recent),
@@ -210,7 +210,7 @@ fn what_is_typed_is_what_is_asked() {
         .run(&["reserve", "web", "--cpu", "1.5", "--vcpus", "2", "--exact", "--for", "pid:17"])
         .good();
     let said = "web: 2ms in every 10ms for each of 2 vCPUs, and no more, 40.00 % of a CPU, for \
-                libvirt:web; partial, revision 7: its machine has 1 vCPUs, and 2 are promised\n";
+                libvirt:web; partial, revision 7: its VM has 1 vCPU, and 2 are reserved\n";
     assert_eq!(text, said);
     let Request::Reserve { name, wanted } = daemon.heard() else { panic!("something else") };
     let cpu = wanted.cpu.map(|share| share.0.ppm());

@@ -434,3 +434,53 @@ fn without_root_one_line_says_so() {
     let ran = Ran::new(&command.output().unwrap()).refused(3);
     ran.says("cannot use real-time scheduling").says("hint:  run as root");
 }
+
+/// A cpuset of version 1 that has the first CPU only.
+struct Cpuset(std::path::PathBuf);
+
+impl Cpuset {
+    fn with(pid: i32) -> Option<Cpuset> {
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+        let is_it = |line: &&str| line.contains(" - cgroup ") && line.ends_with("cpuset");
+        let point = mounts.lines().find(is_it)?.split(' ').nth(4)?;
+        let folder = std::path::PathBuf::from(point).join(format!("test-{pid}"));
+        std::fs::create_dir(&folder).ok()?;
+        let cpuset = Cpuset(folder);
+        for (file, text) in [("cpuset.mems", "0"), ("cpuset.cpus", "0"), ("tasks", "")] {
+            let text = if text.is_empty() { pid.to_string() } else { text.to_owned() };
+            std::fs::write(cpuset.0.join(file), text).ok()?;
+        }
+        Some(cpuset)
+    }
+}
+
+impl Drop for Cpuset {
+    fn drop(&mut self) {
+        wait_until("the cpuset to be empty", || std::fs::remove_dir(&self.0).is_ok());
+    }
+}
+
+#[test]
+fn cpu_that_the_cpuset_lacks_is_refused_and_another_one_taken() {
+    let Some(live) = live::begin() else { return };
+    let mut child = std::process::Command::new("sh");
+    let child = Ended(child.args(["-c", "while :; do :; done"]).spawn().unwrap());
+    let pid = i32::try_from(child.0.id()).unwrap();
+    let online = online_cpus().unwrap();
+    let (Some(cpuset), Some(last)) = (Cpuset::with(pid), online.iter().skip(1).last()) else {
+        println!("skipped: needs two CPUs and the controller cpuset of version 1");
+        return;
+    };
+    let number = pid.to_string();
+    let (last, folder) = (last.index().to_string(), cpuset.0.display().to_string());
+    let hold =
+        |more: &[&str]| live.run(&[&["hold", "--pid", &number, "--cpu", "20%"], more].concat());
+    hold(&["--cpus", &last]).ended_with(3).says("CPU 0 only").says(&folder).says("--cpus 0");
+    let holding = Holding::start(&live, &["hold", "--pid", &number, "--cpu", "20%"]);
+    wait_until("it to be held", || holding.text("out").contains("on CPU 0"));
+    holding.signal(Signal::INT);
+    holding.end().ended_with(0);
+    drop(child);
+    drop(cpuset);
+    live.nothing_is_left();
+}

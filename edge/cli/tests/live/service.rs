@@ -291,8 +291,35 @@ fn what_lapses_while_no_daemon_is_there_is_told() {
     assert_eq!(metric(&daemon, &live, "slackline_restarts_total", ""), 1.0);
 }
 
+/// Another program's change of class counts as the VM's own where libvirt did not start the VM.
 #[test]
-fn who_is_changed_by_somebody_else_is_left_to_them_and_to_nobody_else() {
+fn changes_that_a_vm_may_make_itself_are_undone_and_logged() {
+    let Some(live) = live::begin() else { return };
+    let name = format!("test-{}", std::process::id());
+    let machine = Machine::start(&name);
+    let daemon = Daemon::start(&live);
+    let body = json!({ "slice": "2ms", "exact": true, "for": format!("qemu:{name}") });
+    assert_eq!(daemon.ask("PUT", "/v1/reservations/web", Some(&body)).0, 201);
+    let pid = i32::try_from(machine.0.id()).unwrap();
+    let thread = slackline_live::sys::Tid::new(pid).unwrap();
+    let ordinary = slackline_live::sys::SchedulingOf {
+        class: slackline_live::sys::Scheduling::Batch { nice: 0 },
+        reset_on_fork: false,
+    };
+    wait_until("a change to be logged", || {
+        slackline_live::sys::set_scheduling(thread, &ordinary).unwrap();
+        let (_, log) = daemon.ask("GET", "/v1/log", None);
+        log.as_array().unwrap().iter().any(|event| event["verb"] == "meddled")
+    });
+    daemon.run("log").ended_with(0).shows("SCHED_BATCH");
+    assert_eq!(daemon.one("web")["state"], "active");
+    daemon.end().ended_with(0);
+    live.nothing_is_left();
+}
+
+/// An administrator's SIGSTOP is respected until the VM is continued.
+#[test]
+fn vm_stopped_by_a_signal_is_contested_until_it_is_continued() {
     let Some(live) = live::begin() else { return };
     let name = format!("test-{}", std::process::id());
     let machine = Machine::start(&name);
@@ -303,24 +330,25 @@ fn who_is_changed_by_somebody_else_is_left_to_them_and_to_nobody_else() {
     };
     assert_eq!(reserve("web", &format!("qemu:{name}")).0, 201);
     let pid = i32::try_from(machine.0.id()).unwrap();
-    let thread = slackline_live::sys::Tid::new(pid).unwrap();
-    let online = online_cpus().unwrap();
-    wait_until("the machine to be left to us", || {
-        slackline_live::sys::set_affinity(thread, &online).unwrap();
-        daemon.one("web")["state"] == "contested"
-    });
+    live::kill(pid, Signal::STOP);
+    wait_until("it to be contested", || daemon.one("web")["state"] == "contested");
     let web = daemon.one("web");
-    assert!(web["why"].as_str().unwrap().contains("somebody else"), "{web}");
-    // It is promised to that reservation all the same, by whatever name somebody else asks.
+    let why = format!("vCPU 0: process {pid} is stopped by a signal");
+    assert_eq!(web["why"], json!(why), "{web}");
+    // It stays that reservation's, by whatever name another request asks for it.
     let (status, problem) = reserve("other", &format!("pid:{pid}"));
     assert_eq!((status, &problem["type"]), (409, &json!("exists")), "{problem}");
-    let (status, _) = daemon.ask("POST", "/v1/reservations/web/resume", None);
-    assert_eq!((status, &daemon.one("web")["state"]), (200, &json!("active")));
-    wait_until("the machine to be left to us again", || {
-        slackline_live::sys::set_affinity(thread, &online).unwrap();
-        daemon.one("web")["state"] == "contested"
-    });
-    // The one that is started next is another one.
+    // `resume` does not undo what keeps the VM from running.
+    assert!(daemon.ask("POST", "/v1/reservations/web/resume", None).0 >= 400);
+    live::kill(pid, Signal::CONT);
+    wait_until("it to be settled", || daemon.one("web")["state"] == "active");
+    let (_, log) = daemon.ask("GET", "/v1/log", None);
+    let events: Vec<&str> =
+        log.as_array().unwrap().iter().filter_map(|it| it["verb"].as_str()).collect();
+    assert!(events.contains(&"contested") && events.contains(&"settled"), "{events:?}");
+    // The next VM of that name is another VM.
+    live::kill(pid, Signal::STOP);
+    wait_until("it to be contested again", || daemon.one("web")["state"] == "contested");
     drop(machine);
     wait_until("its end to be noticed", || daemon.one("web")["state"] == "waiting");
     let _machine = Machine::start(&name);
@@ -338,7 +366,7 @@ fn a_machine_that_has_other_vcpus_than_are_promised_is_partial_and_says_why() {
     let body = json!({ "slice": "1ms", "vcpus": 2, "for": format!("qemu:{name}") });
     let (status, made) = daemon.ask("PUT", "/v1/reservations/web", Some(&body));
     assert_eq!((status, &made["state"], &made["served"]), (201, &json!("partial"), &json!(1)));
-    let why = "its machine has 1 vCPUs, and 2 are promised";
+    let why = "its VM has 1 vCPU, and 2 are reserved";
     assert_eq!(made["why"], why, "{made}");
     daemon.run("list").ended_with(0).shows("partial").shows(why);
     daemon.run("change web --vcpus 1").ended_with(0).shows("active");
@@ -433,8 +461,10 @@ fn who_is_moved_to_a_group_without_real_time_is_followed_and_harms_nobody() {
         let _ = Command::new("chrt").args(["--other", "--pid", "0", &pid]).status();
         fs::write(inner.0.join("cgroup.procs"), &pid).is_ok()
     });
-    assert_eq!(daemon.ask("POST", "/v1/reservations/b/resume", None).0, 200);
-    wait_until("it to have a budget there", || inner.budget() > 200_000);
+    // If the move was noticed first, it is contested and has to be resumed.
+    wait_until("it to have a budget there", || {
+        daemon.ask("POST", "/v1/reservations/b/resume", None).0 == 200 && inner.budget() > 200_000
+    });
     wait_until("all to be well", || daemon.ask("GET", "/health", None).1["good"] == true);
     let of = |machine: &Machine| {
         let tid = i32::try_from(machine.0.id()).ok().and_then(slackline_live::sys::Tid::new);

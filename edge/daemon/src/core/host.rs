@@ -119,6 +119,12 @@ impl Host {
         }
     }
 
+    /// What a domain is given lately is shown from now on: it has changed.
+    pub(super) fn begin_numbers(&mut self, domain: DomId) {
+        let now = self.now();
+        self.tally.begin(domain, now);
+    }
+
     pub(super) fn is_front_behind(&self) -> bool {
         self.front.as_ref().is_some_and(|front| front.is_behind() || front.fd().is_none())
     }
@@ -219,11 +225,11 @@ impl Host {
     /// The scout is to look for these, and at who is held.
     pub(super) fn look_around(&mut self, waiting: Vec<Awaited>) {
         let held = self.scheduler.held().filter_map(|(domain, identity)| {
-            let found = self.scheduler.found.get(&identity)?;
-            // Of one whose threads have no names nothing can be seen from outside.
-            let pid = found.machine.pid().filter(|_| !found.machine.vcpus.is_empty())?;
-            let vcpus = found.machine.in_service().vcpus;
-            Some(Held { domain, identity, pid, vcpus })
+            let machine = self.scheduler.found.get(&identity)?.machine.clone();
+            // What has no vCPUs is held as a whole.
+            let pid = machine.pid().filter(|_| !machine.vcpus.is_empty())?;
+            let is_wanting = self.scheduler.is_wanting(domain, machine.vcpus.len());
+            Some(Held { domain, machine, pid, is_wanting })
         });
         let held = held.collect();
         self.scout.look_around(waiting, held);
@@ -491,23 +497,32 @@ impl World for Host {
     }
 
     fn seat(&mut self, domain: DomId, seats: &Seats) -> Result<(), Declined> {
-        self.scheduler.seat(domain, seats)
+        let done = self.scheduler.seat(domain, seats);
+        self.begin_numbers(domain);
+        done
     }
 
     fn unseat(&mut self, domain: DomId) {
         self.scheduler.unseat(domain);
+        self.begin_numbers(domain);
     }
 
     fn change(&mut self, domain: DomId, terms: &Terms) -> Result<(), Declined> {
-        self.scheduler.change(domain, terms)
+        let done = self.scheduler.change(domain, terms);
+        self.begin_numbers(domain);
+        done
     }
 
     fn pause(&mut self, domain: DomId) -> Result<(), Declined> {
-        self.scheduler.pause(domain)
+        let done = self.scheduler.pause(domain);
+        self.begin_numbers(domain);
+        done
     }
 
     fn resume(&mut self, domain: DomId) -> Result<(), Declined> {
-        self.scheduler.resume(domain)
+        let done = self.scheduler.resume(domain);
+        self.begin_numbers(domain);
+        done
     }
 
     fn leave(&mut self, domain: DomId) {

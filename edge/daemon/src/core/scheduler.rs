@@ -128,6 +128,7 @@ impl Scheduler {
         let tid = match &who {
             Who::Thread(thread) => Some(thread.tid()),
             Who::Tree(pid) => Some(*pid),
+            Who::Group(place) => place.processes().ok().and_then(|pids| pids.first().copied()),
             _ => None,
         };
         let cpus = tid.map_or(Ok(None), |tid| self.allowed(tid))?;
@@ -385,15 +386,18 @@ impl Scheduler {
         thinned
     }
 
-    /// Whose threads somebody else has changed since the last time.
-    pub(super) fn meddled(&self) -> Vec<DomId> {
-        let mut domains: Vec<DomId> =
-            self.session.audit().into_iter().map(|id| id.vcpu().domain()).collect();
-        // The front's share is nobody's reservation.
-        domains.retain(|domain| self.domains.contains_key(domain));
-        domains.sort_unstable();
-        domains.dedup();
-        domains
+    /// The domain and the place that a member sits at. `None` for what is nobody's reservation.
+    pub(super) fn place_of(&self, id: JoinId) -> Option<(DomId, u16)> {
+        let (domain, number) = (id.vcpu().domain(), id.vcpu().number());
+        let place = self.domains.get(&domain)?.places.get(usize::from(number))?;
+        (place.id == Some(id)).then_some((domain, number))
+    }
+
+    /// True if nobody sits at a place of a domain although its machine has as many vCPUs.
+    pub(super) fn is_wanting(&self, domain: DomId, vcpus: usize) -> bool {
+        let places = self.domains.get(&domain).map_or(&[][..], |known| &known.places);
+        let seated = places.iter().filter(|place| place.vcpu.is_some()).count();
+        seated < places.len().min(vcpus)
     }
 
     /// The machines that sit somewhere.
@@ -428,10 +432,9 @@ impl Scheduler {
         self.room(second).into_iter().map(ppm).collect()
     }
 
-    /// What was found is forgotten, but for who is held, and for `left`, who are looked after.
-    pub(super) fn forget_found(&mut self, left: Vec<Identity>) {
-        let held = self.held().map(|(_, identity)| identity);
-        let held: Vec<Identity> = held.chain(left).collect();
+    /// What was found is forgotten, but for who is held.
+    pub(super) fn forget_found(&mut self) {
+        let held: Vec<Identity> = self.held().map(|(_, identity)| identity).collect();
         self.found.retain(|identity, _| held.contains(identity));
     }
 }

@@ -2,8 +2,10 @@
 //! reading all of procfs or asking a machine's monitor, keeps nobody waiting.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -12,10 +14,11 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use slackline_live::sys::{Tid, process_cpu_time};
+use slackline_live::thread::threads_of;
 use slackline_service::{Binding, BindingKind, Identity, Name, Sought};
 use slackline_units::{DomId, Span};
 
-use crate::find::{Absent, Found, Machine, find_all, find_at_once, find_of, named};
+use crate::find::{Absent, Found, Kind, Machine, find_all, find_at_once, find_of, named};
 
 /// The stack of the thread, in bytes: all of it is locked into memory.
 const STACK: usize = 1 << 18;
@@ -65,20 +68,25 @@ pub(super) struct Looked {
 /// Something that is waited for, and whose it should be.
 pub(super) type Awaited = (Binding, u32);
 
-/// A machine that is held, with the numbers of its vCPUs that were known.
+/// A machine that is held, as it was when it was looked at last.
 pub(super) struct Held {
     pub(super) domain: DomId,
-    pub(super) identity: Identity,
+    pub(super) machine: Machine,
     pub(super) pid: Tid,
-    pub(super) vcpus: Vec<u16>,
+    /// True if one of its vCPUs is to be held and is not.
+    pub(super) is_wanting: bool,
 }
 
 /// What was seen.
 pub(super) enum Seen {
     /// A machine that is waited for is here.
     Here(Binding, Found),
+    /// One is here, and cannot be had.
+    Unclear(Binding),
     /// A machine that is held has other vCPUs.
     Vcpus(DomId, Found),
+    /// Whether the monitor of a machine that is held has suspended its guest, and what it says.
+    Suspended(DomId, Identity, Option<String>),
     /// All that was to be seen has been told.
     Around,
     /// All machines.
@@ -227,25 +235,33 @@ fn look_around(waiting: &[Awaited], held: &[Held], tell: &(impl Fn(Seen) + Sync)
         match find_at_once(binding, Some(*user)) {
             Ok(found) => tell(Seen::Here(binding.clone(), found)),
             Err(Absent::NotAsked { .. }) => unasked.entry(*user).or_default().push(binding),
+            Err(absent) if absent.is_here() => tell(Seen::Unclear(binding.clone())),
             Err(_) => {}
         }
     }
     ask_monitors(&unasked.into_iter().collect::<Vec<_>>(), tell);
     for held in held {
-        // One that has ended is heard of elsewhere; of one whose threads have no names any more
-        // nothing can be seen from outside.
+        let known = &held.machine;
+        tell(Seen::Suspended(held.domain, known.identity, suspended(known, held.pid)));
+        // One that has ended is heard of elsewhere.
         let number = Binding::new(BindingKind::Pid, &held.pid.to_string());
-        let Some(Ok(Found { machine, .. })) = number.ok().map(|it| find_at_once(&it, None)) else {
-            continue;
+        let found = number.ok().map(|it| find_at_once(&it, None));
+        let is_other = match &found {
+            Some(Ok(Found { machine, .. })) => {
+                machine.identity == known.identity
+                    && !machine.vcpus.is_empty()
+                    && (machine.vcpus != known.vcpus || held.is_wanting)
+            }
+            // Of one whose threads have no names only its monitor can tell, and is asked where a
+            // thread has come or gone.
+            Some(Err(Absent::NotAsked { .. })) => !has_threads(held.pid, &known.threads),
+            _ => false,
         };
-        if machine.identity != held.identity
-            || machine.vcpus.is_empty()
-            || machine.in_service().vcpus == held.vcpus
-        {
+        if !is_other {
             continue;
         }
-        match find_of(&machine.binding, Some(machine.owner)) {
-            Ok(found) if found.machine.identity == held.identity => {
+        match find_of(&known.binding, Some(known.owner)) {
+            Ok(found) if found.machine.identity == known.identity => {
                 tell(Seen::Vcpus(held.domain, found));
             }
             _ => {}
@@ -264,8 +280,10 @@ fn ask_monitors(of_users: &[(u32, Vec<&Binding>)], tell: &(impl Fn(Seen) + Sync)
                 if began.elapsed() >= ASKING_FOR_ONE {
                     break;
                 }
-                if let Ok(found) = find_of(binding, Some(*user)) {
-                    tell(Seen::Here((*binding).clone(), found));
+                match find_of(binding, Some(*user)) {
+                    Ok(found) => tell(Seen::Here((*binding).clone(), found)),
+                    Err(absent) if absent.is_here() => tell(Seen::Unclear((*binding).clone())),
+                    Err(_) => {}
                 }
             }
         }
@@ -278,4 +296,55 @@ fn ask_monitors(of_users: &[(u32, Vec<&Binding>)], tell: &(impl Fn(Seen) + Sync)
         }
         ask();
     });
+}
+
+/// State of a guest that libvirt has suspended, from the file that libvirt keeps for each VM.
+/// `None` if the guest runs, or its state is not known.
+fn suspended(machine: &Machine, pid: Tid) -> Option<String> {
+    if machine.kind != Kind::Libvirt {
+        return None;
+    }
+    let path = Path::new(LIBVIRT_STATES).join(format!("{}.xml", machine.name));
+    let notes = fs::read_to_string(path).ok()?;
+    let reason = read_state(&notes, pid)?;
+    Some(format!("libvirt says that its guest is {reason}"))
+}
+
+/// Folder in which libvirt keeps the state of each VM.
+const LIBVIRT_STATES: &str = "/run/libvirt/qemu";
+
+/// State of a guest that does not run, from libvirt's file for the VM of this process.
+fn read_state(notes: &str, pid: Tid) -> Option<String> {
+    let start = notes.find("<domstatus ")?;
+    let tag = notes[start..].split('>').next()?;
+    let value = |key: &str| tag.split(&format!(" {key}='")).nth(1)?.split('\'').next();
+    let is_it = value("pid").and_then(|text| text.parse().ok()) == Some(pid.raw());
+    let state = value("state").filter(|state| is_it && *state != "running")?;
+    let reason = value("reason").map(|reason| format!(" ({reason})")).unwrap_or_default();
+    Some(format!("{state}{reason}"))
+}
+
+/// True if a process has these threads, and no others.
+fn has_threads(pid: Tid, threads: &[Tid]) -> bool {
+    threads_of(pid).is_ok_and(|now| now == threads)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libvirt_notes_tell_a_guest_that_is_suspended() {
+        let notes = |state: &str| {
+            format!(
+                "<!--\nWARNING\n-->\n\
+                 <domstatus state='{state}' reason='user' pid='77'>\n  <taint flag='x'/>"
+            )
+        };
+        let pid = Tid::new(77).unwrap();
+        assert_eq!(read_state(&notes("paused"), pid).as_deref(), Some("paused (user)"));
+        assert_eq!(read_state(&notes("running"), pid), None);
+        assert_eq!(read_state(&notes("paused"), Tid::new(78).unwrap()), None);
+        assert_eq!(read_state("", pid), None);
+    }
 }

@@ -26,6 +26,8 @@ pub(super) struct Tally {
     /// The longest waits that were told: what somebody waited is known once it is known what it
     /// ran, and what is told never shrinks.
     waited: BTreeMap<(DomId, u16), Span>,
+    /// When what is shown of a domain lately begins, since its terms or its state changed.
+    begun: BTreeMap<DomId, Time>,
     /// The last look at each, and when it was.
     looked: Option<(Time, Seen)>,
     next_tidy: Time,
@@ -53,6 +55,8 @@ pub(super) struct CpuTally {
 #[derive(Clone, Debug, Default)]
 struct Seen {
     lately: Vec<VcpuSummary>,
+    /// Of domains that have changed lately, since then.
+    since: BTreeMap<DomId, Vec<VcpuSummary>>,
     all: Vec<VcpuSummary>,
 }
 
@@ -76,6 +80,7 @@ impl Tally {
             all: Meter::new(&header),
             before: BTreeMap::new(),
             waited: BTreeMap::new(),
+            begun: BTreeMap::new(),
             looked: None,
             next_tidy: Time::START,
             timer_late: Histogram::default(),
@@ -111,9 +116,18 @@ impl Tally {
         }
     }
 
+    /// The terms or the state of a domain changed: what it is given lately begins again.
+    pub(super) fn begin(&mut self, domain: DomId, now: Time) {
+        self.begun.insert(domain, now);
+        if let Some((_, seen)) = &mut self.looked {
+            seen.since.remove(&domain);
+        }
+    }
+
     /// Nobody is this any more.
     pub(super) fn forget(&mut self, is_there: impl Fn(DomId) -> bool) {
         self.before.retain(|&(domain, _), _| is_there(domain));
+        self.begun.retain(|&domain, _| is_there(domain));
         self.waited.retain(|&(domain, _), _| is_there(domain));
     }
 
@@ -121,9 +135,8 @@ impl Tally {
     fn look(&mut self, now: Time) -> &Seen {
         let is_fresh = |(at, _): &(Time, Seen)| now.since(*at) < OLD;
         if !self.looked.as_ref().is_some_and(is_fresh) {
-            // What somebody did of whom nothing is known is a bug, and counts for nobody.
-            let vcpus = |view: Result<Summary, _>| view.map_or_else(|_| Vec::new(), |it| it.vcpus);
-            let seen = Seen { lately: vcpus(self.lately.view()), all: vcpus(self.all.view()) };
+            let (lately, all) = (vcpus(self.lately.view()), vcpus(self.all.view()));
+            let seen = Seen { lately, since: BTreeMap::new(), all };
             self.looked = Some((now, seen));
         }
         &self.looked.as_ref().expect("it was just put there").1
@@ -133,9 +146,23 @@ impl Tally {
     pub(super) fn delivered(&mut self, domain: DomId, now: Time) -> (Delivered, Delivered) {
         let all = self.by_vcpu(domain, now);
         let all = all.into_values().map(|sum| sum.delivered).fold(Delivered::default(), both);
-        let lately = self.look(now).lately.iter().filter(|vcpu| vcpu.id.domain() == domain);
+        let lately = self.lately_of(domain, now).iter();
+        let lately = lately.filter(|vcpu| vcpu.id.domain() == domain);
         let lately = lately.map(|vcpu| of(vcpu).delivered).fold(Delivered::default(), both);
         (lately, all)
+    }
+
+    /// All in the window that is shown of a domain: the last while, or what is over of it since
+    /// the domain changed.
+    fn lately_of(&mut self, domain: DomId, now: Time) -> &[VcpuSummary] {
+        let begun = self.begun.get(&domain).copied().filter(|&at| at > self.lately.start());
+        self.look(now);
+        let since = begun.map(|at| vcpus(self.lately.view_since(at)));
+        let seen = &mut self.looked.as_mut().expect("it was just looked at").1;
+        match since {
+            Some(since) => seen.since.entry(domain).or_insert(since),
+            None => &seen.lately,
+        }
     }
 
     /// What the vCPUs of a domain were given since the daemon began to look, by number.
@@ -153,6 +180,11 @@ impl Tally {
         }
         sums
     }
+}
+
+/// What somebody did of whom nothing is known is a bug, and counts for nobody.
+fn vcpus<E>(view: Result<Summary, E>) -> Vec<VcpuSummary> {
+    view.map_or_else(|_| Vec::new(), |it| it.vcpus)
 }
 
 fn called(vcpu: &VcpuSummary) -> (DomId, u16) {

@@ -144,6 +144,7 @@ pub(super) fn machine(
         cpu_ppm: uses,
         vcpus: vcpus.collect(),
         reserved,
+        why: machine.why.clone(),
         name: machine.name.clone(),
     }
 }
@@ -160,6 +161,7 @@ pub(super) fn hidden_machine(machine: control::Machine) -> control::Machine {
         pid: 0,
         cpu_ppm: None,
         vcpus: Vec::new(),
+        why: None,
         reserved: machine.reserved.map(|_| ANOTHER.into()),
         ..machine
     }

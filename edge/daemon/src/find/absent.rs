@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use slackline_live::cgroup::CgroupError;
 use slackline_live::sys::Tid;
-use slackline_live::thread::ThreadError;
+use slackline_live::thread::{Stat, ThreadError};
 use slackline_live::vcpus::FindError;
 use slackline_live::with_causes;
 use slackline_service::{Binding, BindingKind, LookError};
@@ -71,6 +71,20 @@ pub enum Absent {
     },
 }
 
+/// How old a virtual machine is at most that may still be starting its vCPU threads.
+const STARTING: u64 = 5;
+
+/// Whether a process is so young that its threads may be yet to come.
+fn has_just_begun(pid: i32) -> bool {
+    let started = Tid::new(pid).and_then(|pid| Stat::of(pid, pid).ok()).map(Stat::started);
+    let uptime = std::fs::read_to_string("/proc/uptime").unwrap_or_default();
+    let uptime = uptime.split(['.', ' ']).next().and_then(|text| text.parse::<u64>().ok());
+    match started.zip(uptime) {
+        Some((started, uptime)) => uptime.saturating_sub(started.ticks() / 100) < STARTING,
+        None => true,
+    }
+}
+
 impl Absent {
     /// What a person may do about it.
     #[must_use]
@@ -112,14 +126,23 @@ impl Absent {
 
     /// Whether it is only that the machine is not here, or not up yet: then it may come.
     #[must_use]
-    pub const fn is_yet_to_come(&self) -> bool {
-        matches!(
-            self,
+    pub fn is_yet_to_come(&self) -> bool {
+        match self {
+            Absent::NoVcpus(FindError::NotFound { pid }) => has_just_begun(*pid),
             Absent::NotHere { .. }
-                | Absent::Empty { .. }
-                | Absent::Untouchable(ThreadError::Gone { .. })
-                | Absent::NoVcpus(FindError::NoProcess { .. } | FindError::NotFound { .. })
-                | Absent::Group(CgroupError::NoSuchGroup { .. } | CgroupError::NoSuchUnit { .. })
-        )
+            | Absent::Empty { .. }
+            | Absent::Untouchable(ThreadError::Gone { .. })
+            | Absent::NoVcpus(FindError::NoProcess { .. })
+            | Absent::Group(CgroupError::NoSuchGroup { .. } | CgroupError::NoSuchUnit { .. }) => {
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether a virtual machine is here, and cannot be had.
+    #[must_use]
+    pub fn is_here(&self) -> bool {
+        matches!(self, Absent::NoVcpus(_)) && !self.is_yet_to_come()
     }
 }

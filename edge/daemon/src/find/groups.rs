@@ -67,8 +67,12 @@ fn machine(part: &[u8]) -> Option<Vec<u8>> {
     };
     let rest = whole.strip_prefix(b"qemu-")?;
     let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let name = rest[digits..].strip_prefix(b"-").filter(|_| digits > 0)?;
-    Some(name.to_vec())
+    // Of a name without a letter, digit, dot or hyphen nothing is left, nor a hyphen before it.
+    let name = match &rest[digits..] {
+        [] => &[][..],
+        rest => rest.strip_prefix(b"-")?,
+    };
+    (digits > 0).then(|| name.to_vec())
 }
 
 /// What systemd has written as `\xNN`, as it was.
@@ -184,6 +188,14 @@ mod tests {
         assert_eq!(of_libvirt(WITHOUT_SYSTEMD), Some(b"myvm2ndab".into()));
         assert_eq!(of_libvirt(&scope("ubuntu22.04")), Some(b"ubuntu22.04".into()));
         assert_eq!(of_libvirt(&scope("a\\x2db")), Some(b"a-b".into()));
+        for of_no_letters in [
+            "0::/machine.slice/machine-qemu\\x2d1.scope/libvirt/emulator\n",
+            "0::/machine/qemu-1.libvirt-qemu\n",
+        ] {
+            let name = of_libvirt(of_no_letters.as_bytes());
+            assert_eq!(name.as_deref(), Some(&b""[..]), "{of_no_letters}");
+        }
+        assert!(fits(b"", "тест".as_bytes()) && !fits(b"", b"web"));
         let nested = b"0::/machine.slice/machine-gold.slice/machine-qemu\\x2d2\\x2dweb.scope\n";
         assert_eq!(of_libvirt(nested), Some(b"web".into()));
     }

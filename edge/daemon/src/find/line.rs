@@ -70,7 +70,7 @@ fn program(word: &[u8]) -> Option<Program> {
 
 /// QEMU's options that take no value. All others take one word, whatever it begins with: a kernel's
 /// arguments may well be `-name`.
-const QEMU_FLAGS: [&str; 46] = [
+const QEMU_FLAGS: [&str; 52] = [
     "S",
     "alt-grab",
     "async-teardown",
@@ -84,6 +84,7 @@ const QEMU_FLAGS: [&str; 46] = [
     "full-screen",
     "h",
     "help",
+    "jitdump",
     "localtime",
     "mem-prealloc",
     "no-acpi",
@@ -104,12 +105,14 @@ const QEMU_FLAGS: [&str; 46] = [
     "old-param",
     "one-insn-per-tb",
     "only-migratable",
+    "perfmap",
     "portrait",
     "preconfig",
     "rtc-td-hack",
     "s",
     "sdl",
     "semihosting",
+    "show-cursor",
     "singlestep",
     "snapshot",
     "std-vga",
@@ -117,6 +120,9 @@ const QEMU_FLAGS: [&str; 46] = [
     "usb",
     "version",
     "win2k-hack",
+    "xen-attach",
+    "xen-create",
+    "xen-domid-restrict",
 ];
 
 /// None for a QEMU that has no machine, as libvirt starts them to ask what they can do.
@@ -296,6 +302,9 @@ mod tests {
         assert_eq!(name(&[qemu, b"-append", b"-name", b"-name", b"web"]), Some(b"web".into()));
         assert_eq!(name(&[qemu, b"-append", b"-name web"]), None);
         assert_eq!(name(&[qemu, b"-S", b"-name", b"a", b"-name", b"b"]), Some(b"b".into()));
+        for flag in ["-perfmap", "-jitdump", "-xen-attach", "-xen-domid-restrict"] {
+            assert_eq!(name(&[qemu, flag.as_bytes(), b"-name", b"web"]), Some(b"web".into()));
+        }
         assert_eq!(name(&[qemu, b"-name"]), None);
         assert_eq!(name(&[qemu, b"-name", b""]), None);
         let firecracker = b"firecracker".as_slice();

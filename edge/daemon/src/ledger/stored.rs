@@ -219,6 +219,7 @@ impl FromSql for Past {
 pub(super) fn parts(what: &Happened) -> (&'static str, Option<String>) {
     let detail = match what {
         Happened::Vcpus { there } => Some(there.to_string()),
+        Happened::Meddled(how) | Happened::Contested(how) => Some(how.clone()),
         Happened::NotAdopted(why)
         | Happened::LedgerFailing(why)
         | Happened::ClockStepped(why)
@@ -229,8 +230,7 @@ pub(super) fn parts(what: &Happened) -> (&'static str, Option<String>) {
         Happened::Asked(_)
         | Happened::Appeared
         | Happened::Vanished
-        | Happened::Meddled
-        | Happened::Contested
+        | Happened::Settled
         | Happened::Adopted
         | Happened::Fits
         | Happened::KeeperReplaced => None,
@@ -252,11 +252,10 @@ pub(super) fn happened(word: &str, detail: Option<&str>) -> Result<Happened, Fro
         Verb::Log,
         Verb::Find,
     ];
-    const PLAIN: [Happened; 7] = [
+    const PLAIN: [Happened; 6] = [
         Happened::Appeared,
         Happened::Vanished,
-        Happened::Meddled,
-        Happened::Contested,
+        Happened::Settled,
         Happened::Adopted,
         Happened::Fits,
         Happened::KeeperReplaced,
@@ -266,6 +265,9 @@ pub(super) fn happened(word: &str, detail: Option<&str>) -> Result<Happened, Fro
     let with_detail = match word {
         "vcpus" => number()?.parse().ok().map(|there| Happened::Vcpus { there }),
         "ledger-whole" => number()?.parse().ok().map(|lost| Happened::LedgerWhole { lost }),
+        // Ledgers of before did not say how.
+        "meddled" => Some(Happened::Meddled(detail.unwrap_or_default().to_owned())),
+        "contested" => Some(Happened::Contested(detail.unwrap_or_default().to_owned())),
         "not-adopted" => detail.map(str::to_owned).map(Happened::NotAdopted),
         "gang-broken" => detail.map(str::to_owned).map(Happened::GangBroken),
         "clock-stepped" => detail.map(str::to_owned).map(Happened::ClockStepped),

@@ -423,3 +423,30 @@ fn a_real_qemu_is_found_by_its_name_and_asked_where_its_threads_have_none() {
         wait_for(&found.ending);
     }
 }
+
+/// A VM whose vCPU threads cannot be found is listed all the same, with the reason.
+#[test]
+fn vm_whose_vcpus_cannot_be_found_is_listed_with_the_reason() {
+    let twice = Fake::start(
+        "cloud-hypervisor",
+        &["--api-socket", "path=/tmp/twice-of-a-test.sock"],
+        &["vcpu0", "vcpu1", "vcpu1"],
+    );
+    let mute = Fake::start("qemu-system-x86_64", &["-name", "guest=mute-of-a-test"], &["worker"]);
+    let mshv = Fake::start(
+        "qemu-system-x86_64",
+        &["-name", "guest=mshv-of-a-test"],
+        &["CPU 0/MSHV", "CPU 1/MSHV"],
+    );
+    let all = find_all().unwrap();
+    let one = |fake: &Fake| {
+        let is_it = |pid: slackline_live::sys::Tid| u32::try_from(pid.raw()) == Ok(fake.pid());
+        all.iter().find(|machine| machine.pid().is_some_and(is_it)).unwrap()
+    };
+    let why = |fake: &Fake| one(fake).why.clone().unwrap_or_default();
+    assert!(why(&twice).contains("both have the name of vCPU 1"), "{}", why(&twice));
+    assert!(why(&mute).contains("none has the name of one"), "{}", why(&mute));
+    assert_eq!((one(&mshv).why.clone(), one(&mshv).vcpus.len()), (None, 2));
+    let error = find(&one(&twice).binding).unwrap_err();
+    assert!(error.is_here(), "{error}");
+}

@@ -173,6 +173,14 @@ impl TreePlace {
         Err(CgroupError::refused(Step::Move, &self.group, io::ErrorKind::TimedOut.into()))
     }
 
+    /// Moves a process back into the group.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub(crate) fn take_in(&self, pid: Tid) -> Result<(), CgroupError> {
+        write(&self.group.join(PROCESSES), &pid.to_string(), Step::Move)
+    }
+
     /// The threads in the group and in those below it.
     ///
     /// # Errors

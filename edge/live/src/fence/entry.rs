@@ -10,7 +10,8 @@
 //! `process`; `v1` or `v2` (frozen) or `limit1` or `limit2` (limited), followed by the paths of its
 //! own group and of its original one; `tree` (a process tree, frozen) and the same paths, the
 //! second one `-` if the group is not ours; `member` (one that was seen in a tree); or `helper`,
-//! followed by the id and start of the program that limits it.
+//! followed by the id and start of the program that limits it. `cpuset` and two paths may follow: a
+//! cpuset of our own, and the one before it.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -56,6 +57,9 @@ pub(super) struct Entry {
     pub(super) scheduling: SchedulingOf,
     pub(super) affinity: CpuSet,
     pub(super) way: Way,
+    /// The cpuset of our own that keeps it on the scheduled CPUs. Of version 1: in version 2 the
+    /// group that freezes it does that.
+    pub(super) cpuset: Option<Place>,
 }
 
 /// Puts the entries in the order in which they are given back: what a tree was as a whole gives way
@@ -86,8 +90,8 @@ impl Entry {
                 line += match (place.controller, place.version) {
                     (Controller::Freezer, Version::V1) => " v1 ",
                     (Controller::Freezer, Version::V2) => " v2 ",
-                    (Controller::Cpu, Version::V1) => " limit1 ",
-                    (Controller::Cpu, Version::V2) => " limit2 ",
+                    (_, Version::V1) => " limit1 ",
+                    (_, Version::V2) => " limit2 ",
                 };
                 line += &path_text(&place.group);
                 line += " ";
@@ -102,6 +106,10 @@ impl Entry {
             Way::Helper(helper) => {
                 let _ = write!(line, " helper {} {}", helper.id, helper.started);
             }
+        }
+        if let Some(place) = &self.cpuset {
+            let (group, origin) = (path_text(&place.group), path_text(&place.origin));
+            let _ = write!(line, " cpuset {group} {origin}");
         }
         line
     }
@@ -125,10 +133,20 @@ impl Entry {
             },
             affinity: cpus(fields.next()?)?,
             way: way(&mut fields)?,
+            cpuset: match fields.next() {
+                None => None,
+                Some("cpuset") => Some(cpuset(&mut fields)?),
+                Some(_) => return None,
+            },
         };
         // A line that was cut short must not pass for a whole one, nor two for one.
         fields.next().is_none().then_some(entry)
     }
+}
+
+fn cpuset(fields: &mut SplitAsciiWhitespace<'_>) -> Option<Place> {
+    let (group, origin) = (path(fields.next()?)?, path(fields.next()?)?);
+    Some(Place { version: Version::V1, controller: Controller::Cpuset, group, origin })
 }
 
 /// Two fields: an id and a start time.
@@ -165,7 +183,7 @@ fn way(fields: &mut SplitAsciiWhitespace<'_>) -> Option<Way> {
     let place = Place { version, controller, group, origin };
     Some(match controller {
         Controller::Freezer => Way::Thread(place),
-        Controller::Cpu => Way::Limit(place),
+        Controller::Cpu | Controller::Cpuset => Way::Limit(place),
     })
 }
 
@@ -252,6 +270,7 @@ mod tests {
             scheduling: SchedulingOf { class, reset_on_fork: false },
             affinity: [0, 3, 200].map(CpuId::new).into_iter().collect(),
             way,
+            cpuset: None,
         }
     }
 
@@ -290,6 +309,9 @@ mod tests {
                 Way::Tree(TreePlace { group: "/-".into(), origin: None }),
             ] {
                 let written = entry(class, way);
+                assert_eq!(Entry::from_line(&written.to_line()), Some(written.clone()));
+                let cpuset = Some(place(Controller::Cpuset, Version::V1));
+                let written = Entry { cpuset, ..written };
                 assert_eq!(Entry::from_line(&written.to_line()), Some(written));
             }
         }

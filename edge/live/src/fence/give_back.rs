@@ -15,7 +15,7 @@ use slackline_units::{CpuId, CpuSet};
 use thiserror::Error;
 
 use super::entry::{Entry, Way, Who};
-use crate::cgroup::{CgroupError, TreePlace, descendants};
+use crate::cgroup::{CgroupError, Place, TreePlace, descendants};
 use crate::step::priority::Ladder;
 use crate::step::{FifoPriority, freezer};
 use crate::sys::{
@@ -101,6 +101,9 @@ pub enum GiveBackError {
 /// The first step that failed; all have been tried.
 pub(super) fn give_back(entry: &Entry) -> Result<GivenBack, GiveBackError> {
     let tid = entry.thread.id;
+    // First of all: whoever leaves a cpuset may run on all CPUs of the one before it.
+    let cpuset = entry.cpuset.as_ref().map_or(Ok(()), Place::dissolve);
+    let cpuset = cpuset.map_err(|source| GiveBackError::Group { tid, source });
     let tree = match &entry.way {
         Way::Tree(place) => tree_back(place, entry),
         _ => Ok(()),
@@ -108,7 +111,7 @@ pub(super) fn give_back(entry: &Entry) -> Result<GivenBack, GiveBackError> {
     let exists = exists(entry.process.id, entry.thread);
     // If procfs does not answer we try: a wrong thread would need the id to be used again.
     let there = *exists.as_ref().unwrap_or(&true);
-    let mut results = vec![tree];
+    let mut results = vec![cpuset, tree];
     let original = Original { scheduling: entry.scheduling, affinity: entry.affinity };
     if there && entry.way == Way::Member {
         results.push(leaver_back(tid, original));
@@ -117,6 +120,9 @@ pub(super) fn give_back(entry: &Entry) -> Result<GivenBack, GiveBackError> {
         results.push(scheduling(tid, &entry.scheduling));
         // While it was limited by `SCHED_DEADLINE` it could not be pinned.
         results.push(first.or_else(|_| affinity(tid, &entry.affinity)));
+    } else if let Some(pid) = renumbered(entry) {
+        results.push(scheduling(pid, &entry.scheduling));
+        results.push(affinity(pid, &entry.affinity));
     }
     match &entry.way {
         Way::Nothing | Way::Member | Way::Tree(_) => {}
@@ -161,9 +167,9 @@ fn tree_back(place: &TreePlace, entry: &Entry) -> Result<(), GiveBackError> {
 
 /// How a thread was before it was ours.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Original {
-    pub(super) scheduling: SchedulingOf,
-    pub(super) affinity: CpuSet,
+pub(crate) struct Original {
+    pub(crate) scheduling: SchedulingOf,
+    pub(crate) affinity: CpuSet,
 }
 
 /// How often the list of threads is taken again while some are started.
@@ -252,6 +258,23 @@ fn restore_one(tid: Tid, default: Original) -> Result<(), GiveBackError> {
     result
 }
 
+/// The number that a held thread has by now, if it has started another program: then it is the only
+/// thread of its process, under the number of the first one, and still as we made it.
+fn renumbered(entry: &Entry) -> Option<Tid> {
+    let pid = entry.process.id;
+    let is_as_ours = |now: SchedulingOf| {
+        let ladder = Ladder::LEAST.number()..=FifoPriority::CHOSEN.number();
+        let mut ours = ladder.map(u32::from);
+        matches!(now.class, Scheduling::Fifo { priority } if ours.any(|ours| ours == priority))
+            && now.reset_on_fork
+    };
+    let is_it = entry.thread.id != pid
+        && exists(pid, entry.process).unwrap_or(false)
+        && threads_of(pid).is_ok_and(|threads| threads == [pid])
+        && get_scheduling(pid).is_ok_and(is_as_ours);
+    is_it.then_some(pid)
+}
+
 /// Whether there is nothing left of an entry that could be given back.
 pub(super) fn is_moot(entry: &Entry) -> bool {
     // What cannot be found out is taken to be there.
@@ -264,6 +287,8 @@ pub(super) fn is_moot(entry: &Entry) -> bool {
         Way::Tree(place) => place.is_made(),
         Way::Helper(helper) => there(entry.process) || is_there(*helper),
     };
+    let held = held || entry.cpuset.as_ref().is_some_and(Place::is_made);
+    let held = held || renumbered(entry).is_some();
     !held && !there(entry.thread)
 }
 

@@ -1,15 +1,17 @@
 //! A thread that the fence will give back, for whoever schedules it.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use slackline_units::{CpuId, CpuSet, Span};
 
 use super::entry::{Entry, Way};
-use super::give_back::{GiveBackError, GivenBack, give_back};
+use super::give_back::{GiveBackError, GivenBack, Original, give_back};
 use crate::step::freezer::Freezer;
 use crate::step::priority::{Pin, Priority};
 use crate::step::stop::Stop;
 use crate::step::{ActError, FifoPriority};
+use crate::sys::SchedulingOf;
 use crate::thread::ThreadRef;
 
 /// A held thread: all that may be done to it, until it is given back.
@@ -140,15 +142,79 @@ impl Held {
         self.orders()?.pin.unpin()
     }
 
-    /// Whether somebody else has changed what was ordered: its class, its priority or its CPUs.
-    /// Then it is again as it was ordered.
+    /// How it differs from what was ordered, if another program, or the thread itself, has changed
+    /// its class, its priority or its CPUs.
+    ///
+    /// # Errors
+    /// When it has exited or was given back, or the kernel does not say.
+    pub(crate) fn differs(&self) -> Result<Option<Drift>, ActError> {
+        let orders = self.orders()?;
+        let (class, cpus) = (orders.priority.differs()?, orders.pin.differs()?);
+        Ok(Drift::of(class, cpus))
+    }
+
+    /// Makes it as it was ordered to be. Where it cannot be kept on its CPUs it is made ordinary.
     ///
     /// # Errors
     /// When it has exited or was given back, or the kernel refuses.
-    pub fn audit(&self) -> Result<bool, ActError> {
+    pub(crate) fn undo(&self) -> Result<(), ActError> {
         let mut orders = self.orders()?;
-        let (priority, pin) = (orders.priority.audit(), orders.pin.audit());
-        Ok(priority? | pin?)
+        // First, so that it is never real-time elsewhere because of us.
+        if let Err(error) = orders.pin.undo() {
+            let _ = orders.priority.lower_again();
+            return Err(error);
+        }
+        orders.priority.undo()
+    }
+
+    /// Leaves it to whoever has changed it: what is as it was ordered is as it was originally
+    /// again, and what is not stays as it was found, also when it is given back. Returns what it is
+    /// given back as.
+    ///
+    /// # Errors
+    /// When it has exited or was given back, or the kernel refuses.
+    pub(crate) fn leave(&self, how: Leaving) -> Result<Original, ActError> {
+        let mut orders = self.orders()?;
+        let orders = &mut *orders;
+        if orders.priority.differs()?.is_none() {
+            orders.priority.lower()?;
+        }
+        let scheduling = orders.priority.accept()?;
+        if !how.stays_stopped {
+            orders.brake.let_go()?;
+        }
+        let affinity = if how.by_cpuset {
+            orders.pin.give_up()
+        } else {
+            if orders.pin.differs()?.is_none() {
+                orders.pin.unpin()?;
+            }
+            orders.pin.accept()?
+        };
+        Ok(Original { scheduling, affinity })
+    }
+
+    /// It is given back as it is now. Returns that.
+    ///
+    /// # Errors
+    /// When it has exited or was given back, or the kernel does not say.
+    pub(crate) fn accept(&self) -> Result<Original, ActError> {
+        let mut orders = self.orders()?;
+        let (scheduling, affinity) = (orders.priority.accept()?, orders.pin.accept()?);
+        Ok(Original { scheduling, affinity })
+    }
+
+    /// The CPUs that it is kept on, if it is kept anywhere.
+    pub(crate) fn kept_on(&self) -> Option<CpuSet> {
+        self.lock().pin.ordered()
+    }
+
+    /// The group of ours that others have frozen, or thawed, although it should not be.
+    pub(crate) fn foreign_freeze(&self) -> Option<PathBuf> {
+        match &self.lock().brake {
+            Brake::Thread(freezer) => freezer.foreign(),
+            Brake::Nothing | Brake::Process(_) => None,
+        }
     }
 
     /// Keeps it from running, in the way that was chosen when it was held.
@@ -210,6 +276,31 @@ impl Held {
     /// A panic in the middle of an order leaves at worst a call that is made once too often.
     fn lock(&self) -> MutexGuard<'_, Orders> {
         self.0.orders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How threads are left to whoever has changed them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Leaving {
+    /// True if they are kept from running all the same.
+    pub(crate) stays_stopped: bool,
+    /// True if a cpuset keeps them where they are, and not their own affinity.
+    pub(crate) by_cpuset: bool,
+}
+
+/// How a thread differs from what was ordered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Drift {
+    /// Its class and priority, if they differ.
+    pub(crate) class: Option<SchedulingOf>,
+    /// Its CPUs, if they differ.
+    pub(crate) cpus: Option<CpuSet>,
+}
+
+impl Drift {
+    /// `None` if nothing differs.
+    pub(super) fn of(class: Option<SchedulingOf>, cpus: Option<CpuSet>) -> Option<Drift> {
+        (class.is_some() || cpus.is_some()).then_some(Drift { class, cpus })
     }
 }
 

@@ -350,6 +350,7 @@ fn member_of(tree: &Entry, tid: Tid) -> Option<Entry> {
         process: Who { id: pid, started: started(pid)? },
         thread: Who { id: tid, started: started(tid)? },
         way: Way::Member,
+        cpuset: None,
         ..tree.clone()
     })
 }
@@ -392,6 +393,7 @@ mod tests {
             scheduling: get_scheduling(id).unwrap(),
             affinity: get_affinity(id).unwrap(),
             way: Way::Process,
+            cpuset: None,
         };
         TaskFd::open(id).unwrap().signal(Signal::STOP).unwrap();
         while !sleeper.is_stopped() {

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use slackline_units::{CpuId, CpuSet, Span};
@@ -19,10 +20,12 @@ use super::entry::Entry;
 use super::give_back::{
     GiveBackError, GivenBack, Original, ROUNDS, give_back, ignore_gone, is_ours, leaver_back,
 };
+use super::held::{Drift, Leaving};
 use crate::cgroup::{CgroupError, Step, TreePlace};
 use crate::step::{Act, ActError, FifoPriority};
 use crate::sys::{
-    Scheduling, SchedulingOf, Tid, favour, get_scheduling, nice_of, set_affinity, set_scheduling,
+    Scheduling, SchedulingOf, Tid, favour, get_affinity, get_scheduling, nice_of, set_affinity,
+    set_scheduling,
 };
 use crate::thread::{ThreadRef, means_gone};
 
@@ -50,6 +53,9 @@ struct Orders {
     wide: Option<CpuSet>,
     is_frozen: bool,
     originals: BTreeMap<Tid, Original>,
+    /// Threads that the kernel keeps on no CPU for anybody, such as the workers of `io_uring`. They
+    /// stay ordinary.
+    unbound: BTreeSet<Tid>,
     given_back: bool,
     rest: Option<Rest>,
 }
@@ -109,6 +115,7 @@ impl HeldTree {
             wide: None,
             is_frozen: false,
             originals,
+            unbound: BTreeSet::new(),
             given_back: false,
             rest: None,
         };
@@ -275,27 +282,86 @@ impl HeldTree {
     }
 
     /// Looks whether all are as they should be, also those who came in otherwise than by being
-    /// started; says who is there. `known` are others that were in it: those that have left the
-    /// group and live are given back.
+    /// started; says who is there, who is not as was ordered, and who has left the group.
+    /// `known` are others that were in it.
     ///
     /// # Errors
     /// When it was given back, or the kernel refuses.
-    pub(crate) fn audit(&self, known: &[Tid]) -> Result<Vec<Tid>, ActError> {
+    pub(crate) fn audit(&self, known: &[Tid]) -> Result<TreeAudit, ActError> {
         let mut orders = self.orders()?;
         let there = self.list()?;
         let is_there: BTreeSet<Tid> = there.iter().copied().collect();
-        for &tid in known.iter().chain(orders.originals.keys()) {
-            if !is_there.contains(&tid) {
-                self.let_leave(&orders, tid);
-            }
-        }
-        orders.originals.retain(|tid, _| is_there.contains(tid));
+        let known: BTreeSet<Tid> = known.iter().chain(orders.originals.keys()).copied().collect();
+        let left = known.difference(&is_there).copied().collect();
+        orders.unbound.retain(|tid| is_there.contains(tid));
+        let mut changed = Vec::new();
         for &tid in &there {
-            if !orders.originals.contains_key(&tid) || !is_as(orders.wanted, tid) {
+            if !orders.originals.contains_key(&tid) {
                 self.bring_one(&mut orders, tid)?;
+            } else if let Some(drift) = orders.drift_of(tid) {
+                changed.push((tid, drift));
             }
         }
-        Ok(there)
+        Ok(TreeAudit { there, changed, left })
+    }
+
+    /// Makes threads as they were ordered to be.
+    ///
+    /// # Errors
+    /// When it was given back, or the kernel refuses.
+    pub(crate) fn undo(&self, tids: &[Tid]) -> Result<(), ActError> {
+        let mut orders = self.orders()?;
+        tids.iter().try_for_each(|&tid| self.bring_one(&mut orders, tid))
+    }
+
+    /// The CPUs that all are kept on, if they are kept anywhere.
+    pub(crate) fn kept_on(&self) -> Option<CpuSet> {
+        self.lock().cpus
+    }
+
+    /// True if a thread is scheduled as only threads of trees are.
+    pub(crate) fn is_as_ordered(&self, tid: Tid) -> bool {
+        get_scheduling(tid).is_ok_and(|now| is_ours(now.class))
+    }
+
+    /// The group, if others have frozen or thawed it against what was ordered.
+    pub(crate) fn foreign_freeze(&self) -> Option<PathBuf> {
+        let orders = self.lock();
+        let is = std::fs::read_to_string(self.0.place.switch()).ok()?;
+        let is_frozen = is.trim() == "1";
+        (is_frozen != orders.is_frozen).then(|| self.0.place.group.clone())
+    }
+
+    /// A thread that has left the group is not its business any more: if it is as we made it, it is
+    /// given back. If that fails, it has ended.
+    pub(crate) fn let_leave(&self, tid: Tid) {
+        let mut orders = self.lock();
+        let original = orders.originals.remove(&tid).unwrap_or(self.0.default);
+        let _ = leaver_back(tid, original);
+    }
+
+    /// Leaves all of it to whoever has changed it, as [`Held::leave`](super::Held::leave) does.
+    /// Returns what threads are given back as that are not as they were ordered.
+    ///
+    /// # Errors
+    /// When it was given back, or the kernel refuses.
+    pub(crate) fn leave(&self, how: Leaving) -> Result<Vec<(Tid, Original)>, ActError> {
+        let mut orders = self.orders()?;
+        let mut changed = Vec::new();
+        for tid in self.list()? {
+            let Some(drift) = orders.drift_of(tid) else { continue };
+            let Some(mut original) = self.original(&mut orders, tid)? else { continue };
+            original.affinity = drift.cpus.filter(|_| !how.by_cpuset).unwrap_or(original.affinity);
+            original.scheduling = drift.class.unwrap_or(original.scheduling);
+            orders.originals.insert(tid, original);
+            changed.push((tid, original));
+        }
+        (orders.wanted, orders.cpus) = (Wanted::Original, None);
+        self.bring(&mut orders)?;
+        if !how.stays_stopped {
+            self.freeze(&mut orders, false)?;
+        }
+        Ok(changed)
     }
 
     /// All of it were asleep and as they should be when they had used that much.
@@ -308,13 +374,6 @@ impl HeldTree {
     /// found when he runs, or when it is looked at all the same, some time later.
     pub(crate) fn is_resting(&self, used: Span) -> bool {
         self.lock().rest.as_mut().is_some_and(|rest| rest.lasts(used))
-    }
-
-    /// One that has left the group is nobody's business any more: if it is as we made it, it is
-    /// given back. If that fails, it has ended.
-    fn let_leave(&self, orders: &Orders, tid: Tid) {
-        let original = orders.originals.get(&tid).copied().unwrap_or(self.0.default);
-        let _ = leaver_back(tid, original);
     }
 
     /// Refuses all further orders and undoes those given.
@@ -355,6 +414,19 @@ impl HeldTree {
 
     fn bring_one(&self, orders: &mut Orders, tid: Tid) -> Result<(), ActError> {
         let Some(original) = self.original(orders, tid)? else { return Ok(()) };
+        let cpus = orders.cpus.unwrap_or(original.affinity);
+        // First, so that none is real-time elsewhere because of us.
+        match set_affinity(tid, &cpus) {
+            // Where it was, a cpuset of ours may not let it be.
+            Err(error) if is_invalid(&error) && orders.cpus.is_none() => {}
+            Err(error) if is_invalid(&error) => {
+                orders.unbound.insert(tid);
+                let set = ignore_gone(set_scheduling(tid, &original.scheduling));
+                return set.map_err(|source| refused(tid, Act::Lower, source));
+            }
+            set => ignore_gone(set).map_err(|source| refused(tid, Act::Confine, source))?,
+        }
+        orders.unbound.remove(&tid);
         let (act, set) = match orders.wanted {
             Wanted::Original => (Act::Lower, set_scheduling(tid, &original.scheduling)),
             Wanted::First => (Act::Favour, favour(tid)),
@@ -362,10 +434,7 @@ impl HeldTree {
                 (Act::Raise(priority), set_scheduling(tid, &round_robin(priority.number())))
             }
         };
-        ignore_gone(set).map_err(|source| refused(tid, act, source))?;
-        let cpus = orders.cpus.unwrap_or(original.affinity);
-        let set = set_affinity(tid, &cpus);
-        ignore_gone(set).map_err(|source| refused(tid, Act::Confine, source))
+        ignore_gone(set).map_err(|source| refused(tid, act, source))
     }
 
     /// What a thread is given back as; none if it has ended. Of one that was started while it was
@@ -457,14 +526,39 @@ fn round_robin(priority: u8) -> SchedulingOf {
     SchedulingOf { class, reset_on_fork: false }
 }
 
-/// Whether a thread is scheduled as its tree should be; of one that is gone nothing is wrong.
-fn is_as(wanted: Wanted, tid: Tid) -> bool {
-    let Ok(now) = get_scheduling(tid) else { return true };
-    match wanted {
-        Wanted::Original => !is_ours(now.class),
-        Wanted::First => now.class == Scheduling::Other { nice: -20 },
-        Wanted::Raised(priority) => now == round_robin(priority.number()),
+impl Orders {
+    /// How a thread differs from what was ordered. `None` if it does not, or has ended.
+    fn drift_of(&self, tid: Tid) -> Option<Drift> {
+        let (class, cpus) = (get_scheduling(tid).ok()?, get_affinity(tid).ok()?);
+        if self.unbound.contains(&tid) {
+            return None;
+        }
+        let is_as_ordered = match self.wanted {
+            Wanted::Original => {
+                let is_its_own = |it: &Original| it.scheduling.class == class.class;
+                !is_ours(class.class) || self.originals.get(&tid).is_some_and(is_its_own)
+            }
+            Wanted::First => class.class == Scheduling::Other { nice: -20 },
+            Wanted::Raised(priority) => class == round_robin(priority.number()),
+        };
+        let ordered = self.cpus.unwrap_or(cpus);
+        Drift::of((!is_as_ordered).then_some(class), (cpus != ordered).then_some(cpus))
     }
+}
+
+/// What a look at all threads of a tree found.
+#[derive(Debug, Default)]
+pub(crate) struct TreeAudit {
+    /// Who is there.
+    pub(crate) there: Vec<Tid>,
+    /// Who is not as was ordered.
+    pub(crate) changed: Vec<(Tid, Drift)>,
+    /// Who was there before and is not: it has ended, or is in another group.
+    pub(crate) left: Vec<Tid>,
+}
+
+fn is_invalid(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EINVAL)
 }
 
 fn refused(tid: Tid, act: Act, source: io::Error) -> ActError {

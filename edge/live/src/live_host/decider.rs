@@ -49,6 +49,8 @@ pub(super) struct Decider {
     pub(super) records: Recording,
     /// vCPUs whose threads are gone, to be taken out.
     gone: Vec<VcpuId>,
+    /// vCPUs of which a thread was seen running where nothing is scheduled.
+    pub(super) away: Vec<VcpuId>,
     /// Of whom the kernel refused something, until that is told.
     refused: Vec<VcpuId>,
     pub(super) is_over: bool,
@@ -70,6 +72,12 @@ pub(super) struct Vcpu {
     pub(super) held_since: Option<Time>,
     /// Whether people are.
     pub(super) is_paused: bool,
+    /// True while its threads are left to another program that has changed them.
+    pub(super) is_left: bool,
+    /// CPU time that it received while left, and that is not recorded yet.
+    pub(super) used_left: Span,
+    /// Up to when that is recorded, in the time of the run.
+    pub(super) left_until: Time,
 }
 
 /// What is known of a thread.
@@ -85,6 +93,8 @@ pub(super) struct Known {
     pub(super) received: Span,
     /// True if it has run since it woke. What merely woke may have been woken by a thaw.
     pub(super) has_run: bool,
+    /// True if it was last seen running on a CPU that is not scheduled.
+    pub(super) is_elsewhere: bool,
 }
 
 /// The threads of a vCPU that is about to join.
@@ -100,8 +110,20 @@ impl Vcpu {
         let (vcpu, handle) = (handle.vcpu, Arc::new(handle));
         let Joined { home, known, is_tree, is_wide } = joined;
         let threads = known.into_iter().map(|known| (known.thread.tid, known)).collect();
-        let (held_since, is_paused) = (None, false);
-        Vcpu { vcpu, handle, threads, is_tree, is_wide, is_exact, home, held_since, is_paused }
+        Vcpu {
+            vcpu,
+            handle,
+            threads,
+            is_tree,
+            is_wide,
+            is_exact,
+            home,
+            held_since: None,
+            is_paused: false,
+            is_left: false,
+            used_left: Span::ZERO,
+            left_until: Time::START,
+        }
     }
 
     /// Returns true if the dispatcher or people keep it from running. What its threads do meanwhile
@@ -128,6 +150,7 @@ impl Decider {
             told: Time::START,
             records: Recording::new(),
             gone: Vec::new(),
+            away: Vec::new(),
             refused: Vec::new(),
             is_over: false,
         }
@@ -310,7 +333,9 @@ impl Decider {
             self.pcpus.all[cpu.index()].running = None;
         }
         for &(vcpu, more) in &news.used {
-            if let Some(unreported) = self.pcpus.unreported.get_mut(vcpu.slot()) {
+            if let Some(left) = self.get_mut(vcpu).filter(|known| known.is_left) {
+                left.used_left += more;
+            } else if let Some(unreported) = self.pcpus.unreported.get_mut(vcpu.slot()) {
                 *unreported += more;
             }
         }
@@ -364,7 +389,12 @@ impl Decider {
         if let What::Forked { .. } = what {
             self.meet(thread, *seen);
         }
+        if self.get(vcpu).is_some_and(|known| known.is_left) {
+            self.note(thread, *what, *seen);
+            return Ok(());
+        }
         let mut used = None;
+        self.note_place(thread, *what, cpu);
         if let Some(cpu) = cpu {
             let running = self.pcpus.all[cpu.index()].running;
             let is_on = running.is_some_and(|(running, _)| running == vcpu);
@@ -447,62 +477,8 @@ impl Decider {
 
     pub(super) fn is_any_awake(&self, vcpu: VcpuId) -> bool {
         let vcpu = self.vcpus[vcpu.slot()].as_ref();
-        vcpu.is_some_and(|vcpu| !vcpu.is_paused && vcpu.threads.values().any(|it| it.is_awake))
-    }
-
-    /// What was told of a CPU had gaps: asks of everybody there whether there is work. `now` is the
-    /// monotonic time.
-    pub(super) fn ask_everybody(&mut self, cpu: CpuId, now: Time) -> Result<(), LiveHostError> {
-        for slot in 0..self.vcpus.len() {
-            let Some(vcpu) = self.vcpus[slot].as_ref() else { continue };
-            if vcpu.held_since.is_some() || vcpu.home.get().is_some_and(|home| home != cpu) {
-                continue;
-            }
-            self.ask(vcpu.vcpu, now)?;
-        }
-        Ok(())
-    }
-
-    /// Asks the kernel whether a vCPU has work, and tells the host if that is news.
-    pub(super) fn ask(&mut self, vcpu: VcpuId, now: Time) -> Result<(), LiveHostError> {
-        let was_awake = self.host.moment().is_awake(vcpu);
-        let Some(known) = self.vcpus[vcpu.slot()].as_mut() else { return Ok(()) };
-        for known in known.threads.values_mut() {
-            if let Some(is_awake) = known.thread.is_runnable()? {
-                known.is_awake = is_awake;
-                known.since = now;
-            }
-        }
-        let fact = match (was_awake, self.is_any_awake(vcpu)) {
-            (true, false) => Fact::Blocked(vcpu),
-            (false, true) => Fact::Woke(vcpu),
-            _ => return Ok(()),
-        };
-        self.touched.push(vcpu);
-        self.step(self.now, &[], fact).map_err(broken)
-    }
-
-    /// Without events: what each that is kept on a CPU has used since the last look there, one
-    /// after the other, since they cannot have run at once. `now` is the monotonic time.
-    pub(super) fn poll(&mut self, cpu: CpuId, now: Time) -> Result<(), LiveHostError> {
-        self.now = self.now.max(self.of_run(now));
-        let at = self.now;
-        let mut used = Vec::new();
-        let mut from = self.pcpus.all[cpu.index()].reported;
-        for vcpu in self.vcpus.iter().flatten() {
-            if vcpu.home.get() != Some(cpu) {
-                continue;
-            }
-            for known in vcpu.threads.values() {
-                let ran = known.thread.more(now)?.min(at.since(from));
-                if !ran.is_zero() {
-                    used.push(Used { vcpu: vcpu.vcpu, cpu, from, to: from + ran, ran });
-                    from += ran;
-                }
-            }
-        }
-        self.pcpus.all[cpu.index()].reported = from;
-        self.step(at, &used, Fact::Passed).map_err(broken)
+        let may_run = |vcpu: &Vcpu| !vcpu.is_paused && !vcpu.is_left;
+        vcpu.is_some_and(|vcpu| may_run(vcpu) && vcpu.threads.values().any(|it| it.is_awake))
     }
 
     /// The kernel refused something. What cannot be run is not chosen until it has been tried

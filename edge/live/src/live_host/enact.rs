@@ -157,6 +157,9 @@ impl Decider {
     /// Adds to an order what a vCPU is to be.
     pub(super) fn assign(&mut self, vcpu: VcpuId, place: Place, order: &mut Vec<Assignment>) {
         let now = self.monotonic();
+        if self.get(vcpu).is_some_and(|known| known.is_left) {
+            return;
+        }
         if place != Place::Held {
             self.note_let_go(vcpu);
         }

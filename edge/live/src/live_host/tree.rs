@@ -9,7 +9,7 @@ use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use super::decider::{Decider, Joined, Known, Vcpu, broken};
 use super::{LiveHost, LiveHostError};
-use crate::fence::HeldTree;
+use crate::fence::{HeldTree, TreeAudit};
 use crate::sys::Tid;
 use crate::vcpu_threads::{Home, Meter, Unreadable, UsedClock, WatchedThread};
 use crate::watch::What;
@@ -87,26 +87,34 @@ impl LiveHost {
 
     /// Looks who is in the tree of a vCPU, and what they do, where events have not told: of those
     /// who came otherwise than by being started there, and of those whose numbers nobody could
-    /// foresee. Says whether anybody is there.
-    pub(crate) fn audit(&self, vcpu: VcpuId, tree: &HeldTree) -> Result<bool, LiveHostError> {
+    /// foresee. Returns what was found; nothing of a tree that has rested since the last look, and
+    /// `None` if nobody is there.
+    pub(crate) fn audit(
+        &self,
+        vcpu: VcpuId,
+        tree: &HeldTree,
+    ) -> Result<Option<TreeAudit>, LiveHostError> {
         let known = self.decider().threads_of(vcpu);
         let was_stopped = self.decider().is_stopped(vcpu);
         // Before anything is looked at: what is used meanwhile is for the next time.
         let used = known.first().map(|thread| thread.shown()).transpose()?.flatten();
         if !was_stopped && used.is_some_and(|used| tree.is_resting(used)) {
-            return Ok(true);
+            return Ok(Some(TreeAudit::default()));
         }
         let tids: Vec<Tid> = known.iter().map(|thread| thread.tid).collect();
-        let there = match tree.audit(&tids) {
+        let audit = match tree.audit(&tids) {
             // It has ended, or just been given back.
-            Err(error) if error.means_gone() || tree.is_gone() => return Ok(false),
-            there => there?,
+            Err(error) if error.means_gone() || tree.is_gone() => return Ok(None),
+            audit => audit?,
         };
-        let Some(one) = known.first() else { return Ok(!there.is_empty()) };
+        let there = &audit.there;
+        let Some(one) = known.first() else {
+            return Ok((!there.is_empty()).then_some(audit));
+        };
         let now = self.clock.now();
         let new: Vec<Tid> = there.iter().copied().filter(|tid| !tids.contains(tid)).collect();
         if let Some(perf) = &mut *self.perf() {
-            perf.set_tree(vcpu, &there)?;
+            perf.set_tree(vcpu, there)?;
         }
         let mut met = Vec::new();
         for tid in new {
@@ -121,13 +129,14 @@ impl LiveHost {
             states.push((Arc::clone(thread), thread.is_runnable()?.unwrap_or(false)));
         }
         let mut decider = self.observe()?;
-        let is_at_rest = met.is_empty() && gone.is_empty() && !decider.is_stopped(vcpu);
-        if is_at_rest && !was_stopped && states.iter().all(|(_, is_runnable)| !is_runnable) {
+        let is_stopped = was_stopped || decider.is_stopped(vcpu);
+        let is_at_rest = met.is_empty() && gone.is_empty() && audit.changed.is_empty();
+        if is_at_rest && !is_stopped && states.iter().all(|(_, is_runnable)| !is_runnable) {
             used.into_iter().for_each(|used| tree.has_rested(used));
         }
         decider.audited(vcpu, Audit { met, gone: &gone, states: &states, was_stopped, now })?;
         self.finish(decider)?;
-        Ok(!there.is_empty())
+        Ok((!there.is_empty()).then_some(audit))
     }
 }
 
@@ -216,7 +225,15 @@ impl Known {
         since: Time,
         received: Span,
     ) -> Known {
-        Known { thread, is_awake, since, on_cpu_since: None, received, has_run: false }
+        Known {
+            thread,
+            is_awake,
+            since,
+            on_cpu_since: None,
+            received,
+            has_run: false,
+            is_elsewhere: false,
+        }
     }
 
     /// Counts the CPU time that it receives, also while its tree is being stopped.
@@ -279,7 +296,7 @@ impl Decider {
     /// runs there just now: as if it had run there since the last look. `now` is the monotonic
     /// time.
     pub(super) fn count_wide(&mut self, cpu: CpuId, now: Time) -> Result<(), LiveHostError> {
-        for vcpu in self.vcpus.iter().flatten().filter(|vcpu| vcpu.is_wide) {
+        for vcpu in self.vcpus.iter().flatten().filter(|vcpu| vcpu.is_wide && !vcpu.is_left) {
             if vcpu.home.get().is_some_and(|home| home != cpu) {
                 continue;
             }

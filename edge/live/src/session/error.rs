@@ -6,7 +6,7 @@ use slackline_host::policy::AdmitError;
 use slackline_units::{CpuId, CpuSet, Span, VcpuId};
 use thiserror::Error;
 
-use super::JoinId;
+use super::{Finding, JoinId};
 use crate::dispatcher::{DispatcherError, whose};
 use crate::fence::{FenceError, GiveBackError};
 use crate::live_host::{LiveHostError, NotDone};
@@ -84,6 +84,18 @@ pub enum RequestError {
     /// The kernel refused.
     #[error(transparent)]
     Refused(ActError),
+    /// A target's cpuset does not grant the CPUs that are scheduled. Nothing has been touched.
+    #[error("cannot hold it: {finding}")]
+    Elsewhere {
+        /// What was found.
+        finding: Box<Finding>,
+    },
+    /// Another program has changed the threads, and that stands.
+    #[error("cannot control its threads: {finding}")]
+    Contested {
+        /// What was found.
+        finding: Box<Finding>,
+    },
     /// Somebody who left could not be given back wholly. Closing the session tries again.
     #[error("cannot restore all threads: {}", listed(errors))]
     NotGivenBack {
@@ -118,6 +130,13 @@ impl RequestError {
             RequestError::Fence(FenceError::Stopped { pid }) => {
                 Some(format!("continue it with `kill -CONT {pid}`"))
             }
+            RequestError::Elsewhere { finding } => {
+                let Finding::Cpus { allowed, .. } = &**finding else { return None };
+                let cpus = allowed.iter().map(|cpu| cpu.index().to_string());
+                let cpus = cpus.collect::<Vec<_>>().join(",");
+                Some(format!("name CPUs of its cpuset, e.g. `--cpus {cpus}`"))
+            }
+            RequestError::Contested { .. } => Some("undo that change first".into()),
             RequestError::NotGivenBack { .. } => {
                 Some("try again with `slackline doctor --free`".into())
             }

@@ -2,9 +2,10 @@
 
 use slackline_host::policy::Values;
 use slackline_trace::Named;
-use slackline_units::{CpuSet, DomId, Span, Time, VcpuId};
+use slackline_units::{CpuSet, DomId, Span, VcpuId};
 use thiserror::Error;
 
+use super::contest::{Changes, is_of_libvirt};
 use super::ids::JoinId;
 use super::{RequestError, Session, SessionError};
 use crate::cgroup::TreePlace;
@@ -102,12 +103,20 @@ pub(super) struct Row {
     pub(super) cpus: Option<CpuSet>,
     pub(super) is_paused: bool,
     pub(super) has_joined: bool,
+    /// True if it is a vCPU of a machine of libvirt, which places its threads itself.
+    pub(super) is_of_libvirt: bool,
+    pub(super) changes: Changes,
 }
 
 impl Row {
     /// Whether this is a promise to somebody who is not there.
     pub(super) fn is_nobody(&self) -> bool {
         self.threads.is_empty() && self.tree.is_none()
+    }
+
+    /// True if we keep it from running by stopping its process.
+    pub(super) fn is_stopped_by_signal(&self) -> bool {
+        self.hold == Hold::Process
     }
 }
 
@@ -219,9 +228,11 @@ impl Session {
     }
 
     pub(super) fn have_joined(&mut self, ids: &[JoinId]) {
+        let now = self.host.now();
         for &id in ids {
             let row = self.members.get_mut(id).expect("it was prepared");
             row.has_joined = true;
+            row.changes.begin(now);
             self.endings.add(id, row);
         }
     }
@@ -232,42 +243,6 @@ impl Session {
             // What cannot be given back now is tried again when the session is closed.
             let _ = self.release(id);
         }
-    }
-
-    /// Somebody does not run at all until it is resumed. Its share stays promised. One that is
-    /// paused stays so.
-    ///
-    /// # Errors
-    /// Why not: then it runs on.
-    pub fn pause(&mut self, id: JoinId, due: Time) -> Result<(), RequestError> {
-        let had_stop = self.row(id)?.has_stop;
-        self.add_stop(id)?;
-        if let Err(error) = self.host.pause(id.vcpu(), due) {
-            if !had_stop {
-                self.drop_stop(id);
-            }
-            return Err(self.not_done(error));
-        }
-        self.row_mut(id)?.is_paused = true;
-        self.poke();
-        Ok(())
-    }
-
-    /// Somebody who is paused goes on where it was. One that is not paused runs on.
-    ///
-    /// # Errors
-    /// Why not: then it stays paused.
-    pub fn resume(&mut self, id: JoinId, due: Time) -> Result<(), RequestError> {
-        self.row(id)?;
-        let resumed = self.host.resume(id.vcpu(), due);
-        resumed.map_err(|error| self.not_done(error))?;
-        let row = self.row_mut(id)?;
-        row.is_paused = false;
-        if !row.is_exact {
-            self.drop_stop(id);
-        }
-        self.poke();
-        Ok(())
     }
 
     /// Somebody leaves: its threads are as they were before it joined, and its id means nobody.
@@ -358,7 +333,8 @@ impl Session {
             return Err(RequestError::Over);
         }
         self.check_watched(&request.share)?;
-        self.check_cpus(request.cpus)
+        self.check_cpus(request.cpus)?;
+        self.check_cpuset(request)
     }
 
     /// Nothing is promised where it cannot be seen whether it is kept.
@@ -397,6 +373,11 @@ impl Session {
             cpus: request.cpus,
             is_paused: false,
             has_joined: false,
+            is_of_libvirt: match &request.who {
+                Who::Thread(thread) => is_of_libvirt(thread.pid()),
+                _ => false,
+            },
+            changes: Changes::default(),
         }
     }
 
@@ -443,6 +424,9 @@ impl Session {
             let hold = if is_exact && members.is_empty() { hold } else { Hold::Nothing };
             let held = self.fenced(|fence| fence.hold(&thread, hold))?;
             let tid = thread.tid();
+            if !self.members.get(id).is_some_and(|row| row.is_of_libvirt) {
+                self.keep_within(tid, None)?;
+            }
             self.row_mut(id)?.threads.push(thread);
             members.push(member(held)?);
             let watched = self.host.watch(tid);
@@ -456,6 +440,10 @@ impl Session {
         row.threads = tree.first().to_vec();
         row.tree = Some(tree.clone());
         let exact = row.is_exact;
+        // A group that is not ours has a keeper of its own, who may give it other CPUs.
+        if tree.place().origin.is_some() {
+            self.keep_within(tree.first()[0].tid(), tree.wide())?;
+        }
         let most = self.most_of(id);
         self.fence.grant(tree.first(), most)?;
         let tids: Vec<Tid> = tree.first().iter().map(ThreadRef::tid).collect();
@@ -469,7 +457,9 @@ impl Session {
         let (Some(first), false) = (row.threads.first(), row.has_stop) else { return Ok(()) };
         let (tid, hold) = (first.tid(), row.hold);
         self.fenced(|fence| fence.add_stop(tid, hold))?;
-        self.row_mut(id)?.has_stop = true;
+        let row = self.row_mut(id)?;
+        row.has_stop = true;
+        row.changes.forget_surroundings();
         Ok(())
     }
 
@@ -483,6 +473,7 @@ impl Session {
             && let Some(row) = self.members.get_mut(id)
         {
             row.has_stop = false;
+            row.changes.forget_surroundings();
         }
     }
 

@@ -13,8 +13,9 @@
 //! it has a group of its own are born into that group, and are frozen with it; giving the group
 //! back moves all of them.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 
 use super::{Act, ActError};
 use crate::cgroup::{CgroupError, Place, Step, Version, write};
@@ -64,6 +65,7 @@ pub fn clear(place: &Place) -> Result<(), CgroupError> {
 pub struct Freezer {
     thread: ThreadRef,
     version: Version,
+    group: PathBuf,
     switch: File,
     frozen: bool,
 }
@@ -77,7 +79,10 @@ impl Freezer {
     /// threaded group in this place.
     pub fn make(thread: ThreadRef, place: &Place) -> Result<Freezer, CgroupError> {
         match Freezer::prepare(&thread, place) {
-            Ok(switch) => Ok(Freezer { thread, version: place.version, switch, frozen: false }),
+            Ok(switch) => {
+                let (version, group) = (place.version, place.group.clone());
+                Ok(Freezer { thread, version, group, switch, frozen: false })
+            }
             Err(error) => {
                 clear(place)?;
                 Err(error)
@@ -109,6 +114,15 @@ impl Freezer {
             self.frozen = true;
         }
         Ok(())
+    }
+
+    /// The group, if others have frozen or thawed it against what was ordered.
+    pub(crate) fn foreign(&self) -> Option<PathBuf> {
+        let file = self.group.join(self.version.switch());
+        let is = fs::read_to_string(file).ok()?;
+        // Version 1 says `FREEZING` for a while.
+        let is_frozen = !is.trim().starts_with(['T', '0']);
+        (is_frozen != self.frozen).then(|| self.group.clone())
     }
 
     /// Lets the thread run.

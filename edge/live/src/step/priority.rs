@@ -54,13 +54,15 @@ pub struct Priority {
     thread: ThreadRef,
     original: SchedulingOf,
     now: SchedulingOf,
+    /// True if anything but the original scheduling is ordered.
+    is_ordered: bool,
 }
 
 impl Priority {
     /// For a thread that is scheduled as in `original` now.
     #[must_use]
     pub fn new(thread: ThreadRef, original: SchedulingOf) -> Priority {
-        Priority { thread, original, now: original }
+        Priority { thread, original, now: original, is_ordered: false }
     }
 
     /// Makes the thread real-time at `priority`.
@@ -108,26 +110,57 @@ impl Priority {
     /// # Errors
     /// When the thread has exited, or the kernel refuses.
     pub fn lower(&mut self) -> Result<(), ActError> {
-        self.set(self.original, Act::Lower)
+        self.set(self.original, Act::Lower)?;
+        self.is_ordered = false;
+        Ok(())
     }
 
-    /// Whether somebody else has scheduled the thread otherwise than was ordered; then it is again
-    /// as it was ordered. While nothing is ordered, that is its owner's business.
+    /// How the thread is scheduled now, if that is not what was ordered. While nothing is ordered,
+    /// it is its owner's business.
+    ///
+    /// # Errors
+    /// When the thread has exited, or the kernel does not say.
+    pub fn differs(&self) -> Result<Option<SchedulingOf>, ActError> {
+        if !self.is_ordered {
+            return Ok(None);
+        }
+        Ok(Some(self.read()?).filter(|found| *found != self.now))
+    }
+
+    /// Schedules the thread as was ordered, after another program has changed that.
     ///
     /// # Errors
     /// When the thread has exited, or the kernel refuses.
-    pub fn audit(&mut self) -> Result<bool, ActError> {
-        if self.now == self.original {
-            return Ok(false);
-        }
-        let tid = self.thread.tid();
+    pub fn undo(&mut self) -> Result<(), ActError> {
+        let found = self.read()?;
+        let to = std::mem::replace(&mut self.now, found);
+        self.set(to, Act::Lower)
+    }
+
+    /// Schedules the thread as it was originally, whatever another program has made of it.
+    ///
+    /// # Errors
+    /// When the thread has exited, or the kernel refuses.
+    pub fn lower_again(&mut self) -> Result<(), ActError> {
+        self.now = self.read()?;
+        self.lower()
+    }
+
+    /// What another program has made of the thread is what it was originally from now on. Returns
+    /// that.
+    ///
+    /// # Errors
+    /// When the thread has exited, or the kernel does not say.
+    pub fn accept(&mut self) -> Result<SchedulingOf, ActError> {
+        self.now = self.read()?;
+        self.original = self.now;
+        self.is_ordered = false;
+        Ok(self.now)
+    }
+
+    fn read(&self) -> Result<SchedulingOf, ActError> {
         let is = self.thread.number().and_then(get_scheduling);
-        let is = is.map_err(|source| ActError::new(tid, Act::Lower, source))?;
-        if is == self.now {
-            return Ok(false);
-        }
-        let to = std::mem::replace(&mut self.now, is);
-        self.set(to, Act::Lower).map(|()| true)
+        is.map_err(|source| ActError::new(self.thread.tid(), Act::Lower, source))
     }
 
     fn set(&mut self, to: SchedulingOf, act: Act) -> Result<(), ActError> {
@@ -140,6 +173,7 @@ impl Priority {
         act: Act,
         set: impl FnOnce(Tid) -> std::io::Result<()>,
     ) -> Result<(), ActError> {
+        self.is_ordered = true;
         if self.now == to {
             return Ok(());
         }
@@ -157,13 +191,15 @@ pub struct Pin {
     thread: ThreadRef,
     original: CpuSet,
     now: CpuSet,
+    /// True if it is ordered where the thread runs, be it where it ran originally.
+    is_ordered: bool,
 }
 
 impl Pin {
     /// For a thread that may run on the CPUs in `original` now.
     #[must_use]
     pub fn new(thread: ThreadRef, original: CpuSet) -> Pin {
-        Pin { thread, original, now: original }
+        Pin { thread, original, now: original, is_ordered: false }
     }
 
     /// Keeps the thread on `cpu`. It has left all others when this returns.
@@ -198,29 +234,72 @@ impl Pin {
     /// # Errors
     /// When the thread has exited, or the kernel refuses.
     pub fn unpin(&mut self) -> Result<(), ActError> {
-        self.set(self.original, Act::Unpin)
+        self.set(self.original, Act::Unpin)?;
+        self.is_ordered = false;
+        Ok(())
     }
 
-    /// Whether somebody else keeps the thread elsewhere than was ordered; then it is again where it
-    /// was ordered to be. While nothing is ordered, that is its owner's business.
+    /// Where the thread may run now, if that is not what was ordered. While nothing is ordered, it
+    /// is its owner's business.
+    ///
+    /// # Errors
+    /// When the thread has exited, or the kernel does not say.
+    pub fn differs(&self) -> Result<Option<CpuSet>, ActError> {
+        if !self.is_ordered {
+            return Ok(None);
+        }
+        Ok(Some(self.read()?).filter(|found| *found != self.now))
+    }
+
+    /// Keeps the thread where was ordered, after another program has changed that.
     ///
     /// # Errors
     /// When the thread has exited, or the kernel refuses.
-    pub fn audit(&mut self) -> Result<bool, ActError> {
-        if self.now == self.original {
-            return Ok(false);
+    pub fn undo(&mut self) -> Result<(), ActError> {
+        let found = self.read()?;
+        let to = std::mem::replace(&mut self.now, found);
+        let done = self.set(to, Act::Confine);
+        if done.is_err() {
+            // To be tried again, and to be noticed until then.
+            self.now = to;
         }
-        let tid = self.thread.tid();
+        done
+    }
+
+    /// Lets the thread run on its original CPUs as far as its cpuset has them; the others are its
+    /// own again once that does. Returns them.
+    pub fn give_up(&mut self) -> CpuSet {
+        // Refused where the cpuset has none of them; then the kernel keeps it where it may be.
+        let _ = self.unpin();
+        (self.now, self.is_ordered) = (self.original, false);
+        self.original
+    }
+
+    /// The CPUs that the thread is kept on, if it is kept anywhere.
+    #[must_use]
+    pub fn ordered(&self) -> Option<CpuSet> {
+        self.is_ordered.then_some(self.now)
+    }
+
+    /// Where another program has put the thread is where it was originally from now on. Returns
+    /// that.
+    ///
+    /// # Errors
+    /// When the thread has exited, or the kernel does not say.
+    pub fn accept(&mut self) -> Result<CpuSet, ActError> {
+        self.now = self.read()?;
+        self.original = self.now;
+        self.is_ordered = false;
+        Ok(self.now)
+    }
+
+    fn read(&self) -> Result<CpuSet, ActError> {
         let is = self.thread.number().and_then(get_affinity);
-        let is = is.map_err(|source| ActError::new(tid, Act::Confine, source))?;
-        if is == self.now {
-            return Ok(false);
-        }
-        let to = std::mem::replace(&mut self.now, is);
-        self.set(to, Act::Confine).map(|()| true)
+        is.map_err(|source| ActError::new(self.thread.tid(), Act::Confine, source))
     }
 
     fn set(&mut self, to: CpuSet, act: Act) -> Result<(), ActError> {
+        self.is_ordered = true;
         if self.now == to {
             return Ok(());
         }

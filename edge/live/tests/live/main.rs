@@ -4,6 +4,7 @@
 mod common;
 
 mod doctor;
+mod escapes;
 mod fence;
 mod limit;
 mod session;

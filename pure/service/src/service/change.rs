@@ -74,7 +74,7 @@ impl Service {
         if entry.is_out() {
             let row = Row { terms, ..entry.row.clone() };
             join(world, domain, &row, None).map_err(declined)?;
-            entry.standing = Standing::Promised(Reason::Absent(binding));
+            entry.stand(Standing::Promised(Reason::Absent(binding)));
         } else {
             world.change(domain, &terms).map_err(declined)?;
         }
@@ -85,9 +85,14 @@ impl Service {
         {
             seats.vcpus.resize(usize::from(terms.vcpus()), None);
             let filled = Seats::fill(machine, terms.vcpus(), &seats.vcpus);
-            // What cannot be seated runs on as ordinary threads: that is shown as partial.
-            if filled != *seats && world.seat(domain, &filled).is_ok() {
-                *seats = filled;
+            entry.contested.retain(|place, _| *place < terms.vcpus());
+            // What cannot be seated runs on as ordinary threads: that is shown as partial, and why.
+            entry.not_seated = None;
+            if filled != *seats {
+                match world.seat(domain, &filled) {
+                    Ok(()) => *seats = filled,
+                    Err(declined) => entry.not_seated = Some(declined.to_string()),
+                }
             }
         }
         Ok(())

@@ -3,15 +3,12 @@
 use slackline_units::Time;
 
 use crate::answer::Answer;
-use crate::book::Standing;
 use crate::deed::Kind;
 use crate::event::Happened;
 use crate::input::Asked;
-use crate::machine::LookError;
 use crate::name::Name;
 use crate::principal::Verb;
-use crate::refusal::Refusal;
-use crate::row::{Reason, Row};
+use crate::row::Row;
 use crate::world::World;
 
 use super::reserve::refusal;
@@ -46,49 +43,17 @@ impl Service {
         world: &mut impl World,
     ) -> Replied {
         let before = self.expected(name, revision)?;
-        let Some(entry) = self.book.get(name) else { return Ok(None) };
+        let Some(entry) = self.book.get_mut(name) else { return Ok(None) };
         let was_contested = entry.is_contested();
-        if was_contested {
-            self.take_back(now, name, world)?;
-        }
-        let Some(entry) = self.book.get(name) else { return Ok(None) };
-        if before.paused && entry.is_seated() {
+        if (before.paused || was_contested) && entry.is_seated() {
             let resumed = world.resume(entry.domain);
             resumed.map_err(|declined| refusal(declined, &before.terms, &before.binding))?;
+            entry.contested.clear();
         }
         if !before.paused && !was_contested {
             return Ok(self.is_so(now, asked, before));
         }
         Ok(self.set_paused(now, asked, name, false))
-    }
-
-    /// Threads that were left to somebody else are held again; where the machine is not here any
-    /// more, it is waited for.
-    fn take_back(&mut self, now: Time, name: &Name, world: &mut impl World) -> Result<(), Refusal> {
-        let Some(row) = self.book.row(name).cloned() else { return Ok(()) };
-        let found = world.look(&row.binding, row.user);
-        if self.ends(now, (name, &found), world) {
-            return Err(Refusal::NoMachine { what: row.binding.to_string() });
-        }
-        let sat = match found {
-            Ok(machine) if !row.means(&machine) => {
-                let says = Reason::foreign(&row, &machine).to_string();
-                return Err(Refusal::Host { says, hint: None });
-            }
-            Ok(machine) => match self.book.holder(machine.identity, Some(name)).cloned() {
-                Some(by) => Err(Refusal::Taken { binding: row.binding.clone(), by }),
-                None => self.sit(name, machine, world),
-            },
-            Err(LookError::Absent) if row.binding.lasts() => {
-                let reason = Reason::Absent(row.binding.clone());
-                self.stand(name, Standing::Promised(reason));
-                Ok(())
-            }
-            Err(error) => Err(Refusal::Host { says: error.to_string(), hint: None }),
-        };
-        sat?;
-        self.machine_is(now, name, Happened::Appeared);
-        Ok(())
     }
 
     fn set_paused(

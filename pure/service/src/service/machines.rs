@@ -26,7 +26,15 @@ impl Service {
             if self.ends(now, (&name, &found), world) {
                 continue;
             }
-            let Ok(machine) = found else { continue };
+            let machine = match found {
+                Ok(machine) => machine,
+                // It is here, and cannot be had.
+                Err(LookError::Unclear { says, .. }) => {
+                    self.stand(&name, Standing::Promised(Reason::Unavailable(says)));
+                    continue;
+                }
+                Err(_) => continue,
+            };
             if !row.means(&machine) {
                 self.stand(&name, Standing::Promised(Reason::foreign(&row, &machine)));
                 continue;
@@ -89,7 +97,7 @@ impl Service {
     /// It is in force so far.
     pub(super) fn stand(&mut self, name: &Name, standing: Standing) {
         if let Some(entry) = self.book.get_mut(name) {
-            entry.standing = standing;
+            entry.stand(standing);
         }
     }
 
@@ -98,12 +106,8 @@ impl Service {
         let Some(entry) = self.book.get_mut(name) else { return };
         let identity = match entry.machine() {
             Some(machine) => Some(machine.identity),
-            // The number of a process goes on meaning that one, and what is left to somebody else
-            // is still the machine.
-            None => {
-                let is_known = !entry.row.binding.lasts() || entry.is_contested();
-                entry.row.identity.filter(|_| is_known)
-            }
+            // The number of a process goes on meaning that one.
+            None => entry.row.identity.filter(|_| !entry.row.binding.lasts()),
         };
         let before = entry.row.clone();
         entry.row.user = entry.machine().map_or(before.user, |machine| machine.user);
@@ -114,7 +118,7 @@ impl Service {
         self.did(now, &By::Itself, Done { kind, before: Some(before), after, happened });
     }
 
-    /// A machine that was held, or left to somebody else, has ended.
+    /// A machine that was held has ended.
     pub(super) fn vanished(
         &mut self,
         now: Time,
@@ -136,9 +140,7 @@ impl Service {
     /// The reservation whose machine this is.
     fn held(&self, domain: DomId, identity: Identity) -> Option<&Entry> {
         let is_it = |machine: &Machine| machine.identity == identity;
-        let has =
-            |entry: &&Entry| entry.machine().is_some_and(is_it) || entry.left() == Some(identity);
-        self.book.of_domain(domain).filter(has)
+        self.book.of_domain(domain).filter(|entry| entry.machine().is_some_and(is_it))
     }
 
     /// A machine that is held has other vCPUs.
@@ -155,35 +157,67 @@ impl Service {
         let Some(entry) = self.book.get_mut(&name) else { return };
         let places = entry.row.terms.vcpus();
         let Standing::Seated { machine: before, seats } = &mut entry.standing else { return };
-        if *before == machine {
-            return;
-        }
+        let is_other = *before != machine;
         let filled = Seats::fill(&machine, places, &seats.vcpus);
-        if filled != *seats {
-            if world.seat(domain, &filled).is_err() {
-                // To be told again.
-                return;
+        let is_reseated = filled != *seats;
+        // Also where all seem to sit: a thread that has come in the place of one that ended has the
+        // number of that one.
+        match world.seat(domain, &filled) {
+            Ok(()) => {
+                let sat = |place: &u16| seats.vcpus.get(usize::from(*place)).copied();
+                let sits = |place: &u16| filled.vcpus.get(usize::from(*place)).copied();
+                entry.contested.retain(|place, _| sat(place) == sits(place));
+                entry.not_seated = None;
+                *seats = filled;
             }
-            *seats = filled;
+            // To be told again, and shown until then.
+            Err(declined) => entry.not_seated = Some(declined.to_string()),
         }
         let there = u16::try_from(machine.vcpus.len()).unwrap_or(u16::MAX);
+        let is_served = is_reseated && entry.not_seated.is_none();
         *before = machine;
-        self.machine_is(now, &name, Happened::Vcpus { there });
+        if is_other || is_served {
+            self.machine_is(now, &name, Happened::Vcpus { there });
+        }
     }
 
-    /// Somebody else changed threads that are held.
-    pub(super) fn meddled(&mut self, now: Time, domain: DomId, world: &mut impl World) {
+    /// Threads that are held were changed, and that was undone.
+    pub(super) fn meddled(&mut self, now: Time, domain: DomId, what: String) {
         let Some(name) = self.name_of(domain).cloned() else { return };
-        let Some(entry) = self.book.get_mut(&name).filter(|entry| entry.is_seated()) else {
+        let entry = self.book.get_mut(&name).filter(|entry| entry.is_seated());
+        if entry.is_some_and(|entry| entry.is_meddling_news(now)) {
+            self.machine_is(now, &name, Happened::Meddled(what));
+        }
+    }
+
+    /// The threads of a place are left to whoever has changed them: no war with an administrator.
+    pub(super) fn contest(&mut self, now: Time, domain: DomId, place: u16, what: &str) {
+        let Some(name) = self.name_of(domain).cloned() else { return };
+        let Some(entry) = self.book.get_mut(&name) else { return };
+        let Standing::Seated { seats, .. } = &entry.standing else { return };
+        let seat = seats.vcpus.get(usize::from(place)).copied().flatten();
+        let what = seat.map_or_else(|| what.to_owned(), |vcpu| format!("vCPU {vcpu}: {what}"));
+        if entry.contested.insert(place, what.clone()).as_ref() != Some(&what) {
+            self.machine_is(now, &name, Happened::Contested(what));
+        }
+    }
+
+    /// They are scheduled again.
+    pub(super) fn settled(&mut self, now: Time, domain: DomId, place: u16) {
+        let Some(name) = self.name_of(domain).cloned() else { return };
+        let entry = self.book.get_mut(&name);
+        if entry.is_some_and(|entry| entry.contested.remove(&place).is_some()) {
+            self.machine_is(now, &name, Happened::Settled);
+        }
+    }
+
+    /// The guest of a machine that is held was suspended, or goes on.
+    pub(super) fn suspend(&mut self, whose: (DomId, Identity), what: Option<String>) {
+        let Some(name) = self.held(whose.0, whose.1).map(|entry| entry.row.name.clone()) else {
             return;
         };
-        if entry.is_meddled_too_often(now) {
-            // No war with an administrator.
-            entry.standing = Standing::Promised(Reason::Meddled);
-            world.unseat(domain);
-            self.machine_is(now, &name, Happened::Contested);
-        } else {
-            self.machine_is(now, &name, Happened::Meddled);
+        if let Some(entry) = self.book.get_mut(&name) {
+            entry.suspended = what;
         }
     }
 
@@ -193,7 +227,7 @@ impl Service {
             let Some(entry) = self.book.get_mut(&name) else { continue };
             if join(world, entry.domain, &entry.row, None).is_ok() {
                 let reason = Reason::Absent(entry.row.binding.clone());
-                entry.standing = Standing::Promised(reason);
+                entry.stand(Standing::Promised(reason));
                 self.machine_is(now, &name, Happened::Fits);
             }
         }

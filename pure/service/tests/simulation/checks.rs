@@ -94,7 +94,10 @@ fn in_force(listed: &BTreeMap<DomId, Listed>, model: &Model) -> Checked {
         hold!(sits.clone().count() == usize::from(one.served), "{name}: {one:?}, is {has:?}");
         let knows = has.identity == one.row.identity;
         hold!(knows || has.identity.is_none(), "{name} holds {:?}: {one:?}", has.identity);
-        let is_held = matches!(one.state, State::Active | State::Partial | State::Paused);
+        let is_held = matches!(
+            one.state,
+            State::Active | State::Partial | State::Paused | State::Contested | State::Suspended
+        );
         hold!(has.identity.is_some() == is_held, "{name} is {} and holds {has:?}", one.state);
         let is_paused = one.state == State::Paused;
         hold!(has.is_paused == is_paused, "{name} is {} and paused={}", one.state, has.is_paused);
@@ -104,10 +107,9 @@ fn in_force(listed: &BTreeMap<DomId, Listed>, model: &Model) -> Checked {
         }
     }
     for one in listed.values().filter(|one| one.state == State::Contested) {
-        let (name, identity) = (&one.row.name, one.row.identity);
-        hold!(identity.is_some(), "{name} is contested, and by which machine is not known");
-        let holder = model.scheduler.domains.values().find(|has| has.identity == identity);
-        hold!(holder.is_none(), "{name} is contested, and its machine is held for {holder:?}");
+        let name = &one.row.name;
+        let is_told = matches!(one.reason, Some(Reason::Contested(_)));
+        hold!(is_told, "{name} is contested, and why is not said: {:?}", one.reason);
     }
     let orphan = model.scheduler.domains.keys().find(|domain| !listed.contains_key(domain));
     hold!(orphan.is_none(), "nobody knows of {orphan:?}");

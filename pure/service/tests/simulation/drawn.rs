@@ -205,10 +205,13 @@ impl Drawn {
             return Ok(());
         }
         let domain = self.draw.one_of(&held);
-        for _ in 0..self.draw.one_of(&[1, 1, 3]) {
-            self.run.step(Input::Meddled { domain })?;
-        }
-        Ok(())
+        let place = self.draw.one_of(&[0, 0, 1, 9]);
+        let what = format!("change {}", self.draw.below(3));
+        self.run.step(match self.draw.below(4) {
+            0 => Input::Meddled { domain, what },
+            1 | 2 => Input::Contested { domain, place, what },
+            _ => Input::Settled { domain, place },
+        })
     }
 
     /// Somebody sets the clock on the wall, by little or by much.

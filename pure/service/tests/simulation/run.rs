@@ -185,11 +185,6 @@ impl Run {
                 Some((domain, identity, process.map(|process| process.machine.clone())))
             })
             .collect();
-        let left: Vec<_> = self.service.contested().collect();
-        let ended = |(domain, identity): (DomId, Identity)| {
-            self.model.kernel.alive(identity).is_none().then_some((domain, identity, None))
-        };
-        let held = held.into_iter().chain(left.into_iter().filter_map(ended)).collect::<Vec<_>>();
         for (domain, identity, machine) in held {
             self.step(match machine {
                 None => Input::Vanished { domain, identity },

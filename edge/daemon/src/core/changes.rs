@@ -1,0 +1,36 @@
+//! Changes to held threads that other programs, or the threads themselves, have made.
+
+use slackline_live::session::{Finding, Seen};
+use slackline_service::Input;
+
+use super::Core;
+
+/// The longest description of a change that is written down, in characters.
+const LONGEST_FINDING: usize = 400;
+
+impl Core {
+    /// Changes to threads that nobody asked us for.
+    pub(super) fn hear_of_changes(&mut self, seen: &Seen) {
+        for (id, finding) in &seen.meddled {
+            // The front's share is nobody's reservation.
+            let Some((domain, _)) = self.host.scheduler.place_of(*id) else { continue };
+            self.host.meddled += 1;
+            self.step(Input::Meddled { domain, what: told(finding) });
+        }
+        for (id, finding) in &seen.contested {
+            let Some((domain, place)) = self.host.scheduler.place_of(*id) else { continue };
+            self.host.begin_numbers(domain);
+            self.step(Input::Contested { domain, place, what: told(finding) });
+        }
+        for id in &seen.settled {
+            let Some((domain, place)) = self.host.scheduler.place_of(*id) else { continue };
+            self.host.begin_numbers(domain);
+            self.step(Input::Settled { domain, place });
+        }
+    }
+}
+
+/// What was found, as it is written down.
+fn told(finding: &Finding) -> String {
+    finding.to_string().chars().take(LONGEST_FINDING).collect()
+}

@@ -1,0 +1,65 @@
+//! What is asked of the kernel where events do not tell it.
+
+use slackline_host::{Fact, Used};
+use slackline_units::{CpuId, Time, VcpuId};
+
+use super::LiveHostError;
+use super::decider::{Decider, broken};
+
+impl Decider {
+    /// What was told of a CPU had gaps: asks of everybody there whether there is work. `now` is the
+    /// monotonic time.
+    pub(super) fn ask_everybody(&mut self, cpu: CpuId, now: Time) -> Result<(), LiveHostError> {
+        for slot in 0..self.vcpus.len() {
+            let Some(vcpu) = self.vcpus[slot].as_ref() else { continue };
+            let is_ours = vcpu.held_since.is_none() && !vcpu.is_left;
+            if !is_ours || vcpu.home.get().is_some_and(|home| home != cpu) {
+                continue;
+            }
+            self.ask(vcpu.vcpu, now)?;
+        }
+        Ok(())
+    }
+
+    /// Asks the kernel whether a vCPU has work, and tells the host if that is news.
+    pub(super) fn ask(&mut self, vcpu: VcpuId, now: Time) -> Result<(), LiveHostError> {
+        let was_awake = self.host.moment().is_awake(vcpu);
+        let Some(known) = self.vcpus[vcpu.slot()].as_mut() else { return Ok(()) };
+        for known in known.threads.values_mut() {
+            if let Some(is_awake) = known.thread.is_runnable()? {
+                known.is_awake = is_awake;
+                known.since = now;
+            }
+        }
+        let fact = match (was_awake, self.is_any_awake(vcpu)) {
+            (true, false) => Fact::Blocked(vcpu),
+            (false, true) => Fact::Woke(vcpu),
+            _ => return Ok(()),
+        };
+        self.touched.push(vcpu);
+        self.step(self.now, &[], fact).map_err(broken)
+    }
+
+    /// Without events: what each that is kept on a CPU has used since the last look there, one
+    /// after the other, since they cannot have run at once. `now` is the monotonic time.
+    pub(super) fn poll(&mut self, cpu: CpuId, now: Time) -> Result<(), LiveHostError> {
+        self.now = self.now.max(self.of_run(now));
+        let at = self.now;
+        let mut used = Vec::new();
+        let mut from = self.pcpus.all[cpu.index()].reported;
+        for vcpu in self.vcpus.iter().flatten() {
+            if vcpu.is_left || vcpu.home.get() != Some(cpu) {
+                continue;
+            }
+            for known in vcpu.threads.values() {
+                let ran = known.thread.more(now)?.min(at.since(from));
+                if !ran.is_zero() {
+                    used.push(Used { vcpu: vcpu.vcpu, cpu, from, to: from + ran, ran });
+                    from += ran;
+                }
+            }
+        }
+        self.pcpus.all[cpu.index()].reported = from;
+        self.step(at, &used, Fact::Passed).map_err(broken)
+    }
+}

@@ -1,0 +1,108 @@
+//! Changes to held threads that the session did not order.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use slackline_units::{CpuId, CpuSet};
+
+use crate::sys::{Scheduling, Tid};
+
+/// A change to a held thread, made by another program or by the thread itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// The affinity of a thread was changed.
+    Cpus {
+        /// The thread.
+        tid: Tid,
+        /// CPUs that it may run on.
+        allowed: CpuSet,
+        /// The CPUs that are scheduled.
+        scheduled: CpuSet,
+        /// Cpuset that imposes them. `None` if the thread's own affinity was changed.
+        cpuset: Option<PathBuf>,
+    },
+    /// A thread has another class or priority.
+    Class {
+        /// The thread.
+        tid: Tid,
+        /// Its class and priority now.
+        class: Scheduling,
+    },
+    /// A thread is in another cgroup.
+    Moved {
+        /// The thread.
+        tid: Tid,
+        /// The cgroup that it is in.
+        group: PathBuf,
+    },
+    /// A cgroup that a thread is in has been frozen.
+    Frozen {
+        /// The thread.
+        tid: Tid,
+        /// The cgroup.
+        group: PathBuf,
+    },
+    /// A cgroup that a thread is in has a limit of CPU time that it did not have.
+    Limited {
+        /// The thread.
+        tid: Tid,
+        /// The cgroup.
+        group: PathBuf,
+        /// The limit as the kernel writes it: microseconds of CPU time, and the period.
+        limit: String,
+    },
+    /// A process has been stopped by a signal.
+    Stopped {
+        /// The process.
+        pid: Tid,
+    },
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Finding::Cpus { tid, allowed, scheduled, cpuset } => {
+                let (allowed, scheduled) = (listed(allowed), listed(scheduled));
+                write!(
+                    out,
+                    "thread {tid} may run on CPU {allowed} only, and CPU {scheduled} is scheduled \
+                     here"
+                )?;
+                let cpuset = cpuset.as_ref();
+                cpuset.map_or(Ok(()), |group| write!(out, " (cpuset {})", group.display()))
+            }
+            Finding::Class { tid, class } => {
+                write!(out, "thread {tid} is scheduled as {}", class_name(*class))
+            }
+            Finding::Moved { tid, group } => {
+                write!(out, "thread {tid} was moved to cgroup {}", group.display())
+            }
+            Finding::Frozen { tid, group } => {
+                write!(out, "thread {tid} is frozen by cgroup {}", group.display())
+            }
+            Finding::Limited { tid, group, limit } => {
+                let group = group.display();
+                write!(out, "thread {tid} is limited to `{limit}` us by cgroup {group}")
+            }
+            Finding::Stopped { pid } => write!(out, "process {pid} is stopped by a signal"),
+        }
+    }
+}
+
+/// CPUs as people write them: `0, 2`.
+fn listed(cpus: &CpuSet) -> String {
+    let numbers = cpus.iter().map(CpuId::index).map(|cpu| cpu.to_string());
+    numbers.collect::<Vec<_>>().join(", ")
+}
+
+fn class_name(class: Scheduling) -> String {
+    match class {
+        Scheduling::Other { nice } => format!("SCHED_OTHER, nice {nice}"),
+        Scheduling::Batch { nice } => format!("SCHED_BATCH, nice {nice}"),
+        Scheduling::Idle => "SCHED_IDLE".into(),
+        Scheduling::Fifo { priority } => format!("SCHED_FIFO, priority {priority}"),
+        Scheduling::RoundRobin { priority } => format!("SCHED_RR, priority {priority}"),
+        Scheduling::Deadline { .. } => "SCHED_DEADLINE".into(),
+        Scheduling::Unknown { policy, .. } => format!("class {policy}"),
+    }
+}

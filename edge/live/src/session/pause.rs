@@ -1,0 +1,59 @@
+//! Members that are paused, by whoever asked for it or for what they did, and go on.
+
+use slackline_units::Time;
+
+use super::ids::JoinId;
+use super::{RequestError, Session};
+
+impl Session {
+    /// Somebody does not run at all until it is resumed. Its share stays promised. One that is
+    /// paused stays so.
+    ///
+    /// # Errors
+    /// Why not: then it runs on.
+    pub fn pause(&mut self, id: JoinId, due: Time) -> Result<(), RequestError> {
+        if let Some(found) = self.row(id)?.changes.contested() {
+            return Err(RequestError::Contested { finding: Box::new(found.clone()) });
+        }
+        self.pause_threads(id, due)?;
+        self.row_mut(id)?.is_paused = true;
+        Ok(())
+    }
+
+    pub(super) fn pause_threads(&mut self, id: JoinId, due: Time) -> Result<(), RequestError> {
+        let had_stop = self.row(id)?.has_stop;
+        self.add_stop(id)?;
+        if let Err(error) = self.host.pause(id.vcpu(), due) {
+            if !had_stop {
+                self.drop_stop(id);
+            }
+            return Err(self.not_done(error));
+        }
+        self.poke();
+        Ok(())
+    }
+
+    /// Somebody who is paused goes on where it was, and is held again if it is contested. One that
+    /// is neither runs on.
+    ///
+    /// # Errors
+    /// Why not: then it stays as it was.
+    pub fn resume(&mut self, id: JoinId, due: Time) -> Result<(), RequestError> {
+        self.row(id)?;
+        self.take_back_if_possible(id)?;
+        self.resume_threads(id, due)?;
+        self.row_mut(id)?.is_paused = false;
+        Ok(())
+    }
+
+    pub(super) fn resume_threads(&mut self, id: JoinId, due: Time) -> Result<(), RequestError> {
+        let resumed = self.host.resume(id.vcpu(), due);
+        resumed.map_err(|error| self.not_done(error))?;
+        let row = self.row(id)?;
+        if !row.is_exact {
+            self.drop_stop(id);
+        }
+        self.poke();
+        Ok(())
+    }
+}

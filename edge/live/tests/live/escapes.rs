@@ -1,0 +1,395 @@
+//! Held programs without privileges that try to leave their limit, and changes that other programs
+//! make to held programs. Needs root and two CPUs.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::exit;
+use std::time::{Duration, Instant};
+
+use crate::common::{self, Target, begin, cpus, kill, options, request, share, wait_until};
+use rustix::process::{Signal, Uid};
+use rustix::thread::set_thread_uid;
+use slackline_live::cgroup::{Cpuset, TreePlace};
+use slackline_live::session::{Finding, JoinId, Seen, Session, Who};
+use slackline_live::sys::{
+    Scheduling, SchedulingOf, Tid, get_affinity, get_scheduling, online_cpus, own_tid,
+    set_affinity, set_scheduling, thread_cpu_time,
+};
+use slackline_live::thread::ThreadRef;
+use slackline_trace::{Entry, Record};
+use slackline_units::{CpuId, CpuSet, Span};
+
+/// User of an adversary: `nobody`.
+const NOBODY: u32 = 65_534;
+
+/// Time that a change may last: two audits, and more on a busy test machine.
+const SOON: Duration = Duration::from_millis(1_000);
+
+fn spin(length: Duration) {
+    let end = Instant::now() + length;
+    while Instant::now() < end {
+        std::hint::spin_loop();
+    }
+}
+
+/// Plays an adversary without privileges. It prints the number of its thread, then begins.
+#[test]
+fn part_adversary() {
+    let Ok(part) = std::env::var(common::PART) else { return };
+    let Some(how) = part.strip_prefix("adversary ") else { return };
+    let class = |class| SchedulingOf { class, reset_on_fork: false };
+    let elsewhere = online_cpus().unwrap();
+    set_thread_uid(Uid::from_raw(NOBODY)).unwrap();
+    println!("@{}", own_tid());
+    if how == "program" {
+        use std::os::unix::process::CommandExt;
+        spin(Duration::from_secs(1));
+        let script = "while :; do :; done";
+        panic!("{}", std::process::Command::new("/bin/sh").args(["-c", script]).exec());
+    }
+    loop {
+        // A call that is refused is tried again.
+        let _ = match how {
+            "affinity" => set_affinity(own_tid(), &CpuSet::one(elsewhere.first().unwrap())),
+            "everywhere" => set_affinity(own_tid(), &elsewhere),
+            "class" => set_scheduling(own_tid(), &class(Scheduling::Other { nice: 0 })),
+            "idle" => set_scheduling(own_tid(), &class(Scheduling::Idle)),
+            "priority" => set_scheduling(own_tid(), &class(Scheduling::RoundRobin { priority: 1 })),
+            _ => exit(70),
+        };
+        spin(Duration::from_millis(1));
+    }
+}
+
+/// An adversary that spins on the first CPU, which no session schedules, as often as it can.
+struct Adversary {
+    child: std::process::Child,
+    tid: Tid,
+}
+
+impl Adversary {
+    fn start(how: &str) -> Adversary {
+        use std::io::BufRead;
+        let mut command = common::again("escapes::part_adversary");
+        command.env(common::PART, format!("adversary {how}"));
+        command.stdout(std::process::Stdio::piped());
+        slackline_live::sys::die_with_us(&mut command);
+        let mut child = command.spawn().unwrap();
+        let lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut said = lines.map_while(Result::ok);
+        let number = said.find_map(|line| line.rsplit_once('@')?.1.parse().ok());
+        let tid = Tid::new(number.unwrap()).unwrap();
+        Adversary { child, tid }
+    }
+
+    fn pid(&self) -> Tid {
+        Tid::new(i32::try_from(self.child.id()).unwrap()).unwrap()
+    }
+
+    fn used(&self) -> Span {
+        thread_cpu_time(self.tid).unwrap()
+    }
+}
+
+impl Drop for Adversary {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A cgroup of version 2 that no session made.
+struct Group(PathBuf);
+
+impl Group {
+    fn with(pid: Tid) -> Option<Group> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+        let line = mounts.lines().find(|line| line.contains(" - cgroup2 "))?;
+        let folder = PathBuf::from(line.split(' ').nth(4)?).join(format!("test-{pid}"));
+        fs::create_dir(&folder).ok()?;
+        fs::write(folder.join("cgroup.procs"), pid.to_string()).ok()?;
+        Some(Group(folder))
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let deadline = Instant::now() + common::PATIENCE;
+        while fs::remove_dir(&self.0).is_err() && self.0.is_dir() && Instant::now() < deadline {
+            common::nap();
+        }
+    }
+}
+
+/// A session on the last CPU, with one member.
+struct Open {
+    session: Session,
+    id: JoinId,
+    records: Vec<Entry>,
+    seen: Vec<Seen>,
+    _state: tempfile::TempDir,
+}
+
+impl Open {
+    fn holding(who: Who, exact: bool) -> Open {
+        let state = tempfile::tempdir().unwrap();
+        let mut session = Session::open(&options(cpus(1), state.path())).unwrap();
+        let id = session.join(vec![request(who, share(2_000, 10_000, exact))]).unwrap()[0];
+        Open { session, id, records: Vec::new(), seen: Vec::new(), _state: state }
+    }
+
+    fn go_on(&mut self, length: Duration) {
+        let until = Instant::now() + length;
+        while Instant::now() < until {
+            let mut records = Vec::new();
+            self.seen.push(self.session.poll(&mut records).unwrap());
+            self.records.append(&mut records);
+            let _ = self.session.wait(&[], Span::from_ms(20));
+        }
+    }
+
+    /// Polls until a condition holds.
+    #[track_caller]
+    fn until(&mut self, what: &str, mut is_so: impl FnMut(&Open) -> bool) {
+        wait_until(what, || {
+            self.go_on(Duration::from_millis(20));
+            is_so(self)
+        });
+    }
+
+    fn contested(&self) -> Vec<&Finding> {
+        self.seen.iter().flat_map(|seen| &seen.contested).map(|(_, finding)| finding).collect()
+    }
+
+    fn settled(&self) -> usize {
+        self.seen.iter().map(|seen| seen.settled.len()).sum()
+    }
+
+    /// CPU time of the member in the records, on all CPUs.
+    fn told(&self) -> Span {
+        let used = |entry: &Entry| match entry {
+            Entry::Record(
+                Record::Ran { vcpu, used, .. } | Record::Elsewhere { vcpu, used, .. },
+            ) if *vcpu == self.id.vcpu() => *used,
+            _ => Span::ZERO,
+        };
+        self.records.iter().map(used).fold(Span::ZERO, |sum, used| sum + used)
+    }
+}
+
+fn is_real_time(tid: Tid) -> bool {
+    let class = get_scheduling(tid).unwrap().class;
+    matches!(class, Scheduling::Fifo { .. } | Scheduling::RoundRobin { .. })
+}
+
+fn scheduled() -> CpuSet {
+    cpus(1).into_iter().collect()
+}
+
+/// Asserts that an adversary held in this way stays within its limit for 4 s, and that the records
+/// agree with the kernel.
+#[track_caller]
+fn stays_within_its_limit(how: &str, hold: impl FnOnce(&Adversary) -> Option<Who>) {
+    let adversary = Adversary::start(how);
+    let Some(who) = hold(&adversary) else {
+        println!("skipped: needs cgroups of version 2 that can be written");
+        return;
+    };
+    let mut open = Open::holding(who, true);
+    open.go_on(Duration::from_millis(200));
+    let (began, before, told) = (Instant::now(), adversary.used(), open.told());
+    let mut urgent_elsewhere = 0;
+    for _ in 0..80 {
+        open.go_on(Duration::from_millis(50));
+        let is_elsewhere = !get_affinity(adversary.tid).unwrap().without(&scheduled()).is_empty();
+        urgent_elsewhere += u32::from(is_elsewhere && is_real_time(adversary.tid));
+    }
+    let (used, length) = (adversary.used() - before, began.elapsed());
+    let length = Span::from_ms(u64::try_from(length.as_millis()).unwrap());
+    // A fifth, and what a target may receive until it is stopped: 4 audits, one every 50 ms.
+    assert!(used <= length / 5 + Span::from_ms(300), "{how}: used {used} in {length}");
+    let told = open.told() - told;
+    // CPU time received elsewhere is counted at the next audit.
+    let off = Span::from_ms(150);
+    assert!(told <= used + off && used <= told + off, "{how}: {used} used, {told} told");
+    assert!(urgent_elsewhere <= 12, "{how}: real-time elsewhere {urgent_elsewhere} times of 80");
+    let mut records = Vec::new();
+    open.session.close(&mut records).unwrap();
+    assert!(!is_real_time(adversary.tid));
+}
+
+const CALLS: [&str; 5] = ["affinity", "everywhere", "class", "idle", "priority"];
+
+#[test]
+fn tree_that_changes_its_own_scheduling_stays_within_its_limit() {
+    let Some(_alone) = begin() else { return };
+    for how in CALLS {
+        stays_within_its_limit(how, |adversary| Some(Who::Tree(adversary.pid())));
+    }
+}
+
+#[test]
+fn thread_that_changes_its_own_scheduling_stays_within_its_limit() {
+    let Some(_alone) = begin() else { return };
+    for how in CALLS {
+        stays_within_its_limit(how, |adversary| {
+            Some(Who::Thread(ThreadRef::open(adversary.pid(), adversary.tid).unwrap()))
+        });
+    }
+}
+
+/// A thread that starts another program takes the number of its process.
+#[test]
+fn thread_that_starts_another_program_is_given_back() {
+    let Some(_alone) = begin() else { return };
+    let adversary = Adversary::start("program");
+    let thread = ThreadRef::open(adversary.pid(), adversary.tid).unwrap();
+    let mut open = Open::holding(Who::Thread(thread), true);
+    open.until("the other program to run", |_| {
+        slackline_live::thread::threads_of(adversary.pid()).is_ok_and(|all| all.len() == 1)
+    });
+    open.until("it to be ordinary", |_| !is_real_time(adversary.pid()));
+    let mut records = Vec::new();
+    open.session.close(&mut records).unwrap();
+    assert_eq!(get_affinity(adversary.pid()).unwrap(), online_cpus().unwrap());
+}
+
+/// A session makes no cpuset around a cgroup of others. Here the target is moved back and stopped.
+#[test]
+fn group_that_changes_its_own_scheduling_stays_within_its_limit() {
+    let Some(_alone) = begin() else { return };
+    for how in CALLS {
+        let mut group = None;
+        stays_within_its_limit(how, |adversary| {
+            group = Group::with(adversary.pid());
+            Some(Who::Group(TreePlace::existing(&group.as_ref()?.0).ok()?))
+        });
+    }
+}
+
+#[test]
+fn cpuset_keeps_a_held_tree_on_the_scheduled_cpus() {
+    let Some(_alone) = begin() else { return };
+    let target = Target::spinner();
+    if online_cpus().unwrap().len() < 2
+        || !matches!(Cpuset::of(target.pid(), target.pid()), Ok(Some(_)))
+    {
+        println!("skipped: needs two CPUs and the controller cpuset");
+        return;
+    }
+    let open = Open::holding(Who::Tree(target.pid()), true);
+    let other = online_cpus().unwrap().without(&scheduled());
+    let Ok(Some(cpuset)) = Cpuset::of(target.pid(), target.pid()) else { panic!("no cpuset") };
+    if cpuset.cpus.without(&scheduled()).is_empty() {
+        assert!(set_affinity(target.pid(), &other).is_err());
+    }
+    let mut records = Vec::new();
+    open.session.close(&mut records).unwrap();
+    target.is_given_back();
+}
+
+/// A change of cpuset by root is respected.
+#[test]
+fn cpuset_that_lacks_the_scheduled_cpu_contests_a_vcpu_until_it_is_undone() {
+    let Some(_alone) = begin() else { return };
+    let Some(pinned) = Pinned::make() else { return };
+    let target = Target::spinner();
+    pinned.set(&online_cpus().unwrap());
+    fs::write(pinned.0.join("tasks"), target.pid().to_string()).unwrap();
+    let thread = ThreadRef::open(target.pid(), target.pid()).unwrap();
+    let mut open = Open::holding(Who::Thread(thread), true);
+    open.go_on(Duration::from_millis(300));
+    let other = online_cpus().unwrap().without(&scheduled());
+    pinned.set(&other);
+    open.until("it to be contested", |open| !open.contested().is_empty());
+    assert!(!is_real_time(target.pid()));
+    assert_eq!(get_affinity(target.pid()).unwrap(), other);
+    let finding = open.contested()[0].to_string();
+    assert!(finding.contains(&pinned.0.display().to_string()), "{finding}");
+    // It is not stopped, and the records have what it uses.
+    let (before, told) = (target.used(), open.told());
+    open.go_on(SOON);
+    let (used, told) = (target.used() - before, open.told() - told);
+    assert!(used > Span::from_ms(100), "{used}");
+    assert!(told + Span::from_ms(100) > used, "{used} used, {told} told");
+    pinned.set(&online_cpus().unwrap());
+    open.until("it to be settled", |open| open.settled() == 1);
+    open.until("it to be real-time again", |_| is_real_time(target.pid()));
+    let mut records = Vec::new();
+    open.session.close(&mut records).unwrap();
+    assert_eq!(get_affinity(target.pid()).unwrap(), online_cpus().unwrap());
+    drop(target);
+}
+
+/// A cpuset of version 1. It needs two CPUs.
+struct Pinned(PathBuf);
+
+impl Pinned {
+    fn make() -> Option<Pinned> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+        let is_it = |line: &&str| line.contains(" - cgroup ") && line.ends_with("cpuset");
+        let point = mounts.lines().find(is_it).and_then(|line| line.split(' ').nth(4));
+        let (Some(point), true) = (point, online_cpus().ok()?.len() > 1) else {
+            println!("skipped: needs two CPUs and the controller cpuset of version 1");
+            return None;
+        };
+        let folder = PathBuf::from(point).join(format!("test-{}", std::process::id()));
+        fs::create_dir(&folder).ok()?;
+        fs::write(folder.join("cpuset.mems"), "0").ok()?;
+        Some(Pinned(folder))
+    }
+
+    fn set(&self, cpus: &CpuSet) {
+        let numbers = cpus.iter().map(CpuId::index).map(|cpu| cpu.to_string());
+        let list = numbers.collect::<Vec<_>>().join(",");
+        fs::write(self.0.join("cpuset.cpus"), list).unwrap();
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        let deadline = Instant::now() + common::PATIENCE;
+        while fs::remove_dir(&self.0).is_err() && self.0.is_dir() && Instant::now() < deadline {
+            common::nap();
+        }
+    }
+}
+
+#[test]
+fn stop_by_signal_contests_a_tree_until_it_goes_on() {
+    let Some(_alone) = begin() else { return };
+    let target = Target::spinner();
+    let mut open = Open::holding(Who::Tree(target.pid()), true);
+    open.go_on(Duration::from_millis(200));
+    kill(target.pid().raw(), Signal::STOP);
+    open.until("the stop to be noticed", |open| !open.contested().is_empty());
+    assert!(matches!(open.contested()[..], [Finding::Stopped { .. }]), "{:?}", open.contested());
+    kill(target.pid().raw(), Signal::CONT);
+    open.until("it to be settled", |open| open.settled() == 1);
+    open.until("it to be real-time again", |_| is_real_time(target.pid()));
+    let mut records = Vec::new();
+    open.session.close(&mut records).unwrap();
+    target.is_given_back();
+}
+
+#[test]
+fn freeze_and_limit_by_others_contest_a_tree_and_name_the_cgroup() {
+    let Some(_alone) = begin() else { return };
+    let target = Target::spinner();
+    let Some(group) = Group::with(target.pid()) else {
+        println!("skipped: needs cgroups of version 2 that can be written");
+        return;
+    };
+    let mut open = Open::holding(Who::Tree(target.pid()), true);
+    open.go_on(Duration::from_millis(200));
+    fs::write(group.0.join("cgroup.freeze"), "1").unwrap();
+    open.until("the freeze to be noticed", |open| !open.contested().is_empty());
+    let finding = open.contested()[0].to_string();
+    assert!(finding.contains(&group.0.display().to_string()), "{finding}");
+    fs::write(group.0.join("cgroup.freeze"), "0").unwrap();
+    open.until("it to be settled", |open| open.settled() == 1);
+    open.until("it to be real-time again", |_| is_real_time(target.pid()));
+    let mut records = Vec::new();
+    open.session.close(&mut records).unwrap();
+    drop(target);
+}
