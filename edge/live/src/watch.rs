@@ -2,7 +2,7 @@
 //!
 //! - [`perf`]: every switch and wake, from the kernel's perf events.
 //! - [`fed`]: what a test or a bench says that happens.
-//! - [`notice`]: that a vCPU received CPU time though it was taken to be blocked.
+//! - `notice`: that a vCPU received CPU time though it was taken to be blocked.
 //!
 //! A source is of one CPU. It tells of everybody there, ours or not: whoever drains it knows whom
 //! to keep.
