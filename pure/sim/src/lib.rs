@@ -72,7 +72,7 @@ pub fn run(scenario: &Scenario, sink: &mut dyn Sink) -> Result<Finished, RunErro
     run_while(scenario, sink, &mut |_| ControlFlow::Continue(()))
 }
 
-/// Simulates the scenario for as long as `goes_on` says, which is asked every [`OFTEN`] events. A
+/// Simulates the scenario for as long as `goes_on` says, which is asked every `OFTEN` events. A
 /// run that is broken off ends there as it would have at its end.
 ///
 /// Both are trait objects, so that the simulator is compiled once, optimised as this crate is, and

@@ -15,7 +15,7 @@ fn fixture(name: &str) -> Vec<u8> {
 #[test]
 fn trace_of_version_4_shows_what_was_delivered() {
     let place = Place::new();
-    place.write("old.trace", &fixture("version-4.trace"));
+    place.write("old.trace", &fixture("trace-version-4"));
     let table = place.run(&["show", "old.trace", "--table"]).good();
     assert!(table.starts_with("two hogs: edf, sim, seed 1, 60ms measured"), "{table}");
     let row = table.lines().find(|line| line.trim_start().starts_with("gold")).expect("a row");
@@ -25,7 +25,7 @@ fn trace_of_version_4_shows_what_was_delivered() {
 #[test]
 fn trace_of_newer_version_is_refused_by_number() {
     let place = Place::new();
-    let mut newer = fixture("version-4.trace");
+    let mut newer = fixture("trace-version-4");
     let number = newer.iter().position(|byte| *byte == b'4').expect("the version");
     newer[number] = b'9';
     place.write("new.trace", &newer);

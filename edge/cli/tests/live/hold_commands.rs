@@ -166,7 +166,7 @@ fn signal_ends_all_that_held_command_started() {
     wait_until("all of them to be there", || {
         live.processes().iter().filter(|(_, line)| line.starts_with("sleep")).count() == 3
     });
-    holding.end_by(Signal::TERM).ended_with(130).says("; given back");
+    holding.end_by(Signal::TERM).ended_with(130).says("; threads restored");
     let is_left = |(_, line): &(i32, String)| line.contains("sleep");
     assert_eq!(live.processes().into_iter().find(is_left), None);
     live.nothing_is_left();
