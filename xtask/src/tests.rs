@@ -97,8 +97,7 @@ impl Results {
 
 /// Runs the tests of the workspace, all of them, also after a failure.
 ///
-/// Tests that schedule this machine's CPUs run one program after the other, beside the rest: what
-/// they assert holds on any loaded machine.
+/// Tests that schedule this machine's CPUs run last, one program after the other.
 ///
 /// # Errors
 ///
@@ -133,11 +132,11 @@ fn play(live: Vec<Part<'_>>, others: Vec<Part<'_>>) -> Result<Tally> {
     let (live, others) = (Mutex::new(live), Mutex::new(others));
     let results = Mutex::new(Results::default());
     std::thread::scope(|scope| {
-        scope.spawn(|| one_after_the_other(&live, &results));
         for _ in 0..cores {
             scope.spawn(|| one_after_the_other(&others, &results));
         }
     });
+    one_after_the_other(&live, &results);
     let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
     results.print_slowest();
     for skipped in &results.tally.skipped {

@@ -512,7 +512,9 @@ mod tests {
     fn refusal_that_is_not_ours_is_no_bug_of_ours() {
         for (status, text) in [(502, "<html>"), (500, ""), (404, "{}"), (400, "{\"type\":1}")] {
             let error = refused(StatusCode::from_u16(status).unwrap(), text);
-            assert!(matches!(&error, ClientError::Garbled(says) if says.contains("no reason")));
+            assert!(
+                matches!(&error, ClientError::Garbled(says) if says.contains("without a reason"))
+            );
         }
         let error = refused(StatusCode::FORBIDDEN, "");
         assert!(matches!(error, ClientError::Refused(problem) if problem.kind == Kind::NotAllowed));

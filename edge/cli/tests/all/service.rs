@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{PROGRAM, Ran};
+use crate::common::{PROGRAM, Ran, copy_program};
 use rustix::process::{Pid, Signal, kill_process};
 use slackline_control::link::{Answer, Ask, LONGEST_ASKED, Lines, Request, Said, line, message};
 use slackline_control::{
@@ -194,7 +194,7 @@ fn a_stranger_is_told_nothing_whatever_he_asks() {
     let Some(daemon) = Daemon::new(fine) else { return };
     // From a folder that anybody may read, wherever this one was built.
     let program = daemon.folder.path().join("slackline");
-    std::fs::copy(PROGRAM, &program).expect("a copy");
+    copy_program(&program);
     let mut command = Command::new(program);
     command.args(["list", "--socket"]).arg(daemon.folder.path().join("s"));
     let output = command.current_dir("/").uid(65_534).gid(65_534).output().expect("it runs");

@@ -40,6 +40,13 @@ is = "within 2% of promised"
 on = "sim"
 "#;
 
+/// Copies the program under test. Another process writes the copy: a child that a test beside this
+/// one starts meanwhile would inherit the open file, and what is open for writing cannot be run.
+pub fn copy_program(to: &Path) {
+    let copied = Command::new("cp").arg(PROGRAM).arg(to).status().expect("cp");
+    assert!(copied.success(), "cannot copy {PROGRAM} to {}", to.display());
+}
+
 /// What came of a command.
 pub struct Ran {
     /// The exit code; none if a signal ended it.
@@ -154,7 +161,7 @@ impl Place {
         }
         let program = self.path("slackline");
         if !program.exists() {
-            std::fs::copy(PROGRAM, &program).expect("a copy of the program");
+            copy_program(&program);
         }
         let all = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(self.folder.path(), all).expect("our own folder");

@@ -51,7 +51,10 @@ impl Fake {
     fn start(program: &str, words: &[&str], threads: &[&str]) -> Fake {
         let folder = tempfile::tempdir().unwrap();
         let copy = folder.path().join(program);
-        fs::copy(env::current_exe().unwrap(), &copy).unwrap();
+        // Another process writes it: a child of a test beside this one would keep it open.
+        let copied =
+            Command::new("cp").arg(env::current_exe().unwrap()).arg(&copy).status().unwrap();
+        assert!(copied.success());
         let mut command = Command::new(&copy);
         command.args(["--exact", "find::part_machine", "--nocapture", "--"]).args(words);
         command.env(THREADS, threads.join("\n"));

@@ -84,7 +84,10 @@ fn without_privilege_it_is_said_what_is_missing() {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let copy = folder.path().join("doctor");
-    fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+    // Another process writes it: a child of a test beside this one would keep it open.
+    let copied =
+        Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&copy).status().unwrap();
+    assert!(copied.success());
     let output = Command::new("setpriv")
         .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"])
         .arg(&copy)
