@@ -17,7 +17,7 @@ use super::entry::{Entry, Who, path_text};
 /// How long the keeper may take to answer. It has nothing else to do and is more urgent than all
 /// but the dispatchers, so it answers within a millisecond; a host where it needs this long is one
 /// where threads had better not be held.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What to run as the keeper: a program that does nothing but
 /// [`keeper_main`](super::keeper_main).
