@@ -461,11 +461,21 @@ impl Fence {
         if self.held.contains_key(&tid) {
             return Err(FenceError::HeldAlready { tid });
         }
-        let who = Who { id: tid, started: thread.started() };
-        if let Some(owner) = journal::holder_of(&self.command.state_directory, self.owner, who) {
-            return Err(FenceError::HeldElsewhere { tid, owner });
-        }
+        self.refuse_held_elsewhere(thread)?;
         self.refuse_stop(thread, hold)
+    }
+
+    /// Refuses a thread that the journal of another process names.
+    ///
+    /// # Errors
+    /// [`FenceError::HeldElsewhere`].
+    pub(crate) fn refuse_held_elsewhere(&self, thread: &ThreadRef) -> Result<(), FenceError> {
+        let tid = thread.tid();
+        let who = Who { id: tid, started: thread.started() };
+        match journal::holder_of(&self.command.state_directory, self.owner, who) {
+            Some(owner) => Err(FenceError::HeldElsewhere { tid, owner }),
+            None => Ok(()),
+        }
     }
 
     fn refuse_stop(&self, thread: &ThreadRef, hold: Hold) -> Result<(), FenceError> {

@@ -257,7 +257,7 @@ fn rubbish_is_silence() {
     assert_eq!(claims.len(), 2, "{claims:?}");
     assert!(claims[0] < Span::from_ms(100), "{claims:?}");
     assert!(said.contains("; dropped: "), "{said}");
-    assert!(said.contains("; silent: 1 "), "{said}");
+    assert!(said.contains("; claims expired: 1 "), "{said}");
     are_equal(&shares);
 }
 

@@ -46,7 +46,7 @@ fn long() -> String {
 
 #[track_caller]
 fn no_room(ran: Ran, disk: &Path) {
-    let ran = ran.refused(3).says("error: cannot write disk/made: ").says("make room");
+    let ran = ran.refused(3).says("error: cannot write disk/made: ").says("free disk space");
     assert!(ran.err.contains("space"), "{}", ran.err);
     assert_eq!(files_in(disk), ["filler"]);
 }

@@ -1,7 +1,7 @@
 //! Who may connect, and serving a connection.
 
 use std::convert::Infallible;
-use std::io::{self, Write};
+use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::sync::{Arc, PoisonError};
@@ -20,7 +20,7 @@ use slackline_control::{Kind, Problem};
 use slackline_service::Role;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service;
@@ -47,6 +47,12 @@ const AFTER_FAILURE: Duration = Duration::from_millis(10);
 /// How long who asks too often waits to hear it.
 const AFTER_FLOOD: Duration = Duration::from_millis(100);
 
+/// How many refusals wait for a request at the same time.
+const REFUSALS: usize = 32;
+
+/// How long a refusal waits for the request that it answers.
+const REFUSAL_WITHIN: Duration = Duration::from_millis(200);
+
 /// For a whole TLS handshake.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(2);
 
@@ -62,6 +68,7 @@ const STRANGER: &[u8] = b"HTTP/1.1 403 Forbidden\r\nconnection: close\r\ncontent
 /// runtime stops this loop now and then, so that requests are worked on meanwhile.
 pub(super) async fn accept(listener: UnixListener, front: &Arc<Front>) {
     let router = pages::router(front);
+    let refusals = Arc::new(Semaphore::new(REFUSALS));
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
@@ -75,7 +82,7 @@ pub(super) async fn accept(listener: UnixListener, front: &Arc<Front>) {
                 let (from, held) = (Origin::Here(caller), Arc::new(held));
                 tokio::spawn(serve(stream, from, held, Arc::clone(front), router.clone()));
             }
-            Err(words) => turn_away(stream, &words),
+            Err(words) => turn_away(stream, words, &refusals),
         }
     }
 }
@@ -231,12 +238,26 @@ fn admit(stream: &UnixStream, front: &Front) -> Result<(Caller, Held), Vec<u8>> 
     Ok((Caller { who, owner, role, until: Instant::now() }, held))
 }
 
-/// Says so if that can be said at once, and closes.
-fn turn_away(stream: UnixStream, words: &[u8]) {
-    if !words.is_empty()
-        && let Ok(mut stream) = stream.into_std()
-    {
-        let _ = stream.write(words);
+/// Writes the reason of a refusal and closes the connection.
+///
+/// A client that has sent nothing yet takes an answer for a fault of the connection. So the
+/// refusal waits for its request, for a short time and beside the loop that accepts; without a
+/// place for that it is written at once.
+fn turn_away(stream: UnixStream, reason: Vec<u8>, refusals: &Arc<Semaphore>) {
+    if reason.is_empty() {
+        return;
+    }
+    match Arc::clone(refusals).try_acquire_owned() {
+        Ok(place) => {
+            tokio::spawn(async move {
+                let _ = timeout(REFUSAL_WITHIN, stream.readable()).await;
+                let _ = stream.try_write(&reason);
+                drop(place);
+            });
+        }
+        Err(_) => {
+            let _ = stream.try_write(&reason);
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use super::request::{Request, Who};
 use super::{Finding, RequestError, Session};
 use crate::cgroup::Cpuset;
 use crate::sys::{Tid, process_of};
+use crate::thread::ThreadRef;
 
 impl Session {
     /// Nothing is held on a CPU that its cpuset does not grant: it would never run there.
@@ -27,6 +28,10 @@ impl Session {
             Some((tid, Cpuset { group, cpus: allowed, .. }))
                 if !scheduled.without(&allowed).is_empty() =>
             {
+                // The cpuset can be one that another process of ours holds it by.
+                if let Ok(thread) = ThreadRef::open(process_of(tid).unwrap_or(tid), tid) {
+                    self.fence.refuse_held_elsewhere(&thread)?;
+                }
                 let cpuset = Some(group);
                 let finding = Box::new(Finding::Cpus { tid, allowed, scheduled, cpuset });
                 Err(RequestError::Elsewhere { finding })

@@ -252,7 +252,8 @@ fn socket_that_its_user_may_not_open_is_not_connected_to() {
     open_to(0o666).expect("everybody's");
     let greeter = thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("a client");
-        writeln!(stream, "220 ROOT-ONLY-SECRET").expect("somebody listens");
+        // It may have hung up by now.
+        let _ = writeln!(stream, "220 ROOT-ONLY-SECRET");
         let mut heard = Vec::new();
         std::io::Read::read_to_end(&mut stream, &mut heard).map(|_| heard)
     });
