@@ -15,6 +15,10 @@ usage: cargo xtask COMMAND
   ci       everything that CI runs: fmt, tidy, no-std, clippy, docs, build, scenarios, tests
   quick    fmt, tidy, and the tests of the crates that were changed, but for live ones
   tidy     the rules of the house that no compiler knows
+  words    [FOLDER]
+           list doc comments, test names and type names that break a rule of STYLE.md
+  words --lower
+           lower the counts in xtask/words.txt to what is left
   no-std   build what must do without an operating system without one
   test     the tests alone, as ci runs them
   scenarios [--release]
@@ -58,6 +62,9 @@ fn command(arguments: &[String]) -> Result<ExitCode> {
         ["ci"] => ci::all(),
         ["quick"] => said(&quick::run(&metadata::read()?)?),
         ["tidy"] => Ok(exit(tidy::tidy(&metadata::read()?)?)),
+        ["words", "--lower"] => Ok(exit(tidy::lower_words()?)),
+        ["words"] => tidy::list_words("").map(|()| ExitCode::SUCCESS),
+        ["words", folder] => tidy::list_words(folder).map(|()| ExitCode::SUCCESS),
         ["no-std"] => said(&no_std::prove(&metadata::read()?)?),
         ["test"] => Ok(exit(tests::run()?.failed == 0)),
         ["scenarios"] => said(&ci::scenarios(&metadata::read()?)?),

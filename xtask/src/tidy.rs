@@ -9,6 +9,7 @@ pub mod modules;
 pub mod numbers;
 pub mod supply;
 pub mod text;
+pub mod words;
 
 use std::fmt;
 use std::fs;
@@ -85,11 +86,41 @@ pub fn tidy(metadata: &Metadata) -> Result<bool> {
     faults.extend(supply::check(&sources, metadata)?);
     faults.extend(numbers::check(&sources));
     faults.extend(links::check(&sources));
+    faults.extend(words::check(&sources));
     faults.sort();
     for fault in &faults {
         println!("{fault}");
     }
     Ok(faults.is_empty())
+}
+
+/// Prints each place in a folder at which a word rule is broken.
+///
+/// # Errors
+///
+/// When the repository cannot be read.
+pub fn list_words(folder: &str) -> Result<()> {
+    for (rule, findings) in words::places(&sources()?) {
+        for finding in findings.iter().filter(|finding| finding.file.starts_with(folder)) {
+            println!("{rule:<12} {finding}");
+        }
+    }
+    Ok(())
+}
+
+/// Lowers the committed counts of words to the present ones, and says whether none has risen.
+///
+/// # Errors
+///
+/// When the repository cannot be read or the file of counts cannot be written.
+pub fn lower_words() -> Result<bool> {
+    match words::lowered(&sources()?) {
+        Ok(text) => fs::write(words::PATH, text).map(|()| true).context("cannot write the counts"),
+        Err(risen) => {
+            risen.iter().for_each(|finding| println!("{finding}"));
+            Ok(false)
+        }
+    }
 }
 
 /// The files that are in the repository or about to be.
