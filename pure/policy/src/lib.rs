@@ -12,34 +12,10 @@
 extern crate alloc;
 
 mod admission;
+mod api;
 mod balance;
-mod demand;
-mod field;
-mod fitting;
-mod hold;
-mod line;
-mod load;
-mod looks;
-mod moment;
-mod nearest;
-mod parts;
-mod placement;
-mod queue;
-mod roster;
-mod spec;
-mod split;
-mod topology;
-mod trial;
-mod written;
-
-mod atropos;
-mod bvt;
-mod credit;
-mod edf;
-mod gaps;
-mod gedf;
-mod round_robin;
-mod sedf;
+mod policies;
+mod queues;
 
 #[cfg(test)]
 mod picture;
@@ -50,33 +26,15 @@ use core::fmt;
 
 use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, ReservationError, Span, Time, VcpuId};
 
-pub use field::{Field, FieldError, Given, Kind, Value, Values};
-pub use moment::Moment;
-pub use nearest::nearest;
-pub use roster::Roster;
+pub use admission::trial::Trial;
+pub use api::field::{Field, FieldError, Given, Kind, Value, Values};
+pub use api::moment::Moment;
+pub use api::nearest::nearest;
+pub use api::roster::Roster;
+pub use api::spec::{Payer, Promise, ShareText, Spec};
+pub use api::topology::{Groups, Level, Topology, TopologyError};
+pub use policies::{ALL, find};
 pub use slackline_units::{Entitlement, Told};
-pub use spec::{Payer, Promise, ShareText, Spec};
-pub use topology::{Groups, Level, Topology, TopologyError};
-pub use trial::Trial;
-
-/// Every policy there is, in the order in which people are shown them. A new policy is one new file
-/// and one line here.
-pub const ALL: &[&Spec] = &[
-    &edf::SPEC,
-    &round_robin::SPEC,
-    &atropos::SPEC,
-    &bvt::SPEC,
-    &sedf::SPEC,
-    &gedf::SPEC,
-    &credit::SPEC,
-    &gaps::SPEC,
-];
-
-/// The policy of that name.
-#[must_use]
-pub fn find(name: &str) -> Option<&'static Spec> {
-    ALL.iter().copied().find(|spec| spec.name == name)
-}
 
 /// Decides which vCPU runs. Facts change a policy; questions never do. Every fact returns the CPUs
 /// to ask: those whose answer may be another one now, beside the CPU that the fact concerns, if it

@@ -1,0 +1,522 @@
+//! The admission test of earliest deadline first, exactly: the sum of slice over period of all
+//! reservations on a CPU must not exceed what it may promise.
+//! Source: [VSched §3.1], equation 1; Liu and Layland 1973.
+//!
+//! Looks at a CPU (`looks`) are demanded besides. A reservation that is split (`split`) is admitted
+//! by what must be done by when, as is whatever else comes to its CPUs.
+
+use alloc::borrow::Cow;
+use alloc::vec::Vec;
+
+use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, Span, Time, VcpuId};
+
+use crate::admission::demand::Demand;
+pub(crate) use crate::admission::dispatch_overhead::{Looks, longest_slice};
+use crate::admission::fit::{Fitting, Found};
+pub(crate) use crate::admission::load::Load;
+use crate::admission::placement::{Packing, Request};
+use crate::admission::split::{Part, Splits};
+use crate::admission::zero_lag::{Books, Holds};
+use crate::{AdmitError, Moment, Topology};
+
+/// What has been promised on each CPU, where every reservation is bound to one.
+#[derive(Clone, Debug)]
+pub(crate) struct Bookings {
+    loads: Loads,
+    /// What a CPU may promise; none is as much as is asked for.
+    capacity: Option<CpuShare>,
+    packing: Packing,
+    holds: Holds<CpuId>,
+    /// Where reservations may be split.
+    splits: Option<Splits>,
+}
+
+/// By CPU.
+#[derive(Clone, Debug)]
+struct Loads {
+    loads: Vec<Load>,
+    looks: Looks,
+}
+
+impl Books for Loads {
+    type Place = CpuId;
+
+    fn add(&mut self, cpu: CpuId, share: Reservation) {
+        let demand = self.looks.demand(share);
+        self.loads[cpu.index()].add(demand);
+    }
+
+    fn remove(&mut self, cpu: CpuId, share: Reservation) {
+        let demand = self.looks.demand(share);
+        self.loads[cpu.index()].remove(demand);
+    }
+
+    fn takes_more(&self, one: Reservation, other: Reservation) -> bool {
+        self.looks.demand(one).is_more_than(self.looks.demand(other))
+    }
+}
+
+/// What is asked for.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    pub(crate) at: Time,
+    pub(crate) share: Reservation,
+    /// Whether its periods begin on a grid: then it is not split, nor is anybody where it is.
+    pub(crate) on_grid: bool,
+    /// The CPUs among which it is to be bound to one, or split.
+    pub(crate) allowed: CpuSet,
+    /// Those of them that [rest](Bookings::rest).
+    pub(crate) resting: CpuSet,
+    /// What is taken there besides what is promised, for a while.
+    pub(crate) lent: &'a [(CpuId, Reservation)],
+    /// What all others demand of each CPU, from now on; none where somebody's periods there begin
+    /// on a grid. Asked only where somebody is split or might be.
+    pub(crate) demands: &'a dyn Fn() -> Vec<Option<Demand>>,
+}
+
+/// Where a reservation has been placed.
+#[derive(Clone, Debug)]
+pub(crate) struct Placed {
+    /// Its parts where it is split; none where it is bound to a CPU as a whole.
+    pub(crate) parts: Vec<Part>,
+    /// That CPU, or the first.
+    pub(crate) cpu: CpuId,
+    /// What it has had of it in advance.
+    pub(crate) advance: Span,
+    /// Whether it must do without the slice of its first period, so that nobody is late for it.
+    pub(crate) waits: bool,
+}
+
+/// Somebody whose share changes or ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tenant {
+    pub(crate) vcpu: VcpuId,
+    /// Where it is bound.
+    pub(crate) cpu: CpuId,
+    pub(crate) share: Reservation,
+    /// What it has had of that and not earned yet.
+    pub(crate) advance: Span,
+}
+
+impl Bookings {
+    /// Nothing has been promised yet on the CPUs of this host.
+    pub(crate) fn new(
+        topology: &Topology,
+        capacity: Option<CpuShare>,
+        packing: Packing,
+    ) -> Bookings {
+        let loads = alloc::vec![Load::default(); topology.cpus()];
+        let loads = Loads { loads, looks: Looks::on(topology) };
+        let splits = capacity.filter(|_| packing == Packing::Split);
+        let splits = splits.map(|capacity| Splits::new(capacity, loads.looks));
+        Bookings { loads, capacity, packing, holds: Holds::new(), splits }
+    }
+
+    /// Binds the reservation of somebody who joins to one of the CPUs allowed, or splits it. Who
+    /// comes back has had some of it in advance: how much comes with the CPU.
+    pub(crate) fn add(&mut self, vcpu: VcpuId, asked: &Asked<'_>) -> Result<Placed, AdmitError> {
+        self.rebook(vcpu, None, asked)
+    }
+
+    /// Puts another reservation in the place of an old one: on the same CPU where it has room
+    /// there. On failure the old one stands.
+    pub(crate) fn replace(
+        &mut self,
+        tenant: Tenant,
+        asked: &Asked<'_>,
+    ) -> Result<Placed, AdmitError> {
+        self.rebook(tenant.vcpu, Some(tenant), asked)
+    }
+
+    fn rebook(
+        &mut self,
+        vcpu: VcpuId,
+        tenant: Option<Tenant>,
+        asked: &Asked<'_>,
+    ) -> Result<Placed, AdmitError> {
+        let Asked { at, share, .. } = *asked;
+        let needs_undoing = !self.holds.is_empty() || self.splits.is_some();
+        let before =
+            needs_undoing.then(|| (self.holds.clone(), self.loads.clone(), self.splits.clone()));
+        self.clear_up(at, asked.resting);
+        let parts = self.take_parts(vcpu);
+        let now = tenant.filter(|_| parts.is_empty()).map(|tenant| (tenant.cpu, tenant.share));
+        let lifted = self.holds.lift(vcpu, now, &mut self.loads);
+        let advance = tenant.map_or_else(|| lifted.advance(at), |tenant| tenant.advance);
+        let place = Place {
+            books: self,
+            asked,
+            home: now.map(|(home, _)| home),
+            before: tenant.map(|tenant| (tenant.share, &parts[..])),
+            demand: &|cpu, share| lifted.demand(cpu, share, &self.loads),
+        };
+        match place.find() {
+            Ok(Found { cpu, parts, waits }) => {
+                let to = parts.is_empty().then_some((cpu, share));
+                self.holds.settle(&lifted, to, (at, advance), &mut self.loads);
+                self.put_parts(vcpu, share.period(), &parts);
+                Ok(Placed { parts, cpu, advance, waits })
+            }
+            Err(error) => {
+                if let Some(before) = before {
+                    (self.holds, self.loads, self.splits) = before;
+                } else if let Some((home, share)) = now {
+                    self.loads.add(home, share);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// A reservation is over.
+    pub(crate) fn remove(&mut self, now: Time, tenant: Tenant) {
+        let Tenant { vcpu, cpu, share, advance } = tenant;
+        self.holds.lapse(now, &mut self.loads);
+        let is_whole = self.take_parts(vcpu).is_empty();
+        let lifted = self.holds.lift(vcpu, is_whole.then_some((cpu, share)), &mut self.loads);
+        self.holds.settle(&lifted, None, (now, advance), &mut self.loads);
+        if !is_whole {
+            self.holds.note(vcpu, (cpu, share), (now, advance));
+        }
+    }
+
+    /// What has been earned is given back, and what CPUs need not remember any more is forgotten.
+    fn clear_up(&mut self, now: Time, resting: CpuSet) {
+        self.holds.lapse(now, &mut self.loads);
+        resting.iter().for_each(|cpu| self.rest(cpu));
+        for cpu in self.strict().iter() {
+            // There it is seen from what is owed whether anybody waits for what was had in advance.
+            self.holds.rest(cpu, &mut self.loads);
+        }
+    }
+
+    fn take_parts(&mut self, vcpu: VcpuId) -> Vec<Part> {
+        let Some(splits) = &mut self.splits else { return Vec::new() };
+        let loads = &mut self.loads.loads;
+        splits.remove(vcpu, |cpu, rate| loads[cpu.index()].remove(rate))
+    }
+
+    fn put_parts(&mut self, vcpu: VcpuId, period: Span, parts: &[Part]) {
+        let Some(splits) = self.splits.as_mut().filter(|_| !parts.is_empty()) else { return };
+        let loads = &mut self.loads.loads;
+        splits.insert((vcpu, period, parts), |cpu, rate| loads[cpu.index()].add(rate));
+        parts.iter().for_each(|part| self.holds.rest(part.cpu, &mut self.loads));
+    }
+
+    /// Those of them where nobody is split any more.
+    pub(crate) fn is_left_over(&self, cpu: CpuId) -> bool {
+        self.splits.as_ref().is_some_and(|splits| splits.is_left_over(cpu))
+    }
+
+    /// The CPUs where somebody is split, or was not long ago: there everything is admitted by what
+    /// is owed, and who sleeps loses what it would have had.
+    pub(crate) fn strict(&self) -> CpuSet {
+        self.splits.as_ref().map_or(CpuSet::NONE, Splits::strict)
+    }
+
+    pub(crate) fn looks(&self) -> Looks {
+        self.loads.looks
+    }
+
+    /// What a vCPU asks for as a whole, where it may run.
+    pub(crate) fn asked(
+        &self,
+        at: &Moment,
+        share: Reservation,
+        allowed: CpuSet,
+        rests: impl Fn(CpuId) -> bool,
+    ) -> Asked<'static> {
+        let resting = self.resting(allowed, rests);
+        let at = at.now();
+        Asked { at, share, on_grid: false, allowed, resting, lent: &[], demands: &Vec::new }
+    }
+
+    /// Those of some CPUs that [rest](Bookings::rest), where that makes a difference.
+    pub(crate) fn resting(&self, cpus: CpuSet, rests: impl Fn(CpuId) -> bool) -> CpuSet {
+        let matters = !self.holds.is_empty() || !self.strict().is_empty();
+        cpus.iter().filter(|&cpu| matters && rests(cpu)).collect()
+    }
+
+    /// The longest slice of the period of what is asked for that would be added now.
+    pub(crate) fn room(&self, asked: &Asked<'_>) -> Option<Span> {
+        self.capacity?;
+        let mut then = self.clone();
+        then.clear_up(asked.at, asked.resting);
+        let demand = &|_, share| share;
+        let place = Place { books: &then, asked, home: None, before: None, demand };
+        Some(place.room())
+    }
+
+    /// What of a CPU may still be promised, in 2^-64ths of it; nothing is left where there is no
+    /// limit.
+    pub(crate) fn free(&self, cpu: CpuId) -> u128 {
+        let load = &self.loads.loads[cpu.index()];
+        self.capacity.map_or(0, |capacity| load.left_of(capacity))
+    }
+
+    /// Nobody is owed anything on a CPU, and nobody who sleeps will claim to have been.
+    pub(crate) fn rest(&mut self, cpu: CpuId) {
+        self.holds.rest(cpu, &mut self.loads);
+        if let Some(splits) = &mut self.splits {
+            splits.rest(cpu);
+        }
+    }
+
+    /// What a CPU has not promised, to a millionth.
+    pub(crate) fn left(&self, cpu: CpuId) -> CpuShare {
+        let ppm = (self.loads.loads[cpu.index()].bound() * 1_000_000).div_ceil(1 << 64);
+        CpuShare::ONE.less(CpuShare::from_ppm(u32::try_from(ppm).unwrap_or(1_000_000)))
+    }
+}
+
+/// A question where a reservation should go.
+struct Place<'a> {
+    books: &'a Bookings,
+    asked: &'a Asked<'a>,
+    /// Where it is bound as a whole already.
+    home: Option<CpuId>,
+    /// What it has, and its parts if it is split.
+    before: Option<(Reservation, &'a [Part])>,
+    /// What a share takes on a CPU where more of it may stay promised.
+    demand: &'a dyn Fn(CpuId, Reservation) -> Reservation,
+}
+
+impl Place<'_> {
+    fn find(&self) -> Result<Found, AdmitError> {
+        let Some(splits) = &self.books.splits else {
+            let fits = |cpu| self.fits(cpu, self.asked.share);
+            return self.whole(&fits).map(Found::whole).map_err(|best| self.refuse(best));
+        };
+        self.fitting(splits, |fitting| fitting.find()).map_err(|room| {
+            let best = self.whole(&|_| false).unwrap_or_else(|best| best);
+            if self.asked.allowed.len() == 1 && splits.strict().is_empty() {
+                self.refuse(best)
+            } else {
+                self.refuse_parts(room)
+            }
+        })
+    }
+
+    /// Asks where it goes, as a whole or in parts.
+    fn fitting<T>(&self, splits: &Splits, ask: impl FnOnce(&Fitting<'_>) -> T) -> T {
+        let Asked { share, allowed, on_grid: only_open, demands, .. } = *self.asked;
+        let fits = &|cpu, share| self.fits(cpu, share);
+        let whole = &|fits: &dyn Fn(CpuId) -> bool| self.whole(fits);
+        let before = self.before;
+        ask(&Fitting { splits, share, allowed, before, only_open, demands, fits, whole })
+    }
+
+    fn whole(&self, fits: &dyn Fn(CpuId) -> bool) -> Result<CpuId, CpuId> {
+        let load = |cpu: CpuId| &self.books.loads.loads[cpu.index()];
+        let compare = |this, that| load(this).bound().cmp(&load(that).bound());
+        let request = Request { allowed: self.asked.allowed, home: self.home, fits, compare };
+        request.place(self.books.packing)
+    }
+
+    fn fits(&self, cpu: CpuId, share: Reservation) -> bool {
+        let demand = self.books.loads.looks.demand((self.demand)(cpu, share));
+        self.books.capacity.is_none_or(|capacity| self.taken(cpu).has_room(demand, capacity))
+    }
+
+    /// What is promised on a CPU, and lent there.
+    fn taken(&self, cpu: CpuId) -> Cow<'_, Load> {
+        let mut load = Cow::Borrowed(&self.books.loads.loads[cpu.index()]);
+        let lent = self.asked.lent.iter().filter(|(at, _)| *at == cpu);
+        lent.for_each(|(_, lent)| load.to_mut().add(*lent));
+        load
+    }
+
+    fn refuse(&self, roomiest: CpuId) -> AdmitError {
+        let (asked, books) = (self.asked.share, self.books);
+        let room = |cpu| longest_slice(asked.period(), |asked| self.fits(cpu, asked));
+        AdmitError::NoRoom {
+            asked,
+            promised: self.taken(roomiest).share(),
+            capacity: books.capacity.expect("without a limit there is room"),
+            cpus: self.asked.allowed.len(),
+            dispatching: books.loads.looks.dispatching(asked),
+            room: self.asked.allowed.iter().map(room).max().unwrap_or(Span::ZERO),
+        }
+    }
+
+    fn refuse_parts(&self, room: Span) -> AdmitError {
+        let (asked, books) = (self.asked.share, self.books);
+        let capacity = books.capacity.expect("without a limit there is room");
+        let cpus = self.asked.allowed.len();
+        let promised = |cpu: CpuId| books.loads.loads[cpu.index()].share().ppm();
+        AdmitError::NoRoomInParts {
+            asked,
+            promised: CpuShare::from_ppm(self.asked.allowed.iter().map(promised).sum()),
+            capacity: CpuShare::from_ppm(
+                capacity.ppm() * u32::try_from(cpus).expect("at most 256"),
+            ),
+            cpus,
+            dispatching: books.loads.looks.dispatching(asked),
+            room,
+        }
+    }
+
+    fn room(&self) -> Span {
+        if let Some(splits) = &self.books.splits {
+            return self.fitting(splits, |fitting| fitting.room());
+        }
+        let room = |cpu| longest_slice(self.asked.share.period(), |asked| self.fits(cpu, asked));
+        self.asked.allowed.iter().map(room).max().unwrap_or(Span::ZERO)
+    }
+}
+
+/// What has been promised where reservations are bound to sets of CPUs, and each set is as good as
+/// so many CPUs.
+#[derive(Clone, Debug)]
+pub(crate) struct SetBooks {
+    /// The first are all CPUs.
+    sets: Vec<SetLoad>,
+    /// What each CPU may promise.
+    capacity: CpuShare,
+    looks: Looks,
+}
+
+/// What has been promised on a set of CPUs.
+#[derive(Clone, Debug)]
+struct SetLoad {
+    cpus: CpuSet,
+    /// To those who may run on just these.
+    own: Load,
+    /// To those who may run on no others than these.
+    within: Load,
+}
+
+impl SetBooks {
+    /// Nothing has been promised yet on the CPUs of this host.
+    pub(crate) fn new(topology: &Topology, capacity: CpuShare) -> SetBooks {
+        let mut books = SetBooks { sets: Vec::new(), capacity, looks: Looks::on(topology) };
+        books.keep(CpuSet::first_n(topology.cpus()));
+        books
+    }
+
+    /// From now on it is known what is promised within this set.
+    pub(crate) fn keep(&mut self, cpus: CpuSet) {
+        if self.sets.iter().all(|set| set.cpus != cpus) {
+            let mut load = Load::default();
+            let confined = self.sets.iter().filter(|set| within(set.cpus, cpus));
+            confined.for_each(|set| load.add_all(&set.own));
+            self.sets.push(SetLoad { cpus, own: Load::default(), within: load });
+        }
+    }
+
+    /// Why this cannot be promised within these CPUs; `demand` says what a share takes there.
+    pub(crate) fn refuses(
+        &self,
+        asked: Reservation,
+        demand: impl Fn(Reservation) -> Reservation,
+        allowed: CpuSet,
+    ) -> Option<AdmitError> {
+        let set = self.too_full_for(demand(asked), allowed)?;
+        let (cpus, capacity) = (set.cpus.len(), self.capacity_of(set.cpus));
+        let (promised, dispatching) = (set.within.share(), self.looks.dispatching(asked));
+        let fits = |asked| self.too_full_for(demand(asked), allowed).is_none();
+        let room = longest_slice(asked.period(), fits);
+        Some(match cpus {
+            1 => AdmitError::NoRoom { asked, promised, capacity, cpus, dispatching, room },
+            _ => AdmitError::NoRoomTogether { asked, promised, capacity, cpus, dispatching, room },
+        })
+    }
+
+    /// The longest slice of such a period that can be promised within these CPUs.
+    pub(crate) fn room(&self, period: Span, allowed: CpuSet) -> Span {
+        longest_slice(period, |asked| self.too_full_for(asked, allowed).is_none())
+    }
+
+    fn too_full_for(&self, share: Reservation, allowed: CpuSet) -> Option<&SetLoad> {
+        let demand = self.looks.demand(share);
+        let mut around = self.sets.iter().filter(|set| within(allowed, set.cpus));
+        around.find(|set| !set.within.has_room(demand, self.capacity_of(set.cpus)))
+    }
+
+    fn capacity_of(&self, set: CpuSet) -> CpuShare {
+        let cpus = u32::try_from(set.len()).expect("at most 256");
+        CpuShare::from_ppm(cpus * self.capacity.ppm())
+    }
+}
+
+impl Books for SetBooks {
+    type Place = CpuSet;
+
+    fn add(&mut self, place: CpuSet, share: Reservation) {
+        let demand = self.looks.demand(share);
+        for set in self.sets.iter_mut().filter(|set| within(place, set.cpus)) {
+            set.within.add(demand);
+            if set.cpus == place {
+                set.own.add(demand);
+            }
+        }
+    }
+
+    fn remove(&mut self, place: CpuSet, share: Reservation) {
+        let demand = self.looks.demand(share);
+        for set in self.sets.iter_mut().filter(|set| within(place, set.cpus)) {
+            set.within.remove(demand);
+            if set.cpus == place {
+                set.own.remove(demand);
+            }
+        }
+    }
+
+    fn takes_more(&self, one: Reservation, other: Reservation) -> bool {
+        self.looks.demand(one).is_more_than(self.looks.demand(other))
+    }
+}
+
+fn within(cpus: CpuSet, others: CpuSet) -> bool {
+    cpus.and(&others) == cpus
+}
+
+#[cfg(test)]
+mod tests {
+    use slackline_units::DomId;
+
+    use super::*;
+
+    #[test]
+    fn what_looking_takes_is_demanded_too_and_told_when_it_is_what_does_not_fit() {
+        let ms =
+            |slice, period| Reservation::new(Span::from_us(slice), Span::from_us(period)).unwrap();
+        let capacity = Some(CpuShare::from_ppm(950_000));
+        let book = |dispatch| {
+            let topology = Topology::flat(1).with_dispatch(dispatch);
+            Bookings::new(&topology, capacity, Packing::Spread)
+        };
+        let vcpu = |slot| VcpuId::new(slot, DomId::new(slot), 0);
+        // Each wants 9 of 20 ms in 200 parts.
+        let share = ms(45, 100);
+        let asked = Asked {
+            at: Time::START,
+            share,
+            on_grid: false,
+            allowed: CpuSet::first_n(1),
+            resting: CpuSet::NONE,
+            lent: &[],
+            demands: &Vec::new,
+        };
+        for (dispatch, fit) in [(0, 2), (2, 1), (1, 2)] {
+            let mut booked = book(Span::from_us(dispatch));
+            let admitted = (0..3).take_while(|&slot| booked.add(vcpu(slot), &asked).is_ok());
+            assert_eq!(admitted.count(), fit, "{dispatch} us a look");
+            let cpu = CpuId::new(0);
+            let first = Tenant { vcpu: vcpu(0), cpu, share, advance: Span::ZERO };
+            booked.remove(Time::START, first);
+            assert!(booked.add(vcpu(0), &asked).is_ok(), "what is given back can be had again");
+        }
+        let mut booked = book(Span::ZERO);
+        booked.add(vcpu(0), &Asked { share: ms(1, 3), ..asked }).unwrap();
+        assert_eq!(booked.left(CpuId::new(0)), CpuShare::from_ppm(666_666));
+        let mut booked = book(Span::from_us(2));
+        booked.add(vcpu(0), &asked).unwrap();
+        let refused = booked.add(vcpu(1), &asked).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "45us every 100us (0.45cpu) plus 0.04cpu for 20000 dispatches a second does not fit: \
+             0.49cpu of at most 0.95cpu is already reserved on the CPU"
+        );
+    }
+}

@@ -1,0 +1,674 @@
+//! How parameters are declared and read. From one table come the scenario parser and its errors,
+//! `slackline help POLICY` and every form that a screen draws.
+
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
+
+use slackline_units::{CpuShare, ParseShareError, ParseSpanError, Span, Time, Weight};
+
+use crate::ShareText;
+use crate::api::nearest::nearest;
+
+/// One parameter.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Field {
+    /// The name that people type.
+    pub name: &'static str,
+    /// What it may hold.
+    pub kind: Kind,
+    /// What it holds where nothing is said, as one would write it; none where it must be said.
+    pub default: Option<&'static str>,
+    /// One line of help.
+    pub help: &'static str,
+}
+
+/// What a parameter may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A length of time.
+    Span {
+        /// The shortest.
+        least: Span,
+        /// The longest.
+        most: Span,
+    },
+    /// A length of time, or `none`, which it is where nothing is said.
+    MaybeSpan,
+    /// An amount of CPU.
+    Share {
+        /// The most.
+        most: CpuShare,
+    },
+    /// An amount of CPU that must not be exceeded, or `none`.
+    Cap {
+        /// The most that can be said.
+        most: CpuShare,
+    },
+    /// A share relative to others.
+    Weight,
+    /// A whole number.
+    Whole {
+        /// The lowest.
+        least: i64,
+        /// The highest.
+        most: i64,
+    },
+    /// Yes or no.
+    Flag,
+    /// One of some words.
+    Choice(&'static [&'static str]),
+}
+
+/// A parameter as somebody wrote it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Given<'a> {
+    /// Text in quotes.
+    Text(&'a str),
+    /// `true` or `false`.
+    Flag(bool),
+    /// A bare number, as written.
+    Number(&'a str),
+}
+
+/// A parameter that has been checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// For [`Kind::Span`].
+    Span(Span),
+    /// For [`Kind::MaybeSpan`].
+    MaybeSpan(Option<Span>),
+    /// For [`Kind::Share`].
+    Share(CpuShare),
+    /// For [`Kind::Cap`].
+    Cap(Option<CpuShare>),
+    /// For [`Kind::Weight`].
+    Weight(Weight),
+    /// For [`Kind::Whole`].
+    Whole(i64),
+    /// For [`Kind::Flag`].
+    Flag(bool),
+    /// For [`Kind::Choice`].
+    Choice(&'static str),
+}
+
+/// The parameters of one table, typed and checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Values {
+    fields: &'static [Field],
+    values: Vec<Value>,
+}
+
+/// What is wrong with a parameter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FieldError {
+    /// There is no such parameter.
+    Unknown {
+        /// As written.
+        name: String,
+        /// The one that was probably meant.
+        meant: Option<&'static str>,
+    },
+    /// It must be said and was not.
+    Missing(&'static Field),
+    /// It has the wrong type.
+    WrongType(&'static Field, String),
+    /// It is not a length of time.
+    NotASpan(&'static Field, String, ParseSpanError),
+    /// It is not an amount of CPU.
+    NotAShare(&'static Field, String, ParseShareError),
+    /// It is none of the words that can stand here.
+    NotAChoice(&'static Field, String),
+    /// It is below the least or above the most.
+    OutOfRange(&'static Field, String),
+    /// It goes only with some values of other fields, which are others.
+    Alone(&'static Field, &'static str, Vec<(&'static Field, &'static str)>),
+}
+
+impl FieldError {
+    /// What to type instead.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            FieldError::Unknown { meant, .. } => {
+                meant.map(|name| alloc::format!("did you mean `{name}`?"))
+            }
+            FieldError::Missing(field)
+            | FieldError::WrongType(field, _)
+            | FieldError::NotASpan(field, ..)
+            | FieldError::NotAShare(field, ..)
+            | FieldError::NotAChoice(field, _)
+            | FieldError::OutOfRange(field, _) => {
+                Some(alloc::format!("write {} = {}", field.name, field.kind.example()))
+            }
+            FieldError::Alone(field, _, needs) => {
+                let needs = written(needs);
+                let default = field.default.unwrap_or_default();
+                Some(alloc::format!("add {needs}, or write {} = {default:?}", field.name))
+            }
+        }
+    }
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FieldError::Unknown { name, .. } => write!(out, "unknown parameter `{name}`"),
+            FieldError::Missing(field) => {
+                write!(out, "`{}` is missing: {}", field.name, field.help)
+            }
+            FieldError::WrongType(field, given) => {
+                write!(out, "`{} = {given}` is not {}", field.name, field.kind)
+            }
+            FieldError::NotASpan(field, given, why) => {
+                write!(out, "`{} = {given}` {why}", field.name)
+            }
+            FieldError::NotAShare(field, given, why) => {
+                write!(out, "`{} = {given}` {why}", field.name)
+            }
+            FieldError::NotAChoice(field, given) | FieldError::OutOfRange(field, given) => {
+                write!(out, "`{} = {given}` is not {}", field.name, field.kind)
+            }
+            FieldError::Alone(field, given, needs) => {
+                write!(out, "`{} = {given:?}` needs {}", field.name, written(needs))
+            }
+        }
+    }
+}
+
+/// Fields with words, as one would write them.
+fn written(fields: &[(&Field, &str)]) -> String {
+    let each = fields.iter().map(|(field, word)| alloc::format!("{} = {word:?}", field.name));
+    each.collect::<Vec<_>>().join(", ")
+}
+
+impl core::error::Error for FieldError {}
+
+impl Kind {
+    /// Something that could stand there, as one would write it.
+    #[must_use]
+    pub fn example(&self) -> String {
+        match self {
+            Kind::Span { .. } => "\"10ms\"".into(),
+            Kind::MaybeSpan => "\"2ms\" or \"none\"".into(),
+            Kind::Share { .. } => "\"0.25cpu\"".into(),
+            Kind::Cap { .. } => "\"0.25cpu\" or \"none\"".into(),
+            Kind::Weight => "256".into(),
+            Kind::Whole { least, most } => 1.clamp(*least, *most).to_string(),
+            Kind::Flag => "true".into(),
+            Kind::Choice(words) => alloc::format!("{:?}", words.first().copied().unwrap_or("")),
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Kind::Span { least, most } if *most == Span::MAX => {
+                write!(out, "a duration of at least {least}")
+            }
+            Kind::Span { least, most } => write!(out, "a duration from {least} to {most}"),
+            Kind::MaybeSpan => write!(out, "a duration, or none"),
+            Kind::Share { most } => write!(out, "an amount of CPU up to {most}"),
+            Kind::Cap { most } => write!(out, "an amount of CPU up to {most}, or none"),
+            Kind::Weight => write!(out, "a whole number from 1 to {}", Weight::MAX),
+            Kind::Whole { least, most } => write!(out, "a whole number from {least} to {most}"),
+            Kind::Flag => out.write_str("true or false"),
+            Kind::Choice(words) => write!(out, "one of {}", words.join(", ")),
+        }
+    }
+}
+
+impl Field {
+    /// A length of time of at least one nanosecond that must be said.
+    #[must_use]
+    pub const fn required_span(name: &'static str, help: &'static str) -> Field {
+        let kind = Kind::Span { least: Span::from_ns(1), most: Span::MAX };
+        Field { name, kind, default: None, help }
+    }
+
+    /// A length of time that is not zero.
+    #[must_use]
+    pub const fn positive_span(
+        name: &'static str,
+        default: &'static str,
+        help: &'static str,
+    ) -> Field {
+        let kind = Kind::Span { least: Span::from_ns(1), most: Span::MAX };
+        Field { name, kind, default: Some(default), help }
+    }
+
+    /// An amount of CPU below `most`.
+    #[must_use]
+    pub const fn share(
+        name: &'static str,
+        default: &'static str,
+        most: CpuShare,
+        help: &'static str,
+    ) -> Field {
+        Field { name, kind: Kind::Share { most }, default: Some(default), help }
+    }
+
+    /// A length of time that may be zero.
+    #[must_use]
+    pub const fn span(name: &'static str, default: &'static str, help: &'static str) -> Field {
+        let kind = Kind::Span { least: Span::ZERO, most: Span::MAX };
+        Field { name, kind, default: Some(default), help }
+    }
+
+    /// A length of time that need not be; none where nothing is said.
+    #[must_use]
+    pub const fn maybe_span(name: &'static str, help: &'static str) -> Field {
+        Field { name, kind: Kind::MaybeSpan, default: Some("none"), help }
+    }
+
+    /// A length of time within bounds, as the table of parameters of a real scheduler has them.
+    #[must_use]
+    pub const fn span_within(
+        name: &'static str,
+        default: &'static str,
+        (least, most): (Span, Span),
+        help: &'static str,
+    ) -> Field {
+        Field { name, kind: Kind::Span { least, most }, default: Some(default), help }
+    }
+
+    /// The most CPU that may be used; none where nothing is said.
+    #[must_use]
+    pub const fn cap(name: &'static str, most: CpuShare, help: &'static str) -> Field {
+        Field { name, kind: Kind::Cap { most }, default: Some("none"), help }
+    }
+
+    /// A share relative to others.
+    #[must_use]
+    pub const fn weight(name: &'static str, default: &'static str, help: &'static str) -> Field {
+        Field { name, kind: Kind::Weight, default: Some(default), help }
+    }
+
+    /// A whole number within bounds.
+    #[must_use]
+    pub const fn whole(
+        name: &'static str,
+        default: &'static str,
+        (least, most): (i64, i64),
+        help: &'static str,
+    ) -> Field {
+        Field { name, kind: Kind::Whole { least, most }, default: Some(default), help }
+    }
+
+    /// Yes or no; no where nothing is said.
+    #[must_use]
+    pub const fn flag(name: &'static str, help: &'static str) -> Field {
+        Field { name, kind: Kind::Flag, default: Some("false"), help }
+    }
+
+    /// One of some words, the first where nothing is said.
+    #[must_use]
+    pub const fn choice(
+        name: &'static str,
+        words: &'static [&'static str],
+        help: &'static str,
+    ) -> Field {
+        Field { name, kind: Kind::Choice(words), default: Some(words[0]), help }
+    }
+
+    fn read(&'static self, given: Given<'_>) -> Result<Value, FieldError> {
+        let quoted = |text: &str| alloc::format!("\"{text}\"");
+        match (self.kind, given) {
+            (Kind::Flag, Given::Flag(flag)) => Ok(Value::Flag(flag)),
+            (Kind::Span { least, most }, Given::Text(text)) => {
+                let span: Span =
+                    text.parse().map_err(|why| FieldError::NotASpan(self, quoted(text), why))?;
+                let fits = least <= span && span <= most;
+                fits.then_some(Value::Span(span))
+                    .ok_or_else(|| FieldError::OutOfRange(self, quoted(text)))
+            }
+            (Kind::MaybeSpan, Given::Text("none")) => Ok(Value::MaybeSpan(None)),
+            (Kind::MaybeSpan, Given::Text(text)) => text
+                .parse()
+                .map(|span| Value::MaybeSpan(Some(span)))
+                .map_err(|why| FieldError::NotASpan(self, quoted(text), why)),
+            (Kind::Span { .. } | Kind::MaybeSpan, Given::Number(text)) if text.starts_with('-') => {
+                Err(FieldError::NotASpan(self, text.to_string(), ParseSpanError::Negative))
+            }
+            (Kind::Span { .. } | Kind::MaybeSpan, Given::Number(text)) => {
+                Err(FieldError::NotASpan(self, text.to_string(), ParseSpanError::NoUnit))
+            }
+            (Kind::Share { most }, Given::Text(text)) => {
+                let share: CpuShare =
+                    text.parse().map_err(|why| FieldError::NotAShare(self, quoted(text), why))?;
+                (share <= most)
+                    .then_some(Value::Share(share))
+                    .ok_or_else(|| FieldError::OutOfRange(self, quoted(text)))
+            }
+            (Kind::Share { .. }, Given::Number(text)) => {
+                Err(FieldError::NotAShare(self, text.to_string(), ParseShareError::NoUnit))
+            }
+            (Kind::Cap { .. }, Given::Text("none")) => Ok(Value::Cap(None)),
+            (Kind::Cap { most }, Given::Text(text)) => {
+                let cap: CpuShare =
+                    text.parse().map_err(|why| FieldError::NotAShare(self, quoted(text), why))?;
+                (cap != CpuShare::NONE && cap <= most)
+                    .then_some(Value::Cap(Some(cap)))
+                    .ok_or_else(|| FieldError::OutOfRange(self, quoted(text)))
+            }
+            (Kind::Cap { .. }, Given::Number(text)) => {
+                Err(FieldError::NotAShare(self, text.to_string(), ParseShareError::NoUnit))
+            }
+            (Kind::Weight, Given::Number(text)) => text
+                .parse()
+                .map(Value::Weight)
+                .map_err(|_| FieldError::OutOfRange(self, text.to_string())),
+            (Kind::Whole { least, most }, Given::Number(text)) => {
+                let number = text.parse().ok().filter(|number| (least..=most).contains(number));
+                number
+                    .map(Value::Whole)
+                    .ok_or_else(|| FieldError::OutOfRange(self, text.to_string()))
+            }
+            (Kind::Choice(words), Given::Text(text)) => words
+                .iter()
+                .find(|word| **word == text)
+                .map(|word| Value::Choice(word))
+                .ok_or_else(|| FieldError::NotAChoice(self, quoted(text))),
+            (_, Given::Text(text)) => Err(FieldError::WrongType(self, quoted(text))),
+            (_, Given::Number(text)) => Err(FieldError::WrongType(self, text.to_string())),
+            (_, Given::Flag(flag)) => Err(FieldError::WrongType(self, flag.to_string())),
+        }
+    }
+
+    fn read_default(&'static self) -> Result<Value, FieldError> {
+        match (self.kind, self.default) {
+            (_, None) => Err(FieldError::Missing(self)),
+            (Kind::Flag, Some(text)) => Ok(Value::Flag(text == "true")),
+            (Kind::Weight | Kind::Whole { .. }, Some(text)) => self.read(Given::Number(text)),
+            (_, Some(text)) => self.read(Given::Text(text)),
+        }
+    }
+}
+
+/// The slice of a period that is so much of a CPU, as one would write it, and the period.
+pub(crate) fn slice_of(share: CpuShare, period: Span) -> ShareText {
+    let slice = u128::from(share.ppm()) * u128::from(period.ns()) / 1_000_000;
+    let slice = Span::from_ns(u64::try_from(slice).unwrap_or(u64::MAX));
+    let text = |span| alloc::format!("\"{span}\"");
+    alloc::vec![("slice", text(slice)), ("period", text(period))]
+}
+
+impl Values {
+    /// Reads what was given for a table of fields; what was not given takes its default. On failure
+    /// the error comes with the name it is about, so that the caller can say where it stands.
+    ///
+    /// # Errors
+    /// The first parameter that is unknown, missing, or not what it should be.
+    pub fn read<'a>(
+        fields: &'static [Field],
+        given: impl Iterator<Item = (&'a str, Given<'a>)>,
+    ) -> Result<Values, FieldError> {
+        let mut read = alloc::vec![None; fields.len()];
+        for (name, text) in given {
+            let Some(index) = fields.iter().position(|field| field.name == name) else {
+                let meant = nearest(name, fields.iter().map(|field| field.name));
+                return Err(FieldError::Unknown { name: name.to_string(), meant });
+            };
+            read[index] = Some(fields[index].read(text)?);
+        }
+        let values = fields.iter().zip(read);
+        let values = values.map(|(field, value)| value.map_or_else(|| field.read_default(), Ok));
+        Ok(Values { fields, values: values.collect::<Result<_, _>>()? })
+    }
+
+    /// The parameters of a table in which everything has a default.
+    ///
+    /// # Errors
+    /// The first field that has none.
+    pub fn defaults(fields: &'static [Field]) -> Result<Values, FieldError> {
+        Values::read(fields, core::iter::empty())
+    }
+
+    /// A length of time.
+    ///
+    /// # Panics
+    /// If the field is not of this table or of another kind: a mistake in a policy.
+    #[must_use]
+    pub fn span(&self, field: &Field) -> Span {
+        match self.value(field) {
+            Value::Span(span) => span,
+            other => panic!("`{}` is {other:?}, not a duration", field.name),
+        }
+    }
+
+    /// A length of time that need not be.
+    ///
+    /// # Panics
+    /// As [`Values::span`].
+    #[must_use]
+    pub fn maybe_span(&self, field: &Field) -> Option<Span> {
+        match self.value(field) {
+            Value::MaybeSpan(span) => span,
+            other => panic!("`{}` is {other:?}, not a duration or none", field.name),
+        }
+    }
+
+    /// An amount of CPU.
+    ///
+    /// # Panics
+    /// As [`Values::span`].
+    #[must_use]
+    pub fn share(&self, field: &Field) -> CpuShare {
+        match self.value(field) {
+            Value::Share(share) => share,
+            other => panic!("`{}` is {other:?}, not an amount of CPU", field.name),
+        }
+    }
+
+    /// The most CPU that may be used.
+    ///
+    /// # Panics
+    /// As [`Values::span`].
+    #[must_use]
+    pub fn cap(&self, field: &Field) -> Option<CpuShare> {
+        match self.value(field) {
+            Value::Cap(cap) => cap,
+            other => panic!("`{}` is {other:?}, not a cap", field.name),
+        }
+    }
+
+    /// A share relative to others.
+    ///
+    /// # Panics
+    /// As [`Values::span`].
+    #[must_use]
+    pub fn weight(&self, field: &Field) -> Weight {
+        match self.value(field) {
+            Value::Weight(weight) => weight,
+            other => panic!("`{}` is {other:?}, not a weight", field.name),
+        }
+    }
+
+    /// A whole number.
+    ///
+    /// # Panics
+    /// As [`Values::span`].
+    #[must_use]
+    pub fn whole(&self, field: &Field) -> i64 {
+        match self.value(field) {
+            Value::Whole(number) => number,
+            other => panic!("`{}` is {other:?}, not a whole number", field.name),
+        }
+    }
+
+    /// Yes or no.
+    ///
+    /// # Panics
+    /// As [`Values::span`].
+    #[must_use]
+    pub fn flag(&self, field: &Field) -> bool {
+        match self.value(field) {
+            Value::Flag(flag) => flag,
+            other => panic!("`{}` is {other:?}, not a flag", field.name),
+        }
+    }
+
+    /// One of some words.
+    ///
+    /// # Panics
+    /// As [`Values::span`].
+    #[must_use]
+    pub fn choice(&self, field: &Field) -> &'static str {
+        match self.value(field) {
+            Value::Choice(word) => word,
+            other => panic!("`{}` is {other:?}, not a choice", field.name),
+        }
+    }
+
+    /// Every field with its value, in the order of the table.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static Field, Value)> {
+        self.fields.iter().zip(self.values.iter().copied())
+    }
+
+    fn value(&self, field: &Field) -> Value {
+        let index = self.fields.iter().position(|known| known.name == field.name);
+        self.values[index.unwrap_or_else(|| panic!("`{}` is not in this table", field.name))]
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Span(span) | Value::MaybeSpan(Some(span)) => span.fmt(out),
+            Value::Cap(None) | Value::MaybeSpan(None) => out.write_str("none"),
+            Value::Share(share) => share.fmt(out),
+            Value::Cap(Some(cap)) => cap.fmt(out),
+            Value::Weight(weight) => weight.fmt(out),
+            Value::Whole(number) => number.fmt(out),
+            Value::Flag(flag) => flag.fmt(out),
+            Value::Choice(word) => word.fmt(out),
+        }
+    }
+}
+
+/// A text for an account: how long until (or since) a point in time.
+pub(crate) fn distance(now: Time, then: Time) -> String {
+    if then >= now {
+        alloc::format!("in {}", then - now)
+    } else {
+        alloc::format!("{} ago", now - then)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIELDS: &[Field] = &[
+        Field::required_span("period", "how often"),
+        Field::flag("exact", "no more than that"),
+        Field::choice("place", &["spread", "pack"], "where"),
+        Field::share("reserve", "0.05cpu", CpuShare::ONE, "kept free"),
+        Field::weight("weight", "256", "how much, beside others"),
+        Field::cap("cap", CpuShare::ONE, "never more"),
+        Field::whole("advance", "10", (1, 1000), "how fast a clock ages"),
+    ];
+
+    fn read(given: &[(&str, Given<'_>)]) -> Result<Values, FieldError> {
+        Values::read(FIELDS, given.iter().copied())
+    }
+
+    #[test]
+    fn what_is_not_said_takes_its_default() {
+        let values = read(&[("period", Given::Text("10ms"))]).unwrap();
+        assert_eq!(values.span(&FIELDS[0]), Span::from_ms(10));
+        assert!(!values.flag(&FIELDS[1]));
+        assert_eq!(values.choice(&FIELDS[2]), "spread");
+        assert_eq!(values.share(&FIELDS[3]), CpuShare::from_ppm(50_000));
+        assert_eq!(values.weight(&FIELDS[4]), Weight::new(256).unwrap());
+        assert_eq!(values.cap(&FIELDS[5]), None);
+        assert_eq!(values.whole(&FIELDS[6]), 10);
+    }
+
+    #[test]
+    fn a_slice_is_its_share_of_the_period() {
+        let terms = slice_of(CpuShare::from_ppm(10_000), Span::from_ms(10));
+        assert_eq!(terms, [("slice", "\"100us\"".to_string()), ("period", "\"10ms\"".into())]);
+    }
+
+    #[test]
+    fn whoever_can_limit_says_so_in_fields_that_it_has() {
+        for spec in crate::ALL {
+            let Some(limit) = spec.limit else { continue };
+            for (name, _) in limit(CpuShare::from_ppm(60_000), Span::from_ms(10)) {
+                let has = spec.share_fields.iter().any(|field| field.name == name);
+                assert!(has, "{} has no `{name}`", spec.name);
+            }
+        }
+    }
+
+    #[test]
+    #[allow(clippy::type_complexity)] // A table: what is given, what is said, the hint.
+    fn what_is_wrong_is_named_with_a_hint() {
+        let cases: &[(&[(&str, Given<'_>)], &str, &str)] = &[
+            (&[], "`period` is missing: how often", "write period = \"10ms\""),
+            (
+                &[("peroid", Given::Text("1ms"))],
+                "unknown parameter `peroid`",
+                "did you mean `period`?",
+            ),
+            (
+                &[("period", Given::Number("4"))],
+                "`period = 4` has no unit",
+                "write period = \"10ms\"",
+            ),
+            (
+                &[("period", Given::Number("-4"))],
+                "`period = -4` is negative",
+                "write period = \"10ms\"",
+            ),
+            (
+                &[("period", Given::Text("0ms"))],
+                "`period = \"0ms\"` is not a duration of at least 1ns",
+                "write period = \"10ms\"",
+            ),
+            (
+                &[("place", Given::Text("here"))],
+                "`place = \"here\"` is not one of spread, pack",
+                "write place = \"spread\"",
+            ),
+            (
+                &[("exact", Given::Text("yes"))],
+                "`exact = \"yes\"` is not true or false",
+                "write exact = true",
+            ),
+            (
+                &[("reserve", Given::Text("2cpu"))],
+                "`reserve = \"2cpu\"` is not an amount of CPU up to 1cpu",
+                "write reserve = \"0.25cpu\"",
+            ),
+            (
+                &[("weight", Given::Number("0"))],
+                "`weight = 0` is not a whole number from 1 to 65535",
+                "write weight = 256",
+            ),
+            (
+                &[("cap", Given::Text("0cpu"))],
+                "`cap = \"0cpu\"` is not an amount of CPU up to 1cpu, or none",
+                "write cap = \"0.25cpu\" or \"none\"",
+            ),
+            (
+                &[("advance", Given::Number("1001"))],
+                "`advance = 1001` is not a whole number from 1 to 1000",
+                "write advance = 1",
+            ),
+        ];
+        for (given, says, hint) in cases {
+            let error = read(given).unwrap_err();
+            assert_eq!(error.to_string(), *says);
+            assert_eq!(error.hint().as_deref(), Some(*hint));
+        }
+    }
+
+    #[test]
+    fn a_name_far_from_all_others_is_not_guessed_at() {
+        assert_eq!(nearest("banana", ["period", "slice"].into_iter()), None);
+        assert_eq!(nearest("slcie", ["period", "slice"].into_iter()), Some("slice"));
+    }
+}

@@ -1,0 +1,32 @@
+//! The policies: a file for each, with a folder beside it where it is long.
+
+mod atropos;
+mod bvt;
+mod credit;
+mod edf;
+mod gaps;
+mod gedf;
+mod round_robin;
+mod sedf;
+
+use crate::Spec;
+
+/// All policies, in the order in which help and tables show them.
+///
+/// A new policy is one new file here and one line in this list.
+pub const ALL: &[&Spec] = &[
+    &edf::SPEC,
+    &round_robin::SPEC,
+    &atropos::SPEC,
+    &bvt::SPEC,
+    &sedf::SPEC,
+    &gedf::SPEC,
+    &credit::SPEC,
+    &gaps::SPEC,
+];
+
+/// Returns the policy of that name. `None` if there is none.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Spec> {
+    ALL.iter().copied().find(|spec| spec.name == name)
+}

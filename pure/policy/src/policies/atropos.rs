@@ -1,0 +1,529 @@
+//! Atropos: a slice in every period, soon after a sleep for who gives a hint, slack in turn.
+//! Source: Atropos of Nemesis as it was in Xen 2.0, from its rules, and as Diestelhorst's thesis of
+//! 2007 describes it, cited as [Diestelhorst §n].
+//!
+//! Every vCPU has a *natural* slice and period. Of those that are owed something the one with the
+//! nearest deadline runs, and the deadline is the end of the period [Diestelhorst §3.1.1]. Who
+//! wakes after its deadline (a *long block*) gets a shorter period first: its latency hint, with
+//! the slice scaled down in proportion. When that is used up or over, the next is twice as long,
+//! until the natural period ends; so it runs soon, and is owed no more than its share of any
+//! stretch of time [Diestelhorst §3.2.3]. Who wakes before its deadline (a *short block*) is
+//! *unblocked*: what is left of its slice it gets when nobody else is owed anything, before
+//! anybody's extra time. What is left then goes round among those with the extra-time flag.
+//!
+//! Holds after every call:
+//! - an awake vCPU stands in one of its CPU's queues: ready, unblocked, or waiting with nothing
+//!   left; in the last, and only there, it takes part in the rounds of slack if it has the flag;
+//! - natural periods follow each other from the moment the share was given, asleep or not;
+//! - what a vCPU used beyond its slice in a turn that was its due is taken from coming slices.
+//!
+//! Why a full CPU misses nothing: by the end of each of its shorter periods a vCPU that woke is
+//! owed at most slice/period of the time since it woke, and from before that nothing any more.
+//!
+//! Departs from Xen's: natural periods do not move when a vCPU wakes, so that anybody can check
+//! from outside what was promised; the next shorter period begins as soon as one is used up, not
+//! only at its end; a turn may be shorter than the quantum of slack; debt survives a long block;
+//! there is an admission test. The defects for which it was removed are not reproduced.
+
+#[cfg(test)]
+mod tests;
+
+use alloc::boxed::Box;
+use alloc::string::ToString;
+
+use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, ReservationError, Span, Time, VcpuId};
+
+use crate::admission::bookings::{Asked, Bookings, Placed, Tenant};
+use crate::admission::placement::Packing;
+use crate::api::field::{distance, slice_of};
+use crate::queues::ordered::Queues;
+use crate::{
+    Account, AdmitError, Entitlement, Field, Moment, Pick, Policy, Promise, Roster, Spec, Topology,
+    TurnEnd, Values,
+};
+
+const ADMISSION: Field = Field::choice(
+    "admission",
+    &["exact", "off"],
+    "refuse what does not fit, or accept everything as Xen did",
+);
+const RESERVE: Field =
+    Field::share("reserve", "0.05cpu", CpuShare::ONE, "part of each CPU that is never reserved");
+const QUANTUM: Field = Field::positive_span("quantum", "5ms", "timeslice of slack");
+
+const SLICE: Field = Field::required_span("slice", "CPU time of each vCPU in every period");
+const PERIOD: Field =
+    Field::required_span("period", "length of a period; the slice is due by its end");
+const LATENCY: Field =
+    Field::span("latency", "0s", "first period after a long block; 0s for none, at most `period`");
+const EXTRA: Field = Field::flag("extra", "takes part in slack; false is a hard limit");
+
+/// What people meet.
+pub(crate) const SPEC: Spec = Spec {
+    name: "atropos",
+    summary: "a slice in every period, latency hints, slack round robin (Xen 2.0)",
+    page: "\
+Each vCPU has a slice in every period, and the nearest deadline runs. A latency
+hint makes a vCPU run soon after a long sleep.
+
+When to use it: for a VM that reacts to devices after long sleeps and needs
+little else. A VM that blocks and wakes within its period gains nothing from a
+hint: take `edf` or `sedf`.
+
+  policy = { name = \"atropos\" }
+  [[domain]]
+  name          = \"driver\"
+  work          = { kind = \"interactive\", compute = \"500us\", sleep = \"50ms\" }
+  share.atropos = { slice = \"4ms\", period = \"40ms\", latency = \"5ms\" }
+
+{parameters}
+Rules:
+- Admission: each vCPU is bound to one CPU, where the sum of slice/period may
+  not exceed 1 - `reserve`. admission = \"off\" accepts everything, as Xen did:
+  then nothing is guaranteed.
+- Latency hint: a vCPU that wakes after its deadline starts with a period as
+  long as `latency`, with slice x latency / period. The period doubles until the
+  natural period ends. With the values above that is 0.5 ms within 5 ms, then
+  1 ms within 10 ms. No other vCPU is late for it: the share stays the same.
+- Unblocked: a vCPU that wakes before its deadline keeps the rest of its slice.
+  It comes after all vCPUs with budget that did not wake so, and before slack.
+- Slack goes round among the vCPUs with `extra`, a `quantum` each. It does not
+  count against their slices. Without `extra` the slice is a hard limit.
+- Overrun is debt and is deducted from the next slices.
+- Changing parameters starts a new period at once and yields no extra CPU time:
+  usage beyond slice x elapsed / period is deducted from the next slices. The
+  same holds for a vCPU that leaves and rejoins. CPU time given up stays
+  reserved until that usage is accrued, if another vCPU waits for its budget.
+
+Limits:
+- Without a hint a vCPU may wait up to period - slice.
+- A short hint costs more switches.
+- These are the rules of Xen 2.0's Atropos without its faults, and with
+  admission.
+
+See also: `slackline help edf`, `sedf`.",
+    policy_fields: &[ADMISSION, RESERVE, QUANTUM],
+    share_fields: &[SLICE, PERIOD, LATENCY, EXTRA],
+    conflict: |_| None,
+    promise,
+    keeps: |values, _| values.choice(&ADMISSION) == "exact",
+    limit: Some(slice_of),
+    together: None,
+    payer: None,
+    build: |values, topology| Box::new(Atropos::new(values, topology)),
+};
+
+fn promise(share: &Values) -> Result<Option<Promise>, ReservationError> {
+    let terms = Share::read(share)?;
+    let exact = !terms.extra;
+    Ok(Some(Promise {
+        reservation: terms.natural,
+        exact,
+        bounded: exact,
+        by_use: false,
+        phase: None,
+    }))
+}
+
+struct Atropos {
+    promised: Bookings,
+    quantum: Span,
+    /// Three queues a CPU, by deadline.
+    deadlines: Queues<Time>,
+    /// One queue a CPU, of those waiting who may have slack: by ticket, lower comes first.
+    rounds: Queues<u64>,
+    next_ticket: u64,
+    servers: Roster<Server>,
+}
+
+/// What a share says.
+#[derive(Clone, Copy)]
+struct Share {
+    natural: Reservation,
+    /// At most the natural period.
+    latency: Span,
+    extra: bool,
+}
+
+/// What one vCPU is owed and has had.
+struct Server {
+    terms: Share,
+    cpu: CpuId,
+    /// The end of the natural period.
+    period_end: Time,
+    /// Since when it has been owed its share of the time in this natural period.
+    from: Time,
+    /// How long the current period is, which may be shorter than the natural one.
+    period: Span,
+    /// The end of the current period.
+    deadline: Time,
+    /// How much it has been given to use since `from`.
+    granted: Span,
+    /// What is left of that.
+    remaining: Span,
+    /// Overrun, still to be taken from what comes.
+    debt: Span,
+    /// When it fell asleep last.
+    asleep_since: Time,
+    /// Whether it has woken before its deadline.
+    is_unblocked: bool,
+    /// Its place in the rounds of slack.
+    ticket: u64,
+    /// How much of its turn of slack it has used.
+    slack_used: Span,
+}
+
+/// The queues of a CPU.
+#[derive(Clone, Copy)]
+enum Queue {
+    /// Owed something before the deadline.
+    Ready,
+    /// Owed something if nobody else is.
+    Unblocked,
+    /// Owed nothing before the deadline.
+    Waiting,
+}
+
+impl Policy for Atropos {
+    fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError> {
+        let terms = Share::read(share)?;
+        let asked = self.asked(at, vcpu, terms.natural);
+        let Placed { cpu, advance, .. } = self.promised.add(vcpu, &asked)?;
+        self.servers.insert(vcpu, Server { debt: advance, ..Server::new(terms, cpu, at.now()) });
+        Ok(())
+    }
+
+    /// A new share starts a new natural period at once: that is how it takes effect within a
+    /// decision.
+    fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
+        let terms = Share::read(share)?;
+        let tenant = self.servers[vcpu].tenant(vcpu, at.now());
+        let home = tenant.cpu;
+        let asked = self.asked(at, vcpu, terms.natural);
+        let cpu = self.promised.replace(tenant, &asked)?.cpu;
+        self.dequeue(vcpu);
+        self.note_rests(at, [home, cpu].into_iter().collect());
+        let server = &mut self.servers[vcpu];
+        *server = Server {
+            debt: tenant.advance,
+            asleep_since: server.asleep_since,
+            ticket: server.ticket,
+            slack_used: server.slack_used,
+            ..Server::new(terms, cpu, at.now())
+        };
+        if at.is_awake(vcpu) {
+            server.begin(at.now(), terms.natural.period());
+            self.enqueue(vcpu);
+        }
+        Ok([home, cpu].into_iter().collect())
+    }
+
+    fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        self.dequeue(vcpu);
+        let server = self.servers.remove(vcpu).expect("a vCPU that has joined");
+        self.promised.remove(at.now(), server.tenant(vcpu, at.now()));
+        self.note_rests(at, CpuSet::one(server.cpu));
+        CpuSet::NONE
+    }
+
+    fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        let server = &mut self.servers[vcpu];
+        server.wake(at.now());
+        let cpu = server.cpu;
+        self.take_ticket(vcpu);
+        self.enqueue(vcpu);
+        CpuSet::one(cpu)
+    }
+
+    fn charge(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) -> CpuSet {
+        let server = &mut self.servers[vcpu];
+        let before = server.deadline;
+        let was_owed = !server.remaining.is_zero();
+        let beyond = server.use_up(at.now(), ran);
+        // Overrunning a turn that was due is debt; time taken while nobody was owed is slack.
+        if !server.terms.extra || (was_owed && at.cpu_of(vcpu).is_some()) {
+            server.debt += beyond;
+        } else {
+            server.slack_used += beyond;
+        }
+        let moved = was_owed && (server.remaining.is_zero() || server.deadline != before);
+        if server.slack_used >= self.quantum {
+            self.take_ticket(vcpu);
+        } else if !moved {
+            return CpuSet::NONE;
+        }
+        if at.is_awake(vcpu) {
+            self.enqueue(vcpu);
+        }
+        CpuSet::NONE
+    }
+
+    /// Yielding gives a turn of slack away. What is owed remains owed: it was kept free for it.
+    fn turn_over(&mut self, _: &Moment, vcpu: VcpuId, why: TurnEnd) -> CpuSet {
+        if why == TurnEnd::Yield && self.rounds.queue_of(vcpu).is_some() {
+            self.take_ticket(vcpu);
+            self.enqueue(vcpu);
+        }
+        CpuSet::NONE
+    }
+
+    fn block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        self.dequeue(vcpu);
+        self.servers[vcpu].asleep_since = at.now();
+        CpuSet::NONE
+    }
+
+    fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {
+        let eligible = |vcpu| at.is_eligible(vcpu, cpu);
+        for queue in [Queue::Ready, Queue::Unblocked] {
+            if let Some((_, vcpu)) = self.deadlines.first_that(queue.of(cpu), eligible) {
+                let limit = Some(self.servers[vcpu].remaining);
+                return Pick::Run { vcpu, limit, entitlement: Entitlement::Due };
+            }
+        }
+        let Some((_, vcpu)) = self.rounds.first_that(cpu.index(), eligible) else {
+            return Pick::Idle;
+        };
+        let limit = Some(self.quantum - self.servers[vcpu].slack_used);
+        Pick::Run { vcpu, limit, entitlement: Entitlement::Spare }
+    }
+
+    fn alarm(&self, cpu: CpuId) -> Option<Time> {
+        let first = |queue: Queue| self.deadlines.first(queue.of(cpu));
+        Queue::ALL.into_iter().filter_map(first).map(|(deadline, _)| deadline).min()
+    }
+
+    fn ring(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+        for queue in Queue::ALL {
+            while let Some((deadline, vcpu)) = self.deadlines.first(queue.of(cpu)) {
+                if deadline > at.now() {
+                    break;
+                }
+                self.servers[vcpu].pass_deadline(at.now());
+                self.enqueue(vcpu);
+            }
+        }
+        CpuSet::one(cpu)
+    }
+
+    fn room(&self, at: &Moment, period: Span, allowed: CpuSet) -> Option<Span> {
+        let least = Reservation::new(Span::from_ns(1), period).ok()?;
+        let rests = |cpu| self.rests(at.now(), cpu);
+        self.promised.room(&self.promised.asked(at, least, allowed, rests))
+    }
+
+    fn account(&self, vcpu: VcpuId) -> Account {
+        let server = &self.servers[vcpu];
+        alloc::vec![
+            ("cpu", server.cpu.to_string()),
+            ("remaining", server.remaining.to_string()),
+            ("deadline", distance(Time::START, server.deadline)),
+            ("period", server.period.to_string()),
+            ("debt", server.debt.to_string()),
+            ("unblocked", server.is_unblocked.to_string()),
+        ]
+    }
+}
+
+impl Atropos {
+    fn new(values: &Values, topology: &Topology) -> Atropos {
+        let checks = values.choice(&ADMISSION) == "exact";
+        let capacity = checks.then(|| CpuShare::ONE.less(values.share(&RESERVE)));
+        Atropos {
+            promised: Bookings::new(topology, capacity, Packing::Spread),
+            quantum: values.span(&QUANTUM),
+            deadlines: Queues::new(Queue::ALL.len() * topology.cpus()),
+            rounds: Queues::new(topology.cpus()),
+            next_ticket: 0,
+            servers: Roster::default(),
+        }
+    }
+
+    fn asked(&self, at: &Moment, vcpu: VcpuId, share: Reservation) -> Asked<'static> {
+        self.promised.asked(at, share, at.allowed(vcpu), |cpu| self.rests(at.now(), cpu))
+    }
+
+    fn resting(&self, at: &Moment, cpus: CpuSet) -> CpuSet {
+        self.promised.resting(cpus, |cpu| self.rests(at.now(), cpu))
+    }
+
+    fn note_rests(&mut self, at: &Moment, cpus: CpuSet) {
+        let resting = self.resting(at, cpus);
+        resting.iter().for_each(|cpu| self.promised.rest(cpu));
+    }
+
+    /// Whether nobody is owed anything before others on a CPU. Who sleeps will not be, but for one
+    /// that wakes at the instant at which it fell asleep.
+    fn rests(&self, now: Time, cpu: CpuId) -> bool {
+        let may_go_on = |server: &Server| server.cpu == cpu && server.asleep_since == now;
+        self.deadlines.is_empty(Queue::Ready.of(cpu)) && !self.servers.iter().any(may_go_on)
+    }
+
+    /// To the end of the rounds of slack.
+    fn take_ticket(&mut self, vcpu: VcpuId) {
+        let server = &mut self.servers[vcpu];
+        server.ticket = self.next_ticket;
+        server.slack_used = Span::ZERO;
+        self.next_ticket += 1;
+    }
+
+    /// Moves an awake vCPU to where it belongs now.
+    fn enqueue(&mut self, vcpu: VcpuId) {
+        self.dequeue(vcpu);
+        let server = &self.servers[vcpu];
+        let queue = match (server.remaining.is_zero(), server.is_unblocked) {
+            (true, _) => Queue::Waiting,
+            (false, true) => Queue::Unblocked,
+            (false, false) => Queue::Ready,
+        };
+        self.deadlines.insert(queue.of(server.cpu), server.deadline, vcpu);
+        if server.remaining.is_zero() && server.terms.extra {
+            self.rounds.insert(server.cpu.index(), server.ticket, vcpu);
+        }
+    }
+
+    fn dequeue(&mut self, vcpu: VcpuId) {
+        self.deadlines.remove(vcpu);
+        self.rounds.remove(vcpu);
+    }
+}
+
+impl Queue {
+    const ALL: [Queue; 3] = [Queue::Ready, Queue::Unblocked, Queue::Waiting];
+
+    fn of(self, cpu: CpuId) -> usize {
+        Queue::ALL.len() * cpu.index() + self as usize
+    }
+}
+
+impl Share {
+    fn read(share: &Values) -> Result<Share, ReservationError> {
+        let natural = Reservation::new(share.span(&SLICE), share.span(&PERIOD))?;
+        let (latency, period) = (share.span(&LATENCY), natural.period());
+        if latency > period {
+            return Err(ReservationError::LatencyOverPeriod { latency, period });
+        }
+        let latency = if latency.is_zero() { period } else { latency };
+        Ok(Share { natural, latency, extra: share.flag(&EXTRA) })
+    }
+}
+
+impl Server {
+    /// Asleep, with a natural period that begins now.
+    fn new(terms: Share, cpu: CpuId, now: Time) -> Server {
+        Server {
+            terms,
+            cpu,
+            period_end: now.after(terms.natural.period()),
+            from: now,
+            period: terms.natural.period(),
+            deadline: now,
+            granted: Span::ZERO,
+            remaining: Span::ZERO,
+            debt: Span::ZERO,
+            asleep_since: now,
+            is_unblocked: false,
+            ticket: 0,
+            slack_used: Span::ZERO,
+        }
+    }
+
+    /// It is bound to a CPU, and has had in advance what it has used of a natural period beyond its
+    /// share of the time, and what it overran.
+    fn tenant(&self, vcpu: VcpuId, now: Time) -> Tenant {
+        let share = self.terms.natural;
+        let earned = share.over(now.min(self.period_end).since(self.from));
+        let unearned = (self.granted - self.remaining).left_after(earned);
+        let is_over = now >= self.period_end;
+        let advance = if is_over { self.debt } else { unearned + self.debt };
+        Tenant { vcpu, cpu: self.cpu, share, advance }
+    }
+
+    fn wake(&mut self, now: Time) {
+        if now >= self.deadline {
+            let passed = self.pass_periods(now);
+            // The slices of whole periods that went by asleep pay debt off: they were not used.
+            let unused = self.terms.natural.slice().ns().saturating_mul(passed);
+            self.debt = self.debt.left_after(Span::from_ns(unused));
+            self.begin(now, self.terms.latency);
+        } else if now > self.asleep_since {
+            self.is_unblocked = true;
+        }
+    }
+
+    /// Awake at its deadline. What is left of the slice of a natural period is lost with it.
+    fn pass_deadline(&mut self, now: Time) {
+        if now < self.period_end {
+            self.next_period(now);
+            return;
+        }
+        let (end, period) = (self.period_end, self.terms.natural.period());
+        let passed = self.pass_periods(now);
+        self.begin(end.after(period * passed), period);
+    }
+
+    /// Moves the end of the natural period beyond `now`; how many whole ones that passes over.
+    fn pass_periods(&mut self, now: Time) -> u64 {
+        if now < self.period_end {
+            return 0;
+        }
+        let period = self.terms.natural.period();
+        let passed = now.since(self.period_end) / period;
+        self.period_end = self.period_end.after(period * passed).after(period);
+        passed
+    }
+
+    /// From `from` on it is owed its share again, first of all in a period of this length.
+    fn begin(&mut self, from: Time, period: Span) {
+        self.start_afresh(from);
+        self.grant(period);
+        self.next_period(from);
+    }
+
+    fn start_afresh(&mut self, from: Time) {
+        self.from = from;
+        self.deadline = from;
+        self.granted = Span::ZERO;
+        self.remaining = Span::ZERO;
+        self.is_unblocked = false;
+    }
+
+    /// Goes on to periods each twice as long as the one before until there is something to use
+    /// before a deadline to come, or the natural period ends.
+    fn next_period(&mut self, now: Time) {
+        while self.deadline < self.period_end && (self.remaining.is_zero() || self.deadline <= now)
+        {
+            if self.is_unblocked {
+                // What it slept through is lost: it is owed its share of the time from here on.
+                self.start_afresh(self.deadline);
+            }
+            self.grant(Span::from_ns(self.period.ns().saturating_mul(2)));
+        }
+    }
+
+    /// The next period is one of this length, but ends with the natural one at the latest. By then
+    /// it may have used slice/period of the time since `from`, rounded down.
+    fn grant(&mut self, period: Span) {
+        self.period = period;
+        self.deadline = self.deadline.after(period).min(self.period_end);
+        let due = self.terms.natural.over(self.deadline.since(self.from));
+        let more = due - core::mem::replace(&mut self.granted, due);
+        let paid = self.debt.min(more);
+        self.debt -= paid;
+        self.remaining += more - paid;
+    }
+
+    /// Takes `ran` from what is left; returns what goes beyond all that this natural period has.
+    fn use_up(&mut self, now: Time, ran: Span) -> Span {
+        let mut beyond = ran;
+        while !beyond.is_zero() && !self.remaining.is_zero() {
+            let due = beyond.min(self.remaining);
+            self.remaining -= due;
+            beyond -= due;
+            if self.remaining.is_zero() {
+                self.next_period(now);
+            }
+        }
+        beyond
+    }
+}

@@ -1,0 +1,208 @@
+//! For how long a domain may go ahead of others: for a part of its own share and no more, however
+//! much it claims. So who claims what is not so pays for it with what it would need later.
+//!
+//! What a unit of weight is given since the start is a level, as with credit itself. A domain is
+//! given what the level has risen since it was last looked at, times its weight; at an accounting
+//! only those are looked at that have nothing left.
+
+use alloc::vec::Vec;
+
+use slackline_units::{Span, VcpuId, Weight};
+
+use super::{Bound, Claims, Household};
+use crate::policies::credit::nanoseconds;
+
+/// Binary places of the level.
+const PLACES: u32 = 20;
+
+/// How far room has been given.
+#[derive(Debug, Default)]
+pub(super) struct Room {
+    /// Nanoseconds for each unit of weight, in 2^-20.
+    pub(super) level: u128,
+    /// Of all domains that are there.
+    weight: u64,
+    /// The domains that have nothing left.
+    spent: Vec<usize>,
+}
+
+impl Household {
+    /// What it has left at a level.
+    fn left_at(&self, level: u128, Bound { depth, .. }: Bound) -> i64 {
+        let weight = self.weight.map_or(0, |weight| u128::from(weight.get()));
+        let given = ((level - self.level) * weight) >> PLACES;
+        let given = i64::try_from(given).unwrap_or(i64::MAX);
+        self.left.saturating_add(given).min(nanoseconds(depth))
+    }
+
+    /// It is given what it has not been given yet.
+    fn settle(&mut self, level: u128, bound: Bound) {
+        self.left = self.left_at(level, bound);
+        self.level = level;
+    }
+}
+
+impl Claims {
+    /// The weight of a domain, from now on.
+    pub(in crate::policies::credit) fn set_weight(&mut self, domain: usize, weight: Weight) {
+        let Some(bound) = self.belief.bound else { return };
+        let household = &mut self.domains[domain];
+        household.settle(self.room.level, bound);
+        let before = household.weight.replace(weight).map_or(0, |weight| u64::from(weight.get()));
+        self.room.weight = self.room.weight + u64::from(weight.get()) - before;
+    }
+
+    /// A domain is gone.
+    pub(super) fn forget(&mut self, domain: usize) {
+        let weight = self.domains[domain].weight.take();
+        self.room.weight -= weight.map_or(0, |weight| u64::from(weight.get()));
+        self.room.spent.retain(|&other| other != domain);
+    }
+
+    /// A domain has nothing left until the next accounting, if anything bounds it.
+    pub(super) fn spend_all(&mut self, domain: usize) {
+        if self.belief.bound.is_some() {
+            self.domains[domain].is_spent = true;
+            self.room.spent.push(domain);
+        }
+    }
+
+    /// A vCPU has run. If that was ahead of others it is taken from its domain's room. Returns the
+    /// domain if it has nothing left because of that.
+    #[inline]
+    pub(super) fn spend(&mut self, vcpu: VcpuId, ran: Span) -> Option<usize> {
+        let bound = self.belief.bound?;
+        let claimant = &self.vcpus[vcpu];
+        claimant.ahead?;
+        let domain = claimant.domain;
+        let household = &mut self.domains[domain];
+        household.settle(self.room.level, bound);
+        household.left = household.left.saturating_sub(nanoseconds(ran));
+        if household.left > 0 || household.is_spent {
+            return None;
+        }
+        self.spend_all(domain);
+        Some(domain)
+    }
+
+    /// For how long a vCPU may go ahead of others, if that is bounded.
+    pub(super) fn left(&self, vcpu: VcpuId) -> Option<Span> {
+        let bound = self.belief.bound?;
+        let left = self.domains[self.vcpus[vcpu].domain].left_at(self.room.level, bound);
+        Some(Span::from_ns(left.max(0).unsigned_abs()))
+    }
+
+    /// Room grows, on so many CPUs and for so long. Returns the domains that have some again.
+    pub(super) fn renew(&mut self, cpus: usize, span: Span) -> Vec<usize> {
+        let Some(bound) = self.belief.bound else { return Vec::new() };
+        if self.room.weight > 0 {
+            let time = u128::from(span.ns()) * cpus as u128;
+            let all = (time * u128::from(bound.cap.ppm())) << PLACES;
+            self.room.level += all / (1_000_000 * u128::from(self.room.weight));
+        }
+        let spent = core::mem::take(&mut self.room.spent);
+        let (again, spent) = spent.into_iter().partition(|&domain| {
+            let household = &mut self.domains[domain];
+            household.settle(self.room.level, bound);
+            household.is_spent = household.left <= 0;
+            !household.is_spent
+        });
+        self.room.spent = spent;
+        again
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slackline_units::{CpuShare, DomId};
+
+    use super::*;
+    use crate::policies::credit::claims::{Belief, Consider, Ends, Match, Place, Tell};
+    use crate::policies::credit::order::{Among, Claim};
+
+    /// Five domains of equal weight, bounded to 25 % and 10 ms.
+    fn five() -> (Claims, Vec<VcpuId>) {
+        let bound = Bound { cap: CpuShare::from_ppm(250_000), depth: Span::from_ms(10) };
+        let mut claims = Claims::new(Belief {
+            tell: Tell::Guest,
+            considers: Consider::All,
+            matching: Match::List,
+            list: 5,
+            list_time: Span::from_secs(1),
+            bound: Some(bound),
+            ends: Ends::Claim,
+            place: Place::Kept,
+            among: Among::All,
+        });
+        let vcpu = |slot: u32| VcpuId::new(slot, DomId::new(slot), 0);
+        let vcpus: Vec<VcpuId> = (0..5).map(vcpu).collect();
+        for (domain, &vcpu) in vcpus.iter().enumerate() {
+            claims.join(vcpu, domain);
+            claims.set_weight(domain, Weight::new(256).unwrap());
+        }
+        (claims, vcpus)
+    }
+
+    const PERIOD: Span = Span::from_ms(30);
+
+    /// The reference, section 7.4.
+    #[test]
+    fn of_five_domains_each_is_given_1500_us_in_a_period_and_keeps_10_ms() {
+        let (mut claims, vcpus) = five();
+        assert_eq!(claims.left(vcpus[0]), Some(Span::ZERO));
+        assert!(claims.domains[0].is_spent);
+        assert_eq!(claims.renew(1, PERIOD), [0, 1, 2, 3, 4]);
+        for period in 1..=7 {
+            let saved = Span::from_us(1_500 * period).min(Span::from_ms(10));
+            assert_eq!(claims.left(vcpus[3]), Some(saved), "{period}");
+            assert_eq!(claims.renew(1, PERIOD), []);
+        }
+    }
+
+    /// 60 us a request: 25 a period.
+    #[test]
+    fn a_period_is_good_for_25_requests_of_60_us() {
+        let (mut claims, vcpus) = five();
+        for _ in 0..3 {
+            assert!(claims.renew(1, PERIOD).contains(&2));
+            claims.begin(vcpus[2], Some(Claim::HIGHEST));
+            for _ in 0..24 {
+                assert_eq!(claims.spend(vcpus[2], Span::from_us(60)), None);
+            }
+            assert_eq!(claims.spend(vcpus[2], Span::from_us(60)), Some(2));
+            assert_eq!(claims.left(vcpus[2]), Some(Span::ZERO));
+        }
+        // In its turn it pays nothing, and others are not concerned.
+        claims.begin(vcpus[2], None);
+        claims.spend(vcpus[2], Span::from_ms(5));
+        claims.renew(1, PERIOD);
+        assert_eq!(claims.left(vcpus[2]), Some(Span::from_us(1_500)));
+        assert_eq!(claims.left(vcpus[1]), Some(Span::from_us(6_000)));
+    }
+
+    #[test]
+    fn what_is_left_goes_with_weight_and_cpus_and_who_leaves_leaves_his_to_the_others() {
+        let (mut claims, vcpus) = five();
+        claims.set_weight(0, Weight::new(4 * 256).unwrap());
+        claims.renew(2, PERIOD);
+        // 15 ms of two CPUs by 4, 1, 1, 1 and 1.
+        assert_eq!(claims.left(vcpus[0]), Some(Span::from_us(7_500)));
+        assert_eq!(claims.left(vcpus[4]), Some(Span::from_us(1_875)));
+        claims.leave(vcpus[0]);
+        claims.renew(1, PERIOD);
+        // 7.5 ms by four.
+        assert_eq!(claims.left(vcpus[4]), Some(Span::from_us(2 * 1_875)));
+        // Who comes in its place has nothing.
+        claims.join(vcpus[0], 0);
+        claims.set_weight(0, Weight::new(256).unwrap());
+        assert_eq!(claims.left(vcpus[0]), Some(Span::ZERO));
+        assert_eq!(claims.renew(1, PERIOD), [0]);
+    }
+
+    #[test]
+    fn who_has_gone_is_given_nothing_and_the_others_are_not_forgotten() {
+        let (mut claims, vcpus) = five();
+        claims.leave(vcpus[3]);
+        assert_eq!(claims.renew(1, PERIOD), [0, 1, 2, 4]);
+    }
+}

@@ -1,0 +1,268 @@
+//! Who goes ahead of others, and for how long.
+
+use slackline_units::{CpuId, CpuSet, Pending, Span, Tasks, Time, Told, VcpuId};
+
+use crate::Moment;
+
+use super::{Claimant, Claims, Ends, Tell, told};
+use crate::policies::credit::order::Claim;
+use crate::policies::credit::rules::Rotation;
+use crate::policies::credit::{Credit, Why};
+
+impl Claims {
+    /// For how long who goes ahead of others for what it does may do so: until it should have
+    /// answered.
+    fn time_to_answer(&self, vcpu: VcpuId) -> Option<Span> {
+        let Claimant { domain, is_driver, .. } = self.vcpus[vcpu];
+        let Tell::Inferred(within) = self.belief.tell else { return None };
+        (!is_driver).then(|| self.domains[domain].habit.left(within))
+    }
+
+    /// A vCPU has run. Returns its domain if it claims something else because of that.
+    #[inline]
+    fn run(&mut self, now: Time, vcpu: VcpuId, ran: Span) -> Option<usize> {
+        let Tell::Inferred(within) = self.belief.tell else { return None };
+        self.charged(now, vcpu);
+        let domain = self.vcpus[vcpu].domain;
+        let household = &mut self.domains[domain];
+        let before = household.waiting(&self.belief);
+        household.habit.run(ran, household.pending > 0, within);
+        (household.waiting(&self.belief) != before).then_some(domain)
+    }
+}
+
+impl Credit {
+    /// Somebody tells something. It is a reason to choose anew only if it ends the claim for which
+    /// somebody is ahead of others: who waits is looked at when a CPU passes anyhow [Paper 3.2].
+    pub(in crate::policies::credit) fn listen(
+        &mut self,
+        at: &Moment,
+        vcpu: VcpuId,
+        told: &Told,
+    ) -> CpuSet {
+        match told {
+            Told::Tasks(tasks) => self.listen_to_guest(at.now(), vcpu, tasks),
+            Told::Pending(pending) => self.listen_to_driver(at, vcpu, pending),
+        }
+        self.requested
+    }
+
+    #[inline]
+    fn listen_to_guest(&mut self, now: Time, vcpu: VcpuId, tasks: &Tasks) {
+        let Some(claims) = &mut self.claims else { return };
+        if claims.belief.tell != Tell::Guest {
+            return;
+        }
+        let Claimant { domain, runnable, .. } = claims.vcpus[vcpu];
+        let household = &mut claims.domains[domain];
+        let before = household.waiting(&claims.belief);
+        household.heard.hear(now, tasks, &claims.belief);
+        let is_news = household.waiting(&claims.belief) != before;
+        let is_driver = claims.vcpus[vcpu].is_driver;
+        let wants = if is_driver { Claim::HIGHEST } else { told::runnable(tasks) };
+        if is_news {
+            claims.vcpus[vcpu].runnable = wants;
+            self.consider_domain(domain);
+        } else if wants != runnable {
+            claims.vcpus[vcpu].runnable = wants;
+            self.consider(vcpu);
+        }
+    }
+
+    /// Who does I/O for others is as urgent as can be, and tells what waits for whom. Live, a
+    /// domain's own devices tell what waits for it, which makes it nobody's driver. Then nobody is
+    /// scheduled who wakes to do that and sleeps again, which would be a pass: so it asks for one.
+    fn listen_to_driver(&mut self, at: &Moment, driver: VcpuId, told: &Pending) {
+        let domain = self.domains.row_of(told.domain);
+        let Some(claims) = &mut self.claims else { return };
+        let claimant = &mut claims.vcpus[driver];
+        let is_for_itself = domain == Some(claimant.domain);
+        if !is_for_itself && !core::mem::replace(&mut claimant.is_driver, true) {
+            claimant.runnable = Claim::HIGHEST;
+            self.consider(driver);
+        }
+        let Some(domain) = domain else { return };
+        let Some(claims) = &mut self.claims else { return };
+        let ran = match claims.belief.tell {
+            Tell::Guest => Span::ZERO,
+            Tell::Inferred(_) => claims.ran(at, domain),
+        };
+        let Claims { belief, domains, .. } = &mut **claims;
+        let household = &mut domains[domain];
+        let before = household.waiting(belief);
+        let items = core::mem::replace(&mut household.pending, told.items);
+        if let Tell::Inferred(_) = belief.tell {
+            household.habit.hear(ran, (items, told.items), told.asked);
+        } else {
+            let is_for_others = household.heard.mean(&told.tasks);
+            if told.items > 0 && (items == 0 || is_for_others) {
+                household.heard.reckon(at.now(), belief);
+            }
+        }
+        let waiting = household.waiting(belief);
+        if waiting != before {
+            self.consider_domain(domain);
+        }
+        if is_for_itself && waiting < before {
+            self.ask_for(domain);
+        }
+    }
+
+    /// A vCPU sleeps. If none of its domain has anything to do, what was done for it is answered.
+    pub(in crate::policies::credit) fn rest(&mut self, at: &Moment, vcpu: VcpuId) {
+        let Some(claims) = &mut self.claims else { return };
+        let Claims { belief, domains, vcpus, .. } = &mut **claims;
+        let domain = vcpus[vcpu].domain;
+        let household = &mut domains[domain];
+        let is_awake = |&vcpu: &VcpuId| at.is_awake(vcpu);
+        if belief.tell == Tell::Guest || household.vcpus.iter().any(is_awake) {
+            return;
+        }
+        let before = household.waiting(belief);
+        household.habit.rest();
+        if household.waiting(belief) != before {
+            self.consider_domain(domain);
+        }
+    }
+
+    /// What waits for a domain, or what it may still claim, is not what it was.
+    #[inline(never)]
+    fn consider_domain(&mut self, domain: usize) {
+        for index in 0.. {
+            let Some(vcpu) = self.of_domain(domain, index) else { return };
+            self.consider(vcpu);
+        }
+    }
+
+    /// The vCPUs of a domain, one after the other.
+    #[inline]
+    fn of_domain(&self, domain: usize, index: usize) -> Option<VcpuId> {
+        self.claims.as_ref()?.domains[domain].vcpus.get(index).copied()
+    }
+
+    /// The claim of a vCPU may be another one now.
+    fn consider(&mut self, vcpu: VcpuId) {
+        let Some(claims) = &mut self.claims else { return };
+        let Claimant { domain, runnable, ahead, .. } = claims.vcpus[vcpu];
+        let effective = runnable.min(claims.domains[domain].waiting(&claims.belief));
+        claims.vcpus[vcpu].effective = effective;
+        let counted = claims.counted(vcpu);
+        let ends =
+            claims.belief.ends == Ends::Claim && ahead.is_some_and(|ahead| effective > ahead);
+        self.queues.set_claim(vcpu, counted);
+        if ends {
+            self.request_all(self.vcpus[vcpu].on, Why::Over);
+        }
+    }
+
+    /// Who goes ahead of the one whose turn it is on a CPU, and for what: the one that claims most
+    /// of those in line there whose claims count. That may be the one whose turn it is: then it has
+    /// the CPU by its claim, and its turn is yet to come. Who wakes and goes before all others is
+    /// served as ever [Paper 3.4].
+    pub(in crate::policies::credit) fn ahead_of(
+        &self,
+        at: &Moment,
+        cpu: CpuId,
+        in_turn: VcpuId,
+    ) -> Option<(VcpuId, Claim)> {
+        let is_reordered = self.queues.is_reordered(self.vcpus[in_turn].class);
+        if !is_reordered || self.queues.list_of(in_turn) != Some(cpu) {
+            return None;
+        }
+        let may = |vcpu| at.is_eligible(vcpu, cpu) && !self.is_broke(vcpu);
+        let (claim, vcpu) = self.queues.most_urgent(cpu, may)?;
+        let is_ahead = match vcpu == in_turn {
+            true => self.claims.as_ref().is_some_and(|claims| claims.are_turns_paid_for()),
+            false => claim < self.queues.claim(in_turn),
+        };
+        is_ahead.then_some((vcpu, claim))
+    }
+
+    /// A vCPU goes ahead of others: it stays where it stands in line, if it is to have that place
+    /// again.
+    pub(in crate::policies::credit) fn go_ahead(
+        &mut self,
+        at: &Moment,
+        cpu: CpuId,
+        (vcpu, claim): (VcpuId, Claim),
+    ) {
+        // What is left of a turn of its own stays.
+        let mut limit = self.within_bounds(vcpu, self.rules.slice);
+        if let Some(claims) = &mut self.claims {
+            claims.begin(vcpu, Some(claim));
+            limit = claims.left(vcpu).map_or(limit, |left| limit.min(left));
+            limit = claims.time_to_answer(vcpu).map_or(limit, |left| limit.min(left));
+        }
+        if !self.stands_in_line(vcpu) {
+            self.queues.remove(vcpu);
+        }
+        self.give(at, cpu, (vcpu, limit));
+    }
+
+    /// Whether a vCPU, if it runs, stands in line all the same: it is ahead of others, and may have
+    /// its place again.
+    #[inline]
+    pub(in crate::policies::credit) fn stands_in_line(&self, vcpu: VcpuId) -> bool {
+        self.claims.as_ref().is_some_and(|claims| {
+            claims.is_ahead(vcpu)
+                && (claims.keeps_places() || self.rules.rotation == Rotation::Turn)
+        })
+    }
+
+    /// Whether who stands in line while it is ahead of others loses its place for that reason.
+    pub(in crate::policies::credit) fn loses_place(&self, why: Why) -> bool {
+        why != Why::Preempted && !self.claims.as_ref().is_some_and(|claims| claims.keeps_places())
+    }
+
+    /// A vCPU has run, and pays for it if that was ahead of others.
+    #[inline]
+    pub(in crate::policies::credit) fn charge_claim(&mut self, now: Time, vcpu: VcpuId, ran: Span) {
+        let given_up = self.claims.as_mut().and_then(|claims| claims.run(now, vcpu, ran));
+        if let Some(domain) = given_up {
+            self.consider_domain(domain);
+        }
+        let spent = self.claims.as_mut().and_then(|claims| claims.spend(vcpu, ran));
+        if let Some(domain) = spent {
+            self.consider_domain(domain);
+        }
+    }
+
+    /// At an accounting there is room for claims again.
+    pub(in crate::policies::credit) fn renew_claims(&mut self, at: &Moment) {
+        let (cpus, since) = (self.cpus.len(), at.now().since(self.accounted));
+        let again = self.claims.as_mut().map(|claims| claims.renew(cpus, since));
+        for domain in again.into_iter().flatten() {
+            self.consider_domain(domain);
+            self.ask_for(domain);
+        }
+    }
+
+    /// A domain has something with which to go ahead of others, and does so now if it claims
+    /// enough. Who claims at all times has used it up then before others need the CPU. Where a pass
+    /// costs the one who runs its place, nobody makes one.
+    fn ask_for(&mut self, domain: usize) {
+        if self.rules.rotation != Rotation::Turn {
+            return;
+        }
+        for index in 0.. {
+            let Some(vcpu) = self.of_domain(domain, index) else { return };
+            if let Some(cpu) = self.claims_more_on(vcpu) {
+                self.request(cpu, Why::Preempted);
+            }
+        }
+    }
+
+    /// The CPU where a vCPU would go ahead of the one that has it, or has it by its turn and might
+    /// by its claim.
+    fn claims_more_on(&self, vcpu: VcpuId) -> Option<CpuId> {
+        let cpu = self.vcpus[vcpu].on.or(self.queues.list_of(vcpu))?;
+        let chosen = self.cpus[cpu.index()].chosen?;
+        let is_reordered = self.queues.is_reordered(self.vcpus[chosen].class);
+        let claim = self.queues.claim(vcpu);
+        let claims_more = match chosen == vcpu {
+            true => claim != Claim::NONE && !self.claims.as_ref()?.is_ahead(vcpu),
+            false => claim < self.queues.claim(chosen),
+        };
+        (is_reordered && claims_more).then_some(cpu)
+    }
+}

@@ -1,0 +1,71 @@
+//! Budgets: what holds the vCPUs of a domain to its cap, and lets them go on.
+
+use slackline_units::{Span, VcpuId};
+
+use crate::Moment;
+
+use crate::policies::credit::{Credit, nanoseconds};
+
+impl Credit {
+    /// Room under a cap grows with time, and is not saved up beyond a period's.
+    pub(in crate::policies::credit) fn renew_budgets(&mut self, at: &Moment) {
+        let since = at.now().since(self.accounted);
+        let spending = core::mem::take(&mut self.domains.spending);
+        for row in spending {
+            let more = self.domains.allowance(row, since).unwrap_or(0);
+            let most = self.domains.allowance(row, self.rules.tick * 3).unwrap_or(0);
+            let domain = &mut self.domains[row];
+            domain.budget =
+                domain.budget.saturating_add(more).min(most.saturating_sub(domain.held));
+            if domain.budget < most && domain.cap.is_some() {
+                self.domains.spending.push(row);
+            } else {
+                domain.is_spending = false;
+            }
+            self.unpark(at, row);
+        }
+    }
+
+    /// What a vCPU has used counts for its domain's cap.
+    #[inline(never)] // Mostly nobody has a cap.
+    pub(in crate::policies::credit) fn charge_budget(&mut self, vcpu: VcpuId, ran: Span) {
+        let account = &mut self.vcpus[vcpu];
+        if self.domains.is_capped(account.domain) {
+            self.domains.charge(account, nanoseconds(ran));
+        }
+    }
+
+    /// What a domain that has just come may use until the next accounting.
+    pub(in crate::policies::credit) fn renew_budget(&mut self, row: usize) {
+        let most = self.domains.allowance(row, self.rules.tick * 3);
+        let domain = &mut self.domains[row];
+        domain.budget = most.map_or(0, |most| most.saturating_sub(domain.held));
+    }
+
+    /// What a turn of a vCPU may take from its capped domain's budget: an even part, but not a
+    /// sliver.
+    pub(in crate::policies::credit) fn portion(&self, row: usize) -> Span {
+        let domain = &self.domains[row];
+        let even = domain.budget / domain.active.max(1);
+        let sliver = nanoseconds(self.rules.tick / 10);
+        let portion = even.max(sliver).min(domain.budget).max(0);
+        Span::from_ns(portion.unsigned_abs())
+    }
+
+    /// Whether a vCPU may not start a turn because its domain has nothing left under its cap.
+    #[inline]
+    pub(in crate::policies::credit) fn is_broke(&self, vcpu: VcpuId) -> bool {
+        self.domains.are_capped() && self.domains.is_broke(self.vcpus[vcpu].domain)
+    }
+
+    /// Those held to a cap under which there is room again go on.
+    pub(in crate::policies::credit) fn unpark(&mut self, at: &Moment, row: usize) {
+        for index in 0..self.domains[row].vcpus.len() {
+            let vcpu = self.domains[row].vcpus[index];
+            if self.vcpus[vcpu].is_parked && !self.is_broke(vcpu) {
+                self.vcpus[vcpu].is_parked = false;
+                self.enqueue(at, vcpu);
+            }
+        }
+    }
+}

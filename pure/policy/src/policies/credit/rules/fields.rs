@@ -1,0 +1,113 @@
+//! What can be said of it: each rule that is seen from outside is a field.
+
+use slackline_units::Span;
+
+use crate::Field;
+
+/// Whose Credit there is.
+pub(in crate::policies::credit) const VERSIONS: &[&str] =
+    &["exact", "xen-3.0.3", "xen-2006-10-30", "xen-3.0.4"];
+
+pub(in crate::policies::credit) const RULES: Field = Field::choice(
+    "rules",
+    VERSIONS,
+    "Slackline's Credit without known faults, or that of a Xen version",
+);
+pub(crate) const SLICE: Field = Field::span_within(
+    "slice",
+    "0ms",
+    (Span::ZERO, Span::from_secs(1)),
+    "timeslice, at least 100us; 0ms is a tick, or three by Xen's rules",
+);
+pub(crate) const TICK: Field = Field::span_within(
+    "tick",
+    "10ms",
+    (Span::from_us(100), Span::from_secs(1)),
+    "time between ticks of a CPU; credit is given at every third tick",
+);
+pub(crate) const PHASE: Field =
+    Field::span("phase", "0ns", "delay of each CPU's ticks after the CPU before it");
+pub(crate) const ORDER: Field = Field::choice(
+    "order",
+    &["up", "down"],
+    "the CPU before a CPU has the next lower number, or the next higher",
+);
+pub(crate) const OFFSET: Field = Field::span(
+    "offset",
+    "0ns",
+    "delay of the first tick, beyond one tick after the first vCPU joins",
+);
+pub(crate) const SAMPLING: Field = Field::choice(
+    "sampling",
+    &["as-rules", "tick", "exact"],
+    "the vCPU that runs at a tick pays for all of it, or each for the time it used",
+);
+pub(crate) const CREDITS: Field = Field::choice(
+    "credits",
+    &["as-rules", "ten", "hundred", "exact"],
+    "credits per tick; grants and caps are rounded up to a whole credit",
+);
+pub(crate) const BOOST: Field = Field::choice(
+    "boost",
+    &["as-rules", "off", "tick", "exact"],
+    "waking with credit comes first: never, until it runs at a tick, or for a tick of CPU time",
+);
+pub(crate) const PARK: Field = Field::choice(
+    "park",
+    &["as-rules", "queue", "pause", "budget"],
+    "over its cap: behind idle from the next pass, stopped at accounting, or stopped at once",
+);
+pub(crate) const OVER_CAP: Field = Field::choice(
+    "over-cap",
+    &["as-rules", "debt", "cap"],
+    "over the cap is any debt, or debt of more than the cap gives in a period",
+);
+pub(crate) const FLOOR: Field = Field::choice(
+    "floor",
+    &["as-rules", "period", "turns"],
+    "debt is forgiven beyond one period, or beyond one per active vCPU",
+);
+pub(crate) const LEAVING: Field = Field::choice(
+    "leaving",
+    &["as-rules", "forfeit", "keep"],
+    "a vCPU with more than a period of credit loses all, or only the excess while blocked",
+);
+pub(crate) const NEWCOMERS: Field = Field::choice(
+    "newcomers",
+    &["as-rules", "active", "sampled", "awake"],
+    "a new vCPU gets credit at once, from when a tick finds it running, or while runnable",
+);
+pub(crate) const ROTATION: Field = Field::choice(
+    "rotation",
+    &["as-rules", "pass", "turn"],
+    "the running vCPU goes behind its class at every pass, or when its turn is used up",
+);
+pub(crate) const CHANGES: Field = Field::choice(
+    "changes",
+    &["as-rules", "tick", "now"],
+    "a change of class counts from the next tick and pass, or at once",
+);
+pub(crate) const PLACEMENT: Field = Field::choice(
+    "placement",
+    &["as-rules", "stay", "tick", "wake"],
+    "a better CPU is looked for never, at ticks, or at wake-up; idle CPUs always steal",
+);
+
+pub(in crate::policies::credit) const GANG: Field = Field::choice(
+    "gang",
+    &["none", "relaxed"],
+    "start and stop the vCPUs of VMs with gang = true together",
+);
+
+pub(in crate::policies::credit) const SKEW: Field = Field::span_within(
+    "skew",
+    "500us",
+    (Span::from_us(100), Span::from_secs(1)),
+    "gang = \"relaxed\": how long a vCPU runs on while a sibling that wants to run cannot",
+);
+
+/// All of them, in the order in which they are shown.
+pub(in crate::policies::credit) const FIELDS: &[Field] = &[
+    RULES, SLICE, TICK, PHASE, ORDER, OFFSET, SAMPLING, CREDITS, BOOST, PARK, OVER_CAP, FLOOR,
+    LEAVING, NEWCOMERS, ROTATION, CHANGES, PLACEMENT, GANG, SKEW,
+];

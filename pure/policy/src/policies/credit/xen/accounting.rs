@@ -1,0 +1,48 @@
+//! Giving credit in whole credits (reference, section 7.3): to every active vCPU, at every third
+//! tick of the master.
+
+use alloc::vec::Vec;
+
+use crate::Moment;
+use crate::policies::credit::Credit;
+
+use super::sharing::{ActiveDomain, Pool, Sharing, div_up};
+
+impl Credit {
+    /// Shares a period's credits out, domain after domain, and closes the accounts.
+    #[inline(never)]
+    pub(in crate::policies::credit) fn give_counted(&mut self, at: &Moment) {
+        let weight = self.domains.weight;
+        if weight == 0 {
+            self.balance = 0;
+            return;
+        }
+        let credit = self.rules.credit;
+        let period = self.rules.period / credit;
+        let cpus = i64::try_from(self.cpus.len()).expect("a host has few CPUs");
+        let mut sharing = Sharing::new(Pool { period, cpus, weight, balance: self.balance });
+        let mut balance = 0;
+        let list = core::mem::take(&mut self.domains.list);
+        let (mut firsts, mut others) = (Vec::new(), Vec::new());
+        for &row in list.iter().rev() {
+            let domain = &self.domains[row];
+            let cap = domain.cap.map(|cap| div_up(period, i64::from(cap.ppm()), 1_000_000));
+            let active = domain.active;
+            let grant =
+                sharing.grant(ActiveDomain { weight: i64::from(domain.weight.get()), active, cap });
+            (if grant.comes_first { &mut firsts } else { &mut others }).push(row);
+            let allowed = cap.map(|cap| div_up(cap, 1, active) * credit);
+            // Newest first. Closing an account takes at most this vCPU from the list.
+            for index in (0..self.domains[row].active_vcpus.len()).rev() {
+                let vcpu = self.domains[row].active_vcpus[index];
+                self.vcpus[vcpu].credit += grant.each * credit;
+                balance += self.close_account(at, vcpu, allowed) / credit;
+            }
+        }
+        self.balance = balance;
+        // Last first: those that are to come first are pushed last, the last of them foremost.
+        others.reverse();
+        others.append(&mut firsts);
+        self.domains.relist(others);
+    }
+}

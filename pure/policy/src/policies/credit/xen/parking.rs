@@ -1,0 +1,57 @@
+//! Who is held to its cap (reference, sections 7.3 and 7.4): from an accounting that finds it over
+//! its cap until one that finds it out of debt, behind idle or by being stopped.
+
+use slackline_units::VcpuId;
+
+use crate::Moment;
+
+use crate::policies::credit::rules::{OverCap, Park};
+use crate::policies::credit::runqueue::Class;
+use crate::policies::credit::{Credit, Why};
+
+impl Credit {
+    /// What becomes of a vCPU with so much debt. `allowed` is what its cap lets it use in a period,
+    /// if it has one.
+    pub(in crate::policies::credit) fn hold_to_cap(
+        &mut self,
+        vcpu: VcpuId,
+        debt: i64,
+        allowed: Option<i64>,
+    ) {
+        let is_debt_enough = self.rules.over_cap == OverCap::Debt;
+        let is_over = allowed.is_some_and(|allowed| is_debt_enough || debt > allowed);
+        if is_over && self.rules.park == Park::Queue {
+            return self.set_class(vcpu, Class::Parked);
+        }
+        self.set_class(vcpu, Class::Over);
+        if is_over && self.rules.park == Park::Pause && !self.vcpus[vcpu].is_parked {
+            self.pause(vcpu);
+        }
+    }
+
+    /// It is out of debt, and goes on if it was stopped.
+    pub(in crate::policies::credit) fn let_go(&mut self, at: &Moment, vcpu: VcpuId) {
+        if core::mem::take(&mut self.vcpus[vcpu].is_parked) && at.is_awake(vcpu) {
+            self.enqueue(at, vcpu);
+        }
+    }
+
+    /// Who has more credit than a period's loses all of it, and is no longer active. Returns its
+    /// credit for the balance.
+    pub(in crate::policies::credit) fn forfeit(&mut self, vcpu: VcpuId) -> i64 {
+        let lost = core::mem::take(&mut self.vcpus[vcpu].credit);
+        self.become_inactive(vcpu);
+        // The first Xen forgot that it had just taken this credit away.
+        if self.rules.credits == Some(10) { lost } else { 0 }
+    }
+
+    /// Stops a vCPU until it is out of debt.
+    fn pause(&mut self, vcpu: VcpuId) {
+        let account = &mut self.vcpus[vcpu];
+        account.is_parked = true;
+        match account.on {
+            Some(cpu) => self.request(cpu, Why::Preempted),
+            None => self.queues.remove(vcpu),
+        }
+    }
+}

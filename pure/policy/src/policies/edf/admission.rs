@@ -1,0 +1,66 @@
+//! What is promised on each CPU, and who waits there for its due.
+
+use slackline_units::{CpuId, CpuSet, CpuShare, Periods, Time, VcpuId};
+
+use super::split::demands;
+use super::{Edf, Server, owed};
+use crate::admission::bookings::{Asked, Placed, Tenant};
+use crate::{AdmitError, Moment};
+
+impl Edf {
+    /// Places a reservation, in the place of what somebody has if it has something.
+    pub(super) fn promise(
+        &mut self,
+        at: &Moment,
+        vcpu: VcpuId,
+        tenant: Option<Tenant>,
+        periods: Periods,
+    ) -> Result<Placed, AdmitError> {
+        let (share, allowed) = (periods.reservation, at.allowed(vcpu));
+        let asked = self.promised.asked(at, share, allowed, |cpu| self.rests(at.now(), cpu));
+        let how = (&self.clock, self.promised.looks());
+        let servers = &self.servers;
+        let demands = || demands(servers, Some(vcpu), (at, allowed), how);
+        let (on_grid, lent) = (periods.phase.is_some(), self.lent(at, allowed));
+        let asked = Asked { on_grid, lent: &lent, demands: &demands, ..asked };
+        match tenant {
+            Some(tenant) => self.promised.replace(tenant, &asked),
+            None => self.promised.add(vcpu, &asked),
+        }
+    }
+
+    /// Whether who wakes here is to lose what it would have had: somebody is split here, or others
+    /// still wait because somebody was.
+    #[inline(never)]
+    pub(super) fn is_strict(&mut self, at: &Moment, cpu: CpuId) -> bool {
+        if self.promised.is_left_over(cpu) && self.rests(at.now(), cpu) {
+            self.promised.rest(cpu);
+        }
+        self.promised.strict().contains(cpu)
+    }
+
+    fn resting(&self, at: &Moment, cpus: CpuSet) -> CpuSet {
+        self.promised.resting(cpus, |cpu| self.rests(at.now(), cpu))
+    }
+
+    /// Whether nobody is owed anything on a CPU. Who sleeps may claim when it wakes that it would
+    /// have run meanwhile.
+    pub(super) fn rests(&self, now: Time, cpu: CpuId) -> bool {
+        let claims = |server: &Server| server.cpu == cpu && server.claims_to_run(now, &self.clock);
+        self.deadlines.is_empty(owed(cpu)) && !self.servers.iter().any(claims)
+    }
+
+    /// What a CPU has promised may be another share of it.
+    pub(super) fn note_promises(&mut self, at: &Moment, cpu: CpuId) {
+        let resting = self.resting(at, CpuSet::one(cpu));
+        resting.iter().for_each(|cpu| self.promised.rest(cpu));
+        self.note_spare_time(at.now(), cpu);
+    }
+
+    /// What a CPU has neither promised nor lent may be another share of it.
+    pub(super) fn note_spare_time(&mut self, now: Time, cpu: CpuId) {
+        let lent = (self.loans.rate(cpu, now) * 1_000_000).div_ceil(1 << 64);
+        let lent = CpuShare::from_ppm(u32::try_from(lent).unwrap_or(u32::MAX));
+        self.spare_time[cpu.index()].share = self.promised.left(cpu).less(lent);
+    }
+}

@@ -1,0 +1,47 @@
+//! The period that a vCPU comes into.
+
+use slackline_units::{GridClock, Span, Time};
+
+use crate::policies::edf::Server;
+
+/// A period of a vCPU.
+pub(in crate::policies::edf) struct Coming {
+    /// What those were worth that went by before it and after the current one.
+    pub(in crate::policies::edf) unused: Span,
+    pub(in crate::policies::edf) begins: Time,
+    /// What it is worth.
+    pub(in crate::policies::edf) slice: Span,
+    pub(in crate::policies::edf) deadline: Time,
+}
+
+impl Server {
+    /// The period that contains `now`, which is not in the current one.
+    #[inline(always)]
+    pub(in crate::policies::edf) fn coming(&self, now: Time, clock: &GridClock) -> Coming {
+        if self.periods.phase.is_some() {
+            return self.coming_on_grid(now, clock);
+        }
+        let (slice, period) = (self.periods.reservation.slice(), self.periods.reservation.period());
+        let past = now.since(self.deadline);
+        let passed = if past < period { 0 } else { past / period };
+        let begins = self.deadline.after(period * passed);
+        let unused = Span::from_ns(slice.ns().saturating_mul(passed));
+        Coming { unused, begins, slice, deadline: begins.after(period) }
+    }
+
+    /// Only the first that begins may be of another length than the rest.
+    #[inline(never)]
+    fn coming_on_grid(&self, now: Time, clock: &GridClock) -> Coming {
+        let (slice, period) = (self.periods.reservation.slice(), self.periods.reservation.period());
+        let first = self.periods.next_end(self.deadline, clock);
+        let worth = self.periods.worth(self.deadline, first);
+        if now < first {
+            let (unused, begins) = (Span::ZERO, self.deadline);
+            return Coming { unused, begins, slice: worth, deadline: first };
+        }
+        let passed = now.since(first) / period;
+        let begins = first.after(period * passed);
+        let unused = Span::from_ns(slice.ns().saturating_mul(passed)) + worth;
+        Coming { unused, begins, slice, deadline: begins.after(period) }
+    }
+}

@@ -1,0 +1,198 @@
+//! GAPS: Credit, where a domain with something urgent to do may go ahead of others that have credit
+//! too.
+//! Source: Kim, Kim, Jeon, Seo and Lee, *Guest-Aware Priority-Based Virtual Machine Scheduling for
+//! Highly Consolidated Server*, 2008. Accounts, lists and passes are Credit's; here is only which
+//! Credit, and how far guests are believed.
+
+mod page;
+
+#[cfg(test)]
+mod tests;
+
+use alloc::boxed::Box;
+
+use slackline_units::{CpuShare, Span};
+
+use crate::policies::credit::{
+    self, Among, Belief, Bound, Consider, Credit, Ends, Match, Place, Rules, Tell, fields,
+};
+use crate::{Field, Spec, Topology, Values};
+
+/// Longer than any of them is believed in a run.
+const LONG: Span = Span::from_secs(3_600);
+
+const RULES: Field = Field::choice(
+    "rules",
+    &["bounded", "paper", "paper-ro"],
+    "Slackline's GAPS without starvation, the paper's, or the paper's by runnable tasks only",
+);
+const BASE: Field = Field::choice(
+    "base",
+    &["as-rules", "exact", "xen-3.0.3", "xen-2006-10-30", "xen-3.0.4"],
+    "rules of Credit below it: exact for bounded, xen-3.0.4 for the paper's",
+);
+const TELL: Field = Field::choice(
+    "tell",
+    &["guest", "inferred", "none"],
+    "source of claims: the guest's report, its answers to I/O, or none",
+);
+const ANSWERS_WITHIN: Field = Field::span_within(
+    "answers-within",
+    "1ms",
+    (Span::from_us(1), Span::from_secs(1)),
+    "tell = \"inferred\": CPU time within which a quick server answers",
+);
+const CONSIDER: Field = Field::choice(
+    "consider",
+    &["as-rules", "run-queue", "all"],
+    "tasks that count: runnable ones, or blocked ones with I/O pending too",
+);
+const MATCH: Field = Field::choice(
+    "match",
+    &["list", "any", "exact"],
+    "pending I/O is for tasks woken by I/O lately, for any, or for those the driver names",
+);
+const LIST: Field =
+    Field::whole("list", "5", (0, 5), "number of tasks woken by I/O that count, the latest first");
+const LIST_TIME: Field = Field::span_within(
+    "list-time",
+    "1h",
+    (Span::ZERO, LONG),
+    "how long after its wake-up such a task counts for new I/O",
+);
+const AMONG: Field = Field::choice(
+    "among",
+    &["as-rules", "under", "all"],
+    "claims count among vCPUs with credit, or among all",
+);
+const BOUND: Field = Field::choice(
+    "bound",
+    &["as-rules", "off", "on"],
+    "apply boost-cap and boost-depth; on for bounded",
+);
+const BOOST_CAP: Field = Field::share(
+    "boost-cap",
+    "25%",
+    CpuShare::ONE,
+    "part of its own share that a VM may have ahead of others",
+);
+const BOOST_DEPTH: Field = Field::span_within(
+    "boost-depth",
+    "10ms",
+    (Span::ZERO, Span::from_secs(1)),
+    "how much of that a VM may save up",
+);
+const ENDS: Field = Field::choice(
+    "ends",
+    &["as-rules", "slice", "claim"],
+    "a turn ahead of others ends with the timeslice, or with the claim too",
+);
+const PLACE: Field = Field::choice(
+    "place",
+    &["as-rules", "tail", "kept"],
+    "place in the queue after a turn ahead: the tail, or the old place",
+);
+
+/// What people meet.
+pub(crate) const SPEC: Spec = Spec {
+    name: "gaps",
+    summary: "credit that lets urgent VMs go first, within bounds (Kim 2008)",
+    page: page::PAGE,
+    policy_fields: &[
+        RULES,
+        BASE,
+        TELL,
+        ANSWERS_WITHIN,
+        CONSIDER,
+        MATCH,
+        LIST,
+        LIST_TIME,
+        AMONG,
+        BOUND,
+        BOOST_CAP,
+        BOOST_DEPTH,
+        ENDS,
+        PLACE,
+        fields::SLICE,
+        fields::TICK,
+        fields::PHASE,
+        fields::ORDER,
+        fields::OFFSET,
+        fields::SAMPLING,
+        fields::CREDITS,
+        fields::BOOST,
+        fields::PARK,
+        fields::OVER_CAP,
+        fields::FLOOR,
+        fields::LEAVING,
+        fields::NEWCOMERS,
+        fields::ROTATION,
+        fields::CHANGES,
+        fields::PLACEMENT,
+    ],
+    share_fields: credit::SHARE_FIELDS,
+    conflict: |_| None,
+    promise: credit::SPEC.promise,
+    keeps: credit::SPEC.keeps,
+    limit: credit::SPEC.limit,
+    together: None,
+    payer: None,
+    build: |values, topology| Box::new(build(values, topology)),
+};
+
+/// What was said, and for the rest what the named rules say:
+///
+/// | | bounded | paper | paper-ro |
+/// |---|---|---|---|
+/// | base | exact | xen-3.0.4 | xen-3.0.4 |
+/// | consider | all | all | run-queue |
+/// | among | all | under | under |
+/// | bound | on | off | off |
+/// | ends | claim | slice | slice |
+/// | place | kept | tail | tail |
+fn build(values: &Values, topology: &Topology) -> Credit {
+    // The column of the table.
+    let column = match values.choice(&RULES) {
+        "paper" => 1,
+        "paper-ro" => 2,
+        _ => 0,
+    };
+    let word = |field: &Field, by_rules: [&'static str; 3]| match values.choice(field) {
+        "as-rules" => by_rules[column],
+        said => said,
+    };
+    let bound = Bound { cap: values.share(&BOOST_CAP), depth: values.span(&BOOST_DEPTH) };
+    let belief = Belief {
+        tell: match values.choice(&TELL) {
+            "inferred" => Tell::Inferred(values.span(&ANSWERS_WITHIN)),
+            _ => Tell::Guest,
+        },
+        considers: match word(&CONSIDER, ["all", "all", "run-queue"]) {
+            "run-queue" => Consider::RunQueue,
+            _ => Consider::All,
+        },
+        matching: match values.choice(&MATCH) {
+            "any" => Match::Any,
+            "exact" => Match::Exact,
+            _ => Match::List,
+        },
+        list: usize::try_from(values.whole(&LIST)).expect("five at most"),
+        list_time: values.span(&LIST_TIME),
+        bound: (word(&BOUND, ["on", "off", "off"]) == "on").then_some(bound),
+        ends: match word(&ENDS, ["claim", "slice", "slice"]) {
+            "slice" => Ends::Slice,
+            _ => Ends::Claim,
+        },
+        among: match word(&AMONG, ["all", "under", "under"]) {
+            "under" => Among::Under,
+            _ => Among::All,
+        },
+        place: match word(&PLACE, ["kept", "tail", "tail"]) {
+            "tail" => Place::Tail,
+            _ => Place::Kept,
+        },
+    };
+    let base = word(&BASE, ["exact", "xen-3.0.4", "xen-3.0.4"]);
+    let belief = (values.choice(&TELL) != "none").then_some(belief);
+    Credit::new(Rules::read(values, base), topology, belief)
+}

@@ -1,0 +1,591 @@
+//! Global earliest deadline first: a budget in every period, in one queue for all CPUs.
+//! Source: the rules of Xen's RTDS, which is such a scheduler with deferrable servers; how late it
+//! may be is Devi and Anderson's (Real-Time Systems 38, 2008), cited as [Devi].
+//!
+//! Every vCPU has a budget to use in each period, and its deadline is the end of the period. The
+//! CPUs run those with the nearest deadlines, wherever they ran last. Who has used its budget waits
+//! for the next period; or, with the extra-time flag, has it filled up again and falls by one
+//! *level*: any lower level comes first, whatever the deadlines. So extra time goes round in
+//! budgets, and nobody who is owed something waits for it.
+//!
+//! Holds after every call:
+//! - an awake vCPU runs, or waits if it has budget (`order`), and its period ends in the alarms of
+//!   one CPU: the one it is on or was on last, or the one that was told when it woke;
+//! - periods follow each other from the moment the share was given, asleep or not;
+//! - a deadline before the end of the period means late: it was awake and did not get its budget.
+//!
+//! Departs from RTDS, by default: a budget that was not used by its deadline is kept, with that
+//! deadline, until it is used, and overrun is debt, so that over many periods every vCPU gets its
+//! share. What is more than a bound late is dropped: a machine that kept it from running did that.
+//! With `misses` and `overrun` as RTDS has them, what still departs is listed on the page.
+
+mod order;
+mod page;
+#[cfg(test)]
+mod tests;
+
+use alloc::boxed::Box;
+use alloc::string::ToString;
+
+use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, ReservationError, Span, Time, VcpuId};
+
+use crate::admission::bookings::SetBooks;
+use crate::admission::zero_lag::{Booking, Books, Holds};
+use crate::api::field::{distance, slice_of};
+use crate::queues::ordered::Queues;
+use crate::{
+    Account, AdmitError, Entitlement, Field, Kind, Moment, Pick, Policy, Promise, Roster, Spec,
+    Topology, TurnEnd, Values,
+};
+
+use order::{Order, Rank};
+
+const RESERVE: Field =
+    Field::share("reserve", "0.05cpu", CpuShare::ONE, "part of each CPU that is never reserved");
+const OVERRUN: Field = Field::choice(
+    "overrun",
+    &["carry", "forgive"],
+    "time used beyond the budget: deducted from the next, or forgiven (RTDS)",
+);
+const ASLEEP: Field = Field::choice(
+    "asleep",
+    &["kept", "trimmed"],
+    "budget after a wake-up: all that is left (RTDS), or what cannot make others late",
+);
+const MISSES: Field = Field::choice(
+    "misses",
+    &["carried", "forgotten"],
+    "budget not used by its deadline: kept until it is used, or lost (RTDS)",
+);
+
+/// As RTDS has it.
+const LEAST: Span = Span::from_us(10);
+
+const BUDGET: Field = Field::span_within(
+    "budget",
+    "4ms",
+    (LEAST, Span::MAX),
+    "CPU time of each vCPU in every period",
+);
+const PERIOD: Field = Field::span_within(
+    "period",
+    "10ms",
+    (LEAST, Span::MAX),
+    "length of a period; the budget is due by its end",
+);
+const EXTRA: Field = Field {
+    name: "extra",
+    kind: Kind::Flag,
+    default: Some("true"),
+    help: "continues one level lower without budget; false is a hard limit",
+};
+
+/// What people meet.
+pub(crate) const SPEC: Spec = Spec {
+    name: "gedf",
+    summary: "global EDF: a budget in every period, one queue for all CPUs (like RTDS)",
+    page: page::PAGE,
+    policy_fields: &[RESERVE, OVERRUN, MISSES, ASLEEP],
+    share_fields: &[BUDGET, PERIOD, EXTRA],
+    conflict: |_| None,
+    promise,
+    keeps: |values, topology| topology.cpus() == 1 && values.choice(&ASLEEP) == "trimmed",
+    limit: Some(|share, period| {
+        let mut terms = slice_of(share, period);
+        terms[0].0 = BUDGET.name;
+        terms.push((EXTRA.name, "false".into()));
+        terms
+    }),
+    together: None,
+    payer: None,
+    build: |values, topology| Box::new(Gedf::new(values, topology)),
+};
+
+fn promise(share: &Values) -> Result<Option<Promise>, ReservationError> {
+    let reservation = Reservation::new(share.span(&BUDGET), share.span(&PERIOD))?;
+    let exact = !share.flag(&EXTRA);
+    Ok(Some(Promise { reservation, exact, bounded: exact, by_use: false, phase: None }))
+}
+
+struct Gedf {
+    rules: Rules,
+    books: SetBooks,
+    holds: Holds<CpuSet>,
+    /// Everybody awake who runs, or has budget and waits.
+    order: Order,
+    /// One queue a CPU: the ends of the periods of those awake.
+    periods: Queues<Time>,
+    servers: Roster<Server>,
+}
+
+/// What holds for everybody.
+#[derive(Clone, Copy)]
+struct Rules {
+    carries: bool,
+    carries_misses: bool,
+    trims: bool,
+    /// Half of the CPUs and one more: how many budgets somebody may be late.
+    half_budgets: u64,
+    /// The largest budget that has been promised.
+    largest: Span,
+}
+
+/// What one vCPU is owed and has had.
+struct Server {
+    reservation: Reservation,
+    extra: bool,
+    /// The CPUs that its share counts for.
+    allowed: CpuSet,
+    /// The end of the period that has begun last.
+    period_end: Time,
+    /// The end of the period whose budget this is.
+    deadline: Time,
+    /// How often the budget of this period has been used up.
+    level: u64,
+    /// Left of the budget.
+    remaining: Span,
+    /// Overrun, still to be taken from coming budgets.
+    debt: Span,
+    /// When it fell asleep last.
+    asleep_since: Time,
+    /// Whether it slept in this period: what it then misses is not owed to it.
+    slept: bool,
+}
+
+impl Policy for Gedf {
+    fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError> {
+        let server = Server::new(share, at.allowed(vcpu), at.now())?;
+        let debt = self.promise(at, vcpu, None, &server)?;
+        self.servers.insert(vcpu, Server { debt, ..server });
+        Ok(())
+    }
+
+    /// A new share starts a new period at once: that is how it takes effect within a decision.
+    fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
+        let mut server = Server::new(share, at.allowed(vcpu), at.now())?;
+        let before = &self.servers[vcpu];
+        let advance = before.advance(at.now());
+        let now = (before.allowed, before.reservation);
+        server.asleep_since = before.asleep_since;
+        server.debt = self.promise(at, vcpu, Some((now, advance)), &server)?;
+        let is_awake = at.is_awake(vcpu);
+        if is_awake {
+            server.begin_job(server.period_end);
+        }
+        self.servers[vcpu] = server;
+        let mut cpus: CpuSet = self.periods.queue_of(vcpu).map(CpuId::new).into_iter().collect();
+        self.dequeue(vcpu);
+        if !self.holds.is_empty() && self.rests(at) {
+            self.holds.rest_all(&mut self.books);
+        }
+        if is_awake {
+            self.requeue(at, vcpu);
+            let here = at.cpu_of(vcpu).filter(|&cpu| at.is_allowed(vcpu, cpu));
+            let cpu = here.unwrap_or_else(|| self.cpu_to_tell(at, vcpu));
+            self.end_period_on(cpu, vcpu);
+            cpus.add(&self.tell(at, cpu));
+        }
+        Ok(cpus)
+    }
+
+    fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        self.dequeue(vcpu);
+        let server = self.servers.remove(vcpu).expect("a vCPU that has joined");
+        let now = Some((server.allowed, server.reservation));
+        self.holds.lapse(at.now(), &mut self.books);
+        let lifted = self.holds.lift(vcpu, now, &mut self.books);
+        let account = (at.now(), server.advance(at.now()));
+        self.holds.settle(&lifted, None, account, &mut self.books);
+        if !self.holds.is_empty() && self.rests(at) {
+            self.holds.rest_all(&mut self.books);
+        }
+        CpuSet::NONE
+    }
+
+    fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        self.servers[vcpu].wake(at.now(), self.rules);
+        self.requeue(at, vcpu);
+        let cpu = self.cpu_to_tell(at, vcpu);
+        self.end_period_on(cpu, vcpu);
+        self.tell(at, cpu)
+    }
+
+    /// Its CPU is charged before its alarm rings, so it is there that its period must end.
+    fn start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        let cpu = at.cpu_of(vcpu).expect("one that has begun to run");
+        if let Some(before) = self.order.runs_on(cpu).filter(|&before| before != vcpu) {
+            self.requeue(at, before);
+        }
+        self.requeue(at, vcpu);
+        if self.periods.queue_of(vcpu) != Some(cpu.index()) {
+            // The alarm of the CPU it was on last is late; this one's must not be in the past.
+            let is_over = self.servers[vcpu].period_end <= at.now();
+            if is_over {
+                self.servers[vcpu].end_period(at.now(), self.rules);
+                self.requeue(at, vcpu);
+            }
+            self.end_period_on(cpu, vcpu);
+            if is_over {
+                return CpuSet::one(cpu); // Somebody may come before it now.
+            }
+        }
+        CpuSet::NONE
+    }
+
+    fn charge(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) -> CpuSet {
+        let server = &mut self.servers[vcpu];
+        let before = (server.rank(), server.remaining.is_zero());
+        server.use_up(at.now(), ran, self.rules);
+        if at.is_awake(vcpu) && before != (server.rank(), server.remaining.is_zero()) {
+            self.requeue(at, vcpu);
+        }
+        CpuSet::NONE
+    }
+
+    /// Where a machine refused to let it go on, it has no CPU any more.
+    fn turn_over(&mut self, at: &Moment, vcpu: VcpuId, _: TurnEnd) -> CpuSet {
+        if at.cpu_of(vcpu).is_none() {
+            self.requeue(at, vcpu);
+        }
+        CpuSet::NONE
+    }
+
+    fn block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        self.dequeue(vcpu);
+        self.servers[vcpu].asleep_since = at.now();
+        CpuSet::NONE
+    }
+
+    fn pass(&mut self, _: &Moment, cpu: CpuId) -> CpuSet {
+        self.order.ask(cpu, |vcpu| rank_of(&self.servers, vcpu));
+        CpuSet::NONE
+    }
+
+    fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {
+        let eligible = |vcpu| at.is_eligible(vcpu, cpu);
+        let here = self.order.runs_on(cpu).filter(|&vcpu| eligible(vcpu));
+        let here = here.and_then(|vcpu| Some((rank_of(&self.servers, vcpu)?, vcpu)));
+        let first = match (here, self.order.first_waiting(eligible)) {
+            // Nobody gives way to an equal.
+            (Some(here), Some(first)) if here.0 == first.0 && at.occupant(cpu) == Some(here.1) => {
+                Some(here)
+            }
+            (Some(here), Some(first)) => Some(here.min(first)),
+            (here, first) => here.or(first),
+        };
+        let Some((_, vcpu)) = first else { return Pick::Idle };
+        let server = &self.servers[vcpu];
+        let entitlement = if server.level == 0 { Entitlement::Due } else { Entitlement::Spare };
+        Pick::Run { vcpu, limit: Some(server.remaining), entitlement }
+    }
+
+    fn alarm(&self, cpu: CpuId) -> Option<Time> {
+        self.periods.first(cpu.index()).map(|(end, _)| end)
+    }
+
+    fn ring(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+        let mut cpus = CpuSet::NONE;
+        while let Some((end, vcpu)) = self.periods.first(cpu.index()) {
+            if end > at.now() {
+                break;
+            }
+            self.servers[vcpu].end_period(at.now(), self.rules);
+            self.end_period_on(cpu, vcpu);
+            self.requeue(at, vcpu);
+            let waits = at.cpu_of(vcpu).is_none();
+            if let Some(cpu) = waits.then(|| self.cpu_to_take(at, vcpu)).flatten() {
+                cpus.add(&self.tell(at, cpu));
+            }
+        }
+        cpus
+    }
+
+    fn room(&self, at: &Moment, period: Span, allowed: CpuSet) -> Option<Span> {
+        let (mut holds, mut books) = (self.holds.clone(), self.books.clone());
+        books.keep(allowed);
+        holds.lapse(at.now(), &mut books);
+        if !holds.is_empty() && self.rests(at) {
+            holds.rest_all(&mut books);
+        }
+        Some(books.room(period, allowed)).map(|room| if room < LEAST { Span::ZERO } else { room })
+    }
+
+    fn account(&self, vcpu: VcpuId) -> Account {
+        let server = &self.servers[vcpu];
+        alloc::vec![
+            ("remaining", server.remaining.to_string()),
+            ("deadline", distance(Time::START, server.deadline)),
+            ("level", server.level.to_string()),
+            ("debt", server.debt.to_string()),
+        ]
+    }
+}
+
+impl Gedf {
+    fn new(values: &Values, topology: &Topology) -> Gedf {
+        Gedf {
+            rules: Rules {
+                carries: values.choice(&OVERRUN) == "carry",
+                carries_misses: values.choice(&MISSES) == "carried",
+                trims: values.choice(&ASLEEP) == "trimmed",
+                half_budgets: topology.cpus() as u64 + 1,
+                largest: Span::ZERO,
+            },
+            books: SetBooks::new(topology, CpuShare::ONE.less(values.share(&RESERVE))),
+            holds: Holds::new(),
+            order: Order::new(topology.cpus()),
+            periods: Queues::new(topology.cpus()),
+            servers: Roster::default(),
+        }
+    }
+
+    /// Promises somebody what it asks for, in the place of what it has been promised, of which so
+    /// much has been had in advance. Says how much it has had of what it is promised now.
+    fn promise(
+        &mut self,
+        at: &Moment,
+        vcpu: VcpuId,
+        before: Option<(Booking<CpuSet>, Span)>,
+        asked: &Server,
+    ) -> Result<Span, AdmitError> {
+        let (now, share, allowed) = (at.now(), asked.reservation, asked.allowed);
+        self.books.keep(allowed);
+        let rests = !self.holds.is_empty() && self.rests(at);
+        let undone = (!self.holds.is_empty()).then(|| (self.holds.clone(), self.books.clone()));
+        self.holds.lapse(now, &mut self.books);
+        if rests {
+            self.holds.rest_all(&mut self.books);
+        }
+        let booking = before.map(|(booking, _)| booking);
+        let mut lifted = self.holds.lift(vcpu, booking, &mut self.books);
+        let demand = |share| lifted.demand(allowed, share, &self.books);
+        if let Some(error) = self.books.refuses(share, demand, allowed) {
+            if let Some(undone) = undone {
+                (self.holds, self.books) = undone;
+            } else if let Some((place, share)) = booking {
+                self.books.add(place, share);
+            }
+            return Err(error);
+        }
+        let advance = before.map_or_else(|| lifted.advance(now), |(_, advance)| advance);
+        // Sets of CPUs overlap: what is promised on two of them would count twice on both.
+        lifted.forget_but(allowed);
+        self.holds.settle(&lifted, Some((allowed, share)), (now, advance), &mut self.books);
+        self.rules.largest = self.rules.largest.max(share.slice());
+        Ok(advance)
+    }
+
+    /// Whether nobody is owed anything, nor will claim to have been when it wakes.
+    fn rests(&self, at: &Moment) -> bool {
+        let sleeps = at.members().filter(|&vcpu| !at.is_awake(vcpu));
+        let mut asleep = sleeps.filter_map(|vcpu| self.servers.get(vcpu));
+        let is_due = |vcpu| rank_of(&self.servers, vcpu).is_some_and(|(level, _)| level == 0);
+        let waits = self.order.first_waiting(|_| true).is_some_and(|(_, vcpu)| is_due(vcpu));
+        !waits
+            && !self.order.running().any(is_due)
+            && !asleep.any(|server| server.claims_to_run(at.now(), self.rules))
+    }
+
+    /// The CPU that should run `vcpu` now, if any: an idle one, its last before others, or the one
+    /// that runs whoever comes last of all, if that is after it. Those that have been told are
+    /// taken.
+    fn cpu_to_take(&self, at: &Moment, vcpu: VcpuId) -> Option<CpuId> {
+        if !self.order.waits(vcpu) {
+            return None;
+        }
+        let may = self.order.untold(&at.allowed(vcpu));
+        let idle = at.idle().and(&may);
+        let last = at.last_cpu_of(vcpu).filter(|&cpu| idle.contains(cpu));
+        if let Some(cpu) = last.or_else(|| idle.first()) {
+            return Some(cpu);
+        }
+        let (last, cpu) = self.order.last_running(at, &may)?;
+        (self.servers[vcpu].rank() < last).then_some(cpu)
+    }
+
+    /// A CPU that may be taken from its occupant, and an idle one where that could go on: it may be
+    /// that only the other is confined.
+    fn tell(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+        let idle = at.idle();
+        let occupant = at.occupant(cpu).filter(|_| !idle.is_empty());
+        let refuge = occupant.and_then(|vcpu| idle.and(&at.allowed(vcpu)).first());
+        self.order.tell(cpu);
+        [cpu].into_iter().chain(refuge).collect()
+    }
+
+    /// The CPU to ask about somebody awake who has none, and to keep the end of its period.
+    fn cpu_to_tell(&self, at: &Moment, vcpu: VcpuId) -> CpuId {
+        let allowed = at.allowed(vcpu);
+        let last = || at.last_cpu_of(vcpu).filter(|&cpu| allowed.contains(cpu));
+        let taken = self.cpu_to_take(at, vcpu).or_else(last);
+        taken.or_else(|| allowed.first()).expect("it may run somewhere")
+    }
+
+    /// From now on the alarm of `cpu` says when the period of `vcpu` ends.
+    fn end_period_on(&mut self, cpu: CpuId, vcpu: VcpuId) {
+        self.periods.remove(vcpu);
+        self.periods.insert(cpu.index(), self.servers[vcpu].period_end, vcpu);
+    }
+
+    /// Moves an awake vCPU to where it belongs now.
+    fn requeue(&mut self, at: &Moment, vcpu: VcpuId) {
+        self.order.put(at, vcpu, rank_of(&self.servers, vcpu));
+    }
+
+    fn dequeue(&mut self, vcpu: VcpuId) {
+        self.order.take_out(vcpu);
+        self.periods.remove(vcpu);
+    }
+}
+
+/// Where it comes, if it has budget.
+fn rank_of(servers: &Roster<Server>, vcpu: VcpuId) -> Option<Rank> {
+    let server = &servers[vcpu];
+    (!server.remaining.is_zero()).then(|| server.rank())
+}
+
+impl Server {
+    /// Asleep, with a period that begins now.
+    fn new(share: &Values, allowed: CpuSet, now: Time) -> Result<Server, ReservationError> {
+        let reservation = Reservation::new(share.span(&BUDGET), share.span(&PERIOD))?;
+        Ok(Server {
+            reservation,
+            extra: share.flag(&EXTRA),
+            allowed,
+            period_end: now.after(reservation.period()),
+            deadline: now,
+            level: 0,
+            remaining: Span::ZERO,
+            debt: Span::ZERO,
+            asleep_since: now,
+            slept: false,
+        })
+    }
+
+    fn rank(&self) -> Rank {
+        (self.level, self.deadline)
+    }
+
+    /// A new budget, to be used by `deadline`.
+    fn begin_job(&mut self, deadline: Time) {
+        let budget = self.reservation.slice();
+        let paid = self.debt.min(budget);
+        self.debt -= paid;
+        self.deadline = deadline;
+        self.level = 0;
+        self.remaining = budget - paid;
+        self.slept = false;
+        self.fill_up();
+    }
+
+    /// Extra time, if it has none left of its own.
+    fn fill_up(&mut self) {
+        if self.remaining.is_zero() && self.extra {
+            self.level += 1;
+            self.remaining = self.reservation.slice();
+        }
+    }
+
+    /// Moves the end of the period beyond `now`; how many whole periods that passes over.
+    fn pass_periods(&mut self, now: Time) -> u64 {
+        if now < self.period_end {
+            return 0;
+        }
+        let period = self.reservation.period();
+        let passed = now.since(self.period_end) / period;
+        self.period_end = self.period_end.after(period * passed).after(period);
+        passed
+    }
+
+    /// Awake at the end of its period. Who was awake all along and did not get its budget is late,
+    /// and goes on with it if misses are carried.
+    fn end_period(&mut self, now: Time, rules: Rules) {
+        self.pass_periods(now);
+        let has_ended = self.slept || self.level > 0 || self.remaining.is_zero();
+        if has_ended || !rules.carries_misses {
+            self.begin_job(self.period_end);
+        }
+    }
+
+    fn wake(&mut self, now: Time, rules: Rules) {
+        let mut since = self.asleep_since;
+        if now >= self.deadline {
+            let is_late = now < self.period_end && !self.remaining.is_zero();
+            if now == since && is_late && rules.carries_misses {
+                return; // It is late, and has not slept.
+            }
+            let passed = self.pass_periods(now);
+            // The budgets of whole periods that went by asleep pay debt off: they were not used.
+            let unused = self.reservation.slice().ns().saturating_mul(passed);
+            self.debt = self.debt.left_after(Span::from_ns(unused));
+            self.begin_job(self.period_end);
+            since = since.max(self.period_end - self.reservation.period());
+        }
+        if now == since {
+            return;
+        }
+        self.slept = true;
+        if rules.trims && self.level == 0 {
+            let as_if_it_ran = self.remaining.left_after(now.since(since));
+            let in_proportion = self.reservation.over(self.deadline.since(now));
+            let in_proportion = self.remaining.min(in_proportion);
+            self.remaining = as_if_it_ran.max(in_proportion);
+            self.fill_up();
+        }
+    }
+
+    /// Whether it would run now if it did not sleep, and had not slept in this period.
+    fn claims_to_run(&self, now: Time, rules: Rules) -> bool {
+        let (budget, period) = (self.reservation.slice(), self.reservation.period());
+        let left = if self.level == 0 { self.remaining } else { Span::ZERO };
+        if now < self.deadline {
+            return if rules.trims { now.since(self.asleep_since) < left } else { !left.is_zero() };
+        }
+        !rules.trims || now.since(self.period_end) % period < budget
+    }
+
+    /// What it has had in advance: what it has used of its budget beyond its share of the period,
+    /// and what it overran. Who is late, or has no budget yet in this period, has had none of it.
+    fn advance(&self, now: Time) -> Span {
+        if self.deadline <= now {
+            return self.debt;
+        }
+        let left = if self.level == 0 { self.remaining } else { Span::ZERO };
+        let rest = self.reservation.over_rounded_up(self.deadline.since(now));
+        rest.left_after(left) + self.debt
+    }
+
+    fn use_up(&mut self, now: Time, ran: Span, rules: Rules) {
+        let mut beyond = ran;
+        loop {
+            let due = beyond.min(self.remaining);
+            self.remaining -= due;
+            beyond -= due;
+            if !self.remaining.is_zero() {
+                return;
+            }
+            if !rules.carries {
+                beyond = Span::ZERO;
+            }
+            if self.deadline < self.period_end {
+                self.next_job(now, rules);
+            } else if self.extra {
+                let budget = self.reservation.slice();
+                self.level += 1 + beyond / budget;
+                self.remaining = budget - beyond % budget;
+                return;
+            } else {
+                self.debt += beyond;
+                return;
+            }
+        }
+    }
+
+    /// It was late, and the budget of the next period has long been due; but what is later than
+    /// global EDF can make it is dropped.
+    fn next_job(&mut self, now: Time, rules: Rules) {
+        let next = self.deadline.after(self.reservation.period()).min(self.period_end);
+        let most = Span::from_ns(rules.largest.ns().saturating_mul(rules.half_budgets) / 2);
+        self.begin_job(if now.since(next) > most { self.period_end } else { next });
+    }
+}

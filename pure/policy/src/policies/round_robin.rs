@@ -1,0 +1,237 @@
+//! Round robin: everybody awake takes turns of one quantum, in one queue for all CPUs.
+//!
+//! Who wakes goes to the end of the queue, and so does who has used up a quantum. Nobody is ever
+//! made to give way early. The plainest policy there is, for comparison.
+//!
+//! Holds after every call: who is awake stands in the queue or is in a turn, never both.
+//!
+//! By Xen's rules each CPU has a queue of its own, and who wakes goes to its front.
+
+mod xen;
+
+use alloc::boxed::Box;
+use alloc::string::ToString;
+
+use slackline_units::{CpuId, CpuSet, Span, VcpuId};
+
+use crate::queues::fifo::Line;
+use crate::{
+    Account, AdmitError, Entitlement, Field, Moment, Pick, Policy, Roster, Spec, TurnEnd, Values,
+};
+
+const RULES: Field = Field::choice(
+    "rules",
+    &["plain", "xen-2.0"],
+    "Slackline's rules, or those of Xen 2.0's rrobin",
+);
+const QUANTUM: Field = Field::positive_span("quantum", "10ms", "length of a timeslice");
+
+/// What people meet.
+pub(crate) const SPEC: Spec = Spec {
+    name: "round-robin",
+    summary: "runnable vCPUs take turns of one quantum",
+    page: "\
+All runnable vCPUs take turns of one quantum, in one queue for all CPUs.
+
+When to use it: as the baseline of a comparison. It has no weights and no
+reservations.
+
+  policy = { name = \"round-robin\", quantum = \"10ms\" }
+  [[domain]]
+  name = \"web\"
+  work = { kind = \"spin\" }
+
+{parameters}
+Rules:
+- A vCPU that wakes, or has used its quantum, goes to the tail of the queue.
+- No vCPU is preempted.
+- rules = \"xen-2.0\" decides as rrobin in Xen 2.0. Each CPU has its own queue,
+  and a vCPU joins the CPU with the fewest. A vCPU that wakes goes to the head
+  of its queue and runs when the current quantum ends.
+
+Limits:
+- A vCPU that may run on every CPU waits at most
+  (runnable vCPUs - 1) x quantum / CPUs.
+- By Xen's rules vCPUs that wake often can delay a spinning vCPU without bound.
+
+See also: `slackline help credit` (weights), `edf` (reservations).",
+    policy_fields: &[RULES, QUANTUM],
+    share_fields: &[],
+    conflict: |_| None,
+    promise: |_| Ok(None),
+    keeps: |_, _| true,
+    limit: None,
+    together: None,
+    payer: None,
+    build: |values, topology| match values.choice(&RULES) {
+        "xen-2.0" => Box::new(xen::RoundRobin::new(values.span(&QUANTUM), topology)),
+        _ => Box::new(RoundRobin::new(values.span(&QUANTUM))),
+    },
+};
+
+struct RoundRobin {
+    quantum: Span,
+    queue: Line,
+    /// How much of its turn each vCPU has used.
+    used: Roster<Span>,
+}
+
+impl Policy for RoundRobin {
+    fn admit(&mut self, _: &Moment, vcpu: VcpuId, _: &Values) -> Result<(), AdmitError> {
+        self.used.insert(vcpu, Span::ZERO);
+        Ok(())
+    }
+
+    fn adjust(&mut self, _: &Moment, _: VcpuId, _: &Values) -> Result<CpuSet, AdmitError> {
+        Ok(CpuSet::NONE)
+    }
+
+    fn leave(&mut self, _: &Moment, vcpu: VcpuId) -> CpuSet {
+        self.queue.remove(vcpu);
+        self.used.remove(vcpu);
+        CpuSet::NONE
+    }
+
+    fn wake(&mut self, _: &Moment, vcpu: VcpuId) -> CpuSet {
+        self.join_queue(vcpu);
+        CpuSet::NONE
+    }
+
+    fn start(&mut self, _: &Moment, vcpu: VcpuId) -> CpuSet {
+        self.queue.remove(vcpu);
+        CpuSet::NONE
+    }
+
+    fn charge(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) -> CpuSet {
+        if at.cpu_of(vcpu).is_some() {
+            self.used[vcpu] += ran;
+        }
+        CpuSet::NONE
+    }
+
+    fn turn_over(&mut self, _: &Moment, vcpu: VcpuId, _: TurnEnd) -> CpuSet {
+        self.join_queue(vcpu);
+        CpuSet::NONE
+    }
+
+    fn block(&mut self, _: &Moment, vcpu: VcpuId) -> CpuSet {
+        self.queue.remove(vcpu);
+        CpuSet::NONE
+    }
+
+    fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {
+        let in_turn = |&vcpu: &VcpuId| !self.queue.contains(vcpu);
+        let occupant = at.occupant(cpu).filter(|&vcpu| at.is_eligible(vcpu, cpu));
+        let Some(vcpu) = occupant.filter(in_turn).or_else(|| self.next(at, cpu)) else {
+            return Pick::Idle;
+        };
+        let limit = self.quantum.left_after(self.used[vcpu]);
+        Pick::Run { vcpu, limit: Some(limit), entitlement: Entitlement::Due }
+    }
+
+    fn account(&self, vcpu: VcpuId) -> Account {
+        alloc::vec![("turn used", self.used[vcpu].to_string())]
+    }
+}
+
+impl RoundRobin {
+    fn new(quantum: Span) -> RoundRobin {
+        RoundRobin { quantum, queue: Line::new(), used: Roster::default() }
+    }
+
+    fn join_queue(&mut self, vcpu: VcpuId) {
+        self.used[vcpu] = Span::ZERO;
+        self.queue.remove(vcpu);
+        self.queue.push(vcpu);
+    }
+
+    /// The first in the queue; the walk goes on only where a machine refused it.
+    fn next(&self, at: &Moment, cpu: CpuId) -> Option<VcpuId> {
+        self.queue.iter().find(|&vcpu| at.is_eligible(vcpu, cpu))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::picture::picture;
+
+    #[test]
+    fn everybody_takes_turns() {
+        picture(
+            "round-robin quantum=3ms",
+            "
+            a     rrrrrrrrrrrrrrrrrrrrrrrr
+            b     rrrrrrrrrrrrrrrrrrrrrrrr
+            c     zzzzzrrrrrrrrrrrrrrrrrrr
+            cpu0  aaabbbaaacccbbbaaacccbbb
+        ",
+        );
+    }
+
+    #[test]
+    fn who_sleeps_gives_the_rest_of_the_turn_away() {
+        picture(
+            "round-robin quantum=4ms",
+            "
+            a     rrzzzzzzrrrrrrrr
+            b     rrrrrrrrrrrrrrrr
+            cpu0  aabbbbbbbbaaaabb
+        ",
+        );
+    }
+
+    /// It waits for the turn to end, and no longer.
+    #[test]
+    fn who_wakes_is_next_by_xens_rules() {
+        picture(
+            "round-robin rules=xen-2.0 quantum=3ms",
+            "
+            a     rrrrrrrrrrrrrrrrrrrrrrrrrrrr
+            b     rrrrrrrrrrrrrrrrrrrrrrrrrrrr
+            c     zzzzrzrzrzrzrzrzzzzzrrzzzzzz
+            cpu0  bbbaaacbbbcaaacbbbaaacbbbaaa
+        ",
+        );
+    }
+
+    #[test]
+    fn woken_together_the_last_is_first_by_xens_rules() {
+        picture(
+            "round-robin rules=xen-2.0 quantum=2ms",
+            "
+            a     rrrrrrrrrrrrrrr
+            b     rrrrrrrrrrrrrrr
+            c     rrrrrrrrrrrrrrr
+            cpu0  ccbbaaccbbaaccb
+        ",
+        );
+    }
+
+    #[test]
+    fn each_cpu_has_a_queue_of_its_own_by_xens_rules() {
+        picture(
+            "round-robin rules=xen-2.0 quantum=2ms",
+            "
+            a     rrrrrrrrrrrr
+            b     rrrrrrrrrrrr
+            c     rrrrrrrrrrrr
+            cpu0  ccaaccaaccaa
+            cpu1  bbbbbbbbbbbb
+        ",
+        );
+    }
+
+    #[test]
+    fn two_cpus_serve_one_queue() {
+        picture(
+            "round-robin quantum=2ms",
+            "
+            a     rrrrrrrrrrrr
+            b     rrrrrrrrrrrr
+            c     rrrrrrrrrrrr
+            cpu0  aaccbbaaccbb
+            cpu1  bbaaccbbaacc
+        ",
+        );
+    }
+}

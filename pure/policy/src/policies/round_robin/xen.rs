@@ -1,0 +1,160 @@
+//! Round robin as in Xen 2.0: a queue a CPU, who wakes goes to its front, and nobody preempts.
+
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
+
+use crate::admission::placement::Population;
+use crate::queues::ordered::Queues;
+use crate::{
+    Account, AdmitError, Entitlement, Moment, Pick, Policy, Roster, Topology, TurnEnd, Values,
+};
+
+pub(super) struct RoundRobin {
+    quantum: Span,
+    /// One queue a CPU, by place. Who has a turn stays in it.
+    queues: Queues<i64>,
+    lines: Vec<Line>,
+    population: Population,
+    homes: Roster<CpuId>,
+}
+
+/// What one CPU is doing.
+#[derive(Clone, Debug)]
+struct Line {
+    /// Whose turn it is, and until when.
+    current: Option<VcpuId>,
+    until: Time,
+    /// Since when a turn lasts that began because somebody woke on an idle CPU. Xen chooses once
+    /// all have woken that do at this instant, and then the last of them is in front.
+    woken: Time,
+    /// The last places that were given out at the front and at the back.
+    front: i64,
+    back: i64,
+}
+
+impl Policy for RoundRobin {
+    fn admit(&mut self, at: &Moment, vcpu: VcpuId, _: &Values) -> Result<(), AdmitError> {
+        let home = self.population.join(at.allowed(vcpu));
+        self.homes.insert(vcpu, home);
+        Ok(())
+    }
+
+    fn adjust(&mut self, at: &Moment, vcpu: VcpuId, _: &Values) -> Result<CpuSet, AdmitError> {
+        let before = self.homes[vcpu];
+        let after = self.population.stay_or_move(before, at.allowed(vcpu));
+        if after == before {
+            return Ok(CpuSet::NONE);
+        }
+        let is_queued = self.queues.queue_of(vcpu).is_some();
+        self.retire(at, vcpu);
+        self.homes.insert(vcpu, after);
+        if is_queued {
+            self.join_front(at, vcpu);
+        }
+        Ok([before, after].into_iter().collect())
+    }
+
+    fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        self.retire(at, vcpu);
+        let home = self.homes.remove(vcpu).expect("a vCPU that has joined");
+        self.population.leave(home);
+        CpuSet::NONE
+    }
+
+    fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        self.join_front(at, vcpu);
+        CpuSet::one(self.homes[vcpu])
+    }
+
+    /// Who was picked in place of one that the machine refused has the turn now.
+    fn start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        let line = &mut self.lines[self.homes[vcpu].index()];
+        if line.current != Some(vcpu) {
+            (line.current, line.until) = (Some(vcpu), at.now().after(self.quantum));
+        }
+        CpuSet::NONE
+    }
+
+    fn charge(&mut self, _: &Moment, _: VcpuId, _: Span) -> CpuSet {
+        CpuSet::NONE
+    }
+
+    fn turn_over(&mut self, at: &Moment, vcpu: VcpuId, _: TurnEnd) -> CpuSet {
+        let home = self.homes[vcpu];
+        let line = &mut self.lines[home.index()];
+        if line.current == Some(vcpu) {
+            line.back += 1;
+            self.queues.change(line.back, vcpu);
+            self.pass(at, home);
+        }
+        CpuSet::NONE
+    }
+
+    fn block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        self.retire(at, vcpu);
+        CpuSet::NONE
+    }
+
+    fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {
+        let line = &self.lines[cpu.index()];
+        let current = line.current.filter(|&vcpu| at.is_eligible(vcpu, cpu));
+        let Some(vcpu) = current.or_else(|| self.first(at, cpu)) else { return Pick::Idle };
+        let limit = match current {
+            Some(_) => line.until.since(at.now()),
+            None => self.quantum,
+        };
+        Pick::Run { vcpu, limit: Some(limit), entitlement: Entitlement::Due }
+    }
+
+    fn account(&self, vcpu: VcpuId) -> Account {
+        alloc::vec![("cpu", self.homes[vcpu].to_string())]
+    }
+}
+
+impl RoundRobin {
+    pub(super) fn new(quantum: Span, topology: &Topology) -> RoundRobin {
+        let line =
+            Line { current: None, until: Time::START, woken: Time::NEVER, front: 0, back: 0 };
+        RoundRobin {
+            quantum,
+            queues: Queues::new(topology.cpus()),
+            lines: alloc::vec![line; topology.cpus()],
+            population: Population::new(topology.cpus()),
+            homes: Roster::default(),
+        }
+    }
+
+    fn join_front(&mut self, at: &Moment, vcpu: VcpuId) {
+        let home = self.homes[vcpu];
+        let line = &mut self.lines[home.index()];
+        line.front -= 1;
+        self.queues.insert(home.index(), line.front, vcpu);
+        let is_idle = line.current.is_none();
+        if is_idle || line.woken == at.now() {
+            line.woken = at.now();
+            self.pass(at, home);
+        }
+    }
+
+    /// Takes a vCPU out of its queue; if it had the turn, the next one has it.
+    fn retire(&mut self, at: &Moment, vcpu: VcpuId) {
+        self.queues.remove(vcpu);
+        let home = self.homes[vcpu];
+        if self.lines[home.index()].current == Some(vcpu) {
+            self.pass(at, home);
+        }
+    }
+
+    fn pass(&mut self, at: &Moment, cpu: CpuId) {
+        let next = self.first(at, cpu);
+        let line = &mut self.lines[cpu.index()];
+        (line.current, line.until) = (next, at.now().after(self.quantum));
+    }
+
+    fn first(&self, at: &Moment, cpu: CpuId) -> Option<VcpuId> {
+        let can = |vcpu| at.is_eligible(vcpu, cpu);
+        self.queues.first_that(cpu.index(), can).map(|(_, vcpu)| vcpu)
+    }
+}

@@ -1,0 +1,477 @@
+//! Simple earliest deadline first, the scheduler of Xen 3.0: a slice in every period, and slack
+//! for who may have more.
+//! Sources: Diestelhorst, Scheduling in the Xen hypervisor, 2007, cited as [Diestelhorst]; the
+//! behaviour of the trees of 2005 and 2006, cited as [Xen 3.0] by section of the reference.
+//!
+//! A vCPU that is awake stands in the *ready* queue of its CPU while it has something left of its
+//! slice, ordered by the end of its period, or in the *waiting* queue, ordered by the begin of the
+//! next one. The head of the ready queue runs on its guarantee. When that queue is empty there is
+//! slack, handed out in quanta: first to those in the *penalty* queue, who lost some of a slice by
+//! blocking, then to those in the *extra* queue, by weight. Each CPU is by itself; a vCPU is bound
+//! to one when it is admitted. With a balancer, who has slack only may go to another (`balancing`).
+//! Placed by splitting, who fits nowhere as a whole has one part of its slice after the other, on
+//! one CPU each (`parts`).
+//!
+//! Like the real one this scheduler works in passes. Facts request them. A pass settles the turn
+//! that is over, moves on those whose periods begin or end, and decides who runs until when; what
+//! was decided is what `pick` answers until the next pass.
+//!
+//! Holds after every call: who is awake stands in exactly one of the ready and the waiting queue,
+//! also while it runs, if it has periods; the alarm of a CPU is when the first who waited at its
+//! last pass is to have its next slice.
+//!
+//! Departs from its source: scores are not taken off everybody but measured from where the queue
+//! stands; slices by weight that would be negative are a nanosecond; the CPU time of a turn is
+//! what was measured; times of more than two seconds are not mangled; setting a share does not
+//! pause the vCPU. Under `best`, best-effort vCPUs have no periods, which nothing depends on.
+
+mod admission;
+mod balancer;
+mod page;
+mod pass;
+#[cfg(test)]
+mod pictures;
+mod rules;
+mod score;
+mod server;
+mod split;
+mod terms;
+#[cfg(test)]
+mod tests;
+mod weights;
+
+use alloc::boxed::Box;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use slackline_units::{CpuId, CpuSet, Reservation, Span, Time, VcpuId};
+
+use crate::admission::bookings::Looks;
+use crate::admission::placement::Packing;
+use crate::admission::split::Splits;
+use crate::admission::zero_lag::{Booking, Books, Holds};
+use crate::api::field::{distance, slice_of};
+use crate::queues::ordered::Queues;
+use crate::{
+    Account, AdmitError, Entitlement, Moment, Pick, Policy, Roster, Spec, Topology, TurnEnd, Values,
+};
+use admission::Promised;
+use balancer::Balancer;
+use pass::{Right, Turn};
+use rules::{Rules, Unblocking};
+use score::Score;
+use server::{Server, Wake};
+use split::Parting;
+use terms::{Share, Tally};
+use weights::Leavings;
+
+/// What people meet.
+pub(crate) const SPEC: Spec = Spec {
+    name: "sedf",
+    summary: "a slice in every period, and slack by weight (Xen 3.0)",
+    page: page::PAGE,
+    policy_fields: rules::FIELDS,
+    share_fields: terms::FIELDS,
+    conflict: rules::conflict,
+    promise: terms::promise,
+    keeps: |values, _| Rules::read(values).keep_promises(),
+    limit: Some(|share, period| {
+        let mut terms = slice_of(share, period);
+        terms.push(("extra", "false".into()));
+        terms
+    }),
+    together: None,
+    payer: Some(balancer::service_vcpu::payer),
+    build: |values, topology| Box::new(Sedf::new(values, topology)),
+};
+
+struct Sedf {
+    rules: Rules,
+    cpus: Vec<Cpu>,
+    looks: Looks,
+    /// Two queues a CPU, by the end of a period and by the begin of the next; first come first.
+    deadlines: Queues<(Time, u64)>,
+    /// One queue a CPU.
+    penalties: Queues<(Score, u64)>,
+    /// One queue a CPU.
+    extras: Queues<(Score, u64)>,
+    /// How many have entered any queue: who enters later comes later among equals.
+    tickets: u64,
+    servers: Roster<Server>,
+    holds: Holds<CpuId>,
+    /// Where slices by weight are kept for a period.
+    leavings: Leavings,
+    /// Where reservations may be split.
+    parting: Option<Box<Parting>>,
+    balancer: Option<Box<Balancer>>,
+}
+
+/// One CPU.
+#[derive(Debug, Default)]
+struct Cpu {
+    /// What was decided in the last pass; none is to idle.
+    turn: Option<Turn>,
+    /// Whether it was decided to idle although somebody might have slack.
+    waits: bool,
+    /// Whether it is to pass.
+    is_requested: bool,
+    alarm: Option<Time>,
+    /// Where the extra queue stands.
+    base: Score,
+    tally: Tally,
+}
+
+impl Books for Vec<Cpu> {
+    type Place = CpuId;
+
+    fn add(&mut self, cpu: CpuId, slice: Reservation) {
+        self[cpu.index()].tally.book(slice);
+    }
+
+    fn remove(&mut self, cpu: CpuId, slice: Reservation) {
+        self[cpu.index()].tally.unbook(slice);
+    }
+
+    fn takes_more(&self, one: Reservation, other: Reservation) -> bool {
+        self[0].tally.takes_more(one, other)
+    }
+}
+
+/// The slice that is promised to somebody as a whole, where.
+fn booking(server: &Server) -> Option<Booking<CpuId>> {
+    let slice = server.terms.reservation().ok().flatten();
+    slice.filter(|_| server.in_parts.is_none()).map(|slice| (server.cpu, slice))
+}
+
+impl Policy for Sedf {
+    fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError> {
+        let terms = Share::read(share, &self.rules)?;
+        let Promised { parts, cpu, advance, .. } = self.promise(at, vcpu, None, &terms)?;
+        let mut server = Server::new(cpu, terms, at.now());
+        server.set_parts(parts);
+        self.cpus[cpu.index()].tally.add(&terms, server.taken);
+        if self.rules.begins_at_once && self.rules.unblocking == Unblocking::Proportional {
+            server.restart(at.now(), advance);
+        }
+        self.servers.insert(vcpu, server);
+        self.set_slices(at, cpu);
+        self.set_slice(at, vcpu);
+        if !advance.is_zero() {
+            self.end_slice(vcpu);
+        }
+        self.balancer_joins(at, vcpu);
+        Ok(())
+    }
+
+    fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
+        let terms = Share::read(share, &self.rules)?;
+        let Server { cpu: old, terms: before, taken, by_weight, .. } = self.servers[vcpu];
+        let home = self.servers[vcpu].home();
+        self.cpus[home.index()].tally.remove(&before, taken);
+        let had = self.advance(at.now(), vcpu);
+        // What is promised from now on is not made less by what was not promised.
+        let is_kept = before.weight == 0 || terms.slice.is_zero();
+        let owed = if is_kept { had } else { Span::ZERO };
+        let Promised { parts, cpu, advance, waits } =
+            self.promise(at, vcpu, Some((old, owed)), &terms).inspect_err(|_| {
+                self.cpus[home.index()].tally.add(&before, taken);
+            })?;
+        // A slice given up for a weight among the best-effort was left in the books.
+        let is_stale = self.rules.counts_old && terms.extra_weight > 0 && terms.slice.is_zero();
+        let taken = if is_stale { taken } else { terms.taken() };
+        self.cpus[cpu.index()].tally.add(&terms, taken);
+        self.stop(at, vcpu);
+        self.leave_queues(vcpu);
+        let keeps_period = self.rules.unblocking != Unblocking::Proportional;
+        let server = &mut self.servers[vcpu];
+        server.cpu = cpu;
+        server.set_parts(parts);
+        server.taken = taken;
+        server.terms = terms;
+        server.period = terms.period;
+        server.by_weight = Span::ZERO;
+        if !keeps_period || (server.deadline == Time::NEVER && at.is_awake(vcpu)) {
+            // Who waits has had all of its first slice.
+            let had = if waits { advance.max(terms.slice) } else { advance };
+            server.restart(at.now(), had);
+            self.set_slice(at, vcpu);
+            if !had.is_zero() {
+                self.end_slice(vcpu);
+            }
+        }
+        let stays = if cpu == old { self.servers[vcpu].by_weight } else { Span::ZERO };
+        self.give_up(at.now(), (old, by_weight), stays, had);
+        self.note_rests(at, [old, cpu].into_iter().collect());
+        self.set_slices(at, old);
+        self.set_slices(at, cpu);
+        if at.is_awake(vcpu) {
+            self.join_queues(at.now(), vcpu);
+        }
+        let mut cpus: CpuSet = [old, cpu].into_iter().collect();
+        cpus.iter().for_each(|cpu| self.request(cpu));
+        if before.balances != terms.balances {
+            cpus.add(&self.payers_changed(at.now()));
+        }
+        cpus.add(&self.take_asked());
+        Ok(cpus)
+    }
+
+    fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        let mut cpus = self.balancer_loses(at.now(), vcpu);
+        self.leave_queues(vcpu);
+        let advance = self.advance(at.now(), vcpu);
+        let server = self.servers.remove(vcpu).expect("a vCPU that has joined");
+        self.give_back(at.now(), vcpu, &server, advance);
+        self.give_up(at.now(), (server.cpu, server.by_weight), Span::ZERO, advance);
+        self.note_rests(at, CpuSet::one(server.cpu));
+        self.cpus[server.home().index()].tally.remove(&server.terms, server.taken);
+        self.set_slices(at, server.cpu);
+        let cpu = &mut self.cpus[server.cpu.index()];
+        if cpu.turn.is_some_and(|turn| turn.vcpu == vcpu) {
+            cpu.turn = None;
+            self.request(server.cpu);
+        }
+        // It need not have run last where it was to run next.
+        cpus.extend(server.in_parts.is_some().then_some(server.cpu));
+        cpus
+    }
+
+    fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        self.balancer_wakes(at, vcpu);
+        let server = &self.servers[vcpu];
+        if server.deadline == Time::NEVER || server.deadline <= at.now() {
+            self.set_slice(at, vcpu);
+        }
+        let full = self.full_slice(vcpu);
+        let rules = self.rules;
+        let has_periods = self.has_periods(vcpu);
+        let is_strict = self.is_strict(at, self.servers[vcpu].cpu);
+        if has_periods {
+            self.servers[vcpu].wake(Wake { now: at.now(), full, is_strict }, &rules);
+            self.follow(vcpu);
+        }
+        let cpu = self.servers[vcpu].cpu;
+        self.join_queues(at.now(), vcpu);
+        if self.gives_way(at, cpu, vcpu) {
+            self.request(cpu);
+        }
+        CpuSet::one(cpu)
+    }
+
+    fn start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        let Some(cpu) = at.cpu_of(vcpu) else { return CpuSet::NONE };
+        self.balancer_starts(at, cpu);
+        // Somebody else had been decided on and was refused.
+        if self.cpus[cpu.index()].turn.is_none_or(|turn| turn.vcpu != vcpu) {
+            self.cpus[cpu.index()].turn = self.choose_again(at, cpu);
+        }
+        CpuSet::NONE
+    }
+
+    fn charge(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) -> CpuSet {
+        self.balancer_charges(at, vcpu, ran);
+        let server = &mut self.servers[vcpu];
+        let cpu = &mut self.cpus[server.cpu.index()];
+        match &mut cpu.turn {
+            Some(turn) if turn.vcpu == vcpu => turn.ran += ran,
+            _ if server.terms.extra => {
+                server.extra_time += ran;
+                let cost = self.cost(vcpu, ran);
+                self.spend(vcpu, cost, at.is_awake(vcpu));
+            }
+            _ => {
+                let before = server.cpu;
+                self.use_slice(at, vcpu, ran);
+                if self.servers[vcpu].cpu != before {
+                    self.ask(before);
+                }
+            }
+        }
+        self.take_asked()
+    }
+
+    fn turn_over(&mut self, _: &Moment, vcpu: VcpuId, _: TurnEnd) -> CpuSet {
+        self.request(self.servers[vcpu].cpu);
+        CpuSet::NONE
+    }
+
+    fn block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        let mut cpus = self.balancer_blocks(at, vcpu);
+        let Server { cpu, ref in_parts, .. } = self.servers[vcpu];
+        // It need not have run last where it was to run next.
+        cpus.extend(in_parts.is_some().then_some(cpu));
+        if !self.stop(at, vcpu) {
+            self.sleep(at.now(), vcpu);
+        }
+        cpus.add(&self.take_asked());
+        cpus
+    }
+
+    fn pass(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+        if self.balancer.as_ref().is_some_and(|balancer| balancer.awaits(at, cpu)) {
+            let this = &mut self.cpus[cpu.index()];
+            this.waits |= this.turn.is_none();
+        } else if core::mem::take(&mut self.cpus[cpu.index()].is_requested) {
+            self.decide(at, cpu);
+        }
+        let mut cpus = self.balancer_passes(at, cpu);
+        if self.parting.is_some() {
+            cpus.add(&self.parts_pass(at, cpu));
+        }
+        cpus
+    }
+
+    fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {
+        let this = &self.cpus[cpu.index()];
+        if this.turn.is_none() && this.waits {
+            return Pick::Idle;
+        }
+        let decided = this.turn.filter(|turn| at.is_eligible(turn.vcpu, cpu));
+        let Some(turn) = decided.or_else(|| self.choose_again(at, cpu)) else { return Pick::Idle };
+        let limit = turn.until.since(at.now());
+        let limit = (turn.until != Time::NEVER).then_some(limit);
+        let is_due = match turn.right {
+            Right::Guarantee => true,
+            Right::Penalty => !self.servers[turn.vcpu].missed.is_zero(),
+            Right::Extra => false,
+        };
+        let entitlement = if is_due { Entitlement::Due } else { Entitlement::Spare };
+        Pick::Run { vcpu: turn.vcpu, limit, entitlement }
+    }
+
+    fn alarm(&self, cpu: CpuId) -> Option<Time> {
+        let own = self.cpus[cpu.index()].alarm;
+        let called = self.balancer_alarm(cpu);
+        own.into_iter().chain(called).min()
+    }
+
+    fn ring_needs(&self, at: &Moment, cpu: CpuId) -> CpuSet {
+        let mut cpus = self.balancer_measures(at, cpu);
+        cpus.insert(cpu);
+        cpus
+    }
+
+    fn ring(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+        let called = self.balancer_rings(at, cpu);
+        let this = &mut self.cpus[cpu.index()];
+        if called.is_none() || this.alarm.is_some_and(|alarm| alarm <= at.now()) {
+            this.alarm = None; // Until it has passed.
+            self.request(cpu);
+        }
+        let mut cpus = called.unwrap_or(CpuSet::NONE);
+        cpus.insert(cpu);
+        cpus
+    }
+
+    fn room(&self, at: &Moment, period: Span, allowed: CpuSet) -> Option<Span> {
+        self.rules.admits_exactly.then(|| self.longest(at, period, allowed))
+    }
+
+    fn weighs_spare_time(&self) -> bool {
+        self.rules.has_extra_queue()
+    }
+
+    fn account(&self, vcpu: VcpuId) -> Account {
+        let server = &self.servers[vcpu];
+        let slice = server.slice(self.full_slice(vcpu));
+        let parts = server.in_parts.as_ref().map(|in_parts| ("split", in_parts.shown()));
+        let rows = alloc::vec![
+            ("cpu", server.cpu.to_string()),
+            ("slice", slice.to_string()),
+            ("period", server.period.to_string()),
+            ("used", server.used.to_string()),
+            ("deadline", distance(Time::START, server.deadline)),
+            ("to make up", server.due_from_slack().to_string()),
+            ("extra time", server.extra_time.to_string()),
+            ("extra score", server.score.to_string()),
+        ];
+        rows.into_iter().chain(parts).collect()
+    }
+}
+
+impl Sedf {
+    fn new(values: &Values, topology: &Topology) -> Sedf {
+        let looks = Looks::on(topology);
+        let cpu = |_| Cpu { tally: Tally::with(looks), ..Cpu::default() };
+        let rules = Rules::read(values);
+        let splits = (rules.packing == Packing::Split).then(|| Splits::new(rules.capacity, looks));
+        Sedf {
+            rules,
+            cpus: (0..topology.cpus()).map(cpu).collect(),
+            looks,
+            deadlines: Queues::new(2 * topology.cpus()),
+            penalties: Queues::new(topology.cpus()),
+            extras: Queues::new(topology.cpus()),
+            tickets: 0,
+            servers: Roster::default(),
+            holds: Holds::new(),
+            leavings: Leavings::default(),
+            parting: splits.map(Parting::new),
+            balancer: Balancer::read(values, topology),
+        }
+    }
+
+    /// What has been used in advance of a slice, with what the turn that is going on has.
+    fn advance(&self, now: Time, vcpu: VcpuId) -> Span {
+        let server = &self.servers[vcpu];
+        let turn = self.cpus[server.cpu.index()].turn;
+        let own = turn.filter(|turn| turn.vcpu == vcpu && turn.right == Right::Guarantee);
+        server.advance(now, own.map_or(Span::ZERO, |turn| turn.ran), &self.rules)
+    }
+
+    /// A CPU is to pass.
+    fn request(&mut self, cpu: CpuId) {
+        self.cpus[cpu.index()].is_requested = true;
+    }
+
+    /// The slice of a vCPU in a period as long as its share says.
+    fn full_slice(&self, vcpu: VcpuId) -> Span {
+        let server = &self.servers[vcpu];
+        match server.terms.weight {
+            0 => server.terms.slice,
+            _ if self.rules.keeps_slices() => server.by_weight,
+            weight => self.cpus[server.cpu.index()].tally.slice_of(weight),
+        }
+    }
+
+    /// Whether a vCPU stands in the ready or the waiting queue while it is awake.
+    fn has_periods(&self, vcpu: VcpuId) -> bool {
+        !self.rules.fills_gaps || !self.full_slice(vcpu).is_zero()
+    }
+
+    /// Settles the turn of a vCPU, if it has one; what comes then is decided at the next pass.
+    fn stop(&mut self, at: &Moment, vcpu: VcpuId) -> bool {
+        let cpu = &mut self.cpus[self.servers[vcpu].cpu.index()];
+        let turn = cpu.turn.take_if(|turn| turn.vcpu == vcpu);
+        cpu.is_requested |= turn.is_some();
+        turn.map(|turn| self.settle(at, turn)).is_some()
+    }
+
+    /// Whether the turn on a CPU may be over because `vcpu` woke. [Xen 3.0, §6.6 step 4]
+    fn gives_way(&self, at: &Moment, cpu: CpuId, vcpu: VcpuId) -> bool {
+        let this = &self.cpus[cpu.index()];
+        let Some(turn) = this.turn.filter(|_| at.occupant(cpu).is_some()) else { return true };
+        if self.has_periods(vcpu) && self.servers[vcpu].begin() < turn.until {
+            return true;
+        }
+        let is_penalised = self.is_penalised(vcpu);
+        match turn.right {
+            Right::Guarantee => false,
+            Right::Penalty => {
+                let first = self.penalties.first(cpu.index());
+                is_penalised && first.is_some_and(|(_, first)| first == vcpu)
+            }
+            Right::Extra => is_penalised,
+        }
+    }
+
+    /// Whether a vCPU is to be made up to from slack. With extra support that counts at a wake also
+    /// where slack is handed out without looking at it. [Xen 3.0, §15 item 9]
+    fn is_penalised(&self, vcpu: VcpuId) -> bool {
+        if self.rules.unblocking == Unblocking::ExtraSupport {
+            !self.servers[vcpu].due_from_slack().is_zero()
+        } else {
+            self.penalties.queue_of(vcpu).is_some()
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! What there is beside a plan: who goes on when, what each has had, and what it costs it.
+
+use alloc::vec::Vec;
+
+use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
+
+use crate::Roster;
+use crate::balance::books::Books;
+use crate::balance::planned::{Piece, Plan, Split};
+use crate::balance::{Move, RUN, SAMPLE};
+use crate::policies::sedf::terms::Cost;
+
+/// How much of its rate who has had less or more is given on top or less. [balancer §4.4, step 5]
+const MOST_CORRECTION: i64 = 5;
+
+/// What there is beside the plan.
+#[derive(Debug, Default)]
+pub(in crate::policies::sedf) struct Planned {
+    pub(in crate::policies::sedf) plan: Option<Plan>,
+    /// Who goes on when, in order.
+    pub(in crate::policies::sedf) coming: Vec<(Time, Move)>,
+    /// What a quantum costs who is where it is as planned.
+    pub(in crate::policies::sedf) costs: Roster<Cost>,
+    /// What each split one has had less than planned, in ns.
+    pub(in crate::policies::sedf) owed: Roster<i64>,
+}
+
+impl Planned {
+    pub(in crate::policies::sedf) fn leave(&mut self, vcpu: VcpuId) {
+        self.coming.retain(|(_, going)| going.vcpu != vcpu);
+        self.costs.remove(vcpu);
+        self.owed.remove(vcpu);
+    }
+
+    /// When somebody goes on.
+    pub(in crate::policies::sedf) fn next(&self) -> Option<Time> {
+        self.coming.first().map(|&(at, _)| at)
+    }
+
+    /// The CPUs of those who go on by now.
+    pub(in crate::policies::sedf) fn concerns(&self, now: Time) -> CpuSet {
+        let due = self.coming.iter().take_while(|&&(at, _)| at <= now);
+        due.flat_map(|&(_, going)| [going.from, going.to]).collect()
+    }
+
+    pub(in crate::policies::sedf) fn take_due(&mut self, now: Time) -> Vec<Move> {
+        let due = self.coming.partition_point(|&(at, _)| at <= now);
+        self.coming.drain(..due).map(|(_, going)| going).collect()
+    }
+
+    pub(in crate::policies::sedf) fn cost(&self, vcpu: VcpuId) -> Option<Cost> {
+        self.costs.get(vcpu).copied()
+    }
+
+    /// How fast somebody should be where it is, if that is planned.
+    pub(in crate::policies::sedf) fn pace(&self, split: &Split, cpu: CpuId) -> Option<u64> {
+        let piece = split.pieces.iter().find(|piece| piece.cpu == cpu)?;
+        let most = i64::try_from(split.rate).unwrap_or(i64::MAX) / MOST_CORRECTION;
+        let owed = self.owed.get(split.vcpu).copied().unwrap_or(0);
+        let more = (owed / (RUN / SAMPLE).cast_signed()).clamp(-most, most);
+        Some(piece.rate.saturating_add_signed(more))
+    }
+
+    /// Notes what those who are split have had less than planned since the last run.
+    pub(in crate::policies::sedf) fn note_owed(&mut self, books: &Books) {
+        let Some(plan) = &self.plan else { return };
+        for split in &plan.splits {
+            let Some(had) = books.had_since_run(split.vcpu) else { continue };
+            let due = i64::try_from(split.rate * (RUN / SAMPLE)).unwrap_or(i64::MAX);
+            let owed = self.owed.get(split.vcpu).copied().unwrap_or(0);
+            let had = i64::try_from(had).unwrap_or(i64::MAX);
+            let owed = owed.saturating_add(due.saturating_sub(had)).clamp(-due, due);
+            self.owed.insert(split.vcpu, owed);
+        }
+    }
+
+    /// Where somebody is until when in the period that begins: it begins where it is, so that it
+    /// turns round at the end of each. Says where it goes at once.
+    pub(in crate::policies::sedf) fn set_out(
+        &mut self,
+        split: &Split,
+        home: CpuId,
+        now: Time,
+    ) -> Option<Move> {
+        let vcpu = split.vcpu;
+        let whole: u128 = split.pieces.iter().map(stay).sum();
+        let time = |stay: u128| {
+            let ns = u128::from(RUN.ns()) * stay / whole.max(1);
+            Span::from_ns(u64::try_from(ns).unwrap_or(u64::MAX))
+        };
+        // Where it would be for no time it does not go.
+        let is_long = |piece: &&Piece| !time(stay(piece)).is_zero();
+        let mut pieces: Vec<Piece> = split.pieces.iter().filter(is_long).copied().collect();
+        if pieces.last().is_some_and(|last| last.cpu == home) {
+            pieces.reverse();
+        }
+        let mut over = 0;
+        for pair in pieces.windows(2) {
+            over += stay(&pair[0]);
+            let (from, to) = (pair[0].cpu, pair[1].cpu);
+            self.coming.push((now.after(time(over)), Move { vcpu, from, to }));
+        }
+        let first = pieces.first().filter(|first| first.cpu != home)?;
+        Some(Move { vcpu, from: home, to: first.cpu })
+    }
+}
+
+/// How long it takes to have what is to be had on a CPU, in no unit.
+fn stay(piece: &Piece) -> u128 {
+    u128::from(piece.quota) * u128::from(SAMPLE.ns()) / u128::from(piece.rate)
+}
+
+#[cfg(test)]
+mod tests {
+    use slackline_units::DomId;
+
+    use super::*;
+
+    /// On the first CPU for so many of 50 ms, and for the rest of them on the second; it is on the
+    /// first. Where it goes at once, and when it goes on.
+    fn set_out(first: u64) -> (Option<CpuId>, Vec<Time>) {
+        let vcpu = VcpuId::new(0, DomId::new(0), 0);
+        let rate = SAMPLE.ns() / 2;
+        let piece = |cpu, quota| Piece { cpu: CpuId::new(cpu), quota, rate };
+        let pieces = alloc::vec![piece(0, first), piece(1, rate - first)];
+        let mut planned = Planned::default();
+        let split = Split { vcpu, rate, pieces };
+        let at_once = planned.set_out(&split, CpuId::new(0), Time::START);
+        (at_once.map(|going| going.to), planned.coming.iter().map(|&(at, _)| at).collect())
+    }
+
+    #[test]
+    fn who_would_be_somewhere_for_no_time_does_not_go_there() {
+        let [half, least, none] = [SAMPLE.ns() / 4, 1, 0].map(set_out);
+        assert_eq!(half, (None, alloc::vec![Time::START + RUN / 2]));
+        assert_eq!(least, (None, alloc::vec![Time::START + Span::from_ns(10)]));
+        assert_eq!(none, (Some(CpuId::new(1)), Vec::new()));
+    }
+}

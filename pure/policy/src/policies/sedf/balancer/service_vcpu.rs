@@ -1,0 +1,244 @@
+//! Who pays for balancing: the service vCPU, or mini-domain, of the thesis. [Diestelhorst §4.4]
+//!
+//! It has a slice of CPU 0 as anybody else, wakes as a call of the balancer is due, and runs for as
+//! long as that takes. The call is made when it falls asleep again. So EDF says when that is: where
+//! admission keeps promises, before its period is over. A balancer that nobody pays for is called
+//! as it is due and takes no time; as much of CPU 0 as the payer would have is then free of
+//! promises, so that whoever is promised something there is not late for what a call does take.
+
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use slackline_units::{CpuId, CpuSet, CpuShare, Time, VcpuId};
+
+use crate::balance::CALL;
+use crate::balance::fields::{BALANCER, BALANCER_SLICE};
+use crate::policies::sedf::{Sedf, terms};
+use crate::{Given, Payer, Topology, Values};
+
+/// Where it is, and where the balancer rings.
+const HOME: CpuId = CpuId::new(0);
+
+/// Who pays under these rules, where there is something to pay for.
+pub(in crate::policies::sedf) fn payer(values: &Values, topology: &Topology) -> Option<Payer> {
+    if values.choice(&BALANCER) == "none" || topology.cpus() == 1 {
+        return None;
+    }
+    let (slice, period) = (values.span(&BALANCER_SLICE).to_string(), CALL.to_string());
+    let given = [
+        ("slice", Given::Text(&slice)),
+        ("period", Given::Text(&period)),
+        ("extra", Given::Flag(false)),
+        ("balances", Given::Flag(true)),
+    ];
+    let share = Values::read(terms::FIELDS, given.into_iter()).expect("a share as others have");
+    Some(Payer { every: CALL, cpu: HOME, share })
+}
+
+/// Those who pay, mostly one or none.
+#[derive(Debug)]
+pub(in crate::policies::sedf) struct Payers {
+    all: Vec<VcpuId>,
+    /// When one of them had done what a call takes that was due and has not been made yet.
+    pub(in crate::policies::sedf) paid: Option<Time>,
+    /// What is kept of a CPU for them while there are none.
+    keeps: CpuShare,
+}
+
+impl Payers {
+    pub(in crate::policies::sedf) fn new(keeps: CpuShare) -> Payers {
+        Payers { all: Vec::new(), paid: None, keeps }
+    }
+
+    pub(in crate::policies::sedf) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// What is kept of a CPU, free of promises.
+    pub(in crate::policies::sedf) fn keeps(&self, cpu: CpuId) -> CpuShare {
+        let is_kept = cpu == HOME && self.is_empty();
+        if is_kept { self.keeps } else { CpuShare::NONE }
+    }
+
+    /// Somebody falls asleep as a call is due, which can be made if it pays. The CPU to ask, which
+    /// rings for it at once: all CPUs are to be measured before.
+    pub(in crate::policies::sedf) fn note_paid(&mut self, now: Time, vcpu: VcpuId) -> CpuSet {
+        if !self.all.contains(&vcpu) {
+            return CpuSet::NONE;
+        }
+        self.paid.get_or_insert(now);
+        CpuSet::one(HOME)
+    }
+}
+
+impl Sedf {
+    /// A vCPU pays for balancing from now on.
+    pub(in crate::policies::sedf) fn pay(&mut self, vcpu: VcpuId) {
+        self.balancer.iter_mut().for_each(|balancer| balancer.payers.all.push(vcpu));
+    }
+
+    /// It does not any more; whether it did.
+    pub(in crate::policies::sedf) fn stop_paying(&mut self, vcpu: VcpuId) -> bool {
+        let Some(balancer) = &mut self.balancer else { return false };
+        let all = &mut balancer.payers.all;
+        let place = all.iter().position(|&other| other == vcpu);
+        place.map(|place| all.swap_remove(place)).is_some()
+    }
+
+    /// Others pay than before. A call that nobody paid for in time is not made up for. The CPU to
+    /// ask, as it may ring at another time.
+    pub(in crate::policies::sedf) fn payers_changed(&mut self, now: Time) -> CpuSet {
+        let Some(balancer) = &mut self.balancer else { return CpuSet::NONE };
+        if balancer.payers.is_empty() {
+            balancer.skip(now);
+        }
+        CpuSet::one(HOME)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::boxed::Box;
+
+    use slackline_units::{DomId, Span};
+
+    use super::*;
+    use crate::policies::sedf::SPEC;
+    use crate::{AdmitError, Moment, Policy};
+
+    /// Two CPUs, and nobody ever runs.
+    struct Host {
+        policy: Box<dyn Policy>,
+        at: Moment,
+    }
+
+    impl Host {
+        fn new(words: &str) -> Host {
+            let values = Values::read_written(SPEC.policy_fields, words).unwrap();
+            let policy = (SPEC.build)(&values, &Topology::flat(2));
+            Host { policy, at: Moment::at_start(2) }
+        }
+
+        fn join(&mut self, slot: u32, cpu: usize, share: &Values) -> Result<VcpuId, AdmitError> {
+            let vcpu = VcpuId::new(slot, DomId::new(slot), 0);
+            self.at.join(vcpu);
+            self.at.allow(vcpu, CpuSet::one(CpuId::new(cpu)));
+            self.policy.admit(&self.at, vcpu, share).map(|()| vcpu)
+        }
+
+        /// Wakes as time comes to that, and sleeps again; the CPUs to ask.
+        fn runs(&mut self, vcpu: VcpuId, ms: u64) -> CpuSet {
+            self.at.advance(Time::START + Span::from_ms(ms));
+            self.at.set_awake(vcpu, true);
+            self.policy.wake(&self.at, vcpu);
+            self.at.set_awake(vcpu, false);
+            self.policy.block(&self.at, vcpu)
+        }
+
+        fn rings(&self) -> [Option<u64>; 2] {
+            let ms = |alarm: Time| (alarm - Time::START) / Span::from_ms(1);
+            [0, 1].map(|cpu| self.policy.alarm(CpuId::new(cpu)).map(ms))
+        }
+
+        fn ring(&mut self) -> CpuSet {
+            self.policy.ring(&self.at, HOME)
+        }
+
+        fn room(&self) -> Span {
+            let room = self.policy.room(&self.at, Span::from_ms(50), CpuSet::one(HOME));
+            room.expect("slices are promised")
+        }
+    }
+
+    fn share(words: &str) -> Values {
+        Values::read_written(SPEC.share_fields, words).unwrap()
+    }
+
+    fn declared(words: &str, cpus: usize) -> Option<Payer> {
+        let values = Values::read_written(SPEC.policy_fields, words).unwrap();
+        payer(&values, &Topology::flat(cpus))
+    }
+
+    #[test]
+    fn who_pays_has_the_slice_that_is_kept_for_it() {
+        assert_eq!(declared("balancer=none", 2), None);
+        assert_eq!(declared("balancer=thesis", 1), None);
+        let Payer { every, cpu, share } =
+            declared("balancer=thesis balancer-slice=1ms", 2).expect("somebody");
+        assert_eq!((every, cpu), (Span::from_ms(50), HOME));
+        let promise = (SPEC.promise)(&share).unwrap().expect("a slice");
+        let reservation = promise.reservation;
+        assert_eq!((reservation.slice(), reservation.period()), (Span::from_ms(1), every));
+        assert!(promise.exact);
+    }
+
+    #[test]
+    fn a_call_is_made_when_somebody_who_pays_has_run_and_it_is_due() {
+        let mut host = Host::new("balancer=repaired");
+        let payer = host.join(0, 1, &share("slice=100us period=50ms balances=true")).unwrap();
+        let other = host.join(1, 1, &share("slice=1ms period=50ms")).unwrap();
+        assert_eq!(host.rings(), [None, None], "nobody has paid");
+        assert_eq!(host.runs(payer, 49), CpuSet::NONE, "none is due");
+        assert_eq!(host.runs(other, 60), CpuSet::NONE, "it does not pay");
+        assert_eq!(host.rings(), [None, None]);
+        assert_eq!(host.runs(payer, 61), CpuSet::one(HOME));
+        assert_eq!(host.rings(), [Some(61), None]);
+        host.ring();
+        assert_eq!(host.rings(), [None, None]);
+        // The second one, which takes a sample: all CPUs are measured before.
+        assert_eq!(host.policy.ring_needs(&host.at, HOME), CpuSet::one(HOME));
+        host.runs(payer, 100);
+        assert_eq!(host.policy.ring_needs(&host.at, HOME), CpuSet::first_n(2));
+    }
+
+    #[test]
+    fn nobody_who_pays_rings_as_it_is_due() {
+        let paying = "slice=100us period=50ms balances=true";
+        for leaves in [true, false] {
+            let mut host = Host::new("balancer=repaired");
+            let stays = host.join(0, 0, &share("slice=1ms period=50ms")).unwrap();
+            assert_eq!(host.rings(), [Some(50), None]);
+            let payers = [1, 2].map(|slot| host.join(slot, 1, &share(paying)).unwrap());
+            host.runs(payers[0], 70);
+            assert_eq!(host.rings(), [Some(70), None]);
+            host.policy.leave(&host.at, payers[1]);
+            assert_eq!(host.rings(), [Some(70), None], "somebody has paid");
+            let asked = if leaves {
+                host.policy.leave(&host.at, payers[0])
+            } else {
+                let share = share("slice=100us period=50ms");
+                host.policy.adjust(&host.at, payers[0], &share).unwrap()
+            };
+            assert!(asked.contains(HOME));
+            assert_eq!(host.rings(), [Some(100), None], "what is over is over");
+            let asked = host.policy.adjust(&host.at, stays, &share(paying)).unwrap();
+            assert!(asked.contains(HOME));
+            assert_eq!(host.rings(), [None, None]);
+        }
+    }
+
+    /// CPU 0 promised to the last has room for it all the same, and for nobody else; as it goes its
+    /// slice is kept again.
+    #[test]
+    fn what_is_kept_is_for_who_pays() {
+        let mut host = Host::new("balancer=planned reserve=0cpu balancer-slice=33333ns");
+        let paying = share("slice=33333ns period=50ms extra=false balances=true");
+        let all = host.room();
+        assert!(Span::from_us(49_966) < all && all <= Span::from_ns(50_000_000 - 33_333), "{all}");
+        let most = alloc::format!("slice={all} period=50ms");
+        host.join(0, 0, &share(&most)).unwrap();
+        let payer = host.join(1, 0, &paying).unwrap();
+        let before = host.room();
+        assert!(before < Span::from_us(5), "{before}");
+        let less = share("slice=5us period=50ms balances=true");
+        host.policy.adjust(&host.at, payer, &less).unwrap();
+        assert_eq!(host.room(), Span::from_ns(50_000_000 - 5_000) - all, "it wants no more");
+        // To be promised the rest as others are it would have to leave what is kept alone.
+        let other = share("slice=20us period=50ms");
+        let refused = host.policy.adjust(&host.at, payer, &other).unwrap_err().to_string();
+        assert!(refused.contains("of at most 0.999333cpu"), "{refused}");
+        assert_eq!(host.rings(), [None, None], "it pays still");
+        host.policy.leave(&host.at, payer);
+        assert_eq!(host.room(), Span::ZERO);
+    }
+}

@@ -1,0 +1,330 @@
+//! Whose rules hold: the fields of the policy, and what they amount to.
+//!
+//! The real scheduler changed over the years and had options chosen when it was compiled. Each
+//! difference is a field here; `rules` says what holds where a field is left at `as-rules`.
+
+use alloc::vec::Vec;
+
+use slackline_units::{CpuShare, Span};
+
+use crate::admission::placement::Packing;
+use crate::balance::fields::{
+    BALANCER, BALANCER_SLICE, CLOSE, LEAST_DIFFERENCE, SMT_BELIEVED, TAU,
+};
+use crate::{Field, FieldError, Values};
+
+const RULES: Field = Field::choice(
+    "rules",
+    &["best", "xen-3.0.3", "xen-3.0.2", "thesis"],
+    "rules where a field says as-rules: Slackline's, Xen's, or the thesis's",
+);
+const UNBLOCKING: Field = Field::choice(
+    "unblocking",
+    &[
+        AS_RULES,
+        "proportional",
+        "isochronous",
+        "conservative",
+        "short-resume",
+        "latency-hint",
+        "burst",
+        "extra-support",
+    ],
+    "budget of a vCPU that wakes, or when its next period begins",
+);
+const SLACK: Field = Field::choice(
+    "slack",
+    &[AS_RULES, "two-level", "penalty", "weighted", "round-robin", "none"],
+    "who gets the time that slices leave",
+);
+const COMPENSATION: Field = Field::choice(
+    "compensation",
+    &[AS_RULES, "in-period", "one-quantum", "whole-loss", "none"],
+    "how slack makes up for budget lost by blocking",
+);
+const OVERRUN: Field = Field::choice(
+    "overrun",
+    &[AS_RULES, "carried", "forgiven"],
+    "overruns are deducted from later slices, or forgiven by slack",
+);
+const MISSES: Field = Field::choice(
+    "misses",
+    &[AS_RULES, "repaid", "forgotten"],
+    "what is missing at a deadline is made up for, or forgotten with the next slice",
+);
+const QUANTUM_CHARGE: Field = Field::choice(
+    "quantum-charge",
+    &[AS_RULES, "used", "whole"],
+    "slack is charged as used, or in whole quanta",
+);
+const BELOW_QUANTUM: Field = Field::choice(
+    "below-quantum",
+    &[AS_RULES, "used", "idle"],
+    "a gap shorter than a quantum before a period is used, or left idle",
+);
+const FIRST_PERIOD: Field = Field::choice(
+    "first-period",
+    &[AS_RULES, "at-once", "after-a-slice"],
+    "the first period begins at once, or one slice late",
+);
+const CATCH_UP: Field = Field::choice(
+    "catch-up",
+    &[AS_RULES, "whole", "one-period"],
+    "a best-effort vCPU whose period is long over advances to now, or by one period",
+);
+const OLD_RESERVATION: Field = Field::choice(
+    "old-reservation",
+    &[AS_RULES, "forgotten", "counted"],
+    "a slice given up for an extra-weight stops reducing slices by weight, or still does",
+);
+const SLACK_SHARE: Field = Field::choice(
+    "slack-share",
+    &[AS_RULES, "slice", "set-slice", "one"],
+    "extra-weight 0 counts as slice/period for all slices, for slices not by weight, or as 1",
+);
+const ADMISSION: Field = Field::choice(
+    "admission",
+    &[AS_RULES, "exact", "none"],
+    "refuse slices beyond what a CPU can give, or accept all",
+);
+const RESERVE: Field = Field::share(
+    "reserve",
+    "0.05cpu",
+    CpuShare::ONE,
+    "part of each CPU that is never reserved, with admission",
+);
+const PLACE: Field = Field::choice(
+    "place",
+    &["spread", "pack", "split"],
+    "CPU of a vCPU with a slice: most capacity left, first that fits, or split over several",
+);
+const QUANTUM: Field = Field::span_within(
+    "quantum",
+    "500us",
+    (Span::from_us(10), Span::from_ms(5)),
+    "timeslice of slack",
+);
+
+const AS_RULES: &str = "as-rules";
+
+pub(super) const FIELDS: &[Field] = &[
+    RULES,
+    UNBLOCKING,
+    SLACK,
+    COMPENSATION,
+    OVERRUN,
+    MISSES,
+    QUANTUM_CHARGE,
+    BELOW_QUANTUM,
+    FIRST_PERIOD,
+    CATCH_UP,
+    OLD_RESERVATION,
+    SLACK_SHARE,
+    ADMISSION,
+    RESERVE,
+    PLACE,
+    QUANTUM,
+    BALANCER,
+    BALANCER_SLICE,
+    SMT_BELIEVED,
+    TAU,
+    CLOSE,
+    LEAST_DIFFERENCE,
+];
+
+/// What a vCPU that wakes may still have of its period. [Diestelhorst §3.2.3]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unblocking {
+    /// The larger of what would be left had it run instead of sleeping, and slice/period of what
+    /// is left of the period. Periods stay where they were.
+    Proportional,
+    /// Nothing: it waits for the next period, and periods stay where they were.
+    Isochronous,
+    /// Nothing if it slept within its period; after a longer sleep a new period begins.
+    Conservative,
+    /// The time that it slept counts as used; after a longer sleep a new period begins.
+    ShortResume,
+    /// As conservative, but after a longer sleep the period is as short as the latency, and doubles
+    /// until it is what it was.
+    LatencyHint,
+    /// As short-resume, but where that leaves too little the period becomes as long as it took
+    /// from one wake to the next.
+    Burst,
+    /// As conservative, and what it lost by that is made up for from slack.
+    ExtraSupport,
+}
+
+/// Who gets time that no slice claims. [Diestelhorst §3.2.4]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Slack {
+    None,
+    RoundRobin,
+    Weighted,
+    Penalty,
+    TwoLevel,
+}
+
+/// How a slice lost by blocking is made up for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Compensation {
+    /// To the nanosecond, until the period is over in which it was lost.
+    InPeriod,
+    /// By a single quantum, however much was lost.
+    OneQuantum,
+    /// By whole quanta until it is made up for.
+    WholeLoss,
+    None,
+}
+
+/// Who without an extra-weight has slack by slice/period; the others count as extra-weight 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SlackShare {
+    /// Whoever has a slice.
+    Slice,
+    /// Who has a slice that was set: that took away the 1 with which all are created, and setting a
+    /// weight did not. [Xen 3.0, §6.3, §6.9]
+    SetSlice,
+    /// Nobody.
+    One,
+}
+
+/// All choices made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rules {
+    pub(super) unblocking: Unblocking,
+    pub(super) slack: Slack,
+    pub(super) compensation: Compensation,
+    pub(super) carries_overrun: bool,
+    pub(super) repays_misses: bool,
+    pub(super) charges_whole_quanta: bool,
+    /// Gaps shorter than a quantum are used. Then the periods of best-effort vCPUs, which begin for
+    /// nothing but making such gaps, do not count either.
+    pub(super) fills_gaps: bool,
+    pub(super) begins_at_once: bool,
+    pub(super) catches_up: bool,
+    pub(super) counts_old: bool,
+    pub(super) slack_share: SlackShare,
+    pub(super) admits_exactly: bool,
+    /// Which CPU takes who has a slice.
+    pub(super) packing: Packing,
+    /// What the slices on one CPU may add up to.
+    pub(super) capacity: CpuShare,
+    pub(super) quantum: Span,
+}
+
+/// A place for vCPUs that other fields do not allow.
+pub(super) fn conflict(values: &Values) -> Option<FieldError> {
+    let needs = Rules::said(values).place_needs();
+    (!needs.is_empty()).then(|| FieldError::Alone(&PLACE, values.choice(&PLACE), needs))
+}
+
+impl Rules {
+    /// What is said; what cannot be done is left out.
+    pub(super) fn read(values: &Values) -> Rules {
+        let rules = Rules::said(values);
+        let is_possible = rules.place_needs().is_empty();
+        let packing = if is_possible { rules.packing } else { Packing::Spread };
+        Rules { packing, ..rules }
+    }
+
+    fn said(values: &Values) -> Rules {
+        let rules = values.choice(&RULES);
+        let is_best = rules == "best";
+        // What a field says, or what the rules say in its stead.
+        let word = |field: &Field, best: &'static str, xen: &'static str| match values.choice(field)
+        {
+            AS_RULES if is_best => best,
+            AS_RULES => xen,
+            word => word,
+        };
+        let makes_up = if rules == "xen-3.0.3" { "one-quantum" } else { "whole-loss" };
+        let moves_on = if rules == "thesis" { "one-period" } else { "whole" };
+        let packing = match values.choice(&PLACE) {
+            "pack" => Packing::Pack,
+            "split" => Packing::Split,
+            _ => Packing::Spread,
+        };
+        Rules {
+            unblocking: match word(&UNBLOCKING, "proportional", "extra-support") {
+                "proportional" => Unblocking::Proportional,
+                "isochronous" => Unblocking::Isochronous,
+                "conservative" => Unblocking::Conservative,
+                "short-resume" => Unblocking::ShortResume,
+                "latency-hint" => Unblocking::LatencyHint,
+                "burst" => Unblocking::Burst,
+                _ => Unblocking::ExtraSupport,
+            },
+            slack: match word(&SLACK, "two-level", "two-level") {
+                "none" => Slack::None,
+                "round-robin" => Slack::RoundRobin,
+                "weighted" => Slack::Weighted,
+                "penalty" => Slack::Penalty,
+                _ => Slack::TwoLevel,
+            },
+            compensation: match word(&COMPENSATION, "in-period", makes_up) {
+                "none" => Compensation::None,
+                "one-quantum" => Compensation::OneQuantum,
+                "whole-loss" => Compensation::WholeLoss,
+                _ => Compensation::InPeriod,
+            },
+            carries_overrun: word(&OVERRUN, "carried", "forgiven") == "carried",
+            repays_misses: word(&MISSES, "repaid", "forgotten") == "repaid",
+            charges_whole_quanta: word(&QUANTUM_CHARGE, "used", "whole") == "whole",
+            fills_gaps: word(&BELOW_QUANTUM, "used", "idle") == "used",
+            begins_at_once: word(&FIRST_PERIOD, "at-once", "after-a-slice") == "at-once",
+            catches_up: word(&CATCH_UP, "whole", moves_on) == "whole",
+            counts_old: word(&OLD_RESERVATION, "forgotten", "counted") == "counted",
+            slack_share: match word(&SLACK_SHARE, "slice", "set-slice") {
+                "slice" => SlackShare::Slice,
+                "one" => SlackShare::One,
+                _ => SlackShare::SetSlice,
+            },
+            admits_exactly: word(&ADMISSION, "exact", "none") == "exact",
+            packing,
+            capacity: CpuShare::ONE.less(values.share(&RESERVE)),
+            quantum: values.span(&QUANTUM),
+        }
+    }
+
+    /// What is not so that would have to be for vCPUs to be placed like this. What a CPU takes has
+    /// to be known; and who is split must have its periods where they are counted from.
+    fn place_needs(&self) -> Vec<(&'static Field, &'static str)> {
+        let (places, splits) = (self.packing != Packing::Spread, self.packing == Packing::Split);
+        let moves = self.unblocking != Unblocking::Proportional;
+        let needs = [
+            (places && !self.admits_exactly, (&ADMISSION, "exact")),
+            (splits && moves, (&UNBLOCKING, "proportional")),
+            (splits && !self.begins_at_once, (&FIRST_PERIOD, "at-once")),
+        ];
+        needs.into_iter().filter(|(is_needed, _)| *is_needed).map(|(_, need)| need).collect()
+    }
+
+    /// Whether every admitted slice is given in every period counted from when it was admitted:
+    /// where no more is admitted than can be given and periods never move.
+    pub(super) fn keep_promises(&self) -> bool {
+        let in_period = matches!(self.compensation, Compensation::InPeriod | Compensation::None);
+        let stay = self.unblocking == Unblocking::Proportional && self.begins_at_once;
+        stay && self.admits_exactly && in_period
+    }
+
+    /// Whether it is known at any time what somebody has had in advance: where periods do not move
+    /// when it wakes.
+    pub(super) fn keeps_accounts(&self) -> bool {
+        self.unblocking == Unblocking::Proportional
+    }
+
+    /// Whether a slice by weight holds for a period, rather than until the weights change.
+    pub(super) fn keeps_slices(&self) -> bool {
+        self.keeps_accounts() && self.admits_exactly
+    }
+
+    /// Whether those who lost something by blocking come first when there is slack.
+    pub(super) fn has_penalty_queue(&self) -> bool {
+        matches!(self.slack, Slack::Penalty | Slack::TwoLevel)
+    }
+
+    /// Whether slack goes to everybody who may have more.
+    pub(super) fn has_extra_queue(&self) -> bool {
+        matches!(self.slack, Slack::RoundRobin | Slack::Weighted | Slack::TwoLevel)
+    }
+}

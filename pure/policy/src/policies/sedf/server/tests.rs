@@ -1,0 +1,269 @@
+//! One vCPU by itself, in milliseconds: what is left of a slice, and when its period ends.
+
+use super::*;
+use crate::policies::sedf::SPEC;
+use crate::{Given, Values};
+
+const CPU: CpuId = CpuId::new(0);
+
+fn rules(words: &str) -> Rules {
+    let given = words.split_whitespace().map(|word| {
+        let (name, value) = word.split_once('=').expect("a name and a value");
+        (name, Given::Text(value))
+    });
+    Rules::read(&Values::read(SPEC.policy_fields, given).expect("fields of the policy"))
+}
+
+fn ms(ms: u64) -> Span {
+    Span::from_ms(ms)
+}
+
+fn at(ms: u64) -> Time {
+    Time::START + Span::from_ms(ms)
+}
+
+/// A slice of 20 ms in 100 ms, whose period ends at 100 ms.
+fn server() -> Server {
+    let terms = Share::of(Reservation::new(ms(20), ms(100)).expect("it is one"));
+    Server { deadline: at(100), slept: false, ..Server::new(CPU, terms, at(0)) }
+}
+
+/// The same with a weight, of whose slice so much is kept.
+fn by_weight(slice: Span) -> Server {
+    let before = server();
+    let terms = Share { slice: Span::ZERO, weight: 1, ..before.terms };
+    Server { terms, by_weight: slice, ..before }
+}
+
+/// What was used of the slice, and when the period ends.
+fn state(server: &Server) -> (Span, Time) {
+    (server.used, server.deadline)
+}
+
+#[test]
+fn a_period_begins_a_period_before_it_ends() {
+    assert_eq!(server().begin(), at(0));
+    assert_eq!(Server { deadline: at(130), ..server() }.begin(), at(30));
+    assert_eq!(Server { period: ms(40), ..server() }.begin(), at(60));
+}
+
+#[test]
+fn the_slice_of_a_shorter_period_is_shorter_but_not_nothing() {
+    for (period, full, slice) in [
+        (ms(100), ms(20), ms(20)),
+        (ms(50), ms(20), ms(10)),
+        (ms(50), Span::ZERO, Span::ZERO),
+        (Span::from_ns(2), ms(20), Span::from_ns(1)),
+    ] {
+        assert_eq!(Server { period, ..server() }.slice(full), slice, "{full} in {period}");
+    }
+}
+
+/// Of 20 ms 15 were used when the slice becomes one of 8 ms: all of that was used, and no more. Of
+/// an overrun of 2 ms those stay. Where it grows, what was used stays.
+#[test]
+fn what_was_used_of_a_longer_slice_is_no_overrun_of_a_shorter_one() {
+    for (used, full, then) in [(15, 8, 8), (22, 8, 10), (5, 8, 5), (15, 30, 15), (22, 20, 22)] {
+        let mut server = server();
+        server.see(ms(20));
+        server.used = ms(used);
+        server.see(ms(full));
+        assert_eq!(server.used, ms(then), "{used} of 20 ms, then of {full} ms");
+    }
+}
+
+/// A slice of 20 ms is earned within 100 ms, 10 of them by 50 ms.
+#[test]
+fn what_has_not_been_earned_was_had_in_advance() {
+    let best = rules("");
+    let advance =
+        |used, now, more| Server { used: ms(used), ..server() }.advance(at(now), ms(more), &best);
+    assert_eq!(advance(20, 0, 0), ms(20));
+    assert_eq!(advance(20, 50, 0), ms(10));
+    assert_eq!(advance(15, 50, 3), ms(8));
+    assert_eq!(advance(10, 50, 0), Span::ZERO);
+    assert_eq!(advance(20, 100, 0), Span::ZERO);
+    let never = Server { deadline: Time::NEVER, used: ms(20), ..server() };
+    assert_eq!(never.advance(at(0), ms(5), &best), Span::ZERO, "no period has begun");
+    let moving = Server { used: ms(20), ..server() };
+    assert_eq!(moving.advance(at(0), ms(0), &rules("unblocking=conservative")), Span::ZERO);
+    let weighted = Server { used: ms(10), ..by_weight(ms(10)) };
+    assert_eq!(weighted.advance(at(50), Span::ZERO, &best), ms(5));
+}
+
+/// Asleep from 30 ms on with 15 ms left it would have run until 45 ms, and in each later period for
+/// its first 20 ms.
+#[test]
+fn a_sleeper_claims_what_it_would_have_had() {
+    let server = Server { used: ms(5), blocked: Some(at(30)), ..server() };
+    let claims: Vec<u64> = (30..340).filter(|&now| server.claims_to_run(at(now))).collect();
+    let expected: Vec<u64> = (30..45).chain(100..120).chain(200..220).chain(300..320).collect();
+    assert_eq!(claims, expected);
+    let before = Server { blocked: None, ..server };
+    assert!(before.claims_to_run(at(14)) && !before.claims_to_run(at(15)));
+    assert!(Server { deadline: Time::NEVER, ..before }.claims_to_run(at(15)));
+}
+
+#[test]
+fn a_new_share_begins_a_period_of_its_own() {
+    let mut server = Server { period: ms(40), loss: ms(1), missed: ms(2), ..server() };
+    server.restart(at(30), ms(3));
+    assert_eq!((server.period, state(&server)), (ms(100), (ms(3), at(130))));
+    assert_eq!(server.due_from_slack(), Span::ZERO);
+}
+
+/// 47 ms are two slices and 7 ms. Carried, the next period is the one after the next; forgiven, or
+/// by weight, it is the next one, and by weight no more than a slice is owed.
+#[test]
+fn an_overrun_is_taken_from_coming_slices() {
+    let carried = rules("overrun=carried");
+    for (used, rules, then) in [
+        (20, carried, (ms(0), at(200))),
+        (27, carried, (ms(7), at(200))),
+        (39, carried, (ms(19), at(200))),
+        (40, carried, (ms(0), at(300))),
+        (47, carried, (ms(7), at(300))),
+        (47, rules("overrun=forgiven"), (ms(27), at(200))),
+    ] {
+        let mut server = Server { used: ms(used), ..server() };
+        server.end_period(ms(20), &rules);
+        assert_eq!(state(&server), then, "{used} ms");
+    }
+    let mut weighted = Server { used: ms(47), ..by_weight(ms(20)) };
+    weighted.end_period(ms(20), &carried);
+    assert_eq!(state(&weighted), (ms(20), at(200)));
+}
+
+/// A period that was shortened to 30 ms doubles until it is what it was, and the slice with it.
+#[test]
+fn a_shortened_period_doubles() {
+    let mut server = Server { period: ms(30), deadline: at(30), used: ms(6), ..server() };
+    for (period, deadline, slice) in [(60, 90, 12), (100, 190, 20), (100, 290, 20)] {
+        server.end_period(ms(20), &rules(""));
+        assert_eq!((server.period, server.deadline), (ms(period), at(deadline)));
+        assert_eq!(server.slice(ms(20)), ms(slice));
+        server.used = server.slice(ms(20));
+    }
+}
+
+/// Best effort marks time: in a period that is over at 100 ms, at 100 and at 350 ms. A period that
+/// would begin at that very instant is left out.
+#[test]
+fn a_period_without_a_slice_moves_on_by_one_or_by_all() {
+    for (now, whole, one) in [(100, 300, 300), (150, 300, 200), (350, 500, 200), (200, 400, 200)] {
+        for (word, deadline) in [("whole", whole), ("one-period", one)] {
+            let mut server = server();
+            server.skip_period(at(now), &rules(&format!("catch-up={word}")));
+            assert_eq!(server.deadline, at(deadline), "{word} at {now} ms");
+        }
+    }
+}
+
+/// 15 of 20 ms were not had by 100 ms, and by 350 ms two more slices. Who slept is not owed them.
+#[test]
+fn a_deadline_missed_awake_is_made_up_for_or_forgotten() {
+    for (now, deadline, missed) in [(100, 200, 15), (199, 200, 15), (200, 300, 35), (350, 400, 55)]
+    {
+        for (word, missed) in [("repaid", missed), ("forgotten", 0)] {
+            let mut server = Server { used: ms(5), ..server() };
+            server.miss(at(now), ms(20), &rules(&format!("misses={word}")));
+            let forgotten = if word == "forgotten" && now == 200 { 200 } else { deadline };
+            assert_eq!(state(&server), (Span::ZERO, at(forgotten)), "{word} at {now} ms");
+            assert_eq!(server.missed, ms(missed), "{word} at {now} ms");
+        }
+        let mut slept = Server { used: ms(5), slept: true, ..server() };
+        slept.miss(at(now), ms(20), &rules("misses=repaid"));
+        assert_eq!((slept.missed, slept.slept), (Span::ZERO, false));
+    }
+}
+
+/// What was missed comes before what was lost.
+#[test]
+fn extra_time_makes_up_for_what_was_missed_and_then_for_a_loss() {
+    for (ran, word, then) in [
+        (2, "in-period", (4, 5)),
+        (8, "in-period", (0, 3)),
+        (20, "in-period", (0, 0)),
+        (8, "whole-loss", (0, 3)),
+        (2, "one-quantum", (4, 0)),
+    ] {
+        let mut server = Server { missed: ms(6), loss: ms(5), ..server() };
+        server.make_up(ms(ran), &rules(&format!("compensation={word}")));
+        assert_eq!((server.missed, server.loss), (ms(then.0), ms(then.1)), "{ran} ms, {word}");
+    }
+}
+
+/// Asleep from 10 ms on with 20 ms of 100 left: at 25 ms it has what is left of them had it run, or
+/// a fifth of the 75 ms that are left of the period, whichever is more. What it lost by that is
+/// made up for until the period is over.
+#[test]
+fn who_wakes_has_what_cannot_delay_others() {
+    let best = rules("");
+    for (now, used, deadline, loss) in [
+        (10, 0, 100, 0),
+        (12, 2, 100, 2),
+        (25, 5, 100, 5),
+        (60, 12, 100, 12),
+        (95, 19, 100, 19),
+        (100, 0, 200, 0),
+        (110, 2, 200, 2),
+        (350, 10, 400, 10),
+    ] {
+        let mut server = Server { blocked: Some(at(10)), ..server() };
+        server.wake(Wake { now: at(now), full: ms(20), is_strict: false }, &best);
+        assert_eq!(state(&server), (ms(used), at(deadline)), "at {now} ms");
+        assert_eq!(
+            (server.loss, server.loss_ends),
+            match loss {
+                0 => (Span::ZERO, at(0)),
+                _ => (ms(loss), at(deadline)),
+            }
+        );
+        server.begin_period(at(deadline), &best);
+        assert_eq!(server.loss, Span::ZERO);
+    }
+    // Periods slept through pay an overrun off.
+    let mut late = Server { blocked: Some(at(10)), ..server() };
+    late.see(ms(20));
+    late.used = ms(50);
+    late.wake(Wake { now: at(200), full: ms(20), is_strict: false }, &best);
+    assert_eq!(state(&late), (ms(10), at(300)));
+}
+
+/// The first period begins with the wake, or a slice before it is over.
+#[test]
+fn the_first_period_begins_at_once_or_after_a_slice() {
+    for (word, deadline) in [("at-once", at(130)), ("after-a-slice", at(150))] {
+        let mut server = Server { deadline: Time::NEVER, ..server() };
+        let rules = rules(&format!("unblocking=conservative first-period={word}"));
+        server.wake(Wake { now: at(30), full: ms(20), is_strict: false }, &rules);
+        assert_eq!(state(&server), (Span::ZERO, deadline), "{word}");
+    }
+}
+
+/// Asleep from 10 to 15 ms with 3 ms used, and to 40 ms, and beyond its period, to 250 ms; it woke
+/// last at 5 ms. [Xen 3.0, §6.7]
+#[test]
+fn ways_of_unblocking() {
+    let xen = "rules=xen-3.0.3 unblocking";
+    for (word, shortly, late, long_after) in [
+        ("isochronous", (0, 200), (0, 200), (0, 400)),
+        ("conservative", (0, 200), (0, 200), (0, 350)),
+        ("short-resume", (8, 100), (0, 200), (0, 350)),
+        ("latency-hint", (0, 200), (0, 200), (0, 290)),
+        ("burst", (8, 100), (33, 135), (0, 290)),
+        ("extra-support", (0, 200), (0, 200), (0, 350)),
+    ] {
+        let rules = rules(&format!("{xen}={word}"));
+        for (now, (used, deadline)) in [(15, shortly), (40, late), (250, long_after)] {
+            let mut server = Server { blocked: Some(at(10)), woke: Some(at(5)), ..server() };
+            server.used = ms(3);
+            server.terms.latency = ms(40);
+            server.wake(Wake { now: at(now), full: ms(20), is_strict: false }, &rules);
+            assert_eq!(state(&server), (ms(used), at(deadline)), "{word} at {now} ms");
+            assert_eq!(server.woke, Some(at(now)));
+            let is_owed = word == "extra-support" && now < 100;
+            assert_eq!(server.loss, if is_owed { ms(17) } else { Span::ZERO }, "{word}");
+        }
+    }
+}

@@ -1,0 +1,385 @@
+//! What people ask for: the fields of a share, what they amount to, and what a CPU has promised.
+
+use slackline_units::{CpuShare, Reservation, ReservationError, Span};
+
+use super::rules::{Rules, SlackShare};
+use super::score::Score;
+use crate::admission::bookings::{Load, Looks, longest_slice};
+use crate::balance::Weight;
+use crate::{AdmitError, Field, Kind, Promise, Values};
+
+const SLICE: Field = Field::span_within(
+    "slice",
+    "0s",
+    (Span::ZERO, Span::from_secs(10)),
+    "CPU time reserved in every period, at least 5us; 0s is best effort",
+);
+const PERIOD: Field = Field::span_within(
+    "period",
+    "100ms",
+    (Span::from_us(10), Span::from_secs(10)),
+    "length of a period; the slice is due by its end",
+);
+const LATENCY: Field = Field::span_within(
+    "latency",
+    "0s",
+    (Span::ZERO, Span::from_secs(10)),
+    "first period after a long block, for unblocking latency-hint or burst; 0s is none",
+);
+const EXTRA: Field = Field {
+    name: "extra",
+    kind: Kind::Flag,
+    default: Some("true"),
+    help: "may have slack; false makes the slice a hard limit",
+};
+const WEIGHT: Field = Field::whole(
+    "weight",
+    "0",
+    (0, MOST_WEIGHT),
+    "part of what slices leave, as a slice in 100ms in place of `slice`; 0 is none",
+);
+const EXTRA_WEIGHT: Field = Field::whole(
+    "extra-weight",
+    "0",
+    (0, MOST_WEIGHT),
+    "weight for slack, 128 is slice/period = 1; 0 is slice/period, or 1 without a slice",
+);
+
+const BALANCES: Field =
+    Field::flag("balances", "pays for balancing: a call that is due is made once it has run");
+
+/// The real scheduler keeps weights in 16 bits with a sign, and does not check. [Xen 3.0, §6.10]
+const MOST_WEIGHT: i64 = 32_767;
+
+pub(super) const FIELDS: &[Field] =
+    &[SLICE, PERIOD, LATENCY, EXTRA, WEIGHT, EXTRA_WEIGHT, BALANCES];
+
+/// The shortest slice there is. [Xen 3.0, §6.1]
+const LEAST_SLICE: Span = Span::from_us(5);
+
+/// The period of slices set by weight, and of best effort. [Xen 3.0, §6.1]
+pub(super) const WEIGHT_PERIOD: Span = Span::from_ms(100);
+
+/// What is kept free of each such period. [Xen 3.0, §6.1]
+const WEIGHT_SAFETY: Span = Span::from_ms(5);
+
+/// The extra weight that counts as much as a slice as long as its period. [Xen 3.0, §6.1]
+const FULL_WEIGHT: u64 = 128;
+
+/// A slice if it is not too short to be one.
+pub(super) fn long_enough(slice: Span) -> Span {
+    if slice < LEAST_SLICE { Span::ZERO } else { slice }
+}
+
+/// A share, read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Share {
+    /// As asked for; zero for best effort, and for a slice set by weight.
+    pub(super) slice: Span,
+    /// As asked for where there is a slice.
+    pub(super) period: Span,
+    pub(super) latency: Span,
+    pub(super) extra: bool,
+    /// Zero is none.
+    pub(super) weight: u64,
+    /// Zero is none.
+    pub(super) extra_weight: u64,
+    pub(super) balances: bool,
+}
+
+impl Share {
+    /// That of a slice and nothing else.
+    pub(super) fn of(slice: Reservation) -> Share {
+        let (slice, period) = (slice.slice(), slice.period());
+        Share {
+            slice,
+            period,
+            latency: Span::ZERO,
+            extra: false,
+            weight: 0,
+            extra_weight: 0,
+            balances: false,
+        }
+    }
+
+    /// Reads a share. What would never run under these rules is refused.
+    pub(super) fn read(share: &Values, rules: &Rules) -> Result<Share, AdmitError> {
+        let whole = |field| share.whole(field).unsigned_abs();
+        let weight = whole(&WEIGHT);
+        let slice = if weight > 0 { Span::ZERO } else { share.span(&SLICE) };
+        let by_slice = match rules.slack_share {
+            SlackShare::Slice => true,
+            SlackShare::SetSlice => weight == 0,
+            SlackShare::One => slice.is_zero() && weight == 0, // There 0 stands for 1.
+        };
+        let terms = Share {
+            slice,
+            period: if slice.is_zero() { WEIGHT_PERIOD } else { share.span(&PERIOD) },
+            latency: share.span(&LATENCY),
+            extra: share.flag(&EXTRA),
+            weight,
+            extra_weight: whole(&EXTRA_WEIGHT).max(u64::from(!by_slice)),
+            balances: share.flag(&BALANCES),
+        };
+        if terms.reservation()?.is_some() && terms.slice < LEAST_SLICE {
+            return Err(AdmitError::SliceTooShort { slice: terms.slice, least: LEAST_SLICE });
+        }
+        let has_slack = terms.extra && rules.has_extra_queue();
+        if terms.slice.is_zero() && terms.weight == 0 && !has_slack {
+            return Err(ReservationError::NoSlice.into());
+        }
+        Ok(terms)
+    }
+
+    /// The slice that it has whatever others have.
+    pub(super) fn reservation(&self) -> Result<Option<Reservation>, ReservationError> {
+        if self.slice.is_zero() {
+            return Ok(None);
+        }
+        Reservation::new(self.slice, self.period).map(Some)
+    }
+
+    /// How much of 100 ms its slice takes. [Xen 3.0, §6.9]
+    pub(super) fn taken(&self) -> Span {
+        part(WEIGHT_PERIOD, self.slice, self.period)
+    }
+
+    /// How much a quantum of extra time costs it, with ten binary places or with as many as there
+    /// are. [Diestelhorst §3.2.4, equation 3.3]
+    pub(super) fn cost(&self, slice: Span) -> Cost {
+        let (above, below) = match self.extra_weight {
+            0 if slice.is_zero() => (FULL_WEIGHT, 1),
+            0 => (self.period.ns(), slice.ns()),
+            weight => (FULL_WEIGHT, weight),
+        };
+        Cost { above, below }
+    }
+
+    /// Its weight among those who share slack, exactly: the reciprocal of what a quantum costs.
+    pub(super) fn slack_weight(&self, slice: Span) -> (u64, u64) {
+        match self.extra_weight {
+            0 if slice.is_zero() => (1, 1),
+            0 => (FULL_WEIGHT.saturating_mul(slice.ns()), self.period.ns()),
+            weight => (weight, 1),
+        }
+    }
+
+    /// Whether slack is all that it has.
+    pub(super) fn is_best_effort(&self) -> bool {
+        self.extra && self.slice.is_zero() && self.weight == 0
+    }
+
+    /// Its weight among those who share slack, at least one.
+    fn crowd(&self) -> u128 {
+        let by_slice =
+            u128::from(FULL_WEIGHT) * u128::from(self.slice.ns()) / u128::from(self.period.ns());
+        if self.extra_weight > 0 { u128::from(self.extra_weight) } else { by_slice.max(1) }
+    }
+}
+
+/// `of * above / below`, rounded down; `above` is at most `below`, or the result has room.
+pub(super) fn part(of: Span, above: Span, below: Span) -> Span {
+    let ns = u128::from(of.ns()) * u128::from(above.ns()) / u128::from(below.ns());
+    Span::from_ns(u64::try_from(ns).unwrap_or(u64::MAX))
+}
+
+/// What a quantum of extra time costs, one being what it costs who has a slice as long as its
+/// period.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cost {
+    above: u64,
+    below: u64,
+}
+
+impl Cost {
+    /// For a weight with as many binary places as those of balancers have.
+    pub(super) fn of_weight(weight: u64) -> Cost {
+        Cost { above: Weight::fraction(FULL_WEIGHT, 1).units(), below: weight }
+    }
+
+    /// For a whole quantum, with ten binary places as the real scheduler has them.
+    pub(super) fn whole(self) -> Score {
+        Score::in_tenths(self.above, self.below)
+    }
+
+    /// For what was used of a quantum.
+    pub(super) fn of(self, used: Span, quantum: Span) -> Score {
+        Score::fraction(self.above, self.below).times(used, quantum)
+    }
+}
+
+/// What a share promises, and whether that is all it gets.
+pub(super) fn promise(share: &Values) -> Result<Option<Promise>, ReservationError> {
+    if share.whole(&WEIGHT) > 0 || share.span(&SLICE).is_zero() {
+        return Ok(None);
+    }
+    let reservation = Reservation::new(share.span(&SLICE), share.span(&PERIOD))?;
+    let exact = !share.flag(&EXTRA);
+    Ok(Some(Promise { reservation, exact, bounded: exact, by_use: false, phase: None }))
+}
+
+/// What has been promised on one CPU.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tally {
+    load: Load,
+    /// What is promised besides slices.
+    looks: Looks,
+    /// How much of 100 ms the slices take that are not set by weight. [Xen 3.0, §6.9]
+    taken: Span,
+    weights: u64,
+    crowd: u128,
+    members: u64,
+}
+
+impl Tally {
+    /// Nothing has been promised yet on a CPU where looking after a reservation takes this.
+    pub(super) fn with(looks: Looks) -> Tally {
+        Tally { looks, ..Tally::default() }
+    }
+
+    /// A slice is promised.
+    pub(super) fn book(&mut self, slice: Reservation) {
+        self.load.add(self.looks.demand(slice));
+    }
+
+    /// It is not any more.
+    pub(super) fn unbook(&mut self, slice: Reservation) {
+        self.load.remove(self.looks.demand(slice));
+    }
+
+    /// A part of a slice is promised, with what is promised besides.
+    pub(super) fn book_part(&mut self, rate: Reservation) {
+        self.load.add(rate);
+    }
+
+    /// It is not any more.
+    pub(super) fn unbook_part(&mut self, rate: Reservation) {
+        self.load.remove(rate);
+    }
+
+    /// Whether one slice takes more room than another.
+    pub(super) fn takes_more(&self, one: Reservation, other: Reservation) -> bool {
+        self.looks.demand(one).is_more_than(self.looks.demand(other))
+    }
+
+    /// Somebody is here; its slice is promised apart from that.
+    pub(super) fn add(&mut self, terms: &Share, taken: Span) {
+        self.taken += taken;
+        self.weights += terms.weight;
+        self.crowd += terms.crowd();
+        self.members += 1;
+    }
+
+    /// Somebody is gone.
+    pub(super) fn remove(&mut self, terms: &Share, taken: Span) {
+        self.taken -= taken;
+        self.weights -= terms.weight;
+        self.crowd -= terms.crowd();
+        self.members -= 1;
+    }
+
+    /// The slice in 100 ms that a weight amounts to. [Xen 3.0, §6.9] The real scheduler's becomes
+    /// negative where more is promised than there is; here a nanosecond is left.
+    pub(super) fn slice_of(&self, weight: u64) -> Span {
+        self.part_of(self.left(), weight).max(Span::from_ns(1))
+    }
+
+    /// What a weight amounts to of so much.
+    pub(super) fn part_of(&self, left: Span, weight: u64) -> Span {
+        part(left, Span::from_ns(weight), Span::from_ns(self.weights.max(1)))
+    }
+
+    /// Whether anybody is here whose slice goes by weight.
+    pub(super) fn has_weights(&self) -> bool {
+        self.weights > 0
+    }
+
+    /// Whether `terms` fit beside what has been promised: their slice, or what stays promised in
+    /// its place for a while, exactly, and so that every weight still amounts to something.
+    pub(super) fn has_room(
+        &self,
+        terms: &Share,
+        slice: Option<Reservation>,
+        capacity: CpuShare,
+    ) -> bool {
+        let fits = slice.is_none_or(|slice| self.load.has_room(self.looks.demand(slice), capacity));
+        let weights = Span::from_ns(self.weights + terms.weight);
+        fits && weights <= self.left().left_after(terms.taken())
+    }
+
+    /// The longest slice of such a period that has room, where that is what it demands.
+    pub(super) fn longest(
+        &self,
+        period: Span,
+        demand: impl Fn(Reservation) -> Reservation,
+        capacity: CpuShare,
+    ) -> Span {
+        let fits = |slice| self.has_room(&Share::of(slice), Some(demand(slice)), capacity);
+        let longest = longest_slice(period, fits);
+        long_enough(longest)
+    }
+
+    pub(super) fn share(&self) -> CpuShare {
+        self.load.share()
+    }
+
+    /// How well `terms` would fare here, as a fraction that is larger where it would fare better:
+    /// room by how many would share it, and then fewer vCPUs.
+    pub(super) fn appeal(&self, terms: &Share) -> Appeal {
+        let free = (1_u128 << 64).saturating_sub(self.load.bound());
+        let (room, sharers) = if terms.weight > 0 {
+            (u128::from(self.left().ns()), u128::from(self.weights + terms.weight))
+        } else if terms.slice.is_zero() {
+            (free, self.crowd + terms.crowd())
+        } else {
+            (free, 1)
+        };
+        Appeal { room, sharers, members: self.members }
+    }
+
+    /// What reservations leave of 100 ms to the weights.
+    pub(super) fn left(&self) -> Span {
+        (WEIGHT_PERIOD - WEIGHT_SAFETY).left_after(self.taken)
+    }
+}
+
+/// See [`Tally::appeal`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Appeal {
+    room: u128,
+    sharers: u128,
+    members: u64,
+}
+
+impl Appeal {
+    /// The better comes first. Room is at most 2^64, and sharers are fewer than 2^48.
+    pub(super) fn compare(&self, other: &Appeal) -> core::cmp::Ordering {
+        let (this, that) = (self.room * other.sharers, other.room * self.sharers);
+        that.cmp(&this).then(self.members.cmp(&other.members))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::cmp::Ordering;
+
+    use super::*;
+
+    /// Half a CPU promised to who may have slack too counts as half of what a whole one does.
+    #[test]
+    fn among_those_who_share_slack_a_slice_counts_for_its_part_of_a_cpu() {
+        let half = Reservation::new(Span::from_ms(5), Span::from_ms(10)).unwrap();
+        let half = Share { extra: true, ..Share::of(half) };
+        let slack =
+            |extra_weight| Share { slice: Span::ZERO, period: WEIGHT_PERIOD, extra_weight, ..half };
+        let beside = |who: Share| {
+            let mut tally = Tally::default();
+            tally.add(&who, Span::ZERO);
+            tally.appeal(&slack(1))
+        };
+        let against = |extra_weight| beside(half).compare(&beside(slack(extra_weight)));
+        assert_eq!(against(FULL_WEIGHT / 2 - 1), Ordering::Greater);
+        assert_eq!(against(FULL_WEIGHT / 2), Ordering::Equal);
+        assert_eq!(against(FULL_WEIGHT / 2 + 1), Ordering::Less);
+    }
+}

@@ -1,0 +1,270 @@
+//! Who is placed where, and who is split over two CPUs.
+
+use alloc::vec::Vec;
+use std::string::ToString;
+
+use slackline_units::{CpuId, CpuSet, DomId, Span, VcpuId};
+
+use super::{ms, values};
+use crate::policies::sedf::{SPEC, Sedf, rules};
+use crate::{AdmitError, Moment, Pick, Policy, Topology, TurnEnd, Values};
+
+/// Two CPUs, moved by hand.
+struct Host {
+    sedf: Sedf,
+    at: Moment,
+}
+
+const SIX: &str = "slice=6ms period=10ms extra=false";
+
+impl Host {
+    fn new(words: &str) -> Host {
+        let sedf = Sedf::new(&values(SPEC.policy_fields, words), &Topology::flat(2));
+        Host { sedf, at: Moment::at_start(2) }
+    }
+
+    /// Three of three fifths, all awake: the third is split over both CPUs. None has been asked.
+    fn of_three() -> (Host, [VcpuId; 3]) {
+        let mut host = Host::new("place=split");
+        let vcpus = [0, 1, 2].map(|slot| host.join(slot, SIX).unwrap());
+        vcpus.iter().for_each(|&vcpu| host.wake(vcpu));
+        (host, vcpus)
+    }
+
+    fn join(&mut self, slot: u32, share: &str) -> Result<VcpuId, AdmitError> {
+        let vcpu = VcpuId::new(slot, DomId::new(slot), 0);
+        self.at.join(vcpu);
+        let admitted = self.sedf.admit(&self.at, vcpu, &values(SPEC.share_fields, share));
+        admitted.inspect_err(|_| self.at.leave(vcpu)).map(|()| vcpu)
+    }
+
+    fn wake(&mut self, vcpu: VcpuId) {
+        self.at.set_awake(vcpu, true);
+        self.sedf.wake(&self.at, vcpu);
+    }
+
+    fn leave(&mut self, vcpu: VcpuId) {
+        self.at.leave(vcpu);
+        self.sedf.leave(&self.at, vcpu);
+    }
+
+    /// A CPU is asked, and whoever is picked has it, for so long; the CPUs to ask.
+    fn ask(&mut self, cpu: CpuId) -> (Option<(VcpuId, Span)>, CpuSet) {
+        let cpus = self.sedf.pass(&self.at, cpu);
+        let Pick::Run { vcpu, limit: Some(limit), .. } = self.sedf.pick(&self.at, cpu) else {
+            self.at.vacate(cpu);
+            return (None, cpus);
+        };
+        self.at.occupy(cpu, vcpu);
+        self.sedf.start(&self.at, vcpu);
+        (Some((vcpu, limit)), cpus)
+    }
+
+    /// Who has a CPU runs for so long, and its turn is over.
+    fn runs(&mut self, cpu: CpuId, ran: Span) {
+        let vcpu = self.at.occupant(cpu).expect("somebody");
+        self.at.advance(self.at.now().after(ran));
+        self.sedf.charge(&self.at, vcpu, ran);
+        self.sedf.turn_over(&self.at, vcpu, TurnEnd::Limit);
+    }
+
+    fn here(&self, vcpu: VcpuId) -> CpuId {
+        self.sedf.servers[vcpu].cpu
+    }
+
+    fn shows(&self, vcpu: VcpuId, row: &str) -> Option<alloc::string::String> {
+        let account = self.sedf.account(vcpu);
+        account.into_iter().find(|(name, _)| *name == row).map(|(_, text)| text)
+    }
+
+    fn left_over(&self) -> [bool; 2] {
+        let parting = self.sedf.parting.as_ref().expect("it splits");
+        [0, 1].map(|cpu| parting.splits.is_left_over(CpuId::new(cpu)))
+    }
+
+    fn room(&self) -> Span {
+        self.sedf.room(&self.at, Span::from_ms(10), CpuSet::first_n(2)).unwrap()
+    }
+}
+
+/// Once it has had its part on the first CPU it goes on where the rest of it is to be had, as soon
+/// as it has gone from there; then it waits on the first one.
+#[test]
+fn who_has_had_its_part_goes_on_where_the_rest_is() {
+    let (mut host, [.., whole, split]) = Host::of_three();
+    assert_eq!(host.shows(split, "split").as_deref(), Some("3ms on cpu0, then 3ms on cpu1"));
+    let [first, second] = [0, 1].map(CpuId::new);
+    assert_eq!(host.ask(first).0, Some((split, Span::from_ms(3))));
+    assert_eq!(host.ask(second).0, Some((whole, Span::from_ms(6))));
+    host.runs(first, Span::from_ms(3));
+    host.sedf.charge(&host.at, whole, Span::from_ms(3));
+    let (next, asked) = host.ask(first);
+    assert!(next.is_some_and(|(next, _)| next != split));
+    assert_eq!(asked, CpuSet::one(second));
+    assert_eq!(host.ask(second).0, Some((whole, Span::from_ms(3))));
+    host.runs(second, Span::from_ms(3));
+    assert_eq!(host.ask(second).0, Some((split, Span::from_ms(3))));
+    host.runs(second, Span::from_ms(3));
+    assert_eq!(host.here(split), second, "what a turn was is settled as the next is decided");
+    assert_eq!(host.ask(second), (None, CpuSet::one(first)));
+    assert_eq!(host.here(split), first);
+}
+
+/// The machine does not let it run in all of its first part. At the end of that it goes on with
+/// all that it did not get.
+#[test]
+fn a_part_is_over_at_its_time_also_for_who_could_not_have_it() {
+    let (mut host, [.., split]) = Host::of_three();
+    let [first, second] = [0, 1].map(CpuId::new);
+    host.at.set_barred(split, true);
+    assert!(host.ask(first).0.is_some_and(|(vcpu, _)| vcpu != split));
+    assert_eq!(host.sedf.alarm(first), Some(ms(3)));
+    host.runs(first, Span::from_ms(3));
+    host.at.set_barred(split, false);
+    host.sedf.ring(&host.at, first);
+    assert_eq!(host.ask(first).1, CpuSet::one(second));
+    assert_eq!(host.here(split), second);
+    assert_eq!(host.sedf.servers[split].left_here(Span::from_ms(6)), Span::from_ms(6));
+}
+
+/// Others may still be late for what who was split has had, until nobody is owed anything.
+#[test]
+fn a_cpu_is_left_over_where_nobody_is_split_any_more_until_it_rests() {
+    let (mut host, [one, _, split]) = Host::of_three();
+    assert_eq!(host.left_over(), [false, false]);
+    host.leave(split);
+    assert_eq!(host.left_over(), [true, true]);
+    let here = host.here(one);
+    host.ask(here);
+    host.runs(here, Span::from_ms(6));
+    host.ask(here);
+    let late = host.join(3, "slice=1ms period=10ms").unwrap();
+    host.wake(late);
+    assert_eq!(host.left_over(), [0, 1].map(|cpu| CpuId::new(cpu) != here));
+}
+
+/// Of 6 ms in 10 it has had 3 ms in 3 ms, which is 1.2 ms in advance, while others wait for theirs.
+/// It leaves and comes back, and has them not again.
+#[test]
+fn who_is_split_comes_back_to_what_it_has_had() {
+    let (mut host, [.., split]) = Host::of_three();
+    let first = host.here(split);
+    host.ask(first);
+    host.runs(first, Span::from_ms(3));
+    host.at.vacate(first);
+    host.leave(split);
+    let back = host.join(2, "slice=2ms period=10ms").unwrap();
+    assert_eq!(host.shows(back, "used").as_deref(), Some("1.2ms"));
+}
+
+/// Two have got nothing yet of 6 ms when there are 6 ms until their deadlines: who is split now
+/// would make one of them late. At the start there is room for it; and as much again of what has
+/// been had, whether that has been settled or not.
+#[test]
+fn who_is_late_already_leaves_no_room_for_a_part() {
+    for (now, runs, has_room) in [(0, false, true), (4, false, false), (4, true, true)] {
+        let mut host = Host::new("place=split");
+        for slot in [0, 1] {
+            let vcpu = host.join(slot, SIX).unwrap();
+            host.wake(vcpu);
+        }
+        let cpus = [0, 1].map(CpuId::new);
+        for cpu in cpus {
+            host.ask(cpu);
+        }
+        host.at.advance(ms(now));
+        for cpu in cpus.into_iter().filter(|_| runs) {
+            let vcpu = host.at.occupant(cpu).unwrap();
+            host.sedf.charge(&host.at, vcpu, Span::from_ms(now));
+        }
+        let room = host.room();
+        assert_eq!(room >= Span::from_ms(6), has_room, "{room} at {now} ms");
+    }
+}
+
+/// Slices by weight fill a CPU.
+#[test]
+fn nobody_is_split_where_slices_go_by_weight_nor_do_they_where_somebody_is() {
+    let mut host = Host::new("place=split");
+    host.join(0, SIX).unwrap();
+    host.join(1, SIX).unwrap();
+    let weighted = host.join(2, "weight=1").unwrap();
+    assert!(host.join(3, SIX).is_err());
+    host.leave(weighted);
+    let split = host.join(3, SIX).unwrap();
+    assert_eq!(host.sedf.servers[split].in_parts.as_ref().unwrap().cpus(), CpuSet::first_n(2));
+    assert_eq!(
+        host.join(2, "weight=1").unwrap_err().to_string(),
+        "1ns every 100ms (under 0.000001cpu) does not fit, whole or split: 1.8cpu of at most \
+         1.9cpu is already reserved on 2 CPUs"
+    );
+    host.join(2, "").expect("best effort goes anywhere");
+}
+
+/// Nobody pays yet: what is kept for it is not promised, also not to who is split, so that whoever
+/// comes to pay finds it.
+#[test]
+fn what_is_kept_for_balancing_is_kept_beside_parts_too() {
+    let mut host = Host::new("place=split reserve=0cpu balancer=repaired balancer-slice=2ms");
+    for slot in 0..2 {
+        host.join(slot, SIX).unwrap();
+    }
+    for slot in 2..20 {
+        let room = host.room();
+        if room.is_zero() {
+            break;
+        }
+        host.join(slot, &alloc::format!("slice={room} period=10ms")).unwrap();
+    }
+    let payer = VcpuId::new(20, DomId::new(20), 0);
+    host.at.join(payer);
+    host.at.allow(payer, CpuSet::one(CpuId::new(0)));
+    let share = values(SPEC.share_fields, "slice=2ms period=50ms extra=false balances=true");
+    assert_eq!(host.sedf.admit(&host.at, payer, &share), Ok(()));
+}
+
+/// The third goes where there is room first, or where there is most; best effort where it has most
+/// of the slack in any case.
+#[test]
+fn who_has_a_slice_is_packed_or_spread_and_best_effort_is_spread() {
+    for (place, cpus) in [("spread", [0, 1, 0, 1]), ("pack", [0, 0, 0, 1]), ("split", [0, 1, 0, 1])]
+    {
+        let mut host = Host::new(&alloc::format!("place={place}"));
+        let shares = ["slice=3ms period=10ms"; 3].into_iter().chain([""]);
+        let vcpus: Vec<_> =
+            (0..).zip(shares).map(|(slot, share)| host.join(slot, share).unwrap()).collect();
+        let homes: Vec<_> = vcpus.iter().map(|&vcpu| host.here(vcpu).index()).collect();
+        assert_eq!(homes, cpus, "{place}");
+    }
+}
+
+/// What a CPU takes must be known, and periods must stay where they are.
+#[test]
+fn places_that_other_fields_do_not_allow_are_refused() {
+    let refused = |words: &str| {
+        let values = Values::read_written(SPEC.policy_fields, words).unwrap();
+        (SPEC.conflict)(&values).map(|error| (error.to_string(), error.hint().unwrap()))
+    };
+    let says = |said: &str, hint: &str| Some((said.to_string(), hint.to_string()));
+    for fine in ["", "place=split", "place=pack unblocking=burst", "rules=thesis place=spread"] {
+        assert_eq!(refused(fine), None, "{fine}");
+    }
+    assert_eq!(
+        refused("rules=xen-3.0.3 unblocking=proportional place=split"),
+        says(
+            "`place = \"split\"` needs admission = \"exact\", first-period = \"at-once\"",
+            "add admission = \"exact\", first-period = \"at-once\", or write place = \"spread\"",
+        )
+    );
+    assert_eq!(
+        refused("place=split unblocking=isochronous"),
+        says(
+            "`place = \"split\"` needs unblocking = \"proportional\"",
+            "add unblocking = \"proportional\", or write place = \"spread\"",
+        )
+    );
+    assert!(refused("rules=thesis place=pack").is_some());
+    // Who builds it all the same has it without.
+    let said = values(SPEC.policy_fields, "place=split unblocking=isochronous");
+    assert_eq!(rules::Rules::read(&said).packing, crate::admission::placement::Packing::Spread);
+}

@@ -1,0 +1,4 @@
+//! Queues of vCPUs.
+
+pub(crate) mod fifo;
+pub(crate) mod ordered;
