@@ -1,6 +1,7 @@
 //! What a request comes to.
 
 use crate::machine::Room;
+use crate::name::Name;
 use crate::row::{Reason, Row, State};
 
 /// What a request came to. [`Request::Log`](crate::Request::Log) and
@@ -16,10 +17,64 @@ pub enum Answer {
         /// What is to be known besides.
         warning: Option<Warning>,
     },
+    /// What a list changes, by name: already in force, or with a dry run only planned.
+    Applied {
+        /// A change for each reservation that is listed or released.
+        changes: Vec<Applied>,
+    },
     /// The reservations asked for, by name.
     List(Vec<Listed>),
     /// What could be promised, by CPU.
     Room(Vec<Room>),
+}
+
+/// What applying a list does to a reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Makes the reservation.
+    Create,
+    /// Gives it other parameters.
+    Change,
+    /// Ends it.
+    Release,
+    /// Leaves it: it is as it is listed.
+    Keep,
+}
+
+impl Action {
+    /// The action in a word.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Action::Create => "create",
+            Action::Change => "change",
+            Action::Release => "release",
+            Action::Keep => "keep",
+        }
+    }
+}
+
+/// A reservation before and after a list was applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Applied {
+    /// The action.
+    pub action: Action,
+    /// The reservation before. `None` if it is created.
+    pub before: Option<Row>,
+    /// The reservation after. `None` if it is released.
+    pub after: Option<Row>,
+}
+
+impl Applied {
+    /// The name of the reservation.
+    ///
+    /// # Panics
+    /// If there is a reservation neither before nor after.
+    #[must_use]
+    pub fn name(&self) -> &Name {
+        let row = self.after.as_ref().or(self.before.as_ref());
+        &row.expect("a change has a reservation before or after").name
+    }
 }
 
 /// A reservation, and how it is doing.

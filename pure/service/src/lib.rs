@@ -38,7 +38,7 @@ mod terms;
 mod world;
 mod writer;
 
-pub use answer::{Answer, Health, Listed, Warning};
+pub use answer::{Action, Answer, Applied, Health, Listed, Warning};
 pub use binding::{Binding, BindingError, BindingKind, UNSEEN};
 pub use budget::{Budget, Budgets, RESERVATIONS_OF_ONE};
 pub use domains::NO_RESERVATION;
@@ -52,6 +52,6 @@ pub use principal::{NoPrincipal, Principal, Role, Verb};
 pub use refusal::Refusal;
 pub use request::{Request, Ticket};
 pub use row::{Reason, Row, State};
-pub use service::{MOST_RESERVATIONS, Service, Settings, Sought};
+pub use service::{MOST_RESERVATIONS, MOST_TARGETS, Service, Settings, Sought};
 pub use terms::{Amount, Terms, TermsError};
 pub use world::{Commit, Joining, Kept, Loaded, World};

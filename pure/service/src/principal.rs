@@ -85,6 +85,8 @@ pub enum Verb {
     Resume,
     /// Promise nothing any more.
     Release,
+    /// Have the reservations of a list.
+    Apply,
     /// Show reservations.
     List,
     /// Show what could be promised.
@@ -110,6 +112,7 @@ impl Verb {
             | Verb::Resume
             | Verb::Release
             | Verb::Gang
+            | Verb::Apply
             | Verb::Access => true,
             Verb::List | Verb::Room | Verb::Log | Verb::Find => false,
         }
@@ -124,6 +127,7 @@ impl Verb {
             Verb::Pause => "pause",
             Verb::Resume => "resume",
             Verb::Release => "release",
+            Verb::Apply => "apply",
             Verb::List => "list",
             Verb::Room => "room",
             Verb::Log => "log",

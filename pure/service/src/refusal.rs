@@ -24,6 +24,22 @@ pub enum Refusal {
         /// The policy's own words, with all numbers.
         says: String,
     },
+    /// One reservation of a list is refused, so none of them has changed.
+    #[error("{name}: {why}")]
+    InList {
+        /// The reservation.
+        name: Name,
+        /// The reason.
+        why: Box<Refusal>,
+    },
+    /// A list is too long.
+    #[error("the list has {is} reservations, at most {most} are possible")]
+    TooManyTargets {
+        /// The length of the list.
+        is: usize,
+        /// The limit.
+        most: usize,
+    },
     /// The machine is not here.
     #[error("cannot find {what} on this host")]
     NoMachine {
@@ -224,6 +240,11 @@ impl Refusal {
             Refusal::NoRoom { asked, largest, .. } => {
                 Some(format!("use a slice of at most {largest} every {}", asked.period()))
             }
+            Refusal::InList { why, .. } => {
+                let nothing = "nothing was changed";
+                Some(why.hint().map_or(nothing.into(), |hint| format!("{nothing}; {hint}")))
+            }
+            Refusal::TooManyTargets { .. } => Some("apply it in parts, without --prune".into()),
             Refusal::NoMachine { .. } => {
                 Some("run `slackline find` to see what this host can reserve for".into())
             }

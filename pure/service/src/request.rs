@@ -98,6 +98,15 @@ pub enum Request {
         /// Only if this is its revision.
         if_revision: Option<u64>,
     },
+    /// Have the reservations that are listed, all with their new parameters or none.
+    Apply {
+        /// The reservations as they should be: a [`Request::Reserve`] each.
+        targets: Vec<Request>,
+        /// True if reservations that are not listed are released.
+        prune: bool,
+        /// True if nothing is changed, and only the changes are answered.
+        dry_run: bool,
+    },
     /// Show all reservations, or one.
     List {
         /// Which one.
@@ -137,7 +146,10 @@ impl Request {
             | Request::Resume { name, .. }
             | Request::Release { name, .. } => Some(name),
             Request::List { name } | Request::Log { name, .. } => name.as_ref(),
-            Request::Hold { .. } | Request::Room { .. } | Request::Find { .. } => None,
+            Request::Hold { .. }
+            | Request::Apply { .. }
+            | Request::Room { .. }
+            | Request::Find { .. } => None,
         }
     }
 
@@ -151,6 +163,7 @@ impl Request {
             Request::Pause { .. } => Verb::Pause,
             Request::Resume { .. } => Verb::Resume,
             Request::Release { .. } => Verb::Release,
+            Request::Apply { .. } => Verb::Apply,
             Request::List { .. } => Verb::List,
             Request::Room { .. } => Verb::Room,
             Request::Log { .. } => Verb::Log,
@@ -194,6 +207,10 @@ impl fmt::Display for Request {
             | Request::Release { name, if_revision } => {
                 write!(out, "{verb} {name}")?;
                 write_revision(out, *if_revision)
+            }
+            Request::Apply { targets, prune, dry_run } => {
+                write!(out, "{verb} prune={prune} dry-run={dry_run}")?;
+                targets.iter().try_for_each(|target| write!(out, ", {target}"))
             }
             Request::List { name: None } => write!(out, "{verb}"),
             Request::List { name: Some(name) } => write!(out, "{verb} {name}"),

@@ -1,6 +1,7 @@
 //! The service: what it keeps, and what it does with each input.
 
 mod adopt;
+mod apply;
 mod asked;
 mod change;
 mod gang;
@@ -14,7 +15,7 @@ use std::collections::BTreeMap;
 
 use slackline_units::{DomId, Span, Time};
 
-use crate::answer::{Answer, Health, Listed};
+use crate::answer::{Answer, Applied, Health, Listed};
 use crate::binding::Binding;
 use crate::book::{Book, Entry, Lease};
 use crate::budget::Budgets;
@@ -32,6 +33,7 @@ use crate::row::Row;
 use crate::terms::Terms;
 use crate::world::World;
 use crate::writer::Writer;
+pub use apply::MOST_TARGETS;
 pub use reserve::MOST_RESERVATIONS;
 
 /// How long what has no room is left alone before it is tried again, if nothing is given up before.
@@ -70,6 +72,8 @@ pub struct Service {
     budgets: Budgets,
     /// Who raised a reservation of another owner last, by its name.
     raised: BTreeMap<Name, Principal>,
+    /// Answers to lists that wait to be written down, by who is to be answered.
+    applied: BTreeMap<Ticket, Vec<Applied>>,
     /// When it is to be rung, as it was asked for last.
     rings: Option<Time>,
     /// When what has no room is tried again.
@@ -259,6 +263,9 @@ impl Service {
         let (tickets, key) = match by {
             By::Itself => (Vec::new(), None),
             By::Asked(asked) => (vec![asked.ticket], keyed(asked)),
+            By::Together { asked, is_last } => {
+                (Vec::from_iter(is_last.then_some(asked.ticket)), None)
+            }
         };
         let deed = Deed { name, kind, row: after, tickets, key, event, remains: None };
         let deed = self.writer.add(deed)?;
@@ -302,13 +309,18 @@ impl Service {
 /// Who has something done.
 enum By<'a> {
     Asked(&'a Asked),
+    /// One of several changes of a request, which is answered with its last one.
+    Together {
+        asked: &'a Asked,
+        is_last: bool,
+    },
     Itself,
 }
 
 impl By<'_> {
     const fn principal(&self) -> Principal {
         match self {
-            By::Asked(asked) => asked.principal,
+            By::Asked(asked) | By::Together { asked, .. } => asked.principal,
             By::Itself => Principal::Service,
         }
     }
@@ -328,11 +340,4 @@ struct Done {
 fn keyed(asked: &Asked) -> Option<Keyed> {
     let (principal, text) = (asked.principal, asked.request.to_string());
     asked.key.clone().map(|key| Keyed { principal, key, asked: text })
-}
-
-/// The same answer to several.
-fn reply_all(tickets: &[Ticket], reply: &Result<Answer, Refusal>, world: &mut impl World) {
-    for &ticket in tickets {
-        world.reply(ticket, reply);
-    }
 }

@@ -48,6 +48,7 @@ impl Service {
             domains: Domains::default(),
             budgets: Budgets::new(),
             raised: BTreeMap::new(),
+            applied: BTreeMap::new(),
             rings: None,
             try_again: None,
         };

@@ -5,6 +5,7 @@ use slackline_units::Time;
 use crate::answer::{Answer, Warning};
 use crate::book::ended;
 use crate::input::Asked;
+use crate::principal::Verb;
 use crate::refusal::Refusal;
 use crate::request::Request;
 use crate::world::{Kept, World};
@@ -61,7 +62,9 @@ impl Service {
     /// Returns what came of a request if it was asked before.
     fn answered_before(&mut self, now: Time, asked: &Asked) -> Result<Before, Refusal> {
         let verb = asked.request.verb();
-        let Some(keyed) = keyed(asked).filter(|_| verb.is_change()) else {
+        // A list that is applied again changes nothing, so its answer is not kept.
+        let is_kept = verb.is_change() && verb != Verb::Apply;
+        let Some(keyed) = keyed(asked).filter(|_| is_kept) else {
             return Ok(Before::Never);
         };
         if let Some(deed) = self.writer.waiting(&keyed) {
@@ -100,6 +103,7 @@ impl Service {
                 self.break_gang(now, (asked, gang, name, lost), world)
             }
             Request::Change { .. } => self.change(now, asked, world),
+            Request::Apply { .. } => self.apply(now, asked, world),
             Request::Pause { name, if_revision } => {
                 self.pause(now, (asked, name, *if_revision), world)
             }

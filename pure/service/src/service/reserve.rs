@@ -115,7 +115,11 @@ impl Service {
     }
 
     /// Nobody else has the machine, or waits for it.
-    fn check_free(&self, binding: &Binding, machine: Option<&Machine>) -> Result<(), Refusal> {
+    pub(super) fn check_free(
+        &self,
+        binding: &Binding,
+        machine: Option<&Machine>,
+    ) -> Result<(), Refusal> {
         let holder = machine.and_then(|machine| self.book.holder(machine.identity, None));
         match holder.or_else(|| self.book.bound(binding)) {
             Some(by) => Err(Refusal::Taken { binding: binding.clone(), by: by.clone() }),

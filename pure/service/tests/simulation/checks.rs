@@ -300,6 +300,12 @@ fn broken(sent: &Sent, event: &Event) -> bool {
 /// Whether the event is what that request comes to.
 fn asked_for(sent: &Sent, verb: Verb, event: &Event) -> bool {
     let may = sent.role.is_some_and(|role| role.may(verb));
+    if let Request::Apply { targets, prune, dry_run: false } = &sent.request {
+        let singles = targets.iter().filter_map(|target| single(target, verb));
+        let is_single = |request| asked_for(&Sent { request, ..sent.clone() }, verb, event);
+        let is_pruned = *prune && verb == Verb::Release && is_pruned(sent, targets, event);
+        return may && (is_pruned || singles.map(is_single).any(|is_right| is_right));
+    }
     if sent.principal != event.principal || sent.request.verb() != verb || !may {
         return false;
     }
@@ -344,6 +350,32 @@ fn asked_for(sent: &Sent, verb: Verb, event: &Event) -> bool {
         }
         _ => false,
     }
+}
+
+/// The single request that does to a reservation what a list does to it.
+fn single(target: &Request, verb: Verb) -> Option<Request> {
+    let Request::Reserve { name, amount, exact, phase, vcpus, .. } = target else { return None };
+    match verb {
+        Verb::Reserve => Some(target.clone()),
+        Verb::Change => Some(Request::Change {
+            name: name.clone(),
+            amount: Some(*amount),
+            exact: Some(*exact),
+            phase: Some(*phase),
+            vcpus: *vcpus,
+            if_revision: None,
+        }),
+        _ => None,
+    }
+}
+
+/// True if a list releases the reservation because it does not name it.
+fn is_pruned(sent: &Sent, targets: &[Request], event: &Event) -> bool {
+    let Some(before) = &event.before else { return false };
+    let is_listed = targets.iter().any(|target| target.name() == Some(&before.name));
+    let is_own = before.owner == sent.principal;
+    let may = is_own || sent.role == Some(Role::Administrator);
+    sent.principal == event.principal && event.after.is_none() && !is_listed && may
 }
 
 fn like(before: &Row, terms: Terms, paused: bool, after: &Row) -> bool {

@@ -157,12 +157,30 @@ impl Drawn {
             65..72 => Request::Pause { name, if_revision },
             72..80 => Request::Resume { name, if_revision },
             80..92 => Request::Release { name, if_revision },
-            92..96 => return (self.of_gang(name), key),
+            92..94 => return (self.of_gang(name), key),
+            94..96 => return (self.list(), key),
             96..97 => Request::List { name: None },
             97..98 => Request::Room { period: Span::from_ms(10) },
             _ => Request::Log { name: None, before: None, most: 10 },
         };
         (request, key)
+    }
+
+    /// A list of reservations as they should be.
+    fn list(&mut self) -> Request {
+        let draw = &mut self.draw;
+        let mut targets = Vec::new();
+        for (number, name) in (0..).zip(NAMES) {
+            if draw.percent(50) {
+                let name: Name = name.parse().expect("a name");
+                let binding = draw.percent(90).then(|| binding(draw, &name)).flatten();
+                let amount = amount(draw, 1_000 * (number + 1) + self.asked);
+                let (exact, phase, vcpus) = (draw.percent(50), phase(draw), Some(1));
+                let user = None;
+                targets.push(Request::Reserve { name, amount, exact, phase, vcpus, binding, user });
+            }
+        }
+        Request::Apply { targets, prune: draw.percent(20), dry_run: draw.percent(10) }
     }
 
     /// Something about a member of the one gang.

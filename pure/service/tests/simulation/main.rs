@@ -1,6 +1,7 @@
 //! Deterministic simulation of the service: people, machines, the ledger and the scheduler's real
 //! policy, with faults and deaths, and what must hold after each step.
 
+mod apply;
 mod checks;
 mod disk;
 mod draw;

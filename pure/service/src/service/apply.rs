@@ -1,0 +1,375 @@
+//! Many reservations at once: all of them are admitted, or nothing changes.
+//!
+//! A request lists reservations as they should be. Capacity is given up first and taken after, in
+//! one step of the service, so the order of the list does not matter. If one of them is refused,
+//! what was done before it is undone in the reverse order. All changes are written in one commit:
+//! after a crash each reservation has its old parameters or each has its new ones.
+
+use std::collections::BTreeSet;
+
+use slackline_units::Time;
+
+use crate::answer::{Action, Answer, Applied};
+use crate::book::{Entry, Standing};
+use crate::deed::Kind;
+use crate::event::Happened;
+use crate::input::Asked;
+use crate::machine::Declined;
+use crate::name::Name;
+use crate::principal::{Role, Verb};
+use crate::refusal::Refusal;
+use crate::request::Request;
+use crate::row::{Reason, Row};
+use crate::terms::{Terms, TermsChange};
+use crate::world::World;
+
+use super::reserve::{MOST_RESERVATIONS, check_run, join, refusal};
+use super::{By, Done, Replied, Service};
+
+/// Most reservations that one request lists.
+pub const MOST_TARGETS: usize = 1_000;
+
+/// A step from the reservations that there are to those that are wanted.
+enum Step {
+    Create { row: Row },
+    Change { before: Row, change: TermsChange, terms: Terms },
+    Release { before: Row },
+    Keep { row: Row },
+}
+
+/// A step that was done, with what undoes it.
+enum Undo {
+    Create(Name),
+    Change(Row),
+    Release(Box<Entry>),
+}
+
+impl Step {
+    const fn name(&self) -> &Name {
+        match self {
+            Step::Create { row } | Step::Keep { row } => &row.name,
+            Step::Change { before, .. } | Step::Release { before } => &before.name,
+        }
+    }
+
+    /// The order in which steps are done: capacity is given up before it is taken.
+    fn rank(&self) -> u8 {
+        match self {
+            Step::Keep { .. } => 0,
+            Step::Release { .. } => 1,
+            Step::Change { before, terms, .. } if terms.is_within(before.terms) => 2,
+            Step::Change { .. } => 3,
+            Step::Create { .. } => 4,
+        }
+    }
+
+    fn shown(&self) -> Applied {
+        let applied = |action, before: Option<&Row>, after: Option<Row>| Applied {
+            action,
+            before: before.cloned(),
+            after,
+        };
+        match self {
+            Step::Create { row } => applied(Action::Create, None, Some(row.clone())),
+            Step::Keep { row } => applied(Action::Keep, Some(row), Some(row.clone())),
+            Step::Release { before } => applied(Action::Release, Some(before), None),
+            Step::Change { before, terms, .. } => {
+                let after = Row { terms: *terms, ..before.clone() };
+                applied(Action::Change, Some(before), Some(after))
+            }
+        }
+    }
+}
+
+impl Service {
+    pub(super) fn apply(&mut self, now: Time, asked: &Asked, world: &mut impl World) -> Replied {
+        let Request::Apply { targets, prune, dry_run } = &asked.request else { return Ok(None) };
+        if targets.len() > MOST_TARGETS {
+            return Err(Refusal::TooManyTargets { is: targets.len(), most: MOST_TARGETS });
+        }
+        let mut steps = self.plan(asked, targets, *prune)?;
+        steps.sort_by(|a, b| a.name().cmp(b.name()));
+        let shown: Vec<Applied> = steps.iter().map(Step::shown).collect();
+        steps.retain(|step| !matches!(step, Step::Keep { .. }));
+        if steps.is_empty() || *dry_run {
+            return Ok(Some(Answer::Applied { changes: shown }));
+        }
+        if let Some(why) = self.writer.failing() {
+            return Err(Refusal::NotDurable { why: why.to_owned() });
+        }
+        steps.sort_by_key(Step::rank);
+        let done = self.do_all(now, asked, &steps, world)?;
+        for undo in done {
+            if let Undo::Release(entry) = undo {
+                self.domains.leave(now, entry.domain);
+            }
+        }
+        let changes = self.record(now, asked, steps, shown);
+        self.applied.insert(asked.ticket, changes);
+        Ok(None)
+    }
+
+    /// The steps to the reservations that are wanted, and with `prune` to no others.
+    fn plan(&self, asked: &Asked, targets: &[Request], prune: bool) -> Result<Vec<Step>, Refusal> {
+        let mut steps = Vec::new();
+        let mut listed = BTreeSet::new();
+        for target in targets {
+            let Some(name) = target.name() else { continue };
+            if !listed.insert(name) {
+                let says = "it is listed twice".to_owned();
+                return Err(of(name, Refusal::Unkeepable(says)));
+            }
+            let step = match self.book.row(name) {
+                Some(row) => self.plan_change(asked, target, row),
+                None => self.plan_new(asked, target),
+            };
+            steps.push(step.map_err(|why| of(name, why))?);
+        }
+        let rest = self.book.iter().filter(|entry| !listed.contains(&entry.row.name));
+        let may_release = |entry: &&Entry| {
+            let is_own = entry.row.owner == asked.principal;
+            prune && !entry.is_lent() && (is_own || asked.role == Some(Role::Administrator))
+        };
+        let released = rest.filter(may_release);
+        steps.extend(released.map(|entry| Step::Release { before: entry.row.clone() }));
+        let created = steps.iter().filter(|step| matches!(step, Step::Create { .. })).count();
+        if self.book.iter().count() + created > MOST_RESERVATIONS {
+            return Err(Refusal::Full { most: MOST_RESERVATIONS });
+        }
+        Ok(steps)
+    }
+
+    fn plan_change(&self, asked: &Asked, target: &Request, row: &Row) -> Result<Step, Refusal> {
+        let Request::Reserve { amount, exact, phase, vcpus, binding, user, .. } = target else {
+            return Err(Refusal::Unkeepable("the request reserves nothing".into()));
+        };
+        if !asked.owns(row) {
+            return Err(Refusal::NotOwner { name: row.name.clone() });
+        }
+        self.check_lent(&row.name)?;
+        let is_another = binding.as_ref().is_some_and(|binding| *binding != row.binding)
+            || user.is_some_and(|user| user != row.user);
+        if is_another {
+            return Err(Refusal::Exists { name: row.name.clone(), is: row.to_string() });
+        }
+        let vcpus = vcpus.unwrap_or(row.terms.vcpus());
+        let change = TermsChange {
+            amount: Some(*amount),
+            exact: Some(*exact),
+            phase: Some(*phase),
+            vcpus: Some(vcpus),
+        };
+        let terms = change.of(row.terms).map_err(Refusal::Terms)?;
+        if terms == row.terms {
+            return Ok(Step::Keep { row: row.clone() });
+        }
+        check_run(asked, Some(row.terms), terms)?;
+        Ok(Step::Change { before: row.clone(), change, terms })
+    }
+
+    /// A new reservation. Its VM is not looked up: it is found like one that has been started.
+    fn plan_new(&self, asked: &Asked, target: &Request) -> Result<Step, Refusal> {
+        let Request::Reserve { name, amount, exact, phase, vcpus, binding, user } = target else {
+            return Err(Refusal::Unkeepable("the request reserves nothing".into()));
+        };
+        let Some(binding) = binding.clone() else {
+            return Err(Refusal::NoMachine { what: format!("a VM for {name} without `for`") });
+        };
+        if !binding.lasts() {
+            let says = format!("{binding} means one process, and a list is for VMs that come back");
+            return Err(Refusal::Unkeepable(says));
+        }
+        self.check_free(&binding, None)?;
+        let user = user.unwrap_or(asked.usual_user());
+        if !asked.may_have(user) {
+            return Err(Refusal::NotYours { binding, user, principal: asked.principal });
+        }
+        let vcpus = vcpus.ok_or_else(|| Refusal::VcpusUnknown { what: binding.clone() })?;
+        let terms = amount.terms(*exact, vcpus).and_then(|terms| terms.with_phase(*phase));
+        let terms = terms.map_err(Refusal::Terms)?;
+        check_run(asked, None, terms)?;
+        let row = Row {
+            name: name.clone(),
+            owner: asked.principal,
+            terms,
+            binding,
+            user,
+            paused: false,
+            gang: None,
+            since: 0,
+            revision: 0,
+            identity: None,
+        };
+        Ok(Step::Create { row })
+    }
+
+    /// Does all steps, or none of them. Returns what would undo them.
+    fn do_all(
+        &mut self,
+        now: Time,
+        asked: &Asked,
+        steps: &[Step],
+        world: &mut impl World,
+    ) -> Result<Vec<Undo>, Refusal> {
+        let mut done = Vec::new();
+        for step in steps {
+            match self.do_one(now, asked, step, world) {
+                Ok(undo) => done.extend(undo),
+                Err(why) => {
+                    done.into_iter().rev().for_each(|undo| self.undo(now, undo, world));
+                    return Err(of(step.name(), why));
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    fn do_one(
+        &mut self,
+        now: Time,
+        asked: &Asked,
+        step: &Step,
+        world: &mut impl World,
+    ) -> Result<Option<Undo>, Refusal> {
+        match step {
+            Step::Keep { .. } => Ok(None),
+            Step::Release { before } => {
+                let Some(entry) = self.book.remove(&before.name) else { return Ok(None) };
+                if !entry.is_out() {
+                    world.leave(entry.domain);
+                }
+                Ok(Some(Undo::Release(Box::new(entry))))
+            }
+            Step::Change { before, terms, .. } => {
+                self.afford_change(asked, before, *terms)?;
+                self.enforce(&before.name, *terms, world)?;
+                Ok(Some(Undo::Change(before.clone())))
+            }
+            Step::Create { row } => {
+                self.afford(asked.principal, &row.name, row.terms)?;
+                let domain = self.domains.take(now, &row.binding, None);
+                self.domains.promised(domain, row.terms.each().period());
+                if let Err(declined) = join(world, domain, row, None) {
+                    self.domains.leave(now, domain);
+                    return Err(refusal(declined, &row.terms, &row.binding));
+                }
+                let standing = Standing::Promised(Reason::Absent(row.binding.clone()));
+                self.book.insert(Entry::new(row.clone(), domain, standing));
+                Ok(Some(Undo::Create(row.name.clone())))
+            }
+        }
+    }
+
+    /// Undoes a step. What has no room for a moment waits for it, and is tried again at once.
+    fn undo(&mut self, now: Time, undo: Undo, world: &mut impl World) {
+        match undo {
+            Undo::Create(name) => {
+                let Some(entry) = self.book.remove(&name) else { return };
+                world.leave(entry.domain);
+                self.domains.leave(now, entry.domain);
+            }
+            Undo::Change(before) => {
+                if let Err(why) = self.enforce(&before.name, before.terms, world) {
+                    let Some(entry) = self.book.get_mut(&before.name) else { return };
+                    world.leave(entry.domain);
+                    entry.row.terms = before.terms;
+                    entry.stand(Standing::Out(Reason::NoRoom(why.to_string())));
+                    self.try_again = Some(now);
+                }
+            }
+            Undo::Release(entry) => self.undo_release(now, *entry, world),
+        }
+    }
+
+    fn undo_release(&mut self, now: Time, mut entry: Entry, world: &mut impl World) {
+        if !entry.is_out() {
+            let seats = match &entry.standing {
+                Standing::Seated { seats, .. } => Some(seats),
+                Standing::Promised(_) | Standing::Out(_) => None,
+            };
+            match join(world, entry.domain, &entry.row, seats) {
+                Ok(()) if entry.row.paused && entry.is_seated() => {
+                    // If it cannot be paused it runs; the service says so when it is listed.
+                    let _ = world.pause(entry.domain);
+                }
+                Ok(()) => {}
+                Err(Declined::Gone) => {
+                    let absent = Reason::Absent(entry.row.binding.clone());
+                    entry.row.identity = None;
+                    entry.stand(Standing::Out(absent));
+                    self.try_again = Some(now);
+                }
+                Err(declined) => {
+                    let why = refusal(declined, &entry.row.terms, &entry.row.binding);
+                    entry.stand(Standing::Out(Reason::NoRoom(why.to_string())));
+                    self.try_again = Some(now);
+                }
+            }
+        }
+        self.book.insert(entry);
+    }
+
+    /// Hands all steps that were done to the ledger, for one commit.
+    ///
+    /// Returns the changes with their new revisions.
+    fn record(
+        &mut self,
+        now: Time,
+        asked: &Asked,
+        steps: Vec<Step>,
+        mut shown: Vec<Applied>,
+    ) -> Vec<Applied> {
+        let last = steps.len().saturating_sub(1);
+        for (number, step) in steps.into_iter().enumerate() {
+            let name = step.name().clone();
+            let done = self.done(asked, step);
+            if let Some(change) = shown.iter_mut().find(|change| *change.name() == name)
+                && change.after.is_some()
+            {
+                change.after = Some(done.after.clone());
+            }
+            let by = By::Together { asked, is_last: number == last };
+            let _ = self.did(now, &by, done);
+        }
+        self.try_again = self.try_again.map(|_| now);
+        shown
+    }
+
+    fn done(&mut self, asked: &Asked, step: Step) -> Done {
+        let revision = self.writer.number();
+        let happened = |verb| Some(Happened::Asked(verb));
+        match step {
+            Step::Create { mut row } => {
+                (row.revision, row.since) = (revision, revision);
+                if let Some(entry) = self.book.get_mut(&row.name) {
+                    entry.row = row.clone();
+                }
+                let happened = happened(Verb::Reserve);
+                Done { kind: Kind::Reserved, before: None, after: row, happened }
+            }
+            Step::Change { before, change, terms } => {
+                self.note_raise(asked, &before, terms);
+                let after = Row { terms, revision, ..before.clone() };
+                if let Some(entry) = self.book.get_mut(&before.name) {
+                    entry.row.revision = revision;
+                    self.domains.promised(entry.domain, terms.each().period());
+                }
+                let (kind, happened) = (Kind::Terms(change), happened(Verb::Change));
+                Done { kind, before: Some(before), after, happened }
+            }
+            Step::Release { before } => {
+                let after = Row { revision, ..before.clone() };
+                let happened = happened(Verb::Release);
+                Done { kind: Kind::Ended, before: Some(before), after, happened }
+            }
+            Step::Keep { row } => {
+                Done { kind: Kind::Same, before: None, after: row, happened: None }
+            }
+        }
+    }
+}
+
+/// A refusal of one reservation of a list.
+fn of(name: &Name, why: Refusal) -> Refusal {
+    Refusal::InList { name: name.clone(), why: Box::new(why) }
+}

@@ -1,0 +1,148 @@
+//! Lists of reservations, which are applied as a whole or not at all.
+
+use slackline_service::{Action, Amount, Answer, Principal, Refusal, Request, Role, State};
+use slackline_units::{Reservation, Span};
+
+use crate::run::Run;
+use crate::world::Replied;
+
+type Who = (Principal, Option<Role>);
+
+const ROOT: Who = (Principal::User(0), Some(Role::Administrator));
+
+fn reserve(name: &str, slice_ms: u64) -> Request {
+    let each = Reservation::new(Span::from_ms(slice_ms), Span::from_ms(10));
+    Request::Reserve {
+        name: name.parse().expect("a name"),
+        amount: Amount::Each(each.expect("less than a period")),
+        exact: true,
+        phase: None,
+        vcpus: Some(1),
+        binding: Some(format!("qemu:{name}").parse().expect("a binding")),
+        user: None,
+    }
+}
+
+fn list(targets: &[(&str, u64)]) -> Request {
+    let targets = targets.iter().map(|&(name, slice)| reserve(name, slice)).collect();
+    Request::Apply { targets, prune: false, dry_run: false }
+}
+
+/// Asks, and returns the answer once it is written.
+fn ask(run: &mut Run, who: Who, request: Request) -> Result<Answer, Refusal> {
+    run.ask(who, request, None).expect("all holds");
+    run.pass(Span::from_ms(100)).expect("all holds");
+    let replies: Vec<Replied> = run.replies();
+    let [(_, reply)] = <[_; 1]>::try_from(replies).expect("one answer");
+    reply
+}
+
+/// The reservations as the service lists them: name and slice.
+fn listed(run: &Run) -> Vec<(String, u64)> {
+    let each = |row: slackline_service::Row| (row.name.to_string(), row.terms.each().slice());
+    let all = run.service.listed().map(|(_, listed)| each(listed.row));
+    all.map(|(name, slice)| (name, slice.ns() / 1_000_000)).collect()
+}
+
+fn actions(answer: Result<Answer, Refusal>) -> Vec<(String, Action)> {
+    let Ok(Answer::Applied { changes }) = answer else { panic!("{answer:?}") };
+    changes.iter().map(|change| (change.name().to_string(), change.action)).collect()
+}
+
+fn named(rows: &[(&str, u64)]) -> Vec<(String, u64)> {
+    rows.iter().map(|&(name, slice)| (name.to_owned(), slice)).collect()
+}
+
+#[test]
+fn list_swaps_capacity_that_no_order_of_single_changes_could() {
+    let mut run = Run::new(1, None, false);
+    ask(&mut run, ROOT, list(&[("a", 6), ("b", 2)])).expect("there is room");
+    assert!(ask(&mut run, ROOT, reserve_change("b", 6)).is_err(), "no room for that alone");
+    let answer = ask(&mut run, ROOT, list(&[("b", 6), ("a", 2)]));
+    let changed = [("a", Action::Change), ("b", Action::Change)];
+    assert_eq!(actions(answer), changed.map(|(name, action)| (name.to_owned(), action)));
+    assert_eq!(listed(&run), named(&[("a", 2), ("b", 6)]));
+    // All of it is one commit.
+    let revisions: Vec<u64> = run.model.disk.rows.values().map(|row| row.revision).collect();
+    assert_eq!(run.model.disk.events.last().map(|event| event.seq), revisions.into_iter().max());
+}
+
+fn reserve_change(name: &str, slice_ms: u64) -> Request {
+    let Request::Reserve { name, amount, .. } = reserve(name, slice_ms) else { unreachable!() };
+    let (exact, phase, vcpus, if_revision) = (None, None, None, None);
+    Request::Change { name, amount: Some(amount), exact, phase, vcpus, if_revision }
+}
+
+#[test]
+fn list_with_one_refused_reservation_changes_none() {
+    let mut run = Run::new(1, None, false);
+    run.model.kernel.start("a", 0, 1);
+    ask(&mut run, ROOT, list(&[("a", 3), ("b", 2), ("c", 1)])).expect("there is room");
+    run.tell().expect("all holds");
+    run.pass(Span::from_ms(100)).expect("all holds");
+    let before = (listed(&run), run.model.disk.rows.clone());
+    // `c` ends, `a` shrinks and `d` fits, but `b` does not.
+    let targets = vec![reserve("a", 1), reserve("b", 9), reserve("d", 1)];
+    let refused = ask(&mut run, ROOT, Request::Apply { targets, prune: true, dry_run: false });
+    let Err(Refusal::InList { name, why }) = refused else { panic!("{refused:?}") };
+    assert!(name.as_str() == "b" && matches!(*why, Refusal::NoRoom { .. }), "{name}: {why}");
+    assert_eq!((listed(&run), run.model.disk.rows.clone()), before);
+    let states: Vec<State> = run.service.listed().map(|(_, listed)| listed.state).collect();
+    assert_eq!(states, [State::Active, State::Waiting, State::Waiting]);
+    run.finish().expect("all holds");
+}
+
+#[test]
+fn dry_run_answers_the_changes_and_makes_none() {
+    let mut run = Run::new(1, None, false);
+    ask(&mut run, ROOT, list(&[("a", 3), ("b", 2)])).expect("there is room");
+    let targets = vec![reserve("a", 4), reserve("c", 1)];
+    let answer = ask(&mut run, ROOT, Request::Apply { targets, prune: true, dry_run: true });
+    let planned = [("a", Action::Change), ("b", Action::Release), ("c", Action::Create)];
+    assert_eq!(actions(answer), planned.map(|(name, action)| (name.to_owned(), action)));
+    assert_eq!(listed(&run), named(&[("a", 3), ("b", 2)]));
+}
+
+#[test]
+fn list_that_is_applied_again_keeps_all() {
+    let mut run = Run::new(1, None, false);
+    ask(&mut run, ROOT, list(&[("a", 3), ("b", 2)])).expect("there is room");
+    let events = run.model.disk.events.len();
+    let answer = ask(&mut run, ROOT, list(&[("a", 3), ("b", 2)]));
+    assert!(actions(answer).iter().all(|(_, action)| *action == Action::Keep));
+    assert_eq!(run.model.disk.events.len(), events);
+}
+
+#[test]
+fn prune_releases_only_what_the_caller_owns_unless_an_administrator() {
+    let mut run = Run::new(1, None, false);
+    let alice = (Principal::User(5001), Some(Role::Operator));
+    ask(&mut run, ROOT, reserve("root", 1)).expect("there is room");
+    ask(&mut run, alice, reserve("mine", 1)).expect("there is room");
+    let nothing = || Request::Apply { targets: Vec::new(), prune: true, dry_run: false };
+    ask(&mut run, alice, nothing()).expect("her own");
+    assert_eq!(listed(&run), named(&[("root", 1)]));
+    ask(&mut run, ROOT, nothing()).expect("all");
+    assert_eq!(listed(&run), []);
+}
+
+#[test]
+fn death_before_the_commit_leaves_all_old_and_after_it_all_new() {
+    for (is_there, expected) in [(false, [3, 2]), (true, [1, 6])] {
+        let mut run = Run::new(1, None, false);
+        ask(&mut run, ROOT, list(&[("a", 3), ("b", 2)])).expect("there is room");
+        run.ask(ROOT, list(&[("a", 1), ("b", 6)]), None).expect("all holds");
+        run.is_there = is_there;
+        run.die().expect("all holds");
+        assert_eq!(listed(&run), named(&[("a", expected[0]), ("b", expected[1])]));
+    }
+}
+
+#[test]
+fn list_longer_than_the_limit_is_refused() {
+    let mut run = Run::new(1, None, false);
+    let names: Vec<String> = (0..1_001).map(|number| format!("vm{number}")).collect();
+    let targets = names.iter().map(|name| reserve(name, 1)).collect();
+    let refused = ask(&mut run, ROOT, Request::Apply { targets, prune: false, dry_run: false });
+    assert_eq!(refused, Err(Refusal::TooManyTargets { is: 1_001, most: 1_000 }));
+}
