@@ -10,7 +10,7 @@ use crate::input::file;
 use crate::load::args::Load;
 use crate::parse::{share, span};
 use crate::service::args::{
-    AccessArgs, Change, Find, Gang, Log, Named, Pause, Place, Reserve, Room, Which,
+    AccessArgs, Apply, Change, Find, Gang, List, Log, Named, Pause, Place, Reserve, Room, Which,
 };
 
 /// Returns the version and, if this program is a release, the commit that it was built from.
@@ -52,6 +52,8 @@ pub(crate) enum Command {
     Place(Place),
     /// Reserve for VMs on several hosts, all or none, with periods in phase.
     Gang(Gang),
+    /// Apply a file of reservations: all of them or none.
+    Apply(Apply),
     /// Change the parameters of a reservation.
     Change(Change),
     /// Stop a VM until it is resumed; its reservation stays.
@@ -61,7 +63,7 @@ pub(crate) enum Command {
     /// End a reservation; its VM returns to ordinary scheduling.
     Release(Named),
     /// List reservations and the CPU time each received.
-    List(Which),
+    List(List),
     /// Show reservations every second and events as they happen, until Ctrl-C.
     Watch(Which),
     /// Show the largest slice that each CPU can still admit.

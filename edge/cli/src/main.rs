@@ -70,6 +70,7 @@ fn run_command() -> ExitCode {
         Command::Reserve(args) => service::reserve(&args),
         Command::Place(args) => service::place(&args),
         Command::Gang(args) => service::gang(&args),
+        Command::Apply(args) => service::apply(&args),
         Command::Change(args) => service::change(&args),
         Command::Pause(args) => service::pause(&args),
         Command::Resume(args) => service::resume(&args),

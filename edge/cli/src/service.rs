@@ -1,5 +1,6 @@
 //! What people ask of the daemon: each a command, an answer and a table of it.
 
+mod apply;
 pub(crate) mod args;
 mod gang;
 mod place;
@@ -17,10 +18,11 @@ use crate::problem::Problem;
 use crate::signals::stop_flag;
 use crate::terminal;
 use args::{
-    AccessArgs, AccessCommand, Add, At, Change, Find, HowMuch, Log, Named, Pause, Reserve, Room,
-    Which,
+    AccessArgs, AccessCommand, Add, At, Change, Find, HowMuch, List, Log, Named, Pause, Reserve,
+    Room, Which,
 };
 
+pub(crate) use apply::apply;
 pub(crate) use gang::gang;
 pub(crate) use place::place;
 pub(crate) use show::HEADINGS;
@@ -62,14 +64,16 @@ pub(crate) fn change(args: &Change) -> Result<(), Problem> {
             ),
         });
     }
-    done(&args.at, connect(&args.at)?.change(&args.name, &change, args.if_revision))
+    each(&args.at, &args.name, args.if_revision, |client, name, revision| {
+        client.change(name, &change, revision)
+    })
 }
 
 pub(crate) fn pause(args: &Pause) -> Result<(), Problem> {
     if !args.yes && stdin().is_terminal() && !is_meant(&args.name)? {
         return Ok(());
     }
-    done(&args.at, connect(&args.at)?.pause(&args.name, args.if_revision))
+    each(&args.at, &args.name, args.if_revision, Client::pause)
 }
 
 /// Whether it is, as somebody at a terminal says.
@@ -84,24 +88,62 @@ fn is_meant(name: &str) -> Result<bool, Problem> {
 }
 
 pub(crate) fn resume(args: &Named) -> Result<(), Problem> {
-    done(&args.at, connect(&args.at)?.resume(&args.name, args.if_revision))
+    each(&args.at, &args.name, args.if_revision, Client::resume)
 }
 
 pub(crate) fn release(args: &Named) -> Result<(), Problem> {
-    let (reservation, text) = connect(&args.at)?.release(&args.name, args.if_revision)?;
-    warn(&reservation);
-    answer(&args.at, &text, || format!("{} is released\n", reservation.name))
+    let mut client = connect(&args.at)?;
+    for name in meant(&mut client, &args.name, args.if_revision)? {
+        let (reservation, text) = client.release(&name, args.if_revision)?;
+        warn(&reservation);
+        answer(&args.at, &text, || format!("{} is released\n", reservation.name))?;
+    }
+    Ok(())
 }
 
-pub(crate) fn list(args: &Which) -> Result<(), Problem> {
+/// Asks for one reservation, or for each that a pattern matches, in order. Stops at a refusal.
+fn each(
+    at: &At,
+    name: &str,
+    revision: Option<u64>,
+    mut ask: impl FnMut(&mut Client, &str, Option<u64>) -> Answered<Reservation>,
+) -> Result<(), Problem> {
+    let mut client = connect(at)?;
+    for name in meant(&mut client, name, revision)? {
+        done(at, ask(&mut client, &name, revision))?;
+    }
+    Ok(())
+}
+
+/// The reservations that a name or a pattern means.
+fn meant(client: &mut Client, name: &str, revision: Option<u64>) -> Result<Vec<String>, Problem> {
+    if !apply::is_pattern(name) {
+        return Ok(vec![name.to_owned()]);
+    }
+    if revision.is_some() {
+        return Err(Problem::BadOption {
+            message: format!("`{name}` and --if-revision cannot be combined"),
+            hint: Some("name one reservation".into()),
+        });
+    }
+    apply::matching(client, name)
+}
+
+pub(crate) fn list(args: &List) -> Result<(), Problem> {
     let mut client = connect(&args.at)?;
     if let Some(name) = &args.name {
         let (one, text) = client.show(name)?;
         let one = [one];
+        if args.toml {
+            return terminal::print(&apply::as_file(&one));
+        }
         answer(&args.at, &text, || table(&one))?;
         return reasons(&args.at, &one);
     }
     let all = all(&mut client)?;
+    if args.toml {
+        return terminal::print(&apply::as_file(&all));
+    }
     let text = Text(serde_json::to_string(&all).expect("keys are texts"));
     answer(&args.at, &text, || table(&all))?;
     reasons(&args.at, &all)

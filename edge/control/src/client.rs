@@ -24,8 +24,8 @@ use tokio::time::timeout;
 use crate::access::{Access, Grant};
 use crate::link::LONGEST_SAID;
 use crate::problem::{Kind, Problem};
-use crate::replies::{Event, Host, Machine, Reservation, Room};
-use crate::requests::{Change, GangWord, Wanted};
+use crate::replies::{AppliedChange, Event, Host, Machine, Reservation, Room};
+use crate::requests::{Apply, Change, GangWord, Wanted};
 use crate::times::Length;
 
 use remote::Known;
@@ -236,6 +236,14 @@ impl Client {
     /// As [`ClientError`] says.
     pub fn reserve(&mut self, name: &str, wanted: &Wanted) -> Answered<Reservation> {
         self.ask(&Sent::write(Method::PUT, of(name)).with(wanted))
+    }
+
+    /// Applies a list of reservations: all of them or none.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub fn apply(&mut self, list: &Apply) -> Answered<Vec<AppliedChange>> {
+        self.ask(&Sent::write(Method::POST, "/v1/apply".into()).with(list))
     }
 
     /// Says a word about a member of a gang.

@@ -7,8 +7,8 @@ use slackline_units::{self as units, Span};
 
 use crate::link::Request;
 use crate::problem::{Kind, NoRoom, OverBudget, Problem};
-use crate::replies::{Delivered, Event, Reservation, Room, RoomOn, State};
-use crate::requests::{Change, GangWord, NAME, Wanted};
+use crate::replies::{AppliedChange, Delivered, Event, Reservation, Room, RoomOn, State};
+use crate::requests::{Apply, Change, GangWord, NAME, Wanted};
 use crate::times::Length;
 
 impl Request {
@@ -43,6 +43,11 @@ impl Request {
                 let Change { exact, vcpus, .. } = change;
                 let phase = change.phase.map(|it| it.0);
                 Of::Change { name, amount, exact, phase, vcpus, if_revision }
+            }
+            Request::Apply { list: Apply { reservations, prune, dry_run } } => {
+                let target = |(name, wanted): (String, Wanted)| reserve(read_name(&name)?, &wanted);
+                let targets = reservations.into_iter().map(target).collect::<Result<_, _>>()?;
+                Of::Apply { targets, prune, dry_run }
             }
             Request::Pause { name, if_revision } => {
                 Of::Pause { name: read_name(&name)?, if_revision }
@@ -246,6 +251,22 @@ pub fn reservation(
     }
 }
 
+/// A change by a list. Its revision is known once it is made.
+#[must_use]
+pub fn applied(change: &service::AppliedChange) -> AppliedChange {
+    let text = |row: &Option<service::Row>| row.as_ref().map(|row| seen(&row.to_string()));
+    let is_kept = change.action == service::Action::Keep;
+    let revision = change.after.as_ref().filter(|_| !is_kept).map(|row| row.revision);
+    let before = change.before.as_ref().map(|row| row.revision);
+    AppliedChange {
+        name: change.name().to_string(),
+        action: change.action.word().into(),
+        before: text(&change.before),
+        after: text(&change.after),
+        revision: revision.filter(|revision| *revision > 0 && Some(*revision) != before),
+    }
+}
+
 /// The same, with what is to be known besides.
 #[must_use]
 pub fn warned(reservation: Reservation, warning: Option<&Warning>) -> Reservation {
@@ -284,8 +305,13 @@ pub fn room(period: Span, cpus: &[service::Room]) -> Room {
 /// Why it was refused.
 #[must_use]
 pub fn problem(refusal: &Refusal) -> Problem {
+    if let Refusal::InList { why, .. } = refusal {
+        let (detail, hint) = (refusal.to_string(), refusal.hint());
+        return Problem { detail, hint, ..problem(why) };
+    }
     let kind = match refusal {
         Refusal::NoRoom { .. } | Refusal::Full { .. } => Kind::NoRoom,
+        Refusal::InList { why, .. } => problem(why).kind,
         Refusal::NoMachine { .. } | Refusal::Ambiguous { .. } => Kind::NoMachine,
         Refusal::Taken { .. } | Refusal::Exists { .. } | Refusal::Held { .. } => Kind::Exists,
         Refusal::OverBudgetCpu { .. } | Refusal::OverBudgetMachines { .. } => Kind::OverBudget,
@@ -299,6 +325,7 @@ pub fn problem(refusal: &Refusal) -> Problem {
         Refusal::NotDurable { .. } => Kind::NotDurable,
         Refusal::NotNow { .. } => Kind::NotNow,
         Refusal::TooMany { .. } => Kind::TooMany,
+        Refusal::TooManyTargets { .. } => Kind::TooLarge,
         Refusal::Terms(_)
         | Refusal::Unkeepable(_)
         | Refusal::VcpusUnknown { .. }

@@ -23,10 +23,10 @@ pub use numbers::{
 };
 pub use problem::{Kind, NoRoom, OverBudget, Problem};
 pub use replies::{
-    Clock, Cost, Cpu, Delivered, Event, Health, Host, Machine, Reservation, Room, RoomOn, State,
-    Thread, money,
+    AppliedChange, Clock, Cost, Cpu, Delivered, Event, Health, Host, Machine, Reservation, Room,
+    RoomOn, State, Thread, money,
 };
-pub use requests::{Change, GangWord, NAME, Wanted};
+pub use requests::{Apply, Change, GangWord, NAME, Wanted};
 pub use slackline_service::gang;
 pub use times::{Length, Phase, Share};
 
@@ -38,3 +38,6 @@ pub const PAGE: usize = 500;
 
 /// The most that the body of a request may have, in bytes.
 pub const LONGEST_BODY: usize = 16 * 1024;
+
+/// Maximum size of a list of reservations to apply, in bytes: 1,000 of them fit.
+pub const LONGEST_LIST: usize = 384 * 1024;

@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 use crate::access::{Access, Grant, Role};
 use crate::numbers::Numbers;
 use crate::problem::Problem;
-use crate::replies::{Event, Health, Host, Machine, Reservation, Room};
-use crate::requests::{Change, GangWord, Wanted};
+use crate::replies::{AppliedChange, Event, Health, Host, Machine, Reservation, Room};
+use crate::requests::{Apply, Change, GangWord, Wanted};
 use crate::times::Length;
 
-/// The longest line to the core, in bytes: no request has more, whoever made it.
-pub const LONGEST_ASKED: usize = 64 * 1024;
+/// The longest line to the core, in bytes: a list of reservations and what the front adds to it.
+pub const LONGEST_ASKED: usize = crate::LONGEST_LIST + 64 * 1024;
 
 /// The longest line to the front, in bytes: a page of reservations with their numbers.
 pub const LONGEST_SAID: usize = 4 * 1024 * 1024;
@@ -89,6 +89,11 @@ pub enum Request {
         change: Change,
         /// Only if this is its revision.
         if_revision: Option<u64>,
+    },
+    /// Reservations as they should be: [`Answer::Applied`].
+    Apply {
+        /// The reservations, and what else to do.
+        list: Apply,
     },
     /// Its vCPUs are not to run: [`Answer::Done`].
     Pause {
@@ -174,6 +179,8 @@ pub enum Answer {
         /// Whether it was not there before.
         is_new: bool,
     },
+    /// The changes by a list, by name of the reservation.
+    Applied(Vec<AppliedChange>),
     /// Reservations, at most [`crate::PAGE`].
     Reservations(Vec<Reservation>),
     /// What would be admitted now.

@@ -138,6 +138,25 @@ pub struct Reservation {
     pub cost: Option<Cost>,
 }
 
+/// Change of a reservation by a list that was applied.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct AppliedChange {
+    /// Name of the reservation.
+    pub name: String,
+    /// `create`, `change`, `release` or `keep`.
+    pub action: String,
+    /// Parameters and binding before, as text. Absent if it is created.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<String>,
+    /// Parameters and binding after, as text. Absent if it is released.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+    /// Number of the event of the change, for `If-Match`. Absent if nothing was changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<u64>,
+}
+
 /// Cost of a reservation: of the CPU time reserved, used or not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

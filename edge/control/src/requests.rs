@@ -1,5 +1,7 @@
 //! Request bodies.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::times::{Length, Phase, Share};
@@ -43,6 +45,23 @@ pub struct Wanted {
     /// caller if there is none yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<u32>,
+}
+
+/// Reservations as they should be, admitted together: all of them or none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Apply {
+    /// Parameters by name of the reservation, at most 1,000. A new reservation needs `for` and
+    /// `vcpus`. The binding of an existing one cannot be changed.
+    pub reservations: BTreeMap<String, Wanted>,
+    /// True to release reservations that are not listed. Only administrators release those of
+    /// other owners.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub prune: bool,
+    /// True to return the changes without making them. Capacity is not checked then.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub dry_run: bool,
 }
 
 /// Changes to a reservation. Fields that are left out stay as they are.

@@ -1,4 +1,4 @@
-//! Queues of vCPUs.
+//! Queues of vCPUs: first in first out, and ordered by a key.
 
 pub(crate) mod fifo;
 pub(crate) mod ordered;

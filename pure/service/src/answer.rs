@@ -17,10 +17,10 @@ pub enum Answer {
         /// What is to be known besides.
         warning: Option<Warning>,
     },
-    /// What a list changes, by name: already in force, or with a dry run only planned.
+    /// Changes by a list, sorted by name: in force, or with a dry run only planned.
     Applied {
         /// A change for each reservation that is listed or released.
-        changes: Vec<Applied>,
+        changes: Vec<AppliedChange>,
     },
     /// The reservations asked for, by name.
     List(Vec<Listed>),
@@ -28,21 +28,21 @@ pub enum Answer {
     Room(Vec<Room>),
 }
 
-/// What applying a list does to a reservation.
+/// Effect of a list on a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Makes the reservation.
+    /// Makes a reservation that there was not.
     Create,
-    /// Gives it other parameters.
+    /// Gives a reservation other parameters.
     Change,
-    /// Ends it.
+    /// Ends a reservation that the list leaves out.
     Release,
-    /// Leaves it: it is as it is listed.
+    /// Leaves a reservation that is as the list has it.
     Keep,
 }
 
 impl Action {
-    /// The action in a word.
+    /// Returns the action in a word, such as `create`.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -56,8 +56,8 @@ impl Action {
 
 /// A reservation before and after a list was applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Applied {
-    /// The action.
+pub struct AppliedChange {
+    /// The action on this reservation.
     pub action: Action,
     /// The reservation before. `None` if it is created.
     pub before: Option<Row>,
@@ -65,7 +65,7 @@ pub struct Applied {
     pub after: Option<Row>,
 }
 
-impl Applied {
+impl AppliedChange {
     /// The name of the reservation.
     ///
     /// # Panics

@@ -38,7 +38,7 @@ mod terms;
 mod world;
 mod writer;
 
-pub use answer::{Action, Answer, Applied, Health, Listed, Warning};
+pub use answer::{Action, Answer, AppliedChange, Health, Listed, Warning};
 pub use binding::{Binding, BindingError, BindingKind, UNSEEN};
 pub use budget::{Budget, Budgets, RESERVATIONS_OF_ONE};
 pub use domains::NO_RESERVATION;

@@ -27,17 +27,17 @@ pub enum Refusal {
     /// One reservation of a list is refused, so none of them has changed.
     #[error("{name}: {why}")]
     InList {
-        /// The reservation.
+        /// The reservation that is refused.
         name: Name,
-        /// The reason.
+        /// The reason for that reservation.
         why: Box<Refusal>,
     },
     /// A list is too long.
     #[error("the list has {is} reservations, at most {most} are possible")]
     TooManyTargets {
-        /// The length of the list.
+        /// The number of reservations in the list.
         is: usize,
-        /// The limit.
+        /// The largest number of reservations in a list.
         most: usize,
     },
     /// The machine is not here.

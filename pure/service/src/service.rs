@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use slackline_units::{DomId, Span, Time};
 
-use crate::answer::{Answer, Applied, Health, Listed};
+use crate::answer::{Answer, AppliedChange, Health, Listed};
 use crate::binding::Binding;
 use crate::book::{Book, Entry, Lease};
 use crate::budget::Budgets;
@@ -73,7 +73,7 @@ pub struct Service {
     /// Who raised a reservation of another owner last, by its name.
     raised: BTreeMap<Name, Principal>,
     /// Answers to lists that wait to be written down, by who is to be answered.
-    applied: BTreeMap<Ticket, Vec<Applied>>,
+    applied: BTreeMap<Ticket, Vec<AppliedChange>>,
     /// When it is to be rung, as it was asked for last.
     rings: Option<Time>,
     /// When what has no room is tried again.

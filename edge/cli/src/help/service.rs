@@ -20,6 +20,7 @@ cgroup or any process: whatever `slackline find` lists.
   slackline reserve db --cpu 1.5 --for libvirt:db-7  # 1.5 CPUs for all its vCPUs
   slackline place job --cpu 30% --vcpus 1 --for qemu:job --host a.sock --host b.sock
   slackline change web --slice 3ms
+  slackline apply list.toml --dry-run                # a file of reservations, all or none
   slackline watch
 
 Reservations:
@@ -42,6 +43,18 @@ Reservations:
   - If the first period is shorter, its slice is prorated.
   - When the clock is set, one period is longer or shorter. `log` shows this if the
     step is a tenth of the period or more.
+
+`slackline apply FILE` makes reservations as a file lists them, all or none:
+
+  [web]
+  cpu = '30%'
+  [db]
+  slice = '2ms'                                        # also period, exact, phase, vcpus, for, user
+
+  - Capacity is given up first and taken after. If one is refused, nothing changes.
+  - --prune also releases reservations that the file does not list.
+  - `slackline list --toml` prints such a file.
+  - `change`, `pause`, `resume` and `release` take a pattern, e.g. 'web-*'.
 
 `slackline gang FILE` reserves for several VMs on several hosts, all or none, and
 starts their first periods together. The hosts need not know each other. FILE:

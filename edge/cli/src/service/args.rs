@@ -171,7 +171,7 @@ impl From<By> for Fit {
 
 #[derive(Debug, Args)]
 pub(crate) struct Change {
-    /// Name of the reservation.
+    /// Name of the reservation, or a pattern for several, e.g. `web-*`.
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) much: HowMuch,
@@ -187,7 +187,7 @@ pub(crate) struct Change {
 
 #[derive(Debug, Args)]
 pub(crate) struct Pause {
-    /// Name of the reservation.
+    /// Name of the reservation, or a pattern for several, e.g. `web-*`.
     pub(crate) name: String,
     /// Do not ask for confirmation.
     #[arg(long)]
@@ -201,11 +201,37 @@ pub(crate) struct Pause {
 
 #[derive(Debug, Args)]
 pub(crate) struct Named {
-    /// Name of the reservation.
+    /// Name of the reservation, or a pattern for several, e.g. `web-*`.
     pub(crate) name: String,
     /// Do nothing unless this is the current revision, as in `list`.
     #[arg(long, value_name = "N")]
     pub(crate) if_revision: Option<u64>,
+    #[command(flatten)]
+    pub(crate) at: At,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Apply {
+    /// File with a table for each reservation, e.g. [web] with cpu = "30%"; `-` is standard input.
+    #[arg(value_parser = crate::input::file)]
+    pub(crate) file: PathBuf,
+    /// Also release reservations that the file does not list.
+    #[arg(long)]
+    pub(crate) prune: bool,
+    /// Show the changes and make none.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) at: At,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    /// Show this reservation only [default: all].
+    pub(crate) name: Option<String>,
+    /// Print a file for `slackline apply`.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) toml: bool,
     #[command(flatten)]
     pub(crate) at: At,
 }

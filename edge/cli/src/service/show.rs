@@ -1,6 +1,8 @@
 //! Answers of the daemon as tables.
 
-use slackline_control::{Access, Cost, Delivered, Event, Host, Machine, Reservation, Room};
+use slackline_control::{
+    Access, AppliedChange, Cost, Delivered, Event, Host, Machine, Reservation, Room,
+};
 use slackline_show::{Cell, Plain, part_percent, percent, plain};
 use slackline_units::Span;
 
@@ -62,6 +64,15 @@ pub(crate) const HEADINGS: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
+        "apply",
+        &[
+            (NAME, "name of the reservation"),
+            (ACTION, "create, change or release"),
+            (BEFORE, "parameters and VM before"),
+            (NOW, "parameters and VM after"),
+        ],
+    ),
+    (
         "access",
         &[
             (WHO, "local user or remote client"),
@@ -110,6 +121,9 @@ const MACHINES: &str = "machines";
 const USERS: &str = "of users";
 const UNTIL: &str = "until";
 const AFTER: &str = "since then";
+const ACTION: &str = "action";
+const BEFORE: &str = "before";
+const NOW: &str = "after";
 
 /// Why nothing was delivered or used yet.
 const NOTHING_YET: &str = "not known yet";
@@ -254,6 +268,17 @@ pub(super) fn events(all: &[Event]) -> String {
         })],
     ];
     render(column(EVENT, all, |one| text(one.seq.to_string())), groups)
+}
+
+/// The changes by a list.
+pub(super) fn changes(all: &[&AppliedChange]) -> String {
+    let side = |side: &Option<String>| side.as_ref().map_or(Cell::Blank, text);
+    let groups = vec![
+        vec![column(ACTION, all, |one| text(&one.action))],
+        vec![column(BEFORE, all, |one| side(&one.before))],
+        vec![column(NOW, all, |one| side(&one.after))],
+    ];
+    render(column(NAME, all, |one| text(&one.name)), groups)
 }
 
 pub(super) fn access(all: &[Access]) -> String {

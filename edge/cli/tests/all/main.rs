@@ -4,6 +4,7 @@
 mod common;
 
 mod alert;
+mod apply;
 mod bad_input;
 mod book;
 mod commands;

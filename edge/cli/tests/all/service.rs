@@ -21,10 +21,10 @@ use slackline_control::{
 use slackline_units::Span;
 use tempfile::TempDir;
 
-type Outcome = Result<Answer, Problem>;
+pub(crate) type Outcome = Result<Answer, Problem>;
 
 /// A front whose core is this test.
-struct Daemon {
+pub(crate) struct Daemon {
     folder: TempDir,
     front: Child,
     asked: Mutex<Receiver<Request>>,
@@ -32,7 +32,7 @@ struct Daemon {
 
 impl Daemon {
     /// None if we are not root: then the front knows us as a stranger.
-    fn new(says: fn(&Request) -> Outcome) -> Option<Daemon> {
+    pub(crate) fn new(says: fn(&Request) -> Outcome) -> Option<Daemon> {
         if !rustix::process::geteuid().is_root() {
             return None;
         }
@@ -64,11 +64,21 @@ impl Daemon {
         command
     }
 
-    fn run(&self, args: &[&str]) -> Ran {
+    pub(crate) fn run(&self, args: &[&str]) -> Ran {
         Ran::new(&self.command(args).output().expect("it runs"))
     }
 
-    fn heard(&self) -> Request {
+    /// Writes a file beside the socket.
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.folder.path().join(name), text).expect("a file");
+    }
+
+    /// The path of a file beside the socket.
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+
+    pub(crate) fn heard(&self) -> Request {
         let asked = self.asked.lock().expect("nobody panicked");
         asked.recv_timeout(Duration::from_secs(10)).expect("the core was asked")
     }
@@ -134,7 +144,7 @@ fn reservation(name: &str) -> Reservation {
     }
 }
 
-fn fine(request: &Request) -> Outcome {
+pub(crate) fn fine(request: &Request) -> Outcome {
     Ok(match request {
         Request::List { name: Some(name), .. } => Answer::Reservations(vec![reservation(name)]),
         Request::List { .. } => Answer::Reservations(vec![reservation("db"), reservation("web")]),

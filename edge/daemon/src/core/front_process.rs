@@ -177,7 +177,7 @@ impl Running {
 
     fn read(&mut self) -> io::Result<Vec<Ask>> {
         let mut asked = Vec::new();
-        let mut bytes = [0; LONGEST_ASKED];
+        let mut bytes = [0; 64 * 1024];
         match self.link.read(&mut bytes) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(count) => self.lines.push(&bytes[..count]),

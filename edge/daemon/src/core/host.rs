@@ -280,6 +280,9 @@ impl Host {
                 let reservation = Box::new(convert::warned(reservation, warning.as_ref()));
                 Said::Done { reservation, is_new: *is_new }
             }
+            Answer::Applied { changes } => {
+                Said::Applied(changes.iter().map(convert::applied).collect())
+            }
             Answer::List(all) if tenant.is_some() => self.list_of_tenant(all, &rest, tenant),
             Answer::List(all) => {
                 let is_next = |listed: &&Listed| match &rest {

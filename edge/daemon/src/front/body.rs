@@ -112,7 +112,17 @@ pub(super) async fn read<T: DeserializeOwned>(
     until: Instant,
     example: &str,
 ) -> Result<T, No> {
-    let bytes = whole(request, until).await?;
+    read_up_to(request, until, example, LONGEST_BODY).await
+}
+
+/// As [`read`], for a body of up to that many bytes.
+pub(super) async fn read_up_to<T: DeserializeOwned>(
+    request: Request,
+    until: Instant,
+    example: &str,
+    longest: usize,
+) -> Result<T, No> {
+    let bytes = whole(request, until, longest).await?;
     let deepest = deepest(&bytes);
     if deepest > DEEPEST {
         let detail = format!("the body is {deepest} levels deep; at most {DEEPEST} are possible");
@@ -124,7 +134,7 @@ pub(super) async fn read<T: DeserializeOwned>(
 
 /// Nothing is expected in the body.
 pub(super) async fn read_nothing(request: Request, until: Instant) -> Result<(), No> {
-    let bytes = whole(request, until).await?;
+    let bytes = whole(request, until, LONGEST_BODY).await?;
     match bytes.trim_ascii() {
         b"" | b"{}" => Ok(()),
         more => {
@@ -135,13 +145,13 @@ pub(super) async fn read_nothing(request: Request, until: Instant) -> Result<(),
 }
 
 /// All of a body, if it comes in time and is no longer than any may be.
-async fn whole(request: Request, until: Instant) -> Result<Vec<u8>, No> {
+async fn whole(request: Request, until: Instant, longest: usize) -> Result<Vec<u8>, No> {
     let too_large = || {
-        let detail = format!("the body has more than {LONGEST_BODY} bytes");
+        let detail = format!("the body has more than {longest} bytes");
         No(Problem::new(Kind::TooLarge, detail))
     };
     let mut body = request.into_body();
-    if body.size_hint().lower() > u64::try_from(LONGEST_BODY).unwrap_or(u64::MAX) {
+    if body.size_hint().lower() > u64::try_from(longest).unwrap_or(u64::MAX) {
         return Err(too_large());
     }
     let mut bytes = Vec::new();
@@ -156,7 +166,7 @@ async fn whole(request: Request, until: Instant) -> Result<Vec<u8>, No> {
             Some(Err(error)) => return Err(No::bad(format!("body: {error}"), "send it again")),
             Some(Ok(frame)) => {
                 if let Ok(data) = frame.into_data() {
-                    if bytes.len() + data.len() > LONGEST_BODY {
+                    if bytes.len() + data.len() > longest {
                         return Err(too_large());
                     }
                     bytes.extend_from_slice(&data);

@@ -13,6 +13,7 @@ use super::{events, pages};
         pages::list,
         pages::show,
         pages::reserve,
+        pages::apply,
         pages::change,
         pages::release,
         pages::pause,

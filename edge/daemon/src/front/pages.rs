@@ -13,8 +13,10 @@ use axum::{Extension, Router};
 use serde::Deserialize;
 use slackline_control::link::{Answer, Request};
 #[cfg(feature = "openapi")]
-use slackline_control::{Access, Change, Event, Health, Host, Machine, Reservation, Room};
-use slackline_control::{GangWord, Grant, Kind, Length, NAME, PAGE, Problem, Wanted};
+use slackline_control::{
+    Access, AppliedChange, Apply, Change, Event, Health, Host, Machine, Reservation, Room,
+};
+use slackline_control::{GangWord, Grant, Kind, LONGEST_LIST, Length, NAME, PAGE, Problem, Wanted};
 use slackline_service::{Key, Name, Verb};
 
 use super::Front;
@@ -46,6 +48,7 @@ pub(super) fn router(front: &Arc<Front>) -> Router {
         .route("/v1/reservations/{name}", one)
         .route("/v1/reservations/{name}/pause", post(pause))
         .route("/v1/reservations/{name}/resume", post(resume))
+        .route("/v1/apply", post(apply))
         .route("/v1/gangs", post(gang))
         .route("/v1/room", get(room))
         .route("/v1/access", get(access).post(migrate_access))
@@ -231,6 +234,29 @@ pub(super) async fn reserve(
     let example = r#"{"slice":"2ms","period":"10ms"} or {"cpu":"1.5cpu"}"#;
     let wanted: Wanted = body::read(sent, caller.until, example).await?;
     front.write(&caller, &headers, Request::Reserve { name, wanted }).await
+}
+
+/// Applies a list of reservations: all of them are admitted, or nothing changes.
+///
+/// Reservations that are not listed stay, unless `prune` releases them. New reservations wait for
+/// their VM, which is found within a few seconds if it is running.
+#[cfg_attr(feature = "openapi", utoipa::path(
+    post, path = "/v1/apply", request_body = Apply, responses(
+    (status = 200, body = Vec<AppliedChange>), (status = "default", body = Problem))))]
+pub(super) async fn apply(
+    State(front): Shared,
+    Extension(caller): Who,
+    headers: HeaderMap,
+    sent: Sent,
+) -> Reply {
+    caller.may(Verb::Apply)?;
+    body::without(&headers, &[IF_MATCH, IF_NONE_MATCH])?;
+    let example = r#"{"reservations":{"web":{"cpu":"30%"},"db":{"slice":"2ms"}}}"#;
+    let list = body::read_up_to(sent, caller.until, example, LONGEST_LIST).await?;
+    match front.ask(&caller, None, Request::Apply { list }).await? {
+        Answer::Applied(changes) => Ok(body::json(&changes)),
+        _ => Err(No::bug()),
+    }
 }
 
 /// Holds, begins or breaks this host's member of a gang.

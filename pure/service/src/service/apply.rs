@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use slackline_units::Time;
 
-use crate::answer::{Action, Answer, Applied};
+use crate::answer::{Action, Answer, AppliedChange};
 use crate::book::{Entry, Standing};
 use crate::deed::Kind;
 use crate::event::Happened;
@@ -63,8 +63,8 @@ impl Step {
         }
     }
 
-    fn shown(&self) -> Applied {
-        let applied = |action, before: Option<&Row>, after: Option<Row>| Applied {
+    fn shown(&self) -> AppliedChange {
+        let applied = |action, before: Option<&Row>, after: Option<Row>| AppliedChange {
             action,
             before: before.cloned(),
             after,
@@ -89,7 +89,7 @@ impl Service {
         }
         let mut steps = self.plan(asked, targets, *prune)?;
         steps.sort_by(|a, b| a.name().cmp(b.name()));
-        let shown: Vec<Applied> = steps.iter().map(Step::shown).collect();
+        let shown: Vec<AppliedChange> = steps.iter().map(Step::shown).collect();
         steps.retain(|step| !matches!(step, Step::Keep { .. }));
         if steps.is_empty() || *dry_run {
             return Ok(Some(Answer::Applied { changes: shown }));
@@ -317,8 +317,8 @@ impl Service {
         now: Time,
         asked: &Asked,
         steps: Vec<Step>,
-        mut shown: Vec<Applied>,
-    ) -> Vec<Applied> {
+        mut shown: Vec<AppliedChange>,
+    ) -> Vec<AppliedChange> {
         let last = steps.len().saturating_sub(1);
         for (number, step) in steps.into_iter().enumerate() {
             let name = step.name().clone();

@@ -114,7 +114,7 @@ fn list_that_is_applied_again_keeps_all() {
 }
 
 #[test]
-fn prune_releases_only_what_the_caller_owns_unless_an_administrator() {
+fn prune_by_an_operator_releases_own_reservations_only() {
     let mut run = Run::new(1, None, false);
     let alice = (Principal::User(5001), Some(Role::Operator));
     ask(&mut run, ROOT, reserve("root", 1)).expect("there is room");

@@ -1,0 +1,185 @@
+//! Reservations as a file lists them, all or none; and several of them by a pattern.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use slackline_control::client::Client;
+use slackline_control::{AppliedChange, Apply as List, Machine, Reservation, Wanted};
+
+use super::args::Apply;
+use super::{all, answer, connect, show};
+use crate::grid::position;
+use crate::input;
+use crate::problem::Problem;
+
+/// Example of a file, for messages.
+const EXAMPLE: &str = "write a table for each reservation, e.g. [web] with cpu = \"30%\"";
+
+pub(crate) fn apply(args: &Apply) -> Result<(), Problem> {
+    let mut reservations = read(&args.file)?;
+    let mut client = connect(&args.at)?;
+    complete_new(&args.file, &mut client, &mut reservations)?;
+    let list = List { reservations, prune: args.prune, dry_run: args.dry_run };
+    let (changes, text) = client.apply(&list)?;
+    answer(&args.at, &text, || shown(&changes, args.dry_run))
+}
+
+/// The reservations that a file lists, by name.
+fn read(file: &Path) -> Result<BTreeMap<String, Wanted>, Problem> {
+    let text = input::text(file)?;
+    toml::from_str(&text).map_err(|error| {
+        let (line, column) = position(&text, error.span().map_or(0, |span| span.start));
+        let message = error.message().lines().collect::<Vec<_>>().join(" ");
+        let hint = Some(EXAMPLE.to_owned());
+        Problem::BadAxis { file: file.into(), line, column, message, hint }
+    })
+}
+
+/// Completes new reservations from their VMs: the binding and the number of vCPUs.
+fn complete_new(
+    file: &Path,
+    client: &mut Client,
+    reservations: &mut BTreeMap<String, Wanted>,
+) -> Result<(), Problem> {
+    let known = all(client)?;
+    let is_known = |name: &str| known.iter().any(|one| one.name == name);
+    let is_whole = |wanted: &Wanted| wanted.binding.is_some() && wanted.vcpus.is_some();
+    let incomplete = reservations.iter_mut();
+    let incomplete: Vec<(&String, &mut Wanted)> =
+        incomplete.filter(|(name, wanted)| !is_known(name) && !is_whole(wanted)).collect();
+    if incomplete.is_empty() {
+        return Ok(());
+    }
+    let (machines, _) = client.find(None)?;
+    for (name, wanted) in incomplete {
+        let machine = vm_of(file, name, wanted, &machines)?;
+        wanted.binding.get_or_insert_with(|| machine.binding.clone());
+        let vcpus = u16::try_from(machine.vcpus.len().max(1)).unwrap_or(u16::MAX);
+        wanted.vcpus.get_or_insert(vcpus);
+    }
+    Ok(())
+}
+
+/// The one VM that a new reservation is for.
+fn vm_of<'a>(
+    file: &Path,
+    name: &str,
+    wanted: &Wanted,
+    machines: &'a [Machine],
+) -> Result<&'a Machine, Problem> {
+    let is_it = |machine: &&Machine| match &wanted.binding {
+        Some(binding) => machine.binding == *binding,
+        None => machine.name == name,
+    };
+    let found: Vec<&Machine> = machines.iter().filter(is_it).collect();
+    let sought = wanted.binding.as_deref().unwrap_or(name);
+    let refused = |why: String, hint: &str| Problem::BadOption {
+        message: format!("{}: {name}: {why}", file.display()),
+        hint: Some(hint.to_owned()),
+    };
+    match found[..] {
+        [one] => Ok(one),
+        [] => Err(refused(
+            format!("cannot find {sought} on this host"),
+            "start the VM first, or give `for` and `vcpus`; `slackline find` lists VMs",
+        )),
+        _ => Err(refused(
+            format!("{} VMs are called {sought}", found.len()),
+            "choose one with `for`; `slackline find` lists their bindings",
+        )),
+    }
+}
+
+/// A table of the changes, and a line that counts them.
+fn shown(changes: &[AppliedChange], is_dry_run: bool) -> String {
+    let changed: Vec<&AppliedChange> = changes.iter().filter(|one| one.action != "keep").collect();
+    let table = if changed.is_empty() { String::new() } else { show::changes(&changed) };
+    let count = |action: &str| changes.iter().filter(|one| one.action == action).count();
+    let note = if is_dry_run { "; dry run: nothing was changed" } else { "" };
+    format!(
+        "{table}create {}, change {}, release {}, keep {}{note}\n",
+        count("create"),
+        count("change"),
+        count("release"),
+        count("keep"),
+    )
+}
+
+/// Reservations as a file for `apply`.
+pub(super) fn as_file(all: &[Reservation]) -> String {
+    let mut text = String::from("# Reservations, for `slackline apply FILE`.\n");
+    for one in all {
+        let (slice, period) = (one.slice.0, one.period.0);
+        let _ = writeln!(text, "\n[{}]", key(&one.name));
+        if one.by_use {
+            let ppm = u128::from(one.slice_ns) * u128::from(one.vcpus) * 1_000_000
+                / u128::from(one.period_ns.max(1));
+            let (whole, millionths) = (ppm / 1_000_000, ppm % 1_000_000);
+            let _ = writeln!(text, "cpu = \"{whole}.{millionths:06}cpu\"\nperiod = \"{period}\"");
+        } else {
+            let _ = writeln!(text, "slice = \"{slice}\"\nperiod = \"{period}\"");
+        }
+        if one.exact {
+            text.push_str("exact = true\n");
+        }
+        if let Some(phase) = one.phase {
+            let _ = writeln!(text, "phase = \"{}\"", phase.0);
+        }
+        let binding = toml::Value::from(one.binding.as_str());
+        let _ = writeln!(text, "vcpus = {}\nfor = {binding}\nuser = {}", one.vcpus, one.user);
+    }
+    text
+}
+
+/// A name as a key in TOML: a dot would divide it.
+fn key(name: &str) -> String {
+    if name.contains('.') { format!("\"{name}\"") } else { name.to_owned() }
+}
+
+/// True if a name is a pattern for several reservations: no name has these characters.
+pub(super) fn is_pattern(name: &str) -> bool {
+    name.contains(['*', '?'])
+}
+
+/// The names of the reservations that a pattern matches, in order.
+pub(super) fn matching(client: &mut Client, pattern: &str) -> Result<Vec<String>, Problem> {
+    let all = all(client)?;
+    let (pattern_bytes, names) = (pattern.as_bytes(), all.into_iter().map(|one| one.name));
+    let found: Vec<String> = names.filter(|name| matches(pattern_bytes, name.as_bytes())).collect();
+    if found.is_empty() {
+        return Err(Problem::BadOption {
+            message: format!("no reservation matches `{pattern}`"),
+            hint: Some("run `slackline list` to see all reservations".into()),
+        });
+    }
+    Ok(found)
+}
+
+/// Returns true if a pattern matches a name: `*` stands for any characters, `?` for one.
+fn matches(pattern: &[u8], name: &[u8]) -> bool {
+    match (pattern.split_first(), name.split_first()) {
+        (None, None) => true,
+        (Some((b'*', rest)), _) => {
+            matches(rest, name)
+                || name.split_first().is_some_and(|(_, name)| matches(pattern, name))
+        }
+        (Some((b'?', rest)), Some((_, name))) => matches(rest, name),
+        (Some((wanted, rest)), Some((is, name))) => wanted == is && matches(rest, name),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pattern_matches_any_run_of_characters_or_one() {
+        let is = |pattern: &str, name: &str| matches(pattern.as_bytes(), name.as_bytes());
+        assert!(is("web-*", "web-1") && is("web-*", "web-") && !is("web-*", "web"));
+        assert!(is("*", "db") && is("*-a-*", "x-a-b-a-c") && !is("*a", "ab"));
+        assert!(is("vm?", "vm1") && !is("vm?", "vm") && !is("vm?", "vm12"));
+        assert!(!is_pattern("web-1") && is_pattern("w*") && is_pattern("w?"));
+    }
+}

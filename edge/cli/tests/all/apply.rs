@@ -1,0 +1,115 @@
+//! `apply`, `list --toml` and name patterns, asked of the real front.
+
+use slackline_control::link::{Answer, Request};
+use slackline_control::{AppliedChange, Kind, Machine, Problem, Thread};
+
+use crate::service::{Daemon, Outcome, fine};
+
+fn machine(name: &str, vcpus: u16) -> Machine {
+    let thread = |vcpu| Thread { vcpu, tid: 100 + i32::from(vcpu) };
+    Machine {
+        name: name.into(),
+        kind: "libvirt".into(),
+        binding: format!("libvirt:{name}"),
+        uid: 0,
+        pid: 100,
+        cpu_ppm: None,
+        vcpus: (0..vcpus).map(thread).collect(),
+        reserved: None,
+        why: None,
+    }
+}
+
+/// Answers lists of reservations, and knows the VM `new` with two vCPUs.
+fn applies(request: &Request) -> Outcome {
+    match request {
+        Request::Find { .. } => Ok(Answer::Machines(vec![machine("new", 2), machine("x", 1)])),
+        Request::Apply { list } => {
+            if list.reservations.contains_key("big") {
+                let refused = Problem::new(Kind::NoRoom, "big: no room");
+                return Err(refused.hinting("nothing was changed"));
+            }
+            let change = |(name, wanted): (&String, &slackline_control::Wanted)| AppliedChange {
+                name: name.clone(),
+                action: "create".into(),
+                before: None,
+                after: Some(format!("2ms/10ms, {}", wanted.binding.as_deref().unwrap_or("?"))),
+                revision: Some(8),
+            };
+            Ok(Answer::Applied(list.reservations.iter().map(change).collect()))
+        }
+        other => fine(other),
+    }
+}
+
+#[test]
+fn apply_completes_new_reservations_from_their_vms() {
+    let Some(daemon) = Daemon::new(applies) else { return };
+    daemon.write("list.toml", "[new]\ncpu = \"30%\"\n[web]\nslice = \"3ms\"\nexact = true\n");
+    let file = daemon.path("list.toml");
+    let text = daemon.run(&["apply", &file, "--prune"]).good();
+    assert!(text.contains("2ms/10ms, libvirt:new"), "{text}");
+    assert!(text.ends_with("create 2, change 0, release 0, keep 0\n"), "{text}");
+    let list = loop {
+        if let Request::Apply { list } = daemon.heard() {
+            break list;
+        }
+    };
+    let new = &list.reservations["new"];
+    assert_eq!((new.binding.as_deref(), new.vcpus), (Some("libvirt:new"), Some(2)));
+    // An existing reservation keeps its VM.
+    assert_eq!(list.reservations["web"].binding, None);
+    assert!(list.prune && !list.dry_run);
+}
+
+#[test]
+fn apply_names_file_line_and_vm_of_a_bad_list() {
+    let Some(daemon) = Daemon::new(applies) else { return };
+    let refused = |text: &str, code: i32| {
+        daemon.write("list.toml", text);
+        daemon.run(&["apply", &daemon.path("list.toml")]).refused(code)
+    };
+    refused("[web]\nslize = \"3ms\"\n", 2).says("list.toml:2:1: ").says("unknown field `slize`");
+    refused("[web]\ncpu = 3\n", 2).says("list.toml:2:7: ").says("hint:");
+    refused("[nowhere]\ncpu = \"3%\"\n", 2).says("nowhere: cannot find nowhere on this host");
+    let big = "[big]\ncpu = \"90%\"\nfor = \"libvirt:big\"\nvcpus = 1\n";
+    refused(big, 4).says("big: no room").says("nothing was changed");
+}
+
+#[test]
+fn dry_run_of_apply_says_that_nothing_was_changed() {
+    let Some(daemon) = Daemon::new(applies) else { return };
+    daemon.write("list.toml", "[new]\ncpu = \"30%\"\n");
+    let text = daemon.run(&["apply", &daemon.path("list.toml"), "--dry-run"]).good();
+    assert!(text.ends_with("dry run: nothing was changed\n"), "{text}");
+}
+
+#[test]
+fn list_as_toml_is_a_file_for_apply() {
+    let Some(daemon) = Daemon::new(applies) else { return };
+    let text = daemon.run(&["list", "--toml"]).good();
+    daemon.write("list.toml", &text);
+    daemon.run(&["apply", &daemon.path("list.toml")]).good();
+    let list = loop {
+        if let Request::Apply { list } = daemon.heard() {
+            break list;
+        }
+    };
+    let names: Vec<&str> = list.reservations.keys().map(String::as_str).collect();
+    assert_eq!(names, ["db", "web"]);
+    let web = serde_json::to_string(&list.reservations["web"]).expect("JSON");
+    let expected =
+        r#"{"slice":"2ms","period":"10ms","exact":true,"vcpus":2,"for":"libvirt:web","user":0}"#;
+    assert_eq!(web, expected);
+}
+
+#[test]
+fn pattern_asks_for_each_reservation_that_it_matches() {
+    let Some(daemon) = Daemon::new(applies) else { return };
+    let text = daemon.run(&["release", "*b"]).good();
+    assert_eq!(text, "db is released\nweb is released\n");
+    daemon.run(&["pause", "w?b", "--yes"]).good();
+    daemon.run(&["change", "x*", "--slice", "1ms"]).refused(2).says("no reservation matches `x*`");
+    let both = ["resume", "*", "--if-revision", "7"];
+    daemon.run(&both).refused(2).says("`*` and --if-revision cannot be combined");
+}
