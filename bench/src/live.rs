@@ -15,10 +15,10 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
-use slackline_live::cgroup::Version;
-use slackline_live::fence::KeeperCommand;
-use slackline_live::limit::Way;
-use slackline_live::sys::{Tid, online_cpus, set_affinity};
+use slackline_fence::KeeperCommand;
+use slackline_linux::cgroup::Version;
+use slackline_linux::sys::{Tid, online_cpus, set_affinity};
+use slackline_play::limit::Way;
 use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, Span};
 
 use crate::report::{self, Part, Row, median};

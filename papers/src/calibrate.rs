@@ -7,8 +7,8 @@
 //! relative errors of the rows. There is no chance in it: the same files give the same costs.
 
 use serde::Deserialize;
-use slackline_runs::OverSeeds;
-use slackline_runs::grid::to_the_end;
+use slackline_experiments::OverSeeds;
+use slackline_experiments::grid::to_the_end;
 use toml::{Spanned, Table, Value};
 
 use crate::Paper;

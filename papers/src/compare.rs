@@ -19,7 +19,7 @@ mod finding;
 
 use std::fmt;
 
-use slackline_runs::OverSeeds;
+use slackline_experiments::OverSeeds;
 use toml::Spanned;
 
 use crate::comparison::{End, Group, Names, Reach, RowSpec, Test};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Deserialize;
-use slackline_runs::axes::{Axis, AxisPoint, Edit, points, title};
+use slackline_experiments::axes::{Axis, AxisPoint, Edit, points, title};
 use slackline_units::Span;
 use toml::Spanned;
 

@@ -44,8 +44,8 @@ pub use published::{Assumed, Is, Published, Read, Value};
 pub use report::page;
 pub use results::{Courses, Kept, KeptRow, Provenance, Written, tally};
 pub use run::{Course, Results};
-pub use slackline_runs::OverSeeds;
-pub use slackline_runs::axes::{Axis, AxisPoint};
+pub use slackline_experiments::OverSeeds;
+pub use slackline_experiments::axes::{Axis, AxisPoint};
 use source::Source;
 pub use tolerance::Tolerance;
 

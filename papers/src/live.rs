@@ -3,9 +3,9 @@
 use std::error::Error;
 use std::ops::ControlFlow;
 
+use slackline_experiments::grid::{Done, Watch};
+use slackline_experiments::with_seed;
 use slackline_metrics::Meter;
-use slackline_runs::grid::{Done, Watch};
-use slackline_runs::with_seed;
 use slackline_scenario::Scenario;
 use slackline_trace::{Header, Named, Record, Sink};
 

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use slackline_report::{Axis as Ink, Cell, Figure, Layer, Made, Page, Plot as Panel, Table};
-use slackline_runs::OverSeeds;
+use slackline_experiments::OverSeeds;
+use slackline_html::{Axis as Ink, Cell, Figure, Layer, Made, Page, Plot as Panel, Table};
 use slackline_units::Span;
 use toml::Spanned;
 

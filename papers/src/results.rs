@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
-use slackline_runs::OverSeeds;
+use slackline_experiments::OverSeeds;
 
 use crate::Paper;
 use crate::compare::{Judged, Verdict};

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use slackline_experiments::grid::{self, Done, GridError, Watch, to_the_end};
+use slackline_experiments::{OverSeeds, header, of_nothing, with_seed};
 use slackline_metrics::{Measure as Measured, Meter, OverTime, Summary};
-use slackline_runs::grid::{self, Done, GridError, Watch, to_the_end};
-use slackline_runs::{OverSeeds, header, of_nothing, with_seed};
 use slackline_scenario::Scenario;
 use slackline_trace::{Header, Named, Record, Sink};
 use slackline_units::{Span, Time};

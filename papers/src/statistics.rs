@@ -1,6 +1,6 @@
 //! What one number is made of many.
 
-use slackline_runs::OverSeeds;
+use slackline_experiments::OverSeeds;
 
 /// The mean of what is known of several points, the range being theirs; none if nothing is.
 pub(crate) fn mean(stats: &[Option<OverSeeds>]) -> Option<OverSeeds> {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use slackline_runs::axes::{Edit, Unfit, as_it_became, edits, last_place, value_at, vary};
+use slackline_experiments::axes::{Edit, Unfit, as_it_became, edits, last_place, value_at, vary};
 use slackline_scenario::Scenario;
 use toml::Table;
 

@@ -4,9 +4,9 @@
 //! everybody's.
 
 use anyhow::Result;
-use slackline_live::cgroup::Version;
+use slackline_linux::cgroup::Version;
 use slackline_live::doctor::{Topic, examine};
-use slackline_live::limit::Way;
+use slackline_play::limit::Way;
 use slackline_units::CpuShare;
 
 use super::sample::{self, Errors};

@@ -23,7 +23,7 @@ pub(crate) fn play(threads: usize, processes: usize) -> Result<()> {
     for _ in 0..processes {
         let mut child = Command::new(&own);
         child.args(["busy", &threads.to_string()]).stdout(Stdio::null());
-        slackline_live::sys::die_with_us(&mut child);
+        slackline_linux::sys::die_with_us(&mut child);
         children.push(child.spawn()?);
     }
     for mut child in children {

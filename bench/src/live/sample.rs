@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use slackline_live::Punctual;
-use slackline_live::limit::{LimitError, Limited, Sample, Sampler, Way, target};
+use slackline_play::limit::{LimitError, Limited, Sample, Sampler, Way, target};
 use slackline_units::{CpuShare, Span};
 
 use super::{Setting, stolen};

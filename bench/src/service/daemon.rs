@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use slackline_control::client::{Answered, Client, ClientError};
 use slackline_control::{Kind, Length, Wanted};
-use slackline_live::sys::{Tid, die_with_us, online_cpus, process_cpu_time};
+use slackline_linux::sys::{Tid, die_with_us, online_cpus, process_cpu_time};
 use slackline_units::Span;
 
 /// How long a daemon may take to answer at first.
@@ -132,7 +132,7 @@ impl Daemon<'_> {
             End::Killed => self.child.kill()?,
             End::Asked => {
                 let core = tid(self.child.id())?;
-                slackline_live::sys::signal_process(core, rustix::process::Signal::TERM)?;
+                slackline_linux::sys::signal_process(core, rustix::process::Signal::TERM)?;
             }
         }
         let ended = self.child.wait()?;

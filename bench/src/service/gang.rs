@@ -8,7 +8,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
-use slackline_live::sys::die_with_us;
+use slackline_linux::sys::die_with_us;
 
 use super::daemon::Setting;
 use super::milliseconds;

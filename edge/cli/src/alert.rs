@@ -9,11 +9,11 @@ pub(crate) mod show;
 use std::io::Write as _;
 use std::ops::ControlFlow;
 
-use slackline_report::Made;
-use slackline_runs::alert::{
+use slackline_experiments::alert::{
     AS_PUBLISHED, Case, CaseError, CaseResult, Form, OURS, TrialError, TrialFault, Trials,
 };
-use slackline_runs::grid::GridError;
+use slackline_experiments::grid::GridError;
+use slackline_html::Made;
 use slackline_sim::RunError;
 use slackline_units::{CpuShare, Span};
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use slackline_runs::{Outputs, header};
+use slackline_experiments::{Outputs, header};
 use slackline_scenario::Scenario;
 
 use crate::args::Keeping;

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
+use slackline_experiments::Numbers;
 use slackline_metrics::{CpuSecond, Field, FieldValue};
-use slackline_runs::Numbers;
 use slackline_units::{CpuId, Span};
 
 use crate::quoted::quoted;

@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
-use slackline_live::cgroup::TreePlace;
-use slackline_live::sys::Tid;
-use slackline_live::thread::threads_of;
+use slackline_experiments::axes::Axis;
+use slackline_experiments::claims::expects_refusal;
+use slackline_linux::cgroup::TreePlace;
+use slackline_linux::sys::Tid;
+use slackline_linux::thread::threads_of;
 use slackline_live::vcpus::find;
-use slackline_runs::axes::Axis;
-use slackline_runs::claims::expects_refusal;
 use slackline_scenario::{Domain, LiveTarget, Scenario, Threads};
 
 use crate::args::Check;

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use slackline_experiments::claims::{self, BadClaim, failed};
 use slackline_metrics::Summary;
-use slackline_runs::claims::{self, BadClaim, failed};
 use slackline_scenario::{NotAdmitted, On, Scenario};
 
 use crate::problem::Problem;

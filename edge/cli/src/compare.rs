@@ -1,9 +1,9 @@
 //! `slackline compare`: one scenario, several runs, one table.
 
+use slackline_experiments::with_seed;
 use slackline_metrics::Summary;
-use slackline_runs::with_seed;
 use slackline_scenario::Scenario;
-use slackline_show::{over_runs, side_by_side};
+use slackline_terminal::{over_runs, side_by_side};
 
 use crate::args::{Compare, Keeping};
 use crate::grid::{self, Input};

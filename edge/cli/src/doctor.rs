@@ -6,11 +6,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use slackline_live::doctor::{Ink, Report, examine};
-use slackline_live::fence::{
+use slackline_fence::{
     KeeperCommand, Leftovers, give_back_all, give_back_budgets, keepers_have_ended, leftovers,
 };
-use slackline_show::Paint;
+use slackline_live::doctor::{Ink, Report, examine};
+use slackline_terminal::Paint;
 
 use crate::args::Doctor;
 use crate::problem::Problem;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use serde::Deserialize;
-use slackline_runs::axes::{Axis, as_it_became, edits, last_place, points, title, vary};
+use slackline_experiments::axes::{Axis, as_it_became, edits, last_place, points, title, vary};
 use slackline_scenario::{NotAdmitted, Scenario, ScenarioError};
 use slackline_units::Span;
 use toml::{Spanned, Table, Value};

@@ -3,7 +3,7 @@
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, Command, CommandFactory};
-use slackline_show::Paint;
+use slackline_terminal::Paint;
 
 use crate::args::Cli;
 use crate::terminal;

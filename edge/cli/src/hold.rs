@@ -10,16 +10,17 @@ use std::path::Path;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
+use slackline_fence::{FenceError, KeeperCommand};
+use slackline_linux::cgroup::{CgroupError, Cpuset, TreePlace};
+use slackline_linux::sys::Tid;
+use slackline_linux::thread::{TaskFd, ThreadError, ThreadRef};
+use slackline_linux::with_causes;
 use slackline_live::Punctual;
-use slackline_live::cgroup::{CgroupError, Cpuset, TreePlace};
-use slackline_live::fence::{FenceError, KeeperCommand};
-use slackline_live::play::LiveError;
 use slackline_live::session::{
     Called, JoinId, Options, Request, RequestError, Session, SessionError, Who, knowledge,
 };
-use slackline_live::sys::Tid;
-use slackline_live::thread::{TaskFd, ThreadError, ThreadRef};
-use slackline_live::{vcpus, with_causes};
+use slackline_live::vcpus;
+use slackline_play::play::LiveError;
 use slackline_policy::{Given, Values, find};
 use slackline_units::{CpuId, CpuShare, Reservation, Span, Time};
 
@@ -231,7 +232,7 @@ impl Target {
 
     /// How many CPUs it needs, of those that are there.
     fn cpus_for(&self, amount: Amount) -> usize {
-        let online = slackline_live::sys::online_cpus().map_or(1, |cpus| cpus.iter().count());
+        let online = slackline_linux::sys::online_cpus().map_or(1, |cpus| cpus.iter().count());
         let needed = match (amount, &self.who[..]) {
             // As few as will do.
             (Amount::Together(cpu, _), [Who::Tree(_)]) if cpu.ppm() > 1_000_000 => {
@@ -255,7 +256,7 @@ impl Target {
             Who::Nobody => return None,
         };
         let granted = Cpuset::of(pid, tid).ok()??.cpus;
-        let online = slackline_live::sys::online_cpus().ok()?;
+        let online = slackline_linux::sys::online_cpus().ok()?;
         let cpus: Vec<CpuId> = granted.and(&online).iter().collect();
         let needed = self.cpus_for(amount);
         (cpus.len() >= needed && granted.and(&online) != online)

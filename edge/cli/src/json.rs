@@ -1,9 +1,9 @@
 //! Runs as JSON: field names are stable and carry their units; what is not known is null.
 
 use serde_json::{Map, Value, json};
+use slackline_experiments::Numbers;
 use slackline_metrics::{Field, FieldValue, OverRuns, Summary, XenMonSummary};
-use slackline_runs::Numbers;
-use slackline_show::why;
+use slackline_terminal::why;
 use slackline_trace::{Record, Sink};
 use slackline_units::{Span, Time};
 

@@ -59,7 +59,7 @@ fn main() -> ExitCode {
 fn run_command() -> ExitCode {
     let cli = Cli::try_parse().unwrap_or_else(|error| hints::exit(error));
     let result = match cli.command {
-        Command::Keep => return slackline_live::fence::keeper_main(),
+        Command::Keep => return slackline_fence::keeper_main(),
         Command::ServeFront(tls) => return slackline_daemon::front::main(tls.files().as_ref()),
         Command::Hook(args) => return hook::hook(&args),
         Command::Sim(args) => sim::sim(&args),

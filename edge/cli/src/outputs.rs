@@ -2,8 +2,8 @@
 
 use std::io::Write as _;
 
-use slackline_runs::{Kept, Numbers, Wanted};
-use slackline_show::{summary, xenmon};
+use slackline_experiments::{Kept, Numbers, Wanted};
+use slackline_terminal::{summary, xenmon};
 
 use crate::args::Keeping;
 use crate::by_second;

@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
 
+use slackline_experiments::axes::Axis;
+use slackline_experiments::claims::expects_refusal;
+use slackline_experiments::with_seed;
 use slackline_metrics::{FieldValue, Summary};
-use slackline_runs::axes::Axis;
-use slackline_runs::claims::expects_refusal;
-use slackline_runs::with_seed;
 use slackline_scenario::Scenario;
-use slackline_show::over_points;
+use slackline_terminal::over_points;
 
 use crate::args::{Compare, Keeping, Sim};
 use crate::grid::{Grid, Point};

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use slackline_control::client::ClientError;
-use slackline_live::play::LiveError;
+use slackline_linux::with_causes;
 use slackline_live::session::SessionError;
-use slackline_live::with_causes;
 use slackline_metrics::StrayRecord;
 use slackline_papers::PaperError;
+use slackline_play::play::LiveError;
 use slackline_replay::ReplayError;
 use slackline_scenario::ScenarioError;
 use slackline_sim::RunError;

@@ -5,20 +5,20 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::Command;
 
-use slackline_live::Losses;
+use slackline_experiments::claims::expects_refusal;
+use slackline_experiments::{Numbers, Outputs, header, with_seed};
+use slackline_fence::KeeperCommand;
+use slackline_linux::sys::online_cpus;
 use slackline_live::agents::{Counts, Heard};
-use slackline_live::fence::KeeperCommand;
-use slackline_live::load_order::{LoadOrder, Part};
-use slackline_live::play::{self, Finished, Options};
 use slackline_live::relay::Relayed;
 use slackline_live::session::SessionError;
-use slackline_live::sys::online_cpus;
 use slackline_live::topology;
 use slackline_metrics::Summary;
-use slackline_runs::claims::expects_refusal;
-use slackline_runs::{Numbers, Outputs, header, with_seed};
+use slackline_play::Losses;
+use slackline_play::load_order::{LoadOrder, Part};
+use slackline_play::play::{self, Finished, Options};
 use slackline_scenario::Scenario;
-use slackline_show::over_runs;
+use slackline_terminal::over_runs;
 use slackline_units::frame::VERSION;
 use slackline_units::{CpuId, Span};
 

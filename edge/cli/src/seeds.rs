@@ -4,9 +4,9 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
+use slackline_experiments::grid::{self, GridError};
+use slackline_experiments::{SimulateError, Simulated, simulate_while, with_seed};
 use slackline_metrics::Summary;
-use slackline_runs::grid::{self, GridError};
-use slackline_runs::{SimulateError, Simulated, simulate_while, with_seed};
 use slackline_scenario::Scenario;
 
 use crate::bug;

@@ -6,8 +6,8 @@ use std::os::fd::AsFd;
 use slackline_daemon::core::{
     FrontCommand, Listen, Reload, ServeError, ServeOptions, serve as run,
 };
-use slackline_live::fence::KeeperCommand;
-use slackline_live::with_causes;
+use slackline_fence::KeeperCommand;
+use slackline_linux::with_causes;
 use slackline_units::CpuId;
 
 use crate::args::Serve;

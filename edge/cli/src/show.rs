@@ -4,10 +4,10 @@ use std::fs::File;
 use std::io::{self, BufReader, ErrorKind, Read as _, Seek, Write as _};
 use std::path::Path;
 
+use slackline_experiments::Meters;
 use slackline_export::Perfetto;
-use slackline_runs::Meters;
 use slackline_scenario::LONGEST;
-use slackline_show::{Glyphs, Listing, RunList, RunListError, Timeline, WindowError};
+use slackline_terminal::{Glyphs, Listing, RunList, RunListError, Timeline, WindowError};
 use slackline_trace::{Header, Named, ReadError, Reader, Sink};
 use slackline_units::{Span, Time};
 

@@ -6,10 +6,10 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use slackline_runs::claims::expects_refusal;
-use slackline_runs::{Outputs, Simulated, header};
+use slackline_experiments::claims::expects_refusal;
+use slackline_experiments::{Outputs, Simulated, header};
 use slackline_scenario::Scenario;
-use slackline_show::over_runs;
+use slackline_terminal::over_runs;
 use slackline_units::{Time, VcpuId};
 
 use crate::args::{Keeping, Sim};

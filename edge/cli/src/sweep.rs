@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use slackline_runs::family::COLUMNS;
-use slackline_runs::grid::{self, GridError};
+use slackline_experiments::family::COLUMNS;
+use slackline_experiments::grid::{self, GridError};
 
 use crate::args::Sweep;
 use crate::cost::Cost;

@@ -4,8 +4,8 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use slackline_runs::grid::Done;
-use slackline_show::Paint;
+use slackline_experiments::grid::Done;
+use slackline_terminal::Paint;
 use slackline_units::{Span, Time};
 
 use crate::folded::folded;

@@ -33,10 +33,11 @@ use std::path::PathBuf;
 
 use rustix::process::{Resource, getrlimit};
 use slackline_control::link::Answer;
-use slackline_live::fence::KeeperCommand;
+use slackline_fence::KeeperCommand;
+use slackline_linux::sys::{online_cpus, own_tid, set_affinity};
+use slackline_linux::{ClockStep, WallClock, with_causes};
+use slackline_live::Punctual;
 use slackline_live::session::{Options, OwnedCpus, Session, SessionError, knowledge};
-use slackline_live::sys::{online_cpus, own_tid, set_affinity};
-use slackline_live::{ClockStep, Punctual, WallClock, with_causes};
 use slackline_policy::{Given, Values, find};
 use slackline_service::{
     Health, Input, LedgerFault, Loaded, Name, Principal, Service, Settings, Ticket, Verb,

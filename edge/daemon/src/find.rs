@@ -23,10 +23,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::{fmt, fs, io};
 
-use slackline_live::cgroup::TreePlace;
+use slackline_linux::cgroup::TreePlace;
+use slackline_linux::sys::Tid;
+use slackline_linux::thread::{ThreadError, ThreadRef, threads_of};
 use slackline_live::session::Who;
-use slackline_live::sys::Tid;
-use slackline_live::thread::{ThreadError, ThreadRef, threads_of};
 use slackline_live::vcpus::{self, FindError, VcpuThread};
 use slackline_service::{Binding, BindingKind, Identity};
 
@@ -322,7 +322,7 @@ pub(crate) fn read_anything(text: &[u8]) {
     groups::known(text);
     process::owner(text);
     ending::is_populated(text);
-    let _ = slackline_live::thread::Stat::parse(text);
+    let _ = slackline_linux::thread::Stat::parse(text);
     let _ = shown(text);
 }
 

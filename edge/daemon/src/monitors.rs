@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use slackline_live::sys::Tid;
-use slackline_live::thread::StartTime;
+use slackline_linux::sys::Tid;
+use slackline_linux::thread::StartTime;
 use slackline_live::vcpus::{FindError, QmpError, VcpuThread, find};
 
 /// Time for which a monitor is left alone after its first failure. It doubles each time.
@@ -85,7 +85,7 @@ mod tests {
 
     fn process(pid: i32) -> Process {
         let own = Tid::new(i32::try_from(std::process::id()).unwrap()).unwrap();
-        let started = slackline_live::thread::Stat::of(own, own).unwrap().started();
+        let started = slackline_linux::thread::Stat::of(own, own).unwrap().started();
         (Tid::new(pid).unwrap(), started)
     }
 

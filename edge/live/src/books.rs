@@ -7,7 +7,7 @@
 use slackline_trace::{Entry, Record};
 use slackline_units::{CpuId, Span, Time};
 
-use crate::sys::{Tid, clock_tick, monotonic, thread_cpu_time};
+use slackline_linux::sys::{Tid, clock_tick, monotonic, thread_cpu_time};
 
 /// So often what the books say is told.
 const EVERY: Span = Span::from_secs(1);

@@ -15,8 +15,8 @@ use std::thread;
 use slackline_units::{CpuId, CpuSet, Span};
 
 use crate::dispatcher::wait_for;
-use crate::step::FifoPriority;
-use crate::sys::{
+use slackline_linux::step::FifoPriority;
+use slackline_linux::sys::{
     Scheduling, SchedulingOf, Tid, monotonic, own_tid, set_affinity, set_scheduling,
     thread_cpu_time,
 };
@@ -116,7 +116,7 @@ impl Drop for End<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::get_affinity;
+    use slackline_linux::sys::get_affinity;
 
     #[test]
     fn dispatch_overhead_is_found_on_every_cpu() {

@@ -10,8 +10,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use slackline_units::{CpuId, CpuSet, Span};
 
 use crate::live_host::{LiveHost, LiveHostError};
-use crate::step::FifoPriority;
-use crate::sys::{
+use slackline_linux::step::FifoPriority;
+use slackline_linux::sys::{
     Scheduling, SchedulingOf, Tid, online_cpus, own_tid, set_affinity, set_scheduling,
     thread_cpu_time,
 };

@@ -11,12 +11,12 @@ use slackline_trace::{Entry, Record};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use crate::live_host::{HostClock, LiveHost, LiveHostError, Watching};
-use crate::step::{Act, ActError};
-use crate::sys::Tid;
 use crate::vcpu_threads::UsedClock;
 use crate::watch::fed::FedEvents;
 use crate::watch::{Event, What};
 use crate::way::{Assignment, Failed, HeldThreads, Place, VcpuHandle, Way};
+use slackline_linux::step::{Act, ActError};
+use slackline_linux::sys::Tid;
 
 /// A machine of so many CPUs whose kernel is whoever calls it.
 pub struct FedHost {

@@ -37,8 +37,6 @@ use slackline_host::{Broken, Fault, Host};
 use slackline_trace::{Entry, Named, Record, Sink};
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
-use crate::step::ActError;
-use crate::sys::{Tid, get_scheduling, monotonic};
 use crate::topology;
 use crate::vcpu_threads::Unreadable;
 use crate::watch::EventSource;
@@ -46,6 +44,8 @@ use crate::watch::fed::FedEvents;
 use crate::watch::perf::{PerfWatch, WatchError};
 use crate::way::fifo::Fifo;
 use crate::way::{Assignment, Failed, Way};
+use slackline_linux::step::ActError;
+use slackline_linux::sys::{Tid, get_scheduling, monotonic};
 
 use decider::Decider;
 pub(crate) use join::Joining;

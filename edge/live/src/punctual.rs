@@ -3,8 +3,10 @@
 use std::io;
 use std::marker::PhantomData;
 
-use crate::step::FifoPriority;
-use crate::sys::{Scheduling, SchedulingOf, Tid, get_scheduling, own_tid, set_scheduling};
+use slackline_linux::step::FifoPriority;
+use slackline_linux::sys::{
+    Scheduling, SchedulingOf, Tid, get_scheduling, own_tid, set_scheduling,
+};
 
 /// The calling thread in real time, below the dispatchers and above whatever they run: so that it
 /// does what it has to when that is due, on a busy machine too. Dropping it makes the thread again

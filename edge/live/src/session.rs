@@ -30,27 +30,27 @@ use slackline_host::policy::{Spec, Values};
 use slackline_trace::{Entry, Knowledge, Record};
 use slackline_units::{CpuId, CpuSet, Reservation, Span, Time};
 
-pub use crate::owned_cpus::{NotOwned, OwnedCpus};
 pub use error::{RequestError, SessionError};
 pub use finding::Finding;
 pub use ids::JoinId;
 pub use request::{Called, GroupError, Prepared, Request, Who};
+pub use slackline_linux::owned_cpus::{NotOwned, OwnedCpus};
 pub use told::HearError;
 
 use crate::agents::Agents;
 use crate::books::Books;
 use crate::dispatch_cost::measure;
 use crate::dispatcher::{Dispatcher, stop_dispatchers, wait_for};
-use crate::fence::{Fence, FenceError, KeeperCommand};
 use crate::live_host::{LiveHost, Watching};
 use crate::punctual::Punctual;
 use crate::relay;
-use crate::sys::{lock_memory, monotonic};
-use crate::wall_clock::{ClockStep, Offset, WallClock};
 use crate::watch::perf::PerfWatch;
 use endings::Endings;
 use ids::Table;
 use request::Row;
+use slackline_fence::{Fence, FenceError, KeeperCommand};
+use slackline_linux::sys::{lock_memory, monotonic};
+use slackline_linux::wall_clock::{ClockStep, Offset, WallClock};
 
 /// What a session is opened with.
 #[derive(Clone, Debug)]

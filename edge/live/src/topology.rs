@@ -12,7 +12,7 @@ use std::path::Path;
 use slackline_host::policy::{Groups, Level, Topology, TopologyError};
 use slackline_units::{CpuId, CpuSet};
 
-use crate::sys::cpu_list;
+use slackline_linux::sys::cpu_list;
 
 /// Where the kernel says it.
 const ROOT: &str = "/sys/devices/system";

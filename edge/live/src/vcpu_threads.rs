@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
-use crate::fence::{Held, HeldTree, TreeUsage};
-use crate::sys::{ThreadClock, Tid};
-use crate::thread::Stat;
+use slackline_fence::{Held, HeldTree, TreeUsage};
+use slackline_linux::sys::{ThreadClock, Tid};
+use slackline_linux::thread::Stat;
 
 /// A vCPU as it joins: threads that are one vCPU, one of them mostly, or a process tree.
 #[derive(Debug)]

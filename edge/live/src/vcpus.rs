@@ -39,7 +39,7 @@ use rustix::time::{
 };
 use serde_json::Value;
 
-use crate::sys::OwnerRights;
+use slackline_linux::sys::OwnerRights;
 
 use connecting::{check_peer, connect, failed_to_connect};
 use qemu_options::qmp_socket_among;

@@ -13,8 +13,8 @@ pub mod perf;
 
 use slackline_units::{CpuId, Time};
 
-use crate::sys::Tid;
 use perf::WatchError;
+use slackline_linux::sys::Tid;
 
 /// Something a thread did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 //! - [`fifo`]: real-time priority for whoever is due, a stop for whoever must not run.
 //!
 //! A [`Way`] is told what has changed on one CPU, and says what the kernel refused. It is made of
-//! the steps in [`step`](crate::step).
+//! the steps in [`step`](slackline_linux::step).
 
 pub(crate) mod fifo;
 
@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use slackline_units::{CpuId, CpuSet, Span, VcpuId};
 
-use crate::fence::{Held, HeldTree, Leaving, Original};
-use crate::step::priority::Ladder;
-use crate::step::{ActError, FifoPriority};
-use crate::sys::Tid;
 use crate::watch::notice::{NoticeOf, UseNotice};
 use crate::watch::perf::UseRings;
+use slackline_fence::{Held, HeldTree, Leaving, Original};
+use slackline_linux::step::priority::Ladder;
+use slackline_linux::step::{ActError, FifoPriority};
+use slackline_linux::sys::Tid;
 
 /// What carries orders out.
 pub(crate) trait Way: Send + Sync {

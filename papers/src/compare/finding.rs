@@ -1,6 +1,6 @@
 //! One comparison: what is found, and why it is so.
 
-use slackline_runs::OverSeeds;
+use slackline_experiments::OverSeeds;
 
 use super::{Case, Finding, Verdict};
 use crate::comparison::{By, Test};

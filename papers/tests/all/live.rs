@@ -6,12 +6,12 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
 
+use slackline_experiments::grid::to_the_end;
+use slackline_experiments::header;
 use slackline_papers::{
     Experiment, Judged, LiveRunner, Paper, PaperError, Provenance, Results, Unplayed, Verdict,
     judge, page,
 };
-use slackline_runs::grid::to_the_end;
-use slackline_runs::header;
 use slackline_scenario::Scenario;
 use slackline_trace::{Header, Named, Record, Sink};
 

@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use slackline_experiments::grid::to_the_end;
 use slackline_papers::{
     Calibration, Experiment, Judged, Paper, PaperError, Provenance, Results, Verdict, judge, page,
 };
-use slackline_runs::grid::to_the_end;
 
 fn tiny() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tiny")

@@ -13,7 +13,7 @@ const LENGTH: usize = 600;
 const WITH_FLOATS: [&str; 1] = ["pure/scenario/src/draw.rs"];
 
 /// Where calls that the compiler cannot vouch for may be.
-const WITH_UNSAFE: &str = "edge/live/src/sys";
+const WITH_UNSAFE: &str = "edge/linux/src/sys";
 
 /// Words of unfinished work. In two halves, so that this file is not one of those found.
 const UNFINISHED: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX")];
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(says("a.rs", "fn a() {\n    todo!()\n}\n").len(), 1);
         assert_eq!(says("a.rs", "#[ignore = \"slow\"]\nfn a() {}\n").len(), 1);
         assert_eq!(says("a.rs", "unsafe { b() }\n").len(), 1);
-        assert!(says("edge/live/src/sys/perf.rs", "unsafe { b() }\n").is_empty());
+        assert!(says("edge/linux/src/sys/perf.rs", "unsafe { b() }\n").is_empty());
     }
 
     #[test]

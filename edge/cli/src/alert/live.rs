@@ -5,16 +5,16 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use slackline_experiments::alert::{CaseResult, Limiter, Run};
+use slackline_fence::KeeperCommand;
+use slackline_linux::cgroup::Version;
+use slackline_linux::sys::{die_with_us, online_cpus};
 use slackline_live::Punctual;
-use slackline_live::cgroup::Version;
-use slackline_live::fence::KeeperCommand;
-use slackline_live::limit::{CommandLine, LimitError, Limited, Sample, Sampler, Way, target};
-use slackline_live::play::LiveError;
 use slackline_live::session::SessionError;
-use slackline_live::sys::{die_with_us, online_cpus};
 use slackline_metrics::allocation_error;
+use slackline_play::limit::{CommandLine, LimitError, Limited, Sample, Sampler, Way, target};
+use slackline_play::play::LiveError;
 use slackline_policy::nearest;
-use slackline_runs::alert::{CaseResult, Limiter, Run};
 use slackline_units::{CpuId, CpuShare, Span, Time};
 
 use crate::args::Alert;
@@ -280,7 +280,7 @@ fn no_way(name: &str, all: &[Way]) -> Problem {
     Problem::BadOption { message, hint: Some(hint) }
 }
 
-fn gone(error: &slackline_live::limit::SampleError) -> Problem {
+fn gone(error: &slackline_play::limit::SampleError) -> Problem {
     Problem::HostCannot {
         message: format!("the process that is limited: {error}"),
         hint: Some("did somebody end it?".into()),

@@ -1,6 +1,6 @@
 //! Numbers of the test as people read them.
 
-use slackline_runs::OverSeeds;
+use slackline_experiments::OverSeeds;
 use slackline_units::CpuShare;
 
 /// A target in percent, as short as it can be.

@@ -11,10 +11,10 @@
 use std::path::Path;
 use std::sync::LazyLock;
 
+use slackline_experiments::OverSeeds;
+use slackline_experiments::alert::{AS_PUBLISHED, CaseResult, Form, Limiter, percent};
 use slackline_metrics::AllocationErrors;
 use slackline_papers::{Is, Published, Value, Verdict};
-use slackline_runs::OverSeeds;
-use slackline_runs::alert::{AS_PUBLISHED, CaseResult, Form, Limiter, percent};
 use slackline_units::CpuShare;
 
 use super::numbers::ranged;
@@ -206,7 +206,7 @@ fn axis(published: &'static Value, (least, most): (f64, f64)) -> Compared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use slackline_runs::alert::Run;
+    use slackline_experiments::alert::Run;
 
     fn of(name: &str, policy: &'static str, seconds: &[i64]) -> CaseResult {
         let run = |ppm| Run {

@@ -1,9 +1,9 @@
 //! The page: the paper's figures of this test, ours, and what they have in common.
 
+use slackline_experiments::OverSeeds;
+use slackline_experiments::alert::{CaseResult, Form, Limiter, percent};
+use slackline_html::{Axis, Cell, Figure, Layer, Made, Page, Plot, Table};
 use slackline_papers::Verdict;
-use slackline_report::{Axis, Cell, Figure, Layer, Made, Page, Plot, Table};
-use slackline_runs::OverSeeds;
-use slackline_runs::alert::{CaseResult, Form, Limiter, percent};
 use slackline_units::CpuShare;
 
 use super::numbers::{fixed, ranged, share};
@@ -379,7 +379,7 @@ fn assumptions(contents: &Contents<'_>) -> Vec<String> {
     let is_live = |result: &CaseResult| result.limiter == Limiter::Host;
     let mut items = Vec::new();
     if contents.results.iter().any(|result| !is_live(result)) {
-        items.extend(slackline_runs::alert::assumptions(contents.form));
+        items.extend(slackline_experiments::alert::assumptions(contents.form));
     }
     if contents.results.iter().any(is_live) {
         items.push(

@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
-use slackline_report::Made;
-use slackline_runs::OverSeeds;
-use slackline_runs::alert::{CaseResult, Limiter, percent};
+use slackline_experiments::OverSeeds;
+use slackline_experiments::alert::{CaseResult, Limiter, percent};
+use slackline_html::Made;
 use slackline_units::CpuShare;
 
 use super::numbers::{fixed, share};

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use serde_json::{Value, json};
 use slackline_daemon::ledger::{Examined, LedgerError, Rebuilt, Source, check, rebuild};
-use slackline_live::with_causes;
+use slackline_linux::with_causes;
 
 use crate::problem::Problem;
 use crate::terminal;

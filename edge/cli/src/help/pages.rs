@@ -161,7 +161,7 @@ of the table, with the distance of the guests from their fair shares.
 
 pub(super) fn family() -> String {
     let mut text = FAMILY_INTRO.to_owned();
-    keys(&mut text, &slackline_runs::family::keys::FAMILY);
+    keys(&mut text, &slackline_experiments::family::keys::FAMILY);
     text
 }
 

@@ -8,8 +8,8 @@ use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use slackline_live::sys::{Tid, WaitingCommand};
-use slackline_live::thread::TaskFd;
+use slackline_linux::sys::{Tid, WaitingCommand};
+use slackline_linux::thread::TaskFd;
 
 use crate::problem::Problem;
 use crate::terminal;

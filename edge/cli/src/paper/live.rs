@@ -5,13 +5,13 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
+use slackline_experiments::header;
+use slackline_fence::KeeperCommand;
 use slackline_live::doctor::{Topic, examine};
-use slackline_live::fence::KeeperCommand;
-use slackline_live::load_order::LoadOrder;
-use slackline_live::play::{self, LiveError, Options};
 use slackline_live::{session, topology};
 use slackline_papers::{LiveRunner, Unplayed};
-use slackline_runs::header;
+use slackline_play::load_order::LoadOrder;
+use slackline_play::play::{self, LiveError, Options};
 use slackline_scenario::Scenario;
 use slackline_trace::{Header, Named, Record, Sink};
 use slackline_units::{CpuId, Span};

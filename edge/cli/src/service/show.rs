@@ -3,7 +3,7 @@
 use slackline_control::{
     Access, AppliedChange, Cost, Delivered, Event, Host, Machine, Reservation, Room,
 };
-use slackline_show::{Cell, Plain, part_percent, percent, plain};
+use slackline_terminal::{Cell, Plain, part_percent, percent, plain};
 use slackline_units::Span;
 
 use crate::date::date;

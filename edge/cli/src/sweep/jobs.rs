@@ -4,11 +4,11 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use serde::Deserialize;
+use slackline_experiments::axes::{Axis, as_it_became};
+use slackline_experiments::claims::expects_refusal;
+use slackline_experiments::family::{self, Cpus, Family, Measured, Plan};
+use slackline_experiments::{SimulateError, with_seed};
 use slackline_metrics::StrayRecord;
-use slackline_runs::axes::{Axis, as_it_became};
-use slackline_runs::claims::expects_refusal;
-use slackline_runs::family::{self, Cpus, Family, Measured, Plan};
-use slackline_runs::{SimulateError, with_seed};
 use slackline_scenario::{LONGEST, Scenario, ScenarioError};
 use slackline_sim::RunError;
 use slackline_units::Span;

@@ -1,6 +1,6 @@
 //! The page of a sweep: plots by size, and the table over the seeds.
 
-use slackline_report::{Axis, Cell, Figure, Layer, Made, Page, Plot, Table};
+use slackline_html::{Axis, Cell, Figure, Layer, Made, Page, Plot, Table};
 
 use crate::args::Sweep;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use slackline_runs::family::{COLUMNS, quantile};
+use slackline_experiments::family::{COLUMNS, quantile};
 
 use crate::alert::show::packed;
 use crate::quoted::quoted;

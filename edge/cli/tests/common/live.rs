@@ -13,11 +13,11 @@ use std::time::Instant;
 
 use rustix::process::{Pid, Signal, geteuid};
 use serde_json::Value;
-use slackline_live::sys::{
+use slackline_linux::sys::{
     Scheduling, SchedulingOf, Tid, get_affinity, get_scheduling, own_tid, set_affinity,
     set_scheduling, thread_cpu_time,
 };
-use slackline_live::thread::threads_of;
+use slackline_linux::thread::threads_of;
 use slackline_units::{CpuId, CpuSet, Span};
 
 use super::{Place, Ran};
@@ -144,8 +144,8 @@ impl Live {
         #[cfg(target_arch = "x86_64")]
         match self.kernel {
             Kernel::Ours => {}
-            Kernel::Linux44 => slackline_live::sys::as_on_linux_4_4(&mut command),
-            Kernel::WithoutPerf => slackline_live::sys::without_perf_events(&mut command),
+            Kernel::Linux44 => slackline_linux::sys::as_on_linux_4_4(&mut command),
+            Kernel::WithoutPerf => slackline_linux::sys::without_perf_events(&mut command),
         }
         command
     }

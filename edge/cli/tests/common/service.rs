@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use slackline_live::sys::online_cpus;
+use slackline_linux::sys::online_cpus;
 
 use super::Ran;
 use super::live::{self, Live, Victim, wait_until};
@@ -203,7 +203,7 @@ impl Machine {
         let mut command = Command::new("sh");
         command.arg0("qemu-system-x86_64").args(["-c", script, "-name", name]);
         command.uid(user);
-        slackline_live::sys::die_with_us(&mut command);
+        slackline_linux::sys::die_with_us(&mut command);
         Machine(command.stdout(Stdio::null()).spawn().unwrap())
     }
 }

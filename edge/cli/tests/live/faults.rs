@@ -12,7 +12,7 @@ use crate::common::live::{self, Live, Victim, delivered, let_pass, wait_until};
 use crate::common::{GOOD, Ran};
 use rustix::process::Signal;
 use serde_json::Value;
-use slackline_live::sys::{Tid, online_cpus, set_affinity};
+use slackline_linux::sys::{Tid, online_cpus, set_affinity};
 use slackline_units::CpuSet;
 
 /// A scenario of one domain that is something else than a load process.

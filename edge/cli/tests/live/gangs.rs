@@ -9,7 +9,7 @@ use crate::common::live::{self, Live, Victim, let_pass, wait_until};
 use crate::common::service::{Machine, ask, spawn_on};
 use rustix::process::Signal;
 use serde_json::Value;
-use slackline_live::sys::online_cpus;
+use slackline_linux::sys::online_cpus;
 
 const HOSTS: [&str; 2] = ["socket-a", "socket-b"];
 

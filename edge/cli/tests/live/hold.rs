@@ -9,7 +9,7 @@ use crate::common::live::{self, Live, Victim, let_pass, wait_until};
 use crate::common::{Place, Ran};
 use rustix::process::Signal;
 use serde_json::Value;
-use slackline_live::sys::{
+use slackline_linux::sys::{
     Scheduling, Tid, get_scheduling, monotonic, online_cpus, process_cpu_time,
 };
 

@@ -9,7 +9,7 @@ use crate::common::Ran;
 use crate::common::live::{self, Live, kill, let_pass, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
-use slackline_live::sys::{Tid, monotonic, online_cpus, process_cpu_time};
+use slackline_linux::sys::{Tid, monotonic, online_cpus, process_cpu_time};
 use slackline_units::Span;
 
 /// Says that this process is to nap between bursts.

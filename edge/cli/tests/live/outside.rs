@@ -215,7 +215,7 @@ fn clients_run_where_nothing_is_scheduled() {
     let runner = busy(&live);
     let (tasks, callers) = parts(&live);
     let scheduled = cpus_of(tasks[0]);
-    if slackline_live::sys::online_cpus().unwrap().len() > 1 {
+    if slackline_linux::sys::online_cpus().unwrap().len() > 1 {
         for outside in callers.into_iter().chain(live.processes_of("files")) {
             assert_ne!(cpus_of(outside), scheduled);
         }

@@ -12,7 +12,7 @@ use crate::common::live::{self, Victim, let_pass, wait_until};
 use crate::common::service::{Daemon, Machine, ask_text, spawn, spawn_on};
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use slackline_live::sys::{online_cpus, thread_cpu_time};
+use slackline_linux::sys::{online_cpus, thread_cpu_time};
 
 /// Two daemons of two CPUs, as two hosts that know nothing of each other.
 #[test]
@@ -301,13 +301,13 @@ fn changes_that_a_vm_may_make_itself_are_undone_and_logged() {
     let body = json!({ "slice": "2ms", "exact": true, "for": format!("qemu:{name}") });
     assert_eq!(daemon.ask("PUT", "/v1/reservations/web", Some(&body)).0, 201);
     let pid = i32::try_from(machine.0.id()).unwrap();
-    let thread = slackline_live::sys::Tid::new(pid).unwrap();
-    let ordinary = slackline_live::sys::SchedulingOf {
-        class: slackline_live::sys::Scheduling::Batch { nice: 0 },
+    let thread = slackline_linux::sys::Tid::new(pid).unwrap();
+    let ordinary = slackline_linux::sys::SchedulingOf {
+        class: slackline_linux::sys::Scheduling::Batch { nice: 0 },
         reset_on_fork: false,
     };
     wait_until("a change to be logged", || {
-        slackline_live::sys::set_scheduling(thread, &ordinary).unwrap();
+        slackline_linux::sys::set_scheduling(thread, &ordinary).unwrap();
         let (_, log) = daemon.ask("GET", "/v1/log", None);
         log.as_array().unwrap().iter().any(|event| event["verb"] == "meddled")
     });
@@ -386,7 +386,7 @@ fn nobody_waits_for_the_machine_that_somebody_else_asks_for() {
     let monitor = format!("unix:{},server=on,wait=off", socket.display());
     command.arg0("qemu-system-x86_64").args(["-c", "while :; do sleep 1; done"]);
     command.args(["-name", &name, "-qmp", &monitor]).stdout(Stdio::null());
-    slackline_live::sys::die_with_us(&mut command);
+    slackline_linux::sys::die_with_us(&mut command);
     let machine = Machine(command.spawn().unwrap());
     let daemon = Daemon::start(&live);
     assert_eq!(daemon.reserve("web", &victim, "1ms").0, 201);
@@ -467,7 +467,7 @@ fn who_is_moved_to_a_group_without_real_time_is_followed_and_harms_nobody() {
     });
     wait_until("all to be well", || daemon.ask("GET", "/health", None).1["good"] == true);
     let of = |machine: &Machine| {
-        let tid = i32::try_from(machine.0.id()).ok().and_then(slackline_live::sys::Tid::new);
+        let tid = i32::try_from(machine.0.id()).ok().and_then(slackline_linux::sys::Tid::new);
         thread_cpu_time(tid.unwrap()).unwrap()
     };
     for machine in [&first, &second] {

@@ -11,7 +11,7 @@ use crate::common::service::{Daemon, Machine, cpu};
 use crate::common::{Place, Ran};
 use rustix::process::Signal;
 use serde_json::json;
-use slackline_live::sys::online_cpus;
+use slackline_linux::sys::online_cpus;
 
 /// Prices, groups and certificates: what is promised goes on, and what makes no sense stays as it
 /// was.

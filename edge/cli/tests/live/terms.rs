@@ -1,7 +1,7 @@
 //! Where vCPUs may run and that they are paused, in scenarios that are played live. Needs root.
 
 use crate::common::live::{self, Live, Victim, delivered, wait_until};
-use slackline_live::sys::{Tid, get_affinity, online_cpus, set_affinity, thread_cpu_time};
+use slackline_linux::sys::{Tid, get_affinity, online_cpus, set_affinity, thread_cpu_time};
 use slackline_units::{CpuId, CpuSet};
 
 fn scenario(victim: &Victim, cpus: usize, more: &str) -> String {

@@ -14,12 +14,12 @@ use std::time::Duration;
 
 use crate::common::live::{self, Live, PATIENCE, delivered, kill, let_pass, nap, wait_until};
 use rustix::process::Signal;
-use slackline_live::fence::KeeperCommand;
-use slackline_live::sys::{
+use slackline_fence::KeeperCommand;
+use slackline_linux::sys::{
     Scheduling, SchedulingOf, Tid, get_affinity, get_scheduling, monotonic, process_cpu_time,
     set_scheduling,
 };
-use slackline_live::thread::threads_of;
+use slackline_linux::thread::threads_of;
 use slackline_units::{CpuSet, Span};
 
 /// Which part a process of a tree plays.
@@ -41,7 +41,7 @@ fn play_alone() -> Command {
     let mut command = Command::new(env::current_exe().unwrap());
     command.args(["--exact", "trees::part_tree", "--nocapture", "--quiet"]);
     command.stdin(Stdio::null()).stdout(Stdio::null());
-    slackline_live::sys::die_with_us(&mut command);
+    slackline_linux::sys::die_with_us(&mut command);
     command
 }
 

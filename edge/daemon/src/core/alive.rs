@@ -9,7 +9,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
-use slackline_live::sys::monotonic;
+use slackline_linux::sys::monotonic;
 use slackline_units::{Span, Time};
 
 /// How often one is given: so much too long a lapse is said to have been, at most.

@@ -7,7 +7,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use slackline_live::sys::Tid;
+use slackline_linux::sys::Tid;
 
 use slackline_control::link::{Ask, LONGEST_ASKED, Lines, Said, line, message};
 

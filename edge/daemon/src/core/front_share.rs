@@ -5,8 +5,8 @@
 //! is never real-time by itself, since strangers decide how much it has to do: it holds a
 //! reservation like anybody else's, which admission counts and which it cannot exceed.
 
+use slackline_linux::sys::Tid;
 use slackline_live::session::{Called, Request, Who};
-use slackline_live::sys::Tid;
 use slackline_service::{Declined, NO_RESERVATION};
 use slackline_units::Span;
 

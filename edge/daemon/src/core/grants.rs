@@ -2,7 +2,7 @@
 
 use slackline_control::link::Answer;
 use slackline_control::{Kind, Problem};
-use slackline_live::with_causes;
+use slackline_linux::with_causes;
 use slackline_service::{Happened, Input, Principal, Ticket};
 
 use super::access::{Change, Done};

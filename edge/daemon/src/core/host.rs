@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use slackline_control::link::{Answer as Said, Said as Line};
 use slackline_control::{self as control, Histogram, Kind, Numbers, PAGE, Problem, convert};
+use slackline_linux::sys::{Tid, monotonic, process_cpu_time, wall_clock_error};
 use slackline_live::session::knowledge;
-use slackline_live::sys::{Tid, monotonic, process_cpu_time, wall_clock_error};
 use slackline_service::{
     Answer, Asked, Binding, BindingKind, Commit, Declined, Event, Identity, Joining, LedgerFault,
     Listed, LookError, Machine, Name, Principal, Refusal, Request, Role, Room, Seats, Service,
@@ -22,7 +22,7 @@ use super::scheduler::Scheduler;
 use super::scout::{Awaited, Held, Listing, Looked, Scout};
 use super::tally::Tally;
 use super::wire::{self, Rest};
-use slackline_live::with_causes;
+use slackline_linux::with_causes;
 
 use super::POLICY;
 use crate::find::{self, Absent, Found};

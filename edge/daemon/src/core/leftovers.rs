@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use slackline_live::fence::{
+use slackline_fence::{
     KeeperCommand, give_back_all, give_back_budgets, keepers_have_ended, leftovers,
 };
 

@@ -9,7 +9,7 @@ use std::thread::{Builder, JoinHandle};
 
 use super::{Core, Costs, Listen, Prices};
 use crate::people::People;
-use slackline_live::with_causes;
+use slackline_linux::with_causes;
 
 /// How files are read again.
 pub struct Reload {

@@ -3,17 +3,17 @@
 
 use std::collections::BTreeMap;
 
-use slackline_live::fence::FenceError;
+use slackline_fence::FenceError;
+use slackline_linux::sys::{Tid, get_affinity};
+use slackline_linux::thread::ThreadError;
 use slackline_live::session::{
     Called, GroupError, JoinId, Prepared, Request, RequestError, Session, Who,
 };
-use slackline_live::sys::{Tid, get_affinity};
-use slackline_live::thread::ThreadError;
 use slackline_policy::{Given, Values, find};
 use slackline_service::{Declined, Identity, Joining, Room, Seats, Terms};
 use slackline_units::{CpuId, CpuSet, CpuShare, DomId, Span};
 
-use slackline_live::with_causes;
+use slackline_linux::with_causes;
 
 use super::{POLICY, RESERVE};
 use crate::find::Found;

@@ -13,8 +13,8 @@ use std::thread::{Builder, scope};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
-use slackline_live::sys::{Tid, process_cpu_time};
-use slackline_live::thread::threads_of;
+use slackline_linux::sys::{Tid, process_cpu_time};
+use slackline_linux::thread::threads_of;
 use slackline_service::{Binding, BindingKind, Identity, Name, Sought};
 use slackline_units::{DomId, Span};
 

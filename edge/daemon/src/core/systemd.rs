@@ -6,7 +6,7 @@ use std::time::Duration;
 use std::{env, io};
 
 use sd_notify::NotifyState;
-use slackline_live::sys::inherited_fd;
+use slackline_linux::sys::inherited_fd;
 
 /// What systemd wants of us.
 pub(super) struct Systemd {

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use slackline_control::link::{Answer, Ask, Request as Wire, Said, Who};
 use slackline_control::{self as control, Kind, Problem, convert};
-use slackline_live::sys::Tid;
+use slackline_linux::sys::Tid;
 use slackline_service::{Asked, Event, Key, Name, Principal, Role, Ticket, Verb};
 use slackline_units::{Reservation, Span, Time};
 

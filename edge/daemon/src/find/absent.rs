@@ -4,11 +4,11 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use slackline_live::cgroup::CgroupError;
-use slackline_live::sys::Tid;
-use slackline_live::thread::{Stat, ThreadError};
+use slackline_linux::cgroup::CgroupError;
+use slackline_linux::sys::Tid;
+use slackline_linux::thread::{Stat, ThreadError};
+use slackline_linux::with_causes;
 use slackline_live::vcpus::FindError;
-use slackline_live::with_causes;
 use slackline_service::{Binding, BindingKind, LookError};
 use thiserror::Error;
 

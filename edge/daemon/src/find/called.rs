@@ -1,6 +1,6 @@
 //! What a machine is called, by its command line and its groups.
 
-use slackline_live::sys::Tid;
+use slackline_linux::sys::Tid;
 use slackline_service::{Binding, BindingKind};
 
 use super::line::{Program, Said};

@@ -9,7 +9,7 @@ use std::path::Path;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags, fstat, fstatfs};
 use rustix::io::{Errno, retry_on_intr};
-use slackline_live::sys::{Tid, pidfd_of_process};
+use slackline_linux::sys::{Tid, pidfd_of_process};
 
 /// A descriptor by which a machine's end is heard of.
 #[derive(Debug)]

@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 
-use slackline_live::sys::Tid;
-use slackline_live::thread::{StartTime, Stat, ThreadError, threads_of};
+use slackline_linux::sys::Tid;
+use slackline_linux::thread::{StartTime, Stat, ThreadError, threads_of};
 
 /// The longest command line that is read, in bytes. QEMU's has about 10,000, and a few hundred for
 /// each device.

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use rustix::net::sockopt::socket_peercred;
-use slackline_live::sys::peer_groups;
+use slackline_linux::sys::peer_groups;
 
 /// The user and all groups of whoever connected, as they were then: no name is looked up.
 ///

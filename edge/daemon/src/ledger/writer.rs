@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use slackline_live::sys::{Scheduling, SchedulingOf, own_tid, set_scheduling};
+use slackline_linux::sys::{Scheduling, SchedulingOf, own_tid, set_scheduling};
 use slackline_service::Commit;
 
 use super::Reply;

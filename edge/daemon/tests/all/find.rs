@@ -10,8 +10,8 @@ use std::sync::mpsc::channel;
 
 use rustix::event::{PollFd, Timespec, poll};
 use slackline_daemon::find::{Absent, Ending, Kind, find, find_all, find_of, named};
+use slackline_linux::thread::ThreadError;
 use slackline_live::session::Who;
-use slackline_live::thread::ThreadError;
 use slackline_service::{Binding, Identity, LookError};
 use tempfile::TempDir;
 
@@ -272,7 +272,7 @@ fn what_the_host_or_the_service_lives_on_is_refused() {
         let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
         // A thread of the kernel has no command line, and neither has one that has ended.
         let stat = fs::read(entry.path().join("stat")).ok()?;
-        slackline_live::thread::Stat::parse(&stat)?.is_of_kernel().then_some(pid)
+        slackline_linux::thread::Stat::parse(&stat)?.is_of_kernel().then_some(pid)
     });
     let ours = std::process::id();
     let mut cases = vec![(look(1), "process 1"), (look(ours), "it belongs to Slackline")];
@@ -443,7 +443,7 @@ fn vm_whose_vcpus_cannot_be_found_is_listed_with_the_reason() {
     );
     let all = find_all().unwrap();
     let one = |fake: &Fake| {
-        let is_it = |pid: slackline_live::sys::Tid| u32::try_from(pid.raw()) == Ok(fake.pid());
+        let is_it = |pid: slackline_linux::sys::Tid| u32::try_from(pid.raw()) == Ok(fake.pid());
         all.iter().find(|machine| machine.pid().is_some_and(is_it)).unwrap()
     };
     let why = |fake: &Fake| one(fake).why.clone().unwrap_or_default();

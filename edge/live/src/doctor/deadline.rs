@@ -16,7 +16,7 @@ use slackline_units::{CpuShare, Span};
 
 use super::probe::{Host, ProbeError, Verdict, read_list};
 use super::realtime::limit;
-use crate::sys::{Scheduling, SchedulingOf, own_tid, set_scheduling};
+use slackline_linux::sys::{Scheduling, SchedulingOf, own_tid, set_scheduling};
 
 /// How long a share that was given back may stay taken; 100 us is the shortest that kernels allow.
 const PERIOD: Span = Span::from_ms(10);

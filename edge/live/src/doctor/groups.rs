@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::parse::{Hierarchy, HierarchyKind, hierarchies};
 use super::probe::{Host, ProbeError, Verdict, read};
-use crate::sys::own_tid;
+use slackline_linux::sys::own_tid;
 
 fn mounted() -> Result<Vec<Hierarchy>, ProbeError> {
     Ok(hierarchies(&read("/proc/self/mountinfo")?))

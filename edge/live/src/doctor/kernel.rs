@@ -1,9 +1,9 @@
 //! The kernel: its version, and whether schedulers can be loaded into it.
 
 use super::probe::{Host, ProbeError, Verdict, read_if_there};
-use crate::sys::{own_tid, pidfd_of_process, pidfd_of_thread, process_of};
-use crate::thread::is_missing;
-use crate::version::Version;
+use slackline_linux::sys::{own_tid, pidfd_of_process, pidfd_of_thread, process_of};
+use slackline_linux::thread::is_missing;
+use slackline_linux::version::Version;
 
 pub(super) fn version(host: &Host) -> Result<Verdict, ProbeError> {
     let (version, release) = (host.version.clone()?, host.release.clone()?);

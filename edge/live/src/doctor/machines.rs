@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::fs::{Access, access};
 
 use super::probe::{Host, ProbeError, Verdict};
-use crate::sys::{kvm_api_version, try_kvm_machine};
+use slackline_linux::sys::{kvm_api_version, try_kvm_machine};
 
 pub(super) fn kvm(_: &Host) -> Result<Verdict, ProbeError> {
     let device = match std::fs::File::options().read(true).write(true).open("/dev/kvm") {

@@ -5,7 +5,7 @@ use std::fs;
 
 use super::parse::thread_stat;
 use super::probe::{Host, ProbeError, Verdict};
-use crate::step::priority::Ladder;
+use slackline_linux::step::priority::Ladder;
 
 const FIFO: u32 = 1;
 const ROUND_ROBIN: u32 = 2;

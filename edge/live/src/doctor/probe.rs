@@ -10,8 +10,8 @@ use thiserror::Error;
 
 use super::parse::Config;
 use super::{Figure, State};
-use crate::sys::cpu_list;
-use crate::version::Version;
+use slackline_linux::sys::cpu_list;
+use slackline_linux::version::Version;
 
 /// Finds out about one topic.
 pub(super) type Probe = fn(&Host) -> Result<Verdict, ProbeError>;

@@ -15,10 +15,12 @@ use super::probe::{
     Host, ProbeError, Verdict, not_understood, on_own_thread, read, read_if_there, read_list,
     read_number,
 };
-use crate::fence::{Room, room_of};
-use crate::sys::{Scheduling, SchedulingOf, Tid, get_scheduling, own_tid, set_scheduling};
-use crate::thread::{ThreadRef, threads_of};
 use crate::vcpus::recognise;
+use slackline_fence::{Room, room_of};
+use slackline_linux::sys::{
+    Scheduling, SchedulingOf, Tid, get_scheduling, own_tid, set_scheduling,
+};
+use slackline_linux::thread::{ThreadRef, threads_of};
 
 /// The priority of a dispatcher.
 pub(super) const DISPATCHER: SchedulingOf =

@@ -10,7 +10,7 @@ use slackline_units::{Span, Time};
 use super::parse::cpu_ticks;
 use super::probe::{Host, ProbeError, Verdict, not_understood, on_own_thread, read, read_if_there};
 use super::realtime::DISPATCHER;
-use crate::sys::{monotonic, own_tid, set_scheduling};
+use slackline_linux::sys::{monotonic, own_tid, set_scheduling};
 
 /// How often timers are tried. A hundred, so that the 99th of a hundred is not the worst.
 const SLEEPS: usize = 100;

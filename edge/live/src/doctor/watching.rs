@@ -5,8 +5,8 @@ use std::io;
 use slackline_units::CpuId;
 
 use super::probe::{Host, ProbeError, Verdict, read_if_there, read_list};
-use crate::sys::{TaskClock, open_holder, own_tid, tracepoint, try_bpf_map};
-use crate::version::Version;
+use slackline_linux::sys::{TaskClock, open_holder, own_tid, tracepoint, try_bpf_map};
+use slackline_linux::version::Version;
 
 const WAKE: &str = "sched/sched_wakeup";
 

@@ -13,10 +13,10 @@ use super::view::{News, Sighting};
 use super::{LiveHostError, NotDone};
 use crate::alarm_clock::Wanted;
 use crate::pcpu::Pcpus;
-use crate::sys::Tid;
 use crate::vcpu_threads::{Home, WatchedThread};
 use crate::watch::What;
 use crate::way::{Failed, VcpuHandle};
+use slackline_linux::sys::Tid;
 
 /// How often to look, at most, whether one that stands ready has been running unnoticed.
 const GLANCE: Span = Span::from_ms(1);

@@ -9,9 +9,9 @@ use slackline_units::{CpuSet, Span, Time, VcpuId};
 
 use super::decider::{Decider, Joined, Vcpu};
 use super::{LiveHost, LiveHostError, NotDone, Wanted};
-use crate::sys::Tid;
 use crate::vcpu_threads::{Body, Home, Meter, UsedClock, VcpuThreads};
 use crate::way::{HeldThreads, VcpuHandle};
+use slackline_linux::sys::Tid;
 
 /// A vCPU that is to join.
 #[derive(Debug)]

@@ -7,10 +7,10 @@ use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use super::decider::{Decider, Vcpu, broken};
 use super::{LiveHost, LiveHostError, NotDone};
-use crate::fence::{Leaving, Original};
-use crate::sys::Tid;
 use crate::vcpu_threads::WatchedThread;
 use crate::watch::What;
+use slackline_fence::{Leaving, Original};
+use slackline_linux::sys::Tid;
 
 impl LiveHost {
     /// The threads of a vCPU leave the real-time class and run as another program has made them,

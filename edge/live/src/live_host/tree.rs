@@ -9,11 +9,11 @@ use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use super::decider::{Decider, Joined, Known, Vcpu, broken};
 use super::{LiveHost, LiveHostError};
-use crate::fence::{HeldTree, TreeAudit};
-use crate::sys::Tid;
 use crate::vcpu_threads::{Home, Meter, Unreadable, UsedClock, WatchedThread};
 use crate::watch::What;
 use crate::way::HeldThreads;
+use slackline_fence::{HeldTree, TreeAudit};
+use slackline_linux::sys::Tid;
 
 impl LiveHost {
     /// The threads of a vCPU, whose events are told from now on.

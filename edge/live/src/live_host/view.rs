@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use super::LiveHostError;
-use crate::sys::Tid;
 use crate::vcpu_threads::WatchedThread;
 use crate::watch::{EventSource, What};
+use slackline_linux::sys::Tid;
 
 /// What is seen of one CPU.
 pub(super) struct CpuView {

@@ -5,8 +5,8 @@ use std::fs;
 use slackline_units::{CpuSet, Time};
 
 use super::finding::Finding;
-use crate::cgroup::Surroundings;
-use crate::sys::Tid;
+use slackline_linux::cgroup::Surroundings;
+use slackline_linux::sys::Tid;
 
 /// What is known of changes to a member that were not ordered.
 #[derive(Debug, Default)]

@@ -4,9 +4,9 @@ use slackline_units::{CpuId, CpuSet};
 
 use super::request::{Request, Who};
 use super::{Finding, RequestError, Session};
-use crate::cgroup::Cpuset;
-use crate::sys::{Tid, process_of};
-use crate::thread::ThreadRef;
+use slackline_linux::cgroup::Cpuset;
+use slackline_linux::sys::{Tid, process_of};
+use slackline_linux::thread::ThreadRef;
 
 impl Session {
     /// Nothing is held on a CPU that its cpuset does not grant: it would never run there.

@@ -8,12 +8,12 @@ use thiserror::Error;
 
 use super::{Finding, JoinId};
 use crate::dispatcher::{DispatcherError, whose};
-use crate::fence::{FenceError, GiveBackError};
 use crate::live_host::{LiveHostError, NotDone};
-use crate::owned_cpus::NotOwned;
-use crate::step::ActError;
-use crate::sys::Tid;
-use crate::thread::ThreadError;
+use slackline_fence::{FenceError, GiveBackError};
+use slackline_linux::owned_cpus::NotOwned;
+use slackline_linux::step::ActError;
+use slackline_linux::sys::Tid;
+use slackline_linux::thread::ThreadError;
 
 /// Why a request was not done. Everything is as it was before it.
 #[derive(Debug, Error)]

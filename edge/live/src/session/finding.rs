@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use slackline_units::{CpuId, CpuSet};
 
-use crate::sys::{Scheduling, Tid};
+use slackline_linux::sys::{Scheduling, Tid};
 
 /// A change to a held thread, made by another program or by the thread itself.
 #[derive(Clone, Debug, PartialEq, Eq)]

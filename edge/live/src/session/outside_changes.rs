@@ -10,7 +10,7 @@
 //!   were found, and the member is *contested* until the change is undone, or it is resumed.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use slackline_units::{CpuSet, Span, Time};
 
@@ -19,11 +19,11 @@ use super::finding::Finding;
 use super::ids::JoinId;
 use super::request::Row;
 use super::{RequestError, Seen, Session, SessionError};
-use crate::cgroup::{Cpuset, Hierarchies, Surroundings, Version, may_move, may_write};
-use crate::fence::{Drift, TreeAudit};
 use crate::live_host::{LiveHostError, NotDone};
-use crate::sys::{Tid, get_affinity, get_scheduling, process_of};
-use crate::thread::{Stat, ThreadRef};
+use slackline_fence::{Drift, TreeAudit};
+use slackline_linux::cgroup::{Cpuset, Hierarchies, Surroundings, may_move, may_write};
+use slackline_linux::sys::{Tid, get_affinity, get_scheduling, process_of};
+use slackline_linux::thread::{Stat, ThreadRef};
 
 /// How often classes and affinities are looked at. A change lasts twice that at most.
 pub(super) const LOOK_INTERVAL: Span = Span::from_ms(50);
@@ -248,7 +248,7 @@ impl Session {
             },
             Drift { class, .. } => {
                 let is = class.or_else(|| get_scheduling(tid).ok());
-                let class = is.map_or(crate::sys::Scheduling::Idle, |is| is.class);
+                let class = is.map_or(slackline_linux::sys::Scheduling::Idle, |is| is.class);
                 Finding::Class { tid, class }
             }
         }
@@ -462,20 +462,6 @@ impl Session {
             return Err(RequestError::Contested { finding: Box::new(found) });
         }
         self.take_back(id).map_err(|error| self.not_done(error.into()))
-    }
-}
-
-impl Surroundings {
-    /// True if a group is one of these.
-    fn is_in(&self, group: &Path) -> bool {
-        self.groups.iter().any(|membership| membership.group == group)
-    }
-
-    /// The group of version 2.
-    fn unified(&self) -> Option<&Path> {
-        let mut groups = self.groups.iter();
-        let unified = groups.find(|group| group.version == Version::V2)?;
-        Some(&unified.group)
     }
 }
 

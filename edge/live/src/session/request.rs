@@ -8,14 +8,14 @@ use thiserror::Error;
 use super::contest::{Changes, is_of_libvirt};
 use super::ids::JoinId;
 use super::{RequestError, Session, SessionError};
-use crate::cgroup::TreePlace;
-use crate::fence::{Held, HeldTree};
 use crate::live_host::{Joining, NotDone};
-use crate::step::Hold;
-use crate::sys::{ThreadClock, Tid};
-use crate::thread::{ThreadError, ThreadRef, threads_of};
 use crate::vcpu_threads::{self, Body, VcpuThreads};
-use crate::with_causes;
+use slackline_fence::{Held, HeldTree};
+use slackline_linux::cgroup::TreePlace;
+use slackline_linux::step::Hold;
+use slackline_linux::sys::{ThreadClock, Tid};
+use slackline_linux::thread::{ThreadError, ThreadRef, threads_of};
+use slackline_linux::with_causes;
 
 /// Who is to be scheduled as one vCPU.
 #[derive(Clone, Debug)]

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use slackline_units::{CpuId, CpuSet, Span};
 
 use super::perf::UseRings;
-use crate::sys::{Counted, Tid, open_use, share_ring, switch_off, switch_on};
+use slackline_linux::sys::{Counted, Tid, open_use, share_ring, switch_off, switch_on};
 
 /// Whose CPU time is noticed.
 #[derive(Clone, Debug)]
@@ -114,8 +114,8 @@ mod tests {
 
     use super::*;
     use crate::dispatcher::wait_for;
-    use crate::sys::own_tid;
     use crate::watch::perf::PerfWatch;
+    use slackline_linux::sys::own_tid;
 
     #[test]
     fn notice_is_given_while_on_and_thread_runs() {

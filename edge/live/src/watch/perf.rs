@@ -42,13 +42,13 @@ use std::sync::Arc;
 use slackline_units::{CpuId, Time, VcpuId};
 
 use super::{Drained, Event, EventSource, What};
-use crate::step::FifoPriority;
-use crate::step::priority::Ladder;
-use crate::sys::{
+use slackline_linux::step::FifoPriority;
+use slackline_linux::step::priority::Ladder;
+use slackline_linux::sys::{
     Record, Ring, Tell, Tid, Tracepoint, TracepointError, get_scheduling, online_cpus, open_hits,
     open_holder, open_switches, share_ring, switch_on, tracepoint,
 };
-use crate::version::Version;
+use slackline_linux::version::Version;
 
 /// Room for the records of one CPU, in bytes.
 ///

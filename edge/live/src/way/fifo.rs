@@ -4,9 +4,9 @@
 use slackline_units::CpuId;
 
 use super::{Assignment, Failed, HandleState, HeldThreads, Place, VcpuHandle, Way};
-use crate::fence::Held;
-use crate::step::ActError;
-use crate::step::priority::Ladder;
+use slackline_fence::Held;
+use slackline_linux::step::ActError;
+use slackline_linux::step::priority::Ladder;
 
 /// Real-time priority, stop and freezer.
 #[derive(Debug)]

@@ -364,7 +364,7 @@ fn what_could_not_be_held_here_is_not_admitted() {
 fn stopped_tree() -> FedHost {
     let mut host = host(1);
     host.join_tree((vcpu(0), &[100]), &share("2ms", "10ms"), true).unwrap();
-    let child = What::Forked { child: slackline_live::sys::Tid::new(200).unwrap() };
+    let child = What::Forked { child: slackline_linux::sys::Tid::new(200).unwrap() };
     host.note_thread(CPUS[0], us(1), 100, What::Woke);
     host.at(us(2));
     host.look(CPUS[0]).unwrap();

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use crate::common::{Target, begin, cpus, options, request, share, wait_until};
 use slackline_host::policy::{Given, Values, find};
+use slackline_linux::{ClockStep, WallClock};
 use slackline_live::session::{Called, JoinId, Options, Request, RequestError, Session, Who};
-use slackline_live::{ClockStep, WallClock};
 use slackline_trace::{Entry, Record};
 use slackline_units::{DomId, Span, Time};
 

@@ -15,14 +15,14 @@ use std::thread::park_timeout;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, geteuid};
+use slackline_fence::{KeeperCommand, keeper_main};
 use slackline_host::policy::{Given, Values, find};
-use slackline_live::WallClock;
-use slackline_live::fence::{KeeperCommand, keeper_main};
-use slackline_live::session::{Called, Options, Request, Who};
-use slackline_live::sys::{
+use slackline_linux::WallClock;
+use slackline_linux::sys::{
     SchedulingOf, Tid, die_with_us, get_affinity, get_scheduling, online_cpus, process_cpu_time,
 };
-use slackline_live::thread::{ThreadRef, threads_of};
+use slackline_linux::thread::{ThreadRef, threads_of};
+use slackline_live::session::{Called, Options, Request, Who};
 use slackline_units::{CpuId, CpuSet, Span};
 
 #[allow(unused_imports)] // Each topic uses its own part.

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use crate::common::{self, Target, begin, cpus, kill, options, request, share, wait_until};
 use rustix::process::{Signal, Uid};
 use rustix::thread::set_thread_uid;
-use slackline_live::cgroup::{Cpuset, TreePlace};
-use slackline_live::session::{Finding, JoinId, Seen, Session, Who};
-use slackline_live::sys::{
+use slackline_linux::cgroup::{Cpuset, TreePlace};
+use slackline_linux::sys::{
     Scheduling, SchedulingOf, Tid, get_affinity, get_scheduling, online_cpus, own_tid,
     set_affinity, set_scheduling, thread_cpu_time,
 };
-use slackline_live::thread::ThreadRef;
+use slackline_linux::thread::ThreadRef;
+use slackline_live::session::{Finding, JoinId, Seen, Session, Who};
 use slackline_trace::{Entry, Record};
 use slackline_units::{CpuId, CpuSet, Span};
 
@@ -73,7 +73,7 @@ impl Adversary {
         let mut command = common::again("escapes::part_adversary");
         command.env(common::PART, format!("adversary {how}"));
         command.stdout(std::process::Stdio::piped());
-        slackline_live::sys::die_with_us(&mut command);
+        slackline_linux::sys::die_with_us(&mut command);
         let mut child = command.spawn().unwrap();
         let lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
         let mut said = lines.map_while(Result::ok);
@@ -246,7 +246,7 @@ fn thread_that_starts_another_program_is_given_back() {
     let thread = ThreadRef::open(adversary.pid(), adversary.tid).unwrap();
     let mut open = Open::holding(Who::Thread(thread), true);
     open.until("the other program to run", |_| {
-        slackline_live::thread::threads_of(adversary.pid()).is_ok_and(|all| all.len() == 1)
+        slackline_linux::thread::threads_of(adversary.pid()).is_ok_and(|all| all.len() == 1)
     });
     open.until("it to be ordinary", |_| !is_real_time(adversary.pid()));
     let mut records = Vec::new();

@@ -14,15 +14,15 @@ use std::time::{Duration, Instant};
 
 use crate::common::{again, begin, keeper, kill, our_groups, plays, wait_until};
 use rustix::process::{Pid, Signal, getpid, kill_process};
-use slackline_live::cgroup::{CgroupError, Controller, Place};
-use slackline_live::fence::{Fence, FenceError, GivenBack, Held, give_back, leftovers};
-use slackline_live::step::freezer::{Freezer, clear};
-use slackline_live::step::{ActError, FifoPriority, Hold};
-use slackline_live::sys::{
+use slackline_fence::{Fence, FenceError, GivenBack, Held, give_back, leftovers};
+use slackline_linux::cgroup::{CgroupError, Controller, Place};
+use slackline_linux::step::freezer::{Freezer, clear};
+use slackline_linux::step::{ActError, FifoPriority, Hold};
+use slackline_linux::sys::{
     Scheduling, SchedulingOf, Tid, get_affinity, get_scheduling, own_tid, set_scheduling,
     thread_cpu_time,
 };
-use slackline_live::thread::{TaskFd, ThreadRef};
+use slackline_linux::thread::{TaskFd, ThreadRef};
 use slackline_units::{CpuId, CpuSet, Span};
 use tempfile::TempDir;
 

@@ -12,12 +12,12 @@ use std::process::{Child, Command, Stdio, exit};
 
 use crate::common::{again, begin, keeper, kill, our_groups, plays, wait_until};
 use rustix::process::Signal;
-use slackline_live::cgroup::Version;
-use slackline_live::fence::{give_back, leftovers};
-use slackline_live::limit::{LimitError, Limited, Sampler, Way, target};
-use slackline_live::sys::{
+use slackline_fence::{give_back, leftovers};
+use slackline_linux::cgroup::Version;
+use slackline_linux::sys::{
     SchedulingOf, Tid, get_affinity, get_scheduling, online_cpus, set_affinity,
 };
+use slackline_play::limit::{LimitError, Limited, Sampler, Way, target};
 use slackline_units::{CpuSet, CpuShare, Reservation, Span};
 use tempfile::TempDir;
 

@@ -7,11 +7,11 @@ use crate::common::{
     Target, begin, cpus, kill, let_pass, nap, options, request, share, wait_until,
 };
 use rustix::process::Signal;
-use slackline_live::fence::FenceError;
+use slackline_fence::FenceError;
+use slackline_linux::sys::{Scheduling, SchedulingOf, get_affinity, set_affinity, set_scheduling};
 use slackline_live::session::{
     Finding, JoinId, NotOwned, Request, RequestError, Session, SessionError,
 };
-use slackline_live::sys::{Scheduling, SchedulingOf, get_affinity, set_affinity, set_scheduling};
 use slackline_trace::{Entry, Record};
 use slackline_units::{CpuId, CpuSet, Span, Time};
 

@@ -14,10 +14,10 @@ use crate::common::{
     PART, Target, begin, cpus, kill, let_pass, options, plays, request, share, wait_until,
 };
 use rustix::process::Signal;
+use slackline_fence::{give_back, leftovers};
+use slackline_linux::sys::{Tid, die_with_us};
 use slackline_live::Punctual;
-use slackline_live::fence::{give_back, leftovers};
 use slackline_live::session::{JoinId, Request, RequestError, Session, Who};
-use slackline_live::sys::{Tid, die_with_us};
 use slackline_units::{CpuId, CpuSet, Span};
 
 /// How long it goes on, in seconds; unset for the usual length.

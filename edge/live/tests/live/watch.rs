@@ -13,11 +13,11 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{read, write};
 use rustix::process::Signal;
-use slackline_live::sys::{
+use slackline_linux::sys::{
     Scheduling, SchedulingOf, TaskClock, Tid, get_affinity, monotonic, own_tid, set_affinity,
     set_scheduling, thread_cpu_time,
 };
-use slackline_live::thread::TaskFd;
+use slackline_linux::thread::TaskFd;
 use slackline_live::watch::perf::{PerfRing, PerfWatch, WatchError};
 use slackline_live::watch::{Event, EventSource, What};
 use slackline_units::{CpuId, CpuSet, Span, Time};

@@ -48,7 +48,7 @@ impl Service {
             let reservation = self.seen(committed_row(deed, row));
             let is_new = matches!(deed.kind, Kind::Reserved);
             let answer = Answer::Done { reservation: Box::new(reservation), is_new, warning: None };
-            self.reply_deed(deed, Ok(answer), world);
+            self.reply_deed(deed, &Ok(answer), world);
         }
         for event in &commit.events {
             world.publish(event);
@@ -99,15 +99,15 @@ impl Service {
             } else {
                 Err(Refusal::NotDurable { why: fault.says.clone() })
             };
-            self.reply_deed(&deed, reply, world);
+            self.reply_deed(&deed, &reply, world);
         }
     }
 
     /// Answers whoever waits for a deed. A list has an answer of its own, and is refused where one
     /// of its changes cannot be written.
-    fn reply_deed(&mut self, deed: &Deed, reply: Result<Answer, Refusal>, world: &mut impl World) {
+    fn reply_deed(&mut self, deed: &Deed, reply: &Result<Answer, Refusal>, world: &mut impl World) {
         for ticket in &deed.tickets {
-            let reply = match (self.applied.remove(ticket), &reply) {
+            let reply = match (self.applied.remove(ticket), reply) {
                 (Some(_), Ok(Answer::Done { warning: Some(Warning::NotDurable { why }), .. })) => {
                     Err(Refusal::NotDurable { why: why.clone() })
                 }

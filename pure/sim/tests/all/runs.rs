@@ -8,7 +8,7 @@ use crate::common::{folder, header, scenarios};
 use slackline_host::policy::ALL;
 use slackline_metrics::Meter;
 use slackline_scenario::Scenario;
-use slackline_show::Paint;
+use slackline_terminal::Paint;
 use slackline_trace::Checksum;
 
 /// The tables, and a checksum of the records, in which nothing is rounded.
@@ -19,7 +19,7 @@ fn summary(scenario: &Scenario) -> String {
         Err(error) => return format!("{error}\n"),
     };
     let summary = sink.0.view().expect("everybody is known");
-    let mut text = slackline_show::summary(&summary, 100, Paint::Plain);
+    let mut text = slackline_terminal::summary(&summary, 100, Paint::Plain);
     for (at, vcpu, error) in outcome.declined {
         let _ = writeln!(text, " declined at {at}: {vcpu}: {error}");
     }

@@ -7,10 +7,10 @@ use std::process::{Child, Command, Stdio};
 use std::thread::{self, Builder};
 use std::time::Duration;
 
-use slackline_live::sys::{
+use slackline_linux::sys::{
     Scheduling, SchedulingOf, Tid, die_with_us, own_tid, set_scheduling, thread_cpu_time,
 };
-use slackline_live::thread::threads_of;
+use slackline_linux::thread::threads_of;
 use slackline_units::{CpuSet, Span};
 
 use crate::common::live::{PART, State, groups_left, states, wait_until};

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use slackline_live::sys::online_cpus;
+use slackline_linux::sys::online_cpus;
 use slackline_units::{CpuId, CpuSet, Span};
 
 use super::faults::{Disk, Fault};

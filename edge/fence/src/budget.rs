@@ -1,0 +1,505 @@
+//! Real-time budgets of cgroups.
+//!
+//! On a kernel with `RT_GROUP_SCHED` a thread in a group of the version 1 controller `cpu` can be
+//! real-time only as far as its group has a budget, `cpu.rt_runtime_us` in every `cpu.rt_period_us`
+//! on each CPU. A new group, such as libvirt's for each vCPU, has none. Groups side by side may
+//! have at most what the one above them has, so that budgets are raised from the top, and given
+//! back from the bottom.
+//!
+//! What each group had is written to a file beside the journal before the first one is raised:
+//! `PID-START.budgets`, with a line a group. It is removed once all have it again.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use slackline_units::{Reservation, Span};
+
+use super::entry::{path, path_text};
+use super::give_back::exists;
+use super::journal::owner_of;
+use slackline_linux::cgroup::{CgroupError, cpu_group_of};
+use slackline_linux::sys::Tid;
+use slackline_linux::thread::ThreadRef;
+
+const RUNTIME: &str = "cpu.rt_runtime_us";
+const PERIOD: &str = "cpu.rt_period_us";
+pub(super) const SUFFIX: &str = "budgets";
+
+/// What a dispatcher that stops a thread late may let it have beyond its share, in each period of a
+/// budget. One that had used up its budget would not run until the next.
+const MARGIN: Span = Span::from_ms(10);
+
+/// Why a group cannot have the budget that is needed.
+#[derive(Debug, thiserror::Error)]
+pub enum BudgetError {
+    /// The groups above it have less.
+    #[error(
+        "cannot give cgroup {} a real-time budget of {asked} us per period: {room} us are free",
+        group.display()
+    )]
+    NoRoom {
+        /// The group.
+        group: PathBuf,
+        /// What it and those below it need.
+        asked: u64,
+        /// What there is.
+        room: u64,
+    },
+    /// A file cannot be read or written.
+    #[error("cannot read or write {}: {source}", path.display())]
+    Refused {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Where the thread is cannot be told.
+    #[error(transparent)]
+    Group(#[from] CgroupError),
+}
+
+/// The budgets that have been raised for those who are held.
+#[derive(Debug)]
+pub(super) struct Budgets {
+    journal: PathBuf,
+    /// What each group had.
+    before: BTreeMap<PathBuf, u64>,
+    /// What those who are held need: of several threads of a vCPU in one group the first.
+    needs: BTreeMap<Tid, Need>,
+}
+
+/// What a thread that is held needs of its group.
+#[derive(Clone, Debug)]
+struct Need {
+    root: PathBuf,
+    leaf: PathBuf,
+    us: u64,
+}
+
+impl Budgets {
+    /// None yet; this is the file for them.
+    pub(super) fn new(journal: PathBuf) -> Budgets {
+        Budgets { journal, before: BTreeMap::new(), needs: BTreeMap::new() }
+    }
+
+    /// Sees to it that the groups of one vCPU's threads, mostly one, have a budget for this
+    /// promise; without one, for all that can be had of one CPU.
+    ///
+    /// # Errors
+    /// When there is not that much. Nothing has been changed.
+    pub(super) fn grant(
+        &mut self,
+        threads: &[ThreadRef],
+        promise: Option<Reservation>,
+    ) -> Result<(), BudgetError> {
+        let mut groups = BTreeMap::new();
+        for thread in threads {
+            match cpu_group_of(thread) {
+                Err(_) if thread.is_gone().unwrap_or(false) => {}
+                found => {
+                    if let Some(group) = found? {
+                        groups.entry(group).or_insert(thread.tid());
+                    }
+                }
+            }
+        }
+        for ((root, leaf), tid) in groups {
+            if leaf != root && leaf.join(RUNTIME).exists() {
+                self.need(tid, Need { root, leaf, us: 0 }, &[promise])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Threads that have a budget already, of one vCPU, are to have one for each of these promises.
+    ///
+    /// # Errors
+    /// When there is not that much. Nothing has been changed.
+    pub(super) fn regrant(
+        &mut self,
+        tids: &[Tid],
+        promises: &[Option<Reservation>],
+    ) -> Result<(), BudgetError> {
+        for tid in tids {
+            // A group that is gone has nobody in it any more.
+            if let Some(need) = self.needs.get(tid).filter(|need| need.leaf.is_dir()).cloned() {
+                self.need(*tid, need, promises)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A thread that has been given back needs nothing any more. What cannot be lowered now is at
+    /// the end.
+    pub(super) fn revoke(&mut self, tid: Tid) {
+        if let Some(need) = self.needs.remove(&tid) {
+            self.lower(&need);
+        }
+    }
+
+    fn need(
+        &mut self,
+        tid: Tid,
+        need: Need,
+        promises: &[Option<Reservation>],
+    ) -> Result<(), BudgetError> {
+        let Need { root, leaf, .. } = need;
+        let (most, period) = (read(&root.join(RUNTIME))?, read(&leaf.join(PERIOD))?);
+        let us = promises.iter().map(|promise| needed(*promise, period, most)).max().unwrap_or(0);
+        let beside = self.needs.iter().filter(|(one, need)| **one != tid && need.leaf == leaf);
+        let all = us + beside.map(|(_, need)| need.us).sum::<u64>();
+        let raised = plan(&root, &leaf, all)?;
+        let new = raised.iter().filter(|(group, ..)| !self.before.contains_key(group));
+        let new: Vec<_> = new.map(|(group, had, _)| (group.clone(), *had)).collect();
+        if !new.is_empty() {
+            self.before.extend(new);
+            self.write()?;
+        }
+        for (group, _, wanted) in &raised {
+            write(&group.join(RUNTIME), *wanted)?;
+        }
+        let need = Need { root, leaf, us };
+        if let Some(before) = self.needs.insert(tid, need) {
+            self.lower(&before);
+        }
+        Ok(())
+    }
+
+    /// The groups that somebody needed have as much as is needed by now, or as they had before,
+    /// from the bottom.
+    fn lower(&mut self, need: &Need) {
+        let mut group = need.leaf.as_path();
+        while group != need.root {
+            if group.is_dir() {
+                let Some(had) = self.before.get(group) else { break };
+                let of_threads = self.needs.values().filter(|need| need.leaf == group);
+                let needed = of_threads.map(|need| need.us).sum::<u64>() + beside_of(group, group);
+                let (wanted, file) = ((*had).max(needed), group.join(RUNTIME));
+                let Ok(has) = read(&file) else { break };
+                if wanted < has && write(&file, wanted).is_err() {
+                    break;
+                }
+            } else {
+                // With those beside it, of which nobody would tell.
+                self.before.retain(|group, _| group.is_dir());
+            }
+            let Some(parent) = group.parent() else { break };
+            group = parent;
+        }
+    }
+
+    /// Gives every group what it had.
+    ///
+    /// # Errors
+    /// The first one that could not; the file still says what it had.
+    pub(super) fn give_back(&mut self) -> Result<(), BudgetError> {
+        if self.before.is_empty() {
+            return Ok(());
+        }
+        restore(&self.journal)?;
+        self.before.clear();
+        self.needs.clear();
+        Ok(())
+    }
+
+    fn write(&self) -> Result<(), BudgetError> {
+        let lines = self.before.iter().map(|(group, had)| format!("{} {had}\n", path_text(group)));
+        let refused = |source| BudgetError::Refused { path: self.journal.clone(), source };
+        if let Some(folder) = self.journal.parent() {
+            super::journal::make_directory(folder)
+                .map_err(|error| refused(io::Error::other(error)))?;
+        }
+        let new = self.journal.with_extension("new-budgets");
+        fs::write(&new, lines.collect::<String>()).map_err(refused)?;
+        fs::rename(&new, &self.journal).map_err(refused)
+    }
+}
+
+/// Gives the groups back that dead owners had raised budgets of, unless threads of theirs are still
+/// held; says what could not be given back.
+#[must_use]
+pub fn give_back_budgets(directory: &Path) -> Vec<BudgetError> {
+    let files = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
+    let is_dead = |file: &PathBuf| {
+        let owner = owner_of(file, SUFFIX);
+        owner.is_some_and(|owner| matches!(exists(owner.id, owner), Ok(false)))
+            && !path_of_journal(file).exists()
+    };
+    files.filter(is_dead).filter_map(|file| restore(&file).err()).collect()
+}
+
+/// The journal of held threads of the same owner.
+fn path_of_journal(budgets: &Path) -> PathBuf {
+    budgets.with_extension(super::journal::SUFFIX)
+}
+
+/// What a promise may use up in one period of a budget: its share, and one slice more, since its
+/// periods do not begin with those.
+fn needed(promise: Option<Reservation>, period: u64, most: u64) -> u64 {
+    let Some(promise) = promise else { return most };
+    let share = u128::from(period) * u128::from(promise.slice().ns());
+    let share = u64::try_from(share / u128::from(promise.period().ns())).unwrap_or(most);
+    let us = |span: Span| span.ns() / 1000;
+    (share + us(promise.slice()) + us(MARGIN)).min(most)
+}
+
+/// Which groups have to have how much, from the top, with what they have.
+fn plan(root: &Path, leaf: &Path, needs: u64) -> Result<Vec<(PathBuf, u64, u64)>, BudgetError> {
+    let mut raised = Vec::new();
+    let (mut group, mut wanted) = (leaf.to_path_buf(), needs);
+    while group != root {
+        let has = read(&group.join(RUNTIME))?;
+        if wanted <= has {
+            break;
+        }
+        raised.push((group.clone(), has, wanted));
+        let Some(parent) = group.parent().map(Path::to_path_buf) else { break };
+        wanted += beside_of(&parent, &group);
+        group = parent;
+    }
+    let room = read(&root.join(RUNTIME))?;
+    if group == root && wanted > room {
+        return Err(BudgetError::NoRoom { group: leaf.to_path_buf(), asked: wanted, room });
+    }
+    raised.reverse();
+    Ok(raised)
+}
+
+/// The budget that a thread's group could have, and the period that it is for, with the group; none
+/// where groups have no budgets, or the thread is in the root, which has all there is.
+///
+/// # Errors
+/// When a file cannot be read, or the group not be seen from here.
+pub fn room_of(thread: &ThreadRef) -> Result<Option<Room>, BudgetError> {
+    match cpu_group_of(thread)? {
+        Some((root, group)) if group != root && group.join(RUNTIME).exists() => {
+            let (most, period) = (room(&root, &group)?, read(&group.join(PERIOD))?);
+            Ok(Some(Room { group, most, period }))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// How much real-time time a group could have, in microseconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// The folder of the group.
+    pub group: PathBuf,
+    /// The most real-time CPU time in a period, in microseconds.
+    pub most: u64,
+    /// The period of the group, in microseconds.
+    pub period: u64,
+}
+
+/// What one of the groups above it has, and those below that beside it do not.
+fn room(root: &Path, leaf: &Path) -> Result<u64, BudgetError> {
+    let mut most = read(&leaf.join(RUNTIME))?;
+    let (mut group, mut beside) = (leaf, 0);
+    while let Some(parent) = group.parent().filter(|_| group != root) {
+        beside += beside_of(parent, group);
+        most = most.max(read(&parent.join(RUNTIME))?.saturating_sub(beside));
+        group = parent;
+    }
+    Ok(most)
+}
+
+/// What the groups beside one have together.
+fn beside_of(parent: &Path, group: &Path) -> u64 {
+    let folders = fs::read_dir(parent).into_iter().flatten().flatten().map(|entry| entry.path());
+    let others = folders.filter(|other| other != group);
+    others.filter_map(|other| read(&other.join(RUNTIME)).ok()).sum()
+}
+
+/// Gives every group named in a file what it had, from the bottom, and removes the file. Does
+/// nothing where there is no such file, and can be repeated.
+///
+/// # Errors
+/// The first one that could not; all have been tried.
+pub(super) fn restore(journal: &Path) -> Result<(), BudgetError> {
+    /// A thread that has just been made ordinary may count as real-time for a moment.
+    const PATIENCE: Duration = Duration::from_millis(200);
+    let refused = |source| BudgetError::Refused { path: journal.to_path_buf(), source };
+    let text = match fs::read_to_string(journal) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        text => text.map_err(refused)?,
+    };
+    let garbled = || refused(io::ErrorKind::InvalidData.into());
+    let mut groups = BTreeMap::new();
+    for line in text.lines() {
+        let (group, had) = line.split_once(' ').ok_or_else(garbled)?;
+        let had: u64 = had.parse().map_err(|_| garbled())?;
+        groups.insert(path(group).ok_or_else(garbled)?, had);
+    }
+    let mut result = Ok(());
+    let deadline = Instant::now() + PATIENCE;
+    // A group comes after the one that it is in.
+    for (group, had) in groups.into_iter().rev().filter(|(group, _)| group.is_dir()) {
+        let written = loop {
+            match write(&group.join(RUNTIME), had) {
+                Err(_) if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                written => break written,
+            }
+        };
+        result = result.and(written);
+    }
+    result?;
+    fs::remove_file(journal).map_err(refused)
+}
+
+fn read(path: &Path) -> Result<u64, BudgetError> {
+    let refused = |source| BudgetError::Refused { path: path.to_path_buf(), source };
+    let text = fs::read_to_string(path).map_err(refused)?;
+    // -1 is no limit.
+    let number: i64 =
+        text.trim().parse().map_err(|_| refused(io::ErrorKind::InvalidData.into()))?;
+    Ok(u64::try_from(number).unwrap_or(u64::MAX / 4))
+}
+
+fn write(path: &Path, us: u64) -> Result<(), BudgetError> {
+    let written = fs::write(path, us.to_string());
+    written.map_err(|source| BudgetError::Refused { path: path.to_path_buf(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Folders as the kernel has them, in a place of the test.
+    fn groups(all: &[(&str, u64)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (name, runtime) in all {
+            let folder = root.path().join(name);
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join(RUNTIME), format!("{runtime}\n")).unwrap();
+        }
+        root
+    }
+
+    #[test]
+    fn budgets_are_raised_from_the_top_by_what_stands_beside_each_other() {
+        let root = groups(&[
+            ("", 950_000),
+            ("machine", 0),
+            ("other", 100_000),
+            ("machine/web", 0),
+            ("machine/web/vcpu0", 0),
+            ("machine/web/vcpu1", 200_000),
+        ]);
+        let of = |name: &str| root.path().join(name);
+        let raised = plan(root.path(), &of("machine/web/vcpu0"), 300_000).unwrap();
+        assert_eq!(
+            raised,
+            [
+                (of("machine"), 0, 500_000),
+                (of("machine/web"), 0, 500_000),
+                (of("machine/web/vcpu0"), 0, 300_000),
+            ]
+        );
+        assert_eq!(plan(root.path(), &of("machine/web/vcpu1"), 200_000).unwrap(), []);
+        let none = plan(root.path(), &of("machine/web/vcpu0"), 651_000).unwrap_err();
+        assert!(matches!(none, BudgetError::NoRoom { asked: 951_000, room: 950_000, .. }));
+    }
+
+    /// What can be had is exactly what can be asked for.
+    #[test]
+    fn room_is_what_a_plan_can_have() {
+        let root = groups(&[
+            ("", 950_000),
+            ("machine", 0),
+            ("other", 100_000),
+            ("machine/web", 0),
+            ("machine/web/vcpu0", 0),
+            ("machine/web/vcpu1", 200_000),
+            ("full", 850_000),
+            ("full/a", 850_000),
+            ("full/b", 0),
+        ]);
+        for (leaf, most) in [
+            ("machine/web/vcpu0", 0),
+            ("machine/web/vcpu1", 200_000),
+            ("other", 100_000),
+            ("full/a", 850_000),
+            ("full/b", 0),
+        ] {
+            let leaf = root.path().join(leaf);
+            assert_eq!(room(root.path(), &leaf).unwrap(), most, "{}", leaf.display());
+            assert!(plan(root.path(), &leaf, most).is_ok());
+            assert!(plan(root.path(), &leaf, most + 1).is_err(), "{}", leaf.display());
+        }
+        let root = groups(&[("", 950_000), ("machine", 0), ("machine/vcpu0", 0), ("other", 7)]);
+        assert_eq!(room(root.path(), &root.path().join("machine/vcpu0")).unwrap(), 949_993);
+    }
+
+    #[test]
+    fn every_group_gets_what_it_had_and_the_file_goes() {
+        let root = groups(&[("a", 500_000), ("a/b", 300_000)]);
+        let (a, b) = (root.path().join("a"), root.path().join("a/b"));
+        let journal = root.path().join("1-2.budgets");
+        let before = [(a.clone(), 7), (b.clone(), 0), (root.path().join("gone"), 3)].into();
+        let budgets = Budgets { journal: journal.clone(), before, needs: BTreeMap::new() };
+        budgets.write().unwrap();
+        restore(&journal).unwrap();
+        assert_eq!((read(&a.join(RUNTIME)).unwrap(), read(&b.join(RUNTIME)).unwrap()), (7, 0));
+        assert!(!journal.exists());
+        restore(&journal).unwrap();
+    }
+
+    /// A daemon holds the same machine as often as people like, on whatever terms.
+    #[test]
+    fn who_is_given_back_or_promised_less_needs_less() {
+        let root = groups(&[
+            ("", 950_000),
+            ("machine", 0),
+            ("machine/web", 0),
+            ("machine/web/vcpu0", 0),
+            ("machine/web/vcpu1", 0),
+        ]);
+        let of = |name: &str| root.path().join(name);
+        let has = |name: &str| read(&of(name).join(RUNTIME)).unwrap();
+        let leaf = |name: &str| {
+            fs::write(of(name).join(PERIOD), "1000000").unwrap();
+            Need { root: root.path().to_path_buf(), leaf: of(name), us: 0 }
+        };
+        let (first, second) = (leaf("machine/web/vcpu0"), leaf("machine/web/vcpu1"));
+        let promise = |slice| Reservation::new(Span::from_ms(slice), Span::from_ms(10)).ok();
+        let [one, other] = [1, 2].map(|tid| Tid::new(tid).unwrap());
+        let mut budgets = Budgets::new(of("1-2.budgets"));
+        for _ in 0..20 {
+            budgets.need(one, first.clone(), &[promise(2)]).unwrap();
+            budgets.need(other, second.clone(), &[promise(1)]).unwrap();
+            assert_eq!((has("machine"), has("machine/web/vcpu0")), (323_000, 212_000));
+            budgets.regrant(&[one], &[promise(2), promise(4)]).unwrap();
+            assert_eq!((has("machine"), has("machine/web/vcpu0")), (525_000, 414_000));
+            // What cannot be had changes nothing.
+            assert!(budgets.regrant(&[one], &[promise(9)]).is_err());
+            assert_eq!((has("machine"), has("machine/web/vcpu0")), (525_000, 414_000));
+            budgets.regrant(&[one], &[promise(1)]).unwrap();
+            assert_eq!((has("machine"), has("machine/web/vcpu0")), (222_000, 111_000));
+            budgets.revoke(one);
+            assert_eq!((has("machine"), has("machine/web/vcpu0")), (111_000, 0));
+            budgets.revoke(other);
+            assert_eq!((has("machine"), has("machine/web")), (0, 0));
+        }
+        // A machine that has ended took its groups with it.
+        budgets.need(one, first, &[promise(2)]).unwrap();
+        fs::remove_dir_all(of("machine/web")).unwrap();
+        budgets.regrant(&[one], &[promise(5)]).unwrap();
+        budgets.revoke(one);
+        assert_eq!(has("machine"), 0);
+        assert_eq!(budgets.before.into_keys().collect::<Vec<_>>(), [of("machine")]);
+    }
+
+    #[test]
+    fn a_promise_needs_its_share_and_a_slice_more() {
+        let of = |slice, period| Reservation::new(Span::from_ms(slice), Span::from_ms(period)).ok();
+        assert_eq!(needed(of(2, 10), 1_000_000, 950_000), 212_000);
+        assert_eq!(needed(of(9, 10), 1_000_000, 950_000), 919_000);
+        assert_eq!(needed(of(600, 1000), 1_000_000, 950_000), 950_000);
+        assert_eq!(needed(None, 1_000_000, 950_000), 950_000);
+    }
+}

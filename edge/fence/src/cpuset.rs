@@ -1,0 +1,71 @@
+//! Held threads whose CPUs are not theirs to choose: by a cpuset of ours, or by what others have
+//! made of them.
+
+use std::collections::BTreeSet;
+
+use slackline_units::CpuSet;
+
+use super::entry::{Entry, Way};
+use super::give_back::{Original, ROUNDS};
+use super::{Fence, FenceError};
+use slackline_linux::cgroup::{Place, Version, keep_group_on};
+use slackline_linux::sys::Tid;
+
+impl Fence {
+    /// Keeps a thread that is held on these CPUs by a cpuset of our own, with all that are started
+    /// by it or are of its tree, where there can be one. Then no call of theirs leads elsewhere.
+    /// Where there can be none it is held as before.
+    ///
+    /// # Errors
+    /// When the keeper cannot be told.
+    pub fn keep_within(&mut self, tid: Tid, cpus: CpuSet) -> Result<(), FenceError> {
+        let Some((entry, held)) = self.held.get(&tid) else { return Ok(()) };
+        match &entry.way {
+            Way::Thread(place) if place.version == Version::V2 => {
+                keep_group_on(&place.group, &cpus, true);
+            }
+            Way::Tree(place) if place.origin.is_some() => {
+                keep_group_on(&place.group, &cpus, false);
+            }
+            _ => {}
+        }
+        let Ok(Some(place)) = Place::find_cpuset(held.thread()) else { return Ok(()) };
+        let tree = self.trees.get(&tid).cloned();
+        let (before, held) = (entry.clone(), held.clone());
+        let entry = Entry { cpuset: Some(place.clone()), ..before.clone() };
+        let kept = self.keeper.tell(&entry.to_line())?;
+        self.note(kept);
+        if place.make_cpuset(cpus).is_err() {
+            let kept = self.keeper.tell(&before.to_line())?;
+            self.note(kept);
+            return Ok(());
+        }
+        self.held.insert(tid, (entry, held));
+        let Some(tree) = tree else {
+            place.take_in_from_origin(&[tid]);
+            return Ok(());
+        };
+        let mut taken = BTreeSet::new();
+        for _ in 0..ROUNDS {
+            let there = tree.threads().unwrap_or_default();
+            let new: Vec<Tid> = there.into_iter().filter(|tid| taken.insert(*tid)).collect();
+            if new.is_empty() {
+                break;
+            }
+            place.take_in_from_origin(&new);
+        }
+        Ok(())
+    }
+
+    /// A thread that is held is given back as this from now on: another program has changed it.
+    ///
+    /// # Errors
+    /// When the keeper cannot be told.
+    pub fn amend(&mut self, tid: Tid, original: Original) -> Result<(), FenceError> {
+        let Some((entry, _)) = self.held.get_mut(&tid) else { return Ok(()) };
+        (entry.scheduling, entry.affinity) = (original.scheduling, original.affinity);
+        let kept = self.keeper.tell(&entry.to_line())?;
+        self.note(kept);
+        Ok(())
+    }
+}

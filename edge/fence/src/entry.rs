@@ -1,0 +1,332 @@
+//! A held thread as one line of text: told to the keeper, and kept in its journal.
+//!
+//! ```text
+//! hold PID PID-START TID TID-START CLASS RESET CPUS WAY [MORE]
+//! ```
+//!
+//! Fields stand between single spaces and never contain one. Start times are in clock ticks since
+//! the host started. `CLASS` is `other,NICE`, `fifo,PRIORITY`, `deadline,NS,NS,NS` and so on,
+//! `RESET` is `reset` or `keep`, `CPUS` are numbers between commas. `WAY` is `nothing` or
+//! `process`; `v1` or `v2` (frozen) or `limit1` or `limit2` (limited), followed by the paths of its
+//! own group and of its original one; `tree` (a process tree, frozen) and the same paths, the
+//! second one `-` if the group is not ours; `member` (one that was seen in a tree); or `helper`,
+//! followed by the id and start of the program that limits it. `cpuset` and two paths may follow: a
+//! cpuset of our own, and the one before it.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::str::{FromStr, SplitAsciiWhitespace};
+
+use slackline_units::{CpuId, CpuSet, Span};
+
+use slackline_linux::cgroup::{Controller, Place, TreePlace, Version};
+use slackline_linux::sys::{Scheduling, SchedulingOf, Tid};
+use slackline_linux::thread::StartTime;
+
+/// A process, told apart from others of the same number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Who {
+    pub(super) id: Tid,
+    pub(super) started: StartTime,
+}
+
+/// What must be undone for a thread beside its scheduling and affinity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    Nothing,
+    Process,
+    Thread(Place),
+    /// Its process is in a group that limits it.
+    Limit(Place),
+    /// It stands for a process tree, in a group that is frozen: everything in there is given back
+    /// as it was, unless it has an entry of its own.
+    Tree(TreePlace),
+    /// It was seen in a process tree. Once it has left that, it is as we made it or it is not ours.
+    Member,
+    /// A program of ours limits its process, in whatever way, perhaps by stopping it.
+    Helper(Who),
+}
+
+/// A thread that must be given back, and as what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) process: Who,
+    pub(super) thread: Who,
+    pub(super) scheduling: SchedulingOf,
+    pub(super) affinity: CpuSet,
+    pub(super) way: Way,
+    /// The cpuset of our own that keeps it on the scheduled CPUs. Of version 1: in version 2 the
+    /// group that freezes it does that.
+    pub(super) cpuset: Option<Place>,
+}
+
+/// Puts the entries in the order in which they are given back: what a tree was as a whole gives way
+/// to what one of its threads was.
+pub(super) fn trees_first(entries: &mut [Entry]) {
+    entries.sort_by_key(|entry| !matches!(entry.way, Way::Tree(_)));
+}
+
+impl Entry {
+    /// The entry as a line, without its end.
+    pub(super) fn to_line(&self) -> String {
+        let mut line = format!(
+            "hold {} {} {} {} ",
+            self.process.id, self.process.started, self.thread.id, self.thread.started
+        );
+        line += &class_text(self.scheduling.class);
+        line += if self.scheduling.reset_on_fork { " reset " } else { " keep " };
+        for (place, cpu) in self.affinity.iter().enumerate() {
+            let comma = if place == 0 { "" } else { "," };
+            // Writing to a string does not fail.
+            let _ = write!(line, "{comma}{}", cpu.index());
+        }
+        match &self.way {
+            Way::Nothing => line += " nothing",
+            Way::Process => line += " process",
+            Way::Member => line += " member",
+            Way::Thread(place) | Way::Limit(place) => {
+                line += match (place.controller, place.version) {
+                    (Controller::Freezer, Version::V1) => " v1 ",
+                    (Controller::Freezer, Version::V2) => " v2 ",
+                    (_, Version::V1) => " limit1 ",
+                    (_, Version::V2) => " limit2 ",
+                };
+                line += &path_text(&place.group);
+                line += " ";
+                line += &path_text(&place.origin);
+            }
+            Way::Tree(place) => {
+                line += " tree ";
+                line += &path_text(&place.group);
+                line += " ";
+                line += &place.origin.as_deref().map_or("-".into(), path_text);
+            }
+            Way::Helper(helper) => {
+                let _ = write!(line, " helper {} {}", helper.id, helper.started);
+            }
+        }
+        if let Some(place) = &self.cpuset {
+            let (group, origin) = (path_text(&place.group), path_text(&place.origin));
+            let _ = write!(line, " cpuset {group} {origin}");
+        }
+        line
+    }
+
+    /// The entry that a line describes, if it describes one.
+    pub(super) fn from_line(line: &str) -> Option<Entry> {
+        let mut fields = line.split_ascii_whitespace();
+        if fields.next()? != "hold" {
+            return None;
+        }
+        let entry = Entry {
+            process: who(&mut fields)?,
+            thread: who(&mut fields)?,
+            scheduling: SchedulingOf {
+                class: class(fields.next()?)?,
+                reset_on_fork: match fields.next()? {
+                    "reset" => true,
+                    "keep" => false,
+                    _ => return None,
+                },
+            },
+            affinity: cpus(fields.next()?)?,
+            way: way(&mut fields)?,
+            cpuset: match fields.next() {
+                None => None,
+                Some("cpuset") => Some(cpuset(&mut fields)?),
+                Some(_) => return None,
+            },
+        };
+        // A line that was cut short must not pass for a whole one, nor two for one.
+        fields.next().is_none().then_some(entry)
+    }
+}
+
+fn cpuset(fields: &mut SplitAsciiWhitespace<'_>) -> Option<Place> {
+    let (group, origin) = (path(fields.next()?)?, path(fields.next()?)?);
+    Some(Place { version: Version::V1, controller: Controller::Cpuset, group, origin })
+}
+
+/// Two fields: an id and a start time.
+pub(super) fn who(fields: &mut SplitAsciiWhitespace<'_>) -> Option<Who> {
+    let id = Tid::new(number(fields.next()?)?)?;
+    Some(Who { id, started: StartTime::from_ticks(number(fields.next()?)?) })
+}
+
+fn number<N: FromStr>(text: &str) -> Option<N> {
+    text.parse().ok()
+}
+
+fn way(fields: &mut SplitAsciiWhitespace<'_>) -> Option<Way> {
+    let (controller, version) = match fields.next()? {
+        "nothing" => return Some(Way::Nothing),
+        "process" => return Some(Way::Process),
+        "member" => return Some(Way::Member),
+        "helper" => return who(fields).map(Way::Helper),
+        "tree" => {
+            let group = path(fields.next()?)?;
+            let origin = match fields.next()? {
+                "-" => None,
+                origin => Some(path(origin)?),
+            };
+            return Some(Way::Tree(TreePlace { group, origin }));
+        }
+        "v1" => (Controller::Freezer, Version::V1),
+        "v2" => (Controller::Freezer, Version::V2),
+        "limit1" => (Controller::Cpu, Version::V1),
+        "limit2" => (Controller::Cpu, Version::V2),
+        _ => return None,
+    };
+    let (group, origin) = (path(fields.next()?)?, path(fields.next()?)?);
+    let place = Place { version, controller, group, origin };
+    Some(match controller {
+        Controller::Freezer => Way::Thread(place),
+        Controller::Cpu | Controller::Cpuset => Way::Limit(place),
+    })
+}
+
+fn class_text(class: Scheduling) -> String {
+    match class {
+        Scheduling::Other { nice } => format!("other,{nice}"),
+        Scheduling::Batch { nice } => format!("batch,{nice}"),
+        Scheduling::Idle => "idle".into(),
+        Scheduling::Fifo { priority } => format!("fifo,{priority}"),
+        Scheduling::RoundRobin { priority } => format!("rr,{priority}"),
+        Scheduling::Deadline { runtime, deadline, period } => {
+            format!("deadline,{},{},{}", runtime.ns(), deadline.ns(), period.ns())
+        }
+        Scheduling::Unknown { policy, nice, priority } => {
+            format!("unknown,{policy},{nice},{priority}")
+        }
+    }
+}
+
+fn class(text: &str) -> Option<Scheduling> {
+    let fields: Vec<&str> = text.split(',').collect();
+    let span = |text| number(text).map(Span::from_ns);
+    Some(match fields[..] {
+        ["other", nice] => Scheduling::Other { nice: number(nice)? },
+        ["batch", nice] => Scheduling::Batch { nice: number(nice)? },
+        ["idle"] => Scheduling::Idle,
+        ["fifo", priority] => Scheduling::Fifo { priority: number(priority)? },
+        ["rr", priority] => Scheduling::RoundRobin { priority: number(priority)? },
+        ["deadline", runtime, deadline, period] => Scheduling::Deadline {
+            runtime: span(runtime)?,
+            deadline: span(deadline)?,
+            period: span(period)?,
+        },
+        ["unknown", policy, nice, priority] => Scheduling::Unknown {
+            policy: number(policy)?,
+            nice: number(nice)?,
+            priority: number(priority)?,
+        },
+        _ => return None,
+    })
+}
+
+fn cpus(text: &str) -> Option<CpuSet> {
+    text.split(',')
+        .map(|cpu| number(cpu).filter(|&cpu| cpu < CpuId::LIMIT).map(CpuId::new))
+        .collect()
+}
+
+/// A path as one field: bytes that are not plain characters as `%` and two hexadecimal digits.
+pub(super) fn path_text(path: &Path) -> String {
+    let mut text = String::new();
+    for &byte in path.as_os_str().as_bytes() {
+        if byte.is_ascii_graphic() && byte != b'%' {
+            text.push(char::from(byte));
+        } else {
+            let _ = write!(text, "%{byte:02x}");
+        }
+    }
+    text
+}
+
+/// The path that a field stands for.
+pub(super) fn path(text: &str) -> Option<PathBuf> {
+    let mut parts = text.split('%');
+    let mut bytes = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        let (code, rest) = part.split_at_checked(2)?;
+        bytes.push(u8::from_str_radix(code, 16).ok()?);
+        bytes.extend_from_slice(rest.as_bytes());
+    }
+    Some(PathBuf::from(OsString::from_vec(bytes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(class: Scheduling, way: Way) -> Entry {
+        let who =
+            |id, ticks| Who { id: Tid::new(id).unwrap(), started: StartTime::from_ticks(ticks) };
+        Entry {
+            process: who(10, 99),
+            thread: who(11, 100),
+            scheduling: SchedulingOf { class, reset_on_fork: false },
+            affinity: [0, 3, 200].map(CpuId::new).into_iter().collect(),
+            way,
+            cpuset: None,
+        }
+    }
+
+    #[test]
+    fn a_line_is_what_the_format_says() {
+        let line = entry(Scheduling::Other { nice: -5 }, Way::Process).to_line();
+        assert_eq!(line, "hold 10 99 11 100 other,-5 keep 0,3,200 process");
+    }
+
+    #[test]
+    fn every_entry_reads_back_as_it_was_written() {
+        let ms = Span::from_ms;
+        let place = |controller, version| {
+            let (group, origin) = ("/a b/100%/\u{e9}\n".into(), "/a b".into());
+            Place { version, controller, group, origin }
+        };
+        let helper = Who { id: Tid::new(7).unwrap(), started: StartTime::from_ticks(8) };
+        for class in [
+            Scheduling::Batch { nice: 19 },
+            Scheduling::Idle,
+            Scheduling::Fifo { priority: 1 },
+            Scheduling::RoundRobin { priority: 99 },
+            Scheduling::Deadline { runtime: ms(1), deadline: ms(5), period: ms(10) },
+            Scheduling::Unknown { policy: 7, nice: -3, priority: 0 },
+        ] {
+            for way in [
+                Way::Nothing,
+                Way::Process,
+                Way::Member,
+                Way::Thread(place(Controller::Freezer, Version::V1)),
+                Way::Thread(place(Controller::Freezer, Version::V2)),
+                Way::Limit(place(Controller::Cpu, Version::V1)),
+                Way::Limit(place(Controller::Cpu, Version::V2)),
+                Way::Helper(helper),
+                Way::Tree(TreePlace { group: "/a b".into(), origin: Some("/".into()) }),
+                Way::Tree(TreePlace { group: "/-".into(), origin: None }),
+            ] {
+                let written = entry(class, way);
+                assert_eq!(Entry::from_line(&written.to_line()), Some(written.clone()));
+                let cpuset = Some(place(Controller::Cpuset, Version::V1));
+                let written = Entry { cpuset, ..written };
+                assert_eq!(Entry::from_line(&written.to_line()), Some(written));
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_cut_short_is_no_entry() {
+        let (version, controller) = (Version::V2, Controller::Freezer);
+        let (group, origin) = ("/own".into(), "/first".into());
+        let place = Place { version, controller, group, origin };
+        let line = entry(Scheduling::Idle, Way::Thread(place)).to_line();
+        let fields: Vec<&str> = line.split(' ').collect();
+        for kept in 0..fields.len() {
+            assert_eq!(Entry::from_line(&fields[..kept].join(" ")), None, "{kept} fields");
+        }
+        assert_eq!(Entry::from_line(&format!("{line} more")), None);
+    }
+}

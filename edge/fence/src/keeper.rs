@@ -1,0 +1,458 @@
+//! The keeper: a child process that does nothing but remember what must be given back.
+//!
+//! It reads facts from its owner, a line each, and answers each with a line once it knows it by
+//! heart and, where it can, has written it to the journal:
+//!
+//! ```text
+//! owner PID START DIRECTORY   who it is and where the journal goes; first, once
+//! hold ...                    a thread that will be touched once this is answered
+//! all                         the list is complete; only now does the journal replace an older one
+//! free TID                    a thread that has been given back
+//! ```
+//!
+//! Answers are `journal` or `no-journal`, saying whether the list is also on disk, or `what` to a
+//! line that makes no sense. Who is in a process tree it looks up itself a few times a second, and
+//! writes down as well: they can leave the tree as we made them. When the owner closes its end or
+//! is gone, whatever is still on the list is given back and the keeper ends.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Signal, setsid};
+
+use super::at_work::{AtWork, keepers_have_ended};
+use super::budget::{self, give_back_budgets};
+use super::entry::{Entry, Way, Who, path, trees_first, who};
+use super::give_back::{exists, give_back, is_moot};
+use super::journal;
+use slackline_linux::causes::with_causes;
+use slackline_linux::cgroup::TreePlace;
+use slackline_linux::step::FifoPriority;
+use slackline_linux::sys::{
+    Scheduling, SchedulingOf, Tid, ignore_signal, lock_memory, own_tid, process_of, set_scheduling,
+};
+use slackline_linux::thread::{Stat, TaskFd};
+
+/// Everything the keeper's process does. Its standard input is the socket to the owner.
+///
+/// Fails if a thread could not be given back; that is told on standard error, and the journal, if
+/// there is one, still names the thread.
+#[must_use]
+pub fn keeper_main() -> ExitCode {
+    prepare();
+    let link = io::stdin().as_fd().try_clone_to_owned().map(UnixStream::from);
+    let link = match link {
+        Ok(link) => link,
+        Err(error) => {
+            complain(&format!("the keeper cannot read from its owner: {error}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    let mut keeper = Keeper::default();
+    // Whatever ended the conversation, what is on the list has to be given back now.
+    if let Err(error) = keeper.listen(&link) {
+        complain(&format!("the keeper lost its owner: {error}"));
+    }
+    keeper.give_all_back()
+}
+
+/// Makes sure that neither the terminal, nor a busy host, nor a lack of memory gets in the way. All
+/// of it is best effort: a keeper that can be disturbed is better than none.
+fn prepare() {
+    // A session of its own, so that what the terminal sends to the owner does not come here.
+    let _ = setsid();
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::PIPE] {
+        let _ = ignore_signal(signal);
+    }
+    let class = Scheduling::Fifo { priority: FifoPriority::KEEPER.number().into() };
+    let _ = set_scheduling(own_tid(), &SchedulingOf { class, reset_on_fork: true });
+    let _ = lock_memory();
+    // The least likely victim when memory runs out.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
+    let _ = rustix::thread::set_name(c"slackline-keep");
+}
+
+/// Standard error may be closed; a keeper must not end over that.
+fn complain(what: &str) {
+    let _ = writeln!(io::stderr(), "slackline: {what}");
+}
+
+#[derive(Default)]
+struct Keeper {
+    owner: Option<TaskFd>,
+    journal: Option<PathBuf>,
+    /// Whether the list is the owner's whole list, so that the journal may be replaced by it.
+    complete: bool,
+    held: Vec<Entry>,
+    /// Who has been seen in the trees among them and is still there.
+    members: BTreeMap<Tid, Entry>,
+    /// What a journal of the same owner named, written by a keeper before this one. It counts until
+    /// the owner's list is complete.
+    older: Vec<Entry>,
+    /// Tells others that it is there.
+    at_work: Option<AtWork>,
+}
+
+/// An answer to the owner.
+const WRITTEN: &str = "journal\n";
+const UNWRITTEN: &str = "no-journal\n";
+const WHAT: &str = "what\n";
+
+/// How often to look who is in the trees, and whether the owner has ended where the kernel does not
+/// say so. It mostly does by closing its end; this is for an end that somebody else has inherited.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// So many trees are looked at as often; of more each less often, since a look takes a file each.
+const TREES: usize = 16;
+
+impl Keeper {
+    /// Until the owner closes its end, or is gone.
+    fn listen(&mut self, mut link: &UnixStream) -> io::Result<()> {
+        let mut unread = Vec::new();
+        let mut buffer = [0; 16_384];
+        let mut orphaned = false;
+        loop {
+            // An orphan reads what is there already and does not wait for more: some other process
+            // may have inherited the owner's end and keep it open.
+            if !orphaned {
+                orphaned = self.wait(link)?;
+                link.set_nonblocking(orphaned)?;
+            }
+            let count = match link.read(&mut buffer) {
+                Ok(0) => return Ok(()),
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            unread.extend_from_slice(&buffer[..count]);
+            if let Some(end) = unread.iter().rposition(|&byte| byte == b'\n') {
+                let lines: Vec<u8> = unread.drain(..=end).collect();
+                let answer = self.hear(String::from_utf8_lossy(&lines).split_terminator('\n'));
+                // An owner that is gone does not read answers, and that is no reason to stop here.
+                if let Err(error) = link.write_all(answer.as_bytes())
+                    && !orphaned
+                    && error.kind() != io::ErrorKind::BrokenPipe
+                {
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Waits until there is something to read. Says whether the owner is gone.
+    fn wait(&mut self, link: &UnixStream) -> io::Result<bool> {
+        loop {
+            let owner = self.owner.as_ref();
+            let end = owner.and_then(TaskFd::pollable);
+            let mut fds = vec![PollFd::new(link, PollFlags::IN)];
+            fds.extend(end.map(|end| PollFd::from_borrowed_fd(end, PollFlags::IN)));
+            let must_look = owner.is_some() && end.is_none() || self.trees().next().is_some();
+            let times = match end {
+                Some(_) => u32::try_from(1 + self.trees().count() / TREES).unwrap_or(u32::MAX),
+                None => 1,
+            };
+            let look = Timespec::try_from(LOOK * times).map_err(io::Error::other)?;
+            match poll(&mut fds, must_look.then_some(&look)) {
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+                Ok(0) if !owner.is_some_and(|owner| owner.has_exited().unwrap_or(false)) => {
+                    self.look_at_trees();
+                }
+                Ok(0) => return Ok(true),
+                Ok(_) => return Ok(fds.get(1).is_some_and(|fd| !fd.revents().is_empty())),
+            }
+        }
+    }
+
+    /// The trees that are held, each as the entry that stands for it.
+    fn trees(&self) -> impl Iterator<Item = (&Entry, &TreePlace)> {
+        self.held.iter().filter_map(|entry| match &entry.way {
+            Way::Tree(place) => Some((entry, place)),
+            _ => None,
+        })
+    }
+
+    /// Notes who is in the trees, beside those who have entries of their own, and forgets who need
+    /// not be known.
+    fn look_at_trees(&mut self) {
+        let (mut there, mut new) = (BTreeSet::new(), Vec::new());
+        let held: BTreeSet<Tid> = self.held.iter().map(|entry| entry.thread.id).collect();
+        for (tree, place) in self.trees() {
+            // What cannot be read now is read another time.
+            for tid in place.threads().unwrap_or_default() {
+                there.insert(tid);
+                if !self.members.contains_key(&tid) && !held.contains(&tid) {
+                    new.extend(member_of(tree, tid));
+                }
+            }
+        }
+        let before = self.members.len();
+        // One that has left and is not as we made it is nobody's business any more.
+        self.members
+            .retain(|tid, it| if there.contains(tid) { is_there(it) } else { !is_moot(it) });
+        if self.members.len() < before || !new.is_empty() {
+            self.members.extend(new.into_iter().map(|entry| (entry.thread.id, entry)));
+            self.write();
+        }
+    }
+
+    /// Takes lines in, and writes down what has come of them all. Returns the answers.
+    fn hear<'a>(&mut self, lines: impl Iterator<Item = &'a str>) -> String {
+        let understood: Vec<bool> = lines.map(|line| self.take_in(line)).collect();
+        let is_written = understood.contains(&true) && self.write();
+        let answer = |understood| match (understood, is_written) {
+            (false, _) => WHAT,
+            (true, true) => WRITTEN,
+            (true, false) => UNWRITTEN,
+        };
+        understood.into_iter().map(answer).collect()
+    }
+
+    /// Takes a line in. Says whether it makes sense.
+    fn take_in(&mut self, line: &str) -> bool {
+        let mut fields = line.split_ascii_whitespace();
+        match fields.next() {
+            Some("owner") => who(&mut fields)
+                .zip(fields.next().and_then(path))
+                .is_some_and(|(owner, directory)| self.meet(owner, &directory)),
+            Some("hold") => Entry::from_line(line).is_some_and(|entry| {
+                self.forget(entry.thread.id);
+                self.held.push(entry);
+                true
+            }),
+            Some("free") => {
+                let tid = fields.next().and_then(|tid| tid.parse().ok()).and_then(Tid::new);
+                tid.is_some_and(|tid| self.forget(tid))
+            }
+            Some("all") => {
+                self.complete = true;
+                self.older.clear();
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn forget(&mut self, tid: Tid) -> bool {
+        self.held.retain(|entry| entry.thread.id != tid);
+        if self.trees().next().is_none() {
+            self.members.clear();
+        }
+        true
+    }
+
+    /// Learns who the owner is. Wrong when it does not exist: then it was killed as this keeper
+    /// began, and what a keeper before this one wrote down is all that will ever be heard of it.
+    fn meet(&mut self, owner: Who, directory: &Path) -> bool {
+        let held = TaskFd::open(owner.id);
+        let Some(held) = held.ok().filter(|_| matches!(exists(owner.id, owner), Ok(true))) else {
+            let path = journal::path_for(directory, owner);
+            self.older = journal::read(&path).unwrap_or_default();
+            self.journal = (!self.older.is_empty()).then_some(path);
+            self.at_work = AtWork::begin(directory, owner);
+            return false;
+        };
+        self.owner = Some(held);
+        match journal::make_directory(directory) {
+            Ok(()) => {
+                self.at_work = AtWork::begin(directory, owner);
+                journal::sweep(directory);
+                let _ = keepers_have_ended(directory, Duration::ZERO);
+                // What cannot be given back now is tried another time.
+                let _ = give_back_budgets(directory);
+                let path = journal::path_for(directory, owner);
+                self.older = journal::read(&path).unwrap_or_default();
+                self.journal = Some(path);
+            }
+            Err(error) => complain(&format!("threads are held without a journal: {error}")),
+        }
+        true
+    }
+
+    /// Brings the journal up to date. Says whether it is.
+    fn write(&mut self) -> bool {
+        let Some(path) = &self.journal else { return false };
+        if !self.complete {
+            return true;
+        }
+        let entries: Vec<&Entry> = self.held.iter().chain(self.members.values()).collect();
+        match journal::write(path, &entries) {
+            Ok(()) => true,
+            Err(error) => {
+                complain(&format!("the journal of held threads is not up to date: {error}"));
+                false
+            }
+        }
+    }
+
+    fn give_all_back(mut self) -> ExitCode {
+        /// A group's thread that is exiting can be in the way for a moment; nothing else that is
+        /// worth trying again passes by itself.
+        const TRIES: usize = 3;
+        // Those who were in a tree come after it, and after those who were there first.
+        self.look_at_trees();
+        self.held.extend(std::mem::take(&mut self.members).into_values());
+        for entry in std::mem::take(&mut self.older) {
+            if self.held.iter().all(|held| held.thread != entry.thread) {
+                self.held.push(entry);
+            }
+        }
+        trees_first(&mut self.held);
+        let mut errors = Vec::new();
+        for _ in 0..TRIES {
+            errors.clear();
+            self.held.retain(|entry| match give_back(entry) {
+                Ok(_) => false,
+                // Exited in the meantime, with everything that was held of it.
+                Err(_) if is_moot(entry) => false,
+                Err(error) => {
+                    errors.push(error);
+                    true
+                }
+            });
+        }
+        self.complete = true;
+        self.write();
+        let budgets = self.journal.as_ref().map(|path| path.with_extension(budget::SUFFIX));
+        let budgets = budgets.map_or(Ok(()), |path| budget::restore(&path));
+        if let Err(error) = &budgets {
+            complain(&with_causes(error));
+        }
+        if let Some(at_work) = self.at_work.take() {
+            at_work.end();
+        }
+        // Last, because writing to somebody else's pipe may block.
+        for error in &errors {
+            complain(&with_causes(error));
+        }
+        if self.held.is_empty() && budgets.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+}
+
+fn is_there(entry: &Entry) -> bool {
+    exists(entry.process.id, entry.thread).unwrap_or(true)
+}
+
+/// What is to be given back of one that is in a tree now, should it leave that: it was started by
+/// one that was there first, or is as that was.
+fn member_of(tree: &Entry, tid: Tid) -> Option<Entry> {
+    let pid = process_of(tid).ok()?;
+    let started = |tid| Some(Stat::of(pid, tid).ok()?.started());
+    Some(Entry {
+        process: Who { id: pid, started: started(pid)? },
+        thread: Who { id: tid, started: started(tid)? },
+        way: Way::Member,
+        cpuset: None,
+        ..tree.clone()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+
+    use super::super::ourselves;
+    use super::*;
+    use slackline_linux::sys::{get_affinity, get_scheduling};
+
+    struct Sleeper(Child);
+
+    impl Sleeper {
+        fn id(&self) -> Tid {
+            Tid::new(i32::try_from(self.0.id()).unwrap()).unwrap()
+        }
+
+        fn is_stopped(&self) -> bool {
+            Stat::of(self.id(), self.id()).unwrap().stopped()
+        }
+    }
+
+    impl Drop for Sleeper {
+        fn drop(&mut self) {
+            self.0.kill().unwrap();
+            self.0.wait().unwrap();
+        }
+    }
+
+    /// One that is stopped, and what would be written down about it.
+    fn held_sleeper() -> (Sleeper, Entry) {
+        let sleeper = Sleeper(Command::new("sleep").arg("1000").spawn().unwrap());
+        let id = sleeper.id();
+        let who = Who { id, started: Stat::of(id, id).unwrap().started() };
+        let entry = Entry {
+            process: who,
+            thread: who,
+            scheduling: get_scheduling(id).unwrap(),
+            affinity: get_affinity(id).unwrap(),
+            way: Way::Process,
+            cpuset: None,
+        };
+        TaskFd::open(id).unwrap().signal(Signal::STOP).unwrap();
+        while !sleeper.is_stopped() {
+            std::thread::yield_now();
+        }
+        (sleeper, entry)
+    }
+
+    fn heard(keeper: &mut Keeper, line: &str) -> String {
+        keeper.hear(std::iter::once(line))
+    }
+
+    fn hello(owner: Who, directory: &Path) -> String {
+        let directory = super::super::entry::path_text(directory);
+        format!("owner {} {} {directory}", owner.id, owner.started)
+    }
+
+    #[test]
+    fn a_new_keeper_answers_for_the_old_ones_list_until_it_has_its_own() {
+        for (told_all, stopped_after) in [(false, false), (true, true)] {
+            let directory = tempfile::tempdir().unwrap();
+            let owner = ourselves().unwrap();
+            let (sleeper, entry) = held_sleeper();
+            journal::write(&journal::path_for(directory.path(), owner), &[&entry]).unwrap();
+            let mut keeper = Keeper::default();
+            assert_eq!(heard(&mut keeper, &hello(owner, directory.path())), WRITTEN);
+            if told_all {
+                assert_eq!(heard(&mut keeper, "all"), WRITTEN);
+            }
+            assert_eq!(keeper.give_all_back(), ExitCode::SUCCESS);
+            assert_eq!(sleeper.is_stopped(), stopped_after);
+        }
+    }
+
+    /// Its owner was killed as it began.
+    #[test]
+    fn a_keeper_that_never_meets_its_owner_gives_back_what_the_one_before_wrote_down() {
+        let directory = tempfile::tempdir().unwrap();
+        let (sleeper, entry) = held_sleeper();
+        let owner = held_sleeper().1.process; // Killed by now.
+        let path = journal::path_for(directory.path(), owner);
+        journal::write(&path, &[&entry]).unwrap();
+        let mut keeper = Keeper::default();
+        assert_eq!(heard(&mut keeper, &hello(owner, directory.path())), WHAT);
+        assert_eq!(keeper.give_all_back(), ExitCode::SUCCESS);
+        assert!(!sleeper.is_stopped());
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_answered_so() {
+        let mut keeper = Keeper::default();
+        let lines = ["all", "no", "free 7"].into_iter();
+        assert_eq!(keeper.hear(lines), [UNWRITTEN, WHAT, UNWRITTEN].concat());
+        for line in
+            ["", "hello", "hold 1 2 3", "free", "free -1", "owner 1", "owner 2147483647 1 /"]
+        {
+            assert_eq!(heard(&mut keeper, line), WHAT, "{line}");
+        }
+        assert_eq!(heard(&mut keeper, "free 10"), UNWRITTEN);
+    }
+}

@@ -1,0 +1,87 @@
+//! Taking over all threads of a tree, whoever is started meanwhile.
+
+use super::entry::Way;
+use super::give_back::Original;
+use super::tree::HeldTree;
+use super::{Fence, FenceError, Hold};
+use slackline_linux::cgroup::{TreePlace, descendants};
+use slackline_linux::sys::{Tid, process_of};
+use slackline_linux::thread::{ThreadError, ThreadRef, threads_of};
+
+impl Fence {
+    /// Holds all that is in a place, or is moved there, beginning with its first thread.
+    pub(super) fn hold_all(
+        &mut self,
+        root: ThreadRef,
+        place: &TreePlace,
+    ) -> Result<HeldTree, FenceError> {
+        place.check()?;
+        let mut taken = Vec::new();
+        let held = self.take_all(root, place, &mut taken);
+        if held.is_err() {
+            for thread in taken {
+                // What fails here stays on the list, and is tried again at the end.
+                let _ = self.release(thread);
+            }
+        }
+        held
+    }
+
+    fn take_all(
+        &mut self,
+        root: ThreadRef,
+        place: &TreePlace,
+        taken: &mut Vec<Tid>,
+    ) -> Result<HeldTree, FenceError> {
+        let carrier = root.tid();
+        let known = match place.origin {
+            Some(_) => descendants(carrier)?.into_iter().flat_map(threads_of).flatten().collect(),
+            None => place.threads()?,
+        };
+        // All of it before there is a group: if we are killed, whoever is in it without a word
+        // about it is given back as its first thread was, and nobody would remove a group that
+        // nobody knows. What fails is said below.
+        let mut first = Vec::new();
+        for tid in known {
+            if tid != carrier && self.take(tid, &mut first).is_ok() {
+                taken.push(tid);
+            }
+        }
+        self.hold_by(&root, Way::Tree(place.clone()))?;
+        // It is released before them, as it is whenever all are given back.
+        taken.insert(0, carrier);
+        first.insert(0, root);
+        place.make()?;
+        place.gather(carrier)?;
+        loop {
+            let there = place.threads()?;
+            let new: Vec<Tid> = there.into_iter().filter(|tid| !taken.contains(tid)).collect();
+            if new.is_empty() {
+                break;
+            }
+            for tid in new {
+                taken.push(tid);
+                self.take(tid, &mut first)?;
+            }
+        }
+        let first = first.into_iter().filter_map(|thread| {
+            let (entry, _) = self.held.get(&thread.tid())?;
+            let (scheduling, affinity) = (entry.scheduling, entry.affinity);
+            Some((thread, Original { scheduling, affinity }))
+        });
+        let tree = HeldTree::new(place.clone(), first.collect())?;
+        self.trees.insert(carrier, tree.clone());
+        Ok(tree)
+    }
+
+    /// Notes a thread of a tree, unless it has ended.
+    fn take(&mut self, tid: Tid, first: &mut Vec<ThreadRef>) -> Result<(), FenceError> {
+        let Ok(pid) = process_of(tid) else { return Ok(()) };
+        let thread = ThreadRef::open(pid, tid).map_err(FenceError::from);
+        match thread.and_then(|thread| self.hold(&thread, Hold::Nothing).map(|_| thread)) {
+            Err(FenceError::Thread(ThreadError::Gone { .. })) => {}
+            thread => first.push(thread?),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,57 @@
+//! Figures and tables in one self-contained page: HTML with its pictures as SVG inside, without
+//! scripts, without anything from the network, in light and dark.
+//!
+//! ```
+//! use slackline_html::{Axis, Figure, Layer, Made, Page, Plot};
+//!
+//! let line = Layer::line("edf", [(1.0, 0.4), (10.0, 0.1)]);
+//! let line = line.band([(1.0, 0.2, 0.9), (10.0, 0.0, 0.2)]);
+//! let plot = Plot::new(Axis::log("period", "ms"), Axis::linear("error", "%")).with(line);
+//! let figure = Figure::new("Longer periods err less", plot)
+//!     .caption("Median of ten seeds; the band is their range.");
+//! let html = Page::new("A report", Made::by("slackline alert"))
+//!     .text("Numbers are simulated.")
+//!     .figure(figure)
+//!     .html();
+//! assert!(html.starts_with("<!doctype html>"));
+//! ```
+//!
+//! A [`Figure`] is one [`Plot`] or several panels side by side; a plot has two axes and layers:
+//! points, lines with the band of their range, cumulative distributions, bars, ranges, stacked
+//! shares over time, rules. A name has one colour and one marker in the whole figure, whatever
+//! panel it is in. Colours are those of Okabe and Ito, which people of all kinds of sight can tell
+//! apart; and shapes and dashes differ as well, so that a print without colour says the same. What
+//! others published is drawn in the colour of the text, hollow.
+//!
+//! The same input gives the same bytes. What is not a finite number is left out of a picture, never
+//! drawn as something else.
+
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "places on a picture: what becomes a whole number here is small and rounded"
+)]
+
+mod axis;
+mod draw;
+mod figure;
+mod ink;
+mod layer;
+mod legend;
+mod made;
+mod marks;
+mod page;
+mod plot;
+mod scale;
+mod svg;
+mod table;
+mod text;
+
+pub use axis::Axis;
+pub use figure::Figure;
+pub use layer::Layer;
+pub use made::Made;
+pub use page::Page;
+pub use plot::Plot;
+pub use table::{Cell, Table};

@@ -1,0 +1,198 @@
+//! What may and what may not be in a page or a picture, whatever was drawn.
+
+use slackline_html::{Axis, Cell, Figure, Layer, Made, Page, Plot, Table};
+
+const NASTY: &str = "<script>alert('x')</script> & \"more\"";
+
+fn plots() -> Vec<Plot> {
+    let far = [(1.0, f64::NAN), (2.0, f64::INFINITY), (3.0, 7.0), (-4.0, -7.0)];
+    let layers = || {
+        [
+            Layer::points(NASTY, far),
+            Layer::line("line", far).band([(1.0, f64::NAN, 2.0), (2.0, 1.0, 3.0)]),
+            Layer::steps("steps", far),
+            Layer::cdf("cdf", [f64::NAN, 1.0]),
+            Layer::bars("bars", far),
+            Layer::bars_with_range("ranged", [(1.0, 0.0, f64::NAN, 2.0)]),
+            Layer::ranges("ranges", [(0.0, 1.0, 2.0, 3.0)]).over("bars"),
+            Layer::stack("stack", far),
+            Layer::rule_at_x("rule", f64::NAN),
+            Layer::rule_at_y(NASTY, 0.0),
+            Layer::region_x("region", (0.0, f64::INFINITY)),
+            Layer::region_y("region", (5.0, -5.0)),
+            Layer::points("theirs", [(1.0, 1.0)]).published(),
+        ]
+    };
+    let axes = [
+        (Axis::linear(NASTY, "ms"), Axis::linear("y", "%")),
+        (Axis::log("x", ""), Axis::log("y", "").including(100.0)),
+        (Axis::names("x", [NASTY, "b"]), Axis::linear("y", "").range((3.0, 3.0))),
+        (Axis::names("x", Vec::<String>::new()), Axis::linear("", "")),
+    ];
+    let full =
+        axes.into_iter().map(|(x, y)| layers().into_iter().fold(Plot::new(x, y), Plot::with));
+    full.chain([Plot::new(Axis::linear("x", ""), Axis::log("y", ""))]).collect()
+}
+
+fn page() -> Page {
+    let made = Made::by(NASTY).seeds("1").commit(Some("abc")).with(NASTY);
+    let cells = [
+        Cell::Text(NASTY.into()),
+        Cell::Number(NASTY.into()),
+        Cell::Good(NASTY.into()),
+        Cell::Dash,
+    ];
+    let table = Table::new([NASTY, "b"]).caption(NASTY).row(cells).note(NASTY);
+    Page::new(NASTY, made)
+        .text(NASTY)
+        .section(NASTY)
+        .code(NASTY)
+        .list([NASTY])
+        .figure(Figure::of_panels(NASTY, plots()).caption(NASTY).columns(3))
+        .figure(Figure::of_panels("no panels", []))
+        .folded(NASTY, Page::new("", Made::default()).table(table))
+}
+
+/// Every tag is closed by its own kind, in order.
+#[track_caller]
+fn assert_well_formed(text: &str) {
+    let mut open = Vec::new();
+    for tag in text.split('<').skip(1) {
+        let tag = tag.split('>').next().expect("a split has a first part");
+        let name: String = tag.chars().take_while(|letter| !letter.is_whitespace()).collect();
+        match name.strip_prefix('/') {
+            Some(name) => assert_eq!(open.pop().as_deref(), Some(name), "closed in order"),
+            None if tag.ends_with('/') || matches!(&*name, "!doctype" | "meta") => {}
+            None => open.push(name),
+        }
+    }
+    assert_eq!(open, Vec::<String>::new(), "left open");
+}
+
+#[test]
+fn whatever_is_in_a_page_is_only_text() {
+    let html = page().html();
+    assert_well_formed(&html);
+    assert!(!html.contains("<script"), "no scripts, nobody's");
+    assert!(html.contains("&lt;script&gt;"), "what people wrote is shown");
+}
+
+#[test]
+fn a_page_and_a_picture_need_nothing_from_elsewhere() {
+    let svg = Figure::of_panels("it", plots()).svg(&Made::by("it"));
+    assert_well_formed(&svg);
+    for text in [page().html(), svg] {
+        let text = text.replace("http://www.w3.org/2000/svg", "");
+        for word in ["http:", "https:", "src=", "href=", "@import", "url(//"] {
+            assert!(!text.contains(word), "{word}");
+        }
+    }
+}
+
+#[test]
+fn what_is_no_number_is_not_drawn() {
+    let html = page().html();
+    for word in ["NaN", "inf ", "inf\"", "Infinity"] {
+        assert!(!html.contains(word), "{word}");
+    }
+}
+
+#[test]
+fn one_name_has_one_colour_in_all_panels() {
+    let plot = |names: [&str; 2]| {
+        let layer = |name: &str| Layer::bars(name, [(0.0, 1.0)]);
+        let plot = Plot::new(Axis::names("x", ["a"]), Axis::linear("y", ""));
+        names.into_iter().fold(plot, |plot, name| plot.with(layer(name)))
+    };
+    let figure = Figure::of_panels("it", [plot(["a", "b"]), plot(["b", "a"])]);
+    let svg = figure.svg(&Made::default());
+    let bars = |name: &str| {
+        let told = format!("<title>{name}: a, 1</title>");
+        let bars: Vec<&str> = svg.lines().filter(|line| line.contains(&told)).collect();
+        assert_eq!(bars.len(), 2);
+        let ink = |line: &str| line.split("class=\"").nth(1).map(|rest| rest[..4].to_string());
+        assert_eq!(ink(bars[0]), ink(bars[1]));
+        ink(bars[0])
+    };
+    assert_ne!(bars("a"), bars("b"));
+}
+
+#[test]
+fn equal_points_take_the_room_of_one() {
+    let svg = |count: usize| {
+        let points = (0..count).map(|nth| ((nth % 100) as f64, 1.0));
+        let plot = Plot::new(Axis::linear("x", ""), Axis::linear("y", ""));
+        Figure::new("it", plot.with(Layer::points("a", points))).svg(&Made::default())
+    };
+    assert!(svg(100_000).len() < svg(100).len() + 100);
+}
+
+#[test]
+fn who_made_it_stands_below_every_picture() {
+    let plot = Plot::new(Axis::linear("x", ""), Axis::linear("y", ""));
+    let made = Made::by("slackline alert").seeds("1 to 10").commit(Some("abc"));
+    let svg = Figure::new("it", plot).svg(&made);
+    assert!(svg.contains(">slackline alert \u{b7} seeds 1 to 10 \u{b7} commit abc</text>"));
+}
+
+/// The x and y of the only text that says this, and how it is anchored.
+fn place_of(svg: &str, says: &str) -> (f64, f64, String) {
+    let line = svg.lines().find(|line| line.contains(&format!(">{says}</text>")));
+    let line = line.unwrap_or_else(|| panic!("`{says}` is not in\n{svg}"));
+    let of = |name: &str| {
+        let rest = line.split(&format!(" {name}=\"")).nth(1);
+        rest.and_then(|rest| rest.split('"').next()).unwrap_or_default().to_owned()
+    };
+    let number = |name| of(name).parse().unwrap_or_else(|_| panic!("{name} of {line}"));
+    (number("x"), number("y"), of("text-anchor"))
+}
+
+#[test]
+fn the_name_of_a_region_stands_where_nothing_runs_through_it() {
+    let named = |line: &[(f64, f64)]| {
+        let y = Axis::linear("y", "").range((0.0, 10.0));
+        let plot = Plot::new(Axis::linear("x", "").range((0.0, 10.0)), y);
+        let plot = plot
+            .with(Layer::line("a", line.iter().copied()))
+            .with(Layer::region_y("theirs", (0.0, 10.0)));
+        place_of(&Figure::new("it", plot).svg(&Made::default()), "theirs")
+    };
+    let free = named(&[(0.0, 1.0), (10.0, 1.0)]);
+    assert_eq!(free.2, "end", "at the right");
+    // Through the upper right corner, then along the whole upper edge.
+    let rising = named(&[(0.0, 1.0), (10.0, 9.8)]);
+    assert!(rising.0 < free.0 / 2.0 && (rising.1 - free.1).abs() < 0.1, "{rising:?}");
+    let above = named(&[(0.0, 9.6), (10.0, 9.6)]);
+    assert!(above.1 > free.1 + 50.0 && above.2 == "end", "{above:?}");
+    // Through all four corners: somewhere in between.
+    let frame = [(0.0, 9.6), (10.0, 9.6), (10.0, 0.3), (0.0, 0.3), (0.0, 9.6)];
+    let inside = named(&frame);
+    assert!(inside.1 > free.1 + 10.0 && inside.1 < above.1 - 10.0, "{inside:?}");
+}
+
+#[test]
+fn the_value_on_a_bar_stands_above_what_was_published_of_it() {
+    let bar = |published: f64| {
+        let x = Axis::names("x", ["a"]);
+        let plot = Plot::new(x, Axis::linear("y", "").range((0.0, 100.0)));
+        let theirs = Layer::points("theirs", [(0.0, published)]).over("b").published();
+        let plot = plot.with(Layer::bars("b", [(0.0, 38.5)])).with(theirs);
+        place_of(&Figure::new("it", plot).svg(&Made::default()), "38.5").1
+    };
+    let far = bar(80.0);
+    assert!((bar(10.0) - far).abs() < 0.1, "{far}");
+    assert!(bar(40.0) < far - 3.0, "{far}");
+}
+
+/// At 400 pixels letters of 12 would be of 6.
+#[test]
+fn a_figure_keeps_its_size_on_a_narrow_screen() {
+    let html = page().html();
+    assert!(html.contains(".plot{overflow-x:auto}.plot svg{min-width:680px}"));
+    let figures = html.matches("<figure>").count();
+    assert!(figures > 0);
+    assert_eq!(
+        html.matches("<figure>\n<div class=\"plot\" tabindex=\"0\">\n<svg").count(),
+        figures
+    );
+}

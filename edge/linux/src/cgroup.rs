@@ -1,0 +1,461 @@
+//! Groups of our own in the kernel's cgroup hierarchies: where they can be made, and how they go.
+//!
+//! A group of ours is for one thread or one process, which is moved into it and, when the group is
+//! dissolved, back to where it came from, with whatever was born there meanwhile.
+
+mod around;
+mod cpuset;
+mod family;
+mod mounts;
+mod tree;
+
+use std::ffi::OsString;
+use std::fmt;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use thiserror::Error;
+
+use crate::sys::Tid;
+use crate::thread::ThreadRef;
+pub use around::{Hierarchies, Surroundings, may_move, may_write};
+pub use cpuset::Cpuset;
+pub use cpuset::keep_group_on;
+pub use family::descendants;
+use mounts::Mount;
+pub use tree::TreePlace;
+
+/// What our groups' names begin with.
+const PREFIX: &str = "slackline-";
+
+/// Which of the kernel's two versions of cgroups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// A hierarchy for each set of controllers.
+    V1,
+    /// One hierarchy for all.
+    V2,
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Version::V1 => "version 1",
+            Version::V2 => "version 2",
+        })
+    }
+}
+
+/// What a group is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Controller {
+    /// Freezing. Its groups are for single threads.
+    Freezer,
+    /// CPU time. Its groups are for whole processes.
+    Cpu,
+    /// CPUs. Its groups are for single threads.
+    Cpuset,
+}
+
+impl Controller {
+    /// What the kernel calls it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Controller::Freezer => "freezer",
+            Controller::Cpu => "cpu",
+            Controller::Cpuset => "cpuset",
+        }
+    }
+
+    /// The file that lists a group's members and takes new ones.
+    const fn members(self, version: Version) -> &'static str {
+        match (self, version) {
+            (Controller::Cpu, _) => "cgroup.procs",
+            (Controller::Freezer | Controller::Cpuset, Version::V1) => "tasks",
+            (Controller::Freezer | Controller::Cpuset, Version::V2) => "cgroup.threads",
+        }
+    }
+}
+
+/// Why there can be no group, or why it cannot be dissolved.
+#[derive(Debug, Error)]
+pub enum CgroupError {
+    /// There is no hierarchy of this version, or not with this controller.
+    #[error(
+        "no cgroup hierarchy of {version} with the controller `{}` is mounted",
+        controller.name()
+    )]
+    NotMounted {
+        /// Of which version.
+        version: Version,
+        /// With which controller.
+        controller: Controller,
+    },
+    /// The thread's group is not below any mount that we can see.
+    #[error("thread {tid} is in cgroup {group}, which is outside of the mounted hierarchy")]
+    OutOfSight {
+        /// The thread.
+        tid: Tid,
+        /// Its group, as the kernel names it.
+        group: PathBuf,
+    },
+    /// The thread already has a group as we make them.
+    #[error("cannot hold thread {tid}: it is held already, in cgroup {group}")]
+    AlreadyHeld {
+        /// The thread.
+        tid: Tid,
+        /// Its group.
+        group: PathBuf,
+    },
+    /// Version 2 has the controller nowhere above the thread.
+    #[error("no cgroup of version 2 from {group} upwards enables the controller `cpu`")]
+    NotEnabled {
+        /// The thread's group.
+        group: PathBuf,
+    },
+    /// There is no such group of version 2.
+    #[error("there is no cgroup {group} of version 2")]
+    NoSuchGroup {
+        /// What was asked for.
+        group: PathBuf,
+    },
+    /// No group has the name of this systemd unit.
+    #[error(
+        "no cgroup of version 2 has the name {unit:?}: the unit does not exist or is not running"
+    )]
+    NoSuchUnit {
+        /// What was asked for.
+        unit: String,
+    },
+    /// Two groups have the name of this systemd unit.
+    #[error("two cgroups have the name {unit:?}: {first} and {second}")]
+    SeveralUnits {
+        /// What was asked for.
+        unit: String,
+        /// One of them.
+        first: PathBuf,
+        /// Another one.
+        second: PathBuf,
+    },
+    /// Nothing is in the group that could be held.
+    #[error("cgroup {group} has no processes")]
+    Empty {
+        /// The group.
+        group: PathBuf,
+    },
+    /// Whoever schedules is in there.
+    #[error("cannot hold cgroup {group}: this program is in it")]
+    HoldsOurselves {
+        /// The group.
+        group: PathBuf,
+    },
+    /// Somebody has frozen the group, and would not want us to thaw it.
+    #[error("cannot hold cgroup {group}: it is frozen")]
+    FrozenAlready {
+        /// The group.
+        group: PathBuf,
+    },
+    /// The processes of a tree are not all in one group, so that they cannot be held as one.
+    #[error(
+        "cannot hold a process tree in several cgroups: process {pid} is in {group}, its root in \
+         {origin}"
+    )]
+    Elsewhere {
+        /// The process.
+        pid: Tid,
+        /// Its group.
+        group: PathBuf,
+        /// That of the first one.
+        origin: PathBuf,
+    },
+    /// A step on the way was refused.
+    #[error("cannot {step} {path}")]
+    Refused {
+        /// What was tried.
+        step: Step,
+        /// On which file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// A step in making, using or dissolving a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Read what the kernel says.
+    Read,
+    /// Make the group.
+    Make,
+    /// Make the group threaded.
+    MakeThreaded,
+    /// Move a thread or process into a group.
+    Move,
+    /// Open the file that freezes.
+    OpenSwitch,
+    /// Freeze the group.
+    Freeze,
+    /// Thaw the group.
+    Thaw,
+    /// Limit the group's CPU time.
+    Limit,
+    /// Remove the group.
+    Remove,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Step::Read => "read",
+            Step::Make => "make cgroup",
+            Step::MakeThreaded => "make threaded by",
+            Step::Move => "move a thread by",
+            Step::OpenSwitch => "open",
+            Step::Freeze => "freeze by",
+            Step::Thaw => "thaw by",
+            Step::Limit => "limit CPU time by",
+            Step::Remove => "remove cgroup",
+        })
+    }
+}
+
+/// Where a group of our own is made, or to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Which version.
+    pub version: Version,
+    /// What for.
+    pub controller: Controller,
+    /// The group for one thread or process alone.
+    pub group: PathBuf,
+    /// The group it comes from and goes back to.
+    pub origin: PathBuf,
+}
+
+impl Place {
+    /// Where this thread (for the controller `cpu`: its process) could have a group of its own,
+    /// best first. Touches nothing.
+    ///
+    /// # Errors
+    /// When there is no such place in either version: why not in version 1, unless that is just not
+    /// mounted.
+    pub fn find(thread: &ThreadRef, controller: Controller) -> Result<Vec<Place>, CgroupError> {
+        let mut places = Vec::new();
+        let mut why = None;
+        for version in [Version::V2, Version::V1] {
+            match Place::find_in(version, thread, controller) {
+                Ok(place) => places.push(place),
+                Err(error @ CgroupError::NotMounted { .. }) => why = why.or(Some(error)),
+                Err(error @ CgroupError::AlreadyHeld { .. }) => return Err(error),
+                Err(error) => why = Some(error),
+            }
+        }
+        match why {
+            Some(error) if places.is_empty() => Err(error),
+            _ => Ok(places),
+        }
+    }
+
+    /// Where in this version there could be such a group: below the one the thread is in or, where
+    /// the rules of version 2 do not allow that, below the nearest one above it where they do.
+    ///
+    /// # Errors
+    /// When no such hierarchy with the controller is mounted, the thread's group cannot be seen
+    /// from here, the thread is in a group of our making, or the controller is switched on nowhere.
+    pub fn find_in(
+        version: Version,
+        thread: &ThreadRef,
+        controller: Controller,
+    ) -> Result<Place, CgroupError> {
+        let tid = thread.tid();
+        let none = CgroupError::NotMounted { version, controller };
+        let mounts = mounts::parse(&read(Path::new("/proc/self/mountinfo"))?, controller);
+        let groups = read(&PathBuf::from(format!("/proc/{}/task/{tid}/cgroup", thread.pid())))?;
+        let mut mounted = mounts.iter().filter(|mount| mount.version == version).peekable();
+        let (Some(of_thread), Some(_)) =
+            (mounts::group_of(&groups, version, controller), mounted.peek())
+        else {
+            return Err(none);
+        };
+        let Some(origin) = mounted.find_map(|mount: &Mount| mount.place(&of_thread)) else {
+            return Err(CgroupError::OutOfSight { tid, group: of_thread });
+        };
+        if is_ours(&origin) {
+            return Err(CgroupError::AlreadyHeld { tid, group: origin });
+        }
+        let Some(parent) = parent_for(&origin, version, controller) else {
+            return Err(CgroupError::NotEnabled { group: origin });
+        };
+        // The start time keeps groups of different threads apart even where an old one is left.
+        let name = OsString::from(format!("{PREFIX}{tid}-{}", thread.started()));
+        Ok(Place { version, controller, group: parent.join(name), origin })
+    }
+
+    /// Makes the group, still empty.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn make(&self) -> Result<(), CgroupError> {
+        fs::create_dir(&self.group)
+            .map_err(|source| CgroupError::refused(Step::Make, &self.group, source))
+    }
+
+    /// Moves a thread or process into the group.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn take_in(&self, id: Tid) -> Result<(), CgroupError> {
+        let members = self.controller.members(self.version);
+        write(&self.group.join(members), &id.to_string(), Step::Move)
+    }
+
+    /// Moves everything in the group back, and removes it. Does nothing where there is no group,
+    /// and can be repeated.
+    ///
+    /// # Errors
+    /// The first step that was refused; all others have been tried.
+    pub fn dissolve(&self) -> Result<(), CgroupError> {
+        if self.is_made() { dissolve(&self.group, || self.move_all_back()) } else { Ok(()) }
+    }
+
+    /// Whether the group exists.
+    #[must_use]
+    pub fn is_made(&self) -> bool {
+        self.group.is_dir()
+    }
+
+    fn move_all_back(&self) -> Result<(), CgroupError> {
+        let members = self.controller.members(self.version);
+        let (from, to) = (self.group.join(members), self.origin.join(members));
+        let threads = match fs::read_to_string(&from) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            threads => threads.map_err(|source| CgroupError::refused(Step::Read, &from, source))?,
+        };
+        threads.lines().try_for_each(|tid| move_to(&to, tid))
+    }
+}
+
+impl CgroupError {
+    /// What a person may do about it.
+    #[must_use]
+    pub const fn hint(&self) -> Option<&'static str> {
+        match self {
+            CgroupError::NotMounted { version: Version::V2, .. } => {
+                Some("add version 2 with `mount -t cgroup2 none DIRECTORY` on an empty directory")
+            }
+            CgroupError::NoSuchGroup { .. } => {
+                Some("write its folder, or its path as after `0::` in `/proc/PID/cgroup`")
+            }
+            CgroupError::NoSuchUnit { .. } => {
+                Some("write its full name, e.g. `web.service`, as `systemctl list-units` shows it")
+            }
+            CgroupError::SeveralUnits { .. } => Some("name one of them by its cgroup path"),
+            CgroupError::Empty { .. } => Some("start a process in it first"),
+            CgroupError::HoldsOurselves { .. } => {
+                Some("run slackline in another cgroup, or name a smaller target")
+            }
+            CgroupError::Elsewhere { .. } => Some("hold each of them by its own cgroup"),
+            _ => None,
+        }
+    }
+
+    /// Returns the error for a file of a group that the kernel refused to read or write.
+    #[must_use]
+    pub fn refused(step: Step, path: &Path, source: io::Error) -> CgroupError {
+        CgroupError::Refused { step, path: path.to_path_buf(), source }
+    }
+
+    fn is(&self, errno: Errno) -> bool {
+        matches!(self, CgroupError::Refused { source, .. }
+            if source.raw_os_error() == Some(errno.raw_os_error()))
+    }
+}
+
+/// The folders of the hierarchy of the version 1 controller `cpu` and of a thread's group there;
+/// none where there is no such hierarchy.
+///
+/// # Errors
+/// When the thread's group cannot be read, or not be seen from here.
+pub fn cpu_group_of(thread: &ThreadRef) -> Result<Option<(PathBuf, PathBuf)>, CgroupError> {
+    let tid = thread.tid();
+    let mounts = mounts::parse(&read(Path::new("/proc/self/mountinfo"))?, Controller::Cpu);
+    let mut mounts = mounts.iter().filter(|mount| mount.version == Version::V1).peekable();
+    if mounts.peek().is_none() {
+        return Ok(None);
+    }
+    let groups = read(&PathBuf::from(format!("/proc/{}/task/{tid}/cgroup", thread.pid())))?;
+    let Some(group) = mounts::group_of(&groups, Version::V1, Controller::Cpu) else {
+        return Ok(None);
+    };
+    let place = mounts.find_map(|mount| Some((mount.point().to_path_buf(), mount.place(&group)?)));
+    match place {
+        Some(found) => Ok(Some(found)),
+        None => Err(CgroupError::OutOfSight { tid, group }),
+    }
+}
+
+/// The group below which one for this could be made.
+///
+/// In version 2 the controller `cpu` can be had only below a group that hands it on, and such a
+/// group, unless it is the root, has no processes of its own.
+fn parent_for(origin: &Path, version: Version, controller: Controller) -> Option<PathBuf> {
+    if (version, controller) != (Version::V2, Controller::Cpu) {
+        return Some(origin.to_path_buf());
+    }
+    let hands_on = |group: &&Path| {
+        let handed = fs::read_to_string(group.join("cgroup.subtree_control"));
+        handed.is_ok_and(|list| list.split_ascii_whitespace().any(|name| name == "cpu"))
+    };
+    origin.ancestors().find(hands_on).map(Path::to_path_buf)
+}
+
+fn is_ours(group: &Path) -> bool {
+    group.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(PREFIX.as_bytes()))
+}
+
+/// Empties a group, and removes it.
+fn dissolve(
+    group: &Path,
+    move_all: impl Fn() -> Result<(), CgroupError>,
+) -> Result<(), CgroupError> {
+    /// Somebody may be born into the group while others are moved out of it, and a thread that is
+    /// exiting leaves only when it is done. Either is over within a few rounds.
+    const ROUNDS: usize = 100;
+    let mut last = Ok(());
+    for _ in 0..ROUNDS {
+        last = move_all().and_then(|()| match fs::remove_dir(group) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            result => result.map_err(|source| CgroupError::refused(Step::Remove, group, source)),
+        });
+        if last.is_ok() {
+            break;
+        }
+        std::thread::yield_now();
+    }
+    last
+}
+
+/// Moves a thread or process by a group's list of members, unless it has exited since it was seen.
+fn move_to(members: &Path, id: &str) -> Result<(), CgroupError> {
+    match write(members, id, Step::Move) {
+        Err(error) if error.is(Errno::SRCH) => Ok(()),
+        result => result,
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, CgroupError> {
+    fs::read(path).map_err(|source| CgroupError::refused(Step::Read, path, source))
+}
+
+/// Writes to a file of the kernel, which must exist.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn write(path: &Path, text: &str, step: Step) -> Result<(), CgroupError> {
+    let written = OpenOptions::new().write(true).open(path);
+    let written = written.and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|source| CgroupError::refused(step, path, source))
+}

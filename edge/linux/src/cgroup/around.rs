@@ -1,0 +1,173 @@
+//! What surrounds a thread: the groups it is in, their limits, and who has frozen one of them.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use super::{CgroupError, Controller, Version, is_ours, mounts, read, write};
+use super::{Step, move_to};
+use crate::sys::Tid;
+
+/// The controllers that decide when and where a thread runs.
+const CONTROLLERS: [Controller; 3] = [Controller::Freezer, Controller::Cpu, Controller::Cpuset];
+
+/// Where the hierarchies are mounted, read once for many threads.
+#[derive(Debug)]
+pub struct Hierarchies(Vec<u8>);
+
+/// A group that a thread is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Membership {
+    /// The version of its hierarchy.
+    pub version: Version,
+    controller: Controller,
+    /// Its folder.
+    pub group: PathBuf,
+}
+
+/// The groups of a thread, and their limits.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Surroundings {
+    /// One for each hierarchy with a controller that decides when and where a thread runs.
+    pub groups: Vec<Membership>,
+    /// Each limit of CPU time in them or above them, as the kernel writes it.
+    quotas: Vec<(PathBuf, String)>,
+}
+
+impl Surroundings {
+    /// True if a group is one of these.
+    #[must_use]
+    pub fn is_in(&self, group: &Path) -> bool {
+        self.groups.iter().any(|membership| membership.group == group)
+    }
+
+    /// The group of version 2.
+    #[must_use]
+    pub fn unified(&self) -> Option<&Path> {
+        let mut groups = self.groups.iter();
+        let unified = groups.find(|group| group.version == Version::V2)?;
+        Some(&unified.group)
+    }
+}
+
+impl Hierarchies {
+    /// # Errors
+    /// When procfs does not say.
+    pub fn read() -> Result<Hierarchies, CgroupError> {
+        read(Path::new("/proc/self/mountinfo")).map(Hierarchies)
+    }
+
+    /// The surroundings of a thread. `None` if it has exited.
+    pub fn around(&self, pid: Tid, tid: Tid) -> Option<Surroundings> {
+        let text = fs::read(format!("/proc/{pid}/task/{tid}/cgroup")).ok()?;
+        let mut groups: Vec<Membership> = Vec::new();
+        for controller in CONTROLLERS {
+            let mounts = mounts::parse(&self.0, controller);
+            for version in [Version::V1, Version::V2] {
+                let Some(named) = mounts::group_of(&text, version, controller) else { continue };
+                let mut mounts = mounts.iter().filter(|mount| mount.version == version);
+                let Some(group) = mounts.find_map(|mount| mount.place(&named)) else { continue };
+                // There is one hierarchy of version 2 for all.
+                if groups.iter().all(|known| known.group != group) {
+                    groups.push(Membership { version, controller, group });
+                }
+            }
+        }
+        let quotas = groups.iter().flat_map(Membership::quotas).collect();
+        Some(Surroundings { groups, quotas })
+    }
+}
+
+impl Membership {
+    /// The group and those above it, up to the one that is mounted.
+    fn upward(&self) -> impl Iterator<Item = &Path> {
+        self.group.ancestors().take_while(|folder| folder.join("cgroup.procs").exists())
+    }
+
+    /// The limits of CPU time that are none of ours.
+    fn quotas(&self) -> Vec<(PathBuf, String)> {
+        let line = |path: PathBuf| Some(fs::read_to_string(path).ok()?.trim().to_owned());
+        let quota = |folder: &Path| match self.version {
+            Version::V2 => line(folder.join("cpu.max")).filter(|max| !max.starts_with("max")),
+            Version::V1 => {
+                let quota = line(folder.join("cpu.cfs_quota_us"))?;
+                let period = line(folder.join("cpu.cfs_period_us"))?;
+                (!quota.starts_with('-')).then(|| format!("{quota} {period}"))
+            }
+        };
+        let others = self.upward().filter(|folder| !is_ours(folder));
+        others.filter_map(|folder| Some((folder.to_path_buf(), quota(folder)?))).collect()
+    }
+
+    /// The group that others have frozen, of this one and those above it. Whether ours, or the one
+    /// that stands for a tree, should be frozen we know, and look at it elsewhere.
+    fn frozen(&self, tree: Option<&Path>) -> Option<PathBuf> {
+        let (file, frozen) = match self.version {
+            Version::V2 => ("cgroup.freeze", "1"),
+            Version::V1 => ("freezer.self_freezing", "1"),
+        };
+        let is_frozen = |folder: &&Path| {
+            fs::read_to_string(folder.join(file)).is_ok_and(|text| text.trim() == frozen)
+        };
+        let mut others = self.upward().filter(|folder| !is_ours(folder) && Some(*folder) != tree);
+        others.find(is_frozen).map(Path::to_path_buf)
+    }
+
+    /// Moves a thread back into the group; a whole process where the group takes no single threads.
+    pub fn take_back(&self, tid: Tid) -> Result<(), CgroupError> {
+        let single = if self.version == Version::V1 { "tasks" } else { "cgroup.threads" };
+        let moved = move_to(&self.group.join(single), &tid.to_string());
+        moved.or_else(|_| write(&self.group.join("cgroup.procs"), &tid.to_string(), Step::Move))
+    }
+}
+
+impl Surroundings {
+    /// The group that others have frozen, of those a thread is in, beside that of a tree.
+    #[must_use]
+    pub fn frozen(&self, tree: Option<&Path>) -> Option<PathBuf> {
+        self.groups.iter().find_map(|membership| membership.frozen(tree))
+    }
+
+    /// The first group that is another than before: before, and now.
+    #[must_use]
+    pub fn moved<'a>(
+        &'a self,
+        before: &'a Surroundings,
+    ) -> Option<(&'a Membership, &'a Membership)> {
+        let is_one = |now: &&Membership, was: &&Membership| {
+            (now.version, now.controller) == (was.version, was.controller)
+        };
+        self.groups.iter().find_map(|now| {
+            let was = before.groups.iter().find(|was| is_one(&now, was))?;
+            (was.group != now.group).then_some((was, now))
+        })
+    }
+
+    /// The first limit that was not there before.
+    #[must_use]
+    pub fn limited(&self, before: &Surroundings) -> Option<&(PathBuf, String)> {
+        self.quotas.iter().find(|quota| !before.quotas.contains(quota))
+    }
+}
+
+/// True if the processes of a user may move themselves from one group to another: only then can
+/// they have done so.
+#[must_use]
+pub fn may_move(user: u32, from: &Path, to: &Path) -> bool {
+    if user == 0 {
+        return false;
+    }
+    let common = from.ancestors().find(|above| to.starts_with(above));
+    let folders = common.into_iter().chain([to]);
+    folders.into_iter().all(|folder| may_write(user, &folder.join("cgroup.procs")))
+}
+
+/// True if a user, who is not root, may write to a file.
+#[must_use]
+pub fn may_write(user: u32, file: &Path) -> bool {
+    user != 0
+        && fs::metadata(file).is_ok_and(|data| {
+            let mode = data.permissions().mode();
+            data.uid() == user && mode & 0o200 != 0 || mode & 0o002 != 0
+        })
+}

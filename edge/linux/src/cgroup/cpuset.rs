@@ -1,0 +1,136 @@
+//! The controller `cpuset`: which CPUs a thread's group grants, and a group of our own that keeps
+//! held threads on the scheduled CPUs whatever they ask for.
+//!
+//! In version 1 that is a group beside all others, for any thread. In version 2 the group that
+//! freezes the threads does it, where the group above it hands the controller on or can be made to
+//! without a change for the threads in it. Elsewhere there is none, and a thread that binds itself
+//! to another CPU is put back when that is noticed.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use slackline_units::{CpuId, CpuSet};
+
+use super::{CgroupError, Controller, Place, Step, Version, mounts, read, write};
+use crate::sys::{Tid, cpu_list};
+use crate::thread::ThreadRef;
+
+/// The cpuset that a thread is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cpuset {
+    /// The folder of its group.
+    pub group: PathBuf,
+    /// The file that says which CPUs it is to have.
+    pub file: PathBuf,
+    /// The CPUs that it grants.
+    pub cpus: CpuSet,
+}
+
+impl Cpuset {
+    /// The cpuset of a thread. `None` where there is no such controller, or it cannot be seen from
+    /// here.
+    ///
+    /// # Errors
+    /// When procfs does not say, or the thread has exited.
+    pub fn of(pid: Tid, tid: Tid) -> Result<Option<Cpuset>, CgroupError> {
+        let mounts = mounts::parse(&read(Path::new("/proc/self/mountinfo"))?, Controller::Cpuset);
+        let groups = read(&PathBuf::from(format!("/proc/{pid}/task/{tid}/cgroup")))?;
+        // Version 2 does not have the controller where version 1 has it.
+        let found = [Version::V1, Version::V2].into_iter().find_map(|version| {
+            let group = mounts::group_of(&groups, version, Controller::Cpuset)?;
+            let mut mounts = mounts.iter().filter(|mount| mount.version == version);
+            Cpuset::at(version, &mounts.find_map(|mount| mount.place(&group))?)
+        });
+        Ok(found)
+    }
+
+    /// The cpuset that rules in a group: its own, or that of the nearest group above.
+    fn at(version: Version, group: &Path) -> Option<Cpuset> {
+        let (file, granted) = match version {
+            Version::V1 => ("cpuset.cpus", "cpuset.effective_cpus"),
+            Version::V2 => ("cpuset.cpus", "cpuset.cpus.effective"),
+        };
+        let mut above = group.ancestors().take_while(|folder| folder.join("cgroup.procs").exists());
+        let group = above.find(|folder| folder.join(granted).exists())?;
+        let cpus = parsed(&fs::read_to_string(group.join(granted)).ok()?)?;
+        Some(Cpuset { group: group.to_path_buf(), file: group.join(file), cpus })
+    }
+}
+
+fn parsed(list: &str) -> Option<CpuSet> {
+    let numbers = cpu_list(list)?.into_iter().filter(|&cpu| cpu < CpuId::LIMIT);
+    Some(numbers.map(CpuId::new).collect())
+}
+
+/// CPUs as the kernel writes them: `0,2,3`.
+fn listed(cpus: &CpuSet) -> String {
+    cpus.iter().map(|cpu| cpu.index().to_string()).collect::<Vec<_>>().join(",")
+}
+
+impl Place {
+    /// Where in version 1 a cpuset of our own could be for a thread. `None` where there is no such
+    /// controller, or the thread has a cpuset by which others place it: below that a group of ours
+    /// would keep them from changing it.
+    ///
+    /// # Errors
+    /// As for [`Place::find_in`].
+    pub fn find_cpuset(thread: &ThreadRef) -> Result<Option<Place>, CgroupError> {
+        match Place::find_in(Version::V1, thread, Controller::Cpuset) {
+            Err(CgroupError::NotMounted { .. }) => Ok(None),
+            place => place.map(|place| Some(place).filter(|place| !has_group_above(&place.origin))),
+        }
+    }
+
+    /// Makes the group, still empty, for these CPUs as far as the group above has them.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or the group above has none of them. Nothing is left.
+    pub fn make_cpuset(&self, cpus: CpuSet) -> Result<(), CgroupError> {
+        self.make()?;
+        let set = || {
+            let has = Cpuset::at(Version::V1, &self.origin).map_or(cpus, |origin| origin.cpus);
+            let mems = read(&self.origin.join("cpuset.effective_mems"))?;
+            let mems = String::from_utf8_lossy(&mems).trim().to_owned();
+            // First, so that the kernel need not look at all its domains for the CPUs.
+            let _ = write(&self.group.join("cpuset.sched_load_balance"), "0", Step::Limit);
+            write(&self.group.join("cpuset.mems"), &mems, Step::Limit)?;
+            write(&self.group.join("cpuset.cpus"), &listed(&cpus.and(&has)), Step::Limit)
+        };
+        set().inspect_err(|_| {
+            let _ = fs::remove_dir(&self.group);
+        })
+    }
+
+    /// Moves those of the threads into the group that are where it was made for.
+    pub fn take_in_from_origin(&self, threads: &[Tid]) {
+        let inside = fs::read_to_string(self.origin.join("tasks")).unwrap_or_default();
+        let inside: BTreeSet<i32> = inside.lines().filter_map(|line| line.parse().ok()).collect();
+        for tid in threads.iter().filter(|tid| inside.contains(&tid.raw())) {
+            // One that has exited need not be moved, and workers of the kernel cannot be.
+            let _ = self.take_in(*tid);
+        }
+    }
+}
+
+fn has_group_above(group: &Path) -> bool {
+    group.parent().is_some_and(|above| above.join("cgroup.procs").exists())
+}
+
+/// Keeps a group of version 2 that is ours on these CPUs, if the group above hands the controller
+/// on, or can hand it on without a change for the threads in it: the root, and for single threads
+/// the group of their process.
+pub fn keep_group_on(group: &Path, cpus: &CpuSet, is_threaded: bool) {
+    let file = group.join("cpuset.cpus");
+    if !file.exists()
+        && let Some(above) = group.parent()
+    {
+        let is_root = !above.join("cgroup.type").exists();
+        if is_root || is_threaded {
+            let _ = write(&above.join("cgroup.subtree_control"), "+cpuset", Step::Limit);
+        }
+    }
+    if file.exists() {
+        let _ = write(&file, &listed(cpus), Step::Limit);
+    }
+}

@@ -1,0 +1,153 @@
+//! A process and all that descend from it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use super::{CgroupError, Step};
+use crate::sys::Tid;
+
+/// How often the lists of children are read until two readings are the same. Where processes come
+/// and go faster than that, all of procfs is passed over instead.
+const READINGS: usize = 4;
+
+/// A process and all that descend from it, as far as they have not lost their parents: all that
+/// were started before this was called, and are there when it returns.
+///
+/// # Errors
+/// When there is no procfs.
+pub fn descendants(root: Tid) -> Result<Vec<Tid>, CgroupError> {
+    match by_children(root) {
+        Some(found) => Ok(found),
+        None => by_parents(root),
+    }
+}
+
+/// By what the kernel lists as the children of each thread, which concerns nobody else. None where
+/// it lists none, or not twice the same.
+///
+/// The kernel may leave a child out, but only if one that it has listed before in the same reading
+/// is gone when it goes on; then the next reading is another one.
+fn by_children(root: Tid) -> Option<Vec<Tid>> {
+    if !Path::new("/proc/thread-self/children").exists() {
+        return None;
+    }
+    let mut before = listed_below(root);
+    for _ in 1..READINGS {
+        let now = listed_below(root);
+        if now == before {
+            let has_ended = |pid: Tid| parent_of(&stat_of(pid)).is_none();
+            let others = now.into_iter().filter(|&pid| pid != root && !has_ended(pid));
+            return Some(std::iter::once(root).chain(others).collect());
+        }
+        before = now;
+    }
+    None
+}
+
+/// A process and all that are listed as children of one of these, also those that have ended and
+/// wait to be reaped.
+fn listed_below(root: Tid) -> BTreeSet<Tid> {
+    let mut found = BTreeSet::from([root]);
+    let mut left = vec![root];
+    while let Some(pid) = left.pop() {
+        // Of one that has just ended there is nothing; its children have other parents.
+        for thread in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
+            let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+            let children = children.split_ascii_whitespace().filter_map(|pid| pid.parse().ok());
+            left.extend(children.filter_map(Tid::new).filter(|&child| found.insert(child)));
+        }
+    }
+    found
+}
+
+/// By what every process of the host says of its parent.
+fn by_parents(root: Tid) -> Result<Vec<Tid>, CgroupError> {
+    let procfs = Path::new("/proc");
+    let failed = |source| CgroupError::refused(Step::Read, procfs, source);
+    let mut children: BTreeMap<i32, Vec<Tid>> = BTreeMap::new();
+    for entry in fs::read_dir(procfs).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()).and_then(Tid::new) else {
+            continue;
+        };
+        if let Some(parent) = parent_of(&stat_of(pid)) {
+            children.entry(parent).or_default().push(pid);
+        }
+    }
+    let mut found = vec![root];
+    let mut next = 0;
+    while let Some(&pid) = found.get(next) {
+        found.extend(children.remove(&pid.raw()).unwrap_or_default());
+        next += 1;
+    }
+    Ok(found)
+}
+
+/// The text of the `stat` of a process; nothing if it is gone.
+fn stat_of(pid: Tid) -> Vec<u8> {
+    fs::read(format!("/proc/{pid}/stat")).unwrap_or_default()
+}
+
+/// The parent of a process, by the text of its `stat`. One that has just ended has none, nor has
+/// one that only waits to be reaped: that is in no group either.
+fn parent_of(stat: &[u8]) -> Option<i32> {
+    // The name stands in brackets and may contain anything.
+    let name_end = stat.iter().rposition(|&byte| byte == b')')?;
+    let mut fields = std::str::from_utf8(&stat[name_end + 1..]).ok()?.split_ascii_whitespace();
+    let state = fields.next()?;
+    let parent = fields.next()?.parse().ok()?;
+    (!matches!(state, "Z" | "X")).then_some(parent)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::process::{Child, Command, Stdio};
+
+    use super::*;
+
+    fn tid(child: &Child) -> Tid {
+        Tid::new(i32::try_from(child.id()).unwrap()).unwrap()
+    }
+
+    /// A shell with a sleeper, a shell below it with another one, and one who has ended and whom
+    /// nobody reaps.
+    #[test]
+    fn children_of_children_are_found_in_both_ways_and_those_that_have_ended_are_not() {
+        let script = "sleep 1000 & (sleep 1000 & echo there; wait) & true & exec sleep 1000";
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script]).stdout(Stdio::piped());
+        let mut shell = shell.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(shell.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let root = tid(&shell);
+        // Its first child, a shell that waits, that one's sleeper; `true` and `exec` take a while.
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        let (mut listed, mut found) = (0, Vec::new());
+        while (listed, found.len()) != (5, 4) && std::time::Instant::now() < deadline {
+            listed = listed_below(root).len();
+            found = descendants(root).unwrap();
+        }
+        let by_parents = by_parents(root).unwrap();
+        for &pid in found.iter().rev() {
+            let pid = rustix::process::Pid::from_raw(pid.raw()).unwrap();
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+        shell.wait().unwrap();
+        assert_eq!((listed, found.len(), found[0]), (5, 4, root));
+        let sorted = |mut all: Vec<Tid>| {
+            all.sort_unstable();
+            all
+        };
+        assert_eq!(sorted(found), sorted(by_parents));
+    }
+
+    #[test]
+    fn whoever_has_no_children_is_alone() {
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        assert_eq!(descendants(tid(&child)).unwrap(), [tid(&child)]);
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}

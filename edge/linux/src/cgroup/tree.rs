@@ -1,0 +1,306 @@
+//! A group of version 2 that holds whole processes, with all that they start: what is in it is
+//! frozen, listed and counted as one, because whatever is born in it stays in it.
+//!
+//! Of a process and its descendants such a group is made, below the group they are in. A group
+//! that is there already, as that of a systemd unit, is used as it is.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::family::descendants;
+use super::{
+    CgroupError, Controller, Place, Step, Version, dissolve, mounts, move_to, read, write,
+};
+use crate::sys::Tid;
+use crate::thread::ThreadRef;
+
+/// The group of a process tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TreePlace {
+    /// The group that holds it.
+    pub group: PathBuf,
+    /// Where its processes come from and go back to; none if the group is not ours.
+    pub origin: Option<PathBuf>,
+}
+
+const FREEZE: &str = "cgroup.freeze";
+const PROCESSES: &str = "cgroup.procs";
+const THREADS: &str = "cgroup.threads";
+
+/// How often a list is taken again while processes are born. What is moved or frozen is born where
+/// it belongs, so that each time there are fewer.
+const ROUNDS: usize = 100;
+
+impl TreePlace {
+    /// Where a process and its descendants could have a group of their own. Touches nothing.
+    ///
+    /// # Errors
+    /// When no cgroups of version 2 are mounted, or the process cannot be seen from here.
+    pub fn of_process(root: &ThreadRef) -> Result<TreePlace, CgroupError> {
+        let place = Place::find_in(Version::V2, root, Controller::Freezer)?;
+        Ok(TreePlace { group: place.group, origin: Some(place.origin) })
+    }
+
+    /// A group that is there: by its folder, or by the name that the kernel gives it.
+    ///
+    /// # Errors
+    /// When there is no such group, or it is one that we are in ourselves.
+    pub fn existing(named: &Path) -> Result<TreePlace, CgroupError> {
+        let groups = read(Path::new("/proc/self/cgroup"))?;
+        let mounts = mounted()?;
+        let by_name = mounts.iter().find_map(|mount| mount.place(named));
+        let folder = [Some(named.to_path_buf()), by_name].into_iter().flatten();
+        let is_seen = |folder: &PathBuf| mounts.iter().any(|mount| mount.shows(folder));
+        let mut folder = folder.filter(|folder| is_seen(folder) && folder.is_dir());
+        let Some(group) = folder.next() else {
+            return Err(CgroupError::NoSuchGroup { group: named.to_path_buf() });
+        };
+        let own = mounts::group_of(&groups, Version::V2, Controller::Freezer);
+        let own = own.and_then(|own| mounts.iter().find_map(|mount| mount.place(&own)));
+        if own.is_some_and(|own| own.starts_with(&group)) {
+            return Err(CgroupError::HoldsOurselves { group });
+        }
+        Ok(TreePlace { group, origin: None })
+    }
+
+    /// The group of a systemd unit.
+    ///
+    /// # Errors
+    /// When there is no group of this name, or several.
+    pub fn of_unit(unit: &str) -> Result<TreePlace, CgroupError> {
+        let mut found = BTreeSet::new();
+        for mount in mounted()? {
+            find_folders(mount.point(), unit, &mut found);
+        }
+        let mut found = found.into_iter();
+        match (found.next(), found.next()) {
+            (Some(group), None) => TreePlace::existing(&group),
+            (Some(first), Some(second)) => {
+                Err(CgroupError::SeveralUnits { unit: unit.to_owned(), first, second })
+            }
+            _ => Err(CgroupError::NoSuchUnit { unit: unit.to_owned() }),
+        }
+    }
+
+    /// Whether a group that was there before can be frozen, and is not; and one that is to be ours
+    /// is not there yet.
+    ///
+    /// # Errors
+    /// When its groups have no freezer, or somebody has frozen it, or has made ours.
+    pub fn check(&self) -> Result<(), CgroupError> {
+        if self.origin.is_some() {
+            let is_there = io::Error::from(io::ErrorKind::AlreadyExists);
+            let refused = || CgroupError::refused(Step::Make, &self.group, is_there);
+            return if self.is_made() { Err(refused()) } else { Ok(()) };
+        }
+        if read(&self.group.join(FREEZE))?.trim_ascii() == b"1" {
+            return Err(CgroupError::FrozenAlready { group: self.group.clone() });
+        }
+        Ok(())
+    }
+
+    /// Makes the group, if it is to be ours, still empty. Whoever does knows about it already: if
+    /// he is killed now, somebody must remove it.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or its groups have no freezer. Nothing is left.
+    pub fn make(&self) -> Result<(), CgroupError> {
+        if self.origin.is_none() {
+            return Ok(());
+        }
+        let made = fs::create_dir(&self.group);
+        made.map_err(|source| CgroupError::refused(Step::Make, &self.group, source))?;
+        let freezer = read(&self.group.join(FREEZE)).inspect_err(|_| {
+            let _ = fs::remove_dir(&self.group);
+        });
+        freezer.map(drop)
+    }
+
+    /// The file that freezes and thaws.
+    #[must_use]
+    pub fn switch(&self) -> PathBuf {
+        self.group.join(FREEZE)
+    }
+
+    /// The file that says whether anybody is in the group, and polls when that changes.
+    #[must_use]
+    pub fn events(&self) -> PathBuf {
+        self.group.join("cgroup.events")
+    }
+
+    /// The file that says what all in the group have used, also those that have ended.
+    #[must_use]
+    pub fn usage(&self) -> PathBuf {
+        self.group.join("cpu.stat")
+    }
+
+    /// Moves a process and all its descendants into the group.
+    ///
+    /// # Errors
+    /// When one of them is in another group than the first, is ourselves, or cannot be moved.
+    pub fn gather(&self, root: Tid) -> Result<(), CgroupError> {
+        let Some(origin) = &self.origin else { return Ok(()) };
+        let ours = i32::try_from(std::process::id()).ok();
+        // A process that has ended is listed below its parent until that waits for it.
+        let mut ended = BTreeSet::new();
+        for _ in 0..ROUNDS {
+            let inside: BTreeSet<Tid> = self.list(PROCESSES)?.into_iter().collect();
+            let is_outside = |pid: &Tid| !inside.contains(pid) && !ended.contains(pid);
+            let outside: Vec<Tid> = descendants(root)?.into_iter().filter(is_outside).collect();
+            if outside.is_empty() {
+                return Ok(());
+            }
+            for pid in outside {
+                if ours == Some(pid.raw()) {
+                    return Err(CgroupError::HoldsOurselves { group: self.group.clone() });
+                }
+                match group_of_process(pid) {
+                    Ok(Some(group)) if group != *origin && group != self.group => {
+                        let origin = origin.clone();
+                        return Err(CgroupError::Elsewhere { pid, group, origin });
+                    }
+                    // It ended meanwhile, or is where it should be.
+                    Err(_) | Ok(_) => {}
+                }
+                match write(&self.group.join(PROCESSES), &pid.to_string(), Step::Move) {
+                    Err(error) if error.is(rustix::io::Errno::SRCH) => {
+                        ended.insert(pid);
+                    }
+                    result => result?,
+                }
+            }
+        }
+        Err(CgroupError::refused(Step::Move, &self.group, io::ErrorKind::TimedOut.into()))
+    }
+
+    /// Moves a process back into the group.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn take_in(&self, pid: Tid) -> Result<(), CgroupError> {
+        write(&self.group.join(PROCESSES), &pid.to_string(), Step::Move)
+    }
+
+    /// The threads in the group and in those below it.
+    ///
+    /// # Errors
+    /// When the kernel does not say.
+    pub fn threads(&self) -> Result<Vec<Tid>, CgroupError> {
+        self.list(THREADS)
+    }
+
+    /// The processes in the group and in those below it.
+    ///
+    /// # Errors
+    /// When the kernel does not say.
+    pub fn processes(&self) -> Result<Vec<Tid>, CgroupError> {
+        self.list(PROCESSES)
+    }
+
+    fn list(&self, file: &str) -> Result<Vec<Tid>, CgroupError> {
+        let mut found = Vec::new();
+        list_below(&self.group, file, &mut found)?;
+        Ok(found)
+    }
+
+    /// Whether anybody is left in it. A group that is gone is empty.
+    #[must_use]
+    pub fn is_populated(&self) -> bool {
+        let events = fs::read_to_string(self.events());
+        events.is_ok_and(|events| events.lines().any(|line| line == "populated 1"))
+    }
+
+    /// Whether there is a group that may have to be given back.
+    #[must_use]
+    pub fn is_made(&self) -> bool {
+        self.group.is_dir()
+    }
+
+    /// Asks the kernel to freeze the group, or to thaw it.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn freeze(&self, is_frozen: bool) -> Result<(), CgroupError> {
+        let (text, step) = if is_frozen { ("1", Step::Freeze) } else { ("0", Step::Thaw) };
+        write(&self.switch(), text, step)
+    }
+
+    /// Thaws the group; if it is ours, moves everything in it back, and removes it. Does nothing
+    /// where there is no group, and can be repeated.
+    ///
+    /// # Errors
+    /// The first step that was refused; all others have been tried.
+    pub fn dissolve(&self) -> Result<(), CgroupError> {
+        if !self.is_made() {
+            return Ok(());
+        }
+        let thawed = self.freeze(false);
+        let Some(origin) = &self.origin else { return thawed };
+        dissolve(&self.group, || self.move_back(origin))
+    }
+
+    fn move_back(&self, origin: &Path) -> Result<(), CgroupError> {
+        let members = origin.join(PROCESSES);
+        self.list(PROCESSES)?.iter().try_for_each(|pid| move_to(&members, &pid.to_string()))
+    }
+}
+
+fn mounted() -> Result<Vec<mounts::Mount>, CgroupError> {
+    let text = read(Path::new("/proc/self/mountinfo"))?;
+    let mut mounts = mounts::parse(&text, Controller::Freezer);
+    mounts.retain(|mount| mount.version == Version::V2);
+    if mounts.is_empty() {
+        let (version, controller) = (Version::V2, Controller::Freezer);
+        return Err(CgroupError::NotMounted { version, controller });
+    }
+    Ok(mounts)
+}
+
+/// The folder of the group of version 2 that a process is in, if it can be seen.
+fn group_of_process(pid: Tid) -> Result<Option<PathBuf>, CgroupError> {
+    let groups = read(&PathBuf::from(format!("/proc/{pid}/cgroup")))?;
+    let group = mounts::group_of(&groups, Version::V2, Controller::Freezer);
+    let mounts = mounted()?;
+    Ok(group.and_then(|group| mounts.iter().find_map(|mount| mount.place(&group))))
+}
+
+fn list_below(group: &Path, file: &str, found: &mut Vec<Tid>) -> Result<(), CgroupError> {
+    let path = group.join(file);
+    let text = match fs::read_to_string(&path) {
+        // It ended after it was listed, or has no such list: a threaded group's processes are told
+        // by the group above it.
+        Err(error) if is_no_list(&error) => return Ok(()),
+        text => text.map_err(|source| CgroupError::refused(Step::Read, &path, source))?,
+    };
+    found.extend(text.lines().filter_map(|line| line.parse().ok()).filter_map(Tid::new));
+    // Of a folder there the kernel counts those below it as links, beside two of its own.
+    if fs::metadata(group).is_ok_and(|folder| folder.nlink() == 2) {
+        return Ok(());
+    }
+    for entry in fs::read_dir(group).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            list_below(&entry.path(), file, found)?;
+        }
+    }
+    Ok(())
+}
+
+fn is_no_list(error: &io::Error) -> bool {
+    let codes = [libc::ENOENT, libc::ENODEV, libc::EOPNOTSUPP];
+    error.raw_os_error().is_some_and(|code| codes.contains(&code))
+}
+
+/// The folders of this name below a folder.
+fn find_folders(folder: &Path, name: &str, found: &mut BTreeSet<PathBuf>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            if entry.file_name().to_str() == Some(name) {
+                found.insert(entry.path());
+            }
+            find_folders(&entry.path(), name, found);
+        }
+    }
+}

@@ -1,0 +1,543 @@
+//! What the kernel offers for single threads, as safe calls: the only unsafe code of the crate.
+//!
+//! Thin: nothing here decides anything, keeps anything, or retries. Every error is the kernel's
+//! own, except where a call says otherwise. Threads are named by [`Tid`]; a number is only as good
+//! as the thread's life, so whoever keeps one across a wait holds a descriptor beside it.
+
+#![allow(unsafe_code)]
+
+mod child;
+mod clock_error;
+#[cfg(target_arch = "x86_64")]
+mod old_kernel;
+mod owner_rights;
+mod peer;
+mod perf;
+mod pidfd;
+mod ring;
+mod tracefs;
+mod trial;
+
+pub use child::{WaitingCommand, die_with_us};
+pub use clock_error::wall_clock_error;
+#[cfg(target_arch = "x86_64")]
+pub use old_kernel::{as_on_linux_4_4, without_perf_events};
+pub use owner_rights::OwnerRights;
+pub use peer::peer_groups;
+pub use perf::{
+    Counted, TaskClock, Tell, open_hits, open_holder, open_switches, open_use, share_ring,
+    switch_off, switch_on,
+};
+pub use pidfd::{
+    pidfd_of_process, pidfd_of_thread, signal_by, signal_group, signal_process, signal_process_by,
+    signal_thread,
+};
+pub use ring::{Record, Ring};
+pub use tracefs::{Tracepoint, TracepointError, tracepoint};
+pub use trial::{kvm_api_version, try_bpf_map, try_kvm_machine};
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::{fmt, fs, io, mem};
+
+use rustix::mm::{MlockAllFlags, mlockall};
+use rustix::process::Pid;
+use rustix::thread;
+use slackline_units::{CpuId, CpuSet, Span, Time};
+
+/// A kernel thread id: one thread, not its process. Always above zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tid(i32);
+
+impl Tid {
+    /// The thread with this number, or none if no thread can have it.
+    #[must_use]
+    pub const fn new(number: i32) -> Option<Tid> {
+        if number > 0 { Some(Tid(number)) } else { None }
+    }
+
+    /// Its number.
+    #[must_use]
+    pub const fn raw(self) -> i32 {
+        self.0
+    }
+
+    fn pid(self) -> Pid {
+        Pid::from_raw(self.0).expect("a thread id is above zero")
+    }
+}
+
+impl fmt::Display for Tid {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}", self.0)
+    }
+}
+
+/// The calling thread.
+#[must_use]
+pub fn own_tid() -> Tid {
+    Tid(thread::gettid().as_raw_nonzero().get())
+}
+
+/// The process (its first thread) that a thread belongs to.
+///
+/// # Errors
+/// When there is no such thread, or procfs does not say.
+pub fn process_of(tid: Tid) -> io::Result<Tid> {
+    let status = fs::read_to_string(format!("/proc/{tid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
+    line.and_then(|text| text.trim().parse().ok()).and_then(Tid::new).ok_or_else(malformed)
+}
+
+/// What the kernel schedules a thread by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheduling {
+    /// `SCHED_OTHER`, shared fairly.
+    Other {
+        /// -20 (most) to 19 (least).
+        nice: i32,
+    },
+    /// `SCHED_BATCH`: fair, but never in a hurry.
+    Batch {
+        /// -20 (most) to 19 (least).
+        nice: i32,
+    },
+    /// `SCHED_IDLE`: what others leave.
+    Idle,
+    /// `SCHED_FIFO`.
+    Fifo {
+        /// 1 to 99, more is more urgent.
+        priority: u32,
+    },
+    /// `SCHED_RR`.
+    RoundRobin {
+        /// 1 to 99, more is more urgent.
+        priority: u32,
+    },
+    /// `SCHED_DEADLINE`.
+    Deadline {
+        /// CPU time in every period.
+        runtime: Span,
+        /// How long after the start of a period it must have been given.
+        deadline: Span,
+        /// How often.
+        period: Span,
+    },
+    /// A class this program has no name for (`SCHED_EXT` among them), kept so that it can be given
+    /// back.
+    Unknown {
+        /// The kernel's number for it.
+        policy: u32,
+        /// The nice value it was read with.
+        nice: i32,
+        /// The priority it was read with.
+        priority: u32,
+    },
+}
+
+/// A thread's scheduling and what its children get of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SchedulingOf {
+    /// How the thread itself is scheduled.
+    pub class: Scheduling,
+    /// Whether threads that it starts go back to `SCHED_OTHER`.
+    pub reset_on_fork: bool,
+}
+
+/// How the kernel schedules a thread now.
+///
+/// A fair thread's own slice length (Linux 6.12) is not kept: set again, it has the host's.
+///
+/// # Errors
+/// `ESRCH` when there is no such thread.
+pub fn get_scheduling(tid: Tid) -> io::Result<SchedulingOf> {
+    let mut attr = no_attr();
+    let size = attr.size;
+    // SAFETY: the kernel writes at most `size` bytes, which is how large `attr` is, and every bit
+    // pattern is a valid `sched_attr`.
+    let result =
+        unsafe { libc::syscall(libc::SYS_sched_getattr, tid.0, &raw mut attr, size, NO_FLAGS) };
+    check(result)?;
+    let class = match i32::try_from(attr.sched_policy) {
+        Ok(libc::SCHED_OTHER) => Scheduling::Other { nice: attr.sched_nice },
+        Ok(libc::SCHED_BATCH) => Scheduling::Batch { nice: attr.sched_nice },
+        Ok(libc::SCHED_IDLE) => Scheduling::Idle,
+        Ok(libc::SCHED_FIFO) => Scheduling::Fifo { priority: attr.sched_priority },
+        Ok(libc::SCHED_RR) => Scheduling::RoundRobin { priority: attr.sched_priority },
+        Ok(libc::SCHED_DEADLINE) => Scheduling::Deadline {
+            runtime: Span::from_ns(attr.sched_runtime),
+            deadline: Span::from_ns(attr.sched_deadline),
+            period: Span::from_ns(attr.sched_period),
+        },
+        _ => Scheduling::Unknown {
+            policy: attr.sched_policy,
+            nice: attr.sched_nice,
+            priority: attr.sched_priority,
+        },
+    };
+    Ok(SchedulingOf { class, reset_on_fork: attr.sched_flags & RESET_ON_FORK != 0 })
+}
+
+/// Changes how the kernel schedules a thread.
+///
+/// # Errors
+/// `EPERM` without the privilege (or, for `SCHED_FIFO` and `SCHED_RR`, without a real-time budget
+/// in the thread's cgroup; for `SCHED_DEADLINE`, when the thread is pinned), `EBUSY` when the host
+/// has no deadline bandwidth left, `EINVAL` for values out of range, `ESRCH` when there is no such
+/// thread.
+pub fn set_scheduling(tid: Tid, to: &SchedulingOf) -> io::Result<()> {
+    let mut attr = no_attr();
+    let policy = match to.class {
+        Scheduling::Other { nice } => {
+            attr.sched_nice = nice;
+            libc::SCHED_OTHER
+        }
+        Scheduling::Batch { nice } => {
+            attr.sched_nice = nice;
+            libc::SCHED_BATCH
+        }
+        Scheduling::Idle => libc::SCHED_IDLE,
+        Scheduling::Fifo { priority } => {
+            attr.sched_priority = priority;
+            libc::SCHED_FIFO
+        }
+        Scheduling::RoundRobin { priority } => {
+            attr.sched_priority = priority;
+            libc::SCHED_RR
+        }
+        Scheduling::Deadline { runtime, deadline, period } => {
+            attr.sched_runtime = runtime.ns();
+            attr.sched_deadline = deadline.ns();
+            attr.sched_period = period.ns();
+            libc::SCHED_DEADLINE
+        }
+        Scheduling::Unknown { policy, nice, priority } => {
+            attr.sched_nice = nice;
+            attr.sched_priority = priority;
+            i32::try_from(policy).map_err(|_| malformed())?
+        }
+    };
+    attr.sched_policy = policy.cast_unsigned();
+    if to.reset_on_fork {
+        attr.sched_flags = RESET_ON_FORK;
+    }
+    set_attr(tid, &attr)
+}
+
+/// Makes a thread the first of all ordinary ones: by the least nice value there is, and by the
+/// longest turns, so that nobody comes between once it runs. Threads that it starts are ordinary.
+///
+/// # Errors
+/// As for [`set_scheduling`].
+pub fn favour(tid: Tid) -> io::Result<()> {
+    let mut attr = no_attr();
+    attr.sched_policy = libc::SCHED_OTHER.cast_unsigned();
+    attr.sched_nice = -20;
+    // The longest the kernel takes, since 6.12; before that it takes no notice.
+    attr.sched_runtime = Span::from_ms(100).ns();
+    attr.sched_flags = RESET_ON_FORK;
+    set_attr(tid, &attr)
+}
+
+/// A thread's nice value, which it keeps while it is real-time.
+///
+/// # Errors
+/// `ESRCH` when there is no such thread.
+pub fn nice_of(tid: Tid) -> io::Result<i32> {
+    Ok(rustix::process::getpriority_process(Some(tid.pid()))?)
+}
+
+fn set_attr(tid: Tid, attr: &libc::sched_attr) -> io::Result<()> {
+    // SAFETY: the kernel only reads `attr`, as many bytes as its own field `size` says, which is
+    // how large it is.
+    let result =
+        unsafe { libc::syscall(libc::SYS_sched_setattr, tid.0, &raw const *attr, NO_FLAGS) };
+    check(result)?;
+    Ok(())
+}
+
+const RESET_ON_FORK: u64 = libc::SCHED_FLAG_RESET_ON_FORK.cast_unsigned() as u64;
+const NO_FLAGS: libc::c_uint = 0;
+
+fn no_attr() -> libc::sched_attr {
+    libc::sched_attr {
+        size: u32::try_from(mem::size_of::<libc::sched_attr>()).expect("48 bytes"),
+        sched_policy: 0,
+        sched_flags: 0,
+        sched_nice: 0,
+        sched_priority: 0,
+        sched_runtime: 0,
+        sched_deadline: 0,
+        sched_period: 0,
+    }
+}
+
+/// The CPUs a thread may run on.
+///
+/// # Errors
+/// `ESRCH` when there is no such thread; `Unsupported` when it may run on a CPU whose number is not
+/// below [`CpuId::LIMIT`], because a set without that CPU could not be given back.
+pub fn get_affinity(tid: Tid) -> io::Result<CpuSet> {
+    let kernel = thread::sched_getaffinity(Some(tid.pid()))?;
+    if (CpuId::LIMIT..thread::CpuSet::MAX_CPU).any(|cpu| kernel.is_set(cpu)) {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    Ok((0..CpuId::LIMIT).filter(|&cpu| kernel.is_set(cpu)).map(CpuId::new).collect())
+}
+
+/// Lets a thread run on these CPUs only. It has left all others when this returns.
+///
+/// # Errors
+/// `EINVAL` when the set holds no CPU that is online and in the thread's cpuset, `EPERM` without
+/// the privilege, `ESRCH` when there is no such thread, `EBUSY` for `SCHED_DEADLINE` threads.
+pub fn set_affinity(tid: Tid, cpus: &CpuSet) -> io::Result<()> {
+    let mut kernel = thread::CpuSet::new();
+    for cpu in cpus.iter() {
+        kernel.set(cpu.index());
+    }
+    Ok(thread::sched_setaffinity(Some(tid.pid()), &kernel)?)
+}
+
+/// The time on `CLOCK_MONOTONIC`, which the kernel stamps its facts with.
+#[must_use]
+pub fn monotonic() -> Time {
+    time_on(rustix::time::ClockId::Monotonic)
+}
+
+/// The time on `CLOCK_REALTIME`, since 1970: the clock on the wall.
+#[must_use]
+pub fn wall() -> Time {
+    time_on(rustix::time::ClockId::Realtime)
+}
+
+fn time_on(clock: rustix::time::ClockId) -> Time {
+    let time = rustix::time::clock_gettime(clock);
+    let part = |number: i64| u64::try_from(number).expect("the kernel sets no clock before zero");
+    Time::START + Span::from_secs(part(time.tv_sec)) + Span::from_ns(part(time.tv_nsec))
+}
+
+/// The CPUs that are online now.
+///
+/// # Errors
+/// When sysfs does not say; `Unsupported` when one's number is not below [`CpuId::LIMIT`].
+pub fn online_cpus() -> io::Result<CpuSet> {
+    let text = fs::read_to_string("/sys/devices/system/cpu/online")?;
+    let mut online = CpuSet::NONE;
+    for cpu in cpu_list(&text).ok_or_else(malformed)? {
+        if cpu >= CpuId::LIMIT {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        online.insert(CpuId::new(cpu));
+    }
+    Ok(online)
+}
+
+/// The numbers in a list of ranges, such as `0-3,8`; empty for an empty text.
+#[must_use]
+pub fn cpu_list(text: &str) -> Option<Vec<usize>> {
+    let mut numbers = Vec::new();
+    for range in text.trim().split(',').filter(|range| !range.is_empty()) {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        numbers.extend(first.parse::<usize>().ok()?..=last.parse().ok()?);
+    }
+    Some(numbers)
+}
+
+/// The CPU time a thread has used in its life.
+///
+/// For a thread of the calling process this is exact at the call, running or not. The kernel
+/// refuses that clock for threads of other processes, whose time is read from procfs instead: exact
+/// while the thread is off its CPU (so always, when a caller that shares the CPU asks), behind by
+/// up to one tick of the kernel (4 ms at 250 Hz) while it runs. [`TaskClock`] is exact for both.
+///
+/// # Errors
+/// `ESRCH` or `NotFound` when there is no such thread.
+pub fn thread_cpu_time(tid: Tid) -> io::Result<Span> {
+    match read_clock(cpu_clock(tid, PER_THREAD | BY_SCHEDULER)) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => scheduler_time(tid),
+        result => result,
+    }
+}
+
+/// The CPU time all threads of a process have used, those that ended included; behind by up to one
+/// tick of the kernel for each that is running, unless the process is the caller's.
+///
+/// # Errors
+/// `EINVAL` when there is no such process.
+pub fn process_cpu_time(process: Tid) -> io::Result<Span> {
+    read_clock(cpu_clock(process, BY_SCHEDULER))
+}
+
+/// A tick of the clock by which the kernel counts in `/proc/stat`.
+#[must_use]
+pub fn clock_tick() -> Span {
+    // SAFETY: it takes a number and returns one.
+    let a_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    // A hundred for as long as there has been Linux on these machines.
+    Span::from_secs(1) / u64::try_from(a_second).ok().filter(|&ticks| ticks > 0).unwrap_or(100)
+}
+
+/// The kernel's encoding of CPU clocks: the number's complement above three bits that say which.
+const BY_SCHEDULER: libc::clockid_t = 2;
+const PER_THREAD: libc::clockid_t = 4;
+
+fn cpu_clock(of: Tid, which: libc::clockid_t) -> libc::clockid_t {
+    (!of.0) << 3 | which
+}
+
+fn read_clock(clock: libc::clockid_t) -> io::Result<Span> {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes one `timespec`, which `time` is.
+    let result = unsafe { libc::clock_gettime(clock, &raw mut time) };
+    check(result.into())?;
+    let part = |number: i64| u64::try_from(number).map_err(|_| malformed());
+    Ok(Span::from_secs(part(time.tv_sec)?) + Span::from_ns(part(time.tv_nsec)?))
+}
+
+/// The first number of `schedstat`: nanoseconds on a CPU, brought up to date at every tick and
+/// whenever the thread leaves its CPU.
+fn scheduler_time(tid: Tid) -> io::Result<Span> {
+    let text = fs::read_to_string(format!("/proc/{tid}/schedstat"))?;
+    let used = text.split_ascii_whitespace().next().and_then(|number| number.parse().ok());
+    used.map(Span::from_ns).ok_or_else(malformed)
+}
+
+/// The scheduler's count of the CPU time of one thread of any process, for reading often.
+///
+/// Exact while the thread is off its CPU, behind by up to one tick of the kernel while it runs.
+#[derive(Debug)]
+pub struct ThreadClock(fs::File);
+
+impl ThreadClock {
+    /// Opens the clock of a thread; it stays that thread's.
+    ///
+    /// # Errors
+    /// When there is no such thread.
+    pub fn open(tid: Tid) -> io::Result<ThreadClock> {
+        fs::File::open(format!("/proc/{tid}/schedstat")).map(ThreadClock)
+    }
+
+    /// CPU time used so far.
+    ///
+    /// # Errors
+    /// `ESRCH` when the thread has ended.
+    pub fn read(&self) -> io::Result<Span> {
+        use std::os::unix::fs::FileExt;
+        // Three numbers of at most 20 digits.
+        let mut text = [0; 64];
+        let length = self.0.read_at(&mut text, 0)?;
+        let mut digits = text[..length].iter().take_while(|byte| byte.is_ascii_digit());
+        let digit = |byte: &u8| u64::from(byte - b'0');
+        let used = digits.try_fold(0_u64, |sum, byte| {
+            sum.checked_mul(10).and_then(|sum| sum.checked_add(digit(byte)))
+        });
+        used.filter(|_| length > 0).map(Span::from_ns).ok_or_else(malformed)
+    }
+}
+
+/// Keeps all memory of this process, now and later, in RAM.
+///
+/// Pages are fetched at once rather than at first touch (`MCL_ONFAULT`): the first touch would be a
+/// fault inside the loop that must not wait. The price is that untouched thread stacks count, 2 MiB
+/// each.
+///
+/// # Errors
+/// `ENOMEM` or `EPERM` when `RLIMIT_MEMLOCK` is too low for a caller without `CAP_IPC_LOCK`.
+pub fn lock_memory() -> io::Result<()> {
+    Ok(mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE)?)
+}
+
+/// The kernel's answer, or the error it left behind.
+fn check(result: libc::c_long) -> io::Result<libc::c_long> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+fn malformed() -> io::Error {
+    io::ErrorKind::InvalidData.into()
+}
+
+/// Takes over a descriptor that this process was started with, such as a socket from systemd. It is
+/// closed in programs that are started from now on.
+///
+/// # Errors
+/// `EBADF` when there is no such descriptor, and for the standard ones, which are in use.
+pub fn inherited_fd(number: i32) -> io::Result<OwnedFd> {
+    if number <= 2 {
+        return Err(io::Error::from_raw_os_error(libc::EBADF));
+    }
+    // SAFETY: setting a flag of a descriptor, or of none, does nothing to memory.
+    check(unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) }.into())?;
+    // A copy: whoever else in this process may own that number keeps it.
+    // SAFETY: the descriptor is open, as the call before has shown, and is borrowed for one call.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
+    borrowed.try_clone_to_owned()
+}
+
+// For the keeper of held threads, which must outlive what its owner is sent.
+
+/// Ignores a signal in the whole process, from now on and across `exec`.
+///
+/// # Errors
+/// `EINVAL` for signals that cannot be ignored.
+pub fn ignore_signal(signal: rustix::process::Signal) -> io::Result<()> {
+    // SAFETY: no handler is installed, so none of our code runs at a bad moment.
+    let before = unsafe { libc::signal(signal.as_raw(), libc::SIG_IGN) };
+    if before == libc::SIG_ERR { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_cpus_may_be_empty_and_have_gaps() {
+        assert_eq!(cpu_list("0-3,8\n"), Some(vec![0, 1, 2, 3, 8]));
+        assert_eq!(cpu_list("\n"), Some(vec![]));
+        assert_eq!(cpu_list("0-"), None);
+    }
+
+    #[test]
+    fn scheduling_reads_back_as_it_was_set() {
+        // On a thread of its own, whose scheduling ends with it.
+        std::thread::spawn(|| {
+            let own = own_tid();
+            let before = get_scheduling(own).unwrap();
+            for class in [Scheduling::Batch { nice: 5 }, Scheduling::Idle] {
+                let to = SchedulingOf { class, reset_on_fork: true };
+                set_scheduling(own, &to).unwrap();
+                assert_eq!(get_scheduling(own).unwrap(), to);
+            }
+            let fifo = Scheduling::Fifo { priority: 1 };
+            match set_scheduling(own, &SchedulingOf { class: fifo, reset_on_fork: true }) {
+                Ok(()) => assert_eq!(get_scheduling(own).unwrap().class, fifo),
+                Err(why) => return println!("skipped: needs real-time scheduling ({why})"),
+            }
+            set_scheduling(own, &before).unwrap();
+            assert_eq!(get_scheduling(own).unwrap(), before);
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn affinity_reads_back_as_it_was_set() {
+        std::thread::spawn(|| {
+            let one = CpuSet::one(get_affinity(own_tid()).unwrap().first().unwrap());
+            set_affinity(own_tid(), &one).unwrap();
+            assert_eq!(get_affinity(own_tid()).unwrap(), one);
+            assert!(online_cpus().unwrap().contains(one.first().unwrap()));
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn cpu_time_never_goes_back_and_is_known_of_others() {
+        let own = own_tid();
+        let before = thread_cpu_time(own).unwrap();
+        assert!(thread_cpu_time(own).unwrap() >= before);
+        let process = process_of(own).unwrap();
+        assert!(process_cpu_time(process).unwrap() >= before);
+        // The first process of the host is of somebody else.
+        assert!(!thread_cpu_time(Tid(1)).unwrap().is_zero());
+    }
+}

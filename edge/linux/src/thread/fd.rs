@@ -1,0 +1,244 @@
+//! Threads held by descriptor, so that a number used again by somebody else is never hit.
+//!
+//! From Linux 6.9 on a thread is held by a descriptor of its own, a pidfd. Before that it is held
+//! by its open `stat` file in procfs: the kernel ties the file to the thread, so that reading it
+//! fails with `ESRCH` once the thread is gone, whoever has its number then. Its process is held by
+//! a pidfd in addition, where there are any (5.3).
+//!
+//! What no descriptor can do goes by number, right after the descriptor was seen alive and the
+//! start time compared: signals to a thread before 6.9, signals to a process before 5.3, and on all
+//! kernels changes of scheduling and affinity. In the few microseconds between the look and the
+//! call the thread would have to end, be reaped, and have its number given to another. The kernel
+//! gives numbers out in turn, so all others (32,767 at least) would have to be given out first.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::Signal;
+
+use super::{StartTime, Stat, means_gone};
+use crate::sys::{
+    Tid, pidfd_of_process, pidfd_of_thread, process_of, signal_by, signal_process,
+    signal_process_by, signal_thread,
+};
+
+/// A thread held by descriptor.
+#[derive(Debug)]
+pub struct TaskFd(Descriptor);
+
+#[derive(Debug)]
+enum Descriptor {
+    /// A pidfd of the one thread.
+    Thread(OwnedFd),
+    Procfs(Procfs),
+}
+
+#[derive(Debug)]
+struct Procfs {
+    process: Tid,
+    tid: Tid,
+    started: StartTime,
+    stat: File,
+    /// Of the process; none before 5.3.
+    pidfd: Option<OwnedFd>,
+}
+
+impl TaskFd {
+    /// Holds a thread.
+    ///
+    /// # Errors
+    /// `ESRCH` or `NotFound` when there is no such thread.
+    pub fn open(tid: Tid) -> io::Result<TaskFd> {
+        match pidfd_of_thread(tid) {
+            Ok(fd) => Ok(TaskFd(Descriptor::Thread(fd))),
+            Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
+                let pidfd = pidfd_of_process(process_of(tid)?)?;
+                Procfs::open(tid, Some(pidfd)).map(|held| TaskFd(Descriptor::Procfs(held)))
+            }
+            Err(error) if is_missing(&error) => TaskFd::open_in_procfs(tid),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Holds a thread as kernels before 5.3 do, on any kernel.
+    ///
+    /// # Errors
+    /// `ESRCH` or `NotFound` when there is no such thread.
+    pub fn open_in_procfs(tid: Tid) -> io::Result<TaskFd> {
+        Procfs::open(tid, None).map(|held| TaskFd(Descriptor::Procfs(held)))
+    }
+
+    /// Sends a signal to the thread. Stopping and continuing concern the whole process, whichever
+    /// of its threads the signal is sent to.
+    ///
+    /// # Errors
+    /// `ESRCH` when it has exited, `EPERM` without the privilege.
+    pub fn signal(&self, signal: Signal) -> io::Result<()> {
+        match &self.0 {
+            Descriptor::Thread(fd) => signal_by(fd.as_fd(), signal),
+            Descriptor::Procfs(held) => {
+                held.look()?;
+                signal_thread(held.process, held.tid, signal)
+            }
+        }
+    }
+
+    /// Sends a signal to the process of the thread.
+    ///
+    /// # Errors
+    /// `ESRCH` when it has exited, `EPERM` without the privilege.
+    pub fn signal_process(&self, signal: Signal) -> io::Result<()> {
+        match &self.0 {
+            Descriptor::Thread(fd) => signal_process_by(fd.as_fd(), signal),
+            Descriptor::Procfs(Procfs { pidfd: Some(pidfd), .. }) => {
+                signal_by(pidfd.as_fd(), signal)
+            }
+            Descriptor::Procfs(held) => {
+                held.look()?;
+                signal_process(held.process, signal)
+            }
+        }
+    }
+
+    /// Whether the thread has exited, waited for by its parent or not.
+    ///
+    /// # Errors
+    /// Those of `poll`, or of procfs.
+    pub fn has_exited(&self) -> io::Result<bool> {
+        match &self.0 {
+            Descriptor::Thread(fd) => is_ready(fd),
+            Descriptor::Procfs(held) => match held.look() {
+                Ok(stat) => Ok(stat.exited()),
+                Err(error) if means_gone(&error) => Ok(true),
+                Err(error) => Err(error),
+            },
+        }
+    }
+
+    /// A descriptor that polls readable once the thread has exited, whoever of its process is still
+    /// there; none before 6.9, where one has to ask.
+    #[must_use]
+    pub fn pollable_by_itself(&self) -> Option<BorrowedFd<'_>> {
+        match &self.0 {
+            Descriptor::Thread(fd) => Some(fd.as_fd()),
+            Descriptor::Procfs(_) => None,
+        }
+    }
+
+    /// A descriptor that polls readable once the thread (before 6.9: its whole process) has exited;
+    /// none before 5.3, where one has to ask from time to time.
+    #[must_use]
+    pub fn pollable(&self) -> Option<BorrowedFd<'_>> {
+        match &self.0 {
+            Descriptor::Thread(fd) => Some(fd.as_fd()),
+            Descriptor::Procfs(held) => held.pidfd.as_ref().map(AsFd::as_fd),
+        }
+    }
+}
+
+impl Procfs {
+    fn open(tid: Tid, pidfd: Option<OwnedFd>) -> io::Result<Procfs> {
+        let process = process_of(tid)?;
+        let stat = File::open(format!("/proc/{process}/task/{tid}/stat"))?;
+        // Read through the descriptor, so it is about the thread that this is tied to.
+        let started = read(&stat)?.started();
+        Ok(Procfs { process, tid, started, stat, pidfd })
+    }
+
+    /// How the thread is now, if it is still there and the same: `ESRCH` if not.
+    fn look(&self) -> io::Result<Stat> {
+        let stat = read(&self.stat)?;
+        if stat.started() == self.started { Ok(stat) } else { Err(Errno::SRCH.into()) }
+    }
+}
+
+fn read(stat: &File) -> io::Result<Stat> {
+    // 51 numbers of at most 20 digits, and a name of at most 64 bytes.
+    let mut text = [0; 2048];
+    let length = stat.read_at(&mut text, 0)?;
+    Stat::parse(&text[..length]).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// Whether an error says that the kernel has no pidfds, or that a sandbox hides them: some answer
+/// `EPERM` to calls that they do not know, which this one never does by itself.
+#[must_use]
+pub fn is_missing(error: &io::Error) -> bool {
+    let is = |errno: Errno| error.raw_os_error() == Some(errno.raw_os_error());
+    is(Errno::NOSYS) || is(Errno::PERM)
+}
+
+fn is_ready(fd: &OwnedFd) -> io::Result<bool> {
+    let mut fds = [PollFd::new(fd, PollFlags::IN)];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    loop {
+        match poll(&mut fds, Some(&at_once)) {
+            // Without a wait there is no end to which a signal could put off the answer.
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+            Ok(_) => return Ok(!fds[0].revents().is_empty()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::{Child, Command};
+
+    use super::*;
+
+    fn sleeper() -> (Child, Tid) {
+        let child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let tid = Tid::new(i32::try_from(child.id()).unwrap()).unwrap();
+        (child, tid)
+    }
+
+    #[test]
+    fn a_thread_held_in_either_way_is_signalled_until_it_is_gone() {
+        for open in [TaskFd::open, TaskFd::open_in_procfs] {
+            let (mut child, tid) = sleeper();
+            let held = open(tid).unwrap();
+            assert!(!held.has_exited().unwrap());
+            held.signal(Signal::STOP).unwrap();
+            held.signal_process(Signal::CONT).unwrap();
+            held.signal(Signal::TERM).unwrap();
+            assert_eq!(child.wait().unwrap().signal(), Some(Signal::TERM.as_raw()));
+            assert!(held.has_exited().unwrap());
+            for sent in [held.signal(Signal::CONT), held.signal_process(Signal::CONT)] {
+                assert!(means_gone(&sent.unwrap_err()));
+            }
+            assert!(means_gone(&open(tid).unwrap_err()));
+        }
+    }
+
+    #[test]
+    fn one_that_has_exited_and_waits_for_its_parent_has_exited() {
+        let (mut child, tid) = sleeper();
+        let held = TaskFd::open_in_procfs(tid).unwrap();
+        child.kill().unwrap();
+        // Its end is on its way; nobody reaps it meanwhile.
+        while !held.has_exited().unwrap() {
+            std::thread::yield_now();
+        }
+        held.signal_process(Signal::CONT).unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_later_thread_of_the_same_number_is_another_one() {
+        let (mut child, tid) = sleeper();
+        let mut held = Procfs::open(tid, None).unwrap();
+        held.started = StartTime::from_ticks(held.started.ticks() + 1);
+        let held = TaskFd(Descriptor::Procfs(held));
+        assert!(held.has_exited().unwrap());
+        assert!(means_gone(&held.signal(Signal::KILL).unwrap_err()));
+        assert!(means_gone(&held.signal_process(Signal::KILL).unwrap_err()));
+        assert_eq!(child.try_wait().unwrap(), None);
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}

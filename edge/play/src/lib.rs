@@ -1,0 +1,12 @@
+//! Plays scenarios on this host: [`play::run`] starts the programs of a scenario, or finds its VMs,
+//! and has a session schedule them. [`limit`] limits one process to a share of a CPU.
+
+pub mod limit;
+pub mod load_order;
+mod nodes;
+mod outside;
+pub mod play;
+pub mod processes;
+mod teller;
+
+pub use outside::Losses;

@@ -1,0 +1,192 @@
+//! Who is outside in a live run: clients that talk to domains over the loopback, and the server
+//! that tasks ask for files. They are ordinary processes on the CPUs that are not scheduled, where
+//! there are any.
+
+use std::process::{Child, Stdio};
+
+use slackline_load::client::port_for;
+use slackline_load::{Note, Ports};
+use slackline_scenario::io::{Client, ClientKind, DeviceStep};
+use slackline_scenario::{Scenario, Step};
+use slackline_trace::Record;
+use slackline_units::{CpuId, CpuSet, Time, VcpuId};
+
+use crate::load_order::{LoadCommand, LoadOrder, Part};
+use crate::processes::ProcessError;
+use crate::teller::{self, Teller};
+use slackline_linux::sys::{Tid, die_with_us, get_affinity, online_cpus, own_tid, set_affinity};
+
+/// Everybody outside.
+#[derive(Debug, Default)]
+pub(crate) struct Outside {
+    files: Option<Outsider>,
+    clients: Vec<Outsider>,
+    /// Where they may run; none is anywhere.
+    cpus: Option<CpuSet>,
+}
+
+#[derive(Debug)]
+struct Outsider {
+    child: Child,
+    teller: Teller,
+    name: String,
+    /// Whose work it measures: the first vCPU of a domain.
+    vcpu: VcpuId,
+    answered: u64,
+    lost: u64,
+    has_ended: bool,
+}
+
+/// What a client could not get.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Losses {
+    /// What it is, and of whom it asked: `httperf of web`.
+    pub name: String,
+    /// Requests that were answered.
+    pub answered: u64,
+    /// Requests that were given up.
+    pub lost: u64,
+}
+
+impl Outside {
+    /// Nobody yet; `scheduled` are the CPUs that they keep away from.
+    pub(crate) fn new(scheduled: &[CpuId]) -> Outside {
+        let ours = get_affinity(own_tid()).and_then(|ours| Ok(ours.and(&online_cpus()?)));
+        let mut cpus = ours.unwrap_or_default();
+        scheduled.iter().for_each(|&cpu| cpus.remove(cpu));
+        let cpus = (!cpus.is_empty()).then_some(cpus);
+        Outside { files: None, clients: Vec::new(), cpus }
+    }
+
+    /// Starts a file server if a task asks for one; its port.
+    pub(crate) fn start_files(
+        &mut self,
+        scenario: &Scenario,
+        load: LoadCommand<'_>,
+    ) -> Result<Option<u16>, ProcessError> {
+        let steps = scenario.domains.iter().filter(|domain| domain.live.is_none());
+        let steps = steps.filter_map(|domain| domain.system.as_ref());
+        let tasks = steps.flat_map(|system| &system.tasks);
+        let mut steps = tasks.flat_map(|task| &task.program.steps);
+        if !steps.any(|step| matches!(step, Step::Device(DeviceStep::Ask { .. }))) {
+            return Ok(None);
+        }
+        let order = LoadOrder { part: Part::Files, seed: scenario.seed, start: Time::START };
+        let vcpu = scenario.domains[0].vcpus[0];
+        let mut files = self.start(&order, load, "the file server".into(), vcpu)?;
+        let ports = files.teller.ready().ok_or_else(|| files.not_ready())?;
+        self.files = Some(files);
+        Ok(Some(ports.requests))
+    }
+
+    /// Starts all clients; `ports` are those of the domains.
+    pub(crate) fn start_clients(
+        &mut self,
+        scenario: &Scenario,
+        ports: &[Ports],
+        origin: Time,
+        load: LoadCommand<'_>,
+    ) -> Result<(), ProcessError> {
+        let clients = scenario.io.as_ref().map_or(&[][..], |io| &io.clients);
+        for (number, client) in clients.iter().enumerate() {
+            let domain = &scenario.domains[client.to];
+            let begins = client.from.max(domain.joins);
+            let start = origin + (begins - Time::START);
+            let port = port_for(&client.kind, ports[client.to]);
+            let part = Part::Client { client, number, port, begins };
+            let order = LoadOrder { part, seed: scenario.seed, start };
+            let name = format!("{} of {}", kind(client), domain.name);
+            let client = self.start(&order, load, name, domain.vcpus[0])?;
+            self.clients.push(client);
+        }
+        Ok(())
+    }
+
+    fn start(
+        &self,
+        order: &LoadOrder<'_>,
+        load: LoadCommand<'_>,
+        name: String,
+        vcpu: VcpuId,
+    ) -> Result<Outsider, ProcessError> {
+        let mut command = load(order);
+        let program = command.get_program().to_string_lossy().into_owned();
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        die_with_us(&mut command);
+        let cannot = |source| ProcessError::NotStarted { program, source };
+        let mut child = command.spawn().map_err(cannot)?;
+        let tid = i32::try_from(child.id()).ok().and_then(Tid::new);
+        if let (Some(cpus), Some(tid)) = (&self.cpus, tid) {
+            // Where that is refused it runs where we do, and the numbers show what that costs.
+            let _ = set_affinity(tid, cpus);
+        }
+        let teller = Teller::new(child.stdout.take().expect("it is piped"));
+        Ok(Outsider { child, teller, name, vcpu, answered: 0, lost: 0, has_ended: false })
+    }
+
+    /// What they tell.
+    pub(crate) fn take_records(&mut self, origin: Time, into: &mut Vec<Record>) {
+        for client in &mut self.clients {
+            for note in client.teller.take() {
+                client.answered += u64::from(matches!(note, Note::Job(_)));
+                client.lost += u64::from(matches!(note, Note::Lost { .. }));
+                into.extend(teller::record(note, client.vcpu, origin));
+            }
+        }
+    }
+
+    /// Who has ended, and not because it was done: its name, and how.
+    pub(crate) fn ended(&mut self) -> Vec<(String, String)> {
+        let mut ended = Vec::new();
+        for one in self.files.iter_mut().chain(&mut self.clients) {
+            if one.has_ended {
+                continue;
+            }
+            if let Ok(Some(status)) = one.child.try_wait() {
+                one.has_ended = true;
+                if !status.success() {
+                    ended.push((one.name.clone(), status.to_string()));
+                }
+            }
+        }
+        ended
+    }
+
+    /// What the clients could not get.
+    pub(crate) fn losses(&self) -> Vec<Losses> {
+        let lost = self.clients.iter().filter(|client| client.lost > 0);
+        let losses = lost.map(|client| Losses {
+            name: client.name.clone(),
+            answered: client.answered,
+            lost: client.lost,
+        });
+        losses.collect()
+    }
+}
+
+impl Outsider {
+    fn not_ready(&mut self) -> ProcessError {
+        let how = match self.child.try_wait() {
+            Ok(Some(status)) => status.to_string(),
+            _ => "it was not ready in time".into(),
+        };
+        ProcessError::EndedAtOnce { program: self.name.clone(), how }
+    }
+}
+
+impl Drop for Outsider {
+    /// It holds nothing that would have to be given back.
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn kind(client: &Client) -> &'static str {
+    match client.kind {
+        ClientKind::Open { .. } => "httperf",
+        ClientKind::Closed { .. } => "ab",
+        ClientKind::Ping { .. } | ClientKind::Pings { .. } => "ping",
+        ClientKind::Stream { .. } => "ttcp",
+    }
+}

@@ -1,0 +1,548 @@
+//! Plays a scenario on this machine: starts and finds whom it is about, and asks a session for what
+//! it says at given times.
+
+use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+
+use slackline_host::policy::AdmitError;
+use slackline_load::Ports;
+use slackline_scenario::{Action, Domain, Scenario, ScenarioError, What, actions};
+use slackline_trace::{Entry, Record, Sink};
+use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
+use thiserror::Error;
+
+use crate::load_order::LoadCommand;
+use crate::outside::{Losses, Outside};
+use crate::processes::{ManagedProcesses, ProcessError};
+use slackline_fence::KeeperCommand;
+use slackline_linux::sys::monotonic;
+use slackline_linux::thread::TaskFd;
+use slackline_live::Punctual;
+use slackline_live::agents::{AgentError, Heard};
+use slackline_live::relay::{RelayError, Relayed};
+use slackline_live::session::{
+    self, Called, HearError, JoinId, Prepared, Request, RequestError, Session, SessionError,
+};
+
+/// What a live run needs besides its scenario.
+pub struct Options<'a> {
+    /// The CPUs of this machine that are scheduled, as many as the scenario has.
+    pub cpus: Vec<CpuId>,
+    /// How to start the keeper.
+    pub keeper: KeeperCommand,
+    /// What a look at a CPU takes, for admission to count.
+    pub dispatch: Span,
+    /// How to start a load process.
+    pub load: LoadCommand<'a>,
+    /// Readable when the run is to stop early.
+    pub stop: Option<BorrowedFd<'a>>,
+    /// Called a few times a second with the time of the run.
+    pub progress: &'a mut dyn FnMut(Time),
+}
+
+/// What a live run has to tell besides its trace.
+#[derive(Debug, Default)]
+pub struct Finished {
+    /// When it was stopped, if it was before its end.
+    pub stopped: Option<Time>,
+    /// Changes and late joins that could not be admitted: when, of whom, and why.
+    pub declined: Vec<(Time, VcpuId, AdmitError)>,
+    /// Who ended by itself before the end: when, its name, and how.
+    pub ended: Vec<(Time, String, String)>,
+    /// Requests of clients that were given up.
+    pub lost: Vec<Losses>,
+    /// What came of the agents of guests.
+    pub heard: Vec<Heard>,
+    /// What has gone through relays on its way to guests.
+    pub relayed: Vec<Relayed>,
+    /// How often the keeper had died and was replaced.
+    pub keepers_lost: u32,
+    /// vCPUs whose threads another program changed and has, when, and what was found.
+    pub contested: Vec<(Time, VcpuId, String)>,
+    /// How often a change to a thread was undone.
+    pub undone: usize,
+}
+
+/// Why a scenario does not run here.
+#[derive(Debug, Error)]
+pub enum LiveError {
+    /// The machine does not allow it, or the run broke off.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// A domain has no threads to be scheduled.
+    #[error("`{domain}`: {source}")]
+    Process {
+        /// What people call it.
+        domain: String,
+        /// Where it stands in the scenario.
+        line: usize,
+        /// Why.
+        source: ProcessError,
+    },
+    /// A domain cannot be scheduled as the scenario says.
+    #[error("`{domain}`: {source}")]
+    Request {
+        /// What people call it.
+        domain: String,
+        /// Where it stands in the scenario.
+        line: usize,
+        /// Why.
+        source: RequestError,
+    },
+    /// The set cannot be admitted.
+    #[error("cannot admit `{domain}`: {error}")]
+    Declined {
+        /// What people call it.
+        domain: String,
+        /// Where it stands in the scenario.
+        line: usize,
+        /// Why.
+        error: AdmitError,
+    },
+    /// The agent of a domain cannot be heard.
+    #[error("`{domain}`: {source}")]
+    Agent {
+        /// What people call it.
+        domain: String,
+        /// Where it stands in the scenario.
+        line: usize,
+        /// Why.
+        source: AgentError,
+    },
+    /// Nothing can be handed on to the guest of a domain.
+    #[error("`{domain}`: {source}")]
+    Relay {
+        /// What people call it.
+        domain: String,
+        /// Where it stands in the scenario.
+        line: usize,
+        /// Why.
+        source: RelayError,
+    },
+    /// A share that is needed is missing.
+    #[error(transparent)]
+    Scenario(#[from] ScenarioError),
+    /// The scenario says something that only the simulated host can do.
+    #[error("{what} can only be simulated")]
+    OnlySimulated {
+        /// What.
+        what: &'static str,
+        /// Where it stands in the scenario.
+        line: usize,
+    },
+}
+
+impl LiveError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            LiveError::Session(error) => error.hint(),
+            LiveError::Process { source, .. } => source.hint(),
+            LiveError::Request { source, .. } => source.hint(),
+            LiveError::OnlySimulated { .. } => Some("use `slackline sim`".into()),
+            LiveError::Agent { .. } | LiveError::Relay { .. } => {
+                Some("use a socket path of at most 107 bytes".into())
+            }
+            LiveError::Declined { .. } | LiveError::Scenario(_) => None,
+        }
+    }
+
+    /// Whether this is a fault of ours, not of the machine.
+    #[must_use]
+    pub const fn is_bug(&self) -> bool {
+        match self {
+            LiveError::Session(error) => error.is_bug(),
+            LiveError::Request { source: RequestError::Host(error), .. } => error.is_bug(),
+            _ => false,
+        }
+    }
+}
+
+/// How long before the run begins its load processes are started.
+const LEAD: Span = Span::from_ms(200);
+const LEAD_EACH: Span = Span::from_ms(10);
+
+/// How long nobody looks at most: records are taken away and processes looked after.
+const ROUND: Span = Span::from_ms(100);
+
+/// Runs the scenario here.
+///
+/// # Errors
+/// When it cannot be set up, or breaks off. Everything is given back in any case.
+pub fn run<S: Sink>(
+    scenario: &Scenario,
+    mut options: Options<'_>,
+    sink: &mut S,
+) -> Result<Finished, LiveError> {
+    check(scenario)?;
+    // Whether this thread may be real-time, before anything is touched.
+    drop(Punctual::begin().map_err(|source| SessionError::NoRealTime { source })?);
+    let mut play = Play::set_up(scenario, &options)?;
+    if sink.wants_exchanges() {
+        play.session.keep_exchanges();
+    }
+    let result = play.begin().and_then(|()| play.manage(&mut options, sink));
+    play.end(result, sink)
+}
+
+/// Whether a live host can do what the scenario says.
+///
+/// # Errors
+/// What only the simulator does.
+pub fn check(scenario: &Scenario) -> Result<(), LiveError> {
+    let only_simulated = |what, line| Err(LiveError::OnlySimulated { what, line });
+    let is_wide = |domain: &&Domain| domain.system.is_some() && domain.vcpus.len() > 1;
+    if let Some(domain) = scenario.domains.iter().find(|it| it.live.is_none() && is_wide(it)) {
+        return only_simulated("a domain with tasks and several vCPUs", domain.line);
+    }
+    if let Some(domain) = scenario.domains.iter().find(|it| it.live.is_none() && it.program.locks())
+    {
+        return only_simulated("a domain whose vCPUs share a spin lock", domain.line);
+    }
+    for client in scenario.io.iter().flat_map(|io| &io.clients) {
+        let domain = &scenario.domains[client.to];
+        if domain.live.is_some() {
+            return only_simulated("a client of a domain with a `live` of its own", domain.line);
+        }
+    }
+    Ok(())
+}
+
+/// A scenario that is being played.
+struct Play<'a> {
+    scenario: &'a Scenario,
+    // The session comes before the processes: threads are given back before those are ended.
+    session: Session,
+    processes: ManagedProcesses,
+    outside: Outside,
+    /// By time, last first.
+    actions: Vec<Action>,
+    /// Who of the scenario is there.
+    ids: BTreeMap<VcpuId, JoinId>,
+    origin: Time,
+    outcome: Finished,
+    records: Vec<Entry>,
+}
+
+impl<'a> Play<'a> {
+    fn set_up(scenario: &'a Scenario, options: &Options<'_>) -> Result<Play<'a>, LiveError> {
+        let mut actions = actions(scenario);
+        actions.reverse();
+        let count = scenario.domains.iter().map(|domain| domain.vcpus.len() as u64).sum::<u64>();
+        let clients = scenario.io.as_ref().map_or(0, |io| io.clients.len() as u64);
+        let origin = monotonic() + LEAD + LEAD_EACH * (count + clients);
+        let first = &scenario.domains[0];
+        let processes = ManagedProcesses::new(scenario);
+        let mut processes = processes.map_err(|error| of_process(first, error))?;
+        let mut outside = Outside::new(&options.cpus);
+        let files = outside.start_files(scenario, options.load);
+        let files = files.map_err(|error| of_process(first, error))?;
+        let mut ports: Vec<Ports> = Vec::new();
+        for domain in &scenario.domains {
+            let started = processes.start((scenario, domain), files, origin, options.load);
+            ports.push(started.map_err(|error| of_process(domain, error))?);
+        }
+        let started = outside.start_clients(scenario, &ports, origin, options.load);
+        started.map_err(|error| of_process(first, error))?;
+        let session = Session::open(&session::Options {
+            cpus: options.cpus.clone(),
+            policy: scenario.policy.spec,
+            values: scenario.policy.values.clone(),
+            keeper: options.keeper.clone(),
+            owned: None,
+            dispatch: Some(options.dispatch),
+            origin: Some(origin),
+            // A run is the same whenever it is made, and the same as simulated.
+            wall_clock: None,
+        })?;
+        let (ids, outcome, records) = (BTreeMap::new(), Finished::default(), Vec::new());
+        Ok(Play { scenario, session, processes, outside, actions, ids, origin, outcome, records })
+    }
+
+    /// Those who are there from the start join, all at one instant.
+    fn begin(&mut self) -> Result<(), LiveError> {
+        let mut groups = Vec::new();
+        while let Some(action) = self.actions.pop_if(|action| action.at == Time::START) {
+            match action.what {
+                What::Join if action.vcpu.number() == 0 => {
+                    let domain = self.scenario.domain_of(action.vcpu);
+                    groups.push((domain, self.prepare(domain)?));
+                }
+                What::Join => {}
+                _ => {
+                    self.actions.push(action);
+                    break;
+                }
+            }
+        }
+        let (domains, groups): (Vec<_>, Vec<_>) = groups.into_iter().unzip();
+        self.wait_for_origin();
+        for (domain, result) in domains.into_iter().zip(self.session.join_prepared(groups)?) {
+            let ids = result.map_err(|error| of_request(domain, error.error))?;
+            self.ids.extend(domain.vcpus.iter().copied().zip(ids));
+            self.hear(domain)?;
+            self.let_go_on(domain, Time::START)?;
+        }
+        Ok(())
+    }
+
+    /// Who joined on a CPU of its own choice may run wherever it may from now on.
+    fn let_go_on(&mut self, domain: &Domain, at: Time) -> Result<(), LiveError> {
+        for &vcpu in &domain.vcpus {
+            if let (Some(_), Some(&id)) = (domain.starts_on(vcpu), self.ids.get(&vcpu)) {
+                match self.session.move_to(id, self.scenario.cpus(vcpu), at) {
+                    Err(RequestError::Over) => {}
+                    result => result.map_err(|error| of_request(domain, error))?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What the guest of a domain tells is heard from now on, if it has an agent, and what waits
+    /// for it is known, if that goes through here.
+    fn hear(&mut self, domain: &Domain) -> Result<(), LiveError> {
+        let ids = domain.vcpus.iter().filter_map(|vcpu| self.ids.get(vcpu).copied());
+        let ids: Vec<JoinId> = ids.collect();
+        let (name, line) = (domain.name.clone(), domain.line);
+        let mut heard = Ok(());
+        if let Some(relay) = &domain.relay {
+            let ends = (Path::new(&relay.guest), Path::new(&relay.outside));
+            heard = self.session.relay(ids[0], &name, ends);
+        }
+        if let Some(path) = &domain.agent {
+            heard = heard.and_then(|()| self.session.hear(&ids, &name, Path::new(path)));
+        }
+        heard.map_err(|error| match error {
+            HearError::Session(error) => error.into(),
+            HearError::Nowhere(source) => LiveError::Agent { domain: name, line, source },
+            HearError::NoWay(source) => LiveError::Relay { domain: name, line, source },
+        })
+    }
+
+    /// Finds and holds the threads of a domain.
+    fn prepare(&mut self, domain: &Domain) -> Result<Prepared, LiveError> {
+        let mut group = Vec::new();
+        let found = self.processes.find(domain).map_err(|error| of_process(domain, error))?;
+        for (vcpu, who) in found {
+            let share = domain.share(vcpu, self.scenario.policy.spec)?;
+            group.push(Request {
+                who,
+                name: domain.vcpu_name(vcpu),
+                domain: domain.name.clone(),
+                called: Called::Exactly(vcpu),
+                share,
+                cpus: domain.starts_on(vcpu).map(CpuSet::one).or(domain.cpus(vcpu)),
+            });
+        }
+        let prepared = self.session.prepare(group);
+        prepared.map_err(|error| match self.processes.explain(&domain.vcpus) {
+            Some(ended) => of_process(domain, ended),
+            None => of_request(domain, error.error),
+        })
+    }
+
+    fn wait_for_origin(&self) {
+        loop {
+            let left = self.origin.since(monotonic());
+            if left.is_zero() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_nanos(left.ns()));
+        }
+    }
+
+    /// Until the end of the run: what the scenario says, who ended, and records.
+    fn manage<S: Sink>(
+        &mut self,
+        options: &mut Options<'_>,
+        sink: &mut S,
+    ) -> Result<(), LiveError> {
+        let end = Time::START + self.scenario.length;
+        loop {
+            let now = self.session.now();
+            if now >= end {
+                return Ok(());
+            }
+            while let Some(action) = self.actions.pop_if(|action| action.at <= now) {
+                self.act(action)?;
+            }
+            let seen = self.session.poll(&mut self.records)?;
+            self.outcome.keepers_lost += u32::from(seen.keeper_replaced);
+            let found = seen.contested.iter();
+            let found = found.map(|(id, finding)| (now, id.vcpu(), finding.to_string()));
+            self.outcome.contested.extend(found);
+            self.outcome.undone += seen.meddled.len();
+            let gone: Vec<VcpuId> = seen.ended.iter().map(|id| id.vcpu()).collect();
+            self.look_after_processes(now, &gone)?;
+            self.hand_on(sink);
+            if self.session.is_over() {
+                return Ok(());
+            }
+            (options.progress)(now);
+            let next = self.actions.last().map_or(end, |action| action.at).min(end);
+            let wait = next.since(self.session.now()).min(ROUND);
+            let stop = options.stop.as_slice();
+            if self.session.wait(stop, wait).contains(&true) {
+                self.outcome.stopped = Some(self.session.now());
+                return Ok(());
+            }
+        }
+    }
+
+    fn act(&mut self, action: Action) -> Result<(), LiveError> {
+        let Action { at, vcpu, what } = action;
+        let domain = self.scenario.domain_of(vcpu);
+        match what {
+            // A domain joins and leaves as a whole.
+            What::Join | What::Leave if vcpu.number() > 0 => return Ok(()),
+            What::Join => return self.join(at, domain),
+            What::Leave => {
+                self.leave(&domain.vcpus)?;
+                self.processes.end(&domain.vcpus);
+                return Ok(());
+            }
+            What::Change(..) | What::Pause | What::Release => {}
+        }
+        // One that has ended by itself needs nothing any more.
+        let Some(&id) = self.ids.get(&vcpu) else { return Ok(()) };
+        let done = match what {
+            What::Change(Some(share), cpus) => self.session.change_terms(id, share, cpus, at),
+            What::Change(None, Some(cpus)) => self.session.move_to(id, cpus, at),
+            What::Pause => self.session.pause(id, at),
+            What::Release => self.session.resume(id, at),
+            What::Change(None, None) | What::Join | What::Leave => Ok(()),
+        };
+        match done {
+            Err(RequestError::Declined(error)) => self.outcome.declined.push((at, vcpu, error)),
+            // Why it is over is told when it is closed.
+            Err(RequestError::Over) => {}
+            result => result.map_err(|error| of_request(domain, error))?,
+        }
+        Ok(())
+    }
+
+    /// A domain joins later than at the start.
+    fn join(&mut self, at: Time, domain: &Domain) -> Result<(), LiveError> {
+        let prepared = self.prepare(domain)?;
+        let mut joined = self.session.join_prepared(vec![prepared])?;
+        match joined.pop().expect("an answer for the one group") {
+            Ok(ids) => {
+                self.ids.extend(domain.vcpus.iter().copied().zip(ids));
+                self.hear(domain)?;
+                self.let_go_on(domain, at)?;
+            }
+            Err(error) => match error.error {
+                RequestError::Declined(error) => {
+                    self.outcome.declined.push((at, domain.vcpus[0], error));
+                    self.processes.end(&domain.vcpus);
+                }
+                error => return Err(of_request(domain, error)),
+            },
+        }
+        Ok(())
+    }
+
+    /// Notes what those programs have started that we started: it ends with them.
+    fn note_started(&mut self, vcpus: &[VcpuId]) {
+        for vcpu in vcpus {
+            let Some(&id) = self.ids.get(vcpu).filter(|_| self.processes.is_ours(*vcpu)) else {
+                continue;
+            };
+            let started = self.session.processes_of(id).into_iter();
+            let started = started.filter_map(|pid| TaskFd::open(pid).ok()).collect();
+            self.processes.started(*vcpu, started);
+        }
+    }
+
+    /// Takes vCPUs out that are there.
+    fn leave(&mut self, vcpus: &[VcpuId]) -> Result<(), LiveError> {
+        self.note_started(vcpus);
+        for vcpu in vcpus {
+            let Some(id) = self.ids.remove(vcpu) else { continue };
+            match self.session.leave(id) {
+                // It ended by itself, or everybody does.
+                Ok(()) | Err(RequestError::Unknown { .. } | RequestError::Over) => {}
+                Err(RequestError::NotGivenBack { errors }) => {
+                    return Err(SessionError::NotGivenBack { errors }.into());
+                }
+                Err(error) => return Err(of_request(self.scenario.domain_of(*vcpu), error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes those out whose processes or threads have ended.
+    fn look_after_processes(&mut self, now: Time, gone: &[VcpuId]) -> Result<(), LiveError> {
+        for ended in self.processes.ended(gone) {
+            self.leave(&ended.vcpus)?;
+            self.processes.end(&ended.vcpus);
+            self.outcome.ended.push((now, ended.name, ended.how));
+        }
+        let outside = self.outside.ended().into_iter().map(|(name, how)| (now, name, how));
+        self.outcome.ended.extend(outside);
+        Ok(())
+    }
+
+    /// Hands the records on that have come.
+    fn hand_on<S: Sink>(&mut self, sink: &mut S) {
+        let told = take_told(self.origin, &mut self.processes, &mut self.outside);
+        hand_on(&mut self.records, told, sink);
+    }
+
+    /// Gives everything back. The first thing that went wrong is what is told.
+    fn end<S: Sink>(
+        mut self,
+        result: Result<(), LiveError>,
+        sink: &mut S,
+    ) -> Result<Finished, LiveError> {
+        let vcpus: Vec<VcpuId> = self.ids.keys().copied().collect();
+        self.note_started(&vcpus);
+        let Play { session, mut processes, mut outside, origin, mut outcome, .. } = self;
+        let mut records = Vec::new();
+        outcome.heard = session.heard();
+        outcome.relayed = session.relayed();
+        let closed = session.close(&mut records);
+        let told = take_told(origin, &mut processes, &mut outside);
+        hand_on(&mut records, told, sink);
+        processes.end_everything();
+        result?;
+        closed?;
+        outcome.lost = outside.losses();
+        Ok(outcome)
+    }
+}
+
+/// What load processes and those outside have told since they were last asked.
+fn take_told(origin: Time, processes: &mut ManagedProcesses, outside: &mut Outside) -> Vec<Record> {
+    let mut told = Vec::new();
+    processes.take_jobs(origin, &mut told);
+    outside.take_records(origin, &mut told);
+    told
+}
+
+/// Hands the records on of the session, and what else has been told.
+fn hand_on<S: Sink>(records: &mut Vec<Entry>, mut told: Vec<Record>, sink: &mut S) {
+    let end = records.pop_if(|entry| matches!(entry, Entry::Record(Record::Ended { .. })));
+    if let Some(Entry::Record(Record::Ended { at })) = end {
+        // Load processes go on until they are ended; what they do then is not of the run.
+        told.retain(|record| record.when().1 <= at);
+    }
+    let told = told.into_iter().map(Entry::Record);
+    records.drain(..).chain(told).chain(end).for_each(|entry| entry.pass_to(sink));
+}
+
+fn of_process(domain: &Domain, source: ProcessError) -> LiveError {
+    LiveError::Process { domain: domain.name.clone(), line: domain.line, source }
+}
+
+fn of_request(domain: &Domain, source: RequestError) -> LiveError {
+    let (domain, line) = (domain.name.clone(), domain.line);
+    match source {
+        RequestError::Declined(error) => LiveError::Declined { domain, line, error },
+        RequestError::Host(error) => LiveError::Session(SessionError::Host(error)),
+        source => LiveError::Request { domain, line, source },
+    }
+}

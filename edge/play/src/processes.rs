@@ -1,0 +1,502 @@
+//! The processes whose threads are scheduled: starts the programs of a scenario, finds the threads,
+//! and ends what it started.
+
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use slackline_load::Ports;
+use slackline_scenario::{Domain, LiveTarget, Scenario, Threads};
+use slackline_trace::Record;
+use slackline_units::{Time, VcpuId};
+use thiserror::Error;
+
+use crate::load_order::{LoadCommand, LoadOrder, Part, callers};
+use crate::nodes::Nodes;
+use crate::teller::{Teller, is_readable, record};
+use slackline_linux::cgroup::{CgroupError, TreePlace};
+use slackline_linux::sys::{Tid, die_with_us};
+use slackline_linux::thread::{TaskFd, ThreadError, ThreadRef};
+use slackline_live::session::Who;
+use slackline_live::vcpus::{self, FindError};
+
+/// Why a domain has no threads to be scheduled.
+#[derive(Debug, Error)]
+pub enum ProcessError {
+    /// A program could not be started.
+    #[error("cannot start `{program}`: {source}")]
+    NotStarted {
+        /// The program.
+        program: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A node of a parallel program has no port to be reached at.
+    #[error("cannot open a port for a node of a parallel program: {source}")]
+    NoPort {
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A program ended before it could be scheduled.
+    #[error("`{program}` ended at once ({how})")]
+    EndedAtOnce {
+        /// The program.
+        program: String,
+        /// How, and what it last said.
+        how: String,
+    },
+    /// There are more or fewer threads than vCPUs.
+    #[error("process {pid} has {found} vCPU threads, but the domain has {wanted} vCPUs")]
+    WrongCount {
+        /// The process.
+        pid: i32,
+        /// How many there are.
+        found: usize,
+        /// How many the scenario says.
+        wanted: usize,
+    },
+    /// A domain whose process is scheduled as one has several vCPUs.
+    #[error("process {pid} is scheduled as one vCPU, but the domain has {wanted}")]
+    OneProcess {
+        /// The process.
+        pid: i32,
+        /// How many vCPUs the scenario says.
+        wanted: usize,
+    },
+    /// The vCPU threads cannot be found.
+    #[error(transparent)]
+    NotFound(#[from] FindError),
+    /// There is no such group, or it cannot be held.
+    #[error(transparent)]
+    Group(#[from] CgroupError),
+    /// A thread is gone or not ours to touch.
+    #[error(transparent)]
+    Thread(#[from] ThreadError),
+}
+
+impl ProcessError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            ProcessError::NotStarted { .. } => Some("install it, or write its full path".into()),
+            ProcessError::NoPort { .. } => Some("bring the loopback interface up".into()),
+            ProcessError::EndedAtOnce { .. } => Some("run the command by itself to see why".into()),
+            ProcessError::WrongCount { found, .. } => Some(format!("write vcpus = {found}")),
+            ProcessError::OneProcess { .. } => {
+                Some("write vcpus = 1, or threads = \"vcpus\" for a virtual machine monitor".into())
+            }
+            ProcessError::Group(error) => error.hint().map(str::to_owned),
+            ProcessError::NotFound(error) => error.hint().map(str::to_owned),
+            ProcessError::Thread(error) => Some(error.hint().into()),
+        }
+    }
+}
+
+/// How long a virtual machine monitor may take to start its vCPU threads.
+const VCPUS_WITHIN: Duration = Duration::from_secs(5);
+
+/// How long a program that is asked to end may take.
+const END_WITHIN: Duration = Duration::from_secs(2);
+
+/// How long the kernel may take from a thread's end to that of its process.
+const REAPED_WITHIN: Duration = Duration::from_millis(50);
+
+/// Something we started, or found.
+#[derive(Debug)]
+struct Process {
+    target: Target,
+    /// None if it was there before us.
+    child: Option<Child>,
+    /// What a program that we started has started in turn, known once it is about to be ended.
+    started: Vec<TaskFd>,
+    name: String,
+    vcpus: Vec<VcpuId>,
+    teller: Option<Teller>,
+    complaints: Option<Complaints>,
+}
+
+/// What there is to be found.
+#[derive(Clone, Debug)]
+enum Target {
+    Process(i32),
+    Group(TreePlace),
+}
+
+/// What a program writes on its standard error: kept back, and told only if it ends by itself.
+#[derive(Debug)]
+struct Complaints {
+    pipe: ChildStderr,
+    last: Vec<u8>,
+}
+
+/// How much of them is kept, in bytes.
+const COMPLAINTS: usize = 1 << 12;
+
+impl Complaints {
+    fn take(&mut self) {
+        let mut bytes = [0; COMPLAINTS];
+        while is_readable(&self.pipe, Duration::ZERO) {
+            let Ok(count @ 1..) = self.pipe.read(&mut bytes) else { break };
+            self.last.extend_from_slice(&bytes[..count]);
+            self.last.drain(..self.last.len().saturating_sub(COMPLAINTS));
+        }
+    }
+
+    /// The last line.
+    fn last_line(&mut self) -> Option<String> {
+        self.take();
+        let text = String::from_utf8_lossy(&self.last);
+        let line = text.lines().map(str::trim).rfind(|line| !line.is_empty())?;
+        Some(line.chars().filter(|letter| !letter.is_control()).collect())
+    }
+}
+
+/// A process that has ended by itself.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) name: String,
+    pub(crate) vcpus: Vec<VcpuId>,
+    /// How.
+    pub(crate) how: String,
+}
+
+/// Everybody who is scheduled.
+#[derive(Debug)]
+pub(crate) struct ManagedProcesses {
+    processes: Vec<Process>,
+    nodes: Nodes,
+}
+
+impl ManagedProcesses {
+    /// Nobody yet, and room for whoever a scenario starts.
+    pub(crate) fn new(scenario: &Scenario) -> Result<ManagedProcesses, ProcessError> {
+        let nodes = Nodes::bind(scenario).map_err(|source| ProcessError::NoPort { source })?;
+        Ok(ManagedProcesses { processes: Vec::new(), nodes })
+    }
+
+    /// Starts what a domain needs, or finds it; `files` is the port of the file server, and
+    /// `origin` when the run begins. Where it listens, if it has devices.
+    pub(crate) fn start(
+        &mut self,
+        (scenario, domain): (&Scenario, &Domain),
+        files: Option<u16>,
+        origin: Time,
+        load: LoadCommand<'_>,
+    ) -> Result<Ports, ProcessError> {
+        let seed = scenario.seed;
+        let starts = |at: Time| origin + (at - Time::START);
+        match &domain.live {
+            None if domain.system.is_some() => {
+                let system = domain.system.as_ref().expect("it has one");
+                let from = callers(scenario, domain);
+                let part = Part::System { system, domain: domain.id, from, files };
+                let mut command = load(&LoadOrder { part, seed, start: starts(domain.joins) });
+                command.stdin(Stdio::null());
+                let process = self.start_load(command, domain, domain.vcpus[0])?;
+                // All its threads must be there before they are held.
+                let ports = process.teller.as_mut().and_then(Teller::ready);
+                return ports.ok_or_else(|| {
+                    let status = process.reap();
+                    let (program, how) = (process.name.clone(), process.how(status));
+                    ProcessError::EndedAtOnce { program, how }
+                });
+            }
+            None => {
+                for &vcpu in &domain.vcpus {
+                    let node = self.nodes.take(vcpu);
+                    let others = node.as_ref().map_or(&[][..], |node| &node.others);
+                    let part = Part::Program { program: &domain.program, vcpu, others };
+                    let mut command =
+                        load(&LoadOrder { part, seed, start: starts(domain.wakes(vcpu)) });
+                    let socket = node.map(|node| OwnedFd::from(node.socket));
+                    command.stdin(socket.map_or_else(Stdio::null, Stdio::from));
+                    self.start_load(command, domain, vcpu)?;
+                }
+            }
+            Some(LiveTarget::Command { argv, .. }) => {
+                let mut command = Command::new(&argv[0]);
+                command.args(&argv[1..]).stdin(Stdio::null()).stdout(Stdio::null());
+                command.stderr(Stdio::piped());
+                let process = spawn(command, domain.name.clone(), domain.vcpus.clone())?;
+                self.processes.push(process);
+            }
+            Some(LiveTarget::Pid { pid, .. }) => self.add(domain, Target::Process(*pid)),
+            Some(LiveTarget::Cgroup { path }) => {
+                self.add(domain, Target::Group(TreePlace::existing(Path::new(path))?));
+            }
+            Some(LiveTarget::Unit { name }) => {
+                self.add(domain, Target::Group(TreePlace::of_unit(name)?));
+            }
+        }
+        Ok(Ports::default())
+    }
+
+    /// Adds what was there before us.
+    fn add(&mut self, domain: &Domain, target: Target) {
+        let (name, vcpus) = (domain.name.clone(), domain.vcpus.clone());
+        let (child, started, teller, complaints) = (None, Vec::new(), None, None);
+        self.processes.push(Process { target, child, started, name, vcpus, teller, complaints });
+    }
+
+    fn start_load(
+        &mut self,
+        mut command: Command,
+        domain: &Domain,
+        vcpu: VcpuId,
+    ) -> Result<&mut Process, ProcessError> {
+        command.stdout(Stdio::piped());
+        let mut process = spawn(command, domain.vcpu_name(vcpu), vec![vcpu])?;
+        let stdout = process.child.as_mut().and_then(|child| child.stdout.take());
+        process.teller = stdout.map(Teller::new);
+        self.processes.push(process);
+        Ok(self.processes.last_mut().expect("it was put there"))
+    }
+
+    /// Finds the threads of a domain that has been started: whom to schedule as which vCPU.
+    pub(crate) fn find(&mut self, domain: &Domain) -> Result<Vec<(VcpuId, Who)>, ProcessError> {
+        let by_vcpu = matches!(
+            &domain.live,
+            Some(
+                LiveTarget::Command { threads: Threads::Vcpus, .. }
+                    | LiveTarget::Pid { threads: Threads::Vcpus, .. }
+            )
+        );
+        let mut found = Vec::new();
+        for process in &mut self.processes {
+            if !process.vcpus.iter().any(|vcpu| domain.vcpus.contains(vcpu)) {
+                continue;
+            }
+            let threads = if by_vcpu { process.by_vcpu() } else { process.as_one() };
+            found.extend(threads.map_err(|error| process.explain().unwrap_or(error))?);
+        }
+        Ok(found)
+    }
+
+    /// Of a program of ours whose threads could not be held because it had just ended, more is
+    /// known than that: how it ended.
+    pub(crate) fn explain(&mut self, vcpus: &[VcpuId]) -> Option<ProcessError> {
+        let mut processes = self.processes.iter_mut();
+        let is_theirs = |vcpu: &VcpuId| vcpus.contains(vcpu);
+        processes.find(|process| process.vcpus.iter().any(is_theirs))?.explain()
+    }
+
+    /// Which processes have ended by themselves, or lost a vCPU: `gone` are those whose threads
+    /// have ended.
+    pub(crate) fn ended(&mut self, gone: &[VcpuId]) -> Vec<Ended> {
+        let mut ended = Vec::new();
+        for process in &mut self.processes {
+            let status = process.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
+            if status.is_some() || process.vcpus.iter().any(|vcpu| gone.contains(vcpu)) {
+                let (name, vcpus) = (process.name.clone(), process.vcpus.clone());
+                let status = status.or_else(|| process.reap());
+                ended.push(Ended { name, vcpus, how: process.how(status) });
+            }
+        }
+        ended
+    }
+
+    /// Reads what load processes say they have done; `origin` is when the run began.
+    pub(crate) fn take_jobs(&mut self, origin: Time, into: &mut Vec<Record>) {
+        for process in &mut self.processes {
+            process.take_jobs(origin, into);
+            if let Some(complaints) = &mut process.complaints {
+                complaints.take();
+            }
+        }
+    }
+
+    /// Whether a vCPU's program was started by us, so that what it has started is to be ended with
+    /// it.
+    pub(crate) fn is_ours(&self, vcpu: VcpuId) -> bool {
+        let of = self.processes.iter().find(|process| process.vcpus.contains(&vcpu));
+        of.is_some_and(|process| process.child.is_some())
+    }
+
+    /// These are started by a vCPU's program, and to be ended with it.
+    pub(crate) fn started(&mut self, vcpu: VcpuId, started: Vec<TaskFd>) {
+        let mut processes = self.processes.iter_mut();
+        if let Some(process) = processes.find(|process| process.vcpus.contains(&vcpu)) {
+            process.started = started;
+        }
+    }
+
+    /// Ends a domain's processes, if we started them.
+    pub(crate) fn end(&mut self, vcpus: &[VcpuId]) {
+        let (mut ending, staying) = std::mem::take(&mut self.processes)
+            .into_iter()
+            .partition(|process| process.vcpus.iter().all(|vcpu| vcpus.contains(vcpu)));
+        self.processes = staying;
+        end_all(&mut ending);
+    }
+
+    /// Ends everything that we started.
+    pub(crate) fn end_everything(&mut self) {
+        end_all(&mut self.processes);
+    }
+}
+
+impl Drop for ManagedProcesses {
+    fn drop(&mut self) {
+        self.end_everything();
+    }
+}
+
+/// Asks all to end, and after a while makes them.
+fn end_all(processes: &mut [Process]) {
+    let ask = [Signal::TERM, Signal::CONT];
+    for child in processes.iter_mut().filter_map(|process| process.child.as_mut()) {
+        // One that has been waited for has no number any more that would be its own.
+        if matches!(child.try_wait(), Ok(None)) {
+            let pid = rustix::process::Pid::from_child(child);
+            for signal in ask {
+                let _ = rustix::process::kill_process(pid, signal);
+            }
+        }
+    }
+    let started = || processes.iter().flat_map(|process| &process.started);
+    for one in started() {
+        ask.iter().for_each(|signal| drop(one.signal_process(*signal)));
+    }
+    let deadline = Instant::now() + END_WITHIN;
+    let wait_while = |is_there: &mut dyn FnMut() -> bool| {
+        while is_there() && Instant::now() < deadline {
+            sleep(Duration::from_millis(2));
+        }
+    };
+    for one in started() {
+        wait_while(&mut || matches!(one.has_exited(), Ok(false)));
+        let _ = one.signal_process(Signal::KILL);
+    }
+    for child in processes.iter_mut().filter_map(|process| process.child.as_mut()) {
+        wait_while(&mut || matches!(child.try_wait(), Ok(None)));
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+fn spawn(mut command: Command, name: String, vcpus: Vec<VcpuId>) -> Result<Process, ProcessError> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    die_with_us(&mut command);
+    let child = command.spawn();
+    let mut child = child.map_err(|source| ProcessError::NotStarted { program, source })?;
+    let pid = i32::try_from(child.id()).unwrap_or(i32::MAX);
+    let complaints = child.stderr.take().map(|pipe| Complaints { pipe, last: Vec::new() });
+    let (target, started) = (Target::Process(pid), Vec::new());
+    let child = Some(child);
+    Ok(Process { target, child, started, name, vcpus, teller: None, complaints })
+}
+
+impl Process {
+    /// All its threads as one vCPU.
+    fn as_one(&mut self) -> Result<Vec<(VcpuId, Who)>, ProcessError> {
+        let [vcpu] = self.vcpus[..] else {
+            return Err(ProcessError::OneProcess { pid: self.pid(), wanted: self.vcpus.len() });
+        };
+        if let Target::Group(place) = &self.target {
+            return Ok(vec![(vcpu, Who::Group(place.clone()))]);
+        }
+        self.check_running()?;
+        // Of our own programs it is known that they start no others.
+        let who = if self.teller.is_some() { Who::Process } else { Who::Tree };
+        Ok(vec![(vcpu, who(self.tid()?))])
+    }
+
+    /// Each thread that is a vCPU by itself.
+    fn by_vcpu(&mut self) -> Result<Vec<(VcpuId, Who)>, ProcessError> {
+        let tids = self.wait_for_vcpus()?;
+        let pid = self.tid()?;
+        let mut found = Vec::new();
+        for (&vcpu, tid) in self.vcpus.iter().zip(tids) {
+            found.push((vcpu, Who::Thread(ThreadRef::open(pid, tid)?)));
+        }
+        Ok(found)
+    }
+
+    fn explain(&mut self) -> Option<ProcessError> {
+        let status = self.reap();
+        status?;
+        Some(ProcessError::EndedAtOnce { program: self.name.clone(), how: self.how(status) })
+    }
+
+    /// How it ended, if we started it and it has ended, or is about to.
+    fn reap(&mut self) -> Option<ExitStatus> {
+        let deadline = Instant::now() + REAPED_WITHIN;
+        loop {
+            match self.child.as_mut()?.try_wait() {
+                Ok(None) if Instant::now() < deadline => sleep(Duration::from_millis(1)),
+                status => return status.ok().flatten(),
+            }
+        }
+    }
+
+    fn wait_for_vcpus(&mut self) -> Result<Vec<Tid>, ProcessError> {
+        let deadline = Instant::now() + VCPUS_WITHIN;
+        loop {
+            self.check_running()?;
+            let found = vcpus::find(self.pid());
+            let wanted = self.vcpus.len();
+            match found {
+                Ok(found) if found.len() == wanted => {
+                    return Ok(found.iter().filter_map(|vcpu| Tid::new(vcpu.tid)).collect());
+                }
+                _ if Instant::now() < deadline => sleep(Duration::from_millis(10)),
+                Ok(found) => {
+                    let (pid, found) = (self.pid(), found.len());
+                    return Err(ProcessError::WrongCount { pid, found, wanted });
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn check_running(&mut self) -> Result<(), ProcessError> {
+        let status = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
+        match status {
+            Some(_) => {
+                let (program, how) = (self.name.clone(), self.how(status));
+                Err(ProcessError::EndedAtOnce { program, how })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// How it ended, in words, with the last of its own.
+    fn how(&mut self, status: Option<ExitStatus>) -> String {
+        let how = match status.map(|status| (status.code(), status.signal())) {
+            Some((Some(code), _)) => format!("exit code {code}"),
+            Some((None, Some(signal))) => format!("signal {signal}"),
+            _ => "one of its threads has ended".into(),
+        };
+        match self.complaints.as_mut().and_then(Complaints::last_line) {
+            Some(line) => format!("{how}; last output: {line}"),
+            None => how,
+        }
+    }
+
+    fn tid(&self) -> Result<Tid, ProcessError> {
+        let none = || {
+            let tid = slackline_linux::sys::own_tid();
+            ProcessError::Thread(ThreadError::Gone { pid: tid, tid })
+        };
+        Tid::new(self.pid()).ok_or_else(none)
+    }
+
+    /// Its process; of a group none.
+    fn pid(&self) -> i32 {
+        match self.target {
+            Target::Process(pid) => pid,
+            Target::Group(_) => 0,
+        }
+    }
+
+    fn take_jobs(&mut self, origin: Time, into: &mut Vec<Record>) {
+        let notes = self.teller.as_mut().map(Teller::take).unwrap_or_default();
+        into.extend(notes.into_iter().filter_map(|note| record(note, self.vcpus[0], origin)));
+    }
+}

@@ -1,0 +1,253 @@
+//! Pictures and lists, as people see them.
+
+use slackline_terminal::{Glyphs, Listing, Paint, RunList, RunListError, Timeline, WindowError};
+use slackline_trace::{Header, Knowledge, Named, RanEnd, Record, Sink};
+use slackline_units::{CpuId, DomId, Reservation, Span, Time, VcpuId};
+
+const WEB: VcpuId = VcpuId::new(0, DomId::new(1), 0);
+const DB: VcpuId = VcpuId::new(1, DomId::new(2), 0);
+const BATCH: VcpuId = VcpuId::new(2, DomId::new(3), 0);
+
+fn header(knows: Knowledge) -> Header {
+    Header {
+        title: "web and db next to batch".into(),
+        machine: "sim".into(),
+        policy: "edf".into(),
+        parameters: String::new(),
+        seed: 1,
+        cpus: 1,
+        groups: Vec::new(),
+        dispatch: Span::ZERO,
+        warmup: Span::ZERO,
+        knows,
+        scenario: String::new(),
+    }
+}
+
+fn names() -> [Named; 3] {
+    let names = [(WEB, "web"), (DB, "db"), (BATCH, "batch")];
+    names.map(|(vcpu, name)| Named { at: us(0), vcpu, name: name.into(), domain: name.into() })
+}
+
+fn us(us: u64) -> Time {
+    Time::START + Span::from_us(us)
+}
+
+fn promised(vcpu: VcpuId, slice: u64, period: u64) -> Record {
+    let reservation = Reservation::new(Span::from_ms(slice), Span::from_ms(period)).ok();
+    Record::Promised { at: us(0), vcpu, reservation, exact: false, phase: None }
+}
+
+/// Forty milliseconds. `web` is promised 4 ms in 10, and sleeps when it has done its work; `db` is
+/// promised 2 ms in 20, always has work, and gets 1 ms at first; `batch` has what is left.
+fn records() -> Vec<Record> {
+    use RanEnd::{Blocked, Limit, Over, Preempted};
+    let mut records = vec![promised(WEB, 4, 10), promised(DB, 2, 20)];
+    records.push(Record::Woke { at: us(0), vcpu: BATCH });
+    records.push(Record::Woke { at: us(0), vcpu: DB });
+    let turns = [
+        (WEB, 0..4000, Blocked),
+        (BATCH, 4000..9000, Preempted),
+        (DB, 9000..10_000, Preempted),
+        (WEB, 10_000..14_000, Blocked),
+        (BATCH, 14_000..20_000, Preempted),
+        (WEB, 20_000..23_500, Blocked),
+        (DB, 23_500..25_500, Limit),
+        (BATCH, 25_500..30_800, Preempted),
+        (WEB, 30_800..34_800, Blocked),
+        (BATCH, 34_800..38_000, Over),
+    ];
+    for (vcpu, turn, end) in turns {
+        let (from, to) = (us(turn.start), us(turn.end));
+        if vcpu == WEB {
+            // The last time it has to wait for a while.
+            records.push(Record::Woke { at: us(turn.start / 10_000 * 10_000), vcpu });
+        }
+        let (used, due) = (to - from, vcpu != BATCH);
+        let (cpu, late) = (CpuId::new(0), Span::ZERO);
+        records.push(Record::Ran { vcpu, cpu, from, to, used, granted: None, late, end, due });
+        if end == Blocked {
+            records.push(Record::Blocked { at: to, vcpu });
+        }
+    }
+    records.push(Record::Ended { at: us(38_000) });
+    records
+}
+
+fn timeline(knows: Knowledge, span: Span) -> Timeline {
+    let mut timeline =
+        Timeline::new((&header(knows), &names()), us(0), span, 56).expect("some time");
+    for record in records() {
+        timeline.record(&record);
+    }
+    timeline
+}
+
+const BLOCKS: &str = "\
+web and db next to batch, edf, sim, seed 1
+
+                0ms       10ms      20ms      30ms
+                ┬─────────┬─────────┬─────────┬─────────
+  a web         ████      ████      ███▄      ▂███▆
+    4ms/10ms    ╵         ╵         ╵         ╵
+  b db          ─────────█─────────────▄█▄────────────
+    2ms/20ms    ╵                   ✗
+  c batch       ────▒▒▒▒▒─────▒▒▒▒▒▒─────░▒▒▒▒▒───░▒▒▒
+
+    cpu0        AAAAcccccBAAAAccccccAAAABBcccccAAAAccc
+
+  ▁█ ran, owed: a bit to all of a column (A: on its CPU)
+  ░▒ ran, unclaimed (a)   ╌─ waiting (blank: asleep)
+  · CPU: mostly nobody   ╵ a period begins
+  ✗ the one before had less
+  The run ended at 38.000ms.
+";
+
+const ASCII: &str = "\
+web and db next to batch, edf, sim, seed 1
+
+                0ms       10ms      20ms      30ms
+                +---------+---------+---------+---------
+  a web         ####      ####      ###+      +####
+    4ms/10ms    |         |         |         |
+  b db          .........#.............+#+............
+    2ms/20ms    |                   !
+  c batch       ....=====.....======.....-=====...-===
+
+    cpu0        AAAAcccccBAAAAccccccAAAABBcccccAAAAccc
+
+  +# ran, owed: a bit to all of a column (A: on its CPU)
+  -= ran, unclaimed (a)   . waiting (blank: asleep)
+  . CPU: mostly nobody   | a period begins
+  ! the one before had less
+  The run ended at 38.000ms.
+";
+
+#[test]
+fn a_picture_shows_who_ran_waited_and_slept() {
+    let picture = timeline(Knowledge::ALL, Span::from_ms(40));
+    assert_eq!(picture.render(Glyphs::Blocks, Paint::Plain), BLOCKS);
+    assert_eq!(picture.render(Glyphs::Ascii, Paint::Plain), ASCII);
+}
+
+#[test]
+fn colours_change_nothing_but_the_colour() {
+    let picture = timeline(Knowledge::ALL, Span::from_ms(20));
+    let mut coloured = picture.render(Glyphs::Blocks, Paint::Colour);
+    assert!(coloured.contains("\x1b[38;5;32m████████ "), "{coloured}");
+    for code in ["0", "38;5;244", "38;5;32", "38;5;214", "1;38;5;202"] {
+        coloured = coloured.replace(&format!("\x1b[{code}m"), "");
+    }
+    assert_eq!(coloured, picture.render(Glyphs::Blocks, Paint::Plain));
+}
+
+#[test]
+fn a_picture_says_what_the_host_could_not_see() {
+    let knows =
+        Knowledge { sleep: false, stretches: false, resolution: Span::ZERO, overhead: false };
+    let picture = timeline(knows, Span::from_ms(20)).render(Glyphs::Ascii, Paint::Plain);
+    // In lines that are no wider than the picture.
+    let said = picture.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains("Blank is asleep or waiting: this host cannot tell which."));
+    assert!(said.contains("Use was measured now and then, and is drawn evenly in between."));
+    assert!(!picture.contains('!'), "a shortfall cannot be known:\n{picture}");
+}
+
+#[test]
+fn a_picture_of_no_time_is_refused() {
+    let refused = Timeline::new((&header(Knowledge::ALL), &names()), us(7), Span::ZERO, 80);
+    assert_eq!(refused.err(), Some(WindowError::Empty { from: us(7) }));
+}
+
+const LIST: &str = "\
+#    from_ms         to_ms cpu    vcpu       used_ms why       of
+    9.000000     10.000000 cpu0   db        1.000000 preempted due
+   10.000000     14.000000 cpu0   web       4.000000 blocked   due
+   14.000000     20.000000 cpu0   batch     6.000000 preempted spare
+   20.000000     23.500000 cpu0   web       3.500000 blocked   due
+";
+
+#[test]
+fn stretches_are_listed_a_line_each() {
+    let mut text = Vec::new();
+    let (from, span) = (us(9500), Span::from_ms(11));
+    let mut listing = Listing::new(&mut text, &names(), from, span);
+    names().iter().for_each(|named| listing.named(named));
+    for record in records() {
+        listing.record(&record);
+    }
+    listing.finish().expect("a vector takes everything");
+    assert_eq!(String::from_utf8_lossy(&text), LIST);
+}
+
+fn run_list(name: &str) -> Result<String, RunListError> {
+    let mut text = Vec::new();
+    let mut list = RunList::new(&mut text, &header(Knowledge::ALL), &names(), name)?;
+    for record in records() {
+        list.record(&record);
+    }
+    list.finish().expect("a vector takes everything");
+    Ok(String::from_utf8(text).expect("text"))
+}
+
+/// The last sleep is not over when the run is, so nobody knows how long it would have been.
+#[test]
+fn running_and_sleeping_become_a_table() {
+    let expected = "run_ns,block_ns\n4000000,6000000\n4000000,6000000\n3500000,6500000\n";
+    assert_eq!(run_list("web").as_deref(), Ok(expected));
+    assert_eq!(run_list("batch").as_deref(), Ok("run_ns,block_ns\n"));
+    let error = run_list("wbe").expect_err("nobody is called so");
+    assert_eq!(error.to_string(), "the trace has no vCPU `wbe`; it has web, db, batch");
+}
+
+#[test]
+fn a_wake_without_work_is_sleep() {
+    let mut text = Vec::new();
+    let mut list =
+        RunList::new(&mut text, &header(Knowledge::ALL), &names(), "web").expect("web exists");
+    let ran = |from, to| Record::Ran {
+        vcpu: WEB,
+        cpu: CpuId::new(0),
+        from: us(from),
+        to: us(to),
+        used: Span::from_us(to - from),
+        granted: None,
+        late: Span::ZERO,
+        end: RanEnd::Preempted,
+        due: true,
+    };
+    let woke = |at| Record::Woke { at: us(at), vcpu: WEB };
+    let blocked = |at| Record::Blocked { at: us(at), vcpu: WEB };
+    let story = [
+        woke(0),
+        ran(0, 1),
+        ran(3, 5),
+        blocked(5),
+        woke(6),
+        blocked(7),
+        woke(9),
+        ran(9, 10),
+        blocked(10),
+        woke(14),
+    ];
+    for record in story {
+        list.record(&record);
+    }
+    list.finish().expect("a vector takes everything");
+    let expected = "run_ns,block_ns\n3000,4000\n1000,4000\n";
+    assert_eq!(String::from_utf8_lossy(&text), expected);
+}
+
+/// A table of sleep is not made up where sleep cannot be seen.
+#[test]
+fn unknown_sleep_is_an_error() {
+    let header = header(Knowledge {
+        sleep: false,
+        stretches: true,
+        resolution: Span::ZERO,
+        overhead: false,
+    });
+    let refused = RunList::new(Vec::new(), &header, &names(), "web").err();
+    let expected = RunListError::SleepUnknown { machine: "sim".into(), vcpu: "web".into() };
+    assert_eq!(refused, Some(expected));
+}

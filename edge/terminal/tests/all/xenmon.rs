@@ -1,0 +1,82 @@
+//! XenMon's metrics as people see them.
+
+use slackline_metrics::{Point, XenMonDomain, XenMonSummary};
+use slackline_terminal::{Paint, xenmon};
+use slackline_trace::Knowledge;
+use slackline_units::Span;
+
+/// Gotten, allocated, blocked and waited in milliseconds, in one turn of a tenth of a second.
+fn domain(name: &str, times: [u64; 4], io: u64) -> XenMonDomain {
+    let [gotten, allocated, blocked, waited] = times.map(Span::from_ms);
+    let total = Point { gotten, allocated, blocked, waited, executions: 1, sliced: 1, io };
+    XenMonDomain { name: name.into(), total, points: vec![total] }
+}
+
+fn two() -> XenMonSummary {
+    let domains = vec![domain("web", [20, 30, 80, 0], 0), domain("batch", [80, 30, 0, 20], 4)];
+    XenMonSummary { length: Span::from_ms(100), knows: Knowledge::ALL, knows_io: false, domains }
+}
+
+#[track_caller]
+fn assert_table(run: &XenMonSummary, expected: &str) {
+    let found = xenmon(run, 110, Paint::Plain);
+    assert!(found == expected.trim_start(), "{found}");
+}
+
+#[test]
+fn people_see_a_table() {
+    assert_table(
+        &two(),
+        "
+XenMon: 100ms sampled every 100ms
+
+         ─── gotten ───  ─ allocated ─  ─ blocked ─  ─── waited ───          ───── I/O ─────
+ domain      %  ms/exec        ms/exec            %      %  ms/exec  exec/s  per s  per exec
+─────────────────────────────────────────────────────────────────────────────────────────────
+ web     20.00   20.000         30.000        80.00   0.00    0.000    10.0      -         -
+ batch   80.00   80.000         30.000         0.00  20.00   20.000    10.0      -         -
+ -  the trace says nothing about I/O
+",
+    );
+}
+
+#[test]
+fn what_did_no_io_or_had_no_slice_has_a_dash_that_is_explained() {
+    let mut run = two();
+    run.knows_io = true;
+    run.domains[0].total.sliced = 0;
+    assert_table(
+        &run,
+        "
+XenMon: 100ms sampled every 100ms
+
+         ─── gotten ───  ─ allocated ─  ── blocked ──  ─── waited ───          ───── I/O ─────
+ domain      %  ms/exec        ms/exec      %  us/I/O      %  ms/exec  exec/s  per s  per exec
+───────────────────────────────────────────────────────────────────────────────────────────────
+ web     20.00   20.000             -¹  80.00      -²   0.00    0.000    10.0    0.0       0.0
+ batch   80.00   80.000         30.000   0.00   0.000  20.00   20.000    10.0   40.0       4.0
+ -¹ was never granted a slice
+ -² did no I/O
+",
+    );
+}
+
+#[test]
+fn of_a_machine_that_sees_little_there_are_few_columns() {
+    let mut run = two();
+    run.knows =
+        Knowledge { sleep: false, stretches: false, resolution: Span::ZERO, overhead: false };
+    assert_table(
+        &run,
+        "
+XenMon: 100ms sampled every 100ms
+
+         ─ gotten ─  ───── I/O ─────
+ domain           %  per s  per exec
+─────────────────────────────────────
+ web          20.00      -         -
+ batch        80.00      -         -
+ -  the trace says nothing about I/O
+",
+    );
+}
