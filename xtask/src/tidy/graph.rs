@@ -30,7 +30,7 @@ pub struct Row {
     pub never: Vec<String>,
 }
 
-/// The rows below [`HEAD`]. `None` if the text has no such table.
+/// The rows below `HEAD`. `None` if the text has no such table.
 #[must_use]
 pub fn table(text: &str) -> Option<Vec<Row>> {
     let mut lines = (1..).zip(text.lines());

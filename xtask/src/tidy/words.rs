@@ -73,13 +73,13 @@ const FILLER: usize = 3;
 /// A rule about words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
-    /// A doc comment that begins with one of [`OPENINGS`].
+    /// A doc comment that begins with one of `OPENINGS`.
     Opening,
     /// A doc comment of three words or fewer.
     Filler,
-    /// A test whose name has one of [`PRONOUNS`].
+    /// A test whose name has one of `PRONOUNS`.
     TestName,
-    /// A type whose whole name is one of [`EMPTY_NAMES`], or a participle.
+    /// A type whose whole name is one of `EMPTY_NAMES`, or a participle.
     TypeName,
     /// A type with the name of another type of its crate.
     SameName,

@@ -212,7 +212,7 @@ pub(crate) struct Named {
 
 #[derive(Debug, Args)]
 pub(crate) struct Apply {
-    /// File with a table for each reservation, e.g. [web] with cpu = "30%"; `-` is standard input.
+    /// File with a table for each reservation, as `list --toml` prints; `-` is standard input.
     #[arg(value_parser = crate::input::file)]
     pub(crate) file: PathBuf,
     /// Also release reservations that the file does not list.
