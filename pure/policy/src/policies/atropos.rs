@@ -51,6 +51,12 @@ const RESERVE: Field =
     Field::share("reserve", "0.05cpu", CpuShare::ONE, "part of each CPU that is never reserved");
 const QUANTUM: Field = Field::positive_span("quantum", "5ms", "timeslice of slack");
 
+const UNBLOCKING: Field = Field::choice(
+    "unblocking",
+    &["rest", "new-period"],
+    "budget of a vCPU that wakes: the rest of its period, or of a period that begins then",
+);
+
 const SLICE: Field = Field::required_span("slice", "CPU time of each vCPU in every period");
 const PERIOD: Field =
     Field::required_span("period", "length of a period; the slice is due by its end");
@@ -87,6 +93,9 @@ Rules:
   1 ms within 10 ms. No other vCPU is late for it: the share stays the same.
 - Unblocked: a vCPU that wakes before its deadline keeps the rest of its slice.
   It comes after all vCPUs with budget that did not wake so, and before slack.
+- unblocking = \"new-period\": a vCPU that wakes with more budget than its share
+  of the rest of its natural period begins a natural period. So one that uses
+  little never waits for its next period.
 - Slack goes round among the vCPUs with `extra`, a `quantum` each. It does not
   count against their slices. Without `extra` the slice is a hard limit.
 - Overrun is debt and is deducted from the next slices.
@@ -102,16 +111,21 @@ Limits:
   admission.
 
 See also: `slackline help edf`, `sedf`.",
-    policy_fields: &[ADMISSION, RESERVE, QUANTUM],
+    policy_fields: &[ADMISSION, RESERVE, QUANTUM, UNBLOCKING],
     share_fields: &[SLICE, PERIOD, LATENCY, EXTRA],
     conflict: |_| None,
     promise,
-    keeps: |values, _| values.choice(&ADMISSION) == "exact",
+    keeps: |values, _| values.choice(&ADMISSION) == "exact" && !begins_at_wake(values),
     limit: Some(slice_of),
     together: None,
     payer: None,
     build: |values, topology| Box::new(Atropos::new(values, topology)),
 };
+
+/// True if a natural period begins when a vCPU wakes.
+fn begins_at_wake(values: &Values) -> bool {
+    values.choice(&UNBLOCKING) == "new-period"
+}
 
 fn promise(share: &Values) -> Result<Option<Promise>, ReservationError> {
     let terms = Share::read(share)?;
@@ -128,6 +142,8 @@ fn promise(share: &Values) -> Result<Option<Promise>, ReservationError> {
 struct Atropos {
     promised: Bookings,
     quantum: Span,
+    /// True if a natural period begins when a vCPU wakes.
+    begins_at_wake: bool,
     /// Three queues a CPU, by deadline.
     deadlines: Queues<Time>,
     /// One queue a CPU, of those waiting who may have slack: by ticket, lower comes first.
@@ -228,7 +244,11 @@ impl Policy for Atropos {
 
     fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let server = &mut self.servers[vcpu];
-        server.wake(at.now());
+        if self.begins_at_wake {
+            server.wake_anew(at.now());
+        } else {
+            server.wake(at.now());
+        }
         let cpu = server.cpu;
         self.take_ticket(vcpu);
         self.enqueue(vcpu);
@@ -332,6 +352,7 @@ impl Atropos {
         Atropos {
             promised: Bookings::new(topology, capacity, Packing::Spread),
             quantum: values.span(&QUANTUM),
+            begins_at_wake: begins_at_wake(values),
             deadlines: Queues::new(Queue::ALL.len() * topology.cpus()),
             rounds: Queues::new(topology.cpus()),
             next_ticket: 0,
@@ -449,6 +470,24 @@ impl Server {
         } else if now > self.asleep_since {
             self.is_unblocked = true;
         }
+    }
+
+    /// Wakes with a natural period that begins now, unless its budget is within its share of the
+    /// rest of the present one. It used less than
+    /// its share of the period that it gives up, so no other vCPU misses a deadline by it.
+    fn wake_anew(&mut self, now: Time) {
+        let used = self.granted - self.remaining;
+        let rest = self.period_end.since(now.min(self.period_end));
+        let left = self.terms.natural.slice().left_after(used);
+        if now < self.deadline && left <= self.terms.natural.over(rest) {
+            self.wake(now);
+            return;
+        }
+        let passed = self.pass_periods(now);
+        let unused = self.terms.natural.slice().ns().saturating_mul(passed);
+        self.debt = self.debt.left_after(Span::from_ns(unused));
+        self.period_end = now.after(self.terms.natural.period());
+        self.begin(now, self.terms.latency);
     }
 
     /// Awake at its deadline. What is left of the slice of a natural period is lost with it.

@@ -51,6 +51,7 @@
 
 mod admission;
 mod borrowing;
+mod fields;
 mod overrun;
 mod page;
 mod period;
@@ -64,10 +65,14 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use slackline_units::{CpuId, CpuSet, CpuShare, GridClock, Periods, Reservation};
-use slackline_units::{ReservationError, Span, Time, VcpuId};
+use slackline_units::{Span, Time, VcpuId};
 
 use self::borrowing::groups::{ByUse, Families};
 use self::borrowing::loans::Loans;
+use self::fields::{
+    EXACT, OVERRUN, PERIOD, PHASE, PLACE, QUANTUM, RESERVE, SLICE, SPREAD, UNBLOCKING,
+    begins_at_wake, conflict, is_by_use, periods, promise,
+};
 use self::overrun::history::Stops;
 use self::split::demands;
 use crate::admission::bookings::{Asked, Bookings, Placed};
@@ -76,47 +81,19 @@ use crate::admission::subtasks::InParts;
 use crate::api::field::{distance, slice_of};
 use crate::queues::ordered::Queues;
 use crate::{
-    Account, AdmitError, Entitlement, Field, Moment, Pick, Policy, Promise, Roster, Spec, Topology,
-    Values,
+    Account, AdmitError, Entitlement, Moment, Pick, Policy, Roster, Spec, Topology, Values,
 };
-
-const RESERVE: Field =
-    Field::share("reserve", "0.05cpu", CpuShare::ONE, "part of each CPU that is never reserved");
-const PLACE: Field = Field::choice(
-    "place",
-    &["spread", "pack", "split"],
-    "CPU of a new vCPU: most capacity left, first that fits, or split over several",
-);
-const QUANTUM: Field = Field::positive_span("quantum", "10ms", "timeslice of slack");
-
-const SLICE: Field = Field::required_span("slice", "CPU time of each vCPU in every period");
-const PERIOD: Field =
-    Field::required_span("period", "length of a period; the slice is due by its end");
-const EXACT: Field = Field::flag("exact", "hard limit: no slack, even if the CPU idles");
-const OVERRUN: Field = Field::choice(
-    "overrun",
-    &["forgive", "repay"],
-    "overruns: paid from slack where possible, or always by later slices",
-);
-
-const PHASE: Field =
-    Field::maybe_span("phase", "periods start at whole periods of the host's clock plus this");
-const SPREAD: Field = Field::choice(
-    "spread",
-    &["even", "use"],
-    "unused budget: forfeited, or lent to vCPUs of the same VM",
-);
 
 /// What people meet.
 pub(crate) const SPEC: Spec = Spec {
     name: "edf",
     summary: "a slice in every period, earliest deadline first (VSched)",
     page: page::PAGE,
-    policy_fields: &[RESERVE, PLACE, QUANTUM],
+    policy_fields: &[RESERVE, PLACE, QUANTUM, UNBLOCKING],
     share_fields: &[SLICE, PERIOD, EXACT, OVERRUN, PHASE, SPREAD],
-    conflict: |_| None,
+    conflict,
     promise,
-    keeps: |_, _| true,
+    keeps: |values, _| !begins_at_wake(values),
     limit: Some(|share, period| {
         let mut terms = slice_of(share, period);
         terms.push(("exact", "true".into()));
@@ -127,23 +104,6 @@ pub(crate) const SPEC: Spec = Spec {
     payer: None,
     build: |values, topology| Box::new(Edf::new(values, topology)),
 };
-
-fn promise(share: &Values) -> Result<Option<Promise>, ReservationError> {
-    let Periods { reservation, phase } = periods(share)?;
-    // Who may have what others leave may have more than its slice, however exact all of it is.
-    let bounded = share.flag(&EXACT);
-    let by_use = is_by_use(share);
-    Ok(Some(Promise { reservation, exact: bounded && !by_use, bounded, by_use, phase }))
-}
-
-fn periods(share: &Values) -> Result<Periods, ReservationError> {
-    let reservation = Reservation::new(share.span(&SLICE), share.span(&PERIOD))?;
-    Ok(Periods { reservation, phase: share.maybe_span(&PHASE) })
-}
-
-fn is_by_use(share: &Values) -> bool {
-    share.choice(&SPREAD) == "use"
-}
 
 struct Edf {
     promised: Bookings,
@@ -161,6 +121,8 @@ struct Edf {
     loans: Loans,
     /// By which phases are told.
     clock: GridClock,
+    /// True if a period begins when a vCPU wakes.
+    begins_at_wake: bool,
 }
 
 /// What one CPU has to pay with what was overrun there.
@@ -193,6 +155,8 @@ enum Turn {
 struct Server {
     periods: Periods,
     exact: bool,
+    /// True if its period begins when it wakes.
+    begins_at_wake: bool,
     /// Whether its slices pay for all that its stops are late by.
     repays: bool,
     /// Where it is bound, or where it is split: where it is to run next.
@@ -238,6 +202,7 @@ impl Policy for Edf {
         let server = Server {
             periods,
             exact: share.flag(&EXACT),
+            begins_at_wake: self.begins_at_wake(share),
             repays: share.choice(&OVERRUN) == "repay",
             cpu,
             in_parts: InParts::new(parts),
@@ -274,10 +239,12 @@ impl Policy for Edf {
         cpus.iter().for_each(|cpu| self.note_promises(at, cpu));
         self.end_loan(at.now(), vcpu);
         self.cut_loans(at, cpus);
+        let begins_at_wake = self.begins_at_wake(share);
         let server = &mut self.servers[vcpu];
         server.advance = tenant.advance;
         server.periods = periods;
         server.exact = share.flag(&EXACT);
+        server.begins_at_wake = begins_at_wake;
         server.repays = share.choice(&OVERRUN) == "repay";
         server.cpu = cpu;
         server.in_parts = InParts::new(parts);
@@ -310,7 +277,12 @@ impl Policy for Edf {
         let is_strict = !self.promised.strict().is_empty() && self.is_strict(at, cpu);
         let server = &mut self.servers[vcpu];
         let before = server.deadline;
-        server.wake(at.now(), self.spare_time[cpu.index()], &self.clock, is_strict);
+        let spare_time = self.spare_time[cpu.index()];
+        if server.begins_at_wake {
+            server.wake_anew(at.now(), spare_time, &self.clock);
+        } else {
+            server.wake(at.now(), spare_time, &self.clock, is_strict);
+        }
         let cpu = server.cpu;
         server.spare_used = server.spare_used.max(self.spare_floor[cpu.index()]);
         if server.deadline != before && server.ran_out_before() {
@@ -468,7 +440,13 @@ impl Edf {
             families: Families::default(),
             loans: Loans::new(topology.cpus()),
             clock: GridClock::default(),
+            begins_at_wake: begins_at_wake(values) && packing != Packing::Split,
         }
+    }
+
+    /// Periods with a phase stay on the grid, and siblings lend what is left of a period.
+    fn begins_at_wake(&self, share: &Values) -> bool {
+        self.begins_at_wake && share.maybe_span(&PHASE).is_none() && !is_by_use(share)
     }
 
     /// Charges what a vCPU used when it was owed nothing.

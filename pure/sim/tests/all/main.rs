@@ -36,3 +36,4 @@ mod split;
 mod starts;
 mod terms;
 mod topology;
+mod wakes;

@@ -30,6 +30,11 @@ Rules:
   that was incomplete at its deadline has precedence.
 - Blocking: a vCPU that wakes within its period keeps what would be left had it
   run meanwhile, or slice/period of the rest, whichever is more.
+- unblocking = \"new-period\": a vCPU that wakes with more budget than its share
+  of the rest of its period begins a period with a whole slice (the wake-up rule
+  of the constant bandwidth server). So a vCPU that uses little never waits for
+  its next period. Slices are then counted from wakes. vCPUs with a phase or
+  spread = \"use\" keep their periods.
 - Overrun: time past the end of a slice is debt. The part that recurs every
   period is deducted from the next slice. The rest is paid from slack, and from
   later slices if there is none. So slices are whole, but an `exact` vCPU may

@@ -24,6 +24,9 @@ impl Server {
         if self.asleep_since == Time::NEVER {
             return false;
         }
+        if self.begins_at_wake {
+            return now < self.deadline && !self.remaining.is_zero() && self.keeps_period(now);
+        }
         if now < self.deadline {
             return now.since(self.asleep_since) < self.remaining;
         }
@@ -101,5 +104,37 @@ impl Server {
         let in_proportion = self.periods.reservation.over(self.deadline.since(now));
         self.remaining = as_if_it_ran.max(self.remaining.min(in_proportion));
         self.forgo(own);
+    }
+
+    /// Wakes with the budget of its period if that is within its share of the rest of the period,
+    /// and else begins a period with a whole slice.
+    ///
+    /// This is the wake-up rule of the constant bandwidth server [Abeni and Buttazzo 1998]. The
+    /// vCPU used less than `slice × elapsed / period` of the period that it gives up, so in no
+    /// interval does it have more than its share, and no other vCPU misses a deadline by it.
+    pub(in crate::policies::edf) fn wake_anew(
+        &mut self,
+        now: Time,
+        spare_time: SpareTime,
+        clock: &GridClock,
+    ) {
+        self.asleep_since = Time::NEVER;
+        if now < self.deadline && self.keeps_period(now) {
+            self.slept = true;
+            return;
+        }
+        if now >= self.deadline {
+            // Whole periods without a use pay debt off, as with periods that stay where they are.
+            let Coming { unused, .. } = self.coming(now, clock);
+            self.debt = self.debt.left_after(unused);
+            self.advance = self.advance.left_after(unused);
+        }
+        let reservation = self.periods.reservation;
+        self.begin((reservation.slice(), now.after(reservation.period())), now, spare_time);
+    }
+
+    /// Returns true if the rest of its budget is within its share of the rest of its period.
+    fn keeps_period(&self, now: Time) -> bool {
+        self.remaining <= self.periods.reservation.over(self.deadline.since(now))
     }
 }

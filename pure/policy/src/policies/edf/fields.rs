@@ -1,0 +1,70 @@
+//! Parameters of the policy and of a share.
+
+use alloc::vec::Vec;
+
+use slackline_units::{CpuShare, Periods, Reservation, ReservationError};
+
+use crate::{Field, FieldError, Promise, Values};
+
+pub(super) const RESERVE: Field =
+    Field::share("reserve", "0.05cpu", CpuShare::ONE, "part of each CPU that is never reserved");
+pub(super) const PLACE: Field = Field::choice(
+    "place",
+    &["spread", "pack", "split"],
+    "CPU of a new vCPU: most capacity left, first that fits, or split over several",
+);
+pub(super) const QUANTUM: Field = Field::positive_span("quantum", "10ms", "timeslice of slack");
+
+pub(super) const SLICE: Field =
+    Field::required_span("slice", "CPU time of each vCPU in every period");
+pub(super) const PERIOD: Field =
+    Field::required_span("period", "length of a period; the slice is due by its end");
+pub(super) const EXACT: Field = Field::flag("exact", "hard limit: no slack, even if the CPU idles");
+pub(super) const OVERRUN: Field = Field::choice(
+    "overrun",
+    &["forgive", "repay"],
+    "overruns: paid from slack where possible, or always by later slices",
+);
+
+pub(super) const PHASE: Field =
+    Field::maybe_span("phase", "periods start at whole periods of the host's clock plus this");
+pub(super) const SPREAD: Field = Field::choice(
+    "spread",
+    &["even", "use"],
+    "unused budget: forfeited, or lent to vCPUs of the same VM",
+);
+
+pub(super) const UNBLOCKING: Field = Field::choice(
+    "unblocking",
+    &["proportional", "new-period"],
+    "budget of a vCPU that wakes: the rest of its period, or of a period that begins then",
+);
+
+/// True if a period of a vCPU without a phase begins when it wakes.
+pub(super) fn begins_at_wake(values: &Values) -> bool {
+    values.choice(&UNBLOCKING) == "new-period"
+}
+
+/// A split vCPU has the parts of its slice at fixed times of its period.
+pub(super) fn conflict(values: &Values) -> Option<FieldError> {
+    let needs: Vec<_> = alloc::vec![(&UNBLOCKING, "proportional")];
+    let is_split = values.choice(&PLACE) == "split";
+    (is_split && begins_at_wake(values)).then(|| FieldError::Alone(&PLACE, "split", needs))
+}
+
+pub(super) fn promise(share: &Values) -> Result<Option<Promise>, ReservationError> {
+    let Periods { reservation, phase } = periods(share)?;
+    // Who may have what others leave may have more than its slice, however exact all of it is.
+    let bounded = share.flag(&EXACT);
+    let by_use = is_by_use(share);
+    Ok(Some(Promise { reservation, exact: bounded && !by_use, bounded, by_use, phase }))
+}
+
+pub(super) fn periods(share: &Values) -> Result<Periods, ReservationError> {
+    let reservation = Reservation::new(share.span(&SLICE), share.span(&PERIOD))?;
+    Ok(Periods { reservation, phase: share.maybe_span(&PHASE) })
+}
+
+pub(super) fn is_by_use(share: &Values) -> bool {
+    share.choice(&SPREAD) == "use"
+}

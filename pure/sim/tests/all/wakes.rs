@@ -1,0 +1,104 @@
+//! Periods that begin at a wake: the vCPU that wakes does not wait, and nobody else misses a
+//! deadline by it.
+
+use proptest::prelude::*;
+use slackline_trace::Record;
+use slackline_units::{Span, Time};
+
+use crate::sets::{EXACT, Got, Host, Rules, Task, run, set};
+
+const EDF: Rules = Rules {
+    name: "edf",
+    parameters: "reserve = \"0cpu\", unblocking = \"new-period\"",
+    share: |_, task, slice| {
+        let Task { period, is_exact, .. } = task;
+        format!("slice = \"{slice}ns\", period = \"{period}ns\", exact = {is_exact}")
+    },
+};
+
+const ATROPOS: Rules = Rules {
+    name: "atropos",
+    parameters: "reserve = \"0cpu\", unblocking = \"new-period\"",
+    share: |_, task, slice| {
+        let Task { period, is_exact, .. } = task;
+        format!("slice = \"{slice}ns\", period = \"{period}ns\", extra = {}", !is_exact)
+    },
+};
+
+/// Intervals in which a vCPU ran, with those that follow each other at once joined.
+fn bursts(trace: &[Record], slot: usize) -> Vec<(Time, Time)> {
+    let mut joined: Vec<(Time, Time)> = Vec::new();
+    for (from, to) in Got::of(trace, slot).runs {
+        match joined.last_mut() {
+            Some(last) if last.1 == from => last.1 = to,
+            _ => joined.push((from, to)),
+        }
+    }
+    joined
+}
+
+/// A vCPU with 20 ms of 100 ms that computes 5 ms and sleeps a second: 0.5 % of its 20 %.
+fn mostly_asleep() -> Task {
+    Task {
+        slice: 20_000_000,
+        period: 100_000_000,
+        is_exact: true,
+        sleeps: vec![(5_000_000, 1_000_000_000)],
+        change: None,
+    }
+}
+
+#[test]
+fn vcpu_that_uses_little_of_its_share_runs_at_each_wake_without_a_break() {
+    let host = Host { length: 60_000_000_000, ..EXACT };
+    let whole = Span::from_ms(5);
+    for rules in [EDF, ATROPOS] {
+        let interrupted = |rules: &Rules| {
+            let trace = run(&host, rules, &[mostly_asleep()]);
+            let bursts = bursts(&trace, 0);
+            assert!(bursts.len() > 50, "{} bursts", bursts.len());
+            bursts.into_iter().filter(|(from, to)| *to - *from != whole).count()
+        };
+        assert_eq!(interrupted(&rules), 0, "{}", rules.name);
+        let usual = Rules { parameters: "reserve = \"0cpu\"", ..rules };
+        assert!(interrupted(&usual) > 0, "{} without the mode", rules.name);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    /// A CPU is full to the last nanosecond, and some of its vCPUs sleep and wake as they like.
+    #[test]
+    fn always_runnable_vcpu_has_each_slice_beside_vcpus_that_wake(tasks in set(5, 1_000_000)) {
+        for rules in [EDF, ATROPOS] {
+            let trace = run(&EXACT, &rules, &tasks);
+            let awake = tasks.iter().enumerate().filter(|(_, task)| task.sleeps.is_empty());
+            for (slot, _) in awake {
+                for (start, got, owed) in Got::of(&trace, slot).periods() {
+                    let name = rules.name;
+                    prop_assert!(got >= owed, "{name}: t{slot} got {got} of {owed} at {start}");
+                }
+            }
+        }
+    }
+
+    /// Counted from any wake, an exact vCPU has at most its share of the time and one slice.
+    #[test]
+    fn exact_vcpu_has_at_most_its_share_and_a_slice_in_any_interval(tasks in set(4, 800_000)) {
+        for rules in [EDF, ATROPOS] {
+            let trace = run(&EXACT, &rules, &tasks);
+            for (slot, task) in tasks.iter().enumerate().filter(|(_, task)| task.is_exact) {
+                let got = Got::of(&trace, slot);
+                for (from, _) in bursts(&trace, slot) {
+                    for periods in [1, 2, 5] {
+                        let time = task.period * periods;
+                        let had = got.within(from, from.after(Span::from_ns(time)));
+                        let most = Span::from_ns(task.slice * (periods + 1));
+                        prop_assert!(had <= most, "{}: t{slot} had {had} of {most}", rules.name);
+                    }
+                }
+            }
+        }
+    }
+}
