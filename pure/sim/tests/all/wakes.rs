@@ -65,6 +65,24 @@ fn vcpu_that_uses_little_of_its_share_runs_at_each_wake_without_a_break() {
     }
 }
 
+/// A vCPU that naps for a microsecond before its slice is used up wakes with less than its share of
+/// the rest of the period. With a new period it would have two slices before its neighbour's first
+/// deadline, which has no slack for that.
+#[test]
+fn vcpu_that_naps_in_its_slice_takes_nothing_from_a_full_cpu() {
+    let task = |slice, period, sleeps| {
+        let (is_exact, change) = (true, None);
+        Task { slice, period, is_exact, sleeps, change }
+    };
+    let naps = vec![(1_900_000, 1_000)];
+    let tasks = [task(2_000_000, 10_000_000, naps), task(9_528_000, 11_910_000, Vec::new())];
+    for rules in [EDF, ATROPOS] {
+        let trace = run(&EXACT, &rules, &tasks);
+        let all = Got::of(&trace, 1).periods();
+        assert!(all.len() > 10 && all.iter().all(|(_, got, owed)| got == owed), "{}", rules.name);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
