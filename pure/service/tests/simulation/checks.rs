@@ -301,10 +301,10 @@ fn broken(sent: &Sent, event: &Event) -> bool {
 fn asked_for(sent: &Sent, verb: Verb, event: &Event) -> bool {
     let may = sent.role.is_some_and(|role| role.may(verb));
     if let Request::Apply { targets, prune, dry_run: false } = &sent.request {
-        let singles = targets.iter().filter_map(|target| single(target, verb));
+        let mut singles = targets.iter().filter_map(|target| single(target, verb));
         let is_single = |request| asked_for(&Sent { request, ..sent.clone() }, verb, event);
         let is_pruned = *prune && verb == Verb::Release && is_pruned(sent, targets, event);
-        return may && (is_pruned || singles.map(is_single).any(|is_right| is_right));
+        return may && (is_pruned || singles.any(is_single));
     }
     if sent.principal != event.principal || sent.request.verb() != verb || !may {
         return false;
