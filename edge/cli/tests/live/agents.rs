@@ -74,8 +74,8 @@ fn server_in_a_busy_guest_answers_sooner_if_its_agent_reports() {
     panic!("mean responses in ns under credit and gaps: {tries:?}");
 }
 
-/// The mean response of the server in ns. Shares are equal under each policy, and the recorded facts
-/// give the same orders again.
+/// The mean response of the server in ns. Shares are equal under each policy, and the recorded
+/// facts give the same orders again.
 fn mean_response(live: &Live, policy: &str) -> u64 {
     let port = port();
     let others = guest(live, "web", &["--port", &port.to_string()]);

@@ -49,7 +49,7 @@ pub(super) fn begins_at_wake(values: &Values) -> bool {
 pub(super) fn conflict(values: &Values) -> Option<FieldError> {
     let needs: Vec<_> = alloc::vec![(&UNBLOCKING, "proportional")];
     let is_split = values.choice(&PLACE) == "split";
-    (is_split && begins_at_wake(values)).then(|| FieldError::Alone(&PLACE, "split", needs))
+    (is_split && begins_at_wake(values)).then_some(FieldError::Alone(&PLACE, "split", needs))
 }
 
 pub(super) fn promise(share: &Values) -> Result<Option<Promise>, ReservationError> {
