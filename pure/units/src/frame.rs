@@ -41,7 +41,7 @@ const SUM_AT: usize = CLASSES_AT + TASKS * CLASS;
 pub struct Frame {
     /// Number of the sending vCPU within its guest, from 0.
     pub vcpu: u16,
-    /// Sequence number, see [`is_after`].
+    /// Sequence number, see [`Frame::is_after`].
     pub sequence: u32,
     /// Content of the frame.
     pub says: Says,
