@@ -1,4 +1,5 @@
-//! What a policy or the hardware may not do, and the words for it when it does.
+//! Checks of the contract: what the policy and the hardware must not do, and the error for each
+//! breach.
 
 use slackline_policy::{AdmitError, Moment};
 use slackline_units::{CpuId, CpuSet, Time, VcpuId};
@@ -6,158 +7,158 @@ use thiserror::Error;
 
 use crate::Used;
 
-/// Why a step did not go through.
+/// Reason why [`Host::step`](crate::Host::step) failed.
 #[derive(Debug, Error)]
 pub enum Fault {
-    /// A share cannot be honoured. Nothing has changed.
+    /// The policy declined a share because it cannot honour it. The host is unchanged.
     #[error("cannot admit {vcpu}: {error}")]
     Declined {
-        /// Whose.
+        /// vCPU that asked for the share.
         vcpu: VcpuId,
-        /// Why.
+        /// Reason given by the policy.
         error: AdmitError,
     },
-    /// The contract was broken, by the hardware or by the policy: a bug.
+    /// The hardware or the policy broke the contract: a bug.
     #[error(transparent)]
     Broken(#[from] Broken),
 }
 
 impl Fault {
-    /// Boxed, so that steps that go through, which are nearly all, return next to nothing.
+    /// Builds a boxed fault. The box keeps the result of a successful step, the common case, small.
     pub(crate) fn broken(broken: Broken) -> Box<Fault> {
         Box::new(Fault::Broken(broken))
     }
 }
 
-/// How the contract was broken.
+/// Breach of the contract by the hardware or the policy.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Broken {
-    /// The hardware reported something earlier than what it had reported before.
+    /// The hardware reported an instant earlier than its previous report.
     #[error("the hardware reported {now} after it had reported {before}")]
     TimeWentBack {
-        /// Reported first.
+        /// Time of the previous report.
         before: Time,
-        /// Reported then.
+        /// Earlier time of the new report.
         now: Time,
     },
-    /// The hardware reported more time than there was.
+    /// The hardware reported more CPU time than has elapsed.
     #[error(
         "{} used {} between {} and {}, which is longer",
         used.vcpu, used.ran, used.from, used.to
     )]
     UsedTooMuch {
-        /// What was reported.
+        /// Report of CPU time at fault.
         used: Used,
     },
-    /// The hardware reported time on a CPU that it had reported before.
+    /// The hardware reported CPU time that overlaps time already reported for the CPU.
     #[error(
         "{} used {} from {}, but that had been reported until {reported}",
         used.vcpu, used.cpu, used.from
     )]
     UsedTwice {
-        /// What was reported.
+        /// Report of CPU time at fault.
         used: Used,
-        /// Until when this CPU had been reported.
+        /// End of the time already reported for this CPU.
         reported: Time,
     },
     /// The hardware named a vCPU that has not joined.
     #[error("the hardware named {vcpu}, which has not joined")]
     Unknown {
-        /// Who.
+        /// vCPU that the hardware named.
         vcpu: VcpuId,
     },
-    /// The hardware let a vCPU join that had joined.
+    /// The hardware reported a join of a vCPU that is already present.
     #[error("the hardware let {vcpu} join twice")]
     JoinedTwice {
-        /// Who.
+        /// vCPU reported as joining.
         vcpu: VcpuId,
     },
-    /// The hardware allowed a vCPU to run nowhere.
+    /// The hardware allowed a vCPU to run on no CPU.
     #[error("the hardware allowed {vcpu} no CPU that there is")]
     Nowhere {
-        /// Who.
+        /// vCPU with the empty affinity.
         vcpu: VcpuId,
     },
-    /// The hardware woke a vCPU that was awake.
+    /// The hardware reported a wake of a vCPU that is already runnable.
     #[error("the hardware woke {vcpu}, which was awake")]
     WokeAwake {
-        /// Who.
+        /// vCPU reported as waking.
         vcpu: VcpuId,
     },
-    /// The hardware blocked a vCPU that was asleep.
+    /// The hardware reported that a blocked vCPU blocks.
     #[error("the hardware blocked {vcpu}, which was asleep")]
     BlockedAsleep {
-        /// Who.
+        /// vCPU reported as blocking.
         vcpu: VcpuId,
     },
-    /// The hardware ended a turn where there was none.
+    /// The hardware reported the end of a timeslice on an idle CPU.
     #[error("the hardware ended a turn on {cpu}, which nobody had")]
     NobodyThere {
-        /// Where.
+        /// CPU without an occupant.
         cpu: CpuId,
     },
-    /// The hardware named a CPU that the host has not.
+    /// The hardware named a CPU that the host does not have.
     #[error("the hardware named {cpu}, but only the {cpus} CPUs below that are scheduled")]
     UnknownCpu {
-        /// Which.
+        /// CPU that the hardware named.
         cpu: CpuId,
-        /// How many there are.
+        /// Number of CPUs of the host.
         cpus: usize,
     },
-    /// The policy wants a CPU asked or charged that the host has not.
+    /// The policy named a CPU to reschedule or charge that the host does not have.
     #[error("the policy named {cpu}, but only the {cpus} CPUs below that are scheduled")]
     NoSuchCpu {
-        /// Which.
+        /// CPU that the policy named.
         cpu: CpuId,
-        /// How many there are.
+        /// Number of CPUs of the host.
         cpus: usize,
     },
-    /// The policy picked a vCPU that cannot run there.
+    /// The policy picked a vCPU that cannot run on the CPU.
     #[error("the policy picked {vcpu} for {cpu} at {now}, but {why}")]
     NotEligible {
-        /// Who.
+        /// vCPU that was picked.
         vcpu: VcpuId,
-        /// Where.
+        /// CPU it was picked for.
         cpu: CpuId,
-        /// When.
+        /// Time of the pick.
         now: Time,
-        /// Why it cannot.
+        /// Reason why the vCPU cannot run there.
         why: NotEligible,
     },
-    /// The policy is never done with an instant.
+    /// Livelock of the policy: it keeps rescheduling CPUs or picking zero-length timeslices.
     #[error("at {now} one CPU after the other is asked, or one turn of no length follows another")]
     Endless {
-        /// Which instant.
+        /// Instant that does not end.
         now: Time,
     },
-    /// The policy wants to be rung at a time that has passed.
+    /// The policy set its timer to a time in the past.
     #[error("the alarm of {cpu} is set to {alarm}, which is not after {now}")]
     AlarmPassed {
-        /// Where.
+        /// CPU of the timer.
         cpu: CpuId,
-        /// When it is to ring.
+        /// Time that the timer is set to.
         alarm: Time,
-        /// When it is now.
+        /// Current time, later than the timer.
         now: Time,
     },
 }
 
-/// Why a vCPU cannot run on a CPU.
+/// Reason why a vCPU cannot run on a CPU.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum NotEligible {
-    /// It has not joined, or has left.
+    /// The vCPU has not joined, or has left.
     #[error("it has not joined")]
     Unknown,
-    /// It has no work.
+    /// The vCPU is blocked.
     #[error("it is asleep")]
     Asleep,
-    /// Another CPU has it.
+    /// The vCPU is running on this other CPU.
     #[error("{0} has it")]
     Elsewhere(CpuId),
-    /// It may not run there.
+    /// The affinity of the vCPU excludes the CPU.
     #[error("it is confined to other CPUs")]
     Confined,
-    /// The hardware refused it.
+    /// The hardware refused to run the vCPU and has not allowed it again.
     #[error("the hardware refused it")]
     Barred,
 }

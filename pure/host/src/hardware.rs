@@ -1,49 +1,51 @@
-//! The hardware as a host sees it, simulated or live: what it reports, and what it is told to do.
+//! The hardware as the host sees it, simulated or live: the reports it makes and the orders it
+//! takes.
 
 use slackline_policy::Values;
 use slackline_trace::{Order, Outcome, Used};
 use slackline_units::{CpuId, CpuSet, Time, Told};
 
-/// Something that happened, with terms as a policy reads them.
+/// Event reported by the hardware, with the vCPU's parameters in the form that policies read.
 pub type Fact<'a> = slackline_trace::Fact<VcpuTerms<'a>, &'a Told>;
 
-/// What the hardware reports: one fact at a time, in the order things happened.
+/// Report by the hardware: one event. Reports are made in the order of their events.
 #[derive(Clone, Copy, Debug)]
 pub struct Report<'a> {
-    /// When it happened.
+    /// Time of the event.
     pub now: Time,
-    /// CPU time that was noticed without being asked for: used by vCPUs that have no CPU, or in
-    /// stretches that are over. What occupants are using the host asks for when it needs it.
+    /// CPU time that the hardware noticed without being asked: used by vCPUs without a CPU, or in
+    /// run intervals that have ended. The host measures the CPU time of running vCPUs itself, with
+    /// [`Hardware::measure`].
     pub used: &'a [Used],
-    /// What happened.
+    /// Event that happened.
     pub fact: Fact<'a>,
 }
 
-/// On what terms a vCPU is here.
+/// Parameters of a vCPU: its share and its affinity.
 #[derive(Clone, Copy, Debug)]
 pub struct VcpuTerms<'a> {
-    /// Its share.
+    /// Share under the policy, such as slice and period.
     pub share: &'a Values,
-    /// Where it may run; none is everywhere.
+    /// CPUs that the vCPU may run on. `None` allows all.
     pub cpus: Option<CpuSet>,
 }
 
 impl<'a> From<&'a Values> for VcpuTerms<'a> {
-    /// That share, everywhere.
+    /// Returns terms with this share and without a limit on the CPUs.
     fn from(share: &'a Values) -> VcpuTerms<'a> {
         VcpuTerms { share, cpus: None }
     }
 }
 
-/// The part of the hardware that measures and carries out orders.
+/// Part of the hardware that measures CPU time and carries out orders.
 pub trait Hardware {
-    /// What the occupant of a CPU has used since this was last asked, as measured; none if that is
-    /// nothing or there is no occupant.
+    /// Returns the CPU time that the occupant of `cpu` has used since the last call, as measured.
+    /// `None` if it used nothing or the CPU has no occupant.
     fn measure(&mut self, cpu: CpuId, now: Time) -> Option<Used>;
 
-    /// Carries out an order at once, or says that it cannot.
+    /// Carries out an order at once, or refuses it.
     fn carry_out(&mut self, order: Order) -> Outcome;
 
-    /// The policy's alarm for a CPU may have changed; none means that it need not be rung.
+    /// Sets the policy's timer for a CPU, which may have changed. `None` disarms it.
     fn set_alarm(&mut self, cpu: CpuId, alarm: Option<Time>);
 }

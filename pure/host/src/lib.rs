@@ -1,11 +1,11 @@
-//! Who *can* run. The host stands between hardware, simulated or live, and a policy: it keeps run
-//! states, charges what was measured, checks both against the contract, and turns answers into
-//! orders.
+//! The host decides which vCPUs *can* run. It stands between the hardware, simulated or live, and a
+//! policy. It tracks run states and charges the CPU time measured. It checks hardware and policy
+//! against the contract, and turns the policy's picks into orders.
 //!
-//! Hardware is a loop: report the facts of an instant one by one with [`Host::step`], say that it
-//! is settled, and carry out the orders that come of it. CPUs are asked in order of their number,
-//! the last thing in an instant. The host knows no durations but those it is told, no policy by
-//! name, and nothing of the world.
+//! The hardware is a loop: it reports the events of an instant one by one with [`Host::step`], then
+//! reports that the instant is settled, and carries out the orders that result. CPUs are
+//! rescheduled in order of their number, as the last thing in an instant. The host has no timing
+//! constants, knows no policy by name and does no I/O.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic)]
@@ -28,50 +28,52 @@ pub use slackline_policy as policy;
 pub use slackline_trace::{Order, Outcome, Used};
 use turn::Turns;
 
-/// What a share promises, by a policy's own reading of it.
+/// Reads the reservation out of a share, as the policy defines it.
 type PromiseOf = fn(&Values) -> Result<Option<Promise>, ReservationError>;
 
-/// Run states, the contract, orders: for one policy and the CPUs it schedules.
+/// Run states, contract checks and orders, for one policy and the CPUs that it schedules.
 pub struct Host {
     policy: Box<dyn Policy>,
     promise: PromiseOf,
     moment: Moment,
     turns: Turns,
-    /// The CPUs to ask once the instant is settled.
+    /// CPUs to reschedule once the instant is settled.
     to_ask: CpuSet,
-    /// Who woke at this instant, had to go, or may run elsewhere from now on: an idle CPU is asked
-    /// if nobody else takes it.
+    /// vCPUs that woke or were preempted at this instant, or may now run on other CPUs. If one
+    /// still waits at the end of the instant, an idle CPU is rescheduled for it.
     to_offer: Vec<VcpuId>,
-    /// Who had a CPU as its terms changed at this instant, and the CPUs that its policy then named.
+    /// vCPUs that were running when their parameters changed at this instant, each with the CPUs
+    /// that the policy then named.
     moved: Vec<(VcpuId, CpuSet)>,
-    /// How many turns of no length there were at this instant.
+    /// Number of zero-length timeslices at this instant.
     empty_turns: usize,
 }
 
-/// Why a vCPU cannot go on.
+/// Reason why a vCPU stops running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rest {
     Blocked,
     Paused,
 }
 
-/// A vCPU that would run if those before it did not want to, and for how long at most.
+/// Candidate that would run if every candidate before it did not want the CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NextInLine {
-    /// Who.
+    /// vCPU that would run.
     pub vcpu: VcpuId,
-    /// For how long at most.
+    /// Longest time that it may run. `None` is without limit.
     pub limit: Option<Span>,
 }
 
 impl Host {
-    /// A host with these CPUs under a policy with these parameters, and no vCPU yet.
+    /// Creates a host with these CPUs and no vCPU, under a policy with these parameters.
     #[must_use]
     pub fn new(spec: &Spec, values: &Values, topology: &Topology) -> Host {
         Host::with((spec.build)(values, topology), spec.promise, topology.cpus())
     }
 
-    /// A host under a policy that need not be on any list, as the contract suite's canaries.
+    /// Creates a host under a policy that need not be in the list of policies, such as a canary of
+    /// the contract suite.
     #[must_use]
     pub fn with(policy: Box<dyn Policy>, promise: PromiseOf, cpus: usize) -> Host {
         let (moment, turns) = (Moment::at_start(cpus), Turns::new(cpus));
@@ -79,35 +81,35 @@ impl Host {
         Host { policy, promise, moment, turns, to_ask, to_offer, moved, empty_turns: 0 }
     }
 
-    /// The host as it is.
+    /// Returns the current state of the host, as policies see it.
     #[must_use]
     #[inline]
     pub fn moment(&self) -> &Moment {
         &self.moment
     }
 
-    /// What the policy shows about a vCPU.
+    /// Returns the policy's account of a vCPU, for display.
     #[must_use]
     pub fn account(&self, vcpu: VcpuId) -> Account {
         self.policy.account(vcpu)
     }
 
-    /// The longest slice in every such period that would be admitted at the time of the last report
-    /// for one more who may run on these CPUs, at least one. None where slices are not promised, or
-    /// are promised to everybody who asks.
+    /// Returns the longest slice per `period` that would be admitted for one more vCPU with the
+    /// affinity `allowed`, at the time of the last report. `None` if the policy has no
+    /// reservations, or admits all of them.
     #[must_use]
     pub fn room(&self, period: Span, allowed: CpuSet) -> Option<Span> {
         self.policy.room(&self.moment, period, allowed)
     }
 
-    /// Takes one report in: charges, and tells the policy. The CPUs whose answer may have changed
-    /// are asked once the hardware says that the instant is [settled](Fact::Settled); who blocks or
-    /// yields is followed at once on its CPU.
+    /// Handles one report: charges the CPU time and notifies the policy. CPUs whose pick may have
+    /// changed are rescheduled once the hardware reports that the instant is
+    /// [settled](Fact::Settled). The CPU of a vCPU that blocks or yields is rescheduled at once.
     ///
     /// # Errors
-    /// [`Fault::Declined`] when a share cannot be honoured: then nothing has changed.
-    /// [`Fault::Broken`] when the hardware or the policy broke the contract: then this host is of
-    /// no more use.
+    /// [`Fault::Declined`] if the policy cannot honour a share. The host is then unchanged.
+    /// [`Fault::Broken`] if the hardware or the policy broke the contract. The host must not be
+    /// used any more.
     #[inline(always)]
     pub fn step<M: Hardware, S: Sink>(
         &mut self,
@@ -163,33 +165,34 @@ impl Host {
         }
     }
 
-    /// Whether no CPU is to be asked: it need not be said that the instant is settled.
+    /// Returns true if no CPU is to be rescheduled, so that the settled event can be omitted.
     #[must_use]
     #[inline]
     pub fn is_settled(&self) -> bool {
         self.to_ask.is_empty() && self.to_offer.is_empty()
     }
 
-    /// What the policy would answer for a CPU now. Nothing comes of it.
+    /// Returns the policy's pick for a CPU at this moment, without acting on it.
     #[must_use]
     pub fn answer(&self, cpu: CpuId) -> Pick {
         self.policy.pick(&self.moment, cpu)
     }
 
-    /// Whether the policy shares spare time out too, not alike.
+    /// Returns true if the policy also distributes slack by share rather than equally.
     #[must_use]
     pub fn weighs_spare_time(&self) -> bool {
         self.policy.weighs_spare_time()
     }
 
-    /// Who would be due on `cpu` one after the other, if each before did not want it: the occupant
-    /// first, and so many at most. Hardware that learns late that a vCPU went to sleep has the
-    /// next one ready.
+    /// Lists up to `most` vCPUs that would be picked on `cpu` by entitlement, each if those before
+    /// it did not want to run. The occupant comes first. Hardware that learns late of a block uses
+    /// the list to have the next vCPU ready.
     pub fn in_line(&mut self, cpu: CpuId, most: usize, into: &mut Vec<NextInLine>) {
         self.line(cpu, most, |entitlement| entitlement == Entitlement::Due, into);
     }
 
-    /// The same of all who would run there, by whatever right. Looks at each of them.
+    /// Lists all vCPUs that would be picked on `cpu`, entitled or from slack. Considers each
+    /// runnable vCPU, so it costs more than [`Host::in_line`].
     pub fn in_turn(&mut self, cpu: CpuId, into: &mut Vec<NextInLine>) {
         self.line(cpu, usize::MAX, |_| true, into);
     }
@@ -230,7 +233,7 @@ impl Host {
         Ok(())
     }
 
-    /// Brings the accounts of a CPU's occupant up to date.
+    /// Charges the occupant of a CPU for the time that it has used until now.
     #[inline(always)]
     fn measure<M: Hardware, S: Sink>(
         &mut self,
@@ -378,7 +381,7 @@ impl Host {
         check::asleep(vcpu, &self.moment)?;
         match self.moment.last_cpu_of(vcpu) {
             Some(cpu) => self.measure(cpu, hardware, sink)?,
-            // Its first wake: where it belongs only the policy knows.
+            // At its first wake a vCPU has no last CPU: only the policy knows where it belongs.
             None => {
                 for cpu in self.moment.allowed(vcpu).iter() {
                     self.measure(cpu, hardware, sink)?;
@@ -402,8 +405,8 @@ impl Host {
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
         check::awake(vcpu, &self.moment)?;
-        // Asleep before it is charged: a policy need not queue up for more whom that leaves with
-        // nothing.
+        // Mark the vCPU as blocked before it is charged: the policy then need not queue it for the
+        // budget that the charge exhausts.
         self.moment.set_awake(vcpu, false);
         self.moment.set_barred(vcpu, false);
         let cpu = self.moment.cpu_of(vcpu);
@@ -412,7 +415,7 @@ impl Host {
             self.turns.close(cpu, RanEnd::Blocked, sink);
             self.moment.vacate(cpu);
         } else if let Some(cpu) = self.moment.last_cpu_of(vcpu) {
-            // Ordinary scheduling may have let it run, or it slept again before it was decided.
+            // The vCPU may have run under ordinary scheduling, or blocked again before any pick.
             self.turns.close_of(vcpu, cpu, RanEnd::Blocked, sink);
         }
         let at = self.moment.now();
@@ -431,7 +434,8 @@ impl Host {
         Ok(())
     }
 
-    /// Who had a CPU is held or gone: it does not run until others have been asked about.
+    /// Takes the CPU from a vCPU that was paused or has left. The CPU stays idle until it is
+    /// rescheduled.
     fn clear<M: Hardware>(&mut self, cpu: CpuId, hardware: &mut M) {
         self.turns.take(cpu);
         self.moment.vacate(cpu);
@@ -454,8 +458,8 @@ impl Host {
         Ok(())
     }
 
-    /// Where somebody who may be run again should run only the policy knows. It is rare, so every
-    /// CPU is asked.
+    /// Lets the policy pick a vCPU again that was refused. Only the policy knows its CPU, so all
+    /// CPUs are rescheduled. This is rare.
     fn allow(&mut self, vcpu: VcpuId) -> Result<(), Box<Fault>> {
         check::member(vcpu, &self.moment)?;
         self.moment.set_barred(vcpu, false);

@@ -1,5 +1,5 @@
-//! The passes that come last in an instant: CPUs are asked in order of their number, and what the
-//! policy answers is ordered.
+//! Scheduling passes at the end of an instant: CPUs are rescheduled in order of their number, and
+//! the policy's picks become orders.
 
 use slackline_policy::{Pick, TurnEnd};
 use slackline_trace::{Order, Outcome, RanEnd, Record, Sink};
@@ -9,19 +9,19 @@ use crate::check::{self, Broken, Fault};
 use crate::turn::Turn;
 use crate::{Hardware, Host};
 
-/// How many turns of no length one instant may lead to at the most.
+/// Maximum number of zero-length timeslices at one instant.
 const EMPTY_TURNS: usize = 16 * CpuId::LIMIT;
 
 impl Host {
-    /// Asks about all CPUs that are to be asked, in order of their number, until none is left. Who
-    /// woke and still waits then is offered to one idle CPU.
+    /// Reschedules all CPUs in `to_ask`, in order of their number, until none is left. A vCPU that
+    /// woke and still waits is then offered to one idle CPU.
     pub(crate) fn decide<M: Hardware, S: Sink>(
         &mut self,
         hardware: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
         let (mut asked, mut count, mut offers) = (CpuSet::NONE, 0, 0);
-        // Whoever gives way may have every CPU that idles asked again.
+        // Each preemption may have all idle CPUs rescheduled.
         let most = EMPTY_TURNS + self.moment.cpus() * self.moment.cpus();
         loop {
             let Some(cpu) = self.next_to_ask(&mut offers, &asked) else {
@@ -36,7 +36,7 @@ impl Host {
             self.ask(cpu, hardware, sink)?;
             asked.insert(cpu);
             if self.to_offer.len() > offered {
-                // An idle CPU that was asked before may have waited for just this one.
+                // An idle CPU that was rescheduled before may be able to run the preempted vCPU.
                 self.to_ask.add(&asked.and(&self.moment.idle()));
             }
         }
@@ -51,8 +51,8 @@ impl Host {
         if first.is_some() || self.to_offer.is_empty() { first } else { self.offer(offers, asked) }
     }
 
-    /// A CPU may have been asked while somebody whom new terms move there was still on another, and
-    /// could not be picked.
+    /// Reschedules CPUs for vCPUs that a change of parameters moves. Such a CPU may have been
+    /// rescheduled while the vCPU still ran elsewhere and could not be picked.
     fn ask_for_moved(&mut self) {
         for (vcpu, cpus) in core::mem::take(&mut self.moved) {
             if self.waits(vcpu) {
@@ -61,8 +61,8 @@ impl Host {
         }
     }
 
-    /// The idle CPU that is asked because somebody woke whom nobody has taken: the one that it had
-    /// last, or the first that has not been asked.
+    /// Returns the idle CPU to reschedule for a vCPU that woke and that no CPU has picked. It is
+    /// the CPU where the vCPU ran last, or the first idle CPU not yet rescheduled.
     fn offer(&self, offers: &mut usize, asked: &CpuSet) -> Option<CpuId> {
         if self.moment.idle().is_empty() {
             return None;
@@ -82,14 +82,14 @@ impl Host {
         None
     }
 
-    /// Whether a vCPU could run and has no CPU.
+    /// Returns true if the vCPU is runnable and has no CPU.
     #[inline]
     fn waits(&self, vcpu: VcpuId) -> bool {
         self.moment.is_awake(vcpu) && self.moment.cpu_of(vcpu).is_none()
     }
 
-    /// Asks the policy who should be on `cpu`, and has it so. An order that is refused leads to the
-    /// next question, at most once a vCPU.
+    /// Reschedules `cpu`: asks the policy for a pick and orders it. If the order is refused, the
+    /// policy picks again, at most once for each vCPU.
     pub(crate) fn ask<M: Hardware, S: Sink>(
         &mut self,
         cpu: CpuId,
@@ -108,7 +108,7 @@ impl Host {
         Ok(())
     }
 
-    /// Refusals are rare.
+    /// Repeats the pick until an order is carried out. Kept out of line since refusals are rare.
     fn ask_again<M: Hardware, S: Sink>(
         &mut self,
         cpu: CpuId,
@@ -119,7 +119,7 @@ impl Host {
         Ok(())
     }
 
-    /// Whether the hardware did what the policy wants for `cpu`.
+    /// Picks once. Returns true if the hardware carried out the order.
     #[inline(always)]
     fn ask_once<M: Hardware, S: Sink>(
         &mut self,
@@ -128,7 +128,7 @@ impl Host {
         sink: &mut S,
     ) -> Result<bool, Box<Fault>> {
         let Pick::Run { vcpu, limit, entitlement } = self.policy.pick(&self.moment, cpu) else {
-            // Its occupant may have gone before.
+            // The occupant may already have gone.
             if self.turns.take(cpu).is_some() {
                 self.turns.close(cpu, RanEnd::Preempted, sink);
                 self.moment.vacate(cpu);
@@ -155,7 +155,7 @@ impl Host {
             && self.moment.is_awake(gone)
             && !self.moment.idle().is_empty()
         {
-            // It might go on where a CPU idles.
+            // The preempted vCPU may continue on an idle CPU.
             self.to_offer.push(gone);
         }
         self.turns.begin(cpu, turn, limit, self.moment.now());
@@ -163,8 +163,8 @@ impl Host {
         if hardware.carry_out(Order::Run { cpu, vcpu, until, entitlement }) == Outcome::Refused {
             self.refused(cpu, vcpu, sink);
             if !is_new {
-                // It was in its turn and lost the rest of it; it must not be taken for somebody
-                // who still has a CPU.
+                // The vCPU was in its timeslice and lost the rest of it. The policy must not
+                // believe that it still has a CPU.
                 let cpus = self.policy.turn_over(&self.moment, vcpu, TurnEnd::Yield);
                 self.to_ask.add(&cpus);
             }
@@ -177,15 +177,16 @@ impl Host {
         Ok(true)
     }
 
-    /// A turn may have no length, as where a timer was late: then it is over at once. That the
-    /// next one has none either, and so on, may not go on for ever.
+    /// Counts a zero-length timeslice, which ends at once. One is legal, for example after a late
+    /// timer, but a policy that keeps picking them makes no progress.
     fn count_empty_turn(&mut self) -> Result<(), Box<Fault>> {
         self.empty_turns += 1;
         let broken = || Fault::broken(Broken::Endless { now: self.moment.now() });
         if self.empty_turns > EMPTY_TURNS { Err(broken()) } else { Ok(()) }
     }
 
-    /// The hardware could not run a vCPU: nobody has the CPU, and it is not picked until it may be.
+    /// Records that the hardware could not run a vCPU. The CPU is then idle, and the vCPU is not
+    /// picked until it is allowed again.
     fn refused<S: Sink>(&mut self, cpu: CpuId, vcpu: VcpuId, sink: &mut S) {
         sink.record(&Record::Refused { at: self.moment.now(), vcpu, cpu });
         self.turns.take(cpu);

@@ -1,4 +1,4 @@
-//! What passes between the hardware and its host, handed to whoever records it.
+//! Recording of steps: passes all exchanges between the hardware and its host to a sink.
 
 use slackline_trace::{Exchange, KeptFact, Order, Outcome, Sink, Used, WrittenTerms};
 use slackline_units::{CpuId, Time};
@@ -6,15 +6,15 @@ use slackline_units::{CpuId, Time};
 use crate::check::Fault;
 use crate::{Hardware, Host, Report, VcpuTerms};
 
-/// The hardware, and what it was asked and told in a step.
+/// Hardware with the exchanges of the current step.
 struct Recorded<'a, M> {
     hardware: &'a mut M,
     exchanges: Vec<Exchange>,
 }
 
 impl Host {
-    /// A step whose exchanges somebody wants: the report before what the step does, the rest after
-    /// its records.
+    /// Performs a step and records its exchanges: the report before the step, the others after the
+    /// step's own records.
     #[inline(never)]
     pub(crate) fn step_recorded<M: Hardware, S: Sink>(
         &mut self,
@@ -34,7 +34,7 @@ impl Host {
     }
 }
 
-/// The fact of a report, with terms as they are written down.
+/// Converts the event of a report to the form that is recorded.
 fn kept(report: &Report<'_>) -> KeptFact {
     let written = |VcpuTerms { share, cpus }: VcpuTerms<'_>| {
         Box::new(WrittenTerms { share: share.to_string(), cpus })

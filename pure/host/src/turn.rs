@@ -1,4 +1,4 @@
-//! What has been ordered for each CPU, and what of it has been used so far.
+//! Timeslices ordered for each CPU, and the CPU time used of them so far.
 
 use slackline_policy::Entitlement;
 use slackline_trace::{RanEnd, Record, Sink};
@@ -7,7 +7,7 @@ use slackline_units::{CpuId, Span, Time, VcpuId};
 use crate::Used;
 use crate::check::{Broken, Fault};
 
-/// What a CPU was last told to run.
+/// Order that a CPU was given last: vCPU, end and entitlement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Turn {
     pub(crate) vcpu: VcpuId,
@@ -15,7 +15,7 @@ pub(crate) struct Turn {
     pub(crate) entitlement: Entitlement,
 }
 
-/// Time used on a CPU by one vCPU without a break, not yet in the trace.
+/// Run interval: uninterrupted CPU time of one vCPU on a CPU, not yet in the trace.
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
     vcpu: VcpuId,
@@ -30,18 +30,18 @@ struct Stretch {
 #[derive(Clone, Copy, Debug, Default)]
 struct Cpu {
     turn: Option<Turn>,
-    /// The limit with which the turn was ordered.
+    /// Limit in the order that began the timeslice.
     granted: Option<Span>,
-    /// When it was ordered.
+    /// Time of the order.
     ordered: Time,
-    /// Whether it is over since.
+    /// True if the timeslice has ended since.
     is_over: bool,
     stretch: Option<Stretch>,
-    /// Until when this CPU's time has been reported.
+    /// End of the time reported for this CPU so far.
     reported: Time,
 }
 
-/// The turns and stretches of all CPUs.
+/// Timeslices and run intervals of all CPUs.
 pub(crate) struct Turns {
     cpus: Vec<Cpu>,
 }
@@ -51,19 +51,19 @@ impl Turns {
         Turns { cpus: vec![Cpu::default(); cpus] }
     }
 
-    /// The turn on a CPU.
+    /// Returns the current timeslice on a CPU.
     #[inline]
     pub(crate) fn current(&self, cpu: CpuId) -> Option<&Turn> {
         self.cpus[cpu.index()].turn.as_ref()
     }
 
-    /// Until when a CPU's time has been reported.
+    /// Returns the time up to which a CPU's use has been reported.
     #[inline]
     pub(crate) fn reported(&self, cpu: CpuId) -> Time {
         self.cpus[cpu.index()].reported
     }
 
-    /// A new turn on a CPU.
+    /// Begins a timeslice on a CPU.
     #[inline]
     pub(crate) fn begin(&mut self, cpu: CpuId, turn: Turn, granted: Option<Span>, now: Time) {
         let cpu = &mut self.cpus[cpu.index()];
@@ -73,15 +73,15 @@ impl Turns {
         cpu.is_over = false;
     }
 
-    /// The turn on a CPU is over, whoever has the next one.
+    /// Ends the timeslice on a CPU, whichever vCPU runs next.
     #[inline]
     pub(crate) fn end(&mut self, cpu: CpuId) {
         self.cpus[cpu.index()].is_over = true;
     }
 
-    /// A turn that goes on, of which it is not known what has been used of it by now, ends no later
-    /// than it would have: its limit is what was left the last time that the CPU was looked at. A
-    /// live hardware learns of one CPU while it looks at another one.
+    /// Returns `turn` with its end moved no later than that of the current timeslice, if the time
+    /// used of that is not yet measured. The limit is what was left at the last measurement of the
+    /// CPU. Live hardware may learn of one CPU while another is measured.
     #[inline]
     pub(crate) fn until_it_is_measured(&self, cpu: CpuId, turn: Turn, now: Time) -> Turn {
         let cpu = &self.cpus[cpu.index()];
@@ -94,13 +94,13 @@ impl Turns {
         Turn { until: turn.until.map(|until| ends.map_or(until, |ends| until.min(ends))), ..turn }
     }
 
-    /// No more turn on a CPU.
+    /// Removes and returns the current timeslice on a CPU.
     #[inline]
     pub(crate) fn take(&mut self, cpu: CpuId) -> Option<Turn> {
         self.cpus[cpu.index()].turn.take()
     }
 
-    /// Adds time that the hardware measured.
+    /// Adds CPU time that the hardware measured.
     #[inline(always)]
     pub(crate) fn add<S: Sink>(&mut self, used: Used, sink: &mut S) -> Result<(), Box<Fault>> {
         let cpu = &mut self.cpus[used.cpu.index()];
@@ -138,7 +138,7 @@ impl Turns {
         Ok(())
     }
 
-    /// Ends the stretch on a CPU, if there is one.
+    /// Ends the run interval on a CPU, if there is one.
     #[inline]
     pub(crate) fn close<S: Sink>(&mut self, cpu: CpuId, end: RanEnd, sink: &mut S) {
         if let Some(stretch) = self.cpus[cpu.index()].stretch.take() {
@@ -146,7 +146,7 @@ impl Turns {
         }
     }
 
-    /// Ends the stretch on a CPU if it is of this vCPU.
+    /// Ends the run interval on a CPU if it belongs to `vcpu`.
     #[inline]
     pub(crate) fn close_of<S: Sink>(
         &mut self,
@@ -161,7 +161,7 @@ impl Turns {
         }
     }
 
-    /// Ends the stretches on all CPUs.
+    /// Ends the run intervals on all CPUs.
     #[inline]
     pub(crate) fn close_all<S: Sink>(&mut self, end: RanEnd, sink: &mut S) {
         for index in 0..self.cpus.len() {

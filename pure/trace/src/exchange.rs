@@ -1,62 +1,62 @@
-//! What passes between a machine and its host: facts and measurements one way, orders the other.
+//! Exchanges between the hardware and its host: events and measurements one way, orders the other.
 //!
-//! In the order in which they passed, these are all that a run depends on: a host that is told the
-//! same facts and given the same measurements must give the same orders.
+//! In their order they are all that a run depends on: a host that receives the same events and
+//! measurements must give the same orders.
 
 use slackline_units::{CpuId, CpuSet, Entitlement, Span, Time, Told, VcpuId};
 
 /// CPU time that a vCPU used on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Used {
-    /// Who.
+    /// vCPU that used the time.
     pub vcpu: VcpuId,
-    /// Where.
+    /// CPU that it ran on.
     pub cpu: CpuId,
-    /// From when: not before what was reported of this CPU before.
+    /// Start of the interval, not before the end of the time reported for this CPU before.
     pub from: Time,
-    /// Until when: not after the report.
+    /// End of the interval, not after the report.
     pub to: Time,
-    /// How much of that; not more than lies between the two.
+    /// CPU time used in the interval, at most its length.
     pub ran: Span,
 }
 
-/// Something that happened; `T` is how the terms of a vCPU are given, `W` how its words are.
+/// Event on the hardware. `T` is the form of a vCPU's parameters, `W` the form of its hints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fact<T, W> {
-    /// A vCPU joins, asleep, on these terms.
+    /// A vCPU joins, blocked, with these parameters.
     Joined(VcpuId, T),
-    /// The terms of a vCPU are to change.
+    /// A vCPU is to get these parameters.
     TermsChanged(VcpuId, T),
-    /// A vCPU is gone.
+    /// A vCPU left.
     Left(VcpuId),
-    /// A vCPU has work again.
+    /// A vCPU becomes runnable.
     Woke(VcpuId),
-    /// A vCPU has no more work.
+    /// A vCPU blocks.
     Blocked(VcpuId),
-    /// A vCPU with work is held; when it is let go it wakes.
+    /// A runnable vCPU is paused; it wakes when it is resumed.
     Paused(VcpuId),
-    /// The occupant of a CPU gives the rest of its turn away.
+    /// The occupant of a CPU gives up the rest of its timeslice.
     Yielded(CpuId),
     /// The occupant of a CPU has run until its limit.
     LimitReached(CpuId),
-    /// The policy's alarm for a CPU went off.
+    /// The policy's timer for a CPU expired.
     AlarmRang(CpuId),
-    /// A vCPU tells something about its guest's tasks, or about I/O that it does for others.
+    /// A vCPU gives a hint about its guest's tasks, or about I/O that it does for others.
     Told(VcpuId, W),
-    /// A vCPU that could not be run before can be run now.
+    /// A vCPU that was refused can run again.
     Allowed(VcpuId),
-    /// The clock by which phases are told is so far ahead of the host's time from now on.
+    /// The clock to which phases refer is ahead of the host's time by this much from now on.
     ClockSet(Span),
-    /// Nothing but time has passed.
+    /// Time has passed without any event.
     Passed,
-    /// Nothing more happens at this instant: whoever is to be asked is asked now.
+    /// The instant has no more events: the CPUs to reschedule are rescheduled now.
     Settled,
     /// The run is over.
     Ended,
 }
 
 impl<T, W> Fact<T, W> {
-    /// The same fact with terms and words given in another way.
+    /// Converts the parameters and hints of the event to another form.
     pub fn map<U, V>(
         self,
         as_other: impl FnOnce(T) -> U,
@@ -82,77 +82,77 @@ impl<T, W> Fact<T, W> {
     }
 }
 
-/// What a machine is told to do.
+/// Order to the hardware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Let `vcpu` have `cpu`, and report when the limit is reached. If it has it already, only the
-    /// limit or the entitlement is new.
+    /// Run `vcpu` on `cpu`, and report when the limit is reached. If it runs there already, only
+    /// the limit or the entitlement changes.
     Run {
-        /// Where.
+        /// CPU to run on.
         cpu: CpuId,
-        /// Who.
+        /// vCPU to run.
         vcpu: VcpuId,
-        /// Until when at most.
+        /// End of the timeslice. `None` is without limit.
         until: Option<Time>,
-        /// By what right.
+        /// Entitlement by which the vCPU runs.
         entitlement: Entitlement,
     },
-    /// Let nobody have `cpu`.
+    /// Leave `cpu` idle.
     Idle {
-        /// Where.
+        /// CPU to leave idle.
         cpu: CpuId,
     },
 }
 
-/// How an order went.
+/// Outcome of an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It has been carried out.
+    /// The order was carried out.
     Done,
-    /// It could not be carried out; the CPU has nobody now.
+    /// The order could not be carried out; the CPU is now idle.
     Refused,
 }
 
-/// A fact that owns what it says, to be kept.
+/// Event that owns its parameters and hints, for recording.
 pub type KeptFact = Fact<Box<WrittenTerms>, Box<Told>>;
 
-/// The terms of a vCPU as they are written down.
+/// Parameters of a vCPU in the form that is recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrittenTerms {
-    /// Its share, all fields of it: `slice=6ms period=10ms exact=true`.
+    /// Share with all its fields, such as `slice=6ms period=10ms exact=true`.
     pub share: String,
-    /// Where it may run; none is everywhere.
+    /// CPUs that the vCPU may run on. `None` allows all.
     pub cpus: Option<CpuSet>,
 }
 
-/// One thing that passed between a machine and its host.
+/// One exchange between the hardware and its host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Exchange {
-    /// The machine tells of CPU time that it noticed by itself; the fact comes next.
+    /// The hardware reports CPU time that it noticed without being asked; the event follows.
     Noticed(Used),
-    /// The machine reports a fact.
+    /// The hardware reports an event.
     Reported {
-        /// When it happened.
+        /// Time of the event.
         now: Time,
-        /// What happened.
+        /// Event that happened.
         fact: KeptFact,
     },
-    /// The machine was asked what an occupant had used, and that was not nothing.
+    /// The host measured an occupant's CPU time, which was not zero.
     Measured(Used),
-    /// The machine was given an order.
+    /// The host gave an order.
     Ordered {
-        /// What it was to do.
+        /// Order that was given.
         order: Order,
-        /// How that went.
+        /// Outcome of the order.
         outcome: Outcome,
     },
-    /// The machine was told when to ring for a CPU.
+    /// The host set the timer of a CPU.
     AlarmSet {
-        /// Which.
+        /// CPU of the timer.
         cpu: CpuId,
-        /// When; none is not at all.
+        /// Expiry of the timer. `None` disarms it.
         alarm: Option<Time>,
     },
-    /// The share in the fact cannot be honoured: nothing has changed.
+    /// The policy declined the share in the event: nothing has changed.
     Declined,
 }

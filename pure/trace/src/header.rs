@@ -1,33 +1,33 @@
-//! What a trace says before anything happens.
+//! Header of a trace: the facts that hold for the whole run.
 
 use slackline_units::{CpuSet, Span};
 
 use crate::record::Knowledge;
 
-/// What a trace is of.
+/// Description of the run that a trace records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The title of the scenario.
     pub title: String,
-    /// The machine: `sim` or `live`.
+    /// Kind of host: `sim` or `live`.
     pub machine: String,
-    /// The policy, as one would write it in a scenario: its name, and what differs from the
-    /// defaults.
+    /// Policy as written in a scenario: its name and the parameters that differ from the defaults.
     pub policy: String,
-    /// All parameters of the policy, as they are written down; empty where it has none.
+    /// All parameters of the policy in written form. Empty if it has none.
     pub parameters: String,
     /// The seed of the run.
     pub seed: u64,
-    /// How many CPUs were scheduled.
+    /// Number of CPUs that were scheduled.
     pub cpus: usize,
-    /// Which CPUs belong together: by level, the narrowest first. Empty where each is by itself.
+    /// CPU topology: groups of CPUs by level, the narrowest level first. Empty if CPUs share
+    /// nothing.
     pub groups: Vec<Vec<CpuSet>>,
-    /// What a look at a CPU takes, as far as admission counted it: nothing on a simulated host.
+    /// Dispatch overhead as counted in admission. Zero on a simulated host.
     pub dispatch: Span,
-    /// From when on the numbers count.
+    /// End of the warm-up: metrics count from this time on.
     pub warmup: Span,
-    /// What the machine could see.
+    /// Capabilities of the host to observe the run.
     pub knows: Knowledge,
-    /// The text of the scenario file, so that a trace explains itself.
+    /// Text of the scenario file, so that the trace is self-contained.
     pub scenario: String,
 }

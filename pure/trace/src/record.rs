@@ -2,105 +2,106 @@
 
 use slackline_units::{CpuId, Reservation, Span, TaskId, Time, VcpuId};
 
-/// One thing that happened.
+/// Event of a run, as recorded for users and metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// A vCPU joined, asleep.
+    /// A vCPU joined, blocked.
     Joined {
-        /// When.
+        /// Time of the event.
         at: Time,
-        /// Who.
+        /// vCPU that joined.
         vcpu: VcpuId,
     },
-    /// What a vCPU is promised from now on; its periods are counted from here, or are on a grid.
+    /// Reservation of a vCPU from now on. Its periods follow from here, or lie on a grid.
     Promised {
-        /// When.
+        /// Time from which the reservation holds.
         at: Time,
-        /// Who.
+        /// vCPU with the reservation.
         vcpu: VcpuId,
-        /// A slice in every period, or nothing.
+        /// Slice and period. `None` reserves nothing.
         reservation: Option<Reservation>,
-        /// Whether it gets this and no more.
+        /// True if the slice is a hard limit.
         exact: bool,
-        /// Where the grid is on which its periods begin, if there is one.
+        /// Phase of the grid on which the periods begin. `None` without a grid.
         phase: Option<Span>,
     },
-    /// The clock by which phases are told is so far ahead of the run's own from now on; before the
-    /// first of these the two are the same.
+    /// The clock to which phases refer is ahead of the run's own by this much from now on. Until
+    /// the first such record the two are equal.
     ClockSet {
-        /// When.
+        /// Time from which the lead holds.
         at: Time,
-        /// How far.
+        /// Lead over the run's clock.
         ahead: Span,
     },
     /// A vCPU left.
     Left {
-        /// When.
+        /// Time of the event.
         at: Time,
-        /// Who.
+        /// vCPU that left.
         vcpu: VcpuId,
     },
-    /// A vCPU has work again.
+    /// A vCPU became runnable.
     Woke {
-        /// When.
+        /// Time of the wake.
         at: Time,
-        /// Who.
+        /// vCPU that woke.
         vcpu: VcpuId,
     },
-    /// A vCPU has no more work.
+    /// A vCPU blocked.
     Blocked {
-        /// When.
+        /// Time of the block.
         at: Time,
-        /// Who.
+        /// vCPU that blocked.
         vcpu: VcpuId,
     },
-    /// A vCPU with work is held: it wakes when it is let go.
+    /// A runnable vCPU was paused; it wakes when it is resumed.
     Paused {
-        /// When.
+        /// Time of the pause.
         at: Time,
-        /// Who.
+        /// vCPU that was paused.
         vcpu: VcpuId,
     },
-    /// A vCPU ran.
+    /// A run interval of a vCPU.
     Ran {
-        /// Who.
+        /// vCPU that ran.
         vcpu: VcpuId,
-        /// Where.
+        /// CPU that it ran on.
         cpu: CpuId,
-        /// From when.
+        /// Start of the interval.
         from: Time,
-        /// Until when.
+        /// End of the interval.
         to: Time,
-        /// CPU time it used between the two, as measured.
+        /// CPU time used in the interval, as measured.
         used: Span,
-        /// The turn it was given when it began; none without a limit.
+        /// Timeslice granted at the start. `None` is without limit.
         granted: Option<Span>,
-        /// How much of it lay beyond the limit it had been given.
+        /// CPU time used beyond the limit.
         late: Span,
-        /// Why it stopped.
+        /// Reason why the vCPU stopped running.
         end: RanEnd,
-        /// Whether it was owed this time, or had what nobody was owed.
+        /// True if the time was reserved, false if it was slack.
         due: bool,
     },
     /// A vCPU worked on a CPU that others slowed: the other threads of its core, or whoever shares
     /// the way to memory. Its CPU time is in [`Record::Ran`], this part of it too.
     Slowed {
-        /// Who.
+        /// vCPU that was slowed.
         vcpu: VcpuId,
-        /// From when.
+        /// Start of the interval.
         from: Time,
-        /// Until when: its speed was the same all the time.
+        /// End of the interval, within which the speed was constant.
         to: Time,
-        /// CPU time at full speed in which it would have done as much.
+        /// CPU time that the same work takes at full speed.
         work: Span,
     },
-    /// A live host kept a vCPU that had work from running: it is exact, and had its slice.
+    /// A live host kept a runnable vCPU from running: it has a hard limit and its budget was
+    /// exhausted.
     Stopped {
-        /// Which vCPU.
+        /// vCPU that was stopped.
         vcpu: VcpuId,
-        /// When it was stopped.
+        /// Time of the stop.
         from: Time,
-        /// When it was let go, or left, or the run ended.
+        /// Time when it was resumed or left, or when the run ended.
         to: Time,
     },
     /// CPU time that a vCPU received while its threads were left to another program. It is charged
@@ -115,94 +116,94 @@ pub enum Record {
         /// CPU time that the kernel counted in the interval, on all CPUs together.
         used: Span,
     },
-    /// A timer of a CPU rang later than it was set for.
+    /// A timer of a CPU expired late.
     RangLate {
-        /// When it rang.
+        /// Time when it expired.
         at: Time,
-        /// For which CPU.
+        /// CPU of the timer.
         cpu: CpuId,
-        /// How late.
+        /// Delay after the time set.
         late: Span,
     },
-    /// The machine could not carry out an order.
+    /// The hardware could not carry out an order.
     Refused {
-        /// When.
+        /// Time of the order.
         at: Time,
-        /// Who should have run.
+        /// vCPU that should have run.
         vcpu: VcpuId,
-        /// Where.
+        /// CPU it should have run on.
         cpu: CpuId,
     },
-    /// A change that the scenario asked for could not be admitted; the old promise stands.
+    /// A change in the scenario was not admitted; the old reservation stands.
     Declined {
-        /// When.
+        /// Time of the refusal.
         at: Time,
-        /// Whose.
+        /// vCPU whose change was declined.
         vcpu: VcpuId,
     },
-    /// A change that the scenario asked for has taken effect on the machine.
+    /// A change in the scenario has taken effect on the host.
     Changed {
-        /// When it was to take effect.
+        /// Time when it was due.
         due: Time,
-        /// When it had.
+        /// Time when it took effect.
         at: Time,
-        /// Whose.
+        /// vCPU that was changed.
         vcpu: VcpuId,
     },
     /// A workload finished a piece of work that had a release, and perhaps a deadline.
     Job {
-        /// Whose; of a domain with tasks, its first vCPU.
+        /// vCPU of the job; in a domain with tasks, its first vCPU.
         vcpu: VcpuId,
-        /// Which task's; none if the domain tells its tasks not apart.
+        /// Task of the job. `None` if the domain does not distinguish tasks.
         task: Option<TaskId>,
-        /// When it was released.
+        /// Release time.
         released: Time,
-        /// When it was to be done, or `NEVER`.
+        /// Deadline, or `NEVER`.
         deadline: Time,
-        /// When it was done.
+        /// Completion time.
         done: Time,
     },
     /// A piece of work whose deadline has passed was not finished when its vCPU left or the run
     /// ended.
     Unfinished {
-        /// When the vCPU left or the run ended.
+        /// Time when the vCPU left or the run ended.
         at: Time,
-        /// Whose; of a domain with tasks, its first vCPU.
+        /// vCPU of the job; in a domain with tasks, its first vCPU.
         vcpu: VcpuId,
-        /// Which task's; none if the domain tells its tasks not apart.
+        /// Task of the job. `None` if the domain does not distinguish tasks.
         task: Option<TaskId>,
-        /// When it was released.
+        /// Release time.
         released: Time,
-        /// When it was to be done.
+        /// Deadline, which has passed.
         deadline: Time,
     },
     /// A vCPU got the spin lock for which it had used CPU time, or gave up.
     Spun {
-        /// When.
+        /// Time when spinning ended.
         at: Time,
-        /// Who.
+        /// vCPU that spun.
         vcpu: VcpuId,
-        /// How much CPU time it used for that, at full speed.
+        /// CPU time spent spinning, at full speed.
         used: Span,
     },
     /// A driver domain served the devices of another, since the last such record of the two.
     Served {
-        /// When it had.
+        /// Time of the record: end of the service.
         at: Time,
-        /// Who served.
+        /// vCPU of the driver domain.
         by: VcpuId,
-        /// Whom: the first vCPU of the domain.
+        /// First vCPU of the domain that was served.
         of: VcpuId,
-        /// What it did.
+        /// Work that was done.
         service: Service,
     },
     /// Data of a workload reached its end: the domain, or the other side that the domain sent it.
     Moved {
-        /// When.
+        /// Time of arrival.
         at: Time,
-        /// Whose: the first vCPU of the domain.
+        /// First vCPU of the domain.
         vcpu: VcpuId,
-        /// How many bytes, headers not counted.
+        /// Number of bytes without headers.
         bytes: u64,
     },
     /// A simulated CPU spent time on something that is not a vCPU's program. What a vCPU paid is
@@ -221,30 +222,30 @@ pub enum Record {
     },
     /// CPU time that scheduling took on a live CPU over the whole run.
     Overhead {
-        /// Where.
+        /// CPU that was scheduled.
         cpu: CpuId,
-        /// How much.
+        /// CPU time used by scheduling.
         used: Span,
     },
     /// What the kernel has in its books of a CPU that others may use as well. The first of a CPU is
     /// of no time, and says from when on there are books.
     Accounted {
-        /// Where.
+        /// CPU that is accounted.
         cpu: CpuId,
-        /// From when.
+        /// Start of the interval.
         from: Time,
-        /// Until when.
+        /// End of the interval.
         to: Time,
-        /// How long nobody at all ran there.
+        /// Time in which the CPU was idle.
         idle: Span,
-        /// How long a hypervisor below had the CPU for other machines.
+        /// Steal: time that a hypervisor below gave to others.
         stolen: Span,
         /// CPU time that scheduling took there.
         dispatching: Span,
     },
     /// The run is over. Always last.
     Ended {
-        /// When.
+        /// Time of the end.
         at: Time,
     },
 }
@@ -327,29 +328,29 @@ impl Record {
     }
 }
 
-/// Why a vCPU stopped running.
+/// Reason why a vCPU stopped running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RanEnd {
-    /// It had no more work.
+    /// The vCPU blocked.
     Blocked,
-    /// Its limit was reached.
+    /// The limit of its timeslice was reached.
     Limit,
-    /// Another vCPU was put in its place.
+    /// Another vCPU was picked.
     Preempted,
-    /// It gave the rest of its turn away.
+    /// The vCPU gave up the rest of its timeslice.
     Yielded,
-    /// It left, or the run ended.
+    /// The vCPU left, or the run ended.
     Over,
 }
 
-/// What the machine that made a trace could see. What it could not see is not in the trace, and is
+/// Capabilities of the host to observe a run. Whatever it cannot observe is not in the trace and is
 /// shown as a dash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Knowledge {
-    /// Who sleeps, and when who wakes.
+    /// True if blocks and wakes are known.
     pub sleep: bool,
-    /// The exact stretches in which each vCPU ran; without this, only how much it used between two
-    /// looks.
+    /// True if exact run intervals are known. Otherwise only the CPU time between two measurements
+    /// is.
     pub stretches: bool,
     /// How far its count of CPU time may be off what its stretches say; zero where both are exact.
     pub resolution: Span,

@@ -5,15 +5,15 @@ use slackline_units::{Time, VcpuId};
 use crate::exchange::Exchange;
 use crate::record::Record;
 
-/// From now on this is what people call a vCPU. It comes before anything else that is told of the
-/// vCPU, and again whenever another takes its slot.
+/// Name of a vCPU from now on. It precedes all else that is recorded of the vCPU, and comes again
+/// whenever another vCPU takes the slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
-    /// From when on.
+    /// Time from which the name holds.
     pub at: Time,
-    /// Who.
+    /// vCPU that is named.
     pub vcpu: VcpuId,
-    /// The name: that of its domain, and its number where the domain has several vCPUs.
+    /// Name of the vCPU: that of its domain, and its number if the domain has several vCPUs.
     pub name: String,
     /// The name of its domain.
     pub domain: String,
@@ -24,31 +24,31 @@ pub trait Sink {
     /// Takes one record.
     fn record(&mut self, record: &Record);
 
-    /// Takes a name.
+    /// Takes the name of a vCPU.
     fn named(&mut self, _named: &Named) {}
 
-    /// Whether exchanges are of any use here; where not, none need be made.
+    /// Returns true if exchanges are used. If not, they need not be made.
     fn wants_exchanges(&self) -> bool {
         false
     }
 
-    /// Takes one thing that passed between a machine and its host.
+    /// Takes one exchange between the hardware and its host.
     fn exchange(&mut self, _exchange: &Exchange) {}
 }
 
-/// Anything that a trace holds.
+/// Entry of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// Something that happened.
+    /// Event of the run.
     Record(Record),
-    /// What a vCPU is called from now on.
+    /// Name of a vCPU from now on.
     Named(Named),
-    /// Something that passed between a machine and its host.
+    /// Exchange between the hardware and its host.
     Exchange(Exchange),
 }
 
 impl Entry {
-    /// Hands it to a sink.
+    /// Passes the entry to a sink.
     pub fn pass_to(&self, sink: &mut (impl Sink + ?Sized)) {
         match self {
             Entry::Record(record) => sink.record(record),
@@ -58,7 +58,7 @@ impl Entry {
     }
 }
 
-/// Keeps everything in its order.
+/// Keeps all entries in their order.
 impl Sink for Vec<Entry> {
     fn record(&mut self, record: &Record) {
         self.push(Entry::Record(*record));
@@ -111,7 +111,7 @@ impl<A: Sink, B: Sink> Sink for (A, B) {
     }
 }
 
-/// Hands everything on, if there is anybody to hand it to.
+/// Passes entries on if there is a sink.
 impl<S: Sink> Sink for Option<S> {
     fn record(&mut self, record: &Record) {
         if let Some(sink) = self {

@@ -1,13 +1,13 @@
-//! By what right CPU time is had.
+//! Entitlement by which a vCPU receives CPU time.
 
-/// By what right a vCPU runs.
+/// Entitlement by which a vCPU runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Entitlement {
-    /// The policy owes it this time: it comes before everything else on the CPU.
+    /// Time reserved in the current period: it precedes everything else on the CPU.
     Due,
-    /// The policy owed it this time earlier, when it was not given: it comes before all others that
-    /// are owed nothing now.
+    /// Reserved time that an earlier period failed to deliver: it precedes all vCPUs without
+    /// entitlement.
     Arrears,
-    /// Nobody is owed this time: on a machine that is not ours alone, it is shared with the rest.
+    /// Slack. On a host that Slackline does not own alone, it is shared with the other threads.
     Spare,
 }

@@ -1,100 +1,99 @@
-//! The words of a guest on their way to the host: a frame of 36 bytes, over whatever carries bytes.
+//! Wire format of a guest's messages to the host: frames of 36 bytes, over any byte stream.
 //!
 //! All numbers are little-endian. A frame of tasks is
 //!
 //! - bytes 0 to 3: `SLGT`;
 //! - 4: the version, 2;
 //! - 5: the length, 36;
-//! - 6 and 7: which vCPU of its guest tells it;
-//! - 8 to 11: its number, which grows from one to the next of its kind, and begins anew after all
-//!   ones;
-//! - 12 to 31: for each of five classes, most urgent first, four bytes: its urgency, how many of
-//!   its tasks want that vCPU and how many wait (255 and more are 255), and 1 if the end of some
-//!   I/O has lately woken one of them, else 0; four zeros for a class of which there is no task;
-//! - 32 to 35: the CRC-32 of IEEE 802.3 of all before.
+//! - 6 and 7: number of the vCPU, within its guest, that sends the frame;
+//! - 8 to 11: sequence number. It grows with each frame of the same kind and wraps to zero;
+//! - 12 to 31: four bytes for each of five classes, most urgent first: the urgency, the number of
+//!   runnable tasks and of blocked tasks (255 means 255 or more), and 1 if an I/O completion has
+//!   lately woken one of them, else 0. A class without a task is four zeros;
+//! - 32 to 35: the CRC-32 of IEEE 802.3 over all bytes before.
 //!
-//! One of what waits for the guest, which whoever does I/O for it tells, begins with `SLGP`; bytes
-//! 4 to 11 are as above, 12 to 15 are the items that wait, 16 to 19 how much the guest has asked
-//! for since it is there, 20 to 31 zeros, and then its CRC. There is one way to write a frame, and
-//! what is written otherwise is none.
+//! A frame of pending I/O is sent by the domain that does I/O for the guest, and begins with
+//! `SLGP`. Bytes 4 to 11 are as above, 12 to 15 are the number of pending items, 16 to 19 count the
+//! guest's own requests since it started, 20 to 31 are zeros, and the CRC follows. The encoding is
+//! canonical: bytes that differ from it are rejected.
 //!
-//! What carries bytes may be full after part of a frame, and the rest is never sent. By the CRC its
-//! beginning and what comes next are no frame together; it does nothing against lies. Version 1 had
-//! none, and was 32 bytes long.
+//! A stream may be full after part of a frame; the rest of that frame is then never sent. The CRC
+//! keeps such a fragment and the bytes after it from being read as a frame. It does not protect
+//! against forgery. Version 1 had no CRC and was 32 bytes long.
 //!
-//! Source: the classes are Kim, Kim, Jeon, Seo and Lee, 2008, section 3.4, who keep five tasks of
-//! each kind in memory that guest and host share; how they travel is ours.
+//! Source: the classes are those of Kim, Kim, Jeon, Seo and Lee, 2008, section 3.4, who keep five
+//! tasks of each kind in memory shared by guest and host. The wire format is ours.
 
 use crate::{DomId, Pending, TASKS, Task, TaskId, Tasks, Told, Urgency};
 
-/// How long a frame is, in bytes.
+/// Length of a frame in bytes.
 pub const FRAME: usize = 36;
-/// What all frames begin with, so that the next one is found behind bytes that are none.
+/// First bytes of all frames, by which a reader finds the next frame after garbage.
 pub const MAGIC: [u8; 3] = *b"SLG";
-/// The version of frames that is told and heard.
+/// Version of the frames that are written and accepted.
 pub const VERSION: u8 = 2;
 const CLASS: usize = 4;
 const CLASSES_AT: usize = 12;
 const SUM_AT: usize = CLASSES_AT + TASKS * CLASS;
 
-/// A frame, as it is told.
+/// Frame of a guest's message, decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Which vCPU of its guest tells it, counted from 0.
+    /// Number of the sending vCPU within its guest, from 0.
     pub vcpu: u16,
-    /// Its number.
+    /// Sequence number, see [`Frame::is_after`].
     pub sequence: u32,
-    /// What it says.
+    /// Content of the frame.
     pub says: Says,
 }
 
-/// What a frame says.
+/// Content of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Says {
-    /// What the tasks of a guest are at, by class, most urgent first.
+    /// State of a guest's tasks by class, most urgent first.
     Classes([Option<Class>; TASKS]),
-    /// What waits for the guest.
+    /// I/O that is pending for the guest.
     Pending {
-        /// How many items.
+        /// Number of pending items.
         items: u32,
-        /// How much the guest has asked for since it is there.
+        /// Number of the guest's own requests since it started, such as packets sent.
         asked: u32,
     },
 }
 
-/// What the tasks of one class are at.
+/// State of the tasks of one class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Class {
-    /// How urgent they are; less urgent than those of every class before it.
+    /// Urgency of the tasks, lower than that of each class before.
     pub urgency: Urgency,
-    /// How many want the vCPU.
+    /// Number of runnable tasks, including the running one.
     pub runnable: u8,
-    /// How many wait for something.
+    /// Number of blocked tasks.
     pub blocked: u8,
-    /// Whether the end of some I/O has lately woken one of them.
+    /// True if an I/O completion has lately woken one of them.
     pub woken: bool,
 }
 
-/// Why bytes are no frame.
+/// Reason why bytes are rejected as a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoFrame {
-    /// They do not begin as one.
+    /// The first bytes are not those of a frame.
     Magic,
-    /// They begin as one of this other version.
+    /// The frame has this unsupported version.
     Version(u8),
-    /// The length in them is another, or there are more or fewer of them.
+    /// The length field or the number of bytes is wrong.
     Length,
-    /// A class is not as one can be: nobody in it, less urgent than one before it, or neither woken
-    /// nor not.
+    /// A class is invalid: without tasks, not less urgent than the class before, or with a `woken`
+    /// byte other than 0 and 1.
     Class,
-    /// What must be zero is not.
+    /// A byte that must be zero is not.
     Rest,
-    /// They are not the bytes that were sent.
+    /// The checksum does not match.
     Sum,
 }
 
 impl Frame {
-    /// As it is sent.
+    /// Encodes the frame as it is sent.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; FRAME] {
         let mut bytes = [0; FRAME];
@@ -119,10 +118,10 @@ impl Frame {
         bytes
     }
 
-    /// As it was sent.
+    /// Decodes a frame.
     ///
     /// # Errors
-    /// When it is none, the first reason of those there are.
+    /// If the bytes are not a frame: the first reason in the order of [`NoFrame`].
     pub fn read(bytes: &[u8]) -> Result<Frame, NoFrame> {
         match bytes {
             [b'S', b'L', b'G', b'T' | b'P', version, ..] if *version != VERSION => {
@@ -149,7 +148,8 @@ impl Frame {
         Ok(Frame { vcpu, sequence: word(8), says })
     }
 
-    /// Whether this number comes after another: less than half of all numbers later.
+    /// Returns true if `sequence` comes after `before` in wrapping order: by less than half the
+    /// range.
     #[must_use]
     pub const fn is_after(sequence: u32, before: u32) -> bool {
         let later = sequence.wrapping_sub(before);
@@ -158,7 +158,7 @@ impl Frame {
 }
 
 impl Says {
-    /// As a policy hears it of a domain.
+    /// Converts the frame to the hint that a policy receives about `domain`.
     #[must_use]
     pub fn told(&self, domain: DomId) -> Told {
         match self {
@@ -169,7 +169,8 @@ impl Says {
         }
     }
 
-    /// Whether it claims anything before ordinary work: what has to be told again, else it lapses.
+    /// Returns true if the frame claims precedence over ordinary work. Such a claim must be
+    /// repeated, or it lapses.
     #[must_use]
     pub fn claims(&self) -> bool {
         match self {
@@ -181,8 +182,8 @@ impl Says {
     }
 }
 
-/// The CRC-32 of IEEE 802.3. Whatever is wrong within 32 bits it shows; of all else, all but one
-/// in 2^32.
+/// Computes the CRC-32 of IEEE 802.3. It detects all errors confined to 32 bits, and misses one in
+/// 2^32 of the others.
 fn checksum(bytes: &[u8]) -> u32 {
     let next = |sum: u32, &byte: &u8| {
         let [low, ..] = sum.to_le_bytes();
@@ -191,7 +192,7 @@ fn checksum(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(u32::MAX, next)
 }
 
-/// What each byte does to it.
+/// Remainder for each value of a byte.
 const OF_BYTE: [u32; 256] = {
     let mut table = [0; 256];
     let mut byte = 0_u32;
@@ -207,7 +208,7 @@ const OF_BYTE: [u32; 256] = {
     table
 };
 
-/// Each class as one task, its place the number.
+/// Converts each class to one task, whose number is the index of the class.
 fn tasks(classes: &[Option<Class>; TASKS]) -> Tasks {
     let mut tasks = Tasks::default();
     let numbered = (0..).map(TaskId::new).zip(classes);
@@ -265,9 +266,9 @@ mod tests {
         \x64\x00\x01\x01\x00\x00\x00\x00\x78\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\
         \xc9\xf4\x50\x7e";
 
-    /// A server at nice -20 that waits and that I/O has woken, and ordinary work that runs.
+    /// A server at nice -20 that is blocked and was woken by I/O, and ordinary work that runs.
     #[test]
-    fn a_frame_is_these_bytes() {
+    fn frame_of_two_classes_encodes_to_documented_bytes() {
         let classes = [class(100, 0, 1, true), None, class(120, 1, 0, false), None, None];
         let frame = Frame { vcpu: 2, sequence: 0x0102_0304, says: Says::Classes(classes) };
         assert_eq!(frame.to_bytes(), SERVER_AND_HOG);
@@ -285,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_told_of_the_domain_that_tells_it() {
+    fn pending_frame_becomes_hint_about_the_sending_domain() {
         let says = Says::Pending { items: 3, asked: 258 };
         let bytes = Frame { vcpu: 0, sequence: 1, says }.to_bytes();
         let mut expected = *b"SLGP\x02\x24\x00\x00\x01\x00\x00\x00\x03\x00\x00\x00\x02\x01\x00\x00\
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_otherwise_is_no_frame() {
+    fn noncanonical_bytes_are_rejected() {
         let with = |at: usize, byte: u8| {
             let mut bytes = SERVER_AND_HOG;
             bytes[at] = byte;
@@ -328,20 +329,20 @@ mod tests {
         assert_eq!(Frame::read(b"SLGX\x01"), Err(NoFrame::Length));
     }
 
-    /// The catalogue's check value.
+    /// The check value in the catalogue of CRCs.
     #[test]
-    fn the_sum_is_the_one_of_ethernet() {
+    fn checksum_matches_the_ethernet_check_value() {
         assert_eq!(checksum(b"123456789"), 0xCBF4_3926);
     }
 
     #[test]
-    fn numbers_begin_anew_after_the_last() {
+    fn sequence_numbers_wrap_after_the_last() {
         assert!(Frame::is_after(1, 0) && Frame::is_after(0, u32::MAX) && Frame::is_after(9, 2));
         assert!(!Frame::is_after(0, 0) && !Frame::is_after(0, 1) && !Frame::is_after(u32::MAX, 0));
     }
 
     proptest! {
-        /// Whatever the bytes are, they are no frame, or the one that is written as they are.
+        /// Arbitrary bytes are rejected, or are the canonical encoding of the frame read.
         #[test]
         fn there_is_one_way_to_write_a_frame(
             rest in prop_oneof![
@@ -354,7 +355,7 @@ mod tests {
         ) {
             let mut bytes: Vec<u8> = rest;
             if small {
-                // Else hardly any class is one.
+                // Otherwise hardly any class would be valid.
                 bytes.iter_mut().skip(CLASSES_AT).for_each(|byte| *byte %= 2);
                 bytes.iter_mut().skip(CLASSES_AT).step_by(4).enumerate().for_each(|(at, byte)| {
                     *byte = if at % 2 == 0 { 10 * u8::try_from(at).unwrap_or(0) } else { 0 };
@@ -374,7 +375,7 @@ mod tests {
             }
         }
 
-        /// And whatever is told comes out again.
+        /// A frame that is encoded decodes to itself.
         #[test]
         fn what_is_told_is_heard(
             vcpu in any::<u16>(),

@@ -1,38 +1,39 @@
-//! Where the periods of a promise begin and end, and what each is worth.
+//! Begin and end of a reservation's periods, and the budget of each.
 
 use crate::{Reservation, Span, Time};
 
-/// A slice in every period, and where the periods begin: one after the other from the promise on,
-/// or, with a phase, on a grid, so that those of several vCPUs, on several hosts, begin at once.
+/// Slice in each period and the placement of the periods. Without a phase they follow one another
+/// from the time of the reservation. With a phase they lie on a grid, so that those of several
+/// vCPUs, even on several hosts, begin together.
 ///
-/// On a grid the first period ends where the next one of the grid begins, and is worth as much of
-/// a slice as it is of a period: at any rate what slice/period comes to, and no more.
+/// On a grid the first period ends at the next grid point. Its budget is prorated: it is the same
+/// part of the slice as the period is of a full one, so never more than slice/period amounts to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Periods {
-    /// How much, and how often.
+    /// Slice and period.
     pub reservation: Reservation,
-    /// The grid is all times at which [its clock](GridClock) shows this and whole periods more or
-    /// less; none where there is no grid.
+    /// Phase of the grid. The grid points are all times at which [its clock](GridClock) shows the
+    /// phase plus a multiple of the period. `None` is without a grid.
     pub phase: Option<Span>,
 }
 
-/// The clock by which phases are told, against the host's time.
+/// Clock to which phases refer, as an offset to the host's time.
 ///
-/// It may be set at any time, and what is known of it may become better. Periods that have begun
-/// go on as they are; the next ends at the point of the new grid that is nearest to where it would
-/// have ended, so it is between half a period and one and a half long. What it is worth is in
-/// proportion where it is shorter, and a slice where it is longer: nobody ever gains by it.
+/// The clock may be set at any time, as more becomes known of it. Current periods are not changed.
+/// The next period ends at the point of the new grid nearest to its former end, so it is between
+/// half and one and a half periods long. Its budget is prorated if it is shorter, and a full slice
+/// if it is longer: setting the clock never yields extra CPU time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GridClock {
-    /// By how much it is ahead of the host's time.
+    /// Lead of the clock over the host's time, for periods that begin after `since`.
     ahead: Span,
-    /// The same for periods that begin up to `since`.
+    /// Lead for periods that begin at `since` or before.
     before: Span,
     since: Time,
 }
 
 impl GridClock {
-    /// From now on it is so far ahead of the host's time.
+    /// Sets the lead of the clock over the host's time from `now` on.
     pub fn set(&mut self, now: Time, ahead: Span) {
         if now > self.since {
             (self.before, self.since) = (self.ahead, now);
@@ -40,9 +41,10 @@ impl GridClock {
         self.ahead = ahead;
     }
 
-    /// How long before `at` a period of this grid began.
+    /// Returns the time from the last grid point to `at`.
     fn since_point(&self, at: Time, period: Span, phase: Span) -> Span {
-        // What is set at an instant counts for what begins after it: which came first is no matter.
+        // A setting holds for periods that begin later than its instant, so that the order of
+        // events within the instant does not matter.
         let ahead = if at > self.since { self.ahead } else { self.before };
         let shown = i128::from(at.ns()) + i128::from(ahead.ns());
         let since = (shown - i128::from(phase.ns())).rem_euclid(i128::from(period.ns()));
@@ -51,7 +53,7 @@ impl GridClock {
 }
 
 impl Periods {
-    /// Where the first period ends of a promise that is made then.
+    /// Returns the end of the first period of a reservation that is made at `from`.
     #[must_use]
     pub fn first_end(self, from: Time, clock: &GridClock) -> Time {
         let period = self.reservation.period();
@@ -59,7 +61,7 @@ impl Periods {
         from.after(period - clock.since_point(from, period, phase))
     }
 
-    /// Where a period ends that begins as the one before it ends.
+    /// Returns the end of a period that begins at `from`, where the one before it ends.
     #[must_use]
     pub fn next_end(self, from: Time, clock: &GridClock) -> Time {
         let period = self.reservation.period();
@@ -69,7 +71,7 @@ impl Periods {
         if late <= early { from.after(early) } else { from.after(period).after(early) }
     }
 
-    /// What is promised in a period that begins and ends then.
+    /// Returns the budget of a period that lasts from `from` to `end`.
     #[must_use]
     pub fn worth(self, from: Time, end: Time) -> Span {
         let length = end.since(from);
@@ -95,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_phase_they_are_counted_from_the_promise() {
+    fn periods_without_phase_follow_from_the_reservation() {
         let (free, clock) = (periods(None), GridClock::default());
         assert_eq!(
             (free.first_end(at(3), &clock), free.next_end(at(13), &clock)),
@@ -104,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_ends_on_the_grid_and_is_worth_its_part() {
+    fn first_period_ends_on_the_grid_with_prorated_budget() {
         let clock = GridClock::default();
         for (phase, from, end, worth) in
             [(2, 7, 12, 2_000), (2, 2, 12, 4_000), (2, 1, 2, 400), (12, 7, 12, 2_000)]
@@ -116,9 +118,10 @@ mod tests {
         }
     }
 
-    /// The clock is set: the next period is shorter and worth less, or longer and worth a slice.
+    /// After the clock is set, the next period is shorter with a prorated budget, or longer with a
+    /// full slice.
     #[test]
-    fn a_clock_that_is_set_moves_what_begins_after_it() {
+    fn setting_the_clock_moves_only_later_periods() {
         let on_grid = periods(Some(0));
         for (ahead, end, worth) in [
             (1, 39, 3_600),
@@ -138,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_begins_as_the_clock_is_set_goes_by_what_was_before() {
+    fn period_beginning_as_clock_is_set_uses_the_old_setting() {
         let mut clock = GridClock::default();
         clock.set(at(20), Span::from_ms(3));
         clock.set(at(20), Span::from_ms(4));
@@ -147,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_phase_may_be_later_than_the_clock_shows() {
+    fn phase_may_exceed_the_time_of_the_clock() {
         let century = Span::from_secs(100 * 365 * 24 * 3_600);
         let periods = Periods { phase: Some(century + Span::from_ms(1)), ..periods(None) };
         assert_eq!(periods.first_end(at(0), &GridClock::default()), at(1));

@@ -1,4 +1,4 @@
-//! Who: CPUs, domains and their vCPUs, and sets of CPUs.
+//! Identifiers of CPUs, domains and their vCPUs, and sets of CPUs.
 
 use core::fmt;
 use core::num::NonZeroU64;
@@ -8,7 +8,7 @@ use core::num::NonZeroU64;
 pub struct CpuId(u8);
 
 impl CpuId {
-    /// How many CPUs a host may have.
+    /// Maximum number of CPUs of a host.
     pub const LIMIT: usize = 256;
 
     /// The CPU with this number.
@@ -23,7 +23,7 @@ impl CpuId {
         CpuId(number as u8)
     }
 
-    /// Its number, for indexing.
+    /// Returns the number of the CPU, for indexing.
     #[must_use]
     #[inline]
     pub const fn index(self) -> usize {
@@ -37,7 +37,7 @@ impl fmt::Display for CpuId {
     }
 }
 
-/// A domain: one virtual machine, or one group of vCPUs that belong together.
+/// A domain: one VM, or one group of vCPUs that belong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DomId(u32);
 
@@ -49,7 +49,7 @@ impl DomId {
         DomId(number)
     }
 
-    /// Its number.
+    /// Returns the number of the domain.
     #[must_use]
     #[inline]
     pub const fn number(self) -> u32 {
@@ -63,8 +63,7 @@ impl fmt::Display for DomId {
     }
 }
 
-/// A task of a domain's own operating system, by its number among those of the domain that people
-/// gave a name.
+/// A task in the guest of a domain, by its number among the domain's named tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId(u16);
 
@@ -76,7 +75,7 @@ impl TaskId {
         TaskId(number)
     }
 
-    /// Its number.
+    /// Returns the number of the task.
     #[must_use]
     #[inline]
     pub const fn number(self) -> u16 {
@@ -92,14 +91,14 @@ impl fmt::Display for TaskId {
 
 /// A virtual CPU.
 ///
-/// Known by its `slot`, its place in every table that has a row a vCPU: slots are small, dense and
-/// unique, and ids are ordered by them. Domain and number say whose it is.
+/// Its `slot` is its row in all tables by vCPU. Slots are small, dense and unique, and ids are
+/// ordered by them. `domain` and `number` tell which vCPU of which domain it is.
 ///
-/// All of it is one word, and so is an `Option` of it: ids are what tables and queues are full of.
+/// An id is one word, and so is an `Option` of it, since tables and queues are full of ids.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VcpuId(NonZeroU64);
 
-/// Where the parts of the word begin: below them is a one, so that the word is never zero.
+/// Bit offsets of the parts of the word. The lowest bit is one, so that the word is never zero.
 const NUMBER: u32 = 1;
 const DOMAIN: u32 = NUMBER + u16::BITS;
 const SLOT: u32 = DOMAIN + 23;
@@ -115,7 +114,7 @@ impl VcpuId {
         VcpuId::checked(slot, domain, number).expect("an id beyond 2^24 slots or 2^23 domains")
     }
 
-    /// The same, or none where `slot` or `domain` is too large.
+    /// Returns the same id as [`VcpuId::new`], or `None` if `slot` or `domain` is too large.
     #[must_use]
     #[inline]
     pub const fn checked(slot: u32, domain: DomId, number: u16) -> Option<VcpuId> {
@@ -129,14 +128,14 @@ impl VcpuId {
         }
     }
 
-    /// Its row in every table by vCPU.
+    /// Row of the vCPU in all tables by vCPU.
     #[must_use]
     #[inline]
     pub const fn slot(self) -> usize {
         (self.0.get() >> SLOT) as usize
     }
 
-    /// The domain it belongs to.
+    /// Domain that the vCPU belongs to.
     #[must_use]
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // 23 bits.
@@ -144,7 +143,7 @@ impl VcpuId {
         DomId((self.0.get() >> DOMAIN) as u32 & ((1 << (SLOT - DOMAIN)) - 1))
     }
 
-    /// Its number within the domain.
+    /// Number of the vCPU within its domain.
     #[must_use]
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // What is above is cut off on purpose.
@@ -172,10 +171,10 @@ const WORDS: usize = CpuId::LIMIT / 64;
 pub struct CpuSet([u64; WORDS]);
 
 impl CpuSet {
-    /// No CPU.
+    /// The empty set.
     pub const NONE: CpuSet = CpuSet([0; WORDS]);
 
-    /// Just this one.
+    /// The set of this CPU only.
     #[inline]
     #[must_use]
     pub fn one(cpu: CpuId) -> CpuSet {
@@ -202,7 +201,7 @@ impl CpuSet {
         self.0[cpu.index() / 64] |= 1 << (cpu.index() % 64);
     }
 
-    /// Takes a CPU out.
+    /// Removes a CPU.
     #[inline]
     pub fn remove(&mut self, cpu: CpuId) {
         self.0[cpu.index() / 64] &= !(1 << (cpu.index() % 64));
@@ -214,7 +213,7 @@ impl CpuSet {
         *self = CpuSet(core::array::from_fn(|word| self.0[word] | others.0[word]));
     }
 
-    /// Whether the CPU is in the set.
+    /// Returns true if the CPU is in the set.
     #[inline]
     #[must_use]
     pub const fn contains(&self, cpu: CpuId) -> bool {
@@ -235,26 +234,26 @@ impl CpuSet {
         CpuSet(core::array::from_fn(|word| self.0[word] & !other.0[word]))
     }
 
-    /// How many CPUs are in the set.
+    /// Number of CPUs in the set.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Whether no CPU is in the set.
+    /// Returns true if the set is empty.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0 == [0; WORDS]
     }
 
-    /// The CPU that alone is in the set, if it is just one.
+    /// Returns the only CPU of the set. `None` if there are none or several.
     #[inline]
     #[must_use]
     pub fn only(&self) -> Option<CpuId> {
         let [first, beyond @ ..] = &self.0;
-        // Most hosts need one word.
+        // Most hosts have at most 64 CPUs and need one word only.
         if beyond.iter().fold(0, |all, bits| all | bits) == 0 {
             return first.is_power_of_two().then(|| CpuId::new(first.trailing_zeros() as usize));
         }
@@ -270,8 +269,8 @@ impl CpuSet {
         Some(CpuId::new(word * 64 + self.0[word].trailing_zeros() as usize))
     }
 
-    /// The CPUs in order of their number from the one after `cpu` on, and then those up to `cpu`:
-    /// itself last.
+    /// Iterates over the CPUs in order of their number, from the one after `cpu` and wrapping
+    /// around: `cpu` itself is last.
     #[inline]
     pub fn iter_after(&self, cpu: CpuId) -> impl Iterator<Item = CpuId> + use<> {
         let before = CpuSet::first_n(cpu.index() + 1);
@@ -283,17 +282,18 @@ impl CpuSet {
     #[must_use]
     pub fn iter(&self) -> CpuSetIter {
         let [_, beyond @ ..] = self.0;
-        // Most hosts need one word.
+        // Most hosts have at most 64 CPUs and need one word only.
         let words = if beyond == [0; WORDS - 1] { 1 } else { WORDS };
         CpuSetIter { left: *self, word: 0, words }
     }
 }
 
-/// The CPUs of a set that have not been seen yet.
+/// Iterator over the CPUs of a set.
 #[derive(Clone, Debug)]
 pub struct CpuSetIter {
     left: CpuSet,
-    /// There are none in the words before this, and none from `words` on.
+    /// Index of the current word: all CPUs of earlier words are done, and none is in `words` or
+    /// later.
     word: usize,
     words: usize,
 }
@@ -338,7 +338,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_gives_its_cpus_back_in_order() {
+    fn set_iterates_over_its_cpus_in_order() {
         let cpus = [200, 3, 64, 0].map(CpuId::new);
         let set: CpuSet = cpus.into_iter().collect();
         assert_eq!(set.iter().map(CpuId::index).collect::<Vec<_>>(), [0, 3, 64, 200]);
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_written_as_people_say_them() {
+    fn ids_display_in_readable_form() {
         assert_eq!(VcpuId::new(7, DomId::new(2), 0).to_string(), "d2v0");
         let least = VcpuId::new(0, DomId::new(0), 0);
         let most = VcpuId::new((1 << 24) - 1, DomId::new((1 << 23) - 1), u16::MAX);

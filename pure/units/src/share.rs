@@ -27,7 +27,7 @@ impl CpuShare {
         self.0
     }
 
-    /// This much less `other`, or none where `other` is more.
+    /// Returns the difference to `other`. `None` if `other` is larger.
     #[must_use]
     pub const fn less(self, other: CpuShare) -> CpuShare {
         CpuShare(self.0.saturating_sub(other.0))
@@ -50,10 +50,10 @@ impl fmt::Display for CpuShare {
     }
 }
 
-/// Why a text is not an amount of CPU.
+/// Reason why a text is not an amount of CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParseShareError {
-    /// There is a number, but nothing that says of what.
+    /// There is a number without a unit.
     NoUnit,
     /// There is no number before the unit, or it has more than six places of one CPU.
     NotANumber,
@@ -103,7 +103,7 @@ impl FromStr for CpuShare {
     }
 }
 
-/// `slice` of CPU time in every `period`: the promise of periodic real-time scheduling.
+/// Reservation of `slice` of CPU time in every `period`, as in periodic real-time scheduling.
 ///
 /// Always 0 < slice ≤ period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -112,23 +112,23 @@ pub struct Reservation {
     period: Span,
 }
 
-/// Why a slice and a period make no reservation.
+/// Reason why a slice and a period do not make a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReservationError {
-    /// A slice of nothing promises nothing.
+    /// The slice is zero.
     NoSlice,
-    /// A CPU has only `period` in every period.
+    /// The slice is longer than the period.
     SliceOverPeriod {
         /// The slice asked for.
         slice: Span,
         /// The shorter period.
         period: Span,
     },
-    /// A period that is to be shorter for a while would be longer.
+    /// The latency hint, a shorter first period, is longer than the period.
     LatencyOverPeriod {
         /// The latency hint asked for.
         latency: Span,
-        /// The shorter period.
+        /// Period that is shorter than the hint.
         period: Span,
     },
 }
@@ -150,10 +150,10 @@ impl fmt::Display for ReservationError {
 impl core::error::Error for ReservationError {}
 
 impl Reservation {
-    /// `slice` in every `period`.
+    /// Creates a reservation of `slice` in every `period`.
     ///
     /// # Errors
-    /// When the slice is zero or longer than the period.
+    /// If the slice is zero or longer than the period.
     pub fn new(slice: Span, period: Span) -> Result<Reservation, ReservationError> {
         if slice.is_zero() {
             return Err(ReservationError::NoSlice);
@@ -164,26 +164,26 @@ impl Reservation {
         Ok(Reservation { slice, period })
     }
 
-    /// How much of each period.
+    /// CPU time in each period.
     #[must_use]
     pub const fn slice(self) -> Span {
         self.slice
     }
 
-    /// How often.
+    /// Length of a period.
     #[must_use]
     pub const fn period(self) -> Span {
         self.period
     }
 
-    /// What it comes to in so much time, rounded down.
+    /// Returns `slice × time / period`, rounded down.
     #[must_use]
     pub fn over(self, time: Span) -> Span {
         let ns = u128::from(self.slice.ns()) * u128::from(time.ns()) / u128::from(self.period.ns());
         Span::from_ns(u64::try_from(ns).expect("a slice is at most its period"))
     }
 
-    /// The same, rounded up.
+    /// Returns `slice × time / period`, rounded up.
     #[must_use]
     pub fn over_rounded_up(self, time: Span) -> Span {
         let ns = u128::from(self.slice.ns()) * u128::from(time.ns());
@@ -191,7 +191,8 @@ impl Reservation {
         Span::from_ns(u64::try_from(ns).expect("a slice is at most its period"))
     }
 
-    /// How long it takes to come to so much, rounded up; at most the longest time there is.
+    /// Returns the time in which the reservation amounts to `used`, `used × period / slice`,
+    /// rounded up. At most [`Span::MAX`].
     #[must_use]
     pub fn time_for(self, used: Span) -> Span {
         let ns = u128::from(used.ns()) * u128::from(self.period.ns());
@@ -199,15 +200,15 @@ impl Reservation {
         Span::from_ns(u64::try_from(ns).unwrap_or(u64::MAX))
     }
 
-    /// Whether it is a larger share than another, exactly.
+    /// Returns true if this share is larger than that of `other`, without rounding.
     #[must_use]
     pub fn is_more_than(self, other: Reservation) -> bool {
         let of = |slice: Span, period: Span| u128::from(slice.ns()) * u128::from(period.ns());
         of(self.slice, other.period) > of(other.slice, self.period)
     }
 
-    /// The share of one CPU this amounts to, rounded to the nearest millionth: for people. Whoever
-    /// must be exact adds up slice over period as fractions.
+    /// Share of one CPU, rounded to the nearest millionth, for display. Exact sums must add
+    /// slice/period as fractions.
     #[must_use]
     pub fn share(self) -> CpuShare {
         let (slice, period) = (u128::from(self.slice.ns()), u128::from(self.period.ns()));
@@ -230,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reservation_fits_into_its_period() {
+    fn reservation_slice_is_between_zero_and_period() {
         let (one, ten) = (Span::from_ms(1), Span::from_ms(10));
         assert_eq!(Reservation::new(one, ten).unwrap().to_string(), "1ms/10ms");
         assert_eq!(Reservation::new(one, ten).unwrap().share(), CpuShare::from_ppm(100_000));
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_reservation_comes_to_is_exact_and_does_not_overflow() {
+    fn reservation_over_time_is_exact_without_overflow() {
         let third = Reservation::new(Span::from_ns(1), Span::from_ns(3)).unwrap();
         assert_eq!(third.over(Span::from_ns(8)), Span::from_ns(2));
         assert_eq!(third.over_rounded_up(Span::from_ns(7)), Span::from_ns(3));
@@ -259,14 +260,14 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_written_without_needless_zeros() {
+    fn shares_display_without_trailing_zeros() {
         assert_eq!(CpuShare::from_ppm(250_000).to_string(), "0.25cpu");
         assert_eq!(CpuShare::from_ppm(2_000_000).to_string(), "2cpu");
         assert_eq!(CpuShare::from_ppm(1).to_string(), "0.000001cpu");
     }
 
     #[test]
-    fn shares_are_read_in_cpus_and_in_percent() {
+    fn shares_parse_from_cpus_and_percent() {
         assert_eq!("0.25cpu".parse(), Ok(CpuShare::from_ppm(250_000)));
         assert_eq!("2cpu".parse(), Ok(CpuShare::from_ppm(2_000_000)));
         assert_eq!("12.5%".parse(), Ok(CpuShare::from_ppm(125_000)));

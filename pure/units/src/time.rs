@@ -17,7 +17,7 @@ const OVERFLOW: &str = "time overflowed 584 years";
 impl Time {
     /// When the host started.
     pub const START: Time = Time(0);
-    /// Later than anything that happens: 584 years after the start.
+    /// Latest representable time, 584 years after the start: stands for "never".
     pub const NEVER: Time = Time(u64::MAX);
 
     /// The point `ns` nanoseconds after the start.
@@ -34,14 +34,14 @@ impl Time {
         self.0
     }
 
-    /// The time that has passed since `earlier`, or nothing if `earlier` is later.
+    /// Returns the time since `earlier`. Zero if `earlier` is later.
     #[must_use]
     #[inline]
     pub const fn since(self, earlier: Time) -> Span {
         Span(self.0.saturating_sub(earlier.0))
     }
 
-    /// The point `span` from here, or `NEVER` where that lies beyond the end of time.
+    /// Returns the time `span` later. [`Time::NEVER`] on overflow.
     #[must_use]
     #[inline]
     pub const fn after(self, span: Span) -> Time {
@@ -50,9 +50,9 @@ impl Time {
 }
 
 impl Span {
-    /// No time at all.
+    /// Zero length.
     pub const ZERO: Span = Span(0);
-    /// 584 years.
+    /// Longest span, 584 years.
     pub const MAX: Span = Span(u64::MAX);
 
     /// `ns` nanoseconds.
@@ -90,21 +90,21 @@ impl Span {
         self.0
     }
 
-    /// Whether this is no time at all.
+    /// Returns true if the length is zero.
     #[must_use]
     #[inline]
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
 
-    /// What is left of this after `used`, or nothing if `used` is longer.
+    /// Returns what remains of this span after `used`. Zero if `used` is longer.
     #[must_use]
     #[inline]
     pub const fn left_after(self, used: Span) -> Span {
         Span(self.0.saturating_sub(used.0))
     }
 
-    /// The sum, or none if it is longer than 584 years.
+    /// Returns the sum. `None` on overflow, beyond 584 years.
     #[must_use]
     #[inline]
     pub const fn checked_add(self, other: Span) -> Option<Span> {
@@ -256,18 +256,18 @@ impl fmt::Display for Span {
     }
 }
 
-/// Why a text is not a length of time.
+/// Reason why a text is not a length of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParseSpanError {
-    /// There is a number, but nothing that says of what.
+    /// There is a number without a unit.
     NoUnit,
-    /// What follows the number is no unit of time.
+    /// The text after the number is not a unit of time.
     UnknownUnit,
-    /// There is no number, or something that is not one.
+    /// The number is missing or malformed.
     NotANumber,
     /// Lengths of time are never negative.
     Negative,
-    /// More digits behind the point than nanoseconds can hold.
+    /// The fraction is finer than a nanosecond.
     TooFine,
     /// Longer than 584 years.
     TooLong,
@@ -341,7 +341,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_read_back_as_they_were_written() {
+    fn displayed_spans_parse_to_themselves() {
         for text in ["1ns", "250us", "10ms", "1.5ms", "2s", "90s", "1.000000001s", "0s", "999ns"] {
             let span: Span = text.parse().unwrap();
             assert_eq!(span.to_string(), text);
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_that_is_not_one_says_why() {
+    fn invalid_span_texts_are_rejected_with_reasons() {
         let cases = [
             ("4", ParseSpanError::NoUnit),
             ("4 parsecs", ParseSpanError::UnknownUnit),
@@ -372,13 +372,13 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "a negative length of time")]
-    fn time_does_not_run_backwards() {
+    fn time_since_a_later_point_is_zero() {
         let _ = Time::START - Time::from_ns(1);
     }
 
     #[test]
     #[should_panic(expected = "time overflowed")]
-    fn the_end_of_time_is_not_wrapped_around() {
+    fn time_saturates_at_its_end() {
         let _ = Time::NEVER + Span::from_ns(1);
     }
 }

@@ -1,64 +1,62 @@
-//! What a guest tells about its tasks, and what the domain that does I/O for others tells about
-//! what waits for them.
+//! Hints that a guest gives about its tasks, and that a driver domain gives about I/O pending for
+//! other domains.
 //!
-//! Source: Kim, Kim, Jeon, Seo and Lee, 2008, section 3: a guest keeps a few tasks of its run queue
-//! and of its wait queue in memory that the host reads, and those that I/O has lately woken.
+//! Source: Kim, Kim, Jeon, Seo and Lee, 2008, section 3: a guest keeps a few tasks of its run
+//! queue, of its wait queue, and those lately woken by I/O in memory that the host reads.
 
 use crate::{DomId, TaskId, Urgency};
 
-/// How many tasks a guest tells of at most, of each kind.
+/// Maximum number of tasks of each kind in a hint.
 pub const TASKS: usize = 5;
 
-/// Something that a vCPU tells the host. Nobody vouches for it: a policy that listens decides how
-/// far it believes.
+/// Hint from a vCPU to the host. Hints are not verified: a policy decides how far it trusts them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// A guest: the tasks of the vCPU that tells it. It replaces what that vCPU told before.
+    /// Tasks of the guest on the vCPU that sends the hint. Replaces the hint this vCPU sent before.
     Tasks(Tasks),
-    /// A domain that does I/O for others: what waits for one of them.
+    /// I/O that a driver domain has pending for one other domain.
     Pending(Pending),
 }
 
-/// The most urgent tasks of a guest, as it sees them.
+/// Most urgent tasks of a guest, as the guest reports them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tasks {
-    /// Those that want the CPU, the one that has it among them, most urgent first.
+    /// Runnable tasks, including the running one, most urgent first.
     pub runnable: [Option<Task>; TASKS],
-    /// Those that wait for something, most urgent first.
+    /// Blocked tasks, most urgent first.
     pub blocked: [Option<Task>; TASKS],
-    /// Those that the end of some I/O has woken, the latest first, whether they still run or not.
+    /// Tasks woken by an I/O completion, latest first, whether or not they are still runnable.
     pub woken: [Option<TaskId>; TASKS],
 }
 
-/// How much I/O has been done for a domain of which the domain has not taken notice yet: packets
-/// received, requests answered.
+/// Completed I/O that a domain has not yet noticed: packets received, requests answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pending {
-    /// For whom.
+    /// Domain for which the I/O is pending.
     pub domain: DomId,
-    /// How many items wait.
+    /// Number of pending items.
     pub items: u32,
-    /// How much the domain has asked for itself since it is there: packets sent, disks read. Only
-    /// that it grows means anything, and it begins anew where it does not fit any more.
+    /// Count of the domain's own requests since it started: packets sent, disk reads. Only its
+    /// growth has a meaning; it wraps.
     pub asked: u32,
-    /// For which of its tasks that is what waits, as far as it is known, no task twice: who waits
-    /// for an answer, or for requests where they come.
+    /// Tasks that the pending items are for, as far as known and without duplicates: those that
+    /// wait for an answer, or for requests to arrive.
     pub tasks: [Option<TaskId>; TASKS],
 }
 
 impl Pending {
-    /// Nothing has ever waited for that domain.
+    /// Returns the state of a domain that never had I/O pending.
     #[must_use]
     pub const fn nothing(domain: DomId) -> Pending {
         Pending { domain, items: 0, asked: 0, tasks: [None; TASKS] }
     }
 }
 
-/// A task of a guest.
+/// Task of a guest, as reported in a hint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// Which one, by the number that its guest gives it.
+    /// Number that the guest gives the task.
     pub id: TaskId,
-    /// How urgent the guest calls it.
+    /// Urgency of the task as claimed by the guest.
     pub urgency: Urgency,
 }

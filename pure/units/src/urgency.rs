@@ -1,50 +1,50 @@
-//! How urgent a task is, on one scale for all guests, whatever their systems call it.
+//! Urgency of tasks on one scale for all guests, whatever their operating system calls it.
 //!
-//! The scale and its three borders are ours: Kim, Kim, Jeon, Seo and Lee, 2008, section 3.3,
-//! announce such a translation and do not say it. All division is that of whole numbers.
+//! The scale and its three ranges are ours: Kim, Kim, Jeon, Seo and Lee, 2008, section 3.3,
+//! announce such a translation and do not give it. All divisions are of whole numbers.
 
-/// How urgent a task is, on one scale for all guests: less is more urgent, 0 the most. Below 100 it
-/// is real-time work, from 140 on work for when nothing else wants the CPU.
+/// Urgency of a task on one scale for all guests: 0 is the most urgent. Below 100 is real-time
+/// work, 100 to 139 time-sharing, and from 140 idle-class work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Urgency(pub u8);
 
 impl Urgency {
-    /// Of work without a wish: a nice value of 0.
+    /// Urgency of ordinary work, at nice 0.
     pub const ORDINARY: Urgency = Urgency(120);
-    /// Where time-sharing begins.
+    /// First urgency of time-sharing work.
     const SHARED: u8 = 100;
-    /// Where work for when nothing else wants the CPU begins.
+    /// First urgency of idle-class work.
     const IDLE: u8 = 140;
 
-    /// Of a task of a scenario, where higher is more urgent.
+    /// Converts the priority of a scenario's task, where higher is more urgent.
     #[must_use]
     pub fn of_priority(priority: u8) -> Urgency {
         Urgency(u8::MAX - priority)
     }
 
-    /// Of a task of Linux under `SCHED_FIFO` or `SCHED_RR`: its `sched_priority`, 1 to 99; none for
-    /// others.
+    /// Converts the `sched_priority` of a Linux task under `SCHED_FIFO` or `SCHED_RR`, 1 to 99.
+    /// `None` for other values.
     #[must_use]
     pub fn of_linux_real_time(priority: u8) -> Option<Urgency> {
         (1..=99).contains(&priority).then(|| Urgency(99 - priority))
     }
 
-    /// Of a task of Linux under `SCHED_OTHER` or `SCHED_BATCH`: its nice value, -20 to 19; none for
-    /// others.
+    /// Converts the nice value of a Linux task under `SCHED_OTHER` or `SCHED_BATCH`, -20 to 19.
+    /// `None` for other values.
     #[must_use]
     pub fn of_linux_nice(nice: i8) -> Option<Urgency> {
         let steps = (-20..20).contains(&nice).then(|| nice.abs_diff(-20))?;
         Some(Urgency(Urgency::SHARED + steps))
     }
 
-    /// Of a task of Linux under `SCHED_IDLE`.
+    /// Urgency of a Linux task under `SCHED_IDLE`.
     #[must_use]
     pub fn of_linux_idle() -> Urgency {
         Urgency(Urgency::IDLE)
     }
 
-    /// Of a thread of FreeBSD 6 to 8, by the priority that its scheduler orders by: of interrupts,
-    /// the kernel, real time, time-sharing and idle.
+    /// Converts the priority of a thread of FreeBSD 6 to 8, by which its scheduler orders
+    /// interrupt, kernel, real-time, time-sharing and idle threads.
     #[must_use]
     pub fn of_freebsd(priority: u8) -> Urgency {
         let (first, count, from, to) = match priority {
@@ -57,8 +57,9 @@ impl Urgency {
         Urgency(from + spread(priority - first, count, to - from))
     }
 
-    /// Of a thread of Windows XP, by its priority, 0 to 31, where higher is more urgent: real-time
-    /// from 16 on, variable from 1 on, and the thread that zeroes pages; none for others.
+    /// Converts the priority of a thread of Windows XP, 0 to 31, where higher is more urgent:
+    /// real-time from 16, variable from 1, and 0 for the thread that zeroes pages. `None` for other
+    /// values.
     #[must_use]
     pub fn of_windows(priority: u8) -> Option<Urgency> {
         let urgency = match priority {
@@ -71,7 +72,7 @@ impl Urgency {
     }
 }
 
-/// Where one of so many steps, less than all, comes to stand on a stretch of the scale.
+/// Maps step `step` of `steps` to a range of `stretch` values: `step × stretch / steps`.
 fn spread(step: u8, steps: u8, stretch: u8) -> u8 {
     let place = u16::from(step) * u16::from(stretch) / u16::from(steps);
     u8::try_from(place).unwrap_or(stretch) // It is less than the stretch.
@@ -84,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn linux_orders_by_the_same_numbers() {
+    fn linux_priorities_keep_their_order() {
         let real_time = |priority| Urgency::of_linux_real_time(priority).map(|Urgency(u)| u);
         assert_eq!([99, 50, 1].map(real_time), [Some(0), Some(49), Some(98)]);
         assert_eq!([0, 100, 255].map(real_time), [None; 3]);
@@ -95,23 +96,23 @@ mod tests {
     }
 
     #[test]
-    fn freebsd_has_five_stretches() {
+    fn freebsd_priorities_map_to_five_ranges() {
         let urgency = |priority| Urgency::of_freebsd(priority).0;
         let priorities = [0, 63, 64, 128, 159, 160, 192, 223, 224, 255];
         assert_eq!(priorities.map(urgency), [0, 24, 25, 50, 98, 100, 120, 139, 140, 149]);
     }
 
     #[test]
-    fn windows_is_turned_round() {
+    fn windows_priorities_are_inverted() {
         let urgency = |priority| Urgency::of_windows(priority).map(|Urgency(u)| u);
         let expected = [0, 43, 93, 100, 105, 118, 129, 137, 140].map(Some);
         assert_eq!([31, 24, 16, 15, 13, 8, 4, 1, 0].map(urgency), expected);
         assert_eq!([32, 255].map(urgency), [None; 2]);
     }
 
-    /// What is more urgent for a system is not less so on the scale.
+    /// A task that is more urgent for its own system is not less urgent on the scale.
     #[test]
-    fn no_order_is_turned_round() {
+    fn conversions_preserve_the_order_of_each_system() {
         let freebsd: Vec<Urgency> = (0..=255).map(Urgency::of_freebsd).collect();
         let windows: Vec<Urgency> = (0..32).rev().filter_map(Urgency::of_windows).collect();
         let real_time = (0..=255).rev().filter_map(Urgency::of_linux_real_time);

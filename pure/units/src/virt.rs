@@ -10,28 +10,28 @@ use core::ops::{Add, AddAssign, Neg, Sub, SubAssign};
 
 use crate::{Span, Weight};
 
-/// How many binary places a virtual nanosecond has.
+/// Binary places of a virtual nanosecond.
 const PLACES: u32 = 32;
 
 const OVERFLOW: &str = "virtual time overflowed 128 bits";
 
-/// How fast a vCPU's virtual clock goes while it runs.
+/// Pace of a vCPU's virtual clock while it runs: `units` virtual units in `every` of real time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// So many virtual units ...
+    /// Virtual units by which the clock advances in `every`.
     units: u32,
-    /// ... in so much real time.
+    /// Real time in which the clock advances by `units`.
     every: Span,
 }
 
 impl Pace {
-    /// `units` virtual units in `every` of real time; none if either is nothing.
+    /// Creates a pace of `units` virtual units in `every` of real time. `None` if either is zero.
     #[must_use]
     pub const fn new(units: u32, every: Span) -> Option<Pace> {
         if units == 0 || every.is_zero() { None } else { Some(Pace { units, every }) }
     }
 
-    /// Virtual units in each stretch of real time by which this pace is given.
+    /// Virtual units per span of real time by which this pace is defined.
     #[must_use]
     #[inline]
     pub const fn units(self) -> u32 {
@@ -40,7 +40,7 @@ impl Pace {
 }
 
 impl From<Weight> for Pace {
-    /// One unit in as many nanoseconds as the weight says: the heavier, the slower.
+    /// Returns the pace of one unit in `weight` nanoseconds: a heavier vCPU ages slower.
     fn from(weight: Weight) -> Pace {
         Pace { units: 1, every: Span::from_ns(u64::from(weight.get())) }
     }
@@ -56,43 +56,42 @@ pub struct VirtualTime(i128);
 pub struct VirtualSpan(i128);
 
 impl VirtualTime {
-    /// Where every virtual clock starts.
+    /// Start of all virtual clocks.
     pub const START: VirtualTime = VirtualTime(0);
 }
 
 impl VirtualSpan {
-    /// No distance at all.
+    /// Zero distance.
     pub const ZERO: VirtualSpan = VirtualSpan(0);
 
-    /// `count` whole virtual nanoseconds: what a policy that counts in units of its own takes for
-    /// its unit.
+    /// Returns `count` whole virtual nanoseconds. A policy may take them for units of its own.
     #[must_use]
     #[inline]
     pub const fn from_units(count: i64) -> VirtualSpan {
         VirtualSpan((count as i128) << PLACES)
     }
 
-    /// Whole virtual nanoseconds, rounded down.
+    /// Number of whole virtual nanoseconds, rounded down.
     #[must_use]
     #[inline]
     pub const fn units(self) -> i128 {
         self.0 >> PLACES
     }
 
-    /// The real time in which a clock at this pace ages by as much, rounded up; none where the
-    /// distance is not positive.
+    /// Returns the real time in which a clock at this pace ages by this distance, rounded up. Zero
+    /// if the distance is zero or negative.
     #[must_use]
     #[inline]
     pub fn real(self, pace: Pace) -> Span {
         let Ok(distance @ 1..) = u128::try_from(self.0) else { return Span::ZERO };
         let every = u128::from(pace.every.ns());
         let real = match u64::try_from(distance) {
-            // Seconds at weight one: the product of two 64-bit numbers cannot overflow.
+            // Up to 4 s at weight one: the product of two 64-bit numbers cannot overflow.
             Ok(short) => u128::from(short) * every,
             Err(_) => distance.checked_mul(every).expect(OVERFLOW),
         };
         let up = match pace.units {
-            // Shifts: weights are the common case, and division is slow.
+            // Weights are the common case and need a shift only; division is slow.
             1 => (real >> PLACES) + u128::from(real & ((1 << PLACES) - 1) != 0),
             units => {
                 let (whole, units) = (real >> PLACES, u128::from(units));
@@ -104,7 +103,7 @@ impl VirtualSpan {
     }
 }
 
-/// `above / below` in 64 bits where they are enough: 128-bit division is slow.
+/// Divides `above` by `below`, in 64 bits where those suffice: 128-bit division is slow.
 #[inline]
 fn quotient(above: u128, below: u128) -> u128 {
     match (u64::try_from(above), u64::try_from(below)) {
@@ -114,7 +113,7 @@ fn quotient(above: u128, below: u128) -> u128 {
 }
 
 impl Span {
-    /// How far a clock at this pace ages in this much real time, rounded down.
+    /// Returns the distance by which a clock at this pace ages in this real time, rounded down.
     #[must_use]
     #[inline]
     pub fn aged(self, pace: Pace) -> VirtualSpan {
@@ -189,7 +188,7 @@ impl Neg for VirtualSpan {
 }
 
 impl fmt::Display for VirtualTime {
-    /// Whole virtual nanoseconds, for accounts.
+    /// Writes whole virtual nanoseconds, for accounts.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         (*self - VirtualTime::START).fmt(out)
     }
@@ -215,8 +214,8 @@ mod tests {
             prop_assert_eq!(span.aged(pace).real(pace), span);
         }
 
-        /// A clock that ages by `units` in `every` is at `units * n` after `n * every`, and takes
-        /// no less to get there.
+        /// A clock that ages by `units` in `every` is at `units * n` after `n * every`, and does
+        /// not get there earlier.
         #[test]
         fn a_pace_is_kept(units in 1u32.., every in 1..1u64 << 30, times in 0..1u64 << 31) {
             let every = Span::from_ns(every);

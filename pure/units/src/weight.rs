@@ -1,20 +1,20 @@
-//! Relative shares.
+//! Weights: shares relative to one another.
 
 use core::fmt;
 use core::num::NonZeroU16;
 use core::str::FromStr;
 
-/// A share relative to others; not zero.
+/// A relative share, 1 to 65535.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Weight(NonZeroU16);
 
 impl Weight {
-    /// The smallest.
+    /// Smallest weight: 1.
     pub const ONE: Weight = Weight(NonZeroU16::MIN);
-    /// The largest: 65535.
+    /// Largest weight: 65535.
     pub const MAX: Weight = Weight(NonZeroU16::MAX);
 
-    /// That weight, or none for zero.
+    /// Returns the weight. `None` for zero.
     #[must_use]
     #[inline]
     pub const fn new(weight: u16) -> Option<Weight> {
@@ -24,7 +24,7 @@ impl Weight {
         }
     }
 
-    /// The bare number.
+    /// Weight as a bare number.
     #[must_use]
     #[inline]
     pub const fn get(self) -> u16 {
