@@ -121,7 +121,7 @@ impl Frame {
     /// Decodes a frame.
     ///
     /// # Errors
-    /// If the bytes are not a frame: the first reason in the order of [`NoFrame`].
+    /// If the bytes are not a frame: the first check that fails.
     pub fn read(bytes: &[u8]) -> Result<Frame, NoFrame> {
         match bytes {
             [b'S', b'L', b'G', b'T' | b'P', version, ..] if *version != VERSION => {
