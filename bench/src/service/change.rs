@@ -210,7 +210,7 @@ fn until_done(
     name: &str,
     sent: &BTreeMap<u64, SystemTime>,
 ) -> Result<Vec<f64>> {
-    let events = allowed(|| client.log(Some(name), slackline_control::PAGE))?;
+    let events = allowed(|| client.log(Some(name), None, slackline_control::PAGE))?;
     let took = events.iter().filter_map(|event| {
         let sent = sent.get(&event.seq)?.duration_since(UNIX_EPOCH).ok()?;
         Some((event.at_ns as f64 - sent.as_nanos() as f64) / 1e6)

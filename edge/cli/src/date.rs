@@ -19,9 +19,30 @@ pub(crate) fn date(mut days: u64) -> String {
     format!("{year}-{:02}-{:02}", month + 1, days + 1)
 }
 
+/// The begin of a day such as `2007-09-30`, in nanoseconds since 1970. `None` if it is no such day.
+pub(crate) fn midnight(text: &str) -> Option<u64> {
+    // The days since 1970 are found by their dates, which are in the same order.
+    let (mut low, mut high) = (0, 200_000);
+    while low < high {
+        let middle = u64::midpoint(low, high);
+        if date(middle).as_str() < text { low = middle + 1 } else { high = middle }
+    }
+    (date(low) == text).then(|| low * 86_400 * 1_000_000_000)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn midnight_of_a_day_is_found_by_its_date() {
+        assert_eq!(midnight("1970-01-02"), Some(86_400_000_000_000));
+        let day = midnight("2026-11-26").expect("a day") / 86_400_000_000_000;
+        assert_eq!(date(day), "2026-11-26");
+        for wrong in ["2026-02-30", "2026-11", "7d", "", "x"] {
+            assert_eq!(midnight(wrong), None, "{wrong}");
+        }
+    }
 
     #[test]
     fn days_have_dates() {

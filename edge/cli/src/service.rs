@@ -3,8 +3,10 @@
 mod apply;
 pub(crate) mod args;
 mod gang;
+mod log;
 mod place;
 mod show;
+pub(crate) mod view;
 
 use std::io::{IsTerminal, stderr, stdin, stdout};
 use std::path::PathBuf;
@@ -137,21 +139,26 @@ pub(crate) fn list(args: &List) -> Result<(), Problem> {
         if args.toml {
             return terminal::print(&apply::as_file(&one));
         }
-        answer(&args.at, &text, || table(&one))?;
-        return reasons(&args.at, &one);
+        return listed(args, &text, &one);
     }
     let all = all(&mut client)?;
     if args.toml {
         return terminal::print(&apply::as_file(&all));
     }
     let text = Text(serde_json::to_string(&all).expect("keys are texts"));
-    answer(&args.at, &text, || table(&all))?;
-    reasons(&args.at, &all)
+    listed(args, &text, &all)
 }
 
-/// Says why some are as they are, to people.
-fn reasons(at: &At, all: &[Reservation]) -> Result<(), Problem> {
-    if at.json { Ok(()) } else { terminal::say(&show::reasons(all)) }
+/// Prints reservations, and to people the reasons of their states.
+fn listed(args: &List, text: &Text, all: &[Reservation]) -> Result<(), Problem> {
+    if args.at.json {
+        return answer(&args.at, text, String::new);
+    }
+    if args.view.csv || !args.view.columns.is_empty() {
+        return terminal::print(&show::reservations(all).shown(&args.view)?);
+    }
+    terminal::print(&table(all))?;
+    terminal::say(&show::reasons(all))
 }
 
 /// All reservations, page by page.
@@ -171,7 +178,7 @@ fn all(client: &mut Client) -> Result<Vec<Reservation>, Problem> {
 fn table(all: &[Reservation]) -> String {
     match all {
         [] => "there are no reservations\n".into(),
-        all => show::reservations(all),
+        all => show::reservations(all).text(),
     }
 }
 
@@ -185,12 +192,16 @@ pub(crate) fn room(args: &Room) -> Result<(), Problem> {
 
 pub(crate) fn log(args: &Log) -> Result<(), Problem> {
     let mut client = connect(&args.at)?;
-    let (mut events, text) = client.log(args.name.as_deref(), args.last.into())?;
-    events.reverse();
-    answer(&args.at, &text, || match &events[..] {
-        [] => "there are no events\n".into(),
-        events => show::events(events),
-    })
+    let events = log::events(args, &mut client)?;
+    if args.at.json {
+        let newest_first: Vec<&Event> = events.iter().rev().collect();
+        let text = serde_json::to_string(&newest_first).expect("keys are texts");
+        return answer(&args.at, &Text(text), String::new);
+    }
+    if events.is_empty() && !args.view.csv {
+        return terminal::print("there are no events\n");
+    }
+    terminal::print(&show::events(&events, args.name.is_none()).shown(&args.view)?)
 }
 
 pub(crate) fn access(args: &AccessArgs) -> Result<(), Problem> {
@@ -315,7 +326,7 @@ impl Seen<'_> {
         if self.events.is_empty() {
             return terminal::print(end);
         }
-        terminal::print(&format!("\n{}{end}", show::events(&self.events)))
+        terminal::print(&format!("\n{}{end}", show::events(&self.events, false).text()))
     }
 }
 

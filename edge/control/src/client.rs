@@ -316,13 +316,20 @@ impl Client {
         self.ask(&Sent::get(format!("/v1/room?period={}", escaped(&period.0.to_string()))))
     }
 
-    /// The last events, newest first; of one reservation if it is named.
+    /// Returns the latest events, newest first: of one reservation if it is named, and with lower
+    /// numbers than `before`.
     ///
     /// # Errors
     /// As [`ClientError`] says.
-    pub fn log(&mut self, name: Option<&str>, limit: usize) -> Answered<Vec<Event>> {
+    pub fn log(
+        &mut self,
+        name: Option<&str>,
+        before: Option<u64>,
+        limit: usize,
+    ) -> Answered<Vec<Event>> {
         let name = name.map(|name| format!("&name={}", escaped(name))).unwrap_or_default();
-        self.ask(&Sent::get(format!("/v1/log?limit={limit}{name}")))
+        let before = before.map(|before| format!("&before={before}")).unwrap_or_default();
+        self.ask(&Sent::get(format!("/v1/log?limit={limit}{name}{before}")))
     }
 
     /// The host.

@@ -7,6 +7,7 @@ use slackline_control::client::Remote;
 use slackline_control::place::Fit;
 use slackline_control::{Length, Phase, Role, Share, Wanted};
 
+use super::view::View;
 use crate::parse::{share, span};
 
 /// Address of the daemon and output format.
@@ -230,8 +231,10 @@ pub(crate) struct List {
     /// Show this reservation only [default: all].
     pub(crate) name: Option<String>,
     /// Print a file for `slackline apply`.
-    #[arg(long, conflicts_with = "json")]
+    #[arg(long, conflicts_with_all = ["json", "csv", "columns"])]
     pub(crate) toml: bool,
+    #[command(flatten)]
+    pub(crate) view: View,
     #[command(flatten)]
     pub(crate) at: At,
 }
@@ -257,12 +260,25 @@ pub(crate) struct Room {
 pub(crate) struct Log {
     /// Show events of this reservation only [default: all].
     pub(crate) name: Option<String>,
-    /// Number of latest events to show, 1 to 500.
-    #[arg(long, value_name = "N", default_value = "20")]
-    #[arg(value_parser = clap::value_parser!(u16).range(1..=500))]
-    pub(crate) last: u16,
+    /// Number of latest events to show [default: 20, with --since all].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) last: Option<u32>,
+    /// Show events since then: a time ago, e.g. `2h` or `7d`, or a day in UTC, e.g. `2026-11-26`.
+    #[arg(long, value_name = "TIME|DAY", value_parser = super::log::since)]
+    pub(crate) since: Option<Since>,
+    #[command(flatten)]
+    pub(crate) view: View,
     #[command(flatten)]
     pub(crate) at: At,
+}
+
+/// Start of the events that are shown.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Since {
+    /// Nanoseconds since 1970.
+    At(u64),
+    /// A time before now.
+    Ago(slackline_units::Span),
 }
 
 #[derive(Debug, Args)]

@@ -3,11 +3,11 @@
 use slackline_control::{
     Access, AppliedChange, Cost, Delivered, Event, Host, Machine, Reservation, Room,
 };
-use slackline_terminal::{Cell, Plain, part_percent, percent, plain};
+use slackline_terminal::{Cell, Plain, part_percent, percent};
 use slackline_units::Span;
 
+use super::view::Table;
 use crate::date::date;
-use crate::terminal;
 
 /// Meaning of each column, by table, for the help page.
 pub(crate) const HEADINGS: &[(&str, &[(&str, &str)])] = &[
@@ -130,7 +130,7 @@ const NOTHING_YET: &str = "not known yet";
 /// Why there is no percentage of deadlines.
 const NO_DEADLINES: &str = "nothing was due lately";
 
-pub(super) fn reservations(all: &[Reservation]) -> String {
+pub(super) fn reservations(all: &[Reservation]) -> Table {
     let recent = |cell: fn(&Delivered) -> Cell| {
         move |one: &Reservation| one.recent.as_ref().map_or(Cell::Dash(NOTHING_YET), cell)
     };
@@ -175,7 +175,7 @@ pub(super) fn reservations(all: &[Reservation]) -> String {
             column(AN_HOUR, all, cost(|cost| format!("{} {}", cost.hour, cost.currency))),
         ]);
     }
-    render(column(NAME, all, |one| text(&one.name)), groups)
+    Table { names: column(NAME, all, |one| text(&one.name)), groups }
 }
 
 /// Why some are as they are, a sentence each.
@@ -252,23 +252,68 @@ pub(super) fn room(period: Span, room: &Room, host: &Host) -> String {
     format!("With a period of {period}:\n{table}")
 }
 
-pub(super) fn events(all: &[Event]) -> String {
+/// Events in the order of their numbers. Where `has_all` says that none is left out, a number
+/// without an event has a line of its own.
+pub(super) fn events(all: &[Event], has_all: bool) -> Table {
+    let mut rows: Vec<Row> = Vec::new();
+    for event in all {
+        let before = rows.last().map(Row::number);
+        let skipped = before.filter(|_| has_all).map_or(0..0, |before| before + 1..event.seq);
+        rows.extend(skipped.map(Row::Unused));
+        rows.push(Row::Event(event));
+    }
+    let cell = |shown: fn(&Event) -> Cell| {
+        move |row: &Row| match row {
+            Row::Event(event) => shown(event),
+            Row::Unused(_) => Cell::Blank,
+        }
+    };
     let groups = vec![
-        vec![column(AT, all, |one| text(moment(one.at_ns)))],
-        vec![column(WHO, all, |one| text(&one.principal))],
-        vec![column(NAME, all, |one| match one.name.as_str() {
-            "" => Cell::Blank,
-            name => text(name),
+        vec![column(AT, &rows, cell(|one| text(moment(one.at_ns))))],
+        vec![column(WHO, &rows, cell(|one| text(&one.principal)))],
+        vec![column(
+            NAME,
+            &rows,
+            cell(|one| match one.name.as_str() {
+                "" => Cell::Blank,
+                name => text(name),
+            }),
+        )],
+        vec![column(WHAT, &rows, |row| match row {
+            Row::Event(event) => text(&event.outcome),
+            Row::Unused(_) => text(UNUSED),
         })],
-        vec![column(WHAT, all, |one| text(&one.outcome))],
         // The machine is the reservation's own: `list` shows it.
-        vec![column(AFTER, all, |one| {
-            let terms = one.after.as_ref().and_then(|after| after.split(", ").next());
-            terms.map_or(Cell::Blank, text)
-        })],
+        vec![column(
+            AFTER,
+            &rows,
+            cell(|one| {
+                let terms = one.after.as_ref().and_then(|after| after.split(", ").next());
+                terms.map_or(Cell::Blank, text)
+            }),
+        )],
     ];
-    render(column(EVENT, all, |one| text(one.seq.to_string())), groups)
+    Table { names: column(EVENT, &rows, |row| text(row.number().to_string())), groups }
 }
+
+/// A line of `log`.
+enum Row<'a> {
+    Event(&'a Event),
+    /// A number that was used up without a change.
+    Unused(u64),
+}
+
+impl Row<'_> {
+    fn number(&self) -> u64 {
+        match self {
+            Row::Event(event) => event.seq,
+            Row::Unused(number) => *number,
+        }
+    }
+}
+
+/// Text for a number without an event.
+const UNUSED: &str = "no change (a repeated request, or a gang that did not begin)";
 
 /// The changes by a list.
 pub(super) fn changes(all: &[&AppliedChange]) -> String {
@@ -305,7 +350,7 @@ pub(super) fn access(all: &[Access]) -> String {
 }
 
 fn render(names: Plain, groups: Vec<Vec<Plain>>) -> String {
-    plain(names, groups, terminal::width(), terminal::paint())
+    Table { names, groups }.text()
 }
 
 fn column<T>(heading: &'static str, rows: &[T], cell: impl FnMut(&T) -> Cell) -> Plain {

@@ -1,0 +1,57 @@
+//! The events that `slackline log` shows, page by page.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use slackline_control::client::Client;
+use slackline_control::{Event, PAGE};
+use slackline_units::Span;
+
+use super::args::{Log, Since};
+use crate::problem::Problem;
+
+/// Number of events that are shown where nothing else is asked for.
+const USUAL: usize = 20;
+
+/// The events that are asked for, oldest first.
+pub(super) fn events(args: &Log, client: &mut Client) -> Result<Vec<Event>, Problem> {
+    let since = args.since.map(|since| match since {
+        Since::At(ns) => ns,
+        Since::Ago(ago) => now().saturating_sub(ago.ns()),
+    });
+    let most = match (args.last, since) {
+        (Some(last), _) => usize::try_from(last).unwrap_or(usize::MAX),
+        (None, Some(_)) => usize::MAX,
+        (None, None) => USUAL,
+    };
+    let mut events: Vec<Event> = Vec::new();
+    while events.len() < most {
+        let limit = (most - events.len()).min(PAGE);
+        let before = events.last().map(|event| event.seq);
+        let (page, _) = client.log(args.name.as_deref(), before, limit)?;
+        let is_last = page.len() < limit;
+        let is_wanted = |event: &Event| since.is_none_or(|since| event.at_ns >= since);
+        let is_older = !page.iter().all(is_wanted);
+        events.extend(page.into_iter().take_while(is_wanted));
+        if is_last || is_older {
+            break;
+        }
+    }
+    events.reverse();
+    Ok(events)
+}
+
+/// Nanoseconds since 1970.
+fn now() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// How long ago, or the day at which events begin.
+pub(super) fn since(text: &str) -> Result<Since, String> {
+    if let Some(ns) = crate::date::midnight(text) {
+        return Ok(Since::At(ns));
+    }
+    let ago: Span =
+        crate::parse::span(text).map_err(|why| format!("{why}, or a day such as `2026-11-26`"))?;
+    Ok(Since::Ago(ago))
+}

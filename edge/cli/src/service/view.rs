@@ -1,0 +1,131 @@
+//! A table of the daemon's answer: which columns, and as a table or as CSV.
+
+use std::fmt::Write as _;
+
+use clap::Args;
+use slackline_terminal::{Cell, Plain, plain};
+
+use crate::problem::Problem;
+use crate::terminal;
+
+/// Columns and format of a table.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct View {
+    /// Columns to show, in this order, e.g. `name,state,used` [default: all].
+    #[arg(long, value_name = "NAME,NAME", value_delimiter = ',')]
+    pub(crate) columns: Vec<String>,
+    /// Print CSV.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) csv: bool,
+}
+
+/// A table before it is laid out: the column of names first, then groups that stay together.
+pub(crate) struct Table {
+    pub(crate) names: Plain,
+    pub(crate) groups: Vec<Vec<Plain>>,
+}
+
+impl Table {
+    /// The text of the table. Outside a terminal no line is wrapped.
+    pub(crate) fn text(self) -> String {
+        let width = terminal::columns().unwrap_or(usize::MAX);
+        plain(self.names, self.groups, width, terminal::paint())
+    }
+
+    /// The table as `view` wants it.
+    ///
+    /// # Errors
+    /// If it names a column that there is not.
+    pub(crate) fn shown(self, view: &View) -> Result<String, Problem> {
+        let chosen = self.choose(&view.columns)?;
+        Ok(if view.csv { chosen.csv() } else { chosen.text() })
+    }
+
+    fn choose(self, columns: &[String]) -> Result<Table, Problem> {
+        if columns.is_empty() {
+            return Ok(self);
+        }
+        let mut all: Vec<Plain> = self.groups.into_iter().flatten().collect();
+        all.insert(0, self.names);
+        let mut chosen = Vec::new();
+        for name in columns {
+            let is_it = |column: &Plain| letters(column.heading) == letters(name);
+            let Some(place) = all.iter().position(is_it) else {
+                let headings: Vec<&str> = all.iter().map(|column| column.heading).collect();
+                return Err(Problem::BadOption {
+                    message: format!("there is no column `{name}` left to show"),
+                    hint: Some(format!("choose from {}", headings.join(", "))),
+                });
+            };
+            chosen.push(all.remove(place));
+        }
+        let names = chosen.remove(0);
+        Ok(Table { names, groups: chosen.into_iter().map(|column| vec![column]).collect() })
+    }
+
+    fn csv(&self) -> String {
+        let columns: Vec<&Plain> =
+            std::iter::once(&self.names).chain(self.groups.iter().flatten()).collect();
+        let headings: Vec<String> = columns.iter().map(|column| quoted(column.heading)).collect();
+        let mut text = headings.join(",") + "\n";
+        for row in 0..self.names.cells.len() {
+            let cells: Vec<String> =
+                columns.iter().map(|column| cell(&column.cells[row])).collect();
+            let _ = writeln!(text, "{}", cells.join(","));
+        }
+        text
+    }
+}
+
+/// A heading without what people leave out when they type it: `used %` is `used`.
+fn letters(heading: &str) -> String {
+    heading.chars().filter(|letter| letter.is_alphanumeric()).flat_map(char::to_lowercase).collect()
+}
+
+fn cell(cell: &Cell) -> String {
+    match cell {
+        Cell::Text(text) | Cell::Met(text) | Cell::Missed(text) => quoted(text),
+        Cell::Dash(_) | Cell::Blank => String::new(),
+    }
+}
+
+/// A field of CSV [RFC 4180].
+fn quoted(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Table {
+        let column = |heading, cells: &[&str]| Plain {
+            heading,
+            cells: cells.iter().map(|text| Cell::Text((*text).into())).collect(),
+        };
+        let used = Plain { heading: "used %", cells: vec![Cell::Met("1.50".into()), Cell::Blank] };
+        let groups = vec![vec![column("state", &["active", "paused"])], vec![used]];
+        Table { names: column("name", &["web", "a, \"b\""]), groups }
+    }
+
+    #[test]
+    fn csv_quotes_what_would_divide_a_field() {
+        let view = View { csv: true, ..View::default() };
+        let text = table().shown(&view).expect("all columns");
+        assert_eq!(text, "name,state,used %\nweb,active,1.50\n\"a, \"\"b\"\"\",paused,\n");
+    }
+
+    #[test]
+    fn columns_are_shown_in_the_order_in_which_they_are_named() {
+        let columns = vec!["used".to_owned(), "Name".to_owned()];
+        let text = table().shown(&View { csv: true, columns }).expect("there are such");
+        assert_eq!(text, "used %,name\n1.50,web\n,\"a, \"\"b\"\"\"\n");
+        let columns = vec!["revision".to_owned()];
+        let refused = table().shown(&View { csv: true, columns }).expect_err("no such column");
+        assert_eq!(refused.hint().as_deref(), Some("choose from name, state, used %"));
+    }
+}
