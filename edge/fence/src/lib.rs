@@ -374,7 +374,7 @@ impl Fence {
     /// suffice for each of the reservations `promises`.
     ///
     /// # Errors
-    /// If the groups above have too little budget. Nothing has been changed.
+    /// If the groups above have too little budget. The budget of the failing group is unchanged.
     pub fn regrant(
         &mut self,
         threads: &[ThreadRef],
