@@ -55,7 +55,7 @@ impl Held {
         Held(Arc::new(Shared { thread, orders: Mutex::new(orders) }))
     }
 
-    /// Returns the thread.
+    /// Returns the reference to the thread.
     #[must_use]
     pub fn thread(&self) -> &ThreadRef {
         &self.0.thread

@@ -130,7 +130,7 @@ pub fn leftovers(directory: &Path) -> Leftovers {
 /// If the thread could not be restored, or the journal could not be updated.
 pub fn give_back(leftover: &Leftover) -> Result<GivenBack, LeftoverError> {
     let results = give_back_all(std::slice::from_ref(leftover));
-    results.into_iter().next().expect("an answer for the one thread")
+    results.into_iter().next().expect("give_back_all returns one result for each thread")
 }
 
 /// Restores many threads as [`give_back`] does, and updates each journal once. Returns one result

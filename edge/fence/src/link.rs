@@ -88,7 +88,7 @@ pub(super) enum Kept {
     InMemory,
 }
 
-/// A running keeper.
+/// Owner's handle of a running keeper: the socket and the child process.
 #[derive(Debug)]
 pub(super) struct Keeper {
     link: UnixStream,
