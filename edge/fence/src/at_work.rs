@@ -1,7 +1,8 @@
-//! Whether the keeper of an owner who has died is still giving back: until it is done, whoever
-//! takes the same threads would have them taken away again.
+//! Detects whether the keeper of a dead owner is still restoring threads. A program that took the
+//! same threads before the keeper is done would lose them to it again.
 //!
-//! A keeper has a lock on a file of its owner's, which the kernel takes from it however it ends.
+//! Each keeper holds a lock on a file named after its owner. The kernel releases the lock however
+//! the keeper ends.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -16,10 +17,10 @@ use super::journal::owner_of;
 
 const SUFFIX: &str = "keeper";
 
-/// How often is looked whether it is done.
+/// Interval between checks of the lock.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// Tells others that a keeper is there, for as long as this is.
+/// Lock that shows other programs that a keeper is running. It is held until this is dropped.
 #[derive(Debug)]
 pub(super) struct AtWork {
     path: PathBuf,
@@ -27,7 +28,8 @@ pub(super) struct AtWork {
 }
 
 impl AtWork {
-    /// None where that cannot be told: then nobody waits for it.
+    /// Takes the lock. `None` if the file cannot be made or locked: then no program waits for this
+    /// keeper.
     pub(super) fn begin(directory: &Path, owner: Who) -> Option<AtWork> {
         let path = directory.join(format!("{}-{}.{SUFFIX}", owner.id, owner.started));
         let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path).ok()?;
@@ -36,26 +38,26 @@ impl AtWork {
         Some(AtWork { path, _locked: file })
     }
 
-    /// Nothing is left to be given back.
+    /// Removes the file, once nothing is left to be restored.
     pub(super) fn end(self) {
-        // What stays is removed by whoever comes next.
+        // If this fails, the next program that waits removes the file.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Waits until all keepers have ended whose owners are dead, but no longer than that. Says whether
-/// they have.
+/// Waits until the keepers of all dead owners have ended, at most for `most`. Returns true if they
+/// have.
 #[must_use]
 pub fn keepers_have_ended(directory: &Path, most: Duration) -> bool {
     let deadline = Instant::now() + most;
     let files = fs::read_dir(directory).into_iter().flatten().flatten();
     for path in files.map(|file| file.path()) {
         let Some(owner) = owner_of(&path, SUFFIX) else { continue };
-        // What cannot be found out is taken to be alive.
+        // An owner whose state cannot be read counts as alive.
         if !matches!(exists(owner.id, owner), Ok(false)) {
             continue;
         }
-        // One that is gone by now is done.
+        // A keeper that removed its file is done.
         let Ok(file) = File::open(&path) else { continue };
         while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             if Instant::now() >= deadline {
@@ -77,7 +79,7 @@ mod tests {
     use slackline_linux::thread::Stat;
 
     #[test]
-    fn a_keeper_is_waited_for_once_its_owner_is_dead_and_no_longer_than_it_lives() {
+    fn keepers_have_ended_waits_only_for_live_keepers_of_dead_owners() {
         let directory = tempfile::tempdir().unwrap();
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let id = Tid::new(i32::try_from(child.id()).unwrap()).unwrap();
@@ -91,7 +93,7 @@ mod tests {
         let [first, second] = keepers;
         drop(first);
         assert!(!have_ended());
-        // Killed as well, it removes nothing.
+        // A killed keeper does not remove its file; the waiting program does.
         drop(second);
         assert!(have_ended());
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);

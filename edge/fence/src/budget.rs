@@ -28,50 +28,52 @@ const RUNTIME: &str = "cpu.rt_runtime_us";
 const PERIOD: &str = "cpu.rt_period_us";
 pub(super) const SUFFIX: &str = "budgets";
 
-/// What a dispatcher that stops a thread late may let it have beyond its share, in each period of a
-/// budget. One that had used up its budget would not run until the next.
+/// Margin for overruns in each period of a budget: a dispatcher that stops a thread late lets it
+/// use this much beyond its share. A thread that exhausted its group's budget would not run until
+/// the next period.
 const MARGIN: Span = Span::from_ms(10);
 
-/// Why a group cannot have the budget that is needed.
+/// Error of raising or restoring a real-time budget.
 #[derive(Debug, thiserror::Error)]
 pub enum BudgetError {
-    /// The groups above it have less.
+    /// The groups above have too little budget.
     #[error(
         "cannot give cgroup {} a real-time budget of {asked} us per period: {room} us are free",
         group.display()
     )]
     NoRoom {
-        /// The group.
+        /// Path of the group.
         group: PathBuf,
-        /// What it and those below it need.
+        /// Budget that the highest group needs, in microseconds per period.
         asked: u64,
-        /// What there is.
+        /// Budget that is available, in microseconds per period.
         room: u64,
     },
-    /// A file cannot be read or written.
+    /// A file could not be read or written.
     #[error("cannot read or write {}: {source}", path.display())]
     Refused {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// Where the thread is cannot be told.
+    /// The group of the thread could not be found.
     #[error(transparent)]
     Group(#[from] CgroupError),
 }
 
-/// The budgets that have been raised for those who are held.
+/// Real-time budgets that have been raised for held threads.
 #[derive(Debug)]
 pub(super) struct Budgets {
     journal: PathBuf,
-    /// What each group had.
+    /// Original budget of each raised group, in microseconds per period.
     before: BTreeMap<PathBuf, u64>,
-    /// What those who are held need: of several threads of a vCPU in one group the first.
+    /// Need of each held thread. Of several threads of a vCPU in one group only the first is
+    /// listed.
     needs: BTreeMap<Tid, Need>,
 }
 
-/// What a thread that is held needs of its group.
+/// Real-time budget that a held thread needs of its group, in microseconds per period.
 #[derive(Clone, Debug)]
 struct Need {
     root: PathBuf,
@@ -80,16 +82,18 @@ struct Need {
 }
 
 impl Budgets {
-    /// None yet; this is the file for them.
+    /// Returns an empty list; `journal` is the file that original budgets are written to.
     pub(super) fn new(journal: PathBuf) -> Budgets {
         Budgets { journal, before: BTreeMap::new(), needs: BTreeMap::new() }
     }
 
-    /// Sees to it that the groups of one vCPU's threads, mostly one, have a budget for this
-    /// promise; without one, for all that can be had of one CPU.
+    /// Raises the budgets of the groups that the threads of one vCPU are in, usually one group,
+    /// enough for the reservation `promise`. Without a reservation each gets the most that one CPU
+    /// has.
     ///
     /// # Errors
-    /// When there is not that much. Nothing has been changed.
+    /// If the groups above have too little budget. Groups that were raised before the failing one
+    /// stay raised.
     pub(super) fn grant(
         &mut self,
         threads: &[ThreadRef],
@@ -114,17 +118,18 @@ impl Budgets {
         Ok(())
     }
 
-    /// Threads that have a budget already, of one vCPU, are to have one for each of these promises.
+    /// Changes the budgets of threads of one vCPU that have some already, so that they suffice for
+    /// each of the reservations `promises`.
     ///
     /// # Errors
-    /// When there is not that much. Nothing has been changed.
+    /// If the groups above have too little budget. The budget of the failing group is unchanged.
     pub(super) fn regrant(
         &mut self,
         tids: &[Tid],
         promises: &[Option<Reservation>],
     ) -> Result<(), BudgetError> {
         for tid in tids {
-            // A group that is gone has nobody in it any more.
+            // A removed group has no threads left.
             if let Some(need) = self.needs.get(tid).filter(|need| need.leaf.is_dir()).cloned() {
                 self.need(*tid, need, promises)?;
             }
@@ -132,8 +137,8 @@ impl Budgets {
         Ok(())
     }
 
-    /// A thread that has been given back needs nothing any more. What cannot be lowered now is at
-    /// the end.
+    /// Drops the need of a restored thread and lowers the budgets of its groups. A budget that
+    /// cannot be lowered now is restored at the end.
     pub(super) fn revoke(&mut self, tid: Tid) {
         if let Some(need) = self.needs.remove(&tid) {
             self.lower(&need);
@@ -168,8 +173,8 @@ impl Budgets {
         Ok(())
     }
 
-    /// The groups that somebody needed have as much as is needed by now, or as they had before,
-    /// from the bottom.
+    /// Lowers the groups from `need.leaf` up to what held threads still need, but not below their
+    /// original budget. Stops at the first group that cannot be lowered.
     fn lower(&mut self, need: &Need) {
         let mut group = need.leaf.as_path();
         while group != need.root {
@@ -183,7 +188,7 @@ impl Budgets {
                     break;
                 }
             } else {
-                // With those beside it, of which nobody would tell.
+                // Its siblings may be gone as well, and their removal is not reported.
                 self.before.retain(|group, _| group.is_dir());
             }
             let Some(parent) = group.parent() else { break };
@@ -191,10 +196,10 @@ impl Budgets {
         }
     }
 
-    /// Gives every group what it had.
+    /// Restores the original budget of every group.
     ///
     /// # Errors
-    /// The first one that could not; the file still says what it had.
+    /// The first group that could not be restored. The file still lists the original budgets.
     pub(super) fn give_back(&mut self) -> Result<(), BudgetError> {
         if self.before.is_empty() {
             return Ok(());
@@ -218,8 +223,8 @@ impl Budgets {
     }
 }
 
-/// Gives the groups back that dead owners had raised budgets of, unless threads of theirs are still
-/// held; says what could not be given back.
+/// Restores the budgets that dead owners raised, unless their journal of held threads still exists.
+/// Returns an error for each owner whose groups could not all be restored.
 #[must_use]
 pub fn give_back_budgets(directory: &Path) -> Vec<BudgetError> {
     let files = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -231,13 +236,14 @@ pub fn give_back_budgets(directory: &Path) -> Vec<BudgetError> {
     files.filter(is_dead).filter_map(|file| restore(&file).err()).collect()
 }
 
-/// The journal of held threads of the same owner.
+/// Returns the path of the same owner's journal of held threads.
 fn path_of_journal(budgets: &Path) -> PathBuf {
     budgets.with_extension(super::journal::SUFFIX)
 }
 
-/// What a promise may use up in one period of a budget: its share, and one slice more, since its
-/// periods do not begin with those.
+/// Returns the budget that a reservation needs in one period of the group, in microseconds: its
+/// share, one more slice, and a margin for overruns, at most `most`. The slice is added since the
+/// two kinds of period do not begin together.
 fn needed(promise: Option<Reservation>, period: u64, most: u64) -> u64 {
     let Some(promise) = promise else { return most };
     let share = u128::from(period) * u128::from(promise.slice().ns());
@@ -246,7 +252,8 @@ fn needed(promise: Option<Reservation>, period: u64, most: u64) -> u64 {
     (share + us(promise.slice()) + us(MARGIN)).min(most)
 }
 
-/// Which groups have to have how much, from the top, with what they have.
+/// Returns the groups to raise for `leaf` to have `needs`, from the top: path, present budget and
+/// budget to set, in microseconds.
 fn plan(root: &Path, leaf: &Path, needs: u64) -> Result<Vec<(PathBuf, u64, u64)>, BudgetError> {
     let mut raised = Vec::new();
     let (mut group, mut wanted) = (leaf.to_path_buf(), needs);
@@ -268,11 +275,11 @@ fn plan(root: &Path, leaf: &Path, needs: u64) -> Result<Vec<(PathBuf, u64, u64)>
     Ok(raised)
 }
 
-/// The budget that a thread's group could have, and the period that it is for, with the group; none
-/// where groups have no budgets, or the thread is in the root, which has all there is.
+/// Returns the largest real-time budget that the group of a thread could have. `None` where groups
+/// have no budgets, or the thread is in the root group, which is not limited.
 ///
 /// # Errors
-/// When a file cannot be read, or the group not be seen from here.
+/// If a file cannot be read, or the group is not visible from here.
 pub fn room_of(thread: &ThreadRef) -> Result<Option<Room>, BudgetError> {
     match cpu_group_of(thread)? {
         Some((root, group)) if group != root && group.join(RUNTIME).exists() => {
@@ -283,18 +290,19 @@ pub fn room_of(thread: &ThreadRef) -> Result<Option<Room>, BudgetError> {
     }
 }
 
-/// How much real-time time a group could have, in microseconds.
+/// Largest real-time budget that a group could have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// The folder of the group.
+    /// Directory of the group.
     pub group: PathBuf,
-    /// The most real-time CPU time in a period, in microseconds.
+    /// Largest budget, in microseconds per period.
     pub most: u64,
-    /// The period of the group, in microseconds.
+    /// Period of the budget, in microseconds.
     pub period: u64,
 }
 
-/// What one of the groups above it has, and those below that beside it do not.
+/// Returns the largest budget that `leaf` could have: for each group above, its budget less the
+/// budgets of the groups beside the path down to `leaf`.
 fn room(root: &Path, leaf: &Path) -> Result<u64, BudgetError> {
     let mut most = read(&leaf.join(RUNTIME))?;
     let (mut group, mut beside) = (leaf, 0);
@@ -306,20 +314,20 @@ fn room(root: &Path, leaf: &Path) -> Result<u64, BudgetError> {
     Ok(most)
 }
 
-/// What the groups beside one have together.
+/// Returns the sum of the budgets of the groups in `parent` other than `group`.
 fn beside_of(parent: &Path, group: &Path) -> u64 {
     let folders = fs::read_dir(parent).into_iter().flatten().flatten().map(|entry| entry.path());
     let others = folders.filter(|other| other != group);
     others.filter_map(|other| read(&other.join(RUNTIME)).ok()).sum()
 }
 
-/// Gives every group named in a file what it had, from the bottom, and removes the file. Does
-/// nothing where there is no such file, and can be repeated.
+/// Restores the original budget of every group in a file, from the bottom, and removes the file.
+/// Has no effect if the file does not exist, and can be repeated.
 ///
 /// # Errors
-/// The first one that could not; all have been tried.
+/// The first group that could not be restored. All have been tried.
 pub(super) fn restore(journal: &Path) -> Result<(), BudgetError> {
-    /// A thread that has just been made ordinary may count as real-time for a moment.
+    /// Time to retry a write: a thread just made ordinary may count as real-time for a moment.
     const PATIENCE: Duration = Duration::from_millis(200);
     let refused = |source| BudgetError::Refused { path: journal.to_path_buf(), source };
     let text = match fs::read_to_string(journal) {
@@ -335,7 +343,7 @@ pub(super) fn restore(journal: &Path) -> Result<(), BudgetError> {
     }
     let mut result = Ok(());
     let deadline = Instant::now() + PATIENCE;
-    // A group comes after the one that it is in.
+    // In reverse order of paths a group precedes its parent.
     for (group, had) in groups.into_iter().rev().filter(|(group, _)| group.is_dir()) {
         let written = loop {
             match write(&group.join(RUNTIME), had) {
@@ -354,7 +362,7 @@ pub(super) fn restore(journal: &Path) -> Result<(), BudgetError> {
 fn read(path: &Path) -> Result<u64, BudgetError> {
     let refused = |source| BudgetError::Refused { path: path.to_path_buf(), source };
     let text = fs::read_to_string(path).map_err(refused)?;
-    // -1 is no limit.
+    // -1 means no limit.
     let number: i64 =
         text.trim().parse().map_err(|_| refused(io::ErrorKind::InvalidData.into()))?;
     Ok(u64::try_from(number).unwrap_or(u64::MAX / 4))
@@ -369,7 +377,7 @@ fn write(path: &Path, us: u64) -> Result<(), BudgetError> {
 mod tests {
     use super::*;
 
-    /// Folders as the kernel has them, in a place of the test.
+    /// Makes directories like the kernel's, each with a file of its budget.
     fn groups(all: &[(&str, u64)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for (name, runtime) in all {
@@ -381,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn budgets_are_raised_from_the_top_by_what_stands_beside_each_other() {
+    fn plan_raises_parents_by_the_sum_of_sibling_budgets() {
         let root = groups(&[
             ("", 950_000),
             ("machine", 0),
@@ -405,9 +413,9 @@ mod tests {
         assert!(matches!(none, BudgetError::NoRoom { asked: 951_000, room: 950_000, .. }));
     }
 
-    /// What can be had is exactly what can be asked for.
+    /// The largest available budget is exactly the largest that `plan` accepts.
     #[test]
-    fn room_is_what_a_plan_can_have() {
+    fn room_equals_largest_budget_that_plan_accepts() {
         let root = groups(&[
             ("", 950_000),
             ("machine", 0),
@@ -436,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn every_group_gets_what_it_had_and_the_file_goes() {
+    fn restore_resets_every_group_and_removes_the_file() {
         let root = groups(&[("a", 500_000), ("a/b", 300_000)]);
         let (a, b) = (root.path().join("a"), root.path().join("a/b"));
         let journal = root.path().join("1-2.budgets");
@@ -449,9 +457,9 @@ mod tests {
         restore(&journal).unwrap();
     }
 
-    /// A daemon holds the same machine as often as people like, on whatever terms.
+    /// A daemon holds the same VM many times, with changing reservations.
     #[test]
-    fn who_is_given_back_or_promised_less_needs_less() {
+    fn budgets_shrink_when_thread_is_revoked_or_reservation_shrinks() {
         let root = groups(&[
             ("", 950_000),
             ("machine", 0),
@@ -475,7 +483,7 @@ mod tests {
             assert_eq!((has("machine"), has("machine/web/vcpu0")), (323_000, 212_000));
             budgets.regrant(&[one], &[promise(2), promise(4)]).unwrap();
             assert_eq!((has("machine"), has("machine/web/vcpu0")), (525_000, 414_000));
-            // What cannot be had changes nothing.
+            // A budget that is refused changes nothing.
             assert!(budgets.regrant(&[one], &[promise(9)]).is_err());
             assert_eq!((has("machine"), has("machine/web/vcpu0")), (525_000, 414_000));
             budgets.regrant(&[one], &[promise(1)]).unwrap();
@@ -485,7 +493,7 @@ mod tests {
             budgets.revoke(other);
             assert_eq!((has("machine"), has("machine/web")), (0, 0));
         }
-        // A machine that has ended took its groups with it.
+        // A VM that has ended took its groups with it.
         budgets.need(one, first, &[promise(2)]).unwrap();
         fs::remove_dir_all(of("machine/web")).unwrap();
         budgets.regrant(&[one], &[promise(5)]).unwrap();
@@ -495,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promise_needs_its_share_and_a_slice_more() {
+    fn reservation_needs_share_slice_and_margin() {
         let of = |slice, period| Reservation::new(Span::from_ms(slice), Span::from_ms(period)).ok();
         assert_eq!(needed(of(2, 10), 1_000_000, 950_000), 212_000);
         assert_eq!(needed(of(9, 10), 1_000_000, 950_000), 919_000);

@@ -1,5 +1,4 @@
-//! Held threads whose CPUs are not theirs to choose: by a cpuset of ours, or by what others have
-//! made of them.
+//! Held threads whose affinity is bounded by a cpuset of ours, or was changed by another program.
 
 use std::collections::BTreeSet;
 
@@ -12,12 +11,12 @@ use slackline_linux::cgroup::{Place, Version, keep_group_on};
 use slackline_linux::sys::Tid;
 
 impl Fence {
-    /// Keeps a thread that is held on these CPUs by a cpuset of our own, with all that are started
-    /// by it or are of its tree, where there can be one. Then no call of theirs leads elsewhere.
-    /// Where there can be none it is held as before.
+    /// Confines a held thread to these CPUs by a cpuset of our own, with all members of its tree
+    /// and all that they start. No affinity call of theirs then leads elsewhere. Has no effect
+    /// where no such cpuset can be made.
     ///
     /// # Errors
-    /// When the keeper cannot be told.
+    /// If the keeper cannot record it.
     pub fn keep_within(&mut self, tid: Tid, cpus: CpuSet) -> Result<(), FenceError> {
         let Some((entry, held)) = self.held.get(&tid) else { return Ok(()) };
         match &entry.way {
@@ -57,10 +56,10 @@ impl Fence {
         Ok(())
     }
 
-    /// A thread that is held is given back as this from now on: another program has changed it.
+    /// Replaces the state that a held thread is restored to, since another program has changed it.
     ///
     /// # Errors
-    /// When the keeper cannot be told.
+    /// If the keeper cannot record it.
     pub fn amend(&mut self, tid: Tid, original: Original) -> Result<(), FenceError> {
         let Some((entry, _)) = self.held.get_mut(&tid) else { return Ok(()) };
         (entry.scheduling, entry.affinity) = (original.scheduling, original.affinity);

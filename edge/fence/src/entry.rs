@@ -1,4 +1,4 @@
-//! A held thread as one line of text: told to the keeper, and kept in its journal.
+//! One line of text for each held thread: sent to the keeper, and written to its journal.
 //!
 //! ```text
 //! hold PID PID-START TID TID-START CLASS RESET CPUS WAY [MORE]
@@ -25,31 +25,32 @@ use slackline_linux::cgroup::{Controller, Place, TreePlace, Version};
 use slackline_linux::sys::{Scheduling, SchedulingOf, Tid};
 use slackline_linux::thread::StartTime;
 
-/// A process, told apart from others of the same number.
+/// A process or thread, identified by id and start time, since ids are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Who {
     pub(super) id: Tid,
     pub(super) started: StartTime,
 }
 
-/// What must be undone for a thread beside its scheduling and affinity.
+/// Way in which a thread is held, to be undone besides its scheduling and affinity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     Nothing,
     Process,
     Thread(Place),
-    /// Its process is in a group that limits it.
+    /// The process of the thread is in a group that limits it.
     Limit(Place),
-    /// It stands for a process tree, in a group that is frozen: everything in there is given back
-    /// as it was, unless it has an entry of its own.
+    /// The thread stands for a process tree in a group that is frozen. Every thread there is
+    /// restored to this entry's state, unless it has an entry of its own.
     Tree(TreePlace),
-    /// It was seen in a process tree. Once it has left that, it is as we made it or it is not ours.
+    /// The thread was seen in a process tree. After it has left the tree it is restored only if it
+    /// still has a class of held trees.
     Member,
-    /// A program of ours limits its process, in whatever way, perhaps by stopping it.
+    /// A helper program of ours limits the process, perhaps by stopping it.
     Helper(Who),
 }
 
-/// A thread that must be given back, and as what.
+/// A thread that must be restored, with its original state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) process: Who,
@@ -57,19 +58,19 @@ pub(super) struct Entry {
     pub(super) scheduling: SchedulingOf,
     pub(super) affinity: CpuSet,
     pub(super) way: Way,
-    /// The cpuset of our own that keeps it on the scheduled CPUs. Of version 1: in version 2 the
-    /// group that freezes it does that.
+    /// The cpuset of ours (cgroup version 1) that keeps the thread on the managed CPUs. `None` in
+    /// version 2, where the group that freezes the thread does that.
     pub(super) cpuset: Option<Place>,
 }
 
-/// Puts the entries in the order in which they are given back: what a tree was as a whole gives way
-/// to what one of its threads was.
+/// Sorts entries into the order in which they are restored: trees first, so that the entry of a
+/// single thread overrides that of its tree.
 pub(super) fn trees_first(entries: &mut [Entry]) {
     entries.sort_by_key(|entry| !matches!(entry.way, Way::Tree(_)));
 }
 
 impl Entry {
-    /// The entry as a line, without its end.
+    /// Returns the entry as a line, without a newline.
     pub(super) fn to_line(&self) -> String {
         let mut line = format!(
             "hold {} {} {} {} ",
@@ -79,7 +80,7 @@ impl Entry {
         line += if self.scheduling.reset_on_fork { " reset " } else { " keep " };
         for (place, cpu) in self.affinity.iter().enumerate() {
             let comma = if place == 0 { "" } else { "," };
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _ = write!(line, "{comma}{}", cpu.index());
         }
         match &self.way {
@@ -114,7 +115,7 @@ impl Entry {
         line
     }
 
-    /// The entry that a line describes, if it describes one.
+    /// Parses a line. `None` if it is not a complete entry.
     pub(super) fn from_line(line: &str) -> Option<Entry> {
         let mut fields = line.split_ascii_whitespace();
         if fields.next()? != "hold" {
@@ -139,7 +140,7 @@ impl Entry {
                 Some(_) => return None,
             },
         };
-        // A line that was cut short must not pass for a whole one, nor two for one.
+        // A truncated line must not pass for a whole one, nor two lines for one.
         fields.next().is_none().then_some(entry)
     }
 }
@@ -149,7 +150,7 @@ fn cpuset(fields: &mut SplitAsciiWhitespace<'_>) -> Option<Place> {
     Some(Place { version: Version::V1, controller: Controller::Cpuset, group, origin })
 }
 
-/// Two fields: an id and a start time.
+/// Parses two fields: an id and a start time.
 pub(super) fn who(fields: &mut SplitAsciiWhitespace<'_>) -> Option<Who> {
     let id = Tid::new(number(fields.next()?)?)?;
     Some(Who { id, started: StartTime::from_ticks(number(fields.next()?)?) })
@@ -232,7 +233,8 @@ fn cpus(text: &str) -> Option<CpuSet> {
         .collect()
 }
 
-/// A path as one field: bytes that are not plain characters as `%` and two hexadecimal digits.
+/// Formats a path as one field. Bytes other than graphic ASCII, and `%`, become `%` and two
+/// hexadecimal digits.
 pub(super) fn path_text(path: &Path) -> String {
     let mut text = String::new();
     for &byte in path.as_os_str().as_bytes() {
@@ -245,7 +247,7 @@ pub(super) fn path_text(path: &Path) -> String {
     text
 }
 
-/// The path that a field stands for.
+/// Parses a field that [`path_text`] wrote.
 pub(super) fn path(text: &str) -> Option<PathBuf> {
     let mut parts = text.split('%');
     let mut bytes = parts.next()?.as_bytes().to_vec();
@@ -275,13 +277,13 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_what_the_format_says() {
+    fn entry_line_has_the_documented_format() {
         let line = entry(Scheduling::Other { nice: -5 }, Way::Process).to_line();
         assert_eq!(line, "hold 10 99 11 100 other,-5 keep 0,3,200 process");
     }
 
     #[test]
-    fn every_entry_reads_back_as_it_was_written() {
+    fn every_entry_survives_a_round_trip() {
         let ms = Span::from_ms;
         let place = |controller, version| {
             let (group, origin) = ("/a b/100%/\u{e9}\n".into(), "/a b".into());
@@ -318,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_cut_short_is_no_entry() {
+    fn truncated_line_is_refused() {
         let (version, controller) = (Version::V2, Controller::Freezer);
         let (group, origin) = ("/own".into(), "/first".into());
         let place = Place { version, controller, group, origin };

@@ -1,8 +1,8 @@
 //! Undoes everything that may have been done to a thread.
 //!
-//! Written for whoever knows only what stands in an entry: the owner, its keeper, and a program
-//! started long after both. Every step does nothing where there is nothing to undo, so all of it
-//! can be repeated, also by two at once. One step's failure does not keep the others from being
+//! The entry of the thread is all that is needed, so that the owner, its keeper and a later program
+//! can all do this. Every step has no effect where there is nothing to undo. So all of it can be
+//! repeated, also by two processes at once. A step that fails does not keep the others from being
 //! tried.
 
 use std::collections::BTreeSet;
@@ -24,84 +24,86 @@ use slackline_linux::sys::{
 };
 use slackline_linux::thread::{TaskFd, is_running, means_gone, threads_of};
 
-/// What came of giving a thread back.
+/// Outcome of restoring a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GivenBack {
-    /// It is as it was before it was held.
+    /// The thread is in its original state.
     Restored,
-    /// It had exited. Whatever else of it was held has been undone.
+    /// The thread had exited. Everything else that was done to hold it has been undone.
     Exited,
 }
 
-/// Why a thread is not wholly as it was before it was held.
+/// Error of restoring a thread.
 #[derive(Debug, Error)]
 pub enum GiveBackError {
-    /// Whether the thread still exists could not be found out.
+    /// The existence of the thread could not be determined.
     #[error("cannot find out whether thread {tid} still exists")]
     Unknown {
-        /// The thread.
+        /// Id of the thread.
         tid: Tid,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// Its affinity was refused. It may run on every CPU that the kernel allows it.
+    /// The kernel refused the original affinity.
     #[error("cannot restore the affinity of thread {tid}")]
     Affinity {
-        /// The thread.
+        /// Id of the thread.
         tid: Tid,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// Its scheduling was refused. It is in `SCHED_OTHER` if the kernel allowed that.
+    /// The kernel refused the original scheduling. The thread is in `SCHED_OTHER` if the kernel
+    /// allowed that.
     #[error("cannot restore the scheduling of thread {tid}")]
     Scheduling {
-        /// The thread.
+        /// Id of the thread.
         tid: Tid,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// Its process could not be continued.
+    /// The process of the thread could not be continued.
     #[error("cannot continue process {pid}")]
     Continue {
-        /// The process.
+        /// Id of the process.
         pid: Tid,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// Its group could not be thawed or removed.
+    /// The group of the thread could not be thawed or removed.
     #[error("cannot move thread {tid} back to its cgroup")]
     Group {
-        /// The thread.
+        /// Id of the thread.
         tid: Tid,
-        /// The step that failed.
+        /// Error of the step that failed.
         source: CgroupError,
     },
-    /// What a process tree is now could not be read, or not be undone.
+    /// The threads of a process tree could not be listed, or its group could not be frozen or
+    /// dissolved.
     #[error("cannot restore a process tree: {source}")]
     Tree {
-        /// The step that failed.
+        /// Error of the step that failed.
         source: CgroupError,
     },
-    /// The program that limits it could not be ended.
+    /// The helper program that limits the process could not be ended.
     #[error("cannot end process {helper}, which limits thread {tid}")]
     Helper {
-        /// The program.
+        /// Process id of the helper.
         helper: Tid,
-        /// The thread.
+        /// Id of the thread.
         tid: Tid,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
 }
 
-/// Gives a thread back. Scheduling and affinity come first, so that it does not start to run as a
-/// real-time thread that keeps us from finishing.
+/// Restores a thread. Scheduling and affinity come before it is resumed, so that it does not start
+/// to run as a real-time thread that keeps this process from finishing.
 ///
 /// # Errors
-/// The first step that failed; all have been tried.
+/// The first step that failed. All have been tried.
 pub(super) fn give_back(entry: &Entry) -> Result<GivenBack, GiveBackError> {
     let tid = entry.thread.id;
-    // First of all: whoever leaves a cpuset may run on all CPUs of the one before it.
+    // First, since a thread that leaves a cpuset may run on all CPUs of the previous one.
     let cpuset = entry.cpuset.as_ref().map_or(Ok(()), Place::dissolve);
     let cpuset = cpuset.map_err(|source| GiveBackError::Group { tid, source });
     let tree = match &entry.way {
@@ -109,7 +111,7 @@ pub(super) fn give_back(entry: &Entry) -> Result<GivenBack, GiveBackError> {
         _ => Ok(()),
     };
     let exists = exists(entry.process.id, entry.thread);
-    // If procfs does not answer we try: a wrong thread would need the id to be used again.
+    // If procfs cannot be read, restoring is tried: a wrong thread would need the id to be reused.
     let there = *exists.as_ref().unwrap_or(&true);
     let mut results = vec![cpuset, tree];
     let original = Original { scheduling: entry.scheduling, affinity: entry.affinity };
@@ -118,7 +120,7 @@ pub(super) fn give_back(entry: &Entry) -> Result<GivenBack, GiveBackError> {
     } else if there {
         let first = affinity(tid, &entry.affinity);
         results.push(scheduling(tid, &entry.scheduling));
-        // While it was limited by `SCHED_DEADLINE` it could not be pinned.
+        // While it was in `SCHED_DEADLINE` it could not be pinned, so this is tried again.
         results.push(first.or_else(|_| affinity(tid, &entry.affinity)));
     } else if let Some(pid) = renumbered(entry) {
         results.push(scheduling(pid, &entry.scheduling));
@@ -126,7 +128,7 @@ pub(super) fn give_back(entry: &Entry) -> Result<GivenBack, GiveBackError> {
     }
     match &entry.way {
         Way::Nothing | Way::Member | Way::Tree(_) => {}
-        // The process may outlive the thread, and it is the process that was stopped.
+        // The process may outlive the thread, and the process was stopped.
         Way::Process => results.push(go(entry.process)),
         Way::Thread(place) => {
             let cleared = freezer::clear(place);
@@ -136,7 +138,7 @@ pub(super) fn give_back(entry: &Entry) -> Result<GivenBack, GiveBackError> {
             let cleared = place.dissolve();
             results.push(cleared.map_err(|source| GiveBackError::Group { tid, source }));
         }
-        // It must not stop the process once more after that was continued.
+        // The helper is ended first, so that it cannot stop the process again.
         Way::Helper(helper) => results.extend([end(*helper, tid), go(entry.process)]),
     }
     results.into_iter().collect::<Result<(), _>>()?;
@@ -147,8 +149,8 @@ pub(super) fn give_back(entry: &Entry) -> Result<GivenBack, GiveBackError> {
     }
 }
 
-/// Gives everybody in a tree back. Frozen meanwhile, it can start no more threads that would be
-/// real-time or pinned.
+/// Restores all threads of a tree. The tree is frozen meanwhile, so that its threads cannot start
+/// more that are real-time or pinned.
 fn tree_back(place: &TreePlace, entry: &Entry) -> Result<(), GiveBackError> {
     if !place.is_made() {
         return Ok(());
@@ -157,27 +159,28 @@ fn tree_back(place: &TreePlace, entry: &Entry) -> Result<(), GiveBackError> {
     let frozen = place.freeze(true).map_err(failed);
     let default = Original { scheduling: entry.scheduling, affinity: entry.affinity };
     let restored = restore(place, default);
-    // Thawed in any case: nobody else would.
+    // Thawed even after an error, since no other program would do it.
     let dissolved = place.dissolve().map_err(failed);
-    // Whoever was not frozen yet may have started others until now; those are in no group of ours
-    // any more, unless the group is not ours.
+    // A thread that was not frozen yet may have started others until now. They are no longer in a
+    // group of ours, unless the group was not made by us.
     let again = if place.origin.is_none() { restore(place, default) } else { Ok(()) };
     frozen.and(restored).and(dissolved).and(again)
 }
 
-/// How a thread was before it was ours.
+/// Original state of a thread, before it was held.
 #[derive(Clone, Copy, Debug)]
 pub struct Original {
-    /// Its class, priority and flags.
+    /// Scheduling class, its parameters and the reset-on-fork flag.
     pub scheduling: SchedulingOf,
-    /// The CPUs that it could run on.
+    /// CPUs that the thread was allowed to run on.
     pub affinity: CpuSet,
 }
 
-/// How often the list of threads is taken again while some are started.
+/// Maximum number of passes over the list of threads while new ones are started.
 pub(super) const ROUNDS: usize = 16;
 
-/// Whether threads of trees are made so, and hardly any others.
+/// Returns true if the class is one that held trees are given: `SCHED_RR` at one of our priorities,
+/// or `SCHED_OTHER` at nice -20. Other threads rarely have these.
 pub(super) fn is_ours(class: Scheduling) -> bool {
     let ladder = Ladder::LEAST.number()..=FifoPriority::CHOSEN.number() + 1;
     matches!(class, Scheduling::RoundRobin { priority }
@@ -185,11 +188,11 @@ pub(super) fn is_ours(class: Scheduling) -> bool {
         || class == Scheduling::Other { nice: -20 }
 }
 
-/// What a tree's threads are now, of which one may start another while this goes on; for whoever
-/// knows no more of it than where it is and what its first thread was.
+/// Restores the threads now in a tree, including those started meanwhile, to `default`. For a
+/// process that knows only the group and the original state of the first thread.
 ///
 /// # Errors
-/// The first refusal; all have been tried.
+/// The first refusal. All threads have been tried.
 fn restore(place: &TreePlace, default: Original) -> Result<(), GiveBackError> {
     let mut result = Ok(());
     let mut done = BTreeSet::new();
@@ -210,17 +213,17 @@ fn restore(place: &TreePlace, default: Original) -> Result<(), GiveBackError> {
     result
 }
 
-/// A thread that has left its tree, and what it has started since: whatever is as we made it, with
-/// the nice value that it has.
+/// Restores a thread that has left its tree, and its descendants, where they still have a class of
+/// held trees. Their nice values are kept.
 ///
 /// # Errors
-/// The first refusal; all have been tried.
+/// The first refusal. All threads have been tried.
 pub(super) fn leaver_back(tid: Tid, original: Original) -> Result<(), GiveBackError> {
     if !is_as_ours(tid) {
         return Ok(());
     }
     let mut result = restore_one(tid, original);
-    // What one of them starts while this goes on may be as we made it as well.
+    // A thread started meanwhile may have inherited the class.
     for _ in 0..ROUNDS {
         let Ok(pid) = process_of(tid) else { break };
         let descendants = descendants(pid).unwrap_or_default();
@@ -260,8 +263,9 @@ fn restore_one(tid: Tid, default: Original) -> Result<(), GiveBackError> {
     result
 }
 
-/// The number that a held thread has by now, if it has started another program: then it is the only
-/// thread of its process, under the number of the first one, and still as we made it.
+/// Returns the new id of a held thread that has executed another program. It then is the only
+/// thread of its process, has the id of the first one, and still has our class. `None` if it has
+/// not.
 fn renumbered(entry: &Entry) -> Option<Tid> {
     let pid = entry.process.id;
     let is_as_ours = |now: SchedulingOf| {
@@ -277,9 +281,9 @@ fn renumbered(entry: &Entry) -> Option<Tid> {
     is_it.then_some(pid)
 }
 
-/// Whether there is nothing left of an entry that could be given back.
+/// Returns true if nothing is left of an entry that could be restored.
 pub(super) fn is_moot(entry: &Entry) -> bool {
-    // What cannot be found out is taken to be there.
+    // A thread whose state cannot be read counts as running.
     let there = |who| exists(entry.process.id, who).unwrap_or(true);
     let held = match &entry.way {
         Way::Nothing => false,
@@ -294,7 +298,7 @@ pub(super) fn is_moot(entry: &Entry) -> bool {
     !held && !there(entry.thread)
 }
 
-/// Whether a thread of process `pid` exists and is the one that was meant.
+/// Returns true if a thread of process `pid` with this id and start time exists.
 pub(super) fn exists(pid: Tid, thread: Who) -> io::Result<bool> {
     is_running(pid, thread.id, thread.started)
 }
@@ -302,7 +306,8 @@ pub(super) fn exists(pid: Tid, thread: Who) -> io::Result<bool> {
 fn affinity(tid: Tid, to: &CpuSet) -> Result<(), GiveBackError> {
     let first = set_affinity(tid, to);
     match first {
-        // None of its CPUs is there any more. Anything is better than the one it was pinned to.
+        // None of the original CPUs exists any more. All CPUs are better than the one it was pinned
+        // to.
         Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
             ignore_gone(set_affinity(tid, &CpuSet::first_n(CpuId::LIMIT)))
         }
@@ -314,20 +319,20 @@ fn affinity(tid: Tid, to: &CpuSet) -> Result<(), GiveBackError> {
 fn scheduling(tid: Tid, to: &SchedulingOf) -> Result<(), GiveBackError> {
     let first = ignore_gone(set_scheduling(tid, to));
     first.map_err(|source| {
-        // Its bandwidth may be promised to others by now. It must not stay real-time for that;
-        // what was refused is told in any case.
+        // Its `SCHED_DEADLINE` bandwidth may be reserved by others by now. It must not stay
+        // real-time for that. The first error is returned in any case.
         let plain = SchedulingOf { class: Scheduling::Other { nice: 0 }, reset_on_fork: false };
         let _ = set_scheduling(tid, &plain);
         GiveBackError::Scheduling { tid, source }
     })
 }
 
-/// Continues a process, stopped or not: a stop may be under way that no state shows yet.
+/// Continues a process, stopped or not: a stop may be under way that its state does not show yet.
 fn go(process: Who) -> Result<(), GiveBackError> {
     let pid = process.id;
     let sent = TaskFd::open(pid).and_then(|held| {
-        // Looked at once the descriptor is there, so that it is this process which is signalled. A
-        // first thread that has exited (a zombie) still stands for the process.
+        // Checked once the descriptor is open, so that the signal reaches this process. A first
+        // thread that has exited (a zombie) still stands for the process.
         match slackline_linux::thread::Stat::of(pid, pid) {
             Ok(stat) if stat.started() == process.started => held.signal_process(Signal::CONT),
             Ok(_) => Ok(()),
@@ -337,9 +342,9 @@ fn go(process: Who) -> Result<(), GiveBackError> {
     ignore_gone(sent).map_err(|source| GiveBackError::Continue { pid, source })
 }
 
-/// Ends a program of ours, and all that it started and that stayed in its process group.
+/// Kills a helper program and all that it started and that stayed in its process group.
 fn end(helper: Who, tid: Tid) -> Result<(), GiveBackError> {
-    /// It is killed; only a host that is very busy needs longer to bury it.
+    /// Time limit for a killed process to disappear; only a very busy host needs long.
     const PATIENCE: Duration = Duration::from_secs(2);
     let failed = |source| GiveBackError::Helper { helper: helper.id, tid, source };
     if !is_there(helper) {
@@ -360,7 +365,7 @@ fn is_there(process: Who) -> bool {
     exists(process.id, process).unwrap_or(true)
 }
 
-/// A thread that has exited needs nothing.
+/// Treats the error that the thread has exited as success.
 pub(super) fn ignore_gone(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if means_gone(&error) => Ok(()),

@@ -1,4 +1,4 @@
-//! A thread that the fence will give back, for whoever schedules it.
+//! Held threads: the handle through which a scheduler gives orders to a thread.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,17 +14,18 @@ use slackline_linux::step::{ActError, FifoPriority};
 use slackline_linux::sys::SchedulingOf;
 use slackline_linux::thread::ThreadRef;
 
-/// A held thread: all that may be done to it, until it is given back.
+/// A held thread. Takes all orders to the thread until it is restored.
 ///
-/// Clones are the same thread. Once the fence has given it back, by whatever thread, every order is
-/// refused. No order makes a call that would change nothing, so all may be given at any time.
+/// Clones are the same thread. Once the fence has restored it, on any thread of this process, every
+/// order is refused. An order that would change nothing makes no system call, so orders may be
+/// repeated freely.
 #[derive(Clone, Debug)]
 pub struct Held(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     thread: ThreadRef,
-    /// Serialises orders with giving back: an order that comes late must not undo the undoing.
+    /// Serialises orders with restoring: a late order must not undo the restoring.
     orders: Mutex<Orders>,
 }
 
@@ -54,107 +55,109 @@ impl Held {
         Held(Arc::new(Shared { thread, orders: Mutex::new(orders) }))
     }
 
-    /// The thread.
+    /// Returns the reference to the thread.
     #[must_use]
     pub fn thread(&self) -> &ThreadRef {
         &self.0.thread
     }
 
-    /// Makes it real-time at `priority`.
+    /// Makes the thread real-time (`SCHED_FIFO`) at `priority`.
     ///
     /// # Errors
-    /// When it has exited or was given back, or the kernel refuses.
+    /// If the thread has exited or was restored, or the kernel refuses.
     pub fn raise(&self, priority: FifoPriority) -> Result<(), ActError> {
         self.orders()?.priority.raise(priority)
     }
 
-    /// Makes it the first of the ordinary threads.
+    /// Gives the thread the highest priority among ordinary threads.
     ///
     /// # Errors
-    /// When it has exited or was given back, or the kernel refuses.
+    /// If the thread has exited or was restored, or the kernel refuses.
     pub fn favour(&self) -> Result<(), ActError> {
         self.orders()?.priority.favour()
     }
 
-    /// Puts it behind all ordinary threads.
+    /// Puts the thread behind all ordinary threads.
     ///
     /// # Errors
-    /// When it has exited or was given back, or the kernel refuses.
+    /// If the thread has exited or was restored, or the kernel refuses.
     pub fn defer(&self) -> Result<(), ActError> {
         self.orders()?.priority.defer()
     }
 
-    /// Schedules it as it was originally.
+    /// Restores the original scheduling of the thread.
     ///
     /// # Errors
-    /// When it has exited or was given back, or the kernel refuses.
+    /// If the thread has exited or was restored, or the kernel refuses.
     pub fn lower(&self) -> Result<(), ActError> {
         self.orders()?.priority.lower()
     }
 
-    /// Reserves CPU time for it by `SCHED_DEADLINE`: so much in every period, and no more. It may
-    /// then run on all CPUs in `online`.
+    /// Reserves CPU time for the thread by `SCHED_DEADLINE`: `slice` in every `period`, as a hard
+    /// limit. The thread may then run on all CPUs in `online`.
     ///
     /// # Errors
-    /// When it has exited or was given back, or the kernel refuses.
+    /// If the thread has exited or was restored, or the kernel refuses.
     pub fn reserve(&self, slice: Span, period: Span, online: CpuSet) -> Result<(), ActError> {
         let mut orders = self.orders()?;
-        // The kernel refuses it to a thread that may not run everywhere.
+        // The kernel refuses `SCHED_DEADLINE` to a thread that may not run everywhere.
         orders.pin.spread(online)?;
         orders.priority.reserve(slice, period)
     }
 
-    /// Keeps it on one CPU.
+    /// Pins the thread to one CPU.
     ///
     /// # Errors
-    /// When it has exited or was given back, or the kernel refuses.
+    /// If the thread has exited or was restored, or the kernel refuses.
     pub fn pin(&self, cpu: CpuId) -> Result<(), ActError> {
         self.orders()?.pin.pin(cpu)
     }
 
-    /// Keeps it on these CPUs; says which it was kept on before.
+    /// Confines the thread to these CPUs. Returns those it was confined to before.
     ///
     /// # Errors
-    /// When it has exited or was given back, or the kernel refuses.
+    /// If the thread has exited or was restored, or the kernel refuses.
     pub fn confine(&self, cpus: CpuSet) -> Result<CpuSet, ActError> {
         self.orders()?.pin.confine(cpus)
     }
 
-    /// Stops its process, which another thread of the process is held by and lets go again.
+    /// Stops the process of the thread. Another held thread of the process holds it by this and
+    /// resumes it.
     ///
     /// # Errors
-    /// When it has exited or was given back, or the kernel refuses.
+    /// If the thread has exited or was restored, or the kernel refuses.
     pub fn stop_as_well(&self) -> Result<(), ActError> {
         let _held = self.orders()?;
         Stop::as_well(&self.0.thread)
     }
 
-    /// Lets it run on its original CPUs.
+    /// Restores the original affinity of the thread.
     ///
     /// # Errors
-    /// When it has exited or was given back, or the kernel refuses.
+    /// If the thread has exited or was restored, or the kernel refuses.
     pub fn unpin(&self) -> Result<(), ActError> {
         self.orders()?.pin.unpin()
     }
 
-    /// How it differs from what was ordered, if another program, or the thread itself, has changed
-    /// its class, its priority or its CPUs.
+    /// Returns how the thread differs from its orders, if another program, or the thread itself,
+    /// has changed its class, priority or affinity. `None` if nothing differs.
     ///
     /// # Errors
-    /// When it has exited or was given back, or the kernel does not say.
+    /// If the thread has exited or was restored, or its state cannot be read.
     pub fn differs(&self) -> Result<Option<Drift>, ActError> {
         let orders = self.orders()?;
         let (class, cpus) = (orders.priority.differs()?, orders.pin.differs()?);
         Ok(Drift::of(class, cpus))
     }
 
-    /// Makes it as it was ordered to be. Where it cannot be kept on its CPUs it is made ordinary.
+    /// Applies the orders again after another program changed the thread. If the affinity cannot be
+    /// set, the thread gets its original scheduling and the error is returned.
     ///
     /// # Errors
-    /// When it has exited or was given back, or the kernel refuses.
+    /// If the thread has exited or was restored, or the kernel refuses.
     pub fn undo(&self) -> Result<(), ActError> {
         let mut orders = self.orders()?;
-        // First, so that it is never real-time elsewhere because of us.
+        // Affinity first, so that the thread is never real-time on another CPU because of us.
         if let Err(error) = orders.pin.undo() {
             let _ = orders.priority.lower_again();
             return Err(error);
@@ -162,12 +165,12 @@ impl Held {
         orders.priority.undo()
     }
 
-    /// Leaves it to whoever has changed it: what is as it was ordered is as it was originally
-    /// again, and what is not stays as it was found, also when it is given back. Returns what it is
-    /// given back as.
+    /// Leaves the thread to the program that has changed it. Properties that are as ordered become
+    /// original again. Those that differ stay as found, and are what the thread is restored to.
+    /// Returns the state that it will be restored to.
     ///
     /// # Errors
-    /// When it has exited or was given back, or the kernel refuses.
+    /// If the thread has exited or was restored, or the kernel refuses.
     pub fn leave(&self, how: Leaving) -> Result<Original, ActError> {
         let mut orders = self.orders()?;
         let orders = &mut *orders;
@@ -189,23 +192,25 @@ impl Held {
         Ok(Original { scheduling, affinity })
     }
 
-    /// It is given back as it is now. Returns that.
+    /// Makes the present state of the thread the one that it is restored to, and returns that
+    /// state.
     ///
     /// # Errors
-    /// When it has exited or was given back, or the kernel does not say.
+    /// If the thread has exited or was restored, or its state cannot be read.
     pub fn accept(&self) -> Result<Original, ActError> {
         let mut orders = self.orders()?;
         let (scheduling, affinity) = (orders.priority.accept()?, orders.pin.accept()?);
         Ok(Original { scheduling, affinity })
     }
 
-    /// The CPUs that it is kept on, if it is kept anywhere.
+    /// Returns the CPUs that the thread is confined to. `None` if it is not confined.
     #[must_use]
     pub fn kept_on(&self) -> Option<CpuSet> {
         self.lock().pin.ordered()
     }
 
-    /// The group of ours that others have frozen, or thawed, although it should not be.
+    /// Returns the path of our freezer group, if another program has frozen or thawed it against
+    /// the last order.
     #[must_use]
     pub fn foreign_freeze(&self) -> Option<PathBuf> {
         match &self.lock().brake {
@@ -214,10 +219,10 @@ impl Held {
         }
     }
 
-    /// Keeps it from running, in the way that was chosen when it was held.
+    /// Stops the thread in the way that was chosen when it was held.
     ///
     /// # Errors
-    /// When it has exited or was given back, the kernel refuses, or the way chosen was
+    /// If the thread has exited or was restored, the kernel refuses, or the way chosen was
     /// [`Hold::Nothing`](slackline_linux::step::Hold::Nothing).
     pub fn hold_back(&self) -> Result<(), ActError> {
         match &mut self.orders()?.brake {
@@ -227,18 +232,18 @@ impl Held {
         }
     }
 
-    /// Lets it run again.
+    /// Resumes the thread.
     ///
     /// # Errors
-    /// When it has exited or was given back, or the kernel refuses.
+    /// If the thread has exited or was restored, or the kernel refuses.
     pub fn let_go(&self) -> Result<(), ActError> {
         self.orders()?.brake.let_go()
     }
 
-    /// Lets it run: from now on nothing keeps it from that. Returns what did.
+    /// Resumes the thread and removes the means of stopping it, which is returned.
     ///
     /// # Errors
-    /// When the kernel refuses. It is kept from running as before.
+    /// If the kernel refuses. The thread stays stopped.
     pub(super) fn take_brake(&self) -> Result<Brake, ActError> {
         let mut orders = self.lock();
         match orders.brake.let_go() {
@@ -247,7 +252,7 @@ impl Held {
         }
     }
 
-    /// From now on this is how it is kept from running. It must not be kept from it now.
+    /// Sets the means of stopping the thread. The thread must not be stopped now.
     pub(super) fn set_brake(&self, brake: Brake) {
         self.lock().brake = brake;
     }
@@ -270,32 +275,33 @@ impl Held {
         give_back(entry)
     }
 
-    /// A panic in the middle of an order leaves at worst a call that is made once too often.
+    /// Locks the orders, also after a panic: a panic in the middle of an order causes at worst one
+    /// superfluous system call.
     fn lock(&self) -> MutexGuard<'_, Orders> {
         self.0.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// How threads are left to whoever has changed them.
+/// Way of leaving threads to the program that has changed them.
 #[derive(Clone, Copy, Debug)]
 pub struct Leaving {
-    /// True if they are kept from running all the same.
+    /// True if the threads stay stopped all the same.
     pub stays_stopped: bool,
-    /// True if a cpuset keeps them where they are, and not their own affinity.
+    /// True if a cpuset confines the threads, and not their own affinity.
     pub by_cpuset: bool,
 }
 
-/// How a thread differs from what was ordered.
+/// Difference between a thread and its orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drift {
-    /// Its class and priority, if they differ.
+    /// Present class and priority. `None` if they are as ordered.
     pub class: Option<SchedulingOf>,
-    /// Its CPUs, if they differ.
+    /// Present affinity. `None` if it is as ordered.
     pub cpus: Option<CpuSet>,
 }
 
 impl Drift {
-    /// `None` if nothing differs.
+    /// Returns the difference. `None` if nothing differs.
     pub(super) fn of(class: Option<SchedulingOf>, cpus: Option<CpuSet>) -> Option<Drift> {
         (class.is_some() || cpus.is_some()).then_some(Drift { class, cpus })
     }

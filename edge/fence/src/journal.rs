@@ -1,8 +1,9 @@
-//! The list of held threads as a file, for when owner and keeper were both killed.
+//! The list of held threads as a file, for the case that owner and keeper were both killed.
 //!
-//! One file an owner, `PID-START.held`, with a line a thread. It is replaced as a whole, so it is
-//! never seen half written, and is removed when nothing is held. The directory is meant to be on a
-//! file system that a restart empties, as the threads do not survive one either.
+//! Each owner has one file, `PID-START.held`, with one line for each thread. The file is replaced
+//! as a whole, so no reader sees it half written, and it is removed when nothing is held. The
+//! directory should be on a file system that is emptied at a restart of the host, since no thread
+//! survives one.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -18,39 +19,39 @@ use slackline_linux::thread::StartTime;
 
 pub(super) const SUFFIX: &str = "held";
 
-/// Why a journal cannot be read or brought up to date.
+/// Error of reading or updating a journal.
 #[derive(Debug, Error)]
 pub enum JournalError {
-    /// The kernel refused.
+    /// The kernel refused to read or write a file.
     #[error("cannot read or write {path}")]
     Refused {
-        /// The file or directory.
+        /// Path of the file or directory.
         path: PathBuf,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// A line does not describe a held thread: another version of the program wrote it.
+    /// A line is not a valid entry: another version of the program wrote it.
     #[error("{path}:{line}: not a valid entry of a held thread")]
     Garbled {
-        /// The journal.
+        /// Path of the journal.
         path: PathBuf,
-        /// The line, from 1.
+        /// Number of the line, from 1.
         line: usize,
     },
 }
 
-/// Why a thread that was left behind is still not free.
+/// Error of restoring a thread of a dead owner.
 #[derive(Debug, Error)]
 pub enum LeftoverError {
-    /// The thread could not be given back.
+    /// The thread could not be restored.
     #[error(transparent)]
     GiveBack(#[from] GiveBackError),
-    /// The thread is free, but the journal still names it.
+    /// The thread is restored, but the journal still names it.
     #[error(transparent)]
     Journal(#[from] JournalError),
 }
 
-/// A thread that is still held though whoever held it is dead.
+/// A thread that is still held although its owner is dead.
 #[derive(Clone, Debug)]
 pub struct Leftover {
     owner: Tid,
@@ -59,42 +60,42 @@ pub struct Leftover {
 }
 
 impl Leftover {
-    /// The process that held it, which is dead.
+    /// Returns the process id of the dead owner.
     #[must_use]
     pub fn owner(&self) -> Tid {
         self.owner
     }
 
-    /// The process that the thread belongs to.
+    /// Returns the id of the process that the thread belongs to.
     #[must_use]
     pub fn pid(&self) -> Tid {
         self.entry.process.id
     }
 
-    /// The thread.
+    /// Returns the id of the thread.
     #[must_use]
     pub fn tid(&self) -> Tid {
         self.entry.thread.id
     }
 
-    /// The file that says so.
+    /// Returns the path of the journal that names the thread.
     #[must_use]
     pub fn journal(&self) -> &Path {
         &self.journal
     }
 }
 
-/// What the dead have left behind.
+/// Threads of dead owners that were not restored.
 #[derive(Debug, Default)]
 pub struct Leftovers {
-    /// Threads that should be given back.
+    /// Threads that should be restored.
     pub threads: Vec<Leftover>,
-    /// What could not be read. More threads may be named there.
+    /// Journals that could not be read. They may name more threads.
     pub unread: Vec<JournalError>,
 }
 
-/// Threads that owners now dead held and did not give back, by the journals in `directory`.
-/// Changes nothing. Entries of which nothing is left (thread exited, group gone) are not listed.
+/// Returns the threads that dead owners held and did not restore, by the journals in `directory`.
+/// Changes nothing. Entries of which nothing is left (thread exited, group gone) are omitted.
 #[must_use]
 pub fn leftovers(directory: &Path) -> Leftovers {
     let mut found = Leftovers::default();
@@ -106,7 +107,7 @@ pub fn leftovers(directory: &Path) -> Leftovers {
         }
     };
     for (owner, path) in journals {
-        // What cannot be found out is taken to be alive: its threads are its own business.
+        // An owner whose state cannot be read counts as alive; its threads are left to it.
         if exists(owner.id, owner).unwrap_or(true) {
             continue;
         }
@@ -123,21 +124,22 @@ pub fn leftovers(directory: &Path) -> Leftovers {
     found
 }
 
-/// Gives a thread back that was left behind, and takes it out of the journal. Can be repeated.
+/// Restores a thread of a dead owner and removes it from the journal. Can be repeated.
 ///
 /// # Errors
-/// When the thread is still not as it was, or the journal could not be brought up to date.
+/// If the thread could not be restored, or the journal could not be updated.
 pub fn give_back(leftover: &Leftover) -> Result<GivenBack, LeftoverError> {
     let results = give_back_all(std::slice::from_ref(leftover));
-    results.into_iter().next().expect("an answer for the one thread")
+    results.into_iter().next().expect("give_back_all returns one result for each thread")
 }
 
-/// The same of many, each journal brought up to date once. Says of each, in their order, what came
-/// of it; that a journal could not be brought up to date is said of the last of its threads.
+/// Restores many threads as [`give_back`] does, and updates each journal once. Returns one result
+/// for each thread, in order. An error of updating a journal is the result of the last of its
+/// threads.
 #[must_use]
 pub fn give_back_all(leftovers: &[Leftover]) -> Vec<Result<GivenBack, LeftoverError>> {
     let mut results = Vec::with_capacity(leftovers.len());
-    // As they were found: those of one journal after each other.
+    // Leftovers of one journal are adjacent, in the order in which they were found.
     for of_one in leftovers.chunk_by(|a, b| a.journal == b.journal) {
         let mut free = Vec::with_capacity(of_one.len());
         for leftover in of_one {
@@ -156,49 +158,51 @@ pub fn give_back_all(leftovers: &[Leftover]) -> Vec<Result<GivenBack, LeftoverEr
     results
 }
 
-/// Takes entries out of a journal, and those of which nothing is left.
+/// Removes entries from a journal, and those of which nothing is left.
 fn take_out(journal: &Path, free: &[&Entry]) -> Result<(), JournalError> {
     let mut left = read(journal)?;
     left.retain(|entry| !free.contains(&entry) && !is_moot(entry));
     write(journal, &left.iter().collect::<Vec<_>>())
 }
 
-/// The owner other than `me` whose journal names a thread, alive or dead.
+/// Returns the owner, alive or dead, other than `me` whose journal names a thread. `None` if there
+/// is none.
 pub(super) fn holder_of(directory: &Path, me: Who, thread: Who) -> Option<Tid> {
-    // This is a courtesy to the user; what cannot be read does not keep us from working.
+    // The check is a courtesy to the user; a journal that cannot be read is ignored.
     let others = all(directory).ok()?.into_iter().filter(|&(owner, _)| owner != me);
     let is_it = |entry: &Entry| entry.thread == thread && !is_moot(entry);
     let names = |path: &Path| read(path).is_ok_and(|list| list.iter().any(is_it));
     others.into_iter().find(|(_, path)| names(path)).map(|(owner, _)| owner.id)
 }
 
-/// Removes the journals of dead owners that name nothing which is left.
+/// Removes the journals of dead owners in which no entry has anything left to restore.
 pub(super) fn sweep(directory: &Path) {
     for (owner, path) in all(directory).unwrap_or_default() {
         let dead = matches!(exists(owner.id, owner), Ok(false));
         if dead && read(&path).is_ok_and(|entries| entries.iter().all(is_moot)) {
-            // What cannot be removed is swept another time.
+            // A file that cannot be removed is tried another time.
             let _ = fs::remove_file(&path);
         }
     }
 }
 
-/// Where the journal of `owner` is.
+/// Returns the path of the journal of `owner`.
 pub(super) fn path_for(directory: &Path, owner: Who) -> PathBuf {
     directory.join(format!("{}-{}.{SUFFIX}", owner.id, owner.started))
 }
 
-/// Makes the directory, readable only by us: it steers what a privileged program will do.
+/// Makes the directory, accessible only to us, since its files steer what a privileged program will
+/// do.
 pub(super) fn make_directory(directory: &Path) -> Result<(), JournalError> {
     let mut folder = DirBuilder::new();
     folder.recursive(true);
-    // Above it others have to get to what is theirs.
+    // Other users need access to their own directories beside it.
     let above = directory.parent().map_or(Ok(()), |above| folder.mode(0o755).create(above));
     let made = above.and_then(|()| folder.mode(0o700).create(directory));
     made.map_err(|source| refused(directory, source))
 }
 
-/// Replaces a journal; an empty one is removed.
+/// Replaces a journal. An empty one is removed.
 pub(super) fn write(path: &Path, entries: &[&Entry]) -> Result<(), JournalError> {
     if entries.is_empty() {
         return match fs::remove_file(path) {
@@ -216,7 +220,7 @@ pub(super) fn write(path: &Path, entries: &[&Entry]) -> Result<(), JournalError>
     fs::rename(&new, path).map_err(|source| refused(path, source))
 }
 
-/// The entries of a journal; none if there is no such file.
+/// Reads the entries of a journal. Empty if there is no such file.
 pub(super) fn read(path: &Path) -> Result<Vec<Entry>, JournalError> {
     let text = match fs::read_to_string(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -229,7 +233,8 @@ pub(super) fn read(path: &Path) -> Result<Vec<Entry>, JournalError> {
     text.lines().enumerate().map(entry).collect()
 }
 
-/// All journals in a directory with their owners, in order of name; none if there is no directory.
+/// Returns all journals in a directory with their owners, sorted by path. Empty if there is no
+/// directory.
 fn all(directory: &Path) -> Result<Vec<(Who, PathBuf)>, JournalError> {
     let failed = |source| refused(directory, source);
     let list = match fs::read_dir(directory) {
@@ -244,7 +249,8 @@ fn all(directory: &Path) -> Result<Vec<(Who, PathBuf)>, JournalError> {
     Ok(paths.into_iter().filter_map(|path| Some((owner_of(&path, SUFFIX)?, path))).collect())
 }
 
-/// Whose a file with this ending is.
+/// Returns the owner that the name of a file gives. `None` if it is not `PID-START` with this
+/// suffix.
 pub(super) fn owner_of(path: &Path, suffix: &str) -> Option<Who> {
     if path.extension()? != suffix {
         return None;

@@ -1,7 +1,7 @@
-//! The keeper: a child process that does nothing but remember what must be given back.
+//! The keeper: a child process that only remembers what must be restored.
 //!
-//! It reads facts from its owner, a line each, and answers each with a line once it knows it by
-//! heart and, where it can, has written it to the journal:
+//! It reads lines from its owner. It answers each with a line, once it has recorded it in memory
+//! and, where possible, in the journal:
 //!
 //! ```text
 //! owner PID START DIRECTORY   who it is and where the journal goes; first, once
@@ -10,10 +10,11 @@
 //! free TID                    a thread that has been given back
 //! ```
 //!
-//! Answers are `journal` or `no-journal`, saying whether the list is also on disk, or `what` to a
-//! line that makes no sense. Who is in a process tree it looks up itself a few times a second, and
-//! writes down as well: they can leave the tree as we made them. When the owner closes its end or
-//! is gone, whatever is still on the list is given back and the keeper ends.
+//! Answers are `journal` or `no-journal`, for a list that is also on disk or not, or `what` to a
+//! line that is not in the protocol. The keeper itself reads the members of process trees a few
+//! times a second and records them, since they can leave the tree while they still have our class.
+//! When the owner closes its end or has ended, the keeper restores all threads on its list and
+//! ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
@@ -40,10 +41,10 @@ use slackline_linux::sys::{
 };
 use slackline_linux::thread::{Stat, TaskFd};
 
-/// Everything the keeper's process does. Its standard input is the socket to the owner.
+/// Runs the keeper. Standard input is the socket to the owner.
 ///
-/// Fails if a thread could not be given back; that is told on standard error, and the journal, if
-/// there is one, still names the thread.
+/// Returns a failure if a thread could not be restored. That is reported on standard error, and the
+/// journal, if there is one, still names the thread.
 #[must_use]
 pub fn keeper_main() -> ExitCode {
     prepare();
@@ -56,17 +57,17 @@ pub fn keeper_main() -> ExitCode {
         }
     };
     let mut keeper = Keeper::default();
-    // Whatever ended the conversation, what is on the list has to be given back now.
+    // However the connection ended, the threads on the list must be restored now.
     if let Err(error) = keeper.listen(&link) {
         complain(&format!("the keeper lost its owner: {error}"));
     }
     keeper.give_all_back()
 }
 
-/// Makes sure that neither the terminal, nor a busy host, nor a lack of memory gets in the way. All
-/// of it is best effort: a keeper that can be disturbed is better than none.
+/// Shields the keeper from signals of the terminal, from a busy host and from a lack of memory.
+/// Errors are ignored: a keeper that can be disturbed is better than none.
 fn prepare() {
-    // A session of its own, so that what the terminal sends to the owner does not come here.
+    // A session of its own, so that signals from the terminal do not reach the keeper.
     let _ = setsid();
     for signal in [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::PIPE] {
         let _ = ignore_signal(signal);
@@ -74,12 +75,13 @@ fn prepare() {
     let class = Scheduling::Fifo { priority: FifoPriority::KEEPER.number().into() };
     let _ = set_scheduling(own_tid(), &SchedulingOf { class, reset_on_fork: true });
     let _ = lock_memory();
-    // The least likely victim when memory runs out.
+    // The last process that the kernel kills when memory runs out.
     let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
     let _ = rustix::thread::set_name(c"slackline-keep");
 }
 
-/// Standard error may be closed; a keeper must not end over that.
+/// Writes a message to standard error. Errors are ignored: it may be closed, and the keeper must go
+/// on.
 fn complain(what: &str) {
     let _ = writeln!(io::stderr(), "slackline: {what}");
 }
@@ -88,39 +90,41 @@ fn complain(what: &str) {
 struct Keeper {
     owner: Option<TaskFd>,
     journal: Option<PathBuf>,
-    /// Whether the list is the owner's whole list, so that the journal may be replaced by it.
+    /// True if the list is the owner's whole list, so that the journal may be replaced by it.
     complete: bool,
     held: Vec<Entry>,
-    /// Who has been seen in the trees among them and is still there.
+    /// Threads that were seen in the trees of `held`, and are still there or still have our class.
     members: BTreeMap<Tid, Entry>,
-    /// What a journal of the same owner named, written by a keeper before this one. It counts until
-    /// the owner's list is complete.
+    /// Entries from a journal that an earlier keeper of the same owner wrote. They count until the
+    /// owner's list is complete.
     older: Vec<Entry>,
-    /// Tells others that it is there.
+    /// Lock that shows other programs that this keeper is running.
     at_work: Option<AtWork>,
 }
 
-/// An answer to the owner.
+/// Answer to the owner: the list is also in the journal.
 const WRITTEN: &str = "journal\n";
 const UNWRITTEN: &str = "no-journal\n";
 const WHAT: &str = "what\n";
 
-/// How often to look who is in the trees, and whether the owner has ended where the kernel does not
-/// say so. It mostly does by closing its end; this is for an end that somebody else has inherited.
+/// Interval between reads of the members of trees, and between checks whether the owner has ended
+/// where the kernel does not report it. The end of the socket usually shows that; the check is for
+/// a socket that another process has inherited.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// So many trees are looked at as often; of more each less often, since a look takes a file each.
+/// Number of trees that are read at each interval [`LOOK`]. With more trees the interval grows in
+/// proportion, since each takes a file to read.
 const TREES: usize = 16;
 
 impl Keeper {
-    /// Until the owner closes its end, or is gone.
+    /// Serves the owner until it closes its end or has ended.
     fn listen(&mut self, mut link: &UnixStream) -> io::Result<()> {
         let mut unread = Vec::new();
         let mut buffer = [0; 16_384];
         let mut orphaned = false;
         loop {
-            // An orphan reads what is there already and does not wait for more: some other process
-            // may have inherited the owner's end and keep it open.
+            // A keeper without an owner reads what has arrived and does not wait for more: another
+            // process may have inherited the owner's end and keep it open.
             if !orphaned {
                 orphaned = self.wait(link)?;
                 link.set_nonblocking(orphaned)?;
@@ -136,7 +140,7 @@ impl Keeper {
             if let Some(end) = unread.iter().rposition(|&byte| byte == b'\n') {
                 let lines: Vec<u8> = unread.drain(..=end).collect();
                 let answer = self.hear(String::from_utf8_lossy(&lines).split_terminator('\n'));
-                // An owner that is gone does not read answers, and that is no reason to stop here.
+                // A dead owner reads no answers; that is no reason to stop.
                 if let Err(error) = link.write_all(answer.as_bytes())
                     && !orphaned
                     && error.kind() != io::ErrorKind::BrokenPipe
@@ -147,7 +151,8 @@ impl Keeper {
         }
     }
 
-    /// Waits until there is something to read. Says whether the owner is gone.
+    /// Waits until there is something to read, and reads the trees meanwhile. Returns true if the
+    /// owner has ended.
     fn wait(&mut self, link: &UnixStream) -> io::Result<bool> {
         loop {
             let owner = self.owner.as_ref();
@@ -172,7 +177,7 @@ impl Keeper {
         }
     }
 
-    /// The trees that are held, each as the entry that stands for it.
+    /// Returns the held trees, each with the entry that stands for it.
     fn trees(&self) -> impl Iterator<Item = (&Entry, &TreePlace)> {
         self.held.iter().filter_map(|entry| match &entry.way {
             Way::Tree(place) => Some((entry, place)),
@@ -180,13 +185,13 @@ impl Keeper {
         })
     }
 
-    /// Notes who is in the trees, beside those who have entries of their own, and forgets who need
-    /// not be known.
+    /// Records the threads in the trees that have no entries of their own. Drops those that need
+    /// not be restored.
     fn look_at_trees(&mut self) {
         let (mut there, mut new) = (BTreeSet::new(), Vec::new());
         let held: BTreeSet<Tid> = self.held.iter().map(|entry| entry.thread.id).collect();
         for (tree, place) in self.trees() {
-            // What cannot be read now is read another time.
+            // A group that cannot be read now is read at the next interval.
             for tid in place.threads().unwrap_or_default() {
                 there.insert(tid);
                 if !self.members.contains_key(&tid) && !held.contains(&tid) {
@@ -195,7 +200,7 @@ impl Keeper {
             }
         }
         let before = self.members.len();
-        // One that has left and is not as we made it is nobody's business any more.
+        // A thread that has left and does not have our class need not be restored.
         self.members
             .retain(|tid, it| if there.contains(tid) { is_there(it) } else { !is_moot(it) });
         if self.members.len() < before || !new.is_empty() {
@@ -204,7 +209,7 @@ impl Keeper {
         }
     }
 
-    /// Takes lines in, and writes down what has come of them all. Returns the answers.
+    /// Processes lines and updates the journal once for all of them. Returns the answers.
     fn hear<'a>(&mut self, lines: impl Iterator<Item = &'a str>) -> String {
         let understood: Vec<bool> = lines.map(|line| self.take_in(line)).collect();
         let is_written = understood.contains(&true) && self.write();
@@ -216,7 +221,7 @@ impl Keeper {
         understood.into_iter().map(answer).collect()
     }
 
-    /// Takes a line in. Says whether it makes sense.
+    /// Processes a line. Returns false if it is not in the protocol.
     fn take_in(&mut self, line: &str) -> bool {
         let mut fields = line.split_ascii_whitespace();
         match fields.next() {
@@ -249,8 +254,8 @@ impl Keeper {
         true
     }
 
-    /// Learns who the owner is. Wrong when it does not exist: then it was killed as this keeper
-    /// began, and what a keeper before this one wrote down is all that will ever be heard of it.
+    /// Records the owner. Returns false if it does not exist: then it was killed while this keeper
+    /// started, and the journal of an earlier keeper is all that will ever be known of its threads.
     fn meet(&mut self, owner: Who, directory: &Path) -> bool {
         let held = TaskFd::open(owner.id);
         let Some(held) = held.ok().filter(|_| matches!(exists(owner.id, owner), Ok(true))) else {
@@ -266,7 +271,7 @@ impl Keeper {
                 self.at_work = AtWork::begin(directory, owner);
                 journal::sweep(directory);
                 let _ = keepers_have_ended(directory, Duration::ZERO);
-                // What cannot be given back now is tried another time.
+                // A budget that cannot be restored now is tried another time.
                 let _ = give_back_budgets(directory);
                 let path = journal::path_for(directory, owner);
                 self.older = journal::read(&path).unwrap_or_default();
@@ -277,7 +282,8 @@ impl Keeper {
         true
     }
 
-    /// Brings the journal up to date. Says whether it is.
+    /// Updates the journal, or keeps an older one while the list is incomplete. Returns true if the
+    /// list is on disk.
     fn write(&mut self) -> bool {
         let Some(path) = &self.journal else { return false };
         if !self.complete {
@@ -294,10 +300,10 @@ impl Keeper {
     }
 
     fn give_all_back(mut self) -> ExitCode {
-        /// A group's thread that is exiting can be in the way for a moment; nothing else that is
-        /// worth trying again passes by itself.
+        /// Number of attempts. A thread that is exiting can block the removal of its group for a
+        /// moment; other errors that repeat do not pass by themselves.
         const TRIES: usize = 3;
-        // Those who were in a tree come after it, and after those who were there first.
+        // Members of a tree are restored after the tree and after its first threads.
         self.look_at_trees();
         self.held.extend(std::mem::take(&mut self.members).into_values());
         for entry in std::mem::take(&mut self.older) {
@@ -311,7 +317,7 @@ impl Keeper {
             errors.clear();
             self.held.retain(|entry| match give_back(entry) {
                 Ok(_) => false,
-                // Exited in the meantime, with everything that was held of it.
+                // The thread has exited in the meantime, with everything that was held of it.
                 Err(_) if is_moot(entry) => false,
                 Err(error) => {
                     errors.push(error);
@@ -329,7 +335,7 @@ impl Keeper {
         if let Some(at_work) = self.at_work.take() {
             at_work.end();
         }
-        // Last, because writing to somebody else's pipe may block.
+        // Reported last, because writing to a pipe may block.
         for error in &errors {
             complain(&with_causes(error));
         }
@@ -341,8 +347,8 @@ fn is_there(entry: &Entry) -> bool {
     exists(entry.process.id, entry.thread).unwrap_or(true)
 }
 
-/// What is to be given back of one that is in a tree now, should it leave that: it was started by
-/// one that was there first, or is as that was.
+/// Makes the entry of a thread that is in a tree now, for the case that it leaves the tree. Its
+/// original state is taken to be that of the tree's entry. `None` if the thread has ended.
 fn member_of(tree: &Entry, tid: Tid) -> Option<Entry> {
     let pid = process_of(tid).ok()?;
     let started = |tid| Some(Stat::of(pid, tid).ok()?.started());
@@ -382,7 +388,7 @@ mod tests {
         }
     }
 
-    /// One that is stopped, and what would be written down about it.
+    /// Starts a stopped process; returns it with its journal entry.
     fn held_sleeper() -> (Sleeper, Entry) {
         let sleeper = Sleeper(Command::new("sleep").arg("1000").spawn().unwrap());
         let id = sleeper.id();
@@ -412,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_keeper_answers_for_the_old_ones_list_until_it_has_its_own() {
+    fn new_keeper_keeps_old_journal_until_its_list_is_complete() {
         for (told_all, stopped_after) in [(false, false), (true, true)] {
             let directory = tempfile::tempdir().unwrap();
             let owner = ourselves().unwrap();
@@ -428,9 +434,9 @@ mod tests {
         }
     }
 
-    /// Its owner was killed as it began.
+    /// The owner was killed while the keeper started.
     #[test]
-    fn a_keeper_that_never_meets_its_owner_gives_back_what_the_one_before_wrote_down() {
+    fn keeper_of_dead_owner_restores_threads_in_old_journal() {
         let directory = tempfile::tempdir().unwrap();
         let (sleeper, entry) = held_sleeper();
         let owner = held_sleeper().1.process; // Killed by now.
@@ -444,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_answered_so() {
+    fn malformed_line_is_refused() {
         let mut keeper = Keeper::default();
         let lines = ["all", "no", "free 7"].into_iter();
         assert_eq!(keeper.hear(lines), [UNWRITTEN, WHAT, UNWRITTEN].concat());

@@ -1,10 +1,10 @@
-//! Gives every thread back: on return, error, panic, signal and kill.
+//! Restores every held thread: on return, error, panic, signal and kill.
 //!
-//! Whoever holds threads is the *owner*. Before it touches a thread for the first time it tells its
-//! *keeper*, a child process, how the thread was, and waits for the answer. If the owner ends in
-//! whatever way, the kernel closes its end of their socket, and the keeper gives back what is still
-//! on its list. The keeper also writes the list to a journal, so that a later program can give back
-//! what is left when both were killed.
+//! The process that holds threads is the *owner*. Before it first touches a thread, it reports the
+//! thread's original state to its *keeper*, a child process, and waits for the answer. When the
+//! owner ends in any way, the kernel closes its end of their socket. The keeper then restores every
+//! thread still on its list. The keeper also writes the list to a journal, so that a later program
+//! can restore the threads if both were killed.
 //!
 //! ```text
 //!          hold ──────> keeper knows ──────> orders ──────> release
@@ -14,11 +14,12 @@
 //!   both die here:        the journal names it, from before the first order
 //! ```
 //!
-//! What holds after every call: a thread that may differ from how it was found is on the owner's
-//! list, the keeper's list (unless the keeper is dead), and in the journal (unless there is none).
+//! Invariant after every call: a thread that may differ from its original state is on the owner's
+//! list, on the keeper's list (unless the keeper is dead) and in the journal (unless there is
+//! none).
 //!
-//! What is not given back: the affinity of threads and processes that a *pinned* thread starts. The
-//! kernel lets them inherit it, and nobody can tell it from one of their own choice.
+//! Not restored: the affinity of threads and processes that a *pinned* thread starts. The kernel
+//! lets them inherit it, and an inherited affinity cannot be told from one they chose themselves.
 
 mod at_work;
 mod budget;
@@ -64,74 +65,74 @@ use slackline_linux::step::{ActError, Hold, freezer};
 use slackline_linux::sys::{Tid, get_affinity, get_scheduling, process_of};
 use slackline_linux::thread::{Stat, ThreadError, ThreadRef, means_gone};
 
-/// Why a thread cannot be held, or there is no fence.
+/// Error of holding a thread or of starting the fence.
 #[derive(Debug, Error)]
 pub enum FenceError {
-    /// Who we are could not be read.
+    /// The start time of this process, which identifies the owner, could not be read.
     #[error("cannot read the start time of this process")]
     Unknown {
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// The keeper cannot be told.
+    /// The keeper could not record the thread.
     #[error(transparent)]
     Keeper(#[from] KeeperError),
-    /// The thread is held already.
+    /// This fence holds the thread already.
     #[error("cannot hold thread {tid}: it is held already")]
     HeldAlready {
-        /// The thread.
+        /// Id of the thread.
         tid: Tid,
     },
-    /// Another owner's journal names the thread. What it is now may not be how it was found.
+    /// Another owner's journal names the thread, so its current state may not be its original one.
     #[error("cannot hold thread {tid}: process {owner} holds it, or was killed while it did")]
     HeldElsewhere {
-        /// The thread.
+        /// Id of the thread.
         tid: Tid,
-        /// The other owner.
+        /// Process id of the other owner.
         owner: Tid,
     },
     /// Only one thread of a process can be held by stopping the process.
     #[error("cannot hold two threads of process {pid} by signals, which stop the whole process")]
     ProcessHeldTwice {
-        /// The process.
+        /// Id of the process.
         pid: Tid,
     },
-    /// Somebody has stopped the process, and would not want us to continue it.
+    /// Another program has stopped the process. Restoring the thread would continue it.
     #[error("cannot hold process {pid}: it is stopped")]
     Stopped {
-        /// The process.
+        /// Id of the process.
         pid: Tid,
     },
     /// The thread has exited.
     #[error(transparent)]
     Thread(#[from] ThreadError),
-    /// How the thread is scheduled, and so how to give it back, could not be read.
+    /// The scheduling or affinity of the thread, needed to restore it, could not be read.
     #[error("cannot read the scheduling of thread {tid}")]
     Unreadable {
-        /// The thread.
+        /// Id of the thread.
         tid: Tid,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// Its group has no real-time budget, and cannot have one.
+    /// The group of the thread has no real-time budget, and cannot have one.
     #[error("cannot make thread {tid} real-time: {source}")]
     Budget {
-        /// The thread.
+        /// Id of the thread.
         tid: Tid,
-        /// Why not.
+        /// Reason why the group cannot have the budget.
         source: BudgetError,
     },
-    /// There can be no group to freeze or limit it in.
+    /// A group to freeze or limit the thread in could not be found or made.
     #[error(transparent)]
     Group(#[from] CgroupError),
-    /// It cannot be let run.
+    /// The thread could not be resumed.
     #[error(transparent)]
     Act(#[from] ActError),
 }
 
 /// The list of threads that are held, and the keeper that shares it.
 ///
-/// Dropping it gives everything back.
+/// Dropping it restores every thread.
 #[derive(Debug)]
 pub struct Fence {
     command: KeeperCommand,
@@ -139,16 +140,16 @@ pub struct Fence {
     keeper: Keeper,
     journal: Option<PathBuf>,
     held: BTreeMap<Tid, (Entry, Held)>,
-    /// Those of them that stand for a whole tree.
+    /// The held process trees, by the thread that stands for each; every key is also in `held`.
     trees: BTreeMap<Tid, HeldTree>,
     budgets: Budgets,
 }
 
 impl Fence {
-    /// Starts the keeper.
+    /// Starts the keeper and returns a fence that holds nothing.
     ///
     /// # Errors
-    /// When it cannot be started or does not answer.
+    /// If the keeper cannot be started or does not answer.
     pub fn start(command: KeeperCommand) -> Result<Fence, FenceError> {
         let owner = ourselves().map_err(|source| FenceError::Unknown { source })?;
         let (keeper, kept) = Keeper::start(&command, owner, &mut std::iter::empty())?;
@@ -159,68 +160,69 @@ impl Fence {
         Ok(Fence { command, owner, keeper, journal, held, trees, budgets })
     }
 
-    /// The journal, or none if it could not be written: then threads stay held if owner and keeper
-    /// are both killed.
+    /// Path of the journal. `None` if it could not be written: then threads stay held if owner and
+    /// keeper are both killed.
     #[must_use]
     pub fn journal(&self) -> Option<&Path> {
         self.journal.as_deref()
     }
 
-    /// A descriptor that polls readable when the keeper has died: time to
-    /// [`revive`](Fence::revive).
+    /// Returns a descriptor that polls readable once the keeper has died. Call
+    /// [`revive`](Fence::revive) then.
     #[must_use]
     pub fn keeper_fd(&self) -> BorrowedFd<'_> {
         self.keeper.as_fd()
     }
 
-    /// The keeper's process id.
+    /// Process id of the keeper.
     #[must_use]
     pub fn keeper_id(&self) -> u32 {
         self.keeper.id()
     }
 
-    /// Replaces the keeper by a new one that knows the whole list. If the old one is not dead, it
-    /// ends now without giving anything back.
+    /// Replaces the keeper by a new one that knows the whole list. An old keeper that is still
+    /// alive is killed and restores nothing.
     ///
     /// # Errors
-    /// When it cannot be started or does not answer. Threads held so far stay held.
+    /// If the new keeper cannot be started or does not answer. Threads held so far stay held.
     pub fn revive(&mut self) -> Result<(), FenceError> {
         let mut entries = self.held.values().map(|(entry, _)| entry);
         let (keeper, kept) = Keeper::start(&self.command, self.owner, &mut entries)?;
-        // Only now, so that there is one at any time.
+        // Killed only now, so that a keeper exists at any time.
         self.keeper.kill();
         self.keeper = keeper;
         self.note(kept);
         Ok(())
     }
 
-    /// The threads that are held, in order of their ids.
+    /// Returns the held threads in order of their ids.
     pub fn threads(&self) -> impl Iterator<Item = &Held> {
         self.held.values().map(|(_, held)| held)
     }
 
-    /// One of them.
+    /// Returns a held thread by its id. `None` if it is not held.
     #[must_use]
     pub fn thread(&self, tid: Tid) -> Option<&Held> {
         self.held.get(&tid).map(|(_, held)| held)
     }
 
-    /// Notes how the thread is, tells the keeper, and only then prepares what `hold` needs. The
-    /// thread runs on as before until the first order.
+    /// Records the state of the thread, reports it to the keeper, and only then prepares what
+    /// `hold` needs. The thread runs as before until the first order.
     ///
     /// # Errors
-    /// When the thread has exited, is held already, cannot be held in this way, or the keeper
-    /// cannot be told. The thread is as it was.
+    /// If the thread has exited, is held already or cannot be held in this way, or the keeper
+    /// cannot record it. The thread is unchanged.
     pub fn hold(&mut self, thread: &ThreadRef, hold: Hold) -> Result<Held, FenceError> {
         self.refuse(thread, hold)?;
         first_that_works(ways(thread, hold)?, |way| self.hold_by(thread, way))
     }
 
-    /// Prepares one that is held by [`Hold::Nothing`] to be kept from running, in this way, once
-    /// the keeper knows that it may be. One that can be kept from running already stays as it is.
+    /// Prepares a thread held by [`Hold::Nothing`] to be stopped in the way `hold`, once the keeper
+    /// has recorded that. A thread that can be stopped already stays as it is.
     ///
     /// # Errors
-    /// When it cannot be held in this way, or the keeper cannot be told. It is held as it was.
+    /// If the thread cannot be stopped in this way, or the keeper cannot record it. The thread
+    /// stays held by [`Hold::Nothing`].
     pub fn add_stop(&mut self, tid: Tid, hold: Hold) -> Result<(), FenceError> {
         let Some((entry, held)) = self.held.get(&tid) else { return Ok(()) };
         if entry.way != Way::Nothing {
@@ -231,21 +233,20 @@ impl Fence {
         first_that_works(ways(&thread, hold)?, |way| self.set_way(tid, way))
     }
 
-    /// One that was prepared by [`Fence::add_stop`] is let run, and held by [`Hold::Nothing`]
-    /// again: whoever stops it from now on is somebody else, and it stays stopped when it is given
-    /// back.
+    /// Resumes a thread prepared by [`Fence::add_stop`] and holds it by [`Hold::Nothing`] again. A
+    /// later stop is then another program's, and the thread stays stopped when it is restored.
     ///
     /// # Errors
-    /// When it cannot be let run, its group cannot be dissolved, or the keeper cannot be told. It
-    /// is held as it was.
+    /// If the thread cannot be resumed, its group cannot be dissolved, or the keeper cannot record
+    /// it. The thread stays held as it was.
     pub fn drop_stop(&mut self, tid: Tid) -> Result<(), FenceError> {
         let Some((entry, held)) = self.held.get(&tid) else { return Ok(()) };
-        // What freezes a tree also says who belongs to it.
+        // The group that freezes a tree also determines its members, so it is kept.
         if matches!(entry.way, Way::Tree(_)) {
             return Ok(());
         }
         let (entry, held) = (Entry { way: Way::Nothing, ..entry.clone() }, held.clone());
-        // First of all: the keeper must not forget of one that may still be stopped.
+        // Resumed first: the keeper must not forget a thread that may still be stopped.
         let brake = held.take_brake()?;
         match self.forget_stop(&entry) {
             Ok(()) => {
@@ -259,7 +260,8 @@ impl Fence {
         }
     }
 
-    /// Undoes what `entry`, which is held by nothing from now on, was prepared by.
+    /// Dissolves the group that the thread of `entry` was frozen in, if any, and reports `entry`,
+    /// which is held by nothing from now on, to the keeper.
     fn forget_stop(&mut self, entry: &Entry) -> Result<(), FenceError> {
         let before = self.held.get(&entry.thread.id).map(|(before, _)| &before.way);
         if let Some(Way::Thread(place)) = before {
@@ -270,7 +272,8 @@ impl Fence {
         Ok(())
     }
 
-    /// The keeper knows first; what cannot be prepared then it is told to forget.
+    /// Changes the way in which a thread is held. The keeper records it first; if the preparation
+    /// then fails, the keeper is sent the former entry again.
     fn set_way(&mut self, tid: Tid, way: Way) -> Result<(), FenceError> {
         let Some((entry, held)) = self.held.get(&tid) else { return Ok(()) };
         let (before, held) = (entry.clone(), held.clone());
@@ -284,7 +287,7 @@ impl Fence {
                 Ok(())
             }
             Err(error) => {
-                // If this is not heard, the keeper gives back more than was done: harmless.
+                // If this report is lost, the keeper undoes more than was done, which is harmless.
                 if let Ok(kept) = self.keeper.tell(&before.to_line()) {
                     self.note(kept);
                 }
@@ -293,24 +296,24 @@ impl Fence {
         }
     }
 
-    /// Takes a process and all that descend from it into a group of their own, as one, with
-    /// whatever they start from then on. They run on as before until the first order.
+    /// Moves a process and all its descendants into a group of their own and holds them as one,
+    /// with all that they start later. They run as before until the first order.
     ///
     /// # Errors
-    /// When there can be no such group, one of them cannot be held, or the keeper cannot be told.
-    /// All are as they were.
+    /// If no such group can be made, one of the threads cannot be held, or the keeper cannot record
+    /// it. All threads are restored.
     pub fn hold_tree(&mut self, pid: Tid) -> Result<HeldTree, FenceError> {
         let root = ThreadRef::open(pid, pid)?;
-        // Asked before where it is: another owner may have moved it.
+        // Checked before the group is read, since another owner may have moved the process.
         self.refuse(&root, Hold::Nothing)?;
         let place = TreePlace::of_process(&root)?;
         self.hold_all(root, &place)
     }
 
-    /// Holds all that is in a group, and whatever is started there from now on, as one.
+    /// Holds all threads in a group as one, with all that are started there later.
     ///
     /// # Errors
-    /// As for [`Fence::hold_tree`], and when the group is empty.
+    /// As for [`Fence::hold_tree`], and if the group is empty.
     pub fn hold_group(&mut self, place: &TreePlace) -> Result<HeldTree, FenceError> {
         for tid in place.threads()? {
             match process_of(tid)
@@ -327,7 +330,7 @@ impl Fence {
         Err(CgroupError::Empty { group: place.group.clone() }.into())
     }
 
-    /// Notes that the process of a thread is about to be put into a group that limits it.
+    /// Records that the process of a thread is about to be put into a group that limits it.
     ///
     /// # Errors
     /// As for [`Fence::hold`].
@@ -336,11 +339,11 @@ impl Fence {
         self.hold_by(thread, Way::Limit(place.clone()))
     }
 
-    /// Notes that a program of ours limits a thread that is held by its process: it is to be ended
-    /// before the thread is given back.
+    /// Records that a helper program of ours limits the process of a held thread. The helper is
+    /// ended before the thread is restored. Has no effect if the thread is not held.
     ///
     /// # Errors
-    /// When the keeper cannot be told.
+    /// If the keeper cannot record it.
     pub fn add_helper(&mut self, tid: Tid, helper: Tid) -> Result<(), FenceError> {
         let unreadable = |source| FenceError::Unreadable { tid, source };
         let started = Stat::of(helper, helper).map_err(unreadable)?.started();
@@ -351,12 +354,13 @@ impl Fence {
         Ok(())
     }
 
-    /// Sees to it that the kernel lets the threads of one vCPU be real-time for what it is
-    /// promised, where cgroups have real-time budgets; without a promise, for all that can be had.
-    /// What a group had it has again once everybody has been given back.
+    /// Raises the real-time budgets of the groups that the threads of one vCPU are in, enough for
+    /// the reservation `promise`. Without a reservation they get the most that one CPU has. Has no
+    /// effect where cgroups have no real-time budgets. The original budgets are restored once all
+    /// threads are.
     ///
     /// # Errors
-    /// When a group cannot have that much.
+    /// If the groups above have too little budget.
     pub fn grant(
         &mut self,
         threads: &[ThreadRef],
@@ -366,11 +370,11 @@ impl Fence {
         self.budgets.grant(threads, promise).map_err(|source| FenceError::Budget { tid, source })
     }
 
-    /// Threads of one vCPU that have such a budget are to have one that is enough for each of these
-    /// promises.
+    /// Changes the budgets that [`Fence::grant`] raised for threads of one vCPU, so that they
+    /// suffice for each of the reservations `promises`.
     ///
     /// # Errors
-    /// When the groups above do not have that much. Nothing has been changed.
+    /// If the groups above have too little budget. The budget of the failing group is unchanged.
     pub fn regrant(
         &mut self,
         threads: &[ThreadRef],
@@ -381,23 +385,23 @@ impl Fence {
         self.budgets.regrant(&tids, promises).map_err(|source| FenceError::Budget { tid, source })
     }
 
-    /// A thread that is not held, or not any more, needs no budget.
+    /// Drops the need of a thread for a real-time budget, once it is no longer held.
     pub fn revoke(&mut self, tid: Tid) {
         self.budgets.revoke(tid);
     }
 
-    /// Gives a thread back. All its [`Held`] refuse orders from now on.
+    /// Restores a thread. All its [`Held`] refuse orders from now on.
     ///
-    /// A thread that is not held is left alone. Does not need the keeper.
+    /// A thread that is not held is left alone. Works without the keeper.
     ///
     /// # Errors
-    /// When a step was refused. The thread stays on the list, to be tried again.
+    /// If a step was refused. The thread stays on the list, to be tried again.
     pub fn release(&mut self, tid: Tid) -> Result<GivenBack, GiveBackError> {
         if !self.held.contains_key(&tid) {
             return Ok(GivenBack::Restored);
         }
         let what = self.let_go_of(tid);
-        // A keeper that is dead learns it when it is revived, from the list it is given.
+        // A dead keeper needs no report: its successor is given the whole list.
         if !self.held.contains_key(&tid)
             && let Ok(kept) = self.keeper.tell(&format!("free {tid}"))
         {
@@ -406,7 +410,7 @@ impl Fence {
         what
     }
 
-    /// The same, which the keeper is still to be told.
+    /// Restores a thread as [`Fence::release`] does, without reporting it to the keeper.
     fn let_go_of(&mut self, tid: Tid) -> Result<GivenBack, GiveBackError> {
         let Some((entry, held)) = self.held.get(&tid) else { return Ok(GivenBack::Restored) };
         let what = match self.trees.get(&tid) {
@@ -414,7 +418,7 @@ impl Fence {
             None => held.give_back(entry),
         };
         match &what {
-            // Nothing of it is left that could be tried again.
+            // Nothing is left that a further attempt could restore.
             Err(_) if give_back::is_moot(entry) => {}
             Err(_) => return what,
             Ok(_) => {}
@@ -424,10 +428,10 @@ impl Fence {
         what
     }
 
-    /// Gives all threads back.
+    /// Restores all threads, those of trees first.
     ///
     /// # Errors
-    /// Every thread that is not wholly as it was. It stays on the list.
+    /// One error for each thread that is not wholly restored. Such a thread stays on the list.
     pub fn release_all(&mut self) -> Result<(), Vec<GiveBackError>> {
         let trees: Vec<Tid> = self.trees.keys().copied().collect();
         let others = self.held.keys().copied().filter(|tid| !self.trees.contains_key(tid));
@@ -439,12 +443,12 @@ impl Fence {
                 free.push(format!("free {tid}"));
             }
         }
-        // All at once: what the keeper gives back again until then is as it was.
+        // One report for all: if the keeper restores a thread again until then, nothing changes.
         if let Ok(kept) = self.keeper.tell_all(&free) {
             self.note(kept);
         }
         if errors.is_empty() {
-            // What cannot be given back now the keeper tries again, and says so.
+            // The keeper retries what fails here and reports it.
             let _ = self.budgets.give_back();
             Ok(())
         } else {
@@ -499,7 +503,7 @@ impl Fence {
             way,
             cpuset: None,
         };
-        // What was read is this thread's only if it was there all the while.
+        // The values read belong to this thread only if it existed throughout.
         if thread.is_gone().map_err(unreadable)? {
             return Err(ThreadError::Gone { pid, tid }.into());
         }
@@ -512,7 +516,8 @@ impl Fence {
                 Ok(held)
             }
             Err(error) => {
-                // If this is not heard, the keeper gives back what was never touched: harmless.
+                // If this report is lost, the keeper restores a thread that was never touched,
+                // which is harmless.
                 if let Ok(kept) = self.keeper.tell(&format!("free {tid}")) {
                     self.note(kept);
                 }
@@ -528,13 +533,13 @@ impl Fence {
 
 impl Drop for Fence {
     fn drop(&mut self) {
-        // What fails here stays on the keeper's list, which tries again and says what is wrong.
+        // What fails here stays on the list of the keeper, which retries it and reports it.
         let _ = self.release_all();
         self.keeper.end();
     }
 }
 
-/// Why a thread cannot be read: it is gone, or the kernel does not say.
+/// Converts an error of reading a thread: the thread has exited, or the kernel refused.
 fn unreadable((pid, tid): (Tid, Tid), source: io::Error) -> FenceError {
     if means_gone(&source) {
         ThreadError::Gone { pid, tid }.into()
@@ -543,7 +548,7 @@ fn unreadable((pid, tid): (Tid, Tid), source: io::Error) -> FenceError {
     }
 }
 
-/// How a thread can be held, best first.
+/// Returns the ways to hold a thread as `hold` asks, best first.
 fn ways(thread: &ThreadRef, hold: Hold) -> Result<Vec<Way>, CgroupError> {
     Ok(match hold {
         Hold::Nothing => vec![Way::Nothing],
@@ -555,7 +560,7 @@ fn ways(thread: &ThreadRef, hold: Hold) -> Result<Vec<Way>, CgroupError> {
     })
 }
 
-/// Tries one way after the other where there can be no group.
+/// Tries the ways in order until one does not fail for want of a group.
 fn first_that_works<T>(
     ways: Vec<Way>,
     mut hold: impl FnMut(Way) -> Result<T, FenceError>,

@@ -1,4 +1,4 @@
-//! The owner's end of the conversation with its keeper.
+//! Owner's end of the socket to its keeper.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -14,33 +14,33 @@ use thiserror::Error;
 
 use super::entry::{Entry, Who, path_text};
 
-/// How long the keeper may take to answer. It has nothing else to do and is more urgent than all
-/// but the dispatchers, so it answers within a millisecond; a host where it needs this long is one
-/// where threads had better not be held.
+/// Time limit for an answer of the keeper. The keeper does nothing else and has a higher priority
+/// than all but the dispatchers, so it answers within a millisecond. On a host where it needs this
+/// long no threads should be held.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What to run as the keeper: a program that does nothing but
+/// Command that starts the keeper: a program that does nothing but
 /// [`keeper_main`](super::keeper_main).
 #[derive(Clone, Debug)]
 pub struct KeeperCommand {
-    /// The program, usually the running one.
+    /// Path of the program, usually the running one.
     pub program: PathBuf,
-    /// Its arguments, which make it the keeper.
+    /// Arguments that make the program the keeper.
     pub arguments: Vec<OsString>,
-    /// Where the journal is kept. Must be emptied when the host restarts.
+    /// Directory of the journal. Must be emptied when the host restarts.
     pub state_directory: PathBuf,
 }
 
 impl KeeperCommand {
-    /// Where the journal is kept unless somebody says otherwise.
+    /// Default directory of the journal.
     pub const STATE_DIRECTORY: &str = "/run/slackline/held";
 
-    /// The running program with these arguments, and the usual directory.
+    /// Returns the command that runs this program with these arguments, and the default directory.
     #[must_use]
     pub fn ourselves<A: Into<OsString>>(arguments: impl IntoIterator<Item = A>) -> KeeperCommand {
         KeeperCommand {
-            // Not the path it was started by: what is there may have been replaced since, by a
-            // version that speaks differently.
+            // Not the path of the program: the file there may have been replaced by a version with
+            // another protocol.
             program: PathBuf::from("/proc/self/exe"),
             arguments: arguments.into_iter().map(Into::into).collect(),
             state_directory: PathBuf::from(KeeperCommand::STATE_DIRECTORY),
@@ -48,47 +48,47 @@ impl KeeperCommand {
     }
 }
 
-/// Why the keeper does not know what it should. The thread concerned has not been touched.
+/// Error of the keeper. The thread concerned has not been touched.
 #[derive(Debug, Error)]
 pub enum KeeperError {
-    /// It could not be started.
+    /// The keeper could not be started.
     #[error("cannot start the keeper {program}")]
     NotStarted {
-        /// The program.
+        /// Path of the program.
         program: PathBuf,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// It is gone.
+    /// The keeper has ended.
     #[error("the keeper has ended")]
     Gone {
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// It does not answer.
+    /// The keeper did not answer within the time limit.
     #[error("the keeper has not answered within {} s", waited.as_secs())]
     Silent {
-        /// How long it had.
+        /// Time limit that passed.
         waited: Duration,
     },
-    /// It answers what no keeper answers.
+    /// The keeper gave an answer that is not in the protocol.
     #[error("the keeper answered `{answer}` to `{told}`")]
     Confused {
-        /// What it was told.
+        /// Line that was sent to the keeper.
         told: String,
-        /// What it answered.
+        /// Line that the keeper answered.
         answer: String,
     },
 }
 
-/// Whether the list is also in the journal.
+/// Place of the keeper's list: on disk as well (the journal), or in its memory only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kept {
     OnDisk,
     InMemory,
 }
 
-/// A running keeper.
+/// Owner's handle of a running keeper: the socket and the child process.
 #[derive(Debug)]
 pub(super) struct Keeper {
     link: UnixStream,
@@ -96,7 +96,7 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    /// Starts a keeper that knows its owner and all threads in `held`.
+    /// Starts a keeper and sends it its owner and all threads in `held`.
     pub(super) fn start(
         command: &KeeperCommand,
         owner: Who,
@@ -105,7 +105,8 @@ impl Keeper {
         let failed = |source| KeeperError::NotStarted { program: command.program.clone(), source };
         let (link, theirs) = UnixStream::pair().map_err(failed)?;
         link.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
-        // Before there is a keeper: whenever we are killed from now on, it knows whose it is.
+        // Sent before the keeper exists: if this process is killed from now on, the keeper knows
+        // its owner.
         let directory = path_text(&command.state_directory);
         let hello = format!("owner {} {} {directory}", owner.id, owner.started);
         say(&link, &hello).map_err(failed)?;
@@ -127,14 +128,15 @@ impl Keeper {
         }
     }
 
-    /// Tells a fact and waits until the keeper has it.
+    /// Sends a line and waits until the keeper has recorded it.
     pub(super) fn tell(&mut self, fact: &str) -> Result<Kept, KeeperError> {
         self.tell_all(&[fact.to_owned()])
     }
 
-    /// Tells many facts, which are written down together, and waits until the keeper has them.
+    /// Sends many lines, which the keeper writes to the journal together, and waits until it has
+    /// recorded them.
     pub(super) fn tell_all(&mut self, facts: &[String]) -> Result<Kept, KeeperError> {
-        /// The answers to so many wait in the socket until all are told.
+        /// Number of lines sent before their answers are read: the socket holds that many answers.
         const AT_ONCE: usize = 256;
         let mut kept = Kept::OnDisk;
         for facts in facts.chunks(AT_ONCE) {
@@ -145,7 +147,7 @@ impl Keeper {
         Ok(kept)
     }
 
-    /// Waits until the keeper has the facts it was told.
+    /// Reads one answer for each line that was sent.
     fn hears(&mut self, facts: &[String]) -> Result<Kept, KeeperError> {
         let answers = self.answers(facts.len()).map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => KeeperError::Silent { waited: PATIENCE },
@@ -165,9 +167,9 @@ impl Keeper {
         Ok(kept)
     }
 
-    /// So many lines. There are never more under way.
+    /// Reads `count` lines. The keeper never has more answers outstanding.
     fn answers(&mut self, count: usize) -> io::Result<String> {
-        /// Longer than any answer; a keeper that says more is none.
+        /// Maximum length of an answer in bytes, above that of any answer in the protocol.
         const LONGEST: usize = 80;
         let (mut text, mut lines) = (Vec::new(), 0);
         let mut buffer = [0; LONGEST];
@@ -185,41 +187,42 @@ impl Keeper {
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// The keeper's process.
+    /// Process id of the keeper.
     pub(super) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Ends the keeper at once, before it could give anything back.
+    /// Kills the keeper, so that it restores nothing.
     pub(super) fn kill(&mut self) {
-        // It may be dead already, which is the usual reason to come here.
+        // The keeper is usually dead already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Lets the keeper give back whatever it still knows of, and waits until it has ended.
+    /// Lets the keeper restore all threads that are still on its list, and waits until it has
+    /// ended.
     pub(super) fn end(&mut self) {
-        // The keeper sees the same as if we had closed our end.
+        // To the keeper this looks like the end of the owner.
         let _ = self.link.shutdown(Shutdown::Write);
-        // If it was killed it is only reaped here.
+        // A killed keeper is only reaped here.
         let _ = self.child.wait();
     }
 }
 
 impl AsFd for Keeper {
-    /// Readable when the keeper is dead, since the kernel then closes its end: what it says it says
-    /// when asked, and that is read at once.
+    /// Socket to the keeper. It polls readable only once the keeper is dead: the kernel then closes
+    /// the other end, and every answer of a live keeper is read as soon as it is awaited.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.link.as_fd()
     }
 }
 
-/// Sends a line.
+/// Sends a line to the keeper.
 fn say(link: &UnixStream, fact: &str) -> io::Result<()> {
     let line = format!("{fact}\n");
     let mut left = line.as_bytes();
     while !left.is_empty() {
-        // Not a plain write: a keeper that was killed must not kill us by SIGPIPE.
+        // Not a plain write, since SIGPIPE from a killed keeper would kill this process.
         match send(link, left, SendFlags::NOSIGNAL) {
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -229,7 +232,7 @@ fn say(link: &UnixStream, fact: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// The journal of `owner`, if the keeper says that there is one.
+/// Returns the path of the journal of `owner`. `None` if the keeper has not written one.
 pub(super) fn journal_if(kept: Kept, directory: &Path, owner: Who) -> Option<PathBuf> {
     (kept == Kept::OnDisk).then(|| super::journal::path_for(directory, owner))
 }

@@ -1,4 +1,4 @@
-//! Taking over all threads of a tree, whoever is started meanwhile.
+//! Takes over all threads of a process tree, including those started meanwhile.
 
 use super::entry::Way;
 use super::give_back::Original;
@@ -9,7 +9,8 @@ use slackline_linux::sys::{Tid, process_of};
 use slackline_linux::thread::{ThreadError, ThreadRef, threads_of};
 
 impl Fence {
-    /// Holds all that is in a place, or is moved there, beginning with its first thread.
+    /// Holds all threads that are in `place` or are moved there, beginning with the thread `root`.
+    /// If that fails, the threads taken so far are restored.
     pub(super) fn hold_all(
         &mut self,
         root: ThreadRef,
@@ -20,7 +21,7 @@ impl Fence {
         let held = self.take_all(root, place, &mut taken);
         if held.is_err() {
             for thread in taken {
-                // What fails here stays on the list, and is tried again at the end.
+                // What fails here stays on the list and is retried at the end.
                 let _ = self.release(thread);
             }
         }
@@ -38,9 +39,10 @@ impl Fence {
             Some(_) => descendants(carrier)?.into_iter().flat_map(threads_of).flatten().collect(),
             None => place.threads()?,
         };
-        // All of it before there is a group: if we are killed, whoever is in it without a word
-        // about it is given back as its first thread was, and nobody would remove a group that
-        // nobody knows. What fails is said below.
+        // All threads are recorded before the group is made. If this process is killed, an
+        // unrecorded member of the group is restored to the state of the first thread, and an
+        // unrecorded group would never be removed. A thread that fails here is tried again below,
+        // and its error is returned there.
         let mut first = Vec::new();
         for tid in known {
             if tid != carrier && self.take(tid, &mut first).is_ok() {
@@ -48,7 +50,7 @@ impl Fence {
             }
         }
         self.hold_by(&root, Way::Tree(place.clone()))?;
-        // It is released before them, as it is whenever all are given back.
+        // The first thread is released before the others, as `release_all` does.
         taken.insert(0, carrier);
         first.insert(0, root);
         place.make()?;
@@ -74,7 +76,7 @@ impl Fence {
         Ok(tree)
     }
 
-    /// Notes a thread of a tree, unless it has ended.
+    /// Records a thread of a tree, unless it has ended.
     fn take(&mut self, tid: Tid, first: &mut Vec<ThreadRef>) -> Result<(), FenceError> {
         let Ok(pid) = process_of(tid) else { return Ok(()) };
         let thread = ThreadRef::open(pid, tid).map_err(FenceError::from);

@@ -1,11 +1,11 @@
-//! A process tree that the fence will give back, for whoever schedules it as one.
+//! Held process trees: the handle through which a scheduler gives orders to a tree as one.
 //!
-//! All its processes are in one group (see [`TreePlace`]), and so is whatever they start. The
-//! kernel's list of who is in the group says who is to be ordered about; nobody keeps a list that
-//! could be older than that. Threads are made real-time so that those that they start are so as
-//! well, on the same CPU, from their first instruction: between a fork and the next look nobody of
-//! the tree runs elsewhere, or less, or longer than the others. They take turns (`SCHED_RR`), and
-//! whoever ran longest ago may be put before the others.
+//! All processes of a tree are in one group (see [`TreePlace`]), and so is all that they start. The
+//! threads to order are always read from the kernel's list of the group, since a list kept here
+//! could be out of date. Threads are made real-time in a way that threads they start inherit, with
+//! the CPU, from the first instruction. So between a fork and the next audit no thread of the tree
+//! runs elsewhere, or by other rules than the rest. The threads run by turns (`SCHED_RR`), and the
+//! one that ran longest ago may be put first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
@@ -29,16 +29,17 @@ use slackline_linux::sys::{
 };
 use slackline_linux::thread::{ThreadRef, means_gone};
 
-/// A held process tree: all that may be done to it, until it is given back. Clones are the same.
+/// A held process tree. Takes all orders to the tree until it is restored. Clones are the same
+/// tree.
 #[derive(Clone, Debug)]
 pub struct HeldTree(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     place: TreePlace,
-    /// The threads that were there when it was held, the one that its entry names first.
+    /// Threads that were in the tree when it was held, beginning with the one that its entry names.
     first: Vec<ThreadRef>,
-    /// What those are given back as that have been started since.
+    /// State that threads started since are restored to.
     default: Original,
     orders: Mutex<Orders>,
 }
@@ -47,25 +48,26 @@ struct Shared {
 struct Orders {
     switch: File,
     wanted: Wanted,
-    /// Where they are kept; none is where each was.
+    /// CPUs that all threads are confined to. `None` if each has its original affinity.
     cpus: Option<CpuSet>,
-    /// Where they are kept instead of on one CPU, if they run on several at once.
+    /// CPUs that all threads are confined to in place of a single one, if the tree runs on several
+    /// CPUs at once.
     wide: Option<CpuSet>,
     is_frozen: bool,
     originals: BTreeMap<Tid, Original>,
-    /// Threads that the kernel keeps on no CPU for anybody, such as the workers of `io_uring`. They
-    /// stay ordinary.
+    /// Threads whose affinity the kernel does not let others set, such as workers of `io_uring`.
+    /// They stay ordinary.
     unbound: BTreeSet<Tid>,
     given_back: bool,
     rest: Option<Rest>,
 }
 
-/// All of a tree were asleep and as they should be.
+/// Record that all threads of a tree were blocked and as ordered.
 #[derive(Debug)]
 struct Rest {
-    /// What they had used by then.
+    /// CPU time that the tree had used by then.
     used: Span,
-    /// How often it was taken since that nothing has changed.
+    /// Number of audits skipped since then.
     passed_over: u32,
 }
 
@@ -74,7 +76,8 @@ impl Rest {
         Rest { used, passed_over: 0 }
     }
 
-    /// Whether it goes on, as far as can be said without looking.
+    /// Returns true if the tree can be assumed unchanged without an audit: it has used no CPU time
+    /// since, and fewer than [`PASSED_OVER`] audits have been skipped. Counts a skipped audit.
     fn lasts(&mut self, used: Span) -> bool {
         let lasts = self.used == used && self.passed_over < PASSED_OVER;
         self.passed_over += u32::from(lasts);
@@ -82,7 +85,7 @@ impl Rest {
     }
 }
 
-/// So often one after the other it is taken that nobody has come into a tree that used nothing.
+/// Maximum number of audits in a row that are skipped for a tree that used no CPU time.
 const PASSED_OVER: u32 = 9;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +97,7 @@ enum Wanted {
 
 impl HeldTree {
     /// # Errors
-    /// When the file that freezes it cannot be opened.
+    /// If the file that freezes the tree cannot be opened, or there is no first thread.
     pub(super) fn new(
         place: TreePlace,
         first: Vec<(ThreadRef, Original)>,
@@ -122,85 +125,85 @@ impl HeldTree {
         Ok(HeldTree(Arc::new(Shared { place, first, default, orders: Mutex::new(orders) })))
     }
 
-    /// The group that it is in.
+    /// Returns the group that the tree is in.
     #[must_use]
     pub fn place(&self) -> &TreePlace {
         &self.0.place
     }
 
-    /// The threads that were there when it was held.
+    /// Returns the threads that were in the tree when it was held.
     #[must_use]
     pub fn first(&self) -> &[ThreadRef] {
         &self.0.first
     }
 
-    /// The threads that are there now.
+    /// Returns the threads that are in the tree now.
     ///
     /// # Errors
-    /// When the kernel does not say.
+    /// If the list of the group cannot be read.
     pub fn threads(&self) -> Result<Vec<Tid>, CgroupError> {
         self.0.place.threads()
     }
 
-    /// Whether nobody is left of it.
+    /// Returns true if no process is left in the tree.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         !self.0.place.is_populated()
     }
 
-    /// What says what all of it has used.
+    /// Opens the counter of CPU time that the whole tree has used.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// If the counter cannot be opened.
     pub fn usage(&self) -> io::Result<TreeUsage> {
         File::open(self.0.place.usage()).map(TreeUsage)
     }
 
-    /// Makes all its threads real-time at `priority`, and with them those that they start.
+    /// Makes all threads real-time (`SCHED_RR`) at `priority`, and with them those that they start.
     ///
     /// # Errors
-    /// When it was given back, or the kernel refuses.
+    /// If the tree was restored, or the kernel refuses.
     pub fn raise(&self, priority: FifoPriority) -> Result<(), ActError> {
         self.want(Wanted::Raised(priority))
     }
 
-    /// Makes them the first of the ordinary threads.
+    /// Gives all threads the highest priority among ordinary threads.
     ///
     /// # Errors
-    /// When it was given back, or the kernel refuses.
+    /// If the tree was restored, or the kernel refuses.
     pub fn favour(&self) -> Result<(), ActError> {
         self.want(Wanted::First)
     }
 
-    /// Schedules each as it was originally.
+    /// Restores the original scheduling of each thread.
     ///
     /// # Errors
-    /// When it was given back, or the kernel refuses.
+    /// If the tree was restored, or the kernel refuses.
     pub fn lower(&self) -> Result<(), ActError> {
         self.want(Wanted::Original)
     }
 
-    /// From now on all these CPUs are the one that it runs on.
+    /// Lets the tree run on all of these CPUs wherever it is pinned to one.
     pub fn widen(&self, cpus: CpuSet) {
         self.lock().wide = Some(cpus);
     }
 
-    /// The CPUs that are the one that it runs on, if there are several.
+    /// Returns the CPUs that take the place of a single one. `None` if the tree runs on one CPU.
     #[must_use]
     pub fn wide(&self) -> Option<CpuSet> {
         self.lock().wide
     }
 
-    /// How many CPUs are the one that it runs on.
+    /// Returns the number of CPUs that the tree runs on at once, at least 1.
     #[must_use]
     pub fn width(&self) -> usize {
         self.lock().wide.map_or(1, |wide| wide.iter().count())
     }
 
-    /// Has the kernel count what these threads have used up to now, also on other CPUs than the
-    /// caller's: of who is running it else does so at its next tick, milliseconds later. That is so
-    /// wherever a thread is given another class, and then its own again. What fails here is
-    /// counted at the tick.
+    /// Makes the kernel account the CPU time of these threads up to now, also on other CPUs than
+    /// the caller's. For a running thread it otherwise does so at the next tick, milliseconds
+    /// later. Changing the class of a thread forces it, so each thread gets another class and then
+    /// its own again. A thread for which this fails is accounted at the tick.
     pub fn count(&self, tids: impl Iterator<Item = Tid>) {
         let orders = self.lock();
         let other = match orders.wanted {
@@ -221,19 +224,20 @@ impl HeldTree {
         }
     }
 
-    /// Keeps all on one CPU, or on all that are that.
+    /// Pins all threads to one CPU, or to the CPUs that [`HeldTree::widen`] set in its place.
     ///
     /// # Errors
-    /// When it was given back, or the kernel refuses.
+    /// If the tree was restored, or the kernel refuses.
     pub fn pin(&self, cpu: CpuId) -> Result<(), ActError> {
         let wide = self.orders()?.wide;
         self.keep_on(Some(wide.unwrap_or(CpuSet::one(cpu)))).map(drop)
     }
 
-    /// Keeps all on these CPUs, or each where it was; says where they were kept before.
+    /// Confines all threads to these CPUs. `None` gives each its original affinity. Returns the
+    /// CPUs they were confined to before.
     ///
     /// # Errors
-    /// When it was given back, or the kernel refuses.
+    /// If the tree was restored, or the kernel refuses.
     pub fn keep_on(&self, cpus: Option<CpuSet>) -> Result<Option<CpuSet>, ActError> {
         let mut orders = self.orders()?;
         let before = orders.cpus;
@@ -247,33 +251,35 @@ impl HeldTree {
         Ok(before)
     }
 
-    /// Keeps all of it from running, whoever is started meanwhile.
+    /// Stops all threads of the tree, including those that are started meanwhile.
     ///
     /// # Errors
-    /// When it was given back, or the kernel refuses.
+    /// If the tree was restored, or the kernel refuses.
     pub fn hold_back(&self) -> Result<(), ActError> {
         self.freeze(&mut *self.orders()?, true)
     }
 
-    /// Lets it run again.
+    /// Resumes the tree.
     ///
     /// # Errors
-    /// When it was given back, or the kernel refuses.
+    /// If the tree was restored, or the kernel refuses.
     pub fn let_go(&self) -> Result<(), ActError> {
         self.freeze(&mut *self.orders()?, false)
     }
 
-    /// Puts one of its threads before the others that are as urgent.
+    /// Puts one thread of the tree before the others of the same priority. Has no effect unless the
+    /// tree is real-time.
     ///
     /// # Errors
-    /// When it was given back, or the kernel refuses.
+    /// If the tree was restored, or the kernel refuses.
     pub fn put_first(&self, tid: Tid) -> Result<(), ActError> {
         let orders = self.orders()?;
         let Wanted::Raised(priority) = orders.wanted else { return Ok(()) };
-        // On several CPUs it stays more urgent until all are counted: so the kernel moves it to a
-        // CPU whose thread is not to run first.
+        // On several CPUs the thread keeps the higher priority until the others are accounted. The
+        // kernel then moves it to a CPU whose thread is not to run first.
         let lowers = orders.wide.is_none();
-        // The kernel puts whoever is made less urgent before those who are so already.
+        // A thread whose priority is lowered is put before those that have the lower priority
+        // already.
         let steps = [priority.number() + 1, priority.number()];
         for &priority in &steps[..1 + usize::from(lowers)] {
             let done = set_scheduling(tid, &round_robin(priority));
@@ -283,12 +289,12 @@ impl HeldTree {
         Ok(())
     }
 
-    /// Looks whether all are as they should be, also those who came in otherwise than by being
-    /// started; says who is there, who is not as was ordered, and who has left the group.
-    /// `known` are others that were in it.
+    /// Checks all threads against the orders, including those that entered the group otherwise than
+    /// by being started there; new threads are given the orders. Reports threads that are present,
+    /// that differ, and that have left. `known` are further threads that were in the tree.
     ///
     /// # Errors
-    /// When it was given back, or the kernel refuses.
+    /// If the tree was restored, or the kernel refuses.
     pub fn audit(&self, known: &[Tid]) -> Result<TreeAudit, ActError> {
         let mut orders = self.orders()?;
         let there = self.list()?;
@@ -307,28 +313,30 @@ impl HeldTree {
         Ok(TreeAudit { there, changed, left })
     }
 
-    /// Makes threads as they were ordered to be.
+    /// Applies the orders to these threads again.
     ///
     /// # Errors
-    /// When it was given back, or the kernel refuses.
+    /// If the tree was restored, or the kernel refuses.
     pub fn undo(&self, tids: &[Tid]) -> Result<(), ActError> {
         let mut orders = self.orders()?;
         tids.iter().try_for_each(|&tid| self.bring_one(&mut orders, tid))
     }
 
-    /// The CPUs that all are kept on, if they are kept anywhere.
+    /// Returns the CPUs that all threads are confined to. `None` if they are not confined.
     #[must_use]
     pub fn kept_on(&self) -> Option<CpuSet> {
         self.lock().cpus
     }
 
-    /// True if a thread is scheduled as only threads of trees are.
+    /// Returns true if the thread has a class and priority that hardly any threads but those of
+    /// held trees have.
     #[must_use]
     pub fn is_as_ordered(&self, tid: Tid) -> bool {
         get_scheduling(tid).is_ok_and(|now| is_ours(now.class))
     }
 
-    /// The group, if others have frozen or thawed it against what was ordered.
+    /// Returns the path of the group, if another program has frozen or thawed it against the last
+    /// order.
     #[must_use]
     pub fn foreign_freeze(&self) -> Option<PathBuf> {
         let orders = self.lock();
@@ -337,19 +345,20 @@ impl HeldTree {
         (is_frozen != orders.is_frozen).then(|| self.0.place.group.clone())
     }
 
-    /// A thread that has left the group is not its business any more: if it is as we made it, it is
-    /// given back. If that fails, it has ended.
+    /// Restores a thread that has left the group, if it still has a class of held trees, and drops
+    /// it. Errors are ignored.
     pub fn let_leave(&self, tid: Tid) {
         let mut orders = self.lock();
         let original = orders.originals.remove(&tid).unwrap_or(self.0.default);
         let _ = leaver_back(tid, original);
     }
 
-    /// Leaves all of it to whoever has changed it, as [`Held::leave`](super::Held::leave) does.
-    /// Returns what threads are given back as that are not as they were ordered.
+    /// Leaves the tree to the program that has changed it, as [`Held::leave`](super::Held::leave)
+    /// does. Returns the threads that differed from their orders, with the state that each will be
+    /// restored to.
     ///
     /// # Errors
-    /// When it was given back, or the kernel refuses.
+    /// If the tree was restored, or the kernel refuses.
     pub fn leave(&self, how: Leaving) -> Result<Vec<(Tid, Original)>, ActError> {
         let mut orders = self.orders()?;
         let mut changed = Vec::new();
@@ -369,14 +378,15 @@ impl HeldTree {
         Ok(changed)
     }
 
-    /// All of it were asleep and as they should be when they had used that much.
+    /// Records that all threads were blocked and as ordered when the tree had used this much CPU
+    /// time.
     pub fn has_rested(&self, used: Span) {
         self.lock().rest = Some(Rest::since(used));
     }
 
-    /// Whether it need not be looked at: as nothing was used since all of it were asleep, nobody
-    /// there has done anything. Who was put into it asleep, or made otherwise than he should be, is
-    /// found when he runs, or when it is looked at all the same, some time later.
+    /// Returns true if the tree needs no audit now: it has used no CPU time since all its threads
+    /// were blocked. A blocked thread that was moved in or changed meanwhile is found once it runs,
+    /// or by the audit that is made from time to time all the same.
     #[must_use]
     pub fn is_resting(&self, used: Span) -> bool {
         self.lock().rest.as_mut().is_some_and(|rest| rest.lasts(used))
@@ -401,7 +411,7 @@ impl HeldTree {
         self.bring(&mut orders).inspect_err(|_| orders.wanted = before)
     }
 
-    /// Makes all threads as they should be, and those that are started while this goes on.
+    /// Applies the orders to all threads, including those started meanwhile.
     fn bring(&self, orders: &mut Orders) -> Result<(), ActError> {
         let mut done = BTreeSet::new();
         for _ in 0..ROUNDS {
@@ -421,9 +431,9 @@ impl HeldTree {
     fn bring_one(&self, orders: &mut Orders, tid: Tid) -> Result<(), ActError> {
         let Some(original) = self.original(orders, tid)? else { return Ok(()) };
         let cpus = orders.cpus.unwrap_or(original.affinity);
-        // First, so that none is real-time elsewhere because of us.
+        // Affinity first, so that no thread is real-time on another CPU because of us.
         match set_affinity(tid, &cpus) {
-            // Where it was, a cpuset of ours may not let it be.
+            // A cpuset of ours may not allow the original affinity.
             Err(error) if is_invalid(&error) && orders.cpus.is_none() => {}
             Err(error) if is_invalid(&error) => {
                 orders.unbound.insert(tid);
@@ -443,8 +453,8 @@ impl HeldTree {
         ignore_gone(set).map_err(|source| refused(tid, act, source))
     }
 
-    /// What a thread is given back as; none if it has ended. Of one that was started while it was
-    /// ours, only its nice value is its own.
+    /// Returns the state that a thread is restored to. `None` if it has ended. A thread started
+    /// while the tree was held gets the default state, but keeps its nice value.
     fn original(&self, orders: &mut Orders, tid: Tid) -> Result<Option<Original>, ActError> {
         if let Some(&original) = orders.originals.get(&tid) {
             return Ok(Some(original));
@@ -480,7 +490,7 @@ impl HeldTree {
             let (text, act) = if is_frozen { ("1", Act::Freeze) } else { ("0", Act::Thaw) };
             let written = orders.switch.write_all_at(text.as_bytes(), 0);
             written.map_err(|source| match source.raw_os_error() {
-                // Its group was removed, so all of it has ended.
+                // The group was removed, so every thread has ended.
                 Some(libc::ENODEV) => ActError::Gone { tid: self.carrier() },
                 _ => refused(self.carrier(), act, source),
             })?;
@@ -501,23 +511,25 @@ impl HeldTree {
         Ok(orders)
     }
 
-    /// A panic in the middle of an order leaves at worst a call that is made once too often.
+    /// Locks the orders, also after a panic: a panic in the middle of an order causes at worst one
+    /// superfluous system call.
     fn lock(&self) -> MutexGuard<'_, Orders> {
         self.0.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What all of a tree has used, those that have ended included, in whole microseconds.
+/// Counter of the CPU time that a whole tree has used, in microseconds, including threads that have
+/// ended.
 #[derive(Debug)]
 pub struct TreeUsage(File);
 
 impl TreeUsage {
-    /// As the kernel counted it up to the last switch of each.
+    /// Reads the CPU time, as the kernel accounted it up to the last context switch of each thread.
     ///
     /// # Errors
-    /// When the group is gone, or the kernel does not say.
+    /// If the group is gone, or the file cannot be read.
     pub fn read(&self) -> io::Result<Span> {
-        // Three numbers of at most 20 digits stand first.
+        // The first three lines have a number of at most 20 digits each.
         let mut text = [0; 128];
         let length = self.0.read_at(&mut text, 0)?;
         let text = std::str::from_utf8(&text[..length]).ok();
@@ -533,7 +545,7 @@ fn round_robin(priority: u8) -> SchedulingOf {
 }
 
 impl Orders {
-    /// How a thread differs from what was ordered. `None` if it does not, or has ended.
+    /// Returns how a thread differs from its orders. `None` if it does not, or has ended.
     fn drift_of(&self, tid: Tid) -> Option<Drift> {
         let (class, cpus) = (get_scheduling(tid).ok()?, get_affinity(tid).ok()?);
         if self.unbound.contains(&tid) {
@@ -552,14 +564,15 @@ impl Orders {
     }
 }
 
-/// What a look at all threads of a tree found.
+/// Result of an audit of all threads of a tree.
 #[derive(Debug, Default)]
 pub struct TreeAudit {
-    /// Who is there.
+    /// Threads in the group now.
     pub there: Vec<Tid>,
-    /// Who is not as was ordered.
+    /// Threads that differ from their orders.
     pub changed: Vec<(Tid, Drift)>,
-    /// Who was there before and is not: it has ended, or is in another group.
+    /// Threads that were in the group before and are not now: they have ended, or are in another
+    /// group.
     pub left: Vec<Tid>,
 }
 
@@ -568,7 +581,7 @@ fn is_invalid(error: &io::Error) -> bool {
 }
 
 fn refused(tid: Tid, act: Act, source: io::Error) -> ActError {
-    // That one thread is gone does not end the tree.
+    // The end of one thread is not the end of the tree, so it is not reported as such.
     ActError::Refused { tid, act, source }
 }
 
@@ -577,7 +590,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tree_that_uses_nothing_is_looked_at_each_tenth_time_and_one_that_does_at_once() {
+    fn idle_tree_is_audited_every_tenth_time_and_busy_tree_always() {
         let used = Span::from_ms(3);
         let mut rest = Rest::since(used);
         let looked = (0..20).map(|_| rest.lasts(used));

@@ -217,7 +217,8 @@ fn types_of(source: &Source) -> Vec<(usize, &str)> {
         let mut words = line.split(|c: char| !c.is_alphanumeric() && c != '_');
         let is_item = |word: &&str| matches!(*word, "struct" | "enum" | "trait" | "union");
         let before = line.split_whitespace().take_while(|word| !is_item(word));
-        let is_definition = before.into_iter().all(|word| word.starts_with("pub"));
+        let is_definition =
+            before.into_iter().all(|word| word.starts_with("pub") || word.starts_with("crate"));
         if let Some(name) = words.find(is_item).and_then(|_| words.next())
             && is_definition
             && name.starts_with(char::is_uppercase)

@@ -1,4 +1,4 @@
-//! What is promised on each CPU, where what is asked for goes, and who waits there for its due.
+//! Reservations on each CPU: admission, placement, and shares that stay reserved until accrued.
 
 use alloc::vec::Vec;
 
@@ -14,22 +14,23 @@ use crate::admission::split::{Part, Splits};
 use crate::admission::zero_lag::Books;
 use crate::{AdmitError, Moment};
 
-/// What somebody is promised from now on.
+/// Result of an admission: placement of the reservation, and usage to be deducted from it.
 #[derive(Debug)]
 pub(super) struct Promised {
-    /// None where it is bound to a CPU as a whole.
+    /// Subtasks of a split vCPU. Empty if the vCPU is bound to one CPU as a whole.
     pub(super) parts: Vec<Part>,
-    /// That CPU, or that of the first part.
+    /// CPU to which the vCPU is bound, or the CPU of the first subtask.
     pub(super) cpu: CpuId,
-    /// What it has had of it in advance.
+    /// CPU time already used in excess of the fluid rate. It is deducted from the first slices.
     pub(super) advance: Span,
-    /// Whether it must do without the slice of its first period, so that nobody is late for it.
+    /// True if the vCPU must forgo its first slice, so that no other vCPU is tardy.
     pub(super) waits: bool,
 }
 
 impl Sedf {
-    /// Promises somebody these terms in the place of those it has, of which so much has been had in
-    /// advance, on the CPU where it is. On failure everything stands as it was.
+    /// Replaces the reservation of `vcpu` by `terms`. `before` has the current CPU and the excess
+    /// over the fluid rate; it is `None` for a newcomer. If the reservation is refused, all state
+    /// is as it was before the call.
     pub(super) fn promise(
         &mut self,
         at: &Moment,
@@ -78,7 +79,7 @@ impl Sedf {
                 self.cpus.add(home, slice);
             }
         })?;
-        // Who has no slice now may have had one that has not been earned yet.
+        // A vCPU without a slice now may have had one whose usage is not accrued yet.
         let has_account = booked.is_some() || !parts.is_empty();
         let earlier = if has_account { Span::ZERO } else { lifted.advance(now) };
         let advance = before.map_or(earlier, |(_, advance)| advance.max(earlier));
@@ -92,7 +93,8 @@ impl Sedf {
         Ok(Promised { parts, cpu, advance, waits })
     }
 
-    /// What somebody was promised who is gone is given back, as it has been earned.
+    /// Releases the reservation of a vCPU that has left. It stays booked until the excess is
+    /// accrued.
     pub(super) fn give_back(&mut self, now: Time, vcpu: VcpuId, server: &Server, advance: Span) {
         self.holds.lapse(now, &mut self.cpus);
         self.take_parts(vcpu);
@@ -104,7 +106,7 @@ impl Sedf {
         }
     }
 
-    /// The longest slice of such a period that would be promised now to one more.
+    /// Returns the longest slice of this period that would be admitted now for one more vCPU.
     pub(super) fn longest(&self, at: &Moment, period: Span, allowed: CpuSet) -> Span {
         let Ok(least) = Reservation::new(Span::from_ns(1), period) else { return Span::ZERO };
         let tally = |cpu: &Cpu| Cpu { tally: cpu.tally.clone(), ..Cpu::default() };
@@ -133,7 +135,7 @@ impl Sedf {
         place.room(period)
     }
 
-    /// Where nobody is owed anything, nobody waits for what others had in advance.
+    /// Frees all held and given-up shares on those of `cpus` that are quiescent.
     pub(super) fn note_rests(&mut self, at: &Moment, cpus: CpuSet) {
         for cpu in self.resting(at, cpus).iter() {
             self.holds.rest(cpu, &mut self.cpus);
@@ -142,7 +144,7 @@ impl Sedf {
         }
     }
 
-    /// Those of some CPUs where nobody is owed anything, if that makes a difference.
+    /// Returns those of `cpus` that are quiescent. Empty if nothing is held that this could free.
     fn resting(&self, at: &Moment, cpus: CpuSet) -> CpuSet {
         let is_held = !self.holds.is_empty() || !self.leavings.is_empty();
         let matters = is_held || !self.strict().is_empty();
@@ -150,7 +152,7 @@ impl Sedf {
         cpus.iter().filter(rests).collect()
     }
 
-    /// Whether nobody is owed a slice on a CPU, nor will claim to have been when it wakes.
+    /// Returns true if a CPU is quiescent: no vCPU has budget left or can wake and claim some.
     pub(super) fn rests(&self, at: &Moment, cpu: CpuId) -> bool {
         let asleep = at.members().filter(|&vcpu| !at.is_awake(vcpu));
         let mut asleep = asleep.filter_map(|vcpu| self.servers.get(vcpu));
@@ -158,39 +160,41 @@ impl Sedf {
             && !asleep.any(|server| server.cpu == cpu && server.claims_to_run(at.now()))
     }
 
-    /// What a CPU may promise to somebody: who pays for balancing may have what is kept for that.
+    /// Returns the capacity of a CPU for a vCPU with these terms. A vCPU that pays for balancing
+    /// may also use the share kept for balancing.
     fn capacity_for(&self, terms: &Share, cpu: CpuId) -> CpuShare {
         if terms.balances { self.rules.capacity } else { self.rules.capacity.less(self.kept(cpu)) }
     }
 
-    /// What of a CPU is kept for who pays for balancing.
+    /// Returns the share of a CPU that is kept for vCPUs that pay for balancing.
     pub(super) fn kept(&self, cpu: CpuId) -> CpuShare {
         let kept = self.balancer.as_ref().map(|balancer| balancer.payers.keeps(cpu));
         kept.unwrap_or(CpuShare::NONE)
     }
 }
 
-/// A question where somebody should go.
+/// Placement request of one vCPU.
 struct Place<'a> {
     sedf: &'a Sedf,
-    /// What is promised where, to others.
+    /// Reservations of the other vCPUs by CPU.
     cpus: &'a [Cpu],
-    /// Where reservations may be split.
+    /// Placement of split vCPUs. `None` if reservations are never split.
     splits: Option<&'a Splits>,
     at: &'a Moment,
     who: Option<VcpuId>,
     allowed: CpuSet,
     terms: &'a Share,
-    /// Where it is bound as a whole already.
+    /// CPU to which the vCPU is bound as a whole now, if there is one.
     home: Option<CpuId>,
-    /// The slice that it has, and its parts if it is split.
+    /// Current slice of the vCPU, with its subtasks if it is split.
     before: Option<(Reservation, &'a [Part])>,
-    /// What a slice takes on a CPU where more of it may stay promised.
+    /// Reservation that a slice needs on a CPU where a larger one may stay booked.
     demand: &'a dyn Fn(CpuId, Reservation) -> Reservation,
 }
 
 impl Place<'_> {
-    /// The CPU on which its terms would fare best; its own if they fit there. Or several.
+    /// Returns the most suitable CPU, or several for a split vCPU. The home CPU is kept if `terms`
+    /// fit.
     fn find(&self) -> Result<Found, AdmitError> {
         let slice = self.terms.reservation()?;
         let Some((slice, splits)) = slice.zip(self.splits) else {
@@ -215,7 +219,7 @@ impl Place<'_> {
         self.allowed.iter().map(|cpu| self.longest(period, cpu)).max().unwrap_or(Span::ZERO)
     }
 
-    /// Asks where a slice goes, as a whole or in parts.
+    /// Passes the placement problem of `share`, as a whole or split, to `ask`.
     fn fitting<T>(
         &self,
         share: Reservation,
@@ -229,7 +233,8 @@ impl Place<'_> {
         ask(&Fitting { splits, share, allowed, before, only_open: false, demands, fits, whole })
     }
 
-    /// Whether a CPU takes slices by weight: they fill it, and leave nothing to who is split there.
+    /// Returns true if the CPU accepts these terms. Slices by weight use up a CPU, so they are
+    /// refused where a vCPU is split.
     fn is_open(&self, cpu: CpuId) -> bool {
         self.terms.weight == 0 || self.splits.is_none_or(|splits| !splits.strict().contains(cpu))
     }
@@ -284,7 +289,7 @@ impl Place<'_> {
     }
 }
 
-/// What is said to be asked for of who goes by weight. Best effort is never refused.
+/// Placeholder in the refusal of a vCPU with a weight. Best effort is never refused.
 fn weighed() -> Reservation {
-    Reservation::new(Span::from_ns(1), WEIGHT_PERIOD).expect("a nanosecond is less")
+    Reservation::new(Span::from_ns(1), WEIGHT_PERIOD).expect("1 ns is shorter than the period")
 }

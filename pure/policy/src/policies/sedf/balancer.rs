@@ -1,14 +1,14 @@
-//! Best-effort vCPUs go from CPU to CPU: when that is decided, and how it is carried out. Whom it
-//! concerns is decided in `balance`.
+//! Migration of best-effort vCPUs between CPUs: when it is decided, and how it is carried out. The
+//! vCPUs are chosen in `balance`.
 //!
-//! Fifty milliseconds after the first vCPU has joined CPU 0 is rung, and so on; each second time
-//! all CPUs are measured and a sample is taken, and each tenth time there is a run.
-//! [Diestelhorst §4.4.3] On one CPU nothing of this is there. Where a vCPU pays for it (`payer`),
-//! CPU 0 is rung once that has been done, and not before.
+//! The timer of CPU 0 first expires 50 ms after the first vCPU has joined, and every 50 ms from
+//! then on. Every second call measures all CPUs and takes a sample, and every tenth call is a run.
+//! [Diestelhorst §4.4.3] A host with one CPU has no balancer. If a vCPU pays for balancing
+//! (`payer`), the timer expires once it has run for the call.
 //!
-//! Who is moved while it runs is still on its old CPU as the new one is asked, if that has the
-//! lower number. So a CPU that is to get somebody decides nothing as long as that is so, and is
-//! asked again once the other one has been.
+//! A running vCPU that is moved to a CPU with a lower number is still on its old CPU when the new
+//! one is rescheduled. So the new CPU decides nothing until then, and is rescheduled again after
+//! the old one.
 
 mod planned_rates;
 mod planning;
@@ -30,37 +30,37 @@ use crate::balance::pairs::{self, Rules};
 use crate::balance::{CALL, Load, Member, Move, RUN, SAMPLE, Weight, groups};
 use crate::{Moment, Topology, Values};
 
-/// Each second call takes a sample, each tenth one is a run. [Diestelhorst §4.4.3]
+/// Balancer calls for each sample and for each run. [Diestelhorst §4.4.3]
 const CALLS_A_SAMPLE: u64 = SAMPLE.ns() / CALL.ns();
 const CALLS_A_RUN: u64 = RUN.ns() / CALL.ns();
 
-/// What the balancer keeps.
+/// State of the balancer.
 #[derive(Debug)]
 pub(super) struct Balancer {
     rules: Rules,
     by_runs: bool,
     pub(super) books: Books,
-    /// Where a plan is made, rather than swaps.
+    /// Plan and its state, if the balancer plans rates. `None` if it swaps vCPUs.
     pub(super) planned: Option<Planned>,
-    /// By CPU: the threads of its core.
+    /// Hardware threads of the core of each CPU, by CPU.
     cores: Vec<CpuSet>,
-    /// When it is called next; none while nobody is there.
+    /// Time of the next call. `None` while there are no vCPUs.
     next: Option<Time>,
     calls: u64,
     pub(super) payers: Payers,
-    /// Who has been moved at this instant, until its old CPU has been asked.
+    /// Migrations at this instant whose old CPU has not been rescheduled yet.
     moving: Vec<Move>,
 }
 
 impl Balancer {
-    /// Counts a call, and sets when the next one is: whole periods on, also if this one is late.
+    /// Counts a call and sets the time of the next one. A late call does not shift later ones.
     fn count_call(&mut self, now: Time) -> u64 {
         self.skip(now);
         self.calls += 1;
         self.calls
     }
 
-    /// The next call is to be later than now.
+    /// Moves the next call to the first multiple of the interval after `now`.
     pub(super) fn skip(&mut self, now: Time) {
         if let Some(next) = self.next.filter(|&next| next <= now) {
             let missed = now.since(next) / CALL;
@@ -69,7 +69,7 @@ impl Balancer {
         self.payers.paid = None;
     }
 
-    /// None where there is nothing to balance.
+    /// Returns `None` if there is nothing to balance.
     pub(super) fn read(values: &Values, topology: &Topology) -> Option<Box<Balancer>> {
         let Settings { rules, by_runs, plans, believed, keeps } = Settings::read(values)?;
         if topology.cpus() == 1 {
@@ -87,35 +87,35 @@ impl Balancer {
         Some(Box::new(balancer))
     }
 
-    /// When CPU 0 is to be rung to call it.
+    /// Returns the time at which the timer of CPU 0 expires to call the balancer.
     fn rings(&self) -> Option<Time> {
         if self.payers.is_empty() { self.next } else { self.payers.paid }
     }
 
-    /// Whether it is to be called now.
+    /// Returns true if the balancer is to be called now.
     fn is_called(&self, now: Time) -> bool {
         self.rings().is_some_and(|rings| rings <= now)
     }
 
-    /// Whether somebody is about to come to a CPU, but has another one still.
+    /// Returns true if a vCPU is moving to this CPU but still occupies another one.
     pub(super) fn awaits(&self, at: &Moment, cpu: CpuId) -> bool {
         let comes = |going: &&Move| going.to == cpu && at.cpu_of(going.vcpu) == Some(going.from);
         self.moving.iter().any(|going| comes(&going))
     }
 
-    /// What a quantum costs who is split by plan.
+    /// Returns the cost of a quantum for a vCPU that is split by plan.
     pub(super) fn cost(&self, vcpu: VcpuId) -> Option<Cost> {
         self.planned.as_ref()?.cost(vcpu)
     }
 
-    /// A CPU has been asked: those who left it are where they go. The CPUs to ask for that.
+    /// Completes the migrations from a CPU that was rescheduled. Returns the CPUs to reschedule.
     pub(super) fn arrive_from(&mut self, cpu: CpuId) -> CpuSet {
         let gone = self.moving.extract_if(.., |going| going.from == cpu);
         gone.map(|going| going.to).collect()
     }
 }
 
-/// What becomes of facts.
+/// Event handlers of the balancer.
 impl Sedf {
     pub(super) fn balancer_joins(&mut self, at: &Moment, vcpu: VcpuId) {
         let Some(balancer) = &mut self.balancer else { return };
@@ -127,7 +127,7 @@ impl Sedf {
         }
     }
 
-    /// Somebody leaves. The CPUs to ask for that.
+    /// Handles a vCPU that leaves. Returns the CPUs to reschedule.
     pub(super) fn balancer_loses(&mut self, now: Time, vcpu: VcpuId) -> CpuSet {
         let Some(balancer) = &mut self.balancer else { return CpuSet::NONE };
         balancer.books.leave(vcpu);
@@ -143,7 +143,7 @@ impl Sedf {
         balancer.books.wake(vcpu, at.now());
     }
 
-    /// Somebody sleeps from now on. The CPUs to ask for that.
+    /// Handles a vCPU that blocks. Returns the CPUs to reschedule.
     pub(super) fn balancer_blocks(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let Some(balancer) = &mut self.balancer else { return CpuSet::NONE };
         balancer.books.block(vcpu, at.now());
@@ -164,13 +164,13 @@ impl Sedf {
             Some(turn) if turn.vcpu == vcpu => turn.right != Right::Extra,
             _ => !server.terms.extra,
         };
-        // Who is split and was stopped late may be somewhere else by now.
+        // A split vCPU that was stopped late may be assigned to another CPU by now.
         let last = at.last_cpu_of(vcpu).filter(|_| server.in_parts.is_some());
         let cpu = last.unwrap_or(server.cpu);
         balancer.books.charge(vcpu, cpu, (ran, is_guaranteed), at.now());
     }
 
-    /// A CPU has been passed. The CPUs to ask because somebody has left it.
+    /// Handles the pass of a CPU. Returns the CPUs to reschedule because a vCPU has left this one.
     pub(super) fn balancer_passes(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
         let Some(balancer) = &mut self.balancer else { return CpuSet::NONE };
         balancer.books.set_busy(cpu, self.cpus[cpu.index()].turn.is_some(), at.now());
@@ -180,14 +180,14 @@ impl Sedf {
         cpus
     }
 
-    /// When it is to be called, or somebody goes on as planned: CPU 0 is rung for that.
+    /// Returns the time of the next call or planned migration. `None` for all CPUs but CPU 0.
     pub(super) fn balancer_alarm(&self, cpu: CpuId) -> Option<Time> {
         let balancer = self.balancer.as_ref().filter(|_| cpu.index() == 0)?;
         let going_on = balancer.planned.as_ref().and_then(Planned::next);
         balancer.rings().into_iter().chain(going_on).min()
     }
 
-    /// The CPUs that are to be measured before CPU 0 rings for it.
+    /// Returns the CPUs to measure before the timer of CPU 0 is handled.
     pub(super) fn balancer_measures(&self, at: &Moment, cpu: CpuId) -> CpuSet {
         let Some(balancer) = self.balancer.as_ref().filter(|_| cpu.index() == 0) else {
             return CpuSet::NONE;
@@ -199,7 +199,8 @@ impl Sedf {
         planned.map_or(CpuSet::NONE, |planned| planned.concerns(at.now()))
     }
 
-    /// CPU 0 rang. None if that was not for the balancer; else the CPUs to ask.
+    /// Handles the timer of CPU 0. Returns the CPUs to reschedule, or `None` if the timer was not
+    /// for the balancer.
     pub(super) fn balancer_rings(&mut self, at: &Moment, cpu: CpuId) -> Option<CpuSet> {
         if self.balancer_alarm(cpu).is_none_or(|alarm| alarm > at.now()) {
             return None;
@@ -213,7 +214,7 @@ impl Sedf {
         Some(cpus)
     }
 
-    /// It is called for the so manieth time. The CPUs to ask.
+    /// Makes the call with this number. Returns the CPUs to reschedule.
     fn call(&mut self, at: &Moment, calls: u64) -> CpuSet {
         let all: Vec<VcpuId> = at.members().collect();
         if all.is_empty() {
@@ -237,9 +238,9 @@ impl Sedf {
     }
 }
 
-/// What it does.
+/// Weights, loads and migrations.
 impl Sedf {
-    /// What a vCPU counts for among those who share slack.
+    /// Returns the weight of a vCPU among those that share slack.
     pub(super) fn slack_weight(&self, vcpu: VcpuId) -> Weight {
         let (above, below) = self.servers[vcpu].terms.slack_weight(self.full_slice(vcpu));
         Weight::fraction(above, below)
@@ -251,7 +252,7 @@ impl Sedf {
         self.balancer = Some(balancer);
     }
 
-    /// Who shares the slack of each CPU, and who of those may go.
+    /// Returns the load of each CPU: the vCPUs that share its slack, and those that may migrate.
     pub(super) fn loads(&self, at: &Moment, balancer: &Balancer, all: &[VcpuId]) -> Vec<Load> {
         let load = |cpu| {
             let cpu = CpuId::new(cpu);
@@ -278,7 +279,7 @@ impl Sedf {
         loads
     }
 
-    /// A run: who swaps CPUs.
+    /// Makes a run and returns the swaps.
     fn swap_moves(&mut self, at: &Moment, all: &[VcpuId]) -> Vec<Move> {
         let Some(mut balancer) = self.balancer.take() else { return Vec::new() };
         if balancer.by_runs {
@@ -298,7 +299,7 @@ impl Sedf {
         moves
     }
 
-    /// All at once. The CPUs to ask.
+    /// Carries out all migrations. Returns the CPUs to reschedule.
     pub(super) fn carry_out(&mut self, at: &Moment, moves: &[Move]) -> CpuSet {
         let mut cpus = CpuSet::NONE;
         for &going in moves.iter().filter(|going| at.is_allowed(going.vcpu, going.to)) {
@@ -312,8 +313,8 @@ impl Sedf {
         cpus
     }
 
-    /// A best-effort vCPU is on another CPU from now on. How far it is ahead of others by its score
-    /// goes with it, within one quantum. [balancer A9, A10]
+    /// Moves a best-effort vCPU to another CPU. Its lead in score over other vCPUs moves with it,
+    /// limited to the cost of one quantum. [balancer A9, A10]
     fn move_to(&mut self, at: &Moment, going: Move) {
         let Move { vcpu, from, to } = going;
         self.stop(at, vcpu);

@@ -1,4 +1,4 @@
-//! Manual page.
+//! Manual page of the policy `sedf`.
 
 /// Text of `slackline help sedf`.
 pub(super) const PAGE: &str = "\

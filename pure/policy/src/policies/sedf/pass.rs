@@ -1,5 +1,5 @@
-//! One pass of a CPU, as the real scheduler makes it [Xen 3.0, §6.4]: settle what the last turn
-//! used, move on those whose periods begin or end, and decide who is next, until when.
+//! Scheduling pass of a CPU, as in Xen [Xen 3.0, §6.4]: charge the last run interval, advance vCPUs
+//! whose periods begin or end, and decide which vCPU runs next and until when.
 
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
@@ -8,25 +8,25 @@ use super::rules::{Compensation, Slack};
 use super::score::Score;
 use crate::Moment;
 
-/// What a vCPU runs on.
+/// Source of the CPU time that a vCPU is running on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Right {
-    /// Its slice.
+    /// Budget of its own slice.
     Guarantee,
-    /// Slack, to make up for something.
+    /// Slack, as compensation for lost or missed budget.
     Penalty,
-    /// Slack, as its part of it.
+    /// Slack, as its proportional part.
     Extra,
 }
 
-/// What a pass decided.
+/// Decision of a scheduling pass.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
     pub(super) vcpu: VcpuId,
     pub(super) right: Right,
-    /// When the next pass is due; it may come sooner.
+    /// Time of the next pass at the latest.
     pub(super) until: Time,
-    /// What has been charged so far.
+    /// CPU time charged so far.
     pub(super) ran: Span,
 }
 
@@ -45,7 +45,7 @@ impl Sedf {
         self.cpus[cpu.index()].alarm = next.map(|next| self.after_now(next, at.now()));
     }
 
-    /// Accounts for a turn that is over. [Xen 3.0, §6.4 steps 1 to 3, §6.5]
+    /// Accounts for a run interval that has ended. [Xen 3.0, §6.4 steps 1 to 3, §6.5]
     #[inline(always)] // As an argument the turn would go through memory.
     pub(super) fn settle(&mut self, at: &Moment, turn: Turn) {
         let Turn { vcpu, right, ran, .. } = turn;
@@ -70,7 +70,7 @@ impl Sedf {
         }
     }
 
-    /// So much of a slice has been used.
+    /// Charges CPU time to the slice of a vCPU.
     #[inline(always)]
     pub(super) fn use_slice(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) {
         let server = &mut self.servers[vcpu];
@@ -90,7 +90,7 @@ impl Sedf {
         }
     }
 
-    /// On to the next period, if the slice is used up.
+    /// Moves a vCPU on to its next period if its slice is exhausted.
     pub(super) fn end_slice(&mut self, vcpu: VcpuId) {
         let full = self.full_slice(vcpu);
         let rules = self.rules;
@@ -106,7 +106,7 @@ impl Sedf {
         }
     }
 
-    /// What extra time costs.
+    /// Returns the cost of slack that a vCPU has received.
     pub(super) fn cost(&self, vcpu: VcpuId, ran: Span) -> Score {
         let planned = self.balancer.as_ref().and_then(|balancer| balancer.cost(vcpu));
         let cost = planned.unwrap_or_else(|| self.servers[vcpu].terms.cost(self.full_slice(vcpu)));
@@ -117,9 +117,9 @@ impl Sedf {
         }
     }
 
-    /// Moves a vCPU back among those who share slack. The others do not move: where the queue
-    /// stands is where the one was who last had slack, and that is what newcomers start from. The
-    /// real scheduler takes that off everybody instead, and not if the vCPU fell asleep.
+    /// Moves a vCPU back in the queue for slack. The other vCPUs keep their scores. The base of the
+    /// queue is the score of the last vCPU that received slack, and newcomers start from it. Xen
+    /// subtracts that score from all others instead, but not if the vCPU blocked.
     pub(super) fn spend(&mut self, vcpu: VcpuId, cost: Score, stays: bool) {
         if self.extras.queue_of(vcpu).is_none() {
             self.servers[vcpu].score = cost;
@@ -141,7 +141,7 @@ impl Sedf {
         }
     }
 
-    /// Asleep: in no queue.
+    /// Removes a vCPU that blocks from all queues.
     pub(super) fn sleep(&mut self, now: Time, vcpu: VcpuId) {
         self.leave_queues(vcpu);
         let server = &mut self.servers[vcpu];
@@ -160,7 +160,7 @@ impl Sedf {
         }
     }
 
-    /// Awake, and in every queue where it belongs.
+    /// Adds a runnable vCPU to its deadline queue and to its queues for slack.
     pub(super) fn join_queues(&mut self, now: Time, vcpu: VcpuId) {
         if self.has_periods(vcpu) {
             if self.servers[vcpu].begin() > now { self.wait(vcpu) } else { self.ready(vcpu) }
@@ -168,7 +168,7 @@ impl Sedf {
         self.join_slack(vcpu);
     }
 
-    /// In every queue for slack where it belongs.
+    /// Adds a runnable vCPU to the queues for slack that it is entitled to.
     pub(super) fn join_slack(&mut self, vcpu: VcpuId) {
         self.enter_penalties(vcpu);
         let server = &mut self.servers[vcpu];
@@ -180,21 +180,22 @@ impl Sedf {
         }
     }
 
-    /// Who may run within its period, by the end of that or of a part of its slice.
+    /// Adds a vCPU in its period to the ready queue, by the deadline of its period or its subtask.
     pub(super) fn ready(&mut self, vcpu: VcpuId) {
         let server = &self.servers[vcpu];
         self.deadlines.insert(ready(server.cpu), (server.due_by(), self.tickets), vcpu);
         self.tickets += 1;
     }
 
-    /// Who has used its slice, by when it has the next one.
+    /// Adds a vCPU whose slice is exhausted to the waiting queue, by the begin of its next period.
     pub(super) fn wait(&mut self, vcpu: VcpuId) {
         let server = &self.servers[vcpu];
         self.deadlines.insert(waiting(server.cpu), (server.begin(), self.tickets), vcpu);
         self.tickets += 1;
     }
 
-    /// Who is to be made up to, by how much of its period that is. [Diestelhorst, equation 3.5]
+    /// Adds a vCPU with lost or missed budget to the penalty queue, by that part of its period.
+    /// [Diestelhorst, equation 3.5]
     fn enter_penalties(&mut self, vcpu: VcpuId) {
         let server = &self.servers[vcpu];
         let due = server.due_from_slack();
@@ -213,7 +214,7 @@ impl Sedf {
         }
     }
 
-    /// Moves on those whose periods have begun or ended. Only the head of a queue is looked at
+    /// Advances vCPUs whose periods have begun or ended. Only the head of each queue is examined,
     /// until it may stay. [Xen 3.0, §6.4 step 4]
     fn move_on(&mut self, at: &Moment, cpu: CpuId) {
         let (now, rules) = (at.now(), self.rules);
@@ -260,13 +261,13 @@ impl Sedf {
         }
     }
 
-    /// What a pass decides, where the last one decided on somebody who cannot run.
+    /// Repeats the decision of a pass if the chosen vCPU cannot run.
     #[inline(never)]
     pub(super) fn choose_again(&self, at: &Moment, cpu: CpuId) -> Option<Turn> {
         self.choose(at, cpu)
     }
 
-    /// Who should run from now on. [Xen 3.0, §6.4 step 5, §6.5]
+    /// Returns the next vCPU to run, with its limit. [Xen 3.0, §6.4 step 5, §6.5]
     #[inline(always)] // As above.
     fn choose(&self, at: &Moment, cpu: CpuId) -> Option<Turn> {
         let now = at.now();
@@ -300,26 +301,26 @@ impl Sedf {
         Some(turn(vcpu, Right::Extra, quantum))
     }
 
-    /// Whether slack is left unused because a period begins before a quantum would be over.
+    /// Returns true if slack stays unused because a period begins before a quantum would end.
     fn waits(&self, now: Time, cpu: CpuId) -> bool {
         let next = self.deadlines.first(waiting(cpu)).map(|((begin, _), _)| begin);
         let is_short = |begin: Time| begin.since(now) < self.rules.quantum;
         !self.rules.fills_gaps && next.is_some_and(is_short)
     }
 
-    /// The real scheduler takes a point in time that has passed for a quantum from now.
-    /// [Xen 3.0, §6.4 step 6]
+    /// Returns `time`, or a quantum from now if it has passed already, as in Xen. [Xen 3.0, §6.4
+    /// step 6]
     fn after_now(&self, time: Time, now: Time) -> Time {
         if time > now { time } else { now.after(self.rules.quantum) }
     }
 }
 
-/// The queue of those who are within a period.
+/// Returns the index of the queue of vCPUs in their current period.
 pub(super) fn ready(cpu: CpuId) -> usize {
     2 * cpu.index()
 }
 
-/// The queue of those whose next period is to begin.
+/// Returns the index of the queue of vCPUs that wait for their next period.
 pub(super) fn waiting(cpu: CpuId) -> usize {
     2 * cpu.index() + 1
 }

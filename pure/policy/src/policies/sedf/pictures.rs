@@ -1,11 +1,11 @@
-//! Pictures: what each way of unblocking, each way of handing out slack, and each rule changes.
-//! Where columns are quanta the quantum is a millisecond.
+//! Schedules that show the effect of each rule of unblocking, of each distribution of slack, and of
+//! each other rule. Where a column is a quantum, the quantum is 1 ms.
 
 use crate::picture::picture;
 
-/// Reference §13.5. The first period begins one slice late, and best effort takes the rest.
+/// Reference §13.5. The first period begins one slice late, and best effort gets the rest.
 #[test]
-fn a_guarantee_beside_best_effort() {
+fn slice_beside_best_effort_vcpu_is_delivered_in_each_period() {
     picture(
         "sedf rules=xen-3.0.3",
         "
@@ -24,9 +24,9 @@ fn a_guarantee_beside_best_effort() {
     );
 }
 
-/// Reference §13.6. Of equal scores the first to come is first, and a quantum costs 1/weight.
+/// Reference §13.6. Of equal scores the first to arrive is first. A quantum costs 1/weight.
 #[test]
-fn quanta_go_by_weight() {
+fn slack_quanta_are_divided_by_extra_weight() {
     picture(
         "sedf rules=xen-3.0.3 quantum=1ms",
         "
@@ -45,9 +45,9 @@ fn quanta_go_by_weight() {
     );
 }
 
-/// Reference §13.5: without a weight a slice counts, 5 of 20 ms as much as a weight of 32.
+/// Reference §13.5: without a weight the slice counts. 5 of 20 ms count as a weight of 32.
 #[test]
-fn slack_goes_by_slice_over_period() {
+fn slack_without_extra_weight_is_divided_by_slice_over_period() {
     picture(
         "sedf rules=xen-3.0.3 quantum=1ms",
         "
@@ -58,10 +58,10 @@ fn slack_goes_by_slice_over_period() {
     );
 }
 
-/// Asleep for the third millisecond of its period: it waits for the next one, or goes on with
-/// what is left once the sleep counts as used.
+/// The vCPU blocks for the third millisecond of its period. It waits for the next period, or goes
+/// on with the budget left after the blocked time is deducted.
 #[test]
-fn a_short_sleep() {
+fn short_block_keeps_the_budget_of_each_unblocking_rule() {
     picture(
         "sedf compensation=none first-period=at-once unblocking=isochronous",
         "
@@ -120,10 +120,10 @@ fn a_short_sleep() {
     );
 }
 
-/// Asleep beyond the end of its period: the next one begins where it would have, or at once, or
-/// at once and short for a while, or it has its part of the one that goes on.
+/// The vCPU blocks beyond its deadline. The next period begins where it would have been, or at
+/// once, or at once with a short period, or a part of the current period is left.
 #[test]
-fn a_long_sleep() {
+fn long_block_starts_the_period_of_each_unblocking_rule() {
     picture(
         "sedf compensation=none first-period=at-once unblocking=isochronous",
         "
@@ -182,10 +182,10 @@ fn a_long_sleep() {
     );
 }
 
-/// With too little left of the slice, a burst has the period that the device has, 5 ms here. The
-/// first one is skipped for what was used before, and each further one is twice as long.
+/// With too little budget left, a burst takes the period of the device, 5 ms here. The first short
+/// period is skipped for the time used before, and each further one is twice as long.
 #[test]
-fn a_burst_follows_its_device() {
+fn burst_period_equals_the_interval_between_wake_ups() {
     picture(
         "sedf compensation=none first-period=at-once unblocking=short-resume",
         "
@@ -202,10 +202,10 @@ fn a_burst_follows_its_device() {
     );
 }
 
-/// Who has never blocked counts as asleep for ever: by Xen's rules it begins a slice later, however
-/// it unblocks.
+/// A vCPU that never blocked counts as blocked forever. By Xen's rules its period begins a slice
+/// later, under each rule of unblocking.
 #[test]
-fn the_first_period_begins_a_slice_later() {
+fn first_period_under_xen_rules_begins_one_slice_late() {
     for unblocking in ["isochronous", "conservative", "short-resume", "burst", "extra-support"] {
         picture(
             &format!("sedf rules=xen-3.0.3 unblocking={unblocking}"),
@@ -217,10 +217,11 @@ fn the_first_period_begins_a_slice_later() {
     }
 }
 
-/// With extra support a wake after a short sleep cuts a quantum of slack short, also where slack
-/// goes by weight alone and nobody is made up to: a is worth more slack and has it from then on.
+/// With extra support a wake-up after a short block ends a quantum of slack early, even if slack
+/// goes by weight only and compensates no loss. The vCPU `a` has the larger slack share and
+/// receives it from then on.
 #[test]
-fn extra_support_cuts_a_quantum_short() {
+fn wake_with_extra_support_ends_the_running_quantum_early() {
     picture(
         "sedf rules=thesis first-period=at-once quantum=4ms slack=weighted",
         "
@@ -239,9 +240,9 @@ fn extra_support_cuts_a_quantum_short() {
     );
 }
 
-/// Nobody.
+/// Slack is left unused.
 #[test]
-fn slack_none() {
+fn slack_none_leaves_unreserved_time_idle() {
     picture(
         "sedf rules=xen-3.0.3 first-period=at-once quantum=1ms slack=none",
         "
@@ -253,9 +254,9 @@ fn slack_none() {
     );
 }
 
-/// Everybody in turn.
+/// Slack goes to all vCPUs in turn.
 #[test]
-fn slack_round_robin() {
+fn slack_round_robin_serves_vcpus_in_turn() {
     picture(
         "sedf rules=xen-3.0.3 first-period=at-once quantum=1ms slack=round-robin",
         "
@@ -269,7 +270,7 @@ fn slack_round_robin() {
 
 /// By slice/period: 1/5, 3/10, 1/10.
 #[test]
-fn slack_weighted() {
+fn slack_weighted_divides_by_slice_over_period() {
     picture(
         "sedf rules=xen-3.0.3 first-period=at-once quantum=1ms slack=weighted",
         "
@@ -281,9 +282,9 @@ fn slack_weighted() {
     );
 }
 
-/// Only who lost something by blocking, a quantum of it.
+/// Slack goes only to vCPUs that lost budget by blocking, one quantum each.
 #[test]
-fn slack_penalty() {
+fn slack_penalty_serves_only_vcpus_that_lost_budget() {
     picture(
         "sedf rules=xen-3.0.3 first-period=at-once quantum=1ms slack=penalty",
         "
@@ -295,9 +296,9 @@ fn slack_penalty() {
     );
 }
 
-/// First who lost something by blocking, then by slice/period.
+/// Slack goes first to vCPUs that lost budget by blocking, then to all by slice/period.
 #[test]
-fn slack_two_level() {
+fn slack_two_level_compensates_losses_before_sharing_by_weight() {
     picture(
         "sedf rules=xen-3.0.3 first-period=at-once quantum=1ms slack=two-level",
         "
@@ -309,10 +310,10 @@ fn slack_two_level() {
     );
 }
 
-/// A slice of 8 ms is lost by a short sleep: for good, but for one quantum, or until it has been
-/// made up for.
+/// A short block loses a slice of 8 ms: forever, except for one quantum, or until it is
+/// compensated.
 #[test]
-fn lost_slices_are_made_up_for() {
+fn lost_budget_is_compensated_as_the_rule_says() {
     picture(
         "sedf rules=xen-3.0.3 compensation=none first-period=at-once quantum=1ms",
         "
@@ -360,9 +361,9 @@ fn lost_slices_are_made_up_for() {
     );
 }
 
-/// A loss that the period leaves no room for is forgotten with it, or pursued.
+/// A loss that slack cannot compensate within the period is dropped with it, or carried over.
 #[test]
-fn a_loss_ends_with_its_period() {
+fn loss_is_dropped_at_period_end_under_in_period_compensation() {
     picture(
         "sedf unblocking=proportional compensation=in-period",
         "
@@ -389,9 +390,9 @@ fn a_loss_ends_with_its_period() {
     );
 }
 
-/// A gap shorter than a quantum before a period begins.
+/// A gap shorter than a quantum before a period begins is used or left idle.
 #[test]
-fn gaps() {
+fn gap_below_a_quantum_is_used_or_left_idle() {
     picture(
         "sedf first-period=at-once quantum=3ms below-quantum=idle",
         "
@@ -411,7 +412,7 @@ fn gaps() {
 }
 
 #[test]
-fn the_first_period() {
+fn first_period_begins_at_once_or_after_one_slice() {
     picture(
         "sedf rules=xen-3.0.3 first-period=after-a-slice",
         "
@@ -428,9 +429,9 @@ fn the_first_period() {
     );
 }
 
-/// Who sleeps in the middle of a quantum pays for all of it, or for what it used.
+/// A vCPU that blocks within a quantum is charged for all of it, or for the used part.
 #[test]
-fn whole_quanta() {
+fn partly_used_quantum_is_charged_whole_or_as_used() {
     picture(
         "sedf quantum=2ms quantum-charge=whole",
         "
@@ -449,10 +450,9 @@ fn whole_quanta() {
     );
 }
 
-/// Two are promised 12 of 10 ms. What the other missed is forgotten, or made up for once there is
-/// slack.
+/// Two vCPUs reserve 12 of 10 ms. Missed budget is dropped, or compensated by later slack.
 #[test]
-fn misses() {
+fn missed_budget_is_repaid_or_forgotten() {
     picture(
         "sedf rules=xen-3.0.3 first-period=at-once misses=forgotten",
         "

@@ -1,7 +1,7 @@
-//! Whose rules hold: the fields of the policy, and what they amount to.
+//! Fields of the policy, and the rules that they select.
 //!
-//! The real scheduler changed over the years and had options chosen when it was compiled. Each
-//! difference is a field here; `rules` says what holds where a field is left at `as-rules`.
+//! Xen's scheduler changed over the years and had compile-time options. Each difference is a field
+//! here. `rules` sets all fields that are left at `as-rules`.
 
 use alloc::vec::Vec;
 
@@ -132,29 +132,29 @@ pub(super) const FIELDS: &[Field] = &[
     LEAST_DIFFERENCE,
 ];
 
-/// What a vCPU that wakes may still have of its period. [Diestelhorst §3.2.3]
+/// Budget of a vCPU that wakes, in its current period. [Diestelhorst §3.2.3]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unblocking {
-    /// The larger of what would be left had it run instead of sleeping, and slice/period of what
-    /// is left of the period. Periods stay where they were.
+    /// The larger of two amounts: the budget left had the vCPU run while it was blocked, and slice
+    /// × rest of the period / period. Periods do not move.
     Proportional,
-    /// Nothing: it waits for the next period, and periods stay where they were.
+    /// Zero: the vCPU waits for its next period. Periods do not move.
     Isochronous,
-    /// Nothing if it slept within its period; after a longer sleep a new period begins.
+    /// Zero after a short block. After a long block a new period begins.
     Conservative,
-    /// The time that it slept counts as used; after a longer sleep a new period begins.
+    /// The blocked time counts as used. After a long block a new period begins.
     ShortResume,
-    /// As conservative, but after a longer sleep the period is as short as the latency, and doubles
-    /// until it is what it was.
+    /// As conservative, but after a long block the period is as short as the latency. It doubles
+    /// until it has its full length.
     LatencyHint,
-    /// As short-resume, but where that leaves too little the period becomes as long as it took
-    /// from one wake to the next.
+    /// As short-resume, but if too little budget is left, the next period is as long as the time
+    /// between the last two wake-ups.
     Burst,
-    /// As conservative, and what it lost by that is made up for from slack.
+    /// As conservative, and slack compensates the lost budget.
     ExtraSupport,
 }
 
-/// Who gets time that no slice claims. [Diestelhorst §3.2.4]
+/// Distribution of time that no slice claims. [Diestelhorst §3.2.4]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Slack {
     None,
@@ -164,31 +164,32 @@ pub(super) enum Slack {
     TwoLevel,
 }
 
-/// How a slice lost by blocking is made up for.
+/// Compensation by slack for budget that a vCPU lost by blocking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Compensation {
-    /// To the nanosecond, until the period is over in which it was lost.
+    /// Exact to the nanosecond, until the period ends in which the budget was lost.
     InPeriod,
-    /// By a single quantum, however much was lost.
+    /// One quantum, whatever the amount lost.
     OneQuantum,
-    /// By whole quanta until it is made up for.
+    /// Whole quanta until the loss is compensated.
     WholeLoss,
     None,
 }
 
-/// Who without an extra-weight has slack by slice/period; the others count as extra-weight 1.
+/// Choice of the vCPUs without an extra-weight that share slack by slice/period. All others count
+/// as extra-weight 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SlackShare {
-    /// Whoever has a slice.
+    /// All vCPUs with a slice.
     Slice,
-    /// Who has a slice that was set: that took away the 1 with which all are created, and setting a
-    /// weight did not. [Xen 3.0, §6.3, §6.9]
+    /// Those whose slice was set explicitly. In Xen this removes the extra-weight of 1 that each
+    /// vCPU is created with, but setting a weight does not. [Xen 3.0, §6.3, §6.9]
     SetSlice,
-    /// Nobody.
+    /// Slice/period never counts: a vCPU without an extra-weight has extra-weight 1.
     One,
 }
 
-/// All choices made.
+/// Choices of all fields of the policy, with `as-rules` resolved.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
     pub(super) unblocking: Unblocking,
@@ -197,29 +198,29 @@ pub(super) struct Rules {
     pub(super) carries_overrun: bool,
     pub(super) repays_misses: bool,
     pub(super) charges_whole_quanta: bool,
-    /// Gaps shorter than a quantum are used. Then the periods of best-effort vCPUs, which begin for
-    /// nothing but making such gaps, do not count either.
+    /// True if gaps shorter than a quantum are used. Periods of best-effort vCPUs, which only
+    /// create such gaps, are then ignored.
     pub(super) fills_gaps: bool,
     pub(super) begins_at_once: bool,
     pub(super) catches_up: bool,
     pub(super) counts_old: bool,
     pub(super) slack_share: SlackShare,
     pub(super) admits_exactly: bool,
-    /// Which CPU takes who has a slice.
+    /// Placement of vCPUs with a slice.
     pub(super) packing: Packing,
-    /// What the slices on one CPU may add up to.
+    /// Upper limit of the sum of slices on one CPU.
     pub(super) capacity: CpuShare,
     pub(super) quantum: Span,
 }
 
-/// A place for vCPUs that other fields do not allow.
+/// Returns an error if other fields do not allow the chosen value of `place`.
 pub(super) fn conflict(values: &Values) -> Option<FieldError> {
     let needs = Rules::said(values).place_needs();
     (!needs.is_empty()).then(|| FieldError::Alone(&PLACE, values.choice(&PLACE), needs))
 }
 
 impl Rules {
-    /// What is said; what cannot be done is left out.
+    /// Reads the rules. A `place` that other fields do not allow becomes `spread`.
     pub(super) fn read(values: &Values) -> Rules {
         let rules = Rules::said(values);
         let is_possible = rules.place_needs().is_empty();
@@ -230,7 +231,7 @@ impl Rules {
     fn said(values: &Values) -> Rules {
         let rules = values.choice(&RULES);
         let is_best = rules == "best";
-        // What a field says, or what the rules say in its stead.
+        // Value of the field, or the default of the chosen rules if the field says `as-rules`.
         let word = |field: &Field, best: &'static str, xen: &'static str| match values.choice(field)
         {
             AS_RULES if is_best => best,
@@ -286,8 +287,8 @@ impl Rules {
         }
     }
 
-    /// What is not so that would have to be for vCPUs to be placed like this. What a CPU takes has
-    /// to be known; and who is split must have its periods where they are counted from.
+    /// Returns the field values that `place` needs but does not have. Packing needs admission.
+    /// Splitting also needs periods that do not move.
     fn place_needs(&self) -> Vec<(&'static Field, &'static str)> {
         let (places, splits) = (self.packing != Packing::Spread, self.packing == Packing::Split);
         let moves = self.unblocking != Unblocking::Proportional;
@@ -299,31 +300,31 @@ impl Rules {
         needs.into_iter().filter(|(is_needed, _)| *is_needed).map(|(_, need)| need).collect()
     }
 
-    /// Whether every admitted slice is given in every period counted from when it was admitted:
-    /// where no more is admitted than can be given and periods never move.
+    /// Returns true if each admitted slice is delivered in every period since its admission. This
+    /// needs admission control and periods that never move.
     pub(super) fn keep_promises(&self) -> bool {
         let in_period = matches!(self.compensation, Compensation::InPeriod | Compensation::None);
         let stay = self.unblocking == Unblocking::Proportional && self.begins_at_once;
         stay && self.admits_exactly && in_period
     }
 
-    /// Whether it is known at any time what somebody has had in advance: where periods do not move
-    /// when it wakes.
+    /// Returns true if the usage of a vCPU in excess of the fluid rate is always known. This needs
+    /// periods that do not move at wake-ups.
     pub(super) fn keeps_accounts(&self) -> bool {
         self.unblocking == Unblocking::Proportional
     }
 
-    /// Whether a slice by weight holds for a period, rather than until the weights change.
+    /// Returns true if a slice by weight holds for a period, and not just until weights change.
     pub(super) fn keeps_slices(&self) -> bool {
         self.keeps_accounts() && self.admits_exactly
     }
 
-    /// Whether those who lost something by blocking come first when there is slack.
+    /// Returns true if vCPUs that lost budget by blocking come first when there is slack.
     pub(super) fn has_penalty_queue(&self) -> bool {
         matches!(self.slack, Slack::Penalty | Slack::TwoLevel)
     }
 
-    /// Whether slack goes to everybody who may have more.
+    /// Returns true if slack is shared by all vCPUs with `extra`.
     pub(super) fn has_extra_queue(&self) -> bool {
         matches!(self.slack, Slack::RoundRobin | Slack::Weighted | Slack::TwoLevel)
     }

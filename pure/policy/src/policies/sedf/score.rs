@@ -1,18 +1,18 @@
-//! How much slack a vCPU has had for its weight: who has the lowest score is next.
+//! Scores: slack received in proportion to weight. The vCPU with the lowest score is next.
 
 use core::fmt;
 use core::ops::{Add, Sub};
 
 use slackline_units::Span;
 
-/// How many binary places a score has: the ten of the real scheduler, and ten more for parts of a
-/// quantum. A century of the shortest quanta at the lowest weight fits 128 bits many times over, so
-/// nothing wraps, and no common base is ever taken off everybody.
+/// Binary places of a score: ten as in Xen, and ten more for fractions of a quantum. A century of
+/// the shortest quanta at the lowest weight fits in 128 bits with a wide margin. So scores never
+/// wrap, and no common base needs to be subtracted from all of them.
 const PLACES: u32 = 20;
 
 const OVERFLOW: &str = "a score overflowed 128 bits";
 
-/// A score, or a distance between two: one is a quantum of who has a slice as long as its period.
+/// A score or a difference of two. 1 is the cost of a quantum for a vCPU with slice = period.
 #[repr(C, packed(8))] // As words of 64 bits are: it stands beside them in tables and queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Score(i128);
@@ -43,7 +43,7 @@ impl Score {
         })
     }
 
-    /// `used / quantum` of this, rounded down.
+    /// Returns `self × used / quantum`, rounded down.
     pub(super) fn times(self, used: Span, quantum: Span) -> Score {
         if used == quantum {
             return self; // The common case, and division is slow.
@@ -72,7 +72,7 @@ impl Sub for Score {
 }
 
 impl fmt::Display for Score {
-    /// With ten binary places, as the real scheduler shows it.
+    /// Formats the score with ten binary places, as Xen shows it.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{}", self.0 >> (PLACES - 10))
     }
@@ -82,9 +82,9 @@ impl fmt::Display for Score {
 mod tests {
     use super::*;
 
-    /// Wide numbers are divided another way than those of 64 bits. Both round down.
+    /// Values beyond 64 bits take another division path. Both paths round down.
     #[test]
-    fn what_does_not_fit_64_bits_is_divided_alike() {
+    fn wide_and_narrow_scores_are_divided_with_equal_results() {
         let score = |quanta: i128| Score(quanta << PLACES);
         let (third, whole) = (Span::from_us(100), Span::from_us(300));
         for quanta in [3, 3 << 40] {

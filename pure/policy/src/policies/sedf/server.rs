@@ -1,4 +1,4 @@
-//! One vCPU: where it stands in its period, and what becomes of that when it wakes.
+//! State of one vCPU: its current period, and the rules for a vCPU that wakes.
 
 #[cfg(test)]
 mod tests;
@@ -12,52 +12,53 @@ use super::score::Score;
 use super::terms::{Share, part};
 use crate::admission::subtasks::InParts;
 
-/// What one vCPU is owed and has had.
+/// Period, budget and slack accounts of one vCPU.
 #[derive(Debug)]
 pub(super) struct Server {
-    /// Where it is bound, or where it is split: where it is to run next.
+    /// CPU to which the vCPU is bound. A split vCPU runs next on this CPU.
     pub(super) cpu: CpuId,
-    /// None where it is bound as a whole.
+    /// Progress through the subtasks of a split vCPU. `None` if it is bound to one CPU as a whole.
     pub(super) in_parts: Option<Box<InParts>>,
     pub(super) terms: Share,
-    /// What is taken of 100 ms for its slice, as counted on its CPU.
+    /// Part of each 100 ms that the slice takes, as counted in the tally of its CPU.
     pub(super) taken: Span,
-    /// The slice of the current period where that goes by weight and is kept (`weights`).
+    /// Slice of the current period, if it goes by weight and holds for the period (`weights`).
     pub(super) by_weight: Span,
-    /// The current period: that of the share, or shorter for a while.
+    /// Length of the current period: that of the share, or temporarily shorter.
     pub(super) period: Span,
-    /// The end of the current period; `NEVER` before the first one.
+    /// End of the current period. `NEVER` before the first one.
     pub(super) deadline: Time,
-    /// What it has used of the current slice.
+    /// CPU time used of the current slice, with overruns carried from earlier ones.
     pub(super) used: Span,
-    /// The slice of a whole period when that was last compared with one.
+    /// Slice of a whole period at the last call of [`Server::see`].
     seen: Span,
-    /// When it last went to sleep.
+    /// Time of the last block. `None` before the first one.
     pub(super) blocked: Option<Time>,
-    /// When it last woke.
+    /// Time of the last wake-up. `None` before the first one.
     woke: Option<Time>,
-    /// Whether it slept in the current period: what it then misses is not owed to it.
+    /// True if the vCPU blocked in the current period. A missed slice is not made up for then.
     pub(super) slept: bool,
-    /// Lost by blocking, and not made up for yet.
+    /// Budget lost by blocking that slack has not compensated yet.
     pub(super) loss: Span,
-    /// When a loss is no longer made up for, where that ends with the period.
+    /// Time after which a loss is no longer compensated, if compensation ends with the period.
     loss_ends: Time,
-    /// Not given to it by past deadlines although it was awake.
+    /// Budget not received by past deadlines although the vCPU was runnable.
     pub(super) missed: Span,
-    /// Among those who share slack: from zero while it stands in the queue, and else from where
-    /// the queue stands.
+    /// Score among the vCPUs that share slack. It counts from zero while the vCPU is queued, and
+    /// otherwise from the base of the queue.
     pub(super) score: Score,
-    /// All slack it has had.
+    /// Total slack received since the vCPU joined.
     pub(super) extra_time: Span,
 }
 
-/// What a vCPU wakes under.
+/// Circumstances of a wake-up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wake {
     pub(super) now: Time,
-    /// Its slice in a period of the share's length.
+    /// Slice in a period of the share's length.
     pub(super) full: Span,
-    /// Whether more than would be left had it run while it slept might make who is split late.
+    /// True if the vCPU may keep only what it would have left had it run while it was blocked.
+    /// Otherwise a split vCPU on this CPU could miss a deadline.
     pub(super) is_strict: bool,
 }
 
@@ -84,12 +85,13 @@ impl Server {
         }
     }
 
-    /// When the current period began, or the coming one begins.
+    /// Returns the begin of the current period, or of the next one if that has not begun yet.
     pub(super) fn begin(&self) -> Time {
         Time::START.after(self.deadline.since(Time::START).left_after(self.period))
     }
 
-    /// The slice of the current period, if that of a period of the share's length is `full`.
+    /// Returns the slice of the current period. `full` is the slice of a period of the share's
+    /// length.
     pub(super) fn slice(&self, full: Span) -> Span {
         if self.period == self.terms.period || full.is_zero() {
             return full;
@@ -97,7 +99,8 @@ impl Server {
         part(full, self.period, self.terms.period).max(Span::from_ns(1))
     }
 
-    /// A slice by weight shrinks when others come: what was used of it before is no overrun.
+    /// Notes the current full slice. A slice by weight shrinks when newcomers arrive, and what was
+    /// used of it before is then no overrun.
     pub(super) fn see(&mut self, full: Span) {
         if full < self.seen {
             let (before, slice) = (self.slice(self.seen), self.slice(full));
@@ -106,14 +109,13 @@ impl Server {
         self.seen = full;
     }
 
-    /// What slack is to make up for.
+    /// Returns the CPU time that slack is to make up for.
     pub(super) fn due_from_slack(&self) -> Span {
         self.loss + self.missed
     }
 
-    /// What it has had in advance, having used so much more than has been counted: beyond the part
-    /// of its slice that has been earned in this period, and of coming slices. Where periods move
-    /// when it wakes nothing is counted so.
+    /// Returns the excess over the fluid rate: usage beyond the accrued part of the slice. `more`
+    /// is usage not yet charged. Zero if periods move at wake-ups, since no account is kept then.
     pub(super) fn advance(&self, now: Time, more: Span, rules: &Rules) -> Span {
         if !rules.keeps_accounts() || self.deadline == Time::NEVER {
             return Span::ZERO;
@@ -125,12 +127,12 @@ impl Server {
         (to_come + self.used + more).left_after(slice.slice())
     }
 
-    /// The slice of a whole period that it has, whoever comes.
+    /// Returns the slice of a whole period that newcomers cannot reduce.
     fn promised_slice(&self) -> Span {
         if self.terms.weight > 0 { self.by_weight } else { self.terms.slice }
     }
 
-    /// Whether it would run now if it did not sleep, and had not slept in this period.
+    /// Returns true if the vCPU would have budget now, had it stayed runnable in this period.
     pub(super) fn claims_to_run(&self, now: Time) -> bool {
         if self.deadline == Time::NEVER {
             return true;
@@ -142,13 +144,13 @@ impl Server {
         now.since(since) < self.promised_slice().left_after(self.used)
     }
 
-    /// A new share, of which so much has been had: a new period begins now.
+    /// Starts a new period with new parameters. `advance` counts as used of its slice.
     pub(super) fn restart(&mut self, now: Time, advance: Span) {
         self.period = self.terms.period;
         self.deadline = now.after(self.period);
         self.used = advance;
         if self.terms.weight == 0 {
-            // All of that is owed, however short the new slice is.
+            // The whole advance is deducted, even if the new slice is shorter.
             self.seen = self.terms.slice;
         }
         self.restart_parts();
@@ -156,8 +158,8 @@ impl Server {
         self.missed = Span::ZERO;
     }
 
-    /// Its slice is used up: on to the next period. What it had beyond is taken from coming slices,
-    /// or from the next one only.
+    /// Moves on to the next period after the slice is exhausted. The overrun is deducted from all
+    /// later slices, or from the next one only, as the rules say.
     pub(super) fn end_period(&mut self, full: Span, rules: &Rules) {
         let slice = self.slice(full);
         let periods = match self.used.left_after(slice) {
@@ -169,10 +171,11 @@ impl Server {
         let periods = if rules.carries_overrun && is_fixed { periods } else { periods.min(1) };
         self.used -= slice * periods;
         if !is_fixed {
-            // A slice by weight may be as short as a timer is late: it is owed one at most.
+            // A slice by weight may be shorter than timer latency, so at most one slice is
+            // deducted.
             self.used = self.used.min(slice);
         }
-        // Back-off: a period that had been shortened doubles until it is what it was.
+        // Back-off: a shortened period doubles until it has its full length again.
         if self.period < self.terms.period {
             let double = self.period.checked_add(self.period).unwrap_or(Span::MAX);
             self.period = double.min(self.terms.period);
@@ -181,7 +184,7 @@ impl Server {
         self.restart_parts();
     }
 
-    /// A period without a slice is over as it begins: it only marks time. [Xen 3.0, §6.4]
+    /// Skips a period without a slice, which only marks time. [Xen 3.0, §6.4]
     pub(super) fn skip_period(&mut self, now: Time, rules: &Rules) {
         let begin = self.deadline;
         self.deadline = self.deadline.after(self.period);
@@ -189,12 +192,12 @@ impl Server {
         let behind = if rules.catches_up { periods_up(late, self.period) } else { 0 };
         self.deadline = self.deadline.after(times(self.period, behind));
         if self.begin() == now {
-            // It would begin at this very instant, and be over again.
+            // Otherwise the next period would begin at this instant and be skipped again.
             self.deadline = self.deadline.after(self.period);
         }
     }
 
-    /// The deadline has passed, and the slice was not used up. [Xen 3.0, §6.4]
+    /// Handles a deadline that has passed before the slice was exhausted. [Xen 3.0, §6.4]
     pub(super) fn miss(&mut self, now: Time, full: Span, rules: &Rules) {
         let slice = self.slice(full);
         if rules.repays_misses {
@@ -213,7 +216,7 @@ impl Server {
         self.begin_period(now, rules);
     }
 
-    /// A period begins while it is awake.
+    /// Begins a period of a runnable vCPU.
     pub(super) fn begin_period(&mut self, now: Time, rules: &Rules) {
         self.slept = false;
         self.forget_loss(now, rules);
@@ -225,7 +228,7 @@ impl Server {
         }
     }
 
-    /// It had extra time in order to make up for something.
+    /// Deducts slack that the vCPU received as compensation from its missed budget and its loss.
     pub(super) fn make_up(&mut self, ran: Span, rules: &Rules) {
         let missed = ran.min(self.missed);
         self.missed -= missed;
@@ -235,7 +238,7 @@ impl Server {
         };
     }
 
-    /// Awake again: what is left of its slice, and when its period ends.
+    /// Sets the budget and the deadline of a vCPU that wakes, as the rules say.
     pub(super) fn wake(&mut self, wake: Wake, rules: &Rules) {
         let Wake { now, full, .. } = wake;
         self.see(full);
@@ -258,14 +261,14 @@ impl Server {
         self.woke = Some(now);
     }
 
-    /// Keeps the larger of two amounts that cannot make anybody else miss a deadline: what would
-    /// be left had it run while it slept, and slice/period of what is left of the period. Only the
-    /// first of them cannot make who is split miss one.
+    /// Keeps the larger of two amounts that cannot make another vCPU miss a deadline: the budget
+    /// left had the vCPU run while it was blocked, and slice × rest of the period / period. Only
+    /// the first amount is safe for split vCPUs.
     fn wake_in_proportion(&mut self, wake: Wake, rules: &Rules) {
         let Wake { now, full, is_strict } = wake;
         let slice = self.slice(full);
         if now >= self.deadline {
-            // Periods that went by asleep pay overrun off: their slices were not used.
+            // The unused slices of the periods in which it was blocked pay off overruns.
             let passed = now.since(self.deadline) / self.period + 1;
             self.used = self.used.left_after(times(slice, passed));
             self.deadline = self.deadline.after(times(self.period, passed));
@@ -294,13 +297,13 @@ impl Server {
         }
     }
 
-    /// It slept for less than was left of its period. [Xen 3.0, §6.7]
+    /// Handles a short block, which ended before the deadline. [Xen 3.0, §6.7]
     fn wake_shortly(&mut self, wake: Wake, rules: &Rules) {
         let Wake { now, full, .. } = wake;
         let slice = self.slice(full);
         let resumes = matches!(rules.unblocking, Unblocking::ShortResume | Unblocking::Burst);
         if resumes {
-            // Who never blocked counts as asleep since long ago.
+            // A vCPU that never blocked counts as blocked for the whole slice.
             self.used += self.blocked.map_or(slice, |blocked| now.since(blocked));
             if slice.left_after(self.used) >= rules.quantum {
                 return;
@@ -321,18 +324,18 @@ impl Server {
         self.deadline = self.deadline.after(self.period);
     }
 
-    /// Its next period is as long as it took from one wake to the next. What it has used stays, the
-    /// sleep included, so that the first short period is mostly skipped. [Xen 3.0, §6.7]
+    /// Sets the next period to the time between the last two wake-ups. Used time stays, with the
+    /// block counted as used, so the first short period is mostly skipped. [Xen 3.0, §6.7]
     fn begin_burst(&mut self, period: Span, full: Span, rules: &Rules) {
         self.shorten(period, full);
         if rules.carries_overrun {
-            // More than the short slice is no overrun of it that later slices would pay for.
+            // Usage beyond the short slice is no overrun that later slices would repay.
             self.used = self.used.min(self.slice(full));
         }
         self.deadline = self.deadline.after(self.period);
     }
 
-    /// It slept beyond the end of its period. [Xen 3.0, §6.7]
+    /// Handles a long block, which ended after the deadline. [Xen 3.0, §6.7]
     fn wake_long_after(&mut self, wake: Wake, rules: &Rules) {
         let now = wake.now;
         self.used = Span::ZERO;
@@ -353,8 +356,8 @@ impl Server {
         self.deadline = now.after(self.period);
     }
 
-    /// A period no longer than this, and no longer than that of the share; the slice goes with it.
-    /// Without a slice a period only marks time.
+    /// Sets the period to `to`, at least 10 us and at most the share's period. The slice shrinks in
+    /// proportion. A period without a slice is not shortened, since it only marks time.
     fn shorten(&mut self, to: Span, full: Span) {
         const LEAST: Span = Span::from_us(10); // The shortest period there is. [Xen 3.0, §6.1]
         if !full.is_zero() {
@@ -363,12 +366,12 @@ impl Server {
     }
 }
 
-/// So many times a length of time, or the end of time.
+/// Returns `span × count`, saturated at the end of time.
 fn times(span: Span, count: u64) -> Span {
     Span::from_ns(span.ns().saturating_mul(count))
 }
 
-/// How many periods a length of time takes, rounded up.
+/// Returns the number of periods in a length of time, rounded up.
 fn periods_up(span: Span, period: Span) -> u64 {
     span.ns().div_ceil(period.ns())
 }

@@ -1,13 +1,14 @@
-//! Who is split over several CPUs: in each period it has one part of its slice after the other, on
-//! one CPU each (`split`).
+//! Split vCPUs: in each period a split vCPU runs the subtasks of its slice one after another, each
+//! on its own CPU (`split`).
 //!
-//! It stands in the queues of the CPU whose part it is in, in the ready queue by when that part
-//! must be over, and has its slack there too. As a part has been had, or its time is over, it goes
-//! on to the next one with whatever it did not get; as its slice is used up it waits on the CPU of
-//! the first. The CPUs to ask for that are noted until the fact returns that brings it about.
+//! A split vCPU is in the queues of the CPU of its current subtask. Its key in the ready queue is
+//! the deadline of that subtask, and its slack comes from that CPU as well. When the subtask is
+//! complete or its deadline passes, the vCPU migrates to the next CPU with its remaining budget.
+//! When the slice is exhausted it waits on the CPU of its first subtask. The CPUs to reschedule are
+//! collected until the current event handler returns.
 //!
-//! On CPUs with parts whoever wakes keeps only what would be left had it run while it slept. Slices
-//! by weight fill a CPU, so they are on no such CPU, and nobody is split where they are.
+//! On CPUs with subtasks a vCPU that wakes keeps only the budget left had it run while it was
+//! blocked. Slices by weight use up a CPU, so subtasks and slices by weight never share one.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -24,11 +25,11 @@ use crate::admission::split::{Part, Splits};
 use crate::admission::subtasks::{InParts, Standing};
 use crate::balance::CALL;
 
-/// Where reservations may be split.
+/// Placement of split vCPUs.
 #[derive(Debug)]
 pub(super) struct Parting {
     pub(super) splits: Splits,
-    /// The CPUs to ask as somebody went there.
+    /// CPUs to reschedule because a vCPU migrated to them.
     to_ask: CpuSet,
 }
 
@@ -39,18 +40,18 @@ impl Parting {
 }
 
 impl Server {
-    /// It is split from now on, or not.
+    /// Sets the subtasks of a vCPU. An empty list binds it to one CPU.
     pub(super) fn set_parts(&mut self, parts: Vec<Part>) {
         self.in_parts = InParts::new(parts).map(Box::new);
     }
 
-    /// Where it is counted: its CPU, or that of its first part.
+    /// Returns the CPU on which the vCPU is counted: its CPU, or that of its first subtask.
     pub(super) fn home(&self) -> CpuId {
         let first = self.in_parts.as_ref().and_then(|in_parts| in_parts.iter().next());
         first.map_or(self.cpu, |part| part.cpu)
     }
 
-    /// When the part that it is in must be over, or the period.
+    /// Returns the deadline of the current subtask, or of the period if the vCPU is not split.
     #[inline(always)]
     pub(super) fn due_by(&self) -> Time {
         match &self.in_parts {
@@ -59,25 +60,26 @@ impl Server {
         }
     }
 
-    /// What it may have where it is now, of so much in all.
+    /// Returns the part of the remaining budget `left` that may be used on the current CPU.
     #[inline(always)]
     pub(super) fn left_here(&self, left: Span) -> Span {
         self.in_parts.as_ref().map_or(left, |in_parts| in_parts.left_of(left))
     }
 
-    /// A period begins, with the first part.
+    /// Starts a period with the first subtask.
     #[inline(always)]
     pub(super) fn restart_parts(&mut self) {
         self.in_parts.iter_mut().for_each(|in_parts| in_parts.restart());
     }
 
-    /// It had so much of its slice, or slept so long while it might have had it.
+    /// Advances through the subtasks by CPU time used, or by blocked time that could have been
+    /// used.
     pub(super) fn go_on(&mut self, ran: Span) {
         self.in_parts.iter_mut().for_each(|in_parts| in_parts.go_on(ran));
     }
 
-    /// A part is over at its time, although it did not have all of it. Where the period is over too
-    /// it stays until the next one begins.
+    /// Ends subtasks whose deadlines have passed, even if they are incomplete. After the deadline
+    /// of the period the vCPU stays in its subtask until the next period begins.
     pub(super) fn catch_up(&mut self, now: Time) {
         let since_begin = now.since(self.begin());
         if now < self.deadline {
@@ -85,15 +87,15 @@ impl Server {
         }
     }
 
-    /// Where it is in its period, or in the one that has come, if it has a slice that was set; so
-    /// much of it has been used beyond what has been counted.
+    /// Returns the state in the current period, or in the one that `now` is in. `more` is CPU time
+    /// used but not charged yet. `None` without a fixed slice.
     fn standing(&self, now: Time, more: Span, is_awake: bool) -> Option<Standing> {
         let share = self.terms.reservation().ok().flatten()?;
         let (slice, period) = (share.slice(), share.period());
         let mut in_parts = self.in_parts.as_deref().cloned();
         let left = slice.left_after(self.used + more);
         let (begins, deadline, left) = if now < self.begin() {
-            // Of the period before nothing is left.
+            // The budget of the previous period is exhausted.
             let before = self.begin().since(Time::START).left_after(period);
             (Time::START.after(before), self.begin(), Span::ZERO)
         } else if now < self.deadline {
@@ -110,9 +112,9 @@ impl Server {
     }
 }
 
-/// Who goes where.
+/// Migration of split vCPUs between the CPUs of their subtasks.
 impl Sedf {
-    /// Somebody who is split used so much of its slice.
+    /// Charges CPU time to the slice of a split vCPU.
     #[inline(never)]
     pub(super) fn use_parts(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) {
         let server = &mut self.servers[vcpu];
@@ -126,8 +128,8 @@ impl Sedf {
         self.follow(vcpu);
     }
 
-    /// The part is over in which somebody stands ready, and its period is not: it goes on. Whether
-    /// that was so.
+    /// Moves a vCPU on if its subtask has reached its deadline within the period. Returns true if
+    /// so.
     pub(super) fn end_part(&mut self, now: Time, vcpu: VcpuId) -> bool {
         let server = &mut self.servers[vcpu];
         let is_over = server.in_parts.is_some() && server.due_by() <= now && now < server.deadline;
@@ -138,7 +140,7 @@ impl Sedf {
         is_over
     }
 
-    /// Who is split goes to the CPU of the part that it is in.
+    /// Migrates a split vCPU to the CPU of its current subtask.
     pub(super) fn follow(&mut self, vcpu: VcpuId) {
         let Server { in_parts, cpu: from, .. } = &self.servers[vcpu];
         let (Some(in_parts), from) = (in_parts, *from) else { return };
@@ -159,21 +161,21 @@ impl Sedf {
         self.ask(to);
     }
 
-    /// A CPU is to be asked and to pass then.
+    /// Marks a CPU to be rescheduled, and to make a scheduling pass then.
     pub(super) fn ask(&mut self, cpu: CpuId) {
         self.request(cpu);
         self.parting.iter_mut().for_each(|parting| parting.to_ask.insert(cpu));
     }
 
-    /// The CPUs to ask as somebody went there.
+    /// Takes the CPUs to reschedule because a vCPU migrated to them.
     #[inline(always)]
     pub(super) fn take_asked(&mut self) -> CpuSet {
         let parting = self.parting.as_mut();
         parting.map_or(CpuSet::NONE, |parting| core::mem::take(&mut parting.to_ask))
     }
 
-    /// A CPU has passed. Who is still there and is to go on elsewhere can be taken there once it
-    /// has gone from here. The CPUs to ask.
+    /// Handles the end of a pass. A vCPU that just ran here and continues elsewhere can be started
+    /// there now. Returns the CPUs to reschedule.
     #[inline(never)]
     pub(super) fn parts_pass(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
         let home = at.occupant(cpu).map(|vcpu| self.servers[vcpu].cpu);
@@ -181,22 +183,22 @@ impl Sedf {
         self.take_asked()
     }
 
-    /// When a CPU is to pass because a part must be over there, at the latest.
+    /// Returns the time of the next pass that a subtask deadline on this CPU requires.
     pub(super) fn part_is_over(&self, cpu: CpuId) -> Option<Time> {
         self.parting.as_ref().filter(|parting| parting.splits.strict().contains(cpu))?;
         self.deadlines.first(ready(cpu)).map(|((due_by, _), _)| due_by)
     }
 }
 
-/// What is promised.
+/// Reservations of split vCPUs.
 impl Sedf {
-    /// The CPUs where somebody is split, or was not long ago.
+    /// Returns the CPUs on which a vCPU is split, or was split recently.
     pub(super) fn strict(&self) -> CpuSet {
         self.parting.as_ref().map_or(CpuSet::NONE, |parting| parting.splits.strict())
     }
 
-    /// Whether who wakes here is to lose what it would have had: somebody is split here, or others
-    /// still wait because somebody was.
+    /// Returns true if a vCPU that wakes here must lose the budget it would have used: a vCPU is
+    /// split here, or other vCPUs still wait for budget because one was.
     #[inline(always)]
     pub(super) fn is_strict(&mut self, at: &Moment, cpu: CpuId) -> bool {
         self.parting.is_some() && self.may_be_strict(at, cpu)
@@ -211,27 +213,27 @@ impl Sedf {
         self.strict().contains(cpu)
     }
 
-    /// Nobody is owed anything on a CPU.
+    /// Clears the marks of past subtasks on a CPU, which is quiescent.
     pub(super) fn rest_parts(&mut self, cpu: CpuId) {
         self.parting.iter_mut().for_each(|parting| parting.splits.rest(cpu));
     }
 
-    /// Where somebody is split it is seen from what is owed whether anybody waits for what was had
-    /// in advance.
+    /// Frees shares held on CPUs with subtasks. There admission computes the exact demand, so held
+    /// shares are not needed.
     pub(super) fn rest_strict(&mut self) {
         for cpu in self.strict().iter() {
             self.holds.rest(cpu, &mut self.cpus);
         }
     }
 
-    /// Somebody is not split any more; the parts that it had.
+    /// Removes the subtasks of a vCPU and returns them. Empty if it is not split.
     pub(super) fn take_parts(&mut self, vcpu: VcpuId) -> Vec<Part> {
         let Some(parting) = &mut self.parting else { return Vec::new() };
         let cpus = &mut self.cpus;
         parting.splits.remove(vcpu, |cpu, rate| cpus[cpu.index()].tally.unbook_part(rate))
     }
 
-    /// Somebody is split.
+    /// Adds the subtasks of a vCPU. Does nothing if there are none.
     pub(super) fn put_parts(&mut self, vcpu: VcpuId, period: Span, parts: &[Part]) {
         let parting = self.parting.as_mut().filter(|_| !parts.is_empty());
         let Some(parting) = parting else { return };
@@ -241,8 +243,8 @@ impl Sedf {
         parts.iter().for_each(|part| self.holds.rest(part.cpu, &mut self.cpus));
     }
 
-    /// What all but one demand of each of some CPUs from now on, and what is kept there for who
-    /// pays for balancing, unless that is who asks. None where there are slices by weight.
+    /// Returns the demand on each CPU of all vCPUs but one, and of the share kept for balancing
+    /// unless `terms` pay for it. `None` for CPUs with slices by weight or outside `cpus`.
     pub(super) fn demands(
         &self,
         at: &Moment,

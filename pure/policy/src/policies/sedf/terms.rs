@@ -1,4 +1,4 @@
-//! What people ask for: the fields of a share, what they amount to, and what a CPU has promised.
+//! Parameters of a vCPU: the fields of a share, the reservation they make, and the tally of a CPU.
 
 use slackline_units::{CpuShare, Reservation, ReservationError, Span};
 
@@ -48,47 +48,47 @@ const EXTRA_WEIGHT: Field = Field::whole(
 const BALANCES: Field =
     Field::flag("balances", "pays for balancing: a call that is due is made once it has run");
 
-/// The real scheduler keeps weights in 16 bits with a sign, and does not check. [Xen 3.0, §6.10]
+/// Xen keeps weights as signed 16-bit integers, without a range check. [Xen 3.0, §6.10]
 const MOST_WEIGHT: i64 = 32_767;
 
 pub(super) const FIELDS: &[Field] =
     &[SLICE, PERIOD, LATENCY, EXTRA, WEIGHT, EXTRA_WEIGHT, BALANCES];
 
-/// The shortest slice there is. [Xen 3.0, §6.1]
+/// Minimum slice. [Xen 3.0, §6.1]
 const LEAST_SLICE: Span = Span::from_us(5);
 
-/// The period of slices set by weight, and of best effort. [Xen 3.0, §6.1]
+/// Period of slices by weight, and of best-effort vCPUs. [Xen 3.0, §6.1]
 pub(super) const WEIGHT_PERIOD: Span = Span::from_ms(100);
 
-/// What is kept free of each such period. [Xen 3.0, §6.1]
+/// Part of each `WEIGHT_PERIOD` that is never given to slices by weight. [Xen 3.0, §6.1]
 const WEIGHT_SAFETY: Span = Span::from_ms(5);
 
-/// The extra weight that counts as much as a slice as long as its period. [Xen 3.0, §6.1]
+/// Extra-weight that counts as slice/period = 1. [Xen 3.0, §6.1]
 const FULL_WEIGHT: u64 = 128;
 
-/// A slice if it is not too short to be one.
+/// Returns the slice, or zero if it is shorter than the minimum.
 pub(super) fn long_enough(slice: Span) -> Span {
     if slice < LEAST_SLICE { Span::ZERO } else { slice }
 }
 
-/// A share, read.
+/// Parameters of a vCPU, read from its share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Share {
-    /// As asked for; zero for best effort, and for a slice set by weight.
+    /// Slice as given. Zero for best effort and for a slice by weight.
     pub(super) slice: Span,
-    /// As asked for where there is a slice.
+    /// Period as given if there is a slice, and `WEIGHT_PERIOD` otherwise.
     pub(super) period: Span,
     pub(super) latency: Span,
     pub(super) extra: bool,
-    /// Zero is none.
+    /// Weight for slices by weight. Zero if the vCPU has none.
     pub(super) weight: u64,
-    /// Zero is none.
+    /// Weight for slack. Zero means slice/period.
     pub(super) extra_weight: u64,
     pub(super) balances: bool,
 }
 
 impl Share {
-    /// That of a slice and nothing else.
+    /// Returns a share with this slice as a hard limit and nothing else.
     pub(super) fn of(slice: Reservation) -> Share {
         let (slice, period) = (slice.slice(), slice.period());
         Share {
@@ -102,7 +102,7 @@ impl Share {
         }
     }
 
-    /// Reads a share. What would never run under these rules is refused.
+    /// Reads a share. A vCPU that would never run under these rules is refused.
     pub(super) fn read(share: &Values, rules: &Rules) -> Result<Share, AdmitError> {
         let whole = |field| share.whole(field).unsigned_abs();
         let weight = whole(&WEIGHT);
@@ -131,7 +131,7 @@ impl Share {
         Ok(terms)
     }
 
-    /// The slice that it has whatever others have.
+    /// Returns the reservation, which does not depend on other vCPUs. `None` without a fixed slice.
     pub(super) fn reservation(&self) -> Result<Option<Reservation>, ReservationError> {
         if self.slice.is_zero() {
             return Ok(None);
@@ -139,13 +139,13 @@ impl Share {
         Reservation::new(self.slice, self.period).map(Some)
     }
 
-    /// How much of 100 ms its slice takes. [Xen 3.0, §6.9]
+    /// Returns the part of each 100 ms that the slice takes. [Xen 3.0, §6.9]
     pub(super) fn taken(&self) -> Span {
         part(WEIGHT_PERIOD, self.slice, self.period)
     }
 
-    /// How much a quantum of extra time costs it, with ten binary places or with as many as there
-    /// are. [Diestelhorst §3.2.4, equation 3.3]
+    /// Returns the cost of a quantum of slack as an exact fraction. It can be rounded to ten binary
+    /// places or to more. [Diestelhorst §3.2.4, equation 3.3]
     pub(super) fn cost(&self, slice: Span) -> Cost {
         let (above, below) = match self.extra_weight {
             0 if slice.is_zero() => (FULL_WEIGHT, 1),
@@ -155,7 +155,7 @@ impl Share {
         Cost { above, below }
     }
 
-    /// Its weight among those who share slack, exactly: the reciprocal of what a quantum costs.
+    /// Returns the weight for slack as an exact fraction: the reciprocal of the cost of a quantum.
     pub(super) fn slack_weight(&self, slice: Span) -> (u64, u64) {
         match self.extra_weight {
             0 if slice.is_zero() => (1, 1),
@@ -164,12 +164,12 @@ impl Share {
         }
     }
 
-    /// Whether slack is all that it has.
+    /// Returns true if the vCPU gets slack and nothing else.
     pub(super) fn is_best_effort(&self) -> bool {
         self.extra && self.slice.is_zero() && self.weight == 0
     }
 
-    /// Its weight among those who share slack, at least one.
+    /// Returns the weight for slack, rounded down to an integer and at least 1.
     fn crowd(&self) -> u128 {
         let by_slice =
             u128::from(FULL_WEIGHT) * u128::from(self.slice.ns()) / u128::from(self.period.ns());
@@ -177,14 +177,13 @@ impl Share {
     }
 }
 
-/// `of * above / below`, rounded down; `above` is at most `below`, or the result has room.
+/// Returns `of × above / below`, rounded down. Saturates if the result exceeds 64 bits.
 pub(super) fn part(of: Span, above: Span, below: Span) -> Span {
     let ns = u128::from(of.ns()) * u128::from(above.ns()) / u128::from(below.ns());
     Span::from_ns(u64::try_from(ns).unwrap_or(u64::MAX))
 }
 
-/// What a quantum of extra time costs, one being what it costs who has a slice as long as its
-/// period.
+/// Cost of a quantum of slack as a fraction. 1 is the cost for a vCPU with slice = period.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cost {
     above: u64,
@@ -192,23 +191,24 @@ pub(super) struct Cost {
 }
 
 impl Cost {
-    /// For a weight with as many binary places as those of balancers have.
+    /// Returns the cost for a weight in the fixed-point units of balancers.
     pub(super) fn of_weight(weight: u64) -> Cost {
         Cost { above: Weight::fraction(FULL_WEIGHT, 1).units(), below: weight }
     }
 
-    /// For a whole quantum, with ten binary places as the real scheduler has them.
+    /// Returns the cost of a whole quantum, with ten binary places as in Xen.
     pub(super) fn whole(self) -> Score {
         Score::in_tenths(self.above, self.below)
     }
 
-    /// For what was used of a quantum.
+    /// Returns the cost of the used part of a quantum.
     pub(super) fn of(self, used: Span, quantum: Span) -> Score {
         Score::fraction(self.above, self.below).times(used, quantum)
     }
 }
 
-/// What a share promises, and whether that is all it gets.
+/// Returns the reservation of a share, and true in `exact` if it is a hard limit. `None` for best
+/// effort and for slices by weight.
 pub(super) fn promise(share: &Values) -> Result<Option<Promise>, ReservationError> {
     if share.whole(&WEIGHT) > 0 || share.span(&SLICE).is_zero() {
         return Ok(None);
@@ -218,13 +218,13 @@ pub(super) fn promise(share: &Values) -> Result<Option<Promise>, ReservationErro
     Ok(Some(Promise { reservation, exact, bounded: exact, by_use: false, phase: None }))
 }
 
-/// What has been promised on one CPU.
+/// Reservations and weights on one CPU.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
     load: Load,
-    /// What is promised besides slices.
+    /// Dispatch overhead, which is reserved in addition to slices.
     looks: Looks,
-    /// How much of 100 ms the slices take that are not set by weight. [Xen 3.0, §6.9]
+    /// Part of each 100 ms that fixed slices take. [Xen 3.0, §6.9]
     taken: Span,
     weights: u64,
     crowd: u128,
@@ -232,37 +232,37 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Nothing has been promised yet on a CPU where looking after a reservation takes this.
+    /// Returns an empty tally of a CPU with this dispatch overhead.
     pub(super) fn with(looks: Looks) -> Tally {
         Tally { looks, ..Tally::default() }
     }
 
-    /// A slice is promised.
+    /// Reserves a slice, with its dispatch overhead.
     pub(super) fn book(&mut self, slice: Reservation) {
         self.load.add(self.looks.demand(slice));
     }
 
-    /// It is not any more.
+    /// Releases a slice, with its dispatch overhead.
     pub(super) fn unbook(&mut self, slice: Reservation) {
         self.load.remove(self.looks.demand(slice));
     }
 
-    /// A part of a slice is promised, with what is promised besides.
+    /// Reserves a subtask. `rate` includes its dispatch overhead.
     pub(super) fn book_part(&mut self, rate: Reservation) {
         self.load.add(rate);
     }
 
-    /// It is not any more.
+    /// Releases a subtask. `rate` includes its dispatch overhead.
     pub(super) fn unbook_part(&mut self, rate: Reservation) {
         self.load.remove(rate);
     }
 
-    /// Whether one slice takes more room than another.
+    /// Returns true if `one` needs more capacity than `other`, both with dispatch overhead.
     pub(super) fn takes_more(&self, one: Reservation, other: Reservation) -> bool {
         self.looks.demand(one).is_more_than(self.looks.demand(other))
     }
 
-    /// Somebody is here; its slice is promised apart from that.
+    /// Adds a vCPU. Its slice is reserved by [`Tally::book`].
     pub(super) fn add(&mut self, terms: &Share, taken: Span) {
         self.taken += taken;
         self.weights += terms.weight;
@@ -270,7 +270,7 @@ impl Tally {
         self.members += 1;
     }
 
-    /// Somebody is gone.
+    /// Removes a vCPU. Its slice is released by [`Tally::unbook`].
     pub(super) fn remove(&mut self, terms: &Share, taken: Span) {
         self.taken -= taken;
         self.weights -= terms.weight;
@@ -278,24 +278,24 @@ impl Tally {
         self.members -= 1;
     }
 
-    /// The slice in 100 ms that a weight amounts to. [Xen 3.0, §6.9] The real scheduler's becomes
-    /// negative where more is promised than there is; here a nanosecond is left.
+    /// Returns the slice in 100 ms that a weight amounts to. [Xen 3.0, §6.9] In Xen it becomes
+    /// negative if reservations exceed the capacity. Here 1 ns remains.
     pub(super) fn slice_of(&self, weight: u64) -> Span {
         self.part_of(self.left(), weight).max(Span::from_ns(1))
     }
 
-    /// What a weight amounts to of so much.
+    /// Returns the proportional part of `left` for a weight.
     pub(super) fn part_of(&self, left: Span, weight: u64) -> Span {
         part(left, Span::from_ns(weight), Span::from_ns(self.weights.max(1)))
     }
 
-    /// Whether anybody is here whose slice goes by weight.
+    /// Returns true if a vCPU on this CPU has a slice by weight.
     pub(super) fn has_weights(&self) -> bool {
         self.weights > 0
     }
 
-    /// Whether `terms` fit beside what has been promised: their slice, or what stays promised in
-    /// its place for a while, exactly, and so that every weight still amounts to something.
+    /// Returns true if `terms` fit beside the reservations on this CPU. `slice` is the demand, or
+    /// the larger share that stays booked for a while. Each weight must still amount to a slice.
     pub(super) fn has_room(
         &self,
         terms: &Share,
@@ -307,7 +307,7 @@ impl Tally {
         fits && weights <= self.left().left_after(terms.taken())
     }
 
-    /// The longest slice of such a period that has room, where that is what it demands.
+    /// Returns the longest slice of this period that fits. `demand` maps a slice to what it needs.
     pub(super) fn longest(
         &self,
         period: Span,
@@ -323,8 +323,8 @@ impl Tally {
         self.load.share()
     }
 
-    /// How well `terms` would fare here, as a fraction that is larger where it would fare better:
-    /// room by how many would share it, and then fewer vCPUs.
+    /// Returns a measure of how well `terms` would fare on this CPU: free capacity per sharer, and
+    /// then the lower number of vCPUs.
     pub(super) fn appeal(&self, terms: &Share) -> Appeal {
         let free = (1_u128 << 64).saturating_sub(self.load.bound());
         let (room, sharers) = if terms.weight > 0 {
@@ -337,13 +337,13 @@ impl Tally {
         Appeal { room, sharers, members: self.members }
     }
 
-    /// What reservations leave of 100 ms to the weights.
+    /// Returns the part of 100 ms that reservations leave for slices by weight.
     pub(super) fn left(&self) -> Span {
         (WEIGHT_PERIOD - WEIGHT_SAFETY).left_after(self.taken)
     }
 }
 
-/// See [`Tally::appeal`].
+/// Suitability of a CPU for a vCPU, computed by [`Tally::appeal`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Appeal {
     room: u128,
@@ -352,7 +352,8 @@ pub(super) struct Appeal {
 }
 
 impl Appeal {
-    /// The better comes first. Room is at most 2^64, and sharers are fewer than 2^48.
+    /// Orders the more suitable CPU first. Room is at most 2^64 and sharers are fewer than 2^48, so
+    /// the products do not overflow.
     pub(super) fn compare(&self, other: &Appeal) -> core::cmp::Ordering {
         let (this, that) = (self.room * other.sharers, other.room * self.sharers);
         that.cmp(&this).then(self.members.cmp(&other.members))
@@ -365,9 +366,9 @@ mod tests {
 
     use super::*;
 
-    /// Half a CPU promised to who may have slack too counts as half of what a whole one does.
+    /// A work-conserving slice of half a CPU counts as half of FULL_WEIGHT.
     #[test]
-    fn among_those_who_share_slack_a_slice_counts_for_its_part_of_a_cpu() {
+    fn work_conserving_slice_counts_by_its_share_among_slack_weights() {
         let half = Reservation::new(Span::from_ms(5), Span::from_ms(10)).unwrap();
         let half = Share { extra: true, ..Share::of(half) };
         let slack =

@@ -1,4 +1,4 @@
-//! What pictures cannot show: numbers, timers that are late, shares that change.
+//! Tests of amounts, late timers and changes of shares, which schedules in `pictures` cannot show.
 
 mod balancer;
 mod parts;
@@ -10,8 +10,7 @@ use slackline_units::{CpuId, CpuSet, DomId, Span, Time, VcpuId};
 use super::SPEC;
 use crate::{AdmitError, Entitlement, Given, Moment, Pick, Policy, Topology, TurnEnd, Values};
 
-/// A policy and a host of one CPU, moved by hand: for what timers that are late and shares that
-/// change bring about.
+/// A policy and a host with one CPU, driven step by step to test late timers and share changes.
 struct Script {
     policy: Box<dyn Policy>,
     at: Moment,
@@ -21,7 +20,7 @@ const CPU: CpuId = CpuId::new(0);
 
 fn values<'a>(fields: &'static [crate::Field], words: &'a str) -> Values {
     let given = words.split_whitespace().map(|word: &'a str| {
-        let (name, value) = word.split_once('=').expect("a name and a value");
+        let (name, value) = word.split_once('=').expect("each word is name=value");
         let given = match value {
             "true" | "false" => Given::Flag(value == "true"),
             _ if value.parse::<i64>().is_ok() => Given::Number(value),
@@ -62,7 +61,7 @@ impl Script {
         self.dispatch();
     }
 
-    /// Whoever has the CPU runs until then, whatever its limit was; then its turn is over.
+    /// Runs the current vCPU until a time, beyond its limit if need be, and ends its run interval.
     fn run(&mut self, until: Time) {
         let ran = until - self.at.now();
         self.at.advance(until);
@@ -88,7 +87,7 @@ impl Script {
         }
     }
 
-    /// Who has the CPU, for how long, by what right.
+    /// Returns the slot of the vCPU to run, its limit and its entitlement.
     fn turn(&self) -> (Option<usize>, Option<Span>, Entitlement) {
         match self.policy.pick(&self.at, CPU) {
             Pick::Run { vcpu, limit, entitlement } => (Some(vcpu.slot()), limit, entitlement),
@@ -96,12 +95,12 @@ impl Script {
         }
     }
 
-    /// What of the slack each of two has in so many turns, in ns.
+    /// Returns the slack of each of two vCPUs over a number of timeslices, in ns.
     fn spare(&mut self, turns: u32) -> [u64; 2] {
         let mut spare = [0, 0];
         for _ in 0..turns {
             let (who, limit, right) = self.turn();
-            let limit = limit.expect("all turns end");
+            let limit = limit.expect("each timeslice has a limit");
             if let (Some(slot), Entitlement::Spare) = (who, right) {
                 spare[slot] += limit.ns();
             }
@@ -121,9 +120,9 @@ fn ms(ms: u64) -> Time {
     Time::START + Span::from_ms(ms)
 }
 
-/// Reference §13.7: 65 of 100 ms are left for the weights.
+/// Reference §13.7: 65 of 100 ms are left for slices by weight.
 #[test]
-fn slices_by_weight_are_what_is_left() {
+fn slices_by_weight_divide_the_unreserved_time() {
     let mut script = Script::new("");
     script.join(0, "slice=3ms period=10ms").unwrap();
     let weighted: Vec<VcpuId> = [(1, "weight=2"), (2, "weight=7"), (3, "weight=3")]
@@ -136,10 +135,10 @@ fn slices_by_weight_are_what_is_left() {
     assert_eq!(script.shows(weighted[0], "slice"), "26ms");
 }
 
-/// A turn that was a millisecond late: the next slice is a millisecond shorter, unless extra time
-/// came between.
+/// A run interval overruns by 1 ms. The next slice is 1 ms shorter, unless the vCPU received slack
+/// in between.
 #[test]
-fn overrun_is_carried_or_forgiven() {
+fn overrun_is_carried_or_forgiven_by_slack() {
     for (overrun, next) in [("carried", 1), ("forgiven", 2)] {
         let rules = format!("first-period=at-once overrun={overrun}");
         let mut script = Script::new(&rules);
@@ -157,9 +156,9 @@ fn overrun_is_carried_or_forgiven() {
     }
 }
 
-/// With extra time or without, an exact vCPU repays what it overran also under the old rules.
+/// A vCPU with a hard limit repays its overrun under Xen's rules too.
 #[test]
-fn overrun_without_extra_time_is_always_carried() {
+fn overrun_of_a_hard_limit_is_always_carried() {
     let mut script = Script::new("rules=xen-3.0.3 first-period=at-once");
     let vcpu = script.join(0, "slice=2ms period=10ms extra=false").unwrap();
     script.wake(vcpu);
@@ -168,10 +167,10 @@ fn overrun_without_extra_time_is_always_carried() {
     assert_eq!(script.turn(), (Some(0), Some(Span::from_ms(1)), Entitlement::Due));
 }
 
-/// A whole CPU is promised for 350 ms, and best effort has nothing; then the third of its periods
-/// goes by. It moves on by all of them, or by one a pass, and the CPU idles meanwhile.
+/// A whole CPU is reserved for 350 ms, so the best-effort vCPU gets nothing and its third period
+/// ends. It advances by all periods, or by one in each pass while the CPU idles.
 #[test]
-fn catching_up() {
+fn best_effort_period_catches_up_at_once_or_by_passes() {
     for (rules, passes) in [("thesis", 2), ("xen-3.0.2", 0)] {
         let mut script = Script::new(&format!("rules={rules} first-period=at-once"));
         let hog = script.join(0, "slice=350ms period=350ms extra=false").unwrap();
@@ -184,7 +183,8 @@ fn catching_up() {
         let mut idle = 0;
         while script.turn().0.is_none() {
             idle += 1;
-            let alarm = script.policy.alarm(CPU).expect("to be rung");
+            let alarm =
+                script.policy.alarm(CPU).expect("an idle CPU with a waiting vCPU has a timer");
             assert_eq!(alarm, script.at.now() + Span::from_us(500));
             script.run(alarm);
         }
@@ -192,9 +192,9 @@ fn catching_up() {
     }
 }
 
-/// A slice of 3/10 is given up for a weight among the best-effort.
+/// A slice of 3/10 is given up for an extra-weight.
 #[test]
-fn an_old_reservation_is_forgotten_or_counted() {
+fn slice_given_up_for_extra_weight_is_forgotten_or_counted() {
     for (old, slice) in [("forgotten", "95ms"), ("counted", "65ms")] {
         let mut script = Script::new(&format!("old-reservation={old}"));
         let first = script.join(0, "slice=3ms period=10ms").unwrap();
@@ -206,7 +206,7 @@ fn an_old_reservation_is_forgotten_or_counted() {
 }
 
 #[test]
-fn more_than_a_cpu_is_refused_or_promised() {
+fn slices_beyond_one_cpu_are_refused_only_with_admission() {
     let full = "slice=95ms period=100ms";
     let mut script = Script::new("rules=xen-3.0.3");
     assert!((0..9).all(|slot| script.join(slot, full).is_ok()));
@@ -220,15 +220,15 @@ fn more_than_a_cpu_is_refused_or_promised() {
     );
     assert_eq!(says(&mut script, "extra=false"), "the slice is zero");
     assert_eq!(says(&mut script, "slice=4us"), "a slice of 4us is too short: the shortest is 5us");
-    // Best effort is never refused, and a weight only where nothing is left for it.
+    // Best effort is never refused. A weight is refused only if no capacity is left for it.
     script.join(2, "").unwrap();
     assert!(script.join(3, "weight=1").is_err());
 }
 
-/// Numbers as large as they get, over a century: nothing overflows, and slack still goes by weight.
-/// Not where best effort catches up by one period a pass: that takes a while after so long.
+/// With the largest numbers over a century nothing overflows, and slack still goes by weight. Left
+/// out are rules that catch up by one period in each pass, which takes long after such a time.
 #[test]
-fn a_century_is_not_too_long() {
+fn slack_goes_by_weight_after_a_century() {
     let century = Span::from_secs(100 * 365 * 24 * 3_600);
     for rules in ["best", "xen-3.0.3", "xen-3.0.2"] {
         let mut script = Script::new(&format!("rules={rules} quantum=10us"));
@@ -256,10 +256,10 @@ fn a_century_is_not_too_long() {
     }
 }
 
-/// Who had a century of slack in one step is far ahead of one with a thousandth of its weight,
-/// however long the step: all slack that follows is the other's.
+/// A vCPU that got a century of slack in one step stays far ahead of one with a thousandth of its
+/// weight. All later slack goes to the other one.
 #[test]
-fn a_century_of_slack_is_not_forgotten() {
+fn lead_from_a_century_of_slack_is_not_forgotten() {
     let century = Time::START + Span::from_secs(100 * 365 * 24 * 3_600);
     let mut script = Script::new("rules=best quantum=10us");
     let heavy = script.join(0, "extra-weight=32767").unwrap();
@@ -273,10 +273,9 @@ fn a_century_of_slack_is_not_forgotten() {
     }
 }
 
-/// Who is picked as its turn ends, before that has been told, has no time left: not a nanosecond.
-/// Nobody has had any slack yet: who woke first is first, whatever its number.
+/// With equal scores the vCPU that woke first gets slack first, whatever its number.
 #[test]
-fn those_who_share_slack_alike_have_it_in_the_order_in_which_they_woke() {
+fn equal_slack_weights_are_served_in_wake_order() {
     for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
         let mut script = Script::new("");
         let hog = script.join(3, "slice=1ms period=10ms extra=false").unwrap();
@@ -293,7 +292,7 @@ fn those_who_share_slack_alike_have_it_in_the_order_in_which_they_woke() {
 }
 
 #[test]
-fn a_turn_that_is_over_has_no_length() {
+fn pick_at_the_end_of_a_timeslice_has_limit_zero() {
     let mut script = Script::new("rules=xen-3.0.3");
     let vcpu = script.join(0, "").unwrap();
     script.wake(vcpu);
@@ -306,11 +305,11 @@ fn a_turn_that_is_over_has_no_length() {
     assert!(matches!(pick, Pick::Run { limit: Some(Span::ZERO), .. }), "{pick:?}");
 }
 
-/// A slice of 2 of 10 ms, or of 95 of 100 ms by weight, beside best effort: by slice/period they
-/// have 25.6 and 121.6 times as much of the rest, and as much where both count as extra-weight 1.
-/// As recorded of the original, a slice that is set is worth slice/period (reference, §13.5).
+/// A slice of 2 of 10 ms, or of 95 of 100 ms by weight, beside a best-effort vCPU. By slice/period
+/// they get 25.6 and 121.6 times as much of the slack, or the same if both count as extra-weight 1.
+/// In Xen, as recorded, a fixed slice counts by slice/period (reference, §13.5).
 #[test]
-fn a_slice_without_an_extra_weight_counts_by_itself_or_as_one() {
+fn slice_without_extra_weight_counts_by_share_or_as_one() {
     let (set, by_weight) = ("slice=2ms period=10ms", "weight=1");
     for (rules, share, parts) in [
         ("rules=best", set, 25),
@@ -333,7 +332,7 @@ fn a_slice_without_an_extra_weight_counts_by_itself_or_as_one() {
 }
 
 impl Script {
-    /// As often as anything is due: a turn ends, or the CPU is to be rung.
+    /// Runs until a time and handles each limit and each timer on the way.
     fn run_until(&mut self, until: Time) {
         while self.at.now() < until {
             let (now, limit) = (self.at.now(), self.turn().1.unwrap_or(Span::MAX));
@@ -356,11 +355,11 @@ impl Script {
     }
 }
 
-/// Three that go by weight have 25 of 100 ms each. As two of them leave when they have had theirs,
-/// the third would have another 12.5 and 37.5 ms in the same 100 ms, and who is promised 30 of
-/// 150 ms would have 150 - 137.5 = 12.5 ms.
+/// Three slices by weight have 25 of 100 ms each. If two vCPUs left after using theirs and the
+/// third grew at once, it would get another 12.5 and 37.5 ms in the same 100 ms. The reservation of
+/// 30 of 150 ms would then get only 150 - 137.5 = 12.5 ms.
 #[test]
-fn weights_that_leave_take_nothing_from_who_is_promised_a_slice() {
+fn leaving_weights_cause_no_deadline_miss_of_a_reservation() {
     let mut script = Script::new("");
     let slice = script.join(0, "slice=30ms period=150ms extra=false").unwrap();
     let weighted = [1, 2, 3].map(|slot| script.join(slot, "weight=1 extra=false").unwrap());
@@ -374,16 +373,16 @@ fn weights_that_leave_take_nothing_from_who_is_promised_a_slice() {
     script.run_until(ms(75));
     assert_eq!(script.turn(), (Some(0), Some(Span::from_ms(25)), Entitlement::Due));
     script.run_until(ms(100));
-    // What was had in advance has been earned as the next period begins.
+    // The excess has accrued by the time the next period begins.
     assert_eq!(script.shows(weighted[2], "slice"), "75ms");
     script.run_until(ms(150));
 }
 
-/// Half of 95 ms goes by weight, and who has it has had it when somebody comes who is to have
-/// nearly all of that: there is nothing left of this period, as who is promised 67.5 of 150 ms has
-/// had nothing yet.
+/// The first vCPU has used its half of 95 ms by weight when a newcomer with nearly all of the
+/// weight arrives. Nothing is left of this period, since the vCPU with 67.5 of 150 ms reserved has
+/// received nothing yet.
 #[test]
-fn who_comes_with_a_weight_has_its_part_when_others_have_made_room() {
+fn newcomer_with_weight_gets_its_part_one_period_later() {
     let mut script = Script::new("");
     let slice = script.join(0, "slice=67500us period=150ms extra=false").unwrap();
     let first = script.join(1, "weight=1 extra=false").unwrap();
@@ -399,11 +398,11 @@ fn who_comes_with_a_weight_has_its_part_when_others_have_made_room() {
     assert_eq!(script.shows(second, "slice"), "49.998474ms");
 }
 
-/// Half of the CPU until 100 ms was had in 50 ms, and is given up. It stays promised while somebody
-/// may be owed a slice: one who sleeps from 60 ms on with 10 ms left. After another 10 ms it would
-/// have had them too; then nobody is owed anything, and there is room for all that was given up.
+/// Half of the CPU until 100 ms was used in 50 ms and then given up. It stays reserved while
+/// another vCPU may be owed a slice: one that blocks at 60 ms with 10 ms left. After 10 more ms it
+/// would have used them. The CPU is then quiescent, and all that was given up is available.
 #[test]
-fn what_a_leaver_had_in_advance_stays_promised_while_a_sleeper_is_owed_its_slice() {
+fn excess_of_a_leaver_stays_reserved_until_cpu_is_quiescent() {
     for (leaves, has_room) in [(69, false), (70, true)] {
         let mut script = Script::new("first-period=at-once");
         let leaver = script.join(0, "slice=50ms period=100ms extra=false").unwrap();
@@ -420,9 +419,9 @@ fn what_a_leaver_had_in_advance_stays_promised_while_a_sleeper_is_owed_its_slice
     }
 }
 
-/// Of 5 ms in 10 half are earned in 5 ms, whatever it was promised meanwhile.
+/// Of 5 ms in 10 half accrue in 5 ms, whatever the parameters in between.
 #[test]
-fn who_gives_its_slice_up_and_takes_it_back_has_had_what_it_has_had() {
+fn usage_survives_giving_up_a_slice_and_taking_it_back() {
     for meanwhile in ["", "weight=1"] {
         let mut script = Script::new("");
         let vcpu = script.join(0, "slice=5ms period=10ms").unwrap();
@@ -434,10 +433,10 @@ fn who_gives_its_slice_up_and_takes_it_back_has_had_what_it_has_had() {
     }
 }
 
-/// Of 2 ms in 100 that were had at once, 1.96 ms were in advance. They are owed by a smaller slice
-/// too: by nine of 0.2 ms, and 0.16 ms of the tenth, which is for the period that ends at 1002 ms.
+/// Of 2 ms in 100 that were used at once, 1.96 ms exceed the fluid rate. A smaller slice repays all
+/// of it: nine slices of 0.2 ms, and 0.16 ms of the tenth, whose period ends at 1002 ms.
 #[test]
-fn what_was_had_in_advance_is_owed_however_short_the_new_slice_is() {
+fn excess_is_deducted_in_full_from_a_smaller_slice() {
     let (large, small) = ("slice=2ms period=100ms", "slice=200us period=100ms");
     for leaves in [false, true] {
         let mut script = Script::new("");
@@ -462,10 +461,10 @@ fn what_was_had_in_advance_is_owed_however_short_the_new_slice_is() {
     }
 }
 
-/// One is stopped late, as the next has been chosen: it pays for that itself, by its next slice or
-/// as extra time, and the other has all of its own.
+/// A vCPU is stopped late, after the next one was chosen. It pays for that from its next slice or
+/// as slack, and the other vCPU keeps its full slice.
 #[test]
-fn who_is_stopped_late_pays_for_it_itself() {
+fn late_stop_is_charged_to_the_overrunning_vcpu() {
     for (extra, row) in [(false, "used"), (true, "extra time")] {
         let share = alloc::format!("slice=2ms period=10ms extra={extra}");
         let mut script = Script::new("first-period=at-once");
@@ -481,10 +480,10 @@ fn who_is_stopped_late_pays_for_it_itself() {
     }
 }
 
-/// Half of 95 ms goes to each of two weights, and both have had it: nobody is owed anything when
-/// one leaves, so who comes then has what it left at once.
+/// Two weights get half of 95 ms each, and both are exhausted. The CPU is quiescent when one
+/// leaves, so a newcomer gets its part at once.
 #[test]
-fn what_a_weight_leaves_is_free_at_once_where_nobody_is_owed_anything() {
+fn slice_by_weight_is_free_at_once_on_quiescent_cpu() {
     let mut script = Script::new("");
     let weighted = [0, 1].map(|slot| script.join(slot, "weight=1 extra=false").unwrap());
     weighted.iter().for_each(|&vcpu| script.wake(vcpu));
@@ -494,10 +493,10 @@ fn what_a_weight_leaves_is_free_at_once_where_nobody_is_owed_anything() {
     assert_eq!(script.shows(comes, "slice"), "47.5ms");
 }
 
-/// Somebody who goes by weight has all that there is, and has had a part of it when a reservation
-/// comes that needs the room: what is left to it is what that leaves, at once.
+/// A vCPU has all of the CPU by weight and has used a part of it when a reservation arrives. Its
+/// slice shrinks at once to what the reservation leaves.
 #[test]
-fn a_slice_by_weight_makes_room_for_a_reservation_at_once() {
+fn slice_by_weight_shrinks_at_once_for_a_new_reservation() {
     let mut script = Script::new("");
     let weighted = script.join(0, "weight=1 extra=false").unwrap();
     script.wake(weighted);
@@ -508,7 +507,7 @@ fn a_slice_by_weight_makes_room_for_a_reservation_at_once() {
 }
 
 #[test]
-fn a_weight_comes_in_the_place_of_a_slice() {
+fn weight_takes_precedence_over_a_slice() {
     let mut script = Script::new("");
     let vcpu = script.join(0, "slice=3ms period=10ms weight=1").unwrap();
     assert_eq!(script.shows(vcpu, "slice"), "95ms");
@@ -517,9 +516,9 @@ fn a_weight_comes_in_the_place_of_a_slice() {
     assert_eq!(script.shows(vcpu, "slice"), "3ms");
 }
 
-/// By weight; of all policies only where there is a queue for it.
+/// Of all policies only `sedf` divides slack by weight.
 #[test]
-fn spare_time_is_shared_out_where_there_are_weights_for_it() {
+fn only_sedf_divides_slack_by_weight() {
     for spec in crate::ALL {
         let policy = Values::defaults(spec.policy_fields).unwrap();
         let policy = (spec.build)(&policy, &Topology::flat(1));
@@ -527,9 +526,9 @@ fn spare_time_is_shared_out_where_there_are_weights_for_it() {
     }
 }
 
-/// Two CPUs, and on each of them one who has had its slice: each CPU waits for its own.
+/// On each of two CPUs a vCPU has exhausted its slice. The timer of each CPU is for its own vCPU.
 #[test]
-fn each_cpu_is_rung_when_a_period_of_its_own_begins() {
+fn timer_of_each_cpu_is_for_its_own_periods() {
     let mut at = Moment::at_start(2);
     let topology = Topology::flat(2);
     let fields = values(SPEC.policy_fields, "first-period=at-once");
@@ -557,9 +556,9 @@ fn each_cpu_is_rung_when_a_period_of_its_own_begins() {
     assert_eq!([0, 1].map(|cpu| policy.alarm(CpuId::new(cpu))), [Some(ms(10)), Some(ms(20))]);
 }
 
-/// Half of 95 ms beside another weight is more than all of the 40 ms that a reservation leaves.
+/// Half of 95 ms beside another weight is more than all of the 40 ms left by a reservation.
 #[test]
-fn who_goes_by_weight_goes_where_its_part_is_largest() {
+fn weight_is_placed_where_its_part_is_largest() {
     let mut at = Moment::at_start(2);
     let mut policy = (SPEC.build)(&values(SPEC.policy_fields, ""), &Topology::flat(2));
     let both = CpuSet::first_n(2);

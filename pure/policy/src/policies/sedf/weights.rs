@@ -1,12 +1,11 @@
-//! Slices by weight, where every promise is kept: one is set as its period begins and holds until
-//! that ends, however the weights change meanwhile.
+//! Slices by weight under strict admission: each is set at the begin of its period and holds until
+//! the end of that period, even if weights change meanwhile.
 //!
-//! Were it to grow at once as another vCPU leaves, what that one had in advance would be handed out
-//! a second time; were a newcomer to have its part at once, so would be what those who must make
-//! room for it have had. So what a slice was stays taken until its period is over, or until it has
-//! been earned where it was given up (`hold`), and nobody has more than is free. Only where a
-//! reservation needs the room slices shrink at once. The real scheduler sets all slices anew at
-//! every change. [Xen 3.0, §6.9]
+//! If a slice grew at once when another vCPU leaves, the excess of that vCPU would be handed out
+//! twice. If a newcomer received its part at once, so would the excess of the vCPUs that must
+//! shrink. So the old slice stays taken until its period ends, or until its excess is accrued if it
+//! was given up (`hold`). No vCPU gets more than is free. Slices shrink at once only where a
+//! reservation needs the capacity. Xen recomputes all slices at every change. [Xen 3.0, §6.9]
 
 use alloc::vec::Vec;
 
@@ -16,7 +15,7 @@ use super::terms::WEIGHT_PERIOD;
 use super::{Sedf, Server};
 use crate::Moment;
 
-/// Time in each period that was given up and is not free yet.
+/// A slice in each 100 ms that was given up and is not free yet.
 #[derive(Debug)]
 struct GivenUp {
     cpu: CpuId,
@@ -24,7 +23,7 @@ struct GivenUp {
     until: Time,
 }
 
-/// Slices by weight that were given up.
+/// Slices by weight that were given up and are not free yet.
 #[derive(Debug, Default)]
 pub(super) struct Leavings(Vec<GivenUp>);
 
@@ -33,12 +32,12 @@ impl Leavings {
         self.0.is_empty()
     }
 
-    /// Nobody on a CPU waits for what was had in advance.
+    /// Frees all slices given up on a CPU, which is quiescent.
     pub(super) fn rest(&mut self, cpu: CpuId) {
         self.0.retain(|given_up| given_up.cpu != cpu);
     }
 
-    /// What was given up on a CPU and has not been earned by now.
+    /// Returns the slices given up on a CPU whose excess is not accrued by `now`.
     fn on(&mut self, cpu: CpuId, now: Time) -> Span {
         self.0.retain(|given_up| given_up.until > now);
         let here = self.0.iter().filter(|given_up| given_up.cpu == cpu);
@@ -47,8 +46,8 @@ impl Leavings {
 }
 
 impl Sedf {
-    /// Somebody has this slice by weight no more, of which so much has been had in advance; a part
-    /// of it may be its own still.
+    /// Records that a vCPU gave up a slice by weight. `left` is the part that it keeps, and
+    /// `advance` is its usage in excess of the fluid rate.
     pub(super) fn give_up(&mut self, now: Time, before: (CpuId, Span), left: Span, advance: Span) {
         let (cpu, slice) = before;
         let Ok(rate) = Reservation::new(slice, WEIGHT_PERIOD) else { return };
@@ -56,8 +55,8 @@ impl Sedf {
         self.leavings.0.push(GivenUp { cpu, slice: slice.left_after(left), until });
     }
 
-    /// A period of a vCPU begins: its slice, if that goes by weight, is its part of what there is,
-    /// or what others have left of it.
+    /// Sets the slice by weight of a vCPU whose period begins: its proportional part, or less if
+    /// the other vCPUs have not left that much.
     pub(super) fn set_slice(&mut self, at: &Moment, vcpu: VcpuId) {
         let Server { cpu, terms, .. } = self.servers[vcpu];
         if terms.weight == 0 || !self.rules.keeps_slices() {
@@ -77,8 +76,9 @@ impl Sedf {
         self.servers[vcpu].by_weight = slice;
     }
 
-    /// What is promised on a CPU has changed. A slice by weight of which nothing has been had in
-    /// advance follows at once; the others do if they leave too little for reservations.
+    /// Updates the slices by weight after the reservations on a CPU have changed. A slice without
+    /// usage in excess of the fluid rate changes at once. The others shrink only if reservations
+    /// need the capacity.
     pub(super) fn set_slices(&mut self, at: &Moment, cpu: CpuId) {
         if !self.rules.keeps_slices() || !self.cpus[cpu.index()].tally.has_weights() {
             return;
@@ -102,7 +102,7 @@ impl Sedf {
         }
     }
 
-    /// Whether nothing of the current slice has been had, nor is owed.
+    /// Returns true if no part of the current slice has been used or is owed.
     fn may_change(&self, at: &Moment, vcpu: VcpuId) -> bool {
         let server = &self.servers[vcpu];
         let begins = server.deadline == Time::NEVER || server.begin() == at.now();
@@ -110,7 +110,7 @@ impl Sedf {
         (begins || is_over) && self.advance(at.now(), vcpu).is_zero()
     }
 
-    /// Those on a CPU whose slices go by weight.
+    /// Returns the vCPUs on a CPU whose slices go by weight.
     fn weighted(&self, at: &Moment, cpu: CpuId) -> impl Iterator<Item = VcpuId> {
         at.members().filter(move |&vcpu| {
             let server = self.servers.get(vcpu);
@@ -118,7 +118,8 @@ impl Sedf {
         })
     }
 
-    /// What there is for weights on a CPU: what was given up there is not free yet.
+    /// Returns the time in 100 ms for slices by weight, without what was given up and is not free
+    /// yet.
     fn left(&mut self, now: Time, cpu: CpuId) -> Span {
         let held: Span = self.holds.beyond(cpu, now, |slice| slice.over(WEIGHT_PERIOD)).sum();
         let held = held + self.leavings.on(cpu, now);

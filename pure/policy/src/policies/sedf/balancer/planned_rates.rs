@@ -1,8 +1,8 @@
-//! The planned split carried out: who is on several CPUs goes from one to the next when it is time,
-//! and has its planned rate on each. [balancer §4.4]
+//! Execution of the plan: a vCPU on several CPUs migrates from one to the next in time, and
+//! receives its planned rate on each. [balancer §4.4]
 //!
-//! The rate is kept by the extra queue: while somebody is on a CPU as planned, its weight there is
-//! such that its part comes to its rate. The others share the rest by their weights.
+//! The extra queue keeps the rate. While a vCPU is on a CPU as planned, its weight there is set
+//! such that its proportional part equals its rate. The others share the rest by their weights.
 
 use alloc::vec::Vec;
 
@@ -16,11 +16,11 @@ use crate::policies::sedf::balancer::planning::Planned;
 use crate::policies::sedf::terms::Cost;
 use crate::{Moment, Roster};
 
-/// How far above the others' weight one may be set, so that they have something in any case.
+/// Maximum ratio of a planned weight to the others' total, so that they always receive some slack.
 const MOST_TIMES: u64 = 64;
 
 impl Sedf {
-    /// A run: the plan, made anew if need be, and who goes for that now.
+    /// Executes a run: updates the plan, schedules its migrations, and returns those due at once.
     pub(in crate::policies::sedf) fn plan_moves(
         &mut self,
         at: &Moment,
@@ -57,11 +57,11 @@ impl Sedf {
         moves
     }
 
-    /// Those whose time on a CPU is over go on. The CPUs to ask.
+    /// Carries out the planned migrations that are due. Returns the CPUs to reschedule.
     pub(in crate::policies::sedf) fn go_on(&mut self, at: &Moment) -> CpuSet {
         let planned = self.balancer.as_mut().and_then(|balancer| balancer.planned.as_mut());
         let moves = planned.map(|planned| planned.take_due(at.now())).unwrap_or_default();
-        // New terms may have taken it elsewhere.
+        // A change of parameters may have moved the vCPU elsewhere.
         let is_there = |going: &Move| self.servers[going.vcpu].cpu == going.from;
         let moves: Vec<Move> = moves.into_iter().filter(is_there).collect();
         let cpus = self.carry_out(at, &moves);
@@ -69,7 +69,8 @@ impl Sedf {
         cpus
     }
 
-    /// On each of these CPUs those who are there as planned have a weight that comes to their rate.
+    /// Sets the weights of all vCPUs that are on one of `cpus` as planned, so that each gets its
+    /// rate.
     pub(in crate::policies::sedf) fn set_paces(&mut self, at: &Moment, cpus: CpuSet) {
         let Some(mut balancer) = self.balancer.take() else { return };
         if let Some(mut planned) = balancer.planned.take() {
@@ -91,7 +92,7 @@ impl Sedf {
             let available = balancer.books.available(cpu).ns();
             let rest = available.saturating_sub(all[cpu.index()]);
             let rest = rest.max(available / MOST_TIMES).max(1);
-            // Alone it has all of it, whatever its weight.
+            // If no other vCPU shares the slack, any weight gives it all of it.
             let others = others[cpu.index()].max(1);
             let weight = u128::from(others) * u128::from(rate) / u128::from(rest);
             let weight = u64::try_from(weight).unwrap_or(u64::MAX).max(1);
@@ -99,7 +100,7 @@ impl Sedf {
         }
     }
 
-    /// Who is on one of these CPUs as planned, by id.
+    /// Returns the paces of vCPUs that are on one of `cpus` as planned, in order of their ids.
     fn paces(&self, planned: &Planned, cpus: CpuSet) -> Vec<Pace> {
         let pace = |split: &Split| {
             let (vcpu, cpu) = (split.vcpu, self.servers.get(split.vcpu)?.cpu);
@@ -112,7 +113,8 @@ impl Sedf {
         paces
     }
 
-    /// By CPU where somebody is as planned: what the others count for who share its slack.
+    /// Returns, for each CPU with a planned vCPU, the total weight of the others that share its
+    /// slack.
     fn weights_of_others(&self, at: &Moment, balancer: &Balancer, paces: &[Pace]) -> Vec<u64> {
         let cpus: CpuSet = paces.iter().map(|pace| pace.cpu).collect();
         let is_paced = |vcpu| paces.binary_search_by_key(&vcpu, |pace| pace.vcpu).is_ok();
@@ -128,7 +130,7 @@ impl Sedf {
     }
 }
 
-/// How fast somebody is to be who is on a CPU as planned.
+/// Planned rate of a vCPU on the CPU where it is.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
     vcpu: VcpuId,

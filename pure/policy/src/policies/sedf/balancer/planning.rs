@@ -1,4 +1,5 @@
-//! What there is beside a plan: who goes on when, what each has had, and what it costs it.
+//! State of the `planned` balancer besides its plan: coming migrations, and usage and cost of each
+//! vCPU.
 
 use alloc::vec::Vec;
 
@@ -10,18 +11,18 @@ use crate::balance::planned::{Piece, Plan, Split};
 use crate::balance::{Move, RUN, SAMPLE};
 use crate::policies::sedf::terms::Cost;
 
-/// How much of its rate who has had less or more is given on top or less. [balancer §4.4, step 5]
+/// Divisor of the rate that limits its correction for past usage. [balancer §4.4, step 5]
 const MOST_CORRECTION: i64 = 5;
 
-/// What there is beside the plan.
+/// Plan of the balancer and the state of its execution.
 #[derive(Debug, Default)]
 pub(in crate::policies::sedf) struct Planned {
     pub(in crate::policies::sedf) plan: Option<Plan>,
-    /// Who goes on when, in order.
+    /// Coming migrations in order of time.
     pub(in crate::policies::sedf) coming: Vec<(Time, Move)>,
-    /// What a quantum costs who is where it is as planned.
+    /// Cost of a quantum of slack for each vCPU that is on its planned CPU.
     pub(in crate::policies::sedf) costs: Roster<Cost>,
-    /// What each split one has had less than planned, in ns.
+    /// CPU time in ns by which each split vCPU is behind its plan. Negative if it is ahead.
     pub(in crate::policies::sedf) owed: Roster<i64>,
 }
 
@@ -32,12 +33,12 @@ impl Planned {
         self.owed.remove(vcpu);
     }
 
-    /// When somebody goes on.
+    /// Returns the time of the next migration.
     pub(in crate::policies::sedf) fn next(&self) -> Option<Time> {
         self.coming.first().map(|&(at, _)| at)
     }
 
-    /// The CPUs of those who go on by now.
+    /// Returns the source and target CPUs of all migrations that are due.
     pub(in crate::policies::sedf) fn concerns(&self, now: Time) -> CpuSet {
         let due = self.coming.iter().take_while(|&&(at, _)| at <= now);
         due.flat_map(|&(_, going)| [going.from, going.to]).collect()
@@ -52,7 +53,8 @@ impl Planned {
         self.costs.get(vcpu).copied()
     }
 
-    /// How fast somebody should be where it is, if that is planned.
+    /// Returns the rate at which a vCPU should receive slack on `cpu`, or `None` if not planned
+    /// there.
     pub(in crate::policies::sedf) fn pace(&self, split: &Split, cpu: CpuId) -> Option<u64> {
         let piece = split.pieces.iter().find(|piece| piece.cpu == cpu)?;
         let most = i64::try_from(split.rate).unwrap_or(i64::MAX) / MOST_CORRECTION;
@@ -61,7 +63,7 @@ impl Planned {
         Some(piece.rate.saturating_add_signed(more))
     }
 
-    /// Notes what those who are split have had less than planned since the last run.
+    /// Adds what each split vCPU received less than planned since the last run.
     pub(in crate::policies::sedf) fn note_owed(&mut self, books: &Books) {
         let Some(plan) = &self.plan else { return };
         for split in &plan.splits {
@@ -74,8 +76,8 @@ impl Planned {
         }
     }
 
-    /// Where somebody is until when in the period that begins: it begins where it is, so that it
-    /// turns round at the end of each. Says where it goes at once.
+    /// Schedules the migrations of a split vCPU for the run that begins. It starts where it is, so
+    /// its order of CPUs reverses in each run. Returns a migration that is due at once.
     pub(in crate::policies::sedf) fn set_out(
         &mut self,
         split: &Split,
@@ -88,7 +90,7 @@ impl Planned {
             let ns = u128::from(RUN.ns()) * stay / whole.max(1);
             Span::from_ns(u64::try_from(ns).unwrap_or(u64::MAX))
         };
-        // Where it would be for no time it does not go.
+        // A CPU on which it would stay for no time is left out.
         let is_long = |piece: &&Piece| !time(stay(piece)).is_zero();
         let mut pieces: Vec<Piece> = split.pieces.iter().filter(is_long).copied().collect();
         if pieces.last().is_some_and(|last| last.cpu == home) {
@@ -105,7 +107,7 @@ impl Planned {
     }
 }
 
-/// How long it takes to have what is to be had on a CPU, in no unit.
+/// Returns the relative time that it takes to receive the quota of a piece at its rate.
 fn stay(piece: &Piece) -> u128 {
     u128::from(piece.quota) * u128::from(SAMPLE.ns()) / u128::from(piece.rate)
 }
@@ -116,8 +118,8 @@ mod tests {
 
     use super::*;
 
-    /// On the first CPU for so many of 50 ms, and for the rest of them on the second; it is on the
-    /// first. Where it goes at once, and when it goes on.
+    /// Sets out a vCPU that is on CPU 0, with a quota of `first` there and the rest on CPU 1.
+    /// Returns the CPU to which it migrates at once, and the times of its later migrations.
     fn set_out(first: u64) -> (Option<CpuId>, Vec<Time>) {
         let vcpu = VcpuId::new(0, DomId::new(0), 0);
         let rate = SAMPLE.ns() / 2;
@@ -130,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn who_would_be_somewhere_for_no_time_does_not_go_there() {
+    fn zero_length_stay_of_a_split_vcpu_is_left_out() {
         let [half, least, none] = [SAMPLE.ns() / 4, 1, 0].map(set_out);
         assert_eq!(half, (None, alloc::vec![Time::START + RUN / 2]));
         assert_eq!(least, (None, alloc::vec![Time::START + Span::from_ns(10)]));

@@ -1,10 +1,11 @@
-//! Who pays for balancing: the service vCPU, or mini-domain, of the thesis. [Diestelhorst §4.4]
+//! vCPU that pays for balancing: the service vCPU, or mini-domain, of the thesis. [Diestelhorst
+//! §4.4]
 //!
-//! It has a slice of CPU 0 as anybody else, wakes as a call of the balancer is due, and runs for as
-//! long as that takes. The call is made when it falls asleep again. So EDF says when that is: where
-//! admission keeps promises, before its period is over. A balancer that nobody pays for is called
-//! as it is due and takes no time; as much of CPU 0 as the payer would have is then free of
-//! promises, so that whoever is promised something there is not late for what a call does take.
+//! It has a slice of CPU 0 like any vCPU, wakes when a call of the balancer is due, and runs for
+//! the cost of the call. The call is made when it blocks again. So EDF determines that time: with
+//! admission, it is before the deadline of the vCPU. Without such a vCPU the balancer is called
+//! when a call is due, and the call costs no time. The share that the vCPU would have then stays
+//! free on CPU 0, so that the real cost of a call makes no reservation tardy.
 
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -16,10 +17,10 @@ use crate::balance::fields::{BALANCER, BALANCER_SLICE};
 use crate::policies::sedf::{Sedf, terms};
 use crate::{Given, Payer, Topology, Values};
 
-/// Where it is, and where the balancer rings.
+/// CPU of the vCPU that pays, and of the timer of the balancer.
 const HOME: CpuId = CpuId::new(0);
 
-/// Who pays under these rules, where there is something to pay for.
+/// Returns the vCPU that pays under these rules. `None` if there is nothing to balance.
 pub(in crate::policies::sedf) fn payer(values: &Values, topology: &Topology) -> Option<Payer> {
     if values.choice(&BALANCER) == "none" || topology.cpus() == 1 {
         return None;
@@ -31,17 +32,19 @@ pub(in crate::policies::sedf) fn payer(values: &Values, topology: &Topology) -> 
         ("extra", Given::Flag(false)),
         ("balances", Given::Flag(true)),
     ];
-    let share = Values::read(terms::FIELDS, given.into_iter()).expect("a share as others have");
+    let share = Values::read(terms::FIELDS, given.into_iter())
+        .expect("the share of the payer has valid fields");
     Some(Payer { every: CALL, cpu: HOME, share })
 }
 
-/// Those who pay, mostly one or none.
+/// The vCPUs that pay for balancing, usually one or none.
 #[derive(Debug)]
 pub(in crate::policies::sedf) struct Payers {
     all: Vec<VcpuId>,
-    /// When one of them had done what a call takes that was due and has not been made yet.
+    /// Time at which one of them blocked after it ran for a call that was due. `None` if the call
+    /// has been made.
     pub(in crate::policies::sedf) paid: Option<Time>,
-    /// What is kept of a CPU for them while there are none.
+    /// Share of CPU 0 that stays free for them while there are none.
     keeps: CpuShare,
 }
 
@@ -54,14 +57,14 @@ impl Payers {
         self.all.is_empty()
     }
 
-    /// What is kept of a CPU, free of promises.
+    /// Returns the share of a CPU that stays free of reservations.
     pub(in crate::policies::sedf) fn keeps(&self, cpu: CpuId) -> CpuShare {
         let is_kept = cpu == HOME && self.is_empty();
         if is_kept { self.keeps } else { CpuShare::NONE }
     }
 
-    /// Somebody falls asleep as a call is due, which can be made if it pays. The CPU to ask, which
-    /// rings for it at once: all CPUs are to be measured before.
+    /// Notes that a vCPU blocks while a call is due. If it pays, the call can be made. Returns the
+    /// CPU to reschedule. Its timer makes the call, as all CPUs must be measured first.
     pub(in crate::policies::sedf) fn note_paid(&mut self, now: Time, vcpu: VcpuId) -> CpuSet {
         if !self.all.contains(&vcpu) {
             return CpuSet::NONE;
@@ -72,12 +75,12 @@ impl Payers {
 }
 
 impl Sedf {
-    /// A vCPU pays for balancing from now on.
+    /// Makes a vCPU pay for balancing from now on.
     pub(in crate::policies::sedf) fn pay(&mut self, vcpu: VcpuId) {
         self.balancer.iter_mut().for_each(|balancer| balancer.payers.all.push(vcpu));
     }
 
-    /// It does not any more; whether it did.
+    /// Stops a vCPU from paying. Returns true if it paid before.
     pub(in crate::policies::sedf) fn stop_paying(&mut self, vcpu: VcpuId) -> bool {
         let Some(balancer) = &mut self.balancer else { return false };
         let all = &mut balancer.payers.all;
@@ -85,8 +88,8 @@ impl Sedf {
         place.map(|place| all.swap_remove(place)).is_some()
     }
 
-    /// Others pay than before. A call that nobody paid for in time is not made up for. The CPU to
-    /// ask, as it may ring at another time.
+    /// Updates the timer after the set of vCPUs that pay has changed. A call that was not paid for
+    /// in time is skipped. Returns the CPU to reschedule, whose timer may change.
     pub(in crate::policies::sedf) fn payers_changed(&mut self, now: Time) -> CpuSet {
         let Some(balancer) = &mut self.balancer else { return CpuSet::NONE };
         if balancer.payers.is_empty() {
@@ -106,7 +109,7 @@ mod tests {
     use crate::policies::sedf::SPEC;
     use crate::{AdmitError, Moment, Policy};
 
-    /// Two CPUs, and nobody ever runs.
+    /// Two CPUs on which no vCPU ever runs.
     struct Host {
         policy: Box<dyn Policy>,
         at: Moment,
@@ -126,7 +129,7 @@ mod tests {
             self.policy.admit(&self.at, vcpu, share).map(|()| vcpu)
         }
 
-        /// Wakes as time comes to that, and sleeps again; the CPUs to ask.
+        /// Wakes the vCPU at a time and blocks it again. Returns the CPUs to reschedule.
         fn runs(&mut self, vcpu: VcpuId, ms: u64) -> CpuSet {
             self.at.advance(Time::START + Span::from_ms(ms));
             self.at.set_awake(vcpu, true);
@@ -146,7 +149,7 @@ mod tests {
 
         fn room(&self) -> Span {
             let room = self.policy.room(&self.at, Span::from_ms(50), CpuSet::one(HOME));
-            room.expect("slices are promised")
+            room.expect("sedf reserves slices")
         }
     }
 
@@ -160,20 +163,20 @@ mod tests {
     }
 
     #[test]
-    fn who_pays_has_the_slice_that_is_kept_for_it() {
+    fn payer_share_equals_the_kept_balancer_slice() {
         assert_eq!(declared("balancer=none", 2), None);
         assert_eq!(declared("balancer=thesis", 1), None);
-        let Payer { every, cpu, share } =
-            declared("balancer=thesis balancer-slice=1ms", 2).expect("somebody");
+        let Payer { every, cpu, share } = declared("balancer=thesis balancer-slice=1ms", 2)
+            .expect("a balancer on two CPUs has a payer");
         assert_eq!((every, cpu), (Span::from_ms(50), HOME));
-        let promise = (SPEC.promise)(&share).unwrap().expect("a slice");
+        let promise = (SPEC.promise)(&share).unwrap().expect("a payer has a reservation");
         let reservation = promise.reservation;
         assert_eq!((reservation.slice(), reservation.period()), (Span::from_ms(1), every));
         assert!(promise.exact);
     }
 
     #[test]
-    fn a_call_is_made_when_somebody_who_pays_has_run_and_it_is_due() {
+    fn balancer_is_called_after_a_payer_ran_for_a_due_call() {
         let mut host = Host::new("balancer=repaired");
         let payer = host.join(0, 1, &share("slice=100us period=50ms balances=true")).unwrap();
         let other = host.join(1, 1, &share("slice=1ms period=50ms")).unwrap();
@@ -192,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_who_pays_rings_as_it_is_due() {
+    fn balancer_timer_without_payers_expires_when_a_call_is_due() {
         let paying = "slice=100us period=50ms balances=true";
         for leaves in [true, false] {
             let mut host = Host::new("balancer=repaired");
@@ -217,10 +220,10 @@ mod tests {
         }
     }
 
-    /// CPU 0 promised to the last has room for it all the same, and for nobody else; as it goes its
-    /// slice is kept again.
+    /// The last vCPU that is admitted to CPU 0 pays, so the share kept for balancing fits it and no
+    /// other vCPU. After it leaves, the share is kept again.
     #[test]
-    fn what_is_kept_is_for_who_pays() {
+    fn share_kept_for_balancing_is_available_to_payers_only() {
         let mut host = Host::new("balancer=planned reserve=0cpu balancer-slice=33333ns");
         let paying = share("slice=33333ns period=50ms extra=false balances=true");
         let all = host.room();
@@ -233,7 +236,7 @@ mod tests {
         let less = share("slice=5us period=50ms balances=true");
         host.policy.adjust(&host.at, payer, &less).unwrap();
         assert_eq!(host.room(), Span::from_ns(50_000_000 - 5_000) - all, "it wants no more");
-        // To be promised the rest as others are it would have to leave what is kept alone.
+        // To be admitted as an ordinary vCPU it would have to leave the kept share free.
         let other = share("slice=20us period=50ms");
         let refused = host.policy.adjust(&host.at, payer, &other).unwrap_err().to_string();
         assert!(refused.contains("of at most 0.999333cpu"), "{refused}");

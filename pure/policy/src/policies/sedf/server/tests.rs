@@ -1,4 +1,4 @@
-//! One vCPU by itself, in milliseconds: what is left of a slice, and when its period ends.
+//! Tests of a single vCPU, in milliseconds: its remaining slice and its deadline.
 
 use super::*;
 use crate::policies::sedf::SPEC;
@@ -8,10 +8,10 @@ const CPU: CpuId = CpuId::new(0);
 
 fn rules(words: &str) -> Rules {
     let given = words.split_whitespace().map(|word| {
-        let (name, value) = word.split_once('=').expect("a name and a value");
+        let (name, value) = word.split_once('=').expect("each word is name=value");
         (name, Given::Text(value))
     });
-    Rules::read(&Values::read(SPEC.policy_fields, given).expect("fields of the policy"))
+    Rules::read(&Values::read(SPEC.policy_fields, given).expect("the fields belong to the policy"))
 }
 
 fn ms(ms: u64) -> Span {
@@ -22,33 +22,35 @@ fn at(ms: u64) -> Time {
     Time::START + Span::from_ms(ms)
 }
 
-/// A slice of 20 ms in 100 ms, whose period ends at 100 ms.
+/// Returns a vCPU with a slice of 20 ms in 100 ms, whose period ends at 100 ms.
 fn server() -> Server {
-    let terms = Share::of(Reservation::new(ms(20), ms(100)).expect("it is one"));
+    let terms = Share::of(
+        Reservation::new(ms(20), ms(100)).expect("20 ms of 100 ms is a valid reservation"),
+    );
     Server { deadline: at(100), slept: false, ..Server::new(CPU, terms, at(0)) }
 }
 
-/// The same with a weight, of whose slice so much is kept.
+/// Returns the same vCPU with a weight in place of the slice. `slice` is its slice by weight.
 fn by_weight(slice: Span) -> Server {
     let before = server();
     let terms = Share { slice: Span::ZERO, weight: 1, ..before.terms };
     Server { terms, by_weight: slice, ..before }
 }
 
-/// What was used of the slice, and when the period ends.
+/// Returns the used part of the slice and the deadline.
 fn state(server: &Server) -> (Span, Time) {
     (server.used, server.deadline)
 }
 
 #[test]
-fn a_period_begins_a_period_before_it_ends() {
+fn period_begin_is_deadline_minus_period_length() {
     assert_eq!(server().begin(), at(0));
     assert_eq!(Server { deadline: at(130), ..server() }.begin(), at(30));
     assert_eq!(Server { period: ms(40), ..server() }.begin(), at(60));
 }
 
 #[test]
-fn the_slice_of_a_shorter_period_is_shorter_but_not_nothing() {
+fn slice_of_a_shortened_period_shrinks_to_at_least_one_nanosecond() {
     for (period, full, slice) in [
         (ms(100), ms(20), ms(20)),
         (ms(50), ms(20), ms(10)),
@@ -59,10 +61,10 @@ fn the_slice_of_a_shorter_period_is_shorter_but_not_nothing() {
     }
 }
 
-/// Of 20 ms 15 were used when the slice becomes one of 8 ms: all of that was used, and no more. Of
-/// an overrun of 2 ms those stay. Where it grows, what was used stays.
+/// 15 of 20 ms are used when the slice becomes 8 ms: then it is exactly exhausted. An overrun of 2
+/// ms stays. If the slice grows, usage stays.
 #[test]
-fn what_was_used_of_a_longer_slice_is_no_overrun_of_a_shorter_one() {
+fn shrinking_slice_by_weight_turns_no_usage_into_overrun() {
     for (used, full, then) in [(15, 8, 8), (22, 8, 10), (5, 8, 5), (15, 30, 15), (22, 20, 22)] {
         let mut server = server();
         server.see(ms(20));
@@ -72,9 +74,9 @@ fn what_was_used_of_a_longer_slice_is_no_overrun_of_a_shorter_one() {
     }
 }
 
-/// A slice of 20 ms is earned within 100 ms, 10 of them by 50 ms.
+/// A slice of 20 ms accrues in 100 ms, so 10 ms of it have accrued by 50 ms.
 #[test]
-fn what_has_not_been_earned_was_had_in_advance() {
+fn advance_is_usage_in_excess_of_the_accrued_slice() {
     let best = rules("");
     let advance =
         |used, now, more| Server { used: ms(used), ..server() }.advance(at(now), ms(more), &best);
@@ -91,10 +93,10 @@ fn what_has_not_been_earned_was_had_in_advance() {
     assert_eq!(weighted.advance(at(50), Span::ZERO, &best), ms(5));
 }
 
-/// Asleep from 30 ms on with 15 ms left it would have run until 45 ms, and in each later period for
-/// its first 20 ms.
+/// A vCPU blocked from 30 ms on with 15 ms left would have run until 45 ms, and in each later
+/// period for its first 20 ms.
 #[test]
-fn a_sleeper_claims_what_it_would_have_had() {
+fn blocked_vcpu_claims_the_budget_it_would_have_used() {
     let server = Server { used: ms(5), blocked: Some(at(30)), ..server() };
     let claims: Vec<u64> = (30..340).filter(|&now| server.claims_to_run(at(now))).collect();
     let expected: Vec<u64> = (30..45).chain(100..120).chain(200..220).chain(300..320).collect();
@@ -105,17 +107,18 @@ fn a_sleeper_claims_what_it_would_have_had() {
 }
 
 #[test]
-fn a_new_share_begins_a_period_of_its_own() {
+fn new_share_starts_a_period_and_clears_losses() {
     let mut server = Server { period: ms(40), loss: ms(1), missed: ms(2), ..server() };
     server.restart(at(30), ms(3));
     assert_eq!((server.period, state(&server)), (ms(100), (ms(3), at(130))));
     assert_eq!(server.due_from_slack(), Span::ZERO);
 }
 
-/// 47 ms are two slices and 7 ms. Carried, the next period is the one after the next; forgiven, or
-/// by weight, it is the next one, and by weight no more than a slice is owed.
+/// 47 ms are two slices and 7 ms. If overruns are carried, one period is skipped. If they are
+/// forgiven, or the slice goes by weight, the next period follows. By weight at most one slice is
+/// deducted.
 #[test]
-fn an_overrun_is_taken_from_coming_slices() {
+fn overrun_is_deducted_from_later_slices() {
     let carried = rules("overrun=carried");
     for (used, rules, then) in [
         (20, carried, (ms(0), at(200))),
@@ -134,9 +137,9 @@ fn an_overrun_is_taken_from_coming_slices() {
     assert_eq!(state(&weighted), (ms(20), at(200)));
 }
 
-/// A period that was shortened to 30 ms doubles until it is what it was, and the slice with it.
+/// A period shortened to 30 ms doubles until it has its full length, and its slice grows with it.
 #[test]
-fn a_shortened_period_doubles() {
+fn shortened_period_doubles_up_to_its_full_length() {
     let mut server = Server { period: ms(30), deadline: at(30), used: ms(6), ..server() };
     for (period, deadline, slice) in [(60, 90, 12), (100, 190, 20), (100, 290, 20)] {
         server.end_period(ms(20), &rules(""));
@@ -146,10 +149,10 @@ fn a_shortened_period_doubles() {
     }
 }
 
-/// Best effort marks time: in a period that is over at 100 ms, at 100 and at 350 ms. A period that
-/// would begin at that very instant is left out.
+/// The period of a best-effort vCPU ends at 100 ms, and is handled then or later. A period that
+/// would begin at that instant is skipped.
 #[test]
-fn a_period_without_a_slice_moves_on_by_one_or_by_all() {
+fn period_without_a_slice_advances_by_one_or_to_now() {
     for (now, whole, one) in [(100, 300, 300), (150, 300, 200), (350, 500, 200), (200, 400, 200)] {
         for (word, deadline) in [("whole", whole), ("one-period", one)] {
             let mut server = server();
@@ -159,9 +162,10 @@ fn a_period_without_a_slice_moves_on_by_one_or_by_all() {
     }
 }
 
-/// 15 of 20 ms were not had by 100 ms, and by 350 ms two more slices. Who slept is not owed them.
+/// By 100 ms, 15 of 20 ms were missed, and by 350 ms two more slices. A vCPU that blocked is not
+/// compensated.
 #[test]
-fn a_deadline_missed_awake_is_made_up_for_or_forgotten() {
+fn deadline_miss_of_a_runnable_vcpu_is_repaid_or_forgotten() {
     for (now, deadline, missed) in [(100, 200, 15), (199, 200, 15), (200, 300, 35), (350, 400, 55)]
     {
         for (word, missed) in [("repaid", missed), ("forgotten", 0)] {
@@ -177,9 +181,9 @@ fn a_deadline_missed_awake_is_made_up_for_or_forgotten() {
     }
 }
 
-/// What was missed comes before what was lost.
+/// Missed budget is compensated before a loss.
 #[test]
-fn extra_time_makes_up_for_what_was_missed_and_then_for_a_loss() {
+fn slack_compensates_missed_budget_before_losses() {
     for (ran, word, then) in [
         (2, "in-period", (4, 5)),
         (8, "in-period", (0, 3)),
@@ -193,11 +197,11 @@ fn extra_time_makes_up_for_what_was_missed_and_then_for_a_loss() {
     }
 }
 
-/// Asleep from 10 ms on with 20 ms of 100 left: at 25 ms it has what is left of them had it run, or
-/// a fifth of the 75 ms that are left of the period, whichever is more. What it lost by that is
-/// made up for until the period is over.
+/// The vCPU blocks at 10 ms with 20 ms of 100 left. At 25 ms it keeps the budget left had it run,
+/// or a fifth of the remaining 75 ms, whichever is more. The loss is compensated until the period
+/// ends.
 #[test]
-fn who_wakes_has_what_cannot_delay_others() {
+fn proportional_wake_keeps_the_larger_safe_budget() {
     let best = rules("");
     for (now, used, deadline, loss) in [
         (10, 0, 100, 0),
@@ -222,7 +226,7 @@ fn who_wakes_has_what_cannot_delay_others() {
         server.begin_period(at(deadline), &best);
         assert_eq!(server.loss, Span::ZERO);
     }
-    // Periods slept through pay an overrun off.
+    // Periods in which it was blocked pay off an overrun.
     let mut late = Server { blocked: Some(at(10)), ..server() };
     late.see(ms(20));
     late.used = ms(50);
@@ -230,9 +234,9 @@ fn who_wakes_has_what_cannot_delay_others() {
     assert_eq!(state(&late), (ms(10), at(300)));
 }
 
-/// The first period begins with the wake, or a slice before it is over.
+/// The first period begins at the wake-up, or one slice later.
 #[test]
-fn the_first_period_begins_at_once_or_after_a_slice() {
+fn first_deadline_depends_on_the_first_period_field() {
     for (word, deadline) in [("at-once", at(130)), ("after-a-slice", at(150))] {
         let mut server = Server { deadline: Time::NEVER, ..server() };
         let rules = rules(&format!("unblocking=conservative first-period={word}"));
@@ -241,10 +245,10 @@ fn the_first_period_begins_at_once_or_after_a_slice() {
     }
 }
 
-/// Asleep from 10 to 15 ms with 3 ms used, and to 40 ms, and beyond its period, to 250 ms; it woke
-/// last at 5 ms. [Xen 3.0, §6.7]
+/// The vCPU last woke at 5 ms and blocked at 10 ms with 3 ms used. It wakes at 15 ms, at 40 ms, or
+/// after its deadline at 250 ms. [Xen 3.0, §6.7]
 #[test]
-fn ways_of_unblocking() {
+fn wake_sets_usage_and_deadline_of_each_xen_unblocking_rule() {
     let xen = "rules=xen-3.0.3 unblocking";
     for (word, shortly, late, long_after) in [
         ("isochronous", (0, 200), (0, 200), (0, 400)),

@@ -1,4 +1,4 @@
-//! What a balancer counts, costs and keeps.
+//! Tests of the balancer: its accounting, its costs and the share kept for it.
 
 use std::string::ToString;
 
@@ -9,10 +9,10 @@ use crate::balance::{Move, Weight};
 use crate::policies::sedf::{SPEC, Sedf};
 use crate::{Moment, Pick, Policy, Topology, TurnEnd};
 
-/// Half a CPU counts as much as an extra-weight of 64: both have the same of the slack, and for a
-/// balancer they are 128. [balancer §5.1, N10]
+/// Half a CPU counts as much as an extra-weight of 64: both vCPUs get equal slack, and for a
+/// balancer their weights sum to 128. [balancer §5.1, N10]
 #[test]
-fn half_a_cpu_counts_as_an_extra_weight_of_sixty_four() {
+fn slice_of_half_a_cpu_weighs_64_for_slack_and_balancer() {
     let shares = ["slice=10ms period=20ms", "extra-weight=64"];
     let mut script = Script::new("");
     let vcpus = [0, 1].map(|slot| script.join(slot, shares[slot as usize]).unwrap());
@@ -35,14 +35,14 @@ fn half_a_cpu_counts_as_an_extra_weight_of_sixty_four() {
     let loads = sedf.loads(&at, &balancer, &vcpus);
     let weight: u64 = loads.iter().map(|load| load.weight).sum();
     assert_eq!(weight, Weight::fraction(128, 1).units());
-    // Only who has no slice may go.
+    // Only a vCPU without a slice may migrate.
     let members = loads.iter().flat_map(|load| &load.members).map(|member| member.vcpu);
     assert_eq!(members.collect::<Vec<_>>(), [vcpus[1]]);
 }
 
-/// What it costs to find out who moves is nobody's promise: of CPU 0 a slice is kept for it.
+/// The cost of balancing is not reserved by a vCPU, so CPU 0 keeps a slice for it.
 #[test]
-fn cpu_0_keeps_a_slice_for_its_balancer() {
+fn cpu_0_keeps_the_balancer_slice_free_of_reservations() {
     let promised = |words: &str, cpu: usize| {
         let topology = Topology::flat(2);
         let mut policy = (SPEC.build)(&values(SPEC.policy_fields, words), &topology);
@@ -68,11 +68,11 @@ fn cpu_0_keeps_a_slice_for_its_balancer() {
     assert_eq!(promised("balancer=planned balancer-slice=1ms", 0).0, Span::from_us(46_500));
 }
 
-/// Three alike have two thirds of a CPU each, and one of them fits nowhere as a whole. While it is
-/// on a CPU it has its two thirds of that, so slack costs it half of what it costs who is whole
-/// there and has the third that is left.
+/// Each of three equal vCPUs should get 2/3 of a CPU, so one of them fits on no CPU as a whole.
+/// While it is on a CPU it gets 2/3 of it, so slack costs it half as much as the vCPU that gets the
+/// remaining third there.
 #[test]
-fn who_is_split_pays_for_slack_what_comes_to_its_rate() {
+fn slack_cost_of_a_split_vcpu_matches_its_planned_rate() {
     let cpus = [0, 1].map(CpuId::new);
     let mut at = Moment::at_start(2);
     let fields = values(SPEC.policy_fields, "balancer=planned balancer-slice=0ns");
@@ -101,9 +101,10 @@ fn who_is_split_pays_for_slack_what_comes_to_its_rate() {
     assert_eq!(*split + *split, *whole, "{costs:?}");
 }
 
-/// It has a slice of 50 of 100 ms and the other half as slack: half is left for those who move.
+/// The vCPU has a slice of 50 of 100 ms and gets the other half as slack. For vCPUs that migrate,
+/// half of the CPU is available.
 #[test]
-fn a_balancer_counts_slices_as_had_and_slack_as_left() {
+fn balancer_counts_slack_but_no_slices_as_available() {
     let cpu = CpuId::new(0);
     let mut at = Moment::at_start(2);
     let fields = values(SPEC.policy_fields, "balancer=thesis balancer-slice=0ns");
@@ -127,10 +128,10 @@ fn a_balancer_counts_slices_as_had_and_slack_as_left() {
     assert_eq!(balancer.books.available(cpu), Span::from_ms(50));
 }
 
-/// Who is moved while it runs is where it goes as soon as the CPU that it leaves has been passed:
-/// the other one waits for it until then, and is asked then, once.
+/// A running vCPU arrives on its new CPU as soon as the old CPU has made a pass. Until then the new
+/// CPU waits, and it is then rescheduled once.
 #[test]
-fn who_moves_arrives_when_the_cpu_that_it_leaves_has_passed() {
+fn migrating_vcpu_arrives_after_its_old_cpu_made_a_pass() {
     let [from, to] = [0, 1].map(CpuId::new);
     let mut at = Moment::at_start(2);
     let fields = values(SPEC.policy_fields, "balancer=thesis balancer-slice=0ns");

@@ -1,4 +1,4 @@
-//! Who is placed where, and who is split over two CPUs.
+//! Tests of placement, and of vCPUs that are split over two CPUs.
 
 use alloc::vec::Vec;
 use std::string::ToString;
@@ -9,7 +9,7 @@ use super::{ms, values};
 use crate::policies::sedf::{SPEC, Sedf, rules};
 use crate::{AdmitError, Moment, Pick, Policy, Topology, TurnEnd, Values};
 
-/// Two CPUs, moved by hand.
+/// Two CPUs, driven step by step.
 struct Host {
     sedf: Sedf,
     at: Moment,
@@ -23,7 +23,8 @@ impl Host {
         Host { sedf, at: Moment::at_start(2) }
     }
 
-    /// Three of three fifths, all awake: the third is split over both CPUs. None has been asked.
+    /// Three runnable vCPUs with 6 of 10 ms each: the third is split over both CPUs. No CPU has
+    /// made a pass yet.
     fn of_three() -> (Host, [VcpuId; 3]) {
         let mut host = Host::new("place=split");
         let vcpus = [0, 1, 2].map(|slot| host.join(slot, SIX).unwrap());
@@ -48,7 +49,8 @@ impl Host {
         self.sedf.leave(&self.at, vcpu);
     }
 
-    /// A CPU is asked, and whoever is picked has it, for so long; the CPUs to ask.
+    /// Makes a pass of a CPU and starts the chosen vCPU. Returns it with its limit, and the CPUs to
+    /// reschedule.
     fn ask(&mut self, cpu: CpuId) -> (Option<(VcpuId, Span)>, CpuSet) {
         let cpus = self.sedf.pass(&self.at, cpu);
         let Pick::Run { vcpu, limit: Some(limit), .. } = self.sedf.pick(&self.at, cpu) else {
@@ -60,9 +62,9 @@ impl Host {
         (Some((vcpu, limit)), cpus)
     }
 
-    /// Who has a CPU runs for so long, and its turn is over.
+    /// Runs the current vCPU of a CPU for this long and ends its run interval.
     fn runs(&mut self, cpu: CpuId, ran: Span) {
-        let vcpu = self.at.occupant(cpu).expect("somebody");
+        let vcpu = self.at.occupant(cpu).expect("the CPU runs a vCPU");
         self.at.advance(self.at.now().after(ran));
         self.sedf.charge(&self.at, vcpu, ran);
         self.sedf.turn_over(&self.at, vcpu, TurnEnd::Limit);
@@ -78,7 +80,7 @@ impl Host {
     }
 
     fn left_over(&self) -> [bool; 2] {
-        let parting = self.sedf.parting.as_ref().expect("it splits");
+        let parting = self.sedf.parting.as_ref().expect("place=split allows split vCPUs");
         [0, 1].map(|cpu| parting.splits.is_left_over(CpuId::new(cpu)))
     }
 
@@ -87,10 +89,10 @@ impl Host {
     }
 }
 
-/// Once it has had its part on the first CPU it goes on where the rest of it is to be had, as soon
-/// as it has gone from there; then it waits on the first one.
+/// After its subtask on the first CPU the vCPU continues on the second, as soon as it has left the
+/// first. After its slice is exhausted it waits on the first CPU.
 #[test]
-fn who_has_had_its_part_goes_on_where_the_rest_is() {
+fn split_vcpu_migrates_when_its_subtask_is_complete() {
     let (mut host, [.., whole, split]) = Host::of_three();
     assert_eq!(host.shows(split, "split").as_deref(), Some("3ms on cpu0, then 3ms on cpu1"));
     let [first, second] = [0, 1].map(CpuId::new);
@@ -110,10 +112,10 @@ fn who_has_had_its_part_goes_on_where_the_rest_is() {
     assert_eq!(host.here(split), first);
 }
 
-/// The machine does not let it run in all of its first part. At the end of that it goes on with
-/// all that it did not get.
+/// The host keeps the vCPU from running in its first subtask. At the end of that it continues with
+/// all of its remaining budget.
 #[test]
-fn a_part_is_over_at_its_time_also_for_who_could_not_have_it() {
+fn incomplete_subtask_ends_at_its_deadline() {
     let (mut host, [.., split]) = Host::of_three();
     let [first, second] = [0, 1].map(CpuId::new);
     host.at.set_barred(split, true);
@@ -127,9 +129,9 @@ fn a_part_is_over_at_its_time_also_for_who_could_not_have_it() {
     assert_eq!(host.sedf.servers[split].left_here(Span::from_ms(6)), Span::from_ms(6));
 }
 
-/// Others may still be late for what who was split has had, until nobody is owed anything.
+/// Others may still be tardy because of what the split vCPU used, until the CPU is quiescent.
 #[test]
-fn a_cpu_is_left_over_where_nobody_is_split_any_more_until_it_rests() {
+fn mark_of_a_past_subtask_stays_until_cpu_is_quiescent() {
     let (mut host, [one, _, split]) = Host::of_three();
     assert_eq!(host.left_over(), [false, false]);
     host.leave(split);
@@ -143,10 +145,10 @@ fn a_cpu_is_left_over_where_nobody_is_split_any_more_until_it_rests() {
     assert_eq!(host.left_over(), [0, 1].map(|cpu| CpuId::new(cpu) != here));
 }
 
-/// Of 6 ms in 10 it has had 3 ms in 3 ms, which is 1.2 ms in advance, while others wait for theirs.
-/// It leaves and comes back, and has them not again.
+/// Of 6 ms in 10 it used 3 ms within 3 ms, which is 1.2 ms above the fluid rate, while others
+/// waited. It leaves and rejoins, and the 1.2 ms are deducted.
 #[test]
-fn who_is_split_comes_back_to_what_it_has_had() {
+fn excess_of_a_split_vcpu_is_deducted_when_it_rejoins() {
     let (mut host, [.., split]) = Host::of_three();
     let first = host.here(split);
     host.ask(first);
@@ -157,11 +159,11 @@ fn who_is_split_comes_back_to_what_it_has_had() {
     assert_eq!(host.shows(back, "used").as_deref(), Some("1.2ms"));
 }
 
-/// Two have got nothing yet of 6 ms when there are 6 ms until their deadlines: who is split now
-/// would make one of them late. At the start there is room for it; and as much again of what has
-/// been had, whether that has been settled or not.
+/// Two vCPUs have received nothing of 6 ms, 6 ms before their deadlines, so a subtask would make
+/// one of them tardy. At the start it fits. It also fits once they have received CPU time, whether
+/// that has been charged or not.
 #[test]
-fn who_is_late_already_leaves_no_room_for_a_part() {
+fn subtask_is_refused_where_it_would_cause_a_deadline_miss() {
     for (now, runs, has_room) in [(0, false, true), (4, false, false), (4, true, true)] {
         let mut host = Host::new("place=split");
         for slot in [0, 1] {
@@ -182,9 +184,9 @@ fn who_is_late_already_leaves_no_room_for_a_part() {
     }
 }
 
-/// Slices by weight fill a CPU.
+/// Slices by weight use up a CPU.
 #[test]
-fn nobody_is_split_where_slices_go_by_weight_nor_do_they_where_somebody_is() {
+fn slices_by_weight_and_subtasks_never_share_a_cpu() {
     let mut host = Host::new("place=split");
     host.join(0, SIX).unwrap();
     host.join(1, SIX).unwrap();
@@ -198,13 +200,13 @@ fn nobody_is_split_where_slices_go_by_weight_nor_do_they_where_somebody_is() {
         "1ns every 100ms (under 0.000001cpu) does not fit, whole or split: 1.8cpu of at most \
          1.9cpu is already reserved on 2 CPUs"
     );
-    host.join(2, "").expect("best effort goes anywhere");
+    host.join(2, "").expect("best effort is never refused");
 }
 
-/// Nobody pays yet: what is kept for it is not promised, also not to who is split, so that whoever
-/// comes to pay finds it.
+/// No vCPU pays yet. The share kept for balancing is not given to split vCPUs either, so a later
+/// payer finds it free.
 #[test]
-fn what_is_kept_for_balancing_is_kept_beside_parts_too() {
+fn share_kept_for_balancing_is_not_given_to_subtasks() {
     let mut host = Host::new("place=split reserve=0cpu balancer=repaired balancer-slice=2ms");
     for slot in 0..2 {
         host.join(slot, SIX).unwrap();
@@ -223,10 +225,10 @@ fn what_is_kept_for_balancing_is_kept_beside_parts_too() {
     assert_eq!(host.sedf.admit(&host.at, payer, &share), Ok(()));
 }
 
-/// The third goes where there is room first, or where there is most; best effort where it has most
-/// of the slack in any case.
+/// The third slice goes to the first CPU with enough capacity, or to the one with the most. A
+/// best-effort vCPU goes where it gets the most slack in any case.
 #[test]
-fn who_has_a_slice_is_packed_or_spread_and_best_effort_is_spread() {
+fn slices_are_packed_or_spread_and_best_effort_is_spread() {
     for (place, cpus) in [("spread", [0, 1, 0, 1]), ("pack", [0, 0, 0, 1]), ("split", [0, 1, 0, 1])]
     {
         let mut host = Host::new(&alloc::format!("place={place}"));
@@ -238,9 +240,9 @@ fn who_has_a_slice_is_packed_or_spread_and_best_effort_is_spread() {
     }
 }
 
-/// What a CPU takes must be known, and periods must stay where they are.
+/// Packing needs admission control, and splitting also needs periods that do not move.
 #[test]
-fn places_that_other_fields_do_not_allow_are_refused() {
+fn place_that_other_fields_do_not_allow_is_refused() {
     let refused = |words: &str| {
         let values = Values::read_written(SPEC.policy_fields, words).unwrap();
         (SPEC.conflict)(&values).map(|error| (error.to_string(), error.hint().unwrap()))
@@ -264,7 +266,7 @@ fn places_that_other_fields_do_not_allow_are_refused() {
         )
     );
     assert!(refused("rules=thesis place=pack").is_some());
-    // Who builds it all the same has it without.
+    // A policy that is built with these values anyhow ignores `place`.
     let said = values(SPEC.policy_fields, "place=split unblocking=isochronous");
     assert_eq!(rules::Rules::read(&said).packing, crate::admission::placement::Packing::Spread);
 }
