@@ -27,7 +27,7 @@ pub use replies::{
     RoomOn, State, Thread, money,
 };
 pub use requests::{Apply, Change, GangWord, NAME, Wanted};
-pub use slackline_service::gang;
+pub use slackline_service::{Happened, gang};
 pub use times::{Length, Phase, Share};
 
 /// Where the daemon listens unless somebody says otherwise.

@@ -75,7 +75,27 @@ pub enum Happened {
 }
 
 impl Happened {
-    /// It in a word.
+    /// Words of the events that no request is, with the meaning of each.
+    pub const WORDS: [(&str, &str); 16] = [
+        ("appeared", "the VM is there again; its threads are scheduled"),
+        ("vanished", "the VM has ended; its capacity stays reserved"),
+        ("vcpus", "the number of vCPUs of the VM has changed"),
+        ("meddled", "a change of held threads was undone; says which"),
+        ("contested", "an administrator's or libvirt's change is respected; says which"),
+        ("settled", "such a change was undone; the threads are scheduled again"),
+        ("adopted", "a new daemon enforces the reservation again"),
+        ("not-adopted", "a new daemon cannot enforce it; says why"),
+        ("granted", "a user or client has a new role"),
+        ("revoked", "a grant was removed"),
+        ("fits", "a reservation that lost its capacity has it again"),
+        ("keeper-replaced", "the keeper process died and was replaced"),
+        ("gang-broken", "a member of the gang is lost; says which"),
+        ("clock-stepped", "the wall clock was set; says which periods are longer or shorter"),
+        ("ledger-failing", "the ledger cannot be written; says why"),
+        ("ledger-whole", "the ledger is written again; says how many events were lost"),
+    ];
+
+    /// Returns the event in a word, such as `adopted`.
     #[must_use]
     pub const fn word(&self) -> &'static str {
         match self {
@@ -124,5 +144,35 @@ impl fmt::Display for Happened {
             }
             _ => out.write_str(word),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_event_word_is_explained() {
+        let text = String::new;
+        let all = [
+            Happened::Appeared,
+            Happened::Vanished,
+            Happened::Vcpus { there: 1 },
+            Happened::Meddled(text()),
+            Happened::Contested(text()),
+            Happened::Settled,
+            Happened::Adopted,
+            Happened::NotAdopted(text()),
+            Happened::Granted(text()),
+            Happened::Revoked(text()),
+            Happened::Fits,
+            Happened::KeeperReplaced,
+            Happened::GangBroken(text()),
+            Happened::ClockStepped(text()),
+            Happened::LedgerFailing(text()),
+            Happened::LedgerWhole { lost: 0 },
+        ];
+        let words: Vec<&str> = Happened::WORDS.iter().map(|(word, _)| *word).collect();
+        assert_eq!(all.map(|event| event.word()).as_slice(), words);
     }
 }

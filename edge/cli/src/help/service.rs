@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use slackline_control::{Kind, NAME, State};
+use slackline_control::{Happened, Kind, NAME, State};
 
 use super::pages::entries;
 use crate::service::HEADINGS;
@@ -145,6 +145,8 @@ pub(super) fn service(commands: &[(String, String)]) -> String {
     let _ = writeln!(text, "\nNames: {NAME}.");
     text += "\nStates:\n";
     entries(&mut text, State::ALL.iter().map(|(state, says)| (state.word(), *says)));
+    text += "\nEvents in `log` that no request is:\n";
+    entries(&mut text, Happened::WORDS.into_iter());
     for (table, columns) in HEADINGS {
         let _ = writeln!(text, "\nColumns of {table}:");
         entries(&mut text, columns.iter().copied());
@@ -162,7 +164,7 @@ pub(super) fn service(commands: &[(String, String)]) -> String {
 }
 
 /// The daemon and the commands that ask it.
-pub(super) const VERBS: [&str; 14] = [
-    "serve", "find", "reserve", "place", "gang", "change", "pause", "resume", "release", "list",
-    "watch", "room", "log", "access",
+pub(super) const VERBS: [&str; 15] = [
+    "serve", "find", "reserve", "place", "gang", "apply", "change", "pause", "resume", "release",
+    "list", "watch", "room", "log", "access",
 ];

@@ -264,7 +264,7 @@ pub(crate) struct Log {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) last: Option<u32>,
     /// Show events since then: a time ago, e.g. `2h` or `7d`, or a day in UTC, e.g. `2026-11-26`.
-    #[arg(long, value_name = "TIME|DAY", value_parser = super::log::since)]
+    #[arg(long, value_name = "TIME|DAY", value_parser = since)]
     pub(crate) since: Option<Since>,
     #[command(flatten)]
     pub(crate) view: View,
@@ -275,7 +275,7 @@ pub(crate) struct Log {
 /// Start of the events that are shown.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Since {
-    /// Nanoseconds since 1970.
+    /// A point in time, in nanoseconds since 1970.
     At(u64),
     /// A time before now.
     Ago(slackline_units::Span),
@@ -336,6 +336,15 @@ pub(crate) struct Add {
     pub(crate) days: Option<u32>,
     #[command(flatten)]
     pub(crate) at: At,
+}
+
+/// Reads a time before now, or a day.
+fn since(text: &str) -> Result<Since, String> {
+    if let Some(ns) = crate::date::midnight(text) {
+        return Ok(Since::At(ns));
+    }
+    let ago = span(text).map_err(|why| format!("{why}, or a day such as `2026-11-26`"))?;
+    Ok(Since::Ago(ago))
 }
 
 fn role(text: &str) -> Result<Role, String> {

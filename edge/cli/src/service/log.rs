@@ -4,7 +4,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use slackline_control::client::Client;
 use slackline_control::{Event, PAGE};
-use slackline_units::Span;
 
 use super::args::{Log, Since};
 use crate::problem::Problem;
@@ -40,18 +39,8 @@ pub(super) fn events(args: &Log, client: &mut Client) -> Result<Vec<Event>, Prob
     Ok(events)
 }
 
-/// Nanoseconds since 1970.
+/// The time now, in nanoseconds since 1970.
 fn now() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// How long ago, or the day at which events begin.
-pub(super) fn since(text: &str) -> Result<Since, String> {
-    if let Some(ns) = crate::date::midnight(text) {
-        return Ok(Since::At(ns));
-    }
-    let ago: Span =
-        crate::parse::span(text).map_err(|why| format!("{why}, or a day such as `2026-11-26`"))?;
-    Ok(Since::Ago(ago))
 }

@@ -8,13 +8,16 @@ use slackline_terminal::{Cell, Plain, plain};
 use crate::problem::Problem;
 use crate::terminal;
 
+/// Width at which no table is wrapped, in characters.
+const UNWRAPPED: usize = 100_000;
+
 /// Columns and format of a table.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct View {
     /// Columns to show, in this order, e.g. `name,state,used` [default: all].
     #[arg(long, value_name = "NAME,NAME", value_delimiter = ',')]
     pub(crate) columns: Vec<String>,
-    /// Print CSV.
+    /// Print the table as CSV.
     #[arg(long, conflicts_with = "json")]
     pub(crate) csv: bool,
 }
@@ -28,7 +31,7 @@ pub(crate) struct Table {
 impl Table {
     /// The text of the table. Outside a terminal no line is wrapped.
     pub(crate) fn text(self) -> String {
-        let width = terminal::columns().unwrap_or(usize::MAX);
+        let width = terminal::columns().unwrap_or(UNWRAPPED);
         plain(self.names, self.groups, width, terminal::paint())
     }
 
@@ -113,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn csv_quotes_what_would_divide_a_field() {
+    fn csv_quotes_fields_with_commas_and_quotes() {
         let view = View { csv: true, ..View::default() };
         let text = table().shown(&view).expect("all columns");
         assert_eq!(text, "name,state,used %\nweb,active,1.50\n\"a, \"\"b\"\"\",paused,\n");

@@ -1,7 +1,7 @@
 //! `apply`, `list --toml` and name patterns, asked of the real front.
 
 use slackline_control::link::{Answer, Request};
-use slackline_control::{AppliedChange, Kind, Machine, Problem, Thread};
+use slackline_control::{AppliedChange, Event, Kind, Machine, Problem, Thread};
 
 use crate::service::{Daemon, Outcome, fine};
 
@@ -112,4 +112,58 @@ fn pattern_asks_for_each_reservation_that_it_matches() {
     daemon.run(&["change", "x*", "--slice", "1ms"]).refused(2).says("no reservation matches `x*`");
     let both = ["resume", "*", "--if-revision", "7"];
     daemon.run(&both).refused(2).says("`*` and --if-revision cannot be combined");
+}
+
+/// Answers pages of a log of 1,200 events, in which number 7 is missing.
+fn logs(request: &Request) -> Outcome {
+    let Request::Log { before, limit, .. } = request else { return fine(request) };
+    let newest = before.map_or(1_200, |before| before - 1);
+    let numbers = (1..=newest).rev().filter(|number| *number != 7).take(*limit);
+    let event = |seq| Event {
+        seq,
+        // One event an hour, the newest now.
+        at_ns: now() - (1_200 - seq) * 3_600_000_000_000,
+        principal: "uid 0".into(),
+        verb: "pause".into(),
+        name: "web".into(),
+        before: None,
+        after: None,
+        outcome: "pause".into(),
+        was_late: false,
+    };
+    Ok(Answer::Events(numbers.map(event).collect()))
+}
+
+fn now() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    u64::try_from(now.expect("after 1970").as_nanos()).expect("before 2500")
+}
+
+#[test]
+fn log_pages_back_as_far_as_it_is_asked_for() {
+    let Some(daemon) = Daemon::new(logs) else { return };
+    let lines = |args: &[&str]| daemon.run(args).good().lines().count() - 1;
+    assert_eq!(lines(&["log", "--csv"]), 20);
+    assert_eq!(lines(&["log", "--csv", "--last", "1100"]), 1_100);
+    // Number 7 has a line of its own.
+    assert_eq!(lines(&["log", "--csv", "--last", "5000"]), 1_200);
+    let text = daemon.run(&["log", "--csv", "--last", "5000"]).good();
+    assert!(text.contains("\n7,,,,\"no change (a repeated request,"), "{text}");
+    // Half an hour off, so that it does not matter when this is asked.
+    assert_eq!(lines(&["log", "--csv", "--since", "36030min"]), 601);
+    let ran = daemon.run(&["log", "--since", "yesterday"]);
+    assert!(ran.code == Some(2) && ran.err.contains("a day such as `2026-11-26`"), "{}", ran.err);
+}
+
+#[test]
+fn tables_are_not_wrapped_when_piped() {
+    let Some(daemon) = Daemon::new(fine) else { return };
+    for verb in ["list", "log"] {
+        let text = daemon.run(&[verb]).good();
+        let heads = text.lines().filter(|line| line.starts_with('\u{2500}')).count();
+        assert_eq!(heads, 1, "one table:\n{text}");
+    }
+    let chosen = daemon.run(&["list", "--columns", "state,name", "--csv"]).good();
+    assert_eq!(chosen, "state,name\npartial,db\npartial,web\n");
+    daemon.run(&["list", "--columns", "sate"]).refused(2).says("choose from name, state,");
 }

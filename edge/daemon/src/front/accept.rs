@@ -51,7 +51,7 @@ const AFTER_FLOOD: Duration = Duration::from_millis(100);
 const REFUSALS: usize = 32;
 
 /// How long a refusal waits for the request that it answers.
-const REFUSAL_WITHIN: Duration = Duration::from_millis(200);
+const REFUSAL_WITHIN: Duration = Duration::from_secs(2);
 
 /// For a whole TLS handshake.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(2);
