@@ -1,4 +1,4 @@
-//! Manual page.
+//! Help page.
 
 /// Text of `slackline help edf`.
 pub(super) const PAGE: &str = "\
