@@ -154,9 +154,9 @@ pub trait Policy: Send {
 /// Decision of [`Policy::pick`] for one CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pick {
-    /// No vCPU runs.
+    /// The CPU stays idle.
     Idle,
-    /// This vCPU runs.
+    /// A vCPU runs on the CPU.
     Run {
         /// The vCPU to run. It is eligible for the CPU.
         vcpu: VcpuId,
@@ -186,14 +186,14 @@ pub enum AdmitError {
     Reservation(ReservationError),
     /// The slice is shorter than the policy can enforce.
     SliceTooShort {
-        /// Demanded slice.
+        /// Slice that was demanded.
         slice: Span,
         /// Shortest slice that the policy accepts.
         least: Span,
     },
     /// No single CPU has enough capacity left.
     NoRoom {
-        /// Demanded reservation.
+        /// Reservation that was demanded.
         asked: Reservation,
         /// Reserved share of the CPU with the most available capacity, rounded up to a millionth.
         promised: CpuShare,
@@ -210,7 +210,7 @@ pub enum AdmitError {
     /// The vCPU fits on no CPU as a whole, and cannot be split into subtasks that meet their
     /// deadlines.
     NoRoomInParts {
-        /// Demanded reservation.
+        /// Reservation that was demanded.
         asked: Reservation,
         /// Reserved share of all CPUs that the vCPU's affinity allows, rounded up to a millionth.
         promised: CpuShare,
@@ -226,7 +226,7 @@ pub enum AdmitError {
     },
     /// The CPUs that the vCPU's affinity allows have not enough capacity left together.
     NoRoomTogether {
-        /// Demanded reservation.
+        /// Reservation that was demanded.
         asked: Reservation,
         /// Reserved share of these CPUs, rounded up to a millionth.
         promised: CpuShare,

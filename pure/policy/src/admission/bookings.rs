@@ -79,7 +79,7 @@ pub(crate) struct Asked<'a> {
 pub(crate) struct Placed {
     /// Subtasks of a split reservation. Empty if it is bound to one CPU.
     pub(crate) parts: Vec<Part>,
-    /// Its only CPU, or the CPU of its first subtask.
+    /// CPU of the whole reservation, or of its first subtask.
     pub(crate) cpu: CpuId,
     /// CPU time used in excess of the fluid rate.
     pub(crate) advance: Span,

@@ -23,7 +23,7 @@ pub(crate) struct Job {
     pub(crate) time: Span,
     /// Relative deadline, at most the period.
     pub(crate) within: Span,
-    /// Time between releases.
+    /// Time from one release to the next.
     pub(crate) period: Span,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Demanded {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Demand {
     all: Vec<Demanded>,
-    /// Total utilization.
+    /// Sum of all utilizations.
     load: Load,
 }
 

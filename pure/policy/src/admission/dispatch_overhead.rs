@@ -58,16 +58,14 @@ impl Looks {
 pub(crate) fn longest_slice(period: Span, fits: impl Fn(Reservation) -> bool) -> Span {
     let (mut most, mut beyond) = (0, u128::from(period.ns()) + 1);
     while beyond - most > 1 {
-        let middle = Span::from_ns(
-            u64::try_from((most + beyond) / 2).expect("a slice is at most its period"),
-        );
+        let middle = Span::from_ns(u64::try_from((most + beyond) / 2).expect("at most a period"));
         if Reservation::new(middle, period).is_ok_and(&fits) {
             most = u128::from(middle.ns());
         } else {
             beyond = u128::from(middle.ns());
         }
     }
-    Span::from_ns(u64::try_from(most).expect("a slice is at most its period"))
+    Span::from_ns(u64::try_from(most).expect("at most a period"))
 }
 
 #[cfg(test)]

@@ -40,10 +40,7 @@ impl Load {
     }
 
     pub(crate) fn remove(&mut self, reservation: Reservation) {
-        let left = self
-            .slices
-            .get_mut(&reservation.period())
-            .expect("only a reservation that was added is removed");
+        let left = self.slices.get_mut(&reservation.period()).expect("it was added before");
         *left -= slice(reservation);
         if *left == 0 {
             self.slices.remove(&reservation.period());

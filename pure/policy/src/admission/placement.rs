@@ -15,7 +15,7 @@ use slackline_units::{CpuId, CpuSet};
 pub(crate) enum Packing {
     /// The best CPU: by default the one with the most available capacity.
     Spread,
-    /// The first CPU.
+    /// The first CPU that can take it.
     Pack,
     /// The best CPU. If none can take the vCPU, several together, under policies that split.
     Split,
@@ -45,9 +45,7 @@ impl<F: Fn(CpuId) -> bool, B: Fn(CpuId, CpuId) -> Ordering> Request<F, B> {
             Packing::Spread | Packing::Split => self.best(fitting),
             Packing::Pack => fitting.next(),
         };
-        chosen.ok_or_else(|| {
-            self.best(self.allowed.iter()).expect("affinity contains at least one CPU")
-        })
+        chosen.ok_or_else(|| self.best(self.allowed.iter()).expect("affinity is not empty"))
     }
 
     fn best(&self, cpus: impl Iterator<Item = CpuId>) -> Option<CpuId> {
@@ -85,7 +83,7 @@ impl Population {
         self.0[to.index()] += 1;
     }
 
-    /// Removes a vCPU.
+    /// Removes a vCPU from its CPU.
     pub(crate) fn leave(&mut self, home: CpuId) {
         self.0[home.index()] -= 1;
     }

@@ -58,7 +58,7 @@ impl Among<'_> {
     }
 }
 
-/// All split reservations.
+/// Split reservations, and the CPUs that they make strict.
 #[derive(Clone, Debug)]
 pub(crate) struct Splits {
     /// Share of a strict CPU that may be reserved.

@@ -44,7 +44,7 @@ struct Hold<P> {
     share: Reservation,
     /// True if the share counts in the load of the place. Otherwise the hold is only an account.
     is_booked: bool,
-    /// Zero-lag time.
+    /// Zero-lag time of the share.
     until: Time,
     /// Share of the same vCPU that replaces the hold afterwards. `None` if it has left the place.
     then: Option<Reservation>,

@@ -28,33 +28,33 @@ pub struct Field {
 pub enum Kind {
     /// Duration with a unit.
     Span {
-        /// Shortest duration allowed.
+        /// Shortest duration that is accepted.
         least: Span,
-        /// Longest duration allowed.
+        /// Longest duration that is accepted.
         most: Span,
     },
     /// Duration, or `none`, which is the default.
     MaybeSpan,
-    /// Amount of CPU.
+    /// Amount of CPU, such as `0.25cpu`.
     Share {
-        /// Largest amount allowed.
+        /// Largest amount that is accepted.
         most: CpuShare,
     },
     /// Upper limit of CPU, or `none`. The limit cannot be zero.
     Cap {
-        /// Largest limit allowed.
+        /// Largest limit that is accepted.
         most: CpuShare,
     },
     /// Weight relative to other vCPUs or VMs.
     Weight,
-    /// Whole number.
+    /// Whole number within bounds.
     Whole {
-        /// Lowest number allowed.
+        /// Lowest number that is accepted.
         least: i64,
-        /// Highest number allowed.
+        /// Highest number that is accepted.
         most: i64,
     },
-    /// `true` or `false`.
+    /// Switch: `true` or `false`.
     Flag,
     /// One of these words.
     Choice(&'static [&'static str]),
@@ -63,9 +63,9 @@ pub enum Kind {
 /// A parameter as the user wrote it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Given<'a> {
-    /// Text in quotes.
+    /// Text, without its quotes.
     Text(&'a str),
-    /// `true` or `false`.
+    /// Bare `true` or `false`.
     Flag(bool),
     /// Bare number, as written.
     Number(&'a str),

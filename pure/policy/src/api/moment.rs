@@ -9,7 +9,7 @@ use slackline_units::{CpuId, CpuSet, Time, VcpuId};
 #[derive(Clone, Debug)]
 pub struct Moment {
     now: Time,
-    /// Indexed by slot.
+    /// States of vCPUs, indexed by slot.
     rows: Vec<Row>,
     /// Ids of all vCPUs that ever joined, indexed by slot. Kept apart so that the rows, which every
     /// event reads, stay small.
@@ -29,7 +29,7 @@ struct Row {
     last_cpu: Option<CpuId>,
 }
 
-/// Queries for policies.
+/// Queries that policies make.
 impl Moment {
     /// Returns the current time.
     #[inline]

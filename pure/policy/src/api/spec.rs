@@ -43,7 +43,7 @@ pub struct Spec {
     /// Returns the service vCPU that pays for balancing, given the parameters and the host. `None`
     /// if the policy does not balance or balancing takes no CPU time.
     pub payer: Option<fn(&Values, &Topology) -> Option<Payer>>,
-    /// Constructs the policy.
+    /// Constructs the policy for a host.
     pub build: fn(&Values, &Topology) -> Box<dyn Policy>,
 }
 
@@ -53,7 +53,7 @@ pub type ShareText = Vec<(&'static str, String)>;
 /// Reservation of a vCPU, as metrics check it and a live host enforces it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promise {
-    /// Slice and period.
+    /// Slice and period of the vCPU.
     pub reservation: Reservation,
     /// True if the slice is a hard limit.
     pub exact: bool,

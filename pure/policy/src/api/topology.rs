@@ -15,11 +15,11 @@ use slackline_units::{CpuId, CpuSet, Span};
 pub enum Level {
     /// Execution units: the CPUs are hardware threads of one core.
     Core,
-    /// Last-level cache.
+    /// Last-level cache that the CPUs share.
     Cache,
     /// NUMA node: the CPUs share local memory.
     Node,
-    /// Package.
+    /// Package: the CPUs are in one socket.
     Socket,
 }
 
@@ -89,7 +89,7 @@ pub enum TopologyError {
     Torn {
         /// Level of the group that they share.
         level: Level,
-        /// The two CPUs.
+        /// The two CPUs that are separated.
         cpus: (CpuId, CpuId),
         /// Wider level whose groups separate them.
         wider: Level,

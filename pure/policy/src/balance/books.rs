@@ -67,7 +67,7 @@ struct Gave {
     mark: Span,
     /// Busy time of its siblings at the last sample.
     sampled: Span,
-    /// Its own busy time at the last sample.
+    /// Busy time of this CPU itself at the last sample.
     was_busy_then: Span,
 }
 
@@ -91,7 +91,7 @@ impl Books {
         Books { vcpus: Roster::default(), cpus, believed, since: Time::START }
     }
 
-    /// Starts sampling now.
+    /// Starts sampling at `now`.
     pub(crate) fn begin(&mut self, now: Time) {
         self.since = now;
         for gave in &mut self.cpus {
@@ -205,7 +205,7 @@ impl Books {
         }
     }
 
-    /// Ends a run.
+    /// Ends a run: starts the sums of the next one.
     pub(crate) fn end_run(&mut self, all: &[VcpuId]) {
         for &vcpu in all {
             self.vcpus[vcpu].in_run = (0, 0);

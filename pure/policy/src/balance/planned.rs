@@ -175,7 +175,7 @@ struct Packing<'a> {
     open: Vec<(u64, usize)>,
     /// Greatest tolerance of any of these places.
     most_tolerance: u64,
-    /// Room, by place.
+    /// Room that is left, by place.
     room: Vec<u64>,
     /// Number of splits that have a piece at a place.
     pieces: Vec<u8>,

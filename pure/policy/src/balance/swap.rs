@@ -80,9 +80,9 @@ struct Pair<'a> {
     hot: Tau,
     idle: Tau,
     rules: &'a Rules,
-    /// w_ideal times `shares`.
+    /// w_ideal, multiplied by `shares`.
     wanted: i128,
-    /// t_hot + t_idle.
+    /// Denominator of w_ideal: t_hot + t_idle.
     shares: i128,
 }
 
@@ -200,7 +200,7 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// Phase 3 b.
+    /// Phase 3 b: drops light vCPUs while w_total exceeds w_ideal.
     fn drop_light(&self, marked: &mut Marked<'a>) {
         while self.beyond(marked.total) > 0
             && let Some(light) = self.best_fit(&marked.there, (self.beyond(marked.total), 0))

@@ -183,7 +183,7 @@ struct Server {
     deadline: Time,
     /// Budget granted since `from`.
     granted: Span,
-    /// Budget left.
+    /// Part of `granted` that is left.
     remaining: Span,
     /// Overrun to be deducted from the next budgets.
     debt: Span,
@@ -200,7 +200,7 @@ struct Server {
 /// Queues of a CPU.
 #[derive(Clone, Copy)]
 enum Queue {
-    /// Budget left.
+    /// Runnable vCPUs with budget left.
     Ready,
     /// Budget left, but all vCPUs in `Ready` have precedence.
     Unblocked,

@@ -18,7 +18,7 @@ fn vcpu(slot: u32) -> VcpuId {
     VcpuId::new(slot, DomId::new(slot), 0)
 }
 
-/// Case N6.
+/// Case N6: the average of a constant sample.
 #[test]
 fn average_moves_halfway_to_each_sample() {
     let mut at = 0;

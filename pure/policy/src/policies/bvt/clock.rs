@@ -105,7 +105,7 @@ impl Clock {
         (self.warped >= self.warp_limit).then(|| self.unwarp(now))
     }
 
-    /// Ends a warp.
+    /// Ends a warp whose limit is used up.
     pub(super) fn unwarp(&mut self, now: Time) -> Unwarp {
         self.warping = false;
         if self.warp_pause.is_zero() {
@@ -115,7 +115,7 @@ impl Clock {
         Unwarp::Until(now.after(self.warp_pause))
     }
 
-    /// Ends a pause.
+    /// Ends the pause of a warp.
     pub(super) fn rewarp(&mut self) {
         self.warping = self.may_warp;
         self.warped = Span::ZERO;

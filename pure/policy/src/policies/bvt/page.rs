@@ -1,4 +1,4 @@
-//! Help page.
+//! Help page of `bvt`.
 
 /// Text of `slackline help bvt`.
 pub(super) const PAGE: &str = "\

@@ -157,10 +157,10 @@ fn warp_underflow_makes_a_warping_vcpu_last() {
     );
 }
 
-/// Clocks reach the value from which they are moved back within 30 ms. The clock of the blocked
-/// vCPU wraps.
+/// With these advances a clock of 32 bits wraps after less than 15 ms of CPU time. Its vCPU then
+/// looks far behind and runs until it has caught up: `c` from 25 ms on, `a` from 40 ms on.
 #[test]
-fn vcpu_blocked_while_clocks_are_moved_back_starves_others() {
+fn vcpu_with_wrapped_clock_runs_until_it_catches_up() {
     picture(
         "bvt rules=xen-2.0 narrow=off",
         "

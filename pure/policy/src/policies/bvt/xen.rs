@@ -19,7 +19,7 @@ use crate::{Moment, Values};
 /// Number of allowances in the timeslice of a vCPU that is alone.
 const ALONE: u64 = 10;
 
-/// Xen's rules.
+/// Rules of Xen 2.0 to 3.0.2.
 pub(super) struct Xen;
 
 impl Source for Xen {

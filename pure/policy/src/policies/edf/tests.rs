@@ -64,7 +64,7 @@ fn periods_with_a_phase_begin_at_fixed_times() {
 /// previous period is lent to the other, whose timeslice is longer by that. It does not matter that
 /// it is blocked on another CPU.
 #[test]
-fn busy_vcpu_borrows_what_its_sibling_left_unused() {
+fn busy_vcpu_borrows_unused_budget_of_its_sibling() {
     picture(
         "edf",
         "

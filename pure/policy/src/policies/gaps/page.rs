@@ -1,4 +1,4 @@
-//! Help page.
+//! Help page of `gaps`.
 
 /// Text of `slackline help gaps`.
 pub(super) const PAGE: &str = "\

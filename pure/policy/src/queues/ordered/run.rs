@@ -12,7 +12,7 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// Run without vCPUs.
+    /// A run without vCPUs.
     pub(super) const EMPTY: Run = Run { first: NOBODY, last: NOBODY };
 
     /// Returns true if the run is empty.

@@ -13,7 +13,7 @@ use slackline_units::{CpuId, CpuSet, Reservation, Span, Time, VcpuId};
 use crate::Moment;
 use crate::policies::edf::Edf;
 
-/// Loans by CPU.
+/// Loans of all CPUs, and the CPUs to reschedule for them.
 pub(in crate::policies::edf) struct Loans {
     on: Vec<Vec<Loan>>,
     /// CPUs to reschedule because loans there were cut, and the time of the cut.

@@ -7,7 +7,7 @@ use slackline_units::Span;
 /// less late than any before.
 pub(in crate::policies::edf) const UNTOLD: Span = Span::from_us(3);
 
-/// Lateness of stops.
+/// Lateness of the stops of a vCPU.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::policies::edf) struct Stops {
     /// Overrun in this period.
