@@ -63,12 +63,14 @@ pub use slackline_units::{Entitlement, Told};
 pub trait Policy: Send {
     /// Admits a vCPU. It joins blocked.
     ///
-    /// # Errors If its parameters cannot be honoured beside the reservations that exist.
+    /// # Errors
+    /// If its parameters cannot be honoured beside the reservations that exist.
     fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError>;
 
     /// Changes the parameters of a vCPU. After an error the old parameters stay in force.
     ///
-    /// # Errors If the new parameters cannot be honoured beside the other reservations.
+    /// # Errors
+    /// If the new parameters cannot be honoured beside the other reservations.
     fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError>;
 
     /// Removes a vCPU. Its id may be used again.

@@ -28,8 +28,9 @@ impl Trial {
 
     /// Admits a vCPU that has not joined. `cpus` is its affinity; `None` means all CPUs.
     ///
-    /// # Errors If its parameters cannot be honoured beside the other reservations. The vCPU has
-    /// then not joined.
+    /// # Errors
+    /// If its parameters cannot be honoured beside the other reservations. The vCPU has then not
+    /// joined.
     pub fn join(
         &mut self,
         vcpu: VcpuId,
@@ -49,7 +50,8 @@ impl Trial {
 
     /// Changes the parameters and affinity of a vCPU that has joined. `None` keeps the affinity.
     ///
-    /// # Errors If the new parameters cannot be honoured. The old ones stay in force.
+    /// # Errors
+    /// If the new parameters cannot be honoured. The old ones stay in force.
     pub fn change(
         &mut self,
         vcpu: VcpuId,

@@ -398,7 +398,8 @@ impl Values {
     /// Reads the given values for a table of fields. A field that is not given takes its default.
     /// The error names the field, so that the caller can find its position.
     ///
-    /// # Errors The first parameter that is unknown, missing or invalid.
+    /// # Errors
+    /// If a parameter is unknown, missing or invalid. Names the first such parameter.
     pub fn read<'a>(
         fields: &'static [Field],
         given: impl Iterator<Item = (&'a str, Given<'a>)>,
@@ -418,14 +419,16 @@ impl Values {
 
     /// Returns the defaults of a table.
     ///
-    /// # Errors The first field that has no default.
+    /// # Errors
+    /// If a field has no default. Names the first such field.
     pub fn defaults(fields: &'static [Field]) -> Result<Values, FieldError> {
         Values::read(fields, core::iter::empty())
     }
 
     /// Returns the duration in `field`.
     ///
-    /// # Panics If the table has no such field, or it is of another kind: a mistake in a policy.
+    /// # Panics
+    /// If the table has no such field, or it is of another kind: a mistake in a policy.
     #[must_use]
     pub fn span(&self, field: &Field) -> Span {
         match self.value(field) {
@@ -436,7 +439,8 @@ impl Values {
 
     /// Returns the duration in `field`. `None` if it is `none`.
     ///
-    /// # Panics As [`Values::span`].
+    /// # Panics
+    /// As [`Values::span`].
     #[must_use]
     pub fn maybe_span(&self, field: &Field) -> Option<Span> {
         match self.value(field) {
@@ -447,7 +451,8 @@ impl Values {
 
     /// Returns the amount of CPU in `field`.
     ///
-    /// # Panics As [`Values::span`].
+    /// # Panics
+    /// As [`Values::span`].
     #[must_use]
     pub fn share(&self, field: &Field) -> CpuShare {
         match self.value(field) {
@@ -458,7 +463,8 @@ impl Values {
 
     /// Returns the upper limit of CPU in `field`. `None` if there is no limit.
     ///
-    /// # Panics As [`Values::span`].
+    /// # Panics
+    /// As [`Values::span`].
     #[must_use]
     pub fn cap(&self, field: &Field) -> Option<CpuShare> {
         match self.value(field) {
@@ -469,7 +475,8 @@ impl Values {
 
     /// Returns the weight in `field`.
     ///
-    /// # Panics As [`Values::span`].
+    /// # Panics
+    /// As [`Values::span`].
     #[must_use]
     pub fn weight(&self, field: &Field) -> Weight {
         match self.value(field) {
@@ -480,7 +487,8 @@ impl Values {
 
     /// Returns the whole number in `field`.
     ///
-    /// # Panics As [`Values::span`].
+    /// # Panics
+    /// As [`Values::span`].
     #[must_use]
     pub fn whole(&self, field: &Field) -> i64 {
         match self.value(field) {
@@ -491,7 +499,8 @@ impl Values {
 
     /// Returns the flag in `field`.
     ///
-    /// # Panics As [`Values::span`].
+    /// # Panics
+    /// As [`Values::span`].
     #[must_use]
     pub fn flag(&self, field: &Field) -> bool {
         match self.value(field) {
@@ -502,7 +511,8 @@ impl Values {
 
     /// Returns the word in `field`.
     ///
-    /// # Panics As [`Values::span`].
+    /// # Panics
+    /// As [`Values::span`].
     #[must_use]
     pub fn choice(&self, field: &Field) -> &'static str {
         match self.value(field) {

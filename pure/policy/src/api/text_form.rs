@@ -22,7 +22,8 @@ impl fmt::Display for Values {
 impl Values {
     /// Reads values from their text form. A field that the text does not name takes its default.
     ///
-    /// # Errors The first parameter that is unknown, missing or invalid.
+    /// # Errors
+    /// If a parameter is unknown, missing or invalid. Names the first such parameter.
     pub fn read_written(fields: &'static [Field], text: &str) -> Result<Values, FieldError> {
         let kind = |name| fields.iter().find(|field| field.name == name).map(|field| field.kind);
         let given = text.split_whitespace().map(|word| {

@@ -118,7 +118,8 @@ impl core::error::Error for TopologyError {}
 impl Topology {
     /// Returns a topology of `cpus` CPUs, each a core of its own, all in one socket.
     ///
-    /// # Panics If `cpus` exceeds [`CpuId::LIMIT`].
+    /// # Panics
+    /// If `cpus` exceeds [`CpuId::LIMIT`].
     #[must_use]
     pub fn flat(cpus: usize) -> Topology {
         let all = CpuSet::first_n(cpus);
@@ -129,10 +130,12 @@ impl Topology {
 
     /// Returns the topology of the CPUs below `cpus` with these groups.
     ///
-    /// # Errors If a level is not a partition of the CPUs, or a group does not lie within one group
-    /// of each wider level.
+    /// # Errors
+    /// If a level is not a partition of the CPUs, or a group does not lie within one group of each
+    /// wider level.
     ///
-    /// # Panics If `cpus` exceeds [`CpuId::LIMIT`].
+    /// # Panics
+    /// If `cpus` exceeds [`CpuId::LIMIT`].
     pub fn new(cpus: usize, groups: &Groups) -> Result<Topology, TopologyError> {
         let groups_of = alloc::vec![Default::default(); cpus];
         let mut topology = Topology { groups: groups_of, dispatch: Span::ZERO };
@@ -172,7 +175,8 @@ impl Topology {
 
     /// Returns the group of this level that contains `cpu`.
     ///
-    /// # Panics If the host has no such CPU.
+    /// # Panics
+    /// If the host has no such CPU.
     #[must_use]
     pub fn group_of(&self, level: Level, cpu: CpuId) -> CpuSet {
         self.groups[cpu.index()][level as usize]
@@ -206,7 +210,8 @@ impl Topology {
     /// Returns the topology of the CPUs below `cpus` with these groups by level, the narrowest
     /// first. Without levels, each CPU is a core of its own, all in one socket.
     ///
-    /// # Errors As [`Topology::new`]. A missing level counts as a level without groups.
+    /// # Errors
+    /// As [`Topology::new`]. A missing level counts as a level without groups.
     pub fn of_levels(cpus: usize, levels: &[Vec<CpuSet>]) -> Result<Topology, TopologyError> {
         if levels.is_empty() {
             return Ok(Topology::flat(cpus));
