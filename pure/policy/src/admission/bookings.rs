@@ -1,5 +1,6 @@
 //! Admission test of EDF: on each CPU the sum of slice/period may not exceed the capacity. The sums
-//! are exact. Source: [VSched §3.1], equation 1; Liu and Layland 1973.
+//! are exact.
+//! Source: [VSched §3.1], equation 1; Liu and Layland 1973.
 //!
 //! Dispatch overhead (`dispatch_overhead`) is added to each reservation. On the CPUs of split vCPUs
 //! (`split`), every reservation is admitted by the processor-demand test instead.

@@ -1,7 +1,7 @@
 //! Processor-demand test: decides exactly whether EDF meets all deadlines on one CPU, from its
-//! current state, if some deadlines are before the end of their periods. Sources: Baruah, Mok and
-//! Rosier, RTSS 1990, for the test. Zhang and Burns, IEEE Transactions on Computers 2009, for the
-//! times to examine (quick processor-demand analysis, cited as [QPA]).
+//! current state, if some deadlines are before the end of their periods.
+//! Sources: Baruah, Mok and Rosier, RTSS 1990, for the test. Zhang and Burns, IEEE Transactions on
+//! Computers 2009, for the times to examine (quick processor-demand analysis, cited as [QPA]).
 //!
 //! All deadlines are met if both hold:
 //! - From the current state, the work due by each later time fits before that time.
@@ -60,7 +60,7 @@ impl Demand {
         }
     }
 
-    /// Returns the total utilization in 2^-64ths of a CPU, rounded up. For comparing CPUs only.
+    /// Returns a lower bound of the total utilization in 2^-64ths of a CPU, for comparing CPUs.
     pub(crate) fn bound(&self) -> u128 {
         self.load.bound()
     }

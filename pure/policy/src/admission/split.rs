@@ -1,7 +1,7 @@
 //! Split reservations: a vCPU that fits on no CPU as a whole has a part of its slice on each of
-//! several CPUs, one after the other. Each part is a subtask. Source: Burns, Davis, Wang and Zhang,
-//! Partitioned EDF scheduling for multiprocessors using a C=D scheme, Real-Time Systems 48, 2012,
-//! cited as [C=D].
+//! several CPUs, one after the other. Each part is a subtask.
+//! Source: Burns, Davis, Wang and Zhang, Partitioned EDF scheduling for multiprocessors using a C=D
+//! scheme, Real-Time Systems 48, 2012, cited as [C=D].
 //!
 //! The deadline of each subtask but the last equals its execution time (C=D). The first begins with
 //! the period, each other one when its predecessor ends. A subtask with C=D precedes all others on

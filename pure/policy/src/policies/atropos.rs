@@ -1,6 +1,7 @@
 //! Atropos: a slice in every period, an early first period after a block for vCPUs with a latency
-//! hint, and slack in turns. Source: Atropos of Nemesis as in Xen 2.0, from its rules, and as
-//! Diestelhorst's thesis of 2007 describes it, cited as [Diestelhorst §n].
+//! hint, and slack in turns.
+//! Source: Atropos of Nemesis as in Xen 2.0, from its rules, and as Diestelhorst's thesis of 2007
+//! describes it, cited as [Diestelhorst §n].
 //!
 //! Each vCPU has a *natural* slice and period. Of the vCPUs with budget left the one with the
 //! earliest deadline runs, and the deadline is the end of the period [Diestelhorst §3.1.1]. A vCPU

@@ -1,6 +1,6 @@
-//! Credit: weighted shares and caps by accounts that are settled every 30 ms. Source: Xen's
-//! scheduler of that name, 2006; sections refer to our reference on it. Also Cherkasova, Gupta and
-//! Vahdat, 2007, cited as [Three].
+//! Credit: weighted shares and caps by accounts that are settled every 30 ms.
+//! Source: Xen's scheduler of that name, 2006; sections refer to our reference on it. Also
+//! Cherkasova, Gupta and Vahdat, 2007, cited as [Three].
 //!
 //! Each VM is given credit by its weight, and its vCPUs pay with it for CPU time. A vCPU is UNDER
 //! while it has credit left and OVER otherwise. Each CPU has a list of vCPUs by class, first come,

@@ -1,5 +1,5 @@
-//! Earliest deadline first over periodic reservations, partitioned over the CPUs. Source: Lin and
-//! Dinda, SC 2005, cited as [VSched]. The admission test is Liu and Layland's.
+//! Earliest deadline first over periodic reservations, partitioned over the CPUs.
+//! Source: Lin and Dinda, SC 2005, cited as [VSched]. The admission test is Liu and Layland's.
 //!
 //! Each vCPU has a budget of `slice` in each `period`, and its deadline is the end of the period.
 //! Of the runnable vCPUs with budget left, the one with the earliest deadline runs [VSched §3.1].

@@ -1,7 +1,7 @@
-//! GAPS: Credit, in which a VM with urgent work may precede others that have credit too. Source:
-//! Kim, Kim, Jeon, Seo and Lee, *Guest-Aware Priority-Based Virtual Machine Scheduling for Highly
-//! Consolidated Server*, 2008. Accounts, lists and passes are those of Credit. This module only
-//! selects the base rules of Credit and how far guests' reports are believed.
+//! GAPS: Credit, in which a VM with urgent work may precede others that have credit too.
+//! Source: Kim, Kim, Jeon, Seo and Lee, *Guest-Aware Priority-Based Virtual Machine Scheduling for
+//! Highly Consolidated Server*, 2008. Accounts, lists and passes are those of Credit. This module
+//! only selects the base rules of Credit and how far guests' reports are believed.
 
 mod page;
 

@@ -1,6 +1,6 @@
-//! Global earliest deadline first: a budget in every period, one queue for all CPUs. Source: the
-//! rules of Xen's RTDS, which is such a scheduler with deferrable servers. The bound of tardiness
-//! is Devi and Anderson's (Real-Time Systems 38, 2008), cited as [Devi].
+//! Global earliest deadline first: a budget in every period, one queue for all CPUs.
+//! Source: the rules of Xen's RTDS, which is such a scheduler with deferrable servers. The bound of
+//! tardiness is Devi and Anderson's (Real-Time Systems 38, 2008), cited as [Devi].
 //!
 //! Each vCPU has a budget in each period, and its deadline is the end of the period. The CPUs run
 //! the vCPUs with the earliest deadlines, wherever they ran last. A vCPU whose budget is exhausted

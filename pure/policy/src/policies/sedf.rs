@@ -1,7 +1,7 @@
 //! Simple earliest deadline first, the scheduler of Xen 3.0: a slice in every period, and slack for
-//! vCPUs that may use more. Sources: Diestelhorst, Scheduling in the Xen hypervisor, 2007, cited as
-//! [Diestelhorst]; the behaviour of the trees of 2005 and 2006, cited as [Xen 3.0] by section of
-//! the reference.
+//! vCPUs that may use more.
+//! Sources: Diestelhorst, Scheduling in the Xen hypervisor, 2007, cited as [Diestelhorst]; the
+//! behaviour of the trees of 2005 and 2006, cited as [Xen 3.0] by section of the reference.
 //!
 //! A runnable vCPU is in the *ready* queue of its CPU while it has budget left, ordered by the end
 //! of its period. Otherwise it is in the *waiting* queue, ordered by the begin of its next period.
