@@ -1,4 +1,4 @@
-//! Admission: which reservations fit on which CPUs, exactly, and where a vCPU is placed.
+//! Admission control: exact tests of which reservations fit on which CPUs, and placement of vCPUs.
 
 pub(crate) mod bookings;
 pub(crate) mod demand;

@@ -1,4 +1,4 @@
-//! The vocabulary of the trait: parameters, topology, the state that the host lends to a policy.
+//! Vocabulary of the trait: parameters, topology, and the host state that a policy may read.
 
 pub(crate) mod field;
 pub(crate) mod moment;

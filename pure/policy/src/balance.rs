@@ -1,17 +1,18 @@
-//! Who goes to another CPU, where each CPU shares out by itself what guarantees leave of it.
+//! Balancing of best-effort vCPUs over CPUs, where each CPU divides by itself the time that its
+//! reservations leave.
 //!
 //! Sources: Diestelhorst, Scheduling in the Xen hypervisor, 2007, chapter 4, cited as
-//! [Diestelhorst]; where it leaves something open or is at odds with its own examples, what the
-//! reference on balancers (`smp-balancer`, cited as [balancer]) takes.
+//! [Diestelhorst]. Where it leaves something open or contradicts its own examples, the reference on
+//! balancers (`smp-balancer`), cited as [balancer].
 //!
-//! Everything here is a function from books to moves: it knows no scheduler, no queue and no
-//! clock. `books` samples what each vCPU and CPU had, `groups` finds the CPUs that can help
-//! each other, and `pairs` is a run of the thesis's balancer, with `swap` for one pair of CPUs;
-//! `planned` works out what each should have, and splits those who fit nowhere.
-//! A *best-effort* vCPU has a weight and no guarantee: only those move.
+//! All of this maps samples to migrations, without schedulers, queues or clocks. `books` samples
+//! the CPU time of vCPUs and CPUs. `groups` finds the CPUs that can help each other. `pairs` is a
+//! run of the thesis's balancer, and `swap` handles one pair of CPUs. `planned` computes the rate
+//! of each vCPU and splits those that fit on no CPU. A *best-effort* vCPU has a weight and no
+//! reservation; only these migrate.
 //!
-//! *Tau* is CPU time for weight: who has little of it is under-served. No floats: fractions are
-//! compared as cross products.
+//! *Tau* is CPU time per weight. A low tau means under-served. There are no floats: fractions are
+//! compared by cross products.
 
 pub(crate) mod books;
 pub(crate) mod fields;
@@ -25,51 +26,52 @@ use core::cmp::Ordering;
 
 use slackline_units::{CpuId, CpuSet, Span, VcpuId};
 
-/// How many binary places a weight has here. [balancer §1.3] A weight below 2^15 fits in 31 bits,
-/// and products of a CPU's time and two sums of such weights in 128.
+/// Binary places of a weight. [balancer §1.3] A weight below 2^15 fits in 31 bits. Products of a
+/// CPU's time and two sums of such weights fit in 128.
 const PLACES: u32 = 16;
 
-/// How often a balancer is called, which takes a sample each second time. [Diestelhorst §4.4.3]
+/// Interval of balancer calls. Every second call takes a sample. [Diestelhorst §4.4.3]
 pub(crate) const CALL: Span = Span::from_ms(50);
 
-/// How long a sample is, and what every sample is projected on. [Diestelhorst §4.4.3]
+/// Length of a sample. A sample of another length is scaled to it. [Diestelhorst §4.4.3]
 pub(crate) const SAMPLE: Span = Span::from_ms(100);
 
-/// How far apart two runs are, and how long a plan's period is. [Diestelhorst §4.4.3]
+/// Interval of balancer runs, and the period of a plan. [Diestelhorst §4.4.3]
 pub(crate) const RUN: Span = Span::from_ms(500);
 
-/// A weight, or the part of one that was awake; with binary places.
+/// Weight of a vCPU, or the part of it that counts for the time that it was runnable. Fixed point
+/// with `PLACES` binary places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Weight(u64);
 
 impl Weight {
-    /// `above / below`, rounded down.
+    /// Returns `above / below`, rounded down.
     pub(crate) fn fraction(above: u64, below: u64) -> Weight {
         let quotient = (u128::from(above) << PLACES) / u128::from(below.max(1));
         Weight(u64::try_from(quotient).unwrap_or(u64::MAX))
     }
 
-    /// With its binary places.
+    /// Returns the weight as an integer, including its binary places.
     pub(crate) fn units(self) -> u64 {
         self.0
     }
 
-    /// How much of a sample it is of `full`, in ns.
+    /// Returns the part of a sample that corresponds to the weight as a part of `full`, in ns.
     pub(crate) fn of_sample(self, full: Weight) -> u64 {
         SAMPLE.ns().min(Weight(SAMPLE.ns()).part(Span::from_ns(self.0), Span::from_ns(full.0)).0)
     }
 
-    /// `part / whole` of it, rounded down.
+    /// Returns `part / whole` of the weight, rounded down.
     fn part(self, part: Span, whole: Span) -> Weight {
         if part == whole {
-            return self; // Who never sleeps, and division is slow.
+            return self; // Fast path for vCPUs that never block.
         }
         let part = u128::from(self.0) * u128::from(part.ns()) / u128::from(whole.ns().max(1));
         Weight(u64::try_from(part).unwrap_or(self.0))
     }
 }
 
-/// So much time in each sample, for such a weight: a fraction. Without weight it is infinite.
+/// CPU time in a sample per weight, as a fraction. With a weight of zero it is infinite.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tau {
     pub(crate) time: u64,
@@ -82,7 +84,8 @@ impl Tau {
         product(self.time, other.weight).cmp(&product(other.time, self.weight))
     }
 
-    /// Whether it is more than so many parts of `unit` above another one, which has weight.
+    /// Returns true if tau exceeds `other` by more than `parts` of `unit`. The weight of `other`
+    /// must not be zero.
     fn exceeds(self, other: Tau, unit: Tau, parts: Parts) -> bool {
         if self.weight == 0 {
             return true;
@@ -91,62 +94,63 @@ impl Tau {
         let (ours, theirs) =
             (wide(self.time) * wide(other.weight), wide(other.time) * wide(self.weight));
         let Some(more) = ours.checked_sub(theirs) else { return false };
-        // What is beyond 128 bits is beyond any host: weights are summed over those of one.
+        // Values beyond 128 bits exceed any host, since weights are summed over one host only.
         let more = more.saturating_mul(wide(unit.weight)).saturating_mul(wide(parts.of));
         let least = wide(unit.time).saturating_mul(wide(self.weight));
         more > least.saturating_mul(wide(other.weight)).saturating_mul(wide(parts.some))
     }
 }
 
-/// `some` parts of a whole of `of`.
+/// Fraction `some / of`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Parts {
     pub(crate) some: u64,
     pub(crate) of: u64,
 }
 
-/// A best-effort vCPU where it is.
+/// State of a best-effort vCPU on its CPU.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Member {
     pub(crate) vcpu: VcpuId,
-    /// Its weight while it was awake.
+    /// Weight for the time that it was runnable.
     pub(crate) weight: Weight,
-    /// What it got for that.
+    /// CPU time received for that weight.
     pub(crate) served: Tau,
     pub(crate) allowed: CpuSet,
-    /// For how much of a sample it was awake, in ns.
+    /// Part of a sample in which it was runnable, in ns.
     pub(crate) runnable: u64,
-    /// Work that it received beyond its fair part of what its group did, in ns. [balancer §1.8, 2]
+    /// CPU time received beyond its share of what its group received, in ns. [balancer §1.8, 2]
     pub(crate) lead: i64,
 }
 
-/// A CPU, and who is there.
+/// Load of a CPU and the vCPUs on it.
 #[derive(Clone, Debug)]
 pub(crate) struct Load {
     pub(crate) cpu: CpuId,
-    /// What guarantees left in a sample, in ns.
+    /// Time in a sample that reservations left, in ns.
     pub(crate) available: u64,
-    /// Of all who share that, also of those who stay: `Weight`s, summed up.
+    /// Total weight of all vCPUs that share this time, also of those that may not migrate.
     pub(crate) weight: u64,
-    /// Where those who may move may go, and the CPU itself. [balancer §1.8, 4]
+    /// CPUs that at least one of its vCPUs may migrate to, and the CPU itself. [balancer §1.8, 4]
     pub(crate) reach: CpuSet,
-    /// Those who may move, by id.
+    /// vCPUs that may migrate, by id.
     pub(crate) members: Vec<Member>,
 }
 
 impl Load {
-    /// A CPU of which guarantees leave so much, and nobody there.
+    /// Creates the load of a CPU without vCPUs. `available` is the time in a sample that
+    /// reservations left.
     pub(crate) fn empty(cpu: CpuId, available: Span) -> Load {
         let (reach, members) = (CpuSet::one(cpu), Vec::new());
         Load { cpu, available: available.ns(), weight: 0, reach, members }
     }
 
-    /// Somebody is here who stays, whatever becomes of the others.
+    /// Adds the weight of a vCPU that may not migrate.
     pub(crate) fn add_staying(&mut self, weight: Weight) {
         self.weight = self.weight.saturating_add(weight.0);
     }
 
-    /// Somebody is here who may move.
+    /// Adds a vCPU that may migrate.
     pub(crate) fn add(&mut self, member: Member) {
         self.add_staying(member.weight);
         self.reach.add(&member.allowed);
@@ -157,13 +161,13 @@ impl Load {
         Tau { time: self.available, weight: self.weight }
     }
 
-    /// Whether there is anything to share, or anybody who would. [balancer A7]
+    /// Returns true if the CPU has vCPUs with weight or time to share. [balancer A7]
     fn counts(&self) -> bool {
         self.weight > 0 || self.available > SAMPLE.ns() / 50
     }
 }
 
-/// Somebody goes.
+/// Migration of a vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Move {
     pub(crate) vcpu: VcpuId,

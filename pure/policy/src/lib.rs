@@ -1,8 +1,9 @@
-//! The scheduling policies, and the one trait behind which they stand.
+//! Scheduling policies and the trait that they implement, [`Policy`].
 //!
-//! A policy is a value. It is told facts and asked one question: who runs on this CPU, for how
-//! long? Facts change it (`&mut self`); the question cannot (`&self`). It never sees a clock, a
-//! thread, a random number, a name, a log, a float, or the machine.
+//! A policy is a value. The host reports events to it and asks it one question: which vCPU runs on
+//! this CPU, and for how long? Events change the policy (`&mut self`); the question does not
+//! (`&self`). A policy has no access to clocks, threads, random numbers, VM names, logs, floats or
+//! the operating system.
 
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
@@ -36,210 +37,219 @@ pub use api::topology::{Groups, Level, Topology, TopologyError};
 pub use policies::{ALL, find};
 pub use slackline_units::{Entitlement, Told};
 
-/// Decides which vCPU runs. Facts change a policy; questions never do. Every fact returns the CPUs
-/// to ask: those whose answer may be another one now, beside the CPU that the fact concerns, if it
-/// concerns one: that on which the vCPU ran last and stops, or is to stop, and the one that rings.
+/// Decides which vCPU runs on each CPU, and for how long.
 ///
-/// The caller promises:
-/// - `at.now()` never decreases from one call to the next;
-/// - occupants are charged up to `at.now()` before a call that concerns their CPU, before a `wake`
-///   of a vCPU that last ran there, and before a `ring` that needs their accounts; before the
-///   `wake` of one that has not run yet and might run on their CPU, too;
-/// - `at` describes the host as it is once the fact being told has happened;
-/// - the CPUs that a fact returns are asked, and so is the CPU that the fact concerns: once all
-///   facts of the instant have been told, in order of their number; where who runs blocks or yields
-///   its CPU is asked at once.
+/// An event handler (`&mut self`) changes the policy; a query (`&self`) does not. An event handler
+/// returns the CPUs to reschedule: those whose `pick` may have changed, besides the CPU of the
+/// event. The CPU of an event is the one on which the vCPU stops or has to stop, or the one whose
+/// timer expired. An event can have none.
 ///
-/// The policy promises:
-/// - `pick` names only a vCPU that `at` calls eligible for that CPU;
-/// - an alarm is not in the past, and once rung it is gone or later;
-/// - the alarm of a CPU changes only in a call that concerns the CPU or returns it;
-/// - the same calls in the same order give the same answers, on every machine.
+/// The caller guarantees:
+/// - `at.now()` never decreases from one call to the next.
+/// - `at` describes the host after the event that is being reported.
+/// - The occupant of a CPU is charged up to `at.now()` before a call that concerns the CPU, before
+///   the `wake` of a vCPU that last ran there, and before a `ring` that lists the CPU in
+///   `ring_needs`. Before the `wake` of a vCPU that has not run yet, the occupants of all CPUs that
+///   it may run on are charged.
+/// - The CPU of the event and the CPUs that a handler returned are rescheduled after all events of
+///   the instant, in order of CPU number. If the running vCPU blocks or yields, its CPU is
+///   rescheduled at once.
+///
+/// The policy guarantees:
+/// - `pick` returns only a vCPU that `at` calls eligible for that CPU.
+/// - A timer (`alarm`) is never in the past. Once it has expired (`ring`) it is gone or later.
+/// - The timer of a CPU changes only in a call that concerns the CPU or returns it.
+/// - The same calls in the same order give the same answers on every host.
 pub trait Policy: Send {
-    /// A vCPU joins, asleep.
+    /// Admits a vCPU. It joins blocked.
     ///
     /// # Errors
-    /// When its share cannot be honoured beside those already promised.
+    /// If its parameters cannot be honoured beside the reservations that exist.
     fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError>;
 
-    /// The share of a vCPU changes. On failure the old share stands. Returns the CPUs to ask again.
+    /// Changes the parameters of a vCPU. After an error the old parameters stay in force.
     ///
     /// # Errors
-    /// When the new share cannot be honoured beside those already promised.
+    /// If the new parameters cannot be honoured beside the other reservations.
     fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError>;
 
-    /// A vCPU is gone, and its id may be used again.
+    /// Removes a vCPU. Its id may be used again.
     fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet;
 
-    /// A vCPU has work again. Returns the CPUs to ask: those whose occupant may have to give way,
-    /// and the one it is bound to if it is bound. If none of them takes the vCPU, the host offers
-    /// it to one idle CPU.
+    /// Handles the wake of a vCPU. Returns the CPUs whose occupant it may preempt and, if it is
+    /// bound to a CPU, that CPU. If none of them picks the vCPU, the host offers it to one idle
+    /// CPU.
     fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet;
 
-    /// A vCPU has begun to run.
+    /// Handles the start of a run interval: the vCPU now occupies a CPU.
     fn start(&mut self, _at: &Moment, _vcpu: VcpuId) -> CpuSet {
         CpuSet::NONE
     }
 
-    /// A vCPU used `ran` of CPU time, as measured, since it was last charged.
+    /// Charges a vCPU for `ran`, the CPU time measured since its last charge.
     ///
-    /// On a live machine this may be a vCPU that no CPU was given to: ordinary scheduling let it
-    /// have time that nobody claimed.
+    /// On a live host the vCPU may have occupied no CPU: the ordinary scheduler of the kernel gave
+    /// it slack.
     fn charge(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) -> CpuSet;
 
-    /// A vCPU reached its limit, or yielded, and still has work.
+    /// Handles the end of a timeslice: the vCPU reached its limit or yielded, and is still
+    /// runnable.
     fn turn_over(&mut self, _at: &Moment, _vcpu: VcpuId, _why: TurnEnd) -> CpuSet {
         CpuSet::NONE
     }
 
-    /// A vCPU has no more work, or is held although it has some.
+    /// Handles a block: the vCPU has no more work, or the host holds it although it has some.
     fn block(&mut self, _at: &Moment, _vcpu: VcpuId) -> CpuSet {
         CpuSet::NONE
     }
 
-    /// A vCPU tells something about its tasks, or about I/O that it does for another domain.
+    /// Handles a hint from a vCPU about its tasks, or about I/O that it does for another VM.
     fn hear(&mut self, _at: &Moment, _vcpu: VcpuId, _told: &Told) -> CpuSet {
         CpuSet::NONE
     }
 
-    /// `cpu` is asked next. A policy that keeps what it decides, rather than working its answer out
-    /// from what it knows, decides here.
+    /// Prepares the `pick` that follows for `cpu`. A policy that stores its decision, instead of
+    /// computing it in `pick`, decides here.
     fn pass(&mut self, _at: &Moment, _cpu: CpuId) -> CpuSet {
         CpuSet::NONE
     }
 
-    /// Who should be on `cpu` from now on, and for how long at most. A turn may have no length.
+    /// Returns the vCPU to run on `cpu` from now on, and its longest timeslice, which may be zero.
     fn pick(&self, at: &Moment, cpu: CpuId) -> Pick;
 
-    /// When the policy must be rung for `cpu` even if nothing happens there before.
+    /// Returns the time at which `ring` must be called for `cpu`. `None` if no timer is set.
     fn alarm(&self, _cpu: CpuId) -> Option<Time> {
         None
     }
 
-    /// The CPUs whose occupants' accounts `ring` will look at, beside that of `cpu`.
+    /// Returns the CPUs whose occupants must be charged before `ring` is called for `cpu`.
     fn ring_needs(&self, _at: &Moment, cpu: CpuId) -> CpuSet {
         CpuSet::one(cpu)
     }
 
-    /// The alarm of `cpu` went off.
+    /// Handles the expiry of the timer of `cpu`.
     fn ring(&mut self, _at: &Moment, _cpu: CpuId) -> CpuSet {
         CpuSet::NONE
     }
 
-    /// The clock by which phases are told is so far ahead of the host's time from now on. Periods
-    /// that have begun go on as they are, so no answer is another one.
+    /// Sets the offset of the clock that defines phases: it is `ahead` of the host's time from now
+    /// on. Periods that have begun are not changed, so no CPU has to be rescheduled.
     fn set_clock(&mut self, _at: &Moment, _ahead: Span) {}
 
-    /// The longest slice in every such period that would be admitted now, for one more who may run
-    /// on these CPUs, at least one: exactly, with all that admission counts. None where slices are
-    /// not promised, or are promised to everybody who asks.
+    /// Returns the longest slice per `period` that admission control would grant now to one more
+    /// vCPU with the affinity `allowed` (at least one CPU). It is exact and includes dispatch
+    /// overhead. `None` if the policy reserves no slices, or admits every vCPU.
     fn room(&self, _at: &Moment, _period: Span, _allowed: CpuSet) -> Option<Span> {
         None
     }
 
-    /// Whether spare time is shared out too, not alike: then on a machine that is not ours alone
-    /// only who is picked has a part in it, and the others of its CPU have none meanwhile.
+    /// Returns true if the policy divides slack by weight instead of equally. On a shared host only
+    /// the picked vCPU then competes for slack; the other vCPUs of its CPU get none meanwhile.
     fn weighs_spare_time(&self) -> bool {
         false
     }
 
-    /// What the policy is willing to show about a vCPU, for people to look at.
+    /// Returns what the policy shows to users about a vCPU, as rows of text.
     fn account(&self, vcpu: VcpuId) -> Account;
 }
 
-/// The answer to the one question.
+/// Decision of [`Policy::pick`] for one CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pick {
-    /// Nobody. Idle is an answer, not a vCPU.
+    /// The CPU stays idle.
     Idle,
-    /// This vCPU.
+    /// A vCPU runs on the CPU.
     Run {
-        /// Who.
+        /// The vCPU to run. It is eligible for the CPU.
         vcpu: VcpuId,
-        /// For how long at most; no limit means until something else happens.
+        /// Longest timeslice. `None`: until the next event.
         limit: Option<Span>,
-        /// By what right.
+        /// Ground on which it runs, such as its budget or slack. Recorded in the trace.
         entitlement: Entitlement,
     },
 }
 
-/// Why a turn is over although there is more work.
+/// Cause of the end of a timeslice after which the vCPU is still runnable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TurnEnd {
-    /// The limit of the pick was reached.
+    /// The vCPU reached the limit of its `Pick`.
     Limit,
-    /// The vCPU gave the rest of its turn away.
+    /// The vCPU yielded the rest of its timeslice.
     Yield,
 }
 
-/// What a policy is willing to show about a vCPU: a name and a text a row.
+/// Facts about a vCPU for display, one (name, text) pair per row.
 pub type Account = Vec<(&'static str, String)>;
 
-/// Why a share cannot be honoured.
+/// Reason why a vCPU or its new parameters cannot be admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdmitError {
-    /// The slice and period make no sense by themselves.
+    /// Slice and period are invalid by themselves.
     Reservation(ReservationError),
-    /// The slice is shorter than a policy can keep.
+    /// The slice is shorter than the policy can enforce.
     SliceTooShort {
-        /// What was asked for.
+        /// Slice that was demanded.
         slice: Span,
-        /// The shortest there is.
+        /// Shortest slice that the policy accepts.
         least: Span,
     },
-    /// No CPU has that much left to promise.
+    /// No single CPU has enough capacity left.
     NoRoom {
-        /// What was asked for.
+        /// Reservation that was demanded.
         asked: Reservation,
-        /// What the CPU with the most room has promised already, rounded up to a millionth.
+        /// Reserved share of the CPU with the most available capacity, rounded up to a millionth.
         promised: CpuShare,
-        /// What one CPU may promise: a whole one less the reserve.
+        /// Share of one CPU that may be reserved: one CPU less the policy's reserve.
         capacity: CpuShare,
-        /// How many CPUs were tried: all on which it may run.
+        /// Number of CPUs tried: all that the vCPU's affinity allows.
         cpus: usize,
-        /// What looking after it takes besides, where that is counted.
+        /// Dispatch overhead of the reservation. `None` if the host counts none.
         dispatching: Option<Dispatching>,
-        /// The longest slice of such a period that would be admitted in its place; zero is none.
+        /// Longest slice with the demanded period that would be admitted instead. Zero if there is
+        /// none.
         room: Span,
     },
-    /// It fits on no CPU as a whole, nor in parts of which each would be in time.
+    /// The vCPU fits on no CPU as a whole, and cannot be split into subtasks that meet their
+    /// deadlines.
     NoRoomInParts {
-        /// What was asked for.
+        /// Reservation that was demanded.
         asked: Reservation,
-        /// What has been promised on the CPUs on which it may run, rounded up to a millionth.
+        /// Reserved share of all CPUs that the vCPU's affinity allows, rounded up to a millionth.
         promised: CpuShare,
-        /// What they may promise: all of them less the reserve of each.
+        /// Share of these CPUs that may be reserved: all of them less the reserve of each.
         capacity: CpuShare,
-        /// How many they are.
+        /// Number of these CPUs.
         cpus: usize,
-        /// What looking after it takes besides, where that is counted and it is not split.
+        /// Dispatch overhead of the vCPU without a split. `None` if the host counts none.
         dispatching: Option<Dispatching>,
-        /// The longest slice of such a period that would be admitted in its place; zero is none.
+        /// Longest slice with the demanded period that would be admitted instead. Zero if there is
+        /// none.
         room: Span,
     },
-    /// The CPUs on which it may run have not that much left to promise together.
+    /// The CPUs that the vCPU's affinity allows have not enough capacity left together.
     NoRoomTogether {
-        /// What was asked for.
+        /// Reservation that was demanded.
         asked: Reservation,
-        /// What has been promised on them already, rounded up to a millionth.
+        /// Reserved share of these CPUs, rounded up to a millionth.
         promised: CpuShare,
-        /// What they may promise: all of them less the reserve of each.
+        /// Share of these CPUs that may be reserved: all of them less the reserve of each.
         capacity: CpuShare,
-        /// How many they are.
+        /// Number of these CPUs.
         cpus: usize,
-        /// What looking after it takes besides, where that is counted.
+        /// Dispatch overhead of the reservation. `None` if the host counts none.
         dispatching: Option<Dispatching>,
-        /// The longest slice of such a period that would be admitted in its place; zero is none.
+        /// Longest slice with the demanded period that would be admitted instead. Zero if there is
+        /// none.
         room: Span,
     },
 }
 
-/// What looking after a reservation takes.
+/// Cost of dispatching a vCPU that has a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dispatching {
-    /// How much of a CPU, rounded up to a millionth.
+    /// Share of a CPU, rounded up to a millionth.
     pub share: CpuShare,
-    /// How often in a second.
+    /// Number of dispatches per second.
     pub a_second: u64,
 }
 
@@ -250,7 +260,7 @@ impl From<ReservationError> for AdmitError {
 }
 
 impl AdmitError {
-    /// What to ask for instead.
+    /// Returns the demand to make instead. `None` if the error is not about capacity.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         let (AdmitError::NoRoom { asked, room, .. }
@@ -310,7 +320,7 @@ fn write_demand(
     dispatching: Option<Dispatching>,
 ) -> fmt::Result {
     let (slice, period, share) = (asked.slice(), asked.period(), asked.share());
-    // What rounds to nothing is something all the same, and may be what is too much.
+    // A share that rounds to zero is not zero, and may be the one that does not fit.
     match share.ppm() {
         0 => write!(out, "{slice} every {period} (under 0.000001cpu)")?,
         _ => write!(out, "{slice} every {period} ({share})")?,

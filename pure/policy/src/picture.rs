@@ -1,12 +1,12 @@
-//! The timeline test helper: a line for what each vCPU wants, a line for what each CPU did; a
-//! column is a millisecond. The policy runs under the real host, and switching costs nothing.
+//! Timeline test helper: one line for the wants of each vCPU, one line for the vCPUs that each CPU
+//! ran. A column is a millisecond. The policy runs under the real host, and switches cost nothing.
 //!
 //! ```text
-//! NAME [field=value | flag]...   rrrrzzzz    r: has work, z: asleep
-//! cpuN                           aaaa....    the first letter of who ran; a dot for nobody
+//! NAME [field=value | flag]...   rrrrzzzz    r: runnable, z: blocked
+//! cpuN                           aaaa....    first letter of the running vCPU; a dot if idle
 //! ```
 //!
-//! Each is a domain by itself, but those that say `of=WORD` are the vCPUs of one.
+//! Each vCPU is a VM by itself. Lines with the same `of=WORD` are the vCPUs of one VM.
 //!
 //! With `UPDATE=1` in the environment the `cpu` lines are rewritten in the source.
 
@@ -24,13 +24,13 @@ use slackline_units::{
 
 const COLUMN: Span = Span::from_ms(1);
 
-/// Runs the picture and compares what the CPUs did.
+/// Runs the picture and compares the `cpu` lines.
 #[track_caller]
 pub(crate) fn picture(policy: &str, drawing: &str) {
     picture_on(1, policy, drawing);
 }
 
-/// The same where so many neighbours are the threads of a core.
+/// Does the same on a host whose cores have `threads` neighbouring CPUs each.
 #[track_caller]
 pub(crate) fn picture_on(threads: usize, policy: &str, drawing: &str) {
     let lines: Vec<Line<'_>> = drawing.lines().filter_map(Line::read).collect();
@@ -53,7 +53,7 @@ pub(crate) fn picture_on(threads: usize, policy: &str, drawing: &str) {
     panic!("under `{policy}`:\n{message}");
 }
 
-/// One socket, and so many neighbours are the threads of a core.
+/// Returns one socket whose cores have `threads` neighbouring CPUs each.
 fn neighbours(cpus: usize, threads: usize) -> Topology {
     let all: Vec<CpuId> = (0..cpus).map(CpuId::new).collect();
     let socket = vec![CpuSet::first_n(cpus)];
@@ -62,17 +62,17 @@ fn neighbours(cpus: usize, threads: usize) -> Topology {
     Topology::new(cpus, &Groups { cores, caches, nodes, sockets }).expect("a topology")
 }
 
-/// A turn that lasted until its limit.
+/// Timeslice that lasted until its limit.
 pub(crate) struct Turn {
-    /// The first letter of who had it.
+    /// First letter of the name of its vCPU.
     pub(crate) who: char,
     pub(crate) ran: Span,
-    /// What the policy shows of who had it once it is over.
+    /// Account of the vCPU at the end of the timeslice.
     pub(crate) account: Account,
 }
 
-/// The first `count` turns on one CPU, to the nanosecond, where nobody sleeps: the first vCPU wakes
-/// at the start, and the others in their order when it has been `alone` for that long.
+/// Returns the first `count` timeslices on one CPU, to the nanosecond. No vCPU blocks. The first
+/// one wakes at the start, and the others, in order, after it was `alone` for that time.
 pub(crate) fn turns(policy: &str, drawing: &str, alone: Span, count: usize) -> Vec<Turn> {
     let vcpus: Vec<Line<'_>> = drawing.lines().filter_map(Line::read).collect();
     let mut model = Model::new(policy, &vcpus, &Topology::flat(1));
@@ -88,7 +88,7 @@ pub(crate) fn turns(policy: &str, drawing: &str, alone: Span, count: usize) -> V
     let cpu = CpuId::new(0);
     let turn = |_| {
         let (who, until, since) = model.state.running[&cpu];
-        // What was due while the first was alone rings late.
+        // Timers that were due while the first vCPU was alone expire late.
         model.state.now = until.expect("a turn that is limited").max(model.state.now);
         model.step(Fact::LimitReached(cpu));
         model.step(Fact::Settled);
@@ -98,27 +98,28 @@ pub(crate) fn turns(policy: &str, drawing: &str, alone: Span, count: usize) -> V
     (0..count).map(turn).collect()
 }
 
-/// Who wakes when, never to sleep again, and how urgent it says that what it does is.
+/// A vCPU that wakes once and never blocks, and the urgency that it reports.
 pub(crate) struct Hog {
     pub(crate) wakes: Span,
     pub(crate) urgency: Option<u8>,
 }
 
-/// The beginning of a turn.
+/// Begin of a timeslice.
 pub(crate) struct Dispatch {
     pub(crate) at: Time,
-    /// Which of them has it.
+    /// Index of its vCPU.
     pub(crate) who: usize,
-    /// What the policy shows of it then.
+    /// Account of the vCPU at that time.
     pub(crate) account: Account,
 }
 
-/// Every turn on one CPU that begins before `end`. Who tells something tells it as it joins.
+/// Returns all timeslices on one CPU that begin before `end`. A hog reports its urgency when it
+/// joins.
 pub(crate) fn dispatches(policy: &str, hogs: &[Hog], end: Span) -> Vec<Dispatch> {
     dispatches_told(policy, hogs, &[], end)
 }
 
-/// The same where things are told later, each by one of them; by time.
+/// Does the same with later reports: time, index of the reporting hog, and hint, in order of time.
 pub(crate) fn dispatches_told(
     policy: &str,
     hogs: &[Hog],
@@ -151,7 +152,7 @@ pub(crate) fn dispatches_told(
 
 struct Line<'a> {
     name: &'a str,
-    /// What its domain is called where it has others.
+    /// Name of its VM, if that has several vCPUs.
     of: Option<&'a str>,
     share: Vec<&'a str>,
     timeline: &'a str,
@@ -182,7 +183,7 @@ fn given<'a>(word: &&'a str) -> (&'a str, Given<'a>) {
     }
 }
 
-/// Hardware without any costs.
+/// Simulated hardware without costs.
 struct Model {
     host: Host,
     ids: Vec<VcpuId>,
@@ -194,16 +195,16 @@ struct Model {
 
 #[derive(Default)]
 struct State {
-    /// Whose turns have begun in this step.
+    /// vCPUs whose timeslices began in this step.
     begun: Vec<VcpuId>,
-    /// By CPU: who runs until when, and since when that has not been reported.
+    /// Running vCPU by CPU, the end of its timeslice, and the time up to which it was measured.
     running: BTreeMap<CpuId, (VcpuId, Option<Time>, Time)>,
     alarms: BTreeMap<CpuId, Time>,
     now: Time,
 }
 
 impl State {
-    /// A limit is reached once.
+    /// Clears a limit that was reached, so that it is reported once.
     fn end_limit(&mut self, cpu: CpuId) {
         if let Some((_, until, _)) = self.running.get_mut(&cpu) {
             *until = None;
@@ -243,7 +244,8 @@ impl Hardware for State {
     }
 }
 
-/// The vCPUs of some lines: of a domain where the first of its line is, numbered in order.
+/// Returns the ids of the vCPUs. Lines of one VM have the domain of its first line, and are
+/// numbered in order.
 fn ids(lines: &[Line<'_>]) -> Vec<VcpuId> {
     let id = |(index, line): (usize, &Line<'_>)| {
         let before = &lines[..index];
@@ -276,7 +278,7 @@ impl Model {
         Model { host, ids: ids(vcpus), shares, state: State::default(), trace, dispatches }
     }
 
-    /// What each CPU did, a letter a column.
+    /// Returns one line per CPU, with one letter per column.
     fn run(mut self, vcpus: &[Line<'_>]) -> Vec<String> {
         let columns = vcpus.iter().map(|line| line.timeline.len()).max().unwrap_or(0);
         for index in 0..vcpus.len() {
@@ -291,7 +293,8 @@ impl Model {
         self.draw(vcpus, columns)
     }
 
-    /// Who has no more work blocks, then alarms ring that are due, then who has work wakes.
+    /// Blocks vCPUs without more work, then rings timers that are due, then wakes vCPUs with new
+    /// work.
     fn change_wants(&mut self, vcpus: &[Line<'_>], column: usize) {
         let wanted = |line: &Line<'_>| column > 0 && line.wants(column - 1);
         let lines = || vcpus.iter().enumerate();
@@ -313,7 +316,7 @@ impl Model {
         }
     }
 
-    /// Events at the very end are left to the next column, after its changes of mind.
+    /// Events exactly at `end` are left to the next column, after its blocks.
     fn run_until(&mut self, end: Time) {
         loop {
             let limits = self.state.running.iter();
@@ -352,7 +355,7 @@ impl Model {
         for record in &self.trace {
             let Record::Ran { vcpu, cpu, from, to, .. } = *record else { continue };
             let letter = vcpus[vcpu.slot()].name.chars().next().expect("a name");
-            // A column shows who had its middle.
+            // A column shows the vCPU that ran in its middle.
             for (column, place) in lines[cpu.index()].iter_mut().enumerate() {
                 let middle = Time::START + COLUMN * column as u64 + COLUMN / 2;
                 if from <= middle && middle < to {
@@ -364,7 +367,7 @@ impl Model {
     }
 }
 
-/// Tests run side by side, and their pictures stand in one file.
+/// Tests run in parallel, and the pictures of a file are rewritten one at a time.
 static WRITING: Mutex<()> = Mutex::new(());
 
 fn rewrite(at: &Location<'_>, drawn: &[String]) {

@@ -1,4 +1,4 @@
-//! The policies: a file for each, with a folder beside it where it is long.
+//! The policies: one file for each, with a folder beside it if it is long.
 
 mod atropos;
 mod bvt;
@@ -11,7 +11,7 @@ mod sedf;
 
 use crate::Spec;
 
-/// All policies, in the order in which help and tables show them.
+/// All policies, in the order in which help and tables list them.
 ///
 /// A new policy is one new file here and one line in this list.
 pub const ALL: &[&Spec] = &[

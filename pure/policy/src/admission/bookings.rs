@@ -1,9 +1,9 @@
-//! The admission test of earliest deadline first, exactly: the sum of slice over period of all
-//! reservations on a CPU must not exceed what it may promise.
+//! Admission test of EDF: on each CPU the sum of slice/period may not exceed the capacity. The sums
+//! are exact.
 //! Source: [VSched §3.1], equation 1; Liu and Layland 1973.
 //!
-//! Looks at a CPU (`looks`) are demanded besides. A reservation that is split (`split`) is admitted
-//! by what must be done by when, as is whatever else comes to its CPUs.
+//! Dispatch overhead (`dispatch_overhead`) is added to each reservation. On the CPUs of split vCPUs
+//! (`split`), every reservation is admitted by the processor-demand test instead.
 
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
@@ -19,19 +19,19 @@ use crate::admission::split::{Part, Splits};
 use crate::admission::zero_lag::{Books, Holds};
 use crate::{AdmitError, Moment, Topology};
 
-/// What has been promised on each CPU, where every reservation is bound to one.
+/// Reservations by CPU, for policies that bind each reservation to one CPU or split it.
 #[derive(Clone, Debug)]
 pub(crate) struct Bookings {
     loads: Loads,
-    /// What a CPU may promise; none is as much as is asked for.
+    /// Share of each CPU that may be reserved. `None` if there is no limit.
     capacity: Option<CpuShare>,
     packing: Packing,
     holds: Holds<CpuId>,
-    /// Where reservations may be split.
+    /// Split reservations. `None` if the policy does not split.
     splits: Option<Splits>,
 }
 
-/// By CPU.
+/// Reserved load, indexed by CPU.
 #[derive(Clone, Debug)]
 struct Loads {
     loads: Vec<Load>,
@@ -56,50 +56,52 @@ impl Books for Loads {
     }
 }
 
-/// What is asked for.
+/// A demand for a reservation, with the state that admission depends on.
 #[derive(Clone, Copy)]
 pub(crate) struct Asked<'a> {
     pub(crate) at: Time,
     pub(crate) share: Reservation,
-    /// Whether its periods begin on a grid: then it is not split, nor is anybody where it is.
+    /// True if the periods begin at fixed phases. Such a reservation is not split, and no vCPU is
+    /// split on its CPU.
     pub(crate) on_grid: bool,
-    /// The CPUs among which it is to be bound to one, or split.
+    /// CPUs to choose from.
     pub(crate) allowed: CpuSet,
-    /// Those of them that [rest](Bookings::rest).
+    /// Those of them that are [quiescent](Bookings::rest).
     pub(crate) resting: CpuSet,
-    /// What is taken there besides what is promised, for a while.
+    /// Borrowed budget: load on these CPUs beyond the reservations, until the loans end.
     pub(crate) lent: &'a [(CpuId, Reservation)],
-    /// What all others demand of each CPU, from now on; none where somebody's periods there begin
-    /// on a grid. Asked only where somebody is split or might be.
+    /// Returns the demand of all other vCPUs by CPU from now on. `None` for a CPU with a
+    /// reservation at fixed phases. Called only if a vCPU is split or might be.
     pub(crate) demands: &'a dyn Fn() -> Vec<Option<Demand>>,
 }
 
-/// Where a reservation has been placed.
+/// Placement of a reservation.
 #[derive(Clone, Debug)]
 pub(crate) struct Placed {
-    /// Its parts where it is split; none where it is bound to a CPU as a whole.
+    /// Subtasks of a split reservation. Empty if it is bound to one CPU.
     pub(crate) parts: Vec<Part>,
-    /// That CPU, or the first.
+    /// CPU of the whole reservation, or of its first subtask.
     pub(crate) cpu: CpuId,
-    /// What it has had of it in advance.
+    /// CPU time used in excess of the fluid rate.
     pub(crate) advance: Span,
-    /// Whether it must do without the slice of its first period, so that nobody is late for it.
+    /// True if its slice starts only in its second period. Otherwise other vCPUs would miss
+    /// deadlines.
     pub(crate) waits: bool,
 }
 
-/// Somebody whose share changes or ends.
+/// A vCPU whose reservation changes or ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tenant {
     pub(crate) vcpu: VcpuId,
-    /// Where it is bound.
+    /// CPU to which it is bound.
     pub(crate) cpu: CpuId,
     pub(crate) share: Reservation,
-    /// What it has had of that and not earned yet.
+    /// CPU time used in excess of the fluid rate.
     pub(crate) advance: Span,
 }
 
 impl Bookings {
-    /// Nothing has been promised yet on the CPUs of this host.
+    /// Creates bookings without reservations for the CPUs of a host.
     pub(crate) fn new(
         topology: &Topology,
         capacity: Option<CpuShare>,
@@ -112,14 +114,14 @@ impl Bookings {
         Bookings { loads, capacity, packing, holds: Holds::new(), splits }
     }
 
-    /// Binds the reservation of somebody who joins to one of the CPUs allowed, or splits it. Who
-    /// comes back has had some of it in advance: how much comes with the CPU.
+    /// Binds the reservation of a newcomer to one of the allowed CPUs, or splits it. The result
+    /// tells how far a vCPU that rejoins is still ahead of the fluid rate.
     pub(crate) fn add(&mut self, vcpu: VcpuId, asked: &Asked<'_>) -> Result<Placed, AdmitError> {
         self.rebook(vcpu, None, asked)
     }
 
-    /// Puts another reservation in the place of an old one: on the same CPU where it has room
-    /// there. On failure the old one stands.
+    /// Replaces a reservation. It stays on its CPU if it fits there. After an error the old one
+    /// stands.
     pub(crate) fn replace(
         &mut self,
         tenant: Tenant,
@@ -168,7 +170,7 @@ impl Bookings {
         }
     }
 
-    /// A reservation is over.
+    /// Ends a reservation. Its share stays held until the zero-lag time.
     pub(crate) fn remove(&mut self, now: Time, tenant: Tenant) {
         let Tenant { vcpu, cpu, share, advance } = tenant;
         self.holds.lapse(now, &mut self.loads);
@@ -180,12 +182,12 @@ impl Bookings {
         }
     }
 
-    /// What has been earned is given back, and what CPUs need not remember any more is forgotten.
+    /// Releases holds that have ended and forgets what quiescent CPUs need no longer remember.
     fn clear_up(&mut self, now: Time, resting: CpuSet) {
         self.holds.lapse(now, &mut self.loads);
         resting.iter().for_each(|cpu| self.rest(cpu));
         for cpu in self.strict().iter() {
-            // There it is seen from what is owed whether anybody waits for what was had in advance.
+            // The demand test there sees the budgets themselves, so it needs no holds.
             self.holds.rest(cpu, &mut self.loads);
         }
     }
@@ -203,13 +205,13 @@ impl Bookings {
         parts.iter().for_each(|part| self.holds.rest(part.cpu, &mut self.loads));
     }
 
-    /// Those of them where nobody is split any more.
+    /// Returns true if no vCPU is split on the CPU any more, but it is still strict.
     pub(crate) fn is_left_over(&self, cpu: CpuId) -> bool {
         self.splits.as_ref().is_some_and(|splits| splits.is_left_over(cpu))
     }
 
-    /// The CPUs where somebody is split, or was not long ago: there everything is admitted by what
-    /// is owed, and who sleeps loses what it would have had.
+    /// Returns the strict CPUs: those with a split vCPU, now or a short time ago. There every
+    /// reservation is admitted by the demand test, and a vCPU forfeits budget while it is blocked.
     pub(crate) fn strict(&self) -> CpuSet {
         self.splits.as_ref().map_or(CpuSet::NONE, Splits::strict)
     }
@@ -218,7 +220,7 @@ impl Bookings {
         self.loads.looks
     }
 
-    /// What a vCPU asks for as a whole, where it may run.
+    /// Returns the demand of a vCPU that is to be bound to one of the allowed CPUs.
     pub(crate) fn asked(
         &self,
         at: &Moment,
@@ -231,13 +233,15 @@ impl Bookings {
         Asked { at, share, on_grid: false, allowed, resting, lent: &[], demands: &Vec::new }
     }
 
-    /// Those of some CPUs that [rest](Bookings::rest), where that makes a difference.
+    /// Returns those of `cpus` that are [quiescent](Bookings::rest), if it matters now. Otherwise
+    /// none.
     pub(crate) fn resting(&self, cpus: CpuSet, rests: impl Fn(CpuId) -> bool) -> CpuSet {
         let matters = !self.holds.is_empty() || !self.strict().is_empty();
         cpus.iter().filter(|&cpu| matters && rests(cpu)).collect()
     }
 
-    /// The longest slice of the period of what is asked for that would be added now.
+    /// Returns the longest slice with the demanded period that would be admitted now. `None` if
+    /// there is no limit.
     pub(crate) fn room(&self, asked: &Asked<'_>) -> Option<Span> {
         self.capacity?;
         let mut then = self.clone();
@@ -247,14 +251,13 @@ impl Bookings {
         Some(place.room())
     }
 
-    /// What of a CPU may still be promised, in 2^-64ths of it; nothing is left where there is no
-    /// limit.
+    /// Returns the available capacity of a CPU in 2^-64ths of it. Zero if there is no limit.
     pub(crate) fn free(&self, cpu: CpuId) -> u128 {
         let load = &self.loads.loads[cpu.index()];
         self.capacity.map_or(0, |capacity| load.left_of(capacity))
     }
 
-    /// Nobody is owed anything on a CPU, and nobody who sleeps will claim to have been.
+    /// Notes that a CPU is quiescent: no vCPU on it has budget left or can wake with some.
     pub(crate) fn rest(&mut self, cpu: CpuId) {
         self.holds.rest(cpu, &mut self.loads);
         if let Some(splits) = &mut self.splits {
@@ -262,22 +265,23 @@ impl Bookings {
         }
     }
 
-    /// What a CPU has not promised, to a millionth.
+    /// Returns the share of a CPU that is not reserved, rounded down to a millionth.
     pub(crate) fn left(&self, cpu: CpuId) -> CpuShare {
         let ppm = (self.loads.loads[cpu.index()].bound() * 1_000_000).div_ceil(1 << 64);
         CpuShare::ONE.less(CpuShare::from_ppm(u32::try_from(ppm).unwrap_or(1_000_000)))
     }
 }
 
-/// A question where a reservation should go.
+/// Search for a placement of one demand.
 struct Place<'a> {
     books: &'a Bookings,
     asked: &'a Asked<'a>,
-    /// Where it is bound as a whole already.
+    /// CPU to which the vCPU is bound now. `None` if it is split or a newcomer.
     home: Option<CpuId>,
-    /// What it has, and its parts if it is split.
+    /// Reservation and subtasks that it has now.
     before: Option<(Reservation, &'a [Part])>,
-    /// What a share takes on a CPU where more of it may stay promised.
+    /// Returns the reservation to book on a CPU for a new share. It is larger while a hold stays in
+    /// force.
     demand: &'a dyn Fn(CpuId, Reservation) -> Reservation,
 }
 
@@ -297,7 +301,7 @@ impl Place<'_> {
         })
     }
 
-    /// Asks where it goes, as a whole or in parts.
+    /// Runs a query against the search that includes splits.
     fn fitting<T>(&self, splits: &Splits, ask: impl FnOnce(&Fitting<'_>) -> T) -> T {
         let Asked { share, allowed, on_grid: only_open, demands, .. } = *self.asked;
         let fits = &|cpu, share| self.fits(cpu, share);
@@ -318,7 +322,7 @@ impl Place<'_> {
         self.books.capacity.is_none_or(|capacity| self.taken(cpu).has_room(demand, capacity))
     }
 
-    /// What is promised on a CPU, and lent there.
+    /// Returns the load of a CPU: its reservations and borrowed budget.
     fn taken(&self, cpu: CpuId) -> Cow<'_, Load> {
         let mut load = Cow::Borrowed(&self.books.loads.loads[cpu.index()]);
         let lent = self.asked.lent.iter().filter(|(at, _)| *at == cpu);
@@ -332,7 +336,7 @@ impl Place<'_> {
         AdmitError::NoRoom {
             asked,
             promised: self.taken(roomiest).share(),
-            capacity: books.capacity.expect("without a limit there is room"),
+            capacity: books.capacity.expect("only a limit refuses a reservation"),
             cpus: self.asked.allowed.len(),
             dispatching: books.loads.looks.dispatching(asked),
             room: self.asked.allowed.iter().map(room).max().unwrap_or(Span::ZERO),
@@ -341,14 +345,14 @@ impl Place<'_> {
 
     fn refuse_parts(&self, room: Span) -> AdmitError {
         let (asked, books) = (self.asked.share, self.books);
-        let capacity = books.capacity.expect("without a limit there is room");
+        let capacity = books.capacity.expect("only a limit refuses a reservation");
         let cpus = self.asked.allowed.len();
         let promised = |cpu: CpuId| books.loads.loads[cpu.index()].share().ppm();
         AdmitError::NoRoomInParts {
             asked,
             promised: CpuShare::from_ppm(self.asked.allowed.iter().map(promised).sum()),
             capacity: CpuShare::from_ppm(
-                capacity.ppm() * u32::try_from(cpus).expect("at most 256"),
+                capacity.ppm() * u32::try_from(cpus).expect("a host has at most 256 CPUs"),
             ),
             cpus,
             dispatching: books.loads.looks.dispatching(asked),
@@ -365,36 +369,35 @@ impl Place<'_> {
     }
 }
 
-/// What has been promised where reservations are bound to sets of CPUs, and each set is as good as
-/// so many CPUs.
+/// Reservations for policies that bind them to sets of CPUs. Each set counts as that many CPUs.
 #[derive(Clone, Debug)]
 pub(crate) struct SetBooks {
-    /// The first are all CPUs.
+    /// Sets with their loads. The first set is all CPUs.
     sets: Vec<SetLoad>,
-    /// What each CPU may promise.
+    /// Share of each CPU that may be reserved.
     capacity: CpuShare,
     looks: Looks,
 }
 
-/// What has been promised on a set of CPUs.
+/// Load of a set of CPUs.
 #[derive(Clone, Debug)]
 struct SetLoad {
     cpus: CpuSet,
-    /// To those who may run on just these.
+    /// Load of the vCPUs whose affinity is exactly this set.
     own: Load,
-    /// To those who may run on no others than these.
+    /// Load of the vCPUs whose affinity lies within this set.
     within: Load,
 }
 
 impl SetBooks {
-    /// Nothing has been promised yet on the CPUs of this host.
+    /// Creates books without reservations for the CPUs of a host.
     pub(crate) fn new(topology: &Topology, capacity: CpuShare) -> SetBooks {
         let mut books = SetBooks { sets: Vec::new(), capacity, looks: Looks::on(topology) };
         books.keep(CpuSet::first_n(topology.cpus()));
         books
     }
 
-    /// From now on it is known what is promised within this set.
+    /// Tracks the load of this set from now on.
     pub(crate) fn keep(&mut self, cpus: CpuSet) {
         if self.sets.iter().all(|set| set.cpus != cpus) {
             let mut load = Load::default();
@@ -404,7 +407,8 @@ impl SetBooks {
         }
     }
 
-    /// Why this cannot be promised within these CPUs; `demand` says what a share takes there.
+    /// Returns the error if the demand does not fit within these CPUs. `demand` maps a reservation
+    /// to what has to be booked for it.
     pub(crate) fn refuses(
         &self,
         asked: Reservation,
@@ -422,7 +426,7 @@ impl SetBooks {
         })
     }
 
-    /// The longest slice of such a period that can be promised within these CPUs.
+    /// Returns the longest slice with this period that fits within these CPUs.
     pub(crate) fn room(&self, period: Span, allowed: CpuSet) -> Span {
         longest_slice(period, |asked| self.too_full_for(asked, allowed).is_none())
     }
@@ -434,7 +438,7 @@ impl SetBooks {
     }
 
     fn capacity_of(&self, set: CpuSet) -> CpuShare {
-        let cpus = u32::try_from(set.len()).expect("at most 256");
+        let cpus = u32::try_from(set.len()).expect("a host has at most 256 CPUs");
         CpuShare::from_ppm(cpus * self.capacity.ppm())
     }
 }
@@ -478,7 +482,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_looking_takes_is_demanded_too_and_told_when_it_is_what_does_not_fit() {
+    fn dispatch_overhead_counts_in_admission_and_is_named_in_refusals() {
         let ms =
             |slice, period| Reservation::new(Span::from_us(slice), Span::from_us(period)).unwrap();
         let capacity = Some(CpuShare::from_ppm(950_000));
@@ -487,7 +491,7 @@ mod tests {
             Bookings::new(&topology, capacity, Packing::Spread)
         };
         let vcpu = |slot| VcpuId::new(slot, DomId::new(slot), 0);
-        // Each wants 9 of 20 ms in 200 parts.
+        // Three demands of 45 % of a CPU compete for 95 %.
         let share = ms(45, 100);
         let asked = Asked {
             at: Time::START,
@@ -505,7 +509,7 @@ mod tests {
             let cpu = CpuId::new(0);
             let first = Tenant { vcpu: vcpu(0), cpu, share, advance: Span::ZERO };
             booked.remove(Time::START, first);
-            assert!(booked.add(vcpu(0), &asked).is_ok(), "what is given back can be had again");
+            assert!(booked.add(vcpu(0), &asked).is_ok(), "released capacity is available again");
         }
         let mut booked = book(Span::ZERO);
         booked.add(vcpu(0), &Asked { share: ms(1, 3), ..asked }).unwrap();

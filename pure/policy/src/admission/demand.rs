@@ -1,12 +1,14 @@
-//! Whether earliest deadline first meets every deadline on one CPU, exactly, where some must be met
-//! before their periods end: the processor-demand test, from the state that the CPU is in.
-//! Sources: Baruah, Mok and Rosier, RTSS 1990, for the test; Zhang and Burns, IEEE Transactions on
-//! Computers 2009, for where to look (quick processor-demand analysis, cited as [QPA]).
+//! Processor-demand test: decides exactly whether EDF meets all deadlines on one CPU, from its
+//! current state, if some deadlines are before the end of their periods.
+//! Sources: Baruah, Mok and Rosier, RTSS 1990, for the test. Zhang and Burns, IEEE Transactions on
+//! Computers 2009, for the times to examine (quick processor-demand analysis, cited as [QPA]).
 //!
-//! Work that is owed at an instant and work that comes after it has to be done by known times. All
-//! deadlines are met if what must be done by any time after the instant fits before it (from the
-//! state), and if whatever may be released and be due within any length of time fits into it (from
-//! any other state that can follow): who sleeps only ever asks for less, or later.
+//! All deadlines are met if both hold:
+//! - From the current state, the work due by each later time fits before that time.
+//! - From any other state that can follow, the work that is released and due within an interval
+//!   fits into the interval.
+//!
+//! A vCPU that blocks only demands less, or later.
 
 use alloc::vec::Vec;
 
@@ -14,39 +16,40 @@ use slackline_units::{CpuShare, Reservation, Span};
 
 use crate::admission::load::Load;
 
-/// What one demands of a CPU, time and again.
+/// Recurring demand of one reservation or subtask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Job {
-    /// CPU time.
+    /// CPU time per period.
     pub(crate) time: Span,
-    /// How long after its release it must have been had; at most the period.
+    /// Relative deadline, at most the period.
     pub(crate) within: Span,
-    /// How long after one release the next one is.
+    /// Time from one release to the next.
     pub(crate) period: Span,
 }
 
-/// What one demands of a CPU from now on.
+/// Demand of one reservation or subtask on a CPU from now on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Demanded {
-    /// Owed now, and how long from now it must have been had.
+    /// Budget left now, and the time until its deadline.
     pub(crate) owed: Option<(Span, Span)>,
-    /// How long from now the next job is released.
+    /// Time until the next release.
     pub(crate) next: Span,
     pub(crate) job: Job,
 }
 
-/// What is demanded of one CPU.
+/// Demand of all reservations and subtasks on one CPU.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Demand {
     all: Vec<Demanded>,
-    /// What all of it comes to.
+    /// Sum of all utilizations.
     load: Load,
 }
 
-/// How often to look before giving up: what cannot be decided by then is refused.
+/// Limit of iterations. A demand that is not decided by then is refused.
 const LOOKS: u32 = 20_000;
 
-/// Longer than anything that is looked at: what is demanded by then can be added up.
+/// Upper limit of the times examined, in nanoseconds: about two years. Sums of demand up to it
+/// cannot overflow.
 const FAR: u64 = 1 << 56;
 
 impl Demand {
@@ -57,13 +60,13 @@ impl Demand {
         }
     }
 
-    /// Less demanded comes first; only a bound.
+    /// Returns a lower bound of the total utilization in 2^-64ths of a CPU, for comparing CPUs.
     pub(crate) fn bound(&self) -> u128 {
         self.load.bound()
     }
 
-    /// Whether one more can be taken on so that all deadlines are met, and no more is promised in
-    /// all than `capacity`.
+    /// Returns true if all deadlines are met with `more` added and the utilization stays within
+    /// `capacity`.
     pub(crate) fn takes(&self, more: Demanded, capacity: CpuShare) -> bool {
         let Ok(rate) = Reservation::new(more.job.time, more.job.period) else { return false };
         let later = |one: Demanded| Demanded { owed: None, next: Span::ZERO, ..one };
@@ -72,8 +75,8 @@ impl Demand {
             && self.meets_deadlines(more, |one| one)
     }
 
-    /// Goes back from where nothing can be late any more: where what must be done by a time is
-    /// done long before, nothing is late until then either. [QPA, theorem 5]
+    /// Checks demand at deadlines, from the horizon backwards. If the demand by a time is less than
+    /// the time, no deadline between the two can be missed. [QPA, theorem 5]
     fn meets_deadlines(&self, more: Demanded, seen: impl Fn(Demanded) -> Demanded) -> bool {
         let all = || self.all.iter().copied().map(&seen).chain([more]);
         let Some(mut until) = horizon(all()) else { return false };
@@ -97,10 +100,10 @@ impl Demand {
     }
 }
 
-/// A time after which nothing can be late if nothing was before, in nanoseconds. None if there is
-/// none, or it is too far.
+/// Returns a time in nanoseconds after which no deadline is missed if none was missed before.
+/// `None` if there is no such time or it exceeds `FAR`.
 fn horizon(all: impl Iterator<Item = Demanded>) -> Option<u64> {
-    // By x no more can be demanded than rates * x + above, all of it in 2^-64ths.
+    // Demand by time x is at most rates × x + above, with rates in 2^-64ths.
     let (mut rates, mut above, mut least) = (0_u128, 0_u128, 0_u64);
     for one in all {
         let Job { time, within, period } = one.job;
@@ -121,7 +124,7 @@ fn horizon(all: impl Iterator<Item = Demanded>) -> Option<u64> {
 }
 
 impl Demanded {
-    /// What of it must have been done so many nanoseconds from now.
+    /// Returns the CPU time due within `until` nanoseconds from now.
     fn by(&self, until: u64) -> u64 {
         let owed = self.owed.filter(|(_, due)| due.ns() <= until).map_or(0, |(owed, _)| owed.ns());
         let first_due = self.next.ns() + self.job.within.ns();
@@ -129,7 +132,7 @@ impl Demanded {
         owed + jobs * self.job.time.ns()
     }
 
-    /// The last of its deadlines before a time.
+    /// Returns the last deadline before `until`.
     fn due_before(&self, until: u64) -> Option<u64> {
         let first_due = self.next.ns() + self.job.within.ns();
         let last = until.checked_sub(first_due + 1);
@@ -149,7 +152,8 @@ mod tests {
         Span::from_ns(ns)
     }
 
-    /// Owed so much in so long, and a job of so much within so long, so often, from then on.
+    /// Random input: (budget left, its deadline), (CPU time, relative deadline, period), next
+    /// release.
     type Drawn = ((u64, u64), (u64, u64, u64), u64);
 
     fn one(((owed, due), (time, within, period), next): Drawn) -> Demanded {
@@ -161,29 +165,29 @@ mod tests {
     }
 
     #[test]
-    fn less_demanded_comes_first() {
+    fn bound_of_demand_is_its_utilization() {
         let mut demand = Demand::default();
         assert_eq!(demand.bound(), 0);
         demand.add(one(((0, 0), (1, 4, 4), 0)));
         assert_eq!(demand.bound(), 1 << 62, "a quarter");
     }
 
-    /// Beyond two years nothing is added up.
+    /// Two years are the limit.
     #[test]
-    fn what_is_due_too_far_off_is_not_looked_at() {
+    fn deadline_beyond_the_limit_has_no_horizon() {
         let due = |far| horizon([one(((0, 0), (1, far, far), 0))].into_iter());
         assert_eq!([FAR - 1, FAR].map(|far| due(far).is_some()), [true, false]);
     }
 
-    /// Whether nobody is late until long after everything has repeated itself, looked at
-    /// nanosecond by nanosecond.
+    /// Returns true if no deadline is missed in the first 6,000 ns. That exceeds several
+    /// hyperperiods of the periods drawn.
     fn is_in_time(all: &[Demanded]) -> bool {
         (0..6_000).all(|until| all.iter().map(|one| one.by(until)).sum::<u64>() <= until)
     }
 
     proptest! {
         #[test]
-        fn the_answer_is_that_of_looking_at_every_time(
+        fn demand_test_agrees_with_checking_every_nanosecond(
             drawn in prop::collection::vec(
                 ((0u64..6, 0u64..20), (1u64..6, 1u64..24, 4u64..24), 0u64..24), 1..5),
         ) {
@@ -193,7 +197,7 @@ mod tests {
             others.iter().for_each(|one| demand.add(*one));
             let later = |one: &Demanded| Demanded { owed: None, next: Span::ZERO, ..*one };
             let synchronous: Vec<Demanded> = all.iter().map(later).collect();
-            // A thousandth is left, or it would take longer than is looked at here.
+            // Utilization stays below 1, so that the 6,000 ns above suffice.
             let capacity = CpuShare::from_ppm(990_000);
             let rate = Reservation::new(more.job.time, more.job.period).unwrap();
             let expected = demand.load.has_room(rate, capacity)

@@ -1,8 +1,8 @@
-//! Where a reservation fits, as a whole or in parts: for all policies that may split them.
+//! Search for a placement of a reservation, whole or split, for all policies that may split.
 //!
-//! Where nobody is split a policy says itself whether a CPU takes one as a whole. Where somebody
-//! is, everything is admitted by what must be done by when (`split`). Who fits nowhere as a whole
-//! is split; whose terms change may have to wait for its second period.
+//! On a CPU without split vCPUs the policy itself says whether a whole reservation fits. On strict
+//! CPUs (`split`) the demand test decides. A reservation that fits nowhere as a whole is split. One
+//! whose parameters change may have to wait for its second period.
 
 use alloc::vec::Vec;
 
@@ -12,52 +12,54 @@ use crate::admission::demand::Demand;
 use crate::admission::dispatch_overhead::longest_slice;
 use crate::admission::split::{Among, Part, Splits};
 
-/// Chooses among the CPUs of which something holds.
+/// Chooses a CPU among those that satisfy a predicate.
 type Choose<'a> = dyn Fn(&dyn Fn(CpuId) -> bool) -> Result<CpuId, CpuId> + 'a;
 
-/// A question where a reservation should go.
+/// Search for a placement of one reservation.
 pub(crate) struct Fitting<'a> {
     pub(crate) splits: &'a Splits,
     pub(crate) share: Reservation,
     pub(crate) allowed: CpuSet,
-    /// What it has, and its parts if it is split.
+    /// Reservation and subtasks that the vCPU has now. `None` for a newcomer.
     pub(crate) before: Option<(Reservation, &'a [Part])>,
-    /// Whether it is as a whole on a CPU where nobody is split, or nowhere.
+    /// True if it must be whole, on a CPU that is not strict.
     pub(crate) only_open: bool,
-    /// What all others demand of each CPU from now on; none where nobody can be split. Asked only
-    /// where that matters.
+    /// Returns the demand of all other vCPUs by CPU from now on. `None` for a CPU on which no vCPU
+    /// can be split. Called only if it matters.
     pub(crate) demands: &'a dyn Fn() -> Vec<Option<Demand>>,
-    /// Whether a CPU where nobody is split takes this as a whole.
+    /// Returns true if a CPU that is not strict takes this reservation as a whole.
     pub(crate) fits: &'a dyn Fn(CpuId, Reservation) -> bool,
-    /// The CPU that takes it as a whole, of those that can; the error is the best one that cannot.
+    /// Chooses the CPU for the whole reservation among those that can take it. The error is the
+    /// best CPU that cannot.
     pub(crate) whole: &'a Choose<'a>,
 }
 
-/// Where somebody goes.
+/// Placement that was found.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
-    /// None where it is as a whole.
+    /// Subtasks. Empty if the reservation is whole.
     pub(crate) parts: Vec<Part>,
-    /// Where it is as a whole, or its first part.
+    /// CPU of the whole reservation, or of its first subtask.
     pub(crate) cpu: CpuId,
-    /// Whether it must do without the slice of its first period, so that nobody is late for it.
+    /// True if its slice starts only in its second period. Otherwise other vCPUs would miss
+    /// deadlines.
     pub(crate) waits: bool,
 }
 
 impl Found {
-    /// On this CPU, as a whole.
+    /// Places the whole reservation on `cpu`.
     pub(crate) fn whole(cpu: CpuId) -> Found {
         Found { parts: Vec::new(), cpu, waits: false }
     }
 }
 
 impl Fitting<'_> {
-    /// Where it goes. The error is the longest slice of its period that there is room for.
+    /// Finds the placement. The error is the longest slice with this period that fits.
     pub(crate) fn find(&self) -> Result<Found, Span> {
         let Fitting { splits, share, .. } = *self;
         let strict = splits.strict();
         let is_open = |cpu| !strict.contains(cpu) && (self.fits)(cpu, share);
-        // Mostly that is all there is to it.
+        // Fast path: without strict CPUs the usual test suffices.
         if strict.is_empty()
             && let Ok(cpu) = (self.whole)(&is_open)
         {
@@ -82,12 +84,12 @@ impl Fitting<'_> {
         Err(self.room_by(&demands))
     }
 
-    /// The longest slice of its period that has room, as a whole or in parts.
+    /// Returns the longest slice with this period that fits, whole or split.
     pub(crate) fn room(&self) -> Span {
         self.room_by(&(self.demands)())
     }
 
-    /// At once, or a period on.
+    /// Returns the candidates for a start at once or one period later.
     fn among<'b>(&self, demands: &'b [Option<Demand>], waits: bool) -> Among<'b> {
         let wait = if waits { self.share.period() } else { Span::ZERO };
         let demands = if self.only_open { &[] } else { demands };

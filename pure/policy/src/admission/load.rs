@@ -1,10 +1,11 @@
-//! The sum of slice over period of what has been promised on one CPU, exactly.
+//! Exact sum of slice/period of the reservations on one CPU.
 //!
-//! Fractions of arbitrary 64-bit numbers have no common denominator that fits anywhere, and a float
-//! would admit what does not fit. So the sum is kept twice: as a lower bound in 2^-64ths of a CPU,
-//! which is off by less than one unit a reservation and decides almost every case; and by period,
-//! from which the exact fraction is worked out with as many digits as it takes when the bounds are
-//! not enough, as when a set fills a CPU to the last nanosecond.
+//! Sums of fractions of 64-bit numbers need a denominator of any size, and a float would admit sets
+//! that do not fit. So the sum is kept twice:
+//! - As a lower bound in 2^-64ths of a CPU. It is off by less than one unit per reservation and
+//!   decides almost every case.
+//! - By period. If the bound does not decide, as when a set fills a CPU to the last nanosecond, the
+//!   exact fraction is computed from it in arbitrary precision.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -12,14 +13,14 @@ use core::cmp::Ordering;
 
 use slackline_units::{CpuShare, Reservation, Span};
 
-/// What has been promised on one CPU.
+/// Reserved load of one CPU.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Load {
-    /// The sum of all slices of each period, in nanoseconds.
+    /// Sum of the slices of each period, in nanoseconds.
     slices: BTreeMap<Span, u128>,
-    /// The sum of slice over period, each term rounded down, in 2^-64ths of a CPU.
+    /// Sum of slice/period in 2^-64ths of a CPU, each term rounded down.
     floor: u128,
-    /// How many reservations: the exact sum is less than this many units above `floor`.
+    /// Number of reservations. The exact sum is less than this many units above `floor`.
     count: u32,
 }
 
@@ -39,7 +40,7 @@ impl Load {
     }
 
     pub(crate) fn remove(&mut self, reservation: Reservation) {
-        let left = self.slices.get_mut(&reservation.period()).expect("what was added before");
+        let left = self.slices.get_mut(&reservation.period()).expect("it was added before");
         *left -= slice(reservation);
         if *left == 0 {
             self.slices.remove(&reservation.period());
@@ -48,7 +49,7 @@ impl Load {
         self.count -= 1;
     }
 
-    /// Whether `more` can be promised as well without exceeding `capacity`.
+    /// Returns true if `more` fits as well without exceeding `capacity`.
     pub(crate) fn has_room(&self, more: Reservation, capacity: CpuShare) -> bool {
         let limit = u128::from(capacity.ppm()) << 64;
         let floor = (self.floor + floor(more)) * 1_000_000;
@@ -64,24 +65,25 @@ impl Load {
         all.compare_exactly(capacity) != Ordering::Greater
     }
 
-    /// What has been promised, rounded up to a millionth: never shown as less than it is.
+    /// Returns the reserved share, rounded up to a millionth, so it is never shown too small.
     pub(crate) fn share(&self) -> CpuShare {
         let ppm = |unit: u128| (unit * 1_000_000).div_ceil(1 << 64);
         let most = ppm(self.floor + u128::from(self.count));
-        // The bound is a fraction of a millionth too high: one less where that is still enough.
-        let most = CpuShare::from_ppm(u32::try_from(most).expect("at most one CPU a CPU"));
+        // The bound is a fraction of a millionth too high. One less may still suffice.
+        let most =
+            CpuShare::from_ppm(u32::try_from(most).expect("the load of a CPU is at most one CPU"));
         let less = most.less(CpuShare::from_ppm(1));
         if self.compare_exactly(less) == Ordering::Greater { most } else { less }
     }
 
-    /// What is left of `capacity` beside it, in 2^-64ths of a CPU: rounded down, by less than one
-    /// of them for each reservation.
+    /// Returns the part of `capacity` that is not reserved, in 2^-64ths of a CPU. It is rounded
+    /// down by less than one unit per reservation.
     pub(crate) fn left_of(&self, capacity: CpuShare) -> u128 {
         let capacity = (u128::from(capacity.ppm()) << 64) / 1_000_000;
         capacity.saturating_sub(self.floor + u128::from(self.count))
     }
 
-    /// Less promised comes first; only a bound, good for choosing between CPUs.
+    /// Returns a lower bound of the load in 2^-64ths of a CPU, for comparing CPUs.
     pub(crate) fn bound(&self) -> u128 {
         self.floor
     }
@@ -103,7 +105,7 @@ fn floor(reservation: Reservation) -> u128 {
     (slice(reservation) << 64) / u128::from(reservation.period().ns())
 }
 
-/// A fraction of numbers of any size.
+/// Fraction in arbitrary precision.
 struct Fraction {
     above: Number,
     below: Number,
@@ -132,7 +134,7 @@ fn greatest_common_divisor(mut a: u128, mut b: u128) -> u128 {
     a.max(1)
 }
 
-/// A natural number of any size: 32-bit digits, least first, no zeros at the end.
+/// Natural number of any size: 32-bit digits, least significant first, without zeros at the end.
 struct Number(Vec<u32>);
 
 impl Number {
@@ -186,9 +188,9 @@ impl Number {
     }
 }
 
-/// The lowest 32 bits.
+/// Returns the lowest 32 bits.
 fn low(value: u128) -> u32 {
-    u32::try_from(value & u128::from(u32::MAX)).expect("32 bits")
+    u32::try_from(value & u128::from(u32::MAX)).expect("masked to 32 bits")
 }
 
 #[cfg(test)]
@@ -202,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_can_be_filled_to_the_last_nanosecond_and_no_further() {
+    fn cpu_can_be_filled_exactly_to_the_last_nanosecond() {
         let mut load = Load::default();
         load.add(reservation(1, 3));
         load.add(reservation(1, 6));
@@ -217,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_have_promised_is_promised_by_both_together() {
+    fn added_loads_sum_exactly() {
         let mut load = Load::default();
         load.add(reservation(1, 3));
         let mut other = Load::default();
@@ -230,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_periods_do_not_overflow() {
+    fn longest_periods_do_not_overflow() {
         let mut load = Load::default();
         for _ in 0..1000 {
             load.add(reservation(u64::MAX / 1000, u64::MAX));
@@ -240,10 +242,10 @@ mod tests {
     }
 
     proptest! {
-        /// Periods that divide 2^4 · 3^2 · 5 · 7 ns can be added up in plain integers. What was
-        /// promised and is not any more counts for nothing.
+        /// Periods that divide 2^4 · 3^2 · 5 · 7 ns can be added in plain integers. Reservations
+        /// that were removed count for nothing.
         #[test]
-        fn the_answer_is_that_of_plain_arithmetic(
+        fn capacity_test_agrees_with_integer_arithmetic(
             terms in prop::collection::vec((1u64..=100, 0usize..24), 1..12),
             gone in prop::collection::vec((1u64..=100, 0usize..24), 0..4),
             ppm in 1u32..=1_000_000,

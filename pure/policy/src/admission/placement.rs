@@ -1,40 +1,40 @@
-//! Where a vCPU goes that is bound to one CPU: for all policies that bind them.
+//! Placement of a vCPU that is bound to one CPU, for all policies that bind vCPUs.
 //!
-//! A policy says which CPUs can take the vCPU and which of two would be better for it. The rest is
-//! the same everywhere: only those are asked on which it may run; one that is bound already stays
-//! where it is, if it may and can; and of CPUs that are as good the one with the lowest number is
-//! taken.
+//! A policy says which CPUs can take the vCPU and which of two is better. The rest is common:
+//! - Only CPUs that the affinity allows are candidates.
+//! - A bound vCPU stays on its CPU if that is allowed and can take it.
+//! - Of equally good CPUs the one with the lowest number is chosen.
 
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
 use slackline_units::{CpuId, CpuSet};
 
-/// Which of the CPUs that can take a vCPU does.
+/// Rule that chooses among the CPUs that can take a vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Packing {
-    /// The best one: where nothing else is said, that with the most room left.
+    /// The best CPU: by default the one with the most available capacity.
     Spread,
-    /// The first.
+    /// The first CPU that can take it.
     Pack,
-    /// The best one; and if none can, several that can together, where a policy splits.
+    /// The best CPU. If none can take the vCPU, several together, under policies that split.
     Split,
 }
 
-/// A question where a vCPU should go.
+/// Request to place a vCPU.
 pub(crate) struct Request<F, B> {
-    /// Where it may run: at least one CPU.
+    /// Affinity: at least one CPU.
     pub(crate) allowed: CpuSet,
-    /// Where it is bound already.
+    /// CPU to which it is bound now.
     pub(crate) home: Option<CpuId>,
-    /// Whether a CPU can take it.
+    /// Returns true if a CPU can take the vCPU.
     pub(crate) fits: F,
-    /// The better one of two comes first.
+    /// Compares two CPUs. The better one is less.
     pub(crate) compare: B,
 }
 
 impl<F: Fn(CpuId) -> bool, B: Fn(CpuId, CpuId) -> Ordering> Request<F, B> {
-    /// The CPU that takes the vCPU. Where none can, the error is the best one that may not.
+    /// Returns the CPU that takes the vCPU. If none can, the error is the best allowed one.
     pub(crate) fn place(&self, packing: Packing) -> Result<CpuId, CpuId> {
         let can = |cpu: &CpuId| self.allowed.contains(*cpu) && (self.fits)(*cpu);
         if let Some(home) = self.home.filter(can) {
@@ -45,7 +45,7 @@ impl<F: Fn(CpuId) -> bool, B: Fn(CpuId, CpuId) -> Ordering> Request<F, B> {
             Packing::Spread | Packing::Split => self.best(fitting),
             Packing::Pack => fitting.next(),
         };
-        chosen.ok_or_else(|| self.best(self.allowed.iter()).expect("a vCPU may run somewhere"))
+        chosen.ok_or_else(|| self.best(self.allowed.iter()).expect("affinity is not empty"))
     }
 
     fn best(&self, cpus: impl Iterator<Item = CpuId>) -> Option<CpuId> {
@@ -53,37 +53,37 @@ impl<F: Fn(CpuId) -> bool, B: Fn(CpuId, CpuId) -> Ordering> Request<F, B> {
     }
 }
 
-/// How many vCPUs are bound to each CPU, where the CPU with the fewest takes the next one.
+/// Number of vCPUs bound to each CPU. The CPU with the fewest takes the next vCPU.
 #[derive(Clone, Debug)]
 pub(crate) struct Population(Vec<usize>);
 
 impl Population {
-    /// Nobody yet on so many CPUs.
+    /// Creates an empty population of `cpus` CPUs.
     pub(crate) fn new(cpus: usize) -> Population {
         Population(alloc::vec![0; cpus])
     }
 
-    /// Binds one more.
+    /// Binds a newcomer and returns its CPU.
     pub(crate) fn join(&mut self, allowed: CpuSet) -> CpuId {
         let cpu = self.place(allowed, None);
         self.0[cpu.index()] += 1;
         cpu
     }
 
-    /// One that is bound may run on these CPUs from now on: it stays, or moves.
+    /// Applies a new affinity to a bound vCPU, which stays if it may and migrates otherwise.
     pub(crate) fn stay_or_move(&mut self, home: CpuId, allowed: CpuSet) -> CpuId {
         let cpu = self.place(allowed, Some(home));
         self.count_move(home, cpu);
         cpu
     }
 
-    /// One is bound to another CPU now.
+    /// Records that a vCPU migrated.
     pub(crate) fn count_move(&mut self, from: CpuId, to: CpuId) {
         self.0[from.index()] -= 1;
         self.0[to.index()] += 1;
     }
 
-    /// One is gone.
+    /// Removes a vCPU from its CPU.
     pub(crate) fn leave(&mut self, home: CpuId) {
         self.0[home.index()] -= 1;
     }
@@ -92,7 +92,7 @@ impl Population {
         let count = |cpu: CpuId| self.0[cpu.index()];
         let compare = |this, that| count(this).cmp(&count(that));
         let request = Request { allowed, home, fits: |_| true, compare };
-        request.place(Packing::Spread).expect("every CPU takes any number")
+        request.place(Packing::Spread).expect("a population has no limit")
     }
 }
 
@@ -104,7 +104,7 @@ mod tests {
         numbers.iter().map(|&number| CpuId::new(number)).collect()
     }
 
-    /// CPUs with so much room each, asked for this much.
+    /// Places a vCPU that needs 5 on CPUs with available capacities of 3, 5, 9, 5 and 9.
     fn place(packing: Packing, home: Option<usize>, allowed: &[usize]) -> Result<usize, usize> {
         const ROOM: [u32; 5] = [3, 5, 9, 5, 9];
         let room = |cpu: CpuId| ROOM[cpu.index()];
@@ -119,27 +119,27 @@ mod tests {
     }
 
     #[test]
-    fn among_equals_the_lowest_number_is_taken() {
+    fn equally_good_cpus_tie_break_by_lowest_number() {
         assert_eq!(place(Packing::Spread, None, &[0, 1, 2, 3, 4]), Ok(2));
         assert_eq!(place(Packing::Spread, None, &[0, 3, 4]), Ok(4));
         assert_eq!(place(Packing::Pack, None, &[0, 1, 2, 3, 4]), Ok(1));
     }
 
     #[test]
-    fn who_is_bound_stays_where_it_may_and_can() {
+    fn bound_vcpu_stays_if_its_cpu_is_allowed_and_fits() {
         assert_eq!(place(Packing::Spread, Some(3), &[0, 1, 2, 3, 4]), Ok(3));
         assert_eq!(place(Packing::Spread, Some(3), &[0, 1]), Ok(1));
         assert_eq!(place(Packing::Pack, Some(0), &[0, 2, 3]), Ok(2));
     }
 
     #[test]
-    fn where_none_can_the_best_that_may_is_named() {
+    fn failed_placement_returns_best_allowed_cpu() {
         assert_eq!(place(Packing::Spread, None, &[0]), Err(0));
         assert_eq!(place(Packing::Pack, Some(1), &[0]), Err(0));
     }
 
     #[test]
-    fn the_cpu_with_the_fewest_takes_the_next_one() {
+    fn next_vcpu_goes_to_cpu_with_fewest() {
         let mut population = Population::new(3);
         let all = CpuSet::first_n(3);
         let joined = [all, all, all, cpus(&[1, 2]), all].map(|allowed| population.join(allowed));

@@ -1,16 +1,17 @@
-//! Reservations in parts: who fits on no CPU as a whole runs a part of its slice on one CPU and the
-//! rest on others, one after the other.
+//! Split reservations: a vCPU that fits on no CPU as a whole has a part of its slice on each of
+//! several CPUs, one after the other. Each part is a subtask.
 //! Source: Burns, Davis, Wang and Zhang, Partitioned EDF scheduling for multiprocessors using a C=D
 //! scheme, Real-Time Systems 48, 2012, cited as [C=D].
 //!
-//! Every part but the last has a deadline as short as itself: it begins with the period, or as the
-//! part before it ends, comes before all others there, and is over when it must be. So it is known
-//! when the next one begins, and the last one has all of what is left of the period. A CPU can have
-//! only one part that comes before all others, so there are at most as many splits as CPUs but one.
-//! Nobody else moves, and who is split moves at these times only.
+//! The deadline of each subtask but the last equals its execution time (C=D). The first begins with
+//! the period, each other one when its predecessor ends. A subtask with C=D precedes all others on
+//! its CPU, so it ends at its deadline. So the begin of the next subtask is known. The last subtask
+//! has the rest of the period as its deadline. A CPU can have one subtask with C=D, so there are at
+//! most as many splits as CPUs less one. Whole vCPUs never migrate. A split vCPU migrates only
+//! between subtasks.
 //!
-//! How much of a slice a CPU can take as such a part does not depend on how long the slice is, and
-//! it takes whatever is shorter: so the longest slice that can be admitted is known exactly.
+//! The longest subtask that a CPU can take does not depend on the slice, and each shorter one fits
+//! too. So the longest slice that can be admitted is known exactly.
 
 use alloc::vec::Vec;
 
@@ -20,33 +21,33 @@ use crate::Roster;
 use crate::admission::demand::{Demand, Demanded, Job};
 use crate::admission::dispatch_overhead::{Looks, longest_slice};
 
-/// A part of a reservation.
+/// One subtask of a split reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) cpu: CpuId,
-    /// What of the slice is had here.
+    /// CPU time of the subtask, without dispatch overhead.
     pub(crate) slice: Span,
-    /// When it begins after the begin of the period at the latest.
+    /// Latest begin, from the begin of the period.
     pub(crate) begins: Span,
-    /// When it is over after the begin of the period.
+    /// Deadline, from the begin of the period.
     pub(crate) ends: Span,
 }
 
 impl Part {
-    /// What is demanded of its CPU, looks included.
+    /// Returns the demand on its CPU, including dispatch overhead.
     pub(crate) fn job(&self, period: Span, looks: Looks) -> Job {
         let within = self.ends - self.begins;
         Job { time: looks.with(self.slice, within), within, period }
     }
 }
 
-/// The CPUs among which somebody is to go, and when.
+/// CPUs that may take a reservation, and the time at which it starts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Among<'a> {
-    /// What is demanded of each; none, or nothing, where nobody can be split.
+    /// Demand by CPU. `None`, or a missing entry, for a CPU on which no vCPU can be split.
     pub(crate) demands: &'a [Option<Demand>],
     pub(crate) allowed: CpuSet,
-    /// How long from now the first period begins.
+    /// Time from now to the begin of the first period.
     pub(crate) wait: Span,
 }
 
@@ -57,43 +58,44 @@ impl Among<'_> {
     }
 }
 
-/// Who is split, and where.
+/// Split reservations, and the CPUs that they make strict.
 #[derive(Clone, Debug)]
 pub(crate) struct Splits {
-    /// What a CPU may promise on which somebody is split.
+    /// Share of a strict CPU that may be reserved.
     capacity: CpuShare,
     looks: Looks,
     strict: CpuSet,
-    /// With their periods.
+    /// Period and subtasks of each split vCPU.
     split: Roster<(Span, Vec<Part>)>,
 }
 
 impl Splits {
-    /// Nobody is split yet, where a CPU may promise so much.
+    /// Creates a table without split reservations. `capacity` is the share of a CPU that may be
+    /// reserved.
     pub(crate) fn new(capacity: CpuShare, looks: Looks) -> Splits {
         let capacity = CpuShare::from_ppm(capacity.ppm().min(CpuShare::ONE.less(KEPT).ppm()));
         Splits { capacity, looks, strict: CpuSet::NONE, split: Roster::default() }
     }
 
-    /// The CPUs where somebody is split, or has been since they rested last.
+    /// Returns the CPUs that have a split vCPU, or had one since they were last quiescent.
     pub(crate) fn strict(&self) -> CpuSet {
         self.strict
     }
 
-    /// Nobody is owed anything on a CPU: what was before does not matter any more.
+    /// Notes that a CPU is quiescent, so that earlier splits there no longer matter.
     pub(crate) fn rest(&mut self, cpu: CpuId) {
         if self.is_left_over(cpu) {
             self.strict.remove(cpu);
         }
     }
 
-    /// Whether a CPU is strict although nobody is split there now.
+    /// Returns true if a CPU is strict although no vCPU is split there now.
     pub(crate) fn is_left_over(&self, cpu: CpuId) -> bool {
         let is_here = |(_, parts): &(Span, Vec<Part>)| parts.iter().any(|part| part.cpu == cpu);
         self.strict.contains(cpu) && !self.split.iter().any(is_here)
     }
 
-    /// Somebody is split, with such a period; `promise` is told what that takes of which CPU.
+    /// Adds a split reservation. `promise` receives the share to book on each of its CPUs.
     pub(crate) fn insert(
         &mut self,
         (vcpu, period, parts): (VcpuId, Span, &[Part]),
@@ -104,8 +106,8 @@ impl Splits {
         self.split.insert(vcpu, (period, parts.to_vec()));
     }
 
-    /// Somebody is not split any more: the parts that it had, of which `give_back` is told as
-    /// `promise` was.
+    /// Removes a split reservation and returns its subtasks, or nothing if the vCPU was not split.
+    /// `give_back` receives the share to remove from each CPU.
     pub(crate) fn remove(
         &mut self,
         vcpu: VcpuId,
@@ -119,25 +121,26 @@ impl Splits {
     fn each_rate(&self, period: Span, parts: &[Part], mut told: impl FnMut(CpuId, Reservation)) {
         for part in parts {
             let rate = Reservation::new(part.job(period, self.looks).time, period);
-            told(part.cpu, rate.expect("a part is something, and no longer than a period"));
+            told(part.cpu, rate.expect("a subtask is longer than zero and at most a period"));
         }
     }
 
-    /// Whether a CPU on which somebody is split takes another one as a whole.
+    /// Returns true if a strict CPU takes `asked` as a whole.
     pub(crate) fn takes_whole(&self, cpu: CpuId, asked: Reservation, among: Among<'_>) -> bool {
         let (slice, period) = (asked.slice(), asked.period());
         let job = Job { time: self.looks.with(slice, period), within: period, period };
         among.takes(cpu, Demanded { owed: None, next: among.wait, job }, self.capacity)
     }
 
-    /// The parts of somebody who asks for this.
+    /// Returns subtasks for `asked`. `None` if it fits on no combination of CPUs that was searched.
     pub(crate) fn split(&self, asked: Reservation, among: Among<'_>) -> Option<Vec<Part>> {
         let search = self.search(asked.period(), among);
         let plan = search.plans().find(|plan| plan.most >= asked.slice())?;
         Some(search.even(&plan, asked).unwrap_or_else(|| cut(&plan.parts, asked)))
     }
 
-    /// The parts of somebody who is split and asks for no more than it has: those that it has.
+    /// Returns the existing subtasks, cut to the new slice. `None` unless the period is the same,
+    /// the slice is not longer and every subtask still fits.
     pub(crate) fn keep(
         &self,
         (share, parts): (Reservation, &[Part]),
@@ -151,7 +154,7 @@ impl Splits {
         (!parts.is_empty() && parts.iter().all(can)).then_some(parts)
     }
 
-    /// The longest slice that is admitted in parts, or as a whole where somebody is split.
+    /// Returns the longest slice that fits as a split reservation, or as a whole on a strict CPU.
     pub(crate) fn room(&self, period: Span, among: Among<'_>) -> Span {
         let whole = |cpu| longest_slice(period, |asked| self.takes_whole(cpu, asked, among));
         let whole = among.allowed.and(&self.strict).iter().map(whole).max().unwrap_or(Span::ZERO);
@@ -164,8 +167,8 @@ impl Splits {
     }
 }
 
-/// The first of some parts, as much as comes to a slice; the last of them has time until the period
-/// is over.
+/// Returns the first subtasks up to the slice of `asked`. The last one gets the rest of the period
+/// as its deadline.
 fn cut(parts: &[Part], asked: Reservation) -> Vec<Part> {
     let (mut left, mut taken) = (asked.slice(), Vec::new());
     for part in parts {
@@ -182,7 +185,7 @@ fn cut(parts: &[Part], asked: Reservation) -> Vec<Part> {
     taken
 }
 
-/// A search for parts.
+/// Search for the subtasks of a reservation with a given period.
 struct Search<'a> {
     among: Among<'a>,
     capacity: CpuShare,
@@ -190,42 +193,42 @@ struct Search<'a> {
     period: Span,
 }
 
-/// Parts that each end when the next one begins.
+/// First subtasks of a plan, each of which ends when the next one begins.
 #[derive(Clone, Debug, Default)]
 struct Beginning {
     parts: Vec<Part>,
-    /// What they come to.
+    /// Their CPU time together.
     slice: Span,
     ends: Span,
 }
 
-/// Parts, the last of them as long as can be.
+/// Complete list of subtasks. The last one is as long as possible.
 #[derive(Clone, Debug)]
 struct Plan {
     parts: Vec<Part>,
-    /// What they come to: whoever asks for less can be split so.
+    /// Their CPU time together: the longest slice that this plan can serve.
     most: Span,
 }
 
-/// How many parts there are at the most: each of them is one move more in every period.
+/// Maximum number of subtasks. Each one adds a migration per period.
 const PARTS: usize = 4;
 
-/// How many CPUs are looked at: those with most room.
+/// Maximum number of CPUs searched: those with the most capacity left.
 const CPUS: usize = 8;
 
-/// How many beginnings are made longer.
+/// Number of partial plans kept at each length.
 const BEGINNINGS: usize = 4;
 
-/// A part that is shorter is not worth a move.
+/// Shortest subtask. A shorter one is not worth a migration.
 const LEAST: Span = Span::from_us(10);
 
-/// What each CPU on which somebody is split keeps free at the least: nearly full it would take for
-/// ever to find out whether all deadlines are met.
+/// Part of each strict CPU that stays unreserved. The demand test takes very long on a CPU that is
+/// nearly full.
 const KEPT: CpuShare = CpuShare::from_ppm(1_000);
 
 impl Search<'_> {
-    /// All plans that are worth a look, those with fewer parts first, and of those the tightest.
-    /// They do not depend on what is asked for.
+    /// Returns the plans, first those with fewer subtasks, and of those the tightest first. They
+    /// depend on the period only, not on the slice.
     fn plans(&self) -> impl Iterator<Item = Plan> {
         let Among { demands, allowed, .. } = self.among;
         let bound = |cpu: &CpuId| Some(demands.get(cpu.index())?.as_ref()?.bound());
@@ -243,7 +246,8 @@ impl Search<'_> {
         })
     }
 
-    /// One part more, which comes before all others on its CPU and is as long as can be.
+    /// Appends a subtask with C=D on `cpu`, as long as possible. `None` if it would be shorter than
+    /// `LEAST`.
     fn longer(&self, beginning: &Beginning, cpu: CpuId) -> Option<Beginning> {
         let begins = beginning.ends;
         let part =
@@ -255,7 +259,7 @@ impl Search<'_> {
         (longest >= LEAST).then(|| beginning.with(part(longest)))
     }
 
-    /// The last part, as long as can be.
+    /// Appends the last subtask, as long as possible. `None` if there is no room.
     fn plan(&self, beginning: &Beginning, cpu: CpuId) -> Option<Plan> {
         let part = |slice| Part { cpu, slice, begins: beginning.ends, ends: self.period };
         let longest = longest_slice(self.period, |slice| {
@@ -266,8 +270,8 @@ impl Search<'_> {
         (!longest.is_zero()).then_some(Plan { parts, most })
     }
 
-    /// What a plan has beyond what is asked for is left to all of its CPUs alike, where that can be
-    /// done: a machine that is late somewhere has some room there.
+    /// Distributes the excess of a plan over the slice evenly to its CPUs, so that each has some
+    /// margin for overruns. `None` if the result does not fit.
     fn even(&self, plan: &Plan, asked: Reservation) -> Option<Vec<Part>> {
         let left = (plan.most - asked.slice()) / plan.parts.len() as u64;
         let (last, others) = plan.parts.split_last()?;
@@ -288,7 +292,7 @@ impl Search<'_> {
         parts.iter().all(fits).then_some(parts)
     }
 
-    /// Whether a part can be taken on where it is.
+    /// Returns true if the CPU of a subtask can take it.
     fn takes(&self, part: &Part) -> bool {
         let job = part.job(self.period, self.looks);
         let more = Demanded { owed: None, next: self.among.wait + part.begins, job };
@@ -304,7 +308,7 @@ impl Beginning {
     }
 }
 
-/// What comes of each beginning with each CPU that is not in it yet.
+/// Applies `with` to each beginning and each CPU that is not in it yet.
 fn each<T>(
     beginnings: &[Beginning],
     cpus: &[CpuId],
@@ -328,7 +332,7 @@ mod tests {
     use crate::picture::picture;
     use crate::{Given, Topology, Trial, Values, find};
 
-    /// Numbers from a seed (SplitMix64: Steele, Lea and Flood, 2014).
+    /// Random numbers from a seed (SplitMix64: Steele, Lea and Flood, 2014).
     struct Draws(u64);
 
     impl Draws {
@@ -344,7 +348,7 @@ mod tests {
         }
     }
 
-    /// Reservations that come to so much of so many CPUs, in millionths of one.
+    /// Returns random reservations with a total share of `left` millionths of a CPU.
     fn set(draws: &mut Draws, mut left: u64, (least, most): (u64, u64)) -> Vec<Reservation> {
         let mut set = Vec::new();
         while left > 0 {
@@ -371,10 +375,10 @@ mod tests {
         })
     }
 
-    /// Periods of 5 to 100 ms, and all but a twentieth of all CPUs promised: how many of 200 sets
-    /// are admitted by spreading and by splitting.
+    /// Loads all CPUs to 95 % with periods of 5 to 100 ms. Counts how many of 200 sets are
+    /// admitted, first with `spread` and then with `split`.
     #[test]
-    fn nearly_all_sets_are_admitted_that_load_the_cpus_to_95_percent() {
+    fn split_placement_admits_nearly_all_sets_of_95_percent_load() {
         const SETS: usize = 200;
         for (policy, cpus, seed, expected) in [
             ("edf", 4_usize, 17, [143, 200]),
@@ -395,9 +399,9 @@ mod tests {
         }
     }
 
-    /// Three of 0.6 of a CPU on two, each of which keeps a tenth: 3 ms here, then 3 ms there.
+    /// Three reservations of 0.6 CPU on two CPUs with a reserve of 0.1: `c` gets 3 ms on each.
     #[test]
-    fn who_fits_nowhere_begins_on_one_cpu_and_ends_on_another() {
+    fn split_vcpu_begins_on_one_cpu_and_ends_on_another() {
         picture(
             "edf place=split reserve=0.1cpu",
             "
@@ -420,9 +424,10 @@ mod tests {
         );
     }
 
-    /// What it sleeps it loses, as far as it would have run: else the one beside it were late.
+    /// `c` forfeits the budget that it would have used while blocked. Otherwise `a` would miss its
+    /// deadline.
     #[test]
-    fn who_is_split_and_sleeps_goes_on_where_it_would_be() {
+    fn split_vcpu_forfeits_its_subtasks_while_blocked() {
         picture(
             "edf place=split reserve=0.1cpu",
             "
@@ -446,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_what_there_is_and_what_would_fit() {
+    fn refused_split_states_reserved_share_and_longest_slice() {
         for policy in ["edf", "sedf"] {
             let spec = find(policy).unwrap();
             let values =

@@ -1,5 +1,5 @@
-//! Who is split over several CPUs: which part of its slice it is in, and what anybody who has a
-//! slice in every period demands of its CPUs from now on.
+//! Progress of split vCPUs through their subtasks, and the demand that any vCPU with a slice puts
+//! on its CPUs from now on.
 
 use alloc::vec::Vec;
 
@@ -9,18 +9,18 @@ use crate::admission::demand::{Demanded, Job};
 use crate::admission::dispatch_overhead::Looks;
 use crate::admission::split::Part;
 
-/// Where somebody is in its slice.
+/// Progress of a split vCPU through its slice.
 #[derive(Clone, Debug)]
 pub(crate) struct InParts {
     parts: Vec<Part>,
-    /// Which part it is in.
+    /// Index of the current subtask.
     part: usize,
-    /// What is left of that.
+    /// Budget left of the current subtask.
     left: Span,
 }
 
 impl InParts {
-    /// None for who is not split.
+    /// Starts at the first subtask. `None` if there are no subtasks, so the vCPU is not split.
     pub(crate) fn new(parts: Vec<Part>) -> Option<InParts> {
         let left = parts.first()?.slice;
         Some(InParts { parts, part: 0, left })
@@ -38,7 +38,7 @@ impl InParts {
         self.parts.iter().map(|part| part.cpu).collect()
     }
 
-    /// For people: what is had where.
+    /// Returns a text for accounts, such as "3ms on cpu0, then 2ms on cpu1".
     pub(crate) fn shown(&self) -> alloc::string::String {
         let shown = self.iter().map(|part| alloc::format!("{} on {}", part.slice, part.cpu));
         shown.collect::<Vec<_>>().join(", then ")
@@ -48,17 +48,17 @@ impl InParts {
         self.part + 1 == self.parts.len()
     }
 
-    /// What is left of the part that it is in, of so much in all.
+    /// Returns the budget left of the current subtask, given the budget left of the whole slice.
     pub(crate) fn left_of(&self, remaining: Span) -> Span {
         if self.is_last() { remaining } else { remaining.min(self.left) }
     }
 
-    /// A period begins.
+    /// Starts a new period.
     pub(crate) fn restart(&mut self) {
         (self.part, self.left) = (0, self.parts[0].slice);
     }
 
-    /// It had so much, or slept so long while it might have had it.
+    /// Advances by `ran`: CPU time received, or budget forfeited while blocked.
     pub(crate) fn go_on(&mut self, mut ran: Span) {
         while ran >= self.left && !self.is_last() {
             ran -= self.left;
@@ -68,7 +68,8 @@ impl InParts {
         self.left = self.left.left_after(ran);
     }
 
-    /// On to the part for which it is time: whatever it did not get before goes along.
+    /// Advances to the subtask whose time window has begun. It takes along what earlier subtasks
+    /// left.
     pub(crate) fn catch_up(&mut self, since_begin: Span) {
         while self.now().ends <= since_begin && !self.is_last() {
             self.part += 1;
@@ -77,31 +78,31 @@ impl InParts {
     }
 }
 
-/// Where somebody is in one of its periods.
+/// State of a vCPU within a period.
 #[derive(Debug)]
 pub(crate) struct Standing {
     pub(crate) share: Reservation,
-    /// Where it is bound as a whole.
+    /// CPU to which it is bound if it is not split.
     pub(crate) cpu: CpuId,
-    /// None where it is not split.
+    /// Progress through the subtasks. `None` if it is not split.
     pub(crate) in_parts: Option<InParts>,
-    /// When the period began.
+    /// Begin of the period.
     pub(crate) begins: Time,
     pub(crate) deadline: Time,
-    /// What is owed to it before that, had it not slept.
+    /// Budget left, before deducting `slept`.
     pub(crate) left: Span,
-    /// How long it has slept in this period by now.
+    /// Time for which it has been blocked in this period.
     pub(crate) slept: Span,
 }
 
 impl Standing {
-    /// What it demands from now on, by CPU.
+    /// Returns its demand from now on, by CPU.
     pub(crate) fn demands(self, at: Time, looks: Looks) -> Vec<(CpuId, Demanded)> {
         let Standing { share, cpu, in_parts, begins, deadline, left, slept } = self;
         let (period, left) = (share.period(), left.left_after(slept));
         let owed = |left: Span, due: Time| {
             let time = looks.with(left, Span::MAX);
-            // Who is late already is not to keep everybody out.
+            // A vCPU that is tardy already must not block all admissions.
             (!left.is_zero()).then(|| (time, due.since(at).max(time)))
         };
         let Some(mut there) = in_parts else {

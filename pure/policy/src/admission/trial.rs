@@ -1,4 +1,5 @@
-//! Admission tried out: the policy's own answers, without a host, and with nobody ever running.
+//! Trial admission: the answers of a policy's own admission control, without a host that runs
+//! vCPUs.
 
 use alloc::boxed::Box;
 
@@ -6,29 +7,30 @@ use slackline_units::{CpuSet, Span, Time, VcpuId};
 
 use crate::{AdmitError, Moment, Policy, Spec, Topology, Values};
 
-/// A policy that is only ever asked whether it would take somebody.
+/// A policy that is used for its admission control only.
 pub struct Trial {
     policy: Box<dyn Policy>,
     moment: Moment,
 }
 
 impl Trial {
-    /// Nobody has joined yet, on a host with these CPUs.
+    /// Creates a trial without vCPUs on a host with this topology.
     #[must_use]
     pub fn new(spec: &Spec, values: &Values, topology: &Topology) -> Trial {
         let policy = (spec.build)(values, topology);
         Trial { policy, moment: Moment::at_start(topology.cpus()) }
     }
 
-    /// What follows happens at `now`, which is never earlier than what came before.
+    /// Sets the time of what follows. It must not decrease.
     pub fn advance(&mut self, now: Time) {
         self.moment.advance(now);
     }
 
-    /// Somebody joins; `cpus` are those it may run on, none is all. It must not have joined.
+    /// Admits a vCPU that has not joined. `cpus` is its affinity; `None` means all CPUs.
     ///
     /// # Errors
-    /// Why its share cannot be honoured beside those already promised. It has then not joined.
+    /// If its parameters cannot be honoured beside the other reservations. The vCPU has then not
+    /// joined.
     pub fn join(
         &mut self,
         vcpu: VcpuId,
@@ -46,11 +48,10 @@ impl Trial {
         admitted
     }
 
-    /// The share of somebody who has joined changes, and where it may run; none is where it might
-    /// before.
+    /// Changes the parameters and affinity of a vCPU that has joined. `None` keeps the affinity.
     ///
     /// # Errors
-    /// Why that cannot be honoured. What was promised before stands.
+    /// If the new parameters cannot be honoured. The old ones stay in force.
     pub fn change(
         &mut self,
         vcpu: VcpuId,
@@ -68,15 +69,15 @@ impl Trial {
         adjusted
     }
 
-    /// The longest slice in every such period that would be admitted now for one more who may run
-    /// on these CPUs, none being all. None where whatever is asked for is admitted.
+    /// Returns the longest slice per `period` that would be admitted now for one more vCPU with the
+    /// affinity `cpus` (`None`: all CPUs). `None` if the policy admits any demand.
     #[must_use]
     pub fn room(&self, period: Span, cpus: Option<CpuSet>) -> Option<Span> {
         let cpus = cpus.unwrap_or_else(|| CpuSet::first_n(self.moment.cpus()));
         self.policy.room(&self.moment, period, cpus)
     }
 
-    /// Somebody who has joined leaves.
+    /// Removes a vCPU that has joined.
     pub fn leave(&mut self, vcpu: VcpuId) {
         self.moment.leave(vcpu);
         self.policy.leave(&self.moment, vcpu);
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_refused_takes_no_room() {
+    fn refused_vcpu_occupies_no_capacity() {
         let mut trial = trial(1);
         assert_eq!(trial.join(vcpu(0), &share(6), None), Ok(()));
         assert!(trial.join(vcpu(1), &share(6), None).is_err());
@@ -119,10 +120,10 @@ mod tests {
         assert_eq!(trial.join(vcpu(0), &share(6), None), Ok(()));
     }
 
-    /// Of two that ask for 0.45 ms of each millisecond the second one fits only where two looks in
-    /// each take no more than what is left.
+    /// Two vCPUs reserve 0.45 ms of each millisecond. The second one fits only if the overhead of
+    /// both fits into the rest.
     #[test]
-    fn every_policy_that_admits_counts_what_looking_takes() {
+    fn dispatch_overhead_counts_in_admission_of_every_reserving_policy() {
         let policies = ["edf", "gedf", "sedf", "atropos"];
         for spec in policies.map(|name| find(name).unwrap()) {
             let values = Values::defaults(spec.policy_fields).unwrap();
@@ -149,13 +150,13 @@ mod tests {
         }
     }
 
-    /// A policy, and whether it is to split.
+    /// Returns the policy, and true if it is to split.
     fn named(name: &str) -> (&'static Spec, bool) {
         let plain = name.strip_suffix(" split");
         (find(plain.unwrap_or(name)).unwrap(), plain.is_some())
     }
 
-    /// A share of this policy with a slice of so many nanoseconds.
+    /// Returns parameters with a slice and period in nanoseconds. `None` if they are out of range.
     fn exactly(spec: &Spec, slice: u64, period: u64) -> Option<Values> {
         let terms = spec.limit?(CpuShare::ONE, Span::from_ns(1));
         let texts = [(terms[0].0, slice), (terms[1].0, period)];
@@ -165,9 +166,10 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever came, changed and left before, whatever a look takes, and wherever it may run.
+        /// Holds for any history of joins, changes and leaves, any dispatch overhead and any
+        /// affinity.
         #[test]
-        fn what_room_says_fits_and_a_nanosecond_more_does_not(
+        fn reported_room_fits_and_one_nanosecond_more_does_not(
             steps in prop::collection::vec((0u32..8, 1u64..1_000, 0usize..6, 0usize..4), 0..30),
             (period, only) in (0usize..6, 0usize..4),
             dispatch in 0u64..3,
@@ -214,14 +216,14 @@ mod tests {
                         ) => room.ns(),
                         _ => room,
                     };
-                    prop_assert_eq!(says, room, "{}: what the refusal says", spec.name);
+                    prop_assert_eq!(says, room, "{}: room in the refusal", spec.name);
                 }
             }
         }
     }
 
     #[test]
-    fn a_refused_change_leaves_share_and_cpus_as_they_were() {
+    fn refused_change_keeps_parameters_and_affinity() {
         let only = |cpu| Some(CpuSet::one(CpuId::new(cpu)));
         let mut trial = trial(2);
         assert_eq!(trial.join(vcpu(0), &share(6), only(0)), Ok(()));

@@ -1,36 +1,36 @@
-//! What stays promised for a while after a share was given up, and the account of who comes back.
+//! Shares that stay reserved after a vCPU gave them up, and the account of a vCPU that rejoins.
 //!
-//! Whoever has used more of its slice than the part of the period that has passed has had the rest
-//! in advance, and its neighbours get theirs while it waits for the period to end. If its share
-//! were given away before, somebody else could have that time a second time, and neighbours would
-//! miss their deadlines. So where a share shrinks, moves to another CPU or ends, the old one stays
-//! promised until it has earned what was had in advance: the *zero-lag time*, after which leaving
-//! changes nothing for others (Stoica, Abdel-Wahab and Jeffay, 1996). Where nobody is owed
-//! anything, nobody waits for time that somebody had in advance, and it can be given away at once.
+//! A vCPU may have used more of its slice than the part of the period that has passed. Its
+//! neighbours get their slices while it waits for the end of the period. If its share were reserved
+//! by another vCPU before, that time could be used twice and neighbours would miss deadlines. So
+//! when a share shrinks, migrates or ends, the old share is held until the *zero-lag time*, when it
+//! has accrued all that was used; from then on leaving changes nothing for others (Stoica,
+//! Abdel-Wahab and Jeffay, 1996). If the place is quiescent, no vCPU waits for time that was used
+//! in excess, and the share is free at once.
 //!
-//! Either way, who comes back before that time comes back to its account. A vCPU is known by its
-//! domain and its number there, whatever its slot.
+//! A vCPU that rejoins before that time continues with its account. It is identified by its domain
+//! and its number there, not by its slot.
 
 use alloc::vec::Vec;
 
 use slackline_units::{DomId, Reservation, Span, Time, VcpuId};
 
-/// Books in which shares are promised at places: CPUs, or sets of them.
+/// Reserved shares by place. A place is a CPU, or a set of CPUs.
 pub(crate) trait Books {
-    /// Where a share is promised.
+    /// Place at which a share is reserved.
     type Place: Copy + PartialEq;
 
-    /// A share is promised.
+    /// Adds a share to the load of a place.
     fn add(&mut self, place: Self::Place, share: Reservation);
 
-    /// It is not any more.
+    /// Removes a share from the load of a place.
     fn remove(&mut self, place: Self::Place, share: Reservation);
 
-    /// Whether one share takes more room than another.
+    /// Returns true if `one` demands more capacity than `other`.
     fn takes_more(&self, one: Reservation, other: Reservation) -> bool;
 }
 
-/// Shares that stay promised for a while.
+/// Shares held until their zero-lag times.
 #[derive(Clone, Debug)]
 pub(crate) struct Holds<P> {
     holds: Vec<Hold<P>>,
@@ -40,21 +40,20 @@ pub(crate) struct Holds<P> {
 struct Hold<P> {
     who: (DomId, u16),
     place: P,
-    /// What stays promised.
+    /// Share that is held.
     share: Reservation,
-    /// Whether that is in the books: else it is only an account.
+    /// True if the share counts in the load of the place. Otherwise the hold is only an account.
     is_booked: bool,
-    /// When what was had in advance has been earned.
+    /// Zero-lag time of the share.
     until: Time,
-    /// What is promised there from then on: the share that whoever is still there has now.
+    /// Share of the same vCPU that replaces the hold afterwards. `None` if it has left the place.
     then: Option<Reservation>,
 }
 
-/// Where somebody is, and what it is promised there.
+/// Place and share of a reservation.
 pub(crate) type Booking<P> = (P, Reservation);
 
-/// What had been promised to somebody and is in the books no more, until it is decided what comes
-/// in its place.
+/// Holds and reservation of a vCPU, taken out of the books until its next reservation is settled.
 pub(crate) struct Lifted<P> {
     who: (DomId, u16),
     now: Option<Booking<P>>,
@@ -66,12 +65,12 @@ impl<P: Copy + PartialEq> Holds<P> {
         Holds { holds: Vec::new() }
     }
 
-    /// Whether there is nothing.
+    /// Returns true if there are no holds.
     pub(crate) fn is_empty(&self) -> bool {
         self.holds.is_empty()
     }
 
-    /// What has been earned by now is given back.
+    /// Releases and drops the holds whose zero-lag time has come.
     pub(crate) fn lapse<B: Books<Place = P>>(&mut self, now: Time, books: &mut B) {
         self.holds.retain(|hold| {
             if hold.until <= now {
@@ -81,7 +80,7 @@ impl<P: Copy + PartialEq> Holds<P> {
         });
     }
 
-    /// Nobody is owed anything at this place: nobody waits for what was had in advance.
+    /// Releases the holds at a quiescent place. Their accounts stay.
     pub(crate) fn rest<B: Books<Place = P>>(&mut self, place: P, books: &mut B) {
         for hold in self.holds.iter_mut().filter(|hold| hold.place == place) {
             hold.release(books);
@@ -89,7 +88,7 @@ impl<P: Copy + PartialEq> Holds<P> {
         }
     }
 
-    /// The same at all places.
+    /// Releases the holds at all places, which are all quiescent. Their accounts stay.
     pub(crate) fn rest_all<B: Books<Place = P>>(&mut self, books: &mut B) {
         for hold in &mut self.holds {
             hold.release(books);
@@ -97,7 +96,7 @@ impl<P: Copy + PartialEq> Holds<P> {
         }
     }
 
-    /// Somebody is gone whose share is in no books any more: only its account is kept.
+    /// Keeps an account for a vCPU that has left and whose share is in no load any more.
     pub(crate) fn note(&mut self, vcpu: VcpuId, share: Booking<P>, (now, advance): (Time, Span)) {
         let ((place, share), who) = (share, (vcpu.domain(), vcpu.number()));
         let until = now.after(share.time_for(advance));
@@ -106,7 +105,8 @@ impl<P: Copy + PartialEq> Holds<P> {
         }
     }
 
-    /// What stays promised at a place beyond what is promised there from then on, by a measure.
+    /// Returns, for each hold in force at a place, how much its share exceeds the share that
+    /// follows. Shares are compared by `measure`.
     pub(crate) fn beyond(
         &self,
         place: P,
@@ -120,7 +120,7 @@ impl<P: Copy + PartialEq> Holds<P> {
         })
     }
 
-    /// Takes all that is promised to somebody out of the books.
+    /// Takes all holds and the reservation of a vCPU out of the books.
     pub(crate) fn lift<B: Books<Place = P>>(
         &mut self,
         vcpu: VcpuId,
@@ -130,7 +130,7 @@ impl<P: Copy + PartialEq> Holds<P> {
         let who = (vcpu.domain(), vcpu.number());
         let mut lifted = Lifted { who, now, holds: Vec::new() };
         if self.holds.is_empty() {
-            // The common case.
+            // Fast path.
         } else {
             self.holds.retain(|hold| {
                 if hold.who == who {
@@ -145,8 +145,8 @@ impl<P: Copy + PartialEq> Holds<P> {
         lifted
     }
 
-    /// Somebody is promised this from now on, or nothing any more. What it has had in advance of
-    /// what it was promised until now is `advance`.
+    /// Books the next reservation of a vCPU, or none if it leaves. `advance` is the CPU time that
+    /// it used in excess of the fluid rate of its previous reservation. What it gives up is held.
     pub(crate) fn settle<B: Books<Place = P>>(
         &mut self,
         lifted: &Lifted<P>,
@@ -177,7 +177,7 @@ impl<P: Copy + PartialEq> Holds<P> {
 }
 
 impl<P: Copy + PartialEq> Hold<P> {
-    /// What comes after it takes its place in the books.
+    /// Replaces the held share in the books by the share that follows.
     fn release<B: Books<Place = P>>(&self, books: &mut B) {
         if self.is_booked {
             books.remove(self.place, self.share);
@@ -189,7 +189,7 @@ impl<P: Copy + PartialEq> Hold<P> {
 }
 
 impl<P: Copy + PartialEq> Lifted<P> {
-    /// What stood in the books for it.
+    /// Returns the places and shares that were booked for the vCPU.
     fn in_books(&self) -> impl Iterator<Item = Booking<P>> {
         let booked = || self.holds.iter().filter(|hold| hold.is_booked);
         let is_held = move |(place, _): &Booking<P>| {
@@ -199,9 +199,10 @@ impl<P: Copy + PartialEq> Lifted<P> {
         held.chain(self.now.filter(|now| !is_held(now)))
     }
 
-    /// Its holds, and its share as one more where none stands in the books for it.
+    /// Returns its holds. Its reservation counts as one more hold unless a hold is booked in its
+    /// place.
     fn all(&self, now: Time) -> impl Iterator<Item = Hold<P>> {
-        // Where it is now its own account is the one that counts.
+        // At its current place its own account replaces older ones.
         let is_here = |hold: &Hold<P>| self.now.is_some_and(|(place, _)| place == hold.place);
         let holds = self.holds.iter().copied();
         let holds = holds.filter(move |hold| hold.is_booked || !is_here(hold));
@@ -219,8 +220,8 @@ impl<P: Copy + PartialEq> Lifted<P> {
         holds.chain(own)
     }
 
-    /// The share to find room for at a place where this is asked: what stays promised there may be
-    /// more.
+    /// Returns the share to be booked at a place if `asked` is reserved there. A share that is
+    /// still held there may be larger.
     pub(crate) fn demand<B: Books<Place = P>>(
         &self,
         place: P,
@@ -232,13 +233,14 @@ impl<P: Copy + PartialEq> Lifted<P> {
             .fold(asked, |most, share| if books.takes_more(share, most) { share } else { most })
     }
 
-    /// What somebody who comes back has had in advance and has not earned yet.
+    /// Returns the CPU time that a vCPU which rejoins has used in excess of the fluid rate until
+    /// now.
     pub(crate) fn advance(&self, now: Time) -> Span {
         let advance = |hold: &Hold<P>| hold.share.over_rounded_up(hold.until.since(now));
         self.holds.iter().map(advance).max().unwrap_or(Span::ZERO)
     }
 
-    /// What it has at other places is not kept.
+    /// Drops what it holds or reserves at other places.
     pub(crate) fn forget_but(&mut self, place: P) {
         self.holds.retain(|hold| hold.place == place);
         self.now = self.now.filter(|(at, _)| *at == place);
@@ -254,8 +256,9 @@ mod tests {
 
     const POLICIES: [&str; 4] = ["edf", "gedf", "sedf", "atropos"];
 
-    /// One CPU, no reserve, and two vCPUs of half of it: `early` with the nearer deadline runs for
-    /// all of its slice, 5 of 10 ms, while the other waits for its 10 of 20 ms.
+    /// One CPU without reserve and two vCPUs with half of it each. The first has the earlier
+    /// deadline and has run for its whole slice, 5 of 10 ms. The second still waits for its 10 of
+    /// 20 ms.
     struct Scene {
         spec: &'static Spec,
         policy: Box<dyn Policy>,
@@ -282,7 +285,7 @@ mod tests {
             scene
         }
 
-        /// An exact share.
+        /// Returns parameters with a hard limit.
         fn share(&self, slice_ms: u64, period_ms: u64) -> Values {
             let terms = self.spec.limit.unwrap()(slackline_units::CpuShare::ONE, Span::from_ms(1));
             let texts = [slice_ms, period_ms].map(|ms| alloc::format!("{ms}ms"));
@@ -313,7 +316,8 @@ mod tests {
             self.policy.leave(&self.at, who);
         }
 
-        /// Whoever is picked runs, for so many milliseconds in all; who was due, by millisecond.
+        /// Runs the picked vCPU for `ms` milliseconds. Returns the slot of the vCPU that used
+        /// budget in each millisecond.
         fn run(&mut self, ms: u64) -> Vec<Option<usize>> {
             let mut ran = Vec::new();
             for _ in 0..ms {
@@ -347,7 +351,7 @@ mod tests {
         }
     }
 
-    /// Books that only note what stands in them, by place.
+    /// Books that store the shares booked at each place.
     #[derive(Default)]
     struct Notes(Vec<(u8, Reservation)>);
 
@@ -360,7 +364,7 @@ mod tests {
 
         fn remove(&mut self, place: u8, share: Reservation) {
             let at = self.0.iter().position(|noted| *noted == (place, share));
-            self.0.remove(at.expect("what stands there"));
+            self.0.remove(at.expect("the removed share was added before"));
         }
 
         fn takes_more(&self, one: Reservation, other: Reservation) -> bool {
@@ -368,7 +372,7 @@ mod tests {
         }
     }
 
-    /// So many milliseconds of every ten.
+    /// Returns a reservation of `slice_ms` in 10 ms.
     fn tenths(slice_ms: u64) -> Reservation {
         Reservation::new(Span::from_ms(slice_ms), Span::from_ms(10)).unwrap()
     }
@@ -377,7 +381,8 @@ mod tests {
         Time::START.after(Span::from_ms(ms))
     }
 
-    /// Somebody at place 1 with 5 of 10 ms, who has had 4 ms in advance at 0, is promised this.
+    /// Settles `to` for a vCPU that reserves 5 of 10 ms at place 1 and is 4 ms ahead of the fluid
+    /// rate.
     fn settled(to: Option<Booking<u8>>) -> (Holds<u8>, Notes) {
         let (mut holds, mut notes) = (Holds::new(), Notes(alloc::vec![(1, tenths(5))]));
         let lifted = holds.lift(vcpu(0), Some((1, tenths(5))), &mut notes);
@@ -386,9 +391,9 @@ mod tests {
         (holds, notes)
     }
 
-    /// 4 ms at half a CPU are earned in 8 ms: until then, and no longer.
+    /// At half a CPU, 4 ms accrue in 8 ms.
     #[test]
-    fn what_is_held_is_beyond_what_comes_after_it_until_it_is_earned() {
+    fn held_share_exceeds_its_successor_until_the_zero_lag_time() {
         let (mut holds, mut notes) = settled(Some((1, tenths(2))));
         let beyond = |holds: &Holds<u8>, place, now| {
             holds.beyond(place, now, Reservation::slice).collect::<Vec<_>>()
@@ -403,13 +408,14 @@ mod tests {
         assert_eq!((notes.0, holds.is_empty()), (alloc::vec![(1, tenths(2))], true));
     }
 
-    /// Whoever goes to another place is promised its share there at once, and at the old one until
-    /// that is earned; when it is, nothing is left of it there.
+    /// After a migration the share counts at the new place at once, and at the old place until the
+    /// zero-lag time.
     #[test]
-    fn who_moves_is_promised_at_both_places_for_a_while() {
+    fn migrating_share_is_booked_twice_until_the_zero_lag_time() {
         let (mut holds, mut notes) = settled(Some((2, tenths(5))));
         assert_eq!(notes.0, [(1, tenths(5)), (2, tenths(5))]);
-        // It comes back: what it had in advance there is not forgotten, and booked once.
+        // It migrates back. Its account at the old place is found again, and the share is booked
+        // once.
         let lifted = holds.lift(vcpu(0), Some((2, tenths(5))), &mut notes);
         assert_eq!(notes.0, []);
         assert_eq!(lifted.advance(ms(2)), Span::from_ms(3));
@@ -417,9 +423,9 @@ mod tests {
         assert_eq!(notes.0, [(1, tenths(5))]);
     }
 
-    /// Where nobody is owed anything the books are free, and the account stays.
+    /// Quiescence frees the share in the books, but the account stays.
     #[test]
-    fn at_rest_an_account_is_kept_that_stands_in_no_books() {
+    fn quiescent_place_frees_the_share_but_keeps_the_account() {
         let (mut holds, mut notes) = settled(None);
         holds.rest(2, &mut notes);
         assert_eq!(notes.0, [(1, tenths(5))]);
@@ -427,17 +433,17 @@ mod tests {
         assert_eq!((&notes.0[..], holds.is_empty()), (&[][..], false));
         let lifted = holds.lift(vcpu(0), None, &mut notes);
         assert_eq!(lifted.advance(ms(4)), Span::from_ms(2));
-        // It is somewhere else now, so that account goes on beside its own.
+        // It is at another place now, so the old account continues beside the new one.
         holds.settle(&lifted, Some((2, tenths(5))), (ms(4), Span::ZERO), &mut notes);
         assert_eq!(notes.0, [(2, tenths(5))]);
         let again = holds.lift(vcpu(0), Some((2, tenths(5))), &mut notes);
         assert_eq!(again.advance(ms(4)), Span::from_ms(2));
     }
 
-    /// Half a CPU, of which all of a period has been had after half of it, is free when the other
-    /// half has passed.
+    /// A vCPU uses its whole slice, half a CPU, in the first half of a period. The share is free at
+    /// the end of the period.
     #[test]
-    fn what_was_had_in_advance_stays_promised_until_it_is_earned() {
+    fn excess_keeps_share_reserved_until_the_zero_lag_time() {
         for name in POLICIES {
             let mut scene = Scene::new(name);
             scene.leave(vcpu(0));
@@ -452,22 +458,22 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_back_finds_its_account_as_it_left_it() {
+    fn rejoining_vcpu_keeps_its_excess() {
         for name in POLICIES {
             let mut scene = Scene::new(name);
             scene.leave(vcpu(0));
-            // Another slot, but the same number of the same domain.
+            // A new slot, but the same number of the same domain.
             let back = VcpuId::new(7, DomId::new(0), 0);
             assert_eq!(scene.join(back, 5, 10), Ok(()), "{name}");
             let ran = scene.run(10);
             let had = ran.iter().filter(|due| **due == Some(7)).count();
-            assert_eq!(had, 3, "{name}: 2.5 of 5 ms are left, in turns of one: {ran:?}");
+            assert_eq!(had, 3, "{name}: 2.5 of 5 ms are left, in timeslices of 1 ms: {ran:?}");
         }
     }
 
-    /// Nobody waits where nobody is owed anything.
+    /// No vCPU waits on a quiescent CPU.
     #[test]
-    fn at_rest_a_share_is_free_at_once() {
+    fn share_on_a_quiescent_cpu_is_free_at_once() {
         for name in POLICIES {
             let mut scene = Scene::new(name);
             scene.leave(vcpu(1));
@@ -477,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_that_shrinks_frees_what_it_gives_up_when_that_is_earned() {
+    fn shrunk_share_is_freed_at_the_zero_lag_time() {
         for name in POLICIES {
             let mut scene = Scene::new(name);
             let less = scene.share(1, 10);

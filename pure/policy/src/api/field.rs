@@ -1,5 +1,5 @@
-//! How parameters are declared and read. From one table come the scenario parser and its errors,
-//! `slackline help POLICY` and every form that a screen draws.
+//! Declaration and parsing of parameters. One table of fields serves the scenario parser and its
+//! errors, `slackline help POLICY`, and every form that a user interface draws.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -10,123 +10,123 @@ use slackline_units::{CpuShare, ParseShareError, ParseSpanError, Span, Time, Wei
 use crate::ShareText;
 use crate::api::nearest::nearest;
 
-/// One parameter.
+/// Declaration of one parameter.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Field {
-    /// The name that people type.
+    /// Name that users type.
     pub name: &'static str,
-    /// What it may hold.
+    /// Type and range of its value.
     pub kind: Kind,
-    /// What it holds where nothing is said, as one would write it; none where it must be said.
+    /// Default value as a user would write it. `None` if the parameter is required.
     pub default: Option<&'static str>,
-    /// One line of help.
+    /// Help text of one line.
     pub help: &'static str,
 }
 
-/// What a parameter may hold.
+/// Type and range of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A length of time.
+    /// Duration with a unit.
     Span {
-        /// The shortest.
+        /// Shortest duration that is accepted.
         least: Span,
-        /// The longest.
+        /// Longest duration that is accepted.
         most: Span,
     },
-    /// A length of time, or `none`, which it is where nothing is said.
+    /// Duration, or `none`, which is the default.
     MaybeSpan,
-    /// An amount of CPU.
+    /// Amount of CPU, such as `0.25cpu`.
     Share {
-        /// The most.
+        /// Largest amount that is accepted.
         most: CpuShare,
     },
-    /// An amount of CPU that must not be exceeded, or `none`.
+    /// Upper limit of CPU, or `none`. The limit cannot be zero.
     Cap {
-        /// The most that can be said.
+        /// Largest limit that is accepted.
         most: CpuShare,
     },
-    /// A share relative to others.
+    /// Weight relative to other vCPUs or VMs.
     Weight,
-    /// A whole number.
+    /// Whole number within bounds.
     Whole {
-        /// The lowest.
+        /// Lowest number that is accepted.
         least: i64,
-        /// The highest.
+        /// Highest number that is accepted.
         most: i64,
     },
-    /// Yes or no.
+    /// Switch: `true` or `false`.
     Flag,
-    /// One of some words.
+    /// One of these words.
     Choice(&'static [&'static str]),
 }
 
-/// A parameter as somebody wrote it.
+/// A parameter as the user wrote it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Given<'a> {
-    /// Text in quotes.
+    /// Text, without its quotes.
     Text(&'a str),
-    /// `true` or `false`.
+    /// Bare `true` or `false`.
     Flag(bool),
-    /// A bare number, as written.
+    /// Bare number, as written.
     Number(&'a str),
 }
 
-/// A parameter that has been checked.
+/// Value of a parameter, parsed and checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// For [`Kind::Span`].
+    /// Value of a [`Kind::Span`].
     Span(Span),
-    /// For [`Kind::MaybeSpan`].
+    /// Value of a [`Kind::MaybeSpan`].
     MaybeSpan(Option<Span>),
-    /// For [`Kind::Share`].
+    /// Value of a [`Kind::Share`].
     Share(CpuShare),
-    /// For [`Kind::Cap`].
+    /// Value of a [`Kind::Cap`].
     Cap(Option<CpuShare>),
-    /// For [`Kind::Weight`].
+    /// Value of a [`Kind::Weight`].
     Weight(Weight),
-    /// For [`Kind::Whole`].
+    /// Value of a [`Kind::Whole`].
     Whole(i64),
-    /// For [`Kind::Flag`].
+    /// Value of a [`Kind::Flag`].
     Flag(bool),
-    /// For [`Kind::Choice`].
+    /// Value of a [`Kind::Choice`].
     Choice(&'static str),
 }
 
-/// The parameters of one table, typed and checked.
+/// Values of all fields of a table, parsed and checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Values {
     fields: &'static [Field],
     values: Vec<Value>,
 }
 
-/// What is wrong with a parameter.
+/// Reason why a parameter is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FieldError {
-    /// There is no such parameter.
+    /// The table has no parameter of this name.
     Unknown {
-        /// As written.
+        /// Name as the user wrote it.
         name: String,
-        /// The one that was probably meant.
+        /// Closest known name. `None` if none is similar.
         meant: Option<&'static str>,
     },
-    /// It must be said and was not.
+    /// A required parameter was not given.
     Missing(&'static Field),
-    /// It has the wrong type.
+    /// The value has the wrong type.
     WrongType(&'static Field, String),
-    /// It is not a length of time.
+    /// The value is not a duration.
     NotASpan(&'static Field, String, ParseSpanError),
-    /// It is not an amount of CPU.
+    /// The value is not an amount of CPU.
     NotAShare(&'static Field, String, ParseShareError),
-    /// It is none of the words that can stand here.
+    /// The value is not one of the words allowed.
     NotAChoice(&'static Field, String),
-    /// It is below the least or above the most.
+    /// The value is below the minimum or above the maximum.
     OutOfRange(&'static Field, String),
-    /// It goes only with some values of other fields, which are others.
+    /// The value needs certain values of other fields, which have different ones.
     Alone(&'static Field, &'static str, Vec<(&'static Field, &'static str)>),
 }
 
 impl FieldError {
-    /// What to type instead.
+    /// Returns what the user should type instead. `None` if no known name is similar.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -176,7 +176,7 @@ impl fmt::Display for FieldError {
     }
 }
 
-/// Fields with words, as one would write them.
+/// Formats fields and their words as a user would write them.
 fn written(fields: &[(&Field, &str)]) -> String {
     let each = fields.iter().map(|(field, word)| alloc::format!("{} = {word:?}", field.name));
     each.collect::<Vec<_>>().join(", ")
@@ -185,7 +185,7 @@ fn written(fields: &[(&Field, &str)]) -> String {
 impl core::error::Error for FieldError {}
 
 impl Kind {
-    /// Something that could stand there, as one would write it.
+    /// Returns a valid value as a user would write it.
     #[must_use]
     pub fn example(&self) -> String {
         match self {
@@ -220,14 +220,14 @@ impl fmt::Display for Kind {
 }
 
 impl Field {
-    /// A length of time of at least one nanosecond that must be said.
+    /// Declares a required duration of at least one nanosecond.
     #[must_use]
     pub const fn required_span(name: &'static str, help: &'static str) -> Field {
         let kind = Kind::Span { least: Span::from_ns(1), most: Span::MAX };
         Field { name, kind, default: None, help }
     }
 
-    /// A length of time that is not zero.
+    /// Declares a duration of at least one nanosecond.
     #[must_use]
     pub const fn positive_span(
         name: &'static str,
@@ -238,7 +238,7 @@ impl Field {
         Field { name, kind, default: Some(default), help }
     }
 
-    /// An amount of CPU below `most`.
+    /// Declares an amount of CPU of at most `most`.
     #[must_use]
     pub const fn share(
         name: &'static str,
@@ -249,20 +249,20 @@ impl Field {
         Field { name, kind: Kind::Share { most }, default: Some(default), help }
     }
 
-    /// A length of time that may be zero.
+    /// Declares a duration that may be zero.
     #[must_use]
     pub const fn span(name: &'static str, default: &'static str, help: &'static str) -> Field {
         let kind = Kind::Span { least: Span::ZERO, most: Span::MAX };
         Field { name, kind, default: Some(default), help }
     }
 
-    /// A length of time that need not be; none where nothing is said.
+    /// Declares an optional duration. The default is none.
     #[must_use]
     pub const fn maybe_span(name: &'static str, help: &'static str) -> Field {
         Field { name, kind: Kind::MaybeSpan, default: Some("none"), help }
     }
 
-    /// A length of time within bounds, as the table of parameters of a real scheduler has them.
+    /// Declares a duration within inclusive bounds, as in the parameter table of a real scheduler.
     #[must_use]
     pub const fn span_within(
         name: &'static str,
@@ -273,19 +273,19 @@ impl Field {
         Field { name, kind: Kind::Span { least, most }, default: Some(default), help }
     }
 
-    /// The most CPU that may be used; none where nothing is said.
+    /// Declares an upper limit of CPU. The default is none.
     #[must_use]
     pub const fn cap(name: &'static str, most: CpuShare, help: &'static str) -> Field {
         Field { name, kind: Kind::Cap { most }, default: Some("none"), help }
     }
 
-    /// A share relative to others.
+    /// Declares a weight relative to other vCPUs or VMs.
     #[must_use]
     pub const fn weight(name: &'static str, default: &'static str, help: &'static str) -> Field {
         Field { name, kind: Kind::Weight, default: Some(default), help }
     }
 
-    /// A whole number within bounds.
+    /// Declares a whole number within inclusive bounds.
     #[must_use]
     pub const fn whole(
         name: &'static str,
@@ -296,13 +296,13 @@ impl Field {
         Field { name, kind: Kind::Whole { least, most }, default: Some(default), help }
     }
 
-    /// Yes or no; no where nothing is said.
+    /// Declares a flag. The default is false.
     #[must_use]
     pub const fn flag(name: &'static str, help: &'static str) -> Field {
         Field { name, kind: Kind::Flag, default: Some("false"), help }
     }
 
-    /// One of some words, the first where nothing is said.
+    /// Declares a choice of words. The first word is the default.
     #[must_use]
     pub const fn choice(
         name: &'static str,
@@ -386,7 +386,7 @@ impl Field {
     }
 }
 
-/// The slice of a period that is so much of a CPU, as one would write it, and the period.
+/// Returns slice and period of a share of a CPU, as a user would write them.
 pub(crate) fn slice_of(share: CpuShare, period: Span) -> ShareText {
     let slice = u128::from(share.ppm()) * u128::from(period.ns()) / 1_000_000;
     let slice = Span::from_ns(u64::try_from(slice).unwrap_or(u64::MAX));
@@ -395,11 +395,11 @@ pub(crate) fn slice_of(share: CpuShare, period: Span) -> ShareText {
 }
 
 impl Values {
-    /// Reads what was given for a table of fields; what was not given takes its default. On failure
-    /// the error comes with the name it is about, so that the caller can say where it stands.
+    /// Reads the given values for a table of fields. A field that is not given takes its default.
+    /// The error names the field, so that the caller can find its position.
     ///
     /// # Errors
-    /// The first parameter that is unknown, missing, or not what it should be.
+    /// If a parameter is unknown, missing or invalid. Names the first such parameter.
     pub fn read<'a>(
         fields: &'static [Field],
         given: impl Iterator<Item = (&'a str, Given<'a>)>,
@@ -417,18 +417,18 @@ impl Values {
         Ok(Values { fields, values: values.collect::<Result<_, _>>()? })
     }
 
-    /// The parameters of a table in which everything has a default.
+    /// Returns the defaults of a table.
     ///
     /// # Errors
-    /// The first field that has none.
+    /// If a field has no default. Names the first such field.
     pub fn defaults(fields: &'static [Field]) -> Result<Values, FieldError> {
         Values::read(fields, core::iter::empty())
     }
 
-    /// A length of time.
+    /// Returns the duration in `field`.
     ///
     /// # Panics
-    /// If the field is not of this table or of another kind: a mistake in a policy.
+    /// If the table has no such field, or it is of another kind: a mistake in a policy.
     #[must_use]
     pub fn span(&self, field: &Field) -> Span {
         match self.value(field) {
@@ -437,7 +437,7 @@ impl Values {
         }
     }
 
-    /// A length of time that need not be.
+    /// Returns the duration in `field`. `None` if it is `none`.
     ///
     /// # Panics
     /// As [`Values::span`].
@@ -449,7 +449,7 @@ impl Values {
         }
     }
 
-    /// An amount of CPU.
+    /// Returns the amount of CPU in `field`.
     ///
     /// # Panics
     /// As [`Values::span`].
@@ -461,7 +461,7 @@ impl Values {
         }
     }
 
-    /// The most CPU that may be used.
+    /// Returns the upper limit of CPU in `field`. `None` if there is no limit.
     ///
     /// # Panics
     /// As [`Values::span`].
@@ -473,7 +473,7 @@ impl Values {
         }
     }
 
-    /// A share relative to others.
+    /// Returns the weight in `field`.
     ///
     /// # Panics
     /// As [`Values::span`].
@@ -485,7 +485,7 @@ impl Values {
         }
     }
 
-    /// A whole number.
+    /// Returns the whole number in `field`.
     ///
     /// # Panics
     /// As [`Values::span`].
@@ -497,7 +497,7 @@ impl Values {
         }
     }
 
-    /// Yes or no.
+    /// Returns the flag in `field`.
     ///
     /// # Panics
     /// As [`Values::span`].
@@ -509,7 +509,7 @@ impl Values {
         }
     }
 
-    /// One of some words.
+    /// Returns the word in `field`.
     ///
     /// # Panics
     /// As [`Values::span`].
@@ -521,7 +521,7 @@ impl Values {
         }
     }
 
-    /// Every field with its value, in the order of the table.
+    /// Returns all fields with their values, in the order of the table.
     pub fn iter(&self) -> impl Iterator<Item = (&'static Field, Value)> {
         self.fields.iter().zip(self.values.iter().copied())
     }
@@ -547,7 +547,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// A text for an account: how long until (or since) a point in time.
+/// Formats the time from `now` to `then` for an account: "in 2ms" or "2ms ago".
 pub(crate) fn distance(now: Time, then: Time) -> String {
     if then >= now {
         alloc::format!("in {}", then - now)
@@ -575,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_takes_its_default() {
+    fn omitted_parameter_takes_its_default() {
         let values = read(&[("period", Given::Text("10ms"))]).unwrap();
         assert_eq!(values.span(&FIELDS[0]), Span::from_ms(10));
         assert!(!values.flag(&FIELDS[1]));
@@ -587,13 +587,13 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_is_its_share_of_the_period() {
+    fn slice_of_share_is_proportional_to_period() {
         let terms = slice_of(CpuShare::from_ppm(10_000), Span::from_ms(10));
         assert_eq!(terms, [("slice", "\"100us\"".to_string()), ("period", "\"10ms\"".into())]);
     }
 
     #[test]
-    fn whoever_can_limit_says_so_in_fields_that_it_has() {
+    fn limit_of_every_policy_uses_only_declared_fields() {
         for spec in crate::ALL {
             let Some(limit) = spec.limit else { continue };
             for (name, _) in limit(CpuShare::from_ppm(60_000), Span::from_ms(10)) {
@@ -604,8 +604,8 @@ mod tests {
     }
 
     #[test]
-    #[allow(clippy::type_complexity)] // A table: what is given, what is said, the hint.
-    fn what_is_wrong_is_named_with_a_hint() {
+    #[allow(clippy::type_complexity)] // A table of input, message, hint.
+    fn invalid_parameter_is_named_with_a_hint() {
         let cases: &[(&[(&str, Given<'_>)], &str, &str)] = &[
             (&[], "`period` is missing: how often", "write period = \"10ms\""),
             (
@@ -667,7 +667,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_far_from_all_others_is_not_guessed_at() {
+    fn name_far_from_all_known_names_gets_no_suggestion() {
         assert_eq!(nearest("banana", ["period", "slice"].into_iter()), None);
         assert_eq!(nearest("slcie", ["period", "slice"].into_iter()), Some("slice"));
     }

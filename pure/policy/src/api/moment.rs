@@ -1,19 +1,20 @@
-//! The instant, who is awake and who is where: kept by the host, lent to the policy.
+//! Current state of the host: time, runnable vCPUs and occupied CPUs. The host owns it and lends it
+//! to the policy.
 
 use alloc::vec::Vec;
 
 use slackline_units::{CpuId, CpuSet, Time, VcpuId};
 
-/// The host as it is at one instant. A policy reads it; only the host changes it.
+/// State of the host at one instant. A policy reads it; only the host changes it.
 #[derive(Clone, Debug)]
 pub struct Moment {
     now: Time,
-    /// By slot.
+    /// States of vCPUs, indexed by slot.
     rows: Vec<Row>,
-    /// By slot, of those who have ever joined. Apart, so that the rows that every event reads stay
-    /// small.
+    /// Ids of all vCPUs that ever joined, indexed by slot. Kept apart so that the rows, which every
+    /// event reads, stay small.
     ids: Vec<VcpuId>,
-    /// By slot, of those who may not run everywhere; empty where everybody may.
+    /// Affinity of vCPUs, indexed by slot. A slot beyond the end is unrestricted.
     allowed: Vec<CpuSet>,
     occupants: Vec<Option<VcpuId>>,
     idle: CpuSet,
@@ -28,45 +29,45 @@ struct Row {
     last_cpu: Option<CpuId>,
 }
 
-/// What a policy may ask.
+/// Queries that policies make.
 impl Moment {
-    /// The instant.
+    /// Returns the current time.
     #[inline]
     #[must_use]
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// Whether the vCPU has work.
+    /// Returns true if the vCPU is runnable.
     #[inline]
     #[must_use]
     pub fn is_awake(&self, vcpu: VcpuId) -> bool {
         self.row(vcpu).awake
     }
 
-    /// Whether the vCPU has joined and not left.
+    /// Returns true if the vCPU has joined and has not left.
     #[inline]
     #[must_use]
     pub fn is_member(&self, vcpu: VcpuId) -> bool {
         self.row(vcpu).member
     }
 
-    /// Whether `vcpu` may be picked for `cpu`: awake, on no other CPU, allowed there, and not
-    /// refused.
+    /// Returns true if `vcpu` may be picked for `cpu`: it is runnable, occupies no other CPU, its
+    /// affinity allows the CPU, and it is not barred.
     #[inline]
     #[must_use]
     pub fn is_eligible(&self, vcpu: VcpuId, cpu: CpuId) -> bool {
         self.row(vcpu).may_run_on(cpu) && self.is_allowed(vcpu, cpu)
     }
 
-    /// Whether `vcpu` may ever run on `cpu`.
+    /// Returns true if the affinity of `vcpu` allows `cpu`.
     #[inline]
     #[must_use]
     pub fn is_allowed(&self, vcpu: VcpuId, cpu: CpuId) -> bool {
         self.allowed.get(vcpu.slot()).is_none_or(|allowed| allowed.contains(cpu))
     }
 
-    /// The CPUs on which `vcpu` may run.
+    /// Returns the affinity of `vcpu`: the CPUs that it may run on.
     #[inline]
     #[must_use]
     pub fn allowed(&self, vcpu: VcpuId) -> CpuSet {
@@ -74,49 +75,49 @@ impl Moment {
         self.allowed.get(vcpu.slot()).copied().unwrap_or_else(everywhere)
     }
 
-    /// Everybody who may be picked for `cpu`, in order of id. Walks all vCPUs: for tests and small
-    /// accounts, not for the hot path.
+    /// Returns all vCPUs that may be picked for `cpu`, in order of id. Takes time proportional to
+    /// the number of vCPUs, so it is for tests and accounts, not for the hot path.
     pub fn eligible(&self, cpu: CpuId) -> impl Iterator<Item = VcpuId> {
         let rows = self.rows.iter().zip(&self.ids);
         let may_run = move |row: &Row, vcpu| row.may_run_on(cpu) && self.is_allowed(vcpu, cpu);
         rows.filter(move |&(row, &vcpu)| may_run(row, vcpu)).map(|(_, &vcpu)| vcpu)
     }
 
-    /// Everybody who has joined, in order of id.
+    /// Returns all vCPUs that have joined, in order of id.
     pub fn members(&self) -> impl Iterator<Item = VcpuId> {
         let rows = self.rows.iter().zip(&self.ids);
         rows.filter(|(row, _)| row.member).map(|(_, &vcpu)| vcpu)
     }
 
-    /// Who has been given `cpu`.
+    /// Returns the vCPU that occupies `cpu`. `None` if the CPU is idle.
     #[inline]
     #[must_use]
     pub fn occupant(&self, cpu: CpuId) -> Option<VcpuId> {
         self.occupants[cpu.index()]
     }
 
-    /// The CPU that `vcpu` has been given.
+    /// Returns the CPU that `vcpu` occupies. `None` if it occupies none.
     #[inline]
     #[must_use]
     pub fn cpu_of(&self, vcpu: VcpuId) -> Option<CpuId> {
         self.row(vcpu).cpu
     }
 
-    /// The CPU that `vcpu` had last.
+    /// Returns the CPU that `vcpu` occupies or occupied last. `None` if it has not run yet.
     #[inline]
     #[must_use]
     pub fn last_cpu_of(&self, vcpu: VcpuId) -> Option<CpuId> {
         self.row(vcpu).last_cpu
     }
 
-    /// The CPUs that have no occupant.
+    /// Returns the CPUs that have no occupant.
     #[inline]
     #[must_use]
     pub fn idle(&self) -> CpuSet {
         self.idle
     }
 
-    /// How many CPUs there are.
+    /// Returns the number of CPUs.
     #[inline]
     #[must_use]
     pub fn cpus(&self) -> usize {
@@ -129,9 +130,9 @@ impl Moment {
     }
 }
 
-/// What the host does to it.
+/// Changes by the host.
 impl Moment {
-    /// The start of a host with `cpus` CPUs, all idle, and no vCPU.
+    /// Returns the initial state of a host with `cpus` CPUs, all idle, and no vCPU.
     #[must_use]
     pub fn at_start(cpus: usize) -> Moment {
         Moment {
@@ -144,24 +145,24 @@ impl Moment {
         }
     }
 
-    /// Time passes.
+    /// Sets the current time.
     #[inline]
     pub fn advance(&mut self, now: Time) {
         self.now = now;
     }
 
-    /// A vCPU appears, asleep.
+    /// Adds a vCPU, which is blocked.
     pub fn join(&mut self, id: VcpuId) {
         if self.rows.len() <= id.slot() {
             self.rows.resize(id.slot() + 1, Row::NOBODY);
-            // What stands in a slot before anybody has joined there is never read.
+            // An id in a slot that no vCPU has used is never read.
             self.ids.resize(id.slot() + 1, id);
         }
         self.ids[id.slot()] = id;
         self.rows[id.slot()] = Row { member: true, ..Row::NOBODY };
     }
 
-    /// A vCPU may run on these CPUs only, from now on.
+    /// Sets the affinity of a vCPU.
     pub fn allow(&mut self, vcpu: VcpuId, cpus: CpuSet) {
         if self.allowed.len() <= vcpu.slot() {
             self.allowed.resize(vcpu.slot() + 1, CpuSet::first_n(self.cpus()));
@@ -169,7 +170,7 @@ impl Moment {
         self.allowed[vcpu.slot()] = cpus;
     }
 
-    /// A vCPU disappears; it must have no CPU.
+    /// Removes a vCPU. It must not occupy a CPU.
     pub fn leave(&mut self, vcpu: VcpuId) {
         self.rows[vcpu.slot()] = Row::NOBODY;
         if let Some(allowed) = self.allowed.get_mut(vcpu.slot()) {
@@ -177,19 +178,20 @@ impl Moment {
         }
     }
 
-    /// A vCPU has work, or has none.
+    /// Marks a vCPU as runnable or blocked.
     #[inline]
     pub fn set_awake(&mut self, vcpu: VcpuId, awake: bool) {
         self.row_mut(vcpu).awake = awake;
     }
 
-    /// A vCPU may not be picked, or may again.
+    /// Bars a vCPU from being picked, or ends that.
     #[inline]
     pub fn set_barred(&mut self, vcpu: VcpuId, barred: bool) {
         self.row_mut(vcpu).barred = barred;
     }
 
-    /// A CPU is given to a vCPU that has none. Returns another one that had it, and has none now.
+    /// Gives a CPU to a vCPU that occupies none. Returns the previous occupant if it was another
+    /// vCPU, which then occupies no CPU.
     #[inline(always)]
     pub fn occupy(&mut self, cpu: CpuId, vcpu: VcpuId) -> Option<VcpuId> {
         let before = self.occupants[cpu.index()].replace(vcpu);
@@ -203,7 +205,7 @@ impl Moment {
         before.filter(|&before| before != vcpu)
     }
 
-    /// A CPU is taken from whoever had it.
+    /// Takes a CPU from its occupant, if it has one.
     #[inline]
     pub fn vacate(&mut self, cpu: CpuId) {
         if let Some(before) = self.occupants[cpu.index()].take() {
@@ -215,13 +217,13 @@ impl Moment {
     #[inline]
     fn row_mut(&mut self, vcpu: VcpuId) -> &mut Row {
         let row = &mut self.rows[vcpu.slot()];
-        debug_assert!(row.member, "only who has joined changes");
+        debug_assert!(row.member, "only a joined vCPU changes");
         row
     }
 }
 
 impl Row {
-    /// No vCPU has joined.
+    /// Row of a slot without a vCPU.
     const NOBODY: Row =
         Row { member: false, awake: false, barred: false, cpu: None, last_cpu: None };
 

@@ -1,8 +1,9 @@
-//! What was probably meant.
+//! Suggestions for misspelt names.
 
 use alloc::vec::Vec;
 
-/// The known name that is at most two slips of the finger away from what was written.
+/// Returns the known name closest to `written`. `None` if all are more than two edits away, or if
+/// the number of edits reaches the length of the name.
 #[must_use]
 pub fn nearest<'a>(written: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     known
@@ -12,8 +13,8 @@ pub fn nearest<'a>(written: &str, known: impl Iterator<Item = &'a str>) -> Optio
         .map(|(_, name)| name)
 }
 
-/// How many letters must be added, dropped, changed or swapped with their neighbour to turn one
-/// word into the other.
+/// Returns the edit distance of two words: letters added, dropped, changed or swapped with a
+/// neighbour.
 fn slips(from: &str, to: &str) -> usize {
     let (from, to): (Vec<char>, Vec<char>) = (from.chars().collect(), to.chars().collect());
     let mut rows: Vec<Vec<usize>> = Vec::with_capacity(from.len() + 1);
@@ -37,9 +38,9 @@ fn slips(from: &str, to: &str) -> usize {
 mod tests {
     use super::*;
 
-    /// Each kind of slip at each place of a word, and several of them.
+    /// Covers each kind of edit at each position of a word, and several edits.
     #[test]
-    fn slips_are_counted() {
+    fn edit_distance_counts_each_kind_of_edit() {
         for near in ["eriod", "peiod", "perio", "xperiod", "perxiod", "periodx", "xeriod"] {
             assert_eq!([slips(near, "period"), slips("period", near)], [1, 1], "{near}");
         }

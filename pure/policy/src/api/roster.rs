@@ -1,11 +1,11 @@
-//! A map by vCPU, in order of id.
+//! A map from vCPU to value, ordered by vCPU id.
 
 use alloc::vec::Vec;
 use core::ops::{Index, IndexMut};
 
 use slackline_units::VcpuId;
 
-/// A value for each vCPU that has joined; found by slot in constant time.
+/// Values of the vCPUs that have joined, indexed by slot in constant time.
 #[derive(Clone, Debug)]
 pub struct Roster<T> {
     rows: Vec<Option<T>>,
@@ -26,24 +26,24 @@ impl<T> Roster<T> {
         self.rows[vcpu.slot()] = Some(value);
     }
 
-    /// Takes the value of a vCPU out.
+    /// Removes and returns the value of a vCPU. `None` if it has none.
     pub fn remove(&mut self, vcpu: VcpuId) -> Option<T> {
         self.rows.get_mut(vcpu.slot())?.take()
     }
 
-    /// All values, in order of id.
+    /// Returns all values in order of vCPU id.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.rows.iter().flatten()
     }
 
-    /// All values but that of a vCPU, in order of id.
+    /// Returns all values except that of `vcpu`, in order of vCPU id.
     pub(crate) fn others(&self, vcpu: Option<VcpuId>) -> impl Iterator<Item = &T> {
         let but = vcpu.map(VcpuId::slot);
         let rows = self.rows.iter().enumerate().filter(move |(slot, _)| but != Some(*slot));
         rows.filter_map(|(_, row)| row.as_ref())
     }
 
-    /// The value of a vCPU, if it has one.
+    /// Returns the value of a vCPU. `None` if it has none.
     #[must_use]
     #[inline]
     pub fn get(&self, vcpu: VcpuId) -> Option<&T> {
@@ -55,13 +55,13 @@ impl<T> Index<VcpuId> for Roster<T> {
     type Output = T;
     #[inline]
     fn index(&self, vcpu: VcpuId) -> &T {
-        self.rows[vcpu.slot()].as_ref().expect("a vCPU that has joined")
+        self.rows[vcpu.slot()].as_ref().expect("a joined vCPU has a value")
     }
 }
 
 impl<T> IndexMut<VcpuId> for Roster<T> {
     #[inline]
     fn index_mut(&mut self, vcpu: VcpuId) -> &mut T {
-        self.rows[vcpu.slot()].as_mut().expect("a vCPU that has joined")
+        self.rows[vcpu.slot()].as_mut().expect("a joined vCPU has a value")
     }
 }

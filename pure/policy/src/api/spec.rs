@@ -1,5 +1,4 @@
-//! A policy as people and hosts meet it: what it is called and takes, what it promises, who works
-//! for it.
+//! Description of a policy: name, parameters, help page, reservations and constructor.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -9,73 +8,74 @@ use slackline_units::{CpuId, CpuShare, Reservation, ReservationError, Span};
 
 use crate::{Field, FieldError, Policy, Topology, Values};
 
-/// A policy as people meet it: its name, its parameters, its manual page.
+/// Description of a policy for users and hosts.
 #[derive(Debug)]
 pub struct Spec {
-    /// The name that people type.
+    /// Name that users type.
     pub name: &'static str,
-    /// One line for lists.
+    /// Summary of one line, for lists.
     pub summary: &'static str,
-    /// Manual page: plain text of at most 80 columns. The line `{parameters}` stands for the tables
-    /// of parameters.
+    /// Help page in plain text of at most 80 columns. The line `{parameters}` is replaced by the
+    /// tables of parameters.
     pub page: &'static str,
-    /// Parameters of the policy itself.
+    /// Parameters of the policy as a whole.
     pub policy_fields: &'static [Field],
-    /// Parameters of each vCPU's share.
+    /// Parameters of each vCPU.
     pub share_fields: &'static [Field],
-    /// Which parameters of the policy do not go together. Whoever reads them asks; a policy that is
-    /// built with them all the same leaves out what it cannot do.
+    /// Returns the error for policy parameters that cannot be combined, or `None`. Callers that
+    /// read parameters must check it. A policy built from conflicting parameters omits what it
+    /// cannot do.
     pub conflict: fn(&Values) -> Option<FieldError>,
-    /// What a share promises, where it promises a slice in every period.
+    /// Returns the reservation that the parameters of a vCPU express. `None` if they reserve no
+    /// slice per period.
     pub promise: fn(&Values) -> Result<Option<Promise>, ReservationError>,
-    /// Whether a policy with these parameters on such a host keeps every promise it has admitted,
-    /// where the machine is exact: the slice in each period counted from the promise, for who is
-    /// awake all through it. Rules copied from a real scheduler need not.
+    /// Returns true if a policy with these parameters on this host delivers every admitted slice in
+    /// every period, provided that the host is exact. Periods count from admission, for vCPUs that
+    /// stay runnable throughout. Rules copied from a real scheduler may give no such guarantee.
     pub keeps: fn(&Values, &Topology) -> bool,
-    /// How a share is written that limits a vCPU to so much of a CPU, of every such period where
-    /// the policy has periods: fields and what stands behind their `=` in a scenario. None where
-    /// the policy cannot limit.
+    /// Returns parameters that limit a vCPU to a share of a CPU, per period if the policy has
+    /// periods. They are field names and values as in a scenario. `None` if the policy has no
+    /// limits.
     pub limit: Option<fn(CpuShare, Span) -> ShareText>,
-    /// The field of a share, and the word in it, with which slices are spread over the vCPUs of a
-    /// domain by use: then people may say how much all of them are promised together. None where
-    /// each has its own alone.
+    /// Field and value by which slices are shared among the vCPUs of a VM by use. With it users can
+    /// give one total for the VM. `None` if each vCPU has only its own slice.
     pub together: Option<(&'static str, &'static str)>,
-    /// The vCPU that pays for balancing under a policy with these parameters on such a host. None
-    /// where the policy does not balance, or takes no time for it.
+    /// Returns the service vCPU that pays for balancing, given the parameters and the host. `None`
+    /// if the policy does not balance or balancing takes no CPU time.
     pub payer: Option<fn(&Values, &Topology) -> Option<Payer>>,
-    /// Makes the policy.
+    /// Constructs the policy for a host.
     pub build: fn(&Values, &Topology) -> Box<dyn Policy>,
 }
 
-/// Fields of a share as one would write them in a scenario: names, and what stands behind the `=`.
+/// Parameters as a scenario writes them: pairs of field name and the text after the `=`.
 pub type ShareText = Vec<(&'static str, String)>;
 
-/// What a share promises: what the metrics hold the machine to, and what a live host must see to.
+/// Reservation of a vCPU, as metrics check it and a live host enforces it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promise {
-    /// The slice of every period.
+    /// Slice and period of the vCPU.
     pub reservation: Reservation,
-    /// Whether the vCPU gets this and no more.
+    /// True if the slice is a hard limit.
     pub exact: bool,
-    /// Whether it has nothing of what nobody claims: it may run only where it is picked. So is also
-    /// who may have more than this, but only what others of its domain leave.
+    /// True if the vCPU gets no slack: it may run only where it is picked. This also holds for a
+    /// vCPU that may exceed its slice, but only with unused budget of its siblings.
     pub bounded: bool,
-    /// Whether it has what the other vCPUs of its domain leave of theirs: as much as is promised to
-    /// all of them, at most.
+    /// True if the vCPU may borrow unused budget of its siblings, up to the total reserved for the
+    /// VM.
     pub by_use: bool,
-    /// The phase of the grid on which its periods begin, if there is one.
+    /// Offset of its periods from whole periods of the clock. `None` if they have no fixed phase.
     pub phase: Option<Span>,
 }
 
-/// A vCPU of a policy's own, behind which no guest stands: what it has to do is the policy's work,
-/// and takes it CPU time as any other. Whoever gives it that time lets it join with this share.
+/// A service vCPU of the policy itself, without a guest. It does work of the policy, which takes
+/// CPU time like any other. A host that simulates that cost admits it with this share.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Payer {
-    /// How often it has something to do: at the multiples of this that find it asleep.
+    /// Interval of its work. It wakes at each multiple of the interval at which it is blocked.
     pub every: Span,
-    /// Where it is.
+    /// CPU on which it runs.
     pub cpu: CpuId,
-    /// What it is promised.
+    /// Parameters with which it joins.
     pub share: Values,
 }
 
@@ -93,9 +93,9 @@ mod tests {
         }
     }
 
-    /// Where that is promised at all it is promised to be all that there is.
+    /// Policies whose limit is not a reservation are skipped.
     #[test]
-    fn who_is_limited_is_promised_that_and_no_more() {
+    fn limit_is_reserved_as_hard_limit_wherever_it_is_reserved() {
         for spec in crate::ALL {
             let Some(limit) = spec.limit else { continue };
             let terms = limit(CpuShare::from_ppm(60_000), Span::from_ms(10));

@@ -1,15 +1,14 @@
-//! Parameters written down and read back: `slice=6ms period=10ms exact=true`.
+//! Text form of parameters: `slice=6ms period=10ms exact=true`.
 //!
-//! Unlike a scenario this says every field, so that it means the same where defaults have changed.
-//! Only what need not be, and is not, is not said: that it is none cannot change.
+//! Unlike a scenario, the text names every field, so it keeps its meaning if defaults change. The
+//! exception is an optional duration that is `none`: no change of defaults can alter it.
 
 use core::fmt;
 
 use crate::api::field::{Field, FieldError, Given, Kind, Value, Values};
 
 impl fmt::Display for Values {
-    /// Every field that there is and its value; what [`Values::read_written`] reads back as the
-    /// same values.
+    /// Writes every field with its value. [`Values::read_written`] reads the same values back.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let said = self.iter().filter(|(_, value)| *value != Value::MaybeSpan(None));
         for (index, (field, value)) in said.enumerate() {
@@ -21,10 +20,10 @@ impl fmt::Display for Values {
 }
 
 impl Values {
-    /// Reads values as they are displayed. What is not said takes its default.
+    /// Reads values from their text form. A field that the text does not name takes its default.
     ///
     /// # Errors
-    /// The first parameter that is unknown, missing, or not what it should be.
+    /// If a parameter is unknown, missing or invalid. Names the first such parameter.
     pub fn read_written(fields: &'static [Field], text: &str) -> Result<Values, FieldError> {
         let kind = |name| fields.iter().find(|field| field.name == name).map(|field| field.kind);
         let given = text.split_whitespace().map(|word| {
@@ -48,7 +47,7 @@ mod tests {
     use super::*;
     use crate::ALL;
 
-    /// Something else than the default, for each kind of field.
+    /// Returns a text that differs from the default, for each kind of field.
     fn other(kind: Kind) -> alloc::string::String {
         match kind {
             Kind::Span { least, most } if least == most => least.to_string(),
@@ -65,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_a_policy_is_given_reads_back_as_it_was_written() {
+    fn displayed_parameters_of_every_policy_read_back_unchanged() {
         for spec in ALL {
             for fields in [spec.policy_fields, spec.share_fields] {
                 let text = |field: &Field| alloc::format!("{}={}", field.name, other(field.kind));
@@ -78,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_named() {
+    fn unreadable_parameter_is_named_in_the_error() {
         let spec = crate::find("edf").unwrap();
         let read = |text| Values::read_written(spec.share_fields, text).unwrap_err().to_string();
         assert_eq!(read("slcie=4ms"), "unknown parameter `slcie`");

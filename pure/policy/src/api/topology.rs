@@ -1,25 +1,25 @@
-//! How the CPUs of a host belong together: threads of a core, cores of a last-level cache, caches
-//! of a NUMA node, nodes of a socket.
+//! Topology of a host: hardware threads of a core, cores of a last-level cache, caches of a NUMA
+//! node, nodes of a socket.
 //!
-//! Nothing follows from how CPUs are numbered: on most machines n and n + N/2 are the threads of
-//! one core, on others neighbours are. So every group is a set, and each level is a partition of
-//! all CPUs whose groups lie within those of the next level.
+//! CPU numbers tell nothing about it. On most hosts n and n + N/2 are the threads of one core, on
+//! others n and n + 1 are. So each group is a set of CPUs. The groups of a level partition all
+//! CPUs, and each lies within one group of the next level.
 
 use alloc::vec::Vec;
 use core::fmt;
 
 use slackline_units::{CpuId, CpuSet, Span};
 
-/// What CPUs have in common, from the narrowest to the widest.
+/// Level of the topology, from the narrowest to the widest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// The execution units: the CPUs are hardware threads of one core.
+    /// Execution units: the CPUs are hardware threads of one core.
     Core,
-    /// The last level of cache.
+    /// Last-level cache that the CPUs share.
     Cache,
-    /// The memory that is near: a NUMA node.
+    /// NUMA node: the CPUs share local memory.
     Node,
-    /// The package.
+    /// Package: the CPUs are in one socket.
     Socket,
 }
 
@@ -27,7 +27,7 @@ impl Level {
     /// All levels, the narrowest first.
     pub const ALL: [Level; 4] = [Level::Core, Level::Cache, Level::Node, Level::Socket];
 
-    /// What a group of this level is called, as in "a core".
+    /// Returns the word for a group of this level, as in "a core".
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -39,21 +39,21 @@ impl Level {
     }
 }
 
-/// The groups of each level, as they are said: in any order.
+/// Groups of each level, in any order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Groups {
-    /// Which CPUs are the threads of each core.
+    /// Sets of CPUs that are threads of one core.
     pub cores: Vec<CpuSet>,
-    /// Which CPUs share each last-level cache.
+    /// Sets of CPUs that share a last-level cache.
     pub caches: Vec<CpuSet>,
-    /// Which CPUs are of each NUMA node.
+    /// Sets of CPUs that belong to one NUMA node.
     pub nodes: Vec<CpuSet>,
-    /// Which CPUs are of each socket.
+    /// Sets of CPUs that belong to one socket.
     pub sockets: Vec<CpuSet>,
 }
 
 impl Groups {
-    /// Those of one level.
+    /// Returns the groups of one level.
     #[must_use]
     pub fn of(&self, level: Level) -> &[CpuSet] {
         match level {
@@ -65,33 +65,33 @@ impl Groups {
     }
 }
 
-/// What a policy knows of the host it is built for. It never looks around by itself.
+/// Properties of the host for which a policy is built. A policy knows nothing else about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
-    /// By CPU, by level: the group that it is of, itself among them.
+    /// Groups that contain a CPU, indexed by CPU and then by level.
     groups: Vec<[CpuSet; Level::ALL.len()]>,
-    /// What it takes to look whether somebody else should run.
+    /// CPU time of one dispatch.
     dispatch: Span,
 }
 
-/// Why groups are no topology.
+/// Reason why groups are not a topology.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TopologyError {
     /// A group of this level has no CPU.
     Empty(Level),
-    /// A group of this level has a CPU that the host has not.
+    /// A group of this level contains a CPU that the host does not have.
     Beyond(Level, CpuId),
     /// A CPU is in two groups of this level.
     Twice(Level, CpuId),
     /// A CPU is in no group of this level.
     Missing(Level, CpuId),
-    /// Two CPUs share a group of a level, but none of a wider one.
+    /// Two CPUs share a group of one level but not of a wider one.
     Torn {
-        /// What they share.
+        /// Level of the group that they share.
         level: Level,
-        /// The two CPUs.
+        /// The two CPUs that are separated.
         cpus: (CpuId, CpuId),
-        /// What they do not share.
+        /// Wider level whose groups separate them.
         wider: Level,
     },
 }
@@ -116,10 +116,10 @@ impl fmt::Display for TopologyError {
 impl core::error::Error for TopologyError {}
 
 impl Topology {
-    /// So many CPUs, each a core of its own, all in one socket.
+    /// Returns a topology of `cpus` CPUs, each a core of its own, all in one socket.
     ///
     /// # Panics
-    /// If there are more than [`CpuId::LIMIT`].
+    /// If `cpus` exceeds [`CpuId::LIMIT`].
     #[must_use]
     pub fn flat(cpus: usize) -> Topology {
         let all = CpuSet::first_n(cpus);
@@ -128,24 +128,24 @@ impl Topology {
         Topology { groups, dispatch: Span::ZERO }
     }
 
-    /// The CPUs below `cpus`, in these groups.
+    /// Returns the topology of the CPUs below `cpus` with these groups.
     ///
     /// # Errors
-    /// When a level is no partition of the CPUs, or a group does not lie within one of each
+    /// If a level is not a partition of the CPUs, or a group does not lie within one group of each
     /// wider level.
     ///
     /// # Panics
-    /// If there are more CPUs than [`CpuId::LIMIT`].
+    /// If `cpus` exceeds [`CpuId::LIMIT`].
     pub fn new(cpus: usize, groups: &Groups) -> Result<Topology, TopologyError> {
         let groups_of = alloc::vec![Default::default(); cpus];
         let mut topology = Topology { groups: groups_of, dispatch: Span::ZERO };
-        // Where people leave a level out it is as a wider one, or made of cores: those come first,
-        // so that what is wrong is said of what they wrote.
+        // Users may omit levels. An omitted level is filled in from cores or from a wider level.
+        // Checking cores and sockets first makes the error name a level that the user wrote.
         for level in [Level::Core, Level::Socket, Level::Node, Level::Cache] {
             topology.set(level, groups.of(level))?;
         }
         for level in Level::ALL {
-            // The widest first: who share no socket share no cache either.
+            // The widest first: CPUs that share no socket share no cache either.
             let wider = Level::ALL.into_iter().rev().take_while(|wider| *wider > level);
             for wider in wider {
                 topology.check_within(level, wider)?;
@@ -154,64 +154,64 @@ impl Topology {
         Ok(topology)
     }
 
-    /// The same, on a host where it takes so long to look whether somebody else should run: time
-    /// that nobody has, and that what is promised has to leave.
+    /// Sets the CPU time of one dispatch. That time belongs to no vCPU, so admission control leaves
+    /// room for it.
     #[must_use]
     pub fn with_dispatch(self, dispatch: Span) -> Topology {
         Topology { dispatch, ..self }
     }
 
-    /// What it takes to look whether somebody else should run; zero where that is not counted.
+    /// Returns the CPU time of one dispatch. Zero if the host does not count it.
     #[must_use]
     pub const fn dispatch(&self) -> Span {
         self.dispatch
     }
 
-    /// How many CPUs there are, numbered from zero.
+    /// Returns the number of CPUs. They are numbered from zero.
     #[must_use]
     pub fn cpus(&self) -> usize {
         self.groups.len()
     }
 
-    /// The CPUs that have this in common with `cpu`, itself among them.
+    /// Returns the group of this level that contains `cpu`.
     ///
     /// # Panics
-    /// If there is no such CPU.
+    /// If the host has no such CPU.
     #[must_use]
     pub fn group_of(&self, level: Level, cpu: CpuId) -> CpuSet {
         self.groups[cpu.index()][level as usize]
     }
 
-    /// The threads of the core to which `cpu` belongs, itself among them.
+    /// Returns the threads of the core of `cpu`, including itself.
     #[must_use]
     pub fn core_of(&self, cpu: CpuId) -> CpuSet {
         self.group_of(Level::Core, cpu)
     }
 
-    /// The CPUs of the socket to which `cpu` belongs, itself among them.
+    /// Returns the CPUs of the socket of `cpu`, including itself.
     #[must_use]
     pub fn socket_of(&self, cpu: CpuId) -> CpuSet {
         self.group_of(Level::Socket, cpu)
     }
 
-    /// All groups of a level, in order of the first CPU of each.
+    /// Returns all groups of a level, ordered by the first CPU of each.
     pub fn groups(&self, level: Level) -> impl Iterator<Item = CpuSet> {
         let by_cpu = self.groups.iter().map(move |groups| groups[level as usize]).enumerate();
         let is_first = |&(cpu, group): &(usize, CpuSet)| group.first() == Some(CpuId::new(cpu));
         by_cpu.filter(is_first).map(|(_, group)| group)
     }
 
-    /// All groups by level, the narrowest first: what [`Topology::of_levels`] makes a topology of.
+    /// Returns all groups by level, the narrowest first. [`Topology::of_levels`] is the inverse.
     #[must_use]
     pub fn levels(&self) -> Vec<Vec<CpuSet>> {
         Level::ALL.map(|level| self.groups(level).collect()).into()
     }
 
-    /// The CPUs below `cpus`, in these groups by level, the narrowest first. Where no levels are
-    /// said each is a core of its own, all in one socket.
+    /// Returns the topology of the CPUs below `cpus` with these groups by level, the narrowest
+    /// first. Without levels, each CPU is a core of its own, all in one socket.
     ///
     /// # Errors
-    /// As [`Topology::new`]; a level that is missing is one without groups.
+    /// As [`Topology::new`]. A missing level counts as a level without groups.
     pub fn of_levels(cpus: usize, levels: &[Vec<CpuSet>]) -> Result<Topology, TopologyError> {
         if levels.is_empty() {
             return Ok(Topology::flat(cpus));
@@ -221,7 +221,7 @@ impl Topology {
         Topology::new(cpus, &Groups { cores, caches, nodes, sockets })
     }
 
-    /// Takes the groups of a level in, if they are a partition.
+    /// Adds the groups of a level if they are a partition of the CPUs.
     fn set(&mut self, level: Level, groups: &[CpuSet]) -> Result<(), TopologyError> {
         for &group in groups {
             if group.is_empty() {
@@ -267,7 +267,7 @@ mod tests {
         groups.iter().map(|group| group.iter().map(|&cpu| CpuId::new(cpu)).collect()).collect()
     }
 
-    /// Two sockets of two cores of two threads; n and n + 4 are the threads of a core.
+    /// Returns two sockets of two cores of two threads. n and n + 4 are the threads of a core.
     fn spread() -> Groups {
         let halves = sets(&[&[0, 1, 4, 5], &[2, 3, 6, 7]]);
         Groups {
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_make_the_topology_that_they_are_of() {
+    fn topology_from_its_own_levels_is_unchanged() {
         let topology = Topology::new(8, &spread()).unwrap();
         assert_eq!(Topology::of_levels(8, &topology.levels()), Ok(topology.clone()));
         assert_eq!(Topology::of_levels(8, &[]), Ok(Topology::flat(8)));
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_say_nothing_about_who_belongs_together() {
+    fn groups_do_not_depend_on_cpu_numbers_or_order() {
         let topology = Topology::new(8, &spread()).unwrap();
         let [core, socket] = [sets(&[&[1, 5]]), sets(&[&[0, 1, 4, 5]])];
         assert_eq!(topology.cpus(), 8);
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_is_known_each_cpu_is_a_core() {
+    fn flat_topology_makes_each_cpu_a_core_in_one_socket() {
         let flat = Topology::flat(3);
         let all = sets(&[&[0, 1, 2]]);
         let groups = Groups {
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_topology_is_refused_with_the_reason() {
+    fn invalid_groups_are_refused_with_the_reason() {
         let with = |cores: &[&[usize]]| Groups { cores: sets(cores), ..spread() };
         let cases: [(Groups, &str); 5] = [
             (with(&[&[0, 4], &[1, 5], &[2, 6], &[3]]), "cpu7 is in no core"),
@@ -341,10 +341,10 @@ mod tests {
     }
 
     proptest! {
-        /// Who shares a group is decided by a label for each CPU and level; a group of a level is
-        /// one label of it and of all wider ones.
+        /// Random topologies: each CPU has a label per level. CPUs are in the same group of a level
+        /// if their labels of that level and of all wider levels are equal.
         #[test]
-        fn every_partition_of_partitions_is_a_topology(
+        fn nested_partitions_are_accepted_and_kept(
             labels in prop::collection::vec([0..3_u8, 0..3_u8, 0..3_u8, 0..3_u8], 1..40),
         ) {
             let labels_of = |cpu: usize, level: Level| &labels[cpu][level as usize..];

@@ -1,7 +1,7 @@
-//! What each vCPU and each CPU had: sampled, scaled, averaged. [Diestelhorst §4.2.2, §4.2.3]
+//! CPU time of vCPUs and CPUs: sampled, scaled and averaged. [Diestelhorst §4.2.2, §4.2.3]
 //!
-//! A sample covers 100 ms, or is projected on that. An average is half of what it was and half of
-//! the sample; the first one counts in full, else everything would look starved at the start.
+//! A sample covers 100 ms or is scaled to it. An average is the mean of the previous average and
+//! the sample. The first sample counts in full, or all vCPUs would look starved at the start.
 //! [balancer A12, A17]
 
 use alloc::vec::Vec;
@@ -11,12 +11,12 @@ use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 use super::{Parts, SAMPLE, Tau, Weight};
 use crate::Roster;
 
-/// Half old, half new.
+/// Returns the mean of the old average and a sample.
 fn average(old: Option<u64>, sample: u64) -> u64 {
     old.map_or(sample, |old| u64::midpoint(old, sample))
 }
 
-/// As much of a sample as `span` is of what the interval was.
+/// Scales `span` from the interval of a sample to its nominal length, in ns.
 fn projected(span: Span, interval: Span) -> u64 {
     if interval == SAMPLE {
         return span.ns();
@@ -25,54 +25,54 @@ fn projected(span: Span, interval: Span) -> u64 {
     u64::try_from(ns).unwrap_or(u64::MAX)
 }
 
-/// All books of a host.
+/// Samples and averages of a host.
 #[derive(Debug)]
 pub(crate) struct Books {
     vcpus: Roster<Had>,
     cpus: Vec<Gave>,
-    /// What a thread does of a core's work while another one of the core is busy.
+    /// Speed of a hardware thread while another thread of its core is busy, as part of a core.
     believed: Parts,
-    /// When the last sample was taken.
+    /// Time of the last sample.
     since: Time,
 }
 
-/// What a vCPU had since its last sample, and on average.
+/// CPU time of a vCPU since its last sample, and on average.
 #[derive(Debug)]
 struct Had {
     received: Span,
     asleep: Option<Time>,
     slept: Span,
-    /// When its sample began: that of who has not woken yet has not.
+    /// Begin of its sample. `None` until it first wakes.
     since: Option<Time>,
     average: Option<(u64, u64)>,
-    /// Received, and its weight, summed over the samples since the last run.
+    /// CPU time received and weight, summed over the samples since the last run.
     in_run: (u64, u64),
     by_run: Option<u64>,
     lead: i64,
 }
 
-/// What a CPU gave since its last sample, and on average.
+/// CPU time of a CPU since its last sample, and on average.
 #[derive(Debug)]
 struct Gave {
     guaranteed: Span,
-    /// To anybody, by whatever right.
+    /// CPU time of all vCPUs, reserved or not.
     charged: Span,
     available: Option<u64>,
-    /// The other threads of its core.
+    /// Other threads of its core.
     siblings: CpuSet,
-    /// Since when it runs somebody, and for how long it did before.
+    /// Begin of its busy period, and its busy time before. `None` if the CPU is idle.
     busy: Option<Time>,
     was_busy: Span,
-    /// How long its siblings had been busy when its occupant was last charged, or began.
+    /// Busy time of its siblings when its occupant was last charged or started.
     mark: Span,
-    /// The same when the last sample was taken.
+    /// Busy time of its siblings at the last sample.
     sampled: Span,
-    /// How long it had been busy itself then.
+    /// Busy time of this CPU itself at the last sample.
     was_busy_then: Span,
 }
 
 impl Books {
-    /// Books of a host of so many CPUs, where `siblings` says what other threads a core has.
+    /// Creates books for a host with `cpus` CPUs. `siblings` returns the other threads of a core.
     pub(crate) fn new(cpus: usize, siblings: impl Fn(CpuId) -> CpuSet, believed: Parts) -> Books {
         let is_whole = believed.some >= believed.of;
         let siblings = |cpu| if is_whole { CpuSet::NONE } else { siblings(cpu) };
@@ -91,7 +91,7 @@ impl Books {
         Books { vcpus: Roster::default(), cpus, believed, since: Time::START }
     }
 
-    /// Sampling begins now, whenever the host began.
+    /// Starts sampling at `now`.
     pub(crate) fn begin(&mut self, now: Time) {
         self.since = now;
         for gave in &mut self.cpus {
@@ -99,7 +99,7 @@ impl Books {
         }
     }
 
-    /// Somebody is here, asleep.
+    /// Adds a vCPU, which is blocked.
     pub(crate) fn join(&mut self, vcpu: VcpuId, now: Time) {
         let had = Had {
             received: Span::ZERO,
@@ -123,7 +123,7 @@ impl Books {
         let Some(asleep) = had.asleep.take() else { return };
         match had.since {
             Some(since) => had.slept += now.since(asleep.max(since)),
-            // That it was not awake before it came says nothing about it.
+            // Its time before the first wake says nothing about it.
             None => had.since = Some(now),
         }
     }
@@ -132,7 +132,7 @@ impl Books {
         self.vcpus[vcpu].asleep.get_or_insert(now);
     }
 
-    /// A CPU runs somebody from now on, or nobody.
+    /// Marks a CPU as busy or idle.
     pub(crate) fn set_busy(&mut self, cpu: CpuId, is_busy: bool, now: Time) {
         let gave = &mut self.cpus[cpu.index()];
         if is_busy != gave.busy.is_some() {
@@ -141,14 +141,14 @@ impl Books {
         }
     }
 
-    /// Somebody else runs on a CPU from now on.
+    /// Notes that another vCPU starts on a CPU.
     pub(crate) fn mark(&mut self, cpu: CpuId, now: Time) {
         let busy = self.siblings_busy(cpu, now);
         self.cpus[cpu.index()].mark = busy;
     }
 
-    /// A vCPU ran, on its guarantee or not. Time beside a busy sibling counts for less.
-    /// [Diestelhorst §4.2.3]
+    /// Charges a vCPU for a run interval, reserved or not. Time beside a busy sibling counts for
+    /// less. [Diestelhorst §4.2.3]
     pub(crate) fn charge(
         &mut self,
         vcpu: VcpuId,
@@ -168,7 +168,7 @@ impl Books {
         self.vcpus[vcpu].received += received;
     }
 
-    /// What is not done of a core's work in so long beside a busy sibling.
+    /// Returns the work of a core that is lost in `beside`, time with a busy sibling.
     fn lost(&self, beside: Span) -> Span {
         let Parts { some, of } = self.believed;
         let ns = u128::from(beside.ns()) * u128::from(of.saturating_sub(some)) / u128::from(of);
@@ -180,7 +180,7 @@ impl Books {
         siblings.iter().map(|sibling| self.cpus[sibling.index()].busy_until(now)).sum()
     }
 
-    /// A sample is over: `weight` says what each counts for while it is awake.
+    /// Ends a sample. `weight` returns the weight that a vCPU has while it is runnable.
     pub(crate) fn sample(&mut self, now: Time, weight: impl Fn(VcpuId) -> Weight, all: &[VcpuId]) {
         let interval = now.since(self.since);
         if interval.is_zero() {
@@ -191,7 +191,7 @@ impl Books {
             let busy = self.siblings_busy(CpuId::new(index), now);
             let beside = interval.min(busy.left_after(self.cpus[index].sampled));
             let rest = self.cpus[index].take_rest(interval, now);
-            // That guarantees and the sibling's turns fall together as by chance. [balancer A8]
+            // Reserved time and busy siblings are taken to coincide by chance. [balancer A8]
             let lost = self.lost(beside);
             let gave = &mut self.cpus[index];
             let done = Weight(rest.ns()).part(interval.left_after(lost), interval);
@@ -205,14 +205,14 @@ impl Books {
         }
     }
 
-    /// There has been a run.
+    /// Ends a run: starts the sums of the next one.
     pub(crate) fn end_run(&mut self, all: &[VcpuId]) {
         for &vcpu in all {
             self.vcpus[vcpu].in_run = (0, 0);
         }
     }
 
-    /// Before a run, where tau is averaged by runs. [balancer A1]
+    /// Updates the averages by run. Called before a run if tau is averaged by runs. [balancer A1]
     pub(crate) fn average_run(&mut self, all: &[VcpuId]) {
         for &vcpu in all {
             let had = &mut self.vcpus[vcpu];
@@ -224,7 +224,8 @@ impl Books {
         }
     }
 
-    /// How far each is ahead of its part of what all of these received since the last run.
+    /// Updates the lead of each vCPU of a group: CPU time beyond its share of what the group
+    /// received since the last run.
     pub(crate) fn note_leads(&mut self, group: &[VcpuId]) {
         let (mut received, mut weights) = (0_u128, 0_u128);
         for (time, weight) in group.iter().map(|&vcpu| self.vcpus[vcpu].in_run) {
@@ -242,18 +243,19 @@ impl Books {
         }
     }
 
-    /// What guarantees leave of a CPU in a sample.
+    /// Returns the time of a CPU that reservations leave in a sample.
     pub(crate) fn available(&self, cpu: CpuId) -> Span {
         Span::from_ns(self.cpus[cpu.index()].available.unwrap_or(SAMPLE.ns()))
     }
 
-    /// The weight of a vCPU while it was awake; none without a sample, nor below 1/64 of `full`.
+    /// Returns the weight of a vCPU for the time that it was runnable. Zero without a sample, or
+    /// below 1/64 of `full`.
     pub(crate) fn weight(&self, vcpu: VcpuId, full: Weight) -> Weight {
         let weight = self.vcpus[vcpu].average.map_or(0, |(_, weight)| weight);
         Weight(if weight < full.0 / 64 { 0 } else { weight })
     }
 
-    /// What it got for its weight: of the samples, or of the runs.
+    /// Returns the tau of a vCPU, averaged over samples or over runs.
     pub(crate) fn served(&self, vcpu: VcpuId, by_runs: bool) -> Tau {
         let had = &self.vcpus[vcpu];
         if let Some(time) = had.by_run.filter(|_| by_runs) {
@@ -263,7 +265,8 @@ impl Books {
         Tau { time, weight }
     }
 
-    /// What it received in the samples since the last run, in ns.
+    /// Returns the CPU time received in the samples since the last run, in ns. `None` if it has
+    /// left.
     pub(crate) fn had_since_run(&self, vcpu: VcpuId) -> Option<u64> {
         self.vcpus.get(vcpu).map(|had| had.in_run.0)
     }
@@ -290,8 +293,8 @@ impl Had {
 }
 
 impl Gave {
-    /// What guarantees left of an interval that is over now, less what was had by nobody though
-    /// somebody was to run: on a machine that is not ours alone others had it, or looks took it.
+    /// Returns the time that reservations left of an interval, less busy time that no vCPU
+    /// received. On a shared host such time went to other programs or to dispatch overhead.
     fn take_rest(&mut self, interval: Span, now: Time) -> Span {
         let busy = self.busy_until(now);
         let was_busy = busy - core::mem::replace(&mut self.was_busy_then, busy);

@@ -1,4 +1,4 @@
-//! What people choose of a balancer: the fields, for the policies that have one.
+//! Parameters of balancers, for the policies that have one.
 
 use slackline_units::{CpuShare, Span};
 
@@ -39,21 +39,21 @@ pub(crate) const BALANCER_SLICE: Field = Field::span_within(
     "CPU time of the balancer in every 50ms of CPU 0",
 );
 
-/// What the fields say.
+/// Parsed parameters of a balancer.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) rules: Rules,
     pub(crate) by_runs: bool,
-    /// Whether a plan is made, rather than swaps.
+    /// True if it makes plans instead of swaps.
     pub(crate) plans: bool,
-    /// What a thread is believed to do beside a busy one.
+    /// Assumed speed of a thread beside a busy one of its core.
     pub(crate) believed: Parts,
-    /// What part of its CPU the balancer itself is to have.
+    /// Share of its CPU for the balancer itself.
     pub(crate) keeps: CpuShare,
 }
 
 impl Settings {
-    /// None without a balancer.
+    /// Reads the parameters. `None` if there is no balancer.
     pub(crate) fn read(values: &Values) -> Option<Settings> {
         let kind = values.choice(&BALANCER);
         if kind == "none" {
@@ -72,12 +72,13 @@ impl Settings {
         let believed = Parts { some: believed, of: u64::from(CpuShare::ONE.ppm()) };
         let (by_runs, plans) = (values.choice(&TAU) == "runs", kind == "planned");
         let keeps = (values.span(&BALANCER_SLICE).ns() * 1_000_000).div_ceil(CALL.ns());
-        let keeps = CpuShare::from_ppm(u32::try_from(keeps).expect("at most a whole CPU"));
+        let keeps =
+            CpuShare::from_ppm(u32::try_from(keeps).expect("the field is limited to a whole CPU"));
         Some(Settings { rules, by_runs, plans, believed, keeps })
     }
 }
 
-/// As it is written.
+/// Parses a fraction such as `1/4`. Any other word is zero.
 fn part(word: &str) -> Parts {
     let of = word.strip_prefix("1/").and_then(|of| of.parse().ok());
     of.map_or(Parts { some: 0, of: 1 }, |of| Parts { some: 1, of })

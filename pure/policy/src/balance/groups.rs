@@ -1,4 +1,4 @@
-//! Which CPUs can help each other, directly or through others. [Diestelhorst §4.2.3]
+//! Groups of CPUs that can help each other, directly or through others. [Diestelhorst §4.2.3]
 
 use alloc::vec::Vec;
 
@@ -6,8 +6,9 @@ use slackline_units::CpuSet;
 
 use super::Load;
 
-/// The places of CPUs in `loads` that belong together, in order; groups by their first. Two CPUs do
-/// if there is one that those on both may run on: a CPU may run on itself.
+/// Returns the groups of places in `loads`, each in order, and ordered by their first place. Two
+/// CPUs are in one group if there is a CPU that vCPUs of both may run on. Each CPU counts as
+/// reaching itself.
 pub(crate) fn groups(loads: &[Load]) -> Vec<Vec<usize>> {
     let all: CpuSet = loads.iter().map(|load| load.cpu).collect();
     let joins_all = |load: &Load| all.without(&load.reach).is_empty();
@@ -37,7 +38,7 @@ pub(crate) fn groups(loads: &[Load]) -> Vec<Vec<usize>> {
     groups
 }
 
-/// Disjoint sets of places.
+/// Disjoint sets of places (union-find).
 struct Union(Vec<usize>);
 
 impl Union {
@@ -45,7 +46,7 @@ impl Union {
         Union((0..places).collect())
     }
 
-    /// The place that stands for a set, halving the way to it.
+    /// Returns the representative of a set, halving the path to it.
     fn root(&mut self, mut place: usize) -> usize {
         while self.0[place] != place {
             self.0[place] = self.0[self.0[place]];
@@ -70,7 +71,7 @@ mod tests {
     use super::*;
     use crate::balance::SAMPLE;
 
-    /// Where those on each CPU may run.
+    /// Returns the groups, given the CPUs that the vCPUs of each CPU may run on.
     fn grouped(reach: &[&[usize]]) -> Vec<Vec<usize>> {
         let load = |(cpu, reach): (usize, &&[usize])| {
             let mut load = Load::empty(CpuId::new(cpu), SAMPLE);
@@ -81,24 +82,24 @@ mod tests {
         groups(&loads)
     }
 
-    /// Figures 4.1 to 4.3: all together, two islands, and two islands with a bridge.
+    /// Figures 4.1 to 4.3: all connected, two islands, and two islands with a bridge.
     #[test]
-    fn cpus_whose_maps_meet_are_a_group() {
+    fn cpus_with_overlapping_affinities_form_a_group() {
         assert_eq!(grouped(&[&[0, 1, 2, 3], &[], &[2], &[3]]), [vec![0, 1, 2, 3]]);
         let islands: [&[usize]; 4] = [&[0, 1], &[0, 1], &[2, 3], &[2, 3]];
         assert_eq!(grouped(&islands), [vec![0, 1], vec![2, 3]]);
         assert_eq!(grouped(&[&[0, 1], &[0, 1, 3], &[2, 3], &[2, 3]]), [vec![0, 1, 2, 3]]);
     }
 
-    /// Hole 4: a CPU that has nobody is still one that others may go to.
+    /// Hole 4 of the reference: a CPU without vCPUs is still a target of migrations.
     #[test]
-    fn an_empty_cpu_is_in_the_group_of_those_who_may_go_there() {
+    fn empty_cpu_joins_the_group_that_can_reach_it() {
         assert_eq!(grouped(&[&[0, 2], &[], &[], &[1, 3]]), [vec![0, 2], vec![1, 3]]);
     }
 
-    /// By paths, on random hosts.
+    /// Compares the groups with transitive closure on random hosts.
     #[test]
-    fn groups_are_what_paths_connect() {
+    fn groups_are_connected_components() {
         use proptest::prelude::*;
         let reach = prop::collection::vec(prop::collection::vec(0..24_usize, 0..3), 24);
         proptest!(|(reach in reach)| {

@@ -1,5 +1,5 @@
-//! A run of the thesis's balancer: CPUs that have little for their weight swap with those that have
-//! much. [Diestelhorst §4.2.2, §4.2.3]
+//! One run of the thesis's balancer: CPUs with a low tau swap vCPUs with CPUs that have a high one.
+//! [Diestelhorst §4.2.2, §4.2.3]
 
 use alloc::vec::Vec;
 
@@ -10,9 +10,10 @@ use super::{Load, Move, Tau};
 
 pub(crate) use super::swap::Rules;
 
-/// Returns who goes where, within each of the groups of places in `loads`. `core_of` says which
-/// CPUs are the threads of one core: at most one of them is the idle side of a pair in a run. What
-/// comes back to the hot side does not count, so that the two threads of a core exchange vCPUs.
+/// Returns the migrations within each of the groups of places in `loads`. `core_of` returns the
+/// threads of a core. At most one of them is the idle side of a pair in a run. vCPUs that migrate
+/// back to the hot side do not count for this, so that the two threads of a core can exchange
+/// vCPUs.
 pub(crate) fn run<C: Fn(CpuId) -> CpuSet>(
     loads: &[Load],
     groups: &[Vec<usize>],
@@ -29,9 +30,9 @@ struct Run<'a, C> {
     loads: &'a [Load],
     rules: &'a Rules,
     core_of: C,
-    /// Whoever has been paired is not again.
+    /// CPUs that have been in a pair. A CPU is in one pair at most.
     used: CpuSet,
-    /// The cores with a thread that was the idle side of a pair.
+    /// Cores that have a thread which was the idle side of a pair.
     closed: CpuSet,
     moves: Vec<Move>,
 }
@@ -57,7 +58,7 @@ impl<C: Fn(CpuId) -> CpuSet> Run<'_, C> {
         }
     }
 
-    /// Looks for whom a CPU can swap with, beginning with the idlest.
+    /// Searches for a CPU to swap with, the one with the highest tau first.
     fn pair(&mut self, hot: &Load, order: &[&Load], ideal: Tau) {
         for &idle in order.iter().rev() {
             let is_open = hot.reach.contains(idle.cpu)
@@ -92,7 +93,7 @@ impl<C: Fn(CpuId) -> CpuSet> Run<'_, C> {
     }
 }
 
-/// What a group has for its weight.
+/// Returns the tau of a whole group.
 pub(super) fn ideal(loads: &[&Load]) -> Tau {
     let time = loads.iter().map(|load| load.available).sum();
     let weight = loads.iter().fold(0_u64, |sum, load| sum.saturating_add(load.weight));

@@ -1,5 +1,6 @@
-//! The planned split: what each should have is worked out, everybody is whole on one CPU where that
-//! fits, and the few that fit nowhere are on two CPUs one after the other. [balancer §4.4]
+//! Planned split: computes the CPU time of each vCPU in a period and places it whole on one CPU if
+//! it fits. The few vCPUs that fit nowhere are split over CPUs, one after the other. [balancer
+//! §4.4]
 //!
 //! Rates, room and quotas are CPU time in a sample, in ns.
 
@@ -11,24 +12,24 @@ use slackline_units::{CpuId, CpuSet, VcpuId};
 
 use super::{Load, Member, SAMPLE};
 
-/// What may be beyond the room of a CPU, as a part of what guarantees leave of it: less exact, and
-/// fewer splits. [balancer §4.4, step 2]
+/// Divisor of the time that reservations leave of a CPU: that part may be planned beyond its room.
+/// It costs some exactness and saves splits. [balancer §4.4, step 2]
 const SLOP: u64 = 64;
 
-/// A plan is made anew if a rate has moved by more than this part of it. [balancer §4.4, step 1]
+/// A new plan is made if a rate has changed by more than a tenth. [balancer §4.4, step 1]
 const MOVED: u64 = 10;
 
-/// What is to be done in each period until another plan is made.
+/// Placement of best-effort vCPUs for all periods until another plan is made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// Who is whole on which CPU.
+    /// vCPUs that are whole on one CPU.
     pub(crate) whole: Vec<(VcpuId, CpuId)>,
     pub(crate) splits: Vec<Split>,
-    /// For whom it was made, by id.
+    /// Rates and affinities for which it was made, by vCPU id.
     made_for: Vec<Wanted>,
 }
 
-/// Who is on some CPUs, one after the other.
+/// A split vCPU with its pieces in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Split {
     pub(crate) vcpu: VcpuId,
@@ -36,16 +37,16 @@ pub(crate) struct Split {
     pub(crate) pieces: Vec<Piece>,
 }
 
-/// What somebody is to have on a CPU.
+/// Part of the rate of a split vCPU on one CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) cpu: CpuId,
     pub(crate) quota: u64,
-    /// How fast it gets that while it is there: its rate, or all that there is.
+    /// Speed at which it receives the quota: its rate, or all available time of the CPU.
     pub(crate) rate: u64,
 }
 
-/// What a vCPU should have, and where it may.
+/// Rate and affinity of a vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Wanted {
     vcpu: VcpuId,
@@ -53,8 +54,8 @@ struct Wanted {
     allowed: CpuSet,
 }
 
-/// The plan for these groups of places in `loads`: if that which is there still holds, everybody
-/// stays where it is by that, and only what there is to be had on each CPU is another.
+/// Returns the plan for these groups of places in `loads`. If the previous plan still holds, all
+/// vCPUs stay where it put them, and only the quotas follow the available time.
 pub(crate) fn plan(loads: &[Load], groups: &[Vec<usize>], before: Option<Plan>) -> Plan {
     let mut wanted: Vec<Wanted> = Vec::new();
     let mut rooms: Vec<u64> = loads.iter().map(|load| load.available).collect();
@@ -84,13 +85,13 @@ impl Plan {
         self.made_for.len() == wanted.len() && self.made_for.iter().zip(wanted).all(is_near)
     }
 
-    /// Whether it is another one, as rates have moved.
+    /// Returns true if this is not the previous plan with new quotas.
     pub(crate) fn is_made_anew(&self, before: &Plan) -> bool {
         self.made_for != before.made_for
     }
 
-    /// The same for rates that have moved a little: who is split has on each of its CPUs but the
-    /// last what there is beside those who are whole there.
+    /// Returns the plan with quotas for slightly changed rates. On each CPU but the last, a split
+    /// vCPU gets the time that the whole vCPUs leave.
     fn at_rates(mut self, loads: &[Load], wanted: &[Wanted], mut rooms: Vec<u64>) -> Plan {
         if self.splits.is_empty() {
             return self;
@@ -116,7 +117,7 @@ impl Plan {
         self
     }
 
-    /// Of two ways to pack a group the one with fewer splits, then fewer moves.
+    /// Packs a group in two ways and adds the one with fewer splits or, if equal, fewer migrations.
     fn add(&mut self, loads: &[Load], group: &[usize], rooms: &[u64]) {
         let mut items: Vec<Item> = Vec::new();
         for &place in group {
@@ -128,12 +129,12 @@ impl Plan {
                 is_tied: member.allowed.len() == 1 || member.runnable < SAMPLE.ns() / 16 * 15,
             }));
         }
-        // The tied ones first, then the heaviest.
+        // First the tied vCPUs, then the heaviest.
         items.sort_unstable_by_key(|item| (!item.is_tied, u64::MAX - item.rate, item.vcpu));
         let pack = |stays| Packing::new(loads, group, rooms).pack(&items, stays);
         let cost = |packed: &Packing| (packed.splits.len(), packed.moves);
         let staying = pack(true);
-        // Without a split and a move nothing is better.
+        // A packing without splits and migrations cannot be improved.
         let anew = if cost(&staying) == (0, 0) { None } else { Some(pack(false)) };
         let best = match anew {
             Some(anew) if cost(&anew) < cost(&staying) => anew,
@@ -143,40 +144,40 @@ impl Plan {
         self.splits.extend(best.splits);
     }
 
-    /// What somebody should have.
+    /// Returns the rate of a vCPU. Zero if the plan was not made for it.
     fn rate_of(&self, vcpu: VcpuId) -> u64 {
         rate_of(&self.made_for, vcpu)
     }
 }
 
-/// What somebody is to have, of those who are there by id.
+/// Returns the rate of a vCPU from a list in order of id. Zero if it is not in the list.
 fn rate_of(wanted: &[Wanted], vcpu: VcpuId) -> u64 {
     let at = wanted.binary_search_by_key(&vcpu, |wanted| wanted.vcpu);
     at.map_or(0, |at| wanted[at].rate)
 }
 
-/// Somebody to be placed.
+/// A vCPU to be placed.
 #[derive(Clone, Copy, Debug)]
 struct Item {
     vcpu: VcpuId,
     allowed: CpuSet,
     rate: u64,
-    /// The place of the CPU where it is.
+    /// Place of its current CPU.
     home: usize,
-    /// Bound to a CPU, or asleep part of the time: it is never split.
+    /// True if it is bound to one CPU or blocked part of the time. Such a vCPU is never split.
     is_tied: bool,
 }
 
-/// A packing as it comes about.
+/// A packing in progress.
 struct Packing<'a> {
     loads: &'a [Load],
-    /// The places to pack into with their room, those with the least first.
+    /// Places to pack into with their room, those with the least first.
     open: Vec<(u64, usize)>,
-    /// The greatest tolerance of any of them.
+    /// Greatest tolerance of any of these places.
     most_tolerance: u64,
-    /// By place.
+    /// Room that is left, by place.
     room: Vec<u64>,
-    /// By place: how many splits have a piece there.
+    /// Number of splits that have a piece at a place.
     pieces: Vec<u8>,
     whole: Vec<(VcpuId, CpuId)>,
     splits: Vec<Split>,
@@ -227,7 +228,8 @@ impl<'a> Packing<'a> {
         item.rate <= self.room[place] + self.tolerance(place)
     }
 
-    /// Home, or where the least room is left beside it; for who is tied somewhere in any case.
+    /// Returns the home place if the vCPU stays there, or the place with the least room that fits.
+    /// A tied vCPU that fits nowhere gets the place with the most room.
     fn place_for(&self, item: &Item, stays: bool) -> Option<usize> {
         if stays && self.fits(item, item.home) {
             return Some(item.home);
@@ -244,18 +246,18 @@ impl<'a> Packing<'a> {
         roomiest.map(|&roomiest| self.home_or(item, roomiest))
     }
 
-    /// Whether any place with such room could hold a rate.
+    /// Returns true if some place with this room could hold the rate.
     fn may_hold(&self, room: u64, rate: u64) -> bool {
         rate <= room + self.most_tolerance
     }
 
-    /// Home among equals.
+    /// Returns the home place if it has the same room, otherwise `place`.
     fn home_or(&self, item: &Item, (room, place): (u64, usize)) -> usize {
         let is_equal = self.room[item.home] == room && self.may_go(item, item.home);
         if is_equal { item.home } else { place }
     }
 
-    /// Takes some of the room of a place, if there is as much.
+    /// Takes up to `rate` of the room of a place.
     fn take(&mut self, place: usize, rate: u64) {
         let before = (self.room[place], place);
         let after = (before.0.saturating_sub(rate), place);
@@ -273,11 +275,11 @@ impl<'a> Packing<'a> {
         self.whole.push((item.vcpu, self.loads[place].cpu));
     }
 
-    /// Where somebody is to have more of what is left of its rate, if there is room anywhere.
+    /// Returns the best place for the next piece of a split vCPU. `None` if no place has room.
     fn next_piece(&self, item: &Item, left: u64, taken: &[(usize, u64)]) -> Option<usize> {
         let mut best: Option<(bool, bool, u64, usize)> = None;
         for &(room, place) in self.open.iter().rev().take_while(|&&(room, _)| room > 0) {
-            // The others have less room.
+            // The remaining places have less room.
             let is_best = |&(ends, is_free, most, _): &(bool, bool, u64, usize)| {
                 is_free && room < most && (ends || !self.may_hold(room, left))
             };
@@ -293,7 +295,8 @@ impl<'a> Packing<'a> {
         best.map(|(.., last)| usize::MAX - last)
     }
 
-    /// Over the roomiest CPUs, those first where no other one is split; as few as will do.
+    /// Splits a vCPU over as few CPUs as possible. CPUs without other splits come first, then those
+    /// with the most room.
     fn split(&mut self, item: &Item) {
         let mut left = item.rate;
         let mut taken: Vec<(usize, u64)> = Vec::new();

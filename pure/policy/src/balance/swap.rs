@@ -1,11 +1,11 @@
-//! Whom two CPUs swap so that what each has for its weight becomes more alike.
-//! [Diestelhorst §4.2.2]
+//! Selection of the vCPUs that two CPUs swap to bring their taus closer together. [Diestelhorst
+//! §4.2.2]
 //!
-//! `hot` is the CPU that has less for its weight. The weight that should go from there to the
-//! idle one is *w_ideal*, `(t_idle w_hot - t_hot w_idle) / (t_hot + t_idle)` with the weights
-//! as they are. (The thesis prints the weights after the move there, with which its own
-//! examples do not come out.) Of what is marked to go and to come back the difference is
-//! *w_total*.
+//! `hot` is the CPU with the lower tau. The weight that should migrate from it to the idle one is
+//! *w_ideal*, `(t_idle w_hot - t_hot w_idle) / (t_hot + t_idle)` with the weights before the swap.
+//! (The thesis prints this formula with the weights after the swap, which contradicts its
+//! examples.) The weight marked to migrate to the idle CPU less the weight marked to migrate back
+//! is *w_total*.
 
 use alloc::vec::Vec;
 
@@ -13,39 +13,41 @@ use slackline_units::VcpuId;
 
 use super::{Load, Member, Parts, Tau};
 
-/// What the thesis leaves open, and what is done about what it does not see.
+/// Choices that the thesis leaves open, and repairs of its flaws.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
-    /// How near w_ideal is close enough: by one of so many parts of it. [balancer A2]
+    /// Tolerance of w_ideal: one part in `close`. [balancer A2]
     pub(crate) close: u64,
-    /// The least difference of tau for a pair of CPUs, as a part of the ideal one. [balancer A3]
+    /// Least difference of tau for a pair of CPUs, as a part of the ideal tau. [balancer A3]
     pub(crate) least: Parts,
-    /// Whether more than w_ideal may go if nothing else can, the hot CPU gains by that, and no swap
-    /// may leave either with less for its weight than the hot one has. [balancer §1.8, 1; trap 13]
+    /// True if more than w_ideal may migrate when nothing else can and the hot CPU gains by it.
+    /// Also, no swap may leave either CPU with a lower tau than the hot one has. [balancer §1.8, 1;
+    /// trap 13]
     pub(crate) improves: bool,
-    /// Whether those of equal weight stay where they are instead of changing places, where that
-    /// makes no difference to w_total. [balancer §4.2]
+    /// True if vCPUs of equal weight are not exchanged when that would not change w_total.
+    /// [balancer §4.2]
     pub(crate) thrift: bool,
-    /// Whether equal CPUs are taken in order of how far ahead those there are. [balancer §1.8, 2]
+    /// True if CPUs with equal tau are ordered by the greatest lead of their vCPUs. [balancer §1.8,
+    /// 2]
     pub(crate) by_lead: bool,
-    /// Whether a CPU that found nothing to swap may try another one. [balancer §1.8, 3]
+    /// True if a CPU that found nothing to swap may try another one. [balancer §1.8, 3]
     pub(crate) retries: bool,
 }
 
-/// Who goes from the hot CPU to the idle one, and who comes back, by id.
+/// vCPUs that migrate from the hot CPU to the idle one and back, by id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Swap {
     pub(crate) there: Vec<VcpuId>,
     pub(crate) back: Vec<VcpuId>,
 }
 
-/// Whom they swap, if that helps. `ideal` is what their group has for its weight.
+/// Returns the swap. `None` if none helps. `ideal` is the tau of their group.
 pub(crate) fn swap(hot: &Load, idle: &Load, ideal: Tau, rules: &Rules) -> Option<Swap> {
     let mut under: Vec<&Member> = marked(hot, idle).collect();
     under.retain(|member| member.served.compare(ideal).is_lt());
     let mut over: Vec<&Member> = marked(idle, hot).collect();
     over.retain(|member| member.served.compare(ideal).is_gt());
-    // The first of each is the first to be dropped: nearest to the ideal one.
+    // The first of each list is the first to be dropped: the one nearest to the ideal tau.
     under.sort_by(|a, b| b.served.compare(a.served).then(b.vcpu.cmp(&a.vcpu)));
     over.sort_by(|a, b| a.served.compare(b.served).then(a.vcpu.cmp(&b.vcpu)));
     let pair = Pair::new(hot, idle, rules);
@@ -59,36 +61,37 @@ pub(crate) fn swap(hot: &Load, idle: &Load, ideal: Tau, rules: &Rules) -> Option
     Some(Swap { there: ids(found.there), back: ids(found.back) })
 }
 
-/// Those of one CPU who may go to another and have been awake: of who hardly was, what it got for
-/// its weight is a quotient of two small numbers. [balancer A6, trap 2]
+/// Returns the vCPUs of a CPU that may migrate to another and were runnable. The tau of a vCPU that
+/// was hardly runnable is a quotient of two small numbers, so these are left out. [balancer A6,
+/// trap 2]
 fn marked<'a>(from: &'a Load, to: &'a Load) -> impl Iterator<Item = &'a Member> {
     from.members.iter().filter(|member| member.weight.0 > 0 && member.allowed.contains(to.cpu))
 }
 
-/// w_ideal, as a fraction.
+/// Returns w_ideal as a fraction.
 pub(super) fn wanted(hot: &Load, idle: &Load) -> (i128, i128) {
     let wide = i128::from;
     let wanted = wide(idle.available) * wide(hot.weight) - wide(hot.available) * wide(idle.weight);
     (wanted, wide(hot.available) + wide(idle.available))
 }
 
-/// The pair, as whole numbers: weights times `shares`.
+/// Pair of CPUs. Weights are multiplied by `shares` to make them integers.
 struct Pair<'a> {
     hot: Tau,
     idle: Tau,
     rules: &'a Rules,
-    /// w_ideal times `shares`.
+    /// w_ideal, multiplied by `shares`.
     wanted: i128,
-    /// t_hot + t_idle.
+    /// Denominator of w_ideal: t_hot + t_idle.
     shares: i128,
 }
 
-/// Who is marked to go there and to come back.
+/// vCPUs marked to migrate to the idle CPU and back.
 #[derive(Clone, Debug)]
 struct Marked<'a> {
     there: Vec<&'a Member>,
     back: Vec<&'a Member>,
-    /// The weight of the ones less that of the others.
+    /// w_total: weight of `there` less weight of `back`.
     total: i128,
 }
 
@@ -106,7 +109,7 @@ impl<'a> Marked<'a> {
         self.there.is_empty() && self.back.is_empty()
     }
 
-    /// Without pairs of equal weight, while anybody is left.
+    /// Removes pairs of equal weight, but keeps at least two vCPUs.
     fn with_thrift(mut self) -> Marked<'a> {
         let mut at = 0;
         while at < self.back.len() && self.there.len() + self.back.len() > 2 {
@@ -129,7 +132,7 @@ impl<'a> Pair<'a> {
         Pair { hot: hot.tau(), idle: idle.tau(), rules, wanted, shares }
     }
 
-    /// How far a weight is beyond w_ideal, times `shares`.
+    /// Returns how far a weight is beyond w_ideal, times `shares`.
     fn beyond(&self, weight: i128) -> i128 {
         weight * self.shares - self.wanted
     }
@@ -138,19 +141,19 @@ impl<'a> Pair<'a> {
         self.beyond(total).abs() * i128::from(self.rules.close) <= self.wanted
     }
 
-    /// What the idle CPU has for its weight once so much more is there.
+    /// Returns the tau of the idle CPU after it took over the weight `total`.
     fn idle_with(&self, total: i128) -> Tau {
         let weight = u64::try_from(i128::from(self.idle.weight) + total).unwrap_or(0);
         Tau { weight, ..self.idle }
     }
 
-    /// Whether it leaves the idle CPU no worse off than the hot one is.
+    /// Returns true if the idle CPU does not end up with a lower tau than the hot one has now.
     fn is_harmless(&self, total: i128) -> bool {
         !self.rules.improves || total == 0 || self.idle_with(total).compare(self.hot).is_ge()
     }
 
-    /// Phases 1 and 2: all who are marked, or without the one nearest to what is ideal on the side
-    /// that has too much, and so on, until it is close. O(n).
+    /// Phases 1 and 2: starts with all marked vCPUs. Drops the one nearest to the ideal tau, on the
+    /// side that has too much weight, until w_total is close to w_ideal. O(n).
     fn drop_in_order(&self, under: &[&'a Member], over: &[&'a Member]) -> Option<Marked<'a>> {
         let (mut there, mut back) = (under, over);
         let mut total = sum(there) - sum(back);
@@ -171,7 +174,7 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// Phase 3: who weighs what is too much is dropped, and w_ideal is not exceeded. O(n^2).
+    /// Phase 3: drops vCPUs whose weight matches the excess. w_ideal is not exceeded. O(n^2).
     fn drop_by_weight(&self, there: Vec<&'a Member>, back: Vec<&'a Member>) -> Option<Marked<'a>> {
         let restored = Marked::new(there, back);
         let mut marked = restored.clone();
@@ -197,7 +200,7 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// Phase 3 b.
+    /// Phase 3 b: drops light vCPUs while w_total exceeds w_ideal.
     fn drop_light(&self, marked: &mut Marked<'a>) {
         while self.beyond(marked.total) > 0
             && let Some(light) = self.best_fit(&marked.there, (self.beyond(marked.total), 0))
@@ -206,7 +209,7 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// What is least beyond w_ideal of what phase 3 comes by, if that helps the hot CPU.
+    /// Returns the least excess over w_ideal that phase 3 leads to, if that helps the hot CPU.
     fn overshoot(&self, mut marked: Marked<'a>) -> Option<Marked<'a>> {
         if !self.rules.improves {
             return None;
@@ -217,7 +220,8 @@ impl<'a> Pair<'a> {
             let lightest = (0..marked.back.len()).min_by_key(|&at| marked.back[at].weight)?;
             marked.total += i128::from(marked.back.remove(lightest).weight.0);
         }
-        // Of what the hot one has: of the ideal one R8 of the reference would miss it by a 20th.
+        // Relative to the tau of the hot CPU. Relative to the ideal tau, case R8 of the reference
+        // would miss it by a twentieth.
         let Parts { some, of } = self.rules.least;
         let half = Parts { some, of: 2 * of };
         let helps = marked.total > 0
@@ -226,8 +230,8 @@ impl<'a> Pair<'a> {
         helps.then_some(marked)
     }
 
-    /// The one of whose weight, times `shares`, lies between two and is nearest to the first; of
-    /// equals the first.
+    /// Returns the index of the vCPU whose weight, times `shares`, lies between `near` and `far`
+    /// and is nearest to `near`. The first of equals. `None` if there is none.
     fn best_fit(&self, members: &[&Member], (near, far): (i128, i128)) -> Option<usize> {
         let weight = |at: usize| i128::from(members[at].weight.0) * self.shares;
         let within = |&at: &usize| (near.min(far)..=near.max(far)).contains(&weight(at));

@@ -1,29 +1,38 @@
-//! Atropos: a slice in every period, soon after a sleep for who gives a hint, slack in turn.
-//! Source: Atropos of Nemesis as it was in Xen 2.0, from its rules, and as Diestelhorst's thesis of
-//! 2007 describes it, cited as [Diestelhorst §n].
+//! Atropos: a slice in every period, an early first period after a block for vCPUs with a latency
+//! hint, and slack in turns.
+//! Source: Atropos of Nemesis as in Xen 2.0, from its rules, and as Diestelhorst's thesis of 2007
+//! describes it, cited as [Diestelhorst §n].
 //!
-//! Every vCPU has a *natural* slice and period. Of those that are owed something the one with the
-//! nearest deadline runs, and the deadline is the end of the period [Diestelhorst §3.1.1]. Who
-//! wakes after its deadline (a *long block*) gets a shorter period first: its latency hint, with
-//! the slice scaled down in proportion. When that is used up or over, the next is twice as long,
-//! until the natural period ends; so it runs soon, and is owed no more than its share of any
-//! stretch of time [Diestelhorst §3.2.3]. Who wakes before its deadline (a *short block*) is
-//! *unblocked*: what is left of its slice it gets when nobody else is owed anything, before
-//! anybody's extra time. What is left then goes round among those with the extra-time flag.
+//! Each vCPU has a *natural* slice and period. Of the vCPUs with budget left the one with the
+//! earliest deadline runs, and the deadline is the end of the period [Diestelhorst §3.1.1]. A vCPU
+//! that wakes after its deadline (a *long block*) starts with a shorter period: its latency hint,
+//! with a prorated slice. When that budget is exhausted or the period ends, the next period is
+//! twice as long, until the natural period ends. So it runs soon, and demands no more than its
+//! share of any interval [Diestelhorst §3.2.3]. A vCPU that wakes before its deadline (a *short
+//! block*) is *unblocked*: it gets the rest of its budget when no other vCPU has budget left,
+//! before any slack is used. Slack is divided in turns among the vCPUs with the extra-time flag.
 //!
 //! Holds after every call:
-//! - an awake vCPU stands in one of its CPU's queues: ready, unblocked, or waiting with nothing
-//!   left; in the last, and only there, it takes part in the rounds of slack if it has the flag;
-//! - natural periods follow each other from the moment the share was given, asleep or not;
-//! - what a vCPU used beyond its slice in a turn that was its due is taken from coming slices.
+//! - A runnable vCPU is in one of its CPU's queues: ready, unblocked, or waiting with its budget
+//!   exhausted. Only in the last one, and with the flag, it takes part in the turns of slack.
+//! - Natural periods follow each other from admission or the last change of parameters, even while
+//!   it is blocked.
+//! - CPU time beyond the budget, in a timeslice that ran on budget, is deducted from the next
+//!   slices.
 //!
-//! Why a full CPU misses nothing: by the end of each of its shorter periods a vCPU that woke is
-//! owed at most slice/period of the time since it woke, and from before that nothing any more.
+//! Why a full CPU has no deadline misses: a vCPU that woke demands, by the end of each of its
+//! shorter periods, at most slice/period of the time since the wake, and nothing for the time
+//! before.
 //!
-//! Departs from Xen's: natural periods do not move when a vCPU wakes, so that anybody can check
-//! from outside what was promised; the next shorter period begins as soon as one is used up, not
-//! only at its end; a turn may be shorter than the quantum of slack; debt survives a long block;
-//! there is an admission test. The defects for which it was removed are not reproduced.
+//! Departs from Xen's:
+//! - Natural periods do not move when a vCPU wakes, so that a reservation can be verified from
+//!   outside.
+//! - The next shorter period begins as soon as a budget is exhausted, not only when the period
+//!   ends.
+//! - A timeslice may be shorter than the quantum of slack.
+//! - Debt survives a long block.
+//! - There is admission control.
+//! - The faults for which Xen removed Atropos are not reproduced.
 
 #[cfg(test)]
 mod tests;
@@ -64,7 +73,7 @@ const LATENCY: Field =
     Field::span("latency", "0s", "first period after a long block; 0s for none, at most `period`");
 const EXTRA: Field = Field::flag("extra", "takes part in slack; false is a hard limit");
 
-/// What people meet.
+/// Description of the policy.
 pub(crate) const SPEC: Spec = Spec {
     name: "atropos",
     summary: "a slice in every period, latency hints, slack round robin (Xen 2.0)",
@@ -122,7 +131,7 @@ See also: `slackline help edf`, `sedf`.",
     build: |values, topology| Box::new(Atropos::new(values, topology)),
 };
 
-/// True if a natural period begins when a vCPU wakes.
+/// Returns true if a natural period begins when a vCPU wakes.
 fn begins_at_wake(values: &Values) -> bool {
     values.choice(&UNBLOCKING) == "new-period"
 }
@@ -144,59 +153,59 @@ struct Atropos {
     quantum: Span,
     /// True if a natural period begins when a vCPU wakes.
     begins_at_wake: bool,
-    /// Three queues a CPU, by deadline.
+    /// Three queues per CPU, by deadline.
     deadlines: Queues<Time>,
-    /// One queue a CPU, of those waiting who may have slack: by ticket, lower comes first.
+    /// One queue per CPU: the waiting vCPUs that may use slack, lowest ticket first.
     rounds: Queues<u64>,
     next_ticket: u64,
     servers: Roster<Server>,
 }
 
-/// What a share says.
+/// Parameters of a vCPU.
 #[derive(Clone, Copy)]
 struct Share {
     natural: Reservation,
-    /// At most the natural period.
+    /// Length of the first period after a long block. At most the natural period.
     latency: Span,
     extra: bool,
 }
 
-/// What one vCPU is owed and has had.
+/// Budget and accounts of one vCPU.
 struct Server {
     terms: Share,
     cpu: CpuId,
-    /// The end of the natural period.
+    /// End of the natural period.
     period_end: Time,
-    /// Since when it has been owed its share of the time in this natural period.
+    /// Begin of the time for which it accrues budget in this natural period.
     from: Time,
-    /// How long the current period is, which may be shorter than the natural one.
+    /// Length of the current period, which may be shorter than the natural one.
     period: Span,
-    /// The end of the current period.
+    /// End of the current period.
     deadline: Time,
-    /// How much it has been given to use since `from`.
+    /// Budget granted since `from`.
     granted: Span,
-    /// What is left of that.
+    /// Part of `granted` that is left.
     remaining: Span,
-    /// Overrun, still to be taken from what comes.
+    /// Overrun to be deducted from the next budgets.
     debt: Span,
-    /// When it fell asleep last.
+    /// Time of its last block.
     asleep_since: Time,
-    /// Whether it has woken before its deadline.
+    /// True if it woke before its deadline.
     is_unblocked: bool,
-    /// Its place in the rounds of slack.
+    /// Position in the turns of slack.
     ticket: u64,
-    /// How much of its turn of slack it has used.
+    /// Part of its turn of slack that it has used.
     slack_used: Span,
 }
 
-/// The queues of a CPU.
+/// Queues of a CPU.
 #[derive(Clone, Copy)]
 enum Queue {
-    /// Owed something before the deadline.
+    /// Runnable vCPUs with budget left.
     Ready,
-    /// Owed something if nobody else is.
+    /// Budget left, but all vCPUs in `Ready` have precedence.
     Unblocked,
-    /// Owed nothing before the deadline.
+    /// Budget exhausted until the deadline.
     Waiting,
 }
 
@@ -209,8 +218,8 @@ impl Policy for Atropos {
         Ok(())
     }
 
-    /// A new share starts a new natural period at once: that is how it takes effect within a
-    /// decision.
+    /// New parameters start a new natural period at once, so they take effect with the next
+    /// scheduling decision.
     fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
         let terms = Share::read(share)?;
         let tenant = self.servers[vcpu].tenant(vcpu, at.now());
@@ -236,7 +245,7 @@ impl Policy for Atropos {
 
     fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.dequeue(vcpu);
-        let server = self.servers.remove(vcpu).expect("a vCPU that has joined");
+        let server = self.servers.remove(vcpu).expect("a joined vCPU has a server");
         self.promised.remove(at.now(), server.tenant(vcpu, at.now()));
         self.note_rests(at, CpuSet::one(server.cpu));
         CpuSet::NONE
@@ -260,7 +269,7 @@ impl Policy for Atropos {
         let before = server.deadline;
         let was_owed = !server.remaining.is_zero();
         let beyond = server.use_up(at.now(), ran);
-        // Overrunning a turn that was due is debt; time taken while nobody was owed is slack.
+        // Overrun of a timeslice on budget is debt. Time received otherwise is slack.
         if !server.terms.extra || (was_owed && at.cpu_of(vcpu).is_some()) {
             server.debt += beyond;
         } else {
@@ -278,7 +287,7 @@ impl Policy for Atropos {
         CpuSet::NONE
     }
 
-    /// Yielding gives a turn of slack away. What is owed remains owed: it was kept free for it.
+    /// A yield gives up a turn of slack. Budget is kept, since it is reserved anyway.
     fn turn_over(&mut self, _: &Moment, vcpu: VcpuId, why: TurnEnd) -> CpuSet {
         if why == TurnEnd::Yield && self.rounds.queue_of(vcpu).is_some() {
             self.take_ticket(vcpu);
@@ -373,14 +382,14 @@ impl Atropos {
         resting.iter().for_each(|cpu| self.promised.rest(cpu));
     }
 
-    /// Whether nobody is owed anything before others on a CPU. Who sleeps will not be, but for one
-    /// that wakes at the instant at which it fell asleep.
+    /// Returns true if no vCPU on the CPU is in `Ready`. A vCPU that wakes later does not get there
+    /// with old budget, unless it wakes at the instant at which it blocked.
     fn rests(&self, now: Time, cpu: CpuId) -> bool {
         let may_go_on = |server: &Server| server.cpu == cpu && server.asleep_since == now;
         self.deadlines.is_empty(Queue::Ready.of(cpu)) && !self.servers.iter().any(may_go_on)
     }
 
-    /// To the end of the rounds of slack.
+    /// Moves to the end of the turns of slack.
     fn take_ticket(&mut self, vcpu: VcpuId) {
         let server = &mut self.servers[vcpu];
         server.ticket = self.next_ticket;
@@ -388,7 +397,7 @@ impl Atropos {
         self.next_ticket += 1;
     }
 
-    /// Moves an awake vCPU to where it belongs now.
+    /// Moves a runnable vCPU to the queues where it belongs now.
     fn enqueue(&mut self, vcpu: VcpuId) {
         self.dequeue(vcpu);
         let server = &self.servers[vcpu];
@@ -430,7 +439,7 @@ impl Share {
 }
 
 impl Server {
-    /// Asleep, with a natural period that begins now.
+    /// Creates a blocked vCPU whose natural period begins now.
     fn new(terms: Share, cpu: CpuId, now: Time) -> Server {
         Server {
             terms,
@@ -449,8 +458,8 @@ impl Server {
         }
     }
 
-    /// It is bound to a CPU, and has had in advance what it has used of a natural period beyond its
-    /// share of the time, and what it overran.
+    /// Returns its reservation and its excess over the fluid rate: the CPU time used beyond its
+    /// share of the natural period so far, and debt.
     fn tenant(&self, vcpu: VcpuId, now: Time) -> Tenant {
         let share = self.terms.natural;
         let earned = share.over(now.min(self.period_end).since(self.from));
@@ -463,7 +472,7 @@ impl Server {
     fn wake(&mut self, now: Time) {
         if now >= self.deadline {
             let passed = self.pass_periods(now);
-            // The slices of whole periods that went by asleep pay debt off: they were not used.
+            // Unused budgets of skipped natural periods pay off debt.
             let unused = self.terms.natural.slice().ns().saturating_mul(passed);
             self.debt = self.debt.left_after(Span::from_ns(unused));
             self.begin(now, self.terms.latency);
@@ -472,9 +481,9 @@ impl Server {
         }
     }
 
-    /// Wakes with a natural period that begins now, unless its budget is within its share of the
-    /// rest of the present one. It used less than
-    /// its share of the period that it gives up, so no other vCPU misses a deadline by it.
+    /// Begins a natural period at a wake, unless the budget is within its share of the rest of the
+    /// current one. It used less than its share of the period that it gives up, so no other vCPU
+    /// misses a deadline by it.
     fn wake_anew(&mut self, now: Time) {
         let used = self.granted - self.remaining;
         let rest = self.period_end.since(now.min(self.period_end));
@@ -490,7 +499,7 @@ impl Server {
         self.begin(now, self.terms.latency);
     }
 
-    /// Awake at its deadline. What is left of the slice of a natural period is lost with it.
+    /// Handles the deadline of a runnable vCPU. Budget left at the end of a natural period is lost.
     fn pass_deadline(&mut self, now: Time) {
         if now < self.period_end {
             self.next_period(now);
@@ -501,7 +510,8 @@ impl Server {
         self.begin(end.after(period * passed), period);
     }
 
-    /// Moves the end of the natural period beyond `now`; how many whole ones that passes over.
+    /// Moves the end of the natural period beyond `now`. Returns the number of whole periods
+    /// skipped.
     fn pass_periods(&mut self, now: Time) -> u64 {
         if now < self.period_end {
             return 0;
@@ -512,7 +522,7 @@ impl Server {
         passed
     }
 
-    /// From `from` on it is owed its share again, first of all in a period of this length.
+    /// Starts to accrue budget at `from`, with a first period of this length.
     fn begin(&mut self, from: Time, period: Span) {
         self.start_afresh(from);
         self.grant(period);
@@ -527,20 +537,20 @@ impl Server {
         self.is_unblocked = false;
     }
 
-    /// Goes on to periods each twice as long as the one before until there is something to use
-    /// before a deadline to come, or the natural period ends.
+    /// Goes on to periods that are twice as long each, until there is budget before a future
+    /// deadline or the natural period ends.
     fn next_period(&mut self, now: Time) {
         while self.deadline < self.period_end && (self.remaining.is_zero() || self.deadline <= now)
         {
             if self.is_unblocked {
-                // What it slept through is lost: it is owed its share of the time from here on.
+                // Budget of the time while it was blocked is lost. It accrues from here on.
                 self.start_afresh(self.deadline);
             }
             self.grant(Span::from_ns(self.period.ns().saturating_mul(2)));
         }
     }
 
-    /// The next period is one of this length, but ends with the natural one at the latest. By then
+    /// Begins a period of this length, which ends with the natural period at the latest. By its end
     /// it may have used slice/period of the time since `from`, rounded down.
     fn grant(&mut self, period: Span) {
         self.period = period;
@@ -552,7 +562,7 @@ impl Server {
         self.remaining += more - paid;
     }
 
-    /// Takes `ran` from what is left; returns what goes beyond all that this natural period has.
+    /// Charges `ran` to the budgets. Returns the part beyond all budgets of this natural period.
     fn use_up(&mut self, now: Time, ran: Span) -> Span {
         let mut beyond = ran;
         while !beyond.is_zero() && !self.remaining.is_zero() {

@@ -1,29 +1,31 @@
-//! Borrowed virtual time: every vCPU has a clock, and the earliest clock runs.
-//! Source: Duda and Cheriton, SOSP 1999, cited as [BVT], as summed up by Cherkasova, Gupta and
+//! Borrowed virtual time: each vCPU has a virtual clock, and the vCPU with the earliest clock runs.
+//! Source: Duda and Cheriton, SOSP 1999, cited as [BVT], as summarised by Cherkasova, Gupta and
 //! Vahdat, 2007, cited as [Three]; and Xen 2.0 to 3.0.2, cited as [Xen]. Virtual time is in
 //! nanoseconds at weight one by the papers' rules, and in Xen's virtual units by Xen's.
 //!
-//! Actual virtual time advances while a vCPU runs, slower the heavier its weight, so equal clocks
-//! mean use in proportion to weight. Who runs may get ahead of the next in line by the context
-//! switch allowance, in real time. A vCPU in a hurry may warp: its effective time is then earlier
-//! than its actual time. It is served now, waits later, and keeps its share over a long stretch.
+//! Actual virtual time advances while a vCPU runs, more slowly the heavier its weight. So equal
+//! clocks mean use in proportion to weight. The running vCPU may get ahead of the next one by the
+//! context switch allowance, in real time. A vCPU may warp: its effective virtual time is then
+//! earlier than its actual one. It runs sooner, waits later, and keeps its share over longer
+//! intervals.
 //!
-//! Each CPU has a line of its own, and a vCPU stays on the CPU that had the fewest when it joined:
+//! Each CPU has its own queue, and a vCPU stays on the CPU that had the fewest when it joined.
 //! Xen's scheduler did so, and clocks need never be compared across CPUs.
 //!
-//! A *pass* ends a turn and chooses the next, as in Xen. Time used is gathered while a turn lasts
-//! and charged at the pass. What a pass decides is kept, and is the answer until the next one.
+//! A *pass* ends a timeslice and chooses the next vCPU, as in Xen. CPU time is collected during a
+//! timeslice and charged at the pass. The decision of a pass is stored and holds until the next
+//! one.
 //!
-//! In what the papers and Xen differ stands in `paper` and in `xen`; everything else is common.
+//! Rules in which the papers and Xen differ are in `paper` and `xen`; all else is common.
 //!
 //! Holds after every call:
-//! - who is awake stands in line on its CPU, also while it runs;
-//! - who is chosen on a CPU stands in line there;
-//! - by the papers' rules no awake clock is behind `floor`, so sleeping saves nothing up, and none
-//!   is ahead of the earliest by more than the allowance, but for a warp.
+//! - A runnable vCPU is in the queue of its CPU, also while it runs.
+//! - The chosen vCPU of a CPU is in the queue there.
+//! - By the papers' rules no clock of a runnable vCPU is behind `floor`, so blocking saves nothing
+//!   up. None is ahead of the earliest by more than the allowance, except for a warp.
 //!
-//! Departs from [Xen]: warps are each vCPU's, not a domain's. Requests for a pass at one instant
-//! are answered one by one, with the outcome that a single pass after all wakes would have had.
+//! Departs from [Xen]: warps belong to vCPUs, not to domains. Requests for passes at one instant
+//! are handled one by one, with the outcome that a single pass after all wakes would have had.
 
 mod clock;
 mod line;
@@ -54,7 +56,7 @@ use rules::{
 };
 use xen::Xen;
 
-/// What people meet.
+/// Description of the policy.
 pub(crate) const SPEC: Spec = Spec {
     name: "bvt",
     summary: "shares by weight, and warps for short waits (Xen 2.0)",
@@ -82,23 +84,24 @@ pub(crate) const SPEC: Spec = Spec {
     },
 };
 
-/// Where the rules come from: in what the papers and Xen differ.
+/// Rules in which the papers and Xen differ.
 trait Source: Sized + Send + 'static {
-    /// What a share says.
+    /// Returns the clock parameters that a vCPU's share expresses.
     fn parameters(share: &Values, rules: &Rules) -> Parameters;
 
-    /// Behind what nobody may wake.
+    /// Returns the earliest clock with which a vCPU may wake.
     fn floor(bvt: &Bvt<Self>, now: Time, cpu: CpuId) -> VirtualTime;
 
-    /// The same once a CPU idles whose last occupant's actual time is `last`.
+    /// Returns the floor of a CPU that becomes idle. `last` is the actual time of its last
+    /// occupant.
     fn floor_of_idle(floor: VirtualTime, last: VirtualTime) -> VirtualTime;
 
-    /// When the turn of who was chosen is over now that somebody is in line whose clock is `lead`
-    /// ahead of its own.
+    /// Returns the end of the current timeslice after another vCPU was queued. `lead` is how far
+    /// the clock of that vCPU is ahead of the current one's.
     fn cut(bvt: &Bvt<Self>, now: Time, current: VcpuId, lead: VirtualSpan) -> Time;
 
-    /// Who has a CPU from now on: the first in line, whose effective time is the earliest, or who
-    /// has it already and does not give it away.
+    /// Returns the vCPU to choose: the first in the queue, with the earliest effective time, or
+    /// `holder` if it keeps the CPU.
     fn choose(
         bvt: &Bvt<Self>,
         at: &Moment,
@@ -106,19 +109,20 @@ trait Source: Sized + Send + 'static {
         holder: Option<VcpuId>,
     ) -> VcpuId;
 
-    /// When the turn is over of who is alone in line.
+    /// Returns the end of the timeslice of a vCPU that is alone in the queue.
     fn alone(now: Time, rules: &Rules) -> Time;
 
-    /// When a turn ends and when the alarm for a warp rings, where these would end by themselves.
+    /// Returns the end of the timeslice and the expiry of the warp timer. The arguments are the
+    /// times at which timeslice and warp would end by themselves.
     fn ends(turn: Time, warp: Time) -> (Time, Time);
 
-    /// What a vCPU used counts for the limit of its warp. Says if that was the end of it.
+    /// Counts CPU time against the limit of a warp. Returns the pause if that ended the warp.
     fn use_warp(clock: &mut Clock, now: Time) -> Option<Unwarp>;
 
-    /// The pause of somebody awake, or asleep, is over.
+    /// Handles the end of the warp pause of a vCPU.
     fn may_warp_again(bvt: &mut Bvt<Self>, cpu: CpuId, vcpu: VcpuId);
 
-    /// A lead, in charging units of a clock at this pace.
+    /// Converts a lead to charging units of a clock at this pace.
     fn charging_units(lead: VirtualSpan, pace: Pace, unit: Span) -> u64;
 }
 
@@ -128,43 +132,42 @@ struct Bvt<S> {
     lines: Vec<Line>,
     population: Population,
     clocks: Roster<Clock>,
-    /// Two queues a CPU, `plain` and `shifted`, by effective time and then by place in line.
+    /// Two queues per CPU, `plain` and `shifted`, by effective time and then by position.
     order: Queues<(VirtualTime, i64)>,
-    /// One queue a CPU: who stands in `shifted`, by actual time.
+    /// One queue per CPU: the vCPUs in `shifted`, by actual time.
     actuals: Queues<VirtualTime>,
-    /// One queue a CPU: who may warp again, and when.
+    /// One queue per CPU: vCPUs whose warp pauses, by the end of the pause.
     pauses: Queues<Time>,
 }
 
-/// What one CPU is doing.
+/// State of one CPU.
 #[derive(Clone, Debug)]
 struct Line {
-    /// Who was chosen at the last pass.
+    /// vCPU chosen by the last pass.
     current: Option<VcpuId>,
-    /// Since when it has been, as charging goes by.
+    /// Begin of its timeslice, as charging counts it.
     since: Time,
     until: Time,
-    /// The earliest actual time of those awake: nobody wakes with less.
+    /// Earliest actual time of the runnable vCPUs. A vCPU wakes with at least that.
     floor: VirtualTime,
-    /// When a pass was last due for a reason that a wake of the same instant comes before, and what
-    /// the floor was then.
+    /// Time of the last pass that comes after all wakes of its instant, and the floor before it.
     pending: Time,
     floor_before: VirtualTime,
-    /// The last place in line that was given out at the head, and at the tail.
+    /// Last positions assigned at the head and at the tail.
     head: i64,
     tail: i64,
-    /// When the warp of who was chosen is over, by Xen's rules.
+    /// End of the warp of the chosen vCPU, by Xen's rules.
     warp_ends: Time,
 }
 
-/// Why there is a pass.
+/// Reason for a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cause {
-    /// A timer or a wake asks for one: all wakes of the instant come before it.
+    /// A timer or a wake requests it. All wakes of the instant come before it.
     Asked,
-    /// Who was chosen gives way, or its clock was set anew.
+    /// The chosen vCPU is preempted or blocks, or its clock was set anew.
     AtOnce,
-    /// Who was chosen gives the rest of its turn away.
+    /// The chosen vCPU yields.
     Yield,
 }
 
@@ -208,7 +211,7 @@ impl<S: Source> Policy for Bvt<S> {
     fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.dequeue(vcpu);
         self.pauses.remove(vcpu);
-        let clock = self.clocks.remove(vcpu).expect("a vCPU that has joined");
+        let clock = self.clocks.remove(vcpu).expect("a joined vCPU has a clock");
         self.population.leave(clock.cpu);
         let line = &mut self.lines[clock.cpu.index()];
         if line.current == Some(vcpu) {
@@ -226,8 +229,7 @@ impl<S: Source> Policy for Bvt<S> {
         CpuSet::one(cpu)
     }
 
-    /// Who was picked although another had been chosen, because the machine refused that one, is
-    /// the one chosen now.
+    /// A vCPU that was picked because the host barred the chosen one becomes the chosen one.
     fn start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let cpu = self.clocks[vcpu].cpu;
         let line = &mut self.lines[cpu.index()];
@@ -295,9 +297,9 @@ impl<S: Source> Policy for Bvt<S> {
         let line = &mut self.lines[cpu.index()];
         if line.warp_ends <= at.now() {
             line.warp_ends = Time::NEVER;
-            let current = line.current.expect("the warp of who was chosen");
+            let current = line.current.expect("a warp timer belongs to a chosen vCPU");
             let unwarp = self.clocks[current].unwarp(at.now());
-            // Where it may warp again it has the rest of its turn [Xen].
+            // A vCPU that may warp again keeps the rest of its timeslice [Xen].
             asks |= unwarp == Unwarp::ForGood;
             self.pause(current, unwarp);
         }
@@ -358,7 +360,7 @@ impl<S: Source> Bvt<S> {
         &self.lines[cpu.index()]
     }
 
-    /// Somebody awake comes into line: before those whose clocks are read the same [Xen].
+    /// Queues a runnable vCPU, before those with the same effective time [Xen].
     fn arrive(&mut self, at: &Moment, vcpu: VcpuId) {
         let (now, cpu) = (at.now(), self.clocks[vcpu].cpu);
         let line = &mut self.lines[cpu.index()];
@@ -378,10 +380,10 @@ impl<S: Source> Bvt<S> {
         }
     }
 
-    /// Charges who was chosen, and chooses.
+    /// Charges the chosen vCPU and chooses again.
     fn pass(&mut self, at: &Moment, cpu: CpuId, cause: Cause) {
         let (now, line) = (at.now(), self.line(cpu));
-        // A pass of this very instant has charged it already, and it has not run since.
+        // A pass of this instant has charged it already, and it has not run since.
         let is_again = line.pending == now;
         let current = line.current;
         if let Some(current) = current {
@@ -402,7 +404,7 @@ impl<S: Source> Bvt<S> {
         self.grant(at, cpu, next);
     }
 
-    /// Charges what was used outside of a turn: there is no pass to wait for.
+    /// Charges CPU time used outside of a timeslice, for which no pass will follow.
     fn charge_at_once(&mut self, vcpu: VcpuId) {
         let clock = &mut self.clocks[vcpu];
         let part = self.rules.part(clock.used);
@@ -412,7 +414,7 @@ impl<S: Source> Bvt<S> {
         self.requeue(cpu, vcpu);
     }
 
-    /// Charges a vCPU what it used.
+    /// Charges a vCPU for the CPU time that it has used.
     #[inline(always)]
     fn settle(&mut self, now: Time, vcpu: VcpuId) {
         let clock = &mut self.clocks[vcpu];
@@ -428,14 +430,14 @@ impl<S: Source> Bvt<S> {
         }
     }
 
-    /// Who has a CPU from now on; who has it already may keep it, if that is `holder`.
+    /// Returns the vCPU to choose for a CPU. `holder` is the one that may keep it.
     fn choose(&self, at: &Moment, cpu: CpuId, holder: Option<VcpuId>) -> Option<VcpuId> {
         let is_eligible = |vcpu| at.is_eligible(vcpu, cpu);
         let ((earliest, _), first) = self.first_that(cpu, is_eligible)?;
         Some(S::choose(self, at, (earliest, first), holder))
     }
 
-    /// Keeps what a pass decided.
+    /// Stores the decision of a pass.
     fn grant(&mut self, at: &Moment, cpu: CpuId, next: Option<VcpuId>) {
         let now = at.now();
         if let Some(floor) = self.earliest(cpu) {
@@ -461,11 +463,11 @@ impl<S: Source> Bvt<S> {
         (line.current, line.until, line.warp_ends) = (next, until, warp_ends);
     }
 
-    /// When the turn of `vcpu` is over if nothing happens before.
+    /// Returns the end of the timeslice of `vcpu` if no event comes before.
     fn turn_end(&self, at: &Moment, vcpu: VcpuId, clock: &Clock) -> Time {
         let (now, cpu) = (at.now(), clock.cpu);
         match self.first_but(cpu, vcpu) {
-            // One that the machine refused may be far behind, and may run again any time.
+            // A barred vCPU may be far behind and may become eligible at any time.
             Some((_, rival)) if !at.is_eligible(rival, cpu) => now.after(self.rules.allowance),
             Some(((rival, _), _)) => {
                 self.rules.turn_end::<S>(now, clock.pace, rival - clock.effective)
@@ -474,7 +476,7 @@ impl<S: Source> Bvt<S> {
         }
     }
 
-    /// The effective time of who was chosen, as it would be if it were charged now.
+    /// Returns the effective time that the chosen vCPU would have if it were charged now.
     fn reading(&self, now: Time, current: VcpuId) -> VirtualTime {
         let clock = &self.clocks[current];
         if self.line(clock.cpu).pending == now {
@@ -483,12 +485,12 @@ impl<S: Source> Bvt<S> {
         clock.read(&self.rules, self.rules.charged(clock.actual, clock.used, clock.pace))
     }
 
-    /// Moves all clocks of a CPU back, sleepers' too, which wrap [Xen].
+    /// Moves all clocks of a CPU back. Those of blocked vCPUs may wrap [Xen].
     fn rebase(&mut self, at: &Moment, cpu: CpuId) {
         let floor = self.line(cpu).floor;
         self.lines[cpu.index()].floor = self.rules.rebased(floor);
         for vcpu in at.members() {
-            // One that joins at this moment has no clock yet.
+            // A vCPU that is just joining has no clock yet.
             if self.clocks.get(vcpu).is_none_or(|clock| clock.cpu != cpu) {
                 continue;
             }

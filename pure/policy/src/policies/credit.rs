@@ -2,23 +2,24 @@
 //! Source: Xen's scheduler of that name, 2006; sections refer to our reference on it. Also
 //! Cherkasova, Gupta and Vahdat, 2007, cited as [Three].
 //!
-//! Every domain is given credit by its weight, its vCPUs pay with it for CPU time, and a vCPU is
-//! UNDER while it has some left and OVER when it has not. Each CPU has a list of vCPUs by class,
-//! first come first served within a class; a turn lasts 30 ms. Who wakes UNDER is boosted: it goes
-//! before all others for a short while. A CPU that finds nobody UNDER at home steals from others.
+//! Each VM is given credit by its weight, and its vCPUs pay with it for CPU time. A vCPU is UNDER
+//! while it has credit left and OVER otherwise. Each CPU has a list of vCPUs by class, first come,
+//! first served within a class. A timeslice lasts 30 ms. A vCPU that wakes UNDER is boosted: it
+//! precedes all others for a short while. A CPU that finds no UNDER vCPU in its list steals one
+//! from another CPU.
 //!
-//! Facts request passes, and the answer is kept: a *pass* chooses who has a CPU from now on and
-//! until when, and whoever asks is told that until the next pass. So being asked again renews
-//! nothing. Only where the chosen one cannot run is the next best one answered instead; if it
-//! starts, it is the chosen one from then on.
+//! Events request passes. A *pass* chooses the vCPU that runs on a CPU and the end of its
+//! timeslice. The decision is stored, and `pick` returns it until the next pass, so that repeated
+//! picks renew nothing. If the chosen vCPU is not eligible, `pick` returns the next best one. If
+//! that one starts, it becomes the chosen one.
 //!
-//! Holds after every call: an awake vCPU stands in one list, or is chosen for one CPU, or is held
-//! to its cap, or is leaving its CPU for another at that one's next pass. Who goes ahead of others
-//! for what it claims (`claims`) may be chosen and stand in the list of that CPU.
+//! Holds after every call: a runnable vCPU is in one list, or is chosen for one CPU, or is parked
+//! at its cap, or leaves its CPU for another at the next pass of that CPU. A vCPU that precedes
+//! others by a claim (`claims`) may be chosen and also be in the list of that CPU.
 //!
-//! Under the rules of Xen it departs from Xen in this: a CPU never passes while another holds a
-//! lock; a slice ends neither early nor merged with other timers; a change of weight or cap stops
-//! no domain and boosts nobody.
+//! Departs from Xen under Xen's rules: a CPU never passes while another one holds a lock. A
+//! timeslice neither ends early nor merges with other timers. A change of weight or cap stops no VM
+//! and boosts no vCPU.
 
 mod accounting;
 mod claims;
@@ -62,16 +63,16 @@ use runqueue::{Class, RunQueues};
 const WEIGHT: Field = Field::weight("weight", "256", "share of the VM relative to other VMs");
 const CAP: Field = Field::cap(
     "cap",
-    CpuShare::from_ppm(256_000_000), // All CPUs that a host may have.
+    CpuShare::from_ppm(256_000_000), // All CPUs of the largest host.
     "limit for all vCPUs of the VM together",
 );
 const GANG: Field =
     Field::flag("gang", "run the vCPUs of the VM together, under gang = \"relaxed\"");
 
-/// What one says of a domain whose vCPUs are on their own.
+/// Parameters of VMs whose vCPUs are scheduled independently.
 pub(crate) const SHARE_FIELDS: &[Field] = &[WEIGHT, CAP];
 
-/// What people meet.
+/// Description of the policy.
 pub(crate) const SPEC: Spec = Spec {
     name: "credit",
     summary: "shares by weight, and caps (Xen)",
@@ -91,79 +92,80 @@ pub(crate) const SPEC: Spec = Spec {
     },
 };
 
-/// The CPU at whose ticks credits are given.
+/// CPU whose ticks trigger the accounting.
 const MASTER: CpuId = CpuId::new(0);
 
 pub(crate) struct Credit {
     rules: Rules,
     topology: Topology,
-    /// Whether each CPU is a core of its own, and all are of one socket.
+    /// True if each CPU is a core of its own, and all are in one socket.
     is_flat: bool,
-    /// Nothing ticks before the first vCPU joins: only then is it known what time it is.
+    /// True once the first vCPU has joined. Ticks begin then, since the time is not known before.
     has_begun: bool,
-    /// Of the master, since the last accounting.
+    /// Ticks of the master CPU since the last accounting.
     ticks: u32,
     accounted: Time,
     cpus: Vec<Cpu>,
-    /// By class, on which CPUs somebody of it is chosen; nobody is where it is [`Class::Idle`].
+    /// CPUs by class of the chosen vCPU. A CPU without one counts as [`Class::Idle`].
     by_class: [CpuSet; runqueue::CLASSES],
-    /// Who is at home where.
+    /// Number of vCPUs by home CPU.
     population: Population,
     queues: RunQueues,
     vcpus: Roster<Vcpu>,
     domains: Domains,
-    /// Left by all the active after the last accounting, in credits, where credits are counted.
+    /// Total credit of the active vCPUs after the last accounting, in credits. Unused if credit is
+    /// not counted.
     balance: i64,
-    /// How credit is given where it is not counted.
+    /// State of the division of credit without counting.
     level: Level,
-    /// What guests claim, if they are listened to.
+    /// Claims of guests. `None` if they are ignored.
     claims: Option<Box<Claims>>,
-    /// Who is invited where, if siblings are brought along.
+    /// Invitations of siblings. `None` if vCPUs are scheduled independently.
     gangs: Option<Gangs>,
-    /// The CPUs for which nobody was chosen at their last pass.
+    /// CPUs whose last pass chose no vCPU.
     free: CpuSet,
-    /// The CPUs that are to pass.
+    /// CPUs for which a pass is requested.
     requested: CpuSet,
 }
 
-/// What the last pass of a CPU decided.
+/// Decision of the last pass of a CPU.
 #[derive(Clone, Copy, Debug)]
 struct Cpu {
     chosen: Option<VcpuId>,
-    /// Of what class the chosen one is, and whether there is none.
+    /// Class of the chosen vCPU. [`Class::Idle`] if there is none.
     class: Class,
     from: Time,
-    /// When it must pass again: the end of idling too, where that has one.
+    /// Time of the next pass: the end of the timeslice, or of idling if that is limited.
     until: Time,
-    /// The end of the turn, which is no earlier.
+    /// End of the timeslice, not before `until`.
     turn_ends: Time,
     tick: Time,
-    /// Why it is to pass, if it is.
+    /// Reason for the requested pass.
     why: Why,
 }
 
-/// A vCPU's account.
+/// Account of a vCPU.
 struct Vcpu {
     domain: usize,
-    /// In whose list it belongs, and where it runs.
+    /// CPU in whose list it belongs and on which it runs.
     home: CpuId,
-    /// The CPU for which it is chosen.
+    /// CPU for which it is chosen.
     on: Option<CpuId>,
     class: Class,
-    /// In nanoseconds of CPU time.
+    /// Credit in nanoseconds of CPU time.
     credit: i64,
     is_active: bool,
-    /// Held to its cap: in no list.
+    /// True if it is parked at its cap, and in no list.
     is_parked: bool,
-    /// To run elsewhere, once its CPU has passed.
+    /// True if it migrates after the next pass of its CPU.
     is_moving: bool,
-    /// What is left of a turn that was interrupted.
+    /// Rest of a timeslice that was interrupted.
     turn: Span,
-    /// What it has been charged since it was chosen.
+    /// CPU time charged since it was chosen.
     paid: Span,
-    /// For how much longer it is boosted.
+    /// Rest of its boost.
     boost: Span,
-    /// Taken from its domain's budget and not used yet.
+    /// Part of its VM's budget that it has taken and not used yet.
     held: i64,
 }
 
@@ -198,8 +200,8 @@ impl Policy for Credit {
         Ok(())
     }
 
-    /// All vCPUs of a domain have the terms that were told last. The weight counts from the next
-    /// accounting on, the cap from the next turn on.
+    /// The latest parameters apply to all vCPUs of a VM. The weight counts from the next accounting
+    /// on, the cap from the next timeslice on.
     fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
         let domain = self.vcpus[vcpu].domain;
         self.change_terms(domain, share);
@@ -218,7 +220,7 @@ impl Policy for Credit {
         let on = self.vcpus[vcpu].on;
         self.retire(at, vcpu);
         self.become_inactive(vcpu);
-        let account = self.vcpus.remove(vcpu).expect("a vCPU that has joined");
+        let account = self.vcpus.remove(vcpu).expect("a joined vCPU has an account");
         self.population.leave(account.home);
         self.domains.leave(account.domain, vcpu);
         if let Some(claims) = &mut self.claims {
@@ -263,7 +265,7 @@ impl Policy for Credit {
         let account = &mut self.vcpus[vcpu];
         let class = account.pay(ran, &self.rules);
         if account.on.is_some() && !stands {
-            account.class = class; // It is in no list.
+            account.class = class; // The vCPU is in no list.
             account.on.into_iter().for_each(|cpu| self.set_class_on(cpu, class));
         } else {
             self.reclass(vcpu, class);
@@ -278,7 +280,7 @@ impl Policy for Credit {
     fn turn_over(&mut self, _: &Moment, vcpu: VcpuId, why: TurnEnd) -> CpuSet {
         let why = if why == TurnEnd::Yield { Why::Yielded } else { Why::Over };
         self.request_all(self.vcpus[vcpu].on, why);
-        CpuSet::NONE // It concerns that CPU and no other.
+        CpuSet::NONE // The event concerns that CPU only.
     }
 
     fn block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
@@ -299,7 +301,7 @@ impl Policy for Credit {
             return self.requested;
         }
         if self.cpus[cpu.index()].tick < at.now() {
-            self.tick(at, cpu); // Its timer is late: it comes before all passes.
+            self.tick(at, cpu); // A tick whose timer is late precedes all passes.
         }
         self.requested.remove(cpu);
         self.decide(at, cpu);
@@ -358,24 +360,24 @@ impl Policy for Credit {
     }
 }
 
-/// Why a CPU passes: of several reasons the last of these.
+/// Reason for a pass. Of several reasons the greatest counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Why {
-    /// Somebody may come before the chosen one.
+    /// Another vCPU may precede the chosen one.
     Preempted,
-    /// Its turn is over, or nobody is there.
+    /// The timeslice has ended, or no vCPU is chosen.
     Over,
-    /// The chosen one has given its turn away.
+    /// The chosen vCPU yielded.
     Yielded,
 }
 
-/// A turn that ended while a timer was late has no length.
+/// Returns a pick. A timeslice that ended while a timer was late has a limit of zero.
 fn run(vcpu: VcpuId, limit: Span) -> Pick {
     Pick::Run { vcpu, limit: Some(limit), entitlement: Entitlement::Due }
 }
 
 impl Credit {
-    /// With those rules; guests are listened to if it is said how far they are believed.
+    /// Creates the policy. Claims of guests count only with a `belief`.
     pub(crate) fn new(rules: Rules, topology: &Topology, belief: Option<Belief>) -> Credit {
         let cpu = Cpu {
             chosen: None,
@@ -415,15 +417,15 @@ impl Credit {
         }
     }
 
-    /// Who runs where nobody is chosen, or the chosen one cannot run.
+    /// Returns the pick of a CPU if no vCPU is chosen or the chosen one is not eligible.
     fn stand_in(&self, at: &Moment, cpu: CpuId) -> Pick {
-        // By Xen's rules an idle CPU waits until it is told to pass, or has idled for a slice.
+        // By Xen's rules an idle CPU waits until a pass is requested or it has idled for a slice.
         let waits = self.rules.changes == Changes::Tick && self.cpus[cpu.index()].chosen.is_none();
         let stand_in = if waits { None } else { self.best(at, cpu) };
         stand_in.map_or(Pick::Idle, |vcpu| run(vcpu, self.turn(vcpu)))
     }
 
-    /// A CPU is to pass.
+    /// Requests a pass of a CPU.
     #[inline]
     fn request(&mut self, cpu: CpuId, why: Why) {
         let this = &mut self.cpus[cpu.index()];
@@ -432,14 +434,14 @@ impl Credit {
         self.requested.insert(cpu);
     }
 
-    /// These CPUs are to pass.
+    /// Requests a pass of these CPUs.
     #[inline]
     fn request_all(&mut self, cpus: impl IntoIterator<Item = CpuId>, why: Why) {
         cpus.into_iter().for_each(|cpu| self.request(cpu, why));
     }
 
-    /// Where the chosen one was refused and nobody else was there to run, nobody is chosen any
-    /// more: whoever comes finds an idle CPU.
+    /// Requests a pass of idle CPUs whose chosen vCPU is barred and which no other vCPU could take.
+    /// The pass makes them free for newcomers.
     #[inline]
     fn notice_refusals(&mut self, at: &Moment) {
         let idle = at.idle().without(&self.free).without(&self.requested);
@@ -450,7 +452,7 @@ impl Credit {
         }
     }
 
-    /// The chosen one cannot run, so the next best one does.
+    /// Chooses the vCPU that started because the chosen one is not eligible.
     fn replace(&mut self, at: &Moment, cpu: CpuId, vcpu: VcpuId) {
         self.requested.remove(cpu);
         self.put_back(at, cpu, Why::Preempted);
@@ -461,7 +463,7 @@ impl Credit {
         self.take(at, cpu, vcpu);
     }
 
-    /// A vCPU may no longer run where it is at home.
+    /// Moves a vCPU whose affinity no longer allows its home CPU.
     fn expel(&mut self, at: &Moment, vcpu: VcpuId) {
         if self.vcpus[vcpu].on.is_some() {
             return self.migrate(vcpu);
@@ -487,8 +489,8 @@ impl Credit {
         }
     }
 
-    /// Starts the ticks. As Xen ran a pass on each CPU before the first vCPU came, an idle CPU
-    /// looks for work after a slice (section 15, item 13).
+    /// Starts the ticks. Xen ran a pass on each CPU before the first vCPU joined, so an idle CPU
+    /// looks for work after one slice (section 15, item 13).
     fn begin(&mut self, now: Time) {
         if core::mem::replace(&mut self.has_begun, true) {
             return;
@@ -510,7 +512,7 @@ impl Credit {
         let this = &mut self.cpus[cpu.index()];
         let (now, due) = (at.now(), this.tick);
         if self.rules.needs_ticks() {
-            // Armed from when it is handled, so that it drifts (section 2.5).
+            // The timer starts when the tick is handled, so it drifts (section 2.5).
             this.tick = now.after(self.rules.tick);
             self.ticks += u32::from(cpu == MASTER);
             self.sample(at, cpu);
@@ -535,7 +537,7 @@ fn nanoseconds(span: Span) -> i64 {
     i64::try_from(span.ns()).unwrap_or(i64::MAX)
 }
 
-/// A text for credit, which may be negative.
+/// Formats credit, which may be negative.
 fn signed(ns: i64) -> alloc::string::String {
     let sign = if ns < 0 { "-" } else { "" };
     alloc::format!("{sign}{}", Span::from_ns(ns.unsigned_abs()))

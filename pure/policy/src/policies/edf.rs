@@ -1,53 +1,55 @@
 //! Earliest deadline first over periodic reservations, partitioned over the CPUs.
-//! Source: Lin and Dinda, SC 2005, cited as [VSched]; the admission test is Liu and Layland's.
+//! Source: Lin and Dinda, SC 2005, cited as [VSched]. The admission test is Liu and Layland's.
 //!
-//! Every vCPU is owed `slice` in each `period`, and its deadline is the end of the period. Of those
-//! that are awake and still owed something, the one whose deadline is nearest runs [VSched §3.1].
-//! Decisions fall at period boundaries, at the end of slices and when the set changes [VSched
-//! §3.3]. A vCPU is bound to one CPU when it is admitted, so each CPU is a plain single-CPU EDF
-//! queue, and the test `sum of slice/period <= 1 - reserve` decides exactly what can be kept. Time
-//! that nobody is owed goes to the work-conserving vCPUs of the CPU, whoever has had least of it
-//! first; an `exact` vCPU never gets more than its slice.
+//! Each vCPU has a budget of `slice` in each `period`, and its deadline is the end of the period.
+//! Of the runnable vCPUs with budget left, the one with the earliest deadline runs [VSched §3.1].
+//! Decisions are made at period boundaries, when a budget is exhausted and when the set changes
+//! [VSched §3.3]. A vCPU is bound to one CPU at admission. So each CPU is a single-CPU EDF queue,
+//! and the test `sum of slice/period <= 1 - reserve` is exact. Slack goes to the work-conserving
+//! vCPUs of the CPU; the one that has had the least comes first. An `exact` vCPU never gets more
+//! than its slice.
 //!
 //! Holds after every call:
-//! - an awake vCPU stands in one deadline queue of its CPU: `owed` while it has something left in
-//!   this period, `served` when it has not;
-//! - what a vCPU used beyond its slice in a turn that was due to it is debt;
-//! - what an awake vCPU was not given by its deadline is backlog, and is made up for before anybody
-//!   else gets time that nobody is owed. It never takes time that somebody is: whoever was late,
-//!   nobody else becomes late for it.
+//! - A runnable vCPU is in one deadline queue of its CPU: in `owed` while it has budget left in
+//!   this period, otherwise in `served`.
+//! - CPU time beyond the budget, in a timeslice that ran on budget, is debt.
+//! - Budget that a runnable vCPU did not receive by its deadline is backlog. Backlog has precedence
+//!   in slack, but not over budgets. So the tardiness of one vCPU never causes a deadline miss of
+//!   another.
 //!
-//! How debt is paid. Whoever stops a vCPU is late by something every time, and by more now and
-//! then. What it was late by at the least, of late, is taken from the next slice: a stop that is
-//! late by as much again falls where the slice ends, and over many periods the error is that of a
-//! single one. What is beyond that is paid from spare time, if those who had to wait have had it
-//! since: what the CPU has not promised of the time since, and all that they were waiting for as
-//! soon as nobody is owed anything. An exact vCPU is forgiven it then, so no slice of its own is
-//! short, and it has more than its share by what stops are later on the average than at the least.
-//! What spare time has not paid is taken from the next slices, short as they become. All this is of
-//! who would rather have whole slices than an exact share; who is to `repay` pays at once.
+//! Debt. Each stop of a vCPU is late, sometimes by more than usual. The least lateness of recent
+//! stops is deducted from the next slice. A stop with that lateness then falls at the end of the
+//! slice, and over many periods the error is that of a single stop. The rest is paid from slack,
+//! once the vCPUs that had to wait have received it: by the unreserved share of the CPU over time,
+//! and completely when the CPU is quiescent. An exact vCPU is then forgiven the rest. None of its
+//! slices is short, and it receives more than its share by the difference between mean and least
+//! lateness. What slack has not paid is deducted from the next slices, which may get short. This is
+//! for vCPUs that prefer whole slices to an exact share. With `repay` the next slices pay all of
+//! it.
 //!
-//! A new share starts a new period at once, and is worth nothing: what was used of the old slice
-//! beyond the part of the period that has passed was had in advance, and is taken from the first
-//! slices of the new share, all of it. The same for who leaves and comes back.
+//! New parameters start a new period at once and yield no CPU time. What was used of the old slice
+//! beyond `slice × elapsed / period` is excess over the fluid rate, and is deducted from the first
+//! new slices. The same holds for a vCPU that leaves and rejoins.
 //!
-//! With a phase, periods begin on a grid. A period that is cut short by it, as the first one is, is
-//! worth its part of a slice: whatever the grid, nobody demands more than slice/period of any time
-//! from a begin of its periods on, so admission need not know of phases, and a phase gains nothing.
+//! With a phase, periods begin at fixed times. The first period is shorter, and a period that is
+//! cut short has a prorated budget. So for any phase a vCPU demands at most slice/period of the
+//! time since the begin of a period. Admission need not know phases, and a phase yields no CPU
+//! time.
 //!
-//! Placed by splitting (`split`), a vCPU that fits nowhere as a whole is in one part of its slice
-//! after the other, on one CPU each. A part has a deadline of its own, by which it comes before
-//! others; at that time the rest goes along to the next part, if a timer was late. On CPUs with
-//! parts whoever wakes keeps only what would be left had it run while it slept.
+//! With placement by splitting (`split`), a vCPU that fits on no CPU as a whole runs the subtasks
+//! of its slice one after the other, each on one CPU. A subtask has its own deadline, which gives
+//! it precedence. If a timer was late, the rest of it goes along to the next subtask. On CPUs with
+//! subtasks a vCPU that wakes keeps only the budget that it would have left had it run while it was
+//! blocked.
 //!
-//! What the vCPUs of a domain do not use may be for those of them that use more (`siblings`): they
-//! are lent it out of what their CPU has not promised (`loans`), as a larger slice of one period.
+//! Budget that vCPUs of a VM leave unused can be lent to siblings (`borrowing`). A loan comes out
+//! of the unreserved share of the borrower's CPU, as a larger slice of one period.
 //!
-//! Departs from [VSched]: sleeping in the middle of a period cannot hurt others. Waking with all of
-//! a slice left and little of the period would demand more than slice/period until the deadline,
-//! and somebody else would miss. Two amounts are harmless: what would be left had it run while it
-//! slept, and `slice/period` of what remains of the period. It keeps the larger, so short blocks
-//! cost no more than they last.
+//! Departs from [VSched]: a block within a period never causes a deadline miss of another vCPU. A
+//! vCPU that woke with its whole slice late in the period would demand more than slice/period until
+//! its deadline. Two amounts are harmless: the budget it would have left had it run while it was
+//! blocked, and `slice/period` of the rest of the period. It keeps the larger one. So a short block
+//! costs no more than its length.
 
 mod admission;
 mod borrowing;
@@ -84,7 +86,7 @@ use crate::{
     Account, AdmitError, Entitlement, Moment, Pick, Policy, Roster, Spec, Topology, Values,
 };
 
-/// What people meet.
+/// Description of the policy.
 pub(crate) const SPEC: Spec = Spec {
     name: "edf",
     summary: "a slice in every period, earliest deadline first (VSched)",
@@ -108,85 +110,85 @@ pub(crate) const SPEC: Spec = Spec {
 struct Edf {
     promised: Bookings,
     quantum: Span,
-    /// Two queues a CPU, `owed` and `served`, by deadline.
+    /// Two queues per CPU, `owed` and `served`, by deadline.
     deadlines: Queues<Time>,
-    /// One queue a CPU: the served who may have more.
+    /// One queue per CPU: the vCPUs in `served` that may use slack.
     spare: Queues<Turn>,
-    /// By CPU: the least that anybody in `spare` had; who comes late starts from there.
+    /// Least slack that any vCPU in `spare` has received, by CPU. A newcomer starts from there.
     spare_floor: Vec<Span>,
     spare_time: Vec<SpareTime>,
     servers: Roster<Server>,
-    /// Those whose share is spread by use, by domain.
+    /// vCPUs that share unused budget, by VM.
     families: Families,
     loans: Loans,
-    /// By which phases are told.
+    /// Clock that defines phases.
     clock: GridClock,
     /// True if a period begins when a vCPU wakes.
     begins_at_wake: bool,
 }
 
-/// What one CPU has to pay with what was overrun there.
+/// Slack of one CPU, as a means to pay for overruns.
 #[derive(Clone, Copy, Debug)]
 struct SpareTime {
-    /// How often nobody was owed anything any more.
+    /// Number of times that the CPU became quiescent.
     rests: u32,
-    /// What it has not promised.
+    /// Share that is neither reserved nor lent.
     share: CpuShare,
 }
 
 impl SpareTime {
-    /// The part of a time that was not promised.
+    /// Returns the part of `time` that was not reserved.
     fn of(self, time: Span) -> Span {
         let ns = u128::from(time.ns()) * u128::from(self.share.ppm()) / 1_000_000;
-        Span::from_ns(u64::try_from(ns).expect("at most the time itself"))
+        Span::from_ns(u64::try_from(ns).expect("a share is at most one CPU"))
     }
 }
 
-/// Whose turn it is when nobody is owed anything before a deadline.
+/// Order of vCPUs in slack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Turn {
-    /// First those that were not given their due in time, by their present deadline.
+    /// vCPUs with backlog come first, by their current deadline.
     Late(Time),
-    /// Then the work-conserving, by how much of this time they have had.
+    /// Then work-conserving vCPUs, by the slack that they have received.
     Unclaimed(Span),
 }
 
-/// What one vCPU is owed and has had.
+/// Budget and accounts of one vCPU.
 struct Server {
     periods: Periods,
     exact: bool,
     /// True if its period begins when it wakes.
     begins_at_wake: bool,
-    /// Whether its slices pay for all that its stops are late by.
+    /// True if its slices pay for all of its overrun (`overrun = "repay"`).
     repays: bool,
-    /// Where it is bound, or where it is split: where it is to run next.
+    /// CPU to which it is bound. If it is split, the CPU of its current subtask.
     cpu: CpuId,
-    /// None where it is bound as a whole.
+    /// Progress through its subtasks. `None` if it is not split.
     in_parts: Option<InParts>,
-    /// The end of the current period.
+    /// End of the current period.
     deadline: Time,
-    /// What that is worth.
+    /// Budget of the current period, before deductions.
     worth: Span,
-    /// Owed before the deadline.
+    /// Budget left in this period, including a loan.
     remaining: Span,
-    /// Had in advance of the terms before these, still to be taken from coming slices.
+    /// Excess over the fluid rate under previous parameters, to be deducted from the next slices.
     advance: Span,
-    /// Overrun, still to be taken from coming slices.
+    /// Overrun to be deducted from the next slices.
     debt: Span,
-    /// What of it others on its CPU may still have to wait for.
+    /// Part of the debt for which other vCPUs of its CPU may still have to wait.
     urgent: Span,
-    /// When that was last counted, and how often its CPU had rested then.
+    /// Time at which `urgent` was updated, and the `rests` of its CPU then.
     counted: (Time, u32),
     stops: Stops,
-    /// Not given to it by past deadlines although it was awake, still to be made up for.
+    /// Budget that it did not receive by past deadlines although it was runnable.
     backlog: Span,
-    /// Unclaimed time it had, or was passed over for by sleeping.
+    /// Slack received. Raised to the floor of its CPU when it wakes.
     spare_used: Span,
-    /// Since when it has been asleep; `NEVER` while it is awake.
+    /// Time of its last block. `NEVER` while it is runnable.
     asleep_since: Time,
-    /// Whether it slept in the current period: what it then misses is not owed to it.
+    /// True if it was blocked in this period. Budget that it then misses is not backlog.
     slept: bool,
-    /// None where its share is its own alone.
+    /// State of borrowing. `None` if it does not share unused budget.
     by_use: Option<Box<ByUse>>,
 }
 
@@ -227,7 +229,8 @@ impl Policy for Edf {
         Ok(())
     }
 
-    /// A new share starts a new period at once: that is how it takes effect within a decision.
+    /// New parameters start a new period at once, so they take effect with the next scheduling
+    /// decision.
     fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
         let periods = periods(share)?;
         let tenant = self.servers[vcpu].tenant(vcpu, at.now());
@@ -266,7 +269,7 @@ impl Policy for Edf {
         self.dequeue(vcpu);
         self.end_loan(at.now(), vcpu);
         self.families.remove(vcpu);
-        let server = self.servers.remove(vcpu).expect("a vCPU that has joined");
+        let server = self.servers.remove(vcpu).expect("a joined vCPU has a server");
         self.promised.remove(at.now(), server.tenant(vcpu, at.now()));
         server.cpus().iter().for_each(|cpu| self.note_promises(at, cpu));
         server.elsewhere()
@@ -303,7 +306,7 @@ impl Policy for Edf {
             }
             let server = &mut self.servers[vcpu];
             server.stops.is_stopped = server.remaining.is_zero() && at.is_awake(vcpu);
-            // Overrunning a turn that was due is debt; time taken while nobody was owed is not.
+            // Overrun of a timeslice on budget is debt. Time received in slack is not.
             if server.exact || at.cpu_of(vcpu).is_some() {
                 server.overrun(beyond, at.now(), self.spare_time[server.cpu.index()]);
             } else {
@@ -332,7 +335,8 @@ impl Policy for Edf {
         server.elsewhere()
     }
 
-    /// Who is on a CPU and is to go on elsewhere can be taken there once it has gone from here.
+    /// A split vCPU that still occupies this CPU can run on its next CPU only afterwards. So that
+    /// CPU is rescheduled too.
     fn pass(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
         if self.promised.strict().is_empty() {
             return CpuSet::NONE;
@@ -444,12 +448,13 @@ impl Edf {
         }
     }
 
-    /// Periods with a phase stay on the grid, and siblings lend what is left of a period.
+    /// Periods with a phase stay at fixed times, and siblings borrow unused budget of fixed
+    /// periods.
     fn begins_at_wake(&self, share: &Values) -> bool {
         self.begins_at_wake && share.maybe_span(&PHASE).is_none() && !is_by_use(share)
     }
 
-    /// Charges what a vCPU used when it was owed nothing.
+    /// Charges CPU time that a vCPU used without budget.
     #[inline(never)]
     fn charge_beyond(&mut self, now: Time, vcpu: VcpuId, beyond: Span) {
         let server = &mut self.servers[vcpu];
@@ -468,7 +473,7 @@ impl Edf {
                 self.spare_floor[cpu] = self.spare_floor[cpu].max(least);
             }
         } else {
-            // Who is exact and has all that it was owed: whom did it keep waiting?
+            // An exact vCPU without budget left may have kept others waiting.
             self.note_rest(self.servers[vcpu].cpu);
         }
     }
@@ -478,7 +483,7 @@ impl Edf {
         Pick::Run { vcpu, limit: Some(self.servers[vcpu].limit()), entitlement: Entitlement::Due }
     }
 
-    /// Who has the CPU if the first of those who are owed something cannot run, or there is none.
+    /// Picks a vCPU if the first one with budget is not eligible, or no vCPU has budget left.
     #[inline(never)]
     fn pick_other(&self, at: &Moment, cpu: CpuId) -> Pick {
         let is_eligible = |vcpu| at.is_eligible(vcpu, cpu);
@@ -500,8 +505,8 @@ impl Edf {
         }
     }
 
-    /// Moves an awake vCPU to where it belongs now.
-    #[inline(never)] // A charge mostly moves nobody.
+    /// Moves a runnable vCPU to the queues where it belongs now.
+    #[inline(never)] // Most charges move no vCPU.
     fn enqueue(&mut self, vcpu: VcpuId) {
         self.dequeue(vcpu);
         self.insert(vcpu);
@@ -526,12 +531,12 @@ impl Edf {
         }
     }
 
-    /// Charges who is split what it used of its slice.
+    /// Charges a split vCPU for CPU time of its slice.
     #[inline(never)]
     fn charge_part(&mut self, at: &Moment, vcpu: VcpuId, due: Span) -> CpuSet {
         let (server, is_awake) = (&mut self.servers[vcpu], at.is_awake(vcpu));
         let before = server.cpu;
-        // Where its period is over and that has not rung yet it stays until it has.
+        // If its period has ended and the timer has not expired yet, it stays until then.
         if server.deadline > at.now() {
             server.go_on(due);
             server.catch_up(at.now());
@@ -542,8 +547,8 @@ impl Edf {
         self.follow(vcpu, before, is_awake)
     }
 
-    /// If nobody is owed anything on a CPU, nobody can become late any more by what was overrun
-    /// there before.
+    /// Counts the CPU as quiescent if no vCPU on it has budget left. Earlier overruns cannot cause
+    /// deadline misses from then on.
     #[inline(always)]
     fn note_rest(&mut self, cpu: CpuId) {
         if self.deadlines.is_empty(owed(cpu)) {
@@ -559,12 +564,12 @@ impl Edf {
     }
 }
 
-/// The queue of those who are awake and owed something before their deadline.
+/// Index of the queue of runnable vCPUs with budget left.
 fn owed(cpu: CpuId) -> usize {
     2 * cpu.index()
 }
 
-/// The queue of those who are awake and wait for their next period.
+/// Index of the queue of runnable vCPUs that wait for their next period.
 fn served(cpu: CpuId) -> usize {
     2 * cpu.index() + 1
 }

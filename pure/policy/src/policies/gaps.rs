@@ -1,8 +1,7 @@
-//! GAPS: Credit, where a domain with something urgent to do may go ahead of others that have credit
-//! too.
+//! GAPS: Credit, in which a VM with urgent work may precede others that have credit too.
 //! Source: Kim, Kim, Jeon, Seo and Lee, *Guest-Aware Priority-Based Virtual Machine Scheduling for
-//! Highly Consolidated Server*, 2008. Accounts, lists and passes are Credit's; here is only which
-//! Credit, and how far guests are believed.
+//! Highly Consolidated Server*, 2008. Accounts, lists and passes are those of Credit. This module
+//! only selects the base rules of Credit and how far guests' reports are believed.
 
 mod page;
 
@@ -18,7 +17,7 @@ use crate::policies::credit::{
 };
 use crate::{Field, Spec, Topology, Values};
 
-/// Longer than any of them is believed in a run.
+/// Upper limit of `list-time`.
 const LONG: Span = Span::from_secs(3_600);
 
 const RULES: Field = Field::choice(
@@ -93,7 +92,7 @@ const PLACE: Field = Field::choice(
     "place in the queue after a turn ahead: the tail, or the old place",
 );
 
-/// What people meet.
+/// Description of the policy.
 pub(crate) const SPEC: Spec = Spec {
     name: "gaps",
     summary: "credit that lets urgent VMs go first, within bounds (Kim 2008)",
@@ -140,7 +139,7 @@ pub(crate) const SPEC: Spec = Spec {
     build: |values, topology| Box::new(build(values, topology)),
 };
 
-/// What was said, and for the rest what the named rules say:
+/// Builds the policy. A parameter that is `as-rules` has the value of the named rules:
 ///
 /// | | bounded | paper | paper-ro |
 /// |---|---|---|---|
@@ -151,7 +150,7 @@ pub(crate) const SPEC: Spec = Spec {
 /// | ends | claim | slice | slice |
 /// | place | kept | tail | tail |
 fn build(values: &Values, topology: &Topology) -> Credit {
-    // The column of the table.
+    // Column of the table.
     let column = match values.choice(&RULES) {
         "paper" => 1,
         "paper-ro" => 2,
@@ -176,7 +175,7 @@ fn build(values: &Values, topology: &Topology) -> Credit {
             "exact" => Match::Exact,
             _ => Match::List,
         },
-        list: usize::try_from(values.whole(&LIST)).expect("five at most"),
+        list: usize::try_from(values.whole(&LIST)).expect("the field allows at most five"),
         list_time: values.span(&LIST_TIME),
         bound: (word(&BOUND, ["on", "off", "off"]) == "on").then_some(bound),
         ends: match word(&ENDS, ["claim", "slice", "slice"]) {

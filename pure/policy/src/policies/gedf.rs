@@ -1,23 +1,25 @@
-//! Global earliest deadline first: a budget in every period, in one queue for all CPUs.
-//! Source: the rules of Xen's RTDS, which is such a scheduler with deferrable servers; how late it
-//! may be is Devi and Anderson's (Real-Time Systems 38, 2008), cited as [Devi].
+//! Global earliest deadline first: a budget in every period, one queue for all CPUs.
+//! Source: the rules of Xen's RTDS, which is such a scheduler with deferrable servers. The bound of
+//! tardiness is Devi and Anderson's (Real-Time Systems 38, 2008), cited as [Devi].
 //!
-//! Every vCPU has a budget to use in each period, and its deadline is the end of the period. The
-//! CPUs run those with the nearest deadlines, wherever they ran last. Who has used its budget waits
-//! for the next period; or, with the extra-time flag, has it filled up again and falls by one
-//! *level*: any lower level comes first, whatever the deadlines. So extra time goes round in
-//! budgets, and nobody who is owed something waits for it.
+//! Each vCPU has a budget in each period, and its deadline is the end of the period. The CPUs run
+//! the vCPUs with the earliest deadlines, wherever they ran last. A vCPU whose budget is exhausted
+//! waits for the next period. With the extra-time flag its budget is filled up again and it falls
+//! by one *level*. A lower level always has precedence, whatever the deadlines. So slack is divided
+//! in units of budgets, and no vCPU with budget left waits for it.
 //!
 //! Holds after every call:
-//! - an awake vCPU runs, or waits if it has budget (`order`), and its period ends in the alarms of
-//!   one CPU: the one it is on or was on last, or the one that was told when it woke;
-//! - periods follow each other from the moment the share was given, asleep or not;
-//! - a deadline before the end of the period means late: it was awake and did not get its budget.
+//! - A runnable vCPU runs, or waits if it has budget left (`order`). The end of its period is in
+//!   the timer of one CPU: the one it runs or ran on last, or the one rescheduled when it woke.
+//! - Periods follow each other from admission or the last change of parameters, even while it is
+//!   blocked.
+//! - A deadline before the end of the period means that the vCPU is tardy: it was runnable and did
+//!   not receive its budget.
 //!
-//! Departs from RTDS, by default: a budget that was not used by its deadline is kept, with that
-//! deadline, until it is used, and overrun is debt, so that over many periods every vCPU gets its
-//! share. What is more than a bound late is dropped: a machine that kept it from running did that.
-//! With `misses` and `overrun` as RTDS has them, what still departs is listed on the page.
+//! Departs from RTDS by default. A budget that was not used by its deadline is kept with that
+//! deadline until it is used, and overrun is debt. So every vCPU receives its share over many
+//! periods. Tardiness beyond a bound is dropped: the host kept the vCPU from running. With `misses`
+//! and `overrun` as in RTDS, the remaining departures are those that the help page lists.
 
 mod order;
 mod page;
@@ -58,7 +60,7 @@ const MISSES: Field = Field::choice(
     "budget not used by its deadline: kept until it is used, or lost (RTDS)",
 );
 
-/// As RTDS has it.
+/// Shortest budget and period, as in RTDS.
 const LEAST: Span = Span::from_us(10);
 
 const BUDGET: Field = Field::span_within(
@@ -80,7 +82,7 @@ const EXTRA: Field = Field {
     help: "continues one level lower without budget; false is a hard limit",
 };
 
-/// What people meet.
+/// Description of the policy.
 pub(crate) const SPEC: Spec = Spec {
     name: "gedf",
     summary: "global EDF: a budget in every period, one queue for all CPUs (like RTDS)",
@@ -111,44 +113,44 @@ struct Gedf {
     rules: Rules,
     books: SetBooks,
     holds: Holds<CpuSet>,
-    /// Everybody awake who runs, or has budget and waits.
+    /// Runnable vCPUs that run, or have budget left and wait.
     order: Order,
-    /// One queue a CPU: the ends of the periods of those awake.
+    /// One queue per CPU: the ends of the periods of runnable vCPUs.
     periods: Queues<Time>,
     servers: Roster<Server>,
 }
 
-/// What holds for everybody.
+/// Parameters of the policy, and what follows from them.
 #[derive(Clone, Copy)]
 struct Rules {
     carries: bool,
     carries_misses: bool,
     trims: bool,
-    /// Half of the CPUs and one more: how many budgets somebody may be late.
+    /// Number of CPUs plus one. Half of this is the number of budgets by which a vCPU may be tardy.
     half_budgets: u64,
-    /// The largest budget that has been promised.
+    /// Largest budget admitted so far.
     largest: Span,
 }
 
-/// What one vCPU is owed and has had.
+/// Budget and accounts of one vCPU.
 struct Server {
     reservation: Reservation,
     extra: bool,
-    /// The CPUs that its share counts for.
+    /// CPUs against whose capacity its share counts.
     allowed: CpuSet,
-    /// The end of the period that has begun last.
+    /// End of the period that began last.
     period_end: Time,
-    /// The end of the period whose budget this is.
+    /// Deadline of the current budget: the end of its period.
     deadline: Time,
-    /// How often the budget of this period has been used up.
+    /// Number of times that the budget of this period was exhausted.
     level: u64,
-    /// Left of the budget.
+    /// Budget left on the current level.
     remaining: Span,
-    /// Overrun, still to be taken from coming budgets.
+    /// Overrun still to be deducted from the next budgets.
     debt: Span,
-    /// When it fell asleep last.
+    /// Time of its last block.
     asleep_since: Time,
-    /// Whether it slept in this period: what it then misses is not owed to it.
+    /// True if it was blocked in this period. A budget that it then misses is not carried over.
     slept: bool,
 }
 
@@ -160,7 +162,8 @@ impl Policy for Gedf {
         Ok(())
     }
 
-    /// A new share starts a new period at once: that is how it takes effect within a decision.
+    /// New parameters start a new period at once, so they take effect with the next scheduling
+    /// decision.
     fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
         let mut server = Server::new(share, at.allowed(vcpu), at.now())?;
         let before = &self.servers[vcpu];
@@ -190,7 +193,7 @@ impl Policy for Gedf {
 
     fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.dequeue(vcpu);
-        let server = self.servers.remove(vcpu).expect("a vCPU that has joined");
+        let server = self.servers.remove(vcpu).expect("a joined vCPU has a server");
         let now = Some((server.allowed, server.reservation));
         self.holds.lapse(at.now(), &mut self.books);
         let lifted = self.holds.lift(vcpu, now, &mut self.books);
@@ -210,15 +213,17 @@ impl Policy for Gedf {
         self.tell(at, cpu)
     }
 
-    /// Its CPU is charged before its alarm rings, so it is there that its period must end.
+    /// The timer of a CPU covers the periods of the vCPU that runs there, since that vCPU is
+    /// charged before the timer expires.
     fn start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
-        let cpu = at.cpu_of(vcpu).expect("one that has begun to run");
+        let cpu = at.cpu_of(vcpu).expect("a vCPU that started occupies a CPU");
         if let Some(before) = self.order.runs_on(cpu).filter(|&before| before != vcpu) {
             self.requeue(at, before);
         }
         self.requeue(at, vcpu);
         if self.periods.queue_of(vcpu) != Some(cpu.index()) {
-            // The alarm of the CPU it was on last is late; this one's must not be in the past.
+            // The timer of its previous CPU is overdue. The timer of this CPU must not be in the
+            // past.
             let is_over = self.servers[vcpu].period_end <= at.now();
             if is_over {
                 self.servers[vcpu].end_period(at.now(), self.rules);
@@ -226,7 +231,7 @@ impl Policy for Gedf {
             }
             self.end_period_on(cpu, vcpu);
             if is_over {
-                return CpuSet::one(cpu); // Somebody may come before it now.
+                return CpuSet::one(cpu); // Another vCPU may rank before it now.
             }
         }
         CpuSet::NONE
@@ -242,7 +247,7 @@ impl Policy for Gedf {
         CpuSet::NONE
     }
 
-    /// Where a machine refused to let it go on, it has no CPU any more.
+    /// If the host barred the vCPU, it has lost its CPU.
     fn turn_over(&mut self, at: &Moment, vcpu: VcpuId, _: TurnEnd) -> CpuSet {
         if at.cpu_of(vcpu).is_none() {
             self.requeue(at, vcpu);
@@ -266,7 +271,7 @@ impl Policy for Gedf {
         let here = self.order.runs_on(cpu).filter(|&vcpu| eligible(vcpu));
         let here = here.and_then(|vcpu| Some((rank_of(&self.servers, vcpu)?, vcpu)));
         let first = match (here, self.order.first_waiting(eligible)) {
-            // Nobody gives way to an equal.
+            // A running vCPU is not preempted by one of equal rank.
             (Some(here), Some(first)) if here.0 == first.0 && at.occupant(cpu) == Some(here.1) => {
                 Some(here)
             }
@@ -339,8 +344,9 @@ impl Gedf {
         }
     }
 
-    /// Promises somebody what it asks for, in the place of what it has been promised, of which so
-    /// much has been had in advance. Says how much it has had of what it is promised now.
+    /// Reserves a share for a vCPU, in place of its previous one. `before` is the previous share
+    /// and the CPU time used in excess of its fluid rate. Returns the excess over the fluid rate of
+    /// the new share.
     fn promise(
         &mut self,
         at: &Moment,
@@ -368,14 +374,14 @@ impl Gedf {
             return Err(error);
         }
         let advance = before.map_or_else(|| lifted.advance(now), |(_, advance)| advance);
-        // Sets of CPUs overlap: what is promised on two of them would count twice on both.
+        // Sets of CPUs overlap, so a share held on two of them would count twice on both.
         lifted.forget_but(allowed);
         self.holds.settle(&lifted, Some((allowed, share)), (now, advance), &mut self.books);
         self.rules.largest = self.rules.largest.max(share.slice());
         Ok(advance)
     }
 
-    /// Whether nobody is owed anything, nor will claim to have been when it wakes.
+    /// Returns true if no vCPU has budget left or could claim some by waking.
     fn rests(&self, at: &Moment) -> bool {
         let sleeps = at.members().filter(|&vcpu| !at.is_awake(vcpu));
         let mut asleep = sleeps.filter_map(|vcpu| self.servers.get(vcpu));
@@ -386,9 +392,9 @@ impl Gedf {
             && !asleep.any(|server| server.claims_to_run(at.now(), self.rules))
     }
 
-    /// The CPU that should run `vcpu` now, if any: an idle one, its last before others, or the one
-    /// that runs whoever comes last of all, if that is after it. Those that have been told are
-    /// taken.
+    /// Returns the CPU that should run the waiting `vcpu` now. Idle CPUs come first, of these the
+    /// one it ran on last. Otherwise it is the CPU of the lowest-ranked running vCPU, if `vcpu`
+    /// ranks before that one. CPUs that will be rescheduled anyway are left out.
     fn cpu_to_take(&self, at: &Moment, vcpu: VcpuId) -> Option<CpuId> {
         if !self.order.waits(vcpu) {
             return None;
@@ -403,8 +409,8 @@ impl Gedf {
         (self.servers[vcpu].rank() < last).then_some(cpu)
     }
 
-    /// A CPU that may be taken from its occupant, and an idle one where that could go on: it may be
-    /// that only the other is confined.
+    /// Marks a CPU for rescheduling and returns it. If its occupant can continue on an idle CPU,
+    /// that CPU is returned too: the newcomer may be confined while the occupant is not.
     fn tell(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
         let idle = at.idle();
         let occupant = at.occupant(cpu).filter(|_| !idle.is_empty());
@@ -413,21 +419,22 @@ impl Gedf {
         [cpu].into_iter().chain(refuge).collect()
     }
 
-    /// The CPU to ask about somebody awake who has none, and to keep the end of its period.
+    /// Returns the CPU to reschedule for a runnable vCPU without a CPU. Its timer also covers the
+    /// end of the vCPU's period.
     fn cpu_to_tell(&self, at: &Moment, vcpu: VcpuId) -> CpuId {
         let allowed = at.allowed(vcpu);
         let last = || at.last_cpu_of(vcpu).filter(|&cpu| allowed.contains(cpu));
         let taken = self.cpu_to_take(at, vcpu).or_else(last);
-        taken.or_else(|| allowed.first()).expect("it may run somewhere")
+        taken.or_else(|| allowed.first()).expect("affinity contains at least one CPU")
     }
 
-    /// From now on the alarm of `cpu` says when the period of `vcpu` ends.
+    /// Makes the timer of `cpu` cover the end of the period of `vcpu`.
     fn end_period_on(&mut self, cpu: CpuId, vcpu: VcpuId) {
         self.periods.remove(vcpu);
         self.periods.insert(cpu.index(), self.servers[vcpu].period_end, vcpu);
     }
 
-    /// Moves an awake vCPU to where it belongs now.
+    /// Puts a runnable vCPU where it belongs now.
     fn requeue(&mut self, at: &Moment, vcpu: VcpuId) {
         self.order.put(at, vcpu, rank_of(&self.servers, vcpu));
     }
@@ -438,14 +445,14 @@ impl Gedf {
     }
 }
 
-/// Where it comes, if it has budget.
+/// Returns the rank of a vCPU. `None` if its budget is exhausted.
 fn rank_of(servers: &Roster<Server>, vcpu: VcpuId) -> Option<Rank> {
     let server = &servers[vcpu];
     (!server.remaining.is_zero()).then(|| server.rank())
 }
 
 impl Server {
-    /// Asleep, with a period that begins now.
+    /// Creates a blocked vCPU whose period begins now.
     fn new(share: &Values, allowed: CpuSet, now: Time) -> Result<Server, ReservationError> {
         let reservation = Reservation::new(share.span(&BUDGET), share.span(&PERIOD))?;
         Ok(Server {
@@ -466,7 +473,7 @@ impl Server {
         (self.level, self.deadline)
     }
 
-    /// A new budget, to be used by `deadline`.
+    /// Replenishes the budget, less debt, with a new deadline.
     fn begin_job(&mut self, deadline: Time) {
         let budget = self.reservation.slice();
         let paid = self.debt.min(budget);
@@ -478,7 +485,7 @@ impl Server {
         self.fill_up();
     }
 
-    /// Extra time, if it has none left of its own.
+    /// Falls by one level and fills the budget up, if it is exhausted and extra time is allowed.
     fn fill_up(&mut self) {
         if self.remaining.is_zero() && self.extra {
             self.level += 1;
@@ -486,7 +493,7 @@ impl Server {
         }
     }
 
-    /// Moves the end of the period beyond `now`; how many whole periods that passes over.
+    /// Moves the end of the period beyond `now`. Returns the number of whole periods skipped.
     fn pass_periods(&mut self, now: Time) -> u64 {
         if now < self.period_end {
             return 0;
@@ -497,8 +504,8 @@ impl Server {
         passed
     }
 
-    /// Awake at the end of its period. Who was awake all along and did not get its budget is late,
-    /// and goes on with it if misses are carried.
+    /// Handles the end of the period of a runnable vCPU. One that was runnable throughout and did
+    /// not receive its budget is tardy, and keeps the budget if misses are carried.
     fn end_period(&mut self, now: Time, rules: Rules) {
         self.pass_periods(now);
         let has_ended = self.slept || self.level > 0 || self.remaining.is_zero();
@@ -512,10 +519,10 @@ impl Server {
         if now >= self.deadline {
             let is_late = now < self.period_end && !self.remaining.is_zero();
             if now == since && is_late && rules.carries_misses {
-                return; // It is late, and has not slept.
+                return; // It is tardy, and was not blocked.
             }
             let passed = self.pass_periods(now);
-            // The budgets of whole periods that went by asleep pay debt off: they were not used.
+            // Unused budgets of skipped periods pay off debt.
             let unused = self.reservation.slice().ns().saturating_mul(passed);
             self.debt = self.debt.left_after(Span::from_ns(unused));
             self.begin_job(self.period_end);
@@ -534,7 +541,8 @@ impl Server {
         }
     }
 
-    /// Whether it would run now if it did not sleep, and had not slept in this period.
+    /// Returns true if this blocked vCPU would still have budget had it stayed runnable. It may
+    /// wake and claim that budget.
     fn claims_to_run(&self, now: Time, rules: Rules) -> bool {
         let (budget, period) = (self.reservation.slice(), self.reservation.period());
         let left = if self.level == 0 { self.remaining } else { Span::ZERO };
@@ -544,8 +552,8 @@ impl Server {
         !rules.trims || now.since(self.period_end) % period < budget
     }
 
-    /// What it has had in advance: what it has used of its budget beyond its share of the period,
-    /// and what it overran. Who is late, or has no budget yet in this period, has had none of it.
+    /// Returns the CPU time used in excess of budget × elapsed / period, plus debt. A tardy vCPU,
+    /// or one without a budget in this period, has no excess but its debt.
     fn advance(&self, now: Time) -> Span {
         if self.deadline <= now {
             return self.debt;
@@ -581,8 +589,8 @@ impl Server {
         }
     }
 
-    /// It was late, and the budget of the next period has long been due; but what is later than
-    /// global EDF can make it is dropped.
+    /// Continues with the budget of the next period, which was due in the meantime. Tardiness
+    /// beyond the bound of global EDF is dropped.
     fn next_job(&mut self, now: Time, rules: Rules) {
         let next = self.deadline.after(self.reservation.period()).min(self.period_end);
         let most = Span::from_ns(rules.largest.ns().saturating_mul(rules.half_budgets) / 2);

@@ -1,11 +1,11 @@
-//! Round robin: everybody awake takes turns of one quantum, in one queue for all CPUs.
+//! Round robin: all runnable vCPUs take turns of one quantum, in one queue for all CPUs.
 //!
-//! Who wakes goes to the end of the queue, and so does who has used up a quantum. Nobody is ever
-//! made to give way early. The plainest policy there is, for comparison.
+//! A vCPU that wakes goes to the end of the queue, as does one that has used its quantum. No vCPU
+//! is preempted. It is the simplest policy and the baseline of comparisons.
 //!
-//! Holds after every call: who is awake stands in the queue or is in a turn, never both.
+//! Holds after every call: a runnable vCPU is in the queue or in a timeslice, never in both.
 //!
-//! By Xen's rules each CPU has a queue of its own, and who wakes goes to its front.
+//! By Xen's rules each CPU has its own queue, and a vCPU that wakes goes to the front.
 
 mod xen;
 
@@ -26,7 +26,7 @@ const RULES: Field = Field::choice(
 );
 const QUANTUM: Field = Field::positive_span("quantum", "10ms", "length of a timeslice");
 
-/// What people meet.
+/// Description of the policy.
 pub(crate) const SPEC: Spec = Spec {
     name: "round-robin",
     summary: "runnable vCPUs take turns of one quantum",
@@ -72,7 +72,7 @@ See also: `slackline help credit` (weights), `edf` (reservations).",
 struct RoundRobin {
     quantum: Span,
     queue: Line,
-    /// How much of its turn each vCPU has used.
+    /// Part of its timeslice that each vCPU has used.
     used: Roster<Span>,
 }
 
@@ -145,7 +145,8 @@ impl RoundRobin {
         self.queue.push(vcpu);
     }
 
-    /// The first in the queue; the walk goes on only where a machine refused it.
+    /// Returns the first eligible vCPU of the queue. That is the first one unless the host barred
+    /// it.
     fn next(&self, at: &Moment, cpu: CpuId) -> Option<VcpuId> {
         self.queue.iter().find(|&vcpu| at.is_eligible(vcpu, cpu))
     }
@@ -156,7 +157,7 @@ mod tests {
     use crate::picture::picture;
 
     #[test]
-    fn everybody_takes_turns() {
+    fn runnable_vcpus_take_turns_of_one_quantum() {
         picture(
             "round-robin quantum=3ms",
             "
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sleeps_gives_the_rest_of_the_turn_away() {
+    fn blocking_vcpu_forfeits_the_rest_of_its_timeslice() {
         picture(
             "round-robin quantum=4ms",
             "
@@ -180,9 +181,9 @@ mod tests {
         );
     }
 
-    /// It waits for the turn to end, and no longer.
+    /// `c` waits for the end of the current timeslice, but no longer.
     #[test]
-    fn who_wakes_is_next_by_xens_rules() {
+    fn waking_vcpu_is_next_by_xen_rules() {
         picture(
             "round-robin rules=xen-2.0 quantum=3ms",
             "
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn woken_together_the_last_is_first_by_xens_rules() {
+    fn last_of_simultaneous_wakes_runs_first_by_xen_rules() {
         picture(
             "round-robin rules=xen-2.0 quantum=2ms",
             "
@@ -208,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn each_cpu_has_a_queue_of_its_own_by_xens_rules() {
+    fn each_cpu_has_its_own_queue_by_xen_rules() {
         picture(
             "round-robin rules=xen-2.0 quantum=2ms",
             "

@@ -1,29 +1,29 @@
-//! Simple earliest deadline first, the scheduler of Xen 3.0: a slice in every period, and slack
-//! for who may have more.
+//! Simple earliest deadline first, the scheduler of Xen 3.0: a slice in every period, and slack for
+//! vCPUs that may use more.
 //! Sources: Diestelhorst, Scheduling in the Xen hypervisor, 2007, cited as [Diestelhorst]; the
 //! behaviour of the trees of 2005 and 2006, cited as [Xen 3.0] by section of the reference.
 //!
-//! A vCPU that is awake stands in the *ready* queue of its CPU while it has something left of its
-//! slice, ordered by the end of its period, or in the *waiting* queue, ordered by the begin of the
-//! next one. The head of the ready queue runs on its guarantee. When that queue is empty there is
-//! slack, handed out in quanta: first to those in the *penalty* queue, who lost some of a slice by
-//! blocking, then to those in the *extra* queue, by weight. Each CPU is by itself; a vCPU is bound
-//! to one when it is admitted. With a balancer, who has slack only may go to another (`balancing`).
-//! Placed by splitting, who fits nowhere as a whole has one part of its slice after the other, on
-//! one CPU each (`parts`).
+//! A runnable vCPU is in the *ready* queue of its CPU while it has budget left, ordered by the end
+//! of its period. Otherwise it is in the *waiting* queue, ordered by the begin of its next period.
+//! The head of the ready queue runs on its guarantee. If that queue is empty there is slack, which
+//! is divided in quanta. vCPUs in the *penalty* queue, which lost some of a slice by blocking, come
+//! first. vCPUs in the *extra* queue follow, by weight. A vCPU is bound to one CPU at admission,
+//! and CPUs do not interact. A balancer may migrate vCPUs that only use slack (`balancer`). With
+//! placement by splitting, a vCPU that fits on no CPU as a whole runs its subtasks one after the
+//! other, each on one CPU (`split`).
 //!
-//! Like the real one this scheduler works in passes. Facts request them. A pass settles the turn
-//! that is over, moves on those whose periods begin or end, and decides who runs until when; what
-//! was decided is what `pick` answers until the next pass.
+//! Like the original this scheduler works in passes, which events request. A pass settles the
+//! timeslice that has ended, moves vCPUs whose periods begin or end, and decides which vCPU runs
+//! until when. `pick` returns that decision until the next pass.
 //!
-//! Holds after every call: who is awake stands in exactly one of the ready and the waiting queue,
-//! also while it runs, if it has periods; the alarm of a CPU is when the first who waited at its
-//! last pass is to have its next slice.
+//! Holds after every call: a runnable vCPU with periods is in exactly one of the ready and the
+//! waiting queue, also while it runs. The timer of a CPU is the begin of the next period of the
+//! first vCPU that waited at its last pass.
 //!
-//! Departs from its source: scores are not taken off everybody but measured from where the queue
-//! stands; slices by weight that would be negative are a nanosecond; the CPU time of a turn is
-//! what was measured; times of more than two seconds are not mangled; setting a share does not
-//! pause the vCPU. Under `best`, best-effort vCPUs have no periods, which nothing depends on.
+//! Departs from its source: scores are relative to the position of the queue instead of being
+//! deducted from all vCPUs. Negative slices by weight are one nanosecond. The CPU time of a
+//! timeslice is measured. Times of more than two seconds are not truncated. Setting parameters does
+//! not pause the vCPU. Under `best`, best-effort vCPUs have no periods, on which nothing depends.
 
 mod admission;
 mod balancer;
@@ -65,7 +65,7 @@ use split::Parting;
 use terms::{Share, Tally};
 use weights::Leavings;
 
-/// What people meet.
+/// Description of the policy.
 pub(crate) const SPEC: Spec = Spec {
     name: "sedf",
     summary: "a slice in every period, and slack by weight (Xen 3.0)",
@@ -89,34 +89,35 @@ struct Sedf {
     rules: Rules,
     cpus: Vec<Cpu>,
     looks: Looks,
-    /// Two queues a CPU, by the end of a period and by the begin of the next; first come first.
+    /// Two queues per CPU, by the end of a period and by the begin of the next one. Ties are first
+    /// come, first served.
     deadlines: Queues<(Time, u64)>,
-    /// One queue a CPU.
+    /// One queue per CPU: vCPUs that are made up to from slack.
     penalties: Queues<(Score, u64)>,
-    /// One queue a CPU.
+    /// One queue per CPU: vCPUs that may use slack, by score.
     extras: Queues<(Score, u64)>,
-    /// How many have entered any queue: who enters later comes later among equals.
+    /// Number of entries into any queue so far. Among equals the lower ticket comes first.
     tickets: u64,
     servers: Roster<Server>,
     holds: Holds<CpuId>,
-    /// Where slices by weight are kept for a period.
+    /// Slices by weight that are fixed for a period.
     leavings: Leavings,
-    /// Where reservations may be split.
+    /// Split reservations. `None` if the policy does not split.
     parting: Option<Box<Parting>>,
     balancer: Option<Box<Balancer>>,
 }
 
-/// One CPU.
+/// State of one CPU.
 #[derive(Debug, Default)]
 struct Cpu {
-    /// What was decided in the last pass; none is to idle.
+    /// Decision of the last pass. `None` is idle.
     turn: Option<Turn>,
-    /// Whether it was decided to idle although somebody might have slack.
+    /// True if the CPU idles by decision although a vCPU might use slack.
     waits: bool,
-    /// Whether it is to pass.
+    /// True if a pass is requested.
     is_requested: bool,
     alarm: Option<Time>,
-    /// Where the extra queue stands.
+    /// Position of the extra queue.
     base: Score,
     tally: Tally,
 }
@@ -137,7 +138,7 @@ impl Books for Vec<Cpu> {
     }
 }
 
-/// The slice that is promised to somebody as a whole, where.
+/// Returns place and slice of a whole reservation. `None` if the vCPU is split or reserves nothing.
 fn booking(server: &Server) -> Option<Booking<CpuId>> {
     let slice = server.terms.reservation().ok().flatten();
     slice.filter(|_| server.in_parts.is_none()).map(|slice| (server.cpu, slice))
@@ -169,14 +170,14 @@ impl Policy for Sedf {
         let home = self.servers[vcpu].home();
         self.cpus[home.index()].tally.remove(&before, taken);
         let had = self.advance(at.now(), vcpu);
-        // What is promised from now on is not made less by what was not promised.
+        // A deduction for a slice that was not reserved must not shorten the new reservation.
         let is_kept = before.weight == 0 || terms.slice.is_zero();
         let owed = if is_kept { had } else { Span::ZERO };
         let Promised { parts, cpu, advance, waits } =
             self.promise(at, vcpu, Some((old, owed)), &terms).inspect_err(|_| {
                 self.cpus[home.index()].tally.add(&before, taken);
             })?;
-        // A slice given up for a weight among the best-effort was left in the books.
+        // By Xen's rules, a slice given up for an extra weight stays in the books.
         let is_stale = self.rules.counts_old && terms.extra_weight > 0 && terms.slice.is_zero();
         let taken = if is_stale { taken } else { terms.taken() };
         self.cpus[cpu.index()].tally.add(&terms, taken);
@@ -191,7 +192,7 @@ impl Policy for Sedf {
         server.period = terms.period;
         server.by_weight = Span::ZERO;
         if !keeps_period || (server.deadline == Time::NEVER && at.is_awake(vcpu)) {
-            // Who waits has had all of its first slice.
+            // A vCPU that has to wait counts as having used its first slice.
             let had = if waits { advance.max(terms.slice) } else { advance };
             server.restart(at.now(), had);
             self.set_slice(at, vcpu);
@@ -220,7 +221,7 @@ impl Policy for Sedf {
         let mut cpus = self.balancer_loses(at.now(), vcpu);
         self.leave_queues(vcpu);
         let advance = self.advance(at.now(), vcpu);
-        let server = self.servers.remove(vcpu).expect("a vCPU that has joined");
+        let server = self.servers.remove(vcpu).expect("a joined vCPU has a server");
         self.give_back(at.now(), vcpu, &server, advance);
         self.give_up(at.now(), (server.cpu, server.by_weight), Span::ZERO, advance);
         self.note_rests(at, CpuSet::one(server.cpu));
@@ -231,7 +232,7 @@ impl Policy for Sedf {
             cpu.turn = None;
             self.request(server.cpu);
         }
-        // It need not have run last where it was to run next.
+        // A split vCPU may not have run last on the CPU where it was to run next.
         cpus.extend(server.in_parts.is_some().then_some(server.cpu));
         cpus
     }
@@ -261,7 +262,7 @@ impl Policy for Sedf {
     fn start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let Some(cpu) = at.cpu_of(vcpu) else { return CpuSet::NONE };
         self.balancer_starts(at, cpu);
-        // Somebody else had been decided on and was refused.
+        // The decided vCPU was barred and another one was picked.
         if self.cpus[cpu.index()].turn.is_none_or(|turn| turn.vcpu != vcpu) {
             self.cpus[cpu.index()].turn = self.choose_again(at, cpu);
         }
@@ -298,7 +299,7 @@ impl Policy for Sedf {
     fn block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let mut cpus = self.balancer_blocks(at, vcpu);
         let Server { cpu, ref in_parts, .. } = self.servers[vcpu];
-        // It need not have run last where it was to run next.
+        // A split vCPU may not have run last on the CPU where it is to run next.
         cpus.extend(in_parts.is_some().then_some(cpu));
         if !self.stop(at, vcpu) {
             self.sleep(at.now(), vcpu);
@@ -355,7 +356,7 @@ impl Policy for Sedf {
         let called = self.balancer_rings(at, cpu);
         let this = &mut self.cpus[cpu.index()];
         if called.is_none() || this.alarm.is_some_and(|alarm| alarm <= at.now()) {
-            this.alarm = None; // Until it has passed.
+            this.alarm = None; // Until the next pass.
             self.request(cpu);
         }
         let mut cpus = called.unwrap_or(CpuSet::NONE);
@@ -411,7 +412,7 @@ impl Sedf {
         }
     }
 
-    /// What has been used in advance of a slice, with what the turn that is going on has.
+    /// Returns the excess of a vCPU over the fluid rate, including its current timeslice.
     fn advance(&self, now: Time, vcpu: VcpuId) -> Span {
         let server = &self.servers[vcpu];
         let turn = self.cpus[server.cpu.index()].turn;
@@ -419,12 +420,12 @@ impl Sedf {
         server.advance(now, own.map_or(Span::ZERO, |turn| turn.ran), &self.rules)
     }
 
-    /// A CPU is to pass.
+    /// Requests a pass of a CPU.
     fn request(&mut self, cpu: CpuId) {
         self.cpus[cpu.index()].is_requested = true;
     }
 
-    /// The slice of a vCPU in a period as long as its share says.
+    /// Returns the slice of a vCPU for a period of the length that it reserves.
     fn full_slice(&self, vcpu: VcpuId) -> Span {
         let server = &self.servers[vcpu];
         match server.terms.weight {
@@ -434,12 +435,13 @@ impl Sedf {
         }
     }
 
-    /// Whether a vCPU stands in the ready or the waiting queue while it is awake.
+    /// Returns true if a vCPU is in the ready or the waiting queue while it is runnable.
     fn has_periods(&self, vcpu: VcpuId) -> bool {
         !self.rules.fills_gaps || !self.full_slice(vcpu).is_zero()
     }
 
-    /// Settles the turn of a vCPU, if it has one; what comes then is decided at the next pass.
+    /// Settles the current timeslice of a vCPU. Returns false if it has none. The next pass decides
+    /// what follows.
     fn stop(&mut self, at: &Moment, vcpu: VcpuId) -> bool {
         let cpu = &mut self.cpus[self.servers[vcpu].cpu.index()];
         let turn = cpu.turn.take_if(|turn| turn.vcpu == vcpu);
@@ -447,7 +449,8 @@ impl Sedf {
         turn.map(|turn| self.settle(at, turn)).is_some()
     }
 
-    /// Whether the turn on a CPU may be over because `vcpu` woke. [Xen 3.0, §6.6 step 4]
+    /// Returns true if the wake of `vcpu` may end the current timeslice of a CPU. [Xen 3.0, §6.6
+    /// step 4]
     fn gives_way(&self, at: &Moment, cpu: CpuId, vcpu: VcpuId) -> bool {
         let this = &self.cpus[cpu.index()];
         let Some(turn) = this.turn.filter(|_| at.occupant(cpu).is_some()) else { return true };
@@ -465,8 +468,8 @@ impl Sedf {
         }
     }
 
-    /// Whether a vCPU is to be made up to from slack. With extra support that counts at a wake also
-    /// where slack is handed out without looking at it. [Xen 3.0, §15 item 9]
+    /// Returns true if a vCPU is owed time from slack. With extra support this counts at a wake
+    /// even if slack is divided without regard to it. [Xen 3.0, §15 item 9]
     fn is_penalised(&self, vcpu: VcpuId) -> bool {
         if self.rules.unblocking == Unblocking::ExtraSupport {
             !self.servers[vcpu].due_from_slack().is_zero()

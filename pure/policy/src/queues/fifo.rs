@@ -1,17 +1,17 @@
-//! A line of vCPUs: first come, first served, and anybody in it can be found and taken out.
+//! FIFO queue of vCPUs, with constant-time lookup and removal of any vCPU.
 
 use alloc::vec::Vec;
 
 use slackline_units::{DomId, VcpuId};
 
-/// Where the line begins and ends: before the first, and behind the last.
+/// Node that stands before the first and behind the last vCPU.
 const ENDS: usize = 0;
 
-/// A line; everything costs O(1) but walking it.
+/// FIFO queue. All operations cost O(1) except iteration.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
-    /// A ring that starts at the ends; who stands in slot `n` is node `n + 1`. Who is not in line
-    /// is a ring alone.
+    /// Circular doubly linked list that starts at `ENDS`. The vCPU in slot `n` is node `n + 1`. The
+    /// node of a vCPU that is not queued is linked to itself.
     nodes: Vec<Node>,
 }
 
@@ -23,13 +23,13 @@ struct Node {
 }
 
 impl Line {
-    /// Nobody in line.
+    /// Creates an empty queue.
     pub(crate) fn new() -> Line {
-        // Whoever stands for the ends is never read.
+        // The vCPU in the node of the ends is never read.
         Line { nodes: alloc::vec![Node::alone(ENDS, VcpuId::new(0, DomId::new(0), 0))] }
     }
 
-    /// Everybody in line, first come first.
+    /// Returns the queued vCPUs, the first in first.
     #[inline]
     pub(crate) fn iter(&self) -> impl Iterator<Item = VcpuId> {
         let mut at = ENDS;
@@ -39,14 +39,14 @@ impl Line {
         })
     }
 
-    /// Whether `vcpu` is in line.
+    /// Returns true if `vcpu` is queued.
     #[inline]
     pub(crate) fn contains(&self, vcpu: VcpuId) -> bool {
         let node = node(vcpu);
         self.nodes.get(node).is_some_and(|this| this.after as usize != node)
     }
 
-    /// Puts `vcpu`, which must not be in line, behind all who are.
+    /// Appends `vcpu`, which must not be queued.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // Slots are 32 bits wide, and there are fewer.
     pub(crate) fn push(&mut self, vcpu: VcpuId) {
@@ -60,7 +60,7 @@ impl Line {
         self.nodes[new] = Node { before: last, after: ENDS as u32, vcpu };
     }
 
-    /// Takes `vcpu` out of the line, if it is in it.
+    /// Removes `vcpu` if it is queued.
     #[inline]
     pub(crate) fn remove(&mut self, vcpu: VcpuId) {
         let node = node(vcpu);
@@ -91,9 +91,9 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Against a plain vector, under any sequence of comings and goings.
+        /// Compares the queue with a plain vector under random operations.
         #[test]
-        fn whoever_came_first_is_first(
+        fn fifo_agrees_with_a_plain_vector(
             steps in prop::collection::vec((0u32..12, any::<bool>()), 1..200),
         ) {
             let mut line = Line::new();

@@ -1,9 +1,10 @@
-//! Ordered queues of vCPUs, one or more a CPU, in which any vCPU can be found and moved.
+//! Ordered queues of vCPUs, one or more per CPU, in which any vCPU can be found and moved.
 //!
-//! Who comes into a queue mostly belongs at its end: who has had its turn waits longest for the
-//! next. So a queue is a run, which grows at its end in O(1), and a four-ary heap of those who
-//! belong further ahead. A table of places finds everybody; what is not done in O(1) costs
-//! O(log n). A vCPU stands in at most one of the queues of a `Queues`. Ties go to the lower id.
+//! A vCPU that enters a queue mostly belongs at its end, since one that has just run waits longest
+//! for its next timeslice. So a queue has two parts: a run, which grows at its end in O(1), and a
+//! four-ary heap of vCPUs that belong further ahead. A table of places finds each vCPU. Operations
+//! cost O(1) or O(log n). A vCPU is in at most one of the queues of a `Queues`. Ties go to the
+//! lower id.
 
 mod run;
 
@@ -13,62 +14,62 @@ use slackline_units::VcpuId;
 
 use run::{Links, Run};
 
-/// Children a node: fewer levels than a binary heap, and siblings share a cache line.
+/// Children per node: fewer levels than a binary heap, and siblings share a cache line.
 const ARITY: usize = 4;
 
-/// Some queues of vCPUs, each ordered by `K`, lowest first.
+/// Queues of vCPUs, each ordered by `K`, lowest first.
 #[derive(Clone, Debug)]
 pub(crate) struct Queues<K> {
     queues: Vec<Queue<K>>,
     links: Links<K>,
-    /// By slot: which queue, and where in it.
+    /// Queue of each vCPU and its position there, indexed by slot.
     places: Vec<Place>,
 }
 
-/// One queue: everybody in it is in one of the two.
+/// One queue. Each of its vCPUs is in one of the two parts.
 #[derive(Clone, Debug)]
 struct Queue<K> {
     run: Run,
     heap: Vec<(K, VcpuId)>,
 }
 
-/// Where a vCPU stands.
+/// Queue and position of a vCPU.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     queue: u32,
-    /// In the heap, or `IN_RUN`.
+    /// Index in the heap, or `IN_RUN`.
     at: u32,
 }
 
-/// In the run of a queue: no heap is that long.
+/// Position of a vCPU in a run. No heap is that long.
 const IN_RUN: u32 = u32::MAX;
 
-/// In no queue: there are fewer than this.
+/// Place of a vCPU that is in no queue. There are fewer queues than this.
 const NOWHERE: Place = Place { queue: u32::MAX, at: 0 };
 
 impl<K: Ord + Copy> Queues<K> {
-    /// `count` empty queues.
+    /// Creates `count` empty queues.
     pub(crate) fn new(count: usize) -> Queues<K> {
         let queues = alloc::vec![Queue { run: Run::EMPTY, heap: Vec::new() }; count];
         Queues { queues, links: Links::new(), places: Vec::new() }
     }
 
-    /// Whether nobody stands in a queue.
+    /// Returns true if a queue is empty.
     #[inline]
     pub(crate) fn is_empty(&self, queue: usize) -> bool {
         let Queue { run, heap } = &self.queues[queue];
         run.is_empty() && heap.is_empty()
     }
 
-    /// The lowest of a queue.
+    /// Returns the lowest vCPU of a queue. `None` if it is empty.
     #[inline]
     pub(crate) fn first(&self, queue: usize) -> Option<(K, VcpuId)> {
         let Queue { run, heap } = &self.queues[queue];
         lower(self.links.first(*run), heap.first())
     }
 
-    /// The lowest of those of whom something holds. Looks only at those of whom it does not hold
-    /// and who come before, and at those right below them in the heap.
+    /// Returns the lowest vCPU for which `holds` is true. Examines only the lower vCPUs for which
+    /// it is false, and their children in the heap.
     #[inline(always)]
     pub(crate) fn first_that(
         &self,
@@ -79,7 +80,7 @@ impl<K: Ord + Copy> Queues<K> {
         if holds(first.1) { Some(first) } else { self.search(queue, &holds) }
     }
 
-    /// The lowest of a queue but for one.
+    /// Returns the lowest vCPU of a queue other than `but`.
     #[inline(always)]
     pub(crate) fn first_but(&self, queue: usize, but: VcpuId) -> Option<(K, VcpuId)> {
         let first = self.first(queue)?;
@@ -93,7 +94,7 @@ impl<K: Ord + Copy> Queues<K> {
         lower(self.links.first_but(*run, but), lowest)
     }
 
-    #[inline(never)] // Whom it mostly holds of is the first.
+    #[inline(never)] // Mostly it holds for the first.
     fn search(&self, queue: usize, holds: &impl Fn(VcpuId) -> bool) -> Option<(K, VcpuId)> {
         let best = self.search_heap(queue, holds);
         let could_be = |entry: &(K, VcpuId)| best.is_none_or(|best| *entry < best);
@@ -107,7 +108,7 @@ impl<K: Ord + Copy> Queues<K> {
         if holds(first.1) {
             return Some(first);
         }
-        // Mostly it is the first alone of whom it does not hold.
+        // Mostly `holds` is false for the first vCPU only.
         let second = heap[lowest_below(heap, 0)?];
         if holds(second.1) {
             return Some(second);
@@ -124,7 +125,7 @@ impl<K: Ord + Copy> Queues<K> {
             if could_be && holds(heap[at].1) {
                 best = Some(heap[at]);
             }
-            // On to the next sibling, or to that of the nearest parent that has one.
+            // Go on to the next sibling, or to that of the nearest ancestor that has one.
             while at > 0 && (at % ARITY == 0 || at + 1 == heap.len()) {
                 at = (at - 1) / ARITY;
             }
@@ -135,27 +136,27 @@ impl<K: Ord + Copy> Queues<K> {
         }
     }
 
-    /// Everybody in a queue, in no order.
+    /// Returns the vCPUs of a queue in any order.
     #[cfg(test)]
     pub(crate) fn iter(&self, queue: usize) -> impl Iterator<Item = (K, VcpuId)> {
         let Queue { run, heap } = &self.queues[queue];
         self.links.iter(*run).chain(heap.iter().copied())
     }
 
-    /// The queue in which `vcpu` stands.
+    /// Returns the queue of `vcpu`. `None` if it is in none.
     #[inline]
     pub(crate) fn queue_of(&self, vcpu: VcpuId) -> Option<usize> {
         let place = self.places.get(vcpu.slot()).filter(|place| place.queue != NOWHERE.queue);
         place.map(|place| place.queue as usize)
     }
 
-    /// Puts `vcpu` into a queue; it must stand in none.
+    /// Inserts `vcpu`, which must be in no queue.
     #[inline]
     pub(crate) fn insert(&mut self, queue: usize, key: K, vcpu: VcpuId) {
         if self.places.len() <= vcpu.slot() {
             self.places.resize(vcpu.slot() + 1, NOWHERE);
         }
-        debug_assert!(self.queue_of(vcpu).is_none(), "{vcpu} stands in a queue already");
+        debug_assert!(self.queue_of(vcpu).is_none(), "{vcpu} is queued already");
         let Queue { run, heap } = &mut self.queues[queue];
         if self.links.push(run, (key, vcpu)) {
             self.places[vcpu.slot()] = place(queue, IN_RUN as usize);
@@ -166,15 +167,15 @@ impl<K: Ord + Copy> Queues<K> {
         self.rise(queue, end, (key, vcpu));
     }
 
-    /// Gives `vcpu`, which stands in a queue, another key there.
+    /// Changes the key of `vcpu`, which must be in a queue.
     #[inline]
     pub(crate) fn change(&mut self, key: K, vcpu: VcpuId) {
-        let queue = self.queue_of(vcpu).expect("somebody who stands in a queue");
+        let queue = self.queue_of(vcpu).expect("only a queued vCPU changes its key");
         self.remove(vcpu);
         self.insert(queue, key, vcpu);
     }
 
-    /// Takes `vcpu` out of the queue in which it stands, if any.
+    /// Removes `vcpu` from its queue if it is in one.
     #[inline]
     pub(crate) fn remove(&mut self, vcpu: VcpuId) {
         match self.places.get_mut(vcpu.slot()) {
@@ -203,8 +204,8 @@ impl<K: Ord + Copy> Queues<K> {
         }
     }
 
-    /// Puts `moved` at `at`, which is free, or above.
-    #[inline(always)] // As an argument it would go through memory.
+    /// Puts `moved` at the free position `at` or above it.
+    #[inline(always)] // Otherwise `moved` is passed through memory.
     fn rise(&mut self, queue: usize, mut at: usize, moved: (K, VcpuId)) {
         let (heap, places) = (&mut self.queues[queue].heap[..], &mut self.places[..]);
         while at > 0 {
@@ -220,9 +221,9 @@ impl<K: Ord + Copy> Queues<K> {
         places[moved.1.slot()] = place(queue, at);
     }
 
-    /// Puts `moved` where it belongs, with `at` free: goes all the way down along the lowest, and
-    /// up from there. What moves mostly belongs near the bottom, and need not be compared on the
-    /// way down.
+    /// Puts `moved` into the subtree at the free position `at`, or above it. The hole moves down
+    /// along the lowest children to the bottom, and `moved` rises from there. It mostly belongs
+    /// near the bottom, so no comparisons with it are needed on the way down.
     fn settle(&mut self, queue: usize, mut at: usize, moved: (K, VcpuId)) {
         let (heap, places) = (&mut self.queues[queue].heap[..], &mut self.places[..]);
         while let Some(least) = lowest_below(heap, at) {
@@ -234,7 +235,7 @@ impl<K: Ord + Copy> Queues<K> {
     }
 }
 
-/// The lower of two, of whom there may be one or none.
+/// Returns the lower of two options.
 #[inline]
 fn lower<T: Ord + Copy>(this: Option<T>, that: Option<&T>) -> Option<T> {
     match (this, that) {
@@ -244,7 +245,7 @@ fn lower<T: Ord + Copy>(this: Option<T>, that: Option<&T>) -> Option<T> {
     }
 }
 
-/// The lowest of those right below a place in a heap.
+/// Returns the index of the lowest child of a heap node. `None` if it has no children.
 #[inline]
 fn lowest_below<T: Ord>(heap: &[T], at: usize) -> Option<usize> {
     let first = at * ARITY + 1;
@@ -280,9 +281,10 @@ mod tests {
     }
 
     proptest! {
-        /// Against the standard library's ordered set, under any sequence of puts and takes.
+        /// Compares the queues with the ordered set of the standard library under random
+        /// operations.
         #[test]
-        fn the_first_is_always_the_lowest(
+        fn ordered_queue_agrees_with_an_ordered_set(
             steps in prop::collection::vec((0u64..50, 0u32..20), 1..200),
             mask: u32,
         ) {

@@ -1,4 +1,4 @@
-//! Averages and projections by hand: [balancer §5.1].
+//! Averages and scaling, computed by hand: [balancer §5.1].
 
 use alloc::vec::Vec;
 
@@ -18,9 +18,9 @@ fn vcpu(slot: u32) -> VcpuId {
     VcpuId::new(slot, DomId::new(slot), 0)
 }
 
-/// N6.
+/// Case N6: the average of a constant sample.
 #[test]
-fn an_average_goes_half_the_way() {
+fn average_moves_halfway_to_each_sample() {
     let mut at = 0;
     let steps: Vec<u64> = (0..5)
         .map(|_| {
@@ -32,9 +32,9 @@ fn an_average_goes_half_the_way() {
     assert_eq!(average(None, 32), 32, "the first counts in full");
 }
 
-/// N7: weight 8, asleep 25 ms of 100, the average was 8.
+/// Case N7: weight 8, blocked for 25 of 100 ms, average 8 before.
 #[test]
-fn a_weight_counts_while_it_is_awake() {
+fn weight_counts_for_runnable_time_only() {
     let mut books = Books::new(1, |_| CpuSet::NONE, WHOLE);
     books.join(vcpu(0), Time::START);
     books.wake(vcpu(0), Time::START);
@@ -47,9 +47,9 @@ fn a_weight_counts_while_it_is_awake() {
     assert_eq!(books.weight(vcpu(0), eight(vcpu(0))), Weight(7 << PLACES));
 }
 
-/// N8: guarantees took 30 ms of 120.
+/// Case N8: 30 of 120 ms are reserved.
 #[test]
-fn what_is_available_is_projected_on_a_sample() {
+fn available_time_is_scaled_to_a_sample() {
     let mut books = Books::new(1, |_| CpuSet::NONE, WHOLE);
     books.join(vcpu(0), Time::START);
     books.charge(vcpu(0), CPU, (Span::from_ms(30), true), ms(60));
@@ -58,9 +58,9 @@ fn what_is_available_is_projected_on_a_sample() {
     assert_eq!(projected(Span::from_ms(30), Span::from_ms(120)), 25_000_000);
 }
 
-/// N9: 40 ms on a CPU whose sibling idled for 10 of them.
+/// Case N9: 40 ms on a CPU whose sibling is idle for 10 of them.
 #[test]
-fn time_beside_a_busy_sibling_counts_for_less() {
+fn time_beside_busy_sibling_counts_for_less() {
     let both: CpuSet = [CPU, CpuId::new(1)].into_iter().collect();
     let siblings = |cpu| both.without(&CpuSet::one(cpu));
     let mut books = Books::new(2, siblings, Parts { some: 65, of: 100 });
@@ -73,14 +73,14 @@ fn time_beside_a_busy_sibling_counts_for_less() {
     books.sample(ms(40), |_| Weight(1 << PLACES), &[vcpu(0)]);
     let served = books.served(vcpu(0), false);
     assert_eq!(served.time, projected(Span::from_us(29_500), Span::from_ms(40)));
-    // The sibling was busy for three quarters of it: 1 - 0.35 * 3/4.
+    // The sibling was busy for three quarters of the interval: 1 - 0.35 * 3/4.
     assert_eq!(books.available(CPU), Span::from_ns(73_750_000));
 }
 
-/// Of two readings of what is averaged: three take turns, each alone in every third run. By samples
-/// the last one that was alone is ahead by 1.5 % of a CPU, by runs by 7 %.
+/// Compares two kinds of average. Three vCPUs take turns, and this one is alone in every third run.
+/// Two runs later it appears ahead by 0 % of a CPU by samples and by 7 % by runs.
 #[test]
-fn an_average_by_runs_remembers_longer() {
+fn average_by_runs_remembers_longer_than_by_samples() {
     let mut books = Books::new(1, |_| CpuSet::NONE, WHOLE);
     books.join(vcpu(0), Time::START);
     books.wake(vcpu(0), Time::START);
@@ -96,14 +96,14 @@ fn an_average_by_runs_remembers_longer() {
         books.end_run(&[vcpu(0)]);
         read.push([false, true].map(|by_runs| books.served(vcpu(0), by_runs).time / 100_000));
     }
-    // Thousandths, a run after it was alone and two runs after; tau by runs is for a weight of one.
+    // Thousandths, one and two runs after it was alone. Tau by runs refers to a weight of one.
     assert_eq!(read[28], [515, 642]);
     assert_eq!(read[29], [500, 571]);
 }
 
-/// Who comes later is sampled from when it first woke.
+/// A newcomer is sampled from its first wake.
 #[test]
-fn who_joins_late_is_not_starved() {
+fn late_newcomer_does_not_appear_starved() {
     let mut books = Books::new(1, |_| CpuSet::NONE, WHOLE);
     books.join(vcpu(0), ms(10));
     books.sample(ms(50), |_| Weight(1 << PLACES), &[vcpu(0)]);
@@ -115,10 +115,10 @@ fn who_joins_late_is_not_starved() {
     assert_eq!(books.served(vcpu(0), false).time, 100_000_000);
 }
 
-/// Somebody was to run for all of a sample, and had 40 ms on a guarantee and 35 without: a quarter
-/// was had by others than ours. Where nobody was to run all of it is there to be had.
+/// The CPU is busy for a whole sample, with 40 ms reserved and 35 ms not. The missing quarter went
+/// to other programs. All time of an idle CPU is available.
 #[test]
-fn what_others_than_ours_had_is_not_available() {
+fn busy_time_lost_to_other_programs_is_not_available() {
     let mut books = Books::new(2, |_| CpuSet::NONE, WHOLE);
     books.join(vcpu(0), Time::START);
     books.begin(Time::START);
@@ -128,7 +128,7 @@ fn what_others_than_ours_had_is_not_available() {
     books.sample(ms(100), |_| Weight(0), &[]);
     assert_eq!(books.available(CPU), Span::from_ms(35));
     assert_eq!(books.available(CpuId::new(1)), Span::from_ms(100));
-    // The next one is by itself: idle after half of it, all of which was had.
+    // The next sample: 50 ms busy, all of it received.
     books.charge(vcpu(0), CPU, (Span::from_ms(50), false), ms(150));
     books.set_busy(CPU, false, ms(150));
     books.sample(ms(200), |_| Weight(0), &[]);

@@ -1,4 +1,4 @@
-//! Whole runs for pairs of CPUs, by hand: [balancer §5.1, §5.2].
+//! Whole runs for pairs of CPUs, computed by hand: [balancer §5.1, §5.2].
 
 use alloc::format;
 use alloc::string::String;
@@ -28,8 +28,8 @@ fn weight(units: u64) -> Weight {
     Weight(units << PLACES)
 }
 
-/// A CPU that has so many thousandths left, and who is there: weights with tau in ten-thousandths,
-/// numbered on from `first`.
+/// Returns a CPU with `thousandths` of its time available. `members` are pairs of weight and tau in
+/// ten-thousandths. Their ids count from `first`.
 fn load(cpu: usize, thousandths: u64, first: u32, members: &[(u64, u64)]) -> Load {
     let mut load = Load::empty(CpuId::new(cpu), Span::from_ns(SAMPLE.ns() / 1_000 * thousandths));
     for (number, &(units, tau)) in (first..).zip(members) {
@@ -53,7 +53,7 @@ fn pair(times: (u64, u64), hot: &[(u64, u64)], idle: &[(u64, u64)]) -> [Load; 2]
     [load(0, times.0, 1, hot), load(1, times.1, next, idle)]
 }
 
-/// In words: who goes there and who comes back.
+/// Returns a text that lists the vCPUs that migrate to the idle CPU and back.
 fn moves(loads: &[Load], rules: &Rules) -> String {
     let moves = run(loads, rules, CpuSet::one);
     let going = |to: usize| {
@@ -69,9 +69,9 @@ fn moves(loads: &[Load], rules: &Rules) -> String {
     }
 }
 
-/// N1 to N5: w_ideal as a fraction, and tau_ideal.
+/// Cases N1 to N5: w_ideal as a fraction, and tau_ideal.
 #[test]
-fn what_should_go_and_what_all_should_have() {
+fn ideal_weight_and_ideal_tau_match_the_reference() {
     type Case = ((u64, u64), (u64, u64), (i128, i128), (u64, u64));
     let cases: [Case; 5] = [
         ((1_000, 1_000), (2, 1), (1, 2), (2, 3)),
@@ -90,7 +90,7 @@ fn what_should_go_and_what_all_should_have() {
     }
     let [.., empty] = pair((1_000, 1_000), &[(1, 1)], &[]);
     let full = Tau { time: u64::MAX, weight: 1 };
-    assert!(empty.tau().compare(full).is_gt(), "N2: what nobody shares is endless for each");
+    assert!(empty.tau().compare(full).is_gt(), "N2: tau is infinite without weight");
 }
 
 struct Case {
@@ -113,7 +113,7 @@ const fn case(
 
 const WHOLE: (u64, u64) = (1_000, 1_000);
 
-/// The names of the vectors are the reference's.
+/// Case names are those of the reference.
 const CASES: [Case; 14] = [
     case("S1", WHOLE, &[(1, 5_000), (1, 5_000)], &[(1, 10_000)], "v1 there, v3 back"),
     case("S2", WHOLE, &[(1, 5_156), (1, 5_005)], &[(1, 9_800)], "v2 there, v3 back"),
@@ -144,15 +144,15 @@ const CASES: [Case; 14] = [
 ];
 
 #[test]
-fn swap_sets_are_what_hands_find() {
+fn swap_sets_match_those_found_by_hand() {
     for Case { id, times, hot, idle, moves: expected } in CASES {
         assert_eq!(moves(&pair(times, hot, idle), &LITERAL), expected, "{id}");
     }
 }
 
-/// S8 with thrift; S13 and S14 where more than w_ideal may go.
+/// Case S8 with thrift; S13 and S14 if more than w_ideal may migrate.
 #[test]
-fn named_rules_change_what_hands_find() {
+fn thrift_and_improvement_rules_change_swap_sets() {
     let found = |id, rules| {
         let case = CASES.iter().find(|case| case.id == id).unwrap();
         moves(&pair(case.times, case.hot, case.idle), &rules)
@@ -165,10 +165,10 @@ fn named_rules_change_what_hands_find() {
     assert_eq!(found("S13", improve), "none", "it would leave the slow CPU worse off");
 }
 
-/// Trap 13: ten shares of a whole CPU, half a share of a tenth. 0.68 is close to w_ideal, and would
-/// leave the idle CPU with less than the hot one has.
+/// Trap 13: weight 10 on a whole CPU, weight 0.5 on a tenth of one. A move of 0.68 is close to
+/// w_ideal, but would leave the idle CPU with a lower tau than the hot one has.
 #[test]
-fn what_is_close_may_do_harm_between_unequal_cpus() {
+fn improvement_rule_rejects_close_swap_that_harms_a_slow_cpu() {
     let heavy = Weight((932 << PLACES) / 100);
     let light = Weight((68 << PLACES) / 100);
     let mut hot = load(0, 1_000, 1, &[(0, 1_000), (0, 900)]);
@@ -186,9 +186,9 @@ fn what_is_close_may_do_harm_between_unequal_cpus() {
     assert_eq!(guarded, "none");
 }
 
-/// A vCPU that is bound to its CPU counts there and stays.
+/// A bound vCPU counts in the weight of its CPU and stays.
 #[test]
-fn who_is_bound_is_never_moved() {
+fn bound_vcpu_never_migrates() {
     let mut loads = pair(WHOLE, &[(1, 5_000), (1, 5_000)], &[(1, 10_000)]);
     loads[0].members[0].allowed = CpuSet::one(CpuId::new(0));
     assert_eq!(moves(&loads, &LITERAL), "v2 there, v3 back");
@@ -197,10 +197,10 @@ fn who_is_bound_is_never_moved() {
     assert_eq!(moves(&loads, &LITERAL), "none");
 }
 
-/// Figure 4.3: one of CPU 1 may also run on CPU 3, so all four are a group; yet CPU 0 does not swap
-/// with CPU 2 or 3, where those on it may not run.
+/// Figure 4.3: a vCPU of CPU 1 may also run on CPU 3, so all four are one group. Yet CPU 0 must not
+/// swap with CPU 2 or 3, which its vCPU may not run on.
 #[test]
-fn a_pair_needs_somebody_who_may_go() {
+fn cpus_of_a_group_swap_only_vcpus_allowed_there() {
     let mut loads =
         Vec::from([load(0, 1_000, 1, &[(4, 2_500)]), load(1, 1_000, 2, &[(1, 3_000); 3])]);
     loads.push(load(2, 1_000, 5, &[(1, 10_000)]));
@@ -233,7 +233,7 @@ mod random {
     use super::*;
 
     prop_compose! {
-        /// A CPU: what it has, and members by weight and what they were served.
+        /// Generates a CPU: available time, and members by weight and tau.
         fn cpu()(
             time in 0..1_000_u64,
             members in prop::collection::vec((0..9_u64, 0..20_000_u64), 0..6),
@@ -261,11 +261,11 @@ mod random {
     }
 
     proptest! {
-        /// Everybody moves at most once, from where it is to where it may run. No core is the idle
-        /// side of two pairs. Under the repaired rules the lower tau of a pair does not fall,
-        /// unless as much comes back as goes.
+        /// A vCPU migrates at most once, from its CPU to one that it may run on. No core is the
+        /// idle side of two pairs. Under the repaired rules the lower tau of a pair does not fall,
+        /// unless equal weights are exchanged.
         #[test]
-        fn moves_are_allowed_and_do_no_harm(
+        fn migrations_are_allowed_and_do_not_lower_the_lower_tau(
             cpus in prop::collection::vec(cpu(), 2..8),
             maps in prop::collection::vec(any::<u8>(), 5),
             repaired in any::<bool>(),
@@ -284,12 +284,12 @@ mod random {
             };
             let moves = run(&loads, &rules, core_of);
             let mut seen = Vec::new();
-            // The idle side has more for its weight than the hot one.
+            // The idle side is the one with the higher tau.
             let mut idle: Vec<CpuId> = Vec::new();
             for going in &moves {
                 let from = &loads[going.from.index()];
                 let member = from.members.iter().find(|member| member.vcpu == going.vcpu);
-                let member = member.expect("it is where it is said to be");
+                let member = member.expect("a migrating vCPU is on the CPU that it leaves");
                 prop_assert!(member.allowed.contains(going.to));
                 prop_assert!(!seen.contains(&going.vcpu));
                 seen.push(going.vcpu);
@@ -321,9 +321,9 @@ mod random {
             }
         }
 
-        /// Whoever is called what: the same moves, where nobody is like another.
+        /// Reversing the ids changes no migration if all taus differ.
         #[test]
-        fn names_do_not_matter_where_nobody_is_like_another(
+        fn swap_does_not_depend_on_ids_without_ties(
             hot in prop::collection::btree_map(1..50_u64, 0..2_000_u64, 1..6),
             idle in prop::collection::btree_map(50..90_u64, 2_000..9_000_u64, 0..6),
         ) {

@@ -1,17 +1,17 @@
-//! What each of a group should have: by weight, as far as the CPUs can give it.
+//! Rates of the vCPUs of a group: by weight, limited by what the CPUs can give.
 //!
-//! Nobody has more than the part of the time that it is awake, and nobody is on two CPUs at
-//! once, so the heaviest one fits on the roomiest CPU, the two heaviest on the two roomiest,
-//! and so on. Where that is less than their part by weight they share exactly that, and the
-//! others have more. [balancer §4.4, step 1]
+//! A vCPU never gets more than the time for which it is runnable, and it cannot run on two CPUs at
+//! once. So the heaviest one is limited by the CPU with the most room, the two heaviest together by
+//! the two with the most, and so on. If that is less than their shares by weight, they divide
+//! exactly that, and the others get more. [balancer §4.4, step 1]
 
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
 use super::super::{Load, Member, Tau};
 
-/// Tells the rate of every member of a group, and takes from the room of each CPU what those have
-/// who stay there.
+/// Reports the rate of each member of a group to `tell`. Deducts the rates of vCPUs that may not
+/// migrate from the room of their CPUs.
 pub(super) fn set(
     loads: &[Load],
     group: &[usize],
@@ -36,7 +36,7 @@ pub(super) fn set(
     }
     let mut rooms_down: Vec<u64> = group.iter().map(|&place| rooms[place]).collect();
     rooms_down.sort_unstable_by(|a, b| b.cmp(a));
-    // Heaviest first; the sort is stable.
+    // Heaviest first. The sort is stable.
     shares.sort_by_key(|share| u64::MAX - share.weight);
     fill(&mut shares, &rooms_down);
     for share in shares {
@@ -47,10 +47,10 @@ pub(super) fn set(
     }
 }
 
-/// Whose rate is set.
+/// Recipient of a rate.
 #[derive(Clone, Copy, Debug)]
 enum Who<'a> {
-    /// All who stay on a CPU.
+    /// All vCPUs that may not migrate from the CPU at this place.
     Staying(usize),
     Member(&'a Member),
 }
@@ -58,20 +58,20 @@ enum Who<'a> {
 #[derive(Clone, Copy, Debug)]
 struct Share<'a> {
     weight: u64,
-    /// More it cannot have.
+    /// Upper limit of the rate.
     most: u64,
     who: Who<'a>,
     rate: u64,
 }
 
-/// What holds the rates of the first so many, or of all, down.
+/// Limit that is reached first: that of the `n` heaviest vCPUs, or that of all.
 #[derive(Clone, Copy)]
 enum Bound {
     First(usize),
     All,
 }
 
-/// Raises all rates by weight until a bound holds some of them, and then the others.
+/// Raises all rates by weight until some reach a limit, then goes on with the others.
 fn fill(shares: &mut [Share<'_>], rooms: &[u64]) {
     let mut open: Vec<usize> = (0..shares.len()).filter(|&at| shares[at].weight > 0).collect();
     let mut rooms = rooms;
@@ -94,7 +94,8 @@ fn fill(shares: &mut [Share<'_>], rooms: &[u64]) {
         };
         let mut gone = 0;
         open.retain(|&at| {
-            // Who could fill the roomiest CPU is held by that.
+            // A vCPU that could fill the CPU with the most room is limited by that CPU, not by its
+            // own time.
             let sleeps = rooms.first().is_some_and(|&room| shares[at].most < room);
             let is_capped = sleeps && shares[at].most <= by_weight(&shares[at]);
             if is_capped {

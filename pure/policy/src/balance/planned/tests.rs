@@ -1,4 +1,4 @@
-//! Plans by hand, and what holds of every plan.
+//! Plans computed by hand, and properties of all plans.
 
 use alloc::vec::Vec;
 
@@ -8,7 +8,7 @@ use super::super::groups::groups;
 use super::super::{Load, Member, PLACES, SAMPLE, Tau, Weight};
 use super::{Item, Packing, Plan, plan};
 
-/// Thousandths left of a CPU, and the weights there.
+/// Available thousandths of a CPU, and the weights of its vCPUs.
 type Cpu<'a> = (u64, &'a [u64]);
 
 fn loads(cpus: &[Cpu<'_>]) -> Vec<Load> {
@@ -32,13 +32,13 @@ fn planned(loads: &[Load]) -> Plan {
     plan(loads, &groups(loads), None)
 }
 
-/// Thousandths of a CPU, by id.
+/// Returns rates in thousandths of a CPU, by vCPU id.
 fn rates(plan: &Plan, count: u32) -> Vec<u64> {
     let rate = |slot| plan.rate_of(VcpuId::new(slot, DomId::new(slot), 0));
     (0..count).map(|slot| (rate(slot) * 1_000).div_ceil(SAMPLE.ns())).collect()
 }
 
-/// By split: CPUs with thousandths there.
+/// Returns the pieces of each split: CPU and thousandths of it.
 fn pieces(plan: &Plan) -> Vec<Vec<(usize, u64)>> {
     let piece = |piece: &super::Piece| {
         (piece.cpu.index(), (piece.quota * 1_000 + SAMPLE.ns() / 2) / SAMPLE.ns())
@@ -47,14 +47,14 @@ fn pieces(plan: &Plan) -> Vec<Vec<(usize, u64)>> {
 }
 
 #[test]
-fn rates_are_by_weight_as_far_as_cpus_can_give_it() {
+fn rates_follow_weights_up_to_the_capacity_of_cpus() {
     let cases: [(&[Cpu<'_>], &[u64]); 6] = [
         (&[(1_000, &[1, 1]), (1_000, &[1])], &[667, 667, 667]),
         (&[(1_000, &[3]), (1_000, &[2, 2])], &[858, 572, 572]),
-        // The heaviest cannot have more than a CPU, on the roomiest of them.
+        // The heaviest cannot have more than one CPU, the one with the most room.
         (&[(1_000, &[10, 1]), (1_000, &[1, 1])], &[1_000, 334, 334, 334]),
         (&[(750, &[10, 1]), (500, &[1, 1])], &[750, 167, 167, 167]),
-        // The two heaviest share the two roomiest.
+        // The two heaviest divide the two CPUs with the most room.
         (&[(1_000, &[9]), (500, &[9]), (250, &[1])], &[750, 750, 250]),
         (&[(1_000, &[1]), (1_000, &[])], &[1_000]),
     ];
@@ -65,9 +65,9 @@ fn rates_are_by_weight_as_far_as_cpus_can_give_it() {
     }
 }
 
-/// Who sleeps half of the time has no more than half a CPU, and is not split.
+/// A vCPU that is runnable half of the time gets at most half a CPU and is not split.
 #[test]
-fn who_sleeps_has_what_it_can_use() {
+fn blocked_time_limits_the_rate_of_a_vcpu() {
     let mut loads = loads(&[(1_000, &[4]), (1_000, &[1, 1])]);
     loads[0].members[0].runnable = SAMPLE.ns() / 2;
     let plan = planned(&loads);
@@ -76,7 +76,7 @@ fn who_sleeps_has_what_it_can_use() {
 }
 
 #[test]
-fn who_fits_nowhere_is_split() {
+fn vcpu_that_fits_on_no_cpu_is_split() {
     assert_eq!(
         pieces(&planned(&loads(&[(1_000, &[1, 1]), (1_000, &[1])]))),
         [[(0, 333), (1, 333)]]
@@ -93,10 +93,10 @@ fn who_fits_nowhere_is_split() {
     assert!(moved.whole[0].1 != moved.whole[1].1);
 }
 
-/// The lightest CPU takes the heaviest one, which leaves it nothing: where it was it would leave
-/// room on both CPUs that is enough for nobody.
+/// The smaller CPU takes the heaviest vCPU, which fills it. If that vCPU stayed, neither CPU would
+/// have enough room for the other two.
 #[test]
-fn all_move_rather_than_that_one_is_split() {
+fn packing_prefers_migrations_to_a_split() {
     let plan = planned(&loads(&[(1_000, &[6]), (600, &[5, 5])]));
     assert_eq!(plan.splits, []);
     let mut cpus: Vec<_> =
@@ -105,9 +105,9 @@ fn all_move_rather_than_that_one_is_split() {
     assert_eq!(cpus, [(0, 1), (1, 0), (2, 0)]);
 }
 
-/// A plan holds until a rate has moved by a tenth, or somebody came, went or is bound elsewhere.
+/// A plan holds until a rate changes by a tenth, or a vCPU joins, leaves or changes affinity.
 #[test]
-fn a_plan_holds_while_little_changes() {
+fn plan_holds_until_rates_or_affinities_change() {
     let before = loads(&[(1_000, &[1, 1]), (1_000, &[1])]);
     let made = planned(&before);
     let again =
@@ -129,7 +129,7 @@ mod random {
 
     use super::*;
 
-    /// Where somebody goes, by looking at every CPU.
+    /// Returns the place of a vCPU by examining each CPU.
     fn plain_place(packing: &Packing<'_>, item: &Item, stays: bool) -> Option<usize> {
         if stays && packing.fits(item, item.home) {
             return Some(item.home);
@@ -142,7 +142,7 @@ mod random {
         tightest.or_else(|| if item.is_tied { roomiest() } else { None })
     }
 
-    /// The CPUs that somebody is split over, with its quotas, by looking at every one each time.
+    /// Returns the places and quotas of a split vCPU by examining each CPU for each piece.
     fn plain_pieces(packing: &Packing<'_>, item: &Item) -> Vec<(usize, u64)> {
         let mut left = item.rate;
         let mut taken: Vec<(usize, u64)> = Vec::new();
@@ -165,7 +165,7 @@ mod random {
         taken
     }
 
-    /// Few sizes, so that many are equal, and some that differ by next to nothing.
+    /// Generates few sizes, so that many are equal and some differ by one or two ns.
     fn time() -> impl Strategy<Value = u64> {
         (0..9_u64, 0..3_u64).prop_map(|(eighths, ns)| SAMPLE.ns() / 8 * eighths + ns)
     }
@@ -179,9 +179,9 @@ mod random {
     }
 
     proptest! {
-        /// CPUs in order of their room show the same places and pieces as all of them do.
+        /// The search by order of room finds the same places and pieces as a search of all CPUs.
         #[test]
-        fn places_are_what_a_look_at_every_cpu_finds(
+        fn packing_agrees_with_exhaustive_search(
             cpus in prop::collection::vec((time(), time()), 1..16),
             items in prop::collection::vec(item(), 0..40),
             stays in any::<bool>(),
@@ -219,10 +219,10 @@ mod random {
             }
         }
 
-        /// Everybody is in the plan once, where it may be; quotas come to rates; no CPU is given
-        /// away twice beyond the slop, where all may run everywhere.
+        /// Each vCPU is in the plan once. Quotas add up to rates. No CPU is planned beyond its room
+        /// and the slop if all vCPUs may run everywhere.
         #[test]
-        fn plans_give_everybody_its_rate(
+        fn plan_gives_each_vcpu_its_rate(
             cpus in prop::collection::vec(
                 (100..=1_000_u64, prop::collection::vec(1..5_u64, 0..5)), 1..9),
         ) {
@@ -254,10 +254,10 @@ mod random {
     }
 }
 
-/// Three on two CPUs, one of them split. Then others than ours have a twentieth of one CPU: nobody
-/// is moved for that, and what is split goes by what there is now.
+/// Three vCPUs on two CPUs, one of them split. Then other programs take a twentieth of one CPU: no
+/// vCPU migrates, and the quotas follow the available time.
 #[test]
-fn a_plan_that_holds_goes_by_what_there_is_now() {
+fn plan_that_holds_updates_quotas_to_available_time() {
     let before = planned(&loads(&[(1_000, &[1, 1]), (1_000, &[1])]));
     let (whole, split) = (before.whole.clone(), before.splits[0].clone());
     assert_eq!(pieces(&before), [[(0, 333), (1, 333)]]);

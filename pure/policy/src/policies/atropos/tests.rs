@@ -9,7 +9,7 @@ use crate::Given;
 use crate::picture::picture;
 
 #[test]
-fn the_nearest_deadline_runs_first() {
+fn earliest_deadline_runs_first() {
     picture(
         "atropos",
         "
@@ -20,10 +20,10 @@ fn the_nearest_deadline_runs_first() {
     );
 }
 
-/// [Diestelhorst §3.2.3, figure 3.13]: 8 ms of 20 ms with a hint of 5 ms are 2 ms within 5 ms,
-/// 4 ms within the next 10 ms; what is left of the natural period, 2 ms, within the rest.
+/// [Diestelhorst §3.2.3, figure 3.13]: 8 ms of 20 ms with a hint of 5 ms are 2 ms within 5 ms, then
+/// 4 ms within 10 ms. The last 2 ms come in the rest of the natural period.
 #[test]
-fn a_latency_hint_makes_the_first_period_short() {
+fn latency_hint_shortens_the_first_period() {
     picture(
         "atropos reserve=0cpu",
         "
@@ -35,7 +35,7 @@ fn a_latency_hint_makes_the_first_period_short() {
 }
 
 #[test]
-fn without_a_hint_it_waits_for_those_with_nearer_deadlines() {
+fn vcpu_without_hint_waits_for_earlier_deadlines() {
     picture(
         "atropos reserve=0cpu",
         "
@@ -46,9 +46,9 @@ fn without_a_hint_it_waits_for_those_with_nearer_deadlines() {
     );
 }
 
-/// It wakes with 5 ms of its natural period to go: a quarter of its slice.
+/// `a` wakes 5 ms before the end of its natural period, with a quarter of its slice.
 #[test]
-fn waking_late_in_a_period_brings_what_that_is_worth() {
+fn wake_late_in_a_period_brings_a_prorated_budget() {
     picture(
         "atropos reserve=0cpu",
         "
@@ -59,10 +59,10 @@ fn waking_late_in_a_period_brings_what_that_is_worth() {
     );
 }
 
-/// It slept for 1 ms: the 4 ms it has left wait until nobody else is owed anything, and then
-/// come before the extra time of the others.
+/// `a` blocks for 1 ms. The 4 ms that it has left wait until no other vCPU has budget, and then
+/// have precedence over slack.
 #[test]
-fn who_slept_shortly_runs_when_nobody_else_is_owed() {
+fn unblocked_vcpu_runs_after_all_budgets_and_before_slack() {
     picture(
         "atropos reserve=0cpu",
         "
@@ -73,9 +73,9 @@ fn who_slept_shortly_runs_when_nobody_else_is_owed() {
     );
 }
 
-/// It slept while nobody else wanted the CPU: of the 4 ms it had left it gets 2 ms.
+/// `b` blocks while no other vCPU needs the CPU. It gets 2 of the 4 ms that it had left.
 #[test]
-fn what_an_unblocked_vcpu_did_not_get_is_lost_at_its_deadline() {
+fn budget_of_unblocked_vcpu_is_lost_at_its_deadline() {
     picture(
         "atropos reserve=0cpu",
         "
@@ -87,7 +87,7 @@ fn what_an_unblocked_vcpu_did_not_get_is_lost_at_its_deadline() {
 }
 
 #[test]
-fn slack_goes_round_in_quanta_of_5_ms() {
+fn slack_is_divided_in_turns_of_5_ms() {
     picture(
         "atropos",
         "
@@ -99,9 +99,9 @@ fn slack_goes_round_in_quanta_of_5_ms() {
     );
 }
 
-/// Nearest deadlines are served, ties by id, and nobody has extra time.
+/// The earliest deadline runs, ties go to the lower id, and there is no slack.
 #[test]
-fn with_admission_off_the_later_deadline_waits() {
+fn later_deadline_waits_without_admission() {
     picture(
         "atropos admission=off",
         "
@@ -113,7 +113,7 @@ fn with_admission_off_the_later_deadline_waits() {
 }
 
 #[test]
-fn vcpus_are_spread_over_the_cpus() {
+fn admission_spreads_vcpus_over_cpus() {
     picture(
         "atropos",
         "
@@ -132,14 +132,14 @@ fn share(given: &[(&str, &str)]) -> Values {
 }
 
 #[test]
-fn a_hint_is_not_longer_than_the_period() {
+fn latency_hint_longer_than_the_period_is_refused() {
     let share = share(&[("slice", "1ms"), ("period", "10ms"), ("latency", "11ms")]);
     let error = (SPEC.promise)(&share).unwrap_err();
     assert_eq!(error.to_string(), "a latency hint of 11ms is longer than the period of 10ms");
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_with_admission_off_it_is_not() {
+fn excess_vcpus_are_refused_only_with_admission() {
     let half = share(&[("slice", "5ms"), ("period", "10ms")]);
     let vcpu = |slot| VcpuId::new(slot, DomId::new(slot), 0);
     for (admission, admitted) in [("exact", 1), ("off", 3)] {
@@ -157,7 +157,7 @@ fn what_does_not_fit_is_refused_and_with_admission_off_it_is_not() {
 }
 
 #[test]
-fn a_vcpu_is_bound_to_a_cpu_that_it_may_use() {
+fn vcpu_is_bound_to_a_cpu_of_its_affinity() {
     let values = Values::defaults(SPEC.policy_fields).unwrap();
     let mut policy = (SPEC.build)(&values, &Topology::flat(2));
     let mut at = Moment::at_start(2);
@@ -174,9 +174,9 @@ fn a_vcpu_is_bound_to_a_cpu_that_it_may_use() {
     assert!(matches!(run, Pick::Run { .. }) && idle == Pick::Idle, "{run:?}, {idle:?}");
 }
 
-/// Far-apart calls, and the longest periods there are.
+/// Calls far apart, and the longest periods possible.
 #[test]
-fn a_century_does_not_overflow() {
+fn calls_a_century_apart_do_not_overflow() {
     let century = Time::from_ns(100 * 365 * 24 * 3_600 * 1_000_000_000);
     let values = Values::defaults(SPEC.policy_fields).unwrap();
     let mut policy = (SPEC.build)(&values, &Topology::flat(1));
@@ -208,9 +208,9 @@ fn a_century_does_not_overflow() {
     }
 }
 
-/// What a trace tells of somebody.
+/// Checks the rows that a trace records.
 #[test]
-fn an_account_says_what_is_left_and_until_when() {
+fn account_shows_cpu_remaining_budget_and_period() {
     let spec = crate::find("atropos").unwrap();
     let values = Values::defaults(spec.policy_fields).unwrap();
     let mut policy = (spec.build)(&values, &crate::Topology::flat(1));
@@ -229,10 +229,10 @@ fn an_account_says_what_is_left_and_until_when() {
     );
 }
 
-/// Two have used their slices up and share slack: who yields has its turn again when the other has
-/// had one. While it is owed something yielding costs nothing.
+/// Two vCPUs have exhausted their budgets and share slack. One that yields has its next turn after
+/// the other. A yield with budget left costs nothing.
 #[test]
-fn who_yields_gives_a_turn_of_slack_away_and_nothing_that_is_owed() {
+fn yield_gives_up_a_turn_of_slack_but_no_budget() {
     let cpu = CpuId::new(0);
     let values = Values::defaults(SPEC.policy_fields).unwrap();
     let mut policy = (SPEC.build)(&values, &Topology::flat(1));
@@ -248,8 +248,8 @@ fn who_yields_gives_a_turn_of_slack_away_and_nothing_that_is_owed() {
         policy.wake(&at, vcpu);
     }
     let picked = |policy: &dyn Policy, at: &Moment| match policy.pick(at, cpu) {
-        Pick::Run { vcpu, limit, .. } => (vcpu, limit.expect("all turns end")),
-        Pick::Idle => panic!("somebody runs"),
+        Pick::Run { vcpu, limit, .. } => (vcpu, limit.expect("every pick has a limit")),
+        Pick::Idle => panic!("a runnable vCPU is picked"),
     };
     let ends = |policy: &mut dyn Policy, at: &mut Moment, (vcpu, ran), why| {
         at.occupy(cpu, vcpu);
@@ -273,10 +273,11 @@ fn who_yields_gives_a_turn_of_slack_away_and_nothing_that_is_owed() {
     }
 }
 
-/// Half of the CPU for 100 ms was had in 50 ms by who leaves. It stays promised while somebody
-/// waits for its slice; who sleeps does not, so then there is room at once.
+/// A vCPU with half of the CPU in 100 ms uses all of it in 50 ms and leaves. Its share is held
+/// while another vCPU waits for its slice. A blocked vCPU does not wait, so then the share is free
+/// at once.
 #[test]
-fn what_a_leaver_had_in_advance_is_free_where_nobody_waits() {
+fn excess_of_leaver_is_held_only_while_another_vcpu_waits() {
     let (cpu, period) = (CpuId::new(0), Span::from_ms(100));
     for other_waits in [true, false] {
         let values = Values::defaults(SPEC.policy_fields).unwrap();

@@ -1,4 +1,4 @@
-//! What one vCPU has had, and how early its clock is read.
+//! Virtual clock of one vCPU, and its warp.
 
 use slackline_units::{CpuId, Pace, Span, Time, VirtualSpan, VirtualTime};
 
@@ -30,43 +30,43 @@ pub(super) const WARPL: Field = Field::span("warpl", "2s", "longest warp; 0ms is
 pub(super) const WARPU: Field =
     Field::span("warpu", "1s", "pause after the longest warp; 0ms ends warping for good");
 
-/// A vCPU's virtual clock.
+/// Virtual clock of a vCPU.
 #[derive(Clone, Debug)]
 pub(super) struct Clock {
-    /// Where it runs and stands in line.
+    /// CPU on which it runs and is queued.
     pub(super) cpu: CpuId,
     pub(super) pace: Pace,
     pub(super) actual: VirtualTime,
-    /// As it was read when the vCPU was put in line.
+    /// Effective time when the vCPU was last queued.
     pub(super) effective: VirtualTime,
-    /// Not charged yet, or to be charged again.
+    /// CPU time that is not charged yet, or will be charged again.
     pub(super) used: Span,
     pub(super) warping: bool,
     may_warp: bool,
     warp: VirtualSpan,
-    /// How long it may warp at a stretch, and how long it must not after that.
+    /// Longest warp, and length of the pause after it.
     warp_limit: Span,
     warp_pause: Span,
-    /// How much of the limit is used up.
+    /// Part of the limit that is used up.
     warped: Span,
     asleep_since: Time,
 }
 
-/// What a share says besides the limits of a warp.
+/// Parameters of a clock other than the limits of a warp.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parameters {
     pub(super) pace: Pace,
-    /// How much earlier the clock is read while it warps.
+    /// Amount by which the effective time is earlier during a warp.
     pub(super) warp: VirtualSpan,
     pub(super) may_warp: bool,
 }
 
-/// What becomes of a warp whose limit is used up.
+/// Effect of the end of a warp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unwarp {
-    /// It pauses until then.
+    /// The warp pauses until this time.
     Until(Time),
-    /// It is over for good.
+    /// The vCPU never warps again.
     ForGood,
 }
 
@@ -89,13 +89,14 @@ impl Clock {
         }
     }
 
-    /// As it is read where it stands at `actual`.
+    /// Returns the effective time for an actual time.
     #[inline]
     pub(super) fn read(&self, rules: &Rules, actual: VirtualTime) -> VirtualTime {
         if self.warping { rules.warped(actual, self.warp) } else { actual }
     }
 
-    /// What was used counts for the limit of a warp. Says if that was the end of it.
+    /// Counts the CPU time used against the limit of a warp. Returns the pause if that ended the
+    /// warp.
     pub(super) fn use_warp(&mut self, now: Time) -> Option<Unwarp> {
         if !self.has_limit() {
             return None;
@@ -104,7 +105,7 @@ impl Clock {
         (self.warped >= self.warp_limit).then(|| self.unwarp(now))
     }
 
-    /// Ends a warp.
+    /// Ends a warp whose limit is used up.
     pub(super) fn unwarp(&mut self, now: Time) -> Unwarp {
         self.warping = false;
         if self.warp_pause.is_zero() {
@@ -114,13 +115,13 @@ impl Clock {
         Unwarp::Until(now.after(self.warp_pause))
     }
 
-    /// A pause is over.
+    /// Ends the pause of a warp.
     pub(super) fn rewarp(&mut self) {
         self.warping = self.may_warp;
         self.warped = Span::ZERO;
     }
 
-    /// How long it may still run until a warp is over, if it warps and that is limited.
+    /// Returns the CPU time until the warp ends. `None` if it does not warp or has no limit.
     pub(super) fn warp_left(&self) -> Option<Span> {
         self.has_limit().then(|| self.warp_limit.left_after(self.warped))
     }
@@ -133,7 +134,8 @@ impl Clock {
         self.asleep_since = now;
     }
 
-    /// Awake again, not behind `floor`. Who slept for as long as a pause has paused.
+    /// Handles a wake: the clock is moved up to `floor`. A block as long as a pause counts as a
+    /// pause.
     pub(super) fn wake(&mut self, now: Time, floor: VirtualTime) {
         self.actual = self.actual.max(floor);
         if !self.warp_pause.is_zero() && now.since(self.asleep_since) >= self.warp_pause {

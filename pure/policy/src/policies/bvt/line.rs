@@ -1,7 +1,7 @@
-//! Who stands in line on a CPU, and who is first.
+//! Queues of the runnable vCPUs of a CPU.
 //!
-//! Most clocks are read as they are, and stand in one queue by their time. Those that are read
-//! earlier, because they warp, stand in another by that, and in a third by their actual time.
+//! Most effective times equal actual times; these vCPUs are in one queue. vCPUs that warp are in a
+//! second queue by effective time and in a third by actual time.
 
 use slackline_units::{CpuId, VcpuId, VirtualTime};
 
@@ -9,7 +9,7 @@ use super::{Bvt, Source};
 use crate::Moment;
 
 impl<S: Source> Bvt<S> {
-    /// The earliest actual time in line.
+    /// Returns the earliest actual time in the queue.
     #[inline]
     pub(super) fn earliest(&self, cpu: CpuId) -> Option<VirtualTime> {
         let plain = self.order.first(plain(cpu)).map(|((actual, _), _)| actual);
@@ -19,19 +19,19 @@ impl<S: Source> Bvt<S> {
         lower(plain, self.actuals.first(cpu.index()).map(|(actual, _)| actual))
     }
 
-    /// The earliest actual time in line but for one.
+    /// Returns the earliest actual time of all queued vCPUs but one.
     pub(super) fn earliest_but(&self, cpu: CpuId, but: VcpuId) -> Option<VirtualTime> {
         let plain = self.order.first_but(plain(cpu), but).map(|((actual, _), _)| actual);
         let shifted = self.actuals.first_but(cpu.index(), but).map(|(actual, _)| actual);
         lower(plain, shifted)
     }
 
-    /// The first in line who can run.
+    /// Returns the first eligible vCPU.
     pub(super) fn first(&self, at: &Moment, cpu: CpuId) -> Option<VcpuId> {
         self.first_that(cpu, |vcpu| at.is_eligible(vcpu, cpu)).map(|(_, vcpu)| vcpu)
     }
 
-    /// The first in line of whom something holds.
+    /// Returns the first vCPU for which `holds` is true.
     #[inline]
     pub(super) fn first_that(
         &self,
@@ -45,7 +45,7 @@ impl<S: Source> Bvt<S> {
         lower(plain, self.order.first_that(shifted(cpu), &holds))
     }
 
-    /// The first in line but for one.
+    /// Returns the first vCPU other than `but`.
     #[inline]
     pub(super) fn first_but(
         &self,
@@ -59,7 +59,7 @@ impl<S: Source> Bvt<S> {
         lower(plain, self.order.first_but(shifted(cpu), but))
     }
 
-    /// Who stands in line on a CPU goes where it belongs now.
+    /// Moves a queued vCPU to where it belongs now.
     #[inline]
     pub(super) fn requeue(&mut self, cpu: CpuId, vcpu: VcpuId) {
         if self.order.queue_of(vcpu).is_some() {
@@ -74,7 +74,7 @@ impl<S: Source> Bvt<S> {
         self.enqueue(vcpu, tail);
     }
 
-    /// Puts somebody awake in line, or to where it belongs now.
+    /// Queues a runnable vCPU, or moves it to where it belongs now.
     pub(super) fn enqueue(&mut self, vcpu: VcpuId, place: i64) {
         let clock = &mut self.clocks[vcpu];
         let (cpu, actual) = (clock.cpu, clock.actual);
@@ -96,7 +96,7 @@ impl<S: Source> Bvt<S> {
     }
 }
 
-/// The lower of two, if there are two.
+/// Returns the lower of two options.
 #[inline]
 fn lower<T: Ord>(this: Option<T>, that: Option<T>) -> Option<T> {
     match (this, that) {
@@ -105,12 +105,12 @@ fn lower<T: Ord>(this: Option<T>, that: Option<T>) -> Option<T> {
     }
 }
 
-/// The queue of those whose effective time is their actual time.
+/// Index of the queue of vCPUs whose effective time is their actual time.
 fn plain(cpu: CpuId) -> usize {
     2 * cpu.index()
 }
 
-/// The queue of the others.
+/// Index of the queue of the other vCPUs.
 fn shifted(cpu: CpuId) -> usize {
     2 * cpu.index() + 1
 }

@@ -1,4 +1,4 @@
-//! Manual page.
+//! Help page of `bvt`.
 
 /// Text of `slackline help bvt`.
 pub(super) const PAGE: &str = "\

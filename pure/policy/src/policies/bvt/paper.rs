@@ -1,11 +1,12 @@
-//! Borrowed virtual time as the papers have it.
+//! Borrowed virtual time by the papers' rules.
 //!
-//! The one with the earliest effective virtual time runs [BVT], and keeps the CPU until it is
-//! the context switch allowance C ahead of the next in line: in real time, so C means the same
-//! whatever the weights [BVT]. Actual time advances by what was used divided by the weight
-//! [BVT]. Who wakes starts from the scheduler virtual time, the earliest actual time of those
-//! awake, if its own is earlier [BVT]. A warp is limited by the CPU time that is used in it,
-//! and once that is used up must pause for as long as is said [BVT].
+//! - The vCPU with the earliest effective virtual time runs, until it is the context switch
+//!   allowance C ahead of the next one. C is in real time, so it means the same for all weights
+//!   [BVT].
+//! - Actual time advances by the CPU time used divided by the weight [BVT].
+//! - A vCPU that wakes starts from the scheduler virtual time, which is the earliest actual time of
+//!   the runnable vCPUs, if its own is earlier [BVT].
+//! - A warp is limited by the CPU time used in it, and then pauses for a given time [BVT].
 
 use slackline_units::{CpuId, Pace, Span, Time, VcpuId, VirtualSpan, VirtualTime, Weight};
 
@@ -27,7 +28,8 @@ impl Source for Paper {
         }
     }
 
-    /// The earliest actual time of those awake, whoever runs among them as it has run by now.
+    /// Returns the earliest actual time of the runnable vCPUs, with the running one charged up to
+    /// now.
     fn floor(bvt: &Bvt<Paper>, _: Time, cpu: CpuId) -> VirtualTime {
         let line = bvt.line(cpu);
         let Some(current) = line.current else { return line.floor };
@@ -37,7 +39,7 @@ impl Source for Paper {
         others.map_or(actual, |others| others.min(actual)).max(line.floor)
     }
 
-    /// Whoever wakes first must not find the time saved up that the others slept through.
+    /// The first vCPU to wake must not have saved up time while all were blocked.
     fn floor_of_idle(floor: VirtualTime, last: VirtualTime) -> VirtualTime {
         floor.max(last)
     }
@@ -46,7 +48,7 @@ impl Source for Paper {
         bvt.rules.turn_end::<Paper>(now, bvt.clocks[current].pace, lead)
     }
 
-    /// Who has the CPU keeps it for the allowance.
+    /// The running vCPU keeps the CPU for the allowance.
     fn choose(
         bvt: &Bvt<Paper>,
         at: &Moment,
@@ -66,7 +68,7 @@ impl Source for Paper {
         Time::NEVER
     }
 
-    /// A turn ends with the warp.
+    /// A timeslice ends with the warp.
     fn ends(turn: Time, warp: Time) -> (Time, Time) {
         (turn.min(warp), Time::NEVER)
     }

@@ -1,4 +1,4 @@
-//! Whose rules, and each known fault of Xen's by its name.
+//! Choice of rules, and the known faults of Xen by name.
 
 use slackline_units::{Pace, Span, Time, VirtualSpan, VirtualTime};
 
@@ -48,7 +48,7 @@ pub(super) const WARP_UNDERFLOW: Field = Field::choice(
     "fault: a warp to before the start of the clock reads as far in the future",
 );
 
-/// What its parameters say.
+/// Values of the parameters.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
     pub(super) allowance: Span,
@@ -60,10 +60,10 @@ pub(super) struct Rules {
     warp_underflow: bool,
 }
 
-/// How many virtual units 32 bits hold.
+/// Number of virtual units that 32 bits can hold.
 const WRAP: i64 = 1 << 32;
 
-/// From where on Xen moves the clocks of a CPU back, and by how much.
+/// Clock value from which Xen moves the clocks of a CPU back, and the amount.
 const REBASE_FROM: i128 = 0xf000_0000;
 const REBASE_BY: VirtualSpan = VirtualSpan::from_units(0xe000_0000);
 
@@ -87,7 +87,7 @@ impl Rules {
         }
     }
 
-    /// A clock at `actual` once a stint of `ran` has been charged to it.
+    /// Returns the clock after `ran` has been charged to it.
     #[inline(always)]
     pub(super) fn charged(&self, actual: VirtualTime, ran: Span, pace: Pace) -> VirtualTime {
         let ran = if self.narrow { Span::from_ns(ran.ns() & u64::from(u32::MAX)) } else { ran };
@@ -95,20 +95,20 @@ impl Rules {
         self.fit(actual + ran.aged(pace))
     }
 
-    /// Of a stint that goes on elsewhere: what may be charged of it now.
+    /// Returns the part of `ran` that may be charged now if the run interval goes on.
     pub(super) fn part(&self, ran: Span) -> Span {
         if self.round_up { ran - ran % self.unit } else { ran }
     }
 
-    /// A clock as it reads with `warp` taken off.
+    /// Returns the clock with `warp` deducted.
     #[inline]
     pub(super) fn warped(&self, actual: VirtualTime, warp: VirtualSpan) -> VirtualTime {
         let effective = actual - warp;
         if self.warp_underflow { wrap(effective) } else { effective }
     }
 
-    /// When a turn that began, or is reckoned, from `from` is over: once the clock has made up for
-    /// `lead`, by which the next in line is ahead of it, and has run for the allowance.
+    /// Returns the end of a timeslice that counts from `from`. The vCPU first makes up for `lead`,
+    /// by which the next one is ahead, and then runs for the allowance.
     #[inline(always)]
     pub(super) fn turn_end<S: Source>(&self, from: Time, pace: Pace, lead: VirtualSpan) -> Time {
         if lead > VirtualSpan::ZERO {
@@ -125,13 +125,13 @@ impl Rules {
         Span::from_ns(S::charging_units(lead, pace, self.unit))
     }
 
-    /// Whether clocks have come so far that they must be moved back.
+    /// Returns true if the clocks are so far advanced that they must be moved back.
     #[inline]
     pub(super) fn is_full(&self, floor: VirtualTime) -> bool {
         self.narrow && (floor - VirtualTime::START).units() >= REBASE_FROM
     }
 
-    /// A clock, moved back with all others of its CPU.
+    /// Returns a clock that is moved back with all others of its CPU.
     pub(super) fn rebased(&self, clock: VirtualTime) -> VirtualTime {
         wrap(clock - REBASE_BY)
     }
@@ -142,12 +142,13 @@ impl Rules {
     }
 }
 
-/// What 32 bits make of a clock.
+/// Truncates a clock to 32 bits.
 fn wrap(clock: VirtualTime) -> VirtualTime {
     let wraps = (clock - VirtualTime::START).units().div_euclid(i128::from(WRAP));
     if wraps == 0 {
         return clock;
     }
-    let wraps = i64::try_from(wraps).expect("a stint of 32 bits wraps a clock a few times only");
+    let wraps =
+        i64::try_from(wraps).expect("a run interval of 32 bits wraps a clock a few times only");
     clock - VirtualSpan::from_units(wraps.checked_mul(WRAP).expect("as above"))
 }

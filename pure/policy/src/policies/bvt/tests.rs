@@ -5,7 +5,7 @@ use crate::picture::{Turn, picture, turns};
 use crate::{Moment, Pick, Topology, Values};
 
 #[test]
-fn sleeping_saves_nothing_up() {
+fn blocking_saves_no_virtual_time_up() {
     picture(
         "bvt allowance=5ms",
         "
@@ -17,7 +17,7 @@ fn sleeping_saves_nothing_up() {
 }
 
 #[test]
-fn twice_the_weight_runs_twice_as_long() {
+fn vcpu_of_twice_the_weight_runs_twice_as_long() {
     picture(
         "bvt allowance=4ms",
         "
@@ -28,10 +28,10 @@ fn twice_the_weight_runs_twice_as_long() {
     );
 }
 
-/// Who wakes comes before those whose clocks are read the same: c before b at 5 ms. Who has run
-/// comes behind them: b and a have both had 10 ms at 35 ms, and b had them first.
+/// A vCPU that wakes comes before those with equal clocks: c before b at 5 ms. One that has run
+/// comes behind them: at 35 ms both b and a have received 10 ms, b first.
 #[test]
-fn of_equal_clocks_the_one_that_came_into_line_first_runs() {
+fn equal_clocks_tie_break_by_queue_order() {
     picture(
         "bvt allowance=5ms",
         "
@@ -44,7 +44,7 @@ fn of_equal_clocks_the_one_that_came_into_line_first_runs() {
 }
 
 #[test]
-fn a_warping_vcpu_runs_the_moment_it_wakes() {
+fn warping_vcpu_runs_as_soon_as_it_wakes() {
     picture(
         "bvt allowance=5ms",
         "
@@ -56,7 +56,7 @@ fn a_warping_vcpu_runs_the_moment_it_wakes() {
 }
 
 #[test]
-fn a_wake_without_a_warp_waits_for_the_allowance() {
+fn waking_vcpu_without_warp_waits_for_the_allowance() {
     picture(
         "bvt allowance=3ms",
         "
@@ -68,7 +68,7 @@ fn a_wake_without_a_warp_waits_for_the_allowance() {
 }
 
 #[test]
-fn a_warp_is_limited_and_pauses() {
+fn warp_is_limited_and_pauses() {
     picture(
         "bvt allowance=1ms",
         "
@@ -80,7 +80,7 @@ fn a_warp_is_limited_and_pauses() {
 }
 
 #[test]
-fn a_warp_without_a_pause_is_over_for_good() {
+fn warp_without_a_pause_never_resumes() {
     picture(
         "bvt allowance=1ms",
         "
@@ -92,7 +92,7 @@ fn a_warp_without_a_pause_is_over_for_good() {
 }
 
 #[test]
-fn each_cpu_has_a_line_of_its_own() {
+fn each_cpu_has_its_own_queue() {
     picture(
         "bvt allowance=2ms",
         "
@@ -106,7 +106,7 @@ fn each_cpu_has_a_line_of_its_own() {
 }
 
 #[test]
-fn xen_warps_one_stretch_at_a_time() {
+fn xen_warp_limit_applies_to_each_timeslice() {
     picture(
         "bvt rules=xen-2.0 allowance=10ms warp_underflow=off",
         "
@@ -118,7 +118,7 @@ fn xen_warps_one_stretch_at_a_time() {
 }
 
 #[test]
-fn rounding_up_charges_short_stints_for_whole_units() {
+fn rounding_up_charges_short_runs_for_whole_units() {
     picture(
         "bvt allowance=1ms unit=4ms round_up=off",
         "
@@ -138,7 +138,7 @@ fn rounding_up_charges_short_stints_for_whole_units() {
 }
 
 #[test]
-fn an_underflow_makes_who_warps_the_last() {
+fn warp_underflow_makes_a_warping_vcpu_last() {
     picture(
         "bvt rules=xen-2.0 warp_underflow=off",
         "
@@ -157,9 +157,10 @@ fn an_underflow_makes_who_warps_the_last() {
     );
 }
 
-/// Clocks reach the place from where they are moved back within 30 ms; the sleeper's wraps.
+/// With these advances a clock of 32 bits wraps after less than 15 ms of CPU time. Its vCPU then
+/// looks far behind and runs until it has caught up: `c` from 25 ms on, `a` from 40 ms on.
 #[test]
-fn who_sleeps_while_clocks_are_moved_back_starves() {
+fn vcpu_with_wrapped_clock_runs_until_it_catches_up() {
     picture(
         "bvt rules=xen-2.0 narrow=off",
         "
@@ -185,7 +186,7 @@ const HOGS: &str = "
     B advance=20  r
 ";
 
-/// Who ran, for how many nanoseconds, and how many units its clock then had.
+/// Returns the vCPU of each timeslice, its length in nanoseconds, and its clock at the end.
 fn first_turns(policy: &str, count: usize) -> Vec<(char, u64, u64)> {
     let turns = turns(policy, HOGS, Span::ZERO, count);
     let actual = |turn: &Turn| {
@@ -195,7 +196,7 @@ fn first_turns(policy: &str, count: usize) -> Vec<(char, u64, u64)> {
     turns.iter().map(|turn| (turn.who, turn.ran.ns(), actual(turn))).collect()
 }
 
-/// The same, with the charging units of each turn in place of the clock.
+/// Returns the same with the charging units of each timeslice instead of the clock.
 fn charges(policy: &str, count: usize) -> Vec<(char, u64, u64)> {
     let mut clocks = [0, 0];
     let charge = |(who, ran, clock): (char, u64, u64)| {
@@ -208,7 +209,7 @@ fn charges(policy: &str, count: usize) -> Vec<(char, u64, u64)> {
 
 /// Test vector 13.4 of the reference: Xen 2.0.
 #[test]
-fn two_hogs_run_as_under_xen_2_0() {
+fn two_hogs_match_the_vector_of_xen_2_0() {
     let expected = [
         ('B', 5_000_000, 50),
         ('A', 5_000_100, 51),
@@ -226,7 +227,7 @@ fn two_hogs_run_as_under_xen_2_0() {
 
 /// Test vector 13.4 of the reference: after 2006-02-25.
 #[test]
-fn two_hogs_run_as_under_xen_3_0_2() {
+fn two_hogs_match_the_vector_of_xen_3_0_2() {
     let expected = [
         ('B', 5_000_000, 50),
         ('A', 5_000_100, 51),
@@ -243,9 +244,9 @@ fn two_hogs_run_as_under_xen_3_0_2() {
     assert_eq!(charges("bvt rules=xen-2.0 charge_again=on", 10), expected);
 }
 
-/// [Xen]: ten allowances where nobody else is awake; by the papers' rules there is nothing to end.
+/// [Xen]: the timeslice is ten allowances if no other vCPU is runnable.
 #[test]
-fn who_is_alone_is_charged_every_ten_allowances() {
+fn lone_vcpu_is_charged_every_ten_allowances() {
     for allowance in [1, 5, 40] {
         let alone = turns(
             &format!("bvt rules=xen-2.0 allowance={allowance}ms"),
@@ -257,23 +258,23 @@ fn who_is_alone_is_charged_every_ten_allowances() {
     }
 }
 
-/// B's 1,000 units are 100 charging units of A: 10 ms, and the allowance.
+/// 1,000 units of B are 100 charging units of A: 10 ms, plus the allowance.
 #[test]
-fn without_the_slip_a_turn_lasts_until_the_other_is_overtaken() {
+fn timeslice_without_unit_slip_lasts_until_the_other_is_overtaken() {
     let slipped = charges("bvt rules=xen-2.0", 2);
     assert_eq!(slipped, [('B', 5_000_000, 50), ('A', 5_000_100, 51)]);
     let right = charges("bvt rules=xen-2.0 unit_slip=off", 2);
     assert_eq!(right, [('B', 5_000_000, 50), ('A', 15_000_000, 150)]);
 }
 
-/// 5.0001 ms are 50.001 charging units, of which the account shows whole virtual units.
+/// 5.0001 ms are 50.001 charging units. The account shows whole virtual units.
 #[test]
-fn without_rounding_up_a_turn_costs_what_it_lasts() {
+fn timeslice_without_rounding_is_charged_exactly() {
     assert_eq!(first_turns("bvt rules=xen-2.0", 2)[1], ('A', 5_000_100, 510));
     assert_eq!(first_turns("bvt rules=xen-2.0 round_up=off", 2)[1], ('A', 5_000_100, 500));
 }
 
-/// A's share over B's in thousandths, A's advance being 10, in five minutes.
+/// Returns the ratio of A's CPU time to B's in thousandths, over five minutes. A's advance is 10.
 fn ratio(policy: &str, advance: u64) -> u64 {
     let hogs = format!("A advance=10  r\nB advance={advance}  r");
     let mut ran = [0, 0];
@@ -283,11 +284,11 @@ fn ratio(policy: &str, advance: u64) -> u64 {
     ran[0] * 1_000 / ran[1]
 }
 
-/// The model results of section 5.7 of the reference. A turn of 50 units is charged as 50 or 51,
-/// and which of them depends on nanoseconds of where a run begins: so the ratio of two models may
-/// differ by one part in 50, besides half of the last digit in the table.
+/// Results of the model in section 5.7 of the reference. A timeslice of 50 units is charged as 50
+/// or 51, depending on nanoseconds of its begin. So the ratio may differ by one part in 50, plus
+/// half of the last digit in the table.
 #[test]
-fn charging_again_flattens_weights_as_it_did() {
+fn charging_again_flattens_weights_as_in_xen() {
     let table: [(u64, [u64; 2], [u64; 2]); 6] = [
         (20, [1_500, 5], [2_000, 5]),
         (40, [2_340, 5], [4_000, 5]),
@@ -306,11 +307,11 @@ fn charging_again_flattens_weights_as_it_did() {
     }
 }
 
-/// Nobody's clock overflows in a century, at the lightest weight or the heaviest, and nothing is
-/// lost of it: the turns after it are those of two hogs, but for the nanosecond in which a clock
-/// that is a fraction of one behind catches up.
+/// No clock overflows in a century, at the lightest or heaviest weight, and no precision is lost.
+/// The timeslices afterwards are those of two hogs, apart from a nanosecond in which a clock
+/// catches up by a fraction.
 #[test]
-fn a_century_is_not_too_long() {
+fn clocks_stay_exact_over_a_century() {
     const CENTURY: Span = Span::from_secs(100 * 365 * 24 * 3_600);
     for weight in [1, 65_535] {
         let hogs = format!("a weight={weight} r\nb weight={weight} r");
@@ -327,9 +328,10 @@ fn a_century_is_not_too_long() {
     }
 }
 
-/// Who is picked as its turn ends, before that has been told, has no time left: not a nanosecond.
+/// A vCPU that is picked when its timeslice has ended, before the end is reported, has no time
+/// left.
 #[test]
-fn a_turn_that_is_over_has_no_length() {
+fn ended_timeslice_has_no_time_left() {
     let policy = Values::defaults(SPEC.policy_fields).unwrap();
     let share = Values::defaults(SPEC.share_fields).unwrap();
     let mut policy = (SPEC.build)(&policy, &Topology::flat(1));
@@ -343,7 +345,7 @@ fn a_turn_that_is_over_has_no_length() {
     }
     policy.pass(&at, cpu);
     let Pick::Run { vcpu, limit: Some(limit), .. } = policy.pick(&at, cpu) else {
-        panic!("one of two that compete runs for a while");
+        panic!("one of two runnable vCPUs is picked with a limit");
     };
     at.occupy(cpu, vcpu);
     policy.start(&at, vcpu);

@@ -1,12 +1,13 @@
-//! Borrowed virtual time as Xen 2.0 to 3.0.2 had it.
+//! Borrowed virtual time as in Xen 2.0 to 3.0.2.
 //!
-//! At every pass the one with the earliest effective virtual time runs, also if it gains nothing by
-//! that: the allowance only decides when the next pass comes, after as long as the next in line
-//! takes to catch up and the allowance on top, or after ten allowances where nobody else is awake.
-//! A clock advances by `mcuadv` virtual units for each charging unit, the inverse of a weight. Who
-//! wakes starts from the scheduler virtual time of the last pass. A warp's limit is a timer from
-//! when its vCPU is put on the CPU, so that each turn may last for all of it; when it rings the
-//! warp is over, and a second timer ends the pause. What was a fault is a parameter of its own.
+//! - At each pass the vCPU with the earliest effective virtual time runs, even if it gains nothing
+//!   by that. The allowance only determines the next pass: the time in which the next vCPU is
+//!   overtaken plus the allowance, or ten allowances if no other vCPU is runnable.
+//! - A clock advances by `mcuadv` virtual units per charging unit, an inverse weight.
+//! - A vCPU that wakes starts from the scheduler virtual time of the last pass.
+//! - A warp is limited by a timer that starts when the vCPU is put on the CPU, so that each
+//!   timeslice may use the whole limit. A second timer ends the pause.
+//! - Each fault is a parameter.
 
 use slackline_units::{CpuId, Pace, Span, Time, VcpuId, VirtualSpan, VirtualTime};
 
@@ -15,23 +16,24 @@ use super::rules::Rules;
 use super::{Bvt, Source};
 use crate::{Moment, Values};
 
-/// How many allowances a vCPU gets where it is alone.
+/// Number of allowances in the timeslice of a vCPU that is alone.
 const ALONE: u64 = 10;
 
-/// Xen's rules.
+/// Rules of Xen 2.0 to 3.0.2.
 pub(super) struct Xen;
 
 impl Source for Xen {
     fn parameters(share: &Values, rules: &Rules) -> Parameters {
-        let advance = u32::try_from(share.whole(&ADVANCE)).expect("checked as a field");
+        let advance = u32::try_from(share.whole(&ADVANCE)).expect("the field limits the number");
         Parameters {
-            pace: Pace::new(advance, rules.unit).expect("checked as fields"),
+            pace: Pace::new(advance, rules.unit).expect("both fields are positive"),
             warp: VirtualSpan::from_units(share.whole(&WARPVALUE)),
             may_warp: share.flag(&WARPBACK),
         }
     }
 
-    /// As the last pass left it; for wakes of the instant of a pass, the one before.
+    /// Returns the floor of the last pass. A wake at the instant of a pass gets the floor before
+    /// it.
     fn floor(bvt: &Bvt<Xen>, now: Time, cpu: CpuId) -> VirtualTime {
         let line = bvt.line(cpu);
         if line.pending == now { line.floor_before } else { line.floor }
@@ -41,7 +43,7 @@ impl Source for Xen {
         floor
     }
 
-    /// From the start of the turn, although the clock is read as it is now.
+    /// The end counts from the begin of the timeslice, although the clock is read as of now.
     fn cut(bvt: &Bvt<Xen>, now: Time, current: VcpuId, lead: VirtualSpan) -> Time {
         let clock = &bvt.clocks[current];
         let line = bvt.line(clock.cpu);
@@ -51,7 +53,7 @@ impl Source for Xen {
         bvt.rules.turn_end::<Xen>(line.since, clock.pace, lead)
     }
 
-    /// Nobody keeps a CPU.
+    /// No vCPU keeps a CPU.
     fn choose(
         _: &Bvt<Xen>,
         _: &Moment,
@@ -65,17 +67,17 @@ impl Source for Xen {
         now.after(rules.allowance * ALONE)
     }
 
-    /// The end of a warp is an alarm, and the turn goes on.
+    /// The end of a warp is a timer, and the timeslice continues.
     fn ends(turn: Time, warp: Time) -> (Time, Time) {
         (turn, warp)
     }
 
-    /// A timer limits it.
+    /// A timer limits the warp.
     fn use_warp(_: &mut Clock, _: Time) -> Option<Unwarp> {
         None
     }
 
-    /// A clock is read anew only when its vCPU runs or wakes.
+    /// The effective time is updated only when the vCPU runs or wakes.
     fn may_warp_again(_: &mut Bvt<Xen>, _: CpuId, _: VcpuId) {}
 
     fn charging_units(lead: VirtualSpan, pace: Pace, _: Span) -> u64 {

@@ -1,4 +1,4 @@
-//! What is promised on each CPU, and who waits there for its due.
+//! Reservations on each CPU, and the test whether a CPU is quiescent.
 
 use slackline_units::{CpuId, CpuSet, CpuShare, Periods, Time, VcpuId};
 
@@ -8,7 +8,7 @@ use crate::admission::bookings::{Asked, Placed, Tenant};
 use crate::{AdmitError, Moment};
 
 impl Edf {
-    /// Places a reservation, in the place of what somebody has if it has something.
+    /// Reserves capacity for a vCPU, in place of its previous reservation if it has one.
     pub(super) fn promise(
         &mut self,
         at: &Moment,
@@ -29,8 +29,8 @@ impl Edf {
         }
     }
 
-    /// Whether who wakes here is to lose what it would have had: somebody is split here, or others
-    /// still wait because somebody was.
+    /// Returns true if a vCPU that wakes on this CPU forfeits budget: a vCPU is split here, or was
+    /// and the CPU has not been quiescent since.
     #[inline(never)]
     pub(super) fn is_strict(&mut self, at: &Moment, cpu: CpuId) -> bool {
         if self.promised.is_left_over(cpu) && self.rests(at.now(), cpu) {
@@ -43,21 +43,20 @@ impl Edf {
         self.promised.resting(cpus, |cpu| self.rests(at.now(), cpu))
     }
 
-    /// Whether nobody is owed anything on a CPU. Who sleeps may claim when it wakes that it would
-    /// have run meanwhile.
+    /// Returns true if the CPU is quiescent: no vCPU on it has budget left or can wake with some.
     pub(super) fn rests(&self, now: Time, cpu: CpuId) -> bool {
         let claims = |server: &Server| server.cpu == cpu && server.claims_to_run(now, &self.clock);
         self.deadlines.is_empty(owed(cpu)) && !self.servers.iter().any(claims)
     }
 
-    /// What a CPU has promised may be another share of it.
+    /// Updates a CPU after its reservations changed.
     pub(super) fn note_promises(&mut self, at: &Moment, cpu: CpuId) {
         let resting = self.resting(at, CpuSet::one(cpu));
         resting.iter().for_each(|cpu| self.promised.rest(cpu));
         self.note_spare_time(at.now(), cpu);
     }
 
-    /// What a CPU has neither promised nor lent may be another share of it.
+    /// Updates the share of a CPU that is neither reserved nor lent.
     pub(super) fn note_spare_time(&mut self, now: Time, cpu: CpuId) {
         let lent = (self.loans.rate(cpu, now) * 1_000_000).div_ceil(1 << 64);
         let lent = CpuShare::from_ppm(u32::try_from(lent).unwrap_or(u32::MAX));

@@ -1,4 +1,4 @@
-//! Borrowing: a vCPU of a domain uses the budget that its siblings leave. Not in VSched.
+//! Borrowed budget: a vCPU uses budget that its siblings in the VM leave unused. Not in [VSched].
 
 pub(super) mod groups;
 pub(super) mod loans;

@@ -1,4 +1,4 @@
-//! Parameters of the policy and of a share.
+//! Parameters of the policy and of its vCPUs.
 
 use alloc::vec::Vec;
 
@@ -45,7 +45,7 @@ pub(super) fn begins_at_wake(values: &Values) -> bool {
     values.choice(&UNBLOCKING) == "new-period"
 }
 
-/// A split vCPU has the parts of its slice at fixed times of its period.
+/// Rejects a period that begins at wakes with splits: subtasks run at fixed times of a period.
 pub(super) fn conflict(values: &Values) -> Option<FieldError> {
     let needs: Vec<_> = alloc::vec![(&UNBLOCKING, "proportional")];
     let is_split = values.choice(&PLACE) == "split";
@@ -54,7 +54,7 @@ pub(super) fn conflict(values: &Values) -> Option<FieldError> {
 
 pub(super) fn promise(share: &Values) -> Result<Option<Promise>, ReservationError> {
     let Periods { reservation, phase } = periods(share)?;
-    // Who may have what others leave may have more than its slice, however exact all of it is.
+    // A borrower may exceed its slice, even if all vCPUs of the VM have a hard limit.
     let bounded = share.flag(&EXACT);
     let by_use = is_by_use(share);
     Ok(Some(Promise { reservation, exact: bounded && !by_use, bounded, by_use, phase }))

@@ -1,4 +1,4 @@
-//! Manual page.
+//! Help page of `edf`.
 
 /// Text of `slackline help edf`.
 pub(super) const PAGE: &str = "\

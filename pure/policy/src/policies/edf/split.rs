@@ -1,5 +1,4 @@
-//! Who is split over several CPUs goes from one to the next, and what all that are bound to a CPU,
-//! or run a part there, demand of it.
+//! Migration of split vCPUs from subtask to subtask, and the demand of all vCPUs on a CPU.
 
 use alloc::vec::Vec;
 
@@ -12,7 +11,7 @@ use crate::admission::subtasks::{InParts, Standing};
 use crate::{Moment, Roster};
 
 impl Server {
-    /// When the part that it is in must be over, or the period.
+    /// Returns the deadline of the current subtask, or of the period if it is not split.
     #[inline(always)]
     pub(super) fn due_by(&self) -> Time {
         match &self.in_parts {
@@ -21,7 +20,7 @@ impl Server {
         }
     }
 
-    /// The most that it may have now before something changes.
+    /// Returns the longest timeslice on budget before it is exhausted or the vCPU migrates.
     #[inline(always)]
     pub(super) fn limit(&self) -> Span {
         match &self.in_parts {
@@ -30,30 +29,31 @@ impl Server {
         }
     }
 
-    /// All CPUs on which it runs.
+    /// Returns all CPUs on which it runs.
     pub(super) fn cpus(&self) -> CpuSet {
         self.in_parts.as_ref().map_or(CpuSet::one(self.cpu), InParts::cpus)
     }
 
-    /// The CPU to ask where it was to run next, which need not be where it ran last.
+    /// Returns the CPU of its current subtask, which may not be the one it ran on last. Empty if it
+    /// is not split.
     pub(super) fn elsewhere(&self) -> CpuSet {
         self.in_parts.as_ref().map_or(CpuSet::NONE, |in_parts| CpuSet::one(in_parts.now().cpu))
     }
 
-    /// When a period began that is not on a grid.
+    /// Returns the begin of the current period of a vCPU without a phase.
     pub(super) fn begin_of_period(&self) -> Time {
         let since_start = self.deadline.since(Time::START);
         Time::START.after(since_start.left_after(self.periods.reservation.period()))
     }
 
-    /// Where what it does next is to be done.
+    /// Moves to the CPU of its current subtask.
     fn settle_parts(&mut self) {
         if let Some(in_parts) = &self.in_parts {
             self.cpu = in_parts.now().cpu;
         }
     }
 
-    /// It is in the first part.
+    /// Starts again with the first subtask.
     pub(super) fn restart_parts(&mut self) {
         if let Some(in_parts) = &mut self.in_parts {
             in_parts.restart();
@@ -61,7 +61,7 @@ impl Server {
         }
     }
 
-    /// It had so much of its slice.
+    /// Advances by CPU time of the slice, received or forfeited.
     pub(super) fn go_on(&mut self, ran: Span) {
         if let Some(in_parts) = &mut self.in_parts {
             in_parts.go_on(ran);
@@ -69,7 +69,7 @@ impl Server {
         }
     }
 
-    /// A part is over at its time, although it did not have all of it.
+    /// Advances to the subtask whose time window has begun, even if earlier ones are incomplete.
     pub(super) fn catch_up(&mut self, now: Time) {
         let since_begin = now.since(self.begin_of_period());
         if let Some(in_parts) = &mut self.in_parts {
@@ -78,7 +78,7 @@ impl Server {
         }
     }
 
-    /// Where it is in its period, or in the one that has come.
+    /// Returns its state in the current period, or in the next one if that has begun.
     fn standing(&self, at: Time, clock: &GridClock) -> Standing {
         let is_over = at >= self.deadline;
         let (begins, left, deadline) = if is_over {
@@ -89,14 +89,15 @@ impl Server {
         };
         let mut in_parts = self.in_parts.clone();
         in_parts.iter_mut().filter(|_| is_over).for_each(InParts::restart);
-        // No time for who is awake.
+        // Zero if it is runnable.
         let slept = at.since(self.asleep_since.max(begins));
         let (share, cpu) = (self.periods.reservation, self.cpu);
         Standing { share, cpu, in_parts, begins, deadline, left, slept }
     }
 }
 
-/// What all but one demand of each CPU from now on; none where periods begin on a grid.
+/// Returns the demand of all vCPUs but one on each CPU from now on. `None` for a CPU with a vCPU
+/// that has a phase.
 pub(super) fn demands(
     servers: &Roster<Server>,
     but: Option<VcpuId>,
@@ -121,8 +122,7 @@ pub(super) fn demands(
 }
 
 impl Edf {
-    /// Moves somebody who is split to where it belongs now that time has passed or been used.
-    /// Returns the CPUs that this concerns.
+    /// Moves a split vCPU to the CPU of its current subtask. Returns the CPUs to reschedule.
     pub(super) fn follow(&mut self, vcpu: VcpuId, before: CpuId, is_awake: bool) -> CpuSet {
         let server = &mut self.servers[vcpu];
         if server.cpu == before {

@@ -7,7 +7,7 @@ use crate::Given;
 use crate::picture::picture;
 
 #[test]
-fn the_nearest_deadline_runs_first() {
+fn earliest_deadline_runs_first() {
     picture(
         "edf",
         "
@@ -18,8 +18,8 @@ fn the_nearest_deadline_runs_first() {
     );
 }
 
-/// A textbook's example over its whole hyperperiod, worked out by hand: of equal deadlines the
-/// lower id comes first.
+/// Textbook example over its whole hyperperiod, computed by hand. Of equal deadlines the lower id
+/// comes first.
 #[test]
 fn three_tasks_meet_all_deadlines() {
     picture(
@@ -34,7 +34,7 @@ fn three_tasks_meet_all_deadlines() {
 }
 
 #[test]
-fn time_that_nobody_is_owed_is_shared_by_those_who_may_have_more() {
+fn slack_is_shared_by_work_conserving_vcpus() {
     picture(
         "edf quantum=1ms",
         "
@@ -46,10 +46,10 @@ fn time_that_nobody_is_owed_is_shared_by_those_who_may_have_more() {
     );
 }
 
-/// Its first period is half of one, and worth half a slice; asleep or not, the next begin on
-/// the grid.
+/// The first period of `a` is half a period, with half a slice. The next ones begin at fixed times,
+/// even while it is blocked.
 #[test]
-fn with_a_phase_periods_begin_on_a_grid() {
+fn periods_with_a_phase_begin_at_fixed_times() {
     picture(
         "edf",
         "
@@ -60,11 +60,11 @@ fn with_a_phase_periods_begin_on_a_grid() {
     );
 }
 
-/// Of a domain of two that may use 0.6 of a CPU together, one sleeps: what it left of the period
-/// before is lent to the other, whose turn is as much longer. That it sleeps on its other CPU is no
-/// matter.
+/// Two vCPUs of a VM may use 0.6 of a CPU together, and one is blocked. Its unused budget of the
+/// previous period is lent to the other, whose timeslice is longer by that. It does not matter that
+/// it is blocked on another CPU.
 #[test]
-fn by_use_who_is_busy_has_what_its_sibling_left() {
+fn busy_vcpu_borrows_unused_budget_of_its_sibling() {
     picture(
         "edf",
         "
@@ -76,9 +76,9 @@ fn by_use_who_is_busy_has_what_its_sibling_left() {
     );
 }
 
-/// It has its even part at once when it wakes, and what it left before is the other's all the same.
+/// `b` has its equal share at once when it wakes. What it left unused before still belongs to `a`.
 #[test]
-fn who_wakes_has_its_even_part_at_once() {
+fn waking_lender_has_its_equal_share_at_once() {
     picture(
         "edf",
         "
@@ -90,10 +90,10 @@ fn who_wakes_has_its_even_part_at_once() {
     );
 }
 
-/// `c` is promised 0.2 of the CPU, and so of 0.6 of it only 0.2 more can be lent: what is promised
-/// is never late for a loan.
+/// `c` reserves 0.2 of the CPU, so the loan is limited to the other 0.2. No vCPU misses a deadline
+/// for a loan.
 #[test]
-fn no_more_is_lent_than_its_cpu_has_left() {
+fn loan_is_limited_by_unreserved_share_of_the_cpu() {
     picture(
         "edf reserve=0cpu",
         "
@@ -105,9 +105,9 @@ fn no_more_is_lent_than_its_cpu_has_left() {
     );
 }
 
-/// Two that want it have equal parts of what the third has left.
+/// Two borrowers divide equally what the third vCPU left unused.
 #[test]
-fn what_is_left_is_lent_in_equal_parts() {
+fn unused_budget_is_lent_in_equal_parts() {
     picture(
         "edf",
         "
@@ -121,9 +121,9 @@ fn what_is_left_is_lent_in_equal_parts() {
     );
 }
 
-/// Who runs out for the first time need not wait for its next period.
+/// A vCPU that exhausts its budget for the first time borrows before its next period.
 #[test]
-fn the_busy_one_may_be_another_one_each_time() {
+fn loan_starts_within_the_period_when_the_borrower_changes() {
     picture(
         "edf",
         "
@@ -137,9 +137,9 @@ fn the_busy_one_may_be_another_one_each_time() {
     );
 }
 
-/// Other domains, and vCPUs of the same that are not spread by use, leave nothing to anybody.
+/// Other VMs, and vCPUs of the same VM with `spread = "even"`, lend nothing.
 #[test]
-fn only_siblings_by_use_leave_anything() {
+fn only_siblings_that_spread_by_use_lend_budget() {
     picture(
         "edf",
         "
@@ -154,7 +154,7 @@ fn only_siblings_by_use_leave_anything() {
 }
 
 #[test]
-fn a_sleeper_gets_its_slice_when_it_wakes_at_its_period() {
+fn vcpu_waking_at_its_period_begin_gets_its_slice() {
     picture(
         "edf",
         "
@@ -166,7 +166,7 @@ fn a_sleeper_gets_its_slice_when_it_wakes_at_its_period() {
 }
 
 #[test]
-fn waking_late_in_a_period_takes_nothing_from_others() {
+fn wake_late_in_a_period_causes_no_deadline_miss() {
     picture(
         "edf reserve=0cpu",
         "
@@ -178,7 +178,7 @@ fn waking_late_in_a_period_takes_nothing_from_others() {
 }
 
 #[test]
-fn a_short_block_costs_no_more_than_it_lasts() {
+fn short_block_costs_no_more_than_its_length() {
     picture(
         "edf reserve=0cpu",
         "
@@ -190,7 +190,7 @@ fn a_short_block_costs_no_more_than_it_lasts() {
 }
 
 #[test]
-fn vcpus_are_spread_over_the_cpus() {
+fn admission_spreads_vcpus_over_cpus() {
     picture(
         "edf",
         "
@@ -203,10 +203,10 @@ fn vcpus_are_spread_over_the_cpus() {
     );
 }
 
-/// A timer was late by 5 ms, and `b` had 1 of its 4 ms by its deadline: what it lacks comes
-/// when nobody is owed anything, and never as something that is owed now.
+/// A timer is 5 ms late, and `b` receives 1 of its 4 ms by its deadline. The rest comes from slack,
+/// and is never due like a budget.
 #[test]
-fn what_was_missed_is_made_up_in_time_that_nobody_is_owed() {
+fn missed_budget_is_made_up_from_slack() {
     let values = |fields, terms: &[(&'static str, &'static str)]| {
         let given = terms.iter().map(|&(name, value)| (name, Given::Text(value)));
         Values::read(fields, given).unwrap()
@@ -238,7 +238,7 @@ fn what_was_missed_is_made_up_in_time_that_nobody_is_owed() {
             Pick::Idle => unreachable!("both want to run"),
         }
     };
-    // The first period has begun as they woke, and is not judged.
+    // The first period began at the wake and is not judged.
     assert_eq!(run(a, ms(4), false), (b, Span::from_ms(4), Entitlement::Due));
     assert_eq!(run(b, ms(8), false), (a, Span::from_ms(10), Entitlement::Spare));
     assert_eq!(run(a, ms(10), true), (a, Span::from_ms(4), Entitlement::Due));
@@ -250,10 +250,10 @@ fn what_was_missed_is_made_up_in_time_that_nobody_is_owed() {
     assert_eq!(run(b, ms(27), false).2, Entitlement::Spare);
 }
 
-/// Who is exact had its slice, and ran on for 40 us as it was stopped, in another turn than its
-/// own: nobody was kept waiting, and its next slice is whole, to what cannot be told.
+/// An exact vCPU has had its slice and runs for another 40 us as it is stopped, in a timeslice that
+/// is not its own. No vCPU had to wait, so its next slice is whole up to the measurement tolerance.
 #[test]
-fn what_is_used_as_one_is_stopped_is_not_taken_from_the_next_slice() {
+fn late_stop_without_waiters_leaves_the_next_slice_whole() {
     let values = |fields, terms: &[(&'static str, Given<'static>)]| {
         Values::read(fields, terms.iter().copied()).unwrap()
     };
@@ -276,14 +276,14 @@ fn what_is_used_as_one_is_stopped_is_not_taken_from_the_next_slice() {
     edf.charge(&at, a, Span::from_us(40));
     at.advance(ms(10));
     edf.ring(&at, cpu);
-    let Pick::Run { limit, .. } = edf.pick(&at, cpu) else { panic!("it is owed a slice") };
+    let Pick::Run { limit, .. } = edf.pick(&at, cpu) else { panic!("a new period has budget") };
     assert_eq!(limit, Some(Span::from_ms(4) - overrun::history::UNTOLD));
 }
 
-/// Half of its period is worth three and a half nanoseconds, which is three; the rest of it, all of
-/// it, is rounded up. It has had nothing in advance all the same, and all of its CPU is free again.
+/// Half of its period has a budget of 3.5 ns, rounded down to 3. The rest of the period, here all
+/// of it, is rounded up. That must not count as excess, so the CPU is free again at once.
 #[test]
-fn who_comes_on_a_grid_and_goes_at_once_leaves_nothing_behind() {
+fn phased_vcpu_that_leaves_at_once_holds_no_share() {
     let values = |fields, terms: &[(&'static str, &'static str)]| {
         let given = terms.iter().map(|&(name, value)| (name, Given::Text(value)));
         Values::read(fields, given).unwrap()
@@ -295,7 +295,7 @@ fn who_comes_on_a_grid_and_goes_at_once_leaves_nothing_behind() {
     let vcpu = VcpuId::new(0, DomId::new(0), 0);
     let room = |edf: &Edf, at: &Moment| edf.room(at, Span::from_ms(10), CpuSet::one(CpuId::new(0)));
     at.advance(Time::START + Span::from_ms(10));
-    // What is had in advance counts where somebody waits for its due.
+    // Excess counts if a vCPU with budget left waits.
     let waits = VcpuId::new(1, DomId::new(1), 0);
     at.join(waits);
     let little = values(SPEC.share_fields, &[("slice", "1ms"), ("period", "10ms")]);
@@ -311,13 +311,13 @@ fn who_comes_on_a_grid_and_goes_at_once_leaves_nothing_behind() {
     assert_eq!(room(&edf, &at), before);
 }
 
-/// An EDF on so many CPUs and its host, by hand, with these fields.
+/// Returns an EDF policy and a host with `cpus` CPUs, to be driven by hand.
 fn by_hand(cpus: usize, words: &[(&'static str, Given<'static>)]) -> (Edf, Moment) {
     let values = Values::read(SPEC.policy_fields, words.iter().copied()).unwrap();
     (Edf::new(&values, &Topology::flat(cpus)), Moment::at_start(cpus))
 }
 
-/// Somebody joins, asleep, and is exact.
+/// Admits a blocked vCPU with a hard limit.
 fn join(edf: &mut Edf, at: &mut Moment, slot: u32, (slice, period): (&str, &str)) -> VcpuId {
     let vcpu = VcpuId::new(slot, DomId::new(slot), 0);
     let (slice, period) = (("slice", Given::Text(slice)), ("period", Given::Text(period)));
@@ -332,10 +332,10 @@ fn wake(edf: &mut Edf, at: &mut Moment, vcpu: VcpuId) {
     edf.wake(at, vcpu);
 }
 
-/// Three of three fifths on two CPUs: the third is split over both. When it has gone, the others
-/// may still be late for what it had, until nobody is owed anything.
+/// Three vCPUs of 0.6 CPU on two CPUs: the third is split. After it has left, it may still delay
+/// the others until the CPU is quiescent.
 #[test]
-fn a_cpu_is_left_over_where_nobody_is_split_any_more_until_it_rests() {
+fn cpu_stays_strict_after_a_split_until_quiescent() {
     let (mut edf, mut at) = by_hand(2, &[("place", Given::Text("split"))]);
     let share = ("6ms", "10ms");
     let vcpus = [0, 1, 2].map(|slot| join(&mut edf, &mut at, slot, share));
@@ -356,10 +356,10 @@ fn a_cpu_is_left_over_where_nobody_is_split_any_more_until_it_rests() {
     assert_eq!(left_over(&edf), cpus.map(|cpu| cpu != here));
 }
 
-/// Somebody else has had 3 ms in advance and leaves. What it gives up stays promised while a
-/// sleeper with 4 of 10 ms would have them still to come had it not slept; to the nanosecond.
+/// Another vCPU leaves 3 ms ahead of its fluid rate. Its share is held while the blocked vCPU, with
+/// 4 of 10 ms, would still have budget had it stayed runnable. Checked to the nanosecond.
 #[test]
-fn a_sleeper_claims_its_slice_for_as_long_as_it_would_have_taken() {
+fn blocked_vcpu_claims_its_slice_until_it_would_be_exhausted() {
     let ns = Span::from_ns(1);
     let ms = |ms| Time::START + Span::from_ms(ms);
     let leaves = [(ms(4) - ns, false), (ms(4), true), (ms(10) - ns, true), (ms(10), false)];
@@ -382,10 +382,10 @@ fn a_sleeper_claims_its_slice_for_as_long_as_it_would_have_taken() {
     }
 }
 
-/// Its stops are late by 10 us, 64 times. Then it stops by itself as it has had its slice; or it is
-/// late, and has not had all of it; either tells nothing of how late its stops are.
+/// The vCPU is stopped 10 us late, 64 times. Then it either blocks when its slice is complete, or
+/// misses its deadline with an incomplete slice. Neither says anything about the lateness of stops.
 #[test]
-fn only_who_is_stopped_tells_how_late_stops_are() {
+fn only_stopped_vcpus_contribute_to_the_stop_lateness() {
     let late = Span::from_us(10);
     for (had, sleeps) in [(Span::from_ms(4), true), (Span::from_ms(3), false)] {
         let (mut edf, mut at) = by_hand(1, &[]);
@@ -393,8 +393,8 @@ fn only_who_is_stopped_tells_how_late_stops_are() {
         let vcpu = join(&mut edf, &mut at, 0, ("4ms", "10ms"));
         wake(&mut edf, &mut at, vcpu);
         let limit = |edf: &Edf, at: &Moment| match edf.pick(at, cpu) {
-            Pick::Run { limit, .. } => limit.expect("all turns end"),
-            Pick::Idle => unreachable!("it is owed its slice"),
+            Pick::Run { limit, .. } => limit.expect("a pick on budget has a limit"),
+            Pick::Idle => unreachable!("a new period has budget"),
         };
         let mut end = Time::START;
         for number in 0..66 {
@@ -419,17 +419,17 @@ fn only_who_is_stopped_tells_how_late_stops_are() {
     }
 }
 
-/// Where somebody is whole on each of two CPUs a third is split over both. Once it has had its part
-/// on the first it goes on where the rest of it is to be had.
+/// Each of two CPUs has a whole vCPU, and a third vCPU is split. After its part on the first CPU it
+/// continues on the second.
 #[test]
-fn who_has_had_its_part_goes_on_where_the_rest_is() {
+fn split_vcpu_continues_on_its_next_cpu() {
     let (mut edf, mut at) = by_hand(2, &[("place", Given::Text("split"))]);
     let vcpus = [0, 1, 2].map(|slot| join(&mut edf, &mut at, slot, ("6ms", "10ms")));
     let split = vcpus[2];
     wake(&mut edf, &mut at, split);
     let first = edf.servers[split].cpu;
     let Pick::Run { vcpu, limit: Some(part), .. } = edf.pick(&at, first) else {
-        panic!("it is owed its slice");
+        panic!("a new period has budget");
     };
     assert_eq!(vcpu, split);
     assert!(part < Span::from_ms(6), "{part}");
@@ -438,19 +438,19 @@ fn who_has_had_its_part_goes_on_where_the_rest_is() {
     let cpus = edf.charge(&at, split, part);
     let second = CpuId::new(1 - first.index());
     assert!(cpus.contains(second));
-    assert_eq!(edf.pass(&at, first), CpuSet::one(second), "once it has gone from here");
+    assert_eq!(edf.pass(&at, first), CpuSet::one(second), "after the first CPU released it");
     at.vacate(first);
     assert_eq!(edf.pick(&at, first), Pick::Idle);
     let Pick::Run { vcpu, limit: Some(rest), .. } = edf.pick(&at, second) else {
-        panic!("it is owed the rest");
+        panic!("the last subtask has budget");
     };
     assert_eq!((vcpu, part + rest), (split, Span::from_ms(6)));
 }
 
-/// Of 6 ms in 10 it is split and has had 3 ms in 3 ms, which is 1.2 ms in advance, while others
-/// wait for theirs. It leaves and comes back, and has them not again.
+/// A split vCPU with 6 of 10 ms has used 3 ms in the first 3 ms, 1.2 ms ahead of its fluid rate,
+/// while others wait. It leaves and rejoins, and does not get these 1.2 ms again.
 #[test]
-fn who_is_split_comes_back_to_what_it_has_had() {
+fn split_vcpu_keeps_its_excess_when_it_rejoins() {
     let (mut edf, mut at) = by_hand(2, &[("place", Given::Text("split"))]);
     let vcpus = [0, 1, 2].map(|slot| join(&mut edf, &mut at, slot, ("6ms", "10ms")));
     let split = vcpus[2];
@@ -470,10 +470,10 @@ fn who_is_split_comes_back_to_what_it_has_had() {
     assert_eq!(remaining.map(|(_, text)| text.as_str()), Some("800us"));
 }
 
-/// Two have got nothing yet of 6 ms when there are 6 ms until their deadlines: who is split now
-/// would make one of them late. At the start there is room for it.
+/// 6 ms before their deadlines, two vCPUs have received nothing of their 6 ms. A split vCPU would
+/// make one of them miss its deadline. At the start there is room for it.
 #[test]
-fn who_is_late_already_leaves_no_room_for_a_part() {
+fn tardy_vcpu_leaves_no_room_for_a_split() {
     for (now, has_room) in [(0, true), (4, false)] {
         let (mut edf, mut at) = by_hand(2, &[("place", Given::Text("split"))]);
         for slot in [0, 1] {
@@ -486,8 +486,8 @@ fn who_is_late_already_leaves_no_room_for_a_part() {
     }
 }
 
-/// Two vCPUs of a domain that may use 0.6 of a CPU together, one of them asleep, at 10 ms: the
-/// other has had its slice and is lent what its sibling has left, until 20 ms.
+/// Returns a VM with two vCPUs that may use 0.6 of a CPU together, at 10 ms. One is blocked. The
+/// other has used its slice and borrows until 20 ms what its sibling left unused.
 fn lent() -> (Edf, Moment, VcpuId) {
     let (mut edf, mut at) = by_hand(2, &[]);
     let vcpus = [0, 1].map(|number| VcpuId::new(u32::from(number), DomId::new(0), number));
@@ -507,7 +507,7 @@ fn lent() -> (Edf, Moment, VcpuId) {
     (edf, at, busy)
 }
 
-/// Somebody has its CPU for so long.
+/// Runs a vCPU for `time`.
 fn had(edf: &mut Edf, at: &mut Moment, vcpu: VcpuId, time: Span) {
     let cpu = edf.servers[vcpu].cpu;
     at.occupy(cpu, vcpu);
@@ -516,10 +516,10 @@ fn had(edf: &mut Edf, at: &mut Moment, vcpu: VcpuId, time: Span) {
     at.vacate(cpu);
 }
 
-/// What was had of a loan in advance others wait for: so much cannot be promised until it has been
-/// earned, unless nobody waits.
+/// Others wait for what a borrower has used ahead of the accrual of its loan. So that capacity
+/// stays reserved until it is accrued, unless no vCPU waits.
 #[test]
-fn what_was_lent_in_advance_is_not_free_while_somebody_waits() {
+fn loan_used_ahead_stays_reserved_while_a_vcpu_waits() {
     for (is_somebody_there, room) in [(false, 5_500), (true, 2_500)] {
         let (mut edf, mut at, busy) = lent();
         let cpu = edf.servers[busy].cpu;
@@ -536,10 +536,10 @@ fn what_was_lent_in_advance_is_not_free_while_somebody_waits() {
     }
 }
 
-/// Of 0.6 ms a millisecond that is lent, what has been earned when somebody else needs the room
-/// stays, although it has not been had.
+/// A loan of 0.6 ms per millisecond: when a newcomer needs the capacity, the accrued part stays
+/// although it has not been used.
 #[test]
-fn what_was_earned_of_a_loan_stays_when_somebody_is_admitted() {
+fn accrued_part_of_a_loan_survives_an_admission() {
     let (mut edf, mut at, busy) = lent();
     at.advance(Time::START + Span::from_ms(16));
     let other = join(&mut edf, &mut at, 2, ("5ms", "10ms"));

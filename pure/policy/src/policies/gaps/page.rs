@@ -1,4 +1,4 @@
-//! Manual page.
+//! Help page of `gaps`.
 
 /// Text of `slackline help gaps`.
 pub(super) const PAGE: &str = "\

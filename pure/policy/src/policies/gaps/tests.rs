@@ -1,5 +1,5 @@
-//! Vectors of our reference on the paper, sections 7.3 and 7.4: one CPU, nothing costs anything,
-//! ticks at 10, 20, 30 ms, and so on. A credit is a hundredth of a tick.
+//! Test vectors of our reference on the paper, sections 7.3 and 7.4: one CPU, no costs, ticks at
+//! 10, 20, 30 ms, and so on. A credit is a hundredth of a tick.
 
 use slackline_units::{DomId, Pending, Span, Task, TaskId, Tasks, Time, Told, Urgency, VcpuId};
 
@@ -9,27 +9,27 @@ use crate::{Given, Moment, Policy, Topology, Values};
 
 const PAPER: &str = "gaps rules=paper";
 
-/// Those who wake at the start and say that what they do is so urgent.
+/// Returns hogs that wake at the start and report these urgencies.
 fn hogs(urgencies: &[u8]) -> Vec<Hog> {
     urgencies.iter().map(|&urgency| Hog { wakes: Span::ZERO, urgency: Some(urgency) }).collect()
 }
 
-/// When, in milliseconds.
+/// Returns the time of a dispatch in milliseconds.
 fn ms(dispatch: &Dispatch) -> u64 {
     let at = dispatch.at - Time::START;
     assert!((at % Span::from_ms(1)).is_zero(), "{at}");
     at / Span::from_ms(1)
 }
 
-/// Who had the first turns of 30 ms, by number; the first is 1.
+/// Returns the vCPUs of the first timeslices, which must last 30 ms each. Numbers count from 1.
 fn order(dispatches: &[Dispatch], turns: usize) -> Vec<usize> {
     let first = &dispatches[..turns];
     let starts = (0..).step_by(30).take(turns);
-    assert!(first.iter().map(ms).eq(starts), "a turn is not of 30 ms");
+    assert!(first.iter().map(ms).eq(starts), "a timeslice is not 30 ms");
     first.iter().map(|dispatch| dispatch.who + 1).collect()
 }
 
-/// The credit of who has a turn as it begins.
+/// Returns the credit of a vCPU at the begin of its timeslice.
 fn credit(dispatch: &Dispatch) -> i64 {
     let text = &dispatch.account.iter().find(|(name, _)| *name == "credit").unwrap().1;
     let (sign, text) = text.strip_prefix('-').map_or((1, text.as_str()), |text| (-1, text));
@@ -41,9 +41,9 @@ fn credits(dispatches: &[Dispatch]) -> Vec<i64> {
     dispatches.iter().map(credit).collect()
 }
 
-/// Nobody claims more than another: Credit.
+/// With equal claims GAPS is Credit.
 #[test]
-fn equal_claims_are_served_as_credit_serves() {
+fn equal_claims_give_the_schedule_of_credit() {
     for policy in ["credit rules=xen-3.0.4", PAPER, "gaps rules=paper-ro"] {
         let three = dispatches(policy, &hogs(&[120; 3]), Span::from_secs(1));
         assert_eq!(order(&three, 15), [1, 2, 3, 1, 2, 1, 3, 2, 1, 3, 2, 1, 3, 2, 1], "{policy}");
@@ -57,9 +57,9 @@ fn equal_claims_are_served_as_credit_serves() {
     }
 }
 
-/// Who is boosted as it wakes is served in its turn, so it is third at first.
+/// A vCPU that is boosted at its wake is served in its turn, so the third one comes third at first.
 #[test]
-fn who_claims_more_goes_ahead_of_those_with_credit() {
+fn higher_claim_precedes_others_with_credit() {
     for policy in [PAPER, "gaps rules=paper-ro"] {
         let three = dispatches(policy, &hogs(&[120, 120, 110]), Span::from_secs(1));
         assert_eq!(order(&three, 12), [1, 2, 3].repeat(4));
@@ -69,9 +69,10 @@ fn who_claims_more_goes_ahead_of_those_with_credit() {
     }
 }
 
-/// By the paper's rule the lowest of four misses four turns in the first second, and none later.
+/// By the paper's rule the lowest of four misses four timeslices in the first second, and none
+/// later.
 #[test]
-fn the_lowest_may_miss_a_few_turns_only() {
+fn lowest_claim_misses_only_the_first_timeslices() {
     let four = dispatches(PAPER, &hogs(&[120, 120, 120, 130]), Span::from_secs(60));
     let first = [&[1, 2, 3, 4][..], &[1, 2, 3, 1, 2, 3, 4].repeat(4)].concat();
     assert_eq!(order(&four, 32), first);
@@ -80,7 +81,7 @@ fn the_lowest_may_miss_a_few_turns_only() {
     assert_eq!([1, 2, 3, 4].map(turns), [501, 501, 501, 497]);
 }
 
-/// Four of whom the last wakes 20 ms after the others and claims less.
+/// Returns four hogs. The last one wakes 20 ms after the others and claims less.
 fn starving() -> Vec<Hog> {
     let wakes = |(index, mut hog): (usize, Hog)| {
         hog.wakes = Span::from_ms(if index == 3 { 20 } else { 0 });
@@ -89,10 +90,10 @@ fn starving() -> Vec<Hog> {
     hogs(&[120, 120, 120, 130]).into_iter().enumerate().map(wakes).collect()
 }
 
-/// It has its last turn at 80 ms: its credit grows beyond a period's, is taken away, and the others
-/// share what it would have had, so that one of them always has credit.
+/// The lowest vCPU has its last timeslice at 80 ms. Its credit grows beyond that of a period and is
+/// taken away. The others share what it would have had, so that one of them always has credit.
 #[test]
-fn by_the_papers_rule_the_lowest_may_starve_for_ever() {
+fn lowest_claim_starves_by_the_paper_rules() {
     for policy in [PAPER, "gaps rules=paper-ro"] {
         let all = dispatches(policy, &starving(), Span::from_secs(60));
         let begins = [(0, 1), (20, 2), (50, 3), (80, 4), (110, 1), (140, 2), (170, 3), (200, 1)];
@@ -105,9 +106,9 @@ fn by_the_papers_rule_the_lowest_may_starve_for_ever() {
     }
 }
 
-/// The same four: each has its quarter, and the longest wait of the lowest is no 400 ms.
+/// With the same four hogs each has its quarter, and the lowest never waits for 400 ms.
 #[test]
-fn bounded_nobody_starves() {
+fn no_vcpu_starves_under_bounded_rules() {
     let wide = "gaps boost-cap=100% boost-depth=1s";
     for policy in ["gaps", "gaps base=xen-3.0.4", "gaps base=xen-3.0.4 among=under", wide] {
         let all = dispatches(policy, &starving(), Span::from_secs(60));
@@ -128,12 +129,12 @@ fn bounded_nobody_starves() {
     }
 }
 
-/// By the paper's rule the first of four goes ahead of the fourth at 210 ms, for a whole turn. With
-/// 400 us to claim it has 400 us; then it has the place that it had, behind the fourth, or that
-/// behind all. With its place it has had 400 us before its own turn too, at 90 and at 240 ms: it
-/// pays for what it claims then as well.
+/// By the paper's rule the first of four precedes the fourth at 210 ms, for a whole timeslice. With
+/// a boost depth of 400 us it precedes for 400 us. Then it returns to its old place behind the
+/// fourth, or to the tail. With its old place it has also had 400 us before its own timeslices at
+/// 90 and 240 ms: it pays for those claims too.
 #[test]
-fn who_goes_ahead_does_so_while_something_is_left_and_has_its_place_again() {
+fn precedence_lasts_for_the_boost_depth_then_place_is_restored() {
     let begins = |policy: &str| {
         let all = dispatches(policy, &hogs(&[110, 120, 120, 120]), Span::from_ms(340));
         let later = all.iter().filter(|turn| turn.at >= Time::START + Span::from_ms(180));
@@ -152,11 +153,11 @@ fn who_goes_ahead_does_so_while_something_is_left_and_has_its_place_again() {
     assert_eq!(begins(rules).join(", "), tail);
 }
 
-/// Who does I/O for others is as urgent as can be, and says for whom something waits: that domain
-/// claims what its task is worth that waits for it, and no other does; nor does it any more once it
-/// has taken notice. What waits for somebody who is not there changes nothing for those who are.
+/// A driver that does I/O for others is most urgent, and reports for which VM something is pending.
+/// That VM claims the urgency of its task that waits for it, and no other VM does. The claim ends
+/// when the pending I/O is taken. I/O pending for an unknown VM changes nothing.
 #[test]
-fn what_waits_for_a_domain_is_its_claim_alone() {
+fn pending_io_gives_a_claim_only_to_its_vm() {
     let policy = Values::defaults(SPEC.policy_fields).unwrap();
     let share = Values::defaults(SPEC.share_fields).unwrap();
     let mut policy = (SPEC.build)(&policy, &Topology::flat(1));
@@ -185,10 +186,10 @@ fn what_waits_for_a_domain_is_its_claim_alone() {
     }
 }
 
-/// A server that has answered eight times in time goes first from when something comes for it until
-/// it has answered, or sleeps: by then it has done what there was to do.
+/// A server that has answered in time eight times takes precedence from the arrival of a request
+/// until it has answered or blocks. By then it has done all work.
 #[test]
-fn a_quick_server_claims_something_until_it_sleeps() {
+fn quick_server_claims_until_it_answers_or_blocks() {
     let given = [("tell", Given::Text("inferred"))];
     let policy = Values::read(SPEC.policy_fields, given.into_iter()).unwrap();
     let share = Values::defaults(SPEC.share_fields).unwrap();
@@ -211,7 +212,7 @@ fn a_quick_server_claims_something_until_it_sleeps() {
         assert_eq!(claims.map(|(items, asked)| tell(&mut policy, items, asked)), ["none"; 3]);
     }
     assert_eq!(tell(&mut policy, 1, 8), "100");
-    assert_eq!(tell(&mut policy, 0, 8), "100", "it has taken notice, and not answered");
+    assert_eq!(tell(&mut policy, 0, 8), "100", "the request is taken but not answered");
     assert_eq!(tell(&mut policy, 0, 9), "none");
     tell(&mut policy, 1, 9);
     assert_eq!(tell(&mut policy, 0, 9), "100");
@@ -224,12 +225,12 @@ fn claim(policy: &dyn Policy, vcpu: VcpuId) -> String {
     policy.account(vcpu).into_iter().find(|(name, _)| *name == "claim").unwrap().1
 }
 
-/// The devices of the first of three say at 100.5 ms that something waits for it, and 200 us later
-/// that nothing does: in between it goes ahead of the second. That makes it nobody's driver, which
-/// would be ahead of all from then on. Told by the third it is for the next pass, which a driver
-/// makes as it sleeps, and the third is as urgent as can be.
+/// The devices of the first of three hogs report at 100.5 ms that I/O is pending for it, and 200 us
+/// later that none is. In between it precedes the second. That does not make it a driver, which
+/// would precede all from then on. Reported by the third one, the I/O counts from the next pass,
+/// which a driver makes when it blocks, and the third one is most urgent.
 #[test]
-fn a_domain_whose_own_devices_tell_is_served_at_once_and_is_no_driver() {
+fn report_by_own_devices_counts_at_once_without_driver_rank() {
     let server = Some(Task { id: TaskId::new(1), urgency: Urgency(100) });
     let mut tasks = Tasks::default();
     (tasks.blocked[0], tasks.woken[0]) = (server, server.map(|task| task.id));
@@ -263,10 +264,10 @@ fn a_domain_whose_own_devices_tell_is_served_at_once_and_is_no_driver() {
     assert_eq!(claims(&drivers, 2).last().map(String::as_str), Some("0"));
 }
 
-/// Something has been done for a domain, which may be for whomever I/O has woken of its tasks: all
-/// its vCPUs claim that, and another claim as soon as one of them tells of a more urgent one.
+/// I/O was done for a VM, and it may be for any of its tasks that I/O has woken. All its vCPUs
+/// claim the urgency of the most urgent of these, and follow the reports of each vCPU.
 #[test]
-fn all_vcpus_of_a_domain_claim_for_whom_one_of_them_tells_that_it_may_be() {
+fn all_vcpus_of_a_vm_share_the_claim_of_one() {
     let values = Values::defaults(SPEC.policy_fields).unwrap();
     let share = Values::defaults(SPEC.share_fields).unwrap();
     let mut policy = (SPEC.build)(&values, &Topology::flat(1));
@@ -291,7 +292,7 @@ fn all_vcpus_of_a_domain_claim_for_whom_one_of_them_tells_that_it_may_be() {
         }
         Told::Tasks(tasks)
     };
-    assert_eq!(tell(vcpus[0], waits(&[100])), ["none"; 2], "nothing has been done for it");
+    assert_eq!(tell(vcpus[0], waits(&[100])), ["none"; 2], "no I/O is pending");
     let done = Told::Pending(Pending { items: 1, ..Pending::nothing(guest) });
     assert_eq!(tell(driver, done), ["100"; 2]);
     assert_eq!(tell(vcpus[0], waits(&[50, 100])), ["50"; 2]);

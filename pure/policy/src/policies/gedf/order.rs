@@ -1,9 +1,10 @@
-//! Who runs and who waits, each in the order in which it is needed: whoever comes first of those
-//! who wait is next, and whoever comes last of those who run gives way.
+//! Runnable vCPUs in two orders: the waiting vCPU with the best rank is next, and the running vCPU
+//! with the worst rank is preempted first.
 //!
-//! A policy is not told that somebody lost its CPU: it is found out as somebody else begins to run
-//! there, or as it is looked at. Until then it stands among those who run, and has no CPU; that is
-//! so only of one that has no budget, or may not run, so nobody looks for it among those who wait.
+//! A policy is not notified when a vCPU loses its CPU. It finds out when another vCPU starts there
+//! or when it handles the vCPU. Until then the vCPU counts as running although it has no CPU. This
+//! happens only to a vCPU that is out of budget or barred, so it is not missed among the waiting
+//! ones.
 
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -13,32 +14,33 @@ use slackline_units::{CpuId, CpuSet, Time, VcpuId};
 use crate::queues::ordered::Queues;
 use crate::{Moment, Roster};
 
-/// Lower comes first: the level, and the deadline.
+/// Level and deadline. A lower rank has precedence.
 pub(super) type Rank = (u64, Time);
 
-/// After every rank there is.
+/// Rank of a vCPU without budget, after all other ranks.
 const OUT_OF_BUDGET: Rank = (u64::MAX, Time::NEVER);
 
-/// The one queue.
+/// Index of the only queue.
 const ALL: usize = 0;
 
-/// Everybody awake who runs or has budget.
+/// Runnable vCPUs that run or have budget left.
 pub(super) struct Order {
-    /// Who has budget and no CPU.
+    /// vCPUs with budget left and without a CPU.
     waiting: Queues<Rank>,
-    /// Who has begun to run on a CPU that can be taken: whoever comes last is first, and of equals
-    /// the one on the CPU with the lowest number.
+    /// Running vCPUs that can be preempted, the worst rank first. Of equals the one on the CPU with
+    /// the lowest number is first.
     running: Queues<(Reverse<Rank>, CpuId)>,
-    /// By CPU, who runs there.
+    /// Running vCPU, by CPU.
     runs: Vec<Option<VcpuId>>,
-    /// By slot, where it runs.
+    /// CPU of each running vCPU, by slot.
     places: Roster<CpuId>,
-    /// CPUs that have been named to be asked and have not been yet: each takes the best there is.
+    /// CPUs that are marked for rescheduling and have not been rescheduled yet. Each takes the best
+    /// waiting vCPU, so its occupant cannot be preempted for another one.
     told: CpuSet,
 }
 
 impl Order {
-    /// Nobody on so many CPUs.
+    /// Creates an empty order for `cpus` CPUs.
     pub(super) fn new(cpus: usize) -> Order {
         Order {
             waiting: Queues::new(1),
@@ -49,7 +51,7 @@ impl Order {
         }
     }
 
-    /// A CPU is named to be asked: nobody else can take it.
+    /// Marks a CPU for rescheduling. Its occupant is then no candidate for preemption.
     #[inline]
     pub(super) fn tell(&mut self, cpu: CpuId) {
         self.told.insert(cpu);
@@ -58,7 +60,8 @@ impl Order {
         }
     }
 
-    /// A CPU is asked. Whoever runs there has this rank, if it has budget.
+    /// Handles the rescheduling of a CPU. `rank` returns the rank of its running vCPU. `None` if
+    /// that is out of budget.
     #[inline]
     pub(super) fn ask(&mut self, cpu: CpuId, rank: impl Fn(VcpuId) -> Option<Rank>) {
         if self.told.contains(cpu) {
@@ -69,44 +72,45 @@ impl Order {
         }
     }
 
-    /// Those of some CPUs that nobody has been told to take.
+    /// Returns those of `cpus` that are not marked for rescheduling.
     #[inline]
     pub(super) fn untold(&self, cpus: &CpuSet) -> CpuSet {
         cpus.without(&self.told)
     }
 
-    /// Who has begun to run on a CPU last.
+    /// Returns the vCPU that started last on a CPU.
     #[inline]
     pub(super) fn runs_on(&self, cpu: CpuId) -> Option<VcpuId> {
         self.runs[cpu.index()]
     }
 
-    /// Everybody who has begun to run.
+    /// Returns all running vCPUs.
     pub(super) fn running(&self) -> impl Iterator<Item = VcpuId> {
         self.runs.iter().copied().flatten()
     }
 
-    /// The first of those who wait and of whom something holds.
+    /// Returns the waiting vCPU with the best rank for which `holds` is true.
     #[inline(always)]
     pub(super) fn first_waiting(&self, holds: impl Fn(VcpuId) -> bool) -> Option<(Rank, VcpuId)> {
         self.waiting.first_that(ALL, holds)
     }
 
-    /// Whether it waits.
+    /// Returns true if the vCPU waits.
     #[inline]
     pub(super) fn waits(&self, vcpu: VcpuId) -> bool {
         self.waiting.queue_of(vcpu).is_some()
     }
 
-    /// Who comes last of those that run on these CPUs, where it can be taken, and where that is.
+    /// Returns the worst rank of the running vCPUs on these CPUs that can be preempted, and its
+    /// CPU.
     pub(super) fn last_running(&self, at: &Moment, cpus: &CpuSet) -> Option<(Rank, CpuId)> {
         let is_there = |vcpu| at.cpu_of(vcpu).is_some_and(|cpu| cpus.contains(cpu));
         let ((Reverse(rank), cpu), _) = self.running.first_that(ALL, is_there)?;
         Some((rank, cpu))
     }
 
-    /// Puts somebody awake where it belongs now, whatever it did before; it has no rank if it has
-    /// no budget. One that may not go on where it is waits.
+    /// Puts a runnable vCPU where it belongs now. `rank` is `None` if it is out of budget. A vCPU
+    /// whose affinity no longer allows its CPU waits.
     pub(super) fn put(&mut self, at: &Moment, vcpu: VcpuId, rank: Option<Rank>) {
         self.take_out(vcpu);
         if let Some(cpu) = at.cpu_of(vcpu).filter(|&cpu| at.is_allowed(vcpu, cpu)) {
@@ -120,7 +124,7 @@ impl Order {
         }
     }
 
-    /// It neither runs nor waits.
+    /// Removes a vCPU that neither runs nor waits any more.
     pub(super) fn take_out(&mut self, vcpu: VcpuId) {
         self.waiting.remove(vcpu);
         if let Some(cpu) = self.places.remove(vcpu) {
@@ -144,9 +148,9 @@ mod tests {
     const CPUS: usize = 3;
 
     proptest! {
-        /// Against a look at all CPUs and everybody, whatever happens in whatever order.
+        /// Compares the orders with a search of all CPUs and vCPUs under random events.
         #[test]
-        fn whoever_comes_first_and_last_is_who_a_look_at_everybody_finds(
+        fn first_waiting_and_last_running_agree_with_exhaustive_search(
             steps in prop::collection::vec((0..6, 0..CPUS, 0..8_u32, 0..3_u64), 1..200),
             allowed in 1..8_usize,
         ) {
@@ -160,7 +164,7 @@ mod tests {
             let cpus: CpuSet = bits.map(CpuId::new).collect();
             at.allow(vcpus[7], cpus);
             let (mut order, mut told) = (Order::new(CPUS), CpuSet::NONE);
-            // None has no budget. Everybody has said so once.
+            // `None`: out of budget. Each vCPU has been put once.
             let mut ranks: [Option<Rank>; 8] = [None; 8];
             for (step, cpu, slot, level) in steps {
                 let (cpu, who) = (CpuId::new(cpu), vcpus[slot as usize]);

@@ -1,4 +1,4 @@
-//! Manual page.
+//! Help page of `gedf`.
 
 /// Text of `slackline help gedf`.
 pub(super) const PAGE: &str = "\

@@ -9,7 +9,7 @@ use crate::Given;
 use crate::picture::picture;
 
 #[test]
-fn the_nearest_deadlines_run_wherever_there_is_a_cpu() {
+fn earliest_deadlines_run_on_any_free_cpu() {
     picture(
         "gedf",
         "
@@ -22,7 +22,7 @@ fn the_nearest_deadlines_run_wherever_there_is_a_cpu() {
     );
 }
 
-/// However they were bound to two CPUs, one CPU would be promised four thirds.
+/// Any binding to two CPUs would reserve four thirds of one CPU.
 #[test]
 fn three_vcpus_of_two_thirds_fit_on_two_cpus() {
     picture(
@@ -38,7 +38,7 @@ fn three_vcpus_of_two_thirds_fit_on_two_cpus() {
 }
 
 #[test]
-fn extra_time_goes_round_in_budgets() {
+fn extra_time_is_divided_in_units_of_budgets() {
     picture(
         "gedf",
         "
@@ -51,7 +51,7 @@ fn extra_time_goes_round_in_budgets() {
 }
 
 #[test]
-fn the_budget_is_kept_asleep_and_lost_at_the_deadline() {
+fn blocked_vcpu_keeps_its_budget_until_the_deadline() {
     picture(
         "gedf",
         "
@@ -62,9 +62,9 @@ fn the_budget_is_kept_asleep_and_lost_at_the_deadline() {
     );
 }
 
-/// It wakes 2 ms before its deadline, having slept all along.
+/// `a` wakes 2 ms before its deadline, after having been blocked throughout.
 #[test]
-fn trimmed_it_is_what_cannot_delay_others() {
+fn trimmed_budget_cannot_delay_others() {
     picture(
         "gedf asleep=trimmed",
         "
@@ -75,7 +75,7 @@ fn trimmed_it_is_what_cannot_delay_others() {
 }
 
 #[test]
-fn who_wakes_after_its_deadline_has_a_new_one() {
+fn vcpu_waking_after_its_deadline_gets_a_new_period() {
     picture(
         "gedf",
         "
@@ -86,9 +86,9 @@ fn who_wakes_after_its_deadline_has_a_new_one() {
     );
 }
 
-/// c wakes between the two: it takes the CPU of the later deadline, and a runs on.
+/// `c` wakes with a deadline between the two. It takes the CPU with the later one, and `a` runs on.
 #[test]
-fn who_wakes_takes_the_cpu_of_the_latest_deadline() {
+fn waking_vcpu_preempts_the_latest_deadline() {
     picture(
         "gedf",
         "
@@ -120,7 +120,7 @@ fn vcpu(slot: u32) -> VcpuId {
     VcpuId::new(slot, DomId::new(slot), 0)
 }
 
-/// How much it may have at once after a turn that went 1 ms over its 4 ms, in the next period.
+/// Returns the budget of the period after a timeslice that exceeded its 4 ms by 1 ms.
 fn left_after_overrun(overrun: &'static str) -> Option<Span> {
     let (mut policy, mut at) = (policy(&[("overrun", overrun)], 1), Moment::at_start(1));
     let cpu = CpuId::new(0);
@@ -142,13 +142,13 @@ fn left_after_overrun(overrun: &'static str) -> Option<Span> {
 }
 
 #[test]
-fn overrun_is_debt_or_forgiven() {
+fn overrun_is_carried_or_forgiven() {
     assert_eq!(left_after_overrun("carry"), Some(Span::from_ms(3)));
     assert_eq!(left_after_overrun("forgive"), Some(Span::from_ms(4)));
 }
 
 #[test]
-fn the_cpus_are_promised_as_a_whole_and_so_are_those_one_is_confined_to() {
+fn admission_limits_all_cpus_and_each_confined_set() {
     let (mut policy, mut at) = (policy(&[("reserve", "0cpu")], 2), Moment::at_start(2));
     let half = share("5ms", "10ms");
     let mut ask = |slot, cpus: &[usize]| {
@@ -167,7 +167,7 @@ fn the_cpus_are_promised_as_a_whole_and_so_are_those_one_is_confined_to() {
 }
 
 #[test]
-fn who_is_confined_runs_only_there() {
+fn confined_vcpu_runs_only_on_its_cpus() {
     let (mut policy, mut at) = (policy(&[], 2), Moment::at_start(2));
     for slot in 0..2 {
         at.join(vcpu(slot));
@@ -180,9 +180,9 @@ fn who_is_confined_runs_only_there() {
     assert!(matches!(policy.pick(&at, CpuId::new(1)), Pick::Run { .. }));
 }
 
-/// Far-apart calls, and the longest periods there are.
+/// Calls far apart, and the longest periods possible.
 #[test]
-fn a_century_does_not_overflow() {
+fn calls_a_century_apart_do_not_overflow() {
     let century = Time::from_ns(100 * 365 * 24 * 3_600 * 1_000_000_000);
     let (mut policy, mut at) = (policy(&[], 2), Moment::at_start(2));
     let cpu = CpuId::new(0);
@@ -213,9 +213,9 @@ fn a_century_does_not_overflow() {
     }
 }
 
-/// A machine would not let it go on where it was: it waits from then on, and another CPU takes it.
+/// The host bars the vCPU from the CPU it ran on. It waits, and another CPU takes it.
 #[test]
-fn who_lost_its_cpu_waits_for_another() {
+fn barred_vcpu_waits_and_another_cpu_takes_it() {
     let cpus = [0, 1].map(CpuId::new);
     let policy = Values::defaults(SPEC.policy_fields).unwrap();
     let share = Values::defaults(SPEC.share_fields).unwrap();
@@ -239,10 +239,10 @@ fn who_lost_its_cpu_waits_for_another() {
     assert_eq!(picked(&*policy, &at, cpus[1]), Some(vcpu));
 }
 
-/// Somebody else has had 3 ms in advance and leaves. What it gives up stays promised while a
-/// sleeper with 4 of 10 ms would have them still to come had it not slept; to the nanosecond.
+/// Another vCPU leaves 3 ms ahead of its fluid rate. Its share is held while the blocked vCPU, with
+/// 4 of 10 ms, would still have budget had it stayed runnable. Checked to the nanosecond.
 #[test]
-fn a_sleeper_claims_its_budget_for_as_long_as_it_would_have_taken() {
+fn blocked_vcpu_claims_its_budget_until_it_would_be_exhausted() {
     let ns = Span::from_ns(1);
     let ms = |ms| Time::START + Span::from_ms(ms);
     let leaves = [(ms(14) - ns, false), (ms(14), true), (ms(20) - ns, true), (ms(20), false)];

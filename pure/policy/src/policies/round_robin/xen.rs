@@ -1,4 +1,5 @@
-//! Round robin as in Xen 2.0: a queue a CPU, who wakes goes to its front, and nobody preempts.
+//! Round robin as in Xen 2.0: one queue per CPU, a vCPU that wakes goes to the front, and no vCPU
+//! is preempted.
 
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -13,23 +14,23 @@ use crate::{
 
 pub(super) struct RoundRobin {
     quantum: Span,
-    /// One queue a CPU, by place. Who has a turn stays in it.
+    /// One queue per CPU, by position. The current vCPU stays in it.
     queues: Queues<i64>,
     lines: Vec<Line>,
     population: Population,
     homes: Roster<CpuId>,
 }
 
-/// What one CPU is doing.
+/// State of one CPU.
 #[derive(Clone, Debug)]
 struct Line {
-    /// Whose turn it is, and until when.
+    /// Current vCPU; its timeslice ends at `until`.
     current: Option<VcpuId>,
     until: Time,
-    /// Since when a turn lasts that began because somebody woke on an idle CPU. Xen chooses once
-    /// all have woken that do at this instant, and then the last of them is in front.
+    /// Time at which the timeslice began, if it began with a wake on an idle CPU. Xen chooses after
+    /// all wakes of an instant, and then the last of them is in front.
     woken: Time,
-    /// The last places that were given out at the front and at the back.
+    /// Last positions assigned at the front and at the back.
     front: i64,
     back: i64,
 }
@@ -58,7 +59,7 @@ impl Policy for RoundRobin {
 
     fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.retire(at, vcpu);
-        let home = self.homes.remove(vcpu).expect("a vCPU that has joined");
+        let home = self.homes.remove(vcpu).expect("a joined vCPU has a home CPU");
         self.population.leave(home);
         CpuSet::NONE
     }
@@ -68,7 +69,7 @@ impl Policy for RoundRobin {
         CpuSet::one(self.homes[vcpu])
     }
 
-    /// Who was picked in place of one that the machine refused has the turn now.
+    /// A vCPU that was picked because the host barred the current one becomes the current one.
     fn start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let line = &mut self.lines[self.homes[vcpu].index()];
         if line.current != Some(vcpu) {
@@ -138,7 +139,7 @@ impl RoundRobin {
         }
     }
 
-    /// Takes a vCPU out of its queue; if it had the turn, the next one has it.
+    /// Removes a vCPU from its queue. If it was the current one, the next vCPU takes its place.
     fn retire(&mut self, at: &Moment, vcpu: VcpuId) {
         self.queues.remove(vcpu);
         let home = self.homes[vcpu];

@@ -1,10 +1,10 @@
-//! Runs: lines of vCPUs in order of a key. A run grows only at its end.
+//! Runs: lists of vCPUs in order of a key, which grow only at the end.
 
 use alloc::vec::Vec;
 
 use slackline_units::VcpuId;
 
-/// The slots of who is first and last in a run.
+/// Slots of the first and the last vCPU of a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
     first: u32,
@@ -12,27 +12,27 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// Nobody.
+    /// A run without vCPUs.
     pub(super) const EMPTY: Run = Run { first: NOBODY, last: NOBODY };
 
-    /// Whether nobody is in it.
+    /// Returns true if the run is empty.
     #[inline]
     pub(super) fn is_empty(self) -> bool {
         self.first == NOBODY
     }
 }
 
-/// No slot: there are fewer than this.
+/// Marks the end of a run. Slots are lower than this.
 const NOBODY: u32 = u32::MAX;
 
-/// What links runs, by slot: everybody is in one of them at most. What stands in the slot of
-/// somebody who is in none is never read. Everything costs O(1) but walking a run.
+/// Links of all runs, indexed by slot. A vCPU is in at most one run. The node of a vCPU that is in
+/// none is never read. All operations cost O(1) except iteration.
 #[derive(Clone, Debug)]
 pub(super) struct Links<K> {
     nodes: Vec<Node<K>>,
 }
 
-/// Who stands in a run, and the slots of those next to it.
+/// Entry of a vCPU, and the slots of its neighbours.
 #[derive(Clone, Copy, Debug)]
 struct Node<K> {
     entry: (K, VcpuId),
@@ -41,18 +41,18 @@ struct Node<K> {
 }
 
 impl<K: Ord + Copy> Links<K> {
-    /// For empty runs.
+    /// Creates the links of empty runs.
     pub(super) fn new() -> Links<K> {
         Links { nodes: Vec::new() }
     }
 
-    /// The lowest of a run.
+    /// Returns the lowest entry of a run. `None` if it is empty.
     #[inline]
     pub(super) fn first(&self, run: Run) -> Option<(K, VcpuId)> {
         self.nodes.get(run.first as usize).map(|node| node.entry)
     }
 
-    /// The lowest of a run but for one.
+    /// Returns the lowest entry of a run other than that of `but`.
     #[inline]
     pub(super) fn first_but(&self, run: Run, but: VcpuId) -> Option<(K, VcpuId)> {
         let first = self.nodes.get(run.first as usize)?;
@@ -62,7 +62,7 @@ impl<K: Ord + Copy> Links<K> {
         self.nodes.get(first.after as usize).map(|node| node.entry)
     }
 
-    /// Everybody in a run, lowest first.
+    /// Returns the entries of a run, lowest first.
     #[inline]
     pub(super) fn iter(&self, run: Run) -> impl Iterator<Item = (K, VcpuId)> {
         let mut at = run.first;
@@ -73,7 +73,8 @@ impl<K: Ord + Copy> Links<K> {
         })
     }
 
-    /// Puts a vCPU, which must be in no run, at the end of one if it belongs there; says if so.
+    /// Appends a vCPU, which must be in no run, and returns true. Returns false if it belongs
+    /// further ahead.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // Slots have 24 bits.
     pub(super) fn push(&mut self, run: &mut Run, entry: (K, VcpuId)) -> bool {
@@ -92,7 +93,7 @@ impl<K: Ord + Copy> Links<K> {
         true
     }
 
-    /// Takes a vCPU out of the run in which it is.
+    /// Removes a vCPU from its run.
     #[inline]
     pub(super) fn remove(&mut self, run: &mut Run, vcpu: VcpuId) {
         let Node { before, after, .. } = self.nodes[vcpu.slot()];

@@ -1,17 +1,17 @@
-//! What the vCPUs of a domain leave each other, where its share is spread by use.
+//! Budget that the vCPUs of a VM leave for each other, if the VM's share is spread by use.
 //!
-//! Each is promised its even part, as if it were alone. What it did not use of that when a period
-//! ends is *left*, and may be lent once, until its next period ends: to siblings who have used all
-//! of their own and want more. Who ran out in one period is lent something as the next begins, for
-//! all of it; who runs out for the first time is at once, for the rest of its period. It comes out
-//! of what its CPU has not promised (`loans`), so nobody else has less for it, not even the sibling
-//! that left it: who wakes has its even part at once.
+//! Each vCPU reserves its equal share. Budget that it has not used when a period ends is *unused*
+//! and may be lent until its next period ends, once, to siblings that have exhausted their own
+//! budget. A vCPU that exhausted its budget in one period borrows at the begin of the next period,
+//! for all of it. One that does so for the first time borrows at once, for the rest of its period.
+//! A loan comes out of the unreserved share of the borrower's CPU (`loans`). So no other vCPU has
+//! less for it, not even the lender, which has its equal share when it wakes.
 //!
-//! So the vCPUs of a domain together have at no time had more since they came than their slices
-//! come to, and one slice each: what is lent was left before, and what is left was not used.
+//! So at any time the vCPUs of a VM together have received at most their slices since they joined,
+//! plus one slice each: only unused budget is lent.
 //!
-//! Where somebody is split, and of a CPU with parts, nothing is lent: there more is owed before a
-//! period ends than slice/period says.
+//! Split vCPUs lend and borrow nothing, and nothing is lent on a CPU with subtasks. The demand
+//! there before the end of a period exceeds slice/period.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -23,30 +23,30 @@ use crate::Moment;
 use crate::policies::edf::borrowing::loans::{Loan, part, rate};
 use crate::policies::edf::{Edf, Server};
 
-/// Where somebody stands with its siblings.
+/// State of a vCPU that shares unused budget with its siblings.
 pub(in crate::policies::edf) struct ByUse {
-    /// Up to when what it left has been counted: an end of one of its periods.
+    /// Begin of the period up to which unused budget has been counted.
     counted: Time,
-    /// What it left of that period.
+    /// Budget that it left unused in the period before `counted`.
     left: Span,
-    /// What of that is not lent yet.
+    /// Part of `left` that is not lent yet.
     rest: Span,
-    /// What of its own it may not have any more in this period, as it slept.
+    /// Own budget that it forfeited in this period by blocking.
     forgone: Span,
-    /// Whether it has run out of what it had in this period, and wanted more.
+    /// True if its budget was exhausted in this period while it was runnable.
     runs_out: bool,
-    /// Whether it had in the period before.
+    /// The same for the previous period.
     ran_out: bool,
-    /// What it is lent in this period, and since when.
+    /// Budget lent to it in this period.
     loan: Span,
     since: Time,
-    /// The most that it could have used of what others left, when it asked last; before, anything.
+    /// Most that it could have used when it last borrowed. Unlimited before.
     could_use: Span,
-    /// Up to when it has been charged.
+    /// Time up to which it has been charged.
     charged: Time,
 }
 
-/// The vCPUs of each domain whose share is spread by use, in order of id.
+/// vCPUs that share unused budget, by VM and in order of id.
 #[derive(Default)]
 pub(in crate::policies::edf) struct Families(BTreeMap<DomId, Vec<VcpuId>>);
 
@@ -66,7 +66,7 @@ impl Families {
         }
     }
 
-    /// The others of its domain.
+    /// Returns the other vCPUs of its VM.
     fn siblings(&self, vcpu: VcpuId) -> impl Iterator<Item = VcpuId> + Clone {
         let family = self.0.get(&vcpu.domain()).into_iter().flatten();
         family.copied().filter(move |other| *other != vcpu)
@@ -74,31 +74,31 @@ impl Families {
 }
 
 impl Server {
-    /// What of what it is owed is lent to it, and has been or will be had once its own is used.
+    /// Returns the borrowed budget of this period. It is used after its own budget.
     pub(in crate::policies::edf) fn loan(&self) -> Span {
         self.by_use.as_ref().map_or(Span::ZERO, |by_use| by_use.loan)
     }
 
-    /// What it is owed of its own.
+    /// Returns what is left of its own budget.
     pub(in crate::policies::edf) fn own(&self) -> Span {
         self.remaining.left_after(self.loan())
     }
 
-    /// What it has had of its loan, as far as it has been charged.
+    /// Returns the part of the loan that it has used, according to its charges.
     pub(in crate::policies::edf) fn had_of_loan(&self) -> Span {
         self.loan().left_after(self.remaining)
     }
 
-    /// Whether it wanted more than it had in the period before this one.
+    /// Returns true if its budget was exhausted in the previous period while it was runnable.
     #[inline]
     pub(in crate::policies::edf) fn ran_out_before(&self) -> bool {
         self.by_use.as_ref().is_some_and(|by_use| by_use.ran_out)
     }
 
-    /// What it has earned of its loan by now, and what it may have had of it.
+    /// Returns the part of the loan accrued so far, and an upper bound of the part used.
     pub(in crate::policies::edf) fn firm(&self, at: &Moment, who: VcpuId) -> (Span, Span) {
         let Some(by_use) = &self.by_use else { return (Span::ZERO, Span::ZERO) };
-        // Nobody need have said yet what it has used up to now.
+        // Its CPU time since the last charge is not known yet.
         let uncharged = at.cpu_of(who).map_or(Span::ZERO, |_| at.now().since(by_use.charged));
         (self.earned(at.now()), by_use.loan.left_after(self.remaining.left_after(uncharged)))
     }
@@ -109,13 +109,13 @@ impl Server {
         lent.map_or(Span::ZERO, |lent| lent.over(now.since(by_use.since).min(lent.period())))
     }
 
-    /// What it is owed if what it is lent is taken back now.
+    /// Returns the budget that it would have left if the loan were cut now.
     pub(in crate::policies::edf) fn if_cut(&self, now: Time) -> Span {
         let kept = self.earned(now).max(self.had_of_loan());
         self.remaining.left_after(self.loan().left_after(kept))
     }
 
-    /// Only so much of its loan is left to it. Whether it is owed nothing any more for that.
+    /// Reduces the loan to `kept`. Returns true if that exhausts its budget.
     pub(in crate::policies::edf) fn keep_of_loan(&mut self, kept: Span) -> bool {
         let Some(by_use) = &mut self.by_use else { return false };
         let gone = by_use.loan.left_after(kept);
@@ -124,14 +124,15 @@ impl Server {
         !gone.is_zero() && self.remaining.is_zero()
     }
 
-    /// Its period is over, and what it was lent with it.
+    /// Ends the loan together with its period.
     pub(in crate::policies::edf) fn repay_loan(&mut self) {
         if let Some(by_use) = &mut self.by_use {
             (by_use.loan, by_use.forgone) = (Span::ZERO, Span::ZERO);
         }
     }
 
-    /// It has slept, and may have less of its own than it might before.
+    /// Notes the own budget that it forfeited by blocking. `before` is its own budget before the
+    /// block.
     pub(in crate::policies::edf) fn forgo(&mut self, before: Span) {
         let own = self.own();
         if let Some(by_use) = &mut self.by_use {
@@ -139,7 +140,7 @@ impl Server {
         }
     }
 
-    /// A period begins then: what it has left of the one before is for its siblings.
+    /// Counts the budget that it left unused before the period that begins at `begins`.
     pub(in crate::policies::edf) fn leave_rest(&mut self, begins: Time) {
         let (slice, own) = (self.periods.reservation.slice(), self.own());
         let Some(by_use) = &mut self.by_use else { return };
@@ -149,10 +150,10 @@ impl Server {
         let slept_through = begins > self.deadline;
         by_use.counted = begins;
         by_use.left = match (self.slept, slept_through) {
-            // What it was not given although it was awake it is still owed.
+            // It is still due what it did not receive although it was runnable.
             (false, _) => Span::ZERO,
             (true, false) => own + by_use.forgone,
-            // What it has had in advance it pays with periods like these.
+            // Skipped periods pay for excess and debt first.
             (true, true) => slice.left_after(self.debt + self.advance),
         };
         by_use.rest = by_use.left;
@@ -161,7 +162,7 @@ impl Server {
         by_use.runs_out = false;
     }
 
-    /// The same for who sleeps as its periods go by.
+    /// Counts the unused budget of a blocked vCPU whose period has ended.
     fn leave_rest_asleep(&mut self, now: Time, clock: &GridClock) {
         if self.asleep_since != Time::NEVER && now >= self.deadline {
             self.leave_rest(self.coming(now, clock).begins);
@@ -170,7 +171,7 @@ impl Server {
 }
 
 impl Edf {
-    /// Whether the share of somebody whose period has just begun is spread by use.
+    /// Sets whether a vCPU whose period has just begun shares unused budget.
     pub(in crate::policies::edf) fn spread(&mut self, now: Time, vcpu: VcpuId, is_by_use: bool) {
         self.families.remove(vcpu);
         if is_by_use {
@@ -192,8 +193,8 @@ impl Edf {
         });
     }
 
-    /// Lends somebody who wants more than its own what its siblings have left, as far as it can use
-    /// it until its period ends and its CPU has room.
+    /// Lends a vCPU whose own budget does not suffice what its siblings left unused. The loan is
+    /// limited by the time until its period ends and by the capacity of its CPU.
     #[inline(never)]
     pub(in crate::policies::edf) fn lend(&mut self, at: &Moment, vcpu: VcpuId) {
         let (now, server) = (at.now(), &self.servers[vcpu]);
@@ -207,7 +208,7 @@ impl Edf {
         }
         let server = &self.servers[vcpu];
         let time = until.since(now);
-        // Who has nothing else left is looked at once more for it.
+        // A vCPU without budget left causes one more dispatch.
         let turn =
             if server.remaining.is_zero() { self.promised.looks().of_a_turn() } else { Span::ZERO };
         let most = time.left_after(server.remaining + turn);
@@ -231,8 +232,8 @@ impl Edf {
         }
     }
 
-    /// What somebody may have of what its siblings have left: an equal part beside those who want
-    /// some too.
+    /// Returns the most that a vCPU may borrow of what its siblings left unused: an equal share,
+    /// beside others that want some.
     fn left_for(&mut self, at: &Moment, vcpu: VcpuId) -> Span {
         let (mut left, mut rest) = (Span::ZERO, Span::ZERO);
         for sibling in self.families.siblings(vcpu) {
@@ -251,7 +252,7 @@ impl Edf {
         Span::from_ns(u64::try_from(fair).expect("at most all that is left")).min(rest)
     }
 
-    /// So much of what its siblings have left is lent to somebody.
+    /// Deducts a loan from what the siblings left unused.
     fn take_left(&mut self, vcpu: VcpuId, mut amount: Span) {
         for sibling in self.families.siblings(vcpu) {
             if let Some(by_use) = &mut self.servers[sibling].by_use {
@@ -262,7 +263,8 @@ impl Edf {
         }
     }
 
-    /// Somebody used what it was owed, and so much beyond that, which may be lent to it.
+    /// Handles a charge that may have exhausted the budget. `beyond` is CPU time used beyond it.
+    /// Returns the part of `beyond` that no loan covers.
     #[inline(never)]
     pub(in crate::policies::edf) fn charge_by_use(
         &mut self,

@@ -1,10 +1,10 @@
-//! What is lent on each CPU, and what becomes of it when somebody comes who is promised that room.
+//! Loans of budget on each CPU, and their end when a vCPU is admitted that needs the capacity.
 //!
-//! A loan is CPU time until a deadline, of what a CPU has not promised: with it no more is demanded
-//! there than may be promised, so nobody is late for it. Whoever is admitted comes first. What of a
-//! loan has been earned by then, as if it had been had evenly, stays; the rest is taken back. Who
-//! has had more than that has had it in advance, and others wait for it: so much counts as promised
-//! until it would have been earned, as after a share that was given up (`hold`).
+//! A loan is CPU time until a deadline, out of the unreserved share of a CPU. With it the demand
+//! stays within the capacity, so no vCPU misses a deadline for it. Admission has precedence: what
+//! has accrued of a loan by then, at a constant rate, stays, and the rest is cut. A borrower that
+//! has used more than that is ahead of the accrual, and others wait for it. That much stays
+//! reserved until it is accrued, as after a share was given up (`zero_lag`).
 
 use alloc::vec::Vec;
 
@@ -13,42 +13,42 @@ use slackline_units::{CpuId, CpuSet, Reservation, Span, Time, VcpuId};
 use crate::Moment;
 use crate::policies::edf::Edf;
 
-/// What is lent, by CPU.
+/// Loans of all CPUs, and the CPUs to reschedule for them.
 pub(in crate::policies::edf) struct Loans {
     on: Vec<Vec<Loan>>,
-    /// The CPUs to ask as loans there were cut, and since when.
+    /// CPUs to reschedule because loans there were cut, and the time of the cut.
     ask: Option<(Time, CpuSet)>,
 }
 
-/// What somebody has asked for until its period ends.
+/// Request of a vCPU for borrowed budget until its period ends.
 pub(in crate::policies::edf) struct Loan {
     pub(in crate::policies::edf) who: VcpuId,
-    /// What it was lent of how long; none if there was nothing for it.
+    /// Loan, with the time for which it is lent. `None` if there was no budget for it.
     pub(in crate::policies::edf) lent: Option<Reservation>,
-    /// What of that is for looking after one more turn.
+    /// Part of the loan that is for the overhead of one more dispatch.
     pub(in crate::policies::edf) turn: Span,
-    /// What it would have taken, in 2^-64ths of the CPU.
+    /// Rate that it could use, in 2^-64ths of the CPU.
     pub(in crate::policies::edf) wanted: u128,
     pub(in crate::policies::edf) since: Time,
     pub(in crate::policies::edf) until: Time,
-    /// Whether it is over, and only counts until it is earned.
+    /// True if the loan has ended and counts only until the part used is accrued.
     pub(in crate::policies::edf) is_over: bool,
 }
 
 impl Loan {
-    /// What it takes of the CPU, in 2^-64ths of it, rounded up.
+    /// Returns the share of the CPU that is lent, in 2^-64ths of it, rounded up.
     fn rate(&self) -> u128 {
         self.lent.map_or(0, |lent| rate(lent.slice(), lent.period()))
     }
 }
 
-/// So much of such a time, in 2^-64ths of a CPU, rounded up.
+/// Returns `slice / time` in 2^-64ths of a CPU, rounded up.
 pub(in crate::policies::edf) fn rate(slice: Span, time: Span) -> u128 {
     (u128::from(slice.ns()) << 64).div_ceil(u128::from(time.ns().max(1)))
 }
 
-/// What one of several may have of what all want: an equal part, and what the others would not use
-/// of theirs.
+/// Returns the part of `all` for one of several vCPUs: an equal share, and what the others do not
+/// use of theirs.
 pub(in crate::policies::edf) fn part(
     all: u128,
     others: impl Iterator<Item = u128> + Clone,
@@ -62,7 +62,8 @@ impl Loans {
         Loans { on: (0..cpus).map(|_| Vec::new()).collect(), ask: None }
     }
 
-    /// The most of a CPU that may be lent to somebody, of so much that is not promised.
+    /// Returns the largest share of a CPU that may be lent to `who`. `free` is the unreserved
+    /// share.
     pub(in crate::policies::edf) fn room(
         &self,
         cpu: CpuId,
@@ -70,13 +71,13 @@ impl Loans {
         (now, free): (Time, u128),
     ) -> u128 {
         let others = self.on[cpu.index()].iter().filter(move |loan| loan.who != who);
-        // Whose period ends now will ask again now.
+        // A vCPU whose period ends now is about to borrow again.
         let wanted = others.clone().filter(|loan| loan.until >= now && !loan.is_over);
         let part = part(free, wanted.map(|loan| loan.wanted));
         part.min(free.saturating_sub(others.filter(|loan| loan.until > now).map(Loan::rate).sum()))
     }
 
-    /// What is lent on a CPU, in 2^-64ths of it.
+    /// Returns the share of a CPU that is lent, in 2^-64ths of it.
     pub(in crate::policies::edf) fn rate(&self, cpu: CpuId, now: Time) -> u128 {
         self.on[cpu.index()].iter().filter(|loan| loan.until > now).map(Loan::rate).sum()
     }
@@ -87,24 +88,26 @@ impl Loans {
         on.push(loan);
     }
 
-    /// Whether anything has been lent on a CPU, of which it may be over by now.
+    /// Returns true if there are loans on a CPU. They may have expired.
     #[inline]
     pub(in crate::policies::edf) fn are_on(&self, cpu: CpuId) -> bool {
         !self.on[cpu.index()].is_empty()
     }
 
-    /// What is over on a CPU is forgotten. Whose period ends now will ask again now.
+    /// Drops expired loans. Loans that expire exactly now stay: their borrowers are about to renew
+    /// them.
     pub(in crate::policies::edf) fn lapse(&mut self, cpu: CpuId, now: Time) {
         self.on[cpu.index()].retain(|loan| loan.until >= now);
     }
 
-    /// When to ring for a CPU because loans there were cut.
+    /// Returns the time at which a CPU must be rescheduled because loans there were cut. `None` if
+    /// it need not.
     #[inline]
     pub(in crate::policies::edf) fn asks(&self, cpu: CpuId) -> Option<Time> {
         self.ask.filter(|(_, cpus)| cpus.contains(cpu)).map(|(since, _)| since)
     }
 
-    /// A CPU is asked.
+    /// Notes that a CPU is rescheduled.
     #[inline]
     pub(in crate::policies::edf) fn asked(&mut self, cpu: CpuId) {
         if let Some((_, cpus)) = &mut self.ask {
@@ -113,7 +116,7 @@ impl Loans {
         }
     }
 
-    /// These CPUs are to be asked: who runs there may be in a turn that is too long now.
+    /// Requests rescheduling of CPUs on which a timeslice may be too long now.
     pub(in crate::policies::edf) fn ask_about(&mut self, now: Time, cpus: CpuSet) {
         if !cpus.is_empty() {
             let before = self.ask.map_or(CpuSet::NONE, |(_, cpus)| cpus);
@@ -123,8 +126,8 @@ impl Loans {
 }
 
 impl Edf {
-    /// What has been had in advance of loans on some CPUs: who comes cannot have that room yet.
-    /// Where nobody is owed anything nobody waits for it.
+    /// Returns loans of which more was used than has accrued, by CPU. A newcomer cannot have that
+    /// capacity yet. None on a quiescent CPU, where no vCPU waits for it.
     pub(in crate::policies::edf) fn lent(
         &self,
         at: &Moment,
@@ -146,11 +149,10 @@ impl Edf {
         lent
     }
 
-    /// Takes back what is lent on these CPUs where that is more than they have left now. Returns
-    /// those where somebody has less than before.
+    /// Cuts the loans on CPUs that have less capacity left than is lent. Returns these CPUs.
     pub(in crate::policies::edf) fn cut_loans(&mut self, at: &Moment, cpus: CpuSet) -> CpuSet {
         let now = at.now();
-        // Where somebody is split nothing was counted that could be taken back.
+        // On a strict CPU loans were not counted, so all of them are cut.
         let is_too_much = |cpu: &CpuId| {
             self.loans.rate(*cpu, now) > self.promised.free(*cpu)
                 || self.promised.strict().contains(*cpu)
@@ -171,7 +173,7 @@ impl Edf {
         cpus
     }
 
-    /// Somebody gives back what it was lent.
+    /// Ends the loan of a vCPU.
     pub(in crate::policies::edf) fn end_loan(&mut self, now: Time, vcpu: VcpuId) {
         let server = &mut self.servers[vcpu];
         if server.by_use.is_none() {
@@ -187,7 +189,7 @@ impl Edf {
 }
 
 impl Loan {
-    /// It is over, and so much of it has been had.
+    /// Ends the loan, of which `had` was used.
     fn end(&mut self, had: Span) {
         self.is_over = true;
         let lent = self.lent.filter(|_| !had.is_zero());

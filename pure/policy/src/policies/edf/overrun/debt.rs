@@ -1,4 +1,4 @@
-//! What a vCPU used beyond its slice, and how it pays for that (see the top of `edf`).
+//! Debt of a vCPU for CPU time beyond its slice, and how it is paid (see the head of `edf`).
 
 use slackline_units::{Span, Time};
 
@@ -6,7 +6,7 @@ use crate::policies::edf::overrun::history::UNTOLD;
 use crate::policies::edf::{Server, SpareTime};
 
 impl Server {
-    /// It used more than it was owed.
+    /// Adds CPU time beyond the budget to the debt.
     #[inline]
     pub(in crate::policies::edf) fn overrun(
         &mut self,
@@ -22,7 +22,7 @@ impl Server {
         }
     }
 
-    /// Spare time pays those who had to wait.
+    /// Deducts slack since the last count from the urgent part of the debt.
     fn count_urgent(&mut self, now: Time, spare_time: SpareTime) {
         let (before, rests) = core::mem::replace(&mut self.counted, (now, spare_time.rests));
         if rests != spare_time.rests {
@@ -32,7 +32,7 @@ impl Server {
         }
     }
 
-    /// Takes debt from the slice that begins; says how much.
+    /// Deducts debt and excess from the slice that begins. Returns the deduction.
     pub(in crate::policies::edf) fn pay(
         &mut self,
         slice: Span,
@@ -62,8 +62,9 @@ impl Server {
         in_advance + paid
     }
 
-    /// What of its debt, which nobody waits for, is never paid: of an exact vCPU all but what its
-    /// stops are always late by; of one that may have more anyhow what is beyond a slice.
+    /// Returns the part of the debt that is never paid, apart from the urgent part. For an exact
+    /// vCPU it is all beyond the usual lateness of its stops. For a work-conserving one it is what
+    /// also exceeds a slice.
     fn forgiven(&self, slice: Span, untold: Span) -> Span {
         let kept = if self.exact { untold } else { untold + slice };
         self.debt.left_after(kept.max(self.urgent))

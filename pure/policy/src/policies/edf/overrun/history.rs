@@ -1,33 +1,33 @@
-//! How late the stops of a vCPU are, as far as it is a habit.
+//! Usual lateness of the stops of a vCPU.
 
 use slackline_units::Span;
 
-/// A slice that lacks this is whole: a live machine, which counts CPU time and notes switches by
-/// two clocks, can tell 5 us, and a stop may be late by a little less than ever before.
+/// Measurement tolerance: a slice that lacks this much counts as whole. On a live host CPU time and
+/// context switches come from two clocks that agree to about 5 us. Also, a stop may be slightly
+/// less late than any before.
 pub(in crate::policies::edf) const UNTOLD: Span = Span::from_us(3);
 
-/// By how much stops were late.
+/// Lateness of the stops of a vCPU.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::policies::edf) struct Stops {
-    /// What was overrun in this period.
+    /// Overrun in this period.
     pub(in crate::policies::edf) overran: Span,
-    /// Whether it was awake when it had had all of its slice: then it was stopped, and did not stop
-    /// by itself.
+    /// True if its budget was exhausted while it was runnable, so it was stopped and did not block.
     pub(in crate::policies::edf) is_stopped: bool,
-    /// Whether nothing was left of its slice from the start: then there is no stop.
+    /// True if deductions left nothing of its slice, so there is no stop.
     pub(in crate::policies::edf) is_paid_off: bool,
-    /// The least of this block of periods, and of the one before.
+    /// Least overrun in this block of periods and in the previous one.
     least: [Span; 2],
-    /// How many periods there were: of the first block, or more and of this one.
+    /// Number of periods: in the first block, later `BLOCK` plus those in this block.
     count: u8,
 }
 
 impl Stops {
-    /// So many periods are a block, and before so many nothing is known: of stops that are late by
-    /// anything between nothing and 10 us, 64 are all late by 1 us once in a thousand times.
+    /// Number of periods per block. Below it the habit is unknown. If stops are late by 0 to 10 us
+    /// at random, 64 stops in a row are all late by 1 us or more once in a thousand times.
     const BLOCK: u8 = 64;
 
-    /// The slice of a period was used up.
+    /// Records the overrun of a period in which the vCPU was stopped.
     pub(in crate::policies::edf) fn learn(&mut self) {
         if self.count.is_multiple_of(Stops::BLOCK) {
             let before = if self.count == 0 { self.overran } else { self.least[0] };
@@ -38,7 +38,7 @@ impl Stops {
         self.count += 1;
     }
 
-    /// What they are late by at the least; nothing until there were enough of them to know.
+    /// Returns the least lateness of recent stops. Zero until there were enough of them.
     pub(in crate::policies::edf) fn habit(&self) -> Span {
         let are_known = self.count >= Stops::BLOCK;
         if are_known { self.least[0].min(self.least[1]) } else { Span::ZERO }
@@ -49,7 +49,7 @@ impl Stops {
 mod tests {
     use super::*;
 
-    /// So many slices in turn were overrun by so many microseconds each.
+    /// Records `slices` overruns of `overran_us` each.
     fn learn(stops: &mut Stops, slices: u8, overran_us: u64) {
         for _ in 0..slices {
             stops.overran = Span::from_us(overran_us);
@@ -57,12 +57,13 @@ mod tests {
         }
     }
 
-    /// Of this block and the one before, and none before a block is whole.
+    /// The minimum covers the current and the previous block. It is zero before the first block is
+    /// complete.
     #[test]
-    fn a_habit_is_the_least_of_two_blocks() {
+    fn habit_is_the_least_overrun_of_two_blocks() {
         let mut stops = Stops::default();
         learn(&mut stops, 63, 7);
-        assert_eq!(stops.habit(), Span::ZERO, "not known yet");
+        assert_eq!(stops.habit(), Span::ZERO, "unknown yet");
         learn(&mut stops, 1, 9);
         assert_eq!(stops.habit(), Span::from_us(7));
         learn(&mut stops, 1, 5);

@@ -1,21 +1,21 @@
-//! The period that a vCPU comes into.
+//! Period after the current one.
 
 use slackline_units::{GridClock, Span, Time};
 
 use crate::policies::edf::Server;
 
-/// A period of a vCPU.
+/// The period of a vCPU that contains a given time.
 pub(in crate::policies::edf) struct Coming {
-    /// What those were worth that went by before it and after the current one.
+    /// Total budget of the periods skipped between the current period and this one.
     pub(in crate::policies::edf) unused: Span,
     pub(in crate::policies::edf) begins: Time,
-    /// What it is worth.
+    /// Budget of this period.
     pub(in crate::policies::edf) slice: Span,
     pub(in crate::policies::edf) deadline: Time,
 }
 
 impl Server {
-    /// The period that contains `now`, which is not in the current one.
+    /// Returns the period that contains `now`, which must not be before the end of the current one.
     #[inline(always)]
     pub(in crate::policies::edf) fn coming(&self, now: Time, clock: &GridClock) -> Coming {
         if self.periods.phase.is_some() {
@@ -29,7 +29,7 @@ impl Server {
         Coming { unused, begins, slice, deadline: begins.after(period) }
     }
 
-    /// Only the first that begins may be of another length than the rest.
+    /// Returns the same with a phase. Only the first period may have another length than the rest.
     #[inline(never)]
     fn coming_on_grid(&self, now: Time, clock: &GridClock) -> Coming {
         let (slice, period) = (self.periods.reservation.slice(), self.periods.reservation.period());

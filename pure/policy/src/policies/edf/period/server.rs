@@ -1,4 +1,4 @@
-//! One vCPU: where it stands in its period, and what becomes of that when it wakes.
+//! Periods of one vCPU: replenishment, and its budget after a wake.
 
 use slackline_units::{GridClock, Span, Time, VcpuId};
 
@@ -7,19 +7,20 @@ use crate::policies::edf::period::next::Coming;
 use crate::policies::edf::{Server, SpareTime};
 
 impl Server {
-    /// It is bound to a CPU, and has had something in advance if it has used more of its slice than
-    /// of its period: what its share of the rest comes to is more than what it is still owed.
+    /// Returns its reservation and its excess over the fluid rate. There is excess if the budget of
+    /// the rest of the period, at that rate, is larger than the budget that is left.
     pub(in crate::policies::edf) fn tenant(&self, vcpu: VcpuId, now: Time) -> Tenant {
         let share = self.periods.reservation;
-        // A period that is longer than the others is worth no more than they.
+        // A period that is longer than the others has the same budget.
         let rest = self.deadline.since(now).min(share.period());
-        // Nor is one that has been cut worth more than it was, rounded up as the rest of it is.
+        // The budget of a shortened period is an upper bound, also for the rounded-up rest.
         let to_come = share.over_rounded_up(rest).min(self.worth);
         let advance = to_come.left_after(self.own()) + self.advance;
         Tenant { vcpu, cpu: self.cpu, share, advance }
     }
 
-    /// Whether it sleeps, and would run now if it did not and had not slept in this period.
+    /// Returns true if this vCPU is blocked but would still have budget had it stayed runnable. It
+    /// may wake and claim that budget, so its CPU is not quiescent.
     pub(in crate::policies::edf) fn claims_to_run(&self, now: Time, clock: &GridClock) -> bool {
         if self.asleep_since == Time::NEVER {
             return false;
@@ -34,7 +35,7 @@ impl Server {
         now.since(begins) < slice
     }
 
-    /// Moves on to the period that contains `now`.
+    /// Begins the period that contains `now`.
     #[inline(always)]
     pub(in crate::policies::edf) fn begin_period(
         &mut self,
@@ -45,7 +46,7 @@ impl Server {
         let Coming { unused, begins, slice, deadline } = self.coming(now, clock);
         self.leave_rest(begins);
         if self.slept {
-            // Whole periods that went by asleep pay debt off: their slices were not used.
+            // Unused budgets of skipped periods pay off debt and excess.
             self.debt = self.debt.left_after(unused);
             self.advance = self.advance.left_after(unused);
         } else {
@@ -54,7 +55,7 @@ impl Server {
         self.begin((slice, deadline), now, spare_time);
     }
 
-    /// A period that is worth so much begins.
+    /// Begins a period with a budget of `slice`.
     #[inline(always)]
     pub(in crate::policies::edf) fn begin(
         &mut self,
@@ -70,8 +71,9 @@ impl Server {
         self.slept = self.asleep_since != Time::NEVER;
     }
 
-    /// Awake again: keeps the larger of the two amounts that cannot hurt others (see the top), or
-    /// the one that cannot hurt who is split either.
+    /// Handles a wake. It keeps the larger of the two amounts that cannot cause deadline misses of
+    /// others (see the head of `edf`). On a strict CPU it keeps the one that cannot delay split
+    /// vCPUs either.
     pub(in crate::policies::edf) fn wake(
         &mut self,
         now: Time,
@@ -106,8 +108,8 @@ impl Server {
         self.forgo(own);
     }
 
-    /// Wakes with the budget of its period if that is within its share of the rest of the period,
-    /// and else begins a period with a whole slice.
+    /// Wakes with the budget of its period if that is within its share of the rest of the period.
+    /// Otherwise it begins a period with a whole slice.
     ///
     /// This is the wake-up rule of the constant bandwidth server [Abeni and Buttazzo 1998]. The
     /// vCPU used less than `slice × elapsed / period` of the period that it gives up, so in no
@@ -124,7 +126,7 @@ impl Server {
             return;
         }
         if now >= self.deadline {
-            // Whole periods without a use pay debt off, as with periods that stay where they are.
+            // Unused budgets of skipped periods pay off debt and excess, as with fixed periods.
             let Coming { unused, .. } = self.coming(now, clock);
             self.debt = self.debt.left_after(unused);
             self.advance = self.advance.left_after(unused);
