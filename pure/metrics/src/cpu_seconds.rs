@@ -1,4 +1,4 @@
-//! What became of each CPU's time in each second of the measured time.
+//! Use of each CPU in each second of the measured window.
 
 use slackline_trace::{Header, Record, Sink};
 use slackline_units::{Span, Time};
@@ -10,40 +10,41 @@ use crate::stray::{StrayRecord, Strays, Unknown};
 
 const SECOND: Span = Span::from_secs(1);
 
-/// So much of a second the kernel's books must be of: they are opened a moment after a run begins.
+/// Minimum part of a second that kernel accounting must cover. Accounting starts shortly after the
+/// run.
 const ENOUGH: Span = Span::from_ms(900);
 
-/// A second of a CPU.
+/// Use of a CPU in one second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuSecond {
-    /// How long vCPUs of the run ran there.
+    /// Time in which vCPUs of the run ran.
     pub busy: Span,
-    /// What the others had, where the CPU is not the run's alone and the kernel's books tell.
+    /// Use by others on a shared CPU. `None` without kernel accounting of this second.
     pub shared: Option<SharedCpu>,
 }
 
-/// Takes the records of a run and keeps what became of each CPU in each second. It grows with the
-/// run: 40 bytes a second and CPU.
+/// Sink that sums up the use of each CPU in each second. Its size grows with the run: 40 bytes per
+/// second and CPU.
 #[derive(Clone, Debug)]
 pub struct CpuSeconds {
     warmup: Time,
     now: Time,
-    /// By CPU and second.
+    /// By CPU, then by second.
     cpus: Vec<Vec<Counted>>,
     strays: Strays,
 }
 
-/// What was counted of a second.
+/// Sums of one second.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counted {
     busy: Span,
-    /// How much of it the books are of.
+    /// Time in which kernel accounting covers the second.
     booked: Span,
     counts: Counts,
 }
 
 impl CpuSeconds {
-    /// For the run that this header is of.
+    /// Starts the sums for the run of this header.
     #[must_use]
     pub fn new(header: &Header) -> CpuSeconds {
         CpuSeconds {
@@ -54,10 +55,10 @@ impl CpuSeconds {
         }
     }
 
-    /// The whole seconds of each CPU; what is left at the end and is less than one is left out.
+    /// Returns the whole seconds of each CPU. An incomplete second at the end is left out.
     ///
     /// # Errors
-    /// When there was a record of somebody who is not known.
+    /// If a record named an unknown vCPU or CPU.
     pub fn finish(self) -> Result<Vec<Vec<CpuSecond>>, StrayRecord> {
         self.strays.check()?;
         let length = self.now.since(self.warmup.min(self.now));
@@ -69,7 +70,7 @@ impl CpuSeconds {
         Ok(self.cpus.into_iter().map(seconds).collect())
     }
 
-    /// Books time on the seconds that it lies in, evenly.
+    /// Adds an amount to the seconds that it lies in, spread evenly.
     fn spread(&mut self, cpu: usize, mut stretch: Stretch, pick: fn(&mut Counted) -> &mut Span) {
         if stretch.from < self.warmup {
             stretch = stretch.split(self.warmup).1;
@@ -77,7 +78,7 @@ impl CpuSeconds {
         while stretch.from < stretch.to {
             let nth = (stretch.from - self.warmup) / SECOND;
             let (before, after) = stretch.split(self.warmup + SECOND * (nth + 1));
-            let nth = usize::try_from(nth).expect("fewer seconds than memory");
+            let nth = usize::try_from(nth).expect("the seconds of a run fit in memory");
             let seconds = &mut self.cpus[cpu];
             if nth >= seconds.len() {
                 seconds.resize(nth + 1, Counted::default());
@@ -92,7 +93,8 @@ impl Counted {
     fn finish(self) -> CpuSecond {
         let Counted { busy, booked, counts } = self;
         let is_told = booked >= ENOUGH;
-        // Of a second that the books are only in part of, vCPUs had the same part of their time.
+        // If accounting covers a part of the second, vCPUs are taken to have used the same part of
+        // their time in it.
         let ours = proportion(busy, booked.min(SECOND), SECOND);
         CpuSecond { busy, shared: is_told.then(|| counts.shared(booked, ours)).flatten() }
     }

@@ -1,27 +1,26 @@
-//! Deadlines: the ends of the periods of a promise, met or missed.
+//! Deadlines of a reservation, met or missed. A deadline is the end of a period.
 //!
-//! - A period *counts* if it begins after the warm-up and the vCPU was awake in it without a break
-//!   until it had received what it was owed, or else until the deadline.
-//! - It is *owed* one slice, or its part of one where a grid cuts the period short, less what it
-//!   had received ahead of time. Ahead of time is what it got in a period beyond what it was owed
-//!   and what the one before had lacked: of that, what lay
-//!   beyond the limit of a turn that was its due, and, if it is exact, all that was not its due;
-//!   and where a promise ends within a period, what it had received beyond the part of the slice
-//!   for the time that had passed. At most one slice is taken off a period, and the rest off later
-//!   ones, whether they count or not.
-//! - The deadline is *missed* if by then the vCPU has received less than it was owed in the period,
-//!   by however little. Each period is judged by what was received between its ends: time that
-//!   makes up for a shortfall counts in the period that it is given in as well.
-//! - The *miss time* is how long after the deadline the shortfall had been made up: when what the
-//!   vCPU received since the deadline came to as much. A shortfall that the vCPU no longer waits
-//!   for (it blocks or leaves, its promise changes, the run ends) counts until then.
+//! - A period *counts* if it begins after the warm-up and the vCPU was runnable in it without a
+//!   break until it had received its budget, or else until the deadline.
+//! - The *budget* is one slice, or a part of one where a grid cuts the period short, less excess.
+//!   Excess is CPU time beyond the budget and beyond what the period before had lacked. Of that
+//!   time, overrun of a timeslice by reservation is excess, and with a hard limit all slack
+//!   received. If a reservation ends within a period, time beyond the prorated slice is excess as
+//!   well. At most one slice is deducted from a period and the remainder from later ones, whether
+//!   they count or not.
+//! - The deadline is *missed* if the vCPU has received less than the budget by then, by however
+//!   little. Each period is judged by the time received between its ends. Time that makes up for a
+//!   shortfall also counts in the period in which it is received.
+//! - The *miss time* is the tardiness: the time from the deadline until the vCPU had received the
+//!   amount of the shortfall. If the vCPU no longer waits for it (it blocks or leaves, its
+//!   reservation changes, the run ends), it lasts until then.
 //!
-//! There is no tolerance but the resolution of the machine that made the trace. On a simulated host
-//! that is nothing: stretches end at limits and alarms, to the nanosecond. A live one counts CPU
-//! time and notes switches by two clocks, and a shortfall that it cannot tell from none is none.
+//! The only tolerance is the resolution of the host. It is zero on a simulated host, where run
+//! intervals end at limits and timers, to the nanosecond. A live host measures CPU time and
+//! switches by two clocks, and a shortfall below their difference is no shortfall.
 //!
-//! Judging each period by itself keeps one late slice from being counted again and again under
-//! policies that never make up for it. The missing time is in the error of the share.
+//! Since each period is judged alone, one late slice is not counted again and again under policies
+//! that never make up for it. The missing time is part of the error of the share.
 
 use std::collections::VecDeque;
 
@@ -30,30 +29,31 @@ use slackline_units::{Reservation, Span, Time};
 use crate::distribution::{Distribution, PartDistribution, Tally};
 use crate::split::{Stretch, ppm};
 
-/// So many shortfalls of different ends may wait to be made up. A vCPU that is starved has one,
-/// however long; each further one has received a little more. The oldest beyond these is given up.
+/// Maximum number of shortfalls with different ends that wait to be made up. A starved vCPU has
+/// one, however long; each further one has received a little more. The oldest beyond these is given
+/// up.
 const WAITING: usize = 64;
 
 /// Judges the deadlines of one vCPU.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Deadlines {
-    /// A shortfall of no more than this may be one of counting only.
+    /// Largest shortfall that may be due to measurement only.
     resolution: Span,
-    /// What the current period is owed.
+    /// Budget of the current period.
     owed: Span,
-    /// What is left of that.
+    /// Budget left in it.
     left: Span,
-    /// What the period before lacked and has not been made up: more than both is ahead of time.
+    /// Shortfall of the period before that is not made up. Time beyond it and the budget is excess.
     missing: Span,
-    /// What was received ahead of time and has not been taken off yet.
+    /// Excess that is not deducted yet.
     ahead: Span,
-    /// What of it was taken off the current period.
+    /// Part of it that was deducted from the current period.
     taken_off: Span,
-    /// Received since the start of the period.
+    /// CPU time received since the start of the period.
     received: Span,
-    /// Whether it slept in this period before it had received what it was owed.
+    /// True if it blocked in this period before it had received its budget.
     is_broken: bool,
-    /// Received since the vCPU joined.
+    /// CPU time received since the vCPU joined.
     total: Span,
     waiting: VecDeque<Shortfalls>,
     count: u64,
@@ -66,9 +66,9 @@ pub(crate) struct Deadlines {
 /// Shortfalls of consecutive periods that will be made up at the same moment.
 #[derive(Clone, Copy, Debug)]
 struct Shortfalls {
-    /// What will have been received in total once they are made up.
+    /// Value of `total` at which they are made up.
     target: Span,
-    /// The deadline of the first.
+    /// Deadline of the first period.
     first: Time,
     count: u64,
     promise: Reservation,
@@ -78,15 +78,15 @@ struct Shortfalls {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Received {
     pub(crate) stretch: Stretch,
-    /// How much of it lay beyond the limit it had been given.
+    /// Overrun contained in this time.
     pub(crate) late: Span,
-    /// Whether it was owed this time.
+    /// True if it was received by reservation.
     pub(crate) due: bool,
-    /// Whether it is to get its slice and no more.
+    /// True if the reservation is a hard limit.
     pub(crate) exact: bool,
 }
 
-/// What deadlines amounted to.
+/// Results over all deadlines.
 #[derive(Debug)]
 pub(crate) struct Judged {
     pub(crate) count: u64,
@@ -97,32 +97,32 @@ pub(crate) struct Judged {
 }
 
 impl Deadlines {
-    /// For a machine that counts CPU time with this resolution.
+    /// Creates the state for a host with this resolution of CPU time.
     pub(crate) fn new(resolution: Span) -> Deadlines {
         Deadlines { resolution, ..Deadlines::default() }
     }
 
-    /// It is back: of what it got ahead of time only this is left.
+    /// Notes a join. Of the excess only `ahead` is left.
     pub(crate) fn joined(&mut self, ahead: Span) {
         (self.ahead, self.taken_off) = (ahead, Span::ZERO);
     }
 
-    /// A promise ends, in the rest of whose period so much would have been earned.
+    /// Ends a reservation in mid-period. `to_come` is the entitlement of the rest of that period.
     pub(crate) fn cut_short(&mut self, to_come: Span) {
-        // The period is not judged, and pays only for what has been earned in it.
+        // The period is not judged, and pays only for the time that has passed in it.
         self.ahead += to_come.left_after(self.left);
         (self.left, self.taken_off) = (Span::ZERO, Span::ZERO);
     }
 
-    /// A promise begins, and with it a period. What a policy owes in the one after a period with
-    /// sleep in it, it sees fit.
+    /// Begins a reservation and a period. After a period with a block in it, a policy is free in
+    /// the budget of the next one.
     pub(crate) fn begin(&mut self, slice: Span, is_asleep: bool) {
         let was_broken = self.is_broken && !self.ahead.is_zero();
         self.missing = Span::ZERO;
         self.next(slice, is_asleep || was_broken);
     }
 
-    /// Received within the current period.
+    /// Adds CPU time received within the current period.
     pub(crate) fn receive(&mut self, received: Received) {
         let Received { stretch: Stretch { used, .. }, late, due, exact } = received;
         let within = used.min(self.left);
@@ -131,13 +131,13 @@ impl Deadlines {
         self.missing -= made_up;
         let beyond = used - within - made_up;
         self.ahead += match (self.is_broken, exact, due) {
-            // In a period that it slept in, a policy owes it what it sees fit, and the limit is all
-            // that is known of that.
+            // After a block in the period the budget is up to the policy. Only the limit of the
+            // timeslice is known of it.
             (true, _, true) => late,
             (true, true, false) => used,
             (false, true, false) => beyond,
-            // What makes up for older shortfalls lies within a limit; and a limit may pass while
-            // something else has the CPU. Neither is ahead of time.
+            // Time that makes up for older shortfalls lies within a limit. A limit may also pass
+            // while something else has the CPU. Neither is excess.
             (false, _, true) => beyond.min(late),
             (_, false, false) => Span::ZERO,
         };
@@ -148,21 +148,21 @@ impl Deadlines {
         self.total += used;
     }
 
-    /// It slept: at the start of the period, or since.
+    /// Notes a block, at the start of the period or later.
     pub(crate) fn block(&mut self, at: Time) {
         self.is_broken |= self.received < self.owed;
         self.give_up(at);
     }
 
-    /// It woke at the very start of the period.
+    /// Notes a wake at the very start of the period.
     pub(crate) fn woke_at_start(&mut self) {
         self.is_broken = false;
     }
 
-    /// The period ends, and the next one begins.
+    /// Judges the period that ends and begins the next one.
     pub(crate) fn deadline(&mut self, at: Time, promise: Reservation, state: State) {
-        // What is too little to tell is forgotten: where a policy and this differ on what a period
-        // with sleep in it was owed, they must not differ for ever.
+        // A shortfall too small to measure is dropped. The policy may differ from this file on the
+        // budget of a period with a block, and such a difference must not last forever.
         let shortfall = self.owed.left_after(self.received);
         let is_none = self.is_broken || shortfall <= self.resolution;
         self.missing = if is_none { Span::ZERO } else { shortfall };
@@ -176,21 +176,21 @@ impl Deadlines {
         self.next(state.next, state.is_asleep);
     }
 
-    /// It sleeps through `count` periods, the current one first, and one more begins.
+    /// Skips `count` periods in which it is blocked, from the current one on, and begins another.
     pub(crate) fn slept_through(&mut self, count: u64, slice: Span) {
         self.ahead = self.ahead.left_after(slice * (count - 1));
         self.missing = Span::ZERO;
         self.next(slice, true);
     }
 
-    /// Whatever it lacks, it no longer waits for it.
+    /// Gives up all shortfalls, since the vCPU no longer waits for them.
     pub(crate) fn give_up(&mut self, at: Time) {
         while let Some(shortfalls) = self.waiting.pop_front() {
             self.settle(shortfalls, at);
         }
     }
 
-    /// What it amounted to.
+    /// Returns the results over all deadlines.
     pub(crate) fn finish(self) -> Judged {
         Judged {
             count: self.count,
@@ -241,7 +241,7 @@ impl Deadlines {
         }
     }
 
-    /// These shortfalls end at `at`.
+    /// Ends these shortfalls at `at`.
     fn settle(&mut self, shortfalls: Shortfalls, at: Time) {
         let Shortfalls { first, count, promise, .. } = shortfalls;
         for nth in 0..count {
@@ -254,18 +254,18 @@ impl Deadlines {
 }
 
 impl Shortfalls {
-    /// The deadline after the last of these.
+    /// Returns the deadline after the last of these.
     fn next(&self) -> Time {
         self.first.after(self.promise.period() * self.count)
     }
 }
 
-/// What is known of a vCPU at a deadline.
+/// State of a vCPU at a deadline.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct State {
-    /// Whether the period that ends lies behind the warm-up.
+    /// True if the period that ends began after the warm-up.
     pub(crate) counts: bool,
     pub(crate) is_asleep: bool,
-    /// What the period is worth that begins.
+    /// Budget of the period that begins, before excess is deducted.
     pub(crate) next: Span,
 }

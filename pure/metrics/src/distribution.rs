@@ -1,58 +1,59 @@
-//! Distributions: how often which length of time, with three significant digits.
+//! Distributions of lengths of time, with three significant digits.
 
 use hdrhistogram::Histogram;
 use slackline_units::Span;
 
-/// How lengths of time were spread. Quantiles have three significant digits and are rounded up;
-/// `worst` is exact. A single one has no quantiles; of fewer than a hundred the p99 is the worst.
+/// Distribution of lengths of time. Quantiles have three significant digits and are rounded up;
+/// `worst` is exact. Below a hundred values the p99 is the worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Distribution {
-    /// How many there were; at least one.
+    /// Number of values, at least one.
     pub count: u64,
-    /// Half were not longer.
+    /// Median. `None` for a single value.
     pub p50: Option<Span>,
-    /// 90 of 100 were not longer.
+    /// 90th percentile. `None` for a single value.
     pub p90: Option<Span>,
-    /// 99 of 100 were not longer.
+    /// 99th percentile. `None` for a single value.
     pub p99: Option<Span>,
-    /// The longest.
+    /// The longest of all values.
     pub worst: Span,
-    /// On average.
+    /// Mean of all values.
     pub mean: Span,
-    /// The longest tenth of them on average, of ten or more.
+    /// Mean of the longest tenth. `None` below ten values.
     pub worst_tenth: Option<Span>,
 }
 
-/// How errors of whole seconds were spread, without their sign, in millionths of the promise.
+/// Distribution of the absolute errors of whole seconds, in millionths of the reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorDistribution {
-    /// 99 of 100 were not larger; none of a single one.
+    /// 99th percentile. `None` for a single second.
     pub p99_ppm: Option<u64>,
-    /// The largest.
+    /// The largest of all errors.
     pub worst_ppm: u64,
-    /// Of how many whole seconds; at least one.
+    /// Number of whole seconds, at least one.
     pub seconds: u64,
 }
 
-/// How parts of something were spread, in millionths of it.
+/// Distribution of parts of a whole, in millionths of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartDistribution {
-    /// Half were not larger; none of a single one.
+    /// Median. `None` for a single value.
     pub p50_ppm: Option<u64>,
-    /// 99 of 100 were not larger; none of a single one.
+    /// 99th percentile. `None` for a single value.
     pub p99_ppm: Option<u64>,
-    /// The largest.
+    /// The largest of all parts.
     pub worst_ppm: u64,
 }
 
-/// So many values are kept as they are: short runs are exact, and many vCPUs with few values each
-/// stay small. It is half of what the smallest histogram takes.
+/// Number of values that are kept exactly. So short runs are exact, and many vCPUs with few values
+/// each stay small. It takes half of the memory of the smallest histogram.
 const FEW: usize = 1024;
 
-/// Three digits that count: a percentile is less than a thousandth too high.
+/// Significant digits: a percentile is less than a thousandth too high.
 const DIGITS: u8 = 3;
 
-/// Counts values. Takes no memory before the first, and a bounded amount however many there are.
+/// Counter of values. It takes no memory before the first value, and a bounded amount for any
+/// number.
 #[derive(Clone, Debug)]
 pub(crate) enum Tally {
     Few(Vec<u64>),
@@ -61,24 +62,24 @@ pub(crate) enum Tally {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Many {
-    /// A place stops counting at four thousand million values; it then still says where they are.
+    /// The count of a bucket saturates at 2^32 - 1 values.
     histogram: Histogram<u32>,
     count: u64,
     worst: u64,
     sum: u128,
 }
 
-/// What a tally amounts to, in the unit of its values.
+/// Statistics of a tally, in the unit of its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spread {
     pub(crate) count: u64,
-    /// Of two values or more.
+    /// Quantiles, of two values or more.
     pub(crate) p50: Option<u64>,
     pub(crate) p90: Option<u64>,
     pub(crate) p99: Option<u64>,
     pub(crate) worst: u64,
     pub(crate) mean: u64,
-    /// The mean of the largest tenth, of ten values or more.
+    /// Mean of the largest tenth, of ten values or more.
     pub(crate) worst_tenth: Option<u64>,
 }
 
@@ -94,7 +95,7 @@ impl Tally {
         self.add_value(span.ns());
     }
 
-    /// Counts a value.
+    /// Counts a value of any unit.
     pub(crate) fn add_value(&mut self, value: u64) {
         match self {
             Tally::Few(values) if values.len() < FEW => values.push(value),
@@ -108,7 +109,7 @@ impl Tally {
         }
     }
 
-    /// How the lengths of time were spread, if there were any.
+    /// Returns the distribution of lengths of time. `None` without values.
     pub(crate) fn distribution(&self) -> Option<Distribution> {
         let Spread { count, p50, p90, p99, worst, mean, worst_tenth } = self.spread()?;
         let [p50, p90, p99, worst_tenth] =
@@ -117,13 +118,13 @@ impl Tally {
         Some(Distribution { count, p50, p90, p99, worst, mean, worst_tenth })
     }
 
-    /// How the parts were spread, if there were any.
+    /// Returns the distribution of parts. `None` without values.
     pub(crate) fn parts(&self) -> Option<PartDistribution> {
         let Spread { p50, p99, worst, .. } = self.spread()?;
         Some(PartDistribution { p50_ppm: p50, p99_ppm: p99, worst_ppm: worst })
     }
 
-    /// How the errors were spread, if there were any.
+    /// Returns the distribution of errors. `None` without values.
     pub(crate) fn errors(&self) -> Option<ErrorDistribution> {
         let Spread { count, p99, worst, .. } = self.spread()?;
         Some(ErrorDistribution { p99_ppm: p99, worst_ppm: worst, seconds: count })
@@ -141,7 +142,8 @@ impl Tally {
                 let (count, worst) = (values.len() as u64, values[values.len() - 1]);
                 let mean = |values: &[u64]| {
                     let sum: u128 = values.iter().copied().map(u128::from).sum();
-                    u64::try_from(sum / values.len() as u128).expect("no more than the largest")
+                    u64::try_from(sum / values.len() as u128)
+                        .expect("a mean is at most the largest value")
                 };
                 let tenth = values.len() / 10;
                 let worst_tenth = (tenth > 0).then(|| mean(&values[values.len() - tenth..]));
@@ -152,9 +154,10 @@ impl Tally {
             Tally::Many(many) => {
                 let Many { histogram, count, worst, sum } = &**many;
                 let (count, worst) = (*count, *worst);
-                let mean = u64::try_from(sum / u128::from(count)).expect("no more than the worst");
+                let mean = u64::try_from(sum / u128::from(count))
+                    .expect("a mean is at most the largest value");
                 let worst_tenth = Some(many.worst_tenth());
-                // The upper end of a place may lie beyond the largest value in it.
+                // The upper end of a bucket may lie beyond the largest value in it.
                 let at = |quantile| Some(histogram.value_at_quantile(quantile).min(worst));
                 let [p50, p90, p99] = [0.5, 0.9, 0.99].map(at);
                 Some(Spread { count, p50, p90, p99, worst, mean, worst_tenth })
@@ -165,18 +168,18 @@ impl Tally {
 
 impl Many {
     fn new() -> Many {
-        let histogram = Histogram::new(DIGITS).expect("a number of digits that can be had");
+        let histogram = Histogram::new(DIGITS).expect("three digits are supported");
         Many { histogram, count: 0, worst: 0, sum: 0 }
     }
 
     fn add(&mut self, value: u64) {
-        self.histogram.record(value).expect("a histogram that grows as it must");
+        self.histogram.record(value).expect("the histogram resizes itself");
         self.count += 1;
         self.worst = self.worst.max(value);
         self.sum += u128::from(value);
     }
 
-    /// The mean of the largest tenth, with as many digits as the places have.
+    /// Returns the mean of the largest tenth, with the digits of the buckets.
     fn worst_tenth(&self) -> u64 {
         let tenth = self.count / 10;
         let below = self.count - tenth;
@@ -203,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn few_values_are_exact() {
+    fn statistics_of_few_values_are_exact() {
         assert_eq!(tally([]).spread(), None);
         let of = |count, [p50, p90, p99]: [u64; 3], worst, (mean, worst_tenth)| Spread {
             count,
@@ -229,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn many_values_are_never_too_low_and_less_than_a_thousandth_too_high() {
+    fn quantiles_of_many_values_are_at_most_a_thousandth_high() {
         let spread = tally((1..=1_000_000).map(|value| value * 12_345)).spread().unwrap();
         let exact = [500_000, 900_000, 990_000].map(|rank| rank * 12_345);
         let found = [spread.p50, spread.p90, spread.p99].map(Option::unwrap);
@@ -243,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_and_the_largest_value_are_values() {
+    fn tally_counts_zero_and_the_largest_value() {
         let spread = tally((0..3000).map(|_| 0).chain([u64::MAX])).spread().unwrap();
         assert_eq!((spread.p50, spread.p99, spread.worst), (Some(0), Some(0), u64::MAX));
     }

@@ -1,22 +1,23 @@
-//! A trace in, numbers out.
+//! Metrics that are computed from a trace.
 //!
-//! A [`Meter`] is a [`slackline_trace::Sink`]: it folds records as they come into sums and
-//! histograms, and [`Meter::view`] makes a [`Summary`] of them, at any time. Its size does not
-//! depend on how long the run is. A [`MovingWindow`] does the same for the last while only. What is
-//! in a summary has names, for programs ([`Summary::fields`]) and for claims ([`Summary::lookup`]).
+//! A [`Meter`] is a [`slackline_trace::Sink`]. It adds records up into sums and histograms, and
+//! [`Meter::view`] returns a [`Summary`] of them at any time. Its size does not depend on the
+//! length of the run. A [`MovingWindow`] does the same for the most recent part only. The numbers
+//! of a summary have names, for programs ([`Summary::fields`]) and for claims
+//! ([`Summary::lookup`]).
 //!
-//! The measured window is from the end of the warm-up to the end of the run. Amounts of time count
-//! as far as they lie in it: a stretch over its start is split in proportion. Everything else (a
-//! wake, a period, a second, a job, a switch, a change) counts if it begins in it. What the machine
-//! could not see is `None`; it is never turned into a number.
+//! The measured window lasts from the end of the warm-up to the end of the run. Amounts of time
+//! count as far as they lie in it: a run interval over its start is divided in proportion.
+//! Everything else (a wake, a period, a second, a job, a switch, a change) counts if it begins in
+//! the window. A number that the host could not observe is `None`.
 //!
-//! Quantiles are of the values themselves up to a thousand of them, and then less than a
-//! thousandth too high; the worst is always exact. A single value has none.
+//! Quantiles are exact up to a thousand values, and less than a thousandth too high beyond. The
+//! worst value is always exact. A single value has no quantiles.
 //!
-//! How each number is defined stands where it is computed: shares and errors in `share`, deadlines
-//! in `deadline`, delays and sums in `vcpu`.
+//! Each number is defined where it is computed: shares and errors in `share`, deadlines in
+//! `deadline`, delays and sums in `vcpu`.
 //!
-//! There is no float anywhere.
+//! The crate uses no floating point.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic)]

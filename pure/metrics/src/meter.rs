@@ -1,4 +1,4 @@
-//! The fold: records in, a summary out.
+//! The meter, which turns records into a summary.
 
 use slackline_trace::{Header, Knowledge, Named, OverheadKind, Record, Sink};
 use slackline_units::{CpuId, GridClock, Span, Time, VcpuId};
@@ -11,22 +11,22 @@ use crate::stray::{StrayRecord, Strays, Unknown};
 use crate::vcpu::VcpuMeter;
 use crate::{CpuSummary, OverheadTimes, Summary, VcpuSummary};
 
-/// The machine that does not see how fast its CPUs are.
+/// Kind of host that does not observe the speed of its CPUs.
 const LIVE: &str = "live";
 
-/// Takes the records of a run as they come and keeps what the summary needs: sums and histograms,
-/// whose size does not depend on how long the run is, for everybody who was ever there.
+/// Sink that adds records up for the summary. Its sums and histograms do not grow with the length
+/// of the run. It keeps them for each vCPU that ever joined.
 #[derive(Clone, Debug)]
 pub struct Meter {
     header: Header,
     warmup: Time,
-    /// The time of the last record.
+    /// Time of the last record.
     now: Time,
-    /// By which phases are told.
+    /// Clock that phases refer to.
     clock: GridClock,
-    /// By slot.
+    /// By slot: the vCPU that holds it.
     vcpus: Vec<Option<Row>>,
-    /// Those whose slots were given to others, and when, in that order.
+    /// vCPUs whose slots were given to others, with the time of that, in this order.
     gone: Vec<(Time, Row)>,
     cpus: Vec<CpuMeter>,
     timer_lateness: Tally,
@@ -36,7 +36,7 @@ pub struct Meter {
     strays: Strays,
 }
 
-/// A vCPU under one name.
+/// Sums of a vCPU under one name.
 #[derive(Clone, Debug)]
 struct Row {
     vcpu: VcpuId,
@@ -44,24 +44,24 @@ struct Row {
     meter: VcpuMeter,
 }
 
-/// What is kept of one CPU.
+/// Sums of one CPU.
 #[derive(Clone, Copy, Debug, Default)]
 struct CpuMeter {
     due: Span,
     spare: Span,
-    /// Live, what scheduling took.
+    /// Live, CPU time that scheduling took.
     overhead: Option<Span>,
     overheads: OverheadTimes,
-    /// Overhead that no vCPU paid.
+    /// Overhead that no vCPU paid for.
     unpaid: Span,
     switches: u64,
-    /// Who ran last, and until when.
+    /// The vCPU that ran last, and the end of its run interval.
     last: Option<(VcpuId, Time)>,
     books: Books,
 }
 
 impl Meter {
-    /// A meter for the run that this header is of.
+    /// Creates a meter for the run of this header.
     #[must_use]
     pub fn new(header: &Header) -> Meter {
         Meter {
@@ -80,11 +80,11 @@ impl Meter {
         }
     }
 
-    /// What the run has amounted to up to the last record. A meter may be looked at while it runs:
-    /// whatever lasts has lasted until then.
+    /// Returns the summary up to the last record. It may be called while the run goes on: what is
+    /// in progress counts until then.
     ///
     /// # Errors
-    /// When there was a record of somebody who is not known.
+    /// If a record named an unknown vCPU or CPU.
     pub fn view(&self) -> Result<Summary, StrayRecord> {
         self.strays.check()?;
         let length = self.now.since(self.warmup);
@@ -116,7 +116,7 @@ impl Meter {
         })
     }
 
-    /// Counts from this time on. Nothing may have been counted yet.
+    /// Sets the time from which it counts. Nothing may have been counted yet.
     pub(crate) fn count_from(&mut self, warmup: Time) {
         self.warmup = warmup;
         let gone = self.gone.iter_mut().map(|(_, row)| row);
@@ -124,15 +124,15 @@ impl Meter {
         rows.for_each(|row| row.meter.count_from(warmup));
     }
 
-    /// Forgets those whose slots others have had since before that time, and says what they
-    /// amounted to. Nothing may be told of them from then on.
+    /// Removes vCPUs whose slots were given to others before that time, and returns their results.
+    /// No record may name them from then on.
     pub fn take_gone(&mut self, before: Time) -> Vec<VcpuSummary> {
         let kept = self.gone.iter().position(|&(at, _)| at >= before);
         let gone = self.gone.drain(..kept.unwrap_or(self.gone.len()));
         gone.filter_map(|(at, row)| row.view(at)).collect()
     }
 
-    /// Forgets those whose slots others have.
+    /// Removes vCPUs whose slots were given to others.
     pub(crate) fn forget_gone(&mut self) {
         self.gone.clear();
     }
@@ -151,7 +151,7 @@ impl Meter {
         self.gone_vcpu(vcpu)
     }
 
-    /// One whose slot another has: something may be told of it late.
+    /// Returns a vCPU whose slot another has: a record of it may come late.
     #[cold]
     fn gone_vcpu(&mut self, vcpu: VcpuId) -> Option<&mut VcpuMeter> {
         let found = self.gone.iter_mut().rev().find(|(_, row)| row.vcpu == vcpu);
@@ -186,7 +186,7 @@ impl Meter {
         self.at(to);
     }
 
-    /// The records of one vCPU that are rare.
+    /// Handles rare records of one vCPU.
     fn seldom_of(&mut self, vcpu: VcpuId, record: &Record) {
         let clock = self.clock;
         let Some(meter) = self.vcpu(vcpu) else { return };
@@ -209,7 +209,7 @@ impl Meter {
         }
     }
 
-    /// A CPU spent time on overhead.
+    /// Adds overhead of a CPU.
     fn spent(&mut self, cpu: CpuId, vcpu: Option<VcpuId>, kind: OverheadKind, time: (Time, Time)) {
         let span = time.1.since(time.0.max(self.warmup));
         if let Some(meter) = self.cpu(cpu) {
@@ -223,7 +223,7 @@ impl Meter {
         }
     }
 
-    /// The records that are rare.
+    /// Handles records that are rare.
     fn seldom(&mut self, record: &Record) {
         if !matches!(record, Record::Overhead { .. }) {
             self.at(record.when().1);
@@ -294,7 +294,7 @@ impl Sink for Meter {
         }
     }
 
-    /// Whoever comes back under its name goes on where it was; anybody else begins anew.
+    /// A vCPU that returns under its name goes on with its sums. Any other starts with new ones.
     fn named(&mut self, named: &Named) {
         let slot = named.vcpu.slot();
         if self.vcpus.len() <= slot {
@@ -314,7 +314,7 @@ impl Sink for Meter {
 }
 
 impl Row {
-    /// What it amounts to if it lasts until now; none if it was never there.
+    /// Returns the results as if the vCPU left now. `None` if it never joined.
     fn view(&self, now: Time) -> Option<VcpuSummary> {
         let mut meter = self.meter.clone();
         meter.over(now);

@@ -1,14 +1,15 @@
-//! What a number comes to over several runs that differ in their seeds.
+//! Mean and confidence interval of a number over several runs with different seeds.
 
-/// The mean of a number over runs, and how far the true mean may be from it.
+/// Mean of a number over runs, with its confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OverRuns {
-    /// Over how many runs.
+    /// Number of runs.
     pub runs: u64,
-    /// The mean, in thousandths of the number's unit.
+    /// Mean, in thousandths of the number's unit.
     pub mean_thousandths: i128,
-    /// Half of the 95 % confidence interval around it (Student's t with one degree of freedom less
-    /// than there are runs), in thousandths of the number's unit; none of a single run.
+    /// Half of the 95 % confidence interval around the mean, in thousandths of the number's unit
+    /// (Student's t with one degree of freedom less than there are runs). `None` for a single run,
+    /// or if the sum overflows.
     pub half_width_thousandths: Option<u128>,
 }
 
@@ -21,13 +22,13 @@ const T: [u128; 30] = [
 ];
 
 impl OverRuns {
-    /// Of a number of each run; none of none.
+    /// Returns the mean of a number that each run has. `None` without runs.
     #[must_use]
     pub fn of(numbers: &[i64]) -> Option<OverRuns> {
         let count = i128::try_from(numbers.len()).ok().filter(|&count| count > 0)?;
         let thousandths = || numbers.iter().map(|&number| i128::from(number) * 1_000);
         let mean_thousandths = rounded(thousandths().sum(), count);
-        // A square of a number of nanoseconds in thousandths may not fit, if it is months.
+        // The square of some months in thousandths of a nanosecond may not fit.
         let mut squares = thousandths().map(|number| {
             let off = number.abs_diff(mean_thousandths);
             off.checked_mul(off)
@@ -37,7 +38,7 @@ impl OverRuns {
         let half_width_thousandths = (freedom > 0).then_some(sum).flatten().map(|sum| {
             let runs = count.unsigned_abs();
             let variance_of_mean = sum / freedom as u128 / runs;
-            // Beyond the table it is lower by less than 4 %: the interval is never too narrow.
+            // Beyond the table t is lower by less than 4 %, so the interval is never too narrow.
             variance_of_mean.isqrt() * T[freedom.min(T.len()) - 1] / 1_000
         });
         Some(OverRuns {
@@ -48,7 +49,7 @@ impl OverRuns {
     }
 }
 
-/// A quotient, to the nearest.
+/// Returns a quotient rounded to the nearest integer.
 fn rounded(sum: i128, by: i128) -> i128 {
     (2 * sum + by * sum.signum()) / (2 * by)
 }
@@ -58,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mean_has_the_interval_of_the_textbook() {
+    fn confidence_interval_equals_textbook_value() {
         // Mean 13, standard deviation sqrt(10): 2.776 * sqrt(10 / 5) = 3.926.
         let over = OverRuns::of(&[9, 11, 13, 15, 17]).unwrap();
         assert_eq!((over.runs, over.mean_thousandths), (5, 13_000));
@@ -68,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn one_run_has_no_interval_and_equal_runs_one_of_no_width() {
+    fn single_run_has_no_interval_and_equal_runs_zero() {
         assert_eq!(OverRuns::of(&[7]).unwrap().half_width_thousandths, None);
         assert_eq!(OverRuns::of(&[7; 40]).unwrap().half_width_thousandths, Some(0));
         assert_eq!(OverRuns::of(&[]), None);

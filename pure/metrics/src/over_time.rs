@@ -1,4 +1,4 @@
-//! What each vCPU got in each of equal windows of a run, its warm-up included: a curve for each.
+//! CPU time of each vCPU in equal windows of a run, including the warm-up.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use slackline_units::{Span, Time, VcpuId};
 
 use crate::stray::{StrayRecord, Strays, Unknown};
 
-/// Takes the records of a run and keeps the CPU time of each vCPU in each window. A stretch over
-/// several windows is split in proportion; unlike a [`Meter`](crate::Meter) it grows with the run.
+/// Sink that sums up the CPU time of each vCPU in each window. An interval over several windows is
+/// divided in proportion. Unlike a [`Meter`](crate::Meter) its size grows with the run.
 #[derive(Clone, Debug)]
 pub struct OverTime {
     window: Span,
@@ -20,12 +20,12 @@ pub struct OverTime {
 #[derive(Clone, Debug)]
 struct Curve {
     name: String,
-    /// By window.
+    /// CPU time by window.
     ran: Vec<Span>,
 }
 
 impl OverTime {
-    /// With windows of this length, which is not zero.
+    /// Starts with windows of this length, which must not be zero.
     #[must_use]
     pub fn new(window: Span) -> OverTime {
         assert!(!window.is_zero(), "a window of no time");
@@ -33,14 +33,14 @@ impl OverTime {
         OverTime { window, vcpus, end: Time::START, strays }
     }
 
-    /// The CPU time of each vCPU in each whole window, in order of id.
+    /// Returns the CPU time of each vCPU in each whole window, in order of id.
     ///
     /// # Errors
-    /// When there was a record of somebody who is not known.
+    /// If a record named an unknown vCPU.
     pub fn finish(self) -> Result<Vec<(String, Vec<Span>)>, StrayRecord> {
         self.strays.check()?;
         let windows = usize::try_from(self.end.since(Time::START) / self.window);
-        let windows = windows.expect("as many windows as fit in memory");
+        let windows = windows.expect("the windows of a run fit in memory");
         let curve = |Curve { name, mut ran }: Curve| {
             ran.resize(windows, Span::ZERO);
             (name, ran)
@@ -58,8 +58,8 @@ impl OverTime {
             let end = to.min(Time::START.after(self.window * (window + 1)));
             let part = u128::from(left.ns()) * u128::from(end.since(from).ns());
             let part = part / u128::from(to.since(from).ns());
-            let part = Span::from_ns(u64::try_from(part).expect("a part of what was used"));
-            let index = usize::try_from(window).expect("as many windows as fit in memory");
+            let part = Span::from_ns(u64::try_from(part).expect("a part is at most the time used"));
+            let index = usize::try_from(window).expect("the windows of a run fit in memory");
             if ran.len() <= index {
                 ran.resize(index + 1, Span::ZERO);
             }

@@ -1,10 +1,10 @@
-//! One vCPU's promises, period by period.
+//! Reservations of one vCPU, period by period.
 //!
-//! The periods of a promise are counted from the moment it was made, or are on a grid. A period is
-//! closed as soon as something is known of the vCPU at its end or later: a stretch is recorded when
-//! it is over, so
-//! between records nothing can be said. A promise that changes while the vCPU runs is recorded
-//! before the stretch it falls into; it waits here until that stretch is known, and splits it.
+//! The periods of a reservation are counted from the moment it was made, or lie on a grid. A run
+//! interval is recorded when it is over, so nothing is known between records. A period is closed
+//! once something is known of the vCPU at its end or later. A reservation that changes while the
+//! vCPU runs is recorded before the run interval in which it changes. It is pending until that
+//! interval is known, and divides it.
 
 use slackline_trace::Knowledge;
 use slackline_units::{GridClock, Periods, Reservation, Span, Time};
@@ -13,7 +13,7 @@ use crate::deadline::{Deadlines, Judged, Received, State};
 use crate::share::{LongRun, Period, Shares};
 use crate::split::Stretch;
 
-/// A promise, made at some time.
+/// Reservation with the time from which it holds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Promised {
     pub(crate) at: Time,
@@ -22,7 +22,7 @@ pub(crate) struct Promised {
     pub(crate) phase: Option<Span>,
 }
 
-/// A stretch as it was recorded.
+/// Run interval as it was recorded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ran {
     pub(crate) stretch: Stretch,
@@ -31,7 +31,7 @@ pub(crate) struct Ran {
 }
 
 impl Ran {
-    /// The parts before and after `at`. What lay beyond the limit is the last of it.
+    /// Returns the parts before and after `at`. The overrun is the last of the time used.
     fn split(self, at: Time) -> (Ran, Ran) {
         let (before, after) = self.stretch.split(at);
         let late = self.late.left_after(after.used).min(before.used);
@@ -41,43 +41,43 @@ impl Ran {
     }
 }
 
-/// What one vCPU was promised and received.
+/// Reservations of one vCPU and the CPU time it received.
 #[derive(Clone, Debug)]
 pub(crate) struct Deliveries {
-    /// When the warm-up ends.
+    /// End of the warm-up.
     warmup: Time,
     is_asleep: bool,
-    /// By which phases are told.
+    /// Clock that phases refer to.
     clock: GridClock,
     current: Option<Current>,
-    /// Promises made within a stretch that is not known yet, in order.
+    /// Reservations made within a run interval that is not recorded yet, in order.
     pending: Vec<Promised>,
-    /// Received beyond the part of a slice for the time that had passed when a promise ended, and
-    /// not taken off a period since.
+    /// Excess: CPU time received beyond the prorated slice when a reservation ended, and not yet
+    /// deducted from a period.
     advance: Span,
-    /// What it was promised when it left, and when that was.
+    /// Reservation at the time it left, with that time.
     left: Option<(Reservation, Time)>,
     shares: Shares,
-    /// None if the machine does not know enough to judge them.
+    /// `None` if the host does not observe enough to judge deadlines.
     deadlines: Option<Deadlines>,
 }
 
-/// The promise in force, and its current period.
+/// The reservation that holds, and its current period.
 #[derive(Clone, Copy, Debug)]
 struct Current {
     periods: Periods,
     exact: bool,
     start: Time,
     end: Time,
-    /// What the period is worth.
+    /// Budget of the period.
     slice: Span,
     received: Span,
-    /// What it does without in it, having had it in advance.
+    /// Part of the budget that repays excess.
     taken_off: Span,
     slept: bool,
 }
 
-/// What a deliveries amounts to.
+/// Results over all periods.
 #[derive(Debug, Default)]
 pub(crate) struct Balance {
     pub(crate) long_run: LongRun,
@@ -85,7 +85,7 @@ pub(crate) struct Balance {
 }
 
 impl Deliveries {
-    /// A deliveries for a vCPU that is asleep or not; what lies before `warmup` does not count.
+    /// Creates the record of a vCPU. Periods that begin before `warmup` do not count.
     pub(crate) fn new(
         warmup: Time,
         is_asleep: bool,
@@ -106,17 +106,17 @@ impl Deliveries {
         }
     }
 
-    /// Counts from this time on. Nothing may have been counted yet.
+    /// Sets the time from which it counts. Nothing may have been counted yet.
     pub(crate) fn count_from(&mut self, warmup: Time) {
         self.warmup = warmup;
     }
 
-    /// The clock by which phases are told was set.
+    /// Notes that the clock of the phases was set.
     pub(crate) fn clock_set(&mut self, at: Time, ahead: Span) {
         self.clock.set(at, ahead);
     }
 
-    /// It is back; what it had had in advance has been earned meanwhile as if it had stayed.
+    /// Notes a join. After an absence, the excess is reduced by the entitlement of that time.
     pub(crate) fn joined(&mut self, at: Time, is_asleep: bool) {
         self.is_asleep = is_asleep;
         let earned = self.left.take().map(|(reservation, left)| reservation.over(at.since(left)));
@@ -127,16 +127,16 @@ impl Deliveries {
         }
     }
 
-    /// A promise was made.
+    /// Adds a reservation that begins at this time.
     pub(crate) fn promise(&mut self, promised: Promised) {
         self.pending.push(promised);
-        // Asleep, it is in no stretch.
+        // A blocked vCPU is in no run interval, so the reservation can hold at once.
         if self.is_asleep {
             self.catch_up(promised.at);
         }
     }
 
-    /// It ran.
+    /// Adds a run interval of the vCPU.
     #[inline]
     pub(crate) fn ran(&mut self, ran: Ran) {
         let Stretch { from, to, used } = ran.stretch;
@@ -155,7 +155,7 @@ impl Deliveries {
         }
     }
 
-    /// It woke.
+    /// Notes a wake of the vCPU.
     pub(crate) fn woke(&mut self, at: Time) {
         self.catch_up(at);
         self.is_asleep = false;
@@ -167,7 +167,7 @@ impl Deliveries {
         }
     }
 
-    /// It blocked.
+    /// Notes a block of the vCPU.
     pub(crate) fn blocked(&mut self, at: Time) {
         self.catch_up(at);
         self.is_asleep = true;
@@ -179,19 +179,19 @@ impl Deliveries {
         }
     }
 
-    /// It left, or the run is over.
+    /// Ends the reservation: the vCPU left, or the run is over.
     pub(crate) fn over(&mut self, at: Time) {
         self.catch_up(at);
         self.apply(Promised { at, reservation: None, exact: false, phase: None });
     }
 
-    /// What it amounts to; `exact` is how the last promise was to be read.
+    /// Returns the results. `exact` says if the last reservation is a hard limit.
     pub(crate) fn finish(self, exact: bool) -> Balance {
         let long_run = self.shares.finish(exact);
         Balance { long_run, judged: self.deadlines.map(Deadlines::finish) }
     }
 
-    /// A stretch that is not inside one period of one promise.
+    /// Adds a run interval that does not lie inside one period of one reservation.
     #[inline(never)]
     fn ran_across(&mut self, ran: Ran) {
         let mut rest = ran;
@@ -208,12 +208,12 @@ impl Deliveries {
         self.receive(rest);
     }
 
-    /// Takes in a stretch within one promise.
+    /// Adds a run interval within one reservation.
     fn receive(&mut self, ran: Ran) {
         self.close_until(ran.stretch.from);
         let mut rest = ran;
         while let Some(current) = &mut self.current {
-            // What is reported after its period was closed counts in the next one.
+            // Time reported after its period was closed counts in the next one.
             let (end, exact) = (current.end, current.exact);
             let crosses = rest.stretch.to > end;
             let (part, after) = if crosses { rest.split(end) } else { (rest, rest) };
@@ -230,7 +230,7 @@ impl Deliveries {
         }
     }
 
-    /// Everything before `at` is known.
+    /// Processes pending reservations and periods up to `at`, before which all is known.
     fn catch_up(&mut self, at: Time) {
         while self.pending.first().is_some_and(|next| next.at <= at) {
             let next = self.pending.remove(0);
@@ -240,7 +240,7 @@ impl Deliveries {
         self.close_until(at);
     }
 
-    /// A promise takes the place of the one in force.
+    /// Replaces the reservation that holds.
     fn apply(&mut self, promised: Promised) {
         let Promised { at, reservation, exact, phase } = promised;
         if let Some(deadlines) = &mut self.deadlines {
@@ -262,7 +262,7 @@ impl Deliveries {
         self.current = Some(current);
     }
 
-    /// A period begins.
+    /// Begins a period and deducts excess from it.
     fn begin(&mut self, periods: Periods, exact: bool, (start, end): (Time, Time)) -> Current {
         let slice = periods.worth(start, end);
         let taken_off = take_off(&mut self.advance, slice);
@@ -270,10 +270,10 @@ impl Deliveries {
         Current { periods, exact, start, end, slice, received, taken_off, slept }
     }
 
-    /// A promise ends in the middle of a period, perhaps as it begins.
+    /// Ends a reservation in mid-period, and adds the excess of that period.
     fn cut_short(&mut self, current: Current, at: Time) {
         let reservation = current.periods.reservation;
-        // A period that is longer than the others is worth no more than they.
+        // A period that is longer than the others is not worth more than they are.
         let rest = current.end.since(at).min(reservation.period());
         let to_come = reservation.over_rounded_up(rest).min(current.slice);
         let slice = current.slice.left_after(current.taken_off);
@@ -309,13 +309,13 @@ impl Deliveries {
         self.current = Some(next);
     }
 
-    /// Closes the whole periods before `at`, in all of which it sleeps, at once.
+    /// Closes all whole periods before `at` at once. The vCPU is blocked in all of them.
     fn skip(&mut self, at: Time) {
         let Some(current) = &mut self.current else { return };
         let Current { periods: Periods { reservation, .. }, exact, start, end, .. } = *current;
         let period = reservation.period();
         let count = at.since(start) / period;
-        // One of another length, to a grid that has moved, is closed by itself.
+        // A period of another length, up to a grid that has moved, is closed alone.
         if count == 0 || end - start != period {
             return;
         }
@@ -332,7 +332,7 @@ impl Deliveries {
     }
 }
 
-/// What of an advance a period pays for.
+/// Deducts excess from a period, and returns the amount deducted.
 fn take_off(advance: &mut Span, slice: Span) -> Span {
     let taken_off = slice.min(*advance);
     *advance -= taken_off;

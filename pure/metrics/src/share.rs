@@ -1,23 +1,23 @@
-//! What was received against what was promised: in each whole second, and in the long run.
+//! CPU time received compared with the reservation, per whole second and in the long run.
 //!
-//! Both are added up from whole periods, so that a window never ends in the middle of a slice.
+//! Both are sums of whole periods, so that a window never ends in the middle of a slice.
 //!
 //! - A *whole second* is the smallest number of periods that lasts a second or more: 1 s for 10 ms,
-//!   1.002 s for 3 ms, 2 s for 2 s. They follow each other from the start of the promise. One
-//!   counts if it begins after the warm-up and ends before the promise or the run does.
-//! - The *long run* is all whole periods that begin after the warm-up. What was *delivered* and
-//!   *promised* in parts of a CPU are both of this time, so that for an exact vCPU the error is
-//!   (delivered - promised)/promised. Periods that the warm-up or the end cuts are in none of them:
-//!   a slice may be had at their start.
-//! - Of a promise that changed behind the warm-up, and without a whole period, delivered and
-//!   promised are of all the time that the vCPU was there: each change cuts a period, so that what
-//!   is whole need not be like the rest, and not in the same parts.
-//! - The *error* is what was received less what was promised, as a part of what was promised. For
-//!   an exact vCPU both too little and too much are errors. For a work-conserving one the promise
-//!   is a lower bound, and more is no error.
-//! - Who sleeps wants less than it was promised. A second in which the vCPU slept and received less
-//!   does not count; nor is there an error in the long run then. More than an exact promise is an
-//!   error all the same.
+//!   1.002 s for 3 ms, 2 s for 2 s. They follow each other from the start of the reservation. One
+//!   counts if it begins after the warm-up and ends before the reservation or the run does.
+//! - The *long run* is all whole periods that begin after the warm-up. Both *delivered* and
+//!   *promised*, in parts of a CPU, cover this time. So the error of a vCPU with a hard limit is
+//!   (delivered - promised)/promised. Periods that the warm-up or the end cuts are left out, since
+//!   a slice may be received at their start.
+//! - If the reservation changed after the warm-up, or without a whole period, *delivered* and
+//!   *promised* cover all time that the vCPU was joined. Each change cuts a period, so the whole
+//!   periods need not be like the rest.
+//! - The *error* is the CPU time received less that reserved, divided by that reserved. With a hard
+//!   limit both too little and too much are errors. For a work-conserving vCPU the reservation is a
+//!   lower bound, and more is no error.
+//! - A vCPU that blocks wants less than it reserved. A second in which it blocked and received less
+//!   does not count, and then there is no error in the long run either. More than a hard limit is
+//!   always an error.
 
 use slackline_units::{Reservation, Span};
 
@@ -26,20 +26,20 @@ use crate::split::ppm;
 
 const SECOND: Span = Span::from_secs(1);
 
-/// What one vCPU received in a period of its promise.
+/// CPU time that one vCPU received in a period.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Period {
     pub(crate) received: Span,
-    /// What it was promised in it: less than a slice where it had had some in advance.
+    /// Budget of the period: a slice less the excess that it repays.
     pub(crate) promised: Span,
     pub(crate) length: Span,
-    /// Whether it slept in it.
+    /// True if the vCPU was blocked in it for some time.
     pub(crate) slept: bool,
-    /// Whether it lies behind the warm-up.
+    /// True if it begins after the warm-up.
     pub(crate) counts: bool,
 }
 
-/// Received and promised over some periods.
+/// Sums over some periods.
 #[derive(Clone, Copy, Debug, Default)]
 struct Books {
     received: Span,
@@ -47,7 +47,7 @@ struct Books {
     slept: bool,
 }
 
-/// What was received and promised over one and the same time.
+/// CPU time received and reserved over the same time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Account {
     pub(crate) received: Span,
@@ -55,33 +55,33 @@ pub(crate) struct Account {
     pub(crate) length: Span,
 }
 
-/// What the shares of one vCPU amount to.
+/// Errors and sums of one vCPU.
 #[derive(Debug, Default)]
 pub(crate) struct LongRun {
-    /// In millionths of the promise.
+    /// Error of the long run, in millionths of the reservation.
     pub(crate) error_ppm: Option<i64>,
     pub(crate) second_error: Option<ErrorDistribution>,
-    /// Of whole periods; none if there was none.
+    /// Sums of all whole periods. `None` without one.
     pub(crate) whole: Option<Account>,
 }
 
-/// Compares what one vCPU receives with its promise.
+/// Compares the CPU time of one vCPU with its reservation.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shares {
     second: Books,
-    /// Periods so far in this second, and whether all of them count.
+    /// Number of periods so far in this second.
     periods: u64,
-    /// Periods that make a second.
+    /// Number of periods that make a second.
     a_second: u64,
     is_measured: bool,
     errors: Tally,
     long_run: Books,
-    /// How long the periods of the long run were.
+    /// Total length of the periods in the long run.
     whole: Span,
 }
 
 impl Shares {
-    /// A promise begins, and with it a second.
+    /// Begins a reservation, and with it a second.
     pub(crate) fn begin(&mut self, promise: Reservation) {
         self.a_second = SECOND.ns().div_ceil(promise.period().ns());
         self.begin_second();
@@ -91,7 +91,7 @@ impl Shares {
         (self.second, self.periods, self.is_measured) = (Books::default(), 0, true);
     }
 
-    /// A period is over.
+    /// Adds a period that is over.
     pub(crate) fn period_over(&mut self, period: Period, exact: bool) {
         self.second.add(period.received, period.promised, period.slept);
         self.is_measured &= period.counts;
@@ -105,7 +105,7 @@ impl Shares {
         }
     }
 
-    /// `count` periods that the vCPU slept through; the last `counting` of them count.
+    /// Adds `count` periods in which the vCPU was blocked. The last `counting` of them count.
     pub(crate) fn slept_through(
         &mut self,
         count: u64,
@@ -125,7 +125,7 @@ impl Shares {
             return;
         }
         self.second_over(exact);
-        // Seconds with nothing but sleep in them do not count. It may be awake in the next one.
+        // Seconds in which it was always blocked do not count. It may be runnable in the next one.
         self.periods = (count - to_second) % self.a_second;
         self.is_measured = counting >= self.periods;
         self.second.add(Span::ZERO, promise.slice() * self.periods, self.periods > 0);
@@ -140,7 +140,7 @@ impl Shares {
         self.begin_second();
     }
 
-    /// What it amounts to.
+    /// Returns the results. `exact` says if the reservation is a hard limit.
     pub(crate) fn finish(self, exact: bool) -> LongRun {
         let whole = (!self.whole.is_zero()).then_some(Account {
             received: self.long_run.received,

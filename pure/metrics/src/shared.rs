@@ -1,16 +1,15 @@
-//! What others had of a CPU that is not the run's alone: what is left of its time once everything
-//! that is known of has been taken off.
+//! Use of a shared CPU by others: the remainder of its time after all known uses.
 //!
-//! The kernel's books say how long a CPU was idle and stolen, to a tick of its clock (10 ms) in
-//! each reading; what vCPUs had is the sum of their stretches. A stretch is recorded as it is over:
-//! while a run goes on, what others had may be a turn too much.
+//! The kernel accounts idle and stolen time of a CPU with a resolution of a tick (10 ms) per
+//! reading. The time of vCPUs is the sum of their run intervals. A run interval is recorded when it
+//! is over, so during a run the use by others may be one timeslice too high.
 
 use slackline_units::{Span, Time};
 
 use crate::SharedCpu;
 use crate::split::{Stretch, ppm};
 
-/// What the kernel counted of a CPU's time.
+/// Kernel accounting of a CPU's time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) idle: Span,
@@ -19,7 +18,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// What it amounts to in so much time, of which vCPUs had so much; nothing of no time.
+    /// Returns the use in `length`, of which vCPUs had `busy`. `None` if `length` is zero.
     pub(crate) fn shared(self, length: Span, busy: Span) -> Option<SharedCpu> {
         if length.is_zero() {
             return None;
@@ -35,19 +34,19 @@ impl Counts {
     }
 }
 
-/// The books of one CPU.
+/// Kernel accounting of one CPU over the run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Books {
     length: Span,
     counts: Counts,
-    /// What vCPUs had had when the books were opened, and when they were last written.
+    /// CPU time of vCPUs at the start of accounting, and at its last update.
     busy_before: Option<Span>,
     busy: Span,
 }
 
 impl Books {
-    /// Takes in what was counted between two times; `busy` is what vCPUs have had behind the
-    /// warm-up so far.
+    /// Adds the accounting of an interval. `busy` is the CPU time of vCPUs after the warm-up so
+    /// far.
     pub(crate) fn add(
         &mut self,
         (from, to): (Time, Time),
@@ -64,7 +63,7 @@ impl Books {
         self.busy = busy;
     }
 
-    /// What it amounts to, if any time has been counted.
+    /// Returns the use by others, if any time was accounted.
     pub(crate) fn shared(&self) -> Option<SharedCpu> {
         let busy = self.busy.left_after(self.busy_before.unwrap_or_default());
         self.counts.shared(self.length, busy)

@@ -1,11 +1,11 @@
-//! Splitting CPU time over points in time.
+//! Division of CPU time at points in time.
 
 use slackline_units::{Span, Time};
 
 /// CPU time used between two points in time, taken to be spread evenly between them.
 ///
-/// On a simulated host every stretch is used in full, so that a split is exact. Where only what was
-/// used between two looks is known, a split is the best guess; what is split adds up all the same.
+/// On a simulated host all time of an interval is used, so a division is exact. Where only the use
+/// between two measurements is known, a division is an estimate; its parts still add up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stretch {
     pub(crate) from: Time,
@@ -14,33 +14,34 @@ pub(crate) struct Stretch {
 }
 
 impl Stretch {
-    /// The parts before and after `at`. What rounding leaves goes to the later one.
+    /// Returns the parts before and after `at`. The later part gets the rounding remainder.
     pub(crate) fn split(self, at: Time) -> (Stretch, Stretch) {
         let at = at.max(self.from).min(self.to);
         let (part, length) = (at - self.from, self.to - self.from);
-        // All of the time used, as always on a simulated host, needs no division.
+        // Fully used intervals, as on a simulated host, need no division.
         let used = if self.used == length { part } else { proportion(self.used, part, length) };
         let before = Stretch { from: self.from, to: at, used };
         (before, Stretch { from: at, to: self.to, used: self.used - used })
     }
 
-    /// What was used at or after `at`.
+    /// Returns the CPU time used at or after `at`.
     pub(crate) fn used_from(self, at: Time) -> Span {
         if self.from >= at { self.used } else { self.split(at).1.used }
     }
 
-    /// When `amount` of it had been used: the first nanosecond by which that is certain.
+    /// Returns the first nanosecond by which `amount` of it had certainly been used.
     pub(crate) fn when(self, amount: Span) -> Time {
         if amount >= self.used {
             return self.to;
         }
         let length = u128::from((self.to - self.from).ns());
         let after = (u128::from(amount.ns()) * length).div_ceil(u128::from(self.used.ns()));
-        self.from + Span::from_ns(u64::try_from(after).expect("within the stretch"))
+        self.from
+            + Span::from_ns(u64::try_from(after).expect("the result lies within the interval"))
     }
 }
 
-/// `whole` × `part` / `of`, rounded down, for a part of something: nothing of nothing.
+/// Returns `whole` × `part` / `of`, rounded down. Zero if `of` is zero.
 pub(crate) fn proportion(whole: Span, part: Span, of: Span) -> Span {
     if of.is_zero() {
         return Span::ZERO;
@@ -49,7 +50,7 @@ pub(crate) fn proportion(whole: Span, part: Span, of: Span) -> Span {
     Span::from_ns(u64::try_from(ns).expect("a part is not more than the whole"))
 }
 
-/// `part` in millionths of `of`, rounded to the nearest: nothing of nothing.
+/// Returns `part` in millionths of `of`, rounded to the nearest. Zero if `of` is zero.
 pub(crate) fn ppm(part: Span, of: Span) -> u64 {
     if of.is_zero() {
         return 0;
@@ -67,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_split_is_in_proportion_and_loses_nothing() {
+    fn split_is_proportional_and_preserves_the_sum() {
         let (before, after) = stretch(10, 20, 7).split(Time::from_ns(13));
         assert_eq!((before, after), (stretch(10, 13, 2), stretch(13, 20, 5)));
         let whole = stretch(10, 20, 7);
@@ -76,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn an_amount_has_been_used_when_its_part_of_the_time_has_passed() {
+    fn amount_is_used_when_its_part_of_time_has_passed() {
         assert_eq!(stretch(10, 20, 10).when(Span::from_ns(3)), Time::from_ns(13));
         assert_eq!(stretch(10, 20, 4).when(Span::from_ns(1)), Time::from_ns(13), "12.5");
         assert_eq!(stretch(10, 20, 4).when(Span::from_ns(4)), Time::from_ns(20));

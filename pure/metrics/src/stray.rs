@@ -1,19 +1,19 @@
-//! Records that fit nowhere.
+//! Records that name an unknown vCPU or CPU.
 
 use core::fmt;
 
 use slackline_units::{CpuId, VcpuId};
 
-/// A record of somebody who is not known: the trace is wrong, or the machine that made it.
+/// Record that names an unknown vCPU or CPU: the trace is wrong, or the host that made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StrayRecord {
-    /// Which record, counted from zero.
+    /// Number of the record, counted from zero.
     pub record: u64,
-    /// Who is not known.
+    /// Unknown vCPU or CPU.
     pub who: Unknown,
 }
 
-/// Who is not known.
+/// Subject of a record that is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unknown {
     /// A vCPU that was not named before.
@@ -38,7 +38,7 @@ impl fmt::Display for StrayRecord {
 
 impl core::error::Error for StrayRecord {}
 
-/// The first stray record, and how many records there have been.
+/// First stray record, and the number of records so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Strays {
     records: u64,
@@ -46,19 +46,19 @@ pub(crate) struct Strays {
 }
 
 impl Strays {
-    /// One more record comes.
+    /// Counts one more record.
     #[inline]
     pub(crate) fn count(&mut self) {
         self.records += 1;
     }
 
-    /// The record that came last is of somebody who is not known.
+    /// Notes that the last record names an unknown vCPU or CPU.
     #[cold]
     pub(crate) fn add(&mut self, who: Unknown) {
         self.first = self.first.or(Some(StrayRecord { record: self.records - 1, who }));
     }
 
-    /// An error if there was one.
+    /// Returns the first stray record as an error, if there was one.
     pub(crate) fn check(self) -> Result<(), StrayRecord> {
         self.first.map_or(Ok(()), Err)
     }

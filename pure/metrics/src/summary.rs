@@ -1,4 +1,4 @@
-//! What a run amounted to.
+//! Results of a run.
 
 use slackline_trace::Knowledge;
 use slackline_units::{CpuId, Reservation, Span, VcpuId};
@@ -6,144 +6,143 @@ use slackline_units::{CpuId, Reservation, Span, VcpuId};
 use crate::split::ppm;
 use crate::{Distribution, ErrorDistribution, OverheadTimes, PartDistribution};
 
-/// What a run amounted to, warm-up left out.
+/// Results of a run without its warm-up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// The title of the scenario.
+    /// Title of the scenario.
     pub title: String,
-    /// The machine: `sim` or `live`.
+    /// Kind of host: `sim` or `live`.
     pub machine: String,
-    /// The policy, as one would write it in a scenario.
+    /// Policy with its parameters, as a scenario states them.
     pub policy: String,
-    /// The seed of the run.
+    /// Seed of the run.
     pub seed: u64,
-    /// The measured window: from the end of the warm-up to the end of the run.
+    /// Length of the measured window, from the end of the warm-up to the end of the run.
     pub length: Span,
-    /// A row a vCPU, in order of id; those that never joined are left out.
+    /// One row per vCPU, in order of id. vCPUs that never joined are left out.
     pub vcpus: Vec<VcpuSummary>,
-    /// A row a CPU.
+    /// One row per CPU.
     pub cpus: Vec<CpuSummary>,
-    /// How late timers rang.
+    /// Lateness of timers.
     pub timer_lateness: Option<Distribution>,
-    /// How long changes took to take effect, from when they were due.
+    /// Time from when a change was due until it took effect.
     pub changes: Option<Distribution>,
-    /// What the machine could see.
+    /// Capabilities of the host to observe a run.
     pub knows: Knowledge,
-    /// Changes that could not be admitted.
+    /// Number of changes that were not admitted.
     pub declined: u64,
-    /// Orders that the machine could not carry out.
+    /// Number of orders that the host could not carry out.
     pub refused: u64,
 }
 
-/// What one vCPU was promised and got.
+/// Reservation and measurements of one vCPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VcpuSummary {
-    /// Who.
+    /// Identity of the vCPU.
     pub id: VcpuId,
-    /// What people call it.
+    /// Display name: that of its domain, with a number if the domain has several vCPUs.
     pub name: String,
-    /// What it was promised last, if anything.
+    /// Last reservation. `None` without one.
     pub promised: Option<Reservation>,
-    /// The average of all its promises over the time that `delivered_ppm` is of, in millionths of
-    /// one CPU; none if it was never promised anything.
+    /// Average share reserved in the time that `delivered_ppm` covers, in millionths of one CPU.
+    /// `None` if it never had a reservation.
     pub promised_share_ppm: Option<u64>,
-    /// Whether it was to get this and no more.
+    /// True if the reservation is a hard limit.
     pub exact: bool,
-    /// CPU time it got.
+    /// CPU time received.
     pub delivered: Span,
-    /// How long it was there.
+    /// Time for which it was joined.
     pub present: Span,
-    /// What it got in all its whole periods together, in millionths of one CPU; of all the time it
-    /// was there without a promise or a whole period, and where its promise changed.
+    /// CPU time received in all whole periods, in millionths of one CPU. Without a reservation or a
+    /// whole period, and if the reservation changed, it covers all time for which it was joined.
     pub delivered_ppm: u64,
-    /// How far what it got in all its whole periods together was from what it was promised, in
-    /// millionths of what it was promised; less is negative. More is an error only for an exact
-    /// vCPU. None where nothing was promised, and where it got less but slept.
+    /// CPU time received in all whole periods less the reservation, in millionths of the
+    /// reservation. Negative if it received less. More counts as an error only with a hard limit.
+    /// `None` without a reservation, and if it received less but blocked.
     pub error_ppm: Option<i64>,
-    /// The same for each whole second, without sign.
+    /// Absolute error of each whole second.
     pub second_error: Option<ErrorDistribution>,
-    /// Deadlines that counted.
+    /// Number of deadlines that counted.
     pub deadlines: Option<u64>,
-    /// How many of them were missed.
+    /// Number of deadlines missed.
     pub misses: Option<u64>,
-    /// How much later than the missed deadlines the slices were complete.
+    /// Tardiness: time from a missed deadline until the slice was complete.
     pub miss_time: Option<Distribution>,
-    /// All of that together, over all missed deadlines that were made up or given up.
+    /// Sum of the tardiness over all missed deadlines that were made up or given up.
     pub late: Option<Span>,
-    /// How much later they were, in millionths of the slice.
+    /// Tardiness in millionths of the slice.
     pub miss_time_of_slice: Option<PartDistribution>,
-    /// How long it took from waking to running.
+    /// Time from a wake until it ran.
     pub wake_to_run: Option<Distribution>,
-    /// How often it was put on a CPU. Means nothing where the machine does not know stretches.
+    /// Number of dispatches on a CPU. Meaningless if the host does not know run intervals.
     pub switches: u64,
-    /// How often that was another CPU than before. Means nothing where the machine does not know
-    /// stretches.
+    /// Number of dispatches on another CPU than before. Meaningless if the host does not know run
+    /// intervals.
     pub migrations: u64,
-    /// How long it was awake and not running, though nothing kept it from running.
+    /// Time in which it was runnable and not running, although nothing held it.
     pub waiting: Option<Span>,
-    /// The longest that it was awake and not running without a break, if not for good then to the
-    /// end. Means nothing where the machine does not know stretches.
+    /// Longest time in which it was runnable and did not run. If it never ran again, up to the end.
+    /// Meaningless if the host does not know run intervals.
     pub wait_worst: Option<Span>,
-    /// How long it was kept from running though it had work. `None` on a simulated host, where that
-    /// is part of `waiting`.
+    /// Time in which it was held although it had work. `None` on a simulated host, where `waiting`
+    /// includes it.
     pub stopped: Option<Span>,
-    /// How long it slept.
+    /// Time in which it was blocked.
     pub asleep: Option<Span>,
-    /// Pieces of work that were released and that it finished, or whose deadline has passed.
+    /// Number of released jobs that it finished, or whose deadline has passed.
     pub jobs: u64,
-    /// How many of them had a deadline.
+    /// Number of these jobs with a deadline.
     pub jobs_due: u64,
-    /// How many of them were not done by their deadline.
+    /// Number of these jobs that were not finished by their deadline.
     pub jobs_late: u64,
-    /// Pieces of work that it finished, also those released before: requests answered, if it
-    /// answers requests.
+    /// Number of jobs that it finished, including those released before. For a server these are the
+    /// requests answered.
     pub jobs_done: u64,
-    /// Bytes of data that reached it, or that it sent and that reached the other side.
+    /// Bytes that reached it, or that it sent and that reached the other side.
     pub moved: u64,
-    /// How late those were.
+    /// Lateness of the jobs that missed their deadline.
     pub job_lateness: Option<Distribution>,
-    /// How long its pieces of work took, from release to done.
+    /// Response time: from the release of a job to its end.
     pub response: Option<Distribution>,
-    /// CPU time it used beyond the limits it had been given.
+    /// Overrun: CPU time used beyond the ends of its timeslices.
     pub overrun: Span,
-    /// CPU time that was lost to it because others slowed its CPU; none where the machine does not
-    /// see that.
+    /// CPU time lost since others slowed its CPU. `None` if the host cannot observe that.
     pub slowed: Option<Span>,
-    /// CPU time that it used waiting for a spin lock; none where the machine does not see that.
+    /// CPU time spent spinning on a lock. `None` if the host cannot observe that.
     pub spun: Option<Span>,
-    /// CPU time that it paid for overhead. `None` where the trace does not tell.
+    /// CPU time spent on overhead. `None` if the trace does not record it.
     pub overhead: Option<OverheadTimes>,
-    /// The least and the most CPU time that it had in a whole second, in millionths of a CPU. None
-    /// where there was none, and where the machine does not know stretches.
+    /// Minimum and maximum CPU time received in a whole second, in millionths of a CPU. `None`
+    /// without a whole second, or if the host does not know run intervals.
     pub second: Option<(u64, u64)>,
-    /// The same in whole ten seconds.
+    /// Minimum and maximum in whole ten seconds, as for `second`.
     pub ten_seconds: Option<(u64, u64)>,
 }
 
 impl VcpuSummary {
-    /// CPU time in its program: useful, spinning on a lock, or slowed by other CPUs.
+    /// Returns the CPU time in its program: useful, spinning on a lock, or slowed by other CPUs.
     #[must_use]
     pub fn program(&self) -> Option<Span> {
-        // Overhead is told as it is paid, CPU time only when the vCPU stops.
+        // Overhead is recorded as it is paid, CPU time only when the vCPU stops.
         Some(self.delivered.left_after(self.overhead?.total()))
     }
 
-    /// CPU time at full speed in which its useful work could have been done. Zero for the balancer,
-    /// whose time is overhead also where other CPUs slowed it.
+    /// Returns the CPU time at full speed in which useful work could be done. Zero for the
+    /// balancer, whose time is overhead also where other CPUs slowed it.
     #[must_use]
     pub fn work(&self) -> Option<Span> {
-        // A spin is told when it ends, so that one in progress at the end of the warm-up is told in
-        // full: never more than the program's time.
+        // A spin is recorded when it ends. One in progress at the end of the warm-up counts in
+        // full, so the result is clamped to zero.
         Some(self.program()?.left_after(self.slowed?).left_after(self.spun?))
     }
 
-    /// Useful work in millionths of what one CPU does at full speed in the time it was there.
+    /// Returns the useful work in millionths of what one CPU does at full speed in the time joined.
     #[must_use]
     pub fn work_ppm(&self) -> Option<u64> {
         Some(ppm(self.work()?, self.present))
     }
 
-    /// How much of its CPU time it used waiting for a spin lock, in millionths.
+    /// Returns the part of its CPU time spent spinning on a lock, in millionths.
     #[must_use]
     pub fn spun_ppm(&self) -> Option<u64> {
         let spun = self.spun?;
@@ -151,41 +150,40 @@ impl VcpuSummary {
     }
 }
 
-/// What became of the time of a CPU that is not the run's alone, in millionths of it. What is left
-/// is what vCPUs and scheduling had.
+/// Use of a shared CPU by others, in millionths of its time. The remainder is that of vCPUs and
+/// scheduling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedCpu {
-    /// Whoever else there is had it: other programs, the kernel's own threads, interrupts.
+    /// Part used by other programs, kernel threads and interrupts.
     pub others_ppm: u64,
-    /// A hypervisor below had it for other machines.
+    /// Part that a hypervisor below gave to other VMs (steal).
     pub stolen_ppm: u64,
-    /// Nobody had it.
+    /// Part in which the CPU was idle.
     pub unused_ppm: u64,
 }
 
-/// What became of one CPU's time.
+/// Use of one CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuSummary {
-    /// Which.
+    /// Number of the CPU.
     pub cpu: CpuId,
     /// Time used by vCPUs.
     pub busy: Span,
-    /// How much of it they were owed.
+    /// Part of `busy` that vCPUs had by their reservation.
     pub due: Span,
-    /// How much of it nobody was owed.
+    /// Part of `busy` that was slack.
     pub spare: Span,
-    /// All other time: simulated, none of it was spent on overhead; live, that of scheduling is in
-    /// it.
+    /// All other time. Simulated, it contains no overhead. Live, it contains that of scheduling.
     pub idle: Span,
-    /// Time that vCPUs used in their programs. `None` where the trace does not tell overhead.
+    /// Time that vCPUs spent in their programs. `None` if the trace does not record overhead.
     pub program: Option<Span>,
-    /// What others had of it, where the machine has books of that.
+    /// Use by others. `None` without kernel accounting.
     pub shared: Option<SharedCpu>,
-    /// Simulated, all overhead. Live, CPU time that scheduling took over the whole run with its
-    /// warm-up, where measured.
+    /// Simulated, all overhead. Live, CPU time that scheduling took in the whole run with its
+    /// warm-up, if measured.
     pub overhead: Option<Span>,
-    /// Overhead by kind. `None` where the trace does not tell.
+    /// Overhead by kind. `None` if the trace does not record it.
     pub overheads: Option<OverheadTimes>,
-    /// How often a vCPU was put on it.
+    /// Number of dispatches on the CPU.
     pub switches: u64,
 }

@@ -1,19 +1,20 @@
-//! One vCPU's running sums.
+//! Running sums of one vCPU.
 //!
-//! - The *delivered time* is the sum of what was used in its stretches. A stretch over the end of
-//!   the warm-up counts in proportion. What was *delivered* in parts of a CPU, and promised, is of
-//!   the time that the error is of, which `share` says.
-//! - *Waiting* is the time it was awake and not running; on a machine that measures, the part of
-//!   its stretches in which something else had the CPU is waiting too.
-//! - *Wake to run* is from waking to the start of the next stretch. Who is awake as it joins, at
-//!   the start of the run or later, has not woken: when its first turn is is the policy's plan.
-//!   A wake after which it blocks before it runs does not count; one that it still waits on
-//!   at the end counts until then.
-//! - A *switch* is a stretch that does not continue the one before on its CPU: another vCPU, or a
-//!   gap. A *migration* is one on another CPU than the vCPU's stretch before.
-//! - A *job* is counted if it was released after the warm-up, and was done or its deadline has
-//!   passed. It is late if it was not done by its deadline. The lateness is that of the late ones:
-//!   of one that is never done, until its vCPU left or the run ended.
+//! - The *delivered time* is the sum of the CPU time used in its run intervals. An interval over
+//!   the end of the warm-up counts in proportion. The shares *delivered* and *promised* cover the
+//!   time that the error covers, which `share` defines.
+//! - *Waiting* is the time in which it was runnable and not running. On a live host it includes the
+//!   part of its run intervals in which something else had the CPU.
+//! - *Wake to run* lasts from a wake to the start of the next run interval. A vCPU that is runnable
+//!   as it joins has not woken: its first timeslice depends on the policy's plan. A wake after
+//!   which it blocks before it runs does not count. A wake that is still waiting at the end counts
+//!   until then.
+//! - A *switch* is a run interval that does not continue the one before on its CPU: another vCPU
+//!   ran, or there is a gap. A *migration* is one on another CPU than the vCPU's run interval
+//!   before.
+//! - A *job* counts if it was released after the warm-up, and was finished or its deadline has
+//!   passed. It is late if it was not finished by its deadline. The lateness is that of late jobs.
+//!   For a job that is never finished it lasts until its vCPU left or the run ended.
 
 use slackline_trace::{Knowledge, OverheadKind};
 use slackline_units::{CpuId, GridClock, Reservation, Span, Time, VcpuId};
@@ -25,19 +26,19 @@ use crate::share::Account;
 use crate::split::{Stretch, ppm, proportion};
 use crate::{OverheadTimes, VcpuSummary};
 
-/// What is kept of one vCPU.
+/// Sums and state of one vCPU.
 #[derive(Clone, Debug)]
 pub(crate) struct VcpuMeter {
     warmup: Time,
     knows: Knowledge,
-    /// When it joined, while it is there.
+    /// Time at which it joined. `None` while it is not joined.
     joined: Option<Time>,
-    /// When it woke, while it is awake.
+    /// Time at which it became runnable. `None` while it is blocked.
     awake_since: Option<Time>,
-    /// When it woke, until it runs.
+    /// Time of its wake, until it runs.
     woken: Option<Time>,
     last_cpu: Option<CpuId>,
-    /// Since when it has been awake and not running, as far as is known.
+    /// Time since which it is runnable and not running, as far as is known.
     waits_since: Option<Time>,
     wait_worst: Span,
     delivered: Span,
@@ -47,14 +48,14 @@ pub(crate) struct VcpuMeter {
     switches: u64,
     migrations: u64,
     wake_to_run: Tally,
-    /// The promise in force, and since when.
+    /// Reservation that holds, with its begin.
     promised: Option<Promised>,
-    /// What it was promised last, be it nothing; and whether that was another behind the warm-up.
+    /// Last reservation, which may be none; and if it changed after the warm-up.
     terms: Option<Option<Reservation>>,
     has_changed: bool,
-    /// All promises so far: slice over period times the time in force.
+    /// Entitlement of all reservations so far: slice / period × time in force.
     entitled: Span,
-    /// The last promise that was one.
+    /// Last reservation that was not none.
     last_promised: Option<Promised>,
     was_present: bool,
     deliveries: Option<Box<Deliveries>>,
@@ -70,11 +71,11 @@ pub(crate) struct VcpuMeter {
 
 #[derive(Clone, Debug, Default)]
 struct Jobs {
-    /// Released in the window, and done or due in it.
+    /// Jobs released in the window, and finished or due in it.
     count: u64,
-    /// Done in it, whenever released.
+    /// Jobs finished in the window, whenever released.
     done: u64,
-    /// How many had a deadline.
+    /// Number of jobs with a deadline.
     due: u64,
     late: u64,
     lateness: Tally,
@@ -117,7 +118,7 @@ impl VcpuMeter {
         }
     }
 
-    /// Counts from this time on. Nothing may have been counted yet.
+    /// Sets the time from which it counts. Nothing may have been counted yet.
     pub(crate) fn count_from(&mut self, warmup: Time) {
         self.warmup = warmup;
         for spans in [&mut self.second, &mut self.ten_seconds] {
@@ -156,7 +157,7 @@ impl VcpuMeter {
         self.deliveries.get_or_insert_with(deliveries).promise(promised);
     }
 
-    /// The clock by which phases are told was set.
+    /// Notes that the clock of the phases was set.
     pub(crate) fn clock_set(&mut self, at: Time, ahead: Span) {
         if let Some(deliveries) = &mut self.deliveries {
             deliveries.clock_set(at, ahead);
@@ -176,19 +177,19 @@ impl VcpuMeter {
         self.woken = None;
         self.waits_since = None;
         self.awake += measured(self.awake_since.take(), at, self.warmup);
-        // A machine that does not see who sleeps says so only of those who are finished.
+        // A host that does not see blocks records only those of vCPUs that have finished.
         if let Some(deliveries) = self.deliveries.as_mut().filter(|_| self.knows.sleep) {
             deliveries.blocked(at);
         }
     }
 
-    /// It ran on `cpu`; `is_switch` if this does not continue the stretch before on that CPU.
-    /// Returns how much of it lies behind the warm-up.
+    /// Adds a run interval on `cpu`. `is_switch` is true if it does not continue the one before on
+    /// that CPU. Returns the CPU time used in it after the warm-up.
     pub(crate) fn ran(&mut self, ran: Ran, cpu: CpuId, is_switch: bool) -> Span {
         let Stretch { from, to, used } = ran.stretch;
         let mut measured = used;
         self.waited_until(from);
-        // A stretch may be told only after it, when it has woken again.
+        // A run interval may be recorded only after its end, when the vCPU has woken again.
         self.waits_since = self.awake_since.map(|since| since.max(to));
         if from >= self.warmup {
             self.switches += u64::from(is_switch);
@@ -202,7 +203,7 @@ impl VcpuMeter {
         self.second.ran(ran.stretch);
         self.ten_seconds.ran(ran.stretch);
         self.last_cpu = Some(cpu);
-        // A stretch may be known only after it, and then does not answer this wake.
+        // Such a late record does not answer this wake.
         if let Some(woken) = self.woken.filter(|&woken| to > woken) {
             self.woken = None;
             self.first_ran(woken, from);
@@ -229,25 +230,25 @@ impl VcpuMeter {
         }
     }
 
-    /// It used so much for a lock until it got it.
+    /// Adds CPU time spent spinning on a lock, up to `at`.
     pub(crate) fn spun(&mut self, at: Time, used: Span) {
         if at >= self.warmup {
             self.spun += used;
         }
     }
 
-    /// It had work and was kept from running between the two.
+    /// Adds a time in which it had work and was held.
     pub(crate) fn stopped(&mut self, from: Time, to: Time) {
         self.stopped += to.since(from.max(self.warmup));
     }
 
-    /// It did so much work between the two at less than full speed.
+    /// Adds a time in which it did `work` at less than full speed.
     pub(crate) fn slowed(&mut self, from: Time, to: Time, work: Span) {
         let stretch = Stretch { from, to, used: (to - from).left_after(work) };
         self.slowed += stretch.used_from(self.warmup);
     }
 
-    /// It paid overhead between the two.
+    /// Adds a time in which it paid overhead.
     pub(crate) fn spent(&mut self, kind: OverheadKind, from: Time, to: Time) {
         self.overhead.add(kind, to.since(from.max(self.warmup)));
     }
@@ -270,7 +271,7 @@ impl VcpuMeter {
         }
     }
 
-    /// A job whose deadline has passed is not done, and will not be.
+    /// Adds a job whose deadline has passed and that will not be finished.
     pub(crate) fn unfinished(&mut self, released: Time, deadline: Time, at: Time) {
         if released >= self.warmup {
             let jobs = self.jobs.get_or_insert_default();
@@ -281,7 +282,7 @@ impl VcpuMeter {
         }
     }
 
-    /// It left, or the run is over: whatever lasted, lasted until now.
+    /// Ends all that is in progress: the vCPU left, or the run is over.
     pub(crate) fn over(&mut self, at: Time) {
         if self.joined.is_none() {
             return;
@@ -301,7 +302,7 @@ impl VcpuMeter {
         }
     }
 
-    /// A row for it, if it was ever there.
+    /// Returns the results, if the vCPU ever joined.
     pub(crate) fn finish(self, id: VcpuId, name: &str) -> Option<VcpuSummary> {
         if !self.was_present {
             return None;
@@ -315,8 +316,8 @@ impl VcpuMeter {
         let share = long_run.whole.filter(|_| !self.has_changed).unwrap_or(there);
         let jobs = self.jobs.map(|jobs| *jobs).unwrap_or_default();
         let asleep = self.present.left_after(self.awake);
-        // On a live host the two come from different sources, so that one who is hardly ever not
-        // running may seem to have run a little longer than it was awake.
+        // On a live host the two come from different sources: a vCPU that runs nearly always may
+        // seem to have run a little longer than it was runnable.
         let waiting = self.awake.left_after(self.delivered).left_after(self.stopped);
         let judges = self.knows.sleep && self.knows.stretches;
         Some(VcpuSummary {
@@ -358,7 +359,7 @@ impl VcpuMeter {
         })
     }
 
-    /// It does not wait any longer, if it did.
+    /// Ends a wait, if there is one.
     fn waited_until(&mut self, at: Time) {
         let waited = self.waits_since.take().map(|since| since.max(self.warmup));
         let waited = waited.filter(|&since| since < at).map(|since| at - since);
@@ -371,7 +372,7 @@ impl VcpuMeter {
         }
     }
 
-    /// Adds up what the promise in force came to.
+    /// Adds the entitlement of the reservation that holds.
     fn entitle_until(&mut self, at: Time) {
         let Some(promised) = self.promised else { return };
         let in_force = measured(Some(promised.at), at, self.warmup);
@@ -381,7 +382,7 @@ impl VcpuMeter {
     }
 }
 
-/// How much of the time since `since` lies behind the warm-up.
+/// Returns the part of the time since `since` that lies after the warm-up.
 fn measured(since: Option<Time>, at: Time, warmup: Time) -> Span {
     since.map_or(Span::ZERO, |since| at.since(since.max(warmup)))
 }

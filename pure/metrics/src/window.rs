@@ -1,4 +1,4 @@
-//! The last while of a run that goes on.
+//! Metrics of the most recent part of a run in progress.
 
 use std::collections::VecDeque;
 
@@ -7,22 +7,22 @@ use slackline_units::{Span, Time};
 
 use crate::{Meter, StrayRecord, Summary};
 
-/// Takes the records of a run as they come and can say at any time what its last while amounts to:
-/// the same numbers, to the last digit, as a [`Meter`] that had counted from there on.
+/// Sink that can return the summary of a moving window at any time. Its numbers equal those of a
+/// [`Meter`] that began to count at the start of the window.
 ///
-/// It keeps the records of that while and how everybody was at its start, so that its size depends
-/// on what happens in a while and on how many are there at once, not on how long the run is. To
-/// look goes once through what it keeps. Who was not there in the while is not shown. What
-/// scheduling itself took is told of the whole run, as ever.
+/// It keeps the records of the window and the state of all vCPUs at its start. So its size depends
+/// on the events and vCPUs in the window and not on the length of the run. A view passes once over
+/// these records. vCPUs that were not joined in the window are not shown. Overhead of scheduling
+/// covers the whole run.
 #[derive(Clone, Debug)]
 pub struct MovingWindow {
     span: Span,
     warmup: Time,
-    /// The time of the last record.
+    /// Time of the last record.
     now: Time,
-    /// How everybody was when the while began. It has counted nothing.
+    /// State at the start of the window. It has counted nothing.
     before: Meter,
-    /// What has happened since, in the order in which it was told.
+    /// Entries since the start, in the order in which they were recorded.
     since: VecDeque<Kept>,
 }
 
@@ -33,7 +33,7 @@ enum Kept {
 }
 
 impl MovingWindow {
-    /// The last `span` of the run that this header is of, as far as its warm-up is over.
+    /// Starts a window over the last `span` of a run, without its warm-up.
     #[must_use]
     pub fn new(header: &Header, span: Span) -> MovingWindow {
         let mut before = Meter::new(header);
@@ -42,22 +42,22 @@ impl MovingWindow {
         MovingWindow { span, warmup, now: Time::START, before, since: VecDeque::new() }
     }
 
-    /// When the while begins.
+    /// Returns the start of the window.
     #[must_use]
     pub fn start(&self) -> Time {
         let while_ago = self.now.since(Time::START).left_after(self.span);
         self.warmup.max(Time::START + while_ago)
     }
 
-    /// What the last while has amounted to, up to the last record.
+    /// Returns the summary of the window, up to the last record.
     ///
     /// # Errors
-    /// When there was a record of somebody who is not known.
+    /// If a record named an unknown vCPU or CPU.
     pub fn view(&self) -> Result<Summary, StrayRecord> {
         self.view_since(self.start())
     }
 
-    /// The same of the time since `at`, if that is less.
+    /// Returns the summary since `at`, or of the whole window if that is shorter.
     ///
     /// # Errors
     /// As for [`MovingWindow::view`].
@@ -70,7 +70,7 @@ impl MovingWindow {
         Ok(summary)
     }
 
-    /// How many records and names it keeps.
+    /// Returns the number of records and names that are kept.
     #[must_use]
     pub fn kept(&self) -> usize {
         self.since.len()
@@ -90,7 +90,7 @@ impl MovingWindow {
 }
 
 impl Kept {
-    /// When all that it tells was over.
+    /// Returns the time at which the event of the entry was over.
     fn over(&self) -> Time {
         match self {
             Kept::Record(record) => record.when().1,

@@ -1,8 +1,8 @@
-//! How much work a trace asks of whoever measures it, bounded by how much was read.
+//! Work that a trace asks of its reader, bounded by the amount that was read.
 //!
-//! Metrics count periods, seconds and tenths of seconds. A few bytes can say that a run took
+//! Metrics count periods, seconds and tenths of seconds. A few bytes can claim that a run took
 //! centuries, or that a period is a nanosecond. So a trace may ask for [`STEPS`] such steps, and
-//! for [`STEPS_OF_ENTRY`] more with each entry. A run that was recorded asks for a few an entry.
+//! for [`STEPS_OF_ENTRY`] more with each entry. A recorded run asks for a few per entry.
 
 use core::fmt;
 use std::collections::BTreeMap;
@@ -57,19 +57,19 @@ pub struct Effort {
     vcpus: BTreeMap<VcpuId, Rate>,
 }
 
-/// What a vCPU adds to the rate.
+/// Contribution of a vCPU to the rate of steps.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rate {
-    /// Periods a nanosecond. Those that it sleeps through are counted at once.
+    /// Periods per nanosecond, times [`ONE`]. Periods in which the vCPU is blocked take no steps.
     periods: u128,
     is_asleep: bool,
 }
 
 impl Effort {
-    /// Makes sure that the trace asked for no more than its size allows.
+    /// Checks that the trace asks for no more work than its size allows.
     ///
     /// # Errors
-    /// If it does, or says of something that it took longer than a year.
+    /// If it asks for more, or a record claims a length of time above a year.
     pub fn check(&self) -> Result<(), Implausible> {
         self.refused.map_or(Ok(()), Err)
     }
@@ -123,7 +123,7 @@ impl Sink for Effort {
     }
 }
 
-/// Returns true if the times that a record says of itself can be.
+/// Returns true if each length of time in the record is plausible.
 fn is_plausible(record: &Record) -> bool {
     let spans: [Span; 3] = match *record {
         Record::Promised { reservation: Some(each), phase, .. } => {
@@ -176,7 +176,7 @@ mod tests {
         assert!(run(Span::from_ms(10), day) && run(Span::from_secs(1), day * 7));
         assert!(!run(Span::from_ms(10), day * 3650));
         assert!(!run(Span::from_ns(1), Span::from_secs(1)));
-        // More entries may tell of more.
+        // With more entries a trace may last longer.
         let mut effort = effort(Span::from_ms(1));
         for second in 1..1_000_000 {
             effort.record(&ran(Time::START.after(Span::from_secs(second)), Span::ZERO));
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn periods_that_a_vcpu_sleeps_through_cost_nothing() {
+    fn periods_of_a_blocked_vcpu_cost_nothing() {
         let mut effort = effort(Span::from_us(10));
         effort.record(&Record::Blocked { at: Time::START, vcpu: vcpu() });
         let at = Time::START.after(Span::from_secs(24 * 3600));
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn record_that_says_centuries_of_itself_is_refused() {
+    fn record_of_centuries_is_refused() {
         let mut effort = effort(Span::from_ms(10));
         effort.record(&ran(Time::START, Span::from_secs(24 * 3600)));
         assert_eq!(effort.check(), Ok(()));

@@ -249,7 +249,7 @@ impl Encoder {
         }
     }
 
-    /// Zero is nobody.
+    /// Writes the number of a task plus one, or zero for no task.
     fn task_id(&mut self, id: Option<TaskId>) {
         self.number(id.map_or(0, |id| u64::from(id.number()) + 1));
     }
@@ -383,7 +383,7 @@ fn record_tag(record: &Record) -> u8 {
     }
 }
 
-/// What an entry begins with that is not a record.
+/// First bytes of names and exchanges, which are not records.
 pub(crate) mod tag {
     pub(crate) const NAMED: u8 = 31;
     pub(crate) const JOINED: u8 = 32;
@@ -434,10 +434,10 @@ fn fact_tag(fact: &KeptFact) -> u8 {
     }
 }
 
-/// Where a checksum begins.
+/// Initial value of a checksum.
 pub(crate) const CHECKSUM_START: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// FNV-1a, 64 bits: what the sum is after these bytes too.
+/// Extends an FNV-1a checksum of 64 bits by these bytes.
 pub(crate) fn checksum(sum: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(sum, |sum, &byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }

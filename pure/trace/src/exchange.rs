@@ -27,11 +27,11 @@ pub enum Fact<T, W> {
     Joined(VcpuId, T),
     /// A vCPU is to get these parameters.
     TermsChanged(VcpuId, T),
-    /// A vCPU left.
+    /// A vCPU left the host.
     Left(VcpuId),
     /// A vCPU becomes runnable.
     Woke(VcpuId),
-    /// A vCPU blocks.
+    /// A vCPU blocks: it has no more work.
     Blocked(VcpuId),
     /// A runnable vCPU is paused; it wakes when it is resumed.
     Paused(VcpuId),
@@ -90,14 +90,14 @@ pub enum Order {
     Run {
         /// CPU to run on.
         cpu: CpuId,
-        /// vCPU to run.
+        /// vCPU to run on `cpu`.
         vcpu: VcpuId,
         /// End of the timeslice. `None` is without limit.
         until: Option<Time>,
         /// Entitlement by which the vCPU runs.
         entitlement: Entitlement,
     },
-    /// Leave `cpu` idle.
+    /// Leave `cpu` without a vCPU.
     Idle {
         /// CPU to leave idle.
         cpu: CpuId,
@@ -134,7 +134,7 @@ pub enum Exchange {
     Reported {
         /// Time of the event.
         now: Time,
-        /// Event that happened.
+        /// Event that the hardware reported.
         fact: KeptFact,
     },
     /// The host measured an occupant's CPU time, which was not zero.

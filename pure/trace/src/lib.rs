@@ -1,8 +1,8 @@
-//! What is recorded of a run, and its file format. Everything worth knowing leaves through here;
+//! Records of a run, and their file format. All observations of a run are recorded here, and
 //! nothing is computed.
 //!
-//! A *record* tells what happened, for people and for metrics. An *exchange* is one thing that
-//! passed between a machine and its host; all of them, in their order, are enough to replay a run.
+//! A *record* is an event for readers and metrics. An *exchange* is one message between the
+//! hardware and its host. All exchanges in their order are enough to replay a run.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic)]

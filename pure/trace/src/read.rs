@@ -14,75 +14,75 @@ use crate::record::{Knowledge, OverheadKind, RanEnd, Record, Service};
 use crate::sink::{Entry, Named, Sink};
 use crate::write::{MAGIC, OLDEST_VERSION, VERSION};
 
-/// Why a file cannot be read as a trace.
+/// Reason why a file cannot be read as a trace.
 #[derive(Debug, Error)]
 pub enum ReadError {
-    /// Reading failed.
+    /// The input could not be read.
     #[error("cannot read the trace")]
     Io(#[source] io::Error),
-    /// It does not begin as a trace does.
+    /// The file does not begin like a trace.
     #[error("this is not a Slackline trace")]
     NotATrace,
-    /// It is of another version.
+    /// The trace has a version that cannot be read.
     #[error(
         "this is a trace of version {version}; \
          versions {OLDEST_VERSION} and {VERSION} are read here"
     )]
     OtherVersion {
-        /// Which.
+        /// Version of the trace.
         version: u32,
     },
-    /// It ends before the end.
+    /// The file ends before the trace does.
     #[error("the trace ends in the middle, after {entries} entries")]
     Truncated {
-        /// How many entries could be read: records, names and exchanges.
+        /// Number of entries that could be read: records, names and exchanges.
         entries: u64,
     },
-    /// Something stands behind its checksum.
+    /// The file goes on after the checksum.
     #[error("there is something behind the end of the trace, after {entries} entries")]
     Trailing {
-        /// How many entries could be read: records, names and exchanges.
+        /// Number of entries that could be read: records, names and exchanges.
         entries: u64,
     },
-    /// It tells of a vCPU that has no name.
+    /// An entry names a vCPU that has no name.
     #[error("entry {entry} of the trace is about a vCPU in slot {slot}, which nobody has")]
     UnknownVcpu {
-        /// Which, counted from zero.
+        /// Number of the entry, counted from zero.
         entry: u64,
-        /// Where the vCPU should be.
+        /// Slot of the vCPU.
         slot: u64,
     },
-    /// It tells of a CPU that the header does not have.
+    /// An entry names a CPU that the header does not have.
     #[error("entry {entry} of the trace is about CPU {cpu}, and there are {cpus}")]
     UnknownCpu {
-        /// Which, counted from zero.
+        /// Number of the entry, counted from zero.
         entry: u64,
-        /// The number of the CPU.
+        /// Number of the CPU.
         cpu: u64,
-        /// How many there are.
+        /// Number of CPUs in the header.
         cpus: usize,
     },
-    /// It holds something that no trace holds.
+    /// An entry is malformed.
     #[error("the trace is damaged after {entries} entries")]
     Damaged {
-        /// How many entries could be read: records, names and exchanges.
+        /// Number of entries that could be read: records, names and exchanges.
         entries: u64,
     },
 }
 
-/// Reads a trace back: the header first, then an entry at a time.
+/// Reads a trace: the header first, then one entry at a time.
 pub struct Reader<R: Read> {
     input: R,
     sum: u64,
     last: Time,
     entries: u64,
     header: Header,
-    /// By slot: who was named last.
+    /// By slot: the vCPU that was named last.
     vcpus: BTreeMap<u64, VcpuId>,
     is_over: bool,
 }
 
-/// What can go wrong inside an entry, before it is known where.
+/// Error inside an entry, before its position is added.
 enum Damage {
     Io(io::Error),
     Version(u32),
@@ -100,10 +100,10 @@ impl From<io::Error> for Damage {
 type Part<T> = Result<T, Damage>;
 
 impl<R: Read> Reader<R> {
-    /// Reads the header. Give it something buffered.
+    /// Reads the header. The input should be buffered.
     ///
     /// # Errors
-    /// When the input is no trace, or one of another version.
+    /// If the input is no trace, or one of another version.
     pub fn new(input: R) -> Result<Reader<R>, ReadError> {
         let header = Header {
             title: String::new(),
@@ -134,7 +134,7 @@ impl<R: Read> Reader<R> {
         Ok(reader)
     }
 
-    /// What the trace is of.
+    /// Returns the header of the trace.
     #[must_use]
     pub fn header(&self) -> &Header {
         &self.header

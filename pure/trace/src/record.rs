@@ -9,7 +9,7 @@ pub enum Record {
     Joined {
         /// Time of the event.
         at: Time,
-        /// vCPU that joined.
+        /// vCPU that joined the host.
         vcpu: VcpuId,
     },
     /// Reservation of a vCPU from now on. Its periods follow from here, or lie on a grid.
@@ -33,25 +33,25 @@ pub enum Record {
         /// Lead over the run's clock.
         ahead: Span,
     },
-    /// A vCPU left.
+    /// A vCPU left the host.
     Left {
         /// Time of the event.
         at: Time,
-        /// vCPU that left.
+        /// vCPU that left the host.
         vcpu: VcpuId,
     },
     /// A vCPU became runnable.
     Woke {
         /// Time of the wake.
         at: Time,
-        /// vCPU that woke.
+        /// vCPU that became runnable.
         vcpu: VcpuId,
     },
-    /// A vCPU blocked.
+    /// A vCPU blocked: it has no more work.
     Blocked {
         /// Time of the block.
         at: Time,
-        /// vCPU that blocked.
+        /// vCPU that became blocked.
         vcpu: VcpuId,
     },
     /// A runnable vCPU was paused; it wakes when it is resumed.
@@ -63,7 +63,7 @@ pub enum Record {
     },
     /// A run interval of a vCPU.
     Ran {
-        /// vCPU that ran.
+        /// vCPU that had the CPU.
         vcpu: VcpuId,
         /// CPU that it ran on.
         cpu: CpuId,
@@ -107,7 +107,7 @@ pub enum Record {
     /// CPU time that a vCPU received while its threads were left to another program. It is charged
     /// to no CPU of the run and to no slice.
     Elsewhere {
-        /// The vCPU.
+        /// vCPU that used the time.
         vcpu: VcpuId,
         /// Start of the interval.
         from: Time,
@@ -156,11 +156,11 @@ pub enum Record {
         vcpu: VcpuId,
         /// Task of the job. `None` if the domain does not distinguish tasks.
         task: Option<TaskId>,
-        /// Release time.
+        /// Time at which the work was released.
         released: Time,
-        /// Deadline, or `NEVER`.
+        /// Deadline of the work, or `NEVER`.
         deadline: Time,
-        /// Completion time.
+        /// Time at which the work was complete.
         done: Time,
     },
     /// A piece of work whose deadline has passed was not finished when its vCPU left or the run
@@ -172,7 +172,7 @@ pub enum Record {
         vcpu: VcpuId,
         /// Task of the job. `None` if the domain does not distinguish tasks.
         task: Option<TaskId>,
-        /// Release time.
+        /// Time at which the work was released.
         released: Time,
         /// Deadline, which has passed.
         deadline: Time,
@@ -181,7 +181,7 @@ pub enum Record {
     Spun {
         /// Time when spinning ended.
         at: Time,
-        /// vCPU that spun.
+        /// vCPU that spun for the lock.
         vcpu: VcpuId,
         /// CPU time spent spinning, at full speed.
         used: Span,
@@ -199,7 +199,7 @@ pub enum Record {
     },
     /// Data of a workload reached its end: the domain, or the other side that the domain sent it.
     Moved {
-        /// Time of arrival.
+        /// Time at which the data arrived.
         at: Time,
         /// First vCPU of the domain.
         vcpu: VcpuId,
@@ -209,11 +209,11 @@ pub enum Record {
     /// A simulated CPU spent time on something that is not a vCPU's program. What a vCPU paid is
     /// part of its CPU time in [`Record::Ran`].
     Spent {
-        /// The CPU.
+        /// CPU that spent the time.
         cpu: CpuId,
         /// The vCPU that paid. `None` if no vCPU ran.
         vcpu: Option<VcpuId>,
-        /// What the time was spent on.
+        /// Kind of the overhead.
         kind: OverheadKind,
         /// Start of the time.
         from: Time,
@@ -227,8 +227,8 @@ pub enum Record {
         /// CPU time used by scheduling.
         used: Span,
     },
-    /// What the kernel has in its books of a CPU that others may use as well. The first of a CPU is
-    /// of no time, and says from when on there are books.
+    /// Kernel accounting of a CPU that other programs may use as well. The first record of a CPU
+    /// has no length and marks when its accounting starts.
     Accounted {
         /// CPU that is accounted.
         cpu: CpuId,
@@ -250,7 +250,7 @@ pub enum Record {
     },
 }
 
-/// What a simulated CPU spends time on that is not a vCPU's program.
+/// Kind of time that a simulated CPU spends outside the programs of vCPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OverheadKind {
     /// Switching to another vCPU.
@@ -260,7 +260,7 @@ pub enum OverheadKind {
     /// The cold caches of a vCPU after others: what its domain loses at each dispatch, and what it
     /// fills again.
     Refill,
-    /// The CPU's tick.
+    /// Timer tick of the CPU.
     Tick,
     /// Interrupts of devices and of other CPUs.
     Interrupt,
@@ -280,7 +280,7 @@ impl OverheadKind {
     ];
 }
 
-/// What a driver domain did for another.
+/// Work that a driver domain did for another domain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Service {
     /// CPU time that it took.
@@ -296,7 +296,8 @@ pub struct Service {
 }
 
 impl Record {
-    /// When what it tells began, and when it was over; of what is of the whole run, its start.
+    /// Returns when the event began and when it was over. A record of the whole run has its start
+    /// for both.
     #[must_use]
     pub fn when(&self) -> (Time, Time) {
         match *self {
@@ -331,7 +332,7 @@ impl Record {
 /// Reason why a vCPU stopped running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RanEnd {
-    /// The vCPU blocked.
+    /// The vCPU had no more work.
     Blocked,
     /// The limit of its timeslice was reached.
     Limit,
@@ -352,14 +353,14 @@ pub struct Knowledge {
     /// True if exact run intervals are known. Otherwise only the CPU time between two measurements
     /// is.
     pub stretches: bool,
-    /// How far its count of CPU time may be off what its stretches say; zero where both are exact.
+    /// Maximum difference between counted CPU time and the run intervals. Zero if both are exact.
     pub resolution: Span,
     /// True if all overhead is told by [`Record::Spent`]. Simulated traces of version 4 have none.
     pub overhead: bool,
 }
 
 impl Knowledge {
-    /// What a simulated host knows.
+    /// Capabilities of a simulated host.
     pub const ALL: Knowledge =
         Knowledge { sleep: true, stretches: true, resolution: Span::ZERO, overhead: true };
 }

@@ -1,4 +1,5 @@
-//! Where a run goes: something that takes its records, names and exchanges as they come.
+//! Receivers of a run: traits and types that take records, names and exchanges as they are
+//! produced.
 
 use slackline_units::{Time, VcpuId};
 
@@ -19,9 +20,9 @@ pub struct Named {
     pub domain: String,
 }
 
-/// Something that takes records as they come.
+/// Receiver of the records of a run.
 pub trait Sink {
-    /// Takes one record.
+    /// Takes the next record of the run.
     fn record(&mut self, record: &Record);
 
     /// Takes the name of a vCPU.
@@ -84,12 +85,12 @@ impl Sink for Vec<Record> {
     }
 }
 
-/// Keeps nothing.
+/// Sink that discards all records.
 impl Sink for () {
     fn record(&mut self, _: &Record) {}
 }
 
-/// Hands everything to both.
+/// Passes each entry to both sinks.
 impl<A: Sink, B: Sink> Sink for (A, B) {
     fn record(&mut self, record: &Record) {
         self.0.record(record);

@@ -23,30 +23,30 @@ use crate::record::Record;
 use crate::sink::{Named, Sink};
 use slackline_units::{CpuId, Time};
 
-/// What a trace of any version begins with; the number of the version comes next.
+/// First bytes of a trace of any version. The version number follows.
 pub(crate) const MAGIC: &[u8] = b"slackline-trace-";
-/// The version that is written.
+/// Version of the traces that are written.
 pub(crate) const VERSION: u32 = 5;
-/// The oldest version that is read. Version 5 added overhead and unfinished work, and took nothing
-/// away.
+/// Oldest version that can be read. Version 5 added overhead and unfinished work and removed
+/// nothing.
 pub(crate) const OLDEST_VERSION: u32 = 4;
 
 const FLUSH_AT: usize = 1 << 16;
 
 /// Writes a trace.
 ///
-/// Recording cannot fail; an error of the writer is kept and comes out of [`Writer::finish`].
+/// Recording cannot fail. An error of the output is kept until [`Writer::finish`] returns it.
 pub struct Writer<W: Write> {
     out: W,
     sum: u64,
     encoder: Encoder,
-    /// By CPU: the alarm as it was told last. A host says again and again what has not changed.
+    /// By CPU: the timer that was recorded last. A host repeats timers that have not changed.
     alarms: Vec<Option<Time>>,
     failed: Option<io::Error>,
 }
 
 impl<W: Write> Writer<W> {
-    /// Starts a trace.
+    /// Starts a trace with this header.
     #[must_use]
     pub fn new(out: W, header: &Header) -> Writer<W> {
         let mut encoder = Encoder::new(FLUSH_AT + 256);
@@ -131,21 +131,21 @@ impl<W: Write> Sink for Writer<W> {
     }
 }
 
-/// A checksum of the records of a run, and of nothing else that a trace holds: the same for runs in
-/// which the same happened.
+/// Checksum of the records of a run and of nothing else in its trace. Runs with the same events
+/// have the same checksum.
 pub struct Checksum {
     sum: u64,
     encoder: Encoder,
 }
 
 impl Checksum {
-    /// One that begins with these bytes, which say what the run is of.
+    /// Starts a checksum with these bytes, which identify the run.
     #[must_use]
     pub fn new(about: &[u8]) -> Checksum {
         Checksum { sum: checksum(CHECKSUM_START, about), encoder: Encoder::new(64) }
     }
 
-    /// What it is now.
+    /// Returns the checksum of all records so far.
     #[must_use]
     pub fn sum(&self) -> u64 {
         self.sum

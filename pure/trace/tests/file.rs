@@ -1,4 +1,4 @@
-//! What is written is read back; what was not written by us is refused, and says where.
+//! Round trips of the file format, and damaged files, which are refused with the position.
 
 use std::io::{self, Write};
 
@@ -186,7 +186,7 @@ fn written(entries: &[Entry]) -> Vec<u8> {
     let mut file = Vec::new();
     let mut writer = Writer::new(&mut file, &header());
     entries.iter().for_each(|entry| entry.pass_to(&mut writer));
-    writer.finish().expect("memory takes everything");
+    writer.finish().expect("writing to memory cannot fail");
     file
 }
 
@@ -198,27 +198,30 @@ fn read(file: &[u8]) -> Result<(Header, Vec<Entry>), ReadError> {
 }
 
 #[test]
-fn what_was_written_is_read_back() {
-    assert_eq!(read(&written(&entries())).expect("a trace"), (header(), entries()));
+fn written_entries_are_read_back() {
+    assert_eq!(
+        read(&written(&entries())).expect("a complete trace is read"),
+        (header(), entries())
+    );
 }
 
 #[test]
-fn a_run_that_broke_off_is_read_as_far_as_it_came() {
+fn aborted_run_is_read_to_its_last_entry() {
     let entries = &entries()[..5];
-    assert_eq!(read(&written(entries)).expect("a trace").1, entries);
+    assert_eq!(read(&written(entries)).expect("a complete trace is read").1, entries);
 }
 
 #[test]
-fn an_alarm_that_is_as_it_was_is_not_written_again() {
+fn unchanged_timer_is_written_once() {
     let set = |alarm| Entry::Exchange(Exchange::AlarmSet { cpu: CpuId::new(0), alarm });
     let (off, one, two) = (set(None), set(Some(at(1))), set(Some(at(2))));
     let told = [&off, &one, &one, &two, &two, &off, &off].map(Clone::clone);
     let kept = [one, two, off];
-    assert_eq!(read(&written(&told)).expect("a trace").1, kept);
+    assert_eq!(read(&written(&told)).expect("a complete trace is read").1, kept);
 }
 
 #[test]
-fn a_slot_is_whose_it_was_named_last() {
+fn slot_belongs_to_vcpu_named_last() {
     let (first, second) = (vcpu(), VcpuId::new(0, DomId::new(9), 0));
     let next = Named { at: at(7), vcpu: second, name: "next".into(), domain: "next".into() };
     let told = [
@@ -227,15 +230,15 @@ fn a_slot_is_whose_it_was_named_last() {
         Entry::Named(next),
         Entry::Record(Record::Woke { at: at(8), vcpu: second }),
     ];
-    assert_eq!(read(&written(&told)).expect("a trace").1, told);
+    assert_eq!(read(&written(&told)).expect("a complete trace is read").1, told);
 }
 
 #[test]
-fn whoever_is_unknown_is_said_with_the_place() {
+fn unknown_vcpu_or_cpu_is_reported_with_its_entry() {
     let stranger = VcpuId::new(5, DomId::new(0), 0);
     let known = Entry::Named(named(0, at(0), "web.1"));
     let told = [known, Entry::Record(Record::Woke { at: at(1), vcpu: stranger })];
-    let error = read(&written(&told)).expect_err("nobody has that slot");
+    let error = read(&written(&told)).expect_err("no vCPU has that slot");
     assert!(matches!(error, ReadError::UnknownVcpu { entry: 1, slot: 5 }), "{error}");
     let cpu = CpuId::new(2);
     let told = [Entry::Record(Record::RangLate { at: at(1), cpu, late: Span::ZERO })];
@@ -243,7 +246,7 @@ fn whoever_is_unknown_is_said_with_the_place() {
     assert!(matches!(error, ReadError::UnknownCpu { entry: 0, cpu: 2, cpus: 2 }), "{error}");
 }
 
-/// FNV-1a, 64 bits.
+/// FNV-1a checksum of 64 bits.
 fn checksum(bytes: &[u8]) -> u64 {
     let step = |sum: u64, &byte: &u8| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
@@ -251,7 +254,7 @@ fn checksum(bytes: &[u8]) -> u64 {
 
 /// A trace of version 4 is one of version 5 without overhead.
 #[test]
-fn version_4_is_read_and_knows_no_overhead() {
+fn version_4_is_read_without_overhead() {
     let mut header = header();
     header.knows.overhead = false;
     let mut written = Vec::new();
@@ -260,17 +263,17 @@ fn version_4_is_read_and_knows_no_overhead() {
     writer.named(&named);
     writer.record(&Record::Joined { at: at(0), vcpu: named.vcpu });
     writer.record(&Record::Ended { at: at(5) });
-    writer.finish().expect("memory");
+    writer.finish().expect("writing to memory cannot fail");
     written.truncate(written.len() - 8);
     written[b"slackline-trace-".len()] = b'4';
     written.extend(checksum(&written).to_le_bytes());
-    let (found, entries) = read(&written).expect("an old trace");
+    let (found, entries) = read(&written).expect("a trace of version 4 is read");
     assert_eq!((found, entries.len()), (header, 3));
 }
 
 #[test]
-fn another_version_is_said_by_its_number() {
-    let error = read(b"slackline-trace-2\nwhatever").expect_err("another version");
+fn other_version_is_reported_by_number() {
+    let error = read(b"slackline-trace-2\nwhatever").expect_err("version 2 is not read");
     assert!(matches!(error, ReadError::OtherVersion { version: 2 }), "{error}");
     assert!(matches!(read(b"slackline-tracer"), Err(ReadError::NotATrace)));
     assert!(matches!(read(b"slackline-trace-3"), Err(ReadError::Truncated { entries: 0 })));
@@ -278,7 +281,7 @@ fn another_version_is_said_by_its_number() {
 }
 
 #[test]
-fn a_trace_cut_anywhere_is_noticed() {
+fn truncation_at_any_byte_is_detected() {
     let file = written(&entries());
     for end in 0..file.len() {
         assert!(read(&file[..end]).is_err(), "cut at {end} of {}", file.len());
@@ -286,14 +289,14 @@ fn a_trace_cut_anywhere_is_noticed() {
 }
 
 #[test]
-fn what_stands_behind_a_trace_is_noticed() {
+fn trailing_byte_is_detected() {
     let mut file = written(&entries());
     file.push(0);
     assert!(matches!(read(&file), Err(ReadError::Trailing { .. })));
 }
 
 #[test]
-fn a_trace_changed_anywhere_is_noticed() {
+fn change_of_any_byte_is_detected() {
     let file = written(&entries());
     for at in 0..file.len() {
         let mut damaged = file.clone();
@@ -303,7 +306,7 @@ fn a_trace_changed_anywhere_is_noticed() {
 }
 
 #[test]
-fn a_writer_that_fails_says_so_at_the_end() {
+fn write_error_is_returned_by_finish() {
     struct Full;
     impl Write for Full {
         fn write(&mut self, _: &[u8]) -> io::Result<usize> {
@@ -315,11 +318,11 @@ fn a_writer_that_fails_says_so_at_the_end() {
     }
     let mut writer = Writer::new(Full, &header());
     records().iter().for_each(|record| writer.record(record));
-    assert_eq!(writer.finish().expect_err("it is full").kind(), io::ErrorKind::StorageFull);
+    assert_eq!(writer.finish().expect_err("the output is full").kind(), io::ErrorKind::StorageFull);
 }
 
 #[test]
-fn the_checksum_of_a_run_is_of_its_records_in_their_order() {
+fn checksum_covers_records_in_order() {
     let sum = |entries: &[Entry], about: &[u8]| {
         let mut sum = Checksum::new(about);
         entries.iter().for_each(|entry| entry.pass_to(&mut sum));

@@ -1,4 +1,4 @@
-//! Whom the host asks about what, and what it has measured before: each fact as a story.
+//! CPUs that the host reschedules after each fact, and the CPU time it measures before.
 
 use crate::story::{CPU0, CPU1, CPU2, Story, at, no_share, run, vcpu};
 use slackline_host::policy::Pick;
@@ -6,7 +6,7 @@ use slackline_host::{Broken, Fact, NextInLine, Report, VcpuTerms};
 use slackline_trace::Record;
 use slackline_units::{CpuId, CpuSet, Reservation, Span, Tasks, Time, Told, VcpuId};
 
-/// Three CPUs; vCPU 0 runs on the first, and vCPU 1 waits.
+/// Starts a host with three CPUs: vCPU 0 runs on the first, and vCPU 1 waits.
 fn one_runs() -> Story {
     let mut story = Story::scripted(3);
     story.wants(CPU0, run(0, 10));
@@ -20,7 +20,7 @@ fn ms(slot: u32, ms: u64) -> (VcpuId, Span) {
 }
 
 #[test]
-fn the_cpus_that_the_policy_names_are_asked_and_that_where_it_happened() {
+fn event_reschedules_its_own_cpu_and_those_named_by_policy() {
     let share = no_share();
     let told = Told::Tasks(Tasks::default());
     for (fact, cpus) in [
@@ -50,7 +50,7 @@ fn the_cpus_that_the_policy_names_are_asked_and_that_where_it_happened() {
 }
 
 #[test]
-fn the_cpus_that_a_charge_or_a_start_names_are_asked() {
+fn cpus_named_by_charge_or_start_are_rescheduled() {
     let mut story = one_runs();
     story.hardware.now = at(1);
     story.answers().ask_when_charged = CpuSet::one(CPU1);
@@ -62,7 +62,7 @@ fn the_cpus_that_a_charge_or_a_start_names_are_asked() {
 }
 
 #[test]
-fn a_policy_that_is_never_done_with_an_instant_is_stopped() {
+fn policy_that_never_settles_an_instant_is_stopped() {
     let mut story = one_runs();
     story.hardware.now = at(7);
     story.answers().swaps = Some(run(0, 1));
@@ -74,14 +74,14 @@ fn a_policy_that_is_never_done_with_an_instant_is_stopped() {
 }
 
 #[test]
-fn who_wakes_is_offered_to_one_idle_cpu_that_was_not_asked() {
+fn waking_vcpu_is_offered_to_one_idle_cpu() {
     let wake = Fact::Woke(vcpu(2));
-    // Somewhere for the first time: the first that idles.
+    // On its first wake: the first idle CPU.
     let mut story = one_runs();
     story.join(2, &[]);
     story.answers().ask = CpuSet::NONE;
     assert_eq!(story.asked_by(wake), [CPU1]);
-    // The one where it was last, if that idles.
+    // Later: the CPU where it ran last, if that is idle.
     let mut story = one_runs();
     story.wants(CPU2, run(2, 1));
     story.wake_new(2);
@@ -89,7 +89,7 @@ fn who_wakes_is_offered_to_one_idle_cpu_that_was_not_asked() {
     story.step(Fact::Blocked(vcpu(2)));
     story.answers().ask = CpuSet::NONE;
     assert_eq!(story.asked_by(wake), [CPU2]);
-    // None where it may not run, and none twice.
+    // Never a CPU that its affinity forbids, and no CPU twice.
     for (ask, asked) in [(CpuSet::NONE, [CPU2].as_slice()), (CpuSet::one(CPU2), &[CPU2])] {
         let mut story = one_runs();
         let (share, cpus) = (no_share(), Some([CPU0, CPU2].into_iter().collect()));
@@ -100,7 +100,7 @@ fn who_wakes_is_offered_to_one_idle_cpu_that_was_not_asked() {
 }
 
 #[test]
-fn who_has_a_cpu_is_offered_no_other() {
+fn vcpu_that_got_a_cpu_is_offered_no_other() {
     let mut story = one_runs();
     story.join(2, &[]);
     story.wants(CPU1, run(2, 1));
@@ -110,7 +110,7 @@ fn who_has_a_cpu_is_offered_no_other() {
 }
 
 #[test]
-fn who_may_be_run_again_is_run_and_nobody_is_asked_about_who_runs_or_sleeps() {
+fn allowed_vcpu_reschedules_cpus_only_while_it_waits() {
     let mut story = one_runs();
     story.wants(CPU1, run(1, 1));
     story.answers().ask = CpuSet::NONE;
@@ -124,7 +124,7 @@ fn who_may_be_run_again_is_run_and_nobody_is_asked_about_who_runs_or_sleeps() {
 }
 
 #[test]
-fn who_is_pushed_off_a_cpu_may_be_taken_by_an_idle_one() {
+fn preempted_vcpu_is_offered_to_an_idle_cpu() {
     let mut story = one_runs();
     story.join(2, &[]);
     story.wants(CPU0, run(2, 1));
@@ -134,7 +134,7 @@ fn who_is_pushed_off_a_cpu_may_be_taken_by_an_idle_one() {
 }
 
 #[test]
-fn accounts_are_up_to_date_where_the_policy_needs_them() {
+fn cpu_time_is_charged_before_the_policy_needs_it() {
     let start = || {
         let mut story = one_runs();
         story.wants(CPU1, run(1, 10));
@@ -144,11 +144,11 @@ fn accounts_are_up_to_date_where_the_policy_needs_them() {
         story.hardware.now = at(4);
         story
     };
-    // A first wake may go anywhere.
+    // A first wake may go to any CPU.
     let mut story = start();
     story.step(Fact::Woke(vcpu(2)));
     assert_eq!(story.answers().charged, [ms(0, 4), ms(1, 4)]);
-    // A ring needs its CPU, and what the policy says.
+    // A timer needs the CPU time of its CPU, and of those that the policy names.
     let mut story = start();
     story.step(Fact::AlarmRang(CPU0));
     assert_eq!(story.answers().charged, [ms(0, 4)]);
@@ -156,14 +156,14 @@ fn accounts_are_up_to_date_where_the_policy_needs_them() {
     story.answers().ring_needs = CpuSet::one(CPU1);
     story.step(Fact::AlarmRang(CPU0));
     assert_eq!(story.answers().charged, [ms(0, 4), ms(1, 4)]);
-    // Who tells something is charged before; who waits has nothing to be charged with.
+    // A vCPU is charged before its hint is reported. One that waits has no CPU time to charge.
     let told = Told::Tasks(Tasks::default());
     for (slot, charged) in [(1, [ms(1, 4)].as_slice()), (2, &[])] {
         let mut story = start();
         story.step(Fact::Told(vcpu(slot), &told));
         assert_eq!(story.answers().charged, charged);
     }
-    // The end is everybody's.
+    // The end of the run measures all CPUs.
     let mut story = start();
     story.step(Fact::Ended);
     assert_eq!(story.answers().charged, [ms(0, 4), ms(1, 4)]);
@@ -171,7 +171,7 @@ fn accounts_are_up_to_date_where_the_policy_needs_them() {
 }
 
 #[test]
-fn a_later_wake_needs_the_accounts_of_the_cpu_where_it_was() {
+fn later_wake_charges_cpu_where_vcpu_ran_last() {
     let mut story = one_runs();
     story.wants(CPU1, run(1, 10));
     story.answers().ask = CpuSet::NONE;
@@ -188,20 +188,20 @@ fn a_later_wake_needs_the_accounts_of_the_cpu_where_it_was() {
 }
 
 #[test]
-fn nobody_is_measured_twice_at_an_instant() {
+fn cpu_is_measured_once_per_instant() {
     let mut story = one_runs();
     story.hardware.now = at(2);
     story.step(Fact::LimitReached(CPU0));
     let measured = story.hardware.measures;
     story.step(Fact::LimitReached(CPU0));
     story.step(Fact::AlarmRang(CPU0));
-    // Nor where nobody runs.
+    // Also not on a CPU that is idle.
     story.step(Fact::AlarmRang(CPU2));
     assert_eq!(story.hardware.measures, measured);
 }
 
 #[test]
-fn an_alarm_is_set_for_each_cpu_that_was_asked_and_for_all_when_somebody_joins() {
+fn timers_are_set_on_rescheduled_cpus_and_everywhere_on_join() {
     let mut story = Story::scripted(2);
     let both = [(CPU0, at(5)), (CPU1, at(6))];
     story.answers().alarms.extend(both);
@@ -213,7 +213,7 @@ fn an_alarm_is_set_for_each_cpu_that_was_asked_and_for_all_when_somebody_joins()
 }
 
 #[test]
-fn who_comes_next_on_a_cpu_is_known_in_order_and_by_right_only() {
+fn in_line_lists_reserved_vcpus_in_order() {
     let mut story = Story::new("edf", 1);
     story.join(0, &[("slice", "3ms"), ("period", "30ms")]);
     story.join(1, &[("slice", "1ms"), ("period", "10ms")]);
@@ -230,10 +230,10 @@ fn who_comes_next_on_a_cpu_is_known_in_order_and_by_right_only() {
     assert_eq!(story.hardware.on, [Some(vcpu(2))]);
 }
 
-/// A CPU whose vCPU was refused is idle, and who comes to wait is to have it as any other. By Xen's
-/// rules CPU 1 looks for work only after a slice, and is the one to which who waits is offered.
+/// The CPU of a refused vCPU is idle, and a vCPU that begins to wait may get it. By Xen's rules CPU
+/// 1 looks for work only after a slice, and a waiting vCPU is offered to it.
 #[test]
-fn a_cpu_whose_chosen_one_was_refused_is_asked_when_somebody_else_comes_to_wait() {
+fn idle_cpu_of_refused_vcpu_takes_next_waiting_vcpu() {
     let mut story = Story::under("credit", &[("rules", "xen-3.0.3")], 3);
     (0..4).for_each(|slot| story.join(slot, &[]));
     story.hardware.refuses = true;
@@ -241,9 +241,12 @@ fn a_cpu_whose_chosen_one_was_refused_is_asked_when_somebody_else_comes_to_wait(
     assert_eq!(story.hardware.on, [None, None, None], "the hardware refused vCPU 2 on CPU 2");
     let mut told = |fact| {
         let report = Report { now: story.hardware.now, used: &[], fact };
-        story.host.step(report, &mut story.hardware, &mut story.trace).expect("no contract broken");
+        story
+            .host
+            .step(report, &mut story.hardware, &mut story.trace)
+            .expect("the contract is kept");
     };
-    // Both are at home on CPU 0.
+    // Both ran last on CPU 0.
     told(Fact::Woke(vcpu(0)));
     told(Fact::Woke(vcpu(3)));
     told(Fact::Settled);
@@ -251,7 +254,7 @@ fn a_cpu_whose_chosen_one_was_refused_is_asked_when_somebody_else_comes_to_wait(
 }
 
 #[test]
-fn looking_who_comes_next_ends_at_an_answer_that_is_wrong() {
+fn in_line_ends_at_an_invalid_answer() {
     let mut story = one_runs();
     let mut line = Vec::new();
     story.host.in_line(CPU0, usize::MAX, &mut line);
@@ -261,7 +264,7 @@ fn looking_who_comes_next_ends_at_an_answer_that_is_wrong() {
 }
 
 #[test]
-fn what_is_promised_is_in_the_trace() {
+fn trace_records_reservation_at_join() {
     let promised = |policy: &str, share: &[(&'static str, &'static str)]| {
         let mut story = Story::new(policy, 1);
         story.hardware.now = at(3);
@@ -271,7 +274,7 @@ fn what_is_promised_is_in_the_trace() {
         story.trace[1]
     };
     let (slice, period) = (Span::from_ms(2), Span::from_ms(10));
-    let reservation = Some(Reservation::new(slice, period).expect("it fits"));
+    let reservation = Some(Reservation::new(slice, period).expect("the slice fits the period"));
     let (at, vcpu) = (at(3), vcpu(0));
     assert_eq!(
         promised("edf", &[("slice", "2ms"), ("period", "10ms")]),
@@ -284,7 +287,7 @@ fn what_is_promised_is_in_the_trace() {
 }
 
 #[test]
-fn what_the_policy_shows_and_the_host_knows_can_be_looked_at() {
+fn host_exposes_policy_account_and_its_own_state() {
     let story = one_runs();
     assert_eq!(story.host.account(vcpu(1)), [("who", "d1v0".to_owned())]);
     assert_eq!(story.host.moment().occupant(CPU0), Some(vcpu(0)));

@@ -1,17 +1,17 @@
-//! Every way to break the contract, each as the shortest story that is refused for it; and faults
-//! that there were.
+//! Violations of the contract, each as the shortest sequence of facts that is refused for it, and
+//! regression tests of past faults.
 
 use crate::story::{CPU0, CPU1, CPU2, Story, at, no_share, run, vcpu};
 use slackline_host::policy::{Entitlement, Pick};
 use slackline_host::{Broken, Fact, Fault, NotEligible, Used, VcpuTerms};
 use slackline_units::{CpuId, CpuSet, Span, Time};
 
-/// Time that a vCPU used on a CPU.
+/// Returns a report that a vCPU used CPU time on a CPU.
 fn used(slot: u32, cpu: CpuId, from: Time, to: Time, ran: Span) -> Used {
     Used { vcpu: vcpu(slot), cpu, from, to, ran }
 }
 
-/// One vCPU that runs on the first of two CPUs until 10 ms.
+/// Starts a host with two CPUs: one vCPU runs on the first until 10 ms.
 fn one_runs() -> Story {
     let mut story = Story::scripted(2);
     story.wants(CPU0, run(0, 10));
@@ -21,7 +21,7 @@ fn one_runs() -> Story {
 }
 
 #[test]
-fn time_may_stand_still_but_not_go_back() {
+fn reported_time_never_decreases() {
     let mut story = Story::scripted(1);
     story.step_at(at(5), Fact::Passed);
     story.step_at(at(5), Fact::Passed);
@@ -33,7 +33,7 @@ fn time_may_stand_still_but_not_go_back() {
 }
 
 #[test]
-fn nobody_uses_more_time_than_there_was() {
+fn used_time_above_elapsed_time_is_refused() {
     let mut story = one_runs();
     let all = used(0, CPU0, at(0), at(2), Span::from_ms(2));
     let more = used(0, CPU0, at(2), at(4), Span::from_ns(2_000_001));
@@ -48,32 +48,32 @@ fn nobody_uses_more_time_than_there_was() {
 }
 
 #[test]
-fn nobody_has_used_time_that_has_not_passed() {
+fn used_time_in_the_future_is_refused() {
     let mut story = one_runs();
     story.hardware.now = at(2);
     let all = used(0, CPU1, at(0), at(2), Span::from_ms(1));
     let early = used(0, CPU1, at(2), at(2) + Span::from_ns(1), Span::ZERO);
-    story.report(&[all], Fact::Passed).expect("until now is not too long");
+    story.report(&[all], Fact::Passed).expect("time up to now is legal");
     let (broken, _) = story.broken_by(&[early], Fact::Passed);
     assert_eq!(broken, Broken::UsedTooMuch { used: early });
 }
 
 #[test]
-fn no_time_of_a_cpu_is_used_twice() {
+fn overlapping_used_time_on_a_cpu_is_refused() {
     let mut story = one_runs();
     story.hardware.now = at(4);
     let first = used(0, CPU0, at(0), at(2), Span::from_ms(1));
     let next = used(0, CPU0, at(2), at(3), Span::from_ms(1));
     let other = used(0, CPU1, at(0), at(3), Span::from_ms(1));
     let twice = used(0, CPU0, Time::from_ns(2_999_999), at(4), Span::ZERO);
-    story.report(&[first, next, other], Fact::Passed).expect("each time is another");
+    story.report(&[first, next, other], Fact::Passed).expect("the intervals do not overlap");
     let (broken, text) = story.broken_by(&[twice], Fact::Passed);
     assert_eq!(broken, Broken::UsedTwice { used: twice, reported: at(3) });
     assert_eq!(text, "d0v0 used cpu0 from 2.999ms, but that had been reported until 3.000ms");
 }
 
 #[test]
-fn who_has_not_joined_or_has_left_is_unknown() {
+fn fact_of_vcpu_that_is_not_joined_is_refused() {
     let share = no_share();
     let facts: [Fact<'_>; 6] = [
         Fact::Woke(vcpu(3)),
@@ -98,7 +98,7 @@ fn who_has_not_joined_or_has_left_is_unknown() {
 }
 
 #[test]
-fn who_has_not_joined_uses_no_time() {
+fn used_time_of_unknown_vcpu_is_refused() {
     let mut story = one_runs();
     story.hardware.now = at(2);
     let some = used(3, CPU1, at(0), at(1), Span::from_ms(1));
@@ -107,7 +107,7 @@ fn who_has_not_joined_uses_no_time() {
 }
 
 #[test]
-fn nobody_joins_twice() {
+fn second_join_is_refused() {
     let mut story = one_runs();
     let share = no_share();
     let (broken, text) = story.broken(Fact::Joined(vcpu(0), (&share).into()));
@@ -116,7 +116,7 @@ fn nobody_joins_twice() {
 }
 
 #[test]
-fn everybody_is_allowed_somewhere_and_only_where_there_is_a_cpu() {
+fn affinity_without_an_existing_cpu_is_refused() {
     let both = CpuSet::first_n(2);
     let share = no_share();
     for (cpus, is_fine) in [
@@ -145,7 +145,7 @@ fn everybody_is_allowed_somewhere_and_only_where_there_is_a_cpu() {
 }
 
 #[test]
-fn who_is_awake_does_not_wake() {
+fn wake_of_runnable_vcpu_is_refused() {
     let mut story = one_runs();
     let (broken, text) = story.broken(Fact::Woke(vcpu(0)));
     assert_eq!(broken, Broken::WokeAwake { vcpu: vcpu(0) });
@@ -153,7 +153,7 @@ fn who_is_awake_does_not_wake() {
 }
 
 #[test]
-fn who_is_asleep_neither_blocks_nor_is_paused() {
+fn block_of_blocked_vcpu_is_refused() {
     for fact in [Fact::Blocked(vcpu(1)), Fact::Paused(vcpu(1))] {
         let mut story = one_runs();
         story.join(1, &[]);
@@ -164,7 +164,7 @@ fn who_is_asleep_neither_blocks_nor_is_paused() {
 }
 
 #[test]
-fn no_turn_ends_where_nobody_has_one() {
+fn end_of_timeslice_on_idle_cpu_is_refused() {
     for fact in [Fact::Yielded(CPU1), Fact::LimitReached(CPU1)] {
         let (broken, text) = one_runs().broken(fact);
         assert_eq!(broken, Broken::NobodyThere { cpu: CPU1 });
@@ -173,7 +173,7 @@ fn no_turn_ends_where_nobody_has_one() {
 }
 
 #[test]
-fn no_turn_ends_no_alarm_rings_and_no_time_is_used_on_a_cpu_that_is_not_there() {
+fn facts_of_unknown_cpu_are_refused() {
     let unknown = |broken: Broken, text: String| {
         assert_eq!(broken, Broken::UnknownCpu { cpu: CPU2, cpus: 2 });
         assert_eq!(text, "the hardware named cpu2, but only the 2 CPUs below that are scheduled");
@@ -190,7 +190,7 @@ fn no_turn_ends_no_alarm_rings_and_no_time_is_used_on_a_cpu_that_is_not_there() 
 }
 
 #[test]
-fn no_cpu_that_is_not_there_is_asked_or_charged() {
+fn policy_that_names_unknown_cpu_is_stopped() {
     let asks = |story: &mut Story| story.answers().ask = CpuSet::one(CPU2);
     let asks_when_charged = |story: &mut Story| {
         story.answers().ask_when_charged = CpuSet::one(CPU2);
@@ -207,7 +207,7 @@ fn no_cpu_that_is_not_there_is_asked_or_charged() {
     }
 }
 
-/// What comes of it when the policy picks a vCPU for the second CPU at 2 ms, once `before` has
+/// Asserts that the host refuses a `pick` of this vCPU for CPU 1 at 2 ms, once `before` has
 /// happened.
 #[track_caller]
 fn picked(before: impl FnOnce(&mut Story), slot: u32, why: NotEligible, says: &str) {
@@ -223,7 +223,7 @@ fn picked(before: impl FnOnce(&mut Story), slot: u32, why: NotEligible, says: &s
 }
 
 #[test]
-fn who_has_not_joined_or_has_left_is_not_picked() {
+fn pick_of_unknown_vcpu_is_refused() {
     picked(|_| {}, 3, NotEligible::Unknown, "it has not joined");
     let leaves = |story: &mut Story| {
         story.wake_new(3);
@@ -233,7 +233,7 @@ fn who_has_not_joined_or_has_left_is_not_picked() {
 }
 
 #[test]
-fn who_is_asleep_is_not_picked() {
+fn pick_of_blocked_vcpu_is_refused() {
     picked(|story| story.join(3, &[]), 3, NotEligible::Asleep, "it is asleep");
     let pauses = |story: &mut Story| {
         story.wake_new(3);
@@ -243,12 +243,12 @@ fn who_is_asleep_is_not_picked() {
 }
 
 #[test]
-fn who_is_on_another_cpu_is_not_picked() {
+fn pick_of_vcpu_on_another_cpu_is_refused() {
     picked(|_| {}, 0, NotEligible::Elsewhere(CPU0), "cpu0 has it");
 }
 
 #[test]
-fn who_is_confined_to_other_cpus_is_not_picked() {
+fn pick_against_affinity_is_refused() {
     let confined = |story: &mut Story| {
         let share = no_share();
         let terms = VcpuTerms { share: &share, cpus: Some(CpuSet::one(CPU0)) };
@@ -259,7 +259,7 @@ fn who_is_confined_to_other_cpus_is_not_picked() {
 }
 
 #[test]
-fn who_was_refused_is_not_picked_again() {
+fn second_pick_of_refused_vcpu_is_stopped() {
     let mut story = Story::scripted(2);
     story.wants(CPU1, run(3, 1));
     story.hardware.refuses = true;
@@ -273,7 +273,7 @@ fn who_was_refused_is_not_picked_again() {
 }
 
 #[test]
-fn a_turn_may_have_no_length_but_not_one_after_the_other_for_ever() {
+fn endless_zero_length_timeslices_are_stopped() {
     let turn = |ns| {
         let limit = Some(Span::from_ns(ns));
         Pick::Run { vcpu: vcpu(0), limit, entitlement: Entitlement::Spare }
@@ -282,7 +282,7 @@ fn a_turn_may_have_no_length_but_not_one_after_the_other_for_ever() {
     story.wants(CPU0, turn(1));
     story.wake_new(0);
     story.wants(CPU0, turn(0));
-    // Far more than there are CPUs, and they are forgotten when time passes.
+    // Far more than there are CPUs, but the count starts again when time passes.
     for instant in 0..3 {
         (0..2_000).for_each(|_| story.step_at(at(instant), Fact::LimitReached(CPU0)));
     }
@@ -295,7 +295,7 @@ fn a_turn_may_have_no_length_but_not_one_after_the_other_for_ever() {
 }
 
 #[test]
-fn a_pass_that_always_wants_another_cpu_asked_does_not_go_on_for_ever() {
+fn endless_scheduling_passes_are_stopped() {
     let mut story = Story::scripted(2);
     story.answers().ask_on_pass = CpuSet::first_n(2);
     let (broken, _) = story.broken(Fact::AlarmRang(CPU0));
@@ -303,7 +303,7 @@ fn a_pass_that_always_wants_another_cpu_asked_does_not_go_on_for_ever() {
 }
 
 #[test]
-fn an_alarm_that_rang_is_gone_or_later() {
+fn expired_timer_must_be_cleared_or_moved_later() {
     let mut story = Story::scripted(2);
     story.step_at(at(3), Fact::AlarmRang(CPU1));
     story.answers().alarms.insert(CPU1, at(3) + Span::from_ns(1));
@@ -319,14 +319,14 @@ fn an_alarm_that_rang_is_gone_or_later() {
 }
 
 #[test]
-fn a_share_that_is_declined_breaks_nothing() {
+fn rejected_share_is_no_violation() {
     let mut story = one_runs();
     story.answers().declines = true;
     let share = no_share();
     for fact in
         [Fact::Joined(vcpu(1), (&share).into()), Fact::TermsChanged(vcpu(0), (&share).into())]
     {
-        let fault = story.report(&[], fact).expect_err("it is declined");
+        let fault = story.report(&[], fact).expect_err("the share is rejected");
         let (Fact::Joined(who, _) | Fact::TermsChanged(who, _)) = fact else { unreachable!() };
         assert!(matches!(*fault, Fault::Declined { vcpu, .. } if vcpu == who), "{fault}");
         assert!(fault.to_string().starts_with(&format!("cannot admit {who}: ")), "{fault}");
@@ -335,9 +335,9 @@ fn a_share_that_is_declined_breaks_nothing() {
     story.join(1, &[]);
 }
 
-/// Its turn had to be ordered anew, because less of it had been used than time had passed.
+/// The timeslice had to be ordered again, since less CPU time than elapsed time had been used.
 #[test]
-fn who_is_refused_in_mid_turn_has_not_had_its_last_turn() {
+fn vcpu_refused_in_mid_timeslice_runs_once_allowed() {
     let mut story = Story::new("round-robin", 1);
     story.wake_new(0);
     story.hardware.now = at(1);
@@ -349,7 +349,7 @@ fn who_is_refused_in_mid_turn_has_not_had_its_last_turn() {
 }
 
 #[test]
-fn who_is_allowed_again_runs_wherever_there_is_room() {
+fn allowed_vcpu_runs_on_any_idle_cpu() {
     let mut story = Story::new("round-robin", 2);
     story.join(0, &[]);
     story.join(1, &[]);
@@ -361,9 +361,9 @@ fn who_is_allowed_again_runs_wherever_there_is_room() {
     assert_eq!(story.hardware.on, [Some(vcpu(1)), Some(vcpu(0))]);
 }
 
-/// The CPU it moved to was asked while it still had the other one, and not again.
+/// CPU 0 is rescheduled while the vCPU still runs on CPU 1, and must be again after it left there.
 #[test]
-fn who_is_moved_by_a_change_runs_at_once() {
+fn vcpu_that_migrates_on_change_runs_at_once() {
     let mut story = Story::new("edf", 2);
     story.join(0, &[("slice", "6ms"), ("period", "10ms")]);
     story.join(1, &[("slice", "5ms"), ("period", "10ms")]);

@@ -1,5 +1,5 @@
-//! What of a turn is in the trace: each stretch with who, where, from when until when, how much of
-//! it was used, granted and late, why it ended, and by what right.
+//! Timeslices in the trace: each run interval with its vCPU and CPU, begin and end, CPU time used,
+//! granted and late, the reason of its end, and its entitlement.
 
 use crate::story::{CPU0, CPU1, Story, at, run, vcpu};
 use slackline_host::policy::{Entitlement, Pick};
@@ -7,7 +7,7 @@ use slackline_host::{Fact, Order, Used};
 use slackline_trace::Record;
 use slackline_units::{CpuId, Span};
 
-/// The stretches of a story, a line each.
+/// Returns the run intervals in the trace, one line each.
 fn stretches(story: &Story) -> Vec<String> {
     let line = |record: &Record| {
         let Record::Ran { vcpu, cpu, from, to, used, granted, late, end, due } = *record else {
@@ -26,7 +26,7 @@ fn used(slot: u32, cpu: CpuId, from: u64, to: u64, ran: u64) -> Used {
     Used { vcpu: vcpu(slot), cpu, from: at(from), to: at(to), ran: Span::from_ms(ran) }
 }
 
-/// One vCPU that runs on a CPU until 10 ms.
+/// Starts a host with one vCPU that runs on CPU 0 until 10 ms.
 fn one_runs() -> Story {
     let mut story = Story::scripted(2);
     story.wants(CPU0, run(0, 10));
@@ -35,7 +35,7 @@ fn one_runs() -> Story {
 }
 
 #[test]
-fn a_turn_says_why_it_ended() {
+fn run_interval_records_why_it_ended() {
     let share = crate::story::no_share();
     for (fact, end) in [
         (Fact::LimitReached(CPU0), "Limit"),
@@ -56,7 +56,7 @@ fn a_turn_says_why_it_ended() {
 }
 
 #[test]
-fn who_gives_way_is_preempted() {
+fn replaced_vcpu_is_recorded_as_preempted() {
     let mut story = one_runs();
     story.hardware.now = at(3);
     story.wants(CPU0, run(1, 5));
@@ -71,9 +71,9 @@ fn who_gives_way_is_preempted() {
     );
 }
 
-/// Half of the time goes elsewhere.
+/// Only half of the elapsed time is used.
 #[test]
-fn late_is_what_lies_beyond_the_limit_but_never_more_than_was_used() {
+fn late_time_exceeds_the_limit_but_never_used_time() {
     for (until, line) in [
         (10, "5ms of 10ms, 0s late"),
         (12, "6ms of 10ms, 2ms late"),
@@ -87,9 +87,9 @@ fn late_is_what_lies_beyond_the_limit_but_never_more_than_was_used() {
     }
 }
 
-/// Reported in three pieces: one until the limit, one across it, one beyond it.
+/// The used time comes in three pieces: up to the limit, across it and beyond it.
 #[test]
-fn late_is_counted_from_the_limit_and_added_up() {
+fn late_time_is_summed_from_the_limit() {
     let mut story = one_runs();
     story.hardware.now = at(15);
     let pieces = [used(0, CPU0, 0, 8, 8), used(0, CPU0, 8, 11, 3), used(0, CPU0, 11, 13, 2)];
@@ -102,7 +102,7 @@ fn late_is_counted_from_the_limit_and_added_up() {
 }
 
 #[test]
-fn a_turn_that_is_ordered_anew_with_another_limit_is_still_one_stretch() {
+fn new_limit_does_not_split_a_run_interval() {
     let mut story = one_runs();
     story.hardware.now = at(4);
     story.wants(CPU0, run(0, 2));
@@ -113,7 +113,7 @@ fn a_turn_that_is_ordered_anew_with_another_limit_is_still_one_stretch() {
 }
 
 #[test]
-fn the_same_turn_is_not_ordered_twice() {
+fn same_timeslice_is_ordered_once() {
     let mut story = one_runs();
     story.hardware.now = at(4);
     story.wants(CPU0, run(0, 6));
@@ -131,10 +131,10 @@ fn the_same_turn_is_not_ordered_twice() {
     assert_eq!(story.hardware.orders, [order(limit), order(Some(Span::from_ms(11)))]);
 }
 
-/// Live hardware that looks at another CPU does not know yet what the occupant of this one has
-/// used: what the policy says is left of its slice was left before that.
+/// Live hardware that reports another CPU has not measured this one's occupant yet. The budget that
+/// the policy then names was left before the unmeasured time.
 #[test]
-fn a_turn_that_is_not_measured_yet_ends_when_it_would_have() {
+fn unmeasured_timeslice_keeps_its_end() {
     for (measured, orders) in [(2, vec![10]), (4, vec![10, 12])] {
         let mut story = one_runs();
         story.join(1, &[]);
@@ -155,7 +155,7 @@ fn a_turn_that_is_not_measured_yet_ends_when_it_would_have() {
 }
 
 #[test]
-fn another_right_is_another_stretch() {
+fn change_of_entitlement_splits_a_run_interval() {
     let pick = |entitlement| Pick::Run { vcpu: vcpu(0), limit: None, entitlement };
     let mut story = Story::scripted(1);
     story.wants(CPU0, pick(Entitlement::Due));
@@ -178,7 +178,7 @@ fn another_right_is_another_stretch() {
 }
 
 #[test]
-fn a_break_is_another_stretch() {
+fn gap_splits_a_run_interval() {
     let mut story = one_runs();
     story.hardware.now = at(9);
     let pieces = [used(0, CPU0, 0, 2, 2), used(0, CPU0, 3, 5, 2), used(0, CPU0, 5, 9, 1)];
@@ -192,9 +192,9 @@ fn a_break_is_another_stretch() {
     );
 }
 
-/// On hardware that is not ours alone, ordinary scheduling hands out what nobody claimed.
+/// On a shared host, the kernel's scheduler hands out time that no vCPU claimed.
 #[test]
-fn time_that_nobody_claimed_was_not_granted_and_is_nobodys_due() {
+fn unclaimed_time_is_recorded_as_spare_without_grant() {
     let mut story = one_runs();
     story.join(1, &[]);
     story.hardware.now = at(14);
@@ -217,7 +217,7 @@ fn time_that_nobody_claimed_was_not_granted_and_is_nobodys_due() {
 }
 
 #[test]
-fn after_a_turn_its_limit_grants_and_delays_nothing_more() {
+fn limit_has_no_effect_after_its_timeslice() {
     let mut story = one_runs();
     story.wants(CPU0, Pick::Idle);
     story.step_at(at(4), Fact::Blocked(vcpu(0)));
@@ -233,7 +233,7 @@ fn after_a_turn_its_limit_grants_and_delays_nothing_more() {
 }
 
 #[test]
-fn who_used_nothing_is_not_in_the_trace_and_not_charged() {
+fn unused_timeslice_is_neither_traced_nor_charged() {
     let mut story = one_runs();
     story.hardware.says = Some(used(0, CPU0, 0, 4, 0));
     story.step_at(at(4), Fact::LimitReached(CPU0));

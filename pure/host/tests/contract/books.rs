@@ -1,5 +1,5 @@
-//! The suite's own books: who is awake, who is where, who was refused, who ran how long. They are
-//! kept from what the hardware did, and never ask the host.
+//! Independent records of the suite: which vCPUs are runnable, running or barred, and the CPU time
+//! of each. They are kept from what the hardware did and never query the host.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -7,85 +7,86 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use slackline_policy::{AdmitError, Pick, Told};
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
-/// A promise that was broken. The first one found counts.
+/// Violation of the contract. Only the first one found is reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Breach {
-    /// Somebody was picked or left running who has not joined, or has left.
+    /// A vCPU that has not joined, or has left, was picked or left running.
     Stranger(VcpuId, CpuId, Time),
-    /// Somebody was picked or left running who has no work.
+    /// A blocked vCPU was picked or left running.
     Sleeper(VcpuId, CpuId, Time),
-    /// Somebody was picked who is on another CPU.
+    /// A vCPU that runs on another CPU was picked.
     Elsewhere(VcpuId, CpuId, Time),
-    /// Somebody was picked or ordered again who had been refused and not been allowed since.
+    /// A vCPU that the hardware refused was picked or ordered again before it was allowed.
     Refused(VcpuId, CpuId, Time),
-    /// An alarm in the past, or again for the instant at which it rang.
+    /// A timer was set in the past, or set again for the instant at which it expired.
     AlarmPassed(CpuId, Time),
-    /// A CPU that the host does not have.
+    /// The policy named a CPU that the host does not have.
     NoSuchCpu(CpuId),
-    /// Two answers to the same question.
+    /// Two calls of `pick` at the same instant returned different answers.
     ChangedItsMind(CpuId, Time),
-    /// Time that was used and not charged, or charged and not used.
+    /// CPU time charged to the policy differs from the CPU time used.
     Charged(VcpuId, Time),
-    /// Time stands still, and things go on happening.
+    /// Events go on at this instant and time does not advance.
     Stuck(Time),
-    /// The host says that the contract is broken, and these books do not.
+    /// The host reported a violation that these books did not find.
     Host(String),
-    /// An awake vCPU did not get its slice in the period that begins then.
+    /// A runnable vCPU did not receive its slice in the period that begins at this time.
     ShortSlice(VcpuId, Time),
-    /// A vCPU that must not have more than its slice had more in the period that begins then.
+    /// A vCPU with a hard limit received more than its slice in the period that begins at this
+    /// time.
     OverSlice(VcpuId, Time),
-    /// A vCPU had more than its promises came to and one slice, in what ends with the stretch that
-    /// begins then.
+    /// A vCPU received more than its reservations amount to and one slice, up to the end of the run
+    /// interval that begins at this time.
     Advanced(VcpuId, Time),
-    /// A vCPU waited longer than everybody's turns last, from then on.
+    /// A vCPU waited from this time for longer than the timeslices of all others last.
     Waited(VcpuId, Time),
-    /// A CPU that nobody wanted asked would be answered otherwise than it is.
+    /// A CPU that no answer named for rescheduling would now get another answer than it has.
     Unasked(CpuId, Time),
-    /// The policy heard something else than what was told, or nothing.
+    /// The policy received another hint than the one that was reported, or none.
     Misheard(VcpuId, Time),
-    /// A vCPU that could run was given nothing at all while everybody should have had a turn.
+    /// An eligible vCPU never ran, although the time was enough for a timeslice of each vCPU.
     Forgotten(VcpuId),
-    /// A fresh copy did something else under the same script.
+    /// A fresh copy of the policy decided differently under the same script.
     NotTheSame,
-    /// Asking more often than needed changed what was done.
+    /// Calling `pick` more often than needed changed later decisions.
     AskingChangedIt,
-    /// A share that was declined changed what was done.
+    /// A rejected share changed later decisions.
     DeclinedChangedIt,
 }
 
-/// A vCPU.
+/// State of one vCPU as the suite saw it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Row {
     pub(crate) is_awake: bool,
     pub(crate) is_barred: bool,
     pub(crate) cpu: Option<CpuId>,
-    /// As the hardware measured it.
+    /// CPU time as the hardware measured it.
     pub(crate) used: Span,
-    /// As the policy was told.
+    /// CPU time that the policy was charged with.
     pub(crate) charged: Span,
 }
 
-/// The books.
+/// Records of one run, filled by the hardware and by the wrapper of the policy.
 #[derive(Debug, Default)]
 pub(crate) struct Books {
     pub(crate) now: Time,
     pub(crate) cpus: usize,
     pub(crate) rows: BTreeMap<VcpuId, Row>,
-    /// By CPU: the alarm that has been set and not rung.
+    /// By CPU: the timer that is set and has not expired.
     pub(crate) alarms: Vec<Option<Time>>,
-    /// The CPU whose alarm is ringing.
+    /// The CPU whose timer is expiring.
     pub(crate) rings: Option<CpuId>,
-    /// The longest turn that was handed out; none if one had no end.
+    /// Longest timeslice handed out. `None` if one had no end.
     pub(crate) longest: Option<Span>,
-    /// How often a share has been put to the policy, and what came of those that it declined.
+    /// Number of shares that were put to the policy.
     pub(crate) requests: usize,
     pub(crate) declined: BTreeMap<usize, AdmitError>,
-    /// What the policy has heard since the last step.
+    /// Hints that the policy received since the last step.
     pub(crate) heard: Vec<(VcpuId, Told)>,
     pub(crate) breach: Option<Breach>,
 }
 
-/// The books, in reach of the hardware and of the watch on the policy.
+/// Handle on the books that the hardware and the wrapper of the policy share.
 #[derive(Clone, Debug)]
 pub(crate) struct Shared(Arc<Mutex<Books>>);
 
@@ -96,7 +97,7 @@ impl Shared {
     }
 
     pub(crate) fn open(&self) -> MutexGuard<'_, Books> {
-        self.0.lock().expect("one thread keeps them")
+        self.0.lock().expect("the books are used by one thread only")
     }
 }
 
@@ -106,17 +107,17 @@ impl Books {
     }
 
     pub(crate) fn row(&mut self, vcpu: VcpuId) -> &mut Row {
-        self.rows.get_mut(&vcpu).expect("the script names only members")
+        self.rows.get_mut(&vcpu).expect("the script names only joined vCPUs")
     }
 
-    /// Whether an answer may be given.
+    /// Checks an answer of `pick` for `cpu` and notes its timeslice.
     pub(crate) fn check_pick(&mut self, pick: Pick, cpu: CpuId) {
         let Pick::Run { vcpu, limit, .. } = pick else { return };
         self.check_runs(vcpu, cpu);
         self.longest = self.longest.and_then(|longest| Some(longest.max(limit?)));
     }
 
-    /// Whether a vCPU may be on a CPU.
+    /// Checks that a vCPU may be on a CPU, and notes the breach otherwise.
     pub(crate) fn check_runs(&mut self, vcpu: VcpuId, cpu: CpuId) {
         let breach = match self.rows.get(&vcpu) {
             None => Breach::Stranger,
@@ -128,8 +129,8 @@ impl Books {
         self.note(breach(vcpu, cpu, self.now));
     }
 
-    /// An alarm lies in the past only while it, or an earlier one, is late to ring; and the one
-    /// that rings now is gone or later.
+    /// Checks a timer that the policy asked for. It may lie in the past only while it, or an
+    /// earlier one, is late to expire. The timer that expires now must be gone or later.
     pub(crate) fn check_alarm(&mut self, cpu: CpuId, alarm: Option<Time>) {
         let Some(alarm) = alarm else { return };
         let is_late = self.alarms[cpu.index()].is_some_and(|before| before < self.now);
@@ -140,7 +141,7 @@ impl Books {
         }
     }
 
-    /// The CPUs of an answer that there are.
+    /// Returns the CPUs of an answer that exist, and notes a breach for the first other one.
     pub(crate) fn check_cpus(&mut self, cpus: CpuSet) -> CpuSet {
         let (known, others): (Vec<_>, Vec<_>) =
             cpus.iter().partition(|cpu| cpu.index() < self.cpus);

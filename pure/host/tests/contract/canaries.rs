@@ -1,4 +1,5 @@
-//! Policies that are broken on purpose: each wraps one of the list and breaks one promise.
+//! Canaries: policies that are broken on purpose. Each wraps a policy of the list and breaks one
+//! rule of the contract.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,65 +8,65 @@ use slackline_policy::{
 };
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
-/// What is wrong with a canary.
+/// Rule that a canary breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wrong {
-    /// Picks somebody asleep rather than nobody.
+    /// Picks a blocked vCPU where the CPU should idle.
     PicksSleepers,
-    /// Picks somebody who is on another CPU rather than nobody.
+    /// Picks a vCPU that runs on another CPU where the CPU should idle.
     PicksFromElsewhere,
-    /// Picks somebody who was refused rather than nobody.
+    /// Picks a vCPU that the hardware refused where the CPU should idle.
     PicksRefused,
-    /// Picks somebody who has left rather than nobody.
+    /// Picks a vCPU that has left where the CPU should idle.
     PicksThoseWhoLeft,
-    /// Wants to be rung in the past.
+    /// Asks for a timer in the past.
     RingsInThePast,
-    /// Hands out turns of nothing.
+    /// Hands out timeslices of zero length.
     HandsOutNothing,
-    /// Does not listen when the vCPU in slot 0 wakes.
+    /// Ignores wakes of the vCPU in slot 0.
     ForgetsOne,
-    /// Does not listen to it either, but remembers it when its terms change.
+    /// Ignores them also, but makes up for it when the parameters of that vCPU change.
     ForgetsOneForAWhile,
-    /// Drops the vCPU of the next slot together with the one that leaves.
+    /// Handles the vCPU of the next slot as blocked when a vCPU leaves.
     DropsTheNext,
-    /// Charges twice what was used.
+    /// Charges twice the CPU time used.
     ChargesTwice,
-    /// Lets those who must not have more have what is left.
+    /// Gives slack to vCPUs with a hard limit.
     GivesTooMuch,
-    /// Answers otherwise when asked again.
+    /// Gives different answers to the same `pick`.
     AnswersOtherwise,
-    /// Changes with every question, but not at once.
+    /// Changes its answers with the number of `pick` calls, but not at once.
     WearsOut,
     /// Differs from one copy to the next.
     IsNotRepeatable,
-    /// Wants a CPU asked that is not there.
+    /// Names a CPU that does not exist.
     NamesNoCpu,
-    /// Takes a share that it declines.
+    /// Adopts a share that it rejects.
     TakesWhatItDeclines,
 }
 
-/// The policy that a canary wraps.
+/// Returns the policy that a canary wraps.
 pub(crate) fn wrapped(wrong: Wrong) -> &'static Spec {
     let name = match wrong {
         Wrong::ChargesTwice | Wrong::GivesTooMuch | Wrong::TakesWhatItDeclines => "edf",
-        // What has caps is given longer.
+        // `credit` has caps, so the suite waits longer before it reports a starved vCPU.
         Wrong::ForgetsOneForAWhile => "credit",
         _ => "round-robin",
     };
-    find(name).expect("a policy of the list")
+    find(name).expect("the wrapped policy is on the list")
 }
 
-/// How many canaries have been made: what no policy may know.
+/// Number of canaries made so far. No policy may depend on it.
 static MADE: AtomicU64 = AtomicU64::new(0);
 
-/// A canary.
+/// Policy that wraps another one and breaks one rule.
 pub(crate) struct Canary {
     policy: Box<dyn Policy>,
     spec: &'static Spec,
     wrong: Wrong,
     number: u64,
     asked: AtomicU64,
-    /// How often it had been asked when somebody last began to run.
+    /// Number of `pick` calls when a vCPU was last started.
     worn: u64,
     gone: Option<VcpuId>,
     now: Time,
@@ -78,7 +79,7 @@ impl Canary {
         Canary { policy, spec, wrong, number, asked, worn: 0, gone: None, now }
     }
 
-    /// Somebody for a CPU on which the policy wants nobody.
+    /// Returns the answer for a CPU that the wrapped policy leaves idle.
     fn instead_of_idle(&self, at: &Moment, cpu: CpuId) -> Pick {
         let awake = |vcpu: VcpuId| at.is_awake(vcpu);
         let vcpu = match self.wrong {
@@ -97,7 +98,7 @@ impl Canary {
         vcpu.map_or(Pick::Idle, |vcpu| Pick::Run { vcpu, limit, entitlement: Entitlement::Spare })
     }
 
-    /// The limit of a turn.
+    /// Returns the timeslice to hand out instead of `limit`.
     fn limit(&self, limit: Option<Span>) -> Option<Span> {
         let asked = self.asked.fetch_add(1, Ordering::Relaxed);
         let more = match self.wrong {
@@ -126,11 +127,12 @@ impl Policy for Canary {
         }
         let answer = self.policy.adjust(at, vcpu, share);
         if answer.is_err() && self.wrong == Wrong::TakesWhatItDeclines {
-            // Something small, which always fits.
+            // A tiny slice, which always fits.
             let least = slackline_policy::Given::Text("1ns");
             let most = slackline_policy::Given::Text("1ms");
             let small = [("slice", least), ("period", most)].into_iter();
-            let small = Values::read(self.spec.share_fields, small).expect("fields of EDF");
+            let small = Values::read(self.spec.share_fields, small)
+                .expect("`slice` and `period` are fields of EDF");
             let _ = self.policy.adjust(at, vcpu, &small);
         }
         answer
@@ -164,7 +166,7 @@ impl Policy for Canary {
         let idle = |cpu| self.policy.pick(at, cpu) == Pick::Idle;
         match self.wrong {
             Wrong::ChargesTwice => self.policy.charge(at, vcpu, ran * 2),
-            // What it gives away it does not want back.
+            // Slack that was given away is not charged.
             Wrong::GivesTooMuch if at.cpu_of(vcpu).is_some_and(idle) => CpuSet::NONE,
             _ => self.policy.charge(at, vcpu, ran),
         }

@@ -1,4 +1,4 @@
-//! Small draws for scripts: all that a run needs to decide comes from numbers in its script.
+//! Random draws for scripts. All decisions of a run derive from numbers in its script.
 
 use slackline_policy::{Field, Given, Groups, Kind, Level, Topology, Values};
 use slackline_units::{CpuId, CpuSet};
@@ -16,16 +16,19 @@ impl Dice {
         mixed ^ (mixed >> 31)
     }
 
-    /// Below `values`, which is not zero; that small numbers are a little likelier does not matter.
+    /// Returns a number below `values`, which must not be zero. Small numbers are a little
+    /// likelier, which does not matter here.
     pub(crate) fn below(&mut self, values: u64) -> u64 {
         self.roll() % values
     }
 
     pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[usize::try_from(self.below(from.len() as u64)).expect("an index")]
+        from[usize::try_from(self.below(from.len() as u64))
+            .expect("an index below a length fits `usize`")]
     }
 
-    /// So many CPUs, numbered anyhow: who shares a socket, and of those who shares what else.
+    /// Draws a topology of `cpus` CPUs with any numbering: sockets, and within them nodes, caches
+    /// and cores.
     pub(crate) fn topology(&mut self, cpus: usize) -> Topology {
         let labels: Vec<[u64; Level::ALL.len()]> =
             (0..cpus).map(|_| std::array::from_fn(|_| self.below(4) / 3)).collect();
@@ -39,17 +42,17 @@ impl Dice {
         };
         let [cores, caches, nodes, sockets] = Level::ALL.map(groups);
         let groups = Groups { cores, caches, nodes, sockets };
-        Topology::new(cpus, &groups).expect("groups of groups are a topology")
+        Topology::new(cpus, &groups).expect("nested groups form a topology")
     }
 
-    /// A length of time as people choose them, and half the time a few nanoseconds off.
+    /// Draws a length of time: a round number, with a few nanoseconds added half the time.
     pub(crate) fn span(&mut self, least: Span, most: Span) -> Span {
         let round = self.pick(&[200, 500, 1_000, 2_000, 3_000, 5_000, 10_000, 20_000, 50_000]);
         let off = if self.below(2) == 0 { 0 } else { self.below(999) };
         (Span::from_us(round) + Span::from_ns(off)).clamp(least, most)
     }
 
-    /// Parameters for any table of fields: what has a default is left out half the time.
+    /// Draws parameters for a table of fields. Fields with a default are left out half the time.
     pub(crate) fn values(&mut self, fields: &'static [Field]) -> Values {
         let mut given = Vec::new();
         for field in fields {
@@ -58,10 +61,10 @@ impl Dice {
             }
         }
         let given = given.iter().map(|(name, drawn)| (*name, drawn.given()));
-        Values::read(fields, given).expect("what was drawn from a field's kind is of that kind")
+        Values::read(fields, given).expect("each value was drawn from its field's kind")
     }
 
-    /// Anything that a guest or a domain that does I/O can tell, likely or not.
+    /// Draws any hint that a guest or a driver domain can send, likely or not.
     pub(crate) fn told(&mut self) -> Told {
         if self.below(3) == 0 {
             let domain = DomId::new(self.small(12));
@@ -92,7 +95,7 @@ impl Dice {
     }
 
     fn small(&mut self, values: u64) -> u32 {
-        u32::try_from(self.below(values)).expect("a small number")
+        u32::try_from(self.below(values)).expect("the bound fits `u32`")
     }
 
     fn value(&mut self, kind: Kind) -> Drawn {
@@ -104,12 +107,14 @@ impl Dice {
                 Drawn::Text(if some { span } else { "none".to_owned() })
             }
             Kind::Share { most } => {
-                let any = u32::try_from(self.below(u64::from(most.ppm()) + 1)).expect("at most");
+                let any = u32::try_from(self.below(u64::from(most.ppm()) + 1))
+                    .expect("at most the largest share in ppm");
                 let ppm = self.pick(&[0, most.ppm() / 20, any]);
                 Drawn::Text(CpuShare::from_ppm(ppm).to_string())
             }
             Kind::Cap { most } => {
-                let any = u32::try_from(1 + self.below(u64::from(most.ppm()))).expect("at most");
+                let any = u32::try_from(1 + self.below(u64::from(most.ppm())))
+                    .expect("at most the largest cap in ppm");
                 let cap = CpuShare::from_ppm(any).to_string();
                 Drawn::Text(if self.below(2) == 0 { "none".to_owned() } else { cap })
             }

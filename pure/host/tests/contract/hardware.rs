@@ -1,4 +1,4 @@
-//! Hardware that plays a script: CPUs with timers, and hands that measure and carry out orders.
+//! Hardware that plays a script: CPUs with timers that measure CPU time and carry out orders.
 
 use slackline_host::{Fact, Fault, Hardware, Host, Order, Outcome, Report, Used};
 use slackline_policy::{Pick, Spec, Value, Values};
@@ -9,22 +9,22 @@ use crate::dice::Dice;
 use crate::history::{History, Life};
 use crate::script::{Kind, Manner, Script, Step};
 
-/// How many vCPUs there are at most.
+/// Maximum number of vCPUs at a time.
 const SLOTS: usize = 10;
 
-/// How long the hardware goes on after the last step before those who ran make way. Turns, slices
-/// and periods in scripts are at most 50 ms and a timer at most 0.2 ms late: ten turns of round
-/// robin, and eleven periods of any reservation.
+/// Time after the last step in which each eligible vCPU must run, before those that ran are
+/// blocked. Timeslices, slices and periods in scripts are at most 50 ms and a timer is at most 0.2
+/// ms late. So it covers ten round-robin timeslices, or eleven periods of any reservation.
 const AFTERWARDS: Span = Span::from_ms(560);
 
-/// How often as long again those wait whose cap has been lifted: all can owe a period each of at
-/// most 150 ms, and work it off one after the other.
+/// Number of further such times for a vCPU whose cap has been lifted. Each of ten vCPUs may have to
+/// pay back a period of at most 150 ms, one after the other.
 const CAPPED_PATIENCE: u32 = 4;
 
-/// How much can happen at one instant: far more than all CPUs, vCPUs and timers together.
+/// Maximum number of events at one instant: far more than all CPUs, vCPUs and timers together.
 const AT_ONCE: u32 = 1_000;
 
-/// A timer.
+/// Timer of a CPU: when it is due and when it expires.
 #[derive(Clone, Copy, Debug)]
 struct Armed {
     due: Time,
@@ -34,29 +34,29 @@ struct Armed {
 #[derive(Clone, Copy, Debug, Default)]
 struct Cpu {
     occupant: Option<VcpuId>,
-    /// Whether it was given the CPU as its due.
+    /// True if the occupant runs by its reservation.
     is_due: bool,
-    /// Up to when the occupant's time has been measured.
+    /// Time up to which the occupant's CPU time has been measured.
     measured: Time,
     limit: Option<Armed>,
     alarm: Option<Armed>,
 }
 
-/// What the hardware was told.
+/// Order or timer that the host gave to the hardware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
     Order(Order, Outcome),
     Alarm(CpuId, Option<Time>),
 }
 
-/// The part that measures and carries out.
+/// Part of the hardware that the host sees: it measures and carries out orders.
 struct Body {
     books: Shared,
     now: Time,
     cpus: Vec<Cpu>,
     manner: Manner,
     dice: Dice,
-    /// How many of the next orders will be refused.
+    /// Number of the next orders that will be refused.
     refusals: u32,
     told: Vec<(Time, Told)>,
 }
@@ -67,7 +67,7 @@ impl Body {
             Manner::Exact => Span::ZERO,
             Manner::Rough => Span::from_ns(self.dice.below(200_000)),
         };
-        // What was due while an earlier timer was late rings now.
+        // A timer that was due while an earlier one was late expires now.
         Armed { due, rings: due.after(late).max(self.now) }
     }
 
@@ -154,30 +154,30 @@ impl Hardware for Body {
     }
 }
 
-/// The hardware.
+/// Hardware with the host on it and the history of the run.
 pub(crate) struct ScriptHardware<'a> {
     spec: &'a Spec,
     host: Host,
     body: Body,
     history: History,
-    /// By slot: whose life is being lived.
+    /// By slot: index in the history of the vCPU that holds it.
     living: Vec<Option<usize>>,
-    /// How many vCPUs are of one domain.
+    /// Number of vCPUs in each domain.
     of_a_domain: usize,
     at_once: u32,
-    /// Whether the in_line of every CPU are asked for after every step.
+    /// True if `in_line` is queried for every CPU after every step.
     looks_ahead: bool,
-    /// The first CPU that was not as its policy wanted it once an instant was settled.
+    /// The first CPU whose state differed from the policy's answer once an instant was settled.
     unasked: Option<Breach>,
 }
 
-/// What a run leaves behind.
+/// Results of a run.
 pub(crate) struct Run {
     pub(crate) told: Vec<(Time, Told)>,
     pub(crate) history: History,
-    /// Somebody who could have run after the last step and did not.
+    /// A vCPU that could have run after the last step and did not.
     pub(crate) forgotten: Option<VcpuId>,
-    /// Somebody who should have run somewhere, and nobody asked.
+    /// A CPU whose answer had changed and that was not rescheduled.
     pub(crate) unasked: Option<Breach>,
 }
 
@@ -213,16 +213,16 @@ impl<'a> ScriptHardware<'a> {
         }
     }
 
-    /// Plays all steps, and then lets time pass to see whether anybody is left waiting.
+    /// Plays all steps, then lets time pass to find vCPUs that never run.
     pub(crate) fn play(mut self, steps: &[Step]) -> Result<Run, Breach> {
         for step in steps {
             self.take(*step)?;
-            // As often as not more happens at the same instant.
+            // Half of the time the next step happens at the same instant.
             if step.draw % 2 == 0 {
                 self.settle()?;
             }
         }
-        // From here on the hardware does well, so that nobody can blame it.
+        // From here on the hardware is exact, so that it cannot cause a wait.
         (self.body.manner, self.body.refusals) = (Manner::Exact, 0);
         let forgotten = self.find_forgotten()?;
         self.step(Fact::Ended)?;
@@ -230,16 +230,16 @@ impl<'a> ScriptHardware<'a> {
         Ok(Run { told: self.body.told, history: self.history, forgotten, unasked: self.unasked })
     }
 
-    /// Whether it may have had something in advance of the terms that it has now: by a light share
-    /// that takes longer to earn than any script lasts.
+    /// Returns true if the vCPU may have excess from earlier parameters. With a light share that
+    /// can take longer to pay back than any script lasts.
     fn may_owe(&self, who: VcpuId) -> bool {
         let of_it = self.history.lives.iter().filter(|life| life.vcpu == who);
         of_it.flat_map(|life| &life.promises).filter(|(_, promise)| promise.is_some()).count() > 1
     }
 
-    /// Who still waits when all those who ran meanwhile have made way. A light share beside heavy
-    /// ones may wait for longer than any script lasts, but not once the heavy ones sleep; and who
-    /// is held to a cap waits until it is lifted, and what it owes then is worked off.
+    /// Returns a vCPU that still waits after all vCPUs that ran meanwhile were blocked. A light
+    /// share beside heavy ones may wait for longer than any script lasts, but not once the heavy
+    /// ones are blocked. A capped vCPU waits until its cap is lifted and its debt is paid back.
     fn find_forgotten(&mut self) -> Result<Option<VcpuId>, Breach> {
         let mut patience = CAPPED_PATIENCE;
         loop {
@@ -249,7 +249,7 @@ impl<'a> ScriptHardware<'a> {
             let those: Vec<VcpuId> =
                 self.body.books.open().rows.iter().filter(can).map(|(&vcpu, _)| vcpu).collect();
             let has_run = |vcpu: &VcpuId| {
-                let index = self.living[vcpu.slot()].expect("a member");
+                let index = self.living[vcpu.slot()].expect("a vCPU in the books is joined");
                 self.history.lives[index].runs.last().is_some_and(|run| run.1 > before)
             };
             let (ran, mut waiting): (Vec<_>, Vec<_>) = those.into_iter().partition(has_run);
@@ -258,9 +258,9 @@ impl<'a> ScriptHardware<'a> {
                 return Ok(None);
             }
             if ran.is_empty() {
-                // Nobody is in the way: only a cap, or what is owed under one, is a reason to wait.
+                // All others are blocked: only a cap, or debt from one, justifies a wait.
                 let was_capped = |who: &VcpuId| {
-                    let index = self.living[who.slot()].expect("a member");
+                    let index = self.living[who.slot()].expect("a vCPU in the books is joined");
                     self.history.lives[index].was_capped
                 };
                 let forgotten = waiting.iter().find(|who| patience == 0 || !was_capped(who));
@@ -298,8 +298,9 @@ impl<'a> ScriptHardware<'a> {
             }
             Kind::Yield => {
                 let Some(who) = self.one(step, |row| row.cpu.is_some()) else { return Ok(()) };
-                let cpu = self.body.books.open().row(who).cpu.expect("one with a CPU");
-                // It had its turn, however short, and waits for its next from here.
+                let cpu =
+                    self.body.books.open().row(who).cpu.expect("a vCPU was chosen that has a CPU");
+                // It had its timeslice, however short: its wait for the next begins here.
                 let now = self.body.now;
                 self.life(who).ran(now, now, false);
                 self.step(Fact::Yielded(cpu))
@@ -325,7 +326,7 @@ impl<'a> ScriptHardware<'a> {
                 }
             }
             Kind::SetClock => {
-                // A little further ahead, or anything.
+                // A little further ahead, or any offset.
                 let before = self.history.clocks.last().map_or(Span::ZERO, |&(_, ahead)| ahead);
                 let little = before + Span::from_ns(dice.below(1_000_000));
                 let any = Span::from_ns(dice.below(3_600_000_000_000));
@@ -341,13 +342,13 @@ impl<'a> ScriptHardware<'a> {
     }
 
     fn vcpu(&self, slot: usize) -> VcpuId {
-        let number = |number: usize| u32::try_from(number).expect("a script is small");
+        let number = |number: usize| u32::try_from(number).expect("slots fit `u32`");
         let (domain, vcpu) = (slot / self.of_a_domain, slot % self.of_a_domain);
-        let vcpu = u16::try_from(vcpu).expect("a script is small");
+        let vcpu = u16::try_from(vcpu).expect("slots fit `u16`");
         VcpuId::new(number(slot), DomId::new(number(domain)), vcpu)
     }
 
-    /// The so manyth member of whom something holds.
+    /// Returns one of the vCPUs for which `holds`, chosen by the number in the step.
     fn one(&self, step: Step, holds: impl Fn(&Row) -> bool) -> Option<VcpuId> {
         let books = self.body.books.open();
         let those = books.rows.iter().filter(|(_, row)| holds(row));
@@ -356,12 +357,12 @@ impl<'a> ScriptHardware<'a> {
     }
 
     fn life(&mut self, vcpu: VcpuId) -> &mut Life {
-        let index = self.living[vcpu.slot()].expect("a member");
+        let index = self.living[vcpu.slot()].expect("a vCPU of a step is joined");
         &mut self.history.lives[index]
     }
 
     fn put_to_sleep(&mut self, who: VcpuId) -> Result<(), Breach> {
-        // Who goes to sleep was not refused for good: it may be tried when it wakes.
+        // A refusal does not outlast a block: the vCPU may be tried again when it wakes.
         let books = &self.body.books;
         (books.open().row(who).is_awake, books.open().row(who).is_barred) = (false, false);
         self.sleep(who);
@@ -375,7 +376,7 @@ impl<'a> ScriptHardware<'a> {
         }
     }
 
-    /// Somebody new tries to join with one share after the other until one is admitted.
+    /// A new vCPU tries to join, with up to six shares, until one is admitted.
     fn join(&mut self, step: Step, dice: &mut Dice) -> Result<(), Breach> {
         let free: Vec<usize> = (0..SLOTS).filter(|&slot| self.living[slot].is_none()).collect();
         if free.is_empty() {
@@ -427,17 +428,17 @@ impl<'a> ScriptHardware<'a> {
         self.sleep(who);
         self.life(who).left = Some(now);
         self.living[who.slot()] = None;
-        // It runs until the hardware is told otherwise, and is charged for that.
+        // It runs until the hardware is ordered otherwise, and is charged for that.
         let report = Report { now, used: &[], fact: Fact::Left(who) };
         let stepped = self.host.step(report, &mut self.body, &mut ());
-        let row = self.body.books.open().rows.remove(&who).expect("a member");
+        let row = self.body.books.open().rows.remove(&who).expect("a leaving vCPU is in the books");
         if row.used != row.charged {
             self.body.books.open().note(Breach::Charged(who, now));
         }
         self.conclude(stepped.map(|()| true)).map(|_| ())
     }
 
-    /// Lets time pass; whatever rings meanwhile rings.
+    /// Lets time pass and expires the timers that are due.
     fn pass(&mut self, span: Span) -> Result<(), Breach> {
         let end = self.body.now + span;
         loop {
@@ -464,7 +465,7 @@ impl<'a> ScriptHardware<'a> {
         }
     }
 
-    /// The clock moves on, and who has a CPU runs.
+    /// Advances the clock and notes run intervals of the occupants.
     fn move_to(&mut self, now: Time) -> Result<(), Breach> {
         let before = self.body.now;
         self.at_once = if now > before { 0 } else { self.at_once + 1 };
@@ -484,8 +485,8 @@ impl<'a> ScriptHardware<'a> {
         Ok(())
     }
 
-    /// Nothing more happens at this instant. Then the CPUs that were named must have been enough:
-    /// asked again, no CPU idles that somebody is to have, and none is busy that is to idle.
+    /// Ends the instant. Rescheduling the named CPUs must have been enough: `pick` is repeated for
+    /// each CPU, and must match whether the CPU is busy.
     fn settle(&mut self) -> Result<(), Breach> {
         self.at_once += 1;
         if self.at_once > AT_ONCE {
@@ -495,8 +496,8 @@ impl<'a> ScriptHardware<'a> {
         for (index, cpu) in self.body.cpus.iter().enumerate() {
             let is_busy = self.host.answer(CpuId::new(index)) != Pick::Idle;
             let is_right = is_busy == cpu.occupant.is_some();
-            // Where a timer is late, or due but has not rung yet, somebody may have used more than
-            // it is to have.
+            // With a late timer, or one that is due and has not expired yet, an occupant may have
+            // overrun.
             let timers = cpu.limit.into_iter().chain(cpu.alarm);
             let is_late =
                 timers.map(|timer| timer.due).min().is_some_and(|due| due <= self.body.now);
@@ -512,7 +513,7 @@ impl<'a> ScriptHardware<'a> {
         self.ask_for(fact).map(|_| ())
     }
 
-    /// Reports a fact; says whether it was not declined.
+    /// Reports a fact. Returns false if the policy rejected the share.
     fn ask_for(&mut self, fact: Fact<'_>) -> Result<bool, Breach> {
         let report = Report { now: self.body.now, used: &[], fact };
         let stepped = match self.host.step(report, &mut self.body, &mut ()) {
@@ -523,7 +524,7 @@ impl<'a> ScriptHardware<'a> {
         self.conclude(stepped)
     }
 
-    /// Goes through the books after a step.
+    /// Checks the books after a step.
     fn conclude(&mut self, stepped: Result<bool, Box<Fault>>) -> Result<bool, Breach> {
         if self.looks_ahead {
             let mut in_line = Vec::new();
@@ -549,7 +550,7 @@ impl<'a> ScriptHardware<'a> {
     }
 }
 
-/// Whether it may have what others of its domain leave.
+/// Returns true if the share allows to borrow unused budget of the domain.
 fn is_by_use(share: &Values) -> bool {
     share.iter().any(|(_, value)| value == Value::Choice("use"))
 }

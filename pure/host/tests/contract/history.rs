@@ -1,41 +1,42 @@
-//! What each vCPU wanted, was promised and got, and what is checked of it once a run is over.
+//! History of each vCPU: when it was runnable, its reservations and its CPU time; and the checks of
+//! it after a run.
 
 use slackline_policy::Promise;
 use slackline_units::{GridClock, Periods, Reservation, Span, Time, VcpuId};
 
 use crate::books::Breach;
 
-/// From joining to leaving.
+/// History of a vCPU from a join until it leaves.
 #[derive(Clone, Debug)]
 pub(crate) struct Life {
     pub(crate) vcpu: VcpuId,
-    /// What it was promised, and from when on.
+    /// Reservations, each with the time from which it holds.
     pub(crate) promises: Vec<(Time, Option<Promise>)>,
-    /// Whether it has ever been held to a cap.
+    /// True if it ever had a cap.
     pub(crate) was_capped: bool,
-    /// Whether it might ever have what others of its domain left.
+    /// True if it ever could borrow unused budget of its domain.
     pub(crate) was_by_use: bool,
-    /// When it was awake: from, and until if that is over.
+    /// Intervals in which it was runnable. The end is `None` while it still is.
     pub(crate) awake: Vec<(Time, Option<Time>)>,
-    /// When it ran.
+    /// Intervals in which it ran.
     pub(crate) runs: Vec<(Time, Time)>,
-    /// When it ran in turns that were its due.
+    /// Intervals in which it ran by its reservation.
     pub(crate) due: Vec<(Time, Time)>,
-    /// When it left.
+    /// Time at which it left. `None` if it did not.
     pub(crate) left: Option<Time>,
 }
 
-/// What happened in a run.
+/// History of all vCPUs in a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     pub(crate) lives: Vec<Life>,
-    /// When the clock by which phases are told was set, and how far ahead.
+    /// Times at which the clock of the phases was set, and how far ahead.
     pub(crate) clocks: Vec<(Time, Span)>,
     pub(crate) end: Time,
 }
 
 impl Life {
-    /// Adds time in which it ran.
+    /// Adds an interval in which it ran.
     pub(crate) fn ran(&mut self, from: Time, to: Time, is_due: bool) {
         let lists = [Some(&mut self.runs), is_due.then_some(&mut self.due)];
         for list in lists.into_iter().flatten() {
@@ -50,7 +51,7 @@ impl Life {
         self.awake.iter().any(|&(from, until)| from <= at && until.is_none_or(|until| at <= until))
     }
 
-    /// Its steps.
+    /// Cuts this life into steps of constant rate.
     fn steps(&self, end: Time) -> Vec<Step> {
         let left = self.left.unwrap_or(end);
         let mut cuts: Vec<Time> = self.promises.iter().map(|&(from, _)| from).collect();
@@ -73,7 +74,7 @@ impl Life {
         steps
     }
 
-    /// What it was promised with the stretch for which that held.
+    /// Returns each reservation with the interval in which it held.
     fn tenures(&self, end: Time) -> impl Iterator<Item = (Promise, Time, Time)> {
         let end = self.left.unwrap_or(end);
         let nexts = self.promises.iter().skip(1).map(|&(from, _)| from).chain([end]);
@@ -82,16 +83,16 @@ impl Life {
     }
 }
 
-/// A stretch of a life, or between two, in which the rate does not change: it ran all through it in
-/// its due, or not at all.
+/// Interval in a life, or between two lives, with one rate. The vCPU ran by its reservation during
+/// all of it, or not at all.
 #[derive(Clone, Copy)]
 struct Step {
     from: Time,
     to: Time,
-    /// None where nothing is promised.
+    /// Reservation that holds. `None` without one.
     rate: Option<Reservation>,
     had: Span,
-    /// Whether a promise was made as it began.
+    /// True if a reservation was made at its begin.
     is_promise: bool,
     is_away: bool,
 }
@@ -102,13 +103,13 @@ impl Step {
     }
 }
 
-/// What a promise comes to, rounded up to whole nanoseconds.
+/// Returns the entitlement of `rate` over `span`, rounded up to whole nanoseconds.
 fn earned(rate: Reservation, span: Span) -> i128 {
     let (slice, period) = (i128::from(rate.slice().ns()), i128::from(rate.period().ns()));
     (slice * i128::from(span.ns()) + period - 1) / period
 }
 
-/// How much of some stretches, in order, lies in windows that are asked about in order.
+/// Sum of the parts of sorted intervals that lie in windows. Windows must be queried in order.
 struct Overlap<'a> {
     stretches: &'a [(Time, Time)],
 }
@@ -125,14 +126,14 @@ impl Overlap<'_> {
     }
 }
 
-/// The clock as it was, asked about one time after the other.
+/// The clock over time. Times must be queried in order.
 struct Clocks<'a> {
     sets: &'a [(Time, Span)],
     clock: GridClock,
 }
 
 impl Clocks<'_> {
-    /// As it was up to that time.
+    /// Returns the clock as it was just before `at`.
     fn before(&mut self, at: Time) -> &GridClock {
         while let [(set, ahead), rest @ ..] = self.sets
             && *set < at
@@ -145,10 +146,10 @@ impl Clocks<'_> {
 }
 
 impl History {
-    /// Every period, counted from the promise or on its grid, that lies wholly within it: who was
-    /// awake all the time got at least what it is worth, whatever others change, and who must not
-    /// have more had no more. Who changed its own terms, or came back, may first have to do without
-    /// what it had in advance: at most one slice in all.
+    /// Checks each period that lies wholly within a reservation, counted from its begin or on its
+    /// grid. A vCPU that was runnable throughout received at least what the period is worth,
+    /// whatever other vCPUs did. A vCPU with a hard limit received no more. A vCPU that changed its
+    /// parameters or rejoined may first have to pay back its excess: at most one slice in all.
     pub(crate) fn check_slices(&self) -> Result<(), Breach> {
         for (index, life) in self.lives.iter().enumerate() {
             let is_first = self.lives[..index].iter().all(|before| before.vcpu != life.vcpu);
@@ -182,7 +183,7 @@ impl History {
             let had = got.within(start, end);
             let is_awake = wanted.within(start, end) == end - start;
             if !is_awake && periods.phase.is_some() && is_set(from, end) {
-                break; // Who sleeps finds the new grid when it wakes.
+                break; // A blocked vCPU adopts the new grid at its next wake.
             }
             all_awake &= is_awake;
             lacking += slice.left_after(had);
@@ -193,14 +194,14 @@ impl History {
                 return Err(Breach::OverSlice(vcpu, start));
             }
             if advance.is_zero() {
-                (lacking, all_awake) = (Span::ZERO, true); // Each period by itself.
+                (lacking, all_awake) = (Span::ZERO, true); // Each period is checked alone.
             }
             (start, end) = (end, periods.next_end(end, clocks.before(end)));
         }
         Ok(())
     }
 
-    /// The largest slice that somebody was ever promised, in this life or another.
+    /// Returns the largest slice that this vCPU ever reserved, in this life or another.
     fn largest(&self, life: &Life) -> Span {
         let lives = self.lives.iter().filter(|other| other.vcpu == life.vcpu);
         let promises = lives.flat_map(|life| &life.promises);
@@ -208,12 +209,12 @@ impl History {
         slices.max().unwrap_or(Span::ZERO)
     }
 
-    /// Whatever it changed, and however often it left and came back: from any promise on, whoever
-    /// is promised slices had at no time more, in turns that were its due, than what its promises
-    /// came to until then and one slice. While it is away, what it was promised last earns what it
-    /// had in advance.
+    /// Checks that the reservations of a vCPU are an upper bound, however often it changed them,
+    /// left and rejoined. Counted from any reservation on, its time in timeslices by reservation
+    /// never exceeds what its reservations amounted to until then and one slice. While it is away,
+    /// its excess decays at the rate of its last reservation.
     pub(crate) fn check_advances(&self) -> Result<(), Breach> {
-        // Who may have what others left may have had more: their domain has not.
+        // A vCPU that may borrow can exceed this bound. Its domain does not.
         let is_alone =
             |vcpu: VcpuId| !self.lives.iter().any(|life| life.vcpu == vcpu && life.was_by_use);
         let vcpus = self.lives.iter().map(|life| life.vcpu);
@@ -252,9 +253,9 @@ impl History {
         Ok(())
     }
 
-    /// Where all are equal and take turns of at most `turn`, those who were awake when somebody
-    /// began to wait have one turn each before it, and all CPUs are busy with them: it waits for
-    /// at most (awake - 1) * turn / CPUs.
+    /// Checks waits where all vCPUs are equal and a timeslice lasts at most `turn`. The vCPUs that
+    /// were runnable when a wait began have one timeslice each before it ends, and keep all CPUs
+    /// busy. So the wait is at most (runnable - 1) * turn / CPUs.
     pub(crate) fn check_waits(&self, turn: Option<Span>, cpus: usize) -> Result<(), Breach> {
         for life in &self.lives {
             for (from, until) in waits(life, self.end) {
@@ -269,7 +270,7 @@ impl History {
     }
 }
 
-/// When a vCPU was awake and did not run.
+/// Returns the intervals in which a vCPU was runnable and did not run.
 fn waits(life: &Life, end: Time) -> Vec<(Time, Time)> {
     let mut waits = Vec::new();
     for &(from, until) in &life.awake {

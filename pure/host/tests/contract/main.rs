@@ -1,4 +1,4 @@
-//! The contract between host and policies: random legal scripts against every policy there is, and
+//! The contract between host and policies: random legal scripts run against every policy, and
 //! against policies that are broken on purpose, each of which must be caught.
 
 mod books;
@@ -22,7 +22,8 @@ use books::Breach;
 use canaries::{Canary, Wrong, wrapped};
 use script::Manner;
 
-/// What is drawn does not change from run to run, unless that is asked for.
+/// Configuration with a fixed seed, unless the environment sets one. The scripts are the same in
+/// each run.
 fn usual_scripts() -> ProptestConfig {
     let usual = ProptestConfig::default();
     match usual.rng_seed {
@@ -32,7 +33,7 @@ fn usual_scripts() -> ProptestConfig {
 }
 
 proptest! {
-    // The same scripts each time; by hand others: `cargo xtask contract --seed 7`.
+    // The same scripts each time. `cargo xtask contract --seed 7` draws others.
     #![proptest_config(ProptestConfig { cases: 400, ..usual_scripts() })]
 
     #[test]
@@ -48,11 +49,11 @@ proptest! {
     }
 }
 
-/// The fields of a share under `sedf`, where everybody has a slice that is set: few who draw theirs
-/// from all that there is have one.
+/// Returns the share fields of `sedf` with a mandatory slice and no weight. Of scripts that draw
+/// from all fields few have a slice.
 fn with_slices() -> &'static [Field] {
     static FIELDS: LazyLock<Vec<Field>> = LazyLock::new(|| {
-        let fields = slackline_policy::find("sedf").expect("it is on the list").share_fields;
+        let fields = slackline_policy::find("sedf").expect("`sedf` is on the list").share_fields;
         let field = |&Field { name, kind, default, help }: &Field| match name {
             "slice" | "period" => Field { name, kind, default: None, help },
             "weight" => Field::whole(name, "0", (0, 0), help),
@@ -63,17 +64,18 @@ fn with_slices() -> &'static [Field] {
     &FIELDS
 }
 
-/// `sedf` by its own rules: few scripts draw all of them. All slices are kept, whatever is drawn.
+/// Returns `sedf` with all slices checked, whatever parameters are drawn. Used with its defaults,
+/// since few scripts draw all of them.
 fn own_sedf() -> Spec {
-    Spec { keeps: |_, _| true, ..*slackline_policy::find("sedf").expect("it is on the list") }
+    Spec { keeps: |_, _| true, ..*slackline_policy::find("sedf").expect("`sedf` is on the list") }
 }
 
-/// The same where everybody has a slice that is set.
+/// Returns the same where each vCPU has a slice.
 fn slices() -> Spec {
     Spec { share_fields: with_slices(), ..own_sedf() }
 }
 
-/// A policy of which only this is said, whatever is drawn for it.
+/// Returns a constructor that ignores the drawn parameters and sets only these.
 fn said(
     spec: &Spec,
     words: &'static [(&'static str, &'static str)],
@@ -82,18 +84,18 @@ fn said(
     move |_, topology| {
         let given = words.iter().map(|(name, word)| (*name, Given::Text(word)));
         let values = Values::read(fields, given);
-        build(&values.expect("values of these fields"), topology)
+        build(&values.expect("the words are values of these fields"), topology)
     }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..usual_scripts() })]
 
-    /// Where somebody is split over several CPUs whenever that is possible: few scripts draw that.
+    /// Builds `edf` and `sedf` with `place = "split"`, which few scripts draw.
     #[test]
-    fn who_is_split_keeps_the_contract(script in script::script(script::any_manner())) {
+    fn split_vcpus_keep_the_contract(script in script::script(script::any_manner())) {
         let [edf, sedf] =
-            ["edf", "sedf"].map(|name| slackline_policy::find(name).expect("it is on the list"));
+            ["edf", "sedf"].map(|name| slackline_policy::find(name).expect("both are on the list"));
         for spec in [edf, sedf, &slices()] {
             let build = said(spec, &[("place", "split")]);
             prop_assert_eq!(suite::check(spec, &build, &script), Ok(()), "{}", spec.name);
@@ -104,7 +106,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..usual_scripts() })]
 
-    /// Where vCPUs are of one domain, and some of them may have what the others leave.
+    /// Puts several vCPUs into each domain, some of which may borrow unused budget of the others.
     #[test]
     fn siblings_keep_the_contract(
         script in script::script(script::any_manner()),
@@ -118,15 +120,16 @@ proptest! {
     }
 }
 
-/// What catches a canary first, under scripts that are the same every time.
+/// Returns the first violation found in a canary, under scripts that are the same each time.
 fn caught(wrong: Wrong, manner: Manner) -> Option<Breach> {
     const SCRIPTS: usize = 2_000;
     let spec = wrapped(wrong);
     let mut runner = TestRunner::deterministic();
     let scripts = script::script(Just(manner));
     (0..SCRIPTS).find_map(|_| {
-        let script = scripts.new_tree(&mut runner).expect("nothing is filtered out").current();
-        // By other rules the policy under it may not promise what the canary breaks.
+        let script =
+            scripts.new_tree(&mut runner).expect("the strategy filters nothing out").current();
+        // With other rules the wrapped policy may not guarantee what the canary breaks.
         if !suite::has_own_rules(spec, &script) {
             return None;
         }
@@ -138,22 +141,24 @@ fn caught(wrong: Wrong, manner: Manner) -> Option<Breach> {
     })
 }
 
-/// That the right check caught it, by the first word of what it says.
+/// Asserts that the expected check caught the canary, by the first word of the breach.
 #[track_caller]
 fn assert_caught(wrong: Wrong, by: &str) {
-    // Only hardware that refuses shows who runs the refused; and where timers are late there is
-    // no bound on a wait but that it ends.
+    // Only hardware that refuses orders reveals a pick of a refused vCPU. With late timers the only
+    // bound on a wait is that it ends.
     let manner = match wrong {
         Wrong::PicksRefused | Wrong::ForgetsOne | Wrong::ForgetsOneForAWhile => Manner::Rough,
         _ => Manner::Exact,
     };
     let caught = caught(wrong, manner).map(|breach| format!("{breach:?}"));
-    let found = caught.as_deref().map(|breach| breach.split('(').next().expect("a first word"));
+    let found = caught
+        .as_deref()
+        .map(|breach| breach.split('(').next().expect("a split string has a first part"));
     assert_eq!(found, Some(by), "{wrong:?}: {caught:?}");
 }
 
 #[test]
-fn who_cannot_run_is_not_picked() {
+fn canaries_that_pick_ineligible_vcpus_are_caught() {
     assert_caught(Wrong::PicksSleepers, "Sleeper");
     assert_caught(Wrong::PicksFromElsewhere, "Elsewhere");
     assert_caught(Wrong::PicksRefused, "Refused");
@@ -161,33 +166,33 @@ fn who_cannot_run_is_not_picked() {
 }
 
 #[test]
-fn answers_make_sense() {
+fn canaries_with_impossible_answers_are_caught() {
     assert_caught(Wrong::RingsInThePast, "AlarmPassed");
     assert_caught(Wrong::HandsOutNothing, "Stuck");
     assert_caught(Wrong::NamesNoCpu, "NoSuchCpu");
 }
 
 #[test]
-fn nobody_is_left_out() {
+fn canaries_that_starve_a_vcpu_are_caught() {
     assert_caught(Wrong::ForgetsOne, "Forgotten");
     assert_caught(Wrong::ForgetsOneForAWhile, "Forgotten");
     assert_caught(Wrong::DropsTheNext, "Waited");
 }
 
 #[test]
-fn shares_are_what_was_promised() {
+fn canaries_that_break_slices_are_caught() {
     assert_caught(Wrong::ChargesTwice, "ShortSlice");
     assert_caught(Wrong::GivesTooMuch, "OverSlice");
 }
 
 #[test]
-fn the_same_calls_give_the_same_answers() {
+fn canaries_with_irreproducible_answers_are_caught() {
     assert_caught(Wrong::AnswersOtherwise, "ChangedItsMind");
     assert_caught(Wrong::WearsOut, "AskingChangedIt");
     assert_caught(Wrong::IsNotRepeatable, "NotTheSame");
 }
 
 #[test]
-fn what_is_declined_changes_nothing() {
+fn canary_that_adopts_rejected_share_is_caught() {
     assert_caught(Wrong::TakesWhatItDeclines, "DeclinedChangedIt");
 }

@@ -1,5 +1,5 @@
-//! Random scripts. A step is a kind and two numbers, which are read against the hardware as it is
-//! when the step comes: so every step is legal, and a script can be cut short anywhere.
+//! Random scripts. A step is a kind and two numbers, which are interpreted against the state of the
+//! hardware at that step. So every step is legal, and a script can be cut short anywhere.
 
 use std::fmt;
 
@@ -9,86 +9,86 @@ use slackline_units::Time;
 
 use crate::dice::Dice;
 
-/// What happens, from start to end.
+/// Host, initial state and steps of one run.
 #[derive(Clone, Debug)]
 pub(crate) struct Script {
     pub(crate) cpus: usize,
-    /// When the hardware reports for the first time.
+    /// Time of the first report of the hardware.
     pub(crate) start: Time,
     pub(crate) manner: Manner,
-    /// What the policy's own parameters, the host's topology and the hardware's whims are drawn
-    /// from.
+    /// Seed for the policy's parameters, the host's topology and the random behaviour of the
+    /// hardware.
     pub(crate) seed: u64,
-    /// How many vCPUs are of one domain.
+    /// Number of vCPUs in each domain.
     pub(crate) of_a_domain: usize,
     pub(crate) steps: Vec<Step>,
 }
 
 impl Script {
-    /// How its CPUs belong together.
+    /// Draws the topology of the host.
     pub(crate) fn topology(&self) -> Topology {
-        // From numbers of its own: what else is drawn stays as it is.
+        // A separate seed, so that the topology does not change what else is drawn.
         Dice(!self.seed).topology(self.cpus)
     }
 }
 
-/// How well the hardware does.
+/// Quality of the hardware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// Timers ring in time, every order is carried out, all of a CPU's time is the occupant's.
+    /// Timers expire in time, every order is carried out, and the occupant gets all time of a CPU.
     Exact,
-    /// Timers ring late, orders are refused, and some of the time goes elsewhere.
+    /// Timers expire late, orders are refused, and some CPU time goes elsewhere.
     Rough,
 }
 
-/// One step.
+/// Single step of a script.
 #[derive(Clone, Copy)]
 pub(crate) struct Step {
     pub(crate) kind: Kind,
-    /// Who: the so manyth of those who can.
+    /// Selects one of the vCPUs to which the step can apply, modulo their number.
     pub(crate) who: u8,
-    /// What everything else about the step is drawn from.
+    /// Seed for all else that the step draws.
     pub(crate) draw: u64,
 }
 
-/// On one line, so that a script that failed can be read.
+/// Prints a step on one line, to keep a failed script readable.
 impl fmt::Debug for Step {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{:?} {} {}", self.kind, self.who, self.draw)
     }
 }
 
-/// What a step does.
+/// Event of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Somebody joins, with a share.
+    /// A vCPU joins with a drawn share.
     Join,
-    /// Somebody leaves.
+    /// A joined vCPU leaves.
     Leave,
-    /// A share changes.
+    /// The share of a vCPU changes.
     Change,
-    /// A sleeper wakes.
+    /// A blocked vCPU wakes.
     Wake,
-    /// Somebody awake goes to sleep, whether it is running or not.
+    /// A runnable vCPU blocks, whether it is running or not.
     Block,
-    /// An occupant gives the rest of its turn away.
+    /// An occupant yields the rest of its timeslice.
     Yield,
     /// The hardware will refuse an order soon.
     Refuse,
-    /// Somebody who was refused may be run again.
+    /// A vCPU that was refused may run again.
     Allow,
-    /// Somebody tells something about tasks or about I/O.
+    /// A vCPU sends a hint about its tasks or about I/O.
     Tell,
-    /// The clock by which phases are told is set.
+    /// The clock that phases refer to is set.
     SetClock,
-    /// Time passes; what rings meanwhile rings.
+    /// Time passes, and timers that are due expire.
     Pass,
 }
 
-/// A hundred years after the start.
+/// A start time of a hundred years after zero.
 const CENTURY: Time = Time::from_ns(100 * 365 * 24 * 3_600 * 1_000_000_000);
 
-/// Any script in this manner.
+/// Strategy for scripts on hardware of this quality.
 pub(crate) fn script(manner: impl Strategy<Value = Manner>) -> impl Strategy<Value = Script> {
     let kind = prop_oneof![
         4 => Just(Kind::Join),
@@ -115,7 +115,7 @@ pub(crate) fn script(manner: impl Strategy<Value = Manner>) -> impl Strategy<Val
     )
 }
 
-/// Either manner.
+/// Strategy that draws either quality of hardware.
 pub(crate) fn any_manner() -> impl Strategy<Value = Manner> {
     prop_oneof![Just(Manner::Exact), Just(Manner::Rough)]
 }

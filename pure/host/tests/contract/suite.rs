@@ -1,4 +1,4 @@
-//! Plays a script several times and compares.
+//! Plays a script several times and compares the runs.
 
 use slackline_host::Host;
 use slackline_policy::{Policy, Spec, Topology, Value, Values};
@@ -9,16 +9,16 @@ use crate::hardware::{Run, ScriptHardware};
 use crate::script::{Manner, Script};
 use crate::watch::{Treatment, Watched};
 
-/// How a policy is made: as its entry in the list says, or broken on purpose.
+/// Constructor of a policy: that of its entry in the list, or of a canary.
 pub(crate) type Build<'a> = &'a dyn Fn(&Values, &Topology) -> Box<dyn Policy>;
 
-/// What a run says, and what the books say after it.
+/// Results of one run and the books after it.
 struct Played {
     run: Run,
     books: Shared,
 }
 
-/// Plays a script under a policy in every way there is; the first promise that is broken.
+/// Plays a script under a policy in all treatments. Returns the first violation of the contract.
 pub(crate) fn check(spec: &Spec, build: Build<'_>, script: &Script) -> Result<(), Breach> {
     let first = play(spec, build, script, Treatment::default())?;
     let again = play(spec, build, script, Treatment::default())?;
@@ -44,8 +44,9 @@ pub(crate) fn check(spec: &Spec, build: Build<'_>, script: &Script) -> Result<()
         if (spec.keeps)(&values, &script.topology()) || has_own_rules(spec, script) {
             first.run.history.check_advances()?;
         }
-        // Where no shares can be set all are equal, and nobody has two turns while another waits;
-        // but the rules of a real scheduler, where they are chosen, are as fair as it was.
+        // Without shares all vCPUs are equal, and none has two timeslices while another waits. The
+        // rules of a real scheduler, where a script selects them, are only as fair as that
+        // scheduler was.
         if spec.share_fields.is_empty() && has_own_rules(spec, script) {
             let turn = first.books.open().longest;
             first.run.history.check_waits(turn, script.cpus)?;
@@ -55,7 +56,7 @@ pub(crate) fn check(spec: &Spec, build: Build<'_>, script: &Script) -> Result<()
     forgotten.or(first.run.unasked).map_or(Ok(()), Err)
 }
 
-/// Whether every choice that the script draws for the policy is the one where nothing is said.
+/// Returns true if each choice that the script draws for the policy is its default.
 pub(crate) fn has_own_rules(spec: &Spec, script: &Script) -> bool {
     let drawn = Dice(script.seed).values(spec.policy_fields);
     drawn.iter().all(|(field, value)| match value {

@@ -1,4 +1,4 @@
-//! A watch on a policy: it hands every call on and writes down what comes of it.
+//! Wrapper around a policy that forwards every call and records its result in the books.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +7,16 @@ use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
 use crate::books::{Breach, Shared};
 
-/// How a policy is treated in a run.
+/// Extra stress on a policy in a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Treatment {
-    /// How often each question is asked again.
+    /// Number of times that each `pick` is repeated.
     pub(crate) again: usize,
-    /// Shares that the policy is not asked about: they are declined in its stead.
+    /// Numbers of the requests that are rejected without asking the policy.
     pub(crate) withheld: BTreeMap<usize, AdmitError>,
 }
 
-/// A policy that is watched.
+/// Policy whose calls are recorded.
 pub(crate) struct Watched {
     pub(crate) policy: Box<dyn Policy>,
     pub(crate) books: Shared,
@@ -24,7 +24,7 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// Puts a share to the policy, unless it is withheld.
+    /// Passes a share to the policy, unless this request is withheld.
     fn request<T>(
         &mut self,
         put: impl FnOnce(&mut dyn Policy) -> Result<T, AdmitError>,

@@ -1,7 +1,7 @@
-//! A host with hardware and a policy that do what a test says, and keep no books of their own:
-//! what is refused here the host itself refuses.
+//! Test host: the hardware and the policy do what a test says and check nothing. Whatever is
+//! refused here is refused by the host.
 
-#![allow(dead_code)] // Each file of tests uses a part of it.
+#![allow(dead_code)] // Each test file uses a part of it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -14,45 +14,45 @@ use slackline_host::{Broken, Fact, Fault, Hardware, Host, Order, Outcome, Report
 use slackline_trace::Record;
 use slackline_units::{CpuId, CpuSet, DomId, ReservationError, Span, Time, VcpuId};
 
-/// The CPUs.
+/// First of the CPUs that tests name.
 pub(crate) const CPU0: CpuId = CpuId::new(0);
 pub(crate) const CPU1: CpuId = CpuId::new(1);
 pub(crate) const CPU2: CpuId = CpuId::new(2);
 
-/// A vCPU that is alone in its domain.
+/// Returns the vCPU of a domain with a single vCPU.
 pub(crate) fn vcpu(slot: u32) -> VcpuId {
     VcpuId::new(slot, DomId::new(slot), 0)
 }
 
-/// So many milliseconds after the start.
+/// Returns the time `ms` milliseconds after the start.
 pub(crate) fn at(ms: u64) -> Time {
     Time::START + Span::from_ms(ms)
 }
 
-/// A share under a policy that knows none.
+/// Returns the share of a policy without parameters.
 pub(crate) fn no_share() -> Values {
-    Values::defaults(&[]).expect("nothing is asked for")
+    Values::defaults(&[]).expect("no field is required")
 }
 
-/// An answer: this vCPU, by right, for so many milliseconds.
+/// Returns a `pick` of this vCPU by its reservation, limited to `ms` milliseconds.
 pub(crate) fn run(slot: u32, ms: u64) -> Pick {
     let limit = Some(Span::from_ms(ms));
     Pick::Run { vcpu: vcpu(slot), limit, entitlement: Entitlement::Due }
 }
 
-/// Hardware that does what it is told, or refuses the next order.
+/// Hardware that carries out orders, or refuses the next one.
 pub(crate) struct TestHardware {
     pub(crate) now: Time,
-    /// By CPU: who is on it.
+    /// By CPU: its occupant.
     pub(crate) on: Vec<Option<VcpuId>>,
     pub(crate) refuses: bool,
-    /// What an occupant uses of each two milliseconds.
+    /// CPU time that an occupant uses of each two milliseconds, in milliseconds.
     pub(crate) rate: u64,
-    /// What is reported the next time instead of what was measured.
+    /// CPU time to report at the next measurement in place of the measured one.
     pub(crate) says: Option<Used>,
-    /// How often it was asked what was used.
+    /// Number of measurements so far.
     pub(crate) measures: usize,
-    /// Whether it does not know.
+    /// True if it cannot measure.
     pub(crate) is_blind: bool,
     pub(crate) orders: Vec<Order>,
     pub(crate) alarms: Vec<Option<Time>>,
@@ -90,33 +90,33 @@ impl Hardware for TestHardware {
     }
 }
 
-/// What a policy answers, right or wrong, and what it has been charged with.
+/// Answers of the scripted policy, right or wrong, and a record of its calls.
 #[derive(Default)]
 pub(crate) struct Answers {
-    /// By CPU; nobody where nothing stands.
+    /// By CPU; `Pick::Idle` for a CPU without an entry.
     pub(crate) picks: BTreeMap<CpuId, Pick>,
     pub(crate) alarms: BTreeMap<CpuId, Time>,
-    /// The CPUs to ask after whatever happens, but for the next two.
+    /// CPUs to reschedule after every event, except a charge and a start.
     pub(crate) ask: CpuSet,
     pub(crate) ask_when_charged: CpuSet,
     pub(crate) ask_when_started: CpuSet,
     pub(crate) ring_needs: CpuSet,
-    /// With whom who runs changes places at every start.
+    /// Replaces the answer for a CPU at every start there, and is replaced by the old one.
     pub(crate) swaps: Option<Pick>,
-    /// The CPUs to ask after each pass.
+    /// CPUs to reschedule after each scheduling pass.
     pub(crate) ask_on_pass: CpuSet,
     pub(crate) declines: bool,
     pub(crate) charged: Vec<(VcpuId, Span)>,
-    /// About which CPUs it was asked.
+    /// CPUs for which `pick` was called.
     pub(crate) asked: CpuSet,
 }
 
-/// A policy that answers what a test says.
+/// Policy that returns the answers of a test.
 struct Scripted(Arc<Mutex<Answers>>);
 
 impl Scripted {
     fn answers(&self) -> MutexGuard<'_, Answers> {
-        self.0.lock().expect("one thread asks")
+        self.0.lock().expect("the answers are used by one thread only")
     }
 
     fn judge(&self) -> Result<(), AdmitError> {
@@ -150,7 +150,7 @@ impl Policy for Scripted {
 
     fn start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let mut answers = self.answers();
-        let cpu = at.cpu_of(vcpu).expect("who starts has a CPU");
+        let cpu = at.cpu_of(vcpu).expect("a started vCPU has a CPU");
         if let Some(next) = answers.swaps {
             answers.swaps = answers.picks.insert(cpu, next);
         }
@@ -196,7 +196,7 @@ impl Policy for Scripted {
     }
 }
 
-/// A host and its hardware.
+/// A host with its hardware, policy and trace.
 pub(crate) struct Story {
     pub(crate) host: Host,
     pub(crate) hardware: TestHardware,
@@ -206,21 +206,21 @@ pub(crate) struct Story {
 }
 
 impl Story {
-    /// Under a policy of the list; half of every CPU's time goes elsewhere.
+    /// Uses a policy of the list. Half of each CPU's time goes elsewhere.
     pub(crate) fn new(policy: &str, cpus: usize) -> Story {
         Story::under(policy, &[], cpus)
     }
 
-    /// The same, where the policy is told something.
+    /// Uses a policy of the list with these parameters.
     pub(crate) fn under(policy: &str, given: &[(&str, &str)], cpus: usize) -> Story {
-        let spec = find(policy).expect("a policy of the list");
+        let spec = find(policy).expect("the policy is on the list");
         let given = given.iter().map(|&(name, text)| (name, Given::Text(text)));
-        let values = Values::read(spec.policy_fields, given).expect("parameters");
+        let values = Values::read(spec.policy_fields, given).expect("the parameters are valid");
         let host = Host::new(spec, &values, &Topology::flat(cpus));
         Story { fields: spec.share_fields, ..Story::with(host, Arc::default(), 1) }
     }
 
-    /// Under a policy that answers what the test says; all of a CPU's time is its occupant's.
+    /// Uses a scripted policy. Occupants get all time of their CPUs.
     pub(crate) fn scripted(cpus: usize) -> Story {
         let answers = Arc::default();
         let policy = Box::new(Scripted(Arc::clone(&answers)));
@@ -245,17 +245,17 @@ impl Story {
     }
 
     pub(crate) fn answers(&self) -> MutexGuard<'_, Answers> {
-        self.answers.lock().expect("one thread asks")
+        self.answers.lock().expect("the answers are used by one thread only")
     }
 
-    /// What the policy says from now on when it is asked about a CPU, and that it wants to be.
+    /// Sets the answer for a CPU and reschedules that CPU after the next event.
     pub(crate) fn wants(&mut self, cpu: CpuId, pick: Pick) {
         let mut answers = self.answers();
         answers.picks.insert(cpu, pick);
         answers.ask.insert(cpu);
     }
 
-    /// About which CPUs the policy is asked because of a fact.
+    /// Reports a fact and returns the CPUs for which `pick` was called.
     #[track_caller]
     pub(crate) fn asked_by(&mut self, fact: Fact<'_>) -> Vec<CpuId> {
         self.answers().asked = CpuSet::NONE;
@@ -263,8 +263,8 @@ impl Story {
         self.answers().asked.iter().collect()
     }
 
-    /// Reports a fact, the only one of its instant, and time used that the
-    /// hardware noticed by itself.
+    /// Reports a fact, the only one of its instant, and CPU time that the hardware noticed by
+    /// itself.
     pub(crate) fn report(&mut self, used: &[Used], fact: Fact<'_>) -> Result<(), Box<Fault>> {
         let report = Report { now: self.hardware.now, used, fact };
         self.host.step(report, &mut self.hardware, &mut self.trace)?;
@@ -275,26 +275,26 @@ impl Story {
         self.host.step(report, &mut self.hardware, &mut self.trace)
     }
 
-    /// Something happens that breaks no contract.
+    /// Reports a fact that keeps the contract.
     #[track_caller]
     pub(crate) fn step(&mut self, fact: Fact<'_>) {
         self.report(&[], fact).expect("the contract is kept");
     }
 
-    /// The same at a later time.
+    /// Reports a fact that keeps the contract, at a later time.
     #[track_caller]
     pub(crate) fn step_at(&mut self, now: Time, fact: Fact<'_>) {
         self.hardware.now = now;
         self.step(fact);
     }
 
-    /// Something happens by which the contract is broken: how, and in what words.
+    /// Reports a fact that breaks the contract. Returns the violation and its message.
     #[track_caller]
     pub(crate) fn broken(&mut self, fact: Fact<'_>) -> (Broken, String) {
         self.broken_by(&[], fact)
     }
 
-    /// The same with time used that the hardware noticed by itself.
+    /// Reports a violation like `broken`, with CPU time that the hardware noticed by itself.
     #[track_caller]
     pub(crate) fn broken_by(&mut self, used: &[Used], fact: Fact<'_>) -> (Broken, String) {
         let fault = self.report(used, fact).expect_err("the contract is broken");
@@ -307,7 +307,7 @@ impl Story {
 
     pub(crate) fn share(&self, words: &[(&'static str, &'static str)]) -> Values {
         let given = words.iter().map(|&(name, text)| (name, Given::Text(text)));
-        Values::read(self.fields, given).expect("a share")
+        Values::read(self.fields, given).expect("the parameters of the share are valid")
     }
 
     #[track_caller]
@@ -322,7 +322,7 @@ impl Story {
         self.step(Fact::TermsChanged(vcpu(slot), (&share).into()));
     }
 
-    /// A vCPU joins, and wakes.
+    /// Lets a vCPU join and wake.
     #[track_caller]
     pub(crate) fn wake_new(&mut self, slot: u32) {
         self.join(slot, &[]);
