@@ -3,7 +3,7 @@
 use slackline_policy::nearest;
 use slackline_units::{CpuId, Span, TaskId, Time};
 
-use super::quantity::{bytes, rate};
+use super::quantity::{bytes, mean_between, rate};
 use super::{Client, ClientKind, Costs, Disk, Driver, Io, Nic, PingEnds, Way};
 use crate::error::ErrorKind;
 use crate::limits::{MOST_SYSTEMS, MOST_WAITING, RING};
@@ -139,8 +139,8 @@ fn client(table: &Table<'_>, domains: &[Domain], names: &Names) -> Result<Client
     let kind = match CLIENTS[item.word(CLIENTS)?] {
         "httperf" => {
             table.allow(HTTPERF_KEYS)?;
-            let rate = table.need("rate", "rate = 900")?.number(1..=1_000_000)?;
-            let every = Draw::Exponential { mean: SECOND / rate };
+            let mean = mean_between(&table.need("rate", "rate = 900")?)?;
+            let every = Draw::Exponential { mean };
             let timeout = table.maybe("timeout", |item| item.some_span())?.unwrap_or(SECOND * 5);
             let retry = table.maybe("retry", |item| item.some_span())?.unwrap_or(SECOND * 3);
             ClientKind::Open { every, timeout, retry }
@@ -153,12 +153,12 @@ fn client(table: &Table<'_>, domains: &[Domain], names: &Names) -> Result<Client
         "ping" => {
             table.allow(PING_KEYS)?;
             if table.get("rate").is_some() {
-                let rate = table.either("rate", "every")?.number(1..=1_000_000)?;
+                let mean = mean_between(&table.either("rate", "every")?)?;
                 let ends = match table.maybe("ends", |item| item.word(PING_ENDS))? {
                     Some(1) => PingEnds::Received,
                     _ => PingEnds::Answered,
                 };
-                ClientKind::Pings { every: Draw::Exponential { mean: SECOND / rate }, ends }
+                ClientKind::Pings { every: Draw::Exponential { mean }, ends }
             } else {
                 if let Some(item) = table.get("ends") {
                     let example = "rate = 100";

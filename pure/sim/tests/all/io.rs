@@ -196,6 +196,23 @@ fn a_client_asks_from_its_time_on_and_until_its_time() {
     }
 }
 
+/// One request in 20 s on average: 500 in 10,000 s, give or take five standard deviations.
+#[test]
+fn client_below_one_request_a_second_keeps_its_rate() {
+    for client in ["kind = 'httperf'\nrate = 0.05", "kind = 'ping'\nrate = 0.05"] {
+        let records = run(&scenario(
+            "10000s",
+            &format!(
+                "{FREE}[[domain]]\nname = 'dom1'\n\
+                 work = {{ kind = 'web-server', each = '1us', response = '1KiB' }}\n\
+                 [[client]]\n{client}\nto = 'dom1'\n"
+            ),
+        ));
+        let count = jobs(&records, 1).len();
+        assert!((390..=610).contains(&count), "{client}: {count}");
+    }
+}
+
 /// A millisecond to think, one to seek and one to read ten kilobytes.
 #[test]
 fn a_disk_takes_as_long_as_it_takes() {
