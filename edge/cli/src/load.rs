@@ -257,8 +257,8 @@ fn client(args: &Load, kind: &args::Client) -> Result<Part, Problem> {
             keys.kind("httperf").number("rate", Some(*rate)).maybe("timeout", timeout.as_ref());
             (to.to, count.count)
         }
-        args::Client::Ab { at_once, to, count } => {
-            keys.kind("ab").number("at_once", Some(*at_once));
+        args::Client::Ab { at_once, think, to, count } => {
+            keys.kind("ab").number("at_once", Some(*at_once)).maybe("think", think.as_ref());
             (to.to, count.count)
         }
         args::Client::Ping { every, rate, to, count } => {

@@ -272,6 +272,9 @@ pub(crate) enum Client {
         /// Number of outstanding requests.
         #[arg(long)]
         at_once: u64,
+        /// Time from an answer to the next request, e.g. `exponential 1s` [default: 0].
+        #[arg(long)]
+        think: Option<String>,
         #[command(flatten)]
         to: To,
         #[command(flatten)]

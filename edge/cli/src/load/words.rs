@@ -66,7 +66,7 @@ const CALLERS: [&str; 3] = ["requests", "inward", "outward"];
 pub(crate) fn of_client(kind: &ClientKind) -> String {
     match kind {
         ClientKind::Open { every, timeout, retry } => format!("open {timeout} {retry} {every}"),
-        ClientKind::Closed { at_once } => format!("closed {at_once}"),
+        ClientKind::Closed { at_once, think } => format!("closed {at_once} {think}"),
         ClientKind::Ping { every } => format!("ping {every}"),
         ClientKind::Pings { every, .. } => format!("pings {every}"),
         ClientKind::Stream { way, window, gap } => {
@@ -150,7 +150,10 @@ pub(crate) fn client(word: &str) -> Result<ClientKind, Problem> {
                 let every = parts.get(2)?.parse().ok()?;
                 ClientKind::Open { every, timeout: span(0)?, retry: span(1)? }
             }
-            "closed" => ClientKind::Closed { at_once: rest.parse().ok()? },
+            "closed" => {
+                let (at_once, think) = rest.split_once(' ')?;
+                ClientKind::Closed { at_once: at_once.parse().ok()?, think: think.parse().ok()? }
+            }
             "ping" => ClientKind::Ping { every: span(0)? },
             "pings" => {
                 let ends = PingEnds::Answered; // Here they always are.
@@ -259,7 +262,8 @@ mod tests {
         let (timeout, retry) = (Span::from_secs(5), Span::from_secs(3));
         for kind in [
             ClientKind::Open { every, timeout, retry },
-            ClientKind::Closed { at_once: 100 },
+            ClientKind::Closed { at_once: 100, think: Draw::Fixed(Span::ZERO) },
+            ClientKind::Closed { at_once: 1, think: every },
             ClientKind::Ping { every: Span::ZERO },
             ClientKind::Pings {
                 every: Draw::Exponential { mean: Span::from_ms(5) },

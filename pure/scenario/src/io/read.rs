@@ -18,6 +18,7 @@ const DISK_KEYS: &[&str] = &["rate", "seek", "interrupt", "cpu"];
 const CLIENTS: &[&str] = &["httperf", "ab", "ping", "ttcp", "iperf"];
 const HTTPERF_KEYS: &[&str] =
     &["kind", "to", "task", "delay", "from", "until", "rate", "timeout", "retry"];
+const AB_KEYS: &[&str] = &["kind", "to", "task", "delay", "from", "until", "at_once", "think"];
 const PING_KEYS: &[&str] =
     &["kind", "to", "task", "delay", "from", "until", "every", "rate", "ends"];
 const WAYS: &[&str] = &["in", "out"];
@@ -146,9 +147,13 @@ fn client(table: &Table<'_>, domains: &[Domain], names: &Names) -> Result<Client
             ClientKind::Open { every, timeout, retry }
         }
         "ab" => {
-            table.allow(&["kind", "to", "task", "delay", "from", "until", "at_once"])?;
+            table.allow(AB_KEYS)?;
             let at_once = table.need("at_once", "at_once = 100")?.number(1..=10_000)?;
-            ClientKind::Closed { at_once: u32::try_from(at_once).expect("checked above") }
+            let think = table.maybe("think", |item| item.draw())?;
+            ClientKind::Closed {
+                at_once: u32::try_from(at_once).expect("checked above"),
+                think: think.unwrap_or(Draw::Fixed(Span::ZERO)),
+            }
         }
         "ping" => {
             table.allow(PING_KEYS)?;

@@ -213,6 +213,29 @@ fn client_below_one_request_a_second_keeps_its_rate() {
     }
 }
 
+/// Without costs a connection is answered after two round trips of 2 ms, and asks again 6 ms later:
+/// three requests every 10 ms. The last answers come after 996 ms, the next at 1,006 ms.
+#[test]
+fn closed_client_thinks_after_each_answer() {
+    let count = |think: &str| {
+        let records = run(&scenario(
+            "1001ms",
+            &format!(
+                "{FREE}[[domain]]\nname = 'dom1'\n\
+                 work = {{ kind = 'web-server', each = '1ns', response = '1KiB' }}\n\
+                 [[client]]\nkind = 'ab'\nat_once = 3\nto = 'dom1'\ndelay = '1ms'\n{think}"
+            ),
+        ));
+        jobs(&records, 1).len()
+    };
+    let (busy, thinking) = (count(""), count("think = '6ms'"));
+    assert!((298..=301).contains(&thinking), "{thinking}");
+    assert!((745..=751).contains(&busy), "{busy}");
+    assert_eq!(count("think = '0s'"), busy);
+    let drawn = count("think = 'exponential 6ms'");
+    assert!((240..=360).contains(&drawn), "{drawn}");
+}
+
 /// A millisecond to think, one to seek and one to read ten kilobytes.
 #[test]
 fn a_disk_takes_as_long_as_it_takes() {
