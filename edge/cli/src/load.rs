@@ -113,9 +113,10 @@ fn part(args: &Load) -> Result<Part, Problem> {
     let mut keys = Keys::default();
     match &args.kind {
         Kind::Spin => keys.kind("spin"),
-        Kind::Periodic { period, work, deadline } => {
+        Kind::Periodic { period, work, deadline, gap, jitter } => {
             keys.kind("periodic").text("period", period).text("work", work);
-            keys.maybe("deadline", deadline.as_ref())
+            keys.maybe("deadline", deadline.as_ref()).maybe("gap", gap.as_ref());
+            keys.maybe("jitter", jitter.as_ref())
         }
         Kind::Interactive { compute, sleep } => {
             keys.kind("interactive").text("compute", compute).text("sleep", sleep)

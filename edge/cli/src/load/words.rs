@@ -19,9 +19,9 @@ fn of_step(step: &Step) -> String {
         Step::Compute(draw) => format!("compute {draw}"),
         Step::ComputeForever => "compute".into(),
         Step::Sleep(draw) => format!("sleep {draw}"),
-        Step::Release { period, deadline, offset } => {
+        Step::Release { period, deadline, offset, gap, jitter } => {
             let deadline = deadline.map_or("none".into(), |span| span.to_string());
-            format!("release {period} {deadline} {offset}")
+            format!("release {period} {deadline} {offset} {gap}, {jitter}")
         }
         Step::Instant { period, offset } => format!("clock {period} {offset}"),
         Step::Yield => "yield".into(),
@@ -185,9 +185,12 @@ fn step(word: &str) -> Option<Step> {
         "done" => Some(Step::Done),
         "barrier" => Some(Step::Barrier { latency: rest.parse().ok()? }),
         "release" => {
-            let mut spans = rest.split(' ').map(|text| text.parse::<Span>().ok());
-            let (period, deadline, offset) = (spans.next()??, spans.next()?, spans.next()??);
-            Some(Step::Release { period, deadline, offset })
+            let mut parts = rest.splitn(4, ' ');
+            let mut span = || parts.next().map(|text| text.parse::<Span>().ok());
+            let (period, deadline, offset) = (span()??, span()?, span()??);
+            let (gap, jitter) = parts.next()?.split_once(", ")?;
+            let (gap, jitter) = (gap.parse().ok()?, jitter.parse().ok()?);
+            Some(Step::Release { period, deadline, offset, gap, jitter })
         }
         _ => None,
     }
@@ -204,10 +207,17 @@ mod tests {
             period: Span::from_us(10_500),
             deadline: Some(Span::from_ms(7)),
             offset: Span::ZERO,
+            gap: Draw::Exponential { mean: Span::from_ms(9) },
+            jitter: fixed(0),
         };
-        let endless =
-            Step::Release { period: Span::from_ms(3), deadline: None, offset: Span::from_ns(1) };
         let uniform = Draw::Uniform { least: Span::from_ms(1), most: Span::from_ms(2) };
+        let endless = Step::Release {
+            period: Span::from_ms(3),
+            deadline: None,
+            offset: Span::from_ns(1),
+            gap: fixed(1),
+            jitter: uniform,
+        };
         let instant = Step::Instant { period: Span::from_ms(10), offset: Span::from_us(100) };
         for program in [
             Program::spin(),
