@@ -7,9 +7,13 @@
 //!   number that is further off than 25 %, however wide a tolerance is declared.
 //! - *same shape*: it is not, but in every pair of the group that the paper tells apart by more
 //!   than the tolerance ours stand in the same order; of a comparison of two points, the same one
-//!   is higher. Of a plot of which only the axis is known: ours lie inside.
+//!   is higher. A comparison of two points whose size is printed also needs a size between half and
+//!   twice the printed one.
 //! - Of a series, whose order alone means anything: Spearman's rank correlation is at least 0.8.
 //! - *differs*: neither.
+//! - *nothing to compare*: agreement would prove nothing. Ours lie on a plot of which only the axis
+//!   is known, or a finding compares points of ours at all of which the measure is zero. Such a row
+//!   counts for no group and stands apart in a summary.
 //! - *not attempted*: no experiment compares it.
 //!
 //! What costs were taken from is marked as calibration and counts for the order only. A group is
@@ -41,6 +45,8 @@ pub enum Verdict {
     SameShape,
     /// Neither.
     Differs,
+    /// Agreement would prove nothing: only the axis of a plot is known, or all of ours are zero.
+    NothingToCompare,
     /// Nothing was compared.
     NotAttempted,
 }
@@ -89,6 +95,7 @@ impl fmt::Display for Verdict {
             Verdict::Reproduced => "reproduced",
             Verdict::SameShape => "same shape",
             Verdict::Differs => "differs",
+            Verdict::NothingToCompare => "nothing to compare",
             Verdict::NotAttempted => "not attempted",
         })
     }
@@ -98,9 +105,22 @@ impl Verdict {
     /// Reads what is shown.
     #[must_use]
     pub fn read(text: &str) -> Option<Verdict> {
-        use Verdict::{Differs, NotAttempted, Reproduced, SameShape};
-        let all = [Reproduced, SameShape, Differs, NotAttempted];
+        use Verdict::{Differs, NotAttempted, NothingToCompare, Reproduced, SameShape};
+        let all = [Reproduced, SameShape, Differs, NothingToCompare, NotAttempted];
         all.into_iter().find(|verdict| verdict.to_string() == text)
+    }
+
+    /// Returns true if ours was held against something that it could have contradicted.
+    #[must_use]
+    pub fn is_comparison(self) -> bool {
+        self <= Verdict::Differs
+    }
+
+    /// Worst of the comparisons among these verdicts. Without a comparison, *nothing to compare* if
+    /// a row has it, else *not attempted*. `None` if there are no verdicts.
+    pub(crate) fn worst(verdicts: impl Iterator<Item = Verdict> + Clone) -> Option<Verdict> {
+        let compared = verdicts.clone().filter(|verdict| verdict.is_comparison()).max();
+        compared.or_else(|| verdicts.min())
     }
 }
 
@@ -177,12 +197,11 @@ impl Look<'_> {
         let rows = cases.iter().map(|case| self.row(case, &cases));
         let rows: Vec<Row> = rows.collect::<Result<_, _>>()?;
         let judged = rows.iter().filter(|row| !row.calibration).map(|row| row.verdict);
-        let judged = judged.filter(|verdict| *verdict != Verdict::NotAttempted);
         let tolerance = match &group.because {
             Some(because) => format!("{shared}: {because}"),
             None => shared.to_string(),
         };
-        let verdict = judged.max().unwrap_or(Verdict::NotAttempted);
+        let verdict = Verdict::worst(judged).unwrap_or(Verdict::NotAttempted);
         Ok(Judged { title: group.title.clone(), tolerance, verdict, rows })
     }
 

@@ -64,7 +64,8 @@ impl<'a> Teller<'a> {
         page = page.text(
             "Lines are medians over the seeds, bands and whiskers their range; hollow marks are \
              what was published. Reproduced is within the declared tolerance, same shape is the \
-             same order or direction without the size, differs is neither.",
+             same order or direction without the size, differs is neither. Nothing to compare is \
+             apart: agreement would prove nothing.",
         );
         for (experiment, kept) in &self.came {
             if experiment.sensitivity.is_none() {
@@ -84,7 +85,7 @@ impl<'a> Teller<'a> {
             "Of {} comparisons: {}. Besides, {calibration} are with rows that costs were taken \
              from, and prove nothing; what was chosen with the published values in view is not \
              counted.",
-            judged.clone().count(),
+            judged.clone().filter(|row| row.verdict.is_comparison()).count(),
             tally(judged.map(|row| &row.verdict)),
         )
     }
@@ -173,7 +174,8 @@ impl<'a> Teller<'a> {
     }
 
     fn comparisons(&self, group: &str, rows: &[&KeptRow]) -> Table {
-        let worst = rows.iter().filter(|row| !row.calibration).map(|row| row.verdict).max();
+        let judged = rows.iter().filter(|row| !row.calibration).map(|row| row.verdict);
+        let worst = Verdict::worst(judged);
         let says = worst.map_or("calibration".to_owned(), |verdict| verdict.to_string());
         let headings = ["what", "published", "ours", "verdict", "why"];
         let mut table = Table::new(headings).caption(&format!("{group}: {says}"));
@@ -514,6 +516,7 @@ fn has_many_names(plot: &Plot, experiment: &Experiment) -> bool {
 fn changed_verdicts(kept: &Kept, change: &str) -> String {
     let verdicts = |change: &str| {
         let rows = kept.rows.iter().filter(|row| row.change == change && !row.calibration);
+        let rows = rows.filter(|row| row.verdict.is_comparison());
         rows.map(|row| (row.id.clone(), row.verdict)).collect::<BTreeMap<_, _>>()
     };
     let (was, is) = (verdicts(""), verdicts(change));
@@ -541,7 +544,7 @@ fn verdict(verdict: Verdict) -> Cell {
         Verdict::Reproduced => Cell::Good(says),
         Verdict::SameShape => Cell::Fair(says),
         Verdict::Differs => Cell::Bad(says),
-        Verdict::NotAttempted => Cell::Text(says),
+        Verdict::NothingToCompare | Verdict::NotAttempted => Cell::Text(says),
     }
 }
 

@@ -95,15 +95,38 @@ const VERDICT_HEADINGS: &[&str] = &[
     "calibration",
 ];
 
-/// How many rows have each verdict, calibration left out.
+/// Number of rows with each verdict, calibration left out. Rows that compare nothing follow after a
+/// semicolon.
 #[must_use]
 pub fn tally<'a>(verdicts: impl Iterator<Item = &'a Verdict>) -> String {
     let mut count = BTreeMap::new();
     for verdict in verdicts {
         *count.entry(*verdict).or_insert(0) += 1;
     }
-    let shown = count.iter().map(|(verdict, count)| format!("{count} {verdict}"));
-    shown.collect::<Vec<_>>().join(", ")
+    let shown = |is_comparison: bool| {
+        let of = count.iter().filter(|(verdict, _)| verdict.is_comparison() == is_comparison);
+        of.map(|(verdict, count)| format!("{count} {verdict}")).collect::<Vec<_>>().join(", ")
+    };
+    let parts = [shown(true), shown(false)];
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ")
+}
+
+impl Kept {
+    /// The numbers as results of their experiment, to be judged again. Points and measures that
+    /// were not written are `None`.
+    #[must_use]
+    pub fn results(&self, experiment: &Experiment) -> Results {
+        let stat = |point: &[usize], name: &str| {
+            self.stats.get(&(experiment.title_of(point), name.to_owned())).copied()
+        };
+        let of_point = |point: &Vec<usize>| {
+            experiment.measures.iter().map(|measure| stat(point, measure.name())).collect()
+        };
+        Results {
+            measured: experiment.points().iter().map(of_point).collect(),
+            over_time: Vec::new(),
+        }
+    }
 }
 
 impl Paper {

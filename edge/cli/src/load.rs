@@ -113,9 +113,10 @@ fn part(args: &Load) -> Result<Part, Problem> {
     let mut keys = Keys::default();
     match &args.kind {
         Kind::Spin => keys.kind("spin"),
-        Kind::Periodic { period, work, deadline } => {
+        Kind::Periodic { period, work, deadline, gap, jitter } => {
             keys.kind("periodic").text("period", period).text("work", work);
-            keys.maybe("deadline", deadline.as_ref())
+            keys.maybe("deadline", deadline.as_ref()).maybe("gap", gap.as_ref());
+            keys.maybe("jitter", jitter.as_ref())
         }
         Kind::Interactive { compute, sleep } => {
             keys.kind("interactive").text("compute", compute).text("sleep", sleep)
@@ -257,8 +258,8 @@ fn client(args: &Load, kind: &args::Client) -> Result<Part, Problem> {
             keys.kind("httperf").number("rate", Some(*rate)).maybe("timeout", timeout.as_ref());
             (to.to, count.count)
         }
-        args::Client::Ab { at_once, to, count } => {
-            keys.kind("ab").number("at_once", Some(*at_once));
+        args::Client::Ab { at_once, think, to, count } => {
+            keys.kind("ab").number("at_once", Some(*at_once)).maybe("think", think.as_ref());
             (to.to, count.count)
         }
         args::Client::Ping { every, rate, to, count } => {

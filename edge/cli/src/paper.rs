@@ -148,7 +148,7 @@ fn outcome(experiment: &Experiment, judged: &[(String, Vec<Judged>)]) -> String 
                 false => row.verdict.to_string(),
             };
             let (theirs, ours) = (&row.published, &row.ours);
-            let _ = writeln!(text, "    {verdict:<12} {}: {theirs}; here {ours}", row.id);
+            let _ = writeln!(text, "    {verdict:<18} {}: {theirs}; here {ours}", row.id);
             let _ = writeln!(text, "    {:<12}   {}", "", row.sentence);
         }
     }

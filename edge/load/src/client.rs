@@ -85,7 +85,7 @@ pub fn ask(asking: &Asking, options: Options) -> Result<Done, LoadError> {
     };
     match asking.kind {
         ClientKind::Open { every, timeout, .. } => this.open(&every, timeout)?,
-        ClientKind::Closed { at_once } => this.closed(at_once)?,
+        ClientKind::Closed { at_once, think } => this.closed(at_once, &think)?,
         ClientKind::Ping { every } => this.ping(every)?,
         ClientKind::Pings { every, .. } => this.pings(&every)?,
         ClientKind::Stream { way, window, gap } => this.stream(way, window, gap)?,

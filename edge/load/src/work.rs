@@ -1,6 +1,6 @@
 //! A program at work: its steps that need no device.
 
-use slackline_scenario::{Program, Step, Stream, next_instant};
+use slackline_scenario::{Program, Releases, Step, Stream, next_instant};
 use slackline_units::{Span, Time};
 
 use crate::clock::{monotonic, thread_time};
@@ -23,14 +23,12 @@ pub(crate) fn takes_time(step: &Step) -> bool {
 /// A program at work.
 pub(crate) struct Work<'a> {
     pub(crate) draws: Stream,
-    /// What releases are counted from.
-    origin: Time,
     end: &'a End,
     /// How much CPU time the thread will have used when all computing so far is done.
     due: Span,
     spinner: Spinner,
     current: Current,
-    releases: u64,
+    releases: Releases,
     notes: &'a Reporter,
     exchange: Option<Exchange>,
 }
@@ -61,7 +59,8 @@ impl<'a> Work<'a> {
     pub(crate) fn new(draws: Stream, origin: Time, end: &'a End, notes: &'a Reporter) -> Work<'a> {
         let (due, spinner) = (thread_time(), Spinner::new());
         let current = Current { released: origin, deadline: None };
-        Work { draws, origin, end, due, spinner, current, releases: 0, notes, exchange: None }
+        let releases = Releases::of_program_from(origin);
+        Work { draws, end, due, spinner, current, releases, notes, exchange: None }
     }
 
     /// The same, as a node of a parallel program.
@@ -97,9 +96,8 @@ impl<'a> Work<'a> {
                     self.sleep_until(monotonic().after(span))
                 }
             }
-            Step::Release { period, deadline, offset } => {
-                let released = self.origin.after(*offset).after(*period * self.releases);
-                self.releases += 1;
+            Step::Release { deadline, .. } => {
+                let released = self.releases.next(step, &self.draws).unwrap_or_else(monotonic);
                 let deadline = deadline.map(|span| released.after(span));
                 self.current = Current { released, deadline };
                 self.sleep_until(released)

@@ -36,8 +36,15 @@ pub(super) fn number(case: &Case<'_>, cases: &[Case<'_>]) -> Finding {
     if case.spec.by.is_some() || !case.against.is_empty() {
         let neutral = if case.spec.by == Some(By::Ratio) { 1.0 } else { 0.0 };
         let same = (ours.median - neutral) * (theirs - neutral) > 0.0;
+        let times = (ours.median - neutral) / (theirs - neutral);
         return match same {
-            true => (Verdict::SameShape, format!("{off}, {more}; same direction")),
+            true if is_like_size(times) => {
+                (Verdict::SameShape, format!("{off}, {more}; same direction"))
+            }
+            true => {
+                let times = digits(times);
+                (Verdict::Differs, format!("{off}: same direction, but {times} times the size"))
+            }
             false => (Verdict::Differs, format!("{off}, and the other way round")),
         };
     }
@@ -63,6 +70,12 @@ pub(super) fn number(case: &Case<'_>, cases: &[Case<'_>]) -> Finding {
         0 => (Verdict::Differs, format!("{off}, {more}, and no order to agree in")),
         _ => (Verdict::SameShape, format!("{off}, {more}; the order agrees")),
     }
+}
+
+/// Returns true if a printed difference of two points has about the size of ours. Beyond a factor
+/// of two the difference itself is further off than it is large, so that only its sign agrees.
+fn is_like_size(times: f64) -> bool {
+    (0.5..=2.0).contains(&times)
 }
 
 /// Several numbers against one.
@@ -105,7 +118,8 @@ pub(super) fn inside(case: &Case<'_>, (low, high): (f64, f64)) -> Finding {
     };
     match (is_in(case.tolerance), case.value.read) {
         (true, Read::Plot) => {
-            (Verdict::SameShape, format!("{ours}: on the plot, of which only the axis is known"))
+            let says = format!("{ours}: on the plot, of which only the axis is known");
+            (Verdict::NothingToCompare, says)
         }
         (true, _) => {
             let give = case.value.give;
@@ -127,6 +141,10 @@ pub(super) fn finding(case: &Case<'_>, test: Test) -> Finding {
         return unknown();
     };
     let tolerance = case.tolerance;
+    let is_likeness = matches!(test, Test::Alike | Test::Same);
+    if is_likeness && ours.iter().chain(&against).all(|&number| number == 0.0) {
+        return (Verdict::NothingToCompare, "all of ours are zero".to_owned());
+    }
     match test {
         Test::Alike | Test::Unlike => alike(&ours, &against, tolerance, test),
         Test::Zero => {

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use slackline_papers::{KeptRow, Paper, Verdict, paper};
+use slackline_papers::{Experiment, KeptRow, Paper, Verdict, judge, paper};
 
 fn read(name: &str) -> Paper {
     paper(Path::new(env!("CARGO_MANIFEST_DIR")), name).expect("a paper of this tree")
@@ -180,4 +180,44 @@ fn a_parallel_program_has_the_rate_that_its_nodes_are_promised() {
     assert_eq!(verdicts("fig-13", "fig-13.level"), [Verdict::Reproduced]);
     assert_eq!(verdicts("fig-13", "fig-13.crawl"), [Verdict::SameShape]);
     assert_eq!(verdicts("fig-13", "ours.fair."), [Verdict::Reproduced; 6]);
+}
+
+/// Verdicts of an experiment by its kept numbers: the change, the id, the verdict and the sentence.
+fn judged_again(paper: &Paper, experiment: &Experiment) -> Vec<(String, String, Verdict, String)> {
+    let Some(kept) = paper.kept(experiment) else { return Vec::new() };
+    let (results, published) = (kept.results(experiment), paper.published().expect("good values"));
+    let changes = experiment.sensitivity.map(|axis| &experiment.axes[axis].points);
+    let mut rows = Vec::new();
+    for change in 0..changes.map_or(1, Vec::len) {
+        let name = changes.filter(|_| change > 0).map_or("", |points| points[change].name());
+        let judged = judge(experiment, &results, &published, change).expect("it can be judged");
+        for row in judged.into_iter().flat_map(|group| group.rows) {
+            rows.push((name.to_owned(), row.id, row.verdict, row.sentence));
+        }
+    }
+    rows
+}
+
+#[test]
+fn kept_verdicts_follow_from_kept_numbers() {
+    let mut wrong = Vec::new();
+    for name in ["cherkasova-2007", "diestelhorst-2007", "kim-2008", "lin-2005"] {
+        let paper = read(name);
+        for experiment in paper.experiments().expect("good experiments") {
+            let Some(kept) = paper.kept(&experiment) else { continue };
+            let experiment =
+                if kept.made.contains(" --quick") { experiment.quick() } else { experiment };
+            let again = judged_again(&paper, &experiment);
+            let place = format!("{name} {}", experiment.name);
+            assert_eq!(again.len(), kept.rows.len(), "{place}: rows");
+            for (row, (change, id, verdict, why)) in kept.rows.iter().zip(&again) {
+                assert_eq!((&row.change, &row.id), (change, id), "{place}");
+                if row.verdict != *verdict {
+                    let was = format!("{} ({})", row.verdict, row.sentence);
+                    wrong.push(format!("{place} {change} {id}: {was} -> {verdict} ({why})"));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}:\n{}", wrong.len(), wrong.join("\n"));
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use slackline_experiments::grid::to_the_end;
 use slackline_papers::{
     Calibration, Experiment, Judged, Paper, PaperError, Provenance, Results, Verdict, judge, page,
+    tally,
 };
 
 fn tiny() -> PathBuf {
@@ -40,9 +41,62 @@ fn each_verdict_comes_by_its_rule() {
     // A direction without a size is never more than a shape.
     assert_eq!(of(2, "text.rises").0, Verdict::SameShape);
     assert_eq!(of(2, "text.flat").0, Verdict::Reproduced);
-    assert_eq!(of(2, "fig-1.axis").0, Verdict::SameShape);
+    assert_eq!(of(2, "fig-1.axis").0, Verdict::NothingToCompare);
     assert_eq!(of(2, "text.most").0, Verdict::Differs, "{}", of(2, "text.most").1);
     assert_eq!(judged[2].verdict, Verdict::Differs);
+}
+
+/// Verdicts after changing a text of `fig-1.toml` or `published.toml`.
+fn judged_with(file: &str, good: &str, other: &str) -> Vec<Judged> {
+    let (_keep, folder) = copy();
+    let path = folder.join(file);
+    let text = fs::read_to_string(&path).expect("a file of the paper");
+    assert!(text.contains(good), "{good} is not in {file}");
+    fs::write(&path, text.replacen(good, other, 1)).expect("a file that can be written");
+    let paper = Paper::read(&folder).expect("a good paper");
+    let experiment = Experiment::read(&folder, "fig-1").expect("a good experiment");
+    let results = experiment.run(&to_the_end).expect("it can be run");
+    judge(&experiment, &results, &paper.published().expect("good values"), 0).expect("judged")
+}
+
+#[test]
+fn agreement_that_proves_nothing_is_nothing_to_compare() {
+    // A group in which nothing is compared has no verdict on ours.
+    let at_zero = "metric = \"misses of a\"";
+    let judged = judged_with("fig-1.toml", "metric = \"delivered of a\"", at_zero);
+    let (found, why) = verdict(&judged, 2, "text.flat");
+    assert_eq!((found, why.as_str()), (Verdict::NothingToCompare, "all of ours are zero"));
+    // A number that is not zero is still a comparison of zero with it.
+    assert_eq!(verdict(&judged, 0, "fig-1.half").0, Verdict::Differs);
+    // Outside of the axis there is a finding.
+    let judged = judged_with("published.toml", "\"0..60\"", "\"0..30\"");
+    assert_eq!(verdict(&judged, 2, "fig-1.axis").0, Verdict::Differs);
+}
+
+#[test]
+fn gain_beyond_twice_the_printed_one_differs() {
+    // Half against a fifth is 150 % more.
+    for (printed, wanted) in [("80", Verdict::SameShape), ("70", Verdict::Differs)] {
+        let judged = judged_with("published.toml", "\"150\"", &format!("\"{printed}\""));
+        let (found, why) = verdict(&judged, 2, "text.gain");
+        assert_eq!(found, wanted, "{printed}: {why}");
+    }
+    let (found, why) =
+        verdict(&judged_with("published.toml", "\"150\"", "\"310\""), 2, "text.gain");
+    assert_eq!(found, Verdict::Differs, "{why}");
+}
+
+#[test]
+fn tally_counts_rows_without_a_comparison_apart() {
+    let verdicts = [
+        Verdict::NothingToCompare,
+        Verdict::Reproduced,
+        Verdict::NotAttempted,
+        Verdict::Differs,
+        Verdict::NothingToCompare,
+    ];
+    let says = "1 reproduced, 1 differs; 2 nothing to compare, 1 not attempted";
+    assert_eq!(tally(verdicts.iter()), says);
 }
 
 #[test]

@@ -184,9 +184,18 @@ const VCPU: &[Term] = &[
         "wake_to_run",
         "wake to run",
         "time from a wake-up until it runs; comparisons show the number of wake-ups as `n of \
-         wakes`. A vCPU that joins runnable has not woken up",
+         wakes`. It counts wake-ups after the warm-up that led to a run interval, and one that \
+         still waits at the end, with its wait so far. A wake-up in the warm-up does not count, \
+         even if the run interval follows later, nor does one after which the vCPU blocks again \
+         without having run. A vCPU that joins runnable has not woken up",
     ),
-    number("switches", "switches", "number of times it was put on a CPU"),
+    number(
+        "switches",
+        "switches",
+        "number of times it was put on a CPU after the warm-up: run intervals that do not \
+         directly continue its last one on that CPU. It counts when the CPU was idle in between, \
+         and does not when it is picked again at the end of its timeslice",
+    ),
     number("migrations", "migrations", "number of times it was put on another CPU than before"),
     number(
         "waiting_ns",
@@ -272,7 +281,11 @@ const CPU: &[Term] = &[
     number("tick_overhead_ns", "tick", "time for ticks"),
     number("interrupt_overhead_ns", "interrupt", "time for interrupts of devices and other CPUs"),
     number("balancing_overhead_ns", "balancing", "time for calls of the balancer"),
-    number("switches", "switches", "number of context switches to another vCPU"),
+    number(
+        "switches",
+        "switches",
+        "number of times a vCPU was put on it after the warm-up, from another vCPU or from idle",
+    ),
 ];
 
 const RUN: &[Term] = &[

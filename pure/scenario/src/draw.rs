@@ -165,6 +165,8 @@ pub enum Purpose {
     Disk,
     /// What a random host is like, before it runs.
     Host,
+    /// When a program's pieces of work are released.
+    Arrival,
 }
 
 /// A stream of draws, the same on every machine.
@@ -186,6 +188,7 @@ impl Stream {
             Purpose::Delay => 7,
             Purpose::Disk => 8,
             Purpose::Host => 9,
+            Purpose::Arrival => 10,
         };
         // Each word is mixed before the next is added, so that no sum of small words meets another.
         let mut mix = SplitMix64(seed);
@@ -195,6 +198,13 @@ impl Stream {
         let mut wide = || u128::from(mix.next()) << 64 | u128::from(mix.next());
         let (state, stream) = (wide(), wide());
         Stream(Pcg64::new(state, stream))
+    }
+
+    /// The stream of the arrivals of a program whose stream is this one, as it is before its first
+    /// draw.
+    #[must_use]
+    pub(crate) fn of_arrivals(&self) -> Stream {
+        Stream::new(self.clone().0.next_u64(), 0, Purpose::Arrival)
     }
 
     /// The stream of a vCPU. It depends on whose vCPU it is and on its number there, not on how

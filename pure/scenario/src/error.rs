@@ -162,6 +162,12 @@ pub enum ErrorKind {
         /// As written.
         written: String,
     },
+    /// Not a number of events a second, or too low or too high.
+    #[error("`{written}` is not from 0.001 to 1000000 a second, with at most four decimal places")]
+    NotAFrequency {
+        /// As written.
+        written: String,
+    },
     /// Something is wrong inside one domain.
     #[error("domain `{domain}`: {error}")]
     OfDomain {

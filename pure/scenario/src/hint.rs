@@ -47,6 +47,9 @@ impl ErrorKind {
             ErrorKind::Topology { error } => hint_on_topology(error).to_owned(),
             ErrorKind::TooLong { .. } => format!("write at most {LONGEST}"),
             ErrorKind::NotAPercentage { .. } => "write a percentage as `1%` or `0.25%`".to_owned(),
+            ErrorKind::NotAFrequency { .. } => {
+                "write events a second as `900`, or `0.05` for one in 20 s".to_owned()
+            }
             ErrorKind::OfDomain { error, .. } => error.hint()?,
             ErrorKind::NotATest { .. } => "write `below X`, `above X`, `at most X`, `at least X`, \
                                            `within P% of X` or `within N points of X`"

@@ -146,6 +146,8 @@ pub enum ClientKind {
     Closed {
         /// How many connections at once.
         at_once: u32,
+        /// Time from an answer to the next request in its place; zero for at once.
+        think: Draw,
     },
     /// Sends one packet and waits for the answer.
     Ping {

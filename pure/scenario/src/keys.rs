@@ -232,6 +232,11 @@ pub(crate) const PERIODIC: KeyTable = KeyTable {
         key("work", "CPU time of each piece, may be drawn; required"),
         key("deadline", "time from a release until the piece must be done; default the period"),
         key("offset", "time from joining to the first release; default 0s"),
+        key(
+            "gap",
+            "time between releases beyond the period, may be drawn: sporadic arrivals; default 0s",
+        ),
+        key("jitter", "delay of each release, may be drawn; later ones keep theirs; default 0s"),
     ],
 };
 

@@ -53,7 +53,11 @@ fn periodic(table: &Table<'_>) -> Result<Program, Mistake> {
     let work = table.need("work", "work = \"3ms\"")?.some_draw()?;
     let deadline = table.maybe("deadline", |item| item.some_span())?.unwrap_or(period);
     let offset = table.maybe("offset", |item| item.span())?.unwrap_or(Span::ZERO);
-    Ok(Program::periodic(Step::Release { period, deadline: Some(deadline), offset }, work))
+    let none = Draw::Fixed(Span::ZERO);
+    let gap = table.maybe("gap", |item| item.draw())?.unwrap_or(none);
+    let jitter = table.maybe("jitter", |item| item.draw())?.unwrap_or(none);
+    let deadline = Some(deadline);
+    Ok(Program::periodic(Step::Release { period, deadline, offset, gap, jitter }, work))
 }
 
 fn interactive(table: &Table<'_>) -> Result<Program, Mistake> {

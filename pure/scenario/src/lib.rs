@@ -26,6 +26,7 @@ mod kinds;
 mod limits;
 mod names;
 mod parameters;
+mod releases;
 mod run;
 mod table;
 mod terms;
@@ -43,6 +44,7 @@ pub use claim::{Amount, AmountOrPromised, Claim, On, Test};
 pub use draw::{Draw, ParseDrawError, Purpose, Stream};
 pub use error::{ErrorKind, Part, ScenarioError};
 pub use guest::{Lie, System, Task, TaskName, Tells};
+pub use releases::Releases;
 pub use work::{Program, Step, next_instant};
 
 use terms::Start;

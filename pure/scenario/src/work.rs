@@ -27,7 +27,8 @@ pub enum Step {
     Sleep(Draw),
     /// Sleep until the next release, or go on at once if it has passed. Releases come at
     /// `offset + n * period` after the domain joined, whether the piece of work before is done or
-    /// not: none is left out, each waits for its turn.
+    /// not: none is left out, each waits for its turn. A gap moves all later releases, a jitter
+    /// only one, and never before the release that precedes it.
     Release {
         /// From one release to the next; not zero.
         period: Span,
@@ -35,6 +36,10 @@ pub enum Step {
         deadline: Option<Span>,
         /// From joining to the first release.
         offset: Span,
+        /// Time between two releases in addition to the period: a sporadic task.
+        gap: Draw,
+        /// Delay of each release.
+        jitter: Draw,
     },
     /// Sleep until the next instant `offset + n * period` of the host's clock. It is always later
     /// than now: those that have passed are left out.

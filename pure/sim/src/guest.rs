@@ -54,9 +54,9 @@ impl<'a> Guests<'a> {
         let asleep = |&id: &VcpuId| Guest { id, wakes: Time::NEVER, progress: Progress::new() };
         let ids = scenario.domains.iter().flat_map(|domain| &domain.vcpus);
         let guests: Vec<Guest> = ids.map(asleep).collect();
-        let work = |&Guest { id, .. }: &Guest| Work {
-            program: &scenario.domains[id.domain().number() as usize].program,
-            draws: Stream::of_vcpu(scenario.seed, id, Purpose::Work),
+        let work = |&Guest { id, .. }: &Guest| {
+            let program = &scenario.domains[id.domain().number() as usize].program;
+            Work::new(program, Stream::of_vcpu(scenario.seed, id, Purpose::Work))
         };
         let works = guests.iter().map(work).collect();
         let (barriers, locks) = (Barriers::new(scenario), Locks::new(scenario));
@@ -72,7 +72,7 @@ impl<'a> Guests<'a> {
     /// A guest begins its program now.
     pub(crate) fn begin(&mut self, vcpu: VcpuId, now: Time) {
         let guest = &mut self.guests[vcpu.slot()];
-        guest.progress.begin(now);
+        guest.progress.begin(&mut self.works[vcpu.slot()], now);
         guest.wakes = now;
     }
 
@@ -167,8 +167,8 @@ impl<'a> Guests<'a> {
 
     /// Records the jobs of a guest that are overdue and will never be done.
     pub(crate) fn record_overdue<S: Sink>(&self, vcpu: VcpuId, at: Time, sink: &mut S) {
-        let program = self.works[vcpu.slot()].program;
-        for Job { released, deadline } in self.guests[vcpu.slot()].progress.overdue(program, at) {
+        let work = &self.works[vcpu.slot()];
+        for Job { released, deadline } in self.guests[vcpu.slot()].progress.overdue(work, at) {
             sink.record(&Record::Unfinished { at, vcpu, task: None, released, deadline });
         }
     }

@@ -5,8 +5,9 @@
 //!   the seeds; of a finding in a word, the same is to be seen here.
 //! - *same shape*: it is not, but the direction is: on the same side of zero, both above none, or
 //!   in the order that the paper states. Of a statement of an order only, that is all there is to
-//!   reach, and so it is of a plot of which only the axis is known: ours lie inside.
+//!   reach.
 //! - *differs*: neither.
+//! - *nothing to compare*: of a plot only the axis is known, and ours lie inside.
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -197,7 +198,7 @@ fn in_axis(id: &str, result: &CaseResult) -> Option<Compared> {
 fn axis(published: &'static Value, (least, most): (f64, f64)) -> Compared {
     let (low, high) = published.range().unwrap_or((f64::NAN, f64::NAN));
     let inside = low - published.give <= least && most <= high + published.give;
-    let verdict = if inside { Verdict::SameShape } else { Verdict::Differs };
+    let verdict = if inside { Verdict::NothingToCompare } else { Verdict::Differs };
     let words = if inside { "ours are within" } else { "ours exceed" };
     let sentence = format!("{words} the axis, the only part of the plot that can be read");
     Compared { published, ours: format!("{least:+.1} to {most:+.1}"), verdict, sentence }

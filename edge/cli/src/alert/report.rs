@@ -339,6 +339,7 @@ fn verdicts(compared: &[Compared]) -> Table {
             Verdict::Reproduced => Cell::Good(verdict.to_string()),
             Verdict::SameShape => Cell::Fair(verdict.to_string()),
             Verdict::Differs | Verdict::NotAttempted => Cell::Bad(verdict.to_string()),
+            Verdict::NothingToCompare => Cell::Text(verdict.to_string()),
         };
         table = table.row([
             Cell::Text(published.says.clone()),

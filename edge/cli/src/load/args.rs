@@ -49,6 +49,12 @@ pub(crate) enum Kind {
         /// Deadline of each job after its release [default: the period].
         #[arg(long)]
         deadline: Option<String>,
+        /// Time between releases beyond the period, e.g. `exponential 20ms` [default: 0].
+        #[arg(long)]
+        gap: Option<String>,
+        /// Delay of each release, e.g. `uniform 0s 2ms` [default: 0].
+        #[arg(long)]
+        jitter: Option<String>,
     },
     /// Compute and sleep alternately.
     Interactive {
@@ -272,6 +278,9 @@ pub(crate) enum Client {
         /// Number of outstanding requests.
         #[arg(long)]
         at_once: u64,
+        /// Time from an answer to the next request, e.g. `exponential 1s` [default: 0].
+        #[arg(long)]
+        think: Option<String>,
         #[command(flatten)]
         to: To,
         #[command(flatten)]

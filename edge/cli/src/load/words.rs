@@ -19,9 +19,9 @@ fn of_step(step: &Step) -> String {
         Step::Compute(draw) => format!("compute {draw}"),
         Step::ComputeForever => "compute".into(),
         Step::Sleep(draw) => format!("sleep {draw}"),
-        Step::Release { period, deadline, offset } => {
+        Step::Release { period, deadline, offset, gap, jitter } => {
             let deadline = deadline.map_or("none".into(), |span| span.to_string());
-            format!("release {period} {deadline} {offset}")
+            format!("release {period} {deadline} {offset} {gap}, {jitter}")
         }
         Step::Instant { period, offset } => format!("clock {period} {offset}"),
         Step::Yield => "yield".into(),
@@ -66,7 +66,7 @@ const CALLERS: [&str; 3] = ["requests", "inward", "outward"];
 pub(crate) fn of_client(kind: &ClientKind) -> String {
     match kind {
         ClientKind::Open { every, timeout, retry } => format!("open {timeout} {retry} {every}"),
-        ClientKind::Closed { at_once } => format!("closed {at_once}"),
+        ClientKind::Closed { at_once, think } => format!("closed {at_once} {think}"),
         ClientKind::Ping { every } => format!("ping {every}"),
         ClientKind::Pings { every, .. } => format!("pings {every}"),
         ClientKind::Stream { way, window, gap } => {
@@ -150,7 +150,10 @@ pub(crate) fn client(word: &str) -> Result<ClientKind, Problem> {
                 let every = parts.get(2)?.parse().ok()?;
                 ClientKind::Open { every, timeout: span(0)?, retry: span(1)? }
             }
-            "closed" => ClientKind::Closed { at_once: rest.parse().ok()? },
+            "closed" => {
+                let (at_once, think) = rest.split_once(' ')?;
+                ClientKind::Closed { at_once: at_once.parse().ok()?, think: think.parse().ok()? }
+            }
             "ping" => ClientKind::Ping { every: span(0)? },
             "pings" => {
                 let ends = PingEnds::Answered; // Here they always are.
@@ -182,9 +185,12 @@ fn step(word: &str) -> Option<Step> {
         "done" => Some(Step::Done),
         "barrier" => Some(Step::Barrier { latency: rest.parse().ok()? }),
         "release" => {
-            let mut spans = rest.split(' ').map(|text| text.parse::<Span>().ok());
-            let (period, deadline, offset) = (spans.next()??, spans.next()?, spans.next()??);
-            Some(Step::Release { period, deadline, offset })
+            let mut parts = rest.splitn(4, ' ');
+            let mut span = || parts.next().map(|text| text.parse::<Span>().ok());
+            let (period, deadline, offset) = (span()??, span()?, span()??);
+            let (gap, jitter) = parts.next()?.split_once(", ")?;
+            let (gap, jitter) = (gap.parse().ok()?, jitter.parse().ok()?);
+            Some(Step::Release { period, deadline, offset, gap, jitter })
         }
         _ => None,
     }
@@ -201,10 +207,17 @@ mod tests {
             period: Span::from_us(10_500),
             deadline: Some(Span::from_ms(7)),
             offset: Span::ZERO,
+            gap: Draw::Exponential { mean: Span::from_ms(9) },
+            jitter: fixed(0),
         };
-        let endless =
-            Step::Release { period: Span::from_ms(3), deadline: None, offset: Span::from_ns(1) };
         let uniform = Draw::Uniform { least: Span::from_ms(1), most: Span::from_ms(2) };
+        let endless = Step::Release {
+            period: Span::from_ms(3),
+            deadline: None,
+            offset: Span::from_ns(1),
+            gap: fixed(1),
+            jitter: uniform,
+        };
         let instant = Step::Instant { period: Span::from_ms(10), offset: Span::from_us(100) };
         for program in [
             Program::spin(),
@@ -259,7 +272,8 @@ mod tests {
         let (timeout, retry) = (Span::from_secs(5), Span::from_secs(3));
         for kind in [
             ClientKind::Open { every, timeout, retry },
-            ClientKind::Closed { at_once: 100 },
+            ClientKind::Closed { at_once: 100, think: Draw::Fixed(Span::ZERO) },
+            ClientKind::Closed { at_once: 1, think: every },
             ClientKind::Ping { every: Span::ZERO },
             ClientKind::Pings {
                 every: Draw::Exponential { mean: Span::from_ms(5) },

@@ -76,12 +76,12 @@ fn a_live_experiment_is_played_and_judged_as_others_are() {
         fs::write(folder.join(name), text).expect("a file");
     }
     let out = live.run(&["paper", "run", "lively"]).ended_with(0).out;
-    assert!(out.contains("same shape   more: more; here "), "{out}");
+    assert!(out.contains("same shape         more: more; here "), "{out}");
     let results = fs::read_to_string(folder.join("results/shares.csv")).expect("results");
     assert!(results.contains("; live, kernel: Linux "), "{results}");
     assert!(results.contains("\nall,cpu,%,-,-,-\n"), "{results}");
     let out = live.run(&["paper", "run", "lively", "--quick"]).ended_with(0).out;
-    assert!(out.contains("same shape   more: more; here "), "{out}");
+    assert!(out.contains("same shape         more: more; here "), "{out}");
     let results = fs::read_to_string(folder.join("results/shares.csv")).expect("results");
     assert!(!results.contains("\nall,"), "{results}");
     live.nothing_is_left();

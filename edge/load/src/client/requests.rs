@@ -48,8 +48,8 @@ enum Then {
 enum Pace<'a> {
     /// At times of its own.
     Open(&'a Draw),
-    /// When one has been answered.
-    Closed,
+    /// So long after one has been answered.
+    Closed(&'a Draw),
 }
 
 impl Client<'_> {
@@ -58,9 +58,9 @@ impl Client<'_> {
         self.requests(&Pace::Open(every), BinaryHeap::from([Reverse(first)]), timeout)
     }
 
-    pub(super) fn closed(&mut self, at_once: u32) -> Result<(), LoadError> {
+    pub(super) fn closed(&mut self, at_once: u32, think: &Draw) -> Result<(), LoadError> {
         let due = (0..at_once).map(|_| Reverse(self.began)).collect();
-        self.requests(&Pace::Closed, due, Span::MAX)
+        self.requests(&Pace::Closed(think), due, Span::MAX)
     }
 
     /// `due` is when the next questions are asked.
@@ -117,7 +117,11 @@ impl Client<'_> {
             for (asked, is_answered) in fates {
                 if is_answered {
                     self.answered(asked)?;
-                    again(pace, &mut due, monotonic());
+                    let think = match pace {
+                        Pace::Closed(think) => self.draws.draw(think),
+                        Pace::Open(_) => Span::ZERO,
+                    };
+                    again(pace, &mut due, monotonic().after(think));
                 } else {
                     self.lost(asked)?;
                     again(pace, &mut due, monotonic().after(RETRY));
@@ -142,7 +146,7 @@ impl Client<'_> {
 
 /// Whoever has so many at once asks again.
 fn again(pace: &Pace<'_>, due: &mut BinaryHeap<Reverse<Time>>, at: Time) {
-    if matches!(pace, Pace::Closed) {
+    if matches!(pace, Pace::Closed(_)) {
         due.push(Reverse(at));
     }
 }

@@ -32,7 +32,9 @@ fn run_plainly(program: &Program, options: Options) -> Report {
 }
 
 fn periodic(period: Span, work: Span, rounds: usize) -> Program {
-    let release = Step::Release { period, deadline: Some(period), offset: Span::from_ms(2) };
+    let none = Draw::Fixed(Span::ZERO);
+    let (deadline, offset) = (Some(period), Span::from_ms(2));
+    let release = Step::Release { period, deadline, offset, gap: none, jitter: none };
     let round = [release, Step::Compute(Draw::Fixed(work)), Step::Done];
     Program { steps: round.repeat(rounds), repeat: false }
 }

@@ -99,6 +99,11 @@ fn count(notes: &[Note], wanted: fn(&Note) -> bool) -> u64 {
     notes.iter().filter(|note| wanted(note)).count() as u64
 }
 
+/// A client that asks again so long after each answer.
+fn closed(at_once: u32, think: Span) -> ClientKind {
+    ClientKind::Closed { at_once, think: Draw::Fixed(think) }
+}
+
 fn is_job(note: &Note) -> bool {
     matches!(note, Note::Job(job) if job.released <= job.done && job.deadline.is_none())
 }
@@ -113,7 +118,7 @@ const WEB: &str = "work = { kind = \"web-server\", each = \"uniform 20us 60us\",
 #[test]
 fn every_request_is_answered_and_both_sides_count_the_same() {
     let server = Server::start(serving(WEB, Callers::default()));
-    let clients = [(httperf(2000, LONG), 60), (ClientKind::Closed { at_once: 4 }, 80)];
+    let clients = [(httperf(2000, LONG), 60), (closed(4, Span::ZERO), 80)];
     for (kind, number) in clients {
         let (done, notes) = client(kind, server.ports, Some(number), LONG);
         assert_eq!((done.asked, done.answered, done.lost), (number, number, 0), "{kind:?}");
@@ -131,6 +136,16 @@ fn every_request_is_answered_and_both_sides_count_the_same() {
     assert_eq!((done.asked, done.answered, done.lost), (160, 160, 0));
     assert_eq!(done.sent, 140 * 102_400);
     assert!(done.used >= Span::from_us(20) * 160, "{}", done.used);
+}
+
+/// Two connections think 20 ms after each of their first nine answers.
+#[test]
+fn closed_client_thinks_after_each_answer() {
+    let server = Server::start(serving(WEB, Callers::default()));
+    let think = Span::from_ms(20);
+    let (done, _) = client(closed(2, think), server.ports, Some(20), LONG);
+    assert_eq!((done.asked, done.answered, done.lost), (20, 20, 0));
+    assert!(done.elapsed >= think * 9, "no faster than it should: {}", done.elapsed);
 }
 
 /// 200 at 2,000 a second: they come back whatever is still on its way.
@@ -176,7 +191,7 @@ fn what_nobody_listens_for_is_lost() {
     let (done, notes) = client(httperf(5000, LONG), ports, Some(30), LONG);
     assert_eq!((done.asked, done.answered, done.lost), (30, 0, 30));
     assert_eq!((count(&notes, is_loss), done.responses), (30, None));
-    let closed = ClientKind::Closed { at_once: 3 };
+    let closed = closed(3, Span::ZERO);
     let (done, _) = client(closed, ports, Some(3), LONG);
     assert_eq!((done.asked, done.lost), (3, 3));
     let (done, _) = client(ClientKind::Ping { every: Span::ZERO }, ports, Some(1), LONG);
@@ -322,7 +337,7 @@ fn several_tasks_are_done_beside_each_other() {
         + &task("{ kind = \"spin\" }")
         + &task("{ kind = \"periodic\", period = \"2ms\", work = \"10us\" }");
     let server = Server::start(serving(&work, Callers::default()));
-    let (done, _) = client(ClientKind::Closed { at_once: 1 }, server.ports, Some(20), LONG);
+    let (done, _) = client(closed(1, Span::ZERO), server.ports, Some(20), LONG);
     assert_eq!(done.answered, 20);
     let (done, notes) = server.end();
     assert_eq!(done.answered, 20);

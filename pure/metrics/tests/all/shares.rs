@@ -215,6 +215,20 @@ fn wake_to_run_ends_with_the_first_stretch() {
 }
 
 #[test]
+fn wakes_and_switches_of_the_warm_up_do_not_count() {
+    // Woken and run within it, woken within it and run behind it, woken at its end.
+    let script = Script::new(&["a"]).warmup(100).woke(0, 10).ran(0, 20, 30).blocked(0, 30);
+    let script = script.woke(0, 90).ran(0, 110, 120).blocked(0, 120);
+    let script = script.woke(0, 150).blocked(0, 155).woke(0, 160).ran(0, 161, 170);
+    let script = script.ran(0, 170, 180).blocked(0, 180).woke(0, 200).ran(0, 203, 210);
+    let vcpu = script.first_ended(1_000);
+    let wakes = vcpu.wake_to_run.unwrap();
+    assert_eq!((wakes.count, wakes.worst), (2, us(3)));
+    // The run intervals that begin at 110, 161 and 203; the one at 170 continues another.
+    assert_eq!(vcpu.switches, 3);
+}
+
+#[test]
 fn who_is_awake_as_it_joins_has_not_woken() {
     // From the start of the run; later; and once more after it was away.
     for joined in [0, 700] {

@@ -1,7 +1,10 @@
 //! Amounts of data and rates, as people write them.
 
+use slackline_units::Span;
+use toml::de::DeValue;
+
 use crate::error::ErrorKind;
-use crate::table::{Item, Mistake};
+use crate::table::{Item, Mistake, decimal};
 
 /// Bytes, by how they are written; longer names first.
 const BYTES: [(&str, u64); 7] = [
@@ -30,6 +33,25 @@ const MOST: u64 = 1_000_000_000_000_000;
 /// An amount of data that is not zero, in bytes.
 pub(crate) fn bytes(item: &Item<'_>) -> Result<u64, Mistake> {
     scaled(item, &BYTES, "an amount of data, as in \"10KiB\"")
+}
+
+/// Mean time between two of so many events a second: a whole number or a decimal fraction.
+pub(crate) fn mean_between(item: &Item<'_>) -> Result<Span, Mistake> {
+    const LEAST: u64 = 10;
+    const MOST: u64 = 1_000_000 * PARTS;
+    /// Parts of an event a second that can be told apart.
+    const PARTS: u64 = 10_000;
+    let parts = match item.value() {
+        DeValue::Integer(number) => u64::from_str_radix(number.as_str(), number.radix())
+            .ok()
+            .and_then(|number| number.checked_mul(PARTS)),
+        DeValue::Float(number) => decimal(number.as_str()),
+        _ => return Err(item.wrong_type("a number of events a second")),
+    };
+    let parts = parts
+        .filter(|parts| (LEAST..=MOST).contains(parts))
+        .ok_or_else(|| item.fault(ErrorKind::NotAFrequency { written: item.written() }))?;
+    Ok(Span::from_secs(1) * PARTS / parts)
 }
 
 /// A rate that is not zero, in bits a second.

@@ -3,7 +3,7 @@
 use slackline_policy::nearest;
 use slackline_units::{CpuId, Span, TaskId, Time};
 
-use super::quantity::{bytes, rate};
+use super::quantity::{bytes, mean_between, rate};
 use super::{Client, ClientKind, Costs, Disk, Driver, Io, Nic, PingEnds, Way};
 use crate::error::ErrorKind;
 use crate::limits::{MOST_SYSTEMS, MOST_WAITING, RING};
@@ -18,6 +18,7 @@ const DISK_KEYS: &[&str] = &["rate", "seek", "interrupt", "cpu"];
 const CLIENTS: &[&str] = &["httperf", "ab", "ping", "ttcp", "iperf"];
 const HTTPERF_KEYS: &[&str] =
     &["kind", "to", "task", "delay", "from", "until", "rate", "timeout", "retry"];
+const AB_KEYS: &[&str] = &["kind", "to", "task", "delay", "from", "until", "at_once", "think"];
 const PING_KEYS: &[&str] =
     &["kind", "to", "task", "delay", "from", "until", "every", "rate", "ends"];
 const WAYS: &[&str] = &["in", "out"];
@@ -139,26 +140,30 @@ fn client(table: &Table<'_>, domains: &[Domain], names: &Names) -> Result<Client
     let kind = match CLIENTS[item.word(CLIENTS)?] {
         "httperf" => {
             table.allow(HTTPERF_KEYS)?;
-            let rate = table.need("rate", "rate = 900")?.number(1..=1_000_000)?;
-            let every = Draw::Exponential { mean: SECOND / rate };
+            let mean = mean_between(&table.need("rate", "rate = 900")?)?;
+            let every = Draw::Exponential { mean };
             let timeout = table.maybe("timeout", |item| item.some_span())?.unwrap_or(SECOND * 5);
             let retry = table.maybe("retry", |item| item.some_span())?.unwrap_or(SECOND * 3);
             ClientKind::Open { every, timeout, retry }
         }
         "ab" => {
-            table.allow(&["kind", "to", "task", "delay", "from", "until", "at_once"])?;
+            table.allow(AB_KEYS)?;
             let at_once = table.need("at_once", "at_once = 100")?.number(1..=10_000)?;
-            ClientKind::Closed { at_once: u32::try_from(at_once).expect("checked above") }
+            let think = table.maybe("think", |item| item.draw())?;
+            ClientKind::Closed {
+                at_once: u32::try_from(at_once).expect("checked above"),
+                think: think.unwrap_or(Draw::Fixed(Span::ZERO)),
+            }
         }
         "ping" => {
             table.allow(PING_KEYS)?;
             if table.get("rate").is_some() {
-                let rate = table.either("rate", "every")?.number(1..=1_000_000)?;
+                let mean = mean_between(&table.either("rate", "every")?)?;
                 let ends = match table.maybe("ends", |item| item.word(PING_ENDS))? {
                     Some(1) => PingEnds::Received,
                     _ => PingEnds::Answered,
                 };
-                ClientKind::Pings { every: Draw::Exponential { mean: SECOND / rate }, ends }
+                ClientKind::Pings { every: Draw::Exponential { mean }, ends }
             } else {
                 if let Some(item) = table.get("ends") {
                     let example = "rate = 100";

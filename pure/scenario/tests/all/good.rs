@@ -277,6 +277,8 @@ fn work_becomes_a_program() {
         period: Span::from_ms(20),
         deadline: Some(Span::from_ms(15)),
         offset: Span::from_ms(1),
+        gap: fixed(0),
+        jitter: fixed(0),
     };
     assert_eq!(program(1).steps, [release, Step::Compute(fixed(2)), Step::Done]);
     assert_eq!(program(2), &Program::batch(Span::from_secs(30)));

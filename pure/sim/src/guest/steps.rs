@@ -2,7 +2,7 @@
 //! that of a task of a system.
 
 use slackline_scenario::io::DeviceStep;
-use slackline_scenario::{Program, Step, Stream, next_instant};
+use slackline_scenario::{Program, Releases, Step, Stream, next_instant};
 use slackline_units::{Span, Time};
 
 /// What a program needs to go on.
@@ -38,6 +38,14 @@ pub(crate) struct Job {
 pub(crate) struct Work<'a> {
     pub(crate) program: &'a Program,
     pub(crate) draws: Stream,
+    /// Releases since the program began. Here, so that a guest stays within a cache line.
+    releases: Releases,
+}
+
+impl<'a> Work<'a> {
+    pub(crate) fn new(program: &'a Program, draws: Stream) -> Work<'a> {
+        Work { program, draws, releases: Releases::of_program_from(Time::START) }
+    }
 }
 
 /// How far somebody has come in a program.
@@ -48,8 +56,6 @@ pub(crate) struct Progress {
     left: Span,
     /// When the program began; releases are counted from there.
     began: Time,
-    /// How many releases there have been.
-    releases: u64,
     released: Time,
     deadline: Time,
 }
@@ -71,15 +77,15 @@ impl Progress {
             step: 0,
             left: Span::ZERO,
             began: Time::START,
-            releases: 0,
             released: Time::START,
             deadline: Time::NEVER,
         }
     }
 
     /// The program begins now.
-    pub(crate) fn begin(&mut self, now: Time) {
+    pub(crate) fn begin(&mut self, work: &mut Work<'_>, now: Time) {
         self.began = now;
+        work.releases = Releases::of_program_from(now);
         self.released = now;
     }
 
@@ -108,27 +114,28 @@ impl Progress {
 
     /// Jobs whose deadline has passed and that are not done: the one it is at, and those that would
     /// have been released behind it.
-    pub(crate) fn overdue(&self, program: &Program, now: Time) -> Vec<Job> {
+    pub(crate) fn overdue(&self, work: &Work<'_>, now: Time) -> Vec<Job> {
+        let Work { program, draws, releases } = work;
+        let have_begun = releases.have_begun();
         let open = Job { released: self.released, deadline: self.deadline };
-        if open.deadline > now && self.releases > 0 {
+        if open.deadline > now && have_begun {
             return Vec::new(); // It is in time up to now.
         }
         let release = program.steps.iter().find_map(|step| match step {
-            Step::Release { period, deadline: Some(deadline), offset } => {
-                Some((*period, *deadline, *offset))
-            }
+            Step::Release { deadline: Some(deadline), .. } => Some((step, *deadline)),
             _ => None,
         });
-        let next = |(period, deadline, offset): (Span, Span, Span)| {
-            (self.releases..).map(move |number| {
-                let released = self.began.after(offset).after(period * number);
-                Job { released, deadline: released.after(deadline) }
+        let next = |(step, deadline): (&'_ Step, Span)| {
+            let (step, mut releases) = (*step, releases.clone());
+            std::iter::from_fn(move || {
+                let released = releases.next(&step, draws)?;
+                Some(Job { released, deadline: released.after(deadline) })
             })
         };
         let next = release.filter(|_| program.repeat).into_iter().flat_map(next);
         // What it wanted may have been computed at this very instant, its deadline.
         let is_in_time = open.deadline == now && self.left.is_zero();
-        let open = Some(open).filter(|_| self.releases > 0 && !is_in_time);
+        let open = Some(open).filter(|_| have_begun && !is_in_time);
         open.into_iter().chain(next).take_while(|job| job.deadline <= now).collect()
     }
 
@@ -142,7 +149,7 @@ impl Progress {
     #[inline(always)]
     pub(crate) fn advance(
         &mut self,
-        Work { program, draws }: &mut Work<'_>,
+        Work { program, draws, releases }: &mut Work<'_>,
         now: Time,
         at_once: &mut AtOnce,
         mut done: impl FnMut(Job),
@@ -174,9 +181,8 @@ impl Progress {
                         return Need::Sleep(now.after(span));
                     }
                 }
-                Step::Release { period, deadline, offset } => {
-                    let released = self.began.after(*offset).after(*period * self.releases);
-                    self.releases += 1;
+                Step::Release { deadline, .. } => {
+                    let released = releases.next(step, draws).unwrap_or(now);
                     self.released = released;
                     self.deadline = deadline.map_or(Time::NEVER, |span| released.after(span));
                     if released > now {

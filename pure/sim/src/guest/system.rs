@@ -265,7 +265,7 @@ impl<'a, D: Copy> Systems<'a, D> {
         let vcpu = &system.vcpus[0];
         let tasks = system.tasks.iter().filter(|task| !task.still_to_run().is_zero());
         for Task { spec, work, progress, .. } in tasks.filter(|_| vcpu.is_here) {
-            for Job { released, deadline } in progress.overdue(work.program, at) {
+            for Job { released, deadline } in progress.overdue(work, at) {
                 let (vcpu, task) = (vcpu.id, spec.id);
                 sink.record(&Record::Unfinished { at, vcpu, task, released, deadline });
             }
@@ -336,7 +336,7 @@ impl<'a, D: Copy> System<'a, D> {
         let number = u64::from(domain.id.number());
         let task = |(index, spec): (usize, &'a scenario::Task)| {
             let draws = Stream::new(seed, number << 16 | index as u64, Purpose::Task);
-            let work = Work { program: &spec.program, draws };
+            let work = Work::new(&spec.program, draws);
             Task { spec, work, progress: Progress::new(), ran: Span::ZERO }
         };
         System {
@@ -435,7 +435,7 @@ impl<D: Copy> Context<'_, '_, D> {
         let tasks = self.systems.systems[usize::from(system)].tasks.len();
         for task in (0..).take(tasks) {
             let this = &mut self.systems.systems[usize::from(system)].tasks[usize::from(task)];
-            this.progress.begin(self.now);
+            this.progress.begin(&mut this.work, self.now);
             self.go_on(TaskOf { system, task }, Cause::Time, devices);
         }
     }

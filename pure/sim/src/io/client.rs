@@ -124,7 +124,7 @@ impl Io<'_> {
                 let first = context.now.after(this.asks.draw(&every));
                 context.queue.push(first, Event::Client, client);
             }
-            ClientKind::Closed { at_once } => {
+            ClientKind::Closed { at_once, .. } => {
                 for _ in 0..at_once {
                     self.open(client, context);
                 }
@@ -173,7 +173,9 @@ impl Io<'_> {
                 let next = context.now.after(this.asks.draw(&every));
                 context.queue.push(next, Event::Client, client);
             }
-            ClientKind::Closed { .. } => {}
+            ClientKind::Closed { .. } => {
+                self.open(client, context);
+            }
             ClientKind::Ping { .. } => self.ping(client, context),
             ClientKind::Pings { every, .. } => {
                 self.ping(client, context);
@@ -219,9 +221,10 @@ impl Io<'_> {
     ) {
         match self.clients[client].spec.kind {
             ClientKind::Closed { .. } if self.clients[client].is_over(context.now) => {}
-            ClientKind::Closed { .. } => {
-                self.open(client, context);
-            }
+            ClientKind::Closed { think, .. } => match self.clients[client].asks.draw(&think) {
+                Span::ZERO => drop(self.open(client, context)),
+                think => context.queue.push(context.now.after(think), Event::Client, client),
+            },
             ClientKind::Ping { every } => {
                 let next = self.flows.of(packet).began.after(every).max(context.now);
                 self.flows.close(packet.flow);

@@ -196,6 +196,46 @@ fn a_client_asks_from_its_time_on_and_until_its_time() {
     }
 }
 
+/// One request in 20 s on average: 500 in 10,000 s, give or take five standard deviations.
+#[test]
+fn client_below_one_request_a_second_keeps_its_rate() {
+    for client in ["kind = 'httperf'\nrate = 0.05", "kind = 'ping'\nrate = 0.05"] {
+        let records = run(&scenario(
+            "10000s",
+            &format!(
+                "{FREE}[[domain]]\nname = 'dom1'\n\
+                 work = {{ kind = 'web-server', each = '1us', response = '1KiB' }}\n\
+                 [[client]]\n{client}\nto = 'dom1'\n"
+            ),
+        ));
+        let count = jobs(&records, 1).len();
+        assert!((390..=610).contains(&count), "{client}: {count}");
+    }
+}
+
+/// Without costs a connection is answered after two round trips of 2 ms, and asks again 6 ms later:
+/// three requests every 10 ms. The last answers come after 996 ms, the next at 1,006 ms.
+#[test]
+fn closed_client_thinks_after_each_answer() {
+    let count = |think: &str| {
+        let records = run(&scenario(
+            "1001ms",
+            &format!(
+                "{FREE}[[domain]]\nname = 'dom1'\n\
+                 work = {{ kind = 'web-server', each = '1ns', response = '1KiB' }}\n\
+                 [[client]]\nkind = 'ab'\nat_once = 3\nto = 'dom1'\ndelay = '1ms'\n{think}"
+            ),
+        ));
+        jobs(&records, 1).len()
+    };
+    let (busy, thinking) = (count(""), count("think = '6ms'"));
+    assert!((298..=301).contains(&thinking), "{thinking}");
+    assert!((745..=751).contains(&busy), "{busy}");
+    assert_eq!(count("think = '0s'"), busy);
+    let drawn = count("think = 'exponential 6ms'");
+    assert!((240..=360).contains(&drawn), "{drawn}");
+}
+
 /// A millisecond to think, one to seek and one to read ten kilobytes.
 #[test]
 fn a_disk_takes_as_long_as_it_takes() {

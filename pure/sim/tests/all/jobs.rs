@@ -2,7 +2,8 @@
 
 use slackline_metrics::{Measure, Meter, Summary};
 use slackline_scenario::Scenario;
-use slackline_units::Span;
+use slackline_trace::Record;
+use slackline_units::{Span, Time};
 
 fn summary(text: &str) -> Summary {
     let text = format!("title = 't'\npolicy = {{ name = 'edf' }}\n{text}");
@@ -92,4 +93,70 @@ fn jobs_of_tasks_that_are_never_done_are_late() {
     // The first task has all of the CPU time: 10 jobs in time. The second is due 20 times.
     assert_eq!(metric(&run, "jobs"), Measure::Count(30));
     assert_eq!(metric(&run, "jobs late"), Measure::Count(20));
+}
+
+/// Instants of release of the jobs of `x`, alone on its CPU.
+fn released(length: &str, work: &str, seed: u64) -> Vec<Span> {
+    let text = format!(
+        "title = 't'\nlength = '{length}'\nseed = {seed}\npolicy = {{ name = 'round-robin' }}\n\
+         [[domain]]\nname = 'x'\nwork = {{ kind = 'periodic', period = '10ms', {work} }}\n"
+    );
+    let scenario = Scenario::read(&text).unwrap_or_else(|error| panic!("{error:?} in\n{text}"));
+    let mut records: Vec<Record> = Vec::new();
+    slackline_sim::run(&scenario, &mut records).expect("a run");
+    let of = |record: &Record| match *record {
+        Record::Job { released, .. } => Some(released - Time::START),
+        _ => None,
+    };
+    records.iter().filter_map(of).collect()
+}
+
+/// Jitter moves one release only: release `n` is within 4 ms after `10 ms * n`.
+#[test]
+fn jitter_delays_each_release_by_itself() {
+    let all = released("10s", "work = '1ms', jitter = 'uniform 1ms 4ms'", 1);
+    assert!(all.len() >= 999, "{}", all.len());
+    let late = |(n, &at): (usize, &Span)| at - Span::from_ms(10) * n as u64;
+    let late: Vec<Span> = all.iter().enumerate().map(late).collect();
+    let (least, most) = (late.iter().min().unwrap(), late.iter().max().unwrap());
+    assert!(Span::from_ms(1) <= *least && *least < Span::from_us(1_100), "{least}");
+    assert!(Span::from_us(3_900) < *most && *most <= Span::from_ms(4), "{most}");
+    // Releases keep their order where jitter is longer than the period.
+    let all = released("10s", "work = '1ns', jitter = 'exponential 30ms'", 1);
+    assert!(all.len() > 900 && all.is_sorted());
+}
+
+/// A gap moves all later releases: 10 ms at least, and 20 ms on average.
+#[test]
+fn gap_makes_arrivals_sporadic() {
+    let all = released("100s", "work = '1us', gap = 'exponential 10ms'", 1);
+    let least = all.windows(2).map(|pair| pair[1] - pair[0]).min().unwrap();
+    assert!(Span::from_ms(10) <= least && least < Span::from_us(10_100), "{least}");
+    // Five standard deviations of a count of 5,000 are under 180.
+    assert!((4_820..=5_180).contains(&all.len()), "{}", all.len());
+    let fixed = released("1s", "work = '1us', gap = '10ms'", 1);
+    assert_eq!((fixed[1], fixed.len()), (Span::from_ms(20), 50));
+}
+
+/// Arrivals are drawn apart from work: an amount of work that is drawn, or too much of it, moves
+/// none, and another seed moves all.
+#[test]
+fn arrivals_do_not_depend_on_work() {
+    let drawn = "jitter = 'uniform 0s 3ms', gap = 'exponential 5ms'";
+    let one = released("1s", &format!("work = '1us', {drawn}"), 1);
+    let other = released("1s", &format!("work = 'uniform 1us 90us', {drawn}"), 1);
+    let behind = released("1s", &format!("work = '30ms', {drawn}"), 1);
+    assert!(one.len() > 40 && one[..40] == other[..40]);
+    assert!(behind.len() > 20 && behind[..] == one[..behind.len()]);
+    assert_ne!(one[..40], released("1s", &format!("work = '1us', {drawn}"), 2)[..40]);
+}
+
+/// Jobs that are released and never done are late at the releases that were drawn.
+#[test]
+fn jobs_never_done_are_late_at_drawn_releases() {
+    let work = "period = '10ms', gap = '10ms', jitter = '5ms', work = '1s'";
+    let share = "slice = '1ms', period = '10ms'";
+    let run = summary(&format!("length = '1s'\n{}", overloaded(work, share, "")));
+    // Released at 5, 25, ... 985 ms, each due 10 ms later: 50 are, the last at 995 ms.
+    assert_eq!(metric(&run, "jobs late"), Measure::Count(50));
 }
