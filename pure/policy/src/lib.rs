@@ -137,6 +137,12 @@ pub trait Policy: Send {
         None
     }
 
+    /// Returns the sum of all reservations on a CPU, without the overhead that admission counts.
+    /// `None` where slices are not reserved on single CPUs.
+    fn reserved(&self, _cpu: CpuId) -> Option<CpuShare> {
+        None
+    }
+
     /// Whether spare time is shared out too, not alike: then on a machine that is not ours alone
     /// only who is picked has a part in it, and the others of its CPU have none meanwhile.
     fn weighs_spare_time(&self) -> bool {
