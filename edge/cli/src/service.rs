@@ -146,12 +146,25 @@ pub(crate) fn list(args: &List) -> Result<(), Problem> {
     }
     let text = Text(serde_json::to_string(&all).expect("keys are texts"));
     answer(&args.at, &text, || table(&all))?;
-    reasons(&args.at, &all)
+    reasons(&args.at, &all)?;
+    overloads(&args.at, &mut client)
 }
 
 /// Says why some are as they are, to people.
 fn reasons(at: &At, all: &[Reservation]) -> Result<(), Problem> {
     if at.json { Ok(()) } else { terminal::say(&show::reasons(all)) }
+}
+
+/// Says to people which CPUs cannot deliver their reservations. A daemon that does not answer this
+/// has answered for the reservations all the same.
+fn overloads(at: &At, client: &mut Client) -> Result<(), Problem> {
+    if at.json {
+        return Ok(());
+    }
+    match client.host() {
+        Ok((host, _)) => terminal::say(&show::overloads(&host)),
+        Err(_) => Ok(()),
+    }
 }
 
 /// All reservations, page by page.
