@@ -146,7 +146,8 @@ pub(crate) fn list(args: &List) -> Result<(), Problem> {
         return terminal::print(&apply::as_file(&all));
     }
     let text = Text(serde_json::to_string(&all).expect("keys are texts"));
-    listed(args, &text, &all)
+    listed(args, &text, &all)?;
+    overloads(args, &mut client)
 }
 
 /// Prints reservations, and to people the reasons of their states.
@@ -159,6 +160,18 @@ fn listed(args: &List, text: &Text, all: &[Reservation]) -> Result<(), Problem> 
     }
     terminal::print(&table(all))?;
     terminal::say(&show::reasons(all))
+}
+
+/// Says to people which CPUs cannot deliver their reservations. A daemon that does not answer this
+/// has answered for the reservations all the same.
+fn overloads(args: &List, client: &mut Client) -> Result<(), Problem> {
+    if args.at.json || args.view.csv || !args.view.columns.is_empty() {
+        return Ok(());
+    }
+    match client.host() {
+        Ok((host, _)) => terminal::say(&show::overloads(&host)),
+        Err(_) => Ok(()),
+    }
 }
 
 /// All reservations, page by page.

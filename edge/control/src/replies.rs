@@ -265,6 +265,28 @@ pub struct Cpu {
     pub promised_ppm: u32,
     /// Capacity that can be reserved in total, in millionths.
     pub capacity_ppm: u32,
+    /// Sum of the reservations without dispatch overhead, in millionths.
+    #[serde(default)]
+    pub reserved_ppm: u32,
+    /// Dispatch overhead measured over the last 10 s, in millionths. Absent until 10 s have passed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overhead_ppm: Option<u32>,
+    /// Overload of the CPU. Absent unless it cannot deliver its reservations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overload: Option<Overload>,
+}
+
+/// Last measurement by which a CPU cannot deliver its reservations:
+/// `reserved_ppm + overhead_ppm > limit_ppm`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Overload {
+    /// Sum of the reservations without dispatch overhead, in millionths.
+    pub reserved_ppm: u32,
+    /// Dispatch overhead measured over 10 s, in millionths.
+    pub overhead_ppm: u32,
+    /// Part of the CPU that the kernel gives to real-time threads at most, in millionths.
+    pub limit_ppm: u32,
 }
 
 /// Largest slices that would be admitted now.

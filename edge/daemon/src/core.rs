@@ -17,6 +17,7 @@ mod front_share;
 mod grants;
 mod host;
 mod leftovers;
+mod loads;
 mod lookups;
 mod reload;
 mod rights;
@@ -430,6 +431,9 @@ impl Core {
             self.next_second = now + SECOND;
             if let Some(costs) = &mut self.host.costs {
                 costs.count(now, self.service.listed());
+            }
+            for (cpu, load) in self.host.loads() {
+                self.step(Input::Load { cpu, load });
             }
             self.say_status();
         }

@@ -21,6 +21,7 @@ mod timing;
 mod topic;
 mod watching;
 
+pub use realtime::real_time_limit;
 pub use render::Ink;
 pub use topic::{Section, Topic};
 

@@ -20,7 +20,7 @@ use slackline_policy::{
     Account, Entitlement, Moment, Pick, Policy, Promise, Spec, Told, Topology, TurnEnd, Values,
 };
 use slackline_trace::{RanEnd, Record, Sink};
-use slackline_units::{CpuId, CpuSet, ReservationError, Span, Time, VcpuId};
+use slackline_units::{CpuId, CpuSet, CpuShare, ReservationError, Span, Time, VcpuId};
 
 pub use check::{Broken, Fault, NotEligible};
 pub use hardware::{Fact, Hardware, Report, VcpuTerms};
@@ -100,6 +100,13 @@ impl Host {
     #[must_use]
     pub fn room(&self, period: Span, allowed: CpuSet) -> Option<Span> {
         self.policy.room(&self.moment, period, allowed)
+    }
+
+    /// Returns the sum of all reservations on a CPU, without the overhead that admission counts.
+    /// `None` where slices are not reserved on single CPUs.
+    #[must_use]
+    pub fn reserved(&self, cpu: CpuId) -> Option<CpuShare> {
+        self.policy.reserved(cpu)
     }
 
     /// Handles one report: charges the CPU time and notifies the policy. CPUs whose pick may have

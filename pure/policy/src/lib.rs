@@ -143,6 +143,12 @@ pub trait Policy: Send {
         None
     }
 
+    /// Returns the sum of all reservations on a CPU, without the overhead that admission counts.
+    /// `None` where slices are not reserved on single CPUs.
+    fn reserved(&self, _cpu: CpuId) -> Option<CpuShare> {
+        None
+    }
+
     /// Returns true if the policy divides slack by weight instead of equally. On a shared host only
     /// the picked vCPU then competes for slack; the other vCPUs of its CPU get none meanwhile.
     fn weighs_spare_time(&self) -> bool {

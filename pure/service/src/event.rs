@@ -65,6 +65,10 @@ pub enum Happened {
     KeeperReplaced,
     /// The clock on the wall was set, by how much, and whose periods are stretched for it.
     ClockStepped(String),
+    /// A CPU cannot deliver its reservations. Names the CPU, with reservations and overhead.
+    Overloaded(String),
+    /// A CPU can deliver its reservations again. Names the CPU, with reservations and overhead.
+    OverloadEnded(String),
     /// The ledger cannot be written, and why.
     LedgerFailing(String),
     /// The ledger can be written again; so many events were not kept.
@@ -114,6 +118,8 @@ impl Happened {
             Happened::KeeperReplaced => "keeper-replaced",
             Happened::GangBroken(_) => "gang-broken",
             Happened::ClockStepped(_) => "clock-stepped",
+            Happened::Overloaded(_) => "overloaded",
+            Happened::OverloadEnded(_) => "overload-ended",
             Happened::LedgerFailing(_) => "ledger-failing",
             Happened::LedgerWhole { .. } => "ledger-whole",
         }
@@ -135,6 +141,8 @@ impl fmt::Display for Happened {
             | Happened::LedgerFailing(why)
             | Happened::GangBroken(why)
             | Happened::ClockStepped(why)
+            | Happened::Overloaded(why)
+            | Happened::OverloadEnded(why)
             | Happened::Granted(why)
             | Happened::Revoked(why) => {
                 write!(out, "{word}: {why}")

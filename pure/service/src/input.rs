@@ -1,11 +1,12 @@
 //! What the service is told.
 
-use slackline_units::{DomId, Span};
+use slackline_units::{CpuId, DomId, Span};
 
 use crate::binding::Binding;
 use crate::event::Happened;
 use crate::machine::{Identity, Machine};
 use crate::name::Key;
+use crate::overload::CpuLoad;
 use crate::principal::{Principal, Role};
 use crate::request::{Request, Ticket};
 use crate::row::Row;
@@ -98,6 +99,13 @@ pub enum Input {
         by: Span,
         /// Whether ahead; else back.
         is_ahead: bool,
+    },
+    /// A measurement of a CPU that is scheduled, made about once a second.
+    Load {
+        /// Number of the CPU on this host.
+        cpu: CpuId,
+        /// Reservations and overhead there.
+        load: CpuLoad,
     },
     /// It is [the time](crate::World::ring) that was asked for.
     Rang,

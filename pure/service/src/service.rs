@@ -13,7 +13,7 @@ mod written;
 
 use std::collections::BTreeMap;
 
-use slackline_units::{DomId, Span, Time};
+use slackline_units::{CpuId, DomId, Span, Time};
 
 use crate::answer::{Answer, AppliedChange, Health, Listed};
 use crate::binding::Binding;
@@ -26,6 +26,7 @@ use crate::input::{Asked, Input};
 use crate::keys::Keys;
 use crate::limits::{Limits, Rates};
 use crate::name::Name;
+use crate::overload::{CpuLoad, OverloadChange, Overloads};
 use crate::principal::{Principal, Role};
 use crate::refusal::Refusal;
 use crate::request::{Request, Ticket};
@@ -74,6 +75,7 @@ pub struct Service {
     raised: BTreeMap<Name, Principal>,
     /// Answers to lists that wait to be written down, by who is to be answered.
     applied: BTreeMap<Ticket, Vec<AppliedChange>>,
+    overloads: Overloads,
     /// When it is to be rung, as it was asked for last.
     rings: Option<Time>,
     /// When what has no room is tried again.
@@ -104,6 +106,7 @@ impl Service {
                 self.note(now, Principal::Service, Happened::KeeperReplaced);
             }
             Input::ClockStepped { by, is_ahead } => self.clock_stepped(now, by, is_ahead),
+            Input::Load { cpu, load } => self.measured(now, cpu, load),
             Input::Rang => self.rings = None,
         }
         self.settle(now, world);
@@ -218,6 +221,11 @@ impl Service {
         self.book.of_domain(domain)?.suspended.as_deref()
     }
 
+    /// Returns the CPUs that cannot deliver their reservations, each with its last load in excess.
+    pub fn overloads(&self) -> impl Iterator<Item = (CpuId, CpuLoad)> {
+        self.overloads.iter()
+    }
+
     /// How it is doing.
     #[must_use]
     pub fn health(&self) -> Health {
@@ -288,6 +296,17 @@ impl Service {
         };
         let says = format!("by {by} {way}; one period of {first}{others} is longer or shorter");
         self.note(now, Principal::Service, Happened::ClockStepped(says));
+    }
+
+    /// Takes a measurement of a CPU, and reports the begin or end of an overload.
+    fn measured(&mut self, now: Time, cpu: CpuId, load: CpuLoad) {
+        let Some(change) = self.overloads.measured(now, cpu, load) else { return };
+        let says = format!("CPU {}: {load}", cpu.index());
+        let what = match change {
+            OverloadChange::Began => Happened::Overloaded(says),
+            OverloadChange::Ended => Happened::OverloadEnded(says),
+        };
+        self.note(now, Principal::Service, what);
     }
 
     /// Something happened to no reservation.

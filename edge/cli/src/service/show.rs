@@ -1,7 +1,7 @@
 //! Answers of the daemon as tables.
 
 use slackline_control::{
-    Access, AppliedChange, Cost, Delivered, Event, Host, Machine, Reservation, Room,
+    Access, AppliedChange, Cost, Delivered, Event, Host, Machine, Overload, Reservation, Room,
 };
 use slackline_terminal::{Cell, Plain, part_percent, percent};
 use slackline_units::Span;
@@ -185,6 +185,21 @@ pub(super) fn reasons(all: &[Reservation]) -> String {
         Some(format!("{} is {}: {why}\n", one.name, one.state.word()))
     };
     all.iter().filter_map(reason).collect()
+}
+
+/// Says which CPUs cannot deliver their reservations, a line each.
+pub(super) fn overloads(host: &Host) -> String {
+    let line = |cpu: &slackline_control::Cpu| {
+        let Overload { reserved_ppm, overhead_ppm, limit_ppm } = cpu.overload?;
+        let [reserved, overhead, limit] =
+            [reserved_ppm, overhead_ppm, limit_ppm].map(|ppm| percent(ppm.into()));
+        Some(format!(
+            "CPU {} cannot deliver its reservations: {reserved} % reserved and {overhead} % of \
+             dispatch overhead in 10 s exceed the {limit} % for real-time threads\n",
+            cpu.cpu
+        ))
+    };
+    host.cpus.iter().filter_map(line).collect()
 }
 
 /// How a reservation is, in a line.
@@ -396,6 +411,37 @@ fn moment(ns: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn overload_is_said_below_the_list() {
+        let cpu = |cpu, overload| slackline_control::Cpu {
+            cpu,
+            promised_ppm: 900_000,
+            capacity_ppm: 900_000,
+            reserved_ppm: 890_000,
+            overhead_ppm: Some(61_000),
+            overload,
+        };
+        let clock = slackline_control::Clock { id: "a".into(), shows_ns: 0, error_ns: None };
+        let host = |cpus| Host {
+            name: "a".into(),
+            version: "1".into(),
+            policy: "edf".into(),
+            cpus,
+            reserve_ppm: 100_000,
+            reservations: 0,
+            waiting: 0,
+            clock: clock.clone(),
+        };
+        assert_eq!(overloads(&host(vec![cpu(0, None), cpu(1, None)])), "");
+        let (reserved_ppm, overhead_ppm, limit_ppm) = (890_000, 61_000, 950_000);
+        let overload = Some(Overload { reserved_ppm, overhead_ppm, limit_ppm });
+        assert_eq!(
+            overloads(&host(vec![cpu(0, None), cpu(1, overload)])),
+            "CPU 1 cannot deliver its reservations: 89.00 % reserved and 6.10 % of dispatch \
+             overhead in 10 s exceed the 95.00 % for real-time threads\n"
+        );
+    }
 
     #[test]
     fn moments_are_in_utc() {

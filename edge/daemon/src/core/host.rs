@@ -365,7 +365,7 @@ impl Host {
             name: name.trim_end().into(),
             version: env!("CARGO_PKG_VERSION").into(),
             policy: POLICY.into(),
-            cpus: self.cpus(),
+            cpus: self.cpus(service),
             reserve_ppm: CpuShare::ONE.ppm() - self.scheduler.capacity().ppm(),
             reservations: count(health.reservations),
             waiting: count(health.waiting),
@@ -382,18 +382,6 @@ impl Host {
             shows_ns: self.now().after(ahead).ns(),
             error_ns: wall_clock_error().map(Span::ns),
         }
-    }
-
-    fn cpus(&self) -> Vec<control::Cpu> {
-        let capacity_ppm = self.scheduler.capacity().ppm();
-        let room = self.scheduler.free_ppm();
-        let cpus = self.scheduler.cpus().iter().zip(room);
-        let cpus = cpus.map(|(cpu, free)| control::Cpu {
-            cpu: u32::try_from(cpu.index()).unwrap_or(u32::MAX),
-            promised_ppm: capacity_ppm.saturating_sub(free),
-            capacity_ppm,
-        });
-        cpus.collect()
     }
 
     /// How we are.
@@ -435,7 +423,7 @@ impl Host {
                 cost: self.costs.as_ref().map(|costs| costs.of(domain, listed.row.terms)),
             });
         }
-        let cpus = self.cpus().into_iter().zip(&self.tally.cpus);
+        let cpus = self.cpus(service).into_iter().zip(&self.tally.cpus);
         let cpus = cpus.map(|(cpu, tally)| control::CpuNumbers {
             cpu: cpu.cpu,
             promised_ppm: cpu.promised_ppm,

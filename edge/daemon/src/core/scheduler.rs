@@ -432,6 +432,12 @@ impl Scheduler {
         self.room(second).into_iter().map(ppm).collect()
     }
 
+    /// Returns the sum of the reservations on each CPU, without dispatch overhead.
+    pub(super) fn reserved(&self) -> Vec<CpuShare> {
+        let reserved = |index| self.session.reserved(CpuId::new(index)).ok().flatten();
+        (0..self.cpus.len()).map(|index| reserved(index).unwrap_or_default()).collect()
+    }
+
     /// What was found is forgotten, but for who is held.
     pub(super) fn forget_found(&mut self) {
         let held: Vec<Identity> = self.held().map(|(_, identity)| identity).collect();

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 
 use slackline_control::{Delivered, Histogram};
 use slackline_metrics::{Meter, MovingWindow, Summary, VcpuSummary};
+use slackline_service::OverheadWindow;
 use slackline_trace::{Entry, Header, Knowledge, Record};
-use slackline_units::{CpuId, DomId, Reservation, Span, Time};
+use slackline_units::{DomId, Reservation, Span, Time};
 
 /// How long a while is.
 pub(super) const WHILE: Span = Span::from_secs(5);
@@ -46,10 +47,12 @@ pub(super) struct Sum {
 }
 
 /// Of a CPU.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct CpuTally {
     pub(super) stolen: Span,
     pub(super) dispatching: Span,
+    /// The same lately.
+    pub(super) overhead: OverheadWindow,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -93,8 +96,12 @@ impl Tally {
         for entry in records.drain(..) {
             match &entry {
                 Entry::Record(Record::RangLate { late, .. }) => self.timer_late.observe(*late),
-                Entry::Record(Record::Accounted { cpu, stolen, dispatching, .. }) => {
-                    self.account(*cpu, *stolen, *dispatching);
+                Entry::Record(Record::Accounted { cpu, from, to, stolen, dispatching, .. }) => {
+                    if let Some(tally) = self.cpus.get_mut(cpu.index()) {
+                        tally.stolen += *stolen;
+                        tally.dispatching += *dispatching;
+                        tally.overhead.add(*from, *to, *dispatching);
+                    }
                 }
                 _ => {}
             }
@@ -106,13 +113,6 @@ impl Tally {
             for gone in self.all.take_gone(Time::START.after(now.since(Time::START + LATE))) {
                 self.before.entry(called(&gone)).or_default().add(&gone);
             }
-        }
-    }
-
-    fn account(&mut self, cpu: CpuId, stolen: Span, dispatching: Span) {
-        if let Some(tally) = self.cpus.get_mut(cpu.index()) {
-            tally.stolen += stolen;
-            tally.dispatching += dispatching;
         }
     }
 

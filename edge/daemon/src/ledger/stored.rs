@@ -223,6 +223,8 @@ pub(super) fn parts(what: &Happened) -> (&'static str, Option<String>) {
         Happened::NotAdopted(why)
         | Happened::LedgerFailing(why)
         | Happened::ClockStepped(why)
+        | Happened::Overloaded(why)
+        | Happened::OverloadEnded(why)
         | Happened::GangBroken(why)
         | Happened::Granted(why)
         | Happened::Revoked(why) => Some(why.clone()),
@@ -271,6 +273,8 @@ pub(super) fn happened(word: &str, detail: Option<&str>) -> Result<Happened, Fro
         "not-adopted" => detail.map(str::to_owned).map(Happened::NotAdopted),
         "gang-broken" => detail.map(str::to_owned).map(Happened::GangBroken),
         "clock-stepped" => detail.map(str::to_owned).map(Happened::ClockStepped),
+        "overloaded" => detail.map(str::to_owned).map(Happened::Overloaded),
+        "overload-ended" => detail.map(str::to_owned).map(Happened::OverloadEnded),
         "granted" => detail.map(str::to_owned).map(Happened::Granted),
         "revoked" => detail.map(str::to_owned).map(Happened::Revoked),
         "ledger-failing" => detail.map(str::to_owned).map(Happened::LedgerFailing),

@@ -126,6 +126,8 @@ fn events_are_found_by_name_and_number_newest_first() {
         Happened::LedgerWhole { lost: 7 },
         Happened::Contested("vCPU 0: thread 7 may run on CPU 0 only".into()),
         Happened::Settled,
+        Happened::Overloaded("CPU 1: 0.9cpu reserved and 0.06cpu of overhead".into()),
+        Happened::OverloadEnded("CPU 1: 0.9cpu reserved and 0.04cpu of overhead".into()),
         Happened::ClockStepped("by 1s back; periods of web are stretched or cut once".into()),
     ];
     for (seq, what) in (1..).zip(&whats) {

@@ -144,6 +144,14 @@ fn rt_group_without_budget(host: &Host) -> Result<Verdict, ProbeError> {
     .hint("keep all real-time threads in the root cgroup, or boot with rt_group_sched=0"))
 }
 
+/// Returns the part of each CPU that the kernel gives to real-time threads at most: all of it
+/// without a limit, and the kernel's default if the limit cannot be read.
+#[must_use]
+pub fn real_time_limit() -> CpuShare {
+    const DEFAULT: CpuShare = CpuShare::from_ppm(950_000);
+    limit().map_or(DEFAULT, |limit| limit.map_or(CpuShare::ONE, |limit| limit.min(CpuShare::ONE)))
+}
+
 /// What the host's limit leaves to real-time classes on each CPU; none where there is no limit.
 pub(super) fn limit() -> Result<Option<CpuShare>, ProbeError> {
     let (runtime, period) = limit_us()?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use slackline_host::policy::Entitlement;
 use slackline_host::{Fact, Fault, Host, NextInLine, Report, Used, VcpuTerms};
 use slackline_trace::{Record, Sink};
-use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
+use slackline_units::{CpuId, CpuSet, CpuShare, Span, Time, VcpuId};
 
 use super::recording::Recording;
 use super::view::{News, Sighting};
@@ -240,6 +240,11 @@ impl Decider {
     ) -> Result<Option<Span>, LiveHostError> {
         self.step(self.now, &[], Fact::Passed).map_err(broken)?;
         Ok(self.host.room(period, allowed))
+    }
+
+    /// Returns the sum of all reservations on a CPU, without overhead.
+    pub(super) fn reserved(&self, cpu: CpuId) -> Option<CpuShare> {
+        self.host.reserved(cpu)
     }
 
     /// The clock by which phases are told is so far ahead of the time of the run from now on.

@@ -5,7 +5,7 @@ use std::sync::{Arc, MutexGuard};
 use slackline_host::VcpuTerms;
 use slackline_host::policy::Values;
 use slackline_trace::{Record, Sink};
-use slackline_units::{CpuSet, Span, Time, VcpuId};
+use slackline_units::{CpuId, CpuSet, CpuShare, Span, Time, VcpuId};
 
 use super::decider::{Decider, Joined, Vcpu};
 use super::{LiveHost, LiveHostError, NotDone, Wanted};
@@ -99,6 +99,14 @@ impl LiveHost {
         let room = decider.room(period, allowed);
         self.finish(decider)?;
         room
+    }
+
+    /// Returns the sum of all reservations on a CPU, without overhead.
+    pub(crate) fn reserved(&self, cpu: CpuId) -> Result<Option<CpuShare>, LiveHostError> {
+        let decider = self.observe()?;
+        let reserved = decider.reserved(cpu);
+        self.finish(decider)?;
+        Ok(reserved)
     }
 
     fn join_group(&self, decider: &mut Decider, group: Vec<Joining>) -> GroupJoined {

@@ -1,6 +1,6 @@
 //! Those who are not there give way to those who are, in one step.
 
-use slackline_units::{CpuSet, Span};
+use slackline_units::{CpuId, CpuSet, CpuShare, Span};
 
 use super::ids::JoinId;
 use super::request::{GroupError, Prepared, Request};
@@ -64,6 +64,19 @@ impl Session {
         let allowed = cpus.unwrap_or_else(|| CpuSet::first_n(self.cpus));
         let room = self.host.room(period, allowed);
         room.map_err(|error| self.not_done(NotDone::from(error)))
+    }
+
+    /// Returns the sum of all reservations on a CPU of the session, without dispatch overhead.
+    /// `None` under a policy that reserves no slices on single CPUs.
+    ///
+    /// # Errors
+    /// If the session is over.
+    pub fn reserved(&self, cpu: CpuId) -> Result<Option<CpuShare>, RequestError> {
+        if self.host.is_over() {
+            return Err(RequestError::Over);
+        }
+        let reserved = self.host.reserved(cpu);
+        reserved.map_err(|error| self.not_done(NotDone::from(error)))
     }
 
     /// As a member who is nobody joins.

@@ -76,7 +76,7 @@ use self::fields::{
     begins_at_wake, conflict, is_by_use, periods, promise,
 };
 use self::overrun::history::Stops;
-use self::split::demands;
+use self::split::{demands, reserved};
 use crate::admission::bookings::{Asked, Bookings, Placed};
 use crate::admission::placement::Packing;
 use crate::admission::subtasks::InParts;
@@ -405,6 +405,10 @@ impl Policy for Edf {
         let demands = || demands(&self.servers, None, (at, allowed), how);
         let lent = self.lent(at, allowed);
         self.promised.room(&Asked { lent: &lent, demands: &demands, ..asked })
+    }
+
+    fn reserved(&self, cpu: CpuId) -> Option<CpuShare> {
+        Some(reserved(&self.servers, cpu))
     }
 
     fn account(&self, vcpu: VcpuId) -> Account {

@@ -12,6 +12,7 @@ use crate::event::Happened;
 use crate::keys::Keys;
 use crate::limits::Limits;
 use crate::machine::{Declined, LookError, Machine, Seats};
+use crate::overload::Overloads;
 use crate::row::{Reason, Row};
 use crate::world::{Joining, Loaded, World};
 use crate::writer::Writer;
@@ -49,6 +50,7 @@ impl Service {
             budgets: Budgets::new(),
             raised: BTreeMap::new(),
             applied: BTreeMap::new(),
+            overloads: Overloads::default(),
             rings: None,
             try_again: None,
         };

@@ -2,9 +2,9 @@
 
 use slackline_service::gang::Gang;
 use slackline_service::{
-    Amount, Binding, Input, Key, Name, Principal, Refusal, Request, Role, Ticket,
+    Amount, Binding, CpuLoad, Input, Key, Name, Principal, Refusal, Request, Role, Ticket,
 };
-use slackline_units::{CpuShare, Reservation, Span};
+use slackline_units::{CpuId, CpuShare, Reservation, Span};
 
 use crate::checks::Checked;
 use crate::draw::Draw;
@@ -91,7 +91,8 @@ impl Drawn {
                 67..85 => self.run.tell()?,
                 85..90 => self.meddle()?,
                 90..92 => self.run.step(Input::KeeperReplaced)?,
-                92..94 => self.set_clock()?,
+                92 => self.set_clock()?,
+                93 => self.measure()?,
                 94..97 => self.run.model.disk.fails ^= true,
                 _ => {
                     let ms = self.draw.one_of(&[0, 1, 10, 40]);
@@ -239,6 +240,15 @@ impl Drawn {
         let is_ahead = self.draw.percent(50);
         self.run.model.step_clock(by, is_ahead);
         self.run.step(Input::ClockStepped { by, is_ahead })
+    }
+
+    /// A CPU is measured: mostly near its limit.
+    fn measure(&mut self) -> Checked {
+        let cpu = CpuId::new(usize::from(self.draw.percent(50)));
+        let share = |ppm: u64| CpuShare::from_ppm(u32::try_from(ppm).expect("below a CPU"));
+        let (reserved, limit) = (share(900_000), share(950_000));
+        let overhead = share(40_000 + self.draw.below(20_000));
+        self.run.step(Input::Load { cpu, load: CpuLoad { reserved, overhead, limit } })
     }
 
     /// Answers arrive, or are lost.

@@ -16,8 +16,8 @@ mod world;
 
 use run::Run;
 use scheduler::{PARTS, Scheduler};
-use slackline_service::{Amount, Identity, Input, Principal, Request, Role, Seats, Terms};
-use slackline_units::{DomId, Reservation, Span, Time};
+use slackline_service::{Amount, CpuLoad, Identity, Input, Principal, Request, Role, Seats, Terms};
+use slackline_units::{CpuId, CpuShare, DomId, Reservation, Span, Time};
 use world::Lie;
 
 /// Says how many seeds to run, and from which one on: `N` or `N from M`.
@@ -149,6 +149,40 @@ fn whoever_goes_by_the_wall_clock_hears_that_it_was_set() {
     assert_eq!(set(&mut run, 999, true), [""; 0]);
     let told = "clock-stepped: by 1ms back; one period of web is longer or shorter";
     assert_eq!(set(&mut run, 1_000, false), [told]);
+}
+
+/// An hour of measurements that waver about the limit, while the ledger fails now and then: begins
+/// and ends of each CPU take turns, and both are written down.
+#[test]
+fn overload_of_a_cpu_is_logged_once_at_its_begin_and_once_at_its_end() {
+    let mut run = Run::new(2, None, false);
+    let share = CpuShare::from_ppm;
+    let (second, limit) = (Span::from_secs(1), share(950_000));
+    let measure = |run: &mut Run, cpu, reserved, overhead| {
+        let load = CpuLoad { reserved: share(reserved), overhead: share(overhead), limit };
+        run.step(Input::Load { cpu: CpuId::new(cpu), load }).expect("all holds");
+        run.pass(second).expect("all holds");
+    };
+    for round in 0..6 {
+        run.model.disk.fails = round == 3;
+        for step in 0..300 {
+            // Nine in ten measurements are in excess: one overload, not hundreds.
+            measure(&mut run, 0, 900_000, if step % 10 == 9 { 49_000 } else { 54_000 });
+            measure(&mut run, 1, 900_000, 20_000);
+        }
+        assert_eq!(run.model.disk.fails, round == 3);
+        // Less is reserved: it ends at once.
+        measure(&mut run, 0, 800_000, 54_000);
+        assert_eq!(run.service.overloads().count(), 0);
+    }
+    run.finish().expect("all holds");
+    let events = run.model.disk.events.iter().map(|event| event.what.to_string());
+    let told: Vec<String> = events.filter(|what| what.starts_with("overload")).collect();
+    assert_eq!(told.len(), 12, "{told:#?}");
+    for pair in told.chunks(2) {
+        assert!(pair[0].starts_with("overloaded: CPU 0: 0.9cpu reserved and 0.054cpu"), "{pair:?}");
+        assert!(pair[1].starts_with("overload-ended: CPU 0: 0.8cpu reserved"), "{pair:?}");
+    }
 }
 
 /// The name of a process that has ended is free before anybody told the service of its end, as

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use slackline_units::{CpuId, CpuSet, GridClock, Span, Time, VcpuId};
+use slackline_units::{CpuId, CpuSet, CpuShare, GridClock, Span, Time, VcpuId};
 
 use super::{Edf, Server};
 use crate::admission::demand::Demand;
@@ -119,6 +119,22 @@ pub(super) fn demands(
         }
     }
     demands
+}
+
+/// Returns the sum of the slices on a CPU by their periods, rounded up to a millionth.
+pub(super) fn reserved(servers: &Roster<Server>, cpu: CpuId) -> CpuShare {
+    let share = |server: &Server| {
+        let whole = server.periods.reservation;
+        let slice: Span = match &server.in_parts {
+            Some(parts) => parts.iter().filter(|one| one.cpu == cpu).map(|one| one.slice).sum(),
+            None if server.cpu == cpu => whole.slice(),
+            None => Span::ZERO,
+        };
+        (u128::from(slice.ns()) << 64) / u128::from(whole.period().ns())
+    };
+    let parts: u128 = servers.iter().map(share).sum();
+    let ppm = (parts * 1_000_000).div_ceil(1 << 64);
+    CpuShare::from_ppm(u32::try_from(ppm).unwrap_or(u32::MAX))
 }
 
 impl Edf {

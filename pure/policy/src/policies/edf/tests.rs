@@ -356,6 +356,22 @@ fn cpu_stays_strict_after_a_split_until_quiescent() {
     assert_eq!(left_over(&edf), cpus.map(|cpu| cpu != here));
 }
 
+#[test]
+fn reserved_share_of_a_cpu_counts_slices_and_parts_without_overhead() {
+    let values = Values::read(SPEC.policy_fields, [("place", Given::Text("split"))].into_iter());
+    let topology = Topology::flat(2).with_dispatch(Span::from_us(100));
+    let (mut edf, mut at) = (Edf::new(&values.unwrap(), &topology), Moment::at_start(2));
+    let reserved = |edf: &Edf| [0, 1].map(|cpu| edf.reserved(CpuId::new(cpu)).unwrap().ppm());
+    assert_eq!(reserved(&edf), [0, 0]);
+    let vcpus = [0, 1, 2].map(|slot| join(&mut edf, &mut at, slot, ("6ms", "10ms")));
+    let [one, other] = reserved(&edf);
+    assert_eq!(one + other, 1_800_000, "the third is split: {one} and {other}");
+    assert!(one > 600_000 && other > 600_000, "{one} and {other}");
+    at.leave(vcpus[2]);
+    edf.leave(&at, vcpus[2]);
+    assert_eq!(reserved(&edf), [600_000; 2]);
+}
+
 /// Another vCPU leaves 3 ms ahead of its fluid rate. Its share is held while the blocked vCPU, with
 /// 4 of 10 ms, would still have budget had it stayed runnable. Checked to the nanosecond.
 #[test]

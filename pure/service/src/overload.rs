@@ -1,0 +1,206 @@
+//! CPUs that cannot deliver what is reserved on them: dispatching takes more than admission
+//! counted.
+//!
+//! Admission counts a quantile of the overhead that was measured before the first reservation. The
+//! overhead is measured again while reservations are in force, as a mean over [`OVERHEAD_WINDOW`].
+//! A CPU is overloaded when `reserved + overhead > limit`. One begin and one end are reported. The
+//! end needs a whole window without excess, or reservations that fit beside the overhead of the
+//! last excess. So a mean that wavers about the limit yields one event in each window at most.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+
+use slackline_units::{CpuId, CpuShare, Span, Time};
+
+/// Length of time over which overhead is measured.
+pub const OVERHEAD_WINDOW: Span = Span::from_secs(10);
+
+/// Overhead of one CPU over the last [`OVERHEAD_WINDOW`].
+#[derive(Clone, Debug, Default)]
+pub struct OverheadWindow {
+    /// Begin, end and CPU time of the dispatcher in between, oldest first.
+    samples: VecDeque<(Time, Time, Span)>,
+}
+
+impl OverheadWindow {
+    /// Adds the CPU time that dispatching took from one time to another. Samples follow each
+    /// other without gaps.
+    pub fn add(&mut self, from: Time, to: Time, dispatching: Span) {
+        if to <= from {
+            return;
+        }
+        self.samples.push_back((from, to, dispatching));
+        while self.samples.get(1).is_some_and(|&(from, ..)| to.since(from) >= OVERHEAD_WINDOW) {
+            self.samples.pop_front();
+        }
+    }
+
+    /// Returns the part of the CPU that dispatching took. `None` until a whole window has passed.
+    #[must_use]
+    pub fn overhead(&self) -> Option<CpuShare> {
+        let (&(from, ..), &(_, to, _)) = (self.samples.front()?, self.samples.back()?);
+        let passed = to.since(from);
+        if passed < OVERHEAD_WINDOW {
+            return None;
+        }
+        let took: u128 = self.samples.iter().map(|&(.., took)| u128::from(took.ns())).sum();
+        let ppm = (took * 1_000_000).div_ceil(u128::from(passed.ns()));
+        Some(CpuShare::from_ppm(u32::try_from(ppm).unwrap_or(u32::MAX)))
+    }
+}
+
+/// Load of a CPU against its limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuLoad {
+    /// Sum of all reservations on the CPU, without overhead.
+    pub reserved: CpuShare,
+    /// Measured overhead over the last [`OVERHEAD_WINDOW`].
+    pub overhead: CpuShare,
+    /// Part of the CPU that the kernel gives to real-time threads at most.
+    pub limit: CpuShare,
+}
+
+impl CpuLoad {
+    /// Returns true if the CPU cannot deliver its reservations.
+    #[must_use]
+    pub fn is_excessive(&self) -> bool {
+        u64::from(self.reserved.ppm()) + u64::from(self.overhead.ppm())
+            > u64::from(self.limit.ppm())
+    }
+}
+
+impl fmt::Display for CpuLoad {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let CpuLoad { reserved, overhead, limit } = self;
+        let relation = if self.is_excessive() { "exceed" } else { "fit in" };
+        write!(
+            out,
+            "{reserved} reserved and {overhead} of overhead in the last {OVERHEAD_WINDOW} \
+             {relation} the {limit} that the kernel gives to real-time threads"
+        )
+    }
+}
+
+/// Begin or end of an overload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OverloadChange {
+    Began,
+    Ended,
+}
+
+/// Overloaded CPUs, by number.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Overloads {
+    /// Last load in excess, and its time.
+    excess: BTreeMap<CpuId, (CpuLoad, Time)>,
+}
+
+impl Overloads {
+    /// Takes a measurement of a CPU. Returns the change that it makes, if any.
+    pub(crate) fn measured(
+        &mut self,
+        now: Time,
+        cpu: CpuId,
+        load: CpuLoad,
+    ) -> Option<OverloadChange> {
+        if load.is_excessive() {
+            let before = self.excess.insert(cpu, (load, now));
+            return before.is_none().then_some(OverloadChange::Began);
+        }
+        let &(last, at) = self.excess.get(&cpu)?;
+        let would_fit = !CpuLoad { overhead: last.overhead, ..load }.is_excessive();
+        if !would_fit && now.since(at) < OVERHEAD_WINDOW {
+            return None;
+        }
+        self.excess.remove(&cpu);
+        Some(OverloadChange::Ended)
+    }
+
+    /// Returns the last load in excess of each overloaded CPU.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (CpuId, CpuLoad)> {
+        self.excess.iter().map(|(&cpu, &(load, _))| (cpu, load))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Time {
+        Time::START.after(Span::from_ms(ms))
+    }
+
+    fn share(ppm: u32) -> CpuShare {
+        CpuShare::from_ppm(ppm)
+    }
+
+    fn load(reserved: u32, overhead: u32) -> CpuLoad {
+        CpuLoad { reserved: share(reserved), overhead: share(overhead), limit: share(950_000) }
+    }
+
+    #[test]
+    fn overhead_is_the_mean_of_the_last_whole_window() {
+        let mut window = OverheadWindow::default();
+        window.add(at(0), at(0), Span::from_ms(7));
+        for second in 0..10 {
+            assert_eq!(window.overhead(), None, "{second} s are no window");
+            window.add(at(second * 1_000), at((second + 1) * 1_000), Span::from_ms(10));
+        }
+        assert_eq!(window.overhead(), Some(share(10_000)));
+        // A second of 110 ms replaces one of 10 ms.
+        window.add(at(10_000), at(11_000), Span::from_ms(110));
+        assert_eq!(window.overhead(), Some(share(20_000)));
+        // The window is over: the expensive second has left it.
+        for second in 11..21 {
+            window.add(at(second * 1_000), at((second + 1) * 1_000), Span::from_us(1));
+        }
+        assert_eq!(window.overhead(), Some(share(1)));
+    }
+
+    #[test]
+    fn sample_longer_than_the_window_counts_with_its_own_length() {
+        let mut window = OverheadWindow::default();
+        window.add(at(0), at(3_000), Span::from_secs(3));
+        window.add(at(3_000), at(23_000), Span::from_secs(1));
+        assert_eq!(window.overhead(), Some(share(50_000)));
+    }
+
+    #[test]
+    fn load_equal_to_the_limit_is_no_overload() {
+        assert!(!load(900_000, 50_000).is_excessive());
+        assert!(load(900_000, 50_001).is_excessive());
+        assert!(load(u32::MAX, u32::MAX).is_excessive());
+        let says = load(900_000, 54_000).to_string();
+        assert!(
+            says.starts_with("0.9cpu reserved and 0.054cpu of overhead in the last 10s exceed")
+        );
+    }
+
+    #[test]
+    fn overload_ends_after_a_window_without_excess() {
+        let (mut overloads, cpu) = (Overloads::default(), CpuId::new(1));
+        assert_eq!(overloads.measured(at(0), cpu, load(900_000, 50_000)), None);
+        let began = overloads.measured(at(1_000), cpu, load(900_000, 54_000));
+        assert_eq!(began, Some(OverloadChange::Began));
+        // A mean that wavers about the limit reports nothing more.
+        for second in 2..100 {
+            let overhead = if second % 9 == 0 { 54_000 } else { 49_000 };
+            let change = overloads.measured(at(second * 1_000), cpu, load(900_000, overhead));
+            assert_eq!(change, None, "after {second} s");
+        }
+        assert_eq!(overloads.iter().collect::<Vec<_>>(), [(cpu, load(900_000, 54_000))]);
+        assert_eq!(overloads.measured(at(108_999), cpu, load(900_000, 49_000)), None);
+        let ended = overloads.measured(at(109_000), cpu, load(900_000, 49_000));
+        assert_eq!(ended, Some(OverloadChange::Ended));
+        assert_eq!(overloads.iter().count(), 0);
+    }
+
+    #[test]
+    fn overload_ends_at_once_when_the_rest_fits_beside_the_same_overhead() {
+        let (mut overloads, cpu) = (Overloads::default(), CpuId::new(1));
+        overloads.measured(at(0), cpu, load(900_000, 54_000));
+        assert_eq!(overloads.measured(at(1_000), cpu, load(896_001, 53_000)), None);
+        let ended = overloads.measured(at(2_000), cpu, load(896_000, 53_000));
+        assert_eq!(ended, Some(OverloadChange::Ended));
+    }
+}
