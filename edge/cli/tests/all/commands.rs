@@ -38,7 +38,9 @@ fn what_a_run_took_is_told_beside_its_numbers() {
     assert!(out.contains("note: ") && out.contains(" events in "), "{out}");
     let runs = json(&place.run(&["sim", "it.toml", "--cost", "--json"]).good());
     let cost = &runs["runs"][0]["cost"];
-    has_fields(cost, &["took_ns", "events", "peak_kib"]);
+    has_fields(cost, &["took_ns", "cpu_ns", "events", "peak_kib"]);
+    assert!(out.contains(" s of CPU time, "), "{out}");
+    assert!(cost["cpu_ns"].as_u64() > Some(0), "{cost}");
     // The same ones as in the table.
     let events = cost["events"].as_u64().unwrap();
     assert!(events > 100 && out.contains(&format!("{events} events in ")), "{out} {cost}");
@@ -271,6 +273,19 @@ fn show_draws_lists_and_counts() {
     let list = show(&["--list", "--from", "100ms", "--for", "50ms"]);
     let lines: Vec<_> = list.lines().filter(|line| !line.starts_with('#')).collect();
     assert!(!lines.is_empty() && lines.iter().all(|line| line.contains("cpu0")), "{list}");
+    let last = list.lines().last().unwrap_or_default();
+    assert!(last.ends_with(" run intervals outside 100.000000 to 150.000000 are not listed"));
+    let (whole, part) = (show(&["--list"]), lines.len());
+    let left_out: usize = last.split(' ').nth(1).and_then(|it| it.parse().ok()).unwrap();
+    assert!(!whole.contains("not listed") && whole.contains(" over "), "{whole}");
+    assert_eq!(whole.lines().count() - 1, part + left_out);
+    let stretches = |more: &[&str]| json(&show(&[&["--list", "--json"], more].concat()));
+    let (all, some) = (stretches(&[]), stretches(&["--from", "100ms", "--for", "50ms"]));
+    assert_eq!(all["stretches"].as_array().unwrap().len(), part + left_out);
+    assert_eq!(
+        (&all["not_listed"], &some["not_listed"]),
+        (&json("0"), &json(&left_out.to_string()))
+    );
     let runs = show(&["--runs", "silver"]);
     assert!(runs.starts_with("run_ns,block_ns\n") && runs.lines().count() > 10, "{runs}");
     assert_eq!(show(&["--table"]), place.run(&["sim", "it.toml"]).good());
