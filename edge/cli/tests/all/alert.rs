@@ -95,7 +95,8 @@ fn every_second_is_a_line_and_all_of_it_a_page() {
 fn distribution_of_errors_is_scaled_to_its_data() {
     let place = Place::new();
     let figure = |policy: &str| {
-        run(&place, &[policy, "--report", "it.html"]).good();
+        let words = ["--seeds", "1", "--length", "10s", "--targets", "1", "--report", "it.html"];
+        place.run(&[&["alert", "--policy", policy], &words[..]].concat()).good();
         let page = String::from_utf8(place.read("it.html")).expect("text");
         let figure = page.split("<p class=\"title\">Distribution of errors</p>").nth(1);
         figure.and_then(|it| it.split("</figure>").next()).expect("the figure").to_owned()

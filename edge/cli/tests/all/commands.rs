@@ -299,6 +299,45 @@ fn show_draws_lists_and_counts() {
     place.run(&["sim", "again.toml"]).good();
 }
 
+/// A scenario whose second VM replays the file `runs.csv`.
+fn replaying() -> String {
+    let work =
+        "{ kind = \"interactive\", compute = \"exponential 1ms\", sleep = \"exponential 5ms\" }";
+    let text = GOOD.replace(work, "{ kind = \"replay\", file = \"runs.csv\" }");
+    assert_ne!(text, GOOD);
+    text
+}
+
+#[test]
+fn idle_vm_is_replayed_beside_others() {
+    let place = Place::with(&replaying());
+    place.write("runs.csv", b"run_ns,block_ns\n0,100000000\n");
+    let runs = json(&place.run(&["sim", "it.toml", "--json"]).good());
+    let vcpus = runs["runs"][0]["vcpus"].as_array().expect("vCPUs");
+    let delivered = |name: &str| {
+        let vcpu = vcpus.iter().find(|vcpu| vcpu["name"] == name).expect("the vCPU");
+        vcpu["delivered_ns"].as_u64().expect("a time")
+    };
+    assert!(delivered("silver") == 0 && delivered("gold") > 0, "{runs}");
+}
+
+#[test]
+fn recording_that_cannot_be_read_is_refused_with_the_reason() {
+    let place = Place::with(&replaying());
+    place.run(&["sim", "it.toml"]).refused(2).says("cannot read `runs.csv`: there is no such file");
+    std::fs::create_dir(place.path("runs.csv")).expect("a folder");
+    place.run(&["sim", "it.toml"]).refused(2).says("cannot read `runs.csv`: it is a folder");
+    std::fs::remove_dir(place.path("runs.csv")).expect("removed");
+    place.write("runs.csv", b"1,2\n\xff\n");
+    place.run(&["sim", "it.toml"]).refused(2).says("line 2, column 1: this is not UTF-8");
+    let file = std::fs::File::create(place.path("runs.csv")).expect("a file");
+    file.set_len((1 << 28) + 1).expect("a long file");
+    place
+        .run(&["sim", "it.toml"])
+        .refused(2)
+        .says("it has more than the maximum of 268435456 bytes");
+}
+
 #[test]
 fn doctor_says_what_this_machine_allows() {
     let place = Place::new();
