@@ -235,6 +235,12 @@ impl Experiment {
         Ok(experiment)
     }
 
+    /// Returns true if the experiment's file has a quick form.
+    #[must_use]
+    pub fn has_quick_form(&self) -> bool {
+        self.quick.is_some()
+    }
+
     /// The same in its quick form, as far as its file has one.
     #[must_use]
     pub fn quick(mut self) -> Experiment {

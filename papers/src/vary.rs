@@ -22,7 +22,9 @@ impl Experiment {
     pub(crate) fn scaled(&self, point: &[usize], scale: &Table) -> Result<Scenario, PaperError> {
         let text = self.table(point, scale)?.to_string();
         let folder = self.base.file.parent().unwrap_or(Path::new("")).to_owned();
-        let load = |named: &str| std::fs::read_to_string(folder.join(named)).ok();
+        let load = |named: &str| {
+            std::fs::read_to_string(folder.join(named)).map_err(|error| error.to_string())
+        };
         Scenario::with_files(&text, &load)
             .map_err(|error| self.bad(point, as_it_became(&text, &error), error.hint()))
     }

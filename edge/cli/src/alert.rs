@@ -50,6 +50,10 @@ pub(crate) fn alert(args: &Alert) -> Result<(), Problem> {
     // A result that cannot be kept is not worth hours.
     let files = [("--report", args.report.as_deref()), ("--csv", args.csv.as_deref())];
     Places::of(&files)?;
+    if args.quick && !changes_with_quick(args) {
+        let options = if args.live { "--targets and --length" } else { "--length and --seeds" };
+        terminal::tell(&format!("note: --quick changes nothing beside {options}\n"));
+    }
     let report = args.report.as_deref().map(Pending::new).transpose()?;
     let csv = args.csv.as_deref().map(Pending::new).transpose()?;
     let tested = if args.live { live(args)? } else { simulated(args)? };
@@ -75,6 +79,12 @@ pub(crate) fn alert(args: &Alert) -> Result<(), Problem> {
         text += &show::ablation(base, ablated, columns);
     }
     terminal::say(&text)
+}
+
+/// Returns true if `--quick` sets something that no other option does.
+fn changes_with_quick(args: &Alert) -> bool {
+    let is_set = if args.live { !args.targets.is_empty() } else { args.seeds.is_some() };
+    args.length.is_none() || !is_set
 }
 
 /// What came of everything.

@@ -450,9 +450,9 @@ pub(crate) struct Show {
     /// Start of the window, since the start of the run.
     #[arg(long, value_parser = span, default_value = "0s")]
     pub(crate) from: Span,
-    /// Length of the window.
-    #[arg(long, value_parser = span, default_value = "100ms")]
-    pub(crate) r#for: Span,
+    /// Length of the window [default: 100ms; with --list, to the end of the run].
+    #[arg(long, value_parser = span)]
+    pub(crate) r#for: Option<Span>,
     /// Width of the picture in columns [default: the terminal's, or 100].
     #[arg(long)]
     pub(crate) width: Option<usize>,

@@ -47,8 +47,10 @@ pub(crate) fn compare(args: &Compare) -> Result<(), Problem> {
     let not_run = runs.missing(&policies, &seeds);
     let compared = Compared { scenario, policies, scenarios, simulated, lives };
     let cases = compared.cases();
+    let mut lives = compared.lives.iter().flatten();
+    let whole = runs.was_whole().and_then(|()| lives.try_for_each(Live::was_whole));
     if args.json {
-        terminal::print(&json::cases(&cases, &seeds))?;
+        terminal::print(&json::cases(&cases, &seeds, json::End::of(&whole)))?;
     } else if !cases.is_empty() {
         terminal::say(&(table(&cases, &seeds) + &compared.notes()))?;
     }
@@ -56,8 +58,7 @@ pub(crate) fn compare(args: &Compare) -> Result<(), Problem> {
         csv.keep(&cases)?;
     }
     terminal::tell(&(not_run + &compared.not_run_live(args, &seeds)));
-    runs.was_whole()?;
-    compared.lives.iter().flatten().try_for_each(Live::was_whole)?;
+    whole?;
     compared.check(args)
 }
 

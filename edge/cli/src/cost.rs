@@ -3,10 +3,33 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use rustix::time::{ClockId, clock_gettime};
+
+/// A moment by the clock of the host and by the CPU time of this process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Started {
+    at: Instant,
+    cpu: Duration,
+}
+
+impl Started {
+    pub(crate) fn now() -> Started {
+        Started { at: Instant::now(), cpu: cpu_time() }
+    }
+}
+
+/// CPU time that all threads of this process have used.
+fn cpu_time() -> Duration {
+    let used = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::try_from(used).expect("CPU time is not negative")
+}
+
 /// Time, events and memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost {
     pub(crate) took: Duration,
+    /// CPU time of all threads.
+    pub(crate) cpu: Duration,
     /// How many events were simulated.
     pub(crate) events: u64,
     /// The most memory that this process had at once; none where nobody says.
@@ -15,16 +38,18 @@ pub(crate) struct Cost {
 
 impl Cost {
     /// Of what was simulated since then.
-    pub(crate) fn since(started: Instant, events: u64) -> Cost {
-        Cost { took: started.elapsed(), events, peak_kib: peak() }
+    pub(crate) fn since(started: Started, events: u64) -> Cost {
+        let cpu = cpu_time().saturating_sub(started.cpu);
+        Cost { took: started.at.elapsed(), cpu, events, peak_kib: peak() }
     }
 }
 
 impl fmt::Display for Cost {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seconds = self.took.as_secs_f64();
-        let rate = self.events as f64 / seconds.max(1e-6) / 1e6;
-        write!(out, "{} events in {seconds:.2} s, {rate:.2} million per second", self.events)?;
+        let (cpu, took) = (self.cpu.as_secs_f64(), self.took.as_secs_f64());
+        let rate = self.events as f64 / cpu.max(1e-6) / 1e6;
+        write!(out, "{} events in {cpu:.2} s of CPU time, ", self.events)?;
+        write!(out, "{rate:.2} million per second of it; {took:.2} s passed")?;
         match self.peak_kib {
             Some(kib) => write!(out, ", peak memory {} MiB", kib.div_ceil(1024)),
             None => Ok(()),

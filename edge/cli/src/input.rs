@@ -37,7 +37,7 @@ impl Source<'_> {
         let load = |name: &str| {
             let file = folder.join(name);
             named.borrow_mut().push(file.clone());
-            self::text(&file).ok()
+            self::text(&file).map_err(|problem| reason(&problem))
         };
         let scenario = Scenario::with_files(text, &load)?;
         let mut named = named.take().into_iter();
@@ -52,6 +52,24 @@ impl Source<'_> {
             set_length(&mut scenario, length)?;
         }
         Ok(scenario)
+    }
+}
+
+/// The reason why a file that a scenario names cannot be read, without its name.
+fn reason(problem: &Problem) -> String {
+    match problem {
+        Problem::Unreadable { source, .. } => match source.kind() {
+            io::ErrorKind::NotFound => "there is no such file".into(),
+            io::ErrorKind::IsADirectory => "it is a folder".into(),
+            _ => source.to_string(),
+        },
+        Problem::TooLong { longest, .. } => {
+            format!("it has more than the maximum of {longest} bytes")
+        }
+        Problem::NotText { line, column, .. } => {
+            format!("line {line}, column {column}: this is not UTF-8")
+        }
+        problem => problem.to_string(),
     }
 }
 

@@ -9,8 +9,25 @@ use slackline_units::{Span, Time};
 
 use crate::cost::Cost;
 use crate::names::Names;
+use crate::problem::Problem;
 
 const FORMAT: &str = "slackline-runs-1";
+
+/// The end of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Every run came to its end.
+    Whole,
+    /// A signal ended the command: its last run is cut short, or runs are missing.
+    Interrupted,
+}
+
+impl End {
+    /// The end of a command with this outcome.
+    pub(crate) fn of(outcome: &Result<(), Problem>) -> End {
+        if outcome.is_ok() { End::Whole } else { End::Interrupted }
+    }
+}
 
 /// Runs under one heading.
 #[derive(Clone, Debug)]
@@ -39,7 +56,7 @@ impl Case {
 }
 
 /// All runs of a command, with what each case comes to over its seeds if there are several.
-pub(crate) fn cases(cases: &[Case], seeds: &[u64]) -> String {
+pub(crate) fn cases(cases: &[Case], seeds: &[u64], end: End) -> String {
     let mut runs = Vec::new();
     for case in cases {
         for one in &case.runs {
@@ -49,10 +66,14 @@ pub(crate) fn cases(cases: &[Case], seeds: &[u64]) -> String {
         }
     }
     if seeds.len() == 1 {
-        return file(&runs);
+        return file(&runs, end);
     }
     let over = cases.iter().map(over_seeds).collect::<Vec<_>>();
-    format!("{:#}\n", json!({ "format": FORMAT, "runs": runs, "over_seeds": over }))
+    let interrupted = end == End::Interrupted;
+    let file = json!({
+        "format": FORMAT, "interrupted": interrupted, "runs": runs, "over_seeds": over
+    });
+    format!("{file:#}\n")
 }
 
 /// What the numbers of the vCPUs come to over runs with different seeds. What one of them does not
@@ -99,26 +120,38 @@ fn mean(over: &OverRuns) -> Value {
 }
 
 /// One run with all that is known of it.
-pub(crate) fn numbers(name: &str, numbers: &Numbers) -> String {
-    numbers_at_cost(name, numbers, None)
+pub(crate) fn numbers(name: &str, numbers: &Numbers, end: End) -> String {
+    numbers_at_cost(name, numbers, None, end)
 }
 
 /// The same, with what it took to simulate it where somebody wants to know.
-pub(crate) fn numbers_at_cost(name: &str, numbers: &Numbers, cost: Option<&Cost>) -> String {
+pub(crate) fn numbers_at_cost(
+    name: &str,
+    numbers: &Numbers,
+    cost: Option<&Cost>,
+    end: End,
+) -> String {
     let mut run = run(name, &numbers.summary);
-    if let Some(Cost { took, events, peak_kib }) = cost {
-        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        let cost = json!({ "took_ns": took, "events": events, "peak_kib": peak_kib });
+    if let Some(Cost { took, cpu, events, peak_kib }) = cost {
+        let [took, cpu] = [took, cpu].map(|it| u64::try_from(it.as_nanos()).unwrap_or(u64::MAX));
+        let cost =
+            json!({ "took_ns": took, "cpu_ns": cpu, "events": events, "peak_kib": peak_kib });
         run.insert("cost".into(), cost);
     }
     if let Some(summary) = &numbers.xenmon {
         run.insert("xenmon".into(), xenmon(summary));
     }
-    file(&[Value::Object(run)])
+    file(&[Value::Object(run)], end)
 }
 
-fn file(runs: &[Value]) -> String {
-    format!("{:#}\n", json!({ "format": FORMAT, "runs": runs }))
+/// An interrupted command that measured nothing.
+pub(crate) fn nothing() -> String {
+    file(&[], End::Interrupted)
+}
+
+fn file(runs: &[Value], end: End) -> String {
+    let interrupted = end == End::Interrupted;
+    format!("{:#}\n", json!({ "format": FORMAT, "interrupted": interrupted, "runs": runs }))
 }
 
 fn run(name: &str, summary: &Summary) -> Map<String, Value> {
@@ -148,16 +181,23 @@ pub(crate) struct Stretches<'a> {
     names: &'a Names,
     from: Time,
     end: Time,
+    /// Number of run intervals outside the window.
+    left_out: u64,
     rows: Vec<Value>,
 }
 
 impl<'a> Stretches<'a> {
     pub(crate) fn new(names: &'a Names, from: Time, span: Span) -> Stretches<'a> {
-        Stretches { names, from, end: from.after(span), rows: Vec::new() }
+        Stretches { names, from, end: from.after(span), left_out: 0, rows: Vec::new() }
     }
 
     pub(crate) fn file(&self) -> String {
-        format!("{:#}\n", json!({ "format": "slackline-list-1", "stretches": self.rows }))
+        let file = json!({
+            "format": "slackline-list-1",
+            "not_listed": self.left_out,
+            "stretches": self.rows,
+        });
+        format!("{file:#}\n")
     }
 }
 
@@ -165,6 +205,7 @@ impl Sink for Stretches<'_> {
     fn record(&mut self, record: &Record) {
         let Record::Ran { vcpu, cpu, from, to, used, end, due, .. } = *record else { return };
         if to <= self.from || from >= self.end {
+            self.left_out += 1;
             return;
         }
         self.rows.push(json!({

@@ -67,6 +67,14 @@ fn run_all(folder: &Path, run: &PaperRun) -> Result<(), Problem> {
     let paper = paper(folder, &run.paper)?;
     let mut experiments = paper.chosen(&run.experiments)?;
     if run.quick {
+        let without = experiments.iter().filter(|experiment| !experiment.has_quick_form());
+        let without: Vec<&str> = without.map(|experiment| experiment.name.as_str()).collect();
+        if !without.is_empty() {
+            terminal::tell(&format!(
+                "note: --quick changes nothing of {}: no quick form; use --seeds 1\n",
+                without.join(", ")
+            ));
+        }
         experiments = experiments.into_iter().map(Experiment::quick).collect();
     }
     if let Some(seeds) = run.seeds {

@@ -1,7 +1,7 @@
 //! `slackline show`: draws a saved trace.
 
 use std::fs::File;
-use std::io::{self, BufReader, ErrorKind, Read as _, Seek, Write as _};
+use std::io::{self, BufReader, BufWriter, ErrorKind, Read as _, Seek, Write as _};
 use std::path::Path;
 
 use slackline_experiments::Meters;
@@ -38,7 +38,8 @@ pub(crate) fn show(args: &Show) -> Result<(), Problem> {
         return pending.keep(perfetto.finish());
     }
     let from = Time::START + args.from;
-    let length = args.r#for.min(LONGEST);
+    let usual = if args.list { LONGEST } else { Span::from_ms(100) };
+    let length = args.r#for.unwrap_or(usual).min(LONGEST);
     let mut text = Vec::new();
     if args.list && args.json {
         let mut list = json::Stretches::new(&names, from, length);
@@ -53,7 +54,7 @@ pub(crate) fn show(args: &Show) -> Result<(), Problem> {
         let stray = |error| Problem::StrayRecord { file: file(), error };
         let numbers = meters.finish().map_err(stray)?;
         return match args.json {
-            true => terminal::print(&json::numbers(&header.machine, &numbers)),
+            true => terminal::print(&json::numbers(&header.machine, &numbers, json::End::Whole)),
             false => terminal::say(&tables(&numbers)),
         };
     } else if let Some(vcpu) = &args.runs {
@@ -65,9 +66,14 @@ pub(crate) fn show(args: &Show) -> Result<(), Problem> {
         pass_to(args, &mut trace, &mut runs)?;
         runs.finish().map_err(Problem::Output)?;
     } else if args.list {
-        let mut list = Listing::new(&mut text, &names.all, from, length);
+        // A list may be longer than the trace: it is written as it comes.
+        let out = BufWriter::new(io::stdout().lock());
+        let mut list = Listing::new(out, &names.all, from, length);
         pass_to(args, &mut trace, &mut list)?;
-        list.finish().map_err(Problem::Output)?;
+        return match list.finish() {
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Problem::Output(error)),
+            _ => Ok(()),
+        };
     } else {
         text = picture(args, &mut trace, (&header, &names.all), (from, length))?.into_bytes();
     }

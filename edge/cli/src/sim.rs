@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use slackline_experiments::claims::expects_refusal;
 use slackline_experiments::{Outputs, Simulated, header};
@@ -13,7 +12,7 @@ use slackline_terminal::over_runs;
 use slackline_units::{Time, VcpuId};
 
 use crate::args::{Keeping, Sim};
-use crate::cost::Cost;
+use crate::cost::{Cost, Started};
 use crate::grid::{self, Input};
 use crate::outputs::{Files, tables};
 use crate::problem::Problem;
@@ -43,17 +42,24 @@ pub(crate) fn sim(args: &Sim) -> Result<(), Problem> {
         args.keeping.is_of_one_run("--seeds")?;
         return over_seeds(args, &scenario);
     }
-    let started = Instant::now();
+    let started = Started::now();
     let Simulated { numbers, finished } = simulate(&args.file, &scenario, &args.keeping)?;
     let cost = args.cost.then(|| Cost::since(started, finished.events));
     // Nothing was measured yet.
     let is_empty = |at: Time| at <= Time::START + scenario.warmup;
     if finished.stopped.is_some_and(is_empty) {
+        if args.keeping.json {
+            terminal::print(&json::nothing())?;
+        }
         terminal::tell("note: stopped during the warm-up; nothing was measured\n");
         return Err(Problem::Interrupted);
     }
     if args.keeping.json {
-        terminal::print(&json::numbers_at_cost("sim", &numbers, cost.as_ref()))?;
+        let end = match finished.stopped {
+            Some(_) => json::End::Interrupted,
+            None => json::End::Whole,
+        };
+        terminal::print(&json::numbers_at_cost("sim", &numbers, cost.as_ref(), end))?;
     } else {
         let mut text = tables(&numbers);
         let name = |vcpu: VcpuId| scenario.domains[vcpu.domain().number() as usize].vcpu_name(vcpu);
@@ -88,7 +94,8 @@ fn over_seeds(args: &Sim, scenario: &Scenario) -> Result<(), Problem> {
     let runs = simulated.finished().pop().unwrap_or_default();
     let name = scenario.policy.spec.name;
     if args.keeping.json {
-        terminal::print(&json::cases(&[json::Case::new(name, runs.clone())], &seeds))?;
+        let end = json::End::of(&simulated.was_whole());
+        terminal::print(&json::cases(&[json::Case::new(name, runs.clone())], &seeds, end))?;
     } else if !runs.is_empty() {
         let title = format!("{}: {}, sim\n\n", scenario.title, scenario.policy);
         let table = over_runs(&[(name, &runs)], terminal::width(), terminal::paint());

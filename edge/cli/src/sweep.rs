@@ -1,6 +1,5 @@
 //! `slackline sweep`: a family of scenarios under policies, over all cores, into one table.
 
-mod bar;
 mod jobs;
 mod journal;
 mod page;
@@ -10,20 +9,19 @@ use std::io::Write as _;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
 use slackline_experiments::family::COLUMNS;
 use slackline_experiments::grid::{self, GridError};
 
 use crate::args::Sweep;
-use crate::cost::Cost;
+use crate::cost::{Cost, Started};
 use crate::pending::Pending;
 use crate::places::Places;
 use crate::problem::Problem;
 use crate::signals::stop_flag;
+use crate::terminal::Counter;
 use crate::{bug, input, terminal};
 
-use bar::Bar;
 use jobs::{Came, Jobs};
 use journal::Journal;
 use rows::Rows;
@@ -40,7 +38,7 @@ pub(crate) fn sweep(args: &Sweep) -> Result<(), Problem> {
     let already = done.len();
     let (csv, mut out) = Pending::new(&args.csv)?;
     let page = args.page.as_deref().map(Pending::new).transpose()?;
-    let started = Instant::now();
+    let started = Started::now();
     let events = AtomicU64::new(0);
     let rows = run(args, &jobs, &journal, Rows::new(&jobs, done), &events)?;
     csv.keep(out.write_all(rows.csv().as_bytes()).and_then(|()| out.flush()))?;
@@ -75,13 +73,13 @@ fn run(
     events: &AtomicU64,
 ) -> Result<Rows, Problem> {
     let missing: Vec<usize> = (0..jobs.count()).filter(|&job| !rows.has(job)).collect();
-    let (bar, stop) = (Bar::new(rows.count(), jobs.count()), stop_flag()?);
+    let (counter, stop) = (Counter::with_done("sweep", rows.count()), stop_flag()?);
     let goes_on = || match stop.load(Ordering::Relaxed) {
         true => ControlFlow::Break(()),
         false => ControlFlow::Continue(()),
     };
     let watch = |done: grid::Done| {
-        bar.at(done.runs);
+        counter.at(done);
         goes_on()
     };
     let one = |&job: &usize, _| {

@@ -121,35 +121,80 @@ impl Progress {
     }
 }
 
-/// Says how many of many runs are done, from any thread, if it takes long and somebody watches.
+/// After how long a command without a terminal says how far it is, and from then on how often.
+const FIRST_LINE: Duration = Duration::from_secs(2);
+const BETWEEN_LINES: Duration = Duration::from_secs(20);
+
+/// Says how many of many runs are done and about how long the others take, from any thread, if it
+/// takes long: on a terminal in a line that is drawn again, elsewhere in a line now and then.
 pub(crate) struct Counter {
     what: String,
-    shown: Mutex<Option<(Instant, bool)>>,
+    /// Number of runs that were done before.
+    before: usize,
+    started: Instant,
+    is_terminal: bool,
+    shown: Mutex<(Instant, bool)>,
 }
 
 impl Counter {
     pub(crate) fn new(what: &str) -> Counter {
-        let next = io::stderr().is_terminal().then(|| (Instant::now() + QUIET, false));
-        Counter { what: what.into(), shown: Mutex::new(next) }
+        Counter::with_done(what, 0)
+    }
+
+    /// Of a command that goes on after so many runs.
+    pub(crate) fn with_done(what: &str, before: usize) -> Counter {
+        let (started, is_terminal) = (Instant::now(), io::stderr().is_terminal());
+        let next = started + if is_terminal { QUIET } else { FIRST_LINE };
+        Counter {
+            what: what.into(),
+            before,
+            started,
+            is_terminal,
+            shown: Mutex::new((next, false)),
+        }
     }
 
     /// So many are done.
     pub(crate) fn at(&self, done: Done) {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((next, is_shown)) = &mut *shown
-            && Instant::now() >= *next
-        {
-            *next = Instant::now() + EVERY;
-            *is_shown = true;
-            tell(&format!("\r\x1b[K{}: {} of {} runs", self.what, done.runs, done.of));
+        let (next, is_shown) = &mut *shown;
+        let now = Instant::now();
+        if now < *next {
+            return;
         }
+        let line = self.line(done, now - self.started);
+        *next = now + if self.is_terminal { EVERY } else { BETWEEN_LINES };
+        *is_shown = true;
+        match self.is_terminal {
+            true => tell(&format!("\r\x1b[K{line}")),
+            false => tell(&format!("{line}\n")),
+        }
+    }
+
+    fn line(&self, done: Done, took: Duration) -> String {
+        let (count, of) = (self.before + done.runs, self.before + done.of);
+        let mut text = format!("{}: {count} of {of} runs", self.what);
+        if done.runs > 0 && done.runs < done.of {
+            let each = took.as_secs_f64() / done.runs as f64;
+            text += &format!(", about {} left", rounded(each * (done.of - done.runs) as f64));
+        }
+        text
+    }
+}
+
+/// Seconds as people say them.
+fn rounded(seconds: f64) -> String {
+    match seconds {
+        7_200.0.. => format!("{:.1} h", seconds / 3_600.0),
+        90.0.. => format!("{:.0} min", seconds / 60.0),
+        _ => format!("{seconds:.0} s"),
     }
 }
 
 impl Drop for Counter {
     fn drop(&mut self) {
-        let shown = self.shown.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if shown.is_some_and(|(_, is_shown)| is_shown) {
+        let (_, is_shown) = *self.shown.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if is_shown && self.is_terminal {
             tell("\r\x1b[K");
         }
     }
@@ -160,5 +205,20 @@ impl Drop for Progress {
         if self.is_shown {
             tell("\r\x1b[K");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counter_estimates_time_left_from_runs_of_this_command() {
+        let counter = Counter::with_done("sweep", 40);
+        let line = |runs, of, took| counter.line(Done { runs, of }, Duration::from_secs(took));
+        assert_eq!(line(10, 60, 20), "sweep: 50 of 100 runs, about 2 min left");
+        assert_eq!(line(50, 60, 5), "sweep: 90 of 100 runs, about 1 s left");
+        assert_eq!(line(1, 60, 600), "sweep: 41 of 100 runs, about 9.8 h left");
+        assert_eq!(line(60, 60, 20), "sweep: 100 of 100 runs");
     }
 }

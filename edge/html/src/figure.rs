@@ -63,7 +63,7 @@ impl Figure {
     /// The figure by itself: a file for a talk or a repository, with who made it at its foot.
     #[must_use]
     pub fn svg(&self, made: &Made) -> String {
-        let (inside, height) = self.inside(made, 0);
+        let (inside, height) = self.inside(made);
         let head = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height:.0}\" \
              width=\"{WIDTH}\" height=\"{height:.0}\" font-family=\"{FONTS}\" role=\"img\">\n"
@@ -81,16 +81,32 @@ impl Figure {
 
     /// The figure inside a page; `number` is its own there, from one.
     pub(crate) fn html(&self, made: &Made, number: usize) -> String {
-        let (inside, height) = self.inside(made, number);
-        // On a narrow screen it is moved sideways: shrunk to that, nobody could read it.
-        let mut text = String::from("<figure>\n<div class=\"plot\" tabindex=\"0\">\n");
-        let _ = writeln!(
-            text,
-            "<svg viewBox=\"0 0 {WIDTH} {height:.0}\" font-family=\"{FONTS}\" role=\"img\">"
-        );
-        text += &self.words();
-        text += &inside;
-        text += "</svg>\n</div>\n";
+        let mut text = String::from("<figure>\n");
+        let _ = writeln!(text, "<p class=\"title\">{}</p>", escaped(&self.title));
+        let legend = Legend::of(&self.panels);
+        text += &legend.html();
+        let width = self.panel_width();
+        // Narrower than that, letters are too small to read: panels go below each other, and what
+        // is still wider is moved sideways.
+        let least = (width * 0.88).floor();
+        let _ = writeln!(text, "<div class=\"panels\" style=\"--least:{least}px\">");
+        let scales = scales_of(&self.panels);
+        for (nth, plot) in self.panels.iter().enumerate() {
+            let mut svg = Svg::default();
+            let area = Area { left: 0.0, top: 0.0, width, height: self.height };
+            let scaled = (plot, scales[nth].clone());
+            draw_plot(&mut svg, scaled, &legend, area, &format!("clip-{number}-{nth}"));
+            let _ = writeln!(
+                text,
+                "<div class=\"plot\" tabindex=\"0\">\n<svg viewBox=\"0 0 {width:.0} {:.0}\" \
+                 font-family=\"{FONTS}\" role=\"img\">\n{}{}</svg>\n</div>",
+                self.height,
+                self.words(),
+                svg.text
+            );
+        }
+        text += "</div>\n";
+        let _ = writeln!(text, "<p class=\"foot\">{}</p>", escaped(&made.line()));
         if !self.caption.is_empty() {
             let caption = crate::text::prose(&self.caption);
             let _ = writeln!(text, "<figcaption><b>Figure {number}.</b> {caption}</figcaption>");
@@ -105,7 +121,16 @@ impl Figure {
         format!("<title>{title}</title>\n<desc>{caption}</desc>\n")
     }
 
-    fn inside(&self, made: &Made, number: usize) -> (String, f64) {
+    fn column_count(&self) -> usize {
+        self.columns.min(self.panels.len().max(1))
+    }
+
+    fn panel_width(&self) -> f64 {
+        let columns = self.column_count() as f64;
+        (WIDTH - GAP * (columns - 1.0)) / columns
+    }
+
+    fn inside(&self, made: &Made) -> (String, f64) {
         let mut svg = Svg::default();
         let mut top = 8.0;
         for line in lines(&self.title, TITLE.size) {
@@ -115,16 +140,14 @@ impl Figure {
         top += 10.0;
         let legend = Legend::of(&self.panels);
         top += legend.draw(&mut svg, Spot { x: 0.0, y: top });
-        let columns = self.columns.min(self.panels.len().max(1));
-        let gaps = GAP * (columns - 1) as f64;
-        let width = (WIDTH - gaps) / columns as f64;
+        let (columns, width) = (self.column_count(), self.panel_width());
         let scales = scales_of(&self.panels);
         for (nth, plot) in self.panels.iter().enumerate() {
             let (column, row) = ((nth % columns) as f64, (nth / columns) as f64);
             let left = column * (width + GAP);
             let area = Area { left, top: top + row * self.height, width, height: self.height };
             let scaled = (plot, scales[nth].clone());
-            draw_plot(&mut svg, scaled, &legend, area, &format!("clip-{number}-{nth}"));
+            draw_plot(&mut svg, scaled, &legend, area, &format!("clip-0-{nth}"));
         }
         top += self.panels.len().div_ceil(columns) as f64 * self.height;
         for line in lines(&made.line(), FOOT.size) {

@@ -5,7 +5,7 @@ use crate::layer::{Layer, Shape};
 use crate::marks::{dash, marker};
 use crate::plot::{Plot, WIDTH};
 use crate::svg::{Anchor, Area, Font, Paint, Spot, Svg};
-use crate::text::ems;
+use crate::text::{ems, escaped};
 
 /// The names of a figure, in the order in which they come.
 #[derive(Debug)]
@@ -67,6 +67,25 @@ impl<'a> Legend<'a> {
             spot.x += width;
         }
         spot.y + LINE / 2.0 - at.y + 4.0
+    }
+
+    /// The same for a page, which breaks the line wherever the screen ends.
+    pub(crate) fn html(&self) -> String {
+        let all = || self.series.iter().chain(&self.published);
+        if all().count() < 2 {
+            return String::new();
+        }
+        let mut text = String::from("<p class=\"legend\">\n");
+        for layer in all() {
+            let mut svg = Svg::default();
+            self.swatch(&mut svg, layer, Spot { x: 0.0, y: 8.0 });
+            let (swatch, name) = (svg.text, escaped(&layer.name));
+            text += &format!(
+                "<span><svg viewBox=\"0 0 {SWATCH} 16\" width=\"{SWATCH}\" height=\"16\" \
+                 aria-hidden=\"true\">\n{swatch}</svg> {name}</span>\n"
+            );
+        }
+        text + "</p>\n"
     }
 
     fn swatch(&self, svg: &mut Svg, layer: &Layer, at: Spot) {

@@ -38,9 +38,16 @@ code{background:var(--wash);border-radius:4px;padding:1px 4px}
 pre{background:var(--wash);border-radius:8px;padding:12px 14px;overflow-x:auto}
 .made{color:var(--muted);font-size:13.5px;margin:0 0 26px}
 figure{margin:26px 0 30px}
-figure svg{display:block;width:100%;height:auto}
-.plot{overflow-x:auto}.plot svg{min-width:680px}
-figcaption{color:var(--muted);font-size:14px;line-height:1.5;margin-top:6px;max-width:74ch}
+figure .title{font-weight:600;margin:0 0 4px;max-width:none}
+.legend{display:flex;flex-wrap:wrap;gap:2px 20px;font-size:13.5px;margin:4px 0;max-width:none}
+.legend span{overflow-wrap:anywhere;min-width:0}
+.legend svg{display:inline-block;vertical-align:middle;flex:none}
+.panels{display:grid;gap:0 22px;\
+grid-template-columns:repeat(auto-fill,minmax(min(100%,var(--least)),1fr))}
+.plot{overflow-x:auto;min-width:0}
+.plot svg{display:block;width:100%;height:auto;min-width:var(--least)}
+.foot{color:var(--muted);font-size:11.5px;margin:4px 0;max-width:none;overflow-wrap:anywhere}
+figcaption{overflow-wrap:anywhere;color:var(--muted);font-size:14px;line-height:1.5;margin-top:6px;max-width:74ch}
 figcaption b{color:var(--text)}
 .table{overflow-x:auto;margin:20px 0 26px}
 table{border-collapse:collapse;font-size:14.5px;font-variant-numeric:tabular-nums;width:100%}

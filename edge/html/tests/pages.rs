@@ -184,15 +184,54 @@ fn the_value_on_a_bar_stands_above_what_was_published_of_it() {
     assert!(bar(40.0) < far - 3.0, "{far}");
 }
 
-/// At 400 pixels letters of 12 would be of 6.
+/// The content of a page is 360 pixels wide on a screen of 400.
 #[test]
-fn a_figure_keeps_its_size_on_a_narrow_screen() {
+fn two_panels_beside_each_other_stack_on_a_narrow_screen() {
     let html = page().html();
-    assert!(html.contains(".plot{overflow-x:auto}.plot svg{min-width:680px}"));
-    let figures = html.matches("<figure>").count();
-    assert!(figures > 0);
+    assert!(html.contains("grid-template-columns:repeat(auto-fill,minmax(min(100%,var(--least))"));
+    let plot = || Plot::new(Axis::linear("x", ""), Axis::linear("y", ""));
+    let least = |figure: Figure| {
+        let html = Page::new("it", Made::default()).figure(figure).html();
+        let panels = html.matches("<div class=\"plot\" tabindex=\"0\">\n<svg").count();
+        let least = html.split("--least:").find_map(|rest| rest.split_once("px\""));
+        (panels, least.expect("a width").0.parse::<u32>().expect("a number"))
+    };
+    let (panels, two) = least(Figure::of_panels("it", [plot(), plot(), plot()]));
+    assert!(panels == 3 && two <= 360 && 2 * two > 360, "{two} of 360 pixels");
+    // At 780 pixels there are two, not three.
+    assert!(2 * two + 22 <= 780 && 3 * two + 44 > 780, "{two}");
+    // A single wide plot keeps its size and is moved sideways: its letters would be too small.
+    assert_eq!(least(Figure::new("it", plot())), (1, 686));
+}
+
+#[test]
+fn legend_and_title_of_a_page_are_text_that_wraps() {
+    let names: Vec<String> =
+        (0..9).map(|nth| format!("{nth} {}", "long name ".repeat(9))).collect();
+    let plot = Plot::new(Axis::linear("x", ""), Axis::linear("y", ""));
+    let plot = names.iter().fold(plot, |plot, name| plot.with(Layer::line(name, [(1.0, 1.0)])));
+    let figure = Figure::new("the title", plot).caption("the caption");
+    let html = Page::new("it", Made::default()).figure(figure).html();
+    assert_well_formed(&html);
+    assert!(html.contains("<p class=\"title\">the title</p>"));
+    assert!(html.contains(".legend{display:flex;flex-wrap:wrap"));
+    let legend = html.split("<p class=\"legend\">").nth(1).and_then(|it| it.split("</p>").next());
+    let legend = legend.expect("a legend");
+    assert!(names.iter().all(|name| legend.contains(&format!("{name}</span>"))), "{legend}");
+    let inside = html.split("<div class=\"plot\"").nth(1).expect("a plot");
+    assert!(!inside.contains(&format!(">{}</text>", names[0].trim_end())));
+}
+
+#[test]
+fn foot_of_a_page_names_no_folders() {
+    let line = |command: &str| Made::by(command).line();
+    let typed = "slackline sweep /home/ann/a.toml --csv=/srv/x/b.csv --page ~/c.html sub/d.toml";
+    assert_eq!(line(typed), "slackline sweep a.toml --csv=b.csv --page c.html d.toml");
     assert_eq!(
-        html.matches("<figure>\n<div class=\"plot\" tabindex=\"0\">\n<svg").count(),
-        figures
+        line("slackline alert --report '/home/ann lee/my page.html'"),
+        "slackline alert --report 'my page.html'"
     );
+    assert_eq!(line("slackline paper report --out ../here/"), "slackline paper report --out here");
+    let shares = "slackline alert --targets 5,10 --limiter-command 5ms/10ms";
+    assert_eq!(line(shares), shares);
 }

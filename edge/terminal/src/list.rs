@@ -24,6 +24,8 @@ pub struct Listing<W: Write> {
     end: Time,
     names: BTreeMap<VcpuId, String>,
     width: usize,
+    /// Number of run intervals outside the window.
+    left_out: u64,
     outcome: io::Result<()>,
 }
 
@@ -39,15 +41,20 @@ impl<W: Write> Listing<W> {
             "{:<12} {:>13} {:<6} {:<width$} {:>12} {:<9} of",
             "#    from_ms", "to_ms", "cpu", "vcpu", "used_ms", "why"
         );
-        Listing { out, from, end: from.after(span), names, width, outcome }
+        Listing { out, from, end: from.after(span), names, width, left_out: 0, outcome }
     }
 
-    /// Ends the list.
+    /// Ends the list. A last line says how many run intervals were outside the window, if any.
     ///
     /// # Errors
     /// The first error of the writer.
     pub fn finish(mut self) -> io::Result<()> {
         self.outcome?;
+        if self.left_out > 0 {
+            let (from, end) = (ms(self.from.since(Time::START)), ms(self.end.since(Time::START)));
+            let count = self.left_out;
+            writeln!(self.out, "# {count} run intervals outside {from} to {end} are not listed")?;
+        }
         self.out.flush()
     }
 
@@ -56,6 +63,7 @@ impl<W: Write> Listing<W> {
             return Ok(());
         };
         if to <= self.from || from >= self.end {
+            self.left_out += 1;
             return Ok(());
         }
         let name = self.names.get(&vcpu).map_or("?", |name| name);

@@ -62,7 +62,9 @@ fn every_scenario_replays_to_the_same_orders_under_every_policy() {
             continue;
         }
         let text = std::fs::read_to_string(&path).expect("a file that can be read");
-        let load = |other: &str| std::fs::read_to_string(folder.join(other)).ok();
+        let load = |other: &str| {
+            std::fs::read_to_string(folder.join(other)).map_err(|error| error.to_string())
+        };
         let scenario = Scenario::with_files(&text, &load).expect("a scenario");
         for spec in ALL {
             let Ok(scenario) = scenario.with_policy(spec.name) else { continue };

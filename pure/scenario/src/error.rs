@@ -399,10 +399,22 @@ pub enum ErrorKind {
         keys: &'static str,
     },
     /// A recording cannot be read.
-    #[error("cannot read `{path}`")]
+    #[error("cannot read `{path}`: {reason}")]
     NoFile {
         /// As written.
         path: String,
+        /// The reason.
+        reason: String,
+    },
+    /// The first line of a recording is another title than the one that it may have.
+    #[error("`{path}`, line {line}: the title must be `run_ns,block_ns`, not `{written}`")]
+    BadTitle {
+        /// The file.
+        path: String,
+        /// The line in that file, counted from 1.
+        line: usize,
+        /// As written.
+        written: String,
     },
     /// A line of a recording is not one.
     #[error("`{path}`, line {line}: `{written}` is not two durations in nanoseconds")]
@@ -414,9 +426,9 @@ pub enum ErrorKind {
         /// As written.
         written: String,
     },
-    /// A recording in which nothing runs.
-    #[error("this recording contains no run")]
-    NothingRuns,
+    /// A recording in which no time passes.
+    #[error("cannot replay this recording: its runs and blocks take no time")]
+    NoTime,
     /// The programs of all domains have more steps than [`MOST_STEPS`].
     #[error("{steps} steps of programs up to here are more than the maximum of {MOST_STEPS}")]
     TooManySteps {

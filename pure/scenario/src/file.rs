@@ -16,7 +16,7 @@ use crate::{domain, host, io, keys, parameters, terms};
 
 pub(crate) fn read(
     text: &str,
-    load: &dyn Fn(&str) -> Option<String>,
+    load: &dyn Fn(&str) -> Result<String, String>,
 ) -> Result<Scenario, ScenarioError> {
     let source = Source::new(text);
     let scenario = scenario(&source, load).map_err(|fault| source.error(fault))?;
@@ -27,7 +27,7 @@ pub(crate) fn read(
 
 fn scenario(
     source: &Source<'_>,
-    load: &dyn Fn(&str) -> Option<String>,
+    load: &dyn Fn(&str) -> Result<String, String>,
 ) -> Result<Scenario, Mistake> {
     let document = DeTable::parse(source.text).map_err(|error| syntax(source, &error))?;
     let root = Table::root(source, document.get_ref()).taught(&keys::SCENARIO)?;

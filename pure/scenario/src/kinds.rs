@@ -120,7 +120,8 @@ fn replay(run: &Run<'_>, table: &Table<'_>) -> Result<Program, Mistake> {
     } else {
         let path = item.text()?;
         let text = (run.load)(path);
-        let text = text.ok_or_else(|| item.fault(ErrorKind::NoFile { path: shown(path) }))?;
+        let text =
+            text.map_err(|reason| item.fault(ErrorKind::NoFile { path: shown(path), reason }))?;
         recording(&item, path, &text)?
     };
     let step = |(index, span): (usize, Span)| {
@@ -130,8 +131,9 @@ fn replay(run: &Run<'_>, table: &Table<'_>) -> Result<Program, Mistake> {
     // Steps that take no time say nothing, and could make a round of a program take none.
     let some = spans.into_iter().enumerate().filter(|(_, span)| !span.is_zero());
     let steps: Vec<Step> = some.map(step).collect();
-    if !steps.iter().any(|step| matches!(step, Step::Compute(_))) {
-        return Err(item.fault(ErrorKind::NothingRuns));
+    // A VM may have been idle for all of it. A round that takes no time would never end.
+    if steps.is_empty() {
+        return Err(item.fault(ErrorKind::NoTime));
     }
     Ok(Program { steps, repeat: true })
 }
@@ -148,9 +150,13 @@ fn recording(item: &Item<'_>, path: &str, text: &str) -> Result<Vec<Span>, Mista
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let is_heading = std::mem::take(&mut is_first) && line == HEADING;
-        if is_heading {
+        let is_first = std::mem::take(&mut is_first);
+        if is_first && line == HEADING {
             continue;
+        }
+        if is_first && line.starts_with(|first: char| first.is_ascii_alphabetic()) {
+            let (path, written) = (shown(path), shown(line));
+            return Err(item.fault(ErrorKind::BadTitle { path, line: index + 1, written }));
         }
         let (run, block) = run_and_block(line).ok_or_else(|| {
             let (path, written) = (shown(path), shown(line));

@@ -321,17 +321,17 @@ impl Scenario {
     /// # Errors
     /// The first thing in the file that is wrong.
     pub fn read(text: &str) -> Result<Scenario, ScenarioError> {
-        Scenario::with_files(text, &|_| None)
+        Scenario::with_files(text, &|_| Err("no files can be named here".into()))
     }
 
     /// Reads a scenario; `load` gives the text of a file that it names, by its path relative to the
-    /// scenario, or none if that cannot be read.
+    /// scenario, or the reason why that cannot be read.
     ///
     /// # Errors
     /// The first thing in the file that is wrong.
     pub fn with_files(
         text: &str,
-        load: &dyn Fn(&str) -> Option<String>,
+        load: &dyn Fn(&str) -> Result<String, String>,
     ) -> Result<Scenario, ScenarioError> {
         file::read(text, load)
     }

@@ -8,7 +8,7 @@ use crate::table::{Item, Mistake, Source};
 /// What reading a domain needs to know of the run.
 pub(crate) struct Run<'a> {
     pub(crate) source: &'a Source<'a>,
-    pub(crate) load: &'a dyn Fn(&str) -> Option<String>,
+    pub(crate) load: &'a dyn Fn(&str) -> Result<String, String>,
     pub(crate) length: Span,
     /// How many CPUs the host has.
     pub(crate) cpus: usize,

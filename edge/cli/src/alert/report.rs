@@ -25,6 +25,9 @@ pub(super) struct Contents<'a> {
 const TAILS: (f64, f64) = (-100.0, 150.0);
 const SMP_TAILS: (f64, f64) = (-60.0, 40.0);
 
+/// The errors at which the text of the paper states how many are beyond.
+const PRINTED_TAILS: (f64, f64) = (-9.9, 36.3);
+
 /// The error in words, for axes.
 const ERROR: &str = "error of a second, (used \u{2212} target) / target";
 
@@ -130,7 +133,7 @@ fn tails(contents: &Contents<'_>) -> Figure {
     if contents.results.iter().all(|result| result.limiter == Limiter::Host) {
         return live_tails(contents);
     }
-    let (low, high) = if contents.form == Form::One { TAILS } else { SMP_TAILS };
+    let (low, high) = tail_range(contents);
     let x = Axis::linear(ERROR, "%").range((low, high));
     // A little more than all of them, so that no line is drawn on the edge.
     let y = Axis::log("seconds with larger errors", "% of all").range((0.01, 130.0));
@@ -159,8 +162,36 @@ fn tails(contents: &Contents<'_>) -> Figure {
             )
         }
     };
-    let caption = format!("{caption} Values below {low:.0} % and above {high:.0} % are not drawn.");
+    let is_beyond = |error: &i64| !(low..=high).contains(&percent(*error));
+    let beyond = contents.results.iter().any(|result| {
+        let errors = result.errors(None, |_| true);
+        errors.sorted().iter().any(is_beyond)
+    });
+    let caption = match beyond {
+        true => {
+            format!("{caption} Values below {low:.0} % and above {high:.0} % are not drawn.")
+        }
+        false => caption,
+    };
     Figure::new("Distribution of errors", plot).caption(&caption).height(340)
+}
+
+/// The errors that are shown: all of them and those that were published, within bounds.
+fn tail_range(contents: &Contents<'_>) -> (f64, f64) {
+    let (bounds, published) = match contents.form {
+        Form::One => (TAILS, Some(PRINTED_TAILS)),
+        Form::Smp => (SMP_TAILS, published("figure-11.axis").and_then(|axis| axis.range())),
+    };
+    let ends = contents.results.iter().flat_map(|result| {
+        let errors = result.errors(None, |_| true);
+        [errors.smallest(), errors.largest()].into_iter().flatten().map(percent)
+    });
+    let (least, most) = published.unwrap_or((0.0, 0.0));
+    let (low, high) =
+        ends.fold((least, most), |(low, high), error| (low.min(error), high.max(error)));
+    // A margin, so that no step is drawn on the edge.
+    let margin = ((high - low) * 0.04).max(1.0);
+    ((low - margin).max(bounds.0).floor(), (high + margin).min(bounds.1).ceil())
 }
 
 /// The same of ways to limit a process on this machine, as far as their errors go: nothing was
@@ -217,7 +248,8 @@ fn printed_tails() -> Vec<Layer> {
     let printed = |policy: &str| {
         let value =
             |name: &str| -> Option<f64> { published(&format!("alert.{policy}.{name}"))?.number() };
-        let points = [(-9.9, value("below-minus-9.9")), (36.3, value("above-36.3"))];
+        let points =
+            [(PRINTED_TAILS.0, value("below-minus-9.9")), (PRINTED_TAILS.1, value("above-36.3"))];
         let points = points.into_iter().filter_map(|(x, y)| Some((x, y.filter(|&y| y > 0.0)?)));
         Layer::points(format!("{policy}, published"), points).published()
     };

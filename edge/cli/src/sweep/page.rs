@@ -1,11 +1,12 @@
 //! The page of a sweep: plots by size, and the table over the seeds.
 
+use slackline_experiments::OverSeeds;
 use slackline_html::{Axis, Cell, Figure, Layer, Made, Page, Plot, Table};
 
 use crate::args::Sweep;
 
 use super::jobs::Jobs;
-use super::rows::{Over, Rows};
+use super::rows::Rows;
 
 /// What is plotted: its column, its title, what its axis says.
 const PLOTS: [(&str, &str, &str); 5] = [
@@ -93,10 +94,10 @@ impl Here<'_> {
         host * self.jobs.policies.len() + policy
     }
 
-    fn over(&self, case: usize, column: &str) -> Option<Over> {
+    fn over(&self, case: usize, column: &str) -> Option<OverSeeds> {
         if column == MISSED {
             let missed = self.rows.missed(self.jobs, case)?;
-            return Some(Over { least: missed, median: missed, most: missed });
+            return OverSeeds::of([missed]);
         }
         self.rows.over(self.jobs, case, column)
     }
@@ -115,8 +116,9 @@ impl Here<'_> {
         for (nth, policy) in self.jobs.policies.iter().enumerate() {
             let place = |at: usize| if is_alone { nth } else { at } as f64;
             let overs = hosts.iter().enumerate().filter_map(|(at, &(host, _))| {
-                let Over { least, median, most } = self.over(self.case(host, nth), column)?;
-                Some((place(at), least, median, most))
+                let OverSeeds { lowest, median, highest } =
+                    self.over(self.case(host, nth), column)?;
+                Some((place(at), lowest, median, highest))
             });
             let overs: Vec<(f64, f64, f64, f64)> = overs.collect();
             is_known |= !overs.is_empty();
@@ -156,7 +158,7 @@ impl Here<'_> {
                     None => Cell::Dash,
                 };
                 let worst = match self.over(case, "worst_error_percent") {
-                    Some(over) => Cell::Number(format!("{:.1} ({:.0})", over.median, over.most)),
+                    Some(over) => Cell::Number(format!("{:.1} ({:.0})", over.median, over.highest)),
                     None => Cell::Dash,
                 };
                 let count = match refused {

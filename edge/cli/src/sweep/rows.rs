@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use slackline_experiments::family::{COLUMNS, quantile};
+use slackline_experiments::OverSeeds;
+use slackline_experiments::family::COLUMNS;
 
 use crate::alert::show::packed;
 use crate::quoted::quoted;
@@ -17,14 +18,6 @@ pub(super) struct Rows {
     /// What comes before what was measured, by run.
     names: Vec<Vec<String>>,
     done: BTreeMap<usize, Vec<String>>,
-}
-
-/// A measure over the seeds of a host and policy.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Over {
-    pub(super) least: f64,
-    pub(super) median: f64,
-    pub(super) most: f64,
 }
 
 impl Rows {
@@ -83,15 +76,9 @@ impl Rows {
         (runs.count(), refused)
     }
 
-    /// A measure over the seeds; none where it is not known.
-    pub(super) fn over(&self, jobs: &Jobs<'_>, case: usize, column: &str) -> Option<Over> {
-        let mut values = self.values(jobs, case, column);
-        let at = |values: &mut Vec<f64>, part: f64| quantile(values, part);
-        Some(Over {
-            least: at(&mut values, 0.0)?,
-            median: at(&mut values, 0.5)?,
-            most: at(&mut values, 1.0)?,
-        })
+    /// A measure over the seeds. `None` if no run has it.
+    pub(super) fn over(&self, jobs: &Jobs<'_>, case: usize, column: &str) -> Option<OverSeeds> {
+        OverSeeds::of(self.values(jobs, case, column))
     }
 
     /// Missed deadlines in percent of all, over all seeds; none where there are none.

@@ -92,6 +92,29 @@ fn every_second_is_a_line_and_all_of_it_a_page() {
 }
 
 #[test]
+fn distribution_of_errors_is_scaled_to_its_data() {
+    let place = Place::new();
+    let figure = |policy: &str| {
+        let words = ["--seeds", "1", "--length", "10s", "--targets", "1", "--report", "it.html"];
+        place.run(&[&["alert", "--policy", policy], &words[..]].concat()).good();
+        let page = String::from_utf8(place.read("it.html")).expect("text");
+        let figure = page.split("<p class=\"title\">Distribution of errors</p>").nth(1);
+        figure.and_then(|it| it.split("</figure>").next()).expect("the figure").to_owned()
+    };
+    let has_tick = |figure: &str, tick: &str| {
+        let is_it = |line: &str| line.contains("\"middle\"") && line.ends_with(tick);
+        figure.lines().any(is_it)
+    };
+    // All errors are within the points that the paper states, -9.9 and 36.3 %.
+    let exact = figure("edf");
+    assert!(has_tick(&exact, ">30</text>") && !has_tick(&exact, ">100</text>"), "{exact}");
+    assert!(!exact.contains("are not drawn"), "{exact}");
+    let coarse = figure("credit:rules=xen-2006-10-30");
+    assert!(has_tick(&coarse, ">100</text>"), "{coarse}");
+    assert!(coarse.contains("above 150 % are not drawn"), "{coarse}");
+}
+
+#[test]
 fn a_rule_at_a_time_is_shown_and_parameters_can_be_set() {
     let place = Place::new();
     let out = run(&place, &["edf", "--set", "period=20ms", "--ablate"]).good();

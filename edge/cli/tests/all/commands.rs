@@ -38,7 +38,9 @@ fn what_a_run_took_is_told_beside_its_numbers() {
     assert!(out.contains("note: ") && out.contains(" events in "), "{out}");
     let runs = json(&place.run(&["sim", "it.toml", "--cost", "--json"]).good());
     let cost = &runs["runs"][0]["cost"];
-    has_fields(cost, &["took_ns", "events", "peak_kib"]);
+    has_fields(cost, &["took_ns", "cpu_ns", "events", "peak_kib"]);
+    assert!(out.contains(" s of CPU time, "), "{out}");
+    assert!(cost["cpu_ns"].as_u64() > Some(0), "{cost}");
     // The same ones as in the table.
     let events = cost["events"].as_u64().unwrap();
     assert!(events > 100 && out.contains(&format!("{events} events in ")), "{out} {cost}");
@@ -271,6 +273,19 @@ fn show_draws_lists_and_counts() {
     let list = show(&["--list", "--from", "100ms", "--for", "50ms"]);
     let lines: Vec<_> = list.lines().filter(|line| !line.starts_with('#')).collect();
     assert!(!lines.is_empty() && lines.iter().all(|line| line.contains("cpu0")), "{list}");
+    let last = list.lines().last().unwrap_or_default();
+    assert!(last.ends_with(" run intervals outside 100.000000 to 150.000000 are not listed"));
+    let (whole, part) = (show(&["--list"]), lines.len());
+    let left_out: usize = last.split(' ').nth(1).and_then(|it| it.parse().ok()).unwrap();
+    assert!(!whole.contains("not listed") && whole.contains(" over "), "{whole}");
+    assert_eq!(whole.lines().count() - 1, part + left_out);
+    let stretches = |more: &[&str]| json(&show(&[&["--list", "--json"], more].concat()));
+    let (all, some) = (stretches(&[]), stretches(&["--from", "100ms", "--for", "50ms"]));
+    assert_eq!(all["stretches"].as_array().unwrap().len(), part + left_out);
+    assert_eq!(
+        (&all["not_listed"], &some["not_listed"]),
+        (&json("0"), &json(&left_out.to_string()))
+    );
     let runs = show(&["--runs", "silver"]);
     assert!(runs.starts_with("run_ns,block_ns\n") && runs.lines().count() > 10, "{runs}");
     assert_eq!(show(&["--table"]), place.run(&["sim", "it.toml"]).good());
@@ -282,6 +297,45 @@ fn show_draws_lists_and_counts() {
     assert_ne!(text, GOOD);
     place.write("again.toml", text.as_bytes());
     place.run(&["sim", "again.toml"]).good();
+}
+
+/// A scenario whose second VM replays the file `runs.csv`.
+fn replaying() -> String {
+    let work =
+        "{ kind = \"interactive\", compute = \"exponential 1ms\", sleep = \"exponential 5ms\" }";
+    let text = GOOD.replace(work, "{ kind = \"replay\", file = \"runs.csv\" }");
+    assert_ne!(text, GOOD);
+    text
+}
+
+#[test]
+fn idle_vm_is_replayed_beside_others() {
+    let place = Place::with(&replaying());
+    place.write("runs.csv", b"run_ns,block_ns\n0,100000000\n");
+    let runs = json(&place.run(&["sim", "it.toml", "--json"]).good());
+    let vcpus = runs["runs"][0]["vcpus"].as_array().expect("vCPUs");
+    let delivered = |name: &str| {
+        let vcpu = vcpus.iter().find(|vcpu| vcpu["name"] == name).expect("the vCPU");
+        vcpu["delivered_ns"].as_u64().expect("a time")
+    };
+    assert!(delivered("silver") == 0 && delivered("gold") > 0, "{runs}");
+}
+
+#[test]
+fn recording_that_cannot_be_read_is_refused_with_the_reason() {
+    let place = Place::with(&replaying());
+    place.run(&["sim", "it.toml"]).refused(2).says("cannot read `runs.csv`: there is no such file");
+    std::fs::create_dir(place.path("runs.csv")).expect("a folder");
+    place.run(&["sim", "it.toml"]).refused(2).says("cannot read `runs.csv`: it is a folder");
+    std::fs::remove_dir(place.path("runs.csv")).expect("removed");
+    place.write("runs.csv", b"1,2\n\xff\n");
+    place.run(&["sim", "it.toml"]).refused(2).says("line 2, column 1: this is not UTF-8");
+    let file = std::fs::File::create(place.path("runs.csv")).expect("a file");
+    file.set_len((1 << 28) + 1).expect("a long file");
+    place
+        .run(&["sim", "it.toml"])
+        .refused(2)
+        .says("it has more than the maximum of 268435456 bytes");
 }
 
 #[test]

@@ -41,6 +41,43 @@ fn a_simulation_shows_what_there_is() {
     assert!(csv.starts_with("second,domain,share_ppm") && csv.contains("gold"), "{csv}");
 }
 
+/// The JSON of an interrupted command, which says that it was.
+#[track_caller]
+fn json_of(ran: &Ran) -> serde_json::Value {
+    let json: serde_json::Value = serde_json::from_str(&ran.out).expect("valid JSON");
+    assert_eq!(json["interrupted"], true, "{json}");
+    json
+}
+
+#[test]
+fn interrupted_json_says_so() {
+    let place = Place::with(&GOOD.replacen("\"400ms\"", "\"8760h\"", 1));
+    let second = Duration::from_secs(1);
+    let ran = interrupted(&place, &["sim", "it.toml", "--json"], second).ended_with(130);
+    assert_eq!(json_of(&ran)["runs"].as_array().map(Vec::len), Some(1));
+    for command in ["sim", "compare"] {
+        let words = [command, "it.toml", "--seeds", "2", "--json"];
+        let ran = interrupted(&place, &words, Duration::from_millis(300)).ended_with(130);
+        assert_eq!(json_of(&ran)["runs"].as_array().map(Vec::len), Some(0), "{command}");
+    }
+    let whole = Place::with(GOOD).run(&["sim", "it.toml", "--json"]).good();
+    let whole: serde_json::Value = serde_json::from_str(&whole).expect("valid JSON");
+    assert_eq!(whole["interrupted"], false);
+}
+
+#[test]
+fn json_of_run_interrupted_in_warmup_is_valid() {
+    let long = GOOD.replacen("\"400ms\"", "\"8760h\"", 1);
+    let place = Place::with(&format!("warmup = \"8000h\"\n{}", without_warmup(&long)));
+    let words = ["sim", "it.toml", "--json"];
+    let ran = interrupted(&place, &words, Duration::from_millis(300)).ended_with(130);
+    assert_eq!(json_of(&ran)["runs"].as_array().map(Vec::len), Some(0));
+}
+
+fn without_warmup(text: &str) -> String {
+    text.lines().filter(|line| !line.starts_with("warmup")).flat_map(|it| [it, "\n"]).collect()
+}
+
 /// How many runs were finished, of how many, as it says.
 #[track_caller]
 fn finished(ran: &Ran) -> (u64, u64) {
@@ -75,4 +112,13 @@ fn what_was_not_finished_is_said_by_its_name() {
     let ran = interrupted(&place, &two, Duration::from_millis(300)).ended_with(130);
     assert_eq!(ran.out, "");
     ran.says("note: stopped after 0 of 2 runs; not run: edf, round-robin");
+}
+
+#[test]
+fn piped_sweep_says_how_far_it_is_and_how_long_it_takes() {
+    let place = Place::with(&GOOD.replacen("\"400ms\"", "\"300s\"", 1));
+    let words = ["sweep", "it.toml", "--seeds", "10000", "--csv", "it.csv"];
+    let ran = interrupted(&place, &words, Duration::from_secs(5)).ended_with(130);
+    let line = ran.err.lines().find(|line| line.starts_with("sweep: ")).expect("a line");
+    assert!(line.contains(" of 10000 runs, about ") && line.ends_with(" left"), "{line}");
 }

@@ -53,6 +53,19 @@ fn without_results_nothing_is_written() {
 }
 
 #[test]
+fn quick_run_of_experiment_without_quick_form_says_so() {
+    let place = place();
+    let quick = ["paper", "run", "tiny", "--no-results", "--seeds", "1", "--quick"];
+    let says = "note: --quick changes nothing of fig-1: no quick form; use --seeds 1";
+    place.run(&quick).ended_with(0).says(says);
+    let file = place.path("papers/tiny/fig-1.toml");
+    let text = fs::read_to_string(&file).expect("the experiment");
+    fs::write(&file, format!("{text}\n[quick]\nseeds = 1\n")).expect("written");
+    let ran = place.run(&quick).ended_with(0);
+    assert!(!ran.err.contains("--quick"), "{}", ran.err);
+}
+
+#[test]
 fn what_is_asked_for_and_is_not_there_is_said() {
     let place = place();
     let ran = place.run(&["paper", "run", "tyni"]).refused(2);

@@ -66,6 +66,29 @@ fn a_sweep_is_one_table_and_one_page() {
     assert_eq!(text(&place, "it.csv"), table);
 }
 
+/// The values of a column in the order of the runs.
+fn values(table: &str, column: &str) -> Vec<f64> {
+    let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split(',').collect()).collect();
+    let at = lines[0].iter().position(|head| *head == column).unwrap();
+    lines[1..].iter().map(|line| line[at].parse().unwrap()).collect()
+}
+
+#[test]
+fn sweep_median_of_two_seeds_is_their_midpoint() {
+    let place = Place::with(&FAMILY.replacen("cpus = [1, 2]", "cpus = [3]", 1));
+    let words = ["sweep", "it.toml", "--policies", "credit:boost=off", "--seeds", "2"];
+    let ran = place.run(&[&words[..], &["--csv", "it.csv"]].concat()).ended_with(0);
+    let errors = values(&text(&place, "it.csv"), "worst_error_percent");
+    assert_eq!(errors.len(), 4);
+    for (nth, name) in ["none, 3 CPUs", "half, 3 CPUs"].iter().enumerate() {
+        let [low, high] = [errors[2 * nth], errors[2 * nth + 1]];
+        assert!((low - high).abs() > 0.14, "the seeds differ: {low} and {high}");
+        let line = ran.out.lines().find(|line| line.trim().starts_with(name)).unwrap();
+        let shown: f64 = line.split_whitespace().nth(6).unwrap().parse().unwrap();
+        assert!((shown - f64::midpoint(low, high)).abs() < 0.06, "{line}: {low} and {high}");
+    }
+}
+
 #[test]
 fn the_family_that_is_taught_can_be_swept() {
     let page = Place::new().run(&["help", "family"]).good();

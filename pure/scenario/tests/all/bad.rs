@@ -75,7 +75,24 @@ fn a_scenario_without_a_domain_is_none() {
 
 fn replaying(recording: &str) -> Result<Scenario, ScenarioError> {
     let text = GOOD.replacen("kind = \"spin\"", "kind = \"replay\", file = \"web.csv\"", 1);
-    Scenario::with_files(&text, &|path| (path == "web.csv").then(|| recording.to_owned()))
+    Scenario::with_files(&text, &|path| match path {
+        "web.csv" => Ok(recording.to_owned()),
+        _ => Err("it is not there".to_owned()),
+    })
+}
+
+#[test]
+fn recording_of_idle_vm_is_replayed() {
+    assert!(replaying("0,100000000\n").is_ok());
+    let error = replaying("0,0\n").unwrap_err();
+    assert!(error.to_string().ends_with("its runs and blocks take no time"), "{error}");
+}
+
+#[test]
+fn recording_with_another_title_is_refused_with_the_right_one() {
+    let error = replaying("# by hand\nblock_ns,run_ns\n1,2\n").unwrap_err();
+    let says = "line 2: the title must be `run_ns,block_ns`, not `block_ns,run_ns`";
+    assert!(error.to_string().ends_with(says), "{error}");
 }
 
 #[test]
@@ -90,7 +107,7 @@ fn a_recording_is_read_line_by_line() {
     }
     assert_eq!(
         replaying("").unwrap_err().to_string(),
-        "domain `web`: this recording contains no run"
+        "domain `web`: cannot replay this recording: its runs and blocks take no time"
     );
 }
 

@@ -308,7 +308,7 @@ fn a_recording_replays_what_it_says() {
     );
     let load = |path: &str| {
         assert_eq!(path, "recorded/web.csv");
-        Some("run_ns,block_ns\n3000000,7000000\n1000000,0\n".to_owned())
+        Ok("run_ns,block_ns\n3000000,7000000\n1000000,0\n".to_owned())
     };
     let scenario = Scenario::with_files(&text, &load).unwrap();
     let fixed = |ms| Draw::Fixed(Span::from_ms(ms));

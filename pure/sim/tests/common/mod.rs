@@ -24,7 +24,9 @@ pub(crate) fn scenarios() -> Vec<(String, Scenario)> {
     let read = |path: PathBuf| {
         let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
         let text = std::fs::read_to_string(&path).expect("a file that can be read");
-        let load = |other: &str| std::fs::read_to_string(folder().join(other)).ok();
+        let load = |other: &str| {
+            std::fs::read_to_string(folder().join(other)).map_err(|error| error.to_string())
+        };
         let scenario = Scenario::with_files(&text, &load);
         (name.clone(), scenario.unwrap_or_else(|error| panic!("{name}: {error}")))
     };
