@@ -48,7 +48,7 @@ const AGAIN: Duration = Duration::from_secs(3600);
 
 impl Writer {
     /// Makes the thread ordinary, even if a real-time thread started it, and opens the ledger. It
-    /// gets a high nice priority if permitted: it has little to do, and every change waits for it.
+    /// gets a low nice value if permitted: it has little to do, and every change waits for it.
     pub(super) fn begin(at: (&Path, &str), keep: Keep) -> Result<(Store, Begun), LedgerError> {
         let ordinary = |nice| {
             let class = Scheduling::Other { nice };
