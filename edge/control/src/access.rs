@@ -100,7 +100,7 @@ pub struct Access {
     pub principal: String,
     /// Identified by `socket`, `token` or `certificate`.
     pub by: String,
-    /// Role.
+    /// Role that was granted.
     pub role: Role,
     /// Limit on the CPU of all their reservations, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,4 @@
-//! A client of the daemon, for whoever wants to wait for his answer: over its Unix socket.
+//! Blocking client of the daemon, over its Unix socket or TLS.
 
 mod remote;
 mod stream;
@@ -32,95 +32,95 @@ use remote::Known;
 pub use remote::Remote;
 pub use stream::{Frame, Heard, Stream};
 
-/// How long an answer may take. The daemon itself gives up after five seconds.
+/// Time limit for an answer. The daemon itself gives up after five seconds.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
-/// Why there is no answer, or not the one that was wanted.
+/// Reason why there is no answer, or not the expected one.
 #[derive(Debug, Error)]
 pub enum ClientError {
-    /// Nobody listens there.
+    /// No daemon listens at the socket.
     #[error("no daemon listens at {}: {source}", path.display())]
     NoDaemon {
-        /// Where.
+        /// Path of the socket.
         path: PathBuf,
-        /// What the kernel says.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// The socket is there, and is not for this user.
+    /// The socket exists, but this user may not use it.
     #[error("this user may not use {}: {source}", path.display())]
     NotForUs {
-        /// Where.
+        /// Path of the socket.
         path: PathBuf,
-        /// What the kernel says.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// What was said of a host makes no sense.
+    /// The address of a remote host is invalid.
     #[error("cannot use the address `{url}`: {says}")]
     BadHost {
-        /// What was said.
+        /// Address that was given.
         url: String,
-        /// What is wrong.
+        /// Description of the problem.
         says: String,
     },
-    /// A file that is needed to ask another machine is not what it should be.
+    /// A file for the connection to a remote host cannot be used.
     #[error("cannot use {}: {says}", path.display())]
     BadFile {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// Description of the problem.
         says: String,
     },
-    /// Another machine is not there, or nobody listens.
+    /// The remote host cannot be reached, or no daemon listens there.
     #[error("no daemon answers at {host}: {source}")]
     NoHost {
-        /// Where.
+        /// Name and port of the host.
         host: String,
-        /// What the kernel says.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// It is not who it should be, or does not take us for who we are.
+    /// TLS failed: one of the two sides does not trust the other.
     #[error("cannot connect to {host}: TLS failed on one side: {source}")]
     Untrusted {
-        /// Where.
+        /// Name and port of the host.
         host: String,
-        /// What is wrong.
+        /// Error of the TLS library.
         source: io::Error,
     },
-    /// It said no.
+    /// The daemon refused the request.
     #[error("{0}")]
     Refused(Box<Problem>),
-    /// It was there, and broke off.
+    /// The daemon closed the connection before the answer was complete.
     #[error("the daemon closed the connection: {0}")]
     Lost(#[from] hyper::Error),
-    /// It did not answer.
+    /// The daemon did not answer within the time limit.
     #[error("the daemon did not answer in time")]
     Silent,
-    /// It answered what nobody can read.
+    /// The answer of the daemon cannot be parsed.
     #[error("cannot read the daemon's answer: {0}")]
     Garbled(String),
-    /// This process cannot wait for anything.
+    /// The event loop for the connection could not be created.
     #[error("cannot wait for an answer: {0}")]
     NoRuntime(io::Error),
 }
 
-/// An answer as it came, so that it can be shown as it came.
+/// An answer as the daemon sent it, so that it can be printed unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Text(pub String);
 
 impl Text {
-    /// What it says.
+    /// Parses the answer.
     ///
     /// # Errors
-    /// When it is something else.
+    /// If the answer is not a `T`.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, ClientError> {
         serde_json::from_str(&self.0).map_err(|error| ClientError::Garbled(error.to_string()))
     }
 }
 
-/// An answer, read, and as it came.
+/// An answer, parsed and as the daemon sent it.
 pub type Answered<T> = Result<(T, Text), ClientError>;
 
-/// What is sent.
+/// A request that can be sent again if the connection is lost.
 struct Sent {
     method: Method,
     path: String,
@@ -134,14 +134,15 @@ impl Sent {
         Sent { method: Method::GET, path, headers, body: Bytes::new() }
     }
 
-    /// Something that changes things. Sent twice it is done once: it carries a key.
+    /// Returns a request that changes something. It carries a key, so sending it twice has one
+    /// effect.
     fn write(method: Method, path: String) -> Sent {
         let key = (HeaderName::from_static("idempotency-key"), new_key());
         Sent { method, path, headers: vec![key], body: Bytes::new() }
     }
 
     fn with<B: Serialize>(self, body: &B) -> Sent {
-        let body = serde_json::to_vec(body).expect("keys are texts, and memory takes it");
+        let body = serde_json::to_vec(body).expect("string keys serialize to JSON");
         let mut headers = self.headers;
         headers.push((CONTENT_TYPE, "application/json".into()));
         Sent { body: body.into(), headers, ..self }
@@ -182,7 +183,7 @@ pub struct Client {
     within: Duration,
 }
 
-/// Where a daemon is.
+/// Address of a daemon.
 #[derive(Debug)]
 enum Place {
     Socket(PathBuf),
@@ -193,15 +194,15 @@ impl Client {
     /// Connects to the daemon that listens at `path`.
     ///
     /// # Errors
-    /// When nobody does, or not to this user.
+    /// If no daemon listens there, or this user may not use the socket.
     pub fn connect(path: &Path) -> Result<Client, ClientError> {
         Client::at(Place::Socket(path.into()))
     }
 
-    /// Connects to a daemon on another machine.
+    /// Connects to a daemon on another host.
     ///
     /// # Errors
-    /// When a file is not what it should be, nobody is there, or it is not who it should be.
+    /// If a file is invalid, the host cannot be reached, or TLS fails.
     pub fn connect_to(remote: &Remote) -> Result<Client, ClientError> {
         Client::at(Place::Remote(Box::new(remote.read()?)))
     }
@@ -215,25 +216,25 @@ impl Client {
         Ok(client)
     }
 
-    /// One whose answers may take so long.
+    /// Returns the client with another time limit for answers.
     #[must_use]
     pub fn within(self, within: Duration) -> Client {
         Client { within, ..self }
     }
 
-    /// The machines whose name or binding has `text` in it; all without.
+    /// Returns the VMs with `text` in their name or binding. `None` returns all.
     ///
     /// # Errors
-    /// As [`ClientError`] says; so for all that follow.
+    /// If the request is refused or not answered. The same holds for all requests below.
     pub fn find(&mut self, text: Option<&str>) -> Answered<Vec<Machine>> {
         let query = text.map(|text| format!("?text={}", escaped(text)));
         self.ask(&Sent::get(format!("/v1/machines{}", query.unwrap_or_default())))
     }
 
-    /// Reserves.
+    /// Makes a reservation, or confirms an equal one.
     ///
     /// # Errors
-    /// As [`ClientError`] says.
+    /// If the request is refused or not answered.
     pub fn reserve(&mut self, name: &str, wanted: &Wanted) -> Answered<Reservation> {
         self.ask(&Sent::write(Method::PUT, of(name)).with(wanted))
     }
@@ -241,23 +242,23 @@ impl Client {
     /// Applies a list of reservations: all of them or none.
     ///
     /// # Errors
-    /// As [`ClientError`] says.
+    /// If the request is refused or not answered.
     pub fn apply(&mut self, list: &Apply) -> Answered<Vec<AppliedChange>> {
         self.ask(&Sent::write(Method::POST, "/v1/apply".into()).with(list))
     }
 
-    /// Says a word about a member of a gang.
+    /// Sends a command for a member of a gang.
     ///
     /// # Errors
-    /// As [`ClientError`] says.
+    /// If the request is refused or not answered.
     pub fn gang(&mut self, word: &GangWord) -> Answered<Reservation> {
         self.ask(&Sent::write(Method::POST, "/v1/gangs".into()).with(word))
     }
 
-    /// Gives other terms; only to that revision, if one is said.
+    /// Changes the terms of a reservation, only at that revision if one is given.
     ///
     /// # Errors
-    /// As [`ClientError`] says.
+    /// If the request is refused or not answered.
     pub fn change(
         &mut self,
         name: &str,
@@ -267,51 +268,51 @@ impl Client {
         self.ask(&Sent::write(Method::PATCH, of(name)).with(change).only_if(if_revision))
     }
 
-    /// Stops its vCPUs; only at that revision, if one is said.
+    /// Stops the vCPUs of a reservation, only at that revision if one is given.
     ///
     /// # Errors
-    /// As [`ClientError`] says.
+    /// If the request is refused or not answered.
     pub fn pause(&mut self, name: &str, if_revision: Option<u64>) -> Answered<Reservation> {
         self.ask(&Sent::write(Method::POST, of(name) + "/pause").only_if(if_revision))
     }
 
-    /// Lets them run again; only at that revision, if one is said.
+    /// Lets the vCPUs run again, only at that revision if one is given.
     ///
     /// # Errors
-    /// As [`ClientError`] says.
+    /// If the request is refused or not answered.
     pub fn resume(&mut self, name: &str, if_revision: Option<u64>) -> Answered<Reservation> {
         self.ask(&Sent::write(Method::POST, of(name) + "/resume").only_if(if_revision))
     }
 
-    /// Ends a reservation; only at that revision, if one is said.
+    /// Ends a reservation, only at that revision if one is given.
     ///
     /// # Errors
-    /// As [`ClientError`] says.
+    /// If the request is refused or not answered.
     pub fn release(&mut self, name: &str, if_revision: Option<u64>) -> Answered<Reservation> {
         self.ask(&Sent::write(Method::DELETE, of(name)).only_if(if_revision))
     }
 
-    /// One reservation.
+    /// Returns the reservation of that name.
     ///
     /// # Errors
-    /// As [`ClientError`] says.
+    /// If the request is refused or not answered.
     pub fn show(&mut self, name: &str) -> Answered<Reservation> {
         self.ask(&Sent::get(of(name)))
     }
 
-    /// A page of reservations: those whose names come after `after`.
+    /// Returns a page of reservations: those whose names come after `after`.
     ///
     /// # Errors
-    /// As [`ClientError`] says.
+    /// If the request is refused or not answered.
     pub fn list(&mut self, after: Option<&str>) -> Answered<Vec<Reservation>> {
         let query = after.map(|after| format!("?after={}", escaped(after)));
         self.ask(&Sent::get(format!("/v1/reservations{}", query.unwrap_or_default())))
     }
 
-    /// What would be admitted now.
+    /// Returns the largest slices that would be admitted now.
     ///
     /// # Errors
-    /// As [`ClientError`] says.
+    /// If the request is refused or not answered.
     pub fn room(&mut self, period: Length) -> Answered<Room> {
         self.ask(&Sent::get(format!("/v1/room?period={}", escaped(&period.0.to_string()))))
     }
@@ -332,60 +333,60 @@ impl Client {
         self.ask(&Sent::get(format!("/v1/log?limit={limit}{name}{before}")))
     }
 
-    /// The host.
+    /// Returns a description of the host.
     ///
     /// # Errors
-    /// As [`ClientError`] says.
+    /// If the request is refused or not answered.
     pub fn host(&mut self) -> Answered<Host> {
         self.ask(&Sent::get("/v1/host"))
     }
 
-    /// Who may do what.
+    /// Returns the access of all principals with a grant.
     ///
     /// # Errors
-    /// As [`ClientError`] says.
+    /// If the request is refused or not answered.
     pub fn access(&mut self) -> Answered<Vec<Access>> {
         self.ask(&Sent::get("/v1/access"))
     }
 
-    /// Lets somebody do something.
+    /// Grants access to a user or a remote client.
     ///
     /// # Errors
-    /// As [`ClientError`] says.
+    /// If the request is refused or not answered.
     pub fn grant(&mut self, whom: &str, grant: &Grant) -> Answered<Access> {
         let path = format!("/v1/access/{}", escaped(whom));
         self.ask(&Sent::write(Method::PUT, path).with(grant))
     }
 
-    /// Makes tenants of members of the group slackline without a grant.
+    /// Makes tenants of all members of the group slackline without a grant.
     ///
     /// # Errors
-    /// As [`ClientError`] says.
+    /// If the request is refused or not answered.
     pub fn migrate_access(&mut self) -> Answered<Vec<Access>> {
         self.ask(&Sent::write(Method::POST, "/v1/access".into()))
     }
 
-    /// Says nothing of somebody any more.
+    /// Revokes the grant of a user or a remote client.
     ///
     /// # Errors
-    /// As [`ClientError`] says.
+    /// If the request is refused or not answered.
     pub fn revoke(&mut self, whom: &str) -> Answered<Access> {
         self.ask(&Sent::write(Method::DELETE, format!("/v1/access/{}", escaped(whom))))
     }
 
-    /// Any page as it is: `/metrics`, `/health`, `/v1/openapi.json`.
+    /// Returns a page as it is: `/metrics`, `/health`, `/v1/openapi.json`.
     ///
     /// # Errors
-    /// As [`ClientError`] says.
+    /// If the request is refused or not answered.
     pub fn page(&mut self, path: &str) -> Result<Text, ClientError> {
         self.send(&Sent::get(path))
     }
 
-    /// What happens from now on, and every second how all reservations stand. The connection is
-    /// used up by it.
+    /// Returns a stream of all events from now on, and of the state of all reservations every
+    /// second. It uses up the connection.
     ///
     /// # Errors
-    /// As [`ClientError`] says.
+    /// If the request is refused or not answered.
     pub fn watch(mut self) -> Result<Stream, ClientError> {
         let sent = Sent::get("/v1/events?reservations=true");
         let response = self.response(&sent)?;
@@ -407,8 +408,8 @@ impl Client {
         if status.is_success() { Ok(Text(text)) } else { Err(refused(status, &text)) }
     }
 
-    /// What was answered. If the connection is lost meanwhile, it is asked once more: what changes
-    /// things carries a key and is not done twice.
+    /// Sends a request and returns the response. If the connection is lost, sends it once more. A
+    /// request that changes something carries a key, so it has no second effect.
     fn response(&mut self, sent: &Sent) -> Result<Response<Incoming>, ClientError> {
         match self.once(sent) {
             Err(ClientError::Lost(_)) => {
@@ -456,12 +457,12 @@ async fn open(path: &Path) -> Result<SendRequest<Full<Bytes>>, ClientError> {
         }
     })?;
     let (connection, driver) = handshake(TokioIo::new(stream)).await?;
-    // What becomes of it is said by the request that it carries.
+    // An error of the connection is reported by the request that it carries.
     tokio::spawn(async move { driver.await.unwrap_or_default() });
     Ok(connection)
 }
 
-/// All of an answer.
+/// Reads the whole body of a response.
 async fn whole(response: Response<Incoming>) -> Result<(StatusCode, String), ClientError> {
     let status = response.status();
     let body = Limited::new(response.into_body(), LONGEST_SAID).collect();
@@ -473,7 +474,7 @@ async fn whole(response: Response<Incoming>) -> Result<(StatusCode, String), Cli
     }
 }
 
-/// Why it was refused. Strangers are told nothing but the status.
+/// Returns the error for a refusal. A caller without access gets only a status, without a problem.
 fn refused(status: StatusCode, text: &str) -> ClientError {
     if let Ok(problem) = serde_json::from_str(text) {
         return ClientError::Refused(Box::new(problem));
@@ -488,7 +489,7 @@ fn refused(status: StatusCode, text: &str) -> ClientError {
         StatusCode::TOO_MANY_REQUESTS => {
             Problem::new(Kind::TooMany, "the daemon has too many requests")
         }
-        // Another program may listen there, or one stands between.
+        // Another program may listen there, or a proxy may be in between.
         _ => {
             return ClientError::Garbled(format!("status {status} without a reason of the daemon"));
         }
@@ -496,12 +497,12 @@ fn refused(status: StatusCode, text: &str) -> ClientError {
     ClientError::Refused(Box::new(problem))
 }
 
-/// The path of a reservation.
+/// Returns the path of a reservation.
 fn of(name: &str) -> String {
     format!("/v1/reservations/{}", escaped(name))
 }
 
-/// A text as a part of an address.
+/// Escapes a text as one part of a path or query.
 fn escaped(text: &str) -> String {
     let mut out = String::new();
     for byte in text.bytes() {
@@ -513,7 +514,7 @@ fn escaped(text: &str) -> String {
     out
 }
 
-/// A key that nobody has used: it need not be secret.
+/// Returns a unique key. It need not be secret.
 fn new_key() -> String {
     let random = || RandomState::new().build_hasher().finish();
     format!("{:016x}{:016x}", random(), random())
@@ -524,7 +525,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusal_that_is_not_ours_is_no_bug_of_ours() {
+    fn refusal_without_a_problem_is_a_garbled_answer() {
         for (status, text) in [(502, "<html>"), (500, ""), (404, "{}"), (400, "{\"type\":1}")] {
             let error = refused(StatusCode::from_u16(status).unwrap(), text);
             assert!(
@@ -536,13 +537,13 @@ mod tests {
     }
 
     #[test]
-    fn what_people_type_stays_one_part_of_the_address() {
+    fn names_are_escaped_as_one_part_of_the_path() {
         assert_eq!(of("web-1.a_b"), "/v1/reservations/web-1.a_b");
         assert_eq!(of("../host?x=1&y#ü"), "/v1/reservations/..%2Fhost%3Fx%3D1%26y%23%C3%BC");
     }
 
     #[test]
-    fn nobody_there_is_said_with_the_path() {
+    fn missing_daemon_is_reported_with_the_socket_path() {
         let folder = std::env::temp_dir().join("nothing-is-here.sock");
         let error = Client::connect(&folder).unwrap_err();
         assert!(matches!(error, ClientError::NoDaemon { .. }), "{error}");
@@ -550,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_keys_are_the_same() {
+    fn request_keys_are_unique() {
         let keys: std::collections::BTreeSet<String> = (0..1000).map(|_| new_key()).collect();
         assert_eq!(keys.len(), 1000);
     }

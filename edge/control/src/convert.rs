@@ -1,4 +1,4 @@
-//! Between the words on the wire and those of the service.
+//! Conversion between wire types and service types.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -12,12 +12,14 @@ use crate::requests::{Apply, Change, GangWord, NAME, Wanted};
 use crate::times::Length;
 
 impl Request {
-    /// What the service is asked; none if it is not the service that knows. `each` says what a
-    /// reservation has now: whoever changes only its slice keeps its period. `wall_ahead` is by
-    /// how much the clock on the wall is ahead of the service's.
+    /// Converts a request for the service. Returns `None` if the daemon answers it without the
+    /// service.
+    ///
+    /// `each` returns the current slice and period of a reservation, for a change that names only
+    /// one of them. `wall_ahead` is the offset of the wall clock, ahead of the service's clock.
     ///
     /// # Errors
-    /// When it makes no sense.
+    /// If a name, an amount, a binding or a time is invalid.
     pub fn in_service(
         self,
         each: impl FnOnce(&Name) -> Option<units::Reservation>,
@@ -58,7 +60,7 @@ impl Request {
             Request::Release { name, if_revision } => {
                 Of::Release { name: read_name(&name)?, if_revision }
             }
-            // Pages are cut from all of them.
+            // The page is cut from the full list later.
             Request::List { name, after: _ } => {
                 Of::List { name: name.as_deref().map(read_name).transpose()? }
             }
@@ -83,10 +85,10 @@ fn bad(detail: String, hint: &str) -> Problem {
     Problem::new(Kind::Bad, detail).hinting(hint)
 }
 
-/// What each vCPU of so many is to be promised.
+/// Returns the slice and period of each of `vcpus` vCPUs.
 ///
 /// # Errors
-/// When it makes no sense, or nobody can promise that.
+/// If no amount is given, or the terms are invalid.
 pub fn each(wanted: &Wanted, vcpus: u16) -> Result<units::Reservation, Problem> {
     let terms = wanted_amount(wanted)?.terms(wanted.exact, vcpus);
     let terms = terms.map_err(|error| problem(&Refusal::Terms(error)))?;
@@ -125,8 +127,7 @@ fn reserve(name: Name, wanted: &Wanted) -> Result<service::Request, Problem> {
     Ok(service::Request::Reserve { name, amount, exact, phase, vcpus, binding, user })
 }
 
-/// A text with the characters that are not seen by their numbers. A ledger of an older program may
-/// have such names.
+/// Escapes invisible characters by number. Ledgers of older versions may contain such names.
 fn seen(text: &str) -> String {
     let is_unseen = |letter: char| service::UNSEEN.iter().any(|range| range.contains(&letter));
     let mut shown = String::with_capacity(text.len());
@@ -136,7 +137,7 @@ fn seen(text: &str) -> String {
     shown
 }
 
-/// The longest reason for which a gang is broken, in bytes.
+/// Maximum length of the reason why a gang is broken, in bytes.
 const LONGEST_LOST: usize = 256;
 
 fn gang_word(word: GangWord, wall_ahead: Span) -> Result<service::Request, Problem> {
@@ -164,7 +165,7 @@ fn gang_word(word: GangWord, wall_ahead: Span) -> Result<service::Request, Probl
     })
 }
 
-/// The amount that a change says, with what it does not say as it is now.
+/// Returns the new amount of a change, completed with the current slice and period.
 fn changed(
     change: &Change,
     each: impl FnOnce() -> Option<units::Reservation>,
@@ -215,7 +216,7 @@ impl From<service::State> for State {
     }
 }
 
-/// A reservation, with what it was delivered lately and since the daemon began to look, if that is
+/// Converts a reservation, with the CPU time it received lately and since the daemon started, if
 /// known.
 #[must_use]
 pub fn reservation(
@@ -251,7 +252,7 @@ pub fn reservation(
     }
 }
 
-/// A change by a list. Its revision is known once it is made.
+/// Converts a change by a list. It has no revision before it is made.
 #[must_use]
 pub fn applied(change: &service::AppliedChange) -> AppliedChange {
     let text = |row: &Option<service::Row>| row.as_ref().map(|row| seen(&row.to_string()));
@@ -267,13 +268,13 @@ pub fn applied(change: &service::AppliedChange) -> AppliedChange {
     }
 }
 
-/// The same, with what is to be known besides.
+/// Adds the warning of an answer to its reservation.
 #[must_use]
 pub fn warned(reservation: Reservation, warning: Option<&Warning>) -> Reservation {
     Reservation { warning: warning.map(ToString::to_string), ..reservation }
 }
 
-/// What happened, at this time by the clock on the wall.
+/// Converts an event that happened at this time of the wall clock.
 #[must_use]
 pub fn event(event: &service::Event, at: SystemTime) -> Event {
     let at = at.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -291,7 +292,7 @@ pub fn event(event: &service::Event, at: SystemTime) -> Event {
     }
 }
 
-/// What would be admitted now.
+/// Converts the available capacity for a period.
 #[must_use]
 pub fn room(period: Span, cpus: &[service::Room]) -> Room {
     let on = |room: &service::Room| RoomOn {
@@ -302,7 +303,7 @@ pub fn room(period: Span, cpus: &[service::Room]) -> Room {
     Room { period: Length(period), period_ns: period.ns(), cpus: cpus.iter().map(on).collect() }
 }
 
-/// Why it was refused.
+/// Converts a refusal to a problem with its kind, hint and numbers.
 #[must_use]
 pub fn problem(refusal: &Refusal) -> Problem {
     if let Refusal::InList { why, .. } = refusal {
@@ -382,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_change_does_not_say_stays_as_it_is() {
+    fn change_keeps_the_slice_or_period_it_leaves_out() {
         let now = Some(each(2, 10));
         let to = |text| change(text, now).unwrap();
         assert_eq!(to(r#"{"slice":"3ms"}"#), Some(Amount::Each(each(3, 10))));
@@ -399,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_reservation_says_how_much_in_one_way() {
+    fn reservation_needs_exactly_one_amount_and_valid_texts() {
         let reserve = |name: &str, text: &str| {
             let wanted = serde_json::from_str(text).unwrap();
             Request::Reserve { name: name.into(), wanted }.in_service(|_| None, Span::ZERO)
@@ -425,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn binding_with_marks_of_direction_is_refused_and_shown_by_number() {
+    fn binding_with_direction_marks_is_refused_and_shown_escaped() {
         let wanted = |binding: &str| {
             let text = format!(r#"{{"slice":"1ms","for":"{binding}"}}"#);
             reserve("web".parse().unwrap(), &serde_json::from_str(&text).unwrap())
@@ -440,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn no_room_says_both_numbers_and_the_largest_that_fits() {
+    fn no_room_problem_has_both_numbers_and_the_largest_slice() {
         let refusal = Refusal::NoRoom {
             asked: each(5, 10),
             promised: CpuShare::from_ppm(600_000),

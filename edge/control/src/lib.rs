@@ -1,8 +1,8 @@
-//! The service's words as others see them: what is asked over HTTP and on the link between front
-//! and core, what is answered, what is refused, and a client that asks.
+//! Wire format of the reservation service, and a client: requests, answers and refusals over HTTP
+//! and on the link between front and core.
 //!
-//! What is read from strangers knows its keys and refuses all others. Lengths of time are texts
-//! with a unit (`"2ms"`); answers carry the same in nanoseconds, as `..._ns`.
+//! Parsers of untrusted input refuse unknown keys. Times are texts with a unit (`"2ms"`). Answers
+//! repeat them in nanoseconds, as `..._ns`.
 
 #![forbid(unsafe_code)]
 
@@ -30,13 +30,13 @@ pub use requests::{Apply, Change, GangWord, NAME, Wanted};
 pub use slackline_service::{Happened, gang};
 pub use times::{Length, Phase, Share};
 
-/// Where the daemon listens unless somebody says otherwise.
+/// Default path of the daemon's socket.
 pub const SOCKET: &str = "/run/slackline/slackline.sock";
 
-/// How many reservations or events an answer has at most.
+/// Maximum number of reservations or events in one answer.
 pub const PAGE: usize = 500;
 
-/// The most that the body of a request may have, in bytes.
+/// Maximum size of the body of a request, in bytes.
 pub const LONGEST_BODY: usize = 16 * 1024;
 
 /// Maximum size of a list of reservations to apply, in bytes: 1,000 of them fit.

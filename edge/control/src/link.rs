@@ -1,6 +1,6 @@
-//! What front and core say to each other: a line of JSON each, in both directions.
+//! Protocol between front and core: one JSON message per line, in both directions.
 //!
-//! The front reads what strangers wrote and says who they are; the core believes it that, and
+//! The front parses untrusted requests and identifies the caller. The core trusts it with that, and
 //! checks everything else.
 
 use serde::de::DeserializeOwned;
@@ -13,249 +13,251 @@ use crate::replies::{AppliedChange, Event, Health, Host, Machine, Reservation, R
 use crate::requests::{Apply, Change, GangWord, Wanted};
 use crate::times::Length;
 
-/// The longest line to the core, in bytes: a list of reservations and what the front adds to it.
+/// Maximum length of a line to the core, in bytes: a list of reservations and what the front adds.
 pub const LONGEST_ASKED: usize = crate::LONGEST_LIST + 64 * 1024;
 
-/// The longest line to the front, in bytes: a page of reservations with their numbers.
+/// Maximum length of a line to the front, in bytes: a page of reservations with their numbers.
 pub const LONGEST_SAID: usize = 4 * 1024 * 1024;
 
-/// From the front to the core: somebody asks for something.
+/// Message from the front to the core: a request of a caller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ask {
-    /// What the answer is to carry; no two at a time are the same.
+    /// Number that the answer will carry. Unique among the open requests.
     pub ticket: u64,
-    /// Who asks.
+    /// Caller of the request.
     pub who: Who,
-    /// What makes a repetition recognisable: at most [`LONGEST_KEY`] visible characters.
+    /// Idempotency key of the request, at most [`LONGEST_KEY`] visible characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// What for.
+    /// Request of the caller.
     pub request: Request,
 }
 
-/// Who asks, as the front has seen it.
+/// Caller as the front identified it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum Who {
-    /// A user of this machine, as the kernel says.
+    /// A user of this host, as the kernel reports.
     User {
-        /// Which.
+        /// Number of the user.
         uid: u32,
-        /// The groups he is in that give a right.
+        /// Numbers of the user's groups that grant access.
         gids: Vec<u32>,
     },
-    /// Who showed a token: its SHA-256, in hexadecimal digits.
+    /// A client that sent a token. Contains its SHA-256 in hexadecimal digits.
     Token(String),
-    /// Who proved to have the key of a certificate: its SHA-256, in hexadecimal digits.
+    /// A client with a certificate whose key it has. Contains its SHA-256 in hexadecimal digits.
     Certificate(String),
 }
 
-/// The most characters of a key.
+/// Maximum length of an idempotency key, in characters.
 pub const LONGEST_KEY: usize = 64;
 
-/// What can be asked for.
+/// Requests of a caller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum Request {
-    /// The host: [`Answer::Host`].
+    /// Asks for a description of the host: [`Answer::Host`].
     Host,
-    /// Whether all is well: [`Answer::Health`].
+    /// Asks for the health of the daemon: [`Answer::Health`].
     Health,
-    /// What is counted: [`Answer::Numbers`].
+    /// Asks for the metrics: [`Answer::Numbers`].
     Numbers,
-    /// The machines here: [`Answer::Machines`].
+    /// Lists the VMs of this host: [`Answer::Machines`].
     Find {
-        /// Only those whose name or binding has this in it.
+        /// Text in the name or binding. `None` lists all.
         text: Option<String>,
     },
-    /// A new reservation: [`Answer::Done`].
+    /// Makes a reservation: [`Answer::Done`].
     Reserve {
-        /// Its name.
+        /// Name of the reservation.
         name: String,
-        /// What it is to be.
+        /// Parameters of the reservation.
         wanted: Wanted,
     },
-    /// A word about a member of a gang: [`Answer::Done`].
+    /// Command for a member of a gang: [`Answer::Done`].
     Gang {
-        /// Which.
+        /// Command for the member.
         word: GangWord,
     },
-    /// Other terms: [`Answer::Done`].
+    /// Changes the terms of a reservation: [`Answer::Done`].
     Change {
-        /// Whose.
+        /// Name of the reservation.
         name: String,
-        /// What changes.
+        /// New values of the terms.
         change: Change,
-        /// Only if this is its revision.
+        /// Revision that the reservation must have. `None` accepts any.
         if_revision: Option<u64>,
     },
-    /// Reservations as they should be: [`Answer::Applied`].
+    /// Makes reservations match a list: [`Answer::Applied`].
     Apply {
-        /// The reservations, and what else to do.
+        /// The reservations with their parameters, and options.
         list: Apply,
     },
-    /// Its vCPUs are not to run: [`Answer::Done`].
+    /// Stops the vCPUs of a reservation: [`Answer::Done`].
     Pause {
-        /// Whose.
+        /// Name of the reservation.
         name: String,
-        /// Only if this is its revision.
+        /// Revision that the reservation must have. `None` accepts any.
         if_revision: Option<u64>,
     },
-    /// They are to run again: [`Answer::Done`].
+    /// Lets the vCPUs of a reservation run again: [`Answer::Done`].
     Resume {
-        /// Whose.
+        /// Name of the reservation.
         name: String,
-        /// Only if this is its revision.
+        /// Revision that the reservation must have. `None` accepts any.
         if_revision: Option<u64>,
     },
-    /// It ends: [`Answer::Done`].
+    /// Ends a reservation: [`Answer::Done`].
     Release {
-        /// Which.
+        /// Name of the reservation.
         name: String,
-        /// Only if this is its revision.
+        /// Revision that the reservation must have. `None` accepts any.
         if_revision: Option<u64>,
     },
-    /// Reservations by name: [`Answer::Reservations`].
+    /// Lists reservations by name: [`Answer::Reservations`].
     List {
-        /// Only this one, which must be there.
+        /// Name of one reservation, which must exist. `None` lists all.
         name: Option<String>,
-        /// Only those whose name comes after this.
+        /// Lower bound of the names, exclusive. `None` begins with the first.
         after: Option<String>,
     },
-    /// What would be admitted now: [`Answer::Room`].
+    /// Asks for the available capacity: [`Answer::Room`].
     Room {
-        /// For this period.
+        /// Period of the slices.
         period: Length,
     },
-    /// Events, newest first: [`Answer::Events`].
+    /// Lists events, newest first: [`Answer::Events`].
     Log {
-        /// Only those of this reservation.
+        /// Reservation whose events are listed. `None` lists all.
         name: Option<String>,
-        /// Only those before this one.
+        /// Upper bound of event numbers, exclusive. `None` begins with the newest.
         before: Option<u64>,
-        /// No more than so many.
+        /// Maximum number of events.
         limit: usize,
     },
-    /// Who may do what: [`Answer::Access`].
+    /// Lists the access of all principals with a grant: [`Answer::Access`].
     ListAccess,
-    /// Somebody is to be let do something: [`Answer::Access`], his line.
+    /// Grants access: [`Answer::Access`], with one entry.
     Grant {
-        /// The user, by number, or the name of somebody who comes from elsewhere.
+        /// Number of a user, or name of a remote client.
         whom: String,
-        /// What. For a certificate there is its SHA-256 here.
+        /// Role and limits. A certificate is replaced by its SHA-256.
         grant: Grant,
     },
-    /// The caller of the request with this ticket has gone: it need not be done. No answer.
+    /// Reports that the caller of the request with this ticket has gone, so that it need not be
+    /// done. Has no answer.
     Cancel,
-    /// Members of the group without a grant are to be tenants: [`Answer::Access`], all grants.
+    /// Makes tenants of all members of the group without a grant: [`Answer::Access`], with all
+    /// grants.
     MigrateAccess,
-    /// Who it is that asks: [`Answer::You`].
+    /// Asks for the role of the caller: [`Answer::You`].
     Whoami,
-    /// Somebody is to be let do what his groups let him, and no more: [`Answer::Access`], his line
-    /// as it was.
+    /// Revokes a grant, so that only the user's groups count: [`Answer::Access`], with the entry as
+    /// it was.
     Revoke {
-        /// The user, by number, or the name of somebody who comes from elsewhere.
+        /// Number of a user, or name of a remote client.
         whom: String,
     },
 }
 
-/// What is answered.
+/// Answers to requests that were done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum Answer {
-    /// The host.
+    /// Description of the host.
     Host(Host),
-    /// Whether all is well.
+    /// Health of the daemon.
     Health(Health),
-    /// What is counted.
+    /// Metrics of the core.
     Numbers(Box<Numbers>),
-    /// Machines.
+    /// VMs of this host.
     Machines(Vec<Machine>),
-    /// It is done and written down.
+    /// The change was made, and is in the ledger.
     Done {
-        /// How the reservation is now.
+        /// The reservation after the change.
         reservation: Box<Reservation>,
-        /// Whether it was not there before.
+        /// True if the request made the reservation.
         is_new: bool,
     },
-    /// The changes by a list, by name of the reservation.
+    /// The changes by a list, sorted by name of the reservation.
     Applied(Vec<AppliedChange>),
-    /// Reservations, at most [`crate::PAGE`].
+    /// Reservations, at most [`crate::PAGE`] of them.
     Reservations(Vec<Reservation>),
-    /// What would be admitted now.
+    /// Largest slices that would be admitted now.
     Room(Room),
-    /// Events, newest first.
+    /// Events, newest first, at most [`crate::PAGE`] of them.
     Events(Vec<Event>),
-    /// Who may do what.
+    /// Access of principals with a grant.
     Access(Vec<Access>),
-    /// What who asks may do.
+    /// Role of the caller.
     You(Role),
 }
 
-/// From the core to the front.
+/// Message from the core to the front.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum Said {
-    /// What was asked for.
+    /// Answer to a request that was done.
     Answer {
-        /// By whom.
+        /// Ticket of the request.
         ticket: u64,
-        /// What it is.
+        /// Content of the answer.
         answer: Answer,
     },
-    /// Why it was not done.
+    /// Refusal of a request.
     Refused {
-        /// Who is told.
+        /// Ticket of the request.
         ticket: u64,
-        /// Why.
+        /// Reason for the refusal.
         problem: Box<Problem>,
     },
-    /// Something happened and is written down; each once, in order.
+    /// An event that is in the ledger. Each is sent once, in order.
     Event(Event),
 }
 
-/// A message as a line, with its end.
+/// Serializes a message as a line, including its end.
 ///
 /// # Panics
-/// When it has keys that are no texts: none of ours does.
+/// If it contains a map whose keys are not strings. No message does.
 #[must_use]
 pub fn line<T: Serialize>(message: &T) -> Vec<u8> {
-    let mut line = serde_json::to_vec(message).expect("keys are texts, and memory takes it");
+    let mut line = serde_json::to_vec(message).expect("string keys serialize to JSON");
     line.push(b'\n');
     line
 }
 
-/// Lines out of a stream of bytes, none longer than said.
+/// Splits a stream of bytes into lines of limited length.
 #[derive(Debug)]
 pub struct Lines {
     longest: usize,
     read: Vec<u8>,
-    /// So much of it has no end of a line.
+    /// Number of bytes in `read` that are known to contain no end of a line.
     searched: usize,
 }
 
-/// A line is longer than any message.
+/// A line is longer than the maximum, so it cannot be a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a line of the link has more than {0} bytes")]
 pub struct TooLong(pub usize);
 
 impl Lines {
-    /// None yet.
+    /// Returns an empty buffer for lines of at most `longest` bytes.
     #[must_use]
     pub fn new(longest: usize) -> Lines {
         Lines { longest, read: Vec::new(), searched: 0 }
     }
 
-    /// These bytes have come.
+    /// Appends bytes of the stream.
     pub fn push(&mut self, bytes: &[u8]) {
         self.read.extend_from_slice(bytes);
     }
 
-    /// The next whole line, without its end.
+    /// Returns the next complete line, without its end. `None` if there is none yet.
     ///
     /// # Errors
-    /// When it is too long; nothing after it is to be believed.
+    /// If the line is too long. The rest of the stream must not be trusted then.
     pub fn next_line(&mut self) -> Result<Option<Vec<u8>>, TooLong> {
         let end = self.read[self.searched..].iter().position(|&byte| byte == b'\n');
         let length = end.map_or(self.read.len(), |end| self.searched + end);
@@ -274,10 +276,10 @@ impl Lines {
     }
 }
 
-/// The message that a line is.
+/// Parses a line as a message.
 ///
 /// # Errors
-/// When it is none.
+/// If the line is not such a message.
 pub fn message<T: DeserializeOwned>(line: &[u8]) -> Result<T, serde_json::Error> {
     serde_json::from_slice(line)
 }
@@ -287,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_come_out_as_they_went_in_however_they_are_cut() {
+    fn messages_round_trip_for_any_chunk_size() {
         let request = Request::Log { name: Some("web".into()), before: None, limit: 7 };
         let ask = |ticket| {
             let who = Who::User { uid: 0, gids: vec![0] };
@@ -308,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_an_end_is_refused_before_it_fills_memory() {
+    fn line_above_the_maximum_length_is_refused_without_its_end() {
         let mut lines = Lines::new(100);
         lines.push(&[b'x'; 100]);
         assert_eq!(lines.next_line(), Ok(None));
@@ -317,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_word_is_refused() {
+    fn unknown_keys_and_requests_are_refused() {
         for text in [
             r#"{"ticket":1,"who":{"user":{"uid":0,"gids":[]}},"request":"reboot"}"#,
             r#"{"ticket":1,"who":{"user":{"uid":0,"gids":[]}},"request":"host","more":1}"#,

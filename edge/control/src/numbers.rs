@@ -1,11 +1,11 @@
-//! What the core counts for `/metrics`.
+//! Numbers of the core for `/metrics`.
 
 use serde::{Deserialize, Serialize};
 use slackline_units::Span;
 
 use crate::replies::{Cost, State};
 
-/// Where the buckets of a [`Histogram`] end; the last has no end.
+/// Upper bounds of the buckets of a [`Histogram`]. The last bucket has none.
 pub const BOUNDS: [Span; 9] = [
     Span::from_us(100),
     Span::from_us(250),
@@ -18,132 +18,133 @@ pub const BOUNDS: [Span; 9] = [
     Span::from_secs(1),
 ];
 
-/// How many lengths of time lay between which bounds, from the beginning on.
+/// Histogram of durations, since the start of the core.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Histogram {
-    /// All together, in nanoseconds.
+    /// Sum of all durations in nanoseconds.
     pub sum_ns: u64,
-    /// How many up to each of [`BOUNDS`] and above the one before, and at last those above all.
+    /// Number of durations in each bucket: up to its bound and above the one before. The last
+    /// bucket counts those above all bounds.
     pub counts: [u64; BOUNDS.len() + 1],
 }
 
 impl Histogram {
-    /// One more.
+    /// Adds a duration to its bucket.
     pub fn observe(&mut self, length: Span) {
         let bucket = BOUNDS.iter().position(|&bound| length <= bound).unwrap_or(BOUNDS.len());
         self.counts[bucket] += 1;
         self.sum_ns = self.sum_ns.saturating_add(length.ns());
     }
 
-    /// How many.
+    /// Returns the number of all durations.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 }
 
-/// All that the core counts. Counters only grow while the core lives.
+/// All numbers of the core. Counters only grow while the core lives.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Numbers {
-    /// Of each reservation.
+    /// Numbers of each reservation.
     pub reservations: Vec<ReservationNumbers>,
-    /// Of each managed CPU.
+    /// Numbers of each managed CPU.
     pub cpus: Vec<CpuNumbers>,
-    /// How late timers rang.
+    /// Lateness of timers after the requested time.
     pub timer_late: Histogram,
-    /// From a change's arrival in the core to its being in force.
+    /// Time from a change's arrival in the core until it is in force.
     pub change_effect: Histogram,
-    /// How long commits took.
+    /// Duration of commits to the ledger.
     pub commit: Histogram,
-    /// Threads that somebody else changed.
+    /// Number of changes to held threads by other programs.
     pub meddled: u64,
-    /// Keepers that had to be replaced.
+    /// Number of keepers that were replaced.
     pub keeper_restarts: u64,
-    /// How often the core was started again since the host was.
+    /// Number of restarts of the core since the host booted.
     pub restarts: u64,
-    /// Fronts that had to be replaced.
+    /// Number of fronts that were replaced.
     pub front_restarts: u64,
-    /// Commits that failed.
+    /// Number of commits that failed.
     pub ledger_errors: u64,
-    /// How the kernel tells of switches: `perf`, `polling`.
+    /// Source of context switch reports: `perf` or `polling`.
     pub sight: String,
-    /// The core itself.
+    /// Numbers of the core process.
     pub process: ProcessNumbers,
 }
 
-/// Of a reservation.
+/// Numbers of a reservation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReservationNumbers {
-    /// Its name.
+    /// Name of the reservation.
     pub name: String,
     /// CPU time for each vCPU in every period.
     pub slice_ns: u64,
-    /// The period.
+    /// Length of the period.
     pub period_ns: u64,
-    /// How it stands.
+    /// State of the reservation.
     pub state: State,
-    /// Of each of its vCPUs that has a thread.
+    /// Numbers of each vCPU that has a thread.
     pub vcpus: Vec<VcpuNumbers>,
-    /// What it costs, where there is a table of prices.
+    /// Cost of the reservation. `None` if the daemon has no prices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,
 }
 
-/// Of a vCPU.
+/// Numbers of a vCPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VcpuNumbers {
-    /// Its number.
+    /// Number of the vCPU.
     pub vcpu: u16,
-    /// The CPU time it used.
+    /// CPU time that the vCPU used.
     pub cpu_ns: u64,
-    /// The slices of all of its periods, asleep or not.
+    /// Sum of the slices of all periods, whether the vCPU was runnable or blocked.
     #[serde(default)]
     pub promised_ns: u64,
-    /// What it was owed.
+    /// Part of that to which the vCPU was entitled: less than all if it blocked.
     pub due_ns: u64,
-    /// Periods at whose end it was owed something.
+    /// Number of periods with an entitlement at their end.
     pub deadlines: u64,
-    /// Those of them in which it had less.
+    /// Number of these periods in which the vCPU received less than its entitlement.
     pub missed: u64,
-    /// How much later it had what it lacked then, all together.
+    /// Sum of the tardiness after these deadline misses.
     pub late_ns: u64,
-    /// How long it wanted a CPU and had none.
+    /// Time in which the vCPU was runnable but not running.
     pub waited_ns: u64,
-    /// How long nobody kept its promise before this core did, as there was none.
+    /// Time before the start of this core in which no core kept the reservation.
     pub lapsed_ns: u64,
 }
 
-/// Of a CPU.
+/// Numbers of a CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CpuNumbers {
-    /// The kernel's number.
+    /// The kernel's number of the CPU.
     pub cpu: u32,
-    /// What is promised on it, in millionths.
+    /// Capacity reserved on the CPU, in millionths.
     pub promised_ppm: u32,
-    /// What may be promised on it, in millionths.
+    /// Capacity that can be reserved on the CPU in total, in millionths.
     pub capacity_ppm: u32,
-    /// What a hypervisor below took of it.
+    /// Steal time: CPU time that a hypervisor below took.
     pub stolen_ns: u64,
-    /// What its dispatcher used.
+    /// CPU time that the dispatcher of the CPU used.
     pub dispatcher_ns: u64,
 }
 
-/// Of a process.
+/// Numbers of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProcessNumbers {
-    /// The CPU time it used.
+    /// CPU time that the process used.
     pub cpu_ns: u64,
-    /// Its resident memory.
+    /// Resident memory of the process.
     pub resident_bytes: u64,
-    /// Its open descriptors.
+    /// Number of open file descriptors.
     pub open_fds: u64,
-    /// When it began, in nanoseconds since 1970.
+    /// Start of the process, in nanoseconds since 1970.
     pub started_ns: u64,
 }
 
@@ -152,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_length_is_counted_in_the_first_bucket_that_it_does_not_exceed() {
+    fn duration_is_counted_in_the_lowest_bucket_it_fits() {
         let mut late = Histogram::default();
         for length in [Span::ZERO, BOUNDS[0], BOUNDS[0] + Span::from_ns(1), Span::from_secs(9)] {
             late.observe(length);

@@ -1,6 +1,6 @@
-//! Which of several hosts is to take a reservation: bin packing, as far as each says what it has
-//! room for. What is said is of a moment ago; whether it fits is what the host answers when it is
-//! asked to take it.
+//! Choice of a host for a reservation: bin packing by the available capacity that each host
+//! reports. The report is a moment old. The host that is asked decides whether the reservation
+//! fits.
 
 use std::cmp::Reverse;
 
@@ -8,19 +8,19 @@ use slackline_units::Reservation;
 
 use crate::replies::Room;
 
-/// Which of the hosts that have room.
+/// Strategy to choose among hosts with enough capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fit {
-    /// The first, as they were named.
+    /// The first host in the given order.
     First,
-    /// The one that has least left afterwards: what is large finds room later.
+    /// The host with the least capacity left afterwards, which keeps room for large reservations.
     Best,
-    /// The one that has most left afterwards: all have some.
+    /// The host with the most capacity left afterwards, which balances the hosts.
     Worst,
 }
 
-/// The hosts that have room for so many vCPUs with this reservation each, by their place among
-/// those who answered: whom to ask first comes first.
+/// Returns the hosts with capacity for `vcpus` vCPUs of this reservation, by index into `hosts`, in
+/// the order in which to ask them. `None` in `hosts` is a host without an answer.
 #[must_use]
 pub fn order(fit: Fit, hosts: &[Option<Room>], each: Reservation, vcpus: u16) -> Vec<usize> {
     let left = |room: &Option<Room>| left(room.as_ref()?, each, vcpus);
@@ -35,8 +35,8 @@ pub fn order(fit: Fit, hosts: &[Option<Room>], each: Reservation, vcpus: u16) ->
     fits.into_iter().map(|(host, _)| host).collect()
 }
 
-/// What is left of all CPUs of a host when it has taken this, in nanoseconds a period; none if it
-/// has no room.
+/// Returns the capacity left on all CPUs of a host after the reservation, in nanoseconds per
+/// period. `None` if it does not fit.
 fn left(room: &Room, each: Reservation, vcpus: u16) -> Option<u128> {
     let slice = u128::from(each.slice().ns());
     let slices = room.cpus.iter().map(|cpu| u128::from(cpu.slice_ns));
@@ -69,19 +69,19 @@ mod tests {
     }
 
     #[test]
-    fn first_best_and_worst_are_of_those_that_have_room() {
+    fn fit_orders_only_the_hosts_with_enough_capacity() {
         let hosts = [room(&[100]), room(&[500]), None, room(&[300]), room(&[150, 150])];
         let order = |fit, ms, vcpus| order(fit, &hosts, each(ms), vcpus);
         assert_eq!(order(Fit::First, 120, 1), [1, 3, 4]);
         assert_eq!(order(Fit::Best, 120, 1), [3, 4, 1]);
         assert_eq!(order(Fit::Worst, 120, 1), [1, 3, 4]);
-        // Two halves of a CPU are no whole one, and hold two vCPUs.
+        // Two half CPUs cannot take one large vCPU, but two small ones.
         assert_eq!(order(Fit::Best, 300, 1), [3, 1]);
         assert_eq!(order(Fit::Best, 150, 2), [3, 4, 1]);
         assert_eq!(order(Fit::First, 501, 1), [0; 0]);
     }
 
-    /// Steele, Lea and Flood's SplitMix64.
+    /// Generator SplitMix64 of Steele, Lea and Flood.
     fn draw(state: &mut u64) -> u64 {
         *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = *state;
@@ -90,12 +90,12 @@ mod tests {
         mixed ^ (mixed >> 31)
     }
 
-    /// The most of the sizes that any packing has in three bins.
+    /// Returns the largest total of these sizes that any packing fits into three bins.
     fn most(sizes: &[u64], bins: [u64; 3]) -> u64 {
         let Some((&size, rest)) = sizes.split_first() else { return 0 };
         let mut best = most(rest, bins);
         for (bin, &free) in bins.iter().enumerate() {
-            // Bins that are alike need not be tried twice.
+            // Bins of equal free space need only be tried once.
             if free >= size && !bins[..bin].contains(&free) {
                 let mut bins = bins;
                 bins[bin] -= size;
@@ -105,10 +105,10 @@ mod tests {
         best
     }
 
-    /// 100 sets of eight that come one after the other, for 1.2 times what three hosts have: what
-    /// is placed of what could be if all were known before.
+    /// Places 100 sets of eight reservations, whose total is about 1.2 times the capacity of three
+    /// hosts. Compares the total placed online with the optimum of a packing that knows all sizes.
     #[test]
-    fn most_of_what_could_be_placed_is_placed() {
+    fn online_placement_reaches_most_of_the_optimum() {
         for (fit, least_percent) in [(Fit::First, 90), (Fit::Best, 90), (Fit::Worst, 80)] {
             let (mut placed, mut optimum, mut state) = (0, 0, 1);
             for _ in 0..100 {

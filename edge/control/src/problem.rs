@@ -52,7 +52,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All kinds.
+    /// All kinds, in the order of the enum.
     pub const ALL: [Kind; 19] = [
         Kind::Bad,
         Kind::NotAllowed,
@@ -75,7 +75,7 @@ impl Kind {
         Kind::Bug,
     ];
 
-    /// Returns its word, HTTP status, meaning, and the exit code of a command.
+    /// Returns the word of the kind, its HTTP status, its meaning, and the exit code of a command.
     #[must_use]
     pub fn about(self) -> (&'static str, u16, &'static str, u8) {
         match self {
@@ -122,7 +122,7 @@ pub struct NoRoom {
     pub asked_slice: Length,
     /// The requested slice in nanoseconds.
     pub asked_slice_ns: u64,
-    /// Requested period.
+    /// Requested period of the slice.
     pub asked_period: Length,
     /// The requested period in nanoseconds.
     pub asked_period_ns: u64,
@@ -145,14 +145,14 @@ pub enum OverBudget {
     CpuPpm {
         /// Total with the request.
         asked: u32,
-        /// Limit.
+        /// Limit of the owner.
         most: u32,
     },
     /// Number of reservations of the owner.
     Machines {
         /// Number with the request.
         asked: u64,
-        /// Limit.
+        /// Limit of the owner.
         most: u16,
     },
 }
@@ -161,22 +161,22 @@ pub enum OverBudget {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Problem {
-    /// Kind of refusal.
+    /// Kind of the refusal.
     #[serde(rename = "type")]
     pub kind: Kind,
     /// Meaning of the kind.
     pub title: String,
-    /// HTTP status.
+    /// HTTP status of the answer.
     pub status: u16,
-    /// What is wrong with this request, with its numbers.
+    /// Description of the problem with this request, with its numbers.
     pub detail: String,
-    /// What to do about it.
+    /// Advice on what to do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// Numbers of `no-room`.
+    /// Numbers of a `no-room` refusal.
     #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
     pub room: Option<Box<NoRoom>>,
-    /// Numbers of `over-budget`.
+    /// Numbers of an `over-budget` refusal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Box<OverBudget>>,
     /// Current revision, for `stale`.
@@ -185,7 +185,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// One of a kind, with what is wrong here.
+    /// Returns a problem of this kind, with a description.
     #[must_use]
     pub fn new(kind: Kind, detail: impl Into<String>) -> Problem {
         let (_, status, title, _) = kind.about();
@@ -201,7 +201,7 @@ impl Problem {
         }
     }
 
-    /// The same with what to do about it.
+    /// Returns the problem with advice on what to do.
     #[must_use]
     pub fn hinting(self, hint: impl Into<String>) -> Problem {
         Problem { hint: Some(hint.into()), ..self }
@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kind_is_written_as_it_is_taught() {
+    fn kinds_serialize_as_their_words_with_an_error_status() {
         for kind in Kind::ALL {
             assert_eq!(serde_json::to_value(kind).unwrap(), kind.word());
             assert!((400..600).contains(&kind.about().1), "{kind:?}");

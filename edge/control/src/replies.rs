@@ -1,4 +1,4 @@
-//! Bodies of answers.
+//! Bodies of successful answers.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,20 +9,20 @@ use crate::times::Length;
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// Its VM is absent. Its capacity stays reserved.
+    /// The VM is absent. Its capacity stays reserved.
     Waiting,
-    /// Its VM receives the reserved CPU time.
+    /// The VM receives the reserved CPU time.
     Active,
-    /// Its vCPUs are stopped until resumed. Its capacity stays reserved.
+    /// The vCPUs are stopped until resumed. Their capacity stays reserved.
     Paused,
-    /// Some of its vCPUs are not served.
+    /// At least one vCPU is not served.
     Partial,
-    /// Another program has changed its threads. It is not enforced until that change is undone, or
-    /// the reservation is resumed.
+    /// Another program has changed threads of the VM. The reservation is not enforced until that
+    /// change is undone, or the reservation is resumed.
     Contested,
-    /// Its guest is suspended by its monitor.
+    /// The guest is suspended by its monitor.
     Suspended,
-    /// Its capacity is reserved for a gang that has not begun.
+    /// Capacity is reserved for a gang that has not begun.
     Held,
     /// The reservation has ended.
     Ended,
@@ -70,7 +70,7 @@ pub struct Delivered {
     pub promised_ns: u64,
     /// Part of that to which the VM was entitled: less than all if it blocked.
     pub due_ns: u64,
-    /// CPU time used.
+    /// CPU time that was used.
     pub used_ns: u64,
     /// Number of periods with an entitlement at their end.
     pub deadlines: u64,
@@ -78,11 +78,11 @@ pub struct Delivered {
     pub missed: u64,
 }
 
-/// A reservation.
+/// A reservation and its state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Reservation {
-    /// Name.
+    /// Name of the reservation.
     pub name: String,
     /// Owner, as `uid N`.
     pub owner: String,
@@ -95,7 +95,7 @@ pub struct Reservation {
     pub slice: Length,
     /// The slice in nanoseconds.
     pub slice_ns: u64,
-    /// Period.
+    /// Period of each vCPU.
     pub period: Length,
     /// The period in nanoseconds.
     pub period_ns: u64,
@@ -117,7 +117,7 @@ pub struct Reservation {
     pub vcpus: u16,
     /// Number of vCPUs of its VM that are scheduled for it now.
     pub served: u16,
-    /// State.
+    /// State of the reservation.
     pub state: State,
     /// Reason for the state, if it needs one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -161,7 +161,7 @@ pub struct AppliedChange {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Cost {
-    /// Currency, e.g. `EUR`.
+    /// Currency of the prices, e.g. `EUR`.
     pub currency: String,
     /// Cost per hour of the present reservation.
     pub hour: String,
@@ -200,7 +200,7 @@ pub struct Machine {
     /// not a process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_ppm: Option<u32>,
-    /// Its vCPU threads. Empty if all its threads are scheduled as one.
+    /// Threads of the vCPUs. Empty if all threads of the VM are scheduled as one.
     pub vcpus: Vec<Thread>,
     /// Name of its reservation, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -216,7 +216,7 @@ pub struct Machine {
 pub struct Thread {
     /// Number of the vCPU. Numbers can have gaps.
     pub vcpu: u16,
-    /// Thread id.
+    /// Id of the thread.
     pub tid: i32,
 }
 
@@ -224,7 +224,7 @@ pub struct Thread {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Host {
-    /// Host name.
+    /// Name of the host.
     pub name: String,
     /// Version of the daemon.
     pub version: String,
@@ -234,7 +234,7 @@ pub struct Host {
     pub cpus: Vec<Cpu>,
     /// Part of each CPU that is never reserved, in millionths.
     pub reserve_ppm: u32,
-    /// Number of reservations.
+    /// Number of all reservations.
     pub reservations: u64,
     /// Number of reservations whose VM is absent.
     pub waiting: u64,
@@ -345,7 +345,7 @@ pub struct Event {
 pub struct Health {
     /// True if there is no trouble.
     pub good: bool,
-    /// What is wrong, one sentence each. Empty if nothing is.
+    /// Descriptions of all troubles, one sentence each. Empty if there is none.
     pub troubles: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Request bodies.
+//! Bodies of HTTP requests.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub struct Wanted {
     /// CPU time of each vCPU per period.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slice: Option<Length>,
-    /// Period. Default: 10 ms.
+    /// Period of each vCPU. Default: 10 ms.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub period: Option<Length>,
     /// Total CPU for all vCPUs, instead of a slice.
@@ -72,7 +72,7 @@ pub struct Change {
     /// CPU time of each vCPU per period.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slice: Option<Length>,
-    /// Period.
+    /// Period of each vCPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub period: Option<Length>,
     /// Total CPU for all vCPUs, instead of a slice.
@@ -84,7 +84,7 @@ pub struct Change {
     /// Start of periods on the wall clock; `none` removes the alignment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
-    /// Number of vCPUs.
+    /// Number of the vCPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vcpus: Option<u16>,
 }

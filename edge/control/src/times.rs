@@ -73,12 +73,12 @@ impl<'de> Deserialize<'de> for Share {
     }
 }
 
-/// What a stranger wrote, so that it can be repeated to him: no control characters, and not much.
+/// Escapes and shortens a text from outside, so that it can be repeated in a message.
 fn shown(text: &str) -> String {
     text.chars().take(40).flat_map(char::escape_debug).collect()
 }
 
-/// Reads a text, or says what is wanted instead.
+/// Visitor that parses a text, with a description of the expected form.
 struct Text<T>(&'static str, fn(&str) -> Result<T, String>);
 
 impl<T> de::Visitor<'_> for Text<T> {

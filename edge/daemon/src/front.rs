@@ -1,8 +1,10 @@
-//! The front: reads what strangers write, and passes on what makes sense, with who they are.
+//! The front: parses untrusted requests, and passes valid ones to the core with the identity of the
+//! caller.
 //!
-//! A process of its own without any right: no user of note, no capability, no way to get one. It
-//! gets a listening socket and a link to the core when it is started, and opens nothing more. It
-//! holds nothing that must not be lost: when it dies, connections end, and the core starts another.
+//! It is a process of its own without any rights: an unprivileged user, no capability, and no way
+//! to get one. At its start it receives a listening socket and a link to the core, and opens
+//! nothing more. It keeps no state that must not be lost: when it dies, connections end, and the
+//! core starts another.
 
 mod accept;
 mod body;
@@ -41,15 +43,15 @@ pub use openapi::built;
 pub use pages::STORED;
 pub use tls::{TlsError, TlsFiles};
 
-/// The process: its standard input is the link, its standard output the listening socket; with
-/// files for TLS, another one for other machines comes over the link first. Ends when the core
-/// does.
+/// Runs the front process. Its standard input is the link, and its standard output the listening
+/// socket. With files for TLS, a TCP socket for other hosts is received over the link first. Ends
+/// when the core does.
 #[must_use]
 pub fn main(tls: Option<&TlsFiles>) -> ExitCode {
     match begin(tls) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // If nobody can hear it, the exit code still says it.
+            // If stderr is closed, the exit code still reports the failure.
             let _ = io::Write::write_all(
                 &mut io::stderr(),
                 format!("<3>slackline front: {error}\n").as_bytes(),
@@ -74,28 +76,28 @@ fn begin(tls: Option<&TlsFiles>) -> io::Result<()> {
     serve(link, listener, people, remote)
 }
 
-/// Where other machines connect, and how they are spoken with.
+/// Listening socket for other hosts, with its TLS configuration.
 #[derive(Debug)]
 pub struct Remote {
-    /// Where.
+    /// Listening socket for TCP.
     pub listener: TcpListener,
-    /// How.
+    /// Configuration of the TLS server.
     pub tls: Arc<ServerConfig>,
 }
 
-/// Gives up every right, as the front does: for whoever is about to read what strangers wrote.
-/// There must be one thread only.
+/// Gives up all rights as the front does, before untrusted input is parsed. The process must be
+/// single-threaded.
 ///
 /// # Errors
-/// When anything is left, or there is nobody to become.
+/// If a right is left, or there is no unprivileged user to become.
 pub fn give_up_rights() -> io::Result<()> {
     rights::give_up(front_user()?)
 }
 
-/// Serves whoever connects until the other end of the link is closed.
+/// Serves all connections until the core closes the link.
 ///
 /// # Errors
-/// When the descriptors are not what they should be, or what the core says makes no sense.
+/// If a descriptor is of the wrong kind, or a message of the core cannot be parsed.
 pub fn serve(
     link: UnixStream,
     listener: UnixListener,
@@ -122,7 +124,7 @@ pub fn serve(
     })
 }
 
-/// What all connections share.
+/// State that all connections share.
 struct Front {
     link: Link,
     people: People,

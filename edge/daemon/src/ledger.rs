@@ -1,13 +1,12 @@
-//! What is promised, written down: a SQLite database that outlives us, the host's power, and most
-//! of what can go wrong with a disk.
+//! Ledger: a SQLite database that stores reservations, events and access. It survives the process,
+//! a loss of power, and most faults of a disk.
 //!
-//! A [`Ledger`] belongs to a thread that must not wait. Another one, of ordinary priority, has the
-//! database; what is handed over ([`Ledger::append`], [`Ledger::look_up`]) is done there in the
-//! same order, and each is answered once ([`Ledger::replies`]) when its descriptor has become
-//! readable. Neither thread ever holds a lock that the other one wants: a thread that runs in real
-//! time would wait for one that does not get to run.
+//! A [`Ledger`] is used by a thread that must not wait. Another thread, of ordinary priority, owns
+//! the database. Orders ([`Ledger::append`], [`Ledger::look_up`]) are carried out there in the
+//! order given, and each has one reply ([`Ledger::replies`]), announced by a readable descriptor.
+//! The two threads share no lock: a real-time thread would wait for one that does not get to run.
 //!
-//! What SQLite has open must not be opened by anybody else in this process; see `place`.
+//! No other code in this process may open the files that SQLite has open. See `place`.
 
 mod answers;
 mod doctor;
@@ -39,98 +38,98 @@ use store::Begun;
 pub use words::{AccessChange, Asked, Before, Granted, Keep, Logged, MOST_EVENTS, Proof};
 use writer::{Answered, Order, Writer, signal};
 
-/// The ledger's folder, unless another one is named.
+/// Default folder of the ledger.
 pub const FOLDER: &str = "/var/lib/slackline";
 
-/// How much may be under way at once: commits and questions that are not answered yet.
+/// Maximum number of orders under way: commits and queries without a reply.
 pub const MOST_UNDER_WAY: usize = 64;
 
-/// The stack of the thread that writes, in bytes: SQLite needs a tenth of it, and all of it is
-/// locked into memory.
+/// Stack of the writer thread, in bytes. SQLite needs a tenth of it, and all of it is locked into
+/// memory.
 const STACK: usize = 1 << 19;
 
-/// An open ledger. Dropping it writes down what was handed over, and closes it.
+/// An open ledger. Dropping it completes all orders and closes it.
 #[derive(Debug)]
 pub struct Ledger {
     orders: Option<Sender<Order>>,
-    /// Says that there is an order.
+    /// Event counter that announces orders to the writer.
     ordered: OwnedFd,
     answers: Receiver<Reply>,
-    /// Says how many answers are there, all of them whole.
+    /// Event counter that announces replies. Each counted reply is complete.
     answered: OwnedFd,
     under_way: usize,
     has_writer: bool,
     writer: Option<JoinHandle<Result<(), LedgerError>>>,
 }
 
-/// A ledger that was opened.
+/// A ledger that was just opened.
 #[derive(Debug)]
 pub struct Opened {
-    /// The ledger.
+    /// Handle for orders and replies.
     pub ledger: Ledger,
-    /// What is in it.
+    /// Contents for the service.
     pub loaded: Loaded,
-    /// Who may do what besides what his groups let him.
+    /// Grants of access to principals.
     pub access: Vec<Granted>,
-    /// How the one who had it before ended; none for a new ledger.
+    /// End of the previous owner. `None` for a new ledger.
     pub before: Option<Before>,
-    /// True if members of the group without a grant are tenants. In a ledger of an older program
+    /// True if members of the group without a grant are tenants. In a ledger of an older version
     /// they are operators until [`Ledger::migrate_access`].
     pub has_tenants: bool,
 }
 
-/// What came of something that was handed over.
+/// Outcome of an order.
 #[derive(Debug)]
 pub enum Reply {
     /// A commit is on the disk.
     Committed {
-        /// Its number.
+        /// Number of the commit.
         seq: u64,
     },
-    /// A commit is not, and has no effect.
+    /// A commit failed, and has no effect.
     Failed {
-        /// Its number.
+        /// Number of the commit.
         seq: u64,
-        /// Why.
+        /// Reason for the failure.
         error: LedgerError,
     },
-    /// A question is answered.
+    /// A query was answered.
     Events {
-        /// Which question: what was given with it.
+        /// Ticket that was given with the query.
         ticket: u64,
-        /// The answer, newest first.
+        /// Events found, newest first.
         events: Result<Vec<Logged>, LedgerError>,
     },
-    /// Who may do what is written down, or not.
+    /// A change of access was written, or failed.
     Access {
-        /// Which change: what was given with it.
+        /// Ticket that was given with the change.
         ticket: u64,
-        /// Why not.
+        /// Reason if it failed.
         done: Result<(), LedgerError>,
     },
-    /// The backup of the day could not be made; it is tried again in an hour. Nobody asked for it.
+    /// The daily backup failed, without an order. It is retried in an hour.
     NoBackup(LedgerError),
 }
 
-/// Why something was not even handed over.
+/// Reason why an order was not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum NotHandedOver {
-    /// Too much is under way.
+    /// Too many orders are under way.
     #[error("the ledger has {MOST_UNDER_WAY} writes pending, which is the limit")]
     TooMany,
-    /// The thread that writes is not there any more.
+    /// The writer thread has ended.
     #[error("the thread that writes the ledger has ended")]
     NoWriter,
 }
 
 impl Ledger {
-    /// Opens the ledger in a folder, and takes it for this process; makes both if they are not
-    /// there. Identities of machines are loaded if they are of this boot.
+    /// Opens the ledger in a folder, and locks it for this process. Creates both if they do not
+    /// exist. Identities of VMs are loaded if they are of this boot.
     ///
-    /// This waits for the disk, and up to five seconds for others. The caller may be real-time.
+    /// Waits for the disk, and up to five seconds for other programs. The caller may be real-time.
     ///
     /// # Errors
-    /// Why there is no ledger to be had. Nothing of a damaged one was changed.
+    /// If the ledger cannot be opened. A damaged ledger is left unchanged.
     pub fn open(folder: &Path, boot_id: &str, keep: Keep) -> Result<Opened, LedgerError> {
         let failed = |errno: Errno| LedgerError::NoWriter(errno.into());
         let counter = |flags| eventfd(0, EventfdFlags::CLOEXEC | flags).map_err(failed);
@@ -168,11 +167,11 @@ impl Ledger {
         Ok(Opened { ledger, loaded, access, before, has_tenants })
     }
 
-    /// Hands a commit over to be written. `now` is the time by the clock of its events, which are
-    /// written down by the clock on the wall. Never waits.
+    /// Orders a commit. `now` is the current time of the service's clock, by which event times are
+    /// converted to wall clock times. Never waits.
     ///
     /// # Errors
-    /// When it was not handed over: there will be no reply.
+    /// If the order was not accepted. It gets no reply then.
     pub fn append(&mut self, commit: Commit, now: Time) -> Result<(), NotHandedOver> {
         let wall = SystemTime::now();
         let when = |at: Time| {
@@ -183,18 +182,18 @@ impl Ledger {
         self.hand_over(Order::Commit(commit, wall))
     }
 
-    /// Asks for events; `ticket` comes back with them. Never waits.
+    /// Orders a query for events, which is replied to with `ticket`. Never waits.
     ///
     /// # Errors
-    /// When the question was not handed over: there will be no reply.
+    /// If the order was not accepted. It gets no reply then.
     pub fn look_up(&mut self, ticket: u64, asked: Asked) -> Result<(), NotHandedOver> {
         self.hand_over(Order::Events(ticket, asked))
     }
 
-    /// Has it written down who may do what; `ticket` comes back with what came of it. Never waits.
+    /// Orders a change of access, which is replied to with `ticket`. Never waits.
     ///
     /// # Errors
-    /// When the change was not handed over: there will be no reply.
+    /// If the order was not accepted. It gets no reply then.
     pub fn change_access(
         &mut self,
         ticket: u64,
@@ -203,11 +202,11 @@ impl Ledger {
         self.hand_over(Order::Access(ticket, change))
     }
 
-    /// Has members of the group without a grant be tenants; `ticket` comes back with what came of
-    /// it, as [`Reply::Access`]. Never waits.
+    /// Orders to make tenants of members of the group without a grant. The reply is
+    /// [`Reply::Access`] with `ticket`. Never waits.
     ///
     /// # Errors
-    /// If it was not handed over: there will be no reply.
+    /// If the order was not accepted. It gets no reply then.
     pub fn migrate_access(&mut self, ticket: u64) -> Result<(), NotHandedOver> {
         self.hand_over(Order::MigrateAccess(ticket))
     }
@@ -223,27 +222,27 @@ impl Ledger {
         Ok(())
     }
 
-    /// How much is under way: handed over, and its reply not taken yet.
+    /// Returns the number of orders whose reply was not taken yet.
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.under_way
     }
 
-    /// Whether there is still a thread that writes, as far as [`Ledger::replies`] has seen. Where
-    /// there is none, what is under way will have no reply; that is a bug of ours.
+    /// Returns true if the writer thread is alive, as of the last [`Ledger::replies`]. If it is
+    /// not, which is a bug, orders under way get no reply.
     #[must_use]
     pub fn has_writer(&self) -> bool {
         self.has_writer
     }
 
-    /// The replies that are there, in the order of what they reply to. Never waits.
+    /// Returns the replies so far, in the order of the orders. Never waits.
     pub fn replies(&mut self) -> Vec<Reply> {
         let mut count = [0; 8];
         let count = match rustix::io::read(&self.answered, &mut count) {
             Ok(_) => u64::from_ne_bytes(count),
             Err(_) => 0,
         };
-        // Not one more than were counted: another one may be in the middle of being put there.
+        // Takes exactly the counted replies, since another one may just be sent.
         let mut there = Vec::new();
         for _ in 0..count {
             match self.answers.try_recv() {
@@ -259,11 +258,11 @@ impl Ledger {
         there
     }
 
-    /// Writes down what was handed over, and closes the ledger: the next to open it knows that it
-    /// was. Waits for the disk. The replies that were not taken yet come with it.
+    /// Completes all orders and closes the ledger, so that the next owner sees a clean end. Waits
+    /// for the disk. Returns the remaining replies.
     ///
     /// # Errors
-    /// When it could not be closed as it should be; what was committed is there all the same.
+    /// If the ledger could not be closed cleanly. All commits are there all the same.
     pub fn close(mut self) -> (Vec<Reply>, Result<(), LedgerError>) {
         let closed = self.end();
         (self.answers.try_iter().collect(), closed)
@@ -279,7 +278,7 @@ impl Ledger {
 
 impl Drop for Ledger {
     fn drop(&mut self) {
-        // What is committed is there; that it was not closed will be known.
+        // All commits are on the disk. The next owner sees that the end was not clean.
         let _ = self.end();
     }
 }
@@ -291,10 +290,10 @@ impl AsFd for Ledger {
     }
 }
 
-/// What the kernel calls the time since it was started; another one after each boot.
+/// Returns the kernel's identifier of this boot.
 ///
 /// # Errors
-/// When there is no procfs.
+/// If procfs cannot be read.
 pub fn boot_id() -> io::Result<String> {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
     Ok(id.trim_end().to_owned())

@@ -1,43 +1,43 @@
-//! What a request comes to.
+//! Answers to requests that were not refused.
 
 use crate::machine::Room;
 use crate::name::Name;
 use crate::row::{Reason, Row, State};
 
-/// What a request came to. [`Request::Log`](crate::Request::Log) and
+/// Successful answer to a request. [`Request::Log`](crate::Request::Log) and
 /// [`Request::Find`](crate::Request::Find) are answered by the world.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It was done, or was so already.
+    /// The change was made, or was in force already.
     Done {
-        /// The reservation, as it was committed.
+        /// The reservation as it was committed.
         reservation: Box<Listed>,
-        /// Whether it is new.
+        /// True if the request made the reservation.
         is_new: bool,
-        /// What is to be known besides.
+        /// Warning about the change, if there is one.
         warning: Option<Warning>,
     },
-    /// Changes by a list, sorted by name: in force, or with a dry run only planned.
+    /// Changes by a list, sorted by name: in force, or only planned in a dry run.
     Applied {
-        /// A change for each reservation that is listed or released.
+        /// One change for each reservation that is listed or released.
         changes: Vec<AppliedChange>,
     },
-    /// The reservations asked for, by name.
+    /// The requested reservations, sorted by name.
     List(Vec<Listed>),
-    /// What could be promised, by CPU.
+    /// Available capacity of each CPU.
     Room(Vec<Room>),
 }
 
 /// Effect of a list on a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Makes a reservation that there was not.
+    /// Makes a new reservation.
     Create,
-    /// Gives a reservation other parameters.
+    /// Gives a reservation other terms.
     Change,
     /// Ends a reservation that the list leaves out.
     Release,
-    /// Leaves a reservation that is as the list has it.
+    /// Leaves a reservation that matches the list.
     Keep,
 }
 
@@ -57,7 +57,7 @@ impl Action {
 /// A reservation before and after a list was applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AppliedChange {
-    /// The action on this reservation.
+    /// Effect on this reservation.
     pub action: Action,
     /// The reservation before. `None` if it is created.
     pub before: Option<Row>,
@@ -66,7 +66,7 @@ pub struct AppliedChange {
 }
 
 impl AppliedChange {
-    /// The name of the reservation.
+    /// Returns the name of the reservation.
     ///
     /// # Panics
     /// If there is a reservation neither before nor after.
@@ -77,37 +77,37 @@ impl AppliedChange {
     }
 }
 
-/// A reservation, and how it is doing.
+/// A reservation and its current state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// What is written down.
+    /// The reservation as in the ledger.
     pub row: Row,
-    /// How it is doing.
+    /// Current state of the reservation.
     pub state: State,
-    /// Why it is not, or not wholly, in force.
+    /// Reason why the reservation is not, or not fully, in force. `None` if it is.
     pub reason: Option<Reason>,
-    /// How many vCPUs of its machine are scheduled for it now.
+    /// Number of vCPUs of the VM that are scheduled for this reservation now.
     pub served: u16,
 }
 
-/// What is to be known besides.
+/// Warning that comes with a successful answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Warning {
-    /// It is in force, and is not written down.
+    /// The change is in force, but not in the ledger.
     #[error("in force, but not written to the ledger, so a restart may lose it: {why}")]
     NotDurable {
-        /// Why.
+        /// Reason from the ledger.
         why: String,
     },
 }
 
-/// How the service is doing.
+/// Overall state of the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {
-    /// How many reservations there are.
+    /// Number of all reservations.
     pub reservations: usize,
-    /// How many of them wait for a machine or for room.
+    /// Number of reservations that wait for a VM or for capacity.
     pub waiting: usize,
-    /// Why the ledger cannot be written; none is that it can.
+    /// Reason why the ledger cannot be written. `None` if it can.
     pub ledger: Option<String>,
 }

@@ -1,19 +1,19 @@
-//! How a machine is found again.
+//! Bindings: persistent references to VMs.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// How a machine is found again: a kind and what it is called there, such as `libvirt:web`,
-/// `unit:db.service`, `cgroup:/machine.slice/a` or `pid:4711`. Never an index, nor a path that
-/// somebody else chose.
+/// Reference by which a VM is found again: a kind and a name of that kind, such as `libvirt:web`,
+/// `unit:db.service`, `cgroup:/machine.slice/a` or `pid:4711`. It is never an index, nor a path
+/// that another user chose.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Binding {
     kind: BindingKind,
     name: String,
 }
 
-/// Characters that are no control characters and yet change how others are shown: marks of
-/// direction, spaces and joiners without width, and the mark of byte order.
+/// Characters that are no control characters, and yet change how other characters are shown: marks
+/// of direction, spaces and joiners without width, and the byte order mark.
 pub const UNSEEN: [std::ops::RangeInclusive<char>; 6] = [
     '\u{00ad}'..='\u{00ad}',
     '\u{200b}'..='\u{200f}',
@@ -23,7 +23,7 @@ pub const UNSEEN: [std::ops::RangeInclusive<char>; 6] = [
     '\u{fff9}'..='\u{fffb}',
 ];
 
-/// What kind of machine a [`Binding`] means.
+/// Kind of VM that a [`Binding`] refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BindingKind {
     /// A libvirt domain, by its name.
@@ -36,48 +36,48 @@ pub enum BindingKind {
     Firecracker,
     /// A Cloud Hypervisor machine, by the name of its API socket.
     CloudHypervisor,
-    /// A unit of systemd: all that runs in it, as one.
+    /// A systemd unit: all its processes, as one vCPU.
     Unit,
-    /// A cgroup, by its path below the root of the hierarchy: all that runs in it, as one.
+    /// A cgroup, by its path below the root of the hierarchy: all its processes, as one vCPU.
     Group,
-    /// A process, by its number. The only kind that does not outlive the process.
+    /// A process, by its number. The only kind that ends with the process.
     Pid,
 }
 
-/// Why a text is not a [`Binding`].
+/// Reason why a text is not a [`Binding`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BindingError {
-    /// There is no colon, or something else before it.
+    /// The text has no colon, or no known kind before it.
     #[error(
         "`{0}` does not begin with libvirt:, qemu:, uuid:, firecracker:, cloud-hypervisor:, \
          unit:, cgroup: or pid:"
     )]
     Kind(String),
-    /// There is nothing after the colon.
+    /// The name after the colon is empty.
     #[error("`{0}:` needs a name")]
     Empty(BindingKind),
-    /// The name is longer than any can be.
+    /// The name exceeds the maximum length of its kind.
     #[error("the name after `{kind}:` has {is} bytes; at most {most} are allowed")]
     TooLong {
-        /// Of what kind.
+        /// Kind of the binding.
         kind: BindingKind,
-        /// How long it is, in bytes.
+        /// Length of the name in bytes.
         is: usize,
-        /// The most there may be.
+        /// Maximum length in bytes.
         most: usize,
     },
-    /// The name is not one of such a kind.
+    /// The name has the wrong form for its kind.
     #[error("`{kind}:{}` is {}", name.escape_debug(), kind.form())]
     Form {
-        /// Of what kind.
+        /// Kind of the binding.
         kind: BindingKind,
-        /// The name.
+        /// Name that was given.
         name: String,
     },
 }
 
 impl BindingKind {
-    /// All of them, in the order in which people are shown them.
+    /// All kinds, in the order in which help texts list them.
     pub const ALL: [BindingKind; 8] = [
         BindingKind::Libvirt,
         BindingKind::Qemu,
@@ -89,7 +89,7 @@ impl BindingKind {
         BindingKind::Pid,
     ];
 
-    /// What stands before the colon.
+    /// Returns the word before the colon, such as `qemu`.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -104,13 +104,14 @@ impl BindingKind {
         }
     }
 
-    /// Whether it means the machine that is started under that name next, too.
+    /// Returns true if a binding of this kind also refers to the next VM that is started under its
+    /// name.
     #[must_use]
     pub const fn lasts(self) -> bool {
         !matches!(self, BindingKind::Pid)
     }
 
-    /// The most bytes in a name of this kind.
+    /// Returns the maximum length of a name of this kind, in bytes.
     const fn longest(self) -> usize {
         match self {
             BindingKind::Group => 1024,
@@ -167,10 +168,10 @@ impl fmt::Display for BindingKind {
 }
 
 impl Binding {
-    /// What is called `name` among those of a kind. A UUID is kept in lower case.
+    /// Returns the binding of this kind and name. A UUID is kept in lower case.
     ///
     /// # Errors
-    /// When nothing of that kind can be called so.
+    /// If the name is empty, too long, or of the wrong form for its kind.
     pub fn new(kind: BindingKind, name: &str) -> Result<Binding, BindingError> {
         let (is, most) = (name.len(), kind.longest());
         if name.is_empty() {
@@ -189,25 +190,25 @@ impl Binding {
         Ok(Binding { kind, name })
     }
 
-    /// Of what kind it is.
+    /// Returns the kind of the binding.
     #[must_use]
     pub const fn kind(&self) -> BindingKind {
         self.kind
     }
 
-    /// What it is called among its kind.
+    /// Returns the name after the colon.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The number of the process, if it means one.
+    /// Returns the number of the process. `None` if the binding is of another kind.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         matches!(self.kind, BindingKind::Pid).then(|| self.name.parse().ok()).flatten()
     }
 
-    /// Whether it means the machine that is started under that name next, too.
+    /// Returns true if it also refers to the next VM that is started under its name.
     #[must_use]
     pub const fn lasts(&self) -> bool {
         self.kind.lasts()
@@ -236,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn bindings_of_all_kinds_round_trip_as_text() {
         for text in [
             "libvirt:ubuntu22.04",
             "qemu:guest=1",
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_means_nobody_is_refused_with_what_is_wrong() {
+    fn invalid_bindings_are_refused_with_the_reason() {
         let says = |text: &str| text.parse::<Binding>().unwrap_err().to_string();
         assert!(says("web").starts_with("`web` does not begin with libvirt:"));
         assert_eq!(says("pid:"), "`pid:` needs a name");

@@ -1,4 +1,4 @@
-//! The reservations there are, and how each of them is doing.
+//! All reservations and their states.
 
 use std::collections::BTreeMap;
 
@@ -10,38 +10,38 @@ use crate::machine::{Identity, Machine, Seats};
 use crate::name::Name;
 use crate::row::{Reason, Row, State};
 
-/// How often it is written down at most that changes to a machine's threads were undone.
+/// Minimum time between two events that report undone changes to threads of one VM.
 const MEDDLED_INTERVAL: Span = Span::from_secs(10);
 
-/// A reservation, and what of it is in force.
+/// A reservation, and which part of it is in force.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) row: Row,
-    /// How the scheduler knows it.
+    /// Identifier of the reservation in the scheduler.
     pub(crate) domain: DomId,
     pub(crate) standing: Standing,
     pub(crate) lease: Option<Lease>,
-    /// What was found of places whose threads are left to whoever has changed them.
+    /// Description of the change by place, for threads that are left to another program.
     pub(crate) contested: BTreeMap<u16, String>,
-    /// Why a vCPU of its machine could not be held, when that was last tried.
+    /// Reason why a vCPU of the VM could not be held at the last attempt.
     pub(crate) not_seated: Option<String>,
-    /// Why the guest of its machine does not run, if its monitor has suspended it.
+    /// State of the guest as its monitor names it. `None` if the guest runs.
     pub(crate) suspended: Option<String>,
-    /// When it was last written down that changes to its threads were undone.
+    /// Time of the last event about undone changes to its threads.
     meddled: Option<Time>,
 }
 
-/// Until when a member of a gang is promised its places and has nobody there.
+/// Time limit of a gang member that has its places reserved but empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lease {
-    /// It ends then, and is written down nowhere.
+    /// The member ends then. It was never in the ledger.
     Ends(Time),
-    /// It begins then.
+    /// The member begins then.
     Begins(Time),
 }
 
 impl Lease {
-    /// When.
+    /// Returns the time at which the lease ends.
     pub(crate) const fn over(self) -> Time {
         match self {
             Lease::Ends(at) | Lease::Begins(at) => at,
@@ -49,19 +49,19 @@ impl Lease {
     }
 }
 
-/// What of a reservation is in force.
+/// Part of a reservation that is in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// Its machine sits at its places.
+    /// The VM occupies its places.
     Seated {
-        /// As it was when it was looked at last.
+        /// The VM as it was last looked up.
         machine: Machine,
-        /// Who sits where.
+        /// The vCPU in each place.
         seats: Seats,
     },
-    /// Its places are promised, and nobody sits there.
+    /// The places are reserved but empty.
     Promised(Reason),
-    /// Nothing is promised: there is no room.
+    /// No capacity is reserved, since there is no room.
     Out(Reason),
 }
 
@@ -79,14 +79,14 @@ impl Entry {
         }
     }
 
-    /// It is in force so far. What was found of the machine before counts no more.
+    /// Sets what is in force. Findings about the earlier VM are dropped.
     pub(crate) fn stand(&mut self, standing: Standing) {
         self.standing = standing;
         self.contested.clear();
         (self.not_seated, self.suspended) = (None, None);
     }
 
-    /// The machine that is held for it.
+    /// Returns the VM that is held for the reservation.
     pub(crate) const fn machine(&self) -> Option<&Machine> {
         match &self.standing {
             Standing::Seated { machine, .. } => Some(machine),
@@ -98,7 +98,7 @@ impl Entry {
         self.machine().is_some()
     }
 
-    /// Whether it would take its machine if that were there.
+    /// Returns true if the reservation takes its VM when that appears.
     pub(crate) const fn is_waiting(&self) -> bool {
         match &self.standing {
             Standing::Seated { .. } => false,
@@ -108,7 +108,7 @@ impl Entry {
         }
     }
 
-    /// Whether it is promised for a gang, and nobody has been told that it begins.
+    /// Returns true if the reservation is held for a gang, and has not been told to begin.
     pub(crate) const fn is_lent(&self) -> bool {
         matches!(self.lease, Some(Lease::Ends(_)))
     }
@@ -117,12 +117,13 @@ impl Entry {
         matches!(self.standing, Standing::Out(_))
     }
 
-    /// True if the threads of a place are left to whoever has changed them.
+    /// Returns true if the threads of a place are left to another program.
     pub(crate) fn is_contested(&self) -> bool {
         !self.contested.is_empty()
     }
 
-    /// True if it is to be written down that changes to its threads were undone.
+    /// Returns true if an event about undone changes to its threads is due, and counts it as
+    /// written.
     pub(crate) fn is_meddling_news(&mut self, now: Time) -> bool {
         let is_news = self.meddled.is_none_or(|then| now.since(then) >= MEDDLED_INTERVAL);
         if is_news {
@@ -131,7 +132,7 @@ impl Entry {
         is_news
     }
 
-    /// Which of its machine's vCPUs are promised nothing, and how many places nobody has.
+    /// Returns the vCPUs without a place. `None` if all places are occupied and every vCPU has one.
     fn unserved(&self, machine: &Machine, seats: &Seats) -> Option<Reason> {
         let is_seated = |vcpu: &u16| seats.vcpus.contains(&Some(*vcpu));
         let unseated = machine.vcpus.iter().copied().filter(|vcpu| !is_seated(vcpu)).collect();
@@ -145,7 +146,7 @@ impl Entry {
         is_partial.then_some(reason)
     }
 
-    /// As people see it.
+    /// Returns the reservation with its state, as clients see it.
     pub(crate) fn listed(&self) -> Listed {
         let (state, reason, served) = match &self.standing {
             Standing::Seated { machine, seats } => {
@@ -176,12 +177,12 @@ fn count(vcpus: usize) -> u16 {
     u16::try_from(vcpus).unwrap_or(u16::MAX)
 }
 
-/// A reservation that is over.
+/// Returns a reservation that has ended, as clients see it.
 pub(crate) const fn ended(row: Row) -> Listed {
     Listed { row, state: State::Ended, reason: None, served: 0 }
 }
 
-/// All reservations, by name.
+/// All reservations by name.
 #[derive(Debug, Default)]
 pub(crate) struct Book {
     entries: BTreeMap<Name, Entry>,
@@ -212,8 +213,8 @@ impl Book {
         self.entries.get(name).map(|entry| &entry.row)
     }
 
-    /// What is to be written down under a name: of what is only held for a gang, nothing, also
-    /// where somebody else has just given the name back.
+    /// Returns the row to store under a name. `None` if there is none, or if it is only held for a
+    /// gang, even if an earlier reservation of that name was just released.
     pub(crate) fn lasting(&self, name: &Name) -> Option<&Row> {
         self.get(name).filter(|entry| !entry.is_lent()).map(|entry| &entry.row)
     }
@@ -222,19 +223,19 @@ impl Book {
         self.iter().find(|entry| entry.domain == domain)
     }
 
-    /// Who has this machine, beside one.
+    /// Returns the reservation that has this VM, other than `beside`.
     pub(crate) fn holder(&self, identity: Identity, beside: Option<&Name>) -> Option<&Name> {
         let has = |entry: &&Entry| entry.machine().is_some_and(|one| one.identity == identity);
         let others = self.iter().filter(|entry| Some(&entry.row.name) != beside);
         others.filter(has).map(|entry| &entry.row.name).next()
     }
 
-    /// Who is bound to this.
+    /// Returns the reservation with this binding.
     pub(crate) fn bound(&self, binding: &Binding) -> Option<&Name> {
         self.iter().find(|entry| entry.row.binding == *binding).map(|entry| &entry.row.name)
     }
 
-    /// Those that fulfil a condition, oldest first.
+    /// Returns the reservations that fulfil a condition, oldest first.
     pub(crate) fn oldest(&self, fits: impl Fn(&Entry) -> bool) -> Vec<Name> {
         let mut found: Vec<&Entry> = self.iter().filter(|entry| fits(entry)).collect();
         found.sort_by_key(|entry| entry.row.since);

@@ -1,4 +1,4 @@
-//! How much one owner may have promised to him at a time.
+//! Budgets: limits on what one owner may reserve.
 
 use std::collections::BTreeMap;
 
@@ -9,24 +9,28 @@ use crate::refusal::Refusal;
 use crate::row::Row;
 use crate::terms::Terms;
 
-/// How much one owner may have; what is none is not limited by it, only by what there is.
+/// Limits on the reservations of one owner. A field that is `None` has only the general limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Budget {
-    /// Of CPUs, over all of its reservations together.
+    /// Maximum share of all reservations together, in CPUs.
     pub cpu: Option<CpuShare>,
-    /// So many reservations; `None` is [`RESERVATIONS_OF_ONE`].
+    /// Maximum number of reservations. `None` means [`RESERVATIONS_OF_ONE`].
     pub machines: Option<u16>,
 }
 
 /// Most reservations of an owner without a budget of its own.
 pub const RESERVATIONS_OF_ONE: u16 = 1_000;
 
-/// The budgets of those who have one.
+/// Budgets by owner. An owner that is missing has the default budget.
 pub type Budgets = BTreeMap<Principal, Budget>;
 
 impl Budget {
-    /// Whether an owner may have these terms beside all others of its rows. Who has more than its
-    /// budget already, as that was lowered, may have less, and nothing more.
+    /// Checks that an owner may have these terms along with its other rows. `before` are the terms
+    /// that the new ones replace. An owner above a lowered budget may reduce its terms, but not
+    /// raise them.
+    ///
+    /// # Errors
+    /// If the budget would be exceeded.
     pub(crate) fn allows<'a>(
         self,
         owner: Principal,
@@ -36,8 +40,10 @@ impl Budget {
         self.allows_beside(owner, others.filter(|row| row.owner == owner), (before, terms))
     }
 
-    /// Returns an error unless a principal may have these terms beside all of these rows, whoever
-    /// owns them.
+    /// Checks that a principal may have these terms along with all of these rows, of any owner.
+    ///
+    /// # Errors
+    /// If the budget would be exceeded.
     pub(crate) fn allows_beside<'a>(
         self,
         owner: Principal,
@@ -65,7 +71,8 @@ impl Budget {
     }
 }
 
-/// So many parts are a CPU: what is rounded of one reservation is far below a millionth.
+/// Number of parts that a CPU is counted in. Rounding of one reservation stays far below a
+/// millionth of a CPU.
 const PARTS: u128 = 1_000_000_000_000;
 
 fn parts(terms: Terms) -> u128 {
@@ -103,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn all_reservations_of_an_owner_count_together_and_nobody_elses_do() {
+    fn budget_counts_all_reservations_of_its_owner_only() {
         let budget = Budget { cpu: Some(CpuShare::from_ppm(1_500_000)), machines: Some(3) };
         let rows = [
             row(OWNER, terms(3, 10, 2)),
@@ -117,14 +124,14 @@ mod tests {
             refusal.to_string(),
             "uid 1000 would have 1.533334cpu reserved; the budget is 1.5cpu"
         );
-        // A change counts once.
+        // A change replaces the old terms and is not added to them.
         let change = |new| budget.allows(OWNER, rows[1..].iter(), (Some(rows[0].terms), new));
         assert_eq!(change(terms(5, 10, 2)), Ok(()));
         assert!(change(terms(6, 10, 2)).is_err());
     }
 
     #[test]
-    fn who_has_more_than_a_lowered_budget_may_have_less_and_nothing_more() {
+    fn owner_above_a_lowered_budget_may_only_reduce() {
         let budget = Budget { cpu: Some(CpuShare::from_ppm(100_000)), machines: Some(1) };
         let before = Some(terms(5, 10, 1));
         let change = |new| budget.allows(OWNER, std::iter::empty(), (before, new));

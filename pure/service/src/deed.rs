@@ -1,4 +1,5 @@
-//! What was done to a reservation, and what of it would remain if it could not be written down.
+//! Changes to reservations that are not in the ledger yet, and what of them would remain without
+//! it.
 
 use crate::event::Event;
 use crate::machine::Identity;
@@ -8,62 +9,64 @@ use crate::request::Ticket;
 use crate::row::Row;
 use crate::terms::TermsChange;
 
-/// Something that was done and is not written down yet.
+/// A change that was made and is not in the ledger yet.
 #[derive(Debug)]
 pub(crate) struct Deed {
-    /// To whom.
+    /// Name of the reservation.
     pub(crate) name: Name,
-    /// What.
+    /// Kind of the change.
     pub(crate) kind: Kind,
-    /// The reservation as it was right after; as it was last, if it is over.
+    /// The reservation right after the change, or before its end.
     pub(crate) row: Row,
-    /// Who is to be answered.
+    /// Requests that are answered after the commit.
     pub(crate) tickets: Vec<Ticket>,
-    /// What it was asked for with.
+    /// Key of the request. `None` if it had none.
     pub(crate) key: Option<Keyed>,
-    /// What is told of it; nothing, if nothing changed.
+    /// Event to publish. `None` if nothing changed.
     pub(crate) event: Option<Event>,
-    /// What it would have changed, if it remains although it and what was before it cannot be
-    /// written down.
+    /// Change to the rows that would remain, if this change stands although neither it nor earlier
+    /// ones can be written.
     pub(crate) remains: Option<Change>,
 }
 
-/// A reservation before and after.
+/// A reservation before and after a change.
 pub(crate) type Change = (Option<Row>, Option<Row>);
 
-/// What a request was asked for with, to know it again.
+/// Key and text of a request, to recognize a retry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Keyed {
     pub(crate) principal: Principal,
     pub(crate) key: Key,
-    /// The request in a line.
+    /// The request in one line.
     pub(crate) asked: String,
 }
 
-/// What can be done to a reservation.
+/// Kinds of changes to a reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// It was made.
+    /// The reservation was made.
     Reserved,
-    /// It has other terms: as they were asked for, since those that were changed may themselves not
-    /// remain.
+    /// The terms were changed. Holds the request instead of the result, since the terms that it was
+    /// applied to may be reverted.
     Terms(TermsChange),
-    /// It is paused, or not.
+    /// The reservation was paused or resumed.
     Paused(bool),
-    /// Its gang is broken, and it goes on.
+    /// The gang is broken, and the reservation goes on without it.
     Alone,
-    /// This is its machine.
+    /// The VM of the reservation is now this one.
     Machine(Option<Identity>),
-    /// It is over.
+    /// The reservation has ended.
     Ended,
-    /// It is so already.
+    /// A request changed nothing, since the reservation was so already.
     Same,
 }
 
 impl Kind {
-    /// Does it to what would remain if nothing could be written down any more. Says whether it
-    /// remains: what takes time from nobody does. What would need more room than there was at the
-    /// last commit does not, since others may have been given it.
+    /// Applies the change to the row that would remain if the ledger could never be written again.
+    ///
+    /// Returns true if the change stands. A change stands if it takes CPU time from no other
+    /// reservation. It does not if it needs more capacity than at the last commit, which others may
+    /// have got since.
     pub(crate) fn remains_in(&self, slot: &mut Option<Row>, after: &Row) -> bool {
         if let Kind::Ended = self {
             *slot = None;

@@ -1,8 +1,7 @@
-//! Which number the scheduler knows whom by.
+//! Numbers by which the scheduler knows reservations.
 //!
-//! What a machine has had in advance of what it is promised stands on the policy's account under
-//! its domain. So who comes back within the time for which that may matter has to come back under
-//! the number it had, whatever it is called this time.
+//! The policy accounts the excess of a VM over its reservation by domain. So a VM that comes back
+//! while that may matter must get the same number again, even under another name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,24 +10,24 @@ use slackline_units::{DomId, Span, Time};
 use crate::binding::Binding;
 use crate::machine::Identity;
 
-/// As many domains as an id can tell apart, but for one; then their numbers begin again.
+/// Number of domains that an id can tell apart, less one. After that many, numbers are reused.
 const NUMBERS: u32 = (1 << 23) - 1;
 
-/// The domain that no reservation ever has: for whoever keeps them.
+/// Domain that no reservation ever has. The daemon schedules its front process under it.
 pub const NO_RESERVATION: DomId = DomId::new(NUMBERS);
 
-/// How many are remembered whose reservation is over. Beyond that the one goes first whose account
-/// matters for the shortest time.
+/// Maximum number of domains that are remembered after their reservation has ended. Beyond it, the
+/// domain whose account expires first is dropped.
 const REMEMBERED: usize = 50_000;
 
-/// Numbers in use, and numbers that are remembered.
+/// Domains in use, and domains that are remembered.
 #[derive(Debug, Default)]
 pub(crate) struct Domains {
     next: u32,
     rows: BTreeMap<DomId, Account>,
     by_binding: BTreeMap<Binding, DomId>,
     by_identity: BTreeMap<Identity, DomId>,
-    /// Those that are remembered only, by when they are not any more.
+    /// Remembered domains that are not in use, by the time until which they are remembered.
     ends: BTreeSet<(Time, DomId)>,
 }
 
@@ -36,14 +35,15 @@ pub(crate) struct Domains {
 struct Account {
     bindings: Vec<Binding>,
     identities: Vec<Identity>,
-    /// Until when it is remembered; none while it is in use.
+    /// Time until which the domain is remembered. `None` while it is in use.
     until: Option<Time>,
-    /// The longest period it was ever promised something for.
+    /// Longest period that the domain ever had.
     longest: Span,
 }
 
 impl Domains {
-    /// The number for a reservation that begins now, in use from now on.
+    /// Returns the domain for a new reservation, and marks it as in use. It is a remembered one if
+    /// the identity or the binding is known and that domain is not in use.
     pub(crate) fn take(
         &mut self,
         now: Time,
@@ -79,11 +79,11 @@ impl Domains {
         domain
     }
 
-    /// A domain is this machine now.
+    /// Notes that a domain is held for this VM.
     pub(crate) fn is(&mut self, domain: DomId, identity: Identity) {
         let Some(account) = self.rows.get_mut(&domain) else { return };
         if !account.identities.contains(&identity) {
-            // Of machines that ended nobody asks again: the newest are enough.
+            // VMs that have ended are not asked for again, so the newest identities are enough.
             if account.identities.len() >= 4 {
                 let oldest = account.identities.remove(0);
                 self.by_identity.remove(&oldest);
@@ -93,14 +93,14 @@ impl Domains {
         self.by_identity.insert(identity, domain);
     }
 
-    /// It is promised something for such a period.
+    /// Notes that a domain has a reservation with this period.
     pub(crate) fn promised(&mut self, domain: DomId, period: Span) {
         if let Some(account) = self.rows.get_mut(&domain) {
             account.longest = account.longest.max(period);
         }
     }
 
-    /// It is not in use any more. Its account may matter for as long as its longest period.
+    /// Marks a domain as not in use. Its account may matter for as long as its longest period.
     pub(crate) fn leave(&mut self, now: Time, domain: DomId) {
         let Some(account) = self.rows.get_mut(&domain) else { return };
         let until = now.after(account.longest);
@@ -132,7 +132,7 @@ impl Domains {
         }
     }
 
-    /// A number that nobody has.
+    /// Returns a number that no domain has.
     fn unused(&mut self) -> DomId {
         loop {
             let domain = DomId::new(self.next);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_back_within_its_period_has_its_number_under_any_name() {
+    fn returning_vm_keeps_its_domain_for_its_longest_period() {
         let mut domains = Domains::default();
         let web = domains.take(ms(0), &binding("qemu:web"), Some(MACHINE));
         domains.promised(web, Span::from_ms(100));
@@ -175,14 +175,14 @@ mod tests {
     }
 
     #[test]
-    fn a_number_in_use_is_nobody_elses() {
+    fn domain_in_use_is_not_given_to_another_reservation() {
         let mut domains = Domains::default();
         let web = domains.take(ms(0), &binding("qemu:web"), Some(MACHINE));
         assert_ne!(domains.take(ms(0), &binding("qemu:web"), Some(MACHINE)), web);
     }
 
     #[test]
-    fn a_hundred_thousand_that_come_and_go_are_not_all_remembered() {
+    fn remembered_domains_are_bounded() {
         let mut domains = Domains::default();
         for pid in 1..=100_000 {
             let domain = domains.take(ms(0), &binding(&format!("pid:{pid}")), None);

@@ -1,4 +1,4 @@
-//! What happened, to be written down and told.
+//! Events: changes that are written to the ledger and published.
 
 use std::fmt;
 
@@ -8,62 +8,64 @@ use crate::name::Name;
 use crate::principal::{Principal, Verb};
 use crate::row::Row;
 
-/// Something that happened, with what was before and what came of it. There is one for each change.
+/// A change, with the reservation before and after it. Each change is one event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Its number: later ones have higher numbers, on this host for ever. Numbers may be left out.
+    /// Sequence number. It increases with each event on this host, also across restarts, with gaps.
     pub seq: u64,
-    /// When, by the service's clock.
+    /// Time of the change, by the service's clock.
     pub at: Time,
-    /// By whom.
+    /// Principal that caused the change.
     pub principal: Principal,
-    /// What.
+    /// Kind of the change.
     pub what: Happened,
-    /// To which reservation, if it was to one.
+    /// Reservation that changed. `None` if the event concerns no reservation.
     pub name: Option<Name>,
-    /// What was promised under that name before; none is nothing.
+    /// The reservation before the change. `None` if it did not exist.
     pub before: Option<Row>,
-    /// What is promised since then.
+    /// The reservation after the change. `None` if it has ended.
     pub after: Option<Row>,
-    /// Whether it could not be written down at the time: nobody was told that it is durable.
+    /// True if the ledger could not be written at the time, so that no caller was told it is
+    /// durable.
     pub was_late: bool,
 }
 
-/// What can happen.
+/// Kinds of events, with details.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Happened {
-    /// Somebody asked for it, and it was done.
+    /// A request of this kind was carried out.
     Asked(Verb),
-    /// Its machine appeared.
+    /// The VM of a reservation appeared.
     Appeared,
-    /// Its machine disappeared.
+    /// The VM of a reservation disappeared.
     Vanished,
-    /// The vCPUs of its machine became more or fewer.
+    /// The number of vCPUs of a VM changed.
     Vcpus {
-        /// How many there are.
+        /// Number of vCPUs now.
         there: u16,
     },
-    /// Its threads were changed, and that was undone. Says what the change was.
+    /// Threads of the VM were changed by another program, and the change was undone. Describes the
+    /// change.
     Meddled(String),
-    /// Another program has changed its threads and keeps them. Says what the change was.
+    /// Another program has changed threads of the VM, and keeps them. Describes the change.
     Contested(String),
-    /// Such a change was undone. Its threads are scheduled again.
+    /// A contested change was undone, and the threads are scheduled again.
     Settled,
-    /// After a restart its promise is in force again.
+    /// After a restart the reservation is in force again.
     Adopted,
-    /// After a restart its promise is not in force, and why.
+    /// After a restart the reservation is not in force. Says why.
     NotAdopted(String),
-    /// Who may do what from now on, in a line.
+    /// A principal was granted access. Describes the access in one line.
     Granted(String),
-    /// Who may do nothing any more but what anybody may.
+    /// The granted access of a principal was revoked. Names the principal.
     Revoked(String),
-    /// What did not fit fits again.
+    /// A reservation that had no room fits again.
     Fits,
-    /// Its gang is broken, and who is lost.
+    /// The gang of the reservation is broken. Names the lost member.
     GangBroken(String),
     /// The keeper died and was replaced.
     KeeperReplaced,
-    /// The clock on the wall was set, by how much, and whose periods are stretched for it.
+    /// The wall clock was set. Says by how much, and whose periods are stretched for it.
     ClockStepped(String),
     /// A CPU cannot deliver its reservations. Names the CPU, with reservations and overhead.
     Overloaded(String),
@@ -71,9 +73,9 @@ pub enum Happened {
     OverloadEnded(String),
     /// The ledger cannot be written, and why.
     LedgerFailing(String),
-    /// The ledger can be written again; so many events were not kept.
+    /// The ledger can be written again.
     LedgerWhole {
-        /// How many.
+        /// Number of events that were not kept meanwhile.
         lost: u64,
     },
 }

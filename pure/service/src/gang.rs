@@ -1,79 +1,82 @@
-//! Gangs: machines of several hosts that are promised time all together or not at all.
+//! Gangs: VMs on several hosts that begin their reservations together, all or none.
 //!
-//! No host knows another. Whoever starts a gang has each host *hold* its member first: admitted and
-//! promised to nobody yet, for [`LEASE`] by that host's own clock. If all do, each is told when to
-//! *begin*, and that is written down there. If any does not, or is not heard of, the others are
-//! told that the gang is *broken*: a member that has not begun ends, one that has goes on alone,
-//! unless its gang is strict. Whoever starts it may die at any time: what is held lapses.
+//! No host knows another. The starter of a gang first has each host *hold* its member: it is
+//! admitted there, unused, for [`LEASE`] by that host's own clock. If all hosts do, each is told
+//! when to *begin*, and writes that to its ledger. If one refuses or does not answer, the others
+//! are told that the gang is *broken*: a member that has not begun ends. A member that has begun
+//! goes on alone, unless the gang is strict. The starter may die at any time, since held members
+//! expire.
 //!
-//! One thing no order of words can give: where it dies, or is cut off from a host, between two of
-//! the last words, who has heard them begins and who has not does not.
+//! No protocol can exclude one case: if the starter dies, or is cut off from a host, between two of
+//! the last messages, the hosts that received theirs begin and the others do not.
 
 use slackline_units::Span;
 
 use crate::name::Name;
 
-/// For how long a member is held that nobody tells to begin.
+/// Time for which a member is held without being told to begin.
 pub const LEASE: Span = Span::from_secs(10);
 
-/// A member may be told to begin at most so long before: clocks that differ by more are wrong.
+/// Longest time ahead for which a member may be told to begin. A longer one means that the clocks
+/// of the hosts differ.
 pub const AHEAD: Span = Span::from_secs(60);
 
-/// The gang that a reservation is of.
+/// Gang that a reservation belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gang {
-    /// Its name: the same on all of its hosts.
+    /// Name of the gang, the same on all of its hosts.
     pub name: Name,
-    /// Whether its members end when one is lost; else they go on.
+    /// True if all members end when one is lost. Otherwise the rest go on.
     pub is_strict: bool,
 }
 
-/// What a host is told about its member.
+/// Message to a host about its member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Word {
-    /// Hold it.
+    /// Admit and hold the member.
     Hold,
-    /// It begins when all do.
+    /// Begin together with all others.
     Begin,
-    /// The gang is broken: it is without this member.
+    /// The gang is broken: it has lost this member.
     Break {
-        /// Which one.
+        /// Index of the lost member.
         lost: usize,
     },
 }
 
-/// What a host says to that.
+/// Reply of a host to a [`Word`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Said {
-    /// It is done.
+    /// The host has done it.
     Yes,
-    /// It is not, and has no effect.
+    /// The host refused, without effect.
     No,
-    /// Nothing was heard: it may be done or not.
+    /// The host did not reply. It may have done it or not.
     Nothing,
 }
 
-/// The hosts of a gang.
+/// Connection to the hosts of a gang.
 pub trait Hosts {
-    /// Tells the hosts of these members, all at once; what each says, in their order.
+    /// Sends a message to the hosts of these members, all at once. Returns their replies in the
+    /// same order.
     fn tell(&mut self, word: Word, members: &[usize]) -> Vec<Said>;
 }
 
-/// What became of a gang that was to start.
+/// Outcome of starting a gang.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Started {
-    /// All of it begins.
+    /// All members begin together.
     All,
-    /// None of it does, because of these members.
+    /// No member begins, because of some of them.
     None {
-        /// Who was refused, or not heard of.
+        /// Members whose host refused or did not reply.
         because: Vec<usize>,
-        /// Who may be held or begin all the same: they could not be told.
+        /// Members that may be held or begin all the same, since their host could not be told.
         untold: Vec<usize>,
     },
 }
 
-/// Starts a gang of so many members: all or none.
+/// Starts a gang with this number of members: all or none.
 pub fn start(hosts: &mut impl Hosts, members: usize) -> Started {
     let all: Vec<usize> = (0..members).collect();
     for word in [Word::Hold, Word::Begin] {
@@ -82,7 +85,8 @@ pub fn start(hosts: &mut impl Hosts, members: usize) -> Started {
         let because: Vec<usize> =
             all.iter().copied().filter(|member| is(member) != Said::Yes).collect();
         let Some(&lost) = because.first() else { continue };
-        // Of one that was refused nothing is held; one that was to begin is.
+        // A host that refused to hold holds nothing. A host that was told to begin still holds its
+        // member.
         let may_be = |member: &usize| word == Word::Begin || is(member) != Said::No;
         let concerned: Vec<usize> = all.iter().copied().filter(may_be).collect();
         let told = hosts.tell(Word::Break { lost }, &concerned);

@@ -1,4 +1,4 @@
-//! What the service is told.
+//! Inputs of the service.
 
 use slackline_units::{CpuId, DomId, Span};
 
@@ -11,93 +11,93 @@ use crate::principal::{Principal, Role};
 use crate::request::{Request, Ticket};
 use crate::row::Row;
 
-/// Something that happened.
+/// An event from outside the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// Somebody asks for something.
+    /// A client sent a request.
     Asked(Asked),
-    /// A request that [`Service::count`](crate::Service::count) let through, once its VM was looked
+    /// A request that [`Service::count`](crate::Service::count) admitted, after its VM was looked
     /// up.
     Sought(Asked),
-    /// What was [handed over](crate::World::commit) is written down, and safe from a loss of power.
+    /// A [commit](crate::World::commit) is in the ledger, and survives a loss of power.
     Committed {
-        /// Its number.
+        /// Number of the commit.
         seq: u64,
     },
-    /// It is not, and will not be: whatever was tried of it has no effect.
+    /// A [commit](crate::World::commit) failed for good. No part of it is in the ledger.
     NotCommitted {
-        /// Its number.
+        /// Number of the commit.
         seq: u64,
-        /// Why.
+        /// Reason from the ledger.
         fault: LedgerFault,
     },
-    /// A machine that is [waited for](crate::Service::waiting) may be here now. To be told again as
-    /// long as it is; of the number of a process each time, as what it meant may be gone.
+    /// A VM that a reservation [waits for](crate::Service::waiting) may have started. Repeated for
+    /// as long as the VM is there. A `pid:` binding is repeated each time, since its process may
+    /// have ended.
     Appeared {
-        /// What it was looked for by.
+        /// Binding that the VM was found by.
         binding: Binding,
     },
-    /// A machine that was held has ended; its threads are held no more.
+    /// A held VM has ended, and its threads are no longer held.
     Vanished {
-        /// For whom it was held.
+        /// Domain of its reservation.
         domain: DomId,
-        /// Which one.
+        /// Identity of the VM that ended.
         identity: Identity,
     },
-    /// A machine that is held has other vCPUs than when it was last looked at.
+    /// The vCPUs of a held VM have changed since it was last looked up.
     Vcpus {
-        /// For whom it is held.
+        /// Domain of its reservation.
         domain: DomId,
-        /// Which one, and all that it has now.
+        /// The VM, with its current vCPUs.
         machine: Machine,
     },
-    /// A thread that is held had been changed, and that has been undone.
+    /// Another program changed a held thread, and the change was undone.
     Meddled {
-        /// For whom it is held.
+        /// Domain of its reservation.
         domain: DomId,
-        /// What was found.
+        /// Description of the change.
         what: String,
     },
-    /// Another program has changed a thread that is held, and that is respected: the thread is left
-    /// to it.
+    /// Another program has changed a held thread, and the service leaves that thread to it.
     Contested {
-        /// For whom it is held.
+        /// Domain of its reservation.
         domain: DomId,
-        /// At which place.
+        /// Place of the thread.
         place: u16,
-        /// What was found.
+        /// Description of the change.
         what: String,
     },
-    /// Such a change has been undone, and the thread is scheduled again.
+    /// A change reported as [`Input::Contested`] was undone, and the thread is scheduled again.
     Settled {
-        /// For whom it is held.
+        /// Domain of its reservation.
         domain: DomId,
-        /// At which place.
+        /// Place of the thread.
         place: u16,
     },
-    /// The monitor of a machine that is held has suspended its guest, or lets it run.
+    /// The monitor of a held VM has suspended or resumed the guest.
     Suspended {
-        /// For whom it is held.
+        /// Domain of its reservation.
         domain: DomId,
-        /// Which one.
+        /// Identity of the VM.
         identity: Identity,
-        /// What the monitor says; `None` if the guest runs.
+        /// State as the monitor names it. `None` if the guest runs.
         what: Option<String>,
     },
-    /// Somebody was let in, or is let in no more: it is done and written down.
+    /// Access was granted or revoked. The change is in force and in the ledger.
     Access {
-        /// Who did it.
+        /// Principal that changed the access.
         by: Principal,
-        /// What.
+        /// Change of the access: [`Happened::Granted`] or [`Happened::Revoked`].
         what: Happened,
     },
-    /// The keeper had died, and has been replaced: nothing has lapsed.
+    /// The keeper died and was replaced. No reservation lapsed.
     KeeperReplaced,
-    /// The clock on the wall was set: the grid that phases are told by is another.
+    /// The wall clock was set, so the grid of periods with a phase has moved.
     ClockStepped {
-        /// By how much.
+        /// Size of the step.
         by: Span,
-        /// Whether ahead; else back.
+        /// True if the clock was set ahead, false if back.
         is_ahead: bool,
     },
     /// A measurement of a CPU that is scheduled, made about once a second.
@@ -111,40 +111,41 @@ pub enum Input {
     Rang,
 }
 
-/// A request with who asks.
+/// A request and its caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// Who is to be answered: exactly once.
+    /// Identifies the reply. Each ticket gets exactly one.
     pub ticket: Ticket,
-    /// Who asks.
+    /// Principal that sent the request.
     pub principal: Principal,
-    /// What that principal may; none is nothing.
+    /// Role of the principal. `None` grants no rights.
     pub role: Option<Role>,
-    /// The users whose machines that principal may have besides its own.
+    /// Users, besides its own, whose VMs the principal may reserve for.
     pub users: Vec<u32>,
-    /// What the client calls this request.
+    /// Idempotency key that the client chose for this request.
     pub key: Option<Key>,
-    /// The request.
+    /// The request to decide about.
     pub request: Request,
 }
 
 impl Asked {
-    /// Whose machine is meant where it is not said: one of his own, or for who comes from elsewhere
-    /// one of the first user whose he may have.
+    /// Returns the user whose VM is meant if the request names none: the caller's own uid, or for a
+    /// named principal the first of its `users`.
     pub(crate) fn usual_user(&self) -> u32 {
         let is_named = matches!(self.principal, Principal::Named(_));
         let first = self.users.first().copied().filter(|_| is_named);
         first.unwrap_or(self.principal.user())
     }
 
-    /// Returns true if the caller may know and change this reservation: a tenant only its own.
+    /// Returns true if the caller may see and change this reservation. A tenant may only for its
+    /// own.
     #[must_use]
     pub fn owns(&self, row: &Row) -> bool {
         self.role != Some(Role::Tenant) || row.owner == self.principal
     }
 
-    /// Whether whoever asks may have a machine of this user: an administrator may have any, and
-    /// everybody else his own and what he was let have.
+    /// Returns true if the caller may reserve for VMs of this user: an administrator for all,
+    /// others for their own and those of [`users`](Asked::users).
     #[must_use]
     pub fn may_have(&self, user: u32) -> bool {
         let is_own = self.principal == Principal::User(user);
@@ -152,10 +153,10 @@ impl Asked {
     }
 }
 
-/// Why the ledger did not write something.
+/// A failure of the ledger to commit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{says}")]
 pub struct LedgerFault {
-    /// What is wrong, such as `the disk is full`.
+    /// Description of the failure, such as `the disk is full`.
     pub says: String,
 }

@@ -1,22 +1,22 @@
-//! Bounds for answers that are kept with their keys: which of them stay.
+//! Bounds on the number of answers that are kept with their keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::name::Key;
 use crate::principal::Principal;
 
-/// Most answers kept of one principal. The oldest goes first.
+/// Most answers kept for one principal. Beyond it the oldest is dropped.
 pub const KEYS_OF_ONE: usize = 1_000;
 
-/// Most answers kept of all principals together. The oldest goes first.
+/// Most answers kept for all principals together. Beyond it the oldest is dropped.
 pub const KEYS_IN_ALL: usize = 20_000;
 
-/// Keys in the order in which they came, with [`KEYS_OF_ONE`] and [`KEYS_IN_ALL`] as bounds.
+/// Keys in order of arrival, bounded by [`KEYS_OF_ONE`] and [`KEYS_IN_ALL`].
 ///
-/// `T` is the time by which a key expires. Later keys have later times.
+/// `T` is the time at which a key expires. Later keys have later times.
 #[derive(Debug)]
 pub struct KeyOrder<T> {
-    /// Number of the next key: they are numbered as they come.
+    /// Number of the next key. Keys are numbered in order of arrival.
     next: u64,
     by_age: BTreeMap<u64, (T, Principal, Key)>,
     numbers: BTreeMap<(Principal, Key), u64>,
@@ -31,9 +31,9 @@ impl<T> Default for KeyOrder<T> {
 }
 
 impl<T: PartialOrd> KeyOrder<T> {
-    /// Adds the newest key. A key that is there already becomes the newest.
+    /// Adds the newest key. A key that is already kept becomes the newest.
     ///
-    /// Returns the key that has to go for it, if any.
+    /// Returns the key that is dropped for it, if any.
     pub fn add(&mut self, at: T, who: Principal, key: Key) -> Option<(Principal, Key)> {
         self.remove(who, &key);
         let number = self.next;
@@ -49,7 +49,7 @@ impl<T: PartialOrd> KeyOrder<T> {
         self.take(oldest_own.or(oldest)?)
     }
 
-    /// Removes and returns the oldest key that came before `since`.
+    /// Removes and returns the oldest key if its time is before `since`.
     pub fn take_older(&mut self, since: &T) -> Option<(Principal, Key)> {
         let (&number, (at, ..)) = self.by_age.first_key_value()?;
         if at < since { self.take(number) } else { None }
@@ -61,13 +61,13 @@ impl<T: PartialOrd> KeyOrder<T> {
         self.numbers.contains_key(&(who, key.clone()))
     }
 
-    /// Returns true if the next key of anyone makes the oldest go.
+    /// Returns true if the next key of any principal drops the oldest one.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.by_age.len() >= KEYS_IN_ALL
     }
 
-    /// Returns true if the next key of this principal makes its oldest go.
+    /// Returns true if the next key of this principal drops its oldest one.
     #[must_use]
     pub fn has_most_of(&self, who: Principal) -> bool {
         self.of_one.get(&who).is_some_and(|own| own.len() >= KEYS_OF_ONE)
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_principal_loses_its_own_oldest_keys_only() {
+    fn principal_over_its_bound_loses_only_its_own_oldest_key() {
         let (alice, bob) = (Principal::User(1), Principal::User(2));
         let mut order = KeyOrder::default();
         assert_eq!(order.add(0, bob, key(0)), None);
@@ -110,13 +110,13 @@ mod tests {
         }
         assert_eq!(order.add(KEYS_OF_ONE, alice, key(KEYS_OF_ONE)), Some((alice, key(0))));
         assert!(order.contains(bob, &key(0)) && !order.contains(alice, &key(0)));
-        // A key that comes again takes no place of another.
+        // A key that is added again drops no other.
         assert_eq!(order.add(KEYS_OF_ONE, alice, key(5)), None);
         assert_eq!(order.add(KEYS_OF_ONE, alice, key(KEYS_OF_ONE + 1)), Some((alice, key(1))));
     }
 
     #[test]
-    fn oldest_key_of_all_goes_when_there_are_too_many() {
+    fn total_bound_drops_the_oldest_key_of_all_principals() {
         let mut order = KeyOrder::default();
         for number in 0..KEYS_IN_ALL {
             let who = Principal::User(u32::try_from(number / 500).unwrap());

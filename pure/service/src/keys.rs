@@ -1,4 +1,4 @@
-//! Answers that are kept, so that the same request with the same key has no second effect.
+//! Answers that are kept, so that a repeated request with the same key has no second effect.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::world::Kept;
 /// Time for which an answer is kept.
 pub(crate) const KEPT_FOR: Span = Span::from_secs(24 * 3600);
 
-/// Answers by key.
+/// Kept answers by principal and key.
 #[derive(Debug, Default)]
 pub(crate) struct Keys {
     kept: BTreeMap<(Principal, Key), Kept>,
@@ -22,7 +22,7 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// Returns what was answered before to the same request.
+    /// Returns the answer that the same request received before. `None` if it was not sent before.
     ///
     /// # Errors
     /// If the key belongs to another request.
@@ -42,7 +42,7 @@ impl Keys {
         }
     }
 
-    /// Keeps an answer that is `age` old. Older answers come first.
+    /// Keeps an answer that is `age` old. Answers must be added from old to new.
     pub(crate) fn keep(&mut self, now: Time, kept: Kept, age: Span) {
         self.forget(now);
         let (who, key) = (kept.principal, kept.key.clone());

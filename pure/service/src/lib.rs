@@ -1,15 +1,17 @@
-//! Decides about reservations: who may have what, under which name, and what comes of it when
-//! machines come and go.
+//! Reservation service: decides which owner reserves CPU time for which VM, and applies it when VMs
+//! start and stop.
 //!
-//! A [`Service`] is told what happened and what time it is, one [`Input`] after the other, and does
-//! what follows through a [`World`]: it looks for machines, promises them time, writes down what it
-//! promised, and answers whoever asked. It knows no file, no socket, no clock and no thread; the
-//! same inputs with the same answers of the world come to the same every time.
+//! A [`Service`] receives one [`Input`] after the other, each with the current time, and acts
+//! through a [`World`]: it looks VMs up, reserves CPU time for them, commits reservations to the
+//! ledger, and replies to callers. It uses no file, socket, clock or thread. The same inputs with
+//! the same results of the world always lead to the same outputs.
 //!
-//! Three rules hold throughout. What is promised is decided by the policy alone: there is no second
-//! sum here. What is done to threads is undone by whoever holds them when we die, so a command
-//! takes effect before it is written down; its answer waits until it is. And what is not written
-//! down in the end is taken back, as far as that takes nothing from anybody.
+//! Three rules hold throughout:
+//! - The policy alone decides admission. The service keeps no second sum of shares.
+//! - A command takes effect before it is committed, and its reply waits for the commit. If the
+//!   service dies in between, the keeper restores the threads.
+//! - A change that cannot be committed is reverted, unless that would take CPU time from another
+//!   reservation.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic, clippy::unwrap_used)]

@@ -1,4 +1,4 @@
-//! How often somebody may ask.
+//! Rate limits for requests.
 
 use std::collections::BTreeMap;
 
@@ -7,47 +7,47 @@ use slackline_units::{Span, Time};
 use crate::principal::{Principal, Verb};
 use crate::refusal::Refusal;
 
-/// How often one principal may ask for something.
+/// Rate limit of one principal for one kind of requests: a token bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// So many in a second, at least one.
+    /// Sustained requests per second, at least one.
     pub a_second: u32,
-    /// So many at once after a rest, at least one.
+    /// Requests at once after an idle time, at least one.
     pub burst: u32,
 }
 
-/// How often one principal may ask.
+/// Rate limits of one principal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rates {
-    /// All requests.
+    /// Limit for all requests together.
     pub requests: Rate,
-    /// Those that change something: they count among the others, too.
+    /// Limit for requests that change something. These count as requests, too.
     pub changes: Rate,
 }
 
 impl Rates {
-    /// What a service begins with: enough for a slider that is dragged, and little enough that an
-    /// ordinary flood costs nobody a deadline.
+    /// Default rates: enough for a slider that is dragged, and low enough that an ordinary flood of
+    /// requests causes no deadline miss.
     pub const USUAL: Rates = Rates {
         requests: Rate { a_second: 50, burst: 100 },
         changes: Rate { a_second: 30, burst: 60 },
     };
 }
 
-/// How many principals are counted at a time; a principal who rests is not.
+/// Number of principals that are counted at a time. An idle principal is not counted.
 const PRINCIPALS: usize = 4096;
 
-/// Who has asked how often.
+/// Request counters of all principals.
 #[derive(Debug)]
 pub(crate) struct Limits {
     rates: Option<Rates>,
-    /// By principal, when requests and changes at the steady rate would have come to as many as
-    /// there were.
+    /// By principal: the times at which the steady rates would have allowed all its requests and
+    /// changes so far. A time in the past means an idle principal.
     asked: BTreeMap<Principal, (Time, Time)>,
 }
 
 impl Limits {
-    /// No limits where there are no rates.
+    /// Returns counters with these rates. `None` means no limits.
     pub(crate) const fn new(rates: Option<Rates>) -> Limits {
         Limits { rates, asked: BTreeMap::new() }
     }
@@ -55,7 +55,8 @@ impl Limits {
     /// Counts a request.
     ///
     /// # Errors
-    /// When there are too many. Then it is not counted.
+    /// If the principal exceeds its rate, or too many principals are counted. The request is then
+    /// not counted.
     pub(crate) fn count(&mut self, now: Time, who: Principal, verb: Verb) -> Result<(), Refusal> {
         let Some(rates) = self.rates else { return Ok(()) };
         let rested = (Time::START, Time::START);
@@ -81,7 +82,10 @@ impl Limits {
 }
 
 impl Rate {
-    /// When the steady rate would have come to one more.
+    /// Returns `counted` advanced by one request at the steady rate.
+    ///
+    /// # Errors
+    /// If that exceeds the burst.
     fn count(self, now: Time, counted: Time, what: &'static str) -> Result<Time, Refusal> {
         let apart = Span::from_ns(1_000_000_000_u64.div_ceil(u64::from(self.a_second.max(1))));
         let most = now.after(apart * u64::from(self.burst.max(1)));
@@ -106,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_burst_it_goes_on_at_the_steady_rate() {
+    fn principal_after_a_burst_is_limited_to_the_steady_rate() {
         let mut limits = Limits::new(Some(Rates::USUAL));
         let mut looks = |at, who| limits.count(at, Principal::User(who), Verb::List).is_ok();
         assert_eq!((0..200).filter(|_| looks(ms(0), 1)).count(), 100);
@@ -118,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_fewer_and_who_is_refused_is_told_when_to_come_again() {
+    fn changes_have_a_lower_limit_and_refusal_names_retry_time() {
         let mut limits = Limits::new(Some(Rates::USUAL));
         let mut changes = |at| limits.count(at, Principal::User(1), Verb::Change);
         assert_eq!((0..200).filter(|_| changes(ms(0)).is_ok()).count(), 60);
@@ -131,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn who_rests_is_forgotten() {
+    fn idle_principals_are_dropped_when_the_table_is_full() {
         let mut limits = Limits::new(Some(Rates::USUAL));
         for uid in 0..4096 {
             limits.count(ms(0), Principal::User(uid), Verb::List).unwrap();

@@ -1,56 +1,56 @@
-//! What is known of machines and of the CPUs: what the world answers.
+//! VMs and CPUs as the world reports them.
 
 use slackline_policy::AdmitError;
 use slackline_units::{CpuId, Span};
 
-/// Which machine it is, for as long as the kernel runs: two machines that were never there at the
-/// same time differ in this even where they have the same number or the same name.
+/// Identity of a VM while the kernel runs. Two VMs always differ in it, even if one gets the
+/// process number or the name of an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Identity {
-    /// A process.
+    /// Identity of a process.
     Process {
-        /// Its number; given again to others once it has ended.
+        /// Process number, which the kernel reuses after the end.
         pid: u32,
-        /// When it was started, in ticks since boot, as `/proc/PID/stat` has it.
+        /// Start time in ticks since boot, as in `/proc/PID/stat`.
         started: u64,
-        /// The inode of its pidfd, unique since boot; 0 where the kernel has none (before 6.9).
+        /// Inode of its pidfd, unique since boot. Zero before Linux 6.9, which has none.
         inode: u64,
     },
-    /// A cgroup, by the inode of its directory.
+    /// Identity of a cgroup: the inode of its directory.
     Group {
-        /// The inode.
+        /// Inode of the directory.
         inode: u64,
     },
 }
 
-/// A machine that was found.
+/// A VM that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
-    /// Which one.
+    /// Identity of the VM.
     pub identity: Identity,
-    /// The user whose it is.
+    /// User who owns the VM.
     pub user: u32,
-    /// Whether only root's own programs could have given it the name that it goes by, as they give
-    /// domains of libvirt and units of the system theirs. All others say themselves who they are.
+    /// True if only programs of root can have given the VM its name, as with libvirt domains and
+    /// system units. Any other VM chooses its own name.
     pub is_vouched: bool,
-    /// The numbers of its vCPUs, ascending; there may be gaps. What is scheduled as one, such as a
-    /// cgroup, has number 0 alone.
+    /// Numbers of its vCPUs, ascending, possibly with gaps. What is scheduled as one vCPU, such as
+    /// a cgroup, has only number 0.
     pub vcpus: Vec<u16>,
 }
 
-/// Which threads of a machine are to be scheduled, by the places that were promised to it.
+/// Assignment of the vCPUs of a VM to the places of its reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seats {
-    /// Of which machine: threads of no other may be touched.
+    /// Identity of the VM. Threads of no other VM may be touched.
     pub identity: Identity,
-    /// For each place the number of the vCPU that has it, or none: then nobody runs for it. As many
-    /// as the terms have vCPUs.
+    /// For each place, the number of the vCPU that occupies it. `None` if it is empty. The length
+    /// is the number of vCPUs in the terms.
     pub vcpus: Vec<Option<u16>>,
 }
 
 impl Seats {
-    /// Seats for so many of a machine's vCPUs. Whoever sat before stays where it was, since what a
-    /// place has had is counted by place; the others come to what is free, lowest number first.
+    /// Assigns vCPUs of a VM to this number of places. A vCPU keeps the place it had before, since
+    /// the policy accounts by place. The other vCPUs get the free places, lowest number first.
     #[must_use]
     pub fn fill(machine: &Machine, places: u16, before: &[Option<u16>]) -> Seats {
         let places = usize::from(places);
@@ -67,50 +67,50 @@ impl Seats {
     }
 }
 
-/// Why a machine cannot be had.
+/// Reason why a VM cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LookError {
-    /// There is none.
+    /// The VM is not there.
     #[error("it is not on this host")]
     Absent,
-    /// There is one that nobody may have: the first process, a kernel thread, one of ours.
+    /// The VM must never be scheduled: process 1, a kernel thread, or a process of Slackline.
     #[error("{0}")]
     Forbidden(String),
-    /// It cannot be known: several go by that name, or what must be read cannot be.
+    /// The VM cannot be identified: several match, or a file could not be read.
     #[error("{says}")]
     Unclear {
-        /// What is wrong.
+        /// Description of the problem.
         says: String,
-        /// What to do about it.
+        /// Advice on how to fix it.
         hint: Option<String>,
     },
 }
 
-/// Why the world did not do it. Then everything is as it was before.
+/// Reason why the world declined a call, which then had no effect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Declined {
-    /// The policy has no room for it, or cannot keep such terms.
+    /// The policy has too little capacity, or cannot keep such terms.
     #[error("{0}")]
     Admission(AdmitError),
-    /// The machine is not there any more, or it is another one now.
+    /// The VM has ended, or another one has its place.
     #[error("the VM is gone")]
     Gone,
-    /// This host does not let us.
+    /// The host or its kernel rejected an operation.
     #[error("{says}")]
     Host {
-        /// What is wrong.
+        /// Description of the failure.
         says: String,
-        /// What to do about it.
+        /// Advice on how to fix it.
         hint: Option<String>,
     },
 }
 
-/// What one CPU could still promise.
+/// Available capacity of one CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// The CPU, by its number on this machine.
+    /// Number of the CPU on this host.
     pub cpu: CpuId,
-    /// The longest slice in every such period that would be admitted there now; zero is none.
+    /// Longest slice of the requested period that would be admitted now. Zero if none would.
     pub slice: Span,
 }
 
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vcpu_keeps_its_place_whoever_comes_and_goes() {
+    fn vcpu_keeps_its_place_while_others_come_and_go() {
         assert_eq!(seats(&[0, 1, 2], 2, &[]), [Some(0), Some(1)]);
         assert_eq!(seats(&[0], 2, &[]), [Some(0), None]);
         assert_eq!(seats(&[0, 2], 2, &[Some(0), Some(1)]), [Some(0), Some(2)]);

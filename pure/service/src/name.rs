@@ -1,42 +1,42 @@
-//! What people call a reservation, and what a client calls one of its requests.
+//! Names of reservations and remote clients, and keys of requests.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The name of a reservation: `[a-z0-9][a-z0-9._-]{0,62}`. It can stand in a path, a URL and a
-/// label as it is.
+/// Name of a reservation: `[a-z0-9][a-z0-9._-]{0,62}`. It needs no escaping in a path, a URL or a
+/// metric label.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(String);
 
-/// Why a text is not a [`Name`], or not a [`Key`].
+/// Reason why a text is not a [`Name`], a [`Holder`] or a [`Key`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// There is nothing.
+    /// The text is empty.
     #[error("is empty")]
     Empty,
-    /// There is too much.
+    /// The text is too long.
     #[error("has {is} characters; at most {most} are allowed")]
     TooLong {
-        /// How many there are.
+        /// Length of the text in characters.
         is: usize,
-        /// The most there may be.
+        /// Maximum length in characters.
         most: usize,
     },
-    /// A character that may not be in it, or not at the beginning.
+    /// A character is not allowed, or not allowed at the beginning.
     #[error("has an invalid {found:?} at character {place}")]
     Character {
-        /// What is there.
+        /// Character that was found.
         found: char,
-        /// Where, counted from 1.
+        /// Position of the character, counted from 1.
         place: usize,
     },
 }
 
 impl Name {
-    /// The most characters there are in one.
+    /// Maximum length in characters.
     pub const LONGEST: usize = 63;
 
-    /// The text.
+    /// Returns the name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -62,22 +62,22 @@ impl fmt::Display for Name {
     }
 }
 
-/// What somebody who comes from another machine is called here: `[a-z][a-z0-9._-]{0,31}`.
+/// Name of a client on another host: `[a-z][a-z0-9._-]{0,31}`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Holder {
-    /// With zeros after it.
+    /// Name in ASCII, padded with zeros.
     text: [u8; Holder::LONGEST],
 }
 
 impl Holder {
-    /// The most characters there are in one.
+    /// Maximum length in characters.
     pub const LONGEST: usize = 32;
 
-    /// The text.
+    /// Returns the name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         let text = self.text.split(|&byte| byte == 0).next().unwrap_or_default();
-        // It was made from a text of ASCII.
+        // The text was parsed from ASCII characters only.
         std::str::from_utf8(text).unwrap_or_default()
     }
 }
@@ -110,16 +110,16 @@ impl fmt::Debug for Holder {
     }
 }
 
-/// What a client calls one of its requests, so that the same one again has no second effect: 1 to
-/// 64 visible ASCII characters. It is a principal's own: another one's means nothing.
+/// Key that a client chooses for a request, so that a retry has no second effect: 1 to 64 visible
+/// ASCII characters. Keys of different principals are independent.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(String);
 
 impl Key {
-    /// The most characters there are in one.
+    /// Maximum length in characters.
     pub const LONGEST: usize = 64;
 
-    /// The text.
+    /// Returns the key as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -140,7 +140,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// The text, if each of its characters fits where it is.
+/// Returns the text if each character fits its position and there are at most `most`.
 fn checked(
     text: &str,
     most: usize,
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_can_stand_in_a_path_and_a_url() {
+    fn names_are_safe_in_paths_and_urls() {
         for good in ["web", "0", "web-1.example_b", &"a".repeat(63)] {
             assert_eq!(good.parse::<Name>().unwrap().as_str(), good);
         }
@@ -178,14 +178,14 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_visible_and_short() {
+    fn keys_have_at_most_64_visible_characters() {
         assert!("0f9c-27{}".parse::<Key>().is_ok());
         assert_eq!("a b".parse::<Key>(), Err(NameError::Character { found: ' ', place: 2 }));
         assert!("a".repeat(65).parse::<Key>().is_err());
     }
 
     #[test]
-    fn who_comes_from_elsewhere_has_a_name_that_is_no_number() {
+    fn holder_names_begin_with_a_letter() {
         let holder = |text: &str| text.parse::<Holder>();
         for text in ["a", "alice-2.x_y", &"a".repeat(32)] {
             assert_eq!(holder(text).unwrap().to_string(), text);

@@ -1,23 +1,24 @@
-//! Who asks, and what they may.
+//! Principals, their roles, and the kinds of requests that each role allows.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::name::Holder;
 
-/// Who asked for something.
+/// Originator of a request or a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Principal {
-    /// The service itself: because a machine came or went, or because it was started.
+    /// The service itself, when a VM starts or ends, or at its own start.
     Service,
-    /// A user of this machine, as the kernel says of the peer of a connection.
+    /// A user of this host, as the kernel reports the peer of a connection.
     User(u32),
-    /// Somebody from another machine, by what he showed to be known.
+    /// A client on another host, identified by its credentials.
     Named(Holder),
 }
 
 impl Principal {
-    /// The user whose machines are its own; nobody's for who comes from elsewhere.
+    /// Returns the uid whose VMs belong to this principal. A named principal has none, and gets an
+    /// unused uid.
     #[must_use]
     pub const fn user(self) -> u32 {
         match self {
@@ -31,7 +32,7 @@ impl Principal {
 impl FromStr for Principal {
     type Err = NoPrincipal;
 
-    /// As it is shown.
+    /// Parses the text that `Display` writes.
     fn from_str(text: &str) -> Result<Principal, NoPrincipal> {
         let user = text.strip_prefix("uid ").and_then(|uid| uid.parse().ok());
         let service = (text == "service").then_some(Principal::Service);
@@ -51,58 +52,58 @@ impl fmt::Display for Principal {
     }
 }
 
-/// A text that names nobody.
+/// A text that is not a principal.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a principal")]
 pub struct NoPrincipal(String);
 
-/// The number of a user that the kernel gives to none.
+/// The uid that no user can have.
 const NO_USER: u32 = u32::MAX;
 
-/// What somebody may do.
+/// Set of requests that a principal may send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
-    /// Look.
+    /// May see reservations and VMs.
     Viewer,
-    /// All about the reservations of its own, for VMs of its own.
+    /// May manage its own reservations, for its own VMs.
     Tenant,
-    /// All about reservations.
+    /// May manage all reservations.
     Operator,
-    /// All there is.
+    /// May do everything, including access control.
     Administrator,
 }
 
-/// What is asked for, by kind.
+/// Kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verb {
-    /// Promise something under a new name.
+    /// Make a new reservation.
     Reserve,
-    /// Promise something else under a name.
+    /// Change the terms of a reservation.
     Change,
-    /// Keep a machine from running.
+    /// Keep a VM from running.
     Pause,
-    /// Let it run again.
+    /// Let a paused VM run.
     Resume,
-    /// Promise nothing any more.
+    /// End a reservation, and free its capacity.
     Release,
-    /// Have the reservations of a list.
+    /// Make reservations match a list.
     Apply,
-    /// Show reservations.
+    /// Show reservations and their state.
     List,
-    /// Show what could be promised.
+    /// Show the available capacity.
     Room,
-    /// Show what happened.
+    /// Show the past events.
     Log,
-    /// Show machines.
+    /// Show the VMs of this host.
     Find,
-    /// Hold a member of a gang, have it begin, or say that it is broken.
+    /// Hold a member of a gang, let it begin, or report the gang broken.
     Gang,
-    /// Say who may do what.
+    /// Manage who has access.
     Access,
 }
 
 impl Verb {
-    /// Whether it changes anything.
+    /// Returns true if requests of this kind change something.
     #[must_use]
     pub const fn is_change(self) -> bool {
         match self {
@@ -118,7 +119,7 @@ impl Verb {
         }
     }
 
-    /// The command of that name.
+    /// Returns the command of that name.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -145,10 +146,10 @@ impl fmt::Display for Verb {
 }
 
 impl Role {
-    /// All of them, least first.
+    /// All roles, from least to most rights.
     pub const ALL: [Role; 4] = [Role::Viewer, Role::Tenant, Role::Operator, Role::Administrator];
 
-    /// It in a word.
+    /// Returns the role in a word, such as `viewer`.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -159,8 +160,8 @@ impl Role {
         }
     }
 
-    /// Returns true if a principal of this role may do that. What others did is not for viewers and
-    /// tenants. A tenant may change what it owns only.
+    /// Returns true if this role allows requests of this kind. Viewers and tenants may not see past
+    /// events, since these tell of other owners. A tenant may change only what it owns.
     #[must_use]
     pub const fn may(self, verb: Verb) -> bool {
         match self {

@@ -1,4 +1,4 @@
-//! Why a request was refused. Then it has had no effect.
+//! Reasons to refuse a request. A refused request has no effect.
 
 use slackline_units::{CpuShare, Reservation, Span};
 
@@ -7,229 +7,229 @@ use crate::name::Name;
 use crate::principal::{Principal, Verb};
 use crate::terms::{Terms, TermsError};
 
-/// Why a request was refused.
+/// Reason why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// There is no room for it.
+    /// The policy has too little capacity for it.
     #[error("{says}")]
     NoRoom {
-        /// What was asked for, for each vCPU.
+        /// Reservation that was requested for each vCPU.
         asked: Reservation,
-        /// What has been promised already where there is most room.
+        /// Share reserved already on the CPU with the most available capacity.
         promised: CpuShare,
-        /// What may be promised there: all of it less the reserve.
+        /// Share that can be reserved on that CPU: all of it less the reserve.
         capacity: CpuShare,
-        /// The longest slice of such a period that fits now; zero is none.
+        /// Longest slice with this period that fits now. Zero if none does.
         largest: Span,
-        /// The policy's own words, with all numbers.
+        /// The policy's own message, with all numbers.
         says: String,
     },
-    /// One reservation of a list is refused, so none of them has changed.
+    /// One reservation of a list is refused, so none of the list has changed.
     #[error("{name}: {why}")]
     InList {
-        /// The reservation that is refused.
+        /// Reservation that is refused.
         name: Name,
-        /// The reason for that reservation.
+        /// Reason for that reservation.
         why: Box<Refusal>,
     },
-    /// A list is too long.
+    /// A list has more than the maximum number of reservations.
     #[error("the list has {is} reservations, at most {most} are possible")]
     TooManyTargets {
-        /// The number of reservations in the list.
+        /// Number of reservations in the list.
         is: usize,
-        /// The largest number of reservations in a list.
+        /// Largest number of reservations in a list.
         most: usize,
     },
-    /// The machine is not here.
+    /// The VM is not on this host.
     #[error("cannot find {what} on this host")]
     NoMachine {
-        /// What was looked for: a binding, or a name.
+        /// Binding or name that was looked up.
         what: String,
     },
-    /// Several machines go by that name.
+    /// Several VMs have that name.
     #[error("several VMs are called {name}")]
     Ambiguous {
-        /// The name.
+        /// Name that is ambiguous.
         name: Name,
-        /// How each of them can be meant.
+        /// One binding for each of these VMs.
         bindings: Vec<Binding>,
     },
-    /// The machine has a reservation already.
+    /// The VM has a reservation already.
     #[error("{binding} has reservation {by} already")]
     Taken {
-        /// What was asked for.
+        /// Binding in the request.
         binding: Binding,
-        /// Who has it.
+        /// Reservation that has the VM.
         by: Name,
     },
-    /// It has been changed since.
+    /// The reservation has changed since the revision that the caller expected.
     #[error("{name} is at revision {is}, not {asked}")]
     Stale {
-        /// The name.
+        /// Name of the reservation.
         name: Name,
-        /// What was expected.
+        /// Revision in the request.
         asked: u64,
-        /// What it is.
+        /// Current revision of the reservation.
         is: u64,
     },
-    /// Something else is reserved under that name.
+    /// The name is in use for a different reservation.
     #[error("{name} is reserved already: {is}")]
     Exists {
-        /// The name.
+        /// Name of the reservation.
         name: Name,
-        /// What is.
+        /// Description of the existing reservation.
         is: String,
     },
-    /// Nothing is reserved under that name.
+    /// There is no reservation of that name.
     #[error("there is no reservation {name}")]
     NoSuchReservation {
-        /// The name.
+        /// Name in the request.
         name: Name,
     },
-    /// It is promised for a gang that has not begun.
+    /// The reservation is held for a gang that has not begun.
     #[error("{name} is held for gang {gang}, which has not begun")]
     Held {
-        /// The name.
+        /// Name of the reservation.
         name: Name,
-        /// The gang.
+        /// Name of the gang.
         gang: Name,
     },
-    /// It is of no gang, or of another one.
+    /// The reservation belongs to no gang, or to another one.
     #[error("{name} is not a member of gang {gang}")]
     NoMember {
-        /// The name.
+        /// Name of the reservation.
         name: Name,
-        /// The gang.
+        /// Gang in the request.
         gang: Name,
     },
-    /// It was told to begin at a time that is over, and has ended.
+    /// The begin time of a gang member has passed. The member has ended.
     #[error("{name} was to begin {late} ago")]
     TooLate {
-        /// The name.
+        /// Name of the member.
         name: Name,
-        /// How long ago.
+        /// Time since the requested begin.
         late: Span,
     },
-    /// It is to begin at a time so far away that clocks must differ.
+    /// The begin time of a gang member is so far ahead that the clocks of its hosts must differ.
     #[error("{name} is to begin in {ahead}; at most {} is allowed", crate::gang::AHEAD)]
     TooFar {
-        /// The name.
+        /// Name of the member.
         name: Name,
-        /// How far away.
+        /// Time until the requested begin.
         ahead: Span,
     },
-    /// Whoever asked may not.
+    /// The caller's role does not allow this request.
     #[error("you may not {verb}")]
     NotAllowed {
-        /// What.
+        /// Kind of the request.
         verb: Verb,
     },
-    /// The machine is another user's, and whoever asks may only have his own.
+    /// The VM belongs to a user whose VMs the caller may not reserve for.
     #[error("{binding} belongs to uid {user}, and {principal} may not reserve for it")]
     NotYours {
-        /// What was asked for.
+        /// Binding of the VM.
         binding: Binding,
-        /// Whose it is.
+        /// User who owns the VM.
         user: u32,
-        /// Who asked.
+        /// Principal that sent the request.
         principal: Principal,
     },
     /// A tenant named a reservation of another owner.
     #[error("{name} is a reservation of another owner")]
     NotOwner {
-        /// The reservation.
+        /// Name of the reservation.
         name: Name,
     },
-    /// Nobody but an administrator may take a CPU for so long without a break.
+    /// The slice is longer than [`Terms::LONGEST_RUN`], which only an administrator may reserve.
     #[error("a slice of {} runs without a break for longer than {}, which is for administrators",
         terms.each().slice(), Terms::LONGEST_RUN)]
     LongRun {
-        /// What was asked for.
+        /// Terms in the request.
         terms: Terms,
     },
-    /// Its owner may not have so much.
+    /// The reservations of the owner would exceed its budget of CPU time.
     #[error("{owner} would have {asked} reserved; the budget is {most}")]
     OverBudgetCpu {
-        /// Whose budget it is.
+        /// Owner of the budget.
         owner: Principal,
-        /// What all of its reservations would come to.
+        /// Share that all reservations of the owner would have.
         asked: CpuShare,
-        /// What it may have.
+        /// Largest share in the budget.
         most: CpuShare,
     },
-    /// Its owner may not have so many.
+    /// The owner would have more reservations than its budget allows.
     #[error("{owner} would have {asked} reservations; the budget is {most}")]
     OverBudgetMachines {
-        /// Whose budget it is.
+        /// Owner of the budget.
         owner: Principal,
-        /// How many they would be.
+        /// Number of reservations that the owner would have.
         asked: u64,
-        /// How many it may have.
+        /// Largest number of reservations in the budget.
         most: u16,
     },
-    /// The service has as many reservations as it can.
+    /// The service has the maximum number of reservations.
     #[error("this host has {most} reservations, the most that there can be")]
     Full {
-        /// The most.
+        /// Largest number of reservations on this host.
         most: usize,
     },
-    /// The ledger cannot be written. What was asked for is not in force.
+    /// The ledger cannot be written, and the change was not made or was reverted.
     #[error("cannot write to the ledger, so the request has no effect: {why}")]
     NotDurable {
-        /// Why.
+        /// Reason from the ledger.
         why: String,
     },
-    /// Not now.
+    /// The request may succeed later.
     #[error("{why}")]
     NotNow {
-        /// Why.
+        /// Reason for the delay.
         why: String,
-        /// When to try again.
+        /// Time to wait before a retry.
         again: Span,
     },
-    /// Too many requests.
+    /// The request exceeds a rate limit.
     #[error("more than {most} {what} per second")]
     TooMany {
-        /// Of what.
+        /// Kind of requests that are limited, in the plural.
         what: &'static str,
-        /// How many there may be in a second.
+        /// Allowed requests per second.
         most: u32,
-        /// When to try again.
+        /// Time to wait before a retry.
         again: Span,
     },
-    /// Nobody can promise that.
+    /// The terms break a limit that holds under every policy.
     #[error("{0}")]
     Terms(TermsError),
-    /// What the policy cannot keep, whatever else is promised.
+    /// The policy can never keep these terms. Says why.
     #[error("{0}")]
     Unkeepable(String),
-    /// The machine must be here to know that.
+    /// The number of vCPUs was not given, and the VM is not there to count them.
     #[error("{what} is not on this host, so its number of vCPUs is unknown")]
     VcpusUnknown {
-        /// What was looked for.
+        /// Binding of the VM.
         what: Binding,
     },
-    /// The key was used for another request.
+    /// The idempotency key was used before for another request.
     #[error("the key was used before for another request: {was}")]
     KeyReused {
-        /// For what.
+        /// Text of the earlier request, in one line.
         was: String,
     },
-    /// The machine may not be had.
+    /// This VM must never be scheduled. Says why.
     #[error("{0}")]
     Forbidden(String),
-    /// This host does not let us.
+    /// The host or its kernel rejected an operation.
     #[error("{says}")]
     Host {
-        /// What is wrong.
+        /// Description of the failure.
         says: String,
-        /// What to do about it.
+        /// Advice on how to fix it.
         hint: Option<String>,
     },
 }
 
 impl Refusal {
-    /// What to do about it.
+    /// Returns advice on what to do about the refusal. `None` if there is nothing to advise.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {

@@ -1,4 +1,4 @@
-//! What people ask for.
+//! Requests that clients send to the service.
 
 use std::fmt;
 
@@ -10,131 +10,132 @@ use crate::name::Name;
 use crate::principal::Verb;
 use crate::terms::Amount;
 
-/// Who is to be answered: a number that whoever asks chooses, and finds again at the answer.
+/// Number that the sender chooses for a request, to match the reply to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
-/// What somebody asks for.
+/// Request of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Promise something under a new name. The same again by the same principal is answered as it
-    /// is, and has no second effect.
+    /// Makes a new reservation. The same request again by the same principal gets the same answer,
+    /// and has no second effect.
     Reserve {
-        /// The name.
+        /// Name of the new reservation.
         name: Name,
-        /// How much.
+        /// Amount of CPU time.
         amount: Amount,
-        /// Whether never more than that.
+        /// True for a hard limit.
         exact: bool,
-        /// Where periods begin on the wall clock; none is anywhere.
+        /// Offset of the periods from whole periods of the wall clock. `None` leaves it open.
         phase: Option<Span>,
-        /// For how many vCPUs; none is as many as the machine has, which must be here then.
+        /// Number of vCPUs. `None` takes the number that the VM has, which must be there then.
         vcpus: Option<u16>,
-        /// For which machine; none is the one that goes by `name`, which must be here then.
+        /// Binding of the VM. `None` means the VM called `name`, which must be there then.
         binding: Option<Binding>,
-        /// Whose machine; none is whoever's it is that is here, or else one of whoever asks.
+        /// User who owns the VM. `None` means the owner of the VM that is found. If there is no VM
+        /// yet, it means the caller, or the first user that a named caller may reserve for.
         user: Option<u32>,
     },
-    /// Promise the same for a gang, for [`LEASE`](crate::gang::LEASE): nobody has it before it is
-    /// told to begin. Nothing of it is written down until then.
+    /// Admits a reservation for a gang and holds it, unused, for [`LEASE`](crate::gang::LEASE). It
+    /// is written to the ledger only when it begins.
     Hold {
-        /// The gang.
+        /// Name of the gang.
         gang: Name,
-        /// What is to be promised: a [`Request::Reserve`].
+        /// Reservation of the member: a [`Request::Reserve`].
         member: Box<Request>,
     },
-    /// A member that is held begins, as a reservation like any other.
+    /// Turns a held member into an ordinary reservation.
     Begin {
-        /// Its gang.
+        /// Gang of the member.
         gang: Gang,
-        /// The member.
+        /// Name of the member.
         name: Name,
-        /// When, by the clock of the service.
+        /// Time at which the member begins, by the service's clock.
         at: Time,
     },
-    /// A gang is broken: its member here ends if it has not begun or its gang is strict, and else
-    /// is alone from now on.
+    /// Reports that a gang is broken. Its member here ends if it has not begun or the gang is
+    /// strict. Otherwise it goes on without a gang.
     Break {
-        /// Its gang.
+        /// Name of the gang.
         gang: Name,
-        /// The member here.
+        /// Name of the member on this host.
         name: Name,
-        /// Who is lost, and why.
+        /// Member that was lost, and the reason.
         lost: String,
     },
-    /// Promise something else under a name. What is none stays as it is.
+    /// Changes the terms of a reservation. A field that is `None` stays as it is.
     Change {
-        /// The name.
+        /// Name of the reservation.
         name: Name,
-        /// How much.
+        /// New amount of CPU time.
         amount: Option<Amount>,
-        /// Whether never more than that.
+        /// True for a hard limit.
         exact: Option<bool>,
-        /// Where periods begin on the wall clock; some none is anywhere.
+        /// New offset of the periods. `Some(None)` leaves it open.
         phase: Option<Option<Span>>,
-        /// For how many vCPUs. An amount for each stays what it is.
+        /// New number of vCPUs. An amount per vCPU is not affected.
         vcpus: Option<u16>,
-        /// Only if this is its revision.
+        /// Revision that the reservation must have. `None` accepts any.
         if_revision: Option<u64>,
     },
-    /// Keep a machine from running. The promise stands. One that is paused stays so.
+    /// Keeps a VM from running. Its reservation stands. A paused VM stays paused.
     Pause {
-        /// The name.
+        /// Name of the reservation.
         name: Name,
-        /// Only if this is its revision.
+        /// Revision that the reservation must have. `None` accepts any.
         if_revision: Option<u64>,
     },
-    /// Let it run again; take threads back that somebody else had changed. One that runs runs on.
+    /// Lets a paused VM run, and takes contested threads back. No effect on a VM that runs.
     Resume {
-        /// The name.
+        /// Name of the reservation.
         name: Name,
-        /// Only if this is its revision.
+        /// Revision that the reservation must have. `None` accepts any.
         if_revision: Option<u64>,
     },
-    /// Promise nothing under that name any more.
+    /// Ends a reservation and frees its capacity.
     Release {
-        /// The name.
+        /// Name of the reservation.
         name: Name,
-        /// Only if this is its revision.
+        /// Revision that the reservation must have. `None` accepts any.
         if_revision: Option<u64>,
     },
-    /// Have the reservations that are listed, all with their new parameters or none.
+    /// Makes reservations match a list: all of them get their new terms, or none.
     Apply {
-        /// The reservations as they should be: a [`Request::Reserve`] each.
+        /// Reservations as they should be, each a [`Request::Reserve`].
         targets: Vec<Request>,
         /// True if reservations that are not listed are released.
         prune: bool,
-        /// True if nothing is changed, and only the changes are answered.
+        /// True to return the changes without making them.
         dry_run: bool,
     },
-    /// Show all reservations, or one.
+    /// Lists all reservations, or one.
     List {
-        /// Which one.
+        /// Name of the reservation. `None` lists all.
         name: Option<Name>,
     },
-    /// Show what could be promised with such a period.
+    /// Shows the available capacity for a period.
     Room {
-        /// The period.
+        /// Length of the period.
         period: Span,
     },
-    /// Show what happened, newest first.
+    /// Shows past events, newest first.
     Log {
-        /// Only to this one.
+        /// Reservation whose events are shown. `None` shows all.
         name: Option<Name>,
-        /// Only what has a lower number.
+        /// Upper bound of event numbers, exclusive.
         before: Option<u64>,
-        /// At most so much.
+        /// Maximum number of events.
         most: u16,
     },
-    /// Show machines.
+    /// Shows the VMs of this host.
     Find {
-        /// Only what has this in its name.
+        /// Text that the names must contain. `None` shows all.
         text: Option<String>,
     },
 }
 
 impl Request {
-    /// The reservation that it names, if it is about one.
+    /// Returns the reservation that the request names. `None` if it concerns no single one.
     #[must_use]
     pub const fn name(&self) -> Option<&Name> {
         match self {
@@ -153,7 +154,7 @@ impl Request {
         }
     }
 
-    /// What kind of request it is.
+    /// Returns the kind of the request.
     #[must_use]
     pub const fn verb(&self) -> Verb {
         match self {
@@ -173,7 +174,7 @@ impl Request {
 }
 
 impl fmt::Display for Request {
-    /// In one line, the same for the same request: what is kept beside a key to know it again.
+    /// Writes the request in one line that identifies it. Stored with a key to recognize a retry.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verb = self.verb();
         match self {
@@ -197,7 +198,7 @@ impl fmt::Display for Request {
                 write_revision(out, *if_revision)
             }
             Request::Hold { gang, member } => write!(out, "{verb} {gang} hold {member}"),
-            // Asked again it is the same, though clocks are never read quite the same.
+            // The time is left out: a retry computes a slightly different one from the clock.
             Request::Begin { gang, name, .. } => write!(out, "{verb} {} begin {name}", gang.name),
             Request::Break { gang, name, lost } => {
                 write!(out, "{verb} {gang} without {name}: {lost:?}")

@@ -1,4 +1,4 @@
-//! A reservation: what of it is written down, and what is seen of it.
+//! A reservation: its row in the ledger, and its state.
 
 use std::fmt;
 
@@ -9,36 +9,36 @@ use crate::name::Name;
 use crate::principal::Principal;
 use crate::terms::Terms;
 
-/// A reservation as it is written down: what must be known to hold it again after a restart.
+/// A reservation as the ledger stores it, with all that a restart needs to restore it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Its name.
+    /// Name of the reservation.
     pub name: Name,
-    /// Who reserved it.
+    /// Principal that made the reservation.
     pub owner: Principal,
-    /// What is promised.
+    /// Reserved slice, period and vCPUs.
     pub terms: Terms,
-    /// How its machine is found again.
+    /// Binding by which the VM is found again.
     pub binding: Binding,
-    /// The user whose its machine is, or is to be: nobody else's is taken for it, whatever that
-    /// calls itself.
+    /// User who owns the VM, or will own it. A VM of another user is never taken, whatever its
+    /// name.
     pub user: u32,
-    /// Whether it is kept from running.
+    /// True if the VM is kept from running.
     pub paused: bool,
-    /// The gang that it is of.
+    /// Gang that the reservation belongs to. `None` if it belongs to none.
     pub gang: Option<Gang>,
-    /// The number of the event by which it was reserved: who is older has the lower one.
+    /// Number of the event that made the reservation. An older reservation has a lower number.
     pub since: u64,
-    /// The number of the event that changed it last. Never the same for two reservations, nor for
-    /// one that is made again under the same name.
+    /// Number of the event that last changed the reservation. Two reservations never share a
+    /// revision, also if one is made again under the same name.
     pub revision: u64,
-    /// The machine it was last held on; none is that there was none.
+    /// The VM that was last held for this reservation. `None` if there was none.
     pub identity: Option<Identity>,
 }
 
 impl Row {
-    /// Whether a machine that goes by its binding is its machine: the one that it was, one of the
-    /// same user, or one for root that only root can have named so.
+    /// Returns true if a VM with this binding is the VM of this reservation: the same VM as before,
+    /// one of the same user, or, for root, one whose name only root could give.
     #[must_use]
     pub fn means(&self, machine: &Machine) -> bool {
         let is_named = machine.is_vouched && self.user == 0;
@@ -47,7 +47,7 @@ impl Row {
 }
 
 impl fmt::Display for Row {
-    /// `2ms/10ms exact for 2 vCPUs, libvirt:web, paused`.
+    /// Writes it as `2ms/10ms exact for 2 vCPUs, libvirt:web, paused`.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let paused = if self.paused { ", paused" } else { "" };
         write!(out, "{}, {}{paused}", self.terms, self.binding)?;
@@ -55,32 +55,32 @@ impl fmt::Display for Row {
     }
 }
 
-/// How a reservation is doing.
+/// State of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
-    /// There is no machine that could have it now. Its capacity stays promised, unless the reason
-    /// is that there is no room.
+    /// No VM is there that the reservation could use. Its capacity stays reserved, unless the
+    /// reason is [`Reason::NoRoom`].
     Waiting,
-    /// Its machine gets what it is promised.
+    /// The VM receives what is reserved for it.
     Active,
-    /// Its machine does not run; its capacity stays promised.
+    /// The VM is kept from running. Its capacity stays reserved.
     Paused,
-    /// Its machine has more vCPUs than it is promised anything for, which run as ordinary threads,
-    /// or fewer.
+    /// The VM has fewer vCPUs than reserved, or more. Those without a reservation run as ordinary
+    /// threads.
     Partial,
-    /// Another program has changed its threads and keeps them until that change is undone, or the
-    /// reservation is resumed. Its capacity stays reserved.
+    /// Another program has changed threads of the VM, and keeps them until the change is undone or
+    /// the reservation is resumed. Its capacity stays reserved.
     Contested,
-    /// Its guest is suspended by its monitor. Its capacity stays reserved.
+    /// The monitor has suspended the guest. Its capacity stays reserved.
     Suspended,
-    /// It is promised for a gang that has not begun.
+    /// The reservation is held for a gang that has not begun.
     Held,
-    /// It is over.
+    /// The reservation has ended.
     Ended,
 }
 
 impl State {
-    /// The state in a word.
+    /// Returns the state in a word, such as `waiting`.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -97,7 +97,7 @@ impl State {
 }
 
 impl Reason {
-    /// That a machine is not the one a row means.
+    /// Returns the reason for a VM with the right binding but of another user.
     pub(crate) fn foreign(row: &Row, machine: &Machine) -> Reason {
         Reason::Foreign { binding: row.binding.clone(), user: machine.user, meant: row.user }
     }
@@ -109,46 +109,46 @@ impl fmt::Display for State {
     }
 }
 
-/// Why a reservation is not, or not wholly, in force.
+/// Reason why a reservation is not, or not fully, in force.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
-    /// Its machine is not here.
+    /// The VM is not on this host.
     #[error("{0} is not on this host")]
     Absent(Binding),
-    /// What it is promised does not fit any more: its capacity is not promised.
+    /// The terms do not fit any more, and no capacity is reserved.
     #[error("no room: {0}")]
     NoRoom(String),
-    /// Its machine is held for another reservation.
+    /// The VM is held for another reservation.
     #[error("its VM has reservation {0}")]
     Taken(Name),
-    /// What goes by its name is somebody else's.
+    /// The VM with that binding belongs to another user.
     #[error("{binding} belongs to uid {user}, and this reservation is for uid {meant}")]
     Foreign {
-        /// What it goes by.
+        /// Binding of the reservation.
         binding: Binding,
-        /// Whose it is.
+        /// User who owns the VM.
         user: u32,
-        /// Whose it should be.
+        /// User whose VM is expected.
         meant: u32,
     },
-    /// Its machine cannot be had.
+    /// The VM is there but cannot be held. Says why.
     #[error("{0}")]
     Unavailable(String),
-    /// Its gang has not begun.
+    /// The gang has not begun.
     #[error("gang {0} has not begun")]
     Held(Name),
-    /// Another program has changed its threads. Says how.
+    /// Another program has changed threads of the VM. Describes the change.
     #[error("{0}")]
     Contested(String),
-    /// Its guest does not run. Says what the monitor reports.
+    /// The guest does not run. Says what the monitor reports.
     #[error("{0}")]
     Suspended(String),
-    /// Its VM has another number of vCPUs, or one of them could not be held.
+    /// The VM has another number of vCPUs than reserved, or one of them could not be held.
     #[error("{}", vcpus(*there, *promised, unseated, why.as_deref()))]
     Vcpus {
-        /// How many there are.
+        /// Number of vCPUs of the VM.
         there: u16,
-        /// How many are promised something.
+        /// Number of vCPUs with a reservation.
         promised: u16,
         /// vCPUs without a reservation, and those that are not held.
         unseated: Vec<u16>,

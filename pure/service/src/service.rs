@@ -1,4 +1,4 @@
-//! The service: what it keeps, and what it does with each input.
+//! The service: its state, and how it handles each input.
 
 mod adopt;
 mod apply;
@@ -37,13 +37,14 @@ use crate::writer::Writer;
 pub use apply::MOST_TARGETS;
 pub use reserve::MOST_RESERVATIONS;
 
-/// How long what has no room is left alone before it is tried again, if nothing is given up before.
+/// Time between two attempts to admit reservations that have no room. An attempt comes earlier if
+/// capacity is freed.
 const TRY_AGAIN: Span = Span::from_secs(1);
 
-/// How a service is set.
+/// Settings of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// How often one principal may ask; none is as often as it likes.
+    /// Rate limits of one principal. `None` means no limits.
     pub rates: Option<Rates>,
 }
 
@@ -53,16 +54,16 @@ impl Default for Settings {
     }
 }
 
-/// A machine that somebody asks for.
+/// VM that a request refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sought<'a> {
-    /// The one that goes by this name.
+    /// The VM of this name.
     Named(&'a Name),
-    /// The one that a binding means.
+    /// The VM that this binding refers to.
     Bound(&'a Binding),
 }
 
-/// Who may have what, under which name.
+/// State machine that keeps all reservations and applies inputs to them.
 #[derive(Debug)]
 pub struct Service {
     book: Book,
@@ -71,23 +72,23 @@ pub struct Service {
     limits: Limits,
     domains: Domains,
     budgets: Budgets,
-    /// Who raised a reservation of another owner last, by its name.
+    /// Principal, other than the owner, that last raised a reservation, by its name.
     raised: BTreeMap<Name, Principal>,
-    /// Answers to lists that wait to be written down, by who is to be answered.
+    /// Answers to lists that wait for their commit.
     applied: BTreeMap<Ticket, Vec<AppliedChange>>,
     overloads: Overloads,
     /// When it is to be rung, as it was asked for last.
     rings: Option<Time>,
-    /// When what has no room is tried again.
+    /// Time of the next attempt to admit reservations that have no room.
     try_again: Option<Time>,
 }
 
-/// What a request comes to: an answer, or none yet; then it will be answered when what was done is
-/// written down, or by the world.
+/// Result of a request: an answer, or `None` if the answer comes later, after the commit or from
+/// the world.
 type Replied = Result<Option<Answer>, Refusal>;
 
 impl Service {
-    /// Something happened, at a time that is never earlier than that of the input before.
+    /// Handles an input. `now` is never earlier than at the input before.
     pub fn step(&mut self, now: Time, input: Input, world: &mut impl World) {
         match input {
             Input::Asked(asked) => self.asked(now, &asked, world),
@@ -112,15 +113,15 @@ impl Service {
         self.settle(now, world);
     }
 
-    /// What is bound to a machine that it does not have: what to look for, and to tell of as
-    /// [`Input::Appeared`]; and whose it should be.
+    /// Returns the bindings of reservations that wait for their VM, with the user who should own
+    /// it. The caller looks for these VMs and reports them as [`Input::Appeared`].
     pub fn waiting(&self) -> impl Iterator<Item = (&Binding, u32)> {
         let waiting = self.book.iter().filter(|entry| entry.is_waiting());
         waiting.map(|entry| (&entry.row.binding, entry.row.user))
     }
 
-    /// The machine that has to be looked for before a request can be done, if any: to look for one
-    /// may take long, and nobody else is to wait for that.
+    /// Returns the VM that must be looked up before a request is decided. `None` if there is none.
+    /// A lookup can take long, and other requests should not wait for it.
     #[must_use]
     pub fn sought<'a>(&'a self, request: &'a Request) -> Option<Sought<'a>> {
         let request = match request {
@@ -138,7 +139,7 @@ impl Service {
         }
     }
 
-    /// Whose the machine should be that is [sought](Service::sought) for a request.
+    /// Returns the user who should own the VM that is [sought](Service::sought) for a request.
     #[must_use]
     pub fn sought_user(&self, asked: &Asked) -> u32 {
         let request = match &asked.request {
@@ -154,17 +155,20 @@ impl Service {
         row.map_or(said.unwrap_or(asked.principal.user()), |row| row.user)
     }
 
-    /// All reservations, by name, and how the scheduler knows them.
+    /// Returns all reservations with their domains, by name.
     pub fn listed(&self) -> impl Iterator<Item = (DomId, Listed)> {
         self.book.iter().map(|entry| (entry.domain, entry.listed()))
     }
 
-    /// How much each owner may have from now on. Who has more keeps it.
+    /// Sets the budgets of all owners. An owner that is above its new budget keeps what it has.
     pub fn set_budgets(&mut self, budgets: Budgets) {
         self.budgets = budgets;
     }
 
-    /// Whether the owner of a reservation may have these terms for it.
+    /// Checks that the owner of a reservation may have these terms for it.
+    ///
+    /// # Errors
+    /// If its budget would be exceeded.
     fn afford(&self, owner: Principal, name: &Name, terms: Terms) -> Result<(), Refusal> {
         let budget = self.budgets.get(&owner).copied().unwrap_or_default();
         let before = self.book.row(name).map(|row| row.terms);
@@ -172,9 +176,13 @@ impl Service {
         budget.allows(owner, rows.filter(|row| row.name != *name), (before, terms))
     }
 
-    /// Returns an error unless the caller may change a reservation to these terms. A change counts
-    /// against the owner, and against a caller who is another: beside what it owns, what is
-    /// reserved for its VMs, and what it raised.
+    /// Checks that the caller may change a reservation to these terms. A change counts against the
+    /// budget of the owner. If the caller is another principal, it also counts against the
+    /// caller's: with what the caller owns, what is reserved for its VMs, and what it raised for
+    /// others.
+    ///
+    /// # Errors
+    /// If one of the budgets would be exceeded.
     fn afford_change(&self, asked: &Asked, before: &Row, terms: Terms) -> Result<(), Refusal> {
         self.afford(before.owner, &before.name, terms)?;
         let caller = asked.principal;
@@ -192,7 +200,7 @@ impl Service {
         budget.allows_beside(caller, rows, (Some(before.terms), terms))
     }
 
-    /// Notes who changed a reservation.
+    /// Notes who raised a reservation of another owner.
     fn note_raise(&mut self, asked: &Asked, before: &Row, terms: Terms) {
         let book = &self.book;
         self.raised.retain(|name, _| book.row(name).is_some());
@@ -203,19 +211,19 @@ impl Service {
         }
     }
 
-    /// How the scheduler knows a reservation.
+    /// Returns the domain of a reservation.
     #[must_use]
     pub fn domain_of(&self, name: &Name) -> Option<DomId> {
         self.book.get(name).map(|entry| entry.domain)
     }
 
-    /// Which reservation the scheduler knows so.
+    /// Returns the reservation of a domain.
     #[must_use]
     pub fn name_of(&self, domain: DomId) -> Option<&Name> {
         self.book.of_domain(domain).map(|entry| &entry.row.name)
     }
 
-    /// What the monitor of a domain's machine says, if it has suspended the guest.
+    /// Returns the state of the guest as its monitor names it, if the monitor has suspended it.
     #[must_use]
     pub fn suspended(&self, domain: DomId) -> Option<&str> {
         self.book.of_domain(domain)?.suspended.as_deref()
@@ -236,8 +244,8 @@ impl Service {
         }
     }
 
-    /// After each input: what has no room is tried again, what is to be written is begun, and
-    /// whoever rings us is told when.
+    /// Finishes an input: retries what has no room, ends leases, begins a commit, and sets the
+    /// timer.
     fn settle(&mut self, now: Time, world: &mut impl World) {
         if self.try_again.is_some_and(|at| at <= now) {
             self.fit(now, world);
@@ -252,8 +260,8 @@ impl Service {
         }
     }
 
-    /// Something was done to a reservation, or is so already: whoever asked is answered when that
-    /// is written down, or now if nothing can be.
+    /// Records a change, or that nothing had to change. Returns the answer at once if the ledger
+    /// cannot be written. Otherwise the caller is answered after the commit.
     fn did(&mut self, now: Time, by: &By<'_>, what: Done) -> Option<Answer> {
         let Done { kind, before, after, happened } = what;
         let name = after.name.clone();
@@ -280,8 +288,8 @@ impl Service {
         Some(self.answer_unwritten(now, &deed))
     }
 
-    /// The clock on the wall was set: that is told of where it is a tenth of a period or more of
-    /// somebody whose periods go by it.
+    /// Writes an event if the wall clock was set by at least a tenth of a period of a reservation
+    /// with a phase.
     fn clock_stepped(&mut self, now: Time, by: Span, is_ahead: bool) {
         let terms = |entry: &&Entry| entry.row.terms;
         let feels = |entry: &&Entry| {
@@ -325,7 +333,7 @@ impl Service {
     }
 }
 
-/// Who has something done.
+/// Originator of a change.
 enum By<'a> {
     Asked(&'a Asked),
     /// One of several changes of a request, which is answered with its last one.
@@ -345,17 +353,17 @@ impl By<'_> {
     }
 }
 
-/// What was done.
+/// A change that was made.
 struct Done {
     kind: Kind,
     before: Option<Row>,
-    /// The reservation now, with its new revision; as it was last if it is over.
+    /// The reservation with its new revision. If it has ended, as it was last.
     after: Row,
-    /// What is told of it; nothing, if nothing changed.
+    /// Event to publish. `None` if nothing changed.
     happened: Option<Happened>,
 }
 
-/// What a request was asked for with.
+/// Returns the key and text of a request, if it has a key.
 fn keyed(asked: &Asked) -> Option<Keyed> {
     let (principal, text) = (asked.principal, asked.request.to_string());
     asked.key.clone().map(|key| Keyed { principal, key, asked: text })

@@ -1,10 +1,10 @@
-//! What is promised, and the ways in which people ask for it.
+//! Terms of a reservation, and the amounts that requests ask for.
 
 use std::fmt;
 
 use slackline_units::{CpuShare, Reservation, ReservationError, Span};
 
-/// What is promised to a machine: so much of each period to each of its vCPUs.
+/// Terms of a reservation: slice, period and hard limit of each vCPU, and the number of vCPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
     each: Reservation,
@@ -14,80 +14,81 @@ pub struct Terms {
     vcpus: u16,
 }
 
-/// Why terms cannot be promised by anybody.
+/// Reason why terms are invalid under every policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TermsError {
-    /// The slice and period make no sense by themselves.
+    /// The slice and the period do not form a reservation.
     #[error("{0}")]
     Reservation(ReservationError),
-    /// The period is shorter or longer than can be kept.
+    /// The period is out of range.
     #[error("a period of {is} is not between {} and {}", Terms::SHORTEST, Terms::LONGEST)]
     Period {
-        /// What was asked for.
+        /// Requested length of the period.
         is: Span,
     },
-    /// The slice is shorter than can be kept.
+    /// The slice is below the minimum.
     #[error("a slice of {is} is too short: the shortest is {}", Terms::LEAST)]
     Slice {
-        /// What was asked for.
+        /// Requested length of the slice.
         is: Span,
     },
-    /// There is hardly anything of the period left.
+    /// The slice leaves less than the minimum of the period.
     #[error(
         "a slice of {slice} leaves less than {} of a period of {period}, which is the minimum",
         Terms::LEAST
     )]
     Gap {
-        /// What was asked for.
+        /// Requested length of the slice.
         slice: Span,
-        /// Of what.
+        /// Requested length of the period.
         period: Span,
     },
-    /// A phase says where in a period the grid lies, so it is less than one.
+    /// The phase is not shorter than the period.
     #[error("a phase of {phase} must be shorter than the period of {period}")]
     Phase {
-        /// What was asked for.
+        /// Requested offset of the periods.
         phase: Span,
-        /// Of what.
+        /// Requested length of the period.
         period: Span,
     },
-    /// A machine has no vCPU, or more than one can have.
+    /// The number of vCPUs is zero or above the maximum.
     #[error("{is} vCPUs are not between 1 and {}", Terms::MOST_VCPUS)]
     Vcpus {
-        /// How many were asked for.
+        /// Requested number of vCPUs.
         is: u16,
     },
-    /// More than all of its vCPUs can use.
+    /// The share is more than all vCPUs together can use.
     #[error("{share} is more than {vcpus} {} can use", if *vcpus == 1 { "vCPU" } else { "vCPUs" })]
     MoreThanVcpus {
-        /// What was asked for.
+        /// Requested share of CPUs.
         share: CpuShare,
-        /// How many there are.
+        /// Number of vCPUs of the VM.
         vcpus: u16,
     },
 }
 
 impl Terms {
-    /// The shortest period.
+    /// Shortest period that can be reserved.
     pub const SHORTEST: Span = Span::from_ms(1);
 
-    /// The longest period.
+    /// Longest period that can be reserved.
     pub const LONGEST: Span = Span::from_secs(7 * 24 * 3600);
 
-    /// The shortest slice, and the least that is left of a period: below it, dispatching is most
-    /// of what is done.
+    /// Shortest slice, and shortest rest of a period after the slice. Below it most of the time
+    /// would go into dispatching.
     pub const LEAST: Span = Span::from_us(50);
 
-    /// The longest time that a vCPU may run without a break for anyone but an administrator.
+    /// Longest uninterrupted run of a vCPU, unless an administrator reserved it.
     pub const LONGEST_RUN: Span = Span::from_secs(1);
 
-    /// The most vCPUs of one machine.
+    /// Maximum number of vCPUs of a VM.
     pub const MOST_VCPUS: u16 = 512;
 
-    /// `each` for each of so many vCPUs; `exact` if never more than that. It is each one's alone.
+    /// Returns terms that reserve `each` for each vCPU, `exact` for a hard limit. Siblings may not
+    /// borrow unused budget.
     ///
     /// # Errors
-    /// When nobody can promise that.
+    /// If the slice, the period or the number of vCPUs is out of range.
     pub fn new(each: Reservation, exact: bool, vcpus: u16) -> Result<Terms, TermsError> {
         let (slice, period) = (each.slice(), each.period());
         if !(Terms::SHORTEST..=Terms::LONGEST).contains(&period) {
@@ -112,12 +113,12 @@ impl Terms {
         self.each.slice() > Terms::LONGEST_RUN
     }
 
-    /// The terms that are enforced: the same share of a period of a second at most, so that the
-    /// CPU's reserve is there in each second. A slice that [runs long](Terms::runs_long) stays as
-    /// it is: its reserve is there in each period.
+    /// Returns the terms that are enforced: the same share of a period of at most a second, so that
+    /// each second contains the reserve of the CPU. A slice that [runs long](Terms::runs_long) is
+    /// enforced as it is, with the reserve in each period.
     ///
-    /// The parts of a period are alike to the nanosecond. Where no number of parts of up to a
-    /// second divides it, they are shorter by less than one.
+    /// The period is divided into equal parts, to the nanosecond. If no suitable number of parts
+    /// divides it evenly, each part is shorter by less than one nanosecond.
     #[must_use]
     pub fn in_each_second(self) -> Terms {
         let (slice, period) = (self.each.slice(), self.each.period());
@@ -135,18 +136,19 @@ impl Terms {
         Terms { each, phase, ..self }
     }
 
-    /// The same, where what some of several vCPUs leave of it may be had by the others.
+    /// Returns the terms with borrowing of unused budget between siblings set. It stays off for one
+    /// vCPU.
     #[must_use]
     pub const fn spread_by_use(self, by_use: bool) -> Terms {
-        // Who is alone has nobody to leave anything to.
+        // A single vCPU has no siblings to lend to.
         Terms { by_use: by_use && self.vcpus > 1, ..self }
     }
 
-    /// The same, with periods that begin whenever the wall clock shows whole periods and this;
-    /// none is from when they are promised.
+    /// Returns the terms with this offset of the periods from whole periods of the wall clock.
+    /// `None` lets periods begin at the time of the reservation.
     ///
     /// # Errors
-    /// When it is not shorter than the period.
+    /// If the phase is not shorter than the period.
     pub fn with_phase(self, phase: Option<Span>) -> Result<Terms, TermsError> {
         let period = self.each.period();
         match phase {
@@ -155,39 +157,40 @@ impl Terms {
         }
     }
 
-    /// What each vCPU is promised.
+    /// Returns the reservation of each vCPU.
     #[must_use]
     pub const fn each(self) -> Reservation {
         self.each
     }
 
-    /// Whether no vCPU ever gets more than its slice, and what others of the machine leave it.
+    /// Returns true for a hard limit: no vCPU gets more than its slice and what it borrows from
+    /// siblings.
     #[must_use]
     pub const fn exact(self) -> bool {
         self.exact
     }
 
-    /// Whether what some of its vCPUs leave may be had by the others.
+    /// Returns true if siblings may borrow unused budget.
     #[must_use]
     pub const fn by_use(self) -> bool {
         self.by_use
     }
 
-    /// Where periods begin on the wall clock, after whole periods of it; none is anywhere.
+    /// Returns the offset of the periods from whole periods of the wall clock. `None` if it is
+    /// open.
     #[must_use]
     pub const fn phase(self) -> Option<Span> {
         self.phase
     }
 
-    /// How many vCPUs.
+    /// Returns the number of vCPUs.
     #[must_use]
     pub const fn vcpus(self) -> u16 {
         self.vcpus
     }
 
-    /// Whether it asks for no more than other terms in any way: for as much of a CPU at most, as
-    /// seldom at least, for as many vCPUs at most. What once had room for those has room for it,
-    /// whatever the phases.
+    /// Returns true if these terms need no more than `other` in any respect: not a larger share,
+    /// not a shorter period, not more vCPUs. They fit wherever `other` fits, whatever the phases.
     #[must_use]
     pub fn is_within(self, other: Terms) -> bool {
         !self.each.is_more_than(other.each)
@@ -197,7 +200,8 @@ impl Terms {
 }
 
 impl fmt::Display for Terms {
-    /// `2ms/10ms exact for 2 vCPUs`, `by use` where it is, and `in phase 3ms` where they are.
+    /// Writes `2ms/10ms exact for 2 vCPUs`, followed by `by use` and `in phase 3ms` if these are
+    /// set.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let exact = if self.exact { " exact" } else { "" };
         let plural = if self.vcpus == 1 { "" } else { "s" };
@@ -207,30 +211,31 @@ impl fmt::Display for Terms {
     }
 }
 
-/// How much somebody asks for.
+/// Amount of CPU time in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
-    /// So much of each period for each vCPU.
+    /// A slice and a period for each vCPU.
     Each(Reservation),
-    /// So much for all vCPUs together: each is promised an equal part, and has what others leave.
+    /// A share for all vCPUs together. Each has an equal part, and may borrow what siblings leave
+    /// unused.
     Together {
-        /// How much.
+        /// Share of CPUs of all vCPUs together.
         share: CpuShare,
-        /// How often it is delivered; none is every [`Amount::USUAL_PERIOD`].
+        /// Period of each vCPU. `None` means [`Amount::USUAL_PERIOD`].
         period: Option<Span>,
     },
 }
 
 impl Amount {
-    /// The period of those who name none: shorter than what people notice, long enough that a few
-    /// hundred vCPUs cost little.
+    /// Default period: too short to be noticed by people, and long enough that a few hundred vCPUs
+    /// cost little.
     pub const USUAL_PERIOD: Span = Span::from_ms(10);
 
-    /// The terms that come of it for so many vCPUs. A share that does not divide evenly is rounded
-    /// up, by less than a nanosecond a period.
+    /// Returns the terms for this number of vCPUs. A slice that is not a whole number of
+    /// nanoseconds is rounded up.
     ///
     /// # Errors
-    /// When nobody can promise that.
+    /// If the terms are invalid, or the share is more than the vCPUs can use.
     pub fn terms(self, exact: bool, vcpus: u16) -> Result<Terms, TermsError> {
         let by_use = matches!(self, Amount::Together { .. });
         let each = match self {
@@ -253,7 +258,7 @@ impl Amount {
     }
 }
 
-/// What is asked to be otherwise than it is. What is none stays as it is.
+/// Requested changes of terms. A field that is `None` stays as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TermsChange {
     pub(crate) amount: Option<Amount>,
@@ -263,10 +268,10 @@ pub(crate) struct TermsChange {
 }
 
 impl TermsChange {
-    /// What it makes of these terms.
+    /// Returns `terms` with these changes.
     ///
     /// # Errors
-    /// When nobody can promise that.
+    /// If the result is invalid.
     pub(crate) fn of(&self, terms: Terms) -> Result<Terms, TermsError> {
         let exact = self.exact.unwrap_or(terms.exact);
         let vcpus = self.vcpus.unwrap_or(terms.vcpus);
@@ -300,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_of_several_vcpus_is_a_part_for_each_and_never_less_than_was_asked() {
+    fn share_of_several_vcpus_is_divided_equally_and_rounded_up() {
         let share = CpuShare::from_ppm(1_500_000);
         let terms = Amount::Together { share, period: None }.terms(false, 2).unwrap();
         assert_eq!(terms.to_string(), "7.5ms/10ms for 2 vCPUs by use");
@@ -311,10 +316,10 @@ mod tests {
         assert_eq!(wrong.to_string(), "1.5cpu is more than 1 vCPU can use");
     }
 
-    /// Who says a slice for each means each; who says an amount for all means all of them. What a
-    /// change does not say stays.
+    /// A share for all vCPUs is borrowed by use, a slice for each is not. A change keeps the
+    /// setting of fields that it does not name.
     #[test]
-    fn an_amount_together_is_spread_by_use_and_a_slice_for_each_is_not() {
+    fn share_together_allows_borrowing_and_slice_for_each_does_not() {
         let together = Amount::Together { share: CpuShare::from_ppm(600_000), period: None };
         let three = together.terms(true, 3).unwrap();
         assert_eq!(three.to_string(), "2ms/10ms exact for 3 vCPUs by use");
@@ -330,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_can_keep_is_refused_with_the_bound() {
+    fn invalid_terms_are_refused_with_the_bound() {
         let says = |each, vcpus| Terms::new(each, false, vcpus).unwrap_err().to_string();
         assert_eq!(says(each(19, 20), 1), "a period of 20us is not between 1ms and 604800s");
         assert_eq!(says(each(49, 1000), 1), "a slice of 49us is too short: the shortest is 50us");
@@ -340,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_phase_is_less_than_a_period_and_costs_nothing() {
+    fn phase_is_shorter_than_the_period_and_needs_no_capacity() {
         let terms = Terms::new(each(2_000, 10_000), true, 2).unwrap();
         let late = terms.with_phase(Some(Span::from_us(9_999))).unwrap();
         assert_eq!(late.to_string(), "2ms/10ms exact for 2 vCPUs in phase 9.999ms");
@@ -351,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_are_within_others_only_if_they_are_in_every_way() {
+    fn terms_are_within_others_only_if_no_part_is_larger() {
         let terms = |slice, period, vcpus| Terms::new(each(slice, period), false, vcpus).unwrap();
         let old = terms(5_000, 10_000, 2);
         for within in [old, terms(4_000, 10_000, 2), terms(50_000, 100_000, 1)] {
@@ -363,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn long_period_is_kept_in_each_second() {
+    fn long_period_is_enforced_in_each_second() {
         let terms = |slice: Span, period: Span| {
             let each = Reservation::new(slice, period).unwrap();
             Terms::new(each, true, 2).unwrap()
@@ -377,11 +382,11 @@ mod tests {
         assert_eq!(enforced(ms(900), ms(1_000)), (ms(900), ms(1_000)));
         assert_eq!(enforced(ms(1_000), ms(10_000)), (ms(100), ms(1_000)));
         assert_eq!(enforced(ms(900), ms(1_500)), (ms(450), ms(750)));
-        // An administrator's, as it is.
+        // Only an administrator can reserve such a slice, and it is enforced as it is.
         assert_eq!(enforced(ms(1_001), ms(10_000)), (ms(1_001), ms(10_000)));
         let week = Span::from_secs(7 * 24 * 3600);
         assert_eq!(enforced(Span::from_us(50), week), (Span::from_us(50), week));
-        // A prime number of nanoseconds.
+        // A prime number of nanoseconds cannot be divided evenly.
         let (slice, period) = enforced(ms(500), Span::from_ns(5_000_000_029));
         assert!(period <= ms(1_000) && slice <= ms(100), "{slice} {period}");
         assert!(slice.ns() * 10 + 20 > period.ns());

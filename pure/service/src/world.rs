@@ -1,4 +1,4 @@
-//! What the service does things through: everything it decides is a call of this.
+//! Effects of the service: everything it decides is a call of [`World`].
 
 use slackline_units::{DomId, Span, Time};
 
@@ -14,147 +14,145 @@ use crate::request::Ticket;
 use crate::row::Row;
 use crate::terms::Terms;
 
-/// Machines, the scheduler, the ledger and the people: called one at a time, each call done when it
-/// returns, within [`Service::step`](crate::Service::step) or
-/// [`Service::recover`](crate::Service::recover). Nothing is told back from within a call.
+/// VMs, the scheduler, the ledger and the clients. Calls come one at a time, within
+/// [`Service::step`](crate::Service::step) or [`Service::recover`](crate::Service::recover), and
+/// each is complete when it returns. The world never calls back into the service.
 ///
-/// A reservation is known to the scheduler by its *domain*, and each of its vCPUs by its *place*
-/// there, counted from zero: both are stable for as long as what the policy has on account for them
-/// may matter, whoever sits there and whether anybody does. A place where nobody sits is promised
-/// all the same, to a vCPU that never wakes.
+/// The scheduler knows a reservation by its *domain*, and each reserved vCPU by its *place* in the
+/// domain, counted from zero. Both are stable for as long as the policy may have an account for
+/// them, whichever thread occupies the place. The reservation of an empty place stands, like that
+/// of a vCPU that never wakes.
 ///
-/// The scheduler is volatile: if we die in or between calls, everything that calls did to threads
-/// is undone by somebody else, and nothing of it has to be remembered.
+/// The scheduler is volatile. If the service dies in or between calls, the keeper undoes everything
+/// that calls did to threads, so the service need not remember any of it.
 pub trait World {
-    /// Looks for the machine that a binding means, now. Where several go by it, only those of
-    /// `user` count; one that is somebody else's is returned where it is the only one.
+    /// Looks up the VM that a binding refers to. If several match, only those of `user` count. A VM
+    /// of another user is returned only if it is the sole match.
     ///
     /// # Errors
-    /// Why it cannot be had.
+    /// If the VM is absent, must not be scheduled, or cannot be identified.
     fn look(&mut self, binding: &Binding, user: u32) -> Result<Machine, LookError>;
 
-    /// How the machines here that go by this name can be meant: one binding for each machine, the
-    /// kind that people would use.
+    /// Returns one binding for each VM of this name on the host, of the kind that people would use.
     fn named(&mut self, name: &Name) -> Vec<Binding>;
 
-    /// These come under the scheduler, all at one instant, in this order as far as there is room:
-    /// of each all of its places or none, with the threads that are to sit there held. None of
-    /// them is under it before.
+    /// Adds domains to the scheduler, all at one instant, in this order while there is room. A
+    /// domain gets all of its places or none, and the threads in its seats are held. None of the
+    /// domains may be in the scheduler before.
     ///
-    /// Returns an answer for each. Whoever is declined has left no trace, and no thread of it has
-    /// been touched; [`Declined::Gone`] where its machine is not the one that is named any more.
+    /// Returns a result for each. A domain that is declined leaves no trace, and none of its
+    /// threads is touched. [`Declined::Gone`] means that the VM is not the named one any more.
     fn join(&mut self, group: &[Joining<'_>]) -> Vec<Result<(), Declined>>;
 
-    /// Other threads sit at the places of a domain. Who sits there already stays undisturbed; who
-    /// does not any more is given back. What places are promised stands, also where a place passes
-    /// from one thread to another, or to nobody. A domain that is paused stays so, whoever sits
-    /// down.
+    /// Assigns other threads to the places of a domain. Threads that keep their place are not
+    /// disturbed, and threads that lose theirs are restored. The reservations of places stand, also
+    /// if a place passes to another thread or becomes empty. A paused domain stays paused.
     ///
     /// # Errors
-    /// Why not. Then everybody sits where it sat before.
+    /// If a thread cannot be held. All places then keep their threads.
     fn seat(&mut self, domain: DomId, seats: &Seats) -> Result<(), Declined>;
 
-    /// Nobody sits at the places of a domain: its threads are given back, and what it is promised
-    /// stands. It is not paused any more.
+    /// Empties all places of a domain: its threads are restored and its reservation stands. The
+    /// domain is not paused any more.
     fn unseat(&mut self, domain: DomId);
 
-    /// A domain is promised something else, in force when this returns, with more or fewer places
-    /// at the end: nobody sits at new ones, and whoever sat at lost ones is given back. Lost ones
-    /// go last, and are never promised the new terms: what was there before fits if this is
-    /// refused.
+    /// Changes the terms of a domain, in force when this returns. Places are added or removed at
+    /// the end. New places are empty, and threads of removed places are restored. Places are
+    /// removed last and never have the new terms: if this is refused, the old terms still fit.
     ///
     /// # Errors
-    /// Why not. Then what it was promised stands, at all of its places.
+    /// If the policy or the host declines. The old terms then stand, at all places.
     fn change(&mut self, domain: DomId, terms: &Terms) -> Result<(), Declined>;
 
-    /// Nobody of a domain runs until it is resumed. Somebody sits there.
+    /// Keeps all threads of a domain from running until [`resume`](World::resume). At least one
+    /// place is occupied.
     ///
     /// # Errors
-    /// Why not. Then all of it runs on.
+    /// If the host declines. All threads then continue to run.
     fn pause(&mut self, domain: DomId) -> Result<(), Declined>;
 
-    /// It runs again.
+    /// Lets the threads of a paused domain run again.
     ///
     /// # Errors
-    /// Why not. Then all of it stays paused.
+    /// If the host declines. All threads then stay paused.
     fn resume(&mut self, domain: DomId) -> Result<(), Declined>;
 
-    /// A domain is under the scheduler no more: its threads are given back, and nothing is promised
-    /// to it but what the policy holds back for what it had in advance.
+    /// Removes a domain from the scheduler and restores its threads. The policy keeps back only the
+    /// capacity for excess that the domain received.
     fn leave(&mut self, domain: DomId);
 
-    /// What each CPU could promise with such a period, now.
+    /// Returns the available capacity of each CPU for this period.
     fn room(&mut self, period: Span) -> Vec<Room>;
 
-    /// Begins to write this down: all of it or nothing. What came of it is told later, as
+    /// Begins to write a commit to the ledger, all of it or nothing. The result comes later, as
     /// [`Input::Committed`](crate::Input::Committed) or
-    /// [`Input::NotCommitted`](crate::Input::NotCommitted), unless we die. One at a time: nothing
-    /// else is begun before that.
+    /// [`Input::NotCommitted`](crate::Input::NotCommitted), unless the service dies. There is never
+    /// more than one commit at a time.
     fn commit(&mut self, commit: &Commit);
 
-    /// Answers somebody.
+    /// Sends the reply to a request.
     fn reply(&mut self, ticket: Ticket, reply: &Result<Answer, Refusal>);
 
-    /// Answers a [`Request::Log`](crate::Request::Log) or [`Request::Find`](crate::Request::Find)
-    /// in our place: the caller may ask that.
+    /// Lets the world answer a [`Request::Log`](crate::Request::Log) or
+    /// [`Request::Find`](crate::Request::Find) itself. The caller is allowed to ask.
     fn hand_over(&mut self, asked: &Asked);
 
-    /// Tells whoever listens what happened. It has been written down.
+    /// Sends an event to all subscribers. It is in the ledger.
     fn publish(&mut self, event: &Event);
 
-    /// [`Input::Rang`](crate::Input::Rang) is to come at this time, and at no other that was asked
-    /// for before.
+    /// Asks for [`Input::Rang`](crate::Input::Rang) at this time. It replaces the time asked for
+    /// before.
     fn ring(&mut self, at: Time);
 }
 
-/// Who is to come under the scheduler.
+/// A domain that is added to the scheduler.
 #[derive(Clone, Copy, Debug)]
 pub struct Joining<'a> {
-    /// As what.
+    /// Identifier for the scheduler.
     pub domain: DomId,
-    /// What people call it.
+    /// Name of the reservation.
     pub name: &'a Name,
-    /// What it is promised.
+    /// Terms of the reservation.
     pub terms: &'a Terms,
-    /// Who sits at its places; none is nobody.
+    /// Threads for the places. `None` if all places are empty.
     pub seats: Option<&'a Seats>,
 }
 
-/// What is to be written down, all of it or nothing.
+/// Changes to the ledger, written all or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Commit {
-    /// Its number: that of the last event that there was. Later ones have higher numbers.
+    /// Number of the commit: that of its last event. Later commits have higher numbers.
     pub seq: u64,
-    /// What is promised under these names from now on; none is nothing.
+    /// Reservations to store by name. `None` deletes the row.
     pub rows: Vec<(Name, Option<Row>)>,
-    /// What happened, ascending by number.
+    /// Events in ascending order of their numbers.
     pub events: Vec<Event>,
-    /// Answers to be found again.
+    /// Answers to keep with their keys.
     pub kept: Vec<Kept>,
 }
 
-/// An answer to a request with a key.
+/// Answer to a request with a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
-    /// Whose key.
+    /// Principal that owns the key.
     pub principal: Principal,
-    /// The key.
+    /// Key of the request.
     pub key: Key,
-    /// The request in a line: another one with the same key is refused.
+    /// The request, in one line. Another request with the same key is refused.
     pub asked: String,
-    /// The reservation as it was then.
+    /// The reservation at the time of the answer.
     pub row: Row,
-    /// Whether it was new.
+    /// True if the request made the reservation.
     pub is_new: bool,
 }
 
-/// What the ledger holds when the service begins.
+/// Contents of the ledger when the service starts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
-    /// All that is promised. Identities only of this boot: after another all are none.
+    /// All reservations. An identity is `None` unless it was stored since the host booted.
     pub rows: Vec<Row>,
-    /// Answers, each with its age.
+    /// Kept answers, each with its age.
     pub kept: Vec<(Kept, Span)>,
-    /// The highest number that was ever written: of an event or of a commit.
+    /// Highest number of an event or a commit that was ever written.
     pub last_seq: u64,
 }

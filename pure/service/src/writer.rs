@@ -1,4 +1,4 @@
-//! What is to be written down: one commit at a time, and what comes meanwhile goes into the next.
+//! Ledger writer: one commit at a time. Changes made meanwhile go into the next commit.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -10,49 +10,49 @@ use crate::name::Name;
 use crate::row::Row;
 use crate::world::{Commit, Kept};
 
-/// How long a ledger that failed is left alone.
+/// Time to wait before the next attempt after the ledger failed.
 pub(crate) const REST: Span = Span::from_secs(1);
 
-/// The most that wait to be written down together.
+/// Maximum number of deeds that wait for a commit.
 const WAITING: usize = 1000;
 
-/// The most events that are kept while nothing can be written.
+/// Maximum number of events that are kept while the ledger cannot be written.
 const EVENTS: usize = 10_000;
 
-/// The way to the ledger.
+/// Queue of changes for the ledger.
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
-    /// The number that was given out last.
+    /// Number that was assigned last.
     seq: u64,
     under_way: Option<UnderWay>,
     next: Batch,
-    /// What would remain if nothing could be written down any more, by name.
+    /// Reservations by name that would remain if the ledger could never be written again.
     remains: BTreeMap<Name, Row>,
     failing: Option<Failing>,
 }
 
-/// A commit that was begun.
+/// A commit whose result is not known yet.
 #[derive(Debug)]
 struct UnderWay {
     commit: Commit,
     batch: Batch,
 }
 
-/// What goes into one commit.
+/// Contents of one commit.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    /// Whose rows are to be written.
+    /// Names whose rows are to be written.
     touched: BTreeSet<Name>,
-    /// What waits to be written.
+    /// Deeds whose callers wait for the commit.
     pub(crate) deeds: Vec<Deed>,
-    /// What happened while nothing could be written, and what was answered then.
+    /// Events that happened while the ledger could not be written, and the answers given then.
     events: VecDeque<Event>,
     kept: Vec<Kept>,
-    /// How many events were too many.
+    /// Number of events that were dropped.
     lost: u64,
 }
 
-/// Why nothing can be written, and when it is tried again.
+/// Failure of the ledger, and the time of the next attempt.
 #[derive(Debug)]
 struct Failing {
     why: String,
@@ -64,7 +64,7 @@ impl Batch {
         self.touched.is_empty() && self.deeds.is_empty() && self.events.is_empty()
     }
 
-    /// What happened is kept to be written later.
+    /// Keeps an event until the ledger can be written again.
     fn keep(&mut self, event: Event) {
         self.events.push_back(Event { was_late: true, ..event });
         if self.events.len() > EVENTS {
@@ -75,50 +75,50 @@ impl Batch {
 }
 
 impl Writer {
-    /// A way to a ledger that holds these rows, and has given out that number last.
+    /// Returns a writer for a ledger that holds these rows, and whose last number is `seq`.
     pub(crate) fn new(seq: u64, rows: &[Row]) -> Writer {
         let remains = rows.iter().map(|row| (row.name.clone(), row.clone())).collect();
         Writer { seq, remains, ..Writer::default() }
     }
 
-    /// A number that is higher than all before.
+    /// Returns a number that is higher than all before.
     pub(crate) const fn number(&mut self) -> u64 {
         self.seq += 1;
         self.seq
     }
 
-    /// Why nothing can be written.
+    /// Returns why the ledger cannot be written. `None` if it can.
     pub(crate) fn failing(&self) -> Option<&str> {
         self.failing.as_ref().map(|failing| failing.why.as_str())
     }
 
-    /// Whether so much waits to be written that nothing more is to be begun.
+    /// Returns true if so many deeds wait that no change should be begun.
     pub(crate) fn is_full(&self) -> bool {
         self.next.deeds.len() >= WAITING
     }
 
-    /// Whether what is promised under a name is not written down yet.
+    /// Returns true if the current row of a reservation is not in the ledger yet.
     pub(crate) fn is_unwritten(&self, name: &Name) -> bool {
         let under_way = self.under_way.as_ref().map(|under_way| &under_way.batch);
         under_way.into_iter().chain([&self.next]).any(|batch| batch.touched.contains(name))
     }
 
-    /// What would remain under a name if nothing could be written down any more.
+    /// Returns the row that would remain under a name if the ledger could never be written again.
     pub(crate) fn remains(&self, name: &Name) -> Option<&Row> {
         self.remains.get(name)
     }
 
-    /// All names of which that may differ from what is in force.
+    /// Returns all names whose current row may differ from the one that would remain.
     pub(crate) fn unsettled(&self) -> Vec<Name> {
         self.next.touched.iter().cloned().collect()
     }
 
-    /// What could not be taken back remains after all.
+    /// Records that a row remains although it is not in the ledger, since it could not be reverted.
     pub(crate) fn let_remain(&mut self, row: Row) {
         self.remains.insert(row.name.clone(), row);
     }
 
-    /// Whoever asked for the same before, and has not been answered.
+    /// Returns the deed of an earlier request with the same key that has no reply yet.
     pub(crate) fn waiting(&mut self, keyed: &Keyed) -> Option<&mut Deed> {
         let under_way = self.under_way.as_mut().map(|under_way| &mut under_way.batch);
         let batches = under_way.into_iter().chain([&mut self.next]);
@@ -129,8 +129,8 @@ impl Writer {
         batches.flat_map(|batch| &mut batch.deeds).find(is_same)
     }
 
-    /// Something was done. While nothing can be written it is given back, for whoever asked to be
-    /// answered at once.
+    /// Queues a deed. While the ledger cannot be written, the deed is returned instead, so that its
+    /// caller is answered at once.
     pub(crate) fn add(&mut self, mut deed: Deed) -> Option<Deed> {
         deed.remains = self.apply(&deed);
         if deed.event.is_some() {
@@ -146,7 +146,7 @@ impl Writer {
         Some(deed)
     }
 
-    /// Something happened to nobody's reservation.
+    /// Queues an event that concerns no reservation.
     pub(crate) fn note(&mut self, event: Event) {
         match self.failing {
             None => self.next.events.push_back(event),
@@ -154,7 +154,7 @@ impl Writer {
         }
     }
 
-    /// An answer that was given while nothing could be written.
+    /// Keeps an answer that was given while the ledger could not be written.
     pub(crate) fn keep(&mut self, kept: Kept) {
         self.next.kept.push(kept);
         if self.next.kept.len() > EVENTS {
@@ -172,14 +172,16 @@ impl Writer {
         remains.then_some((before, after))
     }
 
-    /// When to try again to write.
+    /// Returns the time of the next attempt to write. `None` if the ledger works or a commit is
+    /// under way.
     pub(crate) fn again(&self) -> Option<Time> {
         let waits = self.under_way.is_none();
         self.failing.as_ref().filter(|_| waits).map(|failing| failing.again)
     }
 
-    /// What is to be written now, if anything: with what is promised under each name, and with an
-    /// event that says that it can be written again.
+    /// Begins the next commit, if one is due and none is under way. `row` returns the current row
+    /// of a name, `answer` the answer to keep for a deed. `whole` returns the event that reports
+    /// that the ledger works again, from its number and the number of lost events.
     pub(crate) fn begin(
         &mut self,
         now: Time,
@@ -211,11 +213,11 @@ impl Writer {
         self.under_way.as_ref().map(|under_way| &under_way.commit)
     }
 
-    /// It is written down: what it was, and who waited for it.
+    /// Completes a commit. Returns it with the deeds whose callers wait for it.
     pub(crate) fn committed(&mut self, seq: u64) -> Option<(Commit, Vec<Deed>)> {
         let UnderWay { commit, batch } = self.under_way.take_if(|one| one.commit.seq == seq)?;
         if self.failing.take().is_some() {
-            // Nothing has been done since that would not remain.
+            // All changes made since the failure are in `remains` already.
             return Some((commit, batch.deeds));
         }
         for (name, row) in &commit.rows {
@@ -234,8 +236,8 @@ impl Writer {
         Some((commit, batch.deeds))
     }
 
-    /// It is not, and neither is what was to follow: nothing can be written for now. Returns all
-    /// that waited, oldest first.
+    /// Handles a failed commit: nothing can be written for now, and the changes queued after it
+    /// wait, too. Returns all deeds that waited, oldest first.
     pub(crate) fn not_committed(&mut self, now: Time, seq: u64, why: &str) -> Option<Vec<Deed>> {
         let UnderWay { batch, .. } = self.under_way.take_if(|one| one.commit.seq == seq)?;
         let later = std::mem::replace(&mut self.next, batch);

@@ -1,4 +1,4 @@
-//! A daemon on another machine: TLS 1.3, with a token or a certificate of ours.
+//! Connection to a daemon on another host: TLS 1.3, with a token or a client certificate.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -21,45 +21,45 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::ClientError;
 
-/// How long connecting may take, handshake and all.
+/// Time limit for connecting, including the TLS handshake.
 const CONNECTED_WITHIN: Duration = Duration::from_secs(5);
 
-/// The most that a token's file has, in bytes.
+/// Maximum length of a token, in bytes.
 const LONGEST_TOKEN: usize = 256;
 
-/// A daemon on another machine, and how we are known there.
+/// Address of a daemon on another host, and the credentials for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remote {
-    /// Where: `https://NAME:PORT`.
+    /// Address in the form `https://NAME:PORT`.
     pub url: String,
-    /// Who signed its certificate.
+    /// Certificate of the CA that signed the daemon's certificate. Required.
     pub ca: Option<PathBuf>,
-    /// A file that has our token.
+    /// File that contains the token.
     pub token: Option<PathBuf>,
-    /// Our certificate and its key.
+    /// Client certificate and its key.
     pub certificate: Option<(PathBuf, PathBuf)>,
 }
 
-/// The same, read and checked.
+/// A [`Remote`] after its files were read and checked.
 #[derive(Clone)]
 pub(super) struct Known {
-    /// `NAME:PORT`.
+    /// Name and port as `NAME:PORT`.
     pub(super) authority: String,
     name: ServerName<'static>,
     config: Arc<ClientConfig>,
-    /// What stands in the header that says who we are.
+    /// Value of the `Authorization` header. `None` without a token.
     pub(super) bearer: Option<String>,
 }
 
 impl std::fmt::Debug for Known {
-    /// Without what is secret.
+    /// Leaves out all secrets.
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(out, "Known({})", self.authority)
     }
 }
 
 impl Remote {
-    /// Reads all files, and finds out what is wrong with them.
+    /// Reads and checks all files.
     pub(super) fn read(&self) -> Result<Known, ClientError> {
         let wrong = |says: &str| ClientError::BadHost { url: self.url.clone(), says: says.into() };
         let authority = self.url.strip_prefix("https://").map(|rest| rest.trim_end_matches('/'));
@@ -97,7 +97,7 @@ impl Remote {
 }
 
 impl Known {
-    /// Connects.
+    /// Connects within the time limit.
     pub(super) async fn open(&self) -> Result<SendRequest<Full<Bytes>>, ClientError> {
         let host = || self.authority.clone();
         let connecting = async {
@@ -113,7 +113,7 @@ impl Known {
         let late = |_| ClientError::NoHost { host: host(), source: io::ErrorKind::TimedOut.into() };
         let stream = timeout(CONNECTED_WITHIN, connecting).await.map_err(late)??;
         let (connection, driver) = handshake(TokioIo::new(stream)).await?;
-        // What becomes of it is said by the request that it carries.
+        // An error of the connection is reported by the request that it carries.
         tokio::spawn(async move { driver.await.unwrap_or_default() });
         Ok(connection)
     }
@@ -132,7 +132,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, ClientError
     }
 }
 
-/// Refuses a secret that others may read.
+/// Returns an error if other users may read or write a secret file.
 fn private(path: &Path) -> Result<(), ClientError> {
     let about = std::fs::metadata(path).map_err(|error| bad(path, error.to_string()))?;
     match about.permissions().mode() & 0o777 {
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_address_or_no_secret_is_refused_before_anybody_is_asked() {
+    fn invalid_address_or_token_file_is_refused_before_connecting() {
         let folder = std::env::temp_dir().join(format!("slackline-remote-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let file = folder.join("token");

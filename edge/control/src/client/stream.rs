@@ -1,4 +1,4 @@
-//! Server-sent events, as they come.
+//! Parser of server-sent events.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,38 +11,38 @@ use tokio::time::timeout;
 
 use super::ClientError;
 
-/// The longest event: as long as a page of reservations.
+/// Maximum size of an event, in bytes: that of a page of reservations.
 const LONGEST: usize = crate::link::LONGEST_SAID;
 
-/// An event of a stream.
+/// Event that the server sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
-    /// Its place in the ledger, if it is from there.
+    /// Number of the event in the ledger. `None` if it is not from the ledger.
     pub id: Option<u64>,
-    /// What it is about: `event`, `reservations`.
+    /// Type of the event: `event` or `reservations`.
     pub kind: String,
-    /// JSON.
+    /// Data of the event as JSON.
     pub data: String,
 }
 
-/// What there is to hear.
+/// Result of waiting for an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// An event.
+    /// An event has arrived.
     Frame(Frame),
-    /// Nothing for so long.
+    /// The time limit has passed without an event.
     Quiet,
-    /// The daemon has ended it.
+    /// The daemon has ended the stream.
     End,
 }
 
-/// A stream of events.
+/// A stream of server-sent events.
 #[derive(Debug)]
 pub struct Stream {
     runtime: Runtime,
     body: Incoming,
     frames: Frames,
-    /// Kept so that the connection stays.
+    /// Keeps the connection open.
     _connection: Option<SendRequest<Full<Bytes>>>,
 }
 
@@ -55,10 +55,10 @@ impl Stream {
         Stream { runtime, body, frames: Frames::default(), _connection: connection }
     }
 
-    /// Waits for what comes next, no longer than said.
+    /// Waits for the next event, up to the time limit.
     ///
     /// # Errors
-    /// When the connection is lost, or what comes is no event.
+    /// If the connection is lost, or the data is not an event.
     pub fn hear(&mut self, within: Duration) -> Result<Heard, ClientError> {
         loop {
             if let Some(frame) = self.frames.ready.pop_front() {
@@ -78,7 +78,7 @@ impl Stream {
     }
 }
 
-/// Bytes put together to events.
+/// Assembles events from the parts in which they arrive.
 #[derive(Debug, Default)]
 struct Frames {
     read: Vec<u8>,
@@ -87,7 +87,7 @@ struct Frames {
 
 impl Frames {
     fn push(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
-        // An end may lie across two parts.
+        // The blank line that ends an event may be split across two parts.
         let mut from = self.read.len().saturating_sub(1);
         self.read.extend_from_slice(bytes);
         while let Some(end) = self.read[from..].windows(2).position(|two| two == b"\n\n") {
@@ -105,7 +105,7 @@ impl Frames {
     }
 }
 
-/// The event that these lines are; none if they are only a sign of life.
+/// Parses the lines of one event. Returns `None` for a comment that only keeps the stream alive.
 fn frame(text: &str) -> Option<Frame> {
     let mut frame = Frame::default();
     for line in text.lines() {
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_are_the_same_however_they_are_cut() {
+    fn events_are_parsed_the_same_for_any_chunk_size() {
         let text =
             b"id: 7\nevent: event\ndata: {\"a\":1}\n\n: alive\n\nevent: reservations\ndata: []\n\n";
         let wanted = [

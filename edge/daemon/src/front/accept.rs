@@ -1,4 +1,4 @@
-//! Who may connect, and serving a connection.
+//! Accepting and serving connections.
 
 use std::convert::Infallible;
 use std::io;
@@ -32,40 +32,40 @@ use super::patience::{Patience, Watched};
 use super::tls::{certificate_of, token_in};
 use super::{Front, Remote, pages, peer};
 
-/// For a whole request and its answer, streams excepted.
+/// Time limit for a request and its answer, except for streams.
 const REQUEST_WITHIN: Duration = Duration::from_secs(5);
 
-/// The most headers of a request.
+/// Maximum number of headers of a request.
 const HEADERS: usize = 32;
 
-/// The longest head of a request, in bytes.
+/// Maximum size of the head of a request, in bytes.
 const HEAD: usize = 16 * 1024;
 
 /// Pause after a failure to accept, which no user can cause: no descriptor or no memory is left.
 const AFTER_FAILURE: Duration = Duration::from_millis(10);
 
-/// How long who asks too often waits to hear it.
+/// Delay before a caller over its rate limit is answered.
 const AFTER_FLOOD: Duration = Duration::from_millis(100);
 
-/// How many refusals wait for a request at the same time.
+/// Maximum number of refusals that wait for a request at the same time.
 const REFUSALS: usize = 32;
 
 /// How long a refusal waits for the request that it answers.
 const REFUSAL_WITHIN: Duration = Duration::from_secs(2);
 
-/// For a whole TLS handshake.
+/// Time limit for a TLS handshake.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(2);
 
-/// How long who showed too often what nobody knows waits to hear that.
+/// Delay before an address with too many unknown credentials is answered.
 const AFTER_FAILURES: Duration = Duration::from_secs(1);
 
-/// What strangers are told.
+/// Answer to a caller without access.
 const STRANGER: &[u8] = b"HTTP/1.1 403 Forbidden\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
 
 /// Serves local connections, forever.
 ///
 /// Refused connections are drained at full speed, since administrators wait behind them. The
-/// runtime stops this loop now and then, so that requests are worked on meanwhile.
+/// runtime interrupts this loop now and then, so that requests are served meanwhile.
 pub(super) async fn accept(listener: UnixListener, front: &Arc<Front>) {
     let router = pages::router(front);
     let refusals = Arc::new(Semaphore::new(REFUSALS));
@@ -87,7 +87,7 @@ pub(super) async fn accept(listener: UnixListener, front: &Arc<Front>) {
     }
 }
 
-/// Serves connections of other hosts, forever. Waits forever if that is not wanted.
+/// Serves connections of other hosts, forever. Waits forever without a socket for them.
 ///
 /// # Errors
 /// If the socket cannot be waited for.
@@ -104,7 +104,7 @@ pub(super) async fn accept_remote(remote: Option<Remote>, front: &Arc<Front>) ->
                 continue;
             }
         };
-        // Without a place it is closed: it has not even said who it is.
+        // Closed without an answer if there is no place, since its caller is not identified yet.
         let address = address.ip();
         if let Ok((held, end)) = Limits::connect_remote(&front.limits, address) {
             let place = Place { address, held, end };
@@ -121,15 +121,15 @@ async fn after(error: &io::Error) {
     }
 }
 
-/// The place of a connection of another host.
+/// Place of a connection of another host.
 struct Place {
     address: IpAddr,
     held: Held,
-    /// Tells that the place is lost to another connection.
+    /// Notified when another connection takes the place.
     end: Arc<Notify>,
 }
 
-/// Does a handshake, in its own time, and then what is asked.
+/// Does the TLS handshake within its time limit, and then serves the connection.
 async fn greet(
     stream: TcpStream,
     Place { address, held, end }: Place,
@@ -153,17 +153,17 @@ async fn greet(
     }
 }
 
-/// Where a connection is from.
+/// Origin of a connection.
 #[derive(Clone)]
 enum Origin {
-    /// This machine: the kernel says who it is.
+    /// This host. The kernel identifies the caller.
     Here(Caller),
-    /// Another one.
+    /// Another host. The caller is identified by its credentials.
     Elsewhere { address: IpAddr, certificate: Option<String>, held: Arc<Held> },
 }
 
 impl Origin {
-    /// Who asks; none is somebody whom nobody knows.
+    /// Identifies the caller of a request. Returns `None` if the credentials are unknown.
     async fn caller(
         &self,
         request: &http::Request<Incoming>,
@@ -185,7 +185,7 @@ impl Origin {
             Who::Token(known) | Who::Certificate(known) => known.clone(),
             Who::User { .. } => String::new(),
         };
-        // What it is that nobody may do is not decided here: the core looks at each request again.
+        // Rights are not decided here, since the core checks each request.
         let mut caller = Caller { who, owner: Owner::Proof(known), role: Role::Viewer, until };
         match front.link.ask(caller.asks(None, Request::Whoami), until).await {
             Ok(Answer::You(role)) => {
@@ -200,7 +200,7 @@ impl Origin {
     }
 }
 
-/// What who is not known is told: nothing.
+/// Returns the answer to a caller with unknown credentials, which contains no reason.
 async fn stranger(front: &Front, address: IpAddr) -> Response {
     let is_too_often = {
         let mut limits = front.limits.lock().unwrap_or_else(PoisonError::into_inner);
@@ -216,7 +216,7 @@ async fn stranger(front: &Front, address: IpAddr) -> Response {
     response
 }
 
-/// Who it is and his connection, or what he is told instead.
+/// Returns the caller and its connection slot, or the bytes of a refusal.
 fn admit(stream: &UnixStream, front: &Front) -> Result<(Caller, Held), Vec<u8>> {
     let stranger = || STRANGER.to_vec();
     let (uid, gids) = peer::of(stream.as_fd()).map_err(|_| stranger())?;
@@ -238,11 +238,11 @@ fn admit(stream: &UnixStream, front: &Front) -> Result<(Caller, Held), Vec<u8>> 
     Ok((Caller { who, owner, role, until: Instant::now() }, held))
 }
 
-/// Writes the reason of a refusal and closes the connection.
+/// Writes a refusal and closes the connection.
 ///
-/// A client that has sent nothing yet takes an answer for a fault of the connection. So the
-/// refusal waits for its request, for a short time and beside the loop that accepts; without a
-/// place for that it is written at once.
+/// A client that has sent nothing yet takes an answer for a fault of the connection. So the refusal
+/// waits a short time for its request, outside the accept loop. Without a free slot for that it is
+/// written at once.
 fn turn_away(stream: UnixStream, reason: Vec<u8>, refusals: &Arc<Semaphore>) {
     if reason.is_empty() {
         return;
@@ -280,7 +280,7 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         .max_buf_size(HEAD)
         .serve_connection(Watched::new(stream, patience.clone()), service);
     tokio::select! {
-        // What a stranger did wrong is his own concern.
+        // Errors of a connection concern only its client.
         _ = connection => {}
         () = patience.clone().end() => {}
     }

@@ -1,4 +1,4 @@
-//! Reading what strangers send, with bounds; and writing answers.
+//! Reading request bodies and headers within bounds, and writing answers.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -19,14 +19,14 @@ use tokio::time::{Instant, timeout_at};
 
 use super::patience::Busy;
 
-/// How deep JSON may be: no request has more than one level.
+/// Maximum nesting depth of JSON. Requests need one level.
 const DEEPEST: usize = 16;
 
-/// A refusal on its way out.
+/// Refusal that is an HTTP response.
 #[derive(Debug)]
 pub(super) struct No(pub(super) Problem);
 
-/// What a page answers.
+/// Result of a page.
 pub(super) type Reply = Result<Response, No>;
 
 impl From<Problem> for No {
@@ -36,17 +36,17 @@ impl From<Problem> for No {
 }
 
 impl No {
-    /// The request is wrong.
+    /// Returns a refusal of a malformed request.
     pub(super) fn bad(detail: impl Into<String>, hint: impl Into<String>) -> No {
         No(Problem::new(Kind::Bad, detail).hinting(hint))
     }
 
-    /// The core answered something else than it was asked for.
+    /// Returns the refusal for an answer of the core that does not fit the request.
     pub(super) fn bug() -> No {
         No(Problem::new(Kind::Bug, "the core's answer does not match the request"))
     }
 
-    /// As HTTP has it, for those to whom nothing is ever answered twice.
+    /// Returns the refusal as a raw HTTP response, for connections that are closed after it.
     pub(super) fn raw(&self) -> Vec<u8> {
         let No(problem) = self;
         let body = json_text(problem);
@@ -74,7 +74,7 @@ impl IntoResponse for No {
             Kind::TooMany | Kind::NotNow => {
                 headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
             }
-            // Not all of it has been read, and it is not waited for.
+            // The rest of the body is not read, so the connection cannot be reused.
             Kind::TooSlow | Kind::TooLarge => {
                 headers.insert(CONNECTION, HeaderValue::from_static("close"));
             }
@@ -85,10 +85,10 @@ impl IntoResponse for No {
 }
 
 fn json_text<T: Serialize>(value: &T) -> String {
-    serde_json::to_string(value).expect("keys are texts, and memory takes it")
+    serde_json::to_string(value).expect("string keys serialize to JSON")
 }
 
-/// An answer in JSON.
+/// Returns a response with a JSON body.
 pub(super) fn json<T: Serialize>(value: &T) -> Response {
     let mut response = json_text(value).into_response();
     let json = HeaderValue::from_static("application/json");
@@ -96,7 +96,7 @@ pub(super) fn json<T: Serialize>(value: &T) -> Response {
     response
 }
 
-/// A reservation, with its revision for `If-Match`.
+/// Returns a response with a reservation, and its revision as `ETag` for `If-Match`.
 pub(super) fn reservation(status: StatusCode, reservation: &Reservation) -> Response {
     let mut response = json(reservation);
     *response.status_mut() = status;
@@ -106,7 +106,7 @@ pub(super) fn reservation(status: StatusCode, reservation: &Reservation) -> Resp
     response
 }
 
-/// What the body says in JSON.
+/// Parses the JSON body of a request.
 pub(super) async fn read<T: DeserializeOwned>(
     request: Request,
     until: Instant,
@@ -115,7 +115,7 @@ pub(super) async fn read<T: DeserializeOwned>(
     read_up_to(request, until, example, LONGEST_BODY).await
 }
 
-/// As [`read`], for a body of up to that many bytes.
+/// Parses the JSON body of a request, up to a maximum number of bytes.
 pub(super) async fn read_up_to<T: DeserializeOwned>(
     request: Request,
     until: Instant,
@@ -132,7 +132,7 @@ pub(super) async fn read_up_to<T: DeserializeOwned>(
         .map_err(|error| No::bad(format!("body: {error}"), format!("write it as {example}")))
 }
 
-/// Nothing is expected in the body.
+/// Checks that the body of a request is empty.
 pub(super) async fn read_nothing(request: Request, until: Instant) -> Result<(), No> {
     let bytes = whole(request, until, LONGEST_BODY).await?;
     match bytes.trim_ascii() {
@@ -144,7 +144,7 @@ pub(super) async fn read_nothing(request: Request, until: Instant) -> Result<(),
     }
 }
 
-/// All of a body, if it comes in time and is no longer than any may be.
+/// Reads a whole body within the limits of time and size.
 async fn whole(request: Request, until: Instant, longest: usize) -> Result<Vec<u8>, No> {
     let too_large = || {
         let detail = format!("the body has more than {longest} bytes");
@@ -176,7 +176,7 @@ async fn whole(request: Request, until: Instant, longest: usize) -> Result<Vec<u
     }
 }
 
-/// How many brackets are open at most, outside of texts.
+/// Returns the maximum number of open brackets outside of strings.
 fn deepest(json: &[u8]) -> usize {
     let (mut open, mut deepest, mut in_text, mut is_escaped) = (0_usize, 0, false, false);
     for &byte in json {
@@ -196,14 +196,14 @@ fn deepest(json: &[u8]) -> usize {
     deepest
 }
 
-/// What stands behind the question mark.
+/// Returns the parsed query of a request.
 pub(super) fn query<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, No> {
     query
         .map(|Query(query)| query)
         .map_err(|error| No::bad(error.body_text(), "see the parameters in /v1/openapi.json"))
 }
 
-/// What makes a repetition recognisable, if that is said.
+/// Returns the idempotency key of a request, if it has one.
 pub(super) fn key(headers: &HeaderMap) -> Result<Option<Key>, No> {
     let name = HeaderName::from_static("idempotency-key");
     let Some(text) = only(headers, &name)? else { return Ok(None) };
@@ -213,7 +213,7 @@ pub(super) fn key(headers: &HeaderMap) -> Result<Option<Key>, No> {
     })
 }
 
-/// The revision that `If-Match` asks for; none if any will do.
+/// Returns the revision in `If-Match`. `None` if any revision is accepted.
 pub(super) fn revision(headers: &HeaderMap) -> Result<Option<u64>, No> {
     let Some(text) = only(headers, &axum::http::header::IF_MATCH)? else { return Ok(None) };
     if text == "*" {
@@ -227,7 +227,7 @@ pub(super) fn revision(headers: &HeaderMap) -> Result<Option<u64>, No> {
     })
 }
 
-/// Refuses a condition that is not looked at.
+/// Refuses conditional headers that this page does not support.
 pub(super) fn without(headers: &HeaderMap, names: &[HeaderName]) -> Result<(), No> {
     match names.iter().find(|name| headers.contains_key(*name)) {
         None => Ok(()),
@@ -239,7 +239,7 @@ pub(super) fn without(headers: &HeaderMap, names: &[HeaderName]) -> Result<(), N
     }
 }
 
-/// The value of a header that may be there once.
+/// Returns the value of a header that may occur once.
 pub(super) fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, No> {
     let mut values = headers.get_all(name).iter();
     let first = values.next();
@@ -250,25 +250,25 @@ pub(super) fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Opti
     text.map_err(|_| No::bad(format!("{name} is not ASCII"), "send it in ASCII"))
 }
 
-/// There is such a page, but not with this method.
+/// Returns the answer for a page that exists, but not with this method.
 pub(super) async fn wrong_method(request: Request) -> Response {
     let (method, path) = (request.method(), request.uri().path());
     let detail = format!("{} does not support {method}", path.escape_debug());
     let mut response =
         No(Problem::new(Kind::WrongMethod, detail).hinting("use a method of the Allow header"))
             .into_response();
-    // The router adds which.
+    // The router adds the allowed methods.
     response.headers_mut().remove(ALLOW);
     response
 }
 
-/// There is no such page.
+/// Returns the answer for a page that does not exist.
 pub(super) async fn no_such_page(request: Request) -> No {
     let detail = format!("there is no page {}", request.uri().path().escape_debug());
     No(Problem::new(Kind::NoSuchPage, detail).hinting("see the pages in /v1/openapi.json"))
 }
 
-/// A body that keeps its connection busy until it is written.
+/// Body that marks its connection as busy until it is written.
 pub(super) struct Kept {
     pub(super) body: Body,
     pub(super) _busy: Busy,

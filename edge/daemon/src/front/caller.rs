@@ -1,4 +1,4 @@
-//! Who asks, and for what.
+//! Caller of a request, and its request to the core.
 
 use slackline_control::link::{Request, Who};
 use slackline_control::{Kind, Problem};
@@ -7,17 +7,17 @@ use tokio::time::Instant;
 
 use super::limits::Owner;
 
-/// Who asks, and until when there must be an answer.
+/// Caller of a request, with the time limit for the answer.
 #[derive(Clone, Debug)]
 pub(super) struct Caller {
     pub(super) who: Who,
-    /// Whose limits are his.
+    /// Owner of the limits that apply.
     pub(super) owner: Owner,
     pub(super) role: Role,
     pub(super) until: Instant,
 }
 
-/// A question for the core.
+/// A request to the core.
 #[derive(Debug)]
 pub(super) struct Asked {
     pub(super) who: Who,
@@ -26,18 +26,18 @@ pub(super) struct Asked {
 }
 
 impl Caller {
-    /// He asks for this.
+    /// Returns a request of this caller to the core.
     pub(super) fn asks(&self, key: Option<&Key>, request: Request) -> Asked {
         let key = key.map(ToString::to_string);
         Asked { who: self.who.clone(), key, request }
     }
 
-    /// Whether he is a user of this machine: the core knows by itself what becomes of his rights.
+    /// Returns true for a user of this host, whose current rights the core knows by itself.
     pub(super) fn is_local(&self) -> bool {
         matches!(self.who, Who::User { .. })
     }
 
-    /// Nothing, if he may; the core looks again.
+    /// Returns an error if the role does not allow this. The core checks again.
     pub(super) fn may(&self, verb: Verb) -> Result<(), Problem> {
         if self.role.may(verb) {
             return Ok(());

@@ -1,15 +1,14 @@
-//! The system calls that are left to the front: for what it has open, its memory and the time.
+//! System calls that the front may still make: for its open descriptors, its memory and the time.
 //!
-//! Nothing more is opened, connected, started or looked into by who takes it over: every other call
-//! is refused (`EPERM`), and a stranger's kind of call (32 bits on 64) ends the process.
+//! A compromised front can open, connect, start and inspect nothing. All other calls fail with
+//! `EPERM`. A call of another architecture (32 bits on 64) kills the process.
 
 use std::collections::BTreeMap;
 use std::io;
 
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 
-/// What tokio, rustls, the allocator and the standard library ask of the kernel once the front has
-/// its sockets.
+/// Calls that tokio, rustls, the allocator and the standard library make once the sockets are open.
 const LEFT: [libc::c_long; 53] = [
     // Connections.
     libc::SYS_accept4,
@@ -27,7 +26,7 @@ const LEFT: [libc::c_long; 53] = [
     libc::SYS_shutdown,
     libc::SYS_write,
     libc::SYS_writev,
-    // Waiting. The pair of sockets is what the runtime wakes itself by.
+    // Waiting. The runtime wakes itself by a pair of sockets.
     libc::SYS_clock_getres,
     libc::SYS_clock_gettime,
     libc::SYS_clock_nanosleep,
@@ -52,7 +51,7 @@ const LEFT: [libc::c_long; 53] = [
     libc::SYS_mprotect,
     libc::SYS_mremap,
     libc::SYS_munmap,
-    // Itself, and its end.
+    // The process itself, and its end.
     libc::SYS_exit,
     libc::SYS_exit_group,
     libc::SYS_fstat,
@@ -70,17 +69,17 @@ const LEFT: [libc::c_long; 53] = [
     libc::SYS_tgkill,
 ];
 
-/// The same in the older forms that x86-64 has besides.
+/// Older calls for the same purposes that x86-64 has, too.
 #[cfg(target_arch = "x86_64")]
 const OLDER: [libc::c_long; 3] = [libc::SYS_epoll_wait, libc::SYS_poll, libc::SYS_time];
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER: [libc::c_long; 0] = [];
 
-/// From now on this thread, and what it starts, has no other calls. New privileges must have been
-/// given up.
+/// Restricts this thread, and all threads that it starts, to these calls. New privileges must be
+/// disabled before.
 ///
 /// # Errors
-/// When this kernel or machine has no such filters: then nobody is to be listened to.
+/// If the kernel or the architecture has no such filters. The front must not serve then.
 pub(super) fn leave_few() -> io::Result<()> {
     let rules: BTreeMap<_, _> =
         LEFT.into_iter().chain(OLDER).map(|call| (call, Vec::new())).collect();
@@ -96,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_few_calls_left_goes_on_and_opens_and_starts_nothing() {
+    fn filtered_thread_continues_but_cannot_open_or_start_anything() {
         let tried = std::thread::spawn(|| {
             rustix::thread::set_no_new_privs(true).unwrap();
             let (mut kept, other) = std::os::unix::net::UnixStream::pair().unwrap();

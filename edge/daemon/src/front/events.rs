@@ -25,20 +25,20 @@ use super::body::{self, No, Reply, query};
 use super::caller::Caller;
 use super::limits::{Held, Limits};
 
-/// What a stream has not been able to write: whoever is slower is cut off, and comes back with
+/// Maximum number of unwritten parts of a stream. A slower client is cut off, and reconnects with
 /// `Last-Event-ID`.
 const UNWRITTEN: usize = 64;
 
-/// How often reservations are told, and how long the core may take for them.
+/// Interval in which reservations are sent, and time limit for the core to return them.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// After so many times of that there is a sign of life.
+/// Number of these intervals after which a comment keeps the stream alive.
 const ALIVE: u32 = 10;
 
-/// How many pages of events a stream looks back.
+/// Maximum number of pages of past events that a stream sends.
 const LOOKED_BACK: usize = 10;
 
-/// More was missed than is looked back for: what comes before this event is not told.
+/// Sent if more events were missed than are looked back for: events before this one are left out.
 #[derive(Debug, Serialize)]
 struct Missed {
     before: u64,
@@ -75,11 +75,11 @@ pub(super) async fn events(
         No(Problem::new(Kind::TooMany, detail).hinting("close one"))
     })?;
     let (to, parts) = mpsc::channel(UNWRITTEN);
-    // Before looking back, so that nothing is between.
+    // Subscribed before past events are read, so that none is missed in between.
     let live = front.link.events();
     let teller = Teller { front, caller, to, last: after.unwrap_or(0) };
     tokio::spawn(async move {
-        // It has ended in any case; why is of no use to anybody.
+        // The stream has ended in any case, and no reader of the reason is left.
         let _ = teller.tell(live, after.is_some(), with_reservations).await;
     });
     let mut response = Response::new(Body::new(Parts { parts, _held: held }));
@@ -89,16 +89,16 @@ pub(super) async fn events(
     Ok(response)
 }
 
-/// Writes one stream.
+/// Writer of one stream.
 struct Teller {
     front: Arc<Front>,
     caller: Caller,
     to: mpsc::Sender<Bytes>,
-    /// The last event that was told.
+    /// Number of the last event that was sent.
     last: u64,
 }
 
-/// The stream is at its end.
+/// Marks the end of the stream.
 struct End;
 
 impl Teller {
@@ -139,7 +139,7 @@ impl Teller {
         }
     }
 
-    /// All that has happened since the last that was told, as far back as anybody looks.
+    /// Sends all events since the last one that was sent, up to the maximum number of pages.
     async fn look_back(&mut self) -> Result<(), End> {
         let (mut missed, mut before) = (Vec::new(), None);
         for _ in 0..LOOKED_BACK {
@@ -163,7 +163,7 @@ impl Teller {
         Ok(())
     }
 
-    /// Makes sure that the caller may still see what others do. Only the core knows grants, also
+    /// Checks that the caller may still see events of others. Only the core knows grants, also
     /// those of local users.
     async fn is_still_known(&self) -> Result<(), End> {
         if self.caller.is_local() && self.caller.role == Role::Administrator {
@@ -198,19 +198,19 @@ impl Teller {
         self.front.link.ask(self.caller.asks(None, request), until).await.map_err(|_| End)
     }
 
-    /// Writes it, unless too much waits to be written.
+    /// Queues a part, unless too many parts are unwritten.
     fn now(&self, bytes: &Bytes) -> Result<(), End> {
         self.to.try_send(bytes.clone()).map_err(|_| End)
     }
 }
 
 fn part<T: Serialize>(id: Option<u64>, kind: &str, data: &T) -> Bytes {
-    let data = serde_json::to_string(data).expect("keys are texts, and memory takes it");
+    let data = serde_json::to_string(data).expect("string keys serialize to JSON");
     let id = id.map(|id| format!("id: {id}\n")).unwrap_or_default();
     format!("{id}event: {kind}\ndata: {data}\n\n").into()
 }
 
-/// The parts of a stream as a body.
+/// Body that consists of the parts of a stream.
 struct Parts {
     parts: mpsc::Receiver<Bytes>,
     _held: Held,

@@ -1,4 +1,4 @@
-//! A listening socket that passes over the link, before anything else does.
+//! Passing of a listening socket over the link, before the first message.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -12,13 +12,13 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
-/// What carries it: a descriptor does not pass without a byte.
+/// Byte that carries the descriptor, which cannot be sent without one.
 const CARRIER: [u8; 1] = *b"\n";
 
-/// Hands a socket over.
+/// Sends a socket over the link.
 ///
 /// # Errors
-/// The kernel's.
+/// If the kernel rejects it.
 pub(crate) fn hand_over(link: &UnixStream, listener: &TcpListener) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -28,10 +28,10 @@ pub(crate) fn hand_over(link: &UnixStream, listener: &TcpListener) -> io::Result
     Ok(())
 }
 
-/// Takes the socket that is handed over, and waits for it.
+/// Waits for the socket that is sent over the link.
 ///
 /// # Errors
-/// When there is none.
+/// If something else is received.
 pub(super) fn take(link: &UnixStream) -> io::Result<TcpListener> {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_that_was_handed_over_is_the_same() {
+    fn passed_socket_is_the_same_socket() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

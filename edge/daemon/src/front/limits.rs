@@ -1,4 +1,4 @@
-//! How much one principal may have of the front, and all together.
+//! Limits on the connections, streams and requests of each principal, and of all together.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,69 +10,70 @@ use tokio::sync::Notify;
 
 use super::remotes::{REMOTE, Remotes};
 
-/// Connections in all.
+/// Maximum number of connections.
 const CONNECTIONS: usize = 64;
 
-/// Those of them that only administrators can have.
+/// Number of these that are kept for administrators.
 const KEPT: usize = 8;
 
-/// Connections of one principal.
+/// Maximum number of connections of one principal.
 const CONNECTIONS_EACH: usize = 4;
 
-/// Streams of one principal.
+/// Maximum number of streams of one principal.
 const STREAMS_EACH: usize = 2;
 
-/// Requests at once of who has asked for nothing lately.
+/// Number of requests at once after an idle time.
 const BURST: u32 = 100;
 
-/// How long it takes until one more is allowed: fifty a second.
+/// Time until one more request is allowed: fifty per second.
 const A_REQUEST: Duration = Duration::from_millis(20);
 
-/// Connections at once of a user who made none lately.
+/// Number of connections at once of one user after an idle time.
 const CONNECTING_BURST: u32 = 200;
 
-/// Time until a user may connect once more: a hundred times a second.
+/// Time until a user may connect once more: a hundred times per second.
 const A_CONNECTION: Duration = Duration::from_millis(10);
 
-/// How often somebody may show what nobody knows, within this time.
+/// Number of unknown credentials that an address may send within `A_WHILE`.
 const FAILURES: u32 = 5;
 const A_WHILE: Duration = Duration::from_secs(60);
 
-/// How many addresses are remembered for that.
+/// Maximum number of addresses that are remembered for that.
 const ADDRESSES: usize = 1024;
 
-/// Who has what.
+/// Use of the front by all principals.
 #[derive(Debug, Default)]
 pub(super) struct Limits {
-    /// Those of users of this host.
+    /// Number of connections of local users.
     connections: usize,
     of: BTreeMap<Owner, Had>,
     remotes: Remotes,
-    /// Who showed what nobody knows: how often within a minute, and since when.
+    /// For each address, the number of unknown credentials within a minute, and the begin of that
+    /// minute.
     failed: BTreeMap<IpAddr, (u32, Instant)>,
 }
 
-/// Whose a limit is.
+/// Principal that limits apply to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Owner {
-    /// A user of this machine.
+    /// A user of this host.
     User(u32),
-    /// Who has shown to have this.
+    /// A remote client with these credentials.
     Proof(String),
 }
 
-/// What a principal has, and has had.
+/// Use of the front by one principal.
 #[derive(Debug, Default)]
 struct Had {
     connections: usize,
     streams: usize,
-    /// When all that it asked for will have been paid off; none if it never asked.
+    /// Time at which the steady rate will have allowed all its requests. `None` if it sent none.
     paid: Option<Instant>,
-    /// The same for its connections.
+    /// The same time for its connections.
     connecting_paid: Option<Instant>,
 }
 
-/// What a principal has for as long as this lives.
+/// Connection or stream of a principal. Dropping it frees the slot.
 #[derive(Debug)]
 pub(super) struct Held {
     limits: Arc<Mutex<Limits>>,
@@ -83,24 +84,24 @@ pub(super) struct Held {
 enum What {
     Connection(Owner),
     Stream(Owner),
-    /// A connection of another host, by number.
+    /// Connection of another host, by number.
     Remote(u64),
 }
 
-/// Why there is no connection for it now.
+/// Reason why no connection is allowed now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Full {
-    /// It has so many.
+    /// The principal has the maximum number.
     Own(usize),
-    /// All are taken.
+    /// The front has the maximum number.
     All(usize),
-    /// It connects too often.
+    /// The principal connects too often.
     TooOften,
 }
 
 impl Limits {
-    /// A connection more, if there is one for such a principal. Administrators may have as many
-    /// as are kept for them: whoever watches, scrapes and mends at once is one.
+    /// Takes a connection slot, if there is one for such a principal. Administrators may have as
+    /// many as are kept for them, since one may watch, scrape and repair at once.
     pub(super) fn connect(
         limits: &Arc<Mutex<Limits>>,
         owner: Owner,
@@ -126,8 +127,8 @@ impl Limits {
         Ok(Held { limits: Arc::clone(limits), what: What::Connection(owner) })
     }
 
-    /// A connection more of another host, if there is a place for that address. Tells with it when
-    /// the place is lost to another.
+    /// Takes a connection slot for another host, if there is one for that address. Also returns a
+    /// notification for when another connection takes the slot.
     pub(super) fn connect_remote(
         limits: &Arc<Mutex<Limits>>,
         address: IpAddr,
@@ -142,7 +143,7 @@ impl Limits {
         Ok((Held { limits: Arc::clone(limits), what: What::Remote(number) }, end))
     }
 
-    /// A stream more.
+    /// Takes a stream slot.
     pub(super) fn stream(limits: &Arc<Mutex<Limits>>, owner: Owner) -> Result<Held, usize> {
         let mut now = locked(limits);
         let had = now.of.entry(owner.clone()).or_default();
@@ -153,7 +154,7 @@ impl Limits {
         Ok(Held { limits: Arc::clone(limits), what: What::Stream(owner) })
     }
 
-    /// Whether it may ask for one thing more now.
+    /// Returns true if the principal may send one more request now, and counts it.
     pub(super) fn may_ask(&mut self, owner: &Owner, now: Instant) -> bool {
         let had = self.of.entry(owner.clone()).or_default();
         let paid = had.paid.map_or(now, |paid| paid.max(now)) + A_REQUEST;
@@ -164,7 +165,7 @@ impl Limits {
         true
     }
 
-    /// Somebody at this address has shown what nobody knows; whether that was too often of late.
+    /// Counts unknown credentials from an address. Returns true if there were too many lately.
     pub(super) fn fails(&mut self, address: IpAddr, now: Instant) -> bool {
         self.failed.retain(|_, (_, since)| now.duration_since(*since) < A_WHILE);
         if self.failed.len() >= ADDRESSES && !self.failed.contains_key(&address) {
@@ -177,7 +178,7 @@ impl Limits {
 }
 
 impl Had {
-    /// Returns true if it may connect once more now, and counts that.
+    /// Returns true if the principal may connect once more now, and counts it.
     fn may_connect(&mut self, now: Instant) -> bool {
         let paid = self.connecting_paid.map_or(now, |paid| paid.max(now)) + A_CONNECTION;
         if paid > now + A_CONNECTION * CONNECTING_BURST {
@@ -189,7 +190,7 @@ impl Had {
 }
 
 impl Held {
-    /// The connection has shown that it may ask: it keeps its place.
+    /// Notes that the caller of a connection was identified, so that it keeps its slot.
     pub(super) fn let_in(&self) {
         if let What::Remote(number) = self.what {
             locked(&self.limits).remotes.let_in(number, Instant::now());
@@ -217,7 +218,8 @@ impl Drop for Held {
     }
 }
 
-/// Whoever panicked with the lock left counts that are right: each change is a single step.
+/// Returns the limits. A panic while they were locked left them consistent, since each change is a
+/// single step.
 fn locked(limits: &Mutex<Limits>) -> MutexGuard<'_, Limits> {
     limits.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -231,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn some_connections_are_kept_for_administrators() {
+    fn part_of_the_connections_is_kept_for_administrators() {
         let limits = empty();
         let connect = |uid, role| Limits::connect(&limits, Owner::User(uid), role);
         let others: Vec<Held> =
@@ -250,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn other_machines_leave_room_for_this_one() {
+    fn remote_connections_leave_slots_for_local_users() {
         let limits = empty();
         let connect = |nth: u8| Limits::connect_remote(&limits, IpAddr::from([10, 0, 0, nth]));
         let held: Vec<Held> = (0..24).map(|nth| connect(nth / 4).unwrap().0).collect();
@@ -281,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn who_shows_what_nobody_knows_is_made_to_wait_after_five_times_a_minute() {
+    fn address_with_five_unknown_credentials_a_minute_is_delayed() {
         let mut limits = Limits::default();
         let (begin, address) = (Instant::now(), IpAddr::from([10, 0, 0, 1]));
         let slow = (0..8).filter(|_| limits.fails(address, begin)).count();
@@ -295,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_principal_has_two_streams() {
+    fn principal_has_at_most_two_streams() {
         let limits = empty();
         let first = Limits::stream(&limits, Owner::User(7)).unwrap();
         let _second = Limits::stream(&limits, Owner::User(7)).unwrap();
@@ -306,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hundred_at_once_and_then_fifty_a_second() {
+    fn principal_sends_a_hundred_at_once_then_fifty_a_second() {
         let mut limits = Limits::default();
         let begin = Instant::now();
         let count = |limits: &mut Limits, at| {

@@ -1,4 +1,4 @@
-//! The link to the core: questions with their tickets, answers, and what happens meanwhile.
+//! Link to the core: requests with tickets, their answers, and events.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,13 +16,13 @@ use tokio::time::{Instant, timeout_at};
 
 use super::caller::Asked;
 
-/// Questions that the core has not read. More than one for each connection there cannot be.
+/// Maximum number of requests that the core has not read. There is at most one for each connection.
 const UNREAD: usize = 128;
 
-/// Events that a stream has not taken: whoever is slower is cut off.
+/// Maximum number of events that a stream has not taken. A slower stream is cut off.
 const EVENTS: usize = 256;
 
-/// Our end.
+/// The front's end of the link.
 pub(super) struct Link {
     asks: mpsc::Sender<Vec<u8>>,
     waiting: Arc<Mutex<Waiting>>,
@@ -35,7 +35,7 @@ struct Waiting {
     of: BTreeMap<u64, oneshot::Sender<Result<Answer, Problem>>>,
 }
 
-/// A caller waits for an answer for as long as this lives.
+/// Ticket of a request. Dropping it cancels the request if it has no answer.
 struct Ticket<'a> {
     number: u64,
     who: Who,
@@ -46,8 +46,8 @@ impl Drop for Ticket<'_> {
     fn drop(&mut self) {
         let mut waiting = self.link.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if waiting.of.remove(&self.number).is_some() {
-            // Not answered, so the caller has gone or its time is over. Where the core is behind by
-            // so much that this cannot be said, it finds out by the time.
+            // Without an answer the caller has gone, or the time limit has passed. If the link is
+            // too full for a cancellation, the core drops the request after its time limit.
             let (ticket, who) = (self.number, self.who.clone());
             let cancel = Ask { ticket, who, key: None, request: Request::Cancel };
             let _ = self.link.asks.try_send(line(&cancel));
@@ -56,7 +56,8 @@ impl Drop for Ticket<'_> {
 }
 
 impl Link {
-    /// Our end of it, and what carries it: until the core closes it, or says what makes no sense.
+    /// Returns the front's end of a link, and the task that drives it. The task ends when the core
+    /// closes the link or sends an invalid message.
     pub(super) fn open(stream: UnixStream) -> (Link, impl Future<Output = io::Result<()>>) {
         let (from_core, to_core) = stream.into_split();
         let (asks, asked) = mpsc::channel(UNREAD);
@@ -72,12 +73,12 @@ impl Link {
         (link, both)
     }
 
-    /// What happens from now on.
+    /// Returns all events from now on.
     pub(super) fn events(&self) -> broadcast::Receiver<Arc<Event>> {
         self.events.subscribe()
     }
 
-    /// Asks the core, and waits for its answer until then.
+    /// Sends a request to the core, and waits for its answer until a time.
     pub(super) async fn ask(&self, asked: Asked, until: Instant) -> Result<Answer, Problem> {
         let (answer, wait) = oneshot::channel();
         let Asked { who, key, request } = asked;
@@ -136,14 +137,14 @@ async fn hear(
                 Said::Answer { ticket, answer } => (ticket, Ok(answer)),
                 Said::Refused { ticket, problem } => (ticket, Err(*problem)),
                 Said::Event(event) => {
-                    // Nobody may be listening.
+                    // There may be no subscriber.
                     let _ = events.send(Arc::new(event));
                     continue;
                 }
             };
             let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(who) = waiting.of.remove(&ticket) {
-                // He may have given up at this very moment.
+                // The caller may just have given up.
                 let _ = who.send(outcome);
             }
         }

@@ -1,4 +1,4 @@
-//! Numbers as Prometheus reads them.
+//! Metrics in the formats that Prometheus reads.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,13 +18,13 @@ use prometheus_client::registry::Registry;
 use slackline_control::{BOUNDS, Histogram, Numbers, State};
 use slackline_units::Span;
 
-/// What the format is called.
+/// Media type of OpenMetrics.
 const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What the one before it is called, which everything reads.
+/// Media type of the older text format, which every reader supports.
 const OLDER_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// What the front itself has answered.
+/// Requests that the front itself has answered.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Served {
     answers: BTreeMap<(String, u16), u64>,
@@ -32,14 +32,14 @@ pub(super) struct Served {
 }
 
 impl Served {
-    /// A request was answered with this status after so long.
+    /// Counts a request on a route with this status and duration.
     pub(super) fn count(&mut self, route: &str, status: u16, took: Duration) {
         *self.answers.entry((route.to_owned(), status)).or_default() += 1;
         self.took.observe(Span::from_ns(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX)));
     }
 }
 
-/// The page, as whoever asks reads it.
+/// Returns the page in the format that the client accepts.
 pub(super) fn page(
     numbers: Numbers,
     served: &Mutex<Served>,
@@ -55,7 +55,7 @@ pub(super) fn page(
     Ok(response)
 }
 
-/// The same page as it was written before OpenMetrics: a metric is called as its samples are.
+/// Converts a page to the format before OpenMetrics, in which a metric has the name of its samples.
 fn older(text: &str) -> String {
     let mut older = String::with_capacity(text.len());
     let mut help = None;
@@ -107,7 +107,7 @@ impl Collector for All {
     }
 }
 
-/// Labels and a value.
+/// Labels and value of a sample.
 type Sample<L, V> = (L, V);
 
 impl All {
@@ -318,13 +318,13 @@ impl All {
     }
 }
 
-/// Of numbers that there is one of.
+/// Labels of metrics that have a single sample.
 const NO_LABELS: [Label<'static>; 0] = [];
 
-/// A label and what it says.
+/// Name and value of a label.
 type Label<'a> = (&'a str, &'a str);
 
-/// Of a vCPU.
+/// Labels of a vCPU.
 struct Labels<'a> {
     reservation: &'a str,
     vcpu: String,
@@ -340,7 +340,7 @@ impl<'a> Labels<'a> {
     }
 }
 
-/// Samples of one metric, if there are any: a metric without samples is not told.
+/// Writes the samples of one metric. A metric without samples is left out.
 fn samples<'l, L: AsRef<[Label<'l>]> + EncodeLabelSet, V>(
     out: &mut DescriptorEncoder<'_>,
     (name, help, kind): (&str, &str, MetricType),
@@ -372,7 +372,7 @@ fn gauges<'l, L: AsRef<[Label<'l>]> + EncodeLabelSet>(
     })
 }
 
-/// The format adds `_total` to the name of a counter.
+/// Writes the samples of a counter. The format adds `_total` to the name.
 fn counters<'l, L: AsRef<[Label<'l>]> + EncodeLabelSet, V: EncodeCounterValue>(
     out: &mut DescriptorEncoder<'_>,
     name: &str,
@@ -397,7 +397,7 @@ fn histograms<'a, 'l, L: AsRef<[Label<'l>]> + EncodeLabelSet>(
     })
 }
 
-/// For display elsewhere: the only place where time becomes a fraction.
+/// Converts to seconds for display. Only here time becomes a fraction.
 #[expect(clippy::cast_precision_loss, reason = "Prometheus has nothing but floats")]
 fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn each_number_has_its_name_and_unit() {
+    fn metrics_have_names_with_units() {
         let mut served = Served::default();
         served.count("/v1/host", 200, Duration::from_millis(1));
         let text = text(numbers(1), served).unwrap();
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_the_older_format_reads_the_same_numbers() {
+    fn older_format_has_the_same_numbers() {
         let new = text(numbers(1), Served::default()).unwrap();
         let old = older(&new);
         let samples = |text: &str| -> Vec<String> {
@@ -490,7 +490,7 @@ mod tests {
         assert!(!old.contains("EOF"));
     }
 
-    /// Runs Prometheus's own tool; none, and said, where there is none.
+    /// Runs Prometheus's own tool on a page. Returns `None`, with a note, if it is not installed.
     fn promtool(arguments: &[&str], input: &str) -> Option<()> {
         use std::io::Write;
         use std::process::{Command, Stdio};
@@ -510,7 +510,7 @@ mod tests {
         Some(())
     }
 
-    /// What the dashboard asks for, as rules: Prometheus's tool reads those.
+    /// Converts the queries of the dashboard to rules, which Prometheus's tool can check.
     fn rules_of_dashboard() -> String {
         let dashboard = include_str!("../../monitoring/slackline-dashboard.json");
         let dashboard: serde_json::Value = serde_json::from_str(dashboard).unwrap();
@@ -535,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn prometheus_reads_the_page_and_the_alerts_and_these_fire_when_they_should() {
+    fn promtool_accepts_page_and_alerts_which_fire_as_intended() {
         let mut served = Served::default();
         served.count("/v1/host", 200, Duration::from_millis(1));
         let page = older(&text(numbers(2), served).unwrap());
@@ -550,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn dashboard_and_alerts_name_only_what_is_on_the_page() {
+    fn dashboard_and_alerts_name_only_metrics_of_the_page() {
         let mut served = Served::default();
         served.count("/v1/host", 200, Duration::from_millis(1));
         let page = text(numbers(1), served).unwrap();
@@ -579,7 +579,7 @@ mod tests {
     }
 
     #[test]
-    fn five_hundred_reservations_are_at_most_two_mebibytes() {
+    fn page_of_five_hundred_reservations_is_at_most_two_mebibytes() {
         let text = text(numbers(500), Served::default()).unwrap();
         assert!(text.len() <= 2 * 1024 * 1024, "{} bytes", text.len());
     }

@@ -1,4 +1,4 @@
-//! What the pages are, for programs.
+//! OpenAPI description of the pages.
 
 use utoipa::OpenApi;
 
@@ -33,13 +33,13 @@ use super::{events, pages};
 )]
 struct Api;
 
-/// As the code has it.
+/// Returns the description that the code generates.
 ///
 /// # Panics
-/// When what describes the pages cannot be written as JSON.
+/// If the description cannot be written as JSON.
 #[must_use]
 pub fn built() -> String {
-    let mut text = Api::openapi().to_pretty_json().expect("keys are texts, and memory takes it");
+    let mut text = Api::openapi().to_pretty_json().expect("string keys serialize to JSON");
     text.push('\n');
     text
 }

@@ -1,4 +1,4 @@
-//! The pages, each a question to the core.
+//! HTTP pages. Each is a request to the core.
 
 use std::sync::Arc;
 
@@ -25,13 +25,13 @@ use super::caller::Caller;
 use super::tls::certificate_in;
 use super::{events, metrics};
 
-/// What the pages are, as it is kept beside the code: additions only, within a version.
+/// Stored OpenAPI description. Within a version only additions are allowed.
 pub const STORED: &str = include_str!("../../openapi.json");
 
-/// The longest text that is searched for.
+/// Maximum length of a search text.
 const LONGEST_TEXT: usize = 256;
 
-/// How many events there are unless somebody says how many.
+/// Default number of events on a page.
 const LOG: usize = 100;
 
 type Shared = State<Arc<Front>>;
@@ -60,13 +60,13 @@ pub(super) fn router(front: &Arc<Front>) -> Router {
         .route("/health", get(health))
         .fallback(body::no_such_page)
         .method_not_allowed_fallback(body::wrong_method)
-        // Bodies are read with a bound of our own, which says what it is.
+        // Bodies are read with a limit of our own, whose message names it.
         .layer(DefaultBodyLimit::disable())
         .layer(from_fn(remember_route))
         .with_state(Arc::clone(front))
 }
 
-/// Tells whoever counts which page it was.
+/// Reports the route of a request to the metrics.
 async fn remember_route(request: Sent, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().cloned();
     let mut response = next.run(request).await;
@@ -93,7 +93,7 @@ impl Front {
         }
     }
 
-    /// Asks for something that changes a reservation, and shows what has come of it.
+    /// Sends a request that changes a reservation, and returns the changed reservation.
     async fn write(&self, caller: &Caller, headers: &HeaderMap, request: Request) -> Reply {
         let key = body::key(headers)?;
         match self.ask(caller, key.as_ref(), request).await? {
@@ -106,7 +106,7 @@ impl Front {
     }
 }
 
-/// The name in a path.
+/// Returns the name in a path.
 fn name(path: Named) -> Result<String, No> {
     let Ok(Path(text)) = path else {
         return Err(No::bad("the name is not UTF-8 text", NAME));
@@ -193,7 +193,7 @@ pub(super) async fn list(
     }
 }
 
-/// Shows one reservation.
+/// Shows one reservation by name.
 #[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/reservations/{name}", params(("name" = String, Path)), responses(
     (status = 200, body = Reservation), (status = "default", body = Problem))))]
@@ -356,7 +356,7 @@ pub(super) async fn resume(
     front.write(&caller, &headers, Request::Resume { name, if_revision }).await
 }
 
-/// The name and the revision, of a request that says no more than that.
+/// Returns the name and the revision of a request without a body.
 async fn bare(
     path: Named,
     headers: &HeaderMap,
@@ -516,7 +516,7 @@ fn whom_of(path: Named) -> Result<String, No> {
     path.map(|Path(text)| text).map_err(|_| wrong())
 }
 
-/// Returns this description.
+/// Returns this OpenAPI description.
 #[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/openapi.json", responses((status = 200))))]
 pub(super) async fn api() -> Response {

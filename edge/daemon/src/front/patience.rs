@@ -1,5 +1,5 @@
-//! How long a connection is waited for: its first byte and the rest of a head, the next request,
-//! and the reading of what we wrote.
+//! Time limits of a connection: for its first byte, the rest of a head, the next request, and the
+//! reading of answers.
 
 use std::io;
 use std::pin::Pin;
@@ -13,17 +13,17 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
-/// For a whole head, from the connection or its first byte on. (hyper's own such limit counts from
-/// the last answer on: it would also end connections that are only kept.)
+/// Time limit for a whole head, from the connection or its first byte on. The limit of hyper counts
+/// from the last answer on, and so would also close idle connections.
 const HEAD_WITHIN: Duration = Duration::from_secs(2);
 
-/// For the next request on a connection that is kept.
+/// Time limit for the next request on an idle connection.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// For who reads nothing of what is written to him.
+/// Time limit for a client that reads nothing of its answer.
 const STUCK: Duration = Duration::from_secs(5);
 
-/// What a connection is doing, and until when it may.
+/// State of a connection, and its current time limit.
 #[derive(Clone, Debug)]
 pub(super) struct Patience(Arc<Shared>);
 
@@ -35,26 +35,26 @@ struct Shared {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Nothing of the next request has come.
+    /// No byte of the next request was received.
     Idle,
-    /// Some of its head has.
+    /// A part of the head was received.
     Head,
-    /// It is being answered.
+    /// A request is being answered.
     Busy,
 }
 
-/// A request is being answered for as long as this lives.
+/// Marks a request as being answered until it is dropped.
 #[derive(Debug)]
 pub(super) struct Busy(Patience);
 
 impl Patience {
-    /// Somebody has connected: the first head is due.
+    /// Returns the state of a new connection, which must send its first head.
     pub(super) fn new() -> Patience {
         let until = watch::Sender::new(Some(Instant::now() + HEAD_WITHIN));
         Patience(Arc::new(Shared { phase: Mutex::new(Phase::Head), until }))
     }
 
-    /// Ends when the connection may not wait any longer.
+    /// Waits until the connection has exceeded its time limit.
     pub(super) async fn end(self) {
         let mut until = self.0.until.subscribe();
         loop {
@@ -67,19 +67,19 @@ impl Patience {
             };
             tokio::select! {
                 () = end => return,
-                // It cannot be closed: we have it ourselves.
+                // The sender cannot be closed, since `self` holds it.
                 _ = until.changed() => {}
             }
         }
     }
 
-    /// A whole head has come.
+    /// Notes that a whole head was received.
     pub(super) fn busy(&self) -> Busy {
         self.turn(|_| Some((Phase::Busy, None)));
         Busy(self.clone())
     }
 
-    /// Bytes have come.
+    /// Notes that bytes were received.
     fn read(&self) {
         self.turn(|phase| {
             (phase == Phase::Idle).then(|| (Phase::Head, Some(Instant::now() + HEAD_WITHIN)))
@@ -101,11 +101,11 @@ impl Drop for Busy {
     }
 }
 
-/// A connection's bytes, watched.
+/// Stream of a connection whose reads and writes are watched.
 pub(super) struct Watched<S> {
     io: TokioIo<S>,
     patience: Patience,
-    /// Since when nothing could be written.
+    /// Runs since no byte could be written.
     stuck: Option<Pin<Box<Sleep>>>,
 }
 
@@ -114,7 +114,7 @@ impl<S> Watched<S> {
         Watched { io: TokioIo::new(stream), patience, stuck: None }
     }
 
-    /// What came of writing, or that it has been tried for too long.
+    /// Passes on the result of a write, or an error if nothing could be written for too long.
     fn written<T>(
         &mut self,
         cx: &mut Context<'_>,

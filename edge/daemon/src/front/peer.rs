@@ -1,4 +1,4 @@
-//! Who is on the other end of a connection, as the kernel says.
+//! Identity of the peer of a Unix socket, as the kernel reports it.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -6,10 +6,10 @@ use std::os::fd::BorrowedFd;
 use rustix::net::sockopt::socket_peercred;
 use slackline_linux::sys::peer_groups;
 
-/// The user and all groups of whoever connected, as they were then: no name is looked up.
+/// Returns the user and all groups of the peer at the time of its connection. Looks up no names.
 ///
 /// # Errors
-/// The kernel's.
+/// If the kernel rejects it.
 pub(super) fn of(socket: BorrowedFd<'_>) -> io::Result<(u32, Vec<u32>)> {
     let peer = socket_peercred(socket)?;
     let mut groups = peer_groups(socket)?;
@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn we_are_known_to_ourselves() {
+    fn peer_of_a_pair_is_the_own_user() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         let (uid, groups) = of(ours.as_fd()).unwrap();
         assert_eq!(uid, rustix::process::getuid().as_raw());

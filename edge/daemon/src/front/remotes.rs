@@ -1,9 +1,9 @@
-//! Connections of other hosts: who has a place.
+//! Connections of other hosts, and which of them has a place.
 //!
-//! A connection holds a place as soon as it is accepted, and whoever made it is known only after a
-//! handshake and a first request. So a newcomer takes the place of a connection that is not let in
-//! yet, if all are taken. An address that holds several such connections loses one of them first.
-//! Places are kept for addresses that were let in lately.
+//! A connection gets a place when it is accepted, but its caller is identified only after a
+//! handshake and a first request. If all places are taken, a newcomer takes the place of a
+//! connection that is not identified yet. An address with several such connections loses one of
+//! them first. Places are kept for addresses that were identified lately.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,27 +12,27 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-/// Connections of other hosts: local users get in meanwhile.
+/// Maximum number of connections of other hosts. The others are for local users.
 pub(super) const REMOTE: usize = 32;
 
-/// Those of them that addresses can have that were not let in lately.
+/// Maximum number of these for addresses that were not identified lately.
 const OF_UNKNOWN: usize = 24;
 
-/// Time that the only connection of an address has to be let in while all places are taken.
+/// Time for which the only connection of an address keeps its place while all places are taken.
 const SOON: Duration = Duration::from_millis(250);
 
-/// Time for which an address that was let in is known.
+/// Time for which an address that was identified is known.
 const LATELY: Duration = Duration::from_secs(24 * 3600);
 
-/// Most addresses that are known.
+/// Maximum number of addresses that are known.
 const ADDRESSES: usize = 1024;
 
-/// Connections of other hosts.
+/// All connections of other hosts.
 #[derive(Debug, Default)]
 pub(super) struct Remotes {
     next: u64,
     of: BTreeMap<u64, Remote>,
-    /// When each address was let in last.
+    /// Time of the last identification of each address.
     known: BTreeMap<IpAddr, Instant>,
 }
 
@@ -41,25 +41,26 @@ struct Remote {
     address: IpAddr,
     since: Instant,
     is_let_in: bool,
-    /// Tells the connection that it has lost its place.
+    /// Notifies the connection that it has lost its place.
     end: Arc<Notify>,
 }
 
 impl Remotes {
-    /// Number of connections.
+    /// Returns the number of connections.
     pub(super) fn len(&self) -> usize {
         self.of.len()
     }
 
-    /// Number of connections of an address.
+    /// Returns the number of connections of an address.
     pub(super) fn of_address(&self, address: IpAddr) -> usize {
         self.of.values().filter(|remote| remote.address == address).count()
     }
 
-    /// Takes a place for a connection, from another one if need be. `is_full` is true if no
-    /// further connection of any kind may be.
+    /// Takes a place for a connection, from another one if needed. `is_full` is true if the front
+    /// has the maximum number of connections.
     ///
-    /// Returns its number and what tells it that it has lost its place. `None` without a place.
+    /// Returns the number of the connection, and a notification for when it loses its place. `None`
+    /// if there is no place.
     pub(super) fn connect(
         &mut self,
         address: IpAddr,
@@ -82,12 +83,12 @@ impl Remotes {
         Some((number, end))
     }
 
-    /// Ends a connection. One that lost its place has ended already.
+    /// Removes a connection that has ended. One that lost its place was removed before.
     pub(super) fn disconnect(&mut self, number: u64) {
         self.of.remove(&number);
     }
 
-    /// A connection has shown that it may ask.
+    /// Notes that the caller of a connection was identified.
     pub(super) fn let_in(&mut self, number: u64, now: Instant) {
         let Some(remote) = self.of.get_mut(&number) else { return };
         remote.is_let_in = true;
@@ -104,9 +105,9 @@ impl Remotes {
         at.is_some_and(|at| now.saturating_duration_since(*at) < LATELY)
     }
 
-    /// The connection that loses its place to a newcomer: one that is not let in, of an unknown
-    /// address, of the address with most of them, the oldest. The only one of its address has
-    /// [`SOON`].
+    /// Returns the connection that loses its place to a newcomer: not identified, from an unknown
+    /// address, of the address with the most such connections, the oldest one. The only connection
+    /// of its address keeps its place for [`SOON`].
     fn victim(&self, now: Instant) -> Option<u64> {
         let may_lose = |remote: &&Remote| !remote.is_let_in && !self.is_known(remote.address, now);
         let mut held: BTreeMap<IpAddr, usize> = BTreeMap::new();
@@ -143,7 +144,7 @@ mod tests {
         assert_eq!(remotes.len(), OF_UNKNOWN);
         assert!((0..8).all(|last| remotes.of_address(address(last)) >= 2));
         let (number, _) = remotes.connect(address(100), begin, false).unwrap();
-        // Whatever the others do next, they take places from each other.
+        // Further newcomers take places from each other only.
         for nth in 0..100 {
             remotes.connect(address(nth % 9), begin, false).unwrap();
         }
@@ -167,14 +168,14 @@ mod tests {
         let (friend, _) = remotes.connect(address(200), begin, false).unwrap();
         remotes.let_in(friend, begin);
         remotes.disconnect(friend);
-        // Strangers whose handshakes are never over, each from an address of its own.
+        // Handshakes from an unknown address each, which never end.
         for last in 0..24 {
             remotes.connect(address(last), begin, false).unwrap();
         }
         let connect = |remotes: &mut Remotes, last| remotes.connect(address(last), begin, false);
         assert!(connect(&mut remotes, 99).is_none());
         let (number, _) = connect(&mut remotes, 200).unwrap();
-        // It is not let in again yet, and nobody takes its place.
+        // Not identified again yet, but it keeps its place.
         for nth in 0..60 {
             let _ = remotes.connect(address(nth), begin + SOON, false);
         }

@@ -1,4 +1,4 @@
-//! Giving up every right, for good.
+//! Giving up all rights, permanently.
 
 use std::io;
 
@@ -11,14 +11,14 @@ use rustix::thread::{
     set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 
-/// The most descriptors: all connections, and what the process itself needs.
+/// Maximum number of descriptors: for all connections, and for the process itself.
 pub(crate) const DESCRIPTORS: u64 = 128;
 
-/// Becomes that user, if we can become anybody, and gives up the rest: groups, capabilities, the
-/// way to new ones, new threads and processes, being looked into. There must be one thread only.
+/// Becomes the given user, if permitted, and gives up all else: groups, capabilities, ways to new
+/// ones, new threads and processes, and being traced. The process must be single-threaded.
 ///
 /// # Errors
-/// When anything is left, or there is nobody to become.
+/// If a right is left, or there is no unprivileged user to become.
 pub(super) fn give_up(user: Option<(u32, u32)>) -> io::Result<()> {
     if geteuid().is_root() {
         let (uid, gid) = user.ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! TLS 1.3 for those who come from another machine: what it is set up with, and who has connected.
+//! TLS 1.3 for other hosts: its configuration, and the credentials of clients.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -15,48 +15,48 @@ use tokio_rustls::rustls::server::{
 use tokio_rustls::rustls::version::TLS13;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
-/// The files that TLS needs. They are read by root, before the front has given up its rights.
+/// Files of the TLS configuration. Root reads them before the front gives up its rights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// Our certificate, and those between it and its root.
+    /// Certificate of the daemon, with the chain to its root.
     pub certificate: PathBuf,
-    /// Its key, for its owner alone.
+    /// Key of the certificate, readable only by its owner.
     pub key: PathBuf,
-    /// Who signs the certificates of clients; none is that clients have tokens only.
+    /// CA that signs client certificates. `None` if clients have only tokens.
     pub client_ca: Option<PathBuf>,
 }
 
-/// Why there is no TLS.
+/// Reason why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file is not there, or is not what it should be.
+    /// A file is missing or invalid.
     #[error("cannot use {}: {says}", path.display())]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// Description of the problem.
         says: String,
     },
-    /// Others may read the key.
+    /// Other users may access the key.
     #[error("cannot use {}: other users may access it (mode {mode:04o})", path.display())]
     Open {
-        /// Which.
+        /// Path of the key.
         path: PathBuf,
-        /// Who may do what with it.
+        /// Permission bits of the key.
         mode: u32,
     },
-    /// The files do not go together.
+    /// Certificate and key do not match.
     #[error("cannot use {} with its key: {says}", path.display())]
     Unfit {
-        /// The certificate.
+        /// Path of the certificate.
         path: PathBuf,
-        /// Why not.
+        /// Error of the TLS library.
         says: String,
     },
 }
 
 impl TlsError {
-    /// What to do about it.
+    /// Returns advice on how to fix it.
     #[must_use]
     pub fn hint(&self) -> &'static str {
         match self {
@@ -68,11 +68,11 @@ impl TlsError {
 }
 
 impl TlsFiles {
-    /// As they are now. Nobody but TLS 1.3 is spoken; no session is taken up again, and nothing is
-    /// believed before the handshake is over.
+    /// Loads the current files. Only TLS 1.3 is accepted, sessions are not resumed, and no data is
+    /// accepted before the handshake is complete.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// If a file is missing or invalid, or they do not match.
     pub fn load(&self) -> Result<Arc<ServerConfig>, TlsError> {
         let chain = certificates(&self.certificate)?;
         let key = private(&self.key)?;
@@ -91,7 +91,7 @@ impl TlsFiles {
                 }
                 let verifier =
                     WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-                // Who shows none may have a token.
+                // A client without a certificate may have a token.
                 let verifier = verifier.allow_unauthenticated().build();
                 config.with_client_cert_verifier(verifier.map_err(|e| wrong(e.to_string()))?)
             }
@@ -112,7 +112,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     if all.is_empty() { Err(wrong("it contains no certificate".into())) } else { Ok(all) }
 }
 
-/// A key that only its owner may read.
+/// Loads a key that only its owner may read.
 fn private(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     let wrong = |says: String| TlsError::File { path: path.to_path_buf(), says };
     let about = std::fs::metadata(path).map_err(|error: io::Error| wrong(error.to_string()))?;
@@ -123,25 +123,27 @@ fn private(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     PrivateKeyDer::from_pem_file(path).map_err(|error| wrong(error.to_string()))
 }
 
-/// What somebody is known by: the SHA-256 of these bytes, in hexadecimal digits.
+/// Returns the identifier of a credential: the SHA-256 of these bytes, in hexadecimal digits.
 pub(crate) fn known_by(bytes: &[u8]) -> String {
     digest(&SHA256, bytes).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The certificate that somebody has proved to have the key of, and that our client CA has signed.
+/// Returns the identifier of the client's certificate, which the client CA has signed and whose key
+/// the client has.
 pub(super) fn certificate_of(connection: &ServerConnection) -> Option<String> {
     let certificate = connection.peer_certificates()?.first()?;
     Some(known_by(certificate))
 }
 
-/// What a certificate is known by, from its PEM.
+/// Returns the identifier of a certificate, from its PEM.
 pub(super) fn certificate_in(pem: &str) -> Option<String> {
     let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
-    // That it is one is found out when its owner connects: only what our CA has signed gets so far.
+    // Its contents are checked when its owner connects: only a certificate signed by the CA gets so
+    // far.
     (!der.is_empty()).then(|| known_by(&der))
 }
 
-/// What a token is known by, from the header that has it; none for what cannot be a token.
+/// Returns the identifier of the token in a header. `None` if it cannot be a token.
 pub(super) fn token_in(header: &str) -> Option<String> {
     let token = header.strip_prefix("Bearer ")?;
     let secret = token.strip_prefix(TOKEN)?;
@@ -149,7 +151,7 @@ pub(super) fn token_in(header: &str) -> Option<String> {
     (secret.len() == 64 && secret.as_bytes().iter().all(is_hex)).then(|| known_by(token.as_bytes()))
 }
 
-/// What all tokens begin with, so that they are found where they should not be.
+/// Prefix of all tokens, so that scanners find leaked ones.
 pub(crate) const TOKEN: &str = "slk_";
 
 #[cfg(test)]
@@ -157,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_can_be_a_token_is_looked_at() {
+    fn only_well_formed_tokens_are_hashed() {
         let secret = "0f".repeat(32);
         let known = token_in(&format!("Bearer slk_{secret}")).unwrap();
         assert_eq!(known, known_by(format!("slk_{secret}").as_bytes()));
@@ -176,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_is_the_one_that_everybody_computes() {
+    fn token_hash_is_plain_sha256() {
         let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
         assert_eq!(known_by(b""), empty);
     }

@@ -1,7 +1,7 @@
-//! The table `answer`: which rows are read at the start, and which go again.
+//! Table `answer`: the rows that are loaded at the start, and the rows that are deleted.
 //!
-//! The table never has more rows than the service keeps answers. A ledger of an older program may:
-//! rows of those beyond the bounds are not read, and go a few at a time.
+//! The table never has more rows than the service keeps answers. A ledger of an older version may
+//! have more: rows beyond the bounds are not loaded, and are deleted a few at a time.
 
 use std::time::SystemTime;
 
@@ -12,19 +12,19 @@ use slackline_units::Span;
 use super::stored::{By, Past, Text, after_1970, since_1970};
 use super::words::Keep;
 
-/// Keys of the rows that stay, and what is still to be deleted.
+/// Keys of the rows that are kept, and rows to delete.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
     /// Times are nanoseconds since 1970, as in the table.
     order: KeyOrder<i64>,
     /// Rows that the next commit deletes. They stay here until it has succeeded.
     surplus: Vec<(Principal, Key)>,
-    /// Place in the table up to which rows of an older program were looked through: time,
-    /// principal and key. `None` once all were.
+    /// Position up to which rows of an older version were checked: time, principal and key. `None`
+    /// once all were.
     sweep: Option<(i64, String, String)>,
 }
 
-/// The time of a row, and its key.
+/// Time and key of a row.
 type Answered = (i64, Principal, Key);
 
 /// Answers with their ages, oldest first.
@@ -49,7 +49,7 @@ impl Answers {
         Ok((answers, loaded))
     }
 
-    /// Notes the answers that a commit adds. What has to go for them goes with the same commit.
+    /// Notes the answers that a commit adds. The same commit deletes the rows that they displace.
     pub(super) fn note(&mut self, kept: &[Kept], now: SystemTime) {
         let at = since_1970(now).unwrap_or(0);
         for Kept { principal, key, .. } in kept {
@@ -62,8 +62,8 @@ impl Answers {
         self.surplus.extend(self.order.add(at, principal, key));
     }
 
-    /// Deletes the rows that have to go, and up to `most` rows that only an older program would
-    /// have left. Returns true if that was all.
+    /// Deletes rows that are displaced, and up to `most` surplus rows of an older version. Returns
+    /// true if none are left.
     pub(super) fn drop_old(
         &mut self,
         change: &Connection,
@@ -99,14 +99,15 @@ impl Answers {
         matches!((principal, key), (Ok(who), Ok(key)) if self.order.contains(who, &key))
     }
 
-    /// The transaction with [`Answers::drop_old`] has succeeded.
+    /// Notes that the transaction with [`Answers::drop_old`] has succeeded.
     pub(super) fn committed(&mut self) {
         self.surplus.clear();
     }
 }
 
-/// Returns times and keys of the newest rows, newest first, as many as the service keeps, and
-/// whether the table has no others. Reads an index only: a million rows take well below a second.
+/// Returns times and keys of the newest rows, newest first, up to the number that the service
+/// keeps, and true if the table has no others. Reads an index only: a million rows take well below
+/// a second.
 fn newest_keys(connection: &Connection, since: i64) -> rusqlite::Result<(Vec<Answered>, bool)> {
     let (mut order, mut newest, mut is_all) = (KeyOrder::default(), Vec::new(), true);
     let mut rows = connection.prepare("SELECT at, principal, key FROM answer ORDER BY at DESC")?;
@@ -128,7 +129,7 @@ fn newest_keys(connection: &Connection, since: i64) -> rusqlite::Result<(Vec<Ans
     Ok((newest, is_all))
 }
 
-/// Reads one answer.
+/// Reads the answer of one row.
 fn answer(
     connection: &Connection,
     (principal, key): (Principal, &Key),
@@ -140,7 +141,7 @@ fn answer(
     found.query_row(params![By(principal), key.as_str()], |row| read(row, now)).optional()
 }
 
-/// Makes sure that each row can be read.
+/// Checks that each row can be parsed.
 pub(super) fn read_all(connection: &Connection, now: SystemTime) -> rusqlite::Result<()> {
     let sql = "SELECT principal, key, asked, reply, is_new, at FROM answer";
     let mut found = connection.prepare(sql)?;
@@ -151,13 +152,13 @@ fn read(row: &rusqlite::Row<'_>, now: SystemTime) -> rusqlite::Result<(Kept, Spa
     let (By(principal), Text(key)) = (row.get(0)?, row.get(1)?);
     let past: Past = row.get(3)?;
     let (asked, is_new) = (row.get(2)?, row.get(4)?);
-    // The clock may have been set back since: such an answer is as young as can be.
+    // If the clock was set back since, the age counts as zero.
     let age = now.duration_since(after_1970(row.get(5)?)).unwrap_or_default();
     let age = Span::from_ns(u64::try_from(age.as_nanos()).unwrap_or(u64::MAX));
     Ok((Kept { principal, key, asked, row: past.row()?, is_new }, age))
 }
 
-/// Returns up to `most` times and keys after a place in the table, oldest first.
+/// Returns times and keys of up to `most` rows after a position, oldest first.
 fn rows_after(
     change: &Connection,
     (at, principal, key): &(i64, String, String),

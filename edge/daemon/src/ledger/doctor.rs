@@ -1,4 +1,4 @@
-//! Looks at a ledger that nobody may trust, and builds a new one of what is left.
+//! Checks a ledger that may be damaged, and rebuilds it from what is intact.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -13,63 +13,63 @@ use super::rows::{granted, logged, reservations};
 use super::store::{check as check_table, connect, count, problems, version};
 use super::tables::{APPLICATION, MIGRATIONS, NEWEST, all};
 
-/// What was found of a ledger. Nothing was changed.
+/// Result of a check, which changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Examined {
-    /// The file.
+    /// Path of the ledger file.
     pub path: PathBuf,
-    /// Whether a process has it.
+    /// True if a process has the ledger open.
     pub is_in_use: bool,
-    /// What is wrong with it, the first twenty; none is that it is whole.
+    /// Problems that were found, at most twenty. Empty if the ledger is intact.
     pub problems: Vec<String>,
-    /// How many rows each table has, as far as they can be counted.
+    /// Number of rows of each table. `None` if they cannot be counted.
     pub tables: Vec<(&'static str, Option<u64>)>,
-    /// The copies of it, newest first.
+    /// Backups of the ledger, newest first.
     pub backups: Vec<Backup>,
 }
 
 /// A ledger that was rebuilt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rebuilt {
-    /// The folder where the damaged files are now.
+    /// Folder to which the damaged files were copied.
     pub set_aside: PathBuf,
-    /// The tables of the new one.
+    /// Tables of the rebuilt ledger.
     pub tables: Vec<Table>,
 }
 
-/// A table of a ledger that was rebuilt.
+/// A table of a rebuilt ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// What it is called.
+    /// Name of the table.
     pub name: &'static str,
-    /// How many rows it has.
+    /// Number of rows in the table.
     pub rows: u64,
-    /// Where all of them are from.
+    /// Source of all its rows.
     pub source: Source,
 }
 
-/// Where the rows of a table are from.
+/// Source of the rows of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// From the damaged ledger: this table was whole.
+    /// The damaged ledger, in which this table was intact.
     Ledger,
-    /// From a backup.
+    /// A backup of the ledger.
     Backup(Backup),
-    /// From nowhere: it is empty.
+    /// No source had the table, so it is empty.
     Nowhere,
 }
 
-/// How many problems are told.
+/// Maximum number of reported problems.
 const MOST: usize = 20;
 
-/// Looks through all of the ledger in a folder, whether it is in use or not.
+/// Checks the whole ledger in a folder, even while it is in use.
 ///
 /// # Errors
-/// When there is none, or none that this program knows.
+/// If there is no ledger, or its version is not known.
 pub fn check(folder: &Path) -> Result<Examined, LedgerError> {
     let place = Place::new(folder);
     let path = place.ledger();
-    // Not opened here: closing it would take locks away, if a ledger is open in this process.
+    // Opened by SQLite only: closing another descriptor would release locks of this process.
     std::fs::metadata(&path).map_err(|source| LedgerError::files(&path, source))?;
     let is_in_use = matches!(place.take_existing(), Err(LedgerError::Taken { .. }));
     let looked = look_through(&place);
@@ -103,7 +103,7 @@ fn look_through(place: &Place) -> Result<LookedThrough, LedgerError> {
     Ok((problems, tables))
 }
 
-/// Reads every row of a table, and makes sure that it can be what it should be.
+/// Reads all rows of a table, and checks that they can be parsed.
 fn understood(connection: &Connection, table: &str) -> rusqlite::Result<()> {
     match table {
         "reservation" => reservations(connection, None).map(drop),
@@ -113,17 +113,18 @@ fn understood(connection: &Connection, table: &str) -> rusqlite::Result<()> {
             let mut events = connection.prepare("SELECT * FROM event")?;
             events.query_map([], logged)?.try_for_each(|event| event.map(drop))
         }
-        // The others hold nothing that has to be understood.
+        // Other tables have no values to parse.
         _ => Ok(()),
     }
 }
 
-/// Sets the files of a damaged ledger aside, and builds a new one: each table from the damaged one
-/// if it is whole there, else from the newest backup in which it is. None where nothing is wrong.
+/// Sets the files of a damaged ledger aside, and builds a new one. Each table comes from the
+/// damaged ledger if it is intact there, else from the newest backup with an intact one. Returns
+/// `None` if the ledger is not damaged.
 ///
 /// # Errors
-/// When a process has the ledger, there is none, or the disk does not allow it. What there was is
-/// still there then: in its place, or set aside.
+/// If a process has the ledger open, there is none, or the disk fails. The old files are then still
+/// in place or set aside.
 pub fn rebuild(folder: &Path) -> Result<Option<Rebuilt>, LedgerError> {
     let place = Place::new(folder);
     let _taken = place.take_existing()?;
@@ -142,14 +143,14 @@ pub fn rebuild(folder: &Path) -> Result<Option<Rebuilt>, LedgerError> {
     Ok(Some(Rebuilt { set_aside, tables }))
 }
 
-/// The version of the tables in a file, as far as that can be read.
+/// Returns the version of the tables in a file, if it can be read.
 fn version_of(path: &Path) -> Option<u32> {
     let place = Place::new(path.parent()?);
     let old = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY).ok()?;
     version(&old, &place, NEWEST).ok().flatten()
 }
 
-/// Of the version that the newest source has; whoever opens it brings it up to date.
+/// Builds a ledger of the version of the newest source. It is migrated when it is opened.
 fn build(whole: &Path, of: u32, sources: &[(PathBuf, Source)]) -> Result<Vec<Table>, LedgerError> {
     let failed = |error| LedgerError::of(whole, error);
     let files = |source| LedgerError::files(whole, source);
@@ -159,7 +160,7 @@ fn build(whole: &Path, of: u32, sources: &[(PathBuf, Source)]) -> Result<Vec<Tab
     }
     drop(private().create_new(true).open(whole).map_err(files)?);
     let new = connect(whole, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(failed)?;
-    // Rows come before those that they refer to.
+    // Rows are inserted before the rows that they refer to.
     new.pragma_update(None, "foreign_keys", false).map_err(failed)?;
     for migration in MIGRATIONS.iter().take(of as usize) {
         new.execute_batch(migration).map_err(failed)?;
@@ -172,7 +173,7 @@ fn build(whole: &Path, of: u32, sources: &[(PathBuf, Source)]) -> Result<Vec<Tab
         let source = source.map_or(Source::Nowhere, |(_, source)| source.clone());
         tables.push(Table { name, rows: 0, source });
     }
-    // Numbers must not be given twice, whichever table is older than the others.
+    // If tables are of different age, numbers must still not be assigned twice.
     new.execute_batch(
         "DELETE FROM identity WHERE name NOT IN (SELECT name FROM reservation);
          INSERT OR IGNORE INTO host (only, boot_id, clean, seq) VALUES (1, '', 0, 0);
@@ -189,7 +190,7 @@ fn build(whole: &Path, of: u32, sources: &[(PathBuf, Source)]) -> Result<Vec<Tab
     Ok(tables)
 }
 
-/// Takes a whole table over from another database, if it is whole there.
+/// Copies a whole table from another database, if it is intact there.
 fn take_over(new: &Connection, of: u32, table: &str, from: &Path) -> Result<(), LedgerError> {
     let failed = |error| LedgerError::of(from, error);
     let folder = from.parent().unwrap_or(Path::new("."));

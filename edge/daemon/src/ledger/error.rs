@@ -1,4 +1,4 @@
-//! What can be wrong with a ledger.
+//! Errors of the ledger.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,106 +8,106 @@ use rusqlite::ErrorCode;
 use rusqlite::ffi;
 use thiserror::Error;
 
-/// How long is waited for another program that has the ledger locked.
+/// Time to wait for another program that has the ledger locked.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Why a ledger cannot be opened, written or read.
+/// Reason why a ledger cannot be opened, written or read.
 #[derive(Debug, Error)]
 pub enum LedgerError {
-    /// A folder or file cannot be made, opened or moved.
+    /// A folder or file cannot be created, opened or moved.
     #[error("cannot use {}: {source}", path.display())]
     Files {
-        /// Which.
+        /// Path of the folder or file.
         path: PathBuf,
-        /// Why not.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// Another process has this ledger.
+    /// Another process has the ledger open.
     #[error("cannot use the ledger in {}: another process uses it", folder.display())]
     Taken {
-        /// The folder of the ledger.
+        /// Folder of the ledger.
         folder: PathBuf,
     },
-    /// What is in the file is not what was written. Nothing has been moved or changed.
+    /// The contents of the file are damaged. Nothing has been moved or changed.
     #[error("the ledger {} is damaged: {says}", path.display())]
     Damaged {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong in it.
+        /// Description of the damage.
         says: String,
     },
-    /// The file is a database of something else.
+    /// The file is a database of another program.
     #[error("cannot use {}: it is a database, but not a ledger", path.display())]
     Foreign {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// A later version has written it.
+    /// A later version of Slackline has written the file.
     #[error(
         "cannot use the ledger {}: it has version {version}, and this program reads up to {known}",
         path.display()
     )]
     Newer {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Its version.
+        /// Version of the file.
         version: u32,
-        /// The newest this program knows.
+        /// Newest version that this program reads.
         known: u32,
-        /// How it was when a later version changed it, if that is still there.
+        /// Backup from before the later version changed it, if it still exists.
         backup: Option<PathBuf>,
     },
-    /// Another program, such as `sqlite3`, has kept it locked.
+    /// Another program, such as `sqlite3`, keeps the file locked.
     #[error(
         "cannot write {}: another program has locked it for {} s",
         path.display(),
         PATIENCE.as_secs()
     )]
     Locked {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// There is no space left for it.
+    /// The file system has no space left.
     #[error("cannot write {}: the disk is full", path.display())]
     Full {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// It cannot be written.
+    /// The file is not writable.
     #[error("cannot write {}: it is read-only", path.display())]
     ReadOnly {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// Somebody has taken the file away while it was open.
+    /// The file was removed or replaced while it was open.
     #[error("cannot write {}: it was moved or replaced while open", path.display())]
     TakenAway {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// A number is too large to be kept.
+    /// A number is too large to be stored.
     #[error("cannot write {what} {number} to the ledger: the largest is {}", i64::MAX)]
     TooLarge {
-        /// Of what.
+        /// Name of the value.
         what: &'static str,
-        /// The number.
+        /// Value that was to be stored.
         number: u64,
     },
-    /// Anything else: a disk that does not do what it is told, mostly.
+    /// Another failure, mostly of the disk.
     #[error("cannot use {}: {source}", path.display())]
     Failed {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What SQLite says.
+        /// Error reported by SQLite.
         source: rusqlite::Error,
     },
-    /// The thread that writes cannot be started, or is not there any more.
+    /// The writer thread cannot be started, or has ended.
     #[error("cannot start the thread that writes the ledger: {0}")]
     NoWriter(io::Error),
 }
 
 impl LedgerError {
-    /// What a person may do about it.
+    /// Returns advice for an administrator, if there is any.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -143,7 +143,7 @@ impl LedgerError {
         }
     }
 
-    /// What SQLite's error means for a file.
+    /// Converts an error of SQLite about a file.
     pub(super) fn of(path: &Path, source: rusqlite::Error) -> LedgerError {
         let path = path.to_path_buf();
         let Some(error) = source.sqlite_error() else {

@@ -1,7 +1,7 @@
-//! The files of a ledger, and who may have them.
+//! Files of a ledger, and the lock on their folder.
 //!
-//! While SQLite has the ledger open, nothing else in this process may open that file: closing any
-//! descriptor of it would take away SQLite's locks. Its folder, name and inode may be looked at.
+//! While SQLite has the ledger open, no other code in this process may open that file: closing any
+//! descriptor of it would release SQLite's locks. Its folder, name and inode may be inspected.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -14,32 +14,31 @@ use rustix::io::Errno;
 
 use super::error::LedgerError;
 
-/// The folder of a ledger.
+/// Folder of a ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     folder: PathBuf,
 }
 
-/// The right to a ledger, as long as it is kept.
+/// Lock on a ledger, held until it is dropped.
 #[derive(Debug)]
 pub(super) struct Taken(File);
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        // Closing is not enough: a process that is just being started has a copy of the descriptor
-        // until it becomes another program.
+        // Closing is not enough: a child between fork and exec has a copy of the descriptor.
         let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
     }
 }
 
-/// A copy of a ledger.
+/// A backup of a ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backup {
-    /// The file.
+    /// Path of the backup.
     pub path: PathBuf,
-    /// The version of its tables, of one that was made before a change of version.
+    /// Version of the tables, for a backup before a migration. `None` for the daily backup.
     pub version: Option<u32>,
-    /// When it was made.
+    /// Time at which the backup was made.
     pub made: SystemTime,
 }
 
@@ -48,49 +47,49 @@ impl Place {
         Place { folder: folder.to_path_buf() }
     }
 
-    /// The ledger.
+    /// Returns the path of the ledger.
     pub(super) fn ledger(&self) -> PathBuf {
         self.folder.join("ledger.db")
     }
 
-    /// What is written and not yet in the ledger itself.
+    /// Returns the path of SQLite's write-ahead log.
     pub(super) fn log(&self) -> PathBuf {
         self.folder.join("ledger.db-wal")
     }
 
-    /// What the processes that have it open tell each other.
+    /// Returns the path of SQLite's shared memory file.
     fn shared(&self) -> PathBuf {
         self.folder.join("ledger.db-shm")
     }
 
-    /// A whole ledger that is to take the place of the other.
+    /// Returns the path of a complete ledger that is about to replace the current one.
     fn next(&self) -> PathBuf {
         self.folder.join("ledger.db.next")
     }
 
-    /// A copy that is not whole yet.
+    /// Returns the path of a copy that is not complete yet.
     pub(super) fn part(&self) -> PathBuf {
         self.folder.join("ledger.part.db")
     }
 
-    /// The backup of the last day.
+    /// Returns the path of the daily backup.
     pub(super) fn daily(&self) -> PathBuf {
         self.folder.join("ledger.backup.db")
     }
 
-    /// How it was when it was of that version.
+    /// Returns the path of the backup before the migration from a version.
     pub(super) fn of_version(&self, version: u32) -> PathBuf {
         self.folder.join(format!("ledger.version-{version}.db"))
     }
 
-    /// Makes the folder, if there is none, and takes it for this process.
+    /// Creates the folder if needed, and locks it for this process.
     pub(super) fn take(&self) -> Result<Taken, LedgerError> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.folder);
         made.map_err(|source| LedgerError::files(&self.folder, source))?;
         self.take_existing()
     }
 
-    /// Takes the folder for this process.
+    /// Locks an existing folder for this process.
     pub(super) fn take_existing(&self) -> Result<Taken, LedgerError> {
         let path = self.folder.join("ledger.lock");
         let failed = |source| LedgerError::files(&path, source);
@@ -102,12 +101,12 @@ impl Place {
         }
     }
 
-    /// Makes the file of the ledger, empty and for its owner alone, unless there is one.
+    /// Creates an empty ledger file, readable only by its owner, unless it exists.
     pub(super) fn make(&self) -> Result<(), LedgerError> {
         let (ledger, next) = (self.ledger(), self.next());
         let failed = |source| LedgerError::files(&ledger, source);
         if !is_there(&ledger).map_err(failed)? && is_there(&next).map_err(failed)? {
-            // Its place was being taken when we died.
+            // A replacement was interrupted by a death of the process.
             self.put(&next)?;
         }
         match private().create_new(true).open(&ledger) {
@@ -117,7 +116,7 @@ impl Place {
         }
     }
 
-    /// Lets a whole ledger take the place of the one that is there. Nobody has that open.
+    /// Replaces the ledger by a complete one. No process may have the old one open.
     pub(super) fn replace(&self, by: &Path) -> Result<(), LedgerError> {
         let next = self.next();
         rename(by, &next)?;
@@ -126,7 +125,7 @@ impl Place {
     }
 
     fn put(&self, next: &Path) -> Result<(), LedgerError> {
-        // Else what was written to the old one would be taken for the new one's.
+        // A log of the old ledger would otherwise be applied to the new one.
         for path in [self.log(), self.shared()] {
             match fs::remove_file(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -140,13 +139,13 @@ impl Place {
         self.sync()
     }
 
-    /// What has been done to the folder will be so after a loss of power too.
+    /// Makes changes of the folder survive a loss of power.
     pub(super) fn sync(&self) -> Result<(), LedgerError> {
         let synced = File::open(&self.folder).and_then(|folder| folder.sync_all());
         synced.map_err(|source| LedgerError::files(&self.folder, source))
     }
 
-    /// All copies there are, newest first.
+    /// Returns all backups, newest first.
     pub(super) fn backups(&self) -> Vec<Backup> {
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
@@ -164,7 +163,7 @@ impl Place {
         found
     }
 
-    /// Copies the files of the ledger into a folder beside it that is not there yet.
+    /// Copies the files of the ledger into a new folder beside it.
     pub(super) fn set_aside(&self) -> Result<PathBuf, LedgerError> {
         let mut number = 1_u32;
         let folder = loop {
@@ -189,12 +188,12 @@ impl Place {
     }
 }
 
-/// Which file is at a path: two that were never there at the same time may be the same.
+/// Returns device and inode of a file. A file that is created later may have the same.
 pub(super) fn which(path: &Path) -> io::Result<(u64, u64)> {
     fs::symlink_metadata(path).map(|about| (about.dev(), about.ino()))
 }
 
-/// A file for its owner alone, not through links.
+/// Returns options for a file that only its owner may read, without following links.
 pub(super) fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);

@@ -1,4 +1,4 @@
-//! The rows of the tables: how they are read and written, within a transaction of somebody else's.
+//! Rows of the tables: reading and writing them within a transaction of the caller.
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -16,10 +16,10 @@ use super::stored::{
 };
 use super::words::{AccessChange, Before, Granted, Keep, Logged, Proof};
 
-/// Most bytes of what an event says beside its verb and rows. The rest is cut off.
+/// Maximum length in bytes of an event's detail. The rest is cut off.
 const MOST_DETAIL: usize = 1_024;
 
-/// Reads all that is needed to begin.
+/// Loads everything that the service needs at its start.
 pub(super) fn load(
     connection: &Connection,
     boot_id: &str,
@@ -41,7 +41,7 @@ pub(super) fn load(
     Ok((Loaded { rows, kept, last_seq }, before, answers))
 }
 
-/// All reservations, with the identities of a boot, or with none: then no other table is read.
+/// Returns all reservations, with the identities of a boot. Without a boot, no other table is read.
 pub(super) fn reservations(
     connection: &Connection,
     boot_id: Option<&str>,
@@ -50,7 +50,7 @@ pub(super) fn reservations(
         Some(_) => ("identity.pid, identity.started, identity.inode", OF_BOOT),
         None => ("NULL, NULL, NULL", "reservation WHERE ?1 IS NULL"),
     };
-    // A ledger of an older version may be looked at, and is not to be changed by that.
+    // A check of a ledger of an older version must not migrate it.
     let has = |name| has_column(connection, name);
     let user = if has("user")? { "user" } else { "CAST(substr(owner, 5) AS INTEGER)" };
     let phase = if has("phase_ns")? { "phase_ns" } else { "NULL" };
@@ -102,7 +102,7 @@ fn reservation(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
     })
 }
 
-/// All who may do something besides what their groups let them.
+/// Returns all grants of access.
 pub(super) fn granted(connection: &Connection) -> rusqlite::Result<Vec<Granted>> {
     let sql = "SELECT principal, role, cpu_ppm, machines, users, made, expires, token, certificate
         FROM access";
@@ -125,7 +125,7 @@ pub(super) fn granted(connection: &Connection) -> rusqlite::Result<Vec<Granted>>
     found?.collect()
 }
 
-/// Writes down who may do what.
+/// Writes a change of access.
 pub(super) fn write_access(connection: &Connection, change: &AccessChange) -> rusqlite::Result<()> {
     let done = match change {
         AccessChange::Add(granted) => {
@@ -160,7 +160,7 @@ pub(super) fn write_access(connection: &Connection, change: &AccessChange) -> ru
     done.map(drop)
 }
 
-/// An event, from a row of all its columns.
+/// Parses an event from a row with all columns.
 pub(super) fn logged(row: &rusqlite::Row<'_>) -> rusqlite::Result<Logged> {
     let past = |column: &str| -> rusqlite::Result<Option<Row>> {
         Ok(row.get::<_, Option<Past>>(column)?.map(|past| past.row()).transpose()?)
@@ -180,8 +180,8 @@ pub(super) fn logged(row: &rusqlite::Row<'_>) -> rusqlite::Result<Logged> {
     })
 }
 
-/// Writes down what a commit holds, in a transaction that is not ended here. Says how many of its
-/// events were not there.
+/// Writes the contents of a commit, in a transaction that the caller ends. Returns the number of
+/// events that are new in the table.
 pub(super) fn write(
     change: &Connection,
     commit: &Commit,
@@ -239,8 +239,8 @@ pub(super) fn write(
     Ok(new)
 }
 
-/// A number is given out once, so one that is there is this event: what was to become of it after
-/// it was written failed, and it is written again.
+/// Inserts an event. An existing row with the number is the same event, whose commit failed after
+/// it was written and is retried.
 const EVENT: &str = "INSERT INTO event VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
     ON CONFLICT (seq) DO NOTHING";
 
@@ -254,7 +254,7 @@ fn write_row(
     let failed = |error| LedgerError::of(path, error);
     let each = row.terms.each();
     let phase = row.terms.phase().map(|phase| number("a phase", phase.ns())).transpose()?;
-    // Not `REPLACE`: that would delete first, and with it what refers to it.
+    // `REPLACE` would delete the row first, and with it all rows that refer to it.
     let mut put = change.prepare_cached(PUT).map_err(failed)?;
     let done = put.execute(params![
         name.as_str(),
@@ -283,7 +283,7 @@ fn write_row(
                 Identity::Process { pid, started, inode } => (Some(pid), Some(started), inode),
                 Identity::Group { inode } => (None, None, inode),
             };
-            // Told apart, never compared: all 64 bits are kept, whatever their sign.
+            // These numbers are only compared for equality, so all 64 bits are stored as they are.
             let (started, inode) = (started.map(u64::cast_signed), inode.cast_signed());
             let put = change.prepare_cached("REPLACE INTO identity VALUES (?1, ?2, ?3, ?4, ?5)");
             put.and_then(|mut put| {
@@ -299,8 +299,8 @@ const PUT: &str = "INSERT INTO reservation VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?
     period_ns = ?4, exact = ?5, vcpus = ?6, binding = ?7, paused = ?8, since = ?9, revision = ?10,
     user = ?11, phase_ns = ?12, gang = ?13, strict = ?14, by_use = ?15";
 
-/// Deletes events that are too old, too many or take too much room, oldest first and at most
-/// `most` of them. Returns how many were deleted.
+/// Deletes events that exceed the bounds of age, number or size, oldest first and at most `most` of
+/// them. Returns the number of deleted events.
 pub(super) fn drop_old_events(
     change: &Connection,
     (keep, now): (Keep, SystemTime),
@@ -312,7 +312,7 @@ pub(super) fn drop_old_events(
     let is_too_large = bytes_used(change)? > keep.bytes;
     let beyond = i64::try_from(events.saturating_sub(keep.rows)).unwrap_or(i64::MAX);
     let beyond = if is_too_large { most } else { beyond.min(most) };
-    // By number, which is by age but for those that came late; only the oldest are looked at.
+    // The order by number is the order by age, but for late events. Only the oldest are checked.
     let mut gone = change.prepare_cached(
         "DELETE FROM event WHERE seq IN (SELECT seq FROM event ORDER BY seq LIMIT ?1)
          OR seq IN (SELECT seq FROM (SELECT seq, at FROM event ORDER BY seq LIMIT ?2)
@@ -322,7 +322,7 @@ pub(super) fn drop_old_events(
     Ok(u64::try_from(dropped).unwrap_or(0))
 }
 
-/// Bytes of the database that hold something.
+/// Returns the number of bytes in use in the database.
 fn bytes_used(connection: &Connection) -> rusqlite::Result<u64> {
     let pragma = |name| {
         connection.pragma_query_value(None, name, |row| row.get(0).map(|Natural(number)| number))

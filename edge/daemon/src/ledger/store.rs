@@ -1,8 +1,8 @@
-//! The ledger in SQLite: opened, read, written; by one thread, one connection.
+//! Ledger in SQLite: opened, read and written by one thread over one connection.
 //!
-//! Written ahead (WAL) and synced at each commit (`synchronous=FULL`), so what is committed is
-//! there after a loss of power. Where the disk fails in the middle of a commit, that is said, and
-//! what was tried may still be there after a crash: whole or not at all.
+//! Commits go to a write-ahead log and are synced (`synchronous=FULL`), so they survive a loss of
+//! power. If the disk fails during a commit, the commit is reported as failed. After a crash it may
+//! still be there, as a whole.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -18,8 +18,8 @@ use super::stored::Natural;
 use super::tables::{APPLICATION, BEFORE_TENANTS, MIGRATIONS, NEEDED, NEWEST};
 use super::words::{AccessChange, Asked, Before, Granted, Keep, Logged, MOST_EVENTS};
 
-/// Most old rows that a commit deletes beyond those that it adds: enough that a table which is
-/// too large shrinks, and few enough that no reply waits for it.
+/// Maximum number of old rows that a commit deletes in addition to those that it displaces: enough
+/// that an oversized table shrinks, and few enough that no reply is delayed.
 const DROPPED_AT_ONCE: usize = 16;
 
 /// A ledger that is open.
@@ -32,12 +32,12 @@ pub(super) struct Store {
     /// Number of events in the table.
     events: u64,
     answers: Answers,
-    /// Which file is the ledger, and which its log.
+    /// Identities of the ledger file and of its log.
     files: (Which, Option<Which>),
     _taken: Taken,
 }
 
-/// What there was in a ledger.
+/// Contents of a ledger when it is opened.
 pub(super) struct Begun {
     pub(super) loaded: Loaded,
     pub(super) access: Vec<Granted>,
@@ -48,7 +48,7 @@ pub(super) struct Begun {
 type Which = (u64, u64);
 
 impl Store {
-    /// Opens the ledger in a folder; makes it if there is none.
+    /// Opens the ledger in a folder, and creates it if needed.
     pub(super) fn open(
         folder: &Path,
         boot_id: &str,
@@ -85,7 +85,7 @@ impl Store {
         Ok((store, Begun { loaded, access, before, has_tenants }))
     }
 
-    /// Writes something down, all of it or nothing; `wall` is when each of its events happened.
+    /// Writes a commit, all of it or nothing. `wall` has the wall clock time of each event.
     pub(super) fn commit(
         &mut self,
         commit: &Commit,
@@ -94,7 +94,7 @@ impl Store {
         let path = self.place.ledger();
         let failed = |error| LedgerError::of(&path, error);
         let now = SystemTime::now();
-        // What nobody else would find is not begun.
+        // If the file was removed or replaced, no later process would find the commit.
         if !which(&path).is_ok_and(|file| file == self.files.0) {
             self.make_sure()?;
         }
@@ -112,8 +112,8 @@ impl Store {
         self.make_sure()
     }
 
-    /// What was committed is in files that others find, too: who takes a file away that is open
-    /// takes all that is written to it from then on.
+    /// Checks that the commit is in files that other processes find. If an open file is removed,
+    /// all later writes are lost with it.
     fn make_sure(&mut self) -> Result<(), LedgerError> {
         let (ledger, log) = (self.place.ledger(), self.place.log());
         let is_there = which(&ledger).is_ok_and(|file| file == self.files.0);
@@ -123,36 +123,36 @@ impl Store {
             self.files.1 = log;
             return Ok(());
         }
-        // Something else is in its place: not ours to write over.
+        // Another file is in its place, and must not be overwritten.
         if which(&ledger).is_ok_and(|file| file != self.files.0) {
             return Err(LedgerError::TakenAway { path: ledger });
         }
         self.write_out()
     }
 
-    /// Puts all that is in the ledger where the ledger was.
+    /// Writes the contents of the ledger to its old path.
     fn write_out(&mut self) -> Result<(), LedgerError> {
         let path = self.place.ledger();
         let failed = |error| LedgerError::of(&path, error);
         let whole = self.place.part();
         copy(&self.connection, &whole)?;
-        // Closed first: it removes its log by name, which is then the new one's.
+        // Closed first, since closing removes the log by name, and the new log has the same name.
         let nothing = Connection::open_in_memory().map_err(failed)?;
         drop(std::mem::replace(&mut self.connection, nothing));
         self.place.replace(&whole)?;
         self.connection = connect(&path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(failed)?;
-        // A copy is not written ahead until it is told to be.
+        // A copy has no write-ahead log until it is set.
         write_ahead(&self.connection, &path)?;
         let file = which(&path).map_err(|source| LedgerError::files(&path, source))?;
         self.files = (file, None);
         Ok(())
     }
 
-    /// Events, newest first.
+    /// Returns events, newest first.
     pub(super) fn events(&self, asked: &Asked) -> Result<Vec<Logged>, LedgerError> {
         let path = self.place.ledger();
         let failed = |error| LedgerError::of(&path, error);
-        // An unknown name must not be looked for among all events.
+        // An unknown name must not cause a scan of all events.
         let sql = match asked.name {
             Some(_) => {
                 "SELECT * FROM event WHERE name = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT ?3"
@@ -167,21 +167,22 @@ impl Store {
         found.collect::<Result<_, _>>().map_err(failed)
     }
 
-    /// Writes down who may do what.
+    /// Writes a change of access.
     pub(super) fn change_access(&mut self, change: &AccessChange) -> Result<(), LedgerError> {
         let path = self.place.ledger();
         write_access(&self.connection, change).map_err(|error| LedgerError::of(&path, error))?;
         self.make_sure()
     }
 
-    /// Makes tenants of members of the group without a grant. The ledger as it was is kept beside.
+    /// Makes tenants of members of the group without a grant. Keeps a backup of the ledger before
+    /// it.
     pub(super) fn migrate_access(&mut self) -> Result<(), LedgerError> {
         let newest = u32::try_from(MIGRATIONS.len()).unwrap_or(u32::MAX);
         bring_to(&mut self.connection, &self.place, (&MIGRATIONS, newest))?;
         self.make_sure()
     }
 
-    /// Deletes some of the rows that are beyond a bound. Returns true if those were all.
+    /// Deletes some of the rows that exceed a bound. Returns true if none are left.
     pub(super) fn drop_old(&mut self) -> Result<bool, LedgerError> {
         const AT_ONCE: usize = 1_000;
         let path = self.place.ledger();
@@ -196,21 +197,21 @@ impl Store {
         Ok(is_all && dropped < u64::try_from(AT_ONCE).unwrap_or(u64::MAX))
     }
 
-    /// When the backup of the day is due, from now on.
+    /// Returns the time until the next daily backup is due.
     pub(super) fn backup_due(&self) -> Duration {
         const DAY: Duration = Duration::from_secs(24 * 3600);
         let daily = self.place.backups().into_iter().find(|backup| backup.version.is_none());
         let Some(daily) = daily else { return Duration::ZERO };
-        // One that was made in the future was made before the clock was set back.
+        // A backup from the future was made before the clock was set back.
         daily.made.elapsed().map_or(Duration::ZERO, |age| DAY.saturating_sub(age))
     }
 
-    /// Makes the backup of the day.
+    /// Makes the daily backup.
     pub(super) fn back_up(&self) -> Result<(), LedgerError> {
         back_up(&self.connection, &self.place, &self.place.daily())
     }
 
-    /// Closes the ledger: the next one knows that nobody was killed.
+    /// Closes the ledger, and marks its end as clean.
     pub(super) fn close(self) -> Result<(), LedgerError> {
         let path = self.place.ledger();
         let failed = |error| LedgerError::of(&path, error);
@@ -219,7 +220,7 @@ impl Store {
     }
 }
 
-/// Whoever begins has not ended cleanly yet.
+/// Marks the end as not clean, until the ledger is closed.
 const HOST: &str = "INSERT INTO host (only, boot_id, clean, seq) VALUES (1, ?1, 0, 0)
     ON CONFLICT (only) DO UPDATE SET boot_id = ?1, clean = 0";
 
@@ -236,7 +237,7 @@ pub(super) fn connect(path: &Path, how: OpenFlags) -> rusqlite::Result<Connectio
     Ok(connection)
 }
 
-/// The version of the tables, and none for an empty file.
+/// Returns the version of the tables. `None` for an empty file.
 pub(super) fn version(
     connection: &Connection,
     place: &Place,
@@ -265,7 +266,7 @@ pub(super) fn version(
     Ok(Some(version))
 }
 
-/// From now on what is written goes to the log first, and to the ledger in passing.
+/// Turns on the write-ahead log.
 fn write_ahead(connection: &Connection, path: &Path) -> Result<(), LedgerError> {
     let mode = connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0));
     let mode: String = mode.map_err(|error| LedgerError::of(path, error))?;
@@ -277,8 +278,8 @@ fn write_ahead(connection: &Connection, path: &Path) -> Result<(), LedgerError> 
     Err(LedgerError::Files { path: path.to_path_buf(), source })
 }
 
-/// Brings the tables to the newest version that is taken without being asked for. A new ledger has
-/// the newest of all.
+/// Migrates the tables to the newest version that needs no request. A new ledger has the newest
+/// version of all.
 fn migrate(
     connection: &mut Connection,
     place: &Place,
@@ -294,7 +295,7 @@ fn migrate(
     bring_to(connection, place, (migrations, target))
 }
 
-/// Brings the tables to a version; before that, a copy is made of what there was.
+/// Migrates the tables to a version, after a backup.
 fn bring_to(
     connection: &mut Connection,
     place: &Place,
@@ -321,13 +322,13 @@ fn bring_to(
     change.commit().map_err(failed)
 }
 
-/// How many rows a table has.
+/// Returns the number of rows of a table.
 pub(super) fn count(connection: &Connection, table: &str) -> rusqlite::Result<u64> {
     let sql = format!("SELECT count(*) FROM {table}");
     connection.query_row(&sql, [], |row| row.get(0).map(|Natural(rows)| rows))
 }
 
-/// Looks through a table, or all of it, for what cannot be.
+/// Checks a table, or all tables, for damage.
 pub(super) fn check(
     connection: &Connection,
     path: &Path,
@@ -340,7 +341,7 @@ pub(super) fn check(
     }
 }
 
-/// What SQLite finds wrong with a table, or with all of it.
+/// Returns the damage that SQLite finds in a table, or in all tables.
 pub(super) fn problems(
     connection: &Connection,
     table: Option<&str>,
@@ -360,7 +361,7 @@ pub(super) fn problems(
     Ok(found)
 }
 
-/// Copies a ledger as it is now, to a file that is not there until it is whole.
+/// Copies the current ledger to a file that appears only when it is complete.
 fn back_up(connection: &Connection, place: &Place, to: &Path) -> Result<(), LedgerError> {
     let part = place.part();
     copy(connection, &part)?;
@@ -368,14 +369,14 @@ fn back_up(connection: &Connection, place: &Place, to: &Path) -> Result<(), Ledg
     place.sync()
 }
 
-/// Copies a ledger into a file of its own, all of it on the disk.
+/// Copies a ledger into a new file, and syncs it.
 pub(super) fn copy(connection: &Connection, to: &Path) -> Result<(), LedgerError> {
     let failed = |source| LedgerError::files(to, source);
     match std::fs::remove_file(to) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
         _ => {}
     }
-    // Made first, so that nobody else may read it: SQLite takes an empty file.
+    // Created first, so that other users may not read it. SQLite accepts an empty file.
     let file = private().create_new(true).open(to).map_err(failed)?;
     let named = to.to_str().ok_or_else(|| failed(std::io::ErrorKind::InvalidFilename.into()))?;
     let copied = connection.execute("VACUUM INTO ?1", [named]);

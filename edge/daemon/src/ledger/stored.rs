@@ -1,5 +1,5 @@
-//! The service's words as they are written down, and back. What comes back is checked as if a
-//! stranger had written it: an administrator may have.
+//! Conversion between service types and stored values. Values are checked like untrusted input,
+//! since an administrator may have written them.
 
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
@@ -14,7 +14,7 @@ use slackline_units::{Reservation, Span};
 
 use super::error::LedgerError;
 
-/// Something as the text that people see.
+/// A value stored as the text that users see.
 pub(super) struct Text<T>(pub(super) T);
 
 impl<T: FromStr> FromSql for Text<T>
@@ -26,7 +26,7 @@ where
     }
 }
 
-/// A number that is never below zero.
+/// A number that is never negative.
 pub(super) struct Natural(pub(super) u64);
 
 impl FromSql for Natural {
@@ -36,7 +36,7 @@ impl FromSql for Natural {
     }
 }
 
-/// A principal as it is written.
+/// A principal stored as text.
 pub(super) struct By(pub(super) Principal);
 
 impl FromSql for By {
@@ -52,28 +52,28 @@ impl ToSql for By {
     }
 }
 
-/// What is written cannot be what it should be.
+/// Returns the error for an invalid stored value.
 pub(super) fn wrong(says: impl Into<String>) -> FromSqlError {
     FromSqlError::Other(says.into().into())
 }
 
-/// A number that is compared as a number: SQLite's go up to 2^63.
+/// Converts a number that is compared in SQL, which is limited to 2^63.
 pub(super) fn number(what: &'static str, number: u64) -> Result<i64, LedgerError> {
     i64::try_from(number).map_err(|_| LedgerError::TooLarge { what, number })
 }
 
-/// The time that passed between 1970 and a moment, in nanoseconds; none before and long after.
+/// Returns nanoseconds since 1970. `None` before 1970, and beyond the range.
 pub(super) fn since_1970(at: SystemTime) -> Option<i64> {
     i64::try_from(at.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_nanos()).ok()
 }
 
-/// The moment so many nanoseconds after 1970.
+/// Returns the time this number of nanoseconds after 1970.
 pub(super) fn after_1970(ns: i64) -> SystemTime {
     let span = Duration::from_nanos(ns.unsigned_abs());
     if ns < 0 { SystemTime::UNIX_EPOCH - span } else { SystemTime::UNIX_EPOCH + span }
 }
 
-/// The parts of terms.
+/// Returns the terms from their stored parts.
 pub(super) fn terms(
     (slice_ns, period_ns, phase_ns): (u64, u64, Option<u64>),
     (exact, by_use): (bool, bool),
@@ -92,7 +92,7 @@ fn is_false(value: &bool) -> bool {
     !*value
 }
 
-/// A reservation as it was at some time, in JSON.
+/// A reservation before or after an event, in JSON.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Past {
@@ -101,19 +101,19 @@ pub(super) struct Past {
     slice_ns: u64,
     period_ns: u64,
     exact: bool,
-    /// Not there before the fourth version.
+    /// Missing before version 4.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     phase_ns: Option<u64>,
-    /// Not there before the sixth version.
+    /// Missing before version 6.
     #[serde(default, skip_serializing_if = "is_false")]
     by_use: bool,
     vcpus: u16,
     binding: String,
-    /// Not there in the first version.
+    /// Missing in version 1.
     #[serde(default)]
     user: Option<u32>,
     paused: bool,
-    /// Not there before the fifth version.
+    /// Missing before version 5.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     gang: Option<PastGang>,
     since: u64,
@@ -215,7 +215,7 @@ impl FromSql for Past {
     }
 }
 
-/// What happened as two texts: a word, and what else there is to know.
+/// Splits an event into two texts: its word, and its detail.
 pub(super) fn parts(what: &Happened) -> (&'static str, Option<String>) {
     let detail = match what {
         Happened::Vcpus { there } => Some(there.to_string()),
@@ -240,7 +240,7 @@ pub(super) fn parts(what: &Happened) -> (&'static str, Option<String>) {
     (what.word(), detail)
 }
 
-/// What two texts say that happened.
+/// Returns the event that two texts stand for.
 pub(super) fn happened(word: &str, detail: Option<&str>) -> Result<Happened, FromSqlError> {
     const VERBS: [Verb; 10] = [
         Verb::Reserve,
@@ -267,7 +267,7 @@ pub(super) fn happened(word: &str, detail: Option<&str>) -> Result<Happened, Fro
     let with_detail = match word {
         "vcpus" => number()?.parse().ok().map(|there| Happened::Vcpus { there }),
         "ledger-whole" => number()?.parse().ok().map(|lost| Happened::LedgerWhole { lost }),
-        // Ledgers of before did not say how.
+        // Older versions did not store the detail.
         "meddled" => Some(Happened::Meddled(detail.unwrap_or_default().to_owned())),
         "contested" => Some(Happened::Contested(detail.unwrap_or_default().to_owned())),
         "not-adopted" => detail.map(str::to_owned).map(Happened::NotAdopted),

@@ -1,21 +1,21 @@
-//! The tables, by version. What a version has made stays as it is: a change is another entry.
+//! Tables by version. The statements of a released version never change. A change is a new version.
 
-/// What makes each version from the one before it; the first from nothing.
+/// Statements that make each version from the one before, and the first from an empty file.
 pub(super) const MIGRATIONS: [&str; NEWEST as usize] =
     [FIRST, WHOSE, ACCESS, PHASE, GANG, BY_USE, TENANTS];
 
-/// The version that this program makes.
+/// Version that this program creates.
 pub(super) const NEWEST: u32 = 7;
 
-/// The version to which a ledger of an older program is brought. It becomes [`NEWEST`] by
-/// `slackline access migrate` only: that takes rights from people.
+/// Version to which older ledgers are migrated. Only `slackline access migrate` makes it
+/// [`NEWEST`], since that takes rights from users.
 pub(super) const BEFORE_TENANTS: u32 = 6;
 
-/// Says that a database is a ledger: `slk` and a zero, as SQLite keeps it in the file.
+/// Application id that marks a database as a ledger: `slk` and a zero byte in the file.
 pub(super) const APPLICATION: u32 = 0x736c_6b00;
 
-/// Times are nanoseconds since 1970. What is `_ns` otherwise is nanoseconds. Principals are as
-/// people see them, rows that were are JSON: an administrator can read all of it.
+/// Times are nanoseconds since 1970. Other columns with `_ns` are nanoseconds. Principals are as
+/// users see them, and rows of events are JSON, so that an administrator can read all of it.
 const FIRST: &str = "
 CREATE TABLE host (
     only INTEGER PRIMARY KEY CHECK (only = 1),
@@ -66,14 +66,14 @@ CREATE TABLE answer (
 CREATE INDEX answer_by_age ON answer (at);
 ";
 
-/// Whose machine it is, or is to be: before, nobody asked. Whose the reservation is comes nearest.
+/// User who owns the VM of a reservation. Older rows get the owner of the reservation.
 const WHOSE: &str = "
 ALTER TABLE reservation ADD COLUMN user INTEGER NOT NULL DEFAULT 0;
 UPDATE reservation SET user = CAST(substr(owner, 5) AS INTEGER) WHERE owner LIKE 'uid %';
 ";
 
-/// Who may do what besides what his groups let him. Tokens and certificates are SHA-256, in
-/// hexadecimal digits: a token can be had from nowhere but the answer that made it.
+/// Grants of access. Tokens and certificates are SHA-256 in hexadecimal digits: a token exists only
+/// in the answer that created it.
 const ACCESS: &str = "
 CREATE TABLE access (
     principal TEXT PRIMARY KEY,
@@ -88,35 +88,35 @@ CREATE TABLE access (
 ) STRICT, WITHOUT ROWID;
 ";
 
-/// Where periods begin on the wall clock: before, nobody could say.
+/// Offset of the periods on the wall clock. Older rows have none.
 const PHASE: &str = "
 ALTER TABLE reservation ADD COLUMN phase_ns INTEGER;
 ";
 
-/// The gang that a reservation is of, and whether it ends with any other member.
+/// Gang of a reservation, with a mark if it is strict.
 const GANG: &str = "
 ALTER TABLE reservation ADD COLUMN gang TEXT;
 ALTER TABLE reservation ADD COLUMN strict INTEGER NOT NULL DEFAULT 0;
 ";
 
-/// Whether what vCPUs leave may be had by others of their machine: before, nobody could say.
+/// Borrowing of unused budget between siblings. Off in older rows.
 const BY_USE: &str = "
 ALTER TABLE reservation ADD COLUMN by_use INTEGER NOT NULL DEFAULT 0;
 ";
 
-/// Members of the group `slackline` without a grant are tenants: before, they were operators. No
-/// table is another.
+/// Members of the group `slackline` without a grant are tenants from this version on, and operators
+/// before. No table changes.
 const TENANTS: &str = "";
 
-/// The tables without which no reservation can be held again. Each start looks through them: they
-/// are small. Of answers only the newest are read.
+/// Tables that are needed to restore the reservations. Each start checks them fully, since they are
+/// small. Of the table of answers only the newest rows are read.
 pub(super) const NEEDED: [&str; 4] = ["host", "reservation", "identity", "access"];
 
-/// All tables, each with the first version that has it.
+/// All tables, with the version that introduced each.
 const SINCE: [(&str, u32); 6] =
     [("host", 1), ("reservation", 1), ("identity", 1), ("event", 1), ("answer", 1), ("access", 3)];
 
-/// All tables of a version.
+/// Returns all tables of a version.
 pub(super) fn all(version: u32) -> impl Iterator<Item = &'static str> {
     SINCE.into_iter().filter(move |(_, since)| *since <= version).map(|(name, _)| name)
 }

@@ -1,61 +1,61 @@
-//! What is asked of a ledger, and what it answers.
+//! Types of queries to the ledger, and of their results.
 
 use std::time::{Duration, SystemTime};
 
 use slackline_service::{Budget, Happened, Name, Principal, Role, Row};
 
-/// Who may do what besides what his groups let him.
+/// Grant of access to a principal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Granted {
-    /// Who.
+    /// Principal that has the grant.
     pub principal: Principal,
-    /// What he may do: for a user of this host instead of what his groups let him.
+    /// Role of the principal. For a user of this host it replaces the role of the groups.
     pub role: Role,
-    /// How much he may have.
+    /// Limits on the reservations of the principal.
     pub budget: Budget,
-    /// The users whose machines he may have besides his own.
+    /// Users, besides their own, whose VMs the principal may reserve for.
     pub users: Vec<u32>,
-    /// How he is known who comes from elsewhere; none for a user of this host.
+    /// Credential of a remote client. `None` for a user of this host.
     pub proof: Option<Proof>,
-    /// Since when.
+    /// Time of the grant.
     pub made: SystemTime,
-    /// Until when; none is for ever.
+    /// Time at which the role expires. `None` if never.
     pub expires: Option<SystemTime>,
 }
 
-/// How somebody is known: the SHA-256 of what he shows, in hexadecimal digits.
+/// Credential of a remote client, as SHA-256 in hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Proof {
-    /// A token.
+    /// Hash of a token.
     Token(String),
-    /// A certificate, whose key he has.
+    /// Hash of a certificate.
     Certificate(String),
 }
 
-/// A change of who may do what.
+/// Change of a grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessChange {
-    /// Somebody is let in; whoever was is let in otherwise.
+    /// Adds a grant, or replaces the one of the same principal.
     Add(Granted),
-    /// Somebody is not any more.
+    /// Removes the grant of a principal.
     Revoke(Principal),
 }
 
-/// Bounds of the tables that grow with what happens.
+/// Bounds of the tables that grow over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keep {
     /// Time for which events are kept.
     pub events: Duration,
-    /// Most events.
+    /// Maximum number of events.
     pub rows: u64,
-    /// Most bytes of the whole ledger. The oldest events go first.
+    /// Maximum size of the whole ledger, in bytes. The oldest events are deleted first.
     pub bytes: u64,
     /// Time for which answers are kept. Their number is bounded by [`slackline_service::KeyOrder`].
     pub answers: Duration,
 }
 
 impl Keep {
-    /// 90 days, a million events and 1 GiB; answers a day.
+    /// Default bounds: 90 days, a million events and 1 GiB, and answers for a day.
     pub const USUAL: Keep = Keep {
         events: Duration::from_secs(90 * 24 * 3600),
         rows: 1_000_000,
@@ -64,46 +64,46 @@ impl Keep {
     };
 }
 
-/// How many events one question is answered with at most.
+/// Maximum number of events in one reply.
 pub const MOST_EVENTS: usize = 1_000;
 
-/// An event as it was written down.
+/// An event as read from the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Logged {
-    /// Its number.
+    /// Number of the event.
     pub seq: u64,
-    /// When it happened, by the clock on the wall.
+    /// Wall clock time of the event.
     pub at: SystemTime,
-    /// By whom.
+    /// Principal that caused the event.
     pub principal: Principal,
-    /// What.
+    /// Kind of the event.
     pub what: Happened,
-    /// To which reservation.
+    /// Reservation that changed. `None` if there is none.
     pub name: Option<Name>,
-    /// What was promised before.
+    /// The reservation before. `None` if it did not exist.
     pub before: Option<Row>,
-    /// What is promised since.
+    /// The reservation after. `None` if it ended.
     pub after: Option<Row>,
-    /// Whether it could not be written down when it happened.
+    /// True if the event was written later than it happened.
     pub was_late: bool,
 }
 
-/// Which events are asked for, newest first.
+/// Query for events, newest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
-    /// About this reservation only.
+    /// Reservation to which the events belong. `None` for all.
     pub name: Option<Name>,
-    /// Below this number only.
+    /// Upper bound of event numbers, exclusive. `None` for the newest.
     pub before: Option<u64>,
-    /// So many at most, and [`MOST_EVENTS`] in any case.
+    /// Maximum number of events, limited by [`MOST_EVENTS`].
     pub limit: usize,
 }
 
-/// How the service that had the ledger before ended.
+/// End of the service that had the ledger before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Before {
-    /// The boot that it ran in.
+    /// Boot in which that service ran.
     pub boot_id: String,
-    /// Whether it closed the ledger.
+    /// True if that service closed the ledger.
     pub was_clean: bool,
 }

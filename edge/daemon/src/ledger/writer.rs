@@ -1,4 +1,4 @@
-//! The thread that has the database.
+//! Thread that owns the database and carries out orders.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -14,43 +14,41 @@ use super::error::LedgerError;
 use super::store::{Begun, Store};
 use super::words::{AccessChange, Asked, Keep};
 
-/// What is to be done.
+/// Order to the writer thread.
 #[derive(Debug)]
 pub(super) enum Order {
-    /// Write this down; when each of its events happened.
+    /// Write this commit, with the wall clock time of each event.
     Commit(Commit, Vec<SystemTime>),
-    /// Look these up, for whoever has this number.
+    /// Query these events, for the given ticket.
     Events(u64, Asked),
-    /// Write down who may do what, for whoever has this number.
+    /// Write this change of access, for the given ticket.
     Access(u64, AccessChange),
-    /// Make tenants of members of the group without a grant, for whoever has this number.
+    /// Make tenants of members of the group without a grant, for the given ticket.
     MigrateAccess(u64),
 }
 
-/// Everything that the thread has.
+/// State of the writer thread.
 pub(super) struct Writer {
     pub(super) store: Store,
     pub(super) orders: Receiver<Order>,
     pub(super) ordered: OwnedFd,
-    /// However this ends, whoever waits is told: after the answers are dropped, so declared after.
+    /// Dropped before `answered`, whose last count shows that no reply will come any more.
     pub(super) answers: Sender<Reply>,
     pub(super) answered: Answered,
 }
 
-/// Counts the answers. Counts one more when it goes, so that it can be seen that nobody answers any
-/// more.
+/// Event counter of replies. Dropping it counts one more, so that the end of the thread is seen.
 pub(super) struct Answered(pub(super) OwnedFd);
 
-/// How long nobody must have wanted anything before what is not urgent is done.
+/// Time without orders after which work that is not urgent is done.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// How long after it failed the backup is tried again.
+/// Time until a failed backup is retried.
 const AGAIN: Duration = Duration::from_secs(3600);
 
 impl Writer {
-    /// Makes this an ordinary thread, whatever the one is that started it, and opens the ledger.
-    /// It is one of the first among those, where we may make it so: it has little to do, and
-    /// everybody who changes anything waits for it.
+    /// Makes the thread ordinary, even if a real-time thread started it, and opens the ledger. It
+    /// gets a low nice value if permitted: it has little to do, and every change waits for it.
     pub(super) fn begin(at: (&Path, &str), keep: Keep) -> Result<(Store, Begun), LedgerError> {
         let ordinary = |nice| {
             let class = Scheduling::Other { nice };
@@ -61,7 +59,7 @@ impl Writer {
         Store::open(folder, boot_id, keep)
     }
 
-    /// Does what is ordered until nobody can order any more, then closes the ledger.
+    /// Carries out orders until all senders are gone, then closes the ledger.
     pub(super) fn work(mut self) -> Result<(), LedgerError> {
         let mut upkeep = Instant::now() + self.store.backup_due().max(QUIET);
         loop {
@@ -102,12 +100,12 @@ impl Writer {
     }
 
     fn reply(&self, reply: Reply) {
-        // Nobody listens any more once we are being closed.
+        // While the ledger is closed, no receiver is left.
         let _ = self.answers.send(reply);
         signal(&self.answered.0);
     }
 
-    /// What is done now and then while nobody wants anything. Says when it is due again.
+    /// Does periodic work while there are no orders. Returns the time until it is due again.
     fn keep_up(&mut self) -> Duration {
         match self.store.drop_old() {
             Ok(true) => {}
@@ -123,14 +121,14 @@ impl Writer {
         self.store.backup_due().max(QUIET)
     }
 
-    /// Until there is an order, but no longer than that; says whether there is.
+    /// Waits for an order up to the given time. Returns true if there is one.
     fn wait(&self, at_most: Duration) -> bool {
         let timeout = Timespec {
             tv_sec: i64::try_from(at_most.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(at_most.subsec_nanos()),
         };
         let mut fds = [PollFd::new(&self.ordered, PollFlags::IN)];
-        // A signal that comes in between is as good as an order: one looks again.
+        // After an interrupting signal, the caller simply checks for orders.
         let is_there = poll(&mut fds, Some(&timeout)).is_ok_and(|count| count > 0);
         if is_there {
             let _ = rustix::io::read(&self.ordered, &mut [0; 8]);
@@ -139,9 +137,9 @@ impl Writer {
     }
 }
 
-/// Counts one more on a descriptor, so that it becomes readable.
+/// Adds one to an event counter, so that its descriptor becomes readable.
 pub(super) fn signal(counter: &OwnedFd) {
-    // It can only fail at 2^64.
+    // Writing fails only at 2^64.
     let _ = rustix::io::write(counter, &1_u64.to_ne_bytes());
 }
 

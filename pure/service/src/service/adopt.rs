@@ -1,4 +1,4 @@
-//! The start: what was promised before is promised again.
+//! Start of the service: restores the reservations of the ledger.
 
 use std::collections::BTreeMap;
 
@@ -21,18 +21,18 @@ use super::machines::is_over;
 use super::reserve::join;
 use super::{By, Done, Service, Settings, TRY_AGAIN};
 
-/// A row that is to be held again.
+/// A row of the ledger that is to be restored.
 struct Heir {
     row: Row,
     domain: DomId,
-    /// Its machine, and who sits where; or why nobody does.
+    /// The VM and the assignment of its vCPUs, or the reason why it cannot be held.
     machine: Result<(Machine, Seats), Reason>,
 }
 
 impl Service {
-    /// A service that begins with what the ledger holds. All that was promised comes under the
-    /// scheduler at one instant, oldest first; what has no room any more waits, and says so. What
-    /// was bound to a process that is not there any more is over.
+    /// Starts a service from the contents of the ledger. All reservations enter the scheduler at
+    /// one instant, oldest first. A reservation that no longer fits waits, with the reason. A
+    /// reservation for a process that has ended is removed.
     pub fn recover(
         settings: Settings,
         now: Time,
@@ -65,7 +65,7 @@ impl Service {
         service
     }
 
-    /// Whoever is to be held again, oldest first, with the machine that was found.
+    /// Looks up the VMs of all rows, oldest first. Removes rows of processes that have ended.
     fn heirs(&mut self, now: Time, rows: Vec<Row>, world: &mut impl World) -> Vec<Heir> {
         let mut heirs: Vec<Heir> = Vec::with_capacity(rows.len());
         for row in rows {
@@ -102,7 +102,7 @@ impl Service {
         heirs
     }
 
-    /// They join, all at one instant.
+    /// Adds all reservations to the scheduler at one instant.
     fn adopt(&mut self, now: Time, heirs: Vec<Heir>, world: &mut impl World) {
         let group: Vec<Joining<'_>> = heirs
             .iter()
@@ -117,7 +117,7 @@ impl Service {
         for (heir, answer) in heirs.into_iter().zip(answers) {
             let Heir { row, domain, machine } = heir;
             if answer == Err(Declined::Gone) && !row.binding.lasts() {
-                // It has ended since it was looked at.
+                // The process has ended since it was looked up.
                 self.domains.leave(now, domain);
                 self.over(now, row, Happened::Vanished);
                 continue;
@@ -134,7 +134,7 @@ impl Service {
         }
     }
 
-    /// It is held again, as far as it is.
+    /// Enters a restored reservation, with what of it is in force.
     fn enter(
         &mut self,
         now: Time,
@@ -146,7 +146,7 @@ impl Service {
             && matches!(standing, Standing::Seated { .. })
             && let Err(declined) = world.pause(domain)
         {
-            // It must not run, and it does not have to be ours.
+            // A VM that is paused must not run. One that cannot be paused is left to the kernel.
             world.unseat(domain);
             standing = Standing::Promised(Reason::Unavailable(declined.to_string()));
         }
@@ -164,7 +164,7 @@ impl Service {
         self.machine_is(now, &name, happened);
     }
 
-    /// A reservation has ended because its machine has.
+    /// Records that a reservation has ended with its VM.
     pub(super) fn over(&mut self, now: Time, before: Row, happened: Happened) {
         let after = Row { revision: self.writer.number(), ..before.clone() };
         let (kind, happened) = (Kind::Ended, Some(happened));
@@ -172,8 +172,8 @@ impl Service {
     }
 }
 
-/// What becomes of a row that was declined: where it is its machine that cannot be had, its places
-/// are promised all the same.
+/// Returns what is in force of a row that was declined. If only the VM cannot be held, its capacity
+/// is reserved all the same.
 fn not_held(
     row: &Row,
     domain: DomId,

@@ -1,9 +1,9 @@
-//! Many reservations at once: all of them are admitted, or nothing changes.
+//! Lists of reservations: all of them are admitted, or nothing changes.
 //!
-//! A request lists reservations as they should be. Capacity is given up first and taken after, in
+//! A request lists reservations as they should be. Capacity is freed first and reserved after, in
 //! one step of the service, so the order of the list does not matter. If one of them is refused,
-//! what was done before it is undone in the reverse order. All changes are written in one commit:
-//! after a crash each reservation has its old parameters or each has its new ones.
+//! the changes before it are undone in reverse order. All changes are written in one commit: after
+//! a crash each reservation has its old parameters or each has its new ones.
 
 use std::collections::BTreeSet;
 
@@ -26,10 +26,10 @@ use crate::world::World;
 use super::reserve::{MOST_RESERVATIONS, check_run, join, refusal};
 use super::{By, Done, Replied, Service};
 
-/// Most reservations that one request lists.
+/// Maximum number of reservations in one list.
 pub const MOST_TARGETS: usize = 1_000;
 
-/// A step from the reservations that there are to those that are wanted.
+/// One change on the way from the current reservations to the listed ones.
 enum Step {
     Create { row: Row },
     Change { before: Row, change: TermsChange, terms: Terms },
@@ -37,7 +37,7 @@ enum Step {
     Keep { row: Row },
 }
 
-/// A step that was done, with what undoes it.
+/// A step that was done, with the data to undo it.
 enum Undo {
     Create(Name),
     Change(Row),
@@ -52,7 +52,7 @@ impl Step {
         }
     }
 
-    /// The order in which steps are done: capacity is given up before it is taken.
+    /// Returns the position of a step in the order: capacity is freed before it is reserved.
     fn rank(&self) -> u8 {
         match self {
             Step::Keep { .. } => 0,
@@ -109,7 +109,8 @@ impl Service {
         Ok(None)
     }
 
-    /// The steps to the reservations that are wanted, and with `prune` to no others.
+    /// Returns the steps that make the reservations match the list. With `prune`, reservations that
+    /// the list leaves out are released.
     fn plan(&self, asked: &Asked, targets: &[Request], prune: bool) -> Result<Vec<Step>, Refusal> {
         let mut steps = Vec::new();
         let mut listed = BTreeSet::new();
@@ -167,7 +168,8 @@ impl Service {
         Ok(Step::Change { before: row.clone(), change, terms })
     }
 
-    /// A new reservation. Its VM is not looked up: it is found like one that has been started.
+    /// Plans a new reservation. Its VM is not looked up here. It is found in the same way as one
+    /// that starts later.
     fn plan_new(&self, asked: &Asked, target: &Request) -> Result<Step, Refusal> {
         let Request::Reserve { name, amount, exact, phase, vcpus, binding, user } = target else {
             return Err(Refusal::Unkeepable("the request reserves nothing".into()));
@@ -203,7 +205,7 @@ impl Service {
         Ok(Step::Create { row })
     }
 
-    /// Does all steps, or none of them. Returns what would undo them.
+    /// Does all steps, or none of them. Returns the data to undo them.
     fn do_all(
         &mut self,
         now: Time,
@@ -260,7 +262,8 @@ impl Service {
         }
     }
 
-    /// Undoes a step. What has no room for a moment waits for it, and is tried again at once.
+    /// Undoes a step. If the old terms do not fit at once, the reservation waits for room and is
+    /// retried immediately.
     fn undo(&mut self, now: Time, undo: Undo, world: &mut impl World) {
         match undo {
             Undo::Create(name) => {
@@ -289,7 +292,7 @@ impl Service {
             };
             match join(world, entry.domain, &entry.row, seats) {
                 Ok(()) if entry.row.paused && entry.is_seated() => {
-                    // If it cannot be paused it runs; the service says so when it is listed.
+                    // If it cannot be paused it runs, and the list of reservations shows so.
                     let _ = world.pause(entry.domain);
                 }
                 Ok(()) => {}
@@ -309,9 +312,8 @@ impl Service {
         self.book.insert(entry);
     }
 
-    /// Hands all steps that were done to the ledger, for one commit.
-    ///
-    /// Returns the changes with their new revisions.
+    /// Queues all steps for the ledger, in one commit. Returns the changes with their new
+    /// revisions.
     fn record(
         &mut self,
         now: Time,
@@ -369,7 +371,7 @@ impl Service {
     }
 }
 
-/// A refusal of one reservation of a list.
+/// Returns the refusal of a list because of one reservation.
 fn of(name: &Name, why: Refusal) -> Refusal {
     Refusal::InList { name: name.clone(), why: Box::new(why) }
 }

@@ -1,4 +1,4 @@
-//! A request: who may ask it, whether it was asked before, and who does it.
+//! Handling of a request: rate limits, rights, retries with the same key, and dispatch by kind.
 
 use slackline_units::Time;
 
@@ -18,16 +18,16 @@ impl Service {
         reply(asked, outcome, world);
     }
 
-    /// As [`Service::asked`], for a request that was counted before its VM was looked up.
+    /// Like [`Service::asked`], for a request that was counted before its VM was looked up.
     pub(super) fn sought_and_asked(&mut self, now: Time, asked: &Asked, world: &mut impl World) {
         let outcome = self.decide(now, asked, world);
         reply(asked, outcome, world);
     }
 
-    /// Counts a request, before anything is done for it that takes long.
+    /// Counts a request against the rate limits, before anything slow is done for it.
     ///
     /// # Errors
-    /// If the caller may not ask this, or asks too often.
+    /// If the caller may not send such a request, or exceeds a rate limit.
     pub fn count(&mut self, now: Time, asked: &Asked) -> Result<(), Refusal> {
         let verb = asked.request.verb();
         self.limits.count(now, asked.principal, verb)?;
@@ -47,7 +47,7 @@ impl Service {
         }
     }
 
-    /// Makes sure that a tenant names no reservation of another owner.
+    /// Checks that a tenant names no reservation of another owner.
     fn check_owner(&self, asked: &Asked) -> Result<(), Refusal> {
         let name = match &asked.request {
             Request::Hold { member, .. } => member.name(),
@@ -59,10 +59,10 @@ impl Service {
         }
     }
 
-    /// Returns what came of a request if it was asked before.
+    /// Returns what became of an earlier request with the same key.
     fn answered_before(&mut self, now: Time, asked: &Asked) -> Result<Before, Refusal> {
         let verb = asked.request.verb();
-        // A list that is applied again changes nothing, so its answer is not kept.
+        // Applying a list a second time changes nothing, so its answer is not kept.
         let is_kept = verb.is_change() && verb != Verb::Apply;
         let Some(keyed) = keyed(asked).filter(|_| is_kept) else {
             return Ok(Before::Never);
@@ -79,7 +79,7 @@ impl Service {
         Ok(kept.map_or(Before::Never, |kept| Before::Answered(Box::new(self.again(kept)))))
     }
 
-    /// What was answered before, with how the reservation is doing now.
+    /// Returns a kept answer, with the current state of the reservation.
     fn again(&self, kept: Kept) -> Answer {
         let now = self.book.get(&kept.row.name).filter(|entry| entry.row.since == kept.row.since);
         let mut reservation = now.map_or_else(|| ended(kept.row.clone()), |entry| entry.listed());
@@ -123,7 +123,7 @@ impl Service {
     }
 }
 
-/// Answers a request, unless it is answered later.
+/// Replies to a request, unless its answer comes later.
 fn reply(asked: &Asked, outcome: Replied, world: &mut impl World) {
     match outcome {
         Ok(Some(answer)) => world.reply(asked.ticket, &Ok(answer)),
@@ -132,12 +132,12 @@ fn reply(asked: &Asked, outcome: Replied, world: &mut impl World) {
     }
 }
 
-/// What came of a request when it was asked before.
+/// Outcome of an earlier request with the same key.
 enum Before {
-    /// It was not.
+    /// There was no such request.
     Never,
-    /// It has not been answered yet; now both will be.
+    /// The earlier request has no answer yet. Both will get the same.
     Waits,
-    /// This.
+    /// The earlier request got this answer.
     Answered(Box<Answer>),
 }

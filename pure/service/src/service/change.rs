@@ -1,4 +1,4 @@
-//! Other terms for a reservation.
+//! Changes of the terms of a reservation.
 
 use slackline_units::Time;
 
@@ -47,7 +47,11 @@ impl Service {
         Ok(self.did(now, &By::Asked(asked), done))
     }
 
-    /// A reservation that is there, at the revision that is expected.
+    /// Returns the row of a reservation.
+    ///
+    /// # Errors
+    /// If there is none of that name, it is held for a gang, or its revision is not the expected
+    /// one.
     pub(super) fn expected(&self, name: &Name, revision: Option<u64>) -> Result<Row, Refusal> {
         let unknown = || Refusal::NoSuchReservation { name: name.clone() };
         let row = self.book.row(name).ok_or_else(unknown)?;
@@ -60,7 +64,7 @@ impl Service {
         }
     }
 
-    /// Other terms are in force.
+    /// Puts other terms of a reservation into force.
     pub(super) fn enforce(
         &mut self,
         name: &Name,
@@ -86,7 +90,7 @@ impl Service {
             seats.vcpus.resize(usize::from(terms.vcpus()), None);
             let filled = Seats::fill(machine, terms.vcpus(), &seats.vcpus);
             entry.contested.retain(|place, _| *place < terms.vcpus());
-            // What cannot be seated runs on as ordinary threads: that is shown as partial, and why.
+            // vCPUs that cannot get a place run on as ordinary threads. The state is then partial.
             entry.not_seated = None;
             if filled != *seats {
                 match world.seat(domain, &filled) {

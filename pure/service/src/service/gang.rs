@@ -1,4 +1,4 @@
-//! Members of gangs: held, told to begin, and told that others are lost.
+//! Members of gangs: holding them, beginning them, and breaking a gang.
 
 use slackline_units::Time;
 
@@ -19,8 +19,8 @@ use super::reserve::{is_promised, join, refusal};
 use super::{By, Done, Replied, Service};
 
 impl Service {
-    /// A member is admitted, and its places are promised to nobody for as long as its lease is. Of
-    /// that nothing is written down: if we die the capacity is free at once.
+    /// Admits a member, and keeps its places empty until its lease ends or it begins. Nothing is
+    /// written to the ledger: if the service dies, the capacity is free at once.
     pub(super) fn hold(
         &mut self,
         now: Time,
@@ -46,7 +46,8 @@ impl Service {
         Ok(Some(Answer::Done { reservation, is_new: true, warning: None }))
     }
 
-    /// Whether the same is held already, for whom asks: for as long as it was.
+    /// Answers a repeated request to hold the same member for the same caller. The lease is not
+    /// extended.
     fn hold_again(
         &self,
         asked: &Asked,
@@ -63,7 +64,7 @@ impl Service {
         Err(Refusal::Exists { name: row.name.clone(), is: row.to_string() })
     }
 
-    /// A member that is held is a reservation from now on, and its machine has it from then on.
+    /// Turns a held member into a reservation. Its VM occupies the places from the begin time on.
     pub(super) fn begin(
         &mut self,
         now: Time,
@@ -96,7 +97,7 @@ impl Service {
         Ok(self.did(now, &By::Asked(asked), done))
     }
 
-    /// The gang of a member here is broken.
+    /// Handles a broken gang: ends its member on this host, or lets it go on alone.
     pub(super) fn break_gang(
         &mut self,
         now: Time,
@@ -128,7 +129,10 @@ impl Service {
         Ok(self.did(now, &By::Asked(asked), done))
     }
 
-    /// The member of that name, if it is one of that gang.
+    /// Returns the reservation of that name.
+    ///
+    /// # Errors
+    /// If it is not a member of that gang.
     fn member(&self, gang: &Name, name: &Name) -> Result<&Entry, Refusal> {
         let unknown = || Refusal::NoSuchReservation { name: name.clone() };
         let entry = self.book.get(name).ok_or_else(unknown)?;
@@ -138,7 +142,8 @@ impl Service {
         }
     }
 
-    /// What is held for a gang that has not begun is nobody's to change.
+    /// Checks that a reservation is not held for a gang that has not begun. No request may change
+    /// it then.
     pub(super) fn check_lent(&self, name: &Name) -> Result<(), Refusal> {
         let lent = self.book.get(name).filter(|entry| entry.is_lent());
         match lent.and_then(|entry| entry.row.gang.as_ref()) {
@@ -147,7 +152,7 @@ impl Service {
         }
     }
 
-    /// Members whose time has come begin, and what nobody told to begin ends.
+    /// Begins members whose time has come, and ends held members whose lease has expired.
     pub(super) fn end_leases(&mut self, now: Time, world: &mut impl World) {
         let is_due = |entry: &Entry| entry.lease.is_some_and(|lease| lease.over() <= now);
         for name in self.book.oldest(is_due) {

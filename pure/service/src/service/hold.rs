@@ -1,4 +1,4 @@
-//! Pausing, resuming, and giving up.
+//! Pausing, resuming and releasing reservations.
 
 use slackline_units::Time;
 
@@ -14,7 +14,7 @@ use crate::world::World;
 use super::reserve::refusal;
 use super::{By, Done, Replied, Service};
 
-/// A request for a reservation, its name, and the revision it is expected at.
+/// A request for a reservation, its name, and the expected revision.
 type ForOne<'a> = (&'a Asked, &'a Name, Option<u64>);
 
 impl Service {
@@ -89,7 +89,7 @@ impl Service {
         Ok(self.did(now, &By::Asked(asked), done))
     }
 
-    /// A reservation is in force no more, and its capacity is free.
+    /// Ends a reservation and frees its capacity.
     pub(super) fn let_go(&mut self, now: Time, name: &Name, world: &mut impl World) {
         let Some(entry) = self.book.remove(name) else { return };
         if !entry.is_out() {

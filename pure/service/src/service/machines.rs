@@ -1,4 +1,4 @@
-//! Machines come and go, change their vCPUs, and are changed by others.
+//! VMs that start and end, change their vCPUs, or are changed by other programs.
 
 use slackline_units::{DomId, Time};
 
@@ -16,7 +16,7 @@ use super::reserve::{join, refusal};
 use super::{By, Done, Service, TRY_AGAIN};
 
 impl Service {
-    /// A machine that something waits for may be here.
+    /// Handles a VM that may have started: gives it to the reservations that wait for it.
     pub(super) fn appeared(&mut self, now: Time, binding: &Binding, world: &mut impl World) {
         let waits =
             |entry: &Entry| entry.is_waiting() && !entry.is_out() && entry.row.binding == *binding;
@@ -28,7 +28,7 @@ impl Service {
             }
             let machine = match found {
                 Ok(machine) => machine,
-                // It is here, and cannot be had.
+                // The VM is there but cannot be identified.
                 Err(LookError::Unclear { says, .. }) => {
                     self.stand(&name, Standing::Promised(Reason::Unavailable(says)));
                     continue;
@@ -54,7 +54,7 @@ impl Service {
         }
     }
 
-    /// Ends a reservation if nothing that it means can be there any more; says whether it did.
+    /// Ends a reservation if its VM can never come back. Returns true if it did.
     pub(super) fn ends(
         &mut self,
         now: Time,
@@ -70,7 +70,7 @@ impl Service {
         is_over
     }
 
-    /// A machine sits down at the places that are promised to it.
+    /// Assigns the threads of a VM to the places of its reservation.
     pub(super) fn sit(
         &mut self,
         name: &Name,
@@ -85,7 +85,7 @@ impl Service {
         if row.paused
             && let Err(error) = world.pause(domain)
         {
-            // It must not run, and it does not have to be ours.
+            // A VM that is paused must not run. One that cannot be paused is left to the kernel.
             world.unseat(domain);
             return Err(declined(error));
         }
@@ -94,19 +94,19 @@ impl Service {
         Ok(())
     }
 
-    /// It is in force so far.
+    /// Sets what is in force of a reservation.
     pub(super) fn stand(&mut self, name: &Name, standing: Standing) {
         if let Some(entry) = self.book.get_mut(name) {
             entry.stand(standing);
         }
     }
 
-    /// What is written down of the machine of a reservation is what it is now.
+    /// Updates the identity and the user of a reservation's VM in its row, and writes an event.
     pub(super) fn machine_is(&mut self, now: Time, name: &Name, happened: Happened) {
         let Some(entry) = self.book.get_mut(name) else { return };
         let identity = match entry.machine() {
             Some(machine) => Some(machine.identity),
-            // The number of a process goes on meaning that one.
+            // A `pid:` binding goes on referring to the same process.
             None => entry.row.identity.filter(|_| !entry.row.binding.lasts()),
         };
         let before = entry.row.clone();
@@ -118,7 +118,7 @@ impl Service {
         self.did(now, &By::Itself, Done { kind, before: Some(before), after, happened });
     }
 
-    /// A machine that was held has ended.
+    /// Handles the end of a held VM.
     pub(super) fn vanished(
         &mut self,
         now: Time,
@@ -137,13 +137,13 @@ impl Service {
         }
     }
 
-    /// The reservation whose machine this is.
+    /// Returns the reservation that holds this VM.
     fn held(&self, domain: DomId, identity: Identity) -> Option<&Entry> {
         let is_it = |machine: &Machine| machine.identity == identity;
         self.book.of_domain(domain).filter(|entry| entry.machine().is_some_and(is_it))
     }
 
-    /// A machine that is held has other vCPUs.
+    /// Handles a held VM whose vCPUs have changed.
     pub(super) fn vcpus(
         &mut self,
         now: Time,
@@ -160,8 +160,7 @@ impl Service {
         let is_other = *before != machine;
         let filled = Seats::fill(&machine, places, &seats.vcpus);
         let is_reseated = filled != *seats;
-        // Also where all seem to sit: a thread that has come in the place of one that ended has the
-        // number of that one.
+        // Needed even if no place changes: a new thread may have the vCPU number of one that ended.
         match world.seat(domain, &filled) {
             Ok(()) => {
                 let sat = |place: &u16| seats.vcpus.get(usize::from(*place)).copied();
@@ -170,7 +169,7 @@ impl Service {
                 entry.not_seated = None;
                 *seats = filled;
             }
-            // To be told again, and shown until then.
+            // The state is partial until the next report of the VM succeeds.
             Err(declined) => entry.not_seated = Some(declined.to_string()),
         }
         let there = u16::try_from(machine.vcpus.len()).unwrap_or(u16::MAX);
@@ -181,7 +180,7 @@ impl Service {
         }
     }
 
-    /// Threads that are held were changed, and that was undone.
+    /// Writes an event about an undone change to held threads, if one is due.
     pub(super) fn meddled(&mut self, now: Time, domain: DomId, what: String) {
         let Some(name) = self.name_of(domain).cloned() else { return };
         let entry = self.book.get_mut(&name).filter(|entry| entry.is_seated());
@@ -190,7 +189,8 @@ impl Service {
         }
     }
 
-    /// The threads of a place are left to whoever has changed them: no war with an administrator.
+    /// Leaves the threads of a place to the program that changed them, which may be an
+    /// administrator's.
     pub(super) fn contest(&mut self, now: Time, domain: DomId, place: u16, what: &str) {
         let Some(name) = self.name_of(domain).cloned() else { return };
         let Some(entry) = self.book.get_mut(&name) else { return };
@@ -202,7 +202,7 @@ impl Service {
         }
     }
 
-    /// They are scheduled again.
+    /// Notes that the threads of a place are scheduled again.
     pub(super) fn settled(&mut self, now: Time, domain: DomId, place: u16) {
         let Some(name) = self.name_of(domain).cloned() else { return };
         let entry = self.book.get_mut(&name);
@@ -211,7 +211,7 @@ impl Service {
         }
     }
 
-    /// The guest of a machine that is held was suspended, or goes on.
+    /// Notes whether the monitor of a held VM has suspended the guest.
     pub(super) fn suspend(&mut self, whose: (DomId, Identity), what: Option<String>) {
         let Some(name) = self.held(whose.0, whose.1).map(|entry| entry.row.name.clone()) else {
             return;
@@ -221,7 +221,7 @@ impl Service {
         }
     }
 
-    /// What has no room is tried again, oldest first.
+    /// Retries the reservations that have no room, oldest first.
     pub(super) fn fit(&mut self, now: Time, world: &mut impl World) {
         for name in self.book.oldest(Entry::is_out) {
             let Some(entry) = self.book.get_mut(&name) else { continue };
@@ -236,8 +236,8 @@ impl Service {
     }
 }
 
-/// Whether nothing that a row means can be there any more: a number of a process means that one
-/// process.
+/// Returns true if the VM of a row can never come back: the binding is a process number, and that
+/// process has ended.
 pub(super) fn is_over(row: &Row, found: &Result<Machine, LookError>) -> bool {
     !row.binding.lasts()
         && match found {

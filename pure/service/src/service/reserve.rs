@@ -1,4 +1,4 @@
-//! A new reservation.
+//! Making of new reservations.
 
 use slackline_policy::AdmitError;
 use slackline_units::{Span, Time};
@@ -19,7 +19,7 @@ use crate::world::{Joining, World};
 
 use super::{By, Done, Replied, Service};
 
-/// Most reservations of all owners together: each is a row of the ledger.
+/// Maximum number of reservations of all owners together. Each is a row of the ledger.
 pub const MOST_RESERVATIONS: usize = 10_000;
 
 impl Service {
@@ -33,8 +33,7 @@ impl Service {
         self.make(now, (asked, row, machine), world)
     }
 
-    /// What a request to reserve comes to that may be promised if there is room, and its machine if
-    /// that is here.
+    /// Checks a request to reserve, up to admission. Returns the row, and the VM if it is there.
     pub(super) fn checked(
         &mut self,
         asked: &Asked,
@@ -80,8 +79,8 @@ impl Service {
         Ok((row, machine))
     }
 
-    /// A reservation for a process is over with it, also where nobody has told us yet that it has
-    /// ended, as after a death of ours: the name is free for the next one.
+    /// Ends a reservation for a process that has ended, even if that was not reported yet, as after
+    /// a restart of the service. Its name is then free.
     fn let_go_if_over(&mut self, now: Time, name: &Name, world: &mut impl World) {
         let Some(entry) = self.book.get(name).filter(|entry| !entry.row.binding.lasts()) else {
             return;
@@ -97,8 +96,8 @@ impl Service {
         }
     }
 
-    /// Whether the same was asked for before, by the same principal. A machine that it waits for
-    /// may have come: whoever starts one asks again.
+    /// Answers a repeated request to reserve the same by the same principal. If the reservation
+    /// waits for its VM, looks it up: a program that starts a VM often repeats its request.
     fn reserve_again(&mut self, now: Time, asked: &Asked, world: &mut impl World) -> Replied {
         let Request::Reserve { name, .. } = &asked.request else { return Ok(None) };
         let Some(row) = self.book.row(name).cloned() else { return Ok(None) };
@@ -114,7 +113,7 @@ impl Service {
         }
     }
 
-    /// Nobody else has the machine, or waits for it.
+    /// Checks that no other reservation has the VM or its binding.
     pub(super) fn check_free(
         &self,
         binding: &Binding,
@@ -127,7 +126,7 @@ impl Service {
         }
     }
 
-    /// It is promised and, if its machine is here, in force.
+    /// Makes a reservation. It is in force at once if its VM is there.
     fn make(
         &mut self,
         now: Time,
@@ -140,7 +139,7 @@ impl Service {
             machine.as_ref().map(|machine| Seats::fill(machine, row.terms.vcpus(), &[]));
         let mut joined = join(world, domain, &row, seats.as_ref());
         if joined == Err(Declined::Gone) && row.binding.lasts() {
-            // It has died since it was looked at.
+            // The VM has ended since it was looked up.
             (machine, seats, row.identity) = (None, None, None);
             joined = join(world, domain, &row, None);
         }
@@ -161,7 +160,8 @@ impl Service {
     }
 }
 
-/// Makes sure that only an administrator asks for a longer run without a break.
+/// Checks that a slice longer than [`Terms::LONGEST_RUN`] is requested by an administrator only. A
+/// slice that is not longer than before is allowed.
 pub(super) fn check_run(asked: &Asked, before: Option<Terms>, terms: Terms) -> Result<(), Refusal> {
     let slice = |terms: Terms| terms.each().slice();
     let is_longer = before.is_none_or(|before| slice(terms) > slice(before));
@@ -171,7 +171,10 @@ pub(super) fn check_run(asked: &Asked, before: Option<Terms>, terms: Terms) -> R
     Ok(())
 }
 
-/// The machine that goes by a name, where there is just one.
+/// Returns the binding of the only VM with this name.
+///
+/// # Errors
+/// If there is no such VM, or more than one.
 fn named(name: &Name, world: &mut impl World) -> Result<Binding, Refusal> {
     let mut bindings = world.named(name);
     match (bindings.pop(), bindings.is_empty()) {
@@ -184,7 +187,10 @@ fn named(name: &Name, world: &mut impl World) -> Result<Binding, Refusal> {
     }
 }
 
-/// Whose machine it is to be, if whoever asks may have one of his.
+/// Returns the user who owns the VM of a new reservation.
+///
+/// # Errors
+/// If the caller may not reserve for that user, or another one was named.
 fn whose(
     asked: &Asked,
     (binding, said): (&Binding, Option<u32>),
@@ -203,7 +209,10 @@ fn whose(
     }
 }
 
-/// The machine, if it is here; one that is not may still come, if its binding lasts.
+/// Returns the VM. `None` if it is not there but may still start.
+///
+/// # Errors
+/// If the binding refers to a process that is not there, or the VM cannot be used.
 fn found(
     (binding, user): (&Binding, u32),
     world: &mut impl World,
@@ -217,7 +226,7 @@ fn found(
     }
 }
 
-/// One comes under the scheduler.
+/// Adds one reservation to the scheduler.
 pub(super) fn join(
     world: &mut impl World,
     domain: slackline_units::DomId,
@@ -226,13 +235,13 @@ pub(super) fn join(
 ) -> Result<(), Declined> {
     let joining = Joining { domain, name: &row.name, terms: &row.terms, seats };
     let mut answers = world.join(&[joining]);
-    // No answer is none that it was done.
+    // A missing answer does not mean success.
     answers.pop().unwrap_or_else(|| {
         Err(Declined::Host { says: "the scheduler did not answer".into(), hint: None })
     })
 }
 
-/// What people are told of what the world declined.
+/// Returns the refusal for what the world declined.
 pub(super) fn refusal(declined: Declined, terms: &Terms, binding: &Binding) -> Refusal {
     match declined {
         Declined::Admission(error) => {
@@ -254,14 +263,14 @@ pub(super) fn refusal(declined: Declined, terms: &Terms, binding: &Binding) -> R
     }
 }
 
-/// What fits in a period, from what fits in each part of it that is enforced.
+/// Returns the slice that fits in a whole period, from the slice that fits in each enforced part.
 fn of_whole_period(room: Span, terms: &Terms) -> Span {
     let (whole, part) = (terms.each().period(), terms.in_each_second().each().period());
     let ns = u128::from(room.ns()) * u128::from(whole.ns()) / u128::from(part.ns().max(1));
     Span::from_ns(u64::try_from(ns).unwrap_or(u64::MAX))
 }
 
-/// Whether a row is what a request to reserve comes to.
+/// Returns true if a request to reserve would result in this row.
 pub(super) fn is_promised(request: &Request, row: &Row) -> bool {
     let Request::Reserve { name, amount, exact, phase, vcpus, binding, user } = request else {
         return false;

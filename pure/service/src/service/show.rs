@@ -1,4 +1,4 @@
-//! What is shown.
+//! Requests that show reservations.
 
 use crate::answer::Answer;
 use crate::book::Entry;
@@ -8,7 +8,7 @@ use crate::refusal::Refusal;
 use super::Service;
 
 impl Service {
-    /// All reservations, or one, as they are in force now.
+    /// Lists all reservations, or one, as they are in force now.
     pub(super) fn list(&self, name: Option<&Name>) -> Result<Answer, Refusal> {
         let Some(name) = name else {
             return Ok(Answer::List(self.book.iter().map(Entry::listed).collect()));

@@ -1,4 +1,4 @@
-//! What is written down, and what becomes of what cannot be.
+//! Commits to the ledger, and what to revert if one fails.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ use crate::world::{Kept, World};
 use super::{By, Done, Service};
 
 impl Service {
-    /// Begins to write what is to be written, if nothing is being written.
+    /// Begins a commit, if there is something to write and no commit is under way.
     pub(super) fn write(&mut self, now: Time, world: &mut impl World) {
         let book = &self.book;
         let whole = |seq, lost| Event {
@@ -38,7 +38,7 @@ impl Service {
         }
     }
 
-    /// What was begun is written down: whoever waited for it is answered.
+    /// Handles a completed commit: answers the callers that wait for it, and publishes its events.
     pub(super) fn committed(&mut self, now: Time, seq: u64, world: &mut impl World) {
         let Some((commit, deeds)) = self.writer.committed(seq) else { return };
         for deed in &deeds {
@@ -61,7 +61,7 @@ impl Service {
         }
     }
 
-    /// A reservation as it was at some time, with how it is doing now.
+    /// Returns a reservation as it was at some time, with its current state.
     fn seen(&self, row: Row) -> Listed {
         let entry = self.book.get(&row.name).filter(|entry| entry.row.since == row.since);
         match entry.map(Entry::listed) {
@@ -70,8 +70,8 @@ impl Service {
         }
     }
 
-    /// What was begun is not written down, and nothing will be for a while. What takes time from
-    /// nobody remains in force; the rest is taken back.
+    /// Handles a failed commit. Nothing can be written for a while. Changes that take CPU time from
+    /// no other reservation stay in force, and the others are reverted.
     pub(super) fn not_committed(
         &mut self,
         now: Time,
@@ -88,7 +88,7 @@ impl Service {
         for mut deed in deeds {
             let changed = deed.remains.take();
             let reply = if changed.is_some() || stays.contains(&deed.name) {
-                // What went before may have been taken back.
+                // The change before this one may have been reverted.
                 let changed = changed.filter(|_| !stays.contains(&deed.name));
                 let event = deed.event.take().map(|event| match changed {
                     Some((before, after)) => Event { before, after, ..event },
@@ -103,7 +103,7 @@ impl Service {
         }
     }
 
-    /// Answers whoever waits for a deed. A list has an answer of its own, and is refused where one
+    /// Answers the callers that wait for a deed. A list has its own answer, and is refused if one
     /// of its changes cannot be written.
     fn reply_deed(&mut self, deed: &Deed, reply: &Result<Answer, Refusal>, world: &mut impl World) {
         for ticket in &deed.tickets {
@@ -118,8 +118,8 @@ impl Service {
         }
     }
 
-    /// What would not remain is taken back: first what gives time up, then what needs some. Returns
-    /// what stays as it is all the same.
+    /// Reverts the changes that do not stand: first those that free capacity, then those that need
+    /// it. Returns the names that could not be reverted.
     fn take_back_all(&mut self, now: Time, world: &mut impl World) -> BTreeSet<Name> {
         let (mut larger, mut stays) = (Vec::new(), BTreeSet::new());
         for name in self.writer.unsettled() {
@@ -138,9 +138,9 @@ impl Service {
         stays
     }
 
-    /// A reservation is what it was. Where that has no room any more, which can be for a moment or
-    /// because vCPUs lie otherwise on their CPUs, it stays what it is: that was admitted, too.
-    /// Returns its name then.
+    /// Reverts a reservation to an earlier row. If that does not fit any more, for a moment or
+    /// because vCPUs are now placed on other CPUs, the current row stays, which was admitted as
+    /// well. Its name is returned then.
     fn put_back(&mut self, remains: Row, terms: Terms, world: &mut impl World) -> Option<Name> {
         let name = remains.name.clone();
         let is_back = remains.terms == terms || self.enforce(&name, remains.terms, world).is_ok();
@@ -153,7 +153,7 @@ impl Service {
         Some(name)
     }
 
-    /// The answer to what was done and cannot be written down.
+    /// Returns the answer for a change that is in force but cannot be written.
     pub(super) fn answer_unwritten(&mut self, now: Time, deed: &Deed) -> Answer {
         let row = self.book.row(&deed.name).filter(|row| row.since == deed.row.since).cloned();
         if let Some(kept) = kept(deed, row.as_ref()) {
@@ -167,7 +167,8 @@ impl Service {
         Answer::Done { reservation, is_new, warning }
     }
 
-    /// What was asked for is so already: that is answered when it is written down.
+    /// Answers a request that changes nothing. If the row it reports is not in the ledger yet, or
+    /// the request has a key, the answer waits for the commit.
     pub(super) fn is_so(&mut self, now: Time, asked: &Asked, row: Row) -> Option<Answer> {
         if self.writer.is_unwritten(&row.name) || asked.key.is_some() {
             let done = Done { kind: Kind::Same, before: None, after: row, happened: None };
@@ -179,13 +180,13 @@ impl Service {
     }
 }
 
-/// The row to answer with: the one that was written down, if it is of the same reservation.
+/// Returns the row to answer with: the written one, if it is of the same reservation.
 fn committed_row(deed: &Deed, written: Option<&Row>) -> Row {
     let written = written.filter(|row| row.since == deed.row.since && deed.kind != Kind::Ended);
     written.unwrap_or(&deed.row).clone()
 }
 
-/// The answer to a request with a key, to be found again.
+/// Returns the answer to keep for a request with a key.
 fn kept(deed: &Deed, written: Option<&Row>) -> Option<Kept> {
     let key = deed.key.as_ref()?;
     Some(Kept {

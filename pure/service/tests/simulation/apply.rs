@@ -28,16 +28,16 @@ fn list(targets: &[(&str, u64)]) -> Request {
     Request::Apply { targets, prune: false, dry_run: false }
 }
 
-/// Asks, and returns the answer once it is written.
+/// Sends a request, and returns its answer after the commit.
 fn ask(run: &mut Run, who: Who, request: Request) -> Result<Answer, Refusal> {
-    run.ask(who, request, None).expect("all holds");
-    run.pass(Span::from_ms(100)).expect("all holds");
+    run.ask(who, request, None).expect("no check fails");
+    run.pass(Span::from_ms(100)).expect("no check fails");
     let replies: Vec<Replied> = run.replies();
-    let [(_, reply)] = <[_; 1]>::try_from(replies).expect("one answer");
+    let [(_, reply)] = <[_; 1]>::try_from(replies).expect("a request has one answer");
     reply
 }
 
-/// The reservations as the service lists them: name and slice.
+/// Returns the reservations that the service lists: name and slice in milliseconds.
 fn listed(run: &Run) -> Vec<(String, u64)> {
     let each = |row: slackline_service::Row| (row.name.to_string(), row.terms.each().slice());
     let all = run.service.listed().map(|(_, listed)| each(listed.row));
@@ -54,7 +54,7 @@ fn named(rows: &[(&str, u64)]) -> Vec<(String, u64)> {
 }
 
 #[test]
-fn list_swaps_capacity_that_no_order_of_single_changes_could() {
+fn list_swaps_capacity_that_single_changes_cannot_swap() {
     let mut run = Run::new(1, None, false);
     ask(&mut run, ROOT, list(&[("a", 6), ("b", 2)])).expect("there is room");
     assert!(ask(&mut run, ROOT, reserve_change("b", 6)).is_err(), "no room for that alone");
@@ -62,7 +62,7 @@ fn list_swaps_capacity_that_no_order_of_single_changes_could() {
     let changed = [("a", Action::Change), ("b", Action::Change)];
     assert_eq!(actions(answer), changed.map(|(name, action)| (name.to_owned(), action)));
     assert_eq!(listed(&run), named(&[("a", 2), ("b", 6)]));
-    // All of it is one commit.
+    // All changes of a list are in one commit.
     let revisions: Vec<u64> = run.model.disk.rows.values().map(|row| row.revision).collect();
     assert_eq!(run.model.disk.events.last().map(|event| event.seq), revisions.into_iter().max());
 }
@@ -78,10 +78,10 @@ fn list_with_one_refused_reservation_changes_none() {
     let mut run = Run::new(1, None, false);
     run.model.kernel.start("a", 0, 1);
     ask(&mut run, ROOT, list(&[("a", 3), ("b", 2), ("c", 1)])).expect("there is room");
-    run.tell().expect("all holds");
+    run.tell().expect("no check fails");
     run.pass(Span::from_ms(100)).expect("all holds");
     let before = (listed(&run), run.model.disk.rows.clone());
-    // `c` ends, `a` shrinks and `d` fits, but `b` does not.
+    // Ending `c` and shrinking `a` makes room for `d`, but not for `b`.
     let targets = vec![reserve("a", 1), reserve("b", 9), reserve("d", 1)];
     let refused = ask(&mut run, ROOT, Request::Apply { targets, prune: true, dry_run: false });
     let Err(Refusal::InList { name, why }) = refused else { panic!("{refused:?}") };
@@ -89,7 +89,7 @@ fn list_with_one_refused_reservation_changes_none() {
     assert_eq!((listed(&run), run.model.disk.rows.clone()), before);
     let states: Vec<State> = run.service.listed().map(|(_, listed)| listed.state).collect();
     assert_eq!(states, [State::Active, State::Waiting, State::Waiting]);
-    run.finish().expect("all holds");
+    run.finish().expect("no check fails");
 }
 
 #[test]
@@ -120,9 +120,9 @@ fn prune_by_an_operator_releases_own_reservations_only() {
     ask(&mut run, ROOT, reserve("root", 1)).expect("there is room");
     ask(&mut run, alice, reserve("mine", 1)).expect("there is room");
     let nothing = || Request::Apply { targets: Vec::new(), prune: true, dry_run: false };
-    ask(&mut run, alice, nothing()).expect("her own");
+    ask(&mut run, alice, nothing()).expect("alice may release her own reservation");
     assert_eq!(listed(&run), named(&[("root", 1)]));
-    ask(&mut run, ROOT, nothing()).expect("all");
+    ask(&mut run, ROOT, nothing()).expect("root may release all reservations");
     assert_eq!(listed(&run), []);
 }
 
@@ -131,9 +131,9 @@ fn death_before_the_commit_leaves_all_old_and_after_it_all_new() {
     for (is_there, expected) in [(false, [3, 2]), (true, [1, 6])] {
         let mut run = Run::new(1, None, false);
         ask(&mut run, ROOT, list(&[("a", 3), ("b", 2)])).expect("there is room");
-        run.ask(ROOT, list(&[("a", 1), ("b", 6)]), None).expect("all holds");
+        run.ask(ROOT, list(&[("a", 1), ("b", 6)]), None).expect("no check fails");
         run.is_there = is_there;
-        run.die().expect("all holds");
+        run.die().expect("no check fails");
         assert_eq!(listed(&run), named(&[("a", expected[0]), ("b", expected[1])]));
     }
 }

@@ -1,4 +1,4 @@
-//! What must hold after each step, whatever happened.
+//! Invariants that are checked after each step of a simulation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use slackline_units::{CpuShare, DomId, Span};
 use crate::scheduler::{Meter, PARTS, RESERVE};
 use crate::world::Model;
 
-/// A request that somebody made.
+/// A request that a client sent.
 #[derive(Clone, Debug)]
 pub(crate) struct Sent {
     pub(crate) principal: Principal,
@@ -20,7 +20,7 @@ pub(crate) struct Sent {
     pub(crate) request: Request,
 }
 
-/// What was asked for and what came of it, as far as checks need it.
+/// Requests and replies so far, for the checks that need them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     pub(crate) sent: Vec<Sent>,
@@ -36,7 +36,7 @@ macro_rules! hold {
     };
 }
 
-/// All that can be seen at one time.
+/// Checks all invariants that can be observed at one time.
 pub(crate) fn all(service: &Service, model: &mut Model, history: &History) -> Checked {
     if let Some(wrong) = model.wrong.take() {
         return Err(wrong);
@@ -58,7 +58,7 @@ pub(crate) fn all(service: &Service, model: &mut Model, history: &History) -> Ch
     Ok(())
 }
 
-/// What is promised never exceeds what there is, as plain arithmetic has it.
+/// Checks that reservations and reserves together never exceed the CPUs, by plain arithmetic.
 fn capacity(model: &Model) -> Checked {
     let mut sum = 0;
     for domain in model.scheduler.domains.values() {
@@ -73,7 +73,8 @@ fn capacity(model: &Model) -> Checked {
     Ok(())
 }
 
-/// What is listed is in force, and nothing else is: no orphan, no thread at two places.
+/// Checks that exactly the listed reservations are in force: none is left over, and no thread is at
+/// two places.
 fn in_force(listed: &BTreeMap<DomId, Listed>, model: &Model) -> Checked {
     let mut held = BTreeSet::new();
     for (domain, one) in listed {
@@ -116,7 +117,7 @@ fn in_force(listed: &BTreeMap<DomId, Listed>, model: &Model) -> Checked {
     Ok(())
 }
 
-/// The number of a process means the one process that it meant when it was reserved.
+/// Checks that a `pid:` binding refers to the process that had the number when it was reserved.
 fn identities(listed: &BTreeMap<DomId, Listed>, model: &Model) -> Checked {
     for one in listed.values().filter(|one| !one.row.binding.lasts()) {
         let Some(identity) = one.row.identity else { continue };
@@ -128,14 +129,14 @@ fn identities(listed: &BTreeMap<DomId, Listed>, model: &Model) -> Checked {
     Ok(())
 }
 
-/// What the operator may have.
+/// Budget of the operator in the simulation.
 const BUDGET: Budget = Budget { cpu: Some(CpuShare::from_ppm(600_000)), machines: Some(3) };
 
 pub(crate) fn budgets() -> Budgets {
     Budgets::from([(Principal::User(1), BUDGET)])
 }
 
-/// Nobody has more than his budget.
+/// Checks that no owner exceeds its budget.
 fn within_budgets(listed: &BTreeMap<DomId, Listed>) -> Checked {
     let rows = listed.values().map(|one| &one.row);
     let rows: Vec<&Row> = rows.filter(|row| row.owner == Principal::User(1)).collect();
@@ -149,7 +150,8 @@ fn within_budgets(listed: &BTreeMap<DomId, Listed>) -> Checked {
     Ok(())
 }
 
-/// Nobody has a machine that he may not have, and nobody's reservation is anybody else's machine's.
+/// Checks that each owner may have the VMs that it reserves for, and that each reservation holds a
+/// VM of its own user.
 fn owners(listed: &BTreeMap<DomId, Listed>, model: &Model) -> Checked {
     for (domain, one) in listed {
         let row = &one.row;
@@ -170,9 +172,9 @@ fn owners(listed: &BTreeMap<DomId, Listed>, model: &Model) -> Checked {
     Ok(())
 }
 
-/// Nobody who is to have no more than its slices has had more at a place than what it was promised
-/// there and one slice, the largest there was, whatever was asked in between; nor, in any time, two
-/// slices more: what it did not use is not kept for it.
+/// Checks that a VM with a hard limit never received more at a place than its reservation there
+/// since the start, plus one slice, the largest it had. In any interval the excess is at most two
+/// slices, since unused budget is not carried over.
 fn given(model: &Model) -> Checked {
     for (place, meter) in &model.scheduler.meters {
         let Meter { given, promised, ahead, slice, .. } = *meter;
@@ -182,7 +184,7 @@ fn given(model: &Model) -> Checked {
     Ok(())
 }
 
-/// Whoever was told that something is durable was told so after it was.
+/// Checks that each change that was acknowledged as durable was in the ledger by then.
 fn acknowledged(model: &mut Model) -> Checked {
     for (ticket, reply) in &model.replies {
         let Ok(Answer::Done { reservation, warning: None, .. }) = reply else { continue };
@@ -203,9 +205,9 @@ fn acknowledged(model: &mut Model) -> Checked {
     Ok(())
 }
 
-/// What is written down is what is listed, when nothing is on its way.
+/// Checks that the ledger has exactly the listed reservations, while no commit is under way.
 pub(crate) fn written(service: &Service, model: &Model) -> Checked {
-    // What is held for a gang, and was not told to begin, is written down nowhere.
+    // A reservation that is only held for a gang is not in the ledger.
     let rows = service.listed().map(|(_, one)| one.row).filter(|row| row.revision > 0);
     let listed: BTreeMap<Name, Row> = rows.map(|row| (row.name.clone(), row)).collect();
     hold!(listed == model.disk.rows, "{listed:?}\n is not what is written: {:?}", model.disk.rows);
@@ -216,8 +218,8 @@ pub(crate) fn written(service: &Service, model: &Model) -> Checked {
     Ok(())
 }
 
-/// What is to be written down is what its events make of what is written, and each event is what
-/// somebody asked for who may, or what happened to its machine.
+/// Checks a commit: its rows follow from its events and the rows before, and each event follows
+/// from a request that its sender may make, or from what happened to the VM.
 fn committed(commit: &Commit, model: &Model, history: &History) -> Checked {
     for (name, row) in &commit.rows {
         let mut now = model.disk.rows.get(name).cloned();
@@ -265,7 +267,7 @@ fn is_fact(event: &Event) -> bool {
     }
 }
 
-/// Whether somebody had it held, and it was told to begin.
+/// Returns true if the reservation was held by a request, and another request told it to begin.
 fn was_held(history: &History, event: &Event) -> bool {
     let Some(after) = &event.after else { return false };
     let begins = history.sent.iter().any(|sent| {
@@ -285,7 +287,7 @@ fn was_held(history: &History, event: &Event) -> bool {
     begins && holds
 }
 
-/// Whether that request says that its gang is broken.
+/// Returns true if the request reports the gang of the reservation broken.
 fn broken(sent: &Sent, event: &Event) -> bool {
     let Request::Break { gang, name, .. } = &sent.request else { return false };
     let Some(before) = &event.before else { return false };
@@ -297,7 +299,7 @@ fn broken(sent: &Sent, event: &Event) -> bool {
     sent.principal == event.principal && *name == before.name && is_member && goes_on
 }
 
-/// Whether the event is what that request comes to.
+/// Returns true if the event is the result of the request.
 fn asked_for(sent: &Sent, verb: Verb, event: &Event) -> bool {
     let may = sent.role.is_some_and(|role| role.may(verb));
     if let Request::Apply { targets, prune, dry_run: false } = &sent.request {
@@ -352,7 +354,7 @@ fn asked_for(sent: &Sent, verb: Verb, event: &Event) -> bool {
     }
 }
 
-/// The single request that does to a reservation what a list does to it.
+/// Returns the single request that does to a reservation what the list does to it.
 fn single(target: &Request, verb: Verb) -> Option<Request> {
     let Request::Reserve { name, amount, exact, phase, vcpus, .. } = target else { return None };
     match verb {
@@ -386,7 +388,7 @@ fn named(name: &Name) -> Binding {
     format!("qemu:{name}").parse().expect("a name")
 }
 
-/// At the end: each request with a key has had one effect at most.
+/// Checks at the end that each request with a key had at most one effect.
 pub(crate) fn once(history: &History, model: &Model) -> Checked {
     let mut effects: BTreeMap<Span, Vec<u64>> = BTreeMap::new();
     for event in &model.disk.events {

@@ -1,27 +1,27 @@
-//! The model disk: a commit is on it as a whole or not at all, and only once it is synced for sure.
+//! Model of the ledger's disk: a commit is on it as a whole or not at all, and safe once synced.
 
 use std::collections::BTreeMap;
 
 use slackline_service::{Commit, Event, Kept, Loaded, Name, Row};
 use slackline_units::Time;
 
-/// What the ledger holds.
+/// Rows, keys and numbers that the ledger holds.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Disk {
     pub(crate) rows: BTreeMap<Name, Row>,
     pub(crate) events: Vec<Event>,
     pub(crate) kept: Vec<(Kept, Time)>,
-    /// The last commit that touched a name.
+    /// Number of the last commit that touched a name.
     pub(crate) written: BTreeMap<Name, u64>,
     last_seq: u64,
-    /// What is being written, and when that is done.
+    /// The commit that is being written, and the time at which it is done.
     pub(crate) pending: Option<(Commit, Time)>,
-    /// Whether nothing can be written: it is full, or fails.
+    /// True if nothing can be written, since the disk is full or fails.
     pub(crate) fails: bool,
 }
 
 impl Disk {
-    /// The commit that is due is done; its number, and whether it is written.
+    /// Completes the commit that is due. Returns its number, and true if it is written.
     pub(crate) fn finish(&mut self, now: Time) -> Option<(u64, bool)> {
         let (commit, _) = self.pending.take_if(|(_, due)| *due <= now)?;
         if !self.fails {
@@ -30,7 +30,8 @@ impl Disk {
         Some((commit.seq, !self.fails))
     }
 
-    /// We died, or the power went: what was not synced is there or it is not. What is torn is not.
+    /// Loses power or the service. An unsynced commit is there or not, as `is_there` says. A torn
+    /// commit is not there.
     pub(crate) fn crash(&mut self, now: Time, is_there: bool) {
         if let Some((commit, _)) = self.pending.take()
             && is_there
@@ -53,7 +54,7 @@ impl Disk {
         self.last_seq = commit.seq;
     }
 
-    /// What is read at a start.
+    /// Returns what the service reads at its start.
     pub(crate) fn loaded(&self, now: Time) -> Loaded {
         let aged = |(kept, at): &(Kept, Time)| (kept.clone(), now.since(*at));
         Loaded {

@@ -1,6 +1,6 @@
-//! Draws: one stream a seed.
+//! Random numbers, one stream for each seed.
 
-/// Steele, Lea and Flood's SplitMix64.
+/// Generator SplitMix64 of Steele, Lea and Flood.
 #[derive(Clone, Debug)]
 pub(crate) struct Draw(u64);
 
@@ -17,18 +17,19 @@ impl Draw {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below another one. That small ones are a little likelier does not matter.
+    /// Returns a number below `most`. The slight bias to small numbers does not matter.
     pub(crate) const fn below(&mut self, most: u64) -> u64 {
         self.bits() % most
     }
 
-    /// True so many times in a hundred.
+    /// Returns true with a probability of `chance` percent.
     pub(crate) const fn percent(&mut self, chance: u64) -> bool {
         self.below(100) < chance
     }
 
     pub(crate) fn one_of<T: Clone>(&mut self, from: &[T]) -> T {
-        let index = usize::try_from(self.below(from.len() as u64)).expect("a small number");
+        let index =
+            usize::try_from(self.below(from.len() as u64)).expect("an index below the length fits");
         from[index].clone()
     }
 }

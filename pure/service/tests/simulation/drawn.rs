@@ -1,4 +1,4 @@
-//! A run that one seed draws: people, machines, faults and deaths.
+//! A run drawn from one seed: clients, VMs, faults and deaths.
 
 use slackline_service::gang::Gang;
 use slackline_service::{
@@ -13,19 +13,19 @@ use crate::run::Run;
 use crate::world::Lie;
 
 const MACHINES: [&str; 4] = ["m0", "m1", "m2", "m3"];
-/// Whose they are, mostly: the operator's, root's, and what root lets run as somebody else.
+/// Usual owner of each VM: the operator twice, root, and the user of processes that root starts.
 const USERS: [u32; 4] = [1, 1, 0, DAEMON];
-/// Somebody who may ask for nothing, and calls his machines as others do theirs.
+/// A user without any rights, whose VMs have the same names as those of others.
 const STRANGER: u32 = 7;
 const NAMES: [&str; 5] = ["m0", "m1", "web", "db", "batch"];
 
-/// Somebody who asks, and asks again what was not answered.
+/// A client that sends requests, and repeats those without a reply.
 struct Client {
     who: (Principal, Option<Role>),
     waits: Option<(Request, Option<Key>, Vec<Ticket>)>,
 }
 
-/// What came of many runs.
+/// Counts of outcomes over many runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) deaths: u32,
@@ -34,7 +34,7 @@ pub(crate) struct Tally {
     pub(crate) not_durable: u32,
 }
 
-/// A run as a seed draws it.
+/// Plays the run of a seed.
 pub(crate) fn run(
     seed: u64,
     lie: Option<Lie>,
@@ -104,7 +104,7 @@ impl Drawn {
         Ok(())
     }
 
-    /// How the next death goes, if there is one.
+    /// Draws how the next death happens, if there is one.
     fn doom(&mut self) {
         self.run.is_there = self.draw.percent(50);
         if self.draw.percent(8) {
@@ -167,7 +167,7 @@ impl Drawn {
         (request, key)
     }
 
-    /// A list of reservations as they should be.
+    /// Draws a list of reservations as they should be.
     fn list(&mut self) -> Request {
         let draw = &mut self.draw;
         let mut targets = Vec::new();
@@ -184,7 +184,7 @@ impl Drawn {
         Request::Apply { targets, prune: draw.percent(20), dry_run: draw.percent(10) }
     }
 
-    /// Something about a member of the one gang.
+    /// Draws a request about a member of the only gang.
     fn of_gang(&mut self, name: Name) -> Request {
         let draw = &mut self.draw;
         let gang: Name = "gang".parse().expect("a name");
@@ -233,7 +233,7 @@ impl Drawn {
         })
     }
 
-    /// Somebody sets the clock on the wall, by little or by much.
+    /// Sets the wall clock, by a small or a large step.
     fn set_clock(&mut self) -> Checked {
         let most = self.draw.one_of(&[1_000, 10_000_000, 3_600_000_000_000]);
         let by = Span::from_ns(self.draw.below(most));
@@ -268,7 +268,7 @@ impl Drawn {
     }
 }
 
-/// An amount whose slice nobody else asks for, so that it is known what came of whose request.
+/// Draws an amount with a slice that no other request has, so that its effect can be traced to it.
 fn amount(draw: &mut Draw, number: u64) -> Amount {
     let period = Span::from_ms(draw.one_of(&[5, 10, 20, 50]));
     if draw.percent(8) {
@@ -280,12 +280,12 @@ fn amount(draw: &mut Draw, number: u64) -> Amount {
     Amount::Each(Reservation::new(slice, period).expect("less than a period"))
 }
 
-/// Mostly none, and now and then one that is not less than the period.
+/// Draws a phase: mostly none, and sometimes one that is not shorter than the period.
 fn phase(draw: &mut Draw) -> Option<Span> {
     draw.percent(25).then(|| Span::from_us(draw.below(12_000)))
 }
 
-/// Whose machine starts under a name: mostly the one whose it always is.
+/// Draws the user whose VM starts under a name: mostly the same as always.
 fn user(draw: &mut Draw, name: &str) -> u32 {
     let own = MACHINES.iter().zip(USERS).find(|(machine, _)| **machine == name);
     if draw.percent(15) { STRANGER } else { own.map_or(STRANGER, |(_, user)| user) }

@@ -8,29 +8,29 @@ use crate::run::Run;
 
 const WHO: (Principal, Option<Role>) = (Principal::User(1), Some(Role::Operator));
 
-/// What the ledger does meanwhile.
+/// Behaviour of the ledger during a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ledger {
-    /// It has written each command before the next one.
+    /// Each commit completes before the next command.
     Quick,
-    /// It writes for as long as it takes to ask for all.
+    /// Commits take longer than all commands together.
     Slow,
-    /// It is slow and fails.
+    /// Commits are slow, and then fail.
     Fails,
 }
 
-/// How a run goes.
+/// Parameters of one run.
 #[derive(Clone, Copy, Debug)]
 struct Way {
     ledger: Ledger,
-    /// Before which call the core dies.
+    /// Number of the call before which the core dies.
     dies_at: u32,
-    /// Whether what is being written then is there.
+    /// True if a commit under way at the death is on the disk.
     is_there: bool,
 }
 
-/// What may be asked for as the command with this number: its slices are nobody else's, so that it
-/// is known what came of it.
+/// Returns the commands that can come at this position. No other command has the same slices, so
+/// that an effect can be traced to its command.
 fn alphabet(number: usize) -> Vec<Request> {
     let name = |text: &str| -> Name { text.parse().expect("a name") };
     let own = Span::from_ns(number as u64);
@@ -66,7 +66,7 @@ fn alphabet(number: usize) -> Vec<Request> {
     ]
 }
 
-/// Asks for all of it, and for what was not answered again after a death. Says whether the core
+/// Plays all commands, and repeats those without a reply after a death. Returns true if the core
 /// died.
 fn run(commands: &[Request], way: Way, with_trace: bool) -> Result<bool, (String, Vec<String>)> {
     let mut run = Run::new(1, None, with_trace);
@@ -107,7 +107,7 @@ fn key(index: usize) -> Key {
     format!("k{index}").parse().expect("a key")
 }
 
-/// All sequences of so many.
+/// Returns all sequences of this length.
 fn sequences(length: usize) -> Vec<Vec<Request>> {
     (0..length).fold(vec![Vec::new()], |shorter, number| {
         let longer = |before: Vec<Request>| {
@@ -118,7 +118,7 @@ fn sequences(length: usize) -> Vec<Vec<Request>> {
 }
 
 #[test]
-fn a_death_before_any_call_of_up_to_three_commands_leaves_all_or_nothing() {
+fn death_before_any_call_leaves_each_command_whole_or_undone() {
     let mut deaths = 0;
     for commands in (1..=3).flat_map(sequences) {
         for ledger in [Ledger::Quick, Ledger::Slow, Ledger::Fails] {

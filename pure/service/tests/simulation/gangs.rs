@@ -1,5 +1,5 @@
-//! Gangs over several hosts, with hosts that die, words that are lost either way, clocks that are
-//! wrong, and whoever starts the gang dying in between.
+//! Gangs over several hosts: hosts die, messages are lost in both directions, clocks are wrong, and
+//! the starter dies in between.
 
 use slackline_service::gang::{Gang, Hosts, LEASE, Said, Started, Word, start};
 use slackline_service::{Amount, Name, Principal, Request, Role, State};
@@ -17,7 +17,7 @@ fn name(text: &str) -> Name {
     text.parse().expect("a name")
 }
 
-/// What one run came to, to see that all of it happens.
+/// Counts of outcomes, to check that each kind occurs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Count {
     pub(crate) begun: u32,
@@ -27,17 +27,17 @@ pub(crate) struct Count {
     pub(crate) halves: u32,
 }
 
-/// Whoever starts the gang, and what is between it and the hosts.
+/// The starter of the gang, and its connection to the hosts.
 struct Starter {
     draw: Draw,
     hosts: Vec<Run>,
-    /// Whether anything goes wrong.
+    /// True if faults are injected.
     faults: bool,
     is_dead: bool,
     is_strict: bool,
-    /// Who said no when it was to be held.
+    /// True if a host refused to hold its member.
     refused: bool,
-    /// Who was told to begin.
+    /// Number of members that were told to begin.
     begun: usize,
     at: Option<Time>,
     wrong: Option<String>,
@@ -71,7 +71,7 @@ impl Starter {
         self.faults && self.draw.percent(percent)
     }
 
-    /// Time passes everywhere.
+    /// Lets time pass on all hosts.
     fn pass(&mut self, time: Span) -> Checked {
         self.hosts.iter_mut().try_for_each(|host| host.pass(time))
     }
@@ -97,7 +97,8 @@ impl Starter {
             Word::Begin => {
                 let now = self.hosts[host].model.now;
                 let at = *self.at.get_or_insert(now.after(Span::from_ms(1_500)));
-                // Mostly by little; a clock that is wrong by much is told of.
+                // A clock is mostly wrong by little. If it is wrong by much, the host refuses to
+                // begin.
                 let wrong = if self.chance(4) { 90_000_000_000 } else { 1_000_000 };
                 let late = Span::from_ns(self.draw.below(wrong));
                 let gang = Gang { name: gang, is_strict: self.is_strict };
@@ -118,7 +119,7 @@ impl Starter {
             return Ok(Said::Nothing);
         }
         if self.chance(6) {
-            // It dies, perhaps with what was just written.
+            // The host dies, and the last commit may be on its disk or not.
             self.hosts[host].is_there = self.draw.percent(50);
             self.hosts[host].die()?;
         }
@@ -152,7 +153,7 @@ impl Hosts for Starter {
         let mut all = Vec::new();
         for &host in members {
             let mut said = self.say(word, host);
-            // Who is to hear that it is broken is told again and again.
+            // A message that the gang is broken is repeated up to three times.
             let tries = if matches!(word, Word::Break { .. }) { 3 } else { 0 };
             for _ in 0..tries {
                 if said == Ok(Said::Nothing) && self.pass(Span::from_secs(1)).is_ok() {
@@ -174,7 +175,7 @@ impl Hosts for Starter {
     }
 }
 
-/// One gang, with what must hold of it.
+/// Starts one gang, and checks the outcome.
 pub(crate) fn run(seed: u64, count: &mut Count) -> Checked {
     let mut starter = Starter::new(seed);
     if starter.draw.percent(25) {
@@ -230,7 +231,7 @@ pub(crate) fn run(seed: u64, count: &mut Count) -> Checked {
     }
 }
 
-/// Something else has all of one host.
+/// Reserves most of one host for another VM.
 fn fill(starter: &mut Starter) -> Checked {
     let host = usize::try_from(starter.draw.below(3)).expect("small");
     let amount = Reservation::new(Span::from_ms(7), PERIOD).expect("less than a period");

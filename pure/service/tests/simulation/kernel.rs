@@ -1,20 +1,20 @@
-//! The model kernel: processes with vCPU threads, whose numbers are given again.
+//! Model of the kernel: processes with vCPU threads, whose numbers are reused.
 
 use std::collections::BTreeMap;
 
 use slackline_service::{Binding, BindingKind, Identity, Machine};
 
-/// Who runs what root has started and named.
+/// Unprivileged user of processes that root has started and named.
 pub(crate) const DAEMON: u32 = 64;
 
-/// A process that is a machine.
+/// A process that is a VM.
 #[derive(Clone, Debug)]
 pub(crate) struct Process {
     pub(crate) name: String,
     pub(crate) machine: Machine,
 }
 
-/// All processes, by number.
+/// All processes by number.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Kernel {
     pub(crate) processes: BTreeMap<u32, Process>,
@@ -22,15 +22,15 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
-    /// A machine of a user starts under that name, with the lowest number that is free: numbers
-    /// come back soon.
+    /// Starts a VM of a user under a name, with the lowest free number, so that numbers are reused
+    /// soon.
     pub(crate) fn start(&mut self, name: &str, user: u32, vcpus: u16) {
         if self.named(name).is_some() {
             return;
         }
         self.started += 1;
         let free = |pid: &u32| !self.processes.contains_key(pid);
-        let pid = (100..).find(free).expect("few processes");
+        let pid = (100..).find(free).expect("there are few processes");
         let (started, inode) = (self.started, 1000 + self.started);
         let identity = Identity::Process { pid, started, inode };
         let is_vouched = user == DAEMON;
@@ -38,19 +38,20 @@ impl Kernel {
         self.processes.insert(pid, Process { name: name.to_owned(), machine });
     }
 
-    /// The machine of that name ends.
+    /// Ends the VM of that name.
     pub(crate) fn end(&mut self, name: &str) {
         self.processes.retain(|_, process| process.name != name);
     }
 
-    /// One more vCPU, with the lowest number that is free, or without the first one.
+    /// Adds a vCPU with the lowest free number, or removes the first one.
     pub(crate) fn plug(&mut self, name: &str, more: bool) {
         let Some(process) = self.processes.values_mut().find(|one| one.name == name) else {
             return;
         };
         let vcpus = &mut process.machine.vcpus;
         if more && vcpus.len() < 4 {
-            let number = (0..).find(|number| !vcpus.contains(number)).expect("a number");
+            let number =
+                (0..).find(|number| !vcpus.contains(number)).expect("some vCPU number is free");
             vcpus.push(number);
             vcpus.sort_unstable();
         } else if !more && vcpus.len() > 1 {
@@ -62,7 +63,7 @@ impl Kernel {
         self.processes.values().find(|process| process.name == name)
     }
 
-    /// What a binding means now.
+    /// Returns the process that a binding refers to now.
     pub(crate) fn meant(&self, binding: &Binding) -> Option<&Process> {
         match binding.kind() {
             BindingKind::Pid => binding.pid().and_then(|pid| self.processes.get(&pid)),
@@ -70,7 +71,7 @@ impl Kernel {
         }
     }
 
-    /// The process, if that very one is still there.
+    /// Returns the process with this identity, if it is still there.
     pub(crate) fn alive(&self, identity: Identity) -> Option<&Process> {
         self.processes.values().find(|process| process.machine.identity == identity)
     }

@@ -1,5 +1,5 @@
-//! Deterministic simulation of the service: people, machines, the ledger and the scheduler's real
-//! policy, with faults and deaths, and what must hold after each step.
+//! Deterministic simulation of the service: clients, VMs, the ledger and the real policy, with
+//! faults and deaths. Invariants are checked after each step.
 
 mod apply;
 mod checks;
@@ -20,13 +20,13 @@ use slackline_service::{Amount, CpuLoad, Identity, Input, Principal, Request, Ro
 use slackline_units::{CpuId, CpuShare, DomId, Reservation, Span, Time};
 use world::Lie;
 
-/// Says how many seeds to run, and from which one on: `N` or `N from M`.
+/// Environment variable with the number of seeds, and the first one: `N` or `N from M`.
 const SEEDS: &str = "SLACKLINE_SEEDS";
 
-/// How many are run otherwise: a few seconds on one core.
+/// Number of seeds by default, for a few seconds on one core.
 const FEW: u64 = 3000;
 
-/// What a seed that fails has to say, with the last of what happened.
+/// Returns the report of a failed seed, with the last steps of the run.
 fn failure(seed: u64, lie: Option<Lie>) -> String {
     let Err((error, trace)) = drawn::run(seed, lie, true) else {
         return format!("seed {seed} fails only without a trace");
@@ -36,7 +36,7 @@ fn failure(seed: u64, lie: Option<Lie>) -> String {
 }
 
 #[test]
-fn whatever_happens_promises_are_kept_or_taken_back_whole() {
+fn reservations_are_kept_or_reverted_as_a_whole_under_faults() {
     #[allow(clippy::disallowed_methods)] // How much is tried, not what comes of it.
     let asked = std::env::var(SEEDS).unwrap_or_default();
     let (seeds, from) = asked.split_once(" from ").unwrap_or((&asked, "0"));
@@ -54,21 +54,20 @@ fn whatever_happens_promises_are_kept_or_taken_back_whole() {
             Err(_) => panic!("{}", failure(seed, None)),
         }
     }
-    // Else nothing was tried that could have gone wrong.
+    // Runs without any of these would have tested no failure.
     let each = [all.deaths, all.done, all.no_room, all.not_durable];
     assert!(seeds < 100 || each.iter().all(|&count| u64::from(count) > seeds / 10), "{all:?}");
 }
 
-/// Each found something once, far beyond those that are tried each time.
+/// Each of these seeds found a defect once, far beyond the range that is always run.
 ///
-/// 42634: a name is given back and held for a gang before that is written down, and the row of who
-/// only holds it was written.
-/// 192023: a change that could not be written was taken back, and the phase that it had set came
-/// back with the next one, which asked for none.
-/// 1743187: what another machine had left of the period in which it ended was counted as too much
-/// for the one that came in its place at that instant, by these checks.
+/// Seed 42634: a reservation was released and its name held for a gang before the release was
+/// written, and the row of the held member was written. Seed 192023: a change that could not be
+/// written was reverted, and the phase that it had set came back with the next change, which named
+/// none. Seed 1743187: a defect of these checks, which charged the rest of a period of a VM that
+/// ended to the VM that took its place at that instant.
 #[test]
-fn what_was_found_once_is_not_found_again() {
+fn seeds_that_once_found_a_defect_pass() {
     for seed in [42_634, 192_023, 207_015, 540_112, 1_743_187] {
         if drawn::run(seed, None, false).is_err() {
             panic!("{}", failure(seed, None));
@@ -76,10 +75,11 @@ fn what_was_found_once_is_not_found_again() {
     }
 }
 
-/// A gang over three hosts begins as a whole or not at all: what is held lapses wherever who starts
-/// it dies, capacity comes back, and whoever heard that it is broken is no part of it.
+/// A gang over three hosts begins on all hosts or on none. Held members expire when the starter
+/// dies, their capacity is freed, and a host that heard that the gang is broken keeps no member of
+/// it.
 #[test]
-fn a_gang_begins_whole_or_lapses_whatever_dies_in_between() {
+fn gang_begins_on_all_hosts_or_none_under_faults() {
     let mut count = gangs::Count::default();
     let seeds = 2_000;
     for seed in 0..seeds {
@@ -87,19 +87,19 @@ fn a_gang_begins_whole_or_lapses_whatever_dies_in_between() {
             panic!("seed {seed}: {error}");
         }
     }
-    // All of it happens; halves only where who starts it is cut off between the last words.
+    // All outcomes occur. Halves occur only if the starter is cut off between the last messages.
     let gangs::Count { begun, refused, cut_off, died, halves } = count;
     assert!(begun > 500 && refused > 200 && cut_off > 200 && died > 200, "{count:?}");
     assert!(halves < 150, "{count:?}");
 }
 
-/// What a vCPU that is taken away had by its terms it earns by those, not by what the others have
-/// from then on, before it has more.
+/// A removed vCPU accrues the excess that it received at its own rate. The rate of the remaining
+/// vCPUs does not count for it, also after it is added again.
 #[test]
-fn a_vcpu_that_is_taken_away_is_never_promised_what_the_others_get() {
+fn removed_vcpu_accrues_excess_at_its_own_rate() {
     let terms = |slice_ms, vcpus| {
         let each = Reservation::new(Span::from_ms(slice_ms), Span::from_ms(10));
-        Terms::new(each.expect("less than a period"), true, vcpus).expect("terms")
+        Terms::new(each.expect("valid terms"), true, vcpus).expect("valid terms")
     };
     let (web, identity) = (DomId::new(0), Identity::Group { inode: 1 });
     let seats = Seats { identity, vcpus: vec![Some(0), Some(1)] };
@@ -111,17 +111,17 @@ fn a_vcpu_that_is_taken_away_is_never_promised_what_the_others_get() {
         scheduler.meters[&(identity, 1)].given / PARTS
     };
     assert_eq!(run(&mut scheduler, 3), 1_000_000);
-    // It has had 0.7 ms in advance, and 0.5 ms at its return.
+    // It has received 0.7 ms more than accrued. At its return 0.5 ms of that is left.
     scheduler.change(web, terms(6, 1)).expect("there is room");
     assert_eq!(run(&mut scheduler, 5), 1_000_000);
-    scheduler.change(web, terms(1, 2)).expect("as before");
+    scheduler.change(web, terms(1, 2)).expect("the old terms still fit");
     scheduler.seat(web, Some(&seats));
     assert_eq!(run(&mut scheduler, 8), 1_500_000);
 }
 
-/// Told of, where it is a tenth of a period or more of somebody whose periods go by it.
+/// An event reports the step of the clock if it is at least a tenth of a period with a phase.
 #[test]
-fn whoever_goes_by_the_wall_clock_hears_that_it_was_set() {
+fn clock_step_is_an_event_if_reservations_have_a_phase() {
     let mut run = Run::new(1, None, false);
     let root = (Principal::User(0), Some(Role::Administrator));
     let reserve = |name: &str, phase| Request::Reserve {
@@ -138,14 +138,14 @@ fn whoever_goes_by_the_wall_clock_hears_that_it_was_set() {
     let set = |run: &mut Run, us, is_ahead| {
         let by = Span::from_us(us);
         run.model.step_clock(by, is_ahead);
-        run.step(Input::ClockStepped { by, is_ahead }).expect("all holds");
-        run.pass(Span::from_ms(100)).expect("all holds");
+        run.step(Input::ClockStepped { by, is_ahead }).expect("no check fails");
+        run.pass(Span::from_ms(100)).expect("no check fails");
         let told = run.model.disk.events.iter().map(|event| event.what.to_string());
         told.filter(|what| what.starts_with("clock-stepped")).collect::<Vec<_>>()
     };
-    run.ask(root, reserve("db", None), None).expect("all holds");
+    run.ask(root, reserve("db", None), None).expect("no check fails");
     assert_eq!(set(&mut run, 5_000, true), [""; 0]);
-    run.ask(root, reserve("web", Some(Span::from_ms(3))), None).expect("all holds");
+    run.ask(root, reserve("web", Some(Span::from_ms(3))), None).expect("no check fails");
     assert_eq!(set(&mut run, 999, true), [""; 0]);
     let told = "clock-stepped: by 1ms back; one period of web is longer or shorter";
     assert_eq!(set(&mut run, 1_000, false), [told]);
@@ -188,11 +188,11 @@ fn overload_of_a_cpu_is_logged_once_at_its_begin_and_once_at_its_end() {
 /// The name of a process that has ended is free before anybody told the service of its end, as
 /// after a death of the service.
 #[test]
-fn the_name_of_a_process_that_has_ended_is_free_for_the_next_one() {
+fn name_of_an_ended_process_is_free_without_notice() {
     let mut run = Run::new(1, None, false);
     let root = (Principal::User(0), Some(Role::Administrator));
     let reserve = |run: &mut Run| {
-        let pid = *run.model.kernel.processes.last_key_value().expect("a process").0;
+        let pid = *run.model.kernel.processes.last_key_value().expect("there is a process").0;
         let request = Request::Reserve {
             name: "build".parse().expect("a name"),
             amount: Amount::Each(
@@ -204,8 +204,8 @@ fn the_name_of_a_process_that_has_ended_is_free_for_the_next_one() {
             binding: Some(format!("pid:{pid}").parse().expect("a binding")),
             user: None,
         };
-        run.ask(root, request, None).expect("all holds");
-        run.pass(Span::from_ms(100)).expect("all holds");
+        run.ask(root, request, None).expect("no check fails");
+        run.pass(Span::from_ms(100)).expect("no check fails");
         let rows = run.model.disk.rows.values().map(|row| row.binding.pid());
         (Some(pid), rows.collect::<Vec<_>>())
     };
@@ -221,7 +221,7 @@ fn the_name_of_a_process_that_has_ended_is_free_for_the_next_one() {
 }
 
 #[test]
-fn every_lie_of_the_world_is_found() {
+fn checks_find_every_defect_seeded_in_the_world() {
     for lie in Lie::ALL {
         let found = (0..2000).find(|&seed| drawn::run(seed, Some(lie), false).is_err());
         assert!(found.is_some(), "{lie:?} is not found in 2,000 seeds");

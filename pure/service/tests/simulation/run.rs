@@ -1,4 +1,4 @@
-//! One run: the service in the model world, told what happens, killed, and started again.
+//! One run: the service in the model world receives inputs, is killed, and is started again.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,15 +13,15 @@ use slackline_units::{DomId, Span, Time};
 use crate::checks::{self, Checked, History, Sent};
 use crate::world::{Crash, Lie, Model, Replied};
 
-/// A run that goes on.
+/// A run in progress, with its model world.
 pub(crate) struct Run {
     pub(crate) service: Service,
     pub(crate) model: Model,
     pub(crate) history: History,
     pub(crate) deaths: u32,
-    /// Whether what was being written at a death is there, by death.
+    /// For each death, true if the commit under way is on the disk.
     pub(crate) is_there: bool,
-    /// After how many calls the core dies again while it recovers.
+    /// Number of calls after which the core dies again during recovery.
     pub(crate) dies_again: Option<u32>,
     next_ticket: u64,
 }
@@ -47,7 +47,8 @@ impl Run {
         }
     }
 
-    /// One input, and all checks. If the core dies of it, it is started again.
+    /// Passes one input to the service, and checks all invariants. If the core dies, it is
+    /// restarted.
     pub(crate) fn step(&mut self, input: Input) -> Checked {
         self.model.note(|| format!("{input:?}"));
         let (service, model) = (&mut self.service, &mut self.model);
@@ -61,13 +62,13 @@ impl Run {
         checks::all(&self.service, &mut self.model, &self.history)
     }
 
-    /// The core dies now, and is started again.
+    /// Kills the core and restarts it.
     pub(crate) fn die(&mut self) -> Checked {
         self.recover()?;
         checks::all(&self.service, &mut self.model, &self.history)
     }
 
-    /// The core is dead, and starts again, as often as it takes.
+    /// Restarts the dead core, repeatedly if it dies during recovery.
     pub(crate) fn recover(&mut self) -> Checked {
         loop {
             self.deaths += 1;
@@ -91,7 +92,8 @@ impl Run {
         self.recovered()
     }
 
-    /// What was written is there again, but for what was bound to a process that is not.
+    /// Checks that all stored reservations are restored, except those for processes that have
+    /// ended.
     fn recovered(&self) -> Checked {
         let rows: BTreeMap<_, _> =
             self.service.listed().map(|(_, one)| (one.row.name.clone(), one.row)).collect();
@@ -117,7 +119,7 @@ impl Run {
         }
     }
 
-    /// Time passes; what is due in it happens.
+    /// Lets time pass, with all events that are due meanwhile.
     pub(crate) fn pass(&mut self, time: Span) -> Checked {
         let end = self.model.now.after(time);
         loop {
@@ -143,7 +145,7 @@ impl Run {
         }
     }
 
-    /// Somebody asks; returns the ticket.
+    /// Sends a request and returns its ticket.
     pub(crate) fn ask(
         &mut self,
         who: (Principal, Option<Role>),
@@ -167,12 +169,12 @@ impl Run {
         Ok(ticket)
     }
 
-    /// What was answered since this was asked last.
+    /// Returns the replies since the last call.
     pub(crate) fn replies(&mut self) -> Vec<Replied> {
         std::mem::take(&mut self.model.replies)
     }
 
-    /// The service is told how its machines are now.
+    /// Reports the current state of all VMs to the service.
     pub(crate) fn tell(&mut self) -> Checked {
         let held: Vec<(DomId, Identity, Option<Machine>)> = self
             .model
@@ -201,7 +203,7 @@ impl Run {
         Ok(())
     }
 
-    /// No more faults; all that is on its way arrives. Then everybody has been answered.
+    /// Stops all faults, and delivers everything under way. Each request must have a reply then.
     pub(crate) fn finish(&mut self) -> Checked {
         self.model.faults = None;
         self.model.dies_after = None;

@@ -1,5 +1,4 @@
-//! The real policy `edf`, on CPUs whose vCPUs would always run if they may, with time that only the
-//! simulation passes.
+//! The real policy `edf` on model CPUs, with vCPUs that are always runnable and simulated time.
 
 use std::collections::BTreeMap;
 
@@ -9,76 +8,75 @@ use slackline_policy::{
 use slackline_service::{Identity, Seats, Terms};
 use slackline_units::{CpuId, CpuSet, CpuShare, DomId, Reservation, Span, Time, VcpuId};
 
-/// What the service keeps for everybody else.
+/// Reserve of each CPU for everything else.
 pub(crate) const RESERVE: CpuShare = CpuShare::from_ppm(100_000);
 
-/// A reservation as the scheduler has it.
+/// A reservation in the scheduler.
 #[derive(Clone, Debug)]
 pub(crate) struct Domain {
     pub(crate) terms: Terms,
     pub(crate) identity: Option<Identity>,
-    /// Who sat there last: what is promised is promised to it, whether it sits there or not.
+    /// VM that was assigned last. The reservation is metered for it, whether it is assigned or not.
     last: Option<Identity>,
     pub(crate) places: Vec<Place>,
     pub(crate) is_paused: bool,
 }
 
-/// A place, and who sits there.
+/// A place, and the vCPU that occupies it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     vcpu: VcpuId,
     pub(crate) sits: Option<u16>,
 }
 
-/// What a machine was given at a place, and what it was promised there, since it was last to have
-/// no more than that: in [parts](PARTS) of a nanosecond, so that nothing is rounded.
+/// CPU time that a VM received at a place, and CPU time reserved for it there, since it last had a
+/// hard limit. Both are in [parts](PARTS) of a nanosecond, so that nothing is rounded.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Meter {
     pub(crate) given: u128,
     pub(crate) promised: u128,
-    /// By how much it was given more than it was promised in any time that ends now.
+    /// Maximum excess over the reservation in any interval that ends now.
     pub(crate) ahead: u128,
-    /// The largest slice that it was promised; the sum of one of each where several reservations
-    /// were for the same machine at a time.
+    /// Largest slice reserved. If the VM had several reservations at a time, the sum of the largest
+    /// of each.
     pub(crate) slice: u128,
-    /// Of the step that is being counted: what it was given, what it was promised, what still is
-    /// where it has left, and one slice of each.
+    /// Values of the current step: received time, reserved time, time still reserved after leaving,
+    /// and the sum of one slice of each reservation.
     step: (u128, u128, u128, u128),
 }
 
-/// What stays promised to who left.
+/// Share that stays reserved for a VM that left.
 #[derive(Clone, Copy, Debug)]
 struct Left {
     each: Reservation,
-    /// What is to be earned yet, in parts of a nanosecond.
+    /// Excess that has not accrued yet, in parts of a nanosecond.
     unearned: u128,
 }
 
-/// All periods that are asked for divide it, in nanoseconds.
+/// A multiple of all periods that occur, in nanoseconds.
 pub(crate) const PARTS: u128 = 604_800_000_000_000;
 
-/// What is promised in a time, in parts of a nanosecond.
+/// Returns the CPU time reserved in an interval, in parts of a nanosecond.
 fn promised(each: Reservation, time: Span) -> u128 {
     let (slice, period) = (u128::from(each.slice().ns()), u128::from(each.period().ns()));
     slice * (PARTS / period) * u128::from(time.ns())
 }
 
 impl Meter {
-    /// A step has been counted.
+    /// Adds the current step to the totals.
     fn count(&mut self) {
         let (given, promised, left, slice) = std::mem::take(&mut self.step);
         self.slice = self.slice.max(slice);
         self.given += given;
         self.promised += promised;
-        // Only what it had in advance is earned there.
+        // After leaving, only excess is accrued.
         self.promised += left.min(self.given.saturating_sub(self.promised));
         self.ahead = (self.ahead + given).saturating_sub(promised + left);
     }
 }
 
-/// Who comes to a place in the middle of a period has what is left of the slice, also what would
-/// have been earned in the part of the period that is over: what the one before it was behind by,
-/// a slice at most.
+/// Hands the places of a VM to another one in the middle of a period. The newcomer gets the rest of
+/// the slice, and also what the earlier VM was behind by, up to a slice.
 fn take_over(
     meters: &mut BTreeMap<(Identity, u16), Meter>,
     (before, now): (Identity, Identity),
@@ -97,16 +95,15 @@ pub(crate) struct Scheduler {
     policy: Box<dyn Policy>,
     at: Moment,
     pub(crate) domains: BTreeMap<DomId, Domain>,
-    /// By slot, whose it is.
+    /// Owner of each slot, `None` if it is free.
     slots: Vec<Option<DomId>>,
-    /// By CPU, when its turn is over.
+    /// End of the current timeslice of each CPU.
     limits: Vec<Time>,
-    /// By machine and place: a place has an account, whoever of the machine sits there.
+    /// Meters by VM and place, since a place has one account for all threads of the VM.
     pub(crate) meters: BTreeMap<(Identity, u16), Meter>,
-    /// Who left which reservation, and what stays promised until what it had in advance of it has
-    /// been earned.
+    /// Shares that stay reserved after a VM left a reservation, until its excess has accrued.
     left: BTreeMap<(Identity, u16, DomId), Left>,
-    /// The seeded defects.
+    /// Seeded defects of the scheduler.
     pub(crate) admits_all: bool,
     pub(crate) forgets: bool,
     joins: u32,
@@ -114,10 +111,10 @@ pub(crate) struct Scheduler {
 
 impl Scheduler {
     pub(crate) fn new(cpus: usize, now: Time) -> Scheduler {
-        let spec = find("edf").expect("a policy");
+        let spec = find("edf").expect("the policy exists");
         let reserve = RESERVE.to_string();
         let given = [("reserve", Given::Text(&reserve))];
-        let values = Values::read(spec.policy_fields, given.into_iter()).expect("a reserve");
+        let values = Values::read(spec.policy_fields, given.into_iter()).expect("a valid reserve");
         let mut at = Moment::at_start(cpus);
         at.advance(now);
         Scheduler {
@@ -150,10 +147,10 @@ impl Scheduler {
             ("spread", Given::Text(if terms.by_use() { "use" } else { "even" })),
             ("phase", Given::Text(&phase)),
         ];
-        Values::read(self.spec.share_fields, given.into_iter()).expect("terms")
+        Values::read(self.spec.share_fields, given.into_iter()).expect("valid terms")
     }
 
-    /// All of a domain's places, or none.
+    /// Adds all places of a domain, or none.
     pub(crate) fn join(&mut self, id: DomId, terms: Terms) -> Result<(), AdmitError> {
         assert!(!self.domains.contains_key(&id), "{id} has joined before");
         let fresh =
@@ -173,11 +170,11 @@ impl Scheduler {
             self.slots.push(None);
         }
         let known = if self.forgets { DomId::new(10_000 + self.joins) } else { id };
-        let vcpu = VcpuId::new(u32::try_from(slot).expect("few"), known, place);
+        let vcpu = VcpuId::new(u32::try_from(slot).expect("there are few slots"), known, place);
         self.at.join(vcpu);
         let asked = if self.admits_all {
             let each = Reservation::new(Terms::LEAST, Terms::LONGEST);
-            let least = Terms::new(each.expect("a slice"), true, 1).expect("terms");
+            let least = Terms::new(each.expect("valid terms"), true, 1).expect("valid terms");
             self.share(least)
         } else {
             self.share(terms)
@@ -187,7 +184,7 @@ impl Scheduler {
             return Err(error);
         }
         self.slots[slot] = Some(id);
-        let domain = self.domains.get_mut(&id).expect("it is joining");
+        let domain = self.domains.get_mut(&id).expect("a joining domain is in the table");
         domain.places.push(Place { vcpu, sits: None });
         if let Some(identity) = domain.last {
             self.left.remove(&(identity, place, id));
@@ -218,8 +215,8 @@ impl Scheduler {
         self.domains.remove(&id);
     }
 
-    /// All of a domain's places have other terms, or none has. Those that are lost go last, by the
-    /// terms that they had: so what was there before fits if this is refused.
+    /// Changes the terms of all places of a domain, or of none. Places are removed last, with their
+    /// old terms, so the old terms fit again if this is refused.
     pub(crate) fn change(&mut self, id: DomId, terms: Terms) -> Result<(), AdmitError> {
         let (before, left) = (self.domains[&id].terms, self.left.clone());
         let kept = before.vcpus().min(terms.vcpus());
@@ -227,15 +224,15 @@ impl Scheduler {
         if let Err(error) = result {
             self.drop_to(id, before.vcpus());
             self.left = left;
-            self.change_each(id, kept, before).expect("what was there before fits");
+            self.change_each(id, kept, before).expect("the old terms still fit");
             return Err(error);
         }
         self.drop_to(id, terms.vcpus());
-        self.domains.get_mut(&id).expect("it is there").terms = terms;
+        self.domains.get_mut(&id).expect("the domain is in the table").terms = terms;
         Ok(())
     }
 
-    /// As many places as the terms say, with nobody in the new ones.
+    /// Adds places up to the number in the terms. New places are empty.
     fn grow(&mut self, id: DomId, terms: Terms) -> Result<(), AdmitError> {
         (self.places(id)..terms.vcpus()).try_for_each(|place| self.add(id, terms, place))
     }
@@ -247,7 +244,7 @@ impl Scheduler {
     }
 
     fn places(&self, id: DomId) -> u16 {
-        u16::try_from(self.domains[&id].places.len()).expect("few")
+        u16::try_from(self.domains[&id].places.len()).expect("there are few places")
     }
 
     fn change_each(&mut self, id: DomId, kept: u16, terms: Terms) -> Result<(), AdmitError> {
@@ -259,9 +256,9 @@ impl Scheduler {
             .try_for_each(|place| self.policy.adjust(&self.at, place.vcpu, &share).map(|_| ()))
     }
 
-    /// Others sit there.
+    /// Assigns threads to the places of a domain.
     pub(crate) fn seat(&mut self, id: DomId, seats: Option<&Seats>) {
-        let domain = self.domains.get_mut(&id).expect("it is there");
+        let domain = self.domains.get_mut(&id).expect("the domain is in the table");
         domain.identity = seats.map(|seats| seats.identity);
         if let (Some(before), Some(now)) = (domain.last, domain.identity) {
             take_over(&mut self.meters, (before, now), domain.terms.vcpus());
@@ -283,11 +280,11 @@ impl Scheduler {
     }
 
     pub(crate) fn pause(&mut self, id: DomId, is_paused: bool) {
-        self.domains.get_mut(&id).expect("it is there").is_paused = is_paused;
+        self.domains.get_mut(&id).expect("the domain is in the table").is_paused = is_paused;
         self.rouse(id);
     }
 
-    /// Whoever sits there runs unless it is paused.
+    /// Wakes the threads of a domain unless it is paused.
     fn rouse(&mut self, id: DomId) {
         let domain = self.domains[&id].clone();
         for place in domain.places {
@@ -307,17 +304,17 @@ impl Scheduler {
         }
     }
 
-    /// What each CPU could promise.
+    /// Returns the available capacity of a CPU.
     pub(crate) fn room(&self, period: Span, cpu: CpuId) -> Span {
         self.policy.room(&self.at, period, CpuSet::one(cpu)).unwrap_or(Span::ZERO)
     }
 
-    /// The clock on the wall is set.
+    /// Sets the wall clock ahead of the simulation.
     pub(crate) fn set_clock(&mut self, ahead: Span) {
         self.policy.set_clock(&self.at, ahead);
     }
 
-    /// Time passes, and whoever is picked runs.
+    /// Runs the picked vCPUs until a time.
     pub(crate) fn run_until(&mut self, end: Time) {
         loop {
             self.decide();
@@ -366,7 +363,7 @@ impl Scheduler {
         }
     }
 
-    /// Time passes, in which nobody else comes to run.
+    /// Advances time by a step in which no other vCPU is picked.
     fn advance(&mut self, to: Time) {
         let ran = to.since(self.at.now());
         self.at.advance(to);
@@ -385,7 +382,7 @@ impl Scheduler {
         self.promise(ran);
     }
 
-    /// What machines are promised in a time in which nothing changes.
+    /// Adds the CPU time reserved for each VM in a step without changes.
     fn promise(&mut self, time: Span) {
         for domain in self.domains.values() {
             let Some(identity) = domain.last else { continue };
@@ -405,7 +402,7 @@ impl Scheduler {
             left.unearned > 0
         });
         self.meters.values_mut().for_each(Meter::count);
-        // A place may have what others of its domain left.
+        // A place may receive what its siblings leave unused.
         let is_loose = |terms: Terms| !terms.exact() || terms.by_use();
         let loose = self.domains.values().filter(|domain| is_loose(domain.terms));
         for domain in loose {

@@ -1,4 +1,4 @@
-//! What users of one daemon may do to each other.
+//! Effects that users of one daemon can have on each other.
 
 use slackline_service::{Amount, Budget, Principal, Refusal, Request, Role};
 use slackline_units::{CpuShare, Reservation, Span};
@@ -46,11 +46,11 @@ fn change(name: &str, amount: Amount) -> Request {
     }
 }
 
-/// Asks, and waits for the answer.
+/// Sends a request, and waits for its answer.
 fn ask(run: &mut Run, who: Who, request: Request) -> Result<(), Refusal> {
-    run.ask(who, request, None).expect("all holds");
-    run.pass(Span::from_ms(100)).expect("all holds");
-    let (_, reply) = run.replies().pop().expect("an answer");
+    run.ask(who, request, None).expect("no check fails");
+    run.pass(Span::from_ms(100)).expect("no check fails");
+    let (_, reply) = run.replies().pop().expect("a request has an answer");
     reply.map(drop)
 }
 
@@ -61,7 +61,8 @@ fn ms(slice: u64, period: u64) -> Amount {
 #[test]
 fn tenant_changes_its_own_reservations_only() {
     let mut run = Run::new(1, None, false);
-    ask(&mut run, tenant(ALICE), reserve("a", ms(1, 10), None)).expect("its own");
+    ask(&mut run, tenant(ALICE), reserve("a", ms(1, 10), None))
+        .expect("a tenant may reserve for its own VM");
     let name = || "a".parse().expect("a name");
     let asked = [
         change("a", ms(1, 20)),
@@ -75,13 +76,14 @@ fn tenant_changes_its_own_reservations_only() {
         let refused = ask(&mut run, tenant(BOB), request.clone());
         assert_eq!(refused, Err(Refusal::NotOwner { name: name() }), "{request}");
     }
-    // A tenant has VMs of its own only, and an operator changes what it likes.
+    // A tenant may reserve only for its own VMs, and an operator may change any reservation.
     let theirs = ask(&mut run, tenant(BOB), reserve("b", ms(1, 10), Some(5001)));
     assert!(matches!(theirs, Err(Refusal::NotYours { .. })), "{theirs:?}");
     ask(&mut run, operator(BOB), change("a", ms(1, 20))).expect("an operator may");
-    ask(&mut run, tenant(ALICE), change("a", ms(2, 20))).expect("its own");
+    ask(&mut run, tenant(ALICE), change("a", ms(2, 20)))
+        .expect("a tenant may change its own reservation");
     ask(&mut run, tenant(ALICE), Request::Release { name: name(), if_revision: None })
-        .expect("its own");
+        .expect("a tenant may change its own reservation");
 }
 
 #[test]
@@ -89,7 +91,7 @@ fn raising_a_reservation_counts_against_the_caller_too() {
     let mut run = Run::new(1, None, false);
     let budget = Budget { cpu: Some(CpuShare::from_ppm(100_000)), machines: None };
     run.service.set_budgets([(ALICE, budget)].into());
-    // Root reserves 1 % for alice's VM, and for bob's.
+    // Root reserves 1 % for the VM of alice, and for that of bob.
     ask(&mut run, ROOT, reserve("a", ms(1, 100), Some(5001))).expect("root may");
     ask(&mut run, ROOT, reserve("b", ms(1, 100), Some(5002))).expect("root may");
     ask(&mut run, ROOT, reserve("c", ms(1, 100), Some(5002))).expect("root may");
@@ -98,7 +100,7 @@ fn raising_a_reservation_counts_against_the_caller_too() {
     };
     over(ask(&mut run, operator(ALICE), change("a", ms(8, 10))));
     ask(&mut run, operator(ALICE), change("a", ms(5, 100))).expect("within its budget");
-    // What it raised before counts, and what is its VM's.
+    // Earlier raises count, and so do reservations for the caller's own VM.
     over(ask(&mut run, operator(ALICE), change("b", ms(6, 100))));
     ask(&mut run, operator(ALICE), change("b", ms(5, 100))).expect("within its budget");
     over(ask(&mut run, operator(ALICE), change("c", ms(2, 100))));
@@ -107,7 +109,7 @@ fn raising_a_reservation_counts_against_the_caller_too() {
 }
 
 #[test]
-fn only_an_administrator_has_a_run_of_more_than_a_second() {
+fn run_longer_than_a_second_needs_an_administrator() {
     let mut run = Run::new(1, None, false);
     let week = Span::from_secs(604_800);
     let days = each(Span::from_secs(508_000), week);
@@ -115,10 +117,11 @@ fn only_an_administrator_has_a_run_of_more_than_a_second() {
     assert!(matches!(refused, Refusal::LongRun { .. }), "{refused:?}");
     assert_eq!(refused.hint().as_deref(), Some("the same share is --slice 839.947ms --period 1s"));
     let second = each(Span::from_secs(1), week);
-    ask(&mut run, operator(ALICE), reserve("a", second, None)).expect("a second at most");
+    ask(&mut run, operator(ALICE), reserve("a", second, None))
+        .expect("a slice of a second is allowed");
     let longer = each(Span::from_ms(1_001), week);
     assert!(ask(&mut run, operator(ALICE), change("a", longer)).is_err());
     ask(&mut run, ROOT, change("a", longer)).expect("an administrator may");
-    // What an administrator gave may be made less.
-    ask(&mut run, operator(ALICE), change("a", second)).expect("less");
+    // An operator may reduce what an administrator reserved.
+    ask(&mut run, operator(ALICE), change("a", second)).expect("a shorter slice is allowed");
 }

@@ -1,4 +1,4 @@
-//! The model world: what the service calls, with faults, and with lies that a check must find.
+//! Model world that the service calls, with faults, and with seeded defects that checks must find.
 
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
@@ -14,36 +14,36 @@ use crate::draw::Draw;
 use crate::kernel::Kernel;
 use crate::scheduler::Scheduler;
 
-/// How the world can be wrong about what it does: each must be found by a check.
+/// Defects of the world that a check must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lie {
-    /// What is said to be written is not.
+    /// Commits reported as written are not.
     LosesCommits,
-    /// What happened is not written, only what came of it.
+    /// Commits lack their events, and have only their rows.
     LosesEvents,
-    /// Answers with keys are not there after a restart.
+    /// Answers with keys are gone after a restart.
     LosesKeys,
-    /// Everybody is admitted.
+    /// All reservations are admitted.
     AdmitsAll,
-    /// Whoever leaves is not given back.
+    /// Threads of a domain that leaves are not restored.
     KeepsThreads,
-    /// Nobody is given back when its machine ends.
+    /// Threads are not restored when their VM ends.
     KeepsSeats,
-    /// Who comes back has a new account.
+    /// A VM that comes back gets a new account.
     ForgetsAccounts,
-    /// Other terms are not in force.
+    /// Changes of terms are not put into force.
     IgnoresChanges,
-    /// A pause is not in force.
+    /// Pauses are not put into force.
     IgnoresPauses,
-    /// The number of a process is taken for the process.
+    /// A process number is taken for the process.
     TakesNumbers,
-    /// Whoever goes by a name is whose machine it should be.
+    /// A VM of the right name is taken for one of the right user.
     HidesUsers,
-    /// An answer comes twice.
+    /// A reply is sent twice.
     AnswersTwice,
-    /// An answer does not come.
+    /// A reply is never sent.
     AnswersNot,
-    /// Nobody is told what time it is.
+    /// The requested timer never expires.
     NeverRings,
 }
 
@@ -66,10 +66,10 @@ impl Lie {
     ];
 }
 
-/// The core died.
+/// Panic payload that marks a death of the core.
 pub(crate) struct Crash;
 
-/// A reply that arrived.
+/// A reply that has arrived.
 pub(crate) type Replied = (Ticket, Result<Answer, Refusal>);
 
 pub(crate) struct Model {
@@ -78,24 +78,24 @@ pub(crate) struct Model {
     pub(crate) disk: Disk,
     pub(crate) scheduler: Scheduler,
     pub(crate) lie: Option<Lie>,
-    /// Faults of calls are drawn from it; none is that there are none.
+    /// Generator of faults in calls. `None` injects none.
     pub(crate) faults: Option<Draw>,
-    /// After so many calls the core dies.
+    /// Number of calls after which the core dies.
     pub(crate) dies_after: Option<u32>,
     pub(crate) calls: u32,
-    /// Who has asked and has not been answered.
+    /// Requests without a reply.
     pub(crate) open: BTreeMap<Ticket, Request>,
     pub(crate) replies: Vec<Replied>,
     /// Commits that were begun and have not been checked.
     pub(crate) begun: Vec<Commit>,
     pub(crate) published: u64,
     pub(crate) rings: Option<Time>,
-    /// What is wrong with how we were called.
+    /// Violation of the world's contract by the service.
     pub(crate) wrong: Option<String>,
     pub(crate) trace: Option<Vec<String>>,
-    /// How long a commit takes.
+    /// Duration of a commit until it is synced.
     pub(crate) sync: Span,
-    /// How far the clock on the wall is ahead of the simulation's.
+    /// Offset of the wall clock, ahead of the simulation's clock.
     pub(crate) wall_ahead: Span,
 }
 
@@ -141,7 +141,7 @@ impl Model {
         self.faults.as_mut().is_some_and(|draw| draw.percent(chance))
     }
 
-    /// The core is dead: the keeper gives every thread back, and the disk has what it has.
+    /// Kills the core: the keeper restores all threads, and the disk keeps what is synced.
     pub(crate) fn crash(&mut self, is_there: bool) {
         let (cpus, now) = (self.scheduler.cpus(), self.now);
         self.scheduler = Scheduler::new(cpus, now);
@@ -155,14 +155,14 @@ impl Model {
         self.dies_after = None;
     }
 
-    /// The clock on the wall is set.
+    /// Sets the wall clock by a step.
     pub(crate) fn step_clock(&mut self, by: Span, is_ahead: bool) {
         let back = self.wall_ahead.left_after(by);
         self.wall_ahead = if is_ahead { self.wall_ahead + by } else { back };
         self.scheduler.set_clock(self.wall_ahead);
     }
 
-    /// What is read at a start.
+    /// Returns what the service reads at its start.
     pub(crate) fn loaded(&self) -> Loaded {
         let mut loaded = self.disk.loaded(self.now);
         if self.lie == Some(Lie::TakesNumbers) {
@@ -174,10 +174,10 @@ impl Model {
         loaded
     }
 
-    /// Whether these threads may be touched.
+    /// Returns an error if these threads may not be touched.
     fn hold(&mut self, seats: &Seats, chance: u64) -> Result<(), Declined> {
         if self.fault(chance) {
-            // It dies between find and hold, and another one may have its number.
+            // The VM may end between lookup and hold, and another one may get its number.
             let name = self.kernel.alive(seats.identity).map(|one| one.name.clone());
             if let Some(name) = name {
                 self.note(|| format!("   {name} dies"));
@@ -216,7 +216,10 @@ impl World for Model {
     fn named(&mut self, name: &Name) -> Vec<Binding> {
         self.call(|| format!("named {name}"));
         let found = self.kernel.named(name.as_str());
-        found.map(|one| format!("qemu:{}", one.name).parse().expect("a name")).into_iter().collect()
+        found
+            .map(|one| format!("qemu:{}", one.name).parse().expect("a valid binding"))
+            .into_iter()
+            .collect()
     }
 
     fn join(&mut self, group: &[Joining<'_>]) -> Vec<Result<(), Declined>> {
