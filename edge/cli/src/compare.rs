@@ -50,7 +50,7 @@ pub(crate) fn compare(args: &Compare) -> Result<(), Problem> {
     let mut lives = compared.lives.iter().flatten();
     let whole = runs.was_whole().and_then(|()| lives.try_for_each(Live::was_whole));
     if args.json {
-        terminal::print(&json::cases(&cases, &seeds, json::End::of(&whole)))?;
+        terminal::print(&json::cases(&cases, &seeds, json::Completion::of(&whole)))?;
     } else if !cases.is_empty() {
         terminal::say(&(table(&cases, &seeds) + &compared.notes()))?;
     }

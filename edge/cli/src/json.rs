@@ -13,19 +13,19 @@ use crate::problem::Problem;
 
 const FORMAT: &str = "slackline-runs-1";
 
-/// The end of a command.
+/// Completion of a command: whole, or ended by a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    /// Every run came to its end.
+pub(crate) enum Completion {
+    /// All runs are complete.
     Whole,
     /// A signal ended the command: its last run is cut short, or runs are missing.
     Interrupted,
 }
 
-impl End {
-    /// The end of a command with this outcome.
-    pub(crate) fn of(outcome: &Result<(), Problem>) -> End {
-        if outcome.is_ok() { End::Whole } else { End::Interrupted }
+impl Completion {
+    /// Returns the completion of a command with this outcome.
+    pub(crate) fn of(outcome: &Result<(), Problem>) -> Completion {
+        if outcome.is_ok() { Completion::Whole } else { Completion::Interrupted }
     }
 }
 
@@ -56,7 +56,7 @@ impl Case {
 }
 
 /// All runs of a command, with what each case comes to over its seeds if there are several.
-pub(crate) fn cases(cases: &[Case], seeds: &[u64], end: End) -> String {
+pub(crate) fn cases(cases: &[Case], seeds: &[u64], end: Completion) -> String {
     let mut runs = Vec::new();
     for case in cases {
         for one in &case.runs {
@@ -69,7 +69,7 @@ pub(crate) fn cases(cases: &[Case], seeds: &[u64], end: End) -> String {
         return file(&runs, end);
     }
     let over = cases.iter().map(over_seeds).collect::<Vec<_>>();
-    let interrupted = end == End::Interrupted;
+    let interrupted = end == Completion::Interrupted;
     let file = json!({
         "format": FORMAT, "interrupted": interrupted, "runs": runs, "over_seeds": over
     });
@@ -120,7 +120,7 @@ fn mean(over: &OverRuns) -> Value {
 }
 
 /// One run with all that is known of it.
-pub(crate) fn numbers(name: &str, numbers: &Numbers, end: End) -> String {
+pub(crate) fn numbers(name: &str, numbers: &Numbers, end: Completion) -> String {
     numbers_at_cost(name, numbers, None, end)
 }
 
@@ -129,7 +129,7 @@ pub(crate) fn numbers_at_cost(
     name: &str,
     numbers: &Numbers,
     cost: Option<&Cost>,
-    end: End,
+    end: Completion,
 ) -> String {
     let mut run = run(name, &numbers.summary);
     if let Some(Cost { took, cpu, events, peak_kib }) = cost {
@@ -146,11 +146,11 @@ pub(crate) fn numbers_at_cost(
 
 /// An interrupted command that measured nothing.
 pub(crate) fn nothing() -> String {
-    file(&[], End::Interrupted)
+    file(&[], Completion::Interrupted)
 }
 
-fn file(runs: &[Value], end: End) -> String {
-    let interrupted = end == End::Interrupted;
+fn file(runs: &[Value], end: Completion) -> String {
+    let interrupted = end == Completion::Interrupted;
     format!("{:#}\n", json!({ "format": FORMAT, "interrupted": interrupted, "runs": runs }))
 }
 

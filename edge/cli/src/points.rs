@@ -76,7 +76,7 @@ fn run(grid: &Grid, asked: &Asked<'_>, as_json: bool, csv: Option<Csv>) -> Resul
     });
     let cases: Vec<Case> = cases.collect();
     if as_json {
-        terminal::print(&json::cases(&cases, &seeds, json::End::of(&runs.was_whole())))?;
+        terminal::print(&json::cases(&cases, &seeds, json::Completion::of(&runs.was_whole())))?;
     } else {
         terminal::say(&table(grid, policies, &cases))?;
     }

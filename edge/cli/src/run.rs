@@ -46,7 +46,11 @@ pub(crate) fn run(args: &Run) -> Result<(), Problem> {
     let live = live(&args.file, &scenario, args.cpus.as_deref(), &args.keeping)?;
     if args.keeping.json {
         terminal::tell(&live.agents());
-        terminal::print(&json::numbers("live", &live.numbers, json::End::of(&live.was_whole())))?;
+        terminal::print(&json::numbers(
+            "live",
+            &live.numbers,
+            json::Completion::of(&live.was_whole()),
+        ))?;
     } else {
         let text = tables(&live.numbers);
         terminal::say(&(text + &live.notes(&scenario)))?;
@@ -70,7 +74,7 @@ fn over_seeds(args: &Run, scenario: &Scenario) -> Result<(), Problem> {
     let name = scenario.policy.spec.name;
     if args.keeping.json {
         lives.iter().for_each(|live| terminal::tell(&live.agents()));
-        let end = json::End::of(&lives.iter().try_for_each(Live::was_whole));
+        let end = json::Completion::of(&lives.iter().try_for_each(Live::was_whole));
         terminal::print(&json::cases(&[json::Case::new(name, runs.clone())], &seeds, end))?;
     } else {
         let mut text = format!("{}: {}, live\n\n", scenario.title, scenario.policy);

@@ -54,7 +54,9 @@ pub(crate) fn show(args: &Show) -> Result<(), Problem> {
         let stray = |error| Problem::StrayRecord { file: file(), error };
         let numbers = meters.finish().map_err(stray)?;
         return match args.json {
-            true => terminal::print(&json::numbers(&header.machine, &numbers, json::End::Whole)),
+            true => {
+                terminal::print(&json::numbers(&header.machine, &numbers, json::Completion::Whole))
+            }
             false => terminal::say(&tables(&numbers)),
         };
     } else if let Some(vcpu) = &args.runs {

@@ -56,8 +56,8 @@ pub(crate) fn sim(args: &Sim) -> Result<(), Problem> {
     }
     if args.keeping.json {
         let end = match finished.stopped {
-            Some(_) => json::End::Interrupted,
-            None => json::End::Whole,
+            Some(_) => json::Completion::Interrupted,
+            None => json::Completion::Whole,
         };
         terminal::print(&json::numbers_at_cost("sim", &numbers, cost.as_ref(), end))?;
     } else {
@@ -94,7 +94,7 @@ fn over_seeds(args: &Sim, scenario: &Scenario) -> Result<(), Problem> {
     let runs = simulated.finished().pop().unwrap_or_default();
     let name = scenario.policy.spec.name;
     if args.keeping.json {
-        let end = json::End::of(&simulated.was_whole());
+        let end = json::Completion::of(&simulated.was_whole());
         terminal::print(&json::cases(&[json::Case::new(name, runs.clone())], &seeds, end))?;
     } else if !runs.is_empty() {
         let title = format!("{}: {}, sim\n\n", scenario.title, scenario.policy);

@@ -47,7 +47,8 @@ grid-template-columns:repeat(auto-fill,minmax(min(100%,var(--least)),1fr))}
 .plot{overflow-x:auto;min-width:0}
 .plot svg{display:block;width:100%;height:auto;min-width:var(--least)}
 .foot{color:var(--muted);font-size:11.5px;margin:4px 0;max-width:none;overflow-wrap:anywhere}
-figcaption{overflow-wrap:anywhere;color:var(--muted);font-size:14px;line-height:1.5;margin-top:6px;max-width:74ch}
+figcaption{overflow-wrap:anywhere;color:var(--muted);font-size:14px;line-height:1.5;\
+margin-top:6px;max-width:74ch}
 figcaption b{color:var(--text)}
 .table{overflow-x:auto;margin:20px 0 26px}
 table{border-collapse:collapse;font-size:14.5px;font-variant-numeric:tabular-nums;width:100%}

@@ -165,7 +165,7 @@ pub enum Purpose {
     Disk,
     /// What a random host is like, before it runs.
     Host,
-    /// When a program's pieces of work are released.
+    /// Random stream of the release times of a program's work.
     Arrival,
 }
 

@@ -165,7 +165,7 @@ pub enum ErrorKind {
     /// Not a number of events a second, or too low or too high.
     #[error("`{written}` is not from 0.001 to 1000000 a second, with at most four decimal places")]
     NotAFrequency {
-        /// As written.
+        /// The value as it is in the scenario.
         written: String,
     },
     /// Something is wrong inside one domain.
@@ -403,17 +403,17 @@ pub enum ErrorKind {
     NoFile {
         /// As written.
         path: String,
-        /// The reason.
+        /// The reason why it cannot be read.
         reason: String,
     },
     /// The first line of a recording is another title than the one that it may have.
     #[error("`{path}`, line {line}: the title must be `run_ns,block_ns`, not `{written}`")]
     BadTitle {
-        /// The file.
+        /// The path of the recording.
         path: String,
         /// The line in that file, counted from 1.
         line: usize,
-        /// As written.
+        /// The title as it is in the file.
         written: String,
     },
     /// A line of a recording is not one.

@@ -116,6 +116,9 @@ impl ErrorKind {
     fn hint_on_domains(&self) -> Option<String> {
         Some(match self {
             ErrorKind::NoDomain => "write [[domain]] with `name` and `work`".to_owned(),
+            ErrorKind::NoFile { .. } => {
+                "name a file by its path from the folder of the scenario".to_owned()
+            }
             ErrorKind::BadName { name } if name == "total" => {
                 "`total` stands for all domains together".to_owned()
             }

@@ -7,7 +7,7 @@ use crate::{Draw, Step, Stream};
 /// Releases of a program so far, and all that follow from its [`Step::Release`].
 #[derive(Clone, Debug)]
 pub struct Releases {
-    /// When the program began.
+    /// Start of the program, from which releases are counted.
     began: Time,
     /// Last release without its jitter. `None` before the first.
     nominal: Option<Time>,

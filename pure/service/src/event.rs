@@ -82,7 +82,7 @@ pub enum Happened {
 
 impl Happened {
     /// Words of the events that no request is, with the meaning of each.
-    pub const WORDS: [(&str, &str); 16] = [
+    pub const WORDS: [(&str, &str); 18] = [
         ("appeared", "the VM is there again; its threads are scheduled"),
         ("vanished", "the VM has ended; its capacity stays reserved"),
         ("vcpus", "the number of vCPUs of the VM has changed"),
@@ -97,6 +97,8 @@ impl Happened {
         ("keeper-replaced", "the keeper process died and was replaced"),
         ("gang-broken", "a member of the gang is lost; says which"),
         ("clock-stepped", "the wall clock was set; says which periods are longer or shorter"),
+        ("overloaded", "a CPU cannot deliver what is reserved on it; says both numbers"),
+        ("overload-ended", "the CPU can deliver it again"),
         ("ledger-failing", "the ledger cannot be written; says why"),
         ("ledger-whole", "the ledger is written again; says how many events were lost"),
     ];
@@ -179,6 +181,8 @@ mod tests {
             Happened::KeeperReplaced,
             Happened::GangBroken(text()),
             Happened::ClockStepped(text()),
+            Happened::Overloaded(text()),
+            Happened::OverloadEnded(text()),
             Happened::LedgerFailing(text()),
             Happened::LedgerWhole { lost: 0 },
         ];

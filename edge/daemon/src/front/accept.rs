@@ -251,6 +251,8 @@ fn turn_away(stream: UnixStream, reason: Vec<u8>, refusals: &Arc<Semaphore>) {
         Ok(place) => {
             tokio::spawn(async move {
                 let _ = timeout(REFUSAL_WITHIN, stream.readable()).await;
+                // A request that nobody has read would reset the connection as it is closed.
+                let _ = stream.try_read(&mut vec![0; HEAD]);
                 let _ = stream.try_write(&reason);
                 drop(place);
             });

@@ -394,7 +394,7 @@ mod tests {
     fn an_ablation_changes_one_rule() {
         let case = Case::read("edf", &[]).unwrap();
         let names: Vec<String> = case.ablations().into_iter().map(|it| it.name).collect();
-        assert_eq!(names, ["edf:place=pack", "edf:place=split"]);
+        assert_eq!(names, ["edf:place=pack", "edf:place=split", "edf:unblocking=new-period"]);
     }
 
     /// The rules of Xen refuse nobody, so they cannot pack.
