@@ -250,15 +250,28 @@ fn turn_away(stream: UnixStream, reason: Vec<u8>, refusals: &Arc<Semaphore>) {
     match Arc::clone(refusals).try_acquire_owned() {
         Ok(place) => {
             tokio::spawn(async move {
-                let _ = timeout(REFUSAL_WITHIN, stream.readable()).await;
-                // A request that nobody has read would reset the connection as it is closed.
-                let _ = stream.try_read(&mut vec![0; HEAD]);
+                // A client whose connection is closed before it has sent its request reads no
+                // answer, and an unread request resets the connection.
+                let _ = timeout(REFUSAL_WITHIN, discard_request(&stream)).await;
                 let _ = stream.try_write(&reason);
                 drop(place);
             });
         }
         Err(_) => {
             let _ = stream.try_write(&reason);
+        }
+    }
+}
+
+/// Reads a request, up to the size of a head, and drops it.
+///
+/// The runtime may report a stream as readable that is not, so it is read until it has something.
+async fn discard_request(stream: &UnixStream) {
+    loop {
+        let _ = stream.readable().await;
+        match stream.try_read(&mut vec![0; HEAD]) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            _ => return,
         }
     }
 }
