@@ -298,6 +298,9 @@ pub(crate) struct Compare {
     /// Run each with N consecutive seeds; print means and 95 % confidence intervals.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub(crate) seeds: Option<u64>,
+    /// Show only this metric, e.g. `wake to run p99 of web`; repeatable.
+    #[arg(long, value_name = "METRIC")]
+    pub(crate) metric: Vec<String>,
     /// Also run each policy on this host. Needs root.
     #[arg(long)]
     pub(crate) live: bool,
@@ -362,6 +365,9 @@ pub(crate) struct Sweep {
     /// Replace the scenario's length, e.g. `30s`.
     #[arg(long, value_parser = span)]
     pub(crate) length: Option<Span>,
+    /// Also tabulate and plot this metric, e.g. `wake to run p99 of web`; repeatable.
+    #[arg(long, value_name = "METRIC")]
+    pub(crate) metric: Vec<String>,
     /// Write the table here, one row per run; finished runs are in FILE.part.
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: PathBuf,

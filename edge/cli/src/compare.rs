@@ -8,6 +8,7 @@ use slackline_terminal::{over_runs, side_by_side};
 use crate::args::{Compare, Keeping};
 use crate::grid::{self, Input};
 use crate::json::Case;
+use crate::metric::Metrics;
 use crate::places::Places;
 use crate::points::Csv;
 use crate::problem::Problem;
@@ -40,6 +41,7 @@ pub(crate) fn compare(args: &Compare) -> Result<(), Problem> {
     let policies = if args.policies.is_empty() { vec![own] } else { args.policies.clone() };
     let scenarios = policies.iter().map(|policy| input::under(&args.file, &scenario, policy));
     let scenarios = scenarios.collect::<Result<Vec<_>, _>>()?;
+    let metrics = Metrics::read(&args.metric, &scenarios)?;
     let seeds = seeds::seeds(&scenario, args.seeds)?;
     let runs = seeds::simulated(&args.file, &scenarios, &seeds)?;
     let simulated = runs.finished();
@@ -52,7 +54,11 @@ pub(crate) fn compare(args: &Compare) -> Result<(), Problem> {
     if args.json {
         terminal::print(&json::cases(&cases, &seeds, json::Completion::of(&whole)))?;
     } else if !cases.is_empty() {
-        terminal::say(&(table(&cases, &seeds) + &compared.notes()))?;
+        let table = match metrics.is_empty() {
+            true => table(&cases, &seeds),
+            false => metrics.table(&cases, 1),
+        };
+        terminal::say(&(table + &compared.notes()))?;
     }
     if let Some(csv) = csv {
         csv.keep(&cases)?;

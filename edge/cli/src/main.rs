@@ -21,6 +21,7 @@ mod input;
 mod json;
 mod load;
 mod manual;
+mod metric;
 mod names;
 mod outputs;
 mod paper;

@@ -14,6 +14,7 @@ use slackline_terminal::over_points;
 use crate::args::{Compare, Keeping, Sim};
 use crate::grid::{Grid, Point};
 use crate::json::Case;
+use crate::metric::Metrics;
 use crate::pending::{Out, Pending};
 use crate::problem::Problem;
 use crate::quoted::quoted;
@@ -25,7 +26,13 @@ pub(crate) fn sim(args: &Sim, grid: &Grid) -> Result<(), Problem> {
     let others = Keeping { csv: None, ..args.keeping.clone() };
     others.is_of_one_run("axes")?;
     let policies: Vec<String> = args.policy.iter().cloned().collect();
-    let asked = Asked { file: &args.file, seed: args.seed, seeds: args.seeds, policies: &policies };
+    let asked = Asked {
+        file: &args.file,
+        seed: args.seed,
+        seeds: args.seeds,
+        policies: &policies,
+        metrics: &[],
+    };
     run(grid, &asked, args.keeping.json, csv)
 }
 
@@ -38,8 +45,9 @@ pub(crate) fn compare(args: &Compare, grid: &Grid) -> Result<(), Problem> {
         });
     }
     let csv = args.csv.as_deref().map(Csv::begin).transpose()?;
-    let (file, policies) = (&args.file, &args.policies);
-    run(grid, &Asked { file, seed: args.seed, seeds: args.seeds, policies }, args.json, csv)
+    let (file, policies, metrics) = (&args.file, &args.policies, args.metric.as_slice());
+    let asked = Asked { file, seed: args.seed, seeds: args.seeds, policies, metrics };
+    run(grid, &asked, args.json, csv)
 }
 
 /// What somebody wants of them.
@@ -49,6 +57,8 @@ struct Asked<'a> {
     seeds: Option<u64>,
     /// None are their own.
     policies: &'a [String],
+    /// Metrics to show instead of the usual table.
+    metrics: &'a [String],
 }
 
 fn run(grid: &Grid, asked: &Asked<'_>, as_json: bool, csv: Option<Csv>) -> Result<(), Problem> {
@@ -65,6 +75,7 @@ fn run(grid: &Grid, asked: &Asked<'_>, as_json: bool, csv: Option<Csv>) -> Resul
             scenarios.push(with_seed(scenario, asked.seed.unwrap_or(point.scenario.seed)));
         }
     }
+    let metrics = Metrics::read(asked.metrics, &scenarios)?;
     let seeds = seeds::seeds(&scenarios[0], asked.seeds)?;
     let runs = seeds::simulated(asked.file, &scenarios, &seeds)?;
     let finished = runs.finished();
@@ -78,7 +89,10 @@ fn run(grid: &Grid, asked: &Asked<'_>, as_json: bool, csv: Option<Csv>) -> Resul
     if as_json {
         terminal::print(&json::cases(&cases, &seeds, json::Completion::of(&runs.was_whole())))?;
     } else {
-        terminal::say(&table(grid, policies, &cases))?;
+        terminal::say(&match metrics.is_empty() {
+            true => table(grid, policies, &cases),
+            false => metrics.table(&cases, grid.points.len()),
+        })?;
     }
     if let Some(csv) = csv {
         csv.keep(&cases)?;

@@ -10,7 +10,6 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use slackline_experiments::family::COLUMNS;
 use slackline_experiments::grid::{self, GridError};
 
 use crate::args::Sweep;
@@ -34,7 +33,7 @@ pub(crate) fn sweep(args: &Sweep) -> Result<(), Problem> {
     let text = input::text(&args.file)?;
     let jobs = Jobs::read(args, &text, &places)?;
     let mut journal = Journal::open(journal, &jobs.fingerprint(args, &text), args.fresh)?;
-    let done = journal.take_done(jobs.count(), COLUMNS.len());
+    let done = journal.take_done(jobs.count(), jobs.columns().len());
     let already = done.len();
     let (csv, mut out) = Pending::new(&args.csv)?;
     let page = args.page.as_deref().map(Pending::new).transpose()?;

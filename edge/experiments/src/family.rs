@@ -13,6 +13,7 @@ mod row;
 use std::ops::ControlFlow;
 
 use serde::Deserialize;
+use slackline_metrics::Summary;
 use slackline_scenario::{LONGEST, Scenario};
 use slackline_units::{CpuId, Span, Time};
 use toml::Table;
@@ -37,7 +38,7 @@ pub fn measure(
     scenario: &Scenario,
     plan: Option<&Plan>,
     mut watch: impl FnMut(Time) -> ControlFlow<()>,
-) -> Result<Option<Measured>, SimulateError> {
+) -> Result<Option<(Measured, Summary)>, SimulateError> {
     let fair = plan.map(|plan| FairMeter::new(plan, scenario.warmup));
     let mut sinks = (Meters::new(&header::of_simulation(scenario)), fair);
     let finished = slackline_sim::run_while(scenario, &mut sinks, &mut watch)?;
@@ -46,7 +47,8 @@ pub fn measure(
     }
     let (meters, fair) = sinks;
     let fairness = fair.and_then(FairMeter::finish);
-    Ok(Some(Measured::of(&meters.finish()?.summary, fairness, finished.events)))
+    let summary = meters.finish()?.summary;
+    Ok(Some((Measured::of(&summary, fairness, finished.events), summary)))
 }
 
 /// What random hosts are like: the table `[family]` of a scenario.

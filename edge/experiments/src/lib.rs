@@ -19,11 +19,13 @@ pub mod claims;
 pub mod family;
 pub mod grid;
 pub mod header;
+mod metric;
 mod numbers;
 mod outputs;
 mod over_seeds;
 mod simulate;
 
+pub use metric::NamedMetric;
 pub use numbers::{Meters, Numbers, of_nothing};
 pub use outputs::{Kept, Outputs, Wanted};
 pub use over_seeds::OverSeeds;

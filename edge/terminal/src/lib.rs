@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic)]
 
+mod by_metric;
 mod layout;
 mod list;
 mod numbers;
@@ -21,6 +22,7 @@ mod summary;
 mod timeline;
 mod xenmon;
 
+pub use by_metric::{MetricValues, by_metric};
 pub use layout::Cell;
 pub use list::{Listing, RunList, RunListError, why};
 pub use numbers::{part_percent, percent};

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Deserialize;
 use slackline_experiments::axes::{Axis, as_it_became};
 use slackline_experiments::claims::expects_refusal;
-use slackline_experiments::family::{self, Cpus, Family, Measured, Plan};
+use slackline_experiments::family::{self, COLUMNS, Cpus, Family, Measured, Plan};
 use slackline_experiments::{SimulateError, with_seed};
 use slackline_metrics::StrayRecord;
 use slackline_scenario::{LONGEST, Scenario, ScenarioError};
@@ -17,6 +17,7 @@ use toml::{Spanned, Table, Value};
 use crate::args::Sweep;
 use crate::grid::{Varied, VariedPoint, position};
 use crate::input::{self, Source};
+use crate::metric::Metrics;
 use crate::places::Places;
 use crate::problem::Problem;
 
@@ -30,6 +31,8 @@ pub(super) struct Jobs<'a> {
     pub(super) hosts: Vec<HostCase>,
     pub(super) policies: Vec<String>,
     pub(super) seeds: Vec<u64>,
+    /// Metrics that the command line names.
+    pub(super) metrics: Metrics,
     /// The title of the scenario.
     pub(super) title: String,
     /// Whether its hosts are drawn.
@@ -105,6 +108,7 @@ impl<'a> Jobs<'a> {
             hosts: Vec::new(),
             policies: args.policies.clone(),
             seeds: Vec::new(),
+            metrics: Metrics::default(),
             title: String::new(),
             is_drawn,
             sizes: args.cpus.iter().copied().map(usize::from).collect(),
@@ -134,7 +138,8 @@ impl<'a> Jobs<'a> {
                 hint: Some("use fewer policies, seeds, points or sizes".into()),
             });
         }
-        jobs.try_each()?;
+        let scenarios = jobs.try_each()?;
+        jobs.metrics = Metrics::read(&args.metric, &scenarios)?;
         Ok(jobs)
     }
 
@@ -187,13 +192,14 @@ impl<'a> Jobs<'a> {
 
     /// Each host under each policy with the first seed is a scenario: better known before an hour
     /// of runs than behind it.
-    fn try_each(&self) -> Result<(), Problem> {
+    fn try_each(&self) -> Result<Vec<Scenario>, Problem> {
+        let mut scenarios = Vec::new();
         for host in &self.hosts {
             for policy in &self.policies {
-                self.scenario(host, Some(policy), self.seeds[0])?;
+                scenarios.push(self.scenario(host, Some(policy), self.seeds[0])?.0);
             }
         }
-        Ok(())
+        Ok(scenarios)
     }
 
     /// The scenario of a host with a seed, under a policy or its own, and what would be fair in it.
@@ -246,6 +252,11 @@ impl<'a> Jobs<'a> {
         &host.point.name
     }
 
+    /// Returns the headings of what is measured: the usual columns, then the named metrics.
+    pub(super) fn columns(&self) -> Vec<String> {
+        COLUMNS.iter().map(|&column| column.to_owned()).chain(self.metrics.columns()).collect()
+    }
+
     /// Makes a run; nothing comes of it if it is broken off.
     pub(super) fn run(
         &self,
@@ -256,12 +267,14 @@ impl<'a> Jobs<'a> {
         let (scenario, plan) = self.scenario(host, Some(policy), seed)?;
         let vcpus = scenario.domains.iter().map(|domain| domain.vcpus.len()).sum();
         match family::measure(&scenario, plan.as_ref(), |_| goes_on()) {
-            Ok(measured) => Ok(measured.map(|measured: Measured| Came {
-                events: measured.events,
-                cells: measured.cells().into(),
+            Ok(measured) => Ok(measured.map(|(measured, summary)| {
+                let cells = measured.cells().into_iter().chain(self.metrics.cells(&summary));
+                Came { events: measured.events, cells: cells.collect() }
             })),
             Err(SimulateError::Run(RunError::Declined(_))) => {
-                Ok(Some(Came { events: 0, cells: Measured::refused(vcpus).into() }))
+                let mut cells = Vec::from(Measured::refused(vcpus));
+                cells.resize(self.columns().len(), String::new());
+                Ok(Some(Came { events: 0, cells }))
             }
             Err(SimulateError::Run(error)) => Err(Failed::Run(Box::new((scenario, error)))),
             Err(SimulateError::Stray(stray)) => Err(stray_record(stray).into()),
@@ -271,7 +284,10 @@ impl<'a> Jobs<'a> {
     /// What sweep this is: whoever goes on must have the same.
     pub(super) fn fingerprint(&self, args: &Sweep, text: &str) -> String {
         let (length, sizes) = (format!("{:?}", args.length), format!("{:?}", self.sizes));
-        let words = [text.to_owned(), self.policies.join("\n"), length, sizes];
+        let metrics = self.metrics.columns().join("\n");
+        let mut words = vec![text.to_owned(), self.policies.join("\n"), length, sizes];
+        // Parts of sweeps without named metrics stay readable.
+        words.extend((!metrics.is_empty()).then_some(metrics));
         let bytes = words.iter().flat_map(|word| word.bytes().chain([0]));
         // FNV-1a, 64 bits.
         let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);

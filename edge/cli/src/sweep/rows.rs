@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use slackline_experiments::OverSeeds;
-use slackline_experiments::family::COLUMNS;
+use slackline_terminal::{MetricValues, by_metric};
 
 use crate::alert::show::packed;
 use crate::quoted::quoted;
@@ -24,7 +24,8 @@ impl Rows {
     /// Of all runs these are done.
     pub(super) fn new(jobs: &Jobs<'_>, done: BTreeMap<usize, Vec<String>>) -> Rows {
         let axes = jobs.axes.iter().map(|axis| axis.name().to_owned());
-        let words = ["cpus", "policy", "seed"].into_iter().chain(COLUMNS).map(str::to_owned);
+        let words = ["cpus", "policy", "seed"].map(str::to_owned).into_iter();
+        let words = words.chain(jobs.columns());
         let names = (0..jobs.count()).map(|job| {
             let (host, policy, seed) = jobs.of(job);
             let mut names = jobs.names(host);
@@ -60,7 +61,8 @@ impl Rows {
 
     /// What was measured, by run of a host under a policy: what is not known is left out.
     fn values(&self, jobs: &Jobs<'_>, case: usize, column: &str) -> Vec<f64> {
-        let Some(place) = COLUMNS.iter().position(|name| *name == column) else {
+        let columns = jobs.columns();
+        let Some(place) = columns.iter().position(|name| *name == column) else {
             return Vec::new();
         };
         let seeds = jobs.seeds.len();
@@ -121,7 +123,38 @@ impl Rows {
         if refused > 0 {
             let _ = writeln!(text, "note: {refused} runs were refused by admission");
         }
-        text
+        text + &self.metric_table(jobs)
+    }
+
+    /// Returns a table of the metrics that the command line names. Empty if it names none.
+    fn metric_table(&self, jobs: &Jobs<'_>) -> String {
+        if jobs.metrics.is_empty() {
+            return String::new();
+        }
+        let (hosts, policies) = (jobs.hosts.len(), jobs.policies.len());
+        // By policy, then by host.
+        let order =
+            (0..policies).flat_map(|policy| (0..hosts).map(move |host| host * policies + policy));
+        let order: Vec<usize> = order.collect();
+        let names = cases(jobs);
+        let names: Vec<String> = order.iter().map(|&case| names[case].clone()).collect();
+        let columns = jobs.columns();
+        let metrics = jobs.metrics.iter().enumerate().map(|(nth, (name, unit))| {
+            let place = columns.len() - jobs.metrics.len() + nth;
+            let values = order.iter().map(|&case| self.by_seed(jobs, case, place)).collect();
+            MetricValues { name, unit, values }
+        });
+        let metrics: Vec<MetricValues> = metrics.collect();
+        let table = by_metric(&names, hosts, &metrics, terminal::width(), terminal::paint());
+        format!("\n{table}")
+    }
+
+    /// Returns the whole numbers in a column of a host under a policy, by seed. `None` for a run
+    /// that is not done, or that does not know the number.
+    fn by_seed(&self, jobs: &Jobs<'_>, case: usize, place: usize) -> Vec<Option<i64>> {
+        let seeds = jobs.seeds.len();
+        let runs = (case * seeds..(case + 1) * seeds).map(|job| self.done.get(&job));
+        runs.map(|cells| cells?.get(place)?.parse().ok()).collect()
     }
 }
 

@@ -140,3 +140,21 @@ fn a_claim_in_a_unit_that_its_metric_has_not_is_wrong_where_it_stands() {
         }
     }
 }
+
+#[test]
+fn compare_by_named_metrics_shows_paired_differences() {
+    let place = Place::with(&both());
+    let compare = ["compare", "it.toml", "--policies", "edf,credit", "--seeds", "3"];
+    let metrics = ["--metric", "delivered of gold", "--metric", "waiting of silver"];
+    let text = place.run(&[&compare[..], &metrics].concat()).good();
+    for shown in ["delivered of gold, %", "waiting of silver", "difference", "3 runs"] {
+        assert!(text.contains(shown), "`{shown}` is missing:\n{text}");
+    }
+    // The table has a row for each policy, and the first has no difference.
+    let rows = |name: &str| text.lines().filter(|line| line.trim().starts_with(name)).count();
+    assert_eq!((rows("edf"), rows("credit")), (1, 1), "{text}");
+    let unknown = [&compare[..], &["--metric", "response p99 of gold"]].concat();
+    assert!(place.run(&unknown).good().contains("no run knows `response p99 of gold`"));
+    let ran = place.run(&[&compare[..], &["--metric", "delivered of bronze"]].concat()).refused(2);
+    ran.says("cannot show --metric `delivered of bronze`");
+}

@@ -203,3 +203,25 @@ fn what_makes_no_sense_is_refused_before_anything_runs() {
     place.run(&onto_itself).refused(2).says("are the same file");
     assert_eq!(text(&place, "it.toml"), FAMILY);
 }
+
+#[test]
+fn sweep_with_named_metrics_has_a_column_a_table_and_a_panel_of_each() {
+    let place = Place::with(FAMILY);
+    let metrics = ["--metric", "wait worst", "--metric", "misses of total"];
+    let arguments = [&SWEEP[..], &["--page", "it.html"], &metrics].concat();
+    let ran = place.run(&arguments).ended_with(0);
+    ran.shows("wait worst, ").shows("run by run with the same seed");
+    let table = text(&place, "it.csv");
+    let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split(',').collect()).collect();
+    let width = lines[0].len();
+    assert_eq!(lines[0][width - 2..], ["wait_worst_ns", "misses"]);
+    for line in &lines[1..] {
+        // The metric of the whole run is the sum that the usual column has.
+        let usual = lines[0].iter().position(|head| *head == "misses").unwrap();
+        assert_eq!(line[width - 1], line[usual], "{line:?}");
+        let _: u64 = line[width - 2].parse().unwrap_or_else(|_| panic!("{line:?}"));
+    }
+    assert!(text(&place, "it.html").contains("wait worst"));
+    let ran = place.run(&[&SWEEP[..], &["--metric", "mises of total"]].concat()).refused(2);
+    ran.says("cannot show --metric `mises of total`").says("did you mean `misses`?");
+}
