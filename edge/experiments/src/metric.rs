@@ -57,8 +57,8 @@ impl NamedMetric {
         self.name().replace(' ', "_") + suffix
     }
 
-    /// Returns the value in a run, in nanoseconds, millionths, or as a count. `None` if the run does
-    /// not know it.
+    /// Returns the value in a run, in nanoseconds, millionths, or as a count. `None` if the run
+    /// does not know it.
     #[must_use]
     pub fn value(&self, summary: &Summary) -> Option<i64> {
         match summary.lookup(&self.metric, self.of.as_deref()).ok()? {
