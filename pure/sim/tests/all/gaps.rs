@@ -127,7 +127,7 @@ fn read(text: &str) -> Scenario {
 
 fn run(scenario: &Scenario) -> Vec<Record> {
     let mut records: Vec<Record> = Vec::new();
-    slackline_sim::run(scenario, &mut records).expect("a run");
+    slackline_sim::run(scenario, &mut records).expect("the run completes");
     records
 }
 

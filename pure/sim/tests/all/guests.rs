@@ -15,7 +15,7 @@ fn scenario(length: &str, rest: &str) -> Scenario {
 
 fn run(scenario: &Scenario) -> Vec<Record> {
     let mut records: Vec<Record> = Vec::new();
-    slackline_sim::run(scenario, &mut records).expect("a run");
+    slackline_sim::run(scenario, &mut records).expect("the run completes");
     records
 }
 

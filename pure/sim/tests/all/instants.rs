@@ -14,7 +14,7 @@ fn records(length: &str, policy: &str, rest: &str) -> Vec<Record> {
     let text = format!("title = 't'\nlength = '{length}'\npolicy = {{ {policy} }}\n{rest}");
     let scenario = Scenario::read(&text).unwrap_or_else(|error| panic!("{}: {error}", error.line));
     let mut records: Vec<Record> = Vec::new();
-    slackline_sim::run(&scenario, &mut records).expect("a run");
+    slackline_sim::run(&scenario, &mut records).expect("the run completes");
     records
 }
 

@@ -9,7 +9,7 @@ fn summary(text: &str) -> Summary {
     let text = format!("title = 't'\npolicy = {{ name = 'edf' }}\n{text}");
     let scenario = Scenario::read(&text).unwrap_or_else(|error| panic!("{error:?} in\n{text}"));
     let mut meter = Meter::new(&crate::common::header(&scenario));
-    slackline_sim::run(&scenario, &mut meter).expect("a run");
+    slackline_sim::run(&scenario, &mut meter).expect("the run completes");
     meter.view().expect("every vCPU has a name")
 }
 
@@ -103,7 +103,7 @@ fn released(length: &str, work: &str, seed: u64) -> Vec<Span> {
     );
     let scenario = Scenario::read(&text).unwrap_or_else(|error| panic!("{error:?} in\n{text}"));
     let mut records: Vec<Record> = Vec::new();
-    slackline_sim::run(&scenario, &mut records).expect("a run");
+    slackline_sim::run(&scenario, &mut records).expect("the run completes");
     let of = |record: &Record| match *record {
         Record::Job { released, .. } => Some(released - Time::START),
         _ => None,

@@ -18,7 +18,7 @@ fn summary(scenario: &Scenario) -> String {
         Ok(outcome) => outcome,
         Err(error) => return format!("{error}\n"),
     };
-    let summary = sink.0.view().expect("everybody is known");
+    let summary = sink.0.view().expect("every record names a known vCPU");
     let mut text = slackline_terminal::summary(&summary, 100, Paint::Plain);
     for (at, vcpu, error) in outcome.declined {
         let _ = writeln!(text, " declined at {at}: {vcpu}: {error}");

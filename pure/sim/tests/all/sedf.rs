@@ -52,7 +52,7 @@ proptest! {
 
     /// However the others sleep, and whatever is made up to them.
     #[test]
-    fn a_full_cpu_gives_everybody_a_slice_in_every_period(tasks in set(7, 1_000_000)) {
+    fn full_cpu_gives_each_vcpu_its_slice_in_every_period(tasks in set(7, 1_000_000)) {
         let tasks = long_enough(tasks);
         let trace = crate::sets::run(&EXACT, &BEST, &tasks);
         check_slices(&trace, &tasks)?;
@@ -106,7 +106,7 @@ proptest! {
     /// A turn ends at most one lateness late, and that is paid back: however many periods have
     /// passed, a vCPU without extra time has had at most one lateness more than its slices.
     #[test]
-    fn late_timers_give_nobody_more_than_one_lateness(tasks in set(6, 500_000)) {
+    fn late_timers_cause_at_most_one_lateness_of_excess(tasks in set(6, 500_000)) {
         const LATENESS: u64 = 10_000;
         let host = Host { lateness: LATENESS, length: 2_000 * MS, ..EXACT };
         let exact = |task: &Task| Task { is_exact: true, ..always(task) };
@@ -140,7 +140,7 @@ proptest! {
 
     /// While an alarm is late, one that has passed too may take its place: time goes on.
     #[test]
-    fn very_late_timers_do_not_turn_time_back(tasks in set(7, 1_000_000)) {
+    fn very_late_timers_keep_time_monotonic(tasks in set(7, 1_000_000)) {
         let host = Host { lateness: 3_000_000, ..EXACT };
         let tasks = long_enough(tasks);
         for rules in [&BEST, &XEN] {
@@ -152,7 +152,7 @@ proptest! {
 /// What is left of its period when it wakes is shared as the reservations say, and no nanosecond
 /// otherwise.
 #[test]
-fn who_wakes_late_gets_its_share_of_the_rest_to_the_nanosecond() {
+fn late_waker_gets_its_share_of_the_rest_exactly() {
     for parts in [2, 4, 5, 10] {
         let tasks = a_late_sleeper(parts);
         let host = Host { length: 20_000_000, ..EXACT };
@@ -174,9 +174,9 @@ fn burst_skips_its_first_short_period() {
         [[domain]]\nname = 'a'\n\
         work = { kind = 'replay', list = ['400us', '1200us'] }\n\
         share.sedf = { slice = '8ms', period = '16ms', extra = false }\n";
-    let scenario = Scenario::read(text).expect("a scenario");
+    let scenario = Scenario::read(text).expect("the scenario is valid");
     let mut records: Vec<Record> = Vec::new();
-    slackline_sim::run(&scenario, &mut records).expect("a run");
+    slackline_sim::run(&scenario, &mut records).expect("the run completes");
     let began = |record: &Record| match *record {
         Record::Ran { from, .. } => Some(from.ns() / 100_000),
         _ => None,

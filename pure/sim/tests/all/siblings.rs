@@ -300,7 +300,7 @@ fn busy_one(slice_us: u64, spread: &str) -> Span {
         let _ = write!(text, "[[domain.vcpu]]\nnumber = {number}\ncpus = [{number}]\n{wakes}");
     }
     let mut trace: Vec<Record> = Vec::new();
-    slackline_sim::run(&Scenario::read(&text).expect("a scenario"), &mut trace).expect("a run");
+    slackline_sim::run(&Scenario::read(&text).expect("the scenario is valid"), &mut trace).expect("the run completes");
     Got::of(&trace, 4).within(Time::START, Time::START + Span::from_secs(1))
 }
 
@@ -338,7 +338,7 @@ fn newcomer(joins_ms: u64, wakes_ms: u64) -> Option<Vec<Record>> {
          share.edf = {{ slice = \"1600us\", period = \"4ms\", exact = true }}\n"
     );
     let mut trace: Vec<Record> = Vec::new();
-    match slackline_sim::run(&Scenario::read(&text).expect("a scenario"), &mut trace) {
+    match slackline_sim::run(&Scenario::read(&text).expect("the scenario is valid"), &mut trace) {
         Ok(_) => Some(trace),
         Err(RunError::Declined(_)) => None,
         Err(error) => panic!("{error}"),

@@ -18,7 +18,7 @@ fn scenario(length: &str, host: &str, domains: &str) -> Scenario {
 
 fn records(scenario: &Scenario) -> Vec<Record> {
     let mut records: Vec<Record> = Vec::new();
-    slackline_sim::run(scenario, &mut records).expect("a run");
+    slackline_sim::run(scenario, &mut records).expect("the run completes");
     records
 }
 
@@ -175,8 +175,8 @@ fn summaries_tell_work_as_apart_from_cpu_time() {
         knows: Knowledge::ALL,
         scenario: String::new(),
     });
-    slackline_sim::run(&scenario, &mut meter).expect("a run");
-    let summary = meter.view().expect("all are known");
+    slackline_sim::run(&scenario, &mut meter).expect("the run completes");
+    let summary = meter.view().expect("every record names a known vCPU");
     let of = |metric: &str, name: &str| summary.lookup(metric, Some(name)).expect("a metric");
     assert_eq!(of("work", "a"), Measure::Ppm(650_000));
     assert_eq!(of("work", "c"), Measure::Ppm(1_000_000));

@@ -17,7 +17,7 @@ fn run(length: &str, rest: &str) -> Vec<Told> {
     let text = format!("title = 't'\nlength = '{length}'\n{policy}\n{rest}");
     let scenario = Scenario::read(&text).unwrap_or_else(|error| panic!("{}: {error}", error.line));
     let mut records: Vec<Record> = Vec::new();
-    slackline_sim::run(&scenario, &mut records).expect("a run");
+    slackline_sim::run(&scenario, &mut records).expect("the run completes");
     let mut told: Vec<Told> = scenario.vcpus().map(|_| Told::default()).collect();
     for record in &records {
         match *record {

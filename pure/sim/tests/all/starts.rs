@@ -15,7 +15,7 @@ fn records(policy: &str, rest: &str) -> Vec<Record> {
     let scenario = Scenario::read(&text).unwrap_or_else(|error| panic!("{}: {error}", error.line));
     scenario.admit().expect("the trial admits what the run does");
     let mut records: Vec<Record> = Vec::new();
-    slackline_sim::run(&scenario, &mut records).expect("a run");
+    slackline_sim::run(&scenario, &mut records).expect("the run completes");
     records
 }
 

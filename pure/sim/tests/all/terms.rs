@@ -14,7 +14,7 @@ fn run(policy: &str, rest: &str) -> (Vec<Record>, Finished) {
     let text = format!("title = 't'\nlength = '100ms'\npolicy = {{ {policy} }}\n{rest}");
     let scenario = Scenario::read(&text).unwrap_or_else(|error| panic!("{}: {error}", error.line));
     let mut records: Vec<Record> = Vec::new();
-    let outcome = slackline_sim::run(&scenario, &mut records).expect("a run");
+    let outcome = slackline_sim::run(&scenario, &mut records).expect("the run completes");
     (records, outcome)
 }
 

@@ -13,7 +13,7 @@ fn records(length: &str, host: &str, rest: &str) -> Vec<Record> {
     let scenario =
         Scenario::read(&text).unwrap_or_else(|error| panic!("{}: {error}\n{text}", error.line));
     let mut records: Vec<Record> = Vec::new();
-    slackline_sim::run(&scenario, &mut records).expect("a run");
+    slackline_sim::run(&scenario, &mut records).expect("the run completes");
     records
 }
 
