@@ -40,7 +40,8 @@ fn errors(phase: u64, starts_on: &str) -> [[i64; 2]; 3] {
     used.map(|used| {
         let error = |(used, (begin, end)): (u64, (u64, u64))| {
             let due = i128::from(end - begin) * 66 / 100;
-            i64::try_from((i128::from(used) - due) * 1_000_000 / due).expect("the error is below a thousandfold")
+            i64::try_from((i128::from(used) - due) * 1_000_000 / due)
+                .expect("the error is below a thousandfold")
         };
         [(used[0], WHOLE), (used[1], SETTLED)].map(error)
     })

@@ -174,7 +174,8 @@ fn merged(intervals: Vec<Interval>) -> Vec<Interval> {
 
 fn check_summary(summary: &Summary) -> Result<(), TestCaseError> {
     for cpu in &summary.cpus {
-        let (program, overheads) = (cpu.program.expect("recorded"), cpu.overheads.expect("recorded"));
+        let (program, overheads) =
+            (cpu.program.expect("recorded"), cpu.overheads.expect("recorded"));
         let kinds: Span = OverheadKind::ALL.into_iter().map(|kind| overheads.of(kind)).sum();
         prop_assert_eq!(program + kinds + cpu.idle, summary.length, "{}", cpu.cpu);
         prop_assert_eq!(cpu.overhead, Some(kinds));
@@ -204,7 +205,8 @@ fn check_summary(summary: &Summary) -> Result<(), TestCaseError> {
 /// A batch that is done has computed for exactly its total, at full speed.
 fn check_batches(summary: &Summary, finished: &Finished) -> Result<(), TestCaseError> {
     for &(at, done) in &finished.done {
-        let vcpu = summary.vcpus.iter().find(|vcpu| vcpu.id == done).expect("a finished vCPU has a row");
+        let vcpu =
+            summary.vcpus.iter().find(|vcpu| vcpu.id == done).expect("a finished vCPU has a row");
         prop_assert_eq!(vcpu.work(), Some(Span::from_ms(5)), "{} is done at {}", vcpu.name, at);
     }
     Ok(())

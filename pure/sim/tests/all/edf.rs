@@ -158,7 +158,8 @@ fn periods_in_phase_begin_together_whenever_vcpus_join() {
     };
     let text = [text, &domain("a", "3ms"), &domain("b", "8ms")].concat();
     let mut trace: Vec<Record> = Vec::new();
-    slackline_sim::run(&Scenario::read(&text).expect("the scenario is valid"), &mut trace).expect("the run completes");
+    slackline_sim::run(&Scenario::read(&text).expect("the scenario is valid"), &mut trace)
+        .expect("the run completes");
     let us = |us| Time::START + Span::from_us(us);
     let on_grid = [12_000, 22_000, 32_000].map(|from| (us(from), us(from + 4_000)));
     for (slot, first) in [(0, (us(3_000), us(6_600))), (1, (us(8_000), us(9_600)))] {

@@ -22,7 +22,8 @@ pub(crate) fn scenarios() -> Vec<(String, Scenario)> {
     paths.sort();
     assert!(!paths.is_empty(), "there are scenarios");
     let read = |path: PathBuf| {
-        let name = path.file_stem().expect("a scenario file has a name").to_string_lossy().into_owned();
+        let name =
+            path.file_stem().expect("a scenario file has a name").to_string_lossy().into_owned();
         let text = std::fs::read_to_string(&path).expect("a scenario file can be read");
         let load = |other: &str| {
             std::fs::read_to_string(folder().join(other)).map_err(|error| error.to_string())

@@ -175,7 +175,8 @@ impl Got {
     /// Returns the CPU time of each vCPU since the start of the window, at each multiple of `step`
     /// milliseconds.
     pub(crate) fn sums(&self, window: Range<u64>, step: u64) -> Vec<Vec<u64>> {
-        let count = usize::try_from((window.end - window.start) / step).expect("the steps of a short run fit in memory");
+        let count = usize::try_from((window.end - window.start) / step)
+            .expect("the steps of a short run fit in memory");
         let mut steps = vec![vec![0; self.guests.len()]; count];
         for stretch in &self.stretches {
             let first = (stretch.from.ns() / MS).saturating_sub(window.start) / step;
@@ -184,7 +185,9 @@ impl Got {
             for index in first..=last {
                 let from = window.start + index * step;
                 let had = stretch.within(at(from), at(from + step)).ns();
-                if let Some(row) = steps.get_mut(usize::try_from(index).expect("the steps of a short run fit in memory")) {
+                if let Some(row) = steps.get_mut(
+                    usize::try_from(index).expect("the steps of a short run fit in memory"),
+                ) {
                     row[stretch.slot] += had;
                 }
             }

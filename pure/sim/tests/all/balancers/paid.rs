@@ -155,7 +155,9 @@ fn reservation_of_the_balancers_part_is_refused() {
         };
         let scenario = Scenario::read(&text(&host, guests)).expect("the scenario can be read");
         let refused = scenario.admit().expect_err("the reservations exceed the CPU").to_string();
-        let ran = slackline_sim::run(&scenario, &mut ()).expect_err("the reservations exceed the CPU").to_string();
+        let ran = slackline_sim::run(&scenario, &mut ())
+            .expect_err("the reservations exceed the CPU")
+            .to_string();
         assert_eq!(ran, refused, "the trial admits what the run does");
         refused
     };
