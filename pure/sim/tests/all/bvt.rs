@@ -72,10 +72,10 @@ fn runs(trace: &[Record]) -> Vec<(usize, u64, u64)> {
     trace.iter().filter_map(run).collect()
 }
 
-/// When a timeslice ends, its vCPU is at most the allowance C ahead of any other. It then waits
-/// until it is the earliest. So for two always runnable vCPUs, `W_i/w_i - W_j/w_j` is at most
-/// `C/w_i`, where W is the time charged. If charges are rounded up to a unit, C becomes C plus one
-/// unit. All is multiplied by both weights.
+/// Checks the bound on unfairness. At the end of a timeslice its vCPU is at most the allowance C
+/// ahead of any other. It then waits until it is the earliest. So for two always runnable vCPUs,
+/// `W_i/w_i - W_j/w_j` is at most `C/w_i`, where W is the time charged. If charges are rounded up
+/// to a unit, C becomes C plus one unit. All is multiplied by both weights.
 fn check_fairness(
     tasks: &[Task],
     runs: &[(usize, u64, u64)],
@@ -107,9 +107,9 @@ fn check_fairness(
     Ok(())
 }
 
-/// When a vCPU wakes, its clock is behind that of a runnable vCPU j by at most the lead of j,
-/// `C/w_j`, and it gets ahead by at most `C/w_i`. Until it blocks again it receives at most that
-/// more than an always runnable vCPU, however long it was blocked.
+/// Checks the bound for vCPUs that block. At a wake the clock is behind that of a runnable vCPU j
+/// by at most the lead of j, `C/w_j`, and it gets ahead by at most `C/w_i`. Until the vCPU blocks
+/// again it receives at most that more than an always runnable one, however long it was blocked.
 fn check_awake_stretches(
     tasks: &[Task],
     trace: &[Record],

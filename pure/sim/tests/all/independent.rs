@@ -329,7 +329,7 @@ fn refill_is_at_most_the_evicted_part() {
     agree(&steps::PLAIN, "", &[Task { cache: 300, ..HOG }, job], &by_hand);
 }
 
-/// It migrates from CPU 0 to CPU 1 after half a second: a switch on each, and 500 us for the
+/// The task migrates from CPU 0 to CPU 1 after half a second: a switch on each, and 500 us for the
 /// migration.
 #[test]
 fn migration_is_paid_on_the_new_cpu() {

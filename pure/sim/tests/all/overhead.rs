@@ -19,7 +19,7 @@ fn run(scenario: &Scenario) -> (Finished, Summary, Vec<Record>) {
     (finished, sink.0.view().expect("every vCPU has a name"), sink.1)
 }
 
-/// When each program ended, in microseconds, by the order of the domains.
+/// Returns the end of each program in microseconds, in the order of the domains.
 fn ends(scenario: &Scenario) -> Vec<u64> {
     let mut done = run(scenario).0.done;
     done.sort_by_key(|&(_, vcpu)| vcpu.slot());
