@@ -316,6 +316,9 @@ pub(crate) struct Compare {
     /// Save the metrics of each vCPU in each run as CSV.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["live", "live_if_possible"])]
     pub(crate) csv: Option<PathBuf>,
+    /// Save the distributions of wake to run, response and job lateness as CSV.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["live", "live_if_possible"])]
+    pub(crate) cdf: Option<PathBuf>,
     /// Print metrics as JSON instead of a table.
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,11 +1,12 @@
 //! `slackline compare`: one scenario, several runs, one table.
 
-use slackline_experiments::with_seed;
+use slackline_experiments::{Meters, with_seed};
 use slackline_metrics::Summary;
 use slackline_scenario::Scenario;
 use slackline_terminal::{over_runs, side_by_side};
 
 use crate::args::{Compare, Keeping};
+use crate::cumulative::{CumulativeFile, CumulativeRun};
 use crate::grid::{self, Input};
 use crate::json::Case;
 use crate::metric::Metrics;
@@ -30,12 +31,13 @@ struct Compared {
 }
 
 pub(crate) fn compare(args: &Compare) -> Result<(), Problem> {
-    let places = Places::of(&[("--csv", args.csv.as_deref())])?;
+    let places = Places::of(&[("--csv", args.csv.as_deref()), ("--cdf", args.cdf.as_deref())])?;
     let mut scenario = match grid::read(&args.file, args.length, &places)? {
         Input::One(scenario) => *scenario,
         Input::Grid(grid) => return points::compare(args, &grid),
     };
     let csv = args.csv.as_deref().map(Csv::begin).transpose()?;
+    let cdf = args.cdf.as_deref().map(CumulativeFile::begin).transpose()?;
     scenario.seed = args.seed.unwrap_or(scenario.seed);
     let own = scenario.policy.spec.name.to_string();
     let policies = if args.policies.is_empty() { vec![own] } else { args.policies.clone() };
@@ -43,7 +45,8 @@ pub(crate) fn compare(args: &Compare) -> Result<(), Problem> {
     let scenarios = scenarios.collect::<Result<Vec<_>, _>>()?;
     let metrics = Metrics::read(&args.metric, &scenarios)?;
     let seeds = seeds::seeds(&scenario, args.seeds)?;
-    let runs = seeds::simulated(&args.file, &scenarios, &seeds)?;
+    let meters = if cdf.is_some() { Meters::with_cumulative } else { Meters::new };
+    let runs = seeds::simulated_into(&args.file, &scenarios, &seeds, meters)?;
     let simulated = runs.finished();
     let lives = if runs.was_whole().is_ok() { live(args, &scenarios, &seeds)? } else { Vec::new() };
     let not_run = runs.missing(&policies, &seeds);
@@ -62,6 +65,12 @@ pub(crate) fn compare(args: &Compare) -> Result<(), Problem> {
     }
     if let Some(csv) = csv {
         csv.keep(&cases)?;
+    }
+    if let Some(cdf) = cdf {
+        cdf.keep(&CumulativeRun::all(
+            &runs,
+            compared.policies.iter().map(|policy| (policy.as_str(), &[][..])),
+        ))?;
     }
     terminal::tell(&(not_run + &compared.not_run_live(args, &seeds)));
     whole?;

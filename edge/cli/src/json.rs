@@ -158,6 +158,7 @@ fn run(name: &str, summary: &Summary) -> Map<String, Value> {
     let mut run = object(summary.fields());
     run.insert("run".into(), json!(name));
     run.insert("vcpus".into(), rows(summary.vcpu_fields()));
+    run.insert("domains".into(), rows(summary.domain_fields()));
     run.insert("cpus".into(), rows(summary.cpu_fields()));
     run
 }

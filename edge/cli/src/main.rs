@@ -9,6 +9,7 @@ mod check;
 mod claims;
 mod compare;
 mod cost;
+mod cumulative;
 mod date;
 mod doctor;
 mod folded;

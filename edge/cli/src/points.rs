@@ -6,12 +6,13 @@ use std::path::Path;
 
 use slackline_experiments::axes::Axis;
 use slackline_experiments::claims::expects_refusal;
-use slackline_experiments::with_seed;
+use slackline_experiments::{Meters, with_seed};
 use slackline_metrics::{FieldValue, Summary};
 use slackline_scenario::Scenario;
 use slackline_terminal::over_points;
 
 use crate::args::{Compare, Keeping, Sim};
+use crate::cumulative::{CumulativeFile, CumulativeRun};
 use crate::grid::{Grid, Point};
 use crate::json::Case;
 use crate::metric::Metrics;
@@ -33,7 +34,7 @@ pub(crate) fn sim(args: &Sim, grid: &Grid) -> Result<(), Problem> {
         policies: &policies,
         metrics: &[],
     };
-    run(grid, &asked, args.keeping.json, csv)
+    run(grid, &asked, args.keeping.json, (csv, None))
 }
 
 /// Simulates all of them under each policy.
@@ -45,9 +46,10 @@ pub(crate) fn compare(args: &Compare, grid: &Grid) -> Result<(), Problem> {
         });
     }
     let csv = args.csv.as_deref().map(Csv::begin).transpose()?;
+    let cdf = args.cdf.as_deref().map(CumulativeFile::begin).transpose()?;
     let (file, policies, metrics) = (&args.file, &args.policies, args.metric.as_slice());
     let asked = Asked { file, seed: args.seed, seeds: args.seeds, policies, metrics };
-    run(grid, &asked, args.json, csv)
+    run(grid, &asked, args.json, (csv, cdf))
 }
 
 /// What somebody wants of them.
@@ -61,7 +63,12 @@ struct Asked<'a> {
     metrics: &'a [String],
 }
 
-fn run(grid: &Grid, asked: &Asked<'_>, as_json: bool, csv: Option<Csv>) -> Result<(), Problem> {
+fn run(
+    grid: &Grid,
+    asked: &Asked<'_>,
+    as_json: bool,
+    (csv, cdf): (Option<Csv>, Option<CumulativeFile>),
+) -> Result<(), Problem> {
     let own = [grid.points[0].scenario.policy.spec.name.to_string()];
     let policies = if asked.policies.is_empty() { &own[..] } else { asked.policies };
     let mut scenarios = Vec::new();
@@ -77,7 +84,8 @@ fn run(grid: &Grid, asked: &Asked<'_>, as_json: bool, csv: Option<Csv>) -> Resul
     }
     let metrics = Metrics::read(asked.metrics, &scenarios)?;
     let seeds = seeds::seeds(&scenarios[0], asked.seeds)?;
-    let runs = seeds::simulated(asked.file, &scenarios, &seeds)?;
+    let meters = if cdf.is_some() { Meters::with_cumulative } else { Meters::new };
+    let runs = seeds::simulated_into(asked.file, &scenarios, &seeds, meters)?;
     let finished = runs.finished();
     let places = policies.iter().flat_map(|policy| grid.points.iter().map(move |it| (policy, it)));
     let cases = places.clone().zip(finished).map(|((policy, point), runs)| Case {
@@ -96,6 +104,10 @@ fn run(grid: &Grid, asked: &Asked<'_>, as_json: bool, csv: Option<Csv>) -> Resul
     }
     if let Some(csv) = csv {
         csv.keep(&cases)?;
+    }
+    if let Some(cdf) = cdf {
+        let cases = cases.iter().map(|case| (case.name.as_str(), case.point.as_slice()));
+        cdf.keep(&CumulativeRun::all(&runs, cases))?;
     }
     let name = |(policy, point): (&String, &Point)| match policies.len() {
         1 => point.name.clone(),

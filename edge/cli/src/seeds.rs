@@ -5,9 +5,12 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use slackline_experiments::grid::{self, GridError};
-use slackline_experiments::{SimulateError, Simulated, simulate_while, with_seed};
-use slackline_metrics::Summary;
+use slackline_experiments::{
+    Meters, Numbers, SimulateError, Simulated, header, simulate_into, with_seed,
+};
+use slackline_metrics::{Cumulative, Summary};
 use slackline_scenario::Scenario;
+use slackline_trace::Header;
 
 use crate::bug;
 use crate::problem::Problem;
@@ -30,6 +33,16 @@ pub(crate) fn simulated(
     scenarios: &[Scenario],
     seeds: &[u64],
 ) -> Result<Runs, Problem> {
+    simulated_into(file, scenarios, seeds, Meters::new)
+}
+
+/// Simulates them as [`simulated`] does, for the numbers of these meters.
+pub(crate) fn simulated_into(
+    file: &Path,
+    scenarios: &[Scenario],
+    seeds: &[u64],
+    meters: fn(&Header) -> Meters,
+) -> Result<Runs, Problem> {
     let (counter, stop) = (Counter::new("simulated"), stop_flag()?);
     let goes_on = || match stop.load(Ordering::Relaxed) {
         true => ControlFlow::Break(()),
@@ -40,7 +53,8 @@ pub(crate) fn simulated(
         goes_on()
     };
     let one = |scenario: &Scenario, seed| {
-        simulate_while(&with_seed(scenario.clone(), seed), |_| goes_on())
+        let scenario = with_seed(scenario.clone(), seed);
+        simulate_into(&scenario, meters(&header::of_simulation(&scenario)), |_| goes_on())
     };
     let results = grid::run_some(scenarios, seeds, &watch, one).map_err(|error| match error {
         GridError::Run { case, seed, error: SimulateError::Run(error) } => {
@@ -49,15 +63,15 @@ pub(crate) fn simulated(
         GridError::Run { error: SimulateError::Stray(stray), .. } => Problem::of_stray(stray),
         GridError::Stopped(_) => Problem::Interrupted,
     })?;
-    let summary = |run: Option<Simulated>| run.map(|run| run.numbers.summary);
-    let results = results.into_iter().map(|runs| runs.into_iter().map(summary).collect());
+    let numbers = |run: Option<Simulated>| run.map(|run| run.numbers);
+    let results = results.into_iter().map(|runs| runs.into_iter().map(numbers).collect());
     Ok(Runs(results.collect()))
 }
 
 /// What came of runs, by scenario, then by seed: nothing of those that were not finished when
 /// somebody wanted us to stop.
 #[derive(Debug)]
-pub(crate) struct Runs(Vec<Vec<Option<Summary>>>);
+pub(crate) struct Runs(Vec<Vec<Option<Numbers>>>);
 
 /// Of so many scenarios it is said that they were not run.
 const MOST_MISSING: usize = 10;
@@ -65,7 +79,18 @@ const MOST_MISSING: usize = 10;
 impl Runs {
     /// Those that were finished, by scenario.
     pub(crate) fn finished(&self) -> Vec<Vec<Summary>> {
-        self.0.iter().map(|runs| runs.iter().flatten().cloned().collect()).collect()
+        let summary = |run: &Numbers| run.summary.clone();
+        self.0.iter().map(|runs| runs.iter().flatten().map(summary).collect()).collect()
+    }
+
+    /// Returns the cumulative distributions of the runs that were finished, by scenario, each with
+    /// the seed of the run.
+    pub(crate) fn cumulative<'a>(&'a self) -> Vec<Vec<(u64, &'a [Cumulative])>> {
+        let of = |runs: &'a Vec<Option<Numbers>>| {
+            let runs = runs.iter().flatten();
+            runs.map(|run| (run.summary.seed, run.cumulative.as_deref().unwrap_or(&[]))).collect()
+        };
+        self.0.iter().map(of).collect()
     }
 
     /// Whether all were.
@@ -83,7 +108,7 @@ impl Runs {
         if finished == of {
             return String::new();
         }
-        let missing = |(name, runs): (&String, &Vec<Option<Summary>>)| {
+        let missing = |(name, runs): (&String, &Vec<Option<Numbers>>)| {
             let without = seeds.iter().zip(runs).filter(|(_, run)| run.is_none());
             let without: Vec<String> = without.map(|(seed, _)| seed.to_string()).collect();
             match without.len() {

@@ -28,4 +28,4 @@ pub use metric::NamedMetric;
 pub use numbers::{Meters, Numbers, of_nothing};
 pub use outputs::{Kept, Outputs, Wanted};
 pub use over_seeds::OverSeeds;
-pub use simulate::{SimulateError, Simulated, simulate, simulate_while, with_seed};
+pub use simulate::{SimulateError, Simulated, simulate, simulate_into, simulate_while, with_seed};

@@ -1,7 +1,7 @@
 //! Computation of numbers from records.
 
 use slackline_metrics::{
-    CpuSecond, CpuSeconds, Meter, StrayRecord, Summary, XenMon, XenMonSummary,
+    CpuSecond, CpuSeconds, Cumulative, Meter, StrayRecord, Summary, XenMon, XenMonSummary,
 };
 use slackline_scenario::Scenario;
 use slackline_trace::{Header, Named, Record, Sink};
@@ -18,6 +18,8 @@ pub struct Numbers {
     pub xenmon: Option<XenMonSummary>,
     /// Use of each CPU in each second. `None` if XenMon's metrics were not requested.
     pub cpu_seconds: Option<Vec<Vec<CpuSecond>>>,
+    /// Cumulative distributions. `None` if they were not requested.
+    pub cumulative: Option<Vec<Cumulative>>,
 }
 
 /// Sink that computes the numbers of a run.
@@ -26,20 +28,33 @@ pub struct Meters {
     meter: Meter,
     xenmon: Option<XenMon>,
     cpu_seconds: Option<CpuSeconds>,
+    wants_cumulative: bool,
 }
 
 impl Meters {
     /// Starts the numbers for the run of this header.
     #[must_use]
     pub fn new(header: &Header) -> Meters {
-        Meters { meter: Meter::new(header), xenmon: None, cpu_seconds: None }
+        Meters {
+            meter: Meter::new(header),
+            xenmon: None,
+            cpu_seconds: None,
+            wants_cumulative: false,
+        }
     }
 
     /// Starts them with XenMon's metrics of each domain and the use of each CPU in each second.
     #[must_use]
     pub fn with_xenmon(header: &Header) -> Meters {
         let xenmon = Some(XenMon::new(header));
-        Meters { meter: Meter::new(header), xenmon, cpu_seconds: Some(CpuSeconds::new(header)) }
+        let cpu_seconds = Some(CpuSeconds::new(header));
+        Meters { xenmon, cpu_seconds, ..Meters::new(header) }
+    }
+
+    /// Starts them with cumulative distributions.
+    #[must_use]
+    pub fn with_cumulative(header: &Header) -> Meters {
+        Meters { wants_cumulative: true, ..Meters::new(header) }
     }
 
     /// Returns the numbers of the run.
@@ -49,7 +64,8 @@ impl Meters {
     pub fn finish(self) -> Result<Numbers, StrayRecord> {
         let xenmon = self.xenmon.map(XenMon::finish).transpose()?;
         let cpu_seconds = self.cpu_seconds.map(CpuSeconds::finish).transpose()?;
-        Ok(Numbers { summary: self.meter.view()?, xenmon, cpu_seconds })
+        let cumulative = self.wants_cumulative.then(|| self.meter.cumulative());
+        Ok(Numbers { summary: self.meter.view()?, xenmon, cpu_seconds, cumulative })
     }
 }
 

@@ -55,9 +55,20 @@ pub fn simulate(scenario: &Scenario) -> Result<Simulated, SimulateError> {
 /// As for [`simulate`].
 pub fn simulate_while(
     scenario: &Scenario,
+    watch: impl FnMut(Time) -> ControlFlow<()>,
+) -> Result<Option<Simulated>, SimulateError> {
+    simulate_into(scenario, Meters::new(&header::of_simulation(scenario)), watch)
+}
+
+/// Simulates as [`simulate_while`] does, for the numbers of these meters.
+///
+/// # Errors
+/// As for [`simulate`].
+pub fn simulate_into(
+    scenario: &Scenario,
+    mut meters: Meters,
     mut watch: impl FnMut(Time) -> ControlFlow<()>,
 ) -> Result<Option<Simulated>, SimulateError> {
-    let mut meters = Meters::new(&header::of_simulation(scenario));
     let finished = slackline_sim::run_while(scenario, &mut meters, &mut watch)?;
     if finished.stopped.is_some() {
         return Ok(None);

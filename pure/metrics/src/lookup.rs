@@ -168,6 +168,29 @@ impl Summary {
         measure(metric, &rows).ok_or_else(|| unknown_metric(metric, Some(of), &rows))
     }
 
+    /// Returns the totals of each domain, in the order of its first vCPU: its `name`, its number of
+    /// `vcpus`, then the sum over its vCPUs of each field that can be added up. A sum is missing if
+    /// a vCPU does not know its part.
+    #[must_use]
+    pub fn domain_fields(&self) -> Vec<Vec<Field>> {
+        let mut domains: Vec<(&str, Vec<Vec<Field>>)> = Vec::new();
+        for (vcpu, row) in self.vcpus.iter().zip(self.vcpu_fields()) {
+            let name = domain(vcpu).unwrap_or(&vcpu.name);
+            match domains.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, rows)) => rows.push(row),
+                None => domains.push((name, vec![row])),
+            }
+        }
+        let totals = |(name, rows): (&str, Vec<Vec<Field>>)| {
+            let count = FieldValue::Count(rows.len() as u64);
+            let head = [("name", FieldValue::Text(name.to_owned())), ("vcpus", count)];
+            let added = rows[0].iter().filter(|(field, _)| ADDED_UP.contains(field));
+            let added = added.map(|&(field, _)| (field, total(field, &rows)));
+            head.into_iter().chain(added).collect()
+        };
+        domains.into_iter().map(totals).collect()
+    }
+
     fn rows_of(&self, of: &str) -> Vec<Vec<Field>> {
         // A vCPU with exactly this name takes precedence over a domain.
         let is_one = self.vcpus.iter().any(|vcpu| vcpu.name == of);
@@ -237,6 +260,16 @@ fn measure(metric: &str, rows: &[Vec<Field>]) -> Option<Found> {
         all = Some((field.0, together));
     }
     all
+}
+
+/// Returns the sum of a field over all rows.
+fn total(field: &str, rows: &[Vec<Field>]) -> FieldValue {
+    let value = |row: &Vec<Field>| match row.iter().find(|(name, _)| *name == field)?.1 {
+        FieldValue::Count(count) => Some(count),
+        _ => None,
+    };
+    let sum = rows.iter().map(value).try_fold(0_u64, |sum, value| sum.checked_add(value?));
+    sum.map_or(FieldValue::Missing, FieldValue::Count)
 }
 
 /// Returns the value of a field. `None` if it is missing. If nothing was late, a lateness is zero.

@@ -158,3 +158,33 @@ fn compare_by_named_metrics_shows_paired_differences() {
     let ran = place.run(&[&compare[..], &["--metric", "delivered of bronze"]].concat()).refused(2);
     ran.says("cannot show --metric `delivered of bronze`");
 }
+
+/// Returns a scenario up to its first claim.
+fn without_claims(text: &str) -> String {
+    text.split("[[claim]]").next().expect("a part before the first claim").to_owned()
+}
+
+#[test]
+fn cumulative_distribution_rises_to_all_values() {
+    let place = Place::with(&without_claims(&both()).replacen(SPIN, PERIODIC, 1));
+    let compare = ["compare", "it.toml", "--policies", "edf,credit", "--seeds", "2"];
+    place.run(&[&compare[..], &["--cdf", "it.csv", "--csv", "rows.csv"]].concat()).good();
+    let text = String::from_utf8(place.read("it.csv")).unwrap();
+    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
+    assert_eq!(rows[0].join(","), "policy,seed,vcpu,metric,at_most_ns,count,part");
+    let mut runs = 0;
+    for distribution in rows[1..].chunk_by(|a, b| a[..4] == b[..4]) {
+        let number = |row: &Vec<&str>, column: usize| row[column].parse::<f64>().unwrap();
+        let rises = |pair: &[Vec<&str>]| {
+            number(&pair[0], 4) < number(&pair[1], 4) && number(&pair[0], 6) < number(&pair[1], 6)
+        };
+        assert!(distribution.windows(2).all(rises), "{distribution:?}");
+        assert_eq!(distribution.last().unwrap()[6], "1.000000");
+        runs += u32::from(distribution[0][3] == "response");
+    }
+    assert_eq!(runs, 4, "two policies with two seeds:\n{text}");
+    place.run(&[&compare[..], &["--cdf", "nowhere/it.csv"]].concat()).refused(2);
+}
+
+const SPIN: &str = "{ kind = \"spin\" }";
+const PERIODIC: &str = "{ kind = \"periodic\", period = \"10ms\", work = \"1ms\" }";

@@ -134,3 +134,21 @@ fn numbers_that_a_host_cannot_count_are_missing() {
         assert!(fields.contains(&("switches", FieldValue::Missing)));
     }
 }
+
+#[test]
+fn totals_of_a_domain_equal_sums_over_its_vcpus() {
+    let run = web_servers();
+    let domains = run.domain_fields();
+    let field = |row: &[(&str, FieldValue)], name: &str| {
+        row.iter().find(|field| field.0 == name).map(|field| field.1.clone())
+    };
+    let web = domains.iter().find(|row| row[0].1 == FieldValue::Text("web".into())).unwrap();
+    assert_eq!(field(web, "vcpus"), Some(FieldValue::Count(2)));
+    assert_eq!(field(web, "delivered_ppm"), Some(FieldValue::Count(195_000)));
+    assert_eq!(field(web, "misses"), Some(FieldValue::Count(1)));
+    let vcpus = |row: &Vec<_>| match field(row, "vcpus") {
+        Some(FieldValue::Count(vcpus)) => usize::try_from(vcpus).unwrap(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(domains.iter().map(vcpus).sum::<usize>(), run.vcpus.len());
+}
