@@ -315,7 +315,7 @@ mod tests {
         /// Sums and list equal a recount: a VM counts once, with its weight, while any of its vCPUs
         /// is active, and its index in the list is right.
         #[test]
-        fn the_sums_are_those_of_a_recount(
+        fn sums_of_active_domains_equal_a_recount(
             steps in prop::collection::vec(step(), 1..60),
             keeps_order in any::<bool>(),
         ) {
@@ -375,7 +375,7 @@ mod tests {
 
     /// A VM keeps its row while one vCPU is left. The next VM in a free row inherits nothing.
     #[test]
-    fn a_domain_is_there_from_its_first_vcpu_to_its_last() {
+    fn domain_exists_from_its_first_vcpu_to_its_last() {
         let mut domains = Domains { has_budgets: true, ..Domains::default() };
         let vcpu = |domain, number| VcpuId::new(0, DomId::new(domain), number);
         let row = domains.join(vcpu(5, 0));
