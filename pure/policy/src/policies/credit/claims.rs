@@ -43,7 +43,7 @@ pub(crate) struct Belief {
     pub(crate) among: Among,
 }
 
-/// Source of claims.
+/// Source of the claims of VMs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tell {
     Guest,
@@ -72,7 +72,7 @@ pub(crate) enum Match {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ends {
     Slice,
-    /// When the claim ends, or with the timeslice if that is earlier.
+    /// End of the claim, or of the timeslice if that is earlier.
     Claim,
 }
 

@@ -18,7 +18,7 @@ use super::rules::Changes;
 /// Class of a vCPU, in increasing order of urgency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Class {
-    /// Parked behind idle.
+    /// The vCPU is parked behind idle.
     Parked,
     /// Class of the mark. No vCPU has it.
     Idle,
@@ -46,7 +46,7 @@ impl Class {
 /// ring of its lane, the mark, and two that make a power of two.
 const OF_CPU: usize = 8;
 
-/// Number of classes.
+/// Number of classes of a vCPU.
 pub(super) const CLASSES: usize = 5;
 
 /// Index of the mark among the nodes of a CPU.

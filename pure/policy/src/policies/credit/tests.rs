@@ -470,7 +470,7 @@ fn credit_does_not_overflow_in_a_century() {
 /// The first accounting visits only some of 17 VMs. The last VM gets another vCPU before its credit
 /// has been added to any account.
 #[test]
-fn vcpu_joins_domain_whose_credit_is_not_settled() {
+fn vcpu_joins_domain_before_its_credit_is_settled() {
     let values = Values::defaults(SPEC.policy_fields).unwrap();
     let share = Values::defaults(SPEC.share_fields).unwrap();
     let mut policy = (SPEC.build)(&values, &Topology::flat(1));

@@ -52,7 +52,7 @@ impl Claims {
         self.room.weight = self.room.weight + u64::from(weight.get()) - before;
     }
 
-    /// Removes a VM.
+    /// Removes a VM and its weight.
     pub(super) fn forget(&mut self, domain: usize) {
         let weight = self.domains[domain].weight.take();
         self.room.weight -= weight.map_or(0, |weight| u64::from(weight.get()));

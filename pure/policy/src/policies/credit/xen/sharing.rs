@@ -2,7 +2,7 @@
 //! by weight, and to none more than it can use. The excess goes to the VMs that follow. All
 //! division rounds up. Amounts are credits.
 
-/// Credits to distribute.
+/// Credits to distribute at an accounting.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pool {
     /// Credits of one CPU in a period.
