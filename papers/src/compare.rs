@@ -3,8 +3,8 @@
 //! The verdicts:
 //! - *reproduced*: our value is within the tolerance that the experiment declares, or within the
 //!   precision of reading if that is wider. A finding without a number is reproduced if it holds
-//!   here too. At best *same shape* is the verdict for a finding about a direction only, and for a
-//!   number that is more than 25 % off, however wide its tolerance.
+//!   here too. *Same shape* is the best verdict for a finding about a direction only, and for a
+//!   number that is more than 25 % off, whatever its tolerance.
 //! - *same shape*: our value is not within the tolerance. In every pair of the group that the paper
 //!   tells apart by more than the tolerance, our values have the same order. If two points are
 //!   compared, the same one is higher. If the size of their difference is printed, our size is

@@ -48,8 +48,8 @@ fn replayed(header: &Header, entries: &[Entry]) -> Result<Replayed, ReplayError>
 }
 
 fn difference(header: &Header, entries: &[Entry]) -> Difference {
-    let replayed = replayed(header, entries).expect("it can be replayed");
-    replayed.difference.expect("it came out otherwise")
+    let replayed = replayed(header, entries).expect("the trace can be replayed");
+    replayed.difference.expect("the replay differs from the trace")
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn every_scenario_replays_to_the_same_orders_under_every_policy() {
         for spec in ALL {
             let Ok(scenario) = scenario.with_policy(spec.name) else { continue };
             let (header, entries) = entries(&traced(&scenario));
-            let replayed = replayed(&header, &entries).expect("it can be replayed");
+            let replayed = replayed(&header, &entries).expect("the trace can be replayed");
             let of = format!("{} under {}", path.display(), spec.name);
             assert_eq!(replayed.difference, None, "{of}");
             assert!(replayed.facts > 0, "{of}");

@@ -56,7 +56,7 @@ struct Nodes {
     at: usize,
 }
 
-/// Numbers of everything that has a limit.
+/// Numbers of vCPUs and of steps, which have limits.
 #[derive(Default)]
 struct Size {
     vcpus: usize,

@@ -409,7 +409,7 @@ fn single_vcpus_may_differ_from_their_domain() {
     assert_eq!(scenario.domains[0].cpus(scenario.domains[0].vcpus[0]), None);
 }
 
-/// Settings of a vCPU precede those of its domain.
+/// A setting of a vCPU overrides that of its domain.
 #[test]
 fn vcpus_may_start_on_a_cpu_and_blocked() {
     let scenario = full();

@@ -51,9 +51,8 @@ fn vcpu_that_wakes_with_credit_is_boosted() {
     );
 }
 
-/// The reference, section 7.7, item 1: no tick finds d running, so it is boosted at each wake-up
-/// and takes three quarters of the CPU. If it pays for the time it uses, it is in debt after its
-/// half.
+/// The reference, section 7.7, item 1: no tick finds d running, so d is boosted at each wake-up and
+/// takes three quarters of the CPU. With `exact` it is in debt after its half.
 #[test]
 fn vcpu_that_blocks_at_ticks_pays_nothing_by_sampling() {
     picture(
@@ -255,8 +254,7 @@ fn waiting_vcpu_gets_credit_if_newcomers_is_awake() {
     );
 }
 
-/// The reference, section 7.7, item 2: a is interrupted at 15 ms. With `pass` it loses the rest of
-/// its turn.
+/// The reference, section 7.7, item 2: a, interrupted at 15 ms, loses its turn with `pass`.
 #[test]
 fn preempted_vcpu_loses_its_turn_if_rotation_is_pass() {
     picture(
@@ -410,9 +408,8 @@ fn twice_the_weight_gets_twice_the_turns() {
     );
 }
 
-/// The time that a cap takes from a VM is divided among the others by weight. Timers are late in
-/// this test, so a capped VM receives a little less than its cap, and the others divide that
-/// difference by turns.
+/// The time that a cap takes from a VM is divided by weight. Timers are late in this test, so a
+/// capped VM receives a little less than its cap. The others divide that difference by turns.
 #[test]
 fn time_beyond_a_cap_is_divided_by_weight() {
     let all = turns("credit", "a weight=4096 cap=20% r\nb weight=512 r\nc r", Span::ZERO, 5_000);
@@ -451,8 +448,7 @@ fn overrun_of_a_century_under_a_cap_is_owed() {
     }
 }
 
-/// One step spans a century. No amount overflows under any rules, and afterwards the two take
-/// turns.
+/// One step spans a century. No amount overflows, and afterwards the two take turns.
 #[test]
 fn credit_does_not_overflow_in_a_century() {
     for rules in ["exact", "xen-3.0.3", "xen-2006-10-30", "xen-3.0.4"] {
@@ -493,8 +489,7 @@ fn vcpu_joins_domain_before_its_credit_is_settled() {
 
 const CPU: CpuId = CpuId::new(0);
 
-/// Builds a host with one CPU and `vcpus` runnable vCPUs that have not run, by the rules of a
-/// version.
+/// Builds a host with one CPU and runnable vCPUs that have not run, by the rules of a version.
 fn awake(version: &'static str, vcpus: u32) -> (Credit, Moment, Vec<VcpuId>) {
     let values =
         Values::read(SPEC.policy_fields, [("rules", Given::Text(version))].into_iter()).unwrap();
