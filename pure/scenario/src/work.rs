@@ -26,10 +26,10 @@ pub enum Step {
     ComputeForever,
     /// Blocks for a duration.
     Sleep(Draw),
-    /// Blocks until the next release, or goes on at once if it has passed. Releases come at `offset
-    /// + n * period` after the domain joined, even if the piece of work before is not done. None is
-    /// left out. A gap moves all later releases. A jitter moves one release, and never before its
-    /// predecessor.
+    /// Blocks until the next release, or goes on at once if it has passed. Releases come at
+    /// `offset + n * period` after the domain joined, even if the piece of work before is not done.
+    /// None is left out. A gap moves all later releases. A jitter moves one release, and never
+    /// before its predecessor.
     Release {
         /// Time from one release to the next. Not zero.
         period: Span,
