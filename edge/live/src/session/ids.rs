@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_million_joins_and_leaves_use_the_slots_of_the_most_who_were_there_at_once() {
+    fn million_joins_and_leaves_reuse_slots() {
         let mut table = Table::new();
         let mut there = std::collections::VecDeque::new();
         for join in 0..1_000_000_u64 {
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_comes_into_a_slot_is_not_taken_for_who_was_there() {
+    fn reused_slot_gets_a_new_join_id() {
         let mut table = Table::new();
         let vcpu = VcpuId::new(3, DomId::new(7), 0);
         let first = table.add_as(vcpu, "first").expect("nobody is there");
