@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn limit_timer_is_kept_whatever_a_pass_costs() {
+    fn limit_timer_is_kept_even_if_passes_are_expensive() {
         let mut clock = AlarmClock::new();
         let us = |number| START.after(Span::from_us(number));
         clock.costs(MOST);

@@ -108,7 +108,7 @@ const NAP: Span = Span::from_ms(20);
 /// Clock that the live host reads.
 #[derive(Clone, Debug)]
 pub(crate) enum HostClock {
-    /// The kernel's `CLOCK_MONOTONIC`.
+    /// The kernel's clock `CLOCK_MONOTONIC`.
     Monotonic,
     /// A clock that a test or bench sets, in nanoseconds.
     Fed(Arc<AtomicU64>),
