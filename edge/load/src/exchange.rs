@@ -1,9 +1,10 @@
-//! The exchange between the nodes of a parallel program: each tells all others that it has come to
-//! the end of a round, and waits until all have told it.
+//! The exchange between the nodes of a parallel program. Each node reports to all others that it
+//! has finished a round, and waits until all have done so.
 //!
-//! A message is a datagram of [`MARK`] and the number of the round, little-endian. One that is lost
-//! is sent again by whoever waits: to be asked by somebody who is behind is to be told that he
-//! lacks one. A node that ends says so, and nobody waits for it any more.
+//! A message is a datagram of [`MARK`] and the number of the round, little-endian. The waiting node
+//! repeats a message that may be lost. A node that receives a message of an earlier round knows
+//! that the sender lacks its own, and sends it again. A node that ends reports that, and the others
+//! no longer wait for it.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
@@ -15,28 +16,28 @@ use crate::LoadError;
 use crate::clock::monotonic;
 use crate::end::End;
 
-/// What a message begins with.
+/// Start of every message.
 const MARK: [u8; 8] = *b"SLKLBSP1";
 const MESSAGE: usize = 16;
-/// The round of a node that has ended.
+/// Round number that a node sends when it ends.
 const ENDED: u64 = u64::MAX;
-/// After so long without an answer a message may be lost.
+/// Time without an answer after which a message is repeated.
 const AGAIN: Span = Span::from_ms(20);
 
-/// A node's place among the others.
+/// Sockets of a node of a parallel program.
 #[derive(Debug)]
 pub struct Node {
-    /// Where it is sent to, bound.
+    /// Bound socket, to which the others send.
     pub socket: UdpSocket,
-    /// All other nodes.
+    /// Addresses of all other nodes.
     pub others: Vec<SocketAddr>,
 }
 
-/// A node at work.
+/// State of a running node.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     socket: UdpSocket,
-    /// Each other node, and to which round it is known to have come.
+    /// Each other node, and the latest round that it is known to have finished.
     others: Vec<(SocketAddr, u64)>,
     round: u64,
 }
@@ -49,7 +50,7 @@ impl Exchange {
         Ok(Exchange { socket: node.socket, others, round: 0 })
     }
 
-    /// Ends a round when all have; whether the end of all came first.
+    /// Finishes a round once all nodes have. Returns true if the load ended first.
     pub(crate) fn meet(&mut self, end: &End) -> Result<bool, LoadError> {
         self.round += 1;
         for index in 0..self.others.len() {
@@ -74,13 +75,13 @@ impl Exchange {
         }
     }
 
-    /// Takes what has come in.
+    /// Handles the messages that have arrived.
     fn take(&mut self) {
         let mut message = [0; MESSAGE + 1];
         loop {
             let (count, from) = match self.socket.recv_from(&mut message) {
                 Ok(received) => received,
-                // That nobody listens yet at the other end of what was sent.
+                // Reports that no process listens yet at the other end of a message we sent.
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => continue,
                 Err(_) => return,
             };
@@ -95,7 +96,7 @@ impl Exchange {
         }
     }
 
-    /// What does not get there is told again.
+    /// Sends a message. A lost one is repeated later.
     fn tell(&self, other: SocketAddr, round: u64) {
         let mut message = [0; MESSAGE];
         message[..8].copy_from_slice(&MARK);
@@ -112,7 +113,7 @@ impl Drop for Exchange {
     }
 }
 
-/// The round that a message tells; none if it is not one of ours.
+/// Parses the round of a message. `None` if it is not one of ours.
 fn read(message: &[u8]) -> Option<u64> {
     let round = message.strip_prefix(&MARK)?;
     Some(u64::from_le_bytes(round.try_into().ok()?))
@@ -127,19 +128,19 @@ mod tests {
         let sockets: [UdpSocket; N] = std::array::from_fn(socket);
         let all: Vec<SocketAddr> = sockets.iter().map(|it| it.local_addr().expect("it")).collect();
         sockets.map(|socket| {
-            let own = socket.local_addr().expect("it has one");
+            let own = socket.local_addr().expect("a bound socket has an address");
             let others = all.iter().copied().filter(|&other| other != own).collect();
             Node { socket, others }
         })
     }
 
-    /// So much longer than anything takes.
+    /// An end long after anything a test does.
     fn later() -> End {
         End::at(monotonic().after(Span::from_secs(60)))
     }
 
     #[test]
-    fn nobody_goes_on_before_all_have_come() {
+    fn no_node_continues_before_all_have_finished_the_round() {
         let come = std::sync::atomic::AtomicU64::new(0);
         std::thread::scope(|scope| {
             for node in nodes::<4>() {
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_ended_is_not_waited_for() {
+    fn ended_node_is_not_waited_for() {
         let [ends, stays] = nodes::<2>();
         let stays = std::thread::spawn(move || {
             let mut exchange = Exchange::new(stays).expect("a socket");
@@ -170,9 +171,9 @@ mod tests {
         assert_eq!(stays.join().expect("no panic"), [false; 3]);
     }
 
-    /// What is lost is told again, what is none of ours and what strangers say counts for nothing.
+    /// Lost messages are repeated. Malformed messages and those of strangers do not count.
     #[test]
-    fn messages_may_be_lost_and_strangers_may_write() {
+    fn exchange_survives_lost_and_foreign_messages() {
         let [one, other] = nodes::<2>();
         let (to, by) = (one.socket.local_addr().expect("it"), other.socket);
         let one = std::thread::spawn(move || {
@@ -185,7 +186,7 @@ mod tests {
         for bad in [&b"SLKLBSP1"[..], b"", &[0; 16], &[&first[..], &[0]].concat()] {
             by.send_to(bad, to).expect("it is sent");
         }
-        // Three of its messages are as good as lost; it goes on telling.
+        // Three of its messages are treated as lost. It goes on sending.
         let mut message = [0; MESSAGE];
         for _ in 0..4 {
             assert_eq!(by.recv(&mut message).expect("it tells"), MESSAGE);
@@ -196,7 +197,7 @@ mod tests {
         assert!(!one.join().expect("no panic"));
     }
 
-    /// Who is behind lacks a message, and gets it from who is ahead.
+    /// A node that is behind lacks a message, and gets it from one that is ahead.
     #[test]
     fn who_is_behind_is_told_again() {
         let [ahead, behind] = nodes::<2>();
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_ends_with_the_end() {
+    fn exchange_stops_waiting_at_the_end() {
         let [alone, _silent] = nodes::<2>();
         let mut exchange = Exchange::new(alone).expect("a socket");
         let end = End::at(monotonic().after(Span::from_ms(50)));
