@@ -199,7 +199,7 @@ mod tests {
 
     /// A node that is behind lacks a message, and gets it from one that is ahead.
     #[test]
-    fn who_is_behind_is_told_again() {
+    fn lagging_peer_is_sent_the_current_round() {
         let [ahead, behind] = nodes::<2>();
         let (to, by) = (ahead.socket.local_addr().expect("it"), behind.socket);
         let mut exchange = Exchange::new(ahead).expect("a socket");
