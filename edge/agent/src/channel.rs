@@ -135,18 +135,18 @@ mod tests {
         let path = folder.join("socket");
         let mut channel = Channel::open(&To::Socket(path.clone())).expect("a socket");
         assert!(!channel.has_news() && !channel.send(&[1; FRAME]));
-        let mut host = UnixStream::connect(&path).expect("it listens");
+        let mut host = UnixStream::connect(&path).expect("the other side listens");
         assert!(channel.has_news() && !channel.has_news());
         let sent = (0..1_000_000).take_while(|_| channel.send(&[1; FRAME])).count();
         assert!(sent < 1_000_000, "a socket has room for some");
         let mut bytes = vec![0; sent * FRAME];
-        host.read_exact(&mut bytes).expect("what was sent");
+        host.read_exact(&mut bytes).expect("all sent bytes arrive");
         assert!(channel.send(&[2; FRAME]));
         drop(host);
         assert!(!channel.send(&[3; FRAME]));
         drop(channel);
         assert!(!path.exists());
-        fs::remove_dir(&folder).expect("it is empty");
+        fs::remove_dir(&folder).expect("the folder is empty");
     }
 
     #[test]

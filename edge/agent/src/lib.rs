@@ -312,7 +312,7 @@ mod tests {
     /// its host.
     fn agent<'a>(options: &'a Options, path: &PathBuf, vcpus: usize) -> (Agent<'a>, UnixStream) {
         let channel = Channel::open(&options.to).expect("a socket");
-        let host = UnixStream::connect(path).expect("it listens");
+        let host = UnixStream::connect(path).expect("the other side listens");
         let mut agent = Agent::new(options, channel, None);
         assert!(agent.channel.has_news());
         agent.told = vec![None; vcpus];

@@ -134,7 +134,7 @@ mod tests {
         clear(&folder);
         let stays = all.map(|name| folder.join(name).exists());
         assert_eq!(stays, [false, false, true, true, true]);
-        fs::remove_dir_all(&folder).expect("it is there");
+        fs::remove_dir_all(&folder).expect("the folder is there");
     }
 
     #[test]

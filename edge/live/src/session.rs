@@ -140,7 +140,7 @@ pub struct Session {
 /// stamp it to the other.
 const RESOLUTION: Span = Span::from_us(5);
 
-/// Returns what this host lets us know about threads.
+/// Returns the kinds of facts about threads that this host reports.
 #[must_use]
 pub fn knowledge() -> Knowledge {
     let sees = PerfWatch::open().is_ok();

@@ -126,7 +126,10 @@ mod tests {
     fn nodes<const N: usize>() -> [Node; N] {
         let socket = |_| UdpSocket::bind("127.0.0.1:0").expect("a port");
         let sockets: [UdpSocket; N] = std::array::from_fn(socket);
-        let all: Vec<SocketAddr> = sockets.iter().map(|it| it.local_addr().expect("it")).collect();
+        let all: Vec<SocketAddr> = sockets
+            .iter()
+            .map(|it| it.local_addr().expect("a bound socket has an address"))
+            .collect();
         sockets.map(|socket| {
             let own = socket.local_addr().expect("a bound socket has an address");
             let others = all.iter().copied().filter(|&other| other != own).collect();
@@ -149,7 +152,7 @@ mod tests {
                     let mut exchange = Exchange::new(node).expect("a socket");
                     for round in 1..=200 {
                         come.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-                        assert!(!exchange.meet(&later()).expect("it can wait"));
+                        assert!(!exchange.meet(&later()).expect("the exchange can wait"));
                         let come = come.load(std::sync::atomic::Ordering::SeqCst);
                         assert!(come >= 4 * round, "{come} after round {round}");
                     }
@@ -163,10 +166,12 @@ mod tests {
         let [ends, stays] = nodes::<2>();
         let stays = std::thread::spawn(move || {
             let mut exchange = Exchange::new(stays).expect("a socket");
-            (0..3).map(|_| exchange.meet(&later()).expect("it can wait")).collect::<Vec<bool>>()
+            (0..3)
+                .map(|_| exchange.meet(&later()).expect("the exchange can wait"))
+                .collect::<Vec<bool>>()
         });
         let mut exchange = Exchange::new(ends).expect("a socket");
-        assert!(!exchange.meet(&later()).expect("it can wait"));
+        assert!(!exchange.meet(&later()).expect("the exchange can wait"));
         drop(exchange);
         assert_eq!(stays.join().expect("no panic"), [false; 3]);
     }
@@ -175,25 +180,26 @@ mod tests {
     #[test]
     fn exchange_survives_lost_and_foreign_messages() {
         let [one, other] = nodes::<2>();
-        let (to, by) = (one.socket.local_addr().expect("it"), other.socket);
+        let (to, by) =
+            (one.socket.local_addr().expect("a bound socket has an address"), other.socket);
         let one = std::thread::spawn(move || {
             let mut exchange = Exchange::new(one).expect("a socket");
-            exchange.meet(&later()).expect("it can wait")
+            exchange.meet(&later()).expect("the exchange can wait")
         });
         let stranger = UdpSocket::bind("127.0.0.1:0").expect("a port");
         let first = [&MARK[..], &1_u64.to_le_bytes()].concat();
-        stranger.send_to(&first, to).expect("it is sent");
+        stranger.send_to(&first, to).expect("the datagram is sent");
         for bad in [&b"SLKLBSP1"[..], b"", &[0; 16], &[&first[..], &[0]].concat()] {
-            by.send_to(bad, to).expect("it is sent");
+            by.send_to(bad, to).expect("the datagram is sent");
         }
         // Three of its messages are treated as lost. It goes on sending.
         let mut message = [0; MESSAGE];
         for _ in 0..4 {
-            assert_eq!(by.recv(&mut message).expect("it tells"), MESSAGE);
+            assert_eq!(by.recv(&mut message).expect("the node sends"), MESSAGE);
             assert_eq!(read(&message), Some(1));
             assert!(!one.is_finished(), "nobody has told it anything");
         }
-        by.send_to(&first, to).expect("it is sent");
+        by.send_to(&first, to).expect("the datagram is sent");
         assert!(!one.join().expect("no panic"));
     }
 
@@ -201,16 +207,18 @@ mod tests {
     #[test]
     fn lagging_peer_is_sent_the_current_round() {
         let [ahead, behind] = nodes::<2>();
-        let (to, by) = (ahead.socket.local_addr().expect("it"), behind.socket);
+        let (to, by) =
+            (ahead.socket.local_addr().expect("a bound socket has an address"), behind.socket);
         let mut exchange = Exchange::new(ahead).expect("a socket");
         exchange.round = 7;
-        by.send_to(&[&MARK[..], &6_u64.to_le_bytes()].concat(), to).expect("it is sent");
+        by.send_to(&[&MARK[..], &6_u64.to_le_bytes()].concat(), to).expect("the datagram is sent");
         let mut message = [0; MESSAGE];
-        by.set_read_timeout(Some(std::time::Duration::from_secs(60))).expect("it can");
+        by.set_read_timeout(Some(std::time::Duration::from_secs(60)))
+            .expect("a timeout can be set");
         while exchange.others[0].1 < 6 {
             exchange.take();
         }
-        assert_eq!(by.recv(&mut message).expect("it is told"), MESSAGE);
+        assert_eq!(by.recv(&mut message).expect("the node answers"), MESSAGE);
         assert_eq!(read(&message), Some(7));
     }
 
@@ -219,7 +227,7 @@ mod tests {
         let [alone, _silent] = nodes::<2>();
         let mut exchange = Exchange::new(alone).expect("a socket");
         let end = End::at(monotonic().after(Span::from_ms(50)));
-        assert!(exchange.meet(&end).expect("it can wait"));
+        assert!(exchange.meet(&end).expect("the exchange can wait"));
         assert!(end.at <= monotonic());
     }
 }

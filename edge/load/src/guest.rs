@@ -275,10 +275,10 @@ mod tests {
         let (tell, port) = channel();
         let options = Options { stop: Some(stopped.into()), ..Options::default() };
         let plays = std::thread::spawn(move || {
-            play(&guest, options, &mut |port| tell.send(port).expect("it listens"))
+            play(&guest, options, &mut |port| tell.send(port).expect("the other side listens"))
         });
         let port = port.recv().expect("a port");
-        let mut host = UnixStream::connect(&path).expect("it listens");
+        let mut host = UnixStream::connect(&path).expect("the other side listens");
         host.set_read_timeout(Some(std::time::Duration::from_mins(1))).expect("a timeout");
         let mut next = || {
             let mut bytes = [0; slackline_units::frame::FRAME];
@@ -295,7 +295,7 @@ mod tests {
             Says::Pending { .. } => None,
         };
         assert_eq!(server(&at_first[1]), Some((0, 1, false)));
-        client.send_to(b"12345678", ("127.0.0.1", port)).expect("it is sent");
+        client.send_to(b"12345678", ("127.0.0.1", port)).expect("the datagram is sent");
         let mut answer = [0; 8];
         assert_eq!(client.recv(&mut answer).expect("an answer"), 8);
         assert_eq!(&answer, b"12345678");
@@ -313,7 +313,7 @@ mod tests {
         assert!([&[1, 0][..], &[0], &[]].contains(&&waits[..]), "{waits:?}");
         assert!(serves.ends_with(&[(1, 0, true), (0, 1, true)]), "{serves:?}");
         drop(stop);
-        let done = plays.join().expect("no panic").expect("it plays");
+        let done = plays.join().expect("no panic").expect("the guest runs");
         assert_eq!((done.asked, done.answered), (1, 1));
         assert!(!path.exists());
     }

@@ -82,7 +82,7 @@ impl Place {
         }
     }
 
-    /// Makes the group, still empty, for those of these CPUs that the group above has.
+    /// Makes the group, still empty, for these CPUs as far as the group above has them.
     ///
     /// # Errors
     /// If the kernel refuses, or the group above has none of the CPUs. No group is left behind.

@@ -24,7 +24,7 @@ pub enum RequestError {
         /// Id in the request.
         id: JoinId,
     },
-    /// The id is in use.
+    /// Another member has the requested id already.
     #[error("vCPU {vcpu} has joined already")]
     Taken {
         /// vCPU id in the request.

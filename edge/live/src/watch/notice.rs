@@ -33,7 +33,7 @@ pub(crate) struct UseNotice {
     of: NoticeOf,
     every: Span,
     rings: UseRings,
-    /// Events by CPU of the kernel.
+    /// Open events, by the kernel's number of the CPU.
     events: BTreeMap<CpuId, Vec<OwnedFd>>,
     /// CPUs on which the events are on.
     on: Vec<CpuId>,

@@ -104,7 +104,7 @@ pub fn our_groups(tid: Tid) -> Vec<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").expect("procfs");
     let points = mounts.lines().filter(|line| line.contains(" - cgroup"));
     let points = points.map(|line| line.split(' ').nth(4).expect("a line has more"));
-    let lists = points.flat_map(|point| fs::read_dir(point).expect("it is mounted"));
+    let lists = points.flat_map(|point| fs::read_dir(point).expect("the hierarchy is mounted"));
     let names = lists.map(|entry| entry.expect("a folder").path());
     let ours = format!("slackline-{tid}-");
     let is_ours = |path: &PathBuf| {

@@ -249,7 +249,7 @@ fn socket_that_its_user_may_not_open_is_not_connected_to() {
     };
     assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
     // Where connecting is allowed, the listening process shows that this is no VM of that user.
-    open_to(0o666).expect("everybody's");
+    open_to(0o666).expect("the mode can be changed");
     let greeter = thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("a client");
         // The client may have closed the connection by now.
@@ -305,7 +305,7 @@ impl Threads {
                 let _ = wait.recv(); // Fails once the sender is gone, which is the end.
             };
             let thread = thread::Builder::new().name(name.into()).spawn(body).expect("a thread");
-            threads.push((is_up.recv().expect("its number"), thread));
+            threads.push((is_up.recv().expect("the thread sends its id"), thread));
             end.push(sender);
         }
         Self { threads, end }
@@ -370,7 +370,7 @@ fn threads_are_found_by_name() {
 fn missing_process_is_reported() {
     let mut child = Command::new("true").spawn().expect("a process");
     let pid = i32::try_from(child.id()).expect("a process id");
-    child.wait().expect("its end");
+    child.wait().expect("the process can be reaped");
     assert!(matches!(find(pid), Err(FindError::NoProcess { pid: gone }) if gone == pid));
 }
 
@@ -390,7 +390,7 @@ fn threads_of_other_processes_reported_by_monitor_are_refused() {
     let output = process.stdout.as_mut().expect("a pipe");
     BufReader::new(output).read_line(&mut String::new()).expect("the process is up");
     let error = find(i32::try_from(process.id()).expect("a process id")).expect_err("not its own");
-    process.kill().and_then(|()| process.wait()).expect("its end");
+    process.kill().and_then(|()| process.wait()).expect("the process can be reaped");
     let FindError::NotItsThread { tid, index: 0, .. } = error else { panic!("{error}") };
     monitor.thread.join().expect("the monitor was asked");
     assert_eq!(tid, this_process());
