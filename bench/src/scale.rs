@@ -87,7 +87,7 @@ fn memory_of(vcpus: usize, events: u64) -> Result<u64> {
 }
 
 fn scenario(vcpus: usize, events: u64) -> Result<Scenario> {
-    // In this time every vCPU has woken for the first time, and half of them again.
+    // The second part is the longest first sleep, so every vCPU has woken at least once.
     let seconds = (events / EVENTS_A_SECOND) + vcpus as u64 * 3 / 2_000;
     let (least, most) = (vcpus * 500, vcpus * 1_500);
     let mut text = format!(

@@ -116,7 +116,7 @@ pub enum LimitError {
     ManyThreads {
         /// Process to be limited.
         pid: Tid,
-        /// Number of its threads.
+        /// Number of threads of the process.
         count: usize,
     },
     /// The process is gone or cannot be referred to.

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn stretch_of_centuries_is_closed_at_once() {
+    fn run_interval_of_centuries_is_closed_at_once() {
         let mut seconds = Spans::new(Span::from_secs(1));
         seconds.begin(Time::START);
         let to = Time::START + Span::from_secs(500 * 365 * 24 * 3600);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn long_stretch_counts_as_its_parts_do() {
+    fn long_run_interval_counts_as_its_parts() {
         let counted = |parts: u64| {
             let mut seconds = Spans::new(Span::from_secs(1));
             seconds.begin(Time::START + Span::from_ms(300));
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stretch_over_several_seconds_is_split() {
+    fn run_interval_over_several_seconds_is_split() {
         let mut seconds = Spans::new(Span::from_secs(1));
         seconds.begin(Time::START);
         seconds.ran(stretch(750, 3_500));

@@ -81,7 +81,7 @@ impl CaseResult {
         OverSeeds::of(self.seeds().into_iter().filter_map(of_seed))
     }
 
-    /// Returns the errors of the averages at a target, over its runs.
+    /// Returns statistics over runs of the error of a whole run at a target. `None` without runs.
     #[must_use]
     pub fn averages(&self, target: CpuShare) -> Option<OverSeeds> {
         let runs = self.runs.iter().filter(|run| run.target == target);

@@ -264,7 +264,7 @@ mod tests {
         meter.record(&ran(0, 0, 1_500));
         meter.record(&ran(1, 1_500, 2_500));
         meter.record(&Record::Ended { at: at(3_000) });
-        // In ms, the first: 500 alone, 500 at a quarter, and then 500 at an eighth.
+        // The first guest: 500 ms alone, 500 ms at a quarter, then 500 ms at an eighth.
         close(&[meter.fair[0][0], meter.fair[1][0]], &[0.625e9, 0.0625e9]);
         close(&[meter.fair[0][1], meter.fair[1][1]], &[0.375e9, 0.1875e9 + 0.25e9]);
         close(&[meter.got[0][0], meter.got[0][1], meter.got[1][1]], &[0.5e9, 0.5e9, 0.5e9]);

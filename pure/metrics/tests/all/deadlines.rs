@@ -19,7 +19,7 @@ fn judged(vcpu: &VcpuSummary) -> (u64, u64, u64, u64) {
 }
 
 #[test]
-fn slice_received_by_the_end_of_the_period_meets_the_deadline() {
+fn slice_received_by_the_periods_end_meets_the_deadline() {
     let vcpu = awake().ran(0, 8_000, 10_000).ran(0, 10_000, 12_000).first_ended(20_000);
     assert_eq!(judged(&vcpu), (2, 0, 0, 0));
     assert_eq!(vcpu.miss_time, None);
@@ -135,7 +135,7 @@ fn time_that_makes_up_a_shortfall_is_no_excess() {
 }
 
 #[test]
-fn period_with_a_block_before_the_full_slice_does_not_count() {
+fn period_with_an_early_block_does_not_count() {
     let script = awake().ran(0, 0, 1_000).blocked(0, 1_000).woke(0, 2_000);
     assert_eq!(judged(&script.first_ended(20_000)), (1, 1, 0, 0), "only the second one");
 }

@@ -56,7 +56,7 @@ fn excess_is_an_error_only_with_a_hard_limit() {
 }
 
 #[test]
-fn second_with_a_block_counts_only_if_the_reservation_was_exceeded() {
+fn second_with_a_block_counts_only_if_above_the_reservation() {
     // Less in the first second, with a block. Exactly the reservation in the second one.
     let sleeps = |script: Script| {
         let script = script.ran(0, 0, 1_000).blocked(0, 1_000).woke(0, S);
@@ -93,7 +93,7 @@ fn host_that_cannot_see_blocks_counts_vcpus_as_runnable() {
 }
 
 #[test]
-fn seconds_cut_by_a_change_or_the_warm_up_do_not_count() {
+fn seconds_cut_by_change_or_warmup_do_not_count() {
     let vcpu = awake(3_000, 10_000).warmup(10_000).first_ended(3 * S);
     assert_eq!(vcpu.second_error.unwrap().seconds, 2, "the first one began in the warm-up");
     let script = awake(3_000, 10_000).promised(0, S * 3 / 2, 1_000, 10_000);
@@ -154,7 +154,7 @@ fn shares_of_a_changed_reservation_cover_all_time_joined() {
 }
 
 #[test]
-fn the_warm_up_is_left_out_of_every_sum() {
+fn warm_up_is_left_out_of_every_sum() {
     let script = Script::new(&["a"]).warmup(1_000).woke(0, 100).ran(0, 400, 2_400);
     let run = script.blocked(0, 2_400).ended(5_000);
     let vcpu = &run.vcpus[0];
@@ -243,7 +243,7 @@ fn vcpu_that_joins_runnable_has_no_wake() {
 }
 
 #[test]
-fn run_interval_after_a_gap_or_another_vcpu_is_a_switch() {
+fn run_interval_after_gap_or_other_vcpu_is_a_switch() {
     let script = Script::new(&["a", "b"]).ran(0, 0, 10).ran_spare(0, 10, 20).ran(1, 20, 30);
     let script = script.ran(0, 30, 40).ran(0, 41, 50).used(0, 1, (60, 70, 10), (0, true));
     let run = script.ended(100);
@@ -366,7 +366,7 @@ fn time_without_vcpus_is_of_others_stolen_or_unused() {
 }
 
 #[test]
-fn accounting_over_the_end_of_the_warm_up_counts_in_proportion() {
+fn accounting_across_the_warmup_end_counts_in_proportion() {
     // Half of the first 100 ms lies after the warm-up, with half of the idle time.
     let script = Script::new(&["a"]).warmup(50_000).with(books(0, 0, 0, 0, 0));
     let script = script.ran(0, 0, 60_000).with(books(0, 100_000, 40_000, 0, 0));

@@ -16,7 +16,7 @@ fn meter(header: &Header, script: &Script) -> Meter {
 }
 
 #[test]
-fn view_during_a_run_counts_events_in_progress_and_changes_nothing() {
+fn view_during_a_run_changes_nothing() {
     let begun = Script::new(&["web"]).exactly(0, 0, 4, 10).woke(0, 0).ran(0, 0, 4).ran(0, 10, 14);
     let mut looked = meter(&header(), &begun);
     let view = looked.view().expect("every record names a known vCPU");
@@ -88,7 +88,7 @@ fn vcpu_that_returns_under_its_name_keeps_its_sums() {
 }
 
 #[test]
-fn record_of_an_unknown_vcpu_or_cpu_is_a_numbered_error() {
+fn record_of_unknown_vcpu_or_cpu_is_a_numbered_error() {
     let stranger = Script::new(&["web"]).woke(0, 0).woke(3, 5).blocked(4, 6);
     let expected = StrayRecord { record: 2, who: Unknown::Vcpu(vcpu(3)) };
     assert_eq!(meter(&header(), &stranger).view(), Err(expected));

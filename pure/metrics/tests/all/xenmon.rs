@@ -132,7 +132,7 @@ fn seconds_are_ten_points_after_the_warm_up() {
 }
 
 #[test]
-fn several_vcpus_are_summed_and_keep_the_name_of_their_domain() {
+fn several_vcpus_are_summed_under_their_domains_name() {
     let vcpu = |number| VcpuId::new(u32::from(number), DomId::new(0), number);
     let vcpus = [(vcpu(0), "web.0", "web"), (vcpu(1), "web.1", "web")];
     let ran = |number: u16| Record::Ran {

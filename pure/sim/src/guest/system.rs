@@ -409,7 +409,7 @@ impl<'a, D: Copy> System<'a, D> {
     }
 }
 
-/// State of a vCPU that looked for work: it has just found none, or not.
+/// `Yes` if a vCPU has just looked for work and found none.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum HasIdled {
     No,

@@ -241,9 +241,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 250, ..ProptestConfig::default() })]
 
     /// In the long run CPU time follows weights, but no domain receives more than its vCPUs can
-    /// use. Credit granted to a vCPU is exact. The CPU time differs from it by the vCPU's credit.
-    /// After an accounting that is within a period for each active vCPU and one more, on either
-    /// side. Another period may have passed since.
+    /// use. Credit granted to a vCPU is exact, and its CPU time differs from that by the credit
+    /// left. Right after an accounting that is at most a period for each active vCPU and one more,
+    /// on either side. One more period may have passed since.
     #[test]
     fn shares_go_by_weight(
         cpus in 1..=4_usize,
@@ -390,7 +390,7 @@ fn three_on_two_cpus_have_two_thirds_each() {
 /// Three vCPUs with a cap of 66 % each reach it on two CPUs, to within a timeslice. Timeslices are
 /// short enough for the third to run when the first two have reached theirs.
 #[test]
-fn three_domains_capped_at_two_thirds_reach_it_on_two_cpus() {
+fn three_capped_domains_reach_their_caps_on_two_cpus() {
     let hog =
         Dom { weight: 256, cap: Some(66), vcpus: 1, sleeps: Vec::new(), confined: Vec::new() };
     let doms = vec![hog; 3];
@@ -555,7 +555,7 @@ fn accounting_visits_newest_active_vcpu_first() {
 /// even below its cap. So both of its vCPUs are often parked at once, a CPU is idle, and the rival
 /// receives half of a CPU. The test in 3.0.4 ended that.
 #[test]
-fn cap_limits_to_the_fair_share_under_xen_3_0_3_only() {
+fn cap_limits_to_fair_share_only_under_xen_303() {
     let dom = |cap, vcpus| Dom { weight: 256, cap, vcpus, ..HOG };
     let doms = [dom(Some(150), 2), dom(None, 1)];
     for (rules, rival) in [("xen-3.0.3", 50), ("xen-3.0.4", 100), ("exact", 100)] {

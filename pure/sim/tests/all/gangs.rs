@@ -98,7 +98,7 @@ fn have_the_same(without: &[Had], with: &[Had]) {
 
 /// Siblings that stay out of step by a few milliseconds spend nearly all of their time spinning.
 #[test]
-fn gang_does_many_times_the_work_at_no_cost_to_others() {
+fn gang_does_more_work_at_no_cost_to_others() {
     for (hogs, times) in [(hogs(4, 256), 50), (hogs(5, 205), 3)] {
         let (without, with) = (run("", &hogs), run("gang = 'relaxed'", &hogs));
         have_the_same(&without, &with);
@@ -133,7 +133,7 @@ fn gang_alone_on_its_host_gains_nothing() {
 /// Two others with a whole CPU each leave two CPUs to four vCPUs. They can never all run. But a
 /// vCPU that spins is preempted soon, so the holder of the lock runs sooner.
 #[test]
-fn gang_on_too_few_cpus_still_spins_most_of_its_time() {
+fn gang_on_too_few_cpus_still_mostly_spins() {
     let others = hogs(2, 512);
     let (without, with) = (run("", &others), run("gang = 'relaxed'", &others));
     have_the_same(&without, &with);

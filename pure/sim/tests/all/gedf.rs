@@ -72,8 +72,8 @@ proptest! {
         check_time(&trace, &EXACT)?;
     }
 
-    /// Several CPUs are reserved to the last nanosecond. Each budget is received with at most the
-    /// tardiness of the bound, which is at most that in the manual page.
+    /// Several CPUs are reserved to the last nanosecond. The tardiness of every budget is within
+    /// the bound, which is at most that in the manual page.
     #[test]
     fn tardiness_is_within_the_bound(parts in prop::collection::vec(set(4, 1_000_000), 2..=4)) {
         let host = Host { cpus: parts.len(), length: 200 * MS, ..EXACT };

@@ -205,7 +205,7 @@ fn guest_reports_its_tasks_when_it_runs() {
 /// As in `run_queue_is_shared_by_the_vcpus_of_a_guest`: a task that runs on one vCPU is reported
 /// for that one only, a waiting task for both. Either vCPU reports for both when it runs.
 #[test]
-fn each_vcpu_is_reported_with_tasks_it_runs_or_could_run() {
+fn vcpus_are_reported_with_current_and_possible_tasks() {
     let (heard, _) = heard(scenario(
         "20ms",
         "[host]\ncpus = 2\n\

@@ -36,7 +36,7 @@ fn two_batches(rest: &str) -> String {
 /// Two programs of 40 s are done when a CPU that loses 200 us of every 10 ms has worked for 80 s:
 /// 80 s / 0.98 = 81.632 s. The last tick before that comes at 81.63 s: 8,163 of them.
 #[test]
-fn credit_pays_ticks_that_fall_on_the_end_of_a_timeslice() {
+fn credit_pays_ticks_at_the_end_of_a_timeslice() {
     for rules in ["", ", rules = 'xen-3.0.3'", ", rules = 'xen-3.0.4'"] {
         let host = "[host]\ntick_cost = '200us'\n";
         let policy = format!("name = 'credit'{rules}");
@@ -82,7 +82,7 @@ fn edf_is_late_where_ticks_make_an_overload() {
 
 /// A quantum of 10 ms begins with a switch of 100 us and a tick of 200 us: 9.7 ms of work are left.
 #[test]
-fn a_tick_on_a_switch_is_paid_as_well_as_the_switch() {
+fn tick_during_a_switch_is_paid_besides_the_switch() {
     let host = "[host]\nswitch = '100us'\ntick_cost = '200us'\n".to_owned();
     let rest = host + &two_batches("").replace("40s", "9700ms");
     let ends = ends(&scenario("30s", "name = 'round-robin', quantum = '10ms'", &rest));
@@ -93,7 +93,7 @@ fn a_tick_on_a_switch_is_paid_as_well_as_the_switch() {
 
 /// A vCPU that wakes 50 us after a tick begins to work when the tick is over.
 #[test]
-fn a_tick_on_an_idle_cpu_delays_the_vcpu_that_comes_during_it() {
+fn tick_on_an_idle_cpu_delays_a_waking_vcpu() {
     let done = |offset: &str| {
         let rest = format!(
             "[host]\ntick_cost = '200us'\n[[domain]]\nname = 'a'\n\

@@ -98,7 +98,7 @@ fn three_hogs_on_two_cpus_lose_budgets_as_under_rtds() {
 
 /// Two hogs of 5 in 10 ms and one of 8 in 20 ms miss no deadline on two CPUs.
 #[test]
-fn budgets_that_fit_are_the_same_with_and_without_carried_misses() {
+fn feasible_budgets_are_equal_with_and_without_carried_misses() {
     let tasks = [Task::hog(50, 100), Task::hog(50, 100), Task::hog(80, 200)];
     let by_hand = [5_000, 5_000, 4_000];
     assert_eq!(rtds(2, &tasks, 10_000), by_hand);

@@ -67,7 +67,7 @@ fn done(records: &[Record], slot: usize) -> u64 {
 }
 
 #[test]
-fn two_threads_of_a_core_do_partial_work_in_full_time() {
+fn two_threads_of_a_core_do_partial_work() {
     let host = "cpus = 2\nthreads_per_core = 2\nsmt = '65%'";
     do_work(&scenario("10s", host, &(spins("a", 0) + &spins("b", 1))), &[Span::from_ms(6_500); 2]);
 }

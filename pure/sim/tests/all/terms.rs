@@ -216,7 +216,7 @@ fn edf_reserves_time_within_the_affinity() {
 /// At 10 ms a limit is reached, a vCPU wakes, and work ends on another CPU. The work ends first,
 /// then the wake, then the timeslice. So the woken vCPU is in the queue before the preempted one.
 #[test]
-fn at_one_instant_work_ends_then_guests_wake_then_turns_end() {
+fn work_end_precedes_wake_and_timeslice_end_at_one_instant() {
     let records = records(
         ROUND_ROBIN,
         "[host]\ncpus = 2\n\

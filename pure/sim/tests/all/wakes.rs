@@ -49,7 +49,7 @@ fn mostly_asleep() -> Task {
 }
 
 #[test]
-fn vcpu_that_uses_little_of_its_share_runs_at_each_wake_without_a_break() {
+fn mostly_blocked_vcpu_runs_without_a_break_at_each_wake() {
     let host = Host { length: 60_000_000_000, ..EXACT };
     let whole = Span::from_ms(5);
     for rules in [EDF, ATROPOS] {
@@ -69,7 +69,7 @@ fn vcpu_that_uses_little_of_its_share_runs_at_each_wake_without_a_break() {
 /// of the rest of the period. With a new period it would receive two slices before the first
 /// deadline of its neighbour, which has no slack for that.
 #[test]
-fn vcpu_that_naps_in_its_slice_takes_nothing_from_a_full_cpu() {
+fn napping_vcpu_takes_nothing_from_a_full_cpu() {
     let task = |slice, period, sleeps| {
         let (is_exact, change) = (true, None);
         Task { slice, period, is_exact, sleeps, change }
@@ -104,7 +104,7 @@ proptest! {
     /// From any wake on, a vCPU with a hard limit receives at most its share of the time and one
     /// slice.
     #[test]
-    fn exact_vcpu_has_at_most_its_share_and_a_slice_in_any_interval(tasks in set(4, 800_000)) {
+    fn hard_limited_vcpu_exceeds_its_share_by_at_most_one_slice(tasks in set(4, 800_000)) {
         for rules in [EDF, ATROPOS] {
             let trace = run(&EXACT, &rules, &tasks);
             for (slot, task) in tasks.iter().enumerate().filter(|(_, task)| task.is_exact) {
