@@ -1,4 +1,4 @@
-//! The page of a sweep: plots by size, and the table over the seeds.
+//! Report page of a sweep: plots by size, and the table over the seeds.
 
 use slackline_experiments::OverSeeds;
 use slackline_html::{Axis, Cell, Figure, Layer, Made, Page, Plot, Table};
@@ -8,7 +8,7 @@ use crate::args::Sweep;
 use super::jobs::Jobs;
 use super::rows::Rows;
 
-/// What is plotted: its column, its title, what its axis says.
+/// Plots: the column, the title and the label of the axis.
 const PLOTS: [(&str, &str, &str); 5] = [
     ("share_error_percent", "Share error", "mean over vCPUs, %"),
     ("second_error_p95_percent", "Share error in single seconds", "95th percentile, %"),
@@ -17,7 +17,7 @@ const PLOTS: [(&str, &str, &str); 5] = [
     ("waiting_percent", "Waiting for a CPU", "of the time runnable, %"),
 ];
 
-/// Of all seeds together: no column of the table.
+/// Column that is computed over all seeds together. The table does not have it.
 const MISSED: &str = "missed";
 
 pub(super) fn page(args: &Sweep, jobs: &Jobs<'_>, rows: &Rows) -> String {
@@ -75,7 +75,7 @@ fn about(jobs: &Jobs<'_>, rows: &Rows) -> String {
     format!("{error} {done}")
 }
 
-/// The hosts at one point where the axes cross.
+/// The hosts at one point of the axes.
 struct Here<'a> {
     jobs: &'a Jobs<'a>,
     rows: &'a Rows,
@@ -83,7 +83,7 @@ struct Here<'a> {
 }
 
 impl Here<'_> {
-    /// The hosts here by size, each with its number among all.
+    /// Returns the number and the size of each host at the point.
     fn hosts(&self) -> Vec<(usize, usize)> {
         let hosts = self.jobs.hosts.iter().enumerate();
         let here = hosts.filter(|(_, host)| self.jobs.point(host) == self.point);
@@ -102,7 +102,7 @@ impl Here<'_> {
         self.rows.over(self.jobs, case, column)
     }
 
-    /// A line for each policy along the sizes; where there is one size, a bar.
+    /// Draws a line over the sizes for each policy. With a single size, draws bars.
     fn plot(&self, &(column, title, says): &(&str, &str, &str)) -> Option<Plot> {
         let hosts = self.hosts();
         let is_alone = hosts.len() == 1;
