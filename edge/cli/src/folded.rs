@@ -56,8 +56,8 @@ fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Returns the indent of continuation lines. It is the start of the second column, or the text
-/// after a mark such as `note:` or `hint:`, or else a little more than the line's own indent.
+/// Returns the indent of continuation lines: the start of the second column, or of the text after a
+/// mark such as `note:` or `hint:`. Other lines get a little more than their own indent.
 fn hanging(line: &str) -> usize {
     let said = line.trim_start_matches(' ');
     let blank = line.len() - said.len();

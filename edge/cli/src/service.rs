@@ -283,8 +283,8 @@ pub(crate) fn watch(args: &Which) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Reconnects to the daemon. It needs less time than this allows to replace its front or to
-/// restart. `None` if a signal asks to stop meanwhile.
+/// Reconnects to the daemon. The attempts last longer than the daemon needs to replace its front or
+/// to restart. Returns `None` if a signal asks to stop meanwhile.
 fn again(at: &At, stop: &AtomicBool) -> Result<Option<Stream>, Problem> {
     for _ in 0..BACK_WITHIN {
         if stop.load(Ordering::Relaxed) {

@@ -61,9 +61,9 @@ impl Sheet {
     /// Renders the tables as text. Columns that are empty in every row are left out. A column that
     /// keeps its dashes stays if a column below the same heading has values.
     ///
-    /// Groups of columns that do not fit beside the previous ones go into a table of their own, or
-    /// into several if they do not fit there either. Names that would take most of the width are
-    /// broken into several lines.
+    /// A group of columns that does not fit beside the previous ones goes into a table of its own.
+    /// If it does not fit there either, it is divided into several. Names that would take most of
+    /// the width are broken into several lines.
     pub(crate) fn render(mut self, width: usize, paint: Paint) -> String {
         self.names.fold(width * 2 / 5);
         for group in &mut self.groups {

@@ -15,7 +15,7 @@ pub(super) struct Parts {
     began: Time,
 }
 
-/// Use of a part's time.
+/// Time of a part, divided by activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Times {
     /// CPU time received, on all its CPUs.

@@ -55,7 +55,8 @@ fn limiting_policies_hold_a_spinning_vm_to_its_share() {
 
 /// The errors of seconds published for Credit at the smallest share are -100 to +370 %. A timeslice
 /// of 30 ms is three times the target of a second. So a second without a timeslice has an error of
-/// -100 %, with one +200 %, and with two, one of them cut short by Dom0, at most +500 %.
+/// -100 %, and a second with one of +200 %. With two, one of them cut short by Dom0, it is at most
+/// +500 %.
 #[test]
 fn credit_of_2006_errs_by_whole_timeslices_without_a_budget() {
     let errors = |case: &str| {

@@ -61,8 +61,8 @@ fn replaced_keeper_restores_threads() {
     live.nothing_is_left();
 }
 
-/// Without reports, a vCPU with a reservation of 30 % once received 9 %. So the run is refused
-/// before any thread is changed.
+/// On a kernel without scheduling events, a vCPU with a reservation of 30 % once received 9 %. So
+/// the run is refused before any thread is changed.
 #[test]
 fn reservations_are_refused_without_scheduling_events() {
     let Some(live) = live::begin_on(Kernel::WithoutPerf) else { return };

@@ -114,7 +114,7 @@ fn bind(path: &Path, group: Option<u32>) -> Result<UnixListener, SocketError> {
         made.map_err(refused)?;
     }
     clear(path)?;
-    // Nobody else may connect before the group and the mode are set.
+    // No other user may connect before the group and the mode are set.
     let before = umask(Mode::from_raw_mode(0o177));
     let bound = UnixListener::bind(path);
     umask(before);

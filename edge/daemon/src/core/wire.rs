@@ -152,7 +152,7 @@ pub(super) fn machine(
 /// Text that a tenant sees in place of the names of others.
 pub(super) const ANOTHER: &str = "another VM";
 
-/// Returns a VM as a tenant sees it who may not reserve for it.
+/// Returns a VM as it is shown to a tenant without permission to reserve for it.
 pub(super) fn hidden_machine(machine: control::Machine) -> control::Machine {
     control::Machine {
         name: ANOTHER.into(),
@@ -167,7 +167,7 @@ pub(super) fn hidden_machine(machine: control::Machine) -> control::Machine {
     }
 }
 
-/// Returns a reservation as a tenant sees it who does not own it: only its share of the CPUs.
+/// Returns a reservation as it is shown to a tenant of another one: only its share of the CPUs.
 pub(super) fn hidden_reservation(mut reservation: control::Reservation) -> control::Reservation {
     (reservation.gang, reservation.why, reservation.warning) = (None, None, None);
     (reservation.recent, reservation.total, reservation.cost) = (None, None, None);
