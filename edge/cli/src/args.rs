@@ -1,4 +1,4 @@
-//! The command line.
+//! Definition of the command line.
 
 use std::path::PathBuf;
 

@@ -16,17 +16,18 @@ use crate::problem::Problem;
 use crate::run::{self, Live};
 use crate::{claims, input, json, points, seeds, terminal};
 
-/// What somebody asked to compare, and what came of it.
+/// A comparison with its results.
 struct Compared {
-    /// The scenario under its own policy.
+    /// The scenario with its own policy.
     scenario: Scenario,
-    /// The policies, as they were written.
+    /// Names of the policies, as given by the user.
     policies: Vec<String>,
-    /// The scenario under each of them.
+    /// The scenario with each of the policies.
     scenarios: Vec<Scenario>,
-    /// Of each policy the run with each seed.
+    /// Results of the simulated runs, by policy and then by seed.
     simulated: Vec<Vec<Summary>>,
-    /// Likewise; as far as there are any.
+    /// Results of the live runs, by policy and then by seed. Policies that were not run are
+    /// missing.
     lives: Vec<Vec<Live>>,
 }
 
@@ -87,7 +88,8 @@ fn table(cases: &[Case], seeds: &[u64]) -> String {
     side_by_side(&runs.collect::<Vec<_>>(), terminal::columns())
 }
 
-/// Runs each on this machine, as far as that is asked for and it can.
+/// Runs the scenarios on this host, if requested. With `--live-if-possible`, a host that cannot is
+/// no error.
 fn live(args: &Compare, scenarios: &[Scenario], seeds: &[u64]) -> Result<Vec<Vec<Live>>, Problem> {
     let mut lives = Vec::new();
     for scenario in scenarios.iter().filter(|_| args.live || args.live_if_possible) {
@@ -114,7 +116,8 @@ fn live(args: &Compare, scenarios: &[Scenario], seeds: &[u64]) -> Result<Vec<Vec
 }
 
 impl Compared {
-    /// With one policy the machines are what differs, with several the policies.
+    /// Returns the columns. With one policy they are named by simulated or live, with several by
+    /// policy.
     fn cases(&self) -> Vec<Case> {
         let heading = |policy: &str, machine: &str, alone: &str| match (
             self.policies.len(),
@@ -136,7 +139,7 @@ impl Compared {
         cases
     }
 
-    /// Which live runs there are not because somebody wanted us to stop.
+    /// Returns a note on the live runs that are missing because of a signal.
     fn not_run_live(&self, args: &Compare, seeds: &[u64]) -> String {
         let of = self.policies.len() * seeds.len();
         let was_stopped = self.lives.iter().flatten().any(|live| live.was_whole().is_err());
@@ -147,7 +150,7 @@ impl Compared {
         format!("note: stopped in live run {begun} of {of}; the others were not run\n")
     }
 
-    /// Whether these runs are under the policy that the scenario's claims are about.
+    /// Returns true if the policy of these runs is the scenario's own, which its claims are about.
     fn is_own(&self, number: usize) -> bool {
         self.scenarios[number].policy.to_string() == self.scenario.policy.to_string()
     }

@@ -1,4 +1,4 @@
-//! A scenario with axes: every point is run, and all are shown together.
+//! Scenarios with axes: every point is run, and all are shown in one table.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -21,7 +21,7 @@ use crate::problem::Problem;
 use crate::quoted::quoted;
 use crate::{claims, input, json, seeds, terminal};
 
-/// Simulates all of them.
+/// Simulates all points of a scenario.
 pub(crate) fn sim(args: &Sim, grid: &Grid) -> Result<(), Problem> {
     let csv = args.keeping.csv.as_deref().map(Csv::begin).transpose()?;
     let others = Keeping { csv: None, ..args.keeping.clone() };
@@ -37,7 +37,7 @@ pub(crate) fn sim(args: &Sim, grid: &Grid) -> Result<(), Problem> {
     run(grid, &asked, args.keeping.json, (csv, None))
 }
 
-/// Simulates all of them under each policy.
+/// Simulates all points of a scenario under each policy.
 pub(crate) fn compare(args: &Compare, grid: &Grid) -> Result<(), Problem> {
     if args.live || args.live_if_possible {
         return Err(Problem::BadOption {
@@ -52,12 +52,12 @@ pub(crate) fn compare(args: &Compare, grid: &Grid) -> Result<(), Problem> {
     run(grid, &asked, args.json, (csv, cdf))
 }
 
-/// What somebody wants of them.
+/// Options that apply to all points.
 struct Asked<'a> {
     file: &'a Path,
     seed: Option<u64>,
     seeds: Option<u64>,
-    /// None are their own.
+    /// Policies to run. Empty for the scenario's own.
     policies: &'a [String],
     /// Metrics to show instead of the usual table.
     metrics: &'a [String],
@@ -118,7 +118,7 @@ fn run(
     check(grid, asked.file, (&scenarios, &cases))
 }
 
-/// Whether there can be numbers of one of them.
+/// Checks that a point can be run: its refusal is not claimed, and it passes admission.
 fn can_run(file: &Path, point: &Point, scenario: &Scenario) -> Result<(), Problem> {
     if expects_refusal(scenario) {
         let hint = "remove the claim `refused`, or use `slackline check`";
@@ -143,7 +143,7 @@ fn table(grid: &Grid, policies: &[String], cases: &[Case]) -> String {
         + &over_points((&names.join("/"), &points), &columns, terminal::width(), terminal::paint())
 }
 
-/// Checks the claims of each under the policy that they are about.
+/// Checks the claims of each point, on runs under the policy that they are about.
 fn check(
     grid: &Grid,
     file: &Path,
@@ -163,7 +163,7 @@ fn check(
     if failed == 0 { Ok(()) } else { Err(Problem::ClaimsFailed(failed)) }
 }
 
-/// A file with a line for each vCPU of each run.
+/// CSV file with a line for each vCPU of each run.
 pub(crate) struct Csv(Pending, Out);
 
 impl Csv {

@@ -17,7 +17,8 @@ use crate::problem::Problem;
 use crate::signals::stop_flag;
 use crate::terminal::Counter;
 
-/// So many seeds, from the scenario's own on; that one alone where no number is asked for.
+/// Returns `count` consecutive seeds from the scenario's own on. Only that one if `count` is
+/// `None`.
 pub(crate) fn seeds(scenario: &Scenario, count: Option<u64>) -> Result<Vec<u64>, Problem> {
     let (first, count) = (scenario.seed, count.unwrap_or(1));
     let last = first.checked_add(count - 1).ok_or_else(|| Problem::BadOption {
@@ -27,7 +28,7 @@ pub(crate) fn seeds(scenario: &Scenario, count: Option<u64>) -> Result<Vec<u64>,
     Ok((first..=last).collect())
 }
 
-/// Simulates all of them with all seeds, over all cores, until somebody wants us to stop.
+/// Simulates all scenarios with all seeds, on all cores, until a signal asks to stop.
 pub(crate) fn simulated(
     file: &Path,
     scenarios: &[Scenario],
@@ -68,16 +69,15 @@ pub(crate) fn simulated_into(
     Ok(Runs(results.collect()))
 }
 
-/// What came of runs, by scenario, then by seed: nothing of those that were not finished when
-/// somebody wanted us to stop.
+/// Results by scenario and then by seed. `None` for runs that a signal has interrupted.
 #[derive(Debug)]
 pub(crate) struct Runs(Vec<Vec<Option<Numbers>>>);
 
-/// Of so many scenarios it is said that they were not run.
+/// Most scenarios that are named as not run.
 const MOST_MISSING: usize = 10;
 
 impl Runs {
-    /// Those that were finished, by scenario.
+    /// Returns the results of the complete runs, by scenario.
     pub(crate) fn finished(&self) -> Vec<Vec<Summary>> {
         let summary = |run: &Numbers| run.summary.clone();
         self.0.iter().map(|runs| runs.iter().flatten().map(summary).collect()).collect()
@@ -93,7 +93,7 @@ impl Runs {
         self.0.iter().map(of).collect()
     }
 
-    /// Whether all were.
+    /// Returns an error if a run is not complete.
     pub(crate) fn was_whole(&self) -> Result<(), Problem> {
         match self.0.iter().flatten().all(Option::is_some) {
             true => Ok(()),
@@ -101,7 +101,7 @@ impl Runs {
         }
     }
 
-    /// Which were not, of scenarios that are called so; nothing if all were.
+    /// Returns a note on the runs that are not complete. Empty if all are.
     pub(crate) fn missing(&self, names: &[String], seeds: &[u64]) -> String {
         let all = self.0.iter().flatten();
         let (of, finished) = (all.clone().count(), all.flatten().count());

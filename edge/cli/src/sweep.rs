@@ -1,4 +1,5 @@
-//! `slackline sweep`: a family of scenarios under policies, over all cores, into one table.
+//! `slackline sweep`: runs a family of scenarios under several policies on all cores, into one
+//! table.
 
 mod jobs;
 mod journal;
@@ -63,7 +64,7 @@ pub(crate) fn sweep(args: &Sweep) -> Result<(), Problem> {
     Err(Problem::Interrupted)
 }
 
-/// Makes all runs that have not been made.
+/// Makes all runs that are not done yet.
 fn run(
     args: &Sweep,
     jobs: &Jobs,
@@ -99,7 +100,7 @@ fn run(
     Ok(rows)
 }
 
-/// Where the runs that are done are kept until all are.
+/// Returns the file that keeps finished runs until all are done.
 fn journal_of(csv: &std::path::Path) -> PathBuf {
     let mut name = csv.as_os_str().to_owned();
     name.push(".part");

@@ -1,4 +1,4 @@
-//! The runs that a sweep is made of, numbered: by host, then by policy, then by seed.
+//! Runs of a sweep, numbered by host, then by policy, then by seed.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -21,10 +21,10 @@ use crate::metric::Metrics;
 use crate::places::Places;
 use crate::problem::Problem;
 
-/// So many runs a sweep may have.
+/// Most runs of a sweep.
 const MOST_RUNS: usize = 1_000_000;
 
-/// All runs.
+/// All runs of a sweep.
 pub(super) struct Jobs<'a> {
     source: Source<'a>,
     pub(super) axes: Vec<Axis>,
@@ -33,35 +33,35 @@ pub(super) struct Jobs<'a> {
     pub(super) seeds: Vec<u64>,
     /// Metrics that the command line names.
     pub(super) metrics: Metrics,
-    /// The title of the scenario.
+    /// The titleTitle of the scenario.
     pub(super) title: String,
-    /// Whether its hosts are drawn.
+    /// True if the hosts are drawn at random from a family.
     pub(super) is_drawn: bool,
-    /// The sizes to draw; the family's own if there are none.
+    /// Sizes of hosts to draw. Empty for the family's own.
     sizes: Vec<usize>,
 }
 
-/// A scenario, or a family at one size, at a point where the axes cross.
+/// A host at a point of the axes: a scenario, or a family at one size.
 pub(super) struct HostCase {
     point: VariedPoint,
-    /// How many CPUs it has.
+    /// Number of CPUs of the host.
     pub(super) cpus: usize,
     what: What,
 }
 
 enum What {
     Drawn(Box<Family>),
-    /// As it was written.
+    /// A scenario without random parts.
     Plain(Box<Scenario>),
 }
 
-/// What came of a run.
+/// Result of a complete run.
 pub(super) struct Came {
     pub(super) cells: Vec<String>,
     pub(super) events: u64,
 }
 
-/// Why nothing did.
+/// Reason why a run has no result.
 pub(super) enum Failed {
     Problem(Box<Problem>),
     Run(Box<(Scenario, RunError)>),
@@ -73,7 +73,7 @@ impl From<Problem> for Failed {
     }
 }
 
-/// What of a family's file is looked at before anything else, and where it stands.
+/// Parts of a file that are checked first, with their positions.
 #[derive(Deserialize)]
 struct Written {
     family: Option<Spanned<Family>>,
@@ -143,7 +143,7 @@ impl<'a> Jobs<'a> {
         Ok(jobs)
     }
 
-    /// The hosts at a point: one of each size.
+    /// Adds the hosts at a point, one of each size.
     fn add_hosts(&mut self, point: VariedPoint) -> Result<(), Problem> {
         let VariedPoint { name, place, at, table } = point;
         let again =
@@ -190,8 +190,8 @@ impl<'a> Jobs<'a> {
         self.source.checked(scenario)
     }
 
-    /// Each host under each policy with the first seed is a scenario: better known before an hour
-    /// of runs than behind it.
+    /// Builds the scenario of each host under each policy with the first seed. Errors are then
+    /// found before hours of runs.
     fn try_each(&self) -> Result<Vec<Scenario>, Problem> {
         let mut scenarios = Vec::new();
         for host in &self.hosts {
@@ -202,7 +202,8 @@ impl<'a> Jobs<'a> {
         Ok(scenarios)
     }
 
-    /// The scenario of a host with a seed, under a policy or its own, and what would be fair in it.
+    /// Returns the scenario of a host with a seed, under a policy or its own, and the fair shares
+    /// in it.
     fn scenario(
         &self,
         host: &HostCase,
@@ -220,7 +221,7 @@ impl<'a> Jobs<'a> {
         };
         let scenario = match (policy, &host.what) {
             (Some(policy), What::Plain(_)) => input::under(self.source.file, &scenario, policy)?,
-            // Lines of what was drawn say nothing to anybody.
+            // A drawn scenario is not in the file, so line numbers would mean nothing.
             (Some(policy), What::Drawn(_)) => scenario.with_policy(policy).map_err(|error| {
                 let (file, kind) = (self.source.file, error.kind.to_string());
                 host.point.wrong(file, &format!("{policy}: {kind}"), error.hint())
@@ -234,20 +235,20 @@ impl<'a> Jobs<'a> {
         self.hosts.len() * self.policies.len() * self.seeds.len()
     }
 
-    /// A run's host, policy and seed.
+    /// Returns the host, policy and seed of a run.
     pub(super) fn of(&self, job: usize) -> (&HostCase, &str, u64) {
         let (seeds, policies) = (self.seeds.len(), self.policies.len());
         let (case, seed) = (job / seeds, self.seeds[job % seeds]);
         (&self.hosts[case / policies], &self.policies[case % policies], seed)
     }
 
-    /// The names of a host's places on the axes.
+    /// Returns the names of a host's values on the axes.
     pub(super) fn names(&self, host: &HostCase) -> Vec<String> {
         let places = self.axes.iter().zip(&host.point.place);
         places.map(|(axis, &place)| axis.points[place].name().to_owned()).collect()
     }
 
-    /// Which point the host is at.
+    /// Returns the name of the point of a host.
     pub(super) fn point<'b>(&self, host: &'b HostCase) -> &'b str {
         &host.point.name
     }
@@ -257,7 +258,7 @@ impl<'a> Jobs<'a> {
         COLUMNS.iter().map(|&column| column.to_owned()).chain(self.metrics.columns()).collect()
     }
 
-    /// Makes a run; nothing comes of it if it is broken off.
+    /// Makes a run. `None` if it is interrupted.
     pub(super) fn run(
         &self,
         job: usize,
@@ -281,7 +282,7 @@ impl<'a> Jobs<'a> {
         }
     }
 
-    /// What sweep this is: whoever goes on must have the same.
+    /// Returns a line that identifies the sweep. A sweep is continued only if it has the same.
     pub(super) fn fingerprint(&self, args: &Sweep, text: &str) -> String {
         let (length, sizes) = (format!("{:?}", args.length), format!("{:?}", self.sizes));
         let metrics = self.metrics.columns().join("\n");
@@ -304,8 +305,8 @@ fn stray_record(stray: StrayRecord) -> Problem {
 
 const HINT: &str = "see the example in `slackline help family`";
 
-/// Whether a text has a family, if it is one that makes sense: what is wrong is told where it
-/// stands. What is no TOML is said by who reads scenarios.
+/// Returns true if a text has a valid family. Errors have their position. A text that is not TOML
+/// is left to the reader of scenarios, which reports it.
 fn check_family(file: &Path, text: &str) -> Result<bool, Problem> {
     if !text.parse::<Table>().is_ok_and(|table| table.contains_key("family")) {
         return Ok(false);
@@ -327,7 +328,7 @@ fn check_family(file: &Path, text: &str) -> Result<bool, Problem> {
     Ok(written.family.is_some())
 }
 
-/// A text without axes: the one point that it is.
+/// Returns the only point of a text without axes.
 fn whole(file: &Path, text: &str, source: &Source<'_>) -> Result<VariedPoint, Problem> {
     let table = match text.parse::<Table>() {
         Ok(table) => table,
@@ -338,7 +339,7 @@ fn whole(file: &Path, text: &str, source: &Source<'_>) -> Result<VariedPoint, Pr
         }
     };
     if !table.contains_key("family") {
-        // What is wrong is told where people wrote it.
+        // Errors have the positions in the file.
         let error = |error| Problem::Scenario { file: file.into(), error };
         source.scenario(text).map_err(error)??;
     }

@@ -1,4 +1,4 @@
-//! The page of a sweep: plots by size, and the table over the seeds.
+//! Report page of a sweep: plots by size, and the table over the seeds.
 
 use slackline_experiments::OverSeeds;
 use slackline_html::{Axis, Cell, Figure, Layer, Made, Page, Plot, Table};
@@ -11,7 +11,7 @@ use super::rows::Rows;
 
 /// Panel of a figure.
 struct Panel {
-    column: String,
+   Plots: the column: String,
     title: String,
     /// Text of the y axis.
     axis: String,
@@ -19,7 +19,7 @@ struct Panel {
     scale: f64,
 }
 
-/// Panels of every sweep: column, title and text of the y axis.
+/// Panels of every sweep: column, title and text of the y the title and the label of the axis.
 const PANELS: [(&str, &str, &str); 5] = [
     ("share_error_percent", "Share error", "mean over vCPUs, %"),
     ("second_error_p95_percent", "Share error in single seconds", "95th percentile, %"),
@@ -48,7 +48,7 @@ fn panels(jobs: &Jobs<'_>) -> Vec<Panel> {
     usual.chain(named).collect()
 }
 
-/// Of all seeds together: no column of the table.
+/// Column that is computed over all seeds together. The table does not have it.
 const MISSED: &str = "missed";
 
 pub(super) fn page(args: &Sweep, jobs: &Jobs<'_>, rows: &Rows) -> String {
@@ -106,7 +106,7 @@ fn about(jobs: &Jobs<'_>, rows: &Rows) -> String {
     format!("{error} {done}")
 }
 
-/// The hosts at one point where the axes cross.
+/// The hosts at one point of the axes.
 struct Here<'a> {
     jobs: &'a Jobs<'a>,
     rows: &'a Rows,
@@ -114,7 +114,7 @@ struct Here<'a> {
 }
 
 impl Here<'_> {
-    /// The hosts here by size, each with its number among all.
+    /// Returns the number and the size of each host at the point.
     fn hosts(&self) -> Vec<(usize, usize)> {
         let hosts = self.jobs.hosts.iter().enumerate();
         let here = hosts.filter(|(_, host)| self.jobs.point(host) == self.point);
@@ -133,7 +133,7 @@ impl Here<'_> {
         self.rows.over(self.jobs, case, column)
     }
 
-    /// A line for each policy along the sizes; where there is one size, a bar.
+    /// Draws a line over the sizes for each policy. With a single size, draws bars.
     fn plot(&self, panel: &Panel) -> Option<Plot> {
         let hosts = self.hosts();
         let is_alone = hosts.len() == 1;

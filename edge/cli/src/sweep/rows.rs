@@ -1,4 +1,4 @@
-//! The rows of a sweep: as a table of all runs, and over the seeds.
+//! Rows of a sweep: a table of all runs, and statistics over the seeds.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,16 +12,16 @@ use crate::terminal;
 
 use super::jobs::Jobs;
 
-/// The cells of each run that is done, by its number.
+/// Cells of each finished run, by its number.
 pub(super) struct Rows {
     head: Vec<String>,
-    /// What comes before what was measured, by run.
+    /// First cells of each run, before the measured ones.
     names: Vec<Vec<String>>,
     done: BTreeMap<usize, Vec<String>>,
 }
 
 impl Rows {
-    /// Of all runs these are done.
+    /// Returns the rows of a sweep with these finished runs.
     pub(super) fn new(jobs: &Jobs<'_>, done: BTreeMap<usize, Vec<String>>) -> Rows {
         let axes = jobs.axes.iter().map(|axis| axis.name().to_owned());
         let words = ["cpus", "policy", "seed"].map(str::to_owned).into_iter();
@@ -47,7 +47,7 @@ impl Rows {
         self.done.len()
     }
 
-    /// All of them in order.
+    /// Returns all rows in order, as CSV.
     pub(super) fn csv(&self) -> String {
         let line = |cells: &mut dyn Iterator<Item = &String>| {
             cells.map(|cell| quoted(cell)).collect::<Vec<_>>().join(",") + "\n"
@@ -59,7 +59,8 @@ impl Rows {
         text
     }
 
-    /// What was measured, by run of a host under a policy: what is not known is left out.
+    /// Returns the measured values of a host under a policy, one per run. Missing values are left
+    /// out.
     fn values(&self, jobs: &Jobs<'_>, case: usize, column: &str) -> Vec<f64> {
         let columns = jobs.columns();
         let Some(place) = columns.iter().position(|name| *name == column) else {
@@ -70,7 +71,8 @@ impl Rows {
         runs.filter_map(|(_, cells)| cells.get(place)?.parse().ok()).collect()
     }
 
-    /// How many runs of a host under a policy are done, and how many of them were refused.
+    /// Returns the number of finished runs of a host under a policy, and how many of them were
+    /// refused.
     pub(super) fn runs(&self, jobs: &Jobs<'_>, case: usize) -> (usize, usize) {
         let seeds = jobs.seeds.len();
         let runs = self.done.range(case * seeds..(case + 1) * seeds);
@@ -78,19 +80,20 @@ impl Rows {
         (runs.count(), refused)
     }
 
-    /// A measure over the seeds. `None` if no run has it.
+    /// Returns statistics of a measure over the seeds. `None` if no run has it.
     pub(super) fn over(&self, jobs: &Jobs<'_>, case: usize, column: &str) -> Option<OverSeeds> {
         OverSeeds::of(self.values(jobs, case, column))
     }
 
-    /// Missed deadlines in percent of all, over all seeds; none where there are none.
+    /// Returns missed deadlines in percent of all, over all seeds. `None` if there were no
+    /// deadlines.
     pub(super) fn missed(&self, jobs: &Jobs<'_>, case: usize) -> Option<f64> {
         let sum = |column| self.values(jobs, case, column).iter().sum::<f64>();
         let all = sum("deadlines");
         (all > 0.0).then(|| 100.0 * sum("misses") / all)
     }
 
-    /// A line for each host and policy, for people.
+    /// Returns a table with a line for each host and policy.
     pub(super) fn table(&self, jobs: &Jobs<'_>) -> String {
         let mut text = format!("{}\n\n", jobs.title);
         let mut rows = Vec::new();
@@ -158,7 +161,7 @@ impl Rows {
     }
 }
 
-/// The names of all hosts under all policies, in order.
+/// Returns the names of all hosts under all policies, in order.
 pub(super) fn cases(jobs: &Jobs<'_>) -> Vec<String> {
     let name = |case: usize| {
         let (host, policy, _) = jobs.of(case * jobs.seeds.len());

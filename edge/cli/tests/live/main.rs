@@ -1,4 +1,4 @@
-//! Tests that schedule CPUs of this machine, one at a time. They need root.
+//! Tests that schedule CPUs of this host, one at a time. They need root.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -21,7 +21,7 @@ mod soak_service;
 mod terms;
 mod trees;
 
-/// Plays the process that a test holds, when it is started for that.
+/// Body of the child process that a test holds. Returns at once in other processes.
 #[test]
 fn part_victim() {
     common::live::play_victim();
