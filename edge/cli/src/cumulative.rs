@@ -29,13 +29,13 @@ impl<'a> CumulativeRun<'a> {
         runs: &'a Runs,
         cases: impl Iterator<Item = (&'a str, &'a [(String, String)])>,
     ) -> Vec<CumulativeRun<'a>> {
-        let runs = cases.zip(runs.cumulative());
-        let of = |((policy, point), runs): ((&'a str, &'a [(String, String)]), Vec<_>)| {
-            let run =
-                move |(seed, distributions)| CumulativeRun { policy, point, seed, distributions };
-            runs.into_iter().map(run)
-        };
-        runs.flat_map(of).collect()
+        let mut all = Vec::new();
+        for ((policy, point), runs) in cases.zip(runs.cumulative()) {
+            for (seed, distributions) in runs {
+                all.push(CumulativeRun { policy, point, seed, distributions });
+            }
+        }
+        all
     }
 }
 

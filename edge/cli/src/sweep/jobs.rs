@@ -33,7 +33,7 @@ pub(super) struct Jobs<'a> {
     pub(super) seeds: Vec<u64>,
     /// Metrics that the command line names.
     pub(super) metrics: Metrics,
-    /// The titleTitle of the scenario.
+    /// Title of the scenario.
     pub(super) title: String,
     /// True if the hosts are drawn at random from a family.
     pub(super) is_drawn: bool,

@@ -11,15 +11,15 @@ use super::rows::Rows;
 
 /// Panel of a figure.
 struct Panel {
-   Plots: the column: String,
+    column: String,
     title: String,
-    /// Text of the y axis.
+    /// Label of the y axis.
     axis: String,
     /// Values of the column that are one on the axis.
     scale: f64,
 }
 
-/// Panels of every sweep: column, title and text of the y the title and the label of the axis.
+/// Panels of every sweep: column, title and label of the y axis.
 const PANELS: [(&str, &str, &str); 5] = [
     ("share_error_percent", "Share error", "mean over vCPUs, %"),
     ("second_error_p95_percent", "Share error in single seconds", "95th percentile, %"),
