@@ -35,7 +35,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Simulate a scenario.
+    /// Simulate a scenario and print its metrics.
     Sim(Sim),
     /// Run a scenario on this host with real processes or VMs. Needs root.
     Run(Run),

@@ -107,7 +107,7 @@ pub enum Input {
         /// Reservations and overhead there.
         load: CpuLoad,
     },
-    /// It is [the time](crate::World::ring) that was asked for.
+    /// The alarm of [`World::ring`](crate::World::ring) rings.
     Rang,
 }
 

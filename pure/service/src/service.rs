@@ -77,7 +77,7 @@ pub struct Service {
     /// Answers to lists that wait for their commit.
     applied: BTreeMap<Ticket, Vec<AppliedChange>>,
     overloads: Overloads,
-    /// When it is to be rung, as it was asked for last.
+    /// Time of the next alarm, as it was set last. `None` without an alarm.
     rings: Option<Time>,
     /// Time of the next attempt to admit reservations that have no room.
     try_again: Option<Time>,
@@ -234,7 +234,8 @@ impl Service {
         self.overloads.iter()
     }
 
-    /// How it is doing.
+    /// Returns the state of the service: how many reservations there are and wait, and whether the
+    /// ledger fails.
     #[must_use]
     pub fn health(&self) -> Health {
         Health {
@@ -317,7 +318,7 @@ impl Service {
         self.note(now, Principal::Service, what);
     }
 
-    /// Something happened to no reservation.
+    /// Writes an event that concerns no reservation.
     fn note(&mut self, now: Time, principal: Principal, what: Happened) {
         let event = Event {
             seq: self.writer.number(),

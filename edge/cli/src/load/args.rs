@@ -36,7 +36,7 @@ pub(crate) struct Load {
 /// Kinds of workload. Times may be random: `4ms`, `uniform 1ms 3ms`, `exponential 4ms`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Kind {
-    /// Compute without blocking.
+    /// Compute all the time, without blocking.
     Spin,
     /// Compute once per period.
     Periodic {

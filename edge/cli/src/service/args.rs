@@ -289,7 +289,7 @@ pub(crate) struct AccessArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AccessCommand {
-    /// List all grants.
+    /// List all grants, with their limits.
     List {
         #[command(flatten)]
         at: At,
