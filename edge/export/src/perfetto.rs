@@ -19,11 +19,11 @@
 //!   start a nanosecond later, since the order of the two events would otherwise be open.
 //! - Events are written in bundles of at most [`BUNDLE`] a CPU.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 use prost::Message;
-use slackline_trace::{Header, Named, RanEnd, Record, Sink};
+use slackline_trace::{Header, HostThread, HostThreadId, Named, OffCpu, RanEnd, Record, Sink};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use crate::proto::{
@@ -54,19 +54,29 @@ const PRIO_SPARE: i32 = 120;
 /// Recording cannot fail; an error of the writer is kept and comes out of [`Perfetto::finish`].
 pub struct Perfetto<W: Write> {
     out: Output<W>,
-    threads: BTreeMap<VcpuId, Thread>,
+    threads: BTreeMap<ThreadKey, Thread>,
     /// By the name of the domain.
     processes: BTreeMap<String, i32>,
     next_tid: i32,
     cpus: Vec<CpuState>,
-    places: BTreeMap<VcpuId, Place>,
+    places: BTreeMap<ThreadKey, Place>,
+    /// The vCPUs whose threads are in the trace: these say more exactly when they were on a CPU.
+    watched: BTreeMap<HostThreadId, VcpuId>,
+    observed: BTreeSet<VcpuId>,
+}
+
+/// Thread of the file.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum ThreadKey {
+    Vcpu(VcpuId),
+    Host(HostThreadId),
 }
 
 /// What is yet to be written of a CPU.
 #[derive(Default)]
 struct CpuState {
     open: Option<Stretch>,
-    wakings: Vec<(Time, VcpuId)>,
+    wakings: Vec<(Time, ThreadKey)>,
     events: Vec<FtraceEvent>,
     is_counted: bool,
 }
@@ -74,7 +84,7 @@ struct CpuState {
 /// A vCPU on a CPU.
 #[derive(Clone, Copy)]
 struct Stretch {
-    vcpu: VcpuId,
+    thread: ThreadKey,
     from: Time,
     to: Time,
     due: bool,
@@ -107,6 +117,8 @@ impl<W: Write> Perfetto<W> {
             next_tid: FIRST_TID,
             cpus: Vec::new(),
             places: BTreeMap::new(),
+            watched: BTreeMap::new(),
+            observed: BTreeSet::new(),
         };
         perfetto.cpus.resize_with(header.cpus, CpuState::default);
         perfetto
@@ -127,28 +139,27 @@ impl<W: Write> Perfetto<W> {
     }
 
     /// Says who there is from now on, and on which track its events are.
-    fn describe(&mut self, named: &Named) {
-        let Named { vcpu, name, domain, .. } = named;
-        if self.threads.get(vcpu).is_some_and(|thread| thread.name == *name) {
+    fn describe(&mut self, key: ThreadKey, at: Time, name: &str, domain: &str) {
+        if self.threads.get(&key).is_some_and(|thread| thread.name == name) {
             return;
         }
         let tid = self.next_tid;
         self.next_tid += 1;
         let mut processes = Vec::new();
-        let process = self.processes.entry(domain.clone()).or_insert_with(|| {
-            processes.push(Process { pid: tid, ppid: 0, cmdline: vec![domain.clone()] });
+        let process = self.processes.entry(domain.into()).or_insert_with(|| {
+            processes.push(Process { pid: tid, ppid: 0, cmdline: vec![domain.into()] });
             tid
         });
-        let thread = Thread { tid, name: name.clone(), tgid: *process };
+        let thread = Thread { tid, name: name.into(), tgid: *process };
         let track = ThreadDescriptor {
             pid: thread.tgid,
             tid: i64::from(tid),
             thread_name: thread.name.clone(),
         };
-        self.threads.insert(*vcpu, thread.clone());
+        self.threads.insert(key, thread.clone());
         let is_first = tid == FIRST_TID;
         self.out.packet(TracePacket {
-            timestamp: Some(named.at.ns()),
+            timestamp: Some(at.ns()),
             process_tree: Some(ProcessTree { processes, threads: vec![thread] }),
             sequence_flags: is_first.then_some(SEQ_INCREMENTAL_STATE_CLEARED),
             ..TracePacket::default()
@@ -158,16 +169,19 @@ impl<W: Write> Perfetto<W> {
     }
 
     /// Who is called what; nobody is told of before it is named.
-    fn thread_of(&mut self, vcpu: VcpuId) -> &Thread {
-        if !self.threads.contains_key(&vcpu) {
-            let (name, domain) = (vcpu.to_string(), vcpu.domain().to_string());
-            self.describe(&Named { at: Time::START, vcpu, name, domain });
+    fn thread_of(&mut self, key: ThreadKey) -> &Thread {
+        if !self.threads.contains_key(&key) {
+            let (name, domain) = match key {
+                ThreadKey::Vcpu(vcpu) => (vcpu.to_string(), vcpu.domain().to_string()),
+                ThreadKey::Host(thread) => (format!("thread {}", thread.number()), "host".into()),
+            };
+            self.describe(key, Time::START, &name, &domain);
         }
-        &self.threads[&vcpu]
+        &self.threads[&key]
     }
 
     fn instant(&mut self, vcpu: VcpuId, at: Time, name: &str, more: &[(&str, String)]) {
-        let track = track_of(self.thread_of(vcpu).tid);
+        let track = track_of(self.thread_of(ThreadKey::Vcpu(vcpu)).tid);
         self.out.instant(track, at, name, more);
     }
 
@@ -179,7 +193,7 @@ impl<W: Write> Perfetto<W> {
     }
 
     fn ran(&mut self, cpu: CpuId, mut next: Stretch) {
-        let place = self.places.entry(next.vcpu).or_default();
+        let place = self.places.entry(next.thread).or_default();
         if place.cpu != cpu && next.from <= place.left.max(place.woke) {
             next.from = place.left.max(place.woke).after(Span::from_ns(1));
         }
@@ -187,12 +201,12 @@ impl<W: Write> Perfetto<W> {
         // One CPU's stretches do not overlap; a live host's measurements are held to that too.
         next.from = next.from.max(open.map_or(Time::START, |open| open.to));
         next.to = next.to.max(next.from);
-        self.places.entry(next.vcpu).and_modify(|place| {
+        self.places.entry(next.thread).and_modify(|place| {
             place.cpu = cpu;
             place.left = next.to;
         });
         if let Some(open) = open {
-            if open.to == next.from && open.vcpu == next.vcpu && open.due == next.due {
+            if open.to == next.from && open.thread == next.thread && open.due == next.due {
                 next.from = open.from;
                 self.state_of(cpu).open = Some(next);
                 return;
@@ -213,7 +227,7 @@ impl<W: Write> Perfetto<W> {
 
     fn switch(&mut self, cpu: CpuId, at: Time, next: Option<Stretch>) {
         let before = self.state_of(cpu).open;
-        self.wakings(cpu, at, before.map(|before| before.vcpu));
+        self.wakings(cpu, at, before.map(|before| before.thread));
         let (prev_comm, prev_pid, prev_prio) = self.thread(cpu, before);
         let (next_comm, next_pid, next_prio) = self.thread(cpu, next);
         let prev_state = before.map_or(RUNNABLE, |before| before.state);
@@ -234,13 +248,13 @@ impl<W: Write> Perfetto<W> {
 
     /// Writes the wakings up to `at`. Those at that very time come before a switch that they may be
     /// the cause of, but after the one that put their own vCPU to sleep.
-    fn wakings(&mut self, cpu: CpuId, at: Time, leaving: Option<VcpuId>) {
-        let comes_first = |&mut (woke, vcpu): &mut (Time, VcpuId)| {
-            woke < at || woke == at && leaving != Some(vcpu)
+    fn wakings(&mut self, cpu: CpuId, at: Time, leaving: Option<ThreadKey>) {
+        let comes_first = |&mut (woke, thread): &mut (Time, ThreadKey)| {
+            woke < at || woke == at && leaving != Some(thread)
         };
         let ready: Vec<_> = self.state_of(cpu).wakings.extract_if(.., comes_first).collect();
-        for (woke, vcpu) in ready {
-            let thread = self.thread_of(vcpu);
+        for (woke, thread) in ready {
+            let thread = self.thread_of(thread);
             let waking = SchedWakingFtraceEvent {
                 comm: thread.name.clone(),
                 pid: thread.tid,
@@ -255,11 +269,11 @@ impl<W: Write> Perfetto<W> {
         }
     }
 
-    fn woke(&mut self, at: Time, vcpu: VcpuId) {
-        let place = self.places.entry(vcpu).or_default();
+    fn woke(&mut self, at: Time, thread: ThreadKey) {
+        let place = self.places.entry(thread).or_default();
         place.woke = at;
         let cpu = place.cpu;
-        self.state_of(cpu).wakings.push((at, vcpu));
+        self.state_of(cpu).wakings.push((at, thread));
         if self.state_of(cpu).wakings.len() > BUNDLE {
             // Only on a host that sees vCPUs wake but not run. Perfetto sorts what comes late.
             self.wakings(cpu, Time::NEVER, None);
@@ -268,9 +282,10 @@ impl<W: Write> Perfetto<W> {
 
     /// A vCPU that left waits for nothing: it is shown asleep from then on.
     fn left(&mut self, vcpu: VcpuId) {
-        let open = self.places.get(&vcpu).map(|place| place.cpu);
+        let thread = ThreadKey::Vcpu(vcpu);
+        let open = self.places.get(&thread).map(|place| place.cpu);
         let open = open.and_then(|cpu| self.state_of(cpu).open.as_mut());
-        if let Some(open) = open.filter(|open| open.vcpu == vcpu) {
+        if let Some(open) = open.filter(|open| open.thread == thread) {
             open.state = ASLEEP;
         }
     }
@@ -296,7 +311,7 @@ impl<W: Write> Perfetto<W> {
         match stretch {
             Some(stretch) => {
                 let prio = if stretch.due { PRIO_DUE } else { PRIO_SPARE };
-                let thread = self.thread_of(stretch.vcpu);
+                let thread = self.thread_of(stretch.thread);
                 (thread.name.clone(), thread.tid, prio)
             }
             None => (format!("swapper/{}", cpu.index()), 0, PRIO_SPARE),
@@ -321,16 +336,38 @@ impl<W: Write> Perfetto<W> {
 
 impl<W: Write> Sink for Perfetto<W> {
     fn named(&mut self, named: &Named) {
-        self.describe(named);
+        self.describe(ThreadKey::Vcpu(named.vcpu), named.at, &named.name, &named.domain);
+    }
+
+    fn host_thread(&mut self, thread: &HostThread) {
+        if let Some(vcpu) = thread.vcpu {
+            self.watched.insert(thread.id, vcpu);
+            self.observed.insert(vcpu);
+        } else {
+            let domain = if thread.vm.is_empty() { &thread.command } else { &thread.vm };
+            self.describe(ThreadKey::Host(thread.id), thread.at, &thread.name, domain);
+        }
     }
 
     fn record(&mut self, record: &Record) {
         match *record {
             Record::Ran { vcpu, cpu, from, to, end, due, .. } => {
-                let state = if end == RanEnd::Blocked { ASLEEP } else { RUNNABLE };
-                self.ran(cpu, Stretch { vcpu, from, to, due, state });
+                if !self.observed.contains(&vcpu) {
+                    let state = if end == RanEnd::Blocked { ASLEEP } else { RUNNABLE };
+                    let thread = ThreadKey::Vcpu(vcpu);
+                    self.ran(cpu, Stretch { thread, from, to, due, state });
+                }
             }
-            Record::Woke { at, vcpu } => self.woke(at, vcpu),
+            Record::OnCpu { thread, cpu, from, to, end } => {
+                let state = if end == OffCpu::Blocked { ASLEEP } else { RUNNABLE };
+                let vcpu = self.watched.get(&thread).copied();
+                let thread = vcpu.map_or(ThreadKey::Host(thread), ThreadKey::Vcpu);
+                self.ran(cpu, Stretch { thread, from, to, due: false, state });
+            }
+            Record::Awoken { at, thread, .. } if !self.watched.contains_key(&thread) => {
+                self.woke(at, ThreadKey::Host(thread));
+            }
+            Record::Woke { at, vcpu } => self.woke(at, ThreadKey::Vcpu(vcpu)),
             Record::Left { at, vcpu } => {
                 self.left(vcpu);
                 self.instant(vcpu, at, "left", &[]);
@@ -379,6 +416,10 @@ impl<W: Write> Sink for Perfetto<W> {
             | Record::Elsewhere { .. }
             | Record::Overhead { .. }
             | Record::Accounted { .. }
+            | Record::Awoken { .. }
+            | Record::Halted { .. }
+            | Record::Lost { .. }
+            | Record::Counted { .. }
             | Record::Ended { .. } => {}
         }
     }
