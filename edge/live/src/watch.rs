@@ -1,6 +1,7 @@
 //! What threads do, learned from the kernel: one file a source.
 //!
 //! - [`perf`]: every switch and wake, from the kernel's perf events.
+//! - [`host`]: the same of all threads of a host, wakes without a filter.
 //! - [`fed`]: what a test or a bench says that happens.
 //! - `notice`: that a vCPU received CPU time though it was taken to be blocked.
 //!
@@ -8,6 +9,7 @@
 //! to keep.
 
 pub mod fed;
+pub mod host;
 pub(crate) mod notice;
 pub mod perf;
 
