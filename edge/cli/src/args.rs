@@ -78,6 +78,7 @@ pub(crate) enum Command {
     /// Check a scenario and its admission without running it.
     Check(Check),
     Alert(Alert),
+    Record(Record),
     /// Draw a saved trace as a timeline, or print its table or list.
     Show(Show),
     /// Replay a saved trace and check that every decision is the same.
@@ -440,6 +441,26 @@ pub(crate) struct Check {
     /// Print the result as JSON.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Record who ran on the CPUs of this host, as a trace. Needs root.
+///
+/// All VMs that are found are recorded, and the names of all other threads that ran beside them.
+/// The file is readable by its owner only. It ends with Ctrl-C or after --length; what is written
+/// until then can be read also if the recorder is killed or the disk is full.
+#[derive(Debug, Args)]
+pub(crate) struct Record {
+    /// File to write, for `slackline show` and `slackline why`.
+    pub(crate) file: PathBuf,
+    /// Length of the recording.
+    #[arg(long, value_parser = span, default_value = "60s")]
+    pub(crate) length: Span,
+    /// VM or process to record, e.g. `qemu:web`, `pid:17` or `web=pid:17`; repeatable.
+    #[arg(long, value_name = "BINDING")]
+    pub(crate) r#for: Vec<String>,
+    /// Leave out names of VMs, processes, groups, users and the host.
+    #[arg(long)]
+    pub(crate) anonymise: bool,
 }
 
 #[derive(Debug, Args)]

@@ -31,6 +31,7 @@ mod points;
 mod prices;
 mod problem;
 mod quoted;
+mod record;
 mod replay;
 mod run;
 mod seeds;
@@ -84,6 +85,7 @@ fn run_command() -> ExitCode {
         Command::Sweep(args) => sweep::sweep(&args),
         Command::Alert(args) => alert::alert(&args),
         Command::Check(args) => check::check(&args),
+        Command::Record(args) => record::record(&args),
         Command::Show(args) => show::show(&args),
         Command::Replay(args) => replay::replay(&args),
         Command::Paper(args) => paper::command(&args),

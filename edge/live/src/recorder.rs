@@ -1,5 +1,8 @@
 //! What ran on a host, as a trace: [`assembler`] turns switches and wakes into records,
-//! [`identity`] says which threads they are of, and [`tap`] hands over what a session sees anyway.
+//! [`identity`] says which threads they are of, [`anonymise`] takes names out again, and [`host`]
+//! records a host without a session.
 
+pub mod anonymise;
 pub mod assembler;
+pub mod host;
 pub mod identity;
