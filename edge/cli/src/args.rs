@@ -79,6 +79,7 @@ pub(crate) enum Command {
     Check(Check),
     Alert(Alert),
     Record(Record),
+    Why(Why),
     /// Draw a saved trace as a timeline, or print its table or list.
     Show(Show),
     /// Replay a saved trace and check that every decision is the same.
@@ -461,6 +462,22 @@ pub(crate) struct Record {
     /// Leave out names of VMs, processes, groups, users and the host.
     #[arg(long)]
     pub(crate) anonymise: bool,
+}
+
+/// Show who kept a VM from running: each culprit with its time.
+///
+/// Each nanosecond that a runnable vCPU did not run has one culprit, so the times add up to the
+/// waiting time. CPU ready, as the kernel counted it, stands beside it as a check.
+#[derive(Debug, Args)]
+pub(crate) struct Why {
+    /// Name of the VM, or of one of its vCPUs.
+    pub(crate) name: String,
+    /// Recording of `slackline record`; `-` is standard input.
+    #[arg(value_parser = file)]
+    pub(crate) file: PathBuf,
+    /// Print the answer as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -42,6 +42,7 @@ mod signals;
 mod sim;
 mod sweep;
 mod terminal;
+mod why;
 
 use std::process::ExitCode;
 
@@ -86,6 +87,7 @@ fn run_command() -> ExitCode {
         Command::Alert(args) => alert::alert(&args),
         Command::Check(args) => check::check(&args),
         Command::Record(args) => record::record(&args),
+        Command::Why(args) => why::why(&args),
         Command::Show(args) => show::show(&args),
         Command::Replay(args) => replay::replay(&args),
         Command::Paper(args) => paper::command(&args),
