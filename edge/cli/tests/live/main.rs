@@ -20,6 +20,7 @@ mod service_people;
 mod soak_service;
 mod terms;
 mod trees;
+mod why;
 
 /// Plays the process that a test holds, when it is started for that.
 #[test]
