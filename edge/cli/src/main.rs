@@ -88,6 +88,7 @@ fn run_command() -> ExitCode {
         Command::Check(args) => check::check(&args),
         Command::Record(args) => record::record(&args),
         Command::Why(args) => why::why(&args),
+        Command::Incidents(args) => service::incidents(&args),
         Command::Show(args) => show::show(&args),
         Command::Replay(args) => replay::replay(&args),
         Command::Paper(args) => paper::command(&args),

@@ -7,6 +7,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use slackline_control::Recording;
 use slackline_daemon::record::{TargetError, Targets};
 use slackline_linux::sys::{favour, own_tid};
 use slackline_linux::with_causes;
@@ -19,6 +20,7 @@ use slackline_units::{Span, Time};
 
 use crate::args::Record;
 use crate::problem::Problem;
+use crate::service;
 use crate::signals::stop_signal;
 use crate::terminal::{self, Progress};
 
@@ -57,6 +59,9 @@ impl Output for Anonymised<FileWriter> {
 }
 
 pub(crate) fn record(args: &Record) -> Result<(), Problem> {
+    if let Some(since) = args.since {
+        return of_the_daemon(args, since);
+    }
     let targets = Targets::find(&args.r#for).map_err(|error| no_target(&error))?;
     let (stop, _raised) = stop_signal()?;
     let recorder = HostRecorder::open(Procfs::new(targets.vms.clone()));
@@ -110,6 +115,23 @@ fn run(
         plural(vcpus),
         rounded(length.since(Time::START)),
     ));
+    Ok(())
+}
+
+/// Saves what the daemon has recorded.
+fn of_the_daemon(args: &Record, since: Span) -> Result<(), Problem> {
+    let Recording { file, length_ns } = service::save_recording(&args.socket, since)?;
+    let unreadable = |source| Problem::Unreadable { file: file.clone().into(), source };
+    let mut from = File::open(&file).map_err(unreadable)?;
+    let copied = create(&args.file).and_then(|mut to| {
+        io::copy(&mut from, &mut to)?;
+        to.sync_all()
+    });
+    // The daemon removes it at its next start where we may not.
+    let _ = fs::remove_file(&file);
+    copied.map_err(|source| unwritable(args, source))?;
+    let length = rounded(Span::from_ns(length_ns));
+    terminal::tell(&format!("note:  the daemon had recorded {length}\n"));
     Ok(())
 }
 

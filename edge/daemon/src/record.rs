@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use slackline_control as control;
 use slackline_linux::sys::{Tid, process_of};
 use slackline_linux::thread::threads_of;
 use slackline_linux::with_causes;
 use slackline_live::recorder::assembler::Watched;
+use slackline_metrics::{Answer, Blame, Culprit};
 use slackline_service::{Binding, BindingKind};
 use slackline_units::{DomId, VcpuId};
 use thiserror::Error;
@@ -126,4 +128,46 @@ fn called(machine: &Machine) -> String {
     let read = |pid: Tid| std::fs::read_to_string(format!("/proc/{pid}/comm")).ok();
     let name = pid.and_then(read).map(|name| name.trim_end().to_owned());
     name.unwrap_or_else(|| machine.binding.to_string())
+}
+
+/// The answer to the question why the VM of this name waited, in the words of the interface.
+#[must_use]
+pub fn as_reply(name: &str, answer: &Answer) -> control::Why {
+    let number = |index: usize| u32::try_from(index).unwrap_or(u32::MAX);
+    let gaps = answer.gaps.iter().map(|gap| control::Gap {
+        cpu: number(gap.cpu.index()),
+        from_ns: gap.from.ns(),
+        to_ns: gap.to.ns(),
+        events: gap.events,
+    });
+    control::Why {
+        format: "slackline-why-1".into(),
+        name: name.into(),
+        length_ns: answer.length.ns(),
+        vcpus: answer.vcpus.iter().map(vcpu).collect(),
+        gaps: gaps.collect(),
+    }
+}
+
+fn vcpu(blame: &Blame) -> control::WhyVcpu {
+    let culprits = blame.culprits.iter().map(|(culprit, span)| {
+        let known = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        let (vm, command, group, name) = match culprit {
+            Culprit::OtherVm { vm, .. } => (known(vm), None, None, None),
+            Culprit::Process { command, group } => (None, known(command), known(group), None),
+            Culprit::Kernel { name } => (None, None, None, known(name)),
+            _ => (None, None, None, None),
+        };
+        let (kind, says) = (culprit.kind().into(), culprit.to_string());
+        control::CulpritTime { kind, says, waited_ns: span.ns(), vm, command, group, name }
+    });
+    control::WhyVcpu {
+        vcpu: blame.name.clone(),
+        ran_ns: blame.ran.ns(),
+        waited_ns: blame.waited.ns(),
+        culprits: culprits.collect(),
+        ready_ns: blame.ready.ns(),
+        kernel_ready_ns: blame.counted.map(|(_, ready)| ready.ns()),
+        kernel_used_ns: blame.counted.map(|(used, _)| used.ns()),
+    }
 }

@@ -12,6 +12,7 @@ pub mod fed;
 pub mod host;
 pub(crate) mod notice;
 pub mod perf;
+pub mod tap;
 
 use slackline_units::{CpuId, Time};
 

@@ -292,7 +292,7 @@ impl<R: Read> Reader<R> {
     fn read_entry(&mut self, tag: u8) -> Part<Entry> {
         Ok(match tag {
             tag::NAMED => Entry::Named(self.read_named()?),
-            tag::HOST_THREAD => Entry::HostThread(self.read_host_thread()?),
+            tag::HOST_THREAD => Entry::HostThread(Box::new(self.read_host_thread()?)),
             tag::NOTE => Entry::Note(Note { name: self.text()?, text: self.text()? }),
             tag if tag > tag::NAMED => Entry::Exchange(self.read_exchange(tag)?),
             tag => Entry::Record(self.read_record(tag)?),

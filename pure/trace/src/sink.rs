@@ -54,7 +54,7 @@ pub enum Entry {
     /// Exchange between the hardware and its host.
     Exchange(Exchange),
     /// Identity of a host thread from now on.
-    HostThread(HostThread),
+    HostThread(Box<HostThread>),
     /// Fact about the recording.
     Note(Note),
 }
@@ -83,7 +83,7 @@ impl Sink for Vec<Entry> {
     }
 
     fn host_thread(&mut self, thread: &HostThread) {
-        self.push(Entry::HostThread(thread.clone()));
+        self.push(Entry::HostThread(Box::new(thread.clone())));
     }
 
     fn note(&mut self, note: &Note) {

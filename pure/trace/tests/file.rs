@@ -205,7 +205,7 @@ fn entries() -> Vec<Entry> {
     all.extend(exchanges().into_iter().map(Entry::Exchange));
     all.push(Entry::Named(named(70_000, at(4), "late")));
     all.push(Entry::Note(Note { name: "kernel".into(), text: "6.18".into() }));
-    all.extend((0..5).map(|number| Entry::HostThread(host_thread(number))));
+    all.extend((0..5).map(|number| Entry::HostThread(Box::new(host_thread(number)))));
     all.extend(records().into_iter().map(Entry::Record));
     all
 }
@@ -342,7 +342,8 @@ fn change_before_a_checkpoint_of_a_recording_is_detected() {
 
 #[test]
 fn host_thread_must_be_named_in_turn() {
-    let told = [Entry::HostThread(HostThread { id: HostThreadId::new(1), ..host_thread(1) })];
+    let thread = HostThread { id: HostThreadId::new(1), ..host_thread(1) };
+    let told = [Entry::HostThread(Box::new(thread))];
     assert!(matches!(read(&written(&told)), Err(ReadError::Damaged { entries: 0 })));
     let thread = HostThreadId::new(0);
     let told = [Entry::Record(Record::Halted { thread, from: at(0), to: at(1) })];

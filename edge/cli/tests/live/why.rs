@@ -15,7 +15,8 @@ use slackline_linux::sys::{
 };
 use slackline_units::{Span, Time};
 
-use crate::common::live::{self, Live, let_pass, wait_until};
+use crate::common::live::{self, Live, Victim, let_pass, wait_until};
+use crate::common::service::{Daemon, ask_text};
 use crate::common::{PROGRAM, Ran};
 
 /// A process with a name of its own on the last CPU, which ends with the test.
@@ -196,4 +197,54 @@ fn anonymised_recording_has_no_names() {
         assert!(!is_there, "{name} is in the file");
     }
     live.run(&["why", "vm1", path]).good();
+}
+
+/// The daemon's own recorder: limits and neighbours are named, a missed deadline is saved, and what
+/// was recorded can be had as a file.
+#[test]
+fn daemon_names_culprits_and_saves_missed_deadlines() {
+    let Some(live) = live::begin() else { return };
+    let (web, db) = (Victim::start(), Victim::start());
+    let daemon = Daemon::start(&live);
+    assert_eq!(daemon.reserve("web", &web, "2ms").0, 201);
+    assert_eq!(daemon.reserve("db", &db, "3ms").0, 201);
+    // What is due is only what is before a deadline, so this is longer than a period.
+    let hog = Load::start(&live, "rt-hog", &["clock", "--period", "700ms", "--compute", "60ms"]);
+    let class = Scheduling::Fifo { priority: 99 };
+    set_scheduling(hog.pid(), &SchedulingOf { class, reset_on_fork: false }).expect("FIFO");
+    let incidents = || daemon.ask("GET", "/v1/incidents", None).1;
+    let is_there = || incidents().as_array().is_some_and(|all| !all.is_empty());
+    wait_until("an incident", is_there);
+    let incident = incidents()[0].clone();
+    let name = incident["name"].as_str().expect("a name").to_owned();
+    assert!(name == "web" || name == "db", "{incident}");
+    assert!(incident["missed"].as_u64() > Some(0), "{incident}");
+    let file = PathBuf::from(incident["file"].as_str().expect("a file for root"));
+    let file = live.place.path("").join(file);
+    let mode = std::fs::metadata(&file).expect("the incident").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    daemon.run("incidents").ended_with(0).shows(&name);
+    let path = file.to_str().expect("a path").to_owned();
+    let of_incident = live.run(&["why", &name, &path, "--json"]).good();
+    let of_incident: Value = serde_json::from_str(&of_incident).expect("JSON");
+    assert!(!blamed(&of_incident, "command", "rt-hog").is_zero(), "{of_incident:#}");
+    let (status, answer) = daemon.ask("GET", "/v1/why/web", None);
+    assert_eq!(status, 200, "{answer:#}");
+    check_sums(&answer);
+    let kinds = |kind: &str| blamed(&answer, "kind", kind);
+    assert!(!kinds("exhausted").is_zero() && !kinds("vm-reserved").is_zero(), "{answer:#}");
+    assert!(!blamed(&answer, "command", "rt-hog").is_zero(), "{answer:#}");
+    daemon.run("why web").ended_with(0).shows("own budget exhausted").shows("db, within");
+    let saved = live.place.path("ring.trace");
+    let arguments = format!("record {} --since 2s", saved.display());
+    daemon.run(&arguments).ended_with(0).says("the daemon had recorded");
+    let saved = saved.to_str().expect("a path");
+    live.run(&["show", saved, "--table"]).good();
+    live.run(&["why", "db", saved]).good();
+    assert_eq!(daemon.ask("GET", "/v1/why/nobody", None).0, 404);
+    let metrics = ask_text(&live.place.path("socket"), "GET", "/metrics", None);
+    let (status, metrics) = metrics.expect("an answer");
+    assert!(status == 200 && metrics.contains("slackline_incidents_total"), "{metrics}");
+    assert_eq!(daemon.end().code, Some(0));
+    live.nothing_is_left();
 }

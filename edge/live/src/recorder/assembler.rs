@@ -8,7 +8,7 @@
 //! - A wake just before the thread leaves its CPU may be the one that ends this block. It counts if
 //!   no other wake follows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use slackline_linux::sys::{Tid, thread_cpu_time};
@@ -155,6 +155,12 @@ impl<I: Identify> Assembler<I> {
     pub fn forget(&mut self, tid: Tid) {
         self.threads.remove(&tid.raw());
         self.vcpus.remove(&tid.raw());
+    }
+
+    /// Threads of which records may still come.
+    #[must_use]
+    pub fn live(&self) -> BTreeSet<HostThreadId> {
+        self.threads.values().map(|row| row.id).collect()
     }
 
     /// Source of the identities.
@@ -384,7 +390,8 @@ impl<I: Identify> Assembler<I> {
         sink: &mut impl Sink,
     ) {
         let cpu = self.cpus[&real].index;
-        let (from, to) = (self.of_trace(since), self.of_trace(to));
+        // An event that was told late may be older than what was recorded.
+        let (from, to) = (self.of_trace(since.min(to)), self.of_trace(to));
         let Some(row) = self.threads.get_mut(&tid) else { return };
         row.last_cpu = Some(cpu);
         sink.record(&Record::OnCpu { thread: row.id, cpu, from, to, end });

@@ -31,7 +31,7 @@ fn thread(number: u32, kind: HostThreadKind, names: [&str; 3], vcpu: Option<Vcpu
     let group = if vm.is_empty() { "batch.service".into() } else { String::new() };
     let id = HostThreadId::new(number);
     let (tid, process, user) = (number, number, 0);
-    Entry::HostThread(HostThread {
+    Entry::HostThread(Box::new(HostThread {
         at: at(0),
         id,
         kind,
@@ -43,7 +43,7 @@ fn thread(number: u32, kind: HostThreadKind, names: [&str; 3], vcpu: Option<Vcpu
         command,
         vm,
         group,
-    })
+    }))
 }
 
 fn prelude() -> Vec<Entry> {
