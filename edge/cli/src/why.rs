@@ -67,14 +67,14 @@ fn text(reply: &Reply) -> String {
         if !vcpu.culprits.iter().any(|it| it.kind == "unexplained") {
             line(0, "unexplained");
         }
-        if let Some((ready, used)) = vcpu.kernel_ready_ns.zip(vcpu.kernel_used_ns) {
+        if let Some(check) = vcpu.check {
             let _ = writeln!(
                 text,
                 "  check: CPU ready {} by the kernel, {} recorded; CPU time {}, {} recorded",
-                ms(ready),
-                ms(vcpu.ready_ns),
-                ms(used),
-                ms(vcpu.ran_ns)
+                ms(check.kernel_ready_ns),
+                ms(check.ready_ns),
+                ms(check.kernel_used_ns),
+                ms(check.used_ns)
             );
         }
     }

@@ -30,14 +30,23 @@ pub struct WhyVcpu {
     pub waited_ns: u64,
     /// Culprits, the largest first.
     pub culprits: Vec<CulpritTime>,
-    /// Part of the waiting time that the kernel counts as CPU ready, as it was recorded.
+    /// The kernel's own numbers beside those of the recording. Absent if it was not asked.
+    #[serde(default)]
+    pub check: Option<WhyCheck>,
+}
+
+/// Numbers of the kernel and of the recording for the same interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct WhyCheck {
+    /// CPU time as the kernel counted it.
+    pub kernel_used_ns: u64,
+    /// CPU ready as the kernel counted it: time on run queues.
+    pub kernel_ready_ns: u64,
+    /// CPU time as it was recorded.
+    pub used_ns: u64,
+    /// Time on run queues as it was recorded.
     pub ready_ns: u64,
-    /// CPU ready as the kernel counted it. Absent if it was not asked.
-    #[serde(default)]
-    pub kernel_ready_ns: Option<u64>,
-    /// CPU time as the kernel counted it. Absent if it was not asked.
-    #[serde(default)]
-    pub kernel_used_ns: Option<u64>,
 }
 
 /// Waiting time of one culprit.

@@ -166,8 +166,11 @@ fn vcpu(blame: &Blame) -> control::WhyVcpu {
         ran_ns: blame.ran.ns(),
         waited_ns: blame.waited.ns(),
         culprits: culprits.collect(),
-        ready_ns: blame.ready.ns(),
-        kernel_ready_ns: blame.counted.map(|(_, ready)| ready.ns()),
-        kernel_used_ns: blame.counted.map(|(used, _)| used.ns()),
+        check: blame.check.map(|check| control::WhyCheck {
+            kernel_used_ns: check.kernel_used.ns(),
+            kernel_ready_ns: check.kernel_ready.ns(),
+            used_ns: check.used.ns(),
+            ready_ns: check.ready.ns(),
+        }),
     }
 }

@@ -87,14 +87,23 @@ struct Target {
     last_cpu: CpuId,
     ran: Intervals,
     waits: Vec<Wait>,
-    /// Waiting time by the kernel's rules that ended with the thread on a CPU.
-    ready: Span,
+    /// Waits by the kernel's rules that ended with the thread on a CPU: their ends and lengths.
+    closed: Vec<(Time, Span)>,
     paused: Intervals,
     exhausted: Intervals,
     /// By CPU, since the last accounting of the CPU.
     ran_on: BTreeMap<CpuId, Span>,
     stolen: Span,
-    counted: Option<(Span, Span)>,
+    counted: Option<Counted>,
+}
+
+/// Accounting of the kernel: its interval, CPU time and CPU ready.
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    from: Time,
+    to: Time,
+    used: Span,
+    ready: Span,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,10 +137,21 @@ pub struct Blame {
     pub waited: Span,
     /// Each culprit with its time, the largest first.
     pub culprits: Vec<(Culprit, Span)>,
-    /// Waiting time by the kernel's definition of CPU ready: without stops, pauses and stolen time.
+    /// The kernel's own numbers beside those of the recording. `None` if it was not asked.
+    pub check: Option<Check>,
+}
+
+/// Numbers of the kernel and of the recording for the same interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Check {
+    /// CPU time as the kernel counted it.
+    pub kernel_used: Span,
+    /// CPU ready as the kernel counted it: time on run queues, without stops and pauses.
+    pub kernel_ready: Span,
+    /// Time on CPUs as it was recorded.
+    pub used: Span,
+    /// Time on run queues as it was recorded, of waits that have ended.
     pub ready: Span,
-    /// CPU time and CPU ready as the kernel counted them. `None` if it was not asked.
-    pub counted: Option<(Span, Span)>,
 }
 
 /// Answer to the question why a VM waited.
@@ -181,10 +201,6 @@ impl Why {
         });
         for (id, cpu, since) in pending.collect::<Vec<_>>() {
             self.wait(id, cpu, (since, now));
-            // The kernel counts a wait when it ends.
-            if let Some(target) = self.targets.get_mut(&id) {
-                target.ready = target.ready.left_after(now.since(since));
-            }
         }
         self.cpus.values_mut().for_each(|cpu| {
             cpu.late.settle();
@@ -229,6 +245,9 @@ impl Why {
             && let State::Ready(since) = target.state
         {
             self.wait(thread, cpu, (since, from));
+            if let Some(target) = self.targets.get_mut(&thread) {
+                target.closed.push((from, from.since(since)));
+            }
         }
         let state = self.cpus.entry(cpu).or_default();
         state.latest.push_back((from, to, thread));
@@ -266,7 +285,6 @@ impl Why {
         if to <= since {
             return;
         }
-        target.ready += to - since;
         let mut at = since;
         let mut add = |from: Time, to: Time, by| {
             if to > from {
@@ -338,8 +356,7 @@ impl Why {
             ran: on_cpu.left_after(target.stolen),
             waited,
             culprits: sums.into_iter().collect(),
-            ready: target.ready,
-            counted: target.counted,
+            check: target.check(),
         }
     }
 
@@ -449,13 +466,27 @@ impl Target {
             last_cpu: CpuId::new(0),
             ran: Intervals::default(),
             waits: Vec::new(),
-            ready: Span::ZERO,
+            closed: Vec::new(),
             paused: Intervals::default(),
             exhausted: Intervals::default(),
             ran_on: BTreeMap::new(),
             stolen: Span::ZERO,
             counted: None,
         }
+    }
+
+    /// What the kernel counted, and what was recorded in the same interval.
+    fn check(&self) -> Option<Check> {
+        let Counted { from, to, used: kernel_used, ready: kernel_ready } = self.counted?;
+        let mut used = Span::ZERO;
+        self.ran.cut((from, to), |from, to, is_in| {
+            if is_in {
+                used += to - from;
+            }
+        });
+        let closed = self.closed.iter().filter(|(end, _)| *end > from && *end <= to);
+        let ready = closed.map(|(_, wait)| *wait).sum();
+        Some(Check { kernel_used, kernel_ready, used: used.left_after(self.stolen), ready })
     }
 
     fn settle(&mut self) {
@@ -469,17 +500,19 @@ impl Blame {
     fn add(&mut self, other: Blame) {
         self.ran += other.ran;
         self.waited += other.waited;
-        self.ready += other.ready;
         for (culprit, span) in other.culprits {
             match self.culprits.iter_mut().find(|(known, _)| *known == culprit) {
                 Some((_, sum)) => *sum += span,
                 None => self.culprits.push((culprit, span)),
             }
         }
-        self.counted = match (self.counted, other.counted) {
-            (Some((used, ready)), Some((more, more_ready))) => {
-                Some((used + more, ready + more_ready))
-            }
+        self.check = match (self.check, other.check) {
+            (Some(one), Some(more)) => Some(Check {
+                kernel_used: one.kernel_used + more.kernel_used,
+                kernel_ready: one.kernel_ready + more.kernel_ready,
+                used: one.used + more.used,
+                ready: one.ready + more.ready,
+            }),
             (one, other) => one.or(other),
         };
     }
@@ -527,9 +560,10 @@ impl Sink for Why {
     }
 
     fn record(&mut self, record: &Record) {
-        let (from, to) = record.when();
+        let (_, to) = record.when();
         if !matches!(record, Record::Overhead { .. }) {
-            self.first = Some(self.first.map_or(from, |first| first.min(from)));
+            // Each recording begins with the state at its start.
+            self.first.get_or_insert(to);
             self.now = self.now.max(to);
         }
         match *record {
@@ -573,10 +607,15 @@ impl Sink for Why {
                 self.cpus.entry(cpu).or_default().lost.add(from, to);
             }
             Record::Accounted { cpu, stolen, .. } => self.accounted(cpu, stolen),
-            Record::Counted { thread, used, ready, .. } => {
+            Record::Counted { thread, from, to, used, ready }
+                if self.first.is_some_and(|first| first <= from) =>
+            {
                 if let Some(target) = self.targets.get_mut(&thread) {
-                    let (all, all_ready) = target.counted.unwrap_or_default();
-                    target.counted = Some((all + used, all_ready + ready));
+                    let counted = Counted { from, to: from, used: Span::ZERO, ready: Span::ZERO };
+                    let counted = target.counted.get_or_insert(counted);
+                    counted.to = to;
+                    counted.used += used;
+                    counted.ready += ready;
                 }
             }
             _ => {}
