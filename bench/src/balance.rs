@@ -1,9 +1,9 @@
-//! What a run of each of SEDF's balancers costs: the call on CPU 0 that takes a sample, decides,
-//! and moves whom it decided on, beside a call that only takes a sample.
+//! Costs of a run of each of SEDF's balancers: the call on CPU 0 that takes a sample, decides and
+//! migrates, compared with a call that only takes a sample.
 //!
-//! Four loops a CPU, of weights 1, 1, 1, 2 and 4 in turn, each charged what its CPU would have
-//! given it. For `planned` one vCPU is bound anew before each run, so that a new plan is made each
-//! time.
+//! There are four loops per CPU with weights 1, 1, 1, 2 and 4 in turn. Each is charged the CPU time
+//! that its CPU would have given it. For `planned` the affinity of one vCPU changes before each
+//! run, so that a new plan is made.
 
 use std::time::Instant;
 
@@ -19,7 +19,7 @@ const WEIGHTS: [u64; 5] = [1, 1, 1, 2, 4];
 const CALL: Span = Span::from_ms(50);
 const RUNS: usize = 40;
 
-/// Measures each balancer at each size, so often; returns Markdown.
+/// Measures each balancer at each size for `rounds` rounds. Returns Markdown.
 pub(crate) fn run(rounds: u32) -> Result<String> {
     let mut rows = Vec::new();
     for balancer in ["thesis", "repaired", "planned"] {
@@ -51,7 +51,7 @@ struct Measured {
     moves: usize,
 }
 
-/// A policy on its own, and where it has put everybody.
+/// A policy without a host, with its vCPUs and their CPUs.
 struct Driven {
     policy: Box<dyn Policy>,
     at: Moment,
@@ -82,7 +82,7 @@ impl Driven {
         Ok(driven)
     }
 
-    /// The CPU of each vCPU, as the policy shows it.
+    /// Returns the CPU of each vCPU, from the policy's account.
     fn places(&self) -> Result<Vec<usize>> {
         let place = |&(vcpu, _): &(VcpuId, u64)| {
             let account = self.policy.account(vcpu);
@@ -93,7 +93,8 @@ impl Driven {
         self.vcpus.iter().map(place).collect()
     }
 
-    /// Everybody has had its part of so long; CPU 0 rings. How long that took, in us.
+    /// Charges all vCPUs for one interval and lets the timer of CPU 0 expire. Returns the duration
+    /// of that in us.
     fn call(&mut self, places: &[usize]) -> f64 {
         let mut weights = vec![0; self.cpus];
         for (&(_, weight), &cpu) in self.vcpus.iter().zip(places) {

@@ -1,5 +1,5 @@
-//! How long whole commands take, as people start them: the simulated host with a driver domain
-//! against real time, the allocation error test on one core, and the papers on all.
+//! Duration of whole commands as users start them: the simulated host with a driver domain compared
+//! with real time, the allocation error test on one core, and the papers on all cores.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -9,19 +9,19 @@ use anyhow::{Context, Result, ensure};
 
 use crate::report::{spread, table};
 
-/// How long a web server is simulated.
+/// Simulated seconds of a web server.
 const SIMULATED: f64 = 60.0;
-/// How many times faster than real time that is to be.
+/// Minimum ratio of simulated time to real time.
 const FASTER: f64 = 200.0;
-/// Seconds for the test of one policy in full: 18 shares of 3 minutes.
+/// Maximum seconds for the full test of one policy: 18 shares of 3 minutes.
 const ALERT: f64 = 2.0;
-/// Seconds for all experiments of the papers with ten seeds.
+/// Maximum seconds for all experiments of the papers with ten seeds.
 const PAPERS: f64 = 120.0;
 
-/// Measures every command, the long ones once; returns Markdown.
+/// Measures every command, and the long ones once. Returns Markdown.
 pub(crate) fn run(rounds: u32) -> Result<String> {
     let mut rows = Vec::new();
-    // The first is the scenario's own.
+    // The first policy is that of the scenario.
     for policy in ["bvt", "edf", "sedf"] {
         let length = format!("{SIMULATED}s");
         let words = ["sim", "scenarios/web-server.toml", "--length", &length, "--policy", policy];
@@ -59,7 +59,8 @@ fn row(what: &str, took: &str, promised: &str, holds: bool) -> Vec<String> {
     [what, took, promised, holds].map(str::to_owned).into()
 }
 
-/// How long `slackline` takes with these words, perhaps on so many threads.
+/// Returns the seconds that `slackline` takes with these arguments, optionally on this number of
+/// threads.
 fn seconds(words: &[&str], threads: Option<usize>) -> Result<f64> {
     let itself = std::env::current_exe().context("no path of this program")?;
     let slackline = itself.with_file_name("slackline");
@@ -77,7 +78,7 @@ fn seconds(words: &[&str], threads: Option<usize>) -> Result<f64> {
         )
     })?;
     let took = start.elapsed().as_secs_f64();
-    // 1 is a verdict or claim that failed, which takes as long.
+    // Exit code 1 is a failed verdict or claim, which takes as long.
     let is_done = matches!(done.status.code(), Some(0 | 1));
     ensure!(is_done, "{words:?}: {}", String::from_utf8_lossy(&done.stderr));
     Ok(took)

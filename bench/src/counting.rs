@@ -1,4 +1,4 @@
-//! A policy that counts the calls into another one. For runs that are not timed.
+//! A policy that counts the calls into another one, for runs that are not timed.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,38 +8,38 @@ use slackline_policy::{
 };
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
-/// What has been counted: a policy is asked through a shared reference, and cannot be taken back
-/// from the host that owns it.
+/// Counters. They are global because a policy is called through a shared reference and cannot be
+/// taken back from its host.
 static PICKS: AtomicU64 = AtomicU64::new(0);
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
-/// The policy that does the work.
+/// Policy that receives the calls.
 static INNER: OnceLock<&'static Spec> = OnceLock::new();
 
-/// Calls into a policy.
+/// Number of calls into a policy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Calls {
-    /// Decisions: who runs on this CPU?
+    /// Number of decisions, which are calls of `pick`.
     pub(crate) picks: u64,
-    /// Everything it was told or asked during the run.
+    /// Number of all calls during the run.
     pub(crate) all: u64,
 }
 
-/// The same policy, counted. There is one such policy in a process.
+/// Returns the same policy with counters. A process can count one policy only.
 pub(crate) fn counted(spec: &'static Spec) -> &'static Spec {
     let inner = INNER.get_or_init(|| spec);
     assert_eq!(inner.name, spec.name, "one counted policy in a process");
     Box::leak(Box::new(Spec { build, ..*spec }))
 }
 
-/// What has been counted since this was last asked.
+/// Returns the counts since the last call.
 pub(crate) fn take() -> Calls {
     let picks = PICKS.swap(0, Ordering::Relaxed);
     Calls { picks, all: CALLS.swap(0, Ordering::Relaxed) + picks }
 }
 
 fn build(values: &Values, topology: &Topology) -> Box<dyn Policy> {
-    let spec = INNER.get().expect("set by who made this spec");
+    let spec = INNER.get().expect("`counted` sets the inner policy");
     Box::new(Counting((spec.build)(values, topology)))
 }
 

@@ -1,9 +1,9 @@
-//! The simulator with many CPUs, under every policy: 32 vCPUs a CPU, on 8, 64 and 256 of them.
+//! The simulator with many CPUs under every policy: 8, 64 and 256 CPUs with 32 vCPUs each.
 //!
-//! What happens on a CPU is the same at every size, so what an event costs should be, too. The
-//! judge is instructions, which valgrind counts: times depend on what else the machine does, and
-//! on how much of it fits into its caches. A cost an event is the difference between a long and a
-//! short run, over the difference in events.
+//! The events of a CPU are the same at every size, so the cost of an event should be as well.
+//! Instructions decide, as valgrind counts them. Times depend on other load and on the size of
+//! caches. The cost of an event is the difference between a long and a short run, divided by the
+//! difference in events.
 
 use std::process::Command;
 use std::time::Duration;
@@ -19,13 +19,13 @@ use crate::scale::peak;
 const SIZES: [usize; 3] = [8, 64, 256];
 const A_CPU: usize = 32;
 
-/// How much longer the long run is than the short one, in milliseconds of one CPU.
+/// Difference in length between the long and the short run, in milliseconds of one CPU.
 const LONGER: u64 = 64_000;
 
-/// Long enough for what begins at once to spread: in milliseconds.
+/// Length of the start in milliseconds, in which simultaneous first events spread.
 const BEGINNING: u64 = 150;
 
-/// What the vCPUs of a CPU do.
+/// Workloads of the vCPUs of a CPU.
 #[derive(Clone, Copy)]
 struct Load {
     name: &'static str,
@@ -38,16 +38,16 @@ const LOADS: [Load; 2] = [
     Load { name: "asleep", loops: 0, says: "all compute 1 ms and sleep 40 ms, drawn: 22 % idle" },
 ];
 
-/// One run, as a process of its own tells it.
+/// Results of one run, as its process reports them.
 struct Run {
     events: u64,
     ns: u64,
     kib: u64,
-    /// Where they are counted.
+    /// Number of instructions. `None` if they were not counted.
     instructions: Option<u64>,
 }
 
-/// Measures all policies, or those that are named; returns Markdown.
+/// Measures the named policies, or all if none is named. Returns Markdown.
 pub(crate) fn run(rounds: u32, policies: &[String]) -> Result<String> {
     if let Some(unknown) = policies.iter().find(|name| ALL.iter().all(|spec| spec.name != *name)) {
         bail!("there is no policy `{unknown}`");
@@ -92,12 +92,12 @@ fn row(spec: &Spec, load: Load, rounds: u32, counts: bool) -> Result<Vec<String>
         let longer = LONGER / cpus as u64;
         let of = |ms: u64, counted: bool| child(spec.name, load.name, cpus, ms, counted);
         if counts {
-            // A quarter is enough of what is exact, and takes fifty times as long.
+            // A quarter of the length suffices for exact counts, which take fifty times as long.
             let (short, long) = (of(BEGINNING, true)?, of(BEGINNING + longer / 4, true)?);
             let counted = |run: &Run| run.instructions.context("valgrind says no count");
             instructions.push(per_event(&short, &long, counted(&short)?, counted(&long)?));
         }
-        // The fastest of each: what disturbs a run only makes it longer.
+        // The fastest of all rounds counts, since disturbances only make a run longer.
         let (mut short, mut long) = (of(BEGINNING, false)?, of(BEGINNING + longer, false)?);
         for _ in 1..rounds {
             short.ns = short.ns.min(of(BEGINNING, false)?.ns);
@@ -124,7 +124,8 @@ fn per_event(short: &Run, long: &Run, before: u64, after: u64) -> f64 {
     (after as f64 - before as f64) / (long.events - short.events) as f64
 }
 
-/// Such a run in a process of its own: peak memory and instructions are a process's.
+/// Runs a scenario in a process of its own, since peak memory and instructions are counted per
+/// process.
 fn child(policy: &str, load: &str, cpus: usize, ms: u64, counted: bool) -> Result<Run> {
     let itself = std::env::current_exe().context("no path of this program")?;
     let words = [policy.to_owned(), load.to_owned(), cpus.to_string(), ms.to_string()];
@@ -148,7 +149,7 @@ fn child(policy: &str, load: &str, cpus: usize, ms: u64, counted: bool) -> Resul
     Ok(Run { events, ns, kib, instructions })
 }
 
-/// One run, told as three numbers: events, CPU time in nanoseconds, and peak KiB of this process.
+/// Returns three numbers of one run: events, CPU time in nanoseconds, and peak KiB of this process.
 pub(crate) fn tell(policy: &str, load: &str, cpus: usize, ms: u64) -> Result<String> {
     let load = LOADS.into_iter().find(|one| one.name == load).context("no such load")?;
     let scenario = scenario(policy, load, cpus, ms)?;
@@ -157,14 +158,15 @@ pub(crate) fn tell(policy: &str, load: &str, cpus: usize, ms: u64) -> Result<Str
     Ok(format!("{} {} {}", finished.events, (cpu_time() - before).as_nanos(), peak()?))
 }
 
-/// CPU time of this process: others run beside it.
+/// Returns the CPU time of this process. Elapsed time would include others.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::from_secs(time.tv_sec.unsigned_abs())
         + Duration::from_nanos(time.tv_nsec.unsigned_abs())
 }
 
-/// Shares that all vCPUs of a CPU can have at once, where the policy promises any.
+/// Returns a scenario with shares that all vCPUs of a CPU can have together, if the policy reserves
+/// any.
 fn scenario(policy: &str, load: Load, cpus: usize, ms: u64) -> Result<Scenario> {
     let spec = slackline_policy::find(policy).context("no such policy")?;
     let has = |name: &str| spec.share_fields.iter().any(|field| field.name == name);

@@ -1,7 +1,7 @@
-//! What the live host delivers, beside what the kernel's own ways of limiting deliver.
+//! Shares delivered by the live host, compared with the kernel's own limits.
 //!
-//! Everything is run through the built binary, as a user would, and with an ordinary CPU hog on the
-//! managed CPU as competition. Needs root, a second CPU, and an otherwise quiet machine.
+//! Everything runs through the built binary, as for a user, beside an ordinary CPU hog on the
+//! managed CPU. This needs root, a second CPU and an otherwise idle test machine.
 
 pub(crate) mod alert;
 mod busy;
@@ -25,10 +25,10 @@ use crate::report::{self, Part, Row, median};
 
 pub(crate) use busy::play as play_busy;
 
-/// How often each row is run: the median is shown and the worst, and the worst has to hold.
+/// Number of runs for each row. The median and the worst are shown, and the worst must hold.
 const ROUNDS: usize = 5;
 
-/// What can be measured by itself, and how.
+/// Parts that can be measured alone.
 const PARTS: [(&str, Part<Setting>); 7] = [
     ("three", three_spinners),
     ("busy", busy::rows),
@@ -39,14 +39,14 @@ const PARTS: [(&str, Part<Setting>); 7] = [
     ("gaps", gaps::rows),
 ];
 
-/// The kernel's own ways of limiting a process to 1 % of a CPU, and what each is called here.
+/// Interfaces of the kernel that limit a process to 1 % of a CPU, with their names in tables.
 const PEERS: [(&str, Way); 3] = [
     ("SCHED_DEADLINE, 0.1 ms of 10 ms", Way::Deadline),
     ("a CFS quota (version 1), 1 ms of 100 ms", Way::Quota(Version::V1)),
     ("a CFS quota (version 2), 1 ms of 100 ms", Way::Quota(Version::V2)),
 ];
 
-/// What every measurement needs.
+/// Parameters of every measurement.
 pub(crate) struct Setting {
     slackline: PathBuf,
     folder: PathBuf,
@@ -54,8 +54,8 @@ pub(crate) struct Setting {
     seconds: u64,
 }
 
-/// Measures these parts, or all if none is named; returns Markdown, a section a part. What `before`
-/// has of the others, a result of earlier, is kept.
+/// Measures the named parts, or all if none is named. Returns Markdown with a section for each
+/// part. Sections of the other parts are kept from `before`, an earlier result.
 pub(crate) fn run(seconds: u64, parts: &[String], before: &str) -> Result<String> {
     report::sections(&PARTS, &Setting::new(seconds)?, parts, before)
 }
@@ -74,7 +74,7 @@ impl Setting {
         Ok(Setting { slackline, folder: scratch, cpu, seconds })
     }
 
-    /// The keeper of what is limited here: the built binary's.
+    /// Returns the keeper command of the built binary, for processes that are limited here.
     fn keeper(&self) -> KeeperCommand {
         KeeperCommand {
             program: self.slackline.clone(),
@@ -83,12 +83,12 @@ impl Setting {
         }
     }
 
-    /// A load process of ours, on the managed CPU.
+    /// Starts a load process that always computes on the managed CPU.
     fn spin(&self) -> Result<Load> {
         self.load(&["spin"])
     }
 
-    /// As [`Setting::spin`], of another kind.
+    /// Starts a load process of another kind on the managed CPU.
     fn load(&self, kind: &[&str]) -> Result<Load> {
         let child = Command::new(&self.slackline)
             .arg("load")
@@ -102,14 +102,14 @@ impl Setting {
         Ok(load)
     }
 
-    /// Runs a scenario live; returns the numbers of its run.
+    /// Runs a scenario live and returns its JSON summary.
     fn live(&self, scenario: &str) -> Result<Value> {
         let file = self.folder.join("scenario.toml");
         std::fs::write(&file, scenario)?;
         self.run(&["run", "--json"], &file)
     }
 
-    /// The same, with the share of each domain in each second, in parts per million.
+    /// Runs it and also returns the share of each domain in each second, in parts per million.
     fn live_by_second(&self, scenario: &str) -> Result<(Value, Vec<f64>)> {
         let (file, csv) = (self.folder.join("scenario.toml"), self.folder.join("seconds.csv"));
         std::fs::write(&file, scenario)?;
@@ -120,7 +120,7 @@ impl Setting {
         Ok((run, text.lines().skip(1).filter_map(share).collect()))
     }
 
-    /// As [`Setting::live`], and says what of the slices was missing and which stalls explain it.
+    /// Runs it, and adds a text about missing parts of slices and the stalls that explain them.
     fn judged(&self, scenario: &str, promises: &[Reservation]) -> Result<Value> {
         let (file, trace) = (self.folder.join("scenario.toml"), self.folder.join("trace"));
         std::fs::write(&file, scenario)?;
@@ -130,7 +130,7 @@ impl Setting {
         Ok(run)
     }
 
-    /// Whether a run of this begins here.
+    /// Returns true if the scenario is admitted here.
     fn is_admitted(&self, scenario: &str) -> Result<bool> {
         let file = self.folder.join("scenario.toml");
         std::fs::write(&file, scenario)?;
@@ -168,7 +168,7 @@ impl Drop for Setting {
     }
 }
 
-/// A load process that ends with its owner.
+/// A load process, which ends when this value is dropped.
 pub(crate) struct Load {
     child: Child,
     pub(crate) tid: Tid,
@@ -181,7 +181,7 @@ impl Drop for Load {
     }
 }
 
-/// A scenario of spinning machines, each with (name, slice, period) in microseconds.
+/// Returns a scenario of VMs that always compute, each with name, slice and period in us.
 fn spinners(seconds: u64, reserve: &str, machines: &[(&str, u64, u64)]) -> String {
     let mut text = format!(
         "title = \"bench\"\nlength = \"{}s\"\nwarmup = \"1s\"\n\
@@ -197,7 +197,7 @@ fn spinners(seconds: u64, reserve: &str, machines: &[(&str, u64, u64)]) -> Strin
     text
 }
 
-/// The same several times, each beside a hog, by what each is promised.
+/// Runs a scenario several times beside a hog. `promises` are the reservations of its vCPUs.
 fn rounds(setting: &Setting, scenario: &str, promises: &[Reservation]) -> Result<Vec<Value>> {
     let run = |_| {
         let _hog = setting.spin()?;
@@ -206,7 +206,7 @@ fn rounds(setting: &Setting, scenario: &str, promises: &[Reservation]) -> Result
     (0..ROUNDS).map(run).collect()
 }
 
-/// A slice in a period, in microseconds.
+/// Returns the reservation of a slice in a period, both in microseconds.
 fn promise((slice, period): (u64, u64)) -> Result<Reservation> {
     Ok(Reservation::new(Span::from_us(slice), Span::from_us(period))?)
 }
@@ -215,27 +215,27 @@ fn promises(machines: &[(&str, u64, u64)]) -> Result<Vec<Reservation>> {
     machines.iter().map(|&(_, slice, period)| promise((slice, period))).collect()
 }
 
-/// The median and the worst of what the rounds amounted to.
+/// Returns the median and the largest value of a number over rounds.
 fn spread(runs: &[Value], of: impl Fn(&Value) -> f64) -> (f64, f64) {
     let values: Vec<f64> = runs.iter().map(of).collect();
     (median(&values), values.iter().copied().fold(0.0, f64::max))
 }
 
-/// What the vCPUs of a run add up to.
+/// Returns the sum of a field over all vCPUs of a run.
 fn sum(run: &Value, name: &str) -> f64 {
     run["vcpus"].as_array().into_iter().flatten().filter_map(|vcpu| vcpu[name].as_f64()).sum()
 }
 
-/// The largest of the vCPUs of a run.
+/// Returns the largest value of a field over all vCPUs of a run.
 fn largest(run: &Value, name: &str) -> f64 {
     let vcpus = run["vcpus"].as_array().into_iter().flatten();
     vcpus.filter_map(|vcpu| vcpu[name].as_f64()).fold(0.0, f64::max)
 }
 
-/// The round in which most deadlines were missed.
+/// Returns the round with the most missed deadlines.
 fn worst_round(runs: &[Value]) -> &Value {
     let misses = |run: &&Value| sum(run, "misses");
-    runs.iter().max_by(|a, b| misses(a).total_cmp(&misses(b))).expect("there are some")
+    runs.iter().max_by(|a, b| misses(a).total_cmp(&misses(b))).expect("there is at least one round")
 }
 
 fn percent(ppm: f64) -> String {
@@ -246,7 +246,8 @@ fn us(ns: f64) -> String {
     format!("{:.1} us", ns / 1e3)
 }
 
-/// How late timers rang in a run, and what a hypervisor below took: what the machine itself did.
+/// Describes the disturbances of a run: lateness of timers, and CPU time taken by a hypervisor
+/// below.
 fn lateness(run: &Value) -> String {
     let part = |name: &str| us(run[format!("timer_lateness_{name}_ns")].as_f64().unwrap_or(0.0));
     let (p50, p99, worst) = (part("p50"), part("p99"), part("worst"));
@@ -257,18 +258,18 @@ fn lateness(run: &Value) -> String {
     format!("timers late by p50 {p50}, p99 {p99}, worst {worst}{stolen}{missing}")
 }
 
-/// What is added to the numbers of a run: the part of the managed CPU that a hypervisor took.
+/// Field added to the summary of a run: the part of the managed CPU that a hypervisor took.
 const STOLEN: &str = "stolen";
-/// And what was missing of the slices, with the stalls that explain it.
+/// Field added to the summary of a run: missing parts of slices and the stalls that explain them.
 const MISSING: &str = "missing";
 
-/// What a hypervisor has taken of a CPU, and all time there was, in ticks of the kernel.
+/// Returns the time that a hypervisor took from a CPU, and all time, in ticks of the kernel.
 fn stolen(cpu: CpuId) -> Option<(f64, f64)> {
     let text = std::fs::read_to_string("/proc/stat").ok()?;
     let name = format!("cpu{} ", cpu.index());
     let line = text.lines().find_map(|line| line.strip_prefix(&name))?;
     let ticks: Vec<f64> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();
-    // What guests have used stands there twice: the last two are part of the first two.
+    // The time of guests is counted twice: the last two fields are part of the first two.
     Some((*ticks.get(7)?, ticks.iter().take(8).sum()))
 }
 
@@ -314,7 +315,8 @@ fn one_percent(setting: &Setting) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     let machines = [("a", 100, 10_000)];
     let usual = spinners(setting.seconds, "0.05cpu", &machines);
-    // Where timers are late one cannot have both; of a slice, a quarter is forgiven at most.
+    // With late timers, shares and slices cannot both be kept. At most a quarter of a slice is
+    // forgiven.
     let ways = [
         ("its share kept", "overrun = \"repay\"", "5 % of the share", 50_000.0),
         ("its slices kept", "overrun = \"forgive\"", "30 % of the share", 300_000.0),
@@ -360,14 +362,14 @@ fn one_percent(setting: &Setting) -> Result<Vec<Row>> {
 }
 
 fn fine_period(setting: &Setting) -> Result<Vec<Row>> {
-    // Where a look takes so long that this is not admitted, as much as is.
+    // If this is not admitted because of the dispatch overhead, the largest admitted slice is used.
     let admitted = |slice: &&u64| {
         let machines = [("a", **slice, 1000)];
         setting.is_admitted(&spinners(1, "0.05cpu", &machines)).unwrap_or(false)
     };
     let most = (400..=900).rev().step_by(10).find(|slice| admitted(&slice));
     let most = most.context("not even 400 us of 1 ms are admitted here")?;
-    // Each run measures anew what a look takes.
+    // Each run measures the dispatch overhead again, so the slice leaves some capacity.
     let slice = if most == 900 { most } else { most - 20 };
     let machines = [("a", slice, 1000)];
     let scenario = spinners(setting.seconds, "0.05cpu", &machines);
@@ -388,7 +390,7 @@ fn fine_period(setting: &Setting) -> Result<Vec<Row>> {
 fn changes(setting: &Setting) -> Result<Vec<Row>> {
     let machines = [("a", 2000, 10_000), ("b", 3000, 10_000)];
     let mut text = spinners(setting.seconds, "0.05cpu", &machines);
-    // Every 37 ms, so that changes fall anywhere in a period.
+    // Changes come every 37 ms, so that they fall anywhere in a period.
     for step in 1..setting.seconds * 1000 / 37 {
         let slice = if step % 2 == 0 { 2 } else { 4 };
         text += &format!(

@@ -1,4 +1,4 @@
-//! Every speed and precision that is promised, measured beside its peer.
+//! Benchmarks of all promised speeds and precisions, each beside its peer.
 
 mod balance;
 mod commands;
@@ -17,105 +17,106 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
-/// Measures what is promised, beside its peer in the same run.
+/// Measures all promises, each beside its peer in the same run.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
     #[command(subcommand)]
     bench: Bench,
-    /// Also writes what came out to `bench/results/<name>.md`.
+    /// Also write the result to `bench/results/<name>.md`.
     #[arg(long, global = true)]
     save: bool,
 }
 
 #[derive(Subcommand)]
 enum Bench {
-    /// The simulator beside SimSo, which is installed for it.
+    /// Compare the simulator with SimSo, which is installed for it.
     Simso {
-        /// How often each runs, in turn.
+        /// Number of runs of each, in turn.
         #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(5..))]
         rounds: u32,
     },
-    /// The simulator at 10 to 100,000 vCPUs beside a bare heap, and its memory.
+    /// Compare the simulator at 10 to 100,000 vCPUs with a bare heap, and measure its memory.
     Scale {
-        /// How often each size is measured; the fastest counts.
+        /// Number of runs of each size, of which the fastest counts.
         #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
         rounds: u32,
     },
-    /// The simulator with 8, 64 and 256 CPUs and 32 vCPUs a CPU under every policy; counts
-    /// instructions with valgrind.
+    /// Measure the simulator with 8, 64 and 256 CPUs and 32 vCPUs per CPU under every policy, also
+    /// in instructions with valgrind.
     Cpus {
-        /// How often each is timed; the fastest counts.
+        /// Number of timed runs of each, of which the fastest counts.
         #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
         rounds: u32,
-        /// Only these policies; all if none is named.
+        /// Only these policies; default: all.
         #[arg(long, value_delimiter = ',')]
         policies: Vec<String>,
     },
-    /// Whole commands against real time and what is promised of them.
+    /// Compare whole commands with real time and with their targets.
     Commands {
-        /// How often the short ones run.
+        /// Number of runs of the short commands.
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
         rounds: u32,
     },
-    /// Each policy at 2 to 100,000 vCPUs, beside the original where there is one.
+    /// Measure each policy at 2 to 100,000 vCPUs, beside the original if there is one.
     Policy {
-        /// How often each is measured.
+        /// Number of runs of each.
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
         rounds: u32,
-        /// Only these policies; all if none is named.
+        /// Only these policies; default: all.
         #[arg(long, value_delimiter = ',')]
         policies: Vec<String>,
-        /// Only with so many vCPUs; the usual sizes if none is given.
+        /// Only these numbers of vCPUs; default: the usual sizes.
         #[arg(long, value_delimiter = ',')]
         vcpus: Vec<usize>,
     },
-    /// A run of each balancer on 8 to 256 CPUs.
+    /// Measure a run of each balancer on 8 to 256 CPUs.
     Balance {
-        /// How often each is measured.
+        /// Number of runs of each.
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
         rounds: u32,
     },
-    /// The live host beside the kernel's own limits; needs root.
+    /// Compare the live host with the kernel's own limits; needs root.
     Live {
-        /// How long each measurement takes, of which there are five a row: 15 minutes in all.
+        /// Seconds of each measurement. With five per row all take 15 minutes.
         #[arg(long, default_value_t = 12)]
         seconds: u64,
-        /// Only these parts: three, busy, percent, fine, change, mixed. What is saved keeps what it
-        /// has of the others.
+        /// Only these parts: three, busy, percent, fine, change, mixed. A saved result keeps its
+        /// other parts.
         #[arg(long, value_delimiter = ',')]
         parts: Vec<String>,
     },
-    /// The live host with up to 1,000 processes on a CPU, and fed from memory with up to 128 CPUs;
-    /// needs root.
+    /// Measure the live host with up to 1,000 processes on a CPU, and with up to 128 CPUs fed from
+    /// memory; needs root.
     LiveScale {
-        /// How long each measurement takes.
+        /// Seconds of each measurement.
         #[arg(long, default_value_t = 20)]
         seconds: u64,
     },
-    /// ALERT on the live host: Slackline beside the kernel's own limits; needs root.
+    /// Compare ALERT on the live host with the kernel's own limits; needs root.
     Alert {
-        /// For how many seconds each share is measured in each way.
+        /// Seconds of each share with each interface.
         #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(2..))]
         seconds: u64,
     },
-    /// The daemon beside the kernel and the disk: changes, restarts, memory, a flood; needs root.
+    /// Compare the daemon with the kernel and the disk: changes, restarts, memory, a flood; needs
+    /// root.
     Service {
-        /// Only these parts: idle, full, flood, gang, many, pairs, seeds. What is saved keeps what
-        /// it has of the others. All take about six minutes.
+        /// Only these parts: idle, full, flood, gang, many, pairs, seeds. A saved result keeps its
+        /// other parts. All take about six minutes.
         #[arg(long, value_delimiter = ',')]
         parts: Vec<String>,
     },
-    /// Runs a scale scenario and prints its peak memory in KiB; `scale` starts this.
+    /// Run a scale scenario and print its peak memory in KiB; started by `scale`.
     #[command(hide = true)]
     Memory { vcpus: usize, events: u64 },
-    /// Runs one of the scenarios of `cpus` and prints what it took; `cpus` starts this.
+    /// Run one of the scenarios of `cpus` and print its costs; started by `cpus`.
     #[command(hide = true)]
     CpusRun { policy: String, load: String, cpus: usize, ms: u64 },
-    /// Never ends, and says when it goes on; `service` starts this.
+    /// Compute forever and print the start of each slice; started by `service`.
     #[command(hide = true)]
     Member,
-    /// Never ends; `live` starts this.
+    /// Compute forever; started by `live`.
     #[command(hide = true)]
     Busy {
         threads: usize,
@@ -170,7 +171,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// What was measured in one go, below the machine that it ran on.
+/// Returns the results of one session below a description of its test machine.
 fn of_one_machine(table: &str) -> Result<String> {
     Ok(format!("{}\n{table}", report::machine()?))
 }

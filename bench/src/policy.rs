@@ -1,8 +1,7 @@
-//! What each policy costs by itself, under hardware that costs nothing and a host that checks.
+//! Costs of each policy alone, under hardware without costs and a host that checks.
 //!
-//! A pass is what happens when a limit or an alarm is reached: the occupant is charged, told that
-//! its turn is over, and the next one is picked. In a pair the occupant blocks, somebody else is
-//! picked, and it wakes again.
+//! A pass is a limit or a timer: the occupant is charged, its timeslice ends, and the next one is
+//! picked. In a pair the occupant blocks, another vCPU is picked, and the first one wakes.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -17,10 +16,10 @@ use crate::report::{median, spread, table};
 const SIZES: [usize; 7] = [2, 8, 64, 512, 1_000, 10_000, 100_000];
 const STEPS: u32 = 200_000;
 
-/// How long the occupant runs before it blocks, and how long it sleeps.
+/// Time that the occupant runs before it blocks, and time that it sleeps.
 const A_WHILE: Span = Span::from_us(1);
 
-/// What the originals cost: policy, vCPUs, ns a pass, ns a block and wake.
+/// Costs of the original schedulers: policy, vCPUs, ns per pass, ns per block and wake.
 const ORIGINALS: &str = include_str!("../data/originals.csv");
 
 /// A policy as it is measured.
@@ -30,19 +29,20 @@ struct Case {
     share: Share,
 }
 
-/// What everybody in a case is given.
+/// Shares of the vCPUs in a case.
 #[derive(Clone, Copy)]
 enum Share {
-    /// The policy's defaults; where it needs a slice in every period, half a CPU for all together.
+    /// Default shares. If the policy needs a slice in every period, all together have half a CPU.
     Guaranteed,
-    /// No slice: what is left over.
+    /// Shares without a slice, which receive slack only.
     BestEffort,
-    /// The defaults, and everybody tells of a task that wants the CPU, of forty urgencies in turn.
+    /// Default shares. Each vCPU gives the hint of a task that wants the CPU, of forty urgencies in
+    /// turn.
     Telling,
 }
 
-/// Measures these policies at these sizes, all where none is named, in turn and so often; returns
-/// Markdown.
+/// Measures the named policies at these sizes in turn, or all if none is named, for `rounds`
+/// rounds. Returns Markdown.
 pub(crate) fn run(rounds: u32, policies: &[String], vcpus: &[usize]) -> Result<String> {
     let mut cases = Vec::new();
     if let Some(unknown) = policies.iter().find(|name| ALL.iter().all(|spec| spec.name != *name)) {
@@ -114,8 +114,7 @@ pub(crate) fn run(rounds: u32, policies: &[String], vcpus: &[usize]) -> Result<S
     ))
 }
 
-/// What it takes `gaps` in each round to hear that the tasks of a guest are what they were, in
-/// nanoseconds.
+/// Returns the time in nanoseconds that `gaps` takes in each round for a hint that changes nothing.
 fn heard(rounds: u32) -> Result<Vec<f64>> {
     (0..rounds).map(|_| heard_once()).collect()
 }
@@ -146,7 +145,7 @@ fn heard_once() -> Result<f64> {
     Ok(start.elapsed().as_nanos() as f64 / f64::from(STEPS))
 }
 
-/// What the original costs in nanoseconds: a pass, and a block and wake.
+/// Returns the costs of the original in nanoseconds: a pass, and a block with a wake.
 fn original(name: &str, size: usize) -> Result<(Option<f64>, Option<f64>)> {
     let rows = ORIGINALS.lines().filter(|line| !line.starts_with('#')).skip(1);
     for row in rows {
@@ -173,7 +172,7 @@ fn cost(case: &Case, size: usize, step: Step) -> Result<f64> {
     Ok(start.elapsed().as_nanos() as f64 / f64::from(STEPS))
 }
 
-/// One CPU that costs nothing.
+/// One CPU without costs.
 struct BenchHardware {
     host: Host,
     cpu: Cpu,
@@ -190,7 +189,7 @@ struct Cpu {
 }
 
 impl Cpu {
-    /// When its limit or its alarm is reached.
+    /// Returns the time at which its limit is reached or its timer expires.
     fn due(&self) -> Time {
         self.until.unwrap_or(Time::NEVER).min(self.alarm.unwrap_or(Time::NEVER))
     }
@@ -238,7 +237,7 @@ impl BenchHardware {
         Ok(hardware)
     }
 
-    #[inline(always)] // So that what is measured is mostly not the bench.
+    #[inline(always)] // Keeps the bench's own part small.
     fn step(&mut self, fact: Fact<'_>) -> Result<()> {
         self.cpu.now = self.now;
         let report = Report { now: self.now, used: &[], fact };
@@ -263,7 +262,7 @@ impl BenchHardware {
 
     fn pair(&mut self) -> Result<()> {
         self.rest()?;
-        // Who gets its slice and no more leaves the CPU idle until the next period.
+        // A vCPU with a hard limit leaves the CPU idle until the next period.
         while self.cpu.occupant.is_none() && self.cpu.due() < Time::NEVER {
             self.pass()?;
         }
@@ -273,7 +272,7 @@ impl BenchHardware {
         self.step(Fact::Woke(vcpu))
     }
 
-    /// Lets a while pass, and what is due in it happen.
+    /// Lets some time pass, with all events that are due in it.
     fn rest(&mut self) -> Result<()> {
         let until = self.now + A_WHILE;
         while self.cpu.due() <= until {
@@ -284,7 +283,7 @@ impl BenchHardware {
     }
 }
 
-/// A share that as many can have at once.
+/// Returns a share that `size` vCPUs can have together.
 fn share(case: &Case, size: usize) -> Result<Values> {
     let fields = case.spec.share_fields;
     let period = format!("{}us", 100 * size);

@@ -1,10 +1,10 @@
-//! The machine a bench ran on, and tables.
+//! Description of the test machine, and tables of results.
 
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
 
-/// What the numbers depend on, as a Markdown list.
+/// Describes the test machine as a Markdown list.
 pub(crate) fn machine() -> Result<String> {
     let cpus = fs::read_to_string("/proc/cpuinfo").context("no /proc/cpuinfo")?;
     let named = |name| {
@@ -21,7 +21,7 @@ pub(crate) fn machine() -> Result<String> {
     Ok(format!("- CPU: {model}, {cores} cores\n- kernel: {kernel}\n- load when it ended: {load}\n"))
 }
 
-/// A Markdown table.
+/// Returns a Markdown table.
 pub(crate) fn table(heads: &[&str], rows: &[Vec<String>]) -> String {
     let mut text = format!("| {} |\n|{}\n", heads.join(" | "), "---|".repeat(heads.len()));
     for row in rows {
@@ -30,19 +30,19 @@ pub(crate) fn table(heads: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// One line of the result: what was measured, what came out, what is promised.
+/// One line of the results: subject, value and target.
 pub(crate) struct Row {
     pub(crate) what: String,
     pub(crate) got: String,
     pub(crate) promised: &'static str,
-    /// None where nothing is promised.
+    /// True if the target is met. `None` without a target.
     pub(crate) holds: Option<bool>,
 }
 
 impl Row {
-    /// A part that could not be measured, and why.
+    /// Returns the row of a part that could not be measured, with the reason.
     fn failed(part: &str, error: &anyhow::Error) -> Row {
-        // What a run says before it is refused are notes.
+        // A run may print notes before the error.
         let said = format!("{error:#}");
         let is_error = |line: &&str| line.starts_with("error:");
         let got =
@@ -51,11 +51,11 @@ impl Row {
     }
 }
 
-/// Measures some rows, with what every measurement needs.
+/// Function that measures some rows. Its argument has the parameters of all measurements.
 pub(crate) type Part<S> = fn(&S) -> Result<Vec<Row>>;
 
-/// A section for each part that is asked for, or for each if none is, with the machine that it ran
-/// on. What `before` has of the others, a result of earlier, is kept.
+/// Returns a section for each part in `asked`, or for all if that is empty, with a description of
+/// the test machine. Sections of the other parts are kept from `before`, an earlier result.
 pub(crate) fn sections<S>(
     parts: &[(&str, Part<S>)],
     setting: &S,
@@ -74,7 +74,7 @@ pub(crate) fn sections<S>(
             text += &head;
             text += &format!("\n{}", machine()?);
             text += "\n| measured | result | promised | holds |\n|---|---|---|---|\n";
-            // What one part could not do must not cost what the others have measured.
+            // The failure of one part must not discard the results of the others.
             let rows = rows.unwrap_or_else(|error| vec![Row::failed(name, &error)]);
             for Row { what, got, promised, holds } in rows {
                 let holds = holds.map_or("", |holds| if holds { "yes" } else { "NO" });
@@ -89,17 +89,17 @@ pub(crate) fn sections<S>(
     Ok(text)
 }
 
-/// So many percent of the values are no more than this; there must be one.
+/// Returns a percentile of values. There must be at least one.
 pub(crate) fn quantile(values: &[f64], percent: usize) -> f64 {
     sorted(values)[(values.len() * percent).div_ceil(100).max(1) - 1]
 }
 
-/// The one in the middle.
+/// Returns the median. Of an even number of values it is the upper of the two in the middle.
 pub(crate) fn median(values: &[f64]) -> f64 {
     sorted(values)[values.len() / 2]
 }
 
-/// The median and the range, as people read them.
+/// Returns the median and the range as text.
 pub(crate) fn spread(values: &[f64], digits: usize) -> String {
     let (sorted, middle) = (sorted(values), median(values));
     let (least, most) = (sorted[0], sorted[sorted.len() - 1]);

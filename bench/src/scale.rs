@@ -1,10 +1,10 @@
-//! The simulator with many vCPUs, beside the least that any simulator must do: a bare heap of as
+//! The simulator with many vCPUs, compared with the minimum of any simulator: a bare heap with as
 //! many events.
 //!
-//! One CPU. A vCPU of `n` computes 0.1 ms and then sleeps for about `n` ms, so the work that
-//! arrives in a simulated second is the same at every size, and so is what happens to a vCPU
-//! between two of its wakes. A cost an event is the difference between a long and a short run, over
-//! the difference in events: setting up and the first wakes, all at once, are in both.
+//! There is one CPU. A vCPU of `n` computes 0.1 ms and then sleeps for about `n` ms. So the work
+//! per simulated second is the same at every size, and so is the behaviour of a vCPU between two
+//! wakes. The cost of an event is the difference between a long and a short run, divided by the
+//! difference in events. Both runs contain the set-up and the simultaneous first wakes.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -19,13 +19,13 @@ use crate::report::table;
 
 const SIZES: [usize; 5] = [10, 64, 1_000, 10_000, 100_000];
 
-/// About two events a wake and a wake a millisecond.
+/// Number of events per simulated second: about two for a wake, and a wake per millisecond.
 const EVENTS_A_SECOND: u64 = 2_000;
 
-/// How much longer the long run is than the short one.
+/// Difference in events between the long and the short run.
 const EVENTS: u64 = 2_000_000;
 
-/// Measures every size; returns Markdown.
+/// Measures every size. Returns Markdown.
 pub(crate) fn run(rounds: u32) -> Result<String> {
     let mut costs = Vec::new();
     for size in SIZES {
@@ -62,13 +62,13 @@ pub(crate) fn run(rounds: u32) -> Result<String> {
     Ok(format!("EDF on one CPU; the fastest of {rounds} rounds.\n\n{}", table(&heads, &rows)))
 }
 
-/// Peak memory of this process after such a run, in KiB.
+/// Runs such a scenario and returns the peak memory of this process in KiB.
 pub(crate) fn peak_memory(vcpus: usize, events: u64) -> Result<u64> {
     slackline_sim::run(&scenario(vcpus, events)?, &mut ())?;
     peak()
 }
 
-/// Peak memory of this process so far, in KiB.
+/// Returns the peak memory of this process so far, in KiB.
 pub(crate) fn peak() -> Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status").context("no /proc/self/status")?;
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -76,7 +76,7 @@ pub(crate) fn peak() -> Result<u64> {
     peak.parse().context("VmHWM is not a number")
 }
 
-/// Peak memory is a process's, so each run has one.
+/// Runs a scenario in a process of its own, since peak memory is counted per process.
 fn memory_of(vcpus: usize, events: u64) -> Result<u64> {
     let itself = std::env::current_exe().context("no path of this program")?;
     let words = ["memory".to_owned(), vcpus.to_string(), events.to_string()];
@@ -87,14 +87,14 @@ fn memory_of(vcpus: usize, events: u64) -> Result<u64> {
 }
 
 fn scenario(vcpus: usize, events: u64) -> Result<Scenario> {
-    // Long enough for everybody to have woken once and a half besides.
+    // The second part is the longest first sleep, so every vCPU has woken at least once.
     let seconds = (events / EVENTS_A_SECOND) + vcpus as u64 * 3 / 2_000;
     let (least, most) = (vcpus * 500, vcpus * 1_500);
     let mut text = format!(
         "title = \"many\"\nlength = \"{seconds}s\"\npolicy = {{ name = \"edf\" }}\n\
          [host]\ncpus = 1\n"
     );
-    // In halves, because a domain has at most 65,536 vCPUs.
+    // There are two domains, because a domain has at most 65,536 vCPUs.
     for half in ["a", "b"] {
         text += &format!(
             "[[domain]]\nname = \"{half}\"\nvcpus = {}\n\
@@ -118,24 +118,25 @@ fn cost_of_event(vcpus: usize) -> Result<f64> {
     Ok((long - short) / (many - few) as f64)
 }
 
-/// One pop and one push of what an event at least is: a time, a rank, a sequence and an id.
+/// Returns the cost of a pop and a push of a minimal event: a time, a rank, a serial number and an
+/// id.
 fn cost_of_heap(size: usize) -> f64 {
     let mut heap = BinaryHeap::new();
     let mut word = 1_u64;
     let mut later = move || {
-        // Marsaglia's xorshift: any cheap draw will do.
+        // Marsaglia's xorshift: any cheap generator will do.
         word ^= word << 13;
         word ^= word >> 7;
         word ^= word << 17;
         word % (size as u64 * 1_000_000)
     };
-    for id in 0..u32::try_from(size).expect("a size of the table") {
+    for id in 0..u32::try_from(size).expect("a size fits in 32 bits") {
         heap.push(Reverse((later(), 0_u8, u64::from(id), id)));
     }
     let mut sequence = size as u64;
     let mut turn = |times: u64| {
         for _ in 0..times {
-            let Reverse((time, rank, _, id)) = heap.pop().expect("as many as before");
+            let Reverse((time, rank, _, id)) = heap.pop().expect("the heap keeps its size");
             sequence += 1;
             heap.push(Reverse((time + size as u64 * 500_000 + later(), rank, sequence, id)));
         }

@@ -1,8 +1,8 @@
-//! The daemon: how soon it does what it is asked, what it needs, and how long promises lapse as it
-//! is started again; beside what the kernel and the disk take for as much.
+//! The daemon: latency of its answers, memory and CPU time, and interruption of reservations by a
+//! restart. The kernel and the disk are measured for comparable work.
 //!
-//! Whoever asks has at most so many requests a second, and nobody can lift that: what goes through
-//! many is asked by several, and what a connection can do at most is that of a burst.
+//! A client is limited to a number of requests per second, which cannot be lifted. So rates of many
+//! requests are measured with several clients, and the maximum rate of a connection with one burst.
 
 mod change;
 mod daemon;
@@ -17,7 +17,7 @@ use anyhow::Result;
 use crate::report::{self, Part, Row, quantile};
 use daemon::Setting;
 
-/// What can be measured by itself, and how.
+/// Parts that can be measured alone.
 const PARTS: [(&str, Part<Setting>); 7] = [
     ("idle", change::idle),
     ("full", change::full),
@@ -28,25 +28,25 @@ const PARTS: [(&str, Part<Setting>); 7] = [
     ("seeds", seeds::rows),
 ];
 
-/// Measures these parts, or all if none is named; returns Markdown, a section a part. What `before`
-/// has of the others, a result of earlier, is kept.
+/// Measures the named parts, or all if none is named. Returns Markdown with a section for each
+/// part. Sections of the other parts are kept from `before`, an earlier result.
 pub(crate) fn run(parts: &[String], before: &str) -> Result<String> {
     report::sections(&PARTS, &Setting::new()?, parts, before)
 }
 
-/// Lengths of time in milliseconds, as people read them.
+/// Formats durations in milliseconds as percentiles.
 fn milliseconds(values: &[f64]) -> String {
     let [p50, p99, worst] = [50, 99, 100].map(|percent| quantile(values, percent));
     format!("p50 {p50:.2}, p99 {p99:.2}, worst {worst:.2} ms, n {}", values.len())
 }
 
-/// How long something took, in milliseconds, to within a number at its 99th percentile.
+/// Returns the row of durations in milliseconds whose 99th percentile must be at most `most`.
 fn within(what: String, took: &[f64], promised: &'static str, most: f64) -> Row {
     let holds = Some(quantile(took, 99) <= most);
     Row { what, got: milliseconds(took), promised, holds }
 }
 
-/// The same of a peer.
+/// Returns the row of a peer, which has no target.
 fn peer(what: String, took: &[f64]) -> Row {
     Row { what, got: milliseconds(took), promised: "(peer)", holds: None }
 }

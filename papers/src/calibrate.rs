@@ -1,10 +1,10 @@
-//! Finds costs that a paper does not give from the published rows that are declared for it, and
-//! from no others.
+//! Calibration: finds costs that a paper does not state, from the published rows that are declared
+//! for it and from no others.
 //!
-//! The search is a compass search over factors of the costs as the scenario has them: every cost in
-//! turn is made longer and shorter by the step; what comes nearer is kept; when no cost can be
-//! bettered the step is halved, until it is below one percent. How near is the sum of the squared
-//! relative errors of the rows. There is no chance in it: the same files give the same costs.
+//! The method is a compass search over factors of the costs in the scenario. Each cost in turn is
+//! scaled up and down by the step, and a better set is kept. If no cost improves the fit, the step
+//! is halved, until it is below one percent. The misfit is the sum of the squared relative errors
+//! of the rows. The search uses no random numbers: the same files give the same costs.
 
 use serde::Deserialize;
 use slackline_experiments::OverSeeds;
@@ -18,14 +18,14 @@ use crate::published::Published;
 use crate::run::Batch;
 use crate::source::Source;
 
-/// The first step: costs are tried at 1.32 times and 1/1.32 of what they are.
+/// First step: costs are tried at 1.32 times and 1/1.32 of their values.
 const FIRST_STEP: f64 = 0.32;
-/// The last step is not below this.
+/// Lower limit of the step.
 const LAST_STEP: f64 = 0.01;
-/// What is not found after so many trials is not found.
+/// Limit of the number of trials.
 const MOST_TRIALS: usize = 400;
 
-/// What is to be found, as `calibrate.toml` says it.
+/// A calibration, as `calibrate.toml` defines it.
 #[derive(Debug)]
 pub struct Calibration {
     experiment: Experiment,
@@ -34,12 +34,12 @@ pub struct Calibration {
     targets: Vec<Target>,
 }
 
-/// A row to come near to.
+/// A published row to fit.
 #[derive(Debug)]
 struct Target {
     id: String,
     theirs: f64,
-    /// Among the points that are run.
+    /// Index of the point in the experiment.
     point: usize,
     measure: usize,
 }
@@ -70,16 +70,16 @@ struct Row {
     at: Spanned<String>,
 }
 
-/// What was found.
+/// Result of a calibration.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// By path: the value as one would write it in the scenario.
+    /// Values by path, as users write them in the scenario.
     pub values: Vec<(String, String)>,
-    /// By published id: theirs and ours.
+    /// Published and fitted numbers, by id.
     pub rows: Vec<(String, f64, f64)>,
-    /// The sum of the squared relative errors.
+    /// Sum of the squared relative errors.
     pub misfit: f64,
-    /// How many sets of costs were tried.
+    /// Number of sets of costs that were tried.
     pub trials: usize,
 }
 
@@ -87,7 +87,7 @@ impl Calibration {
     /// Reads `calibrate.toml` of a paper.
     ///
     /// # Errors
-    /// When it cannot be read, or asks for rows that are not there to be calibrated on.
+    /// If the file cannot be read, or names a row that is not declared for calibration.
     pub fn read(paper: &Paper) -> Result<Calibration, PaperError> {
         let source = Source::read(&paper.folder.join("calibrate.toml"))?;
         let file: File = source.parse()?;
@@ -99,10 +99,11 @@ impl Calibration {
         Ok(Calibration { experiment, seeds, costs: file.costs, targets })
     }
 
-    /// Finds the costs. `done` is called after each set with its misfit and the least so far.
+    /// Searches the costs. `done` is called after each set with its misfit and the least misfit so
+    /// far.
     ///
     /// # Errors
-    /// When a set of costs cannot be run.
+    /// If a set of costs cannot be run.
     pub fn search(&self, done: &dyn Fn(f64, f64)) -> Result<Found, PaperError> {
         let mut factors = vec![1.0; self.costs.len()];
         let mut best = self.misfit(&factors)?;
@@ -137,7 +138,7 @@ impl Calibration {
         Ok(pairs.map(|(ours, target)| ((ours - target.theirs) / target.theirs).powi(2)).sum())
     }
 
-    /// Ours for each target; what is not known is as far off as nothing.
+    /// Returns our number for each target. An unknown one counts as zero.
     fn stats(&self, factors: &[f64]) -> Result<Vec<f64>, PaperError> {
         let mut which: Vec<usize> = self.targets.iter().map(|target| target.point).collect();
         which.sort_unstable();
@@ -173,7 +174,7 @@ impl Calibration {
             .collect()
     }
 
-    /// What will be searched, for people.
+    /// Returns a description of the search for readers.
     #[must_use]
     pub fn describe(&self) -> String {
         let costs: Vec<&str> = self.costs.iter().map(|cost| cost.name.as_str()).collect();

@@ -1,23 +1,24 @@
-//! Holds what came of an experiment against what was published. The only reader of both.
+//! Comparison of results with published values. Only this module reads both.
 //!
-//! The rules:
-//! - *reproduced*: ours is within the tolerance that the experiment declares, or within what can be
-//!   read off where that is more. Of a finding without a number, it is what is to be seen here too;
-//!   of one that says only a direction, *same shape* is all there is to reach; and so it is of a
-//!   number that is further off than 25 %, however wide a tolerance is declared.
-//! - *same shape*: it is not, but in every pair of the group that the paper tells apart by more
-//!   than the tolerance ours stand in the same order; of a comparison of two points, the same one
-//!   is higher. A comparison of two points whose size is printed also needs a size between half and
-//!   twice the printed one.
-//! - Of a series, whose order alone means anything: Spearman's rank correlation is at least 0.8.
+//! The verdicts:
+//! - *reproduced*: our value is within the tolerance that the experiment declares, or within the
+//!   precision of reading if that is wider. A finding without a number is reproduced if it holds
+//!   here too. *Same shape* is the best verdict for a finding about a direction only, and for a
+//!   number that is more than 25 % off, whatever its tolerance.
+//! - *same shape*: our value is not within the tolerance. In every pair of the group that the paper
+//!   tells apart by more than the tolerance, our values have the same order. If two points are
+//!   compared, the same one is higher. If the size of their difference is printed, our size is
+//!   between half and twice that.
+//! - *same shape* for a series of which only the order has a meaning: Spearman's rank correlation
+//!   is at least 0.8.
 //! - *differs*: neither.
-//! - *nothing to compare*: agreement would prove nothing. Ours lie on a plot of which only the axis
-//!   is known, or a finding compares points of ours at all of which the measure is zero. Such a row
-//!   counts for no group and stands apart in a summary.
-//! - *not attempted*: no experiment compares it.
+//! - *nothing to compare*: agreement would prove nothing. Our values lie on a plot of which only
+//!   the axis is known, or the measure is zero at all points of a finding. Such a row counts for no
+//!   group, and a summary lists it apart.
+//! - *not attempted*: no experiment compares the value.
 //!
-//! What costs were taken from is marked as calibration and counts for the order only. A group is
-//! judged as its worst row.
+//! Rows from which costs were taken are marked as calibration and count for the order only. A group
+//! has the verdict of its worst row.
 
 mod finding;
 
@@ -36,56 +37,57 @@ use crate::statistics::{largest, mean, reach};
 use crate::tolerance::Tolerance;
 use finding::{all_near, finding, inside, number, ranked, unknown};
 
-/// How ours stands to what was published.
+/// Verdict of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// Within the tolerance.
+    /// Our value is within the tolerance.
     Reproduced,
-    /// Order and direction agree, sizes do not, or there are none.
+    /// Order and direction agree. Sizes do not, or there are none.
     SameShape,
-    /// Neither.
+    /// Neither the size nor the order agrees.
     Differs,
     /// Agreement would prove nothing: only the axis of a plot is known, or all of ours are zero.
     NothingToCompare,
-    /// Nothing was compared.
+    /// No experiment compares the value.
     NotAttempted,
 }
 
-/// One comparison, judged.
+/// One comparison with its verdict.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// The id of the published value.
+    /// Id of the published value.
     pub id: String,
-    /// What the value is, in words.
+    /// Description of the value in words.
     pub says: String,
-    /// Where it stands in the paper.
+    /// Place in the paper.
     pub from: String,
     /// The value as printed, with its unit.
     pub published: String,
-    /// Ours, with the unit, the range over the seeds behind it.
+    /// Our value with its unit, and the range over the seeds.
     pub ours: String,
-    /// The relative error of our median in percent, if there is one.
+    /// Relative error of our median in percent. `None` if the value is not a number other than
+    /// zero.
     pub error: Option<f64>,
-    /// The points and measures of ours, by number; none of a comparison of two points.
+    /// Indices of our points and measures. Empty for a comparison of two points.
     pub cells: Vec<(usize, usize)>,
-    /// How it stands.
+    /// Verdict of the comparison.
     pub verdict: Verdict,
-    /// Why, in a sentence.
+    /// Reason for the verdict, in a sentence.
     pub sentence: String,
-    /// Whether costs were taken from it.
+    /// True if costs were calibrated on the value.
     pub calibration: bool,
 }
 
-/// Comparisons judged together.
+/// Comparisons with a common verdict.
 #[derive(Clone, Debug)]
 pub struct Judged {
-    /// What is compared.
+    /// Subject of the comparisons.
     pub title: String,
-    /// How far ours may be off, and why.
+    /// Tolerance of the comparisons, with its reason.
     pub tolerance: String,
-    /// The worst of its rows.
+    /// Worst verdict of the rows.
     pub verdict: Verdict,
-    /// Its rows.
+    /// Comparisons in the order of the file.
     pub rows: Vec<Row>,
 }
 
@@ -102,7 +104,7 @@ impl fmt::Display for Verdict {
 }
 
 impl Verdict {
-    /// Reads what is shown.
+    /// Reads a verdict as it is shown. `None` for any other text.
     #[must_use]
     pub fn read(text: &str) -> Option<Verdict> {
         use Verdict::{Differs, NotAttempted, NothingToCompare, Reproduced, SameShape};
@@ -110,7 +112,7 @@ impl Verdict {
         all.into_iter().find(|verdict| verdict.to_string() == text)
     }
 
-    /// Returns true if ours was held against something that it could have contradicted.
+    /// Returns true if the comparison could have contradicted our value.
     #[must_use]
     pub fn is_comparison(self) -> bool {
         self <= Verdict::Differs
@@ -124,7 +126,7 @@ impl Verdict {
     }
 }
 
-/// A row on its way to be judged.
+/// A row before its verdict.
 struct Case<'a> {
     value: &'a Value,
     spec: &'a RowSpec,
@@ -134,14 +136,14 @@ struct Case<'a> {
     against: Vec<Option<OverSeeds>>,
 }
 
-/// A verdict and why.
+/// A verdict with its reason.
 type Finding = (Verdict, String);
 
-/// Holds all comparisons of an experiment against what was published. With `instead`, wherever a
-/// comparison is at the first point of the axis of assumptions, at this one of it instead.
+/// Compares the results of an experiment with the published values. A comparison at the first point
+/// of the axis of assumptions is made at the point `instead` of that axis.
 ///
 /// # Errors
-/// When a comparison names what was not published, or cannot be made of it.
+/// If a comparison names an unknown value, or its test does not fit the value.
 pub fn judge(
     experiment: &Experiment,
     results: &Results,
@@ -205,7 +207,8 @@ impl Look<'_> {
         Ok(Judged { title: group.title.clone(), tolerance, verdict, rows })
     }
 
-    /// What stands at these points, each with the measure of the cell that it is held against.
+    /// Returns the statistics at these points. Each takes the measure of the cell that it is
+    /// compared with, or `other`.
     fn beside(
         &self,
         at: &Spanned<Names>,
@@ -219,8 +222,8 @@ impl Look<'_> {
         Ok(self.stats(&self.moved(cells)))
     }
 
-    /// What is made of all the points of each text: their mean, the largest of
-    /// them, or how far they reach.
+    /// Returns one statistic for the points of each text: their mean, the largest of them, or how
+    /// far a small value reaches.
     fn made(
         &self,
         spec: &RowSpec,
@@ -275,7 +278,7 @@ impl Look<'_> {
         cells.iter().map(|&(point, measure)| self.results.measured[point][measure]).collect()
     }
 
-    /// The same cells with another assumption.
+    /// Returns the same cells at the other assumption.
     fn moved(&self, cells: Vec<(usize, usize)>) -> Vec<(usize, usize)> {
         let Some(axis) = self.experiment.sensitivity.filter(|_| self.instead > 0) else {
             return cells;
@@ -323,7 +326,7 @@ impl Look<'_> {
         })
     }
 
-    /// What is to be seen: what the row says, or else what the value is.
+    /// Returns the test of a row: its own, or the natural one for the published value.
     fn test(&self, case: &Case<'_>) -> Result<Test, PaperError> {
         let natural = match case.value.is {
             Is::Number(_) => Some(Test::Value),
@@ -361,7 +364,7 @@ impl Look<'_> {
         }
     }
 
-    /// Of several measures at one point, which is lowest.
+    /// Tests which of several measures at one point is lowest.
     fn lowest(&self, case: &Case<'_>, name: &str) -> Finding {
         let measures = &self.experiment.measures;
         let known = case.cells.iter().zip(&case.stats);
@@ -378,7 +381,7 @@ impl Look<'_> {
 }
 
 impl Case<'_> {
-    /// Ours as one number over the seeds, where it is one.
+    /// Returns our value as one number over the seeds. `None` if it is not one number.
     fn ours(&self) -> Option<OverSeeds> {
         let ([Some(one)], None | Some(Test::Value)) =
             (&self.stats[..], self.spec.test.as_ref().map(|test| *test.get_ref()))
@@ -396,8 +399,8 @@ impl Case<'_> {
         Some(OverSeeds { median: made(one.median, other.median), lowest, highest })
     }
 
-    /// Ours as numbers, in their order: medians, or what is made of each and of the one that it is
-    /// held against.
+    /// Returns our values as numbers in order: medians, or each median combined with the one that
+    /// it is compared with.
     fn series(&self) -> Option<Vec<f64>> {
         let medians = |stats: &[Option<OverSeeds>]| -> Option<Vec<f64>> {
             stats.iter().map(|stat| stat.map(|stat| stat.median)).collect()
@@ -410,7 +413,7 @@ impl Case<'_> {
         Some(pairs.map(|(index, &ours)| by.made(ours, against[index.min(last)])).collect())
     }
 
-    /// Ours for people.
+    /// Returns our value as a text for readers.
     fn shown(&self) -> String {
         let unit = &self.value.unit;
         if let Some(OverSeeds { median, lowest, highest }) = self.ours() {

@@ -1,4 +1,5 @@
-//! What of ours is held against which published value, as an experiment's file says it.
+//! Comparisons as the file of an experiment declares them: our points and measures, and the
+//! published values.
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -7,62 +8,62 @@ use crate::error::{FileFault, PaperError};
 use crate::source::Source;
 use crate::tolerance::Tolerance;
 
-/// Comparisons that are judged together.
+/// Comparisons with a common verdict.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Group {
-    /// What is compared.
+    /// Subject of the comparisons.
     pub title: String,
     pub(crate) measure: Option<Spanned<String>>,
     tolerance: Option<Spanned<String>>,
-    /// Where the tolerance comes from.
+    /// Reason for the tolerance. Required if there is a tolerance.
     pub because: Option<String>,
-    /// The comparisons.
+    /// Comparisons of the group.
     #[serde(rename = "row")]
     pub(crate) rows: Vec<RowSpec>,
 }
 
-/// One comparison.
+/// One comparison, as declared.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RowSpec {
-    /// The id of the published value.
+    /// Id of the published value.
     pub(crate) published: Spanned<String>,
-    /// The points of ours.
+    /// Our points, as texts.
     pub(crate) at: Spanned<Names>,
-    /// The points that ours is held against, where the value is a comparison.
+    /// Points that ours are compared with, if the value compares two.
     pub(crate) against: Option<Spanned<Names>>,
-    /// What is measured there, where that is something else.
+    /// Measure at those points. `None` for the same measure.
     pub(crate) against_measure: Option<Spanned<String>>,
-    /// How ours is made of the two.
+    /// Calculation of our value from the two.
     #[serde(rename = "as")]
     pub(crate) by: Option<By>,
-    /// Measures of its own.
+    /// Measures of the row. `None` for the measure of its group.
     pub(crate) measure: Option<Spanned<Names>>,
-    /// Whether the points of each text of `at` and `against` stand for their mean.
+    /// True if the points of each text of `at` and `against` stand for their mean.
     #[serde(default)]
     pub(crate) averaged: bool,
-    /// Whether the points of each text of `at` and `against` stand for the largest of them.
+    /// True if the points of each text of `at` and `against` stand for the largest of them.
     #[serde(default)]
     pub(crate) largest: bool,
-    /// Ours is how far along an axis the measure stays small.
+    /// Limit up to which the measure stays small along an axis. Our value is that limit.
     pub(crate) reach: Option<Reach>,
-    /// What is to be seen.
+    /// Test of the comparison. `None` for the natural one of the published value.
     pub(crate) test: Option<Spanned<Test>>,
     tolerance: Option<Spanned<String>>,
-    /// Where its own tolerance comes from.
+    /// Reason for the row's own tolerance.
     pub(crate) because: Option<String>,
 }
 
-/// How far along an axis a measure stays small, at the worst of the points at each place of it.
+/// Limit up to which a measure stays small along an axis, by the worst point at each place.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Reach {
-    /// The axis, whose points have an `x` each: ours is one of these.
+    /// Axis whose points have an `x` each. Our value is one of these.
     pub(crate) axis: Spanned<String>,
-    /// From the other end to this one.
+    /// End of the axis towards which the places are searched.
     pub(crate) towards: End,
-    /// What is small.
+    /// Largest size that counts as small.
     pub(crate) at_most: f64,
 }
 
@@ -82,61 +83,61 @@ pub(crate) enum Names {
     Several(Vec<String>),
 }
 
-/// How one number is made of two.
+/// Calculation of one number from two.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 pub(crate) enum By {
-    /// By how much it is above.
+    /// Percentage by which the first exceeds the second.
     #[default]
     #[serde(rename = "percent above")]
     PercentAbove,
-    /// By how much it is below.
+    /// Percentage by which the first is below the second.
     #[serde(rename = "percent below")]
     PercentBelow,
-    /// How many times it is.
+    /// Ratio of the first to the second.
     #[serde(rename = "ratio")]
     Ratio,
 }
 
-/// What is to be seen in ours.
+/// Test of a comparison.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Test {
-    /// The number.
+    /// Our number is near the published one.
     Value,
-    /// All within the range.
+    /// All of our numbers are within the published range.
     Inside,
-    /// In the order of the published series.
+    /// Our numbers have the order of the published series.
     Ranked,
-    /// Each nearer to the first of the two that it is held against.
+    /// Each number is nearer to the first of the two that it is compared with.
     First,
-    /// Each nearer to the second of them.
+    /// Each number is nearer to the second of the two that it is compared with.
     Second,
-    /// All alike.
+    /// All numbers are alike.
     Alike,
-    /// Not all alike.
+    /// Not all numbers are alike.
     Unlike,
-    /// All nothing.
+    /// All numbers are zero.
     Zero,
-    /// All less than nothing.
+    /// All numbers are negative.
     Negative,
-    /// None less than nothing.
+    /// No number is negative.
     Kept,
-    /// Each like what it is held against.
+    /// Each number is like the one that it is compared with.
     Same,
-    /// Each higher than what it is held against.
+    /// Each number is higher than the one that it is compared with.
     Higher,
-    /// Each lower than what it is held against.
+    /// Each number is lower than the one that it is compared with.
     Lower,
-    /// Each higher than the one before.
+    /// Each number is higher than the one before.
     Rising,
-    /// Each lower than the one before.
+    /// Each number is lower than the one before.
     Falling,
-    /// Of several measures, the one that has the published name is the lowest.
+    /// Of several measures, the one with the published name is the lowest.
     Lowest,
 }
 
 impl By {
-    /// What is made of two.
+    /// Returns the number that is calculated from two.
     pub(crate) fn made(self, a: f64, b: f64) -> f64 {
         match self {
             By::PercentAbove => (a / b - 1.0) * 100.0,
@@ -156,14 +157,14 @@ impl Names {
 }
 
 impl Group {
-    /// The tolerance of its comparisons.
+    /// Returns the tolerance of the group's comparisons.
     pub(crate) fn tolerance_in(&self, source: &Source) -> Result<Tolerance, PaperError> {
         tolerance(source, self.tolerance.as_ref(), self.because.as_ref())
     }
 }
 
 impl RowSpec {
-    /// Its own tolerance, if it has one.
+    /// Returns the row's own tolerance. `None` if it has none.
     pub(crate) fn tolerance_in(&self, source: &Source) -> Result<Option<Tolerance>, PaperError> {
         let own = self.tolerance.as_ref();
         own.map(|own| tolerance(source, Some(own), self.because.as_ref())).transpose()

@@ -1,11 +1,11 @@
-//! Tables in files: one comment line, one line of headings, quotes where they are needed.
+//! Tables in CSV files: a comment line, a line of headings, and quotes where needed.
 
 use std::fmt::Write as _;
 
-/// A table of texts.
+/// A table of texts, with headings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Table {
-    /// Without the leading `#`.
+    /// Comment without the leading `#`.
     pub(crate) comment: String,
     pub(crate) headings: Vec<String>,
     pub(crate) rows: Vec<Vec<String>>,
@@ -26,7 +26,7 @@ impl Table {
         text
     }
 
-    /// Reads what `text` wrote; none if it is something else.
+    /// Reads what [`Table::text`] wrote. `None` for any other text.
     pub(crate) fn read(text: &str) -> Option<Table> {
         let (comment, rest) = text.split_once('\n')?;
         let comment = comment.strip_prefix("# ")?.to_owned();
@@ -39,7 +39,7 @@ impl Table {
         Some(Table { comment, headings, rows })
     }
 
-    /// The cell of a row under a heading; empty if there is none.
+    /// Returns the cell of a row under a heading. Empty if there is none.
     pub(crate) fn cell<'a>(&self, row: &'a [String], heading: &str) -> &'a str {
         let column = self.headings.iter().position(|other| other == heading);
         column.and_then(|column| row.get(column)).map_or("", String::as_str)
@@ -58,7 +58,7 @@ fn cells(line: &str) -> Vec<String> {
     let mut is_quoted = false;
     let mut chars = line.chars().peekable();
     while let Some(c) = chars.next() {
-        let cell = cells.last_mut().expect("there is always a cell");
+        let cell = cells.last_mut().expect("a line has at least one cell");
         match c {
             '"' if is_quoted && chars.peek() == Some(&'"') => {
                 chars.next();

@@ -1,4 +1,4 @@
-//! What can be wrong with a paper's folder, where, and what to type instead.
+//! Errors of a paper's folder, with their place in a file. Some have a hint.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,171 +6,171 @@ use std::path::PathBuf;
 use slackline_policy::nearest;
 use thiserror::Error;
 
-/// Why a paper cannot be read, run or written.
+/// Reason why a paper cannot be read, run or written.
 #[derive(Debug, Error)]
 pub enum PaperError {
-    /// There are no papers in the folder.
+    /// The folder contains no papers.
     #[error("no papers are in {}", folder.display())]
     NoPapers {
-        /// The folder.
+        /// Path of the folder.
         folder: PathBuf,
     },
     /// No paper has this name.
     #[error("there is no paper `{name}`")]
     UnknownPaper {
-        /// As written.
+        /// Name that was asked for.
         name: String,
-        /// Those that there are.
+        /// Names of all papers.
         known: Vec<String>,
     },
-    /// A paper has no experiment of this name, and no figure or table either.
+    /// A paper has no experiment, figure or table of this name.
     #[error("{paper} has no experiment `{name}`")]
     UnknownExperiment {
-        /// The paper.
+        /// Name of the paper.
         paper: String,
-        /// As written.
+        /// Name that was asked for.
         name: String,
-        /// Those that there are.
+        /// Names of its experiments and figures.
         known: Vec<String>,
     },
     /// A file cannot be read.
     #[error("cannot read {}: {source}", file.display())]
     Unreadable {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// Why.
+        /// Error of the system.
         source: io::Error,
     },
     /// A file cannot be written.
     #[error("cannot write {}: {source}", file.display())]
     Unwritable {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// Why.
+        /// Error of the system.
         source: io::Error,
     },
-    /// A file says something wrong.
+    /// A file of a paper is faulty.
     #[error("{}:{line}:{column}: {kind}", file.display())]
     InFile {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// The line, counted from 1.
+        /// Line, counted from 1.
         line: usize,
-        /// The column in characters, counted from 1.
+        /// Column in characters, counted from 1.
         column: usize,
-        /// What is wrong.
+        /// Kind of the fault.
         kind: Box<FileFault>,
     },
-    /// Somebody wanted no more runs.
+    /// The user stopped the runs.
     #[error("stopped after {runs} of {of} runs")]
     Stopped {
-        /// So many were done.
+        /// Number of runs that were done.
         runs: usize,
-        /// Of so many.
+        /// Number of runs in all.
         of: usize,
     },
-    /// An experiment is played by a machine, and there is none.
+    /// An experiment needs a live host, and none was given.
     #[error("cannot simulate {experiment}: it can only run live")]
     OnlyLive {
-        /// The experiment.
+        /// Name of the experiment.
         experiment: String,
     },
-    /// The machine that plays an experiment could not go on.
+    /// The live host could not go on with an experiment.
     #[error("at {point}: {source}")]
     Unplayable {
-        /// The point.
+        /// Title of the point.
         point: String,
-        /// Why.
+        /// Error of the live host.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// Nothing has been run yet of what a report is asked for.
+    /// A report needs results, and the paper has none yet.
     #[error("{paper} has no results yet")]
     NoResults {
-        /// The paper.
+        /// Name of the paper.
         paper: String,
     },
 }
 
-/// What is wrong with a file of a paper.
+/// Fault of a file of a paper.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum FileFault {
-    /// It is no TOML, or lacks a key, or has one too many.
+    /// The text is not TOML, or a key is missing or unknown.
     #[error("{message}")]
     Syntax {
-        /// The parser's words.
+        /// Message of the TOML parser.
         message: String,
     },
-    /// A name that nothing has.
+    /// A name does not exist.
     #[error("there is no {what} `{name}`")]
     Unknown {
-        /// What it should be.
+        /// Kind of thing that should have the name.
         what: &'static str,
-        /// As written.
+        /// Name as it is in the file.
         name: String,
-        /// What there is.
+        /// Names that exist in that place.
         known: Vec<String>,
     },
     /// Two things have one name.
     #[error("there is a {what} `{name}` already")]
     Twice {
-        /// What has it.
+        /// Kind of the two things.
         what: &'static str,
-        /// The name.
+        /// Name of both things.
         name: String,
     },
-    /// Something must be there.
+    /// A required key is missing.
     #[error("{place} has no `{key}`")]
     Missing {
-        /// What needs it.
+        /// Table or value that needs it.
         place: &'static str,
-        /// The key.
+        /// Name of the missing key.
         key: &'static str,
-        /// How one would write it.
+        /// The key with a value, as users write it.
         example: &'static str,
     },
-    /// A text does not have the form it should have.
+    /// A text has the wrong form.
     #[error("`{written}` is not a {what}")]
     NotA {
-        /// As written.
+        /// Text as it is in the file.
         written: String,
-        /// What it should be.
+        /// Form that it should have.
         what: &'static str,
-        /// How one would write it.
+        /// Example of the form.
         example: &'static str,
     },
-    /// A path leads nowhere in the scenario.
+    /// A path leads to no value of the scenario.
     #[error("the scenario has no value at `{path}`: {why}")]
     BadPath {
-        /// As written.
+        /// Path as it is in the file.
         path: String,
-        /// Where it ends.
+        /// Reason, with the part of the path that does not exist.
         why: String,
     },
-    /// The scenario that comes of a point is wrong.
+    /// The scenario of a point is faulty.
     #[error("at {point}: {message}")]
     BadScenario {
-        /// The point.
+        /// Title of the point.
         point: String,
-        /// What is wrong.
+        /// Message of the scenario's error.
         message: String,
-        /// What to type instead.
+        /// Hint of the scenario's error. `None` if it has none.
         hint: Option<String>,
     },
-    /// A comparison does not fit what was published.
+    /// The test of a comparison does not fit the published value.
     #[error("cannot test `{published}` by `{test}`: it is {is}")]
     WrongTest {
-        /// The published value.
+        /// Id of the published value.
         published: String,
-        /// What it is.
+        /// Kind of the published value.
         is: String,
-        /// The test.
+        /// Name of the test.
         test: &'static str,
     },
 }
 
 impl PaperError {
-    /// What to type instead, in a line.
+    /// Returns what to type instead, in a line. `None` if the message says enough.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -214,7 +214,7 @@ impl FileFault {
     }
 }
 
-/// What may have been meant, or else all that there is.
+/// Returns the name that was probably meant, or else all names.
 fn meant(name: &str, known: &[String]) -> String {
     match nearest(name, known.iter().map(String::as_str)) {
         Some(other) => format!("did you mean `{other}`?"),

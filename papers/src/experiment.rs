@@ -1,5 +1,5 @@
-//! An experiment as a file says it: a scenario, what to vary, what to measure, what to draw, and
-//! which published values it is held against. Everything is checked before anything runs.
+//! Experiments as their files declare them: a scenario, axes to vary, measures, plots, and
+//! comparisons with published values. All of it is checked before a run.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,88 +13,89 @@ use crate::comparison::{Group, Names, RowSpec};
 use crate::error::{FileFault, PaperError};
 use crate::source::Source;
 
-/// How many seeds where the file does not say.
+/// Number of seeds if the file sets none.
 const SEEDS: u64 = 10;
 
-/// An experiment.
+/// An experiment, as read and checked.
 #[derive(Debug)]
 pub struct Experiment {
-    /// The name of its file, without the ending.
+    /// Name of its file, without the ending.
     pub name: String,
-    /// What it is about.
+    /// Subject of the experiment.
     pub title: String,
-    /// The figures and tables that come of it: it can be asked for by these names too.
+    /// Figures and tables of the experiment, which are also names of it.
     pub figures: Vec<String>,
-    /// Something was chosen for it with the published values in view: it explains them, and
-    /// predicts nothing.
+    /// True if a parameter was chosen with the published values in view. The experiment then
+    /// explains them and predicts nothing.
     pub explains: bool,
-    /// Whether real processes play it on this machine.
+    /// True if real processes play it on a live host.
     pub is_live: bool,
-    /// How many seeds, from 1 on.
+    /// Number of seeds. They count from 1.
     pub seeds: u64,
-    /// What is varied: the points are all combinations.
+    /// Axes that are varied. The points are all combinations.
     pub axes: Vec<Axis>,
-    /// The axis that holds one assumption changed at each point, the first being none of them.
+    /// Axis with one changed assumption at each point, and none at the first. `None` if there is no
+    /// such axis.
     pub sensitivity: Option<usize>,
-    /// What is measured.
+    /// Measures that are taken from each run.
     pub measures: Vec<Measure>,
-    /// What is drawn.
+    /// Plots of the results.
     pub plots: Vec<Plot>,
-    /// What is compared.
+    /// Groups of comparisons with published values.
     pub groups: Vec<Group>,
     pub(crate) overrides: Vec<Override>,
-    /// Points that cannot be admitted are left out instead of being a mistake.
+    /// True if points that cannot be admitted are left out. Otherwise they are errors.
     pub(crate) may_decline: bool,
     pub(crate) again: Option<Again>,
     pub(crate) quick: Option<Quick>,
-    /// Whether only a part of the file is meant, so that comparisons may be of what is not there.
+    /// True in the quick form. Comparisons may then be about points that are left out.
     pub(crate) is_quick: bool,
     pub(crate) source: Source,
     pub(crate) base: Source,
 }
 
-/// What is different where certain points meet.
+/// Changes of the scenario at certain points.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Override {
-    /// The points, as in comparisons.
+    /// Points, as a text such as in comparisons.
     pub(crate) at: Spanned<String>,
-    /// Texts that stand for themselves in braces in what is set.
+    /// Texts that replace their names in braces in the values of `set`.
     #[serde(default, rename = "let")]
     lets: toml::Table,
-    /// Values by their paths.
+    /// New values, by path.
     #[serde(default)]
     set: toml::Table,
-    /// Paths of numbers and lengths of time, and by how many percent of them to replace them.
+    /// Percentages by path, by which numbers and durations are scaled.
     #[serde(default)]
     scale: toml::Table,
-    /// Paths of what is taken out.
+    /// Paths of values to remove.
     #[serde(default)]
     unset: Vec<String>,
 }
 
-/// When a live run says nothing: it is made again.
+/// Condition under which a live run is invalid and is repeated.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Again {
-    /// A metric of the machine, not of what is measured.
+    /// Metric of the host, not of the subject.
     pub(crate) metric: Spanned<String>,
-    /// If it is above this.
+    /// Value above which a run is invalid.
     pub(crate) above: f64,
-    /// So often at most; then the last one stands.
+    /// Maximum number of repetitions. The last run counts in any case.
     pub(crate) times: u32,
 }
 
-/// What is less in the quick form.
+/// Reductions of the quick form.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Quick {
-    /// How many seeds.
+    /// Number of seeds. `None` leaves it.
     seeds: Option<u64>,
-    /// By axis: the points that are left of it.
+    /// Points that are left, by axis.
     #[serde(default)]
     only: BTreeMap<Spanned<String>, Vec<Spanned<String>>>,
-    /// Values by their paths.
+    /// New values, by path.
     #[serde(default)]
     set: toml::Table,
 }
@@ -104,30 +105,30 @@ pub(crate) struct Quick {
 #[serde(deny_unknown_fields)]
 pub struct Measure {
     name: Spanned<String>,
-    /// What it is called in plots and tables; its name if empty.
+    /// Name in plots and tables. Empty if it is the name in the file.
     #[serde(default)]
     pub label: String,
-    /// What it is, as a claim of a scenario would name it.
+    /// Metric, as a claim of a scenario names it.
     pub(crate) metric: Spanned<String>,
-    /// A metric or a number that is taken off it.
+    /// Metric or number to subtract.
     pub(crate) minus: Option<Spanned<String>>,
-    /// How much of it.
+    /// Factor of the subtracted metric.
     #[serde(default = "one")]
     pub(crate) each: f64,
-    /// A metric or a number that it is divided by, or `second`.
+    /// Metric or number to divide by, or `second` for the length of the window.
     pub(crate) per: Option<Spanned<String>>,
-    /// What is added to that.
+    /// Number to add after that.
     #[serde(default)]
     pub(crate) plus: f64,
-    /// What it is multiplied by then.
+    /// Factor to multiply with after that.
     #[serde(default = "one")]
     pub(crate) times: f64,
-    /// Its unit, for people; `%`, `ms` and `us` also say how it is shown.
+    /// Unit for readers. `%`, `ms` and `us` also set the scale.
     #[serde(default)]
     pub unit: String,
-    /// From when on; the warm-up if none.
+    /// Start of the window. `None` for the end of the warm-up.
     pub(crate) from: Option<Spanned<String>>,
-    /// Until when; the end if none.
+    /// End of the window. `None` for the end of the run.
     pub(crate) to: Option<Spanned<String>>,
 }
 
@@ -135,32 +136,32 @@ fn one() -> f64 {
     1.0
 }
 
-/// Something to draw.
+/// A plot of the results.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plot {
-    /// What stands above it.
+    /// Heading of the plot.
     pub title: String,
     pub(crate) measure: Option<Spanned<String>>,
-    /// The axis along which it is drawn.
+    /// Axis of the experiment along the plot.
     pub(crate) x: Option<Spanned<String>>,
-    /// The axis across, if it is drawn as a map.
+    /// Axis of the experiment across a map. `None` if the plot is not a map.
     pub(crate) y: Option<Spanned<String>>,
-    /// The value above which a map has a line around.
+    /// Value at which a map has a dividing line.
     #[serde(default)]
     pub(crate) line: f64,
-    /// The points that it is about, as in comparisons; all if none.
+    /// Points of the plot, as in comparisons. `None` for all.
     pub(crate) at: Option<Spanned<Names>>,
-    /// The published range of its axis.
+    /// Published range of the plot's axis.
     pub(crate) published: Option<Spanned<String>>,
-    /// Instead of a measure: the CPU of each domain in windows of this length.
+    /// Length of the windows in which the CPU of each domain is plotted, instead of a measure.
     pub(crate) over_time: Option<Spanned<String>>,
-    /// Where such a plot ends; at the end of the run if none.
+    /// End of such a plot. `None` for the end of the run.
     pub(crate) until: Option<Spanned<String>>,
-    /// Whether such a plot shows what each has had so far, in place of what it has just now.
+    /// True if such a plot shows the CPU time received so far, instead of the rate.
     #[serde(default)]
     pub(crate) accumulated: bool,
-    /// What part of the time is marked.
+    /// Start and end of the time that is marked.
     #[serde(default)]
     pub(crate) mark: Vec<String>,
 }
@@ -195,10 +196,10 @@ struct File {
 }
 
 impl Experiment {
-    /// Reads `NAME.toml` of a paper's folder, and the scenario it is about.
+    /// Reads `NAME.toml` of a paper's folder, and the scenario of the experiment.
     ///
     /// # Errors
-    /// When a file cannot be read, or says something wrong.
+    /// If a file cannot be read or is faulty.
     pub fn read(folder: &Path, name: &str) -> Result<Experiment, PaperError> {
         let source = Source::read(&folder.join(format!("{name}.toml")))?;
         let file: File = source.parse()?;
@@ -241,7 +242,7 @@ impl Experiment {
         self.quick.is_some()
     }
 
-    /// The same in its quick form, as far as its file has one.
+    /// Returns the quick form of the experiment. Without one it stays the same.
     #[must_use]
     pub fn quick(mut self) -> Experiment {
         let Some(quick) = &self.quick else { return self };
@@ -328,26 +329,27 @@ impl Experiment {
         Ok(())
     }
 
-    /// Whether what comes of it was not known before: nothing was chosen in view of it, and it is
-    /// no variation of what came before.
+    /// Returns true if the results were not known before: no parameter was chosen in view of them,
+    /// and they are no variation of earlier ones.
     #[must_use]
     pub fn predicts(&self) -> bool {
         !self.explains && self.sensitivity.is_none()
     }
 
-    /// The points of the experiment: for each, a place on every axis, the last varying fastest.
+    /// Returns the points of the experiment. Each is an index on every axis, and the last axis
+    /// varies fastest.
     #[must_use]
     pub fn points(&self) -> Vec<Vec<usize>> {
         points(&self.axes)
     }
 
-    /// What a point is called: the names of its places, `bvt-5ms/1`.
+    /// Returns the title of a point: the names of its axis values, such as `bvt-5ms/1`.
     #[must_use]
     pub fn title_of(&self, point: &[usize]) -> String {
         if self.axes.is_empty() { "the scenario".to_owned() } else { title(&self.axes, point) }
     }
 
-    /// The points that a text like `bvt-5ms/*` means, by number.
+    /// Returns the indices of the points that a text such as `bvt-5ms/*` means.
     pub(crate) fn points_at<T>(
         &self,
         place: &Spanned<T>,
@@ -383,12 +385,12 @@ impl Experiment {
         Ok((0..points.len()).filter(|&index| is_meant(&points[index])).collect())
     }
 
-    /// The points that several such texts mean, one after the other.
+    /// Returns the points of several such texts, one after the other.
     pub(crate) fn points_of(&self, texts: &Spanned<Names>) -> Result<Vec<usize>, PaperError> {
         Ok(self.points_by_text(texts)?.concat())
     }
 
-    /// The points that each of several such texts means.
+    /// Returns the points of each of several such texts.
     pub(crate) fn points_by_text(
         &self,
         texts: &Spanned<Names>,
@@ -396,7 +398,7 @@ impl Experiment {
         texts.get_ref().all().into_iter().map(|text| self.points_at(texts, text)).collect()
     }
 
-    /// The place of a measure among the measures.
+    /// Returns the index of a measure by name.
     pub(crate) fn measure_called<T>(
         &self,
         place: &Spanned<T>,
@@ -410,7 +412,7 @@ impl Experiment {
         })
     }
 
-    /// What a comparison is about: points and measures, all with all, by number.
+    /// Returns the cells of a comparison: each of its points with each of its measures, by index.
     pub(crate) fn cells(
         &self,
         group: &Group,
@@ -424,7 +426,7 @@ impl Experiment {
         Ok(cells)
     }
 
-    /// The measures that a comparison is about.
+    /// Returns the measures of a comparison.
     pub(crate) fn measures_of(
         &self,
         group: &Group,
@@ -484,19 +486,19 @@ impl Override {
 }
 
 impl Measure {
-    /// What it is called in the file.
+    /// Returns the name in the file.
     #[must_use]
     pub fn name(&self) -> &str {
         self.name.get_ref()
     }
 
-    /// What it is called in plots and tables.
+    /// Returns the name for plots and tables.
     #[must_use]
     pub fn label(&self) -> &str {
         if self.label.is_empty() { self.name() } else { &self.label }
     }
 
-    /// From when to when it counts, as far as the file says so.
+    /// Returns the start and end of the window, as far as the file sets them.
     pub(crate) fn window(
         &self,
         source: &Source,
@@ -509,7 +511,7 @@ impl Measure {
 }
 
 impl Plot {
-    /// The length of the windows of a plot over time.
+    /// Returns the length of the windows of a plot over time. `None` if it is not over time.
     pub(crate) fn over_time_window(&self, source: &Source) -> Result<Option<Span>, PaperError> {
         self.over_time.as_ref().map(|text| span(source, text)).transpose()
     }

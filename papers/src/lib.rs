@@ -1,12 +1,12 @@
-//! Reads a paper's folder, runs its experiments, compares what comes of them with what was
-//! published, and writes the results. Knows no paper.
+//! Reproduction of papers: reads the folder of a paper, runs its experiments, compares the results
+//! with what was published, and writes them. No paper is known by name here.
 //!
-//! A folder has `paper.toml` (what it is, and its experiments), `paper.md` (for people),
-//! `published.toml` (numbers as printed), a file for each experiment, and the scenarios these are
-//! about. An experiment varies a scenario along axes, runs every point with several seeds, takes
-//! measures by their names, and says which published values they are held against and how far they
-//! may be off. What runs never sees what was published: only [`judge`] and, of the calibration rows
-//! alone, [`Calibration::search`] read it.
+//! A folder contains `paper.toml` (about the paper, and its experiments), `paper.md` (for readers),
+//! `published.toml` (numbers as printed), a file for each experiment, and the scenarios. An
+//! experiment varies a scenario along axes and runs every point with several seeds. It takes
+//! measures by name, and declares the published values to compare with and the tolerances. Runs
+//! never see what was published. Only [`judge`] reads it, and [`Calibration::search`] reads the
+//! calibration rows.
 
 #![forbid(unsafe_code)]
 
@@ -49,30 +49,30 @@ pub use slackline_experiments::axes::{Axis, AxisPoint};
 use source::Source;
 pub use tolerance::Tolerance;
 
-/// A paper's folder.
+/// Folder of a paper, as read.
 #[derive(Clone, Debug)]
 pub struct Paper {
-    /// The name of the folder.
+    /// Name of the folder.
     pub name: String,
-    /// Where it is.
+    /// Path of the folder.
     pub folder: PathBuf,
-    /// What the paper is called.
+    /// Title of the paper.
     pub title: String,
-    /// Who wrote it, and where it can be found.
+    /// Authors and place of publication.
     pub cite: String,
-    /// What is not attempted, and why.
+    /// Published values that are not attempted, with reasons.
     pub not_attempted: Vec<NotAttempted>,
     experiments: Vec<Spanned<String>>,
     source: Source,
 }
 
-/// Published values that no experiment is about.
+/// Published values that no experiment compares.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NotAttempted {
-    /// Their ids; one that ends in `*` stands for all that begin so.
+    /// Ids of the values. An id that ends in `*` stands for all with that beginning.
     pub published: Vec<String>,
-    /// Why not.
+    /// Reason why they are not attempted.
     pub why: String,
 }
 
@@ -86,10 +86,10 @@ struct About {
     not_attempted: Vec<NotAttempted>,
 }
 
-/// All papers of a folder, by name.
+/// Reads all papers of a folder, by name.
 ///
 /// # Errors
-/// When there are none, or one of them says something wrong.
+/// If there are none, or a paper is faulty.
 pub fn papers(folder: &Path) -> Result<Vec<Paper>, PaperError> {
     let none = || PaperError::NoPapers { folder: folder.into() };
     let entries = fs::read_dir(folder).map_err(|_| none())?;
@@ -102,10 +102,10 @@ pub fn papers(folder: &Path) -> Result<Vec<Paper>, PaperError> {
     found.iter().map(|path| Paper::read(path)).collect()
 }
 
-/// The paper of this name.
+/// Reads the paper of this name.
 ///
 /// # Errors
-/// When there is none, or it says something wrong.
+/// If there is none, or a paper is faulty.
 pub fn paper(folder: &Path, name: &str) -> Result<Paper, PaperError> {
     let papers = papers(folder)?;
     let known = papers.iter().map(|paper| paper.name.clone()).collect();
@@ -114,10 +114,10 @@ pub fn paper(folder: &Path, name: &str) -> Result<Paper, PaperError> {
 }
 
 impl Paper {
-    /// Reads what a folder says it is.
+    /// Reads `paper.toml` of a folder.
     ///
     /// # Errors
-    /// When `paper.toml` cannot be read, or says something wrong.
+    /// If the file cannot be read or is faulty.
     pub fn read(folder: &Path) -> Result<Paper, PaperError> {
         let source = Source::read(&folder.join("paper.toml"))?;
         let about: About = source.parse()?;
@@ -134,22 +134,22 @@ impl Paper {
         })
     }
 
-    /// What was published.
+    /// Reads the published values.
     ///
     /// # Errors
-    /// When `published.toml` cannot be read, or says something wrong.
+    /// If `published.toml` cannot be read or is faulty.
     pub fn published(&self) -> Result<Published, PaperError> {
         Published::read(&self.folder)
     }
 
-    /// Its experiments, in order.
+    /// Reads the experiments of the paper, in order.
     ///
     /// # Errors
-    /// When one of them cannot be read, or says something wrong.
+    /// If one of them cannot be read or is faulty.
     pub fn experiments(&self) -> Result<Vec<Experiment>, PaperError> {
         let read = |name: &Spanned<String>| {
             Experiment::read(&self.folder, name.get_ref()).map_err(|error| match error {
-                // The list is to blame for a file that is not there.
+                // A file that is missing is a fault of the list.
                 PaperError::Unreadable { .. } => {
                     self.source.unknown(name, "experiment", self.files())
                 }
@@ -159,11 +159,11 @@ impl Paper {
         self.experiments.iter().map(read).collect()
     }
 
-    /// Those of its experiments that have one of these names, or a figure that has; if no name is
-    /// given, all but those about assumptions, which are many runs and seldom of interest.
+    /// Reads the experiments with one of these names, or with a figure of one. Without names, reads
+    /// all but those about assumptions, which need many runs and are seldom of interest.
     ///
     /// # Errors
-    /// When a name is that of none, or a file says something wrong.
+    /// If no experiment has a name, or a file is faulty.
     pub fn chosen(&self, asked: &[String]) -> Result<Vec<Experiment>, PaperError> {
         let mut all = self.experiments()?;
         let is_called =
@@ -184,7 +184,7 @@ impl Paper {
         Ok(all)
     }
 
-    /// Why a published value is not attempted, as far as the paper's folder says so.
+    /// Returns why a published value is not attempted. `None` if the paper does not list it.
     #[must_use]
     pub fn why_not(&self, id: &str) -> Option<&str> {
         let is_meant = |pattern: &String| match pattern.strip_suffix('*') {

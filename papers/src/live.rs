@@ -1,4 +1,4 @@
-//! Experiments with real processes. What plays them is handed in: this crate knows no machine.
+//! Experiments with real processes. The caller provides the host that plays them.
 
 use std::error::Error;
 use std::ops::ControlFlow;
@@ -13,39 +13,39 @@ use crate::error::PaperError;
 use crate::experiment::{Again, Experiment};
 use crate::run::{Results, Windows, raw};
 
-/// What plays a scenario with real processes.
+/// A host that plays scenarios with real processes.
 pub trait LiveRunner {
-    /// What a run of a scenario says of itself: what the machine can see is judged by.
+    /// Returns the header of a run's trace. It states what the host can observe.
     fn header(&self, scenario: &Scenario) -> Header;
 
     /// Plays a scenario to its end.
     ///
     /// # Errors
-    /// When it was not played, or not to its end.
+    /// If it was not played, or not to its end.
     fn play(&self, scenario: &Scenario, sink: &mut dyn Sink) -> Result<(), Unplayed>;
 }
 
-/// Why a scenario was not played to its end.
+/// Reason why a scenario was not played to its end.
 #[derive(Debug)]
 pub enum Unplayed {
-    /// It promises more than can be promised here; in words.
+    /// A domain cannot be admitted on this host. Contains the reason in words.
     Declined(String),
-    /// Somebody wanted no more.
+    /// The user stopped the run.
     Stopped,
-    /// The machine could not go on.
+    /// The host could not go on.
     Failed(Box<dyn Error + Send + Sync>),
 }
 
 impl Experiment {
-    /// Has a machine play all points with seeds from 1 on, one run after the other.
+    /// Plays all points with seeds from 1 on, one run after the other.
     ///
     /// # Errors
-    /// When a point is no scenario, cannot be admitted, or is measured by what there is not; when
-    /// the machine cannot go on, or `watch` breaks off.
+    /// If a point is not a valid scenario, cannot be admitted, or lacks a metric. If the host
+    /// cannot go on, or `watch` breaks off.
     pub fn play(&self, machine: &dyn LiveRunner, watch: &Watch<'_>) -> Result<Results, PaperError> {
         let points = self.points();
         let none = toml::Table::new();
-        // Mistakes in the last of hundreds of points are told before the first is played.
+        // All points are checked before the first of hundreds is played.
         let scenario = |point: &Vec<usize>| self.checked(point, &none);
         let scenarios = points.iter().map(scenario).collect::<Result<Vec<_>, _>>()?;
         let per_point = usize::try_from(self.seeds).unwrap_or(usize::MAX);
@@ -66,7 +66,8 @@ impl Experiment {
         Ok(Results { measured, over_time: Vec::new() })
     }
 
-    /// One run, made again as often as the file allows while the machine was too busy elsewhere.
+    /// Plays one run. It is repeated as often as the file allows while the host was too busy with
+    /// other work.
     fn played(
         &self,
         point: &[usize],
@@ -105,14 +106,14 @@ impl Experiment {
 }
 
 impl Again {
-    /// Whether the run says something; it does where the machine cannot tell.
+    /// Returns true if the run is valid. A run counts as valid if the host cannot tell.
     fn is_calm(&self, meter: &Meter) -> bool {
         let Ok(summary) = meter.view() else { return true };
         raw(&summary, self.metric.get_ref()).is_none_or(|number| number <= self.above)
     }
 }
 
-/// What is measured, and what says whether to make the run again.
+/// Sink for the measures, and for the metric that decides about a repetition.
 struct Both<'a, 'b> {
     windows: &'a mut Windows<'b>,
     meter: Meter,

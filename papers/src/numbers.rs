@@ -1,11 +1,12 @@
-//! Numbers as people read them.
+//! Numbers and units for readers.
 
-/// A number with its unit, if it has one.
+/// Returns a number with its unit, if it has one.
 pub(crate) fn with_unit(number: &str, unit: &str) -> String {
     if unit.is_empty() { number.to_owned() } else { format!("{number} {unit}") }
 }
 
-/// A number for people: three digits or more, none of them a needless zero.
+/// Returns a number with at least three significant digits, and without trailing zeros after the
+/// decimal point.
 #[must_use]
 pub fn digits(number: f64) -> String {
     let places = match number.abs() {

@@ -1,6 +1,5 @@
-//! What was published, as data: numbers as they were printed, and what a paper leaves to be
-//! assumed. Read by the comparison and, of the calibration rows, by the calibration; never by
-//! anything that runs.
+//! Published values as data: numbers as printed, and assumptions where a paper gives no value. The
+//! comparison reads all of them, and the calibration reads the calibration rows. No run reads any.
 
 use std::fmt;
 use std::path::Path;
@@ -12,78 +11,78 @@ use crate::error::{FileFault, PaperError};
 use crate::numbers::{digits, with_unit};
 use crate::source::Source;
 
-/// All that one paper published.
+/// Published values and assumptions of one paper.
 #[derive(Clone, Debug)]
 pub struct Published {
-    /// The values, in the order of the file.
+    /// Published values, in the order of the file.
     pub values: Vec<Value>,
-    /// What had to be chosen.
+    /// Assumptions, where the paper gives no value.
     pub assumed: Vec<Assumed>,
 }
 
-/// One published value.
+/// A published value of a paper.
 #[derive(Clone, Debug)]
 pub struct Value {
-    /// Its name in comparisons.
+    /// Id of the value in comparisons.
     pub id: String,
-    /// What it is, in words.
+    /// Description of the value in words.
     pub says: String,
-    /// What it is, as a number, a range or a word.
+    /// Number, range, series or word as printed.
     pub is: Is,
-    /// Its unit; empty if it has none.
+    /// Unit of the value. Empty if it has none.
     pub unit: String,
-    /// The table, figure or section, and the page.
+    /// Table, figure or section, and page.
     pub from: String,
-    /// How it was read.
+    /// Source from which it was read.
     pub read: Read,
-    /// How exactly it can be read off.
+    /// Greatest error of reading it.
     pub give: f64,
-    /// What else is to be known about it.
+    /// Further remarks. `None` if there are none.
     pub note: Option<String>,
-    /// Whether costs may be taken from it.
+    /// True if costs may be calibrated on it.
     pub calibration: bool,
 }
 
 /// A value as it was printed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Is {
-    /// A number.
+    /// A number, such as 934.
     Number(f64),
-    /// From one number to another.
+    /// A range from one number to another.
     Range(f64, f64),
-    /// Numbers of which only the order means anything.
+    /// Numbers of which only the order has a meaning.
     Series(Vec<f64>),
     /// A finding without a number.
     Word(String),
 }
 
-/// How a value was read.
+/// Source from which a value was read.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Read {
-    /// From a sentence.
+    /// A sentence of the text.
     Text,
-    /// From a table.
+    /// A table with numbers.
     Table,
-    /// From a plot; of ours only the axes can be read.
+    /// A plot. Of plots whose values are not printed, only the axes can be read.
     Plot,
 }
 
-/// Something that a paper does not say and that had to be chosen.
+/// An assumption about something that a paper does not state.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Assumed {
-    /// Its name in the sensitivity experiment.
+    /// Id in the sensitivity experiment.
     pub id: String,
-    /// What was chosen.
+    /// Subject of the assumption.
     pub what: String,
-    /// As what.
+    /// Value that was chosen.
     pub value: String,
-    /// Why.
+    /// Reason for the value.
     pub why: String,
-    /// What else it could be.
+    /// Other values that are possible.
     pub vary: Vec<String>,
-    /// Why no experiment tries that, if none does.
+    /// Reason why no experiment tries other values. `None` if one does.
     pub not_varied: Option<String>,
 }
 
@@ -116,15 +115,15 @@ impl Published {
     /// Reads `published.toml` of a paper.
     ///
     /// # Errors
-    /// When the file cannot be read, or says something wrong.
+    /// If the file cannot be read or is faulty.
     pub fn read(folder: &Path) -> Result<Published, PaperError> {
         Published::of(&Source::read(&folder.join("published.toml"))?)
     }
 
-    /// Reads what `published.toml` of a paper says; `file` is what errors call it.
+    /// Reads the text of `published.toml`. Errors name `file` as its path.
     ///
     /// # Errors
-    /// When the text says something wrong.
+    /// If the text is faulty.
     pub fn from_text(file: &Path, text: &str) -> Result<Published, PaperError> {
         Published::of(&Source { file: file.into(), text: text.to_owned() })
     }
@@ -136,7 +135,7 @@ impl Published {
         Ok(Published { values: values.collect::<Result<_, _>>()?, assumed: file.assumed })
     }
 
-    /// The value of this name.
+    /// Returns the value with this id. `None` if there is none.
     #[must_use]
     pub fn value(&self, id: &str) -> Option<&Value> {
         self.values.iter().find(|value| value.id == id)
@@ -144,7 +143,7 @@ impl Published {
 }
 
 impl Value {
-    /// The number, if it is one.
+    /// Returns the number. `None` if the value is not a number.
     #[must_use]
     pub fn number(&self) -> Option<f64> {
         match self.is {
@@ -153,7 +152,7 @@ impl Value {
         }
     }
 
-    /// From where to where, if it is a range.
+    /// Returns the ends of the range. `None` if the value is not a range.
     #[must_use]
     pub fn range(&self) -> Option<(f64, f64)> {
         match self.is {
@@ -162,7 +161,7 @@ impl Value {
         }
     }
 
-    /// The value for people, with its unit.
+    /// Returns the value with its unit, for readers.
     #[must_use]
     pub fn shown(&self) -> String {
         with_unit(&self.is.to_string(), &self.unit)

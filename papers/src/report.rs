@@ -1,5 +1,5 @@
-//! One page about papers, from their results as they were written: each figure ours and theirs,
-//! each comparison with its verdict, what was assumed and how much it matters.
+//! Page about papers from their written results: figures with our values and the published ones,
+//! comparisons with verdicts, and the effects of assumptions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,13 +17,13 @@ use crate::numbers::{digits, with_unit};
 use crate::published::{Published, Value};
 use crate::results::{Kept, KeptRow, Provenance, tally};
 
-/// How many letters of a value stand on one line of a table whatever its width.
+/// Number of characters of a value that stay on one line of a table.
 const SHORT: usize = 28;
 
-/// The page, as HTML.
+/// Returns the page as HTML.
 ///
 /// # Errors
-/// When a paper says something wrong, or has no results.
+/// If a paper is faulty or has no results.
 pub fn page(papers: &[Paper], made: &Provenance) -> Result<String, PaperError> {
     let Provenance { commit, command, date, .. } = made;
     let by = Made::by(command).commit(Some(commit)).with(date);
@@ -38,11 +38,11 @@ pub fn page(papers: &[Paper], made: &Provenance) -> Result<String, PaperError> {
     Ok(page.html())
 }
 
-/// All that is known of a paper.
+/// Data of a paper for its part of the page.
 struct Teller<'a> {
     paper: &'a Paper,
     published: Published,
-    /// Those that were run.
+    /// Experiments that have results.
     came: Vec<(Experiment, Kept)>,
 }
 
@@ -90,7 +90,7 @@ impl<'a> Teller<'a> {
         )
     }
 
-    /// The paper's page for people, its first heading left out.
+    /// Returns the text of `paper.md` without its first heading.
     fn about(&self) -> Page {
         let text = fs::read_to_string(self.paper.folder.join("paper.md")).unwrap_or_default();
         let mut page = Page::new("", Made::default());
@@ -116,7 +116,7 @@ impl<'a> Teller<'a> {
                  explains them, and predicts nothing.",
             );
         }
-        // Panels of one figure have one time.
+        // Panels of one figure share a time axis.
         let (mut wide, mut narrow, mut sums) = (Vec::new(), Vec::new(), Vec::new());
         for plot in &experiment.plots {
             let panel = match plot.over_time.is_some() {
@@ -149,7 +149,7 @@ impl<'a> Teller<'a> {
         page
     }
 
-    /// What one has to know of all figures of this paper.
+    /// Returns the caption of the figures of this paper.
     fn caption(&self, experiment: &Experiment) -> String {
         let Paper { title, .. } = self.paper;
         let lines = format!(
@@ -204,7 +204,7 @@ impl<'a> Teller<'a> {
         }
     }
 
-    /// A measure along an axis: a line for each combination of the others.
+    /// Returns the plot of a measure along an axis, with a line for each combination of the others.
     fn panel(&self, plot: &Plot, experiment: &Experiment, kept: &Kept) -> Option<Panel> {
         let measure = plot.measure.as_ref()?.get_ref();
         let spec = experiment.measures.iter().find(|one| one.name() == measure)?;
@@ -243,12 +243,12 @@ impl<'a> Teller<'a> {
         Some(panel)
     }
 
-    /// The published range of a plot's axis.
+    /// Returns the published range of a plot's axis. `None` if there is none.
     fn axis_of(&self, plot: &Plot) -> Option<(f64, f64)> {
         self.published.value(plot.published.as_ref()?.get_ref())?.range()
     }
 
-    /// The published numbers that belong to single points of a plot, by the names of ours.
+    /// Returns the published numbers at single points of a plot, by the names of our lines.
     fn theirs(
         &self,
         plot: &Plot,
@@ -275,7 +275,7 @@ impl<'a> Teller<'a> {
         theirs
     }
 
-    /// What was assumed, and what changes with it.
+    /// Adds the assumptions and their effects to the page.
     fn assumptions(&self, page: Page) -> Page {
         if self.published.assumed.is_empty() {
             return page;
@@ -311,7 +311,7 @@ impl<'a> Teller<'a> {
             .table(table)
     }
 
-    /// What another assumption does: to the numbers, and to the verdicts.
+    /// Returns the effect of another assumption on numbers and verdicts. `None` if it was not run.
     fn effect(&self, change: &str) -> Option<String> {
         let (experiment, kept) = self.came.iter().find(|(experiment, _)| {
             let axis = experiment.sensitivity.map(|axis| &experiment.axes[axis]);
@@ -341,7 +341,7 @@ impl<'a> Teller<'a> {
             }
             let (low, high) = range?;
             if low.abs().max(high.abs()) >= 1.0 {
-                // Adding nothing makes a zero of what is rounded to less than nothing.
+                // `+ 0.0` turns a negative zero, from rounding, into zero.
                 let (low, high) = (low.round() + 0.0, high.round() + 0.0);
                 moves.push(format!("{} {low:+.0} to {high:+.0} %", measure.label()));
             }
@@ -377,12 +377,12 @@ impl<'a> Teller<'a> {
     }
 }
 
-/// What of an experiment stands in a plot.
+/// Part of an experiment that a plot shows.
 struct Shown<'a> {
     plot: &'a Plot,
     experiment: &'a Experiment,
     kept: &'a Kept,
-    /// The axis along which it is drawn.
+    /// Index of the axis along the plot.
     along: usize,
 }
 
@@ -398,7 +398,7 @@ impl Shown<'_> {
         self.experiment.axes[self.along].points[place].x.unwrap_or(place as f64)
     }
 
-    /// By the names of the other places: where, and what.
+    /// Returns the statistics of a measure along the axis, by the names of the lines.
     fn stats(&self, measure: &str) -> Option<BTreeMap<String, Vec<(f64, OverSeeds)>>> {
         let points = self.experiment.points();
         let mut lines: BTreeMap<String, Vec<(f64, OverSeeds)>> = BTreeMap::new();
@@ -412,8 +412,8 @@ impl Shown<'_> {
         (!lines.is_empty()).then_some(lines)
     }
 
-    /// What the line through a point is called: the labels of its other places, of those axes along
-    /// which the points of the plot differ.
+    /// Returns the name of the line through a point: the labels of its other axis values, for the
+    /// axes along which the points of the plot differ.
     fn name(&self, points: &[Vec<usize>], index: usize) -> String {
         let (point, meant) = (&points[index], self.points());
         let differ = |axis: usize| {
@@ -428,7 +428,7 @@ impl Shown<'_> {
     }
 }
 
-/// The CPU of each domain over time, as the paper draws it.
+/// Returns the plot of the CPU of each domain over time, as in the paper.
 fn over_time(plot: &Plot, experiment: &Experiment, kept: &Kept) -> Option<Panel> {
     let points = experiment.points();
     let meant = Shown { plot, experiment, kept, along: 0 }.points();
@@ -457,7 +457,7 @@ fn over_time(plot: &Plot, experiment: &Experiment, kept: &Kept) -> Option<Panel>
     Some(panel)
 }
 
-/// What has been had by the end of each window, in seconds.
+/// Returns the CPU time received by the end of each window, in seconds.
 fn so_far(window: f64, parts: &[f64]) -> Vec<(f64, f64)> {
     let mut had = 0.0;
     let sum = |(index, part): (usize, &f64)| {
@@ -467,7 +467,7 @@ fn so_far(window: f64, parts: &[f64]) -> Vec<(f64, f64)> {
     parts.iter().enumerate().map(sum).collect()
 }
 
-/// A measure over two axes, of what was run of them.
+/// Returns the map of a measure over two axes, for the points that were run.
 fn map(plot: &Plot, experiment: &Experiment, kept: &Kept) -> Option<Panel> {
     let measure = plot.measure.as_ref()?.get_ref();
     let spec = experiment.measures.iter().find(|one| one.name() == measure)?;
@@ -505,14 +505,15 @@ fn map(plot: &Plot, experiment: &Experiment, kept: &Kept) -> Option<Panel> {
     Some(Panel::new(x, y).with(layer))
 }
 
-/// Whether more names stand along a plot than half of the page has room for.
+/// Returns true if the plot has more names along it than fit in half the page.
 fn has_many_names(plot: &Plot, experiment: &Experiment) -> bool {
     let along = plot.x.as_ref().map(|x| x.get_ref().as_str());
     let axis = experiment.axes.iter().find(|axis| Some(axis.name()) == along);
     axis.is_some_and(|axis| axis.points.len() > 6 && axis.points.iter().any(|p| p.x.is_none()))
 }
 
-/// How the verdicts change with an assumption: which for the better, and how many for the worse.
+/// Returns how the verdicts change with an assumption: the ids of those that improve, and the
+/// number of those that get worse.
 fn changed_verdicts(kept: &Kept, change: &str) -> String {
     let verdicts = |change: &str| {
         let rows = kept.rows.iter().filter(|row| row.change == change && !row.calibration);
@@ -557,7 +558,7 @@ mod tests {
     use super::so_far;
 
     #[test]
-    fn what_was_had_so_far_stands_at_the_end_of_each_window() {
+    fn accumulated_time_is_plotted_at_the_end_of_each_window() {
         assert_eq!(so_far(0.5, &[1.0, 0.5, 0.0]), [(0.5, 0.5), (1.0, 0.75), (1.5, 0.75)]);
     }
 }

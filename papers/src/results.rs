@@ -1,6 +1,6 @@
-//! What an experiment came to, in files: `results/NAME.csv` has the numbers, `NAME.verdicts.csv`
-//! the comparisons, `NAME.time.csv` what was drawn over time. The first line of each says how it
-//! was made.
+//! Results of an experiment as files: `results/NAME.csv` has the numbers, `NAME.verdicts.csv` the
+//! comparisons, and `NAME.time.csv` the CPU over time. The first line of each states how it was
+//! made.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,68 +15,69 @@ use crate::error::PaperError;
 use crate::experiment::Experiment;
 use crate::run::Results;
 
-/// How results were made.
+/// Origin of written results.
 #[derive(Clone, Debug)]
 pub struct Provenance {
-    /// The commit of the tree, and whether it had changes.
+    /// Commit of the tree, with a mark if it had changes.
     pub commit: String,
-    /// The command.
+    /// Command that made them.
     pub command: String,
-    /// The day, as `2007-09-30`.
+    /// Date, such as `2007-09-30`.
     pub date: String,
-    /// What live results depend on; none of simulated ones.
+    /// Properties of the live host. `None` for simulations.
     pub machine: Option<String>,
 }
 
-/// Which files were written.
+/// Paths of the files that were written.
 pub type Written = Vec<PathBuf>;
 
-/// By the titles of plot and point: the window in seconds, and what each vCPU had of a CPU in each.
+/// CPU over time, by the titles of plot and point: the window in seconds, and the share of one CPU
+/// of each vCPU in each window.
 pub type Courses = BTreeMap<(String, String), (f64, BTreeMap<String, Vec<f64>>)>;
 
 /// Results as they were written.
 #[derive(Clone, Debug)]
 pub struct Kept {
-    /// How they were made.
+    /// Origin of the results, as in the first line of the files.
     pub made: String,
-    /// By the title of the point and the name of the measure.
+    /// Statistics by the title of the point and the name of the measure.
     pub stats: BTreeMap<(String, String), OverSeeds>,
-    /// The comparisons, in order.
+    /// Comparisons in the order of the file.
     pub rows: Vec<KeptRow>,
-    /// What was drawn over time.
+    /// CPU over time, for plots.
     pub over_time: Courses,
 }
 
 /// A comparison as it was written.
 #[derive(Clone, Debug)]
 pub struct KeptRow {
-    /// The assumption that was changed; empty for none.
+    /// Assumption that was changed. Empty if none was.
     pub change: String,
-    /// The group.
+    /// Title of the group.
     pub group: String,
-    /// How far ours may be off, and why.
+    /// Tolerance with its reason.
     pub tolerance: String,
-    /// The id of the published value.
+    /// Id of the published value.
     pub id: String,
-    /// Theirs for people.
+    /// Published value as a text for readers.
     pub published: String,
-    /// Ours for people.
+    /// Our value as a text for readers.
     pub ours: String,
-    /// The points and measures of ours.
+    /// Our points and measures, as a text.
     pub cells: String,
-    /// The relative error in percent.
+    /// Relative error in percent. `None` if there is none.
     pub error: Option<f64>,
-    /// How it stands.
+    /// Verdict of the comparison.
     pub verdict: Verdict,
-    /// Why.
+    /// Reason for the verdict.
     pub sentence: String,
-    /// Whether costs were taken from it.
+    /// True if costs were calibrated on the value.
     pub calibration: bool,
 }
 
-/// The folder of a paper in which results are.
+/// Folder of the results within that of the paper.
 const FOLDER: &str = "results";
-/// How the names of its files end.
+/// Endings of the names of the files.
 const VALUES: &str = "csv";
 const VERDICTS: &str = "verdicts.csv";
 const OVER_TIME: &str = "time.csv";
@@ -95,8 +96,7 @@ const VERDICT_HEADINGS: &[&str] = &[
     "calibration",
 ];
 
-/// Number of rows with each verdict, calibration left out. Rows that compare nothing follow after a
-/// semicolon.
+/// Counts the rows with each verdict. Rows that compare nothing follow after a semicolon.
 #[must_use]
 pub fn tally<'a>(verdicts: impl Iterator<Item = &'a Verdict>) -> String {
     let mut count = BTreeMap::new();
@@ -112,8 +112,8 @@ pub fn tally<'a>(verdicts: impl Iterator<Item = &'a Verdict>) -> String {
 }
 
 impl Kept {
-    /// The numbers as results of their experiment, to be judged again. Points and measures that
-    /// were not written are `None`.
+    /// Returns the numbers as results of their experiment, for new verdicts. Points and measures
+    /// that were not written are `None`.
     #[must_use]
     pub fn results(&self, experiment: &Experiment) -> Results {
         let stat = |point: &[usize], name: &str| {
@@ -130,11 +130,11 @@ impl Kept {
 }
 
 impl Paper {
-    /// Writes what came of an experiment. `judged` has an entry for each assumption that was
-    /// changed, the first being none.
+    /// Writes the results of an experiment. `judged` has an entry for each changed assumption, and
+    /// a first one for none.
     ///
     /// # Errors
-    /// When a file cannot be written.
+    /// If a file cannot be written.
     pub fn write(
         &self,
         experiment: &Experiment,
@@ -169,7 +169,7 @@ impl Paper {
         Ok(written)
     }
 
-    /// The files in which the results of an experiment are, if there are any.
+    /// Returns the paths of the result files of an experiment, which may not exist.
     #[must_use]
     pub fn results_of(&self, experiment: &Experiment) -> [PathBuf; 3] {
         [VALUES, VERDICTS, OVER_TIME].map(|ending| self.result(experiment, ending))
@@ -179,7 +179,7 @@ impl Paper {
         self.folder.join(FOLDER).join(format!("{}.{ending}", experiment.name))
     }
 
-    /// What was written for an experiment; none if nothing was.
+    /// Returns the written results of an experiment. `None` if there are none.
     #[must_use]
     pub fn kept(&self, experiment: &Experiment) -> Option<Kept> {
         let read =
@@ -301,7 +301,7 @@ fn courses(table: &Table) -> Courses {
     courses
 }
 
-/// A number in a file: six digits, which is more than any seed decides.
+/// Returns a number for a file, with six digits, which is more than any seed decides.
 fn exact(number: f64) -> String {
     if number == 0.0 || (1e-3..1e7).contains(&number.abs()) {
         let places = match number.abs() {
@@ -327,7 +327,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_in_a_file_is_as_long_as_it_must_be() {
+    fn number_in_a_file_has_no_needless_digits() {
         let texts = [0.0, 0.25, 934.0, 1126.5, 6_409.123_4].map(exact);
         assert_eq!(texts, ["0", "0.25", "934", "1126.5", "6409.12"]);
     }

@@ -1,4 +1,4 @@
-//! Runs the points of an experiment, each with every seed, over all cores, and takes the measures.
+//! Runs of the points of an experiment, with every seed, on all cores, and their measures.
 
 use std::collections::BTreeMap;
 
@@ -13,33 +13,33 @@ use toml::Spanned;
 use crate::error::{FileFault, PaperError};
 use crate::experiment::{Experiment, Measure};
 
-/// What came of an experiment.
+/// Results of an experiment.
 #[derive(Clone, Debug)]
 pub struct Results {
-    /// By point and measure, both in the order of the experiment; none where it is not known.
+    /// Numbers by point and measure, both in the order of the experiment. `None` if unknown.
     pub measured: Vec<Vec<Option<OverSeeds>>>,
-    /// CPU over time, for the plots that want it: by plot and point.
+    /// CPU over time for each plot that needs it, by plot and point.
     pub over_time: Vec<Course>,
 }
 
-/// Some points of an experiment, with costs that are not quite the scenario's.
+/// Selected points of an experiment, with costs that are scaled.
 pub(crate) struct Batch<'a> {
     pub(crate) which: &'a [usize],
     pub(crate) seeds: u64,
-    /// By path, as in a point of an axis.
+    /// Factors by path, as in a point of an axis.
     pub(crate) scale: &'a toml::Table,
 }
 
-/// The CPU that each vCPU had in each window of a run with the first seed.
+/// CPU of each vCPU in each window of the run with the first seed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Course {
-    /// The plot, by number.
+    /// Index of the plot.
     pub plot: usize,
-    /// The point, by number.
+    /// Index of the point.
     pub point: usize,
-    /// The length of a window in seconds.
+    /// Length of a window in seconds.
     pub window: f64,
-    /// By vCPU: its name, and its part of one CPU in each window.
+    /// Names of vCPUs, with their share of one CPU in each window.
     pub lines: Vec<(String, Vec<f64>)>,
 }
 
@@ -47,8 +47,8 @@ impl Experiment {
     /// Simulates all points with seeds from 1 on.
     ///
     /// # Errors
-    /// When a point is no scenario, cannot be admitted, or is measured by what there is not; when
-    /// `watch` breaks off.
+    /// If a point is not a valid scenario, cannot be admitted, or lacks a metric. If `watch` breaks
+    /// off.
     pub fn run(&self, watch: &Watch<'_>) -> Result<Results, PaperError> {
         if self.is_live {
             return Err(PaperError::OnlyLive { experiment: self.name.clone() });
@@ -60,7 +60,7 @@ impl Experiment {
         Ok(Results { measured, over_time: self.courses(&points)? })
     }
 
-    /// Runs some points; measures by point, in the order given.
+    /// Runs some points. Returns the measures by point, in the given order.
     pub(crate) fn run_batch(
         &self,
         batch: &Batch<'_>,
@@ -78,7 +78,7 @@ impl Experiment {
         Ok(runs.iter().map(|runs| self.over_seeds(runs)).collect())
     }
 
-    /// By measure; none where one of the runs does not know it.
+    /// Returns the statistics of each measure over the runs. `None` if a run does not know it.
     pub(crate) fn over_seeds(&self, runs: &[Vec<Option<f64>>]) -> Vec<Option<OverSeeds>> {
         let of_measure = |measure: usize| {
             let numbers = runs.iter().map(|run| run[measure]).collect::<Option<Vec<f64>>>();
@@ -87,7 +87,7 @@ impl Experiment {
         (0..self.measures.len()).map(of_measure).collect()
     }
 
-    /// The scenario at a point, once it is clear that everything that is measured exists there.
+    /// Returns the scenario at a point, after a check that all metrics exist there.
     pub(crate) fn checked(
         &self,
         point: &[usize],
@@ -117,7 +117,7 @@ impl Experiment {
         summary.lookup(name, of).map(|_| ()).map_err(fault)
     }
 
-    /// One simulated run: a number for each measure.
+    /// Runs one simulation. Returns a number for each measure.
     fn once(&self, point: &[usize], scenario: &Scenario) -> Result<Vec<Option<f64>>, PaperError> {
         if self.may_decline && scenario.admit().is_err() {
             return Ok(vec![None; self.measures.len()]);
@@ -134,7 +134,7 @@ impl Experiment {
         })
     }
 
-    /// What a run comes to: a number for each measure. `header` is what the machine says of it.
+    /// Measures a run. Returns a number for each measure. `header` is the trace header of the host.
     pub(crate) fn measured(
         &self,
         point: &[usize],
@@ -165,7 +165,7 @@ impl Experiment {
         Ok(measures.map(|(measure, window)| measure.take(&summaries[&window])).collect())
     }
 
-    /// The runs of plots over time.
+    /// Runs the simulations of plots over time.
     fn courses(&self, points: &[Vec<usize>]) -> Result<Vec<Course>, PaperError> {
         let mut jobs = Vec::new();
         for (plot, spec) in self.plots.iter().enumerate() {
@@ -192,7 +192,7 @@ impl Experiment {
     }
 }
 
-/// Every case with every seed; what goes wrong is a paper's.
+/// Runs every case with every seed.
 fn all<C: Sync, T: Send>(
     cases: &[C],
     seeds: &[u64],
@@ -206,7 +206,7 @@ fn all<C: Sync, T: Send>(
 }
 
 impl Measure {
-    /// The number of one run; none where something of it is not known.
+    /// Returns the number of one run. `None` if a part of it is unknown.
     fn take(&self, summary: &Summary) -> Option<f64> {
         let mut number = raw(summary, self.metric.get_ref())?;
         if let Some(minus) = &self.minus {
@@ -229,7 +229,8 @@ impl Measure {
     }
 }
 
-/// A metric in seconds, as a part of one, or as a number of things; or a number as it stands.
+/// Returns a metric in seconds, as a fraction or as a count. A text that is a number is that
+/// number.
 pub(crate) fn raw(summary: &Summary, metric: &str) -> Option<f64> {
     if let Ok(number) = metric.parse() {
         return Some(number);
@@ -243,12 +244,12 @@ pub(crate) fn raw(summary: &Summary, metric: &str) -> Option<f64> {
     }
 }
 
-/// Whether it is neither a number nor the word for the length of the window.
+/// Returns true if the text is neither a number nor `second`.
 fn is_metric(text: &str) -> bool {
     text != "second" && text.parse::<f64>().is_err()
 }
 
-/// `misses of web` as claims write it, and `misses of total` for all.
+/// Splits `misses of web` as in claims. `misses of total` is for all domains.
 fn split(metric: &str) -> (&str, Option<&str>) {
     match metric.rsplit_once(" of ") {
         Some((name, "total")) => (name.trim(), None),
@@ -261,11 +262,11 @@ fn seconds(span: Span) -> f64 {
     span.ns() as f64 / 1e9
 }
 
-/// A meter that sees a run as if it ended at a given time.
+/// A meter that measures a run as if it ended at a given time.
 struct Window {
     from: Span,
     to: Time,
-    /// Whether the run ends with it: then the meter need not be kept from anything.
+    /// True if the run ends with the window. Then the meter takes every record.
     is_last: bool,
     meter: Meter,
     has_ended: bool,
@@ -299,7 +300,7 @@ impl Window {
             self.has_ended = matches!(record, Record::Ended { .. });
             return;
         }
-        // What is over the end counts as far as it lies before it; nothing later can.
+        // A run interval beyond the end counts up to the end. Later records do not count.
         if let Record::Ran { used, .. } = record
             && from < self.to
         {
@@ -312,8 +313,8 @@ impl Window {
             }
             self.meter.record(&record);
         }
-        // Another CPU's stretch may be told later and still begin before the end, so that the
-        // meter is not ended before the run is.
+        // A run interval of another CPU may be recorded later and still begin before the end. So
+        // the meter ends with the run only.
         if matches!(record, Record::Ended { .. }) {
             self.meter.record(&Record::Ended { at: self.to });
             self.has_ended = true;

@@ -1,4 +1,4 @@
-//! A TOML file that knows where everything in it stands.
+//! A TOML file that knows the place of each value.
 
 use std::fs;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use toml::Spanned;
 
 use crate::error::{FileFault, PaperError};
 
-/// A file and its text.
+/// A file with its path and text.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
     pub(crate) file: PathBuf,
@@ -30,7 +30,7 @@ impl Source {
         })
     }
 
-    /// Something wrong at a place of the file.
+    /// Returns an error about a place of the file.
     pub(crate) fn fault(&self, span: &Range<usize>, kind: FileFault) -> PaperError {
         let before = self.text.get(..span.start).unwrap_or("");
         let line = before.matches('\n').count() + 1;
@@ -38,7 +38,7 @@ impl Source {
         PaperError::InFile { file: self.file.clone(), line, column, kind: Box::new(kind) }
     }
 
-    /// A name that nothing has.
+    /// Returns an error about a name that does not exist.
     pub(crate) fn unknown(
         &self,
         name: &Spanned<String>,
@@ -49,7 +49,7 @@ impl Source {
         self.fault(&name.span(), fault)
     }
 
-    /// Fails at the first name that is there twice.
+    /// Fails at the first name that occurs twice.
     pub(crate) fn once<'a>(
         &self,
         what: &'static str,

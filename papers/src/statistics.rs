@@ -1,8 +1,9 @@
-//! What one number is made of many.
+//! Statistics that make one number from several.
 
 use slackline_experiments::OverSeeds;
 
-/// The mean of what is known of several points, the range being theirs; none if nothing is.
+/// Returns the mean of the known points, with the range of all of them. `None` if no point is
+/// known.
 pub(crate) fn mean(stats: &[Option<OverSeeds>]) -> Option<OverSeeds> {
     let known: Vec<OverSeeds> = stats.iter().flatten().copied().collect();
     let sum: f64 = known.iter().map(|stat| stat.median).sum();
@@ -12,14 +13,14 @@ pub(crate) fn mean(stats: &[Option<OverSeeds>]) -> Option<OverSeeds> {
     Some(OverSeeds { median: sum / known.len() as f64, lowest, highest })
 }
 
-/// The largest of several points, by their medians; none if nothing is known of one of them.
+/// Returns the point with the largest median. `None` if a point is unknown or there is none.
 pub(crate) fn largest(stats: &[Option<OverSeeds>]) -> Option<OverSeeds> {
     let known: Vec<OverSeeds> = stats.iter().copied().collect::<Option<_>>()?;
     known.into_iter().max_by(|a, b| a.median.total_cmp(&b.median))
 }
 
-/// How far a number stays small: the last of these places before the first at which its size is
-/// above `at_most` or not known. Places that are equal count as one, as the worst of them.
+/// Returns how far a number stays small: the last place before the first one where its size is
+/// above `at_most` or unknown. Equal places count as one, by the worst of them.
 pub(crate) fn reach(places: &[(f64, Option<f64>)], at_most: f64) -> Option<f64> {
     let small = |number: Option<f64>| number.is_some_and(|number| number.abs() <= at_most);
     let first_large = places.iter().find(|(_, number)| !small(*number)).map(|(place, _)| *place);
@@ -30,8 +31,8 @@ pub(crate) fn reach(places: &[(f64, Option<f64>)], at_most: f64) -> Option<f64> 
     reached
 }
 
-/// Spearman's rank correlation; equal numbers share the mean of their ranks. None where all numbers
-/// of one side are equal, or the sides are not equally long.
+/// Returns Spearman's rank correlation. Equal numbers share the mean of their ranks. `None` if all
+/// numbers of one side are equal, or the sides differ in length.
 pub(crate) fn rank_correlation(a: &[f64], b: &[f64]) -> Option<f64> {
     if a.len() != b.len() || a.is_empty() {
         return None;
@@ -59,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_largest_is_so_by_its_median_and_nothing_where_one_is_unknown() {
+    fn largest_is_by_median_and_needs_all_points() {
         let of = |median| Some(OverSeeds { median, lowest: median - 1.0, highest: 9.0 });
         assert_eq!(largest(&[of(2.0), of(5.0), of(3.0)]), of(5.0));
         assert_eq!(largest(&[of(2.0), None]), None);
@@ -67,32 +68,32 @@ mod tests {
     }
 
     #[test]
-    fn a_reach_ends_before_the_first_place_that_is_not_small_or_not_known() {
+    fn reach_ends_before_the_first_large_or_unknown_place() {
         let places = [(10.0, Some(0.0)), (20.0, Some(0.9)), (30.0, Some(4.0)), (40.0, Some(0.0))];
         assert_eq!(reach(&places, 1.0), Some(20.0));
         assert_eq!(reach(&places, 5.0), Some(40.0));
         assert_eq!(reach(&[(10.0, Some(0.0)), (20.0, None)], 1.0), Some(10.0));
-        // Of several at one place the worst counts.
+        // Of several numbers at one place the worst counts.
         assert_eq!(reach(&[(10.0, Some(0.0)), (10.0, Some(2.0))], 1.0), None);
         assert_eq!(reach(&[(10.0, Some(-2.0))], 1.0), None);
         assert_eq!(reach(&[], 1.0), None);
     }
 
     #[test]
-    fn ranks_agree_wholly_inversely_or_not_at_all() {
+    fn rank_correlation_of_equal_opposite_and_tied_series() {
         let close = |found: Option<f64>, wanted: f64| {
             assert!(found.is_some_and(|found| (found - wanted).abs() < 1e-9), "{found:?}");
         };
         close(rank_correlation(&[1.0, 2.0, 3.0], &[10.0, 200.0, 300.0]), 1.0);
         close(rank_correlation(&[1.0, 2.0, 3.0], &[3.0, 2.0, 1.0]), -1.0);
-        // Ranks 1, 2.5, 2.5, 4 against 1, 2, 3, 4.
+        // The ranks are 1, 2.5, 2.5, 4 and 1, 2, 3, 4.
         close(rank_correlation(&[0.0, 3.0, 3.0, 5.0], &[1.0, 2.0, 3.0, 4.0]), 0.948_683_298);
         assert_eq!(rank_correlation(&[1.0, 1.0], &[1.0, 2.0]), None);
         assert_eq!(rank_correlation(&[1.0], &[1.0, 2.0]), None);
     }
 
     #[test]
-    fn what_is_not_known_is_not_in_a_mean() {
+    fn mean_leaves_unknown_points_out() {
         let stat = |median| Some(OverSeeds { median, lowest: median - 1.0, highest: median + 1.0 });
         let mean = mean(&[stat(1.0), None, stat(4.0)]).expect("two are known");
         assert_eq!((mean.median, mean.lowest, mean.highest), (2.5, 0.0, 5.0));

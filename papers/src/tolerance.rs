@@ -1,17 +1,17 @@
-//! How far apart two numbers may be.
+//! Tolerances of comparisons with published values.
 
 use std::fmt;
 
-/// How far ours may be from what was published.
+/// Greatest difference between our value and the published one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Tolerance {
-    /// A percentage of it.
+    /// A percentage of the published value.
     Percent(f64),
-    /// So much in its own unit: percentage points of a percentage.
+    /// An amount in the unit of the value: percentage points of a percentage.
     Points(f64),
-    /// Between it divided by this and it times this.
+    /// From the published value divided by this to the value times this.
     Factor(f64),
-    /// What can be read off.
+    /// The precision to which the published value can be read.
     Exact,
 }
 
@@ -39,7 +39,8 @@ impl Tolerance {
             .map(Tolerance::Points)
     }
 
-    /// Whether a number is as near to another as this allows, or as that can be read off.
+    /// Returns true if `ours` is within the tolerance of `theirs`, or within `give`, the precision
+    /// of reading.
     pub(crate) fn holds(self, ours: f64, theirs: f64, give: f64) -> bool {
         let off = (ours - theirs).abs();
         off <= give
@@ -53,20 +54,20 @@ impl Tolerance {
             }
     }
 
-    /// How far off a number may be at most that still reproduces another, in percent of that: a
-    /// tolerance beyond it says that the order of things is known, and not their sizes.
+    /// Greatest relative error that can still count as reproduced, in percent. A wider tolerance
+    /// means that the order is known, and not the sizes.
     pub(crate) const FURTHEST_PERCENT: f64 = 25.0;
 
-    /// Whether a number is further off than one that reproduces another may be, whatever this
-    /// allows, and further than can be read off. Points are of percentages, which may be near
-    /// nothing: there it is for this to say.
+    /// Returns true if `ours` is further from `theirs` than can count as reproduced, and further
+    /// than `give`. It is false for a tolerance in points: these are for percentages near zero,
+    /// where a relative error has no meaning.
     pub(crate) fn is_too_far(self, ours: f64, theirs: f64, give: f64) -> bool {
         let is_relative = matches!(self, Tolerance::Percent(_) | Tolerance::Factor(_));
         let furthest = theirs.abs() * Tolerance::FURTHEST_PERCENT / 100.0;
         is_relative && (ours - theirs).abs() > furthest.max(give)
     }
 
-    /// How far apart numbers of about this size may be and still be alike.
+    /// Returns how far numbers of about this size may differ and still be alike.
     pub(crate) fn width(self, size: f64) -> f64 {
         match self {
             Tolerance::Percent(percent) => size.abs() * percent / 100.0,
@@ -82,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn however_wide_a_tolerance_is_a_quarter_is_the_most_that_reproduces() {
+    fn error_above_a_quarter_is_too_far_for_any_relative_tolerance() {
         for tolerance in [Tolerance::Factor(1.75), Tolerance::Percent(60.0)] {
             assert!(tolerance.holds(150.0, 100.0, 0.0) && tolerance.is_too_far(150.0, 100.0, 0.0));
             assert!(!tolerance.is_too_far(124.0, 100.0, 0.0));

@@ -1,4 +1,4 @@
-//! From an experiment and one of its points to a scenario.
+//! Scenarios of an experiment's points.
 
 use std::path::Path;
 
@@ -10,15 +10,15 @@ use crate::error::{FileFault, PaperError};
 use crate::experiment::Experiment;
 
 impl Experiment {
-    /// The scenario at a point.
+    /// Returns the scenario at a point.
     ///
     /// # Errors
-    /// When what is varied does not fit the scenario, or what comes of it is none.
+    /// If the changes do not fit the scenario, or the result is not a valid scenario.
     pub fn scenario(&self, point: &[usize]) -> Result<Scenario, PaperError> {
         self.scaled(point, &Table::new())
     }
 
-    /// The scenario at a point with some costs scaled.
+    /// Returns the scenario at a point with some costs scaled.
     pub(crate) fn scaled(&self, point: &[usize], scale: &Table) -> Result<Scenario, PaperError> {
         let text = self.table(point, scale)?.to_string();
         let folder = self.base.file.parent().unwrap_or(Path::new("")).to_owned();
@@ -29,14 +29,14 @@ impl Experiment {
             .map_err(|error| self.bad(point, as_it_became(&text, &error), error.hint()))
     }
 
-    /// Something wrong at a point: told where its last place is in the file.
+    /// Returns an error about a point, at the place of its last axis value in the file.
     pub(crate) fn bad(&self, point: &[usize], message: String, hint: Option<String>) -> PaperError {
         let place = last_place(&self.axes, point);
         let point = self.title_of(point);
         self.source.fault(&place, FileFault::BadScenario { point, message, hint })
     }
 
-    /// What stands at a path of the scenario at a point with some costs scaled.
+    /// Returns the value at a path of the scenario, at a point with some costs scaled.
     pub(crate) fn value_at(
         &self,
         point: &[usize],
@@ -47,7 +47,7 @@ impl Experiment {
         value_at(&mut table, path).map_err(|unfit| self.unfit(point, &unfit))
     }
 
-    /// The file of the scenario at a point.
+    /// Returns the file of the scenario at a point.
     fn table(&self, point: &[usize], scale: &Table) -> Result<Table, PaperError> {
         let mut table: Table = self.base.parse()?;
         let mut edits: Vec<Edit<'_>> = edits(&self.axes, point).collect();

@@ -1,4 +1,4 @@
-//! Everything that CI runs, in one place, so that nothing fails there that passes here.
+//! All checks of CI in one place, so that CI cannot fail on a check that passes here.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -8,10 +8,10 @@ use anyhow::{Result, ensure};
 use crate::metadata::{self, Metadata};
 use crate::{no_std, step, tests, tidy};
 
-/// A check: its name, and what it says when all is well.
+/// A check: its name, and a function that returns a line about its success.
 type Step = (&'static str, fn(&Metadata) -> Result<String>);
 
-/// Quick ones first, and the tests last, whose output CI reads the end of.
+/// Quick checks come first. Tests come last, since CI shows the end of the output.
 const STEPS: [Step; 7] = [
     ("fmt", fmt),
     ("tidy", all_tidy),
@@ -22,11 +22,11 @@ const STEPS: [Step; 7] = [
     ("tests", all_tests),
 ];
 
-/// Runs every step, also after a failure: a round of CI should tell all there is to mend.
+/// Runs every step, also after a failure, so that one run of CI reports all faults.
 ///
 /// # Errors
 ///
-/// When there is nothing to run the steps on.
+/// If the workspace cannot be read.
 pub fn all() -> Result<ExitCode> {
     let metadata = metadata::read()?;
     let began = Instant::now();
@@ -76,18 +76,18 @@ fn docs(_: &Metadata) -> Result<String> {
     Ok(String::new())
 }
 
-/// Builds what the next two steps use, with clippy's lints in the same pass.
+/// Builds the programs of the next two steps, with clippy's lints in the same pass.
 fn build(_: &Metadata) -> Result<String> {
     let built = tests::build()?;
     ensure!(built.warnings == 0, "{} warnings; see above", built.warnings);
     Ok(format!("{} programs of tests, no warning", built.tests.len()))
 }
 
-/// Runs the scenarios with the program as the tests use it.
+/// Runs the scenarios with the program that the tests use.
 ///
 /// # Errors
 ///
-/// When it cannot be built, and with all that went wrong.
+/// If the program cannot be built, or a scenario fails. The error contains all failures.
 pub fn scenarios(metadata: &Metadata) -> Result<String> {
     crate::scenarios::run(&tests::build()?.program, &metadata.target)
 }

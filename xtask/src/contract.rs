@@ -1,4 +1,4 @@
-//! The long form of the contract suite: more scripts than `./test` draws, and others.
+//! The long form of the contract suite, with more and other scripts than `./test` draws.
 
 use std::process::ExitCode;
 
@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::step;
 
-/// How many scripts, and what they are drawn from.
+/// Number of random scripts, and the seed from which they are drawn.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Scripts {
     count: u32,
@@ -14,11 +14,11 @@ pub struct Scripts {
 }
 
 impl Scripts {
-    /// What the words after `contract` ask for.
+    /// Reads the arguments after `contract`.
     ///
     /// # Errors
     ///
-    /// When one of them is none that is known, or no number.
+    /// If an argument is unknown or no number.
     pub fn read(words: &[&str]) -> Result<Scripts> {
         let mut scripts = Scripts { count: 20_000, seed: 2 };
         for pair in words.chunks(2) {
@@ -33,17 +33,17 @@ impl Scripts {
     }
 }
 
-/// Plays so many scripts under every policy. One that fails is made small and printed.
+/// Runs this number of scripts under every policy. A script that fails is shrunk and printed.
 ///
 /// # Errors
 ///
-/// When cargo cannot be started.
+/// If cargo cannot be started.
 pub fn run(scripts: &Scripts) -> Result<ExitCode> {
     let mut cargo = step::cargo();
     cargo.args(["test", "-p", "slackline-host", "--locked", "--test", "contract", "every_policy"]);
     cargo.env("PROPTEST_CASES", scripts.count.to_string());
     cargo.env("PROPTEST_RNG_SEED", scripts.seed.to_string());
-    // Optimized, and built apart, so that nothing else has to be built again.
+    // Optimized, and in a target folder of its own, so that nothing else must be rebuilt.
     cargo.env("CARGO_PROFILE_TEST_OPT_LEVEL", "3").env("CARGO_TARGET_DIR", "target/contract");
     Ok(if cargo.status()?.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -53,8 +53,8 @@ mod unit {
     use super::*;
 
     #[test]
-    fn words_say_how_many_scripts_and_which() {
-        let read = |words: &[&str]| Scripts::read(words).expect("all of it is known");
+    fn arguments_set_the_number_of_scripts_and_the_seed() {
+        let read = |words: &[&str]| Scripts::read(words).expect("all arguments are valid");
         assert_eq!(read(&[]), Scripts { count: 20_000, seed: 2 });
         assert_eq!(read(&["--seed", "7", "--scripts", "50"]), Scripts { count: 50, seed: 7 });
         let says = |words: &[&str]| Scripts::read(words).expect_err("not known").to_string();

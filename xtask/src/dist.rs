@@ -1,4 +1,4 @@
-//! What is released: a tarball, and a package for Debian 12 and later, in `target/package`.
+//! Release files: a tarball, and a package for Debian 12 and later, in `target/package`.
 //!
 //! The program is built with the profile `dist` and carries the commit that it was built from. All
 //! files are first laid out below `target/package/root` as they are installed; the tarball holds
@@ -44,7 +44,7 @@ const SHELLS: [(&str, &str); 3] = [
     ("fish", "usr/share/fish/vendor_completions.d/slackline.fish"),
 ];
 
-/// Builds everything that is released. Returns what it made, one file a line.
+/// Builds all release files. Returns their paths, one per line.
 ///
 /// # Errors
 ///
@@ -53,7 +53,7 @@ pub fn run(metadata: &Metadata) -> Result<String> {
     let commit = committed()?;
     step::output(step::cargo().args(["deb", "--version"]))
         .context("needs cargo-deb: `cargo install --locked cargo-deb` installs it")?;
-    // Where the assets of edge/cli/Cargo.toml are looked for, wherever cargo builds.
+    // The assets of edge/cli/Cargo.toml have paths in this folder, wherever cargo builds.
     let package = PathBuf::from("target/package");
     let root = package.join("root");
     if package.exists() {
@@ -73,7 +73,7 @@ pub fn run(metadata: &Metadata) -> Result<String> {
     Ok(format!("{}\n{}", sized(&tarball)?, sized(&deb)?))
 }
 
-/// Returns the commit at which the tree stands.
+/// Returns the commit of the tree.
 fn committed() -> Result<String> {
     let git = |words: &[&str]| step::output(Command::new("git").args(words));
     let changes = git(&["status", "--porcelain"])?;
@@ -96,12 +96,12 @@ fn build_program(metadata: &Metadata, commit: &str) -> Result<PathBuf> {
 fn build_agent(metadata: &Metadata) -> Result<PathBuf> {
     let mut cargo = step::cargo();
     cargo.args(["build", "--profile", "dist", "--locked", "--package", "slackline-agent"]);
-    // With a target of its own, build scripts are not linked statically.
+    // With an explicit target, build scripts are not linked statically.
     step::run(cargo.args(["--target", TARGET]).env("RUSTFLAGS", "-C target-feature=+crt-static"))?;
     Ok(metadata.target.join(TARGET).join("dist/slackline-agent"))
 }
 
-/// Writes the manual pages, completions and the hook of libvirt, which the program prints itself.
+/// Writes the manual pages, completions and libvirt's hook, which the program prints.
 fn write_generated(program: &Path, root: &Path) -> Result<()> {
     let print = |words: &[&str]| step::output(Command::new(program).args(words));
     let pages = root.join("usr/share/man/man1");

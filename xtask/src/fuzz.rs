@@ -1,4 +1,4 @@
-//! The long form of the tests that make up what strangers write.
+//! The long form of the tests with random untrusted input.
 
 use std::process::{Command, ExitCode};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -7,29 +7,29 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::step;
 
-/// Says to the tests which one goes on, for how many seconds and from which seed on.
+/// Environment variable of the tests: target, number of seconds and first seed.
 const FUZZ: &str = "SLACKLINE_FUZZ";
 
-/// What can be made up.
+/// Kinds of random input.
 const TARGETS: [&str; 6] = ["http", "body", "link", "proc", "qmp", "hook"];
 
-/// Makes up samples for one target, or for each in turn, for so many minutes each.
+/// Generates input for one target, or for each in turn, for this number of minutes each.
 ///
 /// # Errors
-/// When `minutes` is no whole number above zero, or there is no such target.
+/// If `minutes` is no integer above zero, or there is no such target.
 pub fn run(minutes: &str, target: Option<&str>) -> Result<ExitCode> {
     let length = minutes.parse::<u64>().ok().filter(|minutes| *minutes > 0);
     let length = length.with_context(|| format!("`{minutes}` is not a number of minutes"))? * 60;
     if let Some(target) = target.filter(|target| !TARGETS.contains(target)) {
         bail!("there is no target `{target}`; there are {}", TARGETS.join(", "));
     }
-    // Other samples each time; the one that fails is told with its seed.
+    // Each run has other samples. A sample that fails is reported with its seed.
     let seed = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
     let mut all_good = true;
     for target in TARGETS.iter().filter(|one| target.is_none_or(|target| target == **one)) {
         let mut build = step::cargo();
         step::run(build.args(["test", "-p", "slackline-daemon", "--locked", "--lib", "--no-run"]))?;
-        // Nobody else is to wait for it.
+        // The lowest priority, so that other programs do not wait.
         let mut cargo = Command::new("nice");
         cargo.args(["-n", "19"]).arg(step::cargo().get_program());
         cargo.args(["test", "-p", "slackline-daemon", "--locked", "--lib", "--quiet"]);

@@ -1,13 +1,13 @@
 //! A small Linux guest to schedule: Debian's kernel, and an initial file system with one program.
 //!
-//! Live tests need virtual machines that come up in seconds, need no disk, no network and no
-//! hardware virtualization, and do something known. The kernel and busybox are Debian packages,
-//! downloaded by name with the machine's own `apt-get`; the rest is made here.
+//! Live tests need VMs that boot in seconds, need no disk, network or hardware virtualization, and
+//! have a known load. The kernel and busybox are Debian packages, downloaded by name with the
+//! host's own `apt-get`. The rest is made here.
 //!
-//! The guest says [`READY`] on its first serial line, then does what its kernel command line says
-//! in `slackline.work=`: `spin`, `serve`, `idle` or `exit`, see [`Work`]. With `slackline.agent=`
-//! and a rule, an agent in it tells the host who is urgent, at a port of virtio-serial; with
-//! `slackline.stop=` it is killed after so many seconds.
+//! The guest prints [`READY`] on its first serial line. Then it does the work on its kernel command
+//! line, `slackline.work=` with `spin`, `serve`, `idle` or `exit`, see [`Work`]. With
+//! `slackline.agent=` and a rule, an agent reports urgent tasks to the host at a virtio-serial
+//! port. With `slackline.stop=` the agent is killed after this number of seconds.
 
 use std::ffi::OsString;
 use std::fs;
@@ -18,15 +18,15 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// The package that always depends on the newest kernel of the release. The cloud kernel has all
+/// The package that depends on the newest kernel of the release. The cloud kernel has everything
 /// that a guest needs built in, and half the size of the general one.
 const KERNEL_PACKAGE: &str = "linux-image-cloud-amd64";
 
-/// The one program in the guest. The static one: there are no libraries beside it.
+/// The only program in the guest. It is static, since the guest has no libraries.
 const BUSYBOX_PACKAGE: &str = "busybox-static";
 
-/// What a port of virtio-serial needs, each before those that need it. They are in the package of
-/// the kernel, which has them not built in.
+/// Kernel modules of a virtio-serial port, in order of their dependencies. They come from the
+/// kernel's package, since they are not built in.
 const MODULES: [&str; 6] = [
     "virtio_ring",
     "virtio",
@@ -36,34 +36,34 @@ const MODULES: [&str; 6] = [
     "virtio_console",
 ];
 
-/// What the guest prints on its serial line once it is up.
+/// Line that the guest prints on its serial line once it has booted.
 pub const READY: &str = "slackline guest ready";
 
-/// What the kernel is told beside the work to do. No clock source is chosen, since all of them
-/// held in trials: whole seconds stopped, and 2 ms of every 10 ms, even while booting.
+/// Kernel arguments besides the work. No clock source is chosen, since all of them were reliable in
+/// trials, with stops of whole seconds and of 2 ms in every 10 ms, also during the boot.
 const KERNEL_ARGUMENTS: [&str; 7] = [
-    // The only device for text that the guest has.
+    // The only text device of the guest.
     "console=ttyS0",
-    // Every kernel line on an emulated serial port costs a trap a character.
+    // Each character of a kernel line on an emulated serial port costs a trap.
     "quiet",
-    // A guest that cannot go on ends, rather than spin: restarting is ending, with `-no-reboot`.
+    // A guest that cannot continue ends instead of spinning: with `-no-reboot` a restart is an end.
     "panic=-1",
-    // The check that timer interrupts arrive spins for ten of them. A vCPU held back during it sees
-    // too few, and the kernel then gives up.
+    // The kernel checks that timer interrupts arrive, and spins for ten of them. A vCPU that is
+    // throttled meanwhile sees too few, and the kernel then gives up.
     "no_timer_check",
-    // Else the kernel compares its clock with another and drops it if the two readings are far
-    // apart, which they are when the vCPU is held between them.
+    // Otherwise the kernel compares its clock with another one. It drops the clock if both readings
+    // differ much, as they do if the vCPU is held between them.
     "tsc=reliable",
-    // Lockups and stalls are told from real time. A vCPU that we hold is neither locked up nor
-    // stalled, and the reports would be all that the guest does once it runs again.
+    // Lockups and stalls are detected by real time. A vCPU that is throttled is neither, and
+    // reports would take all of its time once it runs again.
     "nowatchdog",
     "rcupdate.rcu_cpu_stall_suppress=1",
 ];
 
-/// The first process of the guest. It spins inside the shell, so there are no system calls, forks
-/// or timers beside the kernel's own: the vCPU never sleeps by itself. Beside that `serve` has a
-/// task that goes before all others and sends each line back that comes in at a port of
-/// virtio-serial, `slackline.echo`, without a fork either. `READY` and `MODULES` are filled in.
+/// The first process of the guest. It spins inside the shell, without system calls, forks or timers
+/// of its own, so the vCPU never blocks. With `serve` there is also a task with the highest
+/// priority. It echoes each line from a virtio-serial port, `slackline.echo`, without a fork.
+/// `READY` and `MODULES` are replaced.
 const INIT: &str = r#"#!/bin/busybox sh
 /bin/busybox mount -t proc proc /proc
 /bin/busybox mount -t sysfs sys /sys
@@ -116,32 +116,32 @@ esac
 while :; do /bin/busybox sleep 3600; done
 "#;
 
-/// A guest ready to boot.
+/// A guest that is ready to boot.
 #[derive(Clone, Debug)]
 pub struct Guest {
-    /// The kernel, as QEMU's `-kernel` takes it.
+    /// Path of the kernel, for QEMU's `-kernel`.
     pub kernel: PathBuf,
-    /// The initial file system, as QEMU's `-initrd` takes it.
+    /// Path of the initial file system, for QEMU's `-initrd`.
     pub initramfs: PathBuf,
 }
 
-/// What the guest does once it is up.
+/// Work of the guest after the boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Computes for ever.
+    /// Computes forever in the shell.
     Spin,
-    /// The same, and has an urgent task that answers.
+    /// Computes forever, and has an urgent task that answers.
     Serve,
-    /// Sleeps for ever.
+    /// Sleeps forever in the shell.
     Idle,
-    /// Powers off at once; QEMU then ends with success.
+    /// Powers off at once. QEMU then exits with success.
     Exit,
 }
 
 impl Work {
     const ALL: [Self; 4] = [Self::Spin, Self::Serve, Self::Idle, Self::Exit];
 
-    /// What the kernel is told.
+    /// Returns the kernel's command line.
     pub(crate) fn kernel_arguments(self) -> String {
         format!("{} slackline.work={}", KERNEL_ARGUMENTS.join(" "), self.name())
     }
@@ -168,19 +168,19 @@ impl FromStr for Work {
 }
 
 impl Guest {
-    /// QEMU with this guest: one vCPU, emulated, on a thread named `CPU 0/TCG`; the serial line
-    /// goes to the file `serial`, and QMP listens at the UNIX socket `monitor`.
+    /// Returns QEMU with this guest. It has one emulated vCPU on a thread named `CPU 0/TCG`. The
+    /// serial line is written to the file `serial`, and QMP listens at the UNIX socket `monitor`.
     ///
-    /// Emulation is asked for by name. `accel=kvm:tcg` falls back only when KVM refuses to make a
-    /// VM; there are hosts where it makes one and then cannot run this kernel in it.
+    /// Emulation is requested explicitly. `accel=kvm:tcg` falls back only if KVM cannot create a
+    /// VM. Some hosts create one and then cannot run this kernel in it.
     #[must_use]
     pub fn qemu(&self, work: Work, serial: &Path, monitor: &Path) -> Command {
         let mut qemu = Command::new("qemu-system-x86_64");
-        // Nothing but what is named here: no network, no disk, no screen, no user's configuration.
+        // Only the devices named here: no network, disk, screen or user configuration.
         qemu.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
         qemu.args(["-name", "web,debug-threads=on", "-machine", "pc", "-accel", "tcg"]);
-        // A single vCPU, because a spinning guest has one thing to do. The kernel and its initial
-        // file system, unpacked, fit into 72 MB but not into 64.
+        // One vCPU suffices for one spinning task. The kernel and its initial file system,
+        // unpacked, fit in 72 MB but not in 64.
         qemu.args(["-smp", "1", "-m", "96"]);
         qemu.arg("-kernel").arg(&self.kernel).arg("-initrd").arg(&self.initramfs);
         qemu.args(["-append", &work.kernel_arguments()]);
@@ -190,7 +190,7 @@ impl Guest {
     }
 }
 
-/// A path inside one of QEMU's options, where a comma would else end it.
+/// Returns a QEMU option with a path. A comma in the path would end the option, so it is doubled.
 fn with_path(before: &str, path: &Path, after: &str) -> OsString {
     let mut option = before.as_bytes().to_vec();
     for &byte in path.as_os_str().as_bytes() {
@@ -200,16 +200,16 @@ fn with_path(before: &str, path: &Path, after: &str) -> OsString {
     OsString::from_vec(option)
 }
 
-/// Puts the guest into the folder `cache`, unless it is there already.
+/// Makes the guest in the folder `cache`, unless it exists already.
 ///
 /// # Errors
 ///
-/// When a package cannot be downloaded or unpacked, or the folder cannot be written.
+/// If a package cannot be downloaded or unpacked, or the folder cannot be written.
 pub fn fetch(cache: &Path) -> Result<Guest> {
     fs::create_dir_all(cache).with_context(|| format!("cannot create {}", cache.display()))?;
     let guest = Guest { kernel: cache.join("vmlinuz"), initramfs: cache.join("initramfs.cpio") };
     let modules = MODULES.map(|name| cache.join(format!("{name}.ko")));
-    // Both from one package, else the kernel does not take them.
+    // Kernel and modules must come from the same package, or the kernel rejects the modules.
     if !guest.kernel.exists() || !modules.iter().all(|module| module.exists()) {
         let package = newest_kernel_package()?;
         let folder = unpack(&package, cache)?;
@@ -225,7 +225,7 @@ pub fn fetch(cache: &Path) -> Result<Guest> {
         put(&busybox, &fs::read(folder.join("bin/busybox"))?)?;
         fs::remove_dir_all(folder)?;
     }
-    // Compared rather than only looked for: the first process may have changed since.
+    // The content is compared, since the first process may have changed in the source.
     let mut programs = vec![("bin/slackline-agent".to_owned(), fs::read(agent()?)?)];
     for (module, name) in modules.iter().zip(MODULES) {
         programs.push((format!("modules/{name}.ko"), fs::read(module)?));
@@ -237,21 +237,21 @@ pub fn fetch(cache: &Path) -> Result<Guest> {
     Ok(guest)
 }
 
-/// Builds the agent, without a library that the guest would have to have; says where it is.
+/// Builds the agent without shared libraries, which the guest lacks. Returns its path.
 fn agent() -> Result<PathBuf> {
     let version = run(Command::new("rustc").arg("-vV"))?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
     let host = host.context("`rustc -vV` names no host")?;
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["build", "--quiet", "--locked", "--release", "--package", "slackline-agent"]);
-    // With a target of its own what is built for the build itself is built as ever.
+    // With an explicit target, build scripts are built as usual.
     cargo.args(["--target", host]).env("RUSTFLAGS", "-C target-feature=+crt-static");
     run(&mut cargo)?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or("target".into(), PathBuf::from);
     Ok(target.join(host).join("release/slackline-agent"))
 }
 
-/// A module of the kernel in an unpacked package, unpacked itself.
+/// Returns a kernel module from an unpacked package, decompressed.
 fn module_of(package: &Path, name: &str) -> Result<Vec<u8>> {
     let mut folders = vec![package.join("lib/modules"), package.join("usr/lib/modules")];
     while let Some(folder) = folders.pop() {
@@ -272,7 +272,7 @@ fn module_of(package: &Path, name: &str) -> Result<Vec<u8>> {
     bail!("{} has no module {name}", package.display())
 }
 
-/// Writes a file so that it is there whole or not at all, also when we are interrupted.
+/// Writes a file completely or not at all, also if this program is interrupted.
 fn put(path: &Path, content: &[u8]) -> Result<()> {
     let unfinished = path.with_extension("unfinished");
     let write = || -> std::io::Result<()> {
@@ -282,7 +282,7 @@ fn put(path: &Path, content: &[u8]) -> Result<()> {
     write().with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// The package with the kernel itself; the one we name only depends on it.
+/// Returns the name of the package with the kernel. `KERNEL_PACKAGE` only depends on it.
 fn newest_kernel_package() -> Result<String> {
     let listing = run(Command::new("apt-cache").args(["depends", "--important", KERNEL_PACKAGE]))
         .with_context(|| without_lists(KERNEL_PACKAGE))?;
@@ -300,15 +300,15 @@ fn without_lists(package: &str) -> String {
     )
 }
 
-/// Downloads a package and unpacks it into a folder of its own inside `cache`.
+/// Downloads a package and unpacks it in a folder of its own inside `cache`.
 fn unpack(package: &str, cache: &Path) -> Result<PathBuf> {
     let folder = cache.join(format!("{package}.unpacked"));
-    // What an interrupted run left may be anything.
+    // An interrupted run may have left an incomplete folder.
     if folder.exists() {
         fs::remove_dir_all(&folder)?;
     }
     fs::create_dir_all(&folder)?;
-    // As root, apt would else download as a user of its own, who may not write here.
+    // As root, apt would otherwise download as a user of its own, which cannot write here.
     let mut download = Command::new("apt-get");
     download.args(["-q", "-o", "APT::Sandbox::User=root", "download", package]);
     run(download.current_dir(&folder)).with_context(|| without_lists(package))?;
@@ -334,7 +334,7 @@ fn only_entry(folder: &Path, wanted: impl Fn(&str) -> bool) -> Result<PathBuf> {
     Ok(found.remove(0))
 }
 
-/// What a command prints. Whatever it complains about becomes the error.
+/// Returns the output of a command. If it fails, its messages become the error.
 fn run(command: &mut Command) -> Result<String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command
@@ -348,16 +348,16 @@ fn run(command: &mut Command) -> Result<String> {
     String::from_utf8(output.stdout).with_context(|| format!("{program} printed no text"))
 }
 
-/// What an entry of the archive is.
+/// Kind of an entry in the archive.
 enum Entry<'a> {
     Folder,
-    /// A program, which everybody may run.
+    /// An executable file with its content.
     Program(&'a [u8]),
-    /// The console (5, 1). The kernel gives it to the first process, which is silent without.
+    /// The console (5, 1). Without it the first process has no output.
     Console,
 }
 
-/// The initial file system, in the only format that kernels take: cpio's `newc`.
+/// Returns the initial file system in cpio's `newc`, the only format that kernels accept.
 fn initramfs(busybox: &[u8], programs: &[(String, Vec<u8>)]) -> Vec<u8> {
     let init = INIT.replace("READY", READY).replace("MODULES", &MODULES.join(" "));
     let mut entries = vec![
@@ -375,13 +375,13 @@ fn initramfs(busybox: &[u8], programs: &[(String, Vec<u8>)]) -> Vec<u8> {
     for (number, (name, entry)) in (1..).zip(entries) {
         append(&mut archive, number, name, &entry);
     }
-    // A regular file without content and of this name ends an archive.
+    // An empty regular file of this name ends an archive.
     append(&mut archive, 0, "TRAILER!!!", &Entry::Program(b""));
     archive
 }
 
-/// Appends an entry: thirteen numbers as eight hexadecimal digits each, the name ending in a zero
-/// byte, and the content; both of the latter filled up to a multiple of four bytes.
+/// Appends an entry: thirteen numbers of eight hexadecimal digits each, the name with a final zero
+/// byte, and the content. Name and content are padded to a multiple of four bytes.
 fn append(archive: &mut Vec<u8>, number: usize, name: &str, entry: &Entry<'_>) {
     let none: &[u8] = b"";
     let (mode, content, device) = match entry {
@@ -426,7 +426,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_archive_is_what_cpio_writes() {
+    fn archive_equals_the_output_of_cpio() {
         let mut archive = Vec::new();
         append(&mut archive, 1, "init", &Entry::Program(b"hello"));
         let expected = "07070100000001000081ed0000000000000000000000010000000000000005\
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn a_comma_in_a_path_does_not_end_it() {
+    fn comma_in_a_path_is_doubled() {
         let option = with_path("unix:", Path::new("a,b"), ",server=on");
         assert_eq!(option, "unix:a,,b,server=on");
     }

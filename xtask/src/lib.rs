@@ -1,4 +1,4 @@
-//! What CI and developers run behind `./test`: every check, as `cargo xtask ci`, and some alone.
+//! Tasks of CI and developers behind `./test`: all checks as `cargo xtask ci`, and each one alone.
 
 pub mod ci;
 pub mod contract;

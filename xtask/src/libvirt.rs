@@ -1,8 +1,9 @@
-//! A guest of a real libvirt, held by the vCPU threads that libvirt has put into their own groups.
+//! Tests with a VM of a real libvirt, whose vCPU threads are in cgroups made by libvirt.
 //!
-//! On a kernel with `RT_GROUP_SCHED` such a group has no real-time budget. By hand, since it needs
-//! Debian's libvirt and QEMU, and root; the daemons are started here if nobody answers, and ended.
-//! Then the service plays its part with another one, if libvirt is ours and so asks our hook.
+//! On a kernel with `RT_GROUP_SCHED` these cgroups have no real-time budget. The task is run by
+//! hand, since it needs Debian's libvirt and QEMU, and root. Daemons of libvirt are started and
+//! ended here if none answers. The service is tested afterwards with another VM, if libvirt was
+//! started here and thus calls our hook.
 
 mod service;
 
@@ -17,25 +18,24 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::guest::{self, Work};
 use crate::step;
 
-/// With a dot, as the names have that people choose.
+/// Name of the VM. It contains a dot, as users' names do.
 const NAME: &str = "slackline22.04";
 
-/// Where the guest's user can read it.
+/// Folder that the user of the VM can read.
 const FOLDER: &str = "/var/lib/libvirt/images/slackline-guest";
 
-/// How long anything may take.
-///
-/// On a machine that is busy with builds libvirt alone takes 50 s to start a guest.
+/// Time limit of every step. On a test machine that is busy with builds, libvirt alone takes 50 s
+/// to start a VM.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// What is tried.
+/// Path of the program under test.
 const PROGRAM: &str = "target/debug/slackline";
 
-/// Holds two vCPUs, of which the guest keeps one busy at a time, to 20 % each: once to the end of
-/// the run, and once until it is killed.
+/// Limits two vCPUs, of which the guest keeps one busy at a time, to 20 % each. Slackline runs to
+/// the end of the scenario once, and is killed once.
 ///
 /// # Errors
-/// What is not there, or what did not hold.
+/// If something is missing, or a check failed.
 pub fn run() -> Result<ExitCode> {
     let mut cargo = step::cargo();
     ensure!(cargo.args(["build", "-p", "slackline", "--locked"]).status()?.success(), "no program");
@@ -94,7 +94,7 @@ fn domain(kernel: &str, initramfs: &str) -> String {
     )
 }
 
-/// What libvirt needs, ended again if it was not there before.
+/// Daemons of libvirt that were started here. They are ended when this value is dropped.
 struct Daemons(Vec<Child>);
 
 impl Daemons {
@@ -127,10 +127,10 @@ impl Drop for Daemons {
     }
 }
 
-/// The running guest; gone when this is.
+/// A running VM, which is destroyed when this value is dropped.
 struct Machine {
     pid: i32,
-    /// Its vCPU threads.
+    /// Thread ids of its vCPUs.
     threads: Vec<i32>,
 }
 
@@ -147,11 +147,11 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Its vCPU threads by now, the oldest first.
+    /// Returns the current thread ids of its vCPUs, the oldest first.
     fn vcpus_now(&self) -> Result<Vec<i32>> {
         let mut threads = Vec::new();
         for task in fs::read_dir(format!("/proc/{}/task", self.pid))?.flatten() {
-            // One that ends meanwhile is none.
+            // A thread that ends meanwhile is ignored.
             let name = fs::read_to_string(task.path().join("comm")).unwrap_or_default();
             if name.starts_with("CPU ") {
                 threads.push(task.file_name().to_string_lossy().parse()?);
@@ -161,7 +161,7 @@ impl Machine {
         Ok(threads)
     }
 
-    /// A run of the built program on it.
+    /// Starts the built program with a scenario for this VM.
     fn hold(&self, length: &str) -> Result<Child> {
         let share = "{ slice = \"2ms\", period = \"10ms\", exact = true }";
         let scenario = format!(
@@ -180,7 +180,8 @@ impl Machine {
         Ok(command.spawn()?)
     }
 
-    /// What may differ while it is held: class, priority, CPUs, groups and budgets.
+    /// Returns everything that changes while the VM is held: class, priority, CPUs, cgroups and
+    /// budgets.
     fn state(&self) -> Result<Vec<String>> {
         let mut state = Vec::new();
         for tid in &self.threads {
@@ -188,7 +189,7 @@ impl Machine {
                 |name: &str| fs::read_to_string(format!("/proc/{}/task/{tid}/{name}", self.pid));
             let (stat, status) = (file("stat")?, file("status")?);
             let fields = stat.rsplit(')').next().unwrap_or_default().split(' ');
-            // The real-time priority and the class.
+            // Real-time priority and scheduling class.
             let class: Vec<&str> = fields.skip(38).take(2).collect();
             let cpus = status.lines().find(|line| line.starts_with("Cpus_allowed:"));
             state.push(format!("{tid} {class:?} {cpus:?} {}", file("cgroup")?));
@@ -198,7 +199,7 @@ impl Machine {
         Ok(state)
     }
 
-    /// The real-time budgets of the threads' groups; none where the kernel has none.
+    /// Returns the real-time budgets of the threads' cgroups. Empty if the kernel has none.
     fn budgets(&self) -> Result<Vec<(PathBuf, u64)>> {
         let mounts = fs::read_to_string("/proc/self/mountinfo")?;
         let is_cpu = |options: &str| options.split(',').any(|option| option == "cpu");

@@ -1,4 +1,4 @@
-//! `cargo xtask`: chooses what to do; the work is in the library.
+//! `cargo xtask`: selects a task of the library.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -53,7 +53,8 @@ fn main() -> ExitCode {
 
 fn command(arguments: &[String]) -> Result<ExitCode> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    // Cargo sets it, to the folder of this crate; every path below is relative to the root.
+    // Cargo sets this variable to the folder of this crate. All paths below are relative to the
+    // root.
     let here = std::env::var_os("CARGO_MANIFEST_DIR").map(std::path::PathBuf::from);
     if let Some(root) = here.as_deref().and_then(Path::parent) {
         std::env::set_current_dir(root)?;

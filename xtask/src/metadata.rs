@@ -1,4 +1,4 @@
-//! The workspace and everything below it, as cargo sees them.
+//! The workspace and its dependencies, as cargo reports them.
 
 use std::path::PathBuf;
 
@@ -7,54 +7,54 @@ use serde_json::Value;
 
 use crate::step;
 
-/// What cargo says about the workspace.
+/// Report of cargo about the workspace.
 #[derive(Debug)]
 pub struct Metadata {
-    /// Where things are built.
+    /// Target folder of builds.
     pub target: PathBuf,
-    /// Our crates.
+    /// Crates of the workspace.
     pub crates: Vec<Crate>,
-    /// Everybody else's, for all targets and features.
+    /// Packages of others, for all targets and features.
     pub foreign: Vec<Foreign>,
 }
 
 /// A crate of the workspace.
 #[derive(Debug)]
 pub struct Crate {
-    /// The name of its package.
+    /// Name of the package.
     pub package: String,
-    /// Its folder from the root, such as `pure/units`.
+    /// Folder from the root, such as `pure/units`.
     pub folder: String,
-    /// What it depends on, by package name, tests left out.
+    /// Dependencies by package name, without those of tests.
     pub normal: Vec<String>,
-    /// What it depends on in tests and build scripts only.
+    /// Dependencies of tests and build scripts only, by package name.
     pub other: Vec<String>,
 }
 
-/// A package that is not ours.
+/// A package from outside the workspace.
 #[derive(Debug)]
 pub struct Foreign {
-    /// Name and version.
+    /// Name of the package.
     pub name: String,
-    /// The version.
+    /// Version of the package.
     pub version: String,
-    /// The licence expression, if it states one.
+    /// Licence expression. `None` if the package states none.
     pub license: Option<String>,
 }
 
 impl Crate {
-    /// The name of its folder, by which people and ARCHITECTURE.md call it.
+    /// Returns the name of its folder, which ARCHITECTURE.md uses.
     #[must_use]
     pub fn name(&self) -> &str {
         self.folder.rsplit('/').next().unwrap_or(&self.folder)
     }
 }
 
-/// Asks cargo.
+/// Reads the metadata from cargo.
 ///
 /// # Errors
 ///
-/// When cargo fails or says something new.
+/// If cargo fails, or its output has an unknown form.
 pub fn read() -> Result<Metadata> {
     let mut cargo = step::cargo();
     let text = step::output(cargo.args(["metadata", "--format-version=1", "--locked"]))?;

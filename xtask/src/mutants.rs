@@ -1,5 +1,6 @@
-//! Mutation testing: changes one thing of a crate at a time, runs its tests, and tells what no test
-//! noticed. By hand: it takes seconds a change, and there are thousands.
+//! Mutation testing: changes one thing of a crate at a time, runs its tests, and reports the
+//! changes that no test notices. It is run by hand, since each of thousands of changes takes
+//! seconds.
 
 mod outcome;
 mod settings;
@@ -16,28 +17,28 @@ use crate::step;
 pub use outcome::{Changed, Counts, Fate, report};
 pub use settings::{Settings, Stage, Survivor};
 
-/// Where everything is kept: the copy that is changed, what is built from it, and what came out.
+/// Folder of the copy that is changed, its builds and the results.
 const FOLDER: &str = "target/mutants";
 
-/// What part of a crate's changes is tried.
+/// Selection of the changes to try.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Part {
-    /// The crates, by the names of their folders; none is all.
+    /// Crates by the names of their folders. Empty for all.
     pub crates: Vec<String>,
-    /// Such as `0/4`: every fourth, from the first on.
+    /// Part of all changes, such as `0/4` for every fourth one, beginning with the first.
     pub shard: Option<String>,
-    /// Patterns of paths.
+    /// Patterns of file paths.
     pub files: Vec<String>,
-    /// How many stages of tests at most; none is all.
+    /// Maximum number of stages of tests. `None` for all.
     pub stages: Option<usize>,
 }
 
 impl Part {
-    /// What the words after `mutants` ask for.
+    /// Reads the arguments after `mutants`.
     ///
     /// # Errors
     ///
-    /// When one of them is none that is known.
+    /// If an argument is unknown.
     pub fn read(words: &[&str]) -> Result<Part> {
         let mut part = Part::default();
         let mut words = words.iter();
@@ -59,11 +60,11 @@ impl Part {
     }
 }
 
-/// Tries the changes of each crate; says whether enough of each crate's were noticed.
+/// Tries the changes of each crate. Succeeds if enough of each crate's changes were noticed.
 ///
 /// # Errors
 ///
-/// When cargo-mutants is not installed, or the tests fail before anything is changed.
+/// If cargo-mutants is not installed, or the tests fail without a change.
 pub fn run(part: &Part) -> Result<ExitCode> {
     let has_tool = step::output(step::cargo().args(["mutants", "--version"])).is_ok();
     ensure!(has_tool, "cargo-mutants is missing; type: cargo install --locked cargo-mutants");
@@ -85,7 +86,7 @@ pub fn run(part: &Part) -> Result<ExitCode> {
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Quick tests first; only what they do not notice is put to the slow ones.
+/// Runs all stages, the quick tests first. Slow stages get only changes that no test has noticed.
 fn all_stages(name: &str, settings: &Settings, part: &Part, tree: &Path) -> Result<Vec<Changed>> {
     let mut all: Vec<Changed> = Vec::new();
     let stages = part.stages.unwrap_or(usize::MAX);
@@ -99,7 +100,7 @@ fn all_stages(name: &str, settings: &Settings, part: &Part, tree: &Path) -> Resu
         fs::create_dir_all(&folder)?;
         let mut command = command(name, stage, &folder, tree);
         if index == 0 {
-            // Every so manyth of all changes: a fair sample.
+            // Every n-th of all changes is a fair sample.
             let shard = |shard| ["--sharding=round-robin", "--shard", shard];
             command.args(part.shard.iter().flat_map(|part| shard(part)));
             command.args(part.files.iter().flat_map(|file| ["--file", file]));
@@ -129,9 +130,9 @@ fn command(name: &str, stage: &Stage, folder: &Path, tree: &Path) -> Command {
     cargo.args(["--minimum-test-timeout=60", "--package"]).arg(format!("slackline-{name}"));
     cargo.args(stage.tests_of.iter().map(|tests| format!("--test-package=slackline-{tests}")));
     cargo.arg("--output").arg(folder).current_dir(tree);
-    // What is built is kept from one run to the next; nobody looks at it in a debugger.
+    // Builds are kept from one run to the next. Debug information is not needed.
     cargo.env("CARGO_TARGET_DIR", build_folder(tree)).env("CARGO_PROFILE_TEST_DEBUG", "0");
-    // A case that fails is neither made small nor kept for the next change.
+    // A failing case is neither shrunk nor kept for the next change.
     cargo.env("PROPTEST_MAX_SHRINK_ITERS", "0");
     cargo.env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "true");
     cargo
@@ -146,10 +147,10 @@ mod unit {
     use super::*;
 
     #[test]
-    fn words_choose_crates_shards_and_files() {
+    fn arguments_select_crates_shards_and_files() {
         let part =
             Part::read(&["host", "--shard", "1/4", "--file", "edf.rs", "--stages", "2", "sim"]);
-        let part = part.expect("all of it is known");
+        let part = part.expect("all arguments are valid");
         assert_eq!(part.crates, ["host", "sim"]);
         assert_eq!(part.shard.as_deref(), Some("1/4"));
         assert_eq!(part.files, ["edf.rs"]);
@@ -158,7 +159,7 @@ mod unit {
     }
 
     #[test]
-    fn unknown_words_are_refused() {
+    fn unknown_arguments_are_refused() {
         let says = |words: &[&str]| Part::read(words).expect_err("not known").to_string();
         assert_eq!(says(&["--all"]), "there is no `--all` for mutants");
         assert_eq!(says(&["host", "--shard"]), "`--shard` of what?");

@@ -1,4 +1,4 @@
-//! The proof that time, shares and policies need no operating system.
+//! Proof that the units and policies need no operating system.
 
 use std::fs;
 use std::path::Path;
@@ -8,14 +8,14 @@ use anyhow::Result;
 use crate::metadata::Metadata;
 use crate::step;
 
-/// A target without an operating system: there is no std to be had for it.
+/// A target without an operating system, for which std does not exist.
 const BARE: &str = "x86_64-unknown-none";
 
-/// The packages that must do without.
+/// Packages that must not use std.
 const PACKAGES: [&str; 2] = ["slackline-units", "slackline-policy"];
 
-/// A program that brings its own panic handler. If anything in it used std, there would be a second
-/// one, which the compiler refuses.
+/// A program with its own panic handler. If any part used std, there would be a second one, which
+/// the compiler rejects.
 const PROGRAM: &str = "\
 #![no_std]
 extern crate alloc;
@@ -42,12 +42,12 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
 }
 ";
 
-/// Builds the packages for a target without std, or, where that target cannot be had, into a
-/// program that has no room for std. Says which.
+/// Builds the packages for a target without std. If that target is not available, builds them into
+/// a program that cannot contain std. Returns a line about which it was.
 ///
 /// # Errors
 ///
-/// When they do not build.
+/// If the packages do not build.
 pub fn prove(metadata: &Metadata) -> Result<String> {
     if has_bare_target() {
         let mut cargo = step::cargo();
@@ -60,7 +60,7 @@ pub fn prove(metadata: &Metadata) -> Result<String> {
     Ok(format!("{} link without std ({BARE} cannot be added here)", PACKAGES.join(" and ")))
 }
 
-/// Whether the target is installed, after trying to install it.
+/// Returns true if the target is installed, after trying to install it.
 fn has_bare_target() -> bool {
     let rustc = || std::process::Command::new("rustc");
     let folder = step::output(rustc().args(["--print", "target-libdir", "--target", BARE]));

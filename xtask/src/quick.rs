@@ -1,4 +1,4 @@
-//! The checks that are worth their time after each change: of the crates that were changed only.
+//! Checks that are quick enough to run after each change, for changed crates only.
 
 use std::process::Command;
 
@@ -7,8 +7,8 @@ use anyhow::{Result, ensure};
 use crate::metadata::Metadata;
 use crate::{step, tests, tidy};
 
-/// Checks style and the rules of the house, and runs the tests of every crate with changes that are
-/// not committed, but for tests that schedule this machine's CPUs.
+/// Checks style and the rules of this repository, and runs the tests of every crate with
+/// uncommitted changes, except for tests that schedule CPUs of this host.
 ///
 /// # Errors
 ///
@@ -28,7 +28,7 @@ pub fn run(metadata: &Metadata) -> Result<String> {
 
 /// Returns the packages with a file in a list as `git status --porcelain` prints it.
 fn changed<'a>(metadata: &'a Metadata, changes: &str) -> Vec<&'a str> {
-    // Two letters, a space, and the path; of a renamed file the new path stands last.
+    // Each line has two letters, a space and the path. For a renamed file the new path is last.
     let paths: Vec<&str> =
         changes.lines().filter_map(|line| line.get(3..)?.rsplit(" -> ").next()).collect();
     let has_change = |folder: &str| paths.iter().any(|path| path.starts_with(folder));

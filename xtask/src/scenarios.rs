@@ -1,4 +1,4 @@
-//! Every scenario, checked and simulated twice, by the program as the tests use it or as people do.
+//! Checks of every scenario, simulated twice, with the program of the tests or of the release.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,22 +9,22 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::metadata::Metadata;
 use crate::step;
 
-/// Runs each scenario with the program that is released, which takes minutes to build.
+/// Runs each scenario with the release build, which takes minutes to build.
 ///
 /// # Errors
 ///
-/// As [`run`] has, and when the program cannot be built.
+/// As for [`run`], and if the program cannot be built.
 pub fn run_released(metadata: &Metadata) -> Result<String> {
     let mut cargo = step::cargo();
     step::run(cargo.args(["build", "--release", "--quiet", "--locked", "--package", "slackline"]))?;
     run(&metadata.target.join("release").join("slackline"), &metadata.target)
 }
 
-/// Runs each scenario; its claims must hold, and both of its runs must give the same bytes.
+/// Runs each scenario. Its claims must hold, and both runs must give the same bytes.
 ///
 /// # Errors
 ///
-/// With everything that went wrong, of every scenario.
+/// If any scenario fails. The error contains all failures.
 pub fn run(program: &Path, target: &Path) -> Result<String> {
     let mut files: Vec<PathBuf> = Vec::new();
     for entry in fs::read_dir("scenarios").context("no folder `scenarios`")? {
@@ -49,12 +49,13 @@ pub fn run(program: &Path, target: &Path) -> Result<String> {
     }
 }
 
-/// The size of the trace, which is none where the scenario is there to be refused.
+/// Checks and runs a scenario. Returns the size of the trace, which is zero if the scenario is
+/// refused.
 fn twice(program: &Path, file: &Path, folder: &Path) -> Result<usize> {
     step::output(Command::new(program).arg("check").arg(file))?;
     let run = |number: &str| -> Result<(String, Option<Vec<u8>>)> {
         let trace = folder.join(number).with_extension("trace");
-        // What an earlier run left must not be taken for this one's.
+        // A trace of an earlier run must not be mistaken for this one.
         let _ = fs::remove_file(&trace);
         let mut command = Command::new(program);
         let said = step::output(command.arg("sim").arg(file).arg("--save").arg(&trace))?;

@@ -7,14 +7,14 @@ use anyhow::{Context, Result};
 
 use crate::step;
 
-/// Says to the test which seeds it runs.
+/// Environment variable of the test with the range of seeds.
 const SEEDS: &str = "SLACKLINE_SEEDS";
 
-/// Runs so many seeds, from one on, and says how long that took.
+/// Runs this number of seeds from `from` on, and prints the duration.
 ///
 /// # Errors
 ///
-/// When one of them is no whole number, or cargo cannot be started.
+/// If an argument is no integer, or cargo cannot be started.
 pub fn run(seeds: &str, from: &str) -> Result<ExitCode> {
     for number in [seeds, from] {
         number.parse::<u64>().with_context(|| format!("`{number}` is not a number of seeds"))?;

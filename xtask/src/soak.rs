@@ -1,4 +1,4 @@
-//! The long forms of tests that go on for as long as one likes.
+//! The long forms of tests that can run for any time.
 
 use std::process::ExitCode;
 
@@ -6,20 +6,20 @@ use anyhow::{Context, Result, bail};
 
 use crate::step;
 
-/// Says to a test how long it goes on.
+/// Environment variable of a test with its length in seconds.
 const LENGTH: &str = "SLACKLINE_SOAK_SECONDS";
 
-/// Says to a test how many kills follow each other first.
+/// Environment variable of a test with the number of kills in sequence at its start.
 const KILLS: &str = "SLACKLINE_SOAK_KILLS";
 
-/// Says to a test which program it is about.
+/// Environment variable of a test with the path of the program under test.
 const PROGRAM: &str = "SLACKLINE_TEST_PROGRAM";
 
-/// Kills every process of a live session in turn, for so many minutes.
+/// Kills every process of a live session in turn, for this number of minutes.
 ///
 /// # Errors
 ///
-/// When `minutes` is no whole number above zero.
+/// If `minutes` is no integer above zero.
 pub fn session(minutes: &str) -> Result<ExitCode> {
     let mut cargo = step::cargo();
     cargo.args(["test", "-p", "slackline-live", "--locked", "--test", "live", "soak::"]);
@@ -27,11 +27,11 @@ pub fn session(minutes: &str) -> Result<ExitCode> {
     Ok(if cargo.status()?.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// A daemon, as it is released, whose machines come and go while something happens every minute.
+/// Runs a release build of the daemon, with VMs that come and go and an incident every minute.
 ///
 /// # Errors
 ///
-/// When an option is not known, or has no whole number above zero.
+/// If an option is unknown, or its value is no integer above zero.
 pub fn service(options: &[&str]) -> Result<ExitCode> {
     let mut wanted: Vec<(&str, String)> = Vec::new();
     for pair in options.chunks(2) {
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_number_or_not_known_is_refused_before_anything_is_built() {
+    fn invalid_options_are_refused_before_a_build() {
         for options in [&["--minutes", "0"][..], &["--kills", "many"], &["--hours", "1"], &["1"]] {
             assert!(service(options).is_err(), "{options:?}");
         }

@@ -1,10 +1,10 @@
-//! Running other programs, and telling how it went.
+//! Runs other programs and reports their failures.
 
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// The cargo that runs us, so that everything is built by one toolchain.
+/// Returns the cargo that runs this program, so that everything is built by one toolchain.
 #[must_use]
 pub fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
@@ -15,17 +15,17 @@ pub fn cargo() -> Command {
 #[must_use]
 pub fn linting_cargo() -> Command {
     let mut cargo = cargo();
-    // Clippy stands beside the cargo of its toolchain.
+    // Clippy is in the same folder as the cargo of its toolchain.
     let driver = std::path::Path::new(cargo.get_program()).with_file_name("clippy-driver");
     cargo.env("RUSTC_WORKSPACE_WRAPPER", driver);
     cargo
 }
 
-/// Runs a command that speaks for itself.
+/// Runs a command with its output shown.
 ///
 /// # Errors
 ///
-/// When it cannot be started or fails.
+/// If it cannot be started or fails.
 pub fn run(command: &mut Command) -> Result<()> {
     let status = command
         .stdin(Stdio::null())
@@ -34,11 +34,11 @@ pub fn run(command: &mut Command) -> Result<()> {
     if status.success() { Ok(()) } else { bail!("{} ended with {status}", shown(command)) }
 }
 
-/// What a command prints; what it complains about becomes the error.
+/// Returns the output of a command. If it fails, its messages become the error.
 ///
 /// # Errors
 ///
-/// When it cannot be started, fails, or prints no text.
+/// If it cannot be started, fails, or prints something that is no text.
 pub fn output(command: &mut Command) -> Result<String> {
     let output = command
         .stdin(Stdio::null())
@@ -51,7 +51,7 @@ pub fn output(command: &mut Command) -> Result<String> {
     String::from_utf8(output.stdout).with_context(|| format!("{}: no text", shown(command)))
 }
 
-/// A command as somebody would type it, but for the folder of its program.
+/// Returns a command as a user would type it, without the folder of its program.
 #[must_use]
 pub fn shown(command: &Command) -> String {
     let program = std::path::Path::new(command.get_program());

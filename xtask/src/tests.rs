@@ -1,5 +1,5 @@
-//! Runs the tests, with what cargo leaves out: test programs run side by side, there is one total
-//! and a list of the slowest, and what was skipped is reported with its reason.
+//! Runs the tests with features that cargo lacks: test programs run in parallel, there is one total
+//! and a list of the slowest, and skipped tests are reported with the reason.
 
 mod built;
 mod tally;
@@ -15,7 +15,7 @@ use crate::step;
 pub use built::{Built, Test, build, build_of};
 pub use tally::Tally;
 
-/// What is played: a program of tests, or the examples in the documentation.
+/// Part of the tests: a test program, or the examples in the documentation.
 enum Part<'a> {
     Program(&'a Test),
     Examples,
@@ -31,7 +31,7 @@ impl Part<'_> {
 
     fn command(&self) -> Command {
         match self {
-            // As cargo runs it.
+            // The program runs in the same environment as under cargo.
             Part::Program(test) => {
                 let mut command = Command::new(&test.program);
                 command.current_dir(&test.folder).env("CARGO_MANIFEST_DIR", &test.folder);
@@ -45,14 +45,14 @@ impl Part<'_> {
         }
     }
 
-    /// Plays it to its end; each line is given to `hear` as it comes. Says whether all is well.
+    /// Runs it to its end. Each line is passed to `hear` as it arrives. Returns true on success.
     fn play(&self, mut hear: impl FnMut(String)) -> Result<bool> {
         let (output, input) = std::io::pipe()?;
         let mut command = self.command();
-        // Passing tests that skip something say so, and their words are shown only when asked for.
+        // Tests that skip something say so. The output of passing tests is shown only on request.
         command.arg("--show-output").stdin(Stdio::null());
         let mut child = command.stdout(input.try_clone()?).stderr(input).spawn()?;
-        // It holds the pipe's other end too, and the pipe would never end.
+        // The command holds the other end of the pipe, which would otherwise never end.
         drop(command);
         for line in BufReader::new(output).split(b'\n') {
             hear(String::from_utf8_lossy(&line?).into_owned());
@@ -61,7 +61,7 @@ impl Part<'_> {
     }
 }
 
-/// What the test programs print and amount to.
+/// Results of the test programs.
 #[derive(Default)]
 struct Results {
     tally: Tally,
@@ -85,7 +85,7 @@ impl Results {
         }
     }
 
-    /// Prints the programs that took longest.
+    /// Prints the programs that took the longest time.
     fn print_slowest(&mut self) {
         self.times.sort();
         println!("\nslowest test programs:");
@@ -95,13 +95,13 @@ impl Results {
     }
 }
 
-/// Runs the tests of the workspace, all of them, also after a failure.
+/// Runs all tests of the workspace, also after a failure.
 ///
-/// Tests that schedule this machine's CPUs run last, one program after the other.
+/// Tests that schedule CPUs of this host run last, one program at a time.
 ///
 /// # Errors
 ///
-/// If they cannot be built or one fails.
+/// If the tests cannot be built or one fails.
 pub fn run() -> Result<Tally> {
     let built = build()?;
     let (live, others): (Vec<&Test>, Vec<&Test>) =
@@ -112,11 +112,11 @@ pub fn run() -> Result<Tally> {
     play(live, others)
 }
 
-/// Runs the tests of some packages, but for those that schedule this machine's CPUs.
+/// Runs the tests of some packages, except for those that schedule CPUs of this host.
 ///
 /// # Errors
 ///
-/// If they cannot be built, have warnings, or one fails.
+/// If the tests cannot be built, have warnings, or one fails.
 pub fn run_of(packages: &[&str]) -> Result<Tally> {
     let options: Vec<&str> = packages.iter().flat_map(|package| ["--package", *package]).collect();
     let built = build_of(&options)?;
@@ -125,7 +125,7 @@ pub fn run_of(packages: &[&str]) -> Result<Tally> {
     play(Vec::new(), tests.map(Part::Program).collect())
 }
 
-/// Plays all parts, the live ones one at a time, and prints what they amount to.
+/// Runs all parts, the live ones one at a time, and prints the results.
 fn play(live: Vec<Part<'_>>, others: Vec<Part<'_>>) -> Result<Tally> {
     let count = live.len() + others.len();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -148,7 +148,7 @@ fn play(live: Vec<Part<'_>>, others: Vec<Part<'_>>) -> Result<Tally> {
     Ok(results.tally)
 }
 
-/// Plays parts until there are none left. The output of each stays in one piece.
+/// Runs parts until none are left. The output of each stays together.
 fn one_after_the_other(parts: &Mutex<Vec<Part<'_>>>, results: &Mutex<Results>) {
     let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).pop();
     while let Some(part) = next() {

@@ -1,4 +1,5 @@
-//! The rules of the house that no compiler knows. All violations are told, as `file:line: what`.
+//! Rules of this repository that no compiler checks. All violations are printed as `file:line:
+//! text`.
 
 pub mod code;
 pub mod functions;
@@ -21,7 +22,7 @@ use crate::metadata::Metadata;
 use crate::step;
 use code::Code;
 
-/// A rule that is broken somewhere.
+/// A violation of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
     file: String,
@@ -30,7 +31,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// A rule broken at a line, counted from 1.
+    /// Creates a violation at a line, counted from 1.
     #[must_use]
     pub fn new(file: &str, line: usize, says: impl Into<String>) -> Self {
         Self { file: file.to_owned(), line, says: says.into() }
@@ -46,34 +47,34 @@ impl fmt::Display for Finding {
 /// A text file of the repository.
 #[derive(Debug)]
 pub struct Source {
-    /// From the root.
+    /// Path from the root.
     pub path: String,
-    /// All of it.
+    /// Content of the file.
     pub text: String,
-    /// What the compiler sees of it, if it is Rust.
+    /// Code without comments and strings. `None` unless it is Rust.
     pub code: Option<Code>,
 }
 
 impl Source {
-    /// A file of that path and text.
+    /// Creates a file with this path and text.
     #[must_use]
     pub fn new(path: &str, text: &str) -> Self {
         let code = path.ends_with(".rs").then(|| Code::of(text));
         Self { path: path.to_owned(), text: text.to_owned(), code }
     }
 
-    /// Returns true if a program made it, which knows no style.
+    /// Returns true if a program has generated the file. Such files need no style.
     #[must_use]
     pub fn is_made(&self) -> bool {
         self.path == "Cargo.lock" || self.path.contains("/tests/fixtures/")
     }
 }
 
-/// Checks everything and prints what is wrong; says whether nothing is.
+/// Checks everything and prints all violations. Returns true if there are none.
 ///
 /// # Errors
 ///
-/// When the repository cannot be read.
+/// If the repository cannot be read.
 pub fn tidy(metadata: &Metadata) -> Result<bool> {
     let sources = sources()?;
     let mut faults = Vec::new();
@@ -94,11 +95,11 @@ pub fn tidy(metadata: &Metadata) -> Result<bool> {
     Ok(faults.is_empty())
 }
 
-/// Prints each place in a folder at which a word rule is broken.
+/// Prints each violation of a word rule in a folder.
 ///
 /// # Errors
 ///
-/// When the repository cannot be read.
+/// If the repository cannot be read.
 pub fn list_words(folder: &str) -> Result<()> {
     for (rule, findings) in words::places(&sources()?) {
         for finding in findings.iter().filter(|finding| finding.file.starts_with(folder)) {
@@ -108,11 +109,11 @@ pub fn list_words(folder: &str) -> Result<()> {
     Ok(())
 }
 
-/// Lowers the committed counts of words to the present ones, and says whether none has risen.
+/// Lowers the committed counts of words to the present ones. Returns false if a count has risen.
 ///
 /// # Errors
 ///
-/// When the repository cannot be read or the file of counts cannot be written.
+/// If the repository cannot be read or the file of counts cannot be written.
 pub fn lower_words() -> Result<bool> {
     match words::lowered(&sources()?) {
         Ok(text) => fs::write(words::PATH, text).map(|()| true).context("cannot write the counts"),
@@ -123,16 +124,17 @@ pub fn lower_words() -> Result<bool> {
     }
 }
 
-/// The files that are in the repository or about to be.
+/// Returns the files of the repository, including new ones.
 fn sources() -> Result<Vec<Source>> {
     let mut git = Command::new("git");
-    // Somebody else may own the folder, as in a container; then git trusts nothing in it.
+    // Another user may own the folder, as in a container. Then git refuses it without this option.
     git.args(["-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others"]);
     let listing =
         step::output(git.arg("--exclude-standard")).context("tidy needs the repository")?;
     let mut sources = Vec::new();
     for path in listing.split('\0').filter(|path| !path.is_empty()) {
-        // A deleted file is listed until that is committed, and a picture is not text.
+        // A deleted file is listed until the deletion is committed. Pictures are no text and are
+        // skipped.
         if let Ok(text) = fs::read_to_string(path) {
             sources.push(Source::new(path, &text));
         }

@@ -1,7 +1,7 @@
-//! ALERT, the allocation error test, in a quick form [Cherkasova 2007 §5]: a CPU loop that is given
-//! a share and no more, beside a load of 6 % as a driver domain has, sampled every second; under
-//! Slackline and under the kernel's own ways, in turn for every share, so that a noisy minute is
-//! everybody's.
+//! ALERT, the allocation error test, in a short form [Cherkasova 2007 §5]. A CPU loop with a
+//! limited share runs beside a load of 6 %, like that of a driver domain, and is sampled every
+//! second. Slackline and the kernel's own limits take turns for every share, so that a disturbed
+//! minute affects all of them.
 
 use anyhow::Result;
 use slackline_linux::cgroup::Version;
@@ -13,14 +13,15 @@ use super::sample::{self, Errors};
 use super::{Setting, stolen};
 use crate::report::table;
 
-/// Percent of a CPU.
+/// Shares in percent of a CPU.
 const TARGETS: [u32; 8] = [1, 2, 3, 5, 10, 20, 50, 90];
-/// Up to this, Slackline's error is to be at most a third of the others'.
+/// Largest share at which Slackline's error must be at most a third of that of others.
 const SMALL: u32 = 10;
-/// How often each way has its turn.
+/// Number of turns of each interface.
 const ROUNDS: u64 = 3;
 
-/// Measures everything, each way for so many seconds a share in all; returns Markdown.
+/// Measures every share with every interface, for this many seconds in total each. Returns
+/// Markdown.
 pub(crate) fn run(seconds: u64) -> Result<String> {
     let setting = Setting::new(seconds.div_ceil(ROUNDS))?;
     let timers = examine().finding(Topic::Timers).found.clone();
@@ -50,9 +51,9 @@ pub(crate) fn run(seconds: u64) -> Result<String> {
     ))
 }
 
-/// The shares together, as a 99th percentile wants a hundred seconds; and what is promised of it,
-/// for the seconds in which no hypervisor took any of the CPU: what it takes is lost to every way,
-/// and which of them it hits is chance.
+/// Returns the results over several shares, since a 99th percentile needs a hundred seconds.
+/// Targets apply to seconds in which no hypervisor took CPU time. Every limit loses that time, and
+/// the one that it hits is random.
 fn together(ways: &[Way], measured: &[Measured<'_>]) -> String {
     let mut rows = Vec::new();
     for (name, is_small, at_most_a) in [("up to 10 %", true, 3.0), ("above", false, 1.0)] {
@@ -101,12 +102,13 @@ fn together(ways: &[Way], measured: &[Measured<'_>]) -> String {
     table(&heads, &rows)
 }
 
-/// What one way came to for one share.
+/// Results of one interface for one share.
 struct Measured<'a> {
     percent: u32,
     way: &'a Way,
     errors: Errors,
-    /// What a hypervisor took of the CPU meanwhile, where the kernel says so: ticks, of how many.
+    /// Time that a hypervisor took from the CPU meanwhile, and all time, in ticks. `None` if
+    /// unknown.
     stolen: Option<(f64, f64)>,
 }
 
@@ -120,7 +122,7 @@ impl Measured<'_> {
     }
 }
 
-/// Every way that this host has.
+/// Measures one share with every interface that this host has.
 fn measure<'a>(setting: &Setting, ways: &'a [Way], percent: u32) -> Result<Vec<Measured<'a>>> {
     let share = CpuShare::from_ppm(percent * 10_000);
     let _driver = setting.load(&["periodic", "--period", "10ms", "--work", "600us"])?;

@@ -1,5 +1,5 @@
-//! One subject with several busy threads or processes, held as one: as good as one with a single
-//! thread.
+//! One subject with several busy threads or processes, scheduled as a whole. It should be as exact
+//! as one with a single thread.
 
 use std::process::{Command, Stdio};
 
@@ -8,15 +8,15 @@ use anyhow::{Context, Result};
 use super::{ROUNDS, Setting, lateness, promise, rounds, spread, sum, worst_round};
 use crate::report::Row;
 
-/// What it is made of: threads of each process, and processes that a first one, which sleeps, has
-/// started; none are the first one's own threads.
+/// Subjects: number of threads per process, and number of busy processes that a first, sleeping
+/// process has started. With `None` the threads are those of the first process.
 const SUBJECTS: [(usize, Option<usize>); 7] =
     [(1, None), (2, None), (4, None), (8, None), (1, Some(1)), (1, Some(2)), (1, Some(8))];
 
-/// The longest that each is measured: there are many.
+/// Maximum seconds of each measurement, since there are many.
 const MOST: u64 = 8;
 
-/// The body of such a process.
+/// Runs as the process of such a subject.
 pub(crate) fn play(threads: usize, processes: usize) -> Result<()> {
     let own = std::env::current_exe()?;
     let mut children = Vec::new();
@@ -41,7 +41,7 @@ fn spin() -> Result<()> {
     }
 }
 
-/// Each subject at exact 30 %.
+/// Measures each subject with a hard limit of 30 %.
 pub(super) fn rows(setting: &Setting) -> Result<Vec<Row>> {
     let own = std::env::current_exe()?;
     let own = own.to_str().context("this program has an ordinary name")?;

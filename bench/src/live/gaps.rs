@@ -1,5 +1,5 @@
-//! A server in a busy guest beside four others that are busy: under `credit`, and under `gaps`
-//! where it tells. The guest is a process that plays one; its client is on another CPU.
+//! A server in a busy guest beside four other busy ones: under `credit`, and under `gaps` with
+//! hints. The guest is a process that plays one, and its client is on another CPU.
 
 use std::process::Command;
 use std::time::Duration;
@@ -10,20 +10,20 @@ use serde_json::Value;
 use super::{Setting, percent, us};
 use crate::report::{Row, median};
 
-/// How often each policy has its turn.
+/// Number of turns of each policy.
 const ROUNDS: usize = 3;
 const HOGS: usize = 4;
-/// As in the study of the reference: so many a second, of so much CPU time.
+/// Requests per second and their CPU time, as in the study of the reference.
 const RATE: &str = "20";
 const EACH: &str = "200us";
-/// How long a run takes to begin, and more.
+/// Time that a run takes to begin, with a margin.
 const BEGINS: Duration = Duration::from_millis(2_500);
 
-/// What came of a run.
+/// Results of a run.
 struct Served {
     mean: f64,
     p99: f64,
-    /// How far from a fifth of what all had the one is that is furthest, in millionths of it.
+    /// Largest deviation of a guest from a fifth of all CPU time received, in millionths of that.
     apart: f64,
 }
 

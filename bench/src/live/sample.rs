@@ -1,4 +1,4 @@
-//! Whole-second errors of a limited process, sampled from outside.
+//! Errors of a limited process in whole seconds, sampled from outside.
 
 use anyhow::{Context, Result};
 use slackline_live::Punctual;
@@ -7,25 +7,25 @@ use slackline_units::{CpuShare, Span};
 
 use super::{Setting, stolen};
 
-/// Errors in millionths of the share, smallest first, each with whether a hypervisor took any of
-/// the CPU in that second.
+/// Errors of seconds in millionths of the share, in ascending order. Each has a flag that is true
+/// if a hypervisor took CPU time in that second.
 #[derive(Clone, Default)]
 pub(crate) struct Errors(Vec<(f64, bool)>);
 
 impl Errors {
-    /// Those of several measurements together.
+    /// Merges the errors of several measurements.
     pub(crate) fn of(parts: Vec<Errors>) -> Errors {
         let mut all: Vec<(f64, bool)> = parts.into_iter().flat_map(|part| part.0).collect();
         all.sort_by(|a, b| a.0.total_cmp(&b.0));
         Errors(all)
     }
 
-    /// Those of the seconds in which nothing was taken.
+    /// Returns the errors of seconds in which nothing was taken.
     pub(crate) fn undisturbed(&self) -> Errors {
         Errors(self.0.iter().copied().filter(|&(_, is_disturbed)| !is_disturbed).collect())
     }
 
-    /// Of how many seconds.
+    /// Returns the number of seconds.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
@@ -34,14 +34,14 @@ impl Errors {
         self.0.is_empty()
     }
 
-    /// So many percent of the seconds were no further off; there must be one.
+    /// Returns a percentile of the errors. There must be at least one.
     pub(crate) fn at(&self, percent: usize) -> f64 {
         self.0[(self.0.len() * percent).div_ceil(100) - 1].0
     }
 }
 
-/// A spinning process under a limit, beside whatever else is on the CPU; none where this host does
-/// not have the way.
+/// Measures a process that always computes under a limit, beside all other load on the CPU. `None`
+/// if this host does not have the interface.
 pub(crate) fn under(setting: &Setting, way: &Way, share: CpuShare) -> Result<Option<Errors>> {
     let load = setting.spin()?;
     let target = target(share, way.usual_period(share))?;
@@ -53,7 +53,7 @@ pub(crate) fn under(setting: &Setting, way: &Way, share: CpuShare) -> Result<Opt
     let _punctual = Punctual::begin()?;
     let mut sampler = Sampler::start(load.tid.raw())?;
     let mut errors = Vec::new();
-    // One more, because the first second has the beginning in it.
+    // The first second contains the start, so it is not counted.
     for second in 0..=setting.seconds {
         let before = stolen(setting.cpu);
         let sample = sampler.after(Span::from_secs(1))?;

@@ -1,5 +1,5 @@
-//! The live host at scale: many spinning processes on one CPU, and looks at CPUs of a machine with
-//! many, whose events are fed from memory.
+//! The live host at scale: many busy processes on one CPU, and dispatcher passes on a host with
+//! many CPUs whose events come from memory.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -13,21 +13,21 @@ use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 use super::Setting;
 use crate::report::{median, table};
 
-/// How many processes share 80 % of the managed CPU.
+/// Numbers of processes that share 80 % of the managed CPU.
 const SIZES: [u64; 4] = [10, 100, 400, 1000];
-/// In periods of so many milliseconds, as far as what a look costs leaves room for that.
+/// Periods in milliseconds. They are tried if the dispatch overhead permits.
 const PERIODS: [u64; 2] = [100, 25];
-/// A slice that is shorter than this many looks is mostly looks: it is not tried.
+/// Minimum length of a slice in dispatcher passes. A shorter slice would be mostly overhead.
 const LOOKS: f64 = 2.5;
 
-/// CPUs of the machine that is fed, with so many vCPUs each.
+/// Numbers of CPUs of the fake host, with this number of vCPUs each.
 const CPUS: [usize; 4] = [2, 16, 64, 128];
 const VCPUS: u32 = 8;
-/// How many looks are measured at a time, and how often; the median counts.
+/// Number of rounds, of which the median counts, and of dispatcher passes in a round.
 const ROUNDS: usize = 9;
 const SWITCHES: usize = 2_000;
 
-/// Measures everything; returns Markdown.
+/// Measures everything. Returns Markdown.
 pub(crate) fn run(seconds: u64) -> Result<String> {
     let setting = Setting::new(seconds)?;
     let mut text = processes(&setting)?;
@@ -36,13 +36,13 @@ pub(crate) fn run(seconds: u64) -> Result<String> {
     Ok(text)
 }
 
-/// What one run came to.
+/// Results of one run.
 struct Run {
     slices: f64,
     overhead_ns: f64,
     misses: f64,
     deadlines: f64,
-    /// By how much of its promise each was off in each second, least first.
+    /// Error of each vCPU in each second, in millionths of its reservation and ascending.
     errors_ppm: Vec<f64>,
 }
 
@@ -137,7 +137,7 @@ fn spin(setting: &Setting, count: u64, slice_ns: u64, period_ms: u64) -> Result<
     })
 }
 
-/// What a look costs on machines of different sizes.
+/// Measures dispatcher passes on hosts of different sizes.
 fn looks() -> Result<String> {
     let (mut rows, mut base) = (Vec::new(), None);
     for cpus in CPUS {
@@ -168,7 +168,7 @@ fn looks() -> Result<String> {
     Ok(table(&heads, &rows))
 }
 
-/// A machine on which everybody spins, one after the other on each CPU.
+/// A fake host on which all vCPUs always compute, one after the other on each CPU.
 struct Fed {
     host: FedHost,
     cpus: usize,
@@ -202,13 +202,13 @@ impl Fed {
         Ok(Fed { host, cpus, now })
     }
 
-    /// The time of a look and how many places it told the kernel, on the average of many.
+    /// Returns the mean time of a dispatcher pass, and the mean number of orders to the kernel.
     fn measure(mut self) -> Result<(f64, f64)> {
         let mut spent = 0.0;
         let mut looks = 0_u32;
         let before = self.host.orders();
         let _ = self.host.told();
-        // Whom the kernel runs on each CPU: all have one deadline, so the lowest id comes first.
+        // All vCPUs have one deadline, so the kernel runs them in order of id on each CPU.
         for step in 0..SWITCHES / self.cpus {
             for cpu in (0..self.cpus).map(CpuId::new) {
                 let turn = u32::try_from(step)? % VCPUS;
@@ -224,7 +224,7 @@ impl Fed {
                 spent += begun.elapsed().as_nanos() as f64;
                 looks += 1;
             }
-            // Two more make ten of a period, in which nobody has anything left.
+            // Two idle slices complete a period of ten, in which no vCPU has budget left.
             self.now += SLICE;
             if u32::try_from(step)? % VCPUS == VCPUS - 1 {
                 self.now += SLICE * 2;

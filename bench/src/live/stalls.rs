@@ -1,6 +1,6 @@
-//! How much of what was missed each stall of the machine explains, by the trace of a run of vCPUs
-//! that never sleep: how late a timer rang in a period whose slice was not whole, and what was
-//! taken from a vCPU while it ran.
+//! Stalls of the test machine and the missing parts of slices that they explain, from the trace of
+//! a run of always runnable vCPUs. A stall is a late timer in a period with an incomplete slice, or
+//! time taken from a vCPU while it ran.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,28 +11,27 @@ use anyhow::Result;
 use slackline_trace::{Entry, Reader, Record};
 use slackline_units::{Reservation, Span, Time, VcpuId};
 
-/// A slice that lacks no more than this is whole: clocks differ by as much.
+/// Largest shortfall at which a slice still counts as complete. Clocks differ by as much.
 const WHOLE: Span = Span::from_us(5);
 
-/// A timer that is late by more than this, and a turn that lacks more of its time than this, did so
-/// because the machine stood still.
+/// Minimum lateness of a timer, and minimum shortfall of a run interval, that count as a stall.
 const STALL: Span = Span::from_us(200);
 
-/// How many stalls are named; there may be thousands.
+/// Maximum number of stalls to list. There may be thousands.
 const NAMED: usize = 5;
 
-/// A stall, and what was missing in the periods that it falls into, as far as it lasted so long.
+/// A stall, and the missing time that it explains in the periods in which it lies.
 struct Stall {
-    /// It was in this stretch,
+    /// Interval of the stall. Its end follows.
     from: Time,
     to: Time,
-    /// and took so much of it.
+    /// Duration of the stall within this interval.
     lasted: Span,
     explains: Span,
 }
 
-/// Says what was missing of the slices of a run, one promise a vCPU in the order of joining, and
-/// which stalls explain it.
+/// Describes the missing parts of slices in a run, and the stalls that explain them. `promises` has
+/// one reservation per vCPU in the order of joining.
 pub(super) fn explain(trace: &Path, promises: &[Reservation]) -> Result<String> {
     let mut reader = Reader::new(BufReader::new(File::open(trace)?))?;
     let (mut joined, mut ran, mut stalls) = (Vec::new(), BTreeMap::new(), Vec::new());
@@ -72,7 +71,7 @@ pub(super) fn explain(trace: &Path, promises: &[Reservation]) -> Result<String> 
     Ok(sentence(missing, periods, stalls))
 }
 
-/// The periods in which a vCPU had less than its slice, and by how much.
+/// Returns the periods in which a vCPU received less than its slice, with the shortfall.
 fn short(
     ran: &BTreeMap<VcpuId, Vec<(Time, Time, Span)>>,
     vcpu: VcpuId,
@@ -91,7 +90,7 @@ fn short(
             *received += Span::from_ns(u64::try_from(part).unwrap_or(u64::MAX));
         }
     }
-    // The first one began in the middle of things.
+    // The first period began within the start of the run.
     let lacks = received.iter().enumerate().skip(1).map(|(index, received)| {
         (start(index), start(index + 1), promise.slice().left_after(*received))
     });
@@ -129,11 +128,11 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_is_short_by_what_of_its_stretches_falls_into_other_periods() {
+    fn slice_shortfall_excludes_run_time_in_other_periods() {
         let vcpu = VcpuId::new(0, DomId::new(0), 0);
         let promise = Reservation::new(Span::from_ms(3), Span::from_ms(10)).unwrap();
         let whole = |nth: u64| (ms(10 * nth), ms(10 * nth + 3), Span::from_ms(3));
-        // The third begins 9 ms late: 1 ms of it is left.
+        // The third interval begins 9 ms late, so 1 ms of it lies in its period.
         let ran = [whole(0), whole(1), (ms(29), ms(33), Span::from_ms(4)), whole(4)];
         let ran = BTreeMap::from([(vcpu, ran.to_vec())]);
         let short = short(&ran, vcpu, (Time::START, ms(50)), promise);

@@ -1,4 +1,4 @@
-//! How soon a change of terms is in force, and how soon its answer is there.
+//! Latency of a change of parameters until it is in force, and until it is answered.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,18 +20,18 @@ use super::peers::{Disk, Quota};
 use super::{milliseconds, peer, within};
 use crate::report::{Row, quantile};
 
-/// How many changes of each kind.
+/// Number of changes of each kind.
 const CHANGES: usize = 300;
 
-/// Between two of them: less often than anybody is allowed, and no whole part of a period.
+/// Time between two changes. It keeps within the rate limit, and is no multiple of a period.
 const REST: Duration = Duration::from_millis(47);
 
 const PERIOD: Span = Span::from_ms(10);
 
-/// What is between the two terms, so that each change is one.
+/// Slices of the reservation in turn, so that each request is a change.
 const TERMS: [Span; 2] = [Span::from_us(900), Span::from_ms(1)];
 
-/// A managed CPU beside one that is not, with nobody else on it.
+/// Measures on an idle managed CPU, with another CPU that is not managed.
 pub(super) fn idle(setting: &Setting) -> Result<Vec<Row>> {
     rows(
         setting,
@@ -46,7 +46,7 @@ pub(super) fn idle(setting: &Setting) -> Result<Vec<Row>> {
     )
 }
 
-/// All CPUs, promised as far as may be, each with somebody besides who never stops.
+/// Measures with all CPUs reserved as far as possible, and a hog on each.
 pub(super) fn full(setting: &Setting) -> Result<Vec<Row>> {
     rows(
         setting,
@@ -61,7 +61,7 @@ pub(super) fn full(setting: &Setting) -> Result<Vec<Row>> {
     )
 }
 
-/// Where it is measured, and what is promised there, in milliseconds.
+/// Conditions of a measurement, and its targets in milliseconds.
 struct Case {
     what: &'static str,
     cpus: Vec<usize>,
@@ -71,13 +71,13 @@ struct Case {
     by_tls: (&'static str, f64),
 }
 
-/// What was measured, in milliseconds.
+/// Measured durations in milliseconds.
 #[derive(Default)]
 struct Took {
-    /// When each change was sent over the socket, by the event that it became.
+    /// Time at which each change was sent over the socket, by its event number.
     sent: BTreeMap<u64, SystemTime>,
     answered: Vec<f64>,
-    /// The same by TLS.
+    /// Time at which each change was sent over TLS, by its event number.
     sent_by_tls: BTreeMap<u64, SystemTime>,
     answered_by_tls: Vec<f64>,
     read: Vec<f64>,
@@ -96,7 +96,7 @@ fn rows(setting: &Setting, case: &Case) -> Result<Vec<Row>> {
     }
     let mut fillers = Vec::new();
     if case.is_full {
-        // Each gets the CPU with most room, which it leaves none on.
+        // Each filler takes all capacity of the CPU that has the most.
         for nth in 0..case.cpus.len() {
             let filler = Processes::that_spin(1)?;
             let pid = filler.pids().next().context("one process")?;
@@ -128,7 +128,7 @@ fn measure(setting: &Setting, here: &mut Client, there: &mut Client) -> Result<T
         let changed = allowed(|| here.change("near", &change, None))?;
         took.answered.push(ms(began));
         took.sent.insert(changed.revision, sent);
-        // Who asks from another machine does not wait for a CPU of this one.
+        // A remote client does not compete for a CPU of this host, so the client here is real-time.
         let elsewhere = Punctual::begin()?;
         let (sent, began) = (SystemTime::now(), Instant::now());
         let changed = allowed(|| there.change("far", &change, None))?;
@@ -204,7 +204,7 @@ fn ms(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e3
 }
 
-/// How long after it was sent each change was begun, in milliseconds: events say when that was.
+/// Returns the time from sending each change to its start, in milliseconds, as its event says.
 fn until_done(
     client: &mut Client,
     name: &str,
@@ -220,12 +220,12 @@ fn until_done(
     Ok(took)
 }
 
-/// How long the core took with changes.
+/// Durations of changes in the core.
 struct Effect {
     sum: f64,
-    /// Bounds in seconds, and how many took at most that.
+    /// Upper bounds in seconds, with the number of durations up to each.
     upto: Vec<(f64, f64)>,
-    /// In milliseconds.
+    /// Mean duration in milliseconds.
     mean: f64,
     p99_within: f64,
 }
@@ -243,7 +243,7 @@ fn effect(client: &mut Client) -> Result<Effect> {
 }
 
 impl Effect {
-    /// What came after that.
+    /// Returns the difference to an earlier state.
     fn since(&self, before: &Effect) -> Effect {
         let less = |(now, then): (&(f64, f64), &(f64, f64))| (now.0, now.1 - then.1);
         let upto: Vec<(f64, f64)> = self.upto.iter().zip(&before.upto).map(less).collect();
@@ -255,7 +255,7 @@ impl Effect {
     }
 }
 
-/// A signer, a certificate of this host, and a daemon's port.
+/// A certificate authority, a certificate of this host, and the port of a daemon.
 pub(super) struct Tls {
     pub(super) words: Vec<String>,
     port: u16,
@@ -274,14 +274,14 @@ impl Tls {
         let signed = CertificateParams::new(vec!["localhost".to_owned()])?;
         fs::write(&certificate, signed.signed_by(&own, &issuer)?.pem())?;
         let secret = private(setting.path("key"), &own.serialize_pem())?;
-        // Nobody else takes it until the daemon does, on a machine that does nothing else.
+        // No other program takes the port before the daemon does, on an idle test machine.
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let (certificate, secret) = (certificate.display(), secret.display());
         let words = format!("--listen 127.0.0.1:{port} --certificate {certificate} --key {secret}");
         Ok(Tls { words: words.split(' ').map(str::to_owned).collect(), port, ca })
     }
 
-    /// Somebody with a token, who may do all.
+    /// Returns a client with an administrator's token.
     pub(super) fn client(
         &self,
         here: &mut Client,
@@ -299,7 +299,7 @@ impl Tls {
     }
 }
 
-/// A token of somebody who may do all.
+/// Creates an administrator's token.
 fn token(here: &mut Client, name: &str) -> Result<String> {
     let grant = Grant {
         role: Role::Administrator,

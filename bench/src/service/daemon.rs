@@ -1,4 +1,4 @@
-//! A daemon that is measured, the processes that it holds, and who asks it.
+//! A daemon to be measured, the processes that it schedules, and its clients.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,15 +12,15 @@ use slackline_control::{Kind, Length, Wanted};
 use slackline_linux::sys::{Tid, die_with_us, online_cpus, process_cpu_time};
 use slackline_units::Span;
 
-/// How long a daemon may take to answer at first.
+/// Time in which a daemon must answer for the first time.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What every measurement needs.
+/// Parameters of every measurement.
 pub(super) struct Setting {
     slackline: PathBuf,
-    /// On the disk that the program is on: commits are waited for.
+    /// Folder on the disk of the program, since commits wait for that disk.
     folder: PathBuf,
-    /// All that are online.
+    /// All CPUs that are online.
     pub(super) cpus: Vec<usize>,
 }
 
@@ -37,22 +37,22 @@ impl Setting {
         Ok(Setting { slackline, folder, cpus })
     }
 
-    /// The one that is managed unless all are.
+    /// Returns the CPU that is managed unless all are.
     pub(super) fn last_cpu(&self) -> usize {
         self.cpus[self.cpus.len() - 1]
     }
 
-    /// The program that is measured.
+    /// Returns the path of the measured program.
     pub(super) fn slackline(&self) -> &Path {
         &self.slackline
     }
 
-    /// A place for a file of a measurement.
+    /// Returns the path for a file of a measurement.
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// A daemon on these CPUs with an empty ledger, once it answers.
+    /// Starts a daemon on these CPUs with an empty ledger, and waits until it answers.
     pub(super) fn daemon(&self, cpus: &[usize], also: &[String]) -> Result<Daemon<'_>> {
         let state = self.path("state");
         if state.exists() {
@@ -85,14 +85,14 @@ impl Drop for Setting {
     }
 }
 
-/// A daemon; killed with this.
+/// A daemon, which is ended when this value is dropped.
 pub(super) struct Daemon<'a> {
     setting: &'a Setting,
     words: Vec<String>,
     child: Child,
 }
 
-/// How a daemon is ended.
+/// Method of ending a daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Asked,
@@ -100,7 +100,7 @@ pub(super) enum End {
 }
 
 impl Daemon<'_> {
-    /// A connection to it.
+    /// Connects to the daemon.
     pub(super) fn client(&self) -> Result<Client> {
         Ok(Client::connect(&self.setting.path("socket"))?)
     }
@@ -118,7 +118,7 @@ impl Daemon<'_> {
         Ok(())
     }
 
-    /// Ends it and starts the next; how long until that answers, from the end on.
+    /// Ends the daemon and starts it again. Returns the time from the end until it answers.
     pub(super) fn again(&mut self, how: End) -> Result<Duration> {
         let began = Instant::now();
         self.end(how)?;
@@ -140,7 +140,7 @@ impl Daemon<'_> {
         Ok(())
     }
 
-    /// Core, front, keeper.
+    /// Returns the process ids of core, front and keeper.
     pub(super) fn processes(&self) -> Result<[u32; 3]> {
         let core = self.child.id();
         let is_child = |process: &Path| {
@@ -154,7 +154,7 @@ impl Daemon<'_> {
                 continue;
             };
             if is_child(&entry.path()) {
-                // One that ends meanwhile is neither.
+                // A process that ends meanwhile is none of them.
                 let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
                 match line.split(|&byte| byte == 0).nth(1) {
                     Some(b"serve-front") => found[1] = pid,
@@ -170,7 +170,7 @@ impl Daemon<'_> {
 
 impl Drop for Daemon<'_> {
     fn drop(&mut self) {
-        // Whoever is held is given back by the keeper.
+        // The keeper restores all processes.
         let _ = self.end(End::Asked).or_else(|_| self.end(End::Killed));
     }
 }
@@ -179,7 +179,7 @@ fn tid(pid: u32) -> Result<Tid> {
     Tid::new(i32::try_from(pid)?).context("a process has an id")
 }
 
-/// What is answered, asked again by who has asked too often.
+/// Returns an answer, and repeats requests that the rate limit refuses.
 pub(super) fn allowed<T>(mut ask: impl FnMut() -> Answered<T>) -> Result<T> {
     loop {
         match ask() {
@@ -192,7 +192,7 @@ pub(super) fn allowed<T>(mut ask: impl FnMut() -> Answered<T>) -> Result<T> {
     }
 }
 
-/// All samples of a name on the page for Prometheus, each with its labels.
+/// Returns all samples of a metric on the Prometheus page, with their labels.
 pub(super) fn samples(client: &mut Client, name: &str) -> Result<Vec<(String, f64)>> {
     let page = allowed(|| client.page("/metrics").map(|text| (text.clone(), text)))?;
     let of = |line: &str| {
@@ -203,17 +203,17 @@ pub(super) fn samples(client: &mut Client, name: &str) -> Result<Vec<(String, f6
     Ok(page.0.lines().filter_map(of).collect())
 }
 
-/// Processes that end with this.
+/// Processes that end when this value is dropped.
 pub(super) struct Processes(Vec<Child>);
 
 impl Processes {
-    /// That never stop.
+    /// Starts processes that always compute.
     pub(super) fn that_spin(count: usize) -> Result<Processes> {
         let own = std::env::current_exe()?;
         Processes::of(count, &own, &["busy", "1"])
     }
 
-    /// That never do anything.
+    /// Starts processes that always sleep.
     pub(super) fn that_sleep(count: usize) -> Result<Processes> {
         Processes::of(count, Path::new("sleep"), &["1000000"])
     }
@@ -243,7 +243,7 @@ impl Drop for Processes {
     }
 }
 
-/// A slice in every period and no more, for a process.
+/// Returns the reservation of a slice in every period for a process, as a hard limit.
 pub(super) fn wanted(pid: u32, slice: Span, period: Span) -> Wanted {
     Wanted {
         slice: Some(Length(slice)),
@@ -254,7 +254,7 @@ pub(super) fn wanted(pid: u32, slice: Span, period: Span) -> Wanted {
     }
 }
 
-/// What a process has resident, in KiB.
+/// Returns the resident memory of a process in KiB.
 pub(super) fn resident(pid: u32) -> Result<f64> {
     let text = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -262,12 +262,12 @@ pub(super) fn resident(pid: u32) -> Result<f64> {
     kib.context("its status has no VmRSS")
 }
 
-/// How many descriptors a process has.
+/// Returns the number of descriptors of a process.
 pub(super) fn descriptors(pid: u32) -> Result<usize> {
     Ok(fs::read_dir(format!("/proc/{pid}/fd"))?.count())
 }
 
-/// The CPU time that a process has used.
+/// Returns the CPU time of a process.
 pub(super) fn cpu_time(pid: u32) -> Result<Duration> {
     Ok(Duration::from_nanos(process_cpu_time(tid(pid)?)?.ns()))
 }

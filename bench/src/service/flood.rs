@@ -1,4 +1,4 @@
-//! What others miss while somebody asks without end.
+//! Deadline misses of others while a client floods the daemon with requests.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{scope, sleep};
@@ -12,15 +12,16 @@ use slackline_units::Span;
 use super::daemon::{Daemon, Processes, Setting, allowed, wanted};
 use crate::report::Row;
 
-/// How long each is measured; a deadline every 10 ms of each of three.
+/// Length of each measurement. Each of three vCPUs has a deadline every 10 ms.
 const LENGTH: Duration = Duration::from_secs(20);
 
-/// With how many connections: all that anybody but an administrator may have.
+/// Number of connections: the maximum for all clients but administrators.
 const CONNECTIONS: usize = 4;
 
 const SUBJECTS: [&str; 3] = ["a", "b", "c"];
 
-/// Three that never stop, each with its slice and no more, on a CPU that is not the front's.
+/// Measures three always runnable processes with a hard limit on a CPU other than that of the
+/// front.
 pub(super) fn rows(setting: &Setting) -> Result<Vec<Row>> {
     let daemon = setting.daemon(&[setting.last_cpu()], &[])?;
     let mut client = daemon.client()?;
@@ -58,7 +59,7 @@ pub(super) fn rows(setting: &Setting) -> Result<Vec<Row>> {
     }])
 }
 
-/// Deadlines, and those missed, while something is done.
+/// Returns the deadlines, and those missed, while `work` runs.
 fn missed(client: &mut Client, mut work: impl FnMut() -> Result<()>) -> Result<(u64, u64)> {
     let mut count = || -> Result<(u64, u64)> {
         let mut sum = (0, 0);
@@ -70,19 +71,19 @@ fn missed(client: &mut Client, mut work: impl FnMut() -> Result<()>) -> Result<(
     };
     let before = count()?;
     work()?;
-    // Until what was measured is counted.
+    // The daemon needs some time to count the last periods.
     sleep(Duration::from_secs(1));
     let after = count()?;
     Ok((after.0 - before.0, after.1 - before.1))
 }
 
-/// Reads all, and changes what is not there, in turn, refused or not.
+/// Lists all reservations and changes a missing one, in turn. Refusals do not matter.
 fn flood(daemon: &Daemon<'_>, asked: &AtomicU64) -> Result<()> {
     let is_over = AtomicBool::new(false);
     let ask = |mut client: Client| {
         let change = Change { slice: Some(Length(Span::from_ms(1))), ..Change::default() };
         while !is_over.load(Ordering::Relaxed) {
-            // What is refused is a request as well.
+            // A refused request counts as well.
             let _ = client.list(None);
             let _ = client.change("nobody", &change, None);
             asked.fetch_add(2, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! How far apart the first slices of a gang begin.
+//! Time between the first slices of the members of a gang.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,21 +14,21 @@ use super::daemon::Setting;
 use super::milliseconds;
 use crate::report::{Row, quantile};
 
-/// Of so many members, if there are as many CPUs: each has one to itself.
+/// Maximum number of members. Each has a CPU to itself.
 const MEMBERS: usize = 4;
 
-/// A member has a fifth of its CPU, so that it stands still between slices for long enough to know
+/// Period and slice of a member. It has a fifth of its CPU, so that the pause between slices shows
 /// where each begins.
 const PERIOD: Duration = Duration::from_millis(20);
 const SLICE: Duration = Duration::from_millis(4);
 
-/// What is no pause between two slices is something else that ran for a while.
+/// Minimum pause between two slices. A shorter one is another program that ran for a while.
 const PAUSE: Duration = Duration::from_millis(8);
 
-/// For how long: a thousand periods.
+/// Length of the measurement: a thousand periods.
 const LENGTH: Duration = Duration::from_secs(20);
 
-/// Never stops, and says when it goes on after each pause, in nanoseconds since 1970.
+/// Computes forever, and prints the end of each pause in nanoseconds since 1970.
 pub(crate) fn play_member() -> Result<()> {
     let mut out = std::io::stdout().lock();
     let mut before = Instant::now();
@@ -41,7 +41,7 @@ pub(crate) fn play_member() -> Result<()> {
     }
 }
 
-/// Members that end with this.
+/// Members that end when this value is dropped.
 struct Members(Vec<Child>);
 
 impl Members {
@@ -66,7 +66,7 @@ impl Drop for Members {
     }
 }
 
-/// A gang of as many as there are CPUs, at most [`MEMBERS`], on one daemon: all have one clock.
+/// Measures a gang with one member per CPU, at most [`MEMBERS`], on one daemon. All have one clock.
 pub(super) fn rows(setting: &Setting) -> Result<Vec<Row>> {
     let count = setting.cpus.len().min(MEMBERS);
     let _daemon = setting.daemon(&setting.cpus, &[])?;
@@ -94,7 +94,7 @@ pub(super) fn rows(setting: &Setting) -> Result<Vec<Row>> {
         }))
     });
     let readers = readers.collect::<Result<Vec<_>>>()?;
-    // It has begun a second later.
+    // The gang begins a second later.
     sleep(Duration::from_secs(2));
     let from = u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos())?;
     sleep(LENGTH);
@@ -110,7 +110,8 @@ pub(super) fn rows(setting: &Setting) -> Result<Vec<Row>> {
     Ok(vec![row(count, &begins)])
 }
 
-/// Of each period in which all have begun: from the first to the last.
+/// Returns the row of times from the first to the last start, over all periods in which all have
+/// started.
 fn row(count: usize, begins: &BTreeMap<u64, Vec<u64>>) -> Row {
     let whole = begins.values().filter(|all| all.len() == count);
     let apart = whole.filter_map(|all| Some(all.iter().max()? - all.iter().min()?));

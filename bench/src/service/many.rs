@@ -1,4 +1,4 @@
-//! Many reservations at once, and many one after the other.
+//! Many reservations at once, and many in sequence.
 
 use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
@@ -14,20 +14,20 @@ use super::daemon::{
 use super::within;
 use crate::report::Row;
 
-/// How many reservations there are at once.
+/// Number of reservations at once.
 const MANY: usize = 500;
 
-/// How often something is asked that is measured.
+/// Number of measured requests of each kind.
 const TIMES: usize = 200;
 
-/// Between two requests, less often than anybody is allowed; and until a burst is allowed again.
+/// Time between two requests, within the rate limit, and time until a burst is allowed again.
 const REST: Duration = Duration::from_millis(35);
 const LULL: Duration = Duration::from_secs(5);
 
-/// As much as is allowed at once: requests, and changes.
+/// Number of requests and of changes that are allowed in a burst.
 const BURST: (usize, usize) = (90, 55);
 
-/// Many who sleep.
+/// Measures many processes that sleep.
 pub(super) fn held(setting: &Setting) -> Result<Vec<Row>> {
     let mut daemon = setting.daemon(&[setting.last_cpu()], &[])?;
     let mut client = daemon.client()?;
@@ -63,7 +63,7 @@ pub(super) fn held(setting: &Setting) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// What each verb takes.
+/// Measures each kind of request.
 fn verbs(client: &mut Client, sleepers: &Processes) -> Result<Vec<Row>> {
     let (slice, period) = (Span::from_us(500), Span::from_secs(1));
     let mut reserve = Vec::with_capacity(MANY);
@@ -110,7 +110,8 @@ fn verbs(client: &mut Client, sleepers: &Processes) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// How long it takes until it is answered, in milliseconds; who has asked too often asks again.
+/// Returns the time until an answer in milliseconds. A request that the rate limit refuses is
+/// repeated.
 fn timed<T>(mut ask: impl FnMut() -> Answered<T>) -> Result<f64> {
     loop {
         let began = Instant::now();
@@ -122,7 +123,7 @@ fn timed<T>(mut ask: impl FnMut() -> Answered<T>) -> Result<f64> {
     }
 }
 
-/// How often a second it is answered, asked so many times without a rest.
+/// Returns the number of answers per second in a burst of `count` requests.
 fn rate(count: usize, mut ask: impl FnMut(usize) -> Result<(), ClientError>) -> Result<f64> {
     let began = Instant::now();
     for nth in 0..count {
@@ -131,7 +132,7 @@ fn rate(count: usize, mut ask: impl FnMut(usize) -> Result<(), ClientError>) -> 
     Ok(count as f64 / began.elapsed().as_secs_f64())
 }
 
-/// Memory and CPU time of the three processes while all sleep.
+/// Measures memory and CPU time of the three processes while all reservations sleep.
 fn needs(daemon: &Daemon<'_>) -> Result<Vec<Row>> {
     let processes = daemon.processes()?;
     let mut mib = [0.0; 3];
@@ -158,19 +159,18 @@ fn needs(daemon: &Daemon<'_>) -> Result<Vec<Row>> {
     ])
 }
 
-/// How many reserve and release at once: together they may do more than one may. Three of them by
-/// TLS, as many as an address may connect with beside somebody else.
+/// Number of clients that reserve and release at once, since together they may send more than one.
+/// Three of them use TLS, the maximum for an address beside other clients.
 const PEOPLE: usize = 4;
 
-/// How often each does, before what the daemon needs is noted for the first time, and for the
-/// second and third.
+/// Number of pairs of each client before the first, second and third measurement.
 const PAIRS: [usize; 3] = [250, 1_125, 1_125];
 
-/// How long the daemon may remember who is gone, as more may be told of them: a minute, and it
-/// looks once a minute.
+/// Time after which the daemon has dropped all ended reservations. It keeps them for a minute for
+/// late records, and looks once a minute.
 const REMEMBERED: Duration = Duration::from_secs(125);
 
-/// What comes and goes without end leaves nothing.
+/// Measures that reservations that come and go leave no memory or descriptors.
 pub(super) fn come_and_go(setting: &Setting) -> Result<Vec<Row>> {
     let tls = super::change::Tls::new(setting)?;
     let daemon = setting.daemon(&[setting.last_cpu()], &tls.words)?;

@@ -1,4 +1,4 @@
-//! What the kernel and the disk take for a part of what a change is.
+//! Duration of comparable work of the kernel and the disk.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -9,7 +9,7 @@ use slackline_units::Span;
 
 use super::daemon::{Processes, Setting};
 
-/// A process in a group of its own, with a quota of the kernel's; gone with this.
+/// A process in a cgroup of its own with a CFS quota. Both are removed when this value is dropped.
 pub(super) struct Quota {
     group: PathBuf,
     is_v2: bool,
@@ -17,7 +17,7 @@ pub(super) struct Quota {
 }
 
 impl Quota {
-    /// None where this host has no such groups, or lets nobody make one.
+    /// Creates the cgroup. `None` if this host has no cgroups, or does not allow new ones.
     pub(super) fn new() -> Result<Option<Quota>> {
         let mounts = fs::read_to_string("/proc/self/mounts")?;
         let mounted = mounts.lines().find_map(|line| {
@@ -44,7 +44,7 @@ impl Quota {
         Ok(Some(quota))
     }
 
-    /// So much in every 10 ms; the kernel takes no less than a millisecond.
+    /// Sets the quota in every 10 ms. A millisecond is added, since that is the kernel's minimum.
     pub(super) fn set(&mut self, slice: Span) -> Result<()> {
         let us = slice.ns() / 1_000 + 1_000;
         let (file, text) = match self.is_v2 {
@@ -57,7 +57,7 @@ impl Quota {
 
 impl Drop for Quota {
     fn drop(&mut self) {
-        // A group with a process in it stays: all go back to where everybody is.
+        // A cgroup with a process cannot be removed, so processes move back to its parent.
         if let Some(above) = self.group.parent() {
             for pid in self._process.pids() {
                 let _ = fs::write(above.join("cgroup.procs"), pid.to_string());
@@ -67,7 +67,7 @@ impl Drop for Quota {
     }
 }
 
-/// A file that grows.
+/// A file that grows with each write.
 pub(super) struct Disk(File);
 
 impl Disk {

@@ -1,4 +1,4 @@
-//! How many seeds of the simulated service are run in a minute, on one core.
+//! Number of seeds of the simulated service per minute on one core.
 
 use std::process::{Command, Stdio};
 
@@ -9,7 +9,7 @@ use crate::report::Row;
 
 const SEEDS: u32 = 10_000;
 
-/// As `cargo xtask service` has it, which builds it first.
+/// Runs `cargo xtask service`, which builds the simulation first.
 pub(super) fn rows(_: &Setting) -> Result<Vec<Row>> {
     let tree = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
     let mut command = Command::new("cargo");

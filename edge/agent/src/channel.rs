@@ -1,4 +1,4 @@
-//! The way to the host: a port of a virtual machine, or a socket at which a host comes.
+//! The channel to the host: a port of a virtual machine, or a socket to which a host connects.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -10,19 +10,19 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use slackline_units::frame::FRAME;
 
-/// What the port of a guest is called.
+/// Name of the guest's port.
 pub const PORT: &str = "slackline.gaps.0";
 
-/// Where the host hears.
+/// Place of the channel to the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum To {
     /// A port of virtio-serial, by its name.
     Port(String),
-    /// A Unix socket, at which it listens until a host comes.
+    /// A Unix socket, on which the agent listens for a host.
     Socket(PathBuf),
 }
 
-/// Why there is no way to the host.
+/// Reason why there is no channel to the host.
 #[derive(Debug)]
 pub struct NoChannel {
     to: To,
@@ -46,7 +46,7 @@ impl std::error::Error for NoChannel {
     }
 }
 
-/// The way to the host, once it is there.
+/// The open channel to the host.
 pub(crate) enum Channel {
     Port(File),
     Socket { listener: UnixListener, path: PathBuf, host: Option<UnixStream> },
@@ -61,7 +61,7 @@ impl Channel {
         opened.map_err(|source| NoChannel { to: to.clone(), source })
     }
 
-    /// Whether somebody has come who has heard nothing yet.
+    /// Returns true if a new host has connected, which has received nothing yet.
     pub(crate) fn has_news(&mut self) -> bool {
         let Channel::Socket { listener, host, .. } = self else { return false };
         match listener.accept() {
@@ -73,14 +73,15 @@ impl Channel {
         }
     }
 
-    /// Whether it got there: a host that does not read, or none, is not waited for.
+    /// Returns true if the frame was sent. Never waits for a host that does not read, or is not
+    /// there.
     pub(crate) fn send(&mut self, frame: &[u8; FRAME]) -> bool {
         let sent = match self {
             Channel::Port(file) => file.write(frame),
             Channel::Socket { host: Some(host), .. } => host.write(frame),
             Channel::Socket { host: None, .. } => return false,
         };
-        // Part of one is none, and the host finds the next.
+        // Part of a frame counts as none. The host finds the start of the next one.
         matches!(sent, Ok(FRAME))
     }
 }
@@ -93,7 +94,7 @@ impl Drop for Channel {
     }
 }
 
-/// The port of this name. Where nobody makes links to ports, the kernel still names them.
+/// Opens the port of this name. Where no program makes links to ports, the kernel still names them.
 fn port(name: &str) -> io::Result<File> {
     let nonblocking = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
     let open = |path: &Path| OpenOptions::new().write(true).custom_flags(nonblocking).open(path);
@@ -110,7 +111,7 @@ fn port(name: &str) -> io::Result<File> {
     Err(io::ErrorKind::NotFound.into())
 }
 
-/// A socket that somebody left there is taken away.
+/// Listens at a path. A socket file left there is removed.
 fn listen(path: &Path) -> io::Result<Channel> {
     if path.symlink_metadata().is_ok_and(|it| it.file_type().is_socket()) {
         fs::remove_file(path)?;
@@ -126,30 +127,30 @@ mod tests {
 
     use super::*;
 
-    /// A host that does not read holds nothing up: what does not get there is not sent.
+    /// A host that does not read blocks nothing: a frame that does not fit is not sent.
     #[test]
-    fn a_full_channel_is_not_waited_for() {
+    fn full_channel_does_not_block() {
         let folder = std::env::temp_dir().join(format!("slackline-agent-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder");
         let path = folder.join("socket");
         let mut channel = Channel::open(&To::Socket(path.clone())).expect("a socket");
         assert!(!channel.has_news() && !channel.send(&[1; FRAME]));
-        let mut host = UnixStream::connect(&path).expect("it listens");
+        let mut host = UnixStream::connect(&path).expect("the other side listens");
         assert!(channel.has_news() && !channel.has_news());
         let sent = (0..1_000_000).take_while(|_| channel.send(&[1; FRAME])).count();
         assert!(sent < 1_000_000, "a socket has room for some");
         let mut bytes = vec![0; sent * FRAME];
-        host.read_exact(&mut bytes).expect("what was sent");
+        host.read_exact(&mut bytes).expect("all sent bytes arrive");
         assert!(channel.send(&[2; FRAME]));
         drop(host);
         assert!(!channel.send(&[3; FRAME]));
         drop(channel);
         assert!(!path.exists());
-        fs::remove_dir(&folder).expect("it is empty");
+        fs::remove_dir(&folder).expect("the folder is empty");
     }
 
     #[test]
-    fn no_port_says_so() {
+    fn missing_port_is_named_in_the_error() {
         let error = Channel::open(&To::Port("slackline.none".into())).err().expect("no port");
         assert!(
             error.to_string().starts_with("cannot open the virtio-serial port `slackline.none`: ")

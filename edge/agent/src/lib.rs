@@ -1,11 +1,10 @@
-//! `slackline agent`: what runs inside a Linux guest and tells the host what its urgent tasks are
-//! at, so that a policy that listens can let the guest go ahead of others while it has something
-//! urgent to do.
+//! `slackline agent` runs inside a Linux guest and reports its urgent tasks to the host. A policy
+//! that uses such hints can let the guest precede others while it has something urgent to do.
 //!
-//! It hears of wakes and switches of those tasks from the kernel's tracing, and where there is none
-//! looks at them each 5 ms. It tells something only when the best class changes, at most a thousand
-//! times a second, and again each 40 ms while it claims something, since what is not told again
-//! lapses after 100 ms. It needs nothing but the kernel, and is one static file.
+//! It learns of wakes and switches of those tasks from the kernel's tracing. Without tracing, it
+//! polls them every 5 ms. It reports only when the best class changes, at most a thousand times a
+//! second, and again every 40 ms while it claims something, since a claim lapses after 100 ms. It
+//! needs nothing but the kernel, and is one static file.
 
 #![forbid(unsafe_code)]
 
@@ -33,39 +32,40 @@ use trace::{Event, Trace};
 pub use channel::{NoChannel, PORT, To};
 pub use rule::{NoRule, Rule};
 
-/// What an agent does.
+/// Parameters of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Where the host hears.
+    /// Channel to the host.
     pub to: To,
-    /// Who is urgent, the most urgent first: four classes at most. Everybody else is the fifth.
+    /// Rules for urgent tasks, the most urgent first: at most four classes. All other tasks are the
+    /// fifth.
     pub rules: Vec<Rule>,
 }
 
-/// How many classes may be told apart from ordinary work.
+/// Maximum number of classes besides ordinary work.
 pub const MOST_RULES: usize = TASKS - 1;
 
-/// The rules of who says none: whatever is in real time, then what has a nice value below zero.
+/// Default rules: real-time tasks, then tasks with a nice value below zero.
 pub const RULES: [Rule; 2] = [Rule::RealTime, Rule::Nice(-1)];
 
-/// How often it is seen which tasks there are.
+/// Interval between scans for tasks.
 const SCAN: Duration = Duration::from_millis(200);
-/// After so many times threads of the kernel are told from others anew: most tasks of a small guest
-/// are its kernel's, and reading of them all is what an agent costs.
+/// Number of scans after which threads of the kernel are identified again. Most tasks of a small
+/// guest are its kernel's, and reading them all would be the main cost of an agent.
 const FORGET: u32 = 32;
-/// How often those are looked at of which the kernel tells nothing.
+/// Interval between checks of tasks without tracing.
 const LOOK: Duration = Duration::from_millis(5);
-/// How often what is claimed is told again.
+/// Interval at which a claim is repeated.
 const AGAIN: Duration = Duration::from_millis(40);
-/// No sooner one thing is told after another.
+/// Minimum time between two reports.
 const APART: Duration = Duration::from_millis(1);
-/// So many tasks are watched at most: a filter of the kernel has no room for more.
+/// Maximum number of watched tasks: a filter of the kernel has no space for more.
 const MOST_TASKS: usize = 64;
 
-/// Tells until the end of the process.
+/// Reports until the process ends.
 ///
 /// # Errors
-/// When there is no way to the host.
+/// If there is no channel to the host.
 pub fn run(options: &Options, says: &mut dyn FnMut(&str)) -> Result<(), NoChannel> {
     let channel = Channel::open(&options.to)?;
     if let Err(error) = urgent::become_urgent() {
@@ -87,14 +87,14 @@ pub fn run(options: &Options, says: &mut dyn FnMut(&str)) -> Result<(), NoChanne
     }
 }
 
-/// What the kernel tells, as it comes; of a kernel that tells nothing nothing comes.
+/// Returns the kernel's events as they come. Without tracing, none ever comes.
 fn listen(trace: Option<&Trace>) -> Receiver<Event> {
-    // So much may come before it is taken that looking anew is better.
+    // If more events than this wait to be read, scanning again is better.
     let (tell, events) = sync_channel(1_024);
     let lines = trace.and_then(|trace| trace.lines().ok());
     std::thread::spawn(move || {
         let Some(lines) = lines else {
-            // As long as this is there, waiting for events is waiting.
+            // Kept open, so that waiting for events waits.
             let (_tell, (_never, never)) = (tell, channel::<()>());
             let _ = never.recv();
             return;
@@ -110,21 +110,21 @@ fn listen(trace: Option<&Trace>) -> Receiver<Event> {
     events
 }
 
-/// An agent at work.
+/// State of a running agent.
 struct Agent<'a> {
     rules: &'a [Rule],
     channel: Channel,
     trace: Option<Trace>,
     tasks: Tasks,
     watched: Vec<u32>,
-    /// Threads of the kernel, and how often there has been a scan.
+    /// Threads of the kernel, and the number of scans so far.
     kernels: BTreeSet<u32>,
     scans: u32,
-    /// By vCPU, what was told last, and when; none if it has to be told.
+    /// Latest report and its time, by vCPU. `None` if a report is due.
     told: Vec<Option<(Says, Instant)>>,
     sequence: u32,
     last: Option<Instant>,
-    /// When what is not told is tried again.
+    /// Time at which a report that was not sent is tried again.
     retry: Instant,
     next_scan: Instant,
     next_look: Instant,
@@ -151,7 +151,7 @@ impl<'a> Agent<'a> {
         }
     }
 
-    /// Waits for what happens next, and tells what is to be told.
+    /// Waits for the next event, and sends the reports that are due.
     fn go_on(&mut self, events: &Receiver<Event>) {
         let due = self.next_tell().into_iter().chain([self.next_scan, self.next_look]).min();
         let wait = due.unwrap_or(self.next_scan).saturating_duration_since(Instant::now());
@@ -161,7 +161,7 @@ impl<'a> Agent<'a> {
                 events.try_iter().for_each(|event| self.take(event));
             }
             Err(RecvTimeoutError::Timeout) => {}
-            // Tracing has ended: then it is as if there were none.
+            // Tracing has ended. The agent continues as without it.
             Err(RecvTimeoutError::Disconnected) => {
                 self.trace = None;
                 std::thread::sleep(wait.min(LOOK));
@@ -188,7 +188,7 @@ impl<'a> Agent<'a> {
         }
     }
 
-    /// Sees which tasks there are, and what they are at.
+    /// Reads which tasks exist, and their states.
     fn scan(&mut self) {
         let (mut tasks, mut ordinary) = (BTreeMap::new(), 0);
         if self.scans.is_multiple_of(FORGET) {
@@ -227,7 +227,7 @@ impl<'a> Agent<'a> {
         }
     }
 
-    /// Sees what those are at that are urgent.
+    /// Reads the states of the urgent tasks.
     fn look(&mut self) {
         for &tid in &self.watched {
             let stat = stat_of(tid, tid);
@@ -242,7 +242,7 @@ impl<'a> Agent<'a> {
         Some((class, self.rules[class].urgency(stat)))
     }
 
-    /// When something is to be told that has not changed.
+    /// Returns the time of the next report that is due without a change. `None` if there is none.
     fn next_tell(&self) -> Option<Instant> {
         let each = (0..).zip(&self.told).filter_map(|(vcpu, told)| match told {
             Some((says, at)) if best(says) != best(&self.tasks.of(vcpu)) => Some(*at),
@@ -253,7 +253,7 @@ impl<'a> Agent<'a> {
         Some(self.last.map_or(due, |last| due.max(last + APART)))
     }
 
-    /// Tells what has changed, or has to be told again.
+    /// Sends the reports that have changed or have to be repeated.
     fn tell(&mut self, now: Instant) {
         for vcpu in 0..self.told.len() {
             let number = u16::try_from(vcpu).unwrap_or(u16::MAX);
@@ -276,24 +276,25 @@ impl<'a> Agent<'a> {
     }
 }
 
-/// Milliseconds since the system started. No agent tells more than one thing in each, so the first
-/// word of one that is started again comes after the last of the one before. A host that sees only
-/// the port cannot tell them apart, and drops what comes before what it has heard.
+/// Returns the milliseconds since the system booted, as the first sequence number. No agent sends
+/// more than one report per millisecond. So the first report of a restarted agent comes after the
+/// last of the one before. A host that sees only the port cannot tell them apart, and drops frames
+/// that are older than the latest one.
 fn first_sequence() -> u32 {
     let up = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let ms = up.tv_sec.wrapping_mul(1_000).wrapping_add(up.tv_nsec / 1_000_000);
-    // It counts round, as sequences do.
+    // Wraps, as sequence numbers do.
     u32::try_from(ms & i64::from(u32::MAX)).unwrap_or(0)
 }
 
-/// The names of a folder that are numbers.
+/// Returns the entries of a folder that are numbers.
 fn numbers(folder: &str) -> impl Iterator<Item = u32> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
 fn stat_of(pid: u32, tid: u32) -> Option<Stat> {
-    // Threads are found below their process, and by themselves as well.
+    // Threads are listed below their process, and can be read by themselves as well.
     Stat::parse(&fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?)
 }
 
@@ -307,10 +308,11 @@ mod tests {
 
     use super::*;
 
-    /// An agent of a guest with so many vCPUs and one urgent task that waits, and its host.
+    /// Returns an agent of a guest with this number of vCPUs and one urgent task that waits, and
+    /// its host.
     fn agent<'a>(options: &'a Options, path: &PathBuf, vcpus: usize) -> (Agent<'a>, UnixStream) {
         let channel = Channel::open(&options.to).expect("a socket");
-        let host = UnixStream::connect(path).expect("it listens");
+        let host = UnixStream::connect(path).expect("the other side listens");
         let mut agent = Agent::new(options, channel, None);
         assert!(agent.channel.has_news());
         agent.told = vec![None; vcpus];
@@ -324,10 +326,10 @@ mod tests {
         (Options { to: To::Socket(path.clone()), rules: vec![Rule::RealTime] }, path)
     }
 
-    /// What a full channel did not take is tried again before what was claimed has lapsed, which is
-    /// sooner than tasks are scanned.
+    /// A report that a full channel did not accept is tried again before the claim has lapsed,
+    /// which is earlier than the next scan.
     #[test]
-    fn what_did_not_get_there_is_told_again_as_soon_as_what_did() {
+    fn unsent_report_is_retried_as_soon_as_a_claim() {
         let (options, path) = options("full");
         let (mut agent, _host) = agent(&options, &path, 1);
         while agent.channel.send(&[0; FRAME]) {}
@@ -336,9 +338,9 @@ mod tests {
         assert_eq!((agent.told[0], agent.next_tell()), (None, Some(now + AGAIN)));
     }
 
-    /// What is not told since something else just was is told a millisecond later.
+    /// A report that must wait for the one before is sent a millisecond later.
     #[test]
-    fn each_vcpu_is_told_of_a_millisecond_after_the_one_before() {
+    fn reports_of_vcpus_are_a_millisecond_apart() {
         let (options, path) = options("three");
         let (mut agent, _host) = agent(&options, &path, 3);
         let mut now = Instant::now();

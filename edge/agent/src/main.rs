@@ -1,4 +1,4 @@
-//! The agent by itself, for guests: one file that needs nothing else.
+//! The agent as a program of its own, for guests: one file without dependencies.
 
 use std::process::ExitCode;
 
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_are_read_or_say_what_is_wrong() {
+    fn options_are_parsed_or_name_the_fault() {
         let read = |text: &str| options(text.split_whitespace().map(str::to_owned));
         let port = To::Port("slackline.gaps.0".into());
         assert_eq!(read(""), Ok(Options { to: port, rules: RULES.to_vec() }));

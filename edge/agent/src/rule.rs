@@ -1,4 +1,4 @@
-//! Which tasks are urgent: rules in order, each a class.
+//! Rules for urgent tasks, in order. Each is a class.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,20 +7,20 @@ use slackline_units::Urgency;
 
 use crate::stat::Stat;
 
-/// Who belongs to a class.
+/// Condition for the tasks of a class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// Tasks of this name, as the kernel has it: fifteen bytes at most.
+    /// Tasks of this name in the kernel: at most fifteen bytes.
     Name(String),
     /// Tasks in this cgroup, or below it.
     Cgroup(String),
-    /// Tasks that are scheduled in real time.
+    /// Tasks in a real-time class.
     RealTime,
-    /// Tasks with this nice value, or a smaller one, and those in real time.
+    /// Tasks with this nice value or a lower one, and real-time tasks.
     Nice(i8),
 }
 
-/// A rule that is none.
+/// Text that is not a valid rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoRule(String);
 
@@ -53,7 +53,8 @@ impl FromStr for Rule {
 }
 
 impl Rule {
-    /// Whether this is about a task; `cgroup` says where it is, if that can be known.
+    /// Returns true if the rule covers a task. `cgroup` returns the text of its cgroup file, if
+    /// readable.
     pub(crate) fn is_about(&self, task: &Stat, cgroup: impl FnOnce() -> Option<String>) -> bool {
         match self {
             Rule::Name(name) => task.name == *name,
@@ -63,8 +64,8 @@ impl Rule {
         }
     }
 
-    /// How urgent a task of this class is at least: by name or cgroup as one with the least nice
-    /// value, else as its system has it.
+    /// Returns the urgency of a task in this class. By name or cgroup it counts at least as a task
+    /// with the lowest nice value, otherwise it has the urgency of its scheduling.
     pub(crate) fn urgency(&self, task: &Stat) -> Urgency {
         const LEAST_NICE: Urgency = Urgency(100);
         match self {
@@ -74,7 +75,8 @@ impl Rule {
     }
 }
 
-/// Whether `/proc/PID/cgroup` says that it is in this group, or below it, in any hierarchy.
+/// Returns true if the text of `/proc/PID/cgroup` has this group, or one below it, in any
+/// hierarchy.
 fn is_below(of: &str, path: &str) -> bool {
     let path = path.trim_end_matches('/');
     let mut groups = of.lines().filter_map(|line| line.splitn(3, ':').nth(2));
@@ -88,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_are_read_or_say_what_they_may_be() {
+    fn rules_are_parsed_or_list_valid_forms() {
         let read = |text: &str| text.parse::<Rule>().ok();
         assert_eq!(read("name=nginx"), Some(Rule::Name("nginx".into())));
         assert_eq!(read("cgroup=/web"), Some(Rule::Cgroup("/web".into())));
@@ -101,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_in_itself_and_not_in_one_that_begins_alike() {
+    fn cgroup_contains_itself_but_none_with_the_same_prefix() {
         let of = "3:cpu:/other\n0::/web/one\n";
         assert!(is_below(of, "/web") && is_below(of, "/web/") && is_below(of, "/web/one"));
         assert!(is_below(of, "/other") && is_below(of, "/"));

@@ -1,41 +1,41 @@
-//! A task, as `/proc/PID/task/TID/stat` has it.
+//! State of a task, parsed from `/proc/PID/task/TID/stat`.
 
 use slackline_units::Urgency;
 
-/// What a task is at, and how its system schedules it.
+/// State of a task, and its scheduling in the guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stat {
     pub(crate) name: String,
     pub(crate) state: State,
-    /// The CPU on which it ran last, by number.
+    /// Number of the CPU on which it ran last.
     pub(crate) cpu: u16,
     pub(crate) urgency: Urgency,
     pub(crate) nice: i8,
     pub(crate) is_real_time: bool,
-    /// Whether it is a thread of the kernel itself.
+    /// True if it is a thread of the kernel itself.
     pub(crate) is_kernels: bool,
 }
 
-/// What a task is at.
+/// Run state of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Wants,
     Waits,
-    /// It is stopped, or over.
+    /// The task is stopped, or has exited.
     Neither,
 }
 
-/// `PF_KTHREAD` of the kernel's flags of a task.
+/// `PF_KTHREAD` among the kernel's flags of a task.
 const KERNELS: u64 = 0x0020_0000;
 
 impl Stat {
-    /// None if it is not as proc(5) says.
+    /// Parses the text of a `stat` file. `None` if it is not as in proc(5).
     pub(crate) fn parse(text: &str) -> Option<Stat> {
-        // A name may hold anything, also what ends a name.
+        // A name may hold any character, including the parenthesis that ends it.
         let (before, after) = text.rsplit_once(')')?;
         let name = before.split_once('(')?.1.to_owned();
         let words: Vec<&str> = after.split_whitespace().collect();
-        // The first of these is the third there.
+        // The first of these words is the third field in proc(5).
         let number = |place: usize| words.get(place - 3)?.parse::<i64>().ok();
         let state = match *words.first()? {
             "R" => State::Wants,
@@ -47,7 +47,7 @@ impl Stat {
         let is_real_time = matches!(policy, 1 | 2 | 6);
         let urgency = match policy {
             1 | 2 => Urgency::of_linux_real_time(real_time)?,
-            // SCHED_DEADLINE goes before them all.
+            // SCHED_DEADLINE precedes all of them.
             6 => Urgency(0),
             5 => Urgency::of_linux_idle(),
             _ => Urgency::of_linux_nice(nice)?,
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_is_as_urgent_as_its_system_has_it() {
+    fn urgency_follows_class_priority_and_nice_value() {
         let urgency = |policy, real_time, nice| {
             let stat = Stat::parse(&stat(policy, real_time, nice, 0)).expect("a task");
             (stat.urgency.0, stat.is_real_time)

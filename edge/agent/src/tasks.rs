@@ -1,4 +1,4 @@
-//! What the urgent tasks of a guest are at, and what is told of it: no IO, and no clock.
+//! States of a guest's urgent tasks, and the reports about them. Does no I/O and reads no clock.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,28 +7,28 @@ use slackline_units::{TASKS, Urgency};
 
 use crate::stat::State;
 
-/// An urgent task.
+/// State of an urgent task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Task {
-    /// By number of its rule.
+    /// Index of its rule.
     pub(crate) class: usize,
     pub(crate) urgency: Urgency,
     pub(crate) cpu: u16,
     pub(crate) state: State,
 }
 
-/// All urgent tasks, by the kernel's number.
+/// All urgent tasks, by thread id.
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
     tasks: BTreeMap<u32, Task>,
-    /// Whom I/O has woken, the latest first.
+    /// Tasks that I/O has woken, the latest first.
     woken: VecDeque<u32>,
-    /// How many others want a CPU.
+    /// Number of other tasks that are runnable.
     ordinary: usize,
 }
 
 impl Tasks {
-    /// Those that there are, and how many others want a CPU.
+    /// Sets the urgent tasks, and the number of other tasks that are runnable.
     pub(crate) fn set(&mut self, tasks: BTreeMap<u32, Task>, ordinary: usize) {
         self.woken.retain(|tid| tasks.contains_key(tid));
         (self.tasks, self.ordinary) = (tasks, ordinary);
@@ -38,14 +38,14 @@ impl Tasks {
         self.tasks.keys().copied()
     }
 
-    /// A task has been seen at this.
+    /// Updates the state of a task.
     pub(crate) fn is_at(&mut self, tid: u32, state: State, cpu: u16) {
         if let Some(task) = self.tasks.get_mut(&tid) {
             (task.state, task.cpu) = (state, cpu);
         }
     }
 
-    /// It was woken, by an interrupt or not.
+    /// Notes that a task was woken, by an interrupt or otherwise.
     pub(crate) fn woke(&mut self, tid: u32, cpu: u16, by_interrupt: bool) {
         self.is_at(tid, State::Wants, cpu);
         if by_interrupt && self.tasks.contains_key(&tid) {
@@ -55,8 +55,8 @@ impl Tasks {
         }
     }
 
-    /// What is to be told of a vCPU. Each class is as urgent as the first of its tasks, and less
-    /// so than those before it.
+    /// Returns the report for a vCPU. Each class is as urgent as its most urgent task, and less
+    /// urgent than the classes before it.
     pub(crate) fn of(&self, vcpu: u16) -> Says {
         let mut classes = [None; TASKS];
         let mut last = None;
@@ -84,7 +84,7 @@ impl Tasks {
     }
 }
 
-/// At least as much less urgent as the scale can tell.
+/// Returns the urgency, lowered to the next step after `last` if it is not below that.
 fn less_than(last: Option<Urgency>, urgency: Urgency) -> Urgency {
     last.map_or(urgency, |Urgency(last)| urgency.max(Urgency(last.saturating_add(1))))
 }
@@ -93,8 +93,8 @@ fn some(count: usize) -> u8 {
     u8::try_from(count).unwrap_or(u8::MAX)
 }
 
-/// What it comes to: which class wants the vCPU, and which of those that I/O has woken waits. Only
-/// when this changes it is told.
+/// Summarises a report: the first class that wants the vCPU, and the first blocked class that I/O
+/// has woken. Only a change of these is reported.
 pub(crate) fn best(says: &Says) -> (Option<usize>, Option<usize>) {
     let Says::Classes(classes) = says else { return (None, None) };
     let first =
@@ -115,9 +115,9 @@ mod tests {
         classes.map(|it| it.map(|it| (it.urgency.0, it.runnable, it.blocked, it.woken)))
     }
 
-    /// Two servers in one class and one in the next, and a hog; I/O wakes the first on vCPU 1.
+    /// Two servers in one class and one in the next, and a hog. I/O wakes the first on vCPU 1.
     #[test]
-    fn a_wake_is_told_of_its_vcpu_and_the_rest_of_all() {
+    fn wake_is_reported_for_its_vcpu_only() {
         let mut tasks = Tasks::default();
         let all = [(7, task(0, 100, 0)), (8, task(0, 99, 0)), (9, task(1, 90, 0))];
         tasks.set(all.into(), 1);
@@ -132,16 +132,16 @@ mod tests {
         assert_eq!(best(&tasks.of(1)), (Some(0), Some(0)));
         tasks.is_at(7, State::Waits, 1);
         assert_eq!(best(&tasks.of(1)), (Some(4), Some(0)));
-        // A timer wakes another one: that is no I/O.
+        // A timer wakes another one, which is no I/O.
         tasks.woke(9, 0, false);
         assert_eq!(classes(&tasks, 0)[1], Some((100, 1, 0, false)));
-        // Who is gone is forgotten.
+        // Tasks that have exited are forgotten.
         tasks.set([(9, task(1, 90, 0))].into(), 0);
         assert_eq!(classes(&tasks, 0), [None, Some((90, 0, 1, false)), None, None, None]);
     }
 
     #[test]
-    fn whatever_is_told_is_a_frame() {
+    fn every_report_is_a_valid_frame() {
         let mut tasks = Tasks::default();
         tasks.set((0..600).map(|tid| (tid, task(tid as usize % 4, 140, 0))).collect(), 1_000);
         let frame = slackline_units::frame::Frame { vcpu: 0, sequence: 1, says: tasks.of(0) };

@@ -1,5 +1,5 @@
-//! What the kernel's tracing says of tasks: who was woken, by an interrupt or not, and who has left
-//! a CPU. It is set up in an instance of its own, which is gone with the agent.
+//! Events of tasks from the kernel's tracing: wakes, by an interrupt or not, and tasks that left a
+//! CPU. It is set up in an instance of its own, which is removed with the agent.
 
 use std::fs::{self, File};
 use std::io;
@@ -7,17 +7,17 @@ use std::path::{Path, PathBuf};
 
 use crate::stat::State;
 
-/// Where tracing may be mounted.
+/// Directories where tracing may be mounted.
 const ROOTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
-/// What an instance is called, before the number of its agent.
+/// Prefix of an instance's name, before the process id of its agent.
 const PREFIX: &str = "slackline-";
 
 /// An instance of the kernel's tracing.
 #[derive(Debug)]
 pub(crate) struct Trace(PathBuf);
 
-/// Something that happened to a task.
+/// An event of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     Woke { tid: u32, cpu: u16, by_interrupt: bool },
@@ -25,7 +25,7 @@ pub(crate) enum Event {
 }
 
 impl Trace {
-    /// Sets one up that tells of nobody yet; an error where the kernel has none.
+    /// Sets up an instance that reports no task yet. Fails if the kernel has no tracing.
     pub(crate) fn begin() -> io::Result<Trace> {
         let mut roots = ROOTS.iter().map(Path::new);
         let root = roots.find(|root| root.join("events/sched/sched_waking").is_dir());
@@ -35,18 +35,19 @@ impl Trace {
         let folder = instances.join(format!("{PREFIX}{}", std::process::id()));
         fs::create_dir(&folder)?;
         let trace = Trace(folder);
-        // Else a reader is woken when half of the buffer is full. Older kernels wake it at once.
+        // Otherwise a reader is woken when half of the buffer is full. Older kernels wake it at
+        // once.
         let _ = trace.write("buffer_percent", "0");
         trace.write("buffer_size_kb", "64")?;
         Ok(trace)
     }
 
-    /// The text of what happens, a line an event; reading waits for more.
+    /// Opens the events as text, one per line. Reading waits for more.
     pub(crate) fn lines(&self) -> io::Result<File> {
         File::open(self.0.join("trace_pipe"))
     }
 
-    /// Tells of these tasks from now on, and of no others.
+    /// Reports these tasks from now on, and no others.
     pub(crate) fn watch(&self, tids: &[u32]) -> io::Result<()> {
         let any = |field: &str| {
             let each = tids.iter().map(|tid| format!("{field} == {tid}"));
@@ -72,8 +73,9 @@ impl Drop for Trace {
     }
 }
 
-/// Takes away what agents that were killed have left: else their tasks are traced for ever, and who
-/// has the number of one of them has no tracing. The kernel keeps what somebody reads.
+/// Removes the instances of killed agents. Otherwise their tasks would be traced forever, and an
+/// agent with the process id of one of them would have no tracing. The kernel keeps an instance
+/// that is being read.
 fn clear(instances: &Path) {
     for entry in fs::read_dir(instances).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -88,11 +90,11 @@ fn clear(instances: &Path) {
 }
 
 impl Event {
-    /// A line of `trace_pipe`; none if it is about something else.
+    /// Parses a line of `trace_pipe`. `None` if it is about something else.
     pub(crate) fn parse(line: &str) -> Option<Event> {
         let woke = line.split_once(": sched_waking: ");
         let (head, body) = woke.or_else(|| line.split_once(": sched_switch: "))?;
-        // `[001] d.h2.  12.345678`: where, how, when; what is before may hold anything.
+        // `[001] d.h2.  12.345678`: CPU, flags, time. The text before may hold any character.
         let mut words = head.split_whitespace().rev().skip(1);
         let (flags, cpu) = (words.next()?, words.next()?);
         let here = cpu.strip_prefix('[')?.strip_suffix(']')?.parse().ok()?;
@@ -112,7 +114,7 @@ impl Event {
     }
 }
 
-/// The number behind the last of such words.
+/// Returns the number after the last occurrence of `word`.
 fn number(text: &str, word: &str) -> Option<u32> {
     let digits = text.rsplit_once(word)?.1;
     digits.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok()
@@ -123,20 +125,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_killed_agent_left_is_taken_away_and_no_more() {
+    fn only_instances_of_killed_agents_are_removed() {
         let folder = std::env::temp_dir().join(format!("{PREFIX}trace-{}", std::process::id()));
-        // No process has a number above 2^22.
+        // No process has an id above 2^22.
         let own = format!("{PREFIX}{}", std::process::id());
         let all = ["slackline-5000000", &own, "slackline-1", "slackline-x", "5000001"];
         all.iter().for_each(|name| fs::create_dir_all(folder.join(name)).expect("a folder"));
         clear(&folder);
         let stays = all.map(|name| folder.join(name).exists());
         assert_eq!(stays, [false, false, true, true, true]);
-        fs::remove_dir_all(&folder).expect("it is there");
+        fs::remove_dir_all(&folder).expect("the folder is there");
     }
 
     #[test]
-    fn lines_are_read_whatever_tasks_are_called() {
+    fn trace_lines_are_parsed_for_any_task_name() {
         let woke = "          <idle>-0       [001] d.h2.    12.345678: sched_waking: \
                     comm=a pid=9 pid=77 prio=120 target_cpu=003";
         let expected = Event::Woke { tid: 77, cpu: 3, by_interrupt: true };

@@ -1,15 +1,15 @@
-//! Being there in time: before all ordinary tasks of the guest, and all in memory. Who has work in
-//! real time that never sleeps starts the agent under `chrt`.
+//! Priority of the agent: above all ordinary tasks of the guest, with all its memory locked. A
+//! guest with real-time work that never blocks must start the agent under `chrt`.
 
 use std::io;
 
 use rustix::mm::{MlockAllFlags, mlockall};
 use rustix::process::setpriority_process;
 
-/// Gives the program the least nice value, and keeps it in memory.
+/// Sets the lowest nice value, and locks the memory of the program.
 pub(crate) fn become_urgent() -> io::Result<()> {
     const LEAST_NICE: i32 = -20;
-    // Who may not have the one may still have the other.
+    // A process that may not do one may still do the other.
     let locked = mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE);
     setpriority_process(None, LEAST_NICE)?;
     Ok(locked?)

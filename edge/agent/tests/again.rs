@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use slackline_units::frame::{FRAME, Frame};
 
-/// A process that is gone with this.
+/// A process that is killed when this is dropped.
 struct Process(Child);
 
 impl Drop for Process {
@@ -18,7 +18,8 @@ impl Drop for Process {
     }
 }
 
-/// An agent at that socket, for which a task of this name is urgent, and its host.
+/// Starts an agent at this socket, for which a task of this name is urgent, and connects as its
+/// host.
 fn agent(socket: &Path, name: &str) -> (Process, UnixStream) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_slackline-agent"));
     command.arg("--socket").arg(socket).args(["--urgent", &format!("name={name}")]);
@@ -33,7 +34,7 @@ fn agent(socket: &Path, name: &str) -> (Process, UnixStream) {
     }
 }
 
-/// The frames of a second from the first on.
+/// Returns the frames of one second, from the first frame on.
 fn hear(host: &mut UnixStream) -> Vec<Frame> {
     let mut frames = Vec::new();
     let mut end = None;
@@ -46,10 +47,10 @@ fn hear(host: &mut UnixStream) -> Vec<Frame> {
     frames
 }
 
-/// Where the host sees no other agent, as at a port, what the second tells comes after all that the
-/// first told; and it tells as much.
+/// As at a port, the host cannot tell the two agents apart. So the second one's reports must come
+/// after all of the first one's, and be as many.
 #[test]
-fn who_is_started_again_is_heard_as_the_first_was() {
+fn frames_of_restarted_agent_follow_those_of_the_first() {
     let place = std::env::temp_dir().join(format!("slackline-again-{}", std::process::id()));
     std::fs::create_dir_all(&place).expect("a folder");
     let (program, socket) = (place.join("again-urgent"), place.join("socket"));

@@ -1,4 +1,4 @@
-//! `slackline alert`: how exactly shares are delivered, second by second.
+//! `slackline alert`: measures how exactly CPU shares are delivered in each second.
 
 mod live;
 mod numbers;
@@ -26,20 +26,20 @@ use crate::terminal::{self, Counter};
 use live::LivePlan;
 use report::Contents;
 
-/// The paper's targets, in percent of a CPU.
+/// Targets of the paper, in percent of a CPU.
 const TARGETS: [u32; 18] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 40, 50, 60, 70, 80, 90];
 
-/// The one target of the test on two CPUs.
+/// Target of the paper's test on two CPUs.
 const SMP_TARGET: [u32; 1] = [66];
 
-/// A few, for a quick look at a machine.
+/// A few targets, for a quick test of a host.
 const QUICK_TARGETS: [u32; 7] = [1, 2, 5, 10, 30, 60, 90];
 
-/// How long the paper tests a target.
+/// Time for which the paper tests each target.
 const LENGTH: Span = Span::from_secs(180);
 const SMP_LENGTH: Span = Span::from_secs(600);
 
-/// What is tested, and how much of it.
+/// The cases to test, and the trials of each.
 #[derive(Debug)]
 pub(crate) struct Plan {
     cases: Vec<Case>,
@@ -47,7 +47,7 @@ pub(crate) struct Plan {
 }
 
 pub(crate) fn alert(args: &Alert) -> Result<(), Problem> {
-    // A result that cannot be kept is not worth hours.
+    // An output file that cannot be written is reported before hours of testing.
     let files = [("--report", args.report.as_deref()), ("--csv", args.csv.as_deref())];
     Places::of(&files)?;
     if args.quick && !changes_with_quick(args) {
@@ -87,15 +87,15 @@ fn changes_with_quick(args: &Alert) -> bool {
     args.length.is_none() || !is_set
 }
 
-/// What came of everything.
+/// Results of all tests.
 struct Tested {
     form: Form,
-    /// What was tested, in a sentence.
+    /// Sentence that describes the test.
     how: String,
-    /// How many; none where nothing was drawn.
+    /// Number of seeds. `None` for live tests, which draw no random numbers.
     seeds: Option<u64>,
     results: Vec<CaseResult>,
-    /// CaseResults, each with what becomes of it if one rule changes.
+    /// Each result, with the results of the same case with one rule changed.
     ablations: Vec<(CaseResult, Vec<CaseResult>)>,
 }
 
@@ -141,7 +141,7 @@ fn live(args: &Alert) -> Result<Tested, Problem> {
     Ok(Tested { form: Form::One, how, seeds: None, results, ablations: Vec::new() })
 }
 
-/// What is tested, in a sentence.
+/// Returns a sentence that describes the simulated test.
 fn how(trials: &Trials) -> String {
     let what = match trials.form {
         Form::One => "a VM that never blocks beside a Dom0 with 6 % on one CPU",
@@ -151,7 +151,8 @@ fn how(trials: &Trials) -> String {
     format!("Simulated: {what}, {length} at each target, {seeds} seeds.{}", too_short(length))
 }
 
-/// From so many seconds on, the paper's own, errors of seconds are compared.
+/// Returns a sentence for tests that are shorter than the paper's: their errors of seconds cannot
+/// be compared.
 fn too_short(length: Span) -> &'static str {
     if length < LENGTH {
         " This is too short for a comparison: the paper tests for 3 minutes."
@@ -173,9 +174,9 @@ fn of_grid(error: GridError<TrialError>) -> Problem {
     Problem::BadOption { message: error.to_string(), hint: Some(error.hint()) }
 }
 
-/// What has to be typed to make it again.
+/// Returns the command line that makes these results again.
 fn made(args: &Alert, seeds: Option<u64>) -> Made {
-    // The commit stands behind it anyway.
+    // The report names the commit anyway.
     let mut words = Vec::new();
     let mut given = std::env::args().skip(1);
     while let Some(word) = given.next() {
@@ -195,7 +196,7 @@ fn made(args: &Alert, seeds: Option<u64>) -> Made {
     }
 }
 
-/// As a shell takes it.
+/// Quotes a word for a shell.
 fn quoted(word: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_=:,./%".contains(letter);
     if word.chars().all(is_plain) { word.into() } else { format!("'{word}'") }
@@ -230,7 +231,7 @@ fn trials(args: &Alert, form: Form) -> Result<Trials, Problem> {
     Ok(Trials { form, targets, length: length(args, usual)?, seeds })
 }
 
-/// How long a target is tested.
+/// Returns the time for which each target is tested.
 fn length(args: &Alert, usual: Span) -> Result<Span, Problem> {
     let length = args.length.unwrap_or(usual);
     if length < Span::from_secs(1) || length > Span::from_secs(24 * 3600) {
@@ -246,7 +247,7 @@ fn shares(percent: &[u32]) -> Vec<CpuShare> {
     percent.iter().map(|percent| CpuShare::from_ppm(percent * 10_000)).collect()
 }
 
-/// A share in percent of a CPU.
+/// Parses a target in percent of a CPU.
 fn target(text: &str) -> Result<CpuShare, Problem> {
     let percent: Option<f64> = text.trim().trim_end_matches('%').trim().parse().ok();
     let ppm = percent.map(|percent| (percent * 10_000.0).round());

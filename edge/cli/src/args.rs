@@ -1,4 +1,4 @@
-//! The command line.
+//! Definition of the command line.
 
 use std::path::PathBuf;
 
@@ -304,6 +304,9 @@ pub(crate) struct Compare {
     /// Run each with N consecutive seeds; print means and 95 % confidence intervals.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub(crate) seeds: Option<u64>,
+    /// Show only this metric, e.g. `wake to run p99 of web`; repeatable.
+    #[arg(long, value_name = "METRIC")]
+    pub(crate) metric: Vec<String>,
     /// Also run each policy on this host. Needs root.
     #[arg(long)]
     pub(crate) live: bool,
@@ -319,6 +322,9 @@ pub(crate) struct Compare {
     /// Save the metrics of each vCPU in each run as CSV.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["live", "live_if_possible"])]
     pub(crate) csv: Option<PathBuf>,
+    /// Save the distributions of wake to run, response and job lateness as CSV.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["live", "live_if_possible"])]
+    pub(crate) cdf: Option<PathBuf>,
     /// Print metrics as JSON instead of a table.
     #[arg(long)]
     pub(crate) json: bool,
@@ -368,6 +374,9 @@ pub(crate) struct Sweep {
     /// Replace the scenario's length, e.g. `30s`.
     #[arg(long, value_parser = span)]
     pub(crate) length: Option<Span>,
+    /// Also tabulate and plot this metric, e.g. `wake to run p99 of web`; repeatable.
+    #[arg(long, value_name = "METRIC")]
+    pub(crate) metric: Vec<String>,
     /// Write the table here, one row per run; finished runs are in FILE.part.
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: PathBuf,

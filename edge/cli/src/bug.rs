@@ -1,4 +1,4 @@
-//! What becomes of a simulation that fails.
+//! Handling of a simulation that fails.
 
 use std::path::Path;
 
@@ -9,8 +9,8 @@ use crate::args::Keeping;
 use crate::outputs::Files;
 use crate::problem::Problem;
 
-/// A broken contract is ours to explain: the run is the same every time, so it is made again to
-/// keep its trace.
+/// Explains a broken contract as a bug. Runs are deterministic, so the same run is made again to
+/// save its trace.
 pub(crate) fn explain(file: &Path, scenario: &Scenario, error: slackline_sim::RunError) -> Problem {
     let problem = Problem::of_sim(file, scenario, error);
     let Problem::Bug { message, .. } = problem else { return problem };

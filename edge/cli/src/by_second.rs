@@ -1,4 +1,4 @@
-//! What each domain did, and what became of each CPU, in each second of the measured time: as CSV.
+//! CSV with one row for each domain and CPU in each second of the measured time.
 
 use std::fmt::Write as _;
 
@@ -10,10 +10,10 @@ use crate::quoted::quoted;
 
 const SECOND: Span = Span::from_secs(1);
 
-/// A column.
+/// A column of the CSV.
 struct Column {
     name: &'static str,
-    /// What it is of a domain, in XenMon's words; none of what is only of a CPU.
+    /// XenMon's name of the value for a domain. `None` if only CPUs have this value.
     of_domain: Option<&'static str>,
     says: &'static str,
 }
@@ -56,7 +56,7 @@ const COLUMNS: [Column; 9] = [
     of_cpu("unused_ppm", "of a CPU, live only: idle time, in millionths"),
 ];
 
-/// The columns with what they mean.
+/// Returns the columns with their meanings.
 pub(crate) fn columns() -> impl Iterator<Item = (&'static str, &'static str)> + Clone {
     let first = [
         ("second", "number of the second; 0 is the first whole one after the warm-up"),
@@ -65,7 +65,7 @@ pub(crate) fn columns() -> impl Iterator<Item = (&'static str, &'static str)> + 
     first.into_iter().chain(COLUMNS.iter().map(|column| (column.name, column.says)))
 }
 
-/// A line each. What the machine could not see is left out.
+/// Returns one line per row. Values that the host could not measure are left out.
 pub(crate) fn lines(numbers: &Numbers) -> String {
     let mut text = columns().map(|(name, _)| name).collect::<Vec<_>>().join(",") + "\n";
     if let Some(metrics) = &numbers.xenmon {

@@ -38,7 +38,7 @@ pub(crate) fn check(args: &Check) -> Result<(), Problem> {
     judged(&args.file, &scenario)
 }
 
-/// Every point of a scenario with axes; the first that is refused and should not be is the error.
+/// Checks every point of a scenario with axes. The error is the first refusal that is not claimed.
 fn check_points(args: &Check, grid: &Grid) -> Result<(), Problem> {
     let refused = |point: &Point| point.scenario.admit().err().map(|error| error.to_string());
     if args.json {
@@ -113,8 +113,8 @@ fn judged(file: &Path, scenario: &Scenario) -> Result<(), Problem> {
     }
 }
 
-/// What is seen on this machine, just now, of whom a domain is to be here. That it is not there is
-/// no fault of the scenario's: it may be meant for another machine, or for later.
+/// The live target of a domain, as it is on this host now. A missing target is no error: the
+/// scenario may be meant for another host, or for later.
 struct LookedAt {
     domain: String,
     is_there: bool,

@@ -1,4 +1,4 @@
-//! Says which claims of a scenario do not hold.
+//! Reports the claims of a scenario that do not hold.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use slackline_scenario::{NotAdmitted, On, Scenario};
 use crate::problem::Problem;
 use crate::terminal;
 
-/// A run that claims are checked on.
+/// A run on which claims are checked.
 pub(crate) struct Checked<'a> {
     on: On,
     summary: &'a Summary,
@@ -25,7 +25,7 @@ impl<'a> Checked<'a> {
     }
 }
 
-/// Checks that a scenario is refused that says it must be.
+/// Checks that a scenario with the claim `refused` is refused.
 pub(crate) fn check_refusal(file: &Path, scenario: &Scenario) -> Result<(), Problem> {
     match scenario.admit() {
         Err(error @ NotAdmitted::Declined(_)) => {
@@ -40,17 +40,17 @@ pub(crate) fn check_refusal(file: &Path, scenario: &Scenario) -> Result<(), Prob
     }
 }
 
-/// Checks that every claim is about something that is measured so, without a run.
+/// Checks, without a run, that every claim names a value that is measured.
 pub(crate) fn check_measured(file: &Path, scenario: &Scenario) -> Result<(), Problem> {
     claims::check(scenario).map_err(|bad| problem(file, &bad))
 }
 
-/// Checks every claim on every run that it is about; tells which do not hold.
+/// Checks every claim on every run that it applies to, and reports those that do not hold.
 pub(crate) fn check(file: &Path, scenario: &Scenario, runs: &[Checked<'_>]) -> Result<(), Problem> {
     check_at("", file, scenario, runs)
 }
 
-/// The same, at a point of a scenario with axes.
+/// Checks the claims at a point of a scenario with axes.
 pub(crate) fn check_at(
     point: &str,
     file: &Path,

@@ -1,47 +1,53 @@
 //! `slackline compare`: one scenario, several runs, one table.
 
-use slackline_experiments::with_seed;
+use slackline_experiments::{Meters, with_seed};
 use slackline_metrics::Summary;
 use slackline_scenario::Scenario;
 use slackline_terminal::{over_runs, side_by_side};
 
 use crate::args::{Compare, Keeping};
+use crate::cumulative::{CumulativeFile, CumulativeRun};
 use crate::grid::{self, Input};
 use crate::json::Case;
+use crate::metric::Metrics;
 use crate::places::Places;
 use crate::points::Csv;
 use crate::problem::Problem;
 use crate::run::{self, Live};
 use crate::{claims, input, json, points, seeds, terminal};
 
-/// What somebody asked to compare, and what came of it.
+/// A comparison with its results.
 struct Compared {
-    /// The scenario under its own policy.
+    /// The scenario with its own policy.
     scenario: Scenario,
-    /// The policies, as they were written.
+    /// Names of the policies, as given by the user.
     policies: Vec<String>,
-    /// The scenario under each of them.
+    /// The scenario with each of the policies.
     scenarios: Vec<Scenario>,
-    /// Of each policy the run with each seed.
+    /// Results of the simulated runs, by policy and then by seed.
     simulated: Vec<Vec<Summary>>,
-    /// Likewise; as far as there are any.
+    /// Results of the live runs, by policy and then by seed. Policies that were not run are
+    /// missing.
     lives: Vec<Vec<Live>>,
 }
 
 pub(crate) fn compare(args: &Compare) -> Result<(), Problem> {
-    let places = Places::of(&[("--csv", args.csv.as_deref())])?;
+    let places = Places::of(&[("--csv", args.csv.as_deref()), ("--cdf", args.cdf.as_deref())])?;
     let mut scenario = match grid::read(&args.file, args.length, &places)? {
         Input::One(scenario) => *scenario,
         Input::Grid(grid) => return points::compare(args, &grid),
     };
     let csv = args.csv.as_deref().map(Csv::begin).transpose()?;
+    let cdf = args.cdf.as_deref().map(CumulativeFile::begin).transpose()?;
     scenario.seed = args.seed.unwrap_or(scenario.seed);
     let own = scenario.policy.spec.name.to_string();
     let policies = if args.policies.is_empty() { vec![own] } else { args.policies.clone() };
     let scenarios = policies.iter().map(|policy| input::under(&args.file, &scenario, policy));
     let scenarios = scenarios.collect::<Result<Vec<_>, _>>()?;
+    let metrics = Metrics::read(&args.metric, &scenarios)?;
     let seeds = seeds::seeds(&scenario, args.seeds)?;
-    let runs = seeds::simulated(&args.file, &scenarios, &seeds)?;
+    let meters = if cdf.is_some() { Meters::with_cumulative } else { Meters::new };
+    let runs = seeds::simulated_into(&args.file, &scenarios, &seeds, meters)?;
     let simulated = runs.finished();
     let lives = if runs.was_whole().is_ok() { live(args, &scenarios, &seeds)? } else { Vec::new() };
     let not_run = runs.missing(&policies, &seeds);
@@ -52,10 +58,20 @@ pub(crate) fn compare(args: &Compare) -> Result<(), Problem> {
     if args.json {
         terminal::print(&json::cases(&cases, &seeds, json::Completion::of(&whole)))?;
     } else if !cases.is_empty() {
-        terminal::say(&(table(&cases, &seeds) + &compared.notes()))?;
+        let table = match metrics.is_empty() {
+            true => table(&cases, &seeds),
+            false => metrics.table(&cases, 1),
+        };
+        terminal::say(&(table + &compared.notes()))?;
     }
     if let Some(csv) = csv {
         csv.keep(&cases)?;
+    }
+    if let Some(cdf) = cdf {
+        cdf.keep(&CumulativeRun::all(
+            &runs,
+            compared.policies.iter().map(|policy| (policy.as_str(), &[][..])),
+        ))?;
     }
     terminal::tell(&(not_run + &compared.not_run_live(args, &seeds)));
     whole?;
@@ -72,7 +88,8 @@ fn table(cases: &[Case], seeds: &[u64]) -> String {
     side_by_side(&runs.collect::<Vec<_>>(), terminal::columns())
 }
 
-/// Runs each on this machine, as far as that is asked for and it can.
+/// Runs the scenarios on this host, if requested. With `--live-if-possible`, a host that cannot is
+/// no error.
 fn live(args: &Compare, scenarios: &[Scenario], seeds: &[u64]) -> Result<Vec<Vec<Live>>, Problem> {
     let mut lives = Vec::new();
     for scenario in scenarios.iter().filter(|_| args.live || args.live_if_possible) {
@@ -99,7 +116,8 @@ fn live(args: &Compare, scenarios: &[Scenario], seeds: &[u64]) -> Result<Vec<Vec
 }
 
 impl Compared {
-    /// With one policy the machines are what differs, with several the policies.
+    /// Returns the columns. With one policy they are named by simulated or live, with several by
+    /// policy.
     fn cases(&self) -> Vec<Case> {
         let heading = |policy: &str, machine: &str, alone: &str| match (
             self.policies.len(),
@@ -121,7 +139,7 @@ impl Compared {
         cases
     }
 
-    /// Which live runs there are not because somebody wanted us to stop.
+    /// Returns a note on the live runs that are missing because of a signal.
     fn not_run_live(&self, args: &Compare, seeds: &[u64]) -> String {
         let of = self.policies.len() * seeds.len();
         let was_stopped = self.lives.iter().flatten().any(|live| live.was_whole().is_err());
@@ -132,7 +150,7 @@ impl Compared {
         format!("note: stopped in live run {begun} of {of}; the others were not run\n")
     }
 
-    /// Whether these runs are under the policy that the scenario's claims are about.
+    /// Returns true if the policy of these runs is the scenario's own, which its claims are about.
     fn is_own(&self, number: usize) -> bool {
         self.scenarios[number].policy.to_string() == self.scenario.policy.to_string()
     }

@@ -1,11 +1,11 @@
-//! What simulating took: another number each time, so it is told only beside the results.
+//! Cost of a simulation. It differs from run to run, so it is printed apart from the results.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// A moment by the clock of the host and by the CPU time of this process.
+/// A moment on the host's clock, with the CPU time of this process up to then.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Started {
     at: Instant,
@@ -18,26 +18,26 @@ impl Started {
     }
 }
 
-/// CPU time that all threads of this process have used.
+/// Returns the CPU time that all threads of this process have used.
 fn cpu_time() -> Duration {
     let used = clock_gettime(ClockId::ProcessCPUTime);
     Duration::try_from(used).expect("CPU time is not negative")
 }
 
-/// Time, events and memory.
+/// Time, events and memory of a simulation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost {
     pub(crate) took: Duration,
     /// CPU time of all threads.
     pub(crate) cpu: Duration,
-    /// How many events were simulated.
+    /// Number of simulated events.
     pub(crate) events: u64,
-    /// The most memory that this process had at once; none where nobody says.
+    /// Peak memory of this process in KiB. `None` if the kernel does not tell.
     pub(crate) peak_kib: Option<u64>,
 }
 
 impl Cost {
-    /// Of what was simulated since then.
+    /// Returns the cost of a simulation that began at `started`.
     pub(crate) fn since(started: Started, events: u64) -> Cost {
         let cpu = cpu_time().saturating_sub(started.cpu);
         Cost { took: started.at.elapsed(), cpu, events, peak_kib: peak() }

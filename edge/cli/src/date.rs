@@ -1,6 +1,6 @@
-//! Days as people write them.
+//! Conversion between days and dates.
 
-/// The day so many days after 1970-01-01, by counting whole years and months.
+/// Returns the date that is `days` days after 1970-01-01.
 pub(crate) fn date(mut days: u64) -> String {
     let is_leap =
         |year: u64| year.is_multiple_of(4) && !year.is_multiple_of(100) || year.is_multiple_of(400);
@@ -19,9 +19,10 @@ pub(crate) fn date(mut days: u64) -> String {
     format!("{year}-{:02}-{:02}", month + 1, days + 1)
 }
 
-/// The begin of a day such as `2007-09-30`, in nanoseconds since 1970. `None` if it is no such day.
+/// Returns the start of a day such as `2007-09-30`, in nanoseconds since 1970. `None` if there is
+/// no such day.
 pub(crate) fn midnight(text: &str) -> Option<u64> {
-    // The days since 1970 are found by their dates, which are in the same order.
+    // Dates as text have the same order as days, so the day is found by binary search.
     let (mut low, mut high) = (0, 200_000);
     while low < high {
         let middle = u64::midpoint(low, high);
@@ -37,7 +38,7 @@ mod tests {
     #[test]
     fn midnight_of_a_day_is_found_by_its_date() {
         assert_eq!(midnight("1970-01-02"), Some(86_400_000_000_000));
-        let day = midnight("2026-11-26").expect("a day") / 86_400_000_000_000;
+        let day = midnight("2026-11-26").expect("the date is valid") / 86_400_000_000_000;
         assert_eq!(date(day), "2026-11-26");
         for wrong in ["2026-02-30", "2026-11", "7d", "", "x"] {
             assert_eq!(midnight(wrong), None, "{wrong}");
@@ -45,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn days_have_dates() {
+    fn dates_of_days_are_correct() {
         let dates = [0, 58, 59, 11_016, 13_786].map(date);
         assert_eq!(dates, ["1970-01-01", "1970-02-28", "1970-03-01", "2000-02-29", "2007-09-30"]);
     }

@@ -1,4 +1,4 @@
-//! `slackline doctor`: what this machine allows, and what killed runs left behind.
+//! `slackline doctor`: reports what this host supports, and what killed runs left behind.
 
 mod ledger;
 
@@ -24,7 +24,7 @@ pub(crate) fn doctor(args: &Doctor) -> Result<(), Problem> {
     }
     let held = Path::new(KeeperCommand::STATE_DIRECTORY);
     if args.free {
-        // What a keeper is still giving back need not be said; one that hangs is not waited for.
+        // A keeper may still be restoring threads. One that hangs is not waited for.
         let _ = keepers_have_ended(held, KEEPERS);
     }
     let found = leftovers(held);
@@ -47,7 +47,7 @@ pub(crate) fn doctor(args: &Doctor) -> Result<(), Problem> {
     }
 }
 
-/// How long keepers may still give back of whom nobody is left.
+/// Longest time to wait for keepers of killed runs.
 const KEEPERS: Duration = Duration::from_secs(2);
 
 fn list(found: &Leftovers) -> Vec<String> {
@@ -89,7 +89,7 @@ fn free(found: &Leftovers) -> Vec<String> {
             Err(error) => format!("cannot restore thread {}: {error}", left.tid()),
         })
         .collect();
-    // Only now that nobody needs them any more.
+    // Budgets are removed last: held threads may still need them.
     let budgets = give_back_budgets(Path::new(KeeperCommand::STATE_DIRECTORY));
     lines.extend(budgets.iter().map(ToString::to_string));
     lines.extend(found.unread.iter().map(ToString::to_string));

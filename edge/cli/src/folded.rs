@@ -1,8 +1,8 @@
-//! Sentences in lines that a terminal does not break in the middle of a word.
+//! Wrapping of sentences, so that a terminal does not break words.
 
-/// The same text with no line wider than `width`, unless a single word is: what is too long goes on
-/// below, under the first word of what is said. Lines that fit are as they were. Escape sequences
-/// take no room.
+/// Wraps lines that are wider than `width`. Continuation lines are indented to the first word of
+/// the sentence. Only a single long word may be wider. Other lines stay unchanged. Escape sequences
+/// count as zero columns.
 pub(crate) fn folded(text: &str, width: usize) -> String {
     let mut out = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
@@ -10,7 +10,7 @@ pub(crate) fn folded(text: &str, width: usize) -> String {
             Some(line) => (line, "\n"),
             None => (line, ""),
         };
-        // What overwrites a line is one.
+        // A line with a carriage return overwrites itself, so it is not wrapped.
         if columns(line) <= width || line.contains('\r') {
             out += line;
         } else {
@@ -23,7 +23,7 @@ pub(crate) fn folded(text: &str, width: usize) -> String {
 
 fn fold(out: &mut String, line: &str, width: usize) {
     let blank = line.len() - line.trim_start_matches(' ').len();
-    // Where half of a line would be left blank, as below a column of names, it says nothing.
+    // An indent of more than half the width, as after a column of names, would waste space.
     let indent = hanging(line).min(width / 2);
     out.extend(std::iter::repeat_n(' ', blank));
     let mut taken = blank;
@@ -44,7 +44,7 @@ fn fold(out: &mut String, line: &str, width: usize) {
     }
 }
 
-/// Words, each with how many blanks stand before it.
+/// Returns words, each with the number of blanks before it.
 fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut gap = 0;
     text.split(' ').filter_map(move |word| {
@@ -56,8 +56,8 @@ fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// How far in a line goes on: where its second column begins, or behind what it begins with, as
-/// `note:`, `hint:` or a mark; else a little further than it began.
+/// Returns the indent of continuation lines: the start of the second column, or of the text after a
+/// mark such as `note:` or `hint:`. Other lines get a little more than their own indent.
 fn hanging(line: &str) -> usize {
     let said = line.trim_start_matches(' ');
     let blank = line.len() - said.len();
@@ -71,11 +71,11 @@ fn hanging(line: &str) -> usize {
     blank + if is_head { columns(head) + 1 } else { 2 }
 }
 
-/// How many columns a text takes.
+/// Returns the width of a text in columns.
 fn columns(text: &str) -> usize {
     let mut pieces = text.split('\x1b');
     let first = pieces.next().map_or(0, |piece| piece.chars().count());
-    // A sequence ends with its first letter.
+    // An escape sequence ends with its first letter.
     let rest = pieces.map(|piece| {
         let end = piece.find(|letter: char| letter.is_ascii_alphabetic());
         end.map_or(0, |end| piece[end + 1..].chars().count())
@@ -88,14 +88,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fits_is_as_it_was() {
+    fn text_that_fits_is_unchanged() {
         let text = "a  table\n  with   blanks\n\n";
         assert_eq!(folded(text, 20), text);
         assert_eq!(folded("a word or two", 13), "a word or two");
     }
 
     #[test]
-    fn what_is_too_long_goes_on_below_what_is_said() {
+    fn long_line_continues_below_its_sentence() {
         assert_eq!(
             folded("note:  a look takes 3us here; two are counted\nnext\n", 24),
             "note:  a look takes 3us\n       here; two are\n       counted\nnext\n"
@@ -106,12 +106,12 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_is_too_long_has_a_line_of_its_own() {
+    fn too_long_word_gets_a_line_of_its_own() {
         assert_eq!(folded("see /a/long/path/to/it now", 10), "see\n  /a/long/path/to/it\n  now");
     }
 
     #[test]
-    fn colours_take_no_room_and_what_overwrites_a_line_is_left_alone() {
+    fn escape_sequences_have_no_width_and_overwritten_lines_are_kept() {
         let coloured = "\x1b[32mone\x1b[0m two";
         assert_eq!(folded(coloured, 7), coloured);
         assert_eq!(folded("\r\x1b[Kone two three", 7), "\r\x1b[Kone two three");

@@ -1,5 +1,5 @@
-//! A scenario as its file says it: one, or by its `[[axis]]` many, one for each point where the
-//! axes cross.
+//! Scenario files: a single scenario, or a grid. The `[[axis]]` tables of a grid make one scenario
+//! for each point where the axes cross.
 
 use std::ops::Range;
 use std::path::Path;
@@ -14,18 +14,18 @@ use crate::input::{self, Source};
 use crate::places::Places;
 use crate::problem::Problem;
 
-/// So many scenarios one may be.
+/// Most points of a grid.
 const MOST_POINTS: usize = 10_000;
 
-/// What a file of a scenario may be.
+/// Contents of a scenario file.
 pub(crate) enum Input {
-    /// One scenario.
+    /// A scenario without axes.
     One(Box<Scenario>),
-    /// One with axes, which is many.
+    /// A scenario with axes, which has many points.
     Grid(Grid),
 }
 
-/// Reads a scenario and the files it names, none of which is written to.
+/// Reads a scenario without axes and the files that it names. None of them may also be an output.
 pub(crate) fn scenario(
     file: &Path,
     length: Option<Span>,
@@ -44,7 +44,7 @@ pub(crate) fn scenario(
     }
 }
 
-/// Reads a scenario, which may have axes.
+/// Reads a scenario, with or without axes.
 pub(crate) fn read(file: &Path, length: Option<Span>, places: &Places) -> Result<Input, Problem> {
     places.read("the scenario", file)?;
     let text = input::text(file)?;
@@ -69,33 +69,33 @@ pub(crate) fn read(file: &Path, length: Option<Span>, places: &Places) -> Result
     }
 }
 
-/// A scenario with axes.
+/// A scenario with axes and its points.
 pub(crate) struct Grid {
     pub(crate) axes: Vec<Axis>,
-    /// Where they cross, the last axis varying fastest.
+    /// Points where the axes cross. The last axis varies fastest.
     pub(crate) points: Vec<Point>,
 }
 
-/// One of the scenarios that it is.
+/// The scenario at one point of the grid.
 pub(crate) struct Point {
-    /// The names of its places, with a slash between them.
+    /// Names of the point's values on the axes, separated by slashes.
     pub(crate) name: String,
-    /// Its place on each axis.
+    /// Index of the point on each axis.
     pub(crate) place: Vec<usize>,
-    /// Where the last of these stands in the file: line and column.
+    /// Line and column of the value on the last axis.
     pub(crate) at: (usize, usize),
     pub(crate) scenario: Scenario,
 }
 
 impl Point {
-    /// What is wrong with the scenario there, told where the point stands in the file.
+    /// Returns an error in the scenario of this point, with the point's position in the file.
     pub(crate) fn wrong(&self, file: &Path, what: &str, hint: &str) -> Problem {
         let ((line, column), hint) = (self.at, Some(hint.into()));
         let message = format!("at point `{}`: {what}", self.name);
         Problem::BadAxis { file: file.into(), line, column, message, hint }
     }
 
-    /// Whether everything there can be promised.
+    /// Checks that the scenario of this point passes admission.
     pub(crate) fn admitted(&self, file: &Path, scenario: &Scenario) -> Result<(), Problem> {
         match scenario.admit() {
             Err(error @ NotAdmitted::Declined(_)) => {
@@ -107,37 +107,37 @@ impl Point {
     }
 }
 
-/// What of the file is not a scenario's.
+/// The axes in the file of a scenario.
 #[derive(Deserialize)]
 struct Axes {
     axis: Vec<Axis>,
 }
 
-/// What stands where in it.
+/// Positions of the claims in the file of a scenario.
 #[derive(Deserialize)]
 struct Claims {
     #[serde(default)]
     claim: Vec<Spanned<Value>>,
 }
 
-/// The text of a scenario with axes, and what it becomes where they cross.
+/// A scenario with axes as TOML, with the changed tables at its points.
 pub(crate) struct Varied {
     pub(crate) axes: Vec<Axis>,
-    /// The last axis varying fastest.
+    /// Points where the axes cross. The last axis varies fastest.
     pub(crate) points: Vec<VariedPoint>,
 }
 
-/// One of the texts that it is.
+/// The TOML of a scenario at one point.
 pub(crate) struct VariedPoint {
     pub(crate) name: String,
     pub(crate) place: Vec<usize>,
-    /// Where the last of its places stands in the file: line and column.
+    /// Line and column of the value on the last axis.
     pub(crate) at: (usize, usize),
     pub(crate) table: Table,
 }
 
 impl VariedPoint {
-    /// What is wrong there, told where the point stands in the file.
+    /// Returns an error at this point, with the point's position in the file.
     pub(crate) fn wrong(&self, file: &Path, message: &str, hint: Option<String>) -> Problem {
         let (line, column) = self.at;
         let message = format!("at point `{}`: {message}", self.name);
@@ -146,7 +146,8 @@ impl VariedPoint {
 }
 
 impl Varied {
-    /// What a text is; none if it has no axes, or is no TOML, which is somebody else's to say.
+    /// Parses a scenario with axes. `None` if it has none, or is not TOML: the reader of scenarios
+    /// reports that.
     pub(crate) fn read(file: &Path, text: &str) -> Result<Option<Varied>, Problem> {
         if !text.contains("axis") {
             return Ok(None);
@@ -192,8 +193,8 @@ impl Varied {
 }
 
 impl Grid {
-    /// The scenarios that a text is; none if it has no axes, or is no TOML, which is somebody
-    /// else's to say.
+    /// Parses a scenario with axes. `None` if it has none, or is not TOML: the reader of scenarios
+    /// reports that.
     pub(crate) fn read(source: &Source<'_>, text: &str) -> Result<Option<Grid>, Problem> {
         let Some(Varied { axes, points }) = Varied::read(source.file, text)? else {
             return Ok(None);
@@ -205,7 +206,7 @@ impl Grid {
                 point.wrong(source.file, &as_it_became(&varied, &error), error.hint())
             };
             let mut scenario = source.scenario(&varied).map_err(wrong)??;
-            // Claims are told by where people wrote them.
+            // Claims keep the line numbers of the file.
             for (claim, &line) in scenario.claims.iter_mut().zip(&lines) {
                 claim.line = line;
             }
@@ -217,7 +218,7 @@ impl Grid {
         Ok(Some(Grid { points, axes }))
     }
 
-    /// What is called how on which axis.
+    /// Returns the names of the axes, and of a point's values on them.
     pub(crate) fn point(&self, place: &[usize]) -> Vec<(String, String)> {
         let name = |(axis, &place): (&Axis, &usize)| {
             (axis.name().to_owned(), axis.points[place].name().to_owned())
@@ -244,14 +245,14 @@ fn check_names(
     })
 }
 
-/// Line and column of a place in a text, both from 1.
+/// Returns line and column of an offset in a text, both counted from 1.
 pub(crate) fn position(text: &str, at: usize) -> (usize, usize) {
     let before = text.get(..at).unwrap_or("");
     let last = before.rsplit('\n').next().unwrap_or("");
     (before.matches('\n').count() + 1, last.chars().count() + 1)
 }
 
-/// Where a text says what random hosts are like, if it does.
+/// Returns the position of a text's `[family]` table, if it has one.
 fn family_at(text: &str) -> Option<(usize, usize)> {
     #[derive(Deserialize)]
     struct Whole {
@@ -262,7 +263,7 @@ fn family_at(text: &str) -> Option<(usize, usize)> {
     whole.map(|Whole { family }| position(text, family.span().start))
 }
 
-/// Where each claim of a scenario stands.
+/// Returns the line of each claim of a scenario.
 fn claim_lines(text: &str) -> Vec<usize> {
     let claims = toml::from_str(text).map_or(Vec::new(), |Claims { claim }| claim);
     claims.iter().map(|claim| position(text, claim.span().start).0).collect()

@@ -1,5 +1,4 @@
-//! What the command line says of itself, and hints at when it does not know a word: nothing that is
-//! hidden.
+//! Errors of the command line and their hints. Hidden commands and options are never suggested.
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, Command, CommandFactory};
@@ -8,7 +7,7 @@ use slackline_terminal::Paint;
 use crate::args::Cli;
 use crate::terminal;
 
-/// Says what is wrong with a command line, or what it asks for (`--help`, `--version`), and ends.
+/// Prints an error of the command line, or the requested `--help` or `--version`, and exits.
 pub(crate) fn exit(error: clap::Error) -> ! {
     let error = without_hidden(error);
     let text = error.render();
@@ -19,13 +18,13 @@ pub(crate) fn exit(error: clap::Error) -> ! {
             Paint::Colour => text.ansi().to_string(),
             Paint::Plain => text.to_string(),
         };
-        // Nobody is left to hear that it could not be said.
+        // If output fails as well, the failure cannot be reported.
         let _ = terminal::say(&text);
     }
     std::process::exit(error.exit_code())
 }
 
-/// The same error without what it suggests, if that is only for the program itself.
+/// Removes suggestions of hidden commands and options from an error.
 fn without_hidden(mut error: clap::Error) -> clap::Error {
     let hidden = hidden(&Cli::command());
     let names = |value: &ContextValue| {
@@ -49,7 +48,7 @@ fn without_hidden(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// The names of all that is hidden: commands, and options with their dashes.
+/// Returns the names of everything hidden: commands, and options with their dashes.
 fn hidden(command: &Command) -> Vec<String> {
     let options = command.get_arguments().filter(|option| option.is_hide_set());
     let mut names: Vec<String> =

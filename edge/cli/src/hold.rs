@@ -1,5 +1,5 @@
-//! `slackline hold`: gives one target its CPU time from now on, without a scenario, and shows what
-//! it gets as it goes.
+//! `slackline hold`: reserves CPU time for one target without a scenario, and shows what the target
+//! receives.
 
 mod command;
 mod part;
@@ -33,28 +33,28 @@ use command::{HeldCommand, exit_code};
 use part::Parts;
 use show::Shown;
 
-/// Of a share without a period.
+/// Period of a reservation that is given as a share only.
 const PERIOD: Span = Span::from_ms(10);
 
-/// How long nobody looks at most: records are taken away and processes looked after.
+/// Longest sleep of the loop: records are drained and processes are checked at least this often.
 const ROUND: Span = Span::from_ms(100);
 
-/// What a CPU may be promised before a tree is given one more, in millionths: what is left is for
-/// Linux' ordinary threads, and for looking.
+/// Largest reservation per CPU, in millionths, before a tree gets one more CPU. The rest is for
+/// ordinary threads and for dispatching.
 const FULL: u32 = 900_000;
 
-/// How long a virtual machine monitor may take to start its vCPU threads.
+/// Longest time in which a VM monitor must start its vCPU threads.
 const VCPUS_WITHIN: Duration = Duration::from_secs(5);
 
 pub(crate) fn hold(args: &Hold) -> Result<(), Problem> {
     let each = amount(args)?;
     let (stop, _raised) = stop_signal()?;
-    // Whether this thread may be real-time, before anything is started.
+    // Checks that this thread may be real-time before anything is started.
     let may = Punctual::begin().map_err(|source| SessionError::NoRealTime { source });
     drop(may.map_err(of_session)?);
     let mut command = HeldCommand::start(&args.command)?;
     if let Some(command) = command.as_mut().filter(|_| args.vcpus) {
-        // It starts its vCPU threads itself.
+        // A VM monitor must run to start its vCPU threads.
         command.go()?;
     }
     let target = Target::find(args, command.as_ref())?;
@@ -67,8 +67,8 @@ pub(crate) fn hold(args: &Hold) -> Result<(), Problem> {
     let target = target.on(each, &cpus);
     let spread = each.spread();
     let each = each.shared_by(&target)?;
-    let policy = find("edf").expect("a policy of ours");
-    let values = Values::defaults(policy.policy_fields).expect("they have defaults");
+    let policy = find("edf").expect("the policy is built in");
+    let values = Values::defaults(policy.policy_fields).expect("all fields have defaults");
     let keeper = KeeperCommand::ourselves(["keep"]);
     let options = Options {
         cpus: target.managed(&cpus),
@@ -98,7 +98,7 @@ pub(crate) fn hold(args: &Hold) -> Result<(), Problem> {
             finished.and(Err(Problem::Interrupted))
         }
         (End::Exited(status), command) => {
-            // Whatever went wrong with us, the command's code is handed on.
+            // The exit code of the command is returned even if holding it failed.
             if let Err(problem) = finished {
                 terminal::tell(&format!("warning: {problem}\n"));
             }
@@ -109,13 +109,13 @@ pub(crate) fn hold(args: &Hold) -> Result<(), Problem> {
     }
 }
 
-/// What each part of the target is to have.
+/// Requested CPU time of the target.
 #[derive(Clone, Copy, Debug)]
 enum Amount {
-    /// Exactly this.
+    /// The same reservation for each vCPU of the target.
     Each(Reservation),
-    /// All together so much, in every such period: each is promised a part, and has what others
-    /// leave.
+    /// A share for all vCPUs together, in every such period. Each has an equal part, and may use
+    /// what the others leave.
     Together(CpuShare, Span),
 }
 
@@ -137,7 +137,8 @@ fn amount(args: &Hold) -> Result<Amount, Problem> {
 }
 
 impl Amount {
-    /// Whether what one part leaves others of the target may have, as `edf` calls it.
+    /// Returns the `spread` parameter of `edf`: whether a vCPU's unused time goes to the other
+    /// vCPUs of the target.
     const fn spread(self) -> &'static str {
         match self {
             Amount::Each(_) => "even",
@@ -145,7 +146,7 @@ impl Amount {
         }
     }
 
-    /// What each part has, if the target has so many.
+    /// Returns the reservation of each vCPU of the target.
     fn shared_by(self, target: &Target) -> Result<Reservation, Problem> {
         let (cpu, period) = match self {
             Amount::Each(reservation) => return Ok(reservation),
@@ -174,13 +175,13 @@ impl Amount {
     }
 }
 
-/// Whom it is about.
+/// The process, unit, cgroup or VM to hold.
 struct Target {
-    /// What people call it.
+    /// Name of the target in the output.
     name: String,
-    /// What is held apart.
+    /// Threads or groups that are held separately: vCPUs, or the whole target.
     who: Vec<Who>,
-    /// What each of these is called, where they are vCPUs.
+    /// Names of the vCPUs. Empty for other targets.
     vcpus: Vec<String>,
 }
 
@@ -225,16 +226,16 @@ impl Target {
         Ok(Target { name, who, vcpus })
     }
 
-    /// All of it, held as one.
+    /// Returns a target that is held as a whole.
     fn whole(name: String, who: Who) -> Target {
         Target { name, who: vec![who], vcpus: Vec::new() }
     }
 
-    /// How many CPUs it needs, of those that are there.
+    /// Returns the number of CPUs that the target needs, at most those that are online.
     fn cpus_for(&self, amount: Amount) -> usize {
         let online = slackline_linux::sys::online_cpus().map_or(1, |cpus| cpus.iter().count());
         let needed = match (amount, &self.who[..]) {
-            // As few as will do.
+            // A tree gets the smallest number of CPUs that is enough.
             (Amount::Together(cpu, _), [Who::Tree(_)]) if cpu.ppm() > 1_000_000 => {
                 usize::try_from(cpu.ppm().div_ceil(FULL)).unwrap_or(usize::MAX)
             }
@@ -243,8 +244,8 @@ impl Target {
         needed.clamp(1, online)
     }
 
-    /// The last CPUs that its cpuset grants, as many as it needs. `None` if it has all CPUs, or
-    /// fewer than it needs.
+    /// Returns the last CPUs that the target's cpuset grants, as many as it needs. `None` if the
+    /// cpuset grants all CPUs, or fewer than needed.
     fn granted_cpus(&self, amount: Amount) -> Option<Vec<CpuId>> {
         let (pid, tid) = match self.who.first()? {
             Who::Tree(pid) | Who::Process(pid) | Who::Wide(pid, _) => (*pid, *pid),
@@ -263,8 +264,8 @@ impl Target {
             .then(|| cpus[cpus.len() - needed..].to_vec())
     }
 
-    /// The same where these CPUs are its: a tree that is to have more than one of them runs on all
-    /// of them at once.
+    /// Returns the target for these CPUs. A tree that needs more than one CPU runs on all of them
+    /// at once.
     fn on(mut self, amount: Amount, cpus: &[CpuId]) -> Target {
         if let (Amount::Together(cpu, _), [Who::Tree(root)]) = (amount, &self.who[..])
             && cpu.ppm() > 1_000_000
@@ -283,7 +284,7 @@ impl Target {
         }
     }
 
-    /// How many CPUs are taken for one.
+    /// Returns the number of CPUs on which the target runs at once.
     fn width(&self) -> usize {
         match &self.who[..] {
             [Who::Wide(_, cpus)] => cpus.iter().count(),
@@ -291,17 +292,17 @@ impl Target {
         }
     }
 
-    /// How many times its amount are promised.
+    /// Returns the number of reservations: one for each vCPU, or for each CPU of a wide tree.
     fn parts(&self) -> usize {
         self.who.len().max(1) * self.width()
     }
 
-    /// The CPUs on which it is decided about it.
+    /// Returns the CPUs that the session schedules. A wide tree is dispatched from one CPU.
     fn managed(&self, cpus: &[CpuId]) -> Vec<CpuId> {
         if self.width() > 1 { cpus[..1].to_vec() } else { cpus.to_vec() }
     }
 
-    /// What of it cannot have more than one CPU for each part, and what to do about that.
+    /// Returns what limits each part to one CPU, and advice on that, for an error.
     fn most(&self) -> (&'static str, &'static str) {
         match &self.who[..] {
             [Who::Thread(_), ..] => ("its vCPUs together", "reserve less"),
@@ -314,7 +315,7 @@ impl Target {
     }
 
     fn requests(&self, (each, spread): (Reservation, &str), exact: bool) -> Vec<Request> {
-        let policy = find("edf").expect("a policy of ours");
+        let policy = find("edf").expect("the policy is built in");
         let (slice, period) = (each.slice().to_string(), each.period().to_string());
         let given = [
             ("slice", Given::Text(&slice)),
@@ -323,7 +324,7 @@ impl Target {
             ("spread", Given::Text(if self.who.len() > 1 { spread } else { "even" })),
         ];
         let share = Values::read(policy.share_fields, given.into_iter());
-        let share = share.expect("what every reservation can be written as");
+        let share = share.expect("every reservation is valid in the policy's parameters");
         let request = |(index, who): (usize, &Who)| Request {
             who: who.clone(),
             name: self.vcpus.get(index).unwrap_or(&self.name).clone(),
@@ -336,18 +337,18 @@ impl Target {
     }
 }
 
-/// Why it ended.
+/// Reason why the run ended.
 #[derive(Clone, Copy, Debug)]
 enum End {
-    /// Somebody wanted it to.
+    /// The user stopped it by a signal.
     Stopped,
-    /// The command has.
+    /// The held command has exited.
     Exited(ExitStatus),
-    /// Nobody is left of the target.
+    /// The target has no processes left.
     Gone,
 }
 
-/// Somebody who is held.
+/// A target that is held by a session.
 struct Holding {
     session: Session,
     ids: Vec<JoinId>,
@@ -387,7 +388,7 @@ impl Holding {
         }
     }
 
-    /// The processes that are held now.
+    /// Returns the processes that are held now.
     fn processes(&self) -> Vec<(Tid, TaskFd)> {
         let pids = self.ids.iter().flat_map(|&id| self.session.processes_of(id));
         pids.filter_map(|pid| Some((pid, TaskFd::open(pid).ok()?))).collect()
@@ -399,7 +400,8 @@ impl Holding {
         if !self.shown.is_time_for_vcpus(passed) {
             return Ok(());
         }
-        // A guest whose threads have no names would need its monitor, which is not asked here.
+        // Only a monitor could count vCPUs of a guest whose threads have no names. It is not asked
+        // here.
         let there = vcpus::find_named(*pid).unwrap_or_default().len();
         if there > *known {
             self.shown.more_vcpus(there - *known)?;
@@ -408,7 +410,7 @@ impl Holding {
         Ok(())
     }
 
-    /// Gives everything back, and says what came of it.
+    /// Restores every thread, and prints the totals.
     fn finish(self, end: Option<&End>) -> Result<(), Problem> {
         let Holding { session, began, mut parts, shown, .. } = self;
         let ended = session.now();

@@ -61,7 +61,7 @@ struct Libvirt {
     script: bool,
 }
 
-/// Fails only if a guest must not start.
+/// Returns failure only if the guest must not start.
 pub(crate) fn hook(args: &Hook) -> ExitCode {
     let Of::Libvirt(args) = &args.of;
     if args.script {
@@ -81,13 +81,13 @@ pub(crate) fn hook(args: &Hook) -> ExitCode {
     };
     let Err(refused) = reserve(args) else { return ExitCode::SUCCESS };
     let guest = args.guest.as_deref().unwrap_or_default().escape_debug();
-    // Whoever reads libvirt's journal is told; if nobody can, the guest starts all the same.
+    // Errors go to libvirt's journal. If that fails too, the guest still starts.
     let _ = writeln!(std::io::stderr(), "slackline: cannot reserve for {guest}: {}", refused.why);
-    // One that has started is not ended by us.
+    // A guest that has already started is not ended.
     if starts && refused.is_required { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Why there is no reservation, and whether the guest is not to start without.
+/// Reason why there is no reservation, and whether the guest requires one.
 struct Refused {
     why: String,
     is_required: bool,
@@ -95,7 +95,7 @@ struct Refused {
 
 fn reserve(args: &Libvirt) -> Result<(), Refused> {
     let not_ours = |why: String| Refused { why, is_required: false };
-    // As who we are now; what the guest's owner wrote is read as nobody.
+    // The connection is opened with full privileges. The guest's metadata is parsed without any.
     let client = Client::connect(&args.socket);
     give_up_rights().map_err(|error| not_ours(format!("cannot drop privileges: {error}")))?;
     let mut xml = Vec::new();
@@ -118,7 +118,7 @@ fn reserve(args: &Libvirt) -> Result<(), Refused> {
     })
 }
 
-/// Makes the reservation, or gives it the terms that the metadata has now.
+/// Makes the reservation, or changes it to the current metadata.
 fn ask(client: &mut Client, metadata: &Metadata) -> Result<Reservation, ClientError> {
     let Metadata { name, wanted, .. } = metadata;
     let exists = match client.reserve(name, wanted) {

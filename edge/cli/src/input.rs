@@ -1,4 +1,4 @@
-//! Reads what people wrote: scenarios, and the files that these name.
+//! Reading of scenarios and of the files that they name.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -13,14 +13,14 @@ use crate::claims;
 use crate::places::Places;
 use crate::problem::Problem;
 
-/// What `-` means.
+/// Path that `-` stands for.
 pub(crate) const STANDARD_INPUT: &str = "/dev/stdin";
 
-/// How long a text may be, in bytes: a million domains, or a recording of ten million steps, which
-/// are as many as there may be, fit.
+/// Longest text that is read, in bytes. A million domains fit, and a recording of ten million
+/// steps: the most that a scenario may have.
 const LONGEST_TEXT: u64 = 1 << 28;
 
-/// Where a scenario comes from, and what is asked of it besides.
+/// File of a scenario, with the options that change how it is read.
 pub(crate) struct Source<'a> {
     pub(crate) file: &'a Path,
     pub(crate) places: &'a Places,
@@ -28,8 +28,8 @@ pub(crate) struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// The scenario of a text that is this file's, or came of it, if the files that it names are
-    /// not written to.
+    /// Parses a scenario from the text of this file, or from a text derived from it. Fails if an
+    /// output is a file that the scenario names.
     pub(crate) fn scenario(&self, text: &str) -> Result<Result<Scenario, Problem>, ScenarioError> {
         let is_standard_input = self.file == Path::new(STANDARD_INPUT);
         let folder = self.file.parent().filter(|_| !is_standard_input).unwrap_or(Path::new(""));
@@ -45,7 +45,7 @@ impl Source<'_> {
         Ok(read.map(|()| scenario))
     }
 
-    /// The same once its claims have been looked at, of the length that was asked for.
+    /// Checks the claims of a scenario, and sets the requested length.
     pub(crate) fn checked(&self, mut scenario: Scenario) -> Result<Scenario, Problem> {
         claims::check_measured(self.file, &scenario)?;
         if let Some(length) = self.length {
@@ -55,7 +55,7 @@ impl Source<'_> {
     }
 }
 
-/// The reason why a file that a scenario names cannot be read, without its name.
+/// Returns the reason why a file that a scenario names cannot be read, without the name.
 fn reason(problem: &Problem) -> String {
     match problem {
         Problem::Unreadable { source, .. } => match source.kind() {
@@ -91,7 +91,7 @@ fn set_length(scenario: &mut Scenario, length: Span) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Opens a file to read; standard input as it is, wherever it comes from.
+/// Opens a file for reading. Standard input may be of any kind.
 pub(crate) fn open(file: &Path) -> io::Result<File> {
     if file == Path::new(STANDARD_INPUT) {
         return Ok(io::stdin().as_fd().try_clone_to_owned()?.into());
@@ -99,7 +99,7 @@ pub(crate) fn open(file: &Path) -> io::Result<File> {
     File::open(file)
 }
 
-/// The text of a file, if it is one and can be meant.
+/// Returns the contents of a file, if they are UTF-8 and not too long.
 pub(crate) fn text(file: &Path) -> Result<String, Problem> {
     let unreadable = |source| Problem::Unreadable { file: file.into(), source };
     let mut bytes = Vec::new();
@@ -117,13 +117,13 @@ pub(crate) fn text(file: &Path) -> Result<String, Problem> {
     })
 }
 
-/// The same scenario under another policy.
+/// Returns the scenario with another policy.
 pub(crate) fn under(file: &Path, scenario: &Scenario, policy: &str) -> Result<Scenario, Problem> {
     scenario.with_policy(policy).map_err(|error| Problem::Scenario { file: file.into(), error })
 }
 
-/// A file to read, as it is named on the command line.
-#[allow(clippy::unnecessary_wraps)] // As parsers of options are.
+/// Parses the name of an input file on the command line.
+#[allow(clippy::unnecessary_wraps)] // The type of option parsers.
 pub(crate) fn file(name: &str) -> Result<PathBuf, String> {
     Ok(if name == "-" { STANDARD_INPUT } else { name }.into())
 }

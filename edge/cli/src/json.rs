@@ -1,4 +1,4 @@
-//! Runs as JSON: field names are stable and carry their units; what is not known is null.
+//! Runs as JSON. Field names are stable and carry their units. Unknown values are null.
 
 use serde_json::{Map, Value, json};
 use slackline_experiments::Numbers;
@@ -32,21 +32,21 @@ impl Completion {
 /// Runs under one heading.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
-    /// The heading.
+    /// Heading of the case in the output.
     pub(crate) name: String,
-    /// Where on each axis of the scenario, if it has any: the names of both.
+    /// Name of each axis and of the case's value on it. Empty without axes.
     pub(crate) point: Vec<(String, String)>,
-    /// A run for each seed.
+    /// Summary of the run with each seed.
     pub(crate) runs: Vec<Summary>,
 }
 
 impl Case {
-    /// Of a scenario without axes.
+    /// Returns a case of a scenario without axes.
     pub(crate) fn new(name: impl Into<String>, runs: Vec<Summary>) -> Case {
         Case { name: name.into(), point: Vec::new(), runs }
     }
 
-    /// Says where it is.
+    /// Adds the point of the case, if it has one.
     fn place(&self, into: &mut Map<String, Value>) {
         if !self.point.is_empty() {
             let place = |(axis, name): &(String, String)| (axis.clone(), json!(name));
@@ -55,7 +55,7 @@ impl Case {
     }
 }
 
-/// All runs of a command, with what each case comes to over its seeds if there are several.
+/// Returns all runs of a command. With several seeds, each case also has statistics over them.
 pub(crate) fn cases(cases: &[Case], seeds: &[u64], end: Completion) -> String {
     let mut runs = Vec::new();
     for case in cases {
@@ -76,8 +76,8 @@ pub(crate) fn cases(cases: &[Case], seeds: &[u64], end: Completion) -> String {
     format!("{file:#}\n")
 }
 
-/// What the numbers of the vCPUs come to over runs with different seeds. What one of them does not
-/// know, nobody knows.
+/// Returns statistics of each vCPU over runs with different seeds. A value that one run lacks is
+/// null.
 fn over_seeds(case: &Case) -> Value {
     let Case { name, runs, .. } = case;
     let rows: Vec<Vec<Vec<Field>>> = runs.iter().map(Summary::vcpu_fields).collect();
@@ -119,12 +119,12 @@ fn mean(over: &OverRuns) -> Value {
     })
 }
 
-/// One run with all that is known of it.
+/// Returns one run with all its metrics.
 pub(crate) fn numbers(name: &str, numbers: &Numbers, end: Completion) -> String {
     numbers_at_cost(name, numbers, None, end)
 }
 
-/// The same, with what it took to simulate it where somebody wants to know.
+/// Returns one run with all its metrics, and the cost of simulating it if requested.
 pub(crate) fn numbers_at_cost(
     name: &str,
     numbers: &Numbers,
@@ -144,7 +144,7 @@ pub(crate) fn numbers_at_cost(
     file(&[Value::Object(run)], end)
 }
 
-/// An interrupted command that measured nothing.
+/// Returns the output of a command that was interrupted before it measured anything.
 pub(crate) fn nothing() -> String {
     file(&[], Completion::Interrupted)
 }
@@ -158,11 +158,12 @@ fn run(name: &str, summary: &Summary) -> Map<String, Value> {
     let mut run = object(summary.fields());
     run.insert("run".into(), json!(name));
     run.insert("vcpus".into(), rows(summary.vcpu_fields()));
+    run.insert("domains".into(), rows(summary.domain_fields()));
     run.insert("cpus".into(), rows(summary.cpu_fields()));
     run
 }
 
-/// The domains over the whole run, each with its seconds.
+/// Returns the domains over the whole run, each with its seconds.
 fn xenmon(summary: &XenMonSummary) -> Value {
     let domain = |domain| {
         let second = |point| object(summary.point_fields(&point, Span::from_secs(1)));
@@ -176,7 +177,7 @@ fn xenmon(summary: &XenMonSummary) -> Value {
     Value::Object(fields)
 }
 
-/// The stretches that touch a window, as they come.
+/// Run intervals that overlap a window, collected from a trace.
 pub(crate) struct Stretches<'a> {
     names: &'a Names,
     from: Time,

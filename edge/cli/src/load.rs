@@ -1,4 +1,4 @@
-//! `slackline load`: a workload, or a client, as a real process.
+//! `slackline load`: runs a workload, or a client, as a real process.
 
 pub(crate) mod args;
 mod show;
@@ -22,10 +22,10 @@ use crate::signals::stop_signal;
 use crate::terminal;
 use args::{Kind, Load, PingTo};
 
-/// The descriptor on which jobs are reported.
+/// Descriptor on which finished jobs are reported.
 const STANDARD_OUTPUT: u32 = 1;
 
-/// What a kind comes to.
+/// Role of the process, derived from the kind of load.
 enum Part {
     Program(Program, Option<Node>),
     Serving(Serving),
@@ -61,7 +61,7 @@ pub(crate) fn load(args: &Load) -> Result<(), Problem> {
             })?)
         }),
         Part::Asking(mut asking) => {
-            // It is still answered what it has asked until then.
+            // Requests sent before the end are still answered.
             asking.until = asking.until.or(args.length);
             let options = Options { limit: None, ..options };
             with_devices(args, options, |options| Ok(ask(&asking, options)?))
@@ -70,7 +70,7 @@ pub(crate) fn load(args: &Load) -> Result<(), Problem> {
     }
 }
 
-/// A program that needs no devices.
+/// Runs a program that needs no devices.
 fn compute(args: &Load, program: &Program, options: Options) -> Result<(), Problem> {
     let (domain, number) = args.who;
     let vcpu = VcpuId::new(0, DomId::new(domain), number);
@@ -86,7 +86,7 @@ fn compute(args: &Load, program: &Program, options: Options) -> Result<(), Probl
     Ok(())
 }
 
-/// What has devices, or is a client: ended by a signal, it still says what it did.
+/// Runs a load with devices, or a client. After a signal it still prints its report.
 fn with_devices(
     args: &Load,
     options: Options,
@@ -180,14 +180,15 @@ fn part(args: &Load) -> Result<Part, Problem> {
     domain(&keys, None).map(|domain| Part::Program(domain.program, None))
 }
 
-/// The socket that whoever started us gave us.
+/// Returns the socket that the parent process passed.
 fn own_socket() -> Result<UdpSocket, Problem> {
     let socket = std::io::stdin().as_fd().try_clone_to_owned();
     let socket = socket.map_err(|source| LoadError::Network { source })?;
     Ok(UdpSocket::from(socket))
 }
 
-/// A node of a parallel program; it is not among those whom it waits for, and nobody is twice.
+/// Returns a node of a parallel program. Its peers must be distinct, and must not contain the node
+/// itself.
 fn node(socket: UdpSocket, others: &[SocketAddr]) -> Result<Node, Problem> {
     let own = socket.local_addr().map_err(|source| LoadError::Network { source })?;
     for (index, other) in others.iter().enumerate() {
@@ -236,7 +237,7 @@ fn serving(args: &Load, kind: &args::Serving) -> Result<Part, Problem> {
         listens_on = port.port;
     }
     let domain = domain(&keys, None)?;
-    let system = domain.system.expect("what has devices runs on a system");
+    let system = domain.system.expect("a load with devices has a system");
     let inward = matches!(kind, args::Serving::Sink { .. });
     Ok(Part::Serving(Serving {
         tasks: system.tasks,
@@ -284,13 +285,13 @@ fn client(args: &Load, kind: &args::Client) -> Result<Part, Problem> {
          [[client]]\nto = \"load\"\n{}\n",
         keys.0.join("\n")
     );
-    let mut io = scenario(&text, None)?.io.expect("it has a driver");
+    let mut io = scenario(&text, None)?.io.expect("the scenario has a driver");
     let kind = io.clients.remove(0).kind;
     let draws = Stream::new(args.seed, 0, Purpose::Client);
     Ok(Part::Asking(Asking { kind, port, socket, draws, until: None, count }))
 }
 
-/// Keys of a scenario, with their values.
+/// Keys of a scenario's TOML with their values.
 #[derive(Default)]
 struct Keys(Vec<String>);
 
@@ -317,14 +318,14 @@ impl Keys {
     }
 }
 
-/// What stands before everything else.
+/// First lines of a generated scenario.
 const HEAD: &str = "title = \"load\"\nlength = \"1s\"\npolicy = { name = \"round-robin\" }\n";
 
-/// What a scenario would make of work with these keys, so that both mean the same and complain in
-/// the same words.
+/// Parses work with these keys as in a scenario, so that the meaning and the error messages are the
+/// same.
 fn domain(keys: &Keys, file: Option<&str>) -> Result<Domain, Problem> {
     let work = keys.0.join(", ");
-    // Two, since a node needs another one.
+    // The domain has two vCPUs, since a node needs a peer.
     let domain = format!("[[domain]]\nname = \"load\"\nvcpus = 2\nwork = {{ {work} }}\n");
     let plain = ["spin", "periodic", "interactive", "batch", "replay", "yield", "clock", "bsp"];
     let is_plain = plain.iter().any(|kind| keys.0[0] == format!("kind = {kind:?}"));

@@ -1,4 +1,4 @@
-//! `slackline`: the one binary. Each command is a module; this file only chooses.
+//! `slackline`: the only binary. Each command is a module, and this file dispatches to them.
 
 mod agent;
 mod alert;
@@ -9,6 +9,7 @@ mod check;
 mod claims;
 mod compare;
 mod cost;
+mod cumulative;
 mod date;
 mod doctor;
 mod folded;
@@ -21,6 +22,7 @@ mod input;
 mod json;
 mod load;
 mod manual;
+mod metric;
 mod names;
 mod outputs;
 mod paper;
@@ -50,11 +52,11 @@ use clap::Parser;
 
 use args::{Cli, Command};
 
-/// Exit code of a bug of ours.
+/// Exit code for a bug in Slackline.
 const BUG: u8 = 70;
 
 fn main() -> ExitCode {
-    // What panics has said so on standard error.
+    // A panic has already been reported on standard error.
     std::panic::catch_unwind(run_command).unwrap_or(ExitCode::from(BUG))
 }
 

@@ -1,4 +1,4 @@
-//! Shell completions and manual pages, from the one table of commands that reads the command line.
+//! Shell completions and manual pages, generated from the definition of the command line.
 
 use std::io::Write;
 use std::path::Path;
@@ -11,21 +11,21 @@ use crate::args::{Cli, Completions, Manual};
 use crate::problem::Problem;
 use crate::terminal;
 
-/// What the program is called where it is installed.
+/// Name of the installed program.
 const NAME: &str = "slackline";
 
 pub(crate) fn completions(args: &Completions) -> Result<(), Problem> {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut people_s(), NAME, &mut text);
-    // All there is to offer for `help` is its pages, which are no commands of their own.
+    // Topics of `help` are not commands, so they are not completed.
     let text = String::from_utf8_lossy(&text).into_owned();
     terminal::print(&(banner(args.shell) + &text))
 }
 
-/// How it is used, as the shell has comments.
+/// Returns a comment for the shell that names the help page.
 fn banner(shell: Shell) -> String {
     match shell {
-        // Its first line says which command it is for, and is to be the first.
+        // The first line of a zsh script names the command, so no comment may come before it.
         Shell::Zsh => String::new(),
         shell => {
             format!("# Completions of slackline for {shell}; see `slackline help completions`.\n")
@@ -54,7 +54,7 @@ fn write(folder: &Path, name: &str, page: &str) -> Result<(), Problem> {
     written.map_err(|source| Problem::Unwritable { file: path, source })
 }
 
-/// All pages by name: of the program, and of each of its commands with those below it.
+/// Returns all pages by name: of the program, of each command and of its subcommands.
 fn pages() -> Vec<(String, String)> {
     let mut cli = people_s();
     cli.build();
@@ -74,12 +74,12 @@ fn add(command: &Command, name: &str, all: &mut Vec<(String, String)>) {
 fn page(command: &Command, name: &str) -> String {
     let named = command.clone().name(name.to_owned()).display_name(name.to_owned());
     let mut text = Vec::new();
-    // Memory takes it.
+    // Writing to memory cannot fail.
     let _ = Man::new(named).render(&mut text);
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// The commands that people may give: none of those that we give ourselves.
+/// Returns the visible commands, without those that the program starts itself.
 fn people_s() -> Command {
     let whole = Cli::command();
     let mut shown = Command::new(NAME)

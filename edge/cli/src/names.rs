@@ -1,20 +1,20 @@
-//! Who there is in a trace, and when it ends.
+//! The vCPUs of a trace, and its end.
 
 use slackline_trace::{Effort, Named, Record, Sink};
 use slackline_units::{Time, VcpuId};
 
-/// Everybody there is in a trace.
+/// All vCPUs of a trace.
 #[derive(Default)]
 pub(crate) struct Names {
     pub(crate) all: Vec<Named>,
-    /// When the run ended, if the trace has its end.
+    /// End of the run. `None` if the trace has no end.
     pub(crate) ended: Option<Time>,
-    /// How much work the trace asks for.
+    /// Work that processing the trace takes.
     pub(crate) effort: Effort,
 }
 
 impl Names {
-    /// What people called a vCPU last.
+    /// Returns the latest name of a vCPU.
     pub(crate) fn of(&self, vcpu: VcpuId) -> String {
         let named = self.all.iter().rev().find(|named| named.vcpu == vcpu);
         named.map_or_else(|| vcpu.to_string(), |named| named.name.clone())

@@ -1,4 +1,4 @@
-//! The files that somebody wants of a run, and its numbers for people.
+//! Output files of a run, and its tables.
 
 use std::io::Write as _;
 
@@ -12,29 +12,29 @@ use crate::places::Places;
 use crate::problem::Problem;
 use crate::terminal;
 
-/// Files of a run that are not whole yet.
+/// Output files that are not complete yet.
 pub(crate) struct Files {
     trace: Option<Pending>,
     perfetto: Option<Pending>,
     csv: Option<(Pending, Out)>,
-    /// Whether XenMon's metrics were asked for by name.
+    /// True if XenMon's metrics were requested by an option.
     shows_xenmon: bool,
 }
 
 impl Files {
-    /// Begins those that are wanted.
+    /// Creates the requested files.
     pub(crate) fn begin(keeping: &Keeping) -> Result<(Files, Wanted<Out>), Problem> {
         let (trace, to_trace) = keeping.save.as_deref().map(Pending::new).transpose()?.unzip();
         let (perfetto, to_perfetto) =
             keeping.perfetto.as_deref().map(Pending::new).transpose()?.unzip();
         let csv = keeping.csv.as_deref().map(Pending::new).transpose()?;
-        // It has what each domain did in each second.
+        // The CSV is computed from XenMon's metrics.
         let xenmon = keeping.xenmon || csv.is_some();
         let wanted = Wanted { trace: to_trace, perfetto: to_perfetto, xenmon };
         Ok((Files { trace, perfetto, csv, shows_xenmon: keeping.xenmon }, wanted))
     }
 
-    /// Gives them their names once they are whole; returns the numbers.
+    /// Gives complete files their names. Returns the numbers of the run.
     pub(crate) fn keep(self, kept: Kept) -> Result<Numbers, Problem> {
         if let Some((pending, written)) = self.trace.zip(kept.trace) {
             pending.keep(written)?;
@@ -53,7 +53,7 @@ impl Files {
 }
 
 impl Keeping {
-    /// The files that are wanted.
+    /// Returns the requested files.
     pub(crate) fn places(&self) -> Result<Places, Problem> {
         Places::of(&[
             ("--save", self.save.as_deref()),
@@ -64,7 +64,7 @@ impl Keeping {
 }
 
 impl Keeping {
-    /// Refuses options that need a single run. `many` says what makes several.
+    /// Refuses options that need a single run. `many` names the option that makes several.
     pub(crate) fn is_of_one_run(&self, many: &str) -> Result<(), Problem> {
         let kept = [
             ("--save", self.save.is_some()),
@@ -82,7 +82,7 @@ impl Keeping {
     }
 }
 
-/// The tables.
+/// Returns the tables of a run.
 pub(crate) fn tables(numbers: &Numbers) -> String {
     let (width, paint) = (terminal::width(), terminal::paint());
     let mut text = summary(&numbers.summary, width, paint);

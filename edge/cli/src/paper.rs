@@ -1,4 +1,4 @@
-//! `slackline paper`: the experiments of papers, held against what was published.
+//! `slackline paper`: runs the experiments of papers, and compares them with published values.
 
 mod live;
 
@@ -112,7 +112,7 @@ fn run_all(folder: &Path, run: &PaperRun) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Runs an experiment, simulated or here.
+/// Runs an experiment, simulated or on this host.
 fn results_of(experiment: &Experiment, here: Option<&Here>) -> Result<Results, Problem> {
     let counter = Counter::new(&experiment.name);
     let watch = |done| {
@@ -128,7 +128,7 @@ fn results_of(experiment: &Experiment, here: Option<&Here>) -> Result<Results, P
     })
 }
 
-/// Results may be links: none leads to what the paper's folder says.
+/// Checks that no results file is a link to an input file of the paper.
 fn writes_nothing_that_is_read(paper: &Paper, experiments: &[Experiment]) -> Result<(), Problem> {
     let mut places = Places::of(&[])?;
     let files = experiments.iter().flat_map(|experiment| paper.results_of(experiment));
@@ -142,7 +142,7 @@ fn writes_nothing_that_is_read(paper: &Paper, experiments: &[Experiment]) -> Res
     Ok(())
 }
 
-/// What an experiment came to, for people.
+/// Returns the outcome of an experiment as text.
 fn outcome(experiment: &Experiment, judged: &[(String, Vec<Judged>)]) -> String {
     let mut text = format!("{}: {}\n", experiment.name, experiment.title);
     let Some(((_, first), changed)) = judged.split_first() else { return text };
@@ -205,12 +205,12 @@ fn write_report(folder: &Path, args: &PaperReport) -> Result<(), Problem> {
     terminal::say(&format!("written: {}\n", args.out.display()))
 }
 
-/// What the results will say about how they were made.
+/// Returns the provenance that the results state.
 fn provenance(folder: &Path, command: &str) -> Provenance {
     Provenance { commit: commit(folder), command: command.to_owned(), date: today(), machine: None }
 }
 
-/// The commit of the tree, and whether anything but results has changed since.
+/// Returns the commit of the tree, with a mark if anything but results has changed since.
 fn commit(folder: &Path) -> String {
     let git = |args: &[&str]| {
         let output = Command::new("git").arg("-C").arg(folder).args(args).output().ok()?;
@@ -232,13 +232,13 @@ fn commit(folder: &Path) -> String {
     }
 }
 
-/// The command as it was typed, without where the program is.
+/// Returns the command as typed, without the path of the program.
 fn words_of_command() -> String {
     let words = std::env::args().skip(1);
     std::iter::once("slackline".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
 }
 
-/// The day in UTC, as `2007-09-30`.
+/// Returns today's date in UTC, as `2007-09-30`.
 fn today() -> String {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     date(seconds / (24 * 60 * 60))

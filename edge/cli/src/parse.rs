@@ -1,13 +1,13 @@
-//! What single words on the command line mean.
+//! Parsers for single values of options.
 
 use slackline_units::{CpuShare, Span};
 
-/// A length of time.
+/// Parses a length of time such as `4ms`.
 pub(crate) fn span(text: &str) -> Result<Span, String> {
     text.parse::<Span>().map_err(|why| format!("{why}; write it as `4ms`, `250us` or `2s`"))
 }
 
-/// A share of CPUs: `30%` of one, or so many.
+/// Parses a share of CPUs: `30%` of one CPU, or a number of CPUs.
 pub(crate) fn share(text: &str) -> Result<CpuShare, String> {
     let has_unit = text.trim_end().ends_with(['%', 'u']);
     let whole = if has_unit { text.to_owned() } else { format!("{text}cpu") };

@@ -1,7 +1,7 @@
-//! A file that appears under its name only when it is whole.
+//! Output file that gets its name only when it is complete.
 //!
-//! Until then it has no name at all, so that nothing is left of it whoever kills us when; where the
-//! file system has no files without names, it has a hidden one in the same folder.
+//! Until then the file has no name, so that nothing is left of it if the program is killed. On file
+//! systems without unnamed files, it is a hidden file in the same folder.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, BufWriter};
@@ -14,31 +14,31 @@ use tempfile::NamedTempFile;
 
 use crate::problem::Problem;
 
-/// What hidden names begin with.
+/// Prefix of hidden files.
 const PREFIX: &str = ".slackline-";
 
-/// A result is for everybody the umask lets.
+/// Mode of results, before the umask applies.
 const MODE: u32 = 0o666;
 
-/// A file on its way.
+/// An output file that is not complete.
 pub(crate) struct Pending {
     file: Begun,
     name: PathBuf,
 }
 
 enum Begun {
-    /// A device, a pipe: written to under its own name.
+    /// A device or a pipe, written under its own name.
     Itself,
-    /// In this folder.
+    /// An unnamed file, and the folder in which it will get its name.
     Nameless(File, PathBuf),
     Hidden(NamedTempFile),
 }
 
-/// Where it is written to.
+/// Writer of an output file.
 pub(crate) type Out = BufWriter<File>;
 
 impl Pending {
-    /// Begins a file that will have this name.
+    /// Creates an output file that will get this name.
     pub(crate) fn new(name: &Path) -> Result<(Pending, Out), Problem> {
         Pending::open(name).map_err(|source| Problem::Unwritable { file: name.into(), source })
     }
@@ -46,7 +46,7 @@ impl Pending {
     fn open(name: &Path) -> io::Result<(Pending, Out)> {
         let name = match fs::metadata(name) {
             Ok(found) if found.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
-            // A device or a pipe is written to, never replaced.
+            // A device or a pipe is written to, not replaced.
             Ok(found) if !found.is_file() => {
                 let out = File::options().write(true).open(name)?;
                 return Ok((
@@ -54,7 +54,7 @@ impl Pending {
                     BufWriter::new(out),
                 ));
             }
-            // A link stays, and what it leads to is replaced.
+            // A link is kept. The file that it leads to is replaced.
             Ok(_) => fs::canonicalize(name)?,
             Err(_) => name.into(),
         };
@@ -66,7 +66,7 @@ impl Pending {
         Ok((Pending { file, name }, BufWriter::new(out)))
     }
 
-    /// The file is whole: gives it its name.
+    /// Gives a complete file its name.
     pub(crate) fn keep(self, written: io::Result<()>) -> Result<(), Problem> {
         let Pending { file, name } = self;
         let named = || match file {
@@ -84,11 +84,12 @@ impl Pending {
     }
 }
 
-/// A new file in a folder, and what it is written through.
+/// Creates a new file in a folder. Also returns a second handle, for writing.
 fn begin(folder: &Path) -> io::Result<(Begun, File)> {
     let nameless = OFlags::TMPFILE.bits().cast_signed();
     let opened = File::options().write(true).mode(MODE).custom_flags(nameless).open(folder);
-    // Whatever is in its way is also in the way of a hidden one, or is that it is not supported.
+    // If unnamed files are not supported, a hidden one is used. Other errors occur again with it,
+    // and are reported then.
     if let Ok(file) = opened {
         let out = file.try_clone()?;
         return Ok((Begun::Nameless(file, folder.into()), out));
@@ -100,10 +101,10 @@ fn begin(folder: &Path) -> io::Result<(Begun, File)> {
     Ok((Begun::Hidden(hidden), out))
 }
 
-/// Names a file that has no name. What has this name already is replaced in one step, which needs a
-/// hidden name for a moment.
+/// Gives a name to an unnamed file. An existing file is replaced in one step, for which the new one
+/// has a hidden name for a moment.
 fn give_name(file: &File, folder: &Path, name: &Path) -> io::Result<()> {
-    /// Only names that somebody was killed with in that moment are taken.
+    /// A hidden name is taken only if a process was killed at that moment.
     const TRIES: u32 = 100;
     let itself = format!("/proc/self/fd/{}", file.as_raw_fd());
     let link = |to: &Path| linkat(CWD, &*itself, CWD, to, AtFlags::SYMLINK_FOLLOW);
@@ -120,7 +121,7 @@ fn give_name(file: &File, folder: &Path, name: &Path) -> io::Result<()> {
     })
 }
 
-/// What the kernel said, without the name of a file that nobody has heard of.
+/// Returns an error without the name of the hidden file, which the user does not know.
 fn plain(error: io::Error) -> io::Error {
     if error.raw_os_error().is_some() { error } else { error.kind().into() }
 }

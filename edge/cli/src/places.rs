@@ -1,5 +1,5 @@
-//! The files of a command: what it reads and what it writes. None of those that it writes is
-//! another of them, however their names are written: what is told apart is files, not names.
+//! Files that a command reads and writes. No output may be the same file as an input or another
+//! output. Files are compared by identity, not by name.
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -8,31 +8,31 @@ use std::path::{Path, PathBuf};
 
 use crate::problem::Problem;
 
-/// The files that a command writes.
+/// Files that a command writes.
 #[derive(Debug)]
 pub(crate) struct Places(Vec<Place>);
 
 #[derive(Debug)]
 struct Place {
-    /// What it is for: an option, or standard output.
+    /// Purpose of the file: the name of an option, or standard output.
     what: String,
     is: Identity,
 }
 
-/// Which file it is.
+/// Identity of a file.
 #[derive(Debug, PartialEq, Eq)]
 enum Identity {
-    /// One that there is, by its device and number.
+    /// Device and inode number of an existing file.
     There(u64, u64),
-    /// One that there will be, by its folder's device and number, and its name in it.
+    /// Device and inode number of the folder of a new file, and its name in the folder.
     Coming(u64, u64, PathBuf),
 }
 
 impl Places {
-    /// Those of these options that are given, and standard output where it is a file.
+    /// Returns the outputs that these options name, and standard output if it is a file.
     ///
     /// # Errors
-    /// When two are one file, or one would be in a folder that is not there.
+    /// If two are the same file, or the folder of one does not exist.
     pub(crate) fn of(options: &[(&str, Option<&Path>)]) -> Result<Places, Problem> {
         let mut places = Places(Vec::new());
         let shown = fs::metadata("/proc/self/fd/1").ok().filter(Metadata::is_file);
@@ -48,7 +48,7 @@ impl Places {
         Ok(places)
     }
 
-    /// One more that is written.
+    /// Adds an output file.
     pub(crate) fn write(&mut self, what: &str, file: &Path) -> Result<(), Problem> {
         if file == Path::new("-") {
             return Err(Problem::BadOption {
@@ -64,8 +64,8 @@ impl Places {
         Ok(())
     }
 
-    /// One that is read: is none of those that are written. Whether it is there is found out by
-    /// reading it.
+    /// Checks that an input file is none of the outputs. A missing file is reported when it is
+    /// read.
     pub(crate) fn read(&self, what: &str, file: &Path) -> Result<(), Problem> {
         match identity(file) {
             Ok(Some(is)) => self.is_none_of_them(what, file, &is),
@@ -73,7 +73,7 @@ impl Places {
         }
     }
 
-    /// All files of a folder are read, and of the folders in it.
+    /// Checks that no file in a folder and its subfolders is an output.
     pub(crate) fn read_all(&self, what: &str, folder: &Path) -> Result<(), Problem> {
         let Ok(entries) = fs::read_dir(folder) else { return Ok(()) };
         for entry in entries.flatten() {
@@ -96,7 +96,7 @@ impl Places {
     }
 }
 
-/// Which file a name leads to; none for what forgets everything.
+/// Returns the identity of a file. `None` for `/dev/null`, which may be written twice.
 fn identity(file: &Path) -> io::Result<Option<Identity>> {
     match fs::metadata(file) {
         Ok(found) if is_null(&found)? => Ok(None),

@@ -1,4 +1,4 @@
-//! A scenario with axes: every point is run, and all are shown together.
+//! Scenarios with axes: every point is run, and all are shown in one table.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -6,30 +6,38 @@ use std::path::Path;
 
 use slackline_experiments::axes::Axis;
 use slackline_experiments::claims::expects_refusal;
-use slackline_experiments::with_seed;
+use slackline_experiments::{Meters, with_seed};
 use slackline_metrics::{FieldValue, Summary};
 use slackline_scenario::Scenario;
 use slackline_terminal::over_points;
 
 use crate::args::{Compare, Keeping, Sim};
+use crate::cumulative::{CumulativeFile, CumulativeRun};
 use crate::grid::{Grid, Point};
 use crate::json::Case;
+use crate::metric::Metrics;
 use crate::pending::{Out, Pending};
 use crate::problem::Problem;
 use crate::quoted::quoted;
 use crate::{claims, input, json, seeds, terminal};
 
-/// Simulates all of them.
+/// Simulates all points of a scenario.
 pub(crate) fn sim(args: &Sim, grid: &Grid) -> Result<(), Problem> {
     let csv = args.keeping.csv.as_deref().map(Csv::begin).transpose()?;
     let others = Keeping { csv: None, ..args.keeping.clone() };
     others.is_of_one_run("axes")?;
     let policies: Vec<String> = args.policy.iter().cloned().collect();
-    let asked = Asked { file: &args.file, seed: args.seed, seeds: args.seeds, policies: &policies };
-    run(grid, &asked, args.keeping.json, csv)
+    let asked = Asked {
+        file: &args.file,
+        seed: args.seed,
+        seeds: args.seeds,
+        policies: &policies,
+        metrics: &[],
+    };
+    run(grid, &asked, args.keeping.json, (csv, None))
 }
 
-/// Simulates all of them under each policy.
+/// Simulates all points of a scenario under each policy.
 pub(crate) fn compare(args: &Compare, grid: &Grid) -> Result<(), Problem> {
     if args.live || args.live_if_possible {
         return Err(Problem::BadOption {
@@ -38,20 +46,29 @@ pub(crate) fn compare(args: &Compare, grid: &Grid) -> Result<(), Problem> {
         });
     }
     let csv = args.csv.as_deref().map(Csv::begin).transpose()?;
-    let (file, policies) = (&args.file, &args.policies);
-    run(grid, &Asked { file, seed: args.seed, seeds: args.seeds, policies }, args.json, csv)
+    let cdf = args.cdf.as_deref().map(CumulativeFile::begin).transpose()?;
+    let (file, policies, metrics) = (&args.file, &args.policies, args.metric.as_slice());
+    let asked = Asked { file, seed: args.seed, seeds: args.seeds, policies, metrics };
+    run(grid, &asked, args.json, (csv, cdf))
 }
 
-/// What somebody wants of them.
+/// Options that apply to all points.
 struct Asked<'a> {
     file: &'a Path,
     seed: Option<u64>,
     seeds: Option<u64>,
-    /// None are their own.
+    /// Policies to run. Empty for the scenario's own.
     policies: &'a [String],
+    /// Metrics to show instead of the usual table.
+    metrics: &'a [String],
 }
 
-fn run(grid: &Grid, asked: &Asked<'_>, as_json: bool, csv: Option<Csv>) -> Result<(), Problem> {
+fn run(
+    grid: &Grid,
+    asked: &Asked<'_>,
+    as_json: bool,
+    (csv, cdf): (Option<Csv>, Option<CumulativeFile>),
+) -> Result<(), Problem> {
     let own = [grid.points[0].scenario.policy.spec.name.to_string()];
     let policies = if asked.policies.is_empty() { &own[..] } else { asked.policies };
     let mut scenarios = Vec::new();
@@ -65,8 +82,10 @@ fn run(grid: &Grid, asked: &Asked<'_>, as_json: bool, csv: Option<Csv>) -> Resul
             scenarios.push(with_seed(scenario, asked.seed.unwrap_or(point.scenario.seed)));
         }
     }
+    let metrics = Metrics::read(asked.metrics, &scenarios)?;
     let seeds = seeds::seeds(&scenarios[0], asked.seeds)?;
-    let runs = seeds::simulated(asked.file, &scenarios, &seeds)?;
+    let meters = if cdf.is_some() { Meters::with_cumulative } else { Meters::new };
+    let runs = seeds::simulated_into(asked.file, &scenarios, &seeds, meters)?;
     let finished = runs.finished();
     let places = policies.iter().flat_map(|policy| grid.points.iter().map(move |it| (policy, it)));
     let cases = places.clone().zip(finished).map(|((policy, point), runs)| Case {
@@ -78,10 +97,17 @@ fn run(grid: &Grid, asked: &Asked<'_>, as_json: bool, csv: Option<Csv>) -> Resul
     if as_json {
         terminal::print(&json::cases(&cases, &seeds, json::Completion::of(&runs.was_whole())))?;
     } else {
-        terminal::say(&table(grid, policies, &cases))?;
+        terminal::say(&match metrics.is_empty() {
+            true => table(grid, policies, &cases),
+            false => metrics.table(&cases, grid.points.len()),
+        })?;
     }
     if let Some(csv) = csv {
         csv.keep(&cases)?;
+    }
+    if let Some(cdf) = cdf {
+        let cases = cases.iter().map(|case| (case.name.as_str(), case.point.as_slice()));
+        cdf.keep(&CumulativeRun::all(&runs, cases))?;
     }
     let name = |(policy, point): (&String, &Point)| match policies.len() {
         1 => point.name.clone(),
@@ -92,7 +118,7 @@ fn run(grid: &Grid, asked: &Asked<'_>, as_json: bool, csv: Option<Csv>) -> Resul
     check(grid, asked.file, (&scenarios, &cases))
 }
 
-/// Whether there can be numbers of one of them.
+/// Checks that a point can be run: its refusal is not claimed, and it passes admission.
 fn can_run(file: &Path, point: &Point, scenario: &Scenario) -> Result<(), Problem> {
     if expects_refusal(scenario) {
         let hint = "remove the claim `refused`, or use `slackline check`";
@@ -117,7 +143,7 @@ fn table(grid: &Grid, policies: &[String], cases: &[Case]) -> String {
         + &over_points((&names.join("/"), &points), &columns, terminal::width(), terminal::paint())
 }
 
-/// Checks the claims of each under the policy that they are about.
+/// Checks the claims of each point, on runs under the policy that they are about.
 fn check(
     grid: &Grid,
     file: &Path,
@@ -137,7 +163,7 @@ fn check(
     if failed == 0 { Ok(()) } else { Err(Problem::ClaimsFailed(failed)) }
 }
 
-/// A file with a line for each vCPU of each run.
+/// CSV file with a line for each vCPU of each run.
 pub(crate) struct Csv(Pending, Out);
 
 impl Csv {

@@ -1,4 +1,4 @@
-//! The table of prices of the daemon, from its file.
+//! The daemon's table of prices, read from its file.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::grid::position;
 use crate::input;
 use crate::problem::Problem;
 
-/// How a file looks.
+/// Example of a price file, for errors.
 const EXAMPLE: &str = "write currency = \"EUR\", cpu-hour = \"0.04\", and for short periods \
                        [[period]] with up-to = \"5ms\" and times = \"2\"";
 
@@ -31,7 +31,7 @@ struct Period {
     times: Spanned<String>,
 }
 
-/// Reads it.
+/// Reads the table of prices from a file.
 pub(crate) fn read(file: &Path) -> Result<Prices, Problem> {
     parse(file, &input::text(file)?)
 }
@@ -79,7 +79,7 @@ fn parse(file: &Path, text: &str) -> Result<Prices, Problem> {
     Ok(Prices { currency, cpu_hour, factors })
 }
 
-/// A number with at most so many places behind the point, in units of the last.
+/// Parses a number with at most `places` decimals, in units of the last decimal.
 fn decimal(text: &str, places: u32) -> Option<u64> {
     let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|it| it.is_ascii_digit());
@@ -100,7 +100,7 @@ mod tests {
                         [[period]]\nup-to = \"10ms\"\ntimes = \"1.5\"\n";
 
     #[test]
-    fn prices_are_read_to_the_millionth() {
+    fn prices_are_parsed_to_the_millionth() {
         let prices = parse(Path::new("prices"), GOOD).unwrap();
         assert_eq!((prices.currency.as_str(), prices.cpu_hour), ("EUR", 40_000));
         let factors: Vec<_> =
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_price_is_refused_by_its_place() {
+    fn invalid_price_is_refused_with_line_and_column() {
         let says = |from: &str, to: &str| {
             let text = GOOD.replacen(from, to, 1);
             parse(Path::new("prices"), &text).unwrap_err().to_string()

@@ -1,4 +1,4 @@
-//! What can go wrong, how it is said, and with which code we exit.
+//! Errors of commands: their messages, hints and exit codes.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,79 +16,79 @@ use slackline_sim::RunError;
 use slackline_trace::{Implausible, ReadError};
 use thiserror::Error;
 
-/// Everything a command can end with besides success.
+/// Reason why a command fails.
 #[derive(Debug, Error)]
 pub(crate) enum Problem {
-    /// The scenario says something wrong.
+    /// The scenario is not valid.
     #[error("{}{error}", place(file, error))]
     Scenario { file: PathBuf, error: ScenarioError },
-    /// The scenario asks for more than can be promised.
+    /// The scenario reserves more than the available capacity.
     #[error("{}:{line}: {message}", file.display())]
     Declined { file: PathBuf, line: usize, message: String, hint: Option<String> },
-    /// A file cannot be read.
+    /// A file cannot be opened or read.
     #[error("cannot read {}: {source}", file.display())]
     Unreadable { file: PathBuf, source: io::Error },
-    /// A scenario is not even text.
+    /// A scenario is not UTF-8 text.
     #[error("{}:{line}:{column}: this is not text: byte {byte:#04x} is not UTF-8", file.display())]
     NotText { file: PathBuf, line: usize, column: usize, byte: u8 },
-    /// A file is longer than anybody could have meant.
+    /// A file is longer than the limit.
     #[error("cannot read {}: it has more than {longest} bytes", file.display())]
     TooLong { file: PathBuf, longest: u64 },
-    /// A file is not what it should be.
+    /// A file is not a valid trace.
     #[error("{}: {}", file.display(), with_causes(error))]
     BadTrace { file: PathBuf, error: ReadError },
     /// A trace asks for more work than its size allows.
     #[error("{}: {error}", file.display())]
     Implausible { file: PathBuf, error: Implausible },
-    /// A trace cannot be played again.
+    /// A trace cannot be replayed.
     #[error("{}: {error}", file.display())]
     NoReplay { file: PathBuf, error: ReplayError },
-    /// A trace played again came out otherwise; where has been printed.
+    /// The replay differs from the trace. The difference has been printed.
     #[error("the decisions are not the same")]
     ReplayDiffers,
-    /// A trace tells of somebody who is not in it.
+    /// A record of a trace names a vCPU that has not been announced.
     #[error("{}: {error}", file.display())]
     StrayRecord { file: PathBuf, error: StrayRecord },
-    /// A file cannot be written.
+    /// A file cannot be created or written.
     #[error("cannot write {}: {source}", file.display())]
     Unwritable { file: PathBuf, source: io::Error },
-    /// An option makes no sense.
+    /// An option is not valid.
     #[error("{message}")]
     BadOption { message: String, hint: Option<String> },
-    /// A claim names what nobody measures.
+    /// A claim names a value that is not measured.
     #[error("{}:{line}: {message}", file.display())]
     BadClaim { file: PathBuf, line: usize, message: String, hint: Option<String> },
-    /// An axis of a scenario, or what comes of one of its points.
+    /// An axis of a scenario, or the scenario at one of its points, is not valid.
     #[error("{}:{line}:{column}: {message}", file.display())]
     BadAxis { file: PathBuf, line: usize, column: usize, message: String, hint: Option<String> },
-    /// This machine does not allow it.
+    /// A live run failed or is not possible on this host.
     #[error("{}", with_causes(.0))]
     Live(LiveError),
-    /// A live run cannot start here, and says so before it has touched anything.
+    /// This host cannot run the scenario. Nothing has been changed.
     #[error("{message}")]
     HostCannot { message: String, hint: Option<String> },
-    /// A workload could not go on.
+    /// A workload has failed.
     #[error("{}", with_causes(.0))]
     Load(#[from] slackline_load::LoadError),
-    /// Standard output cannot be written.
+    /// Standard output cannot be written to.
     #[error("cannot write the output: {0}")]
     Output(io::Error),
-    /// The contract between the parts was broken.
+    /// A policy or the host broke the contract between them.
     #[error("{message}")]
     Bug { message: String, kept: Option<PathBuf> },
-    /// A paper's folder says something wrong, or cannot be read or written.
+    /// A paper's folder is not valid, or cannot be read or written.
     #[error(transparent)]
     Paper(#[from] PaperError),
-    /// The daemon did not do it, or is not there.
+    /// The daemon refused a request, or cannot be reached.
     #[error(transparent)]
     Service(#[from] ClientError),
-    /// Somebody wanted us to stop.
+    /// A signal stopped the command.
     #[error("stopped by a signal")]
     Interrupted,
-    /// The command that was held ended with this code, and has said itself why.
+    /// The held command ended with this code, and has reported the reason itself.
     #[error("the command ended with {code}")]
     CommandEnded { code: u8 },
-    /// Some claims do not hold; they have been printed.
+    /// At least one claim does not hold. The failed ones have been printed.
     #[error("{0} of the claims failed")]
     ClaimsFailed(usize),
 }
@@ -113,7 +113,7 @@ impl Problem {
         })
     }
 
-    /// Whether the scenario is fine but this machine is not.
+    /// Returns true if the scenario is valid, but this host cannot run it.
     pub(crate) fn is_about_the_host(&self) -> bool {
         matches!(
             self,
@@ -124,7 +124,7 @@ impl Problem {
         )
     }
 
-    /// What to type instead, in a line.
+    /// Returns advice in one line on how to fix the problem, if there is any.
     pub(crate) fn hint(&self) -> Option<String> {
         match self {
             Problem::Scenario { error, .. } => error.hint(),
@@ -174,7 +174,7 @@ impl Problem {
         }
     }
 
-    /// Of a run of ours.
+    /// Returns the problem of a stray record in a run of this program, which is a bug.
     pub(crate) fn of_stray(error: StrayRecord) -> Problem {
         Problem::Bug { message: error.to_string(), kept: None }
     }
@@ -196,13 +196,13 @@ impl Problem {
     }
 }
 
-/// Whether nobody could write a file of that name: it is no fault of the host's.
+/// Returns true if no file can have that name, on any host.
 fn is_misnamed(source: &io::Error) -> bool {
     use io::ErrorKind::{InvalidFilename, IsADirectory, NotADirectory, NotFound};
     matches!(source.kind(), NotFound | NotADirectory | IsADirectory | InvalidFilename)
 }
 
-/// What to do about a daemon that does not do what it is asked.
+/// Returns advice on an error of the daemon.
 fn about_service(error: &ClientError) -> Option<String> {
     let hint = match error {
         ClientError::Refused(problem) => return problem.hint.clone(),
@@ -227,7 +227,7 @@ fn about_service(error: &ClientError) -> Option<String> {
     Some(hint.into())
 }
 
-/// What to do about a file that cannot be opened, read or written.
+/// Returns advice on a file that cannot be opened, read or written.
 fn about_file(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::NotFound => "check the file name",
@@ -240,7 +240,7 @@ fn about_file(source: &io::Error) -> &'static str {
     }
 }
 
-/// Where it stands in the file; nowhere if the file is not to blame.
+/// Returns the position of an error in the file. Empty if the error has none.
 fn place(file: &Path, error: &ScenarioError) -> String {
     match error.line {
         0 => String::new(),

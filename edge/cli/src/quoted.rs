@@ -1,6 +1,6 @@
-//! A cell of CSV.
+//! Quoting of CSV cells.
 
-/// Text as a cell holds it, whatever is in it.
+/// Returns a text as a CSV cell, quoted if necessary. Line breaks become blanks.
 pub(crate) fn quoted(text: &str) -> String {
     match text.contains([',', '"', '\n']) {
         true => format!("\"{}\"", text.replace('"', "\"\"").replace('\n', " ")),

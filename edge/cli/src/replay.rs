@@ -1,4 +1,4 @@
-//! `slackline replay`: plays a trace's facts again, and says whether the orders are the same.
+//! `slackline replay`: replays a trace's events, and compares the policy's decisions.
 
 use std::fmt::Write as _;
 
@@ -30,7 +30,7 @@ pub(crate) fn replay(args: &Args) -> Result<(), Problem> {
     terminal::say(&text)
 }
 
-/// Where it came out otherwise, and what had happened until then.
+/// Describes the first difference, and the events before it.
 fn told(difference: &Difference, names: &Names) -> String {
     let Difference { at, entry, expected, got, broken, facts } = difference;
     let mut text = format!("the first difference is at {}, entry {entry}:\n", exact(*at));
@@ -109,7 +109,7 @@ fn on(terms: &WrittenTerms) -> String {
     }
 }
 
-/// Milliseconds to the nanosecond.
+/// Formats a time in milliseconds, exact to the nanosecond.
 fn exact(at: Time) -> String {
     format!("{}.{:06}ms", at.ns() / 1_000_000, at.ns() % 1_000_000)
 }

@@ -1,4 +1,4 @@
-//! `slackline run`: runs a scenario on this machine.
+//! `slackline run`: runs a scenario on this host.
 
 use std::fmt::Write as _;
 use std::os::fd::AsFd;
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Run) -> Result<(), Problem> {
     claims::check(&args.file, &scenario, &[claims::Checked::live(live.summary())])
 }
 
-/// Runs with several seeds, for what the numbers come to over all of them.
+/// Runs a scenario with several seeds, and prints statistics over them.
 fn over_seeds(args: &Run, scenario: &Scenario) -> Result<(), Problem> {
     let seeds = seeds::seeds(scenario, args.seeds)?;
     let mut lives: Vec<Live> = Vec::new();
@@ -87,7 +87,7 @@ fn over_seeds(args: &Run, scenario: &Scenario) -> Result<(), Problem> {
     claims::check(&args.file, scenario, &checked)
 }
 
-/// What came of a live run.
+/// Result of a live run.
 pub(crate) struct Live {
     numbers: Numbers,
     outcome: Finished,
@@ -98,7 +98,7 @@ impl Live {
         &self.numbers.summary
     }
 
-    /// What happened besides what the table says.
+    /// Returns notes on events that the table does not show.
     pub(crate) fn notes(&self, scenario: &Scenario) -> String {
         let mut text = String::new();
         for (at, name, how) in &self.outcome.ended {
@@ -129,7 +129,7 @@ impl Live {
         text
     }
 
-    /// What came of the agents of guests.
+    /// Returns notes on the agents of guests.
     pub(crate) fn agents(&self) -> String {
         let mut text = String::new();
         self.outcome.heard.iter().for_each(|heard| agent(&mut text, heard));
@@ -137,13 +137,13 @@ impl Live {
         text
     }
 
-    /// Whether it came to its end.
+    /// Returns an error if the run was stopped before its end.
     pub(crate) fn was_whole(&self) -> Result<(), Problem> {
         if self.outcome.stopped.is_some() { Err(Problem::Interrupted) } else { Ok(()) }
     }
 }
 
-/// What went through a relay.
+/// Adds a note on the traffic of a relay.
 fn relay(text: &mut String, relayed: &Relayed) {
     let Relayed { name, guest, connected, inward, outward, unanswered } = relayed;
     let _ = match connected {
@@ -155,7 +155,7 @@ fn relay(text: &mut String, relayed: &Relayed) {
     };
 }
 
-/// What came of the agent of a guest.
+/// Adds a note on the agent of a guest.
 fn agent(text: &mut String, heard: &Heard) {
     let Heard { name, path, connected, lost, counts } = heard;
     if connected.is_none() {
@@ -187,12 +187,12 @@ fn agent(text: &mut String, heard: &Heard) {
     }
 }
 
-/// What a scenario with devices or tasks says and a live run has of its own.
+/// Note on keys of a scenario that a live run ignores.
 const ONLY_SIMULATED: &str = "note:  a live run ignores [driver], [nic], [disk], `kernel`, \
     `dispatch`, `cache` and `priority`, and `delay` and `retry` of clients: it uses Linux's own \
     network, disk and scheduling\n";
 
-/// Runs on this machine; what is kept is kept.
+/// Runs a scenario on this host, and writes the requested files.
 pub(crate) fn live(
     file: &Path,
     scenario: &Scenario,
@@ -230,7 +230,7 @@ pub(crate) fn live(
     Ok(Live { numbers: files.keep(outputs.finish())?, outcome })
 }
 
-/// What a look at one of these CPUs takes, which is told as well.
+/// Measures the dispatch overhead on these CPUs, and prints it.
 pub(crate) fn dispatch_cost(cpus: &[CpuId]) -> Result<Span, Problem> {
     let dispatch = slackline_live::dispatch_cost::measure(cpus);
     let refused = |source| Problem::Live(SessionError::NoRealTime { source }.into());
@@ -241,7 +241,8 @@ pub(crate) fn dispatch_cost(cpus: &[CpuId]) -> Result<Span, Problem> {
     Ok(dispatch)
 }
 
-/// The CPUs asked for, or the last ones: interrupts and everybody's habits favour the first.
+/// Returns the chosen CPUs, or by default the last ones: interrupts and other programs favour the
+/// first.
 pub(crate) fn choose_cpus(count: usize, asked: Option<&[usize]>) -> Result<Vec<CpuId>, Problem> {
     let online = online_cpus()
         .map_err(|source| Problem::Unreadable { file: "the list of CPUs".into(), source })?;
@@ -329,14 +330,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_agent_of_another_version_is_warned_of() {
+    fn agent_of_another_version_gives_a_warning() {
         let counts =
             Counts { dropped: 8, silenced: 1, other_version: Some(1), ..Counts::default() };
         let connected = Some(slackline_units::Time::START);
         let (name, path) = ("web".into(), "/run/web.gaps".into());
         let mut text = String::new();
         agent(&mut text, &Heard { name, path, connected, lost: None, counts });
-        let (note, warning) = text.split_once('\n').expect("two lines");
+        let (note, warning) = text.split_once('\n').expect("the text has two lines");
         assert!(note.starts_with("note: agent of web: 0 frames received; dropped: 8 "), "{note}");
         let expected = "warning: agent of web: it sends frames of version 1, this host reads 2:";
         assert!(warning.starts_with(expected), "{warning}");

@@ -5,16 +5,20 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use slackline_experiments::grid::{self, GridError};
-use slackline_experiments::{SimulateError, Simulated, simulate_while, with_seed};
-use slackline_metrics::Summary;
+use slackline_experiments::{
+    Meters, Numbers, SimulateError, Simulated, header, simulate_into, with_seed,
+};
+use slackline_metrics::{Cumulative, Summary};
 use slackline_scenario::Scenario;
+use slackline_trace::Header;
 
 use crate::bug;
 use crate::problem::Problem;
 use crate::signals::stop_flag;
 use crate::terminal::Counter;
 
-/// So many seeds, from the scenario's own on; that one alone where no number is asked for.
+/// Returns `count` consecutive seeds from the scenario's own on. Only that one if `count` is
+/// `None`.
 pub(crate) fn seeds(scenario: &Scenario, count: Option<u64>) -> Result<Vec<u64>, Problem> {
     let (first, count) = (scenario.seed, count.unwrap_or(1));
     let last = first.checked_add(count - 1).ok_or_else(|| Problem::BadOption {
@@ -24,11 +28,21 @@ pub(crate) fn seeds(scenario: &Scenario, count: Option<u64>) -> Result<Vec<u64>,
     Ok((first..=last).collect())
 }
 
-/// Simulates all of them with all seeds, over all cores, until somebody wants us to stop.
+/// Simulates all scenarios with all seeds, on all cores, until a signal asks to stop.
 pub(crate) fn simulated(
     file: &Path,
     scenarios: &[Scenario],
     seeds: &[u64],
+) -> Result<Runs, Problem> {
+    simulated_into(file, scenarios, seeds, Meters::new)
+}
+
+/// Simulates them as [`simulated`] does, for the numbers of these meters.
+pub(crate) fn simulated_into(
+    file: &Path,
+    scenarios: &[Scenario],
+    seeds: &[u64],
+    meters: fn(&Header) -> Meters,
 ) -> Result<Runs, Problem> {
     let (counter, stop) = (Counter::new("simulated"), stop_flag()?);
     let goes_on = || match stop.load(Ordering::Relaxed) {
@@ -40,7 +54,8 @@ pub(crate) fn simulated(
         goes_on()
     };
     let one = |scenario: &Scenario, seed| {
-        simulate_while(&with_seed(scenario.clone(), seed), |_| goes_on())
+        let scenario = with_seed(scenario.clone(), seed);
+        simulate_into(&scenario, meters(&header::of_simulation(&scenario)), |_| goes_on())
     };
     let results = grid::run_some(scenarios, seeds, &watch, one).map_err(|error| match error {
         GridError::Run { case, seed, error: SimulateError::Run(error) } => {
@@ -49,26 +64,36 @@ pub(crate) fn simulated(
         GridError::Run { error: SimulateError::Stray(stray), .. } => Problem::of_stray(stray),
         GridError::Stopped(_) => Problem::Interrupted,
     })?;
-    let summary = |run: Option<Simulated>| run.map(|run| run.numbers.summary);
-    let results = results.into_iter().map(|runs| runs.into_iter().map(summary).collect());
+    let numbers = |run: Option<Simulated>| run.map(|run| run.numbers);
+    let results = results.into_iter().map(|runs| runs.into_iter().map(numbers).collect());
     Ok(Runs(results.collect()))
 }
 
-/// What came of runs, by scenario, then by seed: nothing of those that were not finished when
-/// somebody wanted us to stop.
+/// Results by scenario and then by seed. `None` for runs that a signal has interrupted.
 #[derive(Debug)]
-pub(crate) struct Runs(Vec<Vec<Option<Summary>>>);
+pub(crate) struct Runs(Vec<Vec<Option<Numbers>>>);
 
-/// Of so many scenarios it is said that they were not run.
+/// Most scenarios that are named as not run.
 const MOST_MISSING: usize = 10;
 
 impl Runs {
-    /// Those that were finished, by scenario.
+    /// Returns the results of the complete runs, by scenario.
     pub(crate) fn finished(&self) -> Vec<Vec<Summary>> {
-        self.0.iter().map(|runs| runs.iter().flatten().cloned().collect()).collect()
+        let summary = |run: &Numbers| run.summary.clone();
+        self.0.iter().map(|runs| runs.iter().flatten().map(summary).collect()).collect()
     }
 
-    /// Whether all were.
+    /// Returns the cumulative distributions of the runs that were finished, by scenario, each with
+    /// the seed of the run.
+    pub(crate) fn cumulative<'a>(&'a self) -> Vec<Vec<(u64, &'a [Cumulative])>> {
+        let of = |runs: &'a Vec<Option<Numbers>>| {
+            let runs = runs.iter().flatten();
+            runs.map(|run| (run.summary.seed, run.cumulative.as_deref().unwrap_or(&[]))).collect()
+        };
+        self.0.iter().map(of).collect()
+    }
+
+    /// Returns an error if a run is not complete.
     pub(crate) fn was_whole(&self) -> Result<(), Problem> {
         match self.0.iter().flatten().all(Option::is_some) {
             true => Ok(()),
@@ -76,14 +101,14 @@ impl Runs {
         }
     }
 
-    /// Which were not, of scenarios that are called so; nothing if all were.
+    /// Returns a note on the runs that are not complete. Empty if all are.
     pub(crate) fn missing(&self, names: &[String], seeds: &[u64]) -> String {
         let all = self.0.iter().flatten();
         let (of, finished) = (all.clone().count(), all.flatten().count());
         if finished == of {
             return String::new();
         }
-        let missing = |(name, runs): (&String, &Vec<Option<Summary>>)| {
+        let missing = |(name, runs): (&String, &Vec<Option<Numbers>>)| {
             let without = seeds.iter().zip(runs).filter(|(_, run)| run.is_none());
             let without: Vec<String> = without.map(|(seed, _)| seed.to_string()).collect();
             match without.len() {

@@ -52,7 +52,7 @@ pub(crate) fn serve(args: &Serve) -> Result<(), Problem> {
     };
     let reload = Reload { signal, prices: Box::new(prices) };
     run(&options, stop.as_fd(), reload, &mut |line| {
-        // Nobody need hear it: what matters is in the ledger.
+        // A failed write is ignored: the ledger has all that matters.
         let _ = writeln!(std::io::stderr(), "slackline: {line}");
     })
     .map_err(|error| of_serve(&error))

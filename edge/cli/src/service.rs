@@ -1,4 +1,4 @@
-//! What people ask of the daemon: each a command, an answer and a table of it.
+//! Commands for the daemon: each sends a request and shows the answer.
 
 mod apply;
 pub(crate) mod args;
@@ -34,13 +34,13 @@ pub(crate) use gang::gang;
 pub(crate) use place::place;
 pub(crate) use show::HEADINGS;
 
-/// How soon somebody who wants us to stop is heard, and how often a daemon that broke off is tried.
+/// Interval of checks for a signal, and of attempts to reach a daemon again.
 const OFTEN: Duration = Duration::from_millis(100);
 
-/// How many times it is tried.
+/// Number of attempts to reach a daemon again.
 const BACK_WITHIN: u32 = 50;
 
-/// How many events `watch` keeps in sight.
+/// Number of events that `watch` shows.
 const IN_SIGHT: usize = 5;
 
 pub(crate) fn find(args: &Find) -> Result<(), Problem> {
@@ -83,7 +83,7 @@ pub(crate) fn pause(args: &Pause) -> Result<(), Problem> {
     each(&args.at, &args.name, args.if_revision, Client::pause)
 }
 
-/// Whether it is, as somebody at a terminal says.
+/// Asks the user for confirmation. Returns true for yes.
 fn is_meant(name: &str) -> Result<bool, Problem> {
     terminal::tell(&format!(
         "{name} stops until it is resumed; its users see it hang. Pause? [y/N] "
@@ -108,7 +108,8 @@ pub(crate) fn release(args: &Named) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Asks for one reservation, or for each that a pattern matches, in order. Stops at a refusal.
+/// Sends a request for one reservation, or in order for each that a pattern matches. Stops at the
+/// first refusal.
 fn each(
     at: &At,
     name: &str,
@@ -122,7 +123,7 @@ fn each(
     Ok(())
 }
 
-/// The reservations that a name or a pattern means.
+/// Returns the names of the reservations that a name or a pattern means.
 fn meant(client: &mut Client, name: &str, revision: Option<u64>) -> Result<Vec<String>, Problem> {
     if !apply::is_pattern(name) {
         return Ok(vec![name.to_owned()]);
@@ -150,12 +151,12 @@ pub(crate) fn list(args: &List) -> Result<(), Problem> {
     if args.toml {
         return terminal::print(&apply::as_file(&all));
     }
-    let text = Text(serde_json::to_string(&all).expect("keys are texts"));
+    let text = Text(serde_json::to_string(&all).expect("the answer can be written as JSON"));
     listed(args, &text, &all)?;
     overloads(args, &mut client)
 }
 
-/// Prints reservations, and to people the reasons of their states.
+/// Prints reservations. A table is followed by the reasons of their states.
 fn listed(args: &List, text: &Text, all: &[Reservation]) -> Result<(), Problem> {
     if args.at.json {
         return answer(&args.at, text, String::new);
@@ -167,8 +168,8 @@ fn listed(args: &List, text: &Text, all: &[Reservation]) -> Result<(), Problem> 
     terminal::say(&show::reasons(all))
 }
 
-/// Says to people which CPUs cannot deliver their reservations. A daemon that does not answer this
-/// has answered for the reservations all the same.
+/// Prints the CPUs that cannot deliver their reservations. An older daemon may not support this
+/// request; then nothing is printed.
 fn overloads(args: &List, client: &mut Client) -> Result<(), Problem> {
     if args.at.json || args.view.csv || !args.view.columns.is_empty() {
         return Ok(());
@@ -179,7 +180,7 @@ fn overloads(args: &List, client: &mut Client) -> Result<(), Problem> {
     }
 }
 
-/// All reservations, page by page.
+/// Returns all reservations, requested page by page.
 fn all(client: &mut Client) -> Result<Vec<Reservation>, Problem> {
     let mut all: Vec<Reservation> = Vec::new();
     loop {
@@ -213,7 +214,7 @@ pub(crate) fn log(args: &Log) -> Result<(), Problem> {
     let events = log::events(args, &mut client)?;
     if args.at.json {
         let newest_first: Vec<&Event> = events.iter().rev().collect();
-        let text = serde_json::to_string(&newest_first).expect("keys are texts");
+        let text = serde_json::to_string(&newest_first).expect("events can be written as JSON");
         return answer(&args.at, &Text(text), String::new);
     }
     if events.is_empty() && !args.view.csv {
@@ -261,7 +262,8 @@ pub(crate) fn access(args: &AccessArgs) -> Result<(), Problem> {
             let users = users.clone();
             let grant = Grant { role, cpu, machines, users, days, certificate };
             let (one, text) = connect(at)?.grant(whom, &grant)?;
-            // Alone on standard output, for a file: it is nowhere else.
+            // The token is alone on standard output, so that it can be redirected to a file. It is
+            // shown only once.
             let to_others = format!("{} {}", one.principal, role.to_others());
             if let (Some(token), false) = (&one.token, at.json) {
                 if stderr().is_terminal() {
@@ -284,7 +286,7 @@ pub(crate) fn access(args: &AccessArgs) -> Result<(), Problem> {
     }
 }
 
-/// Shows how reservations stand, every second, and what happens, until Ctrl-C.
+/// Shows all reservations every second, and events as they happen, until Ctrl-C.
 pub(crate) fn watch(args: &Which) -> Result<(), Problem> {
     let stop = stop_flag()?;
     if let Some(name) = &args.name {
@@ -306,8 +308,8 @@ pub(crate) fn watch(args: &Which) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Another stream after one that broke off: the daemon's front is replaced within less, and its
-/// start takes about as long. None if somebody wants us to stop meanwhile.
+/// Reconnects to the daemon. The attempts last longer than the daemon needs to replace its front or
+/// to restart. Returns `None` if a signal asks to stop meanwhile.
 fn again(at: &At, stop: &AtomicBool) -> Result<Option<Stream>, Problem> {
     for _ in 0..BACK_WITHIN {
         if stop.load(Ordering::Relaxed) {
@@ -321,11 +323,11 @@ fn again(at: &At, stop: &AtomicBool) -> Result<Option<Stream>, Problem> {
     Ok(Some(connect(at)?.watch()?))
 }
 
-/// What `watch` has heard.
+/// Events that `watch` has received.
 struct Seen<'a> {
     json: bool,
     name: Option<&'a str>,
-    /// The last of them.
+    /// The latest events, oldest first.
     events: Vec<Event>,
 }
 
@@ -351,7 +353,7 @@ impl Seen<'_> {
                 all.retain(|one| self.name.is_none_or(|name| name == one.name));
                 self.draw(&all)
             }
-            // Of a newer daemon.
+            // A message of a newer daemon is ignored.
             _ => Ok(()),
         }
     }
@@ -368,7 +370,7 @@ impl Seen<'_> {
     }
 }
 
-/// A connection to the daemon here, or to one on another machine.
+/// Connects to the daemon of this host, or to that of another host.
 fn open(at: &At) -> Result<Client, ClientError> {
     let Some(url) = &at.host else { return Client::connect(&at.socket) };
     Client::connect_to(&at.trust.at(url))
@@ -378,7 +380,7 @@ fn connect(at: &At) -> Result<Client, Problem> {
     Ok(open(at)?)
 }
 
-/// Says how a reservation is now.
+/// Prints a reservation after a change.
 fn done(at: &At, answered: Answered<Reservation>) -> Result<(), Problem> {
     let (reservation, text) = answered?;
     warn(&reservation);
@@ -394,7 +396,7 @@ fn warn(reservation: &Reservation) {
     }
 }
 
-/// Prints an answer as it came, or what is made of it for people.
+/// Prints an answer as JSON, or as `shown` formats it.
 fn answer(at: &At, text: &Text, shown: impl FnOnce() -> String) -> Result<(), Problem> {
     if at.json {
         return terminal::print(&format!("{}\n", text.0));

@@ -1,4 +1,4 @@
-//! `slackline show`: draws a saved trace.
+//! `slackline show`: shows a saved trace as a timeline, table or list.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, ErrorKind, Read as _, Seek, Write as _};
@@ -68,7 +68,7 @@ pub(crate) fn show(args: &Show) -> Result<(), Problem> {
         pass_to(args, &mut trace, &mut runs)?;
         runs.finish().map_err(Problem::Output)?;
     } else if args.list {
-        // A list may be longer than the trace: it is written as it comes.
+        // The output may be larger than the trace, so it is written while the trace is read.
         let out = BufWriter::new(io::stdout().lock());
         let mut list = Listing::new(out, &names.all, from, length);
         pass_to(args, &mut trace, &mut list)?;
@@ -82,7 +82,7 @@ pub(crate) fn show(args: &Show) -> Result<(), Problem> {
     terminal::print(&String::from_utf8_lossy(&text))
 }
 
-/// A window behind the end of the run shows nothing, and says so to nobody.
+/// Refuses a window that begins after the end of the run: it would be empty.
 fn begins_before_its_end(args: &Show, names: &Names) -> Result<(), Problem> {
     let is_window = args.runs.is_none() && !args.table && !args.xenmon && args.perfetto.is_none();
     let Some(end) = names.ended.filter(|_| is_window && (args.list || !args.json)) else {
@@ -98,17 +98,17 @@ fn begins_before_its_end(args: &Show, names: &Names) -> Result<(), Problem> {
     })
 }
 
-/// Wider than any screen; nobody could look at more.
+/// Most columns of a timeline. No screen is wider.
 const MOST_COLUMNS: usize = 10_000;
 
 pub(crate) type Trace = Reader<BufReader<File>>;
 
-/// Opens a trace that is whole, and says who there is in it.
+/// Opens a complete trace. Also returns the vCPUs in it.
 pub(crate) fn open(file: &Path) -> Result<(Trace, Names), Problem> {
     let unreadable = |source| Problem::Unreadable { file: file.into(), source };
     let mut spooled = spool(input::open(file).map_err(unreadable)?).map_err(unreadable)?;
     let bad = |error| Problem::BadTrace { file: file.into(), error };
-    // All of it is checked before any of it is believed: what damage says may have no end.
+    // The whole trace is checked before it is used: damaged records could ask for endless work.
     let mut names = Names::default();
     let again = spooled.try_clone().map_err(unreadable)?;
     let mut all = Reader::new(BufReader::new(again)).map_err(bad)?;
@@ -123,16 +123,16 @@ pub(crate) fn open(file: &Path) -> Result<(Trace, Names), Problem> {
     Ok((Reader::new(BufReader::new(spooled)).map_err(bad)?, names))
 }
 
-/// Enough of a trace to see that it is one.
+/// Bytes that are enough to recognize a trace.
 const BEGINS: u64 = 4096;
-/// How long a trace may be that comes through a pipe: it has to fit on a disk.
+/// Longest trace that is read from a pipe: it is copied to disk.
 const LONGEST_PIPED: u64 = 1 << 36;
 
-/// A file that can be read twice: what comes through a pipe is put into one.
+/// Returns a file that can be read twice. A pipe is copied to a temporary file.
 fn spool(mut file: File) -> io::Result<File> {
     let found = file.metadata()?;
     if found.is_dir() {
-        // Reading it would only say that it is no trace.
+        // Reading a folder would only report that it is not a trace.
         return Err(ErrorKind::IsADirectory.into());
     }
     if found.is_file() {
@@ -142,7 +142,7 @@ fn spool(mut file: File) -> io::Result<File> {
     let mut begins = Vec::new();
     (&mut file).take(BEGINS).read_to_end(&mut begins)?;
     copy.write_all(&begins)?;
-    // What is no trace may have no end.
+    // Input that is not a trace could be endless, so only a trace is copied.
     let is_none =
         matches!(Reader::new(&*begins), Err(ReadError::NotATrace | ReadError::OtherVersion { .. }));
     if !is_none && io::copy(&mut file.take(LONGEST_PIPED), &mut copy)? == LONGEST_PIPED {

@@ -1,4 +1,4 @@
-//! Being asked to stop.
+//! Signals that ask the program to stop or to reload.
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -8,24 +8,25 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::problem::Problem;
 
-/// What becomes true when somebody wants us to stop; asked a second time, we end at once.
+/// Returns a flag that becomes true when a signal asks to stop. A second signal ends the program at
+/// once.
 pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>, Problem> {
     let cannot = |source| Problem::Unreadable { file: "a signal".into(), source };
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
-        // In this order: the first time the flag is not set yet.
+        // The order matters: at the first signal the flag must not be set yet.
         signal_hook::flag::register_conditional_default(signal, flag.clone()).map_err(cannot)?;
         signal_hook::flag::register(signal, flag.clone()).map_err(cannot)?;
     }
     Ok(flag)
 }
 
-/// A socket that becomes readable when somebody wants us to stop.
+/// Returns a socket that becomes readable when a signal asks to stop.
 pub(crate) fn stop_signal() -> Result<(UnixStream, UnixStream), Problem> {
     raised_by(&[SIGINT, SIGTERM, SIGHUP])
 }
 
-/// The same of a daemon, and one that becomes readable when it is to read its files again.
+/// Returns two sockets for a daemon: readable when a signal asks to stop, and to reload files.
 pub(crate) fn daemon_signals() -> Result<[(UnixStream, UnixStream); 2], Problem> {
     Ok([raised_by(&[SIGINT, SIGTERM])?, raised_by(&[SIGHUP])?])
 }

@@ -20,7 +20,7 @@ use crate::signals::stop_flag;
 use crate::terminal::{self, Progress};
 use crate::{bug, claims, input, json, points, seeds};
 
-/// Of so many it is said when they finished.
+/// Most vCPUs for which the end of their work is printed.
 const MOST_DONE: usize = 10;
 
 pub(crate) fn sim(args: &Sim) -> Result<(), Problem> {
@@ -45,7 +45,7 @@ pub(crate) fn sim(args: &Sim) -> Result<(), Problem> {
     let started = Started::now();
     let Simulated { numbers, finished } = simulate(&args.file, &scenario, &args.keeping)?;
     let cost = args.cost.then(|| Cost::since(started, finished.events));
-    // Nothing was measured yet.
+    // The run was stopped during the warm-up, so nothing was measured.
     let is_empty = |at: Time| at <= Time::START + scenario.warmup;
     if finished.stopped.is_some_and(is_empty) {
         if args.keeping.json {
@@ -87,7 +87,7 @@ pub(crate) fn sim(args: &Sim) -> Result<(), Problem> {
     claims::check(&args.file, &scenario, &[claims::Checked::sim(&numbers.summary)])
 }
 
-/// Simulates with several seeds, for what the numbers come to over all of them.
+/// Simulates a scenario with several seeds, and prints statistics over them.
 fn over_seeds(args: &Sim, scenario: &Scenario) -> Result<(), Problem> {
     let seeds = seeds::seeds(scenario, args.seeds)?;
     let simulated = seeds::simulated(&args.file, std::slice::from_ref(scenario), &seeds)?;
@@ -107,7 +107,7 @@ fn over_seeds(args: &Sim, scenario: &Scenario) -> Result<(), Problem> {
     claims::check(&args.file, scenario, &checked)
 }
 
-/// Simulates; what is kept is kept.
+/// Simulates a scenario, and writes the requested files.
 fn simulate(file: &Path, scenario: &Scenario, keeping: &Keeping) -> Result<Simulated, Problem> {
     let (files, wanted) = Files::begin(keeping)?;
     let mut progress = Progress::new("simulated", scenario.length);

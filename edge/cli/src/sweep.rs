@@ -1,4 +1,5 @@
-//! `slackline sweep`: a family of scenarios under policies, over all cores, into one table.
+//! `slackline sweep`: runs a family of scenarios under several policies on all cores, into one
+//! table.
 
 mod jobs;
 mod journal;
@@ -10,7 +11,6 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use slackline_experiments::family::COLUMNS;
 use slackline_experiments::grid::{self, GridError};
 
 use crate::args::Sweep;
@@ -34,7 +34,7 @@ pub(crate) fn sweep(args: &Sweep) -> Result<(), Problem> {
     let text = input::text(&args.file)?;
     let jobs = Jobs::read(args, &text, &places)?;
     let mut journal = Journal::open(journal, &jobs.fingerprint(args, &text), args.fresh)?;
-    let done = journal.take_done(jobs.count(), COLUMNS.len());
+    let done = journal.take_done(jobs.count(), jobs.columns().len());
     let already = done.len();
     let (csv, mut out) = Pending::new(&args.csv)?;
     let page = args.page.as_deref().map(Pending::new).transpose()?;
@@ -64,7 +64,7 @@ pub(crate) fn sweep(args: &Sweep) -> Result<(), Problem> {
     Err(Problem::Interrupted)
 }
 
-/// Makes all runs that have not been made.
+/// Makes all runs that are not done yet.
 fn run(
     args: &Sweep,
     jobs: &Jobs,
@@ -100,7 +100,7 @@ fn run(
     Ok(rows)
 }
 
-/// Where the runs that are done are kept until all are.
+/// Returns the file that keeps finished runs until all are done.
 fn journal_of(csv: &std::path::Path) -> PathBuf {
     let mut name = csv.as_os_str().to_owned();
     name.push(".part");

@@ -1,4 +1,4 @@
-//! What is known of the terminal, and writing to it.
+//! Properties of the terminal, and output to it.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
@@ -11,18 +11,18 @@ use slackline_units::{Span, Time};
 use crate::folded::folded;
 use crate::problem::Problem;
 
-/// How many columns a table may have.
+/// Returns the width of tables, in columns.
 pub(crate) fn width() -> usize {
     columns().unwrap_or(100)
 }
 
-/// How many columns the terminal has, as far as tables are as narrow or as wide; none where there
-/// is no terminal. `COLUMNS`, if it is set, says it better.
+/// Returns the width of the terminal, limited to the range of tables. `None` without a terminal.
+/// `COLUMNS` has precedence if it is set.
 pub(crate) fn columns() -> Option<usize> {
     Some(columns_of(io::stdout())?.clamp(NARROWEST, 140))
 }
 
-/// Nothing can be made narrower than this.
+/// Narrowest width of output.
 const NARROWEST: usize = 40;
 
 fn columns_of(out: impl std::os::fd::AsFd) -> Option<usize> {
@@ -31,19 +31,19 @@ fn columns_of(out: impl std::os::fd::AsFd) -> Option<usize> {
     said.or_else(|| seen().ok()).filter(|&columns| columns > 0)
 }
 
-/// How many columns what is told has, on a terminal.
+/// Returns the width of the terminal on standard error, if it is one.
 pub(crate) fn told_columns() -> Option<usize> {
     columns_of(io::stderr())
 }
 
-/// Whether colour is welcome: on a terminal, and nobody has said otherwise (no-color.org).
+/// Returns `Colour` on a terminal, unless `NO_COLOR` is set (no-color.org).
 pub(crate) fn paint() -> Paint {
     let is_welcome = std::env::var_os("NO_COLOR").is_none_or(|text| text.is_empty());
     if io::stdout().is_terminal() && is_welcome { Paint::Colour } else { Paint::Plain }
 }
 
-/// Writes to standard output what people read: sentences that are too long for the terminal go on
-/// below. Tables fit already.
+/// Prints text for users, and wraps sentences that are too long for the terminal. Tables are laid
+/// out to fit.
 pub(crate) fn say(text: &str) -> Result<(), Problem> {
     print(&fold(text, columns_of(io::stdout())))
 }
@@ -52,7 +52,7 @@ fn fold(text: &str, columns: Option<usize>) -> String {
     columns.map_or_else(|| text.to_owned(), |columns| folded(text, columns.max(NARROWEST)))
 }
 
-/// Writes to standard output. A reader that has read enough is no problem.
+/// Writes to standard output. A closed pipe is no error: its reader has read enough.
 pub(crate) fn print(text: &str) -> Result<(), Problem> {
     let mut out = io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
@@ -62,12 +62,12 @@ pub(crate) fn print(text: &str) -> Result<(), Problem> {
     }
 }
 
-/// Writes to standard error. If nobody can hear it, that is no reason to break off.
+/// Writes to standard error. Failures are ignored.
 pub(crate) fn tell(text: &str) {
     let _ = io::stderr().write_all(fold(text, told_columns()).as_bytes());
 }
 
-/// Says what went wrong, and what to do about it.
+/// Prints a problem and its hint.
 pub(crate) fn report(problem: &Problem) {
     match problem {
         Problem::ClaimsFailed(_)
@@ -88,13 +88,13 @@ pub(crate) fn report(problem: &Problem) {
     }
 }
 
-/// After how long a command says how far it is.
+/// Time after which a long run shows progress.
 const QUIET: Duration = Duration::from_secs(2);
 
-/// How often it says so.
+/// Interval of progress updates.
 const EVERY: Duration = Duration::from_millis(200);
 
-/// Says how far a run is, if it takes long and somebody watches.
+/// Progress of a single run. It is shown if the run takes long and standard error is a terminal.
 pub(crate) struct Progress {
     what: String,
     length: Span,
@@ -121,15 +121,16 @@ impl Progress {
     }
 }
 
-/// After how long a command without a terminal says how far it is, and from then on how often.
+/// Time until the first progress line without a terminal, and interval of the next ones.
 const FIRST_LINE: Duration = Duration::from_secs(2);
 const BETWEEN_LINES: Duration = Duration::from_secs(20);
 
-/// Says how many of many runs are done and about how long the others take, from any thread, if it
-/// takes long: on a terminal in a line that is drawn again, elsewhere in a line now and then.
+/// Progress of many runs, reported by any thread. It is shown if the runs take long, with an
+/// estimate of the time left. A terminal has one line that is redrawn, other outputs get a line now
+/// and then.
 pub(crate) struct Counter {
     what: String,
-    /// Number of runs that were done before.
+    /// Number of runs that were done before this command.
     before: usize,
     started: Instant,
     is_terminal: bool,
@@ -141,7 +142,7 @@ impl Counter {
         Counter::with_done(what, 0)
     }
 
-    /// Of a command that goes on after so many runs.
+    /// Returns a counter for a command that continues after `before` runs.
     pub(crate) fn with_done(what: &str, before: usize) -> Counter {
         let (started, is_terminal) = (Instant::now(), io::stderr().is_terminal());
         let next = started + if is_terminal { QUIET } else { FIRST_LINE };
@@ -154,7 +155,7 @@ impl Counter {
         }
     }
 
-    /// So many are done.
+    /// Updates the number of runs that are done.
     pub(crate) fn at(&self, done: Done) {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         let (next, is_shown) = &mut *shown;
@@ -182,7 +183,7 @@ impl Counter {
     }
 }
 
-/// Seconds as people say them.
+/// Formats seconds in a suitable unit.
 fn rounded(seconds: f64) -> String {
     match seconds {
         7_200.0.. => format!("{:.1} h", seconds / 3_600.0),

@@ -1,10 +1,10 @@
-//! The core: one thread that owns the live session and decides. Whatever takes long (the disk,
-//! looking around on the host, what strangers write) is done by others, who are asked and answer;
-//! this one only waits for whichever of them is first.
+//! The core: one thread that owns the live session and makes all decisions. Slow work (the disk,
+//! discovery of VMs, input from clients) is done by other threads and processes. The core sends
+//! them orders and waits for whichever answers first.
 //!
-//! It is real-time, right below the dispatchers, so that a change is in force within a millisecond
-//! on a machine all of whose CPUs are promised; where a CPU is left that is not scheduled, it lives
-//! there, with the ledger, the keeper and the front.
+//! The core is real-time, one priority below the dispatchers, so that a change takes effect within
+//! a millisecond even if all CPUs of the host are reserved. If a CPU is left unmanaged, the core
+//! runs there, with the ledger, the keeper and the front.
 
 mod access;
 mod alive;
@@ -72,68 +72,72 @@ use systemd::Systemd;
 use tally::Tally;
 use wire::Heard;
 
-/// Who decides: a slice before its deadline, on the CPU that it is kept on.
+/// Policy of the session: EDF with a slice before each deadline, on the CPU to which the vCPU is
+/// pinned.
 const POLICY: &str = "edf";
 
-/// What of each CPU is promised to nobody: for the host's own threads, and for looking.
+/// Part of each CPU that cannot be reserved. It is left for the host's own threads and for
+/// dispatching.
 const RESERVE: &str = "10%";
 
-/// How long nobody looks at most: records are taken away and machines looked after.
+/// Longest sleep of the core: records are drained and held threads are checked at least this often.
 const ROUND: Span = Span::from_ms(100);
 
-/// How long while the front has not read what was said to it.
+/// Sleep of the core while the front is down or has not read everything that was sent to it.
 const BEHIND: Span = Span::from_ms(10);
 
-/// How often is looked for machines, and at those that are held.
+/// Interval of discovery passes, which look for awaited VMs and check held ones.
 const AROUND: Span = Span::from_secs(2);
 
-/// How often costs are counted, and the status is told.
+/// Interval at which costs are counted, the load of CPUs is checked and the status is reported.
 const SECOND: Span = Span::from_secs(1);
 
-/// How long ago a dispatcher may have looked while all is well.
+/// Longest time since a dispatcher's last pass that still counts as healthy.
 const LOOKED: Span = Span::from_ms(200);
 
-/// How long a commit may take while all is well.
+/// Longest time that a commit may take before the daemon counts as unhealthy.
 const WRITTEN: Span = Span::from_secs(10);
 
-/// What a service is started with.
+/// Options with which a service is started.
 #[derive(Clone, Debug)]
 pub struct ServeOptions {
-    /// The CPUs of this machine that are scheduled; none is all but the first.
+    /// CPUs of this host to schedule. `None` for all but the first.
     pub cpus: Option<Vec<CpuId>>,
-    /// The folder of the ledger.
+    /// Folder that holds the ledger.
     pub state: PathBuf,
-    /// Where to listen, unless a socket was passed to us.
+    /// Path of the socket, unless systemd passes one.
     pub socket: PathBuf,
-    /// Where other machines connect, if they may.
+    /// Address for clients on other hosts. `None` if only local clients may connect.
     pub listen: Option<Listen>,
-    /// What CPU time costs, if anything.
+    /// Prices of CPU time. `None` if reservations have no cost.
     pub prices: Option<Prices>,
     /// True if the last minute is recorded, and missed deadlines are saved.
     pub is_recorded: bool,
-    /// How to start the keeper.
+    /// Command that starts the keeper.
     pub keeper: KeeperCommand,
-    /// How to start the front.
+    /// Command that starts the front.
     pub front: FrontCommand,
 }
 
-/// Where other machines connect.
+/// Address at which clients on other hosts connect, with its TLS files.
 #[derive(Clone, Debug)]
 pub struct Listen {
-    /// The address and port.
+    /// Address and port to listen on.
     pub address: SocketAddr,
-    /// What TLS is set up with.
+    /// Certificates and keys for TLS.
     pub tls: TlsFiles,
 }
 
-/// A socket for other machines; what TLS needs is there and fits.
+/// Returns a listening socket for clients on other hosts. The TLS files are loaded first, so that
+/// faulty ones are refused at the start.
 fn listen(at: &Listen) -> Result<TcpListener, ServeError> {
     at.tls.load()?;
     let refused = |source| ServeError::NotListening { address: at.address, source };
     TcpListener::bind(at.address).map_err(refused)
 }
 
-/// Makes sure that the front may have as many descriptors as it needs.
+/// Returns an error if the hard limit `most` is below the number of descriptors that the front
+/// needs. `None` is no limit.
 fn enough_descriptors(most: Option<u64>) -> Result<(), ServeError> {
     match most {
         Some(most) if most < DESCRIPTORS => {
@@ -143,11 +147,11 @@ fn enough_descriptors(most: Option<u64>) -> Result<(), ServeError> {
     }
 }
 
-/// Holds reservations until `stop` is readable; reads files again when `reload` says so. `tell` is
-/// given a line for each thing that whoever looks after the machine should know.
+/// Serves reservations until `stop` is readable, and reloads files when `reload` asks for it.
+/// `tell` is given one line for each fact that the host's administrator should know.
 ///
 /// # Errors
-/// Why there is no service. Every thread is given back.
+/// If the service cannot start, or cannot continue. Every thread has been restored by then.
 pub fn serve(
     options: &ServeOptions,
     stop: BorrowedFd<'_>,
@@ -157,7 +161,7 @@ pub fn serve(
     let unreadable = |what| move |source| ServeError::Unreadable { what, source };
     rights::keep_what_is_needed().map_err(unreadable("own capabilities"))?;
     enough_descriptors(getrlimit(Resource::Nofile).maximum)?;
-    // Whether this thread may be real-time, before anything is touched.
+    // Checks that this thread may be real-time before anything on the host is changed.
     drop(Punctual::begin().map_err(|source| SessionError::NoRealTime { source })?);
     let cpus = managed_cpus(options.cpus.as_deref())?;
     let owned = OwnedCpus::take(&cpus).map_err(SessionError::from)?;
@@ -226,14 +230,15 @@ pub fn serve(
     ran.and(closed)
 }
 
-/// Says who would lose what if members of the group without a grant became tenants.
+/// Reports the operators who would become tenants by a migration of access, and what they would
+/// lose.
 fn say_who_would_lose(access: &Access, loaded: &Loaded, tell: &mut dyn FnMut(&str)) {
     let owners: Vec<Principal> = loaded.rows.iter().map(|row| row.owner).collect();
     let members = members().unwrap_or_default();
     access.would_lose(&members, &owners).iter().for_each(|line| tell(line));
 }
 
-/// All that the loop looks after.
+/// State of the core's event loop.
 struct Core {
     service: Service,
     host: Host,
@@ -245,9 +250,9 @@ struct Core {
     next_alive: Time,
     alive: Option<Alive>,
     next_sign: Time,
-    /// What was said last of how we are.
+    /// The last status that was reported to systemd.
     status: String,
-    /// Whether no CPU is left that is not scheduled.
+    /// True if all CPUs are scheduled, so that none is left for the daemon itself.
     is_crowded: bool,
 }
 
@@ -268,7 +273,7 @@ impl Core {
         }
     }
 
-    /// Whether we are to stop.
+    /// Waits for an event or until the next timer expires. Returns true if the service must stop.
     fn wait(&self, stop: BorrowedFd<'_>) -> bool {
         let now = self.host.now();
         let most = if self.host.is_front_behind() { BEHIND } else { ROUND };
@@ -302,7 +307,7 @@ impl Core {
                 self.host.scheduler.unseat(domain);
                 self.step(Input::Vanished { domain, identity });
             } else {
-                // What it has now is seen at the next look around.
+                // The next discovery pass finds the threads that it has now.
                 self.next_around = seen.now;
             }
         }
@@ -347,7 +352,7 @@ impl Core {
                 }
             }
         }
-        // What could not even be handed over.
+        // Commits that could not be queued for the ledger's writer at all.
         for (seq, fault) in std::mem::take(&mut self.host.not_handed_over) {
             self.host.ledger_errors += 1;
             self.step(Input::NotCommitted { seq, fault });
@@ -402,7 +407,7 @@ impl Core {
         }
     }
 
-    /// Where no CPU is left for the front, it is promised what it needs.
+    /// Reserves CPU time for the front if no CPU is left unmanaged.
     fn promise_front(&mut self, tell: &mut dyn FnMut(&str)) {
         let pid = self.host.front.as_ref().and_then(FrontProcess::pid);
         let Some(pid) = pid.filter(|_| self.is_crowded) else { return };
@@ -431,14 +436,14 @@ impl Core {
                     }
                     self.step(Input::Suspended { domain, identity, what });
                 }
-                // It is looked at again, and found to be so.
+                // The VM is looked up again, and the service then learns why it cannot be held.
                 scout::Seen::Unclear(binding) => self.step(Input::Appeared { binding }),
                 scout::Seen::Vcpus(domain, found) => {
                     let machine = found.machine.in_service();
                     self.host.keep_found(None, found);
                     self.step(Input::Vcpus { domain, machine });
                 }
-                // The others are for those who ordered them.
+                // The other messages answer look-ups of single requests.
                 scout::Seen::Machines(_) | scout::Seen::Looked(_) => {}
                 scout::Seen::Around => {
                     self.host.forget_around();
@@ -489,7 +494,8 @@ impl Core {
         }
     }
 
-    /// Machines that were still ending when their last thread had: nobody hears of them again.
+    /// Handles VMs that were still ending when their last thread ended. No later event reports
+    /// their end.
     fn notice_ended(&mut self) {
         let held = self.host.scheduler.held();
         let ended: Vec<_> = held.filter(|&(_, identity)| self.host.has_ended(identity)).collect();
@@ -499,7 +505,8 @@ impl Core {
         }
     }
 
-    /// Whether all does what it should; else somebody had better end us.
+    /// Returns true if dispatchers make passes and the ledger answers. If not, the watchdog is not
+    /// fed, so that systemd ends the daemon.
     fn is_well(&self) -> bool {
         self.host.scheduler.session.unlooked() <= LOOKED && self.host.is_ledger_answering(WRITTEN)
     }
@@ -512,7 +519,7 @@ impl Core {
         self.service.step(now, input, &mut self.host);
     }
 
-    /// What is not well, in sentences.
+    /// Returns what is unhealthy, a sentence each.
     fn troubles(&self) -> Vec<String> {
         let mut troubles = Vec::new();
         let health = self.service.health();
@@ -542,7 +549,7 @@ impl Core {
         }
     }
 
-    /// Everything is given back, and what was promised is written down.
+    /// Restores every thread and writes all pending commits.
     fn close(self) -> Result<(), ServeError> {
         self.systemd.stopping();
         let Core { host, alive, .. } = self;
@@ -565,7 +572,8 @@ fn status(health: &Health) -> String {
     format!("{reservations} reservation{plural}, {waiting} waiting")
 }
 
-/// The CPUs to schedule: those asked for, or all but the first, which is left for everybody else.
+/// Returns the CPUs to schedule: the requested ones, or all but the first, which is left for other
+/// processes.
 fn managed_cpus(asked: Option<&[CpuId]>) -> Result<Vec<CpuId>, ServeError> {
     let unreadable = |source| ServeError::Unreadable { what: "the list of online CPUs", source };
     let online = online_cpus().map_err(unreadable)?;
@@ -582,24 +590,25 @@ fn managed_cpus(asked: Option<&[CpuId]>) -> Result<Vec<CpuId>, ServeError> {
     }
 }
 
-/// This thread, and all that it starts from now on, lives on the CPUs that are not scheduled. Says
-/// whether there are any.
+/// Moves this thread, and all that it starts later, to the CPUs that are not scheduled. Returns
+/// true if there are any.
 fn live_elsewhere(managed: &[CpuId]) -> bool {
     let Ok(online) = online_cpus() else { return false };
     let managed: CpuSet = managed.iter().copied().collect();
     let elsewhere = online.without(&managed);
     if !elsewhere.is_empty() {
-        // Where that is refused, it is more urgent than whatever it meets.
+        // If the kernel refuses, the core shares CPUs with vCPUs. It has a real-time priority
+        // there.
         let _ = set_affinity(own_tid(), &elsewhere);
     }
     !elsewhere.is_empty()
 }
 
 fn session_options(cpus: &[CpuId], owned: OwnedCpus, keeper: KeeperCommand) -> Options {
-    let policy = find(POLICY).expect("a policy of ours");
+    let policy = find(POLICY).expect("the policy of the session is built in");
     let given = [("reserve", Given::Text(RESERVE))];
     let values = Values::read(policy.policy_fields, given.into_iter());
-    let values = values.expect("a reserve that the policy takes");
+    let values = values.expect("the policy accepts the reserve");
     let (cpus, owned) = (cpus.to_vec(), Some(owned));
     let wall_clock = Some(WallClock::default());
     Options { cpus, owned, policy, values, keeper, dispatch: None, origin: None, wall_clock }

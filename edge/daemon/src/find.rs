@@ -1,13 +1,14 @@
-//! Finds the machines of this host: what can carry a reservation, what it is called, and which of
-//! its threads are vCPUs.
+//! Finds what can carry a reservation on this host: VMs, containers, services, cgroups and
+//! processes. Also finds their names and which of their threads are vCPUs. In this module a
+//! *machine* is any of these.
 //!
-//! All is read from procfs and cgroups; nobody is asked, but for a QEMU that is wanted and whose
-//! threads have no names. Names and command lines are chosen by whoever starts a process, so what
-//! is found under a name says whose it is ([`Machine::owner`]), and only what is in a group that
-//! libvirt made counts as a domain of libvirt.
+//! Everything is read from procfs and cgroups. The only exception is a QEMU whose threads have no
+//! names: its monitor may be asked. Any user can choose names and command lines of their own
+//! processes. So a machine has an owner ([`Machine::owner`]), and only a process in a group made by
+//! libvirt counts as a domain of libvirt.
 //!
-//! A process number is given to somebody else once its process is gone. What [`find`] returns was
-//! therefore read while a descriptor of the process was held, and the process was there after it.
+//! The kernel reuses the number of a process once it has ended. So [`find`] holds a descriptor of
+//! the process while it reads, and checks at the end that the process still exists.
 
 mod absent;
 mod called;
@@ -39,62 +40,62 @@ use line::Said;
 use process::Process;
 pub use shown::shown;
 
-/// Something that can carry a reservation.
+/// A machine: anything that can carry a reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
-    /// What it is.
+    /// Kind of the machine, which decides how its name is read.
     pub kind: Kind,
-    /// What its owner calls it, as it is [`shown`]; empty if it has no name.
+    /// Name that the owner gave, escaped as by [`shown`]. Empty if there is none.
     pub name: String,
-    /// How it is found again: as people would say it, by what lasts longest.
+    /// Binding by which the machine is found again, by its most lasting name.
     pub binding: Binding,
-    /// The UUID of a virtual machine, in small letters, if it says one.
+    /// UUID of a VM in lower case. `None` if its command line has none.
     pub uuid: Option<String>,
-    /// The user whose it is: that of the process, root for one that is several users at once; of a
-    /// group, whose folder it is.
+    /// User that owns the machine. For a process with several user ids this is root, for a group
+    /// the owner of its folder.
     pub owner: u32,
-    /// Whether only root can have made what it is called by: the group that libvirt put it into, or
-    /// the group that it is.
+    /// True if only root can have set the name: the group was made by libvirt, or is below a folder
+    /// of root.
     pub is_vouched: bool,
-    /// Which one it is, for as long as the host is up.
+    /// Identity of the machine, unique until the host is rebooted.
     pub identity: Identity,
-    /// The threads that are its vCPUs, by number; none for what is scheduled as one.
+    /// Threads that are vCPUs, by number. Empty for a machine that is scheduled as a whole.
     pub vcpus: Vec<Vcpu>,
-    /// All its threads, where its monitor told which are its vCPUs.
+    /// All threads of a VM whose monitor reported the vCPUs. Otherwise empty.
     pub threads: Vec<Tid>,
-    /// Why its vCPU threads cannot be told, where it is a virtual machine and they cannot.
+    /// Reason why the vCPU threads of a VM cannot be found. `None` if they were found.
     pub why: Option<String>,
-    /// Its group of version 2, as the kernel names it, as far as that can be seen.
+    /// Path of its cgroup in version 2, as in `/proc/PID/cgroup`. `None` if it cannot be read.
     pub group: Option<PathBuf>,
 }
 
-/// What carries a reservation.
+/// Kind of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// A domain of libvirt.
     Libvirt,
-    /// A QEMU that is not in a group that libvirt made.
+    /// A QEMU process outside of libvirt's groups.
     Qemu,
-    /// A Firecracker.
+    /// A Firecracker VM, with or without jailer.
     Firecracker,
-    /// A Cloud Hypervisor.
+    /// A Cloud Hypervisor VM.
     CloudHypervisor,
-    /// A crosvm.
+    /// A VM of crosvm.
     Crosvm,
-    /// A kvmtool.
+    /// A VM of kvmtool, whose program is `lkvm`.
     Kvmtool,
-    /// A container.
+    /// A container of any runtime.
     Container,
     /// A unit of systemd.
     Unit,
-    /// Any other cgroup.
+    /// A cgroup of another kind.
     Group,
-    /// Any other process.
+    /// A process of another kind.
     Process,
 }
 
 impl Kind {
-    /// It in a word.
+    /// Returns the kind in one word, as users read it.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -118,36 +119,36 @@ impl fmt::Display for Kind {
     }
 }
 
-/// A thread that is a vCPU.
+/// A thread of a VM that is a vCPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vcpu {
-    /// Which vCPU of its machine; there may be gaps.
+    /// Number of the vCPU in its VM. Numbers may have gaps.
     pub number: u32,
-    /// The thread.
+    /// Id of the thread.
     pub tid: Tid,
-    /// What the thread is called, as it is [`shown`].
+    /// Name of the thread, escaped as by [`shown`].
     pub name: String,
 }
 
-/// A machine, and how its end is heard of.
+/// A machine with a descriptor that reports its end.
 #[derive(Debug)]
 pub struct Found {
-    /// The machine.
+    /// Description of the machine.
     pub machine: Machine,
-    /// Held since before the machine was looked at: as long as it has not ended, the numbers mean
-    /// this machine.
+    /// Descriptor opened before the machine was read. While it reports no end, all ids still refer
+    /// to this machine.
     pub ending: Ending,
     place: Option<TreePlace>,
 }
 
 impl Found {
-    /// Whom a live session is to schedule as one of its vCPUs, by number. What has none is
-    /// scheduled as one, as number 0: a process with all that descends from it, a group as it is.
+    /// Returns the thread of vCPU `number`, for a live session to schedule. A machine without vCPUs
+    /// is scheduled as a whole, as number 0: a process with all its descendants, or a group.
     ///
-    /// The thread is held when this returns, and is this machine's.
+    /// The returned thread is held by a descriptor and belongs to this machine.
     ///
     /// # Errors
-    /// When the machine has ended, has no such vCPU, or may not be touched by us.
+    /// If the machine has ended, has no such vCPU, or may not be changed.
     pub fn who(&self, number: u16) -> Result<Who, Absent> {
         if let Some(place) = &self.place {
             return Ok(Who::Group(place.clone()));
@@ -161,7 +162,7 @@ impl Found {
             let vcpu = self.machine.vcpus.iter().find(is_it).ok_or_else(gone)?;
             Who::Thread(ThreadRef::open(pid, vcpu.tid)?)
         };
-        // The process was there all the time, so the numbers were its own.
+        // The process existed during the whole look-up, so the ids were its own.
         match self.ending.has_ended() {
             Ok(false) => Ok(who),
             Ok(true) => Err(gone()),
@@ -171,7 +172,7 @@ impl Found {
 }
 
 impl Machine {
-    /// Whether it goes by that binding.
+    /// Returns true if the binding refers to this machine.
     #[must_use]
     pub fn is(&self, binding: &Binding) -> bool {
         let number = self.pid().and_then(|pid| u32::try_from(pid.raw()).ok());
@@ -182,7 +183,7 @@ impl Machine {
         }
     }
 
-    /// It in the service's words.
+    /// Converts the machine to the service's type.
     #[must_use]
     pub fn in_service(&self) -> slackline_service::Machine {
         let numbers = self.vcpus.iter().filter_map(|vcpu| u16::try_from(vcpu.number).ok());
@@ -194,7 +195,7 @@ impl Machine {
         slackline_service::Machine { identity, user, is_vouched, vcpus }
     }
 
-    /// Its process; none for a group.
+    /// Returns the id of the process, or `None` for a group.
     #[must_use]
     pub fn pid(&self) -> Option<Tid> {
         match self.identity {
@@ -204,20 +205,20 @@ impl Machine {
     }
 }
 
-/// All virtual machines, containers and services of this host that may be held, in order of kind
-/// and name. No monitor is asked: a QEMU whose threads have no names has no vCPUs here. One whose
-/// vCPUs nothing tells is here all the same, with the reason.
+/// Returns all VMs, containers and services of this host that may be held, sorted by kind and name.
+/// No monitor is asked: a QEMU whose threads have no names has no vCPUs here. A VM whose vCPUs
+/// cannot be found is listed with the reason.
 ///
-/// What has just begun or is just ending may be left out. A machine may end while others are looked
-/// at; [`find`] makes sure.
+/// A machine that has just started or is ending may be missing. A listed machine may have ended
+/// meanwhile; [`find`] checks that.
 ///
 /// # Errors
-/// When there is no procfs.
+/// If procfs is not mounted.
 pub fn find_all() -> Result<Vec<Machine>, Absent> {
     let mut found = Vec::new();
     let mut known = BTreeMap::new();
     for pid in all()? {
-        // One that ends meanwhile is not here.
+        // A process that has ended meanwhile is left out.
         let Ok(Some(process)) = Process::read(pid) else { continue };
         let groups = process.groups().unwrap_or_default();
         if let Some(said) = line::read(&process.line)
@@ -234,35 +235,35 @@ pub fn find_all() -> Result<Vec<Machine>, Absent> {
     Ok(found)
 }
 
-/// The machine that a binding means.
+/// Returns the machine of a binding.
 ///
-/// A virtual machine is returned with its vCPU threads, for which a QEMU may be asked over QMP:
-/// that can take two seconds.
+/// A VM is returned with its vCPU threads. A QEMU may be asked for them over QMP, which can take
+/// two seconds.
 ///
 /// # Errors
-/// Why there is none: not here, not one, or not to be held.
+/// If there is no such machine, there are several, or it may not be held.
 pub fn find(binding: &Binding) -> Result<Found, Absent> {
     find_of(binding, None)
 }
 
-/// As [`find`]; where several go by a name, only those of `user` count. Anybody can call his own as
-/// others call theirs, and keeps them from nothing by that.
+/// Like [`find`], but prefers machines of `user` if several have the name. Any user can give a VM
+/// the name of another user's VM, and must not be able to block that VM by this.
 ///
 /// # Errors
-/// As [`find`].
+/// As for [`find`].
 pub fn find_of(binding: &Binding, user: Option<u32>) -> Result<Found, Absent> {
     find_asking(binding, user, Asks::Monitors)
 }
 
-/// The same, at once: no monitor is asked.
+/// Like [`find_of`], but never asks a monitor, so it returns at once.
 ///
 /// # Errors
-/// As [`find`]; [`Absent::NotAsked`] where only a monitor could tell.
+/// As for [`find`], and [`Absent::NotAsked`] if only a monitor could tell.
 pub fn find_at_once(binding: &Binding, user: Option<u32>) -> Result<Found, Absent> {
     find_asking(binding, user, Asks::Nobody)
 }
 
-/// Who is asked of what cannot be seen.
+/// Permission to ask monitors for vCPUs that procfs does not show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asks {
     Monitors,
@@ -292,11 +293,11 @@ fn find_asking(binding: &Binding, user: Option<u32>, asks: Asks) -> Result<Found
     }
 }
 
-/// The machines that people mean by a name: one binding for each, as [`find`] takes it. A service
-/// also goes by its name without `.service`.
+/// Returns a binding for each machine of this name, as [`find`] accepts it. A service also matches
+/// without `.service`.
 ///
 /// # Errors
-/// When there is no procfs.
+/// If procfs is not mounted.
 pub fn named(name: &str) -> Result<Vec<Binding>, Absent> {
     let mut found = find_all()?;
     found.retain(|machine| {
@@ -306,13 +307,13 @@ pub fn named(name: &str) -> Result<Vec<Binding>, Absent> {
     Ok(found.into_iter().map(|machine| machine.binding).collect())
 }
 
-/// How the domain of libvirt is bound that has this name there.
+/// Returns the binding of the libvirt domain with this name. `None` if the name cannot be one.
 #[must_use]
 pub fn libvirt_binding(name: &str) -> Option<Binding> {
     Binding::new(BindingKind::Libvirt, &shown::bound(name.as_bytes())).ok()
 }
 
-/// Reads all that is read from procfs as if it were this.
+/// Passes a text to every parser of procfs files, for fuzzing.
 #[cfg(test)]
 pub(crate) fn read_anything(text: &[u8]) {
     line::read(text);
@@ -351,7 +352,8 @@ fn found_by_name(binding: &Binding, user: Option<u32>, asks: Asks) -> Result<Fou
     if fitting.len() > 1 && fitting.iter().any(|&(_, is_meant)| is_meant) {
         fitting.retain(|&(_, is_meant)| is_meant);
     }
-    // Programs fork, to become a daemon or to shut something in: that has the same command line.
+    // Programs fork to become a daemon or to confine a helper. Such children have the same command
+    // line.
     let carries =
         |(pid, _): &(Tid, bool)| vcpus::find_named(pid.raw()).is_ok_and(|found| !found.is_empty());
     if fitting.len() > 1 && fitting.iter().any(carries) {
@@ -366,7 +368,7 @@ fn found_by_name(binding: &Binding, user: Option<u32>, asks: Asks) -> Result<Fou
     }
 }
 
-/// Holds a process, then looks what it is.
+/// Opens a descriptor of a process, then reads what it is.
 fn found_process(binding: &Binding, pid: Tid, asks: Asks) -> Result<Found, Absent> {
     process::may_be_held(pid)?;
     let gone = || not_here(binding);
@@ -376,7 +378,7 @@ fn found_process(binding: &Binding, pid: Tid, asks: Asks) -> Result<Found, Absen
         Err(source) => return Err(unreadable(pid, "", source)),
     };
     let process = Process::read(pid).map_err(|source| unreadable(pid, "cmdline", source))?;
-    // While a program is loaded it has no command line for a moment, and some have none at all.
+    // A process has no command line while it loads a program, and some never have one.
     let process = process.unwrap_or(Process { pid, line: Vec::new() });
     let groups = process.groups().map_err(|source| unreadable(pid, "cgroup", source))?;
     let called = match line::read(&process.line) {
@@ -386,12 +388,13 @@ fn found_process(binding: &Binding, pid: Tid, asks: Asks) -> Result<Found, Absen
     let mut threads = vcpus::find_named(pid.raw())?;
     let mut all_threads = Vec::new();
     if threads.is_empty() && called.kind != Kind::Process {
-        // Where there is no monitor to be asked, that is the answer.
+        // If there is no monitor to ask, the result is that there are no vCPUs.
         let is_answerable = !matches!(vcpus::find_qmp_socket(pid.raw()), Ok(None));
         if asks == Asks::Nobody && is_answerable {
             return Err(Absent::NotAsked { binding: binding.clone() });
         }
-        // Read before the monitor is asked, so that a thread that starts meanwhile counts as new.
+        // Threads are read before the monitor is asked, so that a thread that starts meanwhile
+        // counts as new.
         all_threads = threads_of(pid)?;
         let started = process.started().map_err(|source| unreadable(pid, "stat", source))?;
         threads = monitors::ask(pid, started).map_err(|why| match why {
@@ -402,7 +405,7 @@ fn found_process(binding: &Binding, pid: Tid, asks: Asks) -> Result<Found, Absen
     let mut machine = described(&process, called, &groups, (&threads, inode))
         .map_err(|source| unreadable(pid, "status", source))?;
     machine.threads = all_threads;
-    // Only now it is known that all of this was about one process.
+    // Only this check proves that everything was read from one process.
     if !machine.is(binding) || ending.has_ended().map_err(|source| unreadable(pid, "", source))? {
         return Err(gone());
     }
@@ -410,7 +413,7 @@ fn found_process(binding: &Binding, pid: Tid, asks: Asks) -> Result<Found, Absen
 }
 
 fn is_missing(error: &io::Error) -> bool {
-    // Of a number that is a thread and no process, the kernel says that it is invalid.
+    // The kernel answers `EINVAL` for the id of a thread that is not a process.
     let codes = [libc::ESRCH, libc::EINVAL, libc::ENOENT];
     error.raw_os_error().is_some_and(|code| codes.contains(&code))
 }
@@ -423,13 +426,13 @@ fn unreadable(pid: Tid, file: &str, source: io::Error) -> Absent {
     Absent::Unreadable { path, source }
 }
 
-/// The program of a command line, without its folders.
+/// Returns the program of a command line, without its folder.
 fn program_of(line: &[u8]) -> String {
     let word = line.split(|&byte| byte == 0).next().unwrap_or_default();
     shown(word.rsplit(|&byte| byte == b'/').next().unwrap_or(word))
 }
 
-/// A virtual machine as far as names tell; none for one that nobody may hold.
+/// Describes a VM as far as thread names tell. `None` if it may not be held.
 fn named_machine(process: &Process, said: &Said, groups: &[u8]) -> Result<Option<Machine>, Absent> {
     let pid = process.pid;
     if process::may_be_held(pid).is_err() {
@@ -448,8 +451,8 @@ fn named_machine(process: &Process, said: &Said, groups: &[u8]) -> Result<Option
     Ok(Some(Machine { why, ..machine }))
 }
 
-/// Why no threads are known of a machine none of whose threads is named as a vCPU. `None` where a
-/// monitor can be asked.
+/// Returns the reason why a VM without named vCPU threads has no vCPUs. `None` if its monitor can
+/// be asked.
 fn why_not_named(pid: Tid) -> Option<String> {
     match vcpus::find_qmp_socket(pid.raw()) {
         Ok(Some(_)) => None,
@@ -492,7 +495,7 @@ fn described(
     })
 }
 
-/// None for one that has ended meanwhile.
+/// Describes a vCPU thread. `None` if it has ended meanwhile.
 fn vcpu(pid: Tid, thread: VcpuThread) -> Option<Vcpu> {
     let tid = Tid::new(thread.tid)?;
     let name = fs::read(format!("/proc/{pid}/task/{tid}/comm")).ok()?;
@@ -500,7 +503,8 @@ fn vcpu(pid: Tid, thread: VcpuThread) -> Option<Vcpu> {
     Some(Vcpu { number: thread.index, tid, name })
 }
 
-/// A group that is known by its name; none for one that nobody may hold, or that has just gone.
+/// Describes a group that is known by its name. `None` if it may not be held or has just been
+/// removed.
 fn group_of(known: &groups::Known) -> Option<Machine> {
     let (kind, binding) = match known.what {
         groups::What::Container => (Kind::Container, None),

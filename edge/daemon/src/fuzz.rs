@@ -1,9 +1,10 @@
-//! What strangers write, made up: good samples that are cut, joined, doubled and changed, and given
-//! to whatever reads such things. Nothing may panic, go on for ever, or stop who reads it.
+//! Fuzzing of input from clients, VMs and procfs. Valid samples are cut, joined, repeated and
+//! changed, and then passed to the parsers. No parser may panic, loop forever or stop the thread
+//! that calls it.
 //!
-//! Nobody looks which code a sample reaches (that needs a compiler that is not stable): the samples
-//! are good ones, so that what is changed in them is mostly met deep inside. A few thousand of each
-//! in `./test`; minutes and hours of one by `cargo xtask fuzz`.
+//! Code coverage is not measured, since that needs an unstable compiler. The samples are valid, so
+//! most changes are met deep inside a parser. `./test` tries a few thousand of each kind, `cargo
+//! xtask fuzz` tries one kind for minutes or hours.
 
 mod mutate;
 
@@ -23,13 +24,13 @@ use crate::people::People;
 use crate::{find, front, hook};
 use mutate::Mutator;
 
-/// Says which target, for how many seconds and from which seed on: `http 300 7`.
+/// Variable with target, seconds and first seed: `http 300 7`.
 const FUZZ: &str = "SLACKLINE_FUZZ";
 
-/// How many samples are tried of each otherwise, with seed zero.
+/// Number of samples of each kind without the variable, with seed zero.
 const FEW: u64 = 2_000;
 
-/// How long one sample may take on a machine that is busy.
+/// Longest time for one sample on a busy host.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 const LINES: [&[u8]; 11] = [
@@ -46,7 +47,7 @@ const LINES: [&[u8]; 11] = [
     include_bytes!("find/lines/kvmtool.txt"),
 ];
 
-/// What else procfs says: groups, states.
+/// Other files of procfs: `cgroup`, `status` and `stat`.
 const PROC: [&[u8]; 5] = [
     b"0::/machine.slice/machine-qemu\\x2d2\\x2dubuntu22.04.scope/libvirt/emulator\n",
     b"3:cpuset:/machine/qemu-1-web.libvirt-qemu/emulator\n1:cpu:/docker/abc\n0::/firecracker/a\n",
@@ -106,7 +107,7 @@ const HTTP: [&[u8]; 6] = [
       HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n{}",
 ];
 
-/// Tries samples until it is enough: so many, or for so long.
+/// Tries samples for the requested time, or [`FEW`] of them.
 fn each(target: &str, samples: &[&[u8]], mut tries: impl FnMut(&[u8])) {
     let asked = std::env::var(FUZZ).unwrap_or_default();
     let mut words = asked.split(' ');
@@ -133,8 +134,8 @@ fn each(target: &str, samples: &[&[u8]], mut tries: impl FnMut(&[u8])) {
 }
 
 #[test]
-fn whatever_procfs_says_is_read_or_refused() {
-    // Words stand a line each in the files, and end in a zero byte in procfs.
+fn fuzzed_procfs_files_are_parsed_or_refused() {
+    // Files have one word per line. In procfs a word ends with a zero byte.
     let lines = LINES.map(|text| text.iter().map(|&byte| if byte == b'\n' { 0 } else { byte }));
     let mut samples: Vec<Vec<u8>> = lines.into_iter().map(Iterator::collect).collect();
     samples.extend(PROC.map(<[u8]>::to_vec));
@@ -143,7 +144,7 @@ fn whatever_procfs_says_is_read_or_refused() {
 }
 
 #[test]
-fn whatever_a_domain_says_is_read_or_refused() {
+fn fuzzed_domain_xml_is_parsed_or_refused() {
     each("hook", &[DOMAIN, OURS], |xml| {
         if let Ok(Some(found)) = hook::read(xml) {
             assert!(found.wanted.binding.is_some());
@@ -152,9 +153,9 @@ fn whatever_a_domain_says_is_read_or_refused() {
 }
 
 #[test]
-fn whatever_a_body_says_is_read_or_refused() {
+fn fuzzed_request_bodies_are_parsed_or_refused() {
     each("body", &BODIES, |json| {
-        // What is read is written as what is read again.
+        // A value that is parsed, written and parsed again stays the same.
         if let Ok(wanted) = serde_json::from_slice::<Wanted>(json) {
             let text = serde_json::to_string(&wanted).unwrap();
             assert_eq!(serde_json::from_str::<Wanted>(&text).unwrap(), wanted);
@@ -171,10 +172,10 @@ fn whatever_a_body_says_is_read_or_refused() {
 }
 
 #[test]
-fn whatever_comes_over_the_link_is_read_or_refused() {
+fn fuzzed_link_messages_are_parsed_or_refused() {
     each("link", &LINK, |bytes| {
         let mut lines = Lines::new(LONGEST_ASKED);
-        // However it is cut into parts, the lines are the same.
+        // Lines do not depend on how their bytes are split.
         let (half, rest) = bytes.split_at(bytes.len() / 2);
         lines.push(half);
         lines.push(rest);
@@ -186,7 +187,7 @@ fn whatever_comes_over_the_link_is_read_or_refused() {
 }
 
 #[test]
-fn whatever_a_monitor_says_is_read_or_refused() {
+fn fuzzed_monitor_answers_are_parsed_or_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("qmp");
     let listener = UnixListener::bind(&path).unwrap();
@@ -203,9 +204,9 @@ fn whatever_a_monitor_says_is_read_or_refused() {
     });
 }
 
-/// The real front, and a core that hears and says nothing.
+/// The real front, with a core that reads and never answers.
 #[test]
-fn whatever_comes_over_the_socket_is_answered_or_closed() {
+fn fuzzed_http_requests_are_answered_or_closed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s");
     let listener = UnixListener::bind(&path).unwrap();
@@ -219,7 +220,7 @@ fn whatever_comes_over_the_socket_is_answered_or_closed() {
         while let Ok(count @ 1..) = core.read(&mut part) {
             lines.push(&part[..count]);
             while let Some(line) = lines.next_line().expect("no line is too long") {
-                message::<Ask>(&line).expect("the front says what can be read");
+                message::<Ask>(&line).expect("the front sends valid messages");
             }
         }
     });
@@ -236,7 +237,7 @@ fn talk(path: &Path, sent: &[u8]) -> Vec<u8> {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let _ = stream.write_all(sent);
     let _ = stream.shutdown(Shutdown::Write);
-    // What the core is asked is never answered: only what the front itself says is waited for.
+    // The core answers nothing, so only answers of the front itself are awaited.
     let mut answer = vec![0; 1 << 12];
     stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
     let count = stream.read(&mut answer).unwrap_or(0);
@@ -245,8 +246,8 @@ fn talk(path: &Path, sent: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn samples_are_as_they_are_in_the_tree() {
-    // Else what is changed in them is changed in nothing.
+fn fuzz_samples_are_valid_and_complete() {
+    // Otherwise the changes would apply to meaningless input.
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/find/lines");
     assert_eq!(fs::read_dir(folder).unwrap().count(), LINES.len());
     assert!(BODIES.iter().any(|body| serde_json::from_slice::<Wanted>(body).is_ok()));

@@ -1,4 +1,4 @@
-//! What a domain of libvirt says of its reservation, in its metadata:
+//! Reservation of a libvirt domain, as given in its metadata:
 //!
 //! ```xml
 //! <metadata>
@@ -6,8 +6,8 @@
 //! </metadata>
 //! ```
 //!
-//! Libvirt passes the whole domain to a hook when it starts one. All of it is foreign: whoever may
-//! define a domain chooses what is in it. So it is read after every right has been given up.
+//! Libvirt passes the XML of the whole domain to a hook when it starts one. Any user who may define
+//! a domain chooses its contents. So it is parsed only after all privileges have been dropped.
 
 use roxmltree::{Document, Node, ParsingOptions};
 use serde_json::{Map, Value};
@@ -15,33 +15,33 @@ use slackline_control::Wanted;
 
 use crate::find::libvirt_binding;
 
-/// The namespace of what is ours.
+/// XML namespace of Slackline's metadata.
 pub const NAMESPACE: &str = "urn:slackline:1";
 
-/// The longest domain that is read, in bytes. Those of libvirt have a few thousand, and some
-/// hundred for each device.
+/// Longest domain XML that is parsed, in bytes. Libvirt's has a few thousand, plus some hundred for
+/// each device.
 pub const LONGEST: usize = 1 << 20;
 
-/// The most elements, texts and comments.
+/// Most XML nodes: elements, texts and comments.
 const NODES: u32 = 1 << 16;
 
-/// What a domain wants.
+/// Reservation that a domain asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metadata {
-    /// What the reservation is to be called.
+    /// Name of the reservation.
     pub name: String,
-    /// What is to be promised to it.
+    /// Parameters of the reservation.
     pub wanted: Wanted,
-    /// Whether it is not to start without.
+    /// True if the domain must not start without the reservation.
     pub is_required: bool,
 }
 
-/// What a domain says that cannot be understood.
+/// Metadata that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{says}")]
 pub struct BadMetadata {
     says: String,
-    /// Whether the domain is not to start without a reservation, as far as that is known.
+    /// True if the domain must not start without a reservation, as far as it could be parsed.
     pub is_required: bool,
 }
 
@@ -51,10 +51,10 @@ impl BadMetadata {
     }
 }
 
-/// Reads what a domain wants; nothing, if it says nothing of us.
+/// Parses the reservation in the XML of a domain. `None` if there is none.
 ///
 /// # Errors
-/// When it is no domain, or what it says of us makes no sense: with line and column.
+/// If the XML is not a domain, or its reservation is not valid. The text has line and column.
 pub fn read(xml: &[u8]) -> Result<Option<Metadata>, BadMetadata> {
     if xml.len() > LONGEST {
         let says = format!("the domain XML has {} bytes; at most {LONGEST} are read", xml.len());
@@ -137,7 +137,7 @@ fn of_element(
     Ok(Metadata { name: name.to_owned(), wanted, is_required })
 }
 
-/// How many vCPUs a domain starts with.
+/// Returns the number of vCPUs with which a domain starts.
 fn vcpus_of(domain: Node<'_, '_>) -> Option<u16> {
     let element = domain.children().find(|node| node.has_tag_name("vcpu"))?;
     let all = || element.text().map(str::trim);
@@ -169,7 +169,7 @@ mod tests {
 
     use super::*;
 
-    /// As libvirt 9.0 passes it to its hook, but for the devices.
+    /// Domain as libvirt 9.0 passes it to its hook, without most devices.
     const DOMAIN: &str = include_str!("hook/domain.xml");
 
     fn with(element: &str) -> String {
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_domain_says_what_it_wants() {
+    fn domain_metadata_is_parsed_into_a_reservation() {
         let found = ours("slice='2ms' period='20ms' exact='yes' phase='3ms'").unwrap().unwrap();
         let wanted = Wanted {
             slice: Some(Length(Span::from_ms(2))),
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_others_is_none_of_our_business() {
+    fn metadata_in_other_namespaces_is_ignored() {
         assert_eq!(read(DOMAIN.as_bytes()), Ok(None));
         for element in [
             "<reservation slice='2ms'/>",
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_its_place() {
+    fn invalid_metadata_is_refused_with_line_and_column() {
         assert!(says("").contains("write slice='2ms' or cpu='40%'"), "{}", says(""));
         assert!(says("").starts_with("5:"), "{}", says(""));
         assert!(says("slice='2'").contains("`2` has no unit"));
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn huge_deep_and_odd_xml_is_refused() {
+    fn oversized_deep_and_malformed_xml_is_refused() {
         let refused = |xml: &[u8]| read(xml).unwrap_err().to_string();
         assert!(refused(&vec![b' '; LONGEST + 1]).contains("1048577 bytes; at most 1048576"));
         assert!(refused(&[0xff]).contains("is not text"));
@@ -243,20 +243,20 @@ mod tests {
         assert!(refused(many.as_bytes()).contains("is not XML"), "{}", refused(many.as_bytes()));
         let entities = "<!DOCTYPE domain [<!ENTITY a 'b'>]><domain>&a;</domain>";
         assert!(refused(entities.as_bytes()).contains("is not XML"));
-        // Whatever comes of it, it comes.
+        // Deep nesting may be refused or read, but must not crash.
         let deep = with(&("<a>".repeat(100_000) + &"</a>".repeat(100_000)));
         let _ = read(deep.as_bytes());
     }
 
     proptest! {
         #[test]
-        fn garbage_is_no_more_than_garbage(bytes in vec(any::<u8>(), 0..300)) {
+        fn arbitrary_bytes_are_parsed_without_panic(bytes in vec(any::<u8>(), 0..300)) {
             let _ = read(&bytes);
         }
 
-        /// A domain with something cut out, doubled or changed.
+        /// A domain of which a part is removed, repeated or changed.
         #[test]
-        fn a_damaged_domain_is_read_or_refused(
+        fn damaged_domain_is_parsed_or_refused(
             at in any::<prop::sample::Index>(),
             length in 0_usize..60,
             by in vec(any::<u8>(), 0..8),

@@ -1,4 +1,4 @@
-//! The service: holds reservations for machines that come and go, and answers people and programs.
+//! The reservation daemon: holds reservations for VMs that start and stop, and answers clients.
 
 pub mod core;
 pub mod find;

@@ -1,5 +1,5 @@
-//! Monitors of VMs that do not answer. Asking one costs two seconds, so it is not asked again
-//! before it has been left alone for a while, which grows each time.
+//! Monitors of VMs that do not answer. Asking one can take two seconds. So a silent monitor is not
+//! asked again for some time, which grows with each failure.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,30 +9,30 @@ use slackline_linux::sys::Tid;
 use slackline_linux::thread::StartTime;
 use slackline_live::vcpus::{FindError, QmpError, VcpuThread, find};
 
-/// Time for which a monitor is left alone after its first failure. It doubles each time.
+/// Time for which a monitor is not asked after its first failure. It doubles with each failure.
 const FIRST_REST: Duration = Duration::from_secs(5);
 
-/// Longest time for which a monitor is left alone.
+/// Longest time for which a monitor is not asked.
 const LONGEST_REST: Duration = Duration::from_secs(60);
 
-/// Most monitors remembered. The one that may be asked soonest is forgotten first.
+/// Most monitors remembered. The one that may be asked soonest is dropped first.
 const MOST: usize = 1_024;
 
-/// A process: its number and when it was started.
+/// A process: its id and start time.
 type Process = (Tid, StartTime);
 
 static SILENT: Mutex<Silent> = Mutex::new(Silent { of: BTreeMap::new() });
 
-/// Why a process's vCPU threads were not found.
+/// Reason why the vCPU threads of a process were not found.
 #[derive(Debug)]
 pub(crate) enum NotTold {
-    /// The monitor did not answer lately, and may be asked again in this time.
+    /// The monitor did not answer recently. It may be asked again after this time.
     Silent(Duration),
-    /// It was asked, or there is none.
+    /// The monitor was asked and failed, or there is none.
     Failed(FindError),
 }
 
-/// Finds the vCPU threads of a process, for which its monitor may be asked.
+/// Finds the vCPU threads of a process. Its monitor may be asked for them.
 pub(crate) fn ask(pid: Tid, started: StartTime) -> Result<Vec<VcpuThread>, NotTold> {
     let silent = || SILENT.lock().unwrap_or_else(PoisonError::into_inner);
     let process = (pid, started);
@@ -48,15 +48,15 @@ pub(crate) fn ask(pid: Tid, started: StartTime) -> Result<Vec<VcpuThread>, NotTo
     found.map_err(NotTold::Failed)
 }
 
-/// Monitors that did not answer.
+/// Monitors that did not answer when they were asked last.
 #[derive(Debug)]
 struct Silent {
-    /// How often each did not answer, and when it may be asked again.
+    /// Number of failures of each monitor, and the time at which it may be asked again.
     of: BTreeMap<Process, (u32, Instant)>,
 }
 
 impl Silent {
-    /// Time until a monitor may be asked. `None` if it may be asked now.
+    /// Returns the time until a monitor may be asked. `None` if it may be asked now.
     fn left(&self, process: Process, now: Instant) -> Option<Duration> {
         let (_, until) = self.of.get(&process)?;
         let left = until.saturating_duration_since(now);
@@ -101,14 +101,14 @@ mod tests {
         assert_eq!(rests, [5, 10, 20, 40, 60, 60]);
         assert_eq!(silent.left(process(8), begin), None, "others are asked");
         assert_eq!(silent.left(process(7), begin + LONGEST_REST), None);
-        // One that answers begins again.
+        // A monitor that answers starts from the first delay again.
         silent.note(process(7), false, begin);
         silent.note(process(7), true, begin);
         assert_eq!(silent.left(process(7), begin), Some(FIRST_REST));
     }
 
     #[test]
-    fn only_so_many_monitors_are_remembered() {
+    fn number_of_remembered_monitors_is_limited() {
         let (mut silent, begin) = (Silent { of: BTreeMap::new() }, Instant::now());
         for pid in 1..3_000 {
             silent.note(process(pid), true, begin);

@@ -1,33 +1,33 @@
-//! Who may ask for what, by user and groups; and who the front is.
+//! Roles of users, by their groups, and the user that the front runs as.
 
 use std::io;
 use std::path::Path;
 
 use slackline_service::Role;
 
-/// The group whose members are operators, and the user that the front runs as.
+/// Group whose members are operators, and user that the front runs as.
 pub const OPERATORS: &str = "slackline";
 
-/// The group whose members are administrators.
+/// Group whose members are administrators.
 pub const ADMINISTRATORS: &str = "slackline-admin";
 
-/// Who the front is where there is no user of ours.
+/// User that the front runs as if the host has no user [`OPERATORS`].
 const NOBODY: &str = "nobody";
 
-/// The groups that give rights on this host, as far as there are such.
+/// Ids of the groups that give a role on this host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct People {
-    /// Of operators.
+    /// Group of operators. `None` if the host has none.
     pub operators: Option<u32>,
-    /// Of administrators.
+    /// Group of administrators. `None` if the host has none.
     pub administrators: Option<u32>,
 }
 
 impl People {
-    /// As the host's file of groups has them.
+    /// Reads the groups from the host's group file.
     ///
     /// # Errors
-    /// When there is such a file and it cannot be read.
+    /// If there is such a file and it cannot be read.
     pub fn of_this_host() -> io::Result<People> {
         read(Path::new("/etc/group")).map(|text| People::of(&text))
     }
@@ -37,7 +37,7 @@ impl People {
         People { operators: group(OPERATORS), administrators: group(ADMINISTRATORS) }
     }
 
-    /// What a user in these groups may; nothing at all without a role.
+    /// Returns the role of a user in these groups. `None` if the user has no role.
     #[must_use]
     pub fn role(&self, uid: u32, gids: &[u32]) -> Option<Role> {
         let is_in = |group: Option<u32>| group.is_some_and(|group| gids.contains(&group));
@@ -50,7 +50,7 @@ impl People {
         }
     }
 
-    /// Those of the groups that give a right.
+    /// Returns those of the groups that give a role.
     #[must_use]
     pub fn that_matter(&self, gids: &[u32]) -> Vec<u32> {
         let all = [self.operators, self.administrators];
@@ -58,10 +58,10 @@ impl People {
     }
 }
 
-/// The members of the group of operators, by name, with their numbers as far as they are known.
+/// Returns the members of the operators' group: their names, and their user ids where known.
 ///
 /// # Errors
-/// If the host's files of users or groups are there and cannot be read.
+/// If the host's files of users or groups exist and cannot be read.
 pub fn members() -> io::Result<Vec<(String, Option<u32>)>> {
     Ok(members_of(&read(Path::new("/etc/group"))?, &read(Path::new("/etc/passwd"))?))
 }
@@ -73,7 +73,7 @@ fn members_of(groups: &str, users: &str) -> Vec<(String, Option<u32>)> {
     let named = group.split(':').nth(3).unwrap_or_default().split(',');
     let is_primary = |line: &&str| line.split(':').nth(3) == Some(gid);
     let primary = users.lines().filter(is_primary).filter_map(|line| line.split(':').next());
-    // The user that the front runs as asks for nothing.
+    // The front's own user makes no requests.
     let mut all: Vec<&str> =
         named.chain(primary).filter(|name| !name.is_empty() && *name != OPERATORS).collect();
     all.sort_unstable();
@@ -82,24 +82,25 @@ fn members_of(groups: &str, users: &str) -> Vec<(String, Option<u32>)> {
     all.into_iter().map(|name| (name.to_owned(), uid(name))).collect()
 }
 
-/// The user and group that the front is to be: ours, or nobody's; none if there is neither.
+/// Returns the user and group ids that the front runs as: its own user or `nobody`. `None` if the
+/// host has neither.
 ///
 /// # Errors
-/// When the host's file of users is there and cannot be read.
+/// If the host's user file exists and cannot be read.
 pub fn front_user() -> io::Result<Option<(u32, u32)>> {
     read(Path::new("/etc/passwd")).map(|text| user_of(&text))
 }
 
 fn user_of(users: &str) -> Option<(u32, u32)> {
     let user = |name| match ids(users, name)?[..] {
-        // The administrator is nobody to run as.
+        // The front must not run as root.
         [uid, gid] if uid != 0 && gid != 0 => Some((uid, gid)),
         _ => None,
     };
     user(OPERATORS).or_else(|| user(NOBODY))
 }
 
-/// The numbers of who is called so: `name:x:1000:100:...`, one or two of them.
+/// Returns the one or two ids of a name, from a line such as `name:x:1000:100:...`.
 fn ids(text: &str, name: &str) -> Option<Vec<u32>> {
     let line = text.lines().find(|line| line.split(':').next() == Some(name))?;
     let ids = line.split(':').skip(2).take(2).map_while(|id| id.parse().ok());
@@ -119,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rights_come_from_groups_and_from_being_root() {
+    fn role_follows_from_groups_and_from_being_root() {
         let people = People::of("root:x:0:\nslackline:x:990:ann\nslackline-admin:x:991:\n");
         assert_eq!(people, People { operators: Some(990), administrators: Some(991) });
         assert_eq!(people.role(1000, &[100]), None);
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_named_in_the_group_or_have_it_as_their_own() {
+    fn members_include_users_with_the_group_as_primary_group() {
         let groups = "slackline:x:990:ann,bob\nslackline-admin:x:991:eve\n";
         let users = "ann:x:1000:100::/:\ncarl:x:1002:990::/:\nslackline:x:990:990::/:\n";
         let known = |name: &str, uid| (name.to_owned(), uid);
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_front_is_never_root() {
+    fn front_user_is_never_root() {
         let nobody = "root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n";
         assert_eq!(user_of(nobody), Some((65534, 65534)));
         assert_eq!(user_of(&format!("slackline:x:990:991::/:\n{nobody}")), Some((990, 991)));

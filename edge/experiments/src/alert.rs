@@ -1,10 +1,10 @@
-//! ALERT, the allocation error test: how exactly a policy delivers shares, second by second.
+//! ALERT, the allocation error test: the error of the shares that a policy delivers in each second.
 //! Source: Cherkasova, Gupta, Vahdat, "Comparison of the Three CPU Schedulers in Xen", 2007,
 //! section 5.2.
 //!
-//! A [`Case`] is a policy with some of its parameters. [`Trials`] limit a domain that never stops
-//! to one target after the other under each case, with several seeds; a [`CaseResult`] has the
-//! error of every second, whoever did the limiting.
+//! A [`Case`] is a policy with some of its parameters. [`Trials`] limit a domain that always
+//! computes to one target after the other, under each case and with several seeds. A [`CaseResult`]
+//! has the error of every second, whatever enforced the limit.
 
 mod case;
 mod result;

@@ -1,4 +1,4 @@
-//! One scenario as many: what is varied along axes, and where these cross.
+//! Many scenarios made of one: variation along axes, and the points where the axes cross.
 
 mod vary;
 
@@ -10,60 +10,60 @@ use toml::{Spanned, Table};
 
 pub use vary::{Unfit, value_at, vary};
 
-/// Something that is varied.
+/// An axis of variation.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Axis {
-    /// What it is called in the file, and where.
+    /// Name in the file, with its position there.
     pub name: Spanned<String>,
-    /// What stands along it in a plot.
+    /// Label of the axis in plots.
     #[serde(default)]
     pub label: String,
-    /// Its points, in order.
+    /// Points in order of the file.
     #[serde(rename = "point")]
     pub points: Vec<AxisPoint>,
 }
 
-/// One value of what is varied.
+/// One point of an axis.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AxisPoint {
-    /// What it is called in the file, and where.
+    /// Name in the file, with its position there.
     pub name: Spanned<String>,
-    /// What it is called in plots; its name if empty.
+    /// Label in plots. The name if empty.
     #[serde(default)]
     pub label: String,
-    /// Where it lies along its axis; its place in the file if none.
+    /// Position along the axis in plots. The index if `None`.
     pub x: Option<f64>,
-    /// Texts that stand for themselves in braces in what is set.
+    /// Variables: texts that replace their names in braces in the values that are set.
     #[serde(default, rename = "let")]
     lets: Table,
-    /// Values by their paths.
+    /// Values to set, by path.
     #[serde(default)]
     set: Table,
-    /// Paths of numbers and lengths of time, and by how many percent of them to replace them.
+    /// Numbers and durations to scale, by path, with the percentage.
     #[serde(default)]
     scale: Table,
-    /// Paths of what is taken out.
+    /// Paths of values to remove.
     #[serde(default)]
     unset: Vec<String>,
 }
 
-/// What is different in the scenario.
+/// Changes of a scenario.
 #[derive(Clone, Copy, Debug)]
 pub struct Edit<'a> {
-    /// Texts that stand for themselves in braces in what is set.
+    /// Variables: texts that replace their names in braces in the values that are set.
     pub lets: &'a Table,
-    /// Values by their paths.
+    /// Values to set, by path.
     pub set: &'a Table,
-    /// Paths of numbers and lengths of time, and by how many percent of them to replace them.
+    /// Numbers and durations to scale, by path, with the percentage.
     pub scale: &'a Table,
-    /// Paths of what is taken out.
+    /// Paths of values to remove.
     pub unset: &'a [String],
 }
 
 impl Axis {
-    /// What it is called in the file.
+    /// Returns the name in the file.
     #[must_use]
     pub fn name(&self) -> &str {
         self.name.get_ref()
@@ -71,13 +71,13 @@ impl Axis {
 }
 
 impl AxisPoint {
-    /// What it is called in the file.
+    /// Returns the name in the file.
     #[must_use]
     pub fn name(&self) -> &str {
         self.name.get_ref()
     }
 
-    /// What it is called in plots.
+    /// Returns the label in plots.
     #[must_use]
     pub fn label(&self) -> &str {
         if self.label.is_empty() { self.name() } else { &self.label }
@@ -89,8 +89,8 @@ impl AxisPoint {
     }
 }
 
-/// Where axes cross: for each point a place on every axis, the last varying fastest. Without axes
-/// there is one.
+/// Returns the points where the axes cross, each as an index on every axis. The last axis varies
+/// fastest. Without axes there is one point.
 #[must_use]
 pub fn points(axes: &[Axis]) -> Vec<Vec<usize>> {
     axes.iter().fold(vec![Vec::new()], |points, axis| {
@@ -105,27 +105,27 @@ pub fn points(axes: &[Axis]) -> Vec<Vec<usize>> {
     })
 }
 
-/// What a point is called: the names of its places, `bvt-5ms/1`.
+/// Returns the title of a point: its names on all axes, such as `bvt-5ms/1`.
 #[must_use]
 pub fn title(axes: &[Axis], point: &[usize]) -> String {
     let names = axes.iter().zip(point).map(|(axis, &place)| axis.points[place].name());
     names.collect::<Vec<_>>().join("/")
 }
 
-/// What is different at a point, axis after axis.
+/// Returns the changes at a point, axis by axis.
 pub fn edits<'a>(axes: &'a [Axis], point: &'a [usize]) -> impl Iterator<Item = Edit<'a>> {
     axes.iter().zip(point).map(|(axis, &place)| axis.points[place].edit())
 }
 
-/// Where in the file the last place of a point stands, in bytes.
+/// Returns the position of a point's name on the last axis in the file, in bytes.
 #[must_use]
 pub fn last_place(axes: &[Axis], point: &[usize]) -> Range<usize> {
     let place = axes.iter().zip(point).next_back();
     place.map_or(0..0, |(axis, &place)| axis.points[place].name.span())
 }
 
-/// What is wrong with a scenario that came of varying another, of which this is the text: what was
-/// set is checked as a whole, and the place is that of the scenario as it became.
+/// Returns the text of an error in a varied scenario with this text. A scenario is checked only
+/// after all changes, so the error shows the line as it became.
 #[must_use]
 pub fn as_it_became(text: &str, error: &ScenarioError) -> String {
     match text.lines().nth(error.line.saturating_sub(1)) {

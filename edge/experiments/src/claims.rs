@@ -1,4 +1,4 @@
-//! Holds a run against what its scenario says will come of it.
+//! Comparison of a run with the claims in its scenario.
 
 use core::fmt;
 
@@ -11,46 +11,46 @@ use crate::numbers::of_nothing;
 /// A claim that does not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedClaim<'a> {
-    /// What was claimed.
+    /// Claim of the scenario.
     pub claim: &'a Claim,
-    /// What was measured, in words.
+    /// Measured value, in words.
     pub got: String,
 }
 
-/// A claim that no run could keep.
+/// A claim that no run could meet.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum BadClaim {
-    /// It is about what nobody measures.
+    /// The metric or its subject does not exist.
     #[error("{unknown}")]
     Unknown {
-        /// Where it stands in the file, counted from 1.
+        /// Line in the file, counted from 1.
         line: usize,
-        /// What is unknown, and what may have been meant.
+        /// Unknown part, and a similar name.
         unknown: UnknownMetric,
     },
-    /// It compares a metric with what is not of its kind.
+    /// The claim compares a metric with a value in another unit.
     #[error("`{metric}` is {unit} and cannot be tested by `{test}`")]
     OtherUnit {
-        /// Where it stands in the file, counted from 1.
+        /// Line in the file, counted from 1.
         line: usize,
-        /// The metric.
+        /// Metric of the claim.
         metric: String,
-        /// What it is measured in.
+        /// Unit of the metric.
         unit: Unit,
-        /// What it should be.
+        /// Comparison of the claim, in words.
         test: String,
     },
 }
 
 impl BadClaim {
-    /// Where it stands in the file, counted from 1.
+    /// Returns the line in the file, counted from 1.
     #[must_use]
     pub fn line(&self) -> usize {
         let (BadClaim::Unknown { line, .. } | BadClaim::OtherUnit { line, .. }) = self;
         *line
     }
 
-    /// What to type instead, in a line.
+    /// Returns one line with a correction.
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
@@ -65,17 +65,16 @@ impl BadClaim {
     }
 }
 
-/// Whether the scenario is there to be refused.
+/// Returns true if the scenario claims that it is refused.
 #[must_use]
 pub fn expects_refusal(scenario: &Scenario) -> bool {
     scenario.claims.iter().any(|claim| claim.test == Test::Refused)
 }
 
-/// Checks that every claim is about something that is measured, and in units that it is measured
-/// in, without a run.
+/// Checks without a run that every claim is about an existing metric and in its unit.
 ///
 /// # Errors
-/// At the first that is not.
+/// If a claim is not. The first one is returned.
 pub fn check(scenario: &Scenario) -> Result<(), BadClaim> {
     let mut claims = scenario.claims.iter().filter(|claim| claim.test != Test::Refused).peekable();
     if claims.peek().is_none() {
@@ -96,7 +95,7 @@ pub fn check(scenario: &Scenario) -> Result<(), BadClaim> {
     Ok(())
 }
 
-/// Whether what is measured in this unit can be held against what a test says.
+/// Returns true if a metric in this unit can be compared with the value of a test.
 fn fits(unit: Unit, test: &Test) -> bool {
     let is_of = |amount: &Amount| amount_number(*amount).1 == unit;
     match test {
@@ -114,10 +113,10 @@ fn fits(unit: Unit, test: &Test) -> bool {
     }
 }
 
-/// The claims about such a machine that do not hold of what came of a run on it.
+/// Returns the claims about this kind of host that do not hold for a summary.
 ///
 /// # Errors
-/// When a claim is about what nobody measures.
+/// If a claim is about a metric that does not exist.
 pub fn failed<'a>(
     scenario: &'a Scenario,
     on: On,
@@ -140,7 +139,7 @@ impl fmt::Display for FailedClaim<'_> {
 fn measure(claim: &Claim, summary: &Summary) -> Result<Measure, BadClaim> {
     let (metric, of) = (&claim.metric, claim.of.as_deref());
     let part = Some(()).filter(|()| fits(Unit::Part, &claim.test));
-    // Tables show the time of a CPU in percent, and so may claims.
+    // Tables show the time of a CPU in percent, so claims may do so as well.
     if let Some(part) = part.and_then(|()| summary.part_of_cpu(metric, of)) {
         return Ok(part);
     }
@@ -148,11 +147,11 @@ fn measure(claim: &Claim, summary: &Summary) -> Result<Measure, BadClaim> {
     measured.map_err(|unknown| BadClaim::Unknown { line: claim.line, unknown })
 }
 
-/// What was measured, in words, if it is not what was claimed. What this machine cannot know
-/// contradicts nothing.
+/// Returns the measured value in words if the claim does not hold. A value that this host cannot
+/// know contradicts no claim.
 fn fails(claim: &Claim, measured: Measure, summary: &Summary) -> Option<String> {
     let (got, unit) = number(measured)?;
-    // An error is small when it is near nothing, on either side.
+    // An error is small if it is near zero on either side.
     let got = if claim.metric == "error" { got.abs() } else { got };
     let compare = |amount: Amount, holds: fn(i128, i128) -> bool| {
         let (wanted, wanted_unit) = amount_number(amount);

@@ -1,9 +1,9 @@
-//! Random hosts: what a family of scenarios says they are like, and those of it, by size and seed.
+//! Random hosts: families of scenarios, and their members by size and seed.
 //! Source: the loads of our reference on several CPUs, section 4.1.
 //!
 //! A family is a scenario whose domains are drawn: a number of guests that share by weight, and on
-//! each CPU perhaps somebody with a reservation, which may jump. What becomes of a family at a size
-//! with a seed is again the text of a scenario, and a [`Plan`] that says what would be fair there.
+//! some CPUs a domain with a reservation, which may jump. A member, given by size and seed, is the
+//! text of a scenario with a [`Plan`] that states the fair shares.
 
 mod draw;
 mod fair;
@@ -13,6 +13,7 @@ mod row;
 use std::ops::ControlFlow;
 
 use serde::Deserialize;
+use slackline_metrics::Summary;
 use slackline_scenario::{LONGEST, Scenario};
 use slackline_units::{CpuId, Span, Time};
 use toml::Table;
@@ -25,11 +26,11 @@ pub use draw::{Plan, drawn};
 pub use fair::{FairMeter, Fairness, fair_rates};
 pub use row::{COLUMNS, Measured, quantile};
 
-/// So many guests one host may have.
+/// Maximum number of guests per CPU.
 const MOST_GUESTS_A_CPU: f64 = 64.0;
 
-/// Simulates a scenario for what a row of a sweep says, as long as `watch` wants it to go on; none
-/// if it does not until the end. The plan is that of a drawn host.
+/// Simulates a scenario for the numbers of a row of a sweep. `None` if `watch` stops it before the
+/// end. `plan` is that of a drawn host.
 ///
 /// # Errors
 /// As for [`simulate`](crate::simulate).
@@ -37,7 +38,7 @@ pub fn measure(
     scenario: &Scenario,
     plan: Option<&Plan>,
     mut watch: impl FnMut(Time) -> ControlFlow<()>,
-) -> Result<Option<Measured>, SimulateError> {
+) -> Result<Option<(Measured, Summary)>, SimulateError> {
     let fair = plan.map(|plan| FairMeter::new(plan, scenario.warmup));
     let mut sinks = (Meters::new(&header::of_simulation(scenario)), fair);
     let finished = slackline_sim::run_while(scenario, &mut sinks, &mut watch)?;
@@ -46,60 +47,61 @@ pub fn measure(
     }
     let (meters, fair) = sinks;
     let fairness = fair.and_then(FairMeter::finish);
-    Ok(Some(Measured::of(&meters.finish()?.summary, fairness, finished.events)))
+    let summary = meters.finish()?.summary;
+    Ok(Some((Measured::of(&summary, fairness, finished.events), summary)))
 }
 
-/// What random hosts are like: the table `[family]` of a scenario.
+/// Properties of random hosts: the table `[family]` of a scenario.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Family {
-    /// The sizes of hosts.
+    /// Sizes of hosts, in CPUs.
     pub cpus: AtLeastOne<Cpus>,
-    /// How many guests there are for each CPU, at least and at most.
+    /// Minimum and maximum number of guests per CPU.
     #[serde(default)]
     pub guests_per_cpu: GuestsPerCpu,
-    /// The weights of guests: one of these is drawn for each.
+    /// Weights of guests. One is drawn for each guest.
     #[serde(default)]
     pub weights: AtLeastOne<Weight>,
-    /// How much of each CPU is reserved: one of these is drawn for each.
+    /// Reserved parts of a CPU. One is drawn for each CPU.
     #[serde(default)]
     pub reserved: AtLeastOne<Part>,
-    /// How often a reservation's part is owed.
+    /// Period of the reservations.
     #[serde(default)]
     pub period: Length,
-    /// After how long on average a reserved part becomes another one; never if nothing is said.
+    /// Mean time until a reserved part jumps to another one. `None` if it never does.
     pub jumps: Option<Length>,
-    /// What it becomes then: one of these.
+    /// Parts to which it jumps. One is drawn for each jump.
     #[serde(default)]
     pub jumps_to: AtLeastOne<Part>,
-    /// How many of the guests sleep now and then; the others never do.
+    /// Part of the guests that sleep now and then. The others never do.
     #[serde(default)]
     pub sleepers: Portion,
-    /// How long they compute: a mean between the two is drawn for each.
+    /// Range of the mean computing time, which is drawn for each of these guests.
     #[serde(default)]
     pub compute: Lengths,
-    /// How long they sleep, likewise.
+    /// Range of the mean sleep, which is drawn for each of these guests.
     #[serde(default)]
     pub sleep: Lengths,
-    /// How far each time may be from its mean, either way.
+    /// Maximum deviation of each time from its mean, as a part of it.
     #[serde(default)]
     pub varies: Portion,
-    /// By policy, the share of a guest; `{weight}` stands for its weight.
+    /// Share of a guest, by policy. `{weight}` is replaced by its weight.
     #[serde(default)]
     pub share: Table,
-    /// By policy, the share of who has a reservation; `{slice}` and `{period}` stand for it, and
-    /// `{part}` for both.
+    /// Share of a domain with a reservation, by policy. `{slice}` and `{period}` are replaced by
+    /// those of the reservation, and `{part}` by their quotient.
     #[serde(default)]
     pub reservation: Table,
 }
 
-/// At least one of them.
+/// A list that is not empty.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(try_from = "Vec<T>")]
 pub struct AtLeastOne<T>(Vec<T>);
 
 impl<T> AtLeastOne<T> {
-    /// All of them.
+    /// Returns all entries in order.
     #[must_use]
     pub fn all(&self) -> &[T] {
         &self.0
@@ -113,7 +115,7 @@ impl<T> TryFrom<Vec<T>> for AtLeastOne<T> {
     }
 }
 
-/// A number of CPUs that a host may have.
+/// Number of CPUs that a host may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "i64")]
 pub struct Cpus(pub usize);
@@ -126,7 +128,7 @@ impl TryFrom<i64> for Cpus {
     }
 }
 
-/// A weight.
+/// Weight of a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "i64")]
 pub struct Weight(u16);
@@ -164,7 +166,7 @@ impl Default for AtLeastOne<Part> {
     }
 }
 
-/// A part of a whole, in millionths.
+/// Part of a whole, in millionths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Portion(u32);
@@ -175,12 +177,13 @@ impl TryFrom<String> for Portion {
         let percent = text.strip_suffix('%').and_then(|text| text.trim().parse::<f64>().ok());
         let percent = percent.filter(|percent| (0.0..=100.0).contains(percent));
         let percent = percent.ok_or_else(|| format!("`{text}` is not 0% to 100%"))?;
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // 0 to a million.
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        // It is at most a million.
         Ok(Portion((percent * 10_000.0).round() as u32))
     }
 }
 
-/// A length of time that is not nothing.
+/// A duration above zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Length(Span);
@@ -200,7 +203,7 @@ impl Default for Length {
     }
 }
 
-/// Two lengths of time: the least and the most.
+/// Minimum and maximum of a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Vec<Length>")]
 pub struct Lengths(Span, Span);
@@ -221,7 +224,7 @@ impl Default for Lengths {
     }
 }
 
-/// How many guests there are for each CPU: the least and the most.
+/// Minimum and maximum number of guests per CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "Vec<f64>")]
 pub struct GuestsPerCpu(f64, f64);

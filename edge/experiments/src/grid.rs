@@ -1,4 +1,4 @@
-//! Many runs: every case with every seed, over all cores.
+//! Many runs on all cores: every case with every seed.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -6,41 +6,41 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use rayon::prelude::*;
 use thiserror::Error;
 
-/// How many of all runs are done.
+/// Progress of all runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// So many.
+    /// Number of completed runs.
     pub runs: usize,
-    /// Of so many.
+    /// Total number of runs.
     pub of: usize,
 }
 
-/// Is told after each run, on any thread, how many are done; breaks off if no more are wanted.
+/// Function that is called after each run, on any thread, with the progress. It may stop the runs.
 pub type Watch<'a> = dyn Fn(Done) -> ControlFlow<()> + Sync + 'a;
 
-/// Why there is not a result of every run.
+/// Reason why not every run has a result.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum GridError<E> {
-    /// A run failed. Of several it is always the same one: the first in order of cases and seeds.
+    /// A run failed. Of several failures it is the first one in order of cases and seeds.
     #[error("{error}")]
     Run {
-        /// The case, by its place among the cases.
+        /// Index of the case.
         case: usize,
-        /// The seed.
+        /// Seed of the run.
         seed: u64,
-        /// Why.
+        /// Error of the run.
         error: E,
     },
-    /// It was broken off.
+    /// `watch` stopped the runs.
     #[error("stopped after {} of {} runs", .0.runs, .0.of)]
     Stopped(Done),
 }
 
-/// Runs every case with every seed; results come by case, then by seed, whichever was done first.
-/// The same cases and seeds give the same results, on however many cores.
+/// Runs every case with every seed. Results are by case, then by seed. They do not depend on the
+/// number of cores.
 ///
 /// # Errors
-/// When a run fails, or `watch` breaks off before all are done.
+/// If a run fails, or `watch` stops the runs before all are complete.
 pub fn run<C: Sync, T: Send, E: Send>(
     cases: &[C],
     seeds: &[u64],
@@ -54,11 +54,11 @@ pub fn run<C: Sync, T: Send, E: Send>(
     all.collect::<Option<_>>().ok_or(GridError::Stopped(stopped))
 }
 
-/// As [`run`], and where `watch` breaks off, or `one` itself breaks off and has nothing, what there
-/// is.
+/// Runs as [`run`] does. If `watch` stops the runs, or `one` stops itself and returns `None`, the
+/// other results are returned.
 ///
 /// # Errors
-/// When a run fails.
+/// If a run fails.
 pub fn run_some<C: Sync, T: Send, E: Send>(
     cases: &[C],
     seeds: &[u64],
@@ -69,7 +69,7 @@ pub fn run_some<C: Sync, T: Send, E: Send>(
     let (done, failed, stopped) =
         (AtomicUsize::new(0), AtomicUsize::new(of), AtomicBool::new(false));
     let run_nth = |nth: usize| {
-        // What comes before the first failure is run all the same: it may fail earlier.
+        // Runs before the first failure still happen, since one of them may fail earlier.
         if stopped.load(Ordering::Relaxed) || nth > failed.load(Ordering::Relaxed) {
             return None;
         }
@@ -83,7 +83,7 @@ pub fn run_some<C: Sync, T: Send, E: Send>(
         }
         Some(result)
     };
-    // One at a time: some cases take a hundred times as long as others.
+    // Runs are distributed one at a time: some cases take a hundred times as long as others.
     let results: Vec<Option<Result<Option<T>, E>>> =
         (0..of).into_par_iter().with_max_len(1).map(run_nth).collect();
     let mut all = Vec::with_capacity(of);
@@ -96,7 +96,7 @@ pub fn run_some<C: Sync, T: Send, E: Send>(
     Ok(cases.iter().map(|_| all.by_ref().take(seeds.len()).collect()).collect())
 }
 
-/// A [`Watch`] that looks at nothing and never breaks off.
+/// A [`Watch`] that never stops the runs.
 pub fn to_the_end(_: Done) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_failures_the_first_in_order_is_told() {
+    fn first_failure_in_order_is_returned() {
         let cases: Vec<u64> = (0..40).collect();
         let one = |case: &u64, seed| match (case, seed) {
             (17, 2) | (5, 3) | (39, 1) => Err(*case),
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_watches_sees_every_run_and_can_break_off() {
+    fn watch_is_called_for_every_run_and_can_stop() {
         let seen = AtomicUsize::new(0);
         let count = |_| {
             seen.fetch_add(1, Ordering::Relaxed);
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_is_broken_off_there_is_what_was_done() {
+    fn stopped_runs_return_the_completed_results() {
         let one = |case: &u64, seed| Ok::<_, ()>((seed != 7).then_some(case + seed));
         let found = run_some(&[10, 20], &[1, 7], &to_the_end, one);
         assert_eq!(found, Ok(vec![vec![Some(11), None], vec![Some(21), None]]));
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_that_breaks_off_behind_the_last_run_loses_nothing() {
+    fn watch_that_stops_after_the_last_run_loses_nothing() {
         let at_the_end = |done: Done| match done.runs == done.of {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),

@@ -1,17 +1,17 @@
-//! What a trace of a scenario says about itself.
+//! Headers of the traces of a scenario.
 
 use slackline_scenario::Scenario;
 use slackline_trace::{Header, Knowledge};
 use slackline_units::{CpuSet, Span};
 
-/// Of a simulation, which knows everything.
+/// Returns the header of a simulation, which observes everything.
 #[must_use]
 pub fn of_simulation(scenario: &Scenario) -> Header {
     header(scenario, "sim", Knowledge::ALL, scenario.host.topology.levels(), Span::ZERO)
 }
 
-/// Of a run on this machine, which sees as much as it can; `levels` is which of its CPUs belong
-/// together, and `dispatch` what a look at one of them takes.
+/// Returns the header of a run on this host, with its capabilities to observe. `levels` has the
+/// groups of its CPUs, and `dispatch` is the time of a dispatcher pass.
 #[must_use]
 pub fn of_live(
     scenario: &Scenario,

@@ -1,15 +1,14 @@
-//! Scenarios in, numbers out: what it takes to make one run or very many, for every front end.
+//! Runs of scenarios for every front end: one run or very many, from scenarios to numbers.
 //!
-//! A run is a scenario, a machine that tells [`Record`](slackline_trace::Record)s, and sinks that
-//! take them. [`header`] says what its trace says about itself; [`Meters`] make numbers of its
-//! records; [`Outputs`] keep them in files as well. [`simulate`] is all of that for the
-//! simulated host. [`claims`] holds the numbers against what the scenario says will
-//! come of it. [`grid::run`] makes many runs, of many cases with many seeds, over all cores, and
-//! [`OverSeeds`] is what a number of them comes to; [`axes`] make many scenarios of one, and
-//! [`alert`] is a test made of such runs.
+//! A run is a scenario, a host that produces [`Record`](slackline_trace::Record)s, and sinks that
+//! take them. [`header`] has the headers of traces. [`Meters`] compute numbers from records, and
+//! [`Outputs`] also write them to files. [`simulate`] does all of that on the simulated host.
+//! [`claims`] compares the numbers with the claims of the scenario. [`grid::run`] makes runs of
+//! many cases with many seeds on all cores, and [`OverSeeds`] summarizes a number of them. [`axes`]
+//! make many scenarios of one, and [`alert`] is a test made of such runs.
 //!
-//! Nothing here prints, asks a terminal anything or ends the process: what is wrong is returned,
-//! how far it is is told to whoever wants to know, and who wants to stop says so there.
+//! Nothing here prints, uses a terminal or ends the process. Errors are returned, and progress is
+//! passed to a callback, which can stop the runs.
 
 #![forbid(unsafe_code)]
 
@@ -19,12 +18,14 @@ pub mod claims;
 pub mod family;
 pub mod grid;
 pub mod header;
+mod metric;
 mod numbers;
 mod outputs;
 mod over_seeds;
 mod simulate;
 
+pub use metric::NamedMetric;
 pub use numbers::{Meters, Numbers, of_nothing};
 pub use outputs::{Kept, Outputs, Wanted};
 pub use over_seeds::OverSeeds;
-pub use simulate::{SimulateError, Simulated, simulate, simulate_while, with_seed};
+pub use simulate::{SimulateError, Simulated, simulate, simulate_into, simulate_while, with_seed};

@@ -1,7 +1,7 @@
-//! What makes numbers of records.
+//! Computation of numbers from records.
 
 use slackline_metrics::{
-    CpuSecond, CpuSeconds, Meter, StrayRecord, Summary, XenMon, XenMonSummary,
+    CpuSecond, CpuSeconds, Cumulative, Meter, StrayRecord, Summary, XenMon, XenMonSummary,
 };
 use slackline_scenario::Scenario;
 use slackline_trace::{Header, Named, Record, Sink};
@@ -9,47 +9,63 @@ use slackline_units::Time;
 
 use crate::header;
 
-/// The numbers of a run.
+/// Numbers of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Numbers {
-    /// What everybody was promised and got.
+    /// Reservation and measurements of every vCPU and CPU.
     pub summary: Summary,
-    /// XenMon's metrics, where somebody wants them.
+    /// XenMon's metrics. `None` if they were not requested.
     pub xenmon: Option<XenMonSummary>,
-    /// What became of each CPU's time in each second, where somebody wants XenMon's metrics.
+    /// Use of each CPU in each second. `None` if XenMon's metrics were not requested.
     pub cpu_seconds: Option<Vec<Vec<CpuSecond>>>,
+    /// Cumulative distributions. `None` if they were not requested.
+    pub cumulative: Option<Vec<Cumulative>>,
 }
 
-/// Takes the records of a run and makes its numbers.
+/// Sink that computes the numbers of a run.
 #[derive(Debug)]
 pub struct Meters {
     meter: Meter,
     xenmon: Option<XenMon>,
     cpu_seconds: Option<CpuSeconds>,
+    wants_cumulative: bool,
 }
 
 impl Meters {
-    /// For the run that this header is of.
+    /// Starts the numbers for the run of this header.
     #[must_use]
     pub fn new(header: &Header) -> Meters {
-        Meters { meter: Meter::new(header), xenmon: None, cpu_seconds: None }
+        Meters {
+            meter: Meter::new(header),
+            xenmon: None,
+            cpu_seconds: None,
+            wants_cumulative: false,
+        }
     }
 
-    /// The same with XenMon's metrics of each domain, and what became of each CPU by the second.
+    /// Starts them with XenMon's metrics of each domain and the use of each CPU in each second.
     #[must_use]
     pub fn with_xenmon(header: &Header) -> Meters {
         let xenmon = Some(XenMon::new(header));
-        Meters { meter: Meter::new(header), xenmon, cpu_seconds: Some(CpuSeconds::new(header)) }
+        let cpu_seconds = Some(CpuSeconds::new(header));
+        Meters { xenmon, cpu_seconds, ..Meters::new(header) }
     }
 
-    /// What the run amounted to.
+    /// Starts them with cumulative distributions.
+    #[must_use]
+    pub fn with_cumulative(header: &Header) -> Meters {
+        Meters { wants_cumulative: true, ..Meters::new(header) }
+    }
+
+    /// Returns the numbers of the run.
     ///
     /// # Errors
-    /// When there was a record of somebody who is not known.
+    /// If a record named an unknown vCPU or CPU.
     pub fn finish(self) -> Result<Numbers, StrayRecord> {
         let xenmon = self.xenmon.map(XenMon::finish).transpose()?;
         let cpu_seconds = self.cpu_seconds.map(CpuSeconds::finish).transpose()?;
-        Ok(Numbers { summary: self.meter.view()?, xenmon, cpu_seconds })
+        let cumulative = self.wants_cumulative.then(|| self.meter.cumulative());
+        Ok(Numbers { summary: self.meter.view()?, xenmon, cpu_seconds, cumulative })
     }
 }
 
@@ -66,8 +82,8 @@ impl Sink for Meters {
     }
 }
 
-/// What a scenario amounts to in which nothing has happened yet: everybody has a row, so that it is
-/// known which metrics there are, and of whom.
+/// Returns the summary of a scenario before its start, with a row for every vCPU. It tells which
+/// metrics and names exist.
 #[must_use]
 pub fn of_nothing(scenario: &Scenario) -> Summary {
     let mut meter = Meter::new(&header::of_simulation(scenario));
@@ -79,5 +95,5 @@ pub fn of_nothing(scenario: &Scenario) -> Summary {
             meter.record(&Record::Joined { at, vcpu });
         }
     }
-    meter.view().expect("everybody has been named")
+    meter.view().expect("every vCPU is named")
 }

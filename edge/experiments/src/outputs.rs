@@ -1,4 +1,4 @@
-//! Where the records of a run go: numbers always, files if somebody wants them.
+//! Outputs of a run: its numbers, and files on request.
 
 use std::io::{self, Write};
 
@@ -8,32 +8,32 @@ use slackline_trace::{Exchange, Header, Named, Record, Sink, Writer};
 
 use crate::numbers::{Meters, Numbers};
 
-/// What is wanted of a run besides what everybody was promised and got.
+/// Outputs of a run that are requested besides its summary.
 #[derive(Clone, Debug)]
 pub struct Wanted<W> {
-    /// Where its trace goes.
+    /// Destination of the trace.
     pub trace: Option<W>,
-    /// Where its trace goes for the Perfetto UI.
+    /// Destination of the trace for the Perfetto UI.
     pub perfetto: Option<W>,
-    /// Whether XenMon's metrics of each domain are wanted.
+    /// True to compute XenMon's metrics of each domain.
     pub xenmon: bool,
 }
 
-/// The sink of a run.
+/// Sink that produces all outputs of a run.
 pub struct Outputs<W: Write> {
     meters: Meters,
     trace: Option<Writer<W>>,
     perfetto: Option<Perfetto<W>>,
 }
 
-/// What came out of a run.
+/// Results of all outputs.
 #[derive(Debug)]
 pub struct Kept {
-    /// Its numbers, unless there was a record of somebody who is not known.
+    /// Numbers of the run, unless a record named an unknown vCPU or CPU.
     pub numbers: Result<Numbers, StrayRecord>,
-    /// Whether its trace was written.
+    /// Result of writing the trace. `None` if it was not requested.
     pub trace: Option<io::Result<()>>,
-    /// Whether it was written for the Perfetto UI.
+    /// Result of writing the trace for the Perfetto UI. `None` if it was not requested.
     pub perfetto: Option<io::Result<()>>,
 }
 
@@ -44,7 +44,7 @@ impl<W> Default for Wanted<W> {
 }
 
 impl<W: Write> Outputs<W> {
-    /// For the run that this header is of.
+    /// Starts the outputs for the run of this header.
     pub fn new(header: &Header, wanted: Wanted<W>) -> Outputs<W> {
         let meters = if wanted.xenmon { Meters::with_xenmon(header) } else { Meters::new(header) };
         let trace = wanted.trace.map(|out| Writer::new(out, header));
@@ -52,7 +52,7 @@ impl<W: Write> Outputs<W> {
         Outputs { meters, trace, perfetto }
     }
 
-    /// Ends what is written, and makes the numbers.
+    /// Completes the files and the numbers.
     #[must_use]
     pub fn finish(self) -> Kept {
         let trace = self.trace.map(Writer::finish);

@@ -1,18 +1,18 @@
-//! A number of many runs that differ in their seeds.
+//! Statistics of a number over runs that differ in their seeds.
 
-/// A number over all seeds.
+/// Statistics of a number over all seeds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OverSeeds {
-    /// The lowest.
+    /// Lowest of all values.
     pub lowest: f64,
-    /// The middle one; of an even number the mean of the two in the middle.
+    /// Median. Of an even number of values the mean of the two in the middle.
     pub median: f64,
-    /// The highest.
+    /// Highest of all values.
     pub highest: f64,
 }
 
 impl OverSeeds {
-    /// Of all seeds together; none of none.
+    /// Returns the statistics. `None` without numbers.
     pub fn of(numbers: impl IntoIterator<Item = f64>) -> Option<OverSeeds> {
         let mut numbers: Vec<f64> = numbers.into_iter().collect();
         numbers.sort_by(f64::total_cmp);
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_middle_of_an_even_number_is_between_two() {
+    fn median_of_an_even_number_is_the_midpoint() {
         let of = |numbers: &[f64]| OverSeeds::of(numbers.iter().copied());
         let odd = OverSeeds { lowest: 1.0, median: 2.0, highest: 9.0 };
         assert_eq!(of(&[9.0, 1.0, 2.0]), Some(odd));

@@ -11,53 +11,64 @@ use thiserror::Error;
 use crate::header;
 use crate::numbers::{Meters, Numbers};
 
-/// What came of a simulation.
+/// Results of a simulation.
 #[derive(Debug)]
 pub struct Simulated {
-    /// Its numbers.
+    /// Numbers of the run.
     pub numbers: Numbers,
-    /// What it tells besides its trace.
+    /// Results apart from the trace.
     pub finished: Finished,
 }
 
-/// Why there are no numbers of a simulation.
+/// Reason why a simulation has no numbers.
 #[derive(Debug, Error)]
 pub enum SimulateError {
-    /// It did not come to its end.
+    /// The run did not complete.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// It told of somebody who is not known: a bug.
+    /// A record named an unknown vCPU or CPU, which is a bug.
     #[error(transparent)]
     Stray(#[from] StrayRecord),
 }
 
-/// The same scenario with another seed.
+/// Returns the same scenario with another seed.
 #[must_use]
 pub fn with_seed(mut scenario: Scenario, seed: u64) -> Scenario {
     scenario.seed = seed;
     scenario
 }
 
-/// Simulates a scenario for its numbers alone.
+/// Simulates a scenario and returns only its numbers.
 ///
 /// # Errors
-/// When it says something wrong, asks for more than can be promised, or breaks the contract.
+/// If the scenario is invalid or not admitted, or breaks the contract.
 pub fn simulate(scenario: &Scenario) -> Result<Simulated, SimulateError> {
     let to_the_end = |_| ControlFlow::Continue(());
     let whole = simulate_while(scenario, to_the_end)?;
-    Ok(whole.expect("nobody breaks it off"))
+    Ok(whole.expect("the run is not stopped"))
 }
 
-/// As [`simulate`], as long as `watch`, which is told the simulated time now and then, wants it to
-/// go on; none if it does not until the end.
+/// Simulates as [`simulate`] does. `watch` is called with the simulated time now and then, and may
+/// stop the run. `None` if it does.
 ///
 /// # Errors
 /// As for [`simulate`].
 pub fn simulate_while(
     scenario: &Scenario,
+    watch: impl FnMut(Time) -> ControlFlow<()>,
+) -> Result<Option<Simulated>, SimulateError> {
+    simulate_into(scenario, Meters::new(&header::of_simulation(scenario)), watch)
+}
+
+/// Simulates as [`simulate_while`] does, for the numbers of these meters.
+///
+/// # Errors
+/// As for [`simulate`].
+pub fn simulate_into(
+    scenario: &Scenario,
+    mut meters: Meters,
     mut watch: impl FnMut(Time) -> ControlFlow<()>,
 ) -> Result<Option<Simulated>, SimulateError> {
-    let mut meters = Meters::new(&header::of_simulation(scenario));
     let finished = slackline_sim::run_while(scenario, &mut meters, &mut watch)?;
     if finished.stopped.is_some() {
         return Ok(None);

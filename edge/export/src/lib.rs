@@ -1,5 +1,5 @@
-//! A trace in other people's formats. Everything here is a sink: records stream in, and nothing is
-//! kept that grows with the length of the run.
+//! Traces in the formats of other tools. Each exporter is a sink for records, and its memory does
+//! not grow with the length of the run.
 
 #![forbid(unsafe_code)]
 

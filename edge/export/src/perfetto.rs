@@ -1,23 +1,24 @@
 //! A trace as a Perfetto file, which `ui.perfetto.dev` and `trace_processor` open.
 //!
-//! Every vCPU is a thread and every domain a process. What ran where is told as a Linux kernel
-//! tells it, in `sched_switch` and `sched_waking` events, so that the viewer's own scheduling view,
-//! thread states and SQL tables work. Due time has the kernel priority 2, spare time 120. The rest
-//! (promises, changes, refusals, late jobs, late timers) becomes events on tracks.
+//! Every vCPU is a thread, and every domain a process. Run intervals are written as a Linux kernel
+//! records them, as `sched_switch` and `sched_waking` events. So the viewer's scheduling view,
+//! thread states and SQL tables work. Reserved time has the kernel priority 2, slack 120. All other
+//! records (reservations, changes, refusals, late jobs, late timers) become events on tracks.
 //!
-//! Order and memory. Perfetto keeps a queue a CPU, which it sorts by time; events of one time stay
-//! in the order of the file within a queue, and come in any order between queues. Hence:
+//! Order and memory: Perfetto has a queue per CPU, which it sorts by time. Events of one time stay
+//! in the order of the file within a queue, and have any order between queues. Therefore:
 //!
-//! - A stretch is held until the next one on its CPU is known, because only then is it clear
-//!   whether the CPU changed to a vCPU or to nothing. So one stretch a CPU is held, and stretches
-//!   of one vCPU that follow one another without a gap become one, unless one is due and the next
-//!   is spare: priority belongs to a whole stretch.
-//! - Waking goes into the queue of the CPU where the vCPU ran last: there it comes after the event
-//!   that put the vCPU to sleep, even if both happened at one time. It is held until that CPU's
-//!   events before it are written. A vCPU must run there again before another can be held there.
+//! - A run interval is held until the next one on its CPU is known. Only then is it clear whether
+//!   the CPU switched to a vCPU or became idle. So one run interval per CPU is held. Run intervals
+//!   of one vCPU without a gap are merged, unless one is reserved time and the next slack: a whole
+//!   run interval has one priority.
+//! - A wake-up goes into the queue of the CPU on which the vCPU last ran. There it follows the
+//!   event with which the vCPU blocked, even if both have the same time. It is held until the
+//!   earlier events of that CPU are written. A vCPU must run there again before another wake-up of
+//!   it can be held there.
 //! - A vCPU that starts on another CPU at the very time at which it stopped or woke is shown to
-//!   start a nanosecond later, since the order of the two events would otherwise be open.
-//! - Events are written in bundles of at most [`BUNDLE`] a CPU.
+//!   start a nanosecond later. Otherwise the order of the two events would be undefined.
+//! - Events are written in bundles of at most [`BUNDLE`] per CPU.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -33,20 +34,20 @@ use crate::proto::{
     TracePacket, TrackDescriptor, TrackEvent, UNIT_TIME_NS,
 };
 
-/// Events of a CPU that are written together. A kernel's page of events holds about as many.
+/// Most events of a CPU in one bundle. A kernel's page of events holds about as many.
 const BUNDLE: usize = 256;
-/// Bytes that are written together.
+/// Number of buffered bytes that are written at once.
 const FLUSH_AT: usize = 1 << 16;
-/// Numbers of threads begin here: 0 is the idle thread, and small ones look like the system's.
+/// First id of a thread: 0 is the idle thread, and small ids look like system threads.
 const FIRST_TID: i32 = 1000;
-/// Numbers of the tracks of CPUs begin here, beyond those of the threads.
+/// First id of the tracks of CPUs, beyond those of the threads.
 const FIRST_CPU_TRACK: u64 = 1 << 40;
-/// We are the only writer of our files.
+/// Sequence id of the only writer of the file.
 const SEQUENCE: u32 = 1;
 
-/// Kernel priority of a vCPU that runs because it is owed the time: a real-time one.
+/// Kernel priority of a vCPU that runs within its reservation: a real-time one.
 const PRIO_DUE: i32 = 2;
-/// Kernel priority of a vCPU that has time nobody is owed, and of an idle CPU: an ordinary one.
+/// Kernel priority of a vCPU that uses slack, and of an idle CPU: an ordinary one.
 const PRIO_SPARE: i32 = 120;
 
 /// Writes a trace as a Perfetto file.
@@ -55,7 +56,7 @@ const PRIO_SPARE: i32 = 120;
 pub struct Perfetto<W: Write> {
     out: Output<W>,
     threads: BTreeMap<ThreadKey, Thread>,
-    /// By the name of the domain.
+    /// Process ids by the name of the domain.
     processes: BTreeMap<String, i32>,
     next_tid: i32,
     cpus: Vec<CpuState>,
@@ -72,7 +73,7 @@ enum ThreadKey {
     Host(HostThreadId),
 }
 
-/// What is yet to be written of a CPU.
+/// Events of a CPU that are not written yet.
 #[derive(Default)]
 struct CpuState {
     open: Option<Stretch>,
@@ -81,7 +82,7 @@ struct CpuState {
     is_counted: bool,
 }
 
-/// A vCPU on a CPU.
+/// A run interval of a vCPU on a CPU.
 #[derive(Clone, Copy)]
 struct Stretch {
     thread: ThreadKey,
@@ -91,7 +92,7 @@ struct Stretch {
     state: i64,
 }
 
-/// Where a vCPU ran last, until when, and when it last woke.
+/// CPU on which a vCPU last ran, the end of that, and its last wake-up.
 #[derive(Clone, Copy)]
 struct Place {
     cpu: CpuId,
@@ -100,14 +101,14 @@ struct Place {
 }
 
 impl Default for Place {
-    /// A vCPU that has not run yet is woken on the first CPU.
+    /// Returns the state of a vCPU that has not run: it wakes on the first CPU.
     fn default() -> Place {
         Place { cpu: CpuId::new(0), left: Time::START, woke: Time::START }
     }
 }
 
 impl<W: Write> Perfetto<W> {
-    /// Starts a file.
+    /// Starts a file for a run with this header.
     #[must_use]
     pub fn new(out: W, header: &Header) -> Perfetto<W> {
         let mut perfetto = Perfetto {
@@ -124,7 +125,7 @@ impl<W: Write> Perfetto<W> {
         perfetto
     }
 
-    /// Ends the file.
+    /// Ends the file and flushes the writer.
     ///
     /// # Errors
     /// The first error of the writer.
@@ -138,7 +139,7 @@ impl<W: Write> Perfetto<W> {
         self.out.finish()
     }
 
-    /// Says who there is from now on, and on which track its events are.
+    /// Writes the name of a thread and its track, if they are new.
     fn describe(&mut self, key: ThreadKey, at: Time, name: &str, domain: &str) {
         if self.threads.get(&key).is_some_and(|thread| thread.name == name) {
             return;
@@ -168,7 +169,7 @@ impl<W: Write> Perfetto<W> {
         self.out.track(TrackDescriptor { uuid, thread, ..TrackDescriptor::default() });
     }
 
-    /// Who is called what; nobody is told of before it is named.
+    /// Returns a thread of the file. One without a name is described first.
     fn thread_of(&mut self, key: ThreadKey) -> &Thread {
         if !self.threads.contains_key(&key) {
             let (name, domain) = match key {
@@ -198,7 +199,7 @@ impl<W: Write> Perfetto<W> {
             next.from = place.left.max(place.woke).after(Span::from_ns(1));
         }
         let open = self.state_of(cpu).open;
-        // One CPU's stretches do not overlap; a live host's measurements are held to that too.
+        // Run intervals of a CPU must not overlap, also in the measurements of a live host.
         next.from = next.from.max(open.map_or(Time::START, |open| open.to));
         next.to = next.to.max(next.from);
         self.places.entry(next.thread).and_modify(|place| {
@@ -218,7 +219,7 @@ impl<W: Write> Perfetto<W> {
         self.switch(cpu, next.from, Some(next));
     }
 
-    /// Ends what runs on a CPU, and leaves it idle.
+    /// Ends the run interval of a CPU and leaves the CPU idle.
     fn vacate(&mut self, cpu: CpuId) {
         if let Some(open) = self.state_of(cpu).open {
             self.switch(cpu, open.to, None);
@@ -246,8 +247,8 @@ impl<W: Write> Perfetto<W> {
         self.state_of(cpu).open = next;
     }
 
-    /// Writes the wakings up to `at`. Those at that very time come before a switch that they may be
-    /// the cause of, but after the one that put their own vCPU to sleep.
+    /// Writes the wake-ups up to `at`. One at that very time comes before a switch that it may have
+    /// caused, but after the switch with which its own thread blocked.
     fn wakings(&mut self, cpu: CpuId, at: Time, leaving: Option<ThreadKey>) {
         let comes_first = |&mut (woke, thread): &mut (Time, ThreadKey)| {
             woke < at || woke == at && leaving != Some(thread)
@@ -261,7 +262,7 @@ impl<W: Write> Perfetto<W> {
                 prio: PRIO_SPARE,
                 target_cpu: i32::try_from(cpu.index()).expect("at most 256 CPUs"),
             };
-            // The idle thread wakes everybody: who really did is not recorded.
+            // The idle thread is shown as the waker: the trace does not record the real one.
             let sched_waking = Some(waking);
             let timestamp = woke.ns();
             let event = FtraceEvent { timestamp, pid: 0, sched_switch: None, sched_waking };
@@ -275,12 +276,13 @@ impl<W: Write> Perfetto<W> {
         let cpu = place.cpu;
         self.state_of(cpu).wakings.push((at, thread));
         if self.state_of(cpu).wakings.len() > BUNDLE {
-            // Only on a host that sees vCPUs wake but not run. Perfetto sorts what comes late.
+            // This happens only on a host that observes wake-ups but no run intervals. Perfetto
+            // sorts late events.
             self.wakings(cpu, Time::NEVER, None);
         }
     }
 
-    /// A vCPU that left waits for nothing: it is shown asleep from then on.
+    /// Shows a vCPU that has left as blocked from then on.
     fn left(&mut self, vcpu: VcpuId) {
         let thread = ThreadKey::Vcpu(vcpu);
         let open = self.places.get(&thread).map(|place| place.cpu);
@@ -318,8 +320,8 @@ impl<W: Write> Perfetto<W> {
         }
     }
 
-    /// Raises the counter of a CPU when its timer should have rung, and lowers it when it did: the
-    /// counter is as high and as wide as the timer was late.
+    /// Raises the counter of a CPU when its timer should have expired, and lowers it when the timer
+    /// did. The counter is as high and as long as the timer was late.
     fn rang_late(&mut self, at: Time, cpu: CpuId, late: Span) {
         let uuid = FIRST_CPU_TRACK + cpu.index() as u64;
         if !std::mem::replace(&mut self.state_of(cpu).is_counted, true) {
@@ -401,7 +403,8 @@ impl<W: Write> Sink for Perfetto<W> {
                 self.instant(vcpu, at, "never finished", &more);
             }
             Record::RangLate { at, cpu, late } => self.rang_late(at, cpu, late),
-            // A sleeping vCPU is told of by the end of its stretch; the others have no place here.
+            // Blocking is shown by the end of the run interval. The other records have no
+            // counterpart.
             Record::Joined { .. }
             | Record::ClockSet { .. }
             | Record::Blocked { .. }
@@ -425,7 +428,7 @@ impl<W: Write> Sink for Perfetto<W> {
     }
 }
 
-/// Puts packets together into larger writes.
+/// Buffer that combines packets into larger writes.
 struct Output<W: Write> {
     out: W,
     buffer: Vec<u8>,

@@ -1,4 +1,4 @@
-//! A Perfetto file says what the records said, to us and to Perfetto's own definitions.
+//! A Perfetto file agrees with the records, by this reader and by Perfetto's own definitions.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -31,7 +31,7 @@ fn header() -> Header {
     }
 }
 
-/// A file in which everybody has a name.
+/// Begins a file in which every vCPU has a name.
 fn begun<W: std::io::Write>(out: W) -> Perfetto<W> {
     let mut perfetto = Perfetto::new(out, &header());
     let names = [(WEB_0, "web.0", "web"), (WEB_1, "web.1", "web"), (BATCH, "batch", "batch")];
@@ -52,7 +52,7 @@ fn ran(vcpu: VcpuId, cpu: usize, us: std::ops::Range<u64>, end: RanEnd) -> Recor
     Record::Ran { vcpu, cpu, from, to, used: to - from, granted: None, late: Span::ZERO, end, due }
 }
 
-/// The same stretch, in time that nobody was owed.
+/// Returns the same run interval, but as slack.
 fn spare(record: Record) -> Record {
     let Record::Ran { vcpu, cpu, from, to, used, late, end, .. } = record else {
         panic!("{record:?} is not a stretch")
@@ -60,7 +60,7 @@ fn spare(record: Record) -> Record {
     Record::Ran { vcpu, cpu, from, to, used, granted: None, late, end, due: false }
 }
 
-/// In the order in which a host tells it: a stretch when it ends.
+/// Records in the order in which a host makes them: a run interval when it ends.
 fn records() -> Vec<Record> {
     use RanEnd::{Blocked, Limit, Over, Preempted};
     let reservation = Reservation::new(Span::from_ms(4), Span::from_ms(10)).ok();
@@ -71,7 +71,7 @@ fn records() -> Vec<Record> {
         woke(1000, WEB_0),
         woke(2000, BATCH),
         woke(3000, WEB_1),
-        // The waker of a preemption comes before the stretch that it ends.
+        // The wake-up that causes a preemption comes before the run interval that it ends.
         ran(BATCH, 1, 2000..3000, Preempted),
         Record::RangLate { at: at(4003), cpu: CpuId::new(0), late: Span::from_us(3) },
         ran(WEB_0, 0, 1000..4000, Limit),
@@ -81,7 +81,7 @@ fn records() -> Vec<Record> {
         woke(7000, WEB_1),
         ran(WEB_0, 1, 6000..7500, Limit),
         ran(WEB_0, 1, 7500..8000, Limit),
-        // Two vCPUs exchange their CPUs in no time.
+        // Two vCPUs exchange their CPUs at one time.
         ran(BATCH, 0, 5000..9000, Preempted),
         ran(WEB_1, 1, 8000..9000, Preempted),
         ran(WEB_1, 0, 9000..10_000, Blocked),
@@ -100,7 +100,7 @@ fn records() -> Vec<Record> {
             done: at(10_000),
         },
         blocked(10_000, WEB_1),
-        // It sleeps for no time at all.
+        // The vCPU blocks and wakes at one time.
         woke(10_000, WEB_1),
         Record::Refused { at: at(10_000), vcpu: WEB_1, cpu: CpuId::new(0) },
         ran(BATCH, 1, 9000..11_000, Over),
@@ -110,7 +110,7 @@ fn records() -> Vec<Record> {
     ]
 }
 
-/// A vCPU that changes CPU in no time does it in a nanosecond.
+/// Expected file. A vCPU that changes its CPU at one time is shown to need a nanosecond.
 const EXPECTED: &str = "\
 process 1000 web
 thread 1000 1000 web.0
@@ -146,17 +146,17 @@ fn encode(records: &[Record]) -> Vec<u8> {
     for record in records {
         perfetto.record(record);
     }
-    perfetto.finish().expect("a vector takes everything");
+    perfetto.finish().expect("writing to a vector succeeds");
     file
 }
 
 #[test]
-fn a_file_says_what_the_records_said() {
+fn perfetto_file_agrees_with_the_records() {
     assert_eq!(decode(&encode(&records())), EXPECTED);
 }
 
 #[test]
-fn perfettos_own_definitions_say_the_same() {
+fn perfetto_definitions_decode_the_same_file() {
     let Ok(python) = std::env::var("SLACKLINE_PYTHON") else {
         eprintln!("skipped: needs PyPI perfetto; set SLACKLINE_PYTHON, ./test does");
         return;
@@ -171,7 +171,7 @@ fn perfettos_own_definitions_say_the_same() {
 }
 
 #[test]
-fn who_has_a_slot_later_has_a_track_of_its_own() {
+fn later_vcpu_of_a_slot_has_its_own_track() {
     let late = VcpuId::new(0, DomId::new(9), 0);
     let mut file = Vec::new();
     let mut perfetto = begun(&mut file);
@@ -179,7 +179,7 @@ fn who_has_a_slot_later_has_a_track_of_its_own() {
     let (name, domain) = ("late".to_string(), "late".to_string());
     perfetto.named(&Named { at: at(2), vcpu: late, name, domain });
     perfetto.record(&Record::Left { at: at(3), vcpu: late });
-    perfetto.finish().expect("a vector takes everything");
+    perfetto.finish().expect("writing to a vector succeeds");
     let text = decode(&file);
     for line in ["process 1003 late", "event web.0 1000 left", "event late 3000 left"] {
         assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
@@ -187,7 +187,7 @@ fn who_has_a_slot_later_has_a_track_of_its_own() {
 }
 
 #[test]
-fn a_sleep_of_no_time_comes_before_its_waking() {
+fn block_of_zero_length_precedes_its_wake_up() {
     let trace = Trace::decode(&encode(&records())[..]).expect("a trace");
     let bundles = trace.packet.iter().filter_map(|packet| packet.ftrace_events.as_ref());
     let events = bundles.filter(|bundle| bundle.cpu == 0).flat_map(|bundle| &bundle.event);
@@ -198,9 +198,10 @@ fn a_sleep_of_no_time_comes_before_its_waking() {
     assert_eq!(told, ["switch", "waking"]);
 }
 
-/// Chance makes a host's story, with as much as possible at one time. `decode` checks the order.
+/// Random histories of a host have as many events as possible at one time. `decode` checks the
+/// order.
 #[test]
-fn no_story_gets_out_of_order() {
+fn random_histories_stay_in_order() {
     for seed in 0..50 {
         let mut story = Story::new(seed);
         for _ in 0..1000 {
@@ -216,13 +217,13 @@ fn no_story_gets_out_of_order() {
             let words: Vec<_> = line.split(' ').collect();
             words[4].parse::<u64>().unwrap() - words[3].parse::<u64>().unwrap()
         });
-        // A stretch is shown a nanosecond shorter at most.
+        // A run interval is shown shorter by at most a nanosecond.
         let shown: u64 = shown.sum();
         assert!(shown <= told && told <= shown + count, "seed {seed}: {told} told, {shown} shown");
     }
 }
 
-/// A host on which things happen by chance.
+/// A host on which events are random.
 struct Story {
     chance: u64,
     now: u64,
@@ -239,7 +240,7 @@ impl Story {
         Story { chance: seed, now: 0, on: [None; 2], ready, asleep, records }
     }
 
-    /// A number below `limit`, from Knuth's linear congruential generator.
+    /// Returns a number below `limit`, from Knuth's linear congruential generator.
     fn draw(&mut self, limit: usize) -> usize {
         self.chance = self.chance.wrapping_mul(6_364_136_223_846_793_005);
         self.chance = self.chance.wrapping_add(1_442_695_040_888_963_407);
@@ -273,7 +274,7 @@ impl Story {
         }
     }
 
-    /// A stretch of no time is not recorded.
+    /// Ends a run interval. One of zero length is not recorded.
     fn stop(&mut self, vcpu: VcpuId, cpu: usize, from: u64, end: RanEnd) {
         self.on[cpu] = None;
         if from < self.now {
@@ -282,7 +283,7 @@ impl Story {
     }
 }
 
-/// What the writer holds back does not grow with the run: it writes as it goes.
+/// Memory of the writer does not grow with the run: it writes as it goes.
 #[test]
 fn long_traces_are_written_as_they_come() {
     let written = std::cell::Cell::new(0);
@@ -293,7 +294,7 @@ fn long_traces_are_written_as_they_come() {
         perfetto.record(&Record::Woke { at: at(us), vcpu: WEB_0 });
         perfetto.record(&ran(WEB_0, 0, us..us + 5, RanEnd::Blocked));
         perfetto.record(&Record::Blocked { at: at(us + 5), vcpu: WEB_0 });
-        // Three events of at least 30 bytes a turn.
+        // Each run interval has three events of at least 30 bytes.
         most_held = most_held.max((turn * 90).saturating_sub(written.get()));
     }
     perfetto.finish().expect("counting cannot fail");
@@ -312,7 +313,7 @@ impl std::io::Write for Counted<'_> {
     }
 }
 
-/// The same lines as `decode.py` prints.
+/// Returns the same lines as `decode.py` prints.
 fn decode(file: &[u8]) -> String {
     let trace = Trace::decode(file).expect("a trace");
     let mut text = String::new();

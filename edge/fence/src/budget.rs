@@ -3,11 +3,11 @@
 //! On a kernel with `RT_GROUP_SCHED` a thread in a group of the version 1 controller `cpu` can be
 //! real-time only as far as its group has a budget, `cpu.rt_runtime_us` in every `cpu.rt_period_us`
 //! on each CPU. A new group, such as libvirt's for each vCPU, has none. Groups side by side may
-//! have at most what the one above them has, so that budgets are raised from the top, and given
-//! back from the bottom.
+//! have at most what the one above them has, so budgets are raised from the top, and restored
+//! from the bottom.
 //!
 //! What each group had is written to a file beside the journal before the first one is raised:
-//! `PID-START.budgets`, with a line a group. It is removed once all have it again.
+//! `PID-START.budgets`, with one line per group. It is removed once all are restored.
 
 use std::collections::BTreeMap;
 use std::fs;

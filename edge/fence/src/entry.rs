@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Fields stand between single spaces and never contain one. Start times are in clock ticks since
-//! the host started. `CLASS` is `other,NICE`, `fifo,PRIORITY`, `deadline,NS,NS,NS` and so on,
+//! the host booted. `CLASS` is `other,NICE`, `fifo,PRIORITY`, `deadline,NS,NS,NS` and so on,
 //! `RESET` is `reset` or `keep`, `CPUS` are numbers between commas. `WAY` is `nothing` or
 //! `process`; `v1` or `v2` (frozen) or `limit1` or `limit2` (limited), followed by the paths of its
 //! own group and of its original one; `tree` (a process tree, frozen) and the same paths, the

@@ -4,10 +4,10 @@
 //! and, where possible, in the journal:
 //!
 //! ```text
-//! owner PID START DIRECTORY   who it is and where the journal goes; first, once
-//! hold ...                    a thread that will be touched once this is answered
+//! owner PID START DIRECTORY   the owner, and the directory of the journal; first, once
+//! hold ...                    a thread that gets orders once this is answered
 //! all                         the list is complete; only now does the journal replace an older one
-//! free TID                    a thread that has been given back
+//! free TID                    a thread that has been restored
 //! ```
 //!
 //! Answers are `journal` or `no-journal`, for a list that is also on disk or not, or `what` to a

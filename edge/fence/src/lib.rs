@@ -10,7 +10,7 @@
 //!          hold ──────> keeper knows ──────> orders ──────> release
 //!                            │                  │              │
 //!   owner dies here:      nothing to undo    keeper undoes   keeper undoes what is left, again
-//!   keeper dies here:     owner goes on, revives it, and gives back by itself in any case
+//!   keeper dies here:     owner goes on, revives it, and restores by itself in any case
 //!   both die here:        the journal names it, from before the first order
 //! ```
 //!

@@ -1,9 +1,9 @@
-//! Every kind of figure and cell on one page, to look at: `cargo run -p slackline-html --example
-//! gallery > gallery.html`.
+//! A page with every kind of figure and cell, for inspection: `cargo run -p slackline-html
+//! --example gallery > gallery.html`.
 
 use slackline_html::{Axis, Cell, Figure, Layer, Made, Page, Plot, Table};
 
-/// Numbers that look like noise, always the same.
+/// Returns pseudo-random numbers, which are the same for the same seed.
 fn noise(seed: u32) -> impl Iterator<Item = f64> {
     let next = |state: &u32| Some(state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223));
     std::iter::successors(Some(seed), next)

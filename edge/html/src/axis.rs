@@ -1,41 +1,41 @@
-//! What an axis says.
+//! Axes of plots: label, kind and range.
 
 use crate::scale::{Kind, Range};
 
-/// One of the two axes of a plot: what is measured, in which unit, and how.
+/// An axis of a plot: the quantity, its unit and its kind of scale.
 #[derive(Clone, Debug)]
 pub struct Axis {
     pub(crate) label: String,
     pub(crate) kind: Kind,
     pub(crate) said: Option<Range>,
-    /// Values that must be shown whatever the range of the data.
+    /// Values that are always shown, whatever the range of the data.
     pub(crate) includes: Vec<f64>,
-    /// The names after which the step to the next is another one than before.
+    /// Indices of the names after which the step to the next name changes.
     pub(crate) breaks: Vec<usize>,
 }
 
 impl Axis {
-    /// An axis of equal steps for equal differences. An empty unit is none.
+    /// Creates an axis with a linear scale. An empty unit is left out.
     #[must_use]
     pub fn linear(what: &str, unit: &str) -> Axis {
         Axis::new(label(what, unit), Kind::Linear)
     }
 
-    /// An axis of equal steps for equal ratios. What is not above zero is left out.
+    /// Creates an axis with a logarithmic scale. Values that are not positive are left out.
     #[must_use]
     pub fn log(what: &str, unit: &str) -> Axis {
         Axis::new(label(what, unit), Kind::Log)
     }
 
-    /// An axis for values orders of magnitude apart on either side of zero: of equal steps for
-    /// equal ratios beyond `near`, which is above zero and in the axis' unit, nearly linear within.
+    /// Creates an axis for values of different magnitudes on both sides of zero. It is logarithmic
+    /// beyond `near`, a positive value in the axis's unit, and nearly linear within.
     #[must_use]
     pub fn symlog(what: &str, unit: &str, near: f64) -> Axis {
         Axis::new(label(what, unit), Kind::Symlog(near))
     }
 
-    /// An axis of names side by side; values are their numbers from zero. Layers of different names
-    /// stand beside each other in the place of each.
+    /// Creates an axis of names side by side. Values are the indices of the names from zero. Layers
+    /// with different names share the place of each name.
     #[must_use]
     pub fn names<T: Into<String>>(what: &str, names: impl IntoIterator<Item = T>) -> Axis {
         let names = names.into_iter().map(Into::into).collect();
@@ -46,22 +46,22 @@ impl Axis {
         Axis { label, kind, said: None, includes: Vec::new(), breaks: Vec::new() }
     }
 
-    /// From here to there, whatever the data are. What lies outside is not drawn, and the figure
-    /// should say so.
+    /// Sets the range, whatever the data are. Values outside are not drawn, and the figure should
+    /// say so.
     #[must_use]
     pub fn range(self, (from, to): (f64, f64)) -> Axis {
         Axis { said: Some(Range { from, to }), ..self }
     }
 
-    /// At least as far as this value.
+    /// Extends the range to include this value.
     #[must_use]
     pub fn including(mut self, value: f64) -> Axis {
         self.includes.push(value);
         self
     }
 
-    /// With a mark that breaks the axis after each of these names, by number: there the step to the
-    /// next is another one.
+    /// Adds a mark that breaks the axis after each of these names, by index: the step to the next
+    /// name changes there.
     #[must_use]
     pub fn broken_after(self, breaks: impl IntoIterator<Item = usize>) -> Axis {
         Axis { breaks: breaks.into_iter().collect(), ..self }

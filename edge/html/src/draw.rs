@@ -1,4 +1,4 @@
-//! One plot: its axes, then its layers inside them.
+//! Drawing of one plot: its axes, then its layers.
 
 mod tiles;
 
@@ -20,34 +20,34 @@ const LABEL: Font = Font::of(12.0, Anchor::Start, Ink::Muted);
 const HEAD: Font = Font::of(13.0, Anchor::Start, Ink::Text).bold();
 const NOTE: Font = Font::of(11.0, Anchor::Start, Ink::Muted);
 
-/// What part of the place of a name is used; the rest is the gap to the next.
+/// Part of a name's place that is used. The rest is the gap to the next.
 const SLOTS: f64 = 0.8;
 
-/// So many markers still look like markers; more are dots.
+/// Largest number of points that are drawn as markers. More are drawn as dots.
 const FEW: usize = 60;
 
-/// Bars have their values written on them while there are not more.
+/// Largest number of bars that have their values written on them.
 const FEW_BARS: usize = 14;
 
-/// How much higher than its highest bar a plot is.
+/// Height of a plot relative to its highest bar.
 const HEADROOM: f64 = 1.08;
 
-/// A plot while it is drawn.
+/// A plot while it is being drawn.
 struct Canvas<'a> {
     svg: &'a mut Svg,
     plot: &'a Plot,
     legend: &'a Legend<'a>,
-    /// Between the axes.
+    /// The area between the axes.
     area: Area,
     x: Scale,
     y: Scale,
-    /// The names that stand beside each other in the place of each name of the x axis.
+    /// Names of the layers that share the place of each name on the x axis.
     slots: Vec<&'a str>,
-    /// How high the stack is, by the order of its places.
+    /// Height of the stack so far at each of its places, in their order.
     stacked: Vec<f64>,
 }
 
-/// The scales of panels, alike wherever they measure the same in the same way.
+/// Returns the scales of panels. Axes with the same label, kind and range get the same scale.
 pub(crate) fn scales_of(panels: &[Plot]) -> Vec<(Scale, Scale)> {
     let (xs, ys): (Vec<Values>, Vec<Values>) = panels.iter().map(values).unzip();
     let (of_x, of_y): (Vec<&Axis>, Vec<&Axis>) =
@@ -56,7 +56,7 @@ pub(crate) fn scales_of(panels: &[Plot]) -> Vec<(Scale, Scale)> {
     x.zip(of_y.iter().map(|own| scale_of(own, &of_y, &ys))).collect()
 }
 
-/// The scale of an axis that shows the values of all that are like it.
+/// Returns the scale of an axis, for the values of all axes that are like it.
 fn scale_of(own: &Axis, axes: &[&Axis], values: &[Values]) -> Scale {
     let alike =
         |axis: &Axis| axis.label == own.label && axis.kind == own.kind && axis.said == own.said;
@@ -65,10 +65,10 @@ fn scale_of(own: &Axis, axes: &[&Axis], values: &[Values]) -> Scale {
     Scale::around(own.kind.clone(), &all, own.said)
 }
 
-/// What an axis must show.
+/// Values that an axis must show.
 type Values = Vec<f64>;
 
-/// Draws a plot into an area of the picture; `id` is for what cuts off what lies outside.
+/// Draws a plot into an area of the picture. `id` names the clip path that cuts off values outside.
 pub(crate) fn draw_plot(
     svg: &mut Svg,
     (plot, (x, y)): (&Plot, (Scale, Scale)),
@@ -89,7 +89,7 @@ pub(crate) fn draw_plot(
         top += 17.0;
         svg.text(Spot { x: outer.left, y: top - 4.0 }, LABEL, &plot.y.label);
     }
-    // The highest label of the axis stands half above its line.
+    // The highest label of the axis extends above its line by half of its height.
     top += 4.0 + TICK.size;
     let bottom = outer.bottom() - if plot.x.label.is_empty() { 26.0 } else { 44.0 };
     let area = Area { left, top, width: outer.right() - left - 10.0, height: bottom - top };
@@ -114,7 +114,7 @@ pub(crate) fn draw_plot(
     }
 }
 
-/// All values that scales must show.
+/// Returns all values that the scales must show.
 fn values(plot: &Plot) -> (Values, Values) {
     let mut xs = plot.x.includes.clone();
     let mut ys = plot.y.includes.clone();
@@ -134,7 +134,7 @@ fn values(plot: &Plot) -> (Values, Values) {
                 xs.extend(spreads.iter().map(|of| of.x));
                 ys.extend(spreads.iter().flat_map(|of| [of.low, of.mid, of.high]));
                 if matches!(layer.shape, Shape::Bars(_)) {
-                    // From zero, and with room for the values above them.
+                    // Bars start at zero, and need space for the values above them.
                     ys.push(0.0);
                     ys.extend(spreads.iter().map(|of| of.high * HEADROOM));
                 }
@@ -145,7 +145,7 @@ fn values(plot: &Plot) -> (Values, Values) {
                 xs.extend(ats.iter().map(|at| at.x));
                 ys.push(0.0);
             }
-            // Their axes have names.
+            // The axes of tiles have names.
             Shape::Tiles(..) => {}
             Shape::RuleAt(Rule::X(x)) => xs.push(*x),
             Shape::RuleAt(Rule::Y(y)) => ys.push(*y),
@@ -217,14 +217,14 @@ impl Canvas<'_> {
             let Some(label) = tick.label else { continue };
             let half = ems(&label) * TICK.size / 2.0;
             if x - half < free {
-                continue; // No room beside the one before.
+                continue; // It would overlap the previous label.
             }
             free = x + half + 3.0;
             self.svg.text(Spot { x, y: bottom + 18.0 }, TICK, &label);
         }
     }
 
-    /// Two strokes through the axis wherever its step changes.
+    /// Draws two strokes through the axis wherever its step changes.
     fn breaks(&mut self) {
         let bottom = self.area.bottom();
         for &after in &self.plot.x.breaks {
@@ -251,7 +251,7 @@ impl Canvas<'_> {
         Some(Spot { x: self.x_at(at.x)?, y: self.y_at(at.y)? })
     }
 
-    /// How wide the place of a layer is, and how far it is from the middle of its name's place.
+    /// Returns the width of a layer's place, and its offset from the middle of the name's place.
     fn slot(&self, layer: &Layer) -> (f64, f64) {
         let Kind::Names(names) = &self.x.kind else { return (self.area.width / 40.0, 0.0) };
         let all = self.area.width / names.len().max(1) as f64 * SLOTS;
@@ -286,7 +286,8 @@ impl Canvas<'_> {
         format!("{}: {}, {}", layer.name, x.unwrap_or_else(|| brief(at.x)), brief(at.y))
     }
 
-    /// Values on one tenth of a pixel are one mark, larger the more they are.
+    /// Draws values. Those within a tenth of a pixel share one mark, which is larger for more
+    /// values.
     fn points(&mut self, layer: &Layer, ats: &[At]) {
         let (_, offset) = self.slot(layer);
         let shown = ats.iter().filter(|at| self.x.shows(at.x) && self.y.shows(at.y));
@@ -343,7 +344,7 @@ impl Canvas<'_> {
         let mut path = String::new();
         for at in ats {
             let Some(spot) = self.spot(*at) else { continue };
-            // Across at the height of the one before, then up.
+            // The step goes across at the previous height, then up.
             let piece = if path.is_empty() {
                 format!("M{} {}", r(spot.x), r(spot.y))
             } else {
@@ -384,7 +385,7 @@ impl Canvas<'_> {
         }
     }
 
-    /// From least to most, with short ends.
+    /// Draws a line from the smallest to the largest value, with short ends.
     fn whisker(&mut self, x: f64, of: Spread, paint: Paint) {
         let (Some(low), Some(high)) = (self.y_at(of.low), self.y_at(of.high)) else { return };
         if (low - high).abs() < 0.5 {
@@ -461,8 +462,8 @@ impl Canvas<'_> {
         self.svg.rect(area, Paint::fill(Ink::Text).faint(0.08));
     }
 
-    /// Where the name of a region from top to bottom, so wide, is not crossed: in a corner if it
-    /// can be, else anywhere in the region; the upper right corner if it is crossed everywhere.
+    /// Returns a place for the name of a region where no line crosses it: a corner if possible,
+    /// else anywhere in the region. If it is crossed everywhere, returns the upper right corner.
     fn corner(&self, [top, bottom]: [f64; 2], width: f64) -> (Spot, Anchor) {
         let Area { left, .. } = self.area;
         let right = self.area.right();
@@ -479,7 +480,7 @@ impl Canvas<'_> {
         });
         let is_free = |(spot, anchor): &(Spot, Anchor)| {
             let left = if *anchor == Anchor::End { spot.x - width } else { spot.x };
-            // A mark is some pixels wide and high.
+            // A mark is several pixels wide and high.
             !self.is_crossed(Area {
                 left: left - 4.0,
                 top: spot.y - 14.0,
@@ -491,7 +492,7 @@ impl Canvas<'_> {
         corners.chain(inside).find(is_free).unwrap_or(first)
     }
 
-    /// Whether a line or a mark runs through this part of the plot.
+    /// Returns true if a line or a mark runs through this area.
     fn is_crossed(&self, part: Area) -> bool {
         let is_in = |spot: &Spot| {
             (part.left..=part.right()).contains(&spot.x)
@@ -512,7 +513,7 @@ impl Canvas<'_> {
         })
     }
 
-    /// Where the values of a layer are, if they are marks or a line; of steps also the corners.
+    /// Returns the positions of a layer's marks or line. Steps also have those of their corners.
     fn spots(&self, layer: &Layer) -> Vec<Spot> {
         let (_, offset) = self.slot(layer);
         let moved = |spot: Spot, by: f64| Spot { x: spot.x + by, ..spot };
@@ -537,25 +538,25 @@ impl Canvas<'_> {
         }
     }
 
-    /// How high a value stands that is written there: above what others published of the same.
+    /// Returns the height for the value on a bar: above the published values of the same bar.
     fn above_marks(&self, at: Spot) -> f64 {
         let published = self.plot.layers.iter().filter(|layer| layer.is_published);
         let mut marks: Vec<Spot> = published.flat_map(|layer| self.spots(layer)).collect();
-        // From the lowest up: each may move the value to where the next one is.
+        // Marks are visited from the lowest up, since each may move the value to the next one.
         marks.sort_by(|a, b| b.y.total_cmp(&a.y));
         marks.iter().filter(|mark| (mark.x - at.x).abs() < 16.0).fold(at.y, |y, mark| {
             if (y - 14.0..y + 6.0).contains(&mark.y) { mark.y - 8.0 } else { y }
         })
     }
 
-    /// The names of rules and regions, which no legend has, over everything else.
+    /// Writes the name of a rule or region, which are not in the legend, over everything else.
     fn note(&mut self, layer: &Layer) {
         let Area { left, top, .. } = self.area;
         let (right, bottom) = (self.area.right(), self.area.bottom());
         let (at, anchor) = match layer.shape {
             Shape::RuleAt(Rule::Y(y)) => {
                 let Some(y) = self.y_at(y) else { return };
-                // Above the line, or below it where there is no room above.
+                // The name is above the line, or below it if it does not fit above.
                 let y = if y - top < 16.0 { y + 13.0 } else { y - 5.0 };
                 (Spot { x: right - 3.0, y }, Anchor::End)
             }

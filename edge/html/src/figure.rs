@@ -1,4 +1,4 @@
-//! A figure: panels with what is common to them.
+//! Figures: one or more panels with a common title, legend and caption.
 
 use std::fmt::Write as _;
 
@@ -20,7 +20,7 @@ pub struct Figure {
     height: f64,
 }
 
-/// What a figure looks for around it.
+/// Fonts of a figure, in order of preference.
 const FONTS: &str = "Inter,system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif";
 
 const GAP: f64 = 22.0;
@@ -34,33 +34,33 @@ impl Figure {
         Figure::of_panels(title, [plot])
     }
 
-    /// A figure of several plots, two beside each other. Axes that measure the same in the same way
-    /// have the same scale in all of them.
+    /// Creates a figure of several plots, two side by side. Axes with the same label, kind and
+    /// range have the same scale in all of them.
     pub fn of_panels(title: &str, panels: impl IntoIterator<Item = Plot>) -> Figure {
         let panels: Vec<Plot> = panels.into_iter().collect();
         let columns = panels.len().clamp(1, 2);
         Figure { title: title.into(), caption: String::new(), panels, columns, height: 300.0 }
     }
 
-    /// What one has to know to read it: what was measured, how often, what a band means.
+    /// Adds a caption: what was measured, how often, and the meaning of bands.
     #[must_use]
     pub fn caption(self, text: &str) -> Figure {
         Figure { caption: text.into(), ..self }
     }
 
-    /// So many panels beside each other.
+    /// Sets the number of panels side by side.
     #[must_use]
     pub fn columns(self, columns: usize) -> Figure {
         Figure { columns: columns.max(1), ..self }
     }
 
-    /// So high a panel, in pixels, where a figure is 780 wide.
+    /// Sets the height of a panel in pixels, for a figure of 780 pixels width.
     #[must_use]
     pub fn height(self, height: u16) -> Figure {
         Figure { height: f64::from(height).max(80.0), ..self }
     }
 
-    /// The figure by itself: a file for a talk or a repository, with who made it at its foot.
+    /// Returns the figure as a file of its own, with its provenance at the foot.
     #[must_use]
     pub fn svg(&self, made: &Made) -> String {
         let (inside, height) = self.inside(made);
@@ -79,15 +79,15 @@ impl Figure {
         svg.text
     }
 
-    /// The figure inside a page; `number` is its own there, from one.
+    /// Returns the figure for a page. `number` is its number there, counted from one.
     pub(crate) fn html(&self, made: &Made, number: usize) -> String {
         let mut text = String::from("<figure>\n");
         let _ = writeln!(text, "<p class=\"title\">{}</p>", escaped(&self.title));
         let legend = Legend::of(&self.panels);
         text += &legend.html();
         let width = self.panel_width();
-        // Narrower than that, letters are too small to read: panels go below each other, and what
-        // is still wider is moved sideways.
+        // On narrower screens letters would be too small to read. So panels stack below each other,
+        // and one that is still too wide can be scrolled sideways.
         let least = (width * 0.88).floor();
         let _ = writeln!(text, "<div class=\"panels\" style=\"--least:{least}px\">");
         let scales = scales_of(&self.panels);
@@ -115,7 +115,7 @@ impl Figure {
         text
     }
 
-    /// What is read to those who cannot see it.
+    /// Returns the text for screen readers.
     fn words(&self) -> String {
         let (title, caption) = (escaped(&self.title), escaped(&self.caption));
         format!("<title>{title}</title>\n<desc>{caption}</desc>\n")
@@ -158,7 +158,7 @@ impl Figure {
     }
 }
 
-/// A text in lines that are not wider than a figure.
+/// Breaks a text into lines that are not wider than a figure.
 fn lines(text: &str, size: f64) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {

@@ -1,39 +1,41 @@
-//! Colours: those of Okabe and Ito ("Color Universal Design", 2008), for light and for dark paper.
+//! Colours: those of Okabe and Ito ("Color Universal Design", 2008), for light and dark
+//! backgrounds.
 //!
-//! An element names an ink. It carries the light colour itself, for programs that know no style
-//! sheets (slides, vector editors); the style sheet of the page or picture overrides it and knows
-//! the dark one.
+//! An element names an ink. It has the light colour as an attribute, for programs without style
+//! sheets (slides, vector editors). The style sheet of the page or picture overrides it, and has
+//! the dark colour.
 
-/// What something is drawn with.
+/// Colour of an element, by its role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ink {
-    /// Letters, and what others published.
+    /// Text, and published values.
     Text,
-    /// Letters that matter less.
+    /// Text of lower importance.
     Muted,
-    /// The lines behind a plot.
+    /// Grid lines behind a plot.
     Grid,
-    /// What is drawn upon.
+    /// Background of the picture.
     Paper,
-    /// The colour of a series, by its number; there are seven, then they come again.
+    /// Colour of a series, by its number. There are seven, which then repeat.
     Series(usize),
 }
 
-/// On light paper; each can be told from its neighbours and from the paper.
+/// Colours of series on a light background. Each differs from its neighbours and from the
+/// background.
 const LIGHT: [&str; 7] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6b6b6b"];
 
-/// On dark paper.
+/// Colours of series on a dark background.
 const DARK: [&str; 7] =
     ["#56b4e9", "#e69f00", "#2fbf93", "#cc79a7", "#f0e442", "#e0783a", "#b0b0b0"];
 
-/// Text, muted, grid, paper.
+/// Colours of text, muted text, grid and background.
 const LIGHT_PLAIN: [&str; 4] = ["#1b1f24", "#5b6470", "#dfe3e8", "#ffffff"];
 const DARK_PLAIN: [&str; 4] = ["#e8eaed", "#9aa4b0", "#343a42", "#15181c"];
 const PLAIN: [&str; 4] = ["text", "muted", "grid", "paper"];
 
 impl Ink {
-    /// The end of the names of its classes and of its variable.
+    /// Returns the end of the ink's class names and of its variable.
     pub(crate) fn name(self) -> String {
         match self {
             Ink::Text => PLAIN[0].into(),
@@ -44,7 +46,7 @@ impl Ink {
         }
     }
 
-    /// On light paper.
+    /// Returns the colour on a light background.
     pub(crate) fn light(self) -> &'static str {
         match self {
             Ink::Text => LIGHT_PLAIN[0],
@@ -61,7 +63,7 @@ fn all() -> impl Iterator<Item = Ink> {
     [Ink::Text, Ink::Muted, Ink::Grid, Ink::Paper].into_iter().chain(series)
 }
 
-/// The rules for inks: variables for light and dark, and a class each to fill and to stroke with.
+/// Returns the style rules for inks: variables for light and dark, and classes for fill and stroke.
 pub(crate) fn style() -> String {
     let variables = |plain: [&str; 4], series: [&str; 7]| {
         let colours = plain.into_iter().chain(series);
@@ -85,7 +87,7 @@ pub(crate) fn style() -> String {
 mod tests {
     use super::*;
 
-    /// Relative luminance, as the Web Content Accessibility Guidelines define it.
+    /// Returns the relative luminance, as the Web Content Accessibility Guidelines define it.
     fn luminance(colour: &str) -> f64 {
         let part = |at: usize| {
             let value = u8::from_str_radix(&colour[at..at + 2], 16).unwrap();
@@ -101,9 +103,9 @@ mod tests {
     }
 
     #[test]
-    fn every_series_is_seen_on_its_paper_and_text_can_be_read() {
-        // Okabe and Ito's palette has no seven colours of 3 : 1 on white: orange and sky blue,
-        // which come late, are at 2.1; marks are large and shapes differ.
+    fn inks_have_enough_contrast_with_their_background() {
+        // Okabe and Ito's palette has no seven colours with a contrast of 3 : 1 on white. Orange
+        // and sky blue, which come late, have 2.1. Marks are large and shapes differ as well.
         for (paper, plain, series) in
             [(LIGHT_PLAIN[3], LIGHT_PLAIN, LIGHT), (DARK_PLAIN[3], DARK_PLAIN, DARK)]
         {

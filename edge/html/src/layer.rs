@@ -1,17 +1,17 @@
-//! What is drawn on a plot.
+//! Layers: the data that are drawn on a plot.
 
-/// What is drawn on a plot: values of one name.
+/// Values with a common name, in one shape, on a plot.
 #[derive(Clone, Debug)]
 pub struct Layer {
     pub(crate) name: String,
     pub(crate) shape: Shape,
-    /// Drawn in the colour of the text, hollow: what others published.
+    /// True for published values, drawn hollow in the colour of text.
     pub(crate) is_published: bool,
-    /// In the place of that name, where names have places.
+    /// Name whose place this layer shares, on an axis of names.
     pub(crate) over: Option<String>,
 }
 
-/// A value with what it ranges over.
+/// A value with its range.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Spread {
     pub(crate) x: f64,
@@ -20,14 +20,14 @@ pub(crate) struct Spread {
     pub(crate) high: f64,
 }
 
-/// A value.
+/// A point of a plot.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct At {
     pub(crate) x: f64,
     pub(crate) y: f64,
 }
 
-/// A value of a place on both axes.
+/// A value at a place on two axes of names.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Tile {
     pub(crate) at: At,
@@ -38,15 +38,15 @@ pub(crate) struct Tile {
 pub(crate) enum Shape {
     Points(Vec<At>),
     Line(Vec<At>, Vec<Spread>),
-    /// A value lasts until the next one.
+    /// Each value lasts until the next one.
     Steps(Vec<At>),
     Bars(Vec<Spread>),
     Ranges(Vec<Spread>),
-    /// Steps on top of the layers of this shape before.
+    /// Steps on top of the previous layers of this shape.
     Stack(Vec<At>),
     RuleAt(Rule),
     Region(Region),
-    /// And the value above which a line is drawn around.
+    /// Tiles, with the value above which they are outlined.
     Tiles(Vec<Tile>, f64),
 }
 
@@ -67,22 +67,23 @@ impl Layer {
         Layer { name: name.into(), shape, is_published: false, over: None }
     }
 
-    /// Single values. Those that fall on one place are drawn once, larger the more they are.
+    /// Creates a layer of single points. Equal ones are drawn once, larger for more of them.
     pub fn points(name: impl Into<String>, values: impl IntoIterator<Item = (f64, f64)>) -> Layer {
         Layer::new(name, Shape::Points(ats(values)))
     }
 
-    /// Values joined by a line, in their order, with markers while they are few.
+    /// Creates a layer of values joined by a line in their order, with markers if they are few.
     pub fn line(name: impl Into<String>, values: impl IntoIterator<Item = (f64, f64)>) -> Layer {
         Layer::new(name, Shape::Line(ats(values), Vec::new()))
     }
 
-    /// Values each of which lasts until the next.
+    /// Creates a layer of values that each last until the next.
     pub fn steps(name: impl Into<String>, values: impl IntoIterator<Item = (f64, f64)>) -> Layer {
         Layer::new(name, Shape::Steps(ats(values)))
     }
 
-    /// The cumulative distribution of values: what part of all of them, in percent, is not larger.
+    /// Creates the cumulative distribution of values: the part in percent that is at most each
+    /// value.
     pub fn cdf(name: impl Into<String>, values: impl IntoIterator<Item = f64>) -> Layer {
         let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
         values.sort_by(f64::total_cmp);
@@ -90,7 +91,7 @@ impl Layer {
         let mut steps: Vec<At> = values.first().map(|&x| At { x, y: 0.0 }).into_iter().collect();
         let part = |(nth, x): (usize, f64)| At { x, y: (nth + 1) as f64 * 100.0 / all };
         steps.extend(values.into_iter().enumerate().map(part));
-        // Of equal values only the last says anything, but the one at zero is where it begins.
+        // Of equal values only the last matters, except the one at zero, where the curve begins.
         let mut kept: Vec<At> = Vec::new();
         for step in steps {
             match kept.last_mut() {
@@ -101,14 +102,14 @@ impl Layer {
         Layer::new(name, Shape::Steps(kept))
     }
 
-    /// Bars: where, and how high. With names on the x axis, bars of different layers stand side by
-    /// side.
+    /// Creates a layer of bars: position and height. On an axis of names, bars of different layers
+    /// are side by side.
     pub fn bars(name: impl Into<String>, values: impl IntoIterator<Item = (f64, f64)>) -> Layer {
         let spread = |(x, y)| Spread { x, low: y, mid: y, high: y };
         Layer::new(name, Shape::Bars(values.into_iter().map(spread).collect()))
     }
 
-    /// Bars with the range of what they stand for: where, least, middle, most.
+    /// Creates a layer of bars with ranges: position, smallest, middle and largest value.
     pub fn bars_with_range(
         name: impl Into<String>,
         values: impl IntoIterator<Item = (f64, f64, f64, f64)>,
@@ -116,7 +117,7 @@ impl Layer {
         Layer::new(name, Shape::Bars(values.into_iter().map(spread).collect()))
     }
 
-    /// A middle with its range: where, least, middle, most.
+    /// Creates a layer of middle values with ranges: position, smallest, middle and largest value.
     pub fn ranges(
         name: impl Into<String>,
         values: impl IntoIterator<Item = (f64, f64, f64, f64)>,
@@ -124,14 +125,14 @@ impl Layer {
         Layer::new(name, Shape::Ranges(values.into_iter().map(spread).collect()))
     }
 
-    /// Shares over time: a surface on top of those of the layers before, each value of which lasts
-    /// until the next. All layers of a stack must have the same places.
+    /// Creates a layer of shares over time: an area on top of the previous layers. Each value lasts
+    /// until the next. All layers of a stack must have the same positions.
     pub fn stack(name: impl Into<String>, values: impl IntoIterator<Item = (f64, f64)>) -> Layer {
         Layer::new(name, Shape::Stack(ats(values)))
     }
 
-    /// A map: where along both axes, which have names, and how much there; the more, the darker. A
-    /// line parts what is above a value from what is not.
+    /// Creates a map: positions on both axes, which have names, with a value each. Larger values
+    /// are darker. Tiles above `line` are outlined.
     pub fn tiles(
         name: impl Into<String>,
         values: impl IntoIterator<Item = (f64, f64, f64)>,
@@ -141,30 +142,30 @@ impl Layer {
         Layer::new(name, Shape::Tiles(values.into_iter().map(tile).collect(), line))
     }
 
-    /// A line from left to right at a value, with its name.
+    /// Creates a horizontal line at a value, with its name.
     pub fn rule_at_y(name: impl Into<String>, y: f64) -> Layer {
         Layer::new(name, Shape::RuleAt(Rule::Y(y)))
     }
 
-    /// A line from bottom to top at a value, with its name.
+    /// Creates a vertical line at a value, with its name.
     pub fn rule_at_x(name: impl Into<String>, x: f64) -> Layer {
         Layer::new(name, Shape::RuleAt(Rule::X(x)))
     }
 
-    /// A shaded stretch of the y axis, with its name.
+    /// Creates a shaded range of the y axis, with its name.
     pub fn region_y(name: impl Into<String>, (from, to): (f64, f64)) -> Layer {
         Layer::new(name, Shape::Region(Region::Y(from, to)))
     }
 
-    /// A shaded stretch of the x axis, with its name.
+    /// Creates a shaded range of the x axis, with its name.
     pub fn region_x(name: impl Into<String>, (from, to): (f64, f64)) -> Layer {
         Layer::new(name, Shape::Region(Region::X(from, to)))
     }
 
-    /// The range around a line: where, least, most.
+    /// Adds the range around a line: position, smallest and largest value.
     ///
     /// # Panics
-    /// Only a line has a band.
+    /// If the layer is not a line.
     #[must_use]
     pub fn band(mut self, range: impl IntoIterator<Item = (f64, f64, f64)>) -> Layer {
         let Shape::Line(_, band) = &mut self.shape else { panic!("only a line has a band") };
@@ -173,25 +174,25 @@ impl Layer {
         self
     }
 
-    /// What others published: in the colour of the text, hollow.
+    /// Marks the values as published: hollow, in the colour of text.
     #[must_use]
     pub fn published(self) -> Layer {
         Layer { is_published: true, ..self }
     }
 
-    /// In the place of that name where names have places of their own, not beside it; what was
-    /// published in its colour.
+    /// Moves the layer to the place of that name on an axis of names, instead of beside it.
+    /// Published values then have its colour.
     #[must_use]
     pub fn over(self, name: impl Into<String>) -> Layer {
         Layer { over: Some(name.into()), ..self }
     }
 
-    /// The name in whose place it stands.
+    /// Returns the name whose place the layer uses.
     pub(crate) fn slot(&self) -> &str {
         self.over.as_deref().unwrap_or(&self.name)
     }
 
-    /// Whether it has a place of its own among names.
+    /// Returns true if the layer has a place of its own on an axis of names.
     pub(crate) fn has_slot(&self) -> bool {
         matches!(self.shape, Shape::Points(_) | Shape::Bars(_) | Shape::Ranges(_))
     }
@@ -211,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_distribution_begins_at_nothing_and_ends_at_all() {
+    fn cdf_begins_at_zero_and_ends_at_all_values() {
         let Shape::Steps(steps) = Layer::cdf("a", [3.0, 1.0, 1.0, f64::NAN, 2.0]).shape else {
             panic!("a distribution is steps")
         };

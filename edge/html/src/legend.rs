@@ -1,4 +1,4 @@
-//! Which name has which number, and so which colour, marker and dash, in a whole figure.
+//! Numbers of names in a whole figure, which decide their colours, markers and dashes.
 
 use crate::ink::Ink;
 use crate::layer::{Layer, Shape};
@@ -7,7 +7,7 @@ use crate::plot::{Plot, WIDTH};
 use crate::svg::{Anchor, Area, Font, Paint, Spot, Svg};
 use crate::text::{ems, escaped};
 
-/// The names of a figure, in the order in which they come.
+/// Names of a figure, in the order of their first use.
 #[derive(Debug)]
 pub(crate) struct Legend<'a> {
     series: Vec<&'a Layer>,
@@ -31,14 +31,14 @@ impl<'a> Legend<'a> {
         legend
     }
 
-    /// The number of a layer's name.
+    /// Returns the number of a layer's name.
     pub(crate) fn number(&self, layer: &Layer) -> usize {
         let names = if layer.is_published { &self.published } else { &self.series };
         names.iter().position(|known| known.name == layer.name).unwrap_or(0)
     }
 
-    /// The colour of a layer; what was published has that of the layer in whose place it stands,
-    /// except on a bar, where it would not be seen.
+    /// Returns the colour of a layer. Published values have the colour of the layer whose place
+    /// they share, except on a bar, where it could not be seen.
     pub(crate) fn ink(&self, layer: &Layer) -> Ink {
         if !layer.is_published {
             return Ink::Series(self.number(layer));
@@ -49,7 +49,7 @@ impl<'a> Legend<'a> {
         self.series.iter().position(is_under).map_or(Ink::Text, Ink::Series)
     }
 
-    /// Draws it and returns how high it is: nothing where a single name would be in it.
+    /// Draws the legend and returns its height. With fewer than two names it is empty.
     pub(crate) fn draw(&self, svg: &mut Svg, at: Spot) -> f64 {
         let all = || self.series.iter().chain(&self.published);
         if all().count() < 2 {
@@ -69,7 +69,7 @@ impl<'a> Legend<'a> {
         spot.y + LINE / 2.0 - at.y + 4.0
     }
 
-    /// The same for a page, which breaks the line wherever the screen ends.
+    /// Returns the legend for a page, where it wraps with the width of the screen.
     pub(crate) fn html(&self) -> String {
         let all = || self.series.iter().chain(&self.published);
         if all().count() < 2 {
@@ -113,7 +113,7 @@ impl<'a> Legend<'a> {
     }
 }
 
-/// A marker of a layer: filled, or hollow for what others published.
+/// Draws the marker of a layer: filled, or hollow for published values.
 pub(crate) fn mark(svg: &mut Svg, layer: &Layer, at: Spot, (ink, number): (Ink, usize)) {
     let path = marker(if layer.is_published { number + 3 } else { number }, at, 4.0);
     svg.path(&path, mark_paint(layer, ink));

@@ -1,5 +1,5 @@
-//! Figures and tables in one self-contained page: HTML with its pictures as SVG inside, without
-//! scripts, without anything from the network, in light and dark.
+//! Figures and tables in one self-contained page: HTML with SVG pictures, in light and dark. There
+//! are no scripts, and nothing is loaded from the network.
 //!
 //! ```
 //! use slackline_html::{Axis, Figure, Layer, Made, Page, Plot};
@@ -16,15 +16,15 @@
 //! assert!(html.starts_with("<!doctype html>"));
 //! ```
 //!
-//! A [`Figure`] is one [`Plot`] or several panels side by side; a plot has two axes and layers:
+//! A [`Figure`] is one [`Plot`] or several panels side by side. A plot has two axes and layers:
 //! points, lines with the band of their range, cumulative distributions, bars, ranges, stacked
-//! shares over time, rules. A name has one colour and one marker in the whole figure, whatever
-//! panel it is in. Colours are those of Okabe and Ito, which people of all kinds of sight can tell
-//! apart; and shapes and dashes differ as well, so that a print without colour says the same. What
-//! others published is drawn in the colour of the text, hollow.
+//! shares over time, rules. A name has one colour and one marker in the whole figure.
 //!
-//! The same input gives the same bytes. What is not a finite number is left out of a picture, never
-//! drawn as something else.
+//! Colours are those of Okabe and Ito, which colour-blind people can distinguish. Shapes and dashes
+//! differ as well, for prints without colour. Published values are hollow, in the colour of text.
+//!
+//! The same input gives the same bytes. A value that is not a finite number is left out of a
+//! picture.
 
 #![forbid(unsafe_code)]
 #![allow(

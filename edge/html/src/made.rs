@@ -1,6 +1,6 @@
-//! Who made it, and how.
+//! Provenance of figures and pages.
 
-/// What made a figure or a page, so that somebody can make it again.
+/// Provenance of a figure or page: all that is needed to make it again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Made {
     command: String,
@@ -10,34 +10,34 @@ pub struct Made {
 }
 
 impl Made {
-    /// By this command. Of the files that it names only the names are kept: a page that is given
-    /// away tells of no folders.
+    /// Creates the provenance of a command. Of the files in it only the names are kept, so that a
+    /// shared page reveals no folders.
     #[must_use]
     pub fn by(command: &str) -> Made {
         let words = words(command).into_iter().map(without_folder).collect::<Vec<_>>();
         Made { command: words.join(" "), ..Made::default() }
     }
 
-    /// With these seeds, as people would say it: `1 to 10`.
+    /// Sets the seeds, as a text such as `1 to 10`.
     #[must_use]
     pub fn seeds(self, seeds: &str) -> Made {
         Made { seeds: Some(seeds.into()), ..self }
     }
 
-    /// At this commit, where it is known.
+    /// Sets the commit, if it is known.
     #[must_use]
     pub fn commit(self, commit: Option<&str>) -> Made {
         Made { commit: commit.map(Into::into), ..self }
     }
 
-    /// Something else that has to be known to make it again: the machine, the version.
+    /// Adds another condition, such as the host or the version.
     #[must_use]
     pub fn with(mut self, what: &str) -> Made {
         self.more.push(what.into());
         self
     }
 
-    /// All of it in one line.
+    /// Returns the whole provenance in one line.
     #[must_use]
     pub fn line(&self) -> String {
         let seeds = self.seeds.as_ref().map(|seeds| format!("seeds {seeds}"));
@@ -48,7 +48,7 @@ impl Made {
     }
 }
 
-/// The words of a command; what is in single quotes is one.
+/// Splits a command into words. Text in single quotes is one word.
 fn words(command: &str) -> Vec<String> {
     let (mut words, mut is_quoted) = (vec![String::new()], false);
     for letter in command.chars() {
@@ -61,7 +61,7 @@ fn words(command: &str) -> Vec<String> {
     words
 }
 
-/// A word without the folders of the file that it names, if it names one.
+/// Removes the folders from a word that names a file.
 fn without_folder(word: String) -> String {
     let at = if word.starts_with("--") { word.find('=').map_or(0, |at| at + 1) } else { 0 };
     let (option, value) = word.split_at(at);

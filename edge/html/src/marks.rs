@@ -1,16 +1,16 @@
-//! Markers and dashes: what tells series apart without colour.
+//! Markers and dashes, which distinguish series without colour.
 
 use crate::svg::{Spot, r};
 
-/// By the number of a series; they come again after six.
+/// Dashes by the number of a series. They repeat after six.
 const DASHES: [&str; 6] = ["", "7 3", "2.5 2.5", "9 3 2 3", "12 4", "5 2 1 2 1 2"];
 
-/// The dash of a series' lines.
+/// Returns the dash pattern of a series' lines.
 pub(crate) fn dash(series: usize) -> &'static str {
     DASHES[series % DASHES.len()]
 }
 
-/// The outline of a series' marker around a place; `size` is about its radius.
+/// Returns the outline of a series' marker at a place. `size` is about its radius.
 pub(crate) fn marker(series: usize, at: Spot, size: f64) -> String {
     let Spot { x, y } = at;
     let corners = |corners: &[(f64, f64)]| {

@@ -1,4 +1,4 @@
-//! The page: one file, without scripts, that needs nothing else.
+//! Pages: a single file without scripts or other files.
 
 use crate::figure::Figure;
 use crate::ink::style;
@@ -6,7 +6,7 @@ use crate::made::Made;
 use crate::table::Table;
 use crate::text::{escaped, prose};
 
-/// A page in the making; parts come in the order in which they are given.
+/// A page. Its parts are in the order in which they were added.
 #[derive(Clone, Debug)]
 pub struct Page {
     title: String,
@@ -68,49 +68,50 @@ details{margin:14px 0}summary{cursor:pointer;color:var(--muted)}
 ";
 
 impl Page {
-    /// An empty page.
+    /// Creates an empty page.
     #[must_use]
     pub fn new(title: &str, made: Made) -> Page {
         Page { title: title.into(), made, parts: Vec::new() }
     }
 
-    /// A heading.
+    /// Adds a section heading.
     #[must_use]
     pub fn section(self, title: &str) -> Page {
         self.part(Part::Section(title.into()))
     }
 
-    /// A paragraph; what stands between backquotes is code.
+    /// Adds a paragraph. Text between backquotes is code.
     #[must_use]
     pub fn text(self, text: &str) -> Page {
         self.part(Part::Text(text.into()))
     }
 
-    /// Lines as they are: commands, files.
+    /// Adds preformatted lines, such as commands or files.
     #[must_use]
     pub fn code(self, text: &str) -> Page {
         self.part(Part::Code(text.into()))
     }
 
-    /// Paragraphs with dots before them.
+    /// Adds a list of bullets.
     #[must_use]
     pub fn list<T: Into<String>>(self, items: impl IntoIterator<Item = T>) -> Page {
         self.part(Part::List(items.into_iter().map(Into::into).collect()))
     }
 
-    /// A figure; figures are numbered.
+    /// Adds a figure, which gets the next number.
     #[must_use]
     pub fn figure(self, figure: Figure) -> Page {
         self.part(Part::Figure(Box::new(figure)))
     }
 
-    /// A table.
+    /// Adds a table without a number.
     #[must_use]
     pub fn table(self, table: Table) -> Page {
         self.part(Part::Table(table))
     }
 
-    /// The parts of another page behind a line that opens them; its title and maker are dropped.
+    /// Adds the parts of another page, folded behind `summary`. Its title and provenance are
+    /// dropped.
     #[must_use]
     pub fn folded(self, summary: &str, inside: Page) -> Page {
         self.part(Part::Fold(summary.into(), inside.parts))
@@ -121,7 +122,7 @@ impl Page {
         self
     }
 
-    /// The whole file.
+    /// Returns the page as an HTML file.
     #[must_use]
     pub fn html(&self) -> String {
         let (title, made) = (escaped(&self.title), escaped(&self.made.line()));

@@ -1,9 +1,9 @@
-//! A plot: two axes and what is drawn between them.
+//! Plots: two axes and the layers between them.
 
 use crate::axis::Axis;
 use crate::layer::Layer;
 
-/// Two axes and what is drawn between them.
+/// Two axes and the layers between them.
 #[derive(Clone, Debug)]
 pub struct Plot {
     pub(crate) title: String,
@@ -12,23 +12,23 @@ pub struct Plot {
     pub(crate) layers: Vec<Layer>,
 }
 
-/// The width of every figure, in pixels; it shrinks with the page.
+/// Width of every figure in pixels. It shrinks with the page.
 pub(crate) const WIDTH: f64 = 780.0;
 
 impl Plot {
-    /// An empty plot.
+    /// Creates a plot without layers.
     #[must_use]
     pub fn new(x: Axis, y: Axis) -> Plot {
         Plot { title: String::new(), x, y, layers: Vec::new() }
     }
 
-    /// The title of a panel among others.
+    /// Sets the title of a panel.
     #[must_use]
     pub fn titled(self, title: &str) -> Plot {
         Plot { title: title.into(), ..self }
     }
 
-    /// With one more layer, drawn over those before.
+    /// Adds a layer, drawn over the previous ones.
     #[must_use]
     pub fn with(mut self, layer: Layer) -> Plot {
         self.layers.push(layer);

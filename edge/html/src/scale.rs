@@ -1,49 +1,49 @@
-//! From values to places, and where the ticks stand.
+//! Scales: from values to positions, and the ticks of axes.
 
 use crate::text::number;
 
-/// How an axis measures.
+/// Kind of an axis's scale.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Kind {
-    /// Equal steps for equal differences.
+    /// Linear: equal differences have equal distances.
     Linear,
-    /// Equal steps for equal ratios.
+    /// Logarithmic: equal ratios have equal distances.
     Log,
-    /// Equal steps for equal ratios on either side of zero, and nearly for equal differences up to
-    /// this value, which is above zero.
+    /// Logarithmic on both sides of zero, and nearly linear up to this positive value.
     Symlog(f64),
-    /// Names side by side; values are their numbers from zero.
+    /// Names side by side. Values are their indices from zero.
     Names(Vec<String>),
 }
 
-/// From the first value shown to the last.
+/// Range from the first value shown to the last.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Range {
     pub(crate) from: f64,
     pub(crate) to: f64,
 }
 
-/// A mark on an axis; without a label a small one.
+/// A mark on an axis. It is small if it has no label.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tick {
     pub(crate) at: f64,
     pub(crate) label: Option<String>,
 }
 
-/// A kind of measure over a range.
+/// A kind of scale with its range.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Scale {
     pub(crate) kind: Kind,
     pub(crate) range: Range,
-    /// Whether all values are whole: between two of them is nothing to label.
+    /// True if all values are integers: no label is placed between them.
     whole: bool,
 }
 
-/// The values to which a range or a step may be rounded, in each power of ten.
+/// Values to which a range or step may be rounded, in each power of ten.
 const NICE: [f64; 4] = [1.0, 2.0, 5.0, 10.0];
 
 impl Scale {
-    /// A scale for these values, which ends at round ones; `said` is what somebody asked for.
+    /// Creates a scale for these values that ends at round ones. `said` is a range that was set
+    /// explicitly.
     pub(crate) fn around(kind: Kind, values: &[f64], said: Option<Range>) -> Scale {
         let usable = |value: &&f64| value.is_finite() && (kind != Kind::Log || **value > 0.0);
         let values = || values.iter().filter(usable);
@@ -57,7 +57,7 @@ impl Scale {
             (Kind::Linear, None) => round_range(Range { from: least, to: most }),
             (Kind::Symlog(near), None) => {
                 let end = |value: f64| {
-                    // A little beyond, so that no value stands on the edge.
+                    // The range extends a little beyond, so that no value is on the edge.
                     let size = nice_above(value.abs().max(*near) * 1.001);
                     if value < 0.0 { -size } else { size }
                 };
@@ -72,7 +72,8 @@ impl Scale {
         Scale { kind, range, whole }
     }
 
-    /// Where a value is: 0 at the start of the range, 1 at its end, outside where it is not in it.
+    /// Returns the position of a value: 0 at the start of the range, 1 at its end. `None` if the
+    /// scale cannot show it.
     pub(crate) fn place(&self, value: f64) -> Option<f64> {
         let Range { from, to } = self.range;
         let place = match self.kind {
@@ -86,12 +87,12 @@ impl Scale {
         place.is_finite().then_some(place)
     }
 
-    /// Whether a value is shown; a hair outside is inside.
+    /// Returns true if a value is in the range, with a tolerance for rounding.
     pub(crate) fn shows(&self, value: f64) -> bool {
         self.place(value).is_some_and(|place| (-1e-9..=1.0 + 1e-9).contains(&place))
     }
 
-    /// Marks for about so many labels.
+    /// Returns ticks with about this number of labels.
     pub(crate) fn ticks(&self, labels: usize) -> Vec<Tick> {
         let mut ticks = match &self.kind {
             Kind::Linear => linear_ticks(self.range, labels, self.whole),
@@ -110,8 +111,8 @@ impl Scale {
     }
 }
 
-/// The range to the next round values, from zero where the values are all on one side of it and not
-/// far from it.
+/// Rounds a range to round values. It starts at zero if all values are on one side of it and near
+/// enough.
 fn round_range(range: Range) -> Range {
     let Range { mut from, mut to } = range;
     if from > 0.0 && from < to * 0.5 {
@@ -121,7 +122,7 @@ fn round_range(range: Range) -> Range {
         to = 0.0;
     }
     if from == to {
-        // Of what may be a count or a length of time, nothing is the least there is.
+        // Zero is the smallest value of a count or a time.
         let about = from.abs() * 0.5;
         (from, to) = if from == 0.0 { (0.0, 1.0) } else { (from - about, to + about) };
     }
@@ -129,7 +130,7 @@ fn round_range(range: Range) -> Range {
     Range { from: (from / step + 1e-9).floor() * step, to: (to / step - 1e-9).ceil() * step }
 }
 
-/// The smallest of 1, 2, 5, 10, 20, … that is not below.
+/// Returns the smallest of 1, 2, 5, 10, 20, … that is not below `step`.
 fn nice_step(step: f64) -> f64 {
     let power = 10f64.powf(step.log10().floor());
     let nice = NICE.iter().find(|nice| **nice * power >= step * (1.0 - 1e-9));
@@ -162,11 +163,11 @@ fn decimals_of(step: f64) -> usize {
     (0..9).find(|&places| step * 10f64.powi(places) >= 1.0 - 1e-9).unwrap_or(9) as usize
 }
 
-/// Ones, twos and fives have labels while there is room, the rest of each power a small mark.
+/// Returns ticks at each digit of each power. Ones, twos and fives have labels while they fit.
 fn log_ticks(range: Range, labels: usize) -> Vec<Tick> {
     let powers = range.from.log10().floor() as i32..=range.to.log10().ceil() as i32;
     let decades = (range.to / range.from).log10();
-    // Every power, or every second or third where there are many.
+    // Every power has a label, or every second or third if there are many.
     let every = (decades / labels.max(1) as f64).ceil().max(1.0) as i32;
     let all = decades * 3.0 <= labels as f64 + 1.0;
     let mut ticks = Vec::new();
@@ -183,7 +184,7 @@ fn log_ticks(range: Range, labels: usize) -> Vec<Tick> {
     ticks
 }
 
-/// Nothing, and powers of ten on either side from the one that is near nothing on.
+/// Returns ticks at zero, and at powers of ten on both sides from the one next to `near` on.
 fn symlog_ticks(range: Range, near: f64, labels: usize) -> Vec<Tick> {
     let first = near.log10().round() as i32;
     let far = range.from.abs().max(range.to.abs()).max(near);
@@ -199,7 +200,7 @@ fn symlog_ticks(range: Range, near: f64, labels: usize) -> Vec<Tick> {
             ticks.push(Tick { at, label });
         }
     }
-    // What lies beyond the last power of a side can be read by where the axis ends.
+    // Labels at the ends of the axis make values beyond the last power readable.
     for at in [range.from, range.to] {
         let power = at.abs().max(near).log10().floor() as i32;
         if at.abs() >= 2.0 * 10f64.powi(power) {
@@ -218,7 +219,7 @@ fn power_label(at: f64, decimals: usize) -> String {
     brief_power(at)
 }
 
-/// 2,000,000 as 2M: axes have no room for zeros.
+/// Abbreviates a number, such as 2,000,000 as 2M: axes have no space for zeros.
 fn brief_power(at: f64) -> String {
     let units = [(1e12, "T"), (1e9, "G"), (1e6, "M")];
     let (unit, name) = units.into_iter().find(|(unit, _)| at >= *unit * 0.999).unwrap_or((1.0, ""));
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn between_whole_values_stands_no_label() {
+    fn integer_axes_have_no_labels_between_integers() {
         let said = Some(Range { from: 4.0, to: 8.0 });
         let scale = Scale::around(Kind::Linear, &[4.0, 5.0, 8.0], said);
         assert_eq!(labels(&scale, 9), ["4", "5", "6", "7", "8"]);
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn one_value_or_none_has_a_range_too() {
+    fn scale_of_one_or_no_value_has_a_range() {
         let scale = Scale::around(Kind::Linear, &[7.0], None);
         assert!(scale.range.from < 7.0 && scale.range.to > 7.0);
         let scale = Scale::around(Kind::Linear, &[0.0, 0.0], None);
@@ -277,10 +278,10 @@ mod tests {
     }
 
     #[test]
-    fn orders_of_magnitude_on_either_side_of_nothing_have_room() {
+    fn symlog_axis_shows_magnitudes_on_both_sides_of_zero() {
         let scale = Scale::around(Kind::Symlog(1.0), &[-40.0, 370.0], None);
         assert_eq!(scale.range, Range { from: -50.0, to: 500.0 });
-        // In the order in which they stand, to the ends of the axis.
+        // The labels are in the order of the axis, up to its ends.
         let minus = ["\u{2212}50", "\u{2212}10", "\u{2212}1"];
         assert_eq!(labels(&scale, 8), [&minus[..], &["0", "1", "10", "100", "500"]].concat());
         let place = |value| scale.place(value).unwrap();
@@ -290,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_has_a_place() {
+    fn values_have_positions_on_a_log_scale() {
         let scale = Scale::around(Kind::Log, &[1.0, 100.0], None);
         assert!((scale.place(10.0).unwrap() - 0.5).abs() < 1e-12, "half of two decades");
         assert_eq!(scale.place(0.0), None);

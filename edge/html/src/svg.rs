@@ -1,18 +1,18 @@
-//! Writing SVG: elements with inks, places rounded to a tenth of a pixel.
+//! Writing of SVG elements with inks. Positions are rounded to a tenth of a pixel.
 
 use std::fmt::Write as _;
 
 use crate::ink::Ink;
 use crate::text::escaped;
 
-/// A place on the picture, in pixels from its top left corner.
+/// A position in a picture, in pixels from its top left corner.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Spot {
     pub(crate) x: f64,
     pub(crate) y: f64,
 }
 
-/// A box on the picture.
+/// A rectangle in a picture, in pixels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Area {
     pub(crate) left: f64,
@@ -31,13 +31,13 @@ impl Area {
     }
 }
 
-/// How something is drawn.
+/// Fill and stroke of an element.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Paint {
     pub(crate) fill: Option<Ink>,
     pub(crate) stroke: Option<Ink>,
     pub(crate) width: f64,
-    /// How much of what is behind is hidden.
+    /// Opacity from 0 (transparent) to 1.
     pub(crate) opacity: f64,
     pub(crate) dash: &'static str,
 }
@@ -90,7 +90,7 @@ impl Paint {
     }
 }
 
-/// How a text stands at its place.
+/// Alignment of a text at its position.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Anchor {
     Start,
@@ -98,7 +98,7 @@ pub(crate) enum Anchor {
     End,
 }
 
-/// A text's looks.
+/// Size, alignment and colour of a text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Font {
     pub(crate) size: f64,
@@ -117,7 +117,7 @@ impl Font {
     }
 }
 
-/// The inside of a picture, as it grows.
+/// Contents of a picture while it is drawn.
 #[derive(Debug, Default)]
 pub(crate) struct Svg {
     pub(crate) text: String,
@@ -142,7 +142,7 @@ impl Svg {
         }
     }
 
-    /// Points on one path, each a stroke of no length with round ends.
+    /// Draws points as one path, each a stroke of zero length with round ends.
     pub(crate) fn dots(&mut self, path: &str, paint: Paint) {
         if !path.is_empty() {
             let paint = paint.attributes();
@@ -150,7 +150,7 @@ impl Svg {
         }
     }
 
-    /// A path that says something when it is pointed at.
+    /// Draws a path with a tooltip.
     pub(crate) fn told_path(&mut self, path: &str, paint: Paint, told: &str) {
         let (paint, told) = (paint.attributes(), escaped(told));
         self.raw(&format!("<path d=\"{path}\"{paint}><title>{told}</title></path>\n"));
@@ -162,7 +162,7 @@ impl Svg {
         self.raw(&format!("<rect x=\"{x}\" y=\"{y}\" width=\"{w}\" height=\"{h}\"{paint}/>\n"));
     }
 
-    /// A text that can be read over anything.
+    /// Writes a text with an outline, so that it can be read over anything.
     pub(crate) fn halo(&mut self, at: Spot, font: Font, text: &str) {
         let (paper, name) = (Ink::Paper.light(), Ink::Paper.name());
         self.raw(&format!(
@@ -192,14 +192,14 @@ impl Svg {
     }
 }
 
-/// A length in pixels to a tenth, as short as it can be written.
+/// Formats a length in pixels with at most one decimal.
 pub(crate) fn r(value: f64) -> String {
     let text = format!("{value:.1}");
     let text = text.strip_suffix(".0").unwrap_or(&text);
     if text == "-0" { "0".into() } else { text.into() }
 }
 
-/// Corners joined by straight lines.
+/// Returns a path of straight lines between these points.
 pub(crate) fn polyline(spots: impl IntoIterator<Item = Spot>) -> String {
     let mut path = String::new();
     for spot in spots {
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_short() {
+    fn positions_have_at_most_one_decimal() {
         assert_eq!(
             (r(1.04), r(2.0), r(-0.04), r(-3.25)),
             ("1".into(), "2".into(), "0".into(), "-3.2".into())

@@ -1,21 +1,21 @@
-//! Tables.
+//! Tables of a page.
 
 use crate::text::{escaped, prose};
 
-/// What stands in a cell of a table.
+/// A cell of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cell {
-    /// A text, on the left.
+    /// A text, aligned to the left.
     Text(String),
-    /// A number as it is to be read, on the right.
+    /// A formatted number, aligned to the right.
     Number(String),
-    /// Something that came out as it should, with the word for it.
+    /// A good outcome, with the word for it.
     Good(String),
-    /// Something that did so in part, with the word for it.
+    /// A partly good outcome, with the word for it.
     Fair(String),
-    /// Something that did not, with the word for it.
+    /// A bad outcome, with the word for it.
     Bad(String),
-    /// Not known, or there is none.
+    /// An unknown or missing value.
     Dash,
 }
 
@@ -29,26 +29,26 @@ pub struct Table {
 }
 
 impl Table {
-    /// An empty table with these headings.
+    /// Creates an empty table with these headings.
     pub fn new<T: Into<String>>(headings: impl IntoIterator<Item = T>) -> Table {
         let headings = headings.into_iter().map(Into::into).collect();
         Table { caption: String::new(), headings, rows: Vec::new(), notes: Vec::new() }
     }
 
-    /// What it shows.
+    /// Sets the caption of the table.
     #[must_use]
     pub fn caption(self, text: &str) -> Table {
         Table { caption: text.into(), ..self }
     }
 
-    /// With one more row. What is missing at its end is empty.
+    /// Adds a row. Missing cells at its end are empty.
     #[must_use]
     pub fn row(mut self, cells: impl IntoIterator<Item = Cell>) -> Table {
         self.rows.push(cells.into_iter().collect());
         self
     }
 
-    /// With one more line below it.
+    /// Adds a note below the table.
     #[must_use]
     pub fn note(mut self, text: &str) -> Table {
         self.notes.push(text.into());

@@ -1,6 +1,6 @@
-//! Text for markup, its width on the page, and numbers as people read them.
+//! Text for markup, its approximate width, and formatting of numbers.
 
-/// Text with what markup would take for its own made harmless.
+/// Escapes a text for markup.
 pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
@@ -10,7 +10,7 @@ pub(crate) fn escaped(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            // Nothing that a page may not hold.
+            // Other control characters are not allowed in a page.
             control if control.is_control() && control != '\n' => out.push(' '),
             other => out.push(other),
         }
@@ -18,7 +18,7 @@ pub(crate) fn escaped(text: &str) -> String {
     out
 }
 
-/// Prose: what stands between backquotes is code, the rest is text.
+/// Returns prose as markup. Text between backquotes becomes code.
 pub(crate) fn prose(text: &str) -> String {
     let quotes = text.matches('`').count();
     let mut out = String::new();
@@ -26,7 +26,7 @@ pub(crate) fn prose(text: &str) -> String {
         let part = escaped(part);
         match nth % 2 {
             0 => out.push_str(&part),
-            // A last backquote that nothing closes is only a backquote.
+            // A last backquote without a partner stays as it is.
             _ if nth == quotes => out.push_str(&format!("`{part}")),
             _ => out.push_str(&format!("<code>{part}</code>")),
         }
@@ -34,7 +34,7 @@ pub(crate) fn prose(text: &str) -> String {
     out
 }
 
-/// About how wide a text is, in parts of the height of its letters: sans serif, as on most screens.
+/// Returns the approximate width of a text in sans serif letters, in units of the font size.
 pub(crate) fn ems(text: &str) -> f64 {
     text.chars().map(em).sum()
 }
@@ -49,12 +49,13 @@ fn em(character: char) -> f64 {
     }
 }
 
-/// A number with so many decimals, its minus a real one, its thousands apart from 10,000 on.
+/// Formats a number with this number of decimals and a real minus sign. Thousands are separated
+/// from 10,000 on.
 pub(crate) fn number(value: f64, decimals: usize) -> String {
     let text = format!("{:.decimals$}", value.abs());
     let (whole, part) = text.split_once('.').unwrap_or((&text, ""));
     let mut out = String::new();
-    // Not a minus before nothing.
+    // A number that is rounded to zero has no minus sign.
     if value < 0.0 && text.chars().any(|digit| ('1'..='9').contains(&digit)) {
         out.push('\u{2212}');
     }
@@ -72,7 +73,7 @@ pub(crate) fn number(value: f64, decimals: usize) -> String {
     out
 }
 
-/// A number with three digits that count.
+/// Formats a number with three significant digits.
 pub(crate) fn brief(value: f64) -> String {
     if value == 0.0 {
         return "0".into();
@@ -91,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_people_wrote_becomes_markup() {
+    fn user_text_is_escaped_in_markup() {
         assert_eq!(escaped("<b a=\"x\">&'\u{7}"), "&lt;b a=&quot;x&quot;&gt;&amp;&#39; ");
         assert_eq!(prose("run `a < b`, then"), "run <code>a &lt; b</code>, then");
         assert_eq!(prose("a ` b"), "a ` b");
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_for_people() {
+    fn numbers_are_formatted_for_reading() {
         assert_eq!(number(-1234.5, 1), "\u{2212}1234.5");
         assert_eq!(number(12345.0, 0), "12,345");
         assert_eq!(number(-0.001, 1), "0.0");

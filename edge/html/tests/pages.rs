@@ -1,4 +1,4 @@
-//! What may and what may not be in a page or a picture, whatever was drawn.
+//! Properties of all pages and pictures, whatever was drawn.
 
 use slackline_html::{Axis, Cell, Figure, Layer, Made, Page, Plot, Table};
 
@@ -53,7 +53,7 @@ fn page() -> Page {
         .folded(NASTY, Page::new("", Made::default()).table(table))
 }
 
-/// Every tag is closed by its own kind, in order.
+/// Asserts that every tag is closed by its own kind, in order.
 #[track_caller]
 fn assert_well_formed(text: &str) {
     let mut open = Vec::new();
@@ -70,7 +70,7 @@ fn assert_well_formed(text: &str) {
 }
 
 #[test]
-fn whatever_is_in_a_page_is_only_text() {
+fn user_text_in_a_page_is_never_markup() {
     let html = page().html();
     assert_well_formed(&html);
     assert!(!html.contains("<script"), "no scripts, nobody's");
@@ -78,7 +78,7 @@ fn whatever_is_in_a_page_is_only_text() {
 }
 
 #[test]
-fn a_page_and_a_picture_need_nothing_from_elsewhere() {
+fn pages_and_pictures_load_nothing_from_the_network() {
     let svg = Figure::of_panels("it", plots()).svg(&Made::by("it"));
     assert_well_formed(&svg);
     for text in [page().html(), svg] {
@@ -90,7 +90,7 @@ fn a_page_and_a_picture_need_nothing_from_elsewhere() {
 }
 
 #[test]
-fn what_is_no_number_is_not_drawn() {
+fn values_that_are_not_finite_are_not_drawn() {
     let html = page().html();
     for word in ["NaN", "inf ", "inf\"", "Infinity"] {
         assert!(!html.contains(word), "{word}");
@@ -118,7 +118,7 @@ fn one_name_has_one_colour_in_all_panels() {
 }
 
 #[test]
-fn equal_points_take_the_room_of_one() {
+fn equal_points_are_drawn_once() {
     let svg = |count: usize| {
         let points = (0..count).map(|nth| ((nth % 100) as f64, 1.0));
         let plot = Plot::new(Axis::linear("x", ""), Axis::linear("y", ""));
@@ -128,14 +128,14 @@ fn equal_points_take_the_room_of_one() {
 }
 
 #[test]
-fn who_made_it_stands_below_every_picture() {
+fn provenance_is_below_every_picture() {
     let plot = Plot::new(Axis::linear("x", ""), Axis::linear("y", ""));
     let made = Made::by("slackline alert").seeds("1 to 10").commit(Some("abc"));
     let svg = Figure::new("it", plot).svg(&made);
     assert!(svg.contains(">slackline alert \u{b7} seeds 1 to 10 \u{b7} commit abc</text>"));
 }
 
-/// The x and y of the only text that says this, and how it is anchored.
+/// Returns the position and the anchor of the only text with these words.
 fn place_of(svg: &str, says: &str) -> (f64, f64, String) {
     let line = svg.lines().find(|line| line.contains(&format!(">{says}</text>")));
     let line = line.unwrap_or_else(|| panic!("`{says}` is not in\n{svg}"));
@@ -148,7 +148,7 @@ fn place_of(svg: &str, says: &str) -> (f64, f64, String) {
 }
 
 #[test]
-fn the_name_of_a_region_stands_where_nothing_runs_through_it() {
+fn region_name_is_placed_where_no_line_crosses() {
     let named = |line: &[(f64, f64)]| {
         let y = Axis::linear("y", "").range((0.0, 10.0));
         let plot = Plot::new(Axis::linear("x", "").range((0.0, 10.0)), y);
@@ -159,19 +159,19 @@ fn the_name_of_a_region_stands_where_nothing_runs_through_it() {
     };
     let free = named(&[(0.0, 1.0), (10.0, 1.0)]);
     assert_eq!(free.2, "end", "at the right");
-    // Through the upper right corner, then along the whole upper edge.
+    // The line goes through the upper right corner, then along the whole upper edge.
     let rising = named(&[(0.0, 1.0), (10.0, 9.8)]);
     assert!(rising.0 < free.0 / 2.0 && (rising.1 - free.1).abs() < 0.1, "{rising:?}");
     let above = named(&[(0.0, 9.6), (10.0, 9.6)]);
     assert!(above.1 > free.1 + 50.0 && above.2 == "end", "{above:?}");
-    // Through all four corners: somewhere in between.
+    // The line goes through all four corners, so the name is somewhere in between.
     let frame = [(0.0, 9.6), (10.0, 9.6), (10.0, 0.3), (0.0, 0.3), (0.0, 9.6)];
     let inside = named(&frame);
     assert!(inside.1 > free.1 + 10.0 && inside.1 < above.1 - 10.0, "{inside:?}");
 }
 
 #[test]
-fn the_value_on_a_bar_stands_above_what_was_published_of_it() {
+fn value_on_a_bar_is_above_its_published_value() {
     let bar = |published: f64| {
         let x = Axis::names("x", ["a"]);
         let plot = Plot::new(x, Axis::linear("y", "").range((0.0, 100.0)));
@@ -184,7 +184,7 @@ fn the_value_on_a_bar_stands_above_what_was_published_of_it() {
     assert!(bar(40.0) < far - 3.0, "{far}");
 }
 
-/// The content of a page is 360 pixels wide on a screen of 400.
+/// On a screen of 400 pixels, the content of a page is 360 pixels wide.
 #[test]
 fn two_panels_beside_each_other_stack_on_a_narrow_screen() {
     let html = page().html();
@@ -198,9 +198,10 @@ fn two_panels_beside_each_other_stack_on_a_narrow_screen() {
     };
     let (panels, two) = least(Figure::of_panels("it", [plot(), plot(), plot()]));
     assert!(panels == 3 && two <= 360 && 2 * two > 360, "{two} of 360 pixels");
-    // At 780 pixels there are two, not three.
+    // At 780 pixels there are two panels side by side, not three.
     assert!(2 * two + 22 <= 780 && 3 * two + 44 > 780, "{two}");
-    // A single wide plot keeps its size and is moved sideways: its letters would be too small.
+    // A single wide plot keeps its size and can be scrolled: otherwise its letters would be too
+    // small.
     assert_eq!(least(Figure::new("it", plot())), (1, 686));
 }
 

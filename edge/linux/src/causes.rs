@@ -1,8 +1,8 @@
-//! What an error says, with what it comes from.
+//! Texts of errors together with their causes.
 
 use std::error::Error;
 
-/// An error and what caused it, in one line, each said once.
+/// Returns an error and its causes in one line, each text once.
 #[must_use]
 pub fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();

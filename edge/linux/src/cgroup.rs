@@ -1,7 +1,7 @@
-//! Groups of our own in the kernel's cgroup hierarchies: where they can be made, and how they go.
+//! Groups of our own in the kernel's cgroup hierarchies: places for them, making and dissolving.
 //!
-//! A group of ours is for one thread or one process, which is moved into it and, when the group is
-//! dissolved, back to where it came from, with whatever was born there meanwhile.
+//! Such a group is for one thread or one process, which is moved into it. When the group is
+//! dissolved, it is moved back to where it came from, with everything that it started meanwhile.
 
 mod around;
 mod cpuset;
@@ -27,15 +27,15 @@ pub use family::descendants;
 use mounts::Mount;
 pub use tree::TreePlace;
 
-/// What our groups' names begin with.
+/// Prefix of our groups' names.
 const PREFIX: &str = "slackline-";
 
-/// Which of the kernel's two versions of cgroups.
+/// Version of cgroups in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
-    /// A hierarchy for each set of controllers.
+    /// One hierarchy for each set of controllers.
     V1,
-    /// One hierarchy for all.
+    /// One hierarchy for all controllers.
     V2,
 }
 
@@ -48,7 +48,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// What a group is for.
+/// Purpose of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Controller {
     /// Freezing. Its groups are for single threads.
@@ -60,7 +60,7 @@ pub enum Controller {
 }
 
 impl Controller {
-    /// What the kernel calls it.
+    /// Returns the name of the controller in the kernel.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -70,7 +70,7 @@ impl Controller {
         }
     }
 
-    /// The file that lists a group's members and takes new ones.
+    /// Returns the file that lists a group's members and accepts new ones.
     const fn members(self, version: Version) -> &'static str {
         match (self, version) {
             (Controller::Cpu, _) => "cgroup.procs",
@@ -80,46 +80,46 @@ impl Controller {
     }
 }
 
-/// Why there can be no group, or why it cannot be dissolved.
+/// Reason why a group cannot be made or dissolved.
 #[derive(Debug, Error)]
 pub enum CgroupError {
-    /// There is no hierarchy of this version, or not with this controller.
+    /// No hierarchy of this version with this controller is mounted.
     #[error(
         "no cgroup hierarchy of {version} with the controller `{}` is mounted",
         controller.name()
     )]
     NotMounted {
-        /// Of which version.
+        /// Version of the hierarchy.
         version: Version,
-        /// With which controller.
+        /// Controller of the hierarchy.
         controller: Controller,
     },
-    /// The thread's group is not below any mount that we can see.
+    /// The thread's group is not below any mount that is visible.
     #[error("thread {tid} is in cgroup {group}, which is outside of the mounted hierarchy")]
     OutOfSight {
-        /// The thread.
+        /// Id of the thread.
         tid: Tid,
-        /// Its group, as the kernel names it.
+        /// Path of its group in the kernel.
         group: PathBuf,
     },
-    /// The thread already has a group as we make them.
+    /// The thread is in a group of ours already.
     #[error("cannot hold thread {tid}: it is held already, in cgroup {group}")]
     AlreadyHeld {
-        /// The thread.
+        /// Id of the thread.
         tid: Tid,
-        /// Its group.
+        /// Path of that group.
         group: PathBuf,
     },
-    /// Version 2 has the controller nowhere above the thread.
+    /// In version 2, no group above the thread enables the controller.
     #[error("no cgroup of version 2 from {group} upwards enables the controller `cpu`")]
     NotEnabled {
-        /// The thread's group.
+        /// Path of the thread's group.
         group: PathBuf,
     },
     /// There is no such group of version 2.
     #[error("there is no cgroup {group} of version 2")]
     NoSuchGroup {
-        /// What was asked for.
+        /// Group in the request.
         group: PathBuf,
     },
     /// No group has the name of this systemd unit.
@@ -127,58 +127,58 @@ pub enum CgroupError {
         "no cgroup of version 2 has the name {unit:?}: the unit does not exist or is not running"
     )]
     NoSuchUnit {
-        /// What was asked for.
+        /// Unit in the request.
         unit: String,
     },
     /// Two groups have the name of this systemd unit.
     #[error("two cgroups have the name {unit:?}: {first} and {second}")]
     SeveralUnits {
-        /// What was asked for.
+        /// Unit in the request.
         unit: String,
-        /// One of them.
+        /// Path of the first group.
         first: PathBuf,
-        /// Another one.
+        /// Path of the second group.
         second: PathBuf,
     },
-    /// Nothing is in the group that could be held.
+    /// The group has no processes that could be held.
     #[error("cgroup {group} has no processes")]
     Empty {
-        /// The group.
+        /// Path of the group.
         group: PathBuf,
     },
-    /// Whoever schedules is in there.
+    /// This program is in the group itself.
     #[error("cannot hold cgroup {group}: this program is in it")]
     HoldsOurselves {
-        /// The group.
+        /// Path of the group.
         group: PathBuf,
     },
-    /// Somebody has frozen the group, and would not want us to thaw it.
+    /// The group is frozen already, and should not be thawed by us.
     #[error("cannot hold cgroup {group}: it is frozen")]
     FrozenAlready {
-        /// The group.
+        /// Path of the group.
         group: PathBuf,
     },
-    /// The processes of a tree are not all in one group, so that they cannot be held as one.
+    /// The processes of a tree are in several groups, so they cannot be held as one.
     #[error(
         "cannot hold a process tree in several cgroups: process {pid} is in {group}, its root in \
          {origin}"
     )]
     Elsewhere {
-        /// The process.
+        /// Id of the process.
         pid: Tid,
-        /// Its group.
+        /// Path of its group.
         group: PathBuf,
-        /// That of the first one.
+        /// Group of the first process.
         origin: PathBuf,
     },
-    /// A step on the way was refused.
+    /// The kernel refused a step.
     #[error("cannot {step} {path}")]
     Refused {
-        /// What was tried.
+        /// Step that was refused.
         step: Step,
-        /// On which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
 }
@@ -186,9 +186,9 @@ pub enum CgroupError {
 /// A step in making, using or dissolving a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Read what the kernel says.
+    /// Read a file of the kernel.
     Read,
-    /// Make the group.
+    /// Make the group's directory.
     Make,
     /// Make the group threaded.
     MakeThreaded,
@@ -196,13 +196,13 @@ pub enum Step {
     Move,
     /// Open the file that freezes.
     OpenSwitch,
-    /// Freeze the group.
+    /// Freeze the whole group.
     Freeze,
-    /// Thaw the group.
+    /// Thaw the whole group.
     Thaw,
     /// Limit the group's CPU time.
     Limit,
-    /// Remove the group.
+    /// Remove the group's directory.
     Remove,
 }
 
@@ -222,26 +222,26 @@ impl fmt::Display for Step {
     }
 }
 
-/// Where a group of our own is made, or to be made.
+/// Place of a group of our own, whether or not it has been made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Which version.
+    /// Version of the hierarchy.
     pub version: Version,
-    /// What for.
+    /// Purpose of the group.
     pub controller: Controller,
-    /// The group for one thread or process alone.
+    /// Path of the group, which is for one thread or process alone.
     pub group: PathBuf,
-    /// The group it comes from and goes back to.
+    /// Path of the group that the thread or process comes from and goes back to.
     pub origin: PathBuf,
 }
 
 impl Place {
-    /// Where this thread (for the controller `cpu`: its process) could have a group of its own,
-    /// best first. Touches nothing.
+    /// Finds places for a group of this thread (for the controller `cpu`: of its process), best
+    /// first. Changes nothing.
     ///
     /// # Errors
-    /// When there is no such place in either version: why not in version 1, unless that is just not
-    /// mounted.
+    /// If there is no place in either version. The reason is that of version 1, unless version 1 is
+    /// just not mounted.
     pub fn find(thread: &ThreadRef, controller: Controller) -> Result<Vec<Place>, CgroupError> {
         let mut places = Vec::new();
         let mut why = None;
@@ -259,12 +259,12 @@ impl Place {
         }
     }
 
-    /// Where in this version there could be such a group: below the one the thread is in or, where
-    /// the rules of version 2 do not allow that, below the nearest one above it where they do.
+    /// Finds a place for such a group in this version: below the group of the thread or, where the
+    /// rules of version 2 do not allow that, below the nearest group above it where they do.
     ///
     /// # Errors
-    /// When no such hierarchy with the controller is mounted, the thread's group cannot be seen
-    /// from here, the thread is in a group of our making, or the controller is switched on nowhere.
+    /// If no hierarchy with the controller is mounted, the thread's group is not visible, the
+    /// thread is in a group of ours, or no group enables the controller.
     pub fn find_in(
         version: Version,
         thread: &ThreadRef,
@@ -289,7 +289,7 @@ impl Place {
         let Some(parent) = parent_for(&origin, version, controller) else {
             return Err(CgroupError::NotEnabled { group: origin });
         };
-        // The start time keeps groups of different threads apart even where an old one is left.
+        // The start time keeps groups of different threads apart, even if an old one is left.
         let name = OsString::from(format!("{PREFIX}{tid}-{}", thread.started()));
         Ok(Place { version, controller, group: parent.join(name), origin })
     }
@@ -297,7 +297,7 @@ impl Place {
     /// Makes the group, still empty.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn make(&self) -> Result<(), CgroupError> {
         fs::create_dir(&self.group)
             .map_err(|source| CgroupError::refused(Step::Make, &self.group, source))
@@ -306,22 +306,22 @@ impl Place {
     /// Moves a thread or process into the group.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn take_in(&self, id: Tid) -> Result<(), CgroupError> {
         let members = self.controller.members(self.version);
         write(&self.group.join(members), &id.to_string(), Step::Move)
     }
 
-    /// Moves everything in the group back, and removes it. Does nothing where there is no group,
-    /// and can be repeated.
+    /// Moves all members of the group back, and removes it. Does nothing if there is no group, and
+    /// can be repeated.
     ///
     /// # Errors
-    /// The first step that was refused; all others have been tried.
+    /// The first step that was refused. All others have been tried.
     pub fn dissolve(&self) -> Result<(), CgroupError> {
         if self.is_made() { dissolve(&self.group, || self.move_all_back()) } else { Ok(()) }
     }
 
-    /// Whether the group exists.
+    /// Returns true if the group exists.
     #[must_use]
     pub fn is_made(&self) -> bool {
         self.group.is_dir()
@@ -339,7 +339,7 @@ impl Place {
 }
 
 impl CgroupError {
-    /// What a person may do about it.
+    /// Returns advice for the user. `None` if there is none.
     #[must_use]
     pub const fn hint(&self) -> Option<&'static str> {
         match self {
@@ -374,11 +374,11 @@ impl CgroupError {
     }
 }
 
-/// The folders of the hierarchy of the version 1 controller `cpu` and of a thread's group there;
-/// none where there is no such hierarchy.
+/// Returns the folders of the version 1 hierarchy with the controller `cpu`, and of a thread's
+/// group in it. `None` if there is no such hierarchy.
 ///
 /// # Errors
-/// When the thread's group cannot be read, or not be seen from here.
+/// If the thread's group cannot be read, or is not visible.
 pub fn cpu_group_of(thread: &ThreadRef) -> Result<Option<(PathBuf, PathBuf)>, CgroupError> {
     let tid = thread.tid();
     let mounts = mounts::parse(&read(Path::new("/proc/self/mountinfo"))?, Controller::Cpu);
@@ -397,10 +397,10 @@ pub fn cpu_group_of(thread: &ThreadRef) -> Result<Option<(PathBuf, PathBuf)>, Cg
     }
 }
 
-/// The group below which one for this could be made.
+/// Returns the group below which a group of ours can be made.
 ///
-/// In version 2 the controller `cpu` can be had only below a group that hands it on, and such a
-/// group, unless it is the root, has no processes of its own.
+/// In version 2 the controller `cpu` is available only below a group that enables it for its
+/// children. Such a group, unless it is the root, has no processes of its own.
 fn parent_for(origin: &Path, version: Version, controller: Controller) -> Option<PathBuf> {
     if (version, controller) != (Version::V2, Controller::Cpu) {
         return Some(origin.to_path_buf());
@@ -421,8 +421,8 @@ fn dissolve(
     group: &Path,
     move_all: impl Fn() -> Result<(), CgroupError>,
 ) -> Result<(), CgroupError> {
-    /// Somebody may be born into the group while others are moved out of it, and a thread that is
-    /// exiting leaves only when it is done. Either is over within a few rounds.
+    /// A process may be born into the group while others are moved out of it, and an exiting thread
+    /// leaves only when it is done. Both are over within a few rounds.
     const ROUNDS: usize = 100;
     let mut last = Ok(());
     for _ in 0..ROUNDS {
@@ -438,7 +438,8 @@ fn dissolve(
     last
 }
 
-/// Moves a thread or process by a group's list of members, unless it has exited since it was seen.
+/// Moves a thread or process by a group's list of members, unless it has exited since it was
+/// listed.
 fn move_to(members: &Path, id: &str) -> Result<(), CgroupError> {
     match write(members, id, Step::Move) {
         Err(error) if error.is(Errno::SRCH) => Ok(()),
@@ -453,7 +454,7 @@ fn read(path: &Path) -> Result<Vec<u8>, CgroupError> {
 /// Writes to a file of the kernel, which must exist.
 ///
 /// # Errors
-/// When the kernel refuses.
+/// If the kernel refuses.
 pub fn write(path: &Path, text: &str, step: Step) -> Result<(), CgroupError> {
     let written = OpenOptions::new().write(true).open(path);
     let written = written.and_then(|mut file| file.write_all(text.as_bytes()));

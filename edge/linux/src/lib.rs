@@ -1,4 +1,4 @@
-//! What Linux offers for threads and cgroups, as safe calls. All unsafe code of the project is in
+//! Linux services for threads and cgroups, as safe calls. All unsafe code of the project is in
 //! [`sys`].
 
 pub mod causes;

@@ -1,5 +1,5 @@
-//! Which CPUs of this machine are scheduled by whom: two who did not know of each other would
-//! promise the same time twice.
+//! Ownership of the host's CPUs. Two programs that scheduled the same CPU would reserve the same
+//! time twice.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -12,31 +12,31 @@ use rustix::io::Errno;
 use slackline_units::CpuId;
 use thiserror::Error;
 
-/// Where it is noted. Everybody on this machine has the same, whatever else they are told.
+/// Directory of the locks. It is the same for all programs on this host, whatever their options.
 const FOLDER: &str = "/run/slackline/cpus";
 
-/// Why a CPU cannot be scheduled.
+/// Reason why a CPU cannot be scheduled.
 #[derive(Debug, Error)]
 pub enum NotOwned {
-    /// Somebody else does already.
+    /// Another program schedules it already.
     #[error("cannot schedule CPU {}: another slackline{} does already", cpu.index(), process(*by))]
     Taken {
-        /// The CPU of this machine.
+        /// Number of the CPU in the kernel.
         cpu: CpuId,
-        /// Its process, as far as it says so.
+        /// Process id of that program. `None` if the lock file does not show it.
         by: Option<u32>,
     },
-    /// It cannot be noted.
+    /// The lock file cannot be written.
     #[error("cannot write {file}, which marks a CPU as scheduled: {source}", file = file.display())]
     NotNoted {
-        /// Where.
+        /// Path of the lock file.
         file: PathBuf,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
 }
 
-/// CPUs that nobody else schedules as long as this or a clone of it is there.
+/// CPUs that no other program schedules as long as this or a clone of it exists.
 #[derive(Clone, Debug)]
 pub struct OwnedCpus(#[allow(dead_code)] Arc<Vec<OwnedCpu>>);
 
@@ -44,10 +44,10 @@ pub struct OwnedCpus(#[allow(dead_code)] Arc<Vec<OwnedCpu>>);
 struct OwnedCpu(File);
 
 impl OwnedCpus {
-    /// Takes CPUs of this machine, all or none.
+    /// Takes CPUs, numbered as in the kernel, all or none.
     ///
     /// # Errors
-    /// When somebody has one of them, or it cannot be noted.
+    /// If another program has one of them, or a lock file cannot be written.
     pub fn take(cpus: &[CpuId]) -> Result<OwnedCpus, NotOwned> {
         let owned = cpus.iter().map(|&cpu| OwnedCpu::take_in(Path::new(FOLDER), cpu));
         Ok(OwnedCpus(Arc::new(owned.collect::<Result<_, _>>()?)))
@@ -71,7 +71,7 @@ impl OwnedCpu {
             }
             Err(errno) => return Err(failed(errno.into())),
         }
-        // What is written is for people: where there is no room for it the lock counts as well.
+        // The text is for people. The lock counts even if there is no space for it.
         let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
         Ok(OwnedCpu(file))
     }
@@ -80,7 +80,7 @@ impl OwnedCpu {
 impl Drop for OwnedCpu {
     fn drop(&mut self) {
         // Closing is not enough: a process that is just being started has a copy of the descriptor
-        // until it becomes another program.
+        // until it executes another program.
         let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
     }
 }
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cpu_has_one_scheduler_at_a_time_and_the_second_is_told_who() {
+    fn owned_cpu_is_refused_to_a_second_owner_by_name() {
         let folder = tempfile::tempdir().unwrap();
         let take = |index| OwnedCpu::take_in(folder.path(), CpuId::new(index));
         let one = take(1).unwrap();
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_can_be_noted_nothing_is_taken() {
+    fn cpu_is_not_taken_without_a_lock_file() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let error = OwnedCpu::take_in(file.path(), CpuId::new(0)).unwrap_err();
         assert!(matches!(error, NotOwned::NotNoted { .. }), "{error}");

@@ -1,12 +1,12 @@
-//! What is done to one thread, one file a step:
+//! Orders to one thread, one file per step:
 //!
 //! - [`priority`]: real-time priority and affinity. Acts on one thread.
 //! - [`stop`]: `SIGSTOP` and `SIGCONT`. Acts on the whole process.
 //! - [`freezer`]: the cgroup freezer. Acts on one thread.
 //!
-//! Each remembers what it last set and makes no call that would change nothing. A call that the
-//! kernel refused changes nothing, and is made again when asked for again. None of them gives a
-//! thread back by being dropped: that is the fence's work, which does not rely on memory.
+//! Each step keeps what it last set and makes no call that would change nothing. A call that the
+//! kernel refused changes nothing, and is made again at the next request. Dropping a step does not
+//! restore the thread. That is the fence's work, which does not rely on memory.
 
 pub mod freezer;
 pub mod priority;
@@ -21,69 +21,69 @@ use thiserror::Error;
 use crate::sys::Tid;
 use crate::thread::means_gone;
 
-/// How a thread that has used its slice is kept from running until it is let go.
+/// Means of stopping a thread that has used its slice, until it is resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
-    /// Not at all: it goes back to its original scheduling and uses what others leave
-    /// (work-conserving).
+    /// No stop: the thread returns to its original scheduling and uses slack (work-conserving).
     Nothing,
-    /// Its whole process is stopped by signal. Right for a process of one thread.
+    /// A signal stops the whole process. For a process of one thread.
     Process,
-    /// It alone is frozen; the other threads of its process run on. Right for one vCPU of a VM.
+    /// The thread alone is frozen, and the others of its process run on. For one vCPU of a VM.
     Thread,
 }
 
-/// A real-time priority under `SCHED_FIFO`: 1 to 99, more is more urgent.
+/// A real-time priority under `SCHED_FIFO`: 1 to 99, higher is more urgent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FifoPriority(u8);
 
 impl FifoPriority {
-    /// The dispatchers: above everything they schedule.
+    /// Priority of dispatchers: above everything they schedule.
     pub const DISPATCHER: FifoPriority = FifoPriority(99);
-    /// The keeper: below the dispatchers, above what it may have to give back.
+    /// Priority of the keeper: below the dispatchers, above the threads that it may have to
+    /// restore.
     pub const KEEPER: FifoPriority = FifoPriority(98);
-    /// The most urgent that a vCPU is made; [`Ladder`](priority::Ladder) has those below it.
+    /// Highest priority of a vCPU. [`Ladder`](priority::Ladder) has those below it.
     pub const CHOSEN: FifoPriority = FifoPriority(97);
 
-    /// The priority with this number, or none if the kernel has none such.
+    /// Creates a priority from its number. `None` if the kernel has no such priority.
     #[must_use]
     pub const fn new(number: u8) -> Option<FifoPriority> {
         if number >= 1 && number <= 99 { Some(FifoPriority(number)) } else { None }
     }
 
-    /// Its number.
+    /// Returns the number of the priority.
     #[must_use]
     pub const fn number(self) -> u8 {
         self.0
     }
 }
 
-/// Something done to a thread.
+/// An action on a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// Make it real-time.
+    /// Make the thread real-time.
     Raise(FifoPriority),
-    /// Reserve CPU time for it.
+    /// Reserve CPU time for the thread.
     Reserve,
-    /// Make it the first of the ordinary ones.
+    /// Make the thread the first of the ordinary ones.
     Favour,
-    /// Put it behind all ordinary ones.
+    /// Put the thread behind all ordinary ones.
     Defer,
-    /// Give it its original scheduling again.
+    /// Restore its original scheduling.
     Lower,
-    /// Keep it on one CPU.
+    /// Pin the thread to one CPU.
     Pin(CpuId),
-    /// Keep it on some CPUs.
+    /// Limit the thread to some CPUs.
     Confine,
-    /// Let it run on its original CPUs again.
+    /// Restore its original affinity.
     Unpin,
-    /// Stop its process.
+    /// Stop its whole process.
     Stop,
-    /// Continue its process.
+    /// Continue its whole process.
     Continue,
-    /// Freeze it.
+    /// Freeze the single thread.
     Freeze,
-    /// Thaw it.
+    /// Thaw the single thread.
     Thaw,
 }
 
@@ -106,48 +106,49 @@ impl fmt::Display for Act {
     }
 }
 
-/// Why an order was not carried out. The thread is as it was before.
+/// Reason why an order was not carried out. The thread is as it was before.
 #[derive(Debug, Error)]
 pub enum ActError {
     /// The thread has exited.
     #[error("thread {tid} has exited")]
     Gone {
-        /// The thread.
+        /// Id of the thread.
         tid: Tid,
     },
-    /// The kernel refused.
+    /// The kernel refused the action.
     #[error("cannot {act} thread {tid}")]
     Refused {
-        /// The thread.
+        /// Id of the thread.
         tid: Tid,
-        /// What was asked.
+        /// Action that was refused.
         act: Act,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// The thread was given back, and is no longer ours to touch.
+    /// The thread was restored, and gets no more orders.
     #[error("thread {tid} is restored and no longer held")]
     GivenBack {
-        /// The thread.
+        /// Id of the thread.
         tid: Tid,
     },
-    /// It is held so that it always may use what others leave.
+    /// The thread is held in a way that never stops it.
     #[error("cannot stop thread {tid}: it is held in a way that never stops it")]
     NeverHeldBack {
-        /// The thread.
+        /// Id of the thread.
         tid: Tid,
     },
 }
 
 impl ActError {
-    /// Whether there is no thread any more that could be ordered about.
+    /// Returns true if the thread has exited or was restored.
     #[must_use]
     pub fn means_gone(&self) -> bool {
         matches!(self, ActError::Gone { .. } | ActError::GivenBack { .. })
     }
 
-    /// Whether the vCPU can do without: it is not run until this is tried again. Whoever cannot be
-    /// made ordinary again would keep everybody else from running.
+    /// Returns true if the vCPU can wait: it is not run until the order has been tried again. A
+    /// thread that cannot be made ordinary again is different, since it would keep all others from
+    /// running.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         match self {
@@ -167,7 +168,7 @@ impl ActError {
         }
     }
 
-    /// The kernel's answer to `act`.
+    /// Creates the error for the kernel's answer to `act`.
     #[must_use]
     pub fn new(tid: Tid, act: Act, source: io::Error) -> ActError {
         if means_gone(&source) {

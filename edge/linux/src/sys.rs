@@ -1,8 +1,9 @@
-//! What the kernel offers for single threads, as safe calls: the only unsafe code of the crate.
+//! Kernel services for single threads, as safe calls. This module has the only unsafe code of the
+//! crate.
 //!
-//! Thin: nothing here decides anything, keeps anything, or retries. Every error is the kernel's
-//! own, except where a call says otherwise. Threads are named by [`Tid`]; a number is only as good
-//! as the thread's life, so whoever keeps one across a wait holds a descriptor beside it.
+//! Nothing here decides, stores or retries anything. Every error is the kernel's own, unless a call
+//! says otherwise. Threads are named by [`Tid`]. An id is valid only as long as the thread lives,
+//! so code that keeps one across a wait must hold a descriptor as well.
 
 #![allow(unsafe_code)]
 
@@ -49,13 +50,13 @@ use slackline_units::{CpuId, CpuSet, Span, Time};
 pub struct Tid(i32);
 
 impl Tid {
-    /// The thread with this number, or none if no thread can have it.
+    /// Creates an id from a number. `None` if no thread can have it.
     #[must_use]
     pub const fn new(number: i32) -> Option<Tid> {
         if number > 0 { Some(Tid(number)) } else { None }
     }
 
-    /// Its number.
+    /// Returns the number of the thread.
     #[must_use]
     pub const fn raw(self) -> i32 {
         self.0
@@ -72,83 +73,83 @@ impl fmt::Display for Tid {
     }
 }
 
-/// The calling thread.
+/// Returns the id of the calling thread.
 #[must_use]
 pub fn own_tid() -> Tid {
     Tid(thread::gettid().as_raw_nonzero().get())
 }
 
-/// The process (its first thread) that a thread belongs to.
+/// Returns the process (its first thread) that a thread belongs to.
 ///
 /// # Errors
-/// When there is no such thread, or procfs does not say.
+/// If there is no such thread, or procfs cannot be read.
 pub fn process_of(tid: Tid) -> io::Result<Tid> {
     let status = fs::read_to_string(format!("/proc/{tid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
     line.and_then(|text| text.trim().parse().ok()).and_then(Tid::new).ok_or_else(malformed)
 }
 
-/// What the kernel schedules a thread by.
+/// Scheduling class of a thread, with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheduling {
-    /// `SCHED_OTHER`, shared fairly.
+    /// `SCHED_OTHER`, which shares CPU time fairly.
     Other {
-        /// -20 (most) to 19 (least).
+        /// Nice value: -20 (highest priority) to 19 (lowest).
         nice: i32,
     },
-    /// `SCHED_BATCH`: fair, but never in a hurry.
+    /// `SCHED_BATCH`: fair, but does not preempt when it wakes.
     Batch {
-        /// -20 (most) to 19 (least).
+        /// Nice value: -20 (highest priority) to 19 (lowest).
         nice: i32,
     },
-    /// `SCHED_IDLE`: what others leave.
+    /// `SCHED_IDLE`: time that other threads leave.
     Idle,
-    /// `SCHED_FIFO`.
+    /// `SCHED_FIFO`: real-time, in order of arrival.
     Fifo {
-        /// 1 to 99, more is more urgent.
+        /// Priority: 1 to 99, higher is more urgent.
         priority: u32,
     },
-    /// `SCHED_RR`.
+    /// `SCHED_RR`: real-time, in turns.
     RoundRobin {
-        /// 1 to 99, more is more urgent.
+        /// Priority: 1 to 99, higher is more urgent.
         priority: u32,
     },
-    /// `SCHED_DEADLINE`.
+    /// `SCHED_DEADLINE`: reserved CPU time.
     Deadline {
         /// CPU time in every period.
         runtime: Span,
-        /// How long after the start of a period it must have been given.
+        /// Time after the start of a period by which it must have been received.
         deadline: Span,
-        /// How often.
+        /// Length of a period.
         period: Span,
     },
-    /// A class this program has no name for (`SCHED_EXT` among them), kept so that it can be given
-    /// back.
+    /// A class this program has no name for (such as `SCHED_EXT`), kept so that it can be restored.
     Unknown {
-        /// The kernel's number for it.
+        /// The kernel's number of the class.
         policy: u32,
-        /// The nice value it was read with.
+        /// Nice value when it was read.
         nice: i32,
-        /// The priority it was read with.
+        /// Priority when it was read.
         priority: u32,
     },
 }
 
-/// A thread's scheduling and what its children get of it.
+/// Scheduling of a thread, and what its children inherit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SchedulingOf {
-    /// How the thread itself is scheduled.
+    /// Class of the thread itself.
     pub class: Scheduling,
-    /// Whether threads that it starts go back to `SCHED_OTHER`.
+    /// True if threads that it starts return to `SCHED_OTHER`.
     pub reset_on_fork: bool,
 }
 
-/// How the kernel schedules a thread now.
+/// Returns the present scheduling of a thread.
 ///
-/// A fair thread's own slice length (Linux 6.12) is not kept: set again, it has the host's.
+/// The slice length of a fair thread (Linux 6.12) is not kept: when set again, it is the host's
+/// default.
 ///
 /// # Errors
-/// `ESRCH` when there is no such thread.
+/// `ESRCH` if there is no such thread.
 pub fn get_scheduling(tid: Tid) -> io::Result<SchedulingOf> {
     let mut attr = no_attr();
     let size = attr.size;
@@ -177,12 +178,12 @@ pub fn get_scheduling(tid: Tid) -> io::Result<SchedulingOf> {
     Ok(SchedulingOf { class, reset_on_fork: attr.sched_flags & RESET_ON_FORK != 0 })
 }
 
-/// Changes how the kernel schedules a thread.
+/// Sets the scheduling of a thread.
 ///
 /// # Errors
 /// `EPERM` without the privilege (or, for `SCHED_FIFO` and `SCHED_RR`, without a real-time budget
-/// in the thread's cgroup; for `SCHED_DEADLINE`, when the thread is pinned), `EBUSY` when the host
-/// has no deadline bandwidth left, `EINVAL` for values out of range, `ESRCH` when there is no such
+/// in the thread's cgroup; for `SCHED_DEADLINE`, if the thread is pinned), `EBUSY` if the host has
+/// no deadline bandwidth left, `EINVAL` for values out of range, `ESRCH` if there is no such
 /// thread.
 pub fn set_scheduling(tid: Tid, to: &SchedulingOf) -> io::Result<()> {
     let mut attr = no_attr();
@@ -223,8 +224,8 @@ pub fn set_scheduling(tid: Tid, to: &SchedulingOf) -> io::Result<()> {
     set_attr(tid, &attr)
 }
 
-/// Makes a thread the first of all ordinary ones: by the least nice value there is, and by the
-/// longest turns, so that nobody comes between once it runs. Threads that it starts are ordinary.
+/// Makes a thread the first of all ordinary ones, by the lowest nice value and by the longest
+/// timeslices, so that no other one preempts it once it runs. Threads that it starts are ordinary.
 ///
 /// # Errors
 /// As for [`set_scheduling`].
@@ -232,16 +233,16 @@ pub fn favour(tid: Tid) -> io::Result<()> {
     let mut attr = no_attr();
     attr.sched_policy = libc::SCHED_OTHER.cast_unsigned();
     attr.sched_nice = -20;
-    // The longest the kernel takes, since 6.12; before that it takes no notice.
+    // The longest that the kernel accepts, since 6.12. Older kernels ignore it.
     attr.sched_runtime = Span::from_ms(100).ns();
     attr.sched_flags = RESET_ON_FORK;
     set_attr(tid, &attr)
 }
 
-/// A thread's nice value, which it keeps while it is real-time.
+/// Returns the nice value of a thread, which it keeps while it is real-time.
 ///
 /// # Errors
-/// `ESRCH` when there is no such thread.
+/// `ESRCH` if there is no such thread.
 pub fn nice_of(tid: Tid) -> io::Result<i32> {
     Ok(rustix::process::getpriority_process(Some(tid.pid()))?)
 }
@@ -271,11 +272,11 @@ fn no_attr() -> libc::sched_attr {
     }
 }
 
-/// The CPUs a thread may run on.
+/// Returns the CPUs that a thread may run on.
 ///
 /// # Errors
-/// `ESRCH` when there is no such thread; `Unsupported` when it may run on a CPU whose number is not
-/// below [`CpuId::LIMIT`], because a set without that CPU could not be given back.
+/// `ESRCH` if there is no such thread; `Unsupported` if it may run on a CPU whose number is not
+/// below [`CpuId::LIMIT`], because an affinity without that CPU could not be restored.
 pub fn get_affinity(tid: Tid) -> io::Result<CpuSet> {
     let kernel = thread::sched_getaffinity(Some(tid.pid()))?;
     if (CpuId::LIMIT..thread::CpuSet::MAX_CPU).any(|cpu| kernel.is_set(cpu)) {
@@ -284,11 +285,11 @@ pub fn get_affinity(tid: Tid) -> io::Result<CpuSet> {
     Ok((0..CpuId::LIMIT).filter(|&cpu| kernel.is_set(cpu)).map(CpuId::new).collect())
 }
 
-/// Lets a thread run on these CPUs only. It has left all others when this returns.
+/// Limits a thread to these CPUs. It has left all others when this returns.
 ///
 /// # Errors
-/// `EINVAL` when the set holds no CPU that is online and in the thread's cpuset, `EPERM` without
-/// the privilege, `ESRCH` when there is no such thread, `EBUSY` for `SCHED_DEADLINE` threads.
+/// `EINVAL` if the set holds no CPU that is online and in the thread's cpuset, `EPERM` without the
+/// privilege, `ESRCH` if there is no such thread, `EBUSY` for `SCHED_DEADLINE` threads.
 pub fn set_affinity(tid: Tid, cpus: &CpuSet) -> io::Result<()> {
     let mut kernel = thread::CpuSet::new();
     for cpu in cpus.iter() {
@@ -297,13 +298,13 @@ pub fn set_affinity(tid: Tid, cpus: &CpuSet) -> io::Result<()> {
     Ok(thread::sched_setaffinity(Some(tid.pid()), &kernel)?)
 }
 
-/// The time on `CLOCK_MONOTONIC`, which the kernel stamps its facts with.
+/// Returns the time on `CLOCK_MONOTONIC`, the clock of the kernel's event times.
 #[must_use]
 pub fn monotonic() -> Time {
     time_on(rustix::time::ClockId::Monotonic)
 }
 
-/// The time on `CLOCK_REALTIME`, since 1970: the clock on the wall.
+/// Returns the time on `CLOCK_REALTIME`, the wall clock, since 1970.
 #[must_use]
 pub fn wall() -> Time {
     time_on(rustix::time::ClockId::Realtime)
@@ -315,10 +316,10 @@ fn time_on(clock: rustix::time::ClockId) -> Time {
     Time::START + Span::from_secs(part(time.tv_sec)) + Span::from_ns(part(time.tv_nsec))
 }
 
-/// The CPUs that are online now.
+/// Returns the CPUs that are online now.
 ///
 /// # Errors
-/// When sysfs does not say; `Unsupported` when one's number is not below [`CpuId::LIMIT`].
+/// If sysfs cannot be read; `Unsupported` if a number is not below [`CpuId::LIMIT`].
 pub fn online_cpus() -> io::Result<CpuSet> {
     let text = fs::read_to_string("/sys/devices/system/cpu/online")?;
     let mut online = CpuSet::NONE;
@@ -331,7 +332,7 @@ pub fn online_cpus() -> io::Result<CpuSet> {
     Ok(online)
 }
 
-/// The numbers in a list of ranges, such as `0-3,8`; empty for an empty text.
+/// Parses a list of ranges, such as `0-3,8`. Empty for an empty text, `None` if it is malformed.
 #[must_use]
 pub fn cpu_list(text: &str) -> Option<Vec<usize>> {
     let mut numbers = Vec::new();
@@ -342,15 +343,15 @@ pub fn cpu_list(text: &str) -> Option<Vec<usize>> {
     Some(numbers)
 }
 
-/// The CPU time a thread has used in its life.
+/// Returns the CPU time a thread has used in its life.
 ///
 /// For a thread of the calling process this is exact at the call, running or not. The kernel
-/// refuses that clock for threads of other processes, whose time is read from procfs instead: exact
-/// while the thread is off its CPU (so always, when a caller that shares the CPU asks), behind by
-/// up to one tick of the kernel (4 ms at 250 Hz) while it runs. [`TaskClock`] is exact for both.
+/// refuses that clock for threads of other processes, whose time is read from procfs instead. That
+/// is exact while the thread is off its CPU (so always, if the caller shares the CPU), and behind
+/// by up to one tick of the kernel (4 ms at 250 Hz) while it runs. [`TaskClock`] is exact for both.
 ///
 /// # Errors
-/// `ESRCH` or `NotFound` when there is no such thread.
+/// `ESRCH` or `NotFound` if there is no such thread.
 pub fn thread_cpu_time(tid: Tid) -> io::Result<Span> {
     match read_clock(cpu_clock(tid, PER_THREAD | BY_SCHEDULER)) {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => scheduler_time(tid),
@@ -358,25 +359,25 @@ pub fn thread_cpu_time(tid: Tid) -> io::Result<Span> {
     }
 }
 
-/// The CPU time all threads of a process have used, those that ended included; behind by up to one
-/// tick of the kernel for each that is running, unless the process is the caller's.
+/// Returns the CPU time all threads of a process have used, including exited ones. It is behind by
+/// up to one tick of the kernel for each that is running, unless the process is the caller's.
 ///
 /// # Errors
-/// `EINVAL` when there is no such process.
+/// `EINVAL` if there is no such process.
 pub fn process_cpu_time(process: Tid) -> io::Result<Span> {
     read_clock(cpu_clock(process, BY_SCHEDULER))
 }
 
-/// A tick of the clock by which the kernel counts in `/proc/stat`.
+/// Returns the length of a tick of the clock by which the kernel counts in `/proc/stat`.
 #[must_use]
 pub fn clock_tick() -> Span {
     // SAFETY: it takes a number and returns one.
     let a_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
-    // A hundred for as long as there has been Linux on these machines.
+    // It has always been a hundred a second on these architectures.
     Span::from_secs(1) / u64::try_from(a_second).ok().filter(|&ticks| ticks > 0).unwrap_or(100)
 }
 
-/// The kernel's encoding of CPU clocks: the number's complement above three bits that say which.
+/// The kernel's encoding of CPU clocks: the id's complement above three bits that select the clock.
 const BY_SCHEDULER: libc::clockid_t = 2;
 const PER_THREAD: libc::clockid_t = 4;
 
@@ -393,8 +394,8 @@ fn read_clock(clock: libc::clockid_t) -> io::Result<Span> {
     Ok(Span::from_secs(part(time.tv_sec)?) + Span::from_ns(part(time.tv_nsec)?))
 }
 
-/// The first number of `schedstat`: nanoseconds on a CPU, brought up to date at every tick and
-/// whenever the thread leaves its CPU.
+/// Reads the first number of `schedstat`: nanoseconds on a CPU, updated at every tick and whenever
+/// the thread leaves its CPU.
 fn scheduler_time(tid: Tid) -> io::Result<Span> {
     let text = fs::read_to_string(format!("/proc/{tid}/schedstat"))?;
     let used = text.split_ascii_whitespace().next().and_then(|number| number.parse().ok());
@@ -403,23 +404,24 @@ fn scheduler_time(tid: Tid) -> io::Result<Span> {
 
 /// The scheduler's count of the CPU time of one thread of any process, for reading often.
 ///
-/// Exact while the thread is off its CPU, behind by up to one tick of the kernel while it runs.
+/// It is exact while the thread is off its CPU, and behind by up to one tick of the kernel while it
+/// runs.
 #[derive(Debug)]
 pub struct ThreadClock(fs::File);
 
 impl ThreadClock {
-    /// Opens the clock of a thread; it stays that thread's.
+    /// Opens the clock of a thread. It never shows another thread.
     ///
     /// # Errors
-    /// When there is no such thread.
+    /// If there is no such thread.
     pub fn open(tid: Tid) -> io::Result<ThreadClock> {
         fs::File::open(format!("/proc/{tid}/schedstat")).map(ThreadClock)
     }
 
-    /// CPU time used so far.
+    /// Returns the CPU time used so far.
     ///
     /// # Errors
-    /// `ESRCH` when the thread has ended.
+    /// `ESRCH` if the thread has exited.
     pub fn read(&self) -> io::Result<Span> {
         use std::os::unix::fs::FileExt;
         // Three numbers of at most 20 digits.
@@ -434,19 +436,19 @@ impl ThreadClock {
     }
 }
 
-/// Keeps all memory of this process, now and later, in RAM.
+/// Keeps all memory of this process, present and future, in RAM.
 ///
 /// Pages are fetched at once rather than at first touch (`MCL_ONFAULT`): the first touch would be a
 /// fault inside the loop that must not wait. The price is that untouched thread stacks count, 2 MiB
 /// each.
 ///
 /// # Errors
-/// `ENOMEM` or `EPERM` when `RLIMIT_MEMLOCK` is too low for a caller without `CAP_IPC_LOCK`.
+/// `ENOMEM` or `EPERM` if `RLIMIT_MEMLOCK` is too low for a caller without `CAP_IPC_LOCK`.
 pub fn lock_memory() -> io::Result<()> {
     Ok(mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE)?)
 }
 
-/// The kernel's answer, or the error it left behind.
+/// Returns the kernel's result, or the error that it has set.
 fn check(result: libc::c_long) -> io::Result<libc::c_long> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
@@ -459,20 +461,20 @@ fn malformed() -> io::Error {
 /// closed in programs that are started from now on.
 ///
 /// # Errors
-/// `EBADF` when there is no such descriptor, and for the standard ones, which are in use.
+/// `EBADF` if there is no such descriptor, and for the standard ones, which are in use.
 pub fn inherited_fd(number: i32) -> io::Result<OwnedFd> {
     if number <= 2 {
         return Err(io::Error::from_raw_os_error(libc::EBADF));
     }
     // SAFETY: setting a flag of a descriptor, or of none, does nothing to memory.
     check(unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) }.into())?;
-    // A copy: whoever else in this process may own that number keeps it.
+    // A copy: other code of this process that owns the number keeps it.
     // SAFETY: the descriptor is open, as the call before has shown, and is borrowed for one call.
     let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
     borrowed.try_clone_to_owned()
 }
 
-// For the keeper of held threads, which must outlive what its owner is sent.
+// Signals of the keeper, which must outlive signals that are sent to its owner.
 
 /// Ignores a signal in the whole process, from now on and across `exec`.
 ///
@@ -489,7 +491,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_of_cpus_may_be_empty_and_have_gaps() {
+    fn cpu_lists_may_be_empty_and_have_gaps() {
         assert_eq!(cpu_list("0-3,8\n"), Some(vec![0, 1, 2, 3, 8]));
         assert_eq!(cpu_list("\n"), Some(vec![]));
         assert_eq!(cpu_list("0-"), None);
@@ -531,13 +533,13 @@ mod tests {
     }
 
     #[test]
-    fn cpu_time_never_goes_back_and_is_known_of_others() {
+    fn cpu_time_is_monotonic_and_readable_for_other_users() {
         let own = own_tid();
         let before = thread_cpu_time(own).unwrap();
         assert!(thread_cpu_time(own).unwrap() >= before);
         let process = process_of(own).unwrap();
         assert!(process_cpu_time(process).unwrap() >= before);
-        // The first process of the host is of somebody else.
+        // The first process of the host belongs to another user.
         assert!(!thread_cpu_time(Tid(1)).unwrap().is_zero());
     }
 }

@@ -1,9 +1,9 @@
-//! A thread of another process, referred to so that nobody else is ever hit in its place.
+//! References to threads of other processes that never hit another thread.
 //!
-//! The kernel uses thread ids again. A [`ThreadRef`] therefore keeps, beside the number, when the
-//! thread was started and descriptors of the thread and of its process. The descriptors end with
-//! what they stand for; the start time tells a later thread of the same number apart, also for
-//! somebody who has no descriptor, such as a program started after a crash.
+//! The kernel reuses thread ids. So a [`ThreadRef`] keeps, besides the id, the thread's start time
+//! and descriptors of the thread and its process. The descriptors become invalid when thread or
+//! process end. The start time tells a later thread with the same id apart, even for a program that
+//! has no descriptor, such as one started after a crash.
 
 mod fd;
 
@@ -21,18 +21,18 @@ use crate::sys::{Tid, process_of};
 pub use fd::TaskFd;
 pub use fd::is_missing;
 
-/// When a thread was started, in clock ticks (1/100 s) since the host started.
+/// Start time of a thread, in clock ticks (1/100 s) since the host booted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StartTime(u64);
 
 impl StartTime {
-    /// `ticks` clock ticks after the host started, as procfs writes it.
+    /// Creates a start time from the clock ticks since boot, as procfs shows them.
     #[must_use]
     pub const fn from_ticks(ticks: u64) -> StartTime {
         StartTime(ticks)
     }
 
-    /// Clock ticks since the host started.
+    /// Returns the clock ticks since the host booted.
     #[must_use]
     pub const fn ticks(self) -> u64 {
         self.0
@@ -45,52 +45,54 @@ impl fmt::Display for StartTime {
     }
 }
 
-/// Why a thread cannot be referred to.
+/// Reason why a thread cannot be referred to.
 #[derive(Debug, Error)]
 pub enum ThreadError {
-    /// There is no such thread, or no longer.
+    /// The thread does not exist, or has exited.
     #[error("process {pid} has no thread {tid}")]
     Gone {
-        /// The process asked for.
+        /// Id of the process.
         pid: Tid,
-        /// The thread asked for.
+        /// Id of the thread.
         tid: Tid,
     },
-    /// The kernel's own threads keep the host going; holding one back can stop all of it.
+    /// The thread is one of the kernel's. These keep the host running, and stopping one can stop
+    /// all of it.
     #[error("cannot schedule {tid}: it is a thread of the kernel")]
     Kernel {
-        /// The thread asked for.
+        /// Id of the thread.
         tid: Tid,
     },
-    /// Without process 1 the host does not run.
+    /// The host does not run without process 1.
     #[error("cannot schedule process 1: the host depends on it")]
     Init,
-    /// The first thread has ended, and others run on: the kernel moves such a process nowhere.
+    /// The first thread has exited and others run on. The kernel does not move such a process to
+    /// another group.
     #[error("the first thread of process {pid} has ended, so that it cannot be moved to a group")]
     FirstEnded {
-        /// The process asked for.
+        /// Id of the process.
         pid: Tid,
     },
-    /// Whoever schedules must not be able to hold itself back.
+    /// The thread is our own. A scheduler must not be able to stop itself.
     #[error("cannot schedule thread {tid}: it belongs to Slackline")]
     Ourselves {
-        /// The thread asked for.
+        /// Id of the thread.
         tid: Tid,
     },
-    /// The thread belongs to somebody else, and we are not root.
+    /// The thread belongs to another user, and we are not root.
     #[error("no permission for thread {tid} of process {pid}")]
     NotPermitted {
-        /// The process asked for.
+        /// Id of the process.
         pid: Tid,
-        /// The thread asked for.
+        /// Id of the thread.
         tid: Tid,
     },
     /// The kernel's description of the thread could not be read.
     #[error("cannot read the state of thread {tid}")]
     Unreadable {
-        /// The thread asked for.
+        /// Id of the thread.
         tid: Tid,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
 }
@@ -106,17 +108,17 @@ struct Reference {
     process_started: StartTime,
     started: StartTime,
     thread: TaskFd,
-    /// Held apart from the thread's: a process outlives its threads and may have to be continued
+    /// Held apart from the thread's. A process outlives its threads, and may have to be continued
     /// when the thread that stopped it is gone.
     process: TaskFd,
 }
 
 impl ThreadRef {
-    /// Refers to thread `tid` of process `pid`.
+    /// Opens a reference to thread `tid` of process `pid`.
     ///
     /// # Errors
-    /// When there is no such thread, or it is none that may be scheduled by us: the kernel's,
-    /// process 1's, our own, or somebody else's.
+    /// If there is no such thread, or we may not schedule it: a thread of the kernel, process 1,
+    /// ourselves or another user.
     pub fn open(pid: Tid, tid: Tid) -> Result<ThreadRef, ThreadError> {
         if pid.raw() == 1 {
             return Err(ThreadError::Init);
@@ -125,8 +127,8 @@ impl ThreadRef {
             return Err(ThreadError::Ourselves { tid });
         }
         let gone = |source| ThreadError::of(pid, tid, source);
-        // Descriptors first, start times after: whatever is read once the descriptors exist, and
-        // while they have not ended, is about the threads they stand for.
+        // Descriptors first, start times second. What is read after the descriptors exist, and
+        // before they become invalid, is about the threads that they stand for.
         let (process, thread) =
             (TaskFd::open(pid).map_err(gone)?, TaskFd::open(tid).map_err(gone)?);
         let leader = Stat::of(pid, pid).map_err(gone)?;
@@ -147,69 +149,69 @@ impl ThreadRef {
         if found.is_gone().map_err(gone)? { Err(ThreadError::Gone { pid, tid }) } else { Ok(found) }
     }
 
-    /// The process, which is the id of its first thread.
+    /// Returns the id of the process, which is the id of its first thread.
     #[must_use]
     pub fn pid(&self) -> Tid {
         self.0.pid
     }
 
-    /// The thread.
+    /// Returns the id of the thread.
     #[must_use]
     pub fn tid(&self) -> Tid {
         self.0.tid
     }
 
-    /// When the thread was started.
+    /// Returns the start time of the thread.
     #[must_use]
     pub fn started(&self) -> StartTime {
         self.0.started
     }
 
-    /// When its process was started.
+    /// Returns the start time of its process.
     #[must_use]
     pub fn process_started(&self) -> StartTime {
         self.0.process_started
     }
 
-    /// The descriptor of the thread.
+    /// Returns the descriptor of the thread.
     #[must_use]
     pub fn descriptor(&self) -> &TaskFd {
         &self.0.thread
     }
 
-    /// The descriptor of the first thread of its process.
+    /// Returns the descriptor of the first thread of its process.
     #[must_use]
     pub fn process_descriptor(&self) -> &TaskFd {
         &self.0.process
     }
 
-    /// Whether the thread has exited.
+    /// Returns true if the thread has exited.
     ///
     /// # Errors
-    /// When the kernel does not say.
+    /// If the kernel does not report it.
     pub fn is_gone(&self) -> io::Result<bool> {
         self.0.thread.has_exited()
     }
 
-    /// The number, for a call that goes by number and is made at once.
+    /// Returns the id, for a call by id that is made at once.
     ///
     /// # Errors
-    /// `ESRCH` when the thread has exited, so that the number may be somebody else's.
+    /// `ESRCH` if the thread has exited, so that the id may mean another thread.
     pub fn number(&self) -> io::Result<Tid> {
         if self.is_gone()? { Err(Errno::SRCH.into()) } else { Ok(self.0.tid) }
     }
 
-    /// Whether the number still means this thread, told by its start time alone.
+    /// Returns true if the id still means this thread, judged by its start time alone.
     ///
     /// # Errors
-    /// When procfs does not say.
+    /// If procfs cannot be read.
     pub fn is_same(&self) -> io::Result<bool> {
         is_running(self.0.pid, self.0.tid, self.0.started)
     }
 }
 
 impl ThreadError {
-    /// What to do about it.
+    /// Returns advice for the user.
     #[must_use]
     pub const fn hint(&self) -> &'static str {
         match self {
@@ -231,18 +233,19 @@ impl ThreadError {
     }
 }
 
-/// Whether an error says that the thread it was about does not exist.
+/// Returns true if an error says that its thread does not exist.
 #[must_use]
 pub fn means_gone(error: &io::Error) -> bool {
-    // Files in procfs and process descriptors say ENOENT, calls on thread ids say ESRCH.
+    // Files in procfs and process descriptors return ENOENT, calls on thread ids return ESRCH.
     error.kind() == io::ErrorKind::NotFound
         || error.raw_os_error() == Some(Errno::SRCH.raw_os_error())
 }
 
-/// Whether thread `tid` of process `pid` exists, was started at `started`, and has not exited.
+/// Returns true if thread `tid` of process `pid` exists, was started at `started`, and has not
+/// exited.
 ///
 /// # Errors
-/// When procfs does not say.
+/// If procfs cannot be read.
 pub fn is_running(pid: Tid, tid: Tid, started: StartTime) -> io::Result<bool> {
     match Stat::of(pid, tid) {
         Ok(stat) => Ok(stat.started == started && !stat.exited()),
@@ -251,13 +254,13 @@ pub fn is_running(pid: Tid, tid: Tid, started: StartTime) -> io::Result<bool> {
     }
 }
 
-/// The threads of a process, in order of their ids.
+/// Returns the threads of a process, in order of their ids.
 ///
 /// # Errors
-/// When there is no such process, or procfs does not say.
+/// If there is no such process, or procfs cannot be read.
 pub fn threads_of(pid: Tid) -> Result<Vec<Tid>, ThreadError> {
     let failed = |source| ThreadError::of(pid, pid, source);
-    // A thread's number also has a folder in procfs, though it is not listed and is no process.
+    // A thread id also has a folder in procfs, which is not listed and is no process.
     if process_of(pid).map_err(failed)? != pid {
         return Err(ThreadError::Gone { pid, tid: pid });
     }
@@ -270,7 +273,7 @@ pub fn threads_of(pid: Tid) -> Result<Vec<Tid>, ThreadError> {
     Ok(threads)
 }
 
-/// What procfs says about a thread.
+/// State of a thread, as procfs shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
     state: u8,
@@ -279,22 +282,22 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// Asks about a thread of a process.
+    /// Reads the state of a thread.
     ///
     /// # Errors
-    /// When there is no such thread, or what procfs says cannot be understood.
+    /// If there is no such thread, or the text cannot be parsed.
     pub fn of(pid: Tid, tid: Tid) -> io::Result<Stat> {
-        // Bytes, because a thread may call itself anything.
+        // Bytes, because a thread may have any name.
         let text = fs::read(format!("/proc/{pid}/task/{tid}/stat"))?;
         Stat::parse(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// Understands the text of a `stat` file; none where it is not one.
+    /// Parses the text of a `stat` file. `None` if it is not one.
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<Stat> {
-        /// `PF_KTHREAD` in the kernel's flags of a task.
+        /// `PF_KTHREAD` among the kernel's flags of a task.
         const KERNEL_THREAD: u64 = 0x0020_0000;
-        // The name stands in brackets and may contain brackets and spaces itself.
+        // The name is in parentheses and may contain parentheses and spaces itself.
         let name_end = text.iter().rposition(|&byte| byte == b')')?;
         let rest = std::str::from_utf8(&text[name_end + 1..]).ok()?;
         // Counted from 1, as in proc(5), the state is the third field.
@@ -307,31 +310,31 @@ impl Stat {
         })
     }
 
-    /// Whether a signal has stopped it.
+    /// Returns true if a signal has stopped the thread.
     #[must_use]
     pub fn stopped(self) -> bool {
         self.state == b'T'
     }
 
-    /// Whether it has work: it runs, or waits for a CPU.
+    /// Returns true if the thread runs or waits for a CPU.
     #[must_use]
     pub fn runnable(self) -> bool {
         self.state == b'R'
     }
 
-    /// Whether it is one of the kernel's own.
+    /// Returns true if it is a thread of the kernel.
     #[must_use]
     pub fn is_of_kernel(self) -> bool {
         self.kernel
     }
 
-    /// When it was started.
+    /// Returns the start time of the thread.
     #[must_use]
     pub fn started(self) -> StartTime {
         self.started
     }
 
-    /// Whether it has exited and only waits to be reaped.
+    /// Returns true if the thread has exited and only waits to be reaped.
     #[must_use]
     pub fn exited(self) -> bool {
         matches!(self.state, b'Z' | b'X')
@@ -343,7 +346,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_with_brackets_and_spaces_does_not_shift_the_fields() {
+    fn thread_name_with_parentheses_and_spaces_shifts_no_field() {
         let text = b"42 (a) R 1 (b) S 7 42 42 0 -1 2097216 0 0 0 0 5 6 0 0 20 0 1 0 86743 0 0";
         let stat = Stat::parse(text).unwrap();
         assert_eq!(stat, Stat { state: b'S', kernel: true, started: StartTime(86743) });
@@ -351,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_not_be_touched_is_refused() {
+    fn init_and_own_process_are_refused() {
         let tid = |number| Tid::new(number).unwrap();
         assert!(matches!(ThreadRef::open(tid(1), tid(1)), Err(ThreadError::Init)));
         let own = tid(i32::try_from(process::id()).unwrap());
@@ -361,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_is_referred_to_until_it_is_gone() {
+    fn reference_to_a_child_is_valid_until_it_exits() {
         let mut child = process::Command::new("sleep").arg("100").spawn().unwrap();
         let pid = Tid::new(i32::try_from(child.id()).unwrap()).unwrap();
         let thread = ThreadRef::open(pid, pid).unwrap();

@@ -1,25 +1,26 @@
-//! Which kernel this is, for what it cannot be asked by trying.
+//! Version of the kernel, for features that cannot be found by trying.
 
 use std::fs;
 use std::io;
 
-/// The first two numbers of a kernel's version.
+/// Version of a kernel: its first two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
-    /// The first number of `6.1.0`.
+    /// First number, as in `6.1.0`.
     pub major: u32,
-    /// The second number of `6.1.0`.
+    /// Second number, as in `6.1.0`.
     pub minor: u32,
 }
 
 impl Version {
-    /// The oldest that is looked after: perf events note switches since 4.3, and 4.4 was kept up
-    /// for long.
+    /// Oldest supported version: perf events record switches since 4.3, and 4.4 was maintained for
+    /// long.
     pub const OLDEST: Version = Version { major: 4, minor: 4 };
-    /// Perf events say of a thread that left its CPU whether it still wanted it.
+    /// First version whose perf events report whether a thread that left its CPU is still runnable.
     pub const TELLS_READINESS: Version = Version { major: 4, minor: 17 };
 
-    /// From a release such as `6.18.44-cloud-amd64` or `6.1-rc3`.
+    /// Parses a release such as `6.18.44-cloud-amd64` or `6.1-rc3`. `None` if it has no two
+    /// numbers.
     #[must_use]
     pub fn parse(release: &str) -> Option<Version> {
         let mut numbers = release.split(|c: char| !c.is_ascii_digit());
@@ -27,10 +28,10 @@ impl Version {
         Some(Version { major: next()?, minor: next()? })
     }
 
-    /// This host's.
+    /// Returns the version of this host's kernel.
     ///
     /// # Errors
-    /// When procfs does not say.
+    /// If procfs cannot be read.
     pub fn of_host() -> io::Result<Version> {
         let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
         Version::parse(&release).ok_or_else(|| io::ErrorKind::InvalidData.into())

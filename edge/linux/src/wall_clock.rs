@@ -1,7 +1,7 @@
-//! The clock on the wall, by which phases are told, beside the monotonic one that dispatchers wait
-//! by. Both go at the same rate, however the kernel is told to correct it: what is between them
-//! changes only when somebody sets the clock, or as the machine was suspended. So it is measured
-//! once, and looked at again now and then.
+//! The wall clock, to which phases refer, and its offset to the monotonic clock, by which
+//! dispatchers wait. Both run at the same rate, however the kernel is told to correct it. Their
+//! offset changes only when a program sets the clock, or while the host is suspended. So it is
+//! measured once, and checked again now and then.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -10,68 +10,68 @@ use slackline_units::{Span, Time};
 
 use crate::sys::{monotonic, wall};
 
-/// How often both are read to know what is between them: somebody may run in between.
+/// Number of readings of both clocks for one offset: another thread may run in between.
 const READINGS: usize = 5;
 
-/// What no reading is better than, whatever the clocks say.
+/// Minimum uncertainty of a reading, whatever the clocks show.
 const LEAST: Span = Span::from_us(1);
 
-/// `CLOCK_REALTIME`, or, to study clocks that differ, one that is ahead of it. Its clones are the
-/// same clock.
+/// `CLOCK_REALTIME` or, to study clocks that differ, a clock ahead of it. Clones are the same
+/// clock.
 #[derive(Clone, Debug, Default)]
 pub struct WallClock {
-    /// In nanoseconds.
+    /// Nanoseconds ahead of `CLOCK_REALTIME`; negative if behind.
     ahead: Arc<AtomicI64>,
 }
 
-/// Somebody set the clock on the wall.
+/// A step of the wall clock, which a program has set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockStep {
-    /// By how much.
+    /// Size of the step.
     pub by: Span,
-    /// Whether ahead; else back.
+    /// True if the clock was set ahead, false if back.
     pub is_ahead: bool,
 }
 
-/// How far the wall clock is ahead of the monotonic one.
+/// Offset of the wall clock ahead of the monotonic clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offset {
-    /// The difference of the two clocks.
+    /// Difference of the two clocks.
     pub ahead: Span,
-    /// By how much that may be wrong.
+    /// Maximum error of the difference.
     within: Span,
 }
 
 impl WallClock {
-    /// It is so many nanoseconds ahead of `CLOCK_REALTIME` from now on; back, below zero.
+    /// Sets the clock to this many nanoseconds ahead of `CLOCK_REALTIME`; behind it if negative.
     pub fn set_ahead(&self, ns: i64) {
         self.ahead.store(ns, Ordering::Relaxed);
     }
 
-    /// The time it shows, since 1970.
+    /// Returns the time that the clock shows, since 1970.
     #[must_use]
     pub fn now(&self) -> Time {
         moved(wall(), self.ahead.load(Ordering::Relaxed))
     }
 
-    /// What is between it and the monotonic clock now: the reading that took least time.
+    /// Returns the present offset to the monotonic clock, from the reading that took least time.
     #[must_use]
     pub fn offset(&self) -> Offset {
         let read = |_| {
             let (before, shown, after) = (monotonic(), self.now(), monotonic());
             let within = after.since(before).max(LEAST);
             let middle = before.after(after.since(before) / 2);
-            // The kernel keeps it from being before: only a shifted one can be.
+            // The kernel keeps its clock from being behind; only a shifted clock can be.
             Offset { ahead: shown.since(middle), within }
         };
         let readings = (0..READINGS).map(read);
-        readings.min_by_key(|reading| reading.within).expect("more than none")
+        readings.min_by_key(|reading| reading.within).expect("READINGS is not zero")
     }
 }
 
 impl Offset {
-    /// By how much the clock was set since an earlier one; none is not at all, as far as it can be
-    /// told.
+    /// Returns the step by which the clock was set since an earlier offset. `None` if the
+    /// difference is within the error of the readings.
     #[must_use]
     pub fn step_since(self, before: Offset) -> Option<ClockStep> {
         let is_ahead = self.ahead > before.ahead;
@@ -91,10 +91,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_clock_stands_still_until_it_is_set() {
+    fn wall_clock_steps_only_when_set() {
         let clock = WallClock::default();
         let before = clock.offset();
-        // By less than a tenth of a millisecond: unless somebody sets this machine's clock now.
+        // By less than a tenth of a millisecond, unless another program sets this host's clock now.
         clock.set_ahead(100_000);
         let step = clock.offset().step_since(before).unwrap();
         assert!(step.is_ahead && step.by >= Span::from_us(50), "{step:?}");
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_readings_differ_by_is_no_step() {
+    fn difference_within_reading_errors_is_no_step() {
         let at =
             |ahead, within| Offset { ahead: Span::from_us(ahead), within: Span::from_us(within) };
         assert_eq!(at(1_000, 3).step_since(at(1_007, 4)), None);

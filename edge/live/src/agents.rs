@@ -1,9 +1,9 @@
-//! Agents: what guests tell of their tasks, and their devices of what waits for them, over Unix
-//! sockets. It is checked, bounded, lapses, and is told to the host as what a vCPU says.
+//! Agents report the tasks of guests, and their devices pending I/O, over Unix sockets. The reports
+//! are checked, limited in rate, and lapse. They are passed to the host as hints from vCPUs.
 //!
-//! One thread hears all of them, on CPUs that are not scheduled where there are any. It reads a
-//! little at a time, and no more than may be told, so that whoever floods it fills only the buffer
-//! of its own socket.
+//! One thread reads all agents, on CPUs that are not managed if there are any. It reads little at a
+//! time, and no more than may be reported. An agent that floods it fills only the buffer of its own
+//! socket.
 
 mod hearing;
 
@@ -23,34 +23,35 @@ use crate::live_host::{At, LiveHost};
 pub use hearing::{BAD_AT_MOST, Counts, LEASE, LEASE_AT_MOST, RATE};
 use hearing::{Hearing, News};
 
-/// How often an agent is looked for that is not there.
+/// Interval between attempts to connect to an agent.
 const AGAIN: Span = Span::from_ms(50);
 
-/// How much is read at a time, in bytes.
+/// Maximum number of bytes read at a time.
 const READ: usize = 1 << 12;
 
-/// Why nobody can be heard there.
+/// Error of setting up the connection to an agent.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot connect to an agent at {}: {source}", path.display())]
 pub struct AgentError {
-    /// The path of the socket.
+    /// Path of the socket.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// Error of the kernel.
     pub source: io::Error,
 }
 
-/// What came of an agent.
+/// Statistics of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heard {
-    /// Whose it is.
+    /// Name of the guest.
     pub name: String,
-    /// Where it listens.
+    /// Path of the socket on which the agent listens.
     pub path: PathBuf,
-    /// When the channel was first there; none if it never was.
+    /// Time when the session first connected to it. `None` if it never did.
     pub connected: Option<Time>,
-    /// When what it claimed last lapsed, or it was taken to be silent, or hung up, if it was.
+    /// Time of the latest loss: a claim lapsed, the agent counted as silent, or it closed the
+    /// channel. `None` if there was none.
     pub lost: Option<Time>,
-    /// How often.
+    /// Counts of frames and losses.
     pub counts: Counts,
 }
 
@@ -62,19 +63,19 @@ pub(crate) struct Agents(Mutex<Vec<Agent>>);
 struct Agent {
     heard: Heard,
     address: SocketAddrUnix,
-    /// By number in the guest.
+    /// vCPUs of the guest, by number in the guest.
     vcpus: Vec<VcpuId>,
     socket: Option<Arc<OwnedFd>>,
-    /// When it is looked for again.
+    /// Time of the next attempt to connect.
     again: Time,
     hearing: Hearing,
 }
 
-/// What is to be told, of whom.
+/// Hint to pass on, with the vCPU that it comes from.
 type Tell = (VcpuId, slackline_units::Told);
 
 impl Agents {
-    /// The agent of these vCPUs is heard from now on, whenever it is there.
+    /// Adds the agent of these vCPUs. It is read from now on, whenever it can be reached.
     pub(crate) fn add(
         &self,
         name: String,
@@ -96,13 +97,13 @@ impl Agents {
         Ok(())
     }
 
-    /// What came of each of them.
+    /// Returns the statistics of each agent.
     pub(crate) fn heard(&self) -> Vec<Heard> {
         let counted = |agent: &Agent| Heard { counts: agent.hearing.counts, ..agent.heard.clone() };
         self.all().iter().map(counted).collect()
     }
 
-    /// This vCPU leaves: the agent of its guest, which leaves as a whole, is heard no more.
+    /// Removes the agent of the guest that this vCPU belongs to. A guest leaves as a whole.
     pub(crate) fn remove(&self, vcpu: VcpuId) {
         for agent in self.all().iter_mut().filter(|agent| agent.vcpus.contains(&vcpu)) {
             agent.socket = None;
@@ -114,7 +115,7 @@ impl Agents {
         self.all().is_empty()
     }
 
-    /// Hears them until the host is over.
+    /// Reads the agents until the host is over.
     pub(crate) fn listen(&self, host: &LiveHost) -> Result<(), DispatcherError> {
         let mut tells = Vec::new();
         while !host.is_over() {
@@ -132,7 +133,8 @@ impl Agents {
         Ok(())
     }
 
-    /// Takes in what there is; says where to wait for more, and until when at most.
+    /// Reads what has arrived. Returns the sockets to wait for, and the latest time of the next
+    /// round.
     fn round(
         &self,
         (now, host): (Time, &LiveHost),
@@ -155,7 +157,7 @@ impl Agents {
         (sockets, until)
     }
 
-    /// A panic elsewhere leaves at worst one of them not heard.
+    /// Locks the list. A panic in another thread leaves at worst one agent unread.
     fn all(&self) -> MutexGuard<'_, Vec<Agent>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -173,7 +175,7 @@ impl Agent {
         }
     }
 
-    /// Reads once, if more may be told; and sees what has lapsed.
+    /// Reads once, if more may be reported, and drops claims that have lapsed.
     fn take(&mut self, (now, host): (Time, &LiveHost), news: &mut Vec<News>) {
         let before = self.hearing.counts;
         let mut bytes = [0; READ];

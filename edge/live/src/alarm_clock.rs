@@ -1,53 +1,54 @@
-//! When a dispatcher looks next. A timer costs CPU time and rings late, on some machines (in a
-//! virtual machine above all) twenty times as much and as late as on others: how much is learnt
-//! while they ring.
+//! Time of the next dispatcher pass. A timer costs CPU time and expires late. On some hosts, above
+//! all virtual machines, both are twenty times as much as on others. The clock learns the amounts
+//! from its own timers.
 
 use slackline_units::{Span, Time};
 
-/// The shortest wait worth a timer at all: what the two switches around it take.
+/// Shortest wait that is worth a timer: the time of the two switches around it.
 const LEAST: Span = Span::from_us(10);
 
-/// No wait and no margin grows beyond this, and whoever has more than this left at a ring lost it
-/// to a stall of the machine, which is not to be learnt from.
+/// Maximum of the minimum wait and of the margin. A vCPU with more than this left when the timer
+/// expires lost it to a stall of the host, from which the clock does not learn.
 const MOST: Span = Span::from_us(100);
 
-/// How much the margin grows at a ring that came too early, and shrinks at any other: it settles
-/// where one in nine comes too early.
+/// Increase of the margin if the timer expired before the slice was used, and decrease otherwise.
+/// The margin settles where one timer in nine expires early.
 const LATER: Span = Span::from_us(4);
 const EARLIER: Span = Span::from_ns(500);
 
-/// The margin of a short slice is no more than this part of it: it is what the error of a second
-/// comes to, and one more look costs little where slices are short.
+/// Maximum margin, as a fraction of the slice: one part in this number. The error over a second is
+/// then the same fraction at most, and one more pass costs little where slices are short.
 const PART: u64 = 16;
 
-/// What a CPU wants to be looked at for.
+/// Times for which a CPU needs a dispatcher pass. `None` if not needed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
-    /// When the chosen one's slice will have been used, if it runs from now on.
+    /// Time when the chosen vCPU will have used its slice, if it runs from now on.
     pub(crate) limit: Option<Time>,
-    /// When the policy wants to be asked.
+    /// Expiry of the policy's timer.
     pub(crate) alarm: Option<Time>,
-    /// When to see whether one that stands ready has been running, or what is owed has been paid.
+    /// Time to check whether a vCPU standing by has been running, or whether the debt to ordinary
+    /// threads is paid.
     pub(crate) glance: Option<Time>,
 }
 
-/// The alarm clock of one dispatcher.
+/// Timer of one dispatcher.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AlarmClock {
     set: Option<Set>,
-    /// How long to wait at least, for the chosen one to get to run at all.
+    /// Minimum wait, so that the chosen vCPU gets to run at all.
     least: Span,
-    /// How much longer than its slice the chosen one takes, since it starts when the dispatcher
+    /// Time that the chosen vCPU takes beyond its slice, since it starts only when the dispatcher
     /// has gone to sleep.
     margin: Span,
-    /// What a look costs.
+    /// Measured overhead of a pass.
     cost: Span,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Set {
     at: Time,
-    /// Whether it is for the end of a slice, with the whole margin.
+    /// True if the timer is for the end of a slice, with the whole margin.
     teaches: bool,
 }
 
@@ -56,13 +57,14 @@ impl AlarmClock {
         AlarmClock { set: None, least: LEAST, margin: Span::ZERO, cost: Span::ZERO }
     }
 
-    /// The dispatcher is awake, for whatever reason. Returns how late it is, if the clock rang.
+    /// Notes that the dispatcher is awake, for whatever reason. Returns how late it is. `None` if
+    /// the timer has not expired.
     pub(crate) fn woke(&self, now: Time) -> Option<Span> {
         self.set.filter(|set| now >= set.at).map(|set| now - set.at)
     }
 
-    /// What the ring was good for: whether the chosen one has run since the last look, and how much
-    /// of its slice it still has.
+    /// Adjusts the minimum wait and the margin after the timer has expired. `has_run` is true if
+    /// the chosen vCPU has run since the last pass, and `left` is what is left of its slice.
     pub(crate) fn learn(&mut self, now: Time, has_run: bool, left: Span) {
         let Some(set) = self.set.take().filter(|set| now >= set.at) else { return };
         self.least = if has_run { LEAST.max(self.least / 2) } else { MOST.min(self.least * 2) };
@@ -75,19 +77,20 @@ impl AlarmClock {
         }
     }
 
-    /// What a look has been found to cost.
+    /// Sets the measured overhead of a pass.
     pub(crate) fn costs(&mut self, cost: Span) {
         self.cost = cost;
     }
 
-    /// What a look costs.
+    /// Returns the measured overhead of a pass.
     pub(crate) fn cost(&self) -> Span {
         self.cost
     }
 
-    /// Sets the clock; returns what for.
+    /// Sets the timer and returns its time. `None` if no pass is needed.
     pub(crate) fn set(&mut self, now: Time, wanted: Wanted) -> Option<Time> {
-        // Whoever is chosen must get to run before we look again, or we would look for ever.
+        // The chosen vCPU must get to run before the next pass, or passes would follow each other
+        // forever.
         let margin = |limit: Time| self.margin.min(limit.since(now) / PART);
         let limit = wanted.limit.map(|limit| limit.after(margin(limit)).max(now.after(self.least)));
         let at = [limit, wanted.alarm, wanted.glance].into_iter().flatten().min();
@@ -108,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_longer_as_long_as_nobody_gets_to_run() {
+    fn minimum_wait_doubles_while_chosen_vcpu_does_not_run() {
         let mut clock = AlarmClock::new();
         let mut waits = Vec::new();
         for has_run in [false, false, true, true, true] {
@@ -119,9 +122,9 @@ mod tests {
         assert_eq!(waits, [10, 20, 40, 20, 10]);
     }
 
-    /// Whoever starts 20 us after the look, on a timer that is late by 0 to 15 us.
+    /// A vCPU starts 20 us after the pass, on a timer that is late by 0 to 15 us.
     #[test]
-    fn one_ring_in_nine_comes_before_the_slice_is_used() {
+    fn one_timer_in_nine_expires_before_slice_is_used() {
         let mut clock = AlarmClock::new();
         let (slice, start, mut early) = (Span::from_ms(2), Span::from_us(20), 0);
         for round in 0..2000_u64 {
@@ -135,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_slice_has_a_short_margin_and_teaches_nothing() {
+    fn short_slice_has_a_short_margin_and_adjusts_nothing() {
         let mut clock = AlarmClock::new();
         let us = |number| START.after(Span::from_us(number));
         for _ in 0..10 {
@@ -152,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn no_stop_is_left_out_however_dear_looks_are_and_however_soon_the_next_one_is() {
+    fn limit_timer_is_kept_even_if_passes_are_expensive() {
         let mut clock = AlarmClock::new();
         let us = |number| START.after(Span::from_us(number));
         clock.costs(MOST);
@@ -162,9 +165,9 @@ mod tests {
         }
     }
 
-    /// A slice of a day in a period of seven, a year after the start.
+    /// A slice of a day in a period of seven days, a year after the start.
     #[test]
-    fn seven_days_are_not_too_long() {
+    fn alarm_clock_supports_seven_day_periods() {
         let day = Span::from_secs(24 * 3_600);
         let now = START.after(day * 365);
         let wanted = |slice| Wanted {
@@ -182,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_is_not_learnt_from() {
+    fn minimum_wait_is_capped_after_stalls() {
         let mut clock = AlarmClock::new();
         for _ in 0..1000 {
             clock.set(START, limit(START));

@@ -1,22 +1,23 @@
-//! What the kernel has in its books of the CPUs that we schedule: how long each was idle, and how
-//! long a hypervisor below had it. What is left, and no vCPU had, others have used.
+//! Kernel accounting of the managed CPUs: the time that each was idle, and the time that a
+//! hypervisor below had stolen. Time that remains and that no vCPU received was used by other
+//! programs.
 //!
-//! `/proc/stat` counts in ticks (10 ms): the sums are right, and a single second is a tick off at
-//! most. What cannot be read is not told.
+//! `/proc/stat` counts in ticks of 10 ms. The sums are right, and a single second is off by at most
+//! a tick. Values that cannot be read are left out.
 
 use slackline_trace::{Entry, Record};
 use slackline_units::{CpuId, Span, Time};
 
 use slackline_linux::sys::{Tid, clock_tick, monotonic, thread_cpu_time};
 
-/// So often what the books say is told.
+/// Minimum interval between the entries of a CPU.
 const EVERY: Span = Span::from_secs(1);
 
-/// And at least so many times as long after it was read as that took: where there are many CPUs and
-/// interrupts that is milliseconds, and whoever reads may be in the way of a vCPU.
+/// Minimum interval, as a multiple of the time that the last reading took. With many CPUs and
+/// interrupts that is milliseconds, and the reading thread may be in the way of a vCPU.
 const RARELY: u64 = 1_000;
 
-/// The books of the CPUs that are scheduled.
+/// Kernel accounting of the managed CPUs.
 #[derive(Default)]
 pub(crate) struct Books {
     tick: Span,
@@ -25,15 +26,15 @@ pub(crate) struct Books {
 }
 
 struct CpuBooks {
-    /// The CPU of the run, that of this machine, and the thread that looks after it.
+    /// CPU of the run, its number in the kernel, and the thread of its dispatcher.
     cpu: CpuId,
     real: CpuId,
     dispatcher: Tid,
-    /// What was told last, and of when.
+    /// Time and counts of the latest entry. `None` before the first.
     last: Option<(Time, Counts)>,
 }
 
-/// What has been counted of a CPU since the machine was started.
+/// Counts of a CPU since the host booted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Counts {
     idle: Span,
@@ -42,16 +43,15 @@ struct Counts {
 }
 
 impl Books {
-    /// Of these CPUs of the run, each with what it is on this machine and the thread that looks
-    /// after it.
+    /// Creates the accounting of these CPUs, each as the CPU of the run, its number in the kernel,
+    /// and the thread of its dispatcher.
     pub(crate) fn new(cpus: impl Iterator<Item = (CpuId, CpuId, Tid)>) -> Books {
         let books = |(cpu, real, dispatcher)| CpuBooks { cpu, real, dispatcher, last: None };
         let cpus = cpus.map(books);
         Books { tick: clock_tick(), cpus: cpus.collect(), next: Time::START }
     }
 
-    /// Tells what the books say if that has not been told for a while. They are opened once the run
-    /// has begun.
+    /// Appends entries if the last ones are old enough. Accounting starts once the run has begun.
     pub(crate) fn tell(&mut self, now: Time, into: &mut Vec<Entry>) {
         if now > Time::START && now >= self.next {
             let begun = monotonic();
@@ -60,7 +60,7 @@ impl Books {
         }
     }
 
-    /// Tells what the books say.
+    /// Appends an entry for each CPU now.
     pub(crate) fn tell_now(&mut self, now: Time, into: &mut Vec<Entry>) {
         let Ok(text) = std::fs::read_to_string("/proc/stat") else { return };
         for books in &mut self.cpus {
@@ -74,10 +74,10 @@ impl Books {
 }
 
 impl CpuBooks {
-    /// What has come since the last entry. The first is of no time.
+    /// Returns what has been counted since the last entry. The first entry covers no time.
     fn entry(&mut self, now: Time, counts: Counts) -> Record {
         let (from, before) = self.last.unwrap_or((now, counts));
-        // The kernel may count idle time back a little, when it finds that it was something else.
+        // The kernel may reduce idle time a little when it finds that the time was something else.
         let [idle, stolen, dispatching] = [
             (counts.idle, before.idle),
             (counts.stolen, before.stolen),
@@ -94,13 +94,14 @@ impl CpuBooks {
     }
 }
 
-/// How long a CPU was idle, and how long it was stolen, by the text of `/proc/stat`.
+/// Reads the idle and the stolen time of a CPU from the text of `/proc/stat`. `None` if the CPU is
+/// offline or the kernel counts no stolen time.
 fn counted(text: &str, cpu: CpuId, tick: Span) -> Option<(Span, Span)> {
     let name = format!("cpu{}", cpu.index());
     let mut lines = text.lines().map(str::split_ascii_whitespace);
     let line = lines.find_map(|mut line| (line.next() == Some(&*name)).then_some(line))?;
-    // user nice system idle iowait irq softirq steal guest guest_nice; kernels before 2.6.11 know
-    // no steal.
+    // Columns: user nice system idle iowait irq softirq steal guest guest_nice. Kernels before
+    // 2.6.11 have no steal.
     let ticks: Vec<u64> = line.map_while(|word| word.parse().ok()).collect();
     let (idle, waiting) = (ticks.get(3)?, ticks.get(4)?);
     Some((tick * (idle + waiting), tick * *ticks.get(7)?))
@@ -122,15 +123,15 @@ mod tests {
         assert_eq!(read(STAT, 0), Some((ms(1_020), ms(400))));
         assert_eq!(read(STAT, 1), Some((ms(2_030), ms(400))));
         assert_eq!(read(STAT, 10), Some((ms(1_000), ms(0))));
-        assert_eq!(read(STAT, 2), None, "it is offline");
+        assert_eq!(read(STAT, 2), None, "CPU 2 is offline");
         assert_eq!(read("cpu0 1 2 3\n", 0), None);
     }
 
     #[test]
-    fn entries_follow_each_other_and_never_count_back() {
+    fn accounting_entries_are_contiguous_and_never_negative() {
         let ms = Span::from_ms;
         let (cpu, real) = (CpuId::new(0), CpuId::new(7));
-        let dispatcher = Tid::new(1).expect("above zero");
+        let dispatcher = Tid::new(1).expect("thread ids are positive");
         let mut books = CpuBooks { cpu, real, dispatcher, last: None };
         let mut told = |at, idle, stolen, dispatching| {
             let [idle, stolen, dispatching] = [idle, stolen, dispatching].map(ms);

@@ -1,11 +1,11 @@
-//! Dispatch overhead of this host, found by trying under load: admission counts it, so that what is
-//! admitted can be delivered.
+//! Dispatch overhead of this host, measured under load. Admission counts it, so that admitted
+//! reservations can be delivered.
 //!
-//! A thread does what a dispatcher does in each pass, at the same priority: it sleeps on a timer,
-//! reads the CPU time of another thread, and gives that thread another priority and the old one
+//! A thread does what a dispatcher does in each pass, at the same priority. It sleeps on a timer,
+//! reads the CPU time of another thread, gives that thread another priority, and then the old one
 //! again. The other thread runs below it as the chosen vCPU would, and writes to more memory than
-//! the caches near a CPU hold, so that a pass finds them cold. What counts is the 95th percentile
-//! of the CPU time of single passes as the kernel counts it, with the switches there and back.
+//! the caches near a CPU hold, so that a pass finds them cold. The result is the 95th percentile of
+//! the kernel's count of CPU time in single passes, with the switches there and back.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,29 +21,29 @@ use slackline_linux::sys::{
     thread_cpu_time,
 };
 
-/// How many passes are tried, and which of them counts, shortest first: five in a hundred may be
-/// longer, as those in which the machine stalls are.
+/// Number of passes, and the index of the one that counts, shortest first. Five in a hundred may be
+/// longer, such as those in which the host stalls.
 const PASSES: usize = 100;
 const COUNTS: usize = PASSES * 95 / 100;
 
-/// How long is slept before each pass: the other thread fills the caches meanwhile.
+/// Sleep before each pass, in which the other thread fills the caches.
 const SLEEP: Span = Span::from_us(200);
 
-/// How much memory the other thread writes to, in words.
+/// Size of the memory that the other thread writes to, in 64-bit words.
 const MEMORY: usize = 1 << 18;
 
 const ORDINARY: SchedulingOf =
     SchedulingOf { class: Scheduling::Other { nice: 0 }, reset_on_fork: false };
 
-/// So many CPUs are tried at a time.
+/// Number of CPUs that are measured at the same time.
 const AT_ONCE: usize = 8;
 
-/// Returns what a pass takes on these CPUs: on the one where it takes longest.
+/// Returns the overhead of a pass on the CPU where it is longest.
 ///
-/// Takes some ten milliseconds, in which each of the CPUs runs nothing else.
+/// Takes about ten milliseconds, in which each of the CPUs runs nothing else.
 ///
 /// # Errors
-/// When a thread, real-time priority or affinity is refused.
+/// If the kernel refuses a thread, real-time priority or the affinity.
 pub fn measure(cpus: &[CpuId]) -> io::Result<Span> {
     let mut most = Span::ZERO;
     for cpus in cpus.chunks(AT_ONCE) {
@@ -66,7 +66,7 @@ fn measure_on(cpu: CpuId) -> io::Result<Span> {
     set_affinity(own_tid(), &CpuSet::one(cpu))?;
     let is_over = &AtomicBool::new(false);
     thread::scope(|scope| {
-        // However this ends, the other one does.
+        // Ends the other thread, however this one ends.
         let _end = End(is_over);
         let (tell, told) = mpsc::channel();
         scope.spawn(move || {
@@ -89,7 +89,7 @@ fn measure_on(cpu: CpuId) -> io::Result<Span> {
     })
 }
 
-/// Does what a dispatcher does in a pass.
+/// Does the system calls of one dispatcher pass.
 fn pass(chosen: Tid) -> io::Result<()> {
     wait_for(&mut [], SLEEP);
     std::hint::black_box((monotonic(), thread_cpu_time(chosen)?));
@@ -104,7 +104,7 @@ fn fifo(priority: FifoPriority) -> SchedulingOf {
     SchedulingOf { class, reset_on_fork: true }
 }
 
-/// Ends what is waited for.
+/// Ends the other thread when it is dropped.
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {
@@ -122,7 +122,7 @@ mod tests {
     fn dispatch_overhead_is_found_on_every_cpu() {
         let cpus: Vec<CpuId> = get_affinity(own_tid()).unwrap().iter().collect();
         match measure(&cpus) {
-            // A switch there and back takes a microsecond anywhere.
+            // Two switches take a microsecond on any host.
             Ok(look) => assert!(look > Span::from_us(1) && look < Span::from_ms(5), "{look}"),
             Err(error) => assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}"),
         }

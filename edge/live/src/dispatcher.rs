@@ -1,5 +1,5 @@
-//! A thread on each managed CPU, more urgent than everything there: it sleeps until its CPU needs
-//! it, looks, and sleeps again.
+//! Dispatchers: a thread on each managed CPU with a higher priority than everything there. It
+//! sleeps until its CPU needs it, does a pass, and sleeps again.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,17 +16,17 @@ use slackline_linux::sys::{
     thread_cpu_time,
 };
 
-/// How long what hears of wakes on other CPUs sleeps at most: who is kept on a managed one does not
-/// wait there, and a ring that fills is told of.
+/// Longest sleep of the listener on unmanaged CPUs. vCPUs pinned to managed CPUs do not wait there,
+/// and the kernel notifies when a ring fills.
 const NAP_ELSEWHERE: Span = Span::from_ms(50);
 
-/// How long to leave be what happens on other CPUs, after each look at them.
+/// Pause of the listener after each pass over the unmanaged CPUs.
 const BREATH: Span = Span::from_us(50);
 
-/// What looks cost is told after so many.
+/// Number of passes after which their measured overhead is reported.
 const LOOKS: u64 = 64;
 
-/// Why a CPU is not looked after, or no longer.
+/// Reason why a CPU has no dispatcher, or no longer has one.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DispatcherError {
     #[error("cannot use real-time scheduling: {source}")]
@@ -50,10 +50,10 @@ fn become_real_time(priority: FifoPriority) -> Result<(), DispatcherError> {
     set_scheduling(own_tid(), &wanted).map_err(|source| DispatcherError::NoRealTime { source })
 }
 
-/// A thread that looks after one CPU, or after all that are not managed.
+/// A thread that serves one CPU, or all CPUs that are not managed.
 pub(crate) struct Dispatcher {
     cpu: Option<CpuId>,
-    /// None if it could not get ready.
+    /// Id of the thread. `None` if its preparation failed.
     tid: Option<Tid>,
     thread: DispatcherThread,
 }
@@ -61,7 +61,7 @@ pub(crate) struct Dispatcher {
 type DispatcherThread = JoinHandle<Result<(), DispatcherError>>;
 
 impl Dispatcher {
-    /// Starts the dispatcher of a managed CPU, which is `real` on this machine.
+    /// Starts the dispatcher of the managed CPU `cpu`, which the kernel numbers `real`.
     pub(crate) fn start(
         cpu: CpuId,
         real: CpuId,
@@ -70,7 +70,7 @@ impl Dispatcher {
         let fds = host.fds_of(cpu).map_err(|source| DispatcherError::NotStarted { source })?;
         let body = move |ready: mpsc::Sender<Tid>| {
             let result = prepare(FifoPriority::DISPATCHER, CpuSet::one(real)).and_then(|()| {
-                // Nobody listens only if the run has been given up.
+                // The receiver is gone only if the run has been given up.
                 let _ = ready.send(own_tid());
                 dispatch(cpu, &host, &fds)
             });
@@ -83,7 +83,8 @@ impl Dispatcher {
         Ok(Dispatcher { cpu: Some(cpu), tid, thread })
     }
 
-    /// Starts what hears of wakes on all other CPUs, if there are any and it can be heard of.
+    /// Starts the listener for wakes on all other CPUs. `None` if there are no such CPUs or no
+    /// events.
     pub(crate) fn start_elsewhere(
         host: Arc<LiveHost>,
     ) -> Result<Option<Dispatcher>, DispatcherError> {
@@ -106,7 +107,7 @@ impl Dispatcher {
         Ok(Some(Dispatcher { cpu: None, tid, thread }))
     }
 
-    /// Starts what does something beside all that, away from the managed CPUs where that can be.
+    /// Starts a real-time thread for other work, away from the managed CPUs if there are others.
     pub(crate) fn start_beside(
         host: Arc<LiveHost>,
         work: impl FnOnce(&LiveHost) -> Result<(), DispatcherError> + Send + 'static,
@@ -132,13 +133,13 @@ impl Dispatcher {
         Ok(Dispatcher { cpu: None, tid, thread })
     }
 
-    /// The thread; none if it could not get ready.
+    /// Returns the id of the thread. `None` if its preparation failed.
     pub(crate) fn tid(&self) -> Option<Tid> {
         self.tid
     }
 }
 
-/// Starts a thread, and waits until it is ready or has failed.
+/// Starts a thread and waits until it is ready or has failed.
 fn spawn(
     name: String,
     body: impl FnOnce(mpsc::Sender<Tid>) -> Result<(), DispatcherError> + Send + 'static,
@@ -146,18 +147,18 @@ fn spawn(
     let (ready, is_ready) = mpsc::channel();
     let thread = std::thread::Builder::new().name(name).spawn(move || body(ready));
     let thread = thread.map_err(|source| DispatcherError::NotStarted { source })?;
-    // If it could not get ready, joining it says why.
+    // If the preparation failed, joining the thread returns the error.
     let tid = is_ready.recv().ok();
     Ok((thread, tid))
 }
 
-/// Makes this thread urgent, and only then binds it to CPUs: whoever is there may be so too.
+/// Makes this thread real-time, and only then binds it to CPUs: threads there may be real-time too.
 fn prepare(priority: FifoPriority, cpus: CpuSet) -> Result<(), DispatcherError> {
     become_real_time(priority)?;
     set_affinity(own_tid(), &cpus).map_err(|source| DispatcherError::NotStarted { source })
 }
 
-/// The loop of a dispatcher.
+/// Main loop of a dispatcher.
 fn dispatch(cpu: CpuId, host: &LiveHost, fds: &[OwnedFd]) -> Result<(), DispatcherError> {
     let no_dispatcher = |source| DispatcherError::NotStarted { source };
     let mut counted = thread_cpu_time(own_tid()).map_err(no_dispatcher)?;
@@ -177,7 +178,7 @@ fn dispatch(cpu: CpuId, host: &LiveHost, fds: &[OwnedFd]) -> Result<(), Dispatch
         let mut polled: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
         wait_for(&mut polled, wait.unwrap_or(host.nap()).min(host.nap()));
         if !polled[0].revents().is_empty() {
-            // Nothing to read means that another call was taken with an earlier one.
+            // Nothing to read means that an earlier read also took this call.
             let _ = rustix::io::read(&fds[0], &mut [0_u8; 8]);
         }
     }
@@ -186,8 +187,8 @@ fn dispatch(cpu: CpuId, host: &LiveHost, fds: &[OwnedFd]) -> Result<(), Dispatch
     Ok(())
 }
 
-/// The loop of what hears of wakes on other CPUs. It sleeps a little after each: there a wake may
-/// be anybody's, and it must not become the load of a busy machine.
+/// Main loop of the listener. It pauses after each pass: a wake there may be of any thread, and the
+/// listener must not add load to a busy host.
 fn listen(host: &LiveHost, fds: &[OwnedFd]) -> Result<(), DispatcherError> {
     while !host.is_over() {
         host.look_elsewhere()?;
@@ -199,7 +200,7 @@ fn listen(host: &LiveHost, fds: &[OwnedFd]) -> Result<(), DispatcherError> {
     Ok(())
 }
 
-/// Ends all of them; the run is over.
+/// Joins all dispatchers after the end of the run. Returns the first error.
 pub(crate) fn stop_dispatchers(
     dispatchers: Vec<Dispatcher>,
     host: &LiveHost,
@@ -216,8 +217,8 @@ pub(crate) fn stop_dispatchers(
     result
 }
 
-/// Waits for one of `fds`, at most this long; says whether there was one. An interrupted wait is a
-/// short one.
+/// Waits until one of `fds` is ready, for at most `wait`. Returns true if one is. An interrupted
+/// wait ends early.
 pub(crate) fn wait_for(fds: &mut [PollFd<'_>], wait: Span) -> bool {
     let part = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let second = Span::from_secs(1);

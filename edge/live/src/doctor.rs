@@ -1,10 +1,10 @@
-//! What this host can do for Slackline, found out by trying.
+//! Capabilities of this host for Slackline, found by trying them.
 //!
-//! Each topic has one probe, and each probe is tried on its own: what one cannot find out leaves
-//! the others alone and is reported as unknown, with the reason. Probes that try something (a
-//! real-time priority, deadline bandwidth, a cgroup) do so on threads and groups of their own, and
-//! undo it before they return. The whole examination takes about a quarter of a second, most of it
-//! to measure how late timers are.
+//! Each topic has one probe, and each probe is tried on its own. If one fails, its topic is
+//! reported as unknown with the reason, and the others are not affected. Probes that try something
+//! (a real-time priority, deadline bandwidth, a cgroup) use threads and groups of their own, and
+//! undo it before they return. The whole examination takes about a quarter of a second, mostly to
+//! measure how late timers are.
 
 mod cpus;
 mod deadline;
@@ -27,21 +27,21 @@ pub use topic::{Section, Topic};
 
 use probe::{Host, Probe, Verdict};
 
-/// How well a host does in one topic.
+/// State of a host in one topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
-    /// As Slackline wants it.
+    /// As good as Slackline wants it.
     Good,
-    /// There, but less than it could be.
+    /// Available, but less than it could be.
     Limited,
-    /// Not there.
+    /// Not available on this host.
     Missing,
-    /// Could not be found out.
+    /// Not known, because the probe failed.
     Unknown,
 }
 
 impl State {
-    /// One lower-case word.
+    /// Returns the state as one lower-case word.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -53,45 +53,45 @@ impl State {
     }
 }
 
-/// A number behind a finding, for programs.
+/// A number of a finding, for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Figure {
-    /// What it is, with its unit last: `timer_p99_ns`.
+    /// Name of the number, with its unit last: `timer_p99_ns`.
     pub name: &'static str,
-    /// How much.
+    /// Value in the unit of the name.
     pub value: u64,
 }
 
-/// What was found about one topic.
+/// Finding of one topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// About what.
+    /// Topic of the finding.
     pub topic: Topic,
-    /// How good that is.
+    /// State of the host in this topic.
     pub state: State,
-    /// What was found, with its numbers, for people.
+    /// Description with its numbers, for people.
     pub found: String,
-    /// What to do about it; none where nothing is to be done.
+    /// Advice for the user. `None` if there is nothing to do.
     pub hint: Option<String>,
-    /// The numbers in `found`, for programs.
+    /// Numbers in `found`, for programs.
     pub figures: Vec<Figure>,
 }
 
 impl Finding {
-    /// The topic's stable name, such as `rt-limit`.
+    /// Returns the topic's stable name, such as `rt-limit`.
     #[must_use]
     pub const fn id(&self) -> &'static str {
         self.topic.id()
     }
 
-    /// Why the topic matters, in one line.
+    /// Returns the reason why the topic matters, in one line.
     #[must_use]
     pub const fn matters(&self) -> &'static str {
         self.topic.matters()
     }
 }
 
-/// What was found about a host: one finding a topic, in the order of [`Topic::ALL`].
+/// Findings of a host: one per topic, in the order of [`Topic::ALL`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     findings: Vec<Finding>,
@@ -99,43 +99,46 @@ pub struct Report {
 }
 
 impl Report {
-    /// All findings.
+    /// Returns the findings of all topics.
     #[must_use]
     pub fn findings(&self) -> &[Finding] {
         &self.findings
     }
 
-    /// What was found about one topic.
+    /// Returns the finding of one topic.
     ///
     /// # Panics
     /// Never: a report has all topics.
     #[must_use]
     pub fn finding(&self, topic: Topic) -> &Finding {
-        self.findings.iter().find(|finding| finding.topic == topic).expect("has all topics")
+        self.findings
+            .iter()
+            .find(|finding| finding.topic == topic)
+            .expect("a report has all topics")
     }
 
-    /// Whether a scenario can run live here: nothing that this cannot do without is missing, or
+    /// Returns true if scenarios can run live on this host: no required topic is missing or
     /// unknown.
     #[must_use]
     pub fn can_run_live(&self) -> bool {
         self.obstacles().next().is_none()
     }
 
-    /// What keeps scenarios from running live here.
+    /// Returns the findings that keep scenarios from running live.
     pub fn obstacles(&self) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(|finding| {
             finding.topic.is_required() && matches!(finding.state, State::Missing | State::Unknown)
         })
     }
 
-    /// Adds what killed runs left behind, a line each, to be shown at the end.
+    /// Adds threads left by killed runs, one line for each, to be shown at the end.
     #[must_use]
     pub fn with_leftovers(mut self, lines: Vec<String>) -> Report {
         self.leftovers = lines;
         self
     }
 
-    /// What killed runs left behind, as it was handed in.
+    /// Returns the lines about threads left by killed runs.
     #[must_use]
     pub fn leftovers(&self) -> &[String] {
         &self.leftovers
@@ -144,8 +147,8 @@ impl Report {
 
 /// Examines this host.
 ///
-/// Tries real-time priorities on threads of its own and, for some milliseconds, holds all deadline
-/// bandwidth that is free, so that whoever asks for some in that instant is refused.
+/// Tries real-time priorities on threads of its own. For some milliseconds it holds all free
+/// deadline bandwidth, so that other programs that ask for some at that moment are refused.
 #[must_use]
 pub fn examine() -> Report {
     let host = Host::look();
@@ -164,8 +167,8 @@ fn find(topic: Topic, host: &Host) -> Finding {
     }
 }
 
-/// Leaves out the ` (os error 13)` that comes after the words of the kernel's errors: the words are
-/// for people, the numbers are not.
+/// Removes ` (os error 13)` after the kernel's error texts: the texts are for people, the numbers
+/// are not.
 fn without_numbers_of_errors(text: &str) -> String {
     let mut pieces = text.split(" (os error ");
     let mut words = pieces.next().unwrap_or_default().to_owned();
@@ -211,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_are_said_in_words_only() {
+    fn error_numbers_are_removed_from_findings() {
         let text = "a: No such file (os error 2); b: Denied (os error 13)";
         assert_eq!(without_numbers_of_errors(text), "a: No such file; b: Denied");
         assert_eq!(without_numbers_of_errors("nothing wrong (at all)"), "nothing wrong (at all)");

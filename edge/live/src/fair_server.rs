@@ -1,34 +1,37 @@
-//! What the kernel keeps of each CPU for ordinary threads, paid before it is taken.
+//! Time that the kernel reserves on each CPU for ordinary threads, given to them before the kernel
+//! takes it.
 //!
-//! Linux gives real-time threads 95 % of a CPU at most. Where ordinary ones want the rest and have
-//! not had it for a second, they get 50 ms of it at once (the fair server, since 6.12; before that
-//! the limit of `sched_rt_runtime_us`), and every promise of those 50 ms is broken. That happens
-//! below 95 % too: dispatchers are real-time, and what a hypervisor below takes is nobody's.
+//! Linux gives real-time threads at most 95 % of a CPU. If ordinary threads want the rest and have
+//! not received it for a second, they get 50 ms of it at once. That is the fair server, since 6.12;
+//! before, it was the limit of `sched_rt_runtime_us`. Every reservation on the CPU fails in those
+//! 50 ms. This happens below 95 % too: dispatchers are real-time, and time stolen by a hypervisor
+//! below goes to no thread.
 //!
-//! So when too little is left to ordinary threads, one that is due runs as the first of them for a
-//! while: it gets nearly all of that time, and the kernel is content.
+//! So if too little is left to ordinary threads, an entitled vCPU runs for a while as the first of
+//! them. It receives nearly all of that time, and the kernel's reservation is met.
 
 use slackline_units::{Span, Time};
 
-/// What is paid, in percent: what the kernel wants, and something for what cannot be seen.
+/// Share of the time that is paid, in percent: the kernel's 5 %, and a reserve for time that is not
+/// seen.
 const PERCENT: u64 = 7;
 
-/// How much may be owed before it is paid, and how much is remembered. A second in which no more
-/// than this is owed has had what the kernel wants.
+/// Maximum debt before it is paid, and maximum debt that is remembered. If the debt stays below the
+/// first for a second, ordinary threads have had what the kernel wants.
 const MOST: Span = Span::from_ms(5);
 const EVER: Span = Span::from_ms(50);
 
-/// How much may be owed while several are due. They all wait while one of them pays, so that is put
-/// off, but no further than the kernel allows: 7 % of a second less this is more than its 5 %.
+/// Maximum debt while several vCPUs are entitled. All of them wait while one pays, so payment is
+/// deferred as long as the kernel allows: 7 % of a second less this is more than its 5 %.
 const URGENT: Span = Span::from_ms(15);
 
-/// What one CPU owes ordinary threads.
+/// Debt of one CPU to ordinary threads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FairServerDebt {
     owed: Span,
-    /// Up to when that is known.
+    /// Time up to which the debt is known.
     known: Time,
-    /// How long real-time threads of ours have had the CPU since.
+    /// Time since then in which real-time threads of ours had the CPU.
     raised: Span,
 }
 
@@ -37,13 +40,14 @@ impl FairServerDebt {
         FairServerDebt { owed: Span::ZERO, known: Time::START, raised: Span::ZERO }
     }
 
-    /// A thread that we had made real-time has had the CPU for so long, whatever of it was used:
-    /// what was stolen meanwhile was nobody's.
+    /// Adds time in which a thread that we made real-time had the CPU, whether or not it used it:
+    /// time stolen meanwhile went to no thread.
     pub(crate) fn had(&mut self, raised: Span) {
         self.raised += raised;
     }
 
-    /// Time has passed, and looking itself has cost so much of it.
+    /// Updates the debt after time has passed. `cost` is the part of that time that the pass itself
+    /// took.
     pub(crate) fn pass(&mut self, now: Time, cost: Span) {
         let passed = now.since(self.known);
         let ordinary = passed.left_after(std::mem::take(&mut self.raised) + cost);
@@ -52,23 +56,23 @@ impl FairServerDebt {
         self.known = now;
     }
 
-    /// What is owed, if anything is.
+    /// Returns the debt. `None` if there is none.
     pub(crate) fn owed(&self) -> Option<Span> {
         Some(self.owed).filter(|owed| !owed.is_zero())
     }
 
-    /// Whether so much is owed that it has to be paid.
+    /// Returns true if the debt is so large that it must be paid.
     pub(crate) fn is_due(&self) -> bool {
         self.owed > MOST
     }
 
-    /// Returns true if it has to be paid now, whoever else is due.
+    /// Returns true if the debt must be paid now, even if several vCPUs are entitled.
     pub(crate) fn is_urgent(&self) -> bool {
         self.owed > URGENT
     }
 
-    /// Returns true if one that is due is to pay, alone or `beside` others that are due as well,
-    /// given whether one pays already.
+    /// Returns true if an entitled vCPU is to pay. `is_paying` is true if one pays already, and
+    /// `beside` if other vCPUs are entitled as well.
     pub(crate) fn is_to_be_paid(&self, is_paying: bool, beside: bool) -> bool {
         match (is_paying, beside) {
             (true, false) => self.owed().is_some(),
@@ -82,8 +86,8 @@ impl FairServerDebt {
 mod tests {
     use super::*;
 
-    /// Runs someone for `slice` of every millisecond for ten seconds, and tells how much time
-    /// ordinary threads had in the worst second.
+    /// Runs a vCPU for `slice` of every millisecond for ten seconds. Returns the time that ordinary
+    /// threads had in the worst second.
     fn worst_second(slice: Span, cost: Span) -> Span {
         let (mut fair_server, mut had) = (FairServerDebt::new(), Vec::new());
         let mut is_paying = false;
@@ -100,21 +104,21 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_threads_always_have_what_the_kernel_wants() {
+    fn ordinary_threads_always_receive_the_kernels_reservation() {
         let us = Span::from_us;
         assert!(worst_second(us(900), us(50)) >= Span::from_ms(60));
         assert!(worst_second(us(1000), us(0)) >= Span::from_ms(60));
     }
 
     #[test]
-    fn nothing_is_paid_where_enough_is_left() {
+    fn no_debt_is_paid_while_enough_time_is_left() {
         let us = Span::from_us;
         let left = worst_second(us(900), us(29));
         assert_eq!(left, Span::from_ms(71));
     }
 
     #[test]
-    fn a_long_pause_pays_for_no_later_second() {
+    fn long_idle_time_pays_for_no_later_second() {
         let mut fair_server = FairServerDebt::new();
         fair_server.pass(Time::START.after(Span::from_secs(100)), Span::ZERO);
         assert!(!fair_server.is_due());

@@ -1,5 +1,5 @@
-//! The live host without a kernel: events are fed out of memory, CPU time is what is fed, and
-//! orders are counted. For tests and benches of what a look costs and of what is made of events.
+//! The live host without a kernel: events and CPU time are set by the caller, and orders are
+//! counted. For tests and benches of the dispatch overhead and of the reaction to events.
 
 use std::io;
 use std::sync::Arc;
@@ -18,39 +18,39 @@ use crate::way::{Assignment, Failed, HeldThreads, Place, VcpuHandle, Way};
 use slackline_linux::step::{Act, ActError};
 use slackline_linux::sys::Tid;
 
-/// A machine of so many CPUs whose kernel is whoever calls it.
+/// A live host with the caller in the role of the kernel.
 pub struct FedHost {
     host: LiveHost,
     events: Vec<FedEvents>,
     now: Arc<AtomicU64>,
     way: Arc<Counted>,
-    /// By slot: what each vCPU, which is one thread, has used.
+    /// CPU time used by each vCPU, by slot. Each is one thread or one tree.
     used: Vec<Arc<AtomicU64>>,
 }
 
-/// What an order said about one vCPU.
+/// Class that an order gave to one vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// It is chosen, or in line behind the one told before it.
+    /// Real-time: chosen, or in line behind the one ordered before it.
     InLine,
-    /// It comes before all ordinary threads.
+    /// First among ordinary threads.
     First,
-    /// It is ordinary.
+    /// Original scheduling, in an ordinary class.
     Original,
-    /// It comes behind all ordinary threads.
+    /// Behind all ordinary threads.
     Behind,
-    /// It does not run.
+    /// Stopped: it does not run.
     Held,
 }
 
-/// The way that carries nothing out.
+/// Enforcement that carries nothing out and records the orders.
 #[derive(Debug, Default)]
 struct Counted {
     orders: AtomicU64,
     told: std::sync::Mutex<Vec<(VcpuId, Told)>>,
-    /// The threads that a tree was to run first when it was last told to run.
+    /// Threads that the tree last ordered to run was to run first.
     front: std::sync::Mutex<Vec<Tid>>,
-    /// Of whom everything is refused that may be, by slot.
+    /// vCPUs for which orders to run are refused.
     refuses: std::sync::Mutex<Vec<VcpuId>>,
 }
 
@@ -84,17 +84,18 @@ fn locked<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// vCPUs are their threads.
+/// Returns the thread id that stands for a vCPU.
 fn tid_of(vcpu: VcpuId) -> Tid {
     let number = i32::try_from(vcpu.slot() + 1).unwrap_or(i32::MAX);
-    Tid::new(number).expect("it is above zero")
+    Tid::new(number).expect("slot numbers plus one are positive")
 }
 
 impl FedHost {
-    /// A machine of these CPUs, which are numbered as its own are, at time zero, with nobody on it.
+    /// Creates a host with these CPUs, numbered alike in the run and in the kernel, at time zero
+    /// and without vCPUs.
     ///
     /// # Errors
-    /// When there are no descriptors left.
+    /// If there are no descriptors left.
     pub fn new(spec: &Spec, values: &Values, topology: &Topology) -> io::Result<FedHost> {
         let real: Vec<CpuId> = (0..topology.cpus()).map(CpuId::new).collect();
         let events: Vec<FedEvents> = real.iter().map(|_| FedEvents::default()).collect();
@@ -108,15 +109,15 @@ impl FedHost {
         Ok(FedHost { host, events, now, way, used: Vec::new() })
     }
 
-    /// Time passes until this instant.
+    /// Sets the clock of the host.
     pub fn at(&self, now: Time) {
         self.now.store(now.ns(), Ordering::Relaxed);
     }
 
-    /// A vCPU of one thread joins, asleep; `is_exact` if it gets no more than it is promised.
+    /// Adds a vCPU of one thread, blocked. `is_exact` gives it a hard limit.
     ///
     /// # Errors
-    /// When there is no room for it.
+    /// If there is not enough capacity available.
     pub fn join(
         &mut self,
         vcpu: VcpuId,
@@ -131,10 +132,10 @@ impl FedHost {
         Ok(())
     }
 
-    /// A tree of these threads joins, all of them asleep.
+    /// Adds a tree of these threads, all of them blocked. `is_exact` gives it a hard limit.
     ///
     /// # Errors
-    /// When there is no room for it.
+    /// If there is not enough capacity available.
     pub fn join_tree(
         &mut self,
         (vcpu, threads): (VcpuId, &[i32]),
@@ -149,43 +150,43 @@ impl FedHost {
         Ok(())
     }
 
-    /// The threads that the tree told last to run is to run first, in this order.
+    /// Returns the threads that the tree last ordered to run is to run first, in this order.
     #[must_use]
     pub fn front(&self) -> Vec<i32> {
         locked(&self.way.front).iter().map(|tid| tid.raw()).collect()
     }
 
-    /// A vCPU leaves.
+    /// Removes a vCPU from the host.
     ///
     /// # Errors
-    /// When the contract is broken.
+    /// If the contract was broken.
     pub fn leave(&self, vcpu: VcpuId) -> Result<(), LiveHostError> {
         self.host.leave(vcpu)
     }
 
-    /// The kernel notes on CPU `on` that a vCPU did something; a wake may be of one that waits on
-    /// another CPU.
+    /// Records on CPU `on` that a vCPU did something. A wake may be of a vCPU that waits on another
+    /// CPU.
     pub fn note(&self, on: CpuId, at: Time, vcpu: VcpuId, what: What) {
         self.events[on.index()].put(Event { at, tid: tid_of(vcpu), cpu: on, what });
     }
 
-    /// A thread does something: one of a tree, or one that is none of ours.
+    /// Records that a thread did something: one of a tree, or one that is not ours.
     pub fn note_thread(&self, on: CpuId, at: Time, number: i32, what: What) {
         let Some(tid) = Tid::new(number) else { return };
         self.events[on.index()].put(Event { at, tid, cpu: on, what });
     }
 
-    /// What has been noted on a CPU and not been read is lost.
+    /// Loses the events that have been recorded on a CPU and not been read.
     pub fn lose(&self, on: CpuId) {
         self.events[on.index()].lose();
     }
 
-    /// The kernel counts CPU time to a vCPU.
+    /// Counts CPU time for a vCPU.
     pub fn count(&self, vcpu: VcpuId, ran: Span) {
         self.used[vcpu.slot()].fetch_add(ran.ns(), Ordering::Relaxed);
     }
 
-    /// From now on the kernel refuses to run this vCPU, or no longer does.
+    /// Sets whether orders to run this vCPU are refused.
     pub fn refuse(&self, vcpu: VcpuId, refuses: bool) {
         let mut all = locked(&self.way.refuses);
         all.retain(|&other| other != vcpu);
@@ -194,37 +195,38 @@ impl FedHost {
         }
     }
 
-    /// What the looks of a CPU's dispatcher have been found to cost.
+    /// Sets the measured overhead of a pass over a CPU.
     pub fn costs(&self, cpu: CpuId, look: Span) {
         self.host.costs(cpu, look);
     }
 
-    /// The dispatcher of a CPU looks; returns when it must again at the latest.
+    /// Does one dispatcher pass over a CPU. Returns the latest time of the next pass. `None` if
+    /// none is needed.
     ///
     /// # Errors
-    /// When the contract is broken.
+    /// If the contract was broken.
     pub fn look(&self, cpu: CpuId) -> Result<Option<Time>, LiveHostError> {
         self.host.look(cpu)
     }
 
-    /// How many places have been told to the kernel so far.
+    /// Returns the number of assignments ordered so far.
     #[must_use]
     pub fn orders(&self) -> u64 {
         self.way.orders.load(Ordering::Relaxed)
     }
 
-    /// Who was told what since this was last asked.
+    /// Returns the vCPUs and classes ordered since the last call.
     #[must_use]
     pub fn told(&self) -> Vec<(VcpuId, Told)> {
         std::mem::take(&mut locked(&self.way.told))
     }
 
-    /// What passes between the hardware and the host comes with the entries from now on.
+    /// Includes the exchanges between hardware and host in the entries from now on.
     pub fn keep_exchanges(&self) {
         self.host.keep_exchanges();
     }
 
-    /// What is to be recorded since this was last asked.
+    /// Returns the entries recorded since the last call.
     #[must_use]
     pub fn entries(&self) -> Vec<Entry> {
         let mut entries = Vec::new();
@@ -232,7 +234,7 @@ impl FedHost {
         entries
     }
 
-    /// The records among it.
+    /// Returns the entries since the last call that are records.
     #[must_use]
     pub fn records(&self) -> Vec<Record> {
         let record = |entry| match entry {

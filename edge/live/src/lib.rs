@@ -1,9 +1,9 @@
-//! A stock Linux host as hardware: facts from the kernel, orders to the kernel, and a fence that
-//! gives everything back.
+//! A stock Linux host as hardware: it turns events of the kernel into facts and orders into system
+//! calls. A fence restores every thread in the end.
 //!
-//! A [`session`] is the live host without a scenario. Below it `live_host` stands between policy
-//! and kernel, [`watch`] tells what threads do, and `way` makes them do it in the steps of
-//! [`slackline_linux::step`]. [`slackline_fence`] undoes it.
+//! A [`session`] is the live host without a scenario. Below it, `live_host` connects policy and
+//! kernel, [`watch`] reports what threads do, and `way` carries out orders in the steps of
+//! [`slackline_linux::step`]. [`slackline_fence`] undoes them.
 
 pub mod agents;
 mod alarm_clock;

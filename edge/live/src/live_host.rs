@@ -1,18 +1,19 @@
 //! The live host as hardware: facts from the kernel go in, orders to the kernel come out.
 //!
-//! What is learnt late is told with the time at which it happened. Of the vCPUs that are due on a
-//! CPU the chosen one has the highest priority, and those that would come after it stand ready
-//! right below: when the chosen one goes to sleep, the kernel runs the next at once, and the host
-//! hears of both when its dispatcher next looks.
+//! An event that is learnt late is reported with the time at which it happened. Of the vCPUs that
+//! are entitled to a CPU, the chosen one has the highest real-time priority. The next ones in line
+//! stand by right below it. When the chosen vCPU blocks, the kernel runs the next one at once. The
+//! host learns of both in the next dispatcher pass.
 //!
-//! A look at a CPU is in three parts, and only the middle one keeps other CPUs from looking:
-//! 1. what has happened there is read, and the CPU time that it took (`view`, a lock a CPU);
-//! 2. the host is told, and decides (`decider`, one lock, since a policy may decide for all CPUs at
-//!    once); what is to be said to the kernel comes out (`enact`);
-//! 3. it is said to the kernel ([`way`](crate::way), a lock a vCPU). What the kernel refuses is a
-//!    fact again.
+//! A dispatcher pass over a CPU has three parts. Only the second one excludes passes over other
+//! CPUs:
+//! 1. It reads the events of the CPU and the CPU time of its threads (`view`, one lock per CPU).
+//! 2. It reports them to the host, which decides (`decider`). A policy may decide for all CPUs at
+//!    once, so there is one lock. The result is the orders to the kernel (`enact`).
+//! 3. It carries out the orders ([`way`](crate::way), one lock per vCPU). A refusal by the kernel
+//!    is a fact again.
 //!
-//! What concerns another CPU is left to the dispatcher of that one, which is called for it.
+//! Orders that concern another CPU are left to the dispatcher of that CPU, which is woken for them.
 
 mod asking;
 mod decider;
@@ -53,18 +54,17 @@ pub(crate) use join::Joining;
 pub(crate) use tell::At;
 use view::{CpuView, News};
 
-/// How it is learnt what threads do.
+/// Source of the information about what threads do.
 pub(crate) enum Watching {
-    /// Every switch and wake, by CPU of this machine.
+    /// Events of every switch and wake, by CPU number of the kernel.
     Events(Vec<(CpuId, Box<dyn EventSource>)>, Option<PerfWatch>),
-    /// Only what each has used, whenever we look; everybody counts as awake. For kernels that let
-    /// nobody see what happens on whole CPUs, for this reason.
+    /// Only the CPU time used, read in each pass; every vCPU counts as runnable. For kernels that
+    /// do not allow events of whole CPUs, with the error that says why.
     Polled(WatchError),
 }
 
 impl Watching {
-    /// The best that this machine offers.
-    /// With it comes a tap of all that is seen, which is off.
+    /// Opens the best source that this host offers, and a tap of all its events, which is off.
     pub(crate) fn open() -> (Watching, Arc<Tap>) {
         let (watch, rings) = match PerfWatch::open() {
             Ok(opened) => opened,
@@ -80,16 +80,16 @@ impl Watching {
     }
 }
 
-/// Why the host cannot go on.
+/// Reason why the host cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum LiveHostError {
     /// The contract was broken: a bug.
     #[error(transparent)]
     Broken(#[from] Broken),
-    /// The kernel refused something that is needed.
+    /// The kernel refused a step that is needed.
     #[error(transparent)]
     Act(#[from] ActError),
-    /// What the threads do can no longer be seen.
+    /// Events of the threads can no longer be read.
     #[error(transparent)]
     Watch(#[from] WatchError),
     /// CPU time or state can no longer be read.
@@ -98,22 +98,22 @@ pub enum LiveHostError {
 }
 
 impl LiveHostError {
-    /// Whether this is a fault of ours, not of the machine.
+    /// Returns true if the error is a bug in Slackline, not a fault of the host.
     #[must_use]
     pub const fn is_bug(&self) -> bool {
         matches!(self, LiveHostError::Broken(_))
     }
 }
 
-/// How long a dispatcher sleeps at most: on an idle CPU some kernels do not tell of a wake.
+/// Longest sleep of a dispatcher. Some kernels do not report a wake on an idle CPU.
 const NAP: Span = Span::from_ms(20);
 
-/// What the host tells the time by.
+/// Clock that the live host reads.
 #[derive(Clone, Debug)]
 pub(crate) enum HostClock {
-    /// `CLOCK_MONOTONIC`.
+    /// The kernel's clock `CLOCK_MONOTONIC`.
     Monotonic,
-    /// Whoever feeds the host says, in nanoseconds.
+    /// A clock that a test or bench sets, in nanoseconds.
     Fed(Arc<AtomicU64>),
 }
 
@@ -126,45 +126,45 @@ impl HostClock {
     }
 }
 
-/// Who is about to join: what they do is asked of the kernel for all of them at once, since telling
-/// it of one may take it tens of milliseconds.
+/// Threads and trees that are about to join. Their events are requested from the kernel for all of
+/// them at once, since each request may take it tens of milliseconds.
 #[derive(Debug, Default)]
 struct Wanted {
     threads: Vec<Tid>,
     trees: Vec<(VcpuId, Vec<Tid>)>,
 }
 
-/// The live host: shared by all who have something to report.
+/// The live host, shared by all threads that report to it.
 pub(crate) struct LiveHost {
-    /// The managed CPUs first, in the order of their numbers.
+    /// Views of the managed CPUs in order of their numbers, then those of the other CPUs.
     views: Vec<CpuView>,
     decider: Mutex<Decider>,
     way: Box<dyn Way>,
     perf: Mutex<Option<PerfWatch>>,
     wanted: Mutex<Wanted>,
-    /// By managed CPU: wakes its dispatcher.
+    /// Descriptors that wake the dispatchers, by managed CPU.
     calls: Vec<OwnedFd>,
-    /// By managed CPU: when its dispatcher looked last, on the clock of the host.
+    /// Start of the latest pass of each dispatcher, by managed CPU, on the clock of the host.
     looked: Vec<AtomicU64>,
     clock: HostClock,
-    /// When the run began, on that clock.
+    /// Start of the run on that clock.
     origin: AtomicU64,
     is_over: AtomicBool,
-    /// What a look takes.
+    /// Dispatch overhead: CPU time of one pass.
     dispatch: Span,
-    /// How long a dispatcher may sleep at most, in nanoseconds.
+    /// Longest sleep of a dispatcher, in nanoseconds.
     nap: AtomicU64,
     is_polled: bool,
-    /// Why it cannot be seen what threads do.
+    /// Reason why events of threads cannot be seen. `None` if they can.
     unwatched: Option<WatchError>,
 }
 
 impl LiveHost {
-    /// A host of these CPUs of this machine, a look at which takes `dispatch`, scheduled by
-    /// `SCHED_FIFO`.
+    /// Creates a host of the CPUs `real`, numbered as in the kernel, that schedules by
+    /// `SCHED_FIFO`. A pass takes `dispatch`.
     ///
     /// # Errors
-    /// When there is no descriptor left for a dispatcher to be called by.
+    /// If there are no descriptors left to wake the dispatchers by.
     pub(crate) fn new(
         (spec, values): (&Spec, &Values),
         real: &[CpuId],
@@ -177,7 +177,7 @@ impl LiveHost {
         Ok(LiveHost { dispatch, ..host })
     }
 
-    /// As [`LiveHost::new`], of parts that need not be the kernel.
+    /// Creates a host like [`LiveHost::new`] from parts that need not be the kernel's.
     pub(crate) fn with(
         host: Host,
         real: &[CpuId],
@@ -217,12 +217,13 @@ impl LiveHost {
         })
     }
 
-    /// A panic elsewhere has already ended the run; what is left is to give everything back.
+    /// Locks the decider. A panic in another thread has already ended the run, and then only the
+    /// restoring of threads is left to do.
     fn decider(&self) -> MutexGuard<'_, Decider> {
         self.decider.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why it cannot be seen what threads do, where it cannot.
+    /// Returns the reason why events of threads cannot be seen. `None` if they can.
     pub(crate) fn unwatched(&self) -> Option<&WatchError> {
         self.unwatched.as_ref()
     }
@@ -231,25 +232,25 @@ impl LiveHost {
         self.perf.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The run begins.
+    /// Begins the run at `origin`, a time of the host's clock.
     pub(crate) fn begin(&self, origin: Time) {
         self.origin.store(origin.ns(), Ordering::Relaxed);
         self.decider().begin(origin);
     }
 
-    /// How far the clock of the host is ahead of the time of the run.
+    /// Returns the offset of the host's clock ahead of the time of the run.
     pub(crate) fn origin(&self) -> Span {
         Span::from_ns(self.origin.load(Ordering::Relaxed))
     }
 
-    /// The clock by which phases are told is so far ahead of the clock of the host from now on.
+    /// Sets how far the clock to which phases refer is ahead of the host's clock, from now on.
     pub(crate) fn set_wall_clock(&self, ahead: Span) -> Result<(), LiveHostError> {
         let mut decider = self.observe()?;
         decider.wall_clock_set(ahead + self.origin())?;
         self.finish(decider)
     }
 
-    /// The time of the run.
+    /// Returns the time of the run.
     pub(crate) fn now(&self) -> Time {
         let origin = Time::from_ns(self.origin.load(Ordering::Relaxed));
         Time::START + self.clock.now().since(origin)
@@ -259,32 +260,32 @@ impl LiveHost {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// What passes between the hardware and the host is kept from now on.
+    /// Records the exchanges between hardware and host from now on.
     pub(crate) fn keep_exchanges(&self) {
         self.decider().records.keep_exchanges();
     }
 
-    /// Takes the records out that have come since the last time.
+    /// Moves the records since the last call to `into`.
     pub(crate) fn take_records(&self, into: &mut Vec<Entry>) {
         self.decider().records.take(into);
     }
 
-    /// What people call a vCPU that is about to join.
+    /// Records the name of a vCPU that is about to join.
     pub(crate) fn named(&self, named: &Named) {
         self.decider().records.named(named);
     }
 
-    /// Takes those out whose threads have ended.
+    /// Returns and clears the list of vCPUs whose threads have ended.
     pub(crate) fn take_gone(&self) -> Vec<VcpuId> {
         self.decider().take_gone()
     }
 
-    /// Of whom the kernel refused something since this was last asked.
+    /// Returns the vCPUs for which the kernel has refused an order since the last call.
     pub(crate) fn take_refused(&self) -> Vec<VcpuId> {
         self.decider().take_refused()
     }
 
-    /// What a thread does is heard of once it has joined.
+    /// Requests the events of a thread, to be delivered once it has joined.
     pub(crate) fn watch(&self, tid: Tid) -> Result<(), LiveHostError> {
         if get_scheduling(tid).is_err_and(|error| error.raw_os_error() == Some(libc::ESRCH)) {
             return Err(WatchError::NoThread { tid }.into());
@@ -293,12 +294,12 @@ impl LiveHost {
         Ok(())
     }
 
-    /// What the threads of a tree do is heard of once it has joined.
+    /// Requests the events of the threads of a tree, to be delivered once it has joined.
     pub(crate) fn watch_tree(&self, vcpu: VcpuId, tids: Vec<Tid>) {
         self.wanted().trees.push((vcpu, tids));
     }
 
-    /// What a tree does is of no more interest.
+    /// Ends the events of a tree's threads.
     pub(crate) fn unwatch_tree(&self, vcpu: VcpuId) {
         self.wanted().trees.retain(|(tree, _)| *tree != vcpu);
         if let Some(perf) = &mut *self.perf() {
@@ -310,7 +311,7 @@ impl LiveHost {
         self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a thread does is of no more interest.
+    /// Ends the events of a thread.
     pub(crate) fn unwatch(&self, tid: Tid) {
         if let Some(perf) = &mut *self.perf() {
             perf.remove(tid);
@@ -318,25 +319,26 @@ impl LiveHost {
         self.views.iter().for_each(|view| view.remove(tid));
     }
 
-    /// What scheduling a CPU has cost.
+    /// Records the CPU time that scheduling a CPU has taken.
     pub(crate) fn overhead(&self, cpu: CpuId, used: Span) {
         self.decider().records.record(&Record::Overhead { cpu, used });
     }
 
-    /// The run ends now.
+    /// Ends the run now.
     pub(crate) fn end(&self) -> Result<(), LiveHostError> {
         let mut decider = self.observe()?;
         self.is_over.store(true, Ordering::Relaxed);
         decider.end()
     }
 
-    /// The contract was broken or the kernel refused: nothing more is done.
+    /// Ends the run without another order, after the contract was broken or the kernel refused.
     pub(crate) fn abandon(&self) {
         self.is_over.store(true, Ordering::Relaxed);
         self.decider().is_over = true;
     }
 
-    /// A dispatcher looks after its CPU. Returns when it must look again at the latest.
+    /// Does one dispatcher pass over a CPU. Returns the latest time of the next pass. `None` if
+    /// none is needed or the run is over.
     pub(crate) fn look(&self, cpu: CpuId) -> Result<Option<Time>, LiveHostError> {
         let woken = self.clock.now();
         self.looked[cpu.index()].store(woken.ns(), Ordering::Relaxed);
@@ -346,7 +348,7 @@ impl LiveHost {
             if decider.is_over {
                 return Ok(None);
             }
-            // Before the stretches that it is part of are told.
+            // Before the run intervals that this time belongs to are reported.
             decider.count_wide(cpu, self.clock.now())?;
             decider.count_elsewhere(cpu, self.clock.now())?;
             self.take_in(&mut decider, &news)?;
@@ -370,8 +372,8 @@ impl LiveHost {
         }
     }
 
-    /// Looks after the CPUs that are not managed: threads of ours may be there before they are
-    /// chosen for the first time, and what wakes them may be there at any time.
+    /// Reads the events of the CPUs that are not managed. Our threads may run there before they are
+    /// chosen for the first time, and may be woken from there at any time.
     pub(crate) fn look_elsewhere(&self) -> Result<(), LiveHostError> {
         for view in self.views.iter().skip(self.calls.len()) {
             let news = self.see(view)?;
@@ -387,7 +389,8 @@ impl LiveHost {
         Ok(())
     }
 
-    /// How long ago a dispatcher looked last that has not looked for longest; none has not yet.
+    /// Returns the longest time that any dispatcher has gone without a pass. Dispatchers that have
+    /// not had their first pass do not count. Zero if none has.
     pub(crate) fn unlooked(&self) -> Span {
         let now = self.clock.now();
         let looked = self.looked.iter().map(|at| Time::from_ns(at.load(Ordering::Relaxed)));
@@ -395,18 +398,18 @@ impl LiveHost {
         looked.map_or(Span::ZERO, |at| now.since(at))
     }
 
-    /// What a look has been found to cost.
+    /// Sets the measured overhead of a pass over a CPU.
     pub(crate) fn costs(&self, cpu: CpuId, look: Span) {
         self.decider().pcpus.all[cpu.index()].clock.costs(look);
     }
 
-    /// How far away a time of the run is.
+    /// Returns the time from now until `at`, a time of the run. Zero if it has passed.
     pub(crate) fn until(&self, at: Time) -> Span {
         at.since(self.now())
     }
 
-    /// What the dispatcher of a CPU waits for: a call, and where there are events, a wake that the
-    /// kernel carries out there.
+    /// Returns the descriptors that a CPU's dispatcher waits for: its eventfd and, if there are
+    /// events, the one that polls readable for wakes carried out on the CPU.
     pub(crate) fn fds_of(&self, cpu: CpuId) -> io::Result<Vec<OwnedFd>> {
         let mut fds = vec![self.calls[cpu.index()].try_clone()?];
         let real = self.decider().pcpus.all[cpu.index()].real;
@@ -417,7 +420,7 @@ impl LiveHost {
         Ok(fds)
     }
 
-    /// What tells of wakes on the CPUs that are not managed, and which those are.
+    /// Returns the CPUs that are not managed, and the descriptors that report wakes there.
     pub(crate) fn fds_elsewhere(&self) -> io::Result<(CpuSet, Vec<OwnedFd>)> {
         let managed: HashSet<CpuId> = self.real_cpus().collect();
         let (mut cpus, mut fds) = (CpuSet::NONE, Vec::new());
@@ -430,31 +433,31 @@ impl LiveHost {
         Ok((cpus, fds))
     }
 
-    /// The CPUs of this machine that are managed.
+    /// Returns the kernel's numbers of the managed CPUs.
     pub(crate) fn real_cpus(&self) -> impl Iterator<Item = CpuId> {
         let real: Vec<CpuId> = self.decider().pcpus.all.iter().map(|pcpu| pcpu.real).collect();
         real.into_iter()
     }
 
-    /// How long a dispatcher may sleep at most.
+    /// Returns the longest sleep of a dispatcher.
     pub(crate) fn nap(&self) -> Span {
         Span::from_ns(self.nap.load(Ordering::Relaxed))
     }
 
-    /// Calls the dispatchers of these CPUs.
+    /// Wakes the dispatchers of these CPUs.
     pub(crate) fn call(&self, cpus: CpuSet) {
         for cpu in cpus.iter() {
-            // A counter that is full wakes it as well.
+            // The write fails if the counter is full. The dispatcher wakes then as well.
             let _ = rustix::io::write(self.calls[cpu.index()].as_fd(), &1_u64.to_ne_bytes());
         }
     }
 
-    /// Calls all dispatchers.
+    /// Wakes the dispatchers of all managed CPUs.
     pub(crate) fn call_all(&self) {
         self.call(CpuSet::first_n(self.calls.len()));
     }
 
-    /// Takes in what has happened on a CPU, and hands on what concerns others.
+    /// Reads the events of a CPU and passes on those that concern other CPUs.
     fn see(&self, view: &CpuView) -> Result<News, LiveHostError> {
         let mut news = view.look(self.clock.now())?;
         let mut concerned = CpuSet::NONE;
@@ -482,7 +485,7 @@ impl LiveHost {
         }
     }
 
-    /// Takes in what has happened on all CPUs: for what is done to one vCPU at a time.
+    /// Takes in the events of all CPUs, for an operation on a single vCPU.
     fn observe(&self) -> Result<MutexGuard<'_, Decider>, LiveHostError> {
         let mut news = Vec::with_capacity(self.views.len());
         for view in &self.views {
@@ -495,7 +498,8 @@ impl LiveHost {
         Ok(decider)
     }
 
-    /// All has been told: it is decided, and whoever is concerned by that is called.
+    /// Lets the policy decide on all that was reported, then wakes the dispatchers that have orders
+    /// to carry out.
     fn finish(&self, mut decider: MutexGuard<'_, Decider>) -> Result<(), LiveHostError> {
         decider.settle()?;
         let concerned = decider.call_others();
@@ -504,7 +508,7 @@ impl LiveHost {
         Ok(())
     }
 
-    /// Tells the kernel; returns what it refused.
+    /// Carries out the orders. Returns those that the kernel refused.
     fn order(&self, order: &[Assignment]) -> Vec<Failed> {
         let mut failed = Vec::new();
         if !order.is_empty() {
@@ -514,19 +518,20 @@ impl LiveHost {
     }
 }
 
-/// Why something that was asked for was not done.
+/// Reason why a request was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotDone {
-    /// There is no room for it.
+    /// There is not enough capacity available.
     #[error("{0}")]
     Declined(AdmitError),
-    /// It is exact, and nothing would tell in time that it runs again after it blocked.
+    /// The vCPU has a hard limit, and no event would report in time that it runs again after it
+    /// blocked.
     #[error("nothing tells in time that it runs again after it blocked: {why}")]
     Unnoticed { slice: Span, look: Span, why: io::Error },
-    /// The kernel refused. Everything is as it was.
+    /// The kernel refused. Nothing has changed.
     #[error(transparent)]
     Refused(ActError),
-    /// The host cannot go on.
+    /// The live host cannot go on.
     #[error(transparent)]
     Host(#[from] LiveHostError),
 }

@@ -1,4 +1,4 @@
-//! The CPUs that we schedule, as the host's orders want them and as the kernel's events show them.
+//! The managed CPUs, as ordered by the host and as the kernel's events show them.
 
 use slackline_host::policy::Entitlement;
 use slackline_host::{Hardware, Order, Outcome, Used};
@@ -7,53 +7,55 @@ use slackline_units::{CpuId, Span, Time, VcpuId};
 use crate::alarm_clock::AlarmClock;
 use crate::fair_server::FairServerDebt;
 
-/// One CPU that we schedule.
+/// State of one managed CPU.
 #[derive(Clone, Debug)]
 pub(crate) struct Pcpu {
-    /// The CPU of this machine.
+    /// Number of the CPU in the kernel.
     pub(crate) real: CpuId,
     pub(crate) turn: Option<(VcpuId, Option<Time>, Entitlement)>,
-    /// What the turn had left to use when its dispatcher last looked, less what it has used since.
+    /// Budget left in the timeslice at the last dispatcher pass, less what was used since.
     pub(crate) left: Span,
     pub(crate) alarm: Option<Time>,
-    /// Who is seen running there, and since when that has not been reported.
+    /// vCPU that is seen running there, and the time since when that has not been reported.
     pub(crate) running: Option<(VcpuId, Time)>,
-    /// Up to when its time has been reported.
+    /// Time up to which the use of the CPU has been reported.
     pub(crate) reported: Time,
-    /// What ordinary threads have to have of it.
+    /// Debt of the CPU to ordinary threads.
     pub(crate) fair_server: FairServerDebt,
-    /// Whether the chosen one runs as an ordinary thread to pay that, although it is due.
+    /// True if the chosen vCPU runs as an ordinary thread to pay that debt, although it is
+    /// entitled.
     pub(crate) is_paying: bool,
-    /// What its dispatcher is woken by.
+    /// Timer of its dispatcher.
     pub(crate) clock: AlarmClock,
-    /// Whether anybody has been counted CPU time there since its dispatcher last looked.
+    /// True if any CPU time was counted there since the last dispatcher pass.
     pub(crate) has_run: bool,
-    /// Whether others are due as well as the chosen one.
+    /// True if other vCPUs are entitled besides the chosen one.
     pub(crate) is_awaited: bool,
-    /// The shortest limit of those that stand ready below the chosen one.
+    /// Shortest limit among the vCPUs that stand by below the chosen one. `None` if there is none.
     pub(crate) ready: Option<Span>,
-    /// Whether the kernel has yet to be told.
+    /// True if there are changes that the kernel has yet to be told.
     pub(crate) is_stale: bool,
-    /// Whether its dispatcher has been called and has not looked since.
+    /// True if its dispatcher has been woken and has had no pass since.
     pub(crate) is_called: bool,
-    /// Who was chosen or in line when it was last told.
+    /// vCPUs that were chosen or in line at the last order, and those whose class may have changed
+    /// since.
     pub(crate) placed: Vec<VcpuId>,
 }
 
-/// What the host does to it.
+/// Hardware that the host gives its orders to.
 pub(crate) struct Pcpus {
     pub(crate) all: Vec<Pcpu>,
-    /// By slot: CPU time that the kernel has counted and that has not been reported.
+    /// CPU time that the kernel has counted and that has not been reported, by slot.
     pub(crate) unreported: Vec<Span>,
-    /// By slot: how long the stretches last that have been seen and not been reported yet. What the
-    /// kernel has counted is known of all of them together.
+    /// Total length of the run intervals that have been seen and not yet reported, by slot. The
+    /// kernel's count covers all of them together.
     pub(crate) ahead: Vec<Span>,
-    /// Of whom the kernel refused something: when that is tried again, and on which CPU.
+    /// Refused vCPUs, each with the CPU on which it is tried again, and when.
     pub(crate) refused: Vec<(VcpuId, CpuId, Time)>,
 }
 
 impl Pcpus {
-    /// These CPUs, with nothing ordered and nothing seen.
+    /// Creates these CPUs without orders or events.
     pub(crate) fn new(real: &[CpuId]) -> Pcpus {
         let pcpu = |&real| Pcpu {
             real,
@@ -76,19 +78,21 @@ impl Pcpus {
         Pcpus { all, unreported: Vec::new(), ahead: Vec::new(), refused: Vec::new() }
     }
 
-    /// Whether the kernel refused something of a vCPU, and that has not been tried again yet.
+    /// Returns true if the kernel refused a vCPU and it has not been tried again.
     pub(crate) fn is_refused(&self, vcpu: VcpuId) -> bool {
         self.refused.iter().any(|&(refused, ..)| refused == vcpu)
     }
 
-    /// The stretch on a CPU, up to now: when it was is known from its switches, how much of it was
-    /// CPU time from the kernel's count.
+    /// Reports the run interval on a CPU up to `now`, as far as it is not reported yet. Its time is
+    /// known from its switches, its CPU time from the kernel's count. `None` if nothing runs there
+    /// or all is reported.
     ///
-    /// The kernel counts a switch to a thread as the thread's own, and notes it when it is done. So
-    /// a stretch begins earlier than noted by what has been counted beyond its length, as far as
-    /// the CPU was nobody else's then. Were that left out, whoever is held to a hundred short turns
-    /// a second would have some microseconds more in each, and nobody would ever know. What was
-    /// counted of stretches that come after it, as those of other threads of a tree, is theirs.
+    /// The kernel charges a switch to the thread that comes in, and records the switch when it is
+    /// done. So the interval begins earlier than recorded, by the time counted beyond its length,
+    /// as far as no other thread had the CPU then. If that were left out, a vCPU with a hard limit
+    /// and a hundred short timeslices a second would receive some microseconds too much in each,
+    /// and no one would ever know. Time counted for intervals that come later, such as those of
+    /// other threads of a tree, is left to them.
     pub(crate) fn cut(&mut self, cpu: CpuId, now: Time) -> Option<Used> {
         let pcpu = &mut self.all[cpu.index()];
         let (vcpu, since) = pcpu.running?;
@@ -111,7 +115,7 @@ impl Pcpus {
         if of_turn.is_some() {
             pcpu.left = pcpu.left.left_after(ran);
         }
-        // Besides the chosen one, those are real-time that stand ready below it.
+        // Besides the chosen vCPU, those that stand by below it are real-time.
         let is_raised =
             of_turn.map_or(pcpu.is_awaited, |(.., entitlement)| entitlement == Entitlement::Due);
         if is_raised && !pcpu.is_paying {
@@ -124,12 +128,12 @@ impl Pcpus {
 impl Hardware for Pcpus {
     fn measure(&mut self, cpu: CpuId, now: Time) -> Option<Used> {
         let (vcpu, _) = self.all[cpu.index()].running?;
-        // What runs on another CPU at this moment is counted when it is switched out there.
+        // The use of a vCPU that runs on another CPU now is counted when it is switched out there.
         if self.unreported[vcpu.slot()].is_zero() { None } else { self.cut(cpu, now) }
     }
 
-    /// What the kernel says to it is known only when the step is over: then the vCPU is refused if
-    /// it is chosen again, until it has been tried once more.
+    /// Accepts the order. The kernel's answer is known only after the step. If the kernel refuses,
+    /// the vCPU is refused here when chosen again, until it has been tried once more.
     fn carry_out(&mut self, order: Order) -> Outcome {
         let (cpu, turn) = match order {
             Order::Run { cpu, vcpu, until, entitlement } => (cpu, Some((vcpu, until, entitlement))),

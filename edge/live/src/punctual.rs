@@ -1,4 +1,4 @@
-//! A thread of ours that is more urgent than whatever is scheduled.
+//! Real-time priority for a thread of ours, above all threads that are scheduled.
 
 use std::io;
 use std::marker::PhantomData;
@@ -8,22 +8,21 @@ use slackline_linux::sys::{
     Scheduling, SchedulingOf, Tid, get_scheduling, own_tid, set_scheduling,
 };
 
-/// The calling thread in real time, below the dispatchers and above whatever they run: so that it
-/// does what it has to when that is due, on a busy machine too. Dropping it makes the thread again
-/// what it was.
+/// Makes the calling thread real-time, below the dispatchers and above the threads that they run.
+/// So it does its work on time on a busy host too. Dropping this restores the thread's scheduling.
 #[derive(Debug)]
 pub struct Punctual {
     tid: Tid,
     before: SchedulingOf,
-    /// It is about the thread that began it, and must not go to another.
+    /// Not `Send`: this concerns the thread that created it.
     _of_this_thread: PhantomData<*const ()>,
 }
 
 impl Punctual {
-    /// From now on.
+    /// Makes the calling thread real-time from now on.
     ///
     /// # Errors
-    /// When the kernel refuses, as it does to ordinary users.
+    /// If the kernel refuses, as it does for ordinary users.
     pub fn begin() -> io::Result<Punctual> {
         let tid = own_tid();
         let before = get_scheduling(tid)?;
@@ -35,7 +34,7 @@ impl Punctual {
 
 impl Drop for Punctual {
     fn drop(&mut self) {
-        // A thread may always become less urgent.
+        // A thread may always lower its own priority.
         let _ = set_scheduling(self.tid, &self.before);
     }
 }

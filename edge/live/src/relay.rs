@@ -1,11 +1,11 @@
-//! Relays: what goes from others to a guest of QEMU, and back, goes through here, byte by byte, so
-//! that it is known what waits for the guest. A stock host does not know that otherwise.
+//! Relays between clients and QEMU guests. All data passes through the relay byte by byte, so it is
+//! known what is pending for the guest. A stock host does not know that otherwise.
 //!
-//! Something waits from when it is on its way to the guest until the guest sends something, or for
-//! [`WAITS`]: a guest that has sent has run, and what came before that is in its hands. What its
-//! bytes mean is nobody's concern here; only ports of virtio-serial were tried. Whoever sends much
-//! fills only the buffers of their own socket: of each direction so much is taken in as can be
-//! handed on.
+//! Data counts as pending from the moment it is on its way to the guest until the guest sends
+//! something, for at most [`WAITS`]. A guest that has sent something has run, and has received what
+//! came before. The meaning of the bytes does not matter. Only ports of virtio-serial were tried. A
+//! client that sends much fills only the buffers of its own socket: data is read in each direction
+//! only if the data before it has been forwarded.
 
 mod waiting;
 
@@ -28,39 +28,39 @@ use crate::live_host::LiveHost;
 pub use waiting::WAITS;
 use waiting::Waiting;
 
-/// How often a guest is looked for that is not there.
+/// Interval between attempts to connect to a guest.
 const AGAIN: Span = Span::from_ms(50);
-/// How much is taken in at a time, in bytes.
+/// Maximum number of bytes read at a time.
 const READ: usize = 1 << 16;
 
-/// Why nothing can be handed on there.
+/// Error of setting up a relay.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot run a relay at {}: {source}", path.display())]
 pub struct RelayError {
-    /// The path of the socket.
+    /// Path of the socket.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// Error of the kernel.
     pub source: io::Error,
 }
 
-/// What has gone through a relay.
+/// Statistics of a relay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Relayed {
-    /// To whom.
+    /// Name of the guest.
     pub name: String,
-    /// Where whoever runs it listens.
+    /// Socket of the guest, on which its hypervisor listens.
     pub guest: PathBuf,
-    /// When that was first there; none if it never was.
+    /// Time when the relay first connected to it. `None` if it never did.
     pub connected: Option<Time>,
-    /// How often something went to the guest.
+    /// Number of transfers to the guest.
     pub inward: u64,
-    /// How often something came from it.
+    /// Number of transfers from the guest.
     pub outward: u64,
-    /// How often what waited was not answered within [`WAITS`].
+    /// Number of times that pending data was not answered within [`WAITS`].
     pub unanswered: u64,
 }
 
-/// What a relay and its session both have.
+/// State shared by a relay and its session.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) vcpu: VcpuId,
@@ -69,18 +69,18 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// The guest leaves.
+    /// Notes that the guest has left, which ends the relay.
     pub(crate) fn end(&self) {
         self.is_gone.store(true, Ordering::Relaxed);
     }
 
-    /// What has gone through.
+    /// Returns the statistics so far.
     pub(crate) fn relayed(&self) -> Relayed {
         self.relayed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// A relay at work.
+/// A running relay, with its sockets.
 pub(crate) struct Relay {
     shared: Arc<Shared>,
     relayed: Relayed,
@@ -88,15 +88,15 @@ pub(crate) struct Relay {
     listener: Listener,
     guest: Option<OwnedFd>,
     outside: Option<OwnedFd>,
-    /// What has been taken in and not handed on.
+    /// Data read and not forwarded yet, to the guest and from it.
     inward: Vec<u8>,
     outward: Vec<u8>,
-    /// When the guest is looked for again.
+    /// Time of the next attempt to connect to the guest.
     again: Time,
     waiting: Waiting,
 }
 
-/// A socket that is there as long as this is.
+/// A listening socket, whose file is removed when this is dropped.
 struct Listener(UnixListener, PathBuf);
 
 impl Drop for Listener {
@@ -105,17 +105,17 @@ impl Drop for Listener {
     }
 }
 
-/// What became of taking something in.
+/// Result of reading from an end.
 enum Taken {
     Some,
     None,
-    /// The other end has gone.
+    /// The other end has closed the connection.
     Gone,
 }
 
 impl Relay {
-    /// Others find the guest of this vCPU at `outside` from now on. A socket that somebody left
-    /// there is taken away.
+    /// Creates a relay on which clients reach the guest of this vCPU at `outside`. A socket file
+    /// left there is removed.
     pub(crate) fn new(
         name: String,
         vcpu: VcpuId,
@@ -152,7 +152,7 @@ impl Relay {
         Arc::clone(&self.shared)
     }
 
-    /// Hands on until the host is over, or the guest has left.
+    /// Forwards data until the host is over or the guest has left.
     pub(crate) fn run(mut self, host: &LiveHost) -> Result<(), DispatcherError> {
         let vcpu = self.shared.vcpu;
         while !host.is_over() && !self.shared.is_gone.load(Ordering::Relaxed) {
@@ -165,7 +165,7 @@ impl Relay {
             };
             let now = host.now();
             self.come_and_go(now);
-            // It is told before it is handed on, so that the guest has a CPU when it is there.
+            // Reported before it is forwarded, so that the guest has a CPU when the data arrives.
             self.take_in(now);
             told(now, &mut self.waiting)?;
             self.hand_on(now);
@@ -177,7 +177,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Looks for the guest, and lets others in: one at a time.
+    /// Connects to the guest, and accepts one client at a time.
     fn come_and_go(&mut self, now: Time) {
         if self.guest.is_none() && self.again <= now {
             self.again = now + AGAIN;
@@ -193,7 +193,7 @@ impl Relay {
         }
     }
 
-    /// Takes in what comes, where what came before has been handed on.
+    /// Reads new data where the data before it has been forwarded.
     fn take_in(&mut self, now: Time) {
         if let (Some(guest), true) = (&self.guest, self.outward.is_empty()) {
             match taken_in(guest, &mut self.outward) {
@@ -219,7 +219,7 @@ impl Relay {
         }
     }
 
-    /// Hands on what has been taken in. What a guest says to nobody is lost.
+    /// Forwards the data read. Data from a guest without a client is lost.
     fn hand_on(&mut self, now: Time) {
         if let Some(guest) = &self.guest
             && handed_on(guest, &mut self.inward).is_err()
@@ -233,7 +233,8 @@ impl Relay {
         }
     }
 
-    /// The guest has gone: so has what waited for it, and whoever was outside notices.
+    /// Notes that the guest has closed the connection. Pending data is dropped, and closing the
+    /// client's connection shows it to the client.
     fn part(&mut self, now: Time) {
         (self.guest, self.outside) = (None, None);
         self.inward.clear();
@@ -247,8 +248,8 @@ impl Relay {
         relayed.clone_from(&self.relayed);
     }
 
-    /// For whom to wait: an end of which nothing is wanted now may have gone, and would be noticed
-    /// again and again.
+    /// Returns the descriptors to wait for. An end from which nothing is wanted now is left out: it
+    /// may be closed and would wake the relay again and again.
     fn polled(&self) -> Vec<PollFd<'_>> {
         let wants = |reads: bool, writes: bool| {
             let flag = |is: bool, flag| if is { flag } else { PollFlags::empty() };

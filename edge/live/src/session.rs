@@ -1,13 +1,13 @@
-//! A live host without a scenario: opened once, and then whoever is there joins, gets other terms,
-//! is paused, moved, and leaves, at any time and for as long as one likes.
+//! A live host without a scenario. Once it is open, vCPUs join, change parameters, are paused and
+//! moved, and leave, at any time and for any length of time.
 //!
-//! On each managed CPU a dispatcher, a thread at the highest real-time priority, sleeps until its
-//! CPU needs it, looks, and sleeps again. The thread that opened the session sits right below: it
-//! makes requests, and now and then [`Session::poll`]s, which takes the records away, notices who
-//! has ended, and replaces a keeper that died.
+//! On each managed CPU runs a dispatcher, a thread at the highest real-time priority. It sleeps
+//! until its CPU needs it, does a pass, and sleeps again. The thread that opened the session has a
+//! priority right below. It makes requests and calls [`Session::poll`] now and then. That takes the
+//! records, finds vCPUs that have ended, and replaces a keeper that died.
 //!
-//! A request that fails leaves everything as it was before it, and everybody else alone. Whatever
-//! ends the session, the fence gives every thread back.
+//! A request that fails changes nothing and affects no other vCPU. However the session ends, the
+//! fence restores every thread.
 
 mod change;
 mod contest;
@@ -53,65 +53,67 @@ use slackline_fence::{Fence, FenceError, KeeperCommand};
 use slackline_linux::sys::{Tid, lock_memory, monotonic};
 use slackline_linux::wall_clock::{ClockStep, Offset, WallClock};
 
-/// What a session is opened with.
+/// Parameters for opening a session.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The CPUs of this machine that are scheduled. Requests and records call them 0, 1 and so on,
-    /// in this order.
+    /// CPUs to schedule, as numbered by the kernel. Requests and records number them 0, 1 and so
+    /// on, in this order.
     pub cpus: Vec<CpuId>,
-    /// The right to schedule them, if it was taken before; none is to take it.
+    /// Right to schedule these CPUs, if it was taken before. `None` takes it.
     pub owned: Option<OwnedCpus>,
-    /// Who decides.
+    /// Policy that schedules the vCPUs.
     pub policy: &'static Spec,
-    /// Its parameters.
+    /// Parameters of the policy.
     pub values: Values,
-    /// How to start the keeper.
+    /// Command that starts the keeper.
     pub keeper: KeeperCommand,
-    /// What a look at a CPU takes, for admission to count; none is to be
-    /// [measured](crate::dispatch_cost::measure).
+    /// Dispatch overhead, for admission to count. `None` [measures](crate::dispatch_cost::measure)
+    /// it.
     pub dispatch: Option<Span>,
-    /// What is time zero of the records, on the monotonic clock; none is now.
+    /// Time zero of the records, on the monotonic clock. `None` is now.
     pub origin: Option<Time>,
-    /// By what clock phases are told; none is by the time of the session.
+    /// Clock to which phases refer. `None` is the time of the session.
     pub wall_clock: Option<WallClock>,
 }
 
-/// What happened since the last look.
+/// Events since the last poll.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// The time of the session.
+    /// Time of the session.
     pub now: Time,
-    /// Who ended by itself. Nobody has these ids any more.
+    /// Members whose threads have ended. Their ids are no longer valid.
     pub ended: Vec<JoinId>,
-    /// Whether the keeper had died and was replaced.
+    /// True if the keeper had died and was replaced.
     pub keeper_replaced: bool,
-    /// Whether the clock was set by which phases are told. Their grid has been moved.
+    /// Change of the clock to which phases refer, if it was set. The grid of phases has been moved.
     pub clock_stepped: Option<ClockStep>,
-    /// Members that have changed how they are scheduled, or were changed, and what was undone.
+    /// Members whose scheduling was changed, by themselves or others, and the changes that were
+    /// undone.
     pub meddled: Vec<(JoinId, Finding)>,
-    /// Members that are left to whoever has changed them from now on, and what was found.
+    /// Members that are left to the program that has changed them from now on, each with the
+    /// change.
     pub contested: Vec<(JoinId, Finding)>,
-    /// Members that were contested: the change was undone, and they are scheduled again.
+    /// Members that were contested until the change was undone. They are scheduled again.
     pub settled: Vec<JoinId>,
 }
 
-/// Somebody who is in a session.
+/// State of a vCPU in a session.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Member<'a> {
-    /// Who.
+    /// Id under which it joined.
     pub id: JoinId,
-    /// Its share.
+    /// Share of the vCPU under the policy.
     pub share: &'a Values,
-    /// Where it may run; none is everywhere.
+    /// CPUs that it may run on. `None` allows all.
     pub cpus: Option<CpuSet>,
-    /// Whether it is paused.
+    /// True while it is paused by request.
     pub is_paused: bool,
 }
 
 /// An open live host. It belongs to the thread that opened it, which is real-time until the session
 /// is closed.
 ///
-/// Dropping it gives everything back, as [`Session::close`] does, and says nothing.
+/// Dropping it restores all threads, as [`Session::close`] does, and reports no errors.
 pub struct Session {
     host: Arc<LiveHost>,
     dispatchers: Vec<Dispatcher>,
@@ -120,27 +122,27 @@ pub struct Session {
     cpus: usize,
     members: Table<Row>,
     endings: Endings,
-    /// Who could not be put back, until that is told.
+    /// Members that could not join again, until they are reported.
     lost: Vec<JoinId>,
     books: Books,
     agents: Arc<Agents>,
     relays: Vec<Arc<relay::Shared>>,
     tap: Arc<Tap>,
-    /// By what phases are told, and what was between it and the monotonic clock.
+    /// Clock to which phases refer, and its last known offset to the monotonic clock.
     wall_clock: Option<(WallClock, Offset)>,
-    /// When members are next looked at for changes.
+    /// Time of the next check of members for changes.
     next_audit: Time,
-    // Last: giving back should not have to wait.
+    // Dropped after the fence: restoring threads should not have to wait for a CPU.
     _urgent: Punctual,
-    // And nobody else begins here before it is done.
+    // Dropped last: no other session may begin on these CPUs before that is done.
     _owned: OwnedCpus,
 }
 
-/// About what a switch there and back takes: the kernel counts it to one side of a switch and may
+/// About the time of a switch there and back. The kernel may count it to one side of a switch and
 /// stamp it to the other.
 const RESOLUTION: Span = Span::from_us(5);
 
-/// What can be known of the threads of this machine.
+/// Returns the kinds of facts about threads that this host reports.
 #[must_use]
 pub fn knowledge() -> Knowledge {
     let sees = PerfWatch::open().is_ok();
@@ -148,14 +150,14 @@ pub fn knowledge() -> Knowledge {
 }
 
 impl Session {
-    /// Opens this machine: nobody is scheduled yet.
+    /// Opens a session without vCPUs.
     ///
     /// # Errors
-    /// When one of the CPUs is scheduled by another slackline, when real-time scheduling, memory,
-    /// or a descriptor is refused, or there can be no keeper. Everything is as it was.
+    /// If another slackline schedules one of the CPUs, the kernel refuses real-time scheduling,
+    /// locked memory or a descriptor, or the keeper cannot be started. Nothing has changed.
     pub fn open(options: &Options) -> Result<Session, SessionError> {
-        // Before anything is touched; and before anybody else is made real-time, because whoever
-        // comes later might never get to run.
+        // The CPUs are taken before anything is changed. This thread becomes real-time before any
+        // other: a thread that becomes so later might never get to run.
         let owned = options.owned.clone().map_or_else(|| OwnedCpus::take(&options.cpus), Ok)?;
         let urgent = Punctual::begin().map_err(|source| SessionError::NoRealTime { source })?;
         lock_memory().map_err(|source| SessionError::NoLockedMemory { source })?;
@@ -206,7 +208,7 @@ impl Session {
         Ok(session)
     }
 
-    /// The time of the session.
+    /// Returns the time of the session.
     #[must_use]
     pub fn now(&self) -> Time {
         self.host.now()
@@ -232,13 +234,13 @@ impl Session {
         joined.flat_map(|(id, row)| row.threads.iter().map(move |it| (id.vcpu(), it.tid())))
     }
 
-    /// Whether nothing is scheduled any more, because something went wrong.
+    /// Returns true if scheduling has ended because of an error.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.host.is_over()
     }
 
-    /// Everybody who is there, in order of slot.
+    /// Returns all members in order of slot.
     pub fn members(&self) -> impl Iterator<Item = Member<'_>> {
         let joined = self.members.iter().filter(|(_, row)| row.has_joined);
         joined.map(|(id, row)| Member {
@@ -249,15 +251,15 @@ impl Session {
         })
     }
 
-    /// A descriptor that polls readable when it is time to [`poll`](Session::poll) at once: the
-    /// keeper has died.
+    /// Returns a descriptor that polls readable when [`poll`](Session::poll) must be called at
+    /// once: the keeper has died.
     #[must_use]
     pub fn urgent_fd(&self) -> BorrowedFd<'_> {
         self.fence.keeper_fd()
     }
 
-    /// Waits until one of `others` is readable, the keeper has died, or so much time has passed.
-    /// Says which of the others are readable.
+    /// Waits until one of `others` is readable, the keeper has died, or `most` has passed. Returns,
+    /// for each of the others, true if it is readable. May return earlier.
     #[must_use]
     pub fn wait(&self, others: &[BorrowedFd<'_>], most: Span) -> Vec<bool> {
         let fds = std::iter::once(self.urgent_fd()).chain(others.iter().copied());
@@ -266,18 +268,18 @@ impl Session {
         fds[1..].iter().map(|fd| !fd.revents().is_empty()).collect()
     }
 
-    /// What passes between hardware and host comes with the records from now on: with all of it
-    /// from the first join on, a trace can be replayed.
+    /// Includes the exchanges between hardware and host in the records from now on. A trace that
+    /// has all of them from the first join on can be replayed.
     pub fn keep_exchanges(&mut self) {
         self.host.keep_exchanges();
     }
 
-    /// Looks after everything: the records that have come since the last time take the place of
-    /// `records`, whoever has ended is taken out, and a keeper that died is replaced. To be called
-    /// a few times a second; nobody else's scheduling waits for it.
+    /// Does the regular work of the session. Replaces the contents of `records` by the records
+    /// since the last call, removes members that have ended, and replaces a keeper that died. Must
+    /// be called a few times a second. Scheduling does not wait for it.
     ///
     /// # Errors
-    /// Why the session is over, or that there can be no other keeper.
+    /// The reason why the session is over, or that the keeper cannot be replaced.
     pub fn poll(&mut self, records: &mut Vec<Entry>) -> Result<Seen, SessionError> {
         let mut keeper = [PollFd::from_borrowed_fd(self.urgent_fd(), PollFlags::IN)];
         wait_for(&mut keeper, Span::ZERO);
@@ -302,15 +304,15 @@ impl Session {
         Ok(seen)
     }
 
-    /// How far the clock by which phases are told is ahead of the time of the session; none if
-    /// there is none.
+    /// Returns how far the clock to which phases refer is ahead of the time of the session. `None`
+    /// without such a clock.
     #[must_use]
     pub fn wall_ahead(&self) -> Option<Span> {
         let (_, offset) = self.wall_clock.as_ref()?;
         Some(offset.ahead + self.host.origin())
     }
 
-    /// Whether the wall clock was set: then the grid of phases is where it is now.
+    /// Checks whether the wall clock was set, and moves the grid of phases if so.
     fn follow_clock(&mut self) -> Result<Option<ClockStep>, SessionError> {
         let Some((clock, known)) = &mut self.wall_clock else { return Ok(None) };
         let offset = clock.offset();
@@ -322,32 +324,34 @@ impl Session {
         Ok(step)
     }
 
-    /// How long ago the dispatcher looked last that has not looked for longest. All is well up to
-    /// 20 ms, and a little more on a machine that is busy below us.
+    /// Returns the longest time that any dispatcher has gone without a pass. Up to 20 ms is normal,
+    /// and a little more on a host whose hypervisor is busy.
     #[must_use]
     pub fn unlooked(&self) -> Span {
         self.host.unlooked()
     }
 
-    /// Whoever the kernel refuses something may have been moved to another group since it was held,
-    /// as libvirt does with a machine that is just starting: it needs a budget there.
+    /// Grants refused members a real-time budget in their present group. They may have been moved
+    /// to another group since they were held: libvirt does that with a VM that is just starting.
     fn follow_refused(&mut self) {
         for vcpu in self.host.take_refused() {
             let member = self.members.iter().find(|(id, _)| id.vcpu() == vcpu);
             let Some((id, threads)) = member.map(|(id, row)| (id, row.threads.clone())) else {
                 continue;
             };
-            // Where there is none to be had it is refused again, and tried again.
+            // If no budget can be had, the kernel refuses again, and this is tried again.
             let _ = self.fence.grant(&threads, self.most_of(id));
         }
     }
 
-    /// Gives everything back; the last records are put into `records`, the end as the very last.
+    /// Closes the session and restores all threads. Puts the last records into `records`, the end
+    /// of the run as the very last.
     ///
     /// # Errors
-    /// Why the session was over before, or what could not be given back.
+    /// The reason why the session was over before, or threads that could not be restored.
     pub fn close(mut self, records: &mut Vec<Entry>) -> Result<(), SessionError> {
-        // As long as there are dispatchers; it is told after what was still running at the end.
+        // Read while the dispatchers still exist. Appended after the records of what still ran at
+        // the end.
         let mut books = Vec::new();
         let ended = if self.host.is_over() {
             Ok(())
@@ -358,7 +362,7 @@ impl Session {
         let stopped = stop_dispatchers(std::mem::take(&mut self.dispatchers), &self.host);
         self.host.take_records(records);
         records.append(&mut books);
-        // What a dispatcher says on leaving comes after the end, and yet belongs before it.
+        // Dispatchers record their overhead after the end, but those records belong before it.
         let is_end = |entry: &Entry| matches!(entry, Entry::Record(Record::Ended { .. }));
         let end = records.iter().position(is_end);
         if let Some(place) = end {
@@ -371,19 +375,20 @@ impl Session {
         given_back.map_err(|errors| SessionError::NotGivenBack { errors })
     }
 
-    /// The keeper's process id.
+    /// Returns the process id of the keeper.
     #[must_use]
     pub fn keeper_id(&self) -> u32 {
         self.fence.keeper_id()
     }
 
-    /// The most that somebody may have as a real-time thread: what it is promised, and where the
-    /// vCPUs of its domain lend to each other what all that are known of are promised.
+    /// Returns the largest real-time budget that a member needs. That is its reservation. Where the
+    /// vCPUs of its domain lend budget to each other, it is the slice times their number, at most
+    /// the period. `None` without a reservation.
     fn most_of(&self, id: JoinId) -> Option<Reservation> {
         self.most(id, &self.members.get(id)?.share)
     }
 
-    /// The same with this share.
+    /// Computes the same with this share.
     fn most(&self, id: JoinId, share: &Values) -> Option<Reservation> {
         let promise = (self.policy.promise)(share).ok().flatten()?;
         let domain = id.vcpu().domain();
@@ -394,8 +399,8 @@ impl Session {
         Reservation::new(Span::from_ns(all).min(period), period).ok()
     }
 
-    /// Sees to it that the kernel lets those of a domain who lend to each other be real-time for
-    /// that, as more of them have come.
+    /// Grants the vCPUs of a domain the real-time budget to run on borrowed budget, after more of
+    /// them have come.
     fn grant_loans(&mut self, come: &[JoinId]) -> Result<(), RequestError> {
         let Some(domain) = come.first().map(|id| id.vcpu().domain()) else { return Ok(()) };
         let those = self.members.iter().filter(|(id, _)| id.vcpu().domain() == domain);
@@ -407,8 +412,8 @@ impl Session {
         Ok(())
     }
 
-    /// Does something with the fence; if that fails because the keeper has just died, once more
-    /// with another one.
+    /// Does something with the fence. If that fails because the keeper has just died, replaces the
+    /// keeper and tries once more.
     fn fenced<T>(
         &mut self,
         mut order: impl FnMut(&mut Fence) -> Result<T, FenceError>,
@@ -436,7 +441,7 @@ impl std::fmt::Debug for Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.host.abandon();
-        // Nobody hears why they had ended before.
+        // Nothing reports here why they had ended before.
         let _ = stop_dispatchers(std::mem::take(&mut self.dispatchers), &self.host);
     }
 }

@@ -1,10 +1,10 @@
-//! How the CPUs of this host belong together, as the kernel says it below `/sys`.
+//! Topology of the host's CPUs, read from `/sys`.
 //!
-//! Kernels leave levels out: containers hide directories, virtual machines know no caches. A level
-//! that is not said is as the next wider one; of cores, each CPU is one. Nor does every host nest:
-//! one node may span two sockets where memory is interleaved, and a virtual machine may claim a
-//! cache for all of its sockets. A policy is told groups within groups, so what CPUs share that a
-//! wider level keeps apart counts as several.
+//! Kernels leave levels out: containers hide directories, virtual machines report no caches. A
+//! missing level counts as equal to the next wider one; a missing core level as one core per CPU.
+//! Nor does every host nest: one node may span two sockets where memory is interleaved, and a
+//! virtual machine may report one cache for all of its sockets. Policies receive groups within
+//! groups. So a group that a wider level divides counts as several.
 
 use std::fs;
 use std::path::Path;
@@ -14,30 +14,30 @@ use slackline_units::{CpuId, CpuSet};
 
 use slackline_linux::sys::cpu_list;
 
-/// Where the kernel says it.
+/// Directory of the kernel's files.
 const ROOT: &str = "/sys/devices/system";
 
-/// What the kernel says.
+/// Topology as the kernel reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) topology: Topology,
-    /// Levels of which the kernel says nothing for one of the CPUs.
+    /// Levels that the kernel does not report for one of the CPUs.
     pub(crate) unsaid: Vec<Level>,
 }
 
-/// How these CPUs belong together, numbered by their places in the list; where what the kernel
-/// says makes no sense, each as a core of its own in one socket.
+/// Returns the topology of these CPUs, numbered by their positions in the list. If the kernel's
+/// report is inconsistent, each CPU is a core of its own in one socket.
 #[must_use]
 pub fn of(real: &[CpuId]) -> Topology {
     look(real).map_or_else(|_| Topology::flat(real.len()), |seen| seen.topology)
 }
 
-/// The same, or what makes no sense.
+/// Reads the topology of these CPUs, or returns the inconsistency in the kernel's report.
 pub(crate) fn look(real: &[CpuId]) -> Result<Seen, TopologyError> {
     arrange(real, &|path| fs::read_to_string(Path::new(ROOT).join(path)).ok())
 }
 
-/// The same from the texts of files.
+/// Reads the topology from the texts of files.
 fn arrange(real: &[CpuId], read: &dyn Fn(&str) -> Option<String>) -> Result<Seen, TopologyError> {
     let mut groups = Groups::default();
     let mut unsaid = Vec::new();
@@ -65,13 +65,15 @@ fn arrange(real: &[CpuId], read: &dyn Fn(&str) -> Option<String>) -> Result<Seen
     Ok(Seen { topology: Topology::new(real.len(), &groups)?, unsaid })
 }
 
-/// The places of these CPUs among those that we manage; `cpu` is one of them in any case.
+/// Converts CPU numbers of the kernel to positions among the managed CPUs. `cpu`, a position, is
+/// included in any case.
 fn with_places(real: &[CpuId], numbers: &[usize], cpu: usize) -> CpuSet {
     let is_in = |&place: &usize| place == cpu || numbers.contains(&real[place].index());
     (0..real.len()).filter(is_in).map(CpuId::new).collect()
 }
 
-/// The numbers of the CPUs that a CPU shares this with, if the kernel says so.
+/// Returns the numbers of the CPUs that share this level with a CPU. `None` if the kernel does not
+/// report it.
 fn sharers(level: Level, cpu: CpuId, read: &dyn Fn(&str) -> Option<String>) -> Option<Vec<usize>> {
     let number = cpu.index();
     let either = |new: &str, old: &str| {
@@ -91,7 +93,8 @@ fn sharers(level: Level, cpu: CpuId, read: &dyn Fn(&str) -> Option<String>) -> O
     }
 }
 
-/// Who shares the cache of the highest level; one for instructions only does not count.
+/// Returns the CPUs that share a CPU's cache of the highest level. Caches only for instructions do
+/// not count.
 fn last_level_cache(cpu: usize, read: &dyn Fn(&str) -> Option<String>) -> Option<Vec<usize>> {
     let file = |index, name| read(&format!("cpu/cpu{cpu}/cache/index{index}/{name}"));
     let level = |index| file(index, "level").and_then(|text| text.trim().parse::<u32>().ok());
@@ -109,7 +112,7 @@ mod tests {
 
     use super::*;
 
-    /// Files by path: of each CPU its core, socket and last-level cache, and all nodes.
+    /// Files by path: core, socket and last-level cache of each CPU, and all nodes.
     struct Host(BTreeMap<String, String>);
 
     impl Host {
@@ -164,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn siblings_need_not_be_neighbours() {
+    fn siblings_need_not_have_adjacent_numbers() {
         let seen = two_sockets().arrange(&[0, 1, 2, 3, 4, 5, 6, 7]);
         let cores = [[0, 4], [1, 5], [2, 6], [3, 7]];
         assert_eq!(groups(&seen.topology, Level::Core), cores);
@@ -175,14 +178,14 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_counts_only_the_cpus_that_we_manage() {
+    fn policy_sees_only_managed_cpus() {
         let seen = two_sockets().arrange(&[6, 1, 2]);
         assert_eq!(groups(&seen.topology, Level::Core), [vec![0, 2], vec![1]]);
         assert_eq!(groups(&seen.topology, Level::Socket), [vec![0, 2], vec![1]]);
     }
 
     #[test]
-    fn what_is_not_said_is_as_the_next_wider_level() {
+    fn missing_level_equals_the_next_wider_one() {
         let host = two_sockets().without("cache/").without("node/");
         let seen = host.arrange(&[0, 1, 2, 3]);
         assert_eq!(groups(&seen.topology, Level::Cache), [[0, 1], [2, 3]]);
@@ -192,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn older_kernels_have_other_names_for_it() {
+    fn older_file_names_of_the_kernel_are_read() {
         let mut old = BTreeMap::new();
         for (path, text) in two_sockets().0 {
             let path = path.replace("core_cpus_list", "thread_siblings_list");
@@ -202,9 +205,9 @@ mod tests {
         assert_eq!(Host(old).arrange(&all), two_sockets().arrange(&all));
     }
 
-    /// A virtual machine: each CPU a socket, all in one node and, it is said, on one cache.
+    /// A virtual machine: each CPU is a socket, all in one node and, as reported, on one cache.
     #[test]
-    fn what_spans_sockets_is_one_for_each() {
+    fn group_across_sockets_is_split_by_socket() {
         let cpus = [["0", "0-1", "0"], ["1", "0-1", "1"]];
         let seen = Host::new(&cpus, &["0-1"]).arrange(&[0, 1]);
         for level in Level::ALL {
@@ -213,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_an_error() {
+    fn inconsistent_topology_is_an_error() {
         let cpus = [["0-1", "0-2", "0-2"], ["1-2", "0-2", "0-2"], ["2", "0-2", "0-2"]];
         let host = Host::new(&cpus, &["0-2"]);
         let real = [0, 1, 2].map(CpuId::new);

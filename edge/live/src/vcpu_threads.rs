@@ -1,4 +1,4 @@
-//! What is scheduled as one vCPU: the threads of it, and what each has used.
+//! Threads of a vCPU, and the CPU time that each has used.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -10,31 +10,32 @@ use slackline_fence::{Held, HeldTree, TreeUsage};
 use slackline_linux::sys::{ThreadClock, Tid};
 use slackline_linux::thread::Stat;
 
-/// A vCPU as it joins: threads that are one vCPU, one of them mostly, or a process tree.
+/// Threads of a vCPU that is about to join: threads that count as one vCPU, usually a single one,
+/// or a process tree.
 #[derive(Debug)]
 pub(crate) struct VcpuThreads {
     pub(crate) vcpu: VcpuId,
     pub(crate) body: Body,
-    /// Whether it gets what it is promised and no more; then it can be kept from running.
+    /// True if it has a hard limit. Then it can be stopped.
     pub(crate) exact: bool,
 }
 
-/// What a vCPU is made of, as it joins.
+/// Threads that a vCPU consists of when it joins.
 #[derive(Debug)]
 pub(crate) enum Body {
-    /// These threads, as long as they are there.
+    /// These threads, as long as they exist.
     Threads(Vec<Member>),
-    /// Whoever is in a tree.
+    /// All threads of a tree, which come and go.
     Tree(HeldTree),
 }
 
-/// CPU time or state that can no longer be read.
+/// CPU time or state of a thread can no longer be read.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read the CPU time or the state of thread {tid}")]
 pub struct Unreadable {
-    /// Whose.
+    /// Id of the thread.
     pub tid: Tid,
-    /// What the kernel said.
+    /// Error of the kernel.
     pub source: io::Error,
 }
 
@@ -42,50 +43,51 @@ pub struct Unreadable {
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) held: Held,
-    /// What it has used, as the kernel counts it: without interrupts, and without what a
-    /// hypervisor below took away.
+    /// Clock of its CPU time, as the kernel counts it: without interrupts, and without time stolen
+    /// by a hypervisor below.
     pub(crate) clock: ThreadClock,
-    /// What the clock showed when it was last read.
+    /// Reading of the clock when it was last read.
     pub(crate) used: Span,
 }
 
-/// What a thread has used so far, and where to look it up.
+/// Source of the CPU time that a thread has used so far.
 #[derive(Debug)]
 pub(crate) enum UsedClock {
-    /// The kernel counts.
+    /// The kernel's count of a thread.
     Kernel(Held, ThreadClock),
-    /// The kernel counts all of a tree together, on so many CPUs at once, which are taken for one.
+    /// The kernel's count of a whole tree, divided by the number of CPUs that it runs on at once.
+    /// These count as one CPU.
     Tree(TreeUsage, u64),
-    /// Whoever feeds the machine counts, in nanoseconds.
+    /// A count that a test or bench sets, in nanoseconds.
     Fed(Arc<AtomicU64>),
 }
 
-/// One thread of ours, as whoever reads events meets it. Shared by the tables of all CPUs.
+/// A watched thread, as found from its events. Shared by the tables of all CPUs.
 #[derive(Debug)]
 pub(crate) struct WatchedThread {
     pub(crate) tid: Tid,
     pub(crate) vcpu: VcpuId,
-    /// Whether what it starts is its vCPU's as well.
+    /// True if the threads that it starts belong to its vCPU as well.
     pub(crate) is_of_tree: bool,
-    /// When it joined, on the monotonic clock: what it did before, nobody has been told.
+    /// Time when it joined, on the monotonic clock. Earlier events are ignored.
     pub(crate) joined: Time,
-    /// Where its vCPU is kept.
+    /// Home CPU of its vCPU.
     pub(crate) home: Arc<Home>,
-    /// Whether it is ending, and will be gone when it next leaves its CPU for good.
+    /// True if it is exiting: it will be gone when it next leaves its CPU and is not runnable.
     is_ending: AtomicBool,
     meter: Arc<Meter>,
 }
 
-/// What counts the CPU time of a thread, or of a whole tree: then its threads share it.
+/// Meter of the CPU time of a thread or of a whole tree, whose threads share it.
 #[derive(Debug)]
 pub(crate) struct Meter {
     counted: Mutex<Counted>,
-    /// The last round in which it was read.
+    /// Latest round in which it was read.
     round: AtomicU64,
 }
 
 impl Meter {
-    /// One that showed `used` when it was last read.
+    /// Creates a meter whose clock showed `used` when it was last read.
     pub(crate) fn new(clock: UsedClock, used: Span) -> Arc<Meter> {
         let counted = Mutex::new(Counted { clock, used, is_new: true });
         Arc::new(Meter { counted, round: AtomicU64::new(0) })
@@ -96,12 +98,13 @@ impl Meter {
 struct Counted {
     clock: UsedClock,
     used: Span,
-    /// Until its first switch since it joined: its clock may have been behind then, by time that it
-    /// used before.
+    /// True until its first switch since it joined. The clock may have been behind then, by time
+    /// that the thread used before.
     is_new: bool,
 }
 
-/// The CPU that a vCPU is kept on, as far as it is known: the number of it among the managed ones.
+/// Home CPU of a vCPU, to which it is pinned: its index among the managed CPUs. None until it is
+/// known.
 #[derive(Debug)]
 pub(crate) struct Home(AtomicU32);
 
@@ -138,34 +141,35 @@ impl WatchedThread {
         WatchedThread { tid, vcpu, is_of_tree: false, joined, home, is_ending, meter }
     }
 
-    /// One that belongs to a tree.
+    /// Marks it as a thread of a tree.
     pub(crate) fn of_tree(self) -> WatchedThread {
         WatchedThread { is_of_tree: true, ..self }
     }
 
-    /// One that this one, which belongs to a tree, started at `joined`.
+    /// Creates the record of a thread that this one, which belongs to a tree, started at `joined`.
     pub(crate) fn child(&self, tid: Tid, joined: Time) -> WatchedThread {
         let (home, meter) = (Arc::clone(&self.home), Arc::clone(&self.meter));
         WatchedThread::new(tid, self.vcpu, joined, home, meter).of_tree()
     }
 
-    /// It is about to be gone.
+    /// Notes that the thread is exiting.
     pub(crate) fn end(&self) {
         self.is_ending.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it is about to be gone.
+    /// Returns true if the thread is exiting.
     pub(crate) fn is_ending(&self) -> bool {
         self.is_ending.load(Ordering::Relaxed)
     }
 
-    /// Whether it has not been counted in this round yet, nor another one with it.
+    /// Returns true if its meter has not been read in this round, neither for it nor for another
+    /// thread of its tree.
     pub(crate) fn is_first_in(&self, round: u64) -> bool {
         self.meter.round.swap(round, Ordering::Relaxed) != round
     }
 
-    /// What it has used since this was last asked; `now` is the monotonic time. A thread that has
-    /// ended uses nothing any more.
+    /// Returns the CPU time used since the last call. `now` is the monotonic time. Zero if the
+    /// thread has exited.
     pub(crate) fn more(&self, now: Time) -> Result<Span, Unreadable> {
         let mut counted = self.meter.counted.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(used) = counted.clock.read(self.tid)? else { return Ok(Span::ZERO) };
@@ -174,13 +178,13 @@ impl WatchedThread {
         Ok(if is_new { more.min(now.since(self.joined)) } else { more })
     }
 
-    /// What its clock shows; none once it has ended.
+    /// Returns the present reading of its clock. `None` if the thread has exited.
     pub(crate) fn shown(&self) -> Result<Option<Span>, Unreadable> {
         let counted = self.meter.counted.lock().unwrap_or_else(PoisonError::into_inner);
         counted.clock.read(self.tid)
     }
 
-    /// What it used until now is not counted.
+    /// Excludes the CPU time used until now from the count.
     pub(crate) fn forget_used(&self) -> Result<(), Unreadable> {
         let mut counted = self.meter.counted.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(used) = counted.clock.read(self.tid)? {
@@ -189,11 +193,11 @@ impl WatchedThread {
         Ok(())
     }
 
-    /// Whether it has work now. A thread that has ended has none, and of one that is only fed
-    /// nothing is known but its events.
+    /// Returns true if the kernel shows the thread as runnable; false if it has exited. `None` if
+    /// it is not the kernel's and only its events are known.
     pub(crate) fn is_runnable(&self) -> Result<Option<bool>, Unreadable> {
         if self.is_of_tree {
-            // One that is gone, or whose number means somebody else by now, is soon heard of.
+            // Events will soon show if the thread is gone or its id means another thread.
             return Ok(Some(Stat::of(self.tid, self.tid).is_ok_and(Stat::runnable)));
         }
         let counted = self.meter.counted.lock().unwrap_or_else(PoisonError::into_inner);
@@ -208,7 +212,7 @@ impl WatchedThread {
 }
 
 impl UsedClock {
-    /// None once the thread has ended.
+    /// Returns the CPU time used so far. `None` if the thread has exited.
     fn read(&self, tid: Tid) -> Result<Option<Span>, Unreadable> {
         match self {
             UsedClock::Kernel(held, clock) => match clock.read() {
@@ -218,7 +222,7 @@ impl UsedClock {
             },
             UsedClock::Tree(usage, width) => match usage.read() {
                 Ok(used) => Ok(Some(used / *width)),
-                // The group is gone, and everybody with it.
+                // The group is gone, and all its threads with it.
                 Err(error) if is_gone(&error) => Ok(None),
                 Err(source) => Err(Unreadable { tid, source }),
             },

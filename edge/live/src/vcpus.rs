@@ -1,23 +1,25 @@
-//! The threads that carry a VM's vCPUs: which they are, and which vCPU each one is.
+//! The threads that carry a VM's vCPUs: finding them, and the vCPU that each one carries.
 //!
-//! To the kernel a vCPU is one thread of the process that is the VM. Its other threads emulate
-//! devices and answer monitors; they are not vCPUs, must not be scheduled as such, and cannot be
-//! told from them by anything that the kernel keeps. There are two ways to know:
+//! To the kernel a vCPU is one thread of the VM's process. The other threads of that process
+//! emulate devices and answer monitors. They must not be scheduled as vCPUs, and the kernel keeps
+//! nothing that tells the two kinds apart. There are two sources:
 //!
-//! - **By name.** Most hypervisors name their vCPU threads. QEMU does so with
-//!   `-name NAME,debug-threads=on`, which libvirt always gives. This is looked at first, because
-//!   it disturbs nobody. A guest has no say in the names.
-//! - **By asking.** QEMU tells over its machine protocol (QMP). A socket serves one client at a
-//!   time, so it is asked only if names tell nothing; if another client, such as libvirt, holds it,
-//!   no answer comes, which is an error after two seconds. The command line that names the socket
-//!   is the word of the VM's user. So we connect with that user's rights, speak only to that user,
-//!   and no error shows what was received: it may be somebody else's secret.
+//! - **Names.** Most hypervisors name their vCPU threads. QEMU does so with `-name
+//!   NAME,debug-threads=on`, which libvirt always gives. Names are read first, because that
+//!   disturbs nothing. A guest has no influence on the names.
+//! - **The monitor.** QEMU reports vCPUs over its machine protocol (QMP). A socket serves one
+//!   client at a time, so the monitor is asked only if names tell nothing. If another client, such
+//!   as libvirt, holds the socket, no answer comes, which is an error after two seconds. The
+//!   socket's path comes from the command line, and so from the VM's user. So we connect with that
+//!   user's rights and speak only to that user. No error message shows what was received: it may be
+//!   another user's secret.
 //!
-//! Answers are sorted by index. Every thread that [`find`] returns belonged to the process when it
-//! was found, whatever a monitor said. A VM that is just starting may not have all its threads yet.
+//! Results are sorted by index. Every thread that [`find`] returns belonged to the process when it
+//! was found, whatever a monitor reported. A VM that is just starting may not have all its threads
+//! yet.
 //!
 //! Without multi-threaded emulation (`-accel tcg,thread=single`) QEMU runs all vCPUs in turn on one
-//! thread. That thread is the only thing there is to schedule, so it is given once, as index 0.
+//! thread. That thread is all there is to schedule, so it is returned once, as index 0.
 
 mod connecting;
 pub mod qemu_options;
@@ -44,14 +46,15 @@ use slackline_linux::sys::OwnerRights;
 use connecting::{check_peer, connect, failed_to_connect};
 use qemu_options::qmp_socket_among;
 
-/// How long a whole conversation with a monitor may take, in seconds. QEMU answers within
-/// milliseconds even under emulation; only a stopped process or a monitor in use takes longer.
+/// Timeout of a whole conversation with a monitor, in seconds. QEMU answers within milliseconds
+/// even under emulation. Only a stopped process or a monitor in use takes longer.
 const PATIENCE_SECONDS: u32 = 2;
 
-/// The longest message read, in bytes: 4096 vCPUs, QEMU's most, at about 200 each in their list.
+/// Maximum size of a message, in bytes: 4096 vCPUs, QEMU's maximum, at about 200 each in their
+/// list.
 const LONGEST_MESSAGE: usize = 1 << 20;
 
-/// How much of a message an error shows, in characters: about two lines.
+/// Maximum length of a message in an error, in characters: about two lines.
 const EXCERPT: usize = 160;
 
 const FILE: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC);
@@ -60,15 +63,15 @@ const FOLDER: OFlags = FILE.union(OFlags::DIRECTORY);
 /// A thread that carries a vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VcpuThread {
-    /// The thread, as the kernel numbers it.
+    /// Thread id in the kernel.
     pub tid: i32,
-    /// Which vCPU of the VM it carries, from 0. Hypervisors may leave gaps.
+    /// Index of the vCPU in the VM, from 0. Hypervisors may leave gaps.
     pub index: u32,
-    /// How it was recognised.
+    /// Source by which it was recognised.
     pub how: How,
 }
 
-/// How a thread was recognised as a vCPU.
+/// Source by which a thread was recognised as a vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
     /// Named by QEMU: `CPU 0/KVM`, `CPU 0/MSHV`, or `CPU 0/TCG` when emulating with a thread for
@@ -84,11 +87,11 @@ pub enum How {
     Crosvm,
     /// Named by kvmtool: `kvm-vcpu-0`.
     Kvmtool,
-    /// Told by QEMU over its machine protocol.
+    /// Reported by QEMU over its machine protocol.
     Qmp,
 }
 
-/// What stands before and after the number in a vCPU thread's name.
+/// Prefix and suffix of the number in the name of a vCPU thread.
 const NAMINGS: [(&str, &str, How); 7] = [
     ("CPU ", "/KVM", How::Qemu),
     ("CPU ", "/TCG", How::Qemu),
@@ -99,27 +102,27 @@ const NAMINGS: [(&str, &str, How); 7] = [
     ("kvm-vcpu-", "", How::Kvmtool),
 ];
 
-/// The one name without a number.
+/// The one name that has no number.
 const ALL_ON_ONE: &str = "ALL CPUs/TCG";
 
-/// Why a VM's vCPU threads could not be told.
+/// Reason why the vCPU threads of a VM could not be found.
 #[derive(Debug, thiserror::Error)]
 pub enum FindError {
-    /// The process is not there, or ended meanwhile.
+    /// The process does not exist, or exited meanwhile.
     #[error("there is no process {pid}")]
     NoProcess {
-        /// The process asked about.
+        /// Id of the process.
         pid: i32,
     },
-    /// Something about the process cannot be read.
+    /// A property of the process cannot be read.
     #[error("cannot read {}", path.display())]
     Unreadable {
-        /// What was to be read.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// Error of reading it.
         source: io::Error,
     },
-    /// Neither names nor a monitor tell.
+    /// Neither names nor a monitor identify the threads.
     #[error(
         "cannot find the vCPU threads of process {pid}: none has the name of one (`CPU 0/KVM`, \
          `CPU 0/MSHV`, `CPU 0/TCG`, `{ALL_ON_ONE}`, `fc_vcpu 0`, `vcpu0`, `crosvm_vcpu0`, \
@@ -127,54 +130,54 @@ pub enum FindError {
          `-chardev socket` and `-mon`)"
     )]
     NotFound {
-        /// The process asked about.
+        /// Id of the process.
         pid: i32,
     },
-    /// Two threads are named as the same vCPU.
+    /// Two threads have the name of the same vCPU.
     #[error("threads {first} and {second} of process {pid} both have the name of vCPU {index}")]
     SameIndex {
-        /// The process asked about.
+        /// Id of the process.
         pid: i32,
-        /// The vCPU.
+        /// Index of the vCPU.
         index: u32,
-        /// One thread.
+        /// Id of one thread.
         first: i32,
-        /// The other.
+        /// Id of the other thread.
         second: i32,
     },
-    /// The process acts as several users at once, as a set-user-id program does: nothing that its
+    /// The process acts as several users at once, as a set-user-id program does. Nothing that its
     /// command line names is opened.
     #[error("process {pid} acts as several users at once, so its monitor is not asked")]
     SeveralUsers {
-        /// The process asked about.
+        /// Id of the process.
         pid: i32,
     },
     /// A monitor named a thread that the process does not have. It may number its threads in
-    /// another PID namespace (a container), or not tell the truth.
+    /// another PID namespace (a container), or lie.
     #[error("{} reports thread {tid} as vCPU {index}, but process {pid} has no such thread",
         socket.display())]
     NotItsThread {
-        /// The process asked about.
+        /// Id of the process.
         pid: i32,
-        /// The thread named.
+        /// Thread id that the monitor reported.
         tid: i32,
-        /// The vCPU that it is said to be.
+        /// Index of the vCPU that it reported for the thread.
         index: u32,
-        /// The monitor.
+        /// Path of the monitor's socket.
         socket: PathBuf,
     },
-    /// The monitor was no help.
+    /// The monitor did not report the vCPUs.
     #[error("cannot read the vCPUs over QMP from {}", socket.display())]
     Qmp {
-        /// The monitor.
+        /// Path of the monitor's socket.
         socket: PathBuf,
-        /// What went wrong.
+        /// Error of the conversation.
         source: QmpError,
     },
 }
 
 impl FindError {
-    /// What a person may do about it.
+    /// Returns advice for the user. `None` if there is none.
     #[must_use]
     pub const fn hint(&self) -> Option<&'static str> {
         match self {
@@ -191,91 +194,92 @@ impl FindError {
     }
 }
 
-/// What went wrong between us and a monitor. No message shows what was received. Excerpts in the
-/// fields are cut short and have no control characters; they are for whoever named the socket.
+/// Error of a conversation with a monitor. No message shows what was received. Excerpts in the
+/// fields are shortened and have no control characters. They are for the user who named the socket.
 #[derive(Debug, thiserror::Error)]
 pub enum QmpError {
-    /// Nobody is listening there, or not to us.
+    /// No process listens there, or it refuses us.
     #[error("cannot connect")]
     Connect(#[source] io::Error),
-    /// So many clients wait for this monitor already that not even the connection came about.
+    /// So many clients wait for this monitor that not even the connection succeeded.
     #[error("no connection within {PATIENCE_SECONDS} s: another client may use this monitor")]
     Busy,
-    /// What listens there is neither the VM's process nor another one of its user.
+    /// The listening process is neither the VM's nor another one of its user.
     #[error("what listens there is process {pid} of uid {uid}, which is not the VM's user")]
     Stranger {
-        /// The process that listens.
+        /// Id of the listening process.
         pid: i32,
-        /// Its user.
+        /// User id of the listening process.
         uid: u32,
     },
-    /// The connection failed in the middle.
+    /// The connection failed during the conversation.
     #[error("connection lost while waiting for {awaited}")]
     Lost {
-        /// What should have come.
+        /// Message that was expected.
         awaited: &'static str,
-        /// Why it did not.
+        /// Error of the connection.
         source: io::Error,
     },
-    /// The other side hung up.
+    /// The monitor closed the connection.
     #[error("disconnected instead of sending {awaited}")]
     Closed {
-        /// What should have come.
+        /// Message that was expected.
         awaited: &'static str,
-        /// The unfinished message, if one had begun.
+        /// Start of an unfinished message. Empty text reads `nothing`.
         received: String,
     },
-    /// Too slow, silent, or talking about other things all the time.
+    /// The message did not arrive in time: the monitor was slow, silent, or sent only events.
     #[error("{awaited} did not arrive within {PATIENCE_SECONDS} s ({events} events did)")]
     TooLate {
-        /// What should have come.
+        /// Message that was expected.
         awaited: &'static str,
-        /// How many asynchronous events came instead.
+        /// Number of asynchronous events that arrived instead.
         events: u32,
-        /// The unfinished message, if one had begun.
+        /// Start of an unfinished message. Empty text reads `nothing`.
         received: String,
     },
-    /// No monitor talks that long.
+    /// A message is longer than any that a monitor sends.
     #[error("a message of more than {LONGEST_MESSAGE} bytes arrived as {awaited}")]
     TooLong {
-        /// What should have come.
+        /// Message that was expected.
         awaited: &'static str,
-        /// How it begins.
+        /// Start of the message.
         received: String,
     },
-    /// Not JSON.
+    /// A message is not JSON.
     #[error("{awaited} is not JSON")]
     NotJson {
-        /// What should have come.
+        /// Message that was expected.
         awaited: &'static str,
-        /// What came.
+        /// Start of the message.
         received: String,
-        /// Where it stops being JSON.
+        /// Place where it stops being JSON.
         why: serde_json::Error,
     },
-    /// JSON, but not what QMP prescribes.
+    /// A message is JSON, but not as QMP prescribes.
     #[error("{awaited} does not follow QMP")]
     Unexpected {
-        /// What should have come.
+        /// Message that was expected.
         awaited: &'static str,
-        /// What came.
+        /// Start of the message.
         received: String,
     },
-    /// The monitor understood, and declined.
+    /// The monitor understood the command and refused it.
     #[error("refused {awaited}")]
     Declined {
-        /// What should have come.
+        /// Message that was expected.
         awaited: &'static str,
-        /// Its reason.
+        /// Reason given by the monitor.
         received: String,
     },
 }
 
-/// The vCPU threads of the VM that process `pid` is, in order of index. Never an empty list.
+/// Finds the vCPU threads of the VM with process id `pid`, in order of index. The list is never
+/// empty.
 ///
 /// # Errors
 ///
-/// When the process cannot be looked at, or nothing tells which threads are vCPUs.
+/// If the process cannot be examined, or nothing identifies its vCPU threads.
 pub fn find(pid: i32) -> Result<Vec<VcpuThread>, FindError> {
     let process = Process::open(pid)?;
     let named = process.named_vcpus()?;
@@ -286,8 +290,8 @@ pub fn find(pid: i32) -> Result<Vec<VcpuThread>, FindError> {
     let rights = process.rights()?;
     let told = ask_for_vcpus(&socket, Some((pid, &rights)))
         .map_err(|source| FindError::Qmp { socket: socket.clone(), source })?;
-    // Whoever starts a VM chooses what answers on that socket. It must not be able to have us stop
-    // or favour a thread of somebody else's.
+    // The user who starts a VM chooses what answers on that socket. It must not be able to make us
+    // stop or favour another user's thread.
     for &VcpuThread { tid, index, .. } in &told {
         if !process.has_thread(tid) {
             return Err(FindError::NotItsThread { pid, tid, index, socket });
@@ -296,39 +300,41 @@ pub fn find(pid: i32) -> Result<Vec<VcpuThread>, FindError> {
     Ok(told)
 }
 
-/// The vCPU threads of the VM that process `pid` is as far as names tell, in order of index: none
-/// where they tell nothing. No monitor is asked, so this costs little and disturbs nobody.
+/// Finds the vCPU threads of the VM with process id `pid` by their names, in order of index. Empty
+/// if the names identify none. No monitor is asked, so this is cheap and disturbs nothing.
 ///
 /// # Errors
 ///
-/// When the process cannot be looked at, or two threads are named as one vCPU.
+/// If the process cannot be examined, or two threads have the name of one vCPU.
 pub fn find_named(pid: i32) -> Result<Vec<VcpuThread>, FindError> {
     Process::open(pid)?.named_vcpus()
 }
 
-/// The vCPU threads that the monitor on a UNIX socket tells of, in order of index. Which process
-/// they belong to is not checked, and the socket is opened with our own rights; [`find`] does both.
+/// Returns the vCPU threads that the monitor on a UNIX socket reports, in order of index. The
+/// process that they belong to is not checked, and the socket is opened with our own rights.
+/// [`find`] does both.
 ///
 /// # Errors
 ///
-/// When there is no monitor, or it does not answer as QMP prescribes within two seconds.
+/// If there is no monitor, or it does not answer as QMP prescribes within two seconds.
 pub fn find_by_qmp(socket: &Path) -> Result<Vec<VcpuThread>, FindError> {
     ask_for_vcpus(socket, None)
         .map_err(|source| FindError::Qmp { socket: socket.to_path_buf(), source })
 }
 
-/// The UNIX socket on which process `pid`, a QEMU, listens for QMP, going by its command line.
-/// In a container the path may mean another file than it does here.
+/// Returns the UNIX socket on which the QEMU with process id `pid` listens for QMP, according to
+/// its command line. `None` if it names none. In a container the path may mean another file than it
+/// does here.
 ///
 /// # Errors
 ///
-/// When the process cannot be looked at.
+/// If the process cannot be examined.
 pub fn find_qmp_socket(pid: i32) -> Result<Option<PathBuf>, FindError> {
     Process::open(pid)?.qmp_socket()
 }
 
-/// A process, held by its directory in `/proc`: should it end and its number be used again, reading
-/// fails, rather than telling about a stranger.
+/// A process, held by its directory in `/proc`. If it exits and its id is reused, reading fails
+/// instead of returning data of another process.
 struct Process {
     pid: i32,
     directory: OwnedFd,
@@ -349,7 +355,7 @@ impl Process {
         for tid in self.threads()? {
             let name = match self.read(&format!("task/{tid}/comm")) {
                 Ok(name) => name,
-                // A thread that ended since it was listed is nobody's vCPU.
+                // A thread that exited since it was listed carries no vCPU.
                 Err(FindError::NoProcess { .. }) => continue,
                 Err(error) => return Err(error),
             };
@@ -422,7 +428,8 @@ impl Process {
     }
 }
 
-/// Which vCPU a thread of this name carries, if it carries one.
+/// Returns the index of the vCPU that a thread of this name carries, and the source. `None` if it
+/// carries none.
 pub(crate) fn recognise(name: &[u8]) -> Option<(u32, How)> {
     if name == ALL_ON_ONE.as_bytes() {
         return Some((0, How::QemuSingleThread));
@@ -430,15 +437,15 @@ pub(crate) fn recognise(name: &[u8]) -> Option<(u32, How)> {
     NAMINGS.iter().find_map(|&(before, after, how)| {
         let rest = name.strip_prefix(before.as_bytes())?;
         let digits = rest.strip_suffix(after.as_bytes())?;
-        // Parsing alone would let a sign through.
+        // Parsing alone would accept a sign.
         let plain = digits.iter().all(u8::is_ascii_digit);
         let index = str::from_utf8(digits).ok().filter(|_| plain)?.parse().ok()?;
         Some((index, how))
     })
 }
 
-/// Asks a monitor. With a process and its rights, the monitor must be that process or another one
-/// of its user.
+/// Asks a monitor for its vCPUs. With a process id and its rights given, the monitor must be that
+/// process or another one of its user.
 fn ask_for_vcpus(
     socket: &Path,
     of: Option<(i32, &OwnerRights)>,
@@ -468,7 +475,7 @@ fn ask_for_vcpus(
     let threads = cpus.and_then(|cpus| cpus.iter().map(read).collect::<Option<Vec<_>>>());
     let mut threads = threads.ok_or_else(|| unexpected(awaited, &answer))?;
     threads.sort_by_key(|thread| (thread.tid, thread.index));
-    threads.dedup_by_key(|thread| thread.tid); // All vCPUs on one thread: it is their lowest.
+    threads.dedup_by_key(|thread| thread.tid); // Keeps the lowest of several vCPUs on one thread.
     threads.sort_by_key(|thread| (thread.index, thread.tid));
     Ok(threads)
 }
@@ -477,13 +484,13 @@ fn unexpected(awaited: &'static str, message: &Value) -> QmpError {
     QmpError::Unexpected { awaited, received: excerpt(message.to_string().as_bytes()) }
 }
 
-/// The beginning of a message, fit for a terminal.
+/// Returns the start of a message in a form fit for a terminal.
 fn excerpt(message: &[u8]) -> String {
     let message = message.trim_ascii();
     if message.is_empty() {
         return "nothing".to_owned();
     }
-    // A character takes four bytes at most, so no more of a long message is looked at.
+    // A character takes at most four bytes, so only that much of a long message is read.
     let start = String::from_utf8_lossy(&message[..message.len().min(4 * (EXCERPT + 1))]);
     let visible = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
     let shown: String = start.chars().take(EXCERPT).map(visible).collect();
@@ -491,10 +498,11 @@ fn excerpt(message: &[u8]) -> String {
     format!("`{shown}{cut}`")
 }
 
-/// A conversation with a monitor: a message a line in both directions.
+/// A conversation with a monitor: one message per line in both directions.
 struct Monitor {
     stream: UnixStream,
-    /// Goes off when patience ends. An alarm rather than a clock: there is no time to be read.
+    /// Timer that expires at the end of the timeout. A timer rather than a clock, so that no time
+    /// is read.
     alarm: OwnedFd,
     received: Vec<u8>,
     events: u32,
@@ -518,7 +526,7 @@ impl Monitor {
         Err(QmpError::Declined { awaited, received: excerpt(error.to_string().as_bytes()) })
     }
 
-    /// The next message that is not an asynchronous event.
+    /// Reads the next message that is not an asynchronous event.
     fn message(&mut self, awaited: &'static str) -> Result<Value, QmpError> {
         loop {
             let line = self.line(awaited)?;
@@ -557,7 +565,7 @@ impl Monitor {
         }
     }
 
-    /// Until there is something to read, but not past the alarm, however much there is.
+    /// Waits until there is something to read, but not past the timeout, however much there is.
     fn wait(&self, awaited: &'static str) -> Result<(), QmpError> {
         let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
         let mut both = [readable(self.alarm.as_fd()), readable(self.stream.as_fd())];

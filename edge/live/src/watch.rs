@@ -1,12 +1,11 @@
-//! What threads do, learned from the kernel: one file a source.
+//! Activity of threads, as the kernel reports it. One file per source:
 //!
 //! - [`perf`]: every switch and wake, from the kernel's perf events.
 //! - [`host`]: the same of all threads of a host, wakes without a filter.
-//! - [`fed`]: what a test or a bench says that happens.
-//! - `notice`: that a vCPU received CPU time though it was taken to be blocked.
+//! - [`fed`]: events supplied by a test or a bench.
+//! - `notice`: CPU time that a vCPU received although it was taken to be blocked.
 //!
-//! A source is of one CPU. It tells of everybody there, ours or not: whoever drains it knows whom
-//! to keep.
+//! A source covers one CPU. It reports all threads there, ours and others. The caller filters them.
 
 pub mod fed;
 pub mod host;
@@ -19,54 +18,54 @@ use slackline_units::{CpuId, Time};
 use perf::WatchError;
 use slackline_linux::sys::Tid;
 
-/// Something a thread did.
+/// One event of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When, on `CLOCK_MONOTONIC`.
+    /// Time of the event, on `CLOCK_MONOTONIC`.
     pub at: Time,
-    /// Which thread.
+    /// Thread that the event is about.
     pub tid: Tid,
-    /// Where: the CPU it was switched in or out on or, having been woken, waits on.
+    /// CPU on which it was switched in or out or, if it was woken, on which it waits.
     pub cpu: CpuId,
-    /// What.
+    /// Kind of the event.
     pub what: What,
 }
 
-/// What a thread did.
+/// Kind of an event of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// It began to run.
+    /// The thread starts to run.
     SwitchedIn,
-    /// It ceased to run.
+    /// The thread ceases to run.
     SwitchedOut {
-        /// Whether it was made to, and still wants the CPU.
+        /// True if it was preempted and is still runnable.
         ready: bool,
     },
-    /// Its sleep ended: it wants a CPU.
+    /// The thread wakes: it wants a CPU.
     Woke,
-    /// It started another thread, perhaps as a process of its own, which has not run yet.
+    /// The thread started another thread, perhaps as a process of its own, which has not run yet.
     Forked {
-        /// The new one.
+        /// Id of the new thread.
         child: Tid,
     },
-    /// It is ending: when it next leaves the CPU and is not ready, it is gone.
+    /// The thread is exiting: when it next leaves its CPU and is not runnable, it is gone.
     Ending,
 }
 
-/// The events that are carried out on one CPU.
+/// Events that are carried out on one CPU.
 pub trait EventSource: Send {
-    /// Hands out the events since the last time, oldest first.
+    /// Delivers the events since the last call, oldest first.
     ///
     /// # Errors
-    /// [`WatchError::Garbled`]; what could be read is handed out all the same.
+    /// [`WatchError::Garbled`]. Events that could be read are delivered all the same.
     fn drain(&mut self, each: &mut dyn FnMut(Event)) -> Result<Drained, WatchError>;
 }
 
-/// What one drain amounted to.
+/// Result of one drain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drained {
-    /// How many records there was no room for, at least: the kernel tells with the next record that
-    /// finds room, and until then a ring found full counts as one. Unless this is zero, what any
-    /// thread does there is unknown until its next event.
+    /// Lower bound of the number of records lost for lack of space. The kernel reports losses with
+    /// the next record that fits; until then, a full ring counts as one. Unless this is zero, the
+    /// state of every thread on the CPU is unknown until its next event.
     pub lost: u64,
 }

@@ -1,9 +1,9 @@
-//! How orders become true: what is done to threads so that they run, or do not. One file a way:
+//! Enforcement: the steps by which threads run or are kept from running. One file for each way:
 //!
-//! - [`fifo`]: real-time priority for whoever is due, a stop for whoever must not run.
+//! - [`fifo`]: real-time priority for entitled vCPUs, a stop for those that must not run.
 //!
-//! A [`Way`] is told what has changed on one CPU, and says what the kernel refused. It is made of
-//! the steps in [`step`](slackline_linux::step).
+//! A [`Way`] receives the changes on one CPU and returns the orders that the kernel refused. It
+//! uses the steps in [`step`](slackline_linux::step).
 
 pub(crate) mod fifo;
 
@@ -19,51 +19,54 @@ use slackline_linux::step::priority::Ladder;
 use slackline_linux::step::{ActError, FifoPriority};
 use slackline_linux::sys::Tid;
 
-/// What carries orders out.
+/// Mechanism that carries out orders.
 pub(crate) trait Way: Send + Sync {
-    /// Carries out what has changed on one CPU: first those who give way, then those who are to
-    /// run, the chosen one before those in line behind it. Those of whom the kernel refused
-    /// something are added to `failed`; the others are as they were told to be.
+    /// Carries out the changes on one CPU in the order given: vCPUs that lose the CPU first, then
+    /// those that are to run, the chosen one before those in line behind it. Appends to `failed`
+    /// the vCPUs for which the kernel refused something. All others are in the state ordered.
     fn carry_out(&self, order: &[Assignment], failed: &mut Vec<Failed>);
 }
 
-/// What one vCPU is to be from now on.
+/// State that one vCPU is to be in from now on.
 #[derive(Clone, Debug)]
 pub(crate) struct Assignment {
     pub(crate) handle: Arc<VcpuHandle>,
-    /// Counts up: of two that overtake each other the later one holds.
+    /// Sequence number. Of two assignments to a vCPU the one with the higher number holds, in
+    /// whichever order they arrive.
     pub(crate) number: u64,
-    /// The CPU of this machine that it is kept on, if it is kept on one.
+    /// CPU that the vCPU is pinned to, as numbered by the kernel. `None` if it is not pinned.
     pub(crate) cpu: Option<CpuId>,
     pub(crate) place: Place,
-    /// The threads of a tree that are to run first if it begins a timeslice, in this order.
+    /// Threads of a tree that are to run first if it begins a timeslice, in this order.
     pub(crate) front: Vec<Tid>,
 }
 
-/// Where a vCPU stands.
+/// Class in which a vCPU is scheduled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// It is due: the chosen one, or next in line after the one assigned before it.
+    /// Real-time: the chosen vCPU, or the next in line after the one assigned before it.
     InLine,
-    /// Before all ordinary threads: whoever makes up for what it missed, which is not for the time
-    /// of real-time threads, or pays what the kernel keeps of the CPU for others than those.
+    /// Highest priority among ordinary threads. For a chosen vCPU that makes up for missed periods,
+    /// which must not take time from real-time threads, and for one that pays the CPU's debt to
+    /// ordinary threads.
     First,
-    /// Where it was before it was ours.
+    /// Original scheduling of the threads.
     Original,
-    /// Behind all ordinary threads: it waits for its part of spare time, which another one has now.
+    /// Behind all ordinary threads: the vCPU waits for its part of the slack while another one has
+    /// the CPU.
     Behind,
-    /// It does not run at all.
+    /// Stopped: it does not run at all.
     Held,
 }
 
-/// An assignment that the kernel refused.
+/// Assignment that the kernel refused.
 #[derive(Debug)]
 pub(crate) struct Failed {
     pub(crate) handle: Arc<VcpuHandle>,
     pub(crate) error: ActError,
 }
 
-/// What a way gets hold of a vCPU by.
+/// Threads of a vCPU, and the state of the orders for them.
 #[derive(Debug)]
 pub(crate) struct VcpuHandle {
     pub(crate) vcpu: VcpuId,
@@ -71,34 +74,35 @@ pub(crate) struct VcpuHandle {
     state: Mutex<HandleState>,
 }
 
-/// What of a vCPU is ordered about.
+/// Threads that one order for a vCPU applies to.
 #[derive(Debug)]
 pub(crate) enum HeldThreads {
     /// Each of these threads.
     Each(Vec<Held>),
-    /// All of a tree at once.
+    /// All threads of a tree at once.
     Tree(HeldTree),
 }
 
-/// Where the threads of a vCPU were kept before.
+/// Affinity of the threads of a vCPU before it was changed.
 #[derive(Debug)]
 pub(crate) enum KeptOn {
-    /// Each of them.
+    /// Affinity of each thread, in order.
     Threads(Vec<CpuSet>),
-    /// All of a tree; none is where each was.
+    /// Affinity of a whole tree. `None` stands for the original affinity of each thread.
     Tree(Option<CpuSet>),
 }
 
-/// What a way remembers of a vCPU.
+/// State of a vCPU as last ordered.
 #[derive(Debug, Default)]
 pub(crate) struct HandleState {
-    /// The last assignment.
+    /// Number of the latest assignment.
     number: u64,
-    /// How urgent it was made, while it is real-time.
+    /// Real-time priority. `None` while the vCPU is not real-time.
     priority: Option<FifoPriority>,
-    /// Whether it is kept from running.
+    /// True while the vCPU is stopped.
     is_held: bool,
-    /// Notices of CPU time that it receives while it is taken to be blocked, if it is exact.
+    /// Notices of CPU time received while the vCPU is taken to be blocked. `None` without a hard
+    /// limit.
     notice: Option<UseNotice>,
 }
 
@@ -107,11 +111,11 @@ impl VcpuHandle {
         VcpuHandle { vcpu, threads, state: Mutex::default() }
     }
 
-    /// Has its dispatcher woken whenever it has received so much CPU time while it is taken to be
-    /// blocked, or no longer.
+    /// Sets up notices: the kernel wakes the vCPU's dispatcher each time the vCPU has received this
+    /// much CPU time while it is taken to be blocked. `None` ends them.
     ///
     /// # Errors
-    /// If the kernel cannot do that. Nothing is noticed.
+    /// If the kernel does not support that. There are no notices then.
     pub(crate) fn notice_use(&self, every: Option<(Span, UseRings)>) -> io::Result<()> {
         let mut state = self.state();
         state.notice = None;
@@ -128,8 +132,8 @@ impl VcpuHandle {
         Ok(())
     }
 
-    /// Keeps its threads on these CPUs of the machine, whatever orders before `number` said; says
-    /// where each of them was kept before. On failure they are there again.
+    /// Limits its threads to these CPUs of the kernel and voids all orders up to `number`. Returns
+    /// their affinity before. On failure that is restored.
     pub(crate) fn confine(&self, number: u64, cpus: CpuSet) -> Result<KeptOn, ActError> {
         let mut state = self.state();
         state.is_news(number);
@@ -141,7 +145,7 @@ impl VcpuHandle {
         for held in members {
             match held.confine(cpus) {
                 Ok(from) => before.push(from),
-                // Nothing can be done to it any more, and nothing need be.
+                // The thread has exited: nothing can be done to it, and nothing need be.
                 Err(ActError::Gone { .. }) => before.push(cpus),
                 Err(error) => {
                     self.put_back(&KeptOn::Threads(before));
@@ -152,7 +156,7 @@ impl VcpuHandle {
         Ok(KeptOn::Threads(before))
     }
 
-    /// Finds out whether the kernel lets its threads be real-time at all. They are as they were
+    /// Tests whether the kernel allows its threads to be real-time at all. Restores them
     /// afterwards.
     pub(crate) fn try_real_time(&self) -> Result<(), ActError> {
         let members = match &self.threads {
@@ -170,8 +174,8 @@ impl VcpuHandle {
         Ok(())
     }
 
-    /// Keeps its threads where they were kept before. They were allowed there then, so that what is
-    /// refused now nobody could do anything about.
+    /// Restores the affinity that its threads had before. Errors are ignored: it was allowed then,
+    /// and if the kernel refuses it now, there is no remedy.
     pub(crate) fn put_back(&self, before: &KeptOn) {
         match (&self.threads, before) {
             (HeldThreads::Tree(tree), KeptOn::Tree(cpus)) => {
@@ -186,16 +190,16 @@ impl VcpuHandle {
         }
     }
 
-    /// Keeps it from running, whatever orders before `number` said, all its threads at once: each
-    /// takes the signal before its next instruction, whichever of them gets to run first.
+    /// Stops the vCPU and voids all orders up to `number`. Stops all threads at once: each takes
+    /// the signal before its next instruction, whichever of them runs first.
     pub(crate) fn stop(&self, number: u64) -> Result<(), ActError> {
         let mut state = self.state();
         state.is_news(number);
         self.hold_back(&mut state)
     }
 
-    /// Leaves its threads to whoever has changed them, whatever orders before `number` said.
-    /// Returns what threads are given back as that have been changed.
+    /// Leaves its threads to the program that has changed them and voids all orders up to `number`.
+    /// Returns the new original state of the threads that were changed.
     pub(crate) fn leave(
         &self,
         number: u64,
@@ -219,16 +223,16 @@ impl VcpuHandle {
         Ok(changed)
     }
 
-    /// Orders that are under way have been carried out when this returns, and none will be: one
-    /// that came in the middle of giving the threads back one by one would stop those that are
-    /// left, and with them the process.
+    /// Waits until orders under way have been carried out, and voids all later ones. An order in
+    /// the middle of restoring the threads one by one would stop the remaining threads, and with
+    /// them the whole process.
     pub(crate) fn take_no_more_orders(&self) {
         self.state().is_news(u64::MAX);
     }
 
-    /// Stops all threads of a process, each by a signal of its own: were it sent to one of them
-    /// alone, the others would run on until that one had been scheduled, which where somebody else
-    /// has the CPU may take milliseconds. A tree is frozen as a whole.
+    /// Stops all threads of a process, each by a signal of its own. A signal to one thread alone
+    /// would let the others run until that one is scheduled, which may take milliseconds if another
+    /// thread has the CPU. A tree is frozen as a whole.
     fn hold_back(&self, state: &mut HandleState) -> Result<(), ActError> {
         let members = match &self.threads {
             HeldThreads::Tree(tree) => {
@@ -246,22 +250,22 @@ impl VcpuHandle {
         for held in others {
             match held.stop_as_well() {
                 Ok(()) | Err(ActError::Gone { .. }) => {}
-                // The first one stops them all, if later.
+                // The signal to the first thread stops them all, if later.
                 Err(_) => break,
             }
         }
         Ok(())
     }
 
-    /// Serialises orders from several CPUs. A panic in the middle of one leaves at worst a call
-    /// that is made once too often.
+    /// Locks the state, which serialises orders from several CPUs. A panic in the middle of an
+    /// order leaves at worst a system call to be made once more than needed.
     fn state(&self) -> MutexGuard<'_, HandleState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl HandleState {
-    /// Whether an assignment is later than all before it.
+    /// Returns true if an assignment has a higher number than all before it.
     fn is_news(&mut self, number: u64) -> bool {
         let is_news = number > self.number;
         self.number = self.number.max(number);

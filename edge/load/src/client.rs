@@ -1,8 +1,8 @@
-//! Who is outside, as a real process: the clients of a scenario.
+//! Clients of a scenario, outside of its VMs, as a real process.
 //!
-//! What is asked is asked on the loopback; pings may be at a Unix socket. A request is lost when
-//! nobody listens, when the other side hangs up before its answer is whole, or when the
-//! client's patience ends.
+//! Requests go over the loopback; pings may go to a Unix socket. A request is lost if no process
+//! listens, if the server closes the connection before its answer is complete, or if the client's
+//! timeout expires.
 
 mod ping;
 mod requests;
@@ -21,28 +21,28 @@ use crate::end::End;
 use crate::job::{Job, Note, Reporter};
 use crate::{LoadError, Options, Ports, net};
 
-/// What a client is to do.
+/// Task of a client.
 #[derive(Clone, Debug)]
 pub struct Asking {
-    /// As the scenario says it.
+    /// Kind of the client in the scenario.
     pub kind: ClientKind,
-    /// Where, on 127.0.0.1.
+    /// Port on 127.0.0.1 that it talks to.
     pub port: u16,
-    /// Pings: where, in place of that.
+    /// Pings: Unix socket to use in place of that port.
     pub socket: Option<PathBuf>,
-    /// Its draws.
+    /// Source of its random draws.
     pub draws: Stream,
-    /// How long after its start it asks for nothing more; none for as long as it goes on. It still
-    /// waits for what it has asked.
+    /// Time after its start from which it asks no more; it still waits for answers. `None` if it
+    /// never ends by itself.
     pub until: Option<Span>,
-    /// After how many questions it asks for nothing more; none for no such number.
+    /// Number of questions after which it asks no more. `None` for no limit.
     pub count: Option<u64>,
 }
 
-/// How long a client that never gives up waits once it asks for nothing more.
+/// Time that a client without a timeout waits for answers once it asks no more.
 const PATIENCE: Span = Span::from_secs(5);
 
-/// The port that a client of this kind talks to.
+/// Returns the port that a client of this kind talks to.
 #[must_use]
 pub fn port_for(kind: &ClientKind, ports: Ports) -> u16 {
     use slackline_scenario::io::Way;
@@ -56,10 +56,10 @@ pub fn port_for(kind: &ClientKind, ports: Ports) -> u16 {
     }
 }
 
-/// Is the client: until it has asked all and been answered, or to its end.
+/// Runs the client until it has asked all its questions and been answered, or to its end.
 ///
 /// # Errors
-/// When a stream has no other end, or the kernel refuses to wait.
+/// If a stream has no server, or the kernel refuses to wait.
 pub fn ask(asking: &Asking, options: Options) -> Result<Done, LoadError> {
     wake_exactly();
     let notes = Reporter::new(options.jobs)?;
@@ -103,9 +103,9 @@ struct Client<'a> {
     socket: Option<&'a Path>,
     draws: Stream,
     began: Time,
-    /// From when on it asks for nothing.
+    /// Time from which it asks no more.
     until: Time,
-    /// How many questions it may ask.
+    /// Maximum number of questions.
     count: u64,
     end: &'a End,
     notes: &'a Reporter,
@@ -114,7 +114,7 @@ struct Client<'a> {
 }
 
 impl Client<'_> {
-    /// Whether it may ask once more at this time.
+    /// Returns true if it may ask again at this time.
     fn may_ask(&self, at: Time) -> bool {
         at < self.until && self.done.asked < self.count
     }

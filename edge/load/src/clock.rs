@@ -1,4 +1,4 @@
-//! The clocks, and sleeping by one.
+//! Clocks, and sleeping by a clock.
 
 use std::num::NonZero;
 
@@ -8,13 +8,13 @@ use slackline_units::{Span, Time};
 
 use crate::LoadError;
 
-/// The time on `CLOCK_MONOTONIC`.
+/// Returns the time on `CLOCK_MONOTONIC`.
 #[must_use]
 pub fn monotonic() -> Time {
     Time::START + read(ClockId::Monotonic)
 }
 
-/// The CPU time that the calling thread has used in its life.
+/// Returns the CPU time that the calling thread has used in its life.
 pub(crate) fn thread_time() -> Span {
     read(ClockId::ThreadCPUTime)
 }
@@ -25,7 +25,7 @@ fn read(clock: ClockId) -> Span {
     Span::from_secs(part(time.tv_sec)) + Span::from_ns(part(time.tv_nsec))
 }
 
-/// Sleeps until this point, or not at all if it has passed.
+/// Sleeps until this time, or not at all if it has passed.
 pub(crate) fn sleep_until(wake: Time) -> Result<(), LoadError> {
     const SECOND: u64 = 1_000_000_000;
     if wake <= monotonic() {
@@ -35,7 +35,7 @@ pub(crate) fn sleep_until(wake: Time) -> Result<(), LoadError> {
     let until = Timespec { tv_sec: part(wake.ns() / SECOND), tv_nsec: part(wake.ns() % SECOND) };
     loop {
         match rustix::thread::clock_nanosleep_absolute(rustix::thread::ClockId::Monotonic, &until) {
-            // An absolute time does not shift when a signal comes in between.
+            // An absolute time does not shift when a signal interrupts the sleep.
             Err(Errno::INTR) => {}
             result => return result.map_err(|error| LoadError::Sleep { source: error.into() }),
         }
@@ -43,7 +43,8 @@ pub(crate) fn sleep_until(wake: Time) -> Result<(), LoadError> {
 }
 
 /// Asks the kernel to wake the calling thread when its sleeps end, and not up to 50 us later, as it
-/// otherwise may with ordinary threads. Refused, threads sleep as ordinary programs do.
+/// otherwise may for ordinary threads. If the kernel refuses, threads sleep as in ordinary
+/// programs.
 pub(crate) fn wake_exactly() {
     let _ = rustix::thread::set_current_timer_slack(Some(NonZero::<u64>::MIN));
 }

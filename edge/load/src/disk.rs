@@ -1,4 +1,4 @@
-//! A file to read from, as if it were on a disk: past the cache where that is possible.
+//! A file to read from as if it were a disk: past the page cache where that is possible.
 
 use std::fs::File;
 use std::io::Write;
@@ -9,18 +9,18 @@ use rustix::fs::{Advice, OFlags, fadvise, fcntl_getfl, fcntl_setfl};
 
 use crate::LoadError;
 
-/// How large the file is: reading goes round it.
+/// Size of the file in bytes. Reading continues at its start.
 const SIZE: u64 = 16 << 20;
-/// So much is read at once at most.
+/// Maximum number of bytes read at once.
 const CHUNK: u64 = 1 << 20;
-/// What reading past the cache must be aligned to: no disk has larger blocks.
+/// Alignment of reads past the cache, in bytes: no disk has larger blocks.
 const ALIGNED: u64 = 4096;
 
 /// The file. It has no name, so nothing is left of it however this process ends.
 #[derive(Debug)]
 pub(crate) struct Disk {
     file: File,
-    /// Whether reading goes past the cache.
+    /// True if reading goes past the cache.
     pub(crate) is_direct: bool,
 }
 
@@ -28,14 +28,14 @@ impl Disk {
     pub(crate) fn new(folder: &Path) -> Result<Disk, LoadError> {
         let cannot = |source| LoadError::NoFile { folder: folder.to_owned(), size: SIZE, source };
         let mut file = tempfile::tempfile_in(folder).map_err(cannot)?;
-        let chunk = vec![0x5a; usize::try_from(CHUNK).expect("a mebibyte")];
+        let chunk = vec![0x5a; usize::try_from(CHUNK).expect("a chunk is a mebibyte")];
         for _ in 0..SIZE / CHUNK {
             file.write_all(&chunk).map_err(cannot)?;
         }
         file.sync_data().map_err(cannot)?;
         let direct = fcntl_getfl(&file).and_then(|it| fcntl_setfl(&file, it | OFlags::DIRECT));
         let mut disk = Disk { file, is_direct: direct.is_ok() };
-        // Some file systems take the flag and refuse to read with it.
+        // Some file systems accept the flag and refuse to read with it.
         if disk.is_direct && disk.read(&mut Place::new(0), 1).is_err() {
             let indirect = |it| fcntl_setfl(&disk.file, it - OFlags::DIRECT);
             fcntl_getfl(&disk.file).and_then(indirect).map_err(|error| cannot(error.into()))?;
@@ -44,7 +44,7 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Reads so many bytes from a place on.
+    /// Reads this number of bytes from a position on.
     pub(crate) fn read(&self, place: &mut Place, bytes: u64) -> Result<(), LoadError> {
         let mut left = bytes;
         while left > 0 {
@@ -53,7 +53,7 @@ impl Disk {
             let range = place.first..place.first + usize::try_from(aligned).expect("a mebibyte");
             let buffer = &mut place.buffer[range];
             if !self.is_direct {
-                // Of a file that cannot be read past the cache, at least this is not in it.
+                // If the cache cannot be bypassed, at least this range is removed from it.
                 let _ = fadvise(&self.file, place.offset, None, Advice::DontNeed);
             }
             let read = self.file.read_exact_at(buffer, place.offset);
@@ -65,17 +65,17 @@ impl Disk {
     }
 }
 
-/// Where a reader is.
+/// Position of a reader, and its buffer.
 #[derive(Debug)]
 pub(crate) struct Place {
     offset: u64,
     buffer: Vec<u8>,
-    /// Where in the buffer what is aligned begins.
+    /// Offset of the aligned part of the buffer.
     first: usize,
 }
 
 impl Place {
-    /// Readers begin at different places.
+    /// Creates a position for a reader. Readers start at different positions.
     pub(crate) fn new(reader: u64) -> Place {
         let size = usize::try_from(CHUNK + ALIGNED).expect("a mebibyte");
         let buffer = vec![0; size];
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_not_there_is_named() {
+    fn missing_folder_is_named_in_the_error() {
         let error = Disk::new(Path::new("no such folder")).unwrap_err();
         assert!(error.to_string().contains("in no such folder: "), "{error}");
     }

@@ -1,4 +1,4 @@
-//! What a load that talks to others, or to a disk, amounted to.
+//! Results of a load that talks to others or reads a disk.
 
 use hdrhistogram::Histogram;
 use slackline_units::{Span, Time};
@@ -7,48 +7,48 @@ use crate::LoadError;
 use crate::clock::monotonic;
 use crate::job::{Note, Reporter};
 
-/// What a load with devices, or a client, did.
+/// Results of a load with devices, or of a client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Done {
     /// Time from its start to its end.
     pub elapsed: Span,
     /// CPU time that it used.
     pub used: Span,
-    /// Requests: asked, if it asks; taken, if it answers.
+    /// Number of requests: asked by a client, accepted by a server.
     pub asked: u64,
-    /// Those of them that were answered.
+    /// Number of requests that were answered.
     pub answered: u64,
-    /// Those of them that were given up: nobody listened, or nobody answered in time.
+    /// Number of requests that were given up: no process listened, or none answered in time.
     pub lost: u64,
-    /// Bytes of data that it sent, headers not counted.
+    /// Bytes of data that it sent, without headers.
     pub sent: u64,
-    /// Bytes of data that it received, headers not counted.
+    /// Bytes of data that it received, without headers.
     pub received: u64,
     /// Bytes that it read from its file.
     pub read: u64,
-    /// Whether that was past the cache of the operating system; none if nothing was read.
+    /// True if the reads went past the cache of the operating system. `None` if nothing was read.
     pub is_direct: Option<bool>,
-    /// How long answers took; none where it did not ask, or had none.
+    /// Response times. `None` for a server, or without answers.
     pub responses: Option<Responses>,
-    /// What it could not tell whoever started it, because nobody read.
+    /// Number of notes that were dropped because their reader was too slow or gone.
     pub dropped: u64,
 }
 
-/// How long answers took.
+/// Summary of response times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Responses {
-    /// What they took on average.
+    /// Mean of all response times.
     pub mean: Span,
-    /// Half of them took no longer; none of a single one.
+    /// Median. `None` if there is only one answer.
     pub p50: Option<Span>,
-    /// All but a hundredth took no longer; none of a single one.
+    /// 99th percentile. `None` if there is only one answer.
     pub p99: Option<Span>,
-    /// The longest.
+    /// Longest of all response times.
     pub worst: Span,
 }
 
 impl Done {
-    /// Adds what another thread did in the same time.
+    /// Adds the results of another thread in the same time.
     pub(crate) fn add(&mut self, other: &Done) {
         self.used += other.used;
         self.asked += other.asked;
@@ -60,10 +60,10 @@ impl Done {
     }
 }
 
-/// What took longer counts as this.
+/// Longest response time that is recorded. A longer one counts as this.
 const LONGEST: Span = Span::from_secs(3_600);
 
-/// Response times as they come. Its size does not depend on how many.
+/// Response times as they arrive. The size does not depend on their number.
 #[derive(Debug)]
 pub(crate) struct Tally {
     spans: Histogram<u64>,
@@ -73,7 +73,7 @@ pub(crate) struct Tally {
 impl Tally {
     pub(crate) fn new() -> Tally {
         let bounds = Histogram::new_with_bounds(1, LONGEST.ns(), 3);
-        Tally { spans: bounds.expect("three digits are possible"), sum: Span::ZERO }
+        Tally { spans: bounds.expect("three significant digits are supported"), sum: Span::ZERO }
     }
 
     pub(crate) fn add(&mut self, span: Span) {
@@ -81,7 +81,7 @@ impl Tally {
         self.sum += span;
     }
 
-    /// Less than a thousandth too high.
+    /// Summarises the response times, less than a thousandth too high. `None` without answers.
     pub(crate) fn responses(&self) -> Option<Responses> {
         let worst = Span::from_ns(self.spans.max());
         let has = self.spans.len() > 1;
@@ -93,10 +93,10 @@ impl Tally {
     }
 }
 
-/// So often data that has moved is told at most.
+/// Minimum time between reports of data that has moved.
 const TELL_EVERY: Span = Span::from_ms(10);
 
-/// Data that has moved and has not been told.
+/// Data that has moved and has not been reported.
 #[derive(Debug)]
 pub(crate) struct Moved<'a> {
     notes: &'a Reporter,

@@ -1,4 +1,4 @@
-//! When a load ends, and waiting that ends with it.
+//! End of a load, and waiting that ends with it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
@@ -10,36 +10,36 @@ use slackline_units::Time;
 use crate::LoadError;
 use crate::clock::{monotonic, sleep_until};
 
-/// When all threads of a load end: at a time, when somebody wants it, or when one of them says so.
+/// End of all threads of a load: at a time, by request from outside, or when one of them ends it.
 #[derive(Debug)]
 pub(crate) struct End {
     pub(crate) at: Time,
-    /// Readable when it is to end.
+    /// Readable when the load is to end.
     stop: Option<OwnedFd>,
-    /// Hung up when one of the threads has said so.
+    /// Hung up when one of the threads has ended the load.
     over: Option<OwnedFd>,
     hang_up: Mutex<Option<OwnedFd>>,
 }
 
 impl End {
-    /// At a time only.
+    /// Creates an end at a time only.
     pub(crate) fn at(at: Time) -> End {
         End { at, stop: None, over: None, hang_up: Mutex::new(None) }
     }
 
-    /// At a time, when this becomes readable, or when a thread says so.
+    /// Creates an end at a time, when `stop` becomes readable, or when a thread calls for it.
     pub(crate) fn of_many(at: Time, stop: Option<OwnedFd>) -> Result<End, LoadError> {
         let pipe = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC);
         let (over, hang_up) = pipe.map_err(|error| LoadError::Wait { source: error.into() })?;
         Ok(End { at, stop, over: Some(over), hang_up: Mutex::new(Some(hang_up)) })
     }
 
-    /// Ends all threads.
+    /// Ends all threads of the load.
     pub(crate) fn is_here(&self) {
         drop(self.hang_up.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
-    /// Whether it is over.
+    /// Returns true if the load is over.
     pub(crate) fn is_over(&self) -> Result<bool, LoadError> {
         if monotonic() >= self.at {
             return Ok(true);
@@ -50,7 +50,7 @@ impl End {
         self.poll(&mut [], Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))
     }
 
-    /// Sleeps until this point or the end; whether it is over.
+    /// Sleeps until this time or the end. Returns true if the load is over.
     pub(crate) fn sleep_until(&self, wake: Time) -> Result<bool, LoadError> {
         if self.stop.is_none() && self.over.is_none() {
             sleep_until(wake.min(self.at))?;
@@ -59,7 +59,8 @@ impl End {
         self.wait(&mut [], wake)
     }
 
-    /// Waits until one of these is ready, until a time, or the end; whether it is over.
+    /// Waits until one of these is ready, until a time, or the end. Returns true if the load is
+    /// over.
     pub(crate) fn wait<'a>(
         &'a self,
         fds: &mut [PollFd<'a>],
@@ -73,7 +74,8 @@ impl End {
             }
             let until = until.min(self.at);
             let left = until.since(now).ns();
-            let part = |number: u64| i64::try_from(number).expect("584 years are few seconds");
+            let part =
+                |number: u64| i64::try_from(number).expect("584 years in seconds fit an i64");
             let left = Timespec { tv_sec: part(left / SECOND), tv_nsec: part(left % SECOND) };
             if self.poll(fds, (until != Time::NEVER).then_some(&left))? {
                 return Ok(true);
@@ -84,7 +86,7 @@ impl End {
         }
     }
 
-    /// Whether somebody wants the end.
+    /// Returns true if the end was requested.
     fn poll<'a>(
         &'a self,
         fds: &mut [PollFd<'a>],

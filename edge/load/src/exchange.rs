@@ -1,9 +1,10 @@
-//! The exchange between the nodes of a parallel program: each tells all others that it has come to
-//! the end of a round, and waits until all have told it.
+//! The exchange between the nodes of a parallel program. Each node reports to all others that it
+//! has finished a round, and waits until all have done so.
 //!
-//! A message is a datagram of [`MARK`] and the number of the round, little-endian. One that is lost
-//! is sent again by whoever waits: to be asked by somebody who is behind is to be told that he
-//! lacks one. A node that ends says so, and nobody waits for it any more.
+//! A message is a datagram of [`MARK`] and the number of the round, little-endian. The waiting node
+//! repeats a message that may be lost. A node that receives a message of an earlier round knows
+//! that the sender lacks its own, and sends it again. A node that ends reports that, and the others
+//! no longer wait for it.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
@@ -15,28 +16,28 @@ use crate::LoadError;
 use crate::clock::monotonic;
 use crate::end::End;
 
-/// What a message begins with.
+/// Start of every message.
 const MARK: [u8; 8] = *b"SLKLBSP1";
 const MESSAGE: usize = 16;
-/// The round of a node that has ended.
+/// Round number that a node sends when it ends.
 const ENDED: u64 = u64::MAX;
-/// After so long without an answer a message may be lost.
+/// Time without an answer after which a message is repeated.
 const AGAIN: Span = Span::from_ms(20);
 
-/// A node's place among the others.
+/// Sockets of a node of a parallel program.
 #[derive(Debug)]
 pub struct Node {
-    /// Where it is sent to, bound.
+    /// Bound socket, to which the others send.
     pub socket: UdpSocket,
-    /// All other nodes.
+    /// Addresses of all other nodes.
     pub others: Vec<SocketAddr>,
 }
 
-/// A node at work.
+/// State of a running node.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     socket: UdpSocket,
-    /// Each other node, and to which round it is known to have come.
+    /// Each other node, and the latest round that it is known to have finished.
     others: Vec<(SocketAddr, u64)>,
     round: u64,
 }
@@ -49,7 +50,7 @@ impl Exchange {
         Ok(Exchange { socket: node.socket, others, round: 0 })
     }
 
-    /// Ends a round when all have; whether the end of all came first.
+    /// Finishes a round once all nodes have. Returns true if the load ended first.
     pub(crate) fn meet(&mut self, end: &End) -> Result<bool, LoadError> {
         self.round += 1;
         for index in 0..self.others.len() {
@@ -74,13 +75,13 @@ impl Exchange {
         }
     }
 
-    /// Takes what has come in.
+    /// Handles the messages that have arrived.
     fn take(&mut self) {
         let mut message = [0; MESSAGE + 1];
         loop {
             let (count, from) = match self.socket.recv_from(&mut message) {
                 Ok(received) => received,
-                // That nobody listens yet at the other end of what was sent.
+                // Reports that no process listens yet at the other end of a message we sent.
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => continue,
                 Err(_) => return,
             };
@@ -95,7 +96,7 @@ impl Exchange {
         }
     }
 
-    /// What does not get there is told again.
+    /// Sends a message. A lost one is repeated later.
     fn tell(&self, other: SocketAddr, round: u64) {
         let mut message = [0; MESSAGE];
         message[..8].copy_from_slice(&MARK);
@@ -112,7 +113,7 @@ impl Drop for Exchange {
     }
 }
 
-/// The round that a message tells; none if it is not one of ours.
+/// Parses the round of a message. `None` if it is not one of ours.
 fn read(message: &[u8]) -> Option<u64> {
     let round = message.strip_prefix(&MARK)?;
     Some(u64::from_le_bytes(round.try_into().ok()?))
@@ -125,21 +126,24 @@ mod tests {
     fn nodes<const N: usize>() -> [Node; N] {
         let socket = |_| UdpSocket::bind("127.0.0.1:0").expect("a port");
         let sockets: [UdpSocket; N] = std::array::from_fn(socket);
-        let all: Vec<SocketAddr> = sockets.iter().map(|it| it.local_addr().expect("it")).collect();
+        let all: Vec<SocketAddr> = sockets
+            .iter()
+            .map(|it| it.local_addr().expect("a bound socket has an address"))
+            .collect();
         sockets.map(|socket| {
-            let own = socket.local_addr().expect("it has one");
+            let own = socket.local_addr().expect("a bound socket has an address");
             let others = all.iter().copied().filter(|&other| other != own).collect();
             Node { socket, others }
         })
     }
 
-    /// So much longer than anything takes.
+    /// An end long after anything a test does.
     fn later() -> End {
         End::at(monotonic().after(Span::from_secs(60)))
     }
 
     #[test]
-    fn nobody_goes_on_before_all_have_come() {
+    fn no_node_continues_before_all_have_finished_the_round() {
         let come = std::sync::atomic::AtomicU64::new(0);
         std::thread::scope(|scope| {
             for node in nodes::<4>() {
@@ -148,7 +152,7 @@ mod tests {
                     let mut exchange = Exchange::new(node).expect("a socket");
                     for round in 1..=200 {
                         come.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-                        assert!(!exchange.meet(&later()).expect("it can wait"));
+                        assert!(!exchange.meet(&later()).expect("the exchange can wait"));
                         let come = come.load(std::sync::atomic::Ordering::SeqCst);
                         assert!(come >= 4 * round, "{come} after round {round}");
                     }
@@ -158,67 +162,72 @@ mod tests {
     }
 
     #[test]
-    fn who_has_ended_is_not_waited_for() {
+    fn ended_node_is_not_waited_for() {
         let [ends, stays] = nodes::<2>();
         let stays = std::thread::spawn(move || {
             let mut exchange = Exchange::new(stays).expect("a socket");
-            (0..3).map(|_| exchange.meet(&later()).expect("it can wait")).collect::<Vec<bool>>()
+            (0..3)
+                .map(|_| exchange.meet(&later()).expect("the exchange can wait"))
+                .collect::<Vec<bool>>()
         });
         let mut exchange = Exchange::new(ends).expect("a socket");
-        assert!(!exchange.meet(&later()).expect("it can wait"));
+        assert!(!exchange.meet(&later()).expect("the exchange can wait"));
         drop(exchange);
         assert_eq!(stays.join().expect("no panic"), [false; 3]);
     }
 
-    /// What is lost is told again, what is none of ours and what strangers say counts for nothing.
+    /// Lost messages are repeated. Malformed messages and those of strangers do not count.
     #[test]
-    fn messages_may_be_lost_and_strangers_may_write() {
+    fn exchange_survives_lost_and_foreign_messages() {
         let [one, other] = nodes::<2>();
-        let (to, by) = (one.socket.local_addr().expect("it"), other.socket);
+        let (to, by) =
+            (one.socket.local_addr().expect("a bound socket has an address"), other.socket);
         let one = std::thread::spawn(move || {
             let mut exchange = Exchange::new(one).expect("a socket");
-            exchange.meet(&later()).expect("it can wait")
+            exchange.meet(&later()).expect("the exchange can wait")
         });
         let stranger = UdpSocket::bind("127.0.0.1:0").expect("a port");
         let first = [&MARK[..], &1_u64.to_le_bytes()].concat();
-        stranger.send_to(&first, to).expect("it is sent");
+        stranger.send_to(&first, to).expect("the datagram is sent");
         for bad in [&b"SLKLBSP1"[..], b"", &[0; 16], &[&first[..], &[0]].concat()] {
-            by.send_to(bad, to).expect("it is sent");
+            by.send_to(bad, to).expect("the datagram is sent");
         }
-        // Three of its messages are as good as lost; it goes on telling.
+        // Three of its messages are treated as lost. It goes on sending.
         let mut message = [0; MESSAGE];
         for _ in 0..4 {
-            assert_eq!(by.recv(&mut message).expect("it tells"), MESSAGE);
+            assert_eq!(by.recv(&mut message).expect("the node sends"), MESSAGE);
             assert_eq!(read(&message), Some(1));
             assert!(!one.is_finished(), "nobody has told it anything");
         }
-        by.send_to(&first, to).expect("it is sent");
+        by.send_to(&first, to).expect("the datagram is sent");
         assert!(!one.join().expect("no panic"));
     }
 
-    /// Who is behind lacks a message, and gets it from who is ahead.
+    /// A node that is behind lacks a message, and gets it from one that is ahead.
     #[test]
-    fn who_is_behind_is_told_again() {
+    fn lagging_peer_is_sent_the_current_round() {
         let [ahead, behind] = nodes::<2>();
-        let (to, by) = (ahead.socket.local_addr().expect("it"), behind.socket);
+        let (to, by) =
+            (ahead.socket.local_addr().expect("a bound socket has an address"), behind.socket);
         let mut exchange = Exchange::new(ahead).expect("a socket");
         exchange.round = 7;
-        by.send_to(&[&MARK[..], &6_u64.to_le_bytes()].concat(), to).expect("it is sent");
+        by.send_to(&[&MARK[..], &6_u64.to_le_bytes()].concat(), to).expect("the datagram is sent");
         let mut message = [0; MESSAGE];
-        by.set_read_timeout(Some(std::time::Duration::from_secs(60))).expect("it can");
+        by.set_read_timeout(Some(std::time::Duration::from_secs(60)))
+            .expect("a timeout can be set");
         while exchange.others[0].1 < 6 {
             exchange.take();
         }
-        assert_eq!(by.recv(&mut message).expect("it is told"), MESSAGE);
+        assert_eq!(by.recv(&mut message).expect("the node answers"), MESSAGE);
         assert_eq!(read(&message), Some(7));
     }
 
     #[test]
-    fn waiting_ends_with_the_end() {
+    fn exchange_stops_waiting_at_the_end() {
         let [alone, _silent] = nodes::<2>();
         let mut exchange = Exchange::new(alone).expect("a socket");
         let end = End::at(monotonic().after(Span::from_ms(50)));
-        assert!(exchange.meet(&end).expect("it can wait"));
+        assert!(exchange.meet(&end).expect("the exchange can wait"));
         assert!(end.at <= monotonic());
     }
 }

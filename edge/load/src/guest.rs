@@ -1,7 +1,7 @@
-//! A process that plays a guest: one thread is its vCPU, on which an urgent server goes before work
-//! that never ends; the other is its devices, which take packets in and put them in a ring, as a
-//! virtual machine monitor does. What the tasks are at, and what waits in the ring, is told to
-//! whoever comes to a socket.
+//! A process that acts as a guest. One thread is its vCPU, on which an urgent server precedes work
+//! that never ends. The other thread is its devices, which receive packets and put them in a ring,
+//! as a virtual machine monitor does. A host that connects to a socket receives the state of the
+//! tasks and the number of packets in the ring.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,32 +23,32 @@ use crate::end::End;
 use crate::spin::{Spinner, Until};
 use crate::{LoadError, Options, net};
 
-/// What a guest does.
+/// Parameters of the guest.
 #[derive(Clone, Debug)]
 pub struct Guest {
-    /// How much CPU time each request takes.
+    /// CPU time that each request takes.
     pub each: Span,
-    /// The port on which packets are taken; zero for any that is free.
+    /// Port on which packets are received. Zero for any free one.
     pub port: u16,
-    /// Where to tell what its tasks are at; none to tell nobody.
+    /// Socket for reports of its tasks. `None` for no reports.
     pub agent: Option<PathBuf>,
-    /// Whether it tells that its server always has something to do.
+    /// True if it always reports that its server has something to do.
     pub lies: bool,
 }
 
-/// What its vCPU's thread is called: as Cloud Hypervisor calls them.
+/// Name of the vCPU's thread, as Cloud Hypervisor names it.
 const VCPU: &str = "vcpu0";
-/// How long its busy task computes before it is seen whether the server has something to do.
+/// Time that the busy task computes before the server's ring is checked.
 const LOOK: Span = Span::from_us(20);
-/// How often what is claimed is told again.
+/// Interval at which a claim is repeated.
 const AGAIN: Span = Span::from_ms(40);
-/// A task under `SCHED_FIFO` at 50.
+/// Urgency of a task under `SCHED_FIFO` at 50.
 const SERVER: Urgency = Urgency(49);
 
-/// Plays it to its end. `ready` is told once on which port it takes packets.
+/// Runs the guest to its end. `ready` is called once with the port on which it receives packets.
 ///
 /// # Errors
-/// When a socket or a thread cannot be had, or the kernel refuses to wait.
+/// If a socket or a thread is refused, or the kernel refuses to wait.
 pub fn play(
     guest: &Guest,
     options: Options,
@@ -88,24 +88,24 @@ pub fn play(
     Ok(Done { elapsed: monotonic().since(began), ..done })
 }
 
-/// A packet with an answer to come.
+/// A packet, and the address for its answer.
 type Request = ([u8; net::PING], SocketAddr);
 
-/// What both threads have.
+/// State shared by both threads.
 struct Shared {
     socket: UdpSocket,
-    /// The vCPU has taken something out of the ring.
+    /// Wakes the devices when the vCPU has taken a packet out of the ring.
     kick: OwnedFd,
-    /// How many it has taken out, and answered.
+    /// Number of packets that the vCPU has taken out, and number answered.
     taken: AtomicU32,
     answered: AtomicU32,
     is_over: AtomicBool,
-    /// Who hears it, and how many have come.
+    /// Connected host, and number of hosts that have connected so far.
     host: Mutex<Option<Arc<UnixStream>>>,
     hosts: AtomicU32,
 }
 
-/// A socket that is there as long as this is.
+/// A socket file, which is removed when this is dropped.
 struct Unlinked(PathBuf);
 
 impl Drop for Unlinked {
@@ -114,7 +114,7 @@ impl Drop for Unlinked {
     }
 }
 
-/// Listens at a path; a socket that somebody left there is taken away.
+/// Listens at a path. A socket file left there is removed.
 fn listen(path: &Path) -> Result<(UnixListener, Unlinked), LoadError> {
     let no_agent = |source| LoadError::NoAgent { path: path.into(), source };
     if path.symlink_metadata().is_ok_and(|it| it.file_type().is_socket()) {
@@ -125,7 +125,7 @@ fn listen(path: &Path) -> Result<(UnixListener, Unlinked), LoadError> {
     Ok((listener, Unlinked(path.into())))
 }
 
-/// What is told to a host.
+/// Reports of one thread to the host.
 struct Talk<'a> {
     shared: &'a Shared,
     host: Option<Arc<UnixStream>>,
@@ -139,7 +139,7 @@ impl Talk<'_> {
         Talk { shared, host: None, known: 0, sequence: 0, said: None }
     }
 
-    /// Says this, if it is news, or was said a while ago and has to be said again.
+    /// Sends a report if it is new, or was sent some time ago and has to be repeated.
     fn say(&mut self, says: Says) {
         let hosts = self.shared.hosts.load(Ordering::Acquire);
         if hosts != self.known {
@@ -158,13 +158,13 @@ impl Talk<'_> {
         }
         self.sequence = self.sequence.wrapping_add(1);
         let frame = Frame { vcpu: 0, sequence: self.sequence, says };
-        // What does not get there lapses, and is said again.
+        // A report that does not arrive lapses, and is repeated.
         let _ = rustix::io::write(&**host, &frame.to_bytes());
         self.said = Some((says, now));
     }
 }
 
-/// The devices: packets go into the ring, and whoever wants to hear is let in.
+/// Runs the devices: puts packets in the ring, and accepts hosts.
 fn devices(
     shared: &Shared,
     listener: Option<&UnixListener>,
@@ -189,7 +189,7 @@ fn devices(
         let mut ping = [0; net::PING];
         while let Ok((net::PING, from)) = shared.socket.recv_from(&mut ping) {
             received = received.wrapping_add(1);
-            // The vCPU is there as long as we are.
+            // The vCPU exists as long as this thread.
             let _ = ring.send((ping, from));
         }
         if let Some(Ok((host, _))) = listener.map(UnixListener::accept)
@@ -238,7 +238,7 @@ impl<'a> Vcpu<'a> {
         done
     }
 
-    /// What both tasks are at: whether the server has something to do, and has had before.
+    /// Reports both tasks: whether the server has something to do, and whether it was woken before.
     fn say(&mut self, serves: bool, woken: bool) {
         let serves = u8::from(serves || self.guest.lies);
         let class = |urgency, runnable, woken| {
@@ -252,7 +252,7 @@ impl<'a> Vcpu<'a> {
 
     fn compute(&mut self, length: Span) {
         let due = thread_time() + length;
-        // There is no end that it could come to before that.
+        // There is no end that could come before the due time.
         let (Until::Due | Until::End) = self.spinner.spin(due, Time::NEVER);
     }
 }
@@ -263,10 +263,10 @@ mod tests {
 
     use super::*;
 
-    /// It answers, and says first that a packet waits, then that its server runs, and at last that
-    /// it waits again, woken by I/O.
+    /// The guest answers. It first reports that a packet is pending, then that its server runs, and
+    /// finally that the server waits again, woken by I/O.
     #[test]
-    fn it_answers_and_tells() {
+    fn guest_answers_packets_and_reports_its_tasks() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("agent");
         let (agent, lies) = (Some(path.clone()), false);
@@ -275,10 +275,10 @@ mod tests {
         let (tell, port) = channel();
         let options = Options { stop: Some(stopped.into()), ..Options::default() };
         let plays = std::thread::spawn(move || {
-            play(&guest, options, &mut |port| tell.send(port).expect("it listens"))
+            play(&guest, options, &mut |port| tell.send(port).expect("the other side listens"))
         });
         let port = port.recv().expect("a port");
-        let mut host = UnixStream::connect(&path).expect("it listens");
+        let mut host = UnixStream::connect(&path).expect("the other side listens");
         host.set_read_timeout(Some(std::time::Duration::from_mins(1))).expect("a timeout");
         let mut next = || {
             let mut bytes = [0; slackline_units::frame::FRAME];
@@ -286,7 +286,7 @@ mod tests {
             Frame::read(&bytes).expect("a frame").says
         };
         let client = UdpSocket::bind("127.0.0.1:0").expect("a socket");
-        // Both have said what they are at before anything comes.
+        // Both threads have reported before any packet arrives.
         let mut at_first = [next(), next()];
         at_first.sort_by_key(|says| matches!(says, Says::Classes(_)));
         assert_eq!(at_first[0], Says::Pending { items: 0, asked: 0 });
@@ -295,7 +295,7 @@ mod tests {
             Says::Pending { .. } => None,
         };
         assert_eq!(server(&at_first[1]), Some((0, 1, false)));
-        client.send_to(b"12345678", ("127.0.0.1", port)).expect("it is sent");
+        client.send_to(b"12345678", ("127.0.0.1", port)).expect("the datagram is sent");
         let mut answer = [0; 8];
         assert_eq!(client.recv(&mut answer).expect("an answer"), 8);
         assert_eq!(&answer, b"12345678");
@@ -306,13 +306,14 @@ mod tests {
                 says => serves.extend(server(&says)),
             }
         }
-        // If the vCPU was quick nobody saw it wait, and then there may have been nothing to say.
+        // If the vCPU was quick, no pending packet was seen, and then there may have been nothing
+        // to report.
         waits.dedup();
         serves.dedup();
         assert!([&[1, 0][..], &[0], &[]].contains(&&waits[..]), "{waits:?}");
         assert!(serves.ends_with(&[(1, 0, true), (0, 1, true)]), "{serves:?}");
         drop(stop);
-        let done = plays.join().expect("no panic").expect("it plays");
+        let done = plays.join().expect("no panic").expect("the guest runs");
         assert_eq!((done.asked, done.answered), (1, 1));
         assert!(!path.exists());
     }

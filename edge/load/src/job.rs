@@ -1,9 +1,10 @@
-//! What a load process tells whoever started it, and how that travels: finished jobs above all.
+//! Notes of a load process to the process that started it, above all about finished jobs, and their
+//! encoding.
 //!
-//! A note is four numbers of eight bytes each, little-endian: which kind it is (0 to 3, in the
-//! order of [`Note`]) and three of its own; those it does not need are zero. Times are in
-//! nanoseconds of `CLOCK_MONOTONIC`, all ones for never. A pipe takes a note whole or not at all,
-//! because it is smaller than `PIPE_BUF`.
+//! A note is four numbers of eight bytes each, little-endian: its kind (0 to 3, in the order of
+//! [`Note`]) and three of its own. Unused ones are zero. Times are in nanoseconds of
+//! `CLOCK_MONOTONIC`, all ones for never. A pipe accepts a note whole or not at all, because it is
+//! smaller than `PIPE_BUF`.
 
 use std::env;
 use std::os::fd::OwnedFd;
@@ -15,7 +16,7 @@ use slackline_units::Time;
 
 use crate::LoadError;
 
-/// The environment variable that says on which file descriptor finished jobs are reported.
+/// Environment variable with the file descriptor on which finished jobs are reported.
 pub const JOBS_FD: &str = "SLACKLINE_JOBS_FD";
 
 const NOTE: usize = 32;
@@ -23,45 +24,45 @@ const NOTE: usize = 32;
 /// A finished job. Times are on `CLOCK_MONOTONIC`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// When it could first be worked on.
+    /// Time from which it could be worked on.
     pub released: Time,
-    /// When it was due; none without a deadline.
+    /// Time when it was due. `None` without a deadline.
     pub deadline: Option<Time>,
-    /// When it was done.
+    /// Time when it was finished.
     pub done: Time,
 }
 
-/// The ports of 127.0.0.1 on which a load process listens; zero for none.
+/// Ports of 127.0.0.1 on which a load process listens. Zero for none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ports {
-    /// For requests, by TCP, and pings, by UDP.
+    /// Port for requests, by TCP, and pings, by UDP.
     pub requests: u16,
-    /// For streams that come in.
+    /// Port for streams that come in.
     pub inward: u16,
-    /// For streams that go out.
+    /// Port for streams that go out.
     pub outward: u16,
 }
 
-/// Something that a load process tells.
+/// A report from a load process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Note {
     /// A finished job, or a request that has been answered.
     Job(Job),
     /// Data has reached its end.
     Moved {
-        /// When.
+        /// Time of the report.
         at: Time,
-        /// How many bytes.
+        /// Number of bytes since the last report.
         bytes: u64,
     },
     /// A request was given up.
     Lost {
-        /// When it was asked.
+        /// Time when it was asked.
         asked: Time,
-        /// When it was given up.
+        /// Time when it was given up.
         at: Time,
     },
-    /// It is ready: all its threads are there, and it listens.
+    /// The process is ready: all its threads are running, and it listens.
     Ready(Ports),
 }
 
@@ -84,7 +85,7 @@ impl Note {
         bytes
     }
 
-    /// None where the bytes are no note.
+    /// Parses a note. `None` if the bytes are not one.
     fn from_bytes(bytes: &[u8; NOTE]) -> Option<Note> {
         let fields = bytes.as_chunks().0;
         let [kind, a, b, c] = [0, 1, 2, 3].map(|at: usize| u64::from_le_bytes(fields[at]));
@@ -102,16 +103,16 @@ impl Note {
     }
 }
 
-/// Makes notes of the bytes that come out of a load process, however they are cut up.
+/// Decoder for the bytes of a load process, in pieces of any size.
 #[derive(Clone, Debug, Default)]
 pub struct NoteReader {
-    /// The beginning of a note whose end has not come yet.
+    /// Start of a note whose end has not arrived yet.
     begun: Vec<u8>,
 }
 
 impl NoteReader {
-    /// The notes whose last bytes these are, in the order in which they were written. What is no
-    /// note is left out.
+    /// Returns the notes that these bytes complete, in the order in which they were written. Bytes
+    /// that are not a note are skipped.
     pub fn take(&mut self, bytes: &[u8]) -> Vec<Note> {
         self.begun.extend_from_slice(bytes);
         let (whole, rest) = self.begun.as_chunks();
@@ -120,29 +121,29 @@ impl NoteReader {
         notes
     }
 
-    /// Whether the bytes so far end in the middle of a note. Where nothing more comes, that one
-    /// is lost.
+    /// Returns true if the bytes so far end in the middle of a note. If no more come, that note is
+    /// lost.
     #[must_use]
     pub fn is_torn(&self) -> bool {
         !self.begun.is_empty()
     }
 }
 
-/// An open file descriptor of this process, opened once more for reporting jobs: what is done to
-/// this one, such as not waiting, is not done to whoever shares the other.
+/// Opens an open file descriptor of this process again, for reporting jobs. Flags of the new one,
+/// such as non-blocking, do not affect other users of the old one.
 ///
 /// # Errors
-/// When there is no such descriptor, or it cannot be opened for writing: sockets cannot.
+/// If there is no such descriptor, or it cannot be opened for writing: sockets cannot.
 pub fn jobs_on(fd: u32) -> Result<OwnedFd, LoadError> {
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NONBLOCK | OFlags::CLOEXEC;
     open(format!("/proc/self/fd/{fd}"), flags, Mode::empty())
         .map_err(|error| LoadError::NotWritable { fd, source: error.into() })
 }
 
-/// Where the environment says that jobs are to be reported, opened; none where it says nothing.
+/// Opens the descriptor for jobs that the environment names. `None` if it names none.
 ///
 /// # Errors
-/// When it says something that is not understood, and those of [`jobs_on`].
+/// If the variable is not a number, and those of [`jobs_on`].
 pub fn jobs_from_environment() -> Result<Option<OwnedFd>, LoadError> {
     let Some(text) = env::var_os(JOBS_FD) else { return Ok(None) };
     let fd = text.to_str().and_then(|text| text.parse().ok());
@@ -150,7 +151,7 @@ pub fn jobs_from_environment() -> Result<Option<OwnedFd>, LoadError> {
     fd.ok_or_else(none).and_then(jobs_on).map(Some)
 }
 
-/// Writes notes, and counts the jobs; any thread may.
+/// Writes notes and counts jobs. Any thread may use it.
 #[derive(Debug)]
 pub(crate) struct Reporter {
     to: Option<OwnedFd>,
@@ -168,17 +169,18 @@ impl Reporter {
         Ok(Reporter { to, done: AtomicU64::new(0), dropped: AtomicU64::new(0) })
     }
 
-    /// How many jobs were finished.
+    /// Returns the number of finished jobs.
     pub(crate) fn done(&self) -> u64 {
         self.done.load(Ordering::Relaxed)
     }
 
-    /// How many notes could not be written.
+    /// Returns the number of notes that could not be written.
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Never waits. A full pipe, or one that nobody reads any more, costs the note only.
+    /// Writes a note without ever waiting. If the pipe is full or has no reader, only the note is
+    /// lost.
     pub(crate) fn report(&self, note: Note) -> Result<(), LoadError> {
         if matches!(note, Note::Job(_)) {
             self.done.fetch_add(1, Ordering::Relaxed);
@@ -238,16 +240,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_note_is_left_out() {
+    fn invalid_notes_are_skipped() {
         let mut bytes = [0xff; 96];
         bytes[32..64].copy_from_slice(&note(2).to_bytes());
-        // A port that is none.
+        // A number that is not a valid port.
         bytes[64..72].copy_from_slice(&3u64.to_le_bytes());
         assert_eq!(NoteReader::default().take(&bytes), [note(2)]);
     }
 
     #[test]
-    fn the_end_of_a_note_that_never_comes_is_noticed() {
+    fn torn_note_is_noticed() {
         let mut reader = NoteReader::default();
         assert_eq!(reader.take(&note(1).to_bytes()[..20]), []);
         assert!(reader.is_torn());

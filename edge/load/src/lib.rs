@@ -1,12 +1,12 @@
 //! The workload programs of a scenario, as a real process.
 //!
-//! What the simulator does with a vCPU's program on its own time, this does on a real CPU:
-//! computing is CPU time that the calling thread uses, however long that takes; sleeping is
-//! sleeping; releases come on a grid that was fixed when the program began, and late work is done
-//! back to back, none left out. All points in time are on `CLOCK_MONOTONIC`.
+//! It does on a real CPU what the simulator does with a vCPU's program in simulated time. Computing
+//! is CPU time that the calling thread uses, however long that takes. Sleeping is sleeping.
+//! Releases come on a grid that was fixed when the program began, and late work is done back to
+//! back, with none left out. All times are on `CLOCK_MONOTONIC`.
 //!
-//! Finished jobs are reported through a pipe, which never holds the work up: what its reader is too
-//! slow for is dropped and counted.
+//! Finished jobs are reported through a pipe, which never delays the work: notes that its reader is
+//! too slow for are dropped and counted.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic)]
@@ -47,48 +47,48 @@ use exchange::Exchange;
 use job::Reporter;
 use work::{Work, takes_time};
 
-/// When a program begins and ends, and who hears of its jobs.
+/// Start and end of a program, and the reporting of its jobs.
 #[derive(Debug, Default)]
 pub struct Options {
-    /// When it begins; none for at once. If this has passed, it begins late, and the releases since
-    /// are late with it.
+    /// Start time. `None` starts at once. If it has passed, the program starts late, and the
+    /// releases since then are late with it.
     pub start: Option<Time>,
-    /// How long after its start it is ended, if it is still at it; none for never.
+    /// Maximum running time after its start. `None` for no limit.
     pub limit: Option<Span>,
-    /// Where finished jobs are reported, made non-blocking for everybody who shares it; see
-    /// [`NoteReader`]. A pipe, or anything else that takes a record whole or not at all.
+    /// Pipe for finished jobs (see [`NoteReader`]), or anything else that accepts a record whole or
+    /// not at all. It is made non-blocking for all processes that share it.
     pub jobs: Option<OwnedFd>,
-    /// What has devices ends when this becomes readable.
+    /// A load with devices ends when this becomes readable.
     pub stop: Option<OwnedFd>,
-    /// The other nodes of a parallel program, for who is one of them.
+    /// Other nodes of the parallel program, for a node of one.
     pub node: Option<Node>,
 }
 
-/// How a program ended.
+/// Reason why a program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// It did its last step.
+    /// The program did its last step.
     Finished,
-    /// It was still at it at its limit.
+    /// The program was ended at its limit.
     Limit,
 }
 
-/// What a program came to.
+/// Results of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// How it ended.
+    /// Reason why it ended.
     pub ending: Ending,
     /// CPU time that it used.
     pub used: Span,
-    /// Time from its start, or the late beginning, to its end.
+    /// Time from its start, or its late beginning, to its end.
     pub elapsed: Span,
-    /// Jobs that it finished.
+    /// Number of jobs that it finished.
     pub jobs: u64,
-    /// Those of them that could not be reported.
+    /// Number of those jobs that could not be reported.
     pub dropped: u64,
 }
 
-/// Why a program cannot be run, or be reported on.
+/// Reason why a program cannot be run, or its jobs cannot be reported.
 #[derive(Debug, Error)]
 pub enum LoadError {
     /// No step of a program that repeats can take time.
@@ -97,130 +97,130 @@ pub enum LoadError {
     /// A node of a parallel program does not know the others.
     #[error("a node of a parallel program needs other nodes; none is given")]
     NoNodes,
-    /// The environment says where to report jobs, in no way that is understood.
+    /// The environment variable for reporting jobs is malformed.
     #[error("cannot use {JOBS_FD}: `{text}` is not a file descriptor")]
     NoDescriptor {
-        /// What it says.
+        /// Value of the variable.
         text: String,
     },
-    /// Jobs cannot be reported there.
+    /// Jobs cannot be reported on the descriptor.
     #[error("cannot report jobs on file descriptor {fd}: {source}")]
     NotWritable {
-        /// The descriptor asked for.
+        /// Number of the descriptor.
         fd: u32,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// A finished job could not be reported, for another reason than that nobody reads.
+    /// A finished job could not be reported, although the pipe has a reader.
     #[error("cannot report a finished job: {source}")]
     Report {
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// A record was taken in part, after which no reader can make sense of the rest.
+    /// A record was written in part, so no reader can parse the rest.
     #[error("cannot report a finished job: only {taken} bytes of its record were written")]
     Torn {
-        /// How many.
+        /// Number of bytes written.
         taken: usize,
     },
-    /// A port cannot be had.
+    /// The process cannot listen on a port.
     #[error("cannot listen on port {port} of 127.0.0.1: {source}")]
     NoPort {
-        /// The port; zero for any.
+        /// Number of the port; zero for any.
         port: u16,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// A socket for messages cannot be had.
+    /// The process cannot open a socket for messages.
     #[error("cannot listen at {at}: {source}")]
     NoSocket {
-        /// Where.
+        /// Address of the socket.
         at: SocketAddr,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// Nobody can be told anything there.
+    /// The process cannot listen for a host.
     #[error("cannot listen at {}: {source}", path.display())]
     NoAgent {
-        /// Where.
+        /// Path of the socket.
         path: PathBuf,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// Nobody listens at a Unix socket.
+    /// No process listens at a Unix socket.
     #[error("cannot connect to {}: {source}", at.display())]
     NoOne {
-        /// Where.
+        /// Path of the socket.
         at: PathBuf,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// A stream, or a question to a file server, has no other end.
+    /// No server answers for a stream, or for a question to a file server.
     #[error("cannot connect to {to}: {source}")]
     NoServer {
-        /// Where.
+        /// Address of the server.
         to: SocketAddr,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// A socket that was there is not what it should be.
+    /// An operation on an open socket failed.
     #[error("cannot use the socket: {source}")]
     Network {
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// There is no file to read from.
+    /// The file to read from cannot be created.
     #[error("cannot create a file of {size} bytes in {}: {source}", folder.display())]
     NoFile {
-        /// The folder.
+        /// Folder of the file.
         folder: PathBuf,
-        /// How large it is to be.
+        /// Size of the file in bytes.
         size: u64,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
     /// The file cannot be read.
     #[error("cannot read the temporary file: {source}")]
     Disk {
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// A thread for a task cannot be had.
+    /// A thread for a task cannot be started.
     #[error("cannot start a thread: {source}")]
     NoThread {
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
     /// The kernel refused to wait.
     #[error("cannot wait: {source}")]
     Wait {
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
     /// The kernel refused to sleep.
     #[error("cannot sleep: {source}")]
     Sleep {
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// The process that this was to end with has ended already.
+    /// The process that this one was to end with has ended already.
     #[error("process {parent}, which started this one, has ended")]
     Orphaned {
-        /// Its id.
+        /// Process id of it.
         parent: u32,
     },
-    /// The kernel refused to end this process with the one that started it.
+    /// The kernel refused to bind this process to its parent's end.
     #[error("cannot bind this process to the end of process {parent}: {source}")]
     NotTied {
-        /// Its id.
+        /// Process id of the parent.
         parent: u32,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
 }
 
 impl LoadError {
-    /// What to do about it.
+    /// Returns advice for the user. `None` if there is none.
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {
         match self {
@@ -237,11 +237,11 @@ impl LoadError {
     }
 }
 
-/// Carries out a program on the calling thread, with draws from this stream.
+/// Runs a program on the calling thread, with random draws from this stream.
 ///
 /// # Errors
-/// When the program repeats without ever taking time, or the kernel refuses to sleep or to take a
-/// report. Nobody reading reports is no error.
+/// If the program repeats without ever taking time, or the kernel refuses to sleep or to accept a
+/// report. A report without a reader is no error.
 pub fn run(program: &Program, draws: Stream, options: Options) -> Result<Report, LoadError> {
     if program.repeat && !program.steps.iter().any(takes_time) {
         return Err(LoadError::TakesNoTime);

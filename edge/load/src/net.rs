@@ -1,10 +1,10 @@
-//! Sockets on the loopback, and what both ends of a connection say to each other.
+//! Sockets on the loopback, and the protocols that both ends of a connection use.
 //!
-//! A request is one of HTTP/1.0 on a connection of its own; its answer's length stands in the
-//! header, and whoever answered closes. A ping is a datagram of eight bytes that comes back as it
-//! was. A stream is a connection on which only data goes. A question to a file server is two
-//! numbers of eight bytes, little-endian: how many bytes are wanted, and after how many
-//! nanoseconds.
+//! A request is one of HTTP/1.0 on a connection of its own. The length of the answer is in the
+//! header, and the server closes the connection. A ping is a datagram of eight bytes that is sent
+//! back unchanged. A stream is a connection with data in one direction only. A question to a file
+//! server is two numbers of eight bytes, little-endian: the number of bytes wanted, and the
+//! nanoseconds after which they are wanted.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -18,39 +18,39 @@ use crate::LoadError;
 use crate::clock::monotonic;
 use crate::end::End;
 
-/// A ping, there and back.
+/// Size of a ping, and of its answer, in bytes.
 pub(crate) const PING: usize = 8;
-/// How long a connection may keep a server waiting.
+/// Maximum time that a connection may keep a server waiting.
 pub(crate) const PATIENCE: Span = Span::from_secs(5);
-/// How often who waits for the other side looks whether it is over.
+/// Interval at which a thread that waits for the other side checks for the end.
 const LOOK: Duration = Duration::from_millis(100);
-/// No header is longer; so much is received at once at most.
+/// Maximum size of a header, and of what is received at once, in bytes.
 const HEADER: usize = 8 << 10;
 
-/// Data; what it says is not looked at.
+/// Data to send. Its content does not matter.
 pub(crate) static DATA: [u8; 1 << 16] = [0x20; 1 << 16];
 
-/// The loopback's own address.
+/// Returns the loopback address with this port.
 pub(crate) fn here(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
-/// Listens on a port, or on any that is free; at most so many wait to be taken.
+/// Listens on a port, or on any free one. At most `waiting` connections wait to be accepted.
 pub(crate) fn listener(port: u16, waiting: usize) -> Result<TcpListener, LoadError> {
     let cannot = |error: rustix::io::Errno| LoadError::NoPort { port, source: error.into() };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None);
     let socket = socket.map_err(cannot)?;
-    // What connections of an earlier one left behind keeps nobody from listening.
+    // Connections left by an earlier server must not keep this one from listening.
     sockopt::set_socket_reuseaddr(&socket, true).map_err(cannot)?;
     bind(&socket, &here(port)).map_err(cannot)?;
     listen(&socket, i32::try_from(waiting).unwrap_or(i32::MAX)).map_err(cannot)?;
     Ok(TcpListener::from(socket))
 }
 
-/// Listens for requests by TCP and for pings by UDP, on one number.
+/// Listens for requests by TCP and for pings by UDP, on the same port number.
 pub(crate) fn requests(port: u16, waiting: usize) -> Result<(TcpListener, UdpSocket), LoadError> {
-    // A number that is free for the one may be taken for the other.
+    // A number that is free for one protocol may be taken for the other.
     const TRIES: usize = 100;
     let mut tries = 0;
     loop {
@@ -75,7 +75,7 @@ pub(crate) fn port_of(listener: &TcpListener) -> Result<u16, LoadError> {
     Ok(address.port())
 }
 
-/// A connection that is being made: writable when it is there, or has failed.
+/// Starts a connection. It is writable when it has been made or has failed.
 pub(crate) fn connecting(to: SocketAddr) -> io::Result<TcpStream> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
@@ -85,8 +85,8 @@ pub(crate) fn connecting(to: SocketAddr) -> io::Result<TcpStream> {
     }
 }
 
-/// A connection on which waiting looks for the end now and then. With a window, so many bytes may
-/// be on their way, as far as the kernel follows.
+/// Makes a connection whose reads and writes return now and then to check for the end. With a
+/// window, about that many bytes may be in flight, as far as the kernel complies.
 pub(crate) fn connected(to: SocketAddr, window: Option<u64>) -> Result<TcpStream, LoadError> {
     let none = |source: io::Error| LoadError::NoServer { to, source };
     let cannot = |error: rustix::io::Errno| none(error.into());
@@ -95,7 +95,7 @@ pub(crate) fn connected(to: SocketAddr, window: Option<u64>) -> Result<TcpStream
     let socket = socket.map_err(cannot)?;
     if let Some(window) = window {
         let window = usize::try_from(window).unwrap_or(usize::MAX).min(1 << 30);
-        // The kernel takes what it is told twice, for its own bookkeeping.
+        // The kernel doubles the value, for its own bookkeeping.
         sockopt::set_socket_send_buffer_size(&socket, window).map_err(cannot)?;
         sockopt::set_socket_recv_buffer_size(&socket, window).map_err(cannot)?;
     }
@@ -105,7 +105,7 @@ pub(crate) fn connected(to: SocketAddr, window: Option<u64>) -> Result<TcpStream
     Ok(stream)
 }
 
-/// Makes a connection one on which waiting looks for the end now and then.
+/// Sets up a connection so that its reads and writes return now and then to check for the end.
 pub(crate) fn patient(stream: &TcpStream) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_nodelay(true)?;
@@ -113,14 +113,14 @@ pub(crate) fn patient(stream: &TcpStream) -> io::Result<()> {
     stream.set_write_timeout(Some(LOOK))
 }
 
-/// What came of talking to the other side.
+/// Result of an exchange with the other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Talk {
-    /// All that was to be said or heard.
+    /// All data was sent or received.
     Whole,
-    /// The other side is gone, or says nothing for too long, or nothing that is understood.
+    /// The other side is gone, is silent for too long, or sends malformed data.
     Gone,
-    /// It is over.
+    /// The load is over.
     End,
 }
 
@@ -128,7 +128,7 @@ fn is_waiting(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
 
-/// Sends so many bytes of data on a patient connection, and counts them.
+/// Sends this number of bytes on a connection that checks for the end, and counts them.
 pub(crate) fn send_data(
     mut stream: &TcpStream,
     bytes: u64,
@@ -157,12 +157,12 @@ pub(crate) fn send_data(
     Ok(Talk::Whole)
 }
 
-/// Sends a few bytes, which a connection always has room for.
+/// Sends a few bytes, for which a connection always has space.
 pub(crate) fn send_header(mut stream: &TcpStream, header: &[u8]) -> Talk {
     if stream.write_all(header).is_ok() { Talk::Whole } else { Talk::Gone }
 }
 
-/// Receives on a patient connection until `is_whole` says so of what has come so far.
+/// Receives on a connection that checks for the end, until `is_whole` returns true for a piece.
 pub(crate) fn receive(
     mut stream: &TcpStream,
     (until, end): (Time, &End),
@@ -200,11 +200,11 @@ pub(crate) fn receive_request(stream: &TcpStream, end: &End) -> Result<Talk, Loa
     Ok(if is_bad { Talk::Gone } else { talk })
 }
 
-/// The header of a request or an answer, as it comes.
+/// The header of a request or an answer, as it arrives.
 #[derive(Debug, Default)]
 pub(crate) struct Head {
     text: Vec<u8>,
-    /// How many bytes of what came were behind it; none while it has not ended.
+    /// Number of bytes that arrived after the header. `None` while the header has not ended.
     pub(crate) body: Option<u64>,
 }
 
@@ -218,12 +218,12 @@ impl Head {
         }
     }
 
-    /// It will not end.
+    /// Returns true if the header is too long, so that it will not end.
     pub(crate) fn is_bad(&self) -> bool {
         self.body.is_none() && self.text.len() > HEADER
     }
 
-    /// The length of the answer, if it is one, and a good one.
+    /// Returns the length of a successful answer. `None` for anything else.
     pub(crate) fn length(&self) -> Option<u64> {
         let text = std::str::from_utf8(&self.text).ok()?;
         let mut lines = text.split("\r\n");
@@ -236,10 +236,10 @@ impl Head {
     }
 }
 
-/// The request.
+/// Text of an HTTP request.
 pub(crate) const REQUEST: &[u8] = b"GET / HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n";
 
-/// The header of an answer.
+/// Returns the header of an answer.
 pub(crate) fn answer_header(bytes: u64) -> String {
     format!(
         "HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {bytes}\r\n\
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_not_good_has_no_length() {
+    fn unsuccessful_answer_has_no_length() {
         for text in [
             "HTTP/1.0 404 Not Found\r\nContent-Length: 10\r\n\r\n",
             "HTTP/1.0 200 OK\r\n\r\n",

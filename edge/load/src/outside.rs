@@ -1,5 +1,5 @@
-//! The file server that a system asks: it stands outside, and waits before it answers as long as
-//! the question says.
+//! The file server that a system asks. It stands outside the system, and waits before it answers as
+//! long as the question says.
 
 use std::net::{TcpListener, TcpStream};
 
@@ -12,13 +12,13 @@ use crate::job::{Note, Ports, Reporter};
 use crate::net::{self, Talk};
 use crate::{LoadError, Options};
 
-/// How many connections can wait.
+/// Maximum number of connections that wait.
 const WAITING: usize = 1_000;
 
-/// Serves files until its end. It tells its port as the one for requests.
+/// Serves files until its end. Reports its port as the one for requests.
 ///
 /// # Errors
-/// When a port or a thread cannot be had.
+/// If a port or a thread is refused.
 pub fn file_server(options: Options) -> Result<(), LoadError> {
     let at = options.limit.map_or(Time::NEVER, |limit| monotonic().after(limit));
     let end = End::of_many(at, options.stop)?;
@@ -29,7 +29,7 @@ pub fn file_server(options: Options) -> Result<(), LoadError> {
     serve_files(&listener, &end)
 }
 
-/// A thread for each connection: tasks keep theirs.
+/// Serves each connection on a thread of its own, since tasks keep their connections.
 pub(crate) fn serve_files(listener: &TcpListener, end: &End) -> Result<(), LoadError> {
     std::thread::scope(|scope| {
         loop {
@@ -47,7 +47,7 @@ pub(crate) fn serve_files(listener: &TcpListener, end: &End) -> Result<(), LoadE
     })
 }
 
-/// Until whoever asks is gone, or the end.
+/// Answers questions until the client closes the connection, or until the end.
 fn serve_one(stream: &TcpStream, end: &End) -> Result<(), LoadError> {
     let until = (Time::NEVER, end);
     loop {

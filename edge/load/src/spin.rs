@@ -1,10 +1,10 @@
 //! Using CPU time: as much as is due, and hardly more.
 //!
-//! The thread's CPU clock is read by a system call, so it is read between bursts of arithmetic. How
-//! fast this CPU does the arithmetic is learned from each burst. While much is due a burst is half
-//! of it or less, so that a CPU that has become up to twice as slow makes none too long; the last
-//! one, of [`FINE`] at most, is too long by as much as that at worst, unless an interrupt or a
-//! hypervisor adds to it what the kernel counts as the thread's time.
+//! The thread's CPU clock is read by a system call, so it is read between bursts of arithmetic. The
+//! speed of the arithmetic on this CPU is learned from each burst. While much is due a burst is
+//! half of it or less, so that even a CPU that has become twice as slow makes none too long. The
+//! last burst, of [`FINE`] at most, is at worst too long by as much as that, unless an interrupt or
+//! a hypervisor adds to the time that the kernel counts for the thread.
 
 use std::hint::black_box;
 
@@ -12,34 +12,35 @@ use slackline_units::{Span, Time};
 
 use crate::clock::{monotonic, thread_time};
 
-/// The last burst is at most this long.
+/// Maximum length of the last burst.
 const FINE: Span = Span::from_us(20);
-/// No burst is longer than this: it is how often the end is looked for.
+/// Maximum length of any burst, and so the interval at which the end is checked.
 const LONGEST: Span = Span::from_us(100);
-/// A burst shorter than this says more about reading the clock than about the CPU.
+/// Minimum length of a burst that is learned from. A shorter one mostly measures the reading of the
+/// clock.
 const TELLING: Span = Span::from_us(5);
-/// A picosecond is a thousandth of a nanosecond.
+/// Number of picoseconds in a nanosecond.
 const PS: u64 = 1_000;
 
-/// Uses CPU time, and knows how fast.
+/// Uses CPU time, and learns how fast this CPU computes.
 #[derive(Debug)]
 pub(crate) struct Spinner {
-    /// Picoseconds that a turn of the loop takes; never zero.
+    /// Picoseconds that an iteration of the loop takes; never zero.
     turn_ps: u64,
 }
 
-/// Why spinning has ended.
+/// Reason why spinning has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Until {
-    /// All that was due has been used.
+    /// All time that was due has been used.
     Due,
-    /// The time is up.
+    /// The load has reached its end.
     End,
 }
 
 impl Spinner {
     pub(crate) fn new() -> Spinner {
-        // Slower than any CPU is, so that the first burst is short. It says how fast this one is.
+        // Slower than any CPU, so that the first burst is short. That burst shows the real speed.
         Spinner { turn_ps: 100 * PS }
     }
 
@@ -68,7 +69,7 @@ impl Spinner {
     }
 }
 
-/// Arithmetic that takes time in proportion to `turns`, and that no compiler sees through.
+/// Does arithmetic that takes time in proportion to `turns`, and that no compiler can remove.
 fn turn(turns: u64) {
     let mut word = black_box(turns);
     for turn in 0..turns {

@@ -1,5 +1,5 @@
-//! Work that needs devices, as a real process: each task is a thread, and the operating system that
-//! they run on is Linux itself, as are its disk and its network: what these cost is what they cost.
+//! Work that needs devices, as a real process. Each task is a thread, and their operating system,
+//! disk and network are those of Linux itself, with their real costs.
 
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -21,42 +21,42 @@ use crate::job::{Note, Ports, Reporter};
 use crate::task::{Shared, Worker};
 use crate::{LoadError, Options, net, outside};
 
-/// What is to be done.
+/// Parameters of a system with devices.
 #[derive(Clone, Debug)]
 pub struct Serving {
-    /// The tasks.
+    /// Tasks of the system, one thread each.
     pub tasks: Vec<Task>,
-    /// What all draws start from.
+    /// Seed of all random draws.
     pub seed: u64,
-    /// Whose tasks they are, and so which draws they make.
+    /// Domain of the tasks, which selects their draws.
     pub domain: DomId,
-    /// How many connections can wait.
+    /// Maximum number of connections that wait.
     pub connections: usize,
-    /// Who talks to it.
+    /// Clients that talk to it.
     pub from: Callers,
-    /// The port to listen on; zero for any that is free.
+    /// Port to listen on. Zero for any free one.
     pub port: u16,
-    /// The server that is asked for files; none for one of its own.
+    /// Address of the file server to ask. `None` for one of its own.
     pub file_server: Option<SocketAddr>,
-    /// Where to make a file to read.
+    /// Folder for the file to read.
     pub folder: PathBuf,
 }
 
-/// Who talks to a system from outside, besides those whom its tasks wait for.
+/// Clients of a system, apart from those that its tasks wait for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Callers {
-    /// Somebody asks, or pings. Pings that no task waits for are answered at once.
+    /// True if clients send requests or pings. Pings that no task waits for are answered at once.
     pub requests: bool,
-    /// Somebody sends a stream. It is taken at once.
+    /// True if clients send a stream. It is received at once.
     pub inward: bool,
-    /// Somebody takes a stream.
+    /// True if clients receive a stream.
     pub outward: bool,
 }
 
-/// Carries the tasks out. `ready` is told once where it listens, when all is there.
+/// Runs the tasks. `ready` is called once with the ports, when everything is set up.
 ///
 /// # Errors
-/// When a port, a file or a thread cannot be had, or a task cannot go on.
+/// If a port, a file or a thread is refused, or a task cannot continue.
 pub fn serve(
     serving: &Serving,
     options: Options,
@@ -91,7 +91,7 @@ pub fn serve(
     let disk = reads.then(|| Disk::new(&serving.folder)).transpose()?;
     let is_direct = disk.as_ref().map(|disk| disk.is_direct);
     let shared = Shared { end: &end, notes: &notes, requests, outward, disk, file_server, origin };
-    // Those that no task waits for are served beside the tasks.
+    // Pings and streams that no task waits for are served beside the tasks.
     let pings = shared.requests.as_ref().filter(|_| !accepts).map(|(_, udp)| udp);
     let beside = Beside { pings, inward: inward.as_ref(), files: own_files.as_ref() };
     let mut tell = || {
@@ -105,7 +105,7 @@ pub fn serve(
     Ok(done)
 }
 
-/// What is served beside the tasks.
+/// Sockets that are served beside the tasks.
 struct Beside<'a> {
     pings: Option<&'a UdpSocket>,
     inward: Option<&'a TcpListener>,
@@ -114,7 +114,7 @@ struct Beside<'a> {
 
 type Body<'a> = Box<dyn FnOnce() -> Result<Done, LoadError> + Send + 'a>;
 
-/// Starts all threads but one, says that they are there, and is that one itself.
+/// Starts all threads but one, reports that they are running, and runs the last one itself.
 fn run<'a>(
     serving: &'a Serving,
     shared: &'a Shared<'a>,
@@ -143,7 +143,7 @@ fn run<'a>(
     });
     let first = if tasks.is_empty() { others.pop().unwrap_or(idle) } else { tasks.remove(0) };
     let has_tasks = !serving.tasks.is_empty();
-    // Whoever fails ends all; so does the last task.
+    // A thread that fails ends all others, and so does the last task.
     let ending = move |body: Body<'_>, is_task: bool| {
         let result = body();
         let was_last = is_task && left.fetch_sub(1, Ordering::Relaxed) == 1;
@@ -190,7 +190,7 @@ fn start<'scope, T: Send + 'scope>(
     thread.map_err(|source| LoadError::NoThread { source })
 }
 
-/// Answers pings, and takes what streams bring.
+/// Answers pings, and receives streams.
 fn take_all(shared: &Shared<'_>, beside: &Beside<'_>) -> Result<Done, LoadError> {
     let before = thread_time();
     let mut done = Done::default();
@@ -235,7 +235,7 @@ fn take_all(shared: &Shared<'_>, beside: &Beside<'_>) -> Result<Done, LoadError>
     Ok(done)
 }
 
-/// Takes what has come, once; whether more can come.
+/// Receives once. Returns the number of bytes, and true if more can come.
 fn take(stream: &mut TcpStream, data: &mut [u8]) -> (u64, bool) {
     match stream.read(data) {
         Ok(count) => (count as u64, count > 0),

@@ -18,7 +18,7 @@ use crate::job::{Job, Note, Reporter};
 use crate::net::{self, PATIENCE, Talk};
 use crate::work::{Next, Work};
 
-/// What all tasks of a system share.
+/// State shared by all tasks of a system.
 pub(crate) struct Shared<'a> {
     pub(crate) end: &'a End,
     pub(crate) notes: &'a Reporter,
@@ -29,14 +29,14 @@ pub(crate) struct Shared<'a> {
     pub(crate) origin: Time,
 }
 
-/// A task at work.
+/// State of a running task.
 pub(crate) struct Worker<'a> {
     shared: &'a Shared<'a>,
     task: &'a Task,
     work: Work<'a>,
-    /// What it has computed.
+    /// CPU time computed so far.
     computed: Span,
-    /// The request that it took last.
+    /// Latest request that it has accepted.
     request: Option<Request>,
     stream: Option<TcpStream>,
     server: Option<TcpStream>,
@@ -70,7 +70,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// To its end, or that of all.
+    /// Runs the task to its end, or to the end of all tasks.
     pub(crate) fn through(mut self) -> Result<Done, LoadError> {
         wake_exactly();
         let before = thread_time();
@@ -89,7 +89,7 @@ impl<'a> Worker<'a> {
                 let next = match step {
                     Step::Device(step) => {
                         let next = self.with_devices(step)?;
-                        // What that took is the operating system's, and no computing.
+                        // The time of device steps is the operating system's, and not computing.
                         self.work.forget();
                         next
                     }
@@ -141,7 +141,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Waits for a request and takes it. Others may be faster.
+    /// Waits for a request and accepts it. Other tasks may be faster.
     fn accept(&mut self) -> Result<Next, LoadError> {
         let Some((tcp, udp)) = &self.shared.requests else { return Ok(Next::End) };
         loop {
@@ -234,7 +234,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Puts data in the stream to the client; waits for one, and for room.
+    /// Sends data in the stream to the client. Waits for a client, and for space.
     fn send(&mut self, bytes: u64) -> Result<Next, LoadError> {
         let Some(listener) = &self.shared.outward else { return Ok(Next::End) };
         loop {
@@ -258,7 +258,7 @@ impl<'a> Worker<'a> {
                     self.stream = Some(stream);
                     return Ok(Next::Go);
                 }
-                // It waits for the next one.
+                // The client is gone, so the task waits for the next one.
                 Talk::Gone => {}
                 Talk::End => return Ok(Next::End),
             }

@@ -1,4 +1,4 @@
-//! A program at work: its steps that need no device.
+//! A running program: its steps that need no device.
 
 use slackline_scenario::{Program, Releases, Step, Stream, next_instant};
 use slackline_units::{Span, Time};
@@ -20,11 +20,11 @@ pub(crate) fn takes_time(step: &Step) -> bool {
     }
 }
 
-/// A program at work.
+/// State of a running program.
 pub(crate) struct Work<'a> {
     pub(crate) draws: Stream,
     end: &'a End,
-    /// How much CPU time the thread will have used when all computing so far is done.
+    /// CPU time that the thread will have used when all computing so far is done.
     due: Span,
     spinner: Spinner,
     current: Current,
@@ -40,19 +40,20 @@ struct Current {
     deadline: Option<Time>,
 }
 
-/// CPU time used beyond what was due that counts towards the next computing: the overshoot of the
-/// computing before, and what sleeping and reporting took in between, so that a program uses what
-/// it says. More than this is no rounding but cost, and to shorten the work by it would falsify it.
+/// Maximum excess of CPU time that counts towards the next computing. The excess is the overshoot
+/// of the computing before, and the time for sleeping and reporting in between. Counting it makes a
+/// program use what it is to use. An excess beyond this is no rounding but cost, and shortening the
+/// work by it would falsify the work.
 const CARRIED: Span = Span::from_us(50);
 
-/// Whether to go on.
+/// Next action after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     Go,
     End,
 }
 
-/// So long is computed before it is looked whether somebody wants the end.
+/// Time computed between checks for a request to end.
 const STRETCH: Span = Span::from_ms(10);
 
 impl<'a> Work<'a> {
@@ -63,7 +64,7 @@ impl<'a> Work<'a> {
         Work { draws, end, due, spinner, current, releases, notes, exchange: None }
     }
 
-    /// The same, as a node of a parallel program.
+    /// Makes this a node of a parallel program.
     pub(crate) fn among(self, exchange: Option<Exchange>) -> Work<'a> {
         Work { exchange, ..self }
     }
@@ -110,17 +111,17 @@ impl<'a> Work<'a> {
                 Ok(if monotonic() >= self.end.at { Next::End } else { Next::Go })
             }
             Step::Done => self.done(),
-            // The network takes what it takes.
+            // The network takes as long as it takes.
             Step::Barrier { .. } => {
                 let over = self.exchange.as_mut().map_or(Ok(true), |it| it.meet(self.end))?;
                 Ok(if over { Next::End } else { Next::Go })
             }
-            // Tasks of a system do the one themselves, and the others are only simulated.
+            // Tasks of a system handle device steps themselves. Locks are only simulated.
             Step::Device(_) | Step::Lock | Step::Unlock => Ok(Next::Go),
         }
     }
 
-    /// Uses so much CPU time.
+    /// Uses this much CPU time.
     pub(crate) fn compute(&mut self, span: Span) -> Result<Next, LoadError> {
         if span.is_zero() {
             return Ok(Next::Go);
@@ -130,7 +131,7 @@ impl<'a> Work<'a> {
         self.spin(self.due)
     }
 
-    /// What has been used so far was for something else than computing, and counts towards none.
+    /// Excludes the CPU time used so far: it was not computing, and counts towards none.
     pub(crate) fn forget(&mut self) {
         self.due = thread_time();
     }

@@ -1,5 +1,5 @@
 //! Plays scenarios on this host: [`play::run`] starts the programs of a scenario, or finds its VMs,
-//! and has a session schedule them. [`limit`] limits one process to a share of a CPU.
+//! and a session schedules them. [`limit`] limits one process to a share of a CPU.
 
 pub mod limit;
 pub mod load_order;

@@ -1,10 +1,10 @@
-//! Ways of limiting a process to a share of a CPU, one file a way.
+//! Interfaces that limit a process to a share of a CPU, one file each.
 //!
-//! [`Limited::apply`] puts a limit on a process that is there, or says why this host cannot.
-//! Dropping what it returns takes the limit off again. Should we die instead, in whatever way, our
-//! keeper does it: before anything is touched it knows what there is to undo.
+//! [`Limited::apply`] puts a limit on a running process, or returns the reason why this host
+//! cannot. Dropping its result removes the limit. If this process dies, its keeper removes it:
+//! before any change the keeper knows what has to be restored.
 //!
-//! What comes of a limit is measured from outside, for all ways alike, by a [`Sampler`].
+//! The effect of a limit is measured from outside by a [`Sampler`], in the same manner for all.
 
 mod command;
 mod deadline;
@@ -27,22 +27,22 @@ use slackline_linux::sys::Tid;
 use slackline_linux::thread::{ThreadError, ThreadRef};
 use slackline_live::session::{RequestError, SessionError};
 
-/// A way of limiting a process.
+/// Interface that limits a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// The kernel's `SCHED_DEADLINE`. Acts on the one thread of a process.
+    /// `SCHED_DEADLINE` of the kernel. It acts on the only thread of a process.
     Deadline,
-    /// The kernel's CFS quota, in a cgroup of this version. Acts on the process.
+    /// CFS quota of the kernel, in a cgroup of this version. It acts on the process.
     Quota(Version),
-    /// A program that the user names.
+    /// A program given by the user.
     Command(CommandLine),
-    /// Slackline's own dispatcher on this CPU: an exact reservation under `edf`. Acts on the
-    /// process.
+    /// Slackline's dispatcher on this CPU: a reservation under `edf` with a hard limit. It acts on
+    /// the process.
     Slackline(CpuId),
 }
 
 impl Way {
-    /// What people call it, the same from version to version.
+    /// Returns the name for users, which is the same in all versions.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -54,10 +54,10 @@ impl Way {
         }
     }
 
-    /// The period that suits this way and this share, when nobody asks for another.
+    /// Returns the default period of this interface for this share.
     ///
-    /// A quota has 100 ms, the kernel's own default, or longer where a share is so small that its
-    /// quota would fall below the kernel's least. The others have 10 ms.
+    /// A quota has 100 ms, the kernel's default, or more if the quota of a small share would fall
+    /// below the kernel's minimum. The others have 10 ms.
     #[must_use]
     pub fn usual_period(&self, share: CpuShare) -> Span {
         match self {
@@ -76,15 +76,15 @@ impl fmt::Display for Way {
     }
 }
 
-/// Why a limit cannot be put on a process, or no longer holds.
+/// Reason why a process cannot be limited, or is limited no longer.
 #[derive(Debug, Error)]
 pub enum LimitError {
-    /// The share is nothing, or more than a CPU.
+    /// The share is zero, or more than a CPU.
     #[error("cannot limit to {share} every {period}: a share is above 0 and at most 1cpu")]
     NoTarget {
-        /// What was asked for.
+        /// Requested share of a CPU.
         share: CpuShare,
-        /// How often.
+        /// Period of the limit.
         period: Span,
     },
     /// The share is too small for the kernel at this period.
@@ -92,92 +92,92 @@ pub enum LimitError {
         "cannot limit to {share} every {period}: {slice} is below the kernel's minimum of {least}"
     )]
     TooFine {
-        /// What was asked for.
+        /// Requested share of a CPU.
         share: CpuShare,
-        /// How often.
+        /// Period of the limit.
         period: Span,
-        /// The time that comes to.
+        /// CPU time of the share in a period.
         slice: Span,
-        /// The least there is.
+        /// Minimum CPU time that the kernel allows.
         least: Span,
     },
-    /// The kernel takes no such period.
+    /// The kernel does not allow this period.
     #[error("cannot use a period of {period}: it must be from {shortest} to {longest}")]
     BadPeriod {
-        /// What was asked for.
+        /// Requested period of the limit.
         period: Span,
-        /// The kernel's limits.
+        /// Minimum that the kernel allows.
         shortest: Span,
-        /// As above.
+        /// Maximum that the kernel allows.
         longest: Span,
     },
-    /// The way acts on one thread, and the process has several.
+    /// The interface acts on one thread, and the process has several.
     #[error("cannot limit process {pid} by `deadline`: it has {count} threads, and 1 is possible")]
     ManyThreads {
-        /// The process.
+        /// Process to be limited.
         pid: Tid,
-        /// How many.
+        /// Number of threads of the process.
         count: usize,
     },
-    /// The process cannot be referred to.
+    /// The process is gone or cannot be referred to.
     #[error(transparent)]
     Thread(#[from] ThreadError),
-    /// It cannot be held.
+    /// The process cannot be held by the fence.
     #[error(transparent)]
     Fence(#[from] FenceError),
-    /// The kernel refused.
+    /// The kernel refused a change.
     #[error("{error}: {cause}", cause = cause_of(error))]
     Refused {
-        /// What.
+        /// Change with the kernel's reason.
         error: ActError,
     },
-    /// There can be no group.
+    /// No cgroup can be made for the process.
     #[error("{error}{}", colon_cause(error))]
     Group {
-        /// Why.
+        /// Reason of the failure.
         error: CgroupError,
     },
     /// The online CPUs cannot be read.
     #[error("cannot read the list of online CPUs: {source}")]
     NoCpus {
-        /// What the kernel said.
+        /// Error of the kernel.
         source: std::io::Error,
     },
-    /// The command does not say whom or how much to limit.
+    /// The command does not contain the process or the share.
     #[error("`{command}` does not contain {missing}")]
     BadCommand {
-        /// The command.
+        /// Command as the user wrote it.
         command: String,
-        /// `{pid}` or `{percent}`.
+        /// Missing variable, `{pid}` or `{percent}`.
         missing: &'static str,
     },
     /// The command could not be started.
     #[error("cannot start `{command}`: {source}")]
     NotStarted {
-        /// The command.
+        /// Command as the user wrote it.
         command: String,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: std::io::Error,
     },
-    /// The command has ended by itself, so that the limit holds no longer.
+    /// The command has ended by itself, so the limit no longer holds.
     #[error("`{command}` ended by itself ({how})")]
     Ended {
-        /// The command.
+        /// Command as the user wrote it.
         command: String,
-        /// How.
+        /// Exit code or signal, in words.
         how: String,
     },
-    /// Something could not be given back.
+    /// Changes could not be undone.
     #[error("cannot remove the limit: {}", errors.iter().map(ToString::to_string)
         .collect::<Vec<_>>().join("; "))]
     NotGivenBack {
-        /// What.
+        /// All failures to undo.
         errors: Vec<GiveBackError>,
     },
-    /// Slackline's own dispatcher does not run, or no longer.
+    /// Slackline's dispatcher cannot start, or has ended.
     #[error(transparent)]
     Session(#[from] SessionError),
-    /// It does not take the process.
+    /// Slackline's dispatcher does not accept the process.
     #[error(transparent)]
     NotJoined(RequestError),
 }
@@ -191,7 +191,7 @@ fn colon_cause(error: &dyn std::error::Error) -> String {
 }
 
 impl LimitError {
-    /// What to do about it.
+    /// Returns one line with a correction.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -239,10 +239,10 @@ impl LimitError {
     }
 }
 
-/// A share of a CPU in every period, as all ways take it.
+/// Returns the reservation for a share of a CPU in every period.
 ///
 /// # Errors
-/// When the share is nothing or more than a CPU, or its part of a period is nothing.
+/// If the share is zero or more than a CPU, or its CPU time in a period is zero.
 pub fn target(share: CpuShare, period: Span) -> Result<Reservation, LimitError> {
     let none = || LimitError::NoTarget { share, period };
     let slice = u128::from(period.ns()) * u128::from(share.ppm()) / 1_000_000;
@@ -250,14 +250,14 @@ pub fn target(share: CpuShare, period: Span) -> Result<Reservation, LimitError> 
     Reservation::new(slice, period).map_err(|_| none())
 }
 
-/// A process under a limit. Dropping it takes the limit off.
+/// A process under a limit. Dropping this value removes the limit.
 #[derive(Debug)]
 pub struct Limited(Kind);
 
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant)] // There is one at a time.
+#[allow(clippy::large_enum_variant)] // There is only one value.
 enum Kind {
-    /// By the kernel, until the fence gives the process back.
+    /// Limit of the kernel, until the fence restores the process.
     Kernel {
         fence: Fence,
     },
@@ -266,11 +266,10 @@ enum Kind {
 }
 
 impl Limited {
-    /// Puts the limit on. Threads that the process starts later are limited with it by a quota, and
-    /// not by the others.
+    /// Puts the limit on. Only a quota also limits threads that the process starts later.
     ///
     /// # Errors
-    /// When this host, or the process, does not allow it. Everything is then as it was.
+    /// If this host or the process does not allow it. All changes are undone then.
     pub fn apply(
         way: &Way,
         pid: i32,
@@ -300,10 +299,10 @@ impl Limited {
         }))
     }
 
-    /// Whether the limit still holds, as far as that is ours to know. To be asked now and then.
+    /// Checks that the limit still holds, as far as this process can know. Call it regularly.
     ///
     /// # Errors
-    /// When the program that limits has ended, or the dispatcher has.
+    /// If the program that limits has ended, or the dispatcher has.
     pub fn check(&mut self) -> Result<(), LimitError> {
         match &mut self.0 {
             Kind::Kernel { .. } => Ok(()),
@@ -312,10 +311,10 @@ impl Limited {
         }
     }
 
-    /// Takes the limit off. Dropping does the same and keeps to itself what goes wrong.
+    /// Removes the limit. Dropping does the same, but ignores errors.
     ///
     /// # Errors
-    /// What could not be given back, or why the limit had ended before.
+    /// If a change could not be undone, or the limit had ended before.
     pub fn end(self) -> Result<(), LimitError> {
         let release = |fence: &mut Fence| {
             fence.release_all().map_err(|errors| LimitError::NotGivenBack { errors })
@@ -332,6 +331,6 @@ impl Limited {
 }
 
 fn gone(pid: i32) -> LimitError {
-    let tid = Tid::new(pid.max(1)).expect("above zero");
+    let tid = Tid::new(pid.max(1)).expect("the process id is above zero");
     LimitError::Thread(ThreadError::Gone { pid: tid, tid })
 }

@@ -1,4 +1,4 @@
-//! What a load process is told to do, and how it is started.
+//! Orders for load processes, and the command that starts one.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -8,60 +8,60 @@ use slackline_scenario::io::{Client, ClientKind, Way};
 use slackline_scenario::{Domain, Program, Scenario, System};
 use slackline_units::{DomId, Time, VcpuId};
 
-/// What a load process is to do.
+/// Order for a load process.
 #[derive(Debug)]
 pub struct LoadOrder<'a> {
-    /// Which part it plays.
+    /// Role of the process.
     pub part: Part<'a>,
-    /// The seed of the run.
+    /// Seed of the run.
     pub seed: u64,
-    /// When it begins, on the monotonic clock.
+    /// Time at which it begins, on the monotonic clock.
     pub start: Time,
 }
 
-/// A part that a load process plays.
+/// Role of a load process.
 #[derive(Debug)]
 pub enum Part<'a> {
     /// A vCPU with a program.
     Program {
-        /// The steps.
+        /// Steps of the program.
         program: &'a Program,
-        /// Whose draws it makes.
+        /// vCPU whose random draws it makes.
         vcpu: VcpuId,
-        /// Where the other nodes are, of a node of a parallel program. Its own socket is then its
-        /// standard input.
+        /// Addresses of the other nodes, for a node of a parallel program. Its own socket is then
+        /// its standard input.
         others: &'a [SocketAddr],
     },
     /// A domain with tasks that need devices.
     System {
-        /// The tasks.
+        /// Tasks of the domain.
         system: &'a System,
-        /// Whose draws they make.
+        /// Domain whose random draws they make.
         domain: DomId,
-        /// Who talks to it.
+        /// Clients that talk to it.
         from: Callers,
-        /// The port of the server that it asks for files, if it does.
+        /// Port of the server from which it requests files. `None` if it requests none.
         files: Option<u16>,
     },
-    /// Somebody outside.
+    /// A client outside of the host.
     Client {
-        /// What it does.
+        /// Description of the client.
         client: &'a Client,
-        /// Its number, which says what it draws.
+        /// Number of the client, which selects its random draws.
         number: usize,
-        /// The port that it talks to.
+        /// Port of the domain that it talks to.
         port: u16,
-        /// When it begins, in the time of the run.
+        /// Time at which it begins, in the time of the run.
         begins: Time,
     },
-    /// The server outside that tasks ask for files.
+    /// The server outside from which tasks request files.
     Files,
 }
 
-/// Makes the command of a load process, which writes what it has to tell on its standard output.
+/// Function that makes the command of a load process, which writes notes to its standard output.
 pub type LoadCommand<'a> = &'a dyn Fn(&LoadOrder<'_>) -> Command;
 
-/// Who talks to a domain.
+/// Returns the kinds of clients that talk to a domain.
 pub(crate) fn callers(scenario: &Scenario, domain: &Domain) -> Callers {
     let mut callers = Callers::default();
     for client in scenario.io.iter().flat_map(|io| &io.clients) {

@@ -1,5 +1,5 @@
-//! Where the nodes of parallel programs reach each other: each has a port of the loopback, bound
-//! before any of them starts, so that no message comes too early for its receiver.
+//! Addresses of the nodes of parallel programs. Each node has a port of the loopback interface. All
+//! ports are bound before any node starts, so that no message arrives too early.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -9,12 +9,12 @@ use slackline_load::Node;
 use slackline_scenario::Scenario;
 use slackline_units::VcpuId;
 
-/// The nodes that have not been started yet, each with its own end and where the others are.
+/// Nodes that are not started yet, with their own socket and the addresses of the others.
 #[derive(Debug, Default)]
 pub(crate) struct Nodes(HashMap<VcpuId, Node>);
 
 impl Nodes {
-    /// A port for each node of a scenario.
+    /// Binds a port for each node of a scenario.
     pub(crate) fn bind(scenario: &Scenario) -> io::Result<Nodes> {
         let mut programs: BTreeMap<&str, Vec<(VcpuId, UdpSocket, SocketAddr)>> = BTreeMap::new();
         for domain in scenario.domains.iter().filter(|domain| domain.live.is_none()) {
@@ -36,7 +36,7 @@ impl Nodes {
         Ok(Nodes(nodes))
     }
 
-    /// The place of a vCPU, if it is a node; once.
+    /// Takes out the node of a vCPU. `None` if it is no node or was taken before.
     pub(crate) fn take(&mut self, vcpu: VcpuId) -> Option<Node> {
         self.0.remove(&vcpu)
     }

@@ -1,6 +1,6 @@
-//! Who is outside in a live run: clients that talk to domains over the loopback, and the server
-//! that tasks ask for files. They are ordinary processes on the CPUs that are not scheduled, where
-//! there are any.
+//! Clients and file server outside of the domains in a live run. Clients talk to domains over the
+//! loopback interface, and tasks request files from the server. They are ordinary processes on CPUs
+//! that are not scheduled, if there are any.
 
 use std::process::{Child, Stdio};
 
@@ -16,12 +16,12 @@ use crate::processes::ProcessError;
 use crate::teller::{self, Teller};
 use slackline_linux::sys::{Tid, die_with_us, get_affinity, online_cpus, own_tid, set_affinity};
 
-/// Everybody outside.
+/// All clients and the file server.
 #[derive(Debug, Default)]
 pub(crate) struct Outside {
     files: Option<Outsider>,
     clients: Vec<Outsider>,
-    /// Where they may run; none is anywhere.
+    /// CPUs on which they run. `None` for all CPUs.
     cpus: Option<CpuSet>,
 }
 
@@ -30,26 +30,26 @@ struct Outsider {
     child: Child,
     teller: Teller,
     name: String,
-    /// Whose work it measures: the first vCPU of a domain.
+    /// First vCPU of the domain that it talks to, which its records name.
     vcpu: VcpuId,
     answered: u64,
     lost: u64,
     has_ended: bool,
 }
 
-/// What a client could not get.
+/// Requests that a client lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Losses {
-    /// What it is, and of whom it asked: `httperf of web`.
+    /// Kind of client and its domain: `httperf of web`.
     pub name: String,
-    /// Requests that were answered.
+    /// Number of requests that were answered.
     pub answered: u64,
-    /// Requests that were given up.
+    /// Number of requests that the client gave up.
     pub lost: u64,
 }
 
 impl Outside {
-    /// Nobody yet; `scheduled` are the CPUs that they keep away from.
+    /// Creates an empty set. Its processes will avoid the CPUs in `scheduled`.
     pub(crate) fn new(scheduled: &[CpuId]) -> Outside {
         let ours = get_affinity(own_tid()).and_then(|ours| Ok(ours.and(&online_cpus()?)));
         let mut cpus = ours.unwrap_or_default();
@@ -58,7 +58,7 @@ impl Outside {
         Outside { files: None, clients: Vec::new(), cpus }
     }
 
-    /// Starts a file server if a task asks for one; its port.
+    /// Starts a file server if any task requests files. Returns its port.
     pub(crate) fn start_files(
         &mut self,
         scenario: &Scenario,
@@ -79,7 +79,7 @@ impl Outside {
         Ok(Some(ports.requests))
     }
 
-    /// Starts all clients; `ports` are those of the domains.
+    /// Starts all clients. `ports` are those of the domains.
     pub(crate) fn start_clients(
         &mut self,
         scenario: &Scenario,
@@ -117,14 +117,14 @@ impl Outside {
         let mut child = command.spawn().map_err(cannot)?;
         let tid = i32::try_from(child.id()).ok().and_then(Tid::new);
         if let (Some(cpus), Some(tid)) = (&self.cpus, tid) {
-            // Where that is refused it runs where we do, and the numbers show what that costs.
+            // If that is refused, the client shares our CPUs, and the results include its CPU time.
             let _ = set_affinity(tid, cpus);
         }
-        let teller = Teller::new(child.stdout.take().expect("it is piped"));
+        let teller = Teller::new(child.stdout.take().expect("the standard output is a pipe"));
         Ok(Outsider { child, teller, name, vcpu, answered: 0, lost: 0, has_ended: false })
     }
 
-    /// What they tell.
+    /// Appends the records that the clients have reported.
     pub(crate) fn take_records(&mut self, origin: Time, into: &mut Vec<Record>) {
         for client in &mut self.clients {
             for note in client.teller.take() {
@@ -135,7 +135,7 @@ impl Outside {
         }
     }
 
-    /// Who has ended, and not because it was done: its name, and how.
+    /// Returns each process that ended too early: its name, and exit code or signal in words.
     pub(crate) fn ended(&mut self) -> Vec<(String, String)> {
         let mut ended = Vec::new();
         for one in self.files.iter_mut().chain(&mut self.clients) {
@@ -152,7 +152,7 @@ impl Outside {
         ended
     }
 
-    /// What the clients could not get.
+    /// Returns the losses of all clients that have any.
     pub(crate) fn losses(&self) -> Vec<Losses> {
         let lost = self.clients.iter().filter(|client| client.lost > 0);
         let losses = lost.map(|client| Losses {
@@ -175,7 +175,7 @@ impl Outsider {
 }
 
 impl Drop for Outsider {
-    /// It holds nothing that would have to be given back.
+    /// Kills the process. There is nothing to restore.
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

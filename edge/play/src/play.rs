@@ -1,5 +1,5 @@
-//! Plays a scenario on this machine: starts and finds whom it is about, and asks a session for what
-//! it says at given times.
+//! Live runs of scenarios: starts or finds the processes, and requests the scenario's changes from
+//! a session at their times.
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
@@ -25,116 +25,116 @@ use slackline_live::session::{
     self, Called, HearError, JoinId, Prepared, Request, RequestError, Session, SessionError,
 };
 
-/// What a live run needs besides its scenario.
+/// Parameters of a live run besides its scenario.
 pub struct Options<'a> {
-    /// The CPUs of this machine that are scheduled, as many as the scenario has.
+    /// CPUs of this host to be scheduled, as many as the scenario has.
     pub cpus: Vec<CpuId>,
-    /// How to start the keeper.
+    /// Command that starts the keeper.
     pub keeper: KeeperCommand,
-    /// What a look at a CPU takes, for admission to count.
+    /// Time of a dispatcher pass, which admission counts.
     pub dispatch: Span,
-    /// How to start a load process.
+    /// Function that makes the command of a load process.
     pub load: LoadCommand<'a>,
-    /// Readable when the run is to stop early.
+    /// Descriptor that becomes readable when the run should stop early.
     pub stop: Option<BorrowedFd<'a>>,
-    /// Called a few times a second with the time of the run.
+    /// Function that is called a few times per second with the time of the run.
     pub progress: &'a mut dyn FnMut(Time),
 }
 
-/// What a live run has to tell besides its trace.
+/// Results of a live run apart from its trace.
 #[derive(Debug, Default)]
 pub struct Finished {
-    /// When it was stopped, if it was before its end.
+    /// Time at which the run was stopped early. `None` if it reached its end.
     pub stopped: Option<Time>,
-    /// Changes and late joins that could not be admitted: when, of whom, and why.
+    /// Changes and late joins that were not admitted: time, vCPU and reason.
     pub declined: Vec<(Time, VcpuId, AdmitError)>,
-    /// Who ended by itself before the end: when, its name, and how.
+    /// Processes that ended too early: time, name, and exit code or signal in words.
     pub ended: Vec<(Time, String, String)>,
-    /// Requests of clients that were given up.
+    /// Requests that clients gave up.
     pub lost: Vec<Losses>,
-    /// What came of the agents of guests.
+    /// Results of the agents in guests.
     pub heard: Vec<Heard>,
-    /// What has gone through relays on its way to guests.
+    /// Data that went through relays to guests.
     pub relayed: Vec<Relayed>,
-    /// How often the keeper had died and was replaced.
+    /// Number of times that the keeper died and was replaced.
     pub keepers_lost: u32,
-    /// vCPUs whose threads another program changed and has, when, and what was found.
+    /// vCPUs whose threads another program changed and controls: time, vCPU and the value found.
     pub contested: Vec<(Time, VcpuId, String)>,
-    /// How often a change to a thread was undone.
+    /// Number of times that a change to a thread was undone.
     pub undone: usize,
 }
 
-/// Why a scenario does not run here.
+/// Reason why a scenario cannot be run here.
 #[derive(Debug, Error)]
 pub enum LiveError {
-    /// The machine does not allow it, or the run broke off.
+    /// The host does not allow it, or the run failed.
     #[error(transparent)]
     Session(#[from] SessionError),
     /// A domain has no threads to be scheduled.
     #[error("`{domain}`: {source}")]
     Process {
-        /// What people call it.
+        /// Display name of the domain.
         domain: String,
-        /// Where it stands in the scenario.
+        /// Line of the domain in the scenario, counted from 1.
         line: usize,
-        /// Why.
+        /// Error with the reason.
         source: ProcessError,
     },
     /// A domain cannot be scheduled as the scenario says.
     #[error("`{domain}`: {source}")]
     Request {
-        /// What people call it.
+        /// Display name of the domain.
         domain: String,
-        /// Where it stands in the scenario.
+        /// Line of the domain in the scenario, counted from 1.
         line: usize,
-        /// Why.
+        /// Error with the reason.
         source: RequestError,
     },
-    /// The set cannot be admitted.
+    /// The domains cannot be admitted together.
     #[error("cannot admit `{domain}`: {error}")]
     Declined {
-        /// What people call it.
+        /// Display name of the domain.
         domain: String,
-        /// Where it stands in the scenario.
+        /// Line of the domain in the scenario, counted from 1.
         line: usize,
-        /// Why.
+        /// Error with the reason.
         error: AdmitError,
     },
-    /// The agent of a domain cannot be heard.
+    /// The connection to the agent of a domain cannot be opened.
     #[error("`{domain}`: {source}")]
     Agent {
-        /// What people call it.
+        /// Display name of the domain.
         domain: String,
-        /// Where it stands in the scenario.
+        /// Line of the domain in the scenario, counted from 1.
         line: usize,
-        /// Why.
+        /// Error with the reason.
         source: AgentError,
     },
-    /// Nothing can be handed on to the guest of a domain.
+    /// The relay to the guest of a domain cannot be opened.
     #[error("`{domain}`: {source}")]
     Relay {
-        /// What people call it.
+        /// Display name of the domain.
         domain: String,
-        /// Where it stands in the scenario.
+        /// Line of the domain in the scenario, counted from 1.
         line: usize,
-        /// Why.
+        /// Error with the reason.
         source: RelayError,
     },
-    /// A share that is needed is missing.
+    /// A vCPU has no share, although the policy needs one.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
-    /// The scenario says something that only the simulated host can do.
+    /// The scenario contains something that only the simulated host can do.
     #[error("{what} can only be simulated")]
     OnlySimulated {
-        /// What.
+        /// Description of that part.
         what: &'static str,
-        /// Where it stands in the scenario.
+        /// Line in the scenario, counted from 1.
         line: usize,
     },
 }
 
 impl LiveError {
-    /// What to do about it.
+    /// Returns one line with a correction.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -149,7 +149,7 @@ impl LiveError {
         }
     }
 
-    /// Whether this is a fault of ours, not of the machine.
+    /// Returns true if this is a bug and not a property of the host.
     #[must_use]
     pub const fn is_bug(&self) -> bool {
         match self {
@@ -160,24 +160,24 @@ impl LiveError {
     }
 }
 
-/// How long before the run begins its load processes are started.
+/// Time from the start of load processes to the start of the run, and addition per process.
 const LEAD: Span = Span::from_ms(200);
 const LEAD_EACH: Span = Span::from_ms(10);
 
-/// How long nobody looks at most: records are taken away and processes looked after.
+/// Maximum time between two rounds, in which records are collected and processes are checked.
 const ROUND: Span = Span::from_ms(100);
 
-/// Runs the scenario here.
+/// Runs the scenario on this host.
 ///
 /// # Errors
-/// When it cannot be set up, or breaks off. Everything is given back in any case.
+/// If it cannot be set up, or the run fails. Everything is restored in any case.
 pub fn run<S: Sink>(
     scenario: &Scenario,
     mut options: Options<'_>,
     sink: &mut S,
 ) -> Result<Finished, LiveError> {
     check(scenario)?;
-    // Whether this thread may be real-time, before anything is touched.
+    // Tests if this thread may become real-time, before anything is changed.
     drop(Punctual::begin().map_err(|source| SessionError::NoRealTime { source })?);
     let mut play = Play::set_up(scenario, &options)?;
     if sink.wants_exchanges() {
@@ -187,10 +187,10 @@ pub fn run<S: Sink>(
     play.end(result, sink)
 }
 
-/// Whether a live host can do what the scenario says.
+/// Checks that a live host can do everything in the scenario.
 ///
 /// # Errors
-/// What only the simulator does.
+/// If only the simulator can.
 pub fn check(scenario: &Scenario) -> Result<(), LiveError> {
     let only_simulated = |what, line| Err(LiveError::OnlySimulated { what, line });
     let is_wide = |domain: &&Domain| domain.system.is_some() && domain.vcpus.len() > 1;
@@ -213,13 +213,13 @@ pub fn check(scenario: &Scenario) -> Result<(), LiveError> {
 /// A scenario that is being played.
 struct Play<'a> {
     scenario: &'a Scenario,
-    // The session comes before the processes: threads are given back before those are ended.
+    // The session is dropped before the processes: threads are restored before processes are ended.
     session: Session,
     processes: ManagedProcesses,
     outside: Outside,
-    /// By time, last first.
+    /// Actions still to come, the latest first.
     actions: Vec<Action>,
-    /// Who of the scenario is there.
+    /// Joined vCPUs of the scenario.
     ids: BTreeMap<VcpuId, JoinId>,
     origin: Time,
     outcome: Finished,
@@ -254,14 +254,15 @@ impl<'a> Play<'a> {
             owned: None,
             dispatch: Some(options.dispatch),
             origin: Some(origin),
-            // A run is the same whenever it is made, and the same as simulated.
+            // Phases do not follow the wall clock, so that every run equals the others and the
+            // simulated one.
             wall_clock: None,
         })?;
         let (ids, outcome, records) = (BTreeMap::new(), Finished::default(), Vec::new());
         Ok(Play { scenario, session, processes, outside, actions, ids, origin, outcome, records })
     }
 
-    /// Those who are there from the start join, all at one instant.
+    /// Lets all vCPUs that are present from the start join at one instant.
     fn begin(&mut self) -> Result<(), LiveError> {
         let mut groups = Vec::new();
         while let Some(action) = self.actions.pop_if(|action| action.at == Time::START) {
@@ -288,7 +289,7 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// Who joined on a CPU of its own choice may run wherever it may from now on.
+    /// Restores the full affinity of vCPUs that joined on a start CPU.
     fn let_go_on(&mut self, domain: &Domain, at: Time) -> Result<(), LiveError> {
         for &vcpu in &domain.vcpus {
             if let (Some(_), Some(&id)) = (domain.starts_on(vcpu), self.ids.get(&vcpu)) {
@@ -301,8 +302,7 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// What the guest of a domain tells is heard from now on, if it has an agent, and what waits
-    /// for it is known, if that goes through here.
+    /// Connects the agent of a domain's guest and its relay, if it has them.
     fn hear(&mut self, domain: &Domain) -> Result<(), LiveError> {
         let ids = domain.vcpus.iter().filter_map(|vcpu| self.ids.get(vcpu).copied());
         let ids: Vec<JoinId> = ids.collect();
@@ -322,7 +322,7 @@ impl<'a> Play<'a> {
         })
     }
 
-    /// Finds and holds the threads of a domain.
+    /// Finds the threads of a domain and holds them in the fence.
     fn prepare(&mut self, domain: &Domain) -> Result<Prepared, LiveError> {
         let mut group = Vec::new();
         let found = self.processes.find(domain).map_err(|error| of_process(domain, error))?;
@@ -354,7 +354,7 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// Until the end of the run: what the scenario says, who ended, and records.
+    /// Runs until the end: carries out changes, checks processes and passes records on.
     fn manage<S: Sink>(
         &mut self,
         options: &mut Options<'_>,
@@ -406,7 +406,7 @@ impl<'a> Play<'a> {
             }
             What::Change(..) | What::Pause | What::Release => {}
         }
-        // One that has ended by itself needs nothing any more.
+        // A vCPU that ended by itself needs no change any more.
         let Some(&id) = self.ids.get(&vcpu) else { return Ok(()) };
         let done = match what {
             What::Change(Some(share), cpus) => self.session.change_terms(id, share, cpus, at),
@@ -417,18 +417,18 @@ impl<'a> Play<'a> {
         };
         match done {
             Err(RequestError::Declined(error)) => self.outcome.declined.push((at, vcpu, error)),
-            // Why it is over is told when it is closed.
+            // The reason of the end is reported on close.
             Err(RequestError::Over) => {}
             result => result.map_err(|error| of_request(domain, error))?,
         }
         Ok(())
     }
 
-    /// A domain joins later than at the start.
+    /// Lets a domain join after the start.
     fn join(&mut self, at: Time, domain: &Domain) -> Result<(), LiveError> {
         let prepared = self.prepare(domain)?;
         let mut joined = self.session.join_prepared(vec![prepared])?;
-        match joined.pop().expect("an answer for the one group") {
+        match joined.pop().expect("the session answers for the one group") {
             Ok(ids) => {
                 self.ids.extend(domain.vcpus.iter().copied().zip(ids));
                 self.hear(domain)?;
@@ -445,7 +445,7 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// Notes what those programs have started that we started: it ends with them.
+    /// Notes the processes that our programs have started, since they end with them.
     fn note_started(&mut self, vcpus: &[VcpuId]) {
         for vcpu in vcpus {
             let Some(&id) = self.ids.get(vcpu).filter(|_| self.processes.is_ours(*vcpu)) else {
@@ -457,13 +457,13 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// Takes vCPUs out that are there.
+    /// Removes vCPUs that are present.
     fn leave(&mut self, vcpus: &[VcpuId]) -> Result<(), LiveError> {
         self.note_started(vcpus);
         for vcpu in vcpus {
             let Some(id) = self.ids.remove(vcpu) else { continue };
             match self.session.leave(id) {
-                // It ended by itself, or everybody does.
+                // The vCPU ended by itself, or the session did.
                 Ok(()) | Err(RequestError::Unknown { .. } | RequestError::Over) => {}
                 Err(RequestError::NotGivenBack { errors }) => {
                     return Err(SessionError::NotGivenBack { errors }.into());
@@ -474,7 +474,7 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// Takes those out whose processes or threads have ended.
+    /// Removes vCPUs whose processes or threads have ended.
     fn look_after_processes(&mut self, now: Time, gone: &[VcpuId]) -> Result<(), LiveError> {
         for ended in self.processes.ended(gone) {
             self.leave(&ended.vcpus)?;
@@ -486,13 +486,13 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// Hands the records on that have come.
+    /// Passes new records on.
     fn hand_on<S: Sink>(&mut self, sink: &mut S) {
         let told = take_told(self.origin, &mut self.processes, &mut self.outside);
         hand_on(&mut self.records, told, sink);
     }
 
-    /// Gives everything back. The first thing that went wrong is what is told.
+    /// Restores everything. If several things failed, the first error is returned.
     fn end<S: Sink>(
         mut self,
         result: Result<(), LiveError>,
@@ -515,7 +515,7 @@ impl<'a> Play<'a> {
     }
 }
 
-/// What load processes and those outside have told since they were last asked.
+/// Returns new records of load processes, clients and the file server.
 fn take_told(origin: Time, processes: &mut ManagedProcesses, outside: &mut Outside) -> Vec<Record> {
     let mut told = Vec::new();
     processes.take_jobs(origin, &mut told);
@@ -523,11 +523,12 @@ fn take_told(origin: Time, processes: &mut ManagedProcesses, outside: &mut Outsi
     told
 }
 
-/// Hands the records on of the session, and what else has been told.
+/// Passes on the records of the session and all others.
 fn hand_on<S: Sink>(records: &mut Vec<Entry>, mut told: Vec<Record>, sink: &mut S) {
     let end = records.pop_if(|entry| matches!(entry, Entry::Record(Record::Ended { .. })));
     if let Some(Entry::Record(Record::Ended { at })) = end {
-        // Load processes go on until they are ended; what they do then is not of the run.
+        // Load processes continue until they are ended. Records after the end of the run do not
+        // count.
         told.retain(|record| record.when().1 <= at);
     }
     let told = told.into_iter().map(Entry::Record);

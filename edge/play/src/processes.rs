@@ -1,5 +1,5 @@
-//! The processes whose threads are scheduled: starts the programs of a scenario, finds the threads,
-//! and ends what it started.
+//! Processes whose threads are scheduled: starts the programs of a scenario, finds their threads,
+//! and ends the programs that it started.
 
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
@@ -25,62 +25,62 @@ use slackline_linux::thread::{TaskFd, ThreadError, ThreadRef};
 use slackline_live::session::Who;
 use slackline_live::vcpus::{self, FindError};
 
-/// Why a domain has no threads to be scheduled.
+/// Reason why a domain has no threads to be scheduled.
 #[derive(Debug, Error)]
 pub enum ProcessError {
     /// A program could not be started.
     #[error("cannot start `{program}`: {source}")]
     NotStarted {
-        /// The program.
+        /// Name of the program.
         program: String,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// A node of a parallel program has no port to be reached at.
+    /// No port can be bound for a node of a parallel program.
     #[error("cannot open a port for a node of a parallel program: {source}")]
     NoPort {
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
     /// A program ended before it could be scheduled.
     #[error("`{program}` ended at once ({how})")]
     EndedAtOnce {
-        /// The program.
+        /// Name of the program.
         program: String,
-        /// How, and what it last said.
+        /// Exit code or signal, and the last line of its output.
         how: String,
     },
-    /// There are more or fewer threads than vCPUs.
+    /// The numbers of threads and vCPUs differ.
     #[error("process {pid} has {found} vCPU threads, but the domain has {wanted} vCPUs")]
     WrongCount {
-        /// The process.
+        /// Process with these threads.
         pid: i32,
-        /// How many there are.
+        /// Number of vCPU threads found.
         found: usize,
-        /// How many the scenario says.
+        /// Number of vCPUs in the scenario.
         wanted: usize,
     },
-    /// A domain whose process is scheduled as one has several vCPUs.
+    /// A domain whose process is scheduled as a whole has several vCPUs.
     #[error("process {pid} is scheduled as one vCPU, but the domain has {wanted}")]
     OneProcess {
-        /// The process.
+        /// Process of the domain.
         pid: i32,
-        /// How many vCPUs the scenario says.
+        /// Number of vCPUs in the scenario.
         wanted: usize,
     },
     /// The vCPU threads cannot be found.
     #[error(transparent)]
     NotFound(#[from] FindError),
-    /// There is no such group, or it cannot be held.
+    /// The cgroup does not exist, or cannot be held.
     #[error(transparent)]
     Group(#[from] CgroupError),
-    /// A thread is gone or not ours to touch.
+    /// A thread is gone or may not be changed.
     #[error(transparent)]
     Thread(#[from] ThreadError),
 }
 
 impl ProcessError {
-    /// What to do about it.
+    /// Returns one line with a correction.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -98,22 +98,22 @@ impl ProcessError {
     }
 }
 
-/// How long a virtual machine monitor may take to start its vCPU threads.
+/// Time in which a virtual machine monitor must start its vCPU threads.
 const VCPUS_WITHIN: Duration = Duration::from_secs(5);
 
-/// How long a program that is asked to end may take.
+/// Time that a program may take to end after a signal.
 const END_WITHIN: Duration = Duration::from_secs(2);
 
-/// How long the kernel may take from a thread's end to that of its process.
+/// Time that the kernel may take from the end of a thread to that of its process.
 const REAPED_WITHIN: Duration = Duration::from_millis(50);
 
-/// Something we started, or found.
+/// A process that was started or found.
 #[derive(Debug)]
 struct Process {
     target: Target,
-    /// None if it was there before us.
+    /// Handle of the process. `None` if it was not started here.
     child: Option<Child>,
-    /// What a program that we started has started in turn, known once it is about to be ended.
+    /// Processes that the program has started. They are known once it is about to be ended.
     started: Vec<TaskFd>,
     name: String,
     vcpus: Vec<VcpuId>,
@@ -121,21 +121,21 @@ struct Process {
     complaints: Option<Complaints>,
 }
 
-/// What there is to be found.
+/// Thing whose threads are scheduled.
 #[derive(Clone, Debug)]
 enum Target {
     Process(i32),
     Group(TreePlace),
 }
 
-/// What a program writes on its standard error: kept back, and told only if it ends by itself.
+/// Standard error of a program. It is kept, and shown only if the program ends by itself.
 #[derive(Debug)]
 struct Complaints {
     pipe: ChildStderr,
     last: Vec<u8>,
 }
 
-/// How much of them is kept, in bytes.
+/// Number of bytes kept of it.
 const COMPLAINTS: usize = 1 << 12;
 
 impl Complaints {
@@ -148,7 +148,7 @@ impl Complaints {
         }
     }
 
-    /// The last line.
+    /// Returns the last line that is not empty.
     fn last_line(&mut self) -> Option<String> {
         self.take();
         let text = String::from_utf8_lossy(&self.last);
@@ -162,11 +162,11 @@ impl Complaints {
 pub(crate) struct Ended {
     pub(crate) name: String,
     pub(crate) vcpus: Vec<VcpuId>,
-    /// How.
+    /// Exit code or signal, in words.
     pub(crate) how: String,
 }
 
-/// Everybody who is scheduled.
+/// All processes that are scheduled.
 #[derive(Debug)]
 pub(crate) struct ManagedProcesses {
     processes: Vec<Process>,
@@ -174,14 +174,15 @@ pub(crate) struct ManagedProcesses {
 }
 
 impl ManagedProcesses {
-    /// Nobody yet, and room for whoever a scenario starts.
+    /// Creates an empty set, with ports for the nodes of the scenario.
     pub(crate) fn new(scenario: &Scenario) -> Result<ManagedProcesses, ProcessError> {
         let nodes = Nodes::bind(scenario).map_err(|source| ProcessError::NoPort { source })?;
         Ok(ManagedProcesses { processes: Vec::new(), nodes })
     }
 
-    /// Starts what a domain needs, or finds it; `files` is the port of the file server, and
-    /// `origin` when the run begins. Where it listens, if it has devices.
+    /// Starts or finds the processes of a domain. `files` is the port of the file server, and
+    /// `origin` the start of the run. Returns the ports on which the domain listens, if it has
+    /// devices.
     pub(crate) fn start(
         &mut self,
         (scenario, domain): (&Scenario, &Domain),
@@ -193,13 +194,13 @@ impl ManagedProcesses {
         let starts = |at: Time| origin + (at - Time::START);
         match &domain.live {
             None if domain.system.is_some() => {
-                let system = domain.system.as_ref().expect("it has one");
+                let system = domain.system.as_ref().expect("a domain with devices has a system");
                 let from = callers(scenario, domain);
                 let part = Part::System { system, domain: domain.id, from, files };
                 let mut command = load(&LoadOrder { part, seed, start: starts(domain.joins) });
                 command.stdin(Stdio::null());
                 let process = self.start_load(command, domain, domain.vcpus[0])?;
-                // All its threads must be there before they are held.
+                // All threads must exist before they are held.
                 let ports = process.teller.as_mut().and_then(Teller::ready);
                 return ports.ok_or_else(|| {
                     let status = process.reap();
@@ -237,7 +238,7 @@ impl ManagedProcesses {
         Ok(Ports::default())
     }
 
-    /// Adds what was there before us.
+    /// Adds a process or cgroup that was not started here.
     fn add(&mut self, domain: &Domain, target: Target) {
         let (name, vcpus) = (domain.name.clone(), domain.vcpus.clone());
         let (child, started, teller, complaints) = (None, Vec::new(), None, None);
@@ -255,10 +256,10 @@ impl ManagedProcesses {
         let stdout = process.child.as_mut().and_then(|child| child.stdout.take());
         process.teller = stdout.map(Teller::new);
         self.processes.push(process);
-        Ok(self.processes.last_mut().expect("it was put there"))
+        Ok(self.processes.last_mut().expect("the process was added above"))
     }
 
-    /// Finds the threads of a domain that has been started: whom to schedule as which vCPU.
+    /// Returns the threads, processes or cgroup to be scheduled as each vCPU of a started domain.
     pub(crate) fn find(&mut self, domain: &Domain) -> Result<Vec<(VcpuId, Who)>, ProcessError> {
         let by_vcpu = matches!(
             &domain.live,
@@ -278,16 +279,16 @@ impl ManagedProcesses {
         Ok(found)
     }
 
-    /// Of a program of ours whose threads could not be held because it had just ended, more is
-    /// known than that: how it ended.
+    /// Returns the error of a program that ended before its threads could be held. It has the exit
+    /// code or signal.
     pub(crate) fn explain(&mut self, vcpus: &[VcpuId]) -> Option<ProcessError> {
         let mut processes = self.processes.iter_mut();
         let is_theirs = |vcpu: &VcpuId| vcpus.contains(vcpu);
         processes.find(|process| process.vcpus.iter().any(is_theirs))?.explain()
     }
 
-    /// Which processes have ended by themselves, or lost a vCPU: `gone` are those whose threads
-    /// have ended.
+    /// Returns the processes that have ended by themselves, or lost a vCPU. `gone` has the vCPUs
+    /// whose threads have ended.
     pub(crate) fn ended(&mut self, gone: &[VcpuId]) -> Vec<Ended> {
         let mut ended = Vec::new();
         for process in &mut self.processes {
@@ -301,7 +302,7 @@ impl ManagedProcesses {
         ended
     }
 
-    /// Reads what load processes say they have done; `origin` is when the run began.
+    /// Appends the records that load processes have reported. `origin` is the start of the run.
     pub(crate) fn take_jobs(&mut self, origin: Time, into: &mut Vec<Record>) {
         for process in &mut self.processes {
             process.take_jobs(origin, into);
@@ -311,14 +312,14 @@ impl ManagedProcesses {
         }
     }
 
-    /// Whether a vCPU's program was started by us, so that what it has started is to be ended with
-    /// it.
+    /// Returns true if the program of a vCPU was started here. Processes that it has started end
+    /// with it.
     pub(crate) fn is_ours(&self, vcpu: VcpuId) -> bool {
         let of = self.processes.iter().find(|process| process.vcpus.contains(&vcpu));
         of.is_some_and(|process| process.child.is_some())
     }
 
-    /// These are started by a vCPU's program, and to be ended with it.
+    /// Sets the processes that the program of a vCPU has started, which end with it.
     pub(crate) fn started(&mut self, vcpu: VcpuId, started: Vec<TaskFd>) {
         let mut processes = self.processes.iter_mut();
         if let Some(process) = processes.find(|process| process.vcpus.contains(&vcpu)) {
@@ -326,7 +327,7 @@ impl ManagedProcesses {
         }
     }
 
-    /// Ends a domain's processes, if we started them.
+    /// Ends the processes of a domain that were started here.
     pub(crate) fn end(&mut self, vcpus: &[VcpuId]) {
         let (mut ending, staying) = std::mem::take(&mut self.processes)
             .into_iter()
@@ -335,7 +336,7 @@ impl ManagedProcesses {
         end_all(&mut ending);
     }
 
-    /// Ends everything that we started.
+    /// Ends all processes that were started here.
     pub(crate) fn end_everything(&mut self) {
         end_all(&mut self.processes);
     }
@@ -347,11 +348,11 @@ impl Drop for ManagedProcesses {
     }
 }
 
-/// Asks all to end, and after a while makes them.
+/// Asks all processes to end, and kills them after a while.
 fn end_all(processes: &mut [Process]) {
     let ask = [Signal::TERM, Signal::CONT];
     for child in processes.iter_mut().filter_map(|process| process.child.as_mut()) {
-        // One that has been waited for has no number any more that would be its own.
+        // The number of a process that has been waited for may belong to another one.
         if matches!(child.try_wait(), Ok(None)) {
             let pid = rustix::process::Pid::from_child(child);
             for signal in ask {
@@ -393,7 +394,7 @@ fn spawn(mut command: Command, name: String, vcpus: Vec<VcpuId>) -> Result<Proce
 }
 
 impl Process {
-    /// All its threads as one vCPU.
+    /// Returns all threads of the process as one vCPU.
     fn as_one(&mut self) -> Result<Vec<(VcpuId, Who)>, ProcessError> {
         let [vcpu] = self.vcpus[..] else {
             return Err(ProcessError::OneProcess { pid: self.pid(), wanted: self.vcpus.len() });
@@ -402,12 +403,12 @@ impl Process {
             return Ok(vec![(vcpu, Who::Group(place.clone()))]);
         }
         self.check_running()?;
-        // Of our own programs it is known that they start no others.
+        // Load processes start no others.
         let who = if self.teller.is_some() { Who::Process } else { Who::Tree };
         Ok(vec![(vcpu, who(self.tid()?))])
     }
 
-    /// Each thread that is a vCPU by itself.
+    /// Returns each thread that is a vCPU.
     fn by_vcpu(&mut self) -> Result<Vec<(VcpuId, Who)>, ProcessError> {
         let tids = self.wait_for_vcpus()?;
         let pid = self.tid()?;
@@ -424,7 +425,7 @@ impl Process {
         Some(ProcessError::EndedAtOnce { program: self.name.clone(), how: self.how(status) })
     }
 
-    /// How it ended, if we started it and it has ended, or is about to.
+    /// Returns the exit status if the process was started here and has ended, or is about to.
     fn reap(&mut self) -> Option<ExitStatus> {
         let deadline = Instant::now() + REAPED_WITHIN;
         loop {
@@ -466,7 +467,7 @@ impl Process {
         }
     }
 
-    /// How it ended, in words, with the last of its own.
+    /// Describes the end in words, with the last line of the program's output.
     fn how(&mut self, status: Option<ExitStatus>) -> String {
         let how = match status.map(|status| (status.code(), status.signal())) {
             Some((Some(code), _)) => format!("exit code {code}"),
@@ -487,7 +488,7 @@ impl Process {
         Tid::new(self.pid()).ok_or_else(none)
     }
 
-    /// Its process; of a group none.
+    /// Returns the process id. Zero for a cgroup.
     fn pid(&self) -> i32 {
         match self.target {
             Target::Process(pid) => pid,

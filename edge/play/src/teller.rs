@@ -1,4 +1,4 @@
-//! What a load process tells on its pipe.
+//! Notes that a load process writes to its pipe.
 
 use std::io::Read;
 use std::os::fd::AsFd;
@@ -10,15 +10,15 @@ use slackline_load::{Job, Note, NoteReader, Ports};
 use slackline_trace::Record;
 use slackline_units::{Time, VcpuId};
 
-/// How long a load process may take until it is ready: it may have to make a file.
+/// Time in which a load process must be ready. It may have to make a file.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 
-/// A pipe, and what has come out of it.
+/// Pipe of a load process, with the notes read from it.
 #[derive(Debug)]
 pub(crate) struct Teller {
     pipe: ChildStdout,
     reader: NoteReader,
-    /// What came together with its being ready.
+    /// Notes that came together with the ready note.
     early: Vec<Note>,
 }
 
@@ -27,7 +27,7 @@ impl Teller {
         Teller { pipe, reader: NoteReader::default(), early: Vec::new() }
     }
 
-    /// Waits until it is ready; none if it hangs up before, or takes too long.
+    /// Waits until the process is ready. `None` if it closes the pipe before or takes too long.
     pub(crate) fn ready(&mut self) -> Option<Ports> {
         let deadline = Instant::now() + READY_WITHIN;
         loop {
@@ -49,7 +49,7 @@ impl Teller {
         }
     }
 
-    /// What it has told since it was last asked.
+    /// Returns the notes since the last call.
     pub(crate) fn take(&mut self) -> Vec<Note> {
         let mut notes = std::mem::take(&mut self.early);
         while is_readable(&self.pipe, Duration::ZERO) {
@@ -59,7 +59,7 @@ impl Teller {
         notes
     }
 
-    /// None where nothing more comes.
+    /// Reads some notes. `None` if the pipe is closed.
     fn read(&mut self) -> Option<Vec<Note>> {
         let mut bytes = [0; 4096];
         let Ok(count @ 1..) = self.pipe.read(&mut bytes) else { return None };
@@ -67,7 +67,8 @@ impl Teller {
     }
 }
 
-/// The record of a note about a vCPU, in a run that began at `origin`; some are only for us.
+/// Returns the record of a note about a vCPU, in a run that began at `origin`. `None` for notes
+/// that are no records.
 pub(crate) fn record(note: Note, vcpu: VcpuId, origin: Time) -> Option<Record> {
     let of_run = |at: Time| Time::START + at.since(origin);
     match note {
@@ -81,7 +82,7 @@ pub(crate) fn record(note: Note, vcpu: VcpuId, origin: Time) -> Option<Record> {
     }
 }
 
-/// Whether something can be read, now or within a time.
+/// Returns true if data can be read, now or within this time.
 pub(crate) fn is_readable(pipe: &impl AsFd, within: Duration) -> bool {
     let mut fds = [PollFd::new(pipe, PollFlags::IN)];
     let within = Timespec {

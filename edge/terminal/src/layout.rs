@@ -5,63 +5,65 @@ use comfy_table::{CellAlignment, ColumnConstraint, LineStyle, Table, Width};
 
 use crate::paint::Paint;
 
-/// A cell.
+/// A cell of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cell {
     /// A number or a text.
     Text(String),
-    /// A number that says that a promise was kept.
+    /// A value that kept its promise, such as zero deadline misses. Shown in green.
     Met(String),
-    /// A number that says that it was not.
+    /// A value that missed its promise, such as deadline misses. Shown in red.
     Missed(String),
-    /// Not known, or there is none: for this reason, which is told below the table.
+    /// No value, for this reason, which a footnote below the table gives.
     Dash(&'static str),
-    /// Nothing to say.
+    /// A cell without text.
     Blank,
 }
 
 /// A column, top to bottom.
 #[derive(Clone, Debug)]
 pub(crate) struct Column {
-    /// What stands over this heading and over the same of its neighbours; may be empty.
+    /// Heading above this one, shared with neighbouring columns. May be empty.
     pub(crate) over: String,
     pub(crate) heading: String,
     pub(crate) cells: Vec<Cell>,
-    /// How wide it must be for what stands over it to fit.
+    /// Width that is needed for the shared heading to fit.
     at_least: usize,
     keeps_dashes: bool,
 }
 
-/// Columns that stay together.
+/// Columns that stay in one table.
 pub(crate) type Group = Vec<Column>;
 
-/// Tables below one another, and what their dashes mean.
+/// Tables below one another, with footnotes that explain their dashes.
 pub(crate) struct Sheet {
     /// The first column of every table.
     pub(crate) names: Column,
     pub(crate) groups: Vec<Group>,
 }
 
-/// Ends of what is coloured, as characters that take no room: what is laid out is text, and
-/// terminals' escape sequences, which would take some, are put in their place at the very end.
+/// Marks for colours, which have no width. Layout treats the cells as plain text. Escape sequences,
+/// which would have a width, replace the marks at the very end.
 const GREEN: char = '\u{2061}';
 const RED: char = '\u{2062}';
 const PLAIN: char = '\u{2063}';
 
-/// A column's text and the blank on either side of it.
+/// Width of the blanks on both sides of a column's text.
 const PADDING: usize = 2;
 
 const MARKS: [char; 9] = ['¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'];
 
-/// The reasons for dashes, numbered as they come.
+/// Reasons for dashes, numbered in the order of their first use.
 #[derive(Default)]
 struct Footnotes(Vec<&'static str>);
 
 impl Sheet {
-    /// As text. Columns that say nothing in any row are left out, but not one that keeps its
-    /// dashes beside one that says something under the same heading. Groups of columns that do not
-    /// fit beside the ones before go into a table of their own, and one that does not fit there
-    /// either into several. Names that would take most of the width go on in lines of their own.
+    /// Renders the tables as text. Columns that are empty in every row are left out. A column that
+    /// keeps its dashes stays if a column below the same heading has values.
+    ///
+    /// A group of columns that does not fit beside the previous ones goes into a table of its own.
+    /// If it does not fit there either, it is divided into several. Names that would take most of
+    /// the width are broken into several lines.
     pub(crate) fn render(mut self, width: usize, paint: Paint) -> String {
         self.names.fold(width * 2 / 5);
         for group in &mut self.groups {
@@ -89,7 +91,7 @@ impl Sheet {
         painted(&text, paint)
     }
 
-    /// The columns of each table.
+    /// Distributes the columns among tables of this width.
     fn pack(&self, width: usize) -> Vec<Vec<Column>> {
         let mut tables: Vec<Vec<Column>> = Vec::new();
         let whole = width.saturating_sub(self.names.width());
@@ -98,7 +100,7 @@ impl Sheet {
         for group in self.groups.iter().filter(|group| !group.is_empty()) {
             let parts: Vec<Group> = match needed(group) <= whole {
                 true => vec![group.clone()],
-                // Each may come to stand alone below what stands over it.
+                // Each part may become a table of its own, below the shared heading.
                 false => group.iter().cloned().map(alone).collect(),
             };
             for part in parts {
@@ -118,7 +120,7 @@ impl Sheet {
 }
 
 impl Column {
-    /// A column with one cell for each row.
+    /// Returns a column with one cell for each row.
     pub(crate) fn new<T>(
         heading: impl Into<String>,
         rows: &[T],
@@ -129,17 +131,17 @@ impl Column {
         Column { over, heading, cells, at_least: 0, keeps_dashes: false }
     }
 
-    /// The same column, which is there with dashes alone if its neighbours say something.
+    /// Keeps the column even if it has only dashes, as long as its neighbours have values.
     pub(crate) fn keeping_dashes(self) -> Column {
         Column { keeps_dashes: true, ..self }
     }
 
-    /// The same column below a heading that it shares with its neighbours.
+    /// Puts the column below a heading that it shares with its neighbours.
     pub(crate) fn under(self, over: &str) -> Column {
         Column { over: over.to_string(), ..self }
     }
 
-    /// Breaks texts that are longer than this.
+    /// Breaks texts that are longer than this into several lines.
     fn fold(&mut self, room: usize) {
         for cell in &mut self.cells {
             if let Cell::Text(text) = cell {
@@ -157,7 +159,7 @@ impl Column {
     }
 
     fn width(&self) -> usize {
-        // A dash has its mark.
+        // A dash has a footnote mark.
         let width = |cell: &Cell| cell.text().map_or(2, widest_line);
         let widest = self.cells.iter().map(width).max().unwrap_or(0);
         widest.max(widest_line(&self.heading)).max(self.at_least) + PADDING
@@ -165,7 +167,7 @@ impl Column {
 }
 
 impl Cell {
-    /// A text, or a dash with its reason.
+    /// Returns a text, or a dash with its reason.
     pub(crate) fn or_dash(text: Option<String>, reason: &'static str) -> Cell {
         text.map_or(Cell::Dash(reason), Cell::Text)
     }
@@ -207,14 +209,14 @@ fn widest_line(text: &str) -> usize {
     text.lines().map(|line| line.chars().count()).max().unwrap_or(0)
 }
 
-/// A heading that has no room in lines that have, as far as it can be broken: a policy goes on
-/// below with its next parameter.
+/// Breaks a heading into lines of this width where possible: a policy continues below with its next
+/// parameter.
 fn broken(heading: &str, room: usize) -> String {
     in_lines(heading.split_inclusive([':', '/', ',']), room)
 }
 
-/// A name in lines that have room: it goes on below after a dash or a dot, or anywhere if its parts
-/// are too long as well.
+/// Breaks a name into lines of this width: after a dash or a dot, or anywhere if its parts are too
+/// long as well.
 fn folded(name: &str, room: usize) -> String {
     let mut pieces: Vec<String> = Vec::new();
     for part in name.split_inclusive(['-', '_', '.', '/', ':', ' ']) {
@@ -224,7 +226,7 @@ fn folded(name: &str, room: usize) -> String {
     in_lines(pieces.iter().map(String::as_str), room)
 }
 
-/// As many pieces in each line as have room there, and one at least.
+/// Joins pieces into lines of this width, with at least one piece per line.
 fn in_lines<'a>(pieces: impl Iterator<Item = &'a str>, room: usize) -> String {
     let mut lines: Vec<String> = vec![String::new()];
     for piece in pieces {
@@ -240,19 +242,19 @@ fn in_lines<'a>(pieces: impl Iterator<Item = &'a str>, room: usize) -> String {
     lines.join("\n")
 }
 
-/// A column that has room by itself for what stands over it.
+/// Returns a column as a group that is wide enough for its shared heading.
 fn alone(column: Column) -> Group {
     let mut column = [column];
     make_room(&mut column);
     column.into()
 }
 
-/// Makes columns wide enough for what stands over all of them.
+/// Widens columns until their shared heading fits.
 fn make_room(columns: &mut [Column]) {
     if columns[0].over.is_empty() {
         return;
     }
-    // A blank and a line on either side of it, and the blanks of the outermost columns.
+    // The heading has a blank and a line on either side, and the outermost columns have blanks.
     let needed = columns[0].over.chars().count() + 4 + PADDING;
     let width: usize = columns.iter().map(Column::width).sum();
     let (missing, count) = (needed.saturating_sub(width), columns.len());
@@ -269,7 +271,7 @@ fn table(names: &Column, columns: &[Column], footnotes: &mut Footnotes) -> Strin
     let all = || core::iter::once(names).chain(columns);
     table.set_header(all().map(|column| &column.heading));
     for row in 0..names.cells.len() {
-        // Whom a table says nothing about has no row in it.
+        // A row that is empty in this table is left out.
         if columns.iter().any(|column| column.cells[row] != Cell::Blank) {
             table.add_row(all().map(|column| column.cells[row].written(footnotes)));
         }
@@ -295,7 +297,7 @@ fn table(names: &Column, columns: &[Column], footnotes: &mut Footnotes) -> Strin
     text
 }
 
-/// The line of headings that columns share, each drawn over all of its columns.
+/// Returns the line of shared headings, each drawn over all of its columns.
 fn shared(over: &[&str], widths: &[usize]) -> String {
     let mut line = String::new();
     let mut first = 0;
@@ -313,7 +315,7 @@ fn shared(over: &[&str], widths: &[usize]) -> String {
     line
 }
 
-/// Puts colour where it belongs, or takes the marks for it out.
+/// Replaces colour marks by escape sequences, or removes them.
 fn painted(text: &str, paint: Paint) -> String {
     let escape = |mark, code| (mark, if paint == Paint::Colour { code } else { "" });
     let codes = [escape(GREEN, "\x1b[32m"), escape(RED, "\x1b[31m"), escape(PLAIN, "\x1b[0m")];

@@ -1,16 +1,17 @@
-//! Numbers and traces as people see them in a terminal. Nothing is computed here that is not shown
-//! at once, and nothing that is shown is ever read back.
+//! Numbers and traces as text for a terminal. Values are only computed to be shown, and shown
+//! values are never read back.
 //!
-//! [`summary`] makes tables of what a run amounted to, [`side_by_side`] of several runs, [`xenmon`]
-//! of XenMon's metrics, [`plain`] of anything: rounded, in units that whole
-//! columns share. [`Timeline`] draws who ran when, [`Listing`] and [`RunList`] write it down: three
-//! sinks that a trace streams into.
+//! [`summary`] makes tables of a run, [`side_by_side`] of several runs, [`xenmon`] of XenMon's
+//! metrics, and [`plain`] of anything. Values are rounded, in units that whole columns share.
+//! [`Timeline`] draws which vCPU ran when, and [`Listing`] and [`RunList`] list it. These three are
+//! sinks for a trace.
 //!
-//! There is no float anywhere: what people see is rounded as integers are.
+//! No floating-point numbers are used: values are rounded as integers.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic)]
 
+mod by_metric;
 mod layout;
 mod list;
 mod numbers;
@@ -21,6 +22,7 @@ mod summary;
 mod timeline;
 mod xenmon;
 
+pub use by_metric::{MetricValues, by_metric};
 pub use layout::Cell;
 pub use list::{Listing, RunList, RunListError, why};
 pub use numbers::{part_percent, percent};

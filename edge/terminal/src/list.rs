@@ -1,4 +1,5 @@
-//! Stretches as lines of text, and a vCPU's running and sleeping as a table to play again.
+//! Run intervals as lines of text, and run and block times of a vCPU as a table that can be
+//! replayed.
 
 use std::io::{self, Write};
 
@@ -8,14 +9,14 @@ use slackline_trace::{Header, Named, RanEnd, Record, Sink};
 use slackline_units::{Span, Time, VcpuId};
 use thiserror::Error;
 
-/// Lists the stretches that touch a window, a line each, for `grep` and `awk`:
+/// Lists the run intervals that overlap a window, one per line, for `grep` and `awk`:
 ///
 /// ```text
 /// #    from_ms        to_ms cpu  vcpu      used_ms why       of
 ///  2000.000000  2004.000000 cpu0 web.0    4.000000 limit     due
 /// ```
 ///
-/// Times are milliseconds since the start of the run, to the nanosecond.
+/// Times are in milliseconds since the start of the run, exact to the nanosecond.
 ///
 /// Recording cannot fail; an error of the writer is kept and comes out of [`Listing::finish`].
 pub struct Listing<W: Write> {
@@ -30,8 +31,8 @@ pub struct Listing<W: Write> {
 }
 
 impl<W: Write> Listing<W> {
-    /// Starts a list of what ran in `span` from `from` on; `names` are all there will be, for the
-    /// width of their column. Give it something buffered.
+    /// Starts a list of the `span` from `from` on. The width of the name column follows from
+    /// `names`, which must have all vCPUs. The writer should be buffered.
     #[must_use]
     pub fn new(mut out: W, names: &[Named], from: Time, span: Span) -> Listing<W> {
         let width = names.iter().map(|named| named.name.chars().count()).max().unwrap_or(0).max(4);
@@ -86,7 +87,7 @@ impl<W: Write> Sink for Listing<W> {
     }
 }
 
-/// Why a stretch ended, in a word.
+/// Returns the reason why a run interval ended, in one word.
 #[must_use]
 pub fn why(end: RanEnd) -> &'static str {
     match end {
@@ -98,36 +99,37 @@ pub fn why(end: RanEnd) -> &'static str {
     }
 }
 
-/// Milliseconds to the nanosecond.
+/// Formats a time in milliseconds, exact to the nanosecond.
 fn ms(span: Span) -> String {
     format!("{}.{:06}", span.ns() / 1_000_000, span.ns() % 1_000_000)
 }
 
-/// Why a vCPU's running and sleeping cannot be told.
+/// Reason why the run and block times of a vCPU cannot be listed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RunListError {
-    /// The trace does not know.
+    /// The host that made the trace could not observe blocking.
     #[error("the trace of a `{machine}` run does not say when `{vcpu}` slept")]
     SleepUnknown {
-        /// The machine that made the trace.
+        /// Kind of the host that made the trace: `sim` or `live`.
         machine: String,
-        /// Whose running was asked for.
+        /// Name of the requested vCPU.
         vcpu: String,
     },
-    /// There is no such vCPU.
+    /// No vCPU of the trace has this name.
     #[error("the trace has no vCPU `{vcpu}`; it has {known}")]
     NoSuchVcpu {
-        /// Who was asked for.
+        /// Name of the requested vCPU.
         vcpu: String,
-        /// Who there is.
+        /// Names of the vCPUs in the trace.
         known: String,
     },
 }
 
-/// Writes how a vCPU ran and slept, as `run_ns,block_ns` in CSV: a line each time it went to sleep,
-/// with the CPU time it had used since it woke, and how long it then slept.
+/// Writes run and block times of a vCPU as CSV, `run_ns,block_ns`. There is one line each time that
+/// the vCPU blocks: the CPU time used since it woke, and the time until it wakes.
 ///
-/// A wake in which it used no time is put down as sleep. What had not come to an end when the run
+/// A wake without any CPU time counts as blocked. What is incomplete at the end of the run is left
+/// out.
 /// did is left out.
 ///
 /// Recording cannot fail; an error of the writer is kept and comes out of [`RunList::finish`].
@@ -135,18 +137,18 @@ pub struct RunList<W: Write> {
     out: W,
     vcpu: VcpuId,
     used: Span,
-    /// What it had used when it went to sleep, and when that was.
+    /// CPU time used before the vCPU blocked, and when it blocked.
     slept: Option<(Span, Time)>,
     woke: Option<Time>,
     outcome: io::Result<()>,
 }
 
 impl<W: Write> RunList<W> {
-    /// Starts the table of the vCPU that people call `name`, out of all `names`; of several called
-    /// so that of the first. Give it something buffered.
+    /// Starts the table of the vCPU with this name. If several have it, the first is used. The
+    /// writer should be buffered.
     ///
     /// # Errors
-    /// When nobody is called so, or the trace does not say who slept when.
+    /// If no vCPU has the name, or the trace has no times of blocking.
     pub fn new(
         mut out: W,
         header: &Header,
@@ -166,7 +168,7 @@ impl<W: Write> RunList<W> {
         Ok(RunList { out, vcpu, used, slept: None, woke: None, outcome })
     }
 
-    /// Ends the table.
+    /// Ends the table and flushes the writer.
     ///
     /// # Errors
     /// The first error of the writer.
@@ -176,7 +178,7 @@ impl<W: Write> RunList<W> {
         self.out.flush()
     }
 
-    /// Writes the last sleep, if it is over.
+    /// Writes the line of the last block, if the vCPU has woken.
     fn write_slept(&mut self) {
         if let (Some((run, since)), Some(woke)) = (self.slept, self.woke) {
             self.slept = None;

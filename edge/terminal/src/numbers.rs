@@ -1,8 +1,8 @@
-//! Numbers as people read them: rounded to the nearest, in a unit that a whole column shares.
+//! Formatting of numbers: rounded to the nearest, in a unit that a whole column shares.
 
 use slackline_units::Span;
 
-/// A unit of time, with so many decimals.
+/// A unit of time with a fixed number of decimals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unit {
     pub(crate) name: &'static str,
@@ -20,7 +20,7 @@ const UNITS: [(Span, Unit); 4] = [
 ];
 
 impl Unit {
-    /// Seconds.
+    /// Unit of seconds with three decimals.
     pub(crate) const SECONDS: Unit = UNITS[3].1;
 
     /// The unit for a column whose longest time is `longest`.
@@ -35,13 +35,13 @@ impl Unit {
     }
 }
 
-/// Millionths in percent, with two decimals.
+/// Formats millionths in percent, with two decimals.
 #[must_use]
 pub fn percent(ppm: u64) -> String {
     decimal(rounded(ppm, 100), 2)
 }
 
-/// A part of a time in percent, with two decimals.
+/// Formats a part of a time in percent, with two decimals.
 #[must_use]
 pub fn part_percent(part: Span, of: Span) -> String {
     let (part, of) = (u128::from(part.ns()), u128::from(of.ns()));
@@ -49,12 +49,12 @@ pub fn part_percent(part: Span, of: Span) -> String {
     percent(u64::try_from(ppm).unwrap_or(u64::MAX))
 }
 
-/// A small number of millionths in percent, with three decimals.
+/// Formats a small number of millionths in percent, with three decimals.
 pub(crate) fn fine_percent(ppm: u64) -> String {
     decimal(rounded(ppm, 10), 3)
 }
 
-/// The same with its sign, unless it is rounded to nothing.
+/// Formats millionths in percent, with three decimals and a sign unless the result is zero.
 pub(crate) fn signed_percent(ppm: i64) -> String {
     let size = fine_percent(ppm.unsigned_abs());
     let is_zero = rounded(ppm.unsigned_abs(), 10) == 0;
@@ -68,24 +68,24 @@ pub(crate) fn signed_percent(ppm: i64) -> String {
     format!("{sign}{size}")
 }
 
-/// Thousandths of one, with one decimal.
+/// Formats thousandths as a number with one decimal.
 pub(crate) fn thousandths(milli: u64) -> String {
     decimal(rounded(milli, 100), 1)
 }
 
-/// Hundredths of one.
+/// Formats hundredths as a number with two decimals.
 pub(crate) fn hundredths(number: u128) -> String {
     decimal(u64::try_from(number).unwrap_or(u64::MAX), 2)
 }
 
-/// Bytes in this time as millions of bits a second, with one decimal.
+/// Formats bytes per time in megabits per second, with one decimal.
 pub(crate) fn megabits(bytes: u64, time: Span) -> String {
     let time = u128::from(time.ns().max(1));
     let tenths = (u128::from(bytes) * 80_000 + time / 2) / time;
     decimal(u64::try_from(tenths).unwrap_or(u64::MAX), 1)
 }
 
-/// A number with a comma after every thousand.
+/// Formats a number with a comma after each group of three digits.
 pub(crate) fn count(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::new();
@@ -102,7 +102,7 @@ fn rounded(value: u64, to: u64) -> u64 {
     value / to + u64::from(value % to * 2 >= to)
 }
 
-/// `digits` with a point before the last `decimals` of them.
+/// Returns `digits` with a point before the last `decimals` of them.
 fn decimal(digits: u64, decimals: usize) -> String {
     let text = format!("{digits:0width$}", width = decimals + 1);
     let (whole, part) = text.split_at(text.len() - decimals);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_shares_the_unit_of_its_longest_time() {
+    fn column_has_the_unit_of_its_longest_time() {
         let write = |longest, ns| {
             let unit = Unit::of(longest);
             format!("{} {}", unit.write(Span::from_ns(ns)), unit.name)

@@ -1,4 +1,4 @@
-//! Several runs of each of several cases, as means with what they may be off.
+//! Several runs of several cases, as means with confidence intervals.
 
 use slackline_metrics::{OverRuns, Summary, VcpuSummary};
 use slackline_units::Span;
@@ -7,16 +7,16 @@ use crate::layout::{Cell, Column, Group, Sheet};
 use crate::numbers::{Unit, hundredths};
 use crate::paint::Paint;
 
-/// Runs that differ in their seeds only, under their heading.
+/// Heading of a case and its runs, which differ in their seeds only.
 pub type Case<'a> = (&'a str, &'a [Summary]);
 
-/// What the numbers are.
+/// Explanation of the numbers below the table.
 const LEGEND: &str = "mean, and what is added and taken away is half of its 95 % confidence \
                       interval\n";
 
-/// Cases side by side: of each vCPU what was delivered, how many deadlines it missed and how long
-/// it took from waking to running, of how many wakes, as means over the runs of a case with 95 %
-/// confidence intervals.
+/// Returns cases side by side: for each vCPU the CPU time delivered, deadline misses, wake-up
+/// latency and the number of wakes. Values are means over the runs of a case, with 95 % confidence
+/// intervals.
 ///
 /// All runs of a case have the same vCPUs, in the same order.
 #[must_use]
@@ -25,8 +25,8 @@ pub fn over_runs(cases: &[Case<'_>], width: usize, paint: Paint) -> String {
     table(("", &[""]), &cases.collect::<Vec<_>>(), width, paint)
 }
 
-/// The same at each of several points, which have names and a heading: of each case the runs at
-/// each point, in the same order.
+/// Returns the same table at several points, which have a heading and names. Each case has its runs
+/// at each point, in the order of the points.
 #[must_use]
 pub fn over_points(
     points: (&str, &[&str]),
@@ -40,10 +40,10 @@ pub fn over_points(
     table(points, &cases.collect::<Vec<_>>(), width, paint)
 }
 
-/// A case at each point.
+/// Heading of a case and its runs at each point.
 type AtPoints<'a> = (&'a str, Vec<&'a [Summary]>);
 
-/// A vCPU at a point.
+/// Number of a point, and the name of a vCPU.
 type Row<'a> = (usize, &'a str);
 
 fn table(
@@ -115,7 +115,7 @@ fn percent(thousandths: u128) -> String {
     hundredths((thousandths + 50_000) / 100_000)
 }
 
-/// A column for each case. A vCPU for which a run has no number has none.
+/// Returns a column for each case. A vCPU has no value if one of the runs has none.
 fn group(
     over: &str,
     cases: &[AtPoints<'_>],

@@ -1,11 +1,11 @@
-//! Whether there is colour.
+//! Choice of coloured or plain output.
 
-/// The colours of a picture or a table.
+/// Colours of a timeline or a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Paint {
-    /// None: for files, and for terminals without.
+    /// No colours: for files, and for terminals without colours.
     Plain,
-    /// Of a picture those of the terminal's 256 that people tell apart whatever colours they see;
-    /// of a table green for a promise that was kept, and red for one that was not.
+    /// With colours. A timeline uses those of the terminal's 256 that colour-blind people can
+    /// distinguish. A table shows kept promises in green, and missed ones in red.
     Colour,
 }

@@ -1,4 +1,4 @@
-//! Tables of anything.
+//! Tables of arbitrary columns.
 
 use crate::layout::{Cell, Column, Sheet};
 use crate::paint::Paint;
@@ -6,14 +6,14 @@ use crate::paint::Paint;
 /// A column of a table: its heading, and a cell for each row.
 #[derive(Clone, Debug)]
 pub struct Plain {
-    /// What stands over it.
+    /// Heading of the column.
     pub heading: &'static str,
-    /// Top to bottom.
+    /// Cells from top to bottom.
     pub cells: Vec<Cell>,
 }
 
-/// A table with a row for each name. Groups of columns that do not fit beside the ones before come
-/// below, with the names again; columns that say nothing in any row are left out.
+/// Returns a table with a row for each name. Groups of columns that do not fit side by side go
+/// below each other, with the names repeated. Columns that are empty in every row are left out.
 #[must_use]
 pub fn plain(names: Plain, groups: Vec<Vec<Plain>>, width: usize, paint: Paint) -> String {
     let column = |plain: Plain| Column::new(plain.heading, &plain.cells, Cell::clone);

@@ -1,5 +1,4 @@
-//! Summaries as text for people: what is shown, rounded, and in which columns. The last step, never
-//! fed back.
+//! Summaries as tables: which values are shown, in which columns, and how they are rounded.
 
 use slackline_metrics::{
     CpuSummary, Distribution, ErrorDistribution, OverheadTimes, SharedCpu, Summary, VcpuSummary,
@@ -11,7 +10,7 @@ use crate::layout::{Cell, Column, Group, Sheet};
 use crate::numbers::{Unit, count, fine_percent, megabits, part_percent, percent, signed_percent};
 use crate::paint::Paint;
 
-/// Reasons for dashes.
+/// Reasons for missing values, for the footnotes of dashes.
 const NO_PROMISE: &str = "nothing was promised";
 const SLEPT: &str = "slept, so that less than its promise is no error: see its deadlines";
 const TOO_SHORT: &str = "no whole period or second of its promise was measured";
@@ -19,19 +18,19 @@ const NO_DEADLINE: &str = "no deadline passed until which it was awake";
 const NO_WAKE: &str = "did not wake after it had joined";
 const ONE: &str = "a single one has no quantiles";
 
-/// What the plus behind a promise means.
+/// Explanation of the plus behind a reservation.
 const LOWER_BOUND: &str = " +  may have more than its promise: only less is an error\n";
 
-/// What stands over the errors of whole seconds.
+/// Shared heading of the errors of whole seconds.
 const SECONDS: &str = "error in 1 s, %";
 
-/// The heading of overhead by kind.
+/// Shared heading of dispatch overhead by kind.
 const OVERHEAD: &str = "overhead, %";
 
-/// So wide is a comparison at most, unless one group of columns is wider.
+/// Widest comparison, unless a single group of columns is wider.
 const SIDE_BY_SIDE_WIDTH: usize = 110;
 
-/// A run as tables of at most `width` columns where that is possible.
+/// Returns a run as tables. They have at most `width` columns if that is possible.
 #[must_use]
 pub fn summary(run: &Summary, width: usize, paint: Paint) -> String {
     let names = Column::new("vCPU", &run.vcpus, |vcpu| Cell::Text(vcpu.name.clone()));
@@ -57,13 +56,13 @@ pub fn summary(run: &Summary, width: usize, paint: Paint) -> String {
     text
 }
 
-/// What the run was.
+/// Returns a line that describes the run.
 fn title_line(run: &Summary) -> String {
     let Summary { title, machine, policy, seed, length, .. } = run;
     format!("{title}: {policy}, {machine}, seed {seed}, {length} measured\n")
 }
 
-/// How each vCPU was run.
+/// Returns columns with run intervals, migrations and waiting of each vCPU.
 fn running(run: &Summary) -> Group {
     let counts = |value: u64| match run.knows.stretches {
         true => Cell::Text(count(value)),
@@ -71,7 +70,7 @@ fn running(run: &Summary) -> Group {
     };
     let seconds =
         |span: Option<Span>| span.map_or(Cell::Blank, |span| Cell::Text(Unit::SECONDS.write(span)));
-    // A column of zeros says nothing.
+    // A column of zeros is left out.
     let moves = run.vcpus.iter().any(|vcpu| vcpu.migrations > 0);
     let migrations = |vcpu: &VcpuSummary| {
         if moves { counts(vcpu.migrations) } else { Cell::Blank }
@@ -83,7 +82,7 @@ fn running(run: &Summary) -> Group {
     ]
 }
 
-/// What the signs mean, and what is not there because the machine could not see it.
+/// Explains the signs, and the values that are missing since the host could not observe them.
 fn legend(run: &Summary) -> String {
     let mut text = String::new();
     if has_lower_bounds(run) {
@@ -99,17 +98,17 @@ fn legend(run: &Summary) -> String {
     text
 }
 
-/// Whether anybody may have more than it was promised.
+/// Returns true if any reservation is not a hard limit.
 fn has_lower_bounds(run: &Summary) -> bool {
     run.vcpus.iter().any(|vcpu| vcpu.promised.is_some() && !vcpu.exact)
 }
 
-/// What became of each CPU's time.
+/// Returns columns with the use of each CPU's time.
 fn cpu_columns(run: &Summary) -> Group {
     let part = |span: Span| Cell::Text(part_percent(span, run.length));
     let longest = run.cpus.iter().filter_map(|cpu| cpu.overhead).max().unwrap_or_default();
     let unit = Unit::of(longest);
-    // Simulated, it may cost nothing: then a column of zeros says nothing.
+    // Simulated overhead may be zero, and a column of zeros is left out.
     let is_free = longest.is_zero() && run.knows.overhead;
     let program = |cpu: &CpuSummary| match cpu.program.filter(|_| !is_free) {
         Some(program) => part(program),
@@ -123,12 +122,12 @@ fn cpu_columns(run: &Summary) -> Group {
         true => Cell::Text(count(value)),
         false => Cell::Blank,
     };
-    // On a machine that is not ours alone, others may have had it.
+    // On a live host, other programs may have used the remaining time.
     let rest = if run.machine == "live" { "not ours %" } else { "idle %" };
     let shared = |cpu: &CpuSummary, part: fn(&SharedCpu) -> u64| {
         cpu.shared.as_ref().map_or(Cell::Blank, |of| Cell::Text(percent(part(of))))
     };
-    // A column of zeros says nothing.
+    // A column of zeros is left out.
     let is_stolen = run.cpus.iter().filter_map(|cpu| cpu.shared).any(|of| of.stolen_ppm > 0);
     let stolen = |cpu: &CpuSummary| match is_stolen {
         true => shared(cpu, |of| of.stolen_ppm),
@@ -148,7 +147,7 @@ fn cpu_columns(run: &Summary) -> Group {
     ]
 }
 
-/// A column for each kind of overhead that any row has, in parts of the time of its row.
+/// Returns a column for each kind of overhead that occurs in any row, in percent of the row's time.
 fn overheads<T>(rows: &[T], of: impl Fn(&T) -> (Option<OverheadTimes>, Span)) -> Group {
     let column = |kind: OverheadKind| {
         let has = |row: &T| of(row).0.is_some_and(|times| !times.of(kind).is_zero());
@@ -170,7 +169,7 @@ fn overheads<T>(rows: &[T], of: impl Fn(&T) -> (Option<OverheadTimes>, Span)) ->
     OverheadKind::ALL.into_iter().map(column).collect()
 }
 
-/// What concerns the whole machine.
+/// Returns lines with values of the host as a whole.
 fn machine_lines(run: &Summary) -> String {
     let mut text = String::new();
     let spread = |of: &Distribution| {
@@ -199,11 +198,10 @@ fn machine_lines(run: &Summary) -> String {
     text
 }
 
-/// Several runs side by side, each under its heading: what was promised, then for each run what was
-/// delivered, how many deadlines were missed, how long it took from waking to running, and of how
-/// many wakes, and of jobs
-/// without a deadline how many were done and how long they took. Of at most `width` columns where
-/// that is possible; 110 where nobody says.
+/// Returns several runs side by side. The table has the reservation, and for each run the CPU time
+/// delivered, deadline misses, wake-up latency and the number of wakes. For jobs without deadlines
+/// it has their number and their response times. The table has at most `width` columns if that is
+/// possible, or 110 if `width` is `None`.
 #[must_use]
 pub fn side_by_side(runs: &[(&str, &Summary)], width: Option<usize>) -> String {
     let mut rows: Vec<&str> = Vec::new();
@@ -255,12 +253,13 @@ pub fn side_by_side(runs: &[(&str, &Summary)], width: Option<usize>) -> String {
     text
 }
 
-/// How long the jobs took of a vCPU whose jobs have no deadlines: of others misses say more.
+/// Returns the response times of a vCPU whose jobs have no deadlines. For other vCPUs, deadline
+/// misses tell more.
 fn answered(vcpu: &VcpuSummary) -> Option<Distribution> {
     vcpu.response.filter(|_| vcpu.jobs_due == 0)
 }
 
-/// A column for each run.
+/// Returns a column for each run.
 fn group(
     over: &str,
     runs: &[(&str, &Summary)],
@@ -277,7 +276,7 @@ fn group(
     runs.iter().map(column).collect()
 }
 
-/// What was promised: once, where all runs that promise anything promise the same.
+/// Returns the reservations: a single column if all runs with reservations have the same.
 fn promises(runs: &[(&str, &Summary)], rows: &[&str]) -> Group {
     let of = |row: &str, run: &Summary| {
         let vcpu = run.vcpus.iter().find(|vcpu| vcpu.name == row);
@@ -295,13 +294,13 @@ fn promises(runs: &[(&str, &Summary)], rows: &[&str]) -> Group {
     group("promised", runs, rows, |vcpu| promised(vcpu).map_or(Cell::Blank, Cell::Text))
 }
 
-/// A promise in words: `2ms/10ms = 20.00 %`. A plus says that it may have more.
+/// Formats a reservation, such as `2ms/10ms = 20.00 %`. A plus marks one that is not a hard limit.
 fn promised(vcpu: &VcpuSummary) -> Option<String> {
     let promise = vcpu.promised?;
     let sign = if vcpu.exact { "  " } else { " +" };
     let last = u64::from(promise.share().ppm());
     let average = vcpu.promised_share_ppm.unwrap_or(last);
-    // Adding up an average loses less than a millionth.
+    // Computing an average loses less than a millionth.
     if average.abs_diff(last) <= 1 {
         return Some(format!("{promise} = {} %{sign}", percent(last)));
     }
@@ -401,22 +400,22 @@ fn any_slowed(rows: &[VcpuSummary]) -> bool {
     rows.iter().any(|vcpu| vcpu.work().is_some_and(|work| work != vcpu.delivered))
 }
 
-/// How much it did, where the machine sees that.
+/// Returns the work done. Empty if the host cannot measure it.
 fn work(vcpu: &VcpuSummary) -> Cell {
     vcpu.work_ppm().map_or(Cell::Blank, |ppm| Cell::Text(percent(ppm)))
 }
 
-/// Whether anybody waited for a spin lock.
+/// Returns true if any vCPU waited for a spin lock.
 fn any_spun(rows: &[VcpuSummary]) -> bool {
     rows.iter().any(|vcpu| vcpu.spun.is_some_and(|spun| !spun.is_zero()))
 }
 
-/// How much of its CPU time it used waiting for a spin lock, where the machine sees that.
+/// Returns the part of CPU time spent on spin locks. Empty if the host cannot measure it.
 fn spun(vcpu: &VcpuSummary) -> Cell {
     vcpu.spun_ppm().map_or(Cell::Blank, |ppm| Cell::Text(percent(ppm)))
 }
 
-/// How fast its data moved while it was there.
+/// Returns the rate of data moved while the vCPU was present.
 fn data_rate(vcpu: &VcpuSummary) -> Cell {
     match vcpu.moved {
         0 => Cell::Blank,
@@ -424,18 +423,18 @@ fn data_rate(vcpu: &VcpuSummary) -> Cell {
     }
 }
 
-/// How many promises were not kept.
+/// Returns a number of missed deadlines, marked as kept or missed.
 fn misses(number: u64) -> Cell {
     let text = count(number);
     if number == 0 { Cell::Met(text) } else { Cell::Missed(text) }
 }
 
-/// A quantile, where there is one.
+/// Returns a quantile, or a dash if there is none.
 fn quantile(span: Option<Span>, unit: Unit) -> Cell {
     Cell::or_dash(span.map(|span| unit.write(span)), ONE)
 }
 
-/// The columns of a distribution, and of how many it is.
+/// Returns the columns of a distribution, with the number of samples.
 fn counted_spread(
     heading: &str,
     rows: &[VcpuSummary],
@@ -449,7 +448,7 @@ fn counted_spread(
     group
 }
 
-/// Three columns for a distribution, in a unit of their own: what it is of is counted beside it.
+/// Returns three columns for a distribution in a unit of their own, without the number of samples.
 fn spread(
     heading: &str,
     rows: &[VcpuSummary],

@@ -1,4 +1,4 @@
-//! What every vCPU and every CPU did in a short stretch of time, gathered from a trace.
+//! Activity of every vCPU and CPU in a window of time, collected from a trace.
 
 mod columns;
 mod picture;
@@ -14,41 +14,43 @@ use thiserror::Error;
 use crate::paint::Paint;
 use columns::{Window, overlap, part};
 
-/// A picture is not drawn narrower than this, whatever is asked for.
+/// Fewest columns of a timeline, whatever width is requested.
 const FEWEST_COLUMNS: usize = 20;
-/// Names longer than this are cut off.
+/// Longest name that is shown in full.
 const LONGEST_NAME: usize = 24;
-/// Periods shorter than this are not marked: the marks would hide each other.
+/// Shortest period that is marked, in columns. Marks of shorter ones would hide each other.
 const COLUMNS_A_PERIOD: u64 = 4;
 
-/// The characters of a picture.
+/// Characters of a timeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Glyphs {
-    /// Blocks and lines.
+    /// Unicode blocks and lines.
     Blocks,
-    /// Nothing but ASCII.
+    /// Only characters of ASCII.
     Ascii,
 }
 
-/// Why there is no picture.
+/// Reason why a timeline cannot be drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum WindowError {
-    /// There is no time to show.
+    /// The window has no length.
     #[error("a picture of no time at all, from {from} on, shows nothing")]
     Empty {
-        /// From when.
+        /// Start of the window.
         from: Time,
     },
 }
 
-/// A picture of a stretch of time: a line a vCPU with what it did, a line a CPU with who had it.
+/// A timeline of a window: a line per vCPU with its activity, and a line per CPU with the running
+/// vCPU.
 ///
-/// Give it a whole trace, up to the end: what runs or waits is only told when that is over.
+/// It needs a whole trace up to the end, since the trace records run intervals and waiting only
+/// when they end.
 #[derive(Clone, Debug)]
 pub struct Timeline {
     pub(crate) about: String,
     pub(crate) window: Window,
-    /// By which phases are told.
+    /// Clock whose grid defines the phases of periods.
     clock: GridClock,
     pub(crate) knows: Knowledge,
     pub(crate) rows: Vec<Row>,
@@ -57,30 +59,30 @@ pub struct Timeline {
     latest: Time,
 }
 
-/// What a vCPU did.
+/// Activity of a vCPU in the window.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) vcpu: VcpuId,
     pub(crate) name: String,
     pub(crate) cells: Vec<Cell>,
     pub(crate) periods: Vec<Period>,
-    /// What it was promised at the end of the window.
+    /// Reservation at the end of the window.
     pub(crate) promise: Option<Reservation>,
     awake_since: Option<Time>,
 }
 
-/// What a vCPU did in a column.
+/// Activity of a vCPU in one column.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cell {
-    /// CPU time it used that it was owed.
+    /// CPU time used within the reservation.
     pub(crate) due: Span,
-    /// CPU time it used that nobody was owed.
+    /// CPU time used from slack.
     pub(crate) spare: Span,
-    /// How long it had work.
+    /// Time in which the vCPU was runnable.
     pub(crate) awake: Span,
 }
 
-/// A period of a promise.
+/// A period of a reservation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Period {
     pub(crate) from: Time,
@@ -91,14 +93,15 @@ pub(crate) struct Period {
 }
 
 impl Period {
-    /// Whether a vCPU that wanted to run all the time got less than it was promised. A hundredth
-    /// less passes: no column would show it, and a live host's timers are not exact.
+    /// Returns true if a vCPU was runnable for the whole period and received less than its slice.
+    /// Up to a hundredth less does not count: no column would show it, and timers of a live host
+    /// are not exact.
     pub(crate) fn is_short(&self) -> bool {
         self.awake == self.end - self.from && self.used < part(self.slice, (99, 100))
     }
 }
 
-/// How much of a column of a CPU somebody had.
+/// Part of a CPU's column that a vCPU used.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Held {
     pub(crate) vcpu: VcpuId,
@@ -107,11 +110,11 @@ pub(crate) struct Held {
 }
 
 impl Timeline {
-    /// A picture of `span` from `from` on, with a line for each of `names`, at most `width`
-    /// characters wide unless that is too narrow.
+    /// Returns an empty timeline of `span` from `from` on, with a line for each of `names`. It has
+    /// at most `width` characters per line, unless that is too narrow.
     ///
     /// # Errors
-    /// When `span` is nothing.
+    /// If `span` is zero.
     pub fn new(
         (header, names): (&Header, &[Named]),
         from: Time,
@@ -121,7 +124,7 @@ impl Timeline {
         if span.is_zero() || from == Time::NEVER {
             return Err(WindowError::Empty { from });
         }
-        // Who comes back has one line.
+        // A vCPU that leaves and rejoins has one line.
         let names: BTreeMap<VcpuId, String> =
             names.iter().map(|named| (named.vcpu, cut(&named.name))).collect();
         let longest = names.values().map(|name| name.chars().count()).max().unwrap_or(0);
@@ -147,7 +150,7 @@ impl Timeline {
         })
     }
 
-    /// The picture as text, a line break after each line.
+    /// Renders the timeline as text, with a line break after each line.
     #[must_use]
     pub fn render(&self, glyphs: Glyphs, paint: Paint) -> String {
         let mut whole = self.clone();
@@ -170,7 +173,7 @@ impl Timeline {
         }
         let Some(row) = self.row(vcpu) else { return };
         row.promise = promise.map(|periods| periods.reservation);
-        // What was promised before ends with the last period that ended before.
+        // The previous reservation ends with the last period that ended before this time.
         row.periods.retain(|period| period.end <= at);
         let Some(periods) = promise else { return };
         let promise = periods.reservation;
@@ -178,7 +181,8 @@ impl Timeline {
         if promise.period() < fewest {
             return;
         }
-        // Periods before the window are not shown; one that ends in it is, wherever it began.
+        // Periods before the window are not shown. One that ends in the window is, wherever it
+        // began.
         let mut from = at;
         let mut end = periods.first_end(at, &clock);
         if end < window.from() {
@@ -198,7 +202,7 @@ impl Timeline {
         if to <= from {
             return;
         }
-        // Where exactly in the stretch the time was used is not known, so it is spread evenly.
+        // It is not known when within the interval the CPU time was used, so it is spread evenly.
         let length = (to - from).ns();
         let share = |span: Span| part(span, (used.ns().min(length), length));
         let kind = |part: Span| if due { (part, Span::ZERO) } else { (Span::ZERO, part) };
@@ -226,7 +230,7 @@ impl Timeline {
         }
     }
 
-    /// Puts down that a vCPU had work since it woke.
+    /// Adds the time for which a vCPU has been runnable since it woke.
     fn settle(&mut self, vcpu: VcpuId, at: Time) {
         let window = self.window;
         let Some(row) = self.row(vcpu) else { return };
@@ -246,7 +250,7 @@ impl Timeline {
     }
 }
 
-/// When a vCPU ran, and how much of that it used.
+/// A run interval of a vCPU, with the CPU time used.
 #[derive(Clone, Copy)]
 struct Stretch {
     from: Time,
@@ -308,7 +312,7 @@ impl Sink for Timeline {
     }
 }
 
-/// What a picture is of, in one line; parts that the trace leaves empty are left out.
+/// Returns a line that describes the trace. Properties that the trace leaves empty are left out.
 fn about(header: &Header) -> String {
     let seed =
         if header.machine == "sim" { format!("seed {}", header.seed) } else { String::new() };

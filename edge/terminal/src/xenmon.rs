@@ -14,7 +14,8 @@ const NO_SLICE: &str = "was never granted a slice";
 const NEVER_RAN: &str = "was never switched in";
 const DID_NO_IO: &str = "did no I/O";
 
-/// XenMon's metrics of all domains, in a table at most `width` columns wide where that is possible.
+/// Returns XenMon's metrics of all domains as tables, at most `width` columns wide if that is
+/// possible.
 #[must_use]
 pub fn xenmon(run: &XenMonSummary, width: usize, paint: Paint) -> String {
     let names = Column::new("domain", &run.domains, |domain| Cell::Text(domain.name.clone()));
@@ -27,7 +28,7 @@ pub fn xenmon(run: &XenMonSummary, width: usize, paint: Paint) -> String {
 
 struct Domains<'a> {
     run: &'a XenMonSummary,
-    /// The fields of each.
+    /// Fields of each domain.
     rows: Vec<Vec<Field>>,
 }
 
@@ -71,7 +72,7 @@ impl Domains<'_> {
         })
     }
 
-    /// Time in a unit that the whole column shares.
+    /// Returns a column of times in a unit that all its cells share.
     fn time(&self, field: &str, each: &str, why_not: &'static str) -> Column {
         let longest = self.rows.iter().filter_map(|row| value(row, field)).max();
         let unit = Unit::of(Span::from_ns(longest.unwrap_or_default()));
@@ -91,12 +92,12 @@ impl Domains<'_> {
         if self.run.knows_io {
             return self.rate(field, heading, NEVER_RAN).under("I/O");
         }
-        // Not a dash of the layout: a column of these would be left out.
+        // This is a text and not a dash: a column with only dashes would be left out.
         Column::new(heading, &self.rows, |_| Cell::Text("-".into())).under("I/O")
     }
 }
 
-/// The value of a field; none where it is missing.
+/// Returns the value of a field, or `None` if it is missing.
 fn value(row: &[Field], name: &str) -> Option<u64> {
     row.iter().find_map(|field| match field {
         (known, FieldValue::Count(count)) if *known == name => Some(*count),

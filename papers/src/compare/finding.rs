@@ -1,4 +1,4 @@
-//! One comparison: what is found, and why it is so.
+//! Tests of one comparison: each returns a verdict with its reason.
 
 use slackline_experiments::OverSeeds;
 
@@ -9,7 +9,7 @@ use crate::published::{Is, Read};
 use crate::statistics::rank_correlation;
 use crate::tolerance::Tolerance;
 
-/// A number against a number.
+/// Compares a number with a published number.
 pub(super) fn number(case: &Case<'_>, cases: &[Case<'_>]) -> Finding {
     let (Is::Number(theirs), Some(ours)) = (&case.value.is, case.ours()) else { return unknown() };
     let off = match (case.value.unit.as_str(), *theirs) {
@@ -56,7 +56,7 @@ pub(super) fn number(case: &Case<'_>, cases: &[Case<'_>]) -> Finding {
         };
         let gives = case.value.give + other.value.give;
         if tolerance.holds(*their_other, *theirs, gives) {
-            continue; // The paper does not tell the two apart.
+            continue; // The published values are too close to tell apart.
         }
         pairs += 1;
         if (our_other.median - ours.median) * (their_other - theirs) <= 0.0 {
@@ -78,7 +78,7 @@ fn is_like_size(times: f64) -> bool {
     (0.5..=2.0).contains(&times)
 }
 
-/// Several numbers against one.
+/// Compares several numbers with one published number.
 pub(super) fn all_near(case: &Case<'_>, theirs: f64) -> Finding {
     let medians = case.stats.iter().map(|stat| stat.map(|stat| stat.median));
     let Some(medians) = medians.collect::<Option<Vec<f64>>>() else { return unknown() };
@@ -90,10 +90,10 @@ pub(super) fn all_near(case: &Case<'_>, theirs: f64) -> Finding {
     seen(medians.iter().all(near), best, says)
 }
 
-/// From so much on two series are in the same order.
+/// Least rank correlation at which two series have the same order.
 const SAME_ORDER: f64 = 0.8;
 
-/// A series against one of which only the order means anything.
+/// Compares a series with a published one of which only the order has a meaning.
 pub(super) fn ranked(case: &Case<'_>, theirs: &[f64]) -> Finding {
     let Some(ours) = case.series() else { return unknown() };
     match rank_correlation(&ours, theirs) {
@@ -106,7 +106,7 @@ pub(super) fn ranked(case: &Case<'_>, theirs: &[f64]) -> Finding {
     }
 }
 
-/// All within a range.
+/// Tests whether all numbers are within a published range.
 pub(super) fn inside(case: &Case<'_>, (low, high): (f64, f64)) -> Finding {
     let Some(series) = case.series() else { return unknown() };
     let lowest = series.iter().copied().fold(f64::INFINITY, f64::min);
@@ -132,7 +132,7 @@ pub(super) fn inside(case: &Case<'_>, (low, high): (f64, f64)) -> Finding {
     }
 }
 
-/// A finding without a number.
+/// Tests a published finding without a number.
 pub(super) fn finding(case: &Case<'_>, test: Test) -> Finding {
     let medians = |stats: &[Option<OverSeeds>]| -> Option<Vec<f64>> {
         stats.iter().map(|stat| stat.map(|stat| stat.median)).collect()
@@ -194,7 +194,7 @@ pub(super) fn finding(case: &Case<'_>, test: Test) -> Finding {
     }
 }
 
-/// Whether each is nearer to one of two than to the other.
+/// Tests whether each number is nearer to one of two than to the other.
 fn nearer(ours: &[f64], against: &[f64], test: Test) -> Finding {
     let &[first, second] = against else { return unknown() };
     if first == second {
@@ -207,8 +207,8 @@ fn nearer(ours: &[f64], against: &[f64], test: Test) -> Finding {
     seen(right == of, Verdict::SameShape, says)
 }
 
-/// Whether numbers are alike: the highest is no further from the lowest than the tolerance of their
-/// mean.
+/// Tests whether numbers are alike: the highest exceeds the lowest by at most the tolerance of
+/// their mean.
 fn alike(ours: &[f64], against: &[f64], tolerance: Tolerance, test: Test) -> Finding {
     let all = || ours.iter().chain(against).copied();
     let lowest = all().fold(f64::INFINITY, f64::min);

@@ -1,5 +1,5 @@
-//! Experiments that a machine plays, which here is the simulated one; their quick form; and what is
-//! made of many points.
+//! Live experiments, played by the simulated host, their quick form, and comparisons over many
+//! points.
 
 use std::cell::Cell;
 use std::fs;
@@ -121,7 +121,7 @@ value = [
 "#;
 
 fn folder() -> tempfile::TempDir {
-    let folder = tempfile::tempdir().expect("a folder for a while");
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
     let files = [
         ("paper.toml", PAPER),
         ("one.toml", SCENARIO),
@@ -138,7 +138,7 @@ fn sweep(folder: &Path) -> Experiment {
     Experiment::read(folder, "sweep").expect("a good experiment")
 }
 
-/// The simulated host, played as if it were this machine.
+/// The simulated host, used as a live host.
 #[derive(Default)]
 struct Simulated {
     runs: Cell<u32>,
@@ -175,47 +175,49 @@ impl LiveRunner for Simulated {
 
 fn judged(experiment: &Experiment, results: &Results, folder: &Path) -> Judged {
     let published = Paper::read(folder).and_then(|paper| paper.published()).expect("good values");
-    judge(experiment, results, &published, 0).expect("it can be judged").remove(0)
+    judge(experiment, results, &published, 0).expect("the results can be judged").remove(0)
 }
 
 #[test]
-fn a_machine_plays_every_point_and_what_it_declines_is_left_out() {
+fn live_host_plays_every_point_except_declined_ones() {
     let folder = folder();
     let experiment = sweep(folder.path());
     let machine = Simulated::default();
-    let results = experiment.play(&machine, &to_the_end).expect("it can be played");
+    let results = experiment.play(&machine, &to_the_end).expect("the experiment can be played");
     let cpu: Vec<Option<f64>> =
         results.measured.iter().map(|point| point[0].map(|stat| stat.median.round())).collect();
     assert_eq!(cpu, [Some(20.0), Some(20.0), Some(50.0), Some(50.0), None, None]);
-    // Two seeds; what was above 45 % was made again twice.
+    // There are two seeds. Runs above 45 % are repeated twice.
     assert_eq!(machine.runs.get(), 2 * 2 + 2 * 2 * 3);
 }
 
 #[test]
-fn what_a_live_experiment_needs_is_a_machine() {
+fn live_experiment_without_a_live_host_is_an_error() {
     let folder = folder();
     let error = sweep(folder.path()).run(&to_the_end).expect_err("it cannot be simulated");
     assert_eq!(error.to_string(), "cannot simulate sweep: it can only run live");
 }
 
 #[test]
-fn being_stopped_says_how_far_it_came() {
+fn stopped_experiment_reports_its_finished_runs() {
     let folder = folder();
     let experiment = sweep(folder.path());
     let machine = Simulated { stops_after: Some(3), ..Simulated::default() };
     let error = experiment.play(&machine, &to_the_end).expect_err("it was stopped");
     assert!(matches!(error, PaperError::Stopped { runs: 3, of: 12 }), "{error}");
     let watch = |_| ControlFlow::Break(());
-    let error = experiment.play(&Simulated::default(), &watch).expect_err("nobody wants more");
+    let error =
+        experiment.play(&Simulated::default(), &watch).expect_err("the watch stops the run");
     assert!(matches!(error, PaperError::Stopped { runs: 1, of: 12 }), "{error}");
 }
 
 #[test]
-fn many_points_become_a_reach_a_mean_an_order_or_a_likeness() {
+fn many_points_give_a_reach_mean_order_or_likeness() {
     use Verdict::{Differs, Reproduced, SameShape};
     let folder = folder();
     let experiment = sweep(folder.path());
-    let results = experiment.play(&Simulated::default(), &to_the_end).expect("it can be played");
+    let results =
+        experiment.play(&Simulated::default(), &to_the_end).expect("the experiment can be played");
     let judged = judged(&experiment, &results, folder.path());
     let verdicts: Vec<Verdict> = judged.rows.iter().map(|row| row.verdict).collect();
     assert_eq!(verdicts[0], Reproduced, "{}", judged.rows[0].sentence);
@@ -227,13 +229,13 @@ fn many_points_become_a_reach_a_mean_an_order_or_a_likeness() {
 }
 
 #[test]
-fn the_quick_form_has_fewer_points_and_rows_about_the_others_are_not_attempted() {
+fn quick_form_leaves_points_out_and_does_not_attempt_their_rows() {
     let folder = folder();
     let experiment = sweep(folder.path()).quick();
     let machine = Simulated::default();
-    let results = experiment.play(&machine, &to_the_end).expect("it can be played");
+    let results = experiment.play(&machine, &to_the_end).expect("the experiment can be played");
     assert_eq!((results.measured.len(), machine.runs.get()), (2, 1));
-    let deadlines = results.measured[0][1].expect("it is known");
+    let deadlines = results.measured[0][1].expect("the number is known");
     assert!(deadlines.median <= 50.0, "half a second: {deadlines:?}");
     let judged = judged(&experiment, &results, folder.path());
     let of = |row: usize| (judged.rows[row].verdict, judged.rows[row].sentence.as_str());
@@ -242,10 +244,11 @@ fn the_quick_form_has_fewer_points_and_rows_about_the_others_are_not_attempted()
 }
 
 #[test]
-fn a_map_shows_what_was_run_of_two_axes() {
+fn map_shows_the_points_that_were_run() {
     let folder = folder();
     let experiment = sweep(folder.path());
-    let results = experiment.play(&Simulated::default(), &to_the_end).expect("it can be played");
+    let results =
+        experiment.play(&Simulated::default(), &to_the_end).expect("the experiment can be played");
     let paper = Paper::read(folder.path()).expect("a good paper");
     let judged = vec![(String::new(), vec![judged(&experiment, &results, folder.path())])];
     let made = Provenance {
@@ -264,7 +267,7 @@ fn a_map_shows_what_was_run_of_two_axes() {
 }
 
 #[test]
-fn a_quick_form_of_what_there_is_not_is_a_mistake() {
+fn quick_form_with_an_unknown_point_is_an_error() {
     let folder = folder();
     let text = SWEEP.replace("[\"20%\", \"99%\"]", "[\"20%\", \"98%\"]");
     fs::write(folder.path().join("sweep.toml"), text).expect("a file");

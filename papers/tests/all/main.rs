@@ -1,4 +1,4 @@
-//! Tests of reproducing a paper.
+//! Tests of the reproduction of papers.
 
 mod live;
 mod results;

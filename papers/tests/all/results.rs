@@ -1,5 +1,4 @@
-//! The results in git, made with ten seeds, or five on two CPUs, hold what the specification says
-//! of them.
+//! The results in git, with ten seeds, or five on two CPUs, are as the specification states.
 
 use std::path::Path;
 
@@ -9,15 +8,17 @@ fn read(name: &str) -> Paper {
     paper(Path::new(env!("CARGO_MANIFEST_DIR")), name).expect("a paper of this tree")
 }
 
-/// The verdicts of an experiment, without those on changed assumptions.
+/// Returns the comparisons of an experiment, without those on changed assumptions.
 fn rows(paper: &Paper, name: &str) -> Vec<KeptRow> {
     let mut experiments = paper.experiments().expect("good experiments").into_iter();
-    let experiment = experiments.find(|experiment| experiment.name == name).expect("this one");
+    let experiment = experiments
+        .find(|experiment| experiment.name == name)
+        .expect("the paper has this experiment");
     let kept = paper.kept(&experiment).expect("results in git");
     kept.rows.into_iter().filter(|row| row.change.is_empty()).collect()
 }
 
-/// The verdicts on those of its rows whose published value is called so.
+/// Returns the verdicts on published values whose ids begin with `ids`.
 fn verdicts_of(paper: &Paper, name: &str, ids: &str) -> Vec<Verdict> {
     let of = |row: &KeptRow| row.id.starts_with(ids).then_some(row.verdict);
     rows(paper, name).iter().filter_map(of).collect()
@@ -32,10 +33,10 @@ fn all_reproduced<'a>(rows: impl Iterator<Item = &'a KeptRow>, count: usize) {
     }
 }
 
-/// Throughput and executions of seven settings and the CPU of both domains in them: all but SEDF
-/// with a period of 10 ms, which nothing calibrated on these rows predicts.
+/// Throughput and executions of seven settings, and the CPU of both domains, are reproduced. SEDF
+/// with a period of 10 ms is left out: no calibration on these rows predicts it.
 #[test]
-fn the_web_server_of_cherkasova_is_as_published() {
+fn cherkasova_web_server_is_reproduced() {
     let paper = read("cherkasova-2007");
     let rows = rows(&paper, "fig-2");
     let is_one = |row: &&KeptRow| {
@@ -47,9 +48,9 @@ fn the_web_server_of_cherkasova_is_as_published() {
     all_reproduced(rows.iter().filter(is_one), 28);
 }
 
-/// From the gain of BVT alone: what one factor for two busy CPUs predicts.
+/// One factor for two busy CPUs follows from the gain of BVT alone, and predicts these rows.
 #[test]
-fn two_cpus_of_cherkasova_are_as_published() {
+fn cherkasova_two_cpus_are_reproduced() {
     let paper = read("cherkasova-2007");
     let (gains, guests) = (rows(&paper, "fig-10"), rows(&paper, "fig-10c"));
     all_reproduced(gains.iter().filter(|row| row.id == "smp.sedf-nwc.gain"), 1);
@@ -63,12 +64,12 @@ fn two_cpus_of_cherkasova_are_as_published() {
 }
 
 #[test]
-fn the_ttcp_of_diestelhorst_is_as_published() {
+fn diestelhorst_ttcp_is_reproduced() {
     let paper = read("diestelhorst-2007");
     let is_throughput =
         |row: &&KeptRow| row.id.ends_with(".throughput") && row.published.contains("Mbit/s");
     let (strict, slower) = (rows(&paper, "fig-3.6"), rows(&paper, "ttcp-slower-peer"));
-    // From one row alone: the two modes that are as fast as it, and the order of the others.
+    // From one row follow the two modes that are as fast as it, and the order of the others.
     let strict: Vec<KeptRow> = strict.into_iter().filter(|row| is_throughput(&row)).collect();
     let is_as_fast = |row: &&KeptRow| {
         ["figure-3.6.throughput", "figure-3.10.throughput"].contains(&row.id.as_str())
@@ -82,17 +83,17 @@ fn the_ttcp_of_diestelhorst_is_as_published() {
     all_reproduced(slower.iter().filter(is_throughput), 6);
 }
 
-/// Times to compile against dom0's, alone and three at once.
+/// Times to compile, relative to those of dom0, alone and three at once.
 #[test]
-fn the_compile_of_diestelhorst_is_as_published() {
+fn diestelhorst_compile_times_are_reproduced() {
     let rows = rows(&read("diestelhorst-2007"), "table-3.2");
     all_reproduced(rows.iter().filter(|row| row.id.ends_with(".ratio")), 6);
 }
 
-/// Three loops beside dom0, and the example without: equal from every start; what one gets depends
-/// on where it is.
+/// Three loops beside dom0, and the example without dom0. The loops receive equal shares from every
+/// start. The share of one loop depends on its CPU.
 #[test]
-fn the_balancer_of_diestelhorst_is_as_published() {
+fn diestelhorst_balancer_is_reproduced() {
     let paper = read("diestelhorst-2007");
     let verdicts = |name| {
         let rows = rows(&paper, name).into_iter();
@@ -108,11 +109,11 @@ fn the_balancer_of_diestelhorst_is_as_published() {
     assert_eq!(verdicts("three-on-two"), [example]);
 }
 
-/// Credit, then GAPS-RO, then GAPS at every number of guests, where turns are kept, and the
-/// published range under four outstanding; by the text alone neither. What Credit gives is as
-/// published; of GAPS one number is not.
+/// With turns kept, the order is Credit, GAPS-RO, GAPS at every number of guests, and the published
+/// range holds with four outstanding requests. By the text of the paper neither holds. The numbers
+/// of Credit are reproduced. Of those of GAPS two are not.
 #[test]
-fn gaps_is_as_published_where_it_can_be() {
+fn gaps_is_reproduced_with_kept_turns() {
     let paper = read("kim-2008");
     let verdicts = |name, ids| verdicts_of(&paper, name, ids);
     assert_eq!(verdicts("fig-5", "fig-5."), [Verdict::SameShape; 4]);
@@ -124,14 +125,17 @@ fn gaps_is_as_published_where_it_can_be() {
     assert_eq!(verdicts("table-1", "table-1.gaps."), gaps);
 }
 
-/// The least urgent of four guests: by the paper's rule it has less than a tenth of what another
-/// has at one start phase at least, and waits for all of the run; bounded it has its part at all.
+/// By the paper's rule the least urgent of four guests receives less than a tenth of another's CPU
+/// time at one start phase at least, and waits for the whole run. With the bound it receives its
+/// share at every phase.
 #[test]
-fn by_the_papers_rule_a_guest_starves_and_bounded_none_does() {
+fn gaps_starves_a_guest_by_the_papers_rule_only() {
     let paper = read("kim-2008");
     for (name, by_paper) in [("starvation", "gaps/"), ("liars", "pass/"), ("liars", "turn/")] {
         let mut experiments = paper.experiments().expect("good experiments").into_iter();
-        let experiment = experiments.find(|experiment| experiment.name == name).expect("this one");
+        let experiment = experiments
+            .find(|experiment| experiment.name == name)
+            .expect("the paper has this experiment");
         let kept = paper.kept(&experiment).expect("results in git");
         let of = |rule: &str, measure: &str| {
             let is_meant = |((point, other), _): &(&(String, String), _)| {
@@ -151,10 +155,11 @@ fn by_the_papers_rule_a_guest_starves_and_bounded_none_does() {
     }
 }
 
-/// Simulated: the resolution of VSched's machines by their timers, and no deadline missed in a week
-/// of days beside milliseconds. By our rules the utilisation of the slower machine is not lower.
+/// Simulated: the resolution of VSched's computers follows from their timers, and no deadline is
+/// missed with a period of days beside one of milliseconds. By our rules the utilisation of the
+/// slower computer is not lower.
 #[test]
-fn the_timers_of_vsched_decide_what_can_be_told_apart() {
+fn vsched_resolution_follows_from_its_timers() {
     let paper = read("lin-2005");
     let verdicts = |name| rows(&paper, name).iter().map(|row| row.verdict).collect::<Vec<_>>();
     let found = verdicts("fig-9-resolution");
@@ -166,14 +171,14 @@ fn the_timers_of_vsched_decide_what_can_be_told_apart() {
     assert_eq!(slower.map(|row| row.verdict), Some(Verdict::Differs));
 }
 
-/// Simulated: the rate of a parallel program is tied to the part of the CPU that its nodes have,
-/// and who has half of it keeps half of the rate whatever else wants the CPU of one node.
+/// Simulated: the rate of a parallel program follows the CPU share of its nodes. With half of the
+/// CPU reserved it keeps half of the rate, whatever load competes on the CPU of one node.
 #[test]
-fn a_parallel_program_has_the_rate_that_its_nodes_are_promised() {
+fn parallel_program_keeps_the_rate_that_its_nodes_reserve() {
     let paper = read("lin-2005");
     let verdicts = |name, ids| verdicts_of(&paper, name, ids);
     assert_eq!(verdicts("fig-12", "fig-12.tied."), [Verdict::Reproduced; 10]);
-    // Where an exchange takes CPU time no period is worse than another.
+    // With an exchange that takes CPU time no period is worse than another.
     let spread = [Verdict::Differs, Verdict::SameShape];
     assert_eq!(verdicts("fig-12", "fig-12.spread"), spread);
     assert_eq!(verdicts("fig-13", "fig-13.shielded"), [Verdict::Reproduced]);
@@ -182,7 +187,7 @@ fn a_parallel_program_has_the_rate_that_its_nodes_are_promised() {
     assert_eq!(verdicts("fig-13", "ours.fair."), [Verdict::Reproduced; 6]);
 }
 
-/// Verdicts of an experiment by its kept numbers: the change, the id, the verdict and the sentence.
+/// Returns the verdicts of an experiment by its written numbers: change, id, verdict and reason.
 fn judged_again(paper: &Paper, experiment: &Experiment) -> Vec<(String, String, Verdict, String)> {
     let Some(kept) = paper.kept(experiment) else { return Vec::new() };
     let (results, published) = (kept.results(experiment), paper.published().expect("good values"));
@@ -190,7 +195,8 @@ fn judged_again(paper: &Paper, experiment: &Experiment) -> Vec<(String, String, 
     let mut rows = Vec::new();
     for change in 0..changes.map_or(1, Vec::len) {
         let name = changes.filter(|_| change > 0).map_or("", |points| points[change].name());
-        let judged = judge(experiment, &results, &published, change).expect("it can be judged");
+        let judged =
+            judge(experiment, &results, &published, change).expect("the results can be judged");
         for row in judged.into_iter().flat_map(|group| group.rows) {
             rows.push((name.to_owned(), row.id, row.verdict, row.sentence));
         }
@@ -199,7 +205,7 @@ fn judged_again(paper: &Paper, experiment: &Experiment) -> Vec<(String, String, 
 }
 
 #[test]
-fn kept_verdicts_follow_from_kept_numbers() {
+fn written_verdicts_follow_from_written_numbers() {
     let mut wrong = Vec::new();
     for name in ["cherkasova-2007", "diestelhorst-2007", "kim-2008", "lin-2005"] {
         let paper = read(name);

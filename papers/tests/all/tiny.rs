@@ -1,4 +1,4 @@
-//! A tiny paper from which each verdict comes, and what is wrong in bad files.
+//! A tiny paper with a row for each verdict, and faults of files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,9 +16,9 @@ fn tiny() -> PathBuf {
 fn run() -> (Paper, Experiment, Results, Vec<Judged>) {
     let paper = Paper::read(&tiny()).expect("a good paper");
     let experiment = Experiment::read(&tiny(), "fig-1").expect("a good experiment");
-    let results = experiment.run(&to_the_end).expect("it can be run");
+    let results = experiment.run(&to_the_end).expect("the experiment can be run");
     let published = paper.published().expect("good values");
-    let judged = judge(&experiment, &results, &published, 0).expect("it can be judged");
+    let judged = judge(&experiment, &results, &published, 0).expect("the results can be judged");
     (paper, experiment, results, judged)
 }
 
@@ -28,17 +28,17 @@ fn verdict(judged: &[Judged], group: usize, id: &str) -> (Verdict, String) {
 }
 
 #[test]
-fn each_verdict_comes_by_its_rule() {
+fn each_verdict_follows_its_rule() {
     let (_, _, _, judged) = run();
     let of = |group: usize, id: &str| verdict(&judged, group, id);
     assert_eq!(of(0, "fig-1.half").0, Verdict::Reproduced);
-    // Twice what was published, but lower than the other as it should be.
+    // Our value is twice the published one, but lower than the other one, as published.
     assert_eq!(of(0, "fig-1.fifth").0, Verdict::SameShape, "{}", of(0, "fig-1.fifth").1);
     assert_eq!(judged[0].verdict, Verdict::SameShape);
-    // Published lower, here higher.
+    // The published value is lower, ours is higher.
     assert_eq!(of(1, "fig-1.wrong").0, Verdict::Differs, "{}", of(1, "fig-1.wrong").1);
     assert_eq!(of(2, "text.gain").0, Verdict::Reproduced, "{}", of(2, "text.gain").1);
-    // A direction without a size is never more than a shape.
+    // A direction without a size is same shape at best.
     assert_eq!(of(2, "text.rises").0, Verdict::SameShape);
     assert_eq!(of(2, "text.flat").0, Verdict::Reproduced);
     assert_eq!(of(2, "fig-1.axis").0, Verdict::NothingToCompare);
@@ -46,7 +46,7 @@ fn each_verdict_comes_by_its_rule() {
     assert_eq!(judged[2].verdict, Verdict::Differs);
 }
 
-/// Verdicts after changing a text of `fig-1.toml` or `published.toml`.
+/// Returns the verdicts after a change of `fig-1.toml` or `published.toml`.
 fn judged_with(file: &str, good: &str, other: &str) -> Vec<Judged> {
     let (_keep, folder) = copy();
     let path = folder.join(file);
@@ -55,27 +55,27 @@ fn judged_with(file: &str, good: &str, other: &str) -> Vec<Judged> {
     fs::write(&path, text.replacen(good, other, 1)).expect("a file that can be written");
     let paper = Paper::read(&folder).expect("a good paper");
     let experiment = Experiment::read(&folder, "fig-1").expect("a good experiment");
-    let results = experiment.run(&to_the_end).expect("it can be run");
+    let results = experiment.run(&to_the_end).expect("the experiment can be run");
     judge(&experiment, &results, &paper.published().expect("good values"), 0).expect("judged")
 }
 
 #[test]
-fn agreement_that_proves_nothing_is_nothing_to_compare() {
-    // A group in which nothing is compared has no verdict on ours.
+fn agreement_without_evidence_is_nothing_to_compare() {
+    // A group without a comparison has no verdict.
     let at_zero = "metric = \"misses of a\"";
     let judged = judged_with("fig-1.toml", "metric = \"delivered of a\"", at_zero);
     let (found, why) = verdict(&judged, 2, "text.flat");
     assert_eq!((found, why.as_str()), (Verdict::NothingToCompare, "all of ours are zero"));
-    // A number that is not zero is still a comparison of zero with it.
+    // A published number that is not zero can contradict a zero.
     assert_eq!(verdict(&judged, 0, "fig-1.half").0, Verdict::Differs);
-    // Outside of the axis there is a finding.
+    // A value outside the axis contradicts the plot.
     let judged = judged_with("published.toml", "\"0..60\"", "\"0..30\"");
     assert_eq!(verdict(&judged, 2, "fig-1.axis").0, Verdict::Differs);
 }
 
 #[test]
 fn gain_beyond_twice_the_printed_one_differs() {
-    // Half against a fifth is 150 % more.
+    // Half is 150 % more than a fifth.
     for (printed, wanted) in [("80", Verdict::SameShape), ("70", Verdict::Differs)] {
         let judged = judged_with("published.toml", "\"150\"", &format!("\"{printed}\""));
         let (found, why) = verdict(&judged, 2, "text.gain");
@@ -100,14 +100,14 @@ fn tally_counts_rows_without_a_comparison_apart() {
 }
 
 #[test]
-fn what_no_experiment_is_about_is_not_attempted_and_says_why() {
+fn value_without_an_experiment_is_not_attempted_for_a_reason() {
     let paper = Paper::read(&tiny()).expect("a good paper");
     assert_eq!(paper.why_not("weather.rain"), Some("there is no weather in the simulator"));
     assert_eq!(paper.why_not("fig-1.half"), None);
 }
 
 #[test]
-fn an_experiment_can_be_asked_for_by_its_figures() {
+fn experiment_can_be_chosen_by_its_figures() {
     let paper = Paper::read(&tiny()).expect("a good paper");
     let chosen = paper.chosen(&["table-1".to_owned()]).expect("a figure of the experiment");
     assert_eq!(chosen.len(), 1);
@@ -117,7 +117,7 @@ fn an_experiment_can_be_asked_for_by_its_figures() {
 }
 
 #[test]
-fn the_same_files_give_the_same_results() {
+fn same_files_give_the_same_results() {
     let (_, _, first, _) = run();
     let (_, _, second, _) = run();
     assert_eq!(first.measured, second.measured);
@@ -133,15 +133,15 @@ fn seeds_are_shown_as_median_and_range() {
 }
 
 #[test]
-fn a_window_of_a_run_is_measured_as_if_the_run_were_no_longer() {
+fn window_is_measured_like_a_shorter_run() {
     let (_, _, results, _) = run();
     let error = results.measured[0][1].expect("a share is always known");
-    // Half a second is fifty periods, each with exactly its slice.
+    // Half a second contains fifty periods, each with exactly its slice.
     assert!(error.median.abs() < 0.5, "{error:?}");
 }
 
 #[test]
-fn what_is_drawn_over_time_adds_up() {
+fn cpu_over_time_adds_up_to_the_share() {
     let (_, _, results, _) = run();
     let course = &results.over_time[0];
     assert_eq!(course.lines[0].0, "a");
@@ -151,11 +151,11 @@ fn what_is_drawn_over_time_adds_up() {
     }
 }
 
-/// A copy of the tiny paper that can be spoilt.
+/// Copies the tiny paper, so that a test can change it.
 fn copy() -> (tempfile::TempDir, PathBuf) {
-    let folder = tempfile::tempdir().expect("a folder for a while");
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
     let paper = folder.path().join("tiny");
-    fs::create_dir(&paper).expect("a folder in it");
+    fs::create_dir(&paper).expect("a folder can be made in it");
     for entry in fs::read_dir(tiny()).expect("the tiny paper") {
         let path = entry.expect("a file of it").path();
         fs::copy(&path, paper.join(path.file_name().expect("a name"))).expect("a copy");
@@ -164,7 +164,7 @@ fn copy() -> (tempfile::TempDir, PathBuf) {
 }
 
 #[test]
-fn what_is_written_is_what_is_read_and_says_how_it_was_made() {
+fn written_results_read_back_with_their_origin() {
     let (_keep, folder) = copy();
     let (_, experiment, results, judged) = run();
     let paper = Paper::read(&folder).expect("a good paper");
@@ -190,7 +190,7 @@ fn what_is_written_is_what_is_read_and_says_how_it_was_made() {
 }
 
 #[test]
-fn a_report_shows_ours_and_theirs_with_verdicts_and_what_was_left_out() {
+fn report_shows_values_verdicts_and_missing_attempts() {
     let (_keep, folder) = copy();
     let paper = Paper::read(&folder).expect("a good paper");
     let made = Provenance {
@@ -220,14 +220,14 @@ fn a_report_shows_ours_and_theirs_with_verdicts_and_what_was_left_out() {
     assert!(!html.contains("http"), "a page needs nothing from outside");
 }
 
-/// What is said when one text of a file becomes another.
+/// Returns the message and the hint after a text of a file is replaced.
 fn spoilt(file: &str, good: &str, bad: &str) -> String {
     let (_keep, folder) = copy();
     let path = folder.join(file);
     let text = fs::read_to_string(&path).expect("a file of the paper");
     assert!(text.contains(good), "{good} is not in {file}");
     fs::write(&path, text.replacen(good, bad, 1)).expect("a file that can be written");
-    let error = whole(&folder).expect_err("something is wrong");
+    let error = whole(&folder).expect_err("the replaced text is a fault");
     let hint = error.hint().map_or(String::new(), |hint| format!("\n{hint}"));
     let folder = format!("{}/", folder.display());
     format!("{error}{hint}").replace(&folder, "")
@@ -246,7 +246,7 @@ fn whole(folder: &Path) -> Result<(), PaperError> {
     })
 }
 
-/// What is wrong: in which file, what it is instead of what, and what is said about it.
+/// Faults: the file, a text, its replacement, and the message.
 const WRONG: &[(&str, &str, &str, &str)] = &[
     (
         "paper.toml",
@@ -331,7 +331,7 @@ const WRONG: &[(&str, &str, &str, &str)] = &[
 ];
 
 #[test]
-fn what_is_wrong_is_said_where_it_is_and_with_what_to_type_instead() {
+fn faulty_file_gets_message_place_and_hint() {
     let mut wrong = String::new();
     for &(file, good, bad, says) in WRONG {
         let found = spoilt(file, good, bad);
@@ -343,7 +343,7 @@ fn what_is_wrong_is_said_where_it_is_and_with_what_to_type_instead() {
 }
 
 #[test]
-fn only_declared_rows_can_be_calibrated_on() {
+fn calibration_accepts_declared_rows_only() {
     let (_keep, folder) = copy();
     let text = "experiment = \"fig-1\"\n\n[[row]]\npublished = \"fig-1.half\"\nmeasure = \"cpu\"\n\
                 at = \"half/10ms\"\n\n[[cost]]\nname = \"switch\"\npaths = [\"host.switch\"]\n";
@@ -357,9 +357,9 @@ fn only_declared_rows_can_be_calibrated_on() {
 }
 
 #[test]
-fn a_cost_is_found_again_from_what_it_did() {
+fn calibration_finds_a_cost_from_its_effect() {
     let (_keep, folder) = copy();
-    // With a switch of 1 ms, somebody who has half of the CPU in slices of 5 ms has less of it.
+    // With a switch of 1 ms, a VM with half of the CPU in slices of 5 ms receives less than half.
     let published = fs::read_to_string(folder.join("published.toml")).expect("values");
     let lent = "give  = \"0.5\"\ncalibration = true";
     fs::write(folder.join("published.toml"), published.replacen("give  = \"0.5\"", lent, 1))

@@ -17,7 +17,7 @@ pub struct Report<'a> {
     /// run intervals that have ended. The host measures the CPU time of running vCPUs itself, with
     /// [`Hardware::measure`].
     pub used: &'a [Used],
-    /// Event that happened.
+    /// Event that the hardware reports.
     pub fact: Fact<'a>,
 }
 

@@ -2,13 +2,13 @@
 //! Source: Cherkasova, Gupta, Vahdat, "Comparison of the Three CPU Schedulers in Xen", 2007,
 //! section 5.2, cited as [ALERT].
 //!
-//! A domain that never stops computing is limited to a share A of a CPU. U is what it uses in a
-//! second. The *error* is (U - A)/A: positive where it is given too much. [ALERT] defines
-//! (A - U)/A, but that can never be more than 100 %, while it reports up to 370 % and calls
-//! positive errors over-allocation: what it plots is (U - A)/A.
+//! The CPU share of a domain that computes without a break is limited to A. U is the CPU time that
+//! it receives in a second, in the same unit. The *error* is (U - A)/A, positive if the domain
+//! receives more than its share. [ALERT] defines (A - U)/A, which cannot exceed 100 %. Yet it
+//! reports errors up to 370 % and calls positive ones over-allocation, so it plots (U - A)/A.
 //!
-//! Seconds follow each other from the end of the warm-up; what is left at the end and is less than
-//! a second is left out. Errors are in millionths of A.
+//! Seconds follow each other from the end of the warm-up. An incomplete second at the end is left
+//! out. Errors are in millionths of A.
 
 use slackline_trace::{Header, Named, Record, Sink};
 use slackline_units::{CpuShare, Span, Time, VcpuId};
@@ -18,28 +18,28 @@ use crate::split::Stretch;
 const SECOND: Span = Span::from_secs(1);
 const MILLION: i128 = 1_000_000;
 
-/// Takes the records of a run and keeps how much CPU time each domain used in each whole second.
+/// Sink that sums up the CPU time of each domain in each whole second.
 #[derive(Debug)]
 pub struct WholeSeconds {
     start: Time,
     now: Time,
-    /// By number of the domain.
+    /// CPU time by domain number, then by second.
     used: Vec<Vec<Span>>,
 }
 
 impl WholeSeconds {
-    /// For the run that this header is of.
+    /// Starts the sums for the run of this header.
     #[must_use]
     pub fn new(header: &Header) -> WholeSeconds {
         let start = Time::START.after(header.warmup);
         WholeSeconds { start, now: Time::START, used: Vec::new() }
     }
 
-    /// What each domain used, by its number: one entry for each whole second of the run.
+    /// Returns the CPU time of each domain, by its number, in each whole second of the run.
     #[must_use]
     pub fn finish(mut self) -> Vec<Vec<Span>> {
         let whole = self.now.max(self.start).since(self.start) / SECOND;
-        let whole = usize::try_from(whole).expect("fewer seconds than memory");
+        let whole = usize::try_from(whole).expect("the seconds of a run fit in memory");
         self.used.iter_mut().for_each(|seconds| seconds.resize(whole, Span::ZERO));
         self.used
     }
@@ -63,7 +63,7 @@ impl WholeSeconds {
         let seconds = &mut self.used[domain];
         loop {
             let ends = self.start + SECOND * (second + 1);
-            let nth = usize::try_from(second).expect("fewer seconds than memory");
+            let nth = usize::try_from(second).expect("the seconds of a run fit in memory");
             if nth >= seconds.len() {
                 seconds.resize(nth + 1, Span::ZERO);
             }
@@ -100,8 +100,8 @@ impl Sink for WholeSeconds {
     }
 }
 
-/// How far what was used of a stretch of time is from the share, in millionths of the share:
-/// (U - A)/A, rounded towards zero. Nothing of nothing has no error.
+/// Returns the allocation error (U - A)/A in millionths, rounded towards zero: `used` is U, and A
+/// is `share` × `over`. Zero if A is zero.
 #[must_use]
 pub fn allocation_error(used: Span, over: Span, share: CpuShare) -> i64 {
     let due = i128::from(share.ppm()) * i128::from(over.ns());
@@ -112,10 +112,10 @@ pub fn allocation_error(used: Span, over: Span, share: CpuShare) -> i64 {
     i64::try_from(error).unwrap_or(i64::MAX)
 }
 
-/// Errors of many seconds, in millionths.
+/// Allocation errors of many seconds, in millionths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AllocationErrors {
-    /// In ascending order.
+    /// Errors in ascending order.
     errors: Vec<i64>,
 }
 
@@ -128,44 +128,44 @@ impl FromIterator<i64> for AllocationErrors {
 }
 
 impl AllocationErrors {
-    /// All of them, in ascending order.
+    /// Returns the errors in ascending order.
     #[must_use]
     pub fn sorted(&self) -> &[i64] {
         &self.errors
     }
 
-    /// What part of them, in millionths, is below an error.
+    /// Returns the part of the errors below `error`, in millionths. `None` without errors.
     #[must_use]
     pub fn below(&self, error: i64) -> Option<u64> {
         self.part(self.errors.partition_point(|&other| other < error))
     }
 
-    /// What part of them, in millionths, is above an error.
+    /// Returns the part of the errors above `error`, in millionths. `None` without errors.
     #[must_use]
     pub fn above(&self, error: i64) -> Option<u64> {
         self.part(self.errors.len() - self.errors.partition_point(|&other| other <= error))
     }
 
-    /// The smallest: the worst of what was given too little.
+    /// Returns the smallest error, that of the largest shortfall. `None` without errors.
     #[must_use]
     pub fn smallest(&self) -> Option<i64> {
         self.errors.first().copied()
     }
 
-    /// The largest: the worst of what was given too much.
+    /// Returns the largest error, that of the largest excess. `None` without errors.
     #[must_use]
     pub fn largest(&self) -> Option<i64> {
         self.errors.last().copied()
     }
 
-    /// The one in the middle of two or more; of an even number the lower one.
+    /// Returns the median, and the lower of two middle ones. `None` below two errors.
     #[must_use]
     pub fn median(&self) -> Option<i64> {
         let middle = self.errors.len().checked_sub(2)?.div_ceil(2);
         self.errors.get(middle).copied()
     }
 
-    /// The average of their sizes, without their signs.
+    /// Returns the mean of the absolute errors. `None` without errors.
     #[must_use]
     pub fn mean_size(&self) -> Option<u64> {
         let sum: u128 = self.errors.iter().map(|error| u128::from(error.unsigned_abs())).sum();

@@ -11,7 +11,7 @@ use crate::stray::{StrayRecord, Strays, Unknown};
 const SECOND: Span = Span::from_secs(1);
 
 /// Minimum part of a second that kernel accounting must cover. Accounting starts shortly after the
-/// run.
+/// run does.
 const ENOUGH: Span = Span::from_ms(900);
 
 /// Use of a CPU in one second.

@@ -41,17 +41,17 @@ pub(crate) struct Deadlines {
     resolution: Span,
     /// Budget of the current period.
     owed: Span,
-    /// Budget left in it.
+    /// Budget left in the current period.
     left: Span,
     /// Shortfall of the period before that is not made up. Time beyond it and the budget is excess.
     missing: Span,
     /// Excess that is not deducted yet.
     ahead: Span,
-    /// Part of it that was deducted from the current period.
+    /// Part of the excess that was deducted from the current period.
     taken_off: Span,
     /// CPU time received since the start of the period.
     received: Span,
-    /// True if it blocked in this period before it had received its budget.
+    /// True if the vCPU blocked in this period before it had received its budget.
     is_broken: bool,
     /// CPU time received since the vCPU joined.
     total: Span,

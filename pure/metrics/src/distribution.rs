@@ -130,6 +130,33 @@ impl Tally {
         Some(ErrorDistribution { p99_ppm: p99, worst_ppm: worst, seconds: count })
     }
 
+    /// Returns the values in rising order, each with the number of values that are at most as
+    /// large.
+    pub(crate) fn steps(&self) -> Vec<(Span, u64)> {
+        let mut steps: Vec<(Span, u64)> = Vec::new();
+        let mut add = |value: u64, count: u64| match steps.last_mut() {
+            Some((last, below)) if last.ns() == value => *below += count,
+            last => {
+                let below = last.map_or(0, |&mut (_, below)| below);
+                steps.push((Span::from_ns(value), below + count));
+            }
+        };
+        match self {
+            Tally::Few(values) => {
+                let mut values = values.clone();
+                values.sort_unstable();
+                values.into_iter().for_each(|value| add(value, 1));
+            }
+            Tally::Many(many) => {
+                for place in many.histogram.iter_recorded() {
+                    let value = place.value_iterated_to().min(many.worst);
+                    add(value, u64::from(place.count_at_value()));
+                }
+            }
+        }
+        steps
+    }
+
     fn spread(&self) -> Option<Spread> {
         match self {
             Tally::Few(values) if values.is_empty() => None,
@@ -249,5 +276,23 @@ mod tests {
     fn tally_counts_zero_and_the_largest_value() {
         let spread = tally((0..3000).map(|_| 0).chain([u64::MAX])).spread().unwrap();
         assert_eq!((spread.p50, spread.p99, spread.worst), (Some(0), Some(0), u64::MAX));
+    }
+
+    #[test]
+    fn cumulative_steps_end_at_the_worst_of_all_values() {
+        for values in [10_u64, 5_000] {
+            let mut tally = Tally::default();
+            (1..=values).for_each(|value| tally.add_value(value * 1_000 / 3));
+            tally.add_value(1_000 / 3);
+            let steps = tally.steps();
+            assert_eq!(steps[0], (Span::from_ns(333), 2));
+            assert_eq!(steps[steps.len() - 1], (Span::from_ns(values * 1_000 / 3), values + 1));
+            assert!(steps.windows(2).all(|pair| pair[0] < pair[1] && pair[0].1 < pair[1].1));
+            // Half of the values are at most the median.
+            let median = tally.distribution().unwrap().p50.unwrap();
+            let at_most = steps.iter().rfind(|&&(value, _)| value <= median).unwrap().1;
+            assert!(at_most * 2 > values, "{at_most} of {values}");
+        }
+        assert_eq!(Tally::default().steps(), []);
     }
 }

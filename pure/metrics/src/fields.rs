@@ -1,8 +1,8 @@
-//! The stable, machine-readable form of a summary: names that carry their unit last, and values.
+//! The stable, machine-readable form of a summary: values, and names that carry their unit last.
 //!
-//! Units: `_ns` nanoseconds, `_ppm` millionths (of one CPU for a share, of the promise for an
-//! error), `_bytes`, none for a number of things. Names are never taken away or given another
-//! meaning; new ones may be added anywhere.
+//! Units: `_ns` nanoseconds, `_ppm` millionths (of one CPU for a share, of the reservation for an
+//! error), `_bytes` bytes, no suffix for a count. A name is never removed, and its meaning never
+//! changes. New names may be added anywhere.
 
 use slackline_trace::OverheadKind;
 use slackline_units::Span;
@@ -12,25 +12,25 @@ use crate::{CpuSummary, Distribution, OverheadTimes, Summary, VcpuSummary};
 /// The value of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FieldValue {
-    /// A text.
+    /// Text, such as a name.
     Text(String),
     /// A number that is never negative.
     Count(u64),
     /// A number that may be negative.
     Signed(i64),
-    /// Yes or no.
+    /// Truth value: yes or no.
     Flag(bool),
-    /// Not known, or there is none.
+    /// Unknown value, or there is none.
     Missing,
 }
 
-/// A name and a value.
+/// Name and value of a field.
 pub type Field = (&'static str, FieldValue);
 
 /// The names of a distribution's fields, in the order of `spread`.
 type Names = [&'static str; 5];
 
-/// Those of a distribution of this name.
+/// The field names of the distribution with this name.
 macro_rules! names {
     ($name:literal) => {
         [
@@ -72,15 +72,15 @@ impl Summary {
         fields
     }
 
-    /// The fields of its vCPUs, a row each, in order of id: see [`VcpuSummary::fields`]. What this
-    /// machine cannot count is missing.
+    /// Returns the fields of its vCPUs, one row each, in order of id: see [`VcpuSummary::fields`].
+    /// Numbers that this host cannot count are missing.
     #[must_use]
     pub fn vcpu_fields(&self) -> Vec<Vec<Field>> {
         self.vcpus.iter().map(|vcpu| self.blank(vcpu.fields())).collect()
     }
 
-    /// The fields of its CPUs, a row each: see [`CpuSummary::fields`]. What this machine cannot
-    /// count is missing.
+    /// Returns the fields of its CPUs, one row each: see [`CpuSummary::fields`]. Numbers that this
+    /// host cannot count are missing.
     #[must_use]
     pub fn cpu_fields(&self) -> Vec<Vec<Field>> {
         self.cpus.iter().map(|cpu| self.blank(cpu.fields())).collect()
@@ -195,7 +195,7 @@ impl CpuSummary {
     }
 }
 
-/// The field of each kind of overhead.
+/// Returns the field of each kind of overhead.
 fn overheads(times: Option<OverheadTimes>) -> [Field; OverheadKind::ALL.len()] {
     OverheadKind::ALL.map(|kind| {
         let name = match kind {

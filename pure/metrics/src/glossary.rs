@@ -1,43 +1,43 @@
-//! What every metric means, for people: one list for tables, JSON, claims and help.
+//! Meaning of every metric, for users: one list for tables, JSON, claims and help.
 
 use crate::Unit;
 
-/// What a field of a summary means.
+/// Meaning of a field of a summary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Term {
-    /// The field, as JSON has it. A distribution has one entry: the field without `_p50_ns` and so
-    /// on.
+    /// Name of the field in JSON. A distribution has one entry: the common start of its field
+    /// names, without `_p50_ns` and so on.
     pub field: &'static str,
-    /// What tables call it; empty if they do not show it.
+    /// Heading in tables. Empty if tables do not show the field.
     pub heading: &'static str,
-    /// What it means, and in which unit where the field's name does not say.
+    /// Meaning, with the unit if the field's name does not end in one.
     pub says: &'static str,
     kind: Kind,
 }
 
-/// What kind of thing a field holds.
+/// Kind of value of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// A text or a flag, which no claim can be about.
+    /// Text or flag. No claim can refer to it.
     Text,
-    /// A number, in the unit that ends the field's name.
+    /// Number in the unit that ends the field's name.
     Number,
-    /// A distribution: how many, and four times.
+    /// Distribution: the count and four times.
     Spread,
 }
 
-/// The terms of one kind of thing.
+/// Terms of one kind of subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Glossary {
-    /// In words.
+    /// Subjects that have these fields, in words.
     pub of: &'static str,
-    /// In the order of the fields.
+    /// Terms in the order of the fields.
     pub terms: &'static [Term],
-    /// Whether claims can be about them.
+    /// True if claims can refer to these fields.
     pub are_claimed: bool,
 }
 
-/// How the fields of a distribution end.
+/// Endings of the field names of a distribution.
 pub(crate) const SPREAD: [&str; 5] = ["_count", "_p50_ns", "_p90_ns", "_p99_ns", "_worst_ns"];
 
 const fn text(field: &'static str, heading: &'static str, says: &'static str) -> Term {
@@ -52,7 +52,7 @@ const fn spread(field: &'static str, heading: &'static str, says: &'static str) 
     Term { field, heading, says, kind: Kind::Spread }
 }
 
-/// All of them.
+/// All terms, by kind of subject.
 pub const GLOSSARY: &[Glossary] = &[
     Glossary {
         of: "a vCPU, a domain (all of its vCPUs), or the whole run",
@@ -354,7 +354,7 @@ const XENMON: &[Term] = &[
 ];
 
 impl Term {
-    /// What it is measured in; none of a text or a flag, which no claim can be about.
+    /// Returns the unit. `None` for a text or a flag, to which no claim can refer.
     #[must_use]
     pub fn unit(&self) -> Option<Unit> {
         match self.kind {
@@ -364,13 +364,13 @@ impl Term {
         }
     }
 
-    /// Whether it stands for the five fields of a distribution.
+    /// Returns true if the term stands for the five fields of a distribution.
     #[must_use]
     pub fn is_spread(&self) -> bool {
         self.kind == Kind::Spread
     }
 
-    /// The fields that it stands for.
+    /// Returns the names of the fields that the term stands for.
     #[must_use]
     pub fn fields(&self) -> Vec<String> {
         match self.is_spread() {
@@ -379,7 +379,7 @@ impl Term {
         }
     }
 
-    /// The name that claims know it by: the field in words, without its unit.
+    /// Returns the name in claims: that of the field in words, without its unit.
     #[must_use]
     pub fn claimed_as(&self) -> String {
         crate::lookup::words(self.field)
@@ -393,10 +393,10 @@ mod tests {
     use slackline_trace::{Header, Knowledge, Named, Record, Sink};
     use slackline_units::{DomId, Span, Time, VcpuId};
 
-    /// Every field of a run in which somebody was.
+    /// Returns every field of a run with one vCPU.
     fn fields() -> Vec<(&'static str, Vec<Field>)> {
-        let summary = made(Meter::new).view().expect("everybody has a name");
-        let xenmon = made(XenMon::new).finish().expect("everybody has a name");
+        let summary = made(Meter::new).view().expect("every vCPU is named");
+        let xenmon = made(XenMon::new).finish().expect("every vCPU is named");
         vec![
             ("run", summary.fields()),
             ("vcpu", summary.vcpu_fields().remove(0)),
@@ -437,7 +437,7 @@ mod tests {
 
     #[test]
     fn every_number_can_be_claimed_in_its_unit() {
-        let summary = made(Meter::new).view().expect("everybody has a name");
+        let summary = made(Meter::new).view().expect("every vCPU is named");
         for term in [VCPU, CPU, RUN].concat() {
             let Some(unit) = term.unit() else { continue };
             let of = |end: &str| match term.is_spread() {

@@ -24,6 +24,7 @@
 
 mod alert;
 mod cpu_seconds;
+mod cumulative;
 mod deadline;
 mod distribution;
 mod fields;
@@ -47,6 +48,7 @@ mod xenmon;
 
 pub use alert::{AllocationErrors, WholeSeconds, allocation_error};
 pub use cpu_seconds::{CpuSecond, CpuSeconds};
+pub use cumulative::Cumulative;
 pub use distribution::{Distribution, ErrorDistribution, PartDistribution};
 pub use fields::{Field, FieldValue};
 pub use glossary::{GLOSSARY, Glossary, Term};

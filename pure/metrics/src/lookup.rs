@@ -1,8 +1,9 @@
 //! Metrics by name, for claims: `misses of web`, `wake to run p99 of web`, `timer lateness p99`.
 //!
 //! The name of a metric is that of its field in words, without the unit: `wake_to_run_p99_ns` is
-//! `wake to run p99`. Two names would mean two fields each: `delivered` and `work` are shares, and
-//! the CPU times are `delivered time` and `work time`.
+//! `wake to run p99`. The fields `delivered_ns` and `delivered_ppm` would share a name, as would
+//! `work_ns` and `work_ppm`. There the share is `delivered` or `work`, and the CPU time is
+//! `delivered time` or `work time`.
 
 use core::fmt;
 
@@ -12,38 +13,38 @@ use crate::fields::{Field, FieldValue};
 use crate::split::ppm;
 use crate::{CpuSummary, Summary, VcpuSummary};
 
-/// What a metric came to.
+/// Value of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
-    /// A length of time.
+    /// Duration of any length.
     Span(Span),
-    /// A part, in millionths.
+    /// Part of a whole, in millionths.
     Ppm(i64),
-    /// A number of things.
+    /// Count of something, without a unit.
     Count(u64),
-    /// What is shown as a dash: not known, or there is none.
+    /// Value that tables show as a dash: unknown, or there is none.
     Unknown,
 }
 
-/// What a metric is measured in.
+/// Unit of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// A length of time.
+    /// Duration of any length.
     Time,
-    /// A part of something, in percent.
+    /// Part of a whole, in percent.
     Part,
-    /// A number of things.
+    /// Count of something, without a unit.
     Things,
 }
 
-/// There is no such metric, or nobody of that name.
+/// Error for a metric, vCPU, domain or CPU that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownMetric {
-    /// What was asked for: `mises of web`.
+    /// Metric as it was requested: `mises of web`.
     pub metric: String,
-    /// What may have been meant: `misses of web`.
+    /// Similar metric that may have been meant: `misses of web`. `None` if nothing is similar.
     pub nearest: Option<String>,
-    /// What could stand in the place that is wrong: metrics, or else names.
+    /// Valid replacements of the wrong part: metrics, or names of vCPUs, domains and CPUs.
     pub known: Vec<String>,
 }
 
@@ -55,8 +56,8 @@ impl fmt::Display for UnknownMetric {
 
 impl core::error::Error for UnknownMetric {}
 
-/// Fields of several vCPUs or CPUs that are added up. Of all others the worst is taken: the one
-/// furthest from zero.
+/// Fields that are added up over several vCPUs or CPUs. For all others the worst value is taken:
+/// the one furthest from zero.
 const ADDED_UP: [&str; 43] = [
     "promised_ppm",
     "delivered_ns",
@@ -104,31 +105,31 @@ const ADDED_UP: [&str; 43] = [
 ];
 
 impl Summary {
-    /// A metric of a vCPU, of a domain, of a CPU (`cpu0`) or, with no name, of the whole run.
+    /// Returns a metric of a vCPU, a domain, a CPU (`cpu0`) or, without a name, the whole run.
     ///
-    /// A domain is known by its name, as are its vCPUs: `web` for `web.0` and `web.1`. Of several
-    /// vCPUs, amounts of CPU and numbers of things are added up, and of everything else the worst
-    /// is taken. The whole run is all vCPUs, for a metric that vCPUs have.
+    /// A domain is known by its name, as are its vCPUs: `web` means `web.0` and `web.1`. Over
+    /// several vCPUs, amounts of CPU time and counts are added up, and of everything else the worst
+    /// value is taken. The whole run means all vCPUs, for a metric that vCPUs have.
     ///
-    /// How late something was that never was late is no time at all, not unknown; and where there
-    /// is a single value, which has no quantiles to be shown, a quantile is that value.
+    /// If nothing was late, a lateness is zero and not unknown. A distribution with a single value
+    /// has no quantiles. There a quantile means that value.
     ///
     /// # Errors
-    /// When there is no such metric, or nobody of that name.
+    /// If there is no such metric, vCPU, domain or CPU.
     pub fn lookup(&self, metric: &str, of: Option<&str>) -> Result<Measure, UnknownMetric> {
         self.find(metric, of).map(|(_, measure)| measure)
     }
 
-    /// What a metric is measured in, whether it is known here or not.
+    /// Returns the unit of a metric, also if its value is unknown.
     ///
     /// # Errors
-    /// As [`Summary::lookup`].
+    /// As for [`Summary::lookup`].
     pub fn unit(&self, metric: &str, of: Option<&str>) -> Result<Unit, UnknownMetric> {
         self.find(metric, of).map(|(field, _)| Unit::of(field))
     }
 
-    /// A length of time of one CPU or of all, in parts of the time that was measured there. `None`
-    /// if the metric is no length of time of a CPU.
+    /// Returns a duration of one CPU or of all, as a part of the time that was measured there.
+    /// `None` if the metric is no duration of a CPU.
     #[must_use]
     pub fn part_of_cpu(&self, metric: &str, of: Option<&str>) -> Option<Measure> {
         let is_called =
@@ -152,7 +153,7 @@ impl Summary {
         }
     }
 
-    /// The field that a metric is, and what it came to.
+    /// Returns the field of a metric and its value.
     fn find(&self, metric: &str, of: Option<&str>) -> Result<Found, UnknownMetric> {
         let Some(of) = of else {
             let groups = [vec![self.fields()], self.vcpu_fields(), self.cpu_fields()];
@@ -167,8 +168,31 @@ impl Summary {
         measure(metric, &rows).ok_or_else(|| unknown_metric(metric, Some(of), &rows))
     }
 
+    /// Returns the totals of each domain, in the order of its first vCPU: its `name`, its number of
+    /// `vcpus`, then the sum over its vCPUs of each field that can be added up. A sum is missing if
+    /// a vCPU does not know its part.
+    #[must_use]
+    pub fn domain_fields(&self) -> Vec<Vec<Field>> {
+        let mut domains: Vec<(&str, Vec<Vec<Field>>)> = Vec::new();
+        for (vcpu, row) in self.vcpus.iter().zip(self.vcpu_fields()) {
+            let name = domain(vcpu).unwrap_or(&vcpu.name);
+            match domains.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, rows)) => rows.push(row),
+                None => domains.push((name, vec![row])),
+            }
+        }
+        let totals = |(name, rows): (&str, Vec<Vec<Field>>)| {
+            let count = FieldValue::Count(rows.len() as u64);
+            let head = [("name", FieldValue::Text(name.to_owned())), ("vcpus", count)];
+            let added = rows[0].iter().filter(|(field, _)| ADDED_UP.contains(field));
+            let added = added.map(|&(field, _)| (field, total(field, &rows)));
+            head.into_iter().chain(added).collect()
+        };
+        domains.into_iter().map(totals).collect()
+    }
+
     fn rows_of(&self, of: &str) -> Vec<Vec<Field>> {
-        // Whoever is called so is meant alone.
+        // A vCPU with exactly this name takes precedence over a domain.
         let is_one = self.vcpus.iter().any(|vcpu| vcpu.name == of);
         let is_meant = |vcpu: &VcpuSummary| vcpu.name == of || !is_one && domain(vcpu) == Some(of);
         let vcpus = self.vcpus.iter().zip(self.vcpu_fields());
@@ -196,7 +220,7 @@ impl Summary {
     }
 }
 
-/// The domain of one vCPU among several: `web` of `web.1`.
+/// Returns the domain of a vCPU that is one of several: `web` for `web.1`.
 fn domain(vcpu: &VcpuSummary) -> Option<&str> {
     // A domain of one vCPU may have a dot in its name: `ubuntu22.04`.
     let (domain, number) = vcpu.name.rsplit_once('.')?;
@@ -219,10 +243,10 @@ fn unknown_metric(metric: &str, of: Option<&str>, rows: &[Vec<Field>]) -> Unknow
     UnknownMetric { metric: whole(metric), nearest, known }
 }
 
-/// A field, and what it came to.
+/// Field and its value.
 type Found = (&'static str, Measure);
 
-/// The metric over all rows; none if they have no such field.
+/// Returns the metric over all rows. `None` if they have no such field.
 fn measure(metric: &str, rows: &[Vec<Field>]) -> Option<Found> {
     let mut all: Option<Found> = None;
     for row in rows {
@@ -238,8 +262,18 @@ fn measure(metric: &str, rows: &[Vec<Field>]) -> Option<Found> {
     all
 }
 
-/// The value of a field: none where it is missing, but zero for how late something was that never
-/// was late, and the worst for a quantile of one.
+/// Returns the sum of a field over all rows.
+fn total(field: &str, rows: &[Vec<Field>]) -> FieldValue {
+    let value = |row: &Vec<Field>| match row.iter().find(|(name, _)| *name == field)?.1 {
+        FieldValue::Count(count) => Some(count),
+        _ => None,
+    };
+    let sum = rows.iter().map(value).try_fold(0_u64, |sum, value| sum.checked_add(value?));
+    sum.map_or(FieldValue::Missing, FieldValue::Count)
+}
+
+/// Returns the value of a field. `None` if it is missing. If nothing was late, a lateness is zero.
+/// A quantile of a single value is that value.
 fn value(field: &Field, row: &[Field]) -> Option<i128> {
     let is_zero = |name: &str| row.contains(&(name, FieldValue::Count(0)));
     match field.1 {
@@ -269,7 +303,7 @@ fn typed(name: &str, value: Option<i128>) -> Measure {
 }
 
 impl Unit {
-    /// That of a field, which its name ends in.
+    /// Returns the unit that the name of a field ends in.
     #[must_use]
     pub fn of(field: &str) -> Unit {
         match field {
@@ -290,7 +324,7 @@ impl fmt::Display for Unit {
     }
 }
 
-/// A sum is not known if a part of it is not.
+/// Returns the sum of two values. Unknown if one of them is.
 fn sum(a: Measure, b: Measure) -> Measure {
     match (a, b) {
         (Measure::Span(a), Measure::Span(b)) => Measure::Span(a + b),
@@ -300,7 +334,7 @@ fn sum(a: Measure, b: Measure) -> Measure {
     }
 }
 
-/// The worse of two, or the one that is known.
+/// Returns the worse of two values, or the one that is known.
 fn worse(a: Measure, b: Measure) -> Measure {
     match (a, b) {
         (Measure::Span(a), Measure::Span(b)) => Measure::Span(a.max(b)),
@@ -316,7 +350,7 @@ fn is_number(value: &FieldValue) -> bool {
     !matches!(value, FieldValue::Text(_) | FieldValue::Flag(_))
 }
 
-/// The name of a field in words, without its unit.
+/// Returns the name of a field in words, without its unit.
 pub(crate) fn words(name: &str) -> String {
     match name {
         "delivered_ns" => return "delivered time".to_string(),
@@ -328,13 +362,14 @@ pub(crate) fn words(name: &str) -> String {
     bare.replace('_', " ")
 }
 
-/// What is likely to have been meant: two letters, or a third of it, may be mistyped.
+/// Returns the known name closest to `asked`. Two letters, or a third of them, may be mistyped.
 fn nearest<'a>(asked: &str, known: &'a [String]) -> Option<&'a String> {
     let far = |name: &&String| distance(asked, name);
     known.iter().min_by_key(far).filter(|name| distance(asked, name) <= (name.len() / 3).max(2))
 }
 
-/// How many letters must be put in, taken out or changed to make one text the other (Levenshtein).
+/// Returns the number of letters to insert, delete or change to turn one text into the other
+/// (Levenshtein distance).
 fn distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.chars().count()).collect();
     for (i, from) in a.chars().enumerate() {

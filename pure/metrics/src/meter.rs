@@ -3,6 +3,7 @@
 use slackline_trace::{Header, Knowledge, Named, OverheadKind, Record, Sink};
 use slackline_units::{CpuId, GridClock, Span, Time, VcpuId};
 
+use crate::cumulative::Cumulative;
 use crate::distribution::Tally;
 use crate::promise::{Promised, Ran};
 use crate::shared::{Books, Counts};
@@ -114,6 +115,14 @@ impl Meter {
             declined: self.declined,
             refused: self.refused,
         })
+    }
+
+    /// Returns the cumulative distributions of all vCPUs that are present, in the order of the
+    /// vCPUs: wake to run, response and job lateness, each if the vCPU has values.
+    #[must_use]
+    pub fn cumulative(&self) -> Vec<Cumulative> {
+        let rows = self.vcpus.iter().flatten();
+        rows.flat_map(|row| row.meter.cumulative(&row.name)).collect()
     }
 
     /// Sets the time from which it counts. Nothing may have been counted yet.

@@ -3,7 +3,7 @@
 /// Mean of a number over runs, with its confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OverRuns {
-    /// Number of runs.
+    /// Number of runs, at least one.
     pub runs: u64,
     /// Mean, in thousandths of the number's unit.
     pub mean_thousandths: i128,
@@ -28,7 +28,7 @@ impl OverRuns {
         let count = i128::try_from(numbers.len()).ok().filter(|&count| count > 0)?;
         let thousandths = || numbers.iter().map(|&number| i128::from(number) * 1_000);
         let mean_thousandths = rounded(thousandths().sum(), count);
-        // The square of some months in thousandths of a nanosecond may not fit.
+        // A length of some months, in thousandths of a nanosecond, has a square that may not fit.
         let mut squares = thousandths().map(|number| {
             let off = number.abs_diff(mean_thousandths);
             off.checked_mul(off)

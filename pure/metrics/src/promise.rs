@@ -58,7 +58,7 @@ pub(crate) struct Deliveries {
     /// Reservation at the time it left, with that time.
     left: Option<(Reservation, Time)>,
     shares: Shares,
-    /// `None` if the host does not observe enough to judge deadlines.
+    /// Deadlines of the reservations. `None` if the host does not observe enough to judge them.
     deadlines: Option<Deadlines>,
 }
 
@@ -273,7 +273,7 @@ impl Deliveries {
     /// Ends a reservation in mid-period, and adds the excess of that period.
     fn cut_short(&mut self, current: Current, at: Time) {
         let reservation = current.periods.reservation;
-        // A period that is longer than the others is not worth more than they are.
+        // A period that is longer than the others has no larger budget.
         let rest = current.end.since(at).min(reservation.period());
         let to_come = reservation.over_rounded_up(rest).min(current.slice);
         let slice = current.slice.left_after(current.taken_off);

@@ -1,19 +1,19 @@
-//! What a vCPU had in each whole second, and in each ten: the least and the most of them. They
-//! follow each other from the end of the warm-up, or from when it joined if that was later, to when
-//! it left or the run ended.
+//! Least and most CPU time that a vCPU received in a whole second, and in whole ten seconds. The
+//! seconds follow each other from the end of the warm-up, or from its join if that was later, until
+//! it leaves or the run ends.
 
 use slackline_units::{Span, Time};
 
 use crate::split::Stretch;
 
-/// Whole spans of a stretch from which on they are closed at once.
+/// Number of whole windows in a run interval from which on they are closed at once.
 const MANY: u64 = 1_000;
 
-/// The least and the most CPU time that somebody had in spans of one length.
+/// Least and most CPU time that a vCPU received in windows of one length.
 #[derive(Clone, Debug)]
 pub(crate) struct Spans {
     length: Span,
-    /// When the present one begins; none while it is not there.
+    /// Start of the current window. `None` while the vCPU is not joined.
     begins: Option<Time>,
     used: Span,
     least_and_most: Option<(Span, Span)>,
@@ -24,17 +24,17 @@ impl Spans {
         Spans { length, begins: None, used: Span::ZERO, least_and_most: None }
     }
 
-    /// It is there from now on, or counts from now on.
+    /// Starts the first window at a join, or at the end of the warm-up.
     pub(crate) fn begin(&mut self, at: Time) {
         (self.begins, self.used) = (Some(at), Span::ZERO);
     }
 
-    /// When the present one began, if it did.
+    /// Returns the start of the current window. `None` while the vCPU is not joined.
     pub(crate) fn begins(&self) -> Option<Time> {
         self.begins
     }
 
-    /// Takes a stretch in which the vCPU ran.
+    /// Adds a run interval of the vCPU.
     #[inline]
     pub(crate) fn ran(&mut self, stretch: Stretch) {
         let Some(begins) = self.begins else { return };
@@ -48,8 +48,8 @@ impl Spans {
         self.used += rest.used;
     }
 
-    /// Closes all spans but the last one or two that a stretch fills, at once: they are alike, and
-    /// a stretch of a hostile trace may be centuries.
+    /// Closes all windows but the last one or two that a run interval fills, at once. They are
+    /// equal, and an interval of a hostile trace may last centuries.
     fn jump(&mut self, rest: Stretch) -> Stretch {
         let whole = (rest.to - rest.from) / self.length;
         if whole < MANY {
@@ -61,11 +61,11 @@ impl Spans {
         after
     }
 
-    /// It is not there any more.
+    /// Ends the windows, since the vCPU left or the run ended.
     pub(crate) fn over(&mut self, at: Time) {
         if let Some(end) = self.end().filter(|&end| end <= at) {
             self.close(end);
-            // It had nothing of all whole spans after this one.
+            // It received nothing in all whole windows after this one.
             if at.since(end) >= self.length {
                 self.close(end);
             }
@@ -73,13 +73,13 @@ impl Spans {
         self.begins = None;
     }
 
-    /// In millionths of a CPU; none if there was no whole one.
+    /// Returns both in millionths of a CPU. `None` without a whole window.
     pub(crate) fn least_and_most(&self) -> Option<(u64, u64)> {
         let ppm = |used| crate::split::ppm(used, self.length);
         self.least_and_most.map(|(least, most)| (ppm(least), ppm(most)))
     }
 
-    /// The end of the present span. `None` if there is none, or beyond 584 years.
+    /// Returns the end of the current window. `None` while there is none, or beyond 584 years.
     fn end(&self) -> Option<Time> {
         let begins = self.begins?;
         begins.since(Time::START).checked_add(self.length).map(|end| Time::START.after(end))
@@ -103,10 +103,11 @@ mod tests {
     }
 
     #[test]
-    fn whole_seconds_alone_count_from_where_it_began() {
+    fn seconds_are_whole_and_begin_at_the_start() {
         let mut seconds = Spans::new(Span::from_secs(1));
         seconds.begin(Time::START + Span::from_ms(500));
-        // 300 of the first second, 600 of the second, nothing of the third, 900 of a part.
+        // 300 ms in the first second, 600 in the second, none in the third, 900 in an incomplete
+        // one.
         for (from, to) in [(0, 600), (1_300, 1_800), (2_200, 2_500), (3_500, 4_600)] {
             seconds.ran(stretch(from, to));
         }
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn stretch_of_centuries_is_closed_at_once() {
+    fn run_interval_of_centuries_is_closed_at_once() {
         let mut seconds = Spans::new(Span::from_secs(1));
         seconds.begin(Time::START);
         let to = Time::START + Span::from_secs(500 * 365 * 24 * 3600);
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn long_stretch_counts_as_its_parts_do() {
+    fn long_run_interval_counts_as_its_parts() {
         let counted = |parts: u64| {
             let mut seconds = Spans::new(Span::from_secs(1));
             seconds.begin(Time::START + Span::from_ms(300));
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ran_before_it_began_is_of_no_second() {
+    fn run_time_before_the_start_counts_in_no_second() {
         for (from, used) in [(500, 400_000), (1_000, 400_000), (1_100, 300_000)] {
             let mut seconds = Spans::new(Span::from_secs(1));
             seconds.begin(Time::START + Span::from_secs(1));
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stretch_over_several_seconds_is_split() {
+    fn run_interval_over_several_seconds_is_split() {
         let mut seconds = Spans::new(Span::from_secs(1));
         seconds.begin(Time::START);
         seconds.ran(stretch(750, 3_500));

@@ -23,7 +23,7 @@ pub struct Summary {
     pub vcpus: Vec<VcpuSummary>,
     /// One row per CPU.
     pub cpus: Vec<CpuSummary>,
-    /// Lateness of timers.
+    /// Lateness of the timers of all CPUs. `None` if none expired.
     pub timer_lateness: Option<Distribution>,
     /// Time from when a change was due until it took effect.
     pub changes: Option<Distribution>,
@@ -49,7 +49,7 @@ pub struct VcpuSummary {
     pub promised_share_ppm: Option<u64>,
     /// True if the reservation is a hard limit.
     pub exact: bool,
-    /// CPU time received.
+    /// CPU time received in the measured window.
     pub delivered: Span,
     /// Time for which it was joined.
     pub present: Span,

@@ -19,6 +19,7 @@
 use slackline_trace::{Knowledge, OverheadKind};
 use slackline_units::{CpuId, GridClock, Reservation, Span, Time, VcpuId};
 
+use crate::cumulative::Cumulative;
 use crate::distribution::Tally;
 use crate::promise::{Balance, Deliveries, Promised, Ran};
 use crate::seconds::Spans;
@@ -357,6 +358,18 @@ impl VcpuMeter {
             response: jobs.response.distribution(),
             overrun: self.overrun,
         })
+    }
+
+    /// Returns the cumulative distributions of the vCPU of that name.
+    pub(crate) fn cumulative(&self, name: &str) -> Vec<Cumulative> {
+        let jobs = self.jobs.as_ref();
+        let tallies = [
+            ("wake to run", Some(&self.wake_to_run)),
+            ("response", jobs.map(|jobs| &jobs.response)),
+            ("job lateness", jobs.map(|jobs| &jobs.lateness)),
+        ];
+        let all = tallies.into_iter();
+        all.filter_map(|(metric, tally)| Cumulative::of(name, metric, tally?)).collect()
     }
 
     /// Ends a wait, if there is one.

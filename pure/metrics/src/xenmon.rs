@@ -1,31 +1,35 @@
-//! What XenMon shows of a Xen host, from a trace.
+//! The metrics that XenMon shows of a Xen host, computed from a trace.
 //! Source: Gupta, Gardner, Cherkasova, "XenMon: QoS Monitoring and Performance Profiling Tool" (HPL
-//! 2005-187), and what its collector and its screen of 2006 do, cited as [XenMon].
+//! 2005-187), and the behaviour of its collector and its screen of 2006, cited as [XenMon].
 //!
 //! Six metrics of each domain, collected in data points of 100 ms and summed over a span:
 //!
-//! - *gotten*: CPU time it ran;
-//! - *allocated*: the slices it was granted when it was switched in, not clipped to what it used;
-//! - *blocked*: how long it had no work, or was held by a pause;
-//! - *waited*: how long it was runnable before each switch-in;
-//! - *execution count*: how often it was switched in;
-//! - *I/O count*: how many pages changed hands with packets that a guest received, counted for the
-//!   guest and for the domain that served it; what it sent and its disks are not in it.
+//! - *gotten*: CPU time received
+//! - *allocated*: slices granted at each switch-in, in full even if not used up
+//! - *blocked*: time without work, or held by a pause
+//! - *waited*: time runnable before each switch-in
+//! - *execution count*: number of switch-ins
+//! - *I/O count*: number of pages exchanged with packets that a guest received. It is counted for
+//!   the guest and for the domain that served it. Packets sent and disk I/O do not count.
 //!
-//! Rules kept because they decide what the numbers mean [XenMon, collector]:
+//! Rules of the collector that decide the meaning of the numbers, kept as they are [XenMon]:
 //!
-//! - A *switch-in* is a stretch that does not continue the one before on its CPU: somebody else's,
-//!   or a gap. A slice renewed for the same vCPU leaves no trace: neither "allocated" nor
-//!   "execution count" sees it.
-//! - A wait is booked whole at the switch-in that ends it; who never gets in has not waited.
-//!   Throttled time counts as waiting where the vCPU stays runnable, and as blocked where it is
-//!   paused.
-//! - A sleep before the first switch-in or wake is no blocked time.
+//! - A *switch-in* is a run interval that does not continue the one before on its CPU: another vCPU
+//!   ran, or there was a gap. A slice that is renewed for the same vCPU is no switch-in, and
+//!   neither *allocated* nor *execution count* includes it.
+//! - A wait is counted in full at the switch-in that ends it. A vCPU that is never switched in has
+//!   not waited. Throttled time counts as waiting if the vCPU stays runnable, and as blocked if it
+//!   is paused.
+//! - Time blocked before the first switch-in or wake does not count.
 //!
-//! Departures: a data point is 100 ms, where XenMon's lasts until the first record after that; a
-//! domain of several vCPUs has the sums of theirs, where XenMon mixes their states up; no record is
-//! booked on the CPU that happened to write it, so that SMP does not spoil "blocked" and "waited".
-//! Memory: a data point of a domain is 64 bytes, so that an hour of ten domains takes 23 MB.
+//! Departures:
+//!
+//! - A data point lasts 100 ms. That of XenMon lasts until the first record after 100 ms.
+//! - A domain of several vCPUs has the sums of all of them. XenMon mixes up their states.
+//! - A record counts for the CPU that it is about. XenMon counts it for the CPU that wrote it,
+//!   which spoils *blocked* and *waited* on several CPUs.
+//!
+//! A data point of a domain takes 64 bytes of memory: 23 MB for an hour of ten domains.
 
 mod fields;
 
@@ -37,63 +41,63 @@ use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 use crate::split::Stretch;
 use crate::stray::{StrayRecord, Strays, Unknown};
 
-/// How long a data point is [XenMon, `ms_per_sample`].
+/// Length of a data point [XenMon, `ms_per_sample`].
 pub const POINT: Span = Span::from_ms(100);
 
-/// Over how many data points the samples of a run are summed: a second, as on XenMon's screen.
+/// Number of data points in one sample of a run: a second, as on XenMon's screen.
 const POINTS_A_SECOND: usize = 10;
 
-/// What one domain did in a stretch of time.
+/// Metrics of one domain in a span of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Point {
-    /// CPU time it ran.
+    /// CPU time that it received.
     pub gotten: Span,
-    /// The slices it was granted at its switch-ins.
+    /// Slices granted at its switch-ins.
     pub allocated: Span,
-    /// How long it had no work, or was held.
+    /// Time in which it had no work or was held.
     pub blocked: Span,
-    /// How long it was runnable before its switch-ins.
+    /// Time in which it was runnable before its switch-ins.
     pub waited: Span,
-    /// Its switch-ins.
+    /// Number of its switch-ins.
     pub executions: u64,
-    /// Those of them that granted a slice; others had no limit.
+    /// Number of switch-ins that granted a slice. The others had no limit.
     pub sliced: u64,
-    /// The pages that it received, or handed over to those it serves.
+    /// Number of pages that it received, or handed over to the domains that it serves.
     pub io: u64,
 }
 
-/// What a run amounted to as XenMon would show it.
+/// Metrics of a run as XenMon shows them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct XenMonSummary {
-    /// The measured window.
+    /// Length of the measured window.
     pub length: Span,
-    /// What the machine could see.
+    /// Capabilities of the host to observe a run.
     pub knows: Knowledge,
-    /// Whether the trace says anything about I/O.
+    /// True if the trace records I/O.
     pub knows_io: bool,
-    /// A row a domain, in order of id.
+    /// One row per domain, in order of id.
     pub domains: Vec<XenMonDomain>,
 }
 
-/// What one domain did.
+/// Metrics of one domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct XenMonDomain {
-    /// What people call it.
+    /// Display name of the domain.
     pub name: String,
-    /// Over the whole window.
+    /// Metrics over the whole window.
     pub total: Point,
-    /// In each data point, the last of which may be shorter.
+    /// Metrics of each data point. The last one may be shorter.
     pub points: Vec<Point>,
 }
 
-/// Takes the records of a run and adds up what XenMon shows.
+/// Sink that adds up the metrics of XenMon.
 #[derive(Debug)]
 pub struct XenMon {
     warmup: Time,
     now: Time,
     knows: Knowledge,
     knows_io: bool,
-    /// By CPU: who ran last, and until when.
+    /// The vCPU that ran last on each CPU, and the end of its run interval.
     last: Vec<Option<(VcpuId, Time)>>,
     vcpus: BTreeMap<VcpuId, State>,
     domains: Vec<Domain>,
@@ -102,11 +106,11 @@ pub struct XenMon {
 
 #[derive(Clone, Copy, Debug)]
 struct State {
-    /// By its place in `domains`.
+    /// Index of its domain in `domains`.
     domain: usize,
-    /// Since when it has been runnable and not running.
+    /// Time since which it is runnable and not running. `None` if it is not.
     runnable: Option<Time>,
-    /// Since when it has been blocked.
+    /// Time since which it is blocked. `None` if it is not.
     blocked: Option<Time>,
 }
 
@@ -118,7 +122,7 @@ struct Domain {
 }
 
 impl XenMon {
-    /// A monitor for the run that this header is of.
+    /// Starts the sums for the run of this header.
     #[must_use]
     pub fn new(header: &Header) -> XenMon {
         XenMon {
@@ -133,10 +137,10 @@ impl XenMon {
         }
     }
 
-    /// What the run amounted to. A run whose end was not recorded ends with its last record.
+    /// Returns the metrics of the run. Without a record of its end, it ends with the last record.
     ///
     /// # Errors
-    /// When there was a record of somebody who is not known.
+    /// If a record named an unknown vCPU or CPU.
     pub fn finish(mut self) -> Result<XenMonSummary, StrayRecord> {
         self.strays.check()?;
         let end = self.now;
@@ -165,16 +169,17 @@ impl XenMon {
         found
     }
 
-    /// The data point of a domain at an instant; none in the warm-up.
+    /// Returns the data point of a domain at this time. `None` in the warm-up.
     fn point(&mut self, domain: usize, at: Time) -> Option<&mut Point> {
         if at < self.warmup {
             return None;
         }
-        let nth = usize::try_from((at - self.warmup) / POINT).expect("fewer points than memory");
+        let nth = usize::try_from((at - self.warmup) / POINT)
+            .expect("the data points of a run fit in memory");
         Some(self.domains[domain].point(nth))
     }
 
-    /// Books time between two instants on the data points that it lies in.
+    /// Adds a run interval to the data points that it lies in.
     fn spread(&mut self, domain: usize, mut stretch: Stretch, pick: fn(&mut Point) -> &mut Span) {
         if stretch.from < self.warmup {
             stretch = stretch.split(self.warmup).1;
@@ -183,7 +188,7 @@ impl XenMon {
             return;
         }
         let first = (stretch.from - self.warmup) / POINT;
-        let mut nth = usize::try_from(first).expect("fewer points than memory");
+        let mut nth = usize::try_from(first).expect("the data points of a run fit in memory");
         let mut ends = self.warmup + POINT * first;
         while stretch.from < stretch.to {
             ends += POINT;
@@ -206,7 +211,7 @@ impl XenMon {
         self.spread(domain, stretch, |point| &mut point.blocked);
     }
 
-    /// It is runnable, or gone: a blocked stretch is over.
+    /// Ends a blocked time: the vCPU is runnable or has left.
     fn unblocked(&mut self, vcpu: VcpuId, at: Time, runnable: Option<Time>) {
         let Some(state) = self.state(vcpu) else { return };
         state.runnable = runnable;
@@ -246,7 +251,7 @@ impl XenMon {
     }
 }
 
-/// A stretch as it was recorded.
+/// Run interval as it was recorded.
 struct Ran {
     stretch: Stretch,
     granted: Option<Span>,
@@ -307,8 +312,8 @@ impl Domain {
 }
 
 impl XenMonSummary {
-    /// The data points of a domain summed a second at a time; what is left at the end and is less
-    /// than a second is left out.
+    /// Returns the sums of a domain for each whole second. An incomplete second at the end is left
+    /// out.
     pub fn seconds<'a>(&self, domain: &'a XenMonDomain) -> impl Iterator<Item = Point> + use<'a> {
         let whole = usize::try_from(self.length / POINT).unwrap_or(usize::MAX);
         let points = &domain.points[..whole.min(domain.points.len())];

@@ -1,10 +1,9 @@
-//! Runs that are played again: the facts of a trace go through host and policy once more, and the
-//! orders must be the same.
+//! Replay of traces: the facts of a run go through host and policy again, and the orders must be
+//! the same.
 //!
-//! A [`Replay`] is a [`Sink`]: give it a trace, simulated or live, and [`Replay::finish`] says
-//! whether everything that the hardware was told came out as it was recorded: each order, each
-//! alarm that changed, each share that was declined. CPU time is what had been measured, and orders
-//! go as they went then.
+//! A [`Replay`] is a [`Sink`] for a trace, simulated or live. [`Replay::finish`] returns whether
+//! all that the hardware was told equals the trace: each order, each timer that changed, and each
+//! share that was declined. Measured CPU time and the outcomes of orders are taken from the trace.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic)]
@@ -21,77 +20,77 @@ use thiserror::Error;
 
 use script::{Mismatch, Script, Step};
 
-/// So many facts before a difference are told.
+/// Number of facts to show up to a difference.
 const BEFORE: usize = 5;
 
-/// Why a trace cannot be replayed.
+/// Reason why a trace cannot be replayed.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum ReplayError {
-    /// Its policy is none of ours.
+    /// No policy has the name in the trace.
     #[error("there is no policy `{name}` here")]
     UnknownPolicy {
-        /// As the trace has it.
+        /// Name in the trace.
         name: String,
     },
-    /// Its parameters are none of its policy's.
+    /// The parameters in the trace are not those of its policy.
     #[error("the policy's parameters cannot be read: {0}")]
     Parameters(FieldError),
-    /// Its CPUs do not belong together as CPUs can.
+    /// The groups of CPUs in the trace are inconsistent.
     #[error("which CPUs belong together cannot be read: {0}")]
     Topology(TopologyError),
-    /// A share is none of its policy's.
+    /// A share in the trace is not one of its policy.
     #[error("the share in entry {entry} cannot be read: {error}")]
     Share {
-        /// Which entry of the trace, counted from zero.
+        /// Index of the entry in the trace, from zero.
         entry: u64,
-        /// What is wrong with it.
+        /// Fault of the share.
         error: FieldError,
     },
-    /// It holds no facts.
+    /// The trace contains no facts.
     #[error("the trace holds no facts")]
     NoFacts,
 }
 
-/// What came of a replay.
+/// Result of a replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replayed {
-    /// How many facts were reported.
+    /// Number of facts that were reported to the host.
     pub facts: u64,
-    /// How many orders were given.
+    /// Number of orders that the host gave.
     pub orders: u64,
-    /// Where it first came out otherwise, if it did.
+    /// First difference to the trace. `None` if there is none.
     pub difference: Option<Difference>,
-    /// How the contract was broken, where it had been in the run as well.
+    /// Breach of the contract, which also ended the recorded run. `None` if there is none.
     pub broken: Option<String>,
 }
 
-/// The first that came out otherwise.
+/// First difference between a replay and its trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// When.
+    /// Time of the fact that caused it.
     pub at: Time,
-    /// With which entry of the trace, counted from zero: what was recorded, or where it is missing,
-    /// the fact.
+    /// Index of the entry in the trace, from zero: the recorded exchange, or the fact if none was
+    /// recorded.
     pub entry: u64,
-    /// What was recorded; none where there is more now.
+    /// Recorded exchange. `None` if the replay has one more.
     pub expected: Option<Exchange>,
-    /// What came out; none where something is missing.
+    /// Exchange of the replay. `None` if it has none.
     pub got: Option<Exchange>,
-    /// How the contract was broken, if that is what came out.
+    /// Breach of the contract, if the replay has one that the run did not.
     pub broken: Option<String>,
-    /// The facts until then, the last one that which it is about: entry, time and fact.
+    /// Latest facts up to the difference, each with its entry and time. The last one caused it.
     pub facts: Vec<(u64, Time, KeptFact)>,
 }
 
-/// Takes a trace and plays it again.
+/// Replay of a trace, as a sink that takes its entries.
 pub struct Replay {
     spec: &'static Spec,
     host: Host,
-    /// The step whose end has not been seen yet, and its entry.
+    /// Step whose end has not been read yet, with its entry.
     step: Option<(u64, Step)>,
     noticed: Vec<slackline_trace::Used>,
     entries: u64,
-    /// By CPU: alarms as they were recorded, and as they are now.
+    /// Timers by CPU, as recorded and as in the replay.
     alarms: [Vec<Option<Time>>; 2],
     facts: VecDeque<(u64, Time, KeptFact)>,
     failed: Option<ReplayError>,
@@ -99,10 +98,10 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// A replay of the trace that this header is of.
+    /// Creates the replay of the trace with this header.
     ///
     /// # Errors
-    /// When the policy, its parameters or the CPUs cannot be made sense of.
+    /// If the policy, its parameters or the groups of CPUs are unknown.
     pub fn new(header: &Header) -> Result<Replay, ReplayError> {
         let name = header.policy.split_whitespace().next().unwrap_or_default();
         let unknown = || ReplayError::UnknownPolicy { name: name.into() };
@@ -125,10 +124,10 @@ impl Replay {
         })
     }
 
-    /// What came of it.
+    /// Plays the last step and returns the result.
     ///
     /// # Errors
-    /// When the trace holds no facts, or a share that is none.
+    /// If the trace contains no facts, or a share that cannot be read.
     pub fn finish(mut self) -> Result<Replayed, ReplayError> {
         self.play();
         match self.failed {
@@ -142,7 +141,7 @@ impl Replay {
         self.failed.is_some() || self.replayed.difference.is_some()
     }
 
-    /// Plays the step that has been gathered.
+    /// Plays the step whose entries have been read.
     fn play(&mut self) {
         let Some((entry, mut step)) = self.step.take() else { return };
         if self.is_over() {
@@ -154,7 +153,7 @@ impl Replay {
             self.facts.pop_front();
         }
         if let Some(broken) = self.replayed.broken.take() {
-            // It is broken, and in the run it went on.
+            // The contract was broken here, but the recorded run went on.
             let mismatch = Mismatch { entry: Some(entry), expected: None, got: None };
             return self.differ((entry, step.now), mismatch, Some(broken));
         }
@@ -234,7 +233,7 @@ impl Sink for Replay {
     }
 }
 
-/// The share that a fact is about, if it is about one.
+/// Returns the share of a fact. `None` if the fact has none.
 fn shares(spec: &Spec, fact: &KeptFact) -> Result<Option<Values>, FieldError> {
     match fact {
         Fact::Joined(_, terms) | Fact::TermsChanged(_, terms) => {
@@ -244,13 +243,16 @@ fn shares(spec: &Spec, fact: &KeptFact) -> Result<Option<Values>, FieldError> {
     }
 }
 
-/// A fact as a host is told it.
+/// Returns a fact as the host takes it.
 fn read<'a>(fact: &'a KeptFact, share: Option<&'a Values>) -> slackline_host::Fact<'a> {
-    let terms = |cpus| VcpuTerms { share: share.expect("whoever has terms has a share"), cpus };
+    let terms = |cpus| VcpuTerms { share: share.expect("a vCPU with terms has a share"), cpus };
     match fact {
         Fact::Joined(vcpu, written) => Fact::Joined(*vcpu, terms(written.cpus)),
         Fact::TermsChanged(vcpu, written) => Fact::TermsChanged(*vcpu, terms(written.cpus)),
         Fact::Told(vcpu, told) => Fact::Told(*vcpu, told),
-        other => other.clone().map(|_| unreachable!("said above"), |_| unreachable!("said above")),
+        other => other.clone().map(
+            |_| unreachable!("facts with terms are handled above"),
+            |_| unreachable!("facts with terms are handled above"),
+        ),
     }
 }

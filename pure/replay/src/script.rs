@@ -1,5 +1,4 @@
-//! Hardware that answers as a recorded one did, and holds what it is told against what that was
-//! told.
+//! Hardware that answers as a recorded one did, and compares what it is told with the trace.
 
 use std::collections::VecDeque;
 
@@ -7,20 +6,20 @@ use slackline_host::Hardware;
 use slackline_trace::{Exchange, KeptFact, Order, Outcome, Used};
 use slackline_units::{CpuId, Time};
 
-/// One step as it was recorded.
+/// One step of the recorded run.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) now: Time,
     pub(crate) fact: KeptFact,
     /// CPU time that came with the fact.
     pub(crate) noticed: Vec<Used>,
-    /// What the hardware answered, in order.
+    /// Answers of the hardware, in order, each with its entry.
     pub(crate) measured: VecDeque<(u64, Used)>,
-    /// What the hardware was told, in order.
+    /// Orders, timers and refusals of the host, in order, each with its entry.
     pub(crate) told: VecDeque<(u64, Exchange)>,
 }
 
-/// What was told otherwise, and with which entry of the trace.
+/// Difference of a step to the trace, with its entry.
 #[derive(Clone, Debug)]
 pub(crate) struct Mismatch {
     pub(crate) entry: Option<u64>,
@@ -28,17 +27,17 @@ pub(crate) struct Mismatch {
     pub(crate) got: Option<Exchange>,
 }
 
-/// The hardware of one step.
+/// Hardware that plays one step.
 pub(crate) struct Script<'a> {
     pub(crate) step: &'a mut Step,
-    /// By CPU: the alarm as it was told last.
+    /// Timer of each CPU as set last.
     pub(crate) alarms: &'a mut [Option<Time>],
     pub(crate) orders: u64,
     pub(crate) mismatch: Option<Mismatch>,
 }
 
 impl Script<'_> {
-    /// The next that was told must be this; how it went.
+    /// Compares an exchange with the next recorded one. Returns the recorded outcome.
     pub(crate) fn tell(&mut self, got: Exchange) -> Outcome {
         if self.mismatch.is_some() {
             return Outcome::Done;
@@ -58,7 +57,7 @@ impl Script<'_> {
         }
     }
 
-    /// Nothing more is told: whatever was told or measured besides is missing.
+    /// Ends the step. Any exchange that is left in the trace is missing in the replay.
     pub(crate) fn over(&mut self) {
         let measured =
             self.step.measured.pop_front().map(|(entry, used)| (entry, Exchange::Measured(used)));

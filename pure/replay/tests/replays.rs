@@ -1,4 +1,4 @@
-//! Runs that are played again, and runs that are not what they were.
+//! Replays of runs, and of traces that were changed.
 
 use std::path::PathBuf;
 
@@ -24,11 +24,11 @@ fn header(scenario: &Scenario) -> Header {
     }
 }
 
-/// The trace of a run as a file, however it ended.
+/// Returns the trace of a run as a file, also if the run fails.
 fn traced(scenario: &Scenario) -> Vec<u8> {
     let mut file = Vec::new();
     let mut writer = Writer::new(&mut file, &header(scenario));
-    // A set that is declined has a trace too.
+    // A scenario that is declined has a trace too.
     let _ = slackline_sim::run(scenario, &mut writer);
     writer.finish().expect("memory takes everything");
     file
@@ -48,8 +48,8 @@ fn replayed(header: &Header, entries: &[Entry]) -> Result<Replayed, ReplayError>
 }
 
 fn difference(header: &Header, entries: &[Entry]) -> Difference {
-    let replayed = replayed(header, entries).expect("it can be replayed");
-    replayed.difference.expect("it came out otherwise")
+    let replayed = replayed(header, entries).expect("the trace can be replayed");
+    replayed.difference.expect("the replay differs from the trace")
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn every_scenario_replays_to_the_same_orders_under_every_policy() {
         for spec in ALL {
             let Ok(scenario) = scenario.with_policy(spec.name) else { continue };
             let (header, entries) = entries(&traced(&scenario));
-            let replayed = replayed(&header, &entries).expect("it can be replayed");
+            let replayed = replayed(&header, &entries).expect("the trace can be replayed");
             let of = format!("{} under {}", path.display(), spec.name);
             assert_eq!(replayed.difference, None, "{of}");
             assert!(replayed.facts > 0, "{of}");
@@ -79,7 +79,7 @@ fn every_scenario_replays_to_the_same_orders_under_every_policy() {
     assert!(runs > 20, "{runs} runs have orders");
 }
 
-/// Orders are refused, changes declined, vCPUs held, let go, moved, and leave.
+/// Orders are refused, changes are declined, and vCPUs pause, resume, migrate and leave.
 const EVENTFUL: &str = r#"
 title  = "eventful"
 length = "2s"
@@ -123,7 +123,7 @@ cpus = [0, 1]
 "#;
 
 #[test]
-fn refusals_pauses_and_what_is_declined_replay_as_they_were() {
+fn refusals_pauses_and_declined_changes_replay_without_difference() {
     let (header, entries) = entries(&traced(&Scenario::read(EVENTFUL).expect("a scenario")));
     let exchanges = || {
         entries.iter().filter_map(|entry| match entry {
@@ -142,7 +142,7 @@ fn refusals_pauses_and_what_is_declined_replay_as_they_were() {
     assert_eq!(replayed(&header, &entries), Ok(expected));
 }
 
-/// The place of the entry in the middle that is so, and what it is.
+/// Returns the index of the middle one of the entries for which `is_so` is true.
 fn middle(entries: &[Entry], is_so: fn(&Exchange) -> bool) -> usize {
     let is_so = |entry: &Entry| matches!(entry, Entry::Exchange(exchange) if is_so(exchange));
     let places: Vec<usize> = (0..entries.len()).filter(|&place| is_so(&entries[place])).collect();
@@ -150,7 +150,7 @@ fn middle(entries: &[Entry], is_so: fn(&Exchange) -> bool) -> usize {
 }
 
 #[test]
-fn an_order_that_was_another_is_found_where_it_stands() {
+fn changed_order_is_found_at_its_entry() {
     let (header, mut entries) = entries(&traced(&Scenario::read(EVENTFUL).expect("a scenario")));
     let limited = |it: &Exchange| {
         matches!(it, Exchange::Ordered { order: Order::Run { until: Some(_), .. }, .. })
@@ -179,7 +179,7 @@ fn an_order_that_was_another_is_found_where_it_stands() {
 }
 
 #[test]
-fn a_fact_that_did_not_happen_is_found_in_what_follows() {
+fn removed_fact_is_found_at_a_later_entry() {
     let (header, mut entries) = entries(&traced(&Scenario::read(EVENTFUL).expect("a scenario")));
     let place = middle(&entries, |it| matches!(it, Exchange::Reported { fact: Fact::Woke(_), .. }));
     let Entry::Exchange(Exchange::Reported { fact, now }) = &mut entries[place] else {
@@ -188,17 +188,17 @@ fn a_fact_that_did_not_happen_is_found_in_what_follows() {
     let now = *now;
     *fact = Fact::Passed;
     let found = difference(&header, &entries);
-    // Whoever woke then is unknown to be awake until the next fact about it at the latest.
+    // The vCPU that woke counts as blocked until the next fact about it.
     assert!(found.entry > place as u64 && found.at >= now, "{found:?}");
     assert!(found.at < now + Span::from_ms(20), "{found:?}");
 }
 
 #[test]
-fn time_that_was_not_measured_is_missed() {
+fn surplus_measurement_is_found_as_missing() {
     let (header, mut entries) = entries(&traced(&Scenario::read(EVENTFUL).expect("a scenario")));
     let place = middle(&entries, |it| matches!(it, Exchange::Measured(_)));
     let measured = entries[place].clone();
-    // Once more than the host asks: nobody takes it.
+    // The host asks once less than the trace has it, so one measurement is left.
     entries.insert(place, measured.clone());
     let found = difference(&header, &entries);
     let Entry::Exchange(measured) = measured else { unreachable!("found just so") };
@@ -206,7 +206,7 @@ fn time_that_was_not_measured_is_missed() {
 }
 
 #[test]
-fn another_rule_of_the_policy_is_found_at_the_first_order_that_it_changes() {
+fn changed_parameter_is_found_at_the_first_order_it_changes() {
     let text = "title = \"two\"\nlength = \"1s\"\npolicy = { name = \"round-robin\" }\n\
         [[domain]]\nname = \"a\"\nwork = { kind = \"spin\" }\nshare.round-robin = {}\n\
         [[domain]]\nname = \"b\"\nwork = { kind = \"spin\" }\nshare.round-robin = {}\n";
@@ -225,7 +225,7 @@ fn another_rule_of_the_policy_is_found_at_the_first_order_that_it_changes() {
 }
 
 #[test]
-fn what_cannot_be_replayed_says_why() {
+fn trace_that_cannot_be_replayed_gets_the_reason() {
     let (header, entries) = entries(&traced(&Scenario::read(EVENTFUL).expect("a scenario")));
     let unknown = Header { policy: "nobody's".into(), ..header.clone() };
     let name = "nobody's".to_string();

@@ -1,4 +1,4 @@
-//! What a scenario does at given times, in the words of a machine.
+//! Timed actions of a scenario on vCPUs: joining, leaving, changes and pauses.
 
 use std::collections::BTreeMap;
 
@@ -7,33 +7,33 @@ use slackline_units::{CpuSet, Time, VcpuId};
 
 use crate::{Domain, Hold, Scenario, ScenarioError};
 
-/// Something that a scenario does at a given time.
+/// An action of a scenario at a given time.
 #[derive(Clone, Debug)]
 pub struct Action {
-    /// When.
+    /// Time of the action.
     pub at: Time,
-    /// To whom.
+    /// vCPU that it concerns.
     pub vcpu: VcpuId,
-    /// What.
+    /// Kind of the action.
     pub what: What,
 }
 
-/// What a scenario does to a vCPU.
+/// Kind of an action on a vCPU.
 #[derive(Clone, Debug)]
 pub enum What {
-    /// It joins.
+    /// The vCPU joins the host.
     Join,
-    /// Its share, where it may run, or both change.
+    /// The share of the vCPU changes, or its affinity, or both.
     Change(Option<Values>, Option<CpuSet>),
-    /// It is held.
+    /// The vCPU is paused.
     Pause,
-    /// It is let go.
+    /// The vCPU is released from its pause.
     Release,
-    /// It leaves.
+    /// The vCPU leaves the host.
     Leave,
 }
 
-/// What the scenario does, in order of time; at one time in the order of the file.
+/// Returns the actions of a scenario by time, and at the same time in the order of the file.
 #[must_use]
 pub fn actions(scenario: &Scenario) -> Vec<Action> {
     let mut actions = Vec::new();
@@ -62,25 +62,25 @@ pub fn actions(scenario: &Scenario) -> Vec<Action> {
     actions
 }
 
-/// The shares that are in force.
+/// Shares of all vCPUs as they are now.
 #[derive(Clone, Debug)]
 pub struct SharesInForce<'a> {
     scenario: &'a Scenario,
-    /// Those that are not what they were on joining, by slot.
+    /// Shares that differ from those at joining, by slot.
     changed: BTreeMap<usize, Values>,
 }
 
 impl<'a> SharesInForce<'a> {
-    /// Those with which everybody joins.
+    /// Creates the state in which each vCPU has the share with which it joins.
     #[must_use]
     pub fn new(scenario: &'a Scenario) -> SharesInForce<'a> {
         SharesInForce { scenario, changed: BTreeMap::new() }
     }
 
-    /// The share of a vCPU as it is now.
+    /// Returns the current share of a vCPU.
     ///
     /// # Errors
-    /// When it has none and the policy needs one.
+    /// If the vCPU has no share and the policy needs one.
     pub fn of(&self, vcpu: VcpuId) -> Result<Values, ScenarioError> {
         match self.changed.get(&vcpu.slot()) {
             Some(share) => Ok(share.clone()),
@@ -88,20 +88,20 @@ impl<'a> SharesInForce<'a> {
         }
     }
 
-    /// A share has been changed to this.
+    /// Records a new share of a vCPU.
     pub fn set(&mut self, vcpu: VcpuId, share: Values) {
         self.changed.insert(vcpu.slot(), share);
     }
 }
 
 impl Scenario {
-    /// The domain of one of its vCPUs.
+    /// Returns the domain of a vCPU.
     #[must_use]
     pub fn domain_of(&self, vcpu: VcpuId) -> &Domain {
         &self.domains[vcpu.domain().number() as usize]
     }
 
-    /// Where one of its vCPUs may run.
+    /// Returns the CPUs on which a vCPU may run.
     #[must_use]
     pub fn cpus(&self, vcpu: VcpuId) -> CpuSet {
         let all = || CpuSet::first_n(self.host.cpus);

@@ -7,38 +7,38 @@ use thiserror::Error;
 use crate::action::{Action, SharesInForce, What, actions};
 use crate::{Scenario, ScenarioError};
 
-/// A vCPU of a scenario whose share cannot be honoured.
+/// A vCPU of a scenario that cannot be admitted.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{policy} cannot admit `{vcpu}`: {error}")]
 pub struct Declined {
-    /// The policy.
+    /// Name of the policy.
     pub policy: &'static str,
-    /// What people call the vCPU.
+    /// Name of the vCPU.
     pub vcpu: String,
-    /// Its domain, by its place in the scenario.
+    /// Index of its domain in the scenario.
     pub domain: usize,
-    /// Why.
+    /// Reason of the policy.
     pub error: AdmitError,
 }
 
-/// Why a scenario cannot be admitted.
+/// Reason why a scenario cannot be admitted.
 #[derive(Debug, Error)]
 pub enum NotAdmitted {
-    /// Not everybody can be promised what it asks for.
+    /// A vCPU cannot be admitted with its share.
     #[error(transparent)]
     Declined(#[from] Declined),
-    /// A share that is needed is missing.
+    /// A share that the policy needs is missing.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
 }
 
 impl Scenario {
-    /// Whether every domain can be admitted when it joins, on a [simulated](Scenario::simulated)
-    /// host. Changes are left to the run, in which a change that is declined leaves the old share
-    /// in place.
+    /// Checks that every domain can be admitted when it joins, on a
+    /// [simulated](Scenario::simulated) host. Changes are not checked: in a run, a change that is
+    /// declined leaves the old share in place.
     ///
     /// # Errors
-    /// When a domain cannot be admitted, or a share is missing.
+    /// If a domain cannot be admitted, or a share is missing.
     pub fn admit(&self) -> Result<(), NotAdmitted> {
         self.simulated().admit_all()
     }
@@ -66,14 +66,14 @@ impl Scenario {
                         shares.set(vcpu, share);
                     }
                 }
-                // Nobody is awake here.
+                // All vCPUs are blocked here.
                 What::Pause | What::Release => {}
             }
         }
         Ok(())
     }
 
-    /// Says whose share was declined.
+    /// Returns the error that names a vCPU whose share was declined.
     #[must_use]
     pub fn declined(&self, vcpu: VcpuId, error: AdmitError) -> Declined {
         Declined {

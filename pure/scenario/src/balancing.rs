@@ -1,4 +1,4 @@
-//! The vCPU that pays for what its policy does, where that costs the simulated host anything.
+//! The vCPU that runs the balancer of a policy, if that costs the simulated host anything.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,12 +10,12 @@ use crate::table::{Item, Mistake};
 use crate::terms::Start;
 use crate::{Balancing, Domain, Draw, LONGEST, Program, Scenario, Step};
 
-/// What people call it: nobody else can be called so.
+/// Name of its domain. No other domain can have it.
 const NAME: &str = "[balancer]";
 
 const KEYS: &[&str] = &["call", "cpu", "vcpu"];
 
-/// Reads `balancing`.
+/// Reads the table `balancing`.
 pub(crate) fn read(item: &Item<'_>) -> Result<Balancing, Mistake> {
     let table = item.table("`balancing`")?.allow(KEYS)?;
     let cost = |key| Ok(table.maybe(key, |item| item.span())?.unwrap_or_default());
@@ -24,7 +24,8 @@ pub(crate) fn read(item: &Item<'_>) -> Result<Balancing, Mistake> {
 }
 
 impl Balancing {
-    /// What a call takes with so many CPUs and vCPUs. What is longer than any run is never done.
+    /// Returns the cost of a call for a number of CPUs and vCPUs, at most [`LONGEST`]. A call that
+    /// is longer than the run never ends.
     fn cost(&self, cpus: usize, vcpus: usize) -> Span {
         let of = |each: Span, count: usize| u128::from(each.ns()) * count as u128;
         let ns = of(self.call, 1) + of(self.cpu, cpus) + of(self.vcpu, vcpus);
@@ -33,8 +34,8 @@ impl Balancing {
 }
 
 impl Scenario {
-    /// The scenario as a simulated host has it: if its policy balances, and `balancing` of the host
-    /// costs anything, somebody stands behind all other domains who pays for that.
+    /// Returns the scenario as a simulated host runs it. If the policy balances and `balancing`
+    /// costs anything, there is one more domain at the end, which pays that cost.
     #[must_use]
     pub fn simulated(&self) -> Cow<'_, Scenario> {
         let vcpus = self.domains.iter().map(|domain| domain.vcpus.len()).sum();
@@ -47,16 +48,17 @@ impl Scenario {
         Cow::Owned(scenario)
     }
 
-    /// The vCPU that makes the calls of the balancer, in a scenario as a simulated host has it.
+    /// Returns the vCPU that calls the balancer, in a scenario as a simulated host runs it.
     #[must_use]
     pub fn balancer(&self) -> Option<VcpuId> {
         let domain = self.domains.last().filter(|domain| domain.name == NAME);
         domain.map(|domain| domain.vcpus[0])
     }
 
-    /// Who pays so much each time, in this slot.
+    /// Returns the domain that pays for a balancer call each time, with its vCPU in `slot`.
     fn payer(&self, Payer { every, cpu, share }: Payer, slot: usize, cost: Span) -> Domain {
-        let small = |number: usize| u32::try_from(number).expect("a million vCPUs at most");
+        let small =
+            |number: usize| u32::try_from(number).expect("a scenario has at most a million vCPUs");
         let id = DomId::new(small(self.domains.len()));
         let instant = Step::Instant { period: every, offset: Span::ZERO };
         Domain {

@@ -1,4 +1,4 @@
-//! Claims: what a scenario says will come of it, to be checked after the run.
+//! Claims: results that a scenario promises. They are checked after the run.
 
 use core::fmt;
 
@@ -10,81 +10,81 @@ use crate::keys;
 use crate::names::Names;
 use crate::table::{Item, Mistake, Source, Table, decimal, percentage, shown};
 
-/// What should come of a run. Which metrics there are is known to whoever checks it.
+/// A result that a run must have. The checker knows which metrics exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// What is measured, as in `latency p99`.
+    /// Name of the metric, as in `latency p99`.
     pub metric: String,
-    /// The domain, vCPU or CPU (`cpu0`) of which it is measured. `None` for the whole run.
+    /// Domain, vCPU or CPU (`cpu0`) of the metric. `None` for the whole run.
     pub of: Option<String>,
-    /// What it must be.
+    /// Test that the metric must pass.
     pub test: Test,
     /// The claim as a sentence: `latency p99 of web is below 8ms`.
     pub text: String,
-    /// Where it stands in the file, counted from 1.
+    /// Line in the file, counted from 1.
     pub line: usize,
-    /// The machines on which it is checked.
+    /// Hosts on which the claim is checked.
     pub on: On,
 }
 
-/// The machines on which a claim is checked.
+/// Hosts on which a claim is checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum On {
-    /// On both.
+    /// On the simulated and on a live host.
     #[default]
     Both,
     /// On the simulated host only.
     Sim,
-    /// On the live host only.
+    /// On a live host only.
     Live,
 }
 
-/// What a metric must be.
+/// Test of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Test {
-    /// Not a metric: admission must refuse the domains as they stand.
+    /// No test of a metric: admission must refuse the domains.
     Refused,
-    /// Less than this.
+    /// The metric is less than the amount.
     Below(Amount),
-    /// More than this.
+    /// The metric is greater than the amount.
     Above(Amount),
-    /// This or less.
+    /// The metric is at most the amount.
     AtMost(Amount),
-    /// This or more.
+    /// The metric is at least the amount.
     AtLeast(Amount),
-    /// No further from an amount than a part of that amount.
+    /// The metric differs from an amount by at most a part of it.
     WithinPercent {
-        /// How far, in millionths of the amount.
+        /// Greatest difference, in millionths of the amount.
         tolerance_ppm: u64,
-        /// The amount.
+        /// Amount to compare with.
         of: AmountOrPromised,
     },
-    /// No further from a percentage than some percentage points.
+    /// The metric differs from a percentage by at most some percentage points.
     WithinPoints {
-        /// How far, in millionths: one percentage point is 10,000.
+        /// Greatest difference, in millionths: one percentage point is 10,000.
         tolerance_ppm: u64,
-        /// The percentage; never a length of time or a number.
+        /// Percentage to compare with, never a duration or a number.
         of: AmountOrPromised,
     },
 }
 
-/// What a metric is compared with.
+/// Amount that a metric is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
-    /// A length of time.
+    /// A duration, such as `8ms`.
     Span(Span),
     /// A percentage, in millionths: 20% is 200,000.
     Ppm(i64),
-    /// A plain number.
+    /// A plain number, such as `12`.
     Count(u64),
 }
 
-/// An amount, or what the share of the vCPU promises.
+/// An amount, or the reservation of the vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AmountOrPromised {
-    /// This amount.
+    /// An amount that the claim states.
     Amount(Amount),
-    /// Whatever was promised.
+    /// The reserved share of the vCPU.
     Promised,
 }
 
@@ -95,7 +95,7 @@ impl fmt::Display for Claim {
 }
 
 impl fmt::Display for Amount {
-    /// As one would write it: `8ms`, `20%`, `12`.
+    /// Writes the amount as in a scenario: `8ms`, `20%`, `12`.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Amount::Span(span) => span.fmt(out),
@@ -118,7 +118,7 @@ impl fmt::Display for AmountOrPromised {
 }
 
 impl fmt::Display for Test {
-    /// As one would write it: `below 8ms`, `within 2% of promised`.
+    /// Writes the test as in a scenario: `below 8ms`, `within 2% of promised`.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Test::Refused => out.write_str(REFUSED),
@@ -136,7 +136,7 @@ impl fmt::Display for Test {
     }
 }
 
-/// Millionths, shown as hundredths without needless zeros.
+/// Millionths, written as hundredths without needless zeros.
 struct Hundredths(u64);
 
 impl fmt::Display for Hundredths {
@@ -153,11 +153,11 @@ impl fmt::Display for Hundredths {
 const ONS: &[&str] = &["both", "sim", "live"];
 const REFUSED: &str = "refused";
 const PROMISED: &str = "promised";
-/// What claims may call all domains together.
+/// Name that claims use for all domains together.
 const TOTAL: &str = "total";
 
 impl Claim {
-    /// Reads one `[[claim]]`.
+    /// Reads one `[[claim]]` table.
     pub(crate) fn read(
         source: &Source<'_>,
         table: Table<'_>,
@@ -201,7 +201,7 @@ fn is_cpu(name: &str) -> bool {
     number.is_some_and(|number| format!("cpu{number}") == name)
 }
 
-/// How a test begins that compares with one amount, and what it is.
+/// First words of a test that compares with one amount, and the test.
 type Plain = (&'static str, fn(Amount) -> Test);
 pub(crate) const PLAIN: [Plain; 4] = [
     ("below ", Test::Below),
@@ -210,7 +210,7 @@ pub(crate) const PLAIN: [Plain; 4] = [
     ("at least ", Test::AtLeast),
 ];
 
-/// Reads what a metric must be.
+/// Reads the test of a metric.
 fn test(item: &Item<'_>) -> Result<Test, Mistake> {
     let words = item.text()?.split_whitespace().collect::<Vec<_>>();
     let text = words.join(" ");

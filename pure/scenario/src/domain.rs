@@ -1,4 +1,4 @@
-//! The domains: who they are, how many, and what they are on a live host.
+//! Domains: their names, their number, and their targets on a live host.
 
 use std::collections::BTreeMap;
 
@@ -16,10 +16,10 @@ use crate::{Domain, LiveTarget, MOST_STEPS, MOST_VCPUS, Relay, Threads, keys, pa
 const LIVE_TARGETS: [&str; 4] = ["command", "pid", "cgroup", "unit"];
 const THREADS: &[&str] = &["process", "vcpus"];
 
-/// How many vCPUs one domain can have: they are numbered in 16 bits.
+/// Maximum number of vCPUs of one domain: their numbers have 16 bits.
 const MOST_VCPUS_OF_ONE: usize = 1 << 16;
 
-/// Reads all domains.
+/// Reads all `[[domain]]` tables.
 pub(crate) fn read(run: &Run<'_>, tables: &[Table<'_>]) -> Result<(Vec<Domain>, Names), Mistake> {
     if tables.is_empty() {
         return Err(Mistake::new(0, ErrorKind::NoDomain));
@@ -31,7 +31,7 @@ pub(crate) fn read(run: &Run<'_>, tables: &[Table<'_>]) -> Result<(Vec<Domain>, 
         let item = table.need("name", "name = \"web\"")?;
         let name = checked_domain_name(&item)?;
         all.add(&table, name).map_err(|fault| match *fault.kind {
-            // It names the domain already, and the line of the other one.
+            // This error names the domain already, and the line of the other one.
             ErrorKind::DuplicateName { .. } => fault,
             _ => fault.of_domain(name),
         })?;
@@ -40,23 +40,23 @@ pub(crate) fn read(run: &Run<'_>, tables: &[Table<'_>]) -> Result<(Vec<Domain>, 
     Ok((all.domains, all.names))
 }
 
-/// What has been read so far.
+/// Domains read so far.
 struct All<'a> {
     run: &'a Run<'a>,
     domains: Vec<Domain>,
     names: Names,
     size: Size,
-    /// Of each parallel program.
+    /// Nodes of each parallel program, by name.
     nodes: BTreeMap<String, Nodes>,
 }
 
-/// How many nodes a parallel program has, and where the first of them is said.
+/// Number of nodes of a parallel program, and the place of the first in the file.
 struct Nodes {
     count: usize,
     at: usize,
 }
 
-/// How much there is of everything that has a limit.
+/// Numbers of vCPUs and of steps, which have limits.
 #[derive(Default)]
 struct Size {
     vcpus: usize,
@@ -64,7 +64,7 @@ struct Size {
 }
 
 impl All<'_> {
-    /// Adds what one table says: a domain, or as many as it has copies.
+    /// Adds the domain of one table, or all its copies.
     fn add(&mut self, table: &Table<'_>, name: &str) -> Result<(), Mistake> {
         let vcpus = table.maybe("vcpus", |item| item.count(1..=MOST_VCPUS_OF_ONE))?.unwrap_or(1);
         let copies = table.maybe("copies", |item| item.count(1..=MOST_VCPUS))?;
@@ -122,7 +122,7 @@ impl All<'_> {
         Ok(())
     }
 
-    /// When it joins and leaves.
+    /// Reads the times at which the domain joins and leaves.
     fn stay(&self, table: &Table<'_>) -> Result<Stay, Mistake> {
         let joins = table.maybe("joins", |item| self.run.time(&item))?.unwrap_or(Time::START);
         let Some(item) = table.get("leaves") else { return Ok(Stay { joins, leaves: None }) };
@@ -134,7 +134,7 @@ impl All<'_> {
         Ok(Stay { joins, leaves: Some(leaves) })
     }
 
-    /// Nobody waits for others where there are none.
+    /// Checks that every parallel program has more than one node to wait for.
     fn check_nodes(&self) -> Result<(), Mistake> {
         match self.nodes.iter().find(|(_, nodes)| nodes.count == 1) {
             Some((program, nodes)) => {
@@ -145,7 +145,7 @@ impl All<'_> {
         }
     }
 
-    /// Counts what one more table adds.
+    /// Adds the size of one more table, and checks the limits.
     fn grow(&mut self, table: &Table<'_>, by: &Size) -> Result<(), Mistake> {
         self.size.vcpus += by.vcpus;
         self.size.steps += by.steps;
@@ -159,8 +159,8 @@ impl All<'_> {
         Ok(())
     }
 
-    /// A domain one of whose vCPUs could be called as this one would be, or that is called as a
-    /// vCPU of this one could be: `web.1` is the second vCPU of `web`.
+    /// Returns a domain with a conflicting name: one with a vCPU of this name, or one whose name a
+    /// vCPU of this domain could have. `web.1` is the second vCPU of `web`.
     fn called_so(&self, name: &str, vcpus: usize) -> Option<usize> {
         let number = |text: &str| text.parse().ok().filter(|n: &usize| n.to_string() == text);
         let of = name.rsplit_once('.').and_then(|(domain, text)| {
@@ -177,7 +177,7 @@ impl All<'_> {
         of.or(one_of.map(|(_, &index)| index))
     }
 
-    /// Gives a domain its ids and puts it behind the others.
+    /// Gives a domain its ids and appends it.
     fn push(&mut self, mut domain: Domain, vcpus: usize, table: &Table<'_>) -> Result<(), Mistake> {
         let index = self.domains.len();
         if let Some(&first) = self.names.domains.get(&domain.name) {
@@ -192,10 +192,11 @@ impl All<'_> {
         }
         let last = self.domains.last().and_then(|domain| domain.vcpus.last());
         let slot = last.map_or(0, |last| last.slot() + 1);
-        let small = |number: usize| u32::try_from(number).expect("a million vCPUs at most");
+        let small =
+            |number: usize| u32::try_from(number).expect("a scenario has at most a million vCPUs");
         domain.id = DomId::new(small(index));
         let vcpu = |number: usize| {
-            let in_domain = u16::try_from(number).expect("checked above");
+            let in_domain = u16::try_from(number).expect("a vCPU number has 16 bits");
             VcpuId::new(small(slot + number), domain.id, in_domain)
         };
         domain.vcpus = (0..vcpus).map(vcpu).collect();
@@ -209,13 +210,13 @@ impl All<'_> {
     }
 }
 
-/// A key that says when vCPUs wake, of the domain or of one of them.
+/// Returns the key that sets when vCPUs wake, of the domain or of one vCPU.
 fn sleeps<'a>(table: &Table<'a>) -> Result<Option<Item<'a>>, Mistake> {
     let of_one = table.each("vcpu", "a vCPU")?;
     Ok(table.get("wakes").or_else(|| of_one.iter().find_map(|table| table.get("wakes"))))
 }
 
-/// Whom to schedule on this machine, and how it is known what its guest has to do.
+/// Target on a live host, and the sources of reports about its guest.
 #[derive(Default)]
 struct Live {
     target: Option<LiveTarget>,
@@ -293,7 +294,10 @@ fn target(table: &Table<'_>) -> Result<LiveTarget, Mistake> {
     if target.key == "pid" {
         let most = i32::MAX.unsigned_abs();
         let pid = target.number(1..=u64::from(most))?;
-        return Ok(LiveTarget::Pid { pid: i32::try_from(pid).expect("checked above"), threads });
+        return Ok(LiveTarget::Pid {
+            pid: i32::try_from(pid).expect("the range was checked"),
+            threads,
+        });
     }
     const WANTS: &str = "an array of strings that begins with a program";
     let argv = target.elements(WANTS)?.into_iter().map(|item| item.text().map(str::to_owned));

@@ -1,10 +1,10 @@
-//! Drawn lengths of time, and all the randomness there is.
+//! Random durations, and all other randomness.
 //!
-//! Every stream of draws belongs to one entity and one purpose and is seeded from the two and the
-//! run's seed alone. So adding a vCPU, or drawing more often for one purpose, changes nothing that
-//! anybody else draws. The generator is PCG-64, seeded through SplitMix64 because seeds that people
-//! choose differ in a few low bits only. Floats are used inside an exponential draw and nowhere
-//! else; the logarithm is libm's own code, not the platform's, so every machine draws the same.
+//! Every stream of draws belongs to one entity and one purpose. Its seed follows from the two and
+//! the seed of the run only. So an additional vCPU, or more draws for one purpose, changes no other
+//! draw. The generator is PCG-64. It is seeded through SplitMix64, since seeds that people choose
+//! differ in a few low bits only. Floats occur only in an exponential draw. Its logarithm is that
+//! of libm, not the platform's, so every computer draws the same.
 
 use core::fmt;
 use core::str::FromStr;
@@ -15,28 +15,28 @@ use slackline_policy::nearest;
 use slackline_units::{CpuId, ParseSpanError, Span, VcpuId};
 use thiserror::Error;
 
-/// A length of time that is drawn anew each time it is needed.
+/// A duration that is drawn each time it is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Draw {
-    /// Always the same.
+    /// Always the same duration.
     Fixed(Span),
-    /// Every nanosecond from `least` to `most`, both included, as likely as any other.
+    /// Every nanosecond from `least` to `most` with the same probability, both included.
     Uniform {
-        /// The shortest.
+        /// Shortest duration, which is included.
         least: Span,
-        /// The longest.
+        /// Longest duration, which is included.
         most: Span,
     },
-    /// Exponentially distributed: the gaps between events that know nothing of each other. In whole
-    /// nanoseconds, so it can be zero; never longer than 37 times the mean, a chance of 2^-53.
+    /// Exponentially distributed, as the gaps between independent events. In whole nanoseconds, so
+    /// it can be zero. At most 37 times the mean, with probability 2^-53.
     Exponential {
-        /// The mean.
+        /// Mean of the distribution.
         mean: Span,
     },
 }
 
 impl Draw {
-    /// The longest that fixed and uniform draws can be, and the mean of an exponential one: zero
+    /// Returns the maximum of a fixed or uniform draw, and the mean of an exponential one. Zero
     /// only if every draw is zero.
     #[must_use]
     pub const fn scale(&self) -> Span {
@@ -49,7 +49,7 @@ impl Draw {
 }
 
 impl fmt::Display for Draw {
-    /// As one would write it: `4ms`, `uniform 1ms 3ms`, `exponential 4ms`.
+    /// Writes the draw as in a scenario: `4ms`, `uniform 1ms 3ms`, `exponential 4ms`.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Draw::Fixed(span) => span.fmt(out),
@@ -59,46 +59,46 @@ impl fmt::Display for Draw {
     }
 }
 
-/// Why a text says no drawn length of time.
+/// Reason why a text is not a random duration.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum ParseDrawError {
-    /// The first word is neither a length of time nor a way to draw one.
+    /// The first word is neither a duration nor a distribution.
     #[error("`{word}` is not a distribution")]
     UnknownWay {
-        /// As written.
+        /// First word of the text.
         word: String,
-        /// The one that was probably meant.
+        /// Distribution with a similar name. `None` if there is none.
         meant: Option<&'static str>,
     },
-    /// The way to draw wants another number of lengths of time.
+    /// The distribution takes another number of durations.
     #[error("`{way}` takes {wants}, not {given}")]
     Count {
-        /// The way to draw.
+        /// Name of the distribution.
         way: &'static str,
-        /// What it takes.
+        /// Durations that it takes, in words.
         wants: &'static str,
-        /// How many were given.
+        /// Number of durations in the text.
         given: usize,
     },
-    /// One of its lengths of time is not one.
+    /// A duration is not valid.
     #[error("`{text}` {why}")]
     NotASpan {
-        /// As written.
+        /// Duration as in the text.
         text: String,
-        /// Why it is not.
+        /// Reason why it is not valid.
         why: ParseSpanError,
     },
-    /// Nothing lies between.
+    /// The minimum of a range exceeds its maximum.
     #[error("the minimum {least} is more than the maximum {most}")]
     LeastOverMost {
-        /// The shortest.
+        /// Minimum in the text.
         least: Span,
-        /// The longest, which is shorter.
+        /// Maximum in the text, which is less.
         most: Span,
     },
 }
 
-/// The words that say how to draw.
+/// Names of the distributions.
 const UNIFORM: &str = "uniform";
 const EXPONENTIAL: &str = "exponential";
 
@@ -144,38 +144,38 @@ fn span(text: &str) -> Result<Span, ParseDrawError> {
     text.parse().map_err(|why| ParseDrawError::NotASpan { text: text.to_owned(), why })
 }
 
-/// What a stream of draws is for: each purpose has a stream of its own.
+/// Purpose of a stream of draws. Each purpose has a stream of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// The steps of a vCPU's program.
+    /// Steps of a vCPU's program.
     Work,
-    /// How late a CPU's timer goes off.
+    /// Lateness of a CPU's timers.
     Timer,
-    /// Which of a CPU's orders are refused on purpose.
+    /// Orders of a CPU that are refused on purpose.
     Refusal,
-    /// What the steps of a domain's tasks take.
+    /// Steps of the tasks of a domain.
     Task,
-    /// How far the costs of a domain's system are off.
+    /// Deviations of the costs of a domain's system.
     Noise,
-    /// When a client asks.
+    /// Requests of a client.
     Client,
-    /// How long the packets of a client take.
+    /// Delays of the packets of a client.
     Delay,
-    /// How long the disk takes.
+    /// Seek times of the disk.
     Disk,
-    /// What a random host is like, before it runs.
+    /// Properties of a random host, before it runs.
     Host,
-    /// Random stream of the release times of a program's work.
+    /// Release times of a program's work.
     Arrival,
 }
 
-/// A stream of draws, the same on every machine.
+/// A stream of draws, the same on every computer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stream(Pcg64);
 
 impl Stream {
-    /// The stream of one entity for one purpose in the run with this seed. What an `entity` is
-    /// depends on the purpose; it must stay the same when others are added.
+    /// Creates the stream of one entity for one purpose in the run with this seed. The purpose
+    /// decides what an `entity` is. It must stay the same when others are added.
     #[must_use]
     pub fn new(seed: u64, entity: u64, purpose: Purpose) -> Stream {
         let purpose = match purpose {
@@ -190,7 +190,7 @@ impl Stream {
             Purpose::Host => 9,
             Purpose::Arrival => 10,
         };
-        // Each word is mixed before the next is added, so that no sum of small words meets another.
+        // Each word is mixed before the next is added, so that sums of small words do not collide.
         let mut mix = SplitMix64(seed);
         for word in [entity, purpose] {
             mix = SplitMix64(mix.next() ^ word);
@@ -200,28 +200,28 @@ impl Stream {
         Stream(Pcg64::new(state, stream))
     }
 
-    /// The stream of the arrivals of a program whose stream is this one, as it is before its first
-    /// draw.
+    /// Creates the stream of the arrivals of a program from the program's stream, as that is before
+    /// its first draw.
     #[must_use]
     pub(crate) fn of_arrivals(&self) -> Stream {
         Stream::new(self.clone().0.next_u64(), 0, Purpose::Arrival)
     }
 
-    /// The stream of a vCPU. It depends on whose vCPU it is and on its number there, not on how
-    /// many vCPUs other domains have.
+    /// Creates the stream of a vCPU. It depends on the domain and the number of the vCPU there, not
+    /// on the number of vCPUs of other domains.
     #[must_use]
     pub fn of_vcpu(seed: u64, vcpu: VcpuId, purpose: Purpose) -> Stream {
         let entity = u64::from(vcpu.domain().number()) << 16 | u64::from(vcpu.number());
         Stream::new(seed, entity, purpose)
     }
 
-    /// The stream of a CPU.
+    /// Creates the stream of a CPU.
     #[must_use]
     pub fn of_cpu(seed: u64, cpu: CpuId, purpose: Purpose) -> Stream {
         Stream::new(seed, cpu.index() as u64, purpose)
     }
 
-    /// The next length of time. A fixed one takes nothing from the stream.
+    /// Draws the next duration. A fixed one takes nothing from the stream.
     #[inline(always)]
     pub fn draw(&mut self, draw: &Draw) -> Span {
         match *draw {
@@ -235,12 +235,12 @@ impl Stream {
         least + Span::from_ns(self.at_most((most - least).ns()))
     }
 
-    /// A length of time that is up to `ppm` millionths of itself longer or shorter, all equally
-    /// likely. None takes nothing from the stream.
+    /// Draws a duration that differs from `span` by up to `ppm` millionths of it, uniformly. Zero
+    /// `ppm` takes nothing from the stream.
     #[inline]
     pub fn vary(&mut self, span: Span, ppm: u32) -> Span {
         const MILLION: u64 = 1_000_000;
-        // In 64 bits where that is enough: wider divisions take longer than all the rest.
+        // 64 bits are used where they suffice: wider divisions take longer than all the rest.
         let most = match span.ns().checked_mul(u64::from(ppm)) {
             Some(product) => product / MILLION,
             None => span.ns() / MILLION * u64::from(ppm),
@@ -251,7 +251,8 @@ impl Stream {
         Span::from_ns(span.ns() - most + self.at_most(2 * most))
     }
 
-    /// True `ppm` times in a million. Never and always take nothing from the stream.
+    /// Returns true with a probability of `ppm` millionths. Probabilities of 0 and 1 take nothing
+    /// from the stream.
     pub fn chance(&mut self, ppm: u32) -> bool {
         const MILLION: u32 = 1_000_000;
         match ppm {
@@ -261,18 +262,18 @@ impl Stream {
         }
     }
 
-    /// One of so many, at least one, each as likely as any other.
+    /// Draws an index below `count`, uniformly.
     ///
     /// # Panics
-    /// If there is none.
+    /// If `count` is zero.
     pub fn pick(&mut self, count: usize) -> usize {
         let last = u64::try_from(count).ok().and_then(|count| count.checked_sub(1));
-        let number = self.at_most(last.expect("one of none cannot be drawn"));
-        usize::try_from(number).expect("below `count`")
+        let number = self.at_most(last.expect("a draw needs at least one value"));
+        usize::try_from(number).expect("the number is below `count`")
     }
 
-    /// A number up to `most`, each as likely as any other: Lemire, "Fast random integer generation
-    /// in an interval", 2019.
+    /// Draws a number up to `most`, uniformly: Lemire, "Fast random integer generation in an
+    /// interval", 2019.
     #[inline]
     fn at_most(&mut self, most: u64) -> u64 {
         if most == u64::MAX {
@@ -281,10 +282,10 @@ impl Stream {
         let values = most + 1;
         loop {
             let product = u128::from(self.0.next_u64()) * u128::from(values);
-            #[allow(clippy::cast_possible_truncation)] // The two halves of it.
+            #[allow(clippy::cast_possible_truncation)] // Takes the two halves of the product.
             let (number, low) = ((product >> 64) as u64, product as u64);
-            // Of the 2^64 words, the remainder must be thrown away to leave every number as many.
-            // It is less than the number of values, and takes long to work out.
+            // A remainder of the 2^64 words is discarded, so that every number gets as many words.
+            // It is less than `values`, and is costly to compute.
             if low >= values || low >= values.wrapping_neg() % values {
                 return number;
             }
@@ -292,8 +293,8 @@ impl Stream {
     }
 }
 
-/// The point below which a share `1 - u` of an exponential distribution lies: `-mean ln u`, where
-/// `u` in (0, 1] is made of 53 random bits.
+/// Returns the quantile of an exponential distribution at `1 - u`: `-mean ln u`, with `u` in (0, 1]
+/// from 53 random bits.
 #[allow(
     clippy::float_arithmetic,
     clippy::cast_precision_loss,
@@ -305,8 +306,8 @@ fn exponential(mean: Span, word: u64) -> Span {
     Span::from_ns((-libm::log(unit) * mean.ns() as f64 + 0.5) as u64)
 }
 
-/// Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014: spreads words
-/// that differ in few bits over all of them.
+/// Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014. It spreads words
+/// that differ in few bits over all words.
 struct SplitMix64(u64);
 
 impl SplitMix64 {
@@ -331,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn draws_read_back_as_they_were_written() {
+    fn draw_reads_back_as_written() {
         for text in ["4ms", "0s", "uniform 1ms 3ms", "uniform 1ms 1ms", "exponential 4ms"] {
             assert_eq!(text.parse::<Draw>().unwrap().to_string(), text);
         }
@@ -339,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_draw_that_is_not_one_says_why() {
+    fn invalid_draw_gets_a_message_with_the_reason() {
         let cases = [
             ("", "`` is not a duration"),
             ("4", "`4` has no unit"),
@@ -358,25 +359,26 @@ mod tests {
 
     /// The published first values for this seed.
     #[test]
-    fn the_mixer_is_the_published_one() {
+    fn mixer_returns_the_published_values() {
         let mut mix = SplitMix64(1_234_567);
         let first = [6_457_827_717_110_365_317, 3_203_168_211_198_807_973];
         assert_eq!([mix.next(), mix.next()], first);
     }
 
-    /// `u` of 2^-53, 1/2 and 1: 53 ln 2, ln 2 and 0 times the mean.
+    /// `u` is 2^-53, 1/2 and 1: the draws are 53 ln 2, ln 2 and 0 times the mean.
     #[test]
-    fn an_exponential_draw_is_minus_the_logarithm() {
+    fn exponential_draw_is_minus_the_logarithm() {
         let second = Span::from_secs(1);
         assert_eq!(exponential(second, 0), Span::from_ns(36_736_800_570));
         assert_eq!(exponential(second, ((1 << 52) - 1) << 11), Span::from_ns(693_147_181));
         assert_eq!(exponential(second, u64::MAX), Span::ZERO);
     }
 
-    /// Worked out apart from this code, from the published algorithms in 128-bit whole numbers and
-    /// 50-digit logarithms. Whoever changes one changes every result ever published with a seed.
+    /// The values were computed without this code, from the published algorithms with 128-bit
+    /// integers and 50-digit logarithms. A change of one changes every result published with a
+    /// seed.
     #[test]
-    fn the_streams_are_what_they_always_were() {
+    fn streams_draw_the_same_values_in_every_version() {
         let draws = ["uniform 1ms 3ms", "exponential 4ms", "uniform 0s 1ns", "exponential 1s"];
         let mut stream = Stream::new(42, 7, Purpose::Work);
         let drawn = draws.map(|draw| stream.draw(&draw.parse().unwrap()).ns());
@@ -386,12 +388,14 @@ mod tests {
         assert_eq!(chances, [1, 0, 0, 1, 0, 1, 0, 0, 0, 0, 1, 0]);
     }
 
-    /// The sum of n draws is within four of its standard deviations, sqrt(n) times that of a draw.
+    /// The sum of n draws is within four of its standard deviations, which are sqrt(n) times that
+    /// of a draw.
     #[test]
-    fn a_uniform_draw_has_its_mean_and_its_bounds() {
+    fn uniform_draw_has_its_mean_and_its_bounds() {
         let (least, most) = (Span::from_us(1), Span::from_us(4));
         let (draw, mut stream) = (Draw::Uniform { least, most }, stream());
-        // A draw deviates by its range over sqrt(12), so the sum by 100 times the range.
+        // The standard deviation of a draw is its range over sqrt(12), so that of the sum is 100
+        // times the range.
         let (count, mean, deviation) = (120_000, 2_500, 3_000 * 100);
         let mut sum = 0;
         for _ in 0..count {
@@ -403,25 +407,25 @@ mod tests {
     }
 
     #[test]
-    fn a_uniform_draw_takes_every_value_equally_often() {
+    fn uniform_draw_takes_every_value_equally_often() {
         let draw = "uniform 5ns 10ns".parse().unwrap();
         let (mut stream, mut counts) = (stream(), [0_u64; 6]);
         for _ in 0..600_000 {
             let drawn = stream.draw(&draw).ns() - 5;
             counts[usize::try_from(drawn).unwrap()] += 1;
         }
-        // A count is binomial: its deviation is sqrt(600,000 * 1/6 * 5/6) < 289.
+        // A count is binomial: its standard deviation is sqrt(600,000 * 1/6 * 5/6) < 289.
         assert!(counts.iter().all(|count| count.abs_diff(100_000) < 4 * 289), "{counts:?}");
     }
 
     #[test]
-    fn the_widest_uniform_draw_is_a_word_of_the_generator() {
+    fn widest_uniform_draw_is_a_word_of_the_generator() {
         let draw = Draw::Uniform { least: Span::ZERO, most: Span::MAX };
         assert_eq!(stream().draw(&draw).ns(), stream().0.next_u64());
     }
 
     #[test]
-    fn an_exponential_draw_has_its_mean_and_its_tail() {
+    fn exponential_draw_has_its_mean_and_its_tail() {
         let (draw, mut stream) = ("exponential 4us".parse().unwrap(), stream());
         let (mut sum, mut beyond) = (0, 0_u64);
         for _ in 0..MILLION {
@@ -429,31 +433,33 @@ mod tests {
             sum += drawn;
             beyond += u64::from(drawn > 4_000);
         }
-        // A draw deviates by its mean, so the sum of a million by a thousand means.
+        // The standard deviation of a draw is its mean, so that of a million draws is a thousand
+        // means.
         assert!(sum.abs_diff(MILLION * 4_000) < 4 * 1_000 * 4_000, "{sum}");
-        // 1/e of them are longer than the mean; sqrt(1,000,000 * 1/e * (1 - 1/e)) < 483. Rounding
-        // to nanoseconds moves that by 1/8,000 of 1/e at most: 46 in a million.
+        // 1/e of the draws exceed the mean, with sqrt(1,000,000 * 1/e * (1 - 1/e)) < 483. Rounding
+        // to nanoseconds moves that by at most 1/8,000 of 1/e, which is 46 in a million.
         assert!(beyond.abs_diff(367_879) < 4 * 483 + 46, "{beyond}");
     }
 
     #[test]
-    fn a_chance_is_as_likely_as_it_says() {
+    fn chance_has_its_probability() {
         let mut stream = stream();
         let hits = (0..MILLION).filter(|_| stream.chance(250_000)).count() as u64;
-        // sqrt(1,000,000 * 1/4 * 3/4) < 434.
+        // The standard deviation is sqrt(1,000,000 * 1/4 * 3/4) < 434.
         assert!(hits.abs_diff(250_000) < 4 * 434, "{hits}");
         assert!((0..1_000).all(|_| !stream.chance(0) && stream.chance(1_000_000)));
     }
 
     #[test]
-    fn what_varies_stays_within_its_part_and_keeps_its_mean() {
+    fn varied_duration_stays_within_its_bounds_and_keeps_its_mean() {
         let (span, mut stream, mut sum) = (Span::from_us(10), stream(), 0);
         for _ in 0..120_000 {
             let varied = stream.vary(span, 300_000);
             assert!(Span::from_us(7) <= varied && varied <= Span::from_us(13));
             sum += varied.ns();
         }
-        // A draw deviates by its range of 6 us over sqrt(12), so the sum by 100 times the range.
+        // The standard deviation of a draw is its range of 6 us over sqrt(12), so that of the sum
+        // is 100 times the range.
         assert!(sum.abs_diff(120_000 * 10_000) < 4 * 100 * 6_000, "{sum}");
         assert_eq!(stream.vary(span, 0), span);
         let year = Span::from_secs(365 * 24 * 60 * 60);
@@ -461,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_certain_takes_nothing_from_the_stream() {
+    fn certain_draws_take_nothing_from_the_stream() {
         let (mut drawing, untouched) = (stream(), stream());
         assert_eq!(drawing.draw(&Draw::Fixed(Span::from_ms(4))), Span::from_ms(4));
         let _ = (drawing.chance(0), drawing.chance(1_000_000));
@@ -469,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn every_seed_entity_and_purpose_has_a_stream_of_its_own() {
+    fn streams_differ_by_seed_entity_and_purpose() {
         let mut firsts = std::collections::BTreeSet::new();
         for seed in 0..20 {
             for entity in 0..20 {
@@ -482,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn the_stream_of_a_vcpu_does_not_depend_on_how_many_come_before_it() {
+    fn vcpu_stream_does_not_depend_on_its_slot() {
         let of = |slot| Stream::of_vcpu(1, VcpuId::new(slot, DomId::new(3), 1), Purpose::Work);
         assert_eq!(of(4), of(9));
         let other = Stream::of_vcpu(1, VcpuId::new(4, DomId::new(4), 1), Purpose::Work);

@@ -1,4 +1,4 @@
-//! What can be wrong with a scenario, where, and what to type instead.
+//! Errors of scenarios, with their place in the file. Each may have a hint.
 
 use slackline_policy::{FieldError, Spec, TopologyError};
 use slackline_units::{CpuId, ParseSpanError, ReservationError, Span, Time};
@@ -7,198 +7,197 @@ use thiserror::Error;
 use crate::limits::{MOST_SYSTEMS, MOST_TASKS};
 use crate::{MOST_STEPS, MOST_VCPUS, ParseDrawError};
 
-/// What is wrong with a scenario, and where. Shown without the name of the file, which is not known
-/// here.
+/// A fault of a scenario with its place. The message is without the name of the file, which is not
+/// known here.
 #[derive(Clone, Debug, Error)]
 #[error("{kind}")]
 pub struct ScenarioError {
-    /// The line, counted from 1; 0 if it is not the file that is wrong but a name that was asked
-    /// for.
+    /// Line, counted from 1. 0 if the fault is not in the file but in a name from a caller.
     pub line: usize,
-    /// The column in characters, counted from 1; 0 where the line is.
+    /// Column in characters, counted from 1. 0 if `line` is.
     pub column: usize,
-    /// What is wrong.
+    /// Kind of the fault.
     pub kind: Box<ErrorKind>,
 }
 
-/// What is wrong with a scenario. What was written is shown as it was written.
+/// Kind of a fault of a scenario. Texts from the file are quoted as they are.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The file is no TOML.
+    /// The text is not TOML.
     #[error("this is not TOML: {message}")]
     Syntax {
-        /// The parser's words.
+        /// Message of the TOML parser.
         message: String,
-        /// The value that should probably stand in quotes.
+        /// Value that probably needs quotes. `None` if there is none.
         unquoted: Option<String>,
     },
-    /// A table has a key that means nothing there.
+    /// A table has an unknown key.
     #[error("{place} has no key `{key}`")]
     UnknownKey {
-        /// As written.
+        /// Key as it is in the file.
         key: String,
-        /// What has no such key.
+        /// Name of the table.
         place: &'static str,
-        /// The keys that it has.
+        /// Keys that the table may have.
         keys: Vec<&'static str>,
     },
-    /// A table lacks a key.
+    /// A table lacks a required key.
     #[error("`{key}` is missing")]
     MissingKey {
-        /// The key.
+        /// Name of the missing key.
         key: &'static str,
-        /// It with a value, as one would write it.
+        /// The key with a value, as users write it.
         example: &'static str,
     },
-    /// Something has the wrong type.
+    /// A value has the wrong type.
     #[error("`{written}` is not {wants}")]
     WrongType {
-        /// As written.
+        /// Text as it is in the file.
         written: String,
-        /// What it must be.
+        /// Description of the type that it needs.
         wants: &'static str,
     },
-    /// Something is none of the words that can stand there.
+    /// A value is not one of the words that are allowed.
     #[error("`{written}` is not one of {}", .words.join(", "))]
     NotAWord {
-        /// As written.
+        /// Text as it is in the file.
         written: String,
-        /// What stands in the quotes.
+        /// The word without key and quotes.
         word: String,
-        /// The words that can.
+        /// Words that are allowed.
         words: &'static [&'static str],
     },
-    /// Something is no length of time.
+    /// A value is not a duration.
     #[error("`{written}` {why}")]
     NotASpan {
-        /// As written.
+        /// Text as it is in the file.
         written: String,
-        /// Why it is not.
+        /// Reason of the parser.
         why: ParseSpanError,
     },
-    /// Something is no drawn length of time.
+    /// A value is not a random duration.
     #[error("`{written}`: {why}")]
     NotADraw {
-        /// As written.
+        /// Text as it is in the file.
         written: String,
-        /// Why it is not.
+        /// Reason of the parser.
         why: ParseDrawError,
     },
-    /// A length of time that must be some time is none.
+    /// A duration that must not be zero is zero.
     #[error("`{written}`: duration must be greater than zero")]
     Zero {
-        /// As written.
+        /// Text as it is in the file.
         written: String,
     },
-    /// A length of time is longer than [`LONGEST`](crate::LONGEST).
+    /// A duration is longer than [`LONGEST`](crate::LONGEST).
     #[error("`{written}` is longer than a year")]
     TooLong {
-        /// As written.
+        /// Text as it is in the file.
         written: String,
     },
-    /// A number is too low or too high.
+    /// A number is out of its range.
     #[error("`{written}` is not from {least} to {most}")]
     OutOfRange {
-        /// As written.
+        /// Text as it is in the file.
         written: String,
-        /// The lowest.
+        /// Lowest number that is allowed.
         least: u64,
-        /// The highest.
+        /// Highest number that is allowed.
         most: u64,
     },
-    /// Groups of this size would not come out even.
+    /// The size of a group does not divide the number of its members.
     #[error("`{written}` does not divide {all}")]
     Uneven {
-        /// As written.
+        /// Text as it is in the file.
         written: String,
-        /// What is grouped.
+        /// Number of members of all groups.
         all: usize,
     },
-    /// A speed of threads, of a host whose cores have one each.
+    /// `smt` is set on a host whose cores have one thread each.
     #[error("`smt` needs more than one thread per core; this host has one")]
     NoThreads,
-    /// A CPU of no speed.
+    /// The speed of a CPU is zero.
     #[error("`{written}`: speed must be greater than zero")]
     Standstill {
-        /// As written.
+        /// Text as it is in the file.
         written: String,
     },
-    /// Two keys say the same thing.
+    /// Two keys set the same thing.
     #[error("`{one}` and `{other}` cannot be combined")]
     SaidTwice {
-        /// The key that stands.
+        /// Key that may stay.
         one: &'static str,
-        /// The key that is too much.
+        /// Key that must be removed.
         other: &'static str,
     },
-    /// The CPUs of a host cannot belong together like that.
+    /// The groups of CPUs are inconsistent.
     #[error("{error}")]
     Topology {
-        /// Why not.
+        /// Reason of the topology.
         error: TopologyError,
     },
-    /// A set of CPUs names one twice.
+    /// A set of CPUs contains a CPU twice.
     #[error("{cpu} is listed twice")]
     CpuTwice {
-        /// The CPU.
+        /// CPU that is there twice.
         cpu: CpuId,
     },
-    /// A vCPU starts on a CPU on which it may not run.
+    /// A vCPU starts on a CPU that its affinity does not allow.
     #[error("{cpu} is not one of the CPUs in `cpus`")]
     NotAmong {
-        /// The CPU.
+        /// CPU on which it should start.
         cpu: CpuId,
     },
-    /// A domain says twice what differs for one vCPU.
+    /// A domain has two tables for one vCPU.
     #[error("vCPU {number} is listed twice")]
     VcpuTwice {
-        /// Its number in the domain.
+        /// Number of the vCPU in the domain.
         number: u16,
     },
-    /// Something is no percentage up to 100%.
+    /// A value is not a percentage up to 100%.
     #[error("`{written}` is not a percentage up to 100%")]
     NotAPercentage {
-        /// As written.
+        /// Text as it is in the file.
         written: String,
     },
-    /// Not a number of events a second, or too low or too high.
+    /// A value is not a number of events per second, or is out of range.
     #[error("`{written}` is not from 0.001 to 1000000 a second, with at most four decimal places")]
     NotAFrequency {
         /// The value as it is in the scenario.
         written: String,
     },
-    /// Something is wrong inside one domain.
+    /// A fault inside one domain.
     #[error("domain `{domain}`: {error}")]
     OfDomain {
-        /// The domain.
+        /// Name of the domain.
         domain: String,
-        /// What is wrong.
+        /// Kind of the fault.
         error: Box<ErrorKind>,
     },
 
-    /// There is no such policy.
+    /// No policy has this name.
     #[error("no policy is called `{name}`")]
     UnknownPolicy {
-        /// As written.
+        /// Name as it is in the file.
         name: String,
     },
-    /// A policy, or a share of it, has no such parameter.
+    /// A policy, or its share, has no parameter of this name.
     #[error("{} has no parameter `{name}`", what(.spec, *.part))]
     UnknownField {
-        /// As written.
+        /// Name as it is in the file.
         name: String,
-        /// The policy.
+        /// Policy with the parameters.
         spec: &'static Spec,
-        /// Of which part of the policy's parameters it was written.
+        /// Part of the policy's parameters in which it should be.
         part: Part,
     },
-    /// What should set a parameter of a policy does not.
+    /// A setting of a policy on a command line has no `=`.
     #[error("`{written}` sets no parameter of `{}`", .spec.name)]
     SetsNothing {
-        /// As written.
+        /// Text as it is in the file.
         written: String,
-        /// The policy.
+        /// Policy with the parameters.
         spec: &'static Spec,
     },
     /// A parameter of a policy or of a share is wrong.
@@ -207,305 +206,305 @@ pub enum ErrorKind {
     /// A slice and its period make no reservation.
     #[error("{0}")]
     Reservation(ReservationError),
-    /// More CPU for all vCPUs of a domain than they can use.
+    /// The vCPUs of a domain cannot use that much CPU.
     #[error("`{written}` is more than {vcpus} {} can use", vcpus_word(*.vcpus))]
     MoreThanVcpus {
-        /// As written.
+        /// Text as it is in the file.
         written: String,
-        /// How many vCPUs the domain has.
+        /// Number of vCPUs of the domain.
         vcpus: usize,
     },
-    /// So little CPU for all vCPUs of a domain that nothing is left for each.
+    /// The CPU for all vCPUs of a domain leaves nothing for each.
     #[error("`{written}` is less than 1ns for each of {vcpus} {} in {period}",
         vcpus_word(*.vcpus))]
     NothingEach {
-        /// As written.
+        /// Text as it is in the file.
         written: String,
-        /// How many vCPUs the domain has.
+        /// Number of vCPUs of the domain.
         vcpus: usize,
-        /// In what time.
+        /// Period of the reservation.
         period: Span,
     },
-    /// What all vCPUs of a domain have together, said of one of them.
+    /// `cpu`, which is for all vCPUs of a domain, is set for one of them.
     #[error("`cpu` is for all vCPUs of a domain, and this is one of {vcpus}")]
     CpuOfOne {
-        /// How many vCPUs the domain has.
+        /// Number of vCPUs of the domain.
         vcpus: usize,
     },
     /// A domain has no share for a policy that needs one.
     #[error("domain `{domain}` has no share for `{}`", .spec.name)]
     NoShare {
-        /// The domain.
+        /// Name of the domain.
         domain: String,
-        /// The policy.
+        /// Policy that needs a share.
         spec: &'static Spec,
     },
-    /// The chosen policy has its parameters in two places.
+    /// The policy of the scenario has parameters in two places.
     #[error("`{}` is the policy of this scenario: set its parameters in `policy`", .spec.name)]
     PolicyTwice {
-        /// The policy.
+        /// Policy of the scenario.
         spec: &'static Spec,
     },
 
-    /// There is no domain.
+    /// The scenario has no domain.
     #[error("a scenario needs a domain")]
     NoDomain,
-    /// A name that no domain can have.
+    /// A name is not valid for a domain or a task.
     #[error("`{name}` is not a valid name")]
     BadName {
-        /// As written.
+        /// Name as it is in the file.
         name: String,
     },
     /// Two domains have one name.
     #[error("`{name}` is used already on line {line}")]
     DuplicateName {
-        /// The name.
+        /// Name of both domains.
         name: String,
-        /// Where the first one stands.
+        /// Line of the first domain.
         line: usize,
     },
-    /// There is no such domain.
+    /// No domain has this name.
     #[error("no domain is called `{name}`")]
     UnknownDomain {
-        /// As written.
+        /// Name as it is in the file.
         name: String,
-        /// The one that was probably meant.
+        /// Domain with a similar name. `None` if there is none.
         meant: Option<String>,
     },
-    /// A domain has no such task.
+    /// A domain has no task of this name.
     #[error("no task of domain `{domain}` is called `{name}`")]
     UnknownTask {
-        /// As written.
+        /// Name as it is in the file.
         name: String,
-        /// Whose it should be.
+        /// Name of the domain.
         domain: String,
-        /// The one that was probably meant.
+        /// Task with a similar name. `None` if there is none.
         meant: Option<String>,
     },
-    /// A name stands for several domains where one must be named.
+    /// A name stands for several domains where one is needed.
     #[error("`{name}` stands for {copies} domains")]
     NameOfCopies {
-        /// As written.
+        /// Name as it is in the file.
         name: String,
-        /// How many domains it is.
+        /// Number of domains with that name.
         copies: usize,
     },
-    /// A domain has no such vCPU.
+    /// A domain has no vCPU of this number.
     #[error("domain `{domain}` has no vCPU `{name}`")]
     UnknownVcpu {
-        /// As written.
+        /// Name as it is in the file.
         name: String,
-        /// The domain.
+        /// Name of the domain.
         domain: String,
-        /// How many vCPUs it has.
+        /// Number of vCPUs of the domain.
         vcpus: usize,
     },
-    /// Something is about devices that nobody drives.
+    /// A value needs devices, and no domain drives them.
     #[error("`{written}` needs devices, and there is no driver domain")]
     NoDriver {
-        /// As written.
+        /// Text as it is in the file.
         written: String,
     },
     /// Two tasks of a domain have one name.
     #[error("another task of the domain is called `{name}`")]
     DuplicateTask {
-        /// The name.
+        /// Name of both tasks.
         name: String,
     },
-    /// A task is called as a vCPU is.
+    /// The name of a task is a number, which names a vCPU.
     #[error("`{name}` cannot name a task: numbers name vCPUs")]
     NumberAsName {
-        /// The name.
+        /// Name of the task.
         name: String,
     },
-    /// A domain without tasks tells what they do.
+    /// A domain without tasks should report them.
     #[error("`tells` needs tasks or a `kernel`")]
     NothingToTell,
-    /// A node of a parallel program beside other tasks.
+    /// A node of a parallel program is combined with other tasks.
     #[error("work of kind `bsp` cannot be combined with tasks or a `kernel`")]
     NodeInSystem,
-    /// The lock of a domain beside other tasks.
+    /// A spin lock is combined with other tasks.
     #[error("work of kind `spinlock` cannot be combined with tasks or a `kernel`")]
     LockInSystem,
-    /// A lock that nobody else takes.
+    /// A spin lock is taken by one vCPU only.
     #[error("work of kind `spinlock` needs at least 2 vCPUs; this domain has 1")]
     LockOfOne,
-    /// A parallel program that has nobody to exchange anything with.
+    /// A parallel program has one node only.
     #[error("program `{program}` needs at least 2 nodes; it has 1")]
     SingleNode {
-        /// The program.
+        /// Name of the program.
         program: String,
     },
-    /// A domain with a system joins asleep.
+    /// `wakes` is set for a domain with a system.
     #[error("`wakes` cannot be combined with tasks or a `kernel`")]
     SystemAsleep,
     /// A client talks to a domain that cannot answer.
     #[error("domain `{domain}` has no network")]
     NoSystem {
-        /// The domain.
+        /// Name of the domain.
         domain: String,
     },
-    /// A domain has more tasks than that.
+    /// A domain has more tasks than the maximum.
     #[error("{tasks} tasks are more than the maximum of {MOST_TASKS}")]
     TooManyTasks {
-        /// How many it has.
+        /// Number of its tasks.
         tasks: usize,
     },
-    /// More domains have systems than that.
+    /// More domains have systems than the maximum.
     #[error(
         "{systems} domains with tasks or a `kernel` are more than the maximum of {MOST_SYSTEMS}"
     )]
     TooManySystems {
-        /// How many there are.
+        /// Number of these domains.
         systems: usize,
     },
     /// There are more vCPUs than [`MOST_VCPUS`].
     #[error("{vcpus} vCPUs up to here are more than the maximum of {MOST_VCPUS}")]
     TooManyVcpus {
-        /// How many there are.
+        /// Number of vCPUs up to this domain.
         vcpus: usize,
     },
-    /// What is there once cannot be several domains.
+    /// A target that exists once should be several domains.
     #[error("{target} cannot be several domains")]
     CopiesOfTarget {
-        /// What it is, with its name.
+        /// Kind and name of the target.
         target: String,
     },
-    /// The vCPU threads of a virtual machine monitor are told of its process.
+    /// `threads = "vcpus"` is set for a cgroup or unit.
     #[error("cannot tell the vCPUs of a cgroup or unit apart")]
     ThreadsOfGroup,
-    /// A process that is scheduled as a whole is one vCPU.
+    /// A process as a whole has several vCPUs.
     #[error("a process as a whole is one vCPU, and this domain has {vcpus}")]
     VcpusOfProcess {
-        /// How many vCPUs the domain has.
+        /// Number of vCPUs of the domain.
         vcpus: usize,
     },
-    /// Exactly one of two keys must be there.
+    /// A table needs exactly one of two keys.
     #[error("{place} needs either `{one}` or `{other}`")]
     OneOfTwo {
-        /// What needs it.
+        /// Name of the table.
         place: &'static str,
-        /// The one key.
+        /// First of the two keys.
         one: &'static str,
-        /// The other key.
+        /// Second of the two keys.
         other: &'static str,
     },
-    /// Exactly one of several keys must be there.
+    /// A table needs exactly one of several keys.
     #[error("{place} needs exactly one of {keys}")]
     OneOfSeveral {
-        /// What needs it.
+        /// Name of the table.
         place: &'static str,
-        /// The keys.
+        /// List of the keys.
         keys: &'static str,
     },
     /// A recording cannot be read.
     #[error("cannot read `{path}`: {reason}")]
     NoFile {
-        /// As written.
+        /// Path as it is in the file.
         path: String,
         /// The reason why it cannot be read.
         reason: String,
     },
-    /// The first line of a recording is another title than the one that it may have.
+    /// The title line of a recording is wrong.
     #[error("`{path}`, line {line}: the title must be `run_ns,block_ns`, not `{written}`")]
     BadTitle {
-        /// The path of the recording.
+        /// Path of the recording.
         path: String,
-        /// The line in that file, counted from 1.
+        /// Line in the recording, counted from 1.
         line: usize,
-        /// The title as it is in the file.
+        /// Title as in the recording.
         written: String,
     },
-    /// A line of a recording is not one.
+    /// A line of a recording is not valid.
     #[error("`{path}`, line {line}: `{written}` is not two durations in nanoseconds")]
     BadRecording {
-        /// The file.
+        /// Path of the recording.
         path: String,
-        /// The line in that file, counted from 1.
+        /// Line in the recording, counted from 1.
         line: usize,
-        /// As written.
+        /// Text as it is in the file.
         written: String,
     },
-    /// A recording in which no time passes.
+    /// A recording contains no time.
     #[error("cannot replay this recording: its runs and blocks take no time")]
     NoTime,
     /// The programs of all domains have more steps than [`MOST_STEPS`].
     #[error("{steps} steps of programs up to here are more than the maximum of {MOST_STEPS}")]
     TooManySteps {
-        /// How many they have.
+        /// Number of steps up to this domain.
         steps: usize,
     },
 
-    /// The warm-up leaves nothing to measure.
+    /// The warm-up is not shorter than the run.
     #[error("a warm-up of {warmup} must be shorter than the run of {length}")]
     WarmupTooLong {
-        /// The warm-up.
+        /// Length of the warm-up.
         warmup: Span,
-        /// The run.
+        /// Length of the run.
         length: Span,
     },
-    /// Something happens when the run is over.
+    /// A time is not before the end of the run.
     #[error("`{written}` must be before the end of the run at {length}")]
     AfterTheEnd {
-        /// As written.
+        /// Text as it is in the file.
         written: String,
-        /// The run.
+        /// Length of the run.
         length: Span,
     },
-    /// Something happens to a domain that is not there yet.
+    /// A time is not after the domain joins.
     #[error("`{written}` must be after the domain joins at {}", at(*.joins))]
     BeforeJoining {
-        /// As written.
+        /// Text as it is in the file.
         written: String,
-        /// When the domain joins.
+        /// Time at which the domain joins.
         joins: Time,
     },
-    /// Something happens to a domain that is gone.
+    /// A time is not before the domain leaves.
     #[error("`{written}` must be before the domain leaves at {}", at(*.leaves))]
     AfterLeaving {
-        /// As written.
+        /// Text as it is in the file.
         written: String,
-        /// When the domain leaves.
+        /// Time at which the domain leaves.
         leaves: Time,
     },
-    /// A change that changes nothing.
+    /// A change has no effect.
     #[error("this change changes nothing")]
     EmptyChange,
 
-    /// A claim that names no metric.
+    /// A claim has no metric.
     #[error("`{written}` names no metric")]
     NoMetric {
-        /// As written.
+        /// Text as it is in the file.
         written: String,
     },
-    /// A test that is not one.
+    /// A value is not a test of a metric.
     #[error("`{written}` is not a test")]
     NotATest {
-        /// As written.
+        /// Text as it is in the file.
         written: String,
     },
-    /// Something to compare with that is no amount.
+    /// A test compares with a text that is not an amount.
     #[error("`{written}`: `{amount}` is not an amount")]
     NotAnAmount {
-        /// As written.
+        /// Text as it is in the file.
         written: String,
-        /// What is no amount.
+        /// Text in place of the amount.
         amount: String,
     },
-    /// Percentage points of something that is no percentage.
+    /// Percentage points are set for an amount that is not a percentage.
     #[error("`{written}`: `points` need a percentage")]
     PointsOfNoPercentage {
-        /// As written.
+        /// Text as it is in the file.
         written: String,
     },
 }
 
-/// A policy has two tables of parameters.
+/// Part of the parameters of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Those of the policy itself.
+    /// Parameters of the policy itself.
     Policy,
-    /// Those of each share.
+    /// Parameters of each share.
     Share,
 }
 
@@ -520,7 +519,7 @@ fn vcpus_word(vcpus: usize) -> &'static str {
     if vcpus == 1 { "vCPU" } else { "vCPUs" }
 }
 
-/// A time as one would write it in a scenario.
+/// Returns a time as a scenario writes it.
 fn at(time: Time) -> Span {
     time - Time::START
 }

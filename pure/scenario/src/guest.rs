@@ -1,4 +1,4 @@
-//! What a domain runs: one program on each of its vCPUs, or an operating system with tasks.
+//! Work of a domain: one program on each vCPU, or an operating system with tasks.
 
 mod tasks;
 
@@ -14,86 +14,86 @@ use crate::names::checked_name;
 use crate::run::Run;
 use crate::table::{Item, Mistake, Table};
 
-/// The operating system in a domain: it runs the tasks on the domain's vCPUs.
+/// The operating system in a domain, which runs tasks on the domain's vCPUs.
 ///
-/// The most urgent task that has something to do runs first, and tasks of one priority run in
-/// turns. What a system does for its devices comes before all tasks.
+/// The runnable task of the highest priority runs first, and tasks of one priority take turns. Work
+/// of the system for its devices precedes all tasks.
 #[derive(Clone, Debug)]
 pub struct System {
-    /// What one of each costs it.
+    /// Costs of its work for devices.
     pub costs: Costs,
-    /// How many packets can wait in each ring that it shares with the driver.
+    /// Number of packets that can wait in each ring that it shares with the driver domain.
     pub ring: usize,
-    /// How many connections it can have at once.
+    /// Maximum number of connections at once.
     pub connections: usize,
-    /// How long a task may run when another of its priority waits.
+    /// Longest timeslice of a task while another of its priority waits.
     pub quantum: Span,
-    /// What runs in it.
+    /// Tasks that run in it.
     pub tasks: Vec<Task>,
-    /// What people call some of its tasks, in the order of the file.
+    /// Names of some of its tasks, in the order of the file.
     pub names: Vec<TaskName>,
-    /// Whether it tells the host what its tasks do, or, of a domain that drives devices, what waits
-    /// for whom.
+    /// Reports to the host about its tasks, or, in the driver domain, about pending I/O of other
+    /// domains.
     pub tells: Tells,
 }
 
-/// What a system tells the host.
+/// Reports of a system to the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tells {
-    /// Nothing.
+    /// The system reports nothing.
     Nothing,
-    /// What is so.
+    /// The system reports the truth.
     Truth,
-    /// That, and at all times of a task that is not there.
+    /// The system reports the truth and, at all times, a task that does not exist.
     Lie {
-        /// What that task is told to be at.
+        /// Reported state of that task.
         at: Lie,
-        /// And how urgent: higher is more, as of other tasks.
+        /// Reported priority of that task. Higher is more urgent, as for other tasks.
         priority: u8,
     },
 }
 
-/// What a task that is not there is told to be at.
+/// Reported state of a task that does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lie {
-    /// It wants the CPU.
+    /// The task is runnable.
     Runnable,
-    /// It waits for I/O, as it did lately.
+    /// The task is blocked, and I/O woke it lately.
     Blocked,
 }
 
-/// What people call the tasks that one piece of work comes to.
+/// Name of the tasks of one piece of work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskName {
-    /// The first of them: their jobs are told by it.
+    /// Id of the first of these tasks, which identifies their jobs.
     pub id: TaskId,
-    /// The name; unique in its domain.
+    /// Unique name in the domain.
     pub name: String,
 }
 
 /// A task of a system.
 #[derive(Clone, Debug)]
 pub struct Task {
-    /// Higher runs first.
+    /// Priority, from 0 to 255. Higher runs first.
     pub priority: u8,
-    /// What it does from the moment its domain joins.
+    /// Program of the task, from the time its domain joins.
     pub program: Program,
-    /// After how much CPU time it has done its job and ends; none for never.
+    /// CPU time after which the task has done its job and ends. `None` if it never ends.
     pub total: Option<Span>,
-    /// What its jobs are told by, which is of no other name's tasks; none if it has no name.
+    /// Id of its jobs, which tasks with another name do not share. `None` without a name.
     pub id: Option<TaskId>,
 }
 
 const MOST_CONNECTIONS: usize = 400;
 const QUANTUM: Span = Span::from_ms(100);
-/// The priority of a task that says none.
+/// Default priority of a task.
 const PRIORITY: u8 = 100;
 const KERNEL_KEYS: &[&str] =
     &["event", "receive", "send", "request", "idle", "noise", "ring", "quantum"];
-/// Those that say nothing where there are no devices.
+/// Keys that need devices.
 const DEVICE_KEYS: &[&str] = &["event", "receive", "send", "request", "ring"];
 
-/// What the work of a domain asks of its system.
+/// Tasks and connections that the work of a domain needs from its system.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Work {
     pub(crate) tasks: Vec<Task>,
@@ -102,24 +102,24 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// Tasks without names.
+    /// Creates work with tasks that have no names.
     pub(crate) fn new(tasks: Vec<Task>, connections: Option<usize>) -> Work {
         Work { tasks, connections, names: Vec::new() }
     }
 }
 
 impl Task {
-    /// A task of a priority yet to be said.
+    /// Creates a task of the default priority.
     pub(crate) fn new(program: Program) -> Task {
         Task { priority: PRIORITY, program, total: None, id: None }
     }
 }
 
-/// What a domain runs.
+/// Work of a domain, as read.
 pub(crate) struct Guest {
-    /// On each of its vCPUs, if it has no system.
+    /// Program of each vCPU, if the domain has no system.
     pub(crate) program: Program,
-    /// The parallel program whose nodes its vCPUs are.
+    /// Parallel program whose nodes the vCPUs are. `None` if they are of none.
     pub(crate) parallel: Option<String>,
     pub(crate) system: Option<System>,
 }
@@ -132,7 +132,8 @@ impl Guest {
         let example = "work = { kind = \"spin\" }";
         let single = match table.get("work") {
             None if drives || !several.is_empty() => None,
-            // What runs in its stead is not known here; the worst for the others is that it spins.
+            // The work of the live target is not known. For the other domains the worst is that it
+            // spins.
             None if table.get("live").is_some() => Some(Read::Program(Program::spin())),
             _ => Some(work(run, &table.need("work", example)?)?),
         };
@@ -168,7 +169,8 @@ impl Guest {
         }
         let system = system(run, table.maybe("kernel", |item| item.table("`kernel`"))?, all)?;
         let system = System { tells, ..system };
-        // Only the simulated host runs systems; whoever asks for a program alone gets an empty one.
+        // Only the simulated host runs systems. A caller that asks for a program alone gets an
+        // empty one.
         let program = Program { steps: Vec::new(), repeat: false };
         Ok(Guest { program, parallel: None, system: Some(system) })
     }
@@ -176,13 +178,13 @@ impl Guest {
 
 enum Read {
     Program(Program),
-    /// A node of this parallel program.
+    /// Node of the parallel program of this name.
     Node(Program, String),
     Work(Work),
 }
 
 impl Work {
-    /// Adds the work that a table says, if it says any.
+    /// Adds the work of a table, if it has any.
     fn add(&mut self, more: Option<Read>, priority: u8, of: &Table<'_>) -> Result<(), Mistake> {
         let more = match more {
             None => return Ok(()),
@@ -202,7 +204,7 @@ impl Work {
         Ok(())
     }
 
-    /// Gives all tasks from this one on a name. Work without any task of its own has none to give.
+    /// Names all tasks from the index `first` on. Work without tasks of its own has none to name.
     fn call(&mut self, item: &Item<'_>, first: usize) -> Result<(), Mistake> {
         let name = checked_name(item)?;
         let is_number = name.bytes().all(|byte| byte.is_ascii_digit());
@@ -212,14 +214,14 @@ impl Work {
         if self.names.iter().any(|other| other.name == name) {
             return Err(item.fault(ErrorKind::DuplicateTask { name: name.to_owned() }));
         }
-        let id = TaskId::new(u16::try_from(first).expect("10,000 tasks at most"));
+        let id = TaskId::new(u16::try_from(first).expect("a system has at most 10,000 tasks"));
         self.names.push(TaskName { id, name: name.to_owned() });
         self.tasks[first..].iter_mut().for_each(|task| task.id = Some(id));
         Ok(())
     }
 }
 
-/// Whether a system tells, and if it is a table: what it tells that is not so.
+/// Reads what a system reports: true or false, or a table for a task that does not exist.
 fn tells(item: &Item<'_>) -> Result<Tells, Mistake> {
     if !item.is_table() {
         let tells = item.flag().map_err(|_| item.wrong_type("true, false or a table"))?;

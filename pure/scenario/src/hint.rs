@@ -1,4 +1,4 @@
-//! What to type instead of what is wrong.
+//! Hints: what to type instead of text that is wrong.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ const LENGTHS: &str = "write a duration as `4ms`, `250us` or `2s`";
 const DRAWS: &str = "write `4ms`, `uniform 1ms 3ms` or `exponential 4ms`";
 
 impl ScenarioError {
-    /// What to type instead, in a line.
+    /// Returns what to type instead, in a line. `None` if the message says enough.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         self.kind.hint()
@@ -20,7 +20,7 @@ impl ScenarioError {
 }
 
 impl ErrorKind {
-    /// What to type instead, in a line.
+    /// Returns what to type instead, in a line. `None` if the message says enough.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         self.hint_on_values().or_else(|| self.hint_on_policies()).or_else(|| self.hint_on_domains())
@@ -188,8 +188,8 @@ fn hint_on_topology(error: &TopologyError) -> &'static str {
     }
 }
 
-/// The fields of a share without which it says little: those that must be said, or else those that
-/// make its promise, or else the first.
+/// Returns the fields of a share that a hint names: the required ones, or else the first two if the
+/// share has a `period`, or else the first.
 fn worth_saying(spec: &'static Spec) -> impl Iterator<Item = &'static Field> {
     let required = |field: &Field| field.default.is_none();
     let is_required = spec.share_fields.iter().any(required);
@@ -207,7 +207,7 @@ fn did_you_mean(written: &str, known: &[&str]) -> Option<String> {
     Some(format!("did you mean `{}`?", nearest(written, known.iter().copied())?))
 }
 
-/// A parameter that is nowhere, or that belongs to the other of the policy's two tables.
+/// Returns a hint about an unknown parameter, which may belong to the other table of the policy.
 fn unknown_field(name: &str, spec: &Spec, part: Part) -> String {
     let policy = spec.name;
     let has = |fields: &[Field]| fields.iter().any(|field| field.name == name);

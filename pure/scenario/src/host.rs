@@ -1,4 +1,4 @@
-//! The host of a scenario: how many CPUs, how they belong together, and what its hardware costs.
+//! Host of a scenario: number of CPUs, topology, and costs of the hardware.
 
 use slackline_policy::{Groups, Level, Topology, TopologyError};
 use slackline_units::{CpuId, CpuSet, Span};
@@ -7,7 +7,7 @@ use crate::error::ErrorKind;
 use crate::table::{Item, Mistake, Table};
 use crate::{Balancing, Draw, HostSpec, Migrate, Warm, balancing, terms};
 
-/// Every key, for people.
+/// Help page about the host, with every key.
 pub const PAGE: &str = include_str!("host.md");
 
 const KEYS: &[&str] = &[
@@ -43,7 +43,7 @@ const MIGRATE: &[&str] = &["core", "cache", "node", "host"];
 const WARM: &[&str] = &["core", "cache"];
 const NUMBERINGS: &[&str] = &["neighbours", "spread"];
 
-/// Reads `[host]`.
+/// Reads the `[host]` table.
 pub(crate) fn read(table: Option<Table<'_>>) -> Result<HostSpec, Mistake> {
     let mut host = HostSpec {
         cpus: 1,
@@ -81,7 +81,7 @@ pub(crate) fn read(table: Option<Table<'_>>) -> Result<HostSpec, Mistake> {
             "tick_cost" => host.tick_cost = item.span()?,
             "balancing" => host.balancing = balancing::read(&item)?,
             "refuse" => host.refuse = item.percentage()?,
-            _ => {} // Groups of CPUs are read when it is known how many there are.
+            _ => {} // Groups of CPUs are read when the number of CPUs is known.
         }
     }
     host.topology = topology(&table, host.cpus)?;
@@ -92,8 +92,9 @@ pub(crate) fn read(table: Option<Table<'_>>) -> Result<HostSpec, Mistake> {
     Ok(host)
 }
 
-/// One cost for all other CPUs, or one for each of what CPUs have in common: what is left out costs
-/// as what is next wider, or next narrower where nothing wider is said.
+/// Reads one cost for all migrations, or one for each group that two CPUs can share. A group
+/// without a cost takes that of the next wider one, or of the next narrower one if no wider one has
+/// a cost.
 fn migrate(item: &Item<'_>) -> Result<Migrate, Mistake> {
     if !item.is_table() {
         let cost = item.span()?;
@@ -115,11 +116,11 @@ fn warm(item: &Item<'_>) -> Result<Warm, Mistake> {
     let table = item.table("`warm`")?.allow(WARM)?;
     let part = |key| table.maybe(key, |item| item.percentage());
     let cache = part("cache")?.unwrap_or(0);
-    // What cores share, threads of one core share.
+    // Threads of one core share everything that cores share.
     Ok(Warm { core: part("core")?.unwrap_or(cache), cache })
 }
 
-/// How fast a CPU is beside others.
+/// Reads the speed of a CPU beside others.
 fn speed(item: &Item<'_>) -> Result<u32, Mistake> {
     match item.percentage()? {
         0 => Err(item.fault(ErrorKind::Standstill { written: item.written() })),
@@ -127,15 +128,15 @@ fn speed(item: &Item<'_>) -> Result<u32, Mistake> {
     }
 }
 
-/// The groups of one level, where the file lists them.
+/// Groups of one level, as the file lists them.
 struct Listed<'a> {
     item: Item<'a>,
-    /// Each group, and the value in which it stands.
+    /// Each group, with its value in the file.
     groups: Vec<(CpuSet, Item<'a>)>,
 }
 
 impl<'a> Listed<'a> {
-    /// Reads `[[0, 4], [1, 5]]`.
+    /// Reads a list of groups, such as `[[0, 4], [1, 5]]`.
     fn read(table: &Table<'a>, key: &str, cpus: usize) -> Result<Option<Listed<'a>>, Mistake> {
         table.maybe(key, |item| {
             let elements = item.elements("an array of groups, as in [[0, 1], [2, 3]]")?;
@@ -149,7 +150,7 @@ impl<'a> Listed<'a> {
         self.groups.iter().map(|&(set, _)| set).collect()
     }
 
-    /// Where the last group stands that has this CPU, or else all of them.
+    /// Returns the place in the file of the last group with this CPU, or else of the whole list.
     fn at(&self, cpu: CpuId) -> usize {
         let group = self.groups.iter().rfind(|(set, _)| set.contains(cpu));
         group.map_or(self.item.at(), |(_, element)| element.at())
@@ -177,7 +178,7 @@ fn topology(table: &Table<'_>, cpus: usize) -> Result<Topology, Mistake> {
     })
 }
 
-/// The cores, where they are not listed: all of the same size, numbered as is said.
+/// Returns the cores if they are not listed: all of one size, numbered by `numbering`.
 fn numbered_cores(table: &Table<'_>, cpus: usize) -> Result<Vec<CpuSet>, Mistake> {
     let threads = table.maybe(THREADS_PER_CORE, |item| divisor(&item, cpus))?.unwrap_or(1);
     let numbering = table.maybe(NUMBERING, |item| item.word(NUMBERINGS))?.unwrap_or(0);
@@ -190,7 +191,7 @@ fn numbered_cores(table: &Table<'_>, cpus: usize) -> Result<Vec<CpuSet>, Mistake
     Ok((0..cores).map(core).collect())
 }
 
-/// The sockets, where they are not listed.
+/// Returns the sockets if they are not listed.
 fn neighbouring_cores(table: &Table<'_>, cores: &[CpuSet]) -> Result<Vec<CpuSet>, Mistake> {
     let of_socket = table.maybe(CORES_PER_SOCKET, |item| divisor(&item, cores.len()))?;
     let sockets = cores.chunks(of_socket.unwrap_or(cores.len()).max(1));
@@ -206,7 +207,8 @@ fn only_one_of(table: &Table<'_>, one: &'static str, other: &'static str) -> Res
     }
 }
 
-/// Where the group stands that is wrong: the narrower one of two that do not fit, if it is listed.
+/// Returns the place of the group that is wrong. Of two groups that do not fit it is the narrower
+/// one, if that is listed.
 fn place(error: &TopologyError, listed: &[Option<Listed<'_>>]) -> Option<usize> {
     let of = |level: Level| listed[level as usize].as_ref();
     match *error {
@@ -220,7 +222,7 @@ fn place(error: &TopologyError, listed: &[Option<Listed<'_>>]) -> Option<usize> 
     }
 }
 
-/// How many of `all` make a group, so that no group is smaller than the others.
+/// Reads the number of members of a group. It must divide `all`, so that all groups have one size.
 fn divisor(item: &Item<'_>, all: usize) -> Result<usize, Mistake> {
     let size = item.count(1..=all)?;
     if !all.is_multiple_of(size) {

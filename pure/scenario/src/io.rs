@@ -9,186 +9,185 @@ use crate::Draw;
 
 pub(crate) use read::{cost, read};
 
-/// Every key, for people.
+/// Help page about devices, with every key.
 pub const PAGE: &str = include_str!("io/page.md");
 
-/// Devices, who drives them, and who is outside.
+/// Devices, their driver domain, and the clients on the network.
 #[derive(Clone, Debug)]
 pub struct Io {
-    /// Who drives the devices for the others.
+    /// Domain that drives the devices for the others.
     pub driver: Driver,
-    /// The network card.
+    /// The network card and its wire.
     pub nic: Nic,
-    /// The disk.
+    /// The disk of the host.
     pub disk: Disk,
-    /// Who is outside, in the order of the file.
+    /// Clients on the network, in the order of the file.
     pub clients: Vec<Client>,
 }
 
-/// The domain that drives the devices, and what that costs it.
+/// The domain that drives the devices, and its costs.
 #[derive(Clone, Debug)]
 pub struct Driver {
-    /// Its index in the scenario's domains.
+    /// Index in the scenario's domains.
     pub domain: usize,
-    /// What one of each costs.
+    /// Costs of its work for devices.
     pub costs: Costs,
-    /// How many packets are handed over at once; at least one.
+    /// Number of packets that it hands over at once, at least one.
     pub batch: usize,
 }
 
-/// What one of each costs; zero where nothing is said.
+/// CPU time for each piece of work for devices. Zero by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Costs {
-    /// An interrupt.
+    /// Cost of an interrupt.
     pub interrupt: Span,
-    /// Being told to look.
+    /// Cost of an event notification.
     pub event: Span,
-    /// A packet received.
+    /// Cost of a received packet.
     pub receive: Span,
-    /// A packet sent.
+    /// Cost of a sent packet.
     pub send: Span,
-    /// A request to a disk.
+    /// Cost of a disk request.
     pub request: Span,
-    /// Finding nothing to do, before it blocks.
+    /// Cost of finding no work before it blocks.
     pub idle: Span,
-    /// How far each may be off, in millionths of itself; at most all of it.
+    /// Greatest deviation of each cost, in millionths of it, at most all of it.
     pub noise_ppm: u32,
 }
 
 /// The network card and its wire.
 #[derive(Clone, Copy, Debug)]
 pub struct Nic {
-    /// Bits a second, each way; not zero.
+    /// Bits per second in each direction. Not zero.
     pub bits_per_second: u64,
-    /// How many packets can wait in it.
+    /// Number of packets that can wait in it.
     pub ring: usize,
-    /// How long an interrupt waits for more packets.
+    /// Time that an interrupt waits for more packets.
     pub coalesce: Span,
-    /// What an interrupt takes from whoever runs.
+    /// CPU time that an interrupt takes from the running vCPU.
     pub interrupt: Span,
-    /// Where it interrupts; none for where the driver domain ran last.
+    /// CPU that it interrupts. `None` for the CPU on which the driver domain ran last.
     pub cpu: Option<CpuId>,
 }
 
-/// The disk.
+/// The disk of the host.
 #[derive(Clone, Copy, Debug)]
 pub struct Disk {
     /// Bytes a second, once it is there; not zero.
     pub bytes_per_second: u64,
-    /// How long it takes to get there.
+    /// Time of a seek.
     pub seek: Draw,
-    /// What an interrupt takes from whoever runs.
+    /// CPU time that an interrupt takes from the running vCPU.
     pub interrupt: Span,
-    /// Where it interrupts; none for where the driver domain ran last.
+    /// CPU that it interrupts. `None` for the CPU on which the driver domain ran last.
     pub cpu: Option<CpuId>,
 }
 
-/// One step of a program that needs a device.
+/// A step of a program that needs a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceStep {
-    /// Wait for a request from outside, and take it.
+    /// Waits for a request from a client, and takes it.
     Accept,
-    /// Answer the request that was taken last.
+    /// Answers the request that was taken last.
     Answer {
-        /// With so many bytes.
+        /// Number of bytes of the answer.
         bytes: u64,
     },
-    /// Read from the disk, and wait for it.
+    /// Reads from the disk, and waits for the data.
     Read {
-        /// So many bytes, one after the other.
+        /// Number of consecutive bytes to read.
         bytes: u64,
     },
-    /// Ask a server outside, and wait for its answer.
+    /// Asks a server on the network, and waits for its answer.
     Ask {
-        /// How many bytes it answers.
+        /// Number of bytes of the answer.
         bytes: u64,
-        /// How long it takes from the question's leaving to the answer's coming.
+        /// Time from the departure of the question to the arrival of the answer.
         wait: Draw,
     },
-    /// Put data in the stream to the client outside; wait while there is no room.
+    /// Puts data into the stream to the client. Waits while there is no room.
     Send {
-        /// So many bytes.
+        /// Number of bytes to send.
         bytes: u64,
     },
 }
 
-/// Somebody outside.
+/// A client on the network.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// The domain that it talks to, as an index.
+    /// Index of the domain that it talks to.
     pub to: usize,
-    /// How long a packet takes, one way.
+    /// Delay of a packet in one direction.
     pub delay: Draw,
-    /// When it begins; if the domain joins later, then.
+    /// Time at which it begins. If the domain joins later, it begins then.
     pub from: Time,
-    /// From when on it asks for nothing, and sends nothing of its own; none for never.
+    /// Time from which on it sends no requests and no data. `None` if it never stops.
     pub until: Option<Time>,
-    /// Which tasks of the domain its requests are for, by what their jobs are told by; none if any
-    /// may take them.
+    /// Id of the tasks of the domain that its requests are for. `None` if any task may take them.
     pub task: Option<TaskId>,
-    /// What it does.
+    /// Behaviour of the client.
     pub kind: ClientKind,
 }
 
-/// What a client does.
+/// Behaviour of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientKind {
-    /// Asks at its own pace, whatever becomes of it, as httperf does.
+    /// Sends requests at its own pace, whatever becomes of them, as httperf does.
     Open {
-        /// From one new connection to the next.
+        /// Time from one new connection to the next.
         every: Draw,
-        /// When it gives a connection up.
+        /// Time after which it gives a connection up.
         timeout: Span,
-        /// When it tries again to connect.
+        /// Time after which it tries again to connect.
         retry: Span,
     },
-    /// Asks again when it has been answered, as ab does.
+    /// Sends the next request after an answer, as ab does.
     Closed {
-        /// How many connections at once.
+        /// Number of connections at once.
         at_once: u32,
-        /// Time from an answer to the next request in its place; zero for at once.
+        /// Time from an answer to the next request in its place. May be zero.
         think: Draw,
     },
     /// Sends one packet and waits for the answer.
     Ping {
-        /// From one question to the next at least.
+        /// Shortest time from one question to the next.
         every: Span,
     },
     /// Sends packets at its own pace, whatever becomes of them.
     Pings {
-        /// From one to the next.
+        /// Time from one packet to the next.
         every: Draw,
-        /// When one is over.
+        /// Event that completes a packet.
         ends: PingEnds,
     },
     /// Has one TCP stream, as ttcp and iperf do.
     Stream {
-        /// Where the data goes.
+        /// Direction of the data.
         way: Way,
-        /// How many bytes may be on their way or not acknowledged.
+        /// Maximum number of bytes that are sent and not acknowledged.
         window: u64,
-        /// From one packet of this client to the next at least.
+        /// Shortest time from one packet of this client to the next.
         gap: Span,
     },
 }
 
-/// When a packet that wants an answer is over.
+/// Event that completes a packet of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PingEnds {
-    /// When the answer has come.
+    /// The answer has arrived.
     Answered,
-    /// When the system has taken it from its ring: nobody answers.
+    /// The system has taken the packet from its ring. It sends no answer.
     Received,
 }
 
-/// Where data goes.
+/// Direction of a stream of data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Into the host.
+    /// From the client into the host.
     In,
-    /// Out of it.
+    /// From the host to the client.
     Out,
 }
 
-/// How much data a full packet carries.
+/// Number of data bytes in a full packet.
 pub const SEGMENT: u64 = 1448;

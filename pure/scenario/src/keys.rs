@@ -1,23 +1,23 @@
-//! Every key that a table may have, with what it means: what reads a table and what teaches it are
-//! one list, so that no key is untaught. `[host]` and what has to do with devices have pages.
+//! Keys of all tables, with their meaning. The reader and the help pages use the same list, so that
+//! no key lacks help. `[host]` and devices have pages of their own.
 
-/// A key, and what it means for people: what it holds, its unit, its default.
+/// A key with its meaning for users: content, unit, default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
-    /// As it is written.
+    /// Name of the key in TOML.
     pub name: &'static str,
-    /// What it means.
+    /// Meaning of the key, in a few words.
     pub says: &'static str,
 }
 
 /// A table of a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyTable {
-    /// As it is written: `[[domain]]`; a kind of work by its name.
+    /// Heading, such as `[[domain]]`, or the name of a kind of work.
     pub heading: &'static str,
-    /// What it is there for.
+    /// Purpose of the table, as a sentence.
     pub says: &'static str,
-    /// Its keys.
+    /// Keys of the table.
     pub keys: &'static [Key],
 }
 
@@ -25,12 +25,12 @@ const fn key(name: &'static str, says: &'static str) -> Key {
     Key { name, says }
 }
 
-/// The tables of a scenario, in the order in which one writes them. `[host]` and what has to do
-/// with devices have pages of their own.
+/// Tables of a scenario, in the order in which users write them. `[host]` and devices have pages of
+/// their own.
 pub const TABLES: &[&KeyTable] =
     &[&SCENARIO, &DOMAIN, &LIVE, &RELAY, &VCPU, &TASK, &TELLS, &CHANGE, &CLAIM];
 
-/// The kinds of work, each with its keys.
+/// Kinds of work, each with its keys.
 pub const WORK: &[&KeyTable] = &[
     &SPIN,
     &PERIODIC,
@@ -112,7 +112,7 @@ pub(crate) const DOMAIN: KeyTable = KeyTable {
     ],
 };
 
-/// Whom a domain is on this machine.
+/// Live target of a domain.
 pub const LIVE: KeyTable = KeyTable {
     heading: "live = { ... }",
     says: "Process to schedule on a live host.",
@@ -139,7 +139,7 @@ pub const LIVE: KeyTable = KeyTable {
     ],
 };
 
-/// What goes through the host on its way to a guest.
+/// Connection between clients and a guest through the host.
 pub const RELAY: KeyTable = KeyTable {
     heading: "relay = { ... }",
     says: "Forwards bytes between clients and a guest: `slackline help agent`.",
@@ -192,7 +192,7 @@ pub(crate) const CHANGE: KeyTable = KeyTable {
     ],
 };
 
-/// What a claim says.
+/// Keys of a claim.
 pub const CLAIM: KeyTable = KeyTable {
     heading: "[[claim]]",
     says: "A condition that a run must meet. If one does not hold, the exit code is 1.",
@@ -207,7 +207,7 @@ pub const CLAIM: KeyTable = KeyTable {
     ],
 };
 
-/// What a claim may say of a metric: how it is written, and what that means.
+/// Tests of a metric in a claim, with their meaning.
 pub const TESTS: &[Key] = &[
     key("below X", "less than X"),
     key("above X", "more than X"),
@@ -377,13 +377,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_of_work_is_taught() {
+    fn every_kind_of_work_has_help() {
         let taught: Vec<&str> = WORK.iter().map(|kind| kind.heading).collect();
         assert_eq!(taught, crate::kinds::KINDS);
     }
 
     #[test]
-    fn every_test_of_a_claim_is_taught() {
+    fn every_test_of_a_claim_has_help() {
         for begins in crate::claim::PLAIN.map(|(begins, _)| begins).into_iter().chain(["within "]) {
             assert!(TESTS.iter().any(|test| test.name.starts_with(begins)), "{begins}");
         }

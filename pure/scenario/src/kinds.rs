@@ -1,4 +1,4 @@
-//! The kinds of work, as one writes them, turned into programs.
+//! Kinds of work, as users write them, and their programs.
 
 use slackline_units::Span;
 
@@ -9,7 +9,8 @@ use crate::run::Run;
 use crate::table::{Item, Mistake, Table, shown};
 use crate::{Draw, LONGEST, Program, Step};
 
-/// All kinds: those that need no devices are read here, the others with the devices.
+/// Names of all kinds of work. Those that need no devices are read here, the others with the
+/// devices.
 pub(crate) const KINDS: &[&str] = &[
     "spin",
     "periodic",
@@ -28,7 +29,7 @@ pub(crate) const KINDS: &[&str] = &[
     "compile",
 ];
 
-/// About what a message takes in a local network.
+/// Typical delay of a message in a local network.
 const LATENCY: Span = Span::from_us(50);
 
 /// Reads `work` of one of the [`KINDS`] that need no devices.
@@ -92,7 +93,7 @@ fn locking(table: &Table<'_>) -> Result<Program, Mistake> {
     Ok(Program::locking(compute, hold))
 }
 
-/// A node of a bulk-synchronous parallel program.
+/// Reads a node of a bulk-synchronous parallel program.
 fn bsp(table: &Table<'_>) -> Result<Program, Mistake> {
     let table = table.taught(&keys::BSP)?;
     let compute = table.need("compute", "compute = \"10ms\"")?.some_draw()?;
@@ -101,7 +102,7 @@ fn bsp(table: &Table<'_>) -> Result<Program, Mistake> {
     Ok(Program::superstep(compute, exchange.unwrap_or(Draw::Fixed(Span::ZERO)), latency))
 }
 
-/// The parallel program that work of a kind is a node of, if it is of one.
+/// Returns the parallel program that this work is a node of. `None` for other kinds of work.
 pub(crate) fn parallel(table: &Table<'_>, kind: &str) -> Result<Option<String>, Mistake> {
     if kind != "bsp" {
         return Ok(None);
@@ -110,7 +111,7 @@ pub(crate) fn parallel(table: &Table<'_>, kind: &str) -> Result<Option<String>, 
     Ok(Some(checked_name(&name)?.to_owned()))
 }
 
-/// What was recorded: runs and blocks in turn, over and over.
+/// Reads a recording: runs and blocks in turn, repeated.
 fn replay(run: &Run<'_>, table: &Table<'_>) -> Result<Program, Mistake> {
     let table = table.taught(&keys::REPLAY)?;
     let item = table.either("list", "file")?;
@@ -128,20 +129,21 @@ fn replay(run: &Run<'_>, table: &Table<'_>) -> Result<Program, Mistake> {
         let draw = Draw::Fixed(span);
         if index % 2 == 0 { Step::Compute(draw) } else { Step::Sleep(draw) }
     };
-    // Steps that take no time say nothing, and could make a round of a program take none.
+    // Steps that take no time have no effect, and could let a round of a program take none.
     let some = spans.into_iter().enumerate().filter(|(_, span)| !span.is_zero());
     let steps: Vec<Step> = some.map(step).collect();
-    // A VM may have been idle for all of it. A round that takes no time would never end.
+    // A VM may have been idle all the time, so zero runs are allowed. A round that takes no time
+    // would never end.
     if steps.is_empty() {
         return Err(item.fault(ErrorKind::NoTime));
     }
     Ok(Program { steps, repeat: true })
 }
 
-/// The title line that a recording may have.
+/// Title line that a recording may have.
 const HEADING: &str = "run_ns,block_ns";
 
-/// Reads lines of `run_ns,block_ns`; empty ones and those that begin with `#` say nothing.
+/// Reads lines of `run_ns,block_ns`. Empty lines and lines that begin with `#` are skipped.
 fn recording(item: &Item<'_>, path: &str, text: &str) -> Result<Vec<Span>, Mistake> {
     let mut spans = Vec::new();
     let mut is_first = true;

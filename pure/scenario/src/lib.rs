@@ -1,10 +1,9 @@
-//! What to run, as data: the host, the domains and their work, changes on the way, and what is
-//! claimed to come of it.
+//! Scenarios as data: the host, the domains and their work, changes during the run, and claims
+//! about its results.
 //!
-//! A scenario is read from TOML once, here, and is checked as it is read: names become ids, texts
-//! become quantities, and whatever is wrong is an error that says where it stands and what to type
-//! instead. People's names end here: nothing below knows one. Nothing in a scenario depends on the
-//! machine that runs it.
+//! A scenario is read from TOML and checked here only. Names become ids and texts become
+//! quantities. Any fault is an error with its place in the file and a hint. Names of domains end
+//! here: no crate below knows one. A scenario does not depend on the computer that runs it.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic)]
@@ -49,124 +48,125 @@ pub use work::{Program, Step, next_instant};
 
 use terms::Start;
 
-/// How many vCPUs a scenario may have.
+/// Maximum number of vCPUs of a scenario.
 pub const MOST_VCPUS: usize = 1_000_000;
-/// How many steps the programs of all its domains may have together.
+/// Maximum number of steps of all programs of a scenario together.
 pub const MOST_STEPS: usize = 10_000_000;
-/// The longest length of time that a scenario may say, a year: sums of a few hundred of them stay
-/// within the 584 years that a `Time` can hold.
+/// Longest duration in a scenario: a year. A sum of a few hundred such durations stays within the
+/// 584 years that a `Time` can hold.
 pub const LONGEST: Span = Span::from_secs(365 * 24 * 60 * 60);
 
-/// The shares of a domain: by the name of the policy.
+/// Shares of a domain, by name of the policy.
 type Shares = BTreeMap<&'static str, Values>;
 
-/// A whole scenario.
+/// A whole scenario, as read and checked.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// What it is about, in a line.
+    /// Title in one line.
     pub title: String,
-    /// The text of the file, so that a trace explains itself.
+    /// Text of the file. A trace contains it, so that it explains itself.
     pub text: String,
-    /// How long the run lasts, warm-up included.
+    /// Length of the run, warm-up included.
     pub length: Span,
-    /// How much of the beginning is left out of the numbers; shorter than the run.
+    /// Beginning of the run that is left out of the numbers. Shorter than the run.
     pub warmup: Span,
-    /// What all draws start from.
+    /// Seed of all random draws.
     pub seed: u64,
-    /// Who decides.
+    /// Policy that schedules the host.
     pub policy: PolicyChoice,
-    /// What it decides about.
+    /// Host on which the policy runs.
     pub host: HostSpec,
-    /// Who wants to run: at least one, in the order of the file. A domain's id is its index.
+    /// Domains in the order of the file, at least one. The id of a domain is its index.
     pub domains: Vec<Domain>,
-    /// Devices, who drives them and who is outside; none if nobody has any.
+    /// Devices, their driver domain and the clients. `None` without a driver domain.
     pub io: Option<io::Io>,
-    /// What changes during the run, by time; those at the same time in the order of the file.
+    /// Changes during the run, by time, and at the same time in the order of the file.
     pub changes: Vec<Change>,
-    /// What should come of it, in the order of the file.
+    /// Claims about the results, in the order of the file.
     pub claims: Vec<Claim>,
-    /// Parameters for other policies, to compare with: by the name of the policy.
+    /// Parameters for other policies, by name of the policy, for comparisons.
     policies: BTreeMap<&'static str, Values>,
 }
 
 /// A policy with its parameters.
 #[derive(Clone, Debug)]
 pub struct PolicyChoice {
-    /// Which one.
+    /// Description of the policy.
     pub spec: &'static Spec,
-    /// Its parameters, all of them.
+    /// Values of all its parameters.
     pub values: Values,
 }
 
-/// The host: how many CPUs, and what its hardware costs. A live host brings its own costs; only
-/// `cpus` and `refuse` count there.
+/// Host: number of CPUs and costs of the hardware. A live host has costs of its own, so only `cpus`
+/// and `refuse` count there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostSpec {
-    /// How many CPUs, from 1 to 256.
+    /// Number of CPUs, from 1 to 256.
     pub cpus: usize,
-    /// How they belong together.
+    /// Cores, caches, nodes and sockets of the host.
     pub topology: Topology,
-    /// What it costs to switch to another vCPU.
+    /// Cost of a context switch to another vCPU.
     pub switch: Span,
-    /// What it costs, on top of that, when a vCPU comes from another CPU.
+    /// Cost of a migration in addition to `switch`.
     pub migrate: Migrate,
-    /// How much of what a domain keeps in the cache it finds there.
+    /// Part of a domain's cache contents that a migrated vCPU finds again.
     pub warm: Warm,
-    /// What it takes from whoever runs where a vCPU is that another CPU signals.
+    /// CPU time that an inter-processor interrupt takes from the running vCPU.
     pub ipi: Span,
-    /// How fast each thread of a core is while one other of it is busy, in millionths of full
-    /// speed; with more of them, to the power of how many. Not zero. None if that slows nobody.
+    /// Speed of a thread while one other thread of its core is busy, in millionths of full speed.
+    /// With n busy others the speed is this to the power of n. Not zero. `None` if threads do not
+    /// slow each other.
     pub smt: Option<u32>,
-    /// How fast each CPU is while more than one is busy, in millionths, on top of that. Not zero.
-    /// None if that slows nobody.
+    /// Speed of a CPU while more than one is busy, in millionths, in addition to `smt`. Not zero.
+    /// `None` if CPUs do not slow each other.
     pub bus: Option<u32>,
-    /// Timers go off at multiples of this; zero for exact timers.
+    /// Timers expire at multiples of this. Zero for exact timers.
     pub timer_resolution: Span,
-    /// How much later than that they go off.
+    /// Delay of each timer after that.
     pub timer_lateness: Draw,
-    /// When a timer of a CPU goes off, those of the same CPU that are due within this go off with
-    /// it. What is armed for such a time afterwards waits until it is due.
+    /// A timer that expires takes along the timers of its CPU that are due within this time. A
+    /// timer that is armed for that time later waits until it is due.
     pub timer_slop: Span,
-    /// How often each CPU's tick comes.
+    /// Time between ticks of a CPU.
     pub tick: Span,
-    /// Whether the ticks of the CPUs are spread evenly over that time; else they come at once.
+    /// True if the ticks of the CPUs are spread evenly over `tick`. Otherwise they come at once.
     pub ticks_are_staggered: bool,
-    /// What a tick takes from whoever runs.
+    /// CPU time that a tick takes from the running vCPU.
     pub tick_cost: Span,
-    /// What it costs a policy to balance, where a vCPU of its own does that.
+    /// Cost of a balancer that has a vCPU of its own.
     pub balancing: Balancing,
-    /// How many orders in a million the machine refuses on purpose; at most a million.
+    /// Orders that the host refuses on purpose, in millionths of all orders.
     pub refuse: u32,
 }
 
-/// What each call of a balancer costs: all three together, of [`Scenario::simulated`].
+/// Cost of each call of a balancer, the sum of three parts. See [`Scenario::simulated`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Balancing {
-    /// However large the host is.
+    /// Cost of a call on any host.
     pub call: Span,
-    /// For each of its CPUs.
+    /// Cost for each CPU of the host.
     pub cpu: Span,
-    /// For each vCPU of the scenario, whether it is there or not.
+    /// Cost for each vCPU of the scenario, also if it has not joined or has left.
     pub vcpu: Span,
-    /// Where it stands in the file, counted from 1; 0 if it does not.
+    /// Line in the file, counted from 1. 0 if the file does not set it.
     pub line: usize,
 }
 
-/// What it costs a vCPU to come from another CPU, by the least that the two have in common.
+/// Cost of a migration, by the narrowest group that contains both CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Migrate {
-    /// A core: they are threads of it.
+    /// Between threads of a core.
     pub core: Span,
-    /// A last-level cache.
+    /// Between cores with the same last-level cache.
     pub cache: Span,
-    /// A NUMA node.
+    /// Between caches of a NUMA node.
     pub node: Span,
-    /// The host.
+    /// Between NUMA nodes of the host.
     pub host: Span,
 }
 
-/// How much of what a domain keeps in the cache its vCPUs find on another CPU, in millionths; as
-/// far as others have not pushed it out since.
+/// Part of a domain's cache contents that its vCPU finds on another CPU, in millionths, unless
+/// other domains have evicted it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Warm {
     /// On another thread of the core.
@@ -175,58 +175,58 @@ pub struct Warm {
     pub cache: u32,
 }
 
-/// The way between a guest and others, through the host.
+/// Connection between a guest and its clients through the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Relay {
-    /// The socket at which whoever runs the guest listens.
+    /// Socket on which the monitor of the guest listens.
     pub guest: String,
-    /// The socket at which others find it.
+    /// Socket for the clients of the guest.
     pub outside: String,
 }
 
-/// A domain: one virtual machine, or one group of processes.
+/// Domain: one VM, or one group of processes.
 #[derive(Clone, Debug)]
 pub struct Domain {
-    /// What people call it; unique.
+    /// Unique name in the scenario.
     pub name: String,
-    /// Who it is below: its index in [`Scenario::domains`].
+    /// Id: the index in [`Scenario::domains`].
     pub id: DomId,
-    /// Its vCPUs, by number; at least one. Slots count through all domains, without gaps.
+    /// vCPUs by number, at least one. Slots count through all domains without gaps.
     pub vcpus: Vec<VcpuId>,
-    /// What each of its vCPUs does, if it has no system.
+    /// Program of each vCPU if the domain has no system.
     pub program: Program,
-    /// The parallel program whose nodes its vCPUs are, by name; none if they are of none.
+    /// Parallel program whose nodes the vCPUs are, by name. `None` if they belong to none.
     pub parallel: Option<String>,
-    /// The operating system that runs on its vCPUs, if not one program on each.
+    /// Operating system on the vCPUs. `None` if each vCPU runs `program`.
     pub system: Option<System>,
-    /// What it costs one of its vCPUs to be switched to when another or none ran before.
+    /// CPU time lost when a vCPU runs after another vCPU or after idle.
     pub dispatch: Span,
-    /// What it costs one of its vCPUs to fill the cache with all that it keeps there.
+    /// CPU time to refill the cache of a vCPU.
     pub cache: Span,
-    /// Where its vCPUs may run; none is everywhere.
+    /// CPUs on which its vCPUs may run. `None` for all.
     cpus: Option<CpuSet>,
-    /// What is scheduled in its stead on a live host; none for a load process that does `program`.
+    /// Target on a live host. `None` for a load process that runs `program`.
     pub live: Option<LiveTarget>,
-    /// The socket on which its guest, or what plays one, tells of its tasks on a live host; none if
-    /// it tells nothing.
+    /// Socket on which its guest reports its tasks on a live host, or a stand-in for the guest
+    /// does. `None` if it reports nothing.
     pub agent: Option<String>,
-    /// What goes through the live host on its way to its guest, so that it is known what waits for
-    /// it; none if nothing does.
+    /// Connection through the live host, which shows the pending I/O of the guest. `None` if there
+    /// is none.
     pub relay: Option<Relay>,
-    /// When it joins.
+    /// Time at which it joins.
     pub joins: Time,
     start: Start,
-    /// When it leaves; none if it stays until the end.
+    /// Time at which it leaves. `None` if it stays until the end.
     pub leaves: Option<Time>,
-    /// Where it stands in the file, counted from 1.
+    /// Line in the file, counted from 1.
     pub line: usize,
     column: usize,
     shares: Shares,
-    /// What differs for single vCPUs, by their number.
+    /// Differences of single vCPUs, by number.
     exceptions: BTreeMap<u16, Exception>,
 }
 
-/// What differs for one vCPU of a domain.
+/// Differences of one vCPU of a domain.
 #[derive(Clone, Debug)]
 struct Exception {
     cpus: Option<CpuSet>,
@@ -237,71 +237,71 @@ struct Exception {
 /// A change during the run.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// When; after the domain joined, before it leaves and before the end.
+    /// Time of the change: after the domain joins, before it leaves and before the end.
     pub at: Time,
-    /// Whose: an index into [`Scenario::domains`].
+    /// Domain that changes, as an index into [`Scenario::domains`].
     pub domain: usize,
-    /// Of which of its vCPUs; none is all of them.
+    /// The vCPU that changes. `None` for all vCPUs of the domain.
     pub vcpu: Option<VcpuId>,
-    /// Where they may run from now on.
+    /// CPUs on which they may run from now on. `None` leaves them as they are.
     pub cpus: Option<CpuSet>,
-    /// Whether they are held from now on, or let go.
+    /// Stop or resumption of the vCPUs. `None` for neither.
     pub hold: Option<Hold>,
-    /// Where it stands in the file, counted from 1.
+    /// Line in the file, counted from 1.
     pub line: usize,
     shares: Shares,
 }
 
-/// What happens to a vCPU that is held or let go.
+/// Stop or resumption of a vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
-    /// It does not run until it is let go, whatever work it has.
+    /// The vCPU does not run until it is released, even if it is runnable.
     Pause,
-    /// It goes on where it was.
+    /// The vCPU goes on where it was paused.
     Release,
 }
 
-/// What is scheduled on a live host.
+/// Target of scheduling on a live host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LiveTarget {
-    /// A program that is started for it.
+    /// A program that the run starts.
     Command {
-        /// The program and its arguments; at least the program.
+        /// The program and its arguments. The program is not empty.
         argv: Vec<String>,
-        /// Which of its threads.
+        /// Threads of the process that are scheduled.
         threads: Threads,
     },
-    /// A process that is there already.
+    /// A process that exists already.
     Pid {
-        /// Its process id; positive.
+        /// Process id. Greater than zero.
         pid: i32,
-        /// Which of its threads.
+        /// Threads of the process that are scheduled.
         threads: Threads,
     },
-    /// All that runs in a cgroup that is there already, as one.
+    /// All processes of an existing cgroup, as one vCPU.
     Cgroup {
-        /// Its folder, or the name that the kernel gives it.
+        /// Folder of the cgroup, or its name in the kernel.
         path: String,
     },
-    /// All that runs in a systemd unit, which is its cgroup.
+    /// All processes of a systemd unit, which are its cgroup.
     Unit {
-        /// Its full name, as `web.service`.
+        /// Full name, such as `web.service`.
         name: String,
     },
 }
 
-/// Which threads of a process are scheduled.
+/// Threads of a process that are scheduled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Threads {
-    /// All of them, and whatever they start, as one target: the domain has one vCPU.
+    /// All threads and children of the process, as one vCPU.
     #[default]
     Process,
-    /// The threads that are vCPUs of a virtual machine monitor, each by itself.
+    /// The vCPU threads of a virtual machine monitor, each as a vCPU.
     Vcpus,
 }
 
 impl fmt::Display for PolicyChoice {
-    /// `edf reserve=0.1cpu`: the name, and what differs from the defaults.
+    /// Writes the name and the parameters that differ from their defaults: `edf reserve=0.1cpu`.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(self.spec.name)?;
         let defaults = Values::defaults(self.spec.policy_fields).ok();
@@ -319,16 +319,16 @@ impl Scenario {
     /// Reads a scenario that names no other files.
     ///
     /// # Errors
-    /// The first thing in the file that is wrong.
+    /// If the text is wrong. The error is about the first fault in the file.
     pub fn read(text: &str) -> Result<Scenario, ScenarioError> {
         Scenario::with_files(text, &|_| Err("no files can be named here".into()))
     }
 
-    /// Reads a scenario; `load` gives the text of a file that it names, by its path relative to the
-    /// scenario, or the reason why that cannot be read.
+    /// Reads a scenario. `load` returns the text of a file by its path relative to the scenario, or
+    /// the reason why that file cannot be read.
     ///
     /// # Errors
-    /// The first thing in the file that is wrong.
+    /// If the text is wrong. The error is about the first fault in the file.
     pub fn with_files(
         text: &str,
         load: &dyn Fn(&str) -> Result<String, String>,
@@ -336,13 +336,13 @@ impl Scenario {
         file::read(text, load)
     }
 
-    /// The same scenario under another policy, as one writes it on a command line: `credit`, or
-    /// with some parameters `credit:rules=xen-3.0.3:tick=10ms`. Those that are not written are what
-    /// the file says for it, in `policy` or under `[policies.NAME]`, or else its defaults.
+    /// Returns the same scenario under another policy. `written` is as on a command line: `credit`,
+    /// or with parameters `credit:rules=xen-3.0.3:tick=10ms`. Other parameters are those of the
+    /// file, in `policy` or under `[policies.NAME]`, or the defaults.
     ///
     /// # Errors
-    /// When there is no such policy, when one of its parameters is wrong, or must be said and is
-    /// not, or when a domain does not say its share for it.
+    /// If there is no such policy, if a parameter is wrong or missing, or if a domain has no share
+    /// for the policy.
     pub fn with_policy(&self, written: &str) -> Result<Scenario, ScenarioError> {
         let not_in_file =
             |kind: ErrorKind| ScenarioError { line: 0, column: 0, kind: Box::new(kind) };
@@ -359,14 +359,14 @@ impl Scenario {
         Ok(Scenario { policy: PolicyChoice { spec, values }, ..self.clone() })
     }
 
-    /// The vCPUs that a change is about.
+    /// Returns the vCPUs that a change is about.
     #[must_use]
     pub fn vcpus_of<'a>(&'a self, change: &'a Change) -> &'a [VcpuId] {
         let all = &self.domains[change.domain].vcpus;
         change.vcpu.as_ref().map_or(all, std::slice::from_ref)
     }
 
-    /// Whether every vCPU has a share under the scenario's own policy.
+    /// Checks that every vCPU has a share under the scenario's own policy.
     fn check_shares(&self, spec: &'static Spec) -> Result<(), ScenarioError> {
         self.demand(spec, Domain::has_shares)
     }
@@ -380,7 +380,7 @@ impl Scenario {
         self.domains.iter().find(missing).map_or(Ok(()), |domain| Err(domain.no_share(spec)))
     }
 
-    /// Every vCPU with its name, in the order of their slots.
+    /// Returns every vCPU with its name, in the order of slots.
     pub fn vcpus(&self) -> impl Iterator<Item = (VcpuId, String)> {
         self.domains
             .iter()
@@ -389,11 +389,11 @@ impl Scenario {
 }
 
 impl Domain {
-    /// The share of one of its vCPUs under a policy: its own, or else that of the domain, or else
-    /// the policy's defaults, which promise nothing.
+    /// Returns the share of a vCPU under a policy: its own, or that of the domain, or the policy's
+    /// defaults, which reserve nothing.
     ///
     /// # Errors
-    /// When none is given and the policy needs one.
+    /// If the vCPU has no share and the policy needs one.
     pub fn share(&self, vcpu: VcpuId, spec: &'static Spec) -> Result<Values, ScenarioError> {
         let own = self.exceptions.get(&vcpu.number()).and_then(|own| own.shares.get(spec.name));
         match own.or_else(|| self.shares.get(spec.name)) {
@@ -402,35 +402,35 @@ impl Domain {
         }
     }
 
-    /// Where one of its vCPUs may run; none is everywhere.
+    /// Returns the CPUs on which a vCPU may run. `None` for all.
     #[must_use]
     pub fn cpus(&self, vcpu: VcpuId) -> Option<CpuSet> {
         let own = self.exceptions.get(&vcpu.number()).and_then(|own| own.cpus);
         own.or(self.cpus)
     }
 
-    /// Where one of its vCPUs is when it joins; none leaves that to the policy. It joins as one
-    /// that may run there only, and right after may run wherever it [may](Domain::cpus).
+    /// Returns the CPU of a vCPU when it joins. `None` leaves it to the policy. The vCPU joins with
+    /// an affinity for that CPU only, and right after may run wherever it [may](Domain::cpus).
     #[must_use]
     pub fn starts_on(&self, vcpu: VcpuId) -> Option<CpuId> {
         self.exceptions.get(&vcpu.number()).and_then(|own| own.start.on).or(self.start.on)
     }
 
-    /// When one of its vCPUs begins its program, not before it joins. Until then it is there,
-    /// asleep.
+    /// Returns the time at which a vCPU begins its program, not before it joins. Until then it is
+    /// blocked.
     #[must_use]
     pub fn wakes(&self, vcpu: VcpuId) -> Time {
         let own = self.exceptions.get(&vcpu.number()).and_then(|own| own.start.wakes);
         own.or(self.start.wakes).unwrap_or(self.joins)
     }
 
-    /// Whether any of its vCPUs is confined to some of the CPUs.
+    /// Returns true if the affinity of any vCPU is limited to some CPUs.
     #[must_use]
     pub fn is_confined(&self) -> bool {
         self.cpus.is_some() || self.exceptions.values().any(|own| own.cpus.is_some())
     }
 
-    /// Whether the share of each of its vCPUs is written, where the policy has shares.
+    /// Returns true if the file has a share for each vCPU, or the policy has no shares.
     fn says_shares(&self, spec: &'static Spec) -> bool {
         let of_its_own = || {
             let own = self.exceptions.values().filter(|own| own.shares.contains_key(spec.name));
@@ -439,8 +439,8 @@ impl Domain {
         self.shares.contains_key(spec.name) || spec.share_fields.is_empty() || of_its_own()
     }
 
-    /// The same, or what the policy takes instead promises nothing: otherwise people would read
-    /// promises that are not theirs.
+    /// Returns true if the file has all shares, or the policy's default share reserves nothing. A
+    /// default that reserves something would show users reservations that they did not make.
     fn has_shares(&self, spec: &'static Spec) -> bool {
         let promises_nothing = || {
             let share = Values::defaults(spec.share_fields).ok();
@@ -454,7 +454,7 @@ impl Domain {
         ScenarioError { line: self.line, column: self.column, kind: Box::new(kind) }
     }
 
-    /// What people call one of its vCPUs: `web` if it is the only one, else `web.1`.
+    /// Returns the name of a vCPU: `web` if it is the only one, else `web.1`.
     #[must_use]
     pub fn vcpu_name(&self, vcpu: VcpuId) -> String {
         match self.vcpus.len() {
@@ -465,7 +465,7 @@ impl Domain {
 }
 
 impl Change {
-    /// The new share under a policy; none if the change is not about it.
+    /// Returns the new share under a policy. `None` if the change sets none.
     #[must_use]
     pub fn share(&self, spec: &'static Spec) -> Option<Values> {
         self.shares.get(spec.name).cloned()

@@ -1,10 +1,10 @@
-//! How much of anything a scenario may have.
+//! Limits on the numbers of things in a scenario.
 
-/// How many systems a scenario may have.
+/// Maximum number of systems of a scenario.
 pub(crate) const MOST_SYSTEMS: usize = 10_000;
-/// How many tasks a system may have.
+/// Maximum number of tasks of a system.
 pub(crate) const MOST_TASKS: usize = 10_000;
-/// How many packets or requests can wait anywhere at most.
+/// Maximum number of packets or requests that can wait in a ring.
 pub(crate) const MOST_WAITING: usize = 1 << 16;
-/// How many can wait in a ring unless more or fewer are said.
+/// Default number of packets that can wait in a ring.
 pub(crate) const RING: usize = 256;

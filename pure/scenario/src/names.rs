@@ -1,4 +1,4 @@
-//! Who is called what.
+//! Names of domains, vCPUs and tasks.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use crate::Domain;
 use crate::error::ErrorKind;
 use crate::table::{Item, Mistake, shown};
 
-/// The names of all domains.
+/// Names of all domains, with their indices.
 #[derive(Default)]
 pub(crate) struct Names {
-    /// Indices of domains.
+    /// Indices of domains, by name.
     pub(crate) domains: BTreeMap<String, usize>,
-    /// How many domains a name with copies stands for.
+    /// Number of copies, by the name that stands for them.
     pub(crate) families: BTreeMap<String, usize>,
 }
 
@@ -22,17 +22,17 @@ fn is_fine(c: char) -> bool {
     c.is_alphanumeric() || c == '-' || c == '_'
 }
 
-/// A name that somebody may have.
+/// Reads a name that a task or a program may have.
 pub(crate) fn checked_name<'a>(item: &Item<'a>) -> Result<&'a str, Mistake> {
     let name = item.text()?;
-    // `total` is what claims call all domains together.
+    // Claims use `total` for all domains together.
     if name.is_empty() || name.len() > 64 || name == "total" || !name.chars().all(is_fine) {
         return Err(item.fault(ErrorKind::BadName { name: shown(name) }));
     }
     Ok(name)
 }
 
-/// A name that a domain may have: others, with dots between them.
+/// Reads a name that a domain may have. It may have inner dots.
 pub(crate) fn checked_domain_name<'a>(item: &Item<'a>) -> Result<&'a str, Mistake> {
     let name = item.text()?;
     let is_part = |part: &str| !part.is_empty() && part.chars().all(is_fine);
@@ -43,7 +43,7 @@ pub(crate) fn checked_domain_name<'a>(item: &Item<'a>) -> Result<&'a str, Mistak
 }
 
 impl Names {
-    /// The domain that an item names, as its index.
+    /// Returns the index of the domain that an item names.
     pub(crate) fn domain(&self, item: &Item<'_>, all: &[Domain]) -> Result<usize, Mistake> {
         match self.find(item.text()?, all, item)? {
             (index, None) => Ok(index),
@@ -60,7 +60,8 @@ impl Names {
         self.domains.contains_key(name)
     }
 
-    /// The domain that a name means, as its index; or one of its vCPUs.
+    /// Returns the index of the domain that a name means, and the vCPU if the name is one of a
+    /// vCPU.
     pub(crate) fn find(
         &self,
         name: &str,
@@ -77,7 +78,7 @@ impl Names {
             return Err(self.unknown(domain, item));
         };
         let domain = &all[index];
-        // As it would be written, so that no vCPU has two names.
+        // The number must be written in one way only, so that no vCPU has two names.
         let vcpu = number.parse().ok().and_then(|number: usize| domain.vcpus.get(number));
         if let Some(&vcpu) = vcpu.filter(|&&vcpu| domain.vcpu_name(vcpu) == name) {
             return Ok((index, Some(vcpu)));

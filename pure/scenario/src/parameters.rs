@@ -1,4 +1,4 @@
-//! The parameters of policies and of shares, as their policy declares them.
+//! Parameters of policies and of shares, as their policy declares them.
 
 use slackline_policy::{Field, FieldError, Given, Spec, Values, find};
 use slackline_units::{CpuShare, Span};
@@ -8,20 +8,21 @@ use crate::Shares;
 use crate::error::{ErrorKind, Part};
 use crate::table::{Item, Mistake, Table, shown};
 
-/// The policy of that name, which stands at byte `at`.
+/// Returns the policy of a name, which stands at byte `at`.
 pub(crate) fn policy(name: &str, at: usize) -> Result<&'static Spec, Mistake> {
     let unknown = || Mistake::new(at, ErrorKind::UnknownPolicy { name: shown(name) });
     find(name).ok_or_else(unknown)
 }
 
-/// Reads parameters of a policy from a table; its `name`, if there is one, is none of them.
+/// Reads the parameters of a policy from a table. The key `name` is not one of them.
 pub(crate) fn of_policy(spec: &'static Spec, table: &Table<'_>) -> Result<Values, Mistake> {
     let mut items = table.items();
     items.retain(|item| item.key != "name");
     values(spec, Part::Policy, &items, &[]).map_err(|fault| fault.or_at(table.at))
 }
 
-/// Parameters of a policy with others in the place of some, written `rules=xen-3.0.3:tick=10ms`.
+/// Returns the parameters of a policy with some replaced. `set` is written
+/// `rules=xen-3.0.3:tick=10ms`.
 pub(crate) fn overlaid(
     spec: &'static Spec,
     values: Option<Values>,
@@ -43,12 +44,12 @@ pub(crate) fn overlaid(
     values.map_err(|error| ErrorKind::Field(printable(error)))
 }
 
-/// Parameters of a policy, if they go together.
+/// Returns the parameters unless some of them conflict.
 fn without_conflict(spec: &Spec, values: Values) -> Result<Values, FieldError> {
     (spec.conflict)(&values).map_or(Ok(values), Err)
 }
 
-/// What a domain is promised for all of its vCPUs together.
+/// Field for the CPU of all vCPUs of a domain together.
 const TOGETHER: &[Field] = &[Field::share(
     CPU,
     "1cpu",
@@ -57,16 +58,16 @@ const TOGETHER: &[Field] = &[Field::share(
 )];
 const CPU: &str = "cpu";
 
-/// Whose share it is.
+/// Owner of a share.
 #[derive(Clone, Copy)]
 pub(crate) enum Whose {
-    /// A vCPU's, of a domain with so many.
+    /// A vCPU of a domain with this number of vCPUs.
     Vcpu(usize),
-    /// Every vCPU's of a domain with so many.
+    /// All vCPUs of a domain with this number of vCPUs.
     Domain(usize),
 }
 
-/// Reads every share of a domain or of a change.
+/// Reads all shares of a domain or of a change.
 pub(crate) fn shares(table: &Table<'_>, whose: Whose) -> Result<Shares, Mistake> {
     let Some(item) = table.get("share") else { return Ok(Shares::new()) };
     let mut shares = Shares::new();
@@ -86,7 +87,7 @@ pub(crate) fn shares(table: &Table<'_>, whose: Whose) -> Result<Shares, Mistake>
     Ok(shares)
 }
 
-/// A fault that may not know where it stands, because what is wrong is that something is missing.
+/// A fault without a place if a key is missing.
 struct Unplaced {
     at: Option<usize>,
     kind: ErrorKind,
@@ -98,8 +99,8 @@ impl Unplaced {
     }
 }
 
-/// A share that says `cpu` in place of `slice`: each vCPU is promised its even part of that, and
-/// what it leaves is spread by use.
+/// Reads a share with `cpu` in place of `slice`: each vCPU gets an equal share of it, and its
+/// unused budget is lent to its siblings (`spread = "use"`).
 fn together(
     spec: &'static Spec,
     (cpu, (spread, word)): (&Item<'_>, (&'static str, &'static str)),
@@ -126,9 +127,9 @@ fn together(
         let more = if is_said || vcpus == 1 { vec![slice] } else { vec![slice, spread] };
         values(spec, Part::Share, &others, &more)
     };
-    // How long a period is says the policy.
+    // The policy sets the default of the period.
     let period = spec.share_fields.iter().find(|field| field.name == "period");
-    let period = read("1ns")?.span(period.expect("a slice is of a period"));
+    let period = read("1ns")?.span(period.expect("a policy with slices has a period"));
     let written = cpu.written();
     match even(share, period, vcpus) {
         slice if slice > period => Err(wrong(cpu, ErrorKind::MoreThanVcpus { written, vcpus })),
@@ -137,13 +138,13 @@ fn together(
     }
 }
 
-/// An even part of so much CPU together in such a period, rounded down.
+/// Returns the slice of each vCPU in a period: an equal part of `share`, rounded down.
 fn even(share: CpuShare, period: Span, vcpus: usize) -> Span {
     let ns = u128::from(share.ppm()) * u128::from(period.ns()) / (1_000_000 * vcpus as u128);
     Span::from_ns(u64::try_from(ns).unwrap_or(u64::MAX))
 }
 
-/// What was written, and what else there is to say.
+/// Reads the values in the file, and adds `more`.
 fn values(
     spec: &'static Spec,
     part: Part,
@@ -173,7 +174,7 @@ fn values(
     })
 }
 
-/// One parameter as it was written.
+/// Reads one parameter as it is written.
 fn parameter<'a>(item: &Item<'a>, field: &'static Field) -> Result<Given<'a>, Unplaced> {
     match item.value() {
         DeValue::String(text) => Ok(Given::Text(text)),
@@ -186,7 +187,7 @@ fn parameter<'a>(item: &Item<'a>, field: &'static Field) -> Result<Given<'a>, Un
     }
 }
 
-/// The same error, fit for a message of one line: it quotes what was written.
+/// Returns the error with quotations that fit in a message of one line.
 fn printable(error: FieldError) -> FieldError {
     match error {
         FieldError::Unknown { name, meant } => FieldError::Unknown { name: shown(&name), meant },
@@ -203,7 +204,7 @@ fn printable(error: FieldError) -> FieldError {
 fn field_name(error: &FieldError) -> Option<&str> {
     match error {
         FieldError::Unknown { name, .. } => Some(name),
-        // What is missing has no place of its own.
+        // A missing parameter has no place of its own.
         FieldError::Missing(_) => None,
         FieldError::WrongType(field, _)
         | FieldError::NotASpan(field, ..)

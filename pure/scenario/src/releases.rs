@@ -31,8 +31,8 @@ impl Releases {
         self.nominal.is_some()
     }
 
-    /// The next release. `work` is the stream of the program's own draws, from which that of
-    /// arrivals is made with the first of them. `None` if the step is no [`Step::Release`].
+    /// Returns the next release. `work` is the stream of the program's own draws, from which the
+    /// stream of arrivals is created at its first draw. `None` if the step is no [`Step::Release`].
     #[inline]
     pub fn next(&mut self, step: &Step, work: &Stream) -> Option<Time> {
         let Step::Release { period, offset, gap, jitter, .. } = step else { return None };

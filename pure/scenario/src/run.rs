@@ -1,24 +1,24 @@
-//! What reading needs to know of the run.
+//! Facts about the run that readers of tables need.
 
 use slackline_units::{Span, Time};
 
 use crate::error::ErrorKind;
 use crate::table::{Item, Mistake, Source};
 
-/// What reading a domain needs to know of the run.
+/// Facts about the run that the reader of a domain needs.
 pub(crate) struct Run<'a> {
     pub(crate) source: &'a Source<'a>,
     pub(crate) load: &'a dyn Fn(&str) -> Result<String, String>,
     pub(crate) length: Span,
-    /// How many CPUs the host has.
+    /// Number of CPUs of the host.
     pub(crate) cpus: usize,
-    /// Whether anybody drives devices, and the name of who does.
+    /// True if a domain drives devices. Its name is `driver`.
     pub(crate) has_driver: bool,
     pub(crate) driver: Option<&'a str>,
 }
 
 impl Run<'_> {
-    /// A time before the end of the run, as its distance from the start.
+    /// Reads a time before the end of the run, as a duration from the start.
     pub(crate) fn time(&self, item: &Item<'_>) -> Result<Time, Mistake> {
         let span = item.span()?;
         if span >= self.length {

@@ -1,4 +1,4 @@
-//! Reading one TOML table key by key, with the place of everything at hand.
+//! Reader of one TOML table, key by key. Each value knows its place in the file.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -10,7 +10,7 @@ use crate::error::{ErrorKind, ScenarioError};
 use crate::keys::KeyTable;
 use crate::{Draw, LONGEST, ParseDrawError};
 
-/// Something wrong, and the byte of the file at which it stands.
+/// A fault, and the byte of the file at which it stands.
 #[derive(Debug)]
 pub(crate) struct Mistake {
     pub(crate) at: usize,
@@ -22,14 +22,14 @@ impl Mistake {
         Mistake { at, kind: Box::new(kind) }
     }
 
-    /// The same, with the domain named in which it was found.
+    /// Returns the fault with the name of the domain that contains it.
     pub(crate) fn of_domain(self, domain: &str) -> Mistake {
         let domain = domain.to_owned();
         Mistake::new(self.at, ErrorKind::OfDomain { domain, error: self.kind })
     }
 }
 
-/// The text of the file, and where its lines begin.
+/// Text of the file, and the starts of its lines.
 pub(crate) struct Source<'a> {
     pub(crate) text: &'a str,
     lines: Vec<usize>,
@@ -41,11 +41,11 @@ impl<'a> Source<'a> {
         Source { text, lines: std::iter::once(0).chain(after_newline).collect() }
     }
 
-    /// Line and column, both counted from 1, the column in characters.
+    /// Returns line and column of a byte, both counted from 1, the column in characters.
     pub(crate) fn position(&self, at: usize) -> (usize, usize) {
         let line = self.lines.partition_point(|&start| start <= at);
         let before = self.text.get(self.lines[line - 1]..at).unwrap_or("");
-        // A byte order mark takes up no column in any editor.
+        // Editors give a byte order mark no column.
         (line, before.trim_start_matches('\u{feff}').chars().count() + 1)
     }
 
@@ -54,13 +54,14 @@ impl<'a> Source<'a> {
         ScenarioError { line, column, kind: fault.kind }
     }
 
-    /// What stands there, fit for a message of one line.
+    /// Returns a piece of the file, shortened to fit in a message of one line.
     pub(crate) fn excerpt(&self, span: Range<usize>) -> String {
         shown(self.text.get(span).unwrap_or(""))
     }
 }
 
-/// A text fit for a message of one line: its first line, not too long, without control characters.
+/// Returns a text that fits in a message of one line: its first line, not too long, without control
+/// characters.
 pub(crate) fn shown(text: &str) -> String {
     const MOST: usize = 60;
     let line = text.lines().next().unwrap_or("");
@@ -69,21 +70,21 @@ pub(crate) fn shown(text: &str) -> String {
     line[..end].chars().map(printable).chain(rest.chars()).collect()
 }
 
-/// A character as it may be shown: none that moves a terminal's cursor or turns the text around.
+/// Returns a character that may be shown: none that moves a terminal's cursor or reverses the text.
 pub(crate) fn printable(c: char) -> char {
     let turns_text = matches!(c,
         '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     if c.is_control() || turns_text { '\u{fffd}' } else { c }
 }
 
-/// A table that knows where it stands and which keys it can have.
+/// A table with its place in the file.
 #[derive(Clone, Copy)]
 pub(crate) struct Table<'a> {
     source: &'a Source<'a>,
     entries: &'a DeTable<'a>,
-    /// Where it begins.
+    /// Byte at which it begins.
     pub(crate) at: usize,
-    /// What it is, for messages.
+    /// Name of the table in messages.
     place: &'static str,
 }
 
@@ -91,20 +92,20 @@ pub(crate) struct Table<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct Item<'a> {
     source: &'a Source<'a>,
-    /// Its key; empty for an element of an array.
+    /// Key of the value. Empty for an element of an array.
     pub(crate) key: &'a str,
-    /// Where the key begins, or the value where there is no key.
+    /// Byte at which the key begins, or the value if there is no key.
     pub(crate) key_at: usize,
     value: &'a Spanned<DeValue<'a>>,
 }
 
 impl<'a> Table<'a> {
-    /// The whole file.
+    /// Creates the table of the whole file.
     pub(crate) fn root(source: &'a Source<'a>, root: &'a DeTable<'a>) -> Table<'a> {
         Table { source, entries: root, at: 0, place: "a scenario" }
     }
 
-    /// Everything in the table, in the order of the file.
+    /// Returns all items of the table, in the order of the file.
     pub(crate) fn items(&self) -> Vec<Item<'a>> {
         let source = self.source;
         let item = |(key, value): (&'a Spanned<_>, _)| {
@@ -116,7 +117,7 @@ impl<'a> Table<'a> {
         items
     }
 
-    /// Fails at the first key that is none of these.
+    /// Fails at the first key that is not in `keys`.
     pub(crate) fn allow(self, keys: &'static [&'static str]) -> Result<Table<'a>, Mistake> {
         match self.items().iter().find(|item| !keys.contains(&item.key)) {
             None => Ok(self),
@@ -127,7 +128,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Fails at the first key that this table is not taught to have.
+    /// Fails at the first key that `table` does not list.
     pub(crate) fn taught(self, table: &'static KeyTable) -> Result<Table<'a>, Mistake> {
         let knows = |key: &str| table.keys.iter().any(|known| known.name == key);
         match self.items().iter().find(|item| !knows(item.key)) {
@@ -146,7 +147,7 @@ impl<'a> Table<'a> {
         Some(Item { source, key: key.get_ref(), key_at, value })
     }
 
-    /// The value of a key that must be there; `example` shows it as one would write it.
+    /// Returns the value of a required key. `example` shows the key as users write it.
     pub(crate) fn need(
         &self,
         key: &'static str,
@@ -156,7 +157,7 @@ impl<'a> Table<'a> {
         self.get(key).ok_or_else(missing)
     }
 
-    /// What `read` makes of the value of a key, if it is there.
+    /// Reads the value of a key, if it is there.
     pub(crate) fn maybe<T>(
         &self,
         key: &str,
@@ -165,7 +166,7 @@ impl<'a> Table<'a> {
         self.get(key).map(read).transpose()
     }
 
-    /// The one of two keys that is there.
+    /// Returns the value of one of two keys. Fails unless exactly one is there.
     pub(crate) fn either(
         &self,
         one: &'static str,
@@ -177,7 +178,8 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// The one of several keys that is there; `keys` is how they are told.
+    /// Returns the value of one of several keys. Fails unless exactly one is there. `keys` lists
+    /// them for the message.
     pub(crate) fn one_of(
         &self,
         all: &[&'static str],
@@ -193,7 +195,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Every table of `[[key]]`, in the order of the file.
+    /// Returns every table of `[[key]]`, in the order of the file.
     pub(crate) fn each(&self, key: &str, place: &'static str) -> Result<Vec<Table<'a>>, Mistake> {
         let Some(item) = self.get(key) else { return Ok(Vec::new()) };
         item.elements("an array of tables")?.iter().map(|item| item.table(place)).collect()
@@ -201,23 +203,23 @@ impl<'a> Table<'a> {
 }
 
 impl<'a> Item<'a> {
-    /// Where the value begins.
+    /// Returns the byte at which the value begins.
     pub(crate) fn at(&self) -> usize {
         self.value.span().start
     }
 
-    /// The line of its value, counted from 1.
+    /// Returns the line of the value, counted from 1.
     pub(crate) fn line(&self) -> usize {
         self.source.position(self.at()).0
     }
 
-    /// `key = value` as it was written.
+    /// Returns `key = value` as in the file.
     pub(crate) fn written(&self) -> String {
         let value = self.source.excerpt(self.value.span());
         if self.key.is_empty() { value } else { format!("{} = {value}", shown(self.key)) }
     }
 
-    /// The value as it was written, whatever it is.
+    /// Returns the value as in the file, whatever its type.
     pub(crate) fn raw(&self) -> &'a str {
         self.source.text.get(self.value.span()).unwrap_or("")
     }
@@ -241,7 +243,7 @@ impl<'a> Item<'a> {
         Ok(Table { source: self.source, entries, at: self.at(), place })
     }
 
-    /// The elements of an array, each with the array's place and no key.
+    /// Returns the elements of an array, each without a key.
     pub(crate) fn elements(&self, wants: &'static str) -> Result<Vec<Item<'a>>, Mistake> {
         let DeValue::Array(values) = self.value() else {
             return Err(self.wrong_type(wants));
@@ -268,7 +270,7 @@ impl<'a> Item<'a> {
         self.value().as_bool().ok_or_else(|| self.wrong_type("true or false"))
     }
 
-    /// One of some words; its index.
+    /// Reads a word of a list. Returns its index.
     pub(crate) fn word(&self, words: &'static [&'static str]) -> Result<usize, Mistake> {
         let word = self.text()?;
         words.iter().position(|known| *known == word).ok_or_else(|| {
@@ -277,7 +279,7 @@ impl<'a> Item<'a> {
         })
     }
 
-    /// A whole number.
+    /// Reads a whole number in a range.
     pub(crate) fn number(&self, range: RangeInclusive<u64>) -> Result<u64, Mistake> {
         let DeValue::Integer(number) = self.value() else {
             return Err(self.wrong_type("a whole number"));
@@ -289,13 +291,13 @@ impl<'a> Item<'a> {
         })
     }
 
-    /// A whole number that counts something in memory.
+    /// Reads a whole number that counts things in memory.
     pub(crate) fn count(&self, range: RangeInclusive<usize>) -> Result<usize, Mistake> {
         let number = self.number(*range.start() as u64..=*range.end() as u64)?;
-        Ok(usize::try_from(number).expect("a number below a count"))
+        Ok(usize::try_from(number).expect("a number within a range of usize"))
     }
 
-    /// A percentage up to 100%, in millionths.
+    /// Reads a percentage up to 100%, in millionths.
     pub(crate) fn percentage(&self) -> Result<u32, Mistake> {
         let ppm =
             self.value().as_str().and_then(percentage).and_then(|ppm| u32::try_from(ppm).ok());
@@ -303,7 +305,7 @@ impl<'a> Item<'a> {
         ppm.filter(|&ppm| ppm <= 1_000_000).ok_or_else(not)
     }
 
-    /// A length of time, which may be zero.
+    /// Reads a duration, which may be zero.
     pub(crate) fn span(&self) -> Result<Span, Mistake> {
         let span = self.timely()?.parse().map_err(|why| self.not_a_span(why))?;
         if span > LONGEST {
@@ -312,7 +314,7 @@ impl<'a> Item<'a> {
         Ok(span)
     }
 
-    /// A length of time that is not zero.
+    /// Reads a duration that is not zero.
     pub(crate) fn some_span(&self) -> Result<Span, Mistake> {
         let span = self.span()?;
         if span.is_zero() {
@@ -321,7 +323,7 @@ impl<'a> Item<'a> {
         Ok(span)
     }
 
-    /// A drawn length of time, which may be zero.
+    /// Reads a random duration, which may be zero.
     pub(crate) fn draw(&self) -> Result<Draw, Mistake> {
         let text = self.timely()?;
         let draw: Draw = text.parse().map_err(|why| match why {
@@ -342,7 +344,7 @@ impl<'a> Item<'a> {
         Ok(draw)
     }
 
-    /// A drawn length of time that is not always zero.
+    /// Reads a random duration that is not always zero.
     pub(crate) fn some_draw(&self) -> Result<Draw, Mistake> {
         let draw = self.draw()?;
         if draw.scale().is_zero() {
@@ -351,7 +353,8 @@ impl<'a> Item<'a> {
         Ok(draw)
     }
 
-    /// The text of a length of time; a bare number is the one mistake everybody makes once.
+    /// Returns the text of a duration. A number without a unit, the most frequent mistake, gets an
+    /// error of its own.
     fn timely(&self) -> Result<&'a str, Mistake> {
         match self.value() {
             DeValue::String(text) => Ok(text),
@@ -372,12 +375,12 @@ impl<'a> Item<'a> {
     }
 }
 
-/// Reads `12.5%` as millionths; none if it is anything else, or finer than a millionth.
+/// Reads `12.5%` as millionths. `None` if it is anything else, or finer than a millionth.
 pub(crate) fn percentage(text: &str) -> Option<u64> {
     decimal(text.trim().strip_suffix('%')?)
 }
 
-/// Reads `12.5` as 125,000 ten-thousandths: ten-thousandths of a percent are millionths of a whole.
+/// Reads `12.5` as 125,000 ten-thousandths. Ten-thousandths of a percent are millionths.
 pub(crate) fn decimal(number: &str) -> Option<u64> {
     const PLACES: usize = 4;
     const SCALE: u64 = 10_000;

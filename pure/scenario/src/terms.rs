@@ -1,5 +1,4 @@
-//! On what terms vCPUs are here, besides their shares: where they may run, and what differs for
-//! single ones.
+//! Affinity and start of vCPUs, and the differences of single vCPUs.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +10,7 @@ use crate::run::Run;
 use crate::table::{Item, Mistake, Table};
 use crate::{Exception, keys, parameters};
 
-/// Reads `cpus = [0, 1]` on a host with so many CPUs.
+/// Reads `cpus = [0, 1]` on a host with `cpus` CPUs.
 pub(crate) fn cpus(item: &Item<'_>, cpus: usize) -> Result<CpuSet, Mistake> {
     const WANTS: &str = "a non-empty array of CPU numbers";
     let mut set = CpuSet::NONE;
@@ -25,7 +24,7 @@ pub(crate) fn cpus(item: &Item<'_>, cpus: usize) -> Result<CpuSet, Mistake> {
     if set.is_empty() { Err(item.wrong_type(WANTS)) } else { Ok(set) }
 }
 
-/// Where a vCPU starts and when it wakes, as far as a table says.
+/// Start of a vCPU as a table sets it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Start {
     pub(crate) on: Option<CpuId>,
@@ -33,7 +32,7 @@ pub(crate) struct Start {
 }
 
 impl Start {
-    /// Reads `starts_on` and `wakes` of who may run on `cpus` and is there for `stay`.
+    /// Reads `starts_on` and `wakes` of vCPUs that may run on `cpus` and are present for `stay`.
     pub(crate) fn read(
         run: &Run<'_>,
         table: &Table<'_>,
@@ -62,15 +61,14 @@ impl Start {
     }
 }
 
-/// When a domain joins and leaves.
+/// Times at which a domain joins and leaves.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stay {
     pub(crate) joins: Time,
     pub(crate) leaves: Option<Time>,
 }
 
-/// Reads every `[[domain.vcpu]]` of a domain with so many vCPUs, which may run on `all` where
-/// nothing else is said.
+/// Reads every `[[domain.vcpu]]` of a domain with `vcpus` vCPUs, which may run on `all` by default.
 pub(crate) fn exceptions(
     run: &Run<'_>,
     table: &Table<'_>,
@@ -80,7 +78,8 @@ pub(crate) fn exceptions(
     for table in table.each("vcpu", "a vCPU")? {
         let table = table.taught(&keys::VCPU)?;
         let item = table.need("number", "number = 0")?;
-        let number = u16::try_from(item.count(0..=vcpus - 1)?).expect("16 bits hold them all");
+        let number =
+            u16::try_from(item.count(0..=vcpus - 1)?).expect("the numbers of vCPUs have 16 bits");
         let cpus = table.maybe("cpus", |item| cpus(&item, run.cpus))?;
         let start = Start::read(run, &table, (stay, cpus.or(all)))?;
         let shares = parameters::shares(&table, Whose::Vcpu(vcpus))?;

@@ -1,109 +1,112 @@
-//! What a vCPU does, as a small program: compute, sleep, wait for the next release.
+//! Work of a vCPU as a small program: compute, block, wait for the next release.
 
 use slackline_units::{Span, Time};
 
 use crate::Draw;
 use crate::io::DeviceStep;
 
-/// What a vCPU does from the moment its domain joins. A program that does not repeat sleeps for
-/// ever after its last step.
+/// Program of a vCPU from the time its domain joins. A program that does not repeat blocks forever
+/// after its last step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// Done one after the other.
+    /// Steps, in the order in which they run.
     pub steps: Vec<Step>,
-    /// Whether the first step follows the last. What repeats takes time, or a release, each round.
+    /// True if the first step follows the last. Each round of a repeated program takes time or has
+    /// a release.
     pub repeat: bool,
 }
 
-/// One step of a program. All computing is counted in CPU time: it takes longer on the clock when
-/// the vCPU is not always running.
+/// A step of a program. Computing is measured in CPU time, so it takes longer if the vCPU does not
+/// always run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Use this much CPU time.
+    /// Uses an amount of CPU time.
     Compute(Draw),
-    /// Use all the CPU time there is; the steps after it are never reached.
+    /// Uses all CPU time. No step after it is reached.
     ComputeForever,
-    /// Sleep this long.
+    /// Blocks for a duration.
     Sleep(Draw),
-    /// Sleep until the next release, or go on at once if it has passed. Releases come at
-    /// `offset + n * period` after the domain joined, whether the piece of work before is done or
-    /// not: none is left out, each waits for its turn. A gap moves all later releases, a jitter
-    /// only one, and never before the release that precedes it.
+    /// Blocks until the next release, or goes on at once if it has passed. Releases come at
+    /// `offset + n * period` after the domain joined, even if the piece of work before is not done.
+    /// None is left out. A gap moves all later releases. A jitter moves one release, and never
+    /// before its predecessor.
     Release {
-        /// From one release to the next; not zero.
+        /// Time from one release to the next. Not zero.
         period: Span,
-        /// How long after its release the piece of work must be done; none for no deadline.
+        /// Time from a release until its piece of work must be done. `None` without a deadline.
         deadline: Option<Span>,
-        /// From joining to the first release.
+        /// Time from joining to the first release.
         offset: Span,
-        /// Time between two releases in addition to the period: a sporadic task.
+        /// Time between two releases in addition to the period, for a sporadic task.
         gap: Draw,
         /// Delay of each release.
         jitter: Draw,
     },
-    /// Sleep until the next instant `offset + n * period` of the host's clock. It is always later
-    /// than now: those that have passed are left out.
+    /// Blocks until the next instant `offset + n * period` of the host's clock. It is later than
+    /// now: instants that have passed are left out.
     Instant {
-        /// From one instant to the next; not zero.
+        /// Time from one instant to the next. Not zero.
         period: Span,
-        /// How long after the multiples of the period they are.
+        /// Delay of each instant after a multiple of the period.
         offset: Span,
     },
-    /// Give the rest of the turn away. Who has a vCPU to itself gives away its CPU; a task of a
-    /// system goes behind the others of its priority.
+    /// Yields the rest of the timeslice. A vCPU with one program yields its CPU. A task of a system
+    /// goes behind the others of its priority.
     Yield,
-    /// The piece of work that was released last is done; where none is ever released, the one that
-    /// began when the last was done.
+    /// Completes the piece of work that was released last. Without releases, a piece begins when
+    /// the one before is done.
     Done,
-    /// Sleep until every node of the parallel program has come here as often, and so much longer:
-    /// until the message of the last one is here. Only vCPUs of a domain that belongs to one do it.
+    /// Blocks until every node of the parallel program has come to the same barrier, and the
+    /// message of the last one has arrived. Only vCPUs of a domain that belongs to a parallel
+    /// program have this step.
     Barrier {
-        /// How long a message takes; not zero.
+        /// Time that a message takes. Not zero.
         latency: Span,
     },
-    /// Take the spin lock that all vCPUs of the domain share: who finds it taken uses CPU time till
-    /// it is its turn. Turns come in the order in which vCPUs came, whether they run or not.
+    /// Takes the spin lock that all vCPUs of the domain share. A vCPU that finds it taken uses CPU
+    /// time until it gets the lock. vCPUs get the lock in the order of their requests, even if they
+    /// do not run.
     Lock,
-    /// Give it back: the next one has it at once.
+    /// Releases the spin lock. The next vCPU has it at once.
     Unlock,
-    /// What needs a device: only tasks of a domain with a system do it.
+    /// A step that needs a device. Only tasks of a domain with a system have it.
     Device(DeviceStep),
 }
 
 impl Program {
-    /// Uses all the CPU time there is.
+    /// Creates a program that uses all CPU time.
     #[must_use]
     pub fn spin() -> Program {
         Program { steps: vec![Step::ComputeForever], repeat: false }
     }
 
-    /// Computes `total` and then sleeps for ever.
+    /// Creates a program that computes `total` and then blocks forever.
     #[must_use]
     pub fn batch(total: Span) -> Program {
         Program { steps: vec![Step::Compute(Draw::Fixed(total))], repeat: false }
     }
 
-    /// Computes and sleeps in turn.
+    /// Creates a program that computes and blocks in turn.
     #[must_use]
     pub fn interactive(compute: Draw, sleep: Draw) -> Program {
         Program { steps: vec![Step::Compute(compute), Step::Sleep(sleep)], repeat: true }
     }
 
-    /// Computes and yields in turn.
+    /// Creates a program that computes and yields in turn.
     #[must_use]
     pub fn yielding(compute: Draw) -> Program {
         Program { steps: vec![Step::Compute(compute), Step::Yield], repeat: true }
     }
 
-    /// Computes after each of these instants that finds it asleep; `instant` is a
+    /// Creates a program that computes after each instant that finds it blocked. `instant` is a
     /// [`Step::Instant`].
     #[must_use]
     pub fn by_the_clock(instant: Step, compute: Draw) -> Program {
         Program { steps: vec![instant, Step::Compute(compute)], repeat: true }
     }
 
-    /// Computes, does its part in exchanging with the other nodes, and waits for all of them; each
-    /// round is a piece of work.
+    /// Creates a program that computes, exchanges messages with the other nodes and waits for all
+    /// of them. Each round is a piece of work.
     #[must_use]
     pub fn superstep(compute: Draw, exchange: Draw, latency: Span) -> Program {
         let computes = [compute, exchange].map(Step::Compute);
@@ -111,27 +114,30 @@ impl Program {
         Program { steps, repeat: true }
     }
 
-    /// Computes, and then holding the lock of the domain; each round is a piece of work.
+    /// Creates a program that computes without and then with the lock of the domain. Each round is
+    /// a piece of work.
     #[must_use]
     pub fn locking(compute: Draw, hold: Draw) -> Program {
         let (compute, hold) = (Step::Compute(compute), Step::Compute(hold));
         Program { steps: vec![compute, Step::Lock, hold, Step::Unlock, Step::Done], repeat: true }
     }
 
-    /// Whether it takes the lock of the domain.
+    /// Returns true if the program takes the lock of the domain.
     #[must_use]
     pub fn locks(&self) -> bool {
         self.steps.contains(&Step::Lock)
     }
 
-    /// Does a piece of work after each release; `release` is a [`Step::Release`].
+    /// Creates a program that does a piece of work after each release. `release` is a
+    /// [`Step::Release`].
     #[must_use]
     pub fn periodic(release: Step, work: Draw) -> Program {
         Program { steps: vec![release, Step::Compute(work), Step::Done], repeat: true }
     }
 }
 
-/// The first instant `offset + n * period` after `now`, counted from the start of the clock.
+/// Returns the first instant `offset + n * period` after `now`, counted from the start of the
+/// clock.
 #[must_use]
 pub fn next_instant(now: Time, period: Span, offset: Span) -> Time {
     let (past, offset) = ((now - Time::START) % period, offset % period);

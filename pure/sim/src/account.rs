@@ -1,4 +1,4 @@
-//! What becomes of the CPU time of vCPUs: work, and records of all that is not work at full speed.
+//! Accounting of the CPU time of vCPUs: work, and records of time that was not work at full speed.
 
 use slackline_scenario::Scenario;
 use slackline_trace::{OverheadKind, Record};
@@ -6,13 +6,13 @@ use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use crate::speed::Speeds;
 
-/// Turns CPU time into work.
+/// Conversion of CPU time into work, with records of all time that was not work at full speed.
 pub(crate) struct Account {
-    /// None where all CPUs are as fast at all times: then work is CPU time.
+    /// Speeds of the CPUs. `None` if all CPUs always have full speed: then work is CPU time.
     pub(crate) speeds: Option<Box<Speeds>>,
     /// The vCPU whose work is overhead, because it makes the calls of the policy's balancer.
     balancer: Option<VcpuId>,
-    /// Records that the trace has not been told yet.
+    /// Records that are not yet in the trace.
     pub(crate) records: Vec<Record>,
 }
 
@@ -22,13 +22,14 @@ impl Account {
         Account { speeds, balancer: scenario.balancer(), records: Vec::new() }
     }
 
-    /// Returns true if each piece of work is to be counted, since it is not simply its CPU time.
+    /// Returns true if the work of each interval must be counted, since it may differ from CPU
+    /// time.
     #[inline]
     pub(crate) fn counts_pieces(&self) -> bool {
         self.speeds.is_some() || self.balancer.is_some()
     }
 
-    /// How long so much work of a vCPU takes on a CPU.
+    /// Returns the CPU time that this work takes on this CPU.
     #[inline(always)]
     pub(crate) fn time(&self, (cpu, vcpu): (CpuId, VcpuId), work: Span) -> Span {
         match &self.speeds {
@@ -37,7 +38,7 @@ impl Account {
         }
     }
 
-    /// The work that a vCPU has done on a CPU between two instants.
+    /// Returns the work that a vCPU has done on a CPU between two times.
     #[inline(always)]
     pub(crate) fn work(&mut self, (cpu, vcpu): (CpuId, VcpuId), (from, to): (Time, Time)) -> Span {
         if self.balancer == Some(vcpu) && from < to {

@@ -1,36 +1,36 @@
-//! What a domain pays for coming to a CPU after others: for the switch, and for what it has kept in
-//! the cache and they have pushed out of it.
+//! Costs of dispatching a domain on a CPU after others: the switch, and the refill of the cache
+//! content that they have evicted.
 //!
-//! Others push out as fast as a cache can be filled. So who comes back pays for as long as they
-//! have run there since, and at most for all that it keeps. On another CPU it finds what the two
-//! share of it (a core, a last-level cache), less what others have pushed out of that: all who have
-//! run on any CPU that shares it, as far as they have stopped.
+//! Others evict as fast as a cache can be filled. So a vCPU that returns pays for as long as others
+//! have run there since, and at most for its whole working set. On another CPU it finds the content
+//! of the cache that both CPUs share (of a core, or a last-level cache), less what others have
+//! evicted from it. That counts all run intervals that have ended on any CPU that shares the cache.
 
 use slackline_host::policy::Level;
 use slackline_scenario::{Scenario, Warm};
 use slackline_units::{CpuId, CpuSet, Span, VcpuId};
 
-/// What domains find cold, and how much has run where.
+/// Costs of cold caches by domain, and CPU time used by CPU and by cache.
 pub(crate) struct Cold {
-    /// By domain; empty if nobody pays anything.
+    /// Prices by domain. Empty if no domain has any.
     prices: Vec<Price>,
-    /// By CPU: the CPU time that anybody has used there.
+    /// Total CPU time used on each CPU.
     used: Vec<Span>,
-    /// By slot: how much that was where the vCPU ran last, when it stopped there.
+    /// Value of `used` of its CPU when the vCPU last stopped there, by slot.
     left_at: Vec<Span>,
-    /// What cores share, and what last-level caches share; none where nothing is found elsewhere.
+    /// Caches shared by cores and by last-level groups. `None` if nothing is shared.
     shared: Option<[Shared; 2]>,
 }
 
-/// What the CPUs of each group of a level share of the cache.
+/// Cache content that the CPUs of each group of a level share.
 struct Shared {
-    /// How much of what a domain keeps is there, in millionths.
+    /// Part of a working set that lies in the shared cache, in millionths.
     warm: u32,
-    /// By CPU: its group.
+    /// Group of each CPU.
     groups: Vec<CpuSet>,
-    /// By CPU, of the first of each group: the CPU time that anybody has used on any of it.
+    /// Total CPU time used on a group, at the index of its first CPU.
     used: Vec<Span>,
-    /// By slot: how much that was where the vCPU ran last, when it stopped there.
+    /// Value of `used` of its group when the vCPU last stopped there, by slot.
     left_at: Vec<Span>,
 }
 
@@ -42,16 +42,17 @@ impl Shared {
         Shared { warm, groups, used: vec![Span::ZERO; cpus], left_at: vec![Span::ZERO; vcpus] }
     }
 
-    /// What has been used on all CPUs that share it with this one.
+    /// Returns the total CPU time used on all CPUs that share the cache with this one.
     fn used(&mut self, cpu: CpuId) -> &mut Span {
         let first = self.groups[cpu.index()].first().unwrap_or(cpu);
         &mut self.used[first.index()]
     }
 
-    /// What a vCPU that comes from another CPU of the group has to fill of all that it keeps.
+    /// Returns the refill of a vCPU that comes from another CPU of the group. `cache` is the refill
+    /// of its whole working set.
     fn refill(&self, vcpu: VcpuId, cpu: CpuId, cache: Span) -> Span {
         let kept = u128::from(cache.ns()) * u128::from(self.warm) / 1_000_000;
-        let kept = Span::from_ns(u64::try_from(kept).expect("a part of a span"));
+        let kept = Span::from_ns(u64::try_from(kept).expect("a part of a span is a span"));
         let first = self.groups[cpu.index()].first().unwrap_or(cpu);
         let since = self.used[first.index()] - self.left_at[vcpu.slot()];
         (cache - kept) + kept.min(since)
@@ -60,9 +61,9 @@ impl Shared {
 
 #[derive(Clone, Copy)]
 struct Price {
-    /// After another, or after nobody.
+    /// Cost of a dispatch after another vCPU, or on an idle CPU.
     dispatch: Span,
-    /// For filling the cache with all that it keeps there.
+    /// Cost of filling the cache with the whole working set.
     cache: Span,
 }
 
@@ -86,21 +87,21 @@ impl Cold {
         Cold { prices, used, left_at: vec![Span::ZERO; vcpus], shared }
     }
 
-    /// Whether it costs nobody anything: then nothing need be kept.
+    /// Returns true if no domain has a price. Then nothing needs to be tracked.
     #[inline]
     pub(crate) fn is_free(&self) -> bool {
         self.prices.is_empty()
     }
 
-    /// Cost of starting a vCPU on a CPU on which `before` ran right before it.
-    #[inline(never)] // Most hosts have nothing of it.
+    /// Returns the cost of starting a vCPU on a CPU on which `before` ran directly before.
+    #[inline(never)] // Most scenarios have no such cost.
     pub(crate) fn dispatch(&self, vcpu: VcpuId, before: Option<VcpuId>) -> Span {
         if before == Some(vcpu) { Span::ZERO } else { self.price(vcpu).dispatch }
     }
 
-    /// Cost of filling the cache for a vCPU that ran last at `home`, and had `owing` of its refill
-    /// left when it stopped there.
-    #[inline(never)] // As above.
+    /// Returns the cost of filling the cache for a vCPU that ran last at `home`. `owing` is the
+    /// part of its refill that was left when it stopped there.
+    #[inline(never)] // Most scenarios have no such cost.
     pub(crate) fn refill(
         &self,
         (vcpu, owing): (VcpuId, Span),
@@ -117,7 +118,7 @@ impl Cold {
         self.prices[vcpu.domain().number() as usize]
     }
 
-    /// What it pays for the cache on another CPU than before.
+    /// Returns the refill on another CPU than before.
     fn refill_elsewhere(
         &self,
         vcpu: VcpuId,
@@ -129,8 +130,8 @@ impl Cold {
         shared.iter().find(has_both).map_or(cache, |shared| shared.refill(vcpu, cpu, cache))
     }
 
-    /// A vCPU stops on a CPU on which it has been for so long.
-    #[inline(never)] // As above.
+    /// Notes that a vCPU stops after it ran on a CPU for `ran`.
+    #[inline(never)] // Most scenarios have no such cost.
     pub(crate) fn stop(&mut self, vcpu: VcpuId, cpu: CpuId, ran: Span) {
         self.used[cpu.index()] += ran;
         self.left_at[vcpu.slot()] = self.used[cpu.index()];

@@ -1,8 +1,8 @@
-//! The CPUs: who runs, what switching costs, and timers with the resolution and lateness of real
-//! ones. The only place where virtual hardware costs time.
+//! The CPUs: their occupants, switch costs, and timers with the resolution and lateness of real
+//! ones. Nothing else takes time on the virtual hardware.
 //!
-//! Time on a CPU is used time from the moment of the order, as a scheduler measures it; the first
-//! `switch` of it (and `migrate` more, coming from another CPU) does no work for the guest.
+//! Time on a CPU counts as used from the moment of the order, as schedulers measure it. The first
+//! `switch` of it does no work for the guest, and `migrate` more after another CPU.
 
 use slackline_host::policy::{Level, Topology};
 use slackline_host::{Hardware, Order, Outcome, Used};
@@ -16,18 +16,18 @@ use crate::guest::Guests;
 use crate::overhead::{Own, Unpaid};
 use crate::queue::{Event, Queue};
 
-/// What can happen on a CPU by itself. At one instant, in this order.
+/// Event of a CPU. At one instant, they occur in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timer {
-    /// The occupant has computed what it wanted.
+    /// The occupant has computed all it wanted.
     Work,
-    /// The policy's alarm.
+    /// The timer of the policy expires.
     Alarm,
-    /// The occupant's limit.
+    /// The limit of the occupant's timeslice is reached.
     Limit,
 }
 
-/// How long after a refusal a vCPU may be tried again.
+/// Delay after a refused order until the vCPU may run again.
 const RETRY: Span = Span::from_ms(1);
 
 #[derive(Clone, Copy, Debug)]
@@ -40,15 +40,15 @@ const OFF: Armed = Armed { due: Time::NEVER, rings: Time::NEVER };
 
 struct Cpu {
     occupant: Option<VcpuId>,
-    /// Who was here last: returning to the same costs no switch.
+    /// The vCPU that ran last. No switch is paid if it is dispatched again.
     last: Option<VcpuId>,
-    /// Nobody has been here since.
+    /// True if the CPU has been idle since.
     was_idle: bool,
-    /// Since when the occupant has been here.
+    /// Time at which the occupant started.
     began: Time,
-    /// Up to when the occupant's time has been measured.
+    /// Time up to which the occupant's CPU time has been measured.
     measured: Time,
-    /// Up to when its work has been counted; later than now while it pays for overhead.
+    /// Time up to which its work has been counted. Later than now while it pays overhead.
     worked: Time,
     unpaid: Unpaid,
     work_ends: Time,
@@ -58,11 +58,11 @@ struct Cpu {
     refusals: Stream,
 }
 
-/// How exact the timers of all CPUs are.
+/// Precision of the timers of all CPUs.
 struct Timers {
     resolution: Span,
     lateness: Draw,
-    /// Whether they ring exactly when they are due.
+    /// True if they expire exactly when they are due.
     are_exact: bool,
     slop: Span,
 }
@@ -77,17 +77,17 @@ pub(crate) struct Cpus {
     account: Account,
 }
 
-/// What coming to a CPU costs.
+/// Costs of dispatching a vCPU on a CPU.
 struct Moves {
     switch: Span,
     migrate: Migrate,
-    /// Whether that depends on where a vCPU comes from.
+    /// True if the cost depends on the CPU from which the vCPU comes.
     migrate_differs: bool,
     topology: Topology,
     cold: Cold,
-    /// By slot: where each vCPU last ran.
+    /// CPU on which each vCPU ran last, by slot.
     homes: Vec<Option<CpuId>>,
-    /// By slot: what the vCPU had not paid of its own overhead when it stopped there.
+    /// Overhead of its own that each vCPU had not paid when it stopped, by slot.
     owing: Vec<Own>,
 }
 
@@ -128,19 +128,19 @@ impl Cpus {
         }
     }
 
-    /// The CPU on which something happens first.
+    /// Returns the CPU with the earliest event.
     #[inline(always)]
     pub(crate) fn first(&self) -> CpuId {
         self.firsts.first()
     }
 
-    /// When something happens on a CPU.
+    /// Returns the time of the next event on a CPU.
     #[inline(always)]
     pub(crate) fn next_time(&self, cpu: CpuId) -> Time {
         self.cpus[cpu.index()].next_time()
     }
 
-    /// Until when nothing happens on any CPU but that the occupant of this one has done its work.
+    /// Returns the time until which no event can occur but the end of the occupant's work on `cpu`.
     #[inline(always)]
     pub(crate) fn others(&self, cpu: CpuId) -> Time {
         let this = &self.cpus[cpu.index()];
@@ -148,21 +148,22 @@ impl Cpus {
         if self.cpus.len() == 1 { timers } else { timers.min(self.firsts.first_but(cpu)) }
     }
 
-    /// What that is.
+    /// Returns the kind of the next event on a CPU.
     #[inline(always)]
     pub(crate) fn next_timer(&self, cpu: CpuId) -> Timer {
         self.cpus[cpu.index()].next_timer()
     }
 
-    /// Who runs there; there must be somebody.
+    /// Returns the occupant of a CPU, which must have one.
     #[inline]
     pub(crate) fn occupant(&self, cpu: CpuId) -> VcpuId {
-        self.cpus[cpu.index()].occupant.expect("work ends only where somebody works")
+        self.cpus[cpu.index()].occupant.expect("work ends only on a CPU with an occupant")
     }
 
-    /// A timer has rung; returns when it was due. The other one rings with it if it is due soon.
-    /// Only what was armed before does: what is armed for so short a time afterwards waits, or a
-    /// turn shorter than the slop would end at the instant at which it begins, again and again.
+    /// Handles a timer that expired, and returns the time at which it was due. If the other timer
+    /// is due within the slop, it expires as well. That holds only for a timer armed before: if one
+    /// armed afterwards expired at once, a timeslice shorter than the slop would end at the instant
+    /// at which it begins, again and again.
     #[inline]
     pub(crate) fn take_timer(&mut self, cpu: CpuId, timer: Timer, now: Time) -> Time {
         let this = &mut self.cpus[cpu.index()];
@@ -178,24 +179,24 @@ impl Cpus {
         due
     }
 
-    /// The occupant goes straight on with more work.
+    /// Lets the occupant continue with more work.
     #[inline]
     pub(crate) fn go_on(&mut self, cpu: CpuId, now: Time, guests: &Guests<'_>) {
         let this = &mut self.cpus[cpu.index()];
-        let vcpu = this.occupant.expect("somebody works");
+        let vcpu = this.occupant.expect("the CPU has an occupant");
         this.worked = now;
         this.work_ends = now.after(self.account.time((cpu, vcpu), guests.left(vcpu)));
         self.refresh(cpu);
     }
 
-    /// Whether the occupant of a CPU has nothing left to do and is not still being switched to.
+    /// Returns true if the vCPU occupies the CPU and has neither work nor unpaid overhead left.
     #[inline]
     pub(crate) fn is_free(&self, cpu: CpuId, vcpu: VcpuId, now: Time) -> bool {
         let this = &self.cpus[cpu.index()];
         this.occupant == Some(vcpu) && this.work_ends <= now
     }
 
-    /// Counts what an occupant has done up to now, as what is left of its work is about to change.
+    /// Counts the work of the occupant up to now, before its remaining work changes.
     pub(crate) fn count(&mut self, cpu: CpuId, now: Time, guests: &mut Guests<'_>) {
         let this = &mut self.cpus[cpu.index()];
         if let Some(vcpu) = this.occupant {
@@ -204,7 +205,7 @@ impl Cpus {
         }
     }
 
-    /// Looks anew when the work of an occupant ends.
+    /// Updates the time at which the work of the occupant ends.
     pub(crate) fn recount(&mut self, cpu: CpuId, guests: &Guests<'_>) {
         let this = &mut self.cpus[cpu.index()];
         if let Some(vcpu) = this.occupant {
@@ -214,8 +215,7 @@ impl Cpus {
         }
     }
 
-    /// The occupant of a CPU has done what it wanted to do: where work is not CPU time, what it has
-    /// done is counted.
+    /// Counts the work of an occupant that has done all it wanted, if work differs from CPU time.
     #[inline]
     pub(crate) fn finish(&mut self, cpu: CpuId, now: Time, guests: &mut Guests<'_>) {
         if self.account.counts_pieces() {
@@ -223,19 +223,19 @@ impl Cpus {
         }
     }
 
-    /// Whether anybody can be slowed by others.
+    /// Returns true if CPUs can slow each other down.
     #[inline]
     pub(crate) fn has_speeds(&self) -> bool {
         self.account.speeds.is_some()
     }
 
-    /// Records of time that was not work at full speed, which the trace has not been told yet.
+    /// Returns the records of time that was not work at full speed, not yet in the trace.
     #[inline]
     pub(crate) fn untold(&mut self) -> &mut Vec<Record> {
         &mut self.account.records
     }
 
-    /// Counts all that was done and paid up to now: the run is over.
+    /// Counts all work and overhead up to now, at the end of the run.
     pub(crate) fn end(&mut self, now: Time, guests: &mut Guests<'_>) {
         for cpu in (0..self.cpus.len()).map(CpuId::new) {
             self.count(cpu, now, guests);
@@ -244,9 +244,9 @@ impl Cpus {
         }
     }
 
-    /// A CPU has an occupant now or has none any more: whoever that slows or hastens goes on at
-    /// another speed.
-    #[inline(never)] // Most hosts have nothing of it.
+    /// Updates the speed of all CPUs that the CPU slows down or no longer slows down, after it
+    /// gained or lost its occupant.
+    #[inline(never)] // Most hosts have one speed.
     fn busy_changed(&mut self, cpu: CpuId, now: Time, guests: &mut Guests<'_>) {
         let is_busy = self.cpus[cpu.index()].occupant.is_some();
         let Some(speeds) = &mut self.account.speeds else { return };
@@ -259,8 +259,8 @@ impl Cpus {
         }
     }
 
-    /// Takes time from a CPU: from the running vCPU, or from the one that runs next. An interrupt
-    /// of an idle CPU is free, because the cost of dispatching the vCPU that it wakes contains it.
+    /// Takes time from a CPU, which the running vCPU pays, or the one that runs next. An interrupt
+    /// of an idle CPU is free: the cost of dispatching the vCPU that it wakes includes it.
     pub(crate) fn steal(
         &mut self,
         cpu: CpuId,
@@ -279,7 +279,7 @@ impl Cpus {
         self.recount(cpu, guests);
     }
 
-    /// Where a vCPU ran last.
+    /// Returns the CPU on which a vCPU ran last. `None` if it never ran.
     pub(crate) fn home(&self, vcpu: VcpuId) -> Option<CpuId> {
         self.moves.homes[vcpu.slot()]
     }
@@ -287,7 +287,7 @@ impl Cpus {
     #[inline]
     fn refresh(&mut self, cpu: CpuId) {
         if self.cpus.len() == 1 {
-            return; // It has nobody to play against.
+            return; // There is no other CPU to compare with.
         }
         let this = &self.cpus[cpu.index()];
         let first = (this.next_time(), this.next_timer());
@@ -302,14 +302,15 @@ impl Timers {
         Timers { resolution, lateness, are_exact, slop: host.timer_slop }
     }
 
-    /// A timer that is armed again for the same time keeps its lateness; due `NEVER` is off.
+    /// Arms a timer. If it is armed again for the same time, it keeps its lateness. A timer due at
+    /// `NEVER` is off.
     #[inline]
     fn arm(&self, timer: &mut Armed, due: Time, now: Time, lateness: &mut Stream) {
         if timer.due == due {
             return;
         }
         let rings = if self.are_exact { due } else { self.inexact(due, lateness) };
-        // What was due while an earlier alarm was late has passed already, and rings now.
+        // A timer that was due while the one before was late expires at once.
         *timer = Armed { due, rings: rings.max(now) };
     }
 
@@ -329,7 +330,7 @@ impl Timers {
 }
 
 impl Cpu {
-    /// Somebody whose work takes so long comes to this CPU.
+    /// Starts a vCPU with `takes` of work on this CPU.
     #[inline(always)]
     fn start(
         &mut self,
@@ -362,7 +363,7 @@ impl Cpu {
         self.work_ends = self.worked.after(takes);
     }
 
-    /// The occupant, if there is one, is taken off.
+    /// Stops the occupant, if there is one.
     #[inline]
     fn stop(
         &mut self,
@@ -403,7 +404,7 @@ impl Cpu {
     }
 }
 
-/// What the host has its orders carried out by.
+/// Hardware that carries out the orders of the host.
 pub(crate) struct VirtualHardware<'a> {
     now: Time,
     pub(crate) cpus: Cpus,
@@ -417,7 +418,7 @@ impl<'a> VirtualHardware<'a> {
         VirtualHardware { now: Time::START, cpus, guests, queue: Queue::new() }
     }
 
-    /// Time passes.
+    /// Sets the current time.
     #[inline]
     pub(crate) fn advance(&mut self, now: Time) {
         self.now = now;
@@ -481,13 +482,13 @@ impl Hardware for VirtualHardware<'_> {
     }
 }
 
-/// The same cost from wherever.
+/// Returns a migration cost that does not depend on the distance.
 fn everywhere(cost: Span) -> Migrate {
     Migrate { core: cost, cache: cost, node: cost, host: cost }
 }
 
 impl Moves {
-    /// What it costs to come from one CPU to another, by the least that they have in common.
+    /// Returns the cost of a migration, by the lowest level that both CPUs share.
     #[inline]
     fn migrate(&self, from: CpuId, to: CpuId) -> Span {
         let Migrate { core, cache, node, host } = self.migrate;
@@ -500,10 +501,10 @@ impl Moves {
     }
 }
 
-/// Which CPU is first, kept as a tree of matches: setting one CPU's time costs O(log CPUs), and
-/// with one CPU nothing.
+/// Order of the CPUs by their next event, kept as a tournament tree. Setting the time of one CPU
+/// costs O(log CPUs), and nothing with one CPU.
 struct Tournament {
-    /// The winners of all matches; the final is at 1, the CPUs themselves from `leaves` on.
+    /// Winners of all matches. The final is at 1, and the CPUs themselves from `leaves` on.
     tree: Vec<((Time, Timer), CpuId)>,
     leaves: usize,
 }
@@ -521,7 +522,7 @@ impl Tournament {
         self.tree[1].1
     }
 
-    /// When the first of the others is due: of those who have lost to this CPU or to whom it lost.
+    /// Returns the earliest event of all other CPUs: of those compared with this CPU on its path.
     fn first_but(&self, cpu: CpuId) -> Time {
         let up = |&place: &usize| Some(place / 2);
         let path = std::iter::successors(Some(self.leaves + cpu.index()), up);

@@ -1,10 +1,9 @@
-//! Guests: what runs on the vCPUs. Knows nothing of scheduling by the host: a guest is told that it
-//! has computed, and says what it needs next.
+//! Guests: the software on the vCPUs. A guest does not know how the host schedules. It is called
+//! when it has computed, and returns its next need.
 //!
-//! A domain without a system runs one program on each of its vCPUs, which has the vCPU to itself:
-//! [`Guests`] steps through it. A domain with a system runs tasks on its vCPUs, and its own
-//! scheduler says which of them: [`system`]. Whoever steps through a program does it with
-//! [`steps`]. What a guest does with devices is beyond its [`Devices`].
+//! A domain without a system runs one program on each of its vCPUs: [`Guests`] steps through it. A
+//! domain with a system runs tasks on its vCPUs, chosen by a scheduler of its own: [`system`]. Both
+//! step through programs with [`steps`]. Use of devices goes through [`Devices`].
 
 mod barrier;
 mod effects;
@@ -26,10 +25,10 @@ use barrier::{Barriers, Waiting};
 use locks::{Locks, SPIN};
 use steps::{AtOnce, Job, Progress, Work};
 
-/// The operating system of a domain, by its place among them.
+/// Index of the operating system of a domain among all of them.
 pub(crate) type SystemId = u16;
 
-/// What each vCPU does, by slot.
+/// State of the guest on each vCPU, by slot.
 pub(crate) struct Guests<'a> {
     guests: Vec<Guest>,
     works: Vec<Work<'a>>,
@@ -37,13 +36,14 @@ pub(crate) struct Guests<'a> {
     locks: Locks,
 }
 
-/// One cache line, because a hundred thousand of them are walked in no order.
+/// State of a guest. It fits in one cache line, because a hundred thousand of them are visited in
+/// no order.
 #[repr(align(64))]
 struct Guest {
     id: VcpuId,
-    /// When its sleep ends, or `NEVER`.
+    /// Time at which its sleep ends. `NEVER` if it does not sleep.
     wakes: Time,
-    /// In its program; of a vCPU of a system, only what is left of what it does.
+    /// Position in its program. For a vCPU of a system only the CPU time left of its item.
     progress: Progress,
 }
 
@@ -63,25 +63,26 @@ impl<'a> Guests<'a> {
         Guests { guests, works, barriers, locks }
     }
 
-    /// The vCPU in a slot.
+    /// Returns the vCPU in a slot.
     #[inline]
     pub(crate) fn vcpu(&self, slot: usize) -> VcpuId {
         self.guests[slot].id
     }
 
-    /// A guest begins its program now.
+    /// Starts the program of a guest.
     pub(crate) fn begin(&mut self, vcpu: VcpuId, now: Time) {
         let guest = &mut self.guests[vcpu.slot()];
         guest.progress.begin(&mut self.works[vcpu.slot()], now);
         guest.wakes = now;
     }
 
-    /// A guest does nothing more by itself.
+    /// Stops a guest: it does nothing more on its own.
     pub(crate) fn end(&mut self, vcpu: VcpuId) {
         self.guests[vcpu.slot()].wakes = Time::NEVER;
     }
 
-    /// A guest has left; whom nobody keeps from going on any more, and when each of them does.
+    /// Removes a guest that left. Returns the guests that no longer wait for it, with the times at
+    /// which they continue.
     pub(crate) fn leave(&mut self, vcpu: VcpuId, now: Time) -> Vec<(Time, VcpuId)> {
         self.end(vcpu);
         self.locks.leave(vcpu);
@@ -89,8 +90,8 @@ impl<'a> Guests<'a> {
         self.let_go(released, now)
     }
 
-    /// A guest has come to the barrier of its parallel program; who goes on now, it among them, and
-    /// when each of them does: nobody before the last has come.
+    /// Notes that a guest has reached the barrier of its parallel program. Returns the guests that
+    /// continue, with the times of that. Empty until the last one has reached it.
     pub(crate) fn come(&mut self, vcpu: VcpuId, latency: Span, now: Time) -> Vec<(Time, VcpuId)> {
         let released = self.barriers.come(vcpu, latency);
         self.let_go(released, now)
@@ -105,54 +106,55 @@ impl<'a> Guests<'a> {
         released.into_iter().map(until).collect()
     }
 
-    /// Whether the guest is asleep until just now.
+    /// Returns true if the sleep of the guest ends exactly now.
     #[inline]
     pub(crate) fn is_due(&self, vcpu: VcpuId, now: Time) -> bool {
         self.guests[vcpu.slot()].wakes == now
     }
 
-    /// Whether the guest sleeps beyond now, or waits for others; not whether its program is over.
+    /// Returns true if the guest sleeps beyond now or waits at a barrier. False if its program has
+    /// ended.
     pub(crate) fn is_asleep(&self, vcpu: VcpuId, now: Time) -> bool {
         let wakes = self.guests[vcpu.slot()].wakes;
         (now < wakes && wakes < Time::NEVER) || self.barriers.waits(vcpu)
     }
 
-    /// CPU time the guest wants before its next step.
+    /// Returns the CPU time that the guest wants before its next step.
     #[inline]
     pub(crate) fn left(&self, vcpu: VcpuId) -> Span {
         self.guests[vcpu.slot()].progress.left()
     }
 
-    /// The guest was given time for this much work; what it did not want is not counted.
+    /// Counts work of a guest. Work beyond what it wanted is ignored.
     #[inline]
     pub(crate) fn compute(&mut self, vcpu: VcpuId, work: Span) {
         self.guests[vcpu.slot()].progress.compute(work);
     }
 
-    /// What the vCPU of a system does next takes this long.
+    /// Sets the CPU time of the next item of a vCPU of a system.
     #[inline]
     pub(crate) fn set_left(&mut self, vcpu: VcpuId, left: Span) {
         self.guests[vcpu.slot()].progress.set_left(left);
     }
 
-    /// The guest has computed all it wanted.
+    /// Notes that the guest has computed all it wanted.
     #[inline]
     pub(crate) fn finish_compute(&mut self, vcpu: VcpuId) {
         self.set_left(vcpu, Span::ZERO);
     }
 
-    /// The step that a guest took last is to be taken once more.
+    /// Repeats the last step of a guest.
     pub(crate) fn again(&mut self, vcpu: VcpuId) {
         self.guests[vcpu.slot()].progress.again();
     }
 
-    /// Who has got a lock for which it waited: it is let go on one after the other.
+    /// Returns the next vCPU that has been granted a lock it waited for, if there is one.
     #[inline]
     pub(crate) fn take_granted(&mut self) -> Option<VcpuId> {
         self.locks.take_granted()
     }
 
-    /// A guest waits for no lock any more, if it did: what it used for that, counted up to now.
+    /// Ends the spin of a guest, if it spins. Returns the CPU time spent on it, counted up to now.
     pub(crate) fn stop_spinning(&mut self, vcpu: VcpuId) -> Span {
         let progress = &mut self.guests[vcpu.slot()].progress;
         let used = SPIN.left_after(progress.left());
@@ -160,7 +162,7 @@ impl<'a> Guests<'a> {
         used
     }
 
-    /// Whether a guest waits for a lock.
+    /// Returns true if a guest spins on a lock.
     pub(crate) fn spins(&self, vcpu: VcpuId) -> bool {
         self.locks.waits(vcpu)
     }
@@ -173,7 +175,7 @@ impl<'a> Guests<'a> {
         }
     }
 
-    /// A guest goes on with its program.
+    /// Continues the program of a guest, and returns its next need.
     #[inline(always)]
     pub(crate) fn advance<S: Sink>(&mut self, vcpu: VcpuId, now: Time, sink: &mut S) -> Need {
         let Guests { guests, works, locks, .. } = self;

@@ -1,16 +1,15 @@
-//! Devices behind a driver domain, what the systems of the guests share with it, and who is
-//! outside.
+//! Devices behind a driver domain, the rings that systems share with it, and the clients and
+//! servers outside.
 //!
-//! A system does one item after the other, each for a cost. Those for devices are chosen here: it
-//! looks at what it was told, receives a packet, sends one. The driver domain is a system with more
-//! of them: those that serve the devices and the rings it shares with the others. Whoever has
-//! nothing to do blocks, and is woken by an event of another domain, by an interrupt, or by a
-//! timer.
+//! A system does one item after the other, each with a cost. Items for devices are chosen here: it
+//! handles an event, receives a packet, sends a packet. The driver domain is a system with further
+//! items: those that serve the devices and the rings of the guests. A system without work blocks.
+//! It is woken by an event of another domain, by an interrupt or by a timer.
 //!
-//! How often the driver domain is dispatched decides what such a host can do: each packet that a
-//! guest sends wakes it at once, and whether it then serves one packet or a hundred is for the
-//! scheduler to say. So every wake is told at the instant at which it happens, before the one that
-//! caused it goes on.
+//! The throughput of such a host depends on how often the driver domain is dispatched. Each packet
+//! that a guest sends wakes it at once. Whether it then serves one packet or a hundred is up to the
+//! scheduler. So every wake is reported at the instant at which it happens, before its cause
+//! continues.
 
 mod client;
 mod driver;
@@ -35,17 +34,17 @@ use packet::Flights;
 
 pub(crate) use frontend::Duty;
 
-/// All systems, which may have something to do for devices.
+/// Systems that may have work for devices.
 pub(crate) type Systems<'a> = guest::Systems<'a, Duty>;
-/// An instant at which something happens to them.
+/// Instant at which something happens to these systems.
 type Context<'c, 'a> = guest::Context<'c, 'a, Duty>;
 
-/// Everything that has to do with devices.
+/// State of all devices and of the clients outside.
 pub(crate) struct Io<'a> {
     driver: Driver,
     nic: Nic,
     disk: Disk,
-    /// By system.
+    /// Front end of each system.
     frontends: Vec<Frontend<'a>>,
     clients: Vec<Client<'a>>,
     flows: Flows,
@@ -53,11 +52,11 @@ pub(crate) struct Io<'a> {
 }
 
 impl<'a> Io<'a> {
-    /// The devices of a scenario, if it has any.
+    /// Returns the devices of a scenario. `None` if it has none.
     pub(crate) fn new(scenario: &'a Scenario, systems: &Systems<'_>) -> Option<Io<'a>> {
         let spec = scenario.io.as_ref()?;
         let with_systems = scenario.domains.iter().filter_map(|domain| domain.system.as_ref());
-        let mine = systems.of_domain(spec.driver.domain).expect("the driver has a system");
+        let mine = systems.of_domain(spec.driver.domain).expect("the driver domain has a system");
         let client = |(index, client): (usize, &'a io::Client)| {
             let system = systems.of_domain(client.to).expect("a client talks to a system");
             let stream = |purpose| Stream::new(scenario.seed, index as u64, purpose);
@@ -75,7 +74,7 @@ impl<'a> Io<'a> {
         })
     }
 
-    /// A system is there: those outside begin that talk to it.
+    /// Starts the clients of a system that has joined.
     pub(crate) fn join(&mut self, id: SystemId, context: &mut Context<'_, '_>) {
         for client in 0..self.clients.len() {
             if self.clients[client].system == id {
@@ -84,13 +83,13 @@ impl<'a> Io<'a> {
         }
     }
 
-    /// The run is over.
+    /// Records the remaining counts at the end of the run.
     pub(crate) fn end(&mut self, context: &mut Context<'_, '_>) {
         self.tell_service(context);
         (0..).take(self.frontends.len()).for_each(|id| self.tell_moved(id, context));
     }
 
-    /// Something has happened outside of all CPUs.
+    /// Handles an event outside of all CPUs.
     #[inline(always)]
     pub(crate) fn happen(&mut self, (event, about): (Event, usize), context: &mut Context<'_, '_>) {
         match event {
@@ -122,8 +121,8 @@ impl<'a> Io<'a> {
         }
     }
 
-    /// How much waits for a system that the driver has done for it, and who tells that; none if
-    /// that is no news.
+    /// Returns the hint of how much finished I/O is pending for a system, and the driver vCPU that
+    /// reports it. `None` if it has not changed.
     pub(crate) fn pending(
         &mut self,
         id: SystemId,
@@ -142,7 +141,7 @@ impl Devices for Option<Io<'_>> {
     type Duty = Duty;
 
     fn step(&mut self, of: TaskOf, step: DeviceStep, at: &mut Context<'_, '_>) -> Then {
-        self.as_mut().expect("who has no devices has no such step").step(of, step, at)
+        self.as_mut().expect("only scenarios with devices have such a step").step(of, step, at)
     }
 
     #[inline(always)]
@@ -176,7 +175,7 @@ impl Devices for Io<'_> {
         self.take_step(of, step, at)
     }
 
-    /// Interrupts, events and packets are for the first vCPU of a system.
+    /// Interrupts, events and packets go to the first vCPU of a system.
     #[inline(always)]
     fn choose(&mut self, seat: Seat, context: &mut Context<'_, '_>) -> Option<(Duty, Span)> {
         if seat.number != 0 {

@@ -1,8 +1,8 @@
-//! The simulated host: CPUs with costs, guests that run workload programs, timers that ring late.
+//! The simulated host: CPUs with costs, guests that run workload programs, timers with lateness.
 //!
-//! A loop around the host: take the next event, step, carry out the orders. The same scenario and
-//! seed give the same trace, byte for byte, on every machine. An event costs O(log vCPUs), and
-//! memory does not grow with simulated time.
+//! A loop around the host takes the next event, steps the host and carries out its orders. The same
+//! scenario and seed give the same trace, byte for byte, on every computer. An event costs O(log
+//! vCPUs), and memory does not grow with simulated time.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic)]
@@ -34,34 +34,34 @@ use guest::{Need, SystemId};
 use io::{Io, Systems};
 use queue::Event;
 
-/// Why a run did not come to its end.
+/// Reason why a run did not complete.
 #[derive(Debug, Error)]
 pub enum RunError {
-    /// The set of the scenario cannot be admitted.
+    /// The VMs of the scenario cannot be admitted together.
     #[error(transparent)]
     Declined(#[from] Declined),
-    /// A share that is needed is missing.
+    /// A vCPU has no share, although the policy needs one.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
-    /// The contract between host and policy was broken: a bug.
+    /// The contract between host and policy was broken, which is a bug.
     #[error("{0}")]
     Broken(#[from] Broken),
 }
 
-/// What a run has to tell besides its trace.
+/// Results of a run apart from its trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Finished {
-    /// Changes that could not be admitted: when, of whom, and why.
+    /// Changes that were not admitted: time, vCPU and reason.
     pub declined: Vec<(Time, VcpuId, AdmitError)>,
-    /// How many events were handled.
+    /// Number of events handled.
     pub events: u64,
-    /// When it was broken off, if it was before its end.
+    /// Time at which the run was stopped early. `None` if it reached its end.
     pub stopped: Option<Time>,
-    /// Whose programs came to their end, and when; only those of vCPUs, not of tasks.
+    /// Times at which the programs of vCPUs ended. Tasks of systems are not included.
     pub done: Vec<(Time, VcpuId)>,
 }
 
-/// Every so many events it is asked whether a run goes on.
+/// Number of events between two checks if the run goes on.
 const OFTEN: u64 = 1 << 14;
 
 /// Simulates the scenario from its start to its end.
@@ -72,14 +72,14 @@ pub fn run(scenario: &Scenario, sink: &mut dyn Sink) -> Result<Finished, RunErro
     run_while(scenario, sink, &mut |_| ControlFlow::Continue(()))
 }
 
-/// Simulates the scenario for as long as `goes_on` says, which is asked every `OFTEN` events. A
-/// run that is broken off ends there as it would have at its end.
+/// Simulates the scenario while `goes_on` says so. It is called every `OFTEN` events. A run that is
+/// stopped early ends as it would have at its end.
 ///
-/// Both are trait objects, so that the simulator is compiled once, optimised as this crate is, and
-/// not again in each crate that runs it.
+/// Both parameters are trait objects, so that the simulator is compiled and optimised only in this
+/// crate and not in each crate that runs it.
 ///
 /// # Errors
-/// As [`run`].
+/// As for [`run`].
 pub fn run_while(
     scenario: &Scenario,
     mut sink: &mut dyn Sink,
@@ -94,18 +94,18 @@ struct Sim<'a> {
     hardware: VirtualHardware<'a>,
     systems: Systems<'a>,
     io: Option<Io<'a>>,
-    /// Who has something to tell, and tells it once it runs: a guest cannot do anything before.
+    /// Systems with task hints that are not yet reported. A guest reports only while it runs.
     untold: Vec<SystemId>,
     shares: SharesInForce<'a>,
-    /// Who is held, with or without work.
+    /// Paused vCPUs, with or without work.
     paused: BTreeSet<VcpuId>,
-    /// By time, last first.
+    /// Actions of the scenario still to come, the latest first.
     actions: Vec<Action>,
     end: Time,
-    /// When the scenario acts next, or it ends.
+    /// Time of the next action or of the end, whichever comes first.
     next_stop: Time,
     outcome: Finished,
-    /// Every item of a system goes through the queue, to test that it makes no difference.
+    /// True if every item of a system goes through the queue. Tests compare both ways.
     #[cfg(test)]
     one_by_one: bool,
 }
@@ -190,10 +190,10 @@ impl<'a> Sim<'a> {
         self.next_stop = action.min(self.end);
     }
 
-    /// The next event before the end. At one instant the scenario acts first; then CPUs finish
-    /// work, policies are rung, guests wake, and turns end: each kind by CPU number, guests as they
-    /// went to sleep. Last of all the host asks its policy about the CPUs. This is the order in
-    /// which an early Xen handles them, whose slice timers only ask for a pass.
+    /// Returns the next event before the end. At one instant, actions of the scenario come first.
+    /// Then CPUs finish work, timers of policies expire, guests wake, and timeslices end: each kind
+    /// by CPU number, guests in the order in which they blocked. Last, the host reschedules CPUs.
+    /// An early Xen has the same order: there the timer of a slice only requests a scheduling pass.
     #[inline(always)]
     fn next(&mut self) -> Option<(Time, Next)> {
         let event = self.hardware.queue.first();
@@ -223,7 +223,7 @@ impl<'a> Sim<'a> {
         if self.untold.is_empty() { Ok(()) } else { self.tell_what_was_untold(now, sink) }
     }
 
-    /// The same, and nobody tells anything because of it.
+    /// Steps the host. No guest reports task hints afterwards.
     #[inline(always)]
     fn step_once<S: Sink>(
         &mut self,
@@ -237,7 +237,7 @@ impl<'a> Sim<'a> {
         stepped
     }
 
-    /// Tells the trace of time that was not work at full speed.
+    /// Moves records of time that was not work at full speed to the trace.
     #[inline(always)]
     fn tell_account<S: Sink>(&mut self, sink: &mut S) {
         self.hardware.cpus.untold().drain(..).for_each(|record| sink.record(&record));
@@ -293,7 +293,7 @@ impl<'a> Sim<'a> {
         Ok(())
     }
 
-    /// Changes the terms of a vCPU; whether the policy took them.
+    /// Changes the parameters of a vCPU. Returns true if the policy admitted them.
     fn change<S: Sink>(
         &mut self,
         now: Time,
@@ -323,7 +323,8 @@ impl<'a> Sim<'a> {
         Ok(())
     }
 
-    /// Lets a vCPU go: it goes on computing, or does what its sleep kept it from if that is over.
+    /// Resumes a paused vCPU. If it was computing, it continues. If its sleep ended meanwhile, it
+    /// takes the step that follows.
     fn release<S: Sink>(
         &mut self,
         now: Time,
@@ -342,7 +343,7 @@ impl<'a> Sim<'a> {
         self.step(now, Fact::Woke(vcpu), sink)
     }
 
-    /// A sleep is over.
+    /// Ends the sleep of a vCPU.
     fn start_work<S: Sink>(
         &mut self,
         now: Time,
@@ -350,7 +351,7 @@ impl<'a> Sim<'a> {
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
         let is_held = !self.paused.is_empty() && self.paused.contains(&vcpu);
-        // It may have left in the meantime.
+        // The vCPU may have left in the meantime.
         if is_held || !self.hardware.guests.is_due(vcpu, now) {
             Ok(())
         } else {
@@ -358,18 +359,18 @@ impl<'a> Sim<'a> {
         }
     }
 
-    /// A guest that is not computing goes on with its program.
+    /// Continues the program of a guest that is not computing.
     #[inline(always)]
     fn go_on<S: Sink>(&mut self, now: Time, vcpu: VcpuId, sink: &mut S) -> Result<(), Box<Fault>> {
         if self.seat(vcpu).is_some() {
-            self.hardware.guests.end(vcpu); // This was its only sleep.
+            self.hardware.guests.end(vcpu); // It sleeps only until it starts.
             return self.wake_system(now, vcpu, sink);
         }
         let need = self.hardware.guests.advance(vcpu, now, sink);
         self.grant_locks(now, sink);
         match need {
             Need::Cpu => self.step(now, Fact::Woke(vcpu), sink)?,
-            // It has no turn yet to give away.
+            // It has no timeslice yet to yield.
             Need::Yield => {
                 self.hardware.guests.again(vcpu);
                 self.step(now, Fact::Woke(vcpu), sink)?;
@@ -380,14 +381,13 @@ impl<'a> Sim<'a> {
                 self.wake_at(released);
             }
             Need::Nothing => self.outcome.done.push((now, vcpu)),
-            // The program of a vCPU has no steps that need devices, and has taken its locks.
+            // Programs of vCPUs have no steps for devices, and `advance` has taken their locks.
             Need::Device(_) | Need::Lock | Need::Unlock => {}
         }
         Ok(())
     }
 
-    /// Who has got a lock that it waited for goes on with what it does next: at once where it runs,
-    /// or when it runs again.
+    /// Continues all vCPUs that have been granted a lock: at once if they run, else when they run.
     #[inline(always)]
     fn grant_locks<S: Sink>(&mut self, now: Time, sink: &mut S) {
         while let Some(vcpu) = self.hardware.guests.take_granted() {
@@ -395,7 +395,7 @@ impl<'a> Sim<'a> {
         }
     }
 
-    #[inline(never)] // Mostly nobody has a lock.
+    #[inline(never)] // Few workloads use locks.
     fn spin_no_longer<S: Sink>(&mut self, now: Time, vcpu: VcpuId, sink: &mut S) {
         let cpu = self.host.moment().cpu_of(vcpu);
         if let Some(cpu) = cpu {
@@ -410,14 +410,14 @@ impl<'a> Sim<'a> {
         }
     }
 
-    /// Tells what somebody has used so far for a lock that it has not got.
+    /// Records the CPU time that a vCPU has spent spinning so far on a lock that it has not got.
     fn stop_spinning<S: Sink>(&mut self, now: Time, vcpu: VcpuId, sink: &mut S) {
         if self.hardware.guests.spins(vcpu) {
             self.spin_no_longer(now, vcpu, sink);
         }
     }
 
-    /// The run is over for those who wait for locks.
+    /// Ends all spins at the end of the run.
     fn end_spinning<S: Sink>(&mut self, sink: &mut S) {
         for vcpu in self.scenario.vcpus().map(|(vcpu, _)| vcpu) {
             self.stop_spinning(self.end, vcpu, sink);
@@ -430,7 +430,7 @@ impl<'a> Sim<'a> {
         }
     }
 
-    /// The occupant of a CPU has computed what it wanted to compute.
+    /// Handles the occupant of a CPU that has computed all it wanted.
     fn work_done<S: Sink>(
         &mut self,
         now: Time,
@@ -450,7 +450,7 @@ impl<'a> Sim<'a> {
                 self.hardware.cpus.go_on(cpu, now, &self.hardware.guests);
                 return Ok(());
             }
-            // The next step comes when it runs again.
+            // The next step is taken when the vCPU runs again.
             Need::Yield => {
                 self.hardware.cpus.go_on(cpu, now, &self.hardware.guests);
                 return self.step(now, Fact::Yielded(cpu), sink);
@@ -461,20 +461,20 @@ impl<'a> Sim<'a> {
                 self.wake_at(released);
             }
             Need::Nothing => self.outcome.done.push((now, vcpu)),
-            // The program of a vCPU has no steps that need devices, and has taken its locks.
+            // Programs of vCPUs have no steps for devices, and `advance` has taken their locks.
             Need::Device(_) | Need::Lock | Need::Unlock => {}
         }
         self.step(now, Fact::Blocked(vcpu), sink)
     }
 }
 
-/// What people call a vCPU.
+/// Returns the record that names a vCPU.
 fn named(scenario: &Scenario, vcpu: VcpuId, at: Time) -> Named {
     let domain = scenario.domain_of(vcpu);
     Named { at, vcpu, name: domain.vcpu_name(vcpu), domain: domain.name.clone() }
 }
 
-/// Says whose share was declined.
+/// Returns the error for a fault, with the name of the vCPU that was declined.
 fn declined(scenario: &Scenario, fault: Fault) -> RunError {
     match fault {
         Fault::Broken(broken) => RunError::Broken(broken),

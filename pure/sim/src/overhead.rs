@@ -12,7 +12,7 @@ use slackline_units::{CpuId, Span, Time, VcpuId};
 #[derive(Clone, Debug)]
 pub(crate) struct Unpaid {
     queue: Vec<(OverheadKind, Span)>,
-    /// When the first entry of the queue begins.
+    /// Start of the first entry of the queue.
     from: Time,
 }
 
@@ -43,7 +43,7 @@ impl Unpaid {
         }
     }
 
-    #[inline(never)] // Most hosts have no overhead.
+    #[inline(never)] // Most scenarios have no overhead.
     fn pay_first(
         &mut self,
         now: Time,
@@ -63,7 +63,8 @@ impl Unpaid {
         }
     }
 
-    /// When a vCPU that starts now begins to work: when all overhead is paid.
+    /// Returns the time at which all overhead is paid, so that a vCPU that starts now begins to
+    /// work.
     #[inline]
     pub(crate) fn end(&self, now: Time) -> Time {
         self.queue.iter().fold(now, |end, &(_, span)| end.after(span))
@@ -88,7 +89,7 @@ impl Unpaid {
     }
 }
 
-/// Overhead that slows one vCPU down, whoever runs meanwhile.
+/// Overhead that slows down one vCPU, also if others run meanwhile.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Own {
     pub(crate) migration: Span,

@@ -1,41 +1,41 @@
-//! Events to come, ordered by time, and at one instant by when they were asked for.
+//! Future events in order of time, and at one instant in the order in which they were requested.
 //!
-//! Each event is a plain number. The next few stand in line, because what is asked for mostly comes
-//! soon: all that comes later waits in a heap, four-ary for fewer levels and fewer cache lines than
-//! a binary one has. An event that has become pointless is recognised when it is taken out, never
+//! Each event is a plain number. The next few are in a sorted line, since most new events are soon
+//! due. All later ones are in a four-ary heap, which needs fewer levels and cache lines than a
+//! binary one. An event that has become pointless is recognised when it is taken out, and never
 //! searched for.
 
 use slackline_scenario::{LONGEST, MOST_VCPUS};
 use slackline_units::Time;
 
-/// Something that happens by itself; a number says to whom or what.
+/// Event that occurs without a CPU. A number identifies its subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// The vCPU in this slot has slept long enough.
+    /// The sleep of the vCPU in this slot ends.
     Wake,
-    /// It may be run again after an order was refused.
+    /// The vCPU in this slot may run again after an order was refused.
     Allow,
-    /// The tick of this CPU comes, or those of all.
+    /// The tick of this CPU, or of all CPUs.
     Tick,
-    /// This packet comes to the network card.
+    /// This packet arrives at the network card.
     Arrive,
-    /// This packet comes to who is outside.
+    /// This packet reaches a client or server outside.
     Reach,
-    /// Who is outside sends this packet.
+    /// A client or server outside sends this packet.
     Emit,
-    /// The network card has waited for more packets.
+    /// The network card stops waiting for more packets and interrupts.
     Interrupt,
-    /// The disk has done what it was asked to.
+    /// The disk completes a request.
     Disk,
-    /// It is time for this client to do something.
+    /// This client acts, for example sends a request.
     Client,
     /// This client gives up on a connection.
     Expire,
-    /// The timer of this task goes off.
+    /// The timer of this task expires.
     Task,
 }
 
-/// By number.
+/// All events, by number.
 const EVENTS: [Event; 11] = {
     use Event::{Allow, Arrive, Client, Disk, Emit, Expire, Interrupt, Reach, Task, Tick, Wake};
     [Wake, Allow, Tick, Arrive, Reach, Emit, Interrupt, Disk, Client, Expire, Task]
@@ -43,44 +43,44 @@ const EVENTS: [Event; 11] = {
 
 const ARITY: usize = 4;
 
-/// Where the parts of a word begin: what it is about, what kind of event it is, its number among
-/// all events, and above that its time.
+/// Offsets of the parts of a word. From the lowest bit: subject, kind of event, serial number,
+/// time.
 const KIND: u32 = 24;
 const NUMBER: u32 = 28;
 const TIME: u32 = 68;
 const MOST: u64 = 1 << (TIME - NUMBER);
-/// No run is as long as this many nanoseconds, 36 years.
+/// Upper bound of the length of a run, in nanoseconds: 36 years.
 const LATEST: u64 = 1 << (128 - TIME);
 
 const _: () = assert!(MOST_VCPUS <= 1 << KIND && LONGEST.ns() < LATEST);
 
-/// How many words the line has room for, how many it keeps when they are too many, and how many
-/// come into it from the heap at once.
+/// Number of words that fit in the line, number that it keeps when it is full, and number that are
+/// moved to it from the heap at once.
 const ROOM: usize = 64;
 const KEEP: usize = 16;
 const REFILL: usize = 4;
 
-/// Events to come, first first.
+/// Future events, the earliest first.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    /// The time above the number above event and what it is about, so that one comparison does: the
-    /// next few in order, from `head` to before `end`.
+    /// The next few events in order, from `head` to before `end`. Time lies above serial number,
+    /// event and subject, so that one comparison suffices.
     line: [u128; ROOM],
     head: usize,
     end: usize,
-    /// They all come after those in line; if there are any, so there are in line.
+    /// All later events. If there are any, the line is not empty.
     others: Heap,
-    /// How many have been asked for.
+    /// Number of events requested so far.
     number: u64,
 }
 
 impl Queue {
-    /// Nothing to come.
+    /// Creates an empty queue.
     pub(crate) fn new() -> Queue {
         Queue { line: [0; ROOM], head: 0, end: 0, others: Heap(Vec::new()), number: 0 }
     }
 
-    /// When the first event is due; `NEVER` if there is none.
+    /// Returns the time of the first event. `NEVER` if there is none.
     #[inline(always)]
     pub(crate) fn first(&self) -> Time {
         if self.head < self.end { time(self.line[self.head]) } else { Time::NEVER }
@@ -89,7 +89,7 @@ impl Queue {
     #[inline]
     pub(crate) fn push(&mut self, at: Time, event: Event, about: usize) {
         if at.ns() >= LATEST {
-            return; // Never.
+            return; // An event at `NEVER` does not occur.
         }
         assert!(self.number < MOST, "a run has fewer events than that");
         debug_assert!(about < 1 << KIND);
@@ -104,8 +104,8 @@ impl Queue {
         }
     }
 
-    /// Puts a word, which comes before all in the heap, where it belongs in line, where there is
-    /// room: what is asked for last mostly comes last.
+    /// Inserts a word into the line, which must have room. It must come before all words in the
+    /// heap. The search begins at the end, as most new events are the latest.
     #[inline(always)]
     fn stand_in_line(&mut self, word: u128) {
         let mut place = self.end;
@@ -117,8 +117,8 @@ impl Queue {
         self.line[place] = word;
     }
 
-    /// Puts a word in the heap, or in line where there was no room.
-    #[inline(never)] // Who finds room need not pay for it.
+    /// Inserts a word into the heap, or into the line after making room.
+    #[inline(never)] // Keeps the fast path short.
     fn push_elsewhere(&mut self, word: u128) {
         if self.end == ROOM {
             self.make_room();
@@ -130,7 +130,7 @@ impl Queue {
         }
     }
 
-    /// Forgets who has gone from the line, and sends all but the next few to the heap.
+    /// Drops words that are taken from the line, and moves all but the next few to the heap.
     fn make_room(&mut self) {
         self.line.copy_within(self.head.., 0);
         (self.head, self.end) = (0, ROOM - self.head);
@@ -140,14 +140,14 @@ impl Queue {
         }
     }
 
-    /// Pushes an event if it is known when.
+    /// Inserts an event if it has a time.
     pub(crate) fn extend(&mut self, at: Option<Time>, event: Event) {
         if let Some(at) = at {
             self.push(at, event, 0);
         }
     }
 
-    /// Takes the first event out; there must be one.
+    /// Takes out the first event. The queue must not be empty.
     #[inline]
     pub(crate) fn pop(&mut self) -> (Event, usize) {
         let first = self.line[self.head];
@@ -170,7 +170,7 @@ impl Queue {
     }
 }
 
-/// A four-ary heap of words.
+/// Four-ary heap of words.
 #[derive(Debug)]
 struct Heap(Vec<u128>);
 
@@ -180,7 +180,7 @@ impl Heap {
         self.0.first().copied()
     }
 
-    /// Whether anything in it comes before this word.
+    /// Returns true if any word in the heap comes before this one.
     #[inline]
     fn is_before(&self, word: u128) -> bool {
         self.least().is_some_and(|least| least < word)
@@ -201,8 +201,9 @@ impl Heap {
         Some(least)
     }
 
-    /// Puts a word in the place of the first: goes all the way down along the least, and up from
-    /// there. What was last mostly belongs near the bottom, and is not compared on the way down.
+    /// Replaces the first word. The gap moves down along the least children to a leaf, and the word
+    /// rises from there. A word from the end mostly belongs near the leaves, so this saves
+    /// comparisons.
     fn sink(&mut self, word: u128) {
         let heap = &mut self.0[..];
         let mut place = 0;
@@ -213,7 +214,7 @@ impl Heap {
         self.rise(place, word);
     }
 
-    /// Puts a word at a place, which is free, or above.
+    /// Moves a word up from a free index to its place.
     #[inline]
     fn rise(&mut self, mut place: usize, word: u128) {
         let heap = &mut self.0[..];
@@ -229,7 +230,7 @@ impl Heap {
     }
 }
 
-/// The least of the words right below a place.
+/// Returns the index of the least child.
 #[inline]
 fn least_below(heap: &[u128], place: usize) -> Option<usize> {
     let first = place * ARITY + 1;
@@ -243,13 +244,13 @@ fn least_below(heap: &[u128], place: usize) -> Option<usize> {
 }
 
 #[inline]
-#[allow(clippy::cast_possible_truncation)] // 60 bits are left.
+#[allow(clippy::cast_possible_truncation)] // 60 bits remain.
 fn time(word: u128) -> Time {
     Time::from_ns((word >> TIME) as u64)
 }
 
 #[inline]
-#[allow(clippy::cast_possible_truncation)] // What is above is cut off on purpose.
+#[allow(clippy::cast_possible_truncation)] // Higher bits are cut off on purpose.
 fn event(word: u128) -> (Event, usize) {
     let what = word as usize;
     (EVENTS[(what >> KIND) & 15], what & ((1 << KIND) - 1))
@@ -264,7 +265,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Against a sorted set: of one time they come as they were asked for.
+        /// Compares with a sorted set. Events of one time come out in the order of their requests.
         #[test]
         fn events_come_out_in_order(
             steps in prop::collection::vec((0u64..1_000, 0usize..8, 0usize..2), 0..400),
@@ -290,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_comes_out_as_it_went_in() {
+    fn event_keeps_its_kind_and_subject_in_the_queue() {
         let mut queue = Queue::new();
         for (about, event) in EVENTS.into_iter().enumerate() {
             queue.push(Time::START, event, about);

@@ -1,36 +1,36 @@
-//! How fast CPUs are: slower while others work beside them.
+//! Speeds of CPUs, which are lower while others work beside them.
 //!
-//! The threads of a core share what the core can do, and all CPUs share the way to memory. Who is
-//! slowed has its CPU time all the same, as every scheduler counts it, and gets less done in it.
-//! Speeds change exactly when an occupant comes or goes; what has been done until then is counted
-//! in millionths of a nanosecond, and what is no whole nanosecond stays with its vCPU, so that
-//! nothing is lost however often speeds change.
+//! The threads of a core share its capacity, and all CPUs share the memory bus. A vCPU that is
+//! slowed receives its CPU time, as every scheduler counts it, and does less work in it. Speeds
+//! change exactly when an occupant starts or stops. Work is counted in millionths of a nanosecond,
+//! and a fraction of a nanosecond is carried over by its vCPU. So no work is lost, however often
+//! speeds change.
 
 use slackline_scenario::Scenario;
 use slackline_trace::Record;
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
-/// At full speed one nanosecond of work takes one of CPU time.
+/// Full speed: one nanosecond of work takes one of CPU time.
 const FULL: u32 = 1_000_000;
 
 /// The speeds of all CPUs, in millionths of full speed.
 pub(crate) struct Speeds {
-    /// By how many of its threads are busy, less one: the speed of each of them.
+    /// Speed of each thread of a core, by the number of its busy threads less one.
     of_threads: Vec<u32>,
-    /// Of all, while more than one CPU is busy.
+    /// Speed of every CPU while more than one is busy.
     bus: u32,
     cores: Vec<CpuSet>,
-    /// By CPU: its core.
+    /// Core of each CPU.
     core_of: Vec<usize>,
     busy: CpuSet,
-    /// By CPU: its speed while it is busy.
+    /// Speed of each CPU while it is busy.
     now: Vec<u32>,
-    /// By slot: what has been done beyond whole nanoseconds, in millionths of one.
+    /// Work beyond whole nanoseconds, in millionths of one, by slot.
     rests: Vec<u32>,
 }
 
 impl Speeds {
-    /// None if nobody slows anybody.
+    /// Returns the speeds at the start. `None` if CPUs do not slow each other down.
     pub(crate) fn new(scenario: &Scenario) -> Option<Speeds> {
         let (host, topology) = (&scenario.host, &scenario.host.topology);
         if host.smt.is_none() && host.bus.is_none() {
@@ -61,8 +61,8 @@ impl Speeds {
         })
     }
 
-    /// How long so much work takes on a CPU if its speed stays as it is: what is for ever takes for
-    /// ever.
+    /// Returns the CPU time that this work takes on a CPU if its speed stays as it is. Endless work
+    /// takes forever.
     pub(crate) fn time(&self, cpu: CpuId, vcpu: VcpuId, work: Span) -> Span {
         if work == Span::MAX {
             return work;
@@ -73,7 +73,7 @@ impl Speeds {
         Span::from_ns(u64::try_from(time).unwrap_or(u64::MAX))
     }
 
-    /// What a vCPU has done on a CPU in some time up to now. Records it if that was slowed.
+    /// Returns the work that a vCPU has done on a CPU between two times. Records a slowdown.
     pub(crate) fn work(
         &mut self,
         (cpu, vcpu): (CpuId, VcpuId),
@@ -87,13 +87,13 @@ impl Speeds {
         let rest = &mut self.rests[vcpu.slot()];
         let done = u128::from(span.ns()) * u128::from(speed) + u128::from(*rest);
         let (whole, beyond) = (done / u128::from(FULL), done % u128::from(FULL));
-        *rest = u32::try_from(beyond).expect("less than a million");
-        let work = Span::from_ns(u64::try_from(whole).expect("no more than the time"));
+        *rest = u32::try_from(beyond).expect("a remainder is less than a million");
+        let work = Span::from_ns(u64::try_from(whole).expect("work is at most the CPU time"));
         records.push(Record::Slowed { vcpu, from, to, work });
         work
     }
 
-    /// A CPU has an occupant now, or has none any more. Returns whose speed that changes, itself
+    /// Notes that a CPU gained or lost its occupant. Returns the CPUs whose speed changes, this one
     /// among them.
     pub(crate) fn busy_changed(&mut self, cpu: CpuId, is_busy: bool) -> CpuSet {
         let was_shared = self.bus_is_shared();
@@ -110,7 +110,7 @@ impl Speeds {
         others.iter().filter(|&cpu| self.now[cpu.index()] != self.speed(cpu)).collect()
     }
 
-    /// The speed of a CPU is from now on what follows from who is busy.
+    /// Updates the speed of a CPU to the CPUs that are busy now.
     pub(crate) fn set(&mut self, cpu: CpuId) {
         self.now[cpu.index()] = self.speed(cpu);
     }
@@ -126,7 +126,7 @@ impl Speeds {
     }
 }
 
-/// A part of a speed, rounded down to a millionth: never nothing, or nobody would ever be done.
+/// Returns a part of a speed, rounded down to a millionth. At least one, so that work always ends.
 fn of(speed: u32, part: u32) -> u32 {
     let speed = u64::from(speed) * u64::from(part) / u64::from(FULL);
     u32::try_from(speed).expect("a part is not more than the whole").max(1)

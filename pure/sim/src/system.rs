@@ -1,5 +1,4 @@
-//! Where systems and devices meet the host: vCPUs of systems wake, do one item after the other, and
-//! block.
+//! Systems and devices on the host: vCPUs of systems wake, do one item after the other, and block.
 
 #[cfg(test)]
 mod tests;
@@ -13,7 +12,7 @@ use crate::guest::{Cause, Context, Seat, Where};
 use crate::queue::Event;
 
 impl Sim<'_> {
-    /// Which vCPU of a system this is, if it is one.
+    /// Returns the seat of a vCPU. `None` if its domain has no system.
     #[inline]
     pub(crate) fn seat(&self, vcpu: VcpuId) -> Option<Seat> {
         self.systems.seat(vcpu)
@@ -29,8 +28,8 @@ impl Sim<'_> {
         }
     }
 
-    /// Records the jobs of a vCPU, or of the system that it is the first vCPU of, that are overdue:
-    /// it leaves, or the run is over.
+    /// Records the overdue jobs of a vCPU that leaves, or of all when the run is over. The first
+    /// vCPU of a system stands for all jobs of the system.
     pub(crate) fn record_overdue<S: Sink>(&self, vcpu: VcpuId, now: Time, sink: &mut S) {
         match self.seat(vcpu) {
             None => self.hardware.guests.record_overdue(vcpu, now, sink),
@@ -48,7 +47,7 @@ impl Sim<'_> {
         }
     }
 
-    /// The run is over: what has not been told yet is.
+    /// Moves the remaining records of systems and devices to the trace at the end of the run.
     pub(crate) fn systems_end<S: Sink>(&mut self, sink: &mut S) {
         let Sim { systems, io, hardware, .. } = self;
         let mut context = Context { now: self.end, systems, queue: &mut hardware.queue };
@@ -58,7 +57,7 @@ impl Sim<'_> {
         self.systems.effects.records.drain(..).for_each(|record| sink.record(&record));
     }
 
-    /// Ticks begin, if they cost anything: of all CPUs at once, or one after the other.
+    /// Schedules the first ticks if ticks have a cost: of all CPUs at once, or staggered.
     pub(crate) fn start_ticks(&mut self) {
         let host = &self.scenario.host;
         if host.tick_cost.is_zero() {
@@ -71,7 +70,7 @@ impl Sim<'_> {
         }
     }
 
-    /// The tick of a CPU comes, or those of all.
+    /// Handles the tick of one CPU, or of all CPUs.
     pub(crate) fn tick(&mut self, now: Time, first: usize) {
         let host = &self.scenario.host;
         let last = if host.ticks_are_staggered { first + 1 } else { host.cpus };
@@ -82,7 +81,7 @@ impl Sim<'_> {
         self.hardware.queue.push(now + host.tick, Event::Tick, first);
     }
 
-    /// A task's timer goes off, or something happens to the devices or outside.
+    /// Handles an event of a task's timer, of a device or of a client.
     pub(crate) fn happen<S: Sink>(
         &mut self,
         now: Time,
@@ -100,9 +99,9 @@ impl Sim<'_> {
         self.settle(now, sink)
     }
 
-    /// The occupant of a CPU, a vCPU of a system, has done one item. Whom that wakes may take the
-    /// CPU before it comes to the next; else it does all those that are over before anything else
-    /// happens.
+    /// Handles the end of an item on a vCPU of a system. A vCPU that it wakes may preempt this one
+    /// before the next item. Otherwise all further items that end before any other event are done
+    /// at once.
     #[inline(always)]
     pub(crate) fn item_done<S: Sink>(
         &mut self,
@@ -129,7 +128,7 @@ impl Sim<'_> {
             let Sim { systems, io, hardware, .. } = self;
             let next = Context { now, systems, queue: &mut hardware.queue }.next(seat, item, io);
             let Some(next) = next else {
-                // What it has told the trace.
+                // Records of the item go to the trace before the block.
                 self.settle(now, sink)?;
                 return self.step(now, Fact::Blocked(vcpu), sink);
             };
@@ -145,7 +144,7 @@ impl Sim<'_> {
         }
     }
 
-    /// Until when nothing happens but that the occupant of a CPU has done what it does.
+    /// Returns the time until which no event can occur but the end of the occupant's item.
     #[inline]
     fn others(&self, cpu: CpuId) -> Time {
         #[cfg(test)]
@@ -153,12 +152,12 @@ impl Sim<'_> {
             return Time::START;
         }
         if self.hardware.cpus.has_speeds() {
-            return Time::START; // How long an item takes is known of the first only.
+            return Time::START; // The speed may change during later items.
         }
         self.hardware.cpus.others(cpu).min(self.hardware.queue.first()).min(self.next_stop)
     }
 
-    /// Does what the devices ask for.
+    /// Carries out the effects of devices, if there are any.
     #[inline]
     fn settle<S: Sink>(&mut self, now: Time, sink: &mut S) -> Result<(), Box<Fault>> {
         if self.systems.effects.are_due { self.carry_out(now, sink) } else { Ok(()) }
@@ -192,7 +191,7 @@ impl Sim<'_> {
         self.tell_tasks(now, sink)
     }
 
-    /// Signalling a vCPU from another CPU interrupts whoever runs where it ran last, or runs.
+    /// Interrupts the CPU on which `vcpu` runs or ran last, if it is signalled from another CPU.
     fn interrupt_other(&mut self, now: Time, vcpu: VcpuId, from: Option<CpuId>) {
         let cost = self.scenario.host.ipi;
         if cost.is_zero() {
@@ -206,7 +205,7 @@ impl Sim<'_> {
         }
     }
 
-    /// A vCPU of a system has something else to do than before.
+    /// Handles a vCPU of a system whose next item has changed.
     fn alert<S: Sink>(&mut self, now: Time, vcpu: VcpuId, sink: &mut S) -> Result<(), Box<Fault>> {
         if !self.host.moment().is_awake(vcpu) {
             return self.wake_system(now, vcpu, sink);
@@ -227,7 +226,7 @@ impl Sim<'_> {
         Ok(())
     }
 
-    /// A sleeping vCPU of a system wakes, if it has anything to do and is not held.
+    /// Wakes a blocked vCPU of a system, if it has work and is not paused.
     pub(crate) fn wake_system<S: Sink>(
         &mut self,
         now: Time,
@@ -244,9 +243,9 @@ impl Sim<'_> {
     }
 }
 
-/// What guests and the driver tell. It costs nothing.
+/// Hints of guests and of the driver domain. They take no CPU time.
 impl Sim<'_> {
-    /// The driver tells what waits for whom.
+    /// Reports for which systems finished I/O is pending.
     fn tell_pending<S: Sink>(&mut self, now: Time, sink: &mut S) -> Result<(), Box<Fault>> {
         for id in std::mem::take(&mut self.systems.effects.pending) {
             let news = self.io.as_mut().and_then(|io| io.pending(id, &self.systems));
@@ -259,7 +258,7 @@ impl Sim<'_> {
         Ok(())
     }
 
-    /// Guests whose tasks do something else tell so, or will once they run.
+    /// Reports changed tasks of guests that run. The others report once they run.
     fn tell_tasks<S: Sink>(&mut self, now: Time, sink: &mut S) -> Result<(), Box<Fault>> {
         if self.systems.effects.changed.is_empty() {
             return Ok(());
@@ -272,9 +271,9 @@ impl Sim<'_> {
         self.tell_what_was_untold(now, sink)
     }
 
-    /// Who has something to tell, and of whom a vCPU runs, tells it of all its vCPUs: they share a
-    /// memory. What that leads to may let others run who have.
-    #[inline(never)] // Most hosts have nobody who tells.
+    /// Reports the tasks of every system with changes and a running vCPU, for all of its vCPUs,
+    /// since they share memory. Reports can let other vCPUs run, whose systems then report as well.
+    #[inline(never)] // Few guests report tasks.
     pub(crate) fn tell_what_was_untold<S: Sink>(
         &mut self,
         now: Time,

@@ -377,7 +377,7 @@ mod tests {
 
         /// A frame that is encoded decodes to itself.
         #[test]
-        fn what_is_told_is_heard(
+        fn encoded_frame_decodes_to_itself(
             vcpu in any::<u16>(),
             sequence in any::<u32>(),
             urgencies in prop::collection::btree_set(any::<u8>(), 5),

@@ -10,10 +10,10 @@ use crate::{Reservation, Span, Time};
 /// part of the slice as the period is of a full one, so never more than slice/period amounts to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Periods {
-    /// Slice and period.
+    /// Reservation of a slice in each period.
     pub reservation: Reservation,
     /// Phase of the grid. The grid points are all times at which [its clock](GridClock) shows the
-    /// phase plus a multiple of the period. `None` is without a grid.
+    /// phase plus a multiple of the period. `None` if there is no grid.
     pub phase: Option<Span>,
 }
 

@@ -146,7 +146,7 @@ impl VcpuId {
     /// Number of the vCPU within its domain.
     #[must_use]
     #[inline]
-    #[allow(clippy::cast_possible_truncation)] // What is above is cut off on purpose.
+    #[allow(clippy::cast_possible_truncation)] // The bits above are cut off on purpose.
     pub const fn number(self) -> u16 {
         (self.0.get() >> NUMBER) as u16
     }
@@ -171,10 +171,10 @@ const WORDS: usize = CpuId::LIMIT / 64;
 pub struct CpuSet([u64; WORDS]);
 
 impl CpuSet {
-    /// The empty set.
+    /// Set without any CPU.
     pub const NONE: CpuSet = CpuSet([0; WORDS]);
 
-    /// The set of this CPU only.
+    /// Creates the set of this CPU only.
     #[inline]
     #[must_use]
     pub fn one(cpu: CpuId) -> CpuSet {
@@ -183,7 +183,7 @@ impl CpuSet {
         set
     }
 
-    /// The CPUs below `count`.
+    /// Creates the set of the CPUs below `count`.
     #[must_use]
     #[inline]
     pub fn first_n(count: usize) -> CpuSet {
@@ -195,13 +195,13 @@ impl CpuSet {
         CpuSet(core::array::from_fn(bits))
     }
 
-    /// Adds a CPU.
+    /// Adds a CPU to the set.
     #[inline]
     pub fn insert(&mut self, cpu: CpuId) {
         self.0[cpu.index() / 64] |= 1 << (cpu.index() % 64);
     }
 
-    /// Removes a CPU.
+    /// Removes a CPU from the set.
     #[inline]
     pub fn remove(&mut self, cpu: CpuId) {
         self.0[cpu.index() / 64] &= !(1 << (cpu.index() % 64));
@@ -220,21 +220,21 @@ impl CpuSet {
         self.0[cpu.index() / 64] & (1 << (cpu.index() % 64)) != 0
     }
 
-    /// The CPUs that are in both sets.
+    /// Returns the CPUs that are in both sets.
     #[inline]
     #[must_use]
     pub fn and(&self, other: &CpuSet) -> CpuSet {
         CpuSet(core::array::from_fn(|word| self.0[word] & other.0[word]))
     }
 
-    /// The CPUs that are in this set and not in the other.
+    /// Returns the CPUs that are in this set and not in the other.
     #[inline]
     #[must_use]
     pub fn without(&self, other: &CpuSet) -> CpuSet {
         CpuSet(core::array::from_fn(|word| self.0[word] & !other.0[word]))
     }
 
-    /// Number of CPUs in the set.
+    /// Returns the number of CPUs in the set.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
@@ -261,7 +261,7 @@ impl CpuSet {
         cpus.next().filter(|_| cpus.next().is_none())
     }
 
-    /// The CPU with the lowest number.
+    /// Returns the CPU with the lowest number. `None` if the set is empty.
     #[inline]
     #[must_use]
     pub fn first(&self) -> Option<CpuId> {
@@ -277,7 +277,7 @@ impl CpuSet {
         self.without(&before).iter().chain(self.and(&before).iter())
     }
 
-    /// The CPUs in order of their number.
+    /// Iterates over the CPUs in order of their number.
     #[inline]
     #[must_use]
     pub fn iter(&self) -> CpuSetIter {

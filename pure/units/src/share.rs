@@ -10,18 +10,18 @@ use crate::Span;
 pub struct CpuShare(u32);
 
 impl CpuShare {
-    /// No CPU at all.
+    /// Share of zero, which is no CPU time.
     pub const NONE: CpuShare = CpuShare(0);
-    /// One whole CPU.
+    /// Share of one whole CPU.
     pub const ONE: CpuShare = CpuShare(1_000_000);
 
-    /// `ppm` millionths of one CPU.
+    /// Creates a share of `ppm` millionths of one CPU.
     #[must_use]
     pub const fn from_ppm(ppm: u32) -> CpuShare {
         CpuShare(ppm)
     }
 
-    /// Millionths of one CPU.
+    /// Returns the share in millionths of one CPU.
     #[must_use]
     pub const fn ppm(self) -> u32 {
         self.0
@@ -35,7 +35,7 @@ impl CpuShare {
 }
 
 impl fmt::Display for CpuShare {
-    /// `0.25cpu`, `2cpu`.
+    /// Writes the share with its unit: `0.25cpu`, `2cpu`.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (whole, mut part) = (self.0 / 1_000_000, self.0 % 1_000_000);
         if part == 0 {
@@ -119,14 +119,14 @@ pub enum ReservationError {
     NoSlice,
     /// The slice is longer than the period.
     SliceOverPeriod {
-        /// The slice asked for.
+        /// Slice that was asked for.
         slice: Span,
-        /// The shorter period.
+        /// Period, which is shorter.
         period: Span,
     },
     /// The latency hint, a shorter first period, is longer than the period.
     LatencyOverPeriod {
-        /// The latency hint asked for.
+        /// Latency hint that was asked for.
         latency: Span,
         /// Period that is shorter than the hint.
         period: Span,
@@ -218,7 +218,7 @@ impl Reservation {
 }
 
 impl fmt::Display for Reservation {
-    /// `4ms/10ms`.
+    /// Writes slice and period: `4ms/10ms`.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{}/{}", self.slice, self.period)
     }

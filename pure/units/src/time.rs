@@ -1,4 +1,4 @@
-//! Points in time and lengths of time, in nanoseconds.
+//! Points in time and durations, in nanoseconds.
 
 use core::fmt;
 use core::ops::{Add, AddAssign, Div, Mul, Rem, Sub, SubAssign};
@@ -15,19 +15,19 @@ pub struct Span(u64);
 const OVERFLOW: &str = "time overflowed 584 years";
 
 impl Time {
-    /// When the host started.
+    /// Start of the host, time zero.
     pub const START: Time = Time(0);
-    /// Latest representable time, 584 years after the start: stands for "never".
+    /// Latest time, 584 years after the start. It stands for "never".
     pub const NEVER: Time = Time(u64::MAX);
 
-    /// The point `ns` nanoseconds after the start.
+    /// Creates the time `ns` nanoseconds after the start.
     #[must_use]
     #[inline]
     pub const fn from_ns(ns: u64) -> Time {
         Time(ns)
     }
 
-    /// Nanoseconds since the start.
+    /// Returns the nanoseconds since the start.
     #[must_use]
     #[inline]
     pub const fn ns(self) -> u64 {
@@ -50,40 +50,40 @@ impl Time {
 }
 
 impl Span {
-    /// Zero length.
+    /// Span of zero length.
     pub const ZERO: Span = Span(0);
     /// Longest span, 584 years.
     pub const MAX: Span = Span(u64::MAX);
 
-    /// `ns` nanoseconds.
+    /// Creates a span of `ns` nanoseconds.
     #[must_use]
     #[inline]
     pub const fn from_ns(ns: u64) -> Span {
         Span(ns)
     }
 
-    /// `us` microseconds.
+    /// Creates a span of `us` microseconds.
     #[must_use]
     #[inline]
     pub const fn from_us(us: u64) -> Span {
         Span(us * 1_000)
     }
 
-    /// `ms` milliseconds.
+    /// Creates a span of `ms` milliseconds.
     #[must_use]
     #[inline]
     pub const fn from_ms(ms: u64) -> Span {
         Span(ms * 1_000_000)
     }
 
-    /// `secs` seconds.
+    /// Creates a span of `secs` seconds.
     #[must_use]
     #[inline]
     pub const fn from_secs(secs: u64) -> Span {
         Span(secs * 1_000_000_000)
     }
 
-    /// This length in nanoseconds.
+    /// Returns the length in nanoseconds.
     #[must_use]
     #[inline]
     pub const fn ns(self) -> u64 {
@@ -216,13 +216,13 @@ impl core::iter::Sum for Span {
 }
 
 impl fmt::Display for Time {
-    /// Milliseconds with three places, as in `1.250ms`: for people, not for reading back.
+    /// Writes milliseconds with three places, as in `1.250ms`. The text is for display only.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{}.{:03}ms", self.0 / 1_000_000, self.0 / 1_000 % 1_000)
     }
 }
 
-/// The units a span is written in, longest first, with their length in nanoseconds.
+/// Units of a span, longest first, with their length in nanoseconds.
 const UNITS: [(&str, u64); 7] = [
     ("d", 86_400_000_000_000),
     ("h", 3_600_000_000_000),
@@ -234,7 +234,7 @@ const UNITS: [(&str, u64); 7] = [
 ];
 
 impl fmt::Display for Span {
-    /// The shortest text that reads back as the same span: `250us`, `10ms`, `2s`, `1.5ms`.
+    /// Writes the shortest text that reads back as the same span: `250us`, `10ms`, `2s`, `1.5ms`.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0 == 0 {
             return out.pad("0s");
@@ -256,20 +256,20 @@ impl fmt::Display for Span {
     }
 }
 
-/// Reason why a text is not a length of time.
+/// Reason why a text is not a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParseSpanError {
-    /// There is a number without a unit.
+    /// The number has no unit.
     NoUnit,
     /// The text after the number is not a unit of time.
     UnknownUnit,
     /// The number is missing or malformed.
     NotANumber,
-    /// Lengths of time are never negative.
+    /// The number is negative.
     Negative,
     /// The fraction is finer than a nanosecond.
     TooFine,
-    /// Longer than 584 years.
+    /// The duration is longer than 584 years.
     TooLong,
 }
 
@@ -318,7 +318,7 @@ impl FromStr for Span {
     }
 }
 
-/// `0.part` of `unit` nanoseconds, exactly.
+/// Returns `0.part` of `unit` nanoseconds, exactly.
 fn fraction(part: &str, unit: u64) -> Result<u64, ParseSpanError> {
     let part = part.trim_end_matches('0');
     if part.is_empty() {

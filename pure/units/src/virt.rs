@@ -47,7 +47,7 @@ impl From<Weight> for Pace {
 }
 
 /// A point in a policy's weighted time.
-#[repr(C, packed(8))] // As words of 64 bits are: it stands beside them in tables and queues.
+#[repr(C, packed(8))] // Aligned as the 64-bit words beside it in tables and queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VirtualTime(i128);
 
@@ -61,7 +61,7 @@ impl VirtualTime {
 }
 
 impl VirtualSpan {
-    /// Zero distance.
+    /// Distance of zero length.
     pub const ZERO: VirtualSpan = VirtualSpan(0);
 
     /// Returns `count` whole virtual nanoseconds. A policy may take them for units of its own.

@@ -9,9 +9,9 @@ use core::str::FromStr;
 pub struct Weight(NonZeroU16);
 
 impl Weight {
-    /// Smallest weight: 1.
+    /// Smallest weight, which is 1.
     pub const ONE: Weight = Weight(NonZeroU16::MIN);
-    /// Largest weight: 65535.
+    /// Largest weight, which is 65535.
     pub const MAX: Weight = Weight(NonZeroU16::MAX);
 
     /// Returns the weight. `None` for zero.

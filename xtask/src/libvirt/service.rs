@@ -1,5 +1,6 @@
-//! The service on a guest of a real libvirt: reserved by its metadata as it starts, changed, held
-//! again after a kill, with vCPUs more and fewer, started again, pinned by others, released.
+//! The service with a VM of a real libvirt. The VM is reserved by its metadata as it starts,
+//! changed, held again after a kill, given more and fewer vCPUs, restarted, pinned by another
+//! program and released.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,24 +12,24 @@ use anyhow::{Context, Result, bail, ensure};
 use super::{FOLDER, Machine, NAME, PROGRAM, domain, virsh, wait_until};
 use crate::step;
 
-/// Where libvirt looks for hooks; it does so once, as it starts.
+/// Folder of hooks. Libvirt looks there only as it starts.
 const HOOKS: &str = "/etc/libvirt/hooks/qemu.d";
 
-/// What the guest says of itself.
+/// Metadata of the VM with its reservation.
 const METADATA: &str = "<metadata><slackline:reservation xmlns:slackline='urn:slackline:1' \
                         slice='2ms' period='10ms' exact='yes'/></metadata>";
 
-/// The hook that is installed; gone with this.
+/// The installed hook, which is removed when this value is dropped.
 pub(super) struct Hook(String);
 
 impl Hook {
-    /// Has libvirt ask us. It must not run yet.
+    /// Installs the hook. Libvirt must not run yet.
     pub(super) fn install() -> Result<Hook> {
         fs::create_dir_all(HOOKS)?;
         let hook = Hook(format!("{HOOKS}/slackline-xtask"));
         let mut print = slackline(&["hook", "libvirt", "--script"]);
         let script = step::output(print.args(["--socket", &socket()]))?;
-        // Nobody is to wait for a machine that is busy with builds.
+        // The time limit suits a test machine that is busy with builds.
         let script = script.replace(" --socket", " --within 20s --socket");
         fs::write(&hook.0, script)?;
         fs::set_permissions(&hook.0, fs::Permissions::from_mode(0o755))?;
@@ -42,7 +43,7 @@ impl Drop for Hook {
     }
 }
 
-/// A daemon; ended with this.
+/// A daemon, which is ended when this value is dropped.
 struct Daemon(Child);
 
 impl Daemon {
@@ -53,7 +54,7 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Not as it would like to.
+    /// Kills the daemon without a chance to clean up.
     fn kill(mut self) -> Result<()> {
         self.0.kill()?;
         self.0.wait()?;
@@ -85,19 +86,19 @@ fn slackline(words: &[&str]) -> Command {
     command
 }
 
-/// What a verb says.
+/// Returns the output of a command of the program.
 fn ask(words: &[&str]) -> Result<String> {
     step::output(slackline(words).args(["--socket", &socket()]))
 }
 
-/// A verb that people see.
+/// Prints a command of the program with its output, and returns the output.
 fn show(words: &[&str]) -> Result<String> {
     let said = ask(words)?;
     println!("$ slackline {}\n{said}", words.join(" "));
     Ok(said)
 }
 
-/// The reservation is in this state, and so many of its vCPUs are scheduled.
+/// Returns true if the reservation is in this state with this number of scheduled vCPUs.
 fn is(state: &str, served: u16) -> Result<bool> {
     let text = ask(&["list", NAME, "--json"])?;
     let all: serde_json::Value = serde_json::from_str(&text)?;
@@ -110,7 +111,7 @@ fn becomes(state: &str, served: u16) -> Result<()> {
     show(&["list", NAME]).map(drop)
 }
 
-/// Plays it all; libvirt runs, and asks our hook as guests start.
+/// Runs all steps. Libvirt runs, and calls our hook as VMs start.
 pub(super) fn run(kernel: &str, initramfs: &str) -> Result<()> {
     let mut daemon = Daemon::start()?;
     let xml = format!("{FOLDER}/service.xml");
@@ -125,13 +126,13 @@ pub(super) fn run(kernel: &str, initramfs: &str) -> Result<()> {
     let log = show(&["log", NAME])?;
     let place = |what: &str| log.find(what).with_context(|| format!("no `{what}` in the log"));
     ensure!(place("reserve")? < place("appeared")?, "reserved only once it ran");
-    // Libvirt has put its threads into groups of their own since.
+    // Libvirt has moved the threads to cgroups of their own meanwhile.
     wait_until("the guest to have what it is promised", || {
         let text = ask(&["list", NAME, "--json"])?;
         let all: serde_json::Value = serde_json::from_str(&text)?;
         let one = if all.is_array() { &all[0] } else { &all };
         let of = |key: &str| one["recent"][key].as_f64().unwrap_or(0.0);
-        // One of its two vCPUs computes.
+        // One of the two vCPUs computes.
         Ok(of("used_ns") > 0.4 * of("promised_ns") && of("promised_ns") > 0.0)
     })?;
     show(&["change", NAME, "--slice", "1ms"])?;
@@ -143,7 +144,7 @@ pub(super) fn run(kernel: &str, initramfs: &str) -> Result<()> {
     becomes("partial", 2)?;
     show(&["change", NAME, "--vcpus", "3"])?;
     becomes("active", 3)?;
-    // Whether the guest lets go of it in libvirt's five seconds is the guest's business.
+    // The guest may or may not release the vCPU within libvirt's five seconds.
     let _ = virsh(&["setvcpus", NAME, "2", "--live"]);
     match machine.vcpus_now()?.len() {
         2 => becomes("partial", 2)?,
@@ -153,7 +154,7 @@ pub(super) fn run(kernel: &str, initramfs: &str) -> Result<()> {
     becomes("waiting", 0)?;
     virsh(&["create", &xml])?;
     let machine = Machine::find(2)?;
-    // As its metadata says, whatever was changed by hand.
+    // The metadata apply again, without the changes made by hand.
     becomes("active", 2)?;
     let thread = machine.threads[0].to_string();
     wait_until("it to be left to who changes it", || {

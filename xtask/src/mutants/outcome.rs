@@ -1,4 +1,4 @@
-//! What became of each change, and whether that is good enough.
+//! Results of all changes, and the comparison with the threshold.
 
 use std::fmt::Write;
 use std::fs;
@@ -9,48 +9,48 @@ use serde_json::Value;
 
 use super::{Settings, Survivor};
 
-/// What became of a change.
+/// Result of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// A test failed.
+    /// At least one test failed.
     Caught,
-    /// Nothing noticed it.
+    /// All tests passed in spite of the change.
     Missed,
     /// The tests did not end.
     Timeout,
-    /// It could not be built.
+    /// The changed crate could not be built.
     Unviable,
 }
 
 /// A change that was tried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changed {
-    /// The tool's words for it, with file, line and column.
+    /// Description by the tool, with file, line and column.
     pub name: String,
-    /// The file.
+    /// Path of the changed file.
     pub file: String,
-    /// What became of it.
+    /// Result of the change.
     pub fate: Fate,
 }
 
 impl Changed {
-    /// The tool's words for it without the place.
+    /// Returns the description by the tool without the position.
     #[must_use]
     pub fn change(&self) -> &str {
         self.name.split_once(": ").map_or(&self.name, |(_, change)| change)
     }
 }
 
-/// How many came to what.
+/// Number of changes by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// A test failed.
+    /// Changes with at least one failed test.
     pub caught: usize,
-    /// Nothing noticed.
+    /// Changes that no test noticed.
     pub missed: usize,
-    /// The tests did not end, which is noticed too.
+    /// Changes with tests that did not end, which counts as noticed.
     pub timeouts: usize,
-    /// They could not be built.
+    /// Changes that could not be built.
     pub unviable: usize,
 }
 
@@ -65,7 +65,7 @@ impl Counts {
         }
     }
 
-    /// Whether so many percent of what can be built were noticed.
+    /// Returns true if at least `least` percent of the changes that can be built were noticed.
     #[must_use]
     pub fn reaches(&self, least: usize) -> bool {
         let noticed = self.caught + self.timeouts;
@@ -73,13 +73,14 @@ impl Counts {
     }
 }
 
-/// Those that nothing noticed.
+/// Returns the changes that no test noticed.
 pub(super) fn missed(changed: &[Changed]) -> impl Iterator<Item = &Changed> {
     changed.iter().filter(|one| one.fate == Fate::Missed)
 }
 
-/// A later stage has the last word on what nothing had noticed. It tries more than that: the tool
-/// deletes fields of structs whatever it was asked for.
+/// Merges the results of a later stage. They replace only results of changes that no test had
+/// noticed: the tool also tries changes that it was not asked for, such as deleted fields of
+/// structs.
 pub(super) fn merge(all: &mut [Changed], later: Vec<Changed>) {
     for one in later {
         let is_it = |before: &&mut Changed| before.name == one.name && before.fate == Fate::Missed;
@@ -89,7 +90,7 @@ pub(super) fn merge(all: &mut [Changed], later: Vec<Changed>) {
     }
 }
 
-/// What the tool wrote.
+/// Reads the output file of the tool.
 pub(super) fn read(file: &Path) -> Result<Vec<Changed>> {
     let text =
         fs::read_to_string(file).with_context(|| format!("there is no {}", file.display()))?;
@@ -122,13 +123,14 @@ fn parse(text: &str) -> Result<Vec<Changed>> {
     Ok(changed)
 }
 
-/// Settings of the tool by which only these are tried.
+/// Returns settings of the tool that select only these changes.
 pub(super) fn examine(names: &[&str]) -> String {
     let mut text = String::from("examine_re = [\n");
     for name in names {
         let mut escaped = String::new();
         for character in name.chars() {
-            // Not all punctuation: a pattern may give `\<` a meaning.
+            // Only these characters are escaped: a pattern may give others, such as `\<`, a
+            // meaning.
             if r"\.+*?()|[]{}^$".contains(character) {
                 escaped.push('\\');
             }
@@ -139,7 +141,7 @@ pub(super) fn examine(names: &[&str]) -> String {
     text + "]\n"
 }
 
-/// What people are told, and whether enough was noticed.
+/// Returns the report for users, and true if enough changes were noticed.
 #[must_use]
 pub fn report(
     name: &str,
@@ -175,7 +177,7 @@ pub fn report(
     for one in new {
         let _ = writeln!(text, "  new survivor: {}", one.name);
     }
-    // Of a part it cannot be known what became of the rest.
+    // In a partial run, missing survivors mean nothing.
     for gone in listed.iter().filter(|_| is_whole) {
         let _ = writeln!(text, "  no longer survives: {}: {}", gone.file, gone.change);
     }
@@ -192,7 +194,7 @@ mod unit {
     }
 
     #[test]
-    fn what_the_tool_wrote_is_read() {
+    fn output_of_the_tool_is_parsed() {
         let text = r#"{"outcomes": [
             {"scenario": "Baseline", "summary": "Success"},
             {"scenario": {"Mutant": {"name": "a.rs:1:2: b", "file": "a.rs"}}, "summary": "Timeout"}
@@ -205,7 +207,7 @@ mod unit {
     }
 
     #[test]
-    fn a_listed_survivor_is_no_news_and_stands_for_one() {
+    fn listed_survivor_covers_exactly_one_change() {
         let why = "both are the same there".to_owned();
         let change = "replace < with <= in f".to_owned();
         let survivors = vec![Survivor { file: "a.rs".into(), change, why }];
@@ -223,17 +225,17 @@ mod unit {
     }
 
     #[test]
-    fn the_threshold_is_of_what_can_be_built() {
+    fn threshold_refers_to_changes_that_can_be_built() {
         let counts = |caught, missed| Counts { caught, missed, timeouts: 5, unviable: 100 };
         assert!(counts(90, 5).reaches(95));
         assert!(!counts(89, 5).reaches(95));
     }
 
     #[test]
-    fn a_later_stage_has_the_last_word() {
+    fn later_stage_replaces_only_missed_changes() {
         let mut all = vec![changed(1, Fate::Missed), changed(2, Fate::Missed)];
         merge(&mut all, vec![changed(2, Fate::Caught)]);
-        // What an earlier one has noticed, and what was not asked for.
+        // The other results are of a change noticed earlier and of one that was not asked for.
         merge(&mut all, vec![changed(2, Fate::Missed), changed(3, Fate::Missed)]);
         assert_eq!(all, [changed(1, Fate::Missed), changed(2, Fate::Caught)]);
         assert_eq!(missed(&all).count(), 1);

@@ -1,4 +1,4 @@
-//! Which crates are tried with which tests, how much must be noticed, and what may survive.
+//! Settings of mutation testing: tests, threshold and known survivors of each crate.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,41 +6,41 @@ use std::fs;
 use anyhow::{Context, Result, ensure};
 use toml::{Table, Value};
 
-/// The file that says so.
+/// Path of the settings.
 const FILE: &str = "xtask/mutants.toml";
 
-/// What is said of a crate.
+/// Settings of a crate.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// How much of what can be built must be noticed, in percent.
+    /// Minimum part of the changes that can be built to be noticed, in percent.
     pub least: usize,
-    /// The tests, quick ones first.
+    /// Stages of tests, the quick ones first.
     pub stages: Vec<Stage>,
     /// Changes that no test can notice.
     pub survivors: Vec<Survivor>,
 }
 
-/// Some of the tests.
+/// A stage of tests.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Stage {
-    /// The crates whose tests they are.
+    /// Crates whose tests it runs.
     pub tests_of: Vec<String>,
-    /// What cargo is told about which.
+    /// Arguments of cargo that select the tests.
     pub arguments: Vec<String>,
 }
 
-/// A change that changes nothing.
+/// A change without an effect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Survivor {
-    /// Where.
+    /// Path of the changed file.
     pub file: String,
-    /// What, in the words of the tool, without the line.
+    /// Description by the tool, without the line.
     pub change: String,
-    /// Why nothing can notice it.
+    /// Reason why no test can notice it.
     pub why: String,
 }
 
-/// The settings by crate.
+/// Reads the settings of all crates.
 pub(super) fn read() -> Result<BTreeMap<String, Settings>> {
     let text = fs::read_to_string(FILE).with_context(|| format!("cannot read {FILE}"))?;
     parse(&text).context(FILE)
@@ -93,7 +93,7 @@ mod unit {
     use super::*;
 
     #[test]
-    fn the_file_that_there_is_can_be_read() {
+    fn committed_settings_can_be_read() {
         let text = include_str!("../../mutants.toml");
         let settings = parse(text).expect("it is well formed");
         assert_eq!(settings["host"].least, 95);
@@ -106,7 +106,7 @@ mod unit {
     }
 
     #[test]
-    fn a_survivor_says_why() {
+    fn survivor_without_a_reason_is_refused() {
         let stage = "stages = [{ tests-of = [\"host\"] }]";
         let text = format!("[a]\nleast = 95\n{stage}\nsurvives = [{{ file = \"a\" }}]");
         let error = parse(&text).expect_err("it says nothing");

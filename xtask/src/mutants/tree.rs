@@ -1,5 +1,5 @@
-//! A copy of the repository that may be changed. A file that is as it was keeps its time, so that
-//! nothing is built twice.
+//! A copy of the repository that may be changed. An unchanged file keeps its time stamp, so that it
+//! is not rebuilt.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use anyhow::{Context, Result};
 
 use crate::step;
 
-/// The files of the copy, a line each, as they were the last time.
+/// List of the files of the copy at its last update, one per line.
 const LIST: &str = "files.txt";
 
-/// Brings the copy up to date; where it is.
+/// Updates the copy. Returns its path.
 pub(super) fn copy(to: &Path) -> Result<PathBuf> {
     let mut git = Command::new("git");
     git.args(["-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others"]);
@@ -31,7 +31,7 @@ fn mirror(from: &Path, to: &Path, files: &[&str]) -> Result<()> {
     fs::write(to.join(LIST), files.join("\n"))?;
     for file in files {
         let copy = to.join(file);
-        // A deleted file is listed until that is committed.
+        // A deleted file is listed until the deletion is committed.
         let Ok(bytes) = fs::read(from.join(file)) else {
             let _ = fs::remove_file(copy);
             continue;
@@ -50,22 +50,22 @@ mod unit {
     use super::*;
 
     #[test]
-    fn a_copy_has_what_is_there_and_no_more() {
+    fn copy_has_exactly_the_listed_files() {
         let folder = std::env::temp_dir().join(format!("slackline-mirror-{}", std::process::id()));
         let (from, to) = (folder.join("from"), folder.join("to"));
-        fs::create_dir_all(from.join("deep")).expect("a folder");
-        fs::write(from.join("deep/a"), "1").expect("a file");
-        fs::write(from.join("b"), "2").expect("a file");
-        mirror(&from, &to, &["deep/a", "b"]).expect("a copy");
+        fs::create_dir_all(from.join("deep")).expect("the folder can be created");
+        fs::write(from.join("deep/a"), "1").expect("the file can be written");
+        fs::write(from.join("b"), "2").expect("the file can be written");
+        mirror(&from, &to, &["deep/a", "b"]).expect("the copy can be updated");
         let time = |name: &str| fs::metadata(to.join(name)).and_then(|data| data.modified()).ok();
         let (of_a, of_b) = (time("deep/a"), time("b"));
         assert!(of_a.is_some() && of_b.is_some());
-        fs::write(to.join("deep/a"), "changed").expect("a file");
-        mirror(&from, &to, &["deep/a", "b"]).expect("a copy");
-        assert_eq!(fs::read_to_string(to.join("deep/a")).expect("a file"), "1");
+        fs::write(to.join("deep/a"), "changed").expect("the file can be written");
+        mirror(&from, &to, &["deep/a", "b"]).expect("the copy can be updated");
+        assert_eq!(fs::read_to_string(to.join("deep/a")).expect("the file can be read"), "1");
         assert_eq!(time("b"), of_b);
-        mirror(&from, &to, &["deep/a"]).expect("a copy");
+        mirror(&from, &to, &["deep/a"]).expect("the copy can be updated");
         assert_eq!(time("b"), None);
-        fs::remove_dir_all(folder).expect("it was there");
+        fs::remove_dir_all(folder).expect("the folder exists");
     }
 }

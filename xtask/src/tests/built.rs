@@ -1,4 +1,4 @@
-//! What there is to run: the programs that cargo made of the tests.
+//! Test programs that cargo has built.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -9,61 +9,61 @@ use serde_json::Value;
 
 use crate::step;
 
-/// What cargo has built.
+/// Results of a build.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Built {
-    /// The programs of tests.
+    /// Test programs of the workspace.
     pub tests: Vec<Test>,
-    /// The program that people use.
+    /// Path of the program for users.
     pub program: PathBuf,
-    /// Number of warnings, of the compiler and of clippy.
+    /// Number of warnings of the compiler and of clippy.
     pub warnings: usize,
 }
 
-/// A program of tests.
+/// A program that contains tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Test {
-    /// The name of its package.
+    /// Name of the package.
     pub package: String,
-    /// What is tested: a file in `tests`, or the package itself.
+    /// Target: a file in `tests`, or the package itself.
     pub target: String,
-    /// The folder of its package, in which it is run.
+    /// Folder of the package, in which the program runs.
     pub folder: PathBuf,
-    /// The program.
+    /// Path of the program.
     pub program: PathBuf,
 }
 
 impl Test {
-    /// What people type after `cargo test`.
+    /// Returns the arguments of `cargo test` that select it.
     #[must_use]
     pub fn name(&self) -> String {
         format!("-p {} {}", self.package, self.target)
     }
 
-    /// Returns true if it schedules CPUs of this machine, so that no other such may run beside it.
+    /// Returns true if it schedules CPUs of this host. Such programs must not run in parallel.
     #[must_use]
     pub fn is_live(&self) -> bool {
         self.target == "--test live"
     }
 }
 
-/// Builds every test, and with them the program that some of them start. Prints the warnings of the
-/// compiler and of clippy.
+/// Builds every test, and the program that some of them start. Prints the warnings of the compiler
+/// and of clippy.
 ///
 /// # Errors
 ///
-/// If something cannot be built, or cargo says something new.
+/// If something cannot be built, or cargo's output has an unknown form.
 pub fn build() -> Result<Built> {
     let built = build_of(&["--workspace"])?;
     ensure!(built.program.is_file(), "cargo built no slackline");
     Ok(built)
 }
 
-/// Builds the tests of the packages that cargo's options choose.
+/// Builds the tests of the packages that these options of cargo select.
 ///
 /// # Errors
 ///
-/// As [`build`] has.
+/// As for [`build`].
 pub fn build_of(options: &[&str]) -> Result<Built> {
     let mut cargo = step::linting_cargo();
     cargo.args(["test", "--locked", "--no-run", "--quiet"]).args(options);
@@ -102,8 +102,8 @@ fn take(built: &mut Built, message: &Value) -> Result<()> {
         "bin" => format!("--bin {target}"),
         _ => "--lib".to_owned(),
     };
-    // Such as `path+file:///slackline/pure/units#slackline-units@0.1.0`, or without the
-    // name where that is the folder's.
+    // The id is `path+file:///slackline/pure/units#slackline-units@0.1.0`, or without the name if
+    // that is the folder's.
     let id = text(&message["package_id"])?;
     let name = id.rsplit('#').next().and_then(|end| end.split_once('@'));
     let package = match name {
@@ -132,7 +132,7 @@ mod unit {
     }
 
     #[test]
-    fn tests_are_told_from_the_program_and_from_what_is_no_program() {
+    fn test_programs_and_other_artifacts_are_distinguished() {
         let mut built = Built::default();
         let id = "path+file:///slackline/edge/cli#slackline@0.1.0";
         let messages = [
@@ -144,7 +144,7 @@ mod unit {
             json!({ "reason": "build-finished", "success": true }),
         ];
         for message in messages {
-            take(&mut built, &message).expect("all of it is known");
+            take(&mut built, &message).expect("all messages have a known form");
         }
         assert_eq!(built.program, Path::new("/target/slackline"));
         let names: Vec<String> = built.tests.iter().map(Test::name).collect();
@@ -154,11 +154,12 @@ mod unit {
     }
 
     #[test]
-    fn a_package_called_as_its_folder_and_one_that_is_not() {
+    fn package_name_is_found_with_and_without_the_folder() {
         let mut built = Built::default();
         let id = |end: &str| format!("path+file:///slackline/edge/cli#{end}");
         for (end, kind) in [("0.1.0", "lib"), ("slackline-live@0.1.0", "test")] {
-            take(&mut built, &artifact(&id(end), kind, "live", true)).expect("it is known");
+            take(&mut built, &artifact(&id(end), kind, "live", true))
+                .expect("the message has a known form");
         }
         let packages: Vec<&str> = built.tests.iter().map(|test| test.package.as_str()).collect();
         assert_eq!(packages, ["cli", "slackline-live"]);

@@ -1,22 +1,22 @@
-//! What tests print, added up.
+//! Sums over the output of tests.
 
-/// What is remembered of the output of the tests.
+/// Sums over the output of tests so far.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// How many tests passed.
+    /// Number of tests that passed.
     pub passed: usize,
-    /// How many failed.
+    /// Number of tests that failed.
     pub failed: usize,
-    /// What tests said that did nothing, each once.
+    /// Messages of skipped tests, each once.
     pub skipped: Vec<String>,
-    /// Inside the part of the output that repeats what passing tests printed.
+    /// True inside the part of the output that repeats the output of passing tests.
     in_successes: bool,
 }
 
 impl Tally {
-    /// Takes in a line; says whether it is worth showing.
+    /// Reads a line. Returns true if it should be shown.
     pub fn take(&mut self, line: &str) -> bool {
-        // A tool's own streams can put it behind something else.
+        // Output of other programs may precede it on the same line.
         if let Some(at) = line.find("skipped: needs") {
             let skipped = line[at..].to_owned();
             if !self.skipped.contains(&skipped) {
@@ -35,12 +35,12 @@ impl Tally {
         !self.in_successes
     }
 
-    /// The closing line.
+    /// Returns the closing line.
     #[must_use]
     pub fn closing(&self) -> String {
         let verdict = if self.failed == 0 { "ok" } else { "FAILED" };
         let (passed, failed) = (self.passed, self.failed);
-        // Not in cargo's words: who adds up its lines would count everything twice.
+        // The words differ from cargo's: a reader that adds up cargo's lines would count twice.
         format!("tests in all crates: {verdict}. {passed} passed; {failed} failed")
     }
 }
@@ -55,7 +55,7 @@ mod unit {
     use super::*;
 
     #[test]
-    fn totals_are_sums_and_passing_tests_are_only_heard_when_they_skip() {
+    fn totals_are_summed_and_output_of_passing_tests_is_hidden() {
         let mut tally = Tally::default();
         let lines = [
             ("test a ... ok", true),

@@ -1,29 +1,29 @@
-//! Rust source with everything blanked that is not code.
+//! Rust source with comments and strings blanked.
 
 use std::ops::Range;
 
-/// Rust source in which comments and the insides of strings are blanks. Every character stays on
+/// Rust source in which comments and the contents of strings are blanks. Every character stays on
 /// its line.
 #[derive(Debug)]
 pub struct Code {
     text: String,
 }
 
-/// Where the scanner is.
+/// State of the scanner.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Inside {
     Code,
     LineComment,
-    /// Block comments nest.
+    /// A block comment with its depth, since block comments nest.
     BlockComment(usize),
     Text,
-    /// A raw string, ended by a quote and so many `#`.
+    /// A raw string that ends with a quote and this number of `#`.
     RawText(usize),
     Character,
 }
 
 impl Code {
-    /// Blanks what is not code.
+    /// Blanks comments and strings in a source.
     #[must_use]
     pub fn of(source: &str) -> Self {
         let characters: Vec<char> = source.chars().collect();
@@ -42,18 +42,18 @@ impl Code {
         Self { text }
     }
 
-    /// The lines, numbered from 1.
+    /// Returns the lines, numbered from 1.
     pub fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
         (1..).zip(self.text.lines())
     }
 
-    /// The lines of the modules that are only there in tests.
+    /// Returns the line ranges of test modules.
     #[must_use]
     pub fn test_lines(&self) -> Vec<Range<usize>> {
         let mut found = Vec::new();
         let mut since = None;
         for (number, line) in self.lines() {
-            // rustfmt puts the end of an item where its beginning was.
+            // rustfmt indents the end of an item like its beginning.
             if line.starts_with("#[cfg(test)]") {
                 since = Some(number);
             } else if let Some(start) = since
@@ -66,13 +66,13 @@ impl Code {
         found
     }
 
-    /// The lines on which a word stands alone.
+    /// Returns the numbers of lines that contain a whole word.
     pub fn lines_with<'a>(&'a self, word: &'a str) -> impl Iterator<Item = usize> + 'a {
         self.lines().filter(move |(_, line)| has_word(line, word)).map(|(number, _)| number)
     }
 }
 
-/// Whether a word is in a line, not as a part of a longer one.
+/// Returns true if a line contains a whole word, and not as a part of a longer one.
 #[must_use]
 pub fn has_word(line: &str, word: &str) -> bool {
     let is_word = |character: char| character.is_alphanumeric() || character == '_';
@@ -83,7 +83,7 @@ pub fn has_word(line: &str, word: &str) -> bool {
     })
 }
 
-/// Where the scanner is after the next few characters, and how many these are.
+/// Returns the next state of the scanner, and the number of characters up to it.
 fn advance(inside: Inside, all: &[char], at: usize) -> (Inside, usize) {
     let this = all[at];
     let next = all.get(at + 1).copied().unwrap_or('\0');
@@ -107,7 +107,7 @@ fn advance(inside: Inside, all: &[char], at: usize) -> (Inside, usize) {
     }
 }
 
-/// What begins at a character of code, if anything.
+/// Returns the state after the start of a token, and the length of that start.
 fn enter(all: &[char], at: usize) -> (Inside, usize) {
     let this = all[at];
     let next = all.get(at + 1).copied().unwrap_or('\0');
@@ -116,13 +116,13 @@ fn enter(all: &[char], at: usize) -> (Inside, usize) {
         ('/', '/') => (Inside::LineComment, 2),
         ('/', '*') => (Inside::BlockComment(1), 2),
         ('"', _) => (Inside::Text, 1),
-        // The `r` of a raw string stands alone, or behind the `b` or `c` of its kind.
+        // The `r` of a raw string stands alone, or follows the `b` or `c` of its kind.
         ('r', '"' | '#') if !in_word || matches!(all[at - 1], 'b' | 'c') => {
             let hashes = count_hashes(all, at + 1);
             let quoted = all.get(at + 1 + hashes) == Some(&'"');
             if quoted { (Inside::RawText(hashes), 2 + hashes) } else { (Inside::Code, 1) }
         }
-        // A quote begins a lifetime, unless it is closed behind one character.
+        // A quote begins a lifetime, unless another one follows after one character.
         ('\'', '\\') => (Inside::Character, 1),
         ('\'', _) if all.get(at + 2) == Some(&'\'') => (Inside::Character, 1),
         _ => (Inside::Code, 1),
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn only_code_is_left() {
+    fn comments_and_strings_are_blanked() {
         left_of("a // } b\nc", "ac");
         left_of("a /* { /* } */ { */ b", "ab");
         left_of(r#"f("a \" { b", x)"#, "f(,x)");
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lifetime_begins_no_character() {
+    fn lifetime_is_no_character_literal() {
         left_of("fn f<'a>(x: &'a str, y: &'a u8) {", "fnf<'a>(x:&'astr,y:&'au8){");
     }
 
@@ -163,14 +163,14 @@ mod tests {
     }
 
     #[test]
-    fn words_are_whole() {
+    fn only_whole_words_are_found() {
         assert!(has_word("let x: f64 = 1", "f64"));
         assert!(!has_word("to_f64(x)", "f64"));
         assert!(!has_word("unsafe_code", "unsafe"));
     }
 
     #[test]
-    fn modules_for_tests_are_found() {
+    fn test_modules_are_found() {
         let code = Code::of("fn a() {\n}\n#[cfg(test)]\nmod tests {\n    x\n}\nfn b() {}\n");
         assert_eq!(code.test_lines(), vec![3..7]);
         let code = Code::of("#[cfg(test)]\nmod picture;\nfn b() {\n}\n");

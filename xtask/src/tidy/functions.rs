@@ -1,35 +1,35 @@
-//! How long functions are. None may be longer than `MOST` lines but those listed, and these may
-//! not grow.
+//! Lengths of functions. Only listed functions may have more than `MOST` lines, and these may not
+//! grow.
 
 use std::collections::BTreeMap;
 
 use super::code::{Code, has_word};
 use super::{Finding, Source, find};
 
-/// The most lines of a function, from its signature to its last brace.
+/// Maximum number of lines of a function, from its signature to its last brace.
 const MOST: usize = 70;
 
-/// The functions that were longer when the rule came: `path name lines`, a line each.
+/// Functions that were longer when the rule was introduced: `path name lines` in each line.
 const LIST: &str = "xtask/ratchet.txt";
 
-/// A function.
+/// A function with a body.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Function {
-    /// Its name.
+    /// Name of the function.
     pub name: String,
-    /// Where it begins.
+    /// Line of its signature, counted from 1.
     pub line: usize,
-    /// How many lines it has.
+    /// Number of its lines.
     pub lines: usize,
 }
 
-/// Every function that has a body, also those inside others.
+/// Returns every function with a body, including those inside others.
 #[must_use]
 pub fn functions(code: &Code) -> Vec<Function> {
     let mut found = Vec::new();
-    // The functions whose end is not yet reached, with the depth of braces outside of each.
+    // Functions whose end is not reached, with the depth of braces outside of each.
     let mut open: Vec<(Function, usize)> = Vec::new();
-    // A signature, until its body begins or a semicolon says that there is none.
+    // A signature, until its body begins or a semicolon shows that there is none.
     let mut signature: Option<Function> = None;
     let (mut braces, mut brackets) = (0_usize, 0_usize);
     for (number, line) in code.lines() {
@@ -42,7 +42,7 @@ pub fn functions(code: &Code) -> Vec<Function> {
                 }
                 '(' | '[' => brackets += 1,
                 ')' | ']' => brackets = brackets.saturating_sub(1),
-                // Not the one in `[u8; 4]`.
+                // A semicolon in an array type such as `[u8; 4]` does not count.
                 ';' if brackets == 0 => signature = None,
                 '{' => {
                     open.extend(signature.take().map(|function| (function, braces)));
@@ -62,7 +62,7 @@ pub fn functions(code: &Code) -> Vec<Function> {
     found
 }
 
-/// Whether a function begins here, and not a word with these letters or the type of a pointer.
+/// Returns true if a function begins here, and not a longer word or a function pointer type.
 fn begins_function(line: &str, at: usize) -> bool {
     let before = line[..at].chars().next_back();
     line[at..].starts_with("fn ")
@@ -111,7 +111,7 @@ pub fn check(sources: &[Source]) -> Vec<Finding> {
     faults
 }
 
-/// By path and name, the line of the list and the length; or the line that is none.
+/// Line in the list and length of each function, by path and name. The error is a malformed line.
 type List = BTreeMap<(String, String), (usize, usize)>;
 
 fn read_list(text: &str) -> Result<List, usize> {
@@ -136,13 +136,13 @@ mod tests {
     }
 
     #[test]
-    fn a_function_is_as_long_as_from_its_name_to_its_brace() {
+    fn function_length_is_from_signature_to_last_brace() {
         assert_eq!(lengths("fn a() {}"), [("a".into(), 1)]);
         assert_eq!(lengths("fn a(\n    x: [u8; 4],\n) {\n    // }\n}\n"), [("a".into(), 5)]);
     }
 
     #[test]
-    fn a_function_without_a_body_has_no_length() {
+    fn function_without_a_body_is_ignored() {
         assert_eq!(
             lengths("trait T {\n    fn a(&self) -> u8;\n    fn b() {\n    }\n}"),
             [("b".into(), 2)]
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_inside_functions_are_counted_alone_too() {
+    fn nested_functions_are_also_counted_separately() {
         let inner = ("b".to_owned(), 2);
         assert_eq!(lengths("fn a() {\n    fn b() {\n    }\n}\n"), [inner, ("a".into(), 4)]);
     }
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_function_must_be_listed_and_may_not_grow() {
+    fn long_function_must_be_listed_and_may_not_grow() {
         assert!(check(&[long(70)]).is_empty());
         assert_eq!(check(&[long(71)])[0].line, 1);
         assert!(check(&[long(80), list(80)]).is_empty());
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_follows_when_a_function_shrinks() {
+    fn list_must_follow_a_function_that_shrinks() {
         assert_eq!(check(&[long(79), list(80)])[0].file, LIST);
         assert_eq!(check(&[long(60), list(80)])[0].file, LIST);
     }

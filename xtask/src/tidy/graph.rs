@@ -1,36 +1,36 @@
-//! Who may depend on whom: the table in ARCHITECTURE.md against what cargo knows.
+//! Dependencies between crates: the table in ARCHITECTURE.md compared with cargo.
 
 use std::collections::BTreeSet;
 
 use super::{Finding, Source, find};
 use crate::metadata::{Crate, Metadata};
 
-/// The file with the table.
+/// Path of the file with the table.
 const FILE: &str = "ARCHITECTURE.md";
 
-/// The head of the table.
+/// Head of the table.
 const HEAD: [&str; 3] = ["Crate", "May use", "Must never use, directly or below another"];
 
-/// The most lines of the file: it is read in one sitting.
+/// Maximum number of lines of the file.
 const LENGTH: usize = 140;
 
-/// The crates that depend on nothing that is not ours.
+/// Crates without external dependencies.
 const ALONE: [&str; 2] = ["units", "policy"];
 
 /// A row of the table.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Where it is.
+    /// Line in the file, counted from 1.
     pub line: usize,
-    /// The crate, by the name of its folder.
+    /// Crate, by the name of its folder.
     pub name: String,
-    /// What it may use: crates, or words such as `anything in pure`.
+    /// Allowed dependencies: crates, or words such as `anything in pure`.
     pub may: Vec<String>,
-    /// What it must never use.
+    /// Forbidden dependencies, direct or indirect.
     pub never: Vec<String>,
 }
 
-/// The rows below `HEAD`. `None` if the text has no such table.
+/// Returns the rows below `HEAD`. `None` if the text has no such table.
 #[must_use]
 pub fn table(text: &str) -> Option<Vec<Row>> {
     let mut lines = (1..).zip(text.lines());
@@ -46,14 +46,15 @@ fn row(line: usize, cells: &[String]) -> Option<Row> {
     Some(Row { line, name, may: items(cell(1)), never: items(cell(2)) })
 }
 
-/// The cells of a line of a table.
+/// Returns the cells of a line. `None` if it is no line of a table.
 #[must_use]
 pub fn cells(line: &str) -> Option<Vec<String>> {
     let inner = line.trim().strip_prefix('|')?.strip_suffix('|')?;
     Some(inner.split('|').map(|cell| cell.trim().to_owned()).collect())
 }
 
-/// The items of a cell: separated by commas, perhaps in backquotes, perhaps with a note.
+/// Returns the items of a cell, which are separated by commas. Backquotes and notes in parentheses
+/// are dropped.
 fn items(cell: &str) -> Vec<String> {
     let mut items = Vec::new();
     let mut name = String::new();
@@ -77,7 +78,7 @@ fn items(cell: &str) -> Vec<String> {
     items
 }
 
-/// The workspace, as the checks below ask for it.
+/// Graph of the workspace's crates.
 struct Graph<'a> {
     crates: &'a [Crate],
 }
@@ -91,7 +92,7 @@ impl<'a> Graph<'a> {
         one.normal.iter().filter_map(|package| self.by_package(package))
     }
 
-    /// The crates of the workspace that a crate uses, directly or below another.
+    /// Returns the crates of the workspace that a crate uses directly or indirectly.
     fn below(&self, one: &'a Crate) -> BTreeSet<&'a str> {
         let mut found = BTreeSet::new();
         let mut open = vec![one];
@@ -101,7 +102,7 @@ impl<'a> Graph<'a> {
         found
     }
 
-    /// The crates that an item of a cell means. None where it is somebody else's.
+    /// Returns the crates that an item of a cell means. Empty for an external crate.
     fn meant(&self, item: &str) -> Vec<&'a str> {
         let last = item.rsplit([' ', '\u{a0}']).next().unwrap_or_default();
         let folder = last.trim_end_matches(['*', '/']);
@@ -113,7 +114,7 @@ impl<'a> Graph<'a> {
     }
 }
 
-/// Compares the table with cargo, and looks at the rest of its file.
+/// Compares the table with cargo, and checks the rest of its file.
 #[must_use]
 pub fn check(sources: &[Source], metadata: &Metadata) -> Vec<Finding> {
     let graph = Graph { crates: &metadata.crates };
@@ -165,7 +166,7 @@ fn check_row(graph: &Graph<'_>, row: &Row, one: &Crate) -> Vec<Finding> {
         for name in graph.meant(item).into_iter().filter(|name| below.contains(name)) {
             fault(format!("{} uses {name}, which it must never", row.name));
         }
-        // `rand` is all that is named after it.
+        // An item such as `rand` also means all crates whose names begin with it.
         let family = format!("{item}_");
         let foreign = |name: &&String| **name == *item || name.starts_with(&family);
         for name in one.normal.iter().filter(foreign) {
@@ -175,7 +176,7 @@ fn check_row(graph: &Graph<'_>, row: &Row, one: &Crate) -> Vec<Finding> {
     faults
 }
 
-/// What no table can allow.
+/// Checks rules that the table cannot override.
 fn check_halves(graph: &Graph<'_>) -> Vec<Finding> {
     let mut faults = Vec::new();
     for one in graph.crates.iter().filter(|one| one.folder.starts_with("pure/")) {
@@ -198,14 +199,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cell_is_items_with_notes() {
+    fn cell_is_split_into_items_without_notes() {
         assert!(items("nothing").is_empty());
         assert_eq!(items("`units`, policy (specs, only)"), ["units", "policy"]);
         assert_eq!(items("anything in edge"), ["anything in edge"]);
     }
 
     #[test]
-    fn a_table_ends_where_its_lines_end() {
+    fn table_ends_at_the_first_line_that_is_no_row() {
         let text = format!("| {} |\n|---|---|---|\n| `a` | b | |\n\n| c |", HEAD.join(" | "));
         let row = Row { line: 3, name: "a".into(), may: vec!["b".into()], never: vec![] };
         assert_eq!(table(&text), Some(vec![row]));
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_and_cargo_must_agree() {
+    fn difference_between_table_and_cargo_is_a_fault() {
         let metadata = world(&[("pure/a", ""), ("pure/b", "slackline-a rand_core")]);
         assert!(says("| a | nothing | |\n| b | a | |\n", &metadata).is_empty());
         assert_eq!(
@@ -259,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn no_table_lets_pure_use_edge() {
+    fn pure_may_never_use_edge() {
         let metadata = world(&[("pure/a", "slackline-b"), ("edge/b", "")]);
         assert_eq!(says("| a | b | |\n| b | | |\n", &metadata), ["pure/ depends on edge/b"]);
     }

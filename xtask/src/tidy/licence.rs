@@ -1,9 +1,9 @@
-//! Licence expressions, as SPDX writes them, and as older packages do.
+//! Licence expressions in the syntax of SPDX and of older packages.
 
-/// Whether an expression can be met with the licences of a list. None if it is no expression.
+/// Returns true if the licences of a list satisfy an expression. `None` if it is malformed.
 ///
-/// `AND` binds closer than `OR`; a slash is an old `OR`. A licence with an exception must be in the
-/// list with it.
+/// `AND` binds tighter than `OR`. A slash is an old form of `OR`. A licence with an exception must
+/// be in the list with it.
 #[must_use]
 pub fn is_met(expression: &str, allowed: &[String]) -> Option<bool> {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_several_is_enough_and_all_of_several_are_needed() {
+    fn or_needs_one_licence_and_and_needs_all() {
         met("MIT", Some(true));
         met("GPL-3.0", Some(false));
         met("GPL-3.0 OR MIT", Some(true));
@@ -81,14 +81,14 @@ mod tests {
     }
 
     #[test]
-    fn and_binds_closer_than_or() {
+    fn and_binds_tighter_than_or() {
         met("MIT OR A AND B", Some(true));
         met("(MIT OR A) AND B", Some(false));
         met("(MIT OR Apache-2.0) AND Unicode-3.0", Some(true));
     }
 
     #[test]
-    fn an_exception_is_a_part_of_its_licence() {
+    fn exception_belongs_to_its_licence() {
         met("X WITH Y", Some(true));
         met("X", Some(false));
         met("MIT WITH Y", Some(false));
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_expression_meets_nothing() {
+    fn malformed_expression_is_rejected() {
         for wrong in ["", "MIT AND", "OR", "(MIT", "MIT)", "MIT MIT", "MIT WITH"] {
             met(wrong, None);
         }

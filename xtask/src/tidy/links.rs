@@ -1,4 +1,5 @@
-//! Links between documents: each leads to a file of the repository, and to a heading that is there.
+//! Links between documents. Each must lead to an existing file of the repository and an existing
+//! heading.
 
 use std::collections::BTreeSet;
 
@@ -19,13 +20,13 @@ pub fn check(sources: &[Source]) -> Vec<Finding> {
     faults
 }
 
-/// Returns the targets of links with the numbers of their lines, those in blocks of code left out.
+/// Returns the targets of links with their line numbers, without those in code blocks.
 fn links(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut in_code = false;
     for (number, line) in (1..).zip(text.lines()) {
         in_code ^= line.trim_start().starts_with("```");
-        // Every second part of a line that is cut at backticks is code.
+        // A line is split at backticks, so every second part is code.
         let prose = line.split('`').step_by(2).collect::<Vec<_>>().join("`");
         for part in prose.split("](").skip(1).filter(|_| !in_code) {
             let target = part.split([')', ' ']).next().unwrap_or_default();
@@ -51,7 +52,7 @@ fn broken(from: &str, target: &str, paths: &BTreeSet<&str>, sources: &[Source]) 
         .then(|| format!("links to {target}, and {path} has no such heading"))
 }
 
-/// Returns a path from the root, of one that is relative to the folder of a file.
+/// Returns the path from the root for a path relative to the folder of a file.
 fn resolved(from: &str, path: &str) -> String {
     let mut parts: Vec<&str> = from.split('/').collect();
     parts.pop();

@@ -1,19 +1,19 @@
-//! How modules are laid out, and whom they know: no circles among the modules of one folder.
+//! Layout of modules and their dependencies: no circles among the modules of one folder.
 //!
-//! A module and those inside it may know each other: they are one thing in several files. Modules
-//! side by side are to be read one after the other, which a circle makes impossible. What is inside
-//! a module counts as that module: `a::x` that knows `b` and `b::y` that knows `a` are a circle.
-//! What a module hands on under its own name is its own. Tests may know whom they like.
+//! A module and those inside it may depend on each other: they are one thing in several files.
+//! Modules of one folder should be readable one after the other, which a circle prevents.
+//! Everything inside a module counts as that module: if `a::x` uses `b` and `b::y` uses `a`, that
+//! is a circle. A re-export belongs to the module that re-exports it. Tests may use any module.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Finding, Source};
 use crate::metadata::Metadata;
 
-/// A module: the names that lead to it from the root of its crate.
+/// Path of a module: the names from the root of its crate.
 type Module = Vec<String>;
 
-/// Within one folder: who knows whom, and where that is first said.
+/// Dependencies within one folder, with the file and line of their first use.
 type Knows<'a> = BTreeMap<&'a str, BTreeMap<&'a str, (&'a Source, usize)>>;
 
 /// Checks the modules of every crate.
@@ -33,7 +33,7 @@ pub fn check(sources: &[Source], metadata: &Metadata) -> Vec<Finding> {
     faults
 }
 
-/// A circle for each set of modules that know each other, one after the other.
+/// Returns one circle for each set of modules that depend on each other.
 fn circles(sources: &[&Source], root: &str) -> Vec<Finding> {
     let mut modules: BTreeMap<Module, &Source> =
         sources.iter().filter_map(|source| Some((module(&source.path, root)?, *source))).collect();
@@ -49,7 +49,7 @@ fn circles(sources: &[&Source], root: &str) -> Vec<Finding> {
     let mut folders: BTreeMap<&[String], Knows<'_>> = BTreeMap::new();
     for (from, to, source, line) in &known {
         let shared = from.iter().zip(to).take_while(|(a, b)| a == b).count();
-        // One of them is inside the other.
+        // One module is inside the other.
         let (Some(one), Some(other)) = (from.get(shared), to.get(shared)) else { continue };
         let knows = folders.entry(&from[..shared]).or_default();
         knows.entry(one).or_default().entry(other).or_insert((source, *line));
@@ -74,7 +74,7 @@ fn circles_of_folder(knows: &Knows<'_>) -> Vec<Finding> {
     faults
 }
 
-/// The shortest way from one module to another, over those that each knows; both ends are in it.
+/// Returns the shortest path of dependencies from one module to another, including both.
 fn way<'a>(knows: &Knows<'a>, from: &'a str, to: &str) -> Option<Vec<&'a str>> {
     let mut ways = vec![vec![from]];
     let mut seen = BTreeSet::from([from]);
@@ -94,7 +94,7 @@ fn way<'a>(knows: &Knows<'a>, from: &'a str, to: &str) -> Option<Vec<&'a str>> {
     None
 }
 
-/// The module that a file is; none for another program of the same crate.
+/// Returns the module of a file. `None` for another program of the same crate.
 fn module(path: &str, root: &str) -> Option<Module> {
     let path = path.strip_prefix(root)?.strip_suffix(".rs")?;
     if path.starts_with("bin/") {
@@ -105,7 +105,7 @@ fn module(path: &str, root: &str) -> Option<Module> {
     Some(if is_root { Vec::new() } else { path.split('/').map(str::to_owned).collect() })
 }
 
-/// The modules of their own file that a file declares for tests only.
+/// Returns the modules in files of their own that a file declares for tests only.
 fn test_modules(at: &Module, source: &Source) -> Vec<Module> {
     let Some(code) = &source.code else { return Vec::new() };
     let ranges = code.test_lines();
@@ -115,7 +115,7 @@ fn test_modules(at: &Module, source: &Source) -> Vec<Module> {
     named.map(|name| at.iter().cloned().chain([name.to_owned()]).collect()).collect()
 }
 
-/// The module that a path written in another one leads to.
+/// Returns the module that a path in another module leads to.
 fn resolved(
     from: &Module,
     path: Vec<String>,
@@ -141,7 +141,7 @@ fn resolved(
     Some(at)
 }
 
-/// All paths of a file that begin with `crate`, `self` or `super`, each with its line.
+/// Returns all paths of a file that begin with `crate`, `self` or `super`, with their lines.
 fn paths(source: &Source) -> Vec<(usize, Vec<String>)> {
     let Some(code) = &source.code else { return Vec::new() };
     let tests = code.test_lines();
@@ -172,7 +172,7 @@ fn is_letter(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// The paths of a tree such as `a::{b, c::d}`, and what comes behind it.
+/// Returns the paths of a tree such as `a::{b, c::d}`, and the text after it.
 fn tree(text: &str) -> (Vec<Vec<String>>, &str) {
     let text = text.trim_start();
     let end = text.find(|c| !is_letter(c)).unwrap_or(text.len());
@@ -188,7 +188,7 @@ fn tree(text: &str) -> (Vec<Vec<String>>, &str) {
     loop {
         let (paths, behind) = tree(rest);
         all.extend(paths.into_iter().map(joined));
-        // What it is called here, `as x`, is no part of it.
+        // A local name, `as x`, does not belong to the path.
         let Some(end) = behind.find([',', '}']) else { return (all, "") };
         rest = &behind[end + 1..];
         if behind[end..].starts_with('}') || rest.trim_start().starts_with('}') {
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn two_modules_that_know_each_other_are_found() {
+    fn circle_of_two_modules_is_found() {
         let one = ("a/src/one.rs", "use std::fmt;\n\nuse crate::{other::Thing as Other, third};\n");
         let circle = says(&[one, ("a/src/other.rs", "fn f(x: super::one::Thing) {}\n")]);
         assert_eq!(circle, ["a/src/one.rs:3: a circle of modules: one, other, one"]);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_circle_is_told_once() {
+    fn long_circle_is_reported_once() {
         let files = [
             ("a/src/a.rs", "use crate::b;\n"),
             ("a/src/b.rs", "use crate::{\n    c::{self, D},\n};\n"),
@@ -237,14 +237,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_inside_a_module_counts_as_that_module() {
+    fn nested_module_counts_as_its_parent() {
         let inner = ("a/src/one/inner.rs", "use crate::other;\n");
         let files = [inner, ("a/src/one.rs", ""), ("a/src/other.rs", "use crate::one::f;\n")];
         assert_eq!(says(&files), ["a/src/one/inner.rs:1: a circle of modules: one, other, one"]);
     }
 
     #[test]
-    fn a_module_and_what_is_inside_may_know_each_other() {
+    fn module_and_its_children_may_use_each_other() {
         let files = [
             ("a/src/lib.rs", "use one::f;\n"),
             ("a/src/one.rs", "use self::inner::g;\nuse crate::F;\n"),
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_may_know_whom_they_like() {
+    fn tests_may_use_any_module() {
         let files = [
             ("a/src/one.rs", "use crate::other;\n"),
             ("a/src/other.rs", "#[cfg(test)]\nmod tests {\n    use crate::one;\n}\n"),
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_one_style_of_modules() {
+    fn mod_rs_file_is_a_fault() {
         let files = [("a/src/one/mod.rs", ""), ("a/tests/common/mod.rs", "")];
         let says = says(&files);
         assert_eq!(says, ["a/src/one/mod.rs:1: a module is `name.rs`, and what is in it `name/`"]);

@@ -30,7 +30,7 @@ pub enum Evidence {
     Bench(String),
     /// A claim of a scenario, by the name of its file.
     Scenario(String),
-    /// Nothing checks the promise yet.
+    /// The promise has no check yet.
     Pending,
 }
 

@@ -1,4 +1,4 @@
-//! What we take from others, against deny.toml: licences, bans, and what each of them is for.
+//! External packages compared with deny.toml: licences, bans, and the purpose of each.
 
 use std::collections::BTreeSet;
 
@@ -9,17 +9,17 @@ use super::licence::is_met;
 use super::{Finding, Source, find};
 use crate::metadata::Metadata;
 
-/// The file that says what we take.
+/// Path of the file with the rules for external packages.
 const FILE: &str = "deny.toml";
 
-/// What stands above the list of direct dependencies.
+/// Line above the list of direct dependencies.
 const LIST: &str = "# What each direct dependency is for:";
 
-/// Compares everything that is not ours with the file.
+/// Compares all external packages with the file.
 ///
 /// # Errors
 ///
-/// When there is no such file, or none that can be read.
+/// If there is no such file, or it cannot be parsed.
 pub fn check(sources: &[Source], metadata: &Metadata) -> Result<Vec<Finding>> {
     let source = find(sources, FILE).with_context(|| format!("there is no {FILE}"))?;
     let table: Table = source.text.parse().with_context(|| format!("{FILE} is no TOML"))?;
@@ -43,7 +43,7 @@ pub fn check(sources: &[Source], metadata: &Metadata) -> Result<Vec<Finding>> {
     Ok(faults)
 }
 
-/// The texts of a list, or those under a key of each of its tables.
+/// Returns the texts of a list, or those under a key of each of its tables.
 fn strings(table: &Table, section: &str, list: &str, key: Option<&str>) -> Vec<String> {
     let list = table.get(section).and_then(|section| section.get(list)?.as_array());
     let text = |value: &toml::Value| {
@@ -53,7 +53,7 @@ fn strings(table: &Table, section: &str, list: &str, key: Option<&str>) -> Vec<S
     list.into_iter().flatten().filter_map(text).collect()
 }
 
-/// Each direct dependency has a line that says what it is for, and each line has a dependency.
+/// Checks that each direct dependency has a line with its purpose, and each line a dependency.
 fn check_reasons(source: &Source, metadata: &Metadata) -> Vec<Finding> {
     let ours = |name: &&String| metadata.crates.iter().any(|one| one.package == **name);
     let all = metadata.crates.iter().flat_map(|one| one.normal.iter().chain(&one.other));
@@ -102,19 +102,19 @@ deny = [{ crate = \"bad\", reason = \"x\" }]
         });
         let foreign: Vec<Foreign> = foreign.collect();
         let metadata = Metadata { target: "x".into(), crates: vec![ours], foreign };
-        let faults = check(&[Source::new(FILE, TEXT)], &metadata).expect("a good file");
+        let faults = check(&[Source::new(FILE, TEXT)], &metadata).expect("the file is valid");
         faults.into_iter().map(|fault| fault.to_string()).collect()
     }
 
     #[test]
-    fn everything_direct_has_a_reason_and_every_reason_its_dependency() {
+    fn direct_dependencies_and_stated_purposes_must_match() {
         assert!(says("a b", "MIT").is_empty());
         assert_eq!(says("a", "MIT"), ["deny.toml:3: nobody depends on b"]);
         assert_eq!(says("a b c", "MIT"), ["deny.toml:1: does not say what c is for"]);
     }
 
     #[test]
-    fn licences_and_bans_hold() {
+    fn forbidden_licences_and_banned_crates_are_faults() {
         assert_eq!(says("a b", "GPL-3.0").len(), 2);
         assert!(
             says("a b bad", "MIT").contains(&"Cargo.lock:1: bad 1 is banned, see deny.toml".into())

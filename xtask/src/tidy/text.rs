@@ -1,29 +1,29 @@
-//! What a file may look like, and the words that may not be in it.
+//! Rules for the text of a file, and forbidden words.
 
 use super::code::has_word;
 use super::{Finding, Source};
 
-/// The most characters in a line of Rust.
+/// Maximum number of characters in a line of Rust.
 const WIDTH: usize = 100;
 
-/// The most lines of a Rust file, its test modules left out.
+/// Maximum number of lines of a Rust file without its test modules.
 const LENGTH: usize = 600;
 
-/// The file of `pure/` where numbers may have a point: all draws.
+/// Files of `pure/` that may use floating point: all random draws.
 const WITH_FLOATS: [&str; 1] = ["pure/scenario/src/draw.rs"];
 
-/// Where calls that the compiler cannot vouch for may be.
+/// Folder in which unsafe code is allowed.
 const WITH_UNSAFE: &str = "edge/linux/src/sys";
 
-/// Words of unfinished work. In two halves, so that this file is not one of those found.
+/// Words of unfinished work, each split in two so that this file does not contain them.
 const UNFINISHED: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX")];
 
-/// Folders that are only on somebody's machine.
+/// Folders that exist only on one developer's computer.
 const FOLDERS: [&str; 4] =
     [concat!("/wo", "rk"), concat!("/ro", "ot"), concat!("/ho", "me"), concat!("/fa", "rm")];
 
-/// Words in the names of hosts from which packages come. Where they come from is for each machine
-/// to say, outside the repository.
+/// Words in the names of hosts that serve packages. Each computer configures its own host, outside
+/// the repository.
 const HOSTS: [&str; 9] = [
     "artifactory",
     "cache",
@@ -36,11 +36,11 @@ const HOSTS: [&str; 9] = [
     concat!("python", "hosted"),
 ];
 
-/// Settings that choose such a host.
+/// Settings that select such a host.
 const CHOOSING: [&str; 3] =
     [concat!("--index", "-url"), concat!("--extra-index", "-url"), concat!("replace", "-with")];
 
-/// Checks one file by itself.
+/// Checks one file without the others.
 #[must_use]
 pub fn check(source: &Source) -> Vec<Finding> {
     if source.is_made() {
@@ -122,24 +122,24 @@ fn pure_bans(path: &str) -> impl Iterator<Item = &'static str> {
     ["HashMap", "HashSet", "serde", "serde_json"].into_iter().chain(floats.iter().copied())
 }
 
-/// Whether a file is all tests.
+/// Returns true if a file contains only tests.
 fn is_test(path: &str) -> bool {
     path.split('/').any(|part| part == "tests" || part == "benches")
 }
 
-/// Whether a path on this line begins with a folder. One that only has it inside is another.
+/// Returns true if a path on this line begins with a folder, not if it only contains it.
 fn has_folder(line: &str, folder: &str) -> bool {
     line.match_indices(folder).any(|(at, _)| {
         let before = line[..at].chars().next_back();
         let after = line[at + folder.len()..].chars().next();
         let goes_on = |c: char| c.is_alphanumeric() || "_-.".contains(c);
-        // As in `src/…`, `~/…`, `$X/…`, `{}/…` and `*/…`.
+        // Such as in `src/…`, `~/…`, `$X/…`, `{}/…` and `*/…`.
         let inside = |c: char| goes_on(c) || "/~})*>".contains(c);
         !before.is_some_and(inside) && !after.is_some_and(goes_on)
     })
 }
 
-/// The hosts of the addresses on a line.
+/// Returns the hosts of all addresses on a line.
 fn hosts(line: &str) -> impl Iterator<Item = &str> {
     line.split("://").skip(1).map(|rest| {
         let end = rest.find(|c: char| !(c.is_alphanumeric() || ".-".contains(c)));
@@ -147,8 +147,8 @@ fn hosts(line: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Cargo.lock says for each package where it is from: there is one place, and that is the usual
-/// one, whatever stands in for it on a machine.
+/// Checks the source of each package in Cargo.lock. It must be the usual one, whatever replaces it
+/// on a computer.
 fn sources_of_packages(lock: &Source) -> Vec<Finding> {
     const USUAL: &str = "\"registry+https://github.com/rust-lang/crates.io-index\"";
     let lines = (1..).zip(lock.text.lines());
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn blanks_and_unfinished_work_are_found_in_every_text() {
+    fn tabs_blanks_and_unfinished_work_are_found() {
         assert_eq!(says("a.md", "a\tb\n"), ["a.md:1: a tab"]);
         assert_eq!(says("a.toml", "a\nb \n"), ["a.toml:2: a blank at the end"]);
         assert_eq!(says("a.rs", concat!("// TO", "DO x\n")).len(), 1);
@@ -174,14 +174,14 @@ mod tests {
     }
 
     #[test]
-    fn folders_of_a_machine_are_found_and_folders_named_alike_are_not() {
+    fn only_whole_folders_of_a_computer_are_found() {
         assert_eq!(says("a.md", concat!("see /ho", "me/me/x\n")).len(), 1);
         assert_eq!(says("a.md", concat!("`/ro", "ot`\n")).len(), 1);
         assert!(says("a.md", "src/work.rs, /workload, ~/work and $X/root\n").is_empty());
     }
 
     #[test]
-    fn where_packages_come_from_is_not_said() {
+    fn package_hosts_are_found() {
         assert_eq!(says("a.txt", concat!("x http://mir", "ror.example/y\n")).len(), 1);
         assert!(says("a.txt", "https://docs.rs/index and https://sh.rustup.rs\n").is_empty());
         let lock = "source = \"registry+https://github.com/rust-lang/crates.io-index\"\n";
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn code_is_looked_at_without_its_comments_and_texts() {
+    fn comments_and_strings_are_not_checked_as_code() {
         assert!(says("a.rs", "let a = \"dbg!(unsafe)\"; // unsafe todo!()\n").is_empty());
         assert_eq!(says("a.rs", "fn a() {\n    todo!()\n}\n").len(), 1);
         assert_eq!(says("a.rs", "#[ignore = \"slow\"]\nfn a() {}\n").len(), 1);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_as_long_as_it_is_without_its_tests() {
+    fn file_length_excludes_test_modules() {
         let tests = format!("#[cfg(test)]\nmod tests {{\n{}}}\n", "// x\n".repeat(500));
         assert!(says("a.rs", &("// x\n".repeat(600) + &tests)).is_empty());
         assert_eq!(says("a.rs", &("// x\n".repeat(601) + &tests)).len(), 1);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_as_wide_as_its_characters() {
+    fn line_width_counts_characters() {
         assert!(says("a.rs", &"é".repeat(100)).is_empty());
         assert_eq!(says("a.rs", &"é".repeat(101)).len(), 1);
     }

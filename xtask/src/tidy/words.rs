@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 use super::{Finding, Source, find};
 
-/// The file of counts, from the root.
+/// Path of the file with the counts, from the root.
 pub const PATH: &str = "xtask/words.txt";
 
 /// Words that leave the subject of a doc comment open when they begin it.
@@ -41,7 +41,7 @@ const OPENINGS: &[&str] = &[
     "anything",
 ];
 
-/// Words that a test's name does without.
+/// Words that a test's name must not contain.
 const PRONOUNS: &[&str] = &[
     "who",
     "whom",
@@ -55,7 +55,7 @@ const PRONOUNS: &[&str] = &[
     "anybody",
 ];
 
-/// Names that say nothing about the thing that a type is.
+/// Names that do not describe a type.
 const EMPTY_NAMES: &[&str] = &[
     "What", "Which", "Who", "Whom", "Whose", "Why", "How", "HowMuch", "By", "Of", "At", "To",
     "Then", "Beside", "Among", "Both", "On", "Out", "Over", "Here", "Nothing", "Where", "When",
@@ -64,10 +64,10 @@ const EMPTY_NAMES: &[&str] = &[
     "Set", "Shown", "Spent", "Built", "Drawn", "Come",
 ];
 
-/// Participles that are nouns of this field.
+/// Words that end like participles but are nouns of this field.
 const NOUNS: &[&str] = &["Seed", "Speed", "Need", "Feed", "Bed", "Embed"];
 
-/// A doc comment has at least this number of words and one.
+/// Maximum number of words of a doc comment that says too little.
 const FILLER: usize = 3;
 
 /// A rule about words.
@@ -83,7 +83,7 @@ pub enum Rule {
     TypeName,
     /// A type with the name of another type of its crate.
     SameName,
-    /// An `allow(missing_docs)`.
+    /// An `allow(missing_docs)` on any item.
     Undocumented,
 }
 
@@ -114,7 +114,7 @@ impl fmt::Display for Rule {
 /// The places at which each rule is broken, in the order of the files.
 pub type Places = BTreeMap<Rule, Vec<Finding>>;
 
-/// Finds what breaks a rule, in all Rust files.
+/// Returns the places at which each rule is broken, in all Rust files.
 #[must_use]
 pub fn places(sources: &[Source]) -> Places {
     let mut places = Places::new();
@@ -163,7 +163,7 @@ fn in_file(source: &Source, found: &mut dyn FnMut(Rule, Finding)) {
     }
 }
 
-/// The doc comments of a file: the line on which each begins, and its text.
+/// Returns the doc comments of a file: the line on which each begins, and its text.
 fn doc_comments(text: &str) -> Vec<(usize, String)> {
     let mut comments: Vec<(usize, String)> = Vec::new();
     let mut mark_before = None;
@@ -186,7 +186,7 @@ fn doc_comments(text: &str) -> Vec<(usize, String)> {
     comments
 }
 
-/// The tests of a file: the line and the name of each.
+/// Returns the tests of a file: line and name of each.
 fn tests_of(text: &str) -> Vec<(usize, &str)> {
     let mut tests = Vec::new();
     let mut is_test = false;
@@ -203,7 +203,7 @@ fn tests_of(text: &str) -> Vec<(usize, &str)> {
     tests
 }
 
-/// The types that a file of a crate's `src` defines: the line and the name of each.
+/// Returns the types that a file of a crate's `src` defines: line and name of each.
 fn types_of(source: &Source) -> Vec<(usize, &str)> {
     let Some(code) = source.code.as_ref().filter(|_| source.path.contains("/src/")) else {
         return Vec::new();
@@ -235,7 +235,7 @@ fn is_empty_name(name: &str) -> bool {
     is_participle || EMPTY_NAMES.contains(&name)
 }
 
-/// The folder of a crate: `pure/units` of `pure/units/src/time.rs`.
+/// Returns the folder of a crate: `pure/units` for `pure/units/src/time.rs`.
 fn folder(path: &str) -> String {
     let mut parts = path.split('/');
     match (parts.next(), parts.next()) {
@@ -258,7 +258,7 @@ fn counts(places: &Places) -> Counts {
     counts
 }
 
-/// The text of [`PATH`] for these counts.
+/// Returns the text of [`PATH`] for these counts.
 fn text_of(counts: &Counts) -> String {
     let mut text = String::from(
         "# Counts of words that a reader must decode, by rule and folder. They may only fall:\n\
@@ -304,11 +304,11 @@ pub fn check(sources: &[Source]) -> Vec<Finding> {
     keys.into_iter().filter(differs).map(says).collect()
 }
 
-/// The text of [`PATH`] with each count that has fallen.
+/// Returns the text of [`PATH`] with each count that has fallen.
 ///
 /// # Errors
 ///
-/// The counts that have risen.
+/// If counts have risen. The error contains them.
 pub fn lowered(sources: &[Source]) -> Result<String, Vec<Finding>> {
     let now = counts(&places(sources));
     let before = find(sources, PATH).map(|file| committed(&file.text));

@@ -1,4 +1,4 @@
-//! The test on this machine: a process that never stops is limited in real ways.
+//! The test on this host: a process that never blocks is limited by several mechanisms.
 
 use std::io::Read as _;
 use std::os::unix::net::UnixStream;
@@ -22,17 +22,17 @@ use crate::problem::Problem;
 use crate::signals::stop_signal;
 use crate::terminal::{self, Progress};
 
-/// What is left out of the numbers after a limit has been put on.
+/// Time after a limit was applied that is left out of the results.
 const WARMUP: Span = Span::from_secs(1);
 
-/// How often a sample is taken.
+/// Interval of the samples.
 const SECOND: Span = Span::from_secs(1);
 
-/// What is tested live.
+/// Mechanisms, targets and length of a live test.
 #[derive(Debug)]
 pub(super) struct LivePlan {
     ways: Vec<Way>,
-    /// Whether the ways were asked for: then one that cannot be had is an error.
+    /// `Asked` if an unavailable mechanism is an error, since it was requested by name.
     demand: Demand,
     targets: Vec<CpuShare>,
     length: Span,
@@ -68,7 +68,7 @@ impl LivePlan {
         Ok(LivePlan { ways, demand, targets, length })
     }
 
-    /// What is tested, in a sentence.
+    /// Returns a sentence that describes the test.
     pub(super) fn how(&self) -> String {
         let length = self.length;
         format!(
@@ -77,12 +77,12 @@ impl LivePlan {
         )
     }
 
-    /// Tests every way at every target, one after the other.
+    /// Tests every mechanism at every target, one after the other.
     pub(super) fn run(&self) -> Result<Vec<CaseResult>, Problem> {
         let is_command = |way: &Way| matches!(way, Way::Command(_));
         if !self.ways.iter().all(is_command) {
-            // Whoever may not be real-time may not limit anybody in the other ways either, and
-            // would read so of each.
+            // A user who may not be real-time cannot use any of these mechanisms. One error says
+            // so, instead of one for each mechanism.
             let may = Punctual::begin().map_err(|source| SessionError::NoRealTime { source });
             drop(may.map_err(|error| Problem::Live(LiveError::Session(error)))?);
         }
@@ -106,7 +106,7 @@ impl LivePlan {
                         terminal::tell(&format!("note:  {way} at {share}: {error}\n"));
                         watch.skip(self.length + WARMUP);
                     }
-                    // What cannot limit to this share can to no other.
+                    // A mechanism that cannot limit to this share cannot limit to any other.
                     Err(Stop::Limit(error)) if self.skips(&error) && runs.is_empty() => {
                         cannot.push((way.to_string(), error.to_string()));
                         watch.skip((self.length + WARMUP) * self.targets.len() as u64);
@@ -138,8 +138,8 @@ impl LivePlan {
         Ok(results)
     }
 
-    /// Whether it is no reason to give up: a share that is too small for a way, or a way that was
-    /// not asked for.
+    /// Returns true if the error only skips this mechanism: the share is too small for it, or it
+    /// was not requested by name.
     fn skips(&self, error: &LimitError) -> bool {
         matches!(error, LimitError::TooFine { .. }) || self.demand == Demand::AllThereAre
     }
@@ -168,7 +168,7 @@ impl LivePlan {
     }
 }
 
-/// The errors of samples that follow one another.
+/// Combines consecutive samples into one run.
 fn summed(share: CpuShare, samples: &[Sample]) -> Run {
     let error = |sample: &Sample| allocation_error(sample.used, sample.to - sample.from, share);
     let used = samples.iter().fold(Span::ZERO, |sum, sample| sum + sample.used);
@@ -181,7 +181,7 @@ fn summed(share: CpuShare, samples: &[Sample]) -> Run {
     }
 }
 
-/// Why a test did not come to its end.
+/// Reason why a test ended early.
 enum Stop {
     Limit(LimitError),
     Other(Problem),
@@ -199,7 +199,7 @@ impl From<Problem> for Stop {
     }
 }
 
-/// Looks for signals, and says how far it is.
+/// Checks for signals and reports progress.
 struct Watch {
     stop: UnixStream,
     progress: Progress,
@@ -212,7 +212,7 @@ impl Watch {
         let mut byte = [0];
         match self.stop.read(&mut byte) {
             Ok(1..) => Err(Problem::Interrupted),
-            // Nothing yet.
+            // No signal has arrived.
             _ => Ok(()),
         }
     }
@@ -223,14 +223,14 @@ impl Watch {
     }
 }
 
-/// A process of one thread that never stops, and ends with us.
+/// A process of one thread that never blocks. It is killed on drop.
 struct Load(Child);
 
 impl Load {
     fn start(length: Span) -> Result<Load, Problem> {
         let program = std::env::current_exe()
             .map_err(|source| Problem::Unreadable { file: "/proc/self/exe".into(), source })?;
-        // Should all else fail it ends by itself.
+        // The process ends by itself if it cannot be killed.
         let longest = length * 2 + Span::from_secs(60);
         let mut command = Command::new(&program);
         command.args(["load", "spin", "--length", &longest.to_string()]);
@@ -239,7 +239,7 @@ impl Load {
         let child = command
             .spawn()
             .map_err(|source| Problem::Unreadable { file: program.clone(), source })?;
-        // It needs a moment to become what it is to be.
+        // The process needs some time to start its loop.
         std::thread::sleep(Duration::from_millis(100));
         Ok(Load(child))
     }
@@ -251,7 +251,7 @@ impl Load {
 
 impl Drop for Load {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -301,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn samples_count_by_how_long_they_were() {
+    fn samples_are_weighted_by_their_length() {
         let at = |ms| Time::START + Span::from_ms(ms);
         let sample =
             |from, to, used| Sample { from: at(from), to: at(to), used: Span::from_ms(used) };

@@ -1,20 +1,20 @@
-//! Numbers of the test as people read them.
+//! Formatting of the test's numbers.
 
 use slackline_experiments::OverSeeds;
 use slackline_units::CpuShare;
 
-/// A target in percent, as short as it can be.
+/// Formats a target in percent, with as few decimals as possible.
 pub(super) fn share(target: CpuShare) -> String {
     format!("{}", f64::from(target.ppm()) / 1e4)
 }
 
-/// Two decimals, with a sign unless it is rounded to nothing.
+/// Formats with two decimals, and a sign unless the result is zero.
 pub(super) fn fixed(value: f64) -> String {
     let text = format!("{value:+.2}");
     if matches!(&*text, "+0.00" | "-0.00") { "0.00".into() } else { text }
 }
 
-/// The middle, and the range where there is one.
+/// Formats the median, with the range if there is one.
 pub(super) fn ranged(of: OverSeeds) -> String {
     let OverSeeds { lowest, median, highest } = of;
     let [least, median, most] = [lowest, median, highest].map(fixed);

@@ -1,13 +1,13 @@
-//! Holds what came of the test against what was published. The only reader of both.
+//! Compares test results with the paper's published values. Nothing else reads both.
 //!
-//! The rules, which are those of all papers:
-//! - *reproduced*: what was published is within what it can be read off of the range of ours over
-//!   the seeds; of a finding in a word, the same is to be seen here.
-//! - *same shape*: it is not, but the direction is: on the same side of zero, both above none, or
-//!   in the order that the paper states. Of a statement of an order only, that is all there is to
-//!   reach.
-//! - *differs*: neither.
-//! - *nothing to compare*: of a plot only the axis is known, and ours lie inside.
+//! The verdicts are those of all papers:
+//!
+//! - *reproduced*: the published value is in our range over the seeds, widened by the precision
+//!   with which it can be read. A finding in words is the same as ours.
+//! - *same shape*: not reproduced, but with the same sign, or in the order that the paper states. A
+//!   statement of an order can reach no more than this.
+//! - *differs*: neither of these.
+//! - *nothing to compare*: only the axis of a plot is known, and our values lie inside.
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -20,29 +20,29 @@ use slackline_units::CpuShare;
 
 use super::numbers::ranged;
 
-/// As printed, written down before the first run.
+/// Published values, written down before the first run.
 const FILE: &str = include_str!("../../../../papers/cherkasova-2007/published.toml");
 
-/// A published value beside ours.
+/// A published value with our result.
 #[derive(Clone, Debug)]
 pub(super) struct Compared {
     pub(super) published: &'static Value,
     pub(super) ours: String,
     pub(super) verdict: Verdict,
-    /// Why.
+    /// Sentence that explains the verdict.
     pub(super) sentence: String,
 }
 
-/// The published value of that name.
+/// Returns the published value of this name.
 pub(super) fn published(id: &str) -> Option<&'static Value> {
     static VALUES: LazyLock<Published> = LazyLock::new(|| {
         let file = Path::new("papers/cherkasova-2007/published.toml");
-        Published::from_text(file, FILE).expect("the file that was built in is one of a paper")
+        Published::from_text(file, FILE).expect("the built-in file is valid")
     });
     VALUES.value(id)
 }
 
-/// The numbers that the paper states of each scheduler, and how they are taken from errors.
+/// Name of a number that the paper states for each scheduler, and the function that computes it.
 type Statistic = (&'static str, fn(&AllocationErrors) -> Option<f64>);
 
 const STATISTICS: [Statistic; 4] = [
@@ -52,17 +52,17 @@ const STATISTICS: [Statistic; 4] = [
     ("smallest", |errors| errors.smallest().map(percent)),
 ];
 
-/// Millionths in percent.
+/// Converts millionths to percent.
 fn part(ppm: u64) -> f64 {
     ppm as f64 / 1e4
 }
 
-/// The average size of errors, in percent.
+/// Returns the mean absolute error in percent.
 pub(super) fn mean_size(errors: &AllocationErrors) -> Option<f64> {
     errors.mean_size().map(part)
 }
 
-/// Everything that can be compared of these results: those of the policies as they were published.
+/// Compares all results of the policies as published. Other results are left out.
 pub(super) fn compare(form: Form, results: &[CaseResult]) -> Vec<Compared> {
     let as_published = |result: &&CaseResult| {
         AS_PUBLISHED.contains(&result.name.as_str()) && matches!(result.limiter, Limiter::Policy(_))
@@ -80,7 +80,7 @@ pub(super) fn compare(form: Form, results: &[CaseResult]) -> Vec<Compared> {
     }
 }
 
-/// What is stated of one scheduler.
+/// Compares the numbers that the paper states for one scheduler.
 fn each(result: &CaseResult) -> Vec<Compared> {
     let Limiter::Policy(policy) = result.limiter else { return Vec::new() };
     let mut compared = Vec::new();
@@ -100,8 +100,9 @@ fn each(result: &CaseResult) -> Vec<Compared> {
     compared
 }
 
-/// Which sign is the typical one: one of them, or neither where the two are no further apart than
-/// two standard deviations of as many throws of a coin, the square root of their number.
+/// Returns the typical sign of the errors: `under`, `over` or `neither`. It is `neither` if the
+/// counts differ by at most two standard deviations of as many coin tosses, `2 × sqrt(under +
+/// over)`.
 fn typical(under: usize, over: usize) -> &'static str {
     let apart = under.abs_diff(over);
     if apart * apart <= 4 * (under + over) {
@@ -113,7 +114,7 @@ fn typical(under: usize, over: usize) -> &'static str {
     }
 }
 
-/// A number beside the range of ours.
+/// Compares a published number with our range.
 fn number(published: &'static Value, ours: OverSeeds) -> Compared {
     let theirs = published.number().unwrap_or(f64::NAN);
     let give = published.give;
@@ -128,13 +129,13 @@ fn number(published: &'static Value, ours: OverSeeds) -> Compared {
     } else {
         (Verdict::Differs, "opposite sign, or zero where the published value is not".to_string())
     };
-    // A part of all seconds has no sign.
+    // A fraction of all seconds has no sign.
     let is_part = published.id.contains(".below-") || published.id.contains(".above-");
     let ours = if is_part { ranged(ours).replace('+', "") } else { ranged(ours) };
     Compared { published, ours, verdict, sentence }
 }
 
-/// What is stated of both together.
+/// Compares the statements about both schedulers together.
 fn between(results: &[&CaseResult]) -> Vec<Compared> {
     let find = |case: &str| results.iter().copied().find(|result| result.name == case);
     let (Some(sedf), Some(credit)) = (find(AS_PUBLISHED[0]), find(AS_PUBLISHED[1])) else {
@@ -168,7 +169,7 @@ fn is_large(target: CpuShare) -> bool {
     target >= CpuShare::from_ppm(300_000)
 }
 
-/// A statement that one is higher than another.
+/// Compares a statement that one mean is higher than another.
 fn order(published: &'static Value, a: OverSeeds, b: OverSeeds) -> Compared {
     let holds = (a.median > b.median) == (published.is == Is::Word("higher".into()));
     let verdict = if holds { Verdict::SameShape } else { Verdict::Differs };
@@ -177,7 +178,7 @@ fn order(published: &'static Value, a: OverSeeds, b: OverSeeds) -> Compared {
     Compared { published, ours, verdict, sentence }
 }
 
-/// All averages of both against the axis of the plot.
+/// Compares the averages of both schedulers with the axis of the plot.
 fn both_in_axis(sedf: &CaseResult, credit: &CaseResult) -> Option<Compared> {
     let averages = |of: &CaseResult| -> Vec<OverSeeds> {
         of.targets().into_iter().filter_map(|target| of.averages(target)).collect()
@@ -188,7 +189,7 @@ fn both_in_axis(sedf: &CaseResult, credit: &CaseResult) -> Option<Compared> {
     Some(axis(published("alert.average.axis")?, (least, most)))
 }
 
-/// All seconds of one against the axis of the plot.
+/// Compares all seconds of one scheduler with the axis of the plot.
 fn in_axis(id: &str, result: &CaseResult) -> Option<Compared> {
     let errors = result.errors(None, |_| true);
     let range = (percent(errors.smallest()?), percent(errors.largest()?));
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn every_value_that_is_asked_for_was_published() {
+    fn every_compared_value_is_in_the_published_file() {
         for policy in ["sedf", "credit"] {
             for name in ["below-minus-9.9", "above-36.3", "largest", "sign"] {
                 assert!(published(&format!("alert.{policy}.{name}")).is_some(), "{policy} {name}");
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_follows_from_numbers() {
+    fn verdicts_follow_from_the_numbers() {
         let sedf = of(AS_PUBLISHED[0], "sedf", &[-10_000, -20_000, 0, 95_200]);
         let credit = of(AS_PUBLISHED[1], "credit", &[-500_000, 1_000_000, 2_000_000, -1_000_000]);
         let compared = compare(Form::One, &[sedf, credit]);
@@ -259,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_coin_has_no_typical_side() {
+    fn fair_coin_has_no_typical_side() {
         assert_eq!(typical(7_802, 7_771), "neither");
         assert_eq!(typical(1_000, 800), "under");
         assert_eq!(typical(0, 9), "over");
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn other_rules_are_not_held_against_the_paper() {
+    fn cases_with_other_rules_are_not_compared() {
         let other = of("credit:rules=exact", "credit", &[0, 0]);
         assert!(compare(Form::One, &[other]).is_empty());
     }

@@ -1,4 +1,4 @@
-//! The page: the paper's figures of this test, ours, and what they have in common.
+//! Report page of the test: the figures of the paper with our results, and the verdicts.
 
 use slackline_experiments::OverSeeds;
 use slackline_experiments::alert::{CaseResult, Form, Limiter, percent};
@@ -9,39 +9,39 @@ use slackline_units::CpuShare;
 use super::numbers::{fixed, ranged, share};
 use super::published::{Compared, mean_size, published};
 
-/// Everything that a page is made of.
+/// Contents of a page.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Contents<'a> {
     pub(super) form: Form,
-    /// How long each target was tested, how often, and where.
+    /// Sentence on the length and number of the trials, and where they ran.
     pub(super) how: &'a str,
     pub(super) results: &'a [CaseResult],
     pub(super) compared: &'a [Compared],
-    /// Each case with what becomes of it if one rule changes.
+    /// Each result, with the results of the same case with one rule changed.
     pub(super) ablations: &'a [(CaseResult, Vec<CaseResult>)],
 }
 
-/// So far to either side are distributions shown; what lies beyond is in the tables.
+/// Range of errors shown in distributions, in percent. The tables have the values beyond.
 const TAILS: (f64, f64) = (-100.0, 150.0);
 const SMP_TAILS: (f64, f64) = (-60.0, 40.0);
 
-/// The errors at which the text of the paper states how many are beyond.
+/// Errors beyond which the paper's text states how many seconds lie.
 const PRINTED_TAILS: (f64, f64) = (-9.9, 36.3);
 
-/// The error in words, for axes.
+/// Label of axes for the error.
 const ERROR: &str = "error of a second, (used \u{2212} target) / target";
 
-/// Whose figures these are.
+/// Source of the figures.
 const PAPER: &str = "Cherkasova, Gupta, Vahdat (2007)";
 
-/// What is tested, for axes.
+/// Label of axes for the target.
 const TARGET: &str = "target, % of a CPU";
 
-/// What a distribution to either side says.
+/// Explanation of a distribution to either side.
 const OUTWARDS: &str = "Left of zero: part of all seconds with at most this error. Right of zero: \
                         with at least this error.";
 
-/// So many cases have a table of their own.
+/// Most cases that get a table of their own.
 const MOST_TABLES: usize = 8;
 
 pub(super) fn page(contents: &Contents<'_>, made: &Made) -> String {
@@ -54,7 +54,7 @@ pub(super) fn page(contents: &Contents<'_>, made: &Made) -> String {
         Form::One => {
             page.figure(points(contents)).figure(tails(contents)).figure(averages(contents))
         }
-        // Of one target there is nothing to see by target.
+        // With a single target, a plot by target shows nothing.
         Form::Smp => page.figure(tails(contents)),
     };
     for (base, ablated) in contents.ablations {
@@ -104,7 +104,7 @@ fn target_names(contents: &Contents<'_>) -> Vec<CpuShare> {
     targets
 }
 
-/// Figure 7: every second, by target.
+/// Draws figure 7: every second, by target.
 fn points(contents: &Contents<'_>) -> Figure {
     let targets = target_names(contents);
     let panel = |result: &CaseResult| {
@@ -128,14 +128,14 @@ fn points(contents: &Contents<'_>) -> Figure {
     ))
 }
 
-/// Figures 8 and 11: what part of all seconds is further out than that, on either side.
+/// Draws figures 8 and 11: the part of all seconds with larger errors, to either side.
 fn tails(contents: &Contents<'_>) -> Figure {
     if contents.results.iter().all(|result| result.limiter == Limiter::Host) {
         return live_tails(contents);
     }
     let (low, high) = tail_range(contents);
     let x = Axis::linear(ERROR, "%").range((low, high));
-    // A little more than all of them, so that no line is drawn on the edge.
+    // The axis ends a little above 100 %, so that no line is drawn on its edge.
     let y = Axis::log("seconds with larger errors", "% of all").range((0.01, 130.0));
     let mut plot = Plot::new(x, y).with(Layer::rule_at_x("exact", 0.0));
     for result in contents.results {
@@ -176,7 +176,7 @@ fn tails(contents: &Contents<'_>) -> Figure {
     Figure::new("Distribution of errors", plot).caption(&caption).height(340)
 }
 
-/// The errors that are shown: all of them and those that were published, within bounds.
+/// Returns the range of errors to show: all of ours and the published ones, within bounds.
 fn tail_range(contents: &Contents<'_>) -> (f64, f64) {
     let (bounds, published) = match contents.form {
         Form::One => (TAILS, Some(PRINTED_TAILS)),
@@ -189,18 +189,18 @@ fn tail_range(contents: &Contents<'_>) -> (f64, f64) {
     let (least, most) = published.unwrap_or((0.0, 0.0));
     let (low, high) =
         ends.fold((least, most), |(low, high), error| (low.min(error), high.max(error)));
-    // A margin, so that no step is drawn on the edge.
+    // The margin keeps steps off the edge.
     let margin = ((high - low) * 0.04).max(1.0);
     ((low - margin).max(bounds.0).floor(), (high + margin).min(bounds.1).ceil())
 }
 
-/// The same of ways to limit a process on this machine, as far as their errors go: nothing was
-/// published of them.
+/// Draws the same figure for mechanisms on this host, over the whole range of errors. There are no
+/// published values.
 fn live_tails(contents: &Contents<'_>) -> Figure {
     let x = Axis::symlog(ERROR, "%", 0.1);
     let seconds = |result: &CaseResult| result.errors(None, |_| true).sorted().len();
     let most = contents.results.iter().map(seconds).max().unwrap_or(1).max(1);
-    // From below one of them to above all.
+    // The axis reaches from below one second to above all.
     let y = Axis::log("seconds with larger errors", "% of all").range((50.0 / most as f64, 130.0));
     let mut plot = Plot::new(x, y).with(Layer::rule_at_x("exact", 0.0));
     for result in contents.results {
@@ -214,13 +214,13 @@ fn live_tails(contents: &Contents<'_>) -> Figure {
     Figure::new("Distribution of errors", plot).caption(&caption).height(340)
 }
 
-/// After which targets the step to the next is another one than before.
+/// Returns the targets after which the step between targets changes.
 fn breaks(targets: &[CpuShare]) -> Vec<usize> {
     let steps: Vec<u32> = targets.windows(2).map(|pair| pair[1].ppm() - pair[0].ppm()).collect();
     (1..steps.len()).filter(|&nth| steps[nth] != steps[nth - 1]).collect()
 }
 
-/// The distribution from the left up to zero, and the one from the right down to it.
+/// Returns the distribution from the left up to zero, and from the right down to it.
 fn tail(sorted: &[i64]) -> Vec<(f64, f64)> {
     let all = sorted.len().max(1) as f64;
     let part = |count: usize| count as f64 * 100.0 / all;
@@ -230,7 +230,7 @@ fn tail(sorted: &[i64]) -> Vec<(f64, f64)> {
     for (nth, &error) in sorted[..negative].iter().enumerate() {
         spots.push((percent(error), part(nth + 1)));
     }
-    // A step lasts until the next: at an error, what is left beyond it.
+    // A step lasts until the next error. Its height is the part of the seconds beyond it.
     spots.push((0.0, part(sorted.len() - positive)));
     for (nth, &error) in sorted[positive..].iter().enumerate() {
         spots.push((percent(error), part(sorted.len() - positive - nth - 1)));
@@ -243,7 +243,7 @@ fn tail(sorted: &[i64]) -> Vec<(f64, f64)> {
     spots
 }
 
-/// What the text says of the tails of the two schedulers.
+/// Returns the points that the paper's text states for both schedulers.
 fn printed_tails() -> Vec<Layer> {
     let printed = |policy: &str| {
         let value =
@@ -256,7 +256,7 @@ fn printed_tails() -> Vec<Layer> {
     ["credit", "sedf"].map(printed).into()
 }
 
-/// Figure 9: the error of the whole time at each target.
+/// Draws figure 9: the error over the whole time, by target.
 fn averages(contents: &Contents<'_>) -> Figure {
     let targets = target_names(contents);
     let names = targets.iter().map(|&target| share(target));
@@ -277,7 +277,7 @@ fn averages(contents: &Contents<'_>) -> Figure {
     ))
 }
 
-/// What one rule does: a table and a figure of the sizes of the errors.
+/// Shows the effect of each rule: a table and a figure of the sizes of the errors.
 fn ablation(page: Page, base: &CaseResult, ablated: &[CaseResult]) -> Page {
     let size =
         |result: &CaseResult, wanted: fn(CpuShare) -> bool| result.over_seeds(wanted, mean_size);
@@ -334,7 +334,7 @@ fn ablation_figure(base: &CaseResult, moving: &[&CaseResult]) -> Figure {
     let all: Vec<(String, &CaseResult)> = std::iter::once(("as it is".to_string(), base))
         .chain(moving.iter().map(|result| (changed(base, result), *result)))
         .collect();
-    // Names are long: places have the numbers that stand in the table.
+    // Names are too long for the axis: it has the row numbers of the table.
     let places = |wanted: fn(CpuShare) -> bool| {
         let at = |(nth, (_, result)): (usize, &(String, &CaseResult))| {
             let OverSeeds { lowest, median, highest } = result.over_seeds(wanted, mean_size)?;
@@ -356,7 +356,7 @@ fn ablation_figure(base: &CaseResult, moving: &[&CaseResult]) -> Figure {
         .caption("Bars are medians over the seeds with their range.")
 }
 
-/// What was set in one case that was not, or otherwise, in the other.
+/// Returns the settings of one case that the base case does not have.
 fn changed(base: &CaseResult, result: &CaseResult) -> String {
     let known: Vec<&str> = base.name.split(':').collect();
     result.name.split(':').filter(|part| !known.contains(part)).collect::<Vec<_>>().join(" ")
@@ -429,7 +429,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tails_fall_to_either_side() {
+    fn tails_fall_on_both_sides_of_zero() {
         let sorted = [-200_000, -100_000, -100_000, 0, 50_000, 50_000, 100_000, 300_000];
         let expected =
             [(-20.0, 12.5), (-10.0, 37.5), (0.0, 50.0), (5.0, 25.0), (10.0, 12.5), (30.0, 0.0)];
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn an_axis_is_broken_where_its_step_changes() {
+    fn axis_is_broken_where_its_step_changes() {
         let shares = |percent: &[u32]| -> Vec<CpuShare> {
             percent.iter().map(|percent| CpuShare::from_ppm(percent * 10_000)).collect()
         };

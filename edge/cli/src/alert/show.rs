@@ -1,4 +1,4 @@
-//! What comes out as text: tables for people, JSON and lines for programs.
+//! Results as text: tables for terminals, and JSON and CSV for programs.
 
 use std::fmt::Write as _;
 
@@ -11,10 +11,10 @@ use slackline_units::CpuShare;
 use super::numbers::{fixed, share};
 use super::published::{Compared, mean_size};
 
-/// How much room a number has.
+/// Width of a column of numbers, in characters.
 const WIDTH: usize = 9;
 
-/// All results below each other, a row a target, and how they stand to the paper.
+/// Prints all results below each other, one row per target, and their verdicts.
 pub(super) fn table(
     how: &str,
     results: &[CaseResult],
@@ -47,7 +47,7 @@ pub(super) fn table(
     text
 }
 
-/// What one rule does to the errors, a row a rule.
+/// Prints the effect of each rule on the errors, one row per rule.
 pub(super) fn ablation(base: &CaseResult, ablated: &[CaseResult], columns: usize) -> String {
     let row = |result: &CaseResult| {
         let errors = result.errors(None, |_| true);
@@ -66,8 +66,8 @@ fn in_percent(error: Option<i64>) -> String {
     error.map_or("-".into(), |ppm| fixed(percent(ppm)))
 }
 
-/// Rows of numbers, each behind its name: as many columns beside each other as there is room for,
-/// and the others below. A name that would leave no room for them stands above its numbers.
+/// Lays out rows of numbers behind their names: as many columns side by side as fit, the rest
+/// below. A name that is too long for that stands above its numbers.
 pub(crate) fn packed(
     name: &str,
     headings: &[&str],
@@ -103,8 +103,8 @@ pub(crate) fn packed(
     text
 }
 
-/// Everything with names that carry their units: `_ppm` is millionths of a CPU for a target, and of
-/// the target for an error.
+/// Returns all results as JSON. Names carry units: `_ppm` is millionths of a CPU for a target, and
+/// of the target for an error.
 pub(super) fn as_json(made: &Made, results: &[CaseResult], compared: &[Compared]) -> String {
     let range = |of: Option<OverSeeds>| {
         of.map(|of| json!({ "least": of.lowest, "median": of.median, "most": of.highest }))
@@ -154,11 +154,11 @@ pub(super) fn as_json(made: &Made, results: &[CaseResult], compared: &[Compared]
     format!("{whole:#}\n")
 }
 
-/// A line a second. Errors are in millionths of the target.
+/// Returns one line per second. Errors are in millionths of the target.
 pub(super) fn csv(made: &Made, results: &[CaseResult]) -> String {
     let mut text = format!("# {}\ncase,target_ppm,seed,second,error_ppm\n", made.line());
     for result in results {
-        // A command may have commas and quotes in it.
+        // The name of a command may contain commas and quotes.
         let name = result.name.replace('"', "\"\"");
         for run in &result.runs {
             for (second, error) in run.seconds.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! `slackline doctor --ledger`: what is wrong with a ledger, and what can be made of it.
+//! `slackline doctor --ledger`: reports damage to a ledger, and rebuilds it.
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -10,7 +10,7 @@ use slackline_linux::with_causes;
 use crate::problem::Problem;
 use crate::terminal;
 
-/// Says what is wrong with the ledger in a folder; fails if anything is.
+/// Reports damage to the ledger in a folder. Fails if there is any.
 pub(super) fn show(folder: &Path, is_json: bool) -> Result<(), Problem> {
     let examined = check(folder).map_err(|error| of_ledger(&error))?;
     terminal::print(&if is_json { to_json(&examined) } else { told(&examined) })?;
@@ -26,7 +26,7 @@ pub(super) fn show(folder: &Path, is_json: bool) -> Result<(), Problem> {
     })
 }
 
-/// Builds a new one of what is whole.
+/// Rebuilds a ledger from its intact tables and its backup.
 pub(super) fn mend(folder: &Path) -> Result<(), Problem> {
     match rebuild(folder).map_err(|error| of_ledger(&error))? {
         None => terminal::print("the ledger is intact; nothing was changed\n"),

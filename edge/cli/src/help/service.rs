@@ -163,7 +163,7 @@ pub(super) fn service(commands: &[(String, String)]) -> String {
     text + WHO
 }
 
-/// The daemon and the commands that ask it.
+/// The daemon's command and those that send requests to it.
 pub(super) const VERBS: [&str; 15] = [
     "serve", "find", "reserve", "place", "gang", "apply", "change", "pause", "resume", "release",
     "list", "watch", "room", "log", "access",

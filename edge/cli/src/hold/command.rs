@@ -1,5 +1,5 @@
-//! The command of `hold -- COMMAND`: held from its first instruction, and ended with all that it
-//! started.
+//! The command of `hold -- COMMAND`: held from its first instruction, and ended with all processes
+//! that it started.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -14,26 +14,26 @@ use slackline_linux::thread::TaskFd;
 use crate::problem::Problem;
 use crate::terminal;
 
-/// How long the command and what it started may take to end when they are asked to.
+/// Longest time for the command and its processes to end after SIGTERM.
 const END_WITHIN: Duration = Duration::from_secs(2);
 
-/// How often to look whether they have.
+/// Interval of checks whether they have ended.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// A command that we started. It ends with us, unless we are killed.
+/// A command that was started by this program. It is ended on drop.
 pub(super) struct HeldCommand {
     program: String,
     pid: Tid,
     process: Process,
-    /// Polls readable once it has ended. `None` where the kernel has no such descriptor.
+    /// Descriptor that is readable once the command has ended. `None` if the kernel has no pidfds.
     ended: Option<TaskFd>,
 }
 
 enum Process {
-    /// Waits to become the command.
+    /// The process waits before it executes the command.
     Waiting(WaitingCommand),
     Runs(Child),
-    /// It could not become the command.
+    /// The process could not execute the command.
     Failed,
 }
 
@@ -54,7 +54,7 @@ impl HeldCommand {
         self.pid
     }
 
-    /// Lets the process become the command, if it still waits.
+    /// Lets the process execute the command, if it still waits.
     pub(super) fn go(&mut self) -> Result<(), Problem> {
         match std::mem::replace(&mut self.process, Process::Failed) {
             Process::Waiting(waiting) => {
@@ -66,7 +66,7 @@ impl HeldCommand {
         Ok(())
     }
 
-    /// Returns how it ended, if it has.
+    /// Returns the exit status of the command, if it has ended.
     pub(super) fn status(&mut self) -> Option<ExitStatus> {
         match &mut self.process {
             Process::Runs(child) => child.try_wait().ok().flatten(),
@@ -74,12 +74,12 @@ impl HeldCommand {
         }
     }
 
-    /// Polls readable once it has ended.
+    /// Returns a descriptor that is readable once the command has ended.
     pub(super) fn ended_fd(&self) -> Option<BorrowedFd<'_>> {
         self.ended.as_ref().and_then(TaskFd::pollable)
     }
 
-    /// Asks it and these processes, which it started, to end, and after a while makes them.
+    /// Ends the command and these processes, which it started: first by SIGTERM, then by SIGKILL.
     pub(super) fn end_with(self, started: &[(Tid, TaskFd)]) {
         for (_, one) in started {
             let _ = one.signal_process(Signal::TERM);
@@ -94,7 +94,7 @@ impl HeldCommand {
         }
     }
 
-    /// Says which of these processes, which it started, run on after it, held by nobody.
+    /// Warns of processes that the command started and that still run. They are no longer held.
     pub(super) fn tell_left(&self, started: &[(Tid, TaskFd)]) {
         let runs = |(pid, process): &&(Tid, TaskFd)| {
             *pid != self.pid && matches!(process.has_exited(), Ok(false))
@@ -112,10 +112,10 @@ impl HeldCommand {
 }
 
 impl Drop for HeldCommand {
-    /// Asks it to end, if it has not, and after a while makes it.
+    /// Ends the command, first by SIGTERM, then by SIGKILL.
     fn drop(&mut self) {
         let Process::Runs(child) = &mut self.process else { return };
-        // One that has been waited for has no number any more that would be its own.
+        // After its exit status was read, the process id may belong to another process.
         if matches!(child.try_wait(), Ok(None)) {
             let _ = kill_process(Pid::from_child(child), Signal::TERM);
         }
@@ -128,7 +128,7 @@ impl Drop for HeldCommand {
     }
 }
 
-/// Hands the command's own code on, as a shell does.
+/// Returns the exit code of the command, as a shell does.
 pub(super) fn exit_code(status: ExitStatus) -> Result<(), Problem> {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     match code.and_then(|code| u8::try_from(code).ok()) {

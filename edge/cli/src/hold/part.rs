@@ -1,48 +1,49 @@
-//! What became of the time of each part of a target: it ran, it was stopped by us, it was ready and
-//! did not run, or it was asleep. A part that is asleep cannot use what it is given.
+//! Use of time by each part of a target: it ran, was stopped by its limit, was ready but did not
+//! run, or was blocked. A blocked part cannot use its reservation.
 
 use slackline_trace::{Entry, Named, Record};
 use slackline_units::{Span, Time, VcpuId};
 
-/// What is held apart, and what each had.
+/// All parts of a target: its vCPUs, or the target as a whole.
 pub(super) struct Parts {
     all: Vec<Part>,
-    /// On how many CPUs at once its time is counted as one.
+    /// Number of CPUs on which each part runs at once. CPU time is recorded for one of them.
     width: u64,
-    /// Whether it is seen who sleeps.
+    /// True if the host can observe when threads block.
     knows_sleep: bool,
-    /// What was before this is not counted.
+    /// Start of counting. Earlier time is left out.
     began: Time,
 }
 
-/// What became of the time of a part.
+/// Time of a part, divided by activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Times {
     /// CPU time received, on all its CPUs.
     pub(super) used: Span,
-    /// How long it had work and was kept from running, as its slice was used.
+    /// Time in which the part had work but was stopped, since its slice was used up.
     pub(super) stopped: Span,
-    /// How long it could have run and did not. `None` if it is not seen who sleeps.
+    /// Time in which the part was runnable but did not run. `None` if the host cannot observe
+    /// blocking.
     pub(super) ready: Option<Span>,
-    /// How long it had no work. `None` if that is not seen.
+    /// Time in which the part was blocked. `None` if the host cannot observe blocking.
     pub(super) asleep: Option<Span>,
 }
 
-/// One of them.
+/// One part of the target.
 pub(super) struct Part {
-    /// What people call it.
+    /// Name of the part in the output.
     pub(super) name: String,
     id: Option<VcpuId>,
-    /// CPU time it had.
+    /// CPU time received on one CPU.
     used: Span,
     slept: Span,
     stopped: Span,
-    /// Since when it has been asleep.
+    /// Start of the current blocking. `None` if the part is runnable.
     asleep: Option<Time>,
 }
 
 impl Parts {
-    /// Those of these names, which joined in this order.
+    /// Returns parts with these names, which must join the session in this order.
     pub(super) fn new(names: Vec<String>, width: usize, knows_sleep: bool, began: Time) -> Parts {
         let part = |name| {
             let (used, slept, stopped) = (Span::ZERO, Span::ZERO, Span::ZERO);
@@ -52,7 +53,7 @@ impl Parts {
         Parts { all, width: width as u64, knows_sleep, began }
     }
 
-    /// Takes what happened in.
+    /// Counts the records of the session.
     pub(super) fn count(&mut self, entries: &mut Vec<Entry>) {
         for entry in entries.drain(..) {
             match entry {
@@ -63,12 +64,13 @@ impl Parts {
         }
     }
 
-    /// CPU time that all of them had.
+    /// Returns the CPU time that all parts received.
     pub(super) fn used(&self) -> Span {
         self.all.iter().fold(Span::ZERO, |all, part| all + part.used * self.width)
     }
 
-    /// Each, with what became of its time until `end`. No more is said than there was time.
+    /// Returns each part with the use of its time until `end`. The times add up to at most the time
+    /// that has passed.
     pub(super) fn each(&self, end: Time) -> impl Iterator<Item = (&Part, Times)> {
         let passed = end.since(self.began);
         self.all.iter().map(move |part| {

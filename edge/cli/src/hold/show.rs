@@ -1,4 +1,4 @@
-//! What `hold` says: whom it holds and how, what that gets as it goes, and what it got.
+//! Output of `hold`: the target and its reservation, progress, and totals.
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, stderr, stdout};
@@ -12,35 +12,35 @@ use crate::args::Hold;
 use crate::problem::Problem;
 use crate::terminal;
 
-/// How often a number is shown where somebody watches, or a program reads.
+/// Interval of progress lines on a terminal or for a program.
 const OFTEN: Span = Span::from_secs(1);
 
-/// How often where it is written down.
+/// Interval of progress lines in a file.
 const SELDOM: Span = Span::from_secs(10);
 
-/// What a line takes that says all.
+/// Width of a complete progress line.
 const LINE: usize = 72;
 
-/// What has been said.
+/// State of the output.
 pub(super) struct Shown {
     json: bool,
-    /// A command's own output is not to be mixed with ours.
+    /// True if output goes to standard error, so that it is not mixed with the command's output.
     aside: bool,
     in_place: bool,
-    /// How many columns a line has that is written over again.
+    /// Width of the line that is overwritten.
     columns: usize,
-    /// What each part is promised, in millionths of a CPU.
+    /// Reservation of each part, in millionths of a CPU.
     each: u64,
-    /// All parts together, in millionths of a CPU.
+    /// Reservation of all parts together, in millionths of a CPU.
     promised: u64,
     every: Span,
-    /// When it was last said, and what had been used then.
+    /// Time of the last progress line, and the CPU time used up to then.
     last: (Span, Span),
-    /// Finding of each contested part.
+    /// Description of the change to each contested part.
     contested: BTreeMap<JoinId, String>,
-    /// When the vCPUs of the guest were last counted.
+    /// Time at which the guest's vCPUs were last counted.
     counted: Span,
-    /// Number of changes undone, and when that was last printed.
+    /// Number of changes that were undone, and when it was last printed.
     undone: u64,
     told_undone: Option<Span>,
 }
@@ -52,7 +52,7 @@ const VCPUS_EVERY: Span = Span::from_secs(2);
 const UNDONE_EVERY: Span = Span::from_secs(10);
 
 impl Shown {
-    /// Says who is held, and how.
+    /// Prints the target and its reservation.
     pub(super) fn begin(
         args: &Hold,
         name: &str,
@@ -64,7 +64,7 @@ impl Shown {
         let in_place = is_terminal && !args.json;
         let every = if in_place || args.json { OFTEN } else { SELDOM };
         let parts = u64::try_from(parts).unwrap_or(u64::MAX);
-        // Of the exact ratio, not of the share that is rounded up for admission.
+        // The share is computed from slice and period. Admission rounds its share up.
         let one = ppm(each.slice(), each.period());
         let promised = one.saturating_mul(parts);
         let columns = if aside { terminal::told_columns() } else { terminal::columns() };
@@ -132,7 +132,7 @@ impl Shown {
         lines.iter().try_for_each(|line| self.say(line))
     }
 
-    /// True every other second.
+    /// Returns true if the vCPUs are due to be counted, every two seconds.
     pub(super) fn is_time_for_vcpus(&mut self, passed: Span) -> bool {
         let is_time = passed.left_after(self.counted) >= VCPUS_EVERY;
         if is_time {
@@ -141,20 +141,20 @@ impl Shown {
         is_time
     }
 
-    /// Prints that vCPUs have appeared that are not held.
+    /// Prints that further vCPUs have appeared, which are not held.
     pub(super) fn more_vcpus(&self, more: usize) -> Result<(), Problem> {
         let (plural, are) = if more == 1 { ("", "is") } else { ("s", "are") };
         let line = format!("{more} more vCPU{plural} appeared and {are} not held\n");
         if self.json { Ok(()) } else { self.say(&line) }
     }
 
-    /// Findings of the contested parts. Null if none is contested.
+    /// Returns the descriptions of contested parts, or null if there are none.
     fn contested(&self) -> Value {
         let found: Vec<&str> = self.contested.values().map(String::as_str).collect();
         if found.is_empty() { Value::Null } else { found.join("; ").into() }
     }
 
-    /// So much time has passed, and so much has been used.
+    /// Prints progress, if it is due: `used` CPU time in the time that has passed.
     pub(super) fn at(&mut self, passed: Span, used: Span) -> Result<(), Problem> {
         let (since, before) = self.last;
         let lately = passed.left_after(since);
@@ -177,7 +177,7 @@ impl Shown {
         let (promised, all, last) = (percent(self.promised), percent(all), percent(last));
         let (begin, end) = if self.in_place { ("\r\x1b[K", "") } else { ("", "\n") };
         let line = match self.columns < LINE {
-            // One that the terminal breaks cannot be written over.
+            // A line that the terminal wraps cannot be overwritten.
             true => format!("{seconds} s  {all} of {promised}, now {last}"),
             false => format!(
                 "{seconds:>6} s  promised {promised}  delivered {all}  in the last {} {last}",
@@ -187,7 +187,7 @@ impl Shown {
         self.say(&format!("{begin}{line}{end}"))
     }
 
-    /// It is over, and everything was given back.
+    /// Prints the totals, after every thread has been restored.
     pub(super) fn end(
         self,
         (began, ended): (Time, Time),
@@ -264,7 +264,7 @@ impl Shown {
     }
 }
 
-/// One time as millionths of another.
+/// Returns a part of a time in millionths.
 fn ppm(part: Span, of: Span) -> u64 {
     if of.is_zero() {
         return 0;
@@ -272,7 +272,7 @@ fn ppm(part: Span, of: Span) -> u64 {
     u64::try_from(u128::from(part.ns()) * 1_000_000 / u128::from(of.ns())).unwrap_or(u64::MAX)
 }
 
-/// Millionths of a CPU as percent of it.
+/// Formats millionths of a CPU in percent.
 pub(super) fn percent(ppm: u64) -> String {
     let hundredths = (ppm + 50) / 100;
     format!("{}.{:02} %", hundredths / 100, hundredths % 100)

@@ -338,7 +338,7 @@ pub(crate) struct To {
     pub(crate) to: u16,
 }
 
-/// Destination of pings.
+/// Destination of pings: a loopback port, or a socket.
 #[derive(Clone, Debug)]
 pub(crate) enum PingTo {
     Port(u16),

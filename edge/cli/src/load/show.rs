@@ -1,4 +1,4 @@
-//! What a load did, as a line and as JSON.
+//! Report of a load, as text and as JSON.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use slackline_load::{Done, Report};
 use slackline_units::Span;
 
-/// A line for people.
+/// Returns the report as one line of text.
 pub(crate) fn line(done: &Done) -> String {
     let Done { elapsed, used, .. } = *done;
     let mut text = String::new();
@@ -26,7 +26,7 @@ pub(crate) fn line(done: &Done) -> String {
     }
     for (what, bytes) in [("sent", done.sent), ("received", done.received), ("read", done.read)] {
         if bytes > 0 {
-            // A bit a microsecond is a megabit a second.
+            // A bit per microsecond is a megabit per second.
             let rate = tenths(bytes, 8 * 1_000, elapsed);
             let _ = write!(text, "{what} {bytes} bytes ({rate} Mbit/s); ");
         }
@@ -38,7 +38,7 @@ pub(crate) fn line(done: &Done) -> String {
     text
 }
 
-/// The same for programs: names carry their units, what there is none of is null.
+/// Returns the report as JSON. Names carry their units, and values that do not apply are null.
 pub(crate) fn json(done: &Done) -> String {
     let span = |pick: fn(&slackline_load::Responses) -> Option<Span>| {
         done.responses.as_ref().and_then(pick).map_or(Value::Null, |span| json!(span.ns()))
@@ -62,7 +62,7 @@ pub(crate) fn json(done: &Done) -> String {
     format!("{whole:#}\n")
 }
 
-/// What a program without devices did.
+/// Returns the report of a program without devices.
 pub(crate) fn program_json(report: &Report) -> String {
     let whole = json!({
         "format": "slackline-load-1",
@@ -73,7 +73,7 @@ pub(crate) fn program_json(report: &Report) -> String {
     format!("{whole:#}\n")
 }
 
-/// So many for each `ns` nanoseconds, with one decimal.
+/// Returns a count per `ns` nanoseconds, with one decimal.
 fn tenths(count: u64, ns: u128, elapsed: Span) -> String {
     let length = u128::from(elapsed.ns().max(1));
     let tenths = (u128::from(count) * 10 * ns + length / 2) / length;
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_says_what_there_was_and_nothing_else() {
+    fn report_line_leaves_out_values_that_do_not_apply() {
         let us = Span::from_us;
         let done = Done {
             elapsed: Span::from_secs(2),

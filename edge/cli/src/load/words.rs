@@ -1,4 +1,4 @@
-//! Programs, tasks and clients as words for a command line, and back.
+//! Programs, tasks and clients as words of a command line, and the reverse.
 
 use slackline_load::system::Callers;
 use slackline_scenario::io::{ClientKind, DeviceStep, PingEnds, Way};
@@ -7,7 +7,7 @@ use slackline_units::Span;
 
 use crate::problem::Problem;
 
-/// A program as words for a command line, to be read back by [`program`].
+/// Writes a program as words, which [`program`] parses.
 pub(crate) fn of_program(program: &Program) -> Vec<String> {
     let mut words: Vec<String> = program.steps.iter().map(of_step).collect();
     words.extend(program.repeat.then(|| "repeat".into()));
@@ -43,8 +43,8 @@ fn of_device_step(step: &DeviceStep) -> String {
     }
 }
 
-/// Tasks as words, to be read back by [`tasks`]. Threads of a process have no priorities that a
-/// policy would not override, so these are left out.
+/// Writes tasks as words, which [`tasks`] parses. Priorities are left out: a policy would override
+/// those of a process's threads.
 pub(crate) fn of_tasks(tasks: &[Task]) -> Vec<String> {
     let mut words = Vec::new();
     for task in tasks {
@@ -54,7 +54,7 @@ pub(crate) fn of_tasks(tasks: &[Task]) -> Vec<String> {
     words
 }
 
-/// Who talks to a system, as words, to be read back by [`callers`].
+/// Writes the kinds of clients of a system as words, which [`callers`] parses.
 pub(crate) fn of_callers(from: Callers) -> Vec<&'static str> {
     let said = CALLERS.into_iter().zip([from.requests, from.inward, from.outward]);
     said.filter(|&(_, does)| does).map(|(word, _)| word).collect()
@@ -62,7 +62,7 @@ pub(crate) fn of_callers(from: Callers) -> Vec<&'static str> {
 
 const CALLERS: [&str; 3] = ["requests", "inward", "outward"];
 
-/// A client as a word, to be read back by [`client`].
+/// Writes a client as a word, which [`client`] parses.
 pub(crate) fn of_client(kind: &ClientKind) -> String {
     match kind {
         ClientKind::Open { every, timeout, retry } => format!("open {timeout} {retry} {every}"),
@@ -88,7 +88,7 @@ pub(crate) fn program(words: &[String]) -> Result<Program, Problem> {
     Ok(program)
 }
 
-/// What only a hand can have written.
+/// Error for a word that only a user can have written.
 fn unknown(word: &str) -> Problem {
     Problem::BadOption { message: format!("there is no step `{word}`"), hint: None }
 }
@@ -156,7 +156,7 @@ pub(crate) fn client(word: &str) -> Result<ClientKind, Problem> {
             }
             "ping" => ClientKind::Ping { every: span(0)? },
             "pings" => {
-                let ends = PingEnds::Answered; // Here they always are.
+                let ends = PingEnds::Answered; // Live, pings are always answered.
                 ClientKind::Pings { every: rest.parse().ok()?, ends }
             }
             "stream" => {
@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_survives_the_command_line() {
+    fn program_survives_the_command_line() {
         let fixed = |ms| Draw::Fixed(Span::from_ms(ms));
         let release = Step::Release {
             period: Span::from_us(10_500),
@@ -255,7 +255,7 @@ mod tests {
             task(&[compute, send], false, None),
             task(&[], true, None),
         ];
-        let read = super::tasks(&of_tasks(&tasks)).expect("what we wrote ourselves");
+        let read = super::tasks(&of_tasks(&tasks)).expect("words that were written are valid");
         assert_eq!(read.len(), tasks.len());
         for (read, task) in read.iter().zip(&tasks) {
             assert_eq!((&read.program, read.total), (&task.program, task.total));

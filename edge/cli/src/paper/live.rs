@@ -1,4 +1,4 @@
-//! Plays the live experiments of papers on this machine.
+//! Runs the live experiments of papers on this host.
 
 use std::cell::RefCell;
 use std::os::fd::AsFd;
@@ -20,15 +20,15 @@ use crate::problem::Problem;
 use crate::run::{choose_cpus, dispatch_cost, load_command};
 use crate::signals::stop_signal;
 
-/// This machine.
+/// This host, on which experiments run live.
 pub(super) struct Here {
     program: PathBuf,
-    /// What a look at a CPU takes.
+    /// Measured dispatch overhead of this host.
     dispatch: Span,
-    /// Readable when somebody wants us to stop.
+    /// Readable when a signal asks to stop.
     stop: UnixStream,
     _raised: UnixStream,
-    /// Why the last run was not played, where that is no error of a live run.
+    /// Error of the last run that is not an error of live runs.
     problem: RefCell<Option<Problem>>,
 }
 
@@ -41,7 +41,7 @@ impl Here {
         Ok(Here { program, dispatch, stop, _raised: raised, problem: RefCell::default() })
     }
 
-    /// What a live result depends on, in a sentence.
+    /// Returns a sentence on what live results depend on.
     pub(super) fn described() -> String {
         let report = examine();
         let found = |topic: Topic| {
@@ -53,7 +53,7 @@ impl Here {
         topics.map(found).join("; ")
     }
 
-    /// What went wrong, where a run of ours was not played.
+    /// Returns the error of the last run, if it failed before it was played.
     pub(super) fn problem(&self) -> Option<Problem> {
         self.problem.take()
     }
@@ -71,7 +71,7 @@ impl Here {
 
 impl LiveRunner for Here {
     fn header(&self, scenario: &Scenario) -> Header {
-        // Without CPUs enough nothing is played, and the header of no use.
+        // Without enough CPUs nothing is played, and the header is not used.
         let levels = self.cpus(scenario).map(|cpus| topology::of(&cpus).levels());
         header::of_live(scenario, session::knowledge(), levels.unwrap_or_default(), self.dispatch)
     }
@@ -102,7 +102,7 @@ impl LiveRunner for Here {
     }
 }
 
-/// A sink that need not be known by its type.
+/// Wraps a sink whose type is not known.
 struct Passed<'a>(&'a mut dyn Sink);
 
 impl Sink for Passed<'_> {

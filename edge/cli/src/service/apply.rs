@@ -1,4 +1,4 @@
-//! Reservations as a file lists them, all or none; and several of them by a pattern.
+//! Changes to many reservations: as a file lists them, all or none, or by a pattern of names.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use crate::grid::position;
 use crate::input;
 use crate::problem::Problem;
 
-/// Example of a file, for messages.
+/// Example of a file, for errors.
 const EXAMPLE: &str = "write a table for each reservation, e.g. [web] with cpu = \"30%\"";
 
 pub(crate) fn apply(args: &Apply) -> Result<(), Problem> {
@@ -25,7 +25,7 @@ pub(crate) fn apply(args: &Apply) -> Result<(), Problem> {
     answer(&args.at, &text, || shown(&changes, args.dry_run))
 }
 
-/// The reservations that a file lists, by name.
+/// Reads the reservations of a file, by name.
 fn read(file: &Path) -> Result<BTreeMap<String, Wanted>, Problem> {
     let text = input::text(file)?;
     toml::from_str(&text).map_err(|error| {
@@ -36,7 +36,7 @@ fn read(file: &Path) -> Result<BTreeMap<String, Wanted>, Problem> {
     })
 }
 
-/// Completes new reservations from their VMs: the binding and the number of vCPUs.
+/// Completes new reservations with their VM's binding and number of vCPUs.
 fn complete_new(
     file: &Path,
     client: &mut Client,
@@ -61,7 +61,7 @@ fn complete_new(
     Ok(())
 }
 
-/// The one VM that a new reservation is for.
+/// Returns the only VM that fits a new reservation.
 fn vm_of<'a>(
     file: &Path,
     name: &str,
@@ -91,7 +91,7 @@ fn vm_of<'a>(
     }
 }
 
-/// A table of the changes, and a line that counts them.
+/// Returns a table of the changes, and a line that counts them.
 fn shown(changes: &[AppliedChange], is_dry_run: bool) -> String {
     let changed: Vec<&AppliedChange> = changes.iter().filter(|one| one.action != "keep").collect();
     let table = if changed.is_empty() { String::new() } else { show::changes(&changed) };
@@ -106,7 +106,7 @@ fn shown(changes: &[AppliedChange], is_dry_run: bool) -> String {
     )
 }
 
-/// Reservations as a file for `apply`.
+/// Writes reservations as a file for `apply`.
 pub(super) fn as_file(all: &[Reservation]) -> String {
     let mut text = String::from("# Reservations, for `slackline apply FILE`.\n");
     for one in all {
@@ -132,17 +132,18 @@ pub(super) fn as_file(all: &[Reservation]) -> String {
     text
 }
 
-/// A name as a key in TOML: a dot would divide it.
+/// Writes a name as a TOML key, quoted if it has dots.
 fn key(name: &str) -> String {
     if name.contains('.') { format!("\"{name}\"") } else { name.to_owned() }
 }
 
-/// True if a name is a pattern for several reservations: no name has these characters.
+/// Returns true if a name is a pattern for several reservations. Names themselves have no such
+/// characters.
 pub(super) fn is_pattern(name: &str) -> bool {
     name.contains(['*', '?'])
 }
 
-/// The names of the reservations that a pattern matches, in order.
+/// Returns the names of the reservations that a pattern matches, sorted.
 pub(super) fn matching(client: &mut Client, pattern: &str) -> Result<Vec<String>, Problem> {
     let all = all(client)?;
     let (pattern_bytes, names) = (pattern.as_bytes(), all.into_iter().map(|one| one.name));

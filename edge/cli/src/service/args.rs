@@ -1,4 +1,4 @@
-//! Command-line options of the commands that ask the daemon.
+//! Options of the commands that send requests to the daemon.
 
 use std::path::PathBuf;
 
@@ -272,10 +272,10 @@ pub(crate) struct Log {
     pub(crate) at: At,
 }
 
-/// Start of the events that are shown.
+/// Start of the events to show.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Since {
-    /// A point in time, in nanoseconds since 1970.
+    /// A moment, in nanoseconds since 1970.
     At(u64),
     /// A time before now.
     Ago(slackline_units::Span),
@@ -338,7 +338,7 @@ pub(crate) struct Add {
     pub(crate) at: At,
 }
 
-/// Reads a time before now, or a day.
+/// Parses a time before now, or a day.
 fn since(text: &str) -> Result<Since, String> {
     if let Some(ns) = crate::date::midnight(text) {
         return Ok(Since::At(ns));

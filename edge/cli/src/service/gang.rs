@@ -1,5 +1,5 @@
-//! Machines of several hosts that begin together or not at all. No daemon knows another: whoever
-//! starts the gang does.
+//! Gangs: VMs on several hosts that start together or not at all. Daemons do not know each other,
+//! so this program talks to all of them.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -24,26 +24,27 @@ use crate::problem::Problem;
 use crate::signals::stop_flag;
 use crate::terminal;
 
-/// How long a host has for an answer: two of them are less than for how long members are held.
+/// Longest time for a host's answer. Two of these are shorter than the time for which members are
+/// held.
 const WITHIN: Duration = Duration::from_secs(3);
 
-/// How long before they begin members are told so.
+/// Time between the order to begin and the common start.
 const NOTICE: Span = Span::from_secs(1);
 
-/// How long before the period in which all begin their machines are served: what is left of the one
-/// before is all they have then.
+/// Time before the common start at which VMs are served. In this time they have only the remainder
+/// of the current period.
 const LEAD: Span = Span::from_ms(20);
 
-/// How often a host that does not answer is told that the gang is broken.
+/// Number of times that a host without an answer is told that the gang is broken.
 const TRIES: u32 = 3;
 
-/// How many times in a row a host may not answer before its member is lost.
+/// Number of checks in a row without an answer after which a member is lost.
 const PATIENCE: u32 = 3;
 
-/// How often members are looked at.
+/// Interval of the checks of members.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// How a file looks.
+/// Example of a gang file, for errors.
 const EXAMPLE: &str = "write name = \"bsp\", slice = \"4ms\", period = \"10ms\", and for each \
                        member [[member]] with host = \"a.sock\" and for = \"qemu:node-a\"";
 
@@ -74,7 +75,7 @@ struct Member {
 
 type Answer = Result<(Reservation, String), ClientError>;
 
-/// The gang, and what was last said of each member.
+/// A gang with the latest answer of each member.
 struct Calls<'a> {
     file: File,
     trust: &'a Trust,
@@ -82,10 +83,10 @@ struct Calls<'a> {
     period: Span,
     phase: Span,
     clocks: Vec<Reading>,
-    /// When all begin, by the clock of the host that is ahead.
+    /// Start of the gang, in nanoseconds since 1970 by the clock that is furthest ahead.
     begins_ns: u64,
     answers: Vec<Answer>,
-    /// Why members were not held or do not begin.
+    /// Reason why each member was not held or does not begin.
     refusals: Vec<Option<(Kind, String)>>,
 }
 
@@ -151,7 +152,8 @@ impl<'a> Calls<'a> {
         Ok(Calls { file, trust, slice, period, phase, clocks, begins_ns, answers, refusals })
     }
 
-    /// What clocks differ by is lost of each slice: nobody runs together for it.
+    /// Checks that clocks agree well enough. The VMs do not run together for the time by which
+    /// clocks differ.
     fn check_clocks(&self) -> Result<(), Problem> {
         let (mut most, mut unknown) = (Span::ZERO, None);
         for (index, one) in self.clocks.iter().enumerate() {
@@ -187,7 +189,8 @@ impl<'a> Calls<'a> {
         Ok(())
     }
 
-    /// The first period of the grid that is far enough away for all.
+    /// Returns the start of the first period that leaves all hosts enough time, in nanoseconds
+    /// since 1970.
     fn first_period(&self) -> u64 {
         let ahead = self.clocks.iter().map(|reading| reading.ahead).max().unwrap_or(0);
         let now = i128::try_from(since_1970().as_nanos()).unwrap_or(i128::MAX) + ahead;
@@ -220,7 +223,7 @@ impl<'a> Calls<'a> {
             let (host, word) = (self.file.member[member].host.clone(), self.word(word, member));
             thread::spawn(move || {
                 let said = connect(&host, &trust).and_then(|mut client| client.gang(&word));
-                // Nobody listens any more if it is too late.
+                // After the time limit the receiver has gone.
                 let _ = answer.send((member, said.map(|(is, text)| (is, text.0))));
             });
         }
@@ -239,7 +242,8 @@ impl<'a> Calls<'a> {
         let begun = self.answers.iter().filter_map(|answer| answer.as_ref().ok());
         if args.json {
             let members = self.file.member.iter().zip(begun).map(|(member, (_, text))| {
-                let host = serde_json::to_string(&member.host).expect("a text");
+                let host = serde_json::to_string(&member.host)
+                    .expect("a host name can be written as JSON");
                 format!("{{\"host\":{host},\"reservation\":{text}}}")
             });
             let members: Vec<String> = members.collect();
@@ -261,7 +265,7 @@ impl<'a> Calls<'a> {
         terminal::say(&format!("gang {name} begins in {left}, all {count} members at once\n"))
     }
 
-    /// Who was refused, with both numbers, and who may not have heard that nothing comes of it.
+    /// Explains which members were refused, and which may not know that the gang has failed.
     fn why_not(&self, because: &[usize], untold: &[usize]) -> Problem {
         let name = |member: usize| {
             format!("{} on {}", self.file.name_of(member), self.file.member[member].host)
@@ -318,7 +322,7 @@ impl Hosts for Calls<'_> {
     }
 }
 
-/// What an answer comes to: refused is refused, and of what never arrived nothing is known.
+/// Classifies an answer. Without an answer, it is unknown whether the request was executed.
 fn said(answer: &Answer) -> Said {
     match answer {
         Ok(_) => Said::Yes,
@@ -340,25 +344,26 @@ fn reason(error: &ClientError) -> (Kind, String) {
     }
 }
 
-/// What a host says of its clock, against ours.
+/// Clock of a host, compared with the clock of this one.
 struct Reading {
     host: String,
     clock: Clock,
-    /// By how much it is ahead of ours, in nanoseconds.
+    /// Nanoseconds by which the clock is ahead of ours.
     ahead: i128,
-    /// By how much that may be wrong: the answer took time.
+    /// Uncertainty of `ahead` in nanoseconds, from the time that the answer took.
     within: i128,
 }
 
 impl Reading {
-    /// By how much two clocks differ, at least.
+    /// Returns the smallest possible difference between two clocks.
     fn differs_from(&self, other: &Reading) -> Span {
         let differ = (self.ahead - other.ahead).abs() - self.within - other.within;
         Span::from_ns(u64::try_from(differ.max(0)).unwrap_or(u64::MAX))
     }
 }
 
-/// All hosts are asked at once. One that does not answer is told of now: nothing is held yet.
+/// Reads the clocks of all hosts at once. A host that does not answer is an error: nothing is held
+/// yet.
 fn read_clocks(members: &[Member], trust: &Trust) -> Result<Vec<Reading>, Problem> {
     let mut hosts: Vec<String> = members.iter().map(|member| member.host.clone()).collect();
     hosts.sort_unstable();
@@ -391,7 +396,8 @@ fn since_1970() -> Duration {
 }
 
 impl Calls<'_> {
-    /// Looks at all members until one is lost, and tells the others.
+    /// Checks all members until one is lost, then tells the others. Returns without error on a
+    /// signal.
     fn watch(&mut self) -> Result<(), Problem> {
         let stop = stop_flag()?;
         let all = 0..self.file.member.len();
@@ -410,7 +416,7 @@ impl Calls<'_> {
         }
     }
 
-    /// Why a member is none any more.
+    /// Returns the reason if a member is lost.
     fn is_lost(&self, member: usize, silent: &mut u32) -> Option<String> {
         let host = &self.file.member[member].host;
         let shown = connect(host, self.trust)
@@ -433,7 +439,7 @@ impl Calls<'_> {
         }
     }
 
-    /// The others hear of it.
+    /// Tells the other members that one is lost.
     fn broken(&mut self, lost: usize, why: &str) -> Problem {
         let others: Vec<usize> = (0..self.file.member.len()).filter(|it| *it != lost).collect();
         let said = self.tell(Word::Break { lost }, &others);
@@ -475,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_names_terms_once_and_members_each() {
+    fn gang_file_has_common_terms_and_a_table_per_member() {
         let file = parse(Path::new("gang"), GOOD).unwrap();
         assert_eq!((file.name_of(0), file.name_of(1)), ("bsp-1".into(), "other".into()));
         let wanted = file.wanted(0);
@@ -493,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn all_begin_on_the_grid_when_each_has_heard_of_it() {
+    fn gang_starts_on_the_grid_after_all_were_notified() {
         let trust = nobody();
         let calls = calls(vec![reading("a", 0, 0), reading("b", 5_000_000_000, 0)], &trust);
         let before = u64::try_from(since_1970().as_nanos()).unwrap();
@@ -504,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_that_differ_by_half_a_slice_are_refused_with_both_numbers() {
+    fn clocks_differing_by_half_a_slice_are_refused() {
         let trust = nobody();
         let check = |clocks| calls(clocks, &trust).check_clocks().map_err(|it| it.to_string());
         assert_eq!(check(vec![reading("a", 0, 500_000), reading("b", 2_900_000, 400_000)]), Ok(()));
@@ -513,7 +519,7 @@ mod tests {
             says.contains("differ by at least 2.8ms, more than half of the slice of 4ms"),
             "{says}"
         );
-        // Of one clock, two readings are of two times.
+        // Two readings of one clock were taken at different times.
         assert_eq!(check(vec![reading("a", 0, 0), reading("a", 9_000_000, 0)]), Ok(()));
     }
 }

@@ -1,4 +1,4 @@
-//! The events that `slackline log` shows, page by page.
+//! Events for `slackline log`, requested page by page.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -8,10 +8,10 @@ use slackline_control::{Event, PAGE};
 use super::args::{Log, Since};
 use crate::problem::Problem;
 
-/// Number of events that are shown where nothing else is asked for.
+/// Default number of events.
 const USUAL: usize = 20;
 
-/// The events that are asked for, oldest first.
+/// Returns the requested events, oldest first.
 pub(super) fn events(args: &Log, client: &mut Client) -> Result<Vec<Event>, Problem> {
     let since = args.since.map(|since| match since {
         Since::At(ns) => ns,
@@ -39,7 +39,7 @@ pub(super) fn events(args: &Log, client: &mut Client) -> Result<Vec<Event>, Prob
     Ok(events)
 }
 
-/// The time now, in nanoseconds since 1970.
+/// Returns the current time in nanoseconds since 1970.
 fn now() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)

@@ -1,4 +1,5 @@
-//! A reservation on one of several hosts. No daemon knows another: whoever asks knows them.
+//! Placement of a reservation on one of several hosts. Daemons do not know each other, so this
+//! program asks all of them.
 
 use std::path::Path;
 use std::sync::mpsc::channel;
@@ -15,16 +16,16 @@ use super::show;
 use crate::problem::Problem;
 use crate::terminal;
 
-/// How long hosts have to say what they have room for.
+/// Longest time for a host's answer about its capacity.
 const WITHIN: Duration = Duration::from_secs(1);
 
-/// How often all are asked anew, where others were quicker.
+/// Number of attempts if other clients take the capacity first.
 const ROUNDS: u32 = 3;
 
-/// What a host says of itself.
+/// State of a host.
 struct Seen {
     room: Room,
-    /// Whether it has a reservation of that name.
+    /// True if the host has a reservation of that name.
     has_it: bool,
 }
 
@@ -48,7 +49,7 @@ pub(crate) fn place(args: &Place) -> Result<(), Problem> {
                     super::warn(&reservation);
                     return tell(args, &hosts[host], &reservation, &text.0);
                 }
-                // Somebody was quicker.
+                // Another client has taken the capacity.
                 Err(ClientError::Refused(problem)) if problem.kind == Kind::NoRoom => {}
                 Err(error) => return Err(error.into()),
             }
@@ -57,7 +58,7 @@ pub(crate) fn place(args: &Place) -> Result<(), Problem> {
     Err(nowhere(hosts, answers, (each, vcpus)))
 }
 
-/// As they were named, and as the file has them.
+/// Returns the hosts of the options, then those of the file.
 fn hosts(args: &Place) -> Result<Vec<String>, Problem> {
     let mut hosts = args.host.clone();
     if let Some(file) = &args.hosts {
@@ -87,14 +88,14 @@ pub(super) fn connect(host: &str, trust: &Trust) -> Result<Client, ClientError> 
     }
 }
 
-/// All are asked at once; what has not come in time is as if nobody had answered.
+/// Asks all hosts at once. A late answer counts as none.
 fn ask(hosts: &[String], trust: &Trust, name: &str, period: Length) -> Vec<Answer> {
     let (answer, heard) = channel();
     for (index, host) in hosts.iter().enumerate() {
         let (host, trust) = (host.clone(), trust.clone());
         let (name, answer) = (name.to_owned(), answer.clone());
         thread::spawn(move || {
-            // Nobody listens any more if it is too late.
+            // After the time limit the receiver has gone.
             let _ = answer.send((index, seen(&host, &trust, &name, period)));
         });
     }
@@ -120,8 +121,8 @@ fn seen(host: &str, trust: &Trust, name: &str, period: Length) -> Answer {
     Ok(Seen { room, has_it })
 }
 
-/// Whom to ask to take it, in this order. Who has it already, as after an answer that was lost, is
-/// the only one: else there would be two.
+/// Returns the hosts to try, in this order. A host that already has the reservation, as after a
+/// lost answer, is the only one. Otherwise there could be two reservations.
 fn candidates(args: &Place, answers: &[Answer], (each, vcpus): (Each, u16)) -> Vec<usize> {
     let has_it = |answer: &Answer| answer.as_ref().is_ok_and(|seen| seen.has_it);
     if let Some(host) = answers.iter().position(has_it) {
@@ -134,13 +135,13 @@ fn candidates(args: &Place, answers: &[Answer], (each, vcpus): (Each, u16)) -> V
 
 fn tell(args: &Place, host: &str, reservation: &Reservation, text: &str) -> Result<(), Problem> {
     if args.json {
-        let host = serde_json::to_string(host).expect("a text");
+        let host = serde_json::to_string(host).expect("a host name can be written as JSON");
         return terminal::print(&format!("{{\"host\":{host},\"reservation\":{text}}}\n"));
     }
     terminal::say(&format!("on {host}: {}", show::one(reservation)))
 }
 
-/// Says of each host why not; if none has answered, why the first did not.
+/// Explains for each host why it was not chosen. If no host answered, returns the first error.
 fn nowhere(hosts: &[String], answers: Vec<Answer>, (each, vcpus): (Each, u16)) -> Problem {
     let mut whys = Vec::new();
     let mut silent = Vec::new();

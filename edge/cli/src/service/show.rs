@@ -9,7 +9,7 @@ use slackline_units::Span;
 use super::view::Table;
 use crate::date::date;
 
-/// Meaning of each column, by table, for the help page.
+/// Meanings of the columns, by table, for the help page.
 pub(crate) const HEADINGS: &[(&str, &[(&str, &str)])] = &[
     (
         "list, watch",
@@ -125,9 +125,9 @@ const ACTION: &str = "action";
 const BEFORE: &str = "before";
 const NOW: &str = "after";
 
-/// Why nothing was delivered or used yet.
+/// Explanation of a missing amount.
 const NOTHING_YET: &str = "not known yet";
-/// Why there is no percentage of deadlines.
+/// Explanation of a missing percentage of deadlines.
 const NO_DEADLINES: &str = "nothing was due lately";
 
 pub(super) fn reservations(all: &[Reservation]) -> Table {
@@ -178,7 +178,7 @@ pub(super) fn reservations(all: &[Reservation]) -> Table {
     Table { names: column(NAME, all, |one| text(&one.name)), groups }
 }
 
-/// Why some are as they are, a sentence each.
+/// Returns the reasons for the states of reservations, one sentence each.
 pub(super) fn reasons(all: &[Reservation]) -> String {
     let reason = |one: &Reservation| {
         let why = one.why.as_ref()?;
@@ -187,7 +187,7 @@ pub(super) fn reasons(all: &[Reservation]) -> String {
     all.iter().filter_map(reason).collect()
 }
 
-/// Says which CPUs cannot deliver their reservations, a line each.
+/// Returns one line for each CPU that cannot deliver its reservations.
 pub(super) fn overloads(host: &Host) -> String {
     let line = |cpu: &slackline_control::Cpu| {
         let Overload { reserved_ppm, overhead_ppm, limit_ppm } = cpu.overload?;
@@ -202,7 +202,7 @@ pub(super) fn overloads(host: &Host) -> String {
     host.cpus.iter().filter_map(line).collect()
 }
 
-/// How a reservation is, in a line.
+/// Describes a reservation in one line.
 pub(super) fn one(one: &Reservation) -> String {
     let each =
         if one.vcpus == 1 { String::new() } else { format!(" for each of {} vCPUs", one.vcpus) };
@@ -267,8 +267,8 @@ pub(super) fn room(period: Span, room: &Room, host: &Host) -> String {
     format!("With a period of {period}:\n{table}")
 }
 
-/// Events in the order of their numbers. Where `has_all` says that none is left out, a number
-/// without an event has a line of its own.
+/// Returns a table of events in the order of their numbers. If `has_all` is true, a missing number
+/// has a line of its own.
 pub(super) fn events(all: &[Event], has_all: bool) -> Table {
     let mut rows: Vec<Row> = Vec::new();
     for event in all {
@@ -298,7 +298,7 @@ pub(super) fn events(all: &[Event], has_all: bool) -> Table {
             Row::Event(event) => text(&event.outcome),
             Row::Unused(_) => text(UNUSED),
         })],
-        // The machine is the reservation's own: `list` shows it.
+        // The binding is left out: `list` shows it.
         vec![column(
             AFTER,
             &rows,
@@ -311,10 +311,10 @@ pub(super) fn events(all: &[Event], has_all: bool) -> Table {
     Table { names: column(EVENT, &rows, |row| text(row.number().to_string())), groups }
 }
 
-/// A line of `log`.
+/// Line of the table of events.
 enum Row<'a> {
     Event(&'a Event),
-    /// A number that was used up without a change.
+    /// A number that was used without a change.
     Unused(u64),
 }
 
@@ -327,10 +327,10 @@ impl Row<'_> {
     }
 }
 
-/// Text for a number without an event.
+/// Description of a number without an event.
 const UNUSED: &str = "no change (a repeated request, or a gang that did not begin)";
 
-/// The changes by a list.
+/// Returns a table of the changes that `apply` makes.
 pub(super) fn changes(all: &[&AppliedChange]) -> String {
     let side = |side: &Option<String>| side.as_ref().map_or(Cell::Blank, text);
     let groups = vec![
@@ -372,7 +372,7 @@ fn column<T>(heading: &'static str, rows: &[T], cell: impl FnMut(&T) -> Cell) ->
     Plain { heading, cells: rows.iter().map(cell).collect() }
 }
 
-/// What somebody else may have chosen: without characters that a terminal obeys.
+/// Returns a text that another user may have chosen, without control characters.
 fn text(text: impl AsRef<str>) -> Cell {
     let is_plain = |letter: char| !letter.is_control();
     Cell::Text(text.as_ref().chars().filter(|&letter| is_plain(letter)).collect())
@@ -394,14 +394,14 @@ fn missed(delivered: &Delivered) -> Cell {
     if missed == 0 { Cell::Met(shown) } else { Cell::Missed(shown) }
 }
 
-/// Of all vCPUs together, in millionths of a CPU.
+/// Returns the reservation of all vCPUs together, in millionths of a CPU.
 fn promised_ppm(one: &Reservation) -> u64 {
     let ns = u128::from(one.slice_ns) * u128::from(one.vcpus) * 1_000_000;
     let ppm = (ns + u128::from(one.period_ns) / 2).checked_div(u128::from(one.period_ns));
     u64::try_from(ppm.unwrap_or(0)).unwrap_or(u64::MAX)
 }
 
-/// A moment in UTC, as `2007-09-30 12:00:59`.
+/// Formats a moment in UTC, as `2007-09-30 12:00:59`.
 pub(super) fn moment(ns: u64) -> String {
     let seconds = ns / 1_000_000_000;
     let (day, rest) = (seconds / 86_400, seconds % 86_400);
@@ -413,7 +413,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn overload_is_said_below_the_list() {
+    fn overload_is_reported_below_the_list() {
         let cpu = |cpu, overload| slackline_control::Cpu {
             cpu,
             promised_ppm: 900_000,
@@ -444,13 +444,13 @@ mod tests {
     }
 
     #[test]
-    fn moments_are_in_utc() {
+    fn moments_are_formatted_in_utc() {
         assert_eq!(moment(0), "1970-01-01 00:00:00");
         assert_eq!(moment(1_191_153_659_999_999_999), "2007-09-30 12:00:59");
     }
 
     #[test]
-    fn nothing_that_somebody_else_chose_moves_the_cursor() {
+    fn control_characters_in_foreign_names_are_removed() {
         assert_eq!(text("a\x1b[2Jb\u{9b}c"), Cell::Text("a[2Jbc".into()));
     }
 }

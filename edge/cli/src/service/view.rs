@@ -1,4 +1,4 @@
-//! A table of the daemon's answer: which columns, and as a table or as CSV.
+//! Format of a daemon's answer: the columns, and a table or CSV.
 
 use std::fmt::Write as _;
 
@@ -22,23 +22,23 @@ pub(crate) struct View {
     pub(crate) csv: bool,
 }
 
-/// A table before it is laid out: the column of names first, then groups that stay together.
+/// A table before layout: the column of names, then groups of columns that stay together.
 pub(crate) struct Table {
     pub(crate) names: Plain,
     pub(crate) groups: Vec<Vec<Plain>>,
 }
 
 impl Table {
-    /// The text of the table. Outside a terminal no line is wrapped.
+    /// Returns the table as text. Lines are wrapped only on a terminal.
     pub(crate) fn text(self) -> String {
         let width = terminal::columns().unwrap_or(UNWRAPPED);
         plain(self.names, self.groups, width, terminal::paint())
     }
 
-    /// The table as `view` wants it.
+    /// Returns the table with the columns and in the format of `view`.
     ///
     /// # Errors
-    /// If it names a column that there is not.
+    /// If `view` names an unknown column.
     pub(crate) fn shown(self, view: &View) -> Result<String, Problem> {
         let chosen = self.choose(&view.columns)?;
         Ok(if view.csv { chosen.csv() } else { chosen.text() })
@@ -80,7 +80,7 @@ impl Table {
     }
 }
 
-/// A heading without what people leave out when they type it: `used %` is `used`.
+/// Returns the letters and digits of a heading, as users type them: `used %` is `used`.
 fn letters(heading: &str) -> String {
     heading.chars().filter(|letter| letter.is_alphanumeric()).flat_map(char::to_lowercase).collect()
 }
@@ -92,7 +92,7 @@ fn cell(cell: &Cell) -> String {
     }
 }
 
-/// A field of CSV [RFC 4180].
+/// Returns a CSV field [RFC 4180].
 fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", text.replace('"', "\"\""))
@@ -118,14 +118,14 @@ mod tests {
     #[test]
     fn csv_quotes_fields_with_commas_and_quotes() {
         let view = View { csv: true, ..View::default() };
-        let text = table().shown(&view).expect("all columns");
+        let text = table().shown(&view).expect("no column is chosen");
         assert_eq!(text, "name,state,used %\nweb,active,1.50\n\"a, \"\"b\"\"\",paused,\n");
     }
 
     #[test]
     fn columns_are_shown_in_the_order_in_which_they_are_named() {
         let columns = vec!["used".to_owned(), "Name".to_owned()];
-        let text = table().shown(&View { csv: true, columns }).expect("there are such");
+        let text = table().shown(&View { csv: true, columns }).expect("the columns exist");
         assert_eq!(text, "used %,name\n1.50,web\n,\"a, \"\"b\"\"\"\n");
         let columns = vec!["revision".to_owned()];
         let refused = table().shown(&View { csv: true, columns }).expect_err("no such column");

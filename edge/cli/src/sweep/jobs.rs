@@ -1,4 +1,4 @@
-//! The runs that a sweep is made of, numbered: by host, then by policy, then by seed.
+//! Runs of a sweep, numbered by host, then by policy, then by seed.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Deserialize;
 use slackline_experiments::axes::{Axis, as_it_became};
 use slackline_experiments::claims::expects_refusal;
-use slackline_experiments::family::{self, Cpus, Family, Measured, Plan};
+use slackline_experiments::family::{self, COLUMNS, Cpus, Family, Measured, Plan};
 use slackline_experiments::{SimulateError, with_seed};
 use slackline_metrics::StrayRecord;
 use slackline_scenario::{LONGEST, Scenario, ScenarioError};
@@ -17,48 +17,51 @@ use toml::{Spanned, Table, Value};
 use crate::args::Sweep;
 use crate::grid::{Varied, VariedPoint, position};
 use crate::input::{self, Source};
+use crate::metric::Metrics;
 use crate::places::Places;
 use crate::problem::Problem;
 
-/// So many runs a sweep may have.
+/// Most runs of a sweep.
 const MOST_RUNS: usize = 1_000_000;
 
-/// All runs.
+/// All runs of a sweep.
 pub(super) struct Jobs<'a> {
     source: Source<'a>,
     pub(super) axes: Vec<Axis>,
     pub(super) hosts: Vec<HostCase>,
     pub(super) policies: Vec<String>,
     pub(super) seeds: Vec<u64>,
-    /// The title of the scenario.
+    /// Metrics that the command line names.
+    pub(super) metrics: Metrics,
+    /// Title of the scenario.
     pub(super) title: String,
-    /// Whether its hosts are drawn.
+    /// True if the hosts are drawn at random from a family.
     pub(super) is_drawn: bool,
-    /// The sizes to draw; the family's own if there are none.
+    /// Sizes of hosts to draw. Empty for the family's own.
     sizes: Vec<usize>,
 }
 
-/// A scenario, or a family at one size, at a point where the axes cross.
+/// A host at a point of the axes: a scenario, or a family at one size.
 pub(super) struct HostCase {
     point: VariedPoint,
-    /// How many CPUs it has.
+    /// Number of CPUs of the host.
     pub(super) cpus: usize,
     what: What,
 }
 
 enum What {
     Drawn(Box<Family>),
-    /// As it was written.
+    /// A scenario without random parts.
     Plain(Box<Scenario>),
 }
 
-/// What came of a run.
+/// Result of a complete run.
 pub(super) struct Came {
     pub(super) cells: Vec<String>,
     pub(super) events: u64,
 }
 
-/// Why nothing did.
+/// Reason why a run has no result.
 pub(super) enum Failed {
     Problem(Box<Problem>),
     Run(Box<(Scenario, RunError)>),
@@ -70,7 +73,7 @@ impl From<Problem> for Failed {
     }
 }
 
-/// What of a family's file is looked at before anything else, and where it stands.
+/// Parts of a file that are checked first, with their positions.
 #[derive(Deserialize)]
 struct Written {
     family: Option<Spanned<Family>>,
@@ -105,6 +108,7 @@ impl<'a> Jobs<'a> {
             hosts: Vec::new(),
             policies: args.policies.clone(),
             seeds: Vec::new(),
+            metrics: Metrics::default(),
             title: String::new(),
             is_drawn,
             sizes: args.cpus.iter().copied().map(usize::from).collect(),
@@ -134,11 +138,12 @@ impl<'a> Jobs<'a> {
                 hint: Some("use fewer policies, seeds, points or sizes".into()),
             });
         }
-        jobs.try_each()?;
+        let scenarios = jobs.try_each()?;
+        jobs.metrics = Metrics::read(&args.metric, &scenarios)?;
         Ok(jobs)
     }
 
-    /// The hosts at a point: one of each size.
+    /// Adds the hosts at a point, one of each size.
     fn add_hosts(&mut self, point: VariedPoint) -> Result<(), Problem> {
         let VariedPoint { name, place, at, table } = point;
         let again =
@@ -185,18 +190,20 @@ impl<'a> Jobs<'a> {
         self.source.checked(scenario)
     }
 
-    /// Each host under each policy with the first seed is a scenario: better known before an hour
-    /// of runs than behind it.
-    fn try_each(&self) -> Result<(), Problem> {
+    /// Builds the scenario of each host under each policy with the first seed. Errors are then
+    /// found before hours of runs.
+    fn try_each(&self) -> Result<Vec<Scenario>, Problem> {
+        let mut scenarios = Vec::new();
         for host in &self.hosts {
             for policy in &self.policies {
-                self.scenario(host, Some(policy), self.seeds[0])?;
+                scenarios.push(self.scenario(host, Some(policy), self.seeds[0])?.0);
             }
         }
-        Ok(())
+        Ok(scenarios)
     }
 
-    /// The scenario of a host with a seed, under a policy or its own, and what would be fair in it.
+    /// Returns the scenario of a host with a seed, under a policy or its own, and the fair shares
+    /// in it.
     fn scenario(
         &self,
         host: &HostCase,
@@ -214,7 +221,7 @@ impl<'a> Jobs<'a> {
         };
         let scenario = match (policy, &host.what) {
             (Some(policy), What::Plain(_)) => input::under(self.source.file, &scenario, policy)?,
-            // Lines of what was drawn say nothing to anybody.
+            // A drawn scenario is not in the file, so line numbers would mean nothing.
             (Some(policy), What::Drawn(_)) => scenario.with_policy(policy).map_err(|error| {
                 let (file, kind) = (self.source.file, error.kind.to_string());
                 host.point.wrong(file, &format!("{policy}: {kind}"), error.hint())
@@ -228,25 +235,30 @@ impl<'a> Jobs<'a> {
         self.hosts.len() * self.policies.len() * self.seeds.len()
     }
 
-    /// A run's host, policy and seed.
+    /// Returns the host, policy and seed of a run.
     pub(super) fn of(&self, job: usize) -> (&HostCase, &str, u64) {
         let (seeds, policies) = (self.seeds.len(), self.policies.len());
         let (case, seed) = (job / seeds, self.seeds[job % seeds]);
         (&self.hosts[case / policies], &self.policies[case % policies], seed)
     }
 
-    /// The names of a host's places on the axes.
+    /// Returns the names of a host's values on the axes.
     pub(super) fn names(&self, host: &HostCase) -> Vec<String> {
         let places = self.axes.iter().zip(&host.point.place);
         places.map(|(axis, &place)| axis.points[place].name().to_owned()).collect()
     }
 
-    /// Which point the host is at.
+    /// Returns the name of the point of a host.
     pub(super) fn point<'b>(&self, host: &'b HostCase) -> &'b str {
         &host.point.name
     }
 
-    /// Makes a run; nothing comes of it if it is broken off.
+    /// Returns the headings of what is measured: the usual columns, then the named metrics.
+    pub(super) fn columns(&self) -> Vec<String> {
+        COLUMNS.iter().map(|&column| column.to_owned()).chain(self.metrics.columns()).collect()
+    }
+
+    /// Makes a run. `None` if it is interrupted.
     pub(super) fn run(
         &self,
         job: usize,
@@ -256,22 +268,27 @@ impl<'a> Jobs<'a> {
         let (scenario, plan) = self.scenario(host, Some(policy), seed)?;
         let vcpus = scenario.domains.iter().map(|domain| domain.vcpus.len()).sum();
         match family::measure(&scenario, plan.as_ref(), |_| goes_on()) {
-            Ok(measured) => Ok(measured.map(|measured: Measured| Came {
-                events: measured.events,
-                cells: measured.cells().into(),
+            Ok(measured) => Ok(measured.map(|(measured, summary)| {
+                let cells = measured.cells().into_iter().chain(self.metrics.cells(&summary));
+                Came { events: measured.events, cells: cells.collect() }
             })),
             Err(SimulateError::Run(RunError::Declined(_))) => {
-                Ok(Some(Came { events: 0, cells: Measured::refused(vcpus).into() }))
+                let mut cells = Vec::from(Measured::refused(vcpus));
+                cells.resize(self.columns().len(), String::new());
+                Ok(Some(Came { events: 0, cells }))
             }
             Err(SimulateError::Run(error)) => Err(Failed::Run(Box::new((scenario, error)))),
             Err(SimulateError::Stray(stray)) => Err(stray_record(stray).into()),
         }
     }
 
-    /// What sweep this is: whoever goes on must have the same.
+    /// Returns a line that identifies the sweep. A sweep is continued only if it has the same.
     pub(super) fn fingerprint(&self, args: &Sweep, text: &str) -> String {
         let (length, sizes) = (format!("{:?}", args.length), format!("{:?}", self.sizes));
-        let words = [text.to_owned(), self.policies.join("\n"), length, sizes];
+        let metrics = self.metrics.columns().join("\n");
+        let mut words = vec![text.to_owned(), self.policies.join("\n"), length, sizes];
+        // Parts of sweeps without named metrics stay readable.
+        words.extend((!metrics.is_empty()).then_some(metrics));
         let bytes = words.iter().flat_map(|word| word.bytes().chain([0]));
         // FNV-1a, 64 bits.
         let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
@@ -288,8 +305,8 @@ fn stray_record(stray: StrayRecord) -> Problem {
 
 const HINT: &str = "see the example in `slackline help family`";
 
-/// Whether a text has a family, if it is one that makes sense: what is wrong is told where it
-/// stands. What is no TOML is said by who reads scenarios.
+/// Returns true if a text has a valid family. Errors have their position. A text that is not TOML
+/// is left to the reader of scenarios, which reports it.
 fn check_family(file: &Path, text: &str) -> Result<bool, Problem> {
     if !text.parse::<Table>().is_ok_and(|table| table.contains_key("family")) {
         return Ok(false);
@@ -311,7 +328,7 @@ fn check_family(file: &Path, text: &str) -> Result<bool, Problem> {
     Ok(written.family.is_some())
 }
 
-/// A text without axes: the one point that it is.
+/// Returns the only point of a text without axes.
 fn whole(file: &Path, text: &str, source: &Source<'_>) -> Result<VariedPoint, Problem> {
     let table = match text.parse::<Table>() {
         Ok(table) => table,
@@ -322,7 +339,7 @@ fn whole(file: &Path, text: &str, source: &Source<'_>) -> Result<VariedPoint, Pr
         }
     };
     if !table.contains_key("family") {
-        // What is wrong is told where people wrote it.
+        // Errors have the positions in the file.
         let error = |error| Problem::Scenario { file: file.into(), error };
         source.scenario(text).map_err(error)??;
     }

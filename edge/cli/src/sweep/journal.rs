@@ -1,11 +1,10 @@
-//! The runs of a sweep that are done, on disk, so that whoever is killed goes on from there.
+//! File with the finished runs of a sweep, from which a killed sweep continues.
 //!
-//! A line for each run, written when it is done, behind a line that says of what sweep they are. A
-//! line that is not whole was being written as somebody died, and does not count. It is locked, so
-//! that nobody else writes there.
+//! The first line identifies the sweep. Each finished run adds a line. An incomplete line was cut
+//! off by a kill and is ignored. The file is locked against other sweeps.
 //!
-//! Each line ends with a checksum of it. Files of the first version have none: they are read if
-//! each cell can be one, and go on without.
+//! Each line ends with a checksum. Files of the first version have none. Their cells are checked
+//! instead, and new lines get no checksum either.
 
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
@@ -16,24 +15,24 @@ use std::sync::{Mutex, PoisonError};
 use crate::problem::Problem;
 use crate::terminal;
 
-/// Between the cells of a line: in no name, as those hold no control characters.
+/// Separator of cells. It cannot be in a name, since names have no control characters.
 const BETWEEN: char = '\t';
 
-/// What the first line of a file ends with whose lines have checksums.
+/// End of the first line in a file with checksums.
 const CHECKED: &str = ", with checksums";
 
 pub(super) struct Journal {
     name: PathBuf,
-    /// True if its lines have checksums.
+    /// True if the lines have checksums.
     is_checked: bool,
     file: Mutex<File>,
-    /// The lines of runs that were there.
+    /// Lines of finished runs that were in the file.
     found: Vec<String>,
 }
 
 impl Journal {
-    /// The one of this name, if it is of this sweep; begins one where there is none, or where
-    /// `fresh` says so.
+    /// Opens the file of this name if it is of the same sweep. Creates it if there is none or
+    /// `fresh` is true.
     pub(super) fn open(name: PathBuf, of: &str, fresh: bool) -> Result<Journal, Problem> {
         let cannot = |source| Problem::Unwritable { file: name.clone(), source };
         let options = File::options().read(true).write(true).create(true).truncate(false).clone();
@@ -51,7 +50,7 @@ impl Journal {
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(cannot)?;
         let text = String::from_utf8_lossy(&bytes);
-        // Behind the last line break something was being written.
+        // Text after the last line break is an incomplete line.
         let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
         let mut lines = whole.lines();
         let first = lines.next().filter(|_| !fresh);
@@ -92,7 +91,8 @@ impl Journal {
         Ok(Journal { name, is_checked, file: Mutex::new(file), found })
     }
 
-    /// The cells of each run that was done, by its number, of so many of so many cells.
+    /// Returns the cells of each finished run by its number. Lines with a run beyond `jobs` or
+    /// without `width` cells are dropped.
     pub(super) fn take_done(&mut self, jobs: usize, width: usize) -> BTreeMap<usize, Vec<String>> {
         let read = |line: String| {
             let mut cells = line.split(BETWEEN).map(str::to_owned);
@@ -103,7 +103,7 @@ impl Journal {
         std::mem::take(&mut self.found).into_iter().filter_map(read).collect()
     }
 
-    /// A run is done.
+    /// Adds the line of a finished run.
     pub(super) fn add(&self, job: usize, cells: &[String]) -> Result<(), Problem> {
         let mut line = job.to_string();
         for cell in cells {
@@ -121,30 +121,30 @@ impl Journal {
         file.write_all(line.as_bytes()).map_err(cannot)
     }
 
-    /// All are done, and the table is there: nobody needs it any more.
+    /// Removes the file, once all runs are in the table.
     pub(super) fn end(self) -> Result<(), Problem> {
         let cannot = |source| Problem::Unwritable { file: self.name.clone(), source };
         std::fs::remove_file(&self.name).map_err(cannot)
     }
 }
 
-/// Returns true if a first line is of this sweep, whichever version of the program wrote it.
+/// Returns true if a first line is of the same sweep, with any version of the program.
 fn is_same_sweep(line: &str, of: &str) -> bool {
     let line = line.strip_suffix(CHECKED).unwrap_or(line);
     without_version(line) == without_version(of)
 }
 
-/// A first line, `slackline VERSION sweep ...`, without its second word.
+/// Returns a first line, `slackline VERSION sweep ...`, without its second word.
 fn without_version(line: &str) -> (&str, &str) {
     let mut words = line.splitn(3, ' ');
     let (program, _version) = (words.next().unwrap_or_default(), words.next());
     (program, words.next().unwrap_or_default())
 }
 
-/// The lines of runs, without their checksums.
+/// Returns the lines of runs without their checksums.
 ///
 /// # Errors
-/// The number of the first line that is damaged.
+/// The number of the first damaged line.
 fn runs(lines: Vec<String>, is_checked: bool) -> Result<Vec<String>, usize> {
     let read = |(number, line): (usize, String)| {
         let run = if is_checked {
@@ -158,7 +158,7 @@ fn runs(lines: Vec<String>, is_checked: bool) -> Result<Vec<String>, usize> {
     (2..).zip(lines).map(read).collect()
 }
 
-/// Returns true if a text can be a cell: a number, nothing, or what came of a run.
+/// Returns true if a text can be a cell: a number, empty, or the result of a run.
 fn is_cell(text: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
@@ -166,7 +166,7 @@ fn is_cell(text: &str) -> bool {
     matches!(text, "" | "done" | "refused") || is_number(whole) && is_number(part)
 }
 
-/// FNV-1a of a line, in hexadecimal digits.
+/// Returns the FNV-1a hash of a line, in hexadecimal digits.
 fn checksum(line: &str) -> String {
     let step = |sum: u64, byte: u8| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     format!("{:016x}", line.bytes().fold(0xcbf2_9ce4_8422_2325, step))
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_whole_is_found_again_and_nothing_of_another_sweep() {
+    fn complete_lines_are_read_again_unless_of_another_sweep() {
         let folder = tempfile::tempdir().unwrap();
         let name = folder.path().join("it.part");
         let open = |of: &str, fresh| Journal::open(name.clone(), of, fresh);
@@ -188,7 +188,7 @@ mod tests {
         journal.add(3, &cells("a, b")).unwrap();
         journal.add(1, &cells("c")).unwrap();
         drop(journal);
-        // Somebody was killed in the middle of a line.
+        // A sweep was killed while it wrote a line.
         File::options().append(true).open(&name).unwrap().write_all(b"2\thalf").unwrap();
         assert!(open("two", false).is_err(), "it is of another sweep");
         let mut journal = open("one", false).unwrap();
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn part_of_another_version_of_the_program_is_read() {
+    fn journal_of_another_program_version_is_continued() {
         let folder = tempfile::tempdir().unwrap();
         let name = folder.path().join("it.part");
         let open = || Journal::open(name.clone(), OF, false);
@@ -234,7 +234,7 @@ mod tests {
         std::fs::write(&name, old).unwrap();
         let mut journal = open().unwrap();
         assert_eq!(journal.take_done(2, 2).len(), 1);
-        // It goes on as it is.
+        // The file is continued without checksums.
         journal.add(1, &["done".to_owned(), "-7".to_owned()]).unwrap();
         drop(journal);
         assert_eq!(std::fs::read_to_string(&name).unwrap(), format!("{old}1\tdone\t-7\n"));

@@ -1,15 +1,26 @@
-//! The page of a sweep: plots by size, and the table over the seeds.
+//! Report page of a sweep: plots by size, and the table over the seeds.
 
 use slackline_experiments::OverSeeds;
 use slackline_html::{Axis, Cell, Figure, Layer, Made, Page, Plot, Table};
+use slackline_metrics::Unit;
 
 use crate::args::Sweep;
 
 use super::jobs::Jobs;
 use super::rows::Rows;
 
-/// What is plotted: its column, its title, what its axis says.
-const PLOTS: [(&str, &str, &str); 5] = [
+/// Panel of a figure.
+struct Panel {
+    column: String,
+    title: String,
+    /// Label of the y axis.
+    axis: String,
+    /// Values of the column that are one on the axis.
+    scale: f64,
+}
+
+/// Panels of every sweep: column, title and label of the y axis.
+const PANELS: [(&str, &str, &str); 5] = [
     ("share_error_percent", "Share error", "mean over vCPUs, %"),
     ("second_error_p95_percent", "Share error in single seconds", "95th percentile, %"),
     ("moves_per_cpu_second", "Migrations", "per second and CPU"),
@@ -17,7 +28,27 @@ const PLOTS: [(&str, &str, &str); 5] = [
     ("waiting_percent", "Waiting for a CPU", "of the time runnable, %"),
 ];
 
-/// Of all seeds together: no column of the table.
+/// Returns the panels of every sweep, then those of the metrics that the command line names.
+fn panels(jobs: &Jobs<'_>) -> Vec<Panel> {
+    let usual = PANELS.iter().map(|&(column, title, axis)| Panel {
+        column: column.to_owned(),
+        title: title.to_owned(),
+        axis: axis.to_owned(),
+        scale: 1.0,
+    });
+    let named = jobs.metrics.iter().zip(jobs.metrics.columns());
+    let named = named.map(|((title, unit), column)| {
+        let (axis, scale) = match unit {
+            Unit::Time => ("ms", 1e6),
+            Unit::Part => ("%", 1e4),
+            Unit::Things => ("number", 1.0),
+        };
+        Panel { column, title, axis: axis.to_owned(), scale }
+    });
+    usual.chain(named).collect()
+}
+
+/// Column that is computed over all seeds together. The table does not have it.
 const MISSED: &str = "missed";
 
 pub(super) fn page(args: &Sweep, jobs: &Jobs<'_>, rows: &Rows) -> String {
@@ -39,7 +70,7 @@ pub(super) fn page(args: &Sweep, jobs: &Jobs<'_>, rows: &Rows) -> String {
             page = page.section(point);
         }
         let here = Here { jobs, rows, point };
-        let panels: Vec<Plot> = PLOTS.iter().filter_map(|plot| here.plot(plot)).collect();
+        let panels: Vec<Plot> = panels(jobs).iter().filter_map(|panel| here.plot(panel)).collect();
         if !panels.is_empty() {
             let title = if points.len() > 1 {
                 format!("{}: {point}", jobs.title)
@@ -75,7 +106,7 @@ fn about(jobs: &Jobs<'_>, rows: &Rows) -> String {
     format!("{error} {done}")
 }
 
-/// The hosts at one point where the axes cross.
+/// The hosts at one point of the axes.
 struct Here<'a> {
     jobs: &'a Jobs<'a>,
     rows: &'a Rows,
@@ -83,7 +114,7 @@ struct Here<'a> {
 }
 
 impl Here<'_> {
-    /// The hosts here by size, each with its number among all.
+    /// Returns the number and the size of each host at the point.
     fn hosts(&self) -> Vec<(usize, usize)> {
         let hosts = self.jobs.hosts.iter().enumerate();
         let here = hosts.filter(|(_, host)| self.jobs.point(host) == self.point);
@@ -102,22 +133,24 @@ impl Here<'_> {
         self.rows.over(self.jobs, case, column)
     }
 
-    /// A line for each policy along the sizes; where there is one size, a bar.
-    fn plot(&self, &(column, title, says): &(&str, &str, &str)) -> Option<Plot> {
+    /// Draws a line over the sizes for each policy. With a single size, draws bars.
+    fn plot(&self, panel: &Panel) -> Option<Plot> {
         let hosts = self.hosts();
         let is_alone = hosts.len() == 1;
         let x = match is_alone {
             true => Axis::names("policy", self.jobs.policies.iter()),
             false => Axis::names("CPUs", hosts.iter().map(|(_, cpus)| cpus.to_string())),
         };
-        let y = Axis::linear(says, "").including(0.0).including(1.0);
-        let mut plot = Plot::new(x, y).titled(title);
+        let y = Axis::linear(&panel.axis, "").including(0.0).including(1.0);
+        let mut plot = Plot::new(x, y).titled(&panel.title);
         let mut is_known = false;
         for (nth, policy) in self.jobs.policies.iter().enumerate() {
             let place = |at: usize| if is_alone { nth } else { at } as f64;
             let overs = hosts.iter().enumerate().filter_map(|(at, &(host, _))| {
                 let OverSeeds { lowest, median, highest } =
-                    self.over(self.case(host, nth), column)?;
+                    self.over(self.case(host, nth), &panel.column)?;
+                let [lowest, median, highest] =
+                    [lowest, median, highest].map(|it| it / panel.scale);
                 Some((place(at), lowest, median, highest))
             });
             let overs: Vec<(f64, f64, f64, f64)> = overs.collect();

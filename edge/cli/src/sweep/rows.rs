@@ -1,10 +1,10 @@
-//! The rows of a sweep: as a table of all runs, and over the seeds.
+//! Rows of a sweep: a table of all runs, and statistics over the seeds.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use slackline_experiments::OverSeeds;
-use slackline_experiments::family::COLUMNS;
+use slackline_terminal::{MetricValues, by_metric};
 
 use crate::alert::show::packed;
 use crate::quoted::quoted;
@@ -12,19 +12,20 @@ use crate::terminal;
 
 use super::jobs::Jobs;
 
-/// The cells of each run that is done, by its number.
+/// Cells of each finished run, by its number.
 pub(super) struct Rows {
     head: Vec<String>,
-    /// What comes before what was measured, by run.
+    /// First cells of each run, before the measured ones.
     names: Vec<Vec<String>>,
     done: BTreeMap<usize, Vec<String>>,
 }
 
 impl Rows {
-    /// Of all runs these are done.
+    /// Returns the rows of a sweep with these finished runs.
     pub(super) fn new(jobs: &Jobs<'_>, done: BTreeMap<usize, Vec<String>>) -> Rows {
         let axes = jobs.axes.iter().map(|axis| axis.name().to_owned());
-        let words = ["cpus", "policy", "seed"].into_iter().chain(COLUMNS).map(str::to_owned);
+        let words = ["cpus", "policy", "seed"].map(str::to_owned).into_iter();
+        let words = words.chain(jobs.columns());
         let names = (0..jobs.count()).map(|job| {
             let (host, policy, seed) = jobs.of(job);
             let mut names = jobs.names(host);
@@ -46,7 +47,7 @@ impl Rows {
         self.done.len()
     }
 
-    /// All of them in order.
+    /// Returns all rows in order, as CSV.
     pub(super) fn csv(&self) -> String {
         let line = |cells: &mut dyn Iterator<Item = &String>| {
             cells.map(|cell| quoted(cell)).collect::<Vec<_>>().join(",") + "\n"
@@ -58,9 +59,11 @@ impl Rows {
         text
     }
 
-    /// What was measured, by run of a host under a policy: what is not known is left out.
+    /// Returns the measured values of a host under a policy, one per run. Missing values are left
+    /// out.
     fn values(&self, jobs: &Jobs<'_>, case: usize, column: &str) -> Vec<f64> {
-        let Some(place) = COLUMNS.iter().position(|name| *name == column) else {
+        let columns = jobs.columns();
+        let Some(place) = columns.iter().position(|name| *name == column) else {
             return Vec::new();
         };
         let seeds = jobs.seeds.len();
@@ -68,7 +71,8 @@ impl Rows {
         runs.filter_map(|(_, cells)| cells.get(place)?.parse().ok()).collect()
     }
 
-    /// How many runs of a host under a policy are done, and how many of them were refused.
+    /// Returns the number of finished runs of a host under a policy, and how many of them were
+    /// refused.
     pub(super) fn runs(&self, jobs: &Jobs<'_>, case: usize) -> (usize, usize) {
         let seeds = jobs.seeds.len();
         let runs = self.done.range(case * seeds..(case + 1) * seeds);
@@ -76,19 +80,20 @@ impl Rows {
         (runs.count(), refused)
     }
 
-    /// A measure over the seeds. `None` if no run has it.
+    /// Returns statistics of a measure over the seeds. `None` if no run has it.
     pub(super) fn over(&self, jobs: &Jobs<'_>, case: usize, column: &str) -> Option<OverSeeds> {
         OverSeeds::of(self.values(jobs, case, column))
     }
 
-    /// Missed deadlines in percent of all, over all seeds; none where there are none.
+    /// Returns missed deadlines in percent of all, over all seeds. `None` if there were no
+    /// deadlines.
     pub(super) fn missed(&self, jobs: &Jobs<'_>, case: usize) -> Option<f64> {
         let sum = |column| self.values(jobs, case, column).iter().sum::<f64>();
         let all = sum("deadlines");
         (all > 0.0).then(|| 100.0 * sum("misses") / all)
     }
 
-    /// A line for each host and policy, for people.
+    /// Returns a table with a line for each host and policy.
     pub(super) fn table(&self, jobs: &Jobs<'_>) -> String {
         let mut text = format!("{}\n\n", jobs.title);
         let mut rows = Vec::new();
@@ -121,11 +126,42 @@ impl Rows {
         if refused > 0 {
             let _ = writeln!(text, "note: {refused} runs were refused by admission");
         }
-        text
+        text + &self.metric_table(jobs)
+    }
+
+    /// Returns a table of the metrics that the command line names. Empty if it names none.
+    fn metric_table(&self, jobs: &Jobs<'_>) -> String {
+        if jobs.metrics.is_empty() {
+            return String::new();
+        }
+        let (hosts, policies) = (jobs.hosts.len(), jobs.policies.len());
+        // By policy, then by host.
+        let order =
+            (0..policies).flat_map(|policy| (0..hosts).map(move |host| host * policies + policy));
+        let order: Vec<usize> = order.collect();
+        let names = cases(jobs);
+        let names: Vec<String> = order.iter().map(|&case| names[case].clone()).collect();
+        let columns = jobs.columns();
+        let metrics = jobs.metrics.iter().enumerate().map(|(nth, (name, unit))| {
+            let place = columns.len() - jobs.metrics.len() + nth;
+            let values = order.iter().map(|&case| self.by_seed(jobs, case, place)).collect();
+            MetricValues { name, unit, values }
+        });
+        let metrics: Vec<MetricValues> = metrics.collect();
+        let table = by_metric(&names, hosts, &metrics, terminal::width(), terminal::paint());
+        format!("\n{table}")
+    }
+
+    /// Returns the whole numbers in a column of a host under a policy, by seed. `None` for a run
+    /// that is not done, or that does not know the number.
+    fn by_seed(&self, jobs: &Jobs<'_>, case: usize, place: usize) -> Vec<Option<i64>> {
+        let seeds = jobs.seeds.len();
+        let runs = (case * seeds..(case + 1) * seeds).map(|job| self.done.get(&job));
+        runs.map(|cells| cells?.get(place)?.parse().ok()).collect()
     }
 }
 
-/// The names of all hosts under all policies, in order.
+/// Returns the names of all hosts under all policies, in order.
 pub(super) fn cases(jobs: &Jobs<'_>) -> Vec<String> {
     let name = |case: usize| {
         let (host, policy, _) = jobs.of(case * jobs.seeds.len());

@@ -21,7 +21,7 @@ fn run(place: &Place, more: &[&str]) -> crate::common::Ran {
 }
 
 #[test]
-fn an_exact_policy_is_exact_and_the_same_every_time() {
+fn alert_of_exact_policy_is_exact_and_repeatable() {
     let place = Place::new();
     let out = run(&place, &["edf", "--json"]).good();
     assert_eq!(out, run(&place, &["edf", "--json"]).good());
@@ -34,30 +34,31 @@ fn an_exact_policy_is_exact_and_the_same_every_time() {
         assert_eq!((&row["target_ppm"], &row["seconds"]), (&target.into(), &20.into()));
         for name in ["error_least_ppm", "error_most_ppm"] {
             let error = row[name].as_i64().expect("an error");
-            // A second is off by no more than a slice, of which there are a hundred.
+            // A second is off by at most one slice, which is a hundredth of it.
             assert!(error.abs() <= 10_000, "{name} {error}");
         }
     }
 }
 
 #[test]
-fn whoever_can_limit_holds_one_that_never_stops_to_its_share() {
+fn limiting_policies_hold_a_spinning_vm_to_its_share() {
     for policy in ["edf", "gedf", "sedf", "atropos", "credit"] {
         let whole = json(&run(&Place::new(), &[policy, "--json"]).good());
         for target in whole["cases"][0]["targets"].as_array().expect("targets") {
             let error = target["whole_time_error_percent"]["median"].as_f64().expect("an error");
-            // Over ten seconds one turn or period of 30 ms too much or too little is at most
-            // 30 ms of 500 at the smaller share.
+            // Over ten seconds, one timeslice or period of 30 ms too many or too few is at most 30
+            // ms of 500 ms at the smaller share.
             assert!(error.abs() <= 6.0, "{policy}: {target:#}");
         }
     }
 }
 
-/// The errors of single seconds that were published for Credit, -100 to +370 %, at the smallest
-/// share. A turn of 30 ms is three times what a second of it allows: none in a second is -100 %,
-/// one +200 %, and two, where Dom0 cut one short, at most +500 %.
+/// The errors of seconds published for Credit at the smallest share are -100 to +370 %. A timeslice
+/// of 30 ms is three times the target of a second. So a second without a timeslice has an error of
+/// -100 %, and a second with one of +200 %. With two, one of them cut short by Dom0, it is at most
+/// +500 %.
 #[test]
-fn credit_of_2006_is_off_by_whole_turns_and_a_budget_takes_that_away() {
+fn credit_of_2006_errs_by_whole_timeslices_without_a_budget() {
     let errors = |case: &str| {
         let test = ["alert", "--seeds", "1", "--length", "3min", "--targets", "1", "--json"];
         let whole = json(&Place::new().run(&[&test[..], &["--policy", case]].concat()).good());
@@ -68,14 +69,14 @@ fn credit_of_2006_is_off_by_whole_turns_and_a_budget_takes_that_away() {
     let [least, most] = errors("credit:rules=xen-2006-10-30");
     assert_eq!(least, -1_000_000, "a second without a turn");
     assert!((3_700_000..=5_000_000).contains(&most), "{most}");
-    // A second is 33 periods and a third: so off by no more than a period's part.
+    // A second has 33 1/3 periods, so it is off by at most a third of a period's budget.
     let part = 1_000_000 * 30 / 1_000;
     let [least, most] = errors("credit:rules=xen-2006-10-30:park=budget");
     assert!(-part <= least && most <= part, "{least} to {most}");
 }
 
 #[test]
-fn every_second_is_a_line_and_all_of_it_a_page() {
+fn alert_writes_a_line_per_second_and_a_page() {
     let place = Place::new();
     let out = run(&place, &["edf", "--csv", "it.csv", "--report", "it.html", "--commit", "abc"]);
     assert!(out.good().contains("edf"));
@@ -105,7 +106,7 @@ fn distribution_of_errors_is_scaled_to_its_data() {
         let is_it = |line: &str| line.contains("\"middle\"") && line.ends_with(tick);
         figure.lines().any(is_it)
     };
-    // All errors are within the points that the paper states, -9.9 and 36.3 %.
+    // All errors are within the points that the paper states, -9.9 % and 36.3 %.
     let exact = figure("edf");
     assert!(has_tick(&exact, ">30</text>") && !has_tick(&exact, ">100</text>"), "{exact}");
     assert!(!exact.contains("are not drawn"), "{exact}");
@@ -115,7 +116,7 @@ fn distribution_of_errors_is_scaled_to_its_data() {
 }
 
 #[test]
-fn a_rule_at_a_time_is_shown_and_parameters_can_be_set() {
+fn alert_shows_the_effect_of_single_rules() {
     let place = Place::new();
     let out = run(&place, &["edf", "--set", "period=20ms", "--ablate"]).good();
     assert!(out.contains("edf:period=20ms:place=pack"), "{out}");
@@ -134,7 +135,7 @@ fn three_domains_share_two_cpus() {
 }
 
 #[test]
-fn what_cannot_be_tested_is_said() {
+fn alert_refuses_invalid_options() {
     let place = Place::new();
     run(&place, &["round-robin"]).refused(2).says("cannot limit a VM");
     run(&place, &["crdit"]).refused(2).says("did you mean `credit`?");
@@ -149,7 +150,7 @@ fn what_cannot_be_tested_is_said() {
 }
 
 #[test]
-fn a_process_is_limited_live_and_measured() {
+fn live_alert_limits_and_measures_a_process() {
     let Some(live) = live::begin() else { return };
     let arguments = [
         "alert",
@@ -167,14 +168,14 @@ fn a_process_is_limited_live_and_measured() {
     let case = &whole["cases"][0];
     assert_eq!((&case["case"], &case["machine"]), (&"slackline".into(), &"live".into()));
     let row = &case["targets"][0];
-    // However busy the machine is, an exact share is never exceeded by more than is made up for.
+    // Even on a busy host, an exact share is exceeded only by overruns, which are paid back.
     let most = row["error_most_ppm"].as_i64().expect("an error");
     assert!(row["seconds"] == 3 && most < 500_000, "{whole:#}");
 }
 
-/// One line says why not, and nothing else: not one for each way and share.
+/// One line gives the reason. There is not one line for each mechanism and share.
 #[test]
-fn without_root_live_says_so_once() {
+fn live_alert_without_root_gives_one_error() {
     let place = Place::new();
     for more in [&[][..], &["--limiter", "slackline"]] {
         let arguments = [&["alert", "--live", "--quick"], more].concat();

@@ -1,4 +1,4 @@
-//! `apply`, `list --toml` and name patterns, asked of the real front.
+//! `apply`, `list --toml` and patterns of names, with a real front.
 
 use slackline_control::link::{Answer, Request};
 use slackline_control::{AppliedChange, Event, Kind, Machine, Problem, Thread};
@@ -20,7 +20,7 @@ fn machine(name: &str, vcpus: u16) -> Machine {
     }
 }
 
-/// Answers lists of reservations, and knows the VM `new` with two vCPUs.
+/// Core that answers lists of reservations. The VM `new` has two vCPUs.
 fn applies(request: &Request) -> Outcome {
     match request {
         Request::Find { .. } => Ok(Answer::Machines(vec![machine("new", 2), machine("x", 1)])),
@@ -77,7 +77,7 @@ fn apply_names_file_line_and_vm_of_a_bad_list() {
 }
 
 #[test]
-fn dry_run_of_apply_says_that_nothing_was_changed() {
+fn dry_run_of_apply_reports_that_nothing_was_changed() {
     let Some(daemon) = Daemon::new(applies) else { return };
     daemon.write("list.toml", "[new]\ncpu = \"30%\"\n");
     let text = daemon.run(&["apply", &daemon.path("list.toml"), "--dry-run"]).good();
@@ -114,14 +114,14 @@ fn pattern_asks_for_each_reservation_that_it_matches() {
     daemon.run(&both).refused(2).says("`*` and --if-revision cannot be combined");
 }
 
-/// Answers pages of a log of 1,200 events, in which number 7 is missing.
+/// Core with a log of 1,200 events, in which number 7 is missing.
 fn logs(request: &Request) -> Outcome {
     let Request::Log { before, limit, .. } = request else { return fine(request) };
     let newest = before.map_or(1_200, |before| before - 1);
     let numbers = (1..=newest).rev().filter(|number| *number != 7).take(*limit);
     let event = |seq| Event {
         seq,
-        // One event an hour, the newest now.
+        // Events are an hour apart, and the newest is now.
         at_ns: now() - (1_200 - seq) * 3_600_000_000_000,
         principal: "uid 0".into(),
         verb: "pause".into(),
@@ -140,16 +140,16 @@ fn now() -> u64 {
 }
 
 #[test]
-fn log_pages_back_as_far_as_it_is_asked_for() {
+fn log_requests_as_many_pages_as_needed() {
     let Some(daemon) = Daemon::new(logs) else { return };
     let lines = |args: &[&str]| daemon.run(args).good().lines().count() - 1;
     assert_eq!(lines(&["log", "--csv"]), 20);
     assert_eq!(lines(&["log", "--csv", "--last", "1100"]), 1_100);
-    // Number 7 has a line of its own.
+    // The missing number 7 has a line of its own.
     assert_eq!(lines(&["log", "--csv", "--last", "5000"]), 1_200);
     let text = daemon.run(&["log", "--csv", "--last", "5000"]).good();
     assert!(text.contains("\n7,,,,\"no change (a repeated request,"), "{text}");
-    // Half an hour off, so that it does not matter when this is asked.
+    // The time is between two events, so that the duration of the test does not matter.
     assert_eq!(lines(&["log", "--csv", "--since", "36030min"]), 601);
     let ran = daemon.run(&["log", "--since", "yesterday"]);
     assert!(ran.code == Some(2) && ran.err.contains("a day such as `2026-11-26`"), "{}", ran.err);

@@ -1,16 +1,16 @@
-//! Bad input is said to be bad: where, what and what to type instead; nothing is printed, nothing
-//! is made, and the exit code says whose fault it is.
+//! Bad input is refused: the error has the position and the reason, the hint has a correction, and
+//! the exit code is that of bad input. Nothing else is printed, and no file is created.
 
 use crate::common::{GOOD, Place, Ran};
 
-/// One piece of the good scenario is replaced; every command that reads it says so at this place.
+/// Replaces one piece of the good scenario. Every command that reads it must report this position.
 #[track_caller]
 fn wrong(from: &str, to: &str, at: &str, says: &str) {
     assert!(GOOD.contains(from), "nothing to replace: {from}");
     let place = Place::with(&GOOD.replacen(from, to, 1));
     for command in ["check", "sim", "run", "compare"] {
         let ran = place.run(&[command, "it.toml"]);
-        // What names all that could stand there needs no hint.
+        // A message that lists all valid values needs no hint.
         let is_plain = ran.err.contains(" is not from ") || ran.err.contains("not TOML");
         let ran = if is_plain { ran.ended_with(2) } else { ran.refused(2) };
         assert_eq!(ran.out, "");
@@ -21,7 +21,7 @@ fn wrong(from: &str, to: &str, at: &str, says: &str) {
     nothing_is_kept(&place, "it.toml");
 }
 
-/// A run that fails makes no file, under whatever name.
+/// Asserts that a failing run creates no file.
 #[track_caller]
 fn nothing_is_kept(place: &Place, scenario: &str) {
     let before = place.files();
@@ -32,7 +32,7 @@ fn nothing_is_kept(place: &Place, scenario: &str) {
 }
 
 #[test]
-fn what_is_wrong_in_a_scenario_is_said_where_it_is() {
+fn errors_in_a_scenario_have_their_position() {
     for (from, to, at, says) in [
         ("length", "lenght", "2:1", "did you mean `length`?"),
         ("slice", "slcie", "9:15", "did you mean `slice`?"),
@@ -59,7 +59,7 @@ fn what_is_wrong_in_a_scenario_is_said_where_it_is() {
 }
 
 #[test]
-fn a_slice_longer_than_its_period_is_refused_with_both() {
+fn slice_longer_than_its_period_is_refused_with_both_values() {
     let place = Place::with(&GOOD.replacen("\"6ms\"", "\"16ms\"", 1));
     for command in ["check", "sim", "run"] {
         let ran = place.run(&[command, "it.toml"]).refused(2);
@@ -69,23 +69,23 @@ fn a_slice_longer_than_its_period_is_refused_with_both() {
     nothing_is_kept(&place, "it.toml");
 }
 
-/// The line is that of the domain; which of its numbers is too much nobody can say.
+/// The error names the line of the domain. It cannot tell which number is too large.
 #[test]
-fn more_than_there_is_cannot_be_promised() {
+fn reservations_beyond_the_capacity_are_refused() {
     let place = Place::with(&GOOD.replacen("\"3ms\"", "\"4ms\"", 1));
     let ran = place.run(&["check", "it.toml"]).ended_with(2).shows("refused");
     assert!(ran.err.starts_with("error: it.toml:10: "), "{}", ran.err);
     for command in ["sim", "run", "compare"] {
         let ran = place.run(&[command, "it.toml"]).refused(2);
         assert!(ran.err.starts_with("error: it.toml:10: "), "{}", ran.err);
-        // What is asked, what is promised already, what there is.
+        // The message has the request, the sum of reservations and the limit.
         ran.says("silver").says("4ms").says("0.6cpu").says("0.95cpu");
     }
     nothing_is_kept(&place, "it.toml");
 }
 
 #[test]
-fn a_policy_that_is_not_there_is_refused_by_name() {
+fn unknown_policy_is_refused_by_name() {
     let place = Place::with(GOOD);
     place.run(&["sim", "it.toml", "--policy", "edff"]).refused(2).says("did you mean `edf`?");
     let arguments = ["compare", "it.toml", "--policies", "edf,rr"];
@@ -94,7 +94,7 @@ fn a_policy_that_is_not_there_is_refused_by_name() {
 }
 
 #[test]
-fn a_claim_about_what_nobody_measures_says_what_is_measured() {
+fn claim_about_an_unknown_metric_lists_the_metrics() {
     for (metric, says) in [
         ("deliverd of gold", "did you mean `delivered of gold`?"),
         ("beauty of gold", "use one of: "),
@@ -106,7 +106,7 @@ fn a_claim_about_what_nobody_measures_says_what_is_measured() {
 }
 
 #[test]
-fn a_scenario_that_is_no_scenario_is_an_error() {
+fn file_that_is_not_a_scenario_is_refused() {
     let place = Place::new();
     place.write("empty", b"");
     place.write("garbage", b"title = \"\xc3\xa9\"\n\xc3\xa9 \xff\xfe\x00\x01");
@@ -122,7 +122,7 @@ fn a_scenario_that_is_no_scenario_is_an_error() {
     ] {
         for command in ["check", "sim", "run", "compare"] {
             let ran = place.run(&[command, file]);
-            // TOML that is none explains itself; what to type instead is anybody's guess.
+            // The parser of TOML explains itself, and no correction can be guessed.
             let ran = if ["zeros", "brackets"].contains(&file) {
                 ran.ended_with(2)
             } else {
@@ -134,7 +134,7 @@ fn a_scenario_that_is_no_scenario_is_an_error() {
     assert_eq!(place.files(), ["brackets", "empty", "garbage", "zeros"]);
 }
 
-/// A good trace, and what can happen to it.
+/// Returns a valid trace, to be damaged.
 fn trace() -> (Place, Vec<u8>) {
     let place = Place::with(GOOD);
     place.run(&["sim", "it.toml", "--save", "it.trace"]).good();
@@ -154,7 +154,7 @@ fn no_trace(place: &Place, file: &str, says: &str) {
 }
 
 #[test]
-fn a_trace_that_is_none_is_an_error() {
+fn file_that_is_not_a_trace_is_refused() {
     let (place, bytes) = trace();
     place.write("empty", b"");
     place.write("almost", b"slackline-tracer-3\n");
@@ -171,10 +171,10 @@ fn a_trace_that_is_none_is_an_error() {
     }
 }
 
-/// Every byte matters: the checksum is over all of them. A few of each region are tried; what the
-/// damage looks like depends on what the byte meant.
+/// The checksum covers every byte. A few bytes of each region are damaged; the error depends on
+/// their meaning.
 #[test]
-fn a_damaged_trace_is_never_taken_for_a_good_one() {
+fn damaged_trace_is_always_refused() {
     let (place, bytes) = trace();
     let step = bytes.len() / 40;
     for at in (0..bytes.len()).step_by(step).chain([18, 20, bytes.len() - 8, bytes.len() - 1]) {
@@ -189,7 +189,7 @@ fn a_damaged_trace_is_never_taken_for_a_good_one() {
 }
 
 #[test]
-fn options_that_make_no_sense_are_refused() {
+fn invalid_option_values_are_refused() {
     let warm = GOOD.replacen("length = \"400ms\"", "length = \"4s\"\nwarmup = \"2s\"", 1);
     let (place, _) = trace();
     place.write("warm.toml", warm.as_bytes());
@@ -240,9 +240,9 @@ fn options_that_make_no_sense_are_refused() {
     assert_eq!(place.files(), before);
 }
 
-/// What the command line itself rejects has its own hint.
+/// The parser of the command line has its own hints.
 #[test]
-fn words_that_are_no_options_are_refused() {
+fn unknown_options_are_refused() {
     let place = Place::with(GOOD);
     for arguments in [
         &[][..],
@@ -272,7 +272,7 @@ fn words_that_are_no_options_are_refused() {
 }
 
 #[test]
-fn the_end_of_the_longest_run_is_a_window_like_any_other() {
+fn window_at_the_end_of_the_longest_run_is_valid() {
     let (place, _) = trace();
     for from in ["0s", "399ms"] {
         for length in ["1ns", "18446744073s"] {
@@ -286,7 +286,7 @@ fn the_end_of_the_longest_run_is_a_window_like_any_other() {
 }
 
 #[test]
-fn cpus_that_are_not_there_are_refused() {
+fn missing_cpus_are_refused() {
     let place = Place::with(GOOD);
     for (cpus, says) in [
         ("4095", "this host has no CPU 4095"),

@@ -1,5 +1,5 @@
-//! The commands of the book do what it says: every block marked `sh` is typed, chapter by chapter.
-//! Blocks that need root, two hosts or minutes are marked otherwise (`sh,root`, `sh,norun`).
+//! The commands of the book succeed: every block marked `sh` is executed, chapter by chapter.
+//! Blocks that need root, two hosts or minutes are marked `sh,root` or `sh,norun`.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -12,7 +12,7 @@ fn root() -> PathBuf {
     fs::canonicalize(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")).expect("the repository")
 }
 
-/// Returns the files in a folder and those below it that end in `.md`, in order.
+/// Returns the files that end in `.md` in a folder and its subfolders, in order.
 fn chapters(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).expect("a folder") {
@@ -27,7 +27,7 @@ fn chapters(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Returns the blocks that are marked exactly `sh`, each with the number of its first line.
+/// Returns the blocks marked exactly `sh`, each with the number of its first line.
 fn shell_blocks(text: &str) -> Vec<(usize, String)> {
     let mut blocks = Vec::new();
     let mut lines = (1..).zip(text.lines());
@@ -42,7 +42,8 @@ fn shell_blocks(text: &str) -> Vec<(usize, String)> {
     blocks
 }
 
-/// Types the blocks of one chapter in a folder of their own, beside scenarios and papers.
+/// Executes the blocks of one chapter in a new folder with links to scenarios and papers. Returns
+/// the failures.
 fn type_chapter(chapter: &Path) -> Vec<String> {
     let folder = tempfile::tempdir().expect("a folder");
     for shared in ["scenarios", "papers"] {
@@ -73,7 +74,7 @@ fn every_shell_block_of_the_book_succeeds() {
 }
 
 #[test]
-fn shell_blocks_are_told_from_others_by_their_mark() {
+fn shell_blocks_are_recognized_by_their_mark() {
     let text =
         "a\n```sh\none\ntwo\n```\n```sh,root\nno\n```\n```\nneither\n```\n```sh\nthree\n```\n";
     let expected = [(3, "one\ntwo".to_owned()), (13, "three".to_owned())];

@@ -1,4 +1,4 @@
-//! Each command on good input: what it prints, what it keeps, and that it does so again.
+//! Commands with valid input: their output, their files, and that both can be reproduced.
 
 use std::process::Stdio;
 
@@ -16,7 +16,7 @@ fn has_fields(object: &Value, names: &[&str]) {
     }
 }
 
-/// A folder with the scenario and its trace.
+/// Returns a folder with the good scenario and its trace.
 fn traced() -> Place {
     let place = Place::with(GOOD);
     place.run(&["sim", "it.toml", "--save", "it.trace"]).good();
@@ -24,7 +24,7 @@ fn traced() -> Place {
 }
 
 #[test]
-fn sim_shows_a_table_with_everybody_in_it() {
+fn sim_shows_a_table_with_all_vcpus() {
     let out = Place::with(GOOD).run(&["sim", "it.toml"]).good();
     for word in ["two hogs", "gold", "silver", "edf"] {
         assert!(out.contains(word), "`{word}` is missing:\n{out}");
@@ -32,7 +32,7 @@ fn sim_shows_a_table_with_everybody_in_it() {
 }
 
 #[test]
-fn what_a_run_took_is_told_beside_its_numbers() {
+fn cost_of_a_simulation_is_printed_beside_its_numbers() {
     let place = Place::with(GOOD);
     let out = place.run(&["sim", "it.toml", "--cost"]).good();
     assert!(out.contains("note: ") && out.contains(" events in "), "{out}");
@@ -41,7 +41,7 @@ fn what_a_run_took_is_told_beside_its_numbers() {
     has_fields(cost, &["took_ns", "cpu_ns", "events", "peak_kib"]);
     assert!(out.contains(" s of CPU time, "), "{out}");
     assert!(cost["cpu_ns"].as_u64() > Some(0), "{cost}");
-    // The same ones as in the table.
+    // The number is the same as in the table.
     let events = cost["events"].as_u64().unwrap();
     assert!(events > 100 && out.contains(&format!("{events} events in ")), "{out} {cost}");
     place.run(&["sim", "it.toml", "--cost", "--seeds", "2"]).ended_with(2).says("--seeds");
@@ -116,7 +116,7 @@ fn json_of_a_run_has_the_documented_fields() {
 }
 
 #[test]
-fn xenmon_is_shown_of_a_run_and_of_its_trace() {
+fn xenmon_table_of_a_run_equals_that_of_its_trace() {
     let place = traced();
     let text = place.run(&["sim", "it.toml", "--xenmon"]).good();
     let table = text.split("XenMon: ").nth(1).expect("a second table");
@@ -135,7 +135,7 @@ fn xenmon_is_shown_of_a_run_and_of_its_trace() {
 }
 
 #[test]
-fn another_seed_policy_or_length_is_another_run() {
+fn seed_policy_and_length_options_change_the_run() {
     let place = Place::with(GOOD);
     let run = |more: &[&str]| {
         let arguments = [&["sim", "it.toml", "--json"], more].concat();
@@ -164,7 +164,7 @@ fn compare_puts_policies_side_by_side() {
 }
 
 #[test]
-fn check_says_what_would_be_run() {
+fn check_describes_the_run() {
     let place = Place::with(GOOD);
     let out = place.run(&["check", "it.toml"]).good();
     assert!(out.contains("two hogs") && out.contains("  admitted\n"), "{out}");
@@ -176,7 +176,7 @@ fn check_says_what_would_be_run() {
 }
 
 #[test]
-fn a_scenario_that_is_there_to_be_refused_is_good_when_it_is() {
+fn claim_of_refusal_holds_when_the_scenario_is_refused() {
     let text = GOOD.replace("slice = \"3ms\"", "slice = \"8ms\"");
     let claims = text.find("[[claim]]").unwrap();
     let text = format!("{}[[claim]]\nthat = \"refused\"\n", &text[..claims]);
@@ -188,7 +188,7 @@ fn a_scenario_that_is_there_to_be_refused_is_good_when_it_is() {
     let found = json(&place.run(&["check", "it.toml", "--json"]).good());
     assert_eq!(found["admitted"], false);
     assert!(found["refused"].as_str().is_some_and(|why| why.contains("silver")), "{found:#}");
-    // And one that is not refused fails.
+    // A scenario that is admitted fails this claim.
     let place = Place::with(&text.replace("slice = \"8ms\"", "slice = \"3ms\""));
     for command in ["check", "sim", "run"] {
         place
@@ -199,16 +199,16 @@ fn a_scenario_that_is_there_to_be_refused_is_good_when_it_is() {
 }
 
 #[test]
-fn a_claim_that_does_not_hold_is_told_with_both_numbers() {
+fn failed_claim_is_reported_with_both_numbers() {
     let place = Place::with(&GOOD.replace("within 2% of promised", "below 50%"));
     let ran = place.run(&["sim", "it.toml"]).ended_with(1);
     assert!(ran.err.starts_with("claim failed: delivered of gold is below 50%, but it is 6"));
     assert!(ran.err.contains("it.toml:14") && ran.out.contains("gold"), "{}", ran.err);
 }
 
-/// On one CPU that is busy all the time, for the second that is measured.
+/// The claims are about one CPU that is always busy, over one measured second.
 #[test]
-fn claims_are_about_a_cpu_too() {
+fn claims_about_a_cpu_are_checked() {
     let scenario = |that: &str, is: &str| {
         format!(
             "title = 't'\nlength = '1s'\npolicy = {{ name = 'round-robin' }}\n\
@@ -237,16 +237,16 @@ fn claims_are_about_a_cpu_too() {
 }
 
 #[test]
-fn a_saved_trace_is_the_same_twice_and_tells_the_same_as_the_run() {
+fn saved_traces_are_identical_and_agree_with_the_run() {
     let place = Place::with(GOOD);
     let told = place.run(&["sim", "it.toml", "--json", "--save", "1.trace"]).good();
     place.run(&["sim", "it.toml", "--save", "2.trace", "--perfetto", "1.perfetto"]).good();
     assert_eq!(place.read("1.trace"), place.read("2.trace"));
     assert_eq!(place.run(&["show", "1.trace", "--json"]).good(), told);
-    // Saved again under a name that is there, it replaces what was there.
+    // An existing file is replaced.
     place.run(&["sim", "it.toml", "--seed", "7", "--save", "2.trace"]).good();
     assert_ne!(place.read("1.trace"), place.read("2.trace"));
-    // A trace made from a run and one made from a saved trace are the same picture.
+    // The Perfetto file of a run and that of its saved trace are equal.
     place.run(&["show", "1.trace", "--perfetto", "2.perfetto"]).good();
     assert_eq!(place.read("1.perfetto"), place.read("2.perfetto"));
     let files = ["1.perfetto", "1.trace", "2.perfetto", "2.trace", "it.toml"];
@@ -254,7 +254,7 @@ fn a_saved_trace_is_the_same_twice_and_tells_the_same_as_the_run() {
 }
 
 #[test]
-fn what_is_kept_can_be_read_by_whom_the_umask_lets() {
+fn output_files_have_the_mode_of_the_umask() {
     use std::os::unix::fs::PermissionsExt;
     let place = traced();
     let mode = |name| place.path(name).metadata().unwrap().permissions().mode() & 0o777;
@@ -289,7 +289,7 @@ fn show_draws_lists_and_counts() {
     let runs = show(&["--runs", "silver"]);
     assert!(runs.starts_with("run_ns,block_ns\n") && runs.lines().count() > 10, "{runs}");
     assert_eq!(show(&["--table"]), place.run(&["sim", "it.toml"]).good());
-    // What was recorded can be replayed.
+    // A recording of the runs can be replayed.
     place.write("runs.csv", runs.as_bytes());
     let work =
         "{ kind = \"interactive\", compute = \"exponential 1ms\", sleep = \"exponential 5ms\" }";
@@ -299,7 +299,7 @@ fn show_draws_lists_and_counts() {
     place.run(&["sim", "again.toml"]).good();
 }
 
-/// A scenario whose second VM replays the file `runs.csv`.
+/// Returns a scenario whose second VM replays the file `runs.csv`.
 fn replaying() -> String {
     let work =
         "{ kind = \"interactive\", compute = \"exponential 1ms\", sleep = \"exponential 5ms\" }";
@@ -339,7 +339,7 @@ fn recording_that_cannot_be_read_is_refused_with_the_reason() {
 }
 
 #[test]
-fn doctor_says_what_this_machine_allows() {
+fn doctor_reports_the_abilities_of_the_host() {
     let place = Place::new();
     assert!(!place.run(&["doctor"]).good().is_empty());
     let whole = json(&place.run(&["doctor", "--json"]).good());
@@ -353,7 +353,7 @@ fn doctor_says_what_this_machine_allows() {
 }
 
 #[test]
-fn load_is_each_kind_of_work_for_as_long_as_it_is_told() {
+fn load_runs_each_kind_of_work_for_its_length() {
     let place = Place::new();
     place.write("runs.csv", b"run_ns,block_ns\n1000000,2000000\n");
     for kind in [
@@ -370,12 +370,12 @@ fn load_is_each_kind_of_work_for_as_long_as_it_is_told() {
         let ran = place.run(&[&["load"], kind, &["--length", "50ms"]].concat()).ended_with(0);
         assert!(ran.out.is_empty() && ran.err.starts_with("used "), "{kind:?}: {}", ran.err);
     }
-    // A batch ends by itself.
+    // A batch workload ends by itself.
     place.run(&["load", "batch", "--total", "5ms"]).ended_with(0).says("of CPU time");
 }
 
 #[test]
-fn a_reader_that_has_read_enough_is_no_error() {
+fn closed_output_pipe_is_no_error() {
     let place = traced();
     for arguments in [
         &["sim", "it.toml"][..],
@@ -383,7 +383,7 @@ fn a_reader_that_has_read_enough_is_no_error() {
         &["compare", "it.toml", "--policies", "edf,round-robin"],
         &["check", "it.toml"],
         &["show", "it.trace"],
-        // More than a pipe holds.
+        // The output is larger than the buffer of a pipe.
         &["show", "it.trace", "--list", "--for", "1h"],
         &["show", "it.trace", "--runs", "silver"],
         &["help"],
@@ -397,7 +397,7 @@ fn a_reader_that_has_read_enough_is_no_error() {
 }
 
 #[test]
-fn what_cannot_be_said_or_printed_never_ends_in_a_panic() {
+fn failing_output_never_panics() {
     let place = Place::with(GOOD);
     let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").expect("/dev/full");
     let output = place.command(&["sim", "it.toml"]).stdout(full()).output().unwrap();
@@ -425,9 +425,9 @@ fn only_a_terminal_gets_colours() {
     }
 }
 
-/// On a terminal: a picture there has colours, unless somebody says that it must not.
+/// A timeline on a terminal has colours, unless `NO_COLOR` is set.
 #[test]
-fn on_a_terminal_no_color_is_obeyed() {
+fn no_color_is_obeyed_on_a_terminal() {
     let place = traced();
     let on_terminal = |no_color: Option<&str>| {
         let (reader, output) = crate::common::terminal();
@@ -435,7 +435,7 @@ fn on_a_terminal_no_color_is_obeyed() {
         command.stdout(output).env_remove("NO_COLOR");
         command.envs(no_color.map(|value| ("NO_COLOR", value)));
         let mut child = command.spawn().expect("starts");
-        drop(command); // It holds the other end of the terminal.
+        drop(command); // The command holds the other end of the terminal.
         let text = read_until_closed(reader);
         assert!(child.wait().unwrap().success());
         text
@@ -450,7 +450,7 @@ fn read_until_closed(mut reader: std::fs::File) -> String {
     use std::io::Read;
     let mut text = Vec::new();
     let mut bytes = [0; 4096];
-    // A terminal whose other end is closed says so by an error.
+    // Reading from a terminal whose other end is closed gives an error.
     while let Ok(count @ 1..) = reader.read(&mut bytes) {
         text.extend_from_slice(&bytes[..count]);
     }
@@ -458,7 +458,7 @@ fn read_until_closed(mut reader: std::fs::File) -> String {
 }
 
 #[test]
-fn a_saved_trace_is_played_again_to_the_same_orders() {
+fn saved_trace_replays_to_the_same_decisions() {
     let place = traced();
     let told = place.run(&["replay", "it.trace"]).good();
     let words: Vec<&str> = told.split_whitespace().collect();
@@ -469,10 +469,10 @@ fn a_saved_trace_is_played_again_to_the_same_orders() {
     place.run(&["replay", "cut"]).refused(2).says("the trace ends in the middle");
 }
 
-/// Whom a domain is to be here is looked at, and that nobody is there is a note and no failure: the
-/// scenario may be meant for another machine.
+/// The live target of each domain is checked. A missing target is a note and no error: the scenario
+/// may be meant for another host.
 #[test]
-fn check_says_who_is_there() {
+fn check_reports_which_live_targets_exist() {
     let one = |live: &str| {
         format!(
             "title = \"one\"\nlength = \"1s\"\npolicy = {{ name = \"edf\" }}\n[[domain]]\n\

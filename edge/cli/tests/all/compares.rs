@@ -1,9 +1,9 @@
-//! Policies side by side: what may be compared, what the table says, and what is claimed of whom.
+//! Comparison of policies: which are allowed, what the table shows, and which claims are checked.
 
 use crate::common::{GOOD, Place};
 use serde_json::Value;
 
-/// The good scenario with shares for Credit as well.
+/// Returns the good scenario with parameters for Credit as well.
 fn both() -> String {
     let credit =
         |text: &str, weight: u32| format!("{text}share.credit = {{ weight = {weight} }}\n");
@@ -19,7 +19,7 @@ fn both() -> String {
 }
 
 #[test]
-fn a_share_that_nobody_wrote_is_no_promise() {
+fn missing_share_is_no_reservation() {
     let place = Place::with(GOOD);
     for (policy, fields) in [
         ("gedf", "share.gedf = { budget = ..., period = ... }"),
@@ -35,14 +35,14 @@ fn a_share_that_nobody_wrote_is_no_promise() {
         }
     }
     place.run(&["compare", "it.toml", "--policies", "edf,round-robin"]).good();
-    // Neither is one that a policy would take by itself.
+    // A default of the policy is no reservation either.
     let gedf = GOOD.replace("share.edf = { slice", "# {").replacen("\"edf\"", "\"gedf\"", 1);
     place.write("gedf.toml", gedf.as_bytes());
     place.run(&["sim", "gedf.toml"]).refused(2).says("has no share for `gedf`");
 }
 
 #[test]
-fn one_policy_is_compared_with_itself_by_its_parameters() {
+fn policy_is_compared_with_itself_under_other_parameters() {
     let place = Place::with(&both());
     let policies = "credit,credit:rules=xen-3.0.3,edf:reserve=0.08cpu";
     let text = place.run(&["compare", "it.toml", "--policies", policies]).good();
@@ -69,7 +69,7 @@ fn one_policy_is_compared_with_itself_by_its_parameters() {
 }
 
 #[test]
-fn claims_are_not_checked_under_other_policies_and_that_is_said() {
+fn claims_are_not_checked_under_other_policies_with_a_note() {
     let place = Place::with(&both());
     let text = place.run(&["compare", "it.toml", "--policies", "edf,credit,round-robin"]).good();
     assert!(text.contains("not under credit, round-robin"), "{text}");
@@ -88,7 +88,7 @@ fn claims_are_not_checked_under_other_policies_and_that_is_said() {
 }
 
 #[test]
-fn several_seeds_are_a_mean_with_what_it_may_be_off() {
+fn several_seeds_give_means_with_confidence_intervals() {
     let place = Place::with(&both().replacen(
         "{ kind = \"spin\" }",
         "{ kind = \"interactive\", compute = \"exponential 1ms\", sleep = \"exponential 5ms\" }",
@@ -113,7 +113,7 @@ fn several_seeds_are_a_mean_with_what_it_may_be_off() {
     let over = &whole["over_seeds"][0]["vcpus"][0]["delivered_ppm"];
     assert!((over["mean"].as_f64().expect("a mean") - mean).abs() < 0.001, "{over}");
     assert!(over["half_width_95"].as_f64().expect("a width") > 0.0, "{over}");
-    // The same runs one by one.
+    // The same runs are made one by one.
     let one = place.run(&["sim", "free.toml", "--seed", "3", "--json"]).good();
     let one: Value = serde_json::from_str(&one).expect("JSON");
     assert_eq!(one["runs"][0]["vcpus"], runs[2]["vcpus"]);
@@ -123,7 +123,7 @@ fn several_seeds_are_a_mean_with_what_it_may_be_off() {
 }
 
 #[test]
-fn a_claim_in_a_unit_that_its_metric_has_not_is_wrong_where_it_stands() {
+fn claim_in_a_wrong_unit_is_refused_by_line() {
     for (that, is, says) in [
         ("misses of gold", "below 2ms", "`misses` is a number and cannot be tested by `below 2ms`"),
         ("misses of gold", "at most 2%", "write it as `at most 3`"),
@@ -140,3 +140,51 @@ fn a_claim_in_a_unit_that_its_metric_has_not_is_wrong_where_it_stands() {
         }
     }
 }
+
+#[test]
+fn compare_by_named_metrics_shows_paired_differences() {
+    let place = Place::with(&both());
+    let compare = ["compare", "it.toml", "--policies", "edf,credit", "--seeds", "3"];
+    let metrics = ["--metric", "delivered of gold", "--metric", "waiting of silver"];
+    let text = place.run(&[&compare[..], &metrics].concat()).good();
+    for shown in ["delivered of gold, %", "waiting of silver", "difference", "3 runs"] {
+        assert!(text.contains(shown), "`{shown}` is missing:\n{text}");
+    }
+    // The table has a row for each policy, and the first has no difference.
+    let rows = |name: &str| text.lines().filter(|line| line.trim().starts_with(name)).count();
+    assert_eq!((rows("edf"), rows("credit")), (1, 1), "{text}");
+    let unknown = [&compare[..], &["--metric", "response p99 of gold"]].concat();
+    assert!(place.run(&unknown).good().contains("no run knows `response p99 of gold`"));
+    let ran = place.run(&[&compare[..], &["--metric", "delivered of bronze"]].concat()).refused(2);
+    ran.says("cannot show --metric `delivered of bronze`");
+}
+
+/// Returns a scenario up to its first claim.
+fn without_claims(text: &str) -> String {
+    text.split("[[claim]]").next().expect("a part before the first claim").to_owned()
+}
+
+#[test]
+fn cumulative_distribution_rises_to_all_values() {
+    let place = Place::with(&without_claims(&both()).replacen(SPIN, PERIODIC, 1));
+    let compare = ["compare", "it.toml", "--policies", "edf,credit", "--seeds", "2"];
+    place.run(&[&compare[..], &["--cdf", "it.csv", "--csv", "rows.csv"]].concat()).good();
+    let text = String::from_utf8(place.read("it.csv")).unwrap();
+    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
+    assert_eq!(rows[0].join(","), "policy,seed,vcpu,metric,at_most_ns,count,part");
+    let mut runs = 0;
+    for distribution in rows[1..].chunk_by(|a, b| a[..4] == b[..4]) {
+        let number = |row: &Vec<&str>, column: usize| row[column].parse::<f64>().unwrap();
+        let rises = |pair: &[Vec<&str>]| {
+            number(&pair[0], 4) < number(&pair[1], 4) && number(&pair[0], 6) < number(&pair[1], 6)
+        };
+        assert!(distribution.windows(2).all(rises), "{distribution:?}");
+        assert_eq!(distribution.last().unwrap()[6], "1.000000");
+        runs += u32::from(distribution[0][3] == "response");
+    }
+    assert_eq!(runs, 4, "two policies with two seeds:\n{text}");
+    place.run(&[&compare[..], &["--cdf", "nowhere/it.csv"]].concat()).refused(2);
+}
+
+const SPIN: &str = "{ kind = \"spin\" }";
+const PERIODIC: &str = "{ kind = \"periodic\", period = \"10ms\", work = \"1ms\" }";

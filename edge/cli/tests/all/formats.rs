@@ -1,5 +1,5 @@
-//! Files of earlier versions, kept in `tests/fixtures`, can still be read. A file here is never
-//! made again: a new version of a format adds a file.
+//! Files of earlier versions, kept in `tests/fixtures`, can still be read. A fixture is never
+//! remade: a new version of a format adds one.
 
 use std::fs;
 use std::path::Path;
@@ -11,9 +11,9 @@ fn fixture(name: &str) -> Vec<u8> {
     fs::read(folder.join(name)).expect("a fixture")
 }
 
-/// Two VMs that spin for 60 ms, reserved 6 and 3 of 10 ms, as version 4 of the format has it.
+/// The trace is of version 4: two VMs spin for 60 ms, with 6 ms and 3 ms of each 10 ms reserved.
 #[test]
-fn trace_of_version_4_shows_what_was_delivered() {
+fn trace_of_version_4_shows_delivered_cpu_time() {
     let place = Place::new();
     place.write("old.trace", &fixture("trace-version-4"));
     let table = place.run(&["show", "old.trace", "--table"]).good();
@@ -32,7 +32,7 @@ fn trace_of_newer_version_is_refused_by_number() {
     place.run(&["show", "new.trace"]).refused(2).says("this is a trace of version 9");
 }
 
-/// 13 of 6,000 runs are in the file; the table is the same as one made without it.
+/// The file has 13 of 6,000 runs. The table equals one that was made without it.
 #[test]
 fn sweep_continues_part_of_first_version() {
     let place = Place::new();

@@ -1,9 +1,9 @@
-//! Whatever a user meets is taught: every key, workload, claim, metric, policy and command.
+//! Help pages are complete: every key, workload, claim, metric, policy and command is on one.
 
 use crate::common::{GOOD, Place};
 use serde_json::Value;
 
-/// The keys that a table of a scenario can have, from what is said of one that it cannot.
+/// Returns the keys that a table of a scenario may have, from the error for an unknown one.
 fn keys_of(scenario: &str) -> Vec<String> {
     let said = Place::with(scenario).run(&["check", "it.toml"]).refused(2);
     let keys = said.err.lines().find_map(|line| line.strip_prefix("hint:  its keys are "));
@@ -11,7 +11,7 @@ fn keys_of(scenario: &str) -> Vec<String> {
     keys.split(", ").map(str::to_owned).collect()
 }
 
-/// A page, and that it is no wider than a terminal.
+/// Returns a help page, after checking its width.
 fn page(topic: &str) -> String {
     let page = Place::new().run(&["help", topic]).good();
     let widest = page.lines().map(|line| line.chars().count()).max().unwrap_or(0);
@@ -20,7 +20,7 @@ fn page(topic: &str) -> String {
 }
 
 #[test]
-fn every_key_of_a_scenario_is_taught() {
+fn every_key_of_a_scenario_has_help() {
     let page = page("scenario");
     let wrong = "nothing-like-it = 1";
     let in_domain =
@@ -43,7 +43,7 @@ fn every_key_of_a_scenario_is_taught() {
 }
 
 #[test]
-fn every_kind_of_work_and_every_key_of_it_is_taught() {
+fn every_workload_and_its_keys_have_help() {
     let page = page("work");
     let work = |text: &str| GOOD.replacen("work = { kind = \"spin\" }", text, 1);
     let said = Place::with(&work("work = { kind = \"nothing\" }")).run(&["check", "it.toml"]);
@@ -65,7 +65,7 @@ fn every_kind_of_work_and_every_key_of_it_is_taught() {
 }
 
 #[test]
-fn every_metric_of_json_and_of_claims_is_taught() {
+fn every_metric_of_json_and_claims_has_help() {
     let (metrics, claims) = (page("metrics"), page("claims"));
     let json = Place::with(GOOD).run(&["sim", "it.toml", "--xenmon", "--json"]).good();
     let whole: Value = serde_json::from_str(&json).expect("JSON");
@@ -87,7 +87,7 @@ fn every_metric_of_json_and_of_claims_is_taught() {
                 rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(';'))
             })
         };
-        // Not all that is a worst has the others beside it.
+        // A metric with a worst value need not have percentiles.
         let taught = is_taught(&written) || is_taught(field);
         assert!(taught, "`{written}` is not taught:\n{metrics}");
     }
@@ -106,7 +106,7 @@ fn every_metric_of_json_and_of_claims_is_taught() {
 }
 
 #[test]
-fn what_tables_call_their_columns_is_in_the_glossary() {
+fn table_columns_are_in_the_glossary() {
     let page = page("metrics");
     let place = Place::with(GOOD);
     for arguments in [&["sim", "it.toml"][..], &["sim", "it.toml", "--seeds", "2"]] {
@@ -132,7 +132,7 @@ fn what_tables_call_their_columns_is_in_the_glossary() {
 }
 
 #[test]
-fn help_leads_to_every_page_and_every_command_and_to_none_that_is_hidden() {
+fn help_lists_every_page_and_visible_command() {
     let place = Place::new();
     let all = place.run(&["help"]).good();
     let names = all.lines().filter_map(|line| line.strip_prefix("  "));
@@ -169,7 +169,7 @@ fn help_names_every_key_of_a_driver_domain_and_its_clients() {
     for topic in ["client", "nic", "disk", "kernel", "task"] {
         assert_eq!(place.run(&["help", topic]).good(), page, "{topic}");
     }
-    // An unknown key makes the reader name all that it knows.
+    // The error for an unknown key lists the valid keys.
     let keys = |table: &str| {
         let scenario = GOOD.replace("[host]", &format!("{table}\nnothing-like-it = 1\n[host]"));
         let said = Place::with(&scenario).run(&["check", "it.toml"]).refused(2);
@@ -198,7 +198,7 @@ fn help_names_every_key_of_the_host() {
 }
 
 #[test]
-fn help_teaches_each_policy() {
+fn help_has_a_page_for_each_policy() {
     let place = Place::new();
     let all = place.run(&["help"]).good();
     for command in ["sim", "run", "compare", "check", "show", "load", "doctor", "help"] {

@@ -1,4 +1,4 @@
-//! Somebody presses Ctrl-C: what there is is shown, and what there is not is said.
+//! Ctrl-C: complete results are shown, and missing ones are named.
 
 use std::fs;
 use std::process::Stdio;
@@ -8,13 +8,13 @@ use crate::common::live::{kill, let_pass, wait_until};
 use crate::common::{GOOD, Place, Ran};
 use rustix::process::Signal;
 
-/// Runs it, interrupts it after a while of work, and waits for its end.
+/// Starts a command, interrupts it while it works, and waits for its end.
 #[track_caller]
 fn interrupted(place: &Place, arguments: &[&str], after: Duration) -> Ran {
     let mut command = place.command(arguments);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = i32::try_from(child.id()).unwrap();
-    // Before it listens, a signal would simply end it.
+    // Before the handler is installed, a signal would simply end the command.
     wait_until("it to listen to signals", || {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
@@ -32,7 +32,7 @@ fn libc_sigint() -> i32 {
 }
 
 #[test]
-fn a_simulation_shows_what_there_is() {
+fn interrupted_simulation_shows_partial_results() {
     let place = Place::with(&GOOD.replacen("\"400ms\"", "\"8760h\"", 1));
     let second = Duration::from_secs(1);
     let ran = interrupted(&place, &["sim", "it.toml", "--csv", "it.csv"], second).ended_with(130);
@@ -41,7 +41,7 @@ fn a_simulation_shows_what_there_is() {
     assert!(csv.starts_with("second,domain,share_ppm") && csv.contains("gold"), "{csv}");
 }
 
-/// The JSON of an interrupted command, which says that it was.
+/// Returns the JSON of an interrupted command, after checking its mark.
 #[track_caller]
 fn json_of(ran: &Ran) -> serde_json::Value {
     let json: serde_json::Value = serde_json::from_str(&ran.out).expect("valid JSON");
@@ -50,7 +50,7 @@ fn json_of(ran: &Ran) -> serde_json::Value {
 }
 
 #[test]
-fn interrupted_json_says_so() {
+fn interrupted_json_is_marked() {
     let place = Place::with(&GOOD.replacen("\"400ms\"", "\"8760h\"", 1));
     let second = Duration::from_secs(1);
     let ran = interrupted(&place, &["sim", "it.toml", "--json"], second).ended_with(130);
@@ -78,7 +78,7 @@ fn without_warmup(text: &str) -> String {
     text.lines().filter(|line| !line.starts_with("warmup")).flat_map(|it| [it, "\n"]).collect()
 }
 
-/// How many runs were finished, of how many, as it says.
+/// Returns the number of finished runs and of all runs, from the note.
 #[track_caller]
 fn finished(ran: &Ran) -> (u64, u64) {
     let note = ran.err.lines().find_map(|line| line.strip_prefix("note: stopped after "));
@@ -87,10 +87,10 @@ fn finished(ran: &Ran) -> (u64, u64) {
     (words[0].parse().unwrap(), words[2].parse().unwrap())
 }
 
-/// A run takes a tenth of a second: some are over in three on a machine that is thirty times as
-/// slow, and not all on one that is ten times as fast.
+/// A run takes a tenth of a second. So some runs finish within three seconds even if the host is
+/// thirty times slower, and some remain even if it is ten times faster.
 #[test]
-fn of_many_runs_those_are_shown_that_were_finished() {
+fn interrupted_command_shows_its_finished_runs() {
     let place = Place::with(&GOOD.replacen("\"400ms\"", "\"1000s\"", 1));
     let seeds = ["--seeds", "1000"];
     let two = ["compare", "it.toml", "--policies", "edf,round-robin"];
@@ -104,9 +104,9 @@ fn of_many_runs_those_are_shown_that_were_finished() {
     }
 }
 
-/// One run each that nobody could wait for: there is nothing to show.
+/// Each run would take far too long, so none finishes.
 #[test]
-fn what_was_not_finished_is_said_by_its_name() {
+fn interrupted_command_names_its_unfinished_runs() {
     let place = Place::with(&GOOD.replacen("\"400ms\"", "\"8760h\"", 1));
     let two = ["compare", "it.toml", "--policies", "edf,round-robin"];
     let ran = interrupted(&place, &two, Duration::from_millis(300)).ended_with(130);
@@ -115,7 +115,7 @@ fn what_was_not_finished_is_said_by_its_name() {
 }
 
 #[test]
-fn piped_sweep_says_how_far_it_is_and_how_long_it_takes() {
+fn piped_sweep_reports_progress_and_remaining_time() {
     let place = Place::with(&GOOD.replacen("\"400ms\"", "\"300s\"", 1));
     let words = ["sweep", "it.toml", "--seeds", "10000", "--csv", "it.csv"];
     let ran = interrupted(&place, &words, Duration::from_secs(5)).ended_with(130);

@@ -1,4 +1,4 @@
-//! Work with devices and its clients as people start them: real processes over the loopback.
+//! Workloads with devices and their clients, as real processes over the loopback interface.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -10,7 +10,7 @@ use crate::common::{Place, Ran};
 use rustix::process::Signal;
 use serde_json::Value;
 
-/// A server, and the port that it told.
+/// A server process with the port that it reported.
 struct Server {
     child: Child,
     out: ChildStdout,
@@ -23,7 +23,7 @@ impl Server {
         Server::try_start(place, kind).expect("it tells its port")
     }
 
-    /// None where it does not get its port.
+    /// Starts a server. `None` if it does not get its port.
     fn try_start(place: &Place, kind: &[&str]) -> Option<Server> {
         let mut command = place.command(&[&["load"], kind, &["--json"]].concat());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -42,7 +42,7 @@ impl Server {
         i32::try_from(self.child.id()).unwrap()
     }
 
-    /// What it says when somebody presses the key that ends programs.
+    /// Interrupts the server as by Ctrl-C, and returns its report.
     fn interrupt(mut self) -> Value {
         kill(self.pid(), Signal::INT);
         let (mut out, mut err) = (String::new(), String::new());
@@ -55,7 +55,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Only after a failure is it running.
+        // The server still runs only if the test failed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -72,7 +72,7 @@ fn client(place: &Place, kind: &[&str], server: &Server) -> Value {
 const WEB: [&str; 5] = ["web-server", "--each", "100us", "--response", "10KiB"];
 
 #[test]
-fn a_web_server_and_its_clients_count_the_same() {
+fn web_server_and_clients_agree_on_requests() {
     let place = Place::new();
     let server = Server::start(&place, &WEB);
     let httperf = client(&place, &["httperf", "--rate", "500", "--count", "40"], &server);
@@ -94,14 +94,14 @@ fn a_web_server_and_its_clients_count_the_same() {
 }
 
 #[test]
-fn a_stream_counts_the_same_on_both_sides() {
+fn both_sides_of_a_stream_agree_on_bytes() {
     let place = Place::new();
     let server = Server::start(&place, &["sink"]);
     let stream = ["iperf", "--window", "64KiB", "--length", "100ms"];
     let sent = client(&place, &stream, &server)["sent_bytes"].as_u64().unwrap();
     let slow = ["ttcp", "--window", "64KiB", "--gap", "1ms", "--length", "100ms"];
     let slow = client(&place, &slow, &server)["sent_bytes"].as_u64().unwrap();
-    // A packet a millisecond at most.
+    // The client sends at most one packet per millisecond.
     assert!(sent > 0 && slow > 0 && slow <= 101 * 1448, "{slow}");
     assert_eq!(server.interrupt()["received_bytes"], sent + slow);
     let server = Server::start(&place, &["send", "--each", "10us", "--block", "8KiB"]);
@@ -111,12 +111,12 @@ fn a_stream_counts_the_same_on_both_sides() {
 }
 
 #[test]
-fn a_client_that_is_killed_leaves_a_server_that_goes_on() {
+fn server_continues_after_its_client_is_killed() {
     let place = Place::new();
     let server = Server::start(&place, &WEB);
     let unconnected = sockets(server.pid());
     for _ in 0..3 {
-        // Ends by itself if this test fails before it is killed.
+        // The client ends by itself if this test fails before it is killed.
         let arguments = ["load", "ab", "--at-once", "20", "--length", "90s", "--to", &server.port];
         let mut killed = place.command(&arguments).spawn().unwrap();
         wait_until("a connection", || sockets(server.pid()) > unconnected);
@@ -128,7 +128,7 @@ fn a_client_that_is_killed_leaves_a_server_that_goes_on() {
     assert!(server.interrupt()["answered"].as_u64() >= Some(30));
 }
 
-/// How many sockets a process has.
+/// Returns the number of sockets of a process.
 fn sockets(pid: i32) -> usize {
     let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     let targets = files.filter_map(|file| fs::read_link(file.path()).ok());
@@ -136,7 +136,7 @@ fn sockets(pid: i32) -> usize {
 }
 
 #[test]
-fn a_server_that_is_killed_leaves_nothing_and_its_clients_lose() {
+fn clients_of_a_killed_server_report_losses() {
     let place = Place::new();
     let kind = [&WEB[..], &["--read", "4KiB", "--folder", "."]].concat();
     let mut server = Server::start(&place, &kind);
@@ -154,10 +154,10 @@ fn a_server_that_is_killed_leaves_nothing_and_its_clients_lose() {
 }
 
 #[test]
-fn a_port_can_be_named_and_is_free_again_at_once() {
+fn named_port_can_be_used_again_at_once() {
     let place = Place::new();
     let echo = ["echo", "--each", "10us"];
-    // One that has just become free may go to somebody else before it is asked for.
+    // Another process may take the port before it is requested again.
     let again = || {
         let first = Server::start(&place, &echo);
         let port = first.port.clone();
@@ -167,7 +167,7 @@ fn a_port_can_be_named_and_is_free_again_at_once() {
     };
     let server = (0..20).find_map(|_| again()).expect("a port that is free again");
     assert_eq!(client(&place, &["ping", "--count", "5"], &server)["answered"], 5);
-    // Where one listens no other can.
+    // A second server cannot listen on the same port.
     let taken = [&["load"], &echo[..], &["--port", &server.port]].concat();
     let says = format!("cannot listen on port {} of 127.0.0.1", server.port);
     place.run(&taken).refused(2).says(&says);
@@ -175,7 +175,7 @@ fn a_port_can_be_named_and_is_free_again_at_once() {
 }
 
 #[test]
-fn who_reads_and_who_compiles_say_what_they_did() {
+fn file_and_compile_loads_report_their_work() {
     let place = Place::new();
     let read = ["load", "disk-read", "--each", "10us", "--block", "8KiB", "--folder", "."];
     let done = json(place.run(&[&read[..], &["--length", "50ms", "--json"]].concat()));
@@ -193,7 +193,7 @@ fn who_reads_and_who_compiles_say_what_they_did() {
 }
 
 #[test]
-fn help_names_the_keys_of_a_scenario() {
+fn load_help_names_the_keys_of_a_scenario() {
     let place = Place::new();
     for (kind, keys) in [
         ("web-server", &["each", "response", "connections", "processes", "read"][..]),
@@ -219,14 +219,14 @@ fn help_names_the_keys_of_a_scenario() {
     }
 }
 
-/// Two ports that nobody had a moment ago.
+/// Returns two UDP addresses that were free a moment ago.
 fn two_ports() -> [String; 2] {
     let sockets = [0; 2].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
     sockets.map(|socket| socket.local_addr().unwrap().to_string())
 }
 
 #[test]
-fn nodes_that_are_started_by_hand_wait_for_each_other() {
+fn manually_started_nodes_wait_for_each_other() {
     let place = Place::new();
     let [one, other] = two_ports();
     let node = |own: &str, peer: &str, length: &str| {
@@ -246,7 +246,7 @@ fn nodes_that_are_started_by_hand_wait_for_each_other() {
 }
 
 #[test]
-fn a_node_knows_every_other_one_once() {
+fn node_refuses_repeated_peers_and_itself() {
     let place = Place::new();
     let [own, peer] = two_ports();
     let load = |peers: &[&str]| {

@@ -1,4 +1,4 @@
-//! Tests of the program that need no CPU of their own.
+//! Tests of the program that need no CPU for themselves.
 
 #[path = "../common/mod.rs"]
 mod common;

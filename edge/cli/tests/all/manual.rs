@@ -1,10 +1,10 @@
-//! Completions and manual pages, judged by the programs that read them.
+//! Shell completions and manual pages, checked by the programs that read them.
 
 use std::process::{Command, Stdio};
 
 use crate::common::{Place, Ran};
 
-/// What a program says; none, and told, if it is not there.
+/// Runs a program. Prints a note and returns `None` if it is not installed.
 fn by(mut command: Command) -> Option<Ran> {
     let program = command.get_program().to_string_lossy().into_owned();
     match command.stdin(Stdio::null()).output() {
@@ -16,7 +16,7 @@ fn by(mut command: Command) -> Option<Ran> {
     }
 }
 
-/// What bash offers for the last of these words.
+/// Returns bash's completions for the last of these words.
 fn offered(place: &Place, words: &[&str]) -> Option<Vec<String>> {
     let script = "source ./completions; COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); \
                   _slackline slackline \"${COMP_WORDS[COMP_CWORD]}\" \
@@ -27,7 +27,7 @@ fn offered(place: &Place, words: &[&str]) -> Option<Vec<String>> {
 }
 
 #[test]
-fn bash_offers_commands_options_and_none_of_ours() {
+fn bash_completes_commands_and_options_but_no_hidden_ones() {
     let place = Place::new();
     place.write("completions", place.run(&["completions", "bash"]).good().as_bytes());
     let mut check = Command::new("bash");
@@ -44,7 +44,7 @@ fn bash_offers_commands_options_and_none_of_ours() {
 }
 
 #[test]
-fn other_shells_have_completions_too_and_unknown_ones_are_told() {
+fn other_shells_have_completions_and_unknown_ones_are_refused() {
     let place = Place::new();
     for shell in ["zsh", "fish", "elvish", "powershell"] {
         let text = place.run(&["completions", shell]).good();
@@ -55,7 +55,7 @@ fn other_shells_have_completions_too_and_unknown_ones_are_told() {
 }
 
 #[test]
-fn there_is_a_manual_page_for_each_command_that_manual_readers_take() {
+fn each_command_has_a_valid_manual_page() {
     let place = Place::new();
     place.run(&["man", "--to", "."]).ended_with(0);
     let pages = place.files().into_iter().filter(|name| name.ends_with(".1"));

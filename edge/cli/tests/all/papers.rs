@@ -1,11 +1,11 @@
-//! `slackline paper`, on the tiny paper that its crate is tested with.
+//! `slackline paper` with the small paper from the tests of its crate.
 
 use std::fs;
 use std::path::Path;
 
 use crate::common::{GOOD, Place};
 
-/// A place with a copy of the tiny paper.
+/// Returns a folder with a copy of the small paper.
 fn place() -> Place {
     let place = Place::with(GOOD);
     let folder = place.path("papers/tiny");
@@ -19,7 +19,7 @@ fn place() -> Place {
 }
 
 #[test]
-fn a_paper_is_listed_run_and_told() {
+fn paper_is_listed_run_and_reported() {
     let place = place();
     let list = place.run(&["paper", "list"]).good();
     assert!(list.contains("tiny: A paper that nobody wrote"), "{list}");
@@ -53,7 +53,7 @@ fn without_results_nothing_is_written() {
 }
 
 #[test]
-fn quick_run_of_experiment_without_quick_form_says_so() {
+fn quick_run_of_experiment_without_quick_form_gives_a_note() {
     let place = place();
     let quick = ["paper", "run", "tiny", "--no-results", "--seeds", "1", "--quick"];
     let says = "note: --quick changes nothing of fig-1: no quick form; use --seeds 1";
@@ -66,7 +66,7 @@ fn quick_run_of_experiment_without_quick_form_says_so() {
 }
 
 #[test]
-fn what_is_asked_for_and_is_not_there_is_said() {
+fn missing_papers_and_experiments_are_reported() {
     let place = place();
     let ran = place.run(&["paper", "run", "tyni"]).refused(2);
     ran.says("error: there is no paper `tyni`").says("did you mean `tiny`?");

@@ -1,4 +1,4 @@
-//! Nothing that is read is written to, however it is named, and no two results go to one file.
+//! No input is overwritten, under whatever name, and no two outputs go to one file.
 
 use std::fs::hard_link;
 use std::os::unix::fs::symlink;
@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use crate::common::{GOOD, Place, Ran};
 
-/// A scenario that plays a recording, under several names.
+/// Returns a folder with a scenario and a recording, each under several names.
 fn place() -> Place {
     let replay =
         GOOD.replacen("{ kind = \"spin\" }", "{ kind = \"replay\", file = \"it.csv\" }", 1);
@@ -21,7 +21,7 @@ fn place() -> Place {
     place
 }
 
-/// The command is refused, and nothing of the folder has changed.
+/// Asserts that a command is refused and that no file has changed.
 #[track_caller]
 fn loses_nothing(place: &Place, arguments: &[&str], says: &str) {
     let all = |place: &Place| {
@@ -34,7 +34,7 @@ fn loses_nothing(place: &Place, arguments: &[&str], says: &str) {
 }
 
 #[test]
-fn what_a_run_is_made_of_is_never_written_to() {
+fn inputs_of_a_run_are_never_overwritten() {
     let place = place();
     let names = |file: &str| {
         let ways = ["", "./", "folder/../", "here/", "link-", "hard-"];
@@ -53,7 +53,7 @@ fn what_a_run_is_made_of_is_never_written_to() {
 }
 
 #[test]
-fn no_two_results_go_to_one_file() {
+fn two_outputs_to_one_file_are_refused() {
     let place = place();
     symlink("made", place.path("link-made")).expect("a link");
     place.write("old", b"old");
@@ -71,9 +71,9 @@ fn no_two_results_go_to_one_file() {
     place.run(&["sim", "it.toml", "--save", "/dev/null", "--perfetto", "/dev/null"]).ended_with(1);
 }
 
-/// Who writes `-` means standard output, where the tables go.
+/// In other programs `-` means standard output, which has the tables here.
 #[test]
-fn a_dash_is_no_file_to_write() {
+fn dash_is_refused_as_an_output() {
     let place = Place::with(GOOD);
     for option in ["--save", "--perfetto", "--csv"] {
         let says = format!("cannot write {option} to `-`");
@@ -84,7 +84,7 @@ fn a_dash_is_no_file_to_write() {
 }
 
 #[test]
-fn a_report_is_no_file_of_its_paper() {
+fn report_may_not_overwrite_its_paper() {
     let place = Place::new();
     let papers = concat!(env!("CARGO_MANIFEST_DIR"), "/../../papers");
     symlink(papers, place.path("papers")).expect("a link");
@@ -96,7 +96,7 @@ fn a_report_is_no_file_of_its_paper() {
 }
 
 #[test]
-fn a_folder_that_is_not_there_is_a_wrong_name() {
+fn output_in_a_missing_folder_is_refused() {
     let place = place();
     for arguments in [
         &["sim", "it.toml", "--save", "nowhere/made"][..],
@@ -111,7 +111,7 @@ fn a_folder_that_is_not_there_is_a_wrong_name() {
 }
 
 #[test]
-fn a_scenario_and_a_trace_can_come_from_standard_input() {
+fn scenario_and_trace_can_come_from_standard_input() {
     let place = Place::with(GOOD);
     let from = |file: &str, arguments: &[&str]| {
         let file = std::fs::File::open(place.path(file)).expect("a file");
@@ -129,7 +129,7 @@ fn a_scenario_and_a_trace_can_come_from_standard_input() {
 }
 
 #[test]
-fn what_has_no_end_is_not_read_to_it() {
+fn endless_input_is_refused() {
     let place = Place::new();
     place
         .run(&["check", "/dev/zero"])

@@ -1,9 +1,9 @@
-//! Scenarios with axes: a run for each point, one table, JSON and lines of all of them.
+//! Scenarios with axes: a run per point, shown as one table, JSON and CSV.
 
 use crate::common::{GOOD, Place};
 use serde_json::Value;
 
-/// The good scenario with two periods and two loads.
+/// Returns the good scenario with two periods and two workloads.
 fn grid() -> String {
     let axes = r#"
 [[axis]]
@@ -25,7 +25,7 @@ set = { "domain.silver.work" = { kind = "spin" } }
 }
 
 #[test]
-fn every_point_is_a_row() {
+fn each_point_of_the_axes_is_a_row() {
     let place = Place::with(&grid());
     let out = place.run(&["sim", "it.toml"]).good();
     let row = |point: &str, vcpu: &str| {
@@ -40,16 +40,16 @@ fn every_point_is_a_row() {
     for point in ["10ms/sleeps", "10ms/spins", "100ms/sleeps", "100ms/spins"] {
         assert_eq!(row(point, "gold")[2], "60.00", "{out}");
     }
-    // What is set at a point is what runs there: a spinner takes all that is left.
+    // The values of a point are in effect: a VM that spins takes all slack.
     for period in ["10ms", "100ms"] {
         assert_eq!(row(&format!("{period}/spins"), "silver")[2], "40.00", "{out}");
         assert_ne!(row(&format!("{period}/sleeps"), "silver")[2], "40.00", "{out}");
     }
 }
 
-/// The numbers of a point are those of the scenario written out.
+/// The numbers of a point equal those of the same scenario without axes.
 #[test]
-fn a_point_is_the_scenario_that_it_stands_for() {
+fn point_equals_the_scenario_written_out() {
     let spins = GOOD.replacen(
         "{ kind = \"interactive\", compute = \"exponential 1ms\", sleep = \"exponential 5ms\" }",
         "{ kind = \"spin\" }",
@@ -80,14 +80,14 @@ fn policies_and_seeds_are_compared_over_all_points() {
     assert_eq!(headings[..5], ["period", "silver", "policy", "seed", "name"]);
     let delivered = headings.iter().position(|name| *name == "delivered_ppm").expect("a column");
     let rows: Vec<_> = lines.collect();
-    // Two policies, four points, two seeds, two vCPUs.
+    // There are two policies, four points, two seeds and two vCPUs.
     assert_eq!(rows.len(), 32);
     let gold = |row: &&Vec<&str>| row[2] == "edf" && row[4] == "gold";
     assert!(rows.iter().filter(gold).all(|row| row[delivered] == "600000"), "{csv}");
 }
 
 #[test]
-fn claims_are_checked_at_each_point_and_told_by_their_line() {
+fn failed_claims_at_points_are_reported_by_line() {
     let wrong = grid().replacen("within 2% of promised", "above 70%", 1);
     let place = Place::with(&wrong);
     let ran = place.run(&["sim", "it.toml"]).ended_with(1);
@@ -98,7 +98,7 @@ fn claims_are_checked_at_each_point_and_told_by_their_line() {
 }
 
 #[test]
-fn what_is_wrong_at_a_point_is_told_where_the_point_stands() {
+fn errors_at_a_point_have_its_position() {
     let place = Place::new();
     let grid = grid();
     let place_of = |name: &str| {
@@ -146,10 +146,10 @@ fn what_is_wrong_at_a_point_is_told_where_the_point_stands() {
     place.run(&["compare", "it.toml", "--live"]).refused(2).says("a scenario with axes live");
 }
 
-/// What fits is asked of all points at once: each has its answer, and one that does not fit is told
-/// where it stands.
+/// The admission of all points is checked. Each has its result, and a refusal has the position of
+/// its point.
 #[test]
-fn every_point_is_checked() {
+fn check_covers_every_point_of_the_axes() {
     let place = Place::with(&grid());
     let out = place.run(&["check", "it.toml"]).good();
     assert!(out.starts_with("two hogs, over period / silver: 4 points\n"), "{out}");

@@ -1,4 +1,4 @@
-//! The verbs of the service, asked of the real front of a core that says what a test wants.
+//! Commands for the daemon, with a real front and a simulated core whose answers the test chooses.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
@@ -23,7 +23,7 @@ use tempfile::TempDir;
 
 pub(crate) type Outcome = Result<Answer, Problem>;
 
-/// A front whose core is this test.
+/// A real front whose core is this test.
 pub(crate) struct Daemon {
     folder: TempDir,
     front: Child,
@@ -31,7 +31,7 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// None if we are not root: then the front knows us as a stranger.
+    /// Starts a front. `None` without root, since the front would refuse this user.
     pub(crate) fn new(says: fn(&Request) -> Outcome) -> Option<Daemon> {
         if !rustix::process::geteuid().is_root() {
             return None;
@@ -68,12 +68,12 @@ impl Daemon {
         Ran::new(&self.command(args).output().expect("it runs"))
     }
 
-    /// Writes a file beside the socket.
+    /// Writes a file into the folder of the socket.
     pub(crate) fn write(&self, name: &str, text: &str) {
         std::fs::write(self.folder.path().join(name), text).expect("a file");
     }
 
-    /// The path of a file beside the socket.
+    /// Returns the path of a file in the folder of the socket.
     pub(crate) fn path(&self, name: &str) -> String {
         self.folder.path().join(name).display().to_string()
     }
@@ -173,7 +173,7 @@ pub(crate) fn fine(request: &Request) -> Outcome {
 }
 
 #[test]
-fn the_front_has_no_right_to_anything() {
+fn front_process_has_no_privileges() {
     let Some(daemon) = Daemon::new(fine) else { return };
     daemon.run(&["list"]).good();
     let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.front.id()));
@@ -191,18 +191,18 @@ fn the_front_has_no_right_to_anything() {
         assert_eq!(of(capabilities), "0000000000000000", "{capabilities}");
     }
     assert_eq!((of("NoNewPrivs:"), of("Threads:")), ("1".into(), "1".into()));
-    // A filter of system calls.
+    // Mode 2 is a filter of system calls.
     assert_eq!(of("Seccomp:"), "2");
-    // Nobody but root may look into it: so the kernel has its files belong to root.
+    // Only root may inspect the process, so the kernel makes root the owner of its files.
     let owner = std::os::unix::fs::MetadataExt::uid;
     let files = std::fs::metadata(format!("/proc/{}/environ", daemon.front.id()));
     assert_eq!(owner(&files.expect("it lives")), 0);
 }
 
 #[test]
-fn a_stranger_is_told_nothing_whatever_he_asks() {
+fn stranger_is_refused_for_every_request() {
     let Some(daemon) = Daemon::new(fine) else { return };
-    // From a folder that anybody may read, wherever this one was built.
+    // The copy is in a folder that every user may read. The build folder may not be readable.
     let program = daemon.folder.path().join("slackline");
     copy_program(&program);
     let mut command = Command::new(program);
@@ -214,7 +214,7 @@ fn a_stranger_is_told_nothing_whatever_he_asks() {
 }
 
 #[test]
-fn what_is_typed_is_what_is_asked() {
+fn commands_send_the_requests_that_were_typed() {
     let Some(daemon) = Daemon::new(fine) else { return };
     let text = daemon
         .run(&["reserve", "web", "--cpu", "1.5", "--vcpus", "2", "--exact", "--for", "pid:17"])
@@ -230,7 +230,7 @@ fn what_is_typed_is_what_is_asked() {
     let Request::Change { change, if_revision, .. } = daemon.heard() else { panic!("another") };
     assert_eq!((change.slice, change.exact), (Some(Length(Span::from_ms(3))), Some(false)));
     assert_eq!(if_revision, Some(7));
-    // Where nobody can be asked nobody is.
+    // Without a terminal, no confirmation is asked for.
     for verb in ["pause", "resume", "release"] {
         daemon.run(&[verb, "web", "--if-revision", "7"]).good();
         let request = format!("{:?}", daemon.heard()).to_lowercase();
@@ -240,12 +240,12 @@ fn what_is_typed_is_what_is_asked() {
 }
 
 #[test]
-fn tables_fit_and_json_is_the_daemons_own() {
+fn tables_fit_and_json_is_passed_unchanged() {
     let Some(daemon) = Daemon::new(fine) else { return };
     for verb in ["list", "log"] {
         let output = daemon.command(&[verb]).env("COLUMNS", "40").output().expect("it runs");
         let text = Ran::new(&output).good();
-        // Why one is as it is is a sentence.
+        // The reason for a state is a sentence, so it may be longer.
         for line in text.lines().filter(|line| !line.contains("are promised")) {
             assert!(line.chars().count() <= 40, "{line}\n{text}");
         }
@@ -263,7 +263,7 @@ fn tables_fit_and_json_is_the_daemons_own() {
 }
 
 #[test]
-fn a_refusal_has_its_reason_its_hint_and_its_exit_code() {
+fn refusal_has_reason_hint_and_exit_code() {
     fn says(request: &Request) -> Outcome {
         let (kind, hint) = match request {
             Request::Reserve { .. } => (Kind::NoRoom, "the longest slice that fits is 3ms"),
@@ -291,7 +291,7 @@ fn a_refusal_has_its_reason_its_hint_and_its_exit_code() {
 }
 
 #[test]
-fn where_no_daemon_is_that_is_said_and_how_to_start_one() {
+fn missing_daemon_is_reported_with_a_hint() {
     let folder = tempfile::tempdir().expect("a folder");
     let socket = folder.path().join("nobody");
     for verb in ["find", "list", "watch", "room", "log"] {
@@ -302,7 +302,7 @@ fn where_no_daemon_is_that_is_said_and_how_to_start_one() {
 }
 
 #[test]
-fn watch_shows_every_second_until_it_is_stopped() {
+fn watch_shows_reservations_each_second_until_stopped() {
     let Some(daemon) = Daemon::new(fine) else { return };
     let mut watch = daemon.command(&["watch", "web", "--json"]);
     let mut watch = watch.stdout(Stdio::piped()).spawn().expect("it starts");
@@ -318,7 +318,7 @@ fn watch_shows_every_second_until_it_is_stopped() {
 }
 
 #[test]
-fn the_page_teaches_every_verb_state_and_refusal() {
+fn service_help_has_every_verb_state_and_refusal() {
     let output = Command::new(PROGRAM).args(["help", "service"]).output().expect("it runs");
     let page = Ran::new(&output).good();
     let words = State::ALL.map(|(state, _)| state.word()).into_iter();
@@ -378,7 +378,7 @@ fn elsewhere(request: &Request) -> Outcome {
     }
 }
 
-/// A gang over these, and what came of it.
+/// Starts a gang on these hosts and returns the outcome.
 fn gang_of(hosts: [&Daemon; 2], more: &str) -> Ran {
     let members = hosts.map(|host| {
         let socket = host.folder.path().join("s");
@@ -396,7 +396,7 @@ fn gang_of(hosts: [&Daemon; 2], more: &str) -> Ran {
 }
 
 #[test]
-fn a_gang_is_held_everywhere_before_it_begins_at_one_time_everywhere() {
+fn gang_is_held_on_all_hosts_before_it_begins() {
     let (Some(one), Some(other)) = (Daemon::new(of_gang), Daemon::new(of_gang)) else { return };
     gang_of([&one, &other], "phase = \"3ms\"\n").ended_with(0).shows("gang bsp begins in");
     let begins = [(&one, "bsp-1"), (&other, "bsp-2")].map(|(daemon, called)| {
@@ -421,12 +421,12 @@ fn a_gang_is_held_everywhere_before_it_begins_at_one_time_everywhere() {
         at_ns
     });
     assert_eq!(begins[0], begins[1]);
-    // A moment before a period of all of them.
+    // The start is 20 ms before a period of all members.
     assert_eq!((begins[0] + 20_000_000) % 10_000_000, 3_000_000);
 }
 
 #[test]
-fn a_gang_of_which_one_is_refused_is_given_up_everywhere_and_it_is_said_who() {
+fn refused_member_breaks_the_gang_and_is_named() {
     let (Some(one), Some(other)) = (Daemon::new(of_gang), Daemon::new(full)) else { return };
     let ran = gang_of([&one, &other], "").ended_with(4);
     ran.says("bsp-2 on ").says("95 % is promised, and 90 % may be").says("fits is 3ms");
@@ -441,7 +441,7 @@ fn a_gang_of_which_one_is_refused_is_given_up_everywhere_and_it_is_said_who() {
 }
 
 #[test]
-fn hosts_whose_clocks_differ_by_half_a_slice_are_not_even_asked() {
+fn gang_with_differing_clocks_is_refused_before_requests() {
     let (Some(one), Some(other)) = (Daemon::new(of_gang), Daemon::new(elsewhere)) else { return };
     let ran = gang_of([&one, &other], "").ended_with(3);
     ran.says("differ by").says("the slice of 4ms");

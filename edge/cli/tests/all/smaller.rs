@@ -1,17 +1,17 @@
-//! Small things that people trip over.
+//! Small usability problems that were fixed.
 
 use crate::common::{GOOD, Place};
 use serde_json::Value;
 
 #[test]
-fn a_list_of_stretches_is_json_as_well() {
+fn run_intervals_are_listed_as_json() {
     let place = Place::with(GOOD);
     place.run(&["sim", "it.toml", "--save", "it.trace"]).good();
     let lines = place.run(&["show", "it.trace", "--list", "--for", "40ms"]).good();
     let json = place.run(&["show", "it.trace", "--list", "--for", "40ms", "--json"]).good();
     let whole: Value = serde_json::from_str(&json).expect("JSON");
     let stretches = whole["stretches"].as_array().expect("stretches");
-    // The first line is the heading, the last one counts what is outside the window.
+    // The first line is the heading. The last one counts the run intervals outside the window.
     assert_eq!(stretches.len(), lines.lines().count() - 2);
     let first = &stretches[0];
     let line = lines.lines().nth(1).expect("a stretch");
@@ -23,7 +23,7 @@ fn a_list_of_stretches_is_json_as_well() {
 }
 
 #[test]
-fn a_window_behind_the_end_of_the_run_is_an_error() {
+fn window_after_the_end_of_the_run_is_refused() {
     let place = Place::with(GOOD);
     place.run(&["sim", "it.toml", "--save", "it.trace"]).good();
     for from in ["400ms", "1h", "8760h"] {
@@ -37,7 +37,7 @@ fn a_window_behind_the_end_of_the_run_is_an_error() {
 }
 
 #[test]
-fn shares_and_waits_by_the_second_are_lines() {
+fn csv_has_shares_and_waits_per_second() {
     let text = GOOD.replacen("\"400ms\"", "\"3500ms\"", 1);
     let place = Place::with(&text);
     let plain = place.run(&["sim", "it.toml"]).good();
@@ -54,7 +54,7 @@ fn shares_and_waits_by_the_second_are_lines() {
     for column in heading.split(',') {
         assert!(taught.contains(&format!("\n  {column} ")), "`{column}` is not taught");
     }
-    // Everybody's time on the only CPU; nobody knows of others on a simulated one.
+    // The row has the CPU time of all VMs. A simulated CPU has no other programs.
     let cpu: Vec<&str> = csv.lines().filter(|line| line.contains(",cpu0,")).collect();
     assert_eq!(cpu.len(), 3, "{csv}");
     for (second, line) in cpu.iter().enumerate() {
@@ -78,7 +78,7 @@ fn shares_and_waits_by_the_second_are_lines() {
 }
 
 #[test]
-fn names_may_have_dots_where_they_are_nobody_elses() {
+fn names_with_dots_are_refused_only_if_ambiguous() {
     let named = |name: &str| GOOD.replace("gold", name);
     for name in ["ubuntu22.04", "fedora.40", "a.b.c"] {
         let place = Place::with(&named(name));
@@ -87,7 +87,7 @@ fn names_may_have_dots_where_they_are_nobody_elses() {
     for name in [".a", "a.", "."] {
         Place::with(&named(name)).run(&["check", "it.toml"]).refused(2).says("is not a valid name");
     }
-    // `silver.0` is what the vCPU of `silver` may be called.
+    // A vCPU of `silver` may be called `silver.0`.
     for (one, other) in [("gold", "gold.0"), ("gold.0", "gold")] {
         let text = GOOD.replace("gold", one).replace("\"silver\"", &format!("\"{other}\""));
         Place::with(&text).run(&["check", "it.toml"]).refused(2).says("is used already");
@@ -95,7 +95,7 @@ fn names_may_have_dots_where_they_are_nobody_elses() {
 }
 
 #[test]
-fn what_turns_text_around_is_not_shown_as_it_is() {
+fn direction_and_escape_characters_in_titles_are_escaped() {
     let text = GOOD.replacen("two hogs", "two \u{202e}sgoh\u{2066} \\u001b[31mred", 1);
     let place = Place::with(&text);
     for arguments in [&["sim", "it.toml"][..], &["check", "it.toml"]] {
@@ -109,17 +109,17 @@ fn what_turns_text_around_is_not_shown_as_it_is() {
 }
 
 #[test]
-fn a_batch_says_when_it_finished() {
+fn finished_batch_is_noted_with_its_time() {
     let batch = "work = { kind = \"batch\", total = \"60ms\" }";
     let place = Place::with(&GOOD.replacen("work = { kind = \"spin\" }", batch, 1));
     let ran = place.run(&["sim", "it.toml"]);
-    // 6 ms in every 10 ms.
+    // The VM receives 6 ms of every 10 ms.
     ran.ended_with(1).shows("note: `gold` finished its work at 96");
 }
 
-/// Nobody could read a table whose lines are broken by the terminal.
+/// Lines that the terminal wraps would make the table unreadable.
 #[test]
-fn a_narrow_terminal_has_narrow_tables() {
+fn tables_fit_a_narrow_terminal() {
     let place = Place::with(GOOD);
     let (ran, text) = crate::common::on_terminal(place.command(&["sim", "it.toml"]), 40);
     assert!(ran.success());
@@ -127,8 +127,8 @@ fn a_narrow_terminal_has_narrow_tables() {
     crate::common::is_narrow(&text);
 }
 
-/// The same for every command that prints for people, where `COLUMNS` says how wide it may be. A
-/// list of stretches is lines to search in, as wide as they are.
+/// The same holds for every command with tables, at the width that `COLUMNS` sets. A list of run
+/// intervals is exempt: its lines are meant to be searched.
 #[test]
 fn every_table_fits_40_columns() {
     let place = Place::with(GOOD);
@@ -167,7 +167,7 @@ fn every_table_fits_40_columns() {
         assert!(output.status.success() && !text.is_empty(), "{arguments:?}");
         crate::common::is_narrow(&text);
     }
-    // What is told is as narrow.
+    // Messages on standard error are as narrow.
     for arguments in
         [&["sim", "it.toml", "--lenght", "1s"][..], &["show", "it.trace", "--from", "1h"]]
     {

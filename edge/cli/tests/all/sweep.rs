@@ -1,4 +1,5 @@
-//! Sweeps: a family of scenarios under policies, in one table that is the same however it was made.
+//! Sweeps: a family of scenarios under several policies makes one table, which does not depend on
+//! how the runs were made.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -38,7 +39,7 @@ fn text(place: &Place, name: &str) -> String {
 }
 
 #[test]
-fn a_sweep_is_one_table_and_one_page() {
+fn sweep_writes_one_table_and_one_page() {
     let place = Place::with(FAMILY);
     let arguments = [&SWEEP[..], &["--page", "it.html"]].concat();
     let ran = place.run(&arguments).ended_with(0).says("note: 24 runs; ");
@@ -54,19 +55,19 @@ fn a_sweep_is_one_table_and_one_page() {
         let [moves, misses] = ["moves_per_cpu_second", "misses"].map(|name| line[column(name)]);
         assert!(!is_sedf || moves == "0.000" && misses == "0", "SEDF binds and keeps: {line:?}");
         let error: f64 = line[column("share_error_percent")].parse().unwrap();
-        // On one CPU slack by weight is fair to who never sleeps.
+        // On one CPU, slack by weight is fair to a VM that never blocks.
         let is_plain = is_sedf && line[0] == "none" && line[1] == "1";
         assert!(!is_plain || error < 1.0, "{line:?}");
     }
     let page = text(&place, "it.html");
     assert!(page.contains("<svg") && page.contains("Missed deadlines") && page.contains("half"));
     assert_eq!(place.files(), ["it.csv", "it.html", "it.toml"], "nothing else is left");
-    // Again, on as many cores as there are, in whatever order.
+    // The second sweep runs on all cores, in any order.
     place.run(&SWEEP).ended_with(0);
     assert_eq!(text(&place, "it.csv"), table);
 }
 
-/// The values of a column in the order of the runs.
+/// Returns the values of a column in the order of the runs.
 fn values(table: &str, column: &str) -> Vec<f64> {
     let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split(',').collect()).collect();
     let at = lines[0].iter().position(|head| *head == column).unwrap();
@@ -90,7 +91,7 @@ fn sweep_median_of_two_seeds_is_their_midpoint() {
 }
 
 #[test]
-fn the_family_that_is_taught_can_be_swept() {
+fn family_of_the_help_page_can_be_swept() {
     let page = Place::new().run(&["help", "family"]).good();
     let intro = page.lines().take_while(|line| !line.starts_with("  - "));
     let example: Vec<&str> = intro.filter_map(|line| line.strip_prefix("  ")).collect();
@@ -100,7 +101,7 @@ fn the_family_that_is_taught_can_be_swept() {
     assert_eq!(text(&place, "it.csv").lines().count(), 1 + 2, "two sizes");
 }
 
-/// Starts it and ends it by a signal once some runs are done, and not all.
+/// Starts a sweep, and ends it by a signal when some of its runs are done.
 #[track_caller]
 fn ended_by(place: &Place, arguments: &[&str], signal: Signal) -> Ran {
     let lines = || {
@@ -120,9 +121,9 @@ fn ended_by(place: &Place, arguments: &[&str], signal: Signal) -> Ran {
     Ran::new(&child.wait_with_output().unwrap())
 }
 
-/// Long enough to be killed in the middle: 24 runs of a simulated minute and a half each.
+/// 24 runs of 100 simulated seconds take long enough to be killed in the middle.
 #[test]
-fn killed_in_the_middle_it_goes_on_and_the_table_is_the_same() {
+fn killed_sweep_continues_to_the_same_table() {
     let place = Place::with(&FAMILY.replacen("\"12s\"", "\"100s\"", 1));
     place.run(&SWEEP).ended_with(0).says("note: 24 runs; ");
     let whole = text(&place, "it.csv");
@@ -143,7 +144,7 @@ fn killed_in_the_middle_it_goes_on_and_the_table_is_the_same() {
 }
 
 #[test]
-fn what_was_done_of_another_sweep_is_not_mixed_in() {
+fn runs_of_another_sweep_are_refused() {
     let place = Place::with(FAMILY);
     place.write("it.csv.part", b"slackline 0.1.0 sweep of something else\n0\tdone\n");
     place.run(&SWEEP).refused(2).says("runs of another sweep").says("--fresh");
@@ -152,7 +153,7 @@ fn what_was_done_of_another_sweep_is_not_mixed_in() {
 }
 
 #[test]
-fn other_sizes_than_the_familys_are_drawn_where_they_are_said() {
+fn sizes_of_the_options_replace_those_of_the_family() {
     let place = Place::with(FAMILY);
     let sweep = ["sweep", "it.toml", "--seeds", "1", "--csv", "it.csv", "--length", "3s"];
     let sweep = |sizes| [&sweep[..], &["--cpus", sizes]].concat();
@@ -166,7 +167,7 @@ fn other_sizes_than_the_familys_are_drawn_where_they_are_said() {
 }
 
 #[test]
-fn a_scenario_without_a_family_is_swept_too_and_what_cannot_be_promised_is_said() {
+fn plain_scenario_is_swept_and_refused_runs_are_noted() {
     let place = Place::with(GOOD);
     let sweep = ["sweep", "it.toml", "--policies", "edf,edf:reserve=0.2cpu", "--seeds", "2"];
     place.run(&[&sweep[..], &["--csv", "it.csv"]].concat()).ended_with(0).shows("were refused");
@@ -177,7 +178,7 @@ fn a_scenario_without_a_family_is_swept_too_and_what_cannot_be_promised_is_said(
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_before_anything_runs() {
+fn invalid_sweep_is_refused_before_any_run() {
     let family = |what: &str, with: &str| FAMILY.replacen(what, with, 1);
     let cases = [
         (family("cpus = [1, 2]", "cpus = [0]"), "it.toml:6:8: a host has 1 to 256 CPUs, not 0"),
@@ -202,4 +203,26 @@ fn what_makes_no_sense_is_refused_before_anything_runs() {
     let onto_itself = ["sweep", "it.toml", "--csv", "it.toml"];
     place.run(&onto_itself).refused(2).says("are the same file");
     assert_eq!(text(&place, "it.toml"), FAMILY);
+}
+
+#[test]
+fn sweep_with_named_metrics_has_a_column_a_table_and_a_panel_of_each() {
+    let place = Place::with(FAMILY);
+    let metrics = ["--metric", "wait worst", "--metric", "misses of total"];
+    let arguments = [&SWEEP[..], &["--page", "it.html"], &metrics].concat();
+    let ran = place.run(&arguments).ended_with(0);
+    ran.shows("wait worst, ").shows("run by run with the same seed");
+    let table = text(&place, "it.csv");
+    let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split(',').collect()).collect();
+    let width = lines[0].len();
+    assert_eq!(lines[0][width - 2..], ["wait_worst_ns", "misses"]);
+    for line in &lines[1..] {
+        // The metric of the whole run is the sum that the usual column has.
+        let usual = lines[0].iter().position(|head| *head == "misses").unwrap();
+        assert_eq!(line[width - 1], line[usual], "{line:?}");
+        let _: u64 = line[width - 2].parse().unwrap_or_else(|_| panic!("{line:?}"));
+    }
+    assert!(text(&place, "it.html").contains("wait worst"));
+    let ran = place.run(&[&SWEEP[..], &["--metric", "mises of total"]].concat()).refused(2);
+    ran.says("cannot show --metric `mises of total`").says("did you mean `misses`?");
 }

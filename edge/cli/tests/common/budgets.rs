@@ -1,15 +1,15 @@
-//! Cgroups with real-time budgets, where the kernel has such a thing.
+//! Cgroups with real-time budgets, if the kernel supports them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::live::wait_until;
 
-/// A group whose threads may not be real-time. Once they have left it is gone when this is.
+/// A cgroup without real-time budget. It is removed on drop, once its threads have left.
 pub struct NoRealTime(pub PathBuf);
 
 impl NoRealTime {
-    /// None where groups have no budgets.
+    /// Creates a cgroup. `None` if the kernel has no such budgets.
     pub fn make() -> Option<NoRealTime> {
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
         let is_cpu = |options: &str| options.split(',').any(|option| option == "cpu");
@@ -21,14 +21,14 @@ impl NoRealTime {
         made.0.join("cpu.rt_runtime_us").exists().then_some(made)
     }
 
-    /// Another one in it.
+    /// Creates a cgroup below this one.
     pub fn inner(&self, name: &str) -> NoRealTime {
         let group = self.0.join(name);
         fs::create_dir(&group).unwrap();
         NoRealTime(group)
     }
 
-    /// Its budget, in microseconds of each period of it.
+    /// Returns the group's budget in microseconds per period.
     pub fn budget(&self) -> u64 {
         let text = fs::read_to_string(self.0.join("cpu.rt_runtime_us")).unwrap();
         text.trim().parse().unwrap()
@@ -41,6 +41,6 @@ impl Drop for NoRealTime {
     }
 }
 
-/// What a test says that needs them.
+/// Note of a test that is skipped for lack of such cgroups.
 pub const SKIPPED: &str =
     "skipped: needs cgroups with real-time budgets (version 1, RT_GROUP_SCHED)";

@@ -1,5 +1,5 @@
-//! What live tests share: one runs at a time, each leaves the machine as it was, and a process that
-//! is scheduled from outside can tell whether it was given back.
+//! Common parts of live tests. One test runs at a time and leaves the host as it was. A process
+//! that is held from outside can check whether it was restored.
 
 #![allow(dead_code, unreachable_pub)] // Each topic uses its own part.
 
@@ -27,16 +27,16 @@ pub mod waiting;
 #[allow(unused_imports)] // Each topic uses its own part.
 pub use waiting::{PATIENCE, kill, let_pass, nap, wait_until};
 
-/// Marks every process that a test starts, and all that those start.
+/// Variable that marks every process that a test starts, with all descendants.
 pub const TAG: &str = "SLACKLINE_TEST_TAG";
-/// Says which part a process plays; unset for the tests themselves.
+/// Variable with the role of a child process. Unset for the tests themselves.
 pub const PART: &str = "SLACKLINE_TEST_PART";
 
-/// What everybody's victim is called where threads of virtual machines are.
+/// Name of the victim's spinning thread, like a vCPU thread of QEMU.
 const VCPU: &str = "CPU 0/TCG";
 
-/// Somebody joins, is paused, goes on and leaves beside somebody whose share changes. The last
-/// change is more than there is, and keeps the share of before.
+/// One VM joins, is paused, resumes and leaves, beside one whose share changes. The last change
+/// exceeds the capacity, so the share of before stays.
 pub const COMES_AND_GOES: &str = r#"title = "comes and goes"
 length = "2s"
 policy = { name = "edf" }
@@ -70,7 +70,7 @@ share.edf = { slice = "11ms", period = "11ms", exact = true }
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// The right to run live, alone on this machine as far as these tests go.
+/// Permission to run live. Only one test has it at a time.
 pub struct Live {
     pub place: Place,
     kernel: Kernel,
@@ -78,24 +78,24 @@ pub struct Live {
     _alone: (MutexGuard<'static, ()>, File),
 }
 
-/// Which kernel the program finds.
+/// Kernel as the program sees it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kernel {
     Ours,
-    /// One with the system calls of Linux 4.4.
+    /// A kernel with the system calls of Linux 4.4.
     #[cfg(target_arch = "x86_64")]
     Linux44,
-    /// One that tells nobody what threads do.
+    /// A kernel that does not report when threads block.
     #[cfg(target_arch = "x86_64")]
     WithoutPerf,
 }
 
-/// The start of a live test; none, and said why, where there can be none.
+/// Begins a live test. Prints the reason and returns `None` if the host does not support it.
 pub fn begin() -> Option<Live> {
     begin_on(Kernel::Ours)
 }
 
-/// As [`begin`], with the program on another kernel.
+/// Begins a live test on a simulated kernel.
 pub fn begin_on(kernel: Kernel) -> Option<Live> {
     let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     if !geteuid().is_root() {
@@ -105,7 +105,8 @@ pub fn begin_on(kernel: Kernel) -> Option<Live> {
     let lock = File::create(env::temp_dir().join("slackline-live-tests.lock")).expect("a lock");
     lock.lock().expect("a lock");
     let place = Place::new();
-    // It sleeps a few hundred times to see how timers are, and no test changes what it finds here.
+    // `doctor` sleeps a few hundred times to measure timers, and no test changes its result. So its
+    // result is kept.
     static SKIPPED: OnceLock<Option<&str>> = OnceLock::new();
     if let Some(why) = SKIPPED.get_or_init(|| what_is_missing(&place)) {
         println!("skipped: {why}");
@@ -116,7 +117,7 @@ pub fn begin_on(kernel: Kernel) -> Option<Live> {
     Some(Live { place, kernel, tag, _alone: (alone, lock) })
 }
 
-/// What a live run needs and this machine does not have.
+/// Returns what the host lacks for live runs.
 fn what_is_missing(place: &Place) -> Option<&'static str> {
     let doctor: Value =
         serde_json::from_str(&place.run(&["doctor", "--json"]).good()).expect("JSON");
@@ -130,10 +131,10 @@ fn what_is_missing(place: &Place) -> Option<&'static str> {
     is_blind.then_some("needs a kernel that tells what threads do")
 }
 
-/// What a vCPU got in a run as it is printed in JSON, in millionths of a CPU.
+/// Returns the CPU that a vCPU received in a run, in millionths of a CPU.
 pub fn delivered(run: &Value, name: &str) -> u64 {
     let vcpus = run["vcpus"].as_array().expect("vCPUs");
-    let vcpu = vcpus.iter().find(|vcpu| vcpu["name"] == name).expect("who was asked for");
+    let vcpu = vcpus.iter().find(|vcpu| vcpu["name"] == name).expect("the vCPU exists");
     vcpu["delivered_ppm"].as_u64().expect("CPU time")
 }
 
@@ -155,7 +156,7 @@ impl Live {
         Ran::new(&self.command(arguments).output().expect("the program can be started"))
     }
 
-    /// Starts `slackline run it.toml`, with a process group of its own, as a shell would.
+    /// Starts `slackline run it.toml` in a process group of its own, as a shell does.
     pub fn start(&self, scenario: &str) -> Runner<'_> {
         self.start_as("it", scenario)
     }
@@ -169,7 +170,7 @@ impl Live {
         Runner { live: self, child, name: name.into() }
     }
 
-    /// Starts it with a terminal for all that it says.
+    /// Starts the program with a terminal for its output.
     pub fn start_on(&self, terminal: File, scenario: &str) -> Runner<'_> {
         self.place.write("it.toml", scenario.as_bytes());
         let mut command = self.command(&["run", "it.toml"]);
@@ -178,7 +179,7 @@ impl Live {
         Runner { live: self, child, name: "it".into() }
     }
 
-    /// Processes that this test has started, or that those have, with their command lines.
+    /// Returns the processes that this test has started, with their descendants and command lines.
     pub fn processes(&self) -> Vec<(i32, String)> {
         let mark = format!("{TAG}={}", self.tag).into_bytes();
         let mut found = Vec::new();
@@ -186,7 +187,7 @@ impl Live {
             let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
                 continue;
             };
-            // One that ends while it is looked at is none.
+            // A process that has ended meanwhile is left out.
             let Ok(environment) = fs::read(entry.path().join("environ")) else { continue };
             if environment.split(|&byte| byte == 0).any(|word| word == mark) {
                 let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
@@ -196,13 +197,13 @@ impl Live {
         found
     }
 
-    /// Those whose command line has this word.
+    /// Returns the processes whose command line has this word.
     pub fn processes_of(&self, word: &str) -> Vec<i32> {
         let has = |(_, line): &(i32, String)| line.split(' ').any(|other| other == word);
         self.processes().into_iter().filter(has).map(|(pid, _)| pid).collect()
     }
 
-    /// Nothing that the test has started is left.
+    /// Asserts that no process of the test is left.
     #[track_caller]
     pub fn nothing_is_left(&self) {
         wait_until("every process to end", || self.processes().is_empty());
@@ -211,7 +212,7 @@ impl Live {
 
 impl Drop for Live {
     fn drop(&mut self) {
-        // Only after a failure is there anybody.
+        // Processes are left only if the test failed.
         for (pid, line) in self.processes() {
             println!("ending what is left: {pid} {line}");
             kill(pid, Signal::KILL);
@@ -235,7 +236,7 @@ impl Runner<'_> {
         kill(self.pid(), signal);
     }
 
-    /// What a key on a terminal does: everybody in the foreground hears it.
+    /// Sends a signal to the process group, as a key on a terminal does.
     pub fn signal_group(&self, signal: Signal) {
         let group = Pid::from_raw(self.pid()).expect("a process id");
         rustix::process::kill_process_group(group, signal).expect("the group is there");
@@ -245,13 +246,13 @@ impl Runner<'_> {
         self.child.try_wait().expect("is our child").is_none()
     }
 
-    /// Nothing, if it was said to a terminal.
+    /// Returns the output of the run. Empty if it went to a terminal.
     fn said(&self, kind: &str) -> String {
         let bytes = fs::read(self.live.place.path(&format!("{}.{kind}", self.name)));
         String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
     }
 
-    /// What came of it, once it has ended.
+    /// Waits for the end of the run and returns its result.
     #[track_caller]
     pub fn end(mut self) -> Ran {
         wait_until("the run to end", || !self.is_running());
@@ -262,13 +263,13 @@ impl Runner<'_> {
 
 impl Drop for Runner<'_> {
     fn drop(&mut self) {
-        // Only after a failure is it running. Its keeper then gives back what it held.
+        // The run is still running only if the test failed. Its keeper then restores what it held.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// How a thread is scheduled.
+/// Scheduling state of a thread.
 #[derive(Clone, Debug, PartialEq)]
 pub struct State {
     pub tid: Tid,
@@ -278,7 +279,7 @@ pub struct State {
     pub groups: String,
 }
 
-/// How every thread of a process is scheduled; none if it ends meanwhile.
+/// Returns the scheduling state of every thread of a process. `None` if it has ended.
 pub fn states(pid: i32) -> Option<Vec<State>> {
     let file = |tid: Tid, name: &str| fs::read_to_string(format!("/proc/{pid}/task/{tid}/{name}"));
     let state = |tid| {
@@ -293,14 +294,14 @@ pub fn states(pid: i32) -> Option<Vec<State>> {
     threads_of(Tid::new(pid)?).ok()?.into_iter().map(state).collect()
 }
 
-/// A process that was there before: one of its threads never waits, and is named as a vCPU is.
+/// A process to be held from outside. One of its threads spins, and has the name of a vCPU thread.
 pub struct Victim {
     child: Child,
     pub spinner: Tid,
     before: Vec<State>,
 }
 
-/// The body of a test that plays the victim where it is told to, and else does nothing.
+/// Body of the child process that is the victim. Returns at once in other processes.
 pub fn play_victim() {
     if env::var(PART).is_ok_and(|part| part == "victim") {
         let spin = || {
@@ -313,7 +314,8 @@ pub fn play_victim() {
         let (worker_ends, worker) = std::sync::mpsc::channel::<()>();
         let worker = std::thread::spawn(move || worker.recv());
         println!("@");
-        // A line ends the worker, and then it goes on until whoever started this is gone.
+        // The first line on standard input ends the worker thread, and the end of input ends the
+        // process.
         let _ = std::io::stdin().read_line(&mut String::new());
         drop(worker_ends);
         let _ = worker.join();
@@ -331,12 +333,12 @@ impl Victim {
         let lines = BufReader::new(child.stdout.take().expect("is piped")).lines();
         let lines = lines.map_while(Result::ok);
         let said = lines.filter_map(|line| line.rsplit_once('@').map(|(_, tid)| tid.to_owned()));
-        // The two may come in any order.
+        // The two lines may come in any order.
         let said: Vec<String> = said.take(2).collect();
         let spinner = said.iter().find_map(|number| Tid::new(number.parse().ok()?));
         let spinner = spinner.expect("the victim says who spins");
         let mut victim = Victim { child, spinner, before: Vec::new() };
-        // Not what threads usually are, so that what is given back is not a guess.
+        // The threads get unusual priorities, so that restoring them cannot succeed by chance.
         for (place, tid) in victim.threads().into_iter().enumerate() {
             let class = Scheduling::Other { nice: 3 + i32::try_from(place).expect("a few") };
             set_scheduling(tid, &SchedulingOf { class, reset_on_fork: false }).expect("is ours");
@@ -352,7 +354,7 @@ impl Victim {
         i32::try_from(self.child.id()).expect("a process id")
     }
 
-    /// One of its threads, which never did anything, ends.
+    /// Ends the thread of the victim that does nothing.
     pub fn end_a_thread(&mut self) {
         let before = self.threads().len();
         self.child.stdin.as_mut().expect("is piped").write_all(b"\n").expect("it listens");
@@ -369,12 +371,12 @@ impl Victim {
         states(self.pid()).expect("the victim is there")
     }
 
-    /// Whether somebody has taken it over: it is not as it was.
+    /// Returns true if the victim is held: its scheduling state has changed.
     pub fn is_held(&self) -> bool {
         self.state() != self.before
     }
 
-    /// Every thread is as it was, and the one that spins does spin.
+    /// Asserts that every thread is restored and that the spinning thread runs.
     #[track_caller]
     pub fn is_given_back(&self) {
         let deadline = Instant::now() + PATIENCE;
@@ -388,7 +390,7 @@ impl Victim {
         assert_eq!(groups_left(&self.threads()), Vec::<String>::new());
     }
 
-    /// The two ways to hold it: all of it by stopping the process, or one thread in the freezer.
+    /// Returns a scenario that holds the whole process, or only its vCPU thread, in the freezer.
     pub fn scenario(&self, threads: &str, length: &str) -> String {
         format!(
             "title = \"victim\"\nlength = \"{length}\"\npolicy = {{ name = \"edf\" }}\n\
@@ -409,12 +411,12 @@ impl Drop for Victim {
     }
 }
 
-/// The freezer's groups of these threads, wherever they are mounted.
+/// Returns the freezer groups of these threads, in any mounted hierarchy.
 pub fn groups_left(threads: &[Tid]) -> Vec<String> {
     let mut left = Vec::new();
     let mut folders = vec![std::path::PathBuf::from("/sys/fs/cgroup")];
     while let Some(folder) = folders.pop() {
-        // A group that ends while it is looked at has nothing in it.
+        // A group that is removed meanwhile has no entries.
         for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
             if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 continue;

@@ -1,4 +1,4 @@
-//! Running the program as a user does, and looking at what came of it.
+//! Runs the program as a user does, and checks the results.
 
 #![allow(dead_code, unreachable_pub)] // Each topic uses its own part.
 
@@ -14,13 +14,12 @@ use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
-/// The program under test.
+/// Path of the program under test.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_slackline");
-/// Names another one, such as one that was built to be fast.
+/// Variable with the path of another program to test, such as a release build.
 const OTHER_PROGRAM: &str = "SLACKLINE_TEST_PROGRAM";
 
-/// Two spinners that are promised 60 % and 30 % of one CPU: everything can be promised, and it is
-/// over at once.
+/// Two spinning VMs with 60 % and 30 % of one CPU reserved. It passes admission and ends quickly.
 pub const GOOD: &str = r#"title = "two hogs"
 length = "400ms"
 policy = { name = "edf", reserve = "0.05cpu" }
@@ -40,16 +39,16 @@ is = "within 2% of promised"
 on = "sim"
 "#;
 
-/// Copies the program under test. Another process writes the copy: a child that a test beside this
-/// one starts meanwhile would inherit the open file, and what is open for writing cannot be run.
+/// Copies the program under test. `cp` writes the copy, since an executable file must not be open
+/// for writing. A child of another test could inherit such a file from this process.
 pub fn copy_program(to: &Path) {
     let copied = Command::new("cp").arg(PROGRAM).arg(to).status().expect("cp");
     assert!(copied.success(), "cannot copy {PROGRAM} to {}", to.display());
 }
 
-/// What came of a command.
+/// Result of a command.
 pub struct Ran {
-    /// The exit code; none if a signal ended it.
+    /// Exit code. `None` if a signal ended the command.
     pub code: Option<i32>,
     pub out: String,
     pub err: String,
@@ -62,7 +61,7 @@ impl Ran {
         Ran { code: output.status.code(), out, err: without_cost(&err) }
     }
 
-    /// It was done, without a word on standard error.
+    /// Asserts success without output on standard error. Returns standard output.
     #[track_caller]
     pub fn good(self) -> String {
         assert_eq!((self.code, self.err.as_str()), (Some(0), ""), "{}", self.out);
@@ -87,7 +86,7 @@ impl Ran {
         self
     }
 
-    /// What it said on standard error, without the notes before it about this machine.
+    /// Returns standard error without the notes about the host at its beginning.
     pub fn complaint(&self) -> &str {
         let mut rest = self.err.as_str();
         while let Some((line, more)) = rest.split_once('\n')
@@ -98,7 +97,7 @@ impl Ran {
         rest
     }
 
-    /// One error, one hint, no table and no panic.
+    /// Asserts one error with a hint, and no other output.
     #[track_caller]
     pub fn refused(self, code: i32) -> Ran {
         let ran = self.ended_with(code);
@@ -111,14 +110,14 @@ impl Ran {
     }
 }
 
-/// Standard error without the note on dispatch overhead, which every live run prints first and
-/// which differs on every machine.
+/// Returns standard error without the note on dispatch overhead, which every live run prints and
+/// which differs between hosts.
 pub fn without_cost(err: &str) -> String {
     let is_cost = |line: &&str| line.starts_with("note:  dispatch overhead is ");
     err.split_inclusive('\n').filter(|line| !is_cost(line)).collect()
 }
 
-/// A folder for one test, and the program run in it.
+/// A folder for one test, in which the program runs.
 pub struct Place {
     pub folder: TempDir,
 }
@@ -128,7 +127,7 @@ impl Place {
         Place { folder: tempfile::tempdir().expect("a folder for the test") }
     }
 
-    /// A folder that holds one scenario, `it.toml`.
+    /// Returns a folder with one scenario, `it.toml`.
     pub fn with(scenario: &str) -> Place {
         let place = Place::new();
         place.write("it.toml", scenario.as_bytes());
@@ -151,8 +150,9 @@ impl Place {
         files_in(self.folder.path())
     }
 
-    /// The program as somebody without rights starts it: a copy, as they may not enter where it was
-    /// built. None, which is said, where we have no rights to give up.
+    /// Returns the program as a user without permissions starts it. It is a copy, since the user
+    /// may not enter the build folder. Prints a note and returns `None` unless the test runs as
+    /// root.
     pub fn command_of_nobody(&self, arguments: &[&str]) -> Option<Command> {
         const NOBODY: u32 = 65534;
         if !rustix::process::geteuid().is_root() {
@@ -182,12 +182,12 @@ impl Place {
         Ran::new(&self.command(arguments).output().expect("the program can be started"))
     }
 
-    /// Runs it with standard output closed by a reader that has read one line.
+    /// Runs the program with its output read by a process that closes it after one line.
     pub fn run_into_head(&self, arguments: &[&str]) -> Ran {
         let mut command = self.command(arguments);
         let (mut reader, writer) = std::io::pipe().expect("a pipe");
         let mut child = command.stdout(writer).stderr(Stdio::piped()).spawn().expect("starts");
-        drop(command); // It holds the other end of the pipe.
+        drop(command); // The command holds the other end of the pipe.
         let mut byte = [0];
         while matches!(reader.read(&mut byte), Ok(1)) && byte != *b"\n" {}
         drop(reader);
@@ -198,7 +198,7 @@ impl Place {
     }
 }
 
-/// The names of all files in a folder, hidden ones too.
+/// Returns the names of all files in a folder, with hidden ones.
 pub fn files_in(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).expect("a folder");
     let name = |entry: std::io::Result<std::fs::DirEntry>| entry.expect("an entry").file_name();
@@ -207,7 +207,7 @@ pub fn files_in(folder: &Path) -> Vec<String> {
     names
 }
 
-/// A terminal: its outside, where somebody would sit, and its inside.
+/// Opens a pseudo-terminal. Returns the controlling side and the program's side.
 pub fn terminal() -> (std::fs::File, std::fs::File) {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let outside =
@@ -219,7 +219,7 @@ pub fn terminal() -> (std::fs::File, std::fs::File) {
     (outside.into(), inside.expect("the terminal's other end"))
 }
 
-/// Runs a command on a terminal of so many columns; its end, and all that it wrote there.
+/// Runs a command on a terminal of this width. Returns its exit status and its output.
 pub fn on_terminal(mut command: Command, columns: u16) -> (std::process::ExitStatus, String) {
     let (mut outside, inside) = terminal();
     let size = rustix::termios::Winsize { ws_row: 40, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
@@ -227,18 +227,18 @@ pub fn on_terminal(mut command: Command, columns: u16) -> (std::process::ExitSta
     command.env("NO_COLOR", "1").env_remove("COLUMNS");
     command.stdout(inside.try_clone().expect("a terminal")).stderr(inside);
     let mut child = command.spawn().expect("the program can be started");
-    drop(command); // It holds the other end of the terminal.
+    drop(command); // The command holds the other end of the terminal.
     let mut text = Vec::new();
-    // A terminal whose inside is closed is an error to read from.
+    // Reading from a terminal whose other end is closed gives an error.
     let _ = outside.read_to_end(&mut text);
     let end = child.wait().expect("it ends");
     (end, String::from_utf8_lossy(&text).into_owned())
 }
 
-/// No terminal of 40 columns breaks a line of it, unless it is a single word.
+/// Asserts that a terminal of 40 columns wraps no line, unless it is a single word.
 #[track_caller]
 pub fn is_narrow(text: &str) {
-    // What is written over is not there any more.
+    // Text that was overwritten does not count.
     let seen =
         |line: &str| line.rsplit("\r\x1b[K").next().unwrap_or_default().trim_end().to_owned();
     for line in text.split('\n').map(seen) {

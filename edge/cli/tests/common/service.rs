@@ -1,4 +1,4 @@
-//! A daemon under test, and whoever asks it.
+//! A daemon under test and its clients.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -15,18 +15,18 @@ use slackline_linux::sys::online_cpus;
 use super::Ran;
 use super::live::{self, Live, Victim, wait_until};
 
-/// The last CPU of this machine.
+/// Returns the number of the host's last CPU.
 pub fn cpu() -> String {
     online_cpus().unwrap().iter().last().unwrap().index().to_string()
 }
 
-/// The status and the body of an answer; none if there was none.
+/// Sends a request. Returns the status and the body of the answer, if there is one.
 pub fn ask(socket: &Path, method: &str, path: &str, body: Option<&Value>) -> Option<(u16, Value)> {
     let (status, text) = ask_text(socket, method, path, body)?;
     Some((status, serde_json::from_str(&text).unwrap_or(Value::Null)))
 }
 
-/// The same of what is no JSON.
+/// Sends a request whose answer is not JSON.
 pub fn ask_text(
     socket: &Path,
     method: &str,
@@ -49,14 +49,14 @@ pub fn ask_text(
     Some((status, body.to_owned()))
 }
 
-/// A daemon in the background, with its ledger and its socket in the folder of the test.
+/// A daemon in the background. Its ledger and socket are in the folder of the test.
 pub struct Daemon<'a> {
     live: &'a Live,
     child: Child,
 }
 
 impl<'a> Daemon<'a> {
-    /// Starts it, and waits until it answers.
+    /// Starts a daemon and waits until it answers.
     #[track_caller]
     pub fn start(live: &'a Live) -> Daemon<'a> {
         Daemon::start_in(live, "state")
@@ -72,7 +72,8 @@ impl<'a> Daemon<'a> {
         daemon
     }
 
-    /// One that this command starts; none, which is said, if it ends before it answers.
+    /// Starts a daemon by this command. Prints a note and returns `None` if it ends before it
+    /// answers.
     pub fn start_by(live: &'a Live, mut command: Command) -> Option<Daemon<'a>> {
         let err = File::create(live.place.path("err")).unwrap();
         command.stdout(Stdio::null()).stderr(err);
@@ -88,7 +89,7 @@ impl<'a> Daemon<'a> {
         Some(daemon)
     }
 
-    /// One to which the groups of this host are those in a file; none where that cannot be.
+    /// Starts a daemon that reads the host's groups from this file. `None` if that is not possible.
     pub fn start_with_groups(live: &'a Live, groups: &Path) -> Option<Daemon<'a>> {
         let serve = live.command(&["serve", "--cpus", &cpu(), "--state", "state"]);
         let script = "mount --bind \"$0\" /etc/group && exec \"$@\"";
@@ -112,13 +113,13 @@ impl<'a> Daemon<'a> {
         String::from_utf8_lossy(&self.live.place.read("err")).into_owned()
     }
 
-    /// As [`ask`], on its socket.
+    /// Sends a request to the daemon's socket.
     pub fn try_ask(&self, method: &str, path: &str, body: Option<&Value>) -> Option<(u16, Value)> {
         ask(&self.live.place.path("socket"), method, path, body)
     }
 
-    /// The same; there must be one, in the end: a front that died is replaced, and who asked too
-    /// often may ask again.
+    /// Sends a request until there is an answer: the front may be replaced meanwhile, or the rate
+    /// of requests limited.
     #[track_caller]
     pub fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
         let mut answer = None;
@@ -144,18 +145,18 @@ impl<'a> Daemon<'a> {
         body
     }
 
-    /// A command that asks it something.
+    /// Runs a command that sends a request to the daemon.
     pub fn run(&self, command: &str) -> Ran {
         let words: Vec<&str> = command.split(' ').chain(["--socket", "socket"]).collect();
         self.live.run(&words)
     }
 
-    /// The process whose command line has this word.
+    /// Returns the process of the daemon whose command line has this word.
     pub fn process_of(&self, word: &str) -> Option<i32> {
         self.live.processes_of(word).first().copied()
     }
 
-    /// Asks it to end.
+    /// Ends the daemon by SIGTERM.
     #[track_caller]
     pub fn end(mut self) -> Ran {
         live::kill(self.pid(), Signal::TERM);
@@ -164,7 +165,7 @@ impl<'a> Daemon<'a> {
         Ran { code, out: String::new(), err: self.said() }
     }
 
-    /// Kills it.
+    /// Kills the daemon by SIGKILL.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -178,19 +179,19 @@ impl Drop for Daemon<'_> {
     }
 }
 
-/// Starts one, which answers once it is ready.
+/// Starts a daemon on the last CPU. It may not answer yet.
 pub fn spawn(live: &Live, state: &str, socket: &str) -> Child {
     spawn_on(&cpu(), live, state, socket)
 }
 
-/// The same on that CPU.
+/// Starts a daemon on this CPU.
 pub fn spawn_on(cpu: &str, live: &Live, state: &str, socket: &str) -> Child {
     let mut command = live.command(&["serve", "--cpus", cpu, "--state", state, "--socket", socket]);
     let err = File::create(live.place.path("err")).unwrap();
     command.stdout(Stdio::null()).stderr(err).spawn().unwrap()
 }
 
-/// What a virtual machine is to whoever looks for one: a command line, and a thread with a name.
+/// A fake VM: a process with the command line and the thread name of one.
 pub struct Machine(pub Child);
 
 impl Machine {

@@ -1,5 +1,5 @@
-//! Guests that tell: processes that play them, on one CPU, and what becomes of the others when one
-//! of them lies, floods, sends rubbish, falls silent or dies. Needs root and a second CPU.
+//! Guest agents: processes play guests on one CPU. The tests show how other VMs fare if an agent
+//! lies, floods, sends garbage, falls silent or dies. Needs root and a second CPU.
 
 use std::fs::File;
 use std::io::{BufReader, Write};
@@ -15,7 +15,7 @@ use slackline_trace::{Entry, Exchange, Fact, Reader};
 use slackline_units::frame::{Class, FRAME, Frame, Says};
 use slackline_units::{Span, TASKS, Tasks, Time, Told, Urgency, VcpuId};
 
-/// The end of a domain's table: a process with this socket.
+/// Returns the end of a domain's table: a process that plays a guest with this agent socket.
 fn guest(live: &Live, name: &str, more: &[&str]) -> String {
     let socket = live.place.path(&format!("{name}.sock"));
     let program = env!("CARGO_BIN_EXE_slackline");
@@ -28,7 +28,7 @@ fn guest(live: &Live, name: &str, more: &[&str]) -> String {
     )
 }
 
-/// A scenario of one CPU in which `hog`s compute beside others.
+/// Returns a scenario of one CPU on which `hogs` VMs compute beside other domains.
 fn scenario(policy: &str, length: &str, hogs: usize, others: &str) -> String {
     let hogs = (0..hogs).map(|number| {
         format!("[[domain]]\nname = \"hog{number}\"\nwork = {{ kind = \"spin\" }}\n")
@@ -40,7 +40,7 @@ fn scenario(policy: &str, length: &str, hogs: usize, others: &str) -> String {
     )
 }
 
-/// Asks a guest so many times a second, once a run has begun; says what became of that.
+/// Sends pings to a guest from 2.5 s on, and returns the client's report.
 fn client(live: &Live, port: u16) -> JoinHandle<Value> {
     let mut command = live.command(&["load", "ping", "--rate", "20", "--json", "--length", "6s"]);
     command.args(["--to", &port.to_string()]);
@@ -51,21 +51,22 @@ fn client(live: &Live, port: u16) -> JoinHandle<Value> {
     })
 }
 
-/// A port that is free now.
+/// Returns a port that is free now.
 fn port() -> u16 {
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
     socket.local_addr().expect("it has one").port()
 }
 
-/// Four VMs that compute and one that also serves, on one CPU: under `gaps` its answers come sooner
-/// than under `credit`. Another load on this host delays the client, so three tries are allowed.
+/// One CPU has four VMs that compute and one that also serves. Under `gaps` the server answers
+/// sooner than under `credit`. Another load on the host can delay the client, so three tries are
+/// allowed.
 #[test]
 fn server_in_a_busy_guest_answers_sooner_if_its_agent_reports() {
     let Some(live) = live::begin() else { return };
     let mut tries = Vec::new();
     for _ in 0..3 {
         let [credit, gaps] = ["credit", "gaps"].map(|policy| mean_response(&live, policy));
-        // A third or less where nothing else runs.
+        // On an idle host, `gaps` needs at most a third of the time.
         if gaps * 4 < credit * 3 {
             return;
         }
@@ -74,8 +75,8 @@ fn server_in_a_busy_guest_answers_sooner_if_its_agent_reports() {
     panic!("mean responses in ns under credit and gaps: {tries:?}");
 }
 
-/// The mean response of the server in ns. Shares are equal under each policy, and the recorded
-/// facts give the same orders again.
+/// Returns the mean response time of the server in nanoseconds. Also asserts that shares are equal
+/// and that the trace replays to the same decisions.
 fn mean_response(live: &Live, policy: &str) -> u64 {
     let port = port();
     let others = guest(live, "web", &["--port", &port.to_string()]);
@@ -91,7 +92,7 @@ fn mean_response(live: &Live, policy: &str) -> u64 {
     println!("{shares:?}");
     let all: u64 = shares.iter().sum();
     for share in shares {
-        // Of what this machine left for all of them.
+        // Shares are compared within the CPU time that the host left for all of the VMs.
         assert!(share.abs_diff(all / 5) <= all / 5 / 10, "{policy}: {shares:?}");
     }
     let told = live.run(&["replay", "it.trace"]).good();
@@ -100,7 +101,7 @@ fn mean_response(live: &Live, policy: &str) -> u64 {
     answers["response_mean_ns"].as_u64().expect("answers")
 }
 
-/// A frame that claims something as urgent as can be.
+/// Returns a frame that claims the highest urgency.
 fn claim(sequence: u32) -> [u8; FRAME] {
     let class = Class { urgency: Urgency(0), runnable: 1, blocked: 0, woken: false };
     let mut classes = [None; TASKS];
@@ -108,7 +109,7 @@ fn claim(sequence: u32) -> [u8; FRAME] {
     Frame { vcpu: 0, sequence, says: Says::Classes(classes) }.to_bytes()
 }
 
-/// What was told in a run: when, and whether it claimed something.
+/// Returns the reports of a run: the time, the vCPU, and whether the report claims urgency.
 fn told(live: &Live) -> Vec<(Time, VcpuId, bool)> {
     let file = File::open(live.place.path("it.trace")).expect("a trace");
     let mut reader = Reader::new(BufReader::new(file)).expect("a trace");
@@ -123,7 +124,7 @@ fn told(live: &Live) -> Vec<(Time, VcpuId, bool)> {
     all
 }
 
-/// For how long each claim was there at most, of those that ended.
+/// Returns the length of each claim that ended.
 fn claims(told: &[(Time, VcpuId, bool)]) -> Vec<Span> {
     let mut since = None;
     let mut claims = Vec::new();
@@ -140,7 +141,8 @@ fn claims(told: &[(Time, VcpuId, bool)]) -> Vec<Span> {
     claims
 }
 
-/// Two that compute beside one whose agent does this; what came of it.
+/// Runs two VMs that compute beside one whose agent acts like this. Returns the notes of the run
+/// and the shares.
 fn beside(live: &Live, acts: impl FnOnce(UnixStream) + Send) -> (String, Vec<u64>) {
     let socket = live.place.path("bad.sock");
     let listener = UnixListener::bind(&socket).expect("a socket");
@@ -167,7 +169,8 @@ fn beside(live: &Live, acts: impl FnOnce(UnixStream) + Send) -> (String, Vec<u64
     (ran.err, shares.to_vec())
 }
 
-/// Nobody lost anything to it: of what the machine left for them, each had its third.
+/// Asserts that each VM received a third of what the host left for all, so none lost time to the
+/// agent.
 #[track_caller]
 fn are_equal(shares: &[u64]) {
     let third = shares.iter().sum::<u64>() / 3;
@@ -178,10 +181,10 @@ fn sleep(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));
 }
 
-/// Whoever says something urgent and then nothing more, three times, claims it for 200 ms at most:
-/// 100 ms, a turn of each of the others, and 5 ms. So does whoever dies, at once.
+/// An agent claims urgency and then falls silent, three times. Each claim ends within 200 ms: after
+/// 100 ms, a timeslice of each other VM, and 5 ms. The claim of an agent that dies ends at once.
 #[test]
-fn a_claim_that_is_not_told_again_is_gone_and_so_is_one_of_the_dead() {
+fn claims_of_silent_and_dead_agents_expire() {
     let Some(live) = live::begin() else { return };
     let (said, shares) = beside(&live, |mut host| {
         for sequence in 1..4 {
@@ -196,7 +199,7 @@ fn a_claim_that_is_not_told_again_is_gone_and_so_is_one_of_the_dead() {
     println!("{claims:?}");
     let [lapsed @ .., dead] = &claims[..] else { panic!("no claim was heard") };
     assert_eq!(lapsed.len(), 3, "{claims:?}");
-    // On a machine that does other things one of them may be late.
+    // On a busy host, one claim may end late.
     assert!(lapsed.iter().min() <= Some(&Span::from_ms(200)), "{claims:?}");
     assert!(lapsed.iter().all(|claim| *claim >= Span::from_ms(100)), "{claims:?}");
     assert!(lapsed.iter().max() <= Some(&Span::from_ms(1_200)), "{claims:?}");
@@ -206,9 +209,9 @@ fn a_claim_that_is_not_told_again_is_gone_and_so_is_one_of_the_dead() {
     are_equal(&shares);
 }
 
-/// One that always has something urgent to do gains nothing in the long run.
+/// A VM that always claims urgency gains nothing over a longer time.
 #[test]
-fn a_liar_has_its_share_and_no_more() {
+fn always_urgent_vm_receives_no_more_than_its_share() {
     let Some(live) = live::begin() else { return };
     let (said, shares) = beside(&live, |mut host| {
         for sequence in 1.. {
@@ -222,9 +225,10 @@ fn a_liar_has_its_share_and_no_more() {
     are_equal(&shares);
 }
 
-/// As many frames as go into the socket, for three seconds; a thousand things a second are told.
+/// The agent sends frames for three seconds as fast as it can. At most a thousand reports a second
+/// reach the policy.
 #[test]
-fn a_flood_is_the_flooders_own() {
+fn flood_of_frames_delays_no_other_vm() {
     let Some(live) = live::begin() else { return };
     let (said, shares) = beside(&live, |mut host| {
         let end = Instant::now() + Duration::from_secs(3);
@@ -246,15 +250,15 @@ fn a_flood_is_the_flooders_own() {
     are_equal(&shares);
 }
 
-/// What is no frame is dropped, and ends a claim at once; a good one is heard again.
+/// Garbage is dropped and ends a claim at once. Valid frames after it count again.
 #[test]
-fn rubbish_is_silence() {
+fn garbage_from_an_agent_ends_its_claim() {
     let Some(live) = live::begin() else { return };
     let (said, shares) = beside(&live, |mut host| {
         sleep(500);
         host.write_all(&claim(1)).expect("it is heard");
         sleep(10);
-        // Bytes without an order, none of which begin a frame.
+        // The bytes are irregular, and none of them begins a frame.
         let bytes = |number: u32| ((number * number) >> 3).to_le_bytes();
         let rubbish: Vec<u8> = (0..1_000).flat_map(bytes).collect();
         host.write_all(&rubbish).expect("it is taken");
@@ -270,7 +274,8 @@ fn rubbish_is_silence() {
     are_equal(&shares);
 }
 
-/// The guest of `cargo xtask guest`, which is made if it is not there; none where that cannot be.
+/// Returns the folder of the guest image of `cargo xtask guest`, which is built if necessary.
+/// `None` if that is not possible.
 fn guest_of_qemu() -> Option<PathBuf> {
     let has_qemu = Command::new("qemu-system-x86_64").arg("--version").output().is_ok();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -284,8 +289,9 @@ fn guest_of_qemu() -> Option<PathBuf> {
     Some(root.join(".cache/guest"))
 }
 
-/// A virtual machine, emulated, that computes and has an urgent server, asked through a relay; the
-/// kernel is told this as well. It says where it is once it is up in `NAME.log`.
+/// Returns the table of an emulated VM that computes and has an urgent server, with a relay for
+/// requests. `more` is added to the kernel's command line. The guest writes to `NAME.log` when it
+/// is up.
 fn qemu(live: &Live, cache: &Path, name: &str, more: &str) -> String {
     let file = |name: &str| cache.join(name).display().to_string();
     let path = |what: &str| live.place.path(&format!("{name}.{what}")).display().to_string();
@@ -313,11 +319,11 @@ fn qemu(live: &Live, cache: &Path, name: &str, more: &str) -> String {
     )
 }
 
-/// A real virtual machine with our agent in it, which is killed after five seconds, beside a
-/// process that computes: what its urgent task is at gets to the policy, what the dead claimed is
-/// gone within 200 ms, and the run can be played again.
+/// A real VM with the agent runs beside a process that computes, and its agent is killed after five
+/// seconds. The state of its urgent task reaches the policy, and a claim ends within 200 ms after
+/// the agent's death. The trace can be replayed.
 #[test]
-fn a_guest_of_qemu_tells_and_what_its_agent_claimed_dies_with_it() {
+fn qemu_agent_reports_and_its_claim_ends_with_it() {
     let Some(live) = live::begin() else { return };
     let Some(cache) = guest_of_qemu() else { return };
     let guest = qemu(&live, &cache, "guest", "slackline.agent=nice=-1 slackline.stop=5");
@@ -329,30 +335,31 @@ fn a_guest_of_qemu_tells_and_what_its_agent_claimed_dies_with_it() {
     let claimed = told.iter().filter(|(.., claims_something)| *claims_something).count();
     println!("{} things told, {claimed} claims", told.len());
     assert!(claimed > 10, "{}", ran.err);
-    // From the last word of the agent until it counted for nothing, where nothing follows for long.
+    // Each silence begins with the agent's last claim before a long pause, and ends when that claim
+    // expires.
     let silence = |at: usize| told.get(at + 1).is_none_or(|next| next.0 - told[at].0 > SILENT);
     let last_words = (1..told.len()).filter(|&at| !told[at].2 && told[at - 1].2 && silence(at));
     let lapses: Vec<Span> = last_words.map(|at| told[at].0 - told[at - 1].0).collect();
     println!("{lapses:?}");
     assert!(!lapses.is_empty(), "{}", ran.err);
-    // On a machine that does other things one of them may be late.
+    // On a busy host, one claim may end late.
     assert!(lapses.iter().min() <= Some(&Span::from_ms(200)), "{lapses:?}");
     assert!(lapses.iter().max() <= Some(&Span::from_ms(1_200)), "{lapses:?}");
     assert!(ran.err.contains("; claims expired: "), "{}", ran.err);
     let json: Value = serde_json::from_str(&ran.out).expect("JSON");
     let shares = ["guest", "hog0"].map(|name| delivered(&json["runs"][0], name));
-    // Others that run here, QEMU's own threads among them, take their time from either: a busy
-    // machine left 50 and 47 %.
+    // Other programs, such as QEMU's own threads, take CPU time from both: on a busy host 50 % and
+    // 47 % were left.
     assert!(shares[1] >= shares[0] - shares[0] / 5, "{shares:?}");
     let again = live.run(&["replay", "it.trace"]).good();
     assert!(again.ends_with(" orders, the same\n"), "{again}");
     live.nothing_is_left();
 }
 
-/// For so long an agent that was killed says nothing at least.
+/// Shortest silence that counts as the agent's death.
 const SILENT: Span = Span::from_ms(500);
 
-/// Asks a guest 20 times a second, once it is up; says what became of that.
+/// Sends 20 pings per second to a guest once it is up, and returns the client's report.
 fn asks(live: &Live, name: &str) -> JoinHandle<Value> {
     let log = live.place.path(&format!("{name}.log"));
     let outside = live.place.path(&format!("{name}.outside"));
@@ -370,10 +377,10 @@ fn asks(live: &Live, name: &str) -> JoinHandle<Value> {
     })
 }
 
-/// Two virtual machines on one CPU, each with an urgent server beside what it computes, an agent in
-/// one of them, and one that computes: what is asked of the one that tells is answered sooner.
+/// Two VMs on one CPU each compute and have an urgent server, beside a third that computes.
+/// Requests to the VM with an agent are answered sooner.
 #[test]
-fn a_guest_of_qemu_that_tells_answers_sooner_than_one_that_does_not() {
+fn qemu_guest_with_an_agent_answers_sooner() {
     let Some(live) = live::begin() else { return };
     let Some(cache) = guest_of_qemu() else { return };
     let tells = qemu(&live, &cache, "tells", "slackline.agent=nice=-1");
@@ -388,9 +395,9 @@ fn a_guest_of_qemu_that_tells_answers_sooner_than_one_that_does_not() {
     println!("{answers:?}");
     assert!(ran.err.contains("note: relay of tells: "), "{}", ran.err);
     assert!(answers.iter().all(|it| it["answered"].as_u64() > Some(200)), "{answers:?}");
-    // Not the mean: a single halt of the guest of 1.8 s was once most of it.
+    // The median is compared. A single pause of the guest of 1.8 s once dominated the mean.
     let [tells, silent] = answers.map(|it| it["response_p50_ns"].as_u64().expect("answers"));
-    // Mostly less than a tenth.
+    // Usually the ratio is less than a tenth.
     assert!(tells * 4 < silent * 3, "{tells} and {silent} ns");
     live.nothing_is_left();
 }

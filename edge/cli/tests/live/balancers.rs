@@ -1,10 +1,10 @@
-//! What is on several CPUs of this machine: balancers, and who is split. Needs root.
+//! VMs on several CPUs of this host: balancers and split vCPUs. Needs root.
 
 use crate::common::live::{self, Live, delivered};
 use serde_json::Value;
 
-/// Three loops on two CPUs. Without a balancer they stay where they are put: two of them share a
-/// CPU, and the third one has twice as much.
+/// Three endless loops on two CPUs. Without a balancer they are not migrated: two of them share a
+/// CPU, and the third receives twice as much.
 const THREE: &str = r#"title = "three on two"
 length = "7s"
 warmup = "1s"
@@ -25,7 +25,8 @@ work = { kind = "spin" }
 share.sedf = { }
 "#;
 
-/// What the three had, the least first, and how often they moved. Everything has been given back.
+/// Runs the scenario. Returns the CPU received by the three vCPUs in increasing order, and the
+/// number of migrations. Asserts that every thread is restored.
 fn run(live: &Live, balancer: &str) -> ([u64; 3], u64) {
     let policy = format!("sedf:balancer={balancer}");
     let words = ["run", "it.toml", "--policy", &policy, "--json", "--save", "it.trace"];
@@ -35,15 +36,15 @@ fn run(live: &Live, balancer: &str) -> ([u64; 3], u64) {
     had.sort_unstable();
     let vcpus = run["vcpus"].as_array().expect("all vCPUs");
     let moves = vcpus.iter().map(|vcpu| vcpu["migrations"].as_u64().expect("a number")).sum();
-    // The facts of a real machine, through host and policy once more: the same orders.
+    // The trace of the live run replays to the same decisions.
     let told = live.run(&["replay", "it.trace"]).good();
     assert!(told.ends_with(" orders, the same\n"), "{balancer}: {told}");
     live.nothing_is_left();
     (had, moves)
 }
 
-/// Others that run here have a part of the CPUs as well, and move on them: so little is asked of a
-/// run of some seconds, but more than what there is without a balancer.
+/// Other programs also use the CPUs and move between them. So a run of a few seconds needs only to
+/// be better than without a balancer.
 #[test]
 fn balancers_share_two_cpus_among_three_live() {
     let Some(live) = live::begin() else { return };
@@ -57,14 +58,15 @@ fn balancers_share_two_cpus_among_three_live() {
     for balancer in ["repaired", "planned"] {
         let (had @ [least, _, most], moves) = run(&live, balancer);
         assert!(most * 10 <= least * 16, "{balancer}: {had:?}");
-        // Six seconds, in each of which two go at the least.
+        // At least one migration is expected in each of six seconds.
         assert!(moves >= 6, "{balancer}: {moves} moves");
     }
 }
 
-/// Three exact ones of 0.55 of a CPU on two: one is split, and the others have no more for it.
+/// Three hard limits of 0.55 CPU fit on two CPUs if one vCPU is split. The others receive no more
+/// because of that.
 #[test]
-fn who_is_split_and_its_neighbours_have_their_slices_live() {
+fn split_vcpu_and_its_neighbours_receive_their_slices_live() {
     let Some(live) = live::begin() else { return };
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         println!("skipped: needs two CPUs");

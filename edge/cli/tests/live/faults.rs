@@ -1,7 +1,7 @@
-//! Live runs that go wrong, or that others get in the way of. Needs root.
+//! Faults of live runs, and interference by other programs. Needs root.
 //!
-//! What is asserted holds on any machine, however busy: who is refused and why, that everything is
-//! given back, that nobody gets more than it may.
+//! The assertions hold on any host, however busy: refusals with their reasons, restored threads,
+//! and hard limits.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -15,7 +15,7 @@ use serde_json::Value;
 use slackline_linux::sys::{Tid, online_cpus, set_affinity};
 use slackline_units::CpuSet;
 
-/// A scenario of one domain that is something else than a load process.
+/// Returns a scenario with one domain whose live target is not a load process.
 fn one(live: &str) -> String {
     format!(
         "title = \"one\"\nlength = \"1s\"\npolicy = {{ name = \"edf\" }}\n[[domain]]\n\
@@ -30,7 +30,7 @@ fn run_one(live: &Live, target: &str) -> Ran {
 }
 
 #[test]
-fn a_process_that_is_gone_is_refused() {
+fn missing_process_is_refused() {
     let Some(live) = live::begin() else { return };
     let mut child = Command::new("true").spawn().unwrap();
     child.wait().unwrap();
@@ -41,13 +41,13 @@ fn a_process_that_is_gone_is_refused() {
 }
 
 #[test]
-fn what_the_machine_lives_on_is_refused() {
+fn init_and_kernel_threads_are_refused() {
     let Some(live) = live::begin() else { return };
     for threads in ["process", "vcpus"] {
         run_one(&live, &format!("pid = 1, threads = \"{threads}\"")).ended_with(3).says("`it`: ");
     }
     run_one(&live, "pid = 1").refused(3).says("cannot schedule process 1: the host depends on it");
-    // The kernel's threads are children of number 2, unless a container hides them.
+    // Kernel threads are children of process 2, unless a container hides them.
     if fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") {
         run_one(&live, "pid = 2")
             .refused(3)
@@ -59,7 +59,7 @@ fn what_the_machine_lives_on_is_refused() {
 }
 
 #[test]
-fn the_runner_itself_is_refused() {
+fn runner_itself_is_refused() {
     let Some(live) = live::begin() else { return };
     live.place.write("it.toml", one("pid = OURSELVES").as_bytes());
     let script = "sed -i s/OURSELVES/$$/ it.toml && exec \"$0\" run it.toml";
@@ -76,16 +76,16 @@ fn the_runner_itself_is_refused() {
 }
 
 #[test]
-fn a_program_that_cannot_be_started_is_refused() {
+fn program_that_cannot_be_started_is_refused() {
     let Some(live) = live::begin() else { return };
     let ran = run_one(&live, "command = [\"slackline-has-no-such-program\"]").refused(3);
     ran.says("cannot start `slackline-has-no-such-program`: No such file").says("install it");
     live.nothing_is_left();
 }
 
-/// It ends at once or a moment after it was taken over; either way one learns how.
+/// The program ends before or just after it is held. The exit code is reported in both cases.
 #[test]
-fn a_program_that_ends_at_once_is_told_with_its_exit_code() {
+fn program_that_ends_at_once_is_reported_with_exit_code() {
     let Some(live) = live::begin() else { return };
     for _ in 0..5 {
         let ran = run_one(&live, "command = [\"sh\", \"-c\", \"exit 42\"]");
@@ -98,7 +98,7 @@ fn a_program_that_ends_at_once_is_told_with_its_exit_code() {
 }
 
 #[test]
-fn a_program_that_ends_in_the_middle_is_noted_and_the_run_goes_on() {
+fn run_continues_after_a_program_ends() {
     let Some(live) = live::begin() else { return };
     let more = "[[domain]]\nname = \"other\"\nwork = { kind = \"spin\" }\n\
                 share.edf = { slice = \"1ms\", period = \"10ms\", exact = true }\n";
@@ -110,7 +110,7 @@ fn a_program_that_ends_in_the_middle_is_noted_and_the_run_goes_on() {
 }
 
 #[test]
-fn a_load_process_that_is_killed_is_noted_and_the_run_goes_on() {
+fn run_continues_after_a_load_process_is_killed() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let runner = live.start(&victim.scenario("process", "1500ms"));
@@ -124,7 +124,7 @@ fn a_load_process_that_is_killed_is_noted_and_the_run_goes_on() {
 }
 
 #[test]
-fn a_victim_that_ends_in_the_middle_is_noted() {
+fn end_of_a_held_process_during_a_run_is_noted() {
     let Some(live) = live::begin() else { return };
     for threads in ["process", "vcpus"] {
         let victim = Victim::start();
@@ -136,9 +136,9 @@ fn a_victim_that_ends_in_the_middle_is_noted() {
     }
 }
 
-/// Threads come and go; those that are there still are scheduled, and given back.
+/// Threads start and end. Those that remain are scheduled and restored.
 #[test]
-fn a_victim_that_loses_a_thread_is_held_on() {
+fn process_that_loses_a_thread_stays_held() {
     let Some(live) = live::begin() else { return };
     let mut victim = Victim::start();
     let runner = live.start(&victim.scenario("process", "1500ms"));
@@ -154,7 +154,7 @@ fn a_victim_that_loses_a_thread_is_held_on() {
 }
 
 #[test]
-fn a_virtual_machine_that_is_killed_in_the_middle_is_noted() {
+fn vm_killed_during_a_run_is_noted() {
     let Some(live) = live::begin() else { return };
     let qemu = "qemu-system-x86_64";
     if !Command::new(qemu).arg("--version").output().is_ok_and(|ran| ran.status.success()) {
@@ -174,7 +174,7 @@ fn a_virtual_machine_that_is_killed_in_the_middle_is_noted() {
     found().into_iter().for_each(|pid| live::kill(pid, Signal::KILL));
     let ran = runner.end();
     if ran.code == Some(3) {
-        // On a machine so busy that it had not been taken over yet.
+        // On a very busy host, the VM may not have been held yet.
         ran.refused(3).says("`it` ended at once");
     } else {
         ran.ended_with(0).shows("note: `it` ended by itself at ").shows("signal 9");
@@ -183,7 +183,7 @@ fn a_virtual_machine_that_is_killed_in_the_middle_is_noted() {
 }
 
 #[test]
-fn without_privilege_nothing_is_touched() {
+fn unprivileged_run_changes_nothing() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     live.place.write("it.toml", victim.scenario("process", "1s").as_bytes());
@@ -203,7 +203,7 @@ fn without_privilege_nothing_is_touched() {
 }
 
 #[test]
-fn where_the_cgroup_has_no_real_time_that_is_said() {
+fn cgroup_without_real_time_budget_is_reported() {
     let Some(live) = live::begin() else { return };
     let Some(group) = NoRealTime::make() else {
         println!("{SKIPPED}");
@@ -211,7 +211,7 @@ fn where_the_cgroup_has_no_real_time_that_is_said() {
     };
     let victim = Victim::start();
     live.place.write("it.toml", victim.scenario("process", "1s").as_bytes());
-    // The runner in such a group: a shell goes there first and becomes the runner.
+    // A shell enters the cgroup and then becomes the runner.
     let script = format!("echo $$ > {}/cgroup.procs && exec \"$0\" run it.toml", group.0.display());
     let mut shell = Command::new("sh");
     shell.args(["-c", &script, crate::common::PROGRAM]).current_dir(live.place.folder.path());
@@ -221,9 +221,10 @@ fn where_the_cgroup_has_no_real_time_that_is_said() {
     live.nothing_is_left();
 }
 
-/// As libvirt has it: a group for each vCPU in one for the domain, none of which may be real-time.
+/// The groups are as libvirt makes them: one per vCPU within one for the domain, all without
+/// real-time budget.
 #[test]
-fn a_group_without_real_time_has_what_is_promised_as_long_as_it_is_held() {
+fn held_cgroup_gets_a_real_time_budget_until_restored() {
     let Some(live) = live::begin() else { return };
     let Some(group) = NoRealTime::make() else {
         println!("{SKIPPED}");
@@ -254,7 +255,7 @@ fn a_group_without_real_time_has_what_is_promised_as_long_as_it_is_held() {
         wait_until("the budgets to be given back", || budgets() == [0, 0]);
         live.nothing_is_left();
     }
-    // More than there is to be had: said with both numbers, and nothing is changed.
+    // A reservation beyond the budget is refused with both numbers, and changes nothing.
     let beside = group.0.with_file_name(format!("beside-{number}"));
     fs::create_dir(&beside).unwrap();
     fs::write(beside.join("cpu.rt_runtime_us"), "900000").unwrap();
@@ -290,7 +291,7 @@ fn two_runs_cannot_hold_one_process() {
     live.nothing_is_left();
 }
 
-/// Alone on a CPU, one that may have 20 % gets no more if it is exact, and what is left if not.
+/// Alone on a CPU, a VM with 20 % receives no more with a hard limit, and all slack without one.
 #[test]
 fn exact_is_a_limit_and_work_conserving_is_not() {
     let Some(live) = live::begin() else { return };
@@ -306,19 +307,19 @@ fn exact_is_a_limit_and_work_conserving_is_not() {
         delivered(&whole["runs"][0], "it")
     };
     let (exact, conserving) = (share(true), share(false));
-    // Each of the 100 periods can begin with what a late dispatcher let it overrun, but the debt is
-    // charged to the next; so all that can be too much is one overrun, of at most 5 % of the run.
+    // A late dispatcher allows an overrun in each of the 100 periods, but it is charged to the next
+    // one. So the excess is a single overrun of at most 5 % of the run.
     assert!(exact <= 250_000, "exact and yet {exact} ppm");
-    // Beside others that are not real-time it shares what is left with them. What it was promised
-    // comes first, but a machine below this one can take the CPU away: at least half of it is left.
+    // Slack is shared with ordinary processes. The reservation has precedence, but a hypervisor
+    // below may take CPU time away; at least half of it remains.
     assert!(exact >= 100_000 && conserving >= 100_000, "{exact} and {conserving} ppm of 200000");
     assert!(conserving > exact, "work-conserving gets no more: {conserving} ppm, exact {exact}");
     live.nothing_is_left();
 }
 
-/// A process that wakes for the start of the run, between being held and being heard,
-/// is held to its share from the start. It was not noticed for 20 ms once, and ran as it liked; a
-/// machine below this one may make a run look like that, but not one after the other.
+/// A process that wakes for the start of the run is held to its share from the start. A former
+/// fault left it unnoticed for 20 ms, without limit. A hypervisor below can make a single run look
+/// like that, but not several in a row.
 #[test]
 fn exact_is_a_limit_from_the_start() {
     let Some(live) = live::begin() else { return };
@@ -326,8 +327,8 @@ fn exact_is_a_limit_from_the_start() {
                 name = \"it\"\nwork = { kind = \"spin\" }\n\
                 share.edf = { slice = \"100us\", period = \"10ms\", exact = true }\n";
     live.place.write("it.toml", text.as_bytes());
-    // On the CPU that is scheduled, so that the process is alone on another: nothing is heard of
-    // one that never makes way.
+    // The hog is on the scheduled CPU, so that the process is alone on another. The kernel reports
+    // nothing about a thread that never yields its CPU.
     let mut hog = live.command(&["load", "spin"]).stdout(Stdio::null()).spawn().expect("a load");
     let hog_id = Tid::new(i32::try_from(hog.id()).unwrap()).unwrap();
     let last = online_cpus().unwrap().iter().last().expect("a CPU");
@@ -337,7 +338,7 @@ fn exact_is_a_limit_from_the_start() {
         let whole: Value = serde_json::from_str(&out).unwrap();
         delivered(&whole["runs"][0], "it")
     });
-    // 4 ms are its share. Unnoticed it has at least 17.
+    // The share is 4 ms. An unnoticed process receives at least 17 ms.
     let best = runs.min().expect("five runs");
     hog.kill().unwrap();
     hog.wait().unwrap();
@@ -346,7 +347,7 @@ fn exact_is_a_limit_from_the_start() {
 }
 
 #[test]
-fn who_joins_late_leaves_early_or_changes_is_followed() {
+fn joins_leaves_and_changes_of_a_scenario_happen_live() {
     let Some(live) = live::begin() else { return };
     let runner = live.start(live::COMES_AND_GOES);
     wait_until("the guest to be gone", || {

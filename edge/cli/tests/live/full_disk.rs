@@ -1,5 +1,5 @@
-//! What is kept is kept whole or not at all: a full disk, a folder that is not there or may not be
-//! written to, a run that is killed.
+//! Output files are complete or absent: with a full disk, a missing or protected folder, or a run
+//! that is killed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::common::live::{self, wait_until};
 use crate::common::{GOOD, Place, Ran, files_in};
 use rustix::process::{Signal, geteuid};
 
-/// A disk of a megabyte, with hardly anything left of it.
+/// A disk of one megabyte with one free page.
 struct FullDisk<'a> {
     folder: PathBuf,
     _place: &'a Place,
@@ -27,7 +27,7 @@ impl FullDisk<'_> {
             return None;
         }
         let disk = FullDisk { folder, _place: place };
-        // All but one page.
+        // The file leaves one page free.
         fs::write(disk.folder.join("filler"), vec![1; (1 << 20) - (1 << 12)]).expect("fits");
         Some(disk)
     }
@@ -39,7 +39,7 @@ impl Drop for FullDisk<'_> {
     }
 }
 
-/// Whatever becomes too long for a page.
+/// Returns a scenario whose output exceeds a page.
 fn long() -> String {
     GOOD.replace("400ms", "20s")
 }
@@ -52,25 +52,25 @@ fn no_room(ran: Ran, disk: &Path) {
 }
 
 #[test]
-fn a_full_disk_is_said_once_and_leaves_nothing_behind() {
+fn full_disk_gives_one_error_and_leaves_no_file() {
     let place = Place::with(&long());
     let Some(disk) = FullDisk::mount(&place) else { return };
     for option in ["--save", "--perfetto"] {
         no_room(place.run(&["sim", "it.toml", option, "disk/made"]), &disk.folder);
     }
-    // Both: one message, and the other file is not left either.
+    // With two outputs there is one error, and neither file remains.
     let both = ["sim", "it.toml", "--save", "disk/made", "--perfetto", "disk/too"];
     no_room(place.run(&both), &disk.folder);
     place.run(&["sim", "it.toml", "--save", "it.trace"]).good();
     no_room(place.run(&["show", "it.trace", "--perfetto", "disk/made"]), &disk.folder);
-    // What was there before is still what it was.
+    // An existing file keeps its contents.
     fs::write(disk.folder.join("made"), b"old").unwrap();
     place.run(&["sim", "it.toml", "--save", "disk/made"]).refused(3);
     assert_eq!(fs::read(disk.folder.join("made")).unwrap(), b"old");
 }
 
 #[test]
-fn a_full_disk_during_a_live_run_is_said_once_and_leaves_nothing_behind() {
+fn full_disk_during_a_live_run_leaves_no_file() {
     let Some(live) = live::begin() else { return };
     let Some(disk) = FullDisk::mount(&live.place) else { return };
     live.place.write("it.toml", GOOD.replace("400ms", "3s").as_bytes());
@@ -81,10 +81,10 @@ fn a_full_disk_during_a_live_run_is_said_once_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_device_that_is_full_is_written_to_and_never_replaced() {
+fn full_device_is_written_to_and_never_replaced() {
     use std::os::unix::fs::FileTypeExt;
     let place = Place::with(GOOD);
-    // Only somebody who may replace a device could do so.
+    // Only a user who may replace a device could do so by mistake.
     let is_device = |path: &str| fs::metadata(path).unwrap().file_type().is_char_device();
     if !geteuid().is_root() {
         println!("skipped: needs root to be able to do harm");
@@ -95,7 +95,7 @@ fn a_device_that_is_full_is_written_to_and_never_replaced() {
 }
 
 #[test]
-fn a_link_stays_a_link() {
+fn output_through_a_link_keeps_the_link() {
     let place = Place::with(GOOD);
     place.write("old", b"old");
     std::os::unix::fs::symlink("old", place.path("link")).unwrap();
@@ -106,7 +106,7 @@ fn a_link_stays_a_link() {
 }
 
 #[test]
-fn where_nothing_can_be_made_that_is_said_first() {
+fn unwritable_output_is_refused_before_the_run() {
     let place = Place::with(GOOD);
     place.write("file", b"");
     for name in ["nowhere/made", "file/made", "/proc/made", "."] {
@@ -123,10 +123,10 @@ fn where_nothing_can_be_made_that_is_said_first() {
     assert_eq!(place.files(), ["file", "it.toml"]);
 }
 
-/// Killed at any moment, it has saved nothing under the name that was asked for, or all of it; and
-/// where the file system has files without names, nothing under another one either.
+/// A run that is killed at any moment leaves a complete file or none under the requested name. It
+/// leaves no hidden file either, if the file system supports unnamed files.
 #[test]
-fn a_run_that_is_killed_saves_nothing_or_all() {
+fn killed_run_saves_a_complete_file_or_none() {
     let place = Place::with(&GOOD.replace("400ms", "10h"));
     let hidden = |name: &String| name.starts_with(".slackline-");
     for more in 0..3 {

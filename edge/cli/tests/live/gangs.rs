@@ -1,4 +1,4 @@
-//! Gangs over two daemons of two CPUs, which are two hosts that know nothing of each other. Needs
+//! Gangs on two daemons on two CPUs, which act as two hosts that do not know each other. Needs
 //! root.
 
 use std::process::Stdio;
@@ -13,7 +13,7 @@ use slackline_linux::sys::online_cpus;
 
 const HOSTS: [&str; 2] = ["socket-a", "socket-b"];
 
-/// None, which is said, where there are no two CPUs.
+/// Starts both daemons. Prints a note and returns `None` if the host has a single CPU.
 fn two_hosts(live: &Live) -> Option<[Machine; 2]> {
     let cpus: Vec<String> =
         online_cpus().unwrap().iter().map(|cpu| cpu.index().to_string()).collect();
@@ -31,7 +31,7 @@ fn two_hosts(live: &Live) -> Option<[Machine; 2]> {
     Some(daemons)
 }
 
-/// A file of a gang with a member on each, for these machines.
+/// Writes a gang file with a member on each daemon, for these VMs.
 fn write(live: &Live, name: &str, slice: &str, machines: [&str; 2]) {
     let members = HOSTS.iter().zip(machines).map(|(host, machine)| {
         format!("[[member]]\nhost = \"{host}\"\nfor = \"{machine}\"\nvcpus = 1\n")
@@ -49,7 +49,7 @@ fn shown(live: &Live, host: &str, name: &str) -> Option<Value> {
 }
 
 #[test]
-fn a_gang_begins_on_all_of_its_hosts_or_is_held_on_none() {
+fn gang_begins_on_all_hosts_or_on_none() {
     let Some(live) = live::begin() else { return };
     let Some(mut daemons) = two_hosts(&live) else { return };
     let victims = [Victim::start(), Victim::start()];
@@ -60,7 +60,7 @@ fn a_gang_begins_on_all_of_its_hosts_or_is_held_on_none() {
     let watcher = watcher.spawn().expect("it starts");
     for (host, name) in HOSTS.into_iter().zip(["bsp-1", "bsp-2"]) {
         wait_until("a member to begin", || {
-            // Root may ask 50 times a second, and the watcher asks as well.
+            // Root may send 50 requests per second, and the watcher sends some as well.
             let_pass(Duration::from_millis(50));
             shown(&live, host, name).is_some_and(|one| one["state"] == "active")
         });
@@ -68,14 +68,15 @@ fn a_gang_begins_on_all_of_its_hosts_or_is_held_on_none() {
         assert_eq!((&one["gang"], &one["phase"]), (&"bsp".into(), &"3ms".into()), "{one}");
     }
     assert!(victims.iter().all(Victim::is_held));
-    // Where one host has no room nothing stays on the other, and it is said which, and how much.
+    // If one host has no capacity, no member stays on the other, and the error names the host and
+    // the amount.
     let fill = ["reserve", "fill", "--slice", "5ms", "--vcpus", "1", "--for", "qemu:fill"];
     live.run(&[&fill[..], &["--socket", HOSTS[1]]].concat()).ended_with(0);
     write(&live, "big", "4ms", ["qemu:one", "qemu:two"]);
     let refused = live.run(&["gang", "big.toml"]).ended_with(4);
     refused.says("cannot start gang big, and no member is held: big-2 on socket-b").says("4ms");
     assert_eq!(shown(&live, HOSTS[0], "big-1"), None);
-    // One is lost: the other hears of it, and goes on.
+    // If one member is lost, the other is told and continues.
     let [first, second] = victims;
     drop(second);
     let said = Ran::new(&watcher.wait_with_output().expect("it ends")).ended_with(3);

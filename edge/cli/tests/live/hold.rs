@@ -1,4 +1,4 @@
-//! `slackline hold`: what a user types, and what comes of it. Needs root.
+//! `slackline hold` as a user types it, and its effect. Needs root.
 
 use std::fs::File;
 use std::process::{Child, Stdio};
@@ -13,10 +13,10 @@ use slackline_linux::sys::{
     Scheduling, Tid, get_scheduling, monotonic, online_cpus, process_cpu_time,
 };
 
-/// Says who is to be busy.
+/// Variable with the role of a child process.
 const BUSY: &str = "SLACKLINE_TEST_BUSY";
 
-/// The body of a program with so many busy threads, which after a while counts what they use.
+/// Body of a child process with this number of busy threads. After a while it measures its CPU use.
 #[test]
 fn part_busy() {
     let Some(threads) = std::env::var(BUSY).ok().and_then(|count| count.parse().ok()) else {
@@ -31,7 +31,7 @@ fn part_busy() {
     }
     let own = Tid::new(i32::try_from(std::process::id()).unwrap()).unwrap();
     let now = || (process_cpu_time(own).unwrap(), monotonic());
-    // Until it is held.
+    // By then the process is held.
     let_pass(Duration::from_millis(700));
     let (used, began) = now();
     let_pass(Duration::from_millis(1500));
@@ -40,7 +40,7 @@ fn part_busy() {
     std::process::exit(0);
 }
 
-/// The body of a program that names its threads as QEMU does: two of them are busy, one sleeps.
+/// Body of a child process with threads named like QEMU's: two are busy, one sleeps.
 #[test]
 fn part_guest() {
     if std::env::var(BUSY).as_deref() != Ok("guest") {
@@ -63,7 +63,7 @@ fn part_guest() {
     let _ = sleeper.unwrap().join();
 }
 
-/// A guest of three vCPUs, of which the last sleeps, and the threads that these are.
+/// Starts a guest of three vCPUs, of which the last sleeps. Returns it with their thread ids.
 fn guest() -> (Ended, Vec<i32>) {
     let mut guest = std::process::Command::new(std::env::current_exe().unwrap());
     guest.args(["--exact", "hold::part_guest", "--quiet"]).env(BUSY, "guest").stdout(Stdio::null());
@@ -74,7 +74,7 @@ fn guest() -> (Ended, Vec<i32>) {
     (guest, tids)
 }
 
-/// A process that ends with its test.
+/// A process that is killed on drop.
 struct Ended(Child);
 
 impl Drop for Ended {
@@ -84,7 +84,7 @@ impl Drop for Ended {
     }
 }
 
-/// A hold in the background.
+/// A `hold` in the background.
 struct Holding<'a> {
     live: &'a Live,
     child: Child,
@@ -122,7 +122,7 @@ impl Drop for Holding<'_> {
 }
 
 #[test]
-fn a_process_is_held_until_somebody_ends_it() {
+fn process_is_held_until_hold_is_stopped() {
     let Some(live) = live::begin() else { return };
     for signal in [Signal::INT, Signal::TERM] {
         let victim = Victim::start();
@@ -146,10 +146,10 @@ fn a_process_is_held_until_somebody_ends_it() {
     }
 }
 
-/// Two CPUs are one for it: two busy threads have more together than one CPU has, and no more than
-/// they are promised; one has what one CPU has.
+/// A command may use two CPUs at once. Two busy threads then receive more than one CPU, but no more
+/// than their reservation. A single thread receives one CPU.
 #[test]
-fn a_command_may_have_more_than_one_cpu() {
+fn held_command_may_use_more_than_one_cpu() {
     let Some(live) = live::begin() else { return };
     if online_cpus().unwrap().iter().count() < 2 {
         println!("skipped: needs two CPUs");
@@ -159,7 +159,7 @@ fn a_command_may_have_more_than_one_cpu() {
     let program = program.to_str().unwrap();
     let busy = [program, "--exact", "hold::part_busy", "--nocapture", "--quiet"];
     let hold = ["hold", "--cpu", "1.5", "--"].into_iter().chain(busy).collect::<Vec<_>>();
-    // In thousandths of a CPU; two that nobody holds would have 2.
+    // Limits in thousandths of a CPU. Two threads that are not held would receive 2,000.
     for (threads, least, most) in [("2", 1_100, 1_850), ("3", 1_100, 1_850), ("1", 600, 1_010)] {
         let output = live.command(&hold).env(BUSY, threads).output().unwrap();
         let ran = Ran::new(&output).ended_with(0);
@@ -175,7 +175,7 @@ fn a_command_may_have_more_than_one_cpu() {
 }
 
 #[test]
-fn a_process_on_two_cpus_is_given_back() {
+fn process_held_on_two_cpus_is_restored() {
     let Some(live) = live::begin() else { return };
     if online_cpus().unwrap().iter().count() < 2 {
         println!("skipped: needs two CPUs");
@@ -197,10 +197,10 @@ fn a_process_on_two_cpus_is_given_back() {
     }
 }
 
-/// What is told each second, of a process that has always work: no more than it is promised, and
-/// the same as at the end.
+/// The progress of a process that is always busy never exceeds its reservation, and agrees with the
+/// totals.
 #[test]
-fn what_is_delivered_is_shown_as_it_goes() {
+fn hold_shows_delivered_cpu_time_each_second() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let pid = victim.pid().to_string();
@@ -218,8 +218,8 @@ fn what_is_delivered_is_shown_as_it_goes() {
         let (used, passed) = (number("used_ns"), number("passed_ns"));
         assert!(used >= before && passed > used, "{line}");
         assert_eq!(number("delivered_ppm"), used * 1_000_000 / passed);
-        // As much over a tenth as a late dispatcher may let it have, and what it has while it is
-        // taken over.
+        // The excess over a tenth allows for late enforcement and for the time until the process is
+        // held.
         assert!(used <= passed / 8 + 20_000_000, "{line}");
         before = used;
     }
@@ -229,10 +229,10 @@ fn what_is_delivered_is_shown_as_it_goes() {
 }
 
 #[test]
-fn a_command_is_held_and_its_code_handed_on() {
+fn exit_code_of_held_command_is_returned() {
     let Some(live) = live::begin() else { return };
     for (script, code) in [("exit 0", 0), ("echo said; exit 7", 7), ("kill -KILL $$", 137)] {
-        // Not over before it can be held.
+        // The command must not end before it is held.
         let script = format!("sleep 0.5; {script}");
         let ran = live.run(&["hold", "--cpu", "0.2", "--", "sh", "-c", &script]).ended_with(code);
         assert_eq!(ran.out, if script.contains("said") { "said\n" } else { "" });
@@ -248,7 +248,7 @@ fn a_command_is_held_and_its_code_handed_on() {
 }
 
 #[test]
-fn a_hold_that_is_killed_gives_back() {
+fn killed_hold_restores_its_process() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let pid = victim.pid().to_string();
@@ -262,7 +262,7 @@ fn a_hold_that_is_killed_gives_back() {
 }
 
 #[test]
-fn each_vcpu_of_a_monitor_is_held_by_itself() {
+fn vcpus_of_a_monitor_are_held_separately() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let pid = victim.pid().to_string();
@@ -276,18 +276,18 @@ fn each_vcpu_of_a_monitor_is_held_by_itself() {
     live.nothing_is_left();
 }
 
-/// Each has what it is promised, whatever the others want, and where all have an amount together
-/// what others leave besides: who sleeps is told from who had less than it wanted.
+/// Each vCPU receives its reservation, whatever the others use. With a common amount it may also
+/// use what the others leave. A blocked vCPU is distinguished from one that lacked CPU time.
 #[test]
-fn what_each_vcpu_had_is_told_and_how_long_it_slept() {
+fn hold_reports_cpu_and_blocked_time_per_vcpu() {
     let Some(live) = live::begin() else { return };
     let (guest, tids) = guest();
     let pid = guest.0.id().to_string();
     let hold = ["hold", "--pid", &pid, "--vcpus"];
     let (even, by_use) =
         (["--slice", "2ms", "--period", "10ms", "--json"], ["--cpu", "60%", "--json"]);
-    // No more than a late dispatcher and the start may let each have of a fifth, and of the half
-    // of what the third leaves besides.
+    // The limits are a fifth, or with the unused part of the third vCPU half of that more, plus
+    // late enforcement and the start.
     let ways = [(&by_use[..2], 0), (&even[..], 260_000), (&by_use[..], 360_000)];
     for (more, most) in ways {
         let json = more.contains(&"--json");
@@ -316,7 +316,7 @@ fn what_each_vcpu_had_is_told_and_how_long_it_slept() {
         for (part, sleeps) in parts.iter().zip([false, false, true]) {
             assert_eq!(number(part, "promised_ppm"), 200_000);
             let (delivered, asleep) = (number(part, "delivered_ppm"), number(part, "asleep_ppm"));
-            // Half of what it is promised at least.
+            // A vCPU receives at least half of its reservation.
             let has_its_share = (100_000..=most).contains(&delivered) && asleep < 100_000;
             assert!(
                 if sleeps { delivered < 50_000 && asleep > 800_000 } else { has_its_share },
@@ -328,11 +328,11 @@ fn what_each_vcpu_had_is_told_and_how_long_it_slept() {
     live.nothing_is_left();
 }
 
-/// As libvirt has it, each vCPU is in a group that may not be real-time. What its siblings may lend
-/// to it is real-time too: one that has used its group's budget up stands still for the rest of a
-/// second.
+/// The groups are as libvirt makes them: each vCPU is in one without real-time budget. Borrowed
+/// time is real-time too, so the budget must cover it. A thread whose group's budget is exhausted
+/// is stopped for the rest of a second.
 #[test]
-fn the_group_of_a_vcpu_has_a_budget_for_what_its_siblings_may_lend() {
+fn cgroup_budget_of_a_vcpu_covers_borrowed_time() {
     let Some(live) = live::begin() else { return };
     let Some(group) = NoRealTime::make() else {
         println!("{SKIPPED}");
@@ -347,8 +347,8 @@ fn the_group_of_a_vcpu_has_a_budget_for_what_its_siblings_may_lend() {
     assert_eq!(budgets(), [0; 3]);
     let pid = guest.0.id().to_string();
     let even = ["--slice", "1ms", "--period", "10ms"];
-    // A tenth of a second each, or three tenths for whoever wants them; as much of a period, and
-    // 10 ms besides.
+    // Each group gets a tenth of a second, or three tenths if siblings may lend, plus the same part
+    // of a period and 10 ms.
     for (amount, us) in [(&even[..], 111_000), (&["--cpu", "30%"], 313_000)] {
         let hold = [&["hold", "--pid", &pid, "--vcpus"], amount].concat();
         let holding = Holding::start(&live, &hold);
@@ -363,9 +363,9 @@ fn the_group_of_a_vcpu_has_a_budget_for_what_its_siblings_may_lend() {
     live.nothing_is_left();
 }
 
-/// What is written over each second must be a line, or there would be a new one each second.
+/// The overwritten line must fit, or there would be a new line each second.
 #[test]
-fn a_narrow_terminal_is_told_in_narrow_lines() {
+fn live_output_fits_a_narrow_terminal() {
     let Some(live) = live::begin() else { return };
     let hold = ["hold", "--cpu", "20%", "--", "sh", "-c", "sleep 2.5"];
     let (end, text) = crate::common::on_terminal(live.command(&hold), 40);
@@ -376,7 +376,7 @@ fn a_narrow_terminal_is_told_in_narrow_lines() {
     }
     live.place.write("it.toml", crate::common::GOOD.as_bytes());
     for arguments in [&["run", "it.toml"][..], &["compare", "it.toml", "--live"]] {
-        // Its claim is on the simulated host.
+        // The claim of the scenario is about the simulated host.
         let (_, text) = crate::common::on_terminal(live.command(arguments), 40);
         assert!(text.contains("delivered"), "{text}");
         crate::common::is_narrow(&text);
@@ -385,7 +385,7 @@ fn a_narrow_terminal_is_told_in_narrow_lines() {
 }
 
 #[test]
-fn what_cannot_be_held_is_said_with_what_to_type() {
+fn invalid_hold_is_refused_with_a_correction() {
     let Some(live) = live::begin() else { return };
     let mut gone = std::process::Command::new("true").spawn().unwrap();
     gone.wait().unwrap();
@@ -414,7 +414,7 @@ fn what_cannot_be_held_is_said_with_what_to_type() {
         live.run(&hold).refused(code).says(&says);
         assert!(!victim.is_held(), "{arguments:?}");
     }
-    // Of these the command line itself is wrong.
+    // In these cases the command line itself is not valid.
     for arguments in [
         &["hold", "--cpu", "30%"][..],
         &["hold", "--pid", &pid, "--unit", "a.service", "--cpu", "30%"],
@@ -427,7 +427,7 @@ fn what_cannot_be_held_is_said_with_what_to_type() {
 }
 
 #[test]
-fn without_root_one_line_says_so() {
+fn hold_without_root_gives_one_error() {
     let place = Place::new();
     let arguments = ["hold", "--cpu", "30%", "--", "sleep", "100"];
     let Some(mut command) = place.command_of_nobody(&arguments) else { return };
@@ -435,7 +435,7 @@ fn without_root_one_line_says_so() {
     ran.says("cannot use real-time scheduling").says("hint:  run as root");
 }
 
-/// A cpuset of version 1 that has the first CPU only.
+/// A version 1 cpuset with the first CPU only.
 struct Cpuset(std::path::PathBuf);
 
 impl Cpuset {
@@ -461,7 +461,7 @@ impl Drop for Cpuset {
 }
 
 #[test]
-fn cpu_that_the_cpuset_lacks_is_refused_and_another_one_taken() {
+fn cpu_outside_of_the_cpuset_is_refused_and_avoided() {
     let Some(live) = live::begin() else { return };
     let mut child = std::process::Command::new("sh");
     let child = Ended(child.args(["-c", "while :; do :; done"]).spawn().unwrap());

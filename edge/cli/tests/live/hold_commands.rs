@@ -1,5 +1,5 @@
-//! `slackline hold -- COMMAND`: commands that end at once, that start others, and that are ended.
-//! Needs root.
+//! `slackline hold -- COMMAND`: commands that end at once, that start others, or that are ended by
+//! a signal. Needs root.
 
 use std::fs::File;
 use std::process::{Child, Stdio};
@@ -12,10 +12,11 @@ use serde_json::Value;
 use slackline_linux::sys::{Tid, monotonic, online_cpus, process_cpu_time};
 use slackline_units::Span;
 
-/// Says that this process is to nap between bursts.
+/// Variable that makes this process nap between bursts.
 const NAPS: &str = "SLACKLINE_TEST_NAPS";
 
-/// The body of a program that runs for 5 ms and sleeps for 45 ms, and tells how long each run took.
+/// Body of a child process that runs for 5 ms and sleeps for 45 ms. It reports the length of each
+/// run.
 #[test]
 fn part_naps() {
     if std::env::var_os(NAPS).is_none() {
@@ -34,7 +35,7 @@ fn part_naps() {
     std::process::exit(0);
 }
 
-/// On an idle CPU the kernel may tell nobody that it woke. Load makes bursts longer, and only that.
+/// On an idle CPU the kernel may not report that the thread woke. Load only makes bursts longer.
 #[test]
 fn exact_target_is_stopped_at_its_slice_after_each_nap() {
     let Some(live) = live::begin() else { return };
@@ -48,13 +49,13 @@ fn exact_target_is_stopped_at_its_slice_after_each_nap() {
     let bursts = ran.out.lines().filter_map(|line| line.split_once("burst ")?.1.parse().ok());
     let mut bursts: Vec<u64> = bursts.collect();
     bursts.sort_unstable();
-    // 5 ms at 1 ms in 10 ms: four periods and a part of a fifth, and up to a millisecond less for
-    // a stop that is late.
+    // A burst of 5 ms at 1 ms per 10 ms takes four periods and a part of a fifth. It may be shorter
+    // by a millisecond of late enforcement.
     assert!(bursts.len() == 40 && bursts[4] > 25_000_000, "{bursts:?}");
     live.nothing_is_left();
 }
 
-/// A hold in the background, which is ended with the test.
+/// A `hold` in the background, ended on drop.
 struct Holding<'a>(&'a Live, Child);
 
 impl<'a> Holding<'a> {
@@ -64,7 +65,8 @@ impl<'a> Holding<'a> {
         Holding(live, child.unwrap())
     }
 
-    /// What the hold started, by number. Those that have started nothing else yet look like it.
+    /// Returns the processes that the hold started, sorted by id. A child that has not executed its
+    /// program yet looks like the hold itself.
     fn children(&self) -> Vec<i32> {
         let own = i32::try_from(self.1.id()).unwrap();
         let others =
@@ -93,7 +95,7 @@ impl Drop for Holding<'_> {
 }
 
 #[test]
-fn code_of_command_that_ends_at_once_is_handed_on() {
+fn exit_code_of_short_command_is_returned() {
     let Some(live) = live::begin() else { return };
     let two = online_cpus().unwrap().iter().count() > 1;
     let amounts = [&["20%"][..], &["60%", "--at-least"], &["1.2"]];
@@ -108,8 +110,8 @@ fn code_of_command_that_ends_at_once_is_handed_on() {
     live.nothing_is_left();
 }
 
-/// Each of them ends while its shell waits for it: whichever of the two is stopped, nobody else
-/// has work.
+/// Each command ends while its shell waits for it. So whichever of the two is stopped, no other
+/// process has work.
 #[test]
 fn exact_script_that_starts_short_commands_ends() {
     let Some(live) = live::begin() else { return };
@@ -126,7 +128,8 @@ fn exact_script_that_starts_short_commands_ends() {
     live.nothing_is_left();
 }
 
-/// On any machine, however busy: within a factor of two, where two of them had everything.
+/// Parts agree within a factor of two on any host. With the fault, two processes received all the
+/// time.
 #[test]
 fn busy_processes_held_as_one_receive_equal_parts() {
     let Some(live) = live::begin() else { return };
@@ -151,7 +154,7 @@ fn busy_processes_held_as_one_receive_equal_parts() {
         let mut more: Vec<_> =
             used().iter().zip(&before).map(|(now, then)| now.1.left_after(then.1)).collect();
         more.sort_unstable();
-        // The first is the shell that waits.
+        // The first process is the shell, which waits.
         assert!(more[1] * 2 >= more[5], "{more:?}");
         holding.end_by(Signal::TERM).ended_with(130);
         live.nothing_is_left();

@@ -1,18 +1,18 @@
-//! Whoever is interrupted, stopped or killed, and whenever: every thread is given back, and nobody
-//! is left. Needs root.
+//! Interrupts, stops and kills at any time: every thread is restored, and no process is left. Needs
+//! root.
 
 use std::time::Duration;
 
 use crate::common::live::{self, Kernel, Live, Runner, Victim, let_pass, wait_until};
 use rustix::process::Signal;
 
-/// The keepers of the test's runs.
+/// Returns the keepers of the test's runs.
 fn keepers(live: &Live) -> Vec<i32> {
     live.processes_of("keep")
 }
 
 #[test]
-fn a_signal_ends_the_run_with_a_table_and_nothing_held() {
+fn signal_ends_a_run_with_its_table() {
     let Some(live) = live::begin() else { return };
     for (signal, threads) in
         [(Signal::INT, "process"), (Signal::TERM, "vcpus"), (Signal::HUP, "process")]
@@ -30,9 +30,9 @@ fn a_signal_ends_the_run_with_a_table_and_nothing_held() {
     }
 }
 
-/// On a terminal the load processes hear it as well.
+/// The load processes also receive a signal from the terminal.
 #[test]
-fn a_key_on_the_terminal_ends_the_run_as_well() {
+fn terminal_signal_ends_a_run_with_its_processes() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let runner = live.start(&victim.scenario("process", "60s"));
@@ -44,30 +44,30 @@ fn a_key_on_the_terminal_ends_the_run_as_well() {
     live.nothing_is_left();
 }
 
-/// Whoever sits there goes away while the run tells how far it is: nobody hears it any more, and
-/// that ends nothing; what ends it is the signal.
+/// The terminal is closed while the run shows progress. The failed output does not end the run;
+/// only the signal does.
 #[test]
-fn a_terminal_that_is_closed_takes_nothing_with_it() {
+fn closed_terminal_does_not_end_a_run() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let (outside, inside) = crate::common::terminal();
     let mut runner = live.start_on(inside, &victim.scenario("process", "60s"));
     wait_until("the victim to be held", || victim.is_held());
-    // It tells nothing in the first two seconds.
+    // The run shows no progress in the first two seconds.
     let_pass(Duration::from_millis(2500));
     drop(outside);
     let_pass(Duration::from_millis(500));
     assert!(runner.is_running() && victim.is_held());
     runner.signal(Signal::HUP);
-    // The table cannot be shown.
+    // The table cannot be printed, so the run fails.
     runner.end().ended_with(3);
     victim.is_given_back();
     live.nothing_is_left();
 }
 
-/// Before anything runs there is no table to show, but as much to give back.
+/// Before the run starts there is no table, but every thread is restored.
 #[test]
-fn a_signal_while_a_run_is_set_up_ends_it_too() {
+fn signal_during_set_up_ends_a_run() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     for delay in [0, 30, 100, 200] {
@@ -82,7 +82,7 @@ fn a_signal_while_a_run_is_set_up_ends_it_too() {
 }
 
 #[test]
-fn a_run_that_was_stopped_for_a_while_goes_on_to_its_end() {
+fn run_continues_after_being_stopped_for_a_while() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let runner = live.start(&victim.scenario("process", "3500ms"));
@@ -97,7 +97,7 @@ fn a_run_that_was_stopped_for_a_while_goes_on_to_its_end() {
     live.nothing_is_left();
 }
 
-/// Who is killed.
+/// Process that the test kills.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Whom {
     Runner,
@@ -106,17 +106,17 @@ enum Whom {
     Load,
 }
 
-/// Moments in milliseconds after the run was started: its set-up takes about 220, and it lasts 700
-/// from there, so these are set-up, the first moments, the middle and the end. A busy machine moves
-/// all of them, which is no less good a test.
+/// Moments in milliseconds after the start of the program. Its set-up takes about 220 ms, and the
+/// run 700 ms. So these are in the set-up, at the start, in the middle and at the end. A busy host
+/// shifts them, which is as good a test.
 const MOMENTS: [(u64, u64); 4] = [(1, 219), (219, 224), (300, 900), (915, 925)];
 
-/// A sequence of numbers that look random, the same in every run.
+/// A deterministic sequence of pseudo-random numbers.
 struct Dice(u64);
 
 impl Dice {
     fn between(&mut self, least: u64, most: u64) -> u64 {
-        // Knuth's linear congruential generator; its high bits are the good ones.
+        // This is Knuth's linear congruential generator, whose high bits are the good ones.
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         least + (self.0 >> 33) % (most - least + 1)
     }
@@ -136,7 +136,7 @@ fn kill_whom(live: &Live, runner: &Runner<'_>, whom: Whom) {
     }
 }
 
-/// One run in which somebody is killed, at a moment in this part of it.
+/// Makes one run, in which a process is killed after this delay.
 fn kill_at(live: &Live, whom: Whom, threads: &str, delay: Duration) {
     let victim = Victim::start();
     let runner = live.start(&victim.scenario(threads, "700ms"));
@@ -147,7 +147,7 @@ fn kill_at(live: &Live, whom: Whom, threads: &str, delay: Duration) {
         Whom::Runner | Whom::Both => {
             assert!(matches!(ran.code, None | Some(0)), "{:?}: {}", ran.code, ran.err);
         }
-        // The run goes on, unless it had not begun: then it says why it does not.
+        // The run continues. If it had not started yet, it fails with a reason.
         _ => match ran.code {
             Some(0) => {}
             _ => drop(ran.refused(3)),
@@ -160,16 +160,16 @@ fn kill_at(live: &Live, whom: Whom, threads: &str, delay: Duration) {
     live.nothing_is_left();
 }
 
-/// Nobody is left to give anything back: it is found and given back by hand. A keeper that had not
-/// been killed, because it was started only then, does it by itself.
+/// Neither process is left to restore threads, so `doctor` finds and restores them. A keeper that
+/// had just been started may survive and do it itself.
 ///
-/// That nothing else is left is looked for only afterwards: while the victim spins as a real-time
-/// thread, the kernel's own work on its CPU, which ends processes, gets a twentieth of it.
+/// Other leftovers are checked only afterwards. The victim spins as a real-time thread, and the
+/// kernel's work on its CPU, which ends processes, gets only a twentieth of the time.
 fn both_are_dead(live: &Live, victim: &Victim) {
     let says = format!("of process {} ", victim.pid());
     if victim.is_held() {
         let doctor = live.run(&["doctor"]).good();
-        // One that is being given back just now is on no list any more.
+        // A thread that is being restored right now is on no list.
         assert!(doctor.contains(&says) || !victim.is_held(), "{doctor}");
     }
     live.run(&["doctor", "--free"]).good();
@@ -179,7 +179,7 @@ fn both_are_dead(live: &Live, victim: &Victim) {
 
 fn kill_at_every_part(kernel: Kernel, whom: Whom, seed: u64) {
     let Some(live) = live::begin_on(kernel) else { return };
-    // Another number tries other moments.
+    // Another seed in the variable tries other moments.
     let more = std::env::var("SLACKLINE_TEST_SEED").ok().and_then(|text| text.parse().ok());
     let mut dice = Dice(seed + 16 * more.unwrap_or(0));
     dice.between(0, 1);
@@ -192,40 +192,40 @@ fn kill_at_every_part(kernel: Kernel, whom: Whom, seed: u64) {
 }
 
 #[test]
-fn the_runner_is_killed() {
+fn killed_runner_leaves_threads_restored() {
     kill_at_every_part(Kernel::Ours, Whom::Runner, 1);
     kill_at_every_part(Kernel::Ours, Whom::Runner, 2);
 }
 
 #[test]
-fn the_keeper_is_killed() {
+fn killed_keeper_leaves_threads_restored() {
     kill_at_every_part(Kernel::Ours, Whom::Keeper, 3);
     kill_at_every_part(Kernel::Ours, Whom::Keeper, 4);
 }
 
 #[test]
-fn the_runner_and_its_keeper_are_killed() {
+fn killed_runner_and_keeper_leave_threads_restored() {
     kill_at_every_part(Kernel::Ours, Whom::Both, 5);
     kill_at_every_part(Kernel::Ours, Whom::Both, 6);
 }
 
 #[test]
-fn a_load_process_is_killed() {
+fn killed_load_process_leaves_threads_restored() {
     kill_at_every_part(Kernel::Ours, Whom::Load, 7);
 }
 
-/// Without the descriptors that newer kernels have of threads and processes.
+/// The kernel has no pidfds.
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn whoever_is_killed_on_an_old_kernel() {
+fn kills_on_an_old_kernel_leave_threads_restored() {
     for (whom, seed) in [(Whom::Runner, 8), (Whom::Keeper, 9), (Whom::Both, 10), (Whom::Load, 11)] {
         kill_at_every_part(Kernel::Linux44, whom, seed);
     }
 }
 
-/// A keeper that dies in the middle is replaced, and the new one does what the old one would have.
+/// A keeper that dies is replaced, and the new one restores threads as the old one would have.
 #[test]
-fn a_keeper_that_was_replaced_gives_back_as_well() {
+fn replaced_keeper_restores_threads() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let runner = live.start(&victim.scenario("vcpus", "10s"));

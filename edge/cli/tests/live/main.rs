@@ -1,4 +1,4 @@
-//! Tests that schedule CPUs of this machine, one at a time. They need root.
+//! Tests that schedule CPUs of this host, one at a time. They need root.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -22,7 +22,7 @@ mod terms;
 mod trees;
 mod why;
 
-/// Plays the process that a test holds, when it is started for that.
+/// Body of the child process that a test holds. Returns at once in other processes.
 #[test]
 fn part_victim() {
     common::live::play_victim();

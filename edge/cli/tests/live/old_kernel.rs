@@ -1,5 +1,5 @@
-//! What runs live where the kernel has only the system calls of Linux 4.4, and where it tells
-//! nobody what threads do. Needs root.
+//! Live runs on a kernel with only the system calls of Linux 4.4, and on one that does not report
+//! what threads do. Needs root.
 
 #![cfg(target_arch = "x86_64")]
 
@@ -11,7 +11,7 @@ use crate::common::service::Daemon;
 use rustix::process::Signal;
 
 #[test]
-fn doctor_says_how_threads_are_held() {
+fn doctor_reports_the_lack_of_pidfds() {
     let Some(live) = live::begin_on(Kernel::Linux44) else { return };
     let text = live.run(&["doctor"]).good();
     let line = text.lines().find(|line| line.contains(" pidfd ")).expect("a line about pidfds");
@@ -20,7 +20,7 @@ fn doctor_says_how_threads_are_held() {
 }
 
 #[test]
-fn two_hogs_run() {
+fn two_hogs_run_on_an_old_kernel() {
     let Some(live) = live::begin_on(Kernel::Linux44) else { return };
     live.place.write("it.toml", GOOD.as_bytes());
     let out = live.run(&["run", "it.toml"]).good();
@@ -30,7 +30,7 @@ fn two_hogs_run() {
 }
 
 #[test]
-fn a_victim_that_ends_in_the_middle_is_noted() {
+fn end_of_a_held_process_during_a_run_is_noted() {
     let Some(live) = live::begin_on(Kernel::Linux44) else { return };
     for threads in ["process", "vcpus"] {
         let victim = Victim::start();
@@ -43,7 +43,7 @@ fn a_victim_that_ends_in_the_middle_is_noted() {
 }
 
 #[test]
-fn a_keeper_that_was_replaced_gives_back_as_well() {
+fn replaced_keeper_restores_threads() {
     let Some(live) = live::begin_on(Kernel::Linux44) else { return };
     let victim = Victim::start();
     let runner = live.start(&victim.scenario("vcpus", "10s"));
@@ -61,9 +61,10 @@ fn a_keeper_that_was_replaced_gives_back_as_well() {
     live.nothing_is_left();
 }
 
-/// By what each has used alone, who was promised 30 % had 9: it is said before anybody is touched.
+/// On a kernel without scheduling events, a vCPU with a reservation of 30 % once received 9 %. So
+/// the run is refused before any thread is changed.
 #[test]
-fn where_nobody_can_watch_nothing_is_promised() {
+fn reservations_are_refused_without_scheduling_events() {
     let Some(live) = live::begin_on(Kernel::WithoutPerf) else { return };
     live.run(&["doctor"]).ended_with(0).shows("nothing can be reserved");
     live.place.write("it.toml", GOOD.as_bytes());
@@ -81,7 +82,7 @@ fn where_nobody_can_watch_nothing_is_promised() {
     assert!(!victim.is_held());
     daemon.run("list").ended_with(0).shows("there are no reservations");
     daemon.end().ended_with(0);
-    // Who is promised nothing is shared out all the same.
+    // Shares without reservations still work.
     let shares = GOOD.replace("name = \"edf\", reserve = \"0.05cpu\"", "name = \"credit\"");
     let shares =
         shares.replace("share.edf = { slice = \"6ms\", period = \"10ms\", exact = true }", "");

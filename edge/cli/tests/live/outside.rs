@@ -1,4 +1,4 @@
-//! Live runs with clients outside: everything is a real process, and they talk over the loopback.
+//! Live runs with clients outside: all of them are real processes that use the loopback interface.
 //! Needs root.
 
 use std::fs;
@@ -9,7 +9,7 @@ use crate::common::live::{self, Live, Runner, kill, let_pass, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
 
-/// A web server and a domain that drives for it, in name only.
+/// Returns a scenario with a web server and a driver domain, which a live run ignores.
 fn scenario(length: &str, more: &str) -> String {
     format!(
         "title = \"web\"\nlength = \"{length}\"\npolicy = {{ name = \"edf\" }}\n\
@@ -44,13 +44,13 @@ fn number(of: &Value, field: &str) -> u64 {
 }
 
 #[test]
-fn what_clients_measure_is_in_the_table_beside_what_is_simulated() {
+fn live_client_measurements_are_compared_with_simulated_ones() {
     let Some(live) = live::begin() else { return };
     let run = run_json(&live, &scenario("1500ms", HTTPERF));
     let web = vcpu(&run, "web");
     assert!(number(web, "jobs_done") > 0 && number(web, "jobs_late") == 0, "{web}");
     assert!(number(web, "response_p99_ns") >= number(web, "response_p50_ns"));
-    // Each answer took this much of the CPU time that the policy gave.
+    // Each answer took this part of the CPU time that the policy granted.
     assert!(number(web, "delivered_ns") >= number(web, "jobs_done") * 100_000, "{web}");
     assert_eq!(number(vcpu(&run, "dom0"), "jobs_done"), 0);
     live.nothing_is_left();
@@ -62,9 +62,9 @@ fn what_clients_measure_is_in_the_table_beside_what_is_simulated() {
     live.nothing_is_left();
 }
 
-/// The one that has 2 ms of 20 ms, and needs them for a round, sets the pace of the other too.
+/// The node with 2 ms per 20 ms needs all of it for a round, so it limits the other node as well.
 #[test]
-fn nodes_of_a_parallel_program_wait_for_each_other() {
+fn slow_node_of_a_parallel_program_limits_the_others() {
     let Some(live) = live::begin() else { return };
     let node = |name: &str, slice: &str, compute: &str| {
         format!(
@@ -81,14 +81,14 @@ fn nodes_of_a_parallel_program_wait_for_each_other() {
     let run = &whole["runs"][0];
     let [quick, held] = ["quick", "held"].map(|name| number(vcpu(run, name), "jobs_done"));
     assert!(quick.abs_diff(held) <= 1 && quick > 0, "{quick} and {held} rounds");
-    // By itself the quick one would do eight in each of 75 periods.
+    // Alone, the quick node would complete eight rounds in each of 75 periods.
     let used = number(vcpu(run, "held"), "delivered_ns");
     assert!(held * 2_000_000 <= used + 2_000_000, "{held} rounds in {used} ns");
     assert!(held <= 2 * 75, "{held} rounds");
     live.nothing_is_left();
 }
 
-/// One scenario with everything that there is.
+/// The scenario has every kind of workload and client.
 #[test]
 fn every_kind_of_work_and_of_client_runs() {
     let Some(live) = live::begin() else { return };
@@ -121,20 +121,20 @@ fn every_kind_of_work_and_of_client_runs() {
         assert!(number(vcpu(&run, moves), "moved_bytes") > 0, "{moves}: {run}");
     }
     assert!(number(vcpu(&run, "disk"), "moved_bytes").is_multiple_of(8192));
-    // It computes, however long its questions take.
+    // The compilation computes, however long its reads take.
     assert!(number(vcpu(&run, "make"), "delivered_ns") >= 1_000_000, "{run}");
     live.nothing_is_left();
 }
 
 #[test]
-fn requests_to_a_domain_that_has_left_are_told_as_lost() {
+fn requests_to_a_domain_that_left_are_reported_lost() {
     let Some(live) = live::begin() else { return };
     let text = scenario("1500ms", HTTPERF);
     let text = text.replace("name = \"web\"\n", "name = \"web\"\nleaves = \"700ms\"\n");
     live.place.write("it.toml", text.as_bytes());
     let ran = live.run(&["run", "it.toml"]).ended_with(0).says(NOTE);
     ran.shows("note: httperf of web: ").shows(" requests timed out, ");
-    // A client that is done has ended, and that is no news.
+    // The end of a client that is done is not reported.
     let stops = HTTPERF.to_owned() + "from = \"200ms\"\nuntil = \"600ms\"\n";
     live.place.write("it.toml", scenario("1500ms", &stops).as_bytes());
     let ran = live.run(&["run", "it.toml"]).ended_with(0).says(NOTE);
@@ -143,7 +143,7 @@ fn requests_to_a_domain_that_has_left_are_told_as_lost() {
 }
 
 #[test]
-fn what_has_no_real_counterpart_is_refused() {
+fn scenario_features_without_live_counterpart_are_refused() {
     let Some(live) = live::begin() else { return };
     for (from, to, says) in [
         ("name = \"web\"\n", "name = \"web\"\nvcpus = 2\n", "with tasks and several vCPUs can"),
@@ -161,10 +161,10 @@ fn what_has_no_real_counterpart_is_refused() {
     live.nothing_is_left();
 }
 
-/// Its threads compute at once when the run begins, on all CPUs, before the policy has chosen it:
-/// what it has too much then is charged, and it is kept from running until that is made up for.
+/// The threads of the VM compute on all CPUs when the run begins, before the policy has picked it.
+/// The excess is charged, and the VM is stopped until that is paid back.
 #[test]
-fn an_exact_domain_with_several_threads_gets_no_more_than_its_share() {
+fn exact_domain_with_several_threads_stays_within_its_share() {
     let Some(live) = live::begin() else { return };
     let more = "[[domain]]\nname = \"hog\"\nwork = { kind = \"spin\" }\n\
                 share.edf = { slice = \"4ms\", period = \"10ms\" }\n\
@@ -175,20 +175,20 @@ fn an_exact_domain_with_several_threads_gets_no_more_than_its_share() {
     for _ in 0..3 {
         let run = run_json(&live, &text);
         let web = vcpu(&run, "web");
-        // As much over a fifth as a late dispatcher may let it have.
+        // The excess over a fifth allows for late enforcement.
         assert!(number(web, "delivered_ppm") <= 250_000, "{web}");
-        // What it was charged is what its threads used, on whatever CPU: a request takes 100 us.
+        // The charged time is the time that the threads used on any CPU: 100 us per request.
         assert!(number(web, "jobs_done") * 100_000 <= number(web, "delivered_ns") * 5 / 4, "{web}");
         live.nothing_is_left();
     }
 }
 
-/// The processes of a run: those that are scheduled, and those outside.
+/// Returns the processes of a run: those that are scheduled, and those outside.
 fn parts(live: &Live) -> (Vec<i32>, Vec<i32>) {
     (live.processes_of("tasks"), live.processes_of("caller"))
 }
 
-/// Asked for files as well, so that the server outside is there.
+/// Starts a run with a domain that reads files, so that the file server runs as well.
 fn busy(live: &Live) -> Runner<'_> {
     let more = "[[domain]]\nname = \"make\"\nshare.edf = { slice = \"1ms\", period = \"20ms\" }\n\
                 work = { kind = \"compile\", each = \"1ms\", read = \"8KiB\" }\n";
@@ -202,7 +202,7 @@ fn busy(live: &Live) -> Runner<'_> {
     runner
 }
 
-/// The CPUs on which a process may run, as the kernel writes them.
+/// Returns the CPUs on which a process may run, in the kernel's format.
 fn cpus_of(pid: i32) -> String {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it is there");
     let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
@@ -210,7 +210,7 @@ fn cpus_of(pid: i32) -> String {
 }
 
 #[test]
-fn clients_run_where_nothing_is_scheduled() {
+fn clients_run_on_unscheduled_cpus() {
     let Some(live) = live::begin() else { return };
     let runner = busy(&live);
     let (tasks, callers) = parts(&live);
@@ -228,7 +228,7 @@ fn clients_run_where_nothing_is_scheduled() {
 }
 
 #[test]
-fn a_client_or_a_server_that_is_killed_is_noted_and_the_run_goes_on() {
+fn run_continues_after_a_client_or_server_is_killed() {
     let Some(live) = live::begin() else { return };
     for word in ["caller", "files", "tasks"] {
         let mut runner = busy(&live);
@@ -248,14 +248,14 @@ fn a_client_or_a_server_that_is_killed_is_noted_and_the_run_goes_on() {
 }
 
 #[test]
-fn a_runner_that_is_killed_leaves_neither_server_nor_client() {
+fn killed_runner_leaves_neither_server_nor_client() {
     let Some(live) = live::begin() else { return };
     let runner = busy(&live);
     runner.signal(Signal::KILL);
     let Ran { code, .. } = runner.end();
     assert_eq!(code, None);
     live.nothing_is_left();
-    // While it is set up, too.
+    // The runner is also killed during its set-up.
     for delay in [5, 30, 100, 250] {
         let runner = live.start(&scenario("60s", HTTPERF));
         let_pass(Duration::from_millis(delay));

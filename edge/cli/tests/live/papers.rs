@@ -1,4 +1,4 @@
-//! Live experiments of a paper, on this machine. Needs root.
+//! Live experiments of a paper on this host. Needs root.
 
 use std::fs;
 
@@ -59,10 +59,10 @@ measure = "cpu"
   test      = "higher"
 "#;
 
-/// Who is promised half of a CPU has more than who is promised a fifth, however busy the machine
-/// is; who is promised all of it is declined, and left out.
+/// A VM with half of a CPU receives more than one with a fifth, however busy the host is. A VM that
+/// asks for a whole CPU is refused and left out.
 #[test]
-fn a_live_experiment_is_played_and_judged_as_others_are() {
+fn live_experiment_is_run_and_judged() {
     let Some(live) = live::begin() else { return };
     let folder = live.place.path("papers/lively");
     fs::create_dir_all(&folder).expect("a folder");

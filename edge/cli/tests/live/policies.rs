@@ -1,4 +1,4 @@
-//! Every policy on this machine: the same values that the simulator asks. Needs root.
+//! Every policy runs on this host, with the same parameters as in the simulator. Needs root.
 
 use std::path::Path;
 
@@ -6,8 +6,8 @@ use crate::common::live::{self, delivered};
 use serde_json::Value;
 use slackline_policy::ALL;
 
-/// `heavy` and `light` never stop, and have weights, or guarantees, of two to one: however busy the
-/// machine is, it cannot be the light one that gets more. Round robin knows no shares.
+/// `heavy` and `light` never block and have weights or guarantees of two to one. On any host,
+/// `light` cannot receive more. Round robin knows no shares.
 #[test]
 fn every_policy_runs_live() {
     let Some(live) = live::begin() else { return };
@@ -17,7 +17,7 @@ fn every_policy_runs_live() {
         let words =
             ["run", file, "--policy", spec.name, "--length", "2s", "--json", "--save", "it.trace"];
         let ran = live.run(&words);
-        // A claim about being in time may fail on a busy machine.
+        // A claim about deadlines may fail on a busy host.
         assert!(matches!(ran.code, Some(0 | 1)), "{}: {:?} {}", spec.name, ran.code, ran.err);
         let json: Value = serde_json::from_str(&ran.out).expect("JSON");
         let run = &json["runs"][0];
@@ -25,16 +25,16 @@ fn every_policy_runs_live() {
         let (heavy, light) = (delivered(run, "heavy"), delivered(run, "light"));
         assert!(heavy > 0 && light > 0, "{}: {heavy} {light}", spec.name);
         assert!(heavy > light || spec.name == "round-robin", "{}: {heavy} {light}", spec.name);
-        // The facts of a real machine, through host and policy once more: the same orders.
+        // The trace of the live run replays to the same decisions.
         let told = live.run(&["replay", "it.trace"]).good();
         assert!(told.ends_with(" orders, the same\n"), "{}: {told}", spec.name);
         live.nothing_is_left();
     }
 }
 
-/// Several runs, one after the other, are one table of means; their JSON has each of them.
+/// Several runs in succession give one table of means. The JSON has each of them.
 #[test]
-fn several_seeds_are_run_one_after_the_other() {
+fn live_runs_with_several_seeds_give_means() {
     let Some(live) = live::begin() else { return };
     live.place.write("it.toml", SPINNER.as_bytes());
     let run = ["run", "it.toml", "--seeds", "2"];
@@ -50,9 +50,9 @@ fn several_seeds_are_run_one_after_the_other() {
     live.nothing_is_left();
 }
 
-/// What a live run did in each second, and who had its CPU besides us, as lines.
+/// The CSV has the live run by second, and the other programs' use of its CPU.
 #[test]
-fn a_live_run_by_the_second_is_lines() {
+fn csv_of_a_live_run_has_rows_per_second() {
     let Some(live) = live::begin() else { return };
     live.place.write("it.toml", SPINNER.replacen("\"1s\"", "\"2500ms\"", 1).as_bytes());
     let out = live.run(&["run", "it.toml", "--csv", "it.csv", "--json"]).ended_with(0).out;
@@ -67,7 +67,7 @@ fn a_live_run_by_the_second_is_lines() {
     let (domains, cpus): (Vec<_>, Vec<_>) = lines.partition(|line| line[1] == "spinner");
     let used: Vec<u64> = domains.iter().map(|line| cell(line, "used_ns").unwrap()).collect();
     assert!(used.len() >= 2 && cpus.len() == used.len(), "{csv}");
-    // It is alone there. The kernel counts in ticks, and what looking takes is in none of them.
+    // The VM is alone on its CPU. The kernel counts in ticks, which do not include dispatching.
     for (line, used) in cpus.iter().zip(&used) {
         assert_eq!(cell(line, "used_ns"), Some(*used), "{csv}");
         let parts = ["share_ppm", "others_ppm", "stolen_ppm", "unused_ppm"];
@@ -78,7 +78,7 @@ fn a_live_run_by_the_second_is_lines() {
     for part in ["others_ppm", "stolen_ppm", "unused_ppm"] {
         assert!(cpu[part].as_u64().is_some_and(|ppm| ppm <= 1_000_000), "{part}: {cpu}");
     }
-    // All seconds together are the whole run, to within the last, which is none.
+    // All seconds add up to the run, except for the incomplete last one.
     let all = whole["runs"][0]["vcpus"][0]["delivered_ns"].as_u64().unwrap();
     assert!(used.iter().sum::<u64>().abs_diff(all) <= 1_000_000_000, "{all}: {csv}");
     assert!(used.iter().all(|&used| used <= 1_000_000_000), "{csv}");

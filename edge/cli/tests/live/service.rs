@@ -1,4 +1,4 @@
-//! `slackline serve`: reservations that outlive whoever holds them. Needs root.
+//! `slackline serve`: reservations that survive the process that holds them. Needs root.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -14,9 +14,9 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use slackline_linux::sys::{online_cpus, thread_cpu_time};
 
-/// Two daemons of two CPUs, as two hosts that know nothing of each other.
+/// Two daemons on two CPUs act as two hosts that do not know each other.
 #[test]
-fn a_reservation_is_placed_on_the_host_that_has_room() {
+fn reservation_is_placed_on_a_host_with_capacity() {
     let Some(live) = live::begin() else { return };
     let cpus: Vec<String> =
         online_cpus().unwrap().iter().map(|cpu| cpu.index().to_string()).collect();
@@ -40,14 +40,14 @@ fn a_reservation_is_placed_on_the_host_that_has_room() {
         ])
     };
     place("one", "3ms", "first").ended_with(0).shows("on socket-a: one: 3ms in every 10ms");
-    // Again it is the same, wherever it would go now.
+    // A repeated request stays on the same host, whichever one would be chosen now.
     place("one", "3ms", "worst").ended_with(0).shows("on socket-a: one: 3ms in every 10ms");
     place("two", "2ms", "worst").ended_with(0).shows("on socket-b: two");
     place("three", "5ms", "best").ended_with(0).shows("on socket-a: three");
     place("four", "5ms", "first").ended_with(0).shows("on socket-b: four");
     place("five", "3ms", "first").ended_with(4).says("no host can reserve 3ms every 10ms");
     place("one", "1ms", "first").ended_with(2).says("one is reserved already");
-    // A host that is not there is as one that has no room.
+    // A host that does not answer counts as one without capacity.
     let end = |daemon: &mut Child| {
         live::kill(i32::try_from(daemon.id()).unwrap(), Signal::TERM);
         wait_until("a daemon to end", || daemon.try_wait().unwrap().is_some());
@@ -64,7 +64,7 @@ fn used(victim: &Victim) -> u64 {
 }
 
 #[test]
-fn what_is_reserved_is_held_changed_paused_and_given_back() {
+fn reservation_is_held_changed_paused_and_released() {
     let Some(live) = live::begin() else { return };
     let (victim, other) = (Victim::start(), Victim::start());
     let daemon = Daemon::start(&live);
@@ -74,15 +74,16 @@ fn what_is_reserved_is_held_changed_paused_and_given_back() {
     assert!(victim.is_held());
     let before = used(&victim);
     let_pass(Duration::from_secs(1));
-    // A machine that is busy may give less; it is never given more.
+    // A busy host may deliver less, but never more.
     wait_until("the victim to run", || used(&victim) > before);
     let web = daemon.one("web");
     let recent = |key: &str| web["recent"][key].as_u64().unwrap();
     assert!(recent("used_ns") > 0, "{web}");
-    // Half as much again is for a machine that stops it late; all of a CPU is five times as much.
+    // The tolerance of one half allows for late enforcement. A whole CPU would be five times as
+    // much.
     assert!(recent("used_ns") <= recent("promised_ns") * 3 / 2 + 20_000_000, "{web}");
     assert_eq!(web["total"]["deadlines"], web["recent"]["deadlines"], "{web}");
-    // There is no room for so much; what was promised stands.
+    // A change that does not fit is refused, and the reservation stays.
     let (status, problem) =
         daemon.ask("PATCH", "/v1/reservations/web", Some(&json!({ "slice": "9ms" })));
     assert_eq!((status, &problem["type"]), (409, &json!("no-room")), "{problem}");
@@ -102,7 +103,7 @@ fn what_is_reserved_is_held_changed_paused_and_given_back() {
     assert_eq!(status, 200);
     victim.is_given_back();
     assert!(other.is_held());
-    // A machine that ends leaves a promise that nobody can have any more.
+    // The reservation of a process ends with the process.
     drop(other);
     wait_until("its end to be noticed", || daemon.ask("GET", "/v1/reservations/db", None).0 == 404);
     let (_, log) = daemon.ask("GET", "/v1/log", None);
@@ -117,7 +118,7 @@ fn what_is_reserved_is_held_changed_paused_and_given_back() {
     live.nothing_is_left();
 }
 
-/// As a person does it: each verb as a command, and what it says.
+/// Each verb is run as a command, with its output.
 #[test]
 fn every_verb_reaches_the_daemon() {
     let Some(live) = live::begin() else { return };
@@ -144,9 +145,9 @@ fn every_verb_reaches_the_daemon() {
     live.nothing_is_left();
 }
 
-/// A ledger that cannot be trusted is not used, nor touched; what is whole of it is kept.
+/// A damaged ledger is neither used nor changed. Its intact parts are kept.
 #[test]
-fn a_damaged_ledger_is_told_and_rebuilt() {
+fn damaged_ledger_is_reported_and_rebuilt() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let daemon = Daemon::start(&live);
@@ -157,7 +158,7 @@ fn a_damaged_ledger_is_told_and_rebuilt() {
     daemon.end().ended_with(0);
     let ledger = live.place.path("state/ledger.db");
     let mut bytes = fs::read(&ledger).unwrap();
-    // The index of events by their names: all rows are whole.
+    // The page belongs to the index of events by name, so all rows are intact.
     let page = 4096;
     let last = bytes.len() - page;
     bytes[last..].fill(0x5a);
@@ -176,7 +177,7 @@ fn a_damaged_ledger_is_told_and_rebuilt() {
 }
 
 #[test]
-fn whoever_of_the_three_is_killed_what_is_reserved_is_held_again() {
+fn reservations_are_held_again_after_any_process_is_killed() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let daemon = Daemon::start(&live);
@@ -189,7 +190,7 @@ fn whoever_of_the_three_is_killed_what_is_reserved_is_held_again() {
         assert!(victim.is_held(), "after {part}");
     }
     daemon.kill();
-    // Nobody holds it, and it runs.
+    // The VM is no longer held, and it runs.
     victim.is_given_back();
     live.nothing_is_left();
     for killed in [true, false] {
@@ -210,7 +211,7 @@ fn whoever_of_the_three_is_killed_what_is_reserved_is_held_again() {
 }
 
 #[test]
-fn what_is_promised_waits_for_its_machine_as_often_as_that_comes() {
+fn reservation_waits_for_its_vm_at_each_restart() {
     let Some(live) = live::begin() else { return };
     let name = format!("test-{}", std::process::id());
     let mut daemon = Daemon::start(&live);
@@ -241,7 +242,7 @@ fn what_is_promised_waits_for_its_machine_as_often_as_that_comes() {
     live.nothing_is_left();
 }
 
-/// The sum of all samples of a metric whose line has this.
+/// Returns the sum of a metric's samples whose lines contain a text.
 fn metric(daemon: &Daemon<'_>, live: &live::Live, name: &str, of: &str) -> f64 {
     let mut page = String::new();
     wait_until("the page", || {
@@ -256,7 +257,7 @@ fn metric(daemon: &Daemon<'_>, live: &live::Live, name: &str, of: &str) -> f64 {
 }
 
 #[test]
-fn what_lapses_while_no_daemon_is_there_is_told() {
+fn lapse_without_a_daemon_is_reported() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let daemon = Daemon::start(&live);
@@ -265,7 +266,7 @@ fn what_lapses_while_no_daemon_is_there_is_told() {
     let lapsed = "slackline_vcpu_lapsed_seconds_total";
     wait_until("it to be told of", || metric(&daemon, &live, lapsed, of_web) == 0.0);
     assert_eq!(metric(&daemon, &live, "slackline_restarts_total", ""), 0.0);
-    // Who never stops uses something, and who is stopped nothing.
+    // A VM that spins uses CPU time, and a stopped one does not.
     let name = format!("test-{}", std::process::id());
     let machine = Machine::start(&name);
     let uses = || {
@@ -291,7 +292,8 @@ fn what_lapses_while_no_daemon_is_there_is_told() {
     assert_eq!(metric(&daemon, &live, "slackline_restarts_total", ""), 1.0);
 }
 
-/// Another program's change of class counts as the VM's own where libvirt did not start the VM.
+/// libvirt did not start the VM. So another program's change of its class counts as made by the VM
+/// itself.
 #[test]
 fn changes_that_a_vm_may_make_itself_are_undone_and_logged() {
     let Some(live) = live::begin() else { return };
@@ -335,10 +337,10 @@ fn vm_stopped_by_a_signal_is_contested_until_it_is_continued() {
     let web = daemon.one("web");
     let why = format!("vCPU 0: process {pid} is stopped by a signal");
     assert_eq!(web["why"], json!(why), "{web}");
-    // It stays that reservation's, by whatever name another request asks for it.
+    // The VM stays with this reservation, under whichever binding another request names it.
     let (status, problem) = reserve("other", &format!("pid:{pid}"));
     assert_eq!((status, &problem["type"]), (409, &json!("exists")), "{problem}");
-    // `resume` does not undo what keeps the VM from running.
+    // `resume` does not undo a SIGSTOP.
     assert!(daemon.ask("POST", "/v1/reservations/web/resume", None).0 >= 400);
     live::kill(pid, Signal::CONT);
     wait_until("it to be settled", || daemon.one("web")["state"] == "active");
@@ -346,7 +348,7 @@ fn vm_stopped_by_a_signal_is_contested_until_it_is_continued() {
     let events: Vec<&str> =
         log.as_array().unwrap().iter().filter_map(|it| it["verb"].as_str()).collect();
     assert!(events.contains(&"contested") && events.contains(&"settled"), "{events:?}");
-    // The next VM of that name is another VM.
+    // The next VM of the same name is a different VM.
     live::kill(pid, Signal::STOP);
     wait_until("it to be contested again", || daemon.one("web")["state"] == "contested");
     drop(machine);
@@ -358,7 +360,7 @@ fn vm_stopped_by_a_signal_is_contested_until_it_is_continued() {
 }
 
 #[test]
-fn a_machine_that_has_other_vcpus_than_are_promised_is_partial_and_says_why() {
+fn vm_with_other_vcpus_than_reserved_is_partial() {
     let Some(live) = live::begin() else { return };
     let name = format!("test-{}", std::process::id());
     let _machine = Machine::start(&name);
@@ -374,9 +376,9 @@ fn a_machine_that_has_other_vcpus_than_are_promised_is_partial_and_says_why() {
     live.nothing_is_left();
 }
 
-/// A monitor that never answers keeps whoever asks for its machine waiting, and nobody else.
+/// A monitor that never answers delays requests for its own VM only.
 #[test]
-fn nobody_waits_for_the_machine_that_somebody_else_asks_for() {
+fn look_up_with_a_silent_monitor_delays_no_other_request() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let socket = live.place.path("monitor");
@@ -392,14 +394,14 @@ fn nobody_waits_for_the_machine_that_somebody_else_asks_for() {
     assert_eq!(daemon.reserve("web", &victim, "1ms").0, 201);
     let mut was_quicker = false;
     let mut slices = ["2ms", "1ms"].into_iter().cycle();
-    // The monitor is asked for two seconds: a machine that is busy may take longer for a change.
+    // The monitor is asked for two seconds. On a busy host a change may take longer than that.
     wait_until("a change to be done meanwhile", || {
         std::thread::scope(|scope| {
             let slow = scope.spawn(|| {
                 let body = json!({ "slice": "1ms", "vcpus": 1, "for": format!("qemu:{name}") });
                 daemon.ask("PUT", "/v1/reservations/silent", Some(&body))
             });
-            // It is asked now.
+            // By now the monitor is being asked.
             let _asked = listener.accept().unwrap();
             let body = json!({ "slice": slices.next() });
             let changed = daemon.ask("PATCH", "/v1/reservations/web", Some(&body));
@@ -416,10 +418,10 @@ fn nobody_waits_for_the_machine_that_somebody_else_asks_for() {
     live.nothing_is_left();
 }
 
-/// As libvirt does it with a machine that is starting: its threads come to groups of their own, of
-/// which none may be real-time, after they have been found.
+/// libvirt moves the threads of a starting VM to groups of their own, none of which has a real-time
+/// budget. This happens after they have been found.
 #[test]
-fn who_is_moved_to_a_group_without_real_time_is_followed_and_harms_nobody() {
+fn vm_moved_to_a_cgroup_without_budget_gets_one() {
     let Some(live) = live::begin() else { return };
     let Some(group) = NoRealTime::make() else {
         println!("{SKIPPED}");
@@ -435,7 +437,7 @@ fn who_is_moved_to_a_group_without_real_time_is_followed_and_harms_nobody() {
             json!({ "slice": "2ms", "exact": true, "for": format!("qemu:{}", names[number]) });
         daemon.ask("PUT", &format!("/v1/reservations/{name}"), Some(&body))
     };
-    // As often as one likes: a budget that is not needed is given back.
+    // The cycle can be repeated: a budget that is not needed is removed.
     for _ in 0..8 {
         for (number, name) in ["a", "b"].into_iter().enumerate() {
             let (status, made) = reserve(name, number);
@@ -454,14 +456,14 @@ fn who_is_moved_to_a_group_without_real_time_is_followed_and_harms_nobody() {
     assert_eq!(status, 200);
     assert!(group.budget() > before, "more is promised, and no more can be had");
     let inner = group.inner("vcpu0");
-    // The kernel moves nobody who is real-time to where there is no budget.
+    // The kernel moves no real-time thread to a group without budget.
     assert_eq!(daemon.ask("POST", "/v1/reservations/b/pause", None).0, 200);
     let pid = second.0.id().to_string();
     wait_until("it to be moved", || {
         let _ = Command::new("chrt").args(["--other", "--pid", "0", &pid]).status();
         fs::write(inner.0.join("cgroup.procs"), &pid).is_ok()
     });
-    // If the move was noticed first, it is contested and has to be resumed.
+    // If the move was noticed first, the VM is contested and must be resumed.
     wait_until("it to have a budget there", || {
         daemon.ask("POST", "/v1/reservations/b/resume", None).0 == 200 && inner.budget() > 200_000
     });
@@ -481,16 +483,16 @@ fn who_is_moved_to_a_group_without_real_time_is_followed_and_harms_nobody() {
     drop(inner);
 }
 
-/// As libvirt runs us; what it passes is foreign.
+/// The hook runs as libvirt runs it, with arbitrary metadata.
 #[test]
-fn a_guest_is_promised_what_its_metadata_says_and_starts_whatever_that_says() {
+fn hook_reserves_by_metadata_and_never_blocks_optional_guests() {
     let Some(live) = live::begin() else { return };
     let hook = |moment: &str, xml: &[u8]| {
         let words = ["hook", "libvirt", "web", moment, "begin", "--socket", "socket"];
         let mut command = live.command(&[&words[..], &["--within", "20s"]].concat());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        // One that will not have it has ended.
+        // A hook that refuses may have ended before it reads its input.
         let _ = child.stdin.take().unwrap().write_all(xml);
         Ran::new(&child.wait_with_output().unwrap())
     };
@@ -501,7 +503,7 @@ fn a_guest_is_promised_what_its_metadata_says_and_starts_whatever_that_says() {
         )
         .into_bytes()
     };
-    // Nobody is there who could be asked.
+    // Without a daemon, no reservation can be made.
     hook("start", &domain("slice='1ms'")).ended_with(0).says("no daemon listens");
     hook("start", &domain("slice='1ms' require='yes'")).ended_with(1).says("no daemon listens");
     let daemon = Daemon::start(&live);
@@ -511,7 +513,8 @@ fn a_guest_is_promised_what_its_metadata_says_and_starts_whatever_that_says() {
         ["state", "slice", "vcpus", "for", "exact"].map(|key| web[key].to_string()).join(" ")
     };
     assert_eq!(of(&web), r#""waiting" "1ms" 2 "libvirt:web" true"#, "{web}");
-    // It starts, and has not changed; then it starts again, and has.
+    // The VM starts with the same metadata, which changes nothing. Then it starts with other
+    // metadata.
     hook("started", &domain("slice='1ms' exact='yes'")).ended_with(0);
     assert_eq!(daemon.one("web")["revision"], web["revision"]);
     hook("start", &domain("slice='2ms' vcpus='1'")).ended_with(0);
@@ -524,7 +527,7 @@ fn a_guest_is_promised_what_its_metadata_says_and_starts_whatever_that_says() {
     hook("start", b"<domain>").ended_with(0).says("is not XML");
     hook("start", &vec![b' '; 2 << 20]).ended_with(0).says("at most 1048576 are read");
     hook("start", b"<domain><metadata><x:y xmlns:x='urn:x'/></metadata></domain>").ended_with(0);
-    // The name is somebody else's, who waits for another machine.
+    // The name belongs to a reservation that waits for another VM.
     let other = json!({ "slice": "1ms", "vcpus": 1, "for": "qemu:other" });
     assert_eq!(daemon.ask("PUT", "/v1/reservations/other", Some(&other)).0, 201);
     hook("start", &domain("slice='2ms' name='other'")).ended_with(0).says("cannot reserve for web");
@@ -540,9 +543,9 @@ fn a_guest_is_promised_what_its_metadata_says_and_starts_whatever_that_says() {
     live.nothing_is_left();
 }
 
-/// What the disk does not take is not in force; what is in force stays so.
+/// A change that the disk cannot take is not in force, and existing reservations stay in force.
 #[test]
-fn on_a_full_disk_nothing_new_is_promised_and_nothing_is_lost() {
+fn full_disk_refuses_new_reservations_and_loses_none() {
     let Some(live) = live::begin() else { return };
     let folder = live.place.path("state");
     fs::create_dir(&folder).unwrap();
@@ -559,7 +562,7 @@ fn on_a_full_disk_nothing_new_is_promised_and_nothing_is_lost() {
     let mut filler = File::create(folder.join("filler")).unwrap();
     while filler.write(&[1; 4096]).is_ok_and(|count| count > 0) {}
     drop(filler);
-    // The file of the ledger may have a few pages left.
+    // The ledger's file may have some free pages.
     let mut last = Value::Null;
     wait_until("the disk to be full", || {
         let (status, body) = daemon.reserve("db", &other, "2ms");

@@ -1,5 +1,5 @@
-//! Who may do what with `slackline serve`, what it is told in files, and what rights it has itself.
-//! Needs root.
+//! `slackline serve`: permissions of users, files that are reloaded, and capabilities of the
+//! daemon. Needs root.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,10 +13,10 @@ use rustix::process::Signal;
 use serde_json::json;
 use slackline_linux::sys::online_cpus;
 
-/// Prices, groups and certificates: what is promised goes on, and what makes no sense stays as it
-/// was.
+/// Prices, groups and certificates are reloaded while reservations stay in force. Invalid files
+/// leave the previous values.
 #[test]
-fn what_is_said_in_files_is_read_again_when_asked_for() {
+fn prices_groups_and_certificates_are_reloaded_on_request() {
     let Some(live) = live::begin() else { return };
     let price = |text: &str| {
         let text = format!("currency = \"EUR\"\ncpu-hour = \"{text}\"\n");
@@ -46,9 +46,9 @@ fn what_is_said_in_files_is_read_again_when_asked_for() {
     live.nothing_is_left();
 }
 
-/// Whoever calls himself as somebody else's machine is called gets nothing of its.
+/// Another user's VM of the same name does not get the reservation.
 #[test]
-fn what_waits_for_one_users_machine_is_nobody_elses_whatever_that_is_called() {
+fn waiting_reservation_ignores_another_users_vm_of_its_name() {
     const STRANGER: u32 = 54_321;
     let Some(live) = live::begin() else { return };
     let name = format!("taken-{}", std::process::id());
@@ -62,15 +62,15 @@ fn what_waits_for_one_users_machine_is_nobody_elses_whatever_that_is_called() {
         why().contains("uid 54321, and this reservation is for uid")
     });
     assert_eq!(daemon.one("web")["state"], "waiting");
-    // The one that is meant has it although the other one is there.
+    // The right VM gets the reservation while the other one runs.
     let machine = Machine::start(&name);
     wait_until("the machine to be found", || daemon.one("web")["state"] == "active");
-    // It is not handed on, and after a death it is not taken over.
+    // The reservation is not passed on, not even after the daemon was killed.
     daemon.kill();
     drop(machine);
     let daemon = Daemon::start(&live);
     assert_eq!(daemon.one("web")["state"], "waiting");
-    // Who may say so says that it is the stranger's.
+    // An administrator may reserve for the stranger's VM explicitly.
     let (status, _) = daemon.ask("DELETE", "/v1/reservations/web", None);
     assert_eq!(status, 200);
     let body = json!({ "slice": "2ms", "for": format!("qemu:{name}"), "user": 1 });
@@ -84,15 +84,15 @@ fn what_waits_for_one_users_machine_is_nobody_elses_whatever_that_is_called() {
     live.nothing_is_left();
 }
 
-/// Somebody of another machine, from the first token to its end.
+/// A client on another host, from the first token to its revocation.
 #[test]
-fn who_comes_from_elsewhere_has_a_token_a_role_and_a_budget_until_it_is_revoked() {
+fn remote_client_has_token_role_and_budget_until_revoked() {
     let Some(live) = live::begin() else { return };
     let path = |name: &str| live.place.path(name);
     let signed = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     fs::write(path("certificate"), signed.cert.pem()).unwrap();
     fs::write(path("key"), signed.signing_key.serialize_pem()).unwrap();
-    // A port that nobody has.
+    // The port is free now.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = free.local_addr().unwrap().to_string();
     drop(free);
@@ -100,7 +100,7 @@ fn who_comes_from_elsewhere_has_a_token_a_role_and_a_budget_until_it_is_revoked(
     let cpu = cpu();
     let serve = ["serve", "--cpus", &cpu, "--state", "state", "--socket", "socket"];
     let serve = [&serve[..], &tls[..]].concat();
-    // Others may read the key.
+    // Other users may read the key.
     fs::set_permissions(path("key"), fs::Permissions::from_mode(0o644)).unwrap();
     live.run(&serve).refused(2).says("key: other users may access it (mode 0644)");
     fs::set_permissions(path("key"), fs::Permissions::from_mode(0o600)).unwrap();
@@ -131,7 +131,7 @@ fn who_comes_from_elsewhere_has_a_token_a_role_and_a_budget_until_it_is_revoked(
     fs::write(path("root"), &root).unwrap();
     fs::set_permissions(path("root"), fs::Permissions::from_mode(0o600)).unwrap();
     remote("access list", "root").refused(5).says("`access` is not permitted over the network");
-    // Nowhere but in the answer.
+    // The token is shown only in the answer.
     let list = local("access list --json").good();
     assert!(list.contains("@alice") && !list.contains(token.trim_end()), "{list}");
     let ledger = fs::read(path("state/ledger.db-wal")).unwrap();
@@ -146,9 +146,9 @@ fn who_comes_from_elsewhere_has_a_token_a_role_and_a_budget_until_it_is_revoked(
     live.nothing_is_left();
 }
 
-/// An operator has his own machines, and nobody else's; what he asks for otherwise is exit code 5.
+/// An operator may reserve for their own VMs only. Other requests fail with exit code 5.
 #[test]
-fn an_operator_reserves_for_his_own_machines_only() {
+fn operator_reserves_for_own_vms_only() {
     const OPERATOR: u32 = 65_534;
     const GROUP: u32 = 54_323;
     let Some(live) = live::begin() else { return };
@@ -157,7 +157,7 @@ fn an_operator_reserves_for_his_own_machines_only() {
     let known = known.lines().filter(|line| !line.starts_with("slackline"));
     let known: String = known.map(|line| format!("{line}\n")).collect();
     fs::write(&groups, format!("{known}slackline:x:{GROUP}:\n")).unwrap();
-    // A host where there is such a group: seen by the daemon alone.
+    // Only the daemon sees a host with this group.
     let Some(daemon) = Daemon::start_with_groups(&live, &groups) else { return };
     let name = |whose: &str| format!("{whose}-{}", std::process::id());
     let own = Machine::start_by(&name("mine"), OPERATOR);
@@ -171,14 +171,14 @@ fn an_operator_reserves_for_his_own_machines_only() {
         let asked = ask(&format!("reserve web --slice 1ms --period 10ms --for {binding}"));
         asked.refused(5).says("belongs to uid 0, and uid 65534 may not reserve for it");
     }
-    // Nor what is not there yet, as somebody else's.
+    // A VM that does not run yet cannot be claimed for another user either.
     let asked = ask("reserve web --slice 1ms --period 10ms --vcpus 1 --for qemu:later --user 0");
     asked.refused(5).says("qemu:later belongs to uid 0");
     ask(&format!("reserve web --slice 1ms --period 10ms --for qemu:{}", name("mine")))
         .ended_with(0);
     assert_eq!(daemon.one("web")["owner"], json!(format!("uid {OPERATOR}")));
     ask("release web").ended_with(0);
-    // What an administrator lets him have, within its bounds.
+    // An administrator may extend the operator's permissions, within a budget.
     let admin = |words: &str| daemon.run(&format!("access {words}"));
     ask("access list").refused(5);
     admin("add 65534 --role operator --cpu 15% --machines 2 --users 0").ended_with(0);
@@ -190,7 +190,7 @@ fn an_operator_reserves_for_his_own_machines_only() {
     ask("reserve db --slice 50us --period 10ms --vcpus 1 --for qemu:later").ended_with(0);
     let over = ask("reserve third --slice 50us --period 10ms --vcpus 1 --for qemu:third");
     over.refused(4).says("would have 3 reservations; the budget is 2");
-    // It outlives the daemon, as reservations do.
+    // Grants survive the daemon, as reservations do.
     daemon.kill();
     let Some(daemon) = Daemon::start_with_groups(&live, &groups) else { return };
     let admin = |words: &str| daemon.run(&format!("access {words}"));
@@ -209,7 +209,7 @@ fn an_operator_reserves_for_his_own_machines_only() {
 }
 
 #[test]
-fn no_two_daemons_have_the_same_ledger_or_the_same_cpu() {
+fn two_daemons_cannot_share_a_ledger_or_a_cpu() {
     let Some(live) = live::begin() else { return };
     let daemon = Daemon::start(&live);
     let cpu = cpu();
@@ -232,7 +232,7 @@ fn no_two_daemons_have_the_same_ledger_or_the_same_cpu() {
 }
 
 #[test]
-fn the_front_has_no_rights_and_core_and_keeper_few() {
+fn front_has_no_capabilities_and_core_and_keeper_few() {
     let Some(live) = live::begin() else { return };
     let daemon = Daemon::start(&live);
     let status = |pid: i32| fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
@@ -253,8 +253,8 @@ fn the_front_has_no_rights_and_core_and_keeper_few() {
     assert!(uids.split(' ').all(|uid| uid != "0"), "{uids}");
     let gids = field(front, "Gid");
     assert!(gids.split(' ').all(|gid| gid != "0"), "{gids}");
-    // Whoever gives threads back and whoever takes them are who may do that, and nothing else: no
-    // thread of theirs can mount, load modules, trace or change the network.
+    // Core and keeper have the capabilities to hold and restore threads, and no others: none of
+    // their threads can mount file systems, load modules, trace or change the network.
     let is_there = |path: &str| std::path::Path::new(path).is_dir();
     let is_mounted =
         is_there("/sys/kernel/tracing/events") || is_there("/sys/kernel/debug/tracing/events");
@@ -269,7 +269,7 @@ fn the_front_has_no_rights_and_core_and_keeper_few() {
         assert_eq!(field(part, "Uid"), "0 0 0 0");
         for thread in fs::read_dir(format!("/proc/{part}/task")).unwrap() {
             let thread = thread.unwrap().path();
-            // One that has just ended has no rights.
+            // A thread that has just ended is left out.
             let Ok(text) = fs::read_to_string(thread.join("status")) else { continue };
             for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
                 let line = text.lines().find_map(|line| line.strip_prefix(set)).unwrap();
@@ -282,9 +282,9 @@ fn the_front_has_no_rights_and_core_and_keeper_few() {
     live.nothing_is_left();
 }
 
-/// What systemd itself says of how much the daemon may do under its unit, of 10 at most.
+/// Exposure of the daemon under its unit, as rated by systemd: at most 4.0 of 10.
 #[test]
-fn the_unit_of_systemd_exposes_little() {
+fn systemd_rates_the_unit_as_little_exposed() {
     let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/../daemon/systemd/slackline.service");
     let mut analyze = Command::new("systemd-analyze");
     analyze.args(["security", "--offline=true", "--no-pager", "--threshold=40", unit]);
@@ -302,7 +302,7 @@ fn the_unit_of_systemd_exposes_little() {
 }
 
 #[test]
-fn without_root_there_is_no_service() {
+fn serve_without_root_is_refused() {
     let place = Place::new();
     let arguments = ["serve", "--state", "state", "--socket", "socket"];
     let Some(mut command) = place.command_of_nobody(&arguments) else { return };

@@ -1,10 +1,10 @@
-//! A daemon whose machines come, change, pause, go and come back, while a fault happens every
-//! minute: nothing is left held that nobody reserved, nothing that was acknowledged is lost, what
-//! `list` says is what the kernel says, and nothing grows. Needs root.
+//! Soak test: VMs of a daemon start, change, pause, stop and start again, with a fault every
+//! minute. Nothing is held without a reservation, no acknowledged change is lost, `list` agrees
+//! with the kernel, and no process grows. Needs root.
 //!
-//! Each fault once here; `cargo xtask soak-service --minutes 120` for longer.
+//! Here each fault happens once. `cargo xtask soak-service --minutes 120` runs longer.
 
-#![allow(unreachable_pub)] // What topics of this test share is nobody else's.
+#![allow(unreachable_pub)] // Shared by the modules of this test only.
 
 mod faults;
 mod growth;
@@ -19,14 +19,14 @@ use crate::common::live;
 use faults::Fault;
 use soak::Soak;
 
-/// How long it goes on, in seconds, with a fault a minute.
+/// Variable with the length of the test in seconds, with a fault per minute.
 const LENGTH: &str = "SLACKLINE_SOAK_SECONDS";
 
-/// How many kills follow each other at once.
+/// Variable with the number of kills in direct succession.
 const KILLS: &str = "SLACKLINE_SOAK_KILLS";
 
-/// How long the daemon lives between two deaths, in seconds, and who may die meanwhile: what grows
-/// shows in who lives long.
+/// Lives of the daemon in seconds, with the faults during each. Growth shows in long lives, so
+/// those have no faults that kill the core.
 const LIVES: [(u64, &[Fault]); 6] = [
     (130, &Fault::ALL),
     (130, &Fault::ALL),
@@ -42,7 +42,7 @@ fn part_machine() {
 }
 
 #[test]
-fn whatever_happens_what_is_promised_is_kept_and_nothing_else_is_held() {
+fn reservations_are_kept_through_all_faults() {
     let Some(live) = live::begin() else { return };
     let number = |name| env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let (length, kills) = (number(LENGTH), number(KILLS));

@@ -1,4 +1,4 @@
-//! Where vCPUs may run and that they are paused, in scenarios that are played live. Needs root.
+//! CPUs, pauses and shares of vCPUs in scenarios that run live. Needs root.
 
 use crate::common::live::{self, Live, Victim, delivered, wait_until};
 use slackline_linux::sys::{Tid, get_affinity, online_cpus, set_affinity, thread_cpu_time};
@@ -13,10 +13,10 @@ fn scenario(victim: &Victim, cpus: usize, more: &str) -> String {
     )
 }
 
-/// It may use what nobody claims, which is nearly all; paused for three quarters of the run it gets
-/// a quarter, or half at most where a pause takes half a second to be made.
+/// The VM may use all slack, which is nearly everything. It is paused for three quarters of the
+/// run, so it receives a quarter, or at most half if the pause takes half a second.
 #[test]
-fn a_pause_of_a_scenario_holds_live() {
+fn paused_domain_receives_nothing_live() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let more = "[[change]]\nat = \"500ms\"\ndomain = \"victim\"\npaused = true\n";
@@ -26,7 +26,7 @@ fn a_pause_of_a_scenario_holds_live() {
     let got = delivered(&run["runs"][0], "victim");
     assert!(0 < got && got <= 500_000, "{got}");
     victim.is_given_back();
-    // And with its end before that of the run it goes on.
+    // If the pause ends before the run, the VM continues.
     let more =
         more.to_owned() + "[[change]]\nat = \"600ms\"\ndomain = \"victim\"\npaused = false\n";
     let before = thread_cpu_time(victim.spinner).unwrap();
@@ -42,7 +42,7 @@ fn a_pause_of_a_scenario_holds_live() {
 }
 
 #[test]
-fn the_cpus_of_a_scenario_hold_live() {
+fn vcpus_stay_on_the_cpus_of_the_scenario_live() {
     let Some(live) = live::begin() else { return };
     let online: Vec<CpuId> = online_cpus().unwrap().iter().collect();
     let [.., zero, one] = online[..] else {
@@ -62,9 +62,10 @@ fn the_cpus_of_a_scenario_hold_live() {
     live.nothing_is_left();
 }
 
-/// It begins where it is said, though there is room elsewhere, and may go on wherever it may.
+/// The vCPU starts on the given CPU although others have capacity. It may then use any CPU that its
+/// affinity allows.
 #[test]
-fn who_starts_on_a_cpu_begins_there_live() {
+fn vcpu_starts_on_its_given_cpu_live() {
     let Some(live) = live::begin() else { return };
     let online: Vec<CpuId> = online_cpus().unwrap().iter().collect();
     if online.len() < 2 {
@@ -90,16 +91,16 @@ fn who_starts_on_a_cpu_begins_there_live() {
     }
 }
 
-/// It joins asleep, and its work begins when it is said.
+/// The vCPU joins blocked, and its work begins at the given time.
 #[test]
-fn who_wakes_later_joins_asleep_live() {
+fn vcpu_that_wakes_later_joins_blocked_live() {
     let Some(live) = live::begin() else { return };
     let scenario = "title = \"wakes\"\nlength = \"1500ms\"\npolicy = { name = \"edf\" }\n\
                     [[domain]]\nname = \"one\"\nwork = { kind = \"spin\" }\nwakes = \"700ms\"\n\
                     share.edf = { slice = \"2ms\", period = \"10ms\", exact = true }\n";
     live.place.write("it.toml", scenario.as_bytes());
     live.run(&["run", "it.toml", "--save", "it.trace"]).ended_with(0);
-    // Until then it waits, but for the moments in which it does so.
+    // Before that it only uses CPU time for waiting.
     let (mut before, mut after) = (0, 0);
     for stretch in stretches(&live) {
         let part = |name: &str| stretch[name].as_u64().expect("a time");
@@ -110,11 +111,11 @@ fn who_wakes_later_joins_asleep_live() {
     live.nothing_is_left();
 }
 
-/// Two vCPUs that have 0.4 of a CPU together, of which one is paused: the other has at most a
-/// quarter above its even part where that is its own alone, and what the other leaves besides where
-/// it is spread by use, which is more. It replays to the same orders.
+/// Two vCPUs have 0.4 CPU together, and one of them is paused. With an even spread the other
+/// receives at most a quarter above its own part. Spread by use, it also receives the unused part,
+/// which is more. The trace replays to the same decisions.
 #[test]
-fn who_is_busy_has_what_its_sibling_leaves_live() {
+fn busy_vcpu_receives_its_siblings_unused_budget_live() {
     let Some(live) = live::begin() else { return };
     let [even, by_use] = ["even", "use"].map(|spread| {
         let scenario = format!(
@@ -137,17 +138,16 @@ fn who_is_busy_has_what_its_sibling_leaves_live() {
     live.nothing_is_left();
 }
 
-/// Who ran where and when in the run that was saved.
+/// Returns the run intervals of the saved run.
 fn stretches(live: &Live) -> Vec<serde_json::Value> {
     let shown = live.run(&["show", "it.trace", "--list", "--json", "--for", "10s"]).good();
     let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
     shown["stretches"].as_array().expect("a list").clone()
 }
 
-/// Joins, changes that are taken and declined, a pause and a leave go through host and policy once
-/// more, and to the same orders.
+/// Joins, accepted and refused changes, a pause and a leave are replayed to the same decisions.
 #[test]
-fn what_is_changed_and_declined_on_the_way_replays() {
+fn changes_and_refusals_of_a_live_run_replay() {
     let Some(live) = live::begin() else { return };
     live.place.write("it.toml", live::COMES_AND_GOES.as_bytes());
     let told = live.run(&["run", "it.toml", "--save", "it.trace"]).good();
@@ -157,7 +157,7 @@ fn what_is_changed_and_declined_on_the_way_replays() {
     live.nothing_is_left();
 }
 
-/// Somebody else's endless loop on the CPU of the run.
+/// An endless loop of another program on the CPU of the run.
 struct Stranger(std::process::Child);
 
 impl Stranger {
@@ -178,9 +178,9 @@ impl Drop for Stranger {
     }
 }
 
-/// Whatever else there is on this machine, the CPU is never idle, and one vCPU has a fifth of it.
+/// On any host the CPU is never idle, and one vCPU has a fifth of it.
 #[test]
-fn what_others_use_of_a_cpu_is_counted_and_kept() {
+fn cpu_time_of_other_programs_is_measured_and_saved() {
     let Some(live) = live::begin() else { return };
     let last = online_cpus().unwrap().iter().last().expect("a CPU");
     let _stranger = Stranger::start(last);
@@ -198,7 +198,7 @@ fn what_others_use_of_a_cpu_is_counted_and_kept() {
     let busy = row["busy_ns"].as_f64().expect("a time") / length;
     let (others, stolen, unused) = (part("others_ppm"), part("stolen_ppm"), part("unused_ppm"));
     assert!(unused <= 0.1 && others + stolen >= 0.5, "{row}");
-    // What is left is the dispatcher's, and ticks at either end.
+    // The remainder is dispatching, and ticks at both ends.
     let all = busy + others + stolen + unused;
     assert!((0.8..=1.05).contains(&all), "{all} of {row}");
     let shown = live.run(&["show", "it.trace", "--json"]).good();

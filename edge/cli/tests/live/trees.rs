@@ -1,9 +1,8 @@
-//! Processes that start others: held and counted as one, whatever they start, and given back with
-//! all of it. Needs root and cgroups of version 2.
+//! Trees of processes: held and counted as one, whatever they start, and restored completely. Needs
+//! root and version 2 cgroups.
 //!
-//! What is asserted holds on any machine, however busy: that what is told is what the processes
-//! count of themselves, that they get no more than they are promised, and that nothing of them is
-//! left real-time, pinned, frozen or moved.
+//! The assertions hold on any host, however busy. Reported CPU time agrees with the processes' own
+//! count and stays within the reservation. No process is left real-time, pinned, frozen or moved.
 
 use std::env;
 use std::fs;
@@ -22,21 +21,21 @@ use slackline_linux::sys::{
 use slackline_linux::thread::threads_of;
 use slackline_units::{CpuSet, Span};
 
-/// Which part a process of a tree plays.
+/// Variable with the role of a process of a tree.
 const PART: &str = "SLACKLINE_TEST_TREE";
-/// Marks all processes of one tree.
+/// Variable that marks all processes of one tree.
 const MARK: &str = "SLACKLINE_TEST_TREE_OF";
-/// Where its first process writes what it and all others have used.
+/// Variable with the file to which the first process writes the CPU time used by all.
 const NOTES: &str = "SLACKLINE_TEST_TREE_NOTES";
 
-/// What the processes of a tree have as their own.
+/// Nice value of the tree's processes before they are held.
 const NICE: i32 = 7;
 
 fn own_pid() -> Tid {
     Tid::new(i32::try_from(std::process::id()).unwrap()).unwrap()
 }
 
-/// Ends with whoever started it, if that ends otherwise than planned.
+/// Returns a command for a child that is killed when its parent ends.
 fn play_alone() -> Command {
     let mut command = Command::new(env::current_exe().unwrap());
     command.args(["--exact", "trees::part_tree", "--nocapture", "--quiet"]);
@@ -52,17 +51,16 @@ fn spin_for(span: Span) {
     }
 }
 
-/// What a process that has been waited for has used, and all that it waited for.
+/// Returns the CPU time of this process's children that it has waited for, with their descendants.
 fn of_children() -> Span {
     let stat = fs::read_to_string("/proc/self/stat").unwrap();
     let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
-    // `cutime` and `cstime`, in hundredths of a second.
+    // The fields `cutime` and `cstime` are in hundredths of a second.
     let ticks = |at: usize| fields[at].parse::<u64>().unwrap();
     Span::from_ms(10 * (ticks(13) + ticks(14)))
 }
 
-/// The body of a process of a tree: two that spin, or one that starts others all the time, each of
-/// which spins a little and ends.
+/// Body of the processes of a tree. They spin, or start short children all the time.
 #[test]
 fn part_tree() {
     let Ok(part) = env::var(PART) else { return };
@@ -88,7 +86,7 @@ fn part_tree() {
             }
         }
         "first of all" => {
-            // It ends with this one.
+            // The spinner ends with this process.
             let mut spinner = play_alone().env(PART, "spin").spawn().unwrap();
             std::thread::spawn(move || spinner.wait());
             std::thread::spawn(|| {
@@ -100,7 +98,7 @@ fn part_tree() {
                 assert!(play_alone().env(PART, "short").status().unwrap().success());
             }
         }
-        // Spins, and once it is told to starts one that leaves it and spins as well.
+        // This process spins. When told, it starts a child that leaves the tree and spins as well.
         "first of lost" => {
             let notes = env::var_os(NOTES).unwrap();
             while !Path::new(&notes).exists() {
@@ -122,8 +120,8 @@ fn part_tree() {
     std::process::exit(0);
 }
 
-/// A line of what has been used by when, of all and of each spinner, as long as all are held: they
-/// run longer than that, and outside of it have all that there is.
+/// Writes a line with the time and the CPU time used by all and by each spinner. It does so only
+/// while the tree is held: the processes run longer, and have no limit then.
 fn note(spinners: &[Child]) {
     let Some(path) = env::var_os(NOTES) else { return };
     let class = get_scheduling(own_pid()).unwrap().class;
@@ -147,7 +145,7 @@ fn note(spinners: &[Child]) {
         .unwrap();
 }
 
-/// How fast each number of the notes grew, in millionths of a CPU.
+/// Returns the rate at which each number of the notes grew, in millionths of a CPU.
 fn rates(notes: &Path) -> Vec<u64> {
     let text = fs::read_to_string(notes).expect("notes");
     let lines: Vec<Vec<u64>> = text
@@ -159,7 +157,7 @@ fn rates(notes: &Path) -> Vec<u64> {
     (1..last.len()).map(grew).collect()
 }
 
-/// A scenario of one domain, a third of a CPU and no more.
+/// Returns a scenario with one domain and a hard limit of 30 % of a CPU.
 fn scenario(target: &str, length: &str) -> String {
     format!(
         "title = \"tree\"\nlength = \"{length}\"\npolicy = {{ name = \"edf\" }}\n[[domain]]\n\
@@ -168,11 +166,13 @@ fn scenario(target: &str, length: &str) -> String {
     )
 }
 
-/// Of a CPU, in millionths, by the processes' own count while they are held: a tenth more than they
-/// are promised. Four seconds have one slice more, 20 us a period, and one late stop.
+/// Upper limit in millionths of a CPU, as the processes count while they are held: a tenth above
+/// the reservation. In four seconds the excess is one slice, 20 us per period, and one late
+/// enforcement.
 const AT_MOST: u64 = 330_000;
 
-/// Runs a tree as a command for four seconds: what it is said to have got, and what it counted.
+/// Runs a tree as a command for four seconds. Returns the reported CPU and the rates that it
+/// counted.
 fn run_tree(live: &Live, part: &str) -> (u64, Vec<u64>) {
     let program = env::current_exe().unwrap();
     let program = program.to_str().unwrap();
@@ -189,29 +189,31 @@ fn run_tree(live: &Live, part: &str) -> (u64, Vec<u64>) {
     (delivered(&whole["runs"][0], "tree"), rates(&notes))
 }
 
-/// Both children together have what their parent is promised: before, that one alone was held, and
-/// they took a CPU each.
+/// Both children together receive the parent's reservation. With a former fault only the parent was
+/// held, and each child used a CPU.
 #[test]
-fn children_that_spin_get_together_what_is_promised_and_take_turns() {
+fn spinning_children_share_the_reservation_of_their_tree() {
     let Some(live) = live::begin() else { return };
     let (told, rates) = run_tree(&live, "first of two");
     let [all, one, other] = rates[..] else { panic!("{rates:?}") };
     assert!(told.abs_diff(all) <= 30_000, "told {told}, counted {all}");
     assert!(all <= AT_MOST, "{all} of 300000");
-    // The one that did not run in the last turn runs in the next; who else runs may change that.
+    // The child that did not run in the last period runs in the next one. Other programs may change
+    // that.
     assert!(one.min(other) >= all / 5, "{one} and {other}");
 }
 
 #[test]
-fn children_that_have_ended_are_counted() {
+fn cpu_time_of_ended_children_is_counted() {
     let Some(live) = live::begin() else { return };
     let (told, rates) = run_tree(&live, "first of many");
-    // What they use before they are seen by whoever counts here, and while that is written.
+    // The difference is CPU time used before the processes are found, and while the notes are
+    // written.
     assert!(told.abs_diff(rates[0]) <= 50_000, "told {told}, counted {}", rates[0]);
     assert!(rates[0] <= AT_MOST, "{} of 300000", rates[0]);
 }
 
-/// Processes that were there before: one that starts others all the time, one that spins, and one
+/// A tree that existed before: a process that starts children all the time, one that spins, and one
 /// with a thread that spins.
 struct Tree {
     first: Child,
@@ -224,7 +226,7 @@ impl Tree {
         Tree::start_in(None)
     }
 
-    /// In a group, if one is given.
+    /// Starts a tree, in a cgroup if one is given.
     fn start_in(group: Option<&Path>) -> Tree {
         let tree = Tree::start_as("first of all", group, Path::new("/dev/null"));
         wait_until("the tree to grow", || tree.processes().len() >= 3);
@@ -263,7 +265,7 @@ impl Tree {
         pids.filter(is_of).collect()
     }
 
-    /// What is not as it was, of all its threads that are there.
+    /// Returns what has changed for the tree's threads.
     fn wrongs(&self) -> Vec<String> {
         let mut wrongs = Vec::new();
         for pid in self.processes() {
@@ -290,7 +292,7 @@ impl Tree {
         !self.wrongs().is_empty()
     }
 
-    /// Nobody is held, whoever was started when.
+    /// Asserts that no thread is held, whenever its process was started.
     #[track_caller]
     fn is_given_back_as_it_is(&self) {
         let deadline = std::time::Instant::now() + PATIENCE;
@@ -300,7 +302,7 @@ impl Tree {
         assert_eq!(self.wrongs(), Vec::<String>::new());
     }
 
-    /// The same, and it goes on.
+    /// Asserts that no thread is held, and that the tree starts new processes.
     #[track_caller]
     fn is_given_back(&self) {
         self.is_given_back_as_it_is();
@@ -310,7 +312,7 @@ impl Tree {
         });
         assert_eq!(self.wrongs(), Vec::<String>::new());
         let group = |name: &str| name.starts_with(&format!("slackline-{}-", self.pid()));
-        // Its group goes last, when the last one is out of it.
+        // The tree's cgroup is removed last, when it is empty.
         let left =
             || -> Vec<PathBuf> { groups().into_iter().flat_map(|it| below(&it, &group)).collect() };
         let deadline = std::time::Instant::now() + PATIENCE;
@@ -331,14 +333,14 @@ impl Drop for Tree {
     }
 }
 
-/// Where cgroups of version 2 are mounted.
+/// Returns the folder in which version 2 cgroups are mounted.
 fn groups() -> Option<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let line = mounts.lines().find(|line| line.contains(" - cgroup2 "))?;
     Some(line.split(' ').nth(4)?.into())
 }
 
-/// The folders below one whose names are so.
+/// Returns the folders below this one whose names satisfy the condition.
 fn below(folder: &Path, is_wanted: &dyn Fn(&str) -> bool) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -353,7 +355,7 @@ fn below(folder: &Path, is_wanted: &dyn Fn(&str) -> bool) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_tree_is_given_back_with_all_that_it_started_meanwhile() {
+fn tree_is_restored_with_processes_started_while_held() {
     let Some(live) = live::begin() else { return };
     let tree = Tree::start();
     let runner = live.start(&scenario(&format!("pid = {}", tree.pid()), "1500ms"));
@@ -372,9 +374,9 @@ enum Whom {
 }
 
 #[test]
-fn a_tree_is_given_back_whoever_is_killed() {
+fn tree_is_restored_after_runner_or_keeper_is_killed() {
     let Some(live) = live::begin() else { return };
-    // With all it may have, too: then it is lowered and raised where otherwise it is frozen.
+    // One round has no hard limit: its threads are demoted instead of frozen.
     for (round, whom) in
         [Whom::Runner, Whom::Keeper, Whom::Both, Whom::Runner].into_iter().enumerate()
     {
@@ -404,10 +406,10 @@ fn a_tree_is_given_back_whoever_is_killed() {
     }
 }
 
-/// One that was started while its tree was held, that lost its parent, and that somebody moves
-/// elsewhere at the moment when nobody but the keeper, or the journal, can know of it.
+/// The process was started while its tree was held, and has lost its parent. It is moved to another
+/// group at the moment when only the keeper or the journal can know of it.
 #[test]
-fn who_has_left_a_tree_is_given_back_whoever_is_killed() {
+fn process_that_left_its_tree_is_restored_after_kills() {
     let Some(live) = live::begin() else { return };
     for whom in [Whom::Runner, Whom::Both] {
         let Some((group, elsewhere)) =
@@ -436,7 +438,7 @@ fn who_has_left_a_tree_is_given_back_whoever_is_killed() {
             let mut journals = files.filter_map(|file| fs::read_to_string(file.path()).ok());
             journals.any(|journal| journal.contains(&format!(" {lost} ")))
         });
-        // Whoever is stopped looks after nobody.
+        // A stopped runner cannot notice the move.
         runner.signal(Signal::STOP);
         fs::write(elsewhere.0.join("cgroup.procs"), lost.to_string()).unwrap();
         if whom == Whom::Both {
@@ -453,7 +455,7 @@ fn who_has_left_a_tree_is_given_back_whoever_is_killed() {
     }
 }
 
-/// A group that is not ours, gone when this is.
+/// A cgroup that is not Slackline's. It is removed on drop.
 struct Group(PathBuf);
 
 impl Group {
@@ -480,7 +482,7 @@ impl Drop for Group {
 }
 
 #[test]
-fn a_cgroup_and_a_unit_are_held_and_given_back() {
+fn cgroups_and_units_are_held_and_restored() {
     let Some(live) = live::begin() else { return };
     let Some(group) = Group::make("test-of-trees") else {
         println!("skipped: needs cgroups of version 2 that can be written");
@@ -509,7 +511,7 @@ fn a_cgroup_and_a_unit_are_held_and_given_back() {
 }
 
 #[test]
-fn what_cannot_be_held_as_one_is_said() {
+fn invalid_trees_are_refused_with_the_reason() {
     let Some(live) = live::begin() else { return };
     let Some(group) = Group::make("test-of-nobody") else {
         println!("skipped: needs cgroups of version 2 that can be written");

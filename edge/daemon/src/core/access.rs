@@ -1,4 +1,4 @@
-//! Who may do what: by his groups, or by what an administrator has said of him.
+//! Permissions of callers: by their groups, or by a grant of an administrator.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -12,46 +12,47 @@ use crate::front::tls::{TOKEN, known_by};
 use crate::ledger::{AccessChange, Granted, Proof};
 use crate::people::People;
 
-/// Most members that are named at a start.
+/// Most group members that are named at a start.
 const MOST_LINES: usize = 20;
 
-/// Most principals of whom something is said: each is a row of the ledger.
+/// Most grants. Each is a row of the ledger.
 const MOST_GRANTS: usize = 1_000;
 
-/// The longest that somebody is let in for, in days, if not for ever.
+/// Longest validity of a grant in days. A grant without days does not expire.
 const MOST_DAYS: u32 = 36_500;
 
-/// Of whom something is said, and what is being written down of it.
+/// Grants, and changes to them that are not written to the ledger yet.
 pub(super) struct Access {
     people: People,
     /// True if members of the group without a grant are tenants, not operators.
     has_tenants: bool,
     granted: BTreeMap<Principal, Granted>,
-    /// What is not written down yet, by who is to be answered, and who did it.
+    /// Changes that are not written yet, by the ticket of the request, with the principal who made
+    /// it.
     pending: BTreeMap<Ticket, (Principal, Change)>,
 }
 
-/// What is to be written down, and what is to be told of it this once.
+/// A change to grants. The token of a new client is shown only once, in the answer.
 #[derive(Debug)]
 pub(super) struct Change {
     pub(super) write: AccessChange,
     token: Option<String>,
 }
 
-/// Who somebody is, and what he may do.
+/// Identity and permissions of a caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Rights {
     pub(super) principal: Principal,
     pub(super) role: Role,
-    /// The users whose machines he may have besides his own.
+    /// Users whose VMs the caller may reserve for, besides the caller's own.
     pub(super) users: Vec<u32>,
 }
 
-/// What was written down of who may do what.
+/// A change to grants that the ledger has written.
 pub(super) struct Done {
     pub(super) by: Principal,
     pub(super) what: Happened,
-    /// How it is now, or was.
+    /// The grant as it is now, or as it was before it was revoked.
     pub(super) shown: Shown,
 }
 
@@ -61,12 +62,13 @@ impl Access {
         Access { people, has_tenants, granted, pending: BTreeMap::new() }
     }
 
-    /// Members of the group without a grant are tenants from now on.
+    /// Makes group members without a grant tenants.
     pub(super) fn migrate(&mut self) {
         self.has_tenants = true;
     }
 
-    /// Who would lose what by that, in lines: members of the group without a grant.
+    /// Returns one line for each group member that `migrate` would make a tenant, and what they
+    /// would lose. `owners` has the owner of each reservation.
     pub(super) fn would_lose(
         &self,
         members: &[(String, Option<u32>)],
@@ -89,14 +91,14 @@ impl Access {
         members.take(MOST_LINES).map(line).collect()
     }
 
-    /// These groups give rights from now on.
+    /// Replaces the groups that give permissions.
     pub(super) fn set_people(&mut self, people: People) {
         self.people = people;
     }
 
-    /// Who asks and what he may do; none is somebody whom nobody knows. What is said of a user of
-    /// this host counts instead of his groups until it expires. Root may do all: whoever is root
-    /// can write the ledger himself.
+    /// Returns the identity and permissions of a caller, or `None` for a stranger. Until it
+    /// expires, a grant to a user of this host overrides the user's groups. Root always has all
+    /// permissions, since root could edit the ledger anyway.
     pub(super) fn rights(&self, who: &Who, now: SystemTime) -> Option<Rights> {
         let counts = |said: &&Granted| said.expires.is_none_or(|expires| now < expires);
         let of = |said: &Granted| Rights {
@@ -123,21 +125,22 @@ impl Access {
         said.filter(counts).map(of)
     }
 
-    /// How much each owner may have. What has expired still limits: it is the lesser evil.
+    /// Returns the budget of each owner. An expired grant still limits its owner: the alternative
+    /// would be no limit.
     pub(super) fn budgets(&self) -> Budgets {
         let limited = self.granted.values().filter(|granted| granted.budget != Budget::default());
         limited.map(|granted| (granted.principal, granted.budget)).collect()
     }
 
-    /// All of whom something is said.
+    /// Returns all grants, including expired ones.
     pub(super) fn listed(&self) -> Vec<Shown> {
         self.granted.values().map(|granted| shown(granted, None)).collect()
     }
 
-    /// What is to be written down so that somebody may do this.
+    /// Returns the change that gives `whom` a grant.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// If the name, the number of days or the certificate is not valid, or `whom` is root.
     pub(super) fn grant(whom: &str, grant: Grant, now: SystemTime) -> Result<Change, String> {
         let Grant { role, cpu, machines, mut users, days, certificate } = grant;
         let principal = principal(whom)?;
@@ -171,20 +174,20 @@ impl Access {
         Ok(Change { write: AccessChange::Add(granted), token })
     }
 
-    /// What is to be written down so that nothing is said of somebody any more; none if nothing is.
+    /// Returns the change that revokes the grant of `whom`, or `None` if there is no grant.
     ///
     /// # Errors
-    /// When that is nobody.
+    /// If `whom` is neither a user number nor a valid name.
     pub(super) fn revoke(&self, whom: &str) -> Result<Option<Change>, String> {
         let principal = principal(whom)?;
         let change = Change { write: AccessChange::Revoke(principal), token: None };
         Ok(self.granted.contains_key(&principal).then_some(change))
     }
 
-    /// Makes sure that there is room for a change beside all others.
+    /// Checks that a change fits within the limit of grants, with all pending ones.
     ///
     /// # Errors
-    /// If there are as many grants as there can be.
+    /// If there are [`MOST_GRANTS`] grants already.
     pub(super) fn check_room(&self, change: &Change) -> Result<(), String> {
         let AccessChange::Add(granted) = &change.write else { return Ok(()) };
         let is_known = self.granted.contains_key(&granted.principal);
@@ -194,17 +197,17 @@ impl Access {
         Err(format!("there are {MOST_GRANTS} grants, the most that there can be"))
     }
 
-    /// It is being written down.
+    /// Notes a change that is being written to the ledger.
     pub(super) fn begin(&mut self, ticket: Ticket, by: Principal, change: Change) {
         self.pending.insert(ticket, (by, change));
     }
 
-    /// It is not written down.
+    /// Drops a change that could not be written.
     pub(super) fn fail(&mut self, ticket: Ticket) {
         self.pending.remove(&ticket);
     }
 
-    /// It is written down, and holds from now on. None if that was done meanwhile.
+    /// Applies a change that has been written. `None` if the grant was revoked meanwhile.
     pub(super) fn finish(&mut self, ticket: Ticket) -> Option<Done> {
         let (by, Change { write, token }) = self.pending.remove(&ticket)?;
         match write {
@@ -223,7 +226,7 @@ impl Access {
     }
 }
 
-/// Who is meant: a user by number, or who comes from elsewhere by name.
+/// Parses a principal: a user number, or the name of a remote client.
 fn principal(text: &str) -> Result<Principal, String> {
     if let Ok(uid) = text.parse() {
         return Ok(Principal::User(uid));
@@ -234,7 +237,7 @@ fn principal(text: &str) -> Result<Principal, String> {
     })
 }
 
-/// A token that nobody can guess.
+/// Returns a new random token of 256 bits.
 fn new_token() -> Result<String, String> {
     let mut secret = [0; 32];
     let filled = SystemRandom::new().fill(&mut secret);
@@ -243,7 +246,7 @@ fn new_token() -> Result<String, String> {
     Ok(digits.fold(TOKEN.to_owned(), |token, digits| token + &digits))
 }
 
-/// In a line, for the log.
+/// Describes a grant in one line, for the log.
 fn says(granted: &Granted) -> String {
     let Granted { principal, role, budget, users, .. } = granted;
     let mut text = format!("{principal} is {}", role.word());
@@ -303,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_somebody_counts_until_it_expires_and_lets_no_stranger_in() {
+    fn grant_overrides_groups_until_it_expires_and_admits_no_stranger() {
         let mut access = Access::new(PEOPLE, Vec::new(), false);
         let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
         let done = added(&mut access, "1000", grant(Word::Viewer, Some(2)), now);
@@ -321,14 +324,14 @@ mod tests {
         assert_eq!(access.budgets()[&Principal::User(1000)].machines, Some(2));
         let change = access.revoke("1000").unwrap().unwrap();
         access.begin(Ticket(2), Principal::User(0), change);
-        // Until it is written down it is as it was.
+        // A revocation has no effect until it is written.
         assert_eq!(role(&access, 1000, &[990], now), Some((Role::Viewer, vec![5, 7])));
         assert!(access.finish(Ticket(2)).is_some() && access.revoke("1000").unwrap().is_none());
         assert_eq!(role(&access, 1000, &[990], now), Some((Role::Operator, Vec::new())));
     }
 
     #[test]
-    fn grants_have_a_bound_and_known_principals_are_changed_beyond_it() {
+    fn grants_are_limited_but_existing_ones_can_still_be_changed() {
         let mut access = Access::new(PEOPLE, Vec::new(), false);
         for uid in 1..=MOST_GRANTS {
             let change = Access::grant(&uid.to_string(), grant(Word::Viewer, None), UNIX_EPOCH);
@@ -369,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn root_is_not_to_be_limited_and_days_have_bounds() {
+    fn grant_to_root_or_for_invalid_days_is_refused() {
         let now = UNIX_EPOCH;
         assert!(Access::grant("0", grant(Word::Viewer, None), now).is_err());
         assert!(Access::grant("Alice", grant(Word::Viewer, None), now).is_err());
@@ -379,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_told_once_and_only_its_hash_is_kept() {
+    fn token_is_shown_once_and_only_its_hash_is_kept() {
         let mut access = Access::new(PEOPLE, Vec::new(), false);
         let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
         let Done { shown, what, .. } =
@@ -394,11 +397,11 @@ mod tests {
         let alice = Principal::Named("alice".parse().unwrap());
         assert_eq!(shows(&access, &token, now), Some(alice));
         assert_eq!(shows(&access, "slk_another", now), None);
-        // The same hash, of a certificate, is nobody's.
+        // A certificate with the same hash is not accepted as the token.
         let certificate = Who::Certificate(known_by(token.as_bytes()));
         assert_eq!(access.rights(&certificate, now), None);
         assert_eq!(shows(&access, &token, now + Duration::from_secs(24 * 3600)), None, "expired");
-        // Another one takes its place.
+        // A new grant replaces the token.
         let next = added(&mut access, "alice", grant(Word::Operator, None), now);
         let next = next.shown.token.unwrap();
         assert_eq!((shows(&access, &token, now), shows(&access, &next, now)), (None, Some(alice)));

@@ -1,7 +1,7 @@
-//! A sign of life, so that whoever comes after us knows how long nobody kept the promises.
+//! Heartbeat file: tells the next daemon how long reservations were not enforced.
 //!
-//! It is written a few times a second, by a thread that must never wait for a disk: it is beside
-//! the socket, where a host has memory and no disk.
+//! It is written several times a second by a thread that must never wait for a disk. So it lies
+//! beside the socket, in a folder that hosts keep in memory.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -12,31 +12,31 @@ use rustix::fs::OFlags;
 use slackline_linux::sys::monotonic;
 use slackline_units::{Span, Time};
 
-/// How often one is given: so much too long a lapse is said to have been, at most.
+/// Interval of heartbeats. A lapse is reported too long by at most this.
 pub(super) const EVERY: Span = Span::from_ms(250);
 
-/// A file in which it stands who is alive.
+/// File with the boot id, the number of restarts and the time of the last heartbeat.
 #[derive(Debug)]
 pub(super) struct Alive {
     file: File,
     boot: String,
-    /// How often a daemon was started here again since the host was.
+    /// Number of daemon restarts since the host was booted.
     pub(super) restarts: u64,
 }
 
 impl Alive {
-    /// Begins to give signs, for the socket at this path. Says when the last one was given, if that
-    /// was since the host was started.
+    /// Starts the heartbeat for the socket at this path. Also returns the time of the last
+    /// heartbeat, if there was one since the host was booted.
     pub(super) fn begin(socket: &Path, boot: &str) -> io::Result<(Alive, Option<Time>)> {
         let mut path = socket.as_os_str().to_owned();
         path.push(".alive");
         let mut options = OpenOptions::new();
-        // A link is somebody else's.
+        // A symbolic link is not ours, so it is not followed.
         let flags = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or_default();
         options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(flags);
         let mut file = options.open(PathBuf::from(path))?;
         let mut text = String::new();
-        // What makes no sense tells nothing.
+        // A file that cannot be parsed counts as absent.
         let _ = (&mut file).take(200).read_to_string(&mut text);
         let before = before(&text, boot);
         let restarts = before.map_or(0, |(restarts, _)| restarts + 1);
@@ -45,7 +45,7 @@ impl Alive {
         Ok((alive, before.map(|(_, at)| at)))
     }
 
-    /// We are alive.
+    /// Writes a heartbeat with the current time.
     pub(super) fn sign(&mut self) {
         let text = format!(
             "{} {:020} {:020}\n",
@@ -53,12 +53,12 @@ impl Alive {
             self.restarts,
             monotonic().since(Time::START).ns()
         );
-        // One that cannot be given makes a lapse seem longer.
+        // A heartbeat that cannot be written makes a later lapse seem longer.
         let _ = self.file.write_all_at(text.as_bytes(), 0);
     }
 }
 
-/// How often there was a start before, and when the last sign was given.
+/// Returns the number of restarts and the time of the last heartbeat, if the file is of this boot.
 fn before(text: &str, boot: &str) -> Option<(u64, Time)> {
     let mut words = text.strip_suffix('\n')?.split(' ');
     let (of, restarts, at) = (words.next()?, words.next()?, words.next()?);
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_comes_next_knows_since_when_nobody_was_alive() {
+    fn next_daemon_reads_restarts_and_time_of_last_heartbeat() {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("socket");
         let before = monotonic();
@@ -86,7 +86,7 @@ mod tests {
         let (third, later) = Alive::begin(&socket, "boot").unwrap();
         assert_eq!((second.restarts, third.restarts), (1, 2));
         assert!(later.unwrap() > last);
-        // Times of another boot mean nothing, nor does what somebody else wrote.
+        // Times of another boot are ignored, and so are texts in another format.
         assert_eq!(Alive::begin(&socket, "another").unwrap().1, None);
         for text in ["", "boot", "boot 1 2", "boot 1 x\n", "boot 1 99999999999999999999\n"] {
             std::fs::write(folder.path().join("socket.alive"), text).unwrap();

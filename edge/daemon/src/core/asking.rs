@@ -1,4 +1,4 @@
-//! Requests: which of them wait for a VM to be looked up, and when they are done.
+//! Requests that need a VM to be looked up first, and their execution afterwards.
 
 use slackline_service::{Asked, Input, Verb, World};
 
@@ -6,9 +6,10 @@ use super::Core;
 use super::lookups::Done as LookedUp;
 
 impl Core {
-    /// Does a request, or has its VM looked up first. What is refused anyhow is not looked up.
+    /// Executes a request, or has its VM looked up first. A request that would be refused anyway is
+    /// not looked up.
     pub(super) fn hear_asked(&mut self, asked: Asked) {
-        // The request moves on, and what is sought is a part of it.
+        // The request is moved below, and `sought` borrows from it.
         let (request, now) = (asked.request.clone(), self.host.now());
         let user = self.service.sought_user(&asked);
         if self.service.sought(&request).is_none() {

@@ -9,10 +9,10 @@ use super::Core;
 const LONGEST_FINDING: usize = 400;
 
 impl Core {
-    /// Changes to threads that nobody asked us for.
+    /// Reports changes to threads that the daemon did not make.
     pub(super) fn hear_of_changes(&mut self, seen: &Seen) {
         for (id, finding) in &seen.meddled {
-            // The front's share is nobody's reservation.
+            // The front has a share, but no reservation in the service.
             let Some((domain, _)) = self.host.scheduler.place_of(*id) else { continue };
             self.host.meddled += 1;
             self.step(Input::Meddled { domain, what: told(finding) });
@@ -30,7 +30,7 @@ impl Core {
     }
 }
 
-/// What was found, as it is written down.
+/// Returns the description of a finding, cut to [`LONGEST_FINDING`] characters.
 fn told(finding: &Finding) -> String {
     finding.to_string().chars().take(LONGEST_FINDING).collect()
 }

@@ -1,5 +1,5 @@
-//! What reservations cost, where there is a table of prices: what is promised is paid for, used or
-//! not.
+//! Costs of reservations, if there is a table of prices. Reserved time is charged, whether it is
+//! used or not.
 
 use std::collections::BTreeMap;
 
@@ -7,31 +7,32 @@ use slackline_control::{Cost, money};
 use slackline_service::{Listed, Reason, Terms};
 use slackline_units::{DomId, Span, Time};
 
-/// An hour.
+/// Nanoseconds in an hour.
 const HOUR: u128 = 3_600_000_000_000;
 
-/// What CPU time costs.
+/// Table of prices for CPU time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prices {
-    /// In which currency.
+    /// Currency of all prices, such as `EUR`.
     pub currency: String,
-    /// A CPU that is promised for an hour, in millionths.
+    /// Price of one CPU reserved for one hour, in millionths of the currency.
     pub cpu_hour: u64,
-    /// What short periods cost: shortest first.
+    /// Factors for short periods, in increasing order of `up_to`. Longer periods have the factor 1.
     pub factors: Vec<Factor>,
 }
 
-/// What periods up to a length cost of what long ones do.
+/// Factor on the price for periods up to a length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Factor {
-    /// Up to which length.
+    /// Longest period that this factor applies to.
     pub up_to: Span,
-    /// So many thousandths.
+    /// Factor in thousandths: 1500 is 1.5 times the price.
     pub thousandths: u32,
 }
 
 impl Prices {
-    /// What these terms cost in an hour, in millionths.
+    /// Returns the price of these terms for an hour, in millionths: slice / period × vCPUs ×
+    /// factor.
     fn hour(&self, terms: Terms) -> u64 {
         let each = terms.each();
         let factor = self.factors.iter().find(|factor| each.period() <= factor.up_to);
@@ -43,12 +44,12 @@ impl Prices {
     }
 }
 
-/// What everybody has come to.
+/// Accumulated costs of all reservations.
 pub(super) struct Costs {
     prices: Prices,
-    /// Until when it is counted.
+    /// Time up to which costs have been counted.
     until: Time,
-    /// In millionths, times nanoseconds of an hour.
+    /// Accumulated cost, in millionths of the currency times nanoseconds; an hour is [`HOUR`].
     of: BTreeMap<DomId, u128>,
 }
 
@@ -57,19 +58,19 @@ impl Costs {
         Costs { prices, until: now, of: BTreeMap::new() }
     }
 
-    /// The same with other prices from now on, until which all is counted.
+    /// Returns the same costs with other prices. Costs must have been counted up to now.
     pub(super) fn at(self, prices: Prices) -> Costs {
         Costs { prices, ..self }
     }
 
-    /// Counts the time since it was counted last. To be called before anything changes.
+    /// Adds the costs since the last count. It must be called before any reservation changes.
     pub(super) fn count(&mut self, now: Time, all: impl Iterator<Item = (DomId, Listed)>) {
         let time = u128::from(now.since(self.until).ns());
         self.until = now;
         let before = std::mem::take(&mut self.of);
         for (domain, listed) in all {
             let mut sum = before.get(&domain).copied().unwrap_or(0);
-            // What has no room is promised nothing.
+            // A reservation that does not fit reserves nothing, so it costs nothing.
             if !matches!(listed.reason, Some(Reason::NoRoom(_))) {
                 sum += u128::from(self.prices.hour(listed.row.terms)) * time;
             }
@@ -77,7 +78,7 @@ impl Costs {
         }
     }
 
-    /// What a reservation costs, and has come to.
+    /// Returns the price of an hour and the accumulated cost of a reservation.
     pub(super) fn of(&self, domain: DomId, terms: Terms) -> Cost {
         let hour = self.prices.hour(terms);
         let total = self.of.get(&domain).copied().unwrap_or(0) / HOUR;
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn an_hour_costs_by_share_and_period() {
+    fn price_of_an_hour_depends_on_share_and_period() {
         let hour = |slice, period, vcpus| prices().hour(terms(slice, period, vcpus));
         assert_eq!(hour(5, 100, 1), 2_000);
         assert_eq!(hour(50, 100, 4), 80_000);
@@ -136,21 +137,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_promised_is_paid_for_as_long_as_it_is() {
+    fn reservation_is_charged_for_as_long_as_it_is_reserved() {
         let (at, web) = (|seconds| Time::START.after(Span::from_secs(seconds)), DomId::new(3));
         let mut costs = Costs::new(prices(), at(0));
         let half = terms(50, 100, 1);
         costs.count(at(3600), [(web, listed(half, None))].into_iter());
         let cost = costs.of(web, half);
         assert_eq!((cost.total.as_str(), cost.hour_millionths), ("0.02", 20_000));
-        // From now on it has half of that, and later no room.
+        // The share is halved now. In the next hour the reservation does not fit.
         let quarter = terms(25, 100, 1);
         costs.count(at(7200), [(web, listed(quarter, None))].into_iter());
         assert_eq!(costs.of(web, quarter).total_millionths, 30_000);
         let none = Some(Reason::NoRoom("full".into()));
         costs.count(at(10_800), [(web, listed(quarter, none))].into_iter());
         assert_eq!(costs.of(web, quarter).total_millionths, 30_000);
-        // Who has left is forgotten.
+        // The costs of a removed reservation are forgotten.
         costs.count(at(10_801), std::iter::empty());
         assert_eq!(costs.of(web, quarter).total_millionths, 0);
     }

@@ -1,4 +1,4 @@
-//! Why there is no service.
+//! Errors that keep the service from starting or end it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,63 +10,63 @@ use super::socket::SocketError;
 use crate::front::TlsError;
 use crate::ledger::LedgerError;
 
-/// Why there is no service, or no longer.
+/// Reason why the service cannot start or must end.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// CPUs that are not there.
+    /// At least one of the requested CPUs is not online.
     #[error("cannot schedule CPU {}: not online on this host", super::listed(cpus))]
     NoSuchCpus {
-        /// Which.
+        /// Kernel's numbers of the missing CPUs.
         cpus: Vec<CpuId>,
     },
-    /// What the kernel says cannot be read.
+    /// A file of the kernel cannot be read.
     #[error("cannot read {what}: {source}")]
     Unreadable {
-        /// What.
+        /// Description of the file, such as `the boot id`.
         what: &'static str,
-        /// Why not.
+        /// Error of the kernel.
         source: io::Error,
     },
     /// The front needs more descriptors than it may have.
     #[error("a process here may open {most} files, and {needed} are needed")]
     FewDescriptors {
-        /// The hard limit.
+        /// Hard limit of open files per process.
         most: u64,
-        /// How many are needed.
+        /// Number of descriptors that the front needs.
         needed: u64,
     },
-    /// There is no ledger.
+    /// The ledger cannot be opened or written.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
-    /// Nobody can connect.
+    /// The socket for local clients cannot be set up.
     #[error(transparent)]
     Socket(#[from] SocketError),
     /// TLS cannot be set up.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// Nobody can connect from other machines.
+    /// The socket for remote clients cannot be set up.
     #[error("cannot listen on {address}: {source}")]
     NotListening {
-        /// Where.
+        /// Address to listen on.
         address: SocketAddr,
-        /// Why not.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// This machine cannot be scheduled, or no longer.
+    /// The live session cannot start, or has failed.
     #[error(transparent)]
     Session(#[from] SessionError),
-    /// A thread or process of ours cannot be started.
+    /// A thread or process of the daemon cannot be started.
     #[error("cannot start {what}: {source}")]
     NotStarted {
-        /// Which.
+        /// Description of the thread or process.
         what: &'static str,
-        /// Why not.
+        /// Error of the kernel.
         source: io::Error,
     },
 }
 
 impl ServeError {
-    /// What to do about it.
+    /// Returns advice on how to fix the error, if there is any.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -85,13 +85,13 @@ impl ServeError {
         }
     }
 
-    /// Whether it is what was asked for that is wrong, not this machine.
+    /// Returns true if the options are at fault, not the host.
     #[must_use]
     pub const fn is_about_the_input(&self) -> bool {
         matches!(self, ServeError::NoSuchCpus { .. } | ServeError::Tls(_))
     }
 
-    /// Whether this is a fault of ours.
+    /// Returns true if the error is a bug of the daemon.
     #[must_use]
     pub const fn is_bug(&self) -> bool {
         match self {

@@ -1,4 +1,5 @@
-//! The front as a process: started with the listening socket and a link, and again when it ends.
+//! The front as a process: started with the listening socket and a link, and restarted when it
+//! ends.
 
 use std::io::{self, Read, Write};
 use std::net::TcpListener;
@@ -13,35 +14,38 @@ use slackline_control::link::{Ask, LONGEST_ASKED, Lines, Said, line, message};
 
 use crate::front::handed::hand_over;
 
-/// So much may wait to be read by the front; then it is taken for dead. Twice the longest answer.
+/// Most bytes that may wait for the front to read them. A front with more is replaced. Twice the
+/// longest answer.
 const MOST_UNREAD: usize = 8 * 1024 * 1024;
 
-/// So many requests are read at once: what else is to be done is done before the next.
+/// Most requests that are read in one go. The other work of the core comes before the next ones.
 const MOST_AT_ONCE: usize = 64;
 
-/// How long it takes until a front that ended is replaced, so that one that cannot start does not
-/// keep the machine busy.
+/// Delay before a front that ended is replaced, so that a front that cannot start does not keep the
+/// host busy.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How a front is started.
+/// Command that starts the front.
 #[derive(Clone, Debug)]
 pub struct FrontCommand {
-    /// The program.
+    /// Path of the executable file.
     pub program: std::path::PathBuf,
-    /// Its arguments. Its standard input is the link, its standard output the listening socket.
+    /// Arguments of the program. Its standard input is the link, its standard output the listening
+    /// socket.
     pub arguments: Vec<std::ffi::OsString>,
 }
 
-/// The front, as far as there is one.
+/// The front's process, if it is running, and all that its next start needs.
 pub(super) struct FrontProcess {
     command: FrontCommand,
     listener: UnixListener,
-    /// For other machines: kept over all fronts, so that nobody is refused meanwhile.
+    /// Listening socket for remote clients. It stays open while the front is replaced, so that no
+    /// client is refused.
     remote: Option<TcpListener>,
     running: Option<Running>,
-    /// When the next may be started.
+    /// Earliest time of the next start.
     next: Instant,
-    /// How many had to be replaced.
+    /// Number of times that the front was replaced.
     pub(super) restarts: u64,
 }
 
@@ -49,12 +53,12 @@ struct Running {
     child: Child,
     link: UnixStream,
     lines: Lines,
-    /// What it has not read yet.
+    /// Bytes that the front has not read yet.
     unread: Vec<u8>,
 }
 
 impl FrontProcess {
-    /// Starts the first one.
+    /// Starts the first front.
     pub(super) fn start(
         command: FrontCommand,
         listener: UnixListener,
@@ -65,18 +69,19 @@ impl FrontProcess {
         Ok(FrontProcess { command, listener, remote, running, next, restarts })
     }
 
-    /// Its process.
+    /// Returns the id of the front's process, if it is running.
     pub(super) fn pid(&self) -> Option<Tid> {
         let id = self.running.as_ref()?.child.id();
         i32::try_from(id).ok().and_then(Tid::new)
     }
 
-    /// What to wait for: its link.
+    /// Returns the link to wait for, if the front is running.
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.running.as_ref().map(|running| running.link.as_fd())
     }
 
-    /// Whether it is there; if not, another one is started once it is time. Says whether one was.
+    /// Replaces a front that has ended, at the earliest [`PAUSE`] later. Returns true if a new one
+    /// was started.
     pub(super) fn look_after(&mut self) -> bool {
         let has_ended = |running: &mut Running| !matches!(running.child.try_wait(), Ok(None));
         if self.running.as_mut().is_some_and(has_ended) {
@@ -92,8 +97,8 @@ impl FrontProcess {
         self.running.is_some()
     }
 
-    /// Another one is to be started, which reads its files anew. What this one was asked and has
-    /// not answered is asked again by who wants to know.
+    /// Ends this front. The next one reads its files again. Requests without an answer are lost;
+    /// clients repeat them.
     pub(super) fn renew(&mut self) {
         self.drop_it();
         self.next = Instant::now();
@@ -107,8 +112,8 @@ impl FrontProcess {
         self.next = Instant::now() + PAUSE;
     }
 
-    /// What it asks. One that says what makes no sense is replaced: it is broken, or somebody
-    /// else's by now.
+    /// Returns the requests of the front. A front that sends invalid messages is replaced: it is
+    /// broken or compromised.
     pub(super) fn heard(&mut self) -> Vec<Ask> {
         let Some(running) = &mut self.running else { return Vec::new() };
         match running.read() {
@@ -120,7 +125,8 @@ impl FrontProcess {
         }
     }
 
-    /// Says something to it. It never waits: what it does not read is kept for a while.
+    /// Sends a message to the front without blocking. Bytes that the front does not read yet are
+    /// kept.
     pub(super) fn say(&mut self, said: &Said) {
         let Some(running) = &mut self.running else { return };
         running.unread.extend_from_slice(&line(said));
@@ -129,14 +135,14 @@ impl FrontProcess {
         }
     }
 
-    /// Says what could not be said before.
+    /// Sends bytes that the front could not take before.
     pub(super) fn flush(&mut self) {
         if self.running.as_mut().is_some_and(|running| running.flush().is_err()) {
             self.drop_it();
         }
     }
 
-    /// Whether something is still to be said.
+    /// Returns true if bytes still wait to be sent.
     pub(super) fn is_behind(&self) -> bool {
         self.running.as_ref().is_some_and(|running| !running.unread.is_empty())
     }
@@ -145,7 +151,7 @@ impl FrontProcess {
 impl Drop for FrontProcess {
     fn drop(&mut self) {
         if let Some(mut running) = self.running.take() {
-            // It ends when the link does; what is under way there is answered first.
+            // The front ends when the link closes. It answers pending requests first.
             drop(running.link);
             let deadline = Instant::now() + PAUSE;
             while matches!(running.child.try_wait(), Ok(None)) && Instant::now() < deadline {

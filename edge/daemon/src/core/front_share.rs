@@ -1,9 +1,9 @@
-//! What the front is promised where no CPU is left for it.
+//! Reservation of the front on a host where all CPUs are scheduled.
 //!
-//! Where a CPU is not scheduled, the front lives there, as an ordinary process. Where all are, it
-//! would wait behind everybody's promises, and then among all ordinary threads for what is left. It
-//! is never real-time by itself, since strangers decide how much it has to do: it holds a
-//! reservation like anybody else's, which admission counts and which it cannot exceed.
+//! If a CPU is not scheduled, the front runs there as an ordinary process. If all are, it would
+//! have to wait for all reservations, and then compete with all ordinary threads. The front is
+//! never real-time by itself, since clients decide how much work it has. So it holds a reservation,
+//! which admission counts and which it cannot exceed.
 
 use slackline_linux::sys::Tid;
 use slackline_live::session::{Called, Request, Who};
@@ -12,20 +12,20 @@ use slackline_units::Span;
 
 use super::scheduler::{Scheduler, declined, slice_in};
 
-/// How long a request waits at most until it is looked at.
+/// Longest time that a request waits until the front runs.
 const PERIOD: Span = Span::from_ms(2);
 
-/// About what two requests over the socket take.
+/// About the CPU time of two requests over the socket.
 const SLICE: Span = Span::from_us(100);
 
 impl Scheduler {
-    /// Promises the front its share, in place of the one before it.
+    /// Reserves the front's share, and drops the reservation of the front before it.
     ///
     /// # Errors
-    /// Why it is not promised: then it runs as any ordinary process.
+    /// If the share is refused. The front then runs as an ordinary process.
     pub(super) fn seat_front(&mut self, pid: Tid) -> Result<(), Declined> {
         if let Some(before) = self.front.take() {
-            // That one may have ended, and be gone.
+            // The front before it may have ended, and have left the session by itself.
             let _ = self.session.leave(before);
         }
         let request = Request {

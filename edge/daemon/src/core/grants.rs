@@ -1,4 +1,4 @@
-//! Grants, as people ask for them and as the ledger has written them down.
+//! Changes to grants: requested by a client, then written to the ledger, then applied.
 
 use slackline_control::link::Answer;
 use slackline_control::{Kind, Problem};
@@ -10,7 +10,7 @@ use super::{Core, wire};
 use crate::ledger::LedgerError;
 
 impl Core {
-    /// It holds once it is written down.
+    /// Starts a change to grants. It takes effect once the ledger has written it.
     pub(super) fn change_access(&mut self, ticket: Ticket, by: Principal, change: Change) {
         if let Err(detail) = self.access.check_room(&change) {
             let problem = Problem::new(Kind::NoRoom, detail).hinting("revoke one first");
@@ -25,7 +25,8 @@ impl Core {
         }
     }
 
-    /// Members of the group without a grant are tenants once that is written down.
+    /// Starts the migration of access. Group members without a grant become tenants once the ledger
+    /// has written it.
     pub(super) fn migrate_access(&mut self, ticket: Ticket, by: Principal) {
         match self.host.ledger.migrate_access(ticket.0) {
             Ok(()) => drop(self.host.migrating.insert(ticket, by)),
@@ -36,7 +37,7 @@ impl Core {
         }
     }
 
-    /// They are, or not.
+    /// Applies the migration of access, or reports why it could not be written.
     fn migrated_access(&mut self, ticket: Ticket, by: Principal, done: Result<(), LedgerError>) {
         let line = match done {
             Ok(()) => {
@@ -53,7 +54,7 @@ impl Core {
         self.host.say(&line);
     }
 
-    /// What came of writing down who may do what.
+    /// Applies a change to grants that was written, or reports why it could not be written.
     pub(super) fn changed_access(&mut self, ticket: Ticket, done: Result<(), LedgerError>) {
         if let Some(by) = self.host.migrating.remove(&ticket) {
             return self.migrated_access(ticket, by, done);

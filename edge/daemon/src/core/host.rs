@@ -1,4 +1,4 @@
-//! The world of the service, as this host is.
+//! The service's `World`, implemented by this host.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -29,48 +29,49 @@ use super::POLICY;
 use crate::find::{self, Absent, Found};
 use crate::ledger::{Asked as AskedFor, Ledger, LedgerError, Logged};
 
-/// How many questions of the front may wait for an answer; it has as many connections at most.
+/// Most requests whose details are kept until they are answered. The front has at most this many
+/// connections.
 const MOST_RESTS: usize = 4_096;
 
-/// This host: all that the service acts on.
+/// This host: everything on which the service acts.
 pub(super) struct Host {
     pub(super) scheduler: Scheduler,
     pub(super) ledger: Ledger,
-    /// Which boot of the machine this is.
+    /// Boot id of the host.
     boot: String,
     pub(super) scout: Scout,
-    /// Looks up what requests need: they do not wait for the scout's round.
+    /// Look-ups of VMs for requests. They do not wait for a discovery pass.
     pub(super) lookups: Lookups,
     pub(super) tally: Tally,
     pub(super) front: Option<FrontProcess>,
-    /// When the service wants to be rung.
+    /// Time at which the service asked to be called back.
     pub(super) ring: Option<Time>,
-    /// Commits that the ledger did not even take.
+    /// Commits that could not be queued for the ledger's writer.
     pub(super) not_handed_over: Vec<(u64, LedgerFault)>,
-    /// What the service need not know of questions that are not answered yet, with the question if
-    /// a tenant asks.
+    /// Details of unanswered requests that the service does not need, with the request itself if a
+    /// tenant made it.
     rests: BTreeMap<Ticket, (Rest, Option<Asked>)>,
-    /// All machines that go by a name, while many are looked for at once.
+    /// All VMs that have a name, while many are looked up at once.
     around: Option<Vec<find::Machine>>,
-    /// What was found a moment ago.
+    /// VMs found in the current discovery pass, by the binding that they were looked up by.
     fresh: BTreeMap<Binding, Found>,
-    /// What there is of what the request is for that is done now.
+    /// Result of the look-up for the request that is being executed.
     looked: Looked,
-    /// When the commit that is under way was begun.
+    /// Start of the commit that is being written. `None` if there is none.
     committing: Option<Time>,
     began: SystemTime,
     pub(super) change_effect: Histogram,
     commit_took: Histogram,
-    /// Who wants members of the group to be tenants.
+    /// Principals who have asked for a migration of access, by the ticket of the request.
     pub(super) migrating: BTreeMap<Ticket, Principal>,
     pub(super) meddled: u64,
     pub(super) keeper_restarts: u64,
     pub(super) ledger_errors: u64,
-    /// How often a core was started again since the host was.
+    /// Number of daemon restarts since the host was booted.
     pub(super) restarts: u64,
-    /// Whose promise nobody kept before us, and for how long.
+    /// Time without enforcement before this daemon started, for each domain that was affected.
     lapsed: BTreeMap<DomId, Span>,
-    /// What reservations cost, if there are prices.
+    /// Costs of reservations. `None` if there are no prices.
     pub(super) costs: Option<Costs>,
     /// The flight recorder, unless it is off.
     pub(super) flight: Option<Flight>,
@@ -116,14 +117,14 @@ impl Host {
         self.scheduler.session.now()
     }
 
-    /// Says something to the front, if there is one.
+    /// Sends a message to the front, if there is one.
     pub(super) fn say(&mut self, said: &Line) {
         if let Some(front) = &mut self.front {
             front.say(said);
         }
     }
 
-    /// What a domain is given lately is shown from now on: it has changed.
+    /// Restarts the recent numbers of a domain, since its terms or its state have changed.
     pub(super) fn begin_numbers(&mut self, domain: DomId) {
         let now = self.now();
         self.tally.begin(domain, now);
@@ -133,7 +134,7 @@ impl Host {
         self.front.as_ref().is_some_and(|front| front.is_behind() || front.fd().is_none())
     }
 
-    /// Until it is answered.
+    /// Keeps the details of a request until it is answered.
     pub(super) fn remember(&mut self, asked: &Asked, rest: Rest) {
         while self.rests.len() >= MOST_RESTS {
             self.rests.pop_first();
@@ -144,7 +145,7 @@ impl Host {
         }
     }
 
-    /// What came of the commit that was under way.
+    /// Notes that the current commit has been written or has failed.
     pub(super) fn committed(&mut self) {
         if let Some(began) = self.committing.take() {
             let took = self.now().since(began);
@@ -157,13 +158,13 @@ impl Host {
             && self.committing.is_none_or(|began| self.now().since(began) <= within)
     }
 
-    /// Whether a machine that was held has ended.
+    /// Returns true if a held VM has ended.
     pub(super) fn has_ended(&self, identity: Identity) -> bool {
         let found = self.scheduler.found.get(&identity);
         found.is_none_or(|found| found.ending.has_ended().unwrap_or(false))
     }
 
-    /// Notes what was found, and that it goes by this binding.
+    /// Notes a VM that was found: for a look-up by `binding`, or else as a held VM.
     pub(super) fn keep_found(&mut self, binding: Option<&Binding>, found: Found) {
         match binding {
             Some(binding) => {
@@ -175,7 +176,7 @@ impl Host {
         }
     }
 
-    /// The machine of a request is looked for first.
+    /// Starts a look-up of the VM that a request needs.
     pub(super) fn seek(&mut self, asked: Asked, sought: Sought<'_>, user: u32) {
         let (ticket, now) = (asked.ticket, self.now());
         if let Err(TooMany) = self.lookups.look(now, asked, (sought.into(), user)) {
@@ -190,24 +191,24 @@ impl Host {
         self.say(&wire::refused(ticket, problem));
     }
 
-    /// The caller of a request has gone: nothing more is looked up for it.
+    /// Drops a request whose caller has gone, with its look-up.
     pub(super) fn cancel(&mut self, ticket: Ticket) {
         self.lookups.cancel(ticket);
         self.rests.remove(&ticket);
     }
 
-    /// Keeps what was looked up while the request is done that it is for.
+    /// Sets the look-up's result for the request that is about to be executed.
     pub(super) fn sought(&mut self, looked: Looked) {
         self.looked = looked;
     }
 
-    /// That request is done.
+    /// Drops the look-up's result after the request has been executed.
     pub(super) fn forget_looked(&mut self) {
         self.looked = Looked::default();
     }
 
-    /// Whoever is held again went without its promise since then. Says for how long, if there is
-    /// anybody.
+    /// Notes that all held reservations were not enforced since `last`. Returns that time, or
+    /// `None` if nothing was held.
     pub(super) fn note_lapse(&mut self, service: &Service, last: Option<Time>) -> Option<Span> {
         let lapse = monotonic().since(last?);
         let is_held = |listed: &Listed| listed.served > 0;
@@ -216,7 +217,7 @@ impl Host {
         (!self.lapsed.is_empty()).then_some(lapse)
     }
 
-    /// Many are about to be looked for.
+    /// Lists all VMs once, before many are looked up.
     pub(super) fn look_around_now(&mut self) {
         self.around = find::find_all().ok();
     }
@@ -226,11 +227,11 @@ impl Host {
         self.fresh.clear();
     }
 
-    /// The scout is to look for these, and at who is held.
+    /// Starts a discovery pass for these VMs and for those that are held.
     pub(super) fn look_around(&mut self, waiting: Vec<Awaited>) {
         let held = self.scheduler.held().filter_map(|(domain, identity)| {
             let machine = self.scheduler.found.get(&identity)?.machine.clone();
-            // What has no vCPUs is held as a whole.
+            // A VM without known vCPUs is held as a whole, so it has none to check.
             let pid = machine.pid().filter(|_| !machine.vcpus.is_empty())?;
             let is_wanting = self.scheduler.is_wanting(domain, machine.vcpus.len());
             Some(Held { domain, machine, pid, is_wanting })
@@ -261,11 +262,11 @@ impl Host {
                 return Ok(found);
             }
         }
-        // What takes long is left to those who look around.
+        // Only the scout's threads may make a look-up that takes long.
         find::find_at_once(binding, Some(user))
     }
 
-    /// A reservation with what was delivered.
+    /// Returns a reservation with its delivered CPU time and its cost.
     fn reservation(&mut self, listed: &Listed) -> control::Reservation {
         let now = self.now();
         let domain = self.scheduler.domain_of(listed.row.name.as_str());
@@ -303,7 +304,8 @@ impl Host {
         }
     }
 
-    /// The reservations that a tenant sees: its own by name, then those of others without names.
+    /// Returns the reservations that a tenant sees: the tenant's own, then those of others without
+    /// names.
     fn list_of_tenant(&mut self, all: &[Listed], rest: &Rest, tenant: Option<Asked>) -> Said {
         let Some(tenant) = tenant else { return Said::Reservations(Vec::new()) };
         let after = match rest {
@@ -324,7 +326,7 @@ impl Host {
         Said::Reservations(page)
     }
 
-    /// The events that somebody asked for.
+    /// Answers a request for the log.
     pub(super) fn answer_log(&mut self, ticket: Ticket, events: Result<Vec<Logged>, LedgerError>) {
         let line = match events {
             Ok(events) => {
@@ -336,7 +338,7 @@ impl Host {
         self.say(&line);
     }
 
-    /// The machines that somebody asked for.
+    /// Answers a request to list VMs.
     pub(super) fn answer_find(&mut self, asked: &Asked, machines: &Listing) {
         let (ticket, text) = (asked.ticket, sought_text(&asked.request).unwrap_or_default());
         let line = match machines.as_ref() {
@@ -393,7 +395,7 @@ impl Host {
         self.say(&wire::refused(ticket, problem));
     }
 
-    /// What this host is.
+    /// Answers a request for the host's properties.
     pub(super) fn answer_host(&mut self, ticket: Ticket, service: &Service) {
         let health = service.health();
         let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
@@ -411,7 +413,7 @@ impl Host {
         self.say(&wire::answered(ticket, Said::Host(host)));
     }
 
-    /// The clock on the wall. The daemons of one boot of one machine have one.
+    /// Returns the wall clock. All daemons of one boot of a host have the same.
     fn clock(&self) -> control::Clock {
         let ahead = self.scheduler.session.wall_ahead().unwrap_or(Span::ZERO);
         control::Clock {
@@ -421,13 +423,13 @@ impl Host {
         }
     }
 
-    /// How we are.
+    /// Answers a request for the daemon's health.
     pub(super) fn answer_health(&mut self, ticket: Ticket, troubles: Vec<String>) {
         let health = control::Health { good: troubles.is_empty(), troubles };
         self.say(&wire::answered(ticket, Said::Health(health)));
     }
 
-    /// What is counted.
+    /// Answers a request for all metrics. A tenant sees those of the tenant's own reservations.
     pub(super) fn answer_numbers(
         &mut self,
         (ticket, tenant): (Ticket, Option<Principal>),
@@ -508,7 +510,7 @@ impl World for Host {
     fn look(&mut self, binding: &Binding, user: u32) -> Result<Machine, LookError> {
         let found = self.find(binding, user).map_err(|absent| absent.in_service())?;
         let mut machine = found.machine.in_service();
-        // Groups are made for names; nobody says whose a UUID is.
+        // Cgroups vouch for names of VMs, but not for their UUIDs.
         machine.is_vouched &= binding.kind() != BindingKind::Uuid;
         self.scheduler.found.insert(machine.identity, found);
         Ok(machine)
@@ -600,7 +602,7 @@ impl World for Host {
                     self.say(&wire::refused(ticket, problem));
                 }
             }
-            // The service answers all others itself.
+            // The service answers all other requests itself.
             _ => {}
         }
     }

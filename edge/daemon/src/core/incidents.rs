@@ -152,7 +152,9 @@ mod tests {
     fn oldest_incidents_go_first() {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let mut incidents = Incidents::open(folder.path()).expect("a folder for the test");
-        (0..250).for_each(|at| drop(save(&mut incidents, 1_000 + at, 1)));
+        for at in 0..250 {
+            save(&mut incidents, 1_000 + at, 1);
+        }
         assert_eq!((incidents.all.len(), incidents.all[0].id), (MOST, 1_050_000));
         let month = LONGEST.ns() / SECOND;
         save(&mut incidents, 1_249 + month, 1);

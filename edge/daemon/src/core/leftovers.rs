@@ -1,4 +1,4 @@
-//! What others have left behind who died: given back before anything of it is taken again.
+//! Threads and budgets that killed runs left changed: restored before any of them is held again.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use slackline_fence::{
     KeeperCommand, give_back_all, give_back_budgets, keepers_have_ended, leftovers,
 };
 
-/// How long the keeper of one that died is waited for: what it gives back must not be taken before
-/// that. With 500 held it needs a third of a second.
+/// Longest wait for the keepers of killed runs: a thread must not be held again before its keeper
+/// has restored it. A keeper of 500 threads needs a third of a second.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What others who are dead left is given back, before anything of it is taken again.
+/// Restores what killed runs left changed, and reports each restored thread.
 pub(super) fn free_leftovers(keeper: &KeeperCommand, tell: &mut dyn FnMut(&str)) {
     if !keepers_have_ended(&keeper.state_directory, PATIENCE) {
         tell("the keeper of a killed run is still restoring threads");

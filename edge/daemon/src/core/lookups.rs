@@ -5,8 +5,8 @@
 //! that no caller delays the others. One thread is kept for administrators. A look-up is dropped
 //! once its caller has gone or its time is over.
 //!
-//! Listing VMs is one look-up for all callers: who asks while it is under way, or within a second
-//! after, gets the same list.
+//! Listing VMs is one look-up for all callers: requests that arrive while it is under way, or
+//! within a second after, get the same list.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -17,16 +17,16 @@ use slackline_units::{Span, Time};
 
 use super::scout::{Listing, Looked, Order, Scout, Seen, Wanted};
 
-/// Threads that look up. The first is for administrators only.
+/// Number of threads that look up VMs. The first is for administrators only.
 const THREADS: usize = 6;
 
-/// Most look-ups of one caller that wait.
+/// Most look-ups of one caller that may wait.
 const MOST_WAITING: usize = 4;
 
-/// Most look-ups of one administrator under way.
+/// Most look-ups of one administrator that may be under way.
 const MOST_OF_ADMINISTRATOR: usize = 3;
 
-/// Time that a request has: later its caller is not there any more.
+/// Time limit of a look-up. After it, the request's caller has gone.
 const LOOK_UP_WITHIN: Span = Span::from_secs(5);
 
 /// Age up to which a list of VMs is given to further callers.
@@ -36,7 +36,7 @@ const LIST_IS_FRESH: Span = Span::from_secs(1);
 pub(super) struct Lookups {
     threads: Vec<Thread>,
     waiting: BTreeMap<Principal, VecDeque<Lookup>>,
-    /// Caller whose look-up was begun last: the next one in order has the next turn.
+    /// Caller whose look-up was started last. The next caller in order has the next turn.
     last: Option<Principal>,
     /// Requests to list VMs that wait for the list.
     listing: Vec<Asked>,
@@ -52,7 +52,7 @@ struct Thread {
 
 enum Job {
     List,
-    /// A request, unless its caller has gone.
+    /// A request, or `None` once its caller has gone.
     Look(Principal, Option<Box<Asked>>),
 }
 
@@ -66,7 +66,7 @@ struct Lookup {
 
 /// A look-up that has ended.
 pub(super) enum Done {
-    /// A request can be done: this was found for it.
+    /// Result of the look-up for a request, which can now be executed.
     Looked(Box<(Asked, Looked)>),
     /// A request to list VMs can be answered.
     Listed(Box<Asked>, Listing),
@@ -77,7 +77,7 @@ pub(super) enum Done {
 pub(super) struct TooMany;
 
 impl Lookups {
-    /// Starts the threads.
+    /// Starts the threads that look up VMs.
     pub(super) fn start() -> io::Result<Lookups> {
         let threads = (0..THREADS).map(|_| Ok(Thread { scout: Scout::start()?, job: None }));
         let threads = threads.collect::<io::Result<_>>()?;
@@ -129,7 +129,7 @@ impl Lookups {
         Ok(None)
     }
 
-    /// The caller of a request has gone.
+    /// Drops a request whose caller has gone, and its look-up unless that is under way.
     pub(super) fn cancel(&mut self, ticket: Ticket) {
         self.listing.retain(|asked| asked.ticket != ticket);
         for waiting in self.waiting.values_mut() {
@@ -143,7 +143,7 @@ impl Lookups {
         self.waiting.retain(|_, waiting| !waiting.is_empty());
     }
 
-    /// Look-ups that have ended. Never waits.
+    /// Returns the look-ups that have ended. Never blocks.
     pub(super) fn done(&mut self, now: Time) -> Vec<Done> {
         let mut done = Vec::new();
         for thread in &mut self.threads {
@@ -169,7 +169,7 @@ impl Lookups {
         done
     }
 
-    /// Gives the threads that have nothing to do the look-ups whose turn it is.
+    /// Gives idle threads the look-ups whose turn it is.
     fn begin(&mut self, now: Time) {
         for waiting in self.waiting.values_mut() {
             waiting.retain(|lookup| lookup.until > now);
@@ -194,7 +194,7 @@ impl Lookups {
         }
     }
 
-    /// A caller whose turn it is, and a thread for it. Administrators come first.
+    /// Returns the caller whose turn it is, and an idle thread for it. Administrators come first.
     fn next(&self) -> Option<(Principal, usize)> {
         let is_admin = |lookup: &Lookup| lookup.asked.role == Some(Role::Administrator);
         let callers = self.waiting.iter().filter_map(|(principal, waiting)| {
@@ -202,7 +202,7 @@ impl Lookups {
             let most = if is_admin { MOST_OF_ADMINISTRATOR } else { 1 };
             (self.under_way(*principal) < most).then_some((*principal, is_admin))
         });
-        // Those after the last one come first, then from the beginning.
+        // Callers after the last one have the next turn, then the order starts again.
         let turn = |&(principal, is_admin): &(Principal, bool)| {
             (!is_admin, self.last.is_some_and(|last| principal <= last), principal)
         };
@@ -215,7 +215,7 @@ impl Lookups {
         self.threads.iter().filter(|thread| thread.job.as_ref().is_some_and(is_its)).count()
     }
 
-    /// A thread that has nothing to do.
+    /// Returns an idle thread that may serve such a caller.
     fn idle(&self, is_admin: bool) -> Option<usize> {
         let first = usize::from(!is_admin);
         (first..self.threads.len()).find(|&thread| self.threads[thread].job.is_none())
@@ -256,7 +256,7 @@ mod tests {
         }
     }
 
-    /// A binding of a process that is not there.
+    /// Returns a binding to a process that does not exist.
     fn wanted() -> (Wanted, u32) {
         (Wanted::Bound(Binding::new(BindingKind::Pid, "4194304").unwrap()), 0)
     }
@@ -296,7 +296,7 @@ mod tests {
         }
         assert_eq!(refused, 4);
         assert_eq!(under_way(&lookups), [Principal::User(1000)]);
-        // Another caller is begun at once, and its place is not taken by the first.
+        // Another caller's look-up starts at once, although the first caller has some waiting.
         lookups.look(now(0), asked(1001, 10, Role::Operator), wanted()).unwrap();
         assert_eq!(under_way(&lookups), [Principal::User(1000), Principal::User(1001)]);
         assert_eq!(done(&mut lookups, now(1), 6).len(), 6);
@@ -312,7 +312,7 @@ mod tests {
         assert_eq!(under_way(&lookups).len(), THREADS - 1);
         lookups.look(now(0), asked(0, 20, Role::Administrator), wanted()).unwrap();
         assert!(under_way(&lookups).contains(&Principal::User(0)));
-        // Those who waited have the next turns, in order.
+        // Callers that waited have the next turns, in order.
         assert_eq!(done(&mut lookups, now(1), 9).len(), 9);
     }
 
@@ -322,7 +322,7 @@ mod tests {
         for ticket in 0..3 {
             lookups.look(now(0), asked(1000, ticket, Role::Operator), wanted()).unwrap();
         }
-        // The one under way is done, but for nobody.
+        // The look-up under way ends, but its result is dropped.
         lookups.cancel(Ticket(0));
         lookups.cancel(Ticket(1));
         let all = done(&mut lookups, now(1), 1);
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn all_who_list_vms_share_one_list() {
+    fn callers_that_list_vms_within_a_second_share_one_list() {
         let mut lookups = Lookups::start().unwrap();
         for uid in 0..8 {
             let list = lookups.list(now(0), &asked(1000 + uid, uid.into(), Role::Viewer)).unwrap();

@@ -1,5 +1,5 @@
-//! What the service is told in files is read again when somebody asks for it: by a thread of its
-//! own, since the core waits for no disk.
+//! Reloading of prices, groups and certificates on request. A thread of its own reads the files,
+//! since the core must not wait for a disk.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,26 +11,26 @@ use super::{Core, Costs, Listen, Prices};
 use crate::people::People;
 use slackline_linux::with_causes;
 
-/// How files are read again.
+/// Trigger for a reload, and the reader of prices.
 pub struct Reload {
-    /// Readable whenever somebody wants it.
+    /// Readable each time that a reload is requested.
     pub signal: UnixStream,
-    /// Reads the table of prices, if there is one; or says in words why it cannot be read.
+    /// Reads the table of prices. `None` if there is none, or the reason why it cannot be read.
     pub prices: Box<dyn Fn() -> Result<Option<Prices>, String> + Send>,
 }
 
-/// What was read again.
+/// Result of a reload.
 pub(super) struct Seen {
     prices: Result<Option<Prices>, String>,
     people: io::Result<People>,
-    /// Whether the front, which reads certificates as it starts, would start.
+    /// Error with which the front would fail to start: it reads certificates when it starts.
     tls: Result<(), String>,
 }
 
-/// Who reads.
+/// Thread that reloads files on request.
 pub(super) struct Reader {
     read: Receiver<Seen>,
-    /// Readable once something was read.
+    /// Readable when a reload has finished.
     bell: UnixStream,
     _thread: JoinHandle<()>,
 }
@@ -50,7 +50,7 @@ impl Reader {
     }
 
     fn take(&self) -> Option<Seen> {
-        // However often it rang, what was read last counts.
+        // If several reloads have finished, the last one counts.
         let _ = (&self.bell).read(&mut [0; 64]);
         self.read.try_iter().last()
     }
@@ -58,7 +58,7 @@ impl Reader {
 
 fn run(reload: &Reload, listen: Option<&Listen>, tell: &Sender<Seen>, ringing: &UnixStream) {
     let mut signal = &reload.signal;
-    // It ends with the process, or with whoever would hear of it.
+    // The loop ends with the process, or when the core no longer receives results.
     while signal.read(&mut [0; 64]).is_ok_and(|count| count > 0) {
         let tls = listen.map_or(Ok(()), |listen| listen.tls.load().map(drop));
         let read = Seen {
@@ -73,13 +73,13 @@ fn run(reload: &Reload, listen: Option<&Listen>, tell: &Sender<Seen>, ringing: &
 }
 
 impl Core {
-    /// What was read again holds from now on; what makes no sense stays as it was.
+    /// Applies a finished reload. Files with errors leave their previous values in force.
     pub(super) fn reload(&mut self, tell: &mut dyn FnMut(&str)) {
         let Some(Seen { prices, people, tls }) = self.reader.take() else { return };
         match prices {
             Ok(prices) => {
                 let now = self.host.now();
-                // What was had until now is paid for as it was priced.
+                // Time up to now is charged at the old prices.
                 if let Some(costs) = &mut self.host.costs {
                     costs.count(now, self.service.listed());
                 }

@@ -1,5 +1,5 @@
-//! What of root's rights the core keeps: as much as the unit of systemd leaves it, also where root
-//! has started it by hand.
+//! Capabilities that the core keeps: the same as in its systemd unit, also if root starts it by
+//! hand.
 
 use std::io;
 use std::path::Path;
@@ -9,8 +9,8 @@ use rustix::thread::{
     clear_ambient_capability_set, remove_capability_from_bounding_set, set_capabilities,
 };
 
-/// As in the unit, where each is explained; and to give the socket, which systemd would have made,
-/// to its group.
+/// The capabilities of the unit, which explains each, and `CHOWN`: to give the socket, which
+/// systemd would otherwise create, to its group.
 const NEEDED: CapabilitySet = CapabilitySet::SYS_NICE
     .union(CapabilitySet::KILL)
     .union(CapabilitySet::IPC_LOCK)
@@ -20,23 +20,25 @@ const NEEDED: CapabilitySet = CapabilitySet::SYS_NICE
     .union(CapabilitySet::SETGID)
     .union(CapabilitySet::CHOWN);
 
-/// Where the kernel's events are told of; where that is mounted nowhere, we do it ourselves.
+/// Folders in which the kernel describes its trace events. If neither is mounted, the daemon mounts
+/// one.
 const EVENTS: [&str; 2] = ["/sys/kernel/tracing/events", "/sys/kernel/debug/tracing/events"];
 
-/// Gives up all other rights, for this thread and whatever it starts, for good. To be called before
-/// there is another thread.
+/// Drops all other capabilities for good, for this thread and all that it starts. It must be called
+/// before there is another thread.
 ///
 /// # Errors
-/// The kernel's; then some are given up.
+/// If the kernel refuses. Some capabilities may have been dropped by then.
 pub(super) fn keep_what_is_needed() -> io::Result<()> {
     let is_mounted = EVENTS.iter().any(|path| Path::new(path).is_dir());
     let mounts = if is_mounted { CapabilitySet::empty() } else { CapabilitySet::SYS_ADMIN };
     let needed = NEEDED | mounts;
     let now = capabilities(None)?;
-    // Who may not take them out of the set has them from a file, and cannot get more by it.
+    // Without `SETPCAP` the bounding set cannot be reduced. The capabilities then come from a file,
+    // and executing it again gives no more of them.
     if now.effective.contains(CapabilitySet::SETPCAP) {
         for one in CapabilitySet::all().difference(needed).iter() {
-            // One that this kernel does not know is in no set.
+            // A capability that this kernel does not know is in no set.
             if capability_is_in_bounding_set(one).unwrap_or(false) {
                 remove_capability_from_bounding_set(one)?;
             }

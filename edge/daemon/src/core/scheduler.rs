@@ -1,5 +1,5 @@
-//! Reservations as members of a live session: a *domain* each, whose *places* are vCPUs of the
-//! session under names that stay, whoever sits there.
+//! Reservations as members of a live session. Each reservation is a *domain*, and each of its
+//! *places* is a vCPU of the session. A place keeps its name when another thread takes it.
 
 use std::collections::BTreeMap;
 
@@ -18,36 +18,36 @@ use slackline_linux::with_causes;
 use super::{POLICY, RESERVE};
 use crate::find::Found;
 
-/// Who is promised what here, in a session.
+/// All reservations of the service, as domains of a live session.
 pub(super) struct Scheduler {
     pub(super) session: Session,
-    /// The kernel's numbers of the session's CPUs.
+    /// The kernel's numbers of the session's CPUs, in the session's order.
     cpus: Vec<CpuId>,
     domains: BTreeMap<DomId, Domain>,
-    /// Machines that were looked at, for who is to sit in a place.
+    /// VMs that were looked up, as sources of threads for places.
     pub(super) found: BTreeMap<Identity, Found>,
-    /// The front, where it is promised something.
+    /// Member that holds the front's reservation, if the front has one.
     pub(super) front: Option<JoinId>,
 }
 
 struct Domain {
     name: String,
     terms: Terms,
-    /// Whose threads sit there.
+    /// VM whose threads are in the places. `None` if it is absent.
     identity: Option<Identity>,
     places: Vec<Place>,
 }
 
-/// A vCPU that something is promised to.
+/// A vCPU with a reservation, with or without a thread.
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    /// None only if the session did not take its promise back.
+    /// Member of the session. `None` only if the session has no reservation for this place.
     id: Option<JoinId>,
-    /// Which vCPU of the machine sits here.
+    /// Number of the VM's vCPU in this place. `None` if the place is empty.
     vcpu: Option<u16>,
 }
 
-/// A machine of which threads have ended.
+/// A domain in which threads of its VM have ended.
 pub(super) struct Thinned {
     pub(super) domain: DomId,
     pub(super) identity: Identity,
@@ -59,12 +59,13 @@ impl Scheduler {
         Scheduler { session, cpus, domains, found, front: None }
     }
 
-    /// The kernel's numbers of the CPUs that are scheduled.
+    /// Returns the kernel's numbers of the CPUs that are scheduled.
     pub(super) fn cpus(&self) -> &[CpuId] {
         &self.cpus
     }
 
-    /// As [`World::join`](slackline_service::World::join).
+    /// Joins reservations to the session, as [`World::join`](slackline_service::World::join)
+    /// requires.
     pub(super) fn join(&mut self, group: &[Joining<'_>]) -> Vec<Result<(), Declined>> {
         let mut answers: Vec<Result<(), Declined>> = Vec::with_capacity(group.len());
         let (mut prepared, mut whose) = (Vec::new(), Vec::new());
@@ -109,7 +110,7 @@ impl Scheduler {
         self.session.prepare(requests).map_err(declined)
     }
 
-    /// Whoever is to sit in place `number`, or nobody.
+    /// Returns the request for place `number`: with its thread, or for an empty place.
     fn request(
         &self,
         as_what: (DomId, &str, &Terms),
@@ -135,7 +136,7 @@ impl Scheduler {
         Ok(Request { who, cpus, ..request })
     }
 
-    /// Which of the session's CPUs a thread may be kept on, where that is not all of them.
+    /// Returns the session's CPUs that a thread's affinity allows. `None` if it allows all of them.
     fn allowed(&self, tid: Tid) -> Result<Option<CpuSet>, Declined> {
         let affinity = get_affinity(tid).map_err(|_| Declined::Gone)?;
         let here = self.cpus.iter().enumerate().filter(|(_, cpu)| affinity.contains(**cpu));
@@ -158,7 +159,8 @@ impl Scheduler {
         Ok(Some(here))
     }
 
-    /// As [`World::seat`](slackline_service::World::seat).
+    /// Puts a VM's threads into the places of a domain, as
+    /// [`World::seat`](slackline_service::World::seat) requires.
     pub(super) fn seat(&mut self, domain: DomId, seats: &Seats) -> Result<(), Declined> {
         let Some(known) = self.domains.get(&domain) else { return Err(Declined::Gone) };
         let is_other = known.identity.is_some_and(|identity| identity != seats.identity);
@@ -189,7 +191,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Places where nobody sits are somebody's from now on.
+    /// Puts threads into empty places.
     fn fill(
         &mut self,
         domain: DomId,
@@ -212,7 +214,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Whoever sat in these places sits there again, as far as they are still there.
+    /// Puts the previous threads back into these places, if they still exist.
     fn restore(&mut self, domain: DomId, before: &[Place], places: &[usize]) {
         let Some(known) = self.domains.get(&domain) else { return };
         let (name, terms, identity) = (known.name.clone(), known.terms, known.identity);
@@ -221,12 +223,12 @@ impl Scheduler {
         for &place in places.iter().filter(|&&place| before[place].vcpu.is_some()) {
             let Ok(number) = u16::try_from(place) else { continue };
             let request = self.request((domain, &name, &terms), number, &seats);
-            // One that is gone is heard of.
+            // If a thread has ended, the session reports it.
             let _ = request.and_then(|request| self.fill(domain, &[place], vec![request], &seats));
         }
     }
 
-    /// Nobody sits in this place from now on; what it is promised stands.
+    /// Empties a place. Its reservation remains.
     fn vacate(&mut self, domain: DomId, number: usize) {
         let Some(known) = self.domains.get(&domain) else { return };
         let (Some(place), Ok(index)) = (known.places.get(number), u16::try_from(number)) else {
@@ -237,17 +239,18 @@ impl Scheduler {
         }
         let request = nobody((domain, &known.name, &known.terms), index);
         if let Some(id) = place.id {
-            // What of it cannot be given back is tried again at the end.
+            // If the thread cannot be restored now, the session tries again when it closes.
             let _ = self.session.leave(id);
         }
-        // What was promised it a moment ago fits: nobody else has asked meanwhile.
+        // The same reservation fits again: nothing else has joined in between.
         let id = self.session.join(vec![request]).ok().and_then(|ids| ids.first().copied());
         if let Some(known) = self.domains.get_mut(&domain) {
             known.places[number] = Place { id, vcpu: None };
         }
     }
 
-    /// As [`World::unseat`](slackline_service::World::unseat).
+    /// Empties all places of a domain, as [`World::unseat`](slackline_service::World::unseat)
+    /// requires.
     pub(super) fn unseat(&mut self, domain: DomId) {
         let places = self.domains.get(&domain).map_or(0, |known| known.places.len());
         (0..places).for_each(|place| self.vacate(domain, place));
@@ -256,16 +259,18 @@ impl Scheduler {
         }
     }
 
-    /// As [`World::change`](slackline_service::World::change).
+    /// Changes the terms of a domain, as [`World::change`](slackline_service::World::change)
+    /// requires.
     pub(super) fn change(&mut self, domain: DomId, terms: &Terms) -> Result<(), Declined> {
         let Some(known) = self.domains.get(&domain) else { return Err(Declined::Gone) };
         let (before, places) = (known.terms, known.places.len());
         let kept = places.min(usize::from(terms.vcpus()));
-        // Those that are lost go last: then what was there before is, or fits, if this is refused.
-        // What they had in advance would else stand in the way of their coming back.
+        // Places are dropped last. If the change is refused, the old terms are still in force or
+        // fit again. Places that left and rejoined would instead have to pay back excess time
+        // first.
         self.change_each(domain, kept, (&before, terms))?;
         if let Err(error) = self.grow(domain, terms) {
-            // Nobody else has asked meanwhile.
+            // The old terms fit again: nothing else has joined in between.
             let _ = self.change_each(domain, kept, (terms, &before));
             return Err(error);
         }
@@ -273,7 +278,8 @@ impl Scheduler {
         Ok(())
     }
 
-    /// The places that are kept are promised the second terms; on failure the first ones.
+    /// Changes the terms of the places that remain. On failure, those already changed get the old
+    /// terms.
     fn change_each(
         &mut self,
         domain: DomId,
@@ -296,7 +302,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// As many places as the terms say, with nobody in the new ones.
+    /// Adds empty places up to the number in the terms.
     fn grow(&mut self, domain: DomId, terms: &Terms) -> Result<(), Declined> {
         let Some(known) = self.domains.get_mut(&domain) else { return Err(Declined::Gone) };
         let there = u16::try_from(known.places.len()).unwrap_or(u16::MAX);
@@ -307,7 +313,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Only so many places are left.
+    /// Removes all places from number `kept` on.
     fn drop_places(&mut self, domain: DomId, kept: usize) {
         let Some(known) = self.domains.get_mut(&domain) else { return };
         for place in known.places.split_off(kept.min(known.places.len())) {
@@ -315,7 +321,8 @@ impl Scheduler {
         }
     }
 
-    /// As [`World::pause`](slackline_service::World::pause).
+    /// Pauses the threads of a domain, as [`World::pause`](slackline_service::World::pause)
+    /// requires.
     pub(super) fn pause(&mut self, domain: DomId) -> Result<(), Declined> {
         let ids = self.seated(domain);
         let now = self.session.now();
@@ -330,7 +337,8 @@ impl Scheduler {
         Ok(())
     }
 
-    /// As [`World::resume`](slackline_service::World::resume).
+    /// Resumes the threads of a domain, as [`World::resume`](slackline_service::World::resume)
+    /// requires.
     pub(super) fn resume(&mut self, domain: DomId) -> Result<(), Declined> {
         let ids = self.seated(domain);
         let now = self.session.now();
@@ -345,13 +353,15 @@ impl Scheduler {
         Ok(())
     }
 
-    /// As [`World::leave`](slackline_service::World::leave).
+    /// Removes a domain with its reservation, as [`World::leave`](slackline_service::World::leave)
+    /// requires.
     pub(super) fn leave(&mut self, domain: DomId) {
         self.drop_places(domain, 0);
         self.domains.remove(&domain);
     }
 
-    /// As [`World::room`](slackline_service::World::room).
+    /// Returns the available slice of each CPU, as [`World::room`](slackline_service::World::room)
+    /// requires.
     pub(super) fn room(&self, period: Span) -> Vec<Room> {
         let cpus = self.cpus.iter().enumerate();
         let room = cpus.map(|(index, &cpu)| {
@@ -366,7 +376,7 @@ impl Scheduler {
         places.iter().filter(|place| place.vcpu.is_some()).filter_map(|place| place.id).collect()
     }
 
-    /// These have ended in the session: nobody sits in their places now. Says whose they were.
+    /// Empties the places of members that have ended. Returns each affected domain with its VM.
     pub(super) fn ended(&mut self, ended: &[JoinId]) -> Vec<Thinned> {
         let mut thinned: Vec<Thinned> = Vec::new();
         for &id in ended {
@@ -386,46 +396,47 @@ impl Scheduler {
         thinned
     }
 
-    /// The domain and the place that a member sits at. `None` for what is nobody's reservation.
+    /// Returns the domain and the place of a member. `None` for a member without a reservation,
+    /// such as the front.
     pub(super) fn place_of(&self, id: JoinId) -> Option<(DomId, u16)> {
         let (domain, number) = (id.vcpu().domain(), id.vcpu().number());
         let place = self.domains.get(&domain)?.places.get(usize::from(number))?;
         (place.id == Some(id)).then_some((domain, number))
     }
 
-    /// True if nobody sits at a place of a domain although its machine has as many vCPUs.
+    /// Returns true if a place of the domain is empty although its VM has a vCPU for it.
     pub(super) fn is_wanting(&self, domain: DomId, vcpus: usize) -> bool {
         let places = self.domains.get(&domain).map_or(&[][..], |known| &known.places);
         let seated = places.iter().filter(|place| place.vcpu.is_some()).count();
         seated < places.len().min(vcpus)
     }
 
-    /// The machines that sit somewhere.
+    /// Returns the domains whose VMs are held, with the identity of each VM.
     pub(super) fn held(&self) -> impl Iterator<Item = (DomId, Identity)> {
         let domains = self.domains.iter();
         domains.filter_map(|(&domain, known)| Some((domain, known.identity?)))
     }
 
-    /// What people call the domain that a machine sits in.
+    /// Returns the name of the domain that holds a VM.
     pub(super) fn name_of(&self, identity: Identity) -> Option<String> {
         let mut domains = self.domains.values();
         let domain = domains.find(|known| known.identity == Some(identity))?;
         Some(domain.name.clone())
     }
 
-    /// The domain that people call so.
+    /// Returns the domain of a name.
     pub(super) fn domain_of(&self, name: &str) -> Option<DomId> {
         let domain = self.domains.iter().find(|(_, known)| known.name == name);
         domain.map(|(&domain, _)| domain)
     }
 
-    /// What of each CPU may be promised.
+    /// Returns the share of each CPU that can be reserved.
     pub(super) fn capacity(&self) -> CpuShare {
-        let reserve: CpuShare = RESERVE.parse().expect("a share");
+        let reserve: CpuShare = RESERVE.parse().expect("the reserve is a valid share");
         CpuShare::from_ppm(CpuShare::ONE.ppm() - reserve.ppm())
     }
 
-    /// What of each CPU could still be promised in long periods, in millionths.
+    /// Returns the share of each CPU that is still available for long periods, in millionths.
     pub(super) fn free_ppm(&self) -> Vec<u32> {
         let second = Span::from_secs(1);
         let ppm = |room: Room| u32::try_from(room.slice.ns() / 1_000).unwrap_or(u32::MAX);
@@ -438,7 +449,7 @@ impl Scheduler {
         (0..self.cpus.len()).map(|index| reserved(index).unwrap_or_default()).collect()
     }
 
-    /// What was found is forgotten, but for who is held.
+    /// Forgets the VMs that were looked up and are not held.
     pub(super) fn forget_found(&mut self) {
         let held: Vec<Identity> = self.held().map(|(_, identity)| identity).collect();
         self.found.retain(|identity, _| held.contains(identity));
@@ -470,7 +481,7 @@ fn nobody((domain, name, terms): (DomId, &str, &Terms), number: u16) -> Request 
     }
 }
 
-/// The terms as the policy reads them: kept in each second.
+/// Returns the terms in the policy's parameters, adapted so that they hold in each second.
 fn share(terms: &Terms) -> Values {
     let terms = terms.in_each_second();
     let each = terms.each();
@@ -479,13 +490,13 @@ fn share(terms: &Terms) -> Values {
     values((each.slice(), each.period()), terms.exact(), &phase, spread)
 }
 
-/// A slice in every period, and more where there is time that nobody claims.
+/// Returns parameters for a slice in every period, plus slack when there is some.
 pub(super) fn slice_in(slice: Span, period: Span) -> Values {
     values((slice, period), false, "none", "even")
 }
 
 fn values((slice, period): (Span, Span), exact: bool, phase: &str, spread: &str) -> Values {
-    let policy = find(POLICY).expect("a policy of ours");
+    let policy = find(POLICY).expect("the policy of the session is built in");
     let (slice, period) = (slice.to_string(), period.to_string());
     let given = [
         ("slice", Given::Text(&slice)),
@@ -495,7 +506,7 @@ fn values((slice, period): (Span, Span), exact: bool, phase: &str, spread: &str)
         ("spread", Given::Text(spread)),
     ];
     let share = Values::read(policy.share_fields, given.into_iter());
-    share.expect("what every reservation can be written as")
+    share.expect("every reservation is valid in the policy's parameters")
 }
 
 pub(super) fn declined(error: GroupError) -> Declined {

@@ -1,5 +1,5 @@
-//! Looks around on this host, in a thread of ordinary priority: what takes long there, such as
-//! reading all of procfs or asking a machine's monitor, keeps nobody waiting.
+//! A thread of ordinary priority that looks around on the host. Slow work, such as reading all of
+//! procfs or asking a VM's monitor, therefore delays nothing else.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,21 +29,21 @@ const ASKERS: usize = 4;
 /// Time after which no further monitor of one user is asked in this look around.
 const ASKING_FOR_ONE: Duration = Duration::from_secs(1);
 
-/// What to look for.
+/// An order for the scout.
 pub(super) enum Order {
-    /// Machines that are waited for, and the vCPUs of those that are held.
+    /// A discovery pass: look for awaited VMs, and check the vCPUs of held ones.
     Around(Vec<Awaited>, Vec<Held>),
-    /// All machines.
+    /// List all VMs of the host.
     Find,
-    /// The machine that somebody asks for, and whose it should be.
+    /// Look up the VM of a request. The number is the user that the VM should belong to.
     Look(Wanted, u32),
 }
 
-/// What somebody's request is for.
+/// The VM that a request needs.
 pub(super) enum Wanted {
-    /// The machine that goes by this name, if there is just one.
+    /// The VM of this name, if there is exactly one.
     Named(Name),
-    /// The machine that a binding means.
+    /// The VM that a binding refers to.
     Bound(Binding),
 }
 
@@ -56,61 +56,61 @@ impl From<Sought<'_>> for Wanted {
     }
 }
 
-/// What there is of it.
+/// Result of a look-up for a request.
 #[derive(Default)]
 pub(super) struct Looked {
-    /// What goes by the name, if it is by name.
+    /// The bindings that match the name, if the look-up was by name.
     pub(super) named: Option<(Name, Vec<Binding>)>,
-    /// The machine, if it is known which.
+    /// The VM, if its binding is known.
     pub(super) found: Option<(Binding, Result<Found, Absent>)>,
 }
 
-/// Something that is waited for, and whose it should be.
+/// Binding of an awaited VM, and the user that the VM should belong to.
 pub(super) type Awaited = (Binding, u32);
 
-/// A machine that is held, as it was when it was looked at last.
+/// A held VM, as it was when last looked up.
 pub(super) struct Held {
     pub(super) domain: DomId,
     pub(super) machine: Machine,
     pub(super) pid: Tid,
-    /// True if one of its vCPUs is to be held and is not.
+    /// True if a place of the VM is empty although the VM has a vCPU for it.
     pub(super) is_wanting: bool,
 }
 
-/// What was seen.
+/// A finding of the scout.
 pub(super) enum Seen {
-    /// A machine that is waited for is here.
+    /// An awaited VM exists.
     Here(Binding, Found),
-    /// One is here, and cannot be had.
+    /// An awaited VM exists, but cannot be held.
     Unclear(Binding),
-    /// A machine that is held has other vCPUs.
+    /// The vCPUs of a held VM have changed.
     Vcpus(DomId, Found),
-    /// Whether the monitor of a machine that is held has suspended its guest, and what it says.
+    /// State of the guest of a held VM if the monitor has suspended it. `None` if it runs.
     Suspended(DomId, Identity, Option<String>),
-    /// All that was to be seen has been told.
+    /// The discovery pass is complete.
     Around,
-    /// All machines.
+    /// List of all VMs.
     Machines(Listing),
-    /// What there is of what was asked for.
+    /// Result of a look-up for a request.
     Looked(Looked),
 }
 
-/// All machines and what each uses of a CPU, in millionths, as far as that can be told; or why they
-/// cannot be listed.
+/// All VMs with the CPU that each uses, in millionths of one CPU. The use is `None` if it cannot be
+/// measured. An error if VMs cannot be listed.
 pub(super) type Listing = Arc<Result<Vec<(Machine, Option<u32>)>, Absent>>;
 
-/// The thread, and what goes to and fro.
+/// Handle of the scout's thread.
 pub(super) struct Scout {
     orders: Sender<Order>,
     seen: Receiver<Seen>,
-    /// Says how many are there.
+    /// Eventfd that counts unread findings.
     told: OwnedFd,
-    /// Whether it is looking around.
+    /// True while a discovery pass is under way.
     is_out: bool,
 }
 
 impl Scout {
-    /// Starts it.
+    /// Starts the scout's thread.
     pub(super) fn start() -> io::Result<Scout> {
         let told = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let tell = told.try_clone()?;
@@ -119,7 +119,7 @@ impl Scout {
         let body = move || {
             for order in ordered {
                 carry_out(order, &|seen| {
-                    // Only then, so that whoever is told finds it.
+                    // The count follows the finding, so that each counted finding can be received.
                     if seen_there.send(seen).is_ok() {
                         let _ = rustix::io::write(&tell, &1_u64.to_ne_bytes());
                     }
@@ -131,7 +131,7 @@ impl Scout {
         Ok(Scout { orders, seen, told, is_out: false })
     }
 
-    /// Sends it to look around, unless it is out still.
+    /// Orders a discovery pass, unless one is under way or there is nothing to look for.
     pub(super) fn look_around(&mut self, waiting: Vec<Awaited>, held: Vec<Held>) {
         let is_somebody_wanted = !waiting.is_empty() || !held.is_empty();
         if is_somebody_wanted && !self.is_out {
@@ -139,13 +139,13 @@ impl Scout {
         }
     }
 
-    /// Gives it something to look for.
+    /// Queues an order for the scout.
     pub(super) fn order(&self, order: Order) {
-        // It only ends with us.
+        // The thread runs as long as this process.
         let _ = self.orders.send(order);
     }
 
-    /// What it has seen. Never waits.
+    /// Returns new findings. Never blocks.
     pub(super) fn seen(&mut self) -> Vec<Seen> {
         let mut count = [0; 8];
         let count = match rustix::io::read(&self.told, &mut count) {
@@ -159,7 +159,7 @@ impl Scout {
 }
 
 impl AsFd for Scout {
-    /// Readable when it has seen something.
+    /// Returns a descriptor that is readable when there are findings.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.told.as_fd()
     }
@@ -184,7 +184,7 @@ fn look(wanted: Wanted, user: u32) -> Looked {
     match wanted {
         Wanted::Bound(binding) => Looked { named: None, found: Some(found(binding)) },
         Wanted::Named(name) => {
-            // Where nothing can be read nobody goes by the name.
+            // If nothing can be read, no VM has the name.
             let bindings = named(name.as_str()).unwrap_or_default();
             let found = match bindings.as_slice() {
                 [one] => Some(found(one.clone())),
@@ -195,7 +195,7 @@ fn look(wanted: Wanted, user: u32) -> Looked {
     }
 }
 
-/// How long is looked at what machines use.
+/// Time over which the CPU use of VMs is measured.
 const LOOK: Duration = Duration::from_millis(100);
 
 fn with_use(machines: Vec<Machine>) -> Vec<(Machine, Option<u32>)> {
@@ -215,14 +215,14 @@ fn with_use(machines: Vec<Machine>) -> Vec<(Machine, Option<u32>)> {
 }
 
 fn look_around(waiting: &[Awaited], held: &[Held], tell: &(impl Fn(Seen) + Sync)) {
-    // One pass over all for those who go by a name; the others are found where they are.
+    // All VMs are listed once for bindings by name. Other bindings are looked up directly.
     let by_name = |(binding, _): &&Awaited| {
         let kind = binding.kind();
         !matches!(kind, BindingKind::Unit | BindingKind::Group | BindingKind::Pid)
     };
     let is_name_waited_for = waiting.iter().any(|one| by_name(&one));
     let machines = if is_name_waited_for {
-        // Where nothing can be read, nobody is there; whoever asks is told why.
+        // If nothing can be read, no VM is found. A request for the VM gets the reason.
         find_all().unwrap_or_default()
     } else {
         Vec::new()
@@ -243,7 +243,7 @@ fn look_around(waiting: &[Awaited], held: &[Held], tell: &(impl Fn(Seen) + Sync)
     for held in held {
         let known = &held.machine;
         tell(Seen::Suspended(held.domain, known.identity, suspended(known, held.pid)));
-        // One that has ended is heard of elsewhere.
+        // The end of a VM is reported by the session.
         let number = Binding::new(BindingKind::Pid, &held.pid.to_string());
         let found = number.ok().map(|it| find_at_once(&it, None));
         let is_other = match &found {
@@ -252,8 +252,8 @@ fn look_around(waiting: &[Awaited], held: &[Held], tell: &(impl Fn(Seen) + Sync)
                     && !machine.vcpus.is_empty()
                     && (machine.vcpus != known.vcpus || held.is_wanting)
             }
-            // Of one whose threads have no names only its monitor can tell, and is asked where a
-            // thread has come or gone.
+            // Only the monitor knows the vCPUs of a VM whose threads have no names. It is asked if
+            // a thread has started or ended.
             Some(Err(Absent::NotAsked { .. })) => !has_threads(held.pid, &known.threads),
             _ => false,
         };
@@ -269,8 +269,8 @@ fn look_around(waiting: &[Awaited], held: &[Held], tell: &(impl Fn(Seen) + Sync)
     }
 }
 
-/// Asks the monitors of VMs that are waited for, by user: one user's silent monitors take time from
-/// that user's VMs only. What is not asked for lack of time is asked in the next look around.
+/// Asks the monitors of awaited VMs, grouped by user: silent monitors of one user delay only that
+/// user's VMs. VMs that are not reached in time are left for the next discovery pass.
 fn ask_monitors(of_users: &[(u32, Vec<&Binding>)], tell: &(impl Fn(Seen) + Sync)) {
     let next = AtomicUsize::new(0);
     let ask = || {
@@ -291,15 +291,15 @@ fn ask_monitors(of_users: &[(u32, Vec<&Binding>)], tell: &(impl Fn(Seen) + Sync)
     scope(|scope| {
         for _ in 1..of_users.len().min(ASKERS) {
             let thread = Builder::new().name("slackline-scout".into()).stack_size(STACK);
-            // Where there can be no further thread, this one asks all.
+            // If no further thread can be started, this one asks all monitors.
             let _ = thread.spawn_scoped(scope, ask);
         }
         ask();
     });
 }
 
-/// State of a guest that libvirt has suspended, from the file that libvirt keeps for each VM.
-/// `None` if the guest runs, or its state is not known.
+/// Returns the state of a guest that libvirt has suspended, from libvirt's file for the VM. `None`
+/// if the guest runs or its state is not known.
 fn suspended(machine: &Machine, pid: Tid) -> Option<String> {
     if machine.kind != Kind::Libvirt {
         return None;
@@ -313,7 +313,7 @@ fn suspended(machine: &Machine, pid: Tid) -> Option<String> {
 /// Folder in which libvirt keeps the state of each VM.
 const LIBVIRT_STATES: &str = "/run/libvirt/qemu";
 
-/// State of a guest that does not run, from libvirt's file for the VM of this process.
+/// Returns the state of a guest that does not run, from libvirt's file for the VM of this process.
 fn read_state(notes: &str, pid: Tid) -> Option<String> {
     let start = notes.find("<domstatus ")?;
     let tag = notes[start..].split('>').next()?;
@@ -324,7 +324,7 @@ fn read_state(notes: &str, pid: Tid) -> Option<String> {
     Some(format!("{state}{reason}"))
 }
 
-/// True if a process has these threads, and no others.
+/// Returns true if a process has exactly these threads.
 fn has_threads(pid: Tid, threads: &[Tid]) -> bool {
     threads_of(pid).is_ok_and(|now| now == threads)
 }

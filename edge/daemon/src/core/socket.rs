@@ -1,4 +1,4 @@
-//! Where people connect.
+//! Listening socket for local clients.
 
 use std::fs::{DirBuilder, Permissions, set_permissions, symlink_metadata};
 use std::io;
@@ -12,39 +12,39 @@ use rustix::process::{geteuid, umask};
 use super::systemd;
 use crate::people::People;
 
-/// Why nobody can connect.
+/// Reason why the socket for local clients cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// Somebody listens there.
+    /// Another daemon listens on the socket.
     #[error("cannot listen on {}: another daemon does already", path.display())]
     Taken {
-        /// Where.
+        /// Path of the socket.
         path: PathBuf,
     },
-    /// Something is there that is none of ours.
+    /// The path is not a socket, or a socket of another user.
     #[error("cannot listen on {}: it exists and is not a socket of this user", path.display())]
     Foreign {
-        /// Where.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// It cannot be made.
+    /// The socket cannot be created.
     #[error("cannot listen on {}: {source}", path.display())]
     Refused {
-        /// Where.
+        /// Path of the socket.
         path: PathBuf,
-        /// Why not.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// What systemd passed is no socket.
+    /// The descriptor that systemd passed is not a listening Unix socket.
     #[error("cannot use the socket that systemd passed: {source}")]
     Passed {
-        /// Why not.
+        /// Description of the mismatch.
         source: io::Error,
     },
 }
 
 impl SocketError {
-    /// What to do about it.
+    /// Returns advice on how to fix the error.
     #[must_use]
     pub const fn hint(&self) -> &'static str {
         match self {
@@ -56,8 +56,8 @@ impl SocketError {
     }
 }
 
-/// The socket that was passed to us, or a new one at `path`: for its owner and for the groups that
-/// give rights. Tells with it which of these may not connect.
+/// Returns the socket that systemd passed, or a new one at `path`. Its owner and members of the
+/// groups that give permissions may connect. The text is a warning if administrators may not.
 pub(super) fn listen(
     path: &Path,
     people: People,
@@ -73,8 +73,8 @@ pub(super) fn listen(
     Ok((listener, warning))
 }
 
-/// Lets both groups connect. A file belongs to one group, so the other is let in by an access
-/// control list.
+/// Lets the group of administrators connect as well. A file belongs to one group only, so this
+/// group gets an entry in the access control list.
 fn let_administrators_in(listener: &UnixListener, people: People) -> io::Result<()> {
     let Some(administrators) = people.administrators else { return Ok(()) };
     let address = listener.local_addr()?;
@@ -84,8 +84,8 @@ fn let_administrators_in(listener: &UnixListener, people: People) -> io::Result<
     Ok(())
 }
 
-/// An access control list as the kernel takes it: the owner, the owning group and one more group
-/// may read and write, others nothing.
+/// Returns an access control list in the kernel's format. The owner, the owning group and one more
+/// group may read and write, others nothing.
 fn access_list(group: u32) -> Vec<u8> {
     const VERSION: u32 = 2;
     const NO_ID: u32 = u32::MAX;
@@ -106,7 +106,7 @@ fn access_list(group: u32) -> Vec<u8> {
     list
 }
 
-/// A new socket at `path`, for its owner and for `group`.
+/// Creates a socket at `path`, for its owner and for `group`.
 fn bind(path: &Path, group: Option<u32>) -> Result<UnixListener, SocketError> {
     let refused = |source| SocketError::Refused { path: path.to_path_buf(), source };
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
@@ -114,7 +114,7 @@ fn bind(path: &Path, group: Option<u32>) -> Result<UnixListener, SocketError> {
         made.map_err(refused)?;
     }
     clear(path)?;
-    // Nobody else is to connect before it is known who may.
+    // No other user may connect before the group and the mode are set.
     let before = umask(Mode::from_raw_mode(0o177));
     let bound = UnixListener::bind(path);
     umask(before);
@@ -124,7 +124,7 @@ fn bind(path: &Path, group: Option<u32>) -> Result<UnixListener, SocketError> {
     Ok(listener)
 }
 
-/// Takes away what a daemon that was killed left there, and nothing else.
+/// Removes the socket of a daemon that was killed, and nothing else.
 fn clear(path: &Path) -> Result<(), SocketError> {
     let refused = |source| SocketError::Refused { path: path.to_path_buf(), source };
     let there = match symlink_metadata(path) {
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_that_nobody_listens_on_is_taken_over_and_nothing_else_is() {
+    fn only_an_abandoned_socket_is_taken_over() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("deep").join("service.sock");
         let listen = |path: &Path| super::listen(path, People::default()).map(|(socket, _)| socket);
@@ -173,7 +173,7 @@ mod tests {
         if !geteuid().is_root() {
             return println!("skipped: needs root");
         }
-        // Not every file system has such lists; that of sockets, /run, has.
+        // Not every file system has access control lists. That of sockets, `/run`, has.
         let folder = tempfile::tempdir_in("/run").or_else(|_| tempfile::tempdir()).unwrap();
         set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
         let path = folder.path().join("service.sock");

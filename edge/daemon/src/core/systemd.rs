@@ -1,4 +1,4 @@
-//! What is said to systemd, where it has started us; nothing where it has not.
+//! Notifications to systemd. Without systemd they do nothing.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixListener;
@@ -8,9 +8,9 @@ use std::{env, io};
 use sd_notify::NotifyState;
 use slackline_linux::sys::inherited_fd;
 
-/// What systemd wants of us.
+/// Connection to systemd's notification socket.
 pub(super) struct Systemd {
-    /// How often it wants to hear that we are alive.
+    /// Time within which systemd expects each sign of life. `None` without a watchdog.
     pub(super) watchdog: Option<Duration>,
 }
 
@@ -19,7 +19,7 @@ impl Systemd {
         Systemd { watchdog: sd_notify::watchdog_enabled() }
     }
 
-    /// Who is not heard is asked again: nothing hangs on one message.
+    /// Sends a notification. A lost one does no harm: the next one carries the same state.
     fn say(states: &[NotifyState<'_>]) {
         let _ = sd_notify::notify(states);
     }
@@ -41,10 +41,10 @@ impl Systemd {
     }
 }
 
-/// The listening socket that systemd gave us, if it did.
+/// Returns the listening socket that systemd passed, or `None` if it passed none.
 ///
 /// # Errors
-/// When it gave several, or something else.
+/// If systemd passed several sockets, or a descriptor of another kind.
 pub(super) fn listener() -> io::Result<Option<UnixListener>> {
     if env::var_os("LISTEN_FDS").is_none() {
         return Ok(None);

@@ -1,5 +1,5 @@
-//! What was delivered: lately, and since the daemon began to look. Its size depends on how many are
-//! there and on what happens in a while, not on how long the daemon has been there.
+//! Delivered CPU time: in a recent window, and since the daemon started. Memory depends on the
+//! number of vCPUs and on the events within the window, not on the daemon's age.
 
 use std::collections::BTreeMap;
 
@@ -9,56 +9,57 @@ use slackline_service::OverheadWindow;
 use slackline_trace::{Entry, Header, Knowledge, Record};
 use slackline_units::{DomId, Reservation, Span, Time};
 
-/// How long a while is.
+/// Length of the recent window.
 pub(super) const WHILE: Span = Span::from_secs(5);
 
-/// How old what is shown may be: to look goes through all records of the while.
+/// Age up to which computed numbers are shown again. Computing them reads all records of the
+/// window.
 const OLD: Span = Span::from_ms(200);
 
-/// How long after somebody left something may still be told of it.
+/// Time after a vCPU has left in which records of it may still arrive.
 const LATE: Span = Span::from_secs(60);
 
-/// What was delivered to everybody.
+/// Numbers of all vCPUs and CPUs.
 pub(super) struct Tally {
     lately: MovingWindow,
     all: Meter,
-    /// Of those whose slots others have by now.
+    /// Sums of former members whose slots in the meter are reused.
     before: BTreeMap<(DomId, u16), Sum>,
-    /// The longest waits that were told: what somebody waited is known once it is known what it
-    /// ran, and what is told never shrinks.
+    /// Longest waiting time that was reported for each vCPU. Waiting is computed from later
+    /// records, so it could shrink; a reported value never does.
     waited: BTreeMap<(DomId, u16), Span>,
-    /// When what is shown of a domain lately begins, since its terms or its state changed.
+    /// Start of the recent numbers of a domain: the last change of its terms or state.
     begun: BTreeMap<DomId, Time>,
-    /// The last look at each, and when it was.
+    /// Numbers that were computed last, with the time of that.
     looked: Option<(Time, Seen)>,
     next_tidy: Time,
     pub(super) timer_late: Histogram,
     pub(super) cpus: Vec<CpuTally>,
 }
 
-/// What a vCPU was given, and what it had to wait for that.
+/// CPU time of a vCPU, and how long the vCPU had to wait for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sum {
     pub(super) delivered: Delivered,
-    /// How much later than missed deadlines it had what it lacked.
+    /// Tardiness: total time between missed deadlines and the arrival of the missing CPU time.
     pub(super) late: Span,
-    /// How long it wanted a CPU and had none.
+    /// Time in which the vCPU was runnable but had no CPU.
     pub(super) waited: Span,
 }
 
-/// Of a CPU.
+/// Times counted on one CPU.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CpuTally {
     pub(super) stolen: Span,
     pub(super) dispatching: Span,
-    /// The same lately.
+    /// Dispatch overhead in a recent window.
     pub(super) overhead: OverheadWindow,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Seen {
     lately: Vec<VcpuSummary>,
-    /// Of domains that have changed lately, since then.
+    /// Numbers of recently changed domains, counted from the change on.
     since: BTreeMap<DomId, Vec<VcpuSummary>>,
     all: Vec<VcpuSummary>,
 }
@@ -79,7 +80,7 @@ impl Tally {
         }
     }
 
-    /// Takes in what has happened.
+    /// Adds new records of the session.
     pub(super) fn take(&mut self, records: &mut Vec<Entry>, now: Time) {
         for entry in records.drain(..) {
             match &entry {
@@ -104,7 +105,7 @@ impl Tally {
         }
     }
 
-    /// The terms or the state of a domain changed: what it is given lately begins again.
+    /// Restarts the recent numbers of a domain whose terms or state have changed.
     pub(super) fn begin(&mut self, domain: DomId, now: Time) {
         self.begun.insert(domain, now);
         if let Some((_, seen)) = &mut self.looked {
@@ -112,14 +113,14 @@ impl Tally {
         }
     }
 
-    /// Nobody is this any more.
+    /// Drops the sums of domains that no longer exist.
     pub(super) fn forget(&mut self, is_there: impl Fn(DomId) -> bool) {
         self.before.retain(|&(domain, _), _| is_there(domain));
         self.begun.retain(|&domain, _| is_there(domain));
         self.waited.retain(|&(domain, _), _| is_there(domain));
     }
 
-    /// Goes through everything, unless that was done a moment ago.
+    /// Returns all numbers, computed again if they are not recent.
     fn look(&mut self, now: Time) -> &Seen {
         let is_fresh = |(at, _): &(Time, Seen)| now.since(*at) < OLD;
         if !self.looked.as_ref().is_some_and(is_fresh) {
@@ -127,10 +128,10 @@ impl Tally {
             let seen = Seen { lately, since: BTreeMap::new(), all };
             self.looked = Some((now, seen));
         }
-        &self.looked.as_ref().expect("it was just put there").1
+        &self.looked.as_ref().expect("the numbers were just computed").1
     }
 
-    /// What a domain was given lately, and since the daemon began to look.
+    /// Returns what a domain received recently, and since the daemon started.
     pub(super) fn delivered(&mut self, domain: DomId, now: Time) -> (Delivered, Delivered) {
         let all = self.by_vcpu(domain, now);
         let all = all.into_values().map(|sum| sum.delivered).fold(Delivered::default(), both);
@@ -140,20 +141,20 @@ impl Tally {
         (lately, all)
     }
 
-    /// All in the window that is shown of a domain: the last while, or what is over of it since
+    /// Returns the recent numbers that apply to a domain: those of the whole window, or those since
     /// the domain changed.
     fn lately_of(&mut self, domain: DomId, now: Time) -> &[VcpuSummary] {
         let begun = self.begun.get(&domain).copied().filter(|&at| at > self.lately.start());
         self.look(now);
         let since = begun.map(|at| vcpus(self.lately.view_since(at)));
-        let seen = &mut self.looked.as_mut().expect("it was just looked at").1;
+        let seen = &mut self.looked.as_mut().expect("the numbers were just computed").1;
         match since {
             Some(since) => seen.since.entry(domain).or_insert(since),
             None => &seen.lately,
         }
     }
 
-    /// What the vCPUs of a domain were given since the daemon began to look, by number.
+    /// Returns what each vCPU of a domain received since the daemon started, by vCPU number.
     pub(super) fn by_vcpu(&mut self, domain: DomId, now: Time) -> BTreeMap<u16, Sum> {
         let before = self.before.range((domain, 0)..=(domain, u16::MAX));
         let mut sums: BTreeMap<u16, Sum> =
@@ -187,7 +188,8 @@ pub(super) fn header(policy: &str, cpus: usize, knows: Knowledge) -> Header {
     }
 }
 
-/// What somebody did of whom nothing is known is a bug, and counts for nobody.
+/// Returns the vCPUs of a summary. A summary fails only if a record names an unknown vCPU, which is
+/// a bug; it then counts as empty.
 fn vcpus<E>(view: Result<Summary, E>) -> Vec<VcpuSummary> {
     view.map_or_else(|_| Vec::new(), |it| it.vcpus)
 }
@@ -205,7 +207,7 @@ impl Sum {
     }
 }
 
-/// What one vCPU was given. What it was owed is its share of the time it was awake.
+/// Returns the sums of one vCPU. CPU time is due only for the time in which the vCPU was runnable.
 fn of(vcpu: &VcpuSummary) -> Sum {
     let part = |of: Span| vcpu.promised.map_or(0, |promised| share_of(promised, of));
     let asleep = vcpu.asleep.unwrap_or(Span::ZERO);
@@ -221,7 +223,7 @@ fn of(vcpu: &VcpuSummary) -> Sum {
     Sum { delivered, late, waited }
 }
 
-/// Of two vCPUs, which were there at the same time.
+/// Adds the numbers of two vCPUs that were present at the same time.
 fn both(one: Delivered, other: Delivered) -> Delivered {
     Delivered {
         over_ns: one.over_ns.max(other.over_ns),

@@ -1,4 +1,4 @@
-//! What comes over the link and goes back, between the core's words and the front's.
+//! Translates between messages of the link to the front and requests of the service.
 
 use std::time::SystemTime;
 
@@ -13,23 +13,23 @@ use super::flight::Question;
 use crate::find::Machine;
 use crate::ledger::Logged;
 
-/// What somebody asks of the core.
+/// A valid request from the front.
 pub(super) enum Heard {
-    /// What the service decides, and what its answer depends on besides.
+    /// A request for the service, with the details that only its answer needs.
     Service(Asked, Rest),
-    /// What this host is.
+    /// Show the properties of this host.
     Host(Ticket),
-    /// How we are.
+    /// Show the health of the daemon.
     Health(Ticket),
-    /// What is counted: of a tenant's own reservations, if a tenant asks.
+    /// Show all metrics, or those of a tenant's own reservations.
     Numbers(Ticket, Option<Principal>),
-    /// Who may do what.
+    /// List grants of access.
     Access(Ticket),
-    /// Members of the group without a grant are to be tenants.
+    /// Make group members without a grant tenants.
     MigrateAccess(Ticket, Principal),
-    /// Somebody wants somebody to be let in, or not any more.
+    /// Add or revoke a grant.
     ChangeAccess(Ticket, Principal, Change),
-    /// Who it is that asks.
+    /// Show the role of the caller.
     Whoami(Ticket, Role),
     /// A question to the flight recorder: of a tenant, if a tenant asks.
     Flight(Ticket, Question, Option<Principal>),
@@ -37,13 +37,13 @@ pub(super) enum Heard {
     Cancel(Ticket),
 }
 
-/// What the service need not know of a question, but its answer depends on.
+/// Details of a request that the service does not need, but its answer does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Rest {
     Nothing,
-    /// Only names after this.
+    /// Only names that follow this one.
     NamesAfter(String),
-    /// For such a period.
+    /// Period for which the available capacity is asked.
     Period(Span),
 }
 
@@ -57,9 +57,9 @@ impl Rest {
     }
 }
 
-/// Reads what came over the link. Who asks is believed; what that one may is looked up. `each` says
-/// what a reservation has now, and `wall_ahead` by how much the clock on the wall is ahead
-/// of the service's.
+/// Checks and translates a message of the front. The front vouches for the identity of the caller;
+/// permissions are looked up here. `each` returns the current reservation of a name. `wall_ahead`
+/// is by how much the wall clock is ahead of the service's clock.
 pub(super) fn heard(
     ask: Ask,
     access: &Access,
@@ -143,7 +143,7 @@ fn is_about_access(request: &Wire) -> bool {
     )
 }
 
-/// A machine, which reservation has it, and what it uses of a CPU, in millionths.
+/// Returns a VM with the reservation that holds it and the CPU it uses, in millionths of one CPU.
 pub(super) fn machine(
     machine: &Machine,
     reserved: Option<String>,
@@ -167,10 +167,10 @@ pub(super) fn machine(
     }
 }
 
-/// What a tenant is shown in place of the names of others.
+/// Text that a tenant sees in place of the names of others.
 pub(super) const ANOTHER: &str = "another VM";
 
-/// A VM as a tenant sees it that may not have it.
+/// Returns a VM as it is shown to a tenant without permission to reserve for it.
 pub(super) fn hidden_machine(machine: control::Machine) -> control::Machine {
     control::Machine {
         name: ANOTHER.into(),
@@ -185,7 +185,7 @@ pub(super) fn hidden_machine(machine: control::Machine) -> control::Machine {
     }
 }
 
-/// A reservation as a tenant sees it that does not own it: what it takes of the CPUs, no more.
+/// Returns a reservation as it is shown to a tenant of another one: only its share of the CPUs.
 pub(super) fn hidden_reservation(mut reservation: control::Reservation) -> control::Reservation {
     (reservation.gang, reservation.why, reservation.warning) = (None, None, None);
     (reservation.recent, reservation.total, reservation.cost) = (None, None, None);
@@ -199,19 +199,19 @@ pub(super) fn hidden_reservation(mut reservation: control::Reservation) -> contr
     }
 }
 
-/// Something that was written down.
+/// Returns an event of the log as it is sent to clients.
 pub(super) fn logged(logged: Logged) -> control::Event {
     let Logged { seq, at, principal, what, name, before, after, was_late } = logged;
     let event = Event { seq, at: Time::START, principal, what, name, before, after, was_late };
     convert::event(&event, at)
 }
 
-/// An answer with a ticket.
+/// Returns an answer to the request with this ticket.
 pub(super) fn answered(ticket: Ticket, answer: Answer) -> Said {
     Said::Answer { ticket: ticket.0, answer }
 }
 
-/// A refusal with a ticket.
+/// Returns a refusal of the request with this ticket.
 pub(super) fn refused(ticket: Ticket, problem: Problem) -> Said {
     Said::Refused { ticket: ticket.0, problem: Box::new(problem) }
 }

@@ -1,4 +1,4 @@
-//! Why there is no machine.
+//! Errors of the search for a machine.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,69 +12,69 @@ use slackline_live::vcpus::FindError;
 use slackline_service::{Binding, BindingKind, LookError};
 use thiserror::Error;
 
-/// Why there is no machine to be had.
+/// Reason why a machine cannot be found or held.
 #[derive(Debug, Error)]
 pub enum Absent {
-    /// There is none.
+    /// No machine has the binding.
     #[error("there is no {binding}")]
     NotHere {
-        /// What was looked for.
+        /// Binding that was looked up.
         binding: Binding,
     },
-    /// There are several, and nothing says which is meant.
+    /// Several machines have the binding, and none of them is preferred.
     #[error("{binding} is both process {first} and process {second}")]
     Several {
-        /// What was looked for.
+        /// Binding that was looked up.
         binding: Binding,
-        /// One.
+        /// Process with the lower number.
         first: Tid,
-        /// Another.
+        /// Process with the next higher number.
         second: Tid,
     },
-    /// It is one that nobody may hold, or it is gone.
+    /// The process may not be held, or has ended.
     #[error(transparent)]
     Untouchable(#[from] ThreadError),
-    /// It is a virtual machine, and its vCPU threads are not there yet, or cannot be told.
+    /// The vCPU threads of a VM have not started yet, or cannot be found.
     #[error(transparent)]
     NoVcpus(#[from] FindError),
-    /// Only its monitor could tell which of its threads are vCPUs, and was not asked.
+    /// Only the monitor knows which threads are vCPUs, and it was not asked.
     #[error("the vCPU threads of {binding} are not known yet: they have no names")]
     NotAsked {
-        /// What was looked for.
+        /// Binding that was looked up.
         binding: Binding,
     },
-    /// Its monitor did not answer lately, so it was not asked again.
+    /// The monitor did not answer recently, so it was not asked again.
     #[error("the QMP monitor of {binding} did not answer, and is left alone for {} s more",
         left.as_secs() + 1)]
     Silent {
-        /// What was looked for.
+        /// Binding that was looked up.
         binding: Binding,
-        /// Time until it may be asked again.
+        /// Time until the monitor may be asked again.
         left: Duration,
     },
-    /// The group is not there, or is one that cannot be held.
+    /// The group does not exist, or may not be held.
     #[error(transparent)]
     Group(#[from] CgroupError),
-    /// The group is there, and nobody in it.
+    /// The group has no processes.
     #[error("{binding} has no processes")]
     Empty {
-        /// What was looked for.
+        /// Binding that was looked up.
         binding: Binding,
     },
-    /// Something cannot be read that must be.
+    /// A file of procfs or of cgroups cannot be read.
     #[error("cannot read {}", path.display())]
     Unreadable {
-        /// What.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// Error of the kernel.
         source: io::Error,
     },
 }
 
-/// How old a virtual machine is at most that may still be starting its vCPU threads.
+/// Age in seconds up to which a VM may still be starting its vCPU threads.
 const STARTING: u64 = 5;
 
-/// Whether a process is so young that its threads may be yet to come.
+/// Returns true if a process is so young that its vCPU threads may not have started.
 fn has_just_begun(pid: i32) -> bool {
     let started = Tid::new(pid).and_then(|pid| Stat::of(pid, pid).ok()).map(Stat::started);
     let uptime = std::fs::read_to_string("/proc/uptime").unwrap_or_default();
@@ -86,7 +86,7 @@ fn has_just_begun(pid: i32) -> bool {
 }
 
 impl Absent {
-    /// What a person may do about it.
+    /// Returns advice on how to fix the error, if there is any.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -111,7 +111,7 @@ impl Absent {
         }
     }
 
-    /// It in the service's words.
+    /// Converts the error to the service's type.
     #[must_use]
     pub fn in_service(&self) -> LookError {
         match self {
@@ -124,7 +124,8 @@ impl Absent {
         }
     }
 
-    /// Whether it is only that the machine is not here, or not up yet: then it may come.
+    /// Returns true if the machine is merely not running or not ready yet, so that it may appear
+    /// later.
     #[must_use]
     pub fn is_yet_to_come(&self) -> bool {
         match self {
@@ -140,7 +141,7 @@ impl Absent {
         }
     }
 
-    /// Whether a virtual machine is here, and cannot be had.
+    /// Returns true if the VM runs, but its vCPU threads cannot be found.
     #[must_use]
     pub fn is_here(&self) -> bool {
         matches!(self, Absent::NoVcpus(_)) && !self.is_yet_to_come()

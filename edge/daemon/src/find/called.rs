@@ -1,4 +1,4 @@
-//! What a machine is called, by its command line and its groups.
+//! Names of machines, read from the command line and the cgroups of a process.
 
 use slackline_linux::sys::Tid;
 use slackline_service::{Binding, BindingKind};
@@ -7,14 +7,14 @@ use super::line::{Program, Said};
 use super::shown::bound;
 use super::{Kind, groups};
 
-/// What a process is called.
+/// Kind, name and UUID of a machine.
 pub(super) struct Called {
     pub(super) kind: Kind,
     pub(super) name: String,
     pub(super) uuid: Option<String>,
 }
 
-/// Whether a process that is called so is what a binding means.
+/// Returns true if a binding refers to a machine with this kind, name and UUID.
 pub(super) fn is_called((kind, name, uuid): (Kind, &str, Option<&str>), binding: &Binding) -> bool {
     let is = |kinds: &[Kind]| kinds.contains(&kind) && name == binding.name();
     match binding.kind() {
@@ -28,8 +28,8 @@ pub(super) fn is_called((kind, name, uuid): (Kind, &str, Option<&str>), binding:
 }
 
 impl Called {
-    /// How it is found again. What nothing lasting can be said of, or nothing that a binding can
-    /// hold, goes by its number.
+    /// Returns the binding by which the machine is found again. If it has no lasting name, or none
+    /// that a binding can hold, this is the number of its process.
     pub(super) fn binding(&self, pid: Tid) -> Option<Binding> {
         let kind = match self.kind {
             Kind::Libvirt => Some(BindingKind::Libvirt),
@@ -44,7 +44,7 @@ impl Called {
     }
 }
 
-/// What a virtual machine is called, by its command line and its groups.
+/// Returns the kind, name and UUID of a VM, from its command line and its groups.
 pub(super) fn called(said: &Said, groups: &[u8]) -> Called {
     let name = said.name.as_deref();
     let kind = match said.program {
@@ -67,7 +67,7 @@ pub(super) fn called(said: &Said, groups: &[u8]) -> Called {
     Called { kind, name: bound(name.unwrap_or_default()), uuid: said.uuid.clone() }
 }
 
-/// What a socket is called: its file, without `.sock` at the end.
+/// Returns the name of a socket: its file name without `.sock` at the end.
 fn socket_name(path: &[u8]) -> &[u8] {
     let file = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
     file.strip_suffix(b".sock").filter(|name| !name.is_empty()).unwrap_or(file)

@@ -1,4 +1,4 @@
-//! Learning that a machine has ended, without asking again and again.
+//! Notification of a machine's end, without polling for it.
 
 use std::fs::File;
 use std::io;
@@ -11,28 +11,28 @@ use rustix::fs::{Mode, OFlags, fstat, fstatfs};
 use rustix::io::{Errno, retry_on_intr};
 use slackline_linux::sys::{Tid, pidfd_of_process};
 
-/// A descriptor by which a machine's end is heard of.
+/// A descriptor that becomes ready when a machine ends.
 #[derive(Debug)]
 pub struct Ending(Of);
 
 #[derive(Debug)]
 enum Of {
-    /// A pidfd.
+    /// A pidfd of the process.
     Process(OwnedFd),
-    /// The `cgroup.events` of a group.
+    /// The `cgroup.events` file of the group.
     Group(File),
 }
 
-/// What the file system of process descriptors calls itself, from Linux 6.9 on.
+/// Magic number of the file system of pidfds, from Linux 6.9 on.
 const PIDFS: u64 = 0x5049_4446;
 
 impl Ending {
-    /// Of a process, and the inode of its descriptor: no other process has the same as long as the
-    /// host is up. None before Linux 6.9.
+    /// Opens a descriptor of a process. Also returns its inode, which no other process has until
+    /// the host is rebooted. The inode is `None` before Linux 6.9.
     ///
     /// # Errors
-    /// `ESRCH` when there is no such process, `EINVAL` when this is a thread of one, `ENOSYS`
-    /// before Linux 5.3.
+    /// `ESRCH` if there is no such process, `EINVAL` if the id is that of a thread, `ENOSYS` before
+    /// Linux 5.3.
     pub(super) fn of_process(pid: Tid) -> io::Result<(Ending, Option<u64>)> {
         let fd = pidfd_of_process(pid)?;
         let inode = match u64::try_from(fstatfs(&fd)?.f_type) {
@@ -42,23 +42,24 @@ impl Ending {
         Ok((Ending(Of::Process(fd)), inode))
     }
 
-    /// Of all that runs in a group, by its folder, and the inode of that: no other group of the
-    /// hierarchy has the same as long as the host is up.
+    /// Opens a descriptor for the end of all processes in a group, by its folder. Also returns the
+    /// folder's inode, which no other group of the hierarchy has until the host is rebooted.
     ///
     /// # Errors
-    /// When there is no such group, or it is the root of all.
+    /// If there is no such group, or it is the root group.
     pub(super) fn of_group(group: &Path) -> io::Result<(Ending, u64)> {
         const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::DIRECTORY);
         let folder = File::from(rustix::fs::open(group, FOLDER, Mode::empty())?);
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let events = rustix::fs::openat(&folder, "cgroup.events", flags, Mode::empty())?;
         let ending = Ending(Of::Group(File::from(events)));
-        // Only from the first look on does it poll.
+        // The kernel reports changes only after the file has been read once.
         ending.has_ended()?;
         Ok((ending, folder.metadata()?.ino()))
     }
 
-    /// What to poll the descriptor for. It comes for a group's other news too: then ask again.
+    /// Returns the events to poll for. A group's descriptor also reports other changes, so
+    /// [`Ending::has_ended`] must be called again.
     #[must_use]
     pub const fn events(&self) -> PollFlags {
         match self.0 {
@@ -67,10 +68,10 @@ impl Ending {
         }
     }
 
-    /// Whether the machine has ended: the process has exited, or nobody is left in the group.
+    /// Returns true if the process has exited, or the group has no processes.
     ///
     /// # Errors
-    /// When the kernel does not say.
+    /// If the kernel does not tell.
     pub fn has_ended(&self) -> io::Result<bool> {
         match &self.0 {
             Of::Process(fd) => {
@@ -80,11 +81,11 @@ impl Ending {
                 Ok(!fds[0].revents().is_empty())
             }
             Of::Group(events) => {
-                // Two lines of a word and a digit each, and whatever a later kernel adds.
+                // The file has two lines of a word and a digit. Later kernels may add lines.
                 let mut text = [0; 512];
                 match events.read_at(&mut text, 0) {
                     Ok(length) => Ok(!is_populated(&text[..length])),
-                    // The group was removed.
+                    // The group has been removed.
                     Err(error) if error.raw_os_error() == Some(Errno::NODEV.raw_os_error()) => {
                         Ok(true)
                     }
@@ -104,7 +105,7 @@ impl AsFd for Ending {
     }
 }
 
-/// Whether anybody is in a group, by the text of its `cgroup.events`.
+/// Returns true if a group has processes, by the text of its `cgroup.events`.
 pub(super) fn is_populated(text: &[u8]) -> bool {
     text.split(|&byte| byte == b'\n').any(|line| line == b"populated 1")
 }

@@ -1,6 +1,6 @@
-//! What the cgroup of a process says: whose machine it is, which container, which unit. Groups are
-//! made by those who may, so unlike a command line they cannot be chosen by whoever starts a
-//! process; their names can, in part.
+//! Cgroups of a process: they tell its libvirt domain, its container or its unit. Any user can
+//! choose a command line. A group can only be made with write access to its parent, although parts
+//! of its name can be chosen.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -9,30 +9,31 @@ use std::path::PathBuf;
 /// A group that is known by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Known {
-    /// What it is.
+    /// Kind of the group.
     pub(super) what: What,
-    /// What it is called, as the kernel has it but for systemd's escapes: any bytes.
+    /// Name in the kernel's bytes, with systemd's escapes resolved where they are used. It need not
+    /// be text.
     pub(super) name: Vec<u8>,
-    /// The whole group, as the kernel names it.
+    /// Path of the group, as in `/proc/PID/cgroup`.
     pub(super) group: PathBuf,
 }
 
-/// What a group is.
+/// Kind of a known group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
-    /// A container.
+    /// A container of any runtime.
     Container,
     /// A unit of systemd.
     Unit,
 }
 
-/// The group of version 2 that a process is in, as the kernel names it, by the text of its `cgroup`
-/// file. The kernel writes no line break as it is in a name, but as `\012`.
+/// Returns the version 2 group of a process, from the text of its `cgroup` file. The kernel writes
+/// a line break in a name as `\012`.
 pub(super) fn unified(text: &[u8]) -> Option<&[u8]> {
     groups(text).find_map(|(controllers, group)| controllers.is_empty().then_some(group))
 }
 
-/// Every group that a process is in: its controllers (none for version 2), and its name.
+/// Returns the groups of a process: controllers (empty for version 2) and path of each.
 fn groups(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     text.split(|&byte| byte == b'\n').filter_map(|line| {
         let mut fields = line.splitn(3, |&byte| byte == b':');
@@ -41,11 +42,12 @@ fn groups(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     })
 }
 
-/// What libvirt calls the machine that a process is, in as far as it can be part of a group's name:
-/// it leaves out what is neither letter nor digit, dot nor hyphen, and cuts long names short.
-/// None for a process that is not below `/machine.slice` or `/machine`, where only root makes
-/// groups, and systemd for root's sake. A domain that its owner has put elsewhere, by a
-/// `<partition>`, is a QEMU like any other.
+/// Returns libvirt's name of the VM that a process is, as it appears in the group's name. Libvirt
+/// drops all characters but letters, digits, dots and hyphens, and shortens long names.
+///
+/// `None` for a process outside of `/machine.slice` and `/machine`. Only root, or systemd on behalf
+/// of root, makes groups there. A domain that its owner has moved with `<partition>` counts as an
+/// ordinary QEMU.
 pub(super) fn of_libvirt(text: &[u8]) -> Option<Vec<u8>> {
     groups(text).find_map(|(_, group)| {
         let mut parts = group.split(|&byte| byte == b'/').skip(1);
@@ -57,8 +59,8 @@ pub(super) fn of_libvirt(text: &[u8]) -> Option<Vec<u8>> {
     })
 }
 
-/// The name in `machine-qemu-N-NAME.scope`, as systemd has it, or in `qemu-N-NAME.libvirt-qemu`, as
-/// libvirt makes it without systemd.
+/// Returns the name in `machine-qemu-N-NAME.scope`, as systemd writes it, or in
+/// `qemu-N-NAME.libvirt-qemu`, as libvirt writes it without systemd.
 fn machine(part: &[u8]) -> Option<Vec<u8>> {
     let scope = part.strip_prefix(b"machine-").and_then(|part| part.strip_suffix(b".scope"));
     let whole = match scope {
@@ -67,7 +69,8 @@ fn machine(part: &[u8]) -> Option<Vec<u8>> {
     };
     let rest = whole.strip_prefix(b"qemu-")?;
     let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    // Of a name without a letter, digit, dot or hyphen nothing is left, nor a hyphen before it.
+    // A name without letters, digits, dots and hyphens leaves nothing, not even the hyphen before
+    // it.
     let name = match &rest[digits..] {
         [] => &[][..],
         rest => rest.strip_prefix(b"-")?,
@@ -75,7 +78,7 @@ fn machine(part: &[u8]) -> Option<Vec<u8>> {
     (digits > 0).then(|| name.to_vec())
 }
 
-/// What systemd has written as `\xNN`, as it was.
+/// Resolves systemd's escapes: `\xNN` becomes the byte NN.
 fn unescape(text: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -98,12 +101,13 @@ fn unescape(text: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Whether a machine's group can be that of a machine of this name: what is left of the name, when
-/// all but letters and digits are taken away, begins with what is left of the group's.
+/// Returns true if a group's name can belong to a VM of this name. Only letters and digits of both
+/// are compared, and the VM's must begin with the group's.
 ///
-/// A process in the group of one machine may say that it is another one. This tells.
+/// This detects a process in the group of one VM that claims to be another.
 pub(super) fn fits(of_group: &[u8], name: &[u8]) -> bool {
-    /// systemd takes machine names of up to 64 bytes, with driver and number before the name.
+    /// Length from which a name may have been shortened. systemd takes names of up to 64 bytes, in
+    /// which driver and number come before the name.
     const CUT: usize = 40;
     let plain = |text: &[u8]| -> Vec<u8> {
         text.iter().copied().filter(u8::is_ascii_alphanumeric).collect()
@@ -112,7 +116,7 @@ pub(super) fn fits(of_group: &[u8], name: &[u8]) -> bool {
     whole.starts_with(&short) && (short.len() == whole.len() || of_group.len() >= CUT)
 }
 
-/// The identity that Firecracker's jailer gave: it makes a group `firecracker/ID`.
+/// Returns the id that Firecracker's jailer gave: it makes a group `firecracker/ID`.
 pub(super) fn of_jailer(text: &[u8]) -> Option<&[u8]> {
     groups(text).find_map(|(_, group)| {
         let mut parts = group.rsplit(|&byte| byte == b'/');
@@ -121,7 +125,8 @@ pub(super) fn of_jailer(text: &[u8]) -> Option<&[u8]> {
     })
 }
 
-/// The container or unit that a process of version 2 is in; the innermost, where one is in another.
+/// Returns the container or unit that contains a version 2 group. If they are nested, the
+/// innermost.
 pub(super) fn known(group: &[u8]) -> Option<Known> {
     let mut end = group.len();
     loop {
@@ -138,7 +143,7 @@ pub(super) fn known(group: &[u8]) -> Option<Known> {
     }
 }
 
-/// The name of a container, by the name of its group and of the one above it.
+/// Returns the name of a container, from the names of its group and of the parent group.
 fn container(part: &[u8], above: &[u8]) -> Option<Vec<u8>> {
     const SCOPES: [&str; 4] = ["docker-", "libpod-", "cri-containerd-", "crio-"];
     if let Some(scope) = part.strip_suffix(b".scope") {
@@ -146,7 +151,7 @@ fn container(part: &[u8], above: &[u8]) -> Option<Vec<u8>> {
         if let Some(id) = id.filter(|id| is_id(id)) {
             return Some(id.to_vec());
         }
-        // `machine-NAME.scope` is of systemd-nspawn, unless it is of a virtual machine.
+        // `machine-NAME.scope` belongs to systemd-nspawn, unless it is a VM.
         let name = unescape(scope.strip_prefix(b"machine-")?);
         let is_machine = above == b"machine.slice" && !name.starts_with(b"qemu-");
         return is_machine.then_some(name);
@@ -158,7 +163,7 @@ fn container(part: &[u8], above: &[u8]) -> Option<Vec<u8>> {
     (is_runtime && is_id(part)).then(|| part.to_vec())
 }
 
-/// 64 hexadecimal digits, as all container runtimes have them.
+/// Returns true for 64 hexadecimal digits, the form of ids in all container runtimes.
 fn is_id(text: &[u8]) -> bool {
     text.len() == 64 && text.iter().all(u8::is_ascii_hexdigit)
 }
@@ -170,7 +175,7 @@ mod tests {
 
     use super::*;
 
-    /// Of libvirt 9.0 without systemd, on a host with both versions of cgroups.
+    /// Groups of libvirt 9.0 without systemd, on a host with both versions of cgroups.
     const WITHOUT_SYSTEMD: &[u8] = b"9:name=systemd:/
 8:pids:/
 7:blkio:/machine/qemu-1-myvm2ndab.libvirt-qemu
@@ -184,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_domain_of_libvirt_is_known_by_its_group() {
+    fn libvirt_domain_is_recognized_by_its_cgroup() {
         assert_eq!(of_libvirt(WITHOUT_SYSTEMD), Some(b"myvm2ndab".into()));
         assert_eq!(of_libvirt(&scope("ubuntu22.04")), Some(b"ubuntu22.04".into()));
         assert_eq!(of_libvirt(&scope("a\\x2db")), Some(b"a-b".into()));
@@ -201,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_anybody_can_make_is_none_of_libvirt() {
+    fn cgroup_outside_of_libvirts_slices_is_no_libvirt_domain() {
         for group in [
             "0::/user.slice/user-1000.slice/user@1000.service/machine-qemu\\x2d2\\x2dweb.scope\n",
             "0::/user.slice/machine/qemu-1-web.libvirt-qemu\n0::/machine-qemu-1-web.scope\n",
@@ -216,11 +221,11 @@ mod tests {
     }
 
     #[test]
-    fn a_group_fits_the_name_that_libvirt_made_it_from() {
+    fn cgroup_fits_only_the_name_that_libvirt_shortened() {
         assert!(fits(b"myvm2ndab", b"my vm: 2nd, \"a,b\""));
         assert!(fits(b"ubuntu22.04", b"ubuntu22.04"));
         assert!(!fits(b"web", b"db"));
-        // The machine `web` cannot be had by one that is called nearly so.
+        // A VM with a similar name cannot pass as `web`.
         assert!(!fits(b"web", b"web2"));
         assert!(!fits(b"web2", b"web"));
         let long = "a".repeat(200);
@@ -228,12 +233,12 @@ mod tests {
     }
 
     #[test]
-    fn containers_and_units_are_known_by_their_groups() {
+    fn containers_and_units_are_recognized_by_their_cgroups() {
         let id = "0123456789abcdef".repeat(4);
         let found = |group: String| {
             known(group.as_bytes()).map(|known| {
-                let group = known.group.to_str().expect("text").to_owned();
-                (known.what, String::from_utf8(known.name).expect("text"), group)
+                let group = known.group.to_str().expect("the group is text").to_owned();
+                (known.what, String::from_utf8(known.name).expect("the name is text"), group)
             })
         };
         for (group, end) in [
@@ -259,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jail_tells_its_id() {
+    fn jailer_cgroup_has_the_firecracker_id() {
         assert_eq!(of_jailer(b"0::/firecracker/web-1\n"), Some(b"web-1".as_slice()));
         assert_eq!(of_jailer(b"0::/a/firecracker/web-1\n"), Some(b"web-1".as_slice()));
         assert_eq!(of_jailer(b"0::/firecracker/\n0::/x/y\n"), None);
@@ -267,7 +272,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn garbage_is_no_more_than_garbage(text in vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_are_parsed_without_panic(text in vec(any::<u8>(), 0..200)) {
             of_libvirt(&text);
             of_jailer(&text);
             unified(&text);
@@ -276,7 +281,7 @@ mod tests {
         }
 
         #[test]
-        fn parts_in_any_order_are_read(
+        fn cgroup_parts_in_any_order_are_parsed_without_panic(
             parts in vec(prop::sample::select(vec![
                 "/", "machine.slice", "machine", "machine-qemu", "\\x2d", "\\x2", "\\", "-", "1",
                 "web", ".scope", ".service", ".libvirt-qemu", "qemu-1-", "0::", "\n", ":",
@@ -291,9 +296,9 @@ mod tests {
             }
         }
 
-        /// However a name is put together, the group that is made of it fits it.
+        /// For any name, the group that libvirt makes from it fits.
         #[test]
-        fn a_group_made_from_a_name_fits_it(name in "[ -~]{1,80}") {
+        fn cgroup_made_from_any_name_fits_that_name(name in "[ -~]{1,80}") {
             let kept: String = name.chars().filter(char::is_ascii_alphanumeric).take(40).collect();
             prop_assert!(fits(kept.as_bytes(), name.as_bytes()));
         }

@@ -1,36 +1,35 @@
-//! What a command line says about the virtual machine that its process is. Any bytes are a command
-//! line: whoever starts a process chooses them.
+//! Command lines of VMs. Any user can choose the bytes of a command line.
 
 use slackline_live::vcpus::qemu_options::Options;
 
-/// A program that is a virtual machine.
+/// A program that runs VMs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Program {
-    /// QEMU, whoever started it.
+    /// QEMU, with or without libvirt.
     Qemu,
-    /// Firecracker, with its jailer or without.
+    /// Firecracker, with or without its jailer.
     Firecracker,
-    /// Cloud Hypervisor.
+    /// Cloud Hypervisor, from a release or a package.
     CloudHypervisor,
-    /// crosvm.
+    /// crosvm, the VMM of ChromeOS.
     Crosvm,
-    /// kvmtool, which calls itself `lkvm`.
+    /// kvmtool, whose program is `lkvm`.
     Kvmtool,
 }
 
-/// What a command line says.
+/// Facts about a VM that its command line tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Said {
-    /// Which program it is of.
+    /// Program that runs the VM.
     pub(super) program: Program,
-    /// What the machine is called, as it stands there: any bytes but none that are zero.
+    /// Name of the VM as on the command line: any bytes but zero.
     pub(super) name: Option<Vec<u8>>,
-    /// The machine's UUID, in small letters with its dashes.
+    /// UUID of the VM, in lower case with dashes.
     pub(super) uuid: Option<String>,
 }
 
-/// What the command line of a virtual machine says, in the form of procfs: each word ends with a
-/// zero byte. None for all other programs.
+/// Parses the command line of a VM in the format of procfs, where each word ends with a zero byte.
+/// Returns `None` for other programs.
 pub(super) fn read(line: &[u8]) -> Option<Said> {
     let line = line.strip_suffix(&[0]).unwrap_or(line);
     let mut words = line.split(|&byte| byte == 0);
@@ -44,10 +43,10 @@ pub(super) fn read(line: &[u8]) -> Option<Said> {
     }
 }
 
-/// Which program the first word of a command line means.
+/// Returns the program that the first word of a command line names.
 fn program(word: &[u8]) -> Option<Program> {
     let file = word.rsplit(|&byte| byte == b'/').next()?;
-    // NixOS puts scripts before programs, which are then called `.NAME-wrapped`.
+    // NixOS puts wrapper scripts before programs, whose files are then called `.NAME-wrapped`.
     let wrapped = file.strip_prefix(b".").and_then(|file| file.strip_suffix(b"-wrapped"));
     let file = wrapped.unwrap_or(file);
     let of_release = |prefix: &[u8]| {
@@ -68,8 +67,8 @@ fn program(word: &[u8]) -> Option<Program> {
     }
 }
 
-/// QEMU's options that take no value. All others take one word, whatever it begins with: a kernel's
-/// arguments may well be `-name`.
+/// QEMU's options without a value. All other options take one word, which may itself look like an
+/// option: a kernel argument may be `-name`.
 const QEMU_FLAGS: [&str; 52] = [
     "S",
     "alt-grab",
@@ -125,12 +124,13 @@ const QEMU_FLAGS: [&str; 52] = [
     "xen-domid-restrict",
 ];
 
-/// None for a QEMU that has no machine, as libvirt starts them to ask what they can do.
+/// Parses QEMU's options. Returns `None` for a QEMU without a VM, which libvirt starts to query
+/// capabilities.
 fn qemu(words: &[&[u8]]) -> Option<Said> {
     let mut said = Said { program: Program::Qemu, name: None, uuid: None };
     let mut words = words.iter();
     while let Some(word) = words.next() {
-        // A word by itself is a disk.
+        // A word that is not an option names a disk image.
         let Some(option) = word.strip_prefix(b"-") else { continue };
         let option = option.strip_prefix(b"-").unwrap_or(option);
         if QEMU_FLAGS.iter().any(|flag| flag.as_bytes() == option) {
@@ -138,7 +138,7 @@ fn qemu(words: &[&[u8]]) -> Option<Said> {
         }
         let Some(value) = words.next() else { break };
         match option {
-            // Given twice, the last counts.
+            // If an option is repeated, the last one counts.
             b"name" => said.name = guest(value).or(said.name),
             b"uuid" => said.uuid = uuid(value),
             b"machine" | b"M" => {
@@ -153,7 +153,7 @@ fn qemu(words: &[&[u8]]) -> Option<Said> {
     Some(said)
 }
 
-/// The guest's name in a value of `-name`, whose key may be left out where it stands first.
+/// Returns the guest's name in the value of `-name`. Its key may be omitted if it comes first.
 fn guest(value: &[u8]) -> Option<Vec<u8>> {
     let options = Options::parse(value);
     let first = Some(options.first()).filter(|first| !first.contains(&b'='));
@@ -161,7 +161,7 @@ fn guest(value: &[u8]) -> Option<Vec<u8>> {
     (!name.is_empty()).then(|| name.to_vec())
 }
 
-/// A UUID in whatever letters, in small ones.
+/// Returns a UUID in lower case. `None` if the text is not a UUID.
 fn uuid(text: &[u8]) -> Option<String> {
     let is_dash = |at: usize| matches!(at, 8 | 13 | 18 | 23);
     let fits = |(at, byte): (usize, &u8)| match is_dash(at) {
@@ -172,7 +172,7 @@ fn uuid(text: &[u8]) -> Option<String> {
     is_one.then(|| String::from_utf8_lossy(text).to_ascii_lowercase())
 }
 
-/// Firecracker's options that take no value.
+/// Firecracker's options without a value.
 const FIRECRACKER_FLAGS: [&str; 9] = [
     "boot-timer",
     "enable-pci",
@@ -190,26 +190,27 @@ fn firecracker(words: &[&[u8]]) -> Said {
     Said { program: Program::Firecracker, name: id, uuid: None }
 }
 
-/// Cloud Hypervisor's options that take no value, or as many as there are.
+/// Cloud Hypervisor's options without a value, or with an optional one.
 const CLOUD_HYPERVISOR_FLAGS: [&str; 6] = ["help", "version", "v", "watchdog", "pvpanic", "V"];
 
-/// It has no names; which machine it is says the socket by which it is asked.
+/// Parses Cloud Hypervisor's options. It has no names, so the path of its API socket identifies the
+/// VM.
 fn cloud_hypervisor(words: &[&[u8]]) -> Said {
     let of = |option| long_option(words, option, &CLOUD_HYPERVISOR_FLAGS);
     let socket = of("api-socket").map(|value| match Options::parse(&value).get("path") {
         Some(path) => path.to_vec(),
         None => value,
     });
-    // One that was inherited has no path.
+    // A socket passed as a descriptor has no path.
     let socket = socket.filter(|path| !path.starts_with(b"fd=") && !path.is_empty());
     let uuid = of("platform").and_then(|value| uuid(Options::parse(&value).get("uuid")?));
     Said { program: Program::CloudHypervisor, name: socket, uuid }
 }
 
-/// The programs that have commands, of which one is a machine.
+/// Parses the options of programs with subcommands, of which `run` starts a VM.
 fn running(program: Program, words: &[&[u8]]) -> Option<Said> {
     let at = words.iter().position(|word| *word == b"run")?;
-    // What stands before the command are options of the program.
+    // Only options of the program may come before the command.
     if !words[..at].iter().all(|word| word.starts_with(b"-")) {
         return None;
     }
@@ -226,11 +227,11 @@ fn running(program: Program, words: &[&[u8]]) -> Option<Said> {
     Some(Said { program, name: name.filter(|name| !name.is_empty()), uuid: None })
 }
 
-/// The value of `--option VALUE` or `--option=VALUE`, where all options but flags take one.
+/// Returns the value of `--option VALUE` or `--option=VALUE`. All options but `flags` take a value.
 fn long_option(words: &[&[u8]], option: &str, flags: &[&str]) -> Option<Vec<u8>> {
     let mut words = words.iter();
     while let Some(word) = words.next() {
-        // What follows is for somebody else.
+        // Words after `--` are for another program.
         if *word == b"--" {
             return None;
         }
@@ -257,9 +258,9 @@ mod tests {
 
     use super::*;
 
-    /// Command lines, a word a line; each file begins with what is to be found in it. Those of
-    /// libvirt 9 and QEMU 7.2 were read from running guests; the others are put together from what
-    /// the programs take, as those could not be had to be run.
+    /// Command lines with one word per line. Each file begins with the expected result. Those of
+    /// libvirt 9 and QEMU 7.2 were read from running guests. The others were composed from the
+    /// programs' documented options, since those programs were not available.
     const LINES: [&str; 11] = [
         include_str!("lines/qemu-7.2.txt"),
         include_str!("lines/libvirt-9.txt"),
@@ -277,11 +278,12 @@ mod tests {
     #[test]
     fn real_command_lines_are_understood() {
         for text in LINES {
-            let (head, words) = text.split_once("\n\n").expect("what is to be found, and a line");
+            let (head, words) =
+                text.split_once("\n\n").expect("the file has a result and a command line");
             let line: Vec<u8> =
                 words.lines().flat_map(|word| [word.as_bytes(), &[0]]).flatten().copied().collect();
             let found = read(&line).map_or("nothing".to_owned(), |said| {
-                let name = said.name.map(|name| String::from_utf8(name).expect("text"));
+                let name = said.name.map(|name| String::from_utf8(name).expect("the name is text"));
                 format!("{:?} {:?} {:?}", said.program, name, said.uuid)
             });
             assert_eq!(found, head);
@@ -293,11 +295,11 @@ mod tests {
     }
 
     fn name(words: &[&[u8]]) -> Option<Vec<u8>> {
-        read(&line(words)).expect("a machine").name
+        read(&line(words)).expect("the program runs a VM").name
     }
 
     #[test]
-    fn what_belongs_to_an_option_is_no_option() {
+    fn option_values_are_not_parsed_as_options() {
         let qemu = b"/usr/bin/qemu-system-x86_64".as_slice();
         assert_eq!(name(&[qemu, b"-append", b"-name", b"-name", b"web"]), Some(b"web".into()));
         assert_eq!(name(&[qemu, b"-append", b"-name web"]), None);
@@ -314,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_looks_like_a_machine_is_none() {
+    fn similar_program_names_are_not_vms() {
         for program in ["qemu-img", "qemu-nbd", "firecracker-containerd", "virtqemud", "kvm-ok", ""]
         {
             assert_eq!(read(&line(&[program.as_bytes(), b"-name", b"web"])), None, "{program}");
@@ -325,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_uuid_is_one_or_none() {
+    fn malformed_uuid_is_ignored() {
         assert_eq!(
             uuid(b"0F9C27AA-0000-4000-8000-00000000BEEF").as_deref(),
             Some("0f9c27aa-0000-4000-8000-00000000beef")
@@ -335,22 +337,22 @@ mod tests {
         }
     }
 
-    /// A word as it can stand on a command line: no zero byte.
+    /// Generates a word of a command line: any bytes but zero.
     fn word() -> impl Strategy<Value = Vec<u8>> {
         vec(1_u8.., 0..24)
     }
 
     proptest! {
-        /// Whatever the name has in it, commas and equals signs too.
+        /// For any name, also one with commas and equals signs.
         #[test]
-        fn any_name_comes_back_from_qemu_as_libvirt_writes_it(
+        fn any_name_that_libvirt_passes_to_qemu_is_parsed(
             guest in word().prop_filter("a name", |name| !name.is_empty()),
             between in vec(word(), 0..4),
         ) {
             let mut value = b"guest=".to_vec();
             for byte in &guest {
                 value.push(*byte);
-                // A comma stands twice.
+                // A comma is written twice.
                 if *byte == b',' {
                     value.push(b',');
                 }
@@ -364,14 +366,14 @@ mod tests {
         }
 
         #[test]
-        fn any_id_comes_back_from_firecracker(id in word(), other in word()) {
+        fn any_firecracker_id_is_parsed(id in word(), other in word()) {
             let joined = [b"--id=".as_slice(), &id].concat();
             let words: [&[u8]; 4] = [b"firecracker", b"--api-sock", &other, &joined];
             prop_assert_eq!(name(&words), Some(id));
         }
 
         #[test]
-        fn garbage_is_no_more_than_garbage(
+        fn arbitrary_bytes_are_parsed_without_panic(
             program in prop::sample::select(vec![
                 "qemu-system-x86_64", "kvm", "firecracker", "cloud-hypervisor", "crosvm", "lkvm",
             ]),
@@ -386,7 +388,7 @@ mod tests {
 
         /// Options and their values in any order and number.
         #[test]
-        fn words_in_any_order_are_read(
+        fn options_in_any_order_are_parsed_without_panic(
             words in vec(prop::sample::select(vec![
                 "-name", "--name", "-n", "--id", "--id=a", "-uuid", "--platform", "uuid=1", "run",
                 "-M", "none", "-machine", "guest=,,,", "a,b", "=", ",", "--", "-", "", "-S",

@@ -1,4 +1,4 @@
-//! What procfs says about one process.
+//! Facts about one process, read from procfs.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -7,61 +7,61 @@ use std::os::unix::fs::MetadataExt;
 use slackline_linux::sys::Tid;
 use slackline_linux::thread::{StartTime, Stat, ThreadError, threads_of};
 
-/// The longest command line that is read, in bytes. QEMU's has about 10,000, and a few hundred for
-/// each device.
+/// Longest part of a command line that is read, in bytes. QEMU's has about 10,000, plus a few
+/// hundred for each device.
 const LONGEST_LINE: u64 = 1 << 20;
 
-/// A process that has a command line: neither the kernel's nor one that has ended.
+/// A process with a command line: not a kernel thread, and not a zombie.
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) pid: Tid,
-    /// Its command line, as procfs has it.
+    /// Command line in the format of procfs: each word ends with a zero byte.
     pub(super) line: Vec<u8>,
 }
 
 impl Process {
-    /// None for the kernel's threads, and for those that have ended and wait to be reaped.
+    /// Reads a process. `None` for kernel threads and zombies.
     ///
     /// # Errors
-    /// `NotFound` or `ESRCH` when there is no such process.
+    /// `NotFound` or `ESRCH` if there is no such process.
     pub(super) fn read(pid: Tid) -> io::Result<Option<Process>> {
         let mut line = Vec::new();
         File::open(format!("/proc/{pid}/cmdline"))?.take(LONGEST_LINE).read_to_end(&mut line)?;
         Ok((!line.is_empty()).then_some(Process { pid, line }))
     }
 
-    /// The text of its `cgroup` file.
+    /// Returns the text of the process's `cgroup` file.
     pub(super) fn groups(&self) -> io::Result<Vec<u8>> {
         fs::read(format!("/proc/{}/cgroup", self.pid))
     }
 
-    /// When it was started.
+    /// Returns the time at which the process was started.
     pub(super) fn started(&self) -> io::Result<StartTime> {
         Stat::of(self.pid, self.pid).map(Stat::started)
     }
 
-    /// Whose it is. One that is several users at once is root's.
+    /// Returns the user of the process. If it has several user ids, this is root.
     pub(super) fn owner(&self) -> io::Result<u32> {
         let status = fs::read(format!("/proc/{}/status", self.pid))?;
         owner(&status).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 }
 
-/// The user in the text of a `status` file.
+/// Parses the user in the text of a `status` file. Different user ids count as root.
 pub(super) fn owner(status: &[u8]) -> Option<u32> {
     let mut lines = status.split(|&byte| byte == b'\n');
     let users = lines.find_map(|line| line.strip_prefix(b"Uid:"))?;
     let users = std::str::from_utf8(users).ok()?.split_ascii_whitespace();
     let users: Vec<u32> = users.map(str::parse).collect::<Result<_, _>>().ok()?;
-    // Real, effective, saved, and that of files.
+    // The fields are the real, effective, saved and file system user ids.
     let [real, rest @ ..] = users.as_slice() else { return None };
     Some(if rest.iter().all(|user| user == real) { *real } else { 0 })
 }
 
-/// All processes that can be seen, in order of their numbers.
+/// Returns all visible processes, in order of their ids.
 ///
 /// # Errors
-/// When there is no procfs.
+/// If procfs is not mounted.
 pub(super) fn all() -> io::Result<Vec<Tid>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")? {
@@ -72,11 +72,11 @@ pub(super) fn all() -> io::Result<Vec<Tid>> {
     Ok(found)
 }
 
-/// Refuses what the host or the service lives on: process 1, the kernel's threads, ourselves, and
-/// those whom we have started from our own program.
+/// Checks that a process may be held. Process 1, kernel threads, the daemon itself and children
+/// that run its program may not: the host or the service depends on them.
 ///
 /// # Errors
-/// Which of them it is; or that there is no such process.
+/// If the process is one of these, or does not exist.
 pub(super) fn may_be_held(pid: Tid) -> Result<(), ThreadError> {
     if pid.raw() == 1 {
         return Err(ThreadError::Init);
@@ -91,20 +91,22 @@ pub(super) fn may_be_held(pid: Tid) -> Result<(), ThreadError> {
     if known.is_of_kernel() {
         return Err(ThreadError::Kernel { tid: pid });
     }
-    // The front cannot be looked into, not even by us: a child of ours that cannot is one of ours.
+    // The front hides itself even from the daemon. So a child that cannot be inspected counts as
+    // ours.
     if parent(&stat).is_some_and(is_us) && runs_our_program(pid).unwrap_or(true) {
         return Err(ThreadError::Ourselves { tid: pid });
     }
-    // Its cgroup cannot be changed any more, though its other threads run on.
+    // The cgroup of a process whose first thread has ended cannot be changed, although its other
+    // threads run on.
     if known.exited() && threads_of(pid).is_ok_and(|threads| threads.len() > 1) {
         return Err(ThreadError::FirstEnded { pid });
     }
     Ok(())
 }
 
-/// The parent, by the text of a `stat` file.
+/// Returns the parent's id, from the text of a `stat` file.
 fn parent(stat: &[u8]) -> Option<Tid> {
-    // The name stands in brackets and may contain anything.
+    // The name is in parentheses and may contain any bytes.
     let name_end = stat.iter().rposition(|&byte| byte == b')')?;
     let rest = std::str::from_utf8(&stat[name_end + 1..]).ok()?;
     Tid::new(rest.split_ascii_whitespace().nth(1)?.parse().ok()?)

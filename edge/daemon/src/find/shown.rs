@@ -1,9 +1,9 @@
-//! Foreign names as text: what others call their machines, fit for terminals, logs and bindings.
+//! Escaping of names from other programs, so that they are safe in terminals, logs and bindings.
 
 use slackline_service::UNSEEN;
 
-/// A name as it is shown: control characters, what is not seen, and bytes that are no text stand as
-/// `\xNN`, and a backslash stands twice. Different names are shown differently.
+/// Escapes a name. Control characters, invisible characters and bytes that are not text become
+/// `\xNN`, and a backslash becomes two. Different names have different escaped forms.
 #[must_use]
 pub fn shown(name: &[u8]) -> String {
     let mut text = String::with_capacity(name.len());
@@ -22,8 +22,7 @@ pub fn shown(name: &[u8]) -> String {
     text
 }
 
-/// A name as it is shown and bound by: slashes are shown by their number too, so that it is never a
-/// path.
+/// Escapes a name for a binding. Slashes are escaped too, so that the result is never a path.
 pub(super) fn bound(name: &[u8]) -> String {
     shown(name).replace('/', "\\x2f")
 }
@@ -45,7 +44,7 @@ mod tests {
 
     use super::*;
 
-    /// What was shown, as it was: the way back that proves that no two look alike.
+    /// Reverses the escaping, which proves that different names stay different.
     fn meant(text: &str) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut rest = text.as_bytes();
@@ -66,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_people_choose_stay_as_they_are() {
+    fn plain_names_are_shown_unchanged() {
         for name in ["ubuntu22.04", "my vm: the 2nd, largest", "web-1", "größe", ""] {
             assert_eq!(shown(name.as_bytes()), name);
         }
@@ -77,14 +76,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_can_be_shown_and_told_apart(name in vec(any::<u8>(), 0..40)) {
+        fn escaping_any_bytes_is_printable_and_reversible(name in vec(any::<u8>(), 0..40)) {
             let text = shown(&name);
             prop_assert!(!text.chars().any(|letter| letter.is_control()));
             prop_assert_eq!(meant(&text), name);
         }
 
         #[test]
-        fn any_text_too(name in any::<String>()) {
+        fn escaping_any_text_is_reversible(name in any::<String>()) {
             prop_assert_eq!(meant(&shown(name.as_bytes())), name.into_bytes());
         }
     }

@@ -50,7 +50,7 @@ const AFTER_FLOOD: Duration = Duration::from_millis(100);
 /// Maximum number of refusals that wait for a request at the same time.
 const REFUSALS: usize = 32;
 
-/// How long a refusal waits for the request that it answers.
+/// Longest time that a refusal waits for the request that it answers.
 const REFUSAL_WITHIN: Duration = Duration::from_secs(2);
 
 /// Time limit for a TLS handshake.

@@ -1,9 +1,9 @@
-//! Samples that are nearly good: the same ones for a seed.
+//! Slightly damaged samples, which depend on the seed only.
 
-/// The longest sample, in bytes.
+/// Longest sample that is made, in bytes.
 const LONGEST: usize = 1 << 16;
 
-/// Pieces that mean something to one reader or the other.
+/// Pieces of text that have a meaning for one of the parsers.
 const PIECES: [&[u8]; 40] = [
     b"-name",
     b"--id",
@@ -47,7 +47,7 @@ const PIECES: [&[u8]; 40] = [
     b"\"slice\":\"1ms\",",
 ];
 
-/// Makes samples.
+/// Source of damaged samples.
 pub(super) struct Mutator<'a> {
     state: u64,
     samples: &'a [&'a [u8]],
@@ -55,11 +55,11 @@ pub(super) struct Mutator<'a> {
 
 impl<'a> Mutator<'a> {
     pub(super) fn new(seed: u64, samples: &'a [&'a [u8]]) -> Mutator<'a> {
-        // Never zero, which would stay zero.
+        // The state must not be zero, which would stay zero.
         Mutator { state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1, samples }
     }
 
-    /// The next one: a good one, changed one to eight times.
+    /// Returns the next sample: a valid one with one to eight changes.
     pub(super) fn next(&mut self) -> Vec<u8> {
         let mut sample = self.one_of(self.samples).to_vec();
         for _ in 0..=self.below(8) {
@@ -102,7 +102,7 @@ impl<'a> Mutator<'a> {
                 sample.splice(at..to, other[from..].iter().copied());
             }
             _ => {
-                // Deep, or long.
+                // A piece is repeated, for deep or long input.
                 let piece = self.one_of(&PIECES);
                 let most = 1 << self.below(12);
                 let times = self.below(most) + 1;
@@ -115,9 +115,9 @@ impl<'a> Mutator<'a> {
         of[self.below(of.len())]
     }
 
-    /// A number below `most`, which is not zero.
+    /// Returns a number below `most`, which must not be zero.
     fn below(&mut self, most: usize) -> usize {
-        // Marsaglia's xorshift, multiplied.
+        // Marsaglia's xorshift with a multiplication.
         self.state ^= self.state >> 12;
         self.state ^= self.state << 25;
         self.state ^= self.state >> 27;

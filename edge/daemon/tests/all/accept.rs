@@ -1,4 +1,4 @@
-//! Connecting in a loop keeps nobody out.
+//! Clients that connect in a loop do not block other clients.
 
 use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
 use crate::common::{Front, OPERATORS, fine};
 
-/// Makes this thread one of a user in a group. Returns false without the right to do so.
+/// Gives this thread a user and a group. Returns false if the test may not do that.
 fn become_user(uid: u32, gid: u32) -> bool {
     let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
     set_thread_groups(&[]).is_ok()
@@ -20,7 +20,7 @@ fn become_user(uid: u32, gid: u32) -> bool {
         && set_thread_res_uid(uid, uid, uid).is_ok()
 }
 
-/// Connects and closes until told to end. Returns how often.
+/// Connects and closes until `end` is set. Returns the number of connections.
 fn connect_in_a_loop(socket: &Path, uid: u32, gid: u32, end: &AtomicBool) -> u64 {
     assert!(become_user(uid, gid));
     let mut times = 0;
@@ -30,7 +30,7 @@ fn connect_in_a_loop(socket: &Path, uid: u32, gid: u32, end: &AtomicBool) -> u64
     times
 }
 
-/// Asserts that administrators are answered while others connect in a loop.
+/// Asserts that administrators are answered while other users connect in a loop.
 fn administrators_are_answered_beside(gid: u32) {
     if !rustix::process::geteuid().is_root() {
         return println!("skipped: needs root");
@@ -56,22 +56,22 @@ fn administrators_are_answered_beside(gid: u32) {
             slow += u32::from(begun.elapsed() > Duration::from_secs(1));
         }
         end.store(true, Ordering::Relaxed);
-        // On a busy machine some do; before the fault was mended, most did.
+        // On a busy host some are slow. Before the fix of this fault, most were.
         assert!(slow <= 20, "{slow} of 40 took more than a second");
     });
     assert!(times.into_inner() > 1_000);
-    // Nothing of theirs is still waiting.
+    // No connection of these users is left in the queue.
     let begun = Instant::now();
     assert_eq!(front.ask("GET", "/v1/host", "", "").0, 200);
     assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
 }
 
 #[test]
-fn operators_who_connect_in_a_loop_keep_no_administrator_out() {
+fn operators_connecting_in_a_loop_do_not_block_administrators() {
     administrators_are_answered_beside(OPERATORS);
 }
 
 #[test]
-fn strangers_who_connect_in_a_loop_keep_no_administrator_out() {
+fn strangers_connecting_in_a_loop_do_not_block_administrators() {
     administrators_are_answered_beside(OPERATORS - 1);
 }

@@ -1,4 +1,4 @@
-//! Machines are found among real processes and groups, held, and heard of when they end.
+//! Machines are found among real processes and cgroups, held, and their end is reported.
 
 use std::env;
 use std::fs;
@@ -15,10 +15,11 @@ use slackline_live::session::Who;
 use slackline_service::{Binding, Identity, LookError};
 use tempfile::TempDir;
 
-/// Names of threads, one a line; unset for the tests themselves.
+/// Variable with thread names, one per line. Set only for child processes.
 const THREADS: &str = "SLACKLINE_TEST_THREADS";
 
-/// The body of a test that is a machine where it is told to, and else does nothing.
+/// Body of the child process: a fake VM with the threads in [`THREADS`]. Does nothing without that
+/// variable.
 #[test]
 fn part_machine() {
     let Ok(names) = env::var(THREADS) else { return };
@@ -26,12 +27,12 @@ fn part_machine() {
     let threads = names.lines().map(|name| {
         let up = up.clone();
         let body = move || {
-            up.send(()).expect("a listener");
+            up.send(()).expect("the main thread receives");
             loop {
                 std::thread::park();
             }
         };
-        std::thread::Builder::new().name(name.to_owned()).spawn(body).expect("a thread")
+        std::thread::Builder::new().name(name.to_owned()).spawn(body).expect("the thread starts")
     });
     let count = threads.count();
     are_up.iter().take(count).for_each(drop);
@@ -40,18 +41,20 @@ fn part_machine() {
     exit(0);
 }
 
-/// A process that looks like a virtual machine; ends with this.
+/// A process that looks like a VM. It is killed on drop.
 struct Fake {
     child: Child,
     _folder: TempDir,
 }
 
 impl Fake {
-    /// A copy of this program under another name, so that it is none of our own.
+    /// Starts a copy of this program under another name, so that it does not count as part of the
+    /// daemon.
     fn start(program: &str, words: &[&str], threads: &[&str]) -> Fake {
         let folder = tempfile::tempdir().unwrap();
         let copy = folder.path().join(program);
-        // Another process writes it: a child of a test beside this one would keep it open.
+        // `cp` writes the copy. If this process wrote it, children of parallel tests could inherit
+        // it open for writing.
         let copied =
             Command::new("cp").arg(env::current_exe().unwrap()).arg(&copy).status().unwrap();
         assert!(copied.success());
@@ -61,7 +64,7 @@ impl Fake {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = loop {
             match command.spawn() {
-                // Another test was starting something, which still had the copy open to write it.
+                // A child of another test still has the copy open for writing.
                 Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {
                     std::thread::yield_now();
                 }
@@ -90,14 +93,15 @@ impl Drop for Fake {
     }
 }
 
-/// A process that does nothing; ends with this.
+/// A process that does nothing. It is killed on drop.
 struct Idle(Child);
 
 impl Idle {
-    /// One that first does what a script says.
+    /// Starts a process that first runs a shell script.
     fn after(script: &str) -> Idle {
         let mut command = Command::new("sh");
-        // Nothing is loaded once it has answered: for a moment it would have no command line.
+        // The process has answered, so it is no longer loading a program. While loading, it would
+        // have no command line.
         command.args(["-c", &format!("{script}\necho @; read line")]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
@@ -120,7 +124,7 @@ impl Drop for Idle {
     }
 }
 
-/// A name that no other test, nor anything else here, has.
+/// Returns a name that no other process on the host has.
 fn unique(name: &str) -> String {
     format!("{name}-{}", std::process::id())
 }
@@ -138,11 +142,11 @@ fn wait_for(ending: &Ending) {
 }
 
 #[test]
-fn a_machine_is_found_by_its_name_held_and_heard_of_when_it_ends() {
+fn vm_is_found_by_name_held_and_its_end_reported() {
     let name = unique("web");
     let uuid = format!("0f9c27aa-0000-4000-8000-{:012x}", std::process::id());
     let words = ["-name", &format!("guest={name},debug-threads=on"), "-uuid", &uuid];
-    // With a gap, and not in order.
+    // vCPU numbers have a gap and are out of order.
     let mut machine =
         Fake::start("qemu-system-x86_64", &words, &["CPU 2/TCG", "IO mon_iothread", "CPU 0/TCG"]);
     let by_name = binding(format!("qemu:{name}"));
@@ -162,11 +166,11 @@ fn a_machine_is_found_by_its_name_held_and_heard_of_when_it_ends() {
     }
     assert!(find_all().unwrap().contains(&found.machine));
     assert_eq!(named(&name).unwrap(), std::slice::from_ref(&by_name));
-    // Not in a group that libvirt has made, whatever it says.
+    // The process is not in a group made by libvirt, whatever its name.
     let error = find(&binding(format!("libvirt:{name}"))).unwrap_err();
     assert_eq!(error.in_service(), LookError::Absent, "{error}");
 
-    // Whoever else calls his own so keeps nobody from it.
+    // Another VM of the same name must not block this one.
     let namesake = Fake::start("qemu-system-x86_64", &words, &["CPU 0/TCG"]);
     assert!(matches!(find(&by_name), Err(Absent::Several { .. })));
     assert!(matches!(find_of(&by_name, Some(found.machine.owner)), Err(Absent::Several { .. })));
@@ -187,7 +191,7 @@ fn a_machine_is_found_by_its_name_held_and_heard_of_when_it_ends() {
 }
 
 #[test]
-fn names_of_all_kinds_are_found_as_they_are_shown() {
+fn names_of_all_vm_kinds_are_found_in_escaped_form() {
     for (program, before, word, thread, kind, after) in [
         (
             "qemu-system-x86_64",
@@ -217,12 +221,12 @@ fn names_of_all_kinds_are_found_as_they_are_shown() {
     }
 }
 
-/// Nothing that lasts can be said of them, so they go by their numbers.
+/// A process without a lasting name is bound by its process id.
 #[test]
-fn machines_without_names_go_by_their_numbers() {
+fn machines_without_names_are_bound_by_process_id() {
     for (program, words, thread, kind) in [
         ("qemu-kvm", &["-S", "-m", "1G"], "CPU 3/KVM", Kind::Qemu),
-        // A monitor that is not known, and names its threads as others do.
+        // An unknown VMM that names its threads like others do.
         ("monitor", &["a", "b", "c"], "vcpu3", Kind::Process),
     ] {
         let fake = Fake::start(program, words, &[thread]);
@@ -234,7 +238,7 @@ fn machines_without_names_go_by_their_numbers() {
 }
 
 #[test]
-fn a_process_is_scheduled_with_all_that_descends_from_it() {
+fn process_is_scheduled_with_its_descendants() {
     let process = Idle::after("");
     let found = find(&binding(format!("pid:{}", process.0.id()))).unwrap();
     assert_eq!((found.machine.kind, &*found.machine.name), (Kind::Process, "sh"));
@@ -244,7 +248,7 @@ fn a_process_is_scheduled_with_all_that_descends_from_it() {
 }
 
 #[test]
-fn two_of_a_name_are_not_chosen_from_but_a_fork_is_no_second_one() {
+fn duplicate_vm_name_is_refused_unless_one_is_a_fork() {
     let name = unique("twice");
     let words = ["-name", name.as_str()];
     let first = Fake::start("qemu-system-x86_64", &words, &["CPU 0/TCG"]);
@@ -266,18 +270,18 @@ fn two_of_a_name_are_not_chosen_from_but_a_fork_is_no_second_one() {
 }
 
 #[test]
-fn what_the_host_or_the_service_lives_on_is_refused() {
+fn init_kernel_threads_and_own_processes_cannot_be_held() {
     let look = |pid: u32| find(&binding(format!("pid:{pid}"))).unwrap_err();
     let kernel = fs::read_dir("/proc").unwrap().flatten().find_map(|entry| {
         let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
-        // A thread of the kernel has no command line, and neither has one that has ended.
+        // Kernel threads have no command line, and neither have zombies.
         let stat = fs::read(entry.path().join("stat")).ok()?;
         slackline_linux::thread::Stat::parse(&stat)?.is_of_kernel().then_some(pid)
     });
     let ours = std::process::id();
     let mut cases = vec![(look(1), "process 1"), (look(ours), "it belongs to Slackline")];
     cases.extend(kernel.map(|pid| (look(pid), "a thread of the kernel")));
-    // Our keeper, as far as can be seen: our own program, started by us.
+    // A stand-in for the keeper: a child that runs this program.
     let mut keeper = Command::new(env::current_exe().unwrap());
     keeper.args(["--exact", "find::part_machine", "--nocapture"]).env(THREADS, "vcpu0");
     let mut keeper = keeper.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
@@ -295,11 +299,11 @@ fn what_the_host_or_the_service_lives_on_is_refused() {
     ));
 }
 
-/// A group of version 2 of our making, with what runs in it; gone with this.
+/// A new version 2 cgroup, removed on drop with its processes.
 struct Group(PathBuf);
 
 impl Group {
-    /// None, and said why, where there can be none.
+    /// Creates a cgroup. Prints the reason and returns `None` if that is not possible.
     fn make(name: &str) -> Option<Group> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         let mount = mounts.lines().find(|line| line.contains(" - cgroup2 "));
@@ -327,7 +331,7 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         let _ = fs::write(self.0.join("cgroup.kill"), "1");
-        // Those that were killed leave when they are reaped, soon.
+        // Killed processes leave the group soon after, when they are reaped.
         while fs::remove_dir(&self.0)
             .is_err_and(|error| error.kind() == std::io::ErrorKind::ResourceBusy)
         {
@@ -337,7 +341,7 @@ impl Drop for Group {
 }
 
 #[test]
-fn a_group_is_one_machine_as_long_as_somebody_is_in_it() {
+fn cgroup_is_one_machine_while_it_has_processes() {
     let Some(group) = Group::make("slackline-test-find") else { return };
     let by_path = group.binding();
     assert!(matches!(find(&by_path), Err(Absent::Empty { .. })));
@@ -350,7 +354,8 @@ fn a_group_is_one_machine_as_long_as_somebody_is_in_it() {
     child.end();
     wait_for(&found.ending);
 
-    // Whatever is started there next is the same group, and one of the same name is another one.
+    // A process started there later is in the same group. A new group of the same name is another
+    // one.
     let child = group.run();
     let again = find(&by_path).unwrap();
     assert_eq!(again.machine.identity, found.machine.identity);
@@ -360,14 +365,14 @@ fn a_group_is_one_machine_as_long_as_somebody_is_in_it() {
     assert!(again.ending.has_ended().unwrap());
     let error = find(&by_path).unwrap_err();
     assert_eq!(error.in_service(), LookError::Absent, "{error}");
-    let group = Group::make("slackline-test-find").expect("as before");
+    let group = Group::make("slackline-test-find").expect("a group was created before");
     let child = group.run();
     assert_ne!(find(&by_path).unwrap().machine.identity, found.machine.identity);
     child.end();
 }
 
 #[test]
-fn a_unit_and_a_container_are_found_by_their_groups() {
+fn units_and_containers_are_found_by_their_cgroups() {
     let unit = format!("{}.service", unique("slackline-test-unit"));
     let Some(above) = Group::make("slackline-test-slice") else { return };
     let id = format!("{:064x}", std::process::id());
@@ -379,7 +384,8 @@ fn a_unit_and_a_container_are_found_by_their_groups() {
         fs::create_dir(&group.0).unwrap();
         let child = group.run();
         let all = find_all().unwrap();
-        let machine = all.iter().find(|machine| machine.name == shown).expect("it is listed");
+        let machine =
+            all.iter().find(|machine| machine.name == shown).expect("the machine is listed");
         assert_eq!(machine.kind, kind);
         let found = find(&machine.binding).unwrap();
         assert_eq!(found.machine.identity, machine.identity);
@@ -393,7 +399,7 @@ fn a_unit_and_a_container_are_found_by_their_groups() {
 }
 
 #[test]
-fn a_real_qemu_is_found_by_its_name_and_asked_where_its_threads_have_none() {
+fn qemu_is_asked_for_vcpus_only_if_threads_are_unnamed() {
     let folder = tempfile::tempdir().unwrap();
     for (threads, monitor) in [("on", None), ("off", Some(["-qmp", "unix:qmp,server=on,wait=off"]))]
     {
@@ -412,7 +418,7 @@ fn a_real_qemu_is_found_by_its_name_and_asked_where_its_threads_have_none() {
             }
             started => Idle(started.unwrap()),
         };
-        // It answers once all of the machine is made.
+        // QEMU answers once the whole VM has been created.
         let ask = b"{\"execute\":\"qmp_capabilities\"}\n";
         machine.0.stdin.as_mut().unwrap().write_all(ask).unwrap();
         let mut lines = BufReader::new(machine.0.stdout.as_mut().unwrap()).lines();
@@ -427,9 +433,9 @@ fn a_real_qemu_is_found_by_its_name_and_asked_where_its_threads_have_none() {
     }
 }
 
-/// A VM whose vCPU threads cannot be found is listed all the same, with the reason.
+/// A VM whose vCPU threads cannot be found is still listed, with the reason.
 #[test]
-fn vm_whose_vcpus_cannot_be_found_is_listed_with_the_reason() {
+fn vm_with_unknown_vcpus_is_listed_with_the_reason() {
     let twice = Fake::start(
         "cloud-hypervisor",
         &["--api-socket", "path=/tmp/twice-of-a-test.sock"],

@@ -1,5 +1,5 @@
-//! What strangers can do to the front: each is answered or closed in time, and others are served
-//! meanwhile. The bounds below are generous: this machine may have much else to do.
+//! Misbehaving clients of the front: each is answered or closed in time, and others are served
+//! meanwhile. The time limits are generous, since the host may be busy.
 
 use std::io::{Read, Write};
 use std::ops::RangeInclusive;
@@ -12,7 +12,7 @@ use slackline_control::{Kind, Problem};
 
 const GET: &str = "GET /v1/host HTTP/1.1\r\nhost: h\r\n\r\n";
 
-/// Between so many seconds and many more than it should take.
+/// Asserts that a time is within a range of seconds. The upper end allows for a busy host.
 #[track_caller]
 fn took(time: Duration, seconds: RangeInclusive<u64>) {
     let (least, most) = (Duration::from_secs(*seconds.start()), *seconds.end());
@@ -21,7 +21,7 @@ fn took(time: Duration, seconds: RangeInclusive<u64>) {
 }
 
 #[test]
-fn half_a_head_silence_and_half_a_body_are_closed_while_others_are_served() {
+fn incomplete_requests_are_closed_while_others_are_served() {
     let front = Front::new(fine);
     let front = &front;
     std::thread::scope(|scope| {
@@ -43,7 +43,7 @@ fn half_a_head_silence_and_half_a_body_are_closed_while_others_are_served() {
             assert!(text.contains("9 bytes of the body arrived"), "{text}");
         });
         scope.spawn(|| {
-            // Dripping does not make it longer.
+            // Slow single bytes do not extend the time limit.
             let (mut stream, begun) = (front.connect(), Instant::now());
             while stream.write_all(b"G").is_ok() && begun.elapsed() < Duration::from_secs(20) {
                 std::thread::sleep(Duration::from_millis(300));
@@ -59,7 +59,7 @@ fn half_a_head_silence_and_half_a_body_are_closed_while_others_are_served() {
 }
 
 #[test]
-fn a_core_that_does_not_answer_is_said_in_time() {
+fn silent_core_is_reported_in_time() {
     let front = Front::new(silent);
     let begun = Instant::now();
     let (status, body) = front.ask("GET", "/v1/host", "", "");
@@ -83,7 +83,7 @@ fn caller_that_closes_its_connection_cancels_its_request() {
 }
 
 #[test]
-fn what_is_huge_deep_or_odd_is_refused_with_a_reason_and_never_reaches_the_core() {
+fn invalid_requests_are_refused_with_a_reason_before_the_core() {
     let front = Front::new(fine);
     let put = |body: &str| front.ask("PUT", "/v1/reservations/web", "", body);
     let long = format!("{{\"slice\":\"{}\"}}", "9".repeat(20_000));
@@ -143,7 +143,7 @@ fn what_is_huge_deep_or_odd_is_refused_with_a_reason_and_never_reaches_the_core(
 }
 
 #[test]
-fn what_makes_sense_reaches_the_core_as_it_was_meant() {
+fn valid_requests_reach_the_core_unchanged() {
     let front = Front::new(fine);
     let (status, text) = front.ask(
         "PUT",
@@ -176,7 +176,7 @@ fn what_makes_sense_reaches_the_core_as_it_was_meant() {
 }
 
 #[test]
-fn who_has_too_many_connections_or_streams_is_told_so() {
+fn user_with_too_many_connections_or_streams_gets_429() {
     let front = Front::new(fine);
     let get = |stream: &mut UnixStream, path: &str| {
         let request = format!("GET {path} HTTP/1.1\r\nhost: h\r\n\r\n");
@@ -195,7 +195,7 @@ fn who_has_too_many_connections_or_streams_is_told_so() {
     let events: Vec<u16> =
         all[..3].iter_mut().map(|stream| status(&get(stream, "/v1/events"))).collect();
     assert_eq!(events, [200, 200, 429]);
-    // Whoever ends one may have another.
+    // A user who closes a connection may open another.
     all.truncate(7);
     let begun = Instant::now();
     while front.ask("GET", "/v1/host", "", "").0 != 200 {
@@ -204,7 +204,7 @@ fn who_has_too_many_connections_or_streams_is_told_so() {
 }
 
 #[test]
-fn a_flood_is_slowed_down_and_told_so() {
+fn flood_of_requests_is_slowed_and_gets_429() {
     let front = Front::new(fine);
     let mut stream = front.connect();
     let (mut served, mut refused, begun) = (0, 0, Instant::now());
@@ -221,12 +221,12 @@ fn a_flood_is_slowed_down_and_told_so() {
     let most = 100 + 50 * (begun.elapsed().as_secs() + 1);
     assert!(served <= most, "{served} were served, and {most} are allowed");
     assert!(refused >= 1, "nothing was refused");
-    // Each of these waited for a tenth of a second.
+    // Each refusal was delayed by a tenth of a second.
     assert!(refused <= 10 * (begun.elapsed().as_secs() + 1), "{refused} were refused");
 }
 
 #[test]
-fn a_stream_tells_what_was_missed_and_what_happens() {
+fn resumed_stream_reports_missed_and_new_events_once() {
     let front = Front::new(fine);
     let mut stream = front.connect();
     stream.write_all(b"GET /v1/events HTTP/1.1\r\nhost: h\r\nlast-event-id: 6\r\n\r\n").unwrap();
@@ -244,7 +244,7 @@ fn a_stream_tells_what_was_missed_and_what_happens() {
     let places: Vec<_> = (5..11).map(|seq| missed.find(&format!("id: {seq}\n"))).collect();
     assert!(places[0].is_none() && places[1].is_none(), "told again: {missed}");
     assert!(places[2..5].is_sorted() && places[2].is_some(), "in order: {missed}");
-    // What was told from the ledger is not told again, what is new is told once.
+    // Events already sent from the ledger are not sent again, and new ones are sent once.
     front.happens(event(9));
     front.happens(event(10));
     front.happens(event(11));
@@ -253,7 +253,7 @@ fn a_stream_tells_what_was_missed_and_what_happens() {
 }
 
 #[test]
-fn who_does_not_read_a_stream_is_cut_off_and_others_hear_all() {
+fn unread_stream_is_cut_off_while_others_are_served() {
     let front = Front::new(fine);
     let mut deaf = front.connect();
     deaf.write_all(b"GET /v1/events HTTP/1.1\r\nhost: h\r\n\r\n").unwrap();
@@ -268,7 +268,8 @@ fn who_does_not_read_a_stream_is_cut_off_and_others_hear_all() {
             assert_eq!(front.ask("GET", "/v1/host", "", "").0, 200);
         }
     }
-    // It takes as long as a reader may be stuck, and then what it had not read is all it gets.
+    // The stream is cut after the time for which a reader may be stuck. The client gets only what
+    // was sent before.
     std::thread::sleep(Duration::from_secs(7).saturating_sub(begun.elapsed()));
     let text = read_all(&mut deaf);
     assert!(!text.contains("id: 399\n"), "it was not cut off");

@@ -1,5 +1,4 @@
-//! The ledger: what was acknowledged is there, whatever happens to the process, the disk or the
-//! file.
+//! The ledger: acknowledged commits survive any fault of the process, the disk or the file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
@@ -28,7 +27,7 @@ use crate::rows::{commit, event, identity, kept, name, row};
 
 const BOOT: &str = "6f1d4a3e-1111-4222-8333-944455556666";
 
-/// How long a test waits for what must come.
+/// Longest time that a test waits for a reply.
 const PATIENCE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 
 pub(crate) fn open(folder: &Path) -> Opened {
@@ -36,14 +35,14 @@ pub(crate) fn open(folder: &Path) -> Opened {
 }
 
 pub(crate) fn open_keeping(folder: &Path, keep: Keep) -> Opened {
-    Ledger::open(folder, BOOT, keep).expect("a ledger")
+    Ledger::open(folder, BOOT, keep).expect("the ledger opens")
 }
 
 fn open_error(folder: &Path) -> LedgerError {
-    Ledger::open(folder, BOOT, Keep::USUAL).expect_err("no ledger")
+    Ledger::open(folder, BOOT, Keep::USUAL).expect_err("the ledger does not open")
 }
 
-/// All replies until as many have come as were asked for.
+/// Returns all replies once there are at least `count`.
 fn replies(ledger: &mut Ledger, count: usize) -> Vec<Reply> {
     let mut replies = Vec::new();
     while replies.len() < count {
@@ -57,9 +56,9 @@ fn replies(ledger: &mut Ledger, count: usize) -> Vec<Reply> {
     replies
 }
 
-/// Writes something down, and waits for what comes of it.
+/// Writes a commit and returns its outcome.
 pub(crate) fn put(ledger: &mut Ledger, commit: Commit) -> Result<u64, LedgerError> {
-    ledger.append(commit, Time::START).expect("room");
+    ledger.append(commit, Time::START).expect("the queue has space");
     match replies(ledger, 1).pop() {
         Some(Reply::Committed { seq }) => Ok(seq),
         Some(Reply::Failed { error, .. }) => Err(error),
@@ -69,11 +68,11 @@ pub(crate) fn put(ledger: &mut Ledger, commit: Commit) -> Result<u64, LedgerErro
 
 pub(crate) fn close(ledger: Ledger) {
     let (_, closed) = ledger.close();
-    closed.expect("it closes");
+    closed.expect("the ledger closes");
 }
 
 #[test]
-fn what_is_written_is_there_again() {
+fn written_rows_and_answers_survive_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("state");
     let Opened { mut ledger, loaded, before, .. } = open(&state);
@@ -92,7 +91,7 @@ fn what_is_written_is_there_again() {
     let [(answer, age)] = &*loaded.kept else { panic!("{:?}", loaded.kept) };
     assert_eq!(*answer, kept("k1", web));
     assert!(*age < Span::from_secs(3600), "{age}");
-    let before = before.expect("there was one");
+    let before = before.expect("an earlier process is noted");
     assert_eq!((before.boot_id.as_str(), before.was_clean), (BOOT, true));
 
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
@@ -101,7 +100,7 @@ fn what_is_written_is_there_again() {
 }
 
 #[test]
-fn after_another_boot_no_machine_is_known_again() {
+fn identities_of_another_boot_are_not_loaded() {
     let folder = tempfile::tempdir().unwrap();
     let Opened { mut ledger, .. } = open(folder.path());
     let web = Row { identity: Some(identity(7)), ..row("web", 1) };
@@ -110,12 +109,12 @@ fn after_another_boot_no_machine_is_known_again() {
     let other = Ledger::open(folder.path(), "another", Keep::USUAL).unwrap();
     assert_eq!(other.loaded.rows, [row("web", 1)]);
     drop(other);
-    // And that one had written nothing about it.
+    // The process of that boot changed nothing of the row.
     assert_eq!(open(folder.path()).loaded.rows[0].identity, Some(identity(7)));
 }
 
 #[test]
-fn events_are_found_by_name_and_number_newest_first() {
+fn events_are_looked_up_by_name_and_number_newest_first() {
     let folder = tempfile::tempdir().unwrap();
     let Opened { mut ledger, .. } = open(folder.path());
     let begun = SystemTime::now();
@@ -137,7 +136,7 @@ fn events_are_found_by_name_and_number_newest_first() {
         event.before = Some(Row { identity: Some(identity(u64::MAX)), ..row("odd", seq) });
         event.at = Time::START + Span::from_secs(1);
         commit.events.push(event);
-        // By the clock of the service this is a second later.
+        // The event is a second old on the service's clock.
         ledger.append(commit, Time::START + Span::from_secs(2)).unwrap();
     }
     replies(&mut ledger, whats.len());
@@ -166,7 +165,7 @@ fn events_are_found_by_name_and_number_newest_first() {
 }
 
 #[test]
-fn whoever_comes_second_is_refused() {
+fn second_process_cannot_open_the_ledger() {
     let folder = tempfile::tempdir().unwrap();
     let first = open(folder.path());
     let error = open_error(folder.path());
@@ -175,10 +174,9 @@ fn whoever_comes_second_is_refused() {
     drop(open(folder.path()));
 }
 
-// What can go wrong.
+// Faults of the process, the disk and the file.
 
-/// The writing end of a process that is killed: commits for as long as it lives, and says which
-/// ones were acknowledged.
+/// Child process that is killed: writes commits without end, and prints each acknowledged one.
 #[test]
 fn part_writer() {
     let Ok(folder) = env::var(FOLDER) else { return };
@@ -191,17 +189,17 @@ fn part_writer() {
     }
 }
 
-/// The commit of that number, as the writer makes them.
+/// Returns the commit of a number, as the writer makes them.
 fn nth(seq: u64) -> Commit {
     let called = format!("r{}", seq % 50);
     let row = (!seq.is_multiple_of(7)).then(|| row(&called, seq));
     commit(seq, [(called.as_str(), row)])
 }
 
-/// Says where the ledger of [`part_writer`] is.
+/// Variable with the folder of [`part_writer`]'s ledger.
 const FOLDER: &str = "SLACKLINE_TEST_LEDGER";
 
-/// What is promised after all commits up to a number.
+/// Returns the reservations after all commits up to a number.
 fn promised(upto: u64) -> BTreeMap<String, u64> {
     let mut rows = BTreeMap::new();
     for seq in 1..=upto {
@@ -221,7 +219,7 @@ fn is_as_promised(opened: &Opened, upto: u64) {
 }
 
 #[test]
-fn whoever_is_killed_has_lost_nothing_that_was_acknowledged() {
+fn acknowledged_commits_survive_killing_the_writer() {
     let folder = tempfile::tempdir().unwrap();
     let mut last = 0;
     for round in 1..=6_usize {
@@ -232,13 +230,13 @@ fn whoever_is_killed_has_lost_nothing_that_was_acknowledged() {
         let mut acknowledged = lines
             .map_while(Result::ok)
             .filter_map(|line| line.rsplit_once('@')?.1.parse::<u64>().ok());
-        // After more and more of them, always in the middle of the next one.
+        // Each round kills the child after more commits, in the middle of the next one.
         let heard = acknowledged.by_ref().take(3 * round * round).last();
         child.kill().unwrap();
-        let heard = acknowledged.last().or(heard).expect("it wrote something");
+        let heard = acknowledged.last().or(heard).expect("the child wrote a commit");
         assert!(child.wait().unwrap().signal().is_some(), "it ended by itself");
         let opened = open(folder.path());
-        // One more may be there whose acknowledgement was not heard any more.
+        // One more commit may be there, whose acknowledgement was not read.
         assert!((heard..=heard + 1).contains(&opened.loaded.last_seq), "{heard}");
         assert!(heard > last);
         last = opened.loaded.last_seq;
@@ -249,9 +247,9 @@ fn whoever_is_killed_has_lost_nothing_that_was_acknowledged() {
     }
 }
 
-/// What a loss of power leaves of the log: any beginning of it, and rubbish after that.
+/// A power failure leaves a prefix of the log, followed by garbage.
 #[test]
-fn a_torn_log_is_a_whole_prefix() {
+fn torn_log_is_read_as_a_whole_prefix() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path()).ledger;
     for seq in 1..=60 {
@@ -261,7 +259,7 @@ fn a_torn_log_is_a_whole_prefix() {
     let (base, log) = (read("ledger.db"), read("ledger.db-wal"));
     drop(ledger);
     let mut reached = BTreeSet::new();
-    // A stride that has nothing in common with pages, so that it hits all parts of a frame.
+    // The stride shares no factor with the page size, so that it hits all parts of a frame.
     for cut in (0..log.len()).step_by(log.len() / 150 + 1) {
         let torn = tempfile::tempdir().unwrap();
         fs::write(torn.path().join("ledger.db"), &base).unwrap();
@@ -278,7 +276,7 @@ fn a_torn_log_is_a_whole_prefix() {
 }
 
 #[test]
-fn a_full_disk_takes_nothing_that_was_acknowledged_and_writes_again_when_there_is_room() {
+fn full_disk_loses_no_commit_and_writes_resume_with_space() {
     let Some(disk) = Mounted::small() else { return };
     let folder = disk.0.path().join("state");
     let mut ledger = open(&folder).ledger;
@@ -305,7 +303,7 @@ fn a_full_disk_takes_nothing_that_was_acknowledged_and_writes_again_when_there_i
 }
 
 #[test]
-fn a_disk_that_can_only_be_read_is_told() {
+fn read_only_disk_is_reported() {
     let Some(disk) = Mounted::small() else { return };
     let mut ledger = open(disk.0.path()).ledger;
     put(&mut ledger, commit(1, [("web", Some(row("web", 1)))])).unwrap();
@@ -317,7 +315,7 @@ fn a_disk_that_can_only_be_read_is_told() {
     assert_eq!(open(disk.0.path()).loaded.rows.len(), 1);
 }
 
-/// A file system in memory of half a megabyte; unmounted with this.
+/// A tmpfs of half a megabyte, unmounted on drop.
 struct Mounted(TempDir);
 
 impl Mounted {
@@ -345,17 +343,18 @@ impl Drop for Mounted {
     }
 }
 
-/// Another program with the ledger open.
+/// Opens the ledger like another program.
 fn other(folder: &Path) -> Connection {
     Connection::open(folder.join("ledger.db")).unwrap()
 }
 
 #[test]
-fn somebody_who_holds_a_lock_is_waited_for_and_then_told_of() {
+fn lock_of_another_program_is_awaited_then_reported() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path()).ledger;
     put(&mut ledger, commit(1, [("web", Some(row("web", 1)))])).unwrap();
-    // Another process, as an administrator's would be: within one, locks are shared.
+    // The lock is held by another process, like that of an administrator. Within one process, locks
+    // are shared.
     let script = format!(
         "import sqlite3, sys\nc = sqlite3.connect('{}', isolation_level=None)\n\
          c.execute('BEGIN IMMEDIATE')\nprint('@', flush=True)\nsys.stdin.read()",
@@ -378,7 +377,7 @@ fn somebody_who_holds_a_lock_is_waited_for_and_then_told_of() {
 }
 
 #[test]
-fn a_ledger_that_is_taken_away_is_written_out_again() {
+fn deleted_ledger_is_written_out_again() {
     for files in [["ledger.db"].as_slice(), &["ledger.db", "ledger.db-wal"], &["ledger.db-wal"]] {
         let folder = tempfile::tempdir().unwrap();
         let mut ledger = open(folder.path()).ledger;
@@ -388,14 +387,14 @@ fn a_ledger_that_is_taken_away_is_written_out_again() {
         }
         put(&mut ledger, commit(2, [("db", Some(row("db", 2)))])).unwrap();
         put(&mut ledger, commit(3, [("x", Some(row("x", 3)))])).unwrap();
-        // As if it were killed now: nothing is closed.
+        // The files are copied as they would be after a kill: nothing has been closed.
         let copy = tempfile::tempdir().unwrap();
         for file in ["ledger.db", "ledger.db-wal"] {
             fs::copy(folder.path().join(file), copy.path().join(file)).unwrap();
         }
         assert_eq!(open(copy.path()).loaded.rows.len(), 3, "{files:?}");
     }
-    // What somebody has put in its place is not written over.
+    // A file that another program has put in its place is not overwritten.
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path()).ledger;
     put(&mut ledger, commit(1, [("web", Some(row("web", 1)))])).unwrap();
@@ -407,9 +406,9 @@ fn a_ledger_that_is_taken_away_is_written_out_again() {
     assert_eq!(fs::read(folder.path().join("ledger.db")).unwrap(), b"mine");
 }
 
-/// What was written, and then could not be made sure of, is written once when it is tried again.
+/// A commit that was written but could not be confirmed is written once when it is repeated.
 #[test]
-fn what_was_taken_away_for_a_while_is_written_again_once_it_is_back() {
+fn commits_that_failed_while_the_ledger_was_moved_are_retried() {
     let place = tempfile::tempdir().unwrap();
     let (here, there) = (place.path().join("here"), place.path().join("there"));
     let mut ledger = open(&here).ledger;
@@ -418,7 +417,7 @@ fn what_was_taken_away_for_a_while_is_written_again_once_it_is_back() {
     put(&mut ledger, commit(2, [("db", Some(row("db", 2)))])).unwrap_err();
     fs::rename(&there, &here).unwrap();
     put(&mut ledger, commit(2, [("db", Some(row("db", 2)))])).unwrap();
-    // It is on the disk, but in a file that nobody finds, and a copy cannot be made.
+    // The commit is in a deleted file, and a copy of the ledger cannot be made.
     fs::remove_file(here.join("ledger.db-wal")).unwrap();
     fs::create_dir(here.join("ledger.part.db")).unwrap();
     put(&mut ledger, commit(3, [("x", Some(row("x", 3)))])).unwrap_err();
@@ -433,7 +432,7 @@ fn what_was_taken_away_for_a_while_is_written_again_once_it_is_back() {
 }
 
 #[test]
-fn what_is_damaged_foreign_or_newer_is_refused_by_name_and_left_as_it_is() {
+fn damaged_foreign_or_newer_ledger_is_refused_and_kept() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger.db");
     let mut ledger = open(folder.path()).ledger;
@@ -449,7 +448,7 @@ fn what_is_damaged_foreign_or_newer_is_refused_by_name_and_left_as_it_is() {
     );
     assert!(fs::read(&path).unwrap().starts_with(b"not a database"));
 
-    // The page of a table that is needed.
+    // Damage the root page of a table that is needed.
     fs::write(&path, &good).unwrap();
     let root: usize = other(folder.path())
         .query_row("SELECT rootpage FROM sqlite_schema WHERE name = 'reservation'", [], |row| {
@@ -466,7 +465,7 @@ fn what_is_damaged_foreign_or_newer_is_refused_by_name_and_left_as_it_is() {
     assert!(error.hint().unwrap().contains("slackline doctor --ledger"), "{:?}", error.hint());
     assert_eq!(fs::read(&path).unwrap(), bad);
 
-    // Whole, but nothing that we would have written.
+    // The database is intact, but has a value that the daemon never writes.
     fs::write(&path, &good).unwrap();
     other(folder.path()).execute("UPDATE reservation SET binding = 'nonsense'", []).unwrap();
     assert!(open_error(folder.path()).to_string().contains("nonsense"));
@@ -485,15 +484,16 @@ fn what_is_damaged_foreign_or_newer_is_refused_by_name_and_left_as_it_is() {
     assert!(matches!(open_error(folder.path()), LedgerError::Foreign { .. }));
 }
 
-/// The ledger that the first version left, as a file.
+/// Creates the ledger of version 1, and returns its file.
 fn of_first_version(folder: &Path) -> Vec<u8> {
     other(folder).execute_batch(include_str!("../ledger-version-1.sql")).unwrap();
     fs::read(folder.join("ledger.db")).unwrap()
 }
 
-/// As version 6 left it: one reservation that was changed once, and a user who may look.
+/// The ledger of version 6 has one reservation that was changed once, and a user with a grant to
+/// view.
 #[test]
-fn ledger_of_version_6_is_taken_over_whole() {
+fn ledger_of_version_6_is_migrated_whole() {
     let folder = tempfile::tempdir().unwrap();
     other(folder.path()).execute_batch(include_str!("../ledger-version-6.sql")).unwrap();
     assert_eq!(check(folder.path()).unwrap().problems, [""; 0]);
@@ -519,7 +519,7 @@ fn ledger_of_an_older_program_has_tenants_once_it_is_migrated() {
     assert_eq!((version(&path), version(&folder.path().join("ledger.version-6.db"))), (7, 6));
     let opened = open(folder.path());
     assert!(opened.has_tenants && opened.loaded.rows.len() == 1);
-    // A new one has them from the start.
+    // A new ledger has tenants from the start.
     let folder = tempfile::tempdir().unwrap();
     assert!(open(folder.path()).has_tenants);
 }
@@ -530,15 +530,15 @@ fn version(path: &Path) -> u32 {
 }
 
 #[test]
-fn a_ledger_of_the_first_version_is_taken_over_whole_and_kept_as_it_was() {
+fn ledger_of_version_1_is_migrated_whole_and_backed_up() {
     let folder = tempfile::tempdir().unwrap();
     let before = of_first_version(folder.path());
-    // To look at it changes nothing, and finds nothing wrong.
+    // A check changes nothing, and finds no problem.
     assert_eq!(check(folder.path()).unwrap().problems, [""; 0]);
     assert_eq!(fs::read(folder.path().join("ledger.db")).unwrap(), before);
 
     let boot = "fba6cf25-acd8-4c47-8270-ba1d733a24c7";
-    let opened = Ledger::open(folder.path(), boot, Keep::USUAL).expect("a ledger");
+    let opened = Ledger::open(folder.path(), boot, Keep::USUAL).expect("the ledger opens");
     let shown: Vec<String> = opened.loaded.rows.iter().map(ToString::to_string).collect();
     assert_eq!(shown, ["3ms/10ms exact for 2 vCPUs, libvirt:web", "1ms/10ms for 1 vCPU, pid:9321"]);
     assert!(opened.loaded.rows.iter().all(|row| row.user == 0), "{:?}", opened.loaded.rows);
@@ -552,7 +552,7 @@ fn a_ledger_of_the_first_version_is_taken_over_whole_and_kept_as_it_was() {
     };
     let seqs: Vec<u64> = events.iter().map(|event| event.seq).collect();
     assert_eq!(seqs, [5, 4, 3, 2, 1]);
-    // It is written as a new one is.
+    // New rows are written as in a new ledger.
     let row = Row { user: 64_055, ..row("new", 6) };
     put(&mut ledger, commit(6, [("new", Some(row.clone()))])).unwrap();
     close(ledger);
@@ -560,14 +560,14 @@ fn a_ledger_of_the_first_version_is_taken_over_whole_and_kept_as_it_was() {
 
     let backup = folder.path().join("ledger.version-1.db");
     assert_eq!((version(&folder.path().join("ledger.db")), version(&backup)), (6, 1));
-    // Whoever goes back to the first version has it as it was.
+    // The backup has the data of version 1 unchanged.
     let old = Connection::open(&backup).unwrap();
     let rows: u32 = old.query_row("SELECT count(*) FROM event", [], |row| row.get(0)).unwrap();
     assert_eq!(rows, 5);
 }
 
 #[test]
-fn a_damaged_ledger_of_the_first_version_is_rebuilt_and_then_taken_over() {
+fn damaged_ledger_of_version_1_is_rebuilt_and_then_migrated() {
     let folder = tempfile::tempdir().unwrap();
     let mut bytes = of_first_version(folder.path());
     let sql = "SELECT rootpage FROM sqlite_schema WHERE name = 'event'";
@@ -575,7 +575,7 @@ fn a_damaged_ledger_of_the_first_version_is_rebuilt_and_then_taken_over() {
     let at = (usize::try_from(page).unwrap() - 1) * 4096;
     bytes[at..at + 64].fill(0xff);
     fs::write(folder.path().join("ledger.db"), &bytes).unwrap();
-    let rebuilt = rebuild(folder.path()).unwrap().expect("there was something to do");
+    let rebuilt = rebuild(folder.path()).unwrap().expect("the ledger was damaged");
     let rows = |name: &str| rebuilt.tables.iter().find(|table| table.name == name).unwrap().rows;
     assert_eq!((rows("reservation"), rows("answer"), rows("event")), (2, 5, 0));
     assert_eq!(open(folder.path()).loaded.rows.len(), 2);
@@ -583,7 +583,7 @@ fn a_damaged_ledger_of_the_first_version_is_rebuilt_and_then_taken_over() {
 }
 
 #[test]
-fn a_damaged_ledger_is_rebuilt_of_what_is_whole_and_of_its_backup() {
+fn damaged_ledger_is_rebuilt_from_intact_tables_and_backup() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger.db");
     let mut ledger = open(folder.path()).ledger;
@@ -607,12 +607,12 @@ fn a_damaged_ledger_is_rebuilt_of_what_is_whole_and_of_its_backup() {
     fs::write(&path, &bytes).unwrap();
     let examined = check(folder.path()).unwrap();
     assert!(!examined.problems.is_empty() && examined.backups.len() == 1, "{examined:?}");
-    let rebuilt = rebuild(folder.path()).unwrap().expect("there was something to do");
+    let rebuilt = rebuild(folder.path()).unwrap().expect("the ledger was damaged");
     let source = |name: &str| {
         let table = rebuilt.tables.iter().find(|table| table.name == name).unwrap();
         (table.rows, matches!(table.source, Source::Backup(_)))
     };
-    // What is promised is of now, what happened is of the backup.
+    // Reservations are the current ones, events are those of the backup.
     assert_eq!((source("reservation"), source("event")), ((2, false), (1, true)));
     assert_eq!(fs::read(rebuilt.set_aside.join("ledger.db")).unwrap(), bytes);
     assert_eq!(check(folder.path()).unwrap().problems, [""; 0]);
@@ -621,7 +621,7 @@ fn a_damaged_ledger_is_rebuilt_of_what_is_whole_and_of_its_backup() {
 }
 
 #[test]
-fn old_events_go_oldest_first_with_the_commits_that_come() {
+fn commits_delete_the_oldest_events_beyond_the_limits() {
     let folder = tempfile::tempdir().unwrap();
     let keep = Keep { rows: 20, ..Keep::USUAL };
     let mut ledger = Ledger::open(folder.path(), BOOT, keep).unwrap().ledger;
@@ -639,7 +639,7 @@ fn old_events_go_oldest_first_with_the_commits_that_come() {
     };
     assert_eq!(all(&mut ledger), (81..=100).rev().collect::<Vec<_>>());
     drop(ledger);
-    // And those that are too old, whatever their number.
+    // Events beyond the age limit are deleted as well, whatever their number.
     let keep = Keep { events: Duration::ZERO, ..Keep::USUAL };
     let mut ledger = Ledger::open(folder.path(), BOOT, keep).unwrap().ledger;
     put(&mut ledger, commit(101, [("web", None)])).unwrap();
@@ -652,9 +652,9 @@ fn old_events_go_oldest_first_with_the_commits_that_come() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// Any commits, with restarts anywhere between: what is there is what a map would hold.
+    /// Any commits with restarts in between leave the rows that a map would hold.
     #[test]
-    fn it_holds_what_a_map_would_hold(
+    fn ledger_equals_a_map_after_any_commits_and_restarts(
         steps in vec((0_u64..6, any::<bool>(), 0_u64..40, any::<bool>(), any::<bool>()), 1..24),
     ) {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Every table of the ledger has a bound, which the commit that adds a row keeps.
+//! Every table of the ledger has a size limit, which holds after each commit.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -22,17 +22,17 @@ fn answer(uid: u32, number: usize) -> Kept {
     Kept { principal, ..kept(&format!("k{number}"), row("web", 1)) }
 }
 
-/// A commit with many answers and one event.
+/// Returns a commit with many kept answers and one event.
 fn many(seq: u64, answers: impl Iterator<Item = Kept>) -> Commit {
     Commit { kept: answers.collect(), ..commit(seq, [("web", Some(row("web", 1)))]) }
 }
 
 #[test]
-fn each_commit_keeps_the_answers_within_their_bounds() {
+fn kept_answers_never_exceed_their_limits() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path()).ledger;
     put(&mut ledger, many(1, [answer(7, 0)].into_iter())).unwrap();
-    // One principal fills its own part only.
+    // A principal's answers displace only its own older ones.
     for seq in 2..7 {
         let begin = usize::try_from(seq).unwrap() * 300;
         put(&mut ledger, many(seq, (begin..begin + 300).map(|n| answer(1000, n)))).unwrap();
@@ -54,7 +54,7 @@ fn each_commit_keeps_the_answers_within_their_bounds() {
 }
 
 #[test]
-fn replaced_answer_takes_no_place_of_another() {
+fn replaced_answer_does_not_evict_another() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path()).ledger;
     for seq in 1..=3 {
@@ -64,7 +64,7 @@ fn replaced_answer_takes_no_place_of_another() {
 }
 
 #[test]
-fn ledger_beyond_its_bytes_loses_its_oldest_events() {
+fn ledger_beyond_its_size_limit_drops_oldest_events() {
     let folder = tempfile::tempdir().unwrap();
     let bytes = 1 << 20;
     let keep = Keep { bytes, ..Keep::USUAL };
@@ -87,7 +87,7 @@ fn ledger_beyond_its_bytes_loses_its_oldest_events() {
     let ledger = Connection::open(folder.path().join("ledger.db")).unwrap();
     let pragma = |name| ledger.pragma_query_value(None, name, |row| row.get::<_, u32>(0)).unwrap();
     let used = (pragma("page_count") - pragma("freelist_count")) * pragma("page_size");
-    // One commit of a hundred events beyond the bound, which the next one makes good.
+    // A commit may exceed the limit by its own hundred events. The next commit deletes the excess.
     assert!(u64::from(used) < bytes + 400_000, "{used}");
     let longest: u32 = ledger
         .query_row("SELECT max(length(CAST(detail AS BLOB))) FROM event", [], |row| row.get(0))
@@ -95,7 +95,7 @@ fn ledger_beyond_its_bytes_loses_its_oldest_events() {
     assert_eq!(longest, 1_024);
 }
 
-/// A million answers of three principals, as an older program left them after a day.
+/// A million answers of three principals, as a program without limits left them after a day.
 fn after_a_day_without_bounds(folder: &Path) {
     let Opened { mut ledger, .. } = open(folder);
     put(&mut ledger, many(1, [answer(7, 0)].into_iter())).unwrap();
@@ -112,19 +112,19 @@ fn after_a_day_without_bounds(folder: &Path) {
 }
 
 #[test]
-fn ledger_of_an_old_program_with_a_million_answers_opens_quickly_and_shrinks() {
+fn old_ledger_with_a_million_answers_opens_quickly_and_shrinks() {
     let folder = tempfile::tempdir().unwrap();
     after_a_day_without_bounds(folder.path());
     let began = Instant::now();
     let Opened { mut ledger, loaded, .. } = open(folder.path());
     let took = began.elapsed();
-    // A release build takes a third of this. Without the bound it is a minute.
+    // A release build takes a third of this. Without the limit it takes a minute.
     assert!(took < Duration::from_secs(10), "{took:?}");
     println!("opened in {took:?}");
     assert_eq!(loaded.kept.len(), 3 * KEYS_OF_ONE + 1);
     let ages: Vec<_> = loaded.kept.iter().map(|(_, age)| *age).collect();
     assert!(ages.is_sorted_by(|older, younger| older >= younger));
-    // What was answered an hour ago is still known, whatever others did since.
+    // An answer that is an hour old is still known, regardless of other principals' requests.
     assert_eq!(loaded.kept[0].0, answer(7, 0));
     let before = count(folder.path(), "answer", "1");
     for seq in 2..12 {
@@ -143,7 +143,7 @@ fn a_failed_commit_deletes_its_rows_with_the_next() {
     let mut ledger = open(folder.path()).ledger;
     put(&mut ledger, many(1, (0..KEYS_OF_ONE).map(|n| answer(1, n)))).unwrap();
     let other = Connection::open(folder.path().join("ledger.db")).unwrap();
-    // An event with a number that cannot be written makes the whole commit fail.
+    // A revision that does not fit into the table makes the whole commit fail.
     let bad = Row { revision: u64::MAX, ..row("web", 1) };
     let failing = Commit {
         kept: (0..10).map(|n| answer(1, KEYS_OF_ONE + n)).collect(),

@@ -1,4 +1,4 @@
-//! Tests of the daemon without a host.
+//! Tests of the daemon that need no real host.
 
 #[path = "../common/mod.rs"]
 mod common;

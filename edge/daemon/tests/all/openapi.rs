@@ -1,9 +1,10 @@
-//! The stored description of the pages is the one that the code has: what changes is seen.
+//! The stored OpenAPI description equals that of the code, so that changes to it are seen in
+//! review.
 
 use slackline_daemon::front::{STORED, built};
 
 #[test]
-fn what_is_served_is_what_the_code_has() {
+fn stored_openapi_description_matches_the_code() {
     let built = built();
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/openapi.json"), &built).unwrap();

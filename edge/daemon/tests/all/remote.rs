@@ -1,4 +1,4 @@
-//! Whoever connects from another machine: TLS 1.3 and somebody known, or nothing at all.
+//! Remote clients: served only over TLS 1.3 and with a known token or certificate.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -24,7 +24,7 @@ use tokio_rustls::rustls::{
     ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion,
 };
 
-/// A signer of certificates, and what it has signed, as files.
+/// A certificate authority and the files that it has signed.
 struct Authority {
     folder: TempDir,
     issuer: Issuer<'static, KeyPair>,
@@ -50,7 +50,8 @@ impl Authority {
         self.path("ca")
     }
 
-    /// The certificate and the key of somebody, valid until that year.
+    /// Signs a certificate, valid until that year. Returns the files of the certificate and its
+    /// key.
     fn sign(&self, name: &str, until: i32) -> (PathBuf, PathBuf) {
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
         params.not_after = rcgen::date_time_ymd(until, 1, 1);
@@ -79,12 +80,12 @@ fn hash(bytes: &[u8]) -> String {
     digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What the certificate that is known has as its hash.
+/// Hash of the enrolled certificate.
 static ENROLLED: OnceLock<String> = OnceLock::new();
-/// Whether whoever had the token has it no more.
+/// True once the token has been revoked.
 static REVOKED: AtomicBool = AtomicBool::new(false);
 
-/// A core that knows one token, as an operator, and one certificate, as a viewer.
+/// Core that knows one token, as an operator, and one certificate, as a viewer.
 fn knowing(ask: &Ask) -> Option<Result<Answer, Problem>> {
     let role = match &ask.who {
         Who::User { .. } => Some(Role::Administrator),
@@ -98,7 +99,7 @@ fn knowing(ask: &Ask) -> Option<Result<Answer, Problem>> {
     }
 }
 
-/// One whose token is revoked while it is connected.
+/// Core whose only token is revoked while the client is connected.
 fn revoking(ask: &Ask) -> Option<Result<Answer, Problem>> {
     match ask.who {
         Who::Token(_) if REVOKED.load(Ordering::SeqCst) => {
@@ -137,7 +138,7 @@ impl Served {
         Remote { token: Some(path), ..self.remote() }
     }
 
-    /// All that is answered to these bytes over TLS.
+    /// Sends bytes over TLS and returns everything that is answered.
     fn raw(&self, version: &'static SupportedProtocolVersion, bytes: &[u8]) -> io::Result<String> {
         let mut roots = RootCertStore::empty();
         let ca = CertificateDer::from_pem_file(self.authority.ca()).unwrap();
@@ -172,14 +173,15 @@ fn is_not_known(asked: Result<String, ClientError>) {
 }
 
 #[test]
-fn who_has_a_token_that_is_known_is_answered_and_everybody_else_is_told_nothing() {
+fn only_clients_with_a_known_token_are_answered() {
     let served = Served::new(knowing, 2100);
     assert_eq!(host(&served.with_token(&token())).unwrap(), "here");
     let mut client = Client::connect_to(&served.with_token(&token())).unwrap();
     assert!(client.release("web", None).is_ok());
     is_not_known(host(&served.remote()));
     is_not_known(host(&served.with_token(&token().replace("0f0f", "0f0e"))));
-    // Whatever he asks, and whether he shows nothing, nonsense or a token of somebody else's past.
+    // All strangers get the same answer, whatever they request and whichever invalid credentials
+    // they send.
     let request = |path: &str, more: &str| format!("GET {path} HTTP/1.1\r\nhost: h\r\n{more}\r\n");
     let unknown = format!("authorization: Bearer slk_{}\r\n", "1".repeat(64));
     let twice = format!("authorization: Bearer {0}\r\nauthorization: Bearer {0}\r\n", token());
@@ -197,7 +199,7 @@ fn who_has_a_token_that_is_known_is_answered_and_everybody_else_is_told_nothing(
 }
 
 #[test]
-fn nothing_but_tls_1_3_is_spoken() {
+fn only_tls_1_3_is_accepted() {
     let served = Served::new(knowing, 2100);
     let get = b"GET /v1/host HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n";
     assert!(served.raw(&TLS13, get).is_ok());
@@ -207,10 +209,10 @@ fn nothing_but_tls_1_3_is_spoken() {
     plain.set_read_timeout(Some(Duration::from_secs(40))).unwrap();
     plain.write_all(get).unwrap();
     let mut answer = Vec::new();
-    // It may be reset, too.
+    // The connection may also be reset.
     let _ = plain.read_to_end(&mut answer);
     assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
-    // Who connects and is silent is closed in time, and keeps nobody waiting.
+    // A client that connects and sends nothing is closed in time, and delays no other.
     let mut silent = TcpStream::connect(served.address).unwrap();
     silent.set_read_timeout(Some(Duration::from_secs(40))).unwrap();
     let begun = Instant::now();
@@ -222,7 +224,7 @@ fn nothing_but_tls_1_3_is_spoken() {
 }
 
 #[test]
-fn a_certificate_counts_if_our_ca_has_signed_it_and_somebody_has_enrolled_it() {
+fn certificate_needs_the_ca_signature_and_an_enrolment() {
     let served = Served::new(knowing, 2100);
     let enrolled = served.authority.sign("enrolled", 2100);
     let der = CertificateDer::from_pem_file(&enrolled.0).unwrap();
@@ -230,7 +232,7 @@ fn a_certificate_counts_if_our_ca_has_signed_it_and_somebody_has_enrolled_it() {
     let with = |certificate| Remote { certificate: Some(certificate), ..served.remote() };
     let known = with(enrolled);
     assert_eq!(host(&known).unwrap(), "here");
-    // He is a viewer.
+    // The certificate's owner is a viewer.
     match Client::connect_to(&known).unwrap().release("web", None) {
         Err(ClientError::Refused(problem)) => assert_eq!(problem.kind, Kind::NotAllowed),
         other => panic!("{other:?}"),
@@ -243,7 +245,7 @@ fn a_certificate_counts_if_our_ca_has_signed_it_and_somebody_has_enrolled_it() {
 }
 
 #[test]
-fn a_server_that_is_not_who_it_should_be_is_told_nothing() {
+fn client_sends_no_token_to_an_unverified_server() {
     let served = Served::new(knowing, 2100);
     let other = Authority::new();
     let wrong = Remote { ca: Some(other.ca()), ..served.with_token(&token()) };
@@ -258,7 +260,7 @@ fn a_server_that_is_not_who_it_should_be_is_told_nothing() {
 }
 
 #[test]
-fn who_is_revoked_while_he_watches_sees_no_more() {
+fn stream_of_a_revoked_token_ends() {
     let served = Served::new(revoking, 2100);
     let client = Client::connect_to(&served.with_token(&token())).unwrap();
     let mut stream = client.watch().unwrap();
@@ -272,7 +274,7 @@ fn who_is_revoked_while_he_watches_sees_no_more() {
 }
 
 #[test]
-fn files_that_do_not_fit_or_that_others_may_read_are_refused_by_name() {
+fn mismatched_or_exposed_tls_files_are_refused_by_name() {
     let authority = Authority::new();
     let (certificate, key) = authority.sign("server", 2100);
     let files = TlsFiles { certificate, key, client_ca: None };
@@ -291,7 +293,7 @@ fn files_that_do_not_fit_or_that_others_may_read_are_refused_by_name() {
     assert!(error.ends_with("other users may access it (mode 0640)"), "{error}");
 }
 
-/// Connects from an address of this host, and says nothing.
+/// Connects from a local address and sends nothing.
 fn silent_from(address: Ipv4Addr, to: SocketAddr) -> io::Result<TcpStream> {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
     rustix::net::bind(&socket, &SocketAddr::from((address, 0)))?;
@@ -301,13 +303,13 @@ fn silent_from(address: Ipv4Addr, to: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Returns true if the other end has closed a connection that says nothing.
+/// Returns true if the other end has closed an idle connection.
 fn is_closed(mut stream: &TcpStream) -> bool {
     !matches!(stream.read(&mut [0; 64]), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
 }
 
 #[test]
-fn nine_silent_addresses_keep_no_good_client_out() {
+fn nine_silent_addresses_do_not_block_a_valid_client() {
     let served = Served::new(knowing, 2100);
     let end = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! A front of ours, and a core that is none: what it says is what a test wants.
+//! A real front with a simulated core, whose answers the test chooses.
 
 #![allow(dead_code, unreachable_pub)] // Each topic uses its own part.
 
@@ -17,28 +17,28 @@ use slackline_daemon::people::People;
 use slackline_units::Span;
 use tempfile::TempDir;
 
-/// The group whose members are operators to a front of ours.
+/// Group whose members are operators for the front under test.
 pub const OPERATORS: u32 = 65_534;
 
-/// What a core says to a request; nothing if it does not answer.
+/// Answer of the core to a request. `None` if the core stays silent.
 pub type Says = fn(&Ask) -> Option<Result<Answer, Problem>>;
 
 pub struct Front {
     pub socket: PathBuf,
-    /// What the core was asked.
+    /// Requests that the core received and the test has not read.
     asked: Mutex<Receiver<Ask>>,
-    /// The core's end, for what it says by itself.
+    /// Connection of the core, for messages that are not answers.
     core: UnixStream,
     _folder: TempDir,
 }
 
 impl Front {
-    /// Starts one, to which whoever is in our group is an administrator.
+    /// Starts a front. Members of the test's own group are administrators.
     pub fn new(says: Says) -> Front {
         Front::with(says, None)
     }
 
-    /// The same, for other machines too.
+    /// Starts a front that also serves remote clients.
     pub fn with(says: Says, remote: Option<front::Remote>) -> Front {
         let gid = rustix::process::getgid().as_raw();
         let people = People { operators: Some(OPERATORS), administrators: Some(gid) };
@@ -55,27 +55,28 @@ impl Front {
 
     pub fn connect(&self) -> UnixStream {
         let stream = UnixStream::connect(&self.socket).unwrap();
-        // No test waits for ever.
+        // No test may wait forever.
         stream.set_read_timeout(Some(Duration::from_secs(40))).unwrap();
         stream
     }
 
-    /// What the core was asked next, or will be soon.
+    /// Returns the next request that the core receives.
     pub fn heard(&self) -> Ask {
         self.asked.lock().unwrap().recv_timeout(Duration::from_secs(10)).unwrap()
     }
 
-    /// Whether the core was asked anything that was not heard.
+    /// Returns true if the core received a request that the test has not read.
     pub fn has_asked(&self) -> bool {
         self.asked.lock().unwrap().try_recv().is_ok()
     }
 
-    /// The core says that something has happened.
+    /// Sends an event from the core.
     pub fn happens(&self, event: Event) {
         (&self.core).write_all(&line(&Said::Event(event))).unwrap();
     }
 
-    /// Sends bytes, and reads until the connection is closed: what came, and after how long.
+    /// Sends bytes and reads until the connection is closed. Returns the text and the time that it
+    /// took.
     pub fn until_closed(&self, bytes: &[u8]) -> (String, Duration) {
         let (mut stream, begun) = (self.connect(), Instant::now());
         stream.write_all(bytes).unwrap();
@@ -83,7 +84,7 @@ impl Front {
         (text, begun.elapsed())
     }
 
-    /// One request on a connection of its own: its status and body.
+    /// Sends one request on a connection of its own. Returns the status and the body of the answer.
     pub fn ask(&self, method: &str, path: &str, more: &str, body: &str) -> (u16, String) {
         let length = body.len();
         let request = format!(
@@ -100,7 +101,7 @@ pub fn status(text: &str) -> u16 {
     text.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0)
 }
 
-/// All that comes until the end; a connection that is reset has ended, too.
+/// Reads until the connection ends. A reset connection counts as ended.
 pub fn read_all(stream: &mut UnixStream) -> String {
     let (mut all, mut part) = (Vec::new(), [0; 4096]);
     loop {
@@ -124,7 +125,7 @@ fn be_core(mut stream: UnixStream, says: Says, tell: &Sender<Ask>) {
                 Ok(answer) => Said::Answer { ticket: ask.ticket, answer },
                 Err(problem) => Said::Refused { ticket: ask.ticket, problem: Box::new(problem) },
             });
-            // The test may be over.
+            // The test may have ended and no longer read requests.
             let _ = tell.send(ask);
             if said.is_some_and(|said| stream.write_all(&line(&said)).is_err()) {
                 return;
@@ -133,7 +134,7 @@ fn be_core(mut stream: UnixStream, says: Says, tell: &Sender<Ask>) {
     }
 }
 
-/// A core to which everything is fine.
+/// Core that accepts every request.
 pub fn fine(ask: &Ask) -> Option<Result<Answer, Problem>> {
     let done = |name: &str, is_new| {
         let reservation = Box::new(reservation(name));
@@ -162,7 +163,7 @@ pub fn fine(ask: &Ask) -> Option<Result<Answer, Problem>> {
     }))
 }
 
-/// A core that has stopped.
+/// Core that never answers.
 pub fn silent(_: &Ask) -> Option<Result<Answer, Problem>> {
     None
 }

@@ -1,4 +1,4 @@
-//! Reservations for tests.
+//! Reservations and commits for tests.
 
 #![allow(dead_code, unreachable_pub)] // Each topic uses its own part.
 
@@ -8,21 +8,22 @@ use slackline_service::{
 use slackline_units::{Reservation, Span, Time};
 
 pub fn name(text: &str) -> Name {
-    text.parse().expect("a name")
+    text.parse().expect("the name is valid")
 }
 
 pub fn identity(started: u64) -> Identity {
     Identity::Process { pid: 4711, started, inode: 1 << 40 }
 }
 
-/// A reservation that was made and changed by one event.
+/// Returns a reservation that one event created and changed last.
 pub fn row(called: &str, seq: u64) -> Row {
-    let each = Reservation::new(Span::from_ms(2), Span::from_ms(10)).expect("terms");
+    let each =
+        Reservation::new(Span::from_ms(2), Span::from_ms(10)).expect("the reservation is valid");
     Row {
         name: name(called),
         owner: Principal::User(1000),
-        terms: Terms::new(each, true, 2).expect("terms").spread_by_use(true),
-        binding: format!("libvirt:{called}").parse().expect("a binding"),
+        terms: Terms::new(each, true, 2).expect("the terms are valid").spread_by_use(true),
+        binding: format!("libvirt:{called}").parse().expect("the binding is valid"),
         user: 1000,
         paused: false,
         gang: None,
@@ -45,9 +46,9 @@ pub fn event(seq: u64, what: Happened) -> Event {
     }
 }
 
-/// One commit with an event for each row.
+/// Returns one commit with an event for each row.
 pub fn commit<const N: usize>(seq: u64, rows: [(&str, Option<Row>); N]) -> Commit {
-    let first = seq + 1 - u64::try_from(N).expect("a few");
+    let first = seq + 1 - u64::try_from(N).expect("there are few rows");
     let events = (first..).zip(&rows).map(|(seq, (called, row))| Event {
         name: Some(name(called)),
         after: row.clone(),
@@ -59,6 +60,6 @@ pub fn commit<const N: usize>(seq: u64, rows: [(&str, Option<Row>); N]) -> Commi
 }
 
 pub fn kept(key: &str, row: Row) -> Kept {
-    let (principal, key) = (Principal::User(1000), key.parse().expect("a key"));
+    let (principal, key) = (Principal::User(1000), key.parse().expect("the key is valid"));
     Kept { principal, key, asked: "reserve web".to_owned(), row, is_new: true }
 }

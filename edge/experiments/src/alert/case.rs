@@ -1,4 +1,4 @@
-//! What is tested: a policy with its parameters, written as the scenario of a test.
+//! Subjects of a test: policies with parameters, and the scenario of a trial.
 
 use std::fmt::Write as _;
 
@@ -6,37 +6,37 @@ use slackline_policy::{ALL, Field, FieldError, Kind, Spec, Values, find, nearest
 use slackline_units::{CpuShare, Span};
 use thiserror::Error;
 
-/// SEDF and Credit as the paper had them, as far as that can be known: one tree with both, from
-/// between October and December 2006, of which no release is left.
+/// SEDF and Credit as in the paper, as far as known: both from one tree of between October and
+/// December 2006, of which no release exists.
 pub const AS_PUBLISHED: [&str; 2] = ["sedf:rules=xen-3.0.3", "credit:rules=xen-2006-10-30"];
 
-/// What is shown beside them where nobody asks for anything else.
+/// Policy that is tested beside them by default.
 pub const OURS: &str = "edf";
 
-/// The period of shares that have one, as in the paper.
+/// Period of shares that have one, as in the paper.
 const PERIOD: Span = Span::from_ms(10);
 
-/// What Dom0 is limited to.
+/// Share to which Dom0 is limited.
 const DOM0: CpuShare = CpuShare::from_ppm(60_000);
 
-/// Dom0's load: what brings the published errors of Credit out. One that is idle does not.
+/// Load of Dom0, which reproduces the published errors of Credit. An idle Dom0 does not.
 const DOM0_PERIOD: Span = Span::from_us(7_300);
 const DOM0_WORK: Span = Span::from_us(150);
 
-/// What is left out of the numbers at the beginning.
+/// Initial time that is simulated but not measured.
 const WARMUP: Span = Span::from_secs(2);
 
-/// The simulated host. Not from the paper, and not fitted to it: orders of magnitude of its
-/// machine, and Xen's own slop of 50 us, within which timers ring together.
+/// Costs of the simulated host. They are not from the paper and not fitted to it: orders of
+/// magnitude of its test machine, and Xen's slop of 50 us, within which timers expire together.
 const HOST: &str =
     "switch = \"5us\"\ntimer_lateness = \"exponential 5us\"\ntimer_slop = \"50us\"\n";
 
-/// A policy with parameters.
+/// A policy with parameters, as the subject of a test.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// As one would write it on the command line.
+    /// Text of the case as on the command line.
     pub name: String,
-    /// The policy.
+    /// Description of the policy.
     pub spec: &'static Spec,
     settings: Vec<Setting>,
 }
@@ -55,61 +55,61 @@ enum Whose {
     Share,
 }
 
-/// What cannot be tested.
+/// Reason why a case cannot be tested.
 #[derive(Clone, Debug, Error)]
 pub enum CaseError {
     /// No policy has this name.
     #[error("there is no policy `{name}`")]
     NoPolicy {
-        /// As written.
+        /// Name as it was written.
         name: String,
     },
-    /// The policy gives the rest to whoever wants it.
+    /// The policy cannot limit a vCPU.
     #[error("`{policy}` cannot limit a VM: it has no hard limit")]
     CannotLimit {
-        /// The policy.
+        /// Name of the policy.
         policy: &'static str,
     },
-    /// Neither the policy nor a share of it has such a field.
+    /// Neither the policy nor its shares have this field.
     #[error("`{}` has no field `{name}`", .policy.name)]
     NoField {
-        /// The policy.
+        /// Description of the policy.
         policy: &'static Spec,
-        /// As written.
+        /// Name as it was written.
         name: String,
     },
-    /// What should set a field does not.
+    /// A setting without `=`, which cannot set a field.
     #[error("`{text}` does not set a field")]
     SetsNothing {
-        /// As written.
+        /// Setting as it was written.
         text: String,
     },
 }
 
-/// Which test.
+/// Kind of test, by its domains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Dom0 and one that never stops, on one CPU.
+    /// Dom0 and a domain that always computes, on one CPU.
     One,
-    /// Three that never stop, on two CPUs.
+    /// Three domains that always compute, on two CPUs.
     Smp,
 }
 
 /// One run of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trial {
-    /// Of which test.
+    /// Kind of test that this run belongs to.
     pub form: Form,
-    /// What the domain is limited to; in the test on two CPUs each domain.
+    /// Limit of the domain, or of each domain in the test on two CPUs.
     pub target: CpuShare,
-    /// How long it is measured.
+    /// Measured time, without the warm-up.
     pub length: Span,
-    /// Draws who joins when, and how late timers are.
+    /// Seed of the joins and of the lateness of timers.
     pub seed: u64,
 }
 
 impl Form {
-    /// How many domains are limited and measured in a trial.
+    /// Returns the number of domains that are limited and measured.
     pub(super) fn measured(self) -> usize {
         match self {
             Form::One => 1,
@@ -119,10 +119,10 @@ impl Form {
 }
 
 impl Case {
-    /// Reads `credit:rules=xen-3.0.3:cap=...` and what holds for all cases.
+    /// Reads a case such as `credit:rules=xen-3.0.3:cap=...`, with `all` as settings of every case.
     ///
     /// # Errors
-    /// When there is no such policy or field, or the policy limits nobody.
+    /// If there is no such policy or field, or the policy cannot limit.
     pub fn read(text: &str, all: &[String]) -> Result<Case, CaseError> {
         let mut parts = text.split(':');
         let name = parts.next().unwrap_or_default();
@@ -137,10 +137,10 @@ impl Case {
         Ok(case)
     }
 
-    /// The same with one more setting, or another one in its place.
+    /// Returns the case with one more setting, or with another value of one.
     ///
     /// # Errors
-    /// When it sets no field of the policy.
+    /// If the setting is no field of the policy or its shares.
     pub fn with(&self, setting: &str) -> Result<Case, CaseError> {
         let mut case = self.clone();
         case.set(setting)?;
@@ -166,7 +166,7 @@ impl Case {
         Ok(())
     }
 
-    /// The cases that differ from this one in a single rule.
+    /// Returns the cases that differ from this one in a single rule.
     #[must_use]
     pub fn ablations(&self) -> Vec<Case> {
         let mut cases = Vec::new();
@@ -176,14 +176,14 @@ impl Case {
             let now = said.map_or(field.default, |setting| Some(setting.value.trim_matches('"')));
             for word in words.iter().filter(|word| now != Some(word)) {
                 let other = self.with(&format!("{}={word}", field.name));
-                cases.push(other.expect("a field of the policy"));
+                cases.push(other.expect("the field is one of the policy"));
             }
         }
         cases.retain(|case| case.conflict().is_none());
         cases
     }
 
-    /// What of its settings does not go together.
+    /// Returns a conflict between its settings, if there is one.
     fn conflict(&self) -> Option<FieldError> {
         let settings = self.settings.iter().filter(|setting| setting.whose == Whose::Policy);
         let plain =
@@ -193,7 +193,7 @@ impl Case {
         (self.spec.conflict)(&values)
     }
 
-    /// The scenario of a trial.
+    /// Returns the scenario of a trial.
     #[must_use]
     pub fn scenario(&self, trial: Trial) -> String {
         let Trial { form, target, length, seed } = trial;
@@ -207,7 +207,7 @@ impl Case {
         for setting in self.settings.iter().filter(|setting| setting.whose == Whose::Policy) {
             let _ = write!(text, ", {} = {}", setting.name, setting.value);
         }
-        // Dom0's share is what is kept for everybody else.
+        // Dom0 has the capacity that the policy would keep free.
         let keeps = |field: &Field| field.name == RESERVE;
         let says = |setting: &Setting| setting.name == RESERVE;
         if self.spec.policy_fields.iter().any(keeps) && !self.settings.iter().any(says) {
@@ -242,7 +242,7 @@ impl Case {
         let of_share = || self.settings.iter().filter(|setting| setting.whose == Whose::Share);
         let period = of_share().find(|setting| setting.name == "period");
         let period = period.and_then(|setting| setting.value.trim_matches('"').parse().ok());
-        let limit = self.spec.limit.expect("only such policies are cases");
+        let limit = self.spec.limit.expect("a case has a policy that can limit");
         let mut terms = limit(share, period.unwrap_or(PERIOD));
         for setting in of_share() {
             terms.retain(|(name, _)| *name != setting.name);
@@ -258,15 +258,15 @@ impl Case {
     }
 }
 
-/// What a policy that keeps some of each CPU for everybody else calls it.
+/// Name of the field of policies that keep some of each CPU free.
 const RESERVE: &str = "reserve";
 
 const SPIN: &str = "kind = \"spin\"";
 
-/// Who joins when is drawn from so long a stretch: longer than any period of a policy.
+/// Range of the random times of joining, longer than any period of a policy.
 const PHASES: Span = Span::from_ms(100);
 
-/// What was chosen because the paper does not say it, for people to read.
+/// Returns the assumptions that the paper does not state, as sentences for users.
 #[must_use]
 pub fn assumptions(form: Form) -> Vec<String> {
     let host = HOST.trim().replace('\n', ", ");
@@ -293,7 +293,7 @@ pub fn assumptions(form: Form) -> Vec<String> {
     items
 }
 
-/// A number that depends on a seed, a target and which one it is, and on nothing else (splitmix64).
+/// Returns a number that depends only on seed, target and index (splitmix64).
 fn drawn(seed: u64, target: CpuShare, nth: u64) -> u64 {
     let start = seed.wrapping_mul(1 << 40).wrapping_add(u64::from(target.ppm()) << 4);
     let state = start.wrapping_add(nth).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -302,7 +302,7 @@ fn drawn(seed: u64, target: CpuShare, nth: u64) -> u64 {
     state ^ (state >> 31)
 }
 
-/// A value as a scenario has it: in quotes, but for numbers and flags.
+/// Returns a value as a scenario has it: quoted, except for numbers and flags.
 fn written(field: &Field, value: &str) -> String {
     match field.kind {
         Kind::Weight | Kind::Whole { .. } | Kind::Flag => value.into(),
@@ -311,7 +311,7 @@ fn written(field: &Field, value: &str) -> String {
 }
 
 impl CaseError {
-    /// What to type instead, in a line.
+    /// Returns one line with a correction of the case.
     #[must_use]
     pub fn hint(&self) -> String {
         let meant = |name: &str| format!("did you mean `{name}`?");
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_can_limit_has_a_scenario_that_can_be_admitted() {
+    fn scenario_of_each_limiting_policy_is_admitted() {
         for spec in ALL.iter().filter(|spec| spec.limit.is_some()) {
             let case = Case::read(spec.name, &[]).unwrap();
             for (form, ppm) in [(Form::One, 900_000), (Form::One, 10_000), (Form::Smp, 660_000)] {
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_go_where_they_belong() {
+    fn settings_go_to_the_policy_or_the_share() {
         let case = Case::read("edf:quantum=5ms", &["period=20ms".into()]).unwrap();
         let text = case.scenario(trial(Form::One));
         assert!(text.contains("name = \"edf\", quantum = \"5ms\", reserve = \"0cpu\""), "{text}");
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn seeds_and_targets_are_other_phases() {
+    fn phases_differ_by_seed_and_target() {
         let case = Case::read("edf", &[]).unwrap();
         let text = |seed, ppm| {
             let target = CpuShare::from_ppm(ppm);
@@ -391,15 +391,15 @@ mod tests {
     }
 
     #[test]
-    fn an_ablation_changes_one_rule() {
+    fn ablation_changes_one_rule() {
         let case = Case::read("edf", &[]).unwrap();
         let names: Vec<String> = case.ablations().into_iter().map(|it| it.name).collect();
         assert_eq!(names, ["edf:place=pack", "edf:place=split", "edf:unblocking=new-period"]);
     }
 
-    /// The rules of Xen refuse nobody, so they cannot pack.
+    /// Xen's rules admit everything, so `pack` and `split` conflict with them.
     #[test]
-    fn what_does_not_go_together_is_no_ablation() {
+    fn conflicting_settings_are_no_ablation() {
         let places = |case: &str| {
             let ablations = Case::read(case, &[]).unwrap().ablations();
             ablations.iter().filter(|it| it.name.contains(":place=")).count()

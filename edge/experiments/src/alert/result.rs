@@ -1,51 +1,51 @@
-//! What came of a test: errors by target and seed, and what they amount to.
+//! Results of a test: errors by target and seed, and statistics of them.
 
 use slackline_metrics::AllocationErrors;
 use slackline_units::CpuShare;
 
 use crate::over_seeds::OverSeeds;
 
-/// What came of one case, or of one way of limiting.
+/// Results of one case, or of one way to limit on this host.
 #[derive(Clone, Debug)]
 pub struct CaseResult {
-    /// As people would write it.
+    /// Text of the case, as users write it.
     pub name: String,
-    /// What did the limiting.
+    /// Enforcer of the limit.
     pub limiter: Limiter,
-    /// By seed, and by target below that.
+    /// Runs in order of seed, then of target.
     pub runs: Vec<Run>,
 }
 
-/// What did the limiting.
+/// Enforcer of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limiter {
-    /// A policy, simulated.
+    /// A simulated policy, by name.
     Policy(&'static str),
-    /// Something on this machine.
+    /// This host, by one of its interfaces.
     Host,
 }
 
-/// One domain at one target. Errors are in millionths of the target.
+/// Errors of one domain at one target, in millionths of the target.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// What it was limited to.
+    /// Limit of the domain.
     pub target: CpuShare,
-    /// The seed; 0 where nothing was drawn.
+    /// Seed of the run. Zero if nothing was drawn.
     pub seed: u64,
-    /// Of each second.
+    /// Error of each second.
     pub seconds: Vec<i64>,
-    /// Of all seconds together.
+    /// Error over all seconds together.
     pub average: i64,
 }
 
-/// Millionths in percent.
+/// Converts millionths to percent.
 #[must_use]
 pub fn percent(ppm: i64) -> f64 {
     ppm as f64 / 1e4
 }
 
 impl CaseResult {
-    /// The targets, from the smallest.
+    /// Returns the targets in ascending order.
     #[must_use]
     pub fn targets(&self) -> Vec<CpuShare> {
         let mut targets: Vec<CpuShare> = self.runs.iter().map(|run| run.target).collect();
@@ -61,14 +61,16 @@ impl CaseResult {
         seeds
     }
 
-    /// The seconds at the targets that are asked for, of one seed or of all.
+    /// Returns the errors of seconds at the targets for which `wanted` is true. `None` as a seed
+    /// means all seeds.
     #[must_use]
     pub fn errors(&self, seed: Option<u64>, wanted: impl Fn(CpuShare) -> bool) -> AllocationErrors {
         let is_wanted = |run: &&Run| seed.is_none_or(|seed| run.seed == seed) && wanted(run.target);
         self.runs.iter().filter(is_wanted).flat_map(|run| run.seconds.iter().copied()).collect()
     }
 
-    /// A number of the seconds at some targets, by seed.
+    /// Returns a number of the seconds at some targets, over all seeds. `None` without such a
+    /// number.
     #[must_use]
     pub fn over_seeds(
         &self,
@@ -79,14 +81,14 @@ impl CaseResult {
         OverSeeds::of(self.seeds().into_iter().filter_map(of_seed))
     }
 
-    /// The errors of the averages at a target, by run.
+    /// Returns statistics over runs of the error of a whole run at a target. `None` without runs.
     #[must_use]
     pub fn averages(&self, target: CpuShare) -> Option<OverSeeds> {
         let runs = self.runs.iter().filter(|run| run.target == target);
         OverSeeds::of(runs.map(|run| percent(run.average)))
     }
 
-    /// Seconds with too little, and with too much.
+    /// Returns the number of seconds with a negative error, and with a positive one.
     #[must_use]
     pub fn signs(&self) -> (usize, usize) {
         let errors = self.runs.iter().flat_map(|run| &run.seconds);
@@ -100,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_by_seed_and_target() {
+    fn errors_are_selected_by_seed_and_target() {
         let run = |ppm, seed, seconds: &[i64]| Run {
             target: CpuShare::from_ppm(ppm),
             seed,

@@ -1,4 +1,4 @@
-//! The trials of a test, simulated: every case at every target, with every seed.
+//! Simulated trials of a test: every case at every target with every seed.
 
 use slackline_metrics::{WholeSeconds, allocation_error};
 use slackline_scenario::{Scenario, ScenarioError};
@@ -11,49 +11,49 @@ use super::result::{CaseResult, Limiter, Run};
 use crate::grid::{self, GridError, Watch};
 use crate::header;
 
-/// The trials of every case.
+/// Parameters of the trials of every case.
 #[derive(Clone, Debug)]
 pub struct Trials {
-    /// Which test.
+    /// Kind of test, by its domains.
     pub form: Form,
-    /// What domains are limited to, one after the other.
+    /// Limits of the domains, tested one after the other.
     pub targets: Vec<CpuShare>,
-    /// How long each target is tested.
+    /// Measured time at each target.
     pub length: Span,
-    /// How many seeds, from 1 on.
+    /// Number of seeds, from 1 on.
     pub seeds: u64,
 }
 
-/// A trial that came to nothing.
+/// Error of a trial.
 #[derive(Debug, Error)]
 #[error("`{case}` at {target}: {why}")]
 pub struct TrialError {
-    /// The case, as people would write it.
+    /// Text of the case, as users write it.
     pub case: String,
-    /// At which target.
+    /// Limit of the trial.
     pub target: CpuShare,
-    /// With which seed.
+    /// Seed of the trial.
     pub seed: u64,
-    /// Why.
+    /// Cause of the error.
     pub why: Box<TrialFault>,
 }
 
-/// Why a trial came to nothing.
+/// Cause of an error of a trial.
 #[derive(Debug, Error)]
 pub enum TrialFault {
-    /// A parameter has a value that it cannot have.
+    /// A parameter has an invalid value.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
-    /// The policy does not admit it, or broke the contract.
+    /// The policy does not admit the domains, or it broke the contract.
     #[error(transparent)]
     Run(#[from] RunError),
 }
 
 impl Trials {
-    /// Runs it for each case, over all cores; results come in the order of the cases.
+    /// Runs the trials of each case on all cores. Results are in the order of the cases.
     ///
     /// # Errors
-    /// When a trial cannot be run, or `watch` breaks off.
+    /// If a trial fails, or `watch` stops the runs.
     pub fn run(
         &self,
         cases: &[Case],
@@ -76,7 +76,7 @@ impl Trials {
         Ok(cases.iter().zip(runs.chunks(self.targets.len().max(1))).map(of_case).collect())
     }
 
-    /// One trial: a run for each domain that is measured.
+    /// Runs one trial. Returns a run for each domain that is measured.
     fn trial(&self, case: &Case, trial: Trial) -> Result<Vec<Run>, TrialError> {
         let Trial { target, seed, .. } = trial;
         let fault = |why: TrialFault| TrialError {
@@ -90,13 +90,13 @@ impl Trials {
         let mut seconds = WholeSeconds::new(&header::of_simulation(&scenario));
         slackline_sim::run(&scenario, &mut seconds).map_err(|error| fault(error.into()))?;
         let used = seconds.finish();
-        // The last ones: next to Dom0 one is measured, by themselves all are.
+        // The last domains are measured: one beside Dom0, or all three.
         let measured = used.len() - self.form.measured();
         Ok(used[measured..].iter().map(|used| errors(used, trial)).collect())
     }
 }
 
-/// The errors of what was used in each second.
+/// Returns the errors for the CPU time of each second.
 fn errors(used: &[Span], trial: Trial) -> Run {
     let Trial { target, seed, .. } = trial;
     let second = Span::from_secs(1);
@@ -107,7 +107,7 @@ fn errors(used: &[Span], trial: Trial) -> Run {
 }
 
 impl TrialError {
-    /// What to type instead, in a line.
+    /// Returns one line with a correction of the trial.
     #[must_use]
     pub fn hint(&self) -> String {
         let usual = || "list fields with `slackline help POLICY`".into();

@@ -1,4 +1,4 @@
-//! What is set, scaled and taken out of the text of a scenario.
+//! Setting, scaling and removing values in the text of a scenario.
 
 use slackline_units::Span;
 use thiserror::Error;
@@ -6,13 +6,13 @@ use toml::{Table, Value};
 
 use super::Edit;
 
-/// Something that does not fit what is varied.
+/// A path or value that does not fit the scenario.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("`{path}`: {why}")]
 pub struct Unfit {
-    /// Its path, as written.
+    /// Path as it was written.
     pub path: String,
-    /// Why it does not fit.
+    /// Reason why it does not fit.
     pub why: String,
 }
 
@@ -21,18 +21,17 @@ impl Unfit {
         Unfit { path: path.into(), why: why.into() }
     }
 
-    /// What to do about it.
+    /// Returns one line with a correction.
     #[must_use]
     pub fn hint(&self) -> String {
         "write `domain.NAME.KEY`, `host.KEY`, or `policy` for all of a table".into()
     }
 }
 
-/// Makes all these differences, in their order. What any of them lets stand for something stands
-/// for it in all of them.
+/// Applies all changes in order. Variables of any of them apply to all of them.
 ///
 /// # Errors
-/// The first that does not fit.
+/// If a path or a value does not fit.
 pub fn vary(table: &mut Table, edits: &[Edit<'_>]) -> Result<(), Unfit> {
     let lets = edits.iter().flat_map(|edit| edit.lets);
     let lets: Vec<(String, String)> =
@@ -40,10 +39,10 @@ pub fn vary(table: &mut Table, edits: &[Edit<'_>]) -> Result<(), Unfit> {
     edits.iter().try_for_each(|&edit| apply(table, edit, &lets))
 }
 
-/// What stands at a path, as text; nothing where nothing does.
+/// Returns the value at a path as text. Empty if there is none.
 ///
 /// # Errors
-/// When there can be nothing.
+/// If there can be no value at the path.
 pub fn value_at(table: &mut Table, path: &str) -> Result<String, Unfit> {
     let (place, key) = place(table, path)?;
     Ok(place.get(&key).map(plain).unwrap_or_default())
@@ -68,8 +67,8 @@ fn apply(table: &mut Table, edit: Edit<'_>, lets: &[(String, String)]) -> Result
     Ok(())
 }
 
-/// The table that a path leads into, and the key there. Of an array of tables the one of that name,
-/// or that is for somebody of that name.
+/// Returns the table that a path leads to, and the last key. In an array of tables, a part of the
+/// path selects the one with this name, or for the domain of this name.
 fn place<'a>(table: &'a mut Table, path: &str) -> Result<(&'a mut Table, String), Unfit> {
     let mut parts: Vec<&str> = path.split('.').collect();
     let key = parts.pop().unwrap_or_default().to_owned();
@@ -95,7 +94,7 @@ fn place<'a>(table: &'a mut Table, path: &str) -> Result<(&'a mut Table, String)
     Ok((table, key))
 }
 
-/// A value with what stands in braces filled in, and parts of a length of time worked out.
+/// Returns a value with its variables replaced, and with percentages of durations computed.
 fn filled(value: &Value, lets: &[(String, String)]) -> Result<Value, String> {
     Ok(match value {
         Value::String(text) => {
@@ -117,8 +116,8 @@ fn filled(value: &Value, lets: &[(String, String)]) -> Result<Value, String> {
     })
 }
 
-/// `25` and `10ms` to `2500000ns`: some percent of a length of time, which may itself be some
-/// percent of one.
+/// Returns a percentage of a duration, `2500000ns` for `25` and `10ms`. The duration may be a
+/// percentage itself.
 fn part(percent: &str, whole: &str) -> Result<String, String> {
     let percent: f64 =
         percent.trim().parse().map_err(|_| format!("`{percent}` is not a number"))?;
@@ -135,7 +134,7 @@ fn scaled(value: &Value, by: &Value) -> Result<Value, String> {
     let percent = percent.and_then(|text| text.trim().parse::<f64>().ok());
     let percent = percent.ok_or_else(|| format!("`{by}` is not a percentage"))?;
     match value {
-        // Every length in it: `4ms`, `uniform 1ms 3ms`.
+        // Every duration in the text is scaled: `4ms`, `uniform 1ms 3ms`.
         Value::String(text) => {
             let percent = percent.to_string();
             let word = |word: &str| match word.parse::<Span>() {
@@ -154,7 +153,7 @@ fn scaled(value: &Value, by: &Value) -> Result<Value, String> {
     }
 }
 
-/// The nearest whole number; both of its uses are lengths and counts, which are never negative.
+/// Rounds to the nearest integer. Both uses are durations or counts, which are never negative.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 fn rounded(number: f64) -> u64 {
     number.max(0.0).round() as u64
@@ -176,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_every_length_is_taken() {
+    fn every_duration_in_a_text_is_scaled() {
         let half = |value: &str| scaled(&text(value), &text("50%"));
         assert_eq!(half("4ms"), Ok(text("2000000ns")));
         assert_eq!(half("uniform 1us 3us"), Ok(text("uniform 500ns 1500ns")));
@@ -185,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn names_in_braces_are_filled_in_before_parts_are_taken() {
+    fn variables_are_replaced_before_percentages_are_computed() {
         let lets = [("{period}".to_owned(), "10ms".to_owned())];
         assert_eq!(filled(&text("25% of {period}"), &lets), Ok(text("2500000ns")));
         let nested = filled(&text("50% of 25% of {period}"), &lets);

@@ -1,4 +1,4 @@
-//! The hosts of a family.
+//! Drawing of the hosts of a family.
 
 use slackline_scenario::{Draw, Purpose, Stream};
 use slackline_units::{Span, Time};
@@ -8,21 +8,21 @@ use super::{Cpus, Family, Length, Lengths, Part};
 
 const MILLION: u32 = 1_000_000;
 
-/// So many times one reserved part may jump in a run.
+/// Maximum number of jumps of one reserved part in a run.
 const MOST_JUMPS: usize = 10_000;
 
-/// What a drawn host is like, as far as fairness is concerned.
+/// Properties of a drawn host that decide what is fair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// The weights of the guests: the first domains of the scenario, of one vCPU each.
+    /// Weights of the guests: the first domains of the scenario, with one vCPU each.
     pub weights: Vec<u32>,
-    /// How many CPUs it has: all of each is there for the guests until something else is said.
+    /// Number of CPUs. The whole of each is available to guests until `room` says otherwise.
     pub cpus: usize,
-    /// From when on how many millionths of which CPU are not reserved, in order of time.
+    /// Changes of the available capacity in order of time: time, CPU and capacity in millionths.
     pub room: Vec<(Time, usize, u32)>,
 }
 
-/// The draws that are made for a host, each with a stream of its own.
+/// Kinds of draws for a host. Each has its own stream.
 #[derive(Clone, Copy)]
 enum About {
     Count,
@@ -32,8 +32,8 @@ enum About {
     Jumps,
 }
 
-/// The host of this size with this seed: the table of a scenario, of which `base` is the rest, and
-/// what would be fair there. Its run lasts for `length`.
+/// Draws the host of this size and seed. Returns the table of a scenario that lasts for `length`,
+/// with all other keys from `base`, and the plan of fair shares.
 #[must_use]
 pub fn drawn(
     family: &Family,
@@ -51,7 +51,7 @@ pub fn drawn(
     for nth in 0..guests(family, cpus, &mut stream(About::Count, 0)) {
         let weight = one_of(family.weights.all(), &mut weights).0;
         plan.weights.push(weight.into());
-        // Spread evenly, so that they are just so many.
+        // Sleepers are spread evenly, so that their number is exact.
         let sleepers = |guests: usize| guests as u64 * u64::from(family.sleepers.0) / 1_000_000;
         let sleeps = sleepers(nth + 1) > sleepers(nth);
         let work = if sleeps { sleeper(family, &mut stream(About::Programs, nth)) } else { spin() };
@@ -65,7 +65,7 @@ pub fn drawn(
             jumps(every, family.jumps_to.all(), length, &mut stream(About::Jumps, cpu))
         });
         let parts = || std::iter::once(first).chain(jumps.iter().map(|&(_, part)| part));
-        // Nothing cannot be promised: whoever has none of it is held.
+        // Zero cannot be reserved, so a domain without a part is paused.
         let Some(promised) = parts().find(|part| part.0 > 0) else { continue };
         let name = format!("reserved-{cpu}");
         let mut holder = domain(&name, spin(), reservation(family, promised));
@@ -99,8 +99,9 @@ fn scenario(base: &Table, cpus: usize, domains: Vec<Table>, changes: Vec<Table>)
     scenario
 }
 
-/// How many there are: in hundredths of a guest for each CPU, to the nearest, and at least one.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // A small number.
+/// Draws the number of guests: per CPU in hundredths of a guest, rounded in total, and at least
+/// one.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // The number is small.
 fn guests(family: &Family, cpus: usize, stream: &mut Stream) -> usize {
     let hundredths = |guests: f64| (guests * 100.0).round() as usize;
     let (least, most) = (hundredths(family.guests_per_cpu.0), hundredths(family.guests_per_cpu.1));
@@ -126,7 +127,7 @@ fn spin() -> Table {
     Table::from_iter([("kind".to_owned(), "spin".into())])
 }
 
-/// Computes and sleeps, each for a time around a mean of its own.
+/// Returns a workload that computes and sleeps, each for a time around a mean of its own.
 fn sleeper(family: &Family, stream: &mut Stream) -> Table {
     let mut around = |Lengths(least, most): Lengths| {
         let mean = stream.draw(&Draw::Uniform { least, most }).ns();
@@ -138,7 +139,7 @@ fn sleeper(family: &Family, stream: &mut Stream) -> Table {
     words.into_iter().map(|(key, word)| (key.to_owned(), word.into())).collect()
 }
 
-/// When a reserved part jumps, and what to: at the times of a Poisson process.
+/// Returns the times at which a reserved part jumps, a Poisson process, with the new parts.
 fn jumps(every: Length, to: &[Part], length: Span, stream: &mut Stream) -> Vec<(Time, Part)> {
     let (mut at, mut jumps) = (Time::START, Vec::new());
     while jumps.len() < MOST_JUMPS {
@@ -151,7 +152,7 @@ fn jumps(every: Length, to: &[Part], length: Span, stream: &mut Stream) -> Vec<(
     jumps
 }
 
-/// The shares of who is promised such a part of a CPU, by policy.
+/// Returns the shares for a reservation of this part of a CPU, by policy.
 fn reservation(family: &Family, part: Part) -> Table {
     let period = family.period.0.ns();
     let slice = u128::from(period) * u128::from(part.0) / u128::from(MILLION);
@@ -163,10 +164,10 @@ fn reservation(family: &Family, part: Part) -> Table {
     filled(&family.reservation, &words)
 }
 
-/// Another part, from then on: whoever has none of the CPU is held.
+/// Returns a change to another part. A domain without a part is paused.
 fn change(family: &Family, of: &str, at: Time, part: Part) -> Table {
     let mut change = Table::new();
-    // Nothing changes before it has joined.
+    // A change cannot come before the join.
     let at = at.since(Time::START).ns().max(1);
     change.insert("at".into(), format!("{at}ns").into());
     change.insert("domain".into(), of.into());
@@ -177,7 +178,8 @@ fn change(family: &Family, of: &str, at: Time, part: Part) -> Table {
     change
 }
 
-/// With what stands in braces filled in: a text that is nothing else becomes a number if it can.
+/// Returns a table with its variables replaced. A text that is only a variable becomes a number if
+/// possible.
 fn filled(table: &Table, words: &[(&str, String)]) -> Table {
     let fill = |value: &Value| match value {
         Value::Table(table) => Value::Table(filled(table, words)),
@@ -197,7 +199,7 @@ fn filled(table: &Table, words: &[(&str, String)]) -> Table {
 }
 
 fn whole(number: usize) -> Value {
-    i64::try_from(number).expect("a host is small").into()
+    i64::try_from(number).expect("a number of a host is small").into()
 }
 
 #[cfg(test)]
@@ -233,7 +235,7 @@ reservation.credit = { cap = "{part}" }
     }
 
     #[test]
-    fn hosts_are_scenarios_and_the_same_for_the_same_seed() {
+    fn drawn_hosts_are_valid_scenarios_and_depend_on_the_seed() {
         for cpus in [4, 16] {
             let (table, plan) = host(cpus, 7);
             assert_eq!(host(cpus, 7), (table.clone(), plan.clone()));
@@ -256,7 +258,7 @@ reservation.credit = { cap = "{part}" }
     }
 
     #[test]
-    fn draws_are_as_likely_as_it_is_said() {
+    fn draws_have_the_configured_frequencies() {
         let (mut heavy, mut all, mut half, mut cpus) = (0, 0, 0, 0);
         for seed in 1..=200 {
             let (_, plan) = host(16, seed);

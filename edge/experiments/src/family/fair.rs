@@ -1,5 +1,5 @@
-//! What guests got beside what would have been fair: weighted max-min over all CPUs at every
-//! instant, among those that are awake.
+//! CPU time of guests compared with a fair one: weighted max-min over all CPUs at every instant,
+//! among runnable guests.
 
 use slackline_trace::{Named, Record, Sink};
 use slackline_units::{Span, Time, VcpuId};
@@ -8,22 +8,22 @@ use super::{Plan, quantile};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Less than this in a second says nothing of how exactly it was given.
+/// Minimum fair CPU time in a second, below which an error means nothing.
 const LEAST_NS: f64 = 1e6;
 
-/// What each of them would have, of CPUs with so much room: as much for their weight as is possible
-/// for who has least of it, then for the next. Nobody runs on two CPUs at once, so the `j` largest
-/// rates fit the `j` roomiest CPUs; that is why rates are the slopes of the greatest convex line
-/// below those sums, over weights. Both must be in order, the largest first.
+/// Returns the weighted max-min fair rate of each guest on CPUs with this capacity. A vCPU runs on
+/// one CPU at a time, so the `j` largest rates must fit on the `j` CPUs with the most capacity.
+/// Hence the rates are the slopes of the greatest convex function below these sums, over weights.
+/// Both arguments must be in descending order.
 #[must_use]
 pub fn fair_rates(weights: &[f64], room: &[f64]) -> Vec<f64> {
-    // The corners of that line: how many there are up to it, their weight, and their room.
+    // Corners of that function: number of guests up to it, their weight and their capacity.
     let mut corners = vec![(0_usize, 0.0, 0.0)];
     let (mut weight, mut sum) = (0.0, 0.0);
     for (nth, each) in weights.iter().enumerate() {
         weight += each;
         sum += room.get(nth).copied().unwrap_or_default();
-        // Whoever comes last may also leave room unused.
+        // The last guests may leave capacity unused.
         let is_below = |corners: &[(usize, f64, f64)]| match corners {
             [.., (_, w0, s0), (_, w1, s1)] => (s1 - s0) * (weight - w1) >= (sum - s1) * (w1 - w0),
             _ => false,
@@ -41,40 +41,39 @@ pub fn fair_rates(weights: &[f64], room: &[f64]) -> Vec<f64> {
     rates
 }
 
-/// How far from fair guests were.
+/// Deviation of guests from their fair CPU time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fairness {
-    /// The mean over guests of how far each was from what is fair, in parts of that.
+    /// Mean relative deviation over all guests.
     pub mean: f64,
-    /// The same of the one that was furthest.
+    /// Largest relative deviation of a guest.
     pub worst: f64,
-    /// Of all whole seconds of all guests: how far from fair they were, but for the worst 5 %.
+    /// 95th percentile of the relative deviation over all whole seconds of all guests.
     pub second_p95: f64,
 }
 
-/// Takes the records of a run of a drawn host, and holds them against what would have been fair
-/// from `from` on.
+/// Sink that compares the CPU time of a run of a drawn host with the fair one, after the warm-up.
 #[derive(Clone, Debug)]
 pub struct FairMeter<'a> {
     plan: &'a Plan,
     from: Time,
     now: Time,
-    /// Guests, the heaviest first, and of each whether it is awake.
+    /// Guests by descending weight. For each guest, true while it is runnable follows.
     order: Vec<usize>,
     awake: Vec<bool>,
-    /// Of each CPU, in millionths.
+    /// Available capacity of each CPU, in millionths.
     room: Vec<u32>,
-    /// The next of the plan.
+    /// Index of the next change in the plan.
     next: usize,
-    /// What each guest that is awake would have now; none is to be worked out.
+    /// Fair rate of each runnable guest. `None` if it must be computed again.
     rates: Option<Vec<(usize, f64)>>,
-    /// By second since `from`, by guest, in nanoseconds.
+    /// Fair CPU time by second since `from`, then by guest, in nanoseconds.
     fair: Vec<Vec<f64>>,
     got: Vec<Vec<f64>>,
 }
 
 impl<'a> FairMeter<'a> {
-    /// For a run of this host whose numbers begin after this warm-up.
+    /// Starts the comparison for a run of this host with this warm-up.
     #[must_use]
     pub fn new(plan: &'a Plan, warmup: Span) -> FairMeter<'a> {
         let mut order: Vec<usize> = (0..plan.weights.len()).collect();
@@ -93,7 +92,7 @@ impl<'a> FairMeter<'a> {
         }
     }
 
-    /// What came of it; none if no guest was ever to have anything.
+    /// Returns the deviations. `None` if the fair CPU time of every guest is zero.
     #[must_use]
     pub fn finish(self) -> Option<Fairness> {
         let guests = 0..self.plan.weights.len();
@@ -104,7 +103,7 @@ impl<'a> FairMeter<'a> {
             (fair > 0.0).then(|| off(got, fair))
         });
         let each: Vec<f64> = each.collect();
-        // The last second may not be whole.
+        // The last second may be incomplete.
         let whole = (self.now.since(self.from).ns() / SECOND).try_into().unwrap_or(usize::MAX);
         let seconds = self.fair.iter().zip(&self.got).take(whole);
         let pairs = seconds.flat_map(|(fair, got)| fair.iter().zip(got));
@@ -128,7 +127,7 @@ impl<'a> FairMeter<'a> {
         }
     }
 
-    /// Everybody would have had its rate until then.
+    /// Adds the fair CPU time of each guest until then.
     fn advance(&mut self, to: Time) {
         while self.now < to {
             while let Some(&(at, cpu, room)) = self.plan.room.get(self.next)
@@ -167,7 +166,7 @@ impl<'a> FairMeter<'a> {
     }
 }
 
-/// The parts of a stretch in each second since `start`, in nanoseconds.
+/// Returns the parts of a run interval in each second since `start`, in nanoseconds.
 fn seconds(start: Time, from: Time, to: Time) -> impl Iterator<Item = (usize, f64)> {
     let (mut at, end) = (from.since(start).ns(), to.since(start).ns());
     std::iter::from_fn(move || {
@@ -200,7 +199,7 @@ impl Sink for FairMeter<'_> {
             }
             Record::Ended { at } => {
                 self.advance(at);
-                // Where nobody ran there is nothing yet.
+                // A second in which no guest ran has no row yet.
                 let seconds = self.fair.len().max(self.got.len());
                 for table in [&mut self.fair, &mut self.got] {
                     if seconds > 0 {
@@ -224,10 +223,10 @@ mod tests {
         assert!(found.len() == wanted.len() && found.iter().zip(wanted).all(near), "{found:?}");
     }
 
-    /// The closed forms of the reference: three on two; a lone heavy one; weights 3, 2, 2 on two;
-    /// two on CPUs of unequal room.
+    /// Closed forms of the reference: three on two CPUs; one heavy guest; weights 3, 2, 2 on two
+    /// CPUs; two guests on CPUs of different capacity.
     #[test]
-    fn fair_is_weighted_max_min_and_nobody_runs_twice_at_once() {
+    fn fair_rates_equal_closed_forms_of_weighted_max_min() {
         close(&fair_rates(&[1.0; 3], &[1.0, 1.0]), &[2.0 / 3.0; 3]);
         close(
             &fair_rates(&[4.0, 1.0, 1.0, 1.0], &[1.0, 1.0]),
@@ -242,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sleeps_has_nothing_and_room_changes_when_it_is_said() {
+    fn fair_time_follows_blocks_and_capacity_changes() {
         let at = |ms| Time::START + Span::from_ms(ms);
         let vcpu = |n: u32| VcpuId::new(n, slackline_units::DomId::new(n), 0);
         let room = vec![(Time::START, 0, 1_000_000), (at(2_000), 0, 500_000)];
@@ -265,7 +264,7 @@ mod tests {
         meter.record(&ran(0, 0, 1_500));
         meter.record(&ran(1, 1_500, 2_500));
         meter.record(&Record::Ended { at: at(3_000) });
-        // The first: half a second alone, half a second of a quarter, and half of an eighth.
+        // The first guest: 500 ms alone, 500 ms at a quarter, then 500 ms at an eighth.
         close(&[meter.fair[0][0], meter.fair[1][0]], &[0.625e9, 0.0625e9]);
         close(&[meter.fair[0][1], meter.fair[1][1]], &[0.375e9, 0.1875e9 + 0.25e9]);
         close(&[meter.got[0][0], meter.got[0][1], meter.got[1][1]], &[0.5e9, 0.5e9, 0.5e9]);

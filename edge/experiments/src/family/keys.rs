@@ -1,8 +1,8 @@
-//! Every key of `[family]`, with its text on the help page.
+//! Every key of `[family]` with its text for the help page.
 
 use slackline_scenario::keys::{Key, KeyTable};
 
-/// The table of a family.
+/// Keys of the table of a family.
 pub const FAMILY: KeyTable = KeyTable {
     heading: "[family]",
     says: "random hosts",
@@ -60,7 +60,7 @@ mod tests {
     use crate::family::Family;
 
     #[test]
-    fn every_key_that_may_be_said_is_taught_and_no_other() {
+    fn help_page_has_exactly_the_accepted_keys() {
         let refused = toml::from_str::<Family>("cpus = [1]\nnothing-like-it = 1").unwrap_err();
         let text = refused.message().to_owned();
         let (_, may_be) = text.split_once("expected one of ").unwrap();

@@ -1,11 +1,11 @@
-//! What a run of a sweep comes to: a row of its table.
+//! Results of a run of a sweep: a row of its table.
 
 use slackline_metrics::Summary;
 use slackline_units::Span;
 
 use super::Fairness;
 
-/// What is measured, in the order of [`Measured::cells`].
+/// Names of the columns, in the order of [`Measured::cells`].
 pub const COLUMNS: [&str; 13] = [
     "outcome",
     "vcpus",
@@ -22,36 +22,36 @@ pub const COLUMNS: [&str; 13] = [
     "events",
 ];
 
-/// One run.
+/// Results of one run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measured {
-    /// How many vCPUs there were.
+    /// Number of vCPUs that joined.
     pub vcpus: usize,
-    /// How far from fair, or from what was promised: the mean over vCPUs, in percent.
+    /// Mean deviation over all vCPUs from the fair CPU time, or from the reservation, in percent.
     pub share_error: Option<f64>,
-    /// The same of the worst vCPU.
+    /// Deviation of the worst vCPU, in percent.
     pub worst_error: Option<f64>,
-    /// In single seconds, but for the worst 5 %.
+    /// 95th percentile of the deviation in single seconds, in percent.
     pub second_error_p95: Option<f64>,
-    /// How often a vCPU went on on another CPU than before, on each CPU in each second.
+    /// Number of migrations per CPU and second.
     pub moves: f64,
-    /// How often another one ran, likewise.
+    /// Number of switches per CPU and second.
     pub switches: f64,
-    /// Deadlines of reservations, and how many were missed.
+    /// Number of deadlines of reservations, and of missed ones.
     pub deadlines: Option<(u64, u64)>,
-    /// The part of the time awake in which vCPUs waited for a CPU, in percent.
+    /// Part of the runnable time in which vCPUs waited for a CPU, in percent.
     pub waiting: Option<f64>,
-    /// The longest that one waited, in milliseconds.
+    /// Longest wait of a vCPU, in milliseconds.
     pub wait_worst: Option<f64>,
-    /// The part of all CPUs that was used, in percent.
+    /// Part of all CPU time that was used, in percent.
     pub busy: f64,
-    /// How many events were simulated.
+    /// Number of simulated events.
     pub events: u64,
 }
 
 impl Measured {
-    /// The numbers of a run, and how far from fair it was where that is known; else how far from
-    /// what was promised those are who were promised anything.
+    /// Returns the numbers of a run. The deviation is from the fair CPU time if that is known, else
+    /// from the reservations of those vCPUs that have one.
     #[must_use]
     pub fn of(summary: &Summary, fairness: Option<Fairness>, events: u64) -> Measured {
         let vcpus = &summary.vcpus;
@@ -96,7 +96,7 @@ impl Measured {
         }
     }
 
-    /// As cells of a table.
+    /// Returns the cells of its row.
     #[must_use]
     pub fn cells(&self) -> [String; COLUMNS.len()] {
         let number = |number: f64| format!("{number:.3}");
@@ -119,7 +119,7 @@ impl Measured {
         ]
     }
 
-    /// The cells of a run whose set could not be promised.
+    /// Returns the cells of a run that was not admitted.
     #[must_use]
     pub fn refused(vcpus: usize) -> [String; COLUMNS.len()] {
         let mut cells = [const { String::new() }; COLUMNS.len()];
@@ -129,11 +129,11 @@ impl Measured {
     }
 }
 
-/// What such a part of all values is not above, by the nearest rank; none of none.
+/// Returns a quantile by the nearest rank. `None` without values.
 #[must_use]
 pub fn quantile(values: &mut [f64], part: f64) -> Option<f64> {
     values.sort_by(f64::total_cmp);
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // A rank.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // A rank fits.
     let rank = (part * values.len() as f64).ceil() as usize;
     values.get(rank.saturating_sub(1)).copied()
 }
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_by_the_nearest_rank() {
+    fn quantile_is_by_the_nearest_rank() {
         let mut values = [4.0, 1.0, 3.0, 2.0];
         assert_eq!(quantile(&mut values, 0.5), Some(2.0));
         assert_eq!(quantile(&mut values, 0.95), Some(4.0));

@@ -1,4 +1,4 @@
-//! A map: how much there is at each place of two axes of names.
+//! Maps: tiles on two axes of names, darker for larger values.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use crate::scale::Kind;
 use crate::svg::{Area, Paint, Spot, polyline};
 use crate::text::brief;
 
-/// How dark the least is, so that it can be told from what is not there.
+/// Opacity of the smallest value, so that it differs from a missing one.
 const LEAST: f64 = 0.06;
 
 impl Canvas<'_> {
-    /// The darker the more, by the largest of all; with a line between what is above a value and
-    /// what is not.
+    /// Draws tiles, darker for larger values relative to the largest. A line separates tiles above
+    /// a value from the others.
     pub(super) fn tiles(&mut self, layer: &Layer, tiles: &[Tile], line: f64) {
         let ink = self.legend.ink(layer);
         let most = tiles.iter().map(|tile| tile.value).fold(f64::MIN_POSITIVE, f64::max);
@@ -27,7 +27,7 @@ impl Canvas<'_> {
         for tile in tiles {
             let Some(middle) = self.spot(tile.at) else { continue };
             let (left, top) = (middle.x - width / 2.0, middle.y - height / 2.0);
-            // One pixel of paper between neighbours.
+            // One pixel of background separates neighbours.
             let area = Area { left, top, width: width - 1.0, height: height - 1.0 };
             let paint = Paint::fill(ink).faint(LEAST + (1.0 - LEAST) * tile.value / most);
             let place = (tile.at.x.round() as i64, tile.at.y.round() as i64);

@@ -1,4 +1,4 @@
-//! What surrounds a thread: the groups it is in, their limits, and who has frozen one of them.
+//! Surroundings of a thread: its groups, their limits, and freezes by other programs.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -8,20 +8,20 @@ use super::{CgroupError, Controller, Version, is_ours, mounts, read, write};
 use super::{Step, move_to};
 use crate::sys::Tid;
 
-/// The controllers that decide when and where a thread runs.
+/// Controllers that decide when and where a thread runs.
 const CONTROLLERS: [Controller; 3] = [Controller::Freezer, Controller::Cpu, Controller::Cpuset];
 
-/// Where the hierarchies are mounted, read once for many threads.
+/// Mounts of the hierarchies, read once for many threads.
 #[derive(Debug)]
 pub struct Hierarchies(Vec<u8>);
 
 /// A group that a thread is in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Membership {
-    /// The version of its hierarchy.
+    /// Version of its hierarchy.
     pub version: Version,
     controller: Controller,
-    /// Its folder.
+    /// Path of its folder.
     pub group: PathBuf,
 }
 
@@ -30,18 +30,18 @@ pub struct Membership {
 pub struct Surroundings {
     /// One for each hierarchy with a controller that decides when and where a thread runs.
     pub groups: Vec<Membership>,
-    /// Each limit of CPU time in them or above them, as the kernel writes it.
+    /// Each limit of CPU time in these groups or above them, as the kernel writes it.
     quotas: Vec<(PathBuf, String)>,
 }
 
 impl Surroundings {
-    /// True if a group is one of these.
+    /// Returns true if a group is one of these.
     #[must_use]
     pub fn is_in(&self, group: &Path) -> bool {
         self.groups.iter().any(|membership| membership.group == group)
     }
 
-    /// The group of version 2.
+    /// Returns the group of version 2. `None` if there is none.
     #[must_use]
     pub fn unified(&self) -> Option<&Path> {
         let mut groups = self.groups.iter();
@@ -51,13 +51,15 @@ impl Surroundings {
 }
 
 impl Hierarchies {
+    /// Reads the mounts of the hierarchies.
+    ///
     /// # Errors
-    /// When procfs does not say.
+    /// If procfs cannot be read.
     pub fn read() -> Result<Hierarchies, CgroupError> {
         read(Path::new("/proc/self/mountinfo")).map(Hierarchies)
     }
 
-    /// The surroundings of a thread. `None` if it has exited.
+    /// Returns the surroundings of a thread. `None` if it has exited.
     pub fn around(&self, pid: Tid, tid: Tid) -> Option<Surroundings> {
         let text = fs::read(format!("/proc/{pid}/task/{tid}/cgroup")).ok()?;
         let mut groups: Vec<Membership> = Vec::new();
@@ -67,7 +69,7 @@ impl Hierarchies {
                 let Some(named) = mounts::group_of(&text, version, controller) else { continue };
                 let mut mounts = mounts.iter().filter(|mount| mount.version == version);
                 let Some(group) = mounts.find_map(|mount| mount.place(&named)) else { continue };
-                // There is one hierarchy of version 2 for all.
+                // All controllers of version 2 share one hierarchy.
                 if groups.iter().all(|known| known.group != group) {
                     groups.push(Membership { version, controller, group });
                 }
@@ -79,12 +81,12 @@ impl Hierarchies {
 }
 
 impl Membership {
-    /// The group and those above it, up to the one that is mounted.
+    /// Returns the group and those above it, up to the mounted one.
     fn upward(&self) -> impl Iterator<Item = &Path> {
         self.group.ancestors().take_while(|folder| folder.join("cgroup.procs").exists())
     }
 
-    /// The limits of CPU time that are none of ours.
+    /// Returns the limits of CPU time, except those of our own groups.
     fn quotas(&self) -> Vec<(PathBuf, String)> {
         let line = |path: PathBuf| Some(fs::read_to_string(path).ok()?.trim().to_owned());
         let quota = |folder: &Path| match self.version {
@@ -99,8 +101,8 @@ impl Membership {
         others.filter_map(|folder| Some((folder.to_path_buf(), quota(folder)?))).collect()
     }
 
-    /// The group that others have frozen, of this one and those above it. Whether ours, or the one
-    /// that stands for a tree, should be frozen we know, and look at it elsewhere.
+    /// Returns the group that others have frozen, of this one and those above it. Our own groups
+    /// and that of a tree are left out: their state is known, and checked elsewhere.
     fn frozen(&self, tree: Option<&Path>) -> Option<PathBuf> {
         let (file, frozen) = match self.version {
             Version::V2 => ("cgroup.freeze", "1"),
@@ -113,7 +115,8 @@ impl Membership {
         others.find(is_frozen).map(Path::to_path_buf)
     }
 
-    /// Moves a thread back into the group; a whole process where the group takes no single threads.
+    /// Moves a thread back into the group. Moves its whole process if the group accepts no single
+    /// threads.
     pub fn take_back(&self, tid: Tid) -> Result<(), CgroupError> {
         let single = if self.version == Version::V1 { "tasks" } else { "cgroup.threads" };
         let moved = move_to(&self.group.join(single), &tid.to_string());
@@ -122,13 +125,13 @@ impl Membership {
 }
 
 impl Surroundings {
-    /// The group that others have frozen, of those a thread is in, beside that of a tree.
+    /// Returns the group that others have frozen, among those of a thread except that of a tree.
     #[must_use]
     pub fn frozen(&self, tree: Option<&Path>) -> Option<PathBuf> {
         self.groups.iter().find_map(|membership| membership.frozen(tree))
     }
 
-    /// The first group that is another than before: before, and now.
+    /// Returns the first group that has changed: the one before, and the present one.
     #[must_use]
     pub fn moved<'a>(
         &'a self,
@@ -143,15 +146,15 @@ impl Surroundings {
         })
     }
 
-    /// The first limit that was not there before.
+    /// Returns the first limit that was not there before.
     #[must_use]
     pub fn limited(&self, before: &Surroundings) -> Option<&(PathBuf, String)> {
         self.quotas.iter().find(|quota| !before.quotas.contains(quota))
     }
 }
 
-/// True if the processes of a user may move themselves from one group to another: only then can
-/// they have done so.
+/// Returns true if the processes of a user may move themselves from one group to another. Only then
+/// can they have done so.
 #[must_use]
 pub fn may_move(user: u32, from: &Path, to: &Path) -> bool {
     if user == 0 {
@@ -162,7 +165,7 @@ pub fn may_move(user: u32, from: &Path, to: &Path) -> bool {
     folders.into_iter().all(|folder| may_write(user, &folder.join("cgroup.procs")))
 }
 
-/// True if a user, who is not root, may write to a file.
+/// Returns true if a user, who is not root, may write to a file.
 #[must_use]
 pub fn may_write(user: u32, file: &Path) -> bool {
     user != 0

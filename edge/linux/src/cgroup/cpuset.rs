@@ -1,10 +1,11 @@
-//! The controller `cpuset`: which CPUs a thread's group grants, and a group of our own that keeps
-//! held threads on the scheduled CPUs whatever they ask for.
+//! The controller `cpuset`: the CPUs that a thread's group allows, and groups of our own that keep
+//! held threads on the scheduled CPUs, whatever affinity they set.
 //!
-//! In version 1 that is a group beside all others, for any thread. In version 2 the group that
-//! freezes the threads does it, where the group above it hands the controller on or can be made to
-//! without a change for the threads in it. Elsewhere there is none, and a thread that binds itself
-//! to another CPU is put back when that is noticed.
+//! In version 1 such a group is separate from all others, for any thread. In version 2 the group
+//! that freezes the threads also does this. That requires that the group above enables the
+//! controller for its children, or can be made to without a change for the threads in it. Elsewhere
+//! there is no such group, and a thread that moves itself to another CPU is moved back when that is
+//! noticed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,23 +17,22 @@ use super::{CgroupError, Controller, Place, Step, Version, mounts, read, write};
 use crate::sys::{Tid, cpu_list};
 use crate::thread::ThreadRef;
 
-/// The cpuset that a thread is in.
+/// Cpuset that applies to a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cpuset {
-    /// The folder of its group.
+    /// Path of the folder of its group.
     pub group: PathBuf,
-    /// The file that says which CPUs it is to have.
+    /// File that sets its CPUs.
     pub file: PathBuf,
-    /// The CPUs that it grants.
+    /// CPUs that it allows.
     pub cpus: CpuSet,
 }
 
 impl Cpuset {
-    /// The cpuset of a thread. `None` where there is no such controller, or it cannot be seen from
-    /// here.
+    /// Returns the cpuset of a thread. `None` if there is no such controller, or it is not visible.
     ///
     /// # Errors
-    /// When procfs does not say, or the thread has exited.
+    /// If procfs cannot be read, or the thread has exited.
     pub fn of(pid: Tid, tid: Tid) -> Result<Option<Cpuset>, CgroupError> {
         let mounts = mounts::parse(&read(Path::new("/proc/self/mountinfo"))?, Controller::Cpuset);
         let groups = read(&PathBuf::from(format!("/proc/{pid}/task/{tid}/cgroup")))?;
@@ -45,7 +45,7 @@ impl Cpuset {
         Ok(found)
     }
 
-    /// The cpuset that rules in a group: its own, or that of the nearest group above.
+    /// Returns the cpuset that applies in a group: its own, or that of the nearest group above.
     fn at(version: Version, group: &Path) -> Option<Cpuset> {
         let (file, granted) = match version {
             Version::V1 => ("cpuset.cpus", "cpuset.effective_cpus"),
@@ -63,15 +63,15 @@ fn parsed(list: &str) -> Option<CpuSet> {
     Some(numbers.map(CpuId::new).collect())
 }
 
-/// CPUs as the kernel writes them: `0,2,3`.
+/// Formats CPUs as the kernel writes them: `0,2,3`.
 fn listed(cpus: &CpuSet) -> String {
     cpus.iter().map(|cpu| cpu.index().to_string()).collect::<Vec<_>>().join(",")
 }
 
 impl Place {
-    /// Where in version 1 a cpuset of our own could be for a thread. `None` where there is no such
-    /// controller, or the thread has a cpuset by which others place it: below that a group of ours
-    /// would keep them from changing it.
+    /// Finds a place in version 1 for a cpuset of our own for a thread. `None` if there is no such
+    /// controller, or the thread is in a cpuset by which others place it. Below that, a group of
+    /// ours would keep them from changing it.
     ///
     /// # Errors
     /// As for [`Place::find_in`].
@@ -85,14 +85,14 @@ impl Place {
     /// Makes the group, still empty, for these CPUs as far as the group above has them.
     ///
     /// # Errors
-    /// When the kernel refuses, or the group above has none of them. Nothing is left.
+    /// If the kernel refuses, or the group above has none of the CPUs. No group is left behind.
     pub fn make_cpuset(&self, cpus: CpuSet) -> Result<(), CgroupError> {
         self.make()?;
         let set = || {
             let has = Cpuset::at(Version::V1, &self.origin).map_or(cpus, |origin| origin.cpus);
             let mems = read(&self.origin.join("cpuset.effective_mems"))?;
             let mems = String::from_utf8_lossy(&mems).trim().to_owned();
-            // First, so that the kernel need not look at all its domains for the CPUs.
+            // First, so that the kernel need not rebuild all its domains for the CPUs.
             let _ = write(&self.group.join("cpuset.sched_load_balance"), "0", Step::Limit);
             write(&self.group.join("cpuset.mems"), &mems, Step::Limit)?;
             write(&self.group.join("cpuset.cpus"), &listed(&cpus.and(&has)), Step::Limit)
@@ -102,12 +102,12 @@ impl Place {
         })
     }
 
-    /// Moves those of the threads into the group that are where it was made for.
+    /// Moves those threads into the group that are in the group it was made for.
     pub fn take_in_from_origin(&self, threads: &[Tid]) {
         let inside = fs::read_to_string(self.origin.join("tasks")).unwrap_or_default();
         let inside: BTreeSet<i32> = inside.lines().filter_map(|line| line.parse().ok()).collect();
         for tid in threads.iter().filter(|tid| inside.contains(&tid.raw())) {
-            // One that has exited need not be moved, and workers of the kernel cannot be.
+            // A thread that has exited need not be moved, and kernel workers cannot be.
             let _ = self.take_in(*tid);
         }
     }
@@ -117,9 +117,9 @@ fn has_group_above(group: &Path) -> bool {
     group.parent().is_some_and(|above| above.join("cgroup.procs").exists())
 }
 
-/// Keeps a group of version 2 that is ours on these CPUs, if the group above hands the controller
-/// on, or can hand it on without a change for the threads in it: the root, and for single threads
-/// the group of their process.
+/// Confines a group of version 2 that is ours to these CPUs, if possible. The group above must
+/// enable the controller for its children, or be able to without a change for the threads in it.
+/// That is the root and, for single threads, the group of their process.
 pub fn keep_group_on(group: &Path, cpus: &CpuSet, is_threaded: bool) {
     let file = group.join("cpuset.cpus");
     if !file.exists()

@@ -1,4 +1,4 @@
-//! A process and all that descend from it.
+//! A process and its descendants.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,15 +7,15 @@ use std::path::Path;
 use super::{CgroupError, Step};
 use crate::sys::Tid;
 
-/// How often the lists of children are read until two readings are the same. Where processes come
-/// and go faster than that, all of procfs is passed over instead.
+/// Maximum number of times that the lists of children are read until two readings are equal. If
+/// processes come and go faster than that, all of procfs is scanned instead.
 const READINGS: usize = 4;
 
-/// A process and all that descend from it, as far as they have not lost their parents: all that
-/// were started before this was called, and are there when it returns.
+/// Returns a process and its descendants, as far as they have not lost their parents. Includes all
+/// that were started before this call and still exist when it returns.
 ///
 /// # Errors
-/// When there is no procfs.
+/// If procfs is not mounted.
 pub fn descendants(root: Tid) -> Result<Vec<Tid>, CgroupError> {
     match by_children(root) {
         Some(found) => Ok(found),
@@ -23,11 +23,11 @@ pub fn descendants(root: Tid) -> Result<Vec<Tid>, CgroupError> {
     }
 }
 
-/// By what the kernel lists as the children of each thread, which concerns nobody else. None where
-/// it lists none, or not twice the same.
+/// Finds descendants by the kernel's lists of the children of each thread, which reads no other
+/// process. `None` if the kernel has no such lists, or no two readings are equal.
 ///
 /// The kernel may leave a child out, but only if one that it has listed before in the same reading
-/// is gone when it goes on; then the next reading is another one.
+/// is gone when it continues. Then the next reading differs.
 fn by_children(root: Tid) -> Option<Vec<Tid>> {
     if !Path::new("/proc/thread-self/children").exists() {
         return None;
@@ -45,13 +45,13 @@ fn by_children(root: Tid) -> Option<Vec<Tid>> {
     None
 }
 
-/// A process and all that are listed as children of one of these, also those that have ended and
-/// wait to be reaped.
+/// Returns a process and all that are listed as its children or theirs, including those that have
+/// ended and wait to be reaped.
 fn listed_below(root: Tid) -> BTreeSet<Tid> {
     let mut found = BTreeSet::from([root]);
     let mut left = vec![root];
     while let Some(pid) = left.pop() {
-        // Of one that has just ended there is nothing; its children have other parents.
+        // A process that has just ended has no lists, and its children have other parents.
         for thread in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
             let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
             let children = children.split_ascii_whitespace().filter_map(|pid| pid.parse().ok());
@@ -61,7 +61,7 @@ fn listed_below(root: Tid) -> BTreeSet<Tid> {
     found
 }
 
-/// By what every process of the host says of its parent.
+/// Finds descendants by the parent that every process of the host has.
 fn by_parents(root: Tid) -> Result<Vec<Tid>, CgroupError> {
     let procfs = Path::new("/proc");
     let failed = |source| CgroupError::refused(Step::Read, procfs, source);
@@ -84,15 +84,15 @@ fn by_parents(root: Tid) -> Result<Vec<Tid>, CgroupError> {
     Ok(found)
 }
 
-/// The text of the `stat` of a process; nothing if it is gone.
+/// Returns the text of the `stat` of a process. Empty if the process is gone.
 fn stat_of(pid: Tid) -> Vec<u8> {
     fs::read(format!("/proc/{pid}/stat")).unwrap_or_default()
 }
 
-/// The parent of a process, by the text of its `stat`. One that has just ended has none, nor has
-/// one that only waits to be reaped: that is in no group either.
+/// Parses the parent of a process from the text of its `stat`. `None` if it has just ended, or only
+/// waits to be reaped: then it is in no group either.
 fn parent_of(stat: &[u8]) -> Option<i32> {
-    // The name stands in brackets and may contain anything.
+    // The name is in parentheses and may contain any character.
     let name_end = stat.iter().rposition(|&byte| byte == b')')?;
     let mut fields = std::str::from_utf8(&stat[name_end + 1..]).ok()?.split_ascii_whitespace();
     let state = fields.next()?;
@@ -111,10 +111,10 @@ mod tests {
         Tid::new(i32::try_from(child.id()).unwrap()).unwrap()
     }
 
-    /// A shell with a sleeper, a shell below it with another one, and one who has ended and whom
-    /// nobody reaps.
+    /// A shell with a sleeper, a shell below it with another one, and a child that has ended and is
+    /// not reaped.
     #[test]
-    fn children_of_children_are_found_in_both_ways_and_those_that_have_ended_are_not() {
+    fn both_methods_find_living_descendants_only() {
         let script = "sleep 1000 & (sleep 1000 & echo there; wait) & true & exec sleep 1000";
         let mut shell = Command::new("sh");
         shell.args(["-c", script]).stdout(Stdio::piped());
@@ -122,7 +122,8 @@ mod tests {
         let mut line = String::new();
         BufReader::new(shell.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let root = tid(&shell);
-        // Its first child, a shell that waits, that one's sleeper; `true` and `exec` take a while.
+        // The root, its first child, a shell that waits, and its sleeper. `true` and `exec` take a
+        // while.
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
         let (mut listed, mut found) = (0, Vec::new());
         while (listed, found.len()) != (5, 4) && std::time::Instant::now() < deadline {
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_no_children_is_alone() {
+    fn process_without_children_has_no_descendants() {
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         assert_eq!(descendants(tid(&child)).unwrap(), [tid(&child)]);
         child.kill().unwrap();

@@ -1,4 +1,4 @@
-//! Where the cgroup hierarchies are mounted, and which group a thread is in.
+//! Mounts of the cgroup hierarchies, and the groups of threads in them.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -6,29 +6,30 @@ use std::path::{Path, PathBuf};
 
 use super::{Controller, Version};
 
-/// A mounted hierarchy.
+/// A mounted cgroup hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mount {
     pub(super) version: Version,
-    /// The group that is seen at `point`.
+    /// Group that is visible at `point`.
     root: PathBuf,
     point: PathBuf,
 }
 
 impl Mount {
-    /// Where it is mounted.
+    /// Returns the directory where it is mounted.
     pub(super) fn point(&self) -> &Path {
         &self.point
     }
 
-    /// Whether this is the folder of a group below it, and not of the one that is mounted.
+    /// Returns true if this is the folder of a group below the mounted one.
     pub(super) fn shows(&self, folder: &Path) -> bool {
         folder.strip_prefix(&self.point).is_ok_and(|below| !below.as_os_str().is_empty())
     }
 
-    /// Where a group, as the kernel names it, is seen below this mount.
+    /// Returns the folder of a group, given by its path in the kernel, below this mount. `None` if
+    /// it is not visible there.
     pub(super) fn place(&self, group: &Path) -> Option<PathBuf> {
-        // The kernel writes `/..` for what lies above our own cgroup namespace.
+        // The kernel writes `/..` for groups above our own cgroup namespace.
         if group.components().any(|part| part == std::path::Component::ParentDir) {
             return None;
         }
@@ -41,13 +42,13 @@ impl Mount {
     }
 }
 
-/// All hierarchies of version 2, and those of version 1 that have a controller, in the text of
-/// `mountinfo`, in its order.
+/// Parses all hierarchies of version 2, and those of version 1 with this controller, from the text
+/// of `mountinfo`, in its order.
 pub(super) fn parse(text: &[u8], controller: Controller) -> Vec<Mount> {
     text.split(|&byte| byte == b'\n').filter_map(|line| mount(line, controller)).collect()
 }
 
-/// One line: `id parent device root point options [more ...] - type source options`.
+/// Parses one line: `id parent device root point options [more ...] - type source options`.
 fn mount(line: &[u8], controller: Controller) -> Option<Mount> {
     let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
     let dash = fields.iter().position(|&field| field == b"-")?;
@@ -62,7 +63,7 @@ fn mount(line: &[u8], controller: Controller) -> Option<Mount> {
     Some(Mount { version, root: path(fields.get(3)?), point: path(fields.get(4)?) })
 }
 
-/// The group a thread is in, from the text of its `cgroup`: lines of `number:controllers:group`.
+/// Parses the group of a thread from the text of its `cgroup`: lines of `number:controllers:group`.
 pub(super) fn group_of(text: &[u8], version: Version, controller: Controller) -> Option<PathBuf> {
     let wanted = controller.name().as_bytes();
     text.split(|&byte| byte == b'\n').find_map(|line| {
@@ -77,7 +78,8 @@ pub(super) fn group_of(text: &[u8], version: Version, controller: Controller) ->
     })
 }
 
-/// A path as `mountinfo` writes it: spaces and the like as a backslash and three octal digits.
+/// Decodes a path as `mountinfo` writes it: spaces and the like as a backslash and three octal
+/// digits.
 fn path(text: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -110,7 +112,7 @@ mod tests {
 ";
 
     #[test]
-    fn both_hierarchies_are_found_wherever_they_are() {
+    fn both_hierarchies_are_found_at_any_mount_point() {
         let mounts = parse(HYBRID, Controller::Freezer);
         assert_eq!(
             mounts.iter().map(|mount| mount.version).collect::<Vec<_>>(),
@@ -122,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_outside_the_mount_is_not_guessed_at() {
+    fn group_outside_the_mount_has_no_place() {
         let mounts = parse(HYBRID, Controller::Freezer);
         assert_eq!(mounts[1].place(Path::new("/elsewhere")), None);
         assert_eq!(mounts[0].place(Path::new("/../other")), None);

@@ -1,8 +1,8 @@
-//! A group of version 2 that holds whole processes, with all that they start: what is in it is
-//! frozen, listed and counted as one, because whatever is born in it stays in it.
+//! Groups of version 2 that hold whole processes with all that they start. Members are frozen,
+//! listed and counted as one, because everything born in the group stays in it.
 //!
-//! Of a process and its descendants such a group is made, below the group they are in. A group
-//! that is there already, as that of a systemd unit, is used as it is.
+//! For a process and its descendants such a group is made, below the group that they are in. A
+//! group that exists already, such as that of a systemd unit, is used as it is.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,9 +20,10 @@ use crate::thread::ThreadRef;
 /// The group of a process tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TreePlace {
-    /// The group that holds it.
+    /// Path of the group.
     pub group: PathBuf,
-    /// Where its processes come from and go back to; none if the group is not ours.
+    /// Path of the group that its processes come from and go back to. `None` if the group is not
+    /// ours.
     pub origin: Option<PathBuf>,
 }
 
@@ -30,24 +31,24 @@ const FREEZE: &str = "cgroup.freeze";
 const PROCESSES: &str = "cgroup.procs";
 const THREADS: &str = "cgroup.threads";
 
-/// How often a list is taken again while processes are born. What is moved or frozen is born where
-/// it belongs, so that each time there are fewer.
+/// Maximum number of times that a list is read again while processes are born. Children of moved or
+/// frozen processes are born in the right place, so there are fewer each time.
 const ROUNDS: usize = 100;
 
 impl TreePlace {
-    /// Where a process and its descendants could have a group of their own. Touches nothing.
+    /// Returns the place for a group of a process and its descendants. Changes nothing.
     ///
     /// # Errors
-    /// When no cgroups of version 2 are mounted, or the process cannot be seen from here.
+    /// If no cgroups of version 2 are mounted, or the group of the process is not visible.
     pub fn of_process(root: &ThreadRef) -> Result<TreePlace, CgroupError> {
         let place = Place::find_in(Version::V2, root, Controller::Freezer)?;
         Ok(TreePlace { group: place.group, origin: Some(place.origin) })
     }
 
-    /// A group that is there: by its folder, or by the name that the kernel gives it.
+    /// Returns an existing group, named by its folder or by its path in the kernel.
     ///
     /// # Errors
-    /// When there is no such group, or it is one that we are in ourselves.
+    /// If there is no such group, or this process is in it.
     pub fn existing(named: &Path) -> Result<TreePlace, CgroupError> {
         let groups = read(Path::new("/proc/self/cgroup"))?;
         let mounts = mounted()?;
@@ -66,10 +67,10 @@ impl TreePlace {
         Ok(TreePlace { group, origin: None })
     }
 
-    /// The group of a systemd unit.
+    /// Returns the group of a systemd unit.
     ///
     /// # Errors
-    /// When there is no group of this name, or several.
+    /// If there is no group of this name, or several.
     pub fn of_unit(unit: &str) -> Result<TreePlace, CgroupError> {
         let mut found = BTreeSet::new();
         for mount in mounted()? {
@@ -85,11 +86,11 @@ impl TreePlace {
         }
     }
 
-    /// Whether a group that was there before can be frozen, and is not; and one that is to be ours
-    /// is not there yet.
+    /// Checks that an existing group can be frozen and is not frozen, or that a group of ours does
+    /// not exist yet.
     ///
     /// # Errors
-    /// When its groups have no freezer, or somebody has frozen it, or has made ours.
+    /// If the group has no freezer, is frozen, or a group of ours exists already.
     pub fn check(&self) -> Result<(), CgroupError> {
         if self.origin.is_some() {
             let is_there = io::Error::from(io::ErrorKind::AlreadyExists);
@@ -102,11 +103,11 @@ impl TreePlace {
         Ok(())
     }
 
-    /// Makes the group, if it is to be ours, still empty. Whoever does knows about it already: if
-    /// he is killed now, somebody must remove it.
+    /// Makes the group, still empty, if it is to be ours. The caller must have recorded it: if the
+    /// caller is killed now, another process must remove the group.
     ///
     /// # Errors
-    /// When the kernel refuses, or its groups have no freezer. Nothing is left.
+    /// If the kernel refuses, or the group has no freezer. No group is left behind.
     pub fn make(&self) -> Result<(), CgroupError> {
         if self.origin.is_none() {
             return Ok(());
@@ -119,19 +120,19 @@ impl TreePlace {
         freezer.map(drop)
     }
 
-    /// The file that freezes and thaws.
+    /// Returns the file that freezes and thaws the group.
     #[must_use]
     pub fn switch(&self) -> PathBuf {
         self.group.join(FREEZE)
     }
 
-    /// The file that says whether anybody is in the group, and polls when that changes.
+    /// Returns the file that shows whether the group has members, and polls when that changes.
     #[must_use]
     pub fn events(&self) -> PathBuf {
         self.group.join("cgroup.events")
     }
 
-    /// The file that says what all in the group have used, also those that have ended.
+    /// Returns the file with the CPU time of all members, including those that have ended.
     #[must_use]
     pub fn usage(&self) -> PathBuf {
         self.group.join("cpu.stat")
@@ -140,11 +141,11 @@ impl TreePlace {
     /// Moves a process and all its descendants into the group.
     ///
     /// # Errors
-    /// When one of them is in another group than the first, is ourselves, or cannot be moved.
+    /// If one of them is in another group than the first, is this process, or cannot be moved.
     pub fn gather(&self, root: Tid) -> Result<(), CgroupError> {
         let Some(origin) = &self.origin else { return Ok(()) };
         let ours = i32::try_from(std::process::id()).ok();
-        // A process that has ended is listed below its parent until that waits for it.
+        // A process that has ended is listed below its parent until the parent reaps it.
         let mut ended = BTreeSet::new();
         for _ in 0..ROUNDS {
             let inside: BTreeSet<Tid> = self.list(PROCESSES)?.into_iter().collect();
@@ -162,7 +163,7 @@ impl TreePlace {
                         let origin = origin.clone();
                         return Err(CgroupError::Elsewhere { pid, group, origin });
                     }
-                    // It ended meanwhile, or is where it should be.
+                    // The process ended meanwhile, or is where it should be.
                     Err(_) | Ok(_) => {}
                 }
                 match write(&self.group.join(PROCESSES), &pid.to_string(), Step::Move) {
@@ -179,23 +180,23 @@ impl TreePlace {
     /// Moves a process back into the group.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn take_in(&self, pid: Tid) -> Result<(), CgroupError> {
         write(&self.group.join(PROCESSES), &pid.to_string(), Step::Move)
     }
 
-    /// The threads in the group and in those below it.
+    /// Returns the threads in the group and in those below it.
     ///
     /// # Errors
-    /// When the kernel does not say.
+    /// If the kernel refuses to list them.
     pub fn threads(&self) -> Result<Vec<Tid>, CgroupError> {
         self.list(THREADS)
     }
 
-    /// The processes in the group and in those below it.
+    /// Returns the processes in the group and in those below it.
     ///
     /// # Errors
-    /// When the kernel does not say.
+    /// If the kernel refuses to list them.
     pub fn processes(&self) -> Result<Vec<Tid>, CgroupError> {
         self.list(PROCESSES)
     }
@@ -206,14 +207,14 @@ impl TreePlace {
         Ok(found)
     }
 
-    /// Whether anybody is left in it. A group that is gone is empty.
+    /// Returns true if the group has members. A group that is gone has none.
     #[must_use]
     pub fn is_populated(&self) -> bool {
         let events = fs::read_to_string(self.events());
         events.is_ok_and(|events| events.lines().any(|line| line == "populated 1"))
     }
 
-    /// Whether there is a group that may have to be given back.
+    /// Returns true if the group exists, so that it may have to be dissolved.
     #[must_use]
     pub fn is_made(&self) -> bool {
         self.group.is_dir()
@@ -222,17 +223,17 @@ impl TreePlace {
     /// Asks the kernel to freeze the group, or to thaw it.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn freeze(&self, is_frozen: bool) -> Result<(), CgroupError> {
         let (text, step) = if is_frozen { ("1", Step::Freeze) } else { ("0", Step::Thaw) };
         write(&self.switch(), text, step)
     }
 
-    /// Thaws the group; if it is ours, moves everything in it back, and removes it. Does nothing
-    /// where there is no group, and can be repeated.
+    /// Thaws the group. If it is ours, moves all members back, and removes it. Does nothing if
+    /// there is no group, and can be repeated.
     ///
     /// # Errors
-    /// The first step that was refused; all others have been tried.
+    /// The first step that was refused. All others have been tried.
     pub fn dissolve(&self) -> Result<(), CgroupError> {
         if !self.is_made() {
             return Ok(());
@@ -259,7 +260,7 @@ fn mounted() -> Result<Vec<mounts::Mount>, CgroupError> {
     Ok(mounts)
 }
 
-/// The folder of the group of version 2 that a process is in, if it can be seen.
+/// Returns the folder of the group of version 2 that a process is in. `None` if it is not visible.
 fn group_of_process(pid: Tid) -> Result<Option<PathBuf>, CgroupError> {
     let groups = read(&PathBuf::from(format!("/proc/{pid}/cgroup")))?;
     let group = mounts::group_of(&groups, Version::V2, Controller::Freezer);
@@ -270,13 +271,13 @@ fn group_of_process(pid: Tid) -> Result<Option<PathBuf>, CgroupError> {
 fn list_below(group: &Path, file: &str, found: &mut Vec<Tid>) -> Result<(), CgroupError> {
     let path = group.join(file);
     let text = match fs::read_to_string(&path) {
-        // It ended after it was listed, or has no such list: a threaded group's processes are told
-        // by the group above it.
+        // The group was removed after it was listed, or has no such list: the processes of a
+        // threaded group are listed by the group above it.
         Err(error) if is_no_list(&error) => return Ok(()),
         text => text.map_err(|source| CgroupError::refused(Step::Read, &path, source))?,
     };
     found.extend(text.lines().filter_map(|line| line.parse().ok()).filter_map(Tid::new));
-    // Of a folder there the kernel counts those below it as links, beside two of its own.
+    // The kernel counts folders below as links, in addition to two of the folder itself.
     if fs::metadata(group).is_ok_and(|folder| folder.nlink() == 2) {
         return Ok(());
     }
@@ -293,7 +294,7 @@ fn is_no_list(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|code| codes.contains(&code))
 }
 
-/// The folders of this name below a folder.
+/// Finds the folders of this name below a folder.
 fn find_folders(folder: &Path, name: &str, found: &mut BTreeSet<PathBuf>) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {

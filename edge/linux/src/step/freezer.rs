@@ -1,17 +1,17 @@
 //! The cgroup freezer. Acts on one thread.
 //!
-//! The thread gets a group of its own below the one it is in, and that group is frozen and thawed
-//! through a descriptor that stays open. In version 2 the group is *threaded*: its threads are
-//! accounted for by the process's own group, and the rest of the process stays where it is. The
-//! root and every group without domain controllers below it can be the parent of such a group, so
-//! the process never has to be moved. Where version 2 is not there or its rules do not allow this,
-//! version 1 does the same at more than ten times the cost (35 to 100 us a call, against 1 to 7);
-//! a thread frozen by version 1 cannot be killed until it is thawed.
+//! The thread gets a group of its own below its present one, which is frozen and thawed through a
+//! descriptor that stays open. In version 2 the group is *threaded*: its threads are accounted for
+//! by the process's own group, and the rest of the process stays where it is. The root and every
+//! group without domain controllers below it can be the parent of such a group, so the process
+//! never has to be moved. Where version 2 is missing or its rules do not allow this, version 1 does
+//! the same at more than ten times the cost (35 to 100 us per call, against 1 to 7). A thread
+//! frozen by version 1 cannot be killed until it is thawed.
 //!
 //! A frozen thread stops before its next instruction outside the kernel. A wait in the kernel is
 //! interrupted as by a signal, though none is delivered. Threads and processes that it starts while
-//! it has a group of its own are born into that group, and are frozen with it; giving the group
-//! back moves all of them.
+//! it has a group of its own are born into that group, and are frozen with it. Dissolving the group
+//! moves all of them back.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -44,11 +44,11 @@ impl Version {
     }
 }
 
-/// Thaws a group of ours, moves everything in it back, and removes it. Does nothing where there is
-/// no group, and can be repeated.
+/// Thaws a group of ours, moves all members back, and removes it. Does nothing if there is no
+/// group, and can be repeated.
 ///
 /// # Errors
-/// The first step that was refused; all others have been tried.
+/// The first step that was refused. All others have been tried.
 pub fn clear(place: &Place) -> Result<(), CgroupError> {
     if !place.is_made() {
         return Ok(());
@@ -56,7 +56,7 @@ pub fn clear(place: &Place) -> Result<(), CgroupError> {
     let switch = place.group.join(place.version.switch());
     let thawed = write(&switch, place.version.thawed(), Step::Thaw);
     let dissolved = place.dissolve();
-    // A group that is gone is thawed, whatever was said before.
+    // A group that is gone is thawed, whatever error came before.
     if dissolved.is_ok() { dissolved } else { thawed.and(dissolved) }
 }
 
@@ -71,8 +71,8 @@ pub struct Freezer {
 }
 
 impl Freezer {
-    /// Makes the thread's group and moves it there. It is not frozen yet. If this fails, the group
-    /// is gone again.
+    /// Makes the thread's group and moves the thread there. It is not frozen yet. If this fails,
+    /// the group is removed again.
     ///
     /// # Errors
     /// The step that the kernel refused. `EOPNOTSUPP` means that the rules of version 2 forbid a
@@ -103,11 +103,11 @@ impl Freezer {
         Ok(opened)
     }
 
-    /// Freezes the thread. It runs no further instruction of its own once its CPU has seen this:
-    /// at once if that is the caller's CPU, else a few microseconds later.
+    /// Freezes the thread. It runs no further instruction of its own once its CPU has seen this: at
+    /// once if that is the caller's CPU, otherwise a few microseconds later.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn freeze(&mut self) -> Result<(), ActError> {
         if !self.frozen {
             self.set(self.version.frozen(), Act::Freeze)?;
@@ -116,20 +116,20 @@ impl Freezer {
         Ok(())
     }
 
-    /// The group, if others have frozen or thawed it against what was ordered.
+    /// Returns the group if others have frozen or thawed it against the orders.
     #[must_use]
     pub fn foreign(&self) -> Option<PathBuf> {
         let file = self.group.join(self.version.switch());
         let is = fs::read_to_string(file).ok()?;
-        // Version 1 says `FREEZING` for a while.
+        // Version 1 shows `FREEZING` for a while.
         let is_frozen = !is.trim().starts_with(['T', '0']);
         (is_frozen != self.frozen).then(|| self.group.clone())
     }
 
-    /// Lets the thread run.
+    /// Lets the thread run again.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn thaw(&mut self) -> Result<(), ActError> {
         if self.frozen {
             self.set(self.version.thawed(), Act::Thaw)?;

@@ -1,8 +1,8 @@
 //! Real-time priority and affinity. Acts on one thread.
 //!
-//! A chosen thread is raised to `SCHED_FIFO`, with reset-on-fork so that threads and processes that
-//! it starts meanwhile do not become real-time with it. Its affinity *is* inherited by them: the
-//! kernel has no such flag for affinity.
+//! A chosen thread is raised to `SCHED_FIFO` with reset-on-fork, so that threads and processes that
+//! it starts meanwhile do not become real-time with it. They *do* inherit its affinity: the kernel
+//! has no such flag for that.
 
 use slackline_units::{CpuId, CpuSet, Span};
 
@@ -13,31 +13,32 @@ use crate::sys::{
 };
 use crate::thread::ThreadRef;
 
-/// Priorities for threads of which the first is to run, and the next one when that sleeps or is
-/// stopped. Only their order matters to the kernel, so whoever stands right already stays: when the
-/// first of three is done, nothing has to be said to the other two.
+/// Priorities for threads of which the first is to run, and the next one when that blocks or is
+/// stopped. Only their order matters to the kernel, so a thread that is in order keeps its
+/// priority. When the first of three is done, the other two need no system call.
 #[derive(Clone, Copy, Debug)]
 pub struct Ladder {
     above: u8,
-    /// How many more there may be.
+    /// Number of threads that may still come.
     left: u8,
 }
 
 impl Ladder {
-    /// Room to change places in before all have to be moved.
+    /// Number of priorities. Threads can change places within them before all have to be moved.
     const ROOM: u8 = 8;
 
-    /// The least urgent of all that are given out; [`FifoPriority::CHOSEN`] is the most urgent.
+    /// Lowest priority that is given out. [`FifoPriority::CHOSEN`] is the highest.
     pub const LEAST: FifoPriority = FifoPriority(FifoPriority::CHOSEN.0 + 1 - Ladder::ROOM);
 
-    /// For so many, at most as many as there is room for.
+    /// Creates a ladder for this many threads, at most as many as there are priorities.
     #[must_use]
     pub fn new(count: usize) -> Ladder {
         let left = u8::try_from(count).unwrap_or(Ladder::ROOM).min(Ladder::ROOM);
         Ladder { above: FifoPriority::CHOSEN.number() + 1, left }
     }
 
-    /// The priority of the next one, below all before it: the one it has if that is right.
+    /// Returns the priority of the next thread, below all before it. `has` is kept if it is in
+    /// order.
     pub fn next(&mut self, has: Option<FifoPriority>) -> FifoPriority {
         self.left = self.left.saturating_sub(1);
         let lowest = Ladder::LEAST.number() + self.left;
@@ -48,7 +49,7 @@ impl Ladder {
     }
 }
 
-/// The scheduling of one thread.
+/// Scheduling orders for one thread.
 #[derive(Debug)]
 pub struct Priority {
     thread: ThreadRef,
@@ -59,7 +60,7 @@ pub struct Priority {
 }
 
 impl Priority {
-    /// For a thread that is scheduled as in `original` now.
+    /// Creates the orders for a thread that is scheduled as in `original` now.
     #[must_use]
     pub fn new(thread: ThreadRef, original: SchedulingOf) -> Priority {
         Priority { thread, original, now: original, is_ordered: false }
@@ -68,7 +69,7 @@ impl Priority {
     /// Makes the thread real-time at `priority`.
     ///
     /// # Errors
-    /// When the thread has exited, or the kernel refuses (privilege, or no real-time budget in the
+    /// If the thread has exited, or the kernel refuses (privilege, or no real-time budget in the
     /// thread's cgroup).
     pub fn raise(&mut self, priority: FifoPriority) -> Result<(), ActError> {
         let class = Scheduling::Fifo { priority: priority.number().into() };
@@ -78,48 +79,48 @@ impl Priority {
     /// Gives the thread `slice` of CPU time in every `period` by `SCHED_DEADLINE`, and no more.
     ///
     /// # Errors
-    /// When the thread has exited, or the kernel refuses (privilege, no bandwidth left, a thread
-    /// that may not run on every CPU, a slice below 1 us).
+    /// If the thread has exited, or the kernel refuses (privilege, no bandwidth left, a thread that
+    /// may not run on every CPU, a slice below 1 us).
     pub fn reserve(&mut self, slice: Span, period: Span) -> Result<(), ActError> {
         let class = Scheduling::Deadline { runtime: slice, deadline: period, period };
         self.set(SchedulingOf { class, reset_on_fork: true }, Act::Reserve)
     }
 
-    /// Makes the thread the first of the ordinary ones, by the least nice value there is.
+    /// Makes the thread the first of the ordinary ones, by the lowest nice value.
     ///
     /// # Errors
-    /// When the thread has exited, or the kernel refuses (privilege).
+    /// If the thread has exited, or the kernel refuses (privilege).
     pub fn favour(&mut self) -> Result<(), ActError> {
         let class = Scheduling::Other { nice: -20 };
         let to = SchedulingOf { class, reset_on_fork: true };
         self.set_by(to, Act::Favour, favour)
     }
 
-    /// Puts the thread behind all ordinary ones: it has what they leave. Threads that it starts
-    /// meanwhile are so as well, as they are kept on its CPU.
+    /// Puts the thread behind all ordinary ones: it receives the time that they leave. Threads that
+    /// it starts meanwhile are behind as well, since they are pinned to its CPU.
     ///
     /// # Errors
-    /// When the thread has exited, or the kernel refuses.
+    /// If the thread has exited, or the kernel refuses.
     pub fn defer(&mut self) -> Result<(), ActError> {
         let to = SchedulingOf { class: Scheduling::Idle, reset_on_fork: true };
         self.set(to, Act::Defer)
     }
 
-    /// Schedules the thread as it was originally.
+    /// Restores the original scheduling of the thread.
     ///
     /// # Errors
-    /// When the thread has exited, or the kernel refuses.
+    /// If the thread has exited, or the kernel refuses.
     pub fn lower(&mut self) -> Result<(), ActError> {
         self.set(self.original, Act::Lower)?;
         self.is_ordered = false;
         Ok(())
     }
 
-    /// How the thread is scheduled now, if that is not what was ordered. While nothing is ordered,
-    /// it is its owner's business.
+    /// Returns the present scheduling of the thread if it differs from the orders. Always `None`
+    /// while nothing is ordered, since then the thread's owner may change it.
     ///
     /// # Errors
-    /// When the thread has exited, or the kernel does not say.
+    /// If the thread has exited, or its scheduling cannot be read.
     pub fn differs(&self) -> Result<Option<SchedulingOf>, ActError> {
         if !self.is_ordered {
             return Ok(None);
@@ -127,30 +128,30 @@ impl Priority {
         Ok(Some(self.read()?).filter(|found| *found != self.now))
     }
 
-    /// Schedules the thread as was ordered, after another program has changed that.
+    /// Schedules the thread as ordered again, after another program has changed that.
     ///
     /// # Errors
-    /// When the thread has exited, or the kernel refuses.
+    /// If the thread has exited, or the kernel refuses.
     pub fn undo(&mut self) -> Result<(), ActError> {
         let found = self.read()?;
         let to = std::mem::replace(&mut self.now, found);
         self.set(to, Act::Lower)
     }
 
-    /// Schedules the thread as it was originally, whatever another program has made of it.
+    /// Restores the original scheduling of the thread, whatever another program has made of it.
     ///
     /// # Errors
-    /// When the thread has exited, or the kernel refuses.
+    /// If the thread has exited, or the kernel refuses.
     pub fn lower_again(&mut self) -> Result<(), ActError> {
         self.now = self.read()?;
         self.lower()
     }
 
-    /// What another program has made of the thread is what it was originally from now on. Returns
-    /// that.
+    /// Takes the present scheduling of the thread, set by another program, as its original one from
+    /// now on. Returns it.
     ///
     /// # Errors
-    /// When the thread has exited, or the kernel does not say.
+    /// If the thread has exited, or its scheduling cannot be read.
     pub fn accept(&mut self) -> Result<SchedulingOf, ActError> {
         self.now = self.read()?;
         self.original = self.now;
@@ -185,33 +186,33 @@ impl Priority {
     }
 }
 
-/// The CPUs of one thread.
+/// Affinity orders for one thread.
 #[derive(Debug)]
 pub struct Pin {
     thread: ThreadRef,
     original: CpuSet,
     now: CpuSet,
-    /// True if it is ordered where the thread runs, be it where it ran originally.
+    /// True if an affinity is ordered, even one equal to the original.
     is_ordered: bool,
 }
 
 impl Pin {
-    /// For a thread that may run on the CPUs in `original` now.
+    /// Creates the orders for a thread that may run on the CPUs in `original` now.
     #[must_use]
     pub fn new(thread: ThreadRef, original: CpuSet) -> Pin {
         Pin { thread, original, now: original, is_ordered: false }
     }
 
-    /// Keeps the thread on `cpu`. It has left all others when this returns.
+    /// Pins the thread to `cpu`. It has left all others when this returns.
     ///
     /// # Errors
-    /// When the thread has exited, or the kernel refuses (privilege, CPU offline or outside the
+    /// If the thread has exited, or the kernel refuses (privilege, CPU offline or outside the
     /// thread's cpuset, thread in `SCHED_DEADLINE`).
     pub fn pin(&mut self, cpu: CpuId) -> Result<(), ActError> {
         self.set(CpuSet::one(cpu), Act::Pin(cpu))
     }
 
-    /// Keeps the thread on these CPUs; says which it was kept on before.
+    /// Limits the thread to these CPUs. Returns the affinity ordered before.
     ///
     /// # Errors
     /// As for [`Pin::pin`].
@@ -221,29 +222,29 @@ impl Pin {
         Ok(before)
     }
 
-    /// Lets the thread run on all of these.
+    /// Lets the thread run on all of these CPUs.
     ///
     /// # Errors
-    /// When the thread has exited, or the kernel refuses.
+    /// If the thread has exited, or the kernel refuses.
     pub fn spread(&mut self, over: CpuSet) -> Result<(), ActError> {
         self.set(over, Act::Unpin)
     }
 
-    /// Lets the thread run on its original CPUs.
+    /// Restores the original affinity of the thread.
     ///
     /// # Errors
-    /// When the thread has exited, or the kernel refuses.
+    /// If the thread has exited, or the kernel refuses.
     pub fn unpin(&mut self) -> Result<(), ActError> {
         self.set(self.original, Act::Unpin)?;
         self.is_ordered = false;
         Ok(())
     }
 
-    /// Where the thread may run now, if that is not what was ordered. While nothing is ordered, it
-    /// is its owner's business.
+    /// Returns the present affinity of the thread if it differs from the orders. Always `None`
+    /// while nothing is ordered, since then the thread's owner may change it.
     ///
     /// # Errors
-    /// When the thread has exited, or the kernel does not say.
+    /// If the thread has exited, or its affinity cannot be read.
     pub fn differs(&self) -> Result<Option<CpuSet>, ActError> {
         if !self.is_ordered {
             return Ok(None);
@@ -251,41 +252,42 @@ impl Pin {
         Ok(Some(self.read()?).filter(|found| *found != self.now))
     }
 
-    /// Keeps the thread where was ordered, after another program has changed that.
+    /// Sets the affinity as ordered again, after another program has changed it.
     ///
     /// # Errors
-    /// When the thread has exited, or the kernel refuses.
+    /// If the thread has exited, or the kernel refuses.
     pub fn undo(&mut self) -> Result<(), ActError> {
         let found = self.read()?;
         let to = std::mem::replace(&mut self.now, found);
         let done = self.set(to, Act::Confine);
         if done.is_err() {
-            // To be tried again, and to be noticed until then.
+            // Kept as ordered, so that the difference is noticed and tried again.
             self.now = to;
         }
         done
     }
 
-    /// Lets the thread run on its original CPUs as far as its cpuset has them; the others are its
-    /// own again once that does. Returns them.
+    /// Restores the original affinity as far as the thread's cpuset allows. The kernel adds the
+    /// other CPUs when the cpuset allows them. Returns the original affinity.
     pub fn give_up(&mut self) -> CpuSet {
-        // Refused where the cpuset has none of them; then the kernel keeps it where it may be.
+        // Refused if the cpuset allows none of them. Then the kernel keeps the thread where it may
+        // run.
         let _ = self.unpin();
         (self.now, self.is_ordered) = (self.original, false);
         self.original
     }
 
-    /// The CPUs that the thread is kept on, if it is kept anywhere.
+    /// Returns the CPUs that the thread is limited to by order. `None` if there is no order.
     #[must_use]
     pub fn ordered(&self) -> Option<CpuSet> {
         self.is_ordered.then_some(self.now)
     }
 
-    /// Where another program has put the thread is where it was originally from now on. Returns
-    /// that.
+    /// Takes the present affinity of the thread, set by another program, as its original one from
+    /// now on. Returns it.
     ///
     /// # Errors
-    /// When the thread has exited, or the kernel does not say.
+    /// If the thread has exited, or its affinity cannot be read.
     pub fn accept(&mut self) -> Result<CpuSet, ActError> {
         self.now = self.read()?;
         self.original = self.now;
@@ -315,7 +317,8 @@ impl Pin {
 mod tests {
     use super::*;
 
-    /// The places of four in two orders, one after the other, and how many of them had to move.
+    /// Gives out the priorities for an order of four threads. Returns the number of threads that
+    /// had to move.
     fn climb(places: &mut [Option<FifoPriority>; 4], order: &[usize]) -> usize {
         let (mut ladder, mut moved) = (Ladder::new(4), 0);
         let mut before = FifoPriority::KEEPER;
@@ -329,11 +332,11 @@ mod tests {
     }
 
     #[test]
-    fn whoever_stands_right_stays() {
+    fn threads_in_order_keep_their_priorities() {
         let mut places = [None; 4];
         assert_eq!(climb(&mut places, &[0, 1, 2, 3]), 4);
         assert_eq!(places[0], Some(FifoPriority::CHOSEN));
-        // The first is stopped, then the second; then all come back.
+        // The first is stopped, then the second. Then all come back.
         assert_eq!(climb(&mut places, &[1, 2, 3]), 0);
         assert_eq!(climb(&mut places, &[2, 3]), 0);
         assert_eq!(climb(&mut places, &[0, 1, 2, 3]), 0);
@@ -341,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn every_order_after_every_other_has_room() {
+    fn ladder_fits_every_sequence_of_orders() {
         let orders: Vec<[usize; 4]> = (0..256)
             .map(|code| [code & 3, code >> 2 & 3, code >> 4 & 3, code >> 6])
             .filter(|order| (0..4).all(|who| order.contains(&who)))

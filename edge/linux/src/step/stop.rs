@@ -1,12 +1,12 @@
-//! `SIGSTOP` and `SIGCONT`. Acts on the whole process, whichever of its threads is meant.
+//! `SIGSTOP` and `SIGCONT`. Acts on the whole process, whichever of its threads is named.
 //!
-//! The stop signal is sent to the one thread, not to the process. Sent to the process, the kernel
-//! lets the first thread take it, and the others run on until that one has been scheduled: behind a
-//! real-time vCPU thread on its own CPU that may be never. Sent to the vCPU thread, that thread
-//! takes it before its next instruction and stops all others.
+//! The stop signal is sent to the one thread, not to the process. If it were sent to the process,
+//! the kernel would let the first thread take it. The others would run on until that one has been
+//! scheduled, which may be never behind a real-time vCPU thread on its CPU. The vCPU thread takes
+//! the signal before its next instruction and stops all others.
 //!
-//! Visible to others: the parent is told by `SIGCHLD` and `wait`, and a shell with job control
-//! takes the process for suspended.
+//! Other processes can see this: the parent is notified by `SIGCHLD` and `wait`, and a shell with
+//! job control treats the process as suspended.
 
 use rustix::process::Signal;
 
@@ -21,7 +21,7 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// For a process that is not stopped now.
+    /// Creates the orders for a process that is not stopped now.
     #[must_use]
     pub fn new(thread: ThreadRef) -> Stop {
         Stop { thread, stopped: false }
@@ -30,7 +30,7 @@ impl Stop {
     /// Stops all threads of the process.
     ///
     /// # Errors
-    /// When the thread has exited, or the kernel refuses.
+    /// If the thread has exited, or the kernel refuses.
     pub fn stop(&mut self) -> Result<(), ActError> {
         if !self.stopped {
             let sent = self.thread.descriptor().signal(Signal::STOP);
@@ -40,10 +40,10 @@ impl Stop {
         Ok(())
     }
 
-    /// Sends the stop signal to another thread of the process, which is being stopped.
+    /// Sends the stop signal to another thread of a process that is being stopped.
     ///
     /// # Errors
-    /// When that thread has exited, or the kernel refuses.
+    /// If that thread has exited, or the kernel refuses.
     pub fn as_well(thread: &ThreadRef) -> Result<(), ActError> {
         let sent = thread.descriptor().signal(Signal::STOP);
         sent.map_err(|source| ActError::new(thread.tid(), Act::Stop, source))
@@ -52,7 +52,7 @@ impl Stop {
     /// Lets all threads of the process run.
     ///
     /// # Errors
-    /// When the process has exited, or the kernel refuses.
+    /// If the process has exited, or the kernel refuses.
     pub fn go(&mut self) -> Result<(), ActError> {
         if self.stopped {
             // Through the process: the thread that took the stop may have exited since.

@@ -1,4 +1,4 @@
-//! Processes that we start.
+//! Child processes of this process.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,13 +13,14 @@ use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_sig
 
 use super::Tid;
 
-/// Has the kernel kill the process of this command when the thread that starts it ends, however
-/// that comes about. The thread should live as long as our process.
+/// Makes the kernel kill the process of this command when the thread that starts it ends, for
+/// whatever reason. The thread should live as long as our process.
 pub fn die_with_us(command: &mut Command) {
     let us = std::process::id();
     let tie = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        // Asked only after the kernel knows what to do: had we ended before, nobody would tell.
+        // Checked only after the kernel knows what to do: if we had ended before, the signal would
+        // not come.
         let parent = getppid().map(|pid| pid.as_raw_nonzero().get());
         let is_ours = parent.and_then(|pid| u32::try_from(pid).ok()) == Some(us);
         if is_ours { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
@@ -30,20 +31,20 @@ pub fn die_with_us(command: &mut Command) {
     }
 }
 
-/// What a process that waits before its command is told.
+/// Words that tell a waiting process to execute its command, or to exit.
 const GO: u64 = 1;
 const GIVE_UP: u64 = 2;
 
-/// How often a process that waits looks whether we are still there.
+/// Interval at which a waiting process checks that its parent still exists.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// A process that was forked for a command and waits before it becomes that command, so that it can
-/// be held from the command's first instruction on. Dropping this ends it.
+/// A process that was forked for a command and waits before it executes it, so that it can be held
+/// from the command's first instruction on. Dropping this ends it.
 #[derive(Debug)]
 pub struct WaitingCommand {
     pid: Tid,
     gate: OwnedFd,
-    /// Returns when the process has become its command. `None` once it has been joined.
+    /// Returns when the process has executed its command. `None` once it has been joined.
     spawning: Option<JoinHandle<io::Result<Child>>>,
 }
 
@@ -51,7 +52,7 @@ impl WaitingCommand {
     /// Forks the process of a command.
     ///
     /// # Errors
-    /// If there is no room for another process, thread or descriptor.
+    /// If the kernel has no space for another process, thread or descriptor.
     pub fn start(mut command: Command) -> io::Result<WaitingCommand> {
         let (told, tell) = pipe_with(PipeFlags::CLOEXEC)?;
         let gate = eventfd(0, EventfdFlags::CLOEXEC)?;
@@ -66,8 +67,8 @@ impl WaitingCommand {
         unsafe {
             command.pre_exec(wait);
         }
-        // `spawn` returns when the command has been executed, so it needs a thread of its own.
-        // There the command is dropped, and with it our end of the pipe that tells the number.
+        // `spawn` returns when the command has been executed, so it needs a thread of its own. That
+        // thread drops the command, and with it our end of the pipe for the process id.
         let spawning = std::thread::Builder::new().spawn(move || command.spawn())?;
         let mut pid = [0; 4];
         let length = retry_on_intr(|| rustix::io::read(&told, &mut pid))?;
@@ -79,13 +80,13 @@ impl WaitingCommand {
         Ok(WaitingCommand { pid, gate, spawning: Some(spawning) })
     }
 
-    /// The number of the process, which its command will have.
+    /// Returns the id of the process, which its command will have.
     #[must_use]
     pub const fn pid(&self) -> Tid {
         self.pid
     }
 
-    /// Lets the process become its command.
+    /// Lets the process execute its command.
     ///
     /// # Errors
     /// If the command cannot be executed. The process is gone.
@@ -95,7 +96,7 @@ impl WaitingCommand {
     }
 
     fn tell(&self, word: u64) {
-        // The counter has room for both words.
+        // The counter has space for both words.
         let _ = retry_on_intr(|| rustix::io::write(&self.gate, &word.to_ne_bytes()));
     }
 }
@@ -109,7 +110,7 @@ impl Drop for WaitingCommand {
     }
 }
 
-/// Waits in the new process until it may go on.
+/// Waits in the new process until it may continue.
 fn wait_at(gate: &OwnedFd, parent: Pid) -> io::Result<()> {
     loop {
         match poll(&mut [PollFd::new(gate, PollFlags::IN)], Some(&LOOK)) {

@@ -1,9 +1,9 @@
-//! How well the clock on the wall is kept.
+//! Accuracy of the wall clock.
 
 use slackline_units::Span;
 
-/// By how much the clock on the wall may be wrong, as the kernel was told by whoever keeps it; none
-/// where nobody does, or we may not ask.
+/// Returns the maximum error of the wall clock, as reported to the kernel by the program that keeps
+/// it. `None` if no program does, or we may not ask.
 #[must_use]
 pub fn wall_clock_error() -> Option<Span> {
     // SAFETY: a structure of numbers, for which all zeros is a value; no bit of `modes` is set, so

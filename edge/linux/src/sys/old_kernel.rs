@@ -1,6 +1,6 @@
-//! For tests: programs as on Linux 4.4, where every system call that came later is refused as
-//! unknown, which a program cannot tell from a kernel that does not have it; and programs that may
-//! not watch anything, as in a sandbox.
+//! For tests: programs that run as on Linux 4.4, or without perf events, as in a sandbox. Every
+//! system call that is newer than 4.4 is refused as unknown. A program cannot tell that from a
+//! kernel that does not have it.
 
 #![allow(clippy::cast_possible_truncation)] // Codes of BPF have 16 bits, numbers of calls 32.
 
@@ -8,11 +8,11 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// The first number that Linux 4.4 did not know on x86-64 (`copy_file_range`, 4.5).
+/// First system call number that Linux 4.4 does not know on x86-64 (`copy_file_range`, 4.5).
 const FIRST_UNKNOWN: u32 = 326;
 
-/// Has the program of this command, and all that it starts, run so. It cannot be started without
-/// root, or where the kernel has no filters of system calls.
+/// Makes the program of this command, and all that it starts, run as on Linux 4.4. The program
+/// fails to start without root, or if the kernel has no filters of system calls.
 pub fn as_on_linux_4_4(command: &mut Command) {
     // SAFETY: between fork and exec only system calls are made, and nothing is allocated.
     unsafe {
@@ -20,8 +20,8 @@ pub fn as_on_linux_4_4(command: &mut Command) {
     }
 }
 
-/// Has the program of this command, and all that it starts, be refused perf events. It cannot be
-/// started without root, or where the kernel has no filters of system calls.
+/// Makes the kernel refuse perf events to the program of this command, and to all that it starts.
+/// The program fails to start without root, or if the kernel has no filters of system calls.
 pub fn without_perf_events(command: &mut Command) {
     // SAFETY: between fork and exec only system calls are made, and nothing is allocated.
     unsafe {
@@ -38,7 +38,7 @@ fn refuse_later_calls() -> io::Result<()> {
     refuse(JUMP_IF_AT_LEAST, FIRST_UNKNOWN, libc::ENOSYS)
 }
 
-/// Refuses what the jump finds, with this error.
+/// Refuses the system calls that the jump selects, with this error.
 fn refuse(jump: u16, call: u32, error: i32) -> io::Result<()> {
     const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;

@@ -1,4 +1,4 @@
-//! Opening what a stranger named, with the stranger's own rights.
+//! Opening files that a user has named with that user's own rights.
 
 use std::io;
 use std::thread::{Builder, scope};
@@ -7,23 +7,23 @@ use rustix::fs::{Gid, Uid};
 use rustix::process::geteuid;
 use rustix::thread::set_thread_groups;
 
-/// Stack of the thread, in bytes. It opens or connects something and ends.
+/// Stack of the thread, in bytes. It opens or connects one file and ends.
 const STACK: usize = 1 << 17;
 
-/// The rights of a process to files and sockets.
+/// Rights of a process to files and sockets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnerRights {
-    /// The user.
+    /// Id of the user.
     pub uid: u32,
-    /// The first group.
+    /// Id of the first group.
     pub gid: u32,
-    /// All other groups.
+    /// Ids of all other groups.
     pub groups: Vec<u32>,
 }
 
 impl OwnerRights {
-    /// Reads the text of a process's `status` file. `None` if it acts as several users at once:
-    /// then its command line may be the word of one and its rights those of another.
+    /// Parses the text of a process's `status` file. `None` if the process acts as several users at
+    /// once: then its command line may come from one user and its rights from another.
     #[must_use]
     pub fn parse(status: &[u8]) -> Option<OwnerRights> {
         let of = |field: &str| -> Option<Vec<u32>> {
@@ -39,13 +39,13 @@ impl OwnerRights {
         Some(OwnerRights { uid, gid, groups: of("Groups:")? })
     }
 
-    /// Does something with these rights instead of ours.
+    /// Calls `act` with these rights instead of ours.
     ///
-    /// The file system ids of a thread of its own are changed, so the owner cannot send signals to
-    /// that thread, as they could if all of its ids were theirs.
+    /// Only the file system ids of a thread of its own are changed. So the owner cannot send
+    /// signals to that thread, as they could if all of its ids were theirs.
     ///
     /// # Errors
-    /// If we may not take these rights, or what is done fails.
+    /// If we may not take these rights, or `act` fails.
     pub fn act<T: Send>(&self, act: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         if self.uid == geteuid().as_raw() {
             return act();
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(read().unwrap_err().kind(), io::ErrorKind::PermissionDenied);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         assert_eq!(read().unwrap(), b"x");
-        // This thread keeps its own.
+        // This thread keeps its own rights.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"x");
     }

@@ -1,16 +1,16 @@
-//! Who is on the other end of a Unix socket, beyond what rustix says.
+//! Groups of the process at the other end of a Unix socket, which rustix does not report.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// More groups than this nobody can be in.
+/// Maximum number of groups of a process.
 const MOST_GROUPS: usize = 65_536;
 
-/// The groups that whoever connected to this Unix socket was in then, his first one left out:
-/// `SO_PEERGROUPS`.
+/// Returns the groups of the process that connected to this Unix socket, as they were then, without
+/// its first one: `SO_PEERGROUPS`.
 ///
 /// # Errors
-/// The kernel's.
+/// Those of the kernel.
 pub fn peer_groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
     let mut room = 64;
     loop {

@@ -1,4 +1,4 @@
-//! Perf events: what is noted on a CPU, and a thread's time on CPUs.
+//! Perf events: records of activity on a CPU, and the time of a thread on CPUs.
 
 use std::ffi::CStr;
 use std::io;
@@ -10,8 +10,8 @@ use slackline_units::{CpuId, Span};
 
 use super::{Tid, check, malformed};
 
-/// The kernel's `perf_event_attr` in its fifth revision (Linux 4.1), the first with all fields
-/// that are set here.
+/// The kernel's `perf_event_attr` in its fifth revision (Linux 4.1), the first with all fields that
+/// are set here.
 #[repr(C)]
 #[derive(Default)]
 struct Attr {
@@ -40,18 +40,18 @@ const SOFTWARE: u32 = 1;
 const TRACEPOINT: u32 = 2;
 /// `PERF_COUNT_SW_DUMMY`: counts nothing, and carries side records.
 const DUMMY: u64 = 9;
-/// `PERF_COUNT_SW_CPU_CLOCK` and `PERF_COUNT_SW_TASK_CLOCK`.
+/// `PERF_COUNT_SW_CPU_CLOCK` and `PERF_COUNT_SW_TASK_CLOCK`: count CPU time.
 const CPU_CLOCK: u64 = 0;
 const TASK_CLOCK: u64 = 1;
-/// `PERF_FLAG_PID_CGROUP`: what stands for a thread is the folder of a cgroup.
+/// `PERF_FLAG_PID_CGROUP`: the thread argument is the open folder of a cgroup.
 const BY_GROUP: libc::c_ulong = 1 << 2;
 const SAMPLE_TID: u64 = 1 << 1;
 const SAMPLE_TIME: u64 = 1 << 2;
 const SAMPLE_RAW: u64 = 1 << 10;
 const READ_TIME_RUNNING: u64 = 1 << 1;
 
-/// The single bits of the attributes, numbered as the kernel declares them. A C compiler lays bit
-/// fields out from the low end on little-endian machines and from the high end on others.
+/// Returns a single bit of the attributes, numbered as the kernel declares them. A C compiler lays
+/// bit fields out from the low end on little-endian machines and from the high end on others.
 const fn flag(number: u32) -> u64 {
     if cfg!(target_endian = "little") { 1 << number } else { 1 << (63 - number) }
 }
@@ -64,13 +64,13 @@ const SAMPLE_ID_ALL: u64 = flag(18);
 const USE_CLOCK: u64 = flag(25);
 const CONTEXT_SWITCH: u64 = flag(26);
 
-/// Opens an event that is never on. It is there for the others of its CPU to share its ring, and,
-/// if it names a tracepoint, to keep the kernel from taking the probe out, which takes tens of
-/// milliseconds, whenever the last event that uses it goes.
+/// Opens an event that is never switched on. The other events of its CPU share its ring. If it
+/// names a tracepoint, it also keeps the kernel from removing the probe whenever the last event
+/// that uses it is closed, which takes tens of milliseconds.
 ///
 /// # Errors
-/// `ENODEV` when the CPU is offline, `EACCES` or `EPERM` without the privilege (events of whole
-/// CPUs want `CAP_PERFMON`), `EMFILE`, `ENOSYS` when the kernel has no perf events.
+/// `ENODEV` if the CPU is offline, `EACCES` or `EPERM` without the privilege (events of whole CPUs
+/// need `CAP_PERFMON`), `EMFILE`, `ENOSYS` if the kernel has no perf events.
 pub fn open_holder(cpu: CpuId, tracepoint: Option<u64>) -> io::Result<OwnedFd> {
     let attr = match tracepoint {
         Some(config) => Attr { kind: TRACEPOINT, config, ..Attr::default() },
@@ -80,13 +80,15 @@ pub fn open_holder(cpu: CpuId, tracepoint: Option<u64>) -> io::Result<OwnedFd> {
     open(ANYBODY, number(cpu), Attr { flags, clock, ..attr })
 }
 
-/// Opens an event that, once it shares a ring, writes two records for every switch on this CPU: of
-/// who leaves and of who comes (`PERF_RECORD_SWITCH_CPU_WIDE`). A word of each is the process and
-/// the thread on the other side of the switch, the next its own, and the last the time
-/// (`CLOCK_MONOTONIC`, nanoseconds). And one for every thread that is started there, by the one
-/// that starts it, before it runs (`PERF_RECORD_FORK`), and for every one that ends there, before
-/// it has left the CPU for good (`PERF_RECORD_EXIT`): a word of the process and its parent's, a
-/// word of the thread and who started it, and the time.
+/// Opens an event that writes records about switches and lives of threads once it shares a ring.
+///
+/// Every switch on this CPU has two records, of the thread that leaves and of the one that comes
+/// (`PERF_RECORD_SWITCH_CPU_WIDE`). Each has a word with the process and thread on the other side
+/// of the switch, a word with its own, and as its last word the time (`CLOCK_MONOTONIC`,
+/// nanoseconds). Every thread that is started on this CPU has one record, made by its starter
+/// before it runs (`PERF_RECORD_FORK`). Every thread that exits there has one, made before it has
+/// left the CPU for good (`PERF_RECORD_EXIT`). Both have a word with the process and its parent, a
+/// word with the thread and its starter, and the time.
 ///
 /// # Errors
 /// As for [`open_hits`].
@@ -102,27 +104,26 @@ pub fn open_switches(cpu: CpuId) -> io::Result<OwnedFd> {
     open(ANYBODY, number(cpu), attr)
 }
 
-/// Who is notified when a tracepoint is hit.
+/// Notification when a tracepoint is hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tell {
-    /// Whoever polls the ring.
+    /// Notifies the thread that polls the ring.
     Watcher,
-    /// Nobody, before the ring is half full.
+    /// Notifies no thread before the ring is half full.
     Nobody,
 }
 
 /// Opens an event that, once it shares a ring, writes a record whenever a tracepoint is hit on this
-/// CPU and passes the filter, and notifies those who poll the ring if so told. The record is the
-/// time (`CLOCK_MONOTONIC`, nanoseconds, a word), a half word with the size of what follows, and
-/// what the tracepoint records.
+/// CPU and passes the filter. It notifies the threads that poll the ring if `tell` says so. The
+/// record is the time (`CLOCK_MONOTONIC`, nanoseconds, a word), a half word with the size of what
+/// follows, and what the tracepoint records.
 ///
-/// An event of the thread that is woken would be cheaper for everybody else. But since the kernel
-/// fixed a race in 2026 (6.1.167, 6.6.130, 6.12.77, 6.18.17) events note nothing unless they are
-/// on, and those of a thread that sleeps are not.
+/// An event of the woken thread would cost other threads less. But since the kernel fixed a race in
+/// 2026 (6.1.167, 6.6.130, 6.12.77, 6.18.17) events record nothing unless they are on, and those of
+/// a blocked thread are not.
 ///
 /// # Errors
-/// `EINVAL` when the filter is longer than a page or not understood, otherwise as for
-/// [`open_holder`].
+/// `EINVAL` if the filter is longer than a page or malformed, otherwise as for [`open_holder`].
 pub fn open_hits(tracepoint: u64, cpu: CpuId, filter: &CStr, tell: Tell) -> io::Result<OwnedFd> {
     let event = open_all_hits(tracepoint, cpu, tell)?;
     // SAFETY: PERF_EVENT_IOC_SET_FILTER reads a string that ends in zero, though it declares itself
@@ -157,7 +158,7 @@ pub fn open_all_hits(tracepoint: u64, cpu: CpuId, tell: Tell) -> io::Result<Owne
 /// Switches on an event that was opened switched off.
 ///
 /// # Errors
-/// `ENOTTY` when this is no event.
+/// `ENOTTY` if this is no event.
 pub fn switch_on(event: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: PERF_EVENT_IOC_ENABLE takes a number by value and touches no memory of ours.
     let enable = unsafe { IntegerSetter::<{ opcode::none(b'$', 0) }>::new_usize(0) };
@@ -166,14 +167,14 @@ pub fn switch_on(event: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 fn number(cpu: CpuId) -> i32 {
-    i32::try_from(cpu.index()).expect("below 256")
+    i32::try_from(cpu.index()).expect("CPU numbers are below 256")
 }
 
-/// Makes an event write its records into the ring of another event of the same CPU, and notify
-/// those who poll that one.
+/// Makes an event write its records into the ring of another event of the same CPU, and notify the
+/// threads that poll that one.
 ///
 /// # Errors
-/// `EINVAL` when the events are not of one CPU and one clock.
+/// `EINVAL` if the events are not of one CPU and one clock.
 pub fn share_ring(event: BorrowedFd<'_>, ring: BorrowedFd<'_>) -> io::Result<()> {
     let ring = usize::try_from(ring.as_raw_fd()).map_err(|_| malformed())?;
     // SAFETY: PERF_EVENT_IOC_SET_OUTPUT takes a descriptor by value and touches no memory of ours.
@@ -182,17 +183,17 @@ pub fn share_ring(event: BorrowedFd<'_>, ring: BorrowedFd<'_>) -> io::Result<()>
     Ok(unsafe { ioctl(event, set) }?)
 }
 
-/// A clock that shows the time a thread has spent on CPUs since the clock was made: exact at each
-/// reading, of any process, running or not.
+/// A clock that shows the time a thread has spent on CPUs since the clock was made. It is exact at
+/// each reading, for a thread of any process, running or not.
 #[derive(Debug)]
 pub struct TaskClock(OwnedFd);
 
 impl TaskClock {
-    /// Starts a clock at zero.
+    /// Creates a clock that starts at zero.
     ///
     /// # Errors
-    /// `ESRCH` when there is no such thread, otherwise as for [`open_holder`], but with the
-    /// privilege to watch this one thread.
+    /// `ESRCH` if there is no such thread, otherwise as for [`open_holder`], but with the privilege
+    /// to watch this one thread.
     pub fn open(tid: Tid) -> io::Result<TaskClock> {
         // Without these flags, ordinary users could not watch even their own threads.
         let flags = EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR;
@@ -201,12 +202,12 @@ impl TaskClock {
         open(tid.raw(), ANY_CPU, attr).map(TaskClock)
     }
 
-    /// The time on CPUs so far. Interrupts the CPU that the thread runs on, if it does.
+    /// Returns the time on CPUs so far. Interrupts the CPU that the thread runs on, if it does.
     ///
     /// # Errors
-    /// Those of `read`. The thread's end is none: its clock then stands still.
+    /// Those of `read`. The exit of the thread is not an error: its clock then stands still.
     pub fn read(&self) -> io::Result<Span> {
-        // The first word is the count, which a dummy event never has any of.
+        // The first word is the count, which is always zero for a dummy event.
         let mut words = [[0_u8; 8]; 2];
         if rustix::io::read(&self.0, words.as_flattened_mut())? != 16 {
             return Err(malformed());
@@ -215,21 +216,21 @@ impl TaskClock {
     }
 }
 
-/// Whose CPU time an event counts.
+/// Threads whose CPU time an event counts.
 #[derive(Clone, Copy, Debug)]
 pub enum Counted<'a> {
-    /// That of one thread.
+    /// One thread, given by its id.
     Thread(Tid),
-    /// That of all threads in a cgroup of version 2, by its open folder.
+    /// All threads in a cgroup of version 2, given by its open folder.
     Group(BorrowedFd<'a>),
 }
 
 /// Opens an event that, once it shares a ring and is switched on, writes an empty record whenever
-/// another `every` of CPU time has been received on this CPU, and notifies those who poll the ring.
-/// At least 10 us, by the kernel. Costs nothing while nobody who is counted runs.
+/// another `every` of CPU time has been received on this CPU. It also notifies the threads that
+/// poll the ring. The kernel's minimum is 10 us. Costs nothing while no counted thread runs.
 ///
 /// # Errors
-/// `ESRCH` when there is no such thread, `EBADF` or `EINVAL` when the kernel counts by no such
+/// `ESRCH` if there is no such thread, `EBADF` or `EINVAL` if the kernel cannot count for such a
 /// group, otherwise as for [`open_holder`].
 pub fn open_use(counted: Counted<'_>, cpu: CpuId, every: Span) -> io::Result<OwnedFd> {
     let (id, config, way) = match counted {
@@ -251,7 +252,7 @@ pub fn open_use(counted: Counted<'_>, cpu: CpuId, every: Span) -> io::Result<Own
 /// Switches an event off until it is switched on again.
 ///
 /// # Errors
-/// `ENOTTY` when this is no event.
+/// `ENOTTY` if this is no event.
 pub fn switch_off(event: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: PERF_EVENT_IOC_DISABLE takes a number by value and touches no memory of ours.
     let disable = unsafe { IntegerSetter::<{ opcode::none(b'$', 1) }>::new_usize(0) };
@@ -276,6 +277,6 @@ fn open_by(way: libc::c_ulong, tid: i32, cpu: i32, mut attr: Attr) -> io::Result
         libc::syscall(libc::SYS_perf_event_open, &raw mut attr, tid, cpu, no_group, flags)
     };
     let fd = RawFd::try_from(check(result)?).map_err(|_| malformed())?;
-    // SAFETY: the kernel has just made this descriptor and nobody else knows of it.
+    // SAFETY: the kernel has just made this descriptor, and no other code knows of it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

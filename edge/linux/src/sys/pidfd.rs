@@ -9,27 +9,27 @@ use rustix::process::{
 
 use super::{Tid, check};
 
-/// A descriptor of one thread. It polls readable once that has exited.
+/// Opens a descriptor of one thread. It polls readable once the thread has exited.
 ///
 /// # Errors
-/// `ESRCH` when there is no such thread, `EINVAL` before Linux 6.9, `ENOSYS` before 5.3.
+/// `ESRCH` if there is no such thread, `EINVAL` before Linux 6.9, `ENOSYS` before 5.3.
 pub fn pidfd_of_thread(tid: Tid) -> io::Result<OwnedFd> {
     Ok(pidfd_open(tid.pid(), PidfdFlags::from_bits_retain(libc::PIDFD_THREAD))?)
 }
 
-/// A descriptor of a process. It polls readable once all of it has exited.
+/// Opens a descriptor of a process. It polls readable once the whole process has exited.
 ///
 /// # Errors
-/// `ESRCH` when there is no such process, `EINVAL` when this is not its first thread, `ENOSYS`
-/// before Linux 5.3.
+/// `ESRCH` if there is no such process, `EINVAL` if this is not its first thread, `ENOSYS` before
+/// Linux 5.3.
 pub fn pidfd_of_process(process: Tid) -> io::Result<OwnedFd> {
     Ok(pidfd_open(process.pid(), PidfdFlags::empty())?)
 }
 
-/// Sends a signal to what the descriptor stands for: a thread or a process.
+/// Sends a signal to the thread or process that the descriptor stands for.
 ///
 /// # Errors
-/// `ESRCH` when it has exited, `EPERM` without the privilege.
+/// `ESRCH` if it has exited, `EPERM` without the privilege.
 pub fn signal_by(pidfd: BorrowedFd<'_>, signal: Signal) -> io::Result<()> {
     Ok(pidfd_send_signal(pidfd, signal)?)
 }
@@ -37,7 +37,7 @@ pub fn signal_by(pidfd: BorrowedFd<'_>, signal: Signal) -> io::Result<()> {
 /// Sends a signal to the whole process of the thread that the descriptor stands for.
 ///
 /// # Errors
-/// `ESRCH` when it has exited, `EPERM` without the privilege, `EINVAL` before Linux 6.9.
+/// `ESRCH` if it has exited, `EPERM` without the privilege, `EINVAL` before Linux 6.9.
 pub fn signal_process_by(pidfd: BorrowedFd<'_>, signal: Signal) -> io::Result<()> {
     let no_info = std::ptr::null::<libc::siginfo_t>();
     let fd = pidfd.as_raw_fd();
@@ -56,10 +56,10 @@ pub fn signal_process_by(pidfd: BorrowedFd<'_>, signal: Signal) -> io::Result<()
     Ok(())
 }
 
-/// Sends a signal to a thread of a process, by number.
+/// Sends a signal to a thread of a process, by id.
 ///
 /// # Errors
-/// `ESRCH` when that process has no such thread, `EPERM` without the privilege.
+/// `ESRCH` if that process has no such thread, `EPERM` without the privilege.
 pub fn signal_thread(process: Tid, tid: Tid, signal: Signal) -> io::Result<()> {
     // SAFETY: three numbers; no memory of ours is touched.
     let result =
@@ -68,18 +68,18 @@ pub fn signal_thread(process: Tid, tid: Tid, signal: Signal) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends a signal to all processes of a group, by the number of the one that began it.
+/// Sends a signal to all processes of a process group, by the id of its first process.
 ///
 /// # Errors
-/// `ESRCH` when there are none, `EPERM` without the privilege.
+/// `ESRCH` if there are none, `EPERM` without the privilege.
 pub fn signal_group(first: Tid, signal: Signal) -> io::Result<()> {
     Ok(kill_process_group(first.pid(), signal)?)
 }
 
-/// Sends a signal to a process, by number.
+/// Sends a signal to a process, by id.
 ///
 /// # Errors
-/// `ESRCH` when there is no such process, `EPERM` without the privilege.
+/// `ESRCH` if there is no such process, `EPERM` without the privilege.
 pub fn signal_process(process: Tid, signal: Signal) -> io::Result<()> {
     Ok(kill_process(process.pid(), signal)?)
 }

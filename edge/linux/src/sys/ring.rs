@@ -1,7 +1,8 @@
-//! The memory through which the kernel hands over a perf event's records.
+//! Shared memory through which the kernel delivers a perf event's records.
 //!
-//! One page of counters, then a power of two of data pages. The kernel writes records at `head` and
-//! never past `tail`; we read from `tail` up to `head` and then move `tail`. Both only grow.
+//! It has one page of counters, then a power of two of data pages. The kernel writes records at
+//! `head` and never past `tail`. We read from `tail` up to `head` and then move `tail`. Both only
+//! grow.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -12,30 +13,31 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::malformed;
 
-/// Where the kernel's `perf_event_mmap_page` keeps its two counters, in bytes.
+/// Offsets of the two counters in the kernel's `perf_event_mmap_page`, in bytes.
 const HEAD: usize = 1024;
 const TAIL: usize = 1032;
 
-/// How many words of a record are kept. The largest we ask for is a switch: the time, its size, and
-/// the 64 bytes of the tracepoint.
+/// Number of words of a record that are kept. The largest record we request is a switch: the time,
+/// its size, and the 64 bytes of the tracepoint.
 const WORDS: usize = 10;
 
 /// One record, without its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// `PERF_RECORD_…`.
+    /// Type of the record, one of `PERF_RECORD_…`.
     pub kind: u32,
-    /// `PERF_RECORD_MISC_…` bits.
+    /// Flags of the record, bits of `PERF_RECORD_MISC_…`.
     pub flags: u16,
-    /// The first words after the header; zero where the record is shorter.
+    /// First words after the header. Zero where the record is shorter.
     pub words: [u64; WORDS],
 }
 
 impl Record {
-    /// How many bytes behind the header are kept.
+    /// Number of bytes after the header that are kept.
     pub const KEPT: usize = 8 * WORDS;
 
-    /// The half word at so many bytes behind the header, or none if that is not in the record.
+    /// Returns the half word at this offset in bytes after the header. `None` if it is not in the
+    /// record.
     #[must_use]
     pub fn half(&self, at: usize) -> Option<u32> {
         let [a, b, c, d, e, f, g, h] = self.words.get(at / 8)?.to_ne_bytes();
@@ -47,7 +49,7 @@ impl Record {
     }
 }
 
-/// The ring of one perf event, mapped. The mapping outlives the event's descriptor.
+/// The mapped ring of one perf event. The mapping outlives the event's descriptor.
 #[derive(Debug)]
 pub struct Ring {
     base: NonNull<u8>,
@@ -59,11 +61,11 @@ pub struct Ring {
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Gives an event a ring with room for `bytes` of records, or a page where that is less.
+    /// Maps a ring for an event, with space for `bytes` of records, or a page where that is less.
     ///
     /// # Errors
-    /// `EPERM` when an ordinary user's rings exceed `kernel.perf_event_mlock_kb`, `EINVAL` when
-    /// `bytes` is more than a page and no power of two, or the event has a ring of another size.
+    /// `EPERM` if an ordinary user's rings exceed `kernel.perf_event_mlock_kb`, `EINVAL` if `bytes`
+    /// is more than a page and no power of two, or the event has a ring of another size.
     pub fn map(event: BorrowedFd<'_>, bytes: usize) -> io::Result<Ring> {
         let page = page_size()?;
         let data = bytes.max(page);
@@ -75,17 +77,18 @@ impl Ring {
         Ok(Ring { base, page, data })
     }
 
-    /// Room for records, in bytes.
+    /// Returns the space for records, in bytes.
     #[must_use]
     pub const fn size(&self) -> usize {
         self.data
     }
 
-    /// Hands out every record there is, oldest first, and gives their room back to the kernel. The
-    /// answer is the room they took, in bytes.
+    /// Delivers all records in the ring, oldest first, and returns their space to the kernel. The
+    /// result is that space in bytes.
     ///
     /// # Errors
-    /// `InvalidData` when the kernel's bookkeeping makes no sense; what is left is then dropped.
+    /// `InvalidData` if the kernel's counters or sizes are inconsistent. The remaining records are
+    /// then dropped.
     pub fn take(&mut self, mut each: impl FnMut(Record)) -> io::Result<usize> {
         // Acquire: the records below `head` are written before `head` is.
         let head = self.counter(HEAD).load(Ordering::Acquire);
@@ -107,7 +110,7 @@ impl Ring {
         result
     }
 
-    /// The record at `tail` and its size in bytes, header included.
+    /// Reads the record at `tail`. Returns its size in bytes, header included, and the record.
     fn record(&self, tail: u64) -> (u64, Record) {
         // The header is { type: u32, misc: u16, size: u16 }.
         let header = self.word(tail).to_ne_bytes();
@@ -121,10 +124,11 @@ impl Ring {
         (size, Record { kind, flags: u16::from_ne_bytes([f0, f1]), words })
     }
 
-    /// The word at a count of bytes. Records are multiples of a word, so none wraps inside one.
+    /// Returns the word at a count of bytes. Records are multiples of a word, so none wraps inside
+    /// one.
     fn word(&self, at: u64) -> u64 {
         let mask = self.data as u64 - 8;
-        let offset = usize::try_from(at & mask).expect("less than the size of the ring");
+        let offset = usize::try_from(at & mask).expect("an offset is below the size of the ring");
         // SAFETY: the mask keeps `offset` word-aligned and at least a word below the end of the
         // data pages, which lie behind the first page and are mapped as long as `self` lives.
         // Volatile because the kernel writes here.

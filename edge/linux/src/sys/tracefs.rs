@@ -1,7 +1,7 @@
-//! The numbers of the kernel's tracepoints, and where their fields are.
+//! Ids of the kernel's tracepoints, and offsets of their fields.
 //!
-//! Tracefs knows them. Where it is not mounted it is mounted for ourselves only, attached to no
-//! directory, so that the host looks as before.
+//! They are read from tracefs. Where it is not mounted it is mounted for this process only,
+//! attached to no directory, so that the host stays unchanged.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -17,37 +17,37 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use super::malformed;
 
-/// Where hosts mount tracefs, newer habit first.
+/// Directories where hosts mount tracefs, the newer convention first.
 const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
-/// A tracepoint, as perf events want it.
+/// A tracepoint, as perf events use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tracepoint<const FIELDS: usize> {
-    /// Its number.
+    /// Id of the tracepoint.
     pub id: u64,
-    /// Where in what it records the fields asked for begin, in bytes.
+    /// Offsets of the requested fields in its records, in bytes.
     pub offsets: [usize; FIELDS],
 }
 
-/// Why a tracepoint cannot be had, one reason for each way that was tried.
+/// Reason why a tracepoint cannot be found, one for each way that was tried.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "no tracefs: a mount of our own: {own}; /sys/kernel/tracing: {tracing}; \
      /sys/kernel/debug/tracing: {debug}"
 )]
 pub struct TracepointError {
-    /// Why not through a mount of our own.
+    /// Error of a mount of our own.
     pub own: io::Error,
-    /// Why not at `/sys/kernel/tracing`.
+    /// Error at `/sys/kernel/tracing`, its usual place.
     pub tracing: io::Error,
-    /// Why not at `/sys/kernel/debug/tracing`.
+    /// Error at `/sys/kernel/debug/tracing`, its older place.
     pub debug: io::Error,
 }
 
-/// A tracepoint such as `sched/sched_wakeup`, and where it keeps the fields of these names.
+/// Finds a tracepoint such as `sched/sched_wakeup`, and the offsets of the fields with these names.
 ///
 /// # Errors
-/// When no tracefs can be reached or none has the tracepoint and its fields.
+/// If no tracefs can be reached, or none has the tracepoint and its fields.
 pub fn tracepoint<const FIELDS: usize>(
     name: &str,
     fields: [&str; FIELDS],
@@ -77,7 +77,8 @@ fn look_up<const FIELDS: usize>(
     Ok(Tracepoint { id: id.ok_or_else(malformed)?, offsets })
 }
 
-/// Reads a line like `field:pid_t pid; offset:24; size:4; signed:1;`, if it is about this field.
+/// Parses a line like `field:pid_t pid; offset:24; size:4; signed:1;`. `None` if it is about
+/// another field.
 fn offset_of(line: &str, field: &str) -> Option<usize> {
     let mut parts = line.trim().strip_prefix("field:")?.split(';').map(str::trim);
     let declared = parts.next()?.split_ascii_whitespace().last()?;
@@ -106,8 +107,8 @@ fn detached_mount() -> Result<OwnedFd, Errno> {
     fsmount(&filesystem, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
 }
 
-/// Before Linux 5.2 a mount always stands in a directory: here in one of a thread that sees mounts
-/// of its own. They end with it, but for whoever has opened them.
+/// Mounts tracefs as before Linux 5.2, when a mount always needs a directory: in a thread with a
+/// mount namespace of its own. The mount ends with the thread, except for open descriptors.
 fn mount_of_a_thread() -> io::Result<OwnedFd> {
     let mount_and_open = || {
         // SAFETY: descriptors stay common to all threads; of what is not, this thread uses nothing
@@ -126,10 +127,11 @@ fn mount_of_a_thread() -> io::Result<OwnedFd> {
 mod tests {
     use super::*;
 
-    /// Seen through the descriptor when the thread has ended, and nowhere else.
+    /// Visible through the descriptor when the thread has ended, and nowhere else.
     #[test]
-    fn a_mount_of_a_thread_is_seen_by_who_has_opened_it() {
-        let mounts = || std::fs::read_to_string("/proc/self/mounts").expect("its mounts");
+    fn mount_of_a_thread_is_visible_only_through_its_descriptor() {
+        let mounts =
+            || std::fs::read_to_string("/proc/self/mounts").expect("this process has mounts");
         let before = mounts();
         let tracefs = match mount_of_a_thread() {
             Ok(tracefs) => tracefs,

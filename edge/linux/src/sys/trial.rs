@@ -1,4 +1,4 @@
-//! Calls that are made once, to find out whether the kernel lets us.
+//! Calls that are made once, to find out whether the kernel allows them.
 
 use std::io;
 use std::mem;
@@ -6,12 +6,12 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use super::{check, malformed};
 
-/// Makes the smallest BPF map there is, and drops it.
+/// Makes the smallest possible BPF map, and drops it.
 ///
 /// # Errors
-/// `EPERM` without the privilege, `ENOSYS` when the kernel has no BPF.
+/// `EPERM` without the privilege, `ENOSYS` if the kernel has no BPF.
 pub fn try_bpf_map() -> io::Result<()> {
-    /// The first fields of the kernel's `bpf_attr` for making maps; the rest counts as zero.
+    /// First fields of the kernel's `bpf_attr` for making maps. The rest counts as zero.
     #[repr(C)]
     struct MapAttr {
         kind: u32,
@@ -28,10 +28,10 @@ pub fn try_bpf_map() -> io::Result<()> {
     close(check(result)?)
 }
 
-/// The version of the interface of an open `/dev/kvm`.
+/// Returns the version of the interface of an open `/dev/kvm`.
 ///
 /// # Errors
-/// `ENOTTY` when the descriptor is something else.
+/// `ENOTTY` if the descriptor is something else.
 pub fn kvm_api_version(kvm: BorrowedFd<'_>) -> io::Result<i64> {
     const GET_API_VERSION: libc::c_ulong = 0xAE00;
     const NOTHING: libc::c_ulong = 0;
@@ -43,7 +43,7 @@ pub fn kvm_api_version(kvm: BorrowedFd<'_>) -> io::Result<i64> {
 /// Makes a virtual machine without vCPUs and memory, and drops it.
 ///
 /// # Errors
-/// Those of the kernel, where the processor or the host's own hypervisor does not let it.
+/// Those of the kernel, if the processor or the host's own hypervisor does not allow it.
 pub fn try_kvm_machine(kvm: BorrowedFd<'_>) -> io::Result<()> {
     const CREATE_VM: libc::c_ulong = 0xAE01;
     const DEFAULT_KIND: libc::c_ulong = 0;
@@ -55,7 +55,7 @@ pub fn try_kvm_machine(kvm: BorrowedFd<'_>) -> io::Result<()> {
 /// Closes a descriptor that the kernel has just made.
 fn close(result: libc::c_long) -> io::Result<()> {
     let fd = RawFd::try_from(result).map_err(|_| malformed())?;
-    // SAFETY: nobody else knows of this descriptor.
+    // SAFETY: no other code knows of this descriptor.
     drop(unsafe { OwnedFd::from_raw_fd(fd) });
     Ok(())
 }

@@ -1,15 +1,15 @@
-//! Threads held by descriptor, so that a number used again by somebody else is never hit.
+//! Threads held by descriptor, so that a reused id never hits another thread.
 //!
 //! From Linux 6.9 on a thread is held by a descriptor of its own, a pidfd. Before that it is held
-//! by its open `stat` file in procfs: the kernel ties the file to the thread, so that reading it
-//! fails with `ESRCH` once the thread is gone, whoever has its number then. Its process is held by
-//! a pidfd in addition, where there are any (5.3).
+//! by its open `stat` file in procfs. The kernel ties that file to the thread, so that reading it
+//! fails with `ESRCH` once the thread is gone, even if another thread has its id. Its process is
+//! held by a pidfd in addition, where the kernel has them (5.3).
 //!
-//! What no descriptor can do goes by number, right after the descriptor was seen alive and the
+//! Actions that no descriptor supports go by id, right after the descriptor was seen alive and the
 //! start time compared: signals to a thread before 6.9, signals to a process before 5.3, and on all
-//! kernels changes of scheduling and affinity. In the few microseconds between the look and the
-//! call the thread would have to end, be reaped, and have its number given to another. The kernel
-//! gives numbers out in turn, so all others (32,767 at least) would have to be given out first.
+//! kernels changes of scheduling and affinity. To hit another thread, in the few microseconds
+//! between check and call the thread would have to exit, be reaped, and have its id reused. The
+//! kernel assigns ids in turn, so all others (at least 32,767) would have to be assigned first.
 
 use std::fs::File;
 use std::io;
@@ -43,15 +43,15 @@ struct Procfs {
     tid: Tid,
     started: StartTime,
     stat: File,
-    /// Of the process; none before 5.3.
+    /// Pidfd of the process. `None` before Linux 5.3.
     pidfd: Option<OwnedFd>,
 }
 
 impl TaskFd {
-    /// Holds a thread.
+    /// Opens a descriptor of a thread.
     ///
     /// # Errors
-    /// `ESRCH` or `NotFound` when there is no such thread.
+    /// `ESRCH` or `NotFound` if there is no such thread.
     pub fn open(tid: Tid) -> io::Result<TaskFd> {
         match pidfd_of_thread(tid) {
             Ok(fd) => Ok(TaskFd(Descriptor::Thread(fd))),
@@ -64,19 +64,19 @@ impl TaskFd {
         }
     }
 
-    /// Holds a thread as kernels before 5.3 do, on any kernel.
+    /// Opens a descriptor as on kernels before 5.3, on any kernel.
     ///
     /// # Errors
-    /// `ESRCH` or `NotFound` when there is no such thread.
+    /// `ESRCH` or `NotFound` if there is no such thread.
     pub fn open_in_procfs(tid: Tid) -> io::Result<TaskFd> {
         Procfs::open(tid, None).map(|held| TaskFd(Descriptor::Procfs(held)))
     }
 
-    /// Sends a signal to the thread. Stopping and continuing concern the whole process, whichever
+    /// Sends a signal to the thread. Stopping and continuing apply to the whole process, whichever
     /// of its threads the signal is sent to.
     ///
     /// # Errors
-    /// `ESRCH` when it has exited, `EPERM` without the privilege.
+    /// `ESRCH` if it has exited, `EPERM` without the privilege.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
         match &self.0 {
             Descriptor::Thread(fd) => signal_by(fd.as_fd(), signal),
@@ -90,7 +90,7 @@ impl TaskFd {
     /// Sends a signal to the process of the thread.
     ///
     /// # Errors
-    /// `ESRCH` when it has exited, `EPERM` without the privilege.
+    /// `ESRCH` if it has exited, `EPERM` without the privilege.
     pub fn signal_process(&self, signal: Signal) -> io::Result<()> {
         match &self.0 {
             Descriptor::Thread(fd) => signal_process_by(fd.as_fd(), signal),
@@ -104,7 +104,7 @@ impl TaskFd {
         }
     }
 
-    /// Whether the thread has exited, waited for by its parent or not.
+    /// Returns true if the thread has exited, whether or not its parent has reaped it.
     ///
     /// # Errors
     /// Those of `poll`, or of procfs.
@@ -119,8 +119,8 @@ impl TaskFd {
         }
     }
 
-    /// A descriptor that polls readable once the thread has exited, whoever of its process is still
-    /// there; none before 6.9, where one has to ask.
+    /// Returns a descriptor that polls readable once the thread has exited, even if other threads
+    /// of its process run on. `None` before Linux 6.9, where the state must be polled instead.
     #[must_use]
     pub fn pollable_by_itself(&self) -> Option<BorrowedFd<'_>> {
         match &self.0 {
@@ -129,8 +129,8 @@ impl TaskFd {
         }
     }
 
-    /// A descriptor that polls readable once the thread (before 6.9: its whole process) has exited;
-    /// none before 5.3, where one has to ask from time to time.
+    /// Returns a descriptor that polls readable once the thread (before Linux 6.9: its whole
+    /// process) has exited. `None` before 5.3, where the state must be polled instead.
     #[must_use]
     pub fn pollable(&self) -> Option<BorrowedFd<'_>> {
         match &self.0 {
@@ -144,12 +144,13 @@ impl Procfs {
     fn open(tid: Tid, pidfd: Option<OwnedFd>) -> io::Result<Procfs> {
         let process = process_of(tid)?;
         let stat = File::open(format!("/proc/{process}/task/{tid}/stat"))?;
-        // Read through the descriptor, so it is about the thread that this is tied to.
+        // Read through the descriptor, so the text is about the thread that the descriptor is tied
+        // to.
         let started = read(&stat)?.started();
         Ok(Procfs { process, tid, started, stat, pidfd })
     }
 
-    /// How the thread is now, if it is still there and the same: `ESRCH` if not.
+    /// Returns the present state of the thread. `ESRCH` if it is gone or another thread has its id.
     fn look(&self) -> io::Result<Stat> {
         let stat = read(&self.stat)?;
         if stat.started() == self.started { Ok(stat) } else { Err(Errno::SRCH.into()) }
@@ -163,8 +164,8 @@ fn read(stat: &File) -> io::Result<Stat> {
     Stat::parse(&text[..length]).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Whether an error says that the kernel has no pidfds, or that a sandbox hides them: some answer
-/// `EPERM` to calls that they do not know, which this one never does by itself.
+/// Returns true if an error says that the kernel has no pidfds, or that a sandbox hides them. Some
+/// sandboxes answer `EPERM` to calls that they do not know, which this call never does by itself.
 #[must_use]
 pub fn is_missing(error: &io::Error) -> bool {
     let is = |errno: Errno| error.raw_os_error() == Some(errno.raw_os_error());
@@ -176,7 +177,7 @@ fn is_ready(fd: &OwnedFd) -> io::Result<bool> {
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     loop {
         match poll(&mut fds, Some(&at_once)) {
-            // Without a wait there is no end to which a signal could put off the answer.
+            // Repeating cannot go on forever, since the call does not wait.
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
             Ok(_) => return Ok(!fds[0].revents().is_empty()),
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_held_in_either_way_is_signalled_until_it_is_gone() {
+    fn held_thread_is_signalled_until_it_exits() {
         for open in [TaskFd::open, TaskFd::open_in_procfs] {
             let (mut child, tid) = sleeper();
             let held = open(tid).unwrap();
@@ -216,11 +217,11 @@ mod tests {
     }
 
     #[test]
-    fn one_that_has_exited_and_waits_for_its_parent_has_exited() {
+    fn zombie_counts_as_exited() {
         let (mut child, tid) = sleeper();
         let held = TaskFd::open_in_procfs(tid).unwrap();
         child.kill().unwrap();
-        // Its end is on its way; nobody reaps it meanwhile.
+        // Its exit is under way. No other thread reaps it meanwhile.
         while !held.has_exited().unwrap() {
             std::thread::yield_now();
         }
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_thread_of_the_same_number_is_another_one() {
+    fn later_thread_with_the_same_id_is_not_signalled() {
         let (mut child, tid) = sleeper();
         let mut held = Procfs::open(tid, None).unwrap();
         held.started = StartTime::from_ticks(held.started.ticks() + 1);

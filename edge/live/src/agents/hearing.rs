@@ -1,65 +1,71 @@
-//! What is made of the bytes of one agent: frames that count, and for how long what they claim
-//! counts. It does no IO and is told the time.
+//! Reports of one agent: valid frames in its bytes, and the time for which their claims count. Does
+//! no I/O and reads no clock.
 
 use slackline_units::frame::{FRAME, Frame, MAGIC, NoFrame, Says};
 use slackline_units::{Span, TASKS, Time};
 
 use crate::live_host::At;
 
-/// For how long something claimed counts that is not told again. Who waits for a CPU meanwhile
-/// could not, and its tasks are what they were: it has until it has run for a little.
+/// Time for which a claim counts unless the agent repeats it. A guest that waits for a CPU
+/// meanwhile cannot repeat it, and its tasks stay as they were. Its claim counts until it has run
+/// for a little.
 pub const LEASE: Span = Span::from_ms(100);
-/// But no longer than this in all.
+/// Maximum time for which a claim counts without being repeated.
 pub const LEASE_AT_MOST: Span = Span::from_secs(1);
-/// That little: an agent that is there tells at once when its guest runs.
+/// Time that such a guest must run before its claim lapses. A working agent reports at once when
+/// its guest runs.
 const LITTLE: Span = Span::from_ms(5);
-/// After so many bytes' worth of no frames in a row an agent is as good as silent.
+/// Number of invalid frames in a row after which an agent counts as silent.
 pub const BAD_AT_MOST: u32 = 8;
-/// How many things a second are told of it on average.
+/// Maximum rate at which reports of an agent are passed on, per second on average.
 pub const RATE: u64 = 1_000;
 const EACH: Span = Span::from_us(1_000_000 / RATE);
-/// How many may come at once, where fewer came before.
+/// Burst allowance: the time's worth of reports that may come at once after fewer came before.
 const SAVED: Span = Span::from_ms(32);
 
-/// What came of an agent until now.
+/// Counts of an agent's frames and losses so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Frames that counted.
+    /// Number of valid frames.
     pub frames: u64,
-    /// Those that were dropped: none at all, of a vCPU that is not there, or not after the last.
+    /// Number of frames dropped: malformed, of a vCPU that does not exist, or not newer than the
+    /// last.
     pub dropped: u64,
-    /// Those that a later one took the place of before they were told, because there were too many.
+    /// Number of frames replaced by a later one before they were passed on, because there were too
+    /// many.
     pub overtaken: u64,
-    /// How often what it claimed lapsed because it told nothing for [`LEASE`].
+    /// Number of claims that lapsed because nothing was reported for [`LEASE`].
     pub lapsed: u64,
-    /// How often it was taken to be silent because of [`BAD_AT_MOST`] that were dropped in a row.
+    /// Number of times that the agent counted as silent, after [`BAD_AT_MOST`] dropped frames in a
+    /// row.
     pub silenced: u64,
-    /// The version of the frames that it was last taken to be silent for, if that is not ours.
+    /// Frame version of the agent when it last counted as silent. `None` if that was not because of
+    /// another version.
     pub other_version: Option<u8>,
-    /// How often the channel was closed at the other end.
+    /// Number of times that the other end closed the channel.
     pub hung_up: u64,
 }
 
-/// Something to be told of one vCPU of the guest.
+/// Report about one vCPU of the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct News {
     pub(super) vcpu: u16,
     pub(super) says: Says,
 }
 
-/// Something that counts and would lapse.
+/// A claim that counts and would lapse.
 #[derive(Clone, Copy, Debug)]
 struct Claim {
     vcpu: u16,
     kind: Kind,
     told: Time,
-    /// When to see whether it lapses.
+    /// Time when to check whether it lapses.
     due: Time,
-    /// Whether the guest ran when that was last seen.
+    /// True if the guest was running at the last check.
     ran: bool,
 }
 
-/// What a frame is about.
+/// Kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Tasks,
@@ -82,18 +88,18 @@ impl Kind {
     }
 }
 
-/// One agent, as it is heard.
+/// State of the reports of one agent.
 #[derive(Debug)]
 pub(super) struct Hearing {
-    /// What came in and is no whole frame yet.
+    /// Bytes received that are not a whole frame yet.
     rest: Vec<u8>,
-    /// Of how many vCPUs it may tell.
+    /// Number of vCPUs of the guest.
     vcpus: u16,
-    /// The number of the last frame of each kind, and when it came.
+    /// Sequence number and time of the last frame of each kind.
     last: [Option<(u32, Time)>; 2],
     bad: u32,
     claims: Vec<Claim>,
-    /// Up to when frames have been paid for, at one in [`EACH`].
+    /// Time up to which frames use up the rate of one per [`EACH`].
     paid: Time,
     pub(super) counts: Counts,
 }
@@ -105,19 +111,19 @@ impl Hearing {
         Hearing { rest, vcpus, last, bad, claims, paid, counts: Counts::default() }
     }
 
-    /// When more is to be taken in; none is now.
+    /// Returns the time before which no more is to be read. `None` if more may be read now.
     pub(super) fn not_before(&self, now: Time) -> Option<Time> {
         let ahead = self.paid.since(now);
         (ahead > SAVED).then(|| now + (ahead - SAVED))
     }
 
-    /// When something that it claims may lapse if it tells nothing until then.
+    /// Returns the time when the next claim may lapse. `None` if there is no claim.
     pub(super) fn lapses(&self) -> Option<Time> {
         self.claims.iter().map(|claim| claim.due).min()
     }
 
-    /// Bytes have come. What is to be told is put into `news`; of what is about the same thing, and
-    /// came at once, only the last.
+    /// Takes in bytes and appends the reports to `news`. Of several reports about the same vCPU and
+    /// kind in these bytes, only the last is kept.
     pub(super) fn take(&mut self, now: Time, bytes: &[u8], news: &mut Vec<News>) {
         let before = news.len();
         self.rest.extend_from_slice(bytes);
@@ -138,8 +144,9 @@ impl Hearing {
         self.paid = self.paid.max(now) + EACH * (news.len() - before) as u64;
     }
 
-    /// Whether a frame is of a vCPU that is there, and after the last. If that was long ago it may
-    /// be from another program, which begins with a number of its own.
+    /// Returns true if a frame is of a vCPU that exists and newer than the last frame. If that one
+    /// is old, any number is accepted: the frame may be from another program, which has numbers of
+    /// its own.
     fn counts_now(&self, frame: &Frame, now: Time) -> bool {
         let last = self.last[Kind::of(&frame.says) as usize];
         let last = last.filter(|&(_, at)| now.since(at) < LEASE);
@@ -183,7 +190,7 @@ impl Hearing {
         }
     }
 
-    /// What it claimed has lapsed if it was not told again for so long, though the guest could.
+    /// Drops claims that were not repeated in time although the guest could have repeated them.
     pub(super) fn look(&mut self, now: Time, at: impl Fn(u16) -> At, news: &mut Vec<News>) {
         let before = news.len();
         for mut claim in std::mem::take(&mut self.claims) {
@@ -196,14 +203,14 @@ impl Hearing {
         }
     }
 
-    /// The other end has gone, and what it claimed with it.
+    /// Notes that the other end has closed the channel, which ends its claims.
     pub(super) fn hang_up(&mut self, news: &mut Vec<News>) {
         self.counts.hung_up += 1;
         self.rest.clear();
         self.withdraw(news.len(), news);
     }
 
-    /// All that it claims counts no more; whoever tells next begins anew.
+    /// Ends all claims. The next frame may have any number.
     fn withdraw(&mut self, before: usize, news: &mut Vec<News>) {
         self.last = [None; 2];
         for Claim { vcpu, kind, .. } in std::mem::take(&mut self.claims) {
@@ -213,7 +220,8 @@ impl Hearing {
 }
 
 impl Claim {
-    /// Whether it counts for a little longer: its guest has had no CPU to tell it again on.
+    /// Returns true if the claim counts for a little longer: its guest has had no CPU to repeat it
+    /// on.
     fn goes_on(&mut self, now: Time, at: impl Fn(u16) -> At) -> bool {
         if self.kind == Kind::Pending || now.since(self.told) >= LEASE_AT_MOST {
             return false;
@@ -230,10 +238,10 @@ impl Claim {
     }
 }
 
-/// Behind so many bytes of what is no frame one may begin.
+/// Returns the number of bytes to skip until a frame may begin. The bytes are not a frame.
 fn to_next(bytes: &[u8]) -> usize {
     let next = bytes.windows(MAGIC.len()).skip(1).position(|window| window == MAGIC);
-    // The first bytes of one may be the last of these.
+    // The last of these bytes may be the first of a frame.
     next.map_or(bytes.len() - (MAGIC.len() - 1), |place| place + 1)
 }
 
@@ -277,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_there_for_100_ms_unless_it_is_told_again() {
+    fn claim_lapses_after_100_ms_unless_repeated() {
         let mut hearing = Hearing::new(1);
         assert_eq!(take(&mut hearing, at(5), &bytes(7, urgent())), [urgent()]);
         assert_eq!(hearing.lapses(), Some(at(105)));
@@ -287,14 +295,15 @@ mod tests {
         assert_eq!(look(&mut hearing, at(204)), [NOTHING]);
         assert_eq!((hearing.lapses(), look(&mut hearing, at(500))), (None, vec![]));
         assert_eq!(hearing.counts.lapsed, 1);
-        // Who claims nothing need not tell so again.
+        // An agent without claims need not repeat that.
         take(&mut hearing, at(600), &bytes(9, NOTHING));
         assert_eq!(hearing.lapses(), None);
     }
 
-    /// A guest that waits for a CPU cannot tell it again; one that has run for 5 ms could have.
+    /// A guest that waits for a CPU cannot repeat the claim. A guest that has run for 5 ms could
+    /// have.
     #[test]
-    fn who_waits_has_until_it_has_run_for_a_little() {
+    fn claim_of_a_waiting_guest_lasts_until_it_has_run() {
         let mut hearing = Hearing::new(1);
         take(&mut hearing, at(0), &bytes(1, urgent()));
         assert_eq!(look_at(&mut hearing, at(100), At::Waits), []);
@@ -307,14 +316,14 @@ mod tests {
         take(&mut hearing, at(300), &bytes(2, urgent()));
         assert_eq!(look_at(&mut hearing, at(1_299), At::Waits), []);
         assert_eq!(look_at(&mut hearing, at(1_304), At::Waits), [NOTHING]);
-        // What waits for it others tell, who have a CPU.
+        // Pending I/O is reported by others, which have a CPU.
         take(&mut hearing, at(2_000), &bytes(3, Says::Pending { items: 1, asked: 0 }));
         assert_eq!(look_at(&mut hearing, at(2_100), At::Waits).len(), 1);
     }
 
-    /// What waits lapses as well, and of both kinds each by its own word.
+    /// Pending I/O lapses as well, and each kind by a report of its own.
     #[test]
-    fn all_that_is_claimed_lapses_at_once() {
+    fn claims_of_all_vcpus_and_kinds_lapse_together() {
         let mut hearing = Hearing::new(2);
         let waits = Says::Pending { items: 3, asked: 9 };
         let told = [bytes(1, urgent()), Frame { vcpu: 1, sequence: 2, says: waits }.to_bytes()];
@@ -327,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_after_the_last_or_of_nobody_is_dropped() {
+    fn old_frames_and_frames_of_unknown_vcpus_are_dropped() {
         let mut hearing = Hearing::new(1);
         take(&mut hearing, at(0), &bytes(7, NOTHING));
         assert_eq!(take(&mut hearing, at(1), &bytes(7, urgent())), []);
@@ -335,12 +344,12 @@ mod tests {
         let stranger = Frame { vcpu: 1, sequence: 9, says: urgent() };
         assert_eq!(take(&mut hearing, at(1), &stranger.to_bytes()), []);
         assert_eq!((hearing.counts.frames, hearing.counts.dropped), (1, 3));
-        // Another program may be there by now, which begins anew.
+        // Another program may be there by now, which has numbers of its own.
         assert_eq!(take(&mut hearing, at(101), &bytes(0, urgent())), [urgent()]);
     }
 
     #[test]
-    fn eight_in_a_row_that_are_none_are_silence_and_the_next_good_one_is_heard() {
+    fn eight_invalid_frames_silence_an_agent_until_a_valid_one() {
         let mut hearing = Hearing::new(1);
         take(&mut hearing, at(0), &bytes(1, urgent()));
         let bad = [b'x'; FRAME];
@@ -351,30 +360,30 @@ mod tests {
         assert_eq!(take(&mut hearing, at(3), &bytes(1, urgent())), [urgent()]);
     }
 
-    /// A full channel takes part of a frame, and then a whole one: only that is heard.
+    /// A full channel takes part of a frame, and then a whole one: only the whole one counts.
     #[test]
-    fn part_of_a_frame_before_a_whole_one_claims_nothing() {
+    fn truncated_frame_claims_nothing_and_next_one_counts() {
         for cut in 1..FRAME {
             let mut hearing = Hearing::new(1);
             let stream = [&bytes(299, urgent())[..cut], &bytes(300, urgent())].concat();
             let claimed = take(&mut hearing, at(0), &stream);
-            // What is no more than the beginning of a frame waits for the next.
+            // Bytes that are only the beginning of a frame wait for the rest.
             let rest = take(&mut hearing, at(1), &bytes(301, urgent()));
             assert_eq!([claimed, rest].concat(), [urgent(); 2], "cut after {cut} bytes");
             assert_eq!(hearing.counts.frames, 2);
         }
     }
 
-    /// Of an agent that is older than the host nothing is heard, and that is why.
+    /// Frames of an agent that is older than the host are dropped, and the count says why.
     #[test]
-    fn another_version_is_silence_and_said() {
+    fn frames_of_another_version_silence_the_agent_and_are_counted() {
         let mut old = bytes(1, urgent());
         old[4..6].copy_from_slice(&[1, 32]);
         let mut hearing = Hearing::new(1);
         assert_eq!(take(&mut hearing, at(0), &old[..32].repeat(9)), []);
         let Counts { frames, silenced, other_version, .. } = hearing.counts;
         assert_eq!((frames, silenced, other_version), (0, 1, Some(1)));
-        // Then one of this version comes there, and is cut eight times.
+        // Then one of this version connects, and its frames are cut eight times.
         take(&mut hearing, at(1), &bytes(1, urgent()));
         take(&mut hearing, at(2), &bytes(2, urgent())[..FRAME - 1].repeat(9));
         let Counts { frames, silenced, other_version, .. } = hearing.counts;
@@ -382,25 +391,25 @@ mod tests {
     }
 
     #[test]
-    fn of_many_at_once_the_last_counts_and_then_one_a_millisecond() {
+    fn flood_of_frames_is_limited_to_one_per_millisecond() {
         let mut hearing = Hearing::new(1);
         let many: Vec<u8> = (0..100).flat_map(|number| bytes(number, urgent())).collect();
         assert_eq!(take(&mut hearing, at(0), &many), [urgent()]);
         assert_eq!((hearing.counts.frames, hearing.counts.overtaken), (100, 99));
         let mut told = 1;
         for number in 100..1_100 {
-            // One each 100 us.
+            // One every 100 us.
             let now = Time::START + Span::from_us(100) * u64::from(number);
             if hearing.not_before(now).is_none() {
                 told += take(&mut hearing, now, &bytes(number, urgent())).len();
             }
         }
-        // In 110 ms: those that may come at once, and one a millisecond.
+        // In 110 ms: the burst allowance, and one per millisecond.
         assert!((120..=133).contains(&told), "{told}");
     }
 
     #[test]
-    fn who_hangs_up_claims_nothing() {
+    fn closing_the_channel_ends_all_claims() {
         let mut hearing = Hearing::new(1);
         let mut whole = bytes(1, urgent()).to_vec();
         whole.extend_from_slice(&bytes(2, urgent())[..20]);
@@ -411,7 +420,7 @@ mod tests {
         assert_eq!(take(&mut hearing, at(1), &bytes(1, urgent())), [urgent()]);
     }
 
-    /// Much of what frames begin with.
+    /// Bytes that often look like the start of a frame.
     fn rubbish() -> impl Strategy<Value = Vec<u8>> {
         prop::collection::vec(prop::sample::select(b"SLGTP\x02\x24".to_vec()), 0..50)
     }
@@ -420,7 +429,8 @@ mod tests {
         prop::collection::vec(any::<u8>(), 0..100)
     }
 
-    /// What agents tell, of four vCPUs: much alike, so that one may go on where another ends.
+    /// Frames of agents, of four vCPUs. They are much alike, so that one may continue where another
+    /// ends.
     fn told() -> impl Strategy<Value = Frame> {
         let class = (0..3_u8, 1..3_u8, any::<bool>());
         let classes = (prop::collection::btree_set(0..140_u8, 5), prop::array::uniform5(class));
@@ -440,9 +450,9 @@ mod tests {
     }
 
     proptest! {
-        /// Wherever what agents send is cut, and whatever is joined: what is claimed was told.
+        /// However the stream is cut and joined, every claim taken in was sent.
         #[test]
-        fn no_claim_is_heard_that_nobody_made(
+        fn every_claim_taken_in_was_sent(
             frames in prop::collection::vec(told(), 1..12),
             pieces in prop::collection::vec((any::<prop::sample::Index>(), 1..3 * FRAME), 1..30),
         ) {
@@ -460,10 +470,10 @@ mod tests {
             }
         }
 
-        /// However bytes come in pieces, and whatever is between frames: each frame is heard, and
-        /// no more is kept of the rest than a frame.
+        /// However the bytes are cut and whatever lies between frames, each frame is found, and
+        /// less than a frame of the rest is kept.
         #[test]
-        fn frames_are_found_between_whatever_there_is(
+        fn frames_are_found_between_arbitrary_bytes(
             parts in prop::collection::vec((rubbish(), 1..70_usize), 1..20),
         ) {
             let mut hearing = Hearing::new(1);
@@ -485,9 +495,9 @@ mod tests {
             prop_assert_eq!(hearing.counts.frames, parts.len() as u64);
         }
 
-        /// Whatever comes, it is heard without a fault, and a lapse ends all that was claimed.
+        /// Arbitrary bytes cause no failure, and all claims lapse.
         #[test]
-        fn nothing_that_comes_does_harm(
+        fn arbitrary_bytes_cause_no_failure(
             pieces in prop::collection::vec((anything(), any::<bool>()), 0..20),
         ) {
             let mut hearing = Hearing::new(1);

@@ -1,4 +1,4 @@
-//! The CPUs.
+//! Probes of the CPUs: number, cores, topology and frequency.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -51,7 +51,7 @@ pub(super) fn smt(_: &Host) -> Result<Verdict, ProbeError> {
         .hint("for exact speed, leave siblings idle, or write `off` to smt/control in sysfs"))
 }
 
-/// Who belongs together, of the CPUs that Slackline can count.
+/// Probes the topology of the CPUs that Slackline can count.
 pub(super) fn topology(_: &Host) -> Result<Verdict, ProbeError> {
     let online = read_list(format!("{DIRECTORY}/online"))?;
     let cpus: Vec<CpuId> =

@@ -1,9 +1,9 @@
-//! How much `SCHED_DEADLINE` bandwidth is free: the kernel's own admission test, asked.
+//! Free `SCHED_DEADLINE` bandwidth, found with the kernel's own admission test.
 //!
 //! A thread can have one CPU at most, so there is a thread for each CPU. Each in turn asks for a
-//! whole CPU and, where that is refused, for the most that is not. Threads ask for themselves,
-//! while they run, and end as what they are then, so that the kernel takes their bandwidth back as
-//! it does that of any deadline thread that exits.
+//! whole CPU and, if that is refused, searches for the largest share that is admitted. Threads ask
+//! for themselves while they run, and exit as deadline threads. So the kernel takes their bandwidth
+//! back as it does for any deadline thread that exits.
 
 use std::io;
 use std::sync::mpsc::{Sender, channel};
@@ -18,11 +18,12 @@ use super::probe::{Host, ProbeError, Verdict, read_list};
 use super::realtime::limit;
 use slackline_linux::sys::{Scheduling, SchedulingOf, own_tid, set_scheduling};
 
-/// How long a share that was given back may stay taken; 100 us is the shortest that kernels allow.
+/// Period of the shares. A share that was given back may stay taken for as long. The shortest
+/// period that kernels allow is 100 us.
 const PERIOD: Span = Span::from_ms(10);
-/// How finely the largest share is searched for, in millionths of a CPU.
+/// Resolution of the search for the largest share, in millionths of a CPU.
 const STEP: u32 = 1_000;
-/// What ordinary threads are kept by each CPU's fair server, where there is one, by default.
+/// Default reservation of each CPU's fair server for ordinary threads, on kernels that have one.
 const FAIR_SERVER: CpuShare = CpuShare::from_ppm(50_000);
 
 pub(super) fn share(host: &Host) -> Result<Verdict, ProbeError> {
@@ -36,12 +37,12 @@ pub(super) fn share(host: &Host) -> Result<Verdict, ProbeError> {
     let found = format!("{free} of {total}cpu: {each} of each CPU");
     let limit = limit()?.unwrap_or(CpuShare::ONE);
     if each > limit {
-        // Seen when two programs take and give back deadline bandwidth in the same milliseconds.
+        // Seen when two programs take and release deadline bandwidth in the same milliseconds.
         return Ok(Verdict::unknown(format!("{found}, more than the limit of {limit}"))
             .hint("run `slackline doctor` again: another program changed deadline bandwidth"));
     }
     let server = if host.is_at_least(6, 12)? { FAIR_SERVER } else { CpuShare::NONE };
-    // Less than the limit, the fair server and the coarseness of the search explain?
+    // Share that the limit, the fair server and the resolution of the search leave.
     let explained = limit.less(server).less(CpuShare::from_ppm(STEP));
     let verdict = if each >= explained {
         Verdict::good(found)
@@ -64,27 +65,28 @@ fn refused(host: &Host, error: &io::Error) -> Verdict {
     }
 }
 
-/// The sum of the shares that this many threads get, each taking as much as it can.
+/// Returns the sum of the shares that this many threads get, each taking as much as it can.
 fn free_share(threads: usize) -> Result<io::Result<CpuShare>, ProbeError> {
-    /// Two at once would each find what the other leaves.
+    /// Two searches at once would each find what the other leaves.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let sum = take_all(threads);
-    // Whoever comes next finds it free again.
+    // After this the next search finds the bandwidth free again.
     thread::sleep(Duration::from_nanos(PERIOD.ns()));
     sum
 }
 
 fn take_all(threads: usize) -> Result<io::Result<CpuShare>, ProbeError> {
     thread::scope(|scope| {
-        // Each thread keeps its share until its end of this is dropped: here, however this ends.
+        // Each thread keeps its share until its sender is dropped, which happens on any return from
+        // here.
         let mut holds: Vec<Sender<()>> = Vec::new();
         let mut sum = 0_u32;
         for _ in 0..threads {
             let (hold, held) = channel();
             let (answer, answered) = channel();
             let work = move || {
-                // Nobody listens any more only where nobody needs the answer any more.
+                // If the receiver is gone, the answer is no longer needed.
                 let _ = answer.send(take_most());
                 let _ = held.recv();
             };
@@ -104,7 +106,7 @@ fn take_all(threads: usize) -> Result<io::Result<CpuShare>, ProbeError> {
 }
 
 /// Makes the calling thread a deadline thread with the largest share that the kernel admits, to a
-/// thousandth of a CPU; no share, and an ordinary thread, where that is less.
+/// thousandth of a CPU. Zero if that is less, and the thread stays ordinary.
 fn take_most() -> io::Result<CpuShare> {
     if ask(CpuShare::ONE)? {
         return Ok(CpuShare::ONE);
@@ -121,7 +123,7 @@ fn take_most() -> io::Result<CpuShare> {
     Ok(CpuShare::from_ppm(admitted * STEP))
 }
 
-/// Whether the kernel lets the calling thread have this share from now on.
+/// Asks the kernel for this share for the calling thread. Returns true if it is admitted.
 fn ask(share: CpuShare) -> io::Result<bool> {
     let runtime = PERIOD * u64::from(share.ppm()) / u64::from(CpuShare::ONE.ppm());
     let class = Scheduling::Deadline { runtime, deadline: PERIOD, period: PERIOD };

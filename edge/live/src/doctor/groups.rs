@@ -1,4 +1,4 @@
-//! Cgroups, and whether they can freeze a single thread.
+//! Probes of cgroups, and of freezing a single thread by them.
 
 use std::fs;
 use std::io;
@@ -59,12 +59,12 @@ pub(super) fn freezer(_: &Host) -> Result<Verdict, ProbeError> {
     })
 }
 
-/// A group of our own, gone when this is.
+/// A cgroup of our own, removed when this is dropped.
 struct Group(PathBuf);
 
 impl Group {
     fn make(parent: &Path) -> io::Result<Group> {
-        // No name that groups of held threads have.
+        // A name that no group of held threads has.
         let group = parent.join(format!("doctor-of-slackline-{}", own_tid()));
         fs::create_dir(&group)?;
         Ok(Group(group))
@@ -73,7 +73,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // It is empty, so only somebody else who removed it first can be in the way.
+        // It is empty, so removing it fails only if another program has removed it first.
         let _ = fs::remove_dir(&self.0);
     }
 }

@@ -1,4 +1,4 @@
-//! The kernel: its version, and whether schedulers can be loaded into it.
+//! Probes of the kernel: its version, and support for loading schedulers.
 
 use super::probe::{Host, ProbeError, Verdict, read_if_there};
 use slackline_linux::sys::{own_tid, pidfd_of_process, pidfd_of_thread, process_of};

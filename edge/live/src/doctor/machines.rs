@@ -1,4 +1,4 @@
-//! Virtual machines.
+//! Probes of hardware virtualization and emulators.
 
 use std::env;
 use std::io;
@@ -24,7 +24,7 @@ pub(super) fn kvm(_: &Host) -> Result<Verdict, ProbeError> {
     };
     let version =
         kvm_api_version(device.as_fd()).map_err(ProbeError::tried("ask KVM for its version"))?;
-    // Some hosts make machines without the processor's help, in which a whole kernel soon dies.
+    // Some hosts make VMs without the processor's help, in which a whole kernel soon dies.
     let processor = std::fs::read_to_string("/proc/cpuinfo")
         .map_err(ProbeError::tried("read about the processor"))?;
     if cfg!(target_arch = "x86_64")
@@ -58,7 +58,7 @@ pub(super) fn qemu(_: &Host) -> Result<Verdict, ProbeError> {
     })
 }
 
-/// The emulators in a folder of `PATH`, none where it cannot be read.
+/// Returns the emulators in a folder of `PATH`. Empty if it cannot be read.
 fn in_folder(folder: &Path) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let emulators = entries.flatten().filter(|entry| {

@@ -1,4 +1,4 @@
-//! Real-time threads of other programs.
+//! Probe for real-time threads of other programs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,17 +11,17 @@ const FIFO: u32 = 1;
 const ROUND_ROBIN: u32 = 2;
 const DEADLINE: u32 = 6;
 
-/// How far below the dispatchers at 99 raised threads may be.
+/// Distance of the lowest raised priority below the dispatchers, which are at 99.
 const LEAST_RAISED: u32 = 99 - Ladder::LEAST.number() as u32;
 
-/// A real-time thread as it is ordered by urgency, with how many are like it.
+/// Numbers of real-time threads, by urgency and name.
 type Kinds = BTreeMap<(Urgency, String), u64>;
 
-/// The most urgent first.
+/// Urgency of a thread, the most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Urgency {
     Deadline,
-    /// 99 less the priority.
+    /// 99 less the real-time priority.
     Below99(u32),
 }
 
@@ -49,12 +49,12 @@ pub(super) fn real_time(_: &Host) -> Result<Verdict, ProbeError> {
     Ok(verdict.figure("other_realtime_threads", count))
 }
 
-/// The real-time threads of other programs, and the number of the kernel's own.
+/// Returns the real-time threads of other programs, and the number of the kernel's own.
 fn scan() -> Result<(Kinds, u64), ProbeError> {
     let (mut kinds, mut kernel_threads) = (Kinds::new(), 0);
     let own = std::process::id().to_string();
     let all = fs::read_dir("/proc").map_err(ProbeError::tried("list /proc"))?;
-    // A process or a thread that ends while we look is none of interest.
+    // A process or a thread that exits during the scan does not matter.
     let processes = all.flatten().filter(|entry| {
         let name = entry.file_name();
         name.as_encoded_bytes().iter().all(u8::is_ascii_digit) && name != own.as_str()

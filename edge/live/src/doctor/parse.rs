@@ -1,8 +1,8 @@
-//! What the kernel's files say.
+//! Parsers for files of the kernel.
 
 use std::path::PathBuf;
 
-/// The options that a kernel was built with.
+/// Options that a kernel was built with.
 #[derive(Clone, Debug)]
 pub(super) struct Config(String);
 
@@ -11,7 +11,7 @@ impl Config {
         Config(text)
     }
 
-    /// The value of an option (`y`, `m`, a number), or none where it is not set.
+    /// Returns the value of an option (`y`, `m`, a number). `None` if it is not set.
     pub(super) fn value(&self, option: &str) -> Option<&str> {
         let of = |line: &'_ str| -> Option<usize> {
             let (name, value) = line.split_once('=')?;
@@ -25,12 +25,12 @@ impl Config {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hierarchy {
     pub(super) kind: HierarchyKind,
-    /// The group that is seen at `point`.
+    /// Group that is visible at `point`.
     pub(super) root: PathBuf,
     pub(super) point: PathBuf,
 }
 
-/// Which version, and for version 1 with which controllers.
+/// Version of a hierarchy, and for version 1 its controllers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum HierarchyKind {
     V1 { controllers: Vec<String> },
@@ -38,7 +38,7 @@ pub(super) enum HierarchyKind {
 }
 
 impl HierarchyKind {
-    /// Whether this is the version 1 hierarchy of a controller.
+    /// Returns true if this is the version 1 hierarchy of a controller.
     pub(super) fn controls(&self, controller: &str) -> bool {
         match self {
             HierarchyKind::V1 { controllers } => controllers.iter().any(|name| name == controller),
@@ -47,8 +47,8 @@ impl HierarchyKind {
     }
 }
 
-/// Which cgroup hierarchies are mounted, from `mountinfo`: lines of
-/// `id parent device root point options [more ...] - type source options`.
+/// Returns the mounted cgroup hierarchies from the text of `mountinfo`: lines of `id parent device
+/// root point options [more ...] - type source options`.
 pub(super) fn hierarchies(mountinfo: &str) -> Vec<Hierarchy> {
     mountinfo.lines().filter_map(hierarchy).collect()
 }
@@ -67,7 +67,7 @@ fn hierarchy(line: &str) -> Option<Hierarchy> {
     Some(Hierarchy { kind, root: unescaped(root), point: unescaped(point) })
 }
 
-/// The options of a version 1 mount that are not those of every mount.
+/// Returns the options of a version 1 mount that name controllers.
 fn controllers(options: &str) -> Vec<String> {
     let common =
         ["rw", "ro", "xattr", "noprefix", "clone_children", "cpuset_v2_mode", "favordynmods"];
@@ -75,7 +75,7 @@ fn controllers(options: &str) -> Vec<String> {
     own.map(str::to_owned).collect()
 }
 
-/// A path as the kernel writes it: a space is `\040`, and so on.
+/// Decodes a path as the kernel writes it: a space is `\040`, and so on.
 fn unescaped(text: &str) -> PathBuf {
     let mut pieces = text.split('\\');
     let mut path = pieces.next().unwrap_or_default().to_owned();
@@ -95,7 +95,8 @@ fn unescaped(text: &str) -> PathBuf {
     path.into()
 }
 
-/// The group we are in, from the text of our `cgroup`: lines of `number:controllers:group`.
+/// Returns the group of this process from the text of its `cgroup`: lines of
+/// `number:controllers:group`.
 pub(super) fn own_group(text: &str, kind: &HierarchyKind) -> Option<PathBuf> {
     text.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':');
@@ -111,11 +112,11 @@ pub(super) fn own_group(text: &str, kind: &HierarchyKind) -> Option<PathBuf> {
 }
 
 impl Hierarchy {
-    /// The directory of our own group, or none where it lies outside what is mounted.
+    /// Returns the directory of our own group. `None` if it lies outside the mounted part.
     pub(super) fn own_directory(&self, cgroup: &str) -> Option<PathBuf> {
         let group = own_group(cgroup, &self.kind)?;
         let below = group.strip_prefix(&self.root).ok()?;
-        // The kernel writes `/..` for what lies above our own cgroup namespace.
+        // The kernel writes `/..` for groups above our own cgroup namespace.
         let above = below.components().any(|part| part == std::path::Component::ParentDir);
         // Joining with an empty path would add a slash.
         (!above).then(|| match below.as_os_str().is_empty() {
@@ -125,15 +126,15 @@ impl Hierarchy {
     }
 }
 
-/// What all CPUs have done since the host started, in units of 1/100 s.
+/// Time of all CPUs since the host booted, in units of 1/100 s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CpuTicks {
     pub(super) total: u64,
     pub(super) stolen: u64,
 }
 
-/// The first line of `/proc/stat`: user, nice, system, idle, waiting for devices, interrupts, soft
-/// interrupts, stolen, and two that are contained in the first two.
+/// Parses the first line of `/proc/stat`: user, nice, system, idle, waiting for devices,
+/// interrupts, soft interrupts, stolen, and two that are contained in the first two.
 pub(super) fn cpu_ticks(stat: &str) -> Option<CpuTicks> {
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let numbers: Option<Vec<u64>> =
@@ -142,22 +143,22 @@ pub(super) fn cpu_ticks(stat: &str) -> Option<CpuTicks> {
     Some(CpuTicks { total: numbers.get(..8)?.iter().sum(), stolen: *numbers.get(7)? })
 }
 
-/// How a thread is scheduled, from its `stat`.
+/// Scheduling of a thread, from its `stat`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ThreadStat {
     pub(super) name: String,
-    /// Whether it is a thread of the kernel.
+    /// True for a thread of the kernel.
     pub(super) kernel: bool,
-    /// 1 to 99 for `SCHED_FIFO` and `SCHED_RR`, else 0.
+    /// Real-time priority: 1 to 99 for `SCHED_FIFO` and `SCHED_RR`, else 0.
     pub(super) priority: u32,
     /// The kernel's number of its scheduling class.
     pub(super) policy: u32,
 }
 
 pub(super) fn thread_stat(text: &str) -> Option<ThreadStat> {
-    /// `PF_KTHREAD` in the kernel's flags of a task.
+    /// `PF_KTHREAD` among the kernel's flags of a task.
     const KERNEL_THREAD: u64 = 0x0020_0000;
-    // The name stands in brackets and may contain brackets and spaces itself.
+    // The name is in parentheses and may contain parentheses and spaces itself.
     let (name, rest) = text.rsplit_once(')')?;
     let (_, name) = name.split_once('(')?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
@@ -172,7 +173,7 @@ pub(super) fn thread_stat(text: &str) -> Option<ThreadStat> {
     })
 }
 
-/// The set of capabilities that are in effect, a bit each, from a thread's `status`.
+/// Returns the effective capabilities, one bit each, from a thread's `status`.
 pub(super) fn effective_capabilities(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
     u64::from_str_radix(line.trim(), 16).ok()
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hybrid_host_has_both_versions() {
+    fn hybrid_host_has_both_versions() {
         let found = hierarchies(HYBRID);
         assert_eq!(found.len(), 2);
         assert!(found[0].kind.controls("cpu") && !found[1].kind.controls("cpu"));
@@ -248,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_says_how_it_is_scheduled() {
+    fn scheduling_of_a_thread_is_parsed_from_stat() {
         let text = "18 (migration/0) S 2 0 0 0 -1 69238848 0 0 0 0 0 36 0 0 -100 0 1 0 3 0 0 \
                     18446744073709551615 0 0 0 0 0 0 0 2147483647 0 0 0 0 17 0 99 1 0 0 0 0";
         let stat = thread_stat(text).unwrap();
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_that_is_not_set_has_no_value() {
+    fn unset_option_has_no_value() {
         let config =
             Config::new("CONFIG_HZ_250=y\n# CONFIG_EXT is not set\nCONFIG_HZ=250\n".into());
         assert_eq!(config.value("CONFIG_HZ"), Some("250"));

@@ -1,18 +1,18 @@
-//! What we may do to threads and to our own memory.
+//! Probes of our privileges over threads and of our locked memory.
 
 use rustix::process::{Resource, Rlimit, getrlimit};
 
 use super::parse::effective_capabilities;
 use super::probe::{Host, ProbeError, Verdict, not_understood, read};
 
-/// A capability: its bit, its name, and what Slackline wants it for.
+/// A capability: its bit, its name, and what Slackline needs it for.
 struct Capability(u32, &'static str, &'static str);
 
 const KILL: Capability = Capability(5, "CAP_KILL", "stop threads of other users");
 const IPC_LOCK: Capability = Capability(14, "CAP_IPC_LOCK", "lock memory without a limit");
 const SYS_NICE: Capability = Capability(23, "CAP_SYS_NICE", "schedule threads of other users");
 
-/// The urgency of a dispatcher.
+/// Real-time priority of a dispatcher.
 const TOP_PRIORITY: u64 = 99;
 
 fn has(wanted: &Capability) -> Result<bool, ProbeError> {
@@ -42,14 +42,14 @@ pub(super) fn privilege(host: &Host) -> Result<Verdict, ProbeError> {
     let enough = limit.is_none_or(|limit| limit >= TOP_PRIORITY);
     let hint = "run as root, or give the program CAP_SYS_NICE, CAP_KILL, CAP_IPC_LOCK and \
                 CAP_PERFMON by `setcap`";
-    // A sufficient limit allows the priorities, on threads of the same user.
+    // A sufficient limit allows the priorities, for threads of the same user.
     let allowed = has(&SYS_NICE)? || enough;
     let verdict = if allowed { Verdict::limited(found) } else { Verdict::missing(found) };
     Ok(verdict.hint(hint))
 }
 
 pub(super) fn memory_lock(_: &Host) -> Result<Verdict, ProbeError> {
-    /// What a process with some tens of threads locks: 2 MiB of stack each, and itself.
+    /// Memory that a process with some tens of threads locks: 2 MiB of stack each, and itself.
     const ENOUGH: u64 = 256 << 20;
     if has(&IPC_LOCK)? {
         return Ok(Verdict::good(format!("unlimited, by {}", IPC_LOCK.1)));

@@ -1,4 +1,4 @@
-//! What the probes have in common: what they return, how they fail, and how they read and try.
+//! Common parts of the probes: verdicts, errors, reading and trying.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ use super::{Figure, State};
 use slackline_linux::sys::cpu_list;
 use slackline_linux::version::Version;
 
-/// Finds out about one topic.
+/// A probe of one topic.
 pub(super) type Probe = fn(&Host) -> Result<Verdict, ProbeError>;
 
-/// What a probe found out.
+/// Result of a probe.
 #[derive(Debug)]
 pub(super) struct Verdict {
     pub(super) state: State,
@@ -52,57 +52,57 @@ impl Verdict {
     }
 }
 
-/// Why a probe found nothing out.
+/// Reason why a probe has no result.
 #[derive(Clone, Debug, Error)]
 pub(super) enum ProbeError {
     /// A file could not be read.
     #[error("cannot read {path}: {source}")]
     Read {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: Arc<io::Error>,
     },
-    /// A file says something that is not understood.
+    /// The text of a file could not be parsed.
     #[error("cannot parse `{text}` in {path}")]
     NotUnderstood {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What it says.
+        /// Text that could not be parsed.
         text: String,
     },
-    /// Something that was tried failed in a way that says nothing about the topic.
+    /// An attempt failed in a way that says nothing about the topic.
     #[error("cannot {what}: {source}")]
     Tried {
-        /// What was tried, as in "start a thread".
+        /// Attempted action, as in "start a thread".
         what: &'static str,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: Arc<io::Error>,
     },
     /// A thread that tried something ended without an answer.
     #[error("the probe thread ended without an answer")]
     NoAnswer,
-    /// A program did not do what it was asked to.
+    /// A program ended with a failure.
     #[error("`{program}` ended with {status}")]
     Program {
-        /// Which.
+        /// Name of the program.
         program: &'static str,
-        /// How it ended.
+        /// Exit status of the program.
         status: ExitStatus,
     },
 }
 
 impl ProbeError {
-    /// For `map_err`: what was tried, as in "start a thread".
+    /// Returns a conversion for `map_err`. `what` is the attempted action, as in "start a thread".
     pub(super) fn tried<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> ProbeError {
         move |source| ProbeError::Tried { what, source: Arc::new(source.into()) }
     }
 }
 
-/// What several probes want to know.
+/// Facts about the host that several probes need.
 #[derive(Debug)]
 pub(super) struct Host {
-    /// The kernel's release, such as `6.18.44-cloud-amd64`.
+    /// Release of the kernel, such as `6.18.44-cloud-amd64`.
     pub(super) release: Result<String, ProbeError>,
     pub(super) version: Result<Version, ProbeError>,
     pub(super) config: Result<Config, ProbeError>,
@@ -120,19 +120,19 @@ impl Host {
         Host { release, version, config, root: rustix::process::geteuid().is_root() }
     }
 
-    /// Whether the kernel was built with this option: neither unset nor left out.
+    /// Returns true if the kernel was built with this option: neither unset nor left out.
     pub(super) fn is_built_with(&self, option: &str) -> Result<bool, ProbeError> {
         self.config.as_ref().map(|config| config.value(option).is_some()).map_err(Clone::clone)
     }
 
-    /// Whether the kernel is this version or later.
+    /// Returns true if the kernel has this version or a later one.
     pub(super) fn is_at_least(&self, major: u32, minor: u32) -> Result<bool, ProbeError> {
         let at_least = |version: &Version| *version >= Version { major, minor };
         self.version.as_ref().map(at_least).map_err(Clone::clone)
     }
 }
 
-/// The options the kernel was built with: what it says itself, or what was installed beside it.
+/// Reads the options the kernel was built with, from an installed file or from the kernel itself.
 fn read_config(release: &str) -> Result<Config, ProbeError> {
     let beside = [format!("/boot/config-{release}"), format!("/lib/modules/{release}/config")];
     let installed = beside.into_iter().find_map(|path| fs::read_to_string(path).ok());
@@ -141,9 +141,9 @@ fn read_config(release: &str) -> Result<Config, ProbeError> {
 }
 
 fn unpacked(path: &'static str) -> Result<String, ProbeError> {
-    // Says what is wrong with the file in better words than the program's exit status.
+    // This error is clearer than the program's exit status.
     fs::metadata(path).map_err(|source| unreadable(path, source))?;
-    // A host without gzip is rarer than one that is worth carrying an unpacker for.
+    // A host without gzip is too rare to carry an unpacker for it.
     let output = Command::new("gzip")
         .args(["--decompress", "--stdout", path])
         .output()
@@ -158,18 +158,18 @@ fn unreadable(path: impl AsRef<Path>, source: io::Error) -> ProbeError {
     ProbeError::Read { path: path.as_ref().into(), source: Arc::new(source) }
 }
 
-/// The error for a file that says what it should not.
+/// Creates the error for a file that cannot be parsed.
 pub(super) fn not_understood(path: impl AsRef<Path>, text: &str) -> ProbeError {
     ProbeError::NotUnderstood { path: path.as_ref().into(), text: text.trim().into() }
 }
 
-/// The text of a file, without the white space around it.
+/// Reads the text of a file, without the white space around it.
 pub(super) fn read(path: impl AsRef<Path>) -> Result<String, ProbeError> {
     let bytes = fs::read(&path).map_err(|source| unreadable(&path, source))?;
     Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
 }
 
-/// The text of a file, or none where there is no such file.
+/// Reads the text of a file. `None` if there is no such file.
 pub(super) fn read_if_there(path: impl AsRef<Path>) -> Result<Option<String>, ProbeError> {
     match read(path) {
         Ok(text) => Ok(Some(text)),
@@ -180,19 +180,19 @@ pub(super) fn read_if_there(path: impl AsRef<Path>) -> Result<Option<String>, Pr
     }
 }
 
-/// The whole number that a file consists of.
+/// Reads a file that consists of one whole number.
 pub(super) fn read_number<N: std::str::FromStr>(path: impl AsRef<Path>) -> Result<N, ProbeError> {
     let text = read(&path)?;
     text.parse().map_err(|_| not_understood(path, &text))
 }
 
-/// The numbers in a list of ranges, such as `0-3,8`.
+/// Reads a file that consists of a list of ranges, such as `0-3,8`.
 pub(super) fn read_list(path: impl AsRef<Path>) -> Result<Vec<usize>, ProbeError> {
     let text = read(&path)?;
     cpu_list(&text).ok_or_else(|| not_understood(path, &text))
 }
 
-/// Does something on a thread of its own, whose scheduling it may change as it likes.
+/// Runs `work` on a thread of its own, whose scheduling it may change.
 pub(super) fn on_own_thread<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, ProbeError> {

@@ -1,4 +1,4 @@
-//! Real-time priorities, and what the kernel keeps back from them.
+//! Probes of real-time priorities, and of the time that the kernel withholds from them.
 
 use std::fs;
 use std::io;
@@ -22,7 +22,7 @@ use slackline_linux::sys::{
 };
 use slackline_linux::thread::{ThreadRef, threads_of};
 
-/// The priority of a dispatcher.
+/// Scheduling of a dispatcher.
 pub(super) const DISPATCHER: SchedulingOf =
     SchedulingOf { class: Scheduling::Fifo { priority: 99 }, reset_on_fork: true };
 
@@ -77,10 +77,11 @@ pub(super) fn rt_group(host: &Host) -> Result<Verdict, ProbeError> {
     Ok(with_machines(verdict, &budgets_of_machines()))
 }
 
-/// A virtual machine here, and the budget that the group of one of its vCPUs could have.
+/// Process id of a VM, and the budget that the group of one of its vCPUs could have.
 type MachineRoom = (i32, Result<Room, String>);
 
-/// The least of each machine here whose vCPU threads have names and are in groups with budgets.
+/// Returns the smallest budget of each VM on this host whose vCPU threads have names and are in
+/// groups with budgets.
 fn budgets_of_machines() -> Vec<MachineRoom> {
     let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -91,7 +92,7 @@ fn budgets_of_machines() -> Vec<MachineRoom> {
             recognise(name.trim_ascii_end()).is_some()
         };
         let threads = threads_of(pid).unwrap_or_default().into_iter().filter(is_vcpu);
-        // One that has just ended is no machine any more.
+        // A thread that has just exited is left out.
         let threads = threads.filter_map(|tid| ThreadRef::open(pid, tid).ok());
         let rooms = threads
             .filter_map(|thread| room_of(&thread).map_err(|error| error.to_string()).transpose());
@@ -101,7 +102,8 @@ fn budgets_of_machines() -> Vec<MachineRoom> {
     found
 }
 
-/// Our own group is not all: a machine in a group that can have no budget cannot be held.
+/// Adds the VMs to the verdict on our own group: a VM in a group that can have no budget cannot be
+/// held.
 fn with_machines(own: Verdict, machines: &[MachineRoom]) -> Verdict {
     if machines.is_empty() {
         return own;
@@ -130,7 +132,8 @@ fn with_machines(own: Verdict, machines: &[MachineRoom]) -> Verdict {
     )
 }
 
-/// Without the `cpu` controller of version 1 there is nowhere to see, or give, a group's budget.
+/// Judges budgets without the `cpu` controller of version 1, where no group's budget can be read or
+/// set.
 fn rt_group_without_budget(host: &Host) -> Result<Verdict, ProbeError> {
     if !host.is_built_with("CONFIG_RT_GROUP_SCHED")? {
         return Ok(Verdict::good("cgroups have no real-time budgets on this kernel"));
@@ -144,7 +147,7 @@ fn rt_group_without_budget(host: &Host) -> Result<Verdict, ProbeError> {
     .hint("keep all real-time threads in the root cgroup, or boot with rt_group_sched=0"))
 }
 
-/// Returns the part of each CPU that the kernel gives to real-time threads at most: all of it
+/// Returns the maximum share of each CPU that the kernel gives to real-time threads: all of it
 /// without a limit, and the kernel's default if the limit cannot be read.
 #[must_use]
 pub fn real_time_limit() -> CpuShare {
@@ -152,7 +155,7 @@ pub fn real_time_limit() -> CpuShare {
     limit().map_or(DEFAULT, |limit| limit.map_or(CpuShare::ONE, |limit| limit.min(CpuShare::ONE)))
 }
 
-/// What the host's limit leaves to real-time classes on each CPU; none where there is no limit.
+/// Returns the limit of real-time classes on each CPU. `None` if there is none.
 pub(super) fn limit() -> Result<Option<CpuShare>, ProbeError> {
     let (runtime, period) = limit_us()?;
     Ok(runtime.map(|runtime| ratio(runtime, period)))
@@ -170,7 +173,7 @@ fn limit_us() -> Result<(Option<u64>, u64), ProbeError> {
     Ok((u64::try_from(runtime).ok(), period))
 }
 
-/// A part of a whole, rounded down to a millionth.
+/// Returns a part of a whole, rounded down to a millionth.
 fn ratio(part: u64, whole: u64) -> CpuShare {
     let ppm = u128::from(part) * 1_000_000 / u128::from(whole);
     CpuShare::from_ppm(u32::try_from(ppm).unwrap_or(u32::MAX))
@@ -226,7 +229,7 @@ fn fair_server_read(servers: &[(Span, Span)]) -> Verdict {
     verdict.figure("fair_server_ppm", ppm.into())
 }
 
-/// The runtime and period of each CPU's fair server, or none where the kernel shows none.
+/// Returns the runtime and period of each CPU's fair server. `None` if the kernel shows none.
 fn fair_servers() -> Result<Option<Vec<(Span, Span)>>, ProbeError> {
     let mount;
     let mut base = PathBuf::from("/sys/kernel/debug/sched");
@@ -251,14 +254,14 @@ fn server_span(cpu: &Path, name: &'static str) -> Result<Span, ProbeError> {
         "runtime" => "read the fair server's runtime in debugfs",
         _ => "read the fair server's period in debugfs",
     };
-    // The path would show a descriptor's number where the mount is our own.
+    // With a mount of our own, the path would show a descriptor's number.
     let text = fs::read_to_string(cpu.join(name)).map_err(ProbeError::tried(what))?;
     let number = text.trim().parse().map_err(|_| not_understood(cpu.join(name), &text))?;
     Ok(Span::from_ns(number))
 }
 
-/// Debugfs, mounted for ourselves only and attached to no directory, so that the host looks as
-/// before.
+/// Mounts debugfs for this process only and attaches it to no directory, so that the host stays
+/// unchanged.
 fn own_debugfs() -> Result<OwnedFd, Errno> {
     let filesystem = fsopen("debugfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_create(&filesystem)?;
@@ -275,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_good_where_a_machine_could_not_be_held() {
+    fn verdict_is_limited_if_a_vm_cannot_be_held() {
         let own = || Verdict::good("950000 us every 1000000 us for /cpu");
         let alone = with_machines(own(), &[]);
         assert_eq!((alone.state, alone.found), (State::Good, own().found));

@@ -1,37 +1,37 @@
-//! A report as text for people.
+//! Rendering of a report as text for people.
 
 use std::fmt::Write;
 
 use super::{Finding, Report, State};
 
-/// Whether a text may use colors.
+/// Use of colors in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ink {
-    /// Letters only.
+    /// No colors, letters only.
     Plain,
-    /// With ANSI escapes for a terminal.
+    /// Colors by ANSI escapes for a terminal.
     Color,
 }
 
-/// Narrower than this, not even one word beside another has room.
+/// Minimum width. Below it there is not enough space for two words side by side.
 const NARROWEST: usize = 40;
-/// Narrower than this, what was found stands below its topic: beside it there would be a word or
-/// two to the line.
+/// Minimum width at which a finding stands beside its topic. Below it there would be only a word or
+/// two per line, so it stands below.
 const BESIDE: usize = 60;
-/// Before the text of a finding: two spaces, the state, two spaces, the topic, two spaces.
+/// Columns before the text of a finding: two spaces, the state, two spaces, the topic, two spaces.
 const INDENT: usize = 2 + STATE + 2 + TOPIC + 2;
-/// Before the text of a finding that stands below its topic.
+/// Columns before the text of a finding that stands below its topic.
 const BELOW: usize = 4;
-/// The longest word of a state, `limited`.
+/// Length of the longest word of a state, `limited`.
 const STATE: usize = 7;
-/// The longest name of a topic, `deadline-share` and `other-realtime`.
+/// Length of the longest names of topics, `deadline-share` and `other-realtime`.
 const TOPIC: usize = 14;
 
 impl Report {
-    /// The report as lines of at most `width` columns (40 at least, and longer only where a single
-    /// word is): a line or more a topic, under a heading a section. What is not good says why it
-    /// matters and what can be done about it. What killed runs left behind is shown as it was
-    /// handed in. The last line says whether scenarios can run live.
+    /// Renders the report in lines of at most `width` columns. The minimum is 40, and only a single
+    /// word makes a line longer. Each topic has one line or more, under the heading of its section.
+    /// A finding that is not good is followed by the reason why it matters and a hint. Lines about
+    /// killed runs come as they were given. The last line says whether scenarios can run live.
     #[must_use]
     pub fn render(&self, width: usize, ink: Ink) -> String {
         let page = Page { width: width.max(NARROWEST), ink };
@@ -115,8 +115,8 @@ impl Page {
         }
     }
 
-    /// A text in lines between the width of `head` and that of the page. `head` stands before the
-    /// first line only.
+    /// Appends a text, wrapped between the width of `head` and that of the page. `head` precedes
+    /// the first line only.
     fn wrapped(&self, out: &mut String, head: &str, text: &str, style: Option<&str>) {
         let indent = printed_width(head);
         let room = self.width.saturating_sub(indent);
@@ -137,10 +137,10 @@ impl Page {
 }
 
 fn line(out: &mut String, text: &str) {
-    writeln!(out, "{}", text.trim_end()).expect("a string takes any text");
+    writeln!(out, "{}", text.trim_end()).expect("writing to a string cannot fail");
 }
 
-/// How many columns a text takes, escapes left out.
+/// Returns the number of columns of a text, without escapes.
 fn printed_width(text: &str) -> usize {
     let mut pieces = text.split('\x1b');
     let first = pieces.next().map_or(0, |piece| piece.chars().count());
@@ -149,11 +149,12 @@ fn printed_width(text: &str) -> usize {
     first + rest.sum::<usize>()
 }
 
-/// The words of a text in lines of at most `room` columns, unless a word is longer. At least one.
+/// Wraps the words of a text into lines of at most `room` columns, unless a word is longer. Returns
+/// at least one line.
 fn pieces(text: &str, room: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
-        let last = lines.last_mut().expect("never empty");
+        let last = lines.last_mut().expect("there is always a line");
         let taken = last.chars().count();
         if taken > 0 && taken + 1 + word.chars().count() > room {
             lines.push(word.to_owned());
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_good_says_why_it_matters_and_what_to_do() {
+    fn finding_that_is_not_good_shows_reason_and_hint() {
         let text = report(State::Missing, "refused by the kernel, and by everybody else")
             .render(60, Ink::Plain);
         let fifo: Vec<&str> =
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_no_room_beside_a_topic_what_was_found_stands_below_it() {
+    fn findings_stand_below_their_topics_on_narrow_pages() {
         let text = report(State::Missing, "refused by the kernel, and by everybody else")
             .render(40, Ink::Plain);
         let fifo: Vec<&str> =
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_killed_runs_left_is_shown_at_the_end() {
+    fn leftovers_of_killed_runs_are_shown_at_the_end() {
         let report =
             report(State::Good, "fine").with_leftovers(vec!["thread 42 is stopped".into()]);
         let text = report.render(80, Ink::Plain);

@@ -1,4 +1,4 @@
-//! How exactly time can be told and kept.
+//! Probes of clocks and timers, and of time lost to them.
 
 use std::io;
 
@@ -12,11 +12,12 @@ use super::probe::{Host, ProbeError, Verdict, not_understood, on_own_thread, rea
 use super::realtime::DISPATCHER;
 use slackline_linux::sys::{monotonic, own_tid, set_scheduling};
 
-/// How often timers are tried. A hundred, so that the 99th of a hundred is not the worst.
+/// Number of timers tried. With a hundred, the 99th percentile is not the worst.
 const SLEEPS: usize = 100;
-/// How long each sleeps.
+/// Length of each sleep.
 const SLEEP: Span = Span::from_ms(1);
-/// Later than a quarter of the shortest period in use, 1 ms, and slices are not what they say.
+/// Maximum lateness of a good timer: a quarter of 1 ms, the shortest period in use. Beyond it,
+/// slices are not accurate.
 const LATE: Span = Span::from_us(250);
 
 pub(super) fn timers(_: &Host) -> Result<Verdict, ProbeError> {
@@ -54,7 +55,7 @@ pub(super) fn timers(_: &Host) -> Result<Verdict, ProbeError> {
         .figure("timer_worst_ns", worst.ns()))
 }
 
-/// To the microsecond, as finely as it repeats.
+/// Rounds to the microsecond, which is as fine as the value repeats.
 fn rounded(span: Span) -> Span {
     Span::from_us((span.ns() + 500) / 1_000)
 }
@@ -84,7 +85,8 @@ fn sleep_until(until: Time) -> io::Result<()> {
 
 pub(super) fn clock(_: &Host) -> Result<Verdict, ProbeError> {
     const READINGS: u32 = 10_000;
-    /// Sources that a program can read without the kernel, on the architectures that have them.
+    /// Clock sources that a program can read without the kernel, on the architectures that have
+    /// them.
     const FAST: [&str; 8] = [
         "tsc",
         "kvm-clock",
@@ -134,7 +136,7 @@ pub(super) fn tick(host: &Host) -> Result<Verdict, ProbeError> {
 }
 
 pub(super) fn steal(_: &Host) -> Result<Verdict, ProbeError> {
-    /// A share of CPU time, 1 %, that is as much as Slackline itself may take of a CPU.
+    /// Share of CPU time, 1 %, that Slackline itself may take of a CPU at most.
     const NOTICED_PPM: u64 = 10_000;
     let stat = read("/proc/stat")?;
     let ticks = cpu_ticks(&stat)

@@ -1,81 +1,81 @@
-//! What there is to examine.
+//! Topics of the examination, and their sections.
 
 /// A topic of the examination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Topic {
-    /// The kernel's version.
+    /// Version of the kernel.
     Kernel,
-    /// Descriptors of threads.
+    /// Descriptors of single threads.
     Pidfd,
-    /// What we may do to threads.
+    /// Privileges over threads of other programs.
     Privilege,
-    /// Whether our memory can be kept in RAM.
+    /// Permission to lock our memory in RAM.
     MemoryLock,
-    /// Whether `SCHED_FIFO` can be set.
+    /// Permission to set `SCHED_FIFO`.
     Fifo,
     /// The real-time budget of our cgroup.
     RtGroup,
     /// The kernel's limit on real-time classes.
     RtLimit,
-    /// The kernel's reserve for ordinary threads.
+    /// The kernel's reservation for ordinary threads.
     FairServer,
-    /// How much `SCHED_DEADLINE` bandwidth is free.
+    /// Amount of free `SCHED_DEADLINE` bandwidth.
     DeadlineShare,
     /// Real-time threads of other programs.
     OtherRealtime,
-    /// How late timers are.
+    /// Lateness of the kernel's timers.
     Timers,
-    /// What the kernel reads the time from.
+    /// The kernel's clock source.
     Clock,
-    /// The kernel's tick.
+    /// Frequency of the kernel's tick.
     Tick,
     /// CPU time that a hypervisor gave to others.
     Steal,
-    /// The CPUs.
+    /// Number of CPUs, and those that this process may use.
     Cpus,
-    /// Whether CPUs share cores.
+    /// CPUs that share a core.
     Smt,
-    /// Which CPUs share cores, caches, nodes and sockets.
+    /// CPUs that share cores, caches, nodes and sockets.
     Topology,
-    /// Who chooses the CPUs' speed.
+    /// Frequency governors of the CPUs.
     Governor,
-    /// Which cgroup hierarchies there are.
+    /// Mounted versions of cgroup hierarchies.
     Cgroup,
-    /// Whether single threads can be frozen.
+    /// Support for freezing single threads.
     Freezer,
-    /// Whether schedulers can be loaded into the kernel.
+    /// Support for loading schedulers into the kernel.
     SchedExt,
-    /// Perf events.
+    /// Perf events of whole CPUs.
     Perf,
-    /// The kernel's tracepoints.
+    /// Tracepoints of the kernel.
     Tracefs,
-    /// BPF programs.
+    /// Support for BPF programs.
     Bpf,
-    /// Hardware virtualization.
+    /// Hardware virtualization by KVM.
     Kvm,
-    /// QEMU.
+    /// QEMU emulators in `PATH`.
     Qemu,
 }
 
-/// What a topic is a part of.
+/// Section of a report, a group of topics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Section {
-    /// What we are allowed.
+    /// Permissions of this process.
     Permission,
-    /// How much CPU time there is to give.
+    /// CPU time that is available.
     Bandwidth,
-    /// How exactly it can be given.
+    /// Precision with which it can be given.
     Precision,
-    /// Ways to hold threads back.
+    /// Ways to stop threads.
     Holding,
-    /// Ways to see what threads do.
+    /// Ways to observe threads.
     Watching,
-    /// Virtual machines.
+    /// Support for running VMs.
     Machines,
 }
 
 impl Section {
-    /// A heading.
+    /// Returns the heading of the section.
     #[must_use]
     pub const fn title(self) -> &'static str {
         match self {
@@ -90,7 +90,7 @@ impl Section {
 }
 
 impl Topic {
-    /// All topics, in the order of a report: by section.
+    /// All topics in the order of a report: by section.
     pub const ALL: [Topic; 26] = [
         Topic::Kernel,
         Topic::Privilege,
@@ -120,7 +120,7 @@ impl Topic {
         Topic::Qemu,
     ];
 
-    /// A name that stays the same from version to version.
+    /// Returns a name that stays the same in all versions.
     #[must_use]
     pub const fn id(self) -> &'static str {
         match self {
@@ -153,7 +153,7 @@ impl Topic {
         }
     }
 
-    /// What it is a part of.
+    /// Returns the section that the topic belongs to.
     #[must_use]
     pub const fn section(self) -> Section {
         match self {
@@ -178,13 +178,13 @@ impl Topic {
         }
     }
 
-    /// Whether nothing runs live without it.
+    /// Returns true if nothing can run live without it.
     #[must_use]
     pub const fn is_required(self) -> bool {
         matches!(self, Topic::Kernel | Topic::Privilege | Topic::Fifo)
     }
 
-    /// Why it matters, in one line.
+    /// Returns the reason why the topic matters, in one line.
     #[must_use]
     pub const fn matters(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! Ways to see what threads do.
+//! Probes of the ways to observe threads.
 
 use std::io;
 

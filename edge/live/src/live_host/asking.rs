@@ -1,4 +1,4 @@
-//! What is asked of the kernel where events do not tell it.
+//! State of vCPUs, read from the kernel where events do not tell it.
 
 use slackline_host::{Fact, Used};
 use slackline_units::{CpuId, Time, VcpuId};
@@ -7,8 +7,8 @@ use super::LiveHostError;
 use super::decider::{Decider, broken};
 
 impl Decider {
-    /// What was told of a CPU had gaps: asks of everybody there whether there is work. `now` is the
-    /// monotonic time.
+    /// Reads the state of every vCPU that may run on a CPU, after events of the CPU were lost.
+    /// `now` is the monotonic time.
     pub(super) fn ask_everybody(&mut self, cpu: CpuId, now: Time) -> Result<(), LiveHostError> {
         for slot in 0..self.vcpus.len() {
             let Some(vcpu) = self.vcpus[slot].as_ref() else { continue };
@@ -21,7 +21,8 @@ impl Decider {
         Ok(())
     }
 
-    /// Asks the kernel whether a vCPU has work, and tells the host if that is news.
+    /// Reads from the kernel whether a vCPU has work, and reports it to the host if that has
+    /// changed. `now` is the monotonic time.
     pub(super) fn ask(&mut self, vcpu: VcpuId, now: Time) -> Result<(), LiveHostError> {
         let was_awake = self.host.moment().is_awake(vcpu);
         let Some(known) = self.vcpus[vcpu.slot()].as_mut() else { return Ok(()) };
@@ -40,8 +41,9 @@ impl Decider {
         self.step(self.now, &[], fact).map_err(broken)
     }
 
-    /// Without events: what each that is kept on a CPU has used since the last look there, one
-    /// after the other, since they cannot have run at once. `now` is the monotonic time.
+    /// Reports the CPU time that each vCPU pinned to a CPU has used since the last pass, where
+    /// there are no events. The intervals follow each other, since the vCPUs cannot have run at
+    /// once. `now` is the monotonic time.
     pub(super) fn poll(&mut self, cpu: CpuId, now: Time) -> Result<(), LiveHostError> {
         self.now = self.now.max(self.of_run(now));
         let at = self.now;

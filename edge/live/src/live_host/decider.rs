@@ -1,4 +1,5 @@
-//! One step of the host for each fact, and what the steps leave to be told to the kernel.
+//! The decider: it reports each fact to the host in one step and keeps what the steps leave to be
+//! ordered.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,86 +19,89 @@ use crate::watch::What;
 use crate::way::{Failed, VcpuHandle};
 use slackline_linux::sys::Tid;
 
-/// How often to look, at most, whether one that stands ready has been running unnoticed.
+/// Minimum time between checks whether a vCPU standing by has been running unnoticed.
 const GLANCE: Span = Span::from_ms(1);
 
-/// How long after the kernel refused something of a vCPU it is tried again.
+/// Delay before a vCPU that the kernel refused is tried again.
 const AGAIN: Span = Span::from_ms(100);
 
-/// The host, what it has ordered, and what is known of everybody.
+/// The host, its orders, and the state of all vCPUs.
 pub(super) struct Decider {
     pub(super) host: Host,
     pub(super) pcpus: Pcpus,
-    /// By slot.
+    /// vCPUs of the live host, by slot.
     pub(super) vcpus: Vec<Option<Vcpu>>,
     pub(super) in_line: Vec<NextInLine>,
-    /// Whose place may have changed although they are neither chosen nor in line.
+    /// vCPUs whose class may have changed although they are neither chosen nor in line.
     pub(super) touched: Vec<VcpuId>,
-    /// Who has come or woken and is bound nowhere yet, where spare time is shared out too.
+    /// vCPUs that joined or woke and have no home CPU yet, under a policy that divides slack by
+    /// weight.
     pub(super) unbound: Vec<VcpuId>,
-    /// How many times the kernel has been told something.
+    /// Sequence number of the latest orders.
     pub(super) number: u64,
-    /// Whether nothing is told but what each has used.
+    /// True if there are no events, only readings of CPU time.
     pub(super) is_polled: bool,
-    /// When the run began, on the monotonic clock.
+    /// Start of the run, on the monotonic clock.
     origin: Time,
-    /// The present, in the time of the run.
+    /// Current time of the run.
     pub(super) now: Time,
-    /// The time of the last fact. Facts of one CPU may come after later ones of another: then they
-    /// are told with this time, though what was used is charged to when it was used.
+    /// Time of the latest fact. A fact of one CPU may be read after a later one of another CPU. It
+    /// is then reported with this time, although its CPU time is charged to the time when it was
+    /// used.
     told: Time,
     pub(super) records: Recording,
-    /// vCPUs whose threads are gone, to be taken out.
+    /// vCPUs whose threads have ended, to be removed.
     gone: Vec<VcpuId>,
-    /// vCPUs of which a thread was seen running where nothing is scheduled.
+    /// vCPUs of which a thread was seen running on a CPU that is not managed.
     pub(super) away: Vec<VcpuId>,
-    /// Of whom the kernel refused something, until that is told.
+    /// vCPUs for which the kernel refused an order, until they are taken.
     refused: Vec<VcpuId>,
     pub(super) is_over: bool,
 }
 
-/// A vCPU as the live host knows it.
+/// State of a vCPU in the live host.
 pub(super) struct Vcpu {
     pub(super) vcpu: VcpuId,
     pub(super) handle: Arc<VcpuHandle>,
     pub(super) threads: BTreeMap<Tid, Known>,
-    /// Whether its threads come and go.
+    /// True for a process tree, whose threads come and go.
     pub(super) is_tree: bool,
-    /// Whether it runs on several CPUs at once, which are taken for one.
+    /// True if it runs on several CPUs at once, which count as one.
     pub(super) is_wide: bool,
-    /// Whether it gets what it is promised and no more.
+    /// True if it has a hard limit: it gets its reservation and no more.
     pub(super) is_exact: bool,
     pub(super) home: Arc<Home>,
-    /// Since when it is kept from running, in the time of the run; none if it is not.
+    /// Start of its current stop, in the time of the run. `None` if it is not stopped.
     pub(super) held_since: Option<Time>,
-    /// Whether people are.
+    /// True while it is paused by request.
     pub(super) is_paused: bool,
     /// True while its threads are left to another program that has changed them.
     pub(super) is_left: bool,
-    /// CPU time that it received while left, and that is not recorded yet.
+    /// CPU time that it received while left to another program, not recorded yet.
     pub(super) used_left: Span,
-    /// Up to when that is recorded, in the time of the run.
+    /// Time of the run up to which that is recorded.
     pub(super) left_until: Time,
 }
 
-/// What is known of a thread.
+/// State of a thread in the live host.
 pub(super) struct Known {
     pub(super) thread: Arc<WatchedThread>,
     pub(super) is_awake: bool,
-    /// Since when, on the monotonic clock: what happened before is of no more interest.
+    /// Time of the latest event or reading of its state, on the monotonic clock. Older events are
+    /// ignored.
     pub(super) since: Time,
-    /// When it was switched in, while it runs. On the monotonic clock.
+    /// Time when it was switched in, on the monotonic clock. `None` while it does not run.
     pub(super) on_cpu_since: Option<Time>,
-    /// CPU time received, for the rotation among the threads of a tree. A thread that wakes is
-    /// raised to the least of those that are awake: it has no claim to time from before.
+    /// CPU time received, for the rotation among the threads of a tree. When a thread wakes, this
+    /// is raised to the least value of the runnable threads: it has no claim to time from before.
     pub(super) received: Span,
-    /// True if it has run since it woke. What merely woke may have been woken by a thaw.
+    /// True if it has run since it woke. A thread that has not may have been woken by a thaw.
     pub(super) has_run: bool,
-    /// True if it was last seen running on a CPU that is not scheduled.
+    /// True if it was last seen running on a CPU that is not managed.
     pub(super) is_elsewhere: bool,
 }
 
-/// The threads of a vCPU that is about to join.
+/// Threads of a vCPU that is about to join.
 pub(super) struct Joined {
     pub(super) home: Arc<Home>,
     pub(super) known: Vec<Known>,
@@ -126,9 +130,9 @@ impl Vcpu {
         }
     }
 
-    /// Returns true if the dispatcher or people keep it from running. What its threads do meanwhile
-    /// says nothing: a thread that stops shows as blocked, and one that blocked before it was
-    /// stopped may have work by now.
+    /// Returns true if a dispatcher stops it or it is paused by request. The state of its threads
+    /// says nothing meanwhile: a stopped thread is reported as blocked, and a thread that had
+    /// blocked before the stop may have work by now.
     pub(super) const fn is_stopped(&self) -> bool {
         self.held_since.is_some() || self.is_paused
     }
@@ -156,31 +160,32 @@ impl Decider {
         }
     }
 
-    /// The run begins.
+    /// Begins the run at `origin`, a monotonic time.
     pub(super) fn begin(&mut self, origin: Time) {
         self.origin = origin;
     }
 
-    /// The time of the run at a monotonic time.
+    /// Converts a monotonic time to the time of the run.
     pub(super) fn of_run(&self, at: Time) -> Time {
         Time::START + at.since(self.origin)
     }
 
-    /// The monotonic time up to which everything is known that is known.
+    /// Returns the monotonic time up to which events have been taken in.
     pub(super) fn monotonic(&self) -> Time {
         self.origin + (self.now - Time::START)
     }
 
-    /// Takes those out whose threads have ended.
+    /// Returns and clears the vCPUs for which the kernel refused an order.
     pub(super) fn take_refused(&mut self) -> Vec<VcpuId> {
         std::mem::take(&mut self.refused)
     }
 
+    /// Returns and clears the vCPUs whose threads have ended.
     pub(super) fn take_gone(&mut self) -> Vec<VcpuId> {
         std::mem::take(&mut self.gone)
     }
 
-    /// A vCPU joins, and if it has work it wakes.
+    /// Adds a vCPU. If it has work, it wakes.
     pub(super) fn join(&mut self, vcpu: Vcpu, terms: VcpuTerms<'_>) -> Result<(), NotDone> {
         let id = vcpu.vcpu;
         self.step(self.now, &[], Fact::Joined(id, terms))?;
@@ -198,7 +203,7 @@ impl Decider {
         Ok(())
     }
 
-    /// The terms of a vCPU change; on failure the old ones stand.
+    /// Changes the parameters of a vCPU. On failure the old ones stand.
     pub(super) fn change(
         &mut self,
         vcpu: VcpuId,
@@ -217,7 +222,7 @@ impl Decider {
         Ok(())
     }
 
-    /// A vCPU leaves; returns what was known of it.
+    /// Removes a vCPU and returns its state. `None` if it is not present.
     pub(super) fn leave(&mut self, vcpu: VcpuId) -> Result<Option<Vcpu>, LiveHostError> {
         self.note_let_go(vcpu);
         let left = self.vcpus.get_mut(vcpu.slot()).and_then(Option::take);
@@ -232,7 +237,8 @@ impl Decider {
         Ok(left)
     }
 
-    /// The longest slice in every such period that one more could be promised on these CPUs now.
+    /// Returns the longest slice per `period` that would be admitted for one more vCPU on the CPUs
+    /// `allowed`. `None` if the policy has no reservations, or admits all of them.
     pub(super) fn room(
         &mut self,
         period: Span,
@@ -247,12 +253,12 @@ impl Decider {
         self.host.reserved(cpu)
     }
 
-    /// The clock by which phases are told is so far ahead of the time of the run from now on.
+    /// Sets how far the clock to which phases refer is ahead of the time of the run, from now on.
     pub(super) fn wall_clock_set(&mut self, ahead: Span) -> Result<(), LiveHostError> {
         self.step(self.now, &[], Fact::ClockSet(ahead)).map_err(broken)
     }
 
-    /// The run ends now.
+    /// Ends the run now.
     pub(super) fn end(&mut self) -> Result<(), LiveHostError> {
         self.is_over = true;
         let all: Vec<VcpuId> = self.vcpus.iter().flatten().map(|known| known.vcpu).collect();
@@ -260,8 +266,8 @@ impl Decider {
         self.step(self.now, &[], Fact::Ended).map_err(broken)
     }
 
-    /// Does what the clock of a CPU asks for, now that what was seen has been taken in. `woken` is
-    /// when its dispatcher woke.
+    /// Handles the limits and timers of a CPU that have expired, after its events have been taken
+    /// in. `woken` is the time when its dispatcher woke.
     pub(super) fn look(&mut self, cpu: CpuId, woken: Time) -> Result<(), LiveHostError> {
         let now = self.now;
         self.pcpus.all[cpu.index()].is_called = false;
@@ -271,8 +277,8 @@ impl Decider {
         self.learn(cpu, woken);
         self.pay(cpu);
         self.try_again(cpu)?;
-        // A limit or alarm that has passed is dealt with; each may bring the next one. Of a turn
-        // that was over before the alarm both are told at once.
+        // Each limit or timer that has expired is handled, and each may set the next one. If the
+        // timeslice was over before the timer expired, both are reported before the policy decides.
         loop {
             let pcpu = &self.pcpus.all[cpu.index()];
             let limit = pcpu.turn.and_then(|(_, until, _)| until).unwrap_or(Time::NEVER);
@@ -296,17 +302,17 @@ impl Decider {
         pcpu.clock.learn(woken, has_run, pcpu.left);
     }
 
-    /// Ordinary threads have had what our own have left them.
+    /// Accounts for the time that our threads have left to ordinary threads.
     fn pay(&mut self, cpu: CpuId) {
         let pcpu = &mut self.pcpus.all[cpu.index()];
         pcpu.fair_server.pass(self.now, pcpu.clock.cost());
-        // Once it is paid the chosen one comes up again.
+        // When the debt is paid, the chosen vCPU becomes real-time again.
         let is_to_be_paid =
             pcpu.fair_server.is_to_be_paid(pcpu.is_paying, pcpu.is_awaited || !pcpu.is_paying);
         pcpu.is_stale |= pcpu.is_paying != is_to_be_paid;
     }
 
-    /// Those of whom the kernel refused something a while ago may be run again.
+    /// Allows the vCPUs again that the kernel refused some time ago.
     fn try_again(&mut self, cpu: CpuId) -> Result<(), LiveHostError> {
         while let Some(place) =
             self.pcpus.refused.iter().position(|&(_, home, again)| home == cpu && again <= self.now)
@@ -318,23 +324,23 @@ impl Decider {
         Ok(())
     }
 
-    /// Sets the clock of a CPU; returns what for.
+    /// Sets the dispatcher's timer of a CPU and returns its time. `None` if no pass is needed.
     pub(super) fn set_clock(&mut self, cpu: CpuId) -> Option<Time> {
         let pcpu = &mut self.pcpus.all[cpu.index()];
         let limit = pcpu.turn.and_then(|(_, until, _)| until);
         let is_due = pcpu.turn.is_some_and(|(.., entitlement)| entitlement == Entitlement::Due);
         pcpu.left = limit.filter(|_| is_due).map_or(Span::ZERO, |limit| limit.since(self.now));
-        // One that stands ready runs unnoticed when the chosen one sleeps.
+        // A vCPU standing by runs unnoticed when the chosen one blocks.
         let glance = pcpu.ready.map(|limit| limit.max(GLANCE));
         let glance = if pcpu.is_paying { pcpu.fair_server.owed() } else { glance };
         let glance = glance.map(|span| self.now.after(span));
         pcpu.clock.set(self.now, Wanted { limit, alarm: pcpu.alarm, glance })
     }
 
-    /// Takes in what was seen of a CPU up to `now`, which is in the time of the run.
+    /// Takes in the events of a CPU up to `now`, in the time of the run.
     pub(super) fn take_in(&mut self, news: &News, now: Time) -> Result<(), LiveHostError> {
         if let Some(cpu) = news.cpu.filter(|_| news.is_lossy) {
-            // Who runs there is unknown until the next event.
+            // The running thread is unknown until the next event.
             self.pcpus.all[cpu.index()].running = None;
         }
         for &(vcpu, more) in &news.used {
@@ -360,7 +366,7 @@ impl Decider {
         Ok(())
     }
 
-    /// Who was seen running on a CPU up to now, and for how long each time.
+    /// Returns the run intervals seen on a CPU up to now, each with its vCPU and length.
     fn stretches(&self, cpu: CpuId, sightings: &[Sighting]) -> Vec<(VcpuId, Span)> {
         let pcpu = &self.pcpus.all[cpu.index()];
         let mut running = pcpu.running.map(|(vcpu, since)| (vcpu, since.max(pcpu.reported)));
@@ -381,7 +387,7 @@ impl Decider {
         stretches
     }
 
-    /// One event of one thread becomes time used, and a fact if its vCPU falls asleep or wakes.
+    /// Turns one event of a thread into CPU time used, and into a fact if its vCPU blocks or wakes.
     fn follow(&mut self, cpu: Option<CpuId>, sighting: &Sighting) -> Result<(), LiveHostError> {
         let Sighting { at: seen, thread, what } = sighting;
         let vcpu = thread.vcpu;
@@ -417,7 +423,7 @@ impl Decider {
         self.note(thread, *what, *seen);
         let fact = match (was_awake, self.is_any_awake(vcpu)) {
             (true, false) => {
-                // One that is stopped has lost its last thread, and is not to stay stopped.
+                // A stopped vCPU has lost its last thread. It must not stay stopped.
                 self.touched.extend(self.get(vcpu).filter(|it| it.is_stopped()).map(|it| it.vcpu));
                 Fact::Blocked(vcpu)
             }
@@ -431,14 +437,15 @@ impl Decider {
         self.step(at, used.as_slice(), fact).map_err(broken)
     }
 
-    /// Whether this is a thread of a vCPU that is here, not of one that had its id before.
+    /// Returns true if this is a thread of a vCPU that is present, not of an earlier one with the
+    /// same id.
     pub(super) fn knows(&self, thread: &Arc<WatchedThread>) -> bool {
         let vcpu = self.vcpus.get(thread.vcpu.slot()).and_then(Option::as_ref);
         let known = vcpu.and_then(|vcpu| vcpu.threads.get(&thread.tid));
         known.is_some_and(|known| Arc::ptr_eq(&known.thread, thread))
     }
 
-    /// A thread of a tree has been started: it has work.
+    /// Adds a thread that a tree has started. It has work.
     fn meet(&mut self, thread: &Arc<WatchedThread>, since: Time) {
         let vcpu = thread.vcpu;
         let Some(known) = self.get_mut(vcpu).filter(|known| Arc::ptr_eq(&known.home, &thread.home))
@@ -450,9 +457,9 @@ impl Decider {
         known.threads.insert(thread.tid, Known::new(thread, true, since, least));
     }
 
-    /// A thread is seen awake or asleep, or gone. One that we stopped shows as asleep; it is not,
-    /// it must not. Of two events that are read in the wrong order, as a sleep and a wake on
-    /// different CPUs, the later one holds.
+    /// Updates the state of a thread, or removes it if it has ended. A thread that we stopped is
+    /// reported as blocked, but it only must not run. If events are read in the wrong order, such
+    /// as a block and a wake on different CPUs, the later one holds.
     fn note(&mut self, thread: &WatchedThread, what: What, since: Time) {
         let Some(vcpu) = &mut self.vcpus[thread.vcpu.slot()] else { return };
         let is_awake = what != What::SwitchedOut { ready: false };
@@ -474,7 +481,7 @@ impl Decider {
         }
     }
 
-    /// The threads of a vCPU.
+    /// Returns the threads of a vCPU.
     pub(super) fn threads_of(&self, vcpu: VcpuId) -> Vec<Arc<WatchedThread>> {
         let threads = self.get(vcpu).into_iter().flat_map(|known| known.threads.values());
         threads.map(|known| Arc::clone(&known.thread)).collect()
@@ -486,8 +493,8 @@ impl Decider {
         vcpu.is_some_and(|vcpu| may_run(vcpu) && vcpu.threads.values().any(|it| it.is_awake))
     }
 
-    /// The kernel refused something. What cannot be run is not chosen until it has been tried
-    /// again; what cannot be undone ends the run.
+    /// Handles refusals by the kernel. A vCPU that cannot be run is not chosen until it has been
+    /// tried again. If an order cannot be undone, the run ends with the error.
     pub(super) fn hear(&mut self, failed: Vec<Failed>) -> Result<(), LiveHostError> {
         for Failed { handle, error } in failed {
             let vcpu = handle.vcpu;
@@ -521,14 +528,15 @@ impl Decider {
         }
         self.touched.push(vcpu);
         self.pcpus.all[home.index()].is_stale = true;
-        // It loses the rest of its turn, and is refused if it is chosen again.
+        // The vCPU loses the rest of its timeslice, and is refused if it is chosen again.
         match self.host.moment().cpu_of(vcpu) {
             Some(cpu) => self.step(self.now, &[], Fact::Yielded(cpu)).map_err(broken),
             None => Ok(()),
         }
     }
 
-    /// One fact is told. Nobody is asked yet, but for the CPU of one who blocks or yields.
+    /// Reports one fact to the host. No CPU is rescheduled yet, except that of a vCPU that blocks
+    /// or yields.
     pub(super) fn step(
         &mut self,
         at: Time,
@@ -540,8 +548,8 @@ impl Decider {
         self.host.step(Report { now, used, fact }, &mut self.pcpus, &mut self.records)
     }
 
-    /// All that was seen has been told: the CPUs that it concerns are asked, each once. Once a look
-    /// or a request, however much had happened.
+    /// Reports that all events are in: the CPUs concerned are rescheduled, each once. Called once
+    /// per pass or request, however many events there were.
     pub(super) fn settle(&mut self) -> Result<(), LiveHostError> {
         if self.is_over || self.host.is_settled() {
             return Ok(());
@@ -550,7 +558,7 @@ impl Decider {
     }
 }
 
-#[allow(clippy::boxed_local)] // As the host hands it over.
+#[allow(clippy::boxed_local)] // The host returns it boxed.
 pub(super) fn broken(fault: Box<Fault>) -> LiveHostError {
     match *fault {
         Fault::Broken(broken) => LiveHostError::Broken(broken),

@@ -1,5 +1,5 @@
-//! What has been ordered, as the kernel is to be told: who is real-time and how urgent, who is
-//! stopped. Only those are looked at whose place may have changed.
+//! Orders to the kernel: the real-time vCPUs with their priorities, and the stopped ones. Only
+//! vCPUs whose class may have changed are considered.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use super::decider::Decider;
 use crate::vcpu_threads::Home;
 use crate::way::{Assignment, Place};
 
-/// How many are kept ready, the chosen one among them. More would cost a call each and help only if
-/// all before them slept at once.
+/// Maximum number of real-time vCPUs on a CPU, including the chosen one. Each further one would
+/// cost a system call, and would help only if all before it blocked at once.
 const READY: usize = 4;
 
 impl Decider {
-    /// The CPUs of which the kernel has something to be told and whose dispatchers have not been
-    /// called for that: they are to be.
+    /// Returns the CPUs that have orders to carry out and whose dispatchers have not been woken for
+    /// them. The caller must wake them.
     pub(super) fn call_others(&mut self) -> CpuSet {
         for vcpu in std::mem::take(&mut self.touched) {
             self.note_unbound(vcpu);
@@ -35,7 +35,7 @@ impl Decider {
         calls
     }
 
-    /// What the kernel is to be told of a CPU, if anything has changed there.
+    /// Returns the orders for a CPU. Empty if nothing has changed there.
     pub(super) fn enact(&mut self, cpu: CpuId) -> Vec<Assignment> {
         let mut order = Vec::new();
         let mut touched = std::mem::take(&mut self.touched);
@@ -56,11 +56,11 @@ impl Decider {
     fn enact_on(&mut self, cpu: CpuId, order: &mut Vec<Assignment>) {
         let mut in_line = std::mem::take(&mut self.in_line);
         self.host.in_line(cpu, READY, &mut in_line);
-        // Whom the kernel refuses would be refused again, at once and without end.
+        // A vCPU that the kernel refused would be refused again at once, without end.
         in_line.retain(|next| !self.pcpus.is_refused(next.vcpu));
         let pcpu = &mut self.pcpus.all[cpu.index()];
         let turn = pcpu.turn.map(|(vcpu, _, entitlement)| (vcpu, entitlement));
-        // While one pays, none of the others is real-time either: they would come before it.
+        // While one vCPU pays, none of the others is real-time: they would run before it.
         pcpu.is_paying = !in_line.is_empty()
             && pcpu.fair_server.is_to_be_paid(pcpu.is_paying, in_line.len() > 1);
         pcpu.is_awaited = in_line.len() > 1;
@@ -81,7 +81,8 @@ impl Decider {
         }
         before.sort_unstable();
         before.dedup();
-        // Down first: whoever comes up must not meet the one it follows on its way.
+        // Demotions come first: when a vCPU is raised, the one that it replaces must already be
+        // demoted.
         for &vcpu in &before {
             if !raised.iter().any(|next| next.vcpu == vcpu) {
                 let is_owed = in_line.iter().any(|next| next.vcpu == vcpu);
@@ -107,8 +108,9 @@ impl Decider {
         self.unbound.extend(is_unbound.then_some(vcpu));
     }
 
-    /// Binds those to a CPU that would have a turn there some time. Bound nowhere they would run on
-    /// other CPUs, have more than their part there, and so never be chosen.
+    /// Gives vCPUs without a home this CPU as home if they would be chosen here some time. Without
+    /// a home they would run on other CPUs, receive more than their part there, and so never be
+    /// chosen.
     fn bind(&mut self, cpu: CpuId, bound: &mut Vec<VcpuId>) {
         let mut in_turn = Vec::new();
         self.host.in_turn(cpu, &mut in_turn);
@@ -124,8 +126,8 @@ impl Decider {
         }
     }
 
-    /// Finds the place of one that is not real-time on this CPU. One that is kept elsewhere is none
-    /// of its business: that CPU will be told.
+    /// Orders the class of a vCPU that is not real-time on this CPU. A vCPU with another home is
+    /// left to the dispatcher of that CPU.
     fn put_down(
         &mut self,
         (vcpu, cpu): (VcpuId, CpuId),
@@ -144,17 +146,19 @@ impl Decider {
             Some((chosen, Entitlement::Spare)) if chosen == vcpu => Place::Original,
             Some((chosen, _)) if chosen == vcpu => Place::First,
             _ if is_owed => Place::Original,
-            // One that has not been chosen yet has no home, and may have used more than its due: it
-            // would never be chosen, and if nobody kept it from running it never would stop.
+            // A vCPU that has not been chosen yet has no home, and may have used more than its
+            // budget. It would never be chosen then and, unless it were stopped, would never stop
+            // running.
             _ if must_not => Place::Held,
-            // As an ordinary thread it would have as much of the spare time as the chosen one.
+            // As an ordinary thread it would receive as much of the slack as the chosen vCPU.
             _ if self.host.weighs_spare_time() && known.home.get().is_some() => Place::Behind,
             _ => Place::Original,
         };
         self.assign(vcpu, place, order);
     }
 
-    /// Adds to an order what a vCPU is to be.
+    /// Appends an assignment of a vCPU to an order. Does nothing while its threads are left to
+    /// another program.
     pub(super) fn assign(&mut self, vcpu: VcpuId, place: Place, order: &mut Vec<Assignment>) {
         let now = self.monotonic();
         if self.get(vcpu).is_some_and(|known| known.is_left) {
@@ -167,10 +171,10 @@ impl Decider {
         if place == Place::Held {
             known.held_since.get_or_insert(self.now);
         } else if known.held_since.take().is_some() {
-            // That it stopped looks like a sleep, and may be read only now on some other CPU.
+            // The stop is reported as a block, and another CPU may read that event only now.
             known.threads.values_mut().for_each(|it| it.since = it.since.max(now));
         }
-        // One of whom the kernel refused something is not asked to move either.
+        // A vCPU that the kernel refused is not pinned either.
         let home = known.home.get().filter(|_| !self.pcpus.is_refused(vcpu));
         let cpu = home.map(|home| self.pcpus.all[home.index()].real);
         let handle = Arc::clone(&known.handle);

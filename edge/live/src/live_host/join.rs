@@ -1,4 +1,4 @@
-//! Who comes, who goes, and whose terms change.
+//! Joins, leaves and changes of parameters.
 
 use std::sync::{Arc, MutexGuard};
 
@@ -13,33 +13,33 @@ use crate::vcpu_threads::{Body, Home, Meter, UsedClock, VcpuThreads};
 use crate::way::{HeldThreads, VcpuHandle};
 use slackline_linux::sys::Tid;
 
-/// A vCPU that is to join.
+/// A vCPU that is about to join.
 #[derive(Debug)]
 pub(crate) struct Joining {
     pub(crate) threads: VcpuThreads,
     pub(crate) share: Values,
-    /// Where it may run; none is everywhere.
+    /// CPUs that it may run on. `None` allows all.
     pub(crate) cpus: Option<CpuSet>,
-    /// Its slice if it is exact.
+    /// Slice of a vCPU with a hard limit. `None` without one.
     pub(crate) exact_slice: Option<Span>,
 }
 
-/// Whether a group of vCPUs has joined; if not, which of them kept it out, and why.
+/// Result of a group's join. The error names the vCPU that could not join, and the reason.
 pub(crate) type GroupJoined = Result<(), (VcpuId, NotDone)>;
 
-/// Why a group did not join in the place of others.
+/// Reason why a group did not join in the place of others.
 #[derive(Debug)]
 pub(crate) struct NotReplaced {
-    /// Which of it kept it out.
+    /// vCPU of the group that could not join.
     pub(crate) vcpu: VcpuId,
     pub(crate) why: NotDone,
-    /// Who of the others could not join again.
+    /// vCPUs that left for the group and could not join again.
     pub(crate) lost: Vec<VcpuId>,
 }
 
 impl LiveHost {
-    /// vCPUs join, all at this instant: of each group all or none. Says of each group which of its
-    /// vCPUs kept it out, and why.
+    /// Lets groups of vCPUs join at the same instant, each group as a whole or not at all. Returns
+    /// the result of each group, in order.
     pub(crate) fn join(
         &self,
         groups: Vec<Vec<Joining>>,
@@ -57,8 +57,8 @@ impl LiveHost {
         Ok(results)
     }
 
-    /// vCPUs without threads leave, and a group joins in their place, at one instant. If it does
-    /// not, they join again as they were.
+    /// Replaces vCPUs without threads by a group, at one instant. If the group cannot join, they
+    /// join again as they were.
     pub(crate) fn replace(
         &self,
         before: Vec<Joining>,
@@ -89,7 +89,8 @@ impl LiveHost {
         Ok(result)
     }
 
-    /// The longest slice in every such period that one more could be promised on these CPUs.
+    /// Returns the longest slice per `period` that would be admitted for one more vCPU on the CPUs
+    /// `allowed`. `None` if the policy has no reservations, or admits all of them.
     pub(crate) fn room(
         &self,
         period: Span,
@@ -136,7 +137,8 @@ impl LiveHost {
             Body::Tree(tree) => HeldThreads::Tree(tree.clone()),
         };
         let handle = VcpuHandle::new(vcpu, threads);
-        // What the kernel never lets us do is an error here; what it refuses later is tried again.
+        // An order that the kernel never allows fails here. One that it refuses later is tried
+        // again.
         handle.try_real_time().map_err(NotDone::Refused)?;
         if let Some(cpus) = cpus {
             let real = decider.real_cpus(cpus);
@@ -159,7 +161,7 @@ impl LiveHost {
         self.join_known(decider, vcpu, VcpuTerms { share: &share, cpus })
     }
 
-    /// A vCPU joins whose threads are no kernel's.
+    /// Lets a vCPU join whose threads are not the kernel's, for tests and benches.
     pub(crate) fn join_fed(
         &self,
         (handle, threads): (VcpuHandle, Vec<(Tid, UsedClock, Span)>),
@@ -171,7 +173,7 @@ impl LiveHost {
         self.finish_join(decider, Vcpu::new(handle, known, is_exact), share)
     }
 
-    /// A tree joins whose threads are no kernel's.
+    /// Lets a tree join whose threads are not the kernel's, for tests and benches.
     pub(crate) fn join_fed_tree(
         &self,
         (handle, tids, clock): (VcpuHandle, &[Tid], UsedClock),
@@ -210,7 +212,7 @@ impl LiveHost {
         joined
     }
 
-    /// The terms of a vCPU change; on failure the old ones stand.
+    /// Changes the parameters of a vCPU. On failure the old ones stand.
     pub(crate) fn change(
         &self,
         vcpu: VcpuId,
@@ -223,7 +225,7 @@ impl LiveHost {
         result
     }
 
-    /// A vCPU leaves. Its threads are no longer ours to order about.
+    /// Removes a vCPU. Its threads get no orders from then on.
     pub(crate) fn leave(&self, vcpu: VcpuId) -> Result<(), LiveHostError> {
         let mut decider = self.observe()?;
         let result = self.take_out(&mut decider, vcpu);
@@ -240,7 +242,7 @@ impl LiveHost {
         Ok(())
     }
 
-    /// Has the kernel note what those do who are about to join.
+    /// Requests the events of the threads and trees that are about to join.
     fn note_wanted(&self) -> Result<(), LiveHostError> {
         let Wanted { threads, trees } = std::mem::take(&mut *self.wanted());
         match &mut *self.perf() {

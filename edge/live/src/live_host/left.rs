@@ -1,5 +1,5 @@
-//! vCPUs whose threads are not where they are kept: those that run on a CPU that is not scheduled,
-//! and those that are left to another program, which has changed them.
+//! vCPUs whose threads do not run where they are pinned: those that run on a CPU that is not
+//! managed, and those that are left to another program, which has changed them.
 
 use slackline_host::Fact;
 use slackline_trace::{Record, Sink};
@@ -13,11 +13,13 @@ use slackline_fence::{Leaving, Original};
 use slackline_linux::sys::Tid;
 
 impl LiveHost {
-    /// The threads of a vCPU leave the real-time class and run as another program has made them,
-    /// and nothing is ordered of them until they are [taken back](LiveHost::take_back). What is
-    /// promised stands, and counts as not wanted. One that is paused stays stopped. CPUs that they
-    /// have `by_cpuset` are not their own, so that their own are given back. Returns what threads
-    /// are given back as that have been changed.
+    /// Leaves the threads of a vCPU to another program. They lose the real-time class, run as that
+    /// program has made them, and get no orders until they are [taken back](LiveHost::take_back).
+    ///
+    /// The reservation stands and counts as unused. A paused vCPU stays stopped. With `by_cpuset`,
+    /// the CPUs that the threads may use now come from a cpuset and are not their own, so their own
+    /// affinity is restored. Returns the threads that the program has changed, each with the state
+    /// that it will be restored to.
     pub(crate) fn leave_to_others(
         &self,
         vcpu: VcpuId,
@@ -29,7 +31,7 @@ impl LiveHost {
         result
     }
 
-    /// A vCPU that was left to others is scheduled again.
+    /// Schedules a vCPU again that was left to another program.
     pub(crate) fn take_back(&self, vcpu: VcpuId) -> Result<(), LiveHostError> {
         let mut decider = self.observe()?;
         decider.count_left(vcpu, self.clock.now())?;
@@ -43,7 +45,7 @@ impl LiveHost {
         self.finish(decider)
     }
 
-    /// Records what a vCPU that is left to others has used, wherever it ran.
+    /// Records the CPU time that a vCPU left to another program has used, on any CPU.
     pub(crate) fn count_left(&self, vcpu: VcpuId) -> Result<(), LiveHostError> {
         let mut decider = self.observe()?;
         decider.count_left(vcpu, self.clock.now())?;
@@ -77,7 +79,7 @@ impl Decider {
         for pcpu in &mut self.pcpus.all {
             pcpu.running = pcpu.running.filter(|&(running, _)| running != vcpu);
         }
-        // What could not be charged to a CPU any more is its own all the same.
+        // CPU time that can no longer be charged to a CPU still counts for the vCPU.
         let unreported = std::mem::take(&mut self.pcpus.unreported[vcpu.slot()]);
         self.pcpus.refused.retain(|&(refused, ..)| refused != vcpu);
         if let Some(known) = self.get_mut(vcpu) {
@@ -87,7 +89,7 @@ impl Decider {
         Ok(changed)
     }
 
-    /// `now` is the monotonic time.
+    /// Records the CPU time of a vCPU that is left to another program. `now` is the monotonic time.
     fn count_left(&mut self, vcpu: VcpuId, now: Time) -> Result<(), LiveHostError> {
         self.now = self.now.max(self.of_run(now));
         let at = self.now;
@@ -101,7 +103,7 @@ impl Decider {
         Ok(())
     }
 
-    /// Notes whether a thread runs where nothing is scheduled.
+    /// Notes whether a thread runs on a CPU that is not managed.
     pub(super) fn note_place(&mut self, thread: &WatchedThread, what: What, cpu: Option<CpuId>) {
         let vcpu = self.get_mut(thread.vcpu);
         let Some(known) = vcpu.and_then(|vcpu| vcpu.threads.get_mut(&thread.tid)) else { return };
@@ -115,9 +117,9 @@ impl Decider {
         }
     }
 
-    /// A thread that is kept on a CPU and runs elsewhere all the same is charged as if it ran
-    /// there since the last look: its turn ends when its slice is used, wherever that was. `now`
-    /// is the monotonic time.
+    /// Charges vCPUs that are pinned to a CPU and run elsewhere all the same, as if they had run on
+    /// that CPU since its last pass. So their timeslice ends when the slice is used, wherever that
+    /// was. `now` is the monotonic time.
     pub(super) fn count_elsewhere(&mut self, cpu: CpuId, now: Time) -> Result<(), LiveHostError> {
         let mut away = std::mem::take(&mut self.away);
         away.retain(|&vcpu| {
@@ -138,7 +140,8 @@ impl Decider {
     }
 }
 
-/// What the threads of a vCPU have used since that was last asked.
+/// Returns the CPU time that the threads of a vCPU have used since they were last read. Only
+/// threads for which `counts` is true are read; its argument is true for a thread elsewhere.
 fn more_of(vcpu: &Vcpu, counts: impl Fn(bool) -> bool, now: Time) -> Result<Span, LiveHostError> {
     let threads = vcpu.threads.values().filter(|known| counts(known.is_elsewhere));
     let mut sum = Span::ZERO;

@@ -1,4 +1,4 @@
-//! What somebody asks for beside a share: to run nowhere for a while, or only on some CPUs.
+//! Requests besides shares: to pause a vCPU, and to limit it to some CPUs.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
@@ -11,15 +11,16 @@ use super::decider::{Decider, Vcpu, broken};
 use super::{LiveHost, LiveHostError, NotDone};
 use crate::way::{Place, VcpuHandle};
 
-/// A vCPU that is taken to be blocked is noticed when it has received one part in so many of its
-/// slice: the rest is enough for its dispatcher to stop it in time. The first notice ends them.
+/// Number of notices per slice. A vCPU taken to be blocked is noticed when it has received one part
+/// in this number of its slice. The rest is enough for its dispatcher to stop it in time. The first
+/// notice leads to a pass, which ends the notices.
 const NOTICES: u64 = 8;
 
-/// Looking at a vCPU that is taken to be blocked may cost one part in so many of a CPU.
+/// Maximum cost of passes for a vCPU that is taken to be blocked: one part in this number of a CPU.
 const MOST_LOOKING: u64 = 100;
 
 impl LiveHost {
-    /// Whether a vCPU, which can be kept from running, gets what it is promised and no more.
+    /// Sets whether a vCPU has a hard limit. It must be one that can be stopped.
     pub(crate) fn set_exact(&self, vcpu: VcpuId, is_exact: bool) -> Result<(), LiveHostError> {
         let mut decider = self.decider();
         if let Some(known) = decider.get_mut(vcpu) {
@@ -29,7 +30,8 @@ impl LiveHost {
         self.finish(decider)
     }
 
-    /// Notices at once if a vCPU that is taken to be blocked receives such a slice, if it is exact.
+    /// Sets up notices for a vCPU with a hard limit and this slice: its dispatcher wakes at once if
+    /// the vCPU receives CPU time while it is taken to be blocked. `None` ends them.
     pub(crate) fn notice_use_of(
         &self,
         vcpu: VcpuId,
@@ -39,7 +41,7 @@ impl LiveHost {
         handle.map_or(Ok(()), |handle| self.notice_use(&handle, exact_slice))
     }
 
-    /// The same of one that may be about to join.
+    /// Does the same for a vCPU that may be about to join.
     pub(super) fn notice_use(
         &self,
         handle: &VcpuHandle,
@@ -56,9 +58,9 @@ impl LiveHost {
         Ok(())
     }
 
-    /// A vCPU, which can be kept from running, does not run at all from when this returns until it
-    /// is resumed, whatever it is due and whatever nobody claims. It keeps its share, and counts as
-    /// asleep. One that is not here is ignored.
+    /// Pauses a vCPU, which must be one that can be stopped. From the return of this call until it
+    /// is resumed it does not run at all, neither in reserved time nor in slack. It keeps its share
+    /// and counts as blocked. A vCPU that is not present is ignored.
     pub(crate) fn pause(&self, vcpu: VcpuId, due: Time) -> Result<(), NotDone> {
         let mut decider = self.observe()?;
         let result = decider.pause(vcpu);
@@ -67,8 +69,9 @@ impl LiveHost {
         result
     }
 
-    /// A vCPU that is paused goes on where it was. One that had work is let go when it is its turn;
-    /// of one that slept is not known what woke it since, until it is let go.
+    /// Resumes a paused vCPU. One that had work is resumed when it is next chosen. A vCPU that was
+    /// blocked may have been woken since, which shows only while it is not stopped, so it is
+    /// resumed at once.
     pub(crate) fn resume(&self, vcpu: VcpuId, due: Time) -> Result<(), NotDone> {
         let mut decider = self.observe()?;
         let must_look = decider.resume(vcpu)?;
@@ -81,14 +84,14 @@ impl LiveHost {
         Ok(())
     }
 
-    /// One that is neither exact nor paused is let run before this returns, and orders from before
-    /// are void: what kept it from running may be taken away.
+    /// Resumes a vCPU that has no hard limit and is not paused, and voids earlier orders. When this
+    /// returns, the means of stopping it may be taken away.
     pub(crate) fn let_run(&self, vcpu: VcpuId) -> Result<(), LiveHostError> {
         let decider = self.let_go(self.decider(), vcpu)?;
         self.finish(decider)
     }
 
-    /// Lets it run as it was before it was ours, until it is decided what it is to be.
+    /// Restores the original scheduling of a vCPU until its class is decided.
     fn let_go<'a>(
         &'a self,
         mut decider: MutexGuard<'a, Decider>,
@@ -116,7 +119,7 @@ impl Decider {
         known.filter(|known| known.vcpu == vcpu)
     }
 
-    /// Records how long a vCPU was stopped that is let go, unless people paused it.
+    /// Records how long a vCPU was stopped, when it is resumed. Pauses by request are not recorded.
     pub(super) fn note_let_go(&mut self, vcpu: VcpuId) {
         let to = self.now;
         let stopped = self.get(vcpu).filter(|known| !known.is_paused);
@@ -132,7 +135,8 @@ impl Decider {
         }
     }
 
-    /// It is stopped before the host hears of it: what it uses until it stops is still its own.
+    /// Pauses a vCPU. It is stopped before the host is told: what it uses until the stop is still
+    /// its own.
     fn pause(&mut self, vcpu: VcpuId) -> Result<(), NotDone> {
         self.number += 1;
         let (number, now) = (self.number, self.now);
@@ -151,14 +155,14 @@ impl Decider {
         Ok(())
     }
 
-    /// Whether it has to be let go to see whether it has work.
+    /// Ends a pause. Returns true if the vCPU must be resumed to see whether it has work.
     fn resume(&mut self, vcpu: VcpuId) -> Result<bool, LiveHostError> {
         let now = self.now;
         let Some(known) = self.get_mut(vcpu).filter(|known| known.is_paused) else {
             return Ok(false);
         };
         known.is_paused = false;
-        // What people keep it from running counts as asleep.
+        // Time for which a vCPU is paused by request counts as blocked.
         known.held_since = Some(now);
         let had_work = known.threads.values().any(|known| known.is_awake);
         self.touched.push(vcpu);
@@ -168,8 +172,8 @@ impl Decider {
         Ok(!had_work)
     }
 
-    /// The terms of a vCPU change, and with them where it may run. Its threads are there before it
-    /// is decided anew who runs where, and back where they were if that is declined.
+    /// Changes the parameters of a vCPU and its affinity. Its threads are moved before the host
+    /// decides again which vCPUs run where. They are moved back if the change is declined.
     pub(super) fn move_to(
         &mut self,
         vcpu: VcpuId,
@@ -188,14 +192,14 @@ impl Decider {
             handle.put_back(&before);
             return Err(fault.into());
         }
-        // Where it was chosen meanwhile, it is found there; if nowhere, it has no home.
+        // A CPU that chooses it afterwards becomes its home. Until then it has none.
         if let Some(known) = self.get(vcpu) {
             known.home.clear();
         }
         Ok(())
     }
 
-    /// The CPUs of this machine that are those of the host.
+    /// Converts managed CPUs to the kernel's numbers.
     pub(super) fn real_cpus(&self, cpus: CpuSet) -> CpuSet {
         cpus.iter().map(|cpu| self.pcpus.all[cpu.index()].real).collect()
     }

@@ -1,28 +1,28 @@
-//! What the live host has to tell, until it is taken away.
+//! Records of the live host, until they are taken.
 
 use slackline_trace::{Entry, Exchange, Named, Record, Sink};
 
-/// Room for the records of a second of the busiest run there is; taken out ten times a second.
+/// Capacity for the records of one second of the busiest run. They are taken ten times a second.
 const RECORDS: usize = 1 << 15;
 
-/// Keeps what comes, in its order.
+/// Keeps records in the order of their arrival.
 pub(super) struct Recording {
     entries: Vec<Entry>,
     keeps_exchanges: bool,
 }
 
 impl Recording {
-    /// Records and names; exchanges only from when they are wanted.
+    /// Creates a recording of records and names. Exchanges are left out until they are wanted.
     pub(super) fn new() -> Recording {
         Recording { entries: Vec::with_capacity(RECORDS), keeps_exchanges: false }
     }
 
-    /// Somebody wants exchanges, to replay the run.
+    /// Records exchanges too from now on, so that the run can be replayed.
     pub(super) fn keep_exchanges(&mut self) {
         self.keeps_exchanges = true;
     }
 
-    /// Takes everything out that has come since the last time.
+    /// Moves everything since the last call to `into`.
     pub(super) fn take(&mut self, into: &mut Vec<Entry>) {
         into.clear();
         std::mem::swap(&mut self.entries, into);

@@ -1,4 +1,4 @@
-//! What a guest, or who does I/O for it, has to tell.
+//! Hints from guests, and from programs that do I/O for them.
 
 use slackline_host::Fact;
 use slackline_units::{Time, Told, VcpuId};
@@ -6,17 +6,17 @@ use slackline_units::{Time, Told, VcpuId};
 use super::decider::{Decider, broken};
 use super::{LiveHost, LiveHostError};
 
-/// What a vCPU is at.
+/// State of a vCPU as the host sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum At {
     Asleep,
-    /// It wants a CPU and has none.
+    /// Runnable, but without a CPU.
     Waits,
     Runs,
 }
 
 impl LiveHost {
-    /// What a vCPU is at, as far as is known.
+    /// Returns the state of a vCPU. One that is not present counts as blocked.
     pub(crate) fn is_at(&self, vcpu: VcpuId) -> At {
         let decider = self.decider();
         let moment = decider.host.moment();
@@ -27,9 +27,9 @@ impl LiveHost {
         }
     }
 
-    /// A vCPU tells something; of one that is not here it is ignored.
+    /// Passes on a hint from a vCPU. Hints from one that is not present are ignored.
     pub(crate) fn tell(&self, vcpu: VcpuId, told: &Told) -> Result<(), LiveHostError> {
-        // What has happened where it runs comes first: what it used until now is counted with this.
+        // Events of the CPU where it runs come first: what it used until now is counted with them.
         let cpu = self.decider().host.moment().cpu_of(vcpu);
         let news = cpu.map(|cpu| self.see(&self.views[cpu.index()])).transpose()?;
         let mut decider = self.decider();

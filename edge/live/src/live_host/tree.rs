@@ -1,5 +1,5 @@
-//! vCPUs whose threads come and go: process trees. Most of it the kernel's events tell, and views
-//! and decider take in; here is how a tree is met, and looked over from time to time.
+//! Process trees: vCPUs whose threads come and go. Most changes are learnt from events, in the
+//! views and the decider. This module adds trees and audits them from time to time.
 
 use std::io;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use slackline_fence::{HeldTree, TreeAudit};
 use slackline_linux::sys::Tid;
 
 impl LiveHost {
-    /// The threads of a vCPU, whose events are told from now on.
+    /// Starts to follow the threads of a vCPU, and returns their states.
     pub(super) fn known(
         &self,
         threads: Vec<(Tid, UsedClock, Span)>,
@@ -27,14 +27,14 @@ impl LiveHost {
         for (tid, clock, used) in threads {
             let meter = Meter::new(clock, used);
             let thread = WatchedThread::new(tid, vcpu, self.clock.now(), Arc::clone(&home), meter);
-            // What it used while the run was being prepared is not the run's.
+            // CPU time used while the run was being prepared does not belong to the run.
             thread.forget_used()?;
             known.push(self.meet(thread)?);
         }
         Ok(Joined { home, known, is_tree: false, is_wide: false })
     }
 
-    /// The threads of a tree, likewise.
+    /// Starts to follow the threads of a tree, and returns their states.
     pub(super) fn known_tree(
         &self,
         tree: &HeldTree,
@@ -59,7 +59,7 @@ impl LiveHost {
         }
     }
 
-    /// Threads of a tree, whose events are told from now on.
+    /// Starts to follow some threads of a tree, and returns their states.
     pub(super) fn known_threads(
         &self,
         (tids, vcpu): (&[Tid], VcpuId),
@@ -75,20 +75,22 @@ impl LiveHost {
         Ok(known)
     }
 
-    /// What a thread does is told from now on.
+    /// Delivers the events of a thread from now on, and returns its state.
     fn meet(&self, thread: WatchedThread) -> Result<Known, LiveHostError> {
         let (thread, since) = (Arc::new(thread), self.clock.now());
         self.views.iter().for_each(|view| view.add(&thread));
-        // Only now that its events are heard: what it did before, such as waking for the start of
-        // the run, nobody has been told.
+        // Read only now that its events are delivered: no event reports what it did before, such as
+        // waking for the start of the run.
         let is_awake = self.is_polled || thread.is_runnable()?.unwrap_or(false);
         Ok(Known::new(thread, is_awake, since, Span::ZERO))
     }
 
-    /// Looks who is in the tree of a vCPU, and what they do, where events have not told: of those
-    /// who came otherwise than by being started there, and of those whose numbers nobody could
-    /// foresee. Returns what was found; nothing of a tree that has rested since the last look, and
-    /// `None` if nobody is there.
+    /// Checks which threads a tree has and what they do, since events miss some. They miss threads
+    /// that entered the tree otherwise than by being started there, and threads with ids that no
+    /// filter covers.
+    ///
+    /// Returns the findings. They are empty for a tree that has been idle since the last audit.
+    /// `None` if the tree has no threads.
     pub(crate) fn audit(
         &self,
         vcpu: VcpuId,
@@ -96,14 +98,14 @@ impl LiveHost {
     ) -> Result<Option<TreeAudit>, LiveHostError> {
         let known = self.decider().threads_of(vcpu);
         let was_stopped = self.decider().is_stopped(vcpu);
-        // Before anything is looked at: what is used meanwhile is for the next time.
+        // Read before the rest: CPU time used during the audit counts for the next one.
         let used = known.first().map(|thread| thread.shown()).transpose()?.flatten();
         if !was_stopped && used.is_some_and(|used| tree.is_resting(used)) {
             return Ok(Some(TreeAudit::default()));
         }
         let tids: Vec<Tid> = known.iter().map(|thread| thread.tid).collect();
         let audit = match tree.audit(&tids) {
-            // It has ended, or just been given back.
+            // The tree has ended, or has just been restored.
             Err(error) if error.means_gone() || tree.is_gone() => return Ok(None),
             audit => audit?,
         };
@@ -140,30 +142,30 @@ impl LiveHost {
     }
 }
 
-/// What an audit found of a tree.
+/// Findings of an audit of a tree.
 struct Audit<'a> {
-    /// Threads that no event told of.
+    /// Threads that no event reported.
     met: Vec<Known>,
-    /// Threads that are not in it any more.
+    /// Threads that are no longer in the tree.
     gone: &'a [&'a Arc<WatchedThread>],
-    /// The others, each with whether the kernel shows it as runnable.
+    /// The other threads, each with true if the kernel shows it as runnable.
     states: &'a [(Arc<WatchedThread>, bool)],
-    /// Whether the tree was stopped before they were read.
+    /// True if the tree was stopped before the states were read.
     was_stopped: bool,
-    /// When that was, on the monotonic clock.
+    /// Time of the reading, on the monotonic clock.
     now: Time,
 }
 
 impl Vcpu {
-    /// The least CPU time that a thread with work has received.
+    /// Returns the least CPU time received among threads with work. Zero if none has work.
     pub(super) fn least_received(&self) -> Span {
         let awake = self.threads.values().filter(|known| known.is_awake);
         awake.map(|known| known.received).min().unwrap_or(Span::ZERO)
     }
 
-    /// The threads of a tree that a timeslice is for, if several have work: the one that has
-    /// received least, and for each of its CPUs the one that has received least of those that have
-    /// run since they woke.
+    /// Returns the threads of a tree that a timeslice is for, if several have work. The first is
+    /// the one that has received least. The others are those with the least received that have run
+    /// since they woke, up to one for each CPU of the tree.
     ///
     /// A thaw wakes every thread of the tree, and a thread that was blocked blocks again at once.
     /// If only that one were put first, the rest of the timeslice would go to whichever thread the
@@ -187,9 +189,9 @@ impl Vcpu {
             .collect()
     }
 
-    /// A thread has ended. While the tree is stopped nothing is known of the others: one of them
-    /// may have waited for this one, and have work now. They count as runnable until they are let
-    /// go, when each shows what it does.
+    /// Removes a thread that has ended. While the tree is stopped, the state of the others is
+    /// unknown: one of them may have waited for this one and have work now. They count as runnable
+    /// until they are resumed, when events show what each does.
     pub(super) fn forget_thread(&mut self, tid: Tid) {
         self.threads.remove(&tid);
         if self.is_stopped() {
@@ -199,8 +201,8 @@ impl Vcpu {
 }
 
 impl Vcpu {
-    /// The threads that have work, those that have received least first, each with whether it has
-    /// run since it woke.
+    /// Returns the threads that have work, least received first, each with true if it has run since
+    /// it woke.
     fn by_received(&self) -> Vec<(Span, Tid, bool)> {
         let awake = self.threads.iter().filter(|(_, known)| known.is_awake);
         let mut awake: Vec<_> =
@@ -209,7 +211,7 @@ impl Vcpu {
         awake
     }
 
-    /// On how many CPUs at once it runs.
+    /// Returns the number of CPUs on which it runs at once.
     fn width(&self) -> usize {
         match &self.handle.threads {
             HeldThreads::Tree(tree) => tree.width(),
@@ -236,7 +238,7 @@ impl Known {
         }
     }
 
-    /// Counts the CPU time that it receives, also while its tree is being stopped.
+    /// Counts the CPU time that the thread receives, also while its tree is being stopped.
     pub(super) fn count(&mut self, what: What, at: Time) {
         match what {
             What::SwitchedIn => self.on_cpu_since = Some(at),
@@ -250,13 +252,13 @@ impl Known {
 }
 
 impl Decider {
-    /// Returns true if a vCPU is kept from running.
+    /// Returns true if a vCPU is stopped.
     fn is_stopped(&self, vcpu: VcpuId) -> bool {
         self.get(vcpu).is_some_and(Vcpu::is_stopped)
     }
 
-    /// Takes in what an audit found. What the kernel shows of a thread holds if the tree was not
-    /// stopped when it was read, and no event has told of the thread since.
+    /// Takes in the findings of an audit. A state read from the kernel holds if the tree was not
+    /// stopped when it was read, and no later event has reported on the thread.
     fn audited(&mut self, vcpu: VcpuId, audit: Audit<'_>) -> Result<(), LiveHostError> {
         let was_awake = self.host.moment().is_awake(vcpu);
         let gone = audit.gone.iter().filter(|thread| self.knows(thread)).map(|thread| thread.tid);
@@ -269,7 +271,7 @@ impl Decider {
         for mut met in audit.met {
             met.is_awake |= is_unknown;
             met.received = least;
-            // Unless an event has told of it meanwhile.
+            // An event may have reported it meanwhile, and then that state stays.
             known.threads.entry(met.thread.tid).or_insert(met);
         }
         for (thread, is_awake) in audit.states.iter().filter(|_| !is_unknown) {
@@ -292,9 +294,9 @@ impl Decider {
         self.step(self.now, &[], fact).map_err(broken)
     }
 
-    /// What runs on several CPUs at once is counted where it is decided about it, whether or not it
-    /// runs there just now: as if it had run there since the last look. `now` is the monotonic
-    /// time.
+    /// Counts a vCPU that runs on several CPUs at once on the CPU where it is scheduled. Whether or
+    /// not it runs there now, it is counted as if it had run there since the last pass. `now` is
+    /// the monotonic time.
     pub(super) fn count_wide(&mut self, cpu: CpuId, now: Time) -> Result<(), LiveHostError> {
         for vcpu in self.vcpus.iter().flatten().filter(|vcpu| vcpu.is_wide && !vcpu.is_left) {
             if vcpu.home.get().is_some_and(|home| home != cpu) {
@@ -303,7 +305,7 @@ impl Decider {
             if let (HeldThreads::Tree(tree), false) =
                 (&vcpu.handle.threads, vcpu.held_since.is_some())
             {
-                // Each goes to the end of its CPU's queue as it is counted.
+                // Each thread goes to the end of its CPU's queue as it is counted.
                 tree.count(vcpu.by_received().into_iter().map(|(_, tid, _)| tid));
             }
             let Some(known) = vcpu.threads.values().next() else { continue };

@@ -1,5 +1,5 @@
-//! What is seen of one CPU: its events, who of those in them is ours, and what the events of other
-//! CPUs say of those who are kept here. Nothing of this needs the host: each CPU has its own lock.
+//! View of one CPU: its events, filtered to our threads, and wakes that other CPUs carried out of
+//! threads with this home. It needs nothing of the host, so each CPU has its own lock.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,12 +12,12 @@ use crate::vcpu_threads::WatchedThread;
 use crate::watch::{EventSource, What};
 use slackline_linux::sys::Tid;
 
-/// What is seen of one CPU.
+/// View of one CPU of the kernel.
 pub(super) struct CpuView {
-    /// Its number among the managed CPUs, if it is one of them.
+    /// Index among the managed CPUs. `None` if it is not managed.
     cpu: Option<CpuId>,
     seen: Mutex<Seen>,
-    /// Wakes that other CPUs carried out of threads that are kept here.
+    /// Wakes that other CPUs carried out of threads with this home.
     inbox: Mutex<Vec<Sighting>>,
     round: AtomicU64,
 }
@@ -27,31 +27,31 @@ struct Seen {
     threads: HashMap<Tid, Arc<WatchedThread>>,
 }
 
-/// An event of a thread of ours.
+/// An event of one of our threads.
 #[derive(Clone, Debug)]
 pub(super) struct Sighting {
-    /// On the monotonic clock.
+    /// Time on the monotonic clock.
     pub(super) at: Time,
     pub(super) thread: Arc<WatchedThread>,
     pub(super) what: What,
 }
 
-/// What one look at a CPU brought.
+/// Events read in one pass over a CPU.
 #[derive(Debug, Default)]
 pub(super) struct News {
-    /// The managed CPU that it is of, if it is one of them.
+    /// Managed CPU whose events these are. `None` if it is not managed.
     pub(super) cpu: Option<CpuId>,
-    /// By time.
+    /// Events in order of time.
     pub(super) sightings: Vec<Sighting>,
-    /// CPU time that the kernel has counted since it was last asked.
+    /// CPU time that the kernel has counted since the last reading, by vCPU.
     pub(super) used: Vec<(VcpuId, Span)>,
-    /// Whether there was more than could be told.
+    /// True if events were lost.
     pub(super) is_lossy: bool,
-    /// Wakes of those who are kept on other CPUs.
+    /// Wakes of threads with other home CPUs, each with that CPU.
     pub(super) elsewhere: Vec<(CpuId, Sighting)>,
-    /// Those of trees that have been started. This CPU knows them; the others are to be told.
+    /// Threads that trees have started. This view has them already, the other views do not.
     pub(super) born: Vec<Arc<WatchedThread>>,
-    /// Those of trees that have ended, likewise.
+    /// Threads of trees that have ended. This view has dropped them, the other views have not.
     pub(super) gone: Vec<Arc<WatchedThread>>,
 }
 
@@ -61,17 +61,17 @@ impl CpuView {
         CpuView { cpu, seen: Mutex::new(seen), inbox: Mutex::default(), round: AtomicU64::new(0) }
     }
 
-    /// What this thread does is told from now on.
+    /// Delivers the events of this thread from now on.
     pub(super) fn add(&self, thread: &Arc<WatchedThread>) {
         self.seen().threads.insert(thread.tid, Arc::clone(thread));
     }
 
-    /// What this thread does is told no more.
+    /// Ends the events of this thread.
     pub(super) fn remove(&self, tid: Tid) {
         self.seen().threads.remove(&tid);
     }
 
-    /// The same, unless its number means another thread by now.
+    /// Ends the events of this thread, unless its id means another thread by now.
     pub(super) fn remove_this(&self, thread: &Arc<WatchedThread>) {
         let threads = &mut self.seen().threads;
         if threads.get(&thread.tid).is_some_and(|it| Arc::ptr_eq(it, thread)) {
@@ -79,13 +79,14 @@ impl CpuView {
         }
     }
 
-    /// Another CPU has carried out a wake of a thread that is kept here.
+    /// Accepts a wake, carried out by another CPU, of a thread with this home.
     pub(super) fn tell(&self, sighting: Sighting) {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner).push(sighting);
     }
 
-    /// Takes in what has happened there, and reads the clocks of the threads that have run. They
-    /// are exact: whoever was switched out has been counted. `now` is the monotonic time.
+    /// Reads the events of the CPU, and the clocks of the threads that have run. The clocks are
+    /// exact: the kernel has counted every thread that was switched out. `now` is the monotonic
+    /// time.
     pub(super) fn look(&self, now: Time) -> Result<News, LiveHostError> {
         let mut news = News { cpu: self.cpu, ..News::default() };
         let mut result = Ok(());
@@ -123,7 +124,7 @@ impl CpuView {
             }
         }
         let round = 1 + self.round.fetch_add(1, Ordering::Relaxed);
-        // A round of one CPU is not one of another.
+        // Rounds of different CPUs must differ.
         let round = round << 9 | self.cpu.map_or(0, |cpu| 1 + cpu.index() as u64);
         for Sighting { thread, what, .. } in &news.sightings {
             let ran = matches!(what, What::SwitchedIn | What::SwitchedOut { .. });
@@ -131,7 +132,7 @@ impl CpuView {
                 news.used.push((thread.vcpu, thread.more(now)?));
             }
         }
-        // Last, so that a sleep that was noted here comes before the wake that ended it.
+        // Last, so that a block that was recorded here comes before the wake that ended it.
         let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
         if !inbox.is_empty() {
             news.sightings.append(&mut inbox);

@@ -1,46 +1,48 @@
-//! What waits for a guest, as seen by who hands it on. It does no IO and is told the time.
+//! Data pending for a guest, as the relay sees it. Does no I/O and reads no clock.
 
 use slackline_units::{Span, Time};
 
-/// For how long something counts that is not answered: it may have been for nobody who answers.
+/// Time for which unanswered data counts as pending. It may have been for a program that does not
+/// answer.
 pub const WAITS: Span = Span::from_ms(100);
-/// How many changes a second are told on average, and how many at once where fewer came before:
-/// who sends and who answers are both strangers.
+/// Average time per reported change, and the burst allowance: the time's worth of changes that may
+/// be reported at once after fewer came before. Neither sender nor guest is trusted.
 const EACH: Span = Span::from_ms(1);
 const SAVED: Span = Span::from_ms(32);
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Waiting {
     items: u32,
-    /// How much the guest has sent.
+    /// Number of times that the guest has sent something. Wraps.
     asked: u32,
-    /// When the last came of those that wait.
+    /// Arrival of the latest pending data.
     last: Time,
     told: (u32, u32),
-    /// Up to when changes have been paid for, at one in [`EACH`].
+    /// Time up to which reported changes use up the rate of one per [`EACH`].
     paid: Time,
     pub(super) unanswered: u64,
 }
 
 impl Waiting {
-    /// Something is on its way to the guest.
+    /// Notes that data is on its way to the guest.
     pub(super) fn came(&mut self, now: Time) {
         self.items = self.items.saturating_add(1);
         self.last = now;
     }
 
-    /// The guest has sent something.
+    /// Notes that the guest has sent something.
     pub(super) fn answered(&mut self, now: Time) {
         (self.items, self.last) = (0, now);
         self.asked = self.asked.wrapping_add(1);
     }
 
-    /// The guest is not there any more.
+    /// Notes that the guest is no longer there.
     pub(super) fn gone(&mut self, now: Time) {
         (self.items, self.last) = (0, now);
     }
 
-    /// What there is to tell now: how much waits, and how much the guest has sent.
+    /// Returns the report that is due now: the number of pending items and of sends by the guest.
+    /// `None` if nothing has changed or the rate is used up.
     pub(super) fn news(&mut self, now: Time) -> Option<(u32, u32)> {
         if self.items > 0 && now.since(self.last) >= WAITS {
             self.items = 0;
@@ -55,7 +57,7 @@ impl Waiting {
         Some(news)
     }
 
-    /// When there may be something to tell though nothing comes.
+    /// Returns the time when a report may be due though nothing arrives. `None` if there is none.
     pub(super) fn due(&self) -> Option<Time> {
         let is_late = (self.items, self.asked) != self.told;
         let late = is_late.then(|| self.paid - SAVED.min(self.paid - Time::START));
@@ -73,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_waits_until_the_guest_sends() {
+    fn data_is_pending_until_the_guest_sends() {
         let mut waiting = Waiting::default();
         assert_eq!((waiting.news(at(1)), waiting.due()), (None, None));
         waiting.came(at(10));
@@ -83,13 +85,13 @@ mod tests {
         assert_eq!(waiting.news(at(20)), Some((2, 0)));
         waiting.answered(at(30));
         assert_eq!((waiting.news(at(30)), waiting.due()), (Some((0, 1)), None));
-        // It sends of itself, which is told too: somebody may learn from it.
+        // The guest sends without being asked. That is reported too, since a policy may use it.
         waiting.answered(at(40));
         assert_eq!((waiting.news(at(40)), waiting.unanswered), (Some((0, 2)), 0));
     }
 
     #[test]
-    fn what_nobody_answers_waits_for_100_ms() {
+    fn unanswered_data_is_pending_for_100_ms() {
         let mut waiting = Waiting::default();
         waiting.came(at(10));
         waiting.came(at(60));
@@ -103,10 +105,11 @@ mod tests {
         assert_eq!((waiting.news(at(210)), waiting.unanswered), (Some((0, 0)), 1));
     }
 
-    /// Ten requests and ten answers in each millisecond, for a second: a thousand are told and
-    /// those that may be saved up; and of what is not told at once the last is told later.
+    /// Ten requests and ten answers in each millisecond, for a second. A thousand changes are
+    /// reported, and those of the burst allowance. Of the changes held back, the last is reported
+    /// later.
     #[test]
-    fn a_flood_is_not_told_all() {
+    fn flood_of_changes_is_reported_at_a_limited_rate() {
         let mut waiting = Waiting::default();
         let mut told = 0;
         for step in 0..20_000 {
@@ -120,7 +123,7 @@ mod tests {
         }
         assert!((1_000..=1_034).contains(&told), "{told}");
         waiting.came(at(1_000));
-        let due = waiting.due().expect("something is to be told");
+        let due = waiting.due().expect("a change was held back");
         assert!(due > at(999) && due <= at(1_002), "{due:?}");
         assert_eq!(waiting.news(due), Some((1, 10_000)));
     }

@@ -1,4 +1,4 @@
-//! Other parameters for a member, and other CPUs.
+//! Changes of a member's parameters and CPUs.
 
 use slackline_host::VcpuTerms;
 use slackline_host::policy::Values;
@@ -9,28 +9,28 @@ use super::{RequestError, Session};
 use crate::live_host::NotDone;
 
 impl Session {
-    /// Somebody gets another share, from now on; `due` is when that should have been.
+    /// Changes the share of a member from now on. `due` is the time when that should have happened.
     ///
     /// # Errors
-    /// Why not: then its old share stands.
+    /// The reason for the failure. The old share stands.
     pub fn change(&mut self, id: JoinId, share: Values, due: Time) -> Result<(), RequestError> {
         self.change_terms(id, share, None, due)
     }
 
-    /// Somebody may run only on these of the session's CPUs, from now on: it is there, too, in time
-    /// that nobody claims.
+    /// Limits a member to these CPUs of the session from now on, in slack as well. `due` is the
+    /// time when that should have happened.
     ///
     /// # Errors
-    /// Why not: then it stays where it was.
+    /// The reason for the failure. The old CPUs stand.
     pub fn move_to(&mut self, id: JoinId, cpus: CpuSet, due: Time) -> Result<(), RequestError> {
         let share = self.row(id)?.share.clone();
         self.change_terms(id, share, Some(cpus), due)
     }
 
-    /// Both at once.
+    /// Changes share and CPUs at once. `None` leaves the CPUs.
     ///
     /// # Errors
-    /// Why not: then neither has changed.
+    /// The reason for the failure. Neither has changed.
     pub fn change_terms(
         &mut self,
         id: JoinId,
@@ -62,7 +62,7 @@ impl Session {
         let (was_exact, had_stop) = (row.is_exact, row.has_stop);
         let threads = row.threads.clone();
         let promises = [self.most_of(id), self.most(id, &share)];
-        // More before it is promised, less after.
+        // A larger budget is granted before it is reserved, a smaller one afterwards.
         self.fence.regrant(&threads, &promises)?;
         if will_be_exact && let Err(error) = self.add_stop(id) {
             let _ = self.fence.regrant(&threads, &promises[..1]);
@@ -71,7 +71,7 @@ impl Session {
         let changed = self.host.set_exact(id.vcpu(), will_be_exact).map_err(NotDone::from);
         let terms = VcpuTerms { share: &share, cpus };
         if let Err(error) = changed.and_then(|()| self.host.change(id.vcpu(), terms, due)) {
-            // If that fails the host is over, and the first failure says why.
+            // If that fails the host is over, and the first error says why.
             let _ = self.host.set_exact(id.vcpu(), was_exact);
             if !had_stop {
                 self.drop_stop(id);
@@ -79,7 +79,7 @@ impl Session {
             let _ = self.fence.regrant(&threads, &promises[..1]);
             return Err(self.not_done(error));
         }
-        // What is too much is less at the next change.
+        // A budget that stays too large is reduced at the next change.
         let _ = self.fence.regrant(&threads, &promises[1..]);
         let row = self.row_mut(id)?;
         row.share = share;

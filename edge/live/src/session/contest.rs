@@ -1,4 +1,4 @@
-//! What is known of a member whose threads others may have changed.
+//! State of a member whose threads other programs may have changed.
 
 use std::fs;
 
@@ -8,43 +8,43 @@ use super::finding::Finding;
 use slackline_linux::cgroup::Surroundings;
 use slackline_linux::sys::Tid;
 
-/// What is known of changes to a member that were not ordered.
+/// Changes to a member that were not ordered.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    /// Why it is contested.
+    /// Change for which it is contested. `None` if it is not.
     pub(super) found: Option<Finding>,
-    /// The CPUs that it was kept on when that was found.
+    /// CPUs that it was pinned to when that was found.
     pub(super) ordered: Option<CpuSet>,
-    /// When it bound itself elsewhere, of late.
+    /// Times at which it changed its own affinity recently.
     pub(super) own: Vec<Time>,
-    /// Until when it is stopped for that.
+    /// End of the stop for that. `None` if it is not stopped.
     pub(super) stopped_until: Option<Time>,
-    /// The surroundings of its threads as they should be.
+    /// Surroundings of its threads as they should be.
     pub(super) before: Vec<(Tid, Surroundings)>,
-    /// When they were last looked at.
+    /// Time of the last check of the surroundings. `None` before the first.
     pub(super) looked: Option<Time>,
-    /// When the member joined.
+    /// Time when the member joined.
     pub(super) joined: Time,
 }
 
 impl Changes {
-    /// Why the member is contested, if it is.
+    /// Returns the change for which the member is contested. `None` if it is not.
     pub(super) fn contested(&self) -> Option<&Finding> {
         self.found.as_ref()
     }
 
-    /// The member has joined.
+    /// Notes that the member has joined.
     pub(super) fn begin(&mut self, now: Time) {
         self.joined = now;
     }
 
-    /// The surroundings are about to be changed by ourselves.
+    /// Forgets the surroundings, which we are about to change ourselves.
     pub(super) fn forget_surroundings(&mut self) {
         self.before.clear();
     }
 }
 
-/// True if a process is a machine of libvirt, by the group that only root makes.
+/// Returns true if a process is a VM of libvirt. That shows by its group, which only root can make.
 pub(super) fn is_of_libvirt(pid: Tid) -> bool {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     groups.lines().filter_map(|line| line.splitn(3, ':').nth(2)).any(|group| {

@@ -1,4 +1,4 @@
-//! The cpusets of members: those they come with, and those of ours that keep them in place.
+//! Cpusets of members: those that they come with, and our own, which keep them on their CPUs.
 
 use slackline_units::{CpuId, CpuSet};
 
@@ -9,7 +9,7 @@ use slackline_linux::sys::{Tid, process_of};
 use slackline_linux::thread::ThreadRef;
 
 impl Session {
-    /// Nothing is held on a CPU that its cpuset does not grant: it would never run there.
+    /// Refuses a target that is to run on a CPU outside its cpuset: it would never run there.
     pub(super) fn check_cpuset(&self, request: &Request) -> Result<(), RequestError> {
         let first = match &request.who {
             Who::Process(pid) | Who::Tree(pid) | Who::Wide(pid, _) => Some(*pid),
@@ -28,7 +28,7 @@ impl Session {
             Some((tid, Cpuset { group, cpus: allowed, .. }))
                 if !scheduled.without(&allowed).is_empty() =>
             {
-                // The cpuset can be one that another process of ours holds it by.
+                // The cpuset may be our own, by which another process of ours holds the target.
                 if let Ok(thread) = ThreadRef::open(process_of(tid).unwrap_or(tid), tid) {
                     self.fence.refuse_held_elsewhere(&thread)?;
                 }
@@ -40,8 +40,8 @@ impl Session {
         }
     }
 
-    /// No call of a thread, or of its tree, leads to a CPU that is not scheduled, where the kernel
-    /// can be told so.
+    /// Confines a thread, or its tree, to the managed CPUs and those in `wide`, so that no system
+    /// call of its own leads elsewhere. Has no effect where the kernel does not support that.
     pub(super) fn keep_within(
         &mut self,
         tid: Tid,

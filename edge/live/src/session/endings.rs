@@ -1,4 +1,5 @@
-//! Who has ended, as far as the kernel tells it: nobody is asked one by one.
+//! Detection of members that have ended. The kernel reports them, so members need not be checked
+//! one by one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -11,26 +12,28 @@ use rustix::event::{Timespec, epoll};
 use super::ids::JoinId;
 use super::request::Row;
 
-/// So much news is taken in at once; the rest stays for the next time.
+/// Maximum number of reports read at once. The others stay for the next time.
 const AT_ONCE: usize = 256;
 
-/// Everybody whose end is to be heard of.
+/// Members whose end is watched.
 #[derive(Debug)]
 pub(super) struct Endings {
     epoll: OwnedFd,
-    /// By the numbers of their joins, which is what the kernel is given.
+    /// Members whose end the kernel reports, by join number, which is the data of the epoll event.
     told: BTreeMap<u64, (JoinId, Told)>,
-    /// Of these the kernel tells nothing; or they have just come, and may have ended before that.
+    /// Members whose end the kernel does not report. These are checked each time.
     asked: BTreeSet<JoinId>,
+    /// Members to check next time, such as new ones: they may have ended before they were watched.
     doubted: BTreeSet<JoinId>,
 }
 
-/// What tells of one.
+/// Source of the report for one member.
 #[derive(Debug)]
 enum Told {
-    /// The threads, each by a descriptor of our own: others may be closed later than they go.
+    /// The threads, each by a descriptor of our own: other copies may be closed after the member
+    /// has left.
     Threads(Vec<OwnedFd>),
-    /// The `cgroup.events` of the group of a tree.
+    /// The file `cgroup.events` of a tree's group.
     Tree(File),
 }
 
@@ -41,7 +44,7 @@ impl Endings {
         Ok(Endings { epoll, told, asked, doubted })
     }
 
-    /// The end of somebody is heard of from now on.
+    /// Watches the end of a member from now on.
     pub(super) fn add(&mut self, id: JoinId, row: &Row) {
         if row.is_nobody() {
             return;
@@ -78,15 +81,16 @@ impl Endings {
         Ok(Told::Threads(ends))
     }
 
-    /// Closing them does not suffice: what they stand for is open elsewhere too.
+    /// Removes threads from epoll. Closing the descriptors is not enough, since other copies are
+    /// open.
     fn forget(&self, threads: &[OwnedFd]) {
         for thread in threads {
-            // It is there, or it was never to be.
+            // Either it is there and is removed, or it was never there.
             let _ = epoll::delete(&self.epoll, thread);
         }
     }
 
-    /// Nobody wants to know of this one any more.
+    /// Ends the watch of a member.
     pub(super) fn remove(&mut self, id: JoinId) {
         if let Some((_, Told::Threads(threads))) = self.told.remove(&id.join()) {
             self.forget(&threads);
@@ -95,12 +99,12 @@ impl Endings {
         self.doubted.remove(&id);
     }
 
-    /// This one is to be asked, too, at the next look.
+    /// Lets the next call check this member as well.
     pub(super) fn doubt(&mut self, id: JoinId) {
         self.doubted.insert(id);
     }
 
-    /// Who may have ended since the last look.
+    /// Returns the members that may have ended since the last call.
     pub(super) fn news(&mut self) -> BTreeSet<JoinId> {
         let mut found = std::mem::take(&mut self.doubted);
         found.extend(&self.asked);
@@ -108,12 +112,12 @@ impl Endings {
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         let room = rustix::buffer::spare_capacity(&mut events);
         if epoll::wait(&self.epoll, room, Some(&at_once)).is_err() {
-            // Nothing is lost: what is to be told stays.
+            // Nothing is lost: the reports stay.
             return found;
         }
         for event in events {
             let Some((id, told)) = self.told.get(&event.data.u64()) else { continue };
-            // A group has other news, too; that it was read is what takes it away.
+            // A group reports other events too. Reading the file takes the report away.
             if !matches!(told, Told::Tree(events) if is_populated(events)) {
                 found.insert(*id);
             }
@@ -123,7 +127,7 @@ impl Endings {
 }
 
 fn is_populated(events: &File) -> bool {
-    // Two lines of a word and a digit each, and whatever a later kernel adds.
+    // Two lines of a word and a digit each, and others in later kernels.
     let mut text = [0; 512];
     let length = events.read_at(&mut text, 0).unwrap_or(0);
     text[..length].split(|&byte| byte == b'\n').any(|line| line == b"populated 1")

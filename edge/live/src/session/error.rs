@@ -1,4 +1,4 @@
-//! What can go wrong with one request, and with a session as a whole.
+//! Errors of a single request, and of a session as a whole.
 
 use std::io;
 
@@ -15,95 +15,95 @@ use slackline_linux::step::ActError;
 use slackline_linux::sys::Tid;
 use slackline_linux::thread::ThreadError;
 
-/// Why a request was not done. Everything is as it was before it.
+/// Reason why a request was not carried out. Nothing has changed.
 #[derive(Debug, Error)]
 pub enum RequestError {
-    /// Nobody has this id, or no longer.
+    /// No member has this id, or no longer.
     #[error("no vCPU {} has joined", id.vcpu())]
     Unknown {
-        /// The id.
+        /// Id in the request.
         id: JoinId,
     },
-    /// Somebody is there already.
+    /// Another member has the requested id already.
     #[error("vCPU {vcpu} has joined already")]
     Taken {
-        /// What it was to be called.
+        /// vCPU id in the request.
         vcpu: VcpuId,
     },
-    /// These are not CPUs of the session.
+    /// The request names CPUs that the session does not schedule.
     #[error("cannot allow CPUs {cpus:?}: only CPUs 0 to {count}, exclusive, are scheduled")]
     NoSuchCpus {
-        /// What was asked for.
+        /// CPUs in the request.
         cpus: CpuSet,
-        /// How many there are, counted from zero.
+        /// Number of CPUs of the session, which are counted from zero.
         count: usize,
     },
-    /// There is no room for it.
+    /// There is not enough capacity available.
     #[error("{0}")]
     Declined(AdmitError),
-    /// The kernel tells nobody what threads do, and without that no promise is kept.
+    /// The kernel does not report context switches. Without them no reservation can be kept.
     #[error(
         "cannot reserve {slice} every {period}: context switches cannot be observed on this host \
          ({why})"
     )]
     Unwatched {
-        /// What was to be promised,
+        /// Slice in the request.
         slice: Span,
-        /// in every such time.
+        /// Period in the request.
         period: Span,
-        /// Why nothing can be seen.
+        /// Reason why switches cannot be observed.
         why: String,
     },
-    /// Nothing would tell in time that an exact vCPU runs again after it blocked.
+    /// No event would report in time that a vCPU with a hard limit runs again after it blocked.
     #[error(
         "cannot hold exactly to {slice}: the kernel does not count what it uses ({why}), and \
          looking every {slice} would cost {look} each time, which is more than 1 % of a CPU"
     )]
     Unnoticed {
-        /// Its slice.
+        /// Slice in the request.
         slice: Span,
-        /// What a look takes.
+        /// Overhead of a dispatcher pass.
         look: Span,
-        /// Why the kernel does not count.
+        /// Reason why the kernel does not count the CPU time.
         why: io::Error,
     },
-    /// A thread is gone or not ours to touch.
+    /// A thread is gone, or is not to be held.
     #[error(transparent)]
     Thread(#[from] ThreadError),
     /// A thread cannot be held.
     #[error(transparent)]
     Fence(#[from] FenceError),
-    /// What a thread has used cannot be read.
+    /// The CPU time of a thread cannot be read.
     #[error("cannot read the CPU time of thread {tid}: {source}")]
     Unreadable {
-        /// Whose.
+        /// Id of the thread.
         tid: Tid,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// The kernel refused.
+    /// The kernel refused an order.
     #[error(transparent)]
     Refused(ActError),
-    /// A target's cpuset does not grant the CPUs that are scheduled. Nothing has been touched.
+    /// The target's cpuset does not allow the CPUs that are scheduled. Nothing has changed.
     #[error("cannot hold it: {finding}")]
     Elsewhere {
-        /// What was found.
+        /// Cpuset and CPUs of the target.
         finding: Box<Finding>,
     },
-    /// Another program has changed the threads, and that stands.
+    /// Another program has changed the threads, and the change still stands.
     #[error("cannot control its threads: {finding}")]
     Contested {
-        /// What was found.
+        /// Change by the other program.
         finding: Box<Finding>,
     },
-    /// Somebody who left could not be given back wholly. Closing the session tries again.
+    /// Threads of a member that left could not all be restored. Closing the session tries again.
     #[error("cannot restore all threads: {}", listed(errors))]
     NotGivenBack {
-        /// What.
+        /// Threads that could not be restored, with the errors.
         errors: Vec<GiveBackError>,
     },
     /// The session is over: [`poll`](super::Session::poll) and [`close`](super::Session::close)
-    /// say why.
+    /// return the reason.
     #[error("the session is over")]
     Over,
     /// The host cannot go on, and the session is over.
@@ -112,7 +112,7 @@ pub enum RequestError {
 }
 
 impl RequestError {
-    /// What to do about it.
+    /// Returns advice for the user. `None` if there is none.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -179,52 +179,52 @@ impl From<NotDone> for RequestError {
     }
 }
 
-/// Why there can be no session, or it is over.
+/// Reason why a session cannot be opened, or is over.
 #[derive(Debug, Error)]
 pub enum SessionError {
-    /// A CPU is not ours to schedule.
+    /// Slackline may not schedule one of the CPUs.
     #[error(transparent)]
     Claim(#[from] NotOwned),
-    /// Real-time scheduling is refused.
+    /// The kernel refuses real-time scheduling.
     #[error("cannot use real-time scheduling: {source}")]
     NoRealTime {
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// Memory cannot be locked.
+    /// The kernel refuses to lock memory.
     #[error("cannot lock memory: {source}")]
     NoLockedMemory {
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
     /// A descriptor that the dispatchers need cannot be made.
     #[error("cannot set up the dispatchers: {source}")]
     NoDispatcher {
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// The fence cannot be set up, or its keeper not be replaced.
+    /// The fence cannot be set up, or its keeper cannot be replaced.
     #[error(transparent)]
     Fence(#[from] FenceError),
-    /// The host cannot go on.
+    /// The live host cannot go on.
     #[error(transparent)]
     Host(#[from] LiveHostError),
     /// A dispatcher panicked: a bug.
     #[error("the dispatcher of {} panicked", whose(*cpu))]
     Panicked {
-        /// Of which CPU; none is those that are not managed.
+        /// CPU of the dispatcher. `None` for the thread that serves unmanaged CPUs.
         cpu: Option<CpuId>,
     },
-    /// Something could not be given back.
+    /// Threads could not all be restored.
     #[error("cannot restore all threads: {}", listed(errors))]
     NotGivenBack {
-        /// What.
+        /// Threads that could not be restored, with the errors.
         errors: Vec<GiveBackError>,
     },
 }
 
 impl SessionError {
-    /// What to do about it.
+    /// Returns advice for the user. `None` if there is none.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -254,7 +254,7 @@ impl SessionError {
         }
     }
 
-    /// Whether this is a fault of ours, not of the machine.
+    /// Returns true if the error is a bug in Slackline, not a fault of the host.
     #[must_use]
     pub const fn is_bug(&self) -> bool {
         match self {

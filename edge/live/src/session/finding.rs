@@ -12,48 +12,48 @@ use slackline_linux::sys::{Scheduling, Tid};
 pub enum Finding {
     /// The affinity of a thread was changed.
     Cpus {
-        /// The thread.
+        /// Id of the thread.
         tid: Tid,
-        /// CPUs that it may run on.
+        /// CPUs that the thread may run on now.
         allowed: CpuSet,
-        /// The CPUs that are scheduled.
+        /// CPUs that the session schedules.
         scheduled: CpuSet,
         /// Cpuset that imposes them. `None` if the thread's own affinity was changed.
         cpuset: Option<PathBuf>,
     },
     /// A thread has another class or priority.
     Class {
-        /// The thread.
+        /// Id of the thread.
         tid: Tid,
-        /// Its class and priority now.
+        /// Class and priority of the thread now.
         class: Scheduling,
     },
     /// A thread is in another cgroup.
     Moved {
-        /// The thread.
+        /// Id of the thread.
         tid: Tid,
-        /// The cgroup that it is in.
+        /// Cgroup that the thread is in now.
         group: PathBuf,
     },
     /// A cgroup that a thread is in has been frozen.
     Frozen {
-        /// The thread.
+        /// Id of the thread.
         tid: Tid,
-        /// The cgroup.
+        /// Path of the cgroup.
         group: PathBuf,
     },
     /// A cgroup that a thread is in has a limit of CPU time that it did not have.
     Limited {
-        /// The thread.
+        /// Id of the thread.
         tid: Tid,
-        /// The cgroup.
+        /// Path of the cgroup.
         group: PathBuf,
         /// The limit as the kernel writes it: microseconds of CPU time, and the period.
         limit: String,
     },
     /// A process has been stopped by a signal.
     Stopped {
-        /// The process.
+        /// Id of the process.
         pid: Tid,
     },
 }
@@ -89,7 +89,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// CPUs as people write them: `0, 2`.
+/// Formats CPUs as a list: `0, 2`.
 fn listed(cpus: &CpuSet) -> String {
     let numbers = cpus.iter().map(CpuId::index).map(|cpu| cpu.to_string());
     numbers.collect::<Vec<_>>().join(", ")

@@ -1,11 +1,12 @@
-//! Who is in a session: slots that are given out and come back, and ids that never do.
+//! Members of a session: slots that are reused, and ids that never are.
 
 use std::collections::BTreeSet;
 
 use slackline_units::{DomId, VcpuId};
 
-/// Who joined a session, and with which of all its joins. What joins later in the same place has
-/// another id: one that is kept too long means nobody, never somebody else.
+/// Id of a member: its vCPU, and the number of its join among all joins of the session. A later
+/// member with the same vCPU has another id. So an id that is kept too long refers to no member,
+/// and never to another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JoinId {
     vcpu: VcpuId,
@@ -13,29 +14,29 @@ pub struct JoinId {
 }
 
 impl JoinId {
-    /// What records call it, for as long as it is there.
+    /// Returns the vCPU by which records name the member while it is present.
     #[must_use]
     pub const fn vcpu(self) -> VcpuId {
         self.vcpu
     }
 
-    /// With which of all joins of its session it came.
+    /// Returns the number of the join among all joins of the session.
     pub(super) const fn join(self) -> u64 {
         self.join
     }
 }
 
-/// A row for everybody who is there. Memory is for the most who were there at once.
+/// A row for each member. Its memory depends on the most members present at once.
 #[derive(Debug)]
 pub(super) struct Table<T> {
-    /// By slot.
+    /// Rows and their ids, by slot.
     rows: Vec<Option<(JoinId, T)>>,
     free: BTreeSet<usize>,
     joins: u64,
     next_domain: u32,
 }
 
-/// As many domains as an id can tell apart; then their numbers begin again.
+/// Number of domains that ids distinguish. Then numbers start again from zero.
 const DOMAINS: u32 = 1 << 23;
 
 impl<T> Table<T> {
@@ -43,7 +44,7 @@ impl<T> Table<T> {
         Table { rows: Vec::new(), free: BTreeSet::new(), joins: 0, next_domain: 0 }
     }
 
-    /// A number for a domain that nobody belongs to now.
+    /// Returns a number for a domain that no member belongs to now.
     pub(super) fn new_domain(&mut self) -> DomId {
         loop {
             let domain = DomId::new(self.next_domain);
@@ -54,14 +55,14 @@ impl<T> Table<T> {
         }
     }
 
-    /// Puts somebody into the lowest free slot, as vCPU `number` of `domain`.
+    /// Adds a row in the lowest free slot, as vCPU `number` of `domain`.
     pub(super) fn add(&mut self, domain: DomId, number: u16, row: T) -> JoinId {
         let slot = self.free.first().copied().unwrap_or(self.rows.len());
-        let slot = u32::try_from(slot).expect("fewer than there are threads");
+        let slot = u32::try_from(slot).expect("slots are fewer than the kernel's thread ids");
         self.put(VcpuId::new(slot, domain, number), row)
     }
 
-    /// Puts somebody where its id says; none if somebody is there.
+    /// Adds a row in the slot that its id names. `None` if the slot is taken.
     pub(super) fn add_as(&mut self, vcpu: VcpuId, row: T) -> Option<JoinId> {
         let is_free = self.rows.get(vcpu.slot()).is_none_or(Option::is_none);
         is_free.then(|| self.put(vcpu, row))
@@ -95,7 +96,7 @@ impl<T> Table<T> {
         self.rows[id.vcpu.slot()].take().map(|(_, row)| row)
     }
 
-    /// Everybody, in order of slot.
+    /// Returns all rows in order of slot.
     pub(super) fn iter(&self) -> impl Iterator<Item = (JoinId, &T)> {
         self.rows.iter().flatten().map(|(id, row)| (*id, row))
     }
@@ -106,14 +107,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_million_joins_and_leaves_use_the_slots_of_the_most_who_were_there_at_once() {
+    fn million_joins_and_leaves_reuse_slots() {
         let mut table = Table::new();
         let mut there = std::collections::VecDeque::new();
         for join in 0..1_000_000_u64 {
             let domain = table.new_domain();
             there.push_back(table.add(domain, 0, join));
             if there.len() > 50 {
-                let first = there.pop_front().expect("somebody");
+                let first = there.pop_front().expect("more than 50 are there");
                 assert_eq!(table.remove(first), Some(join - 50));
                 assert_eq!(table.get(first), None);
                 assert_eq!(table.remove(first), None);
@@ -124,13 +125,13 @@ mod tests {
     }
 
     #[test]
-    fn whoever_comes_into_a_slot_is_not_taken_for_who_was_there() {
+    fn reused_slot_gets_a_new_join_id() {
         let mut table = Table::new();
         let vcpu = VcpuId::new(3, DomId::new(7), 0);
-        let first = table.add_as(vcpu, "first").expect("nobody is there");
+        let first = table.add_as(vcpu, "first").expect("slot 3 is free");
         assert_eq!(table.add_as(vcpu, "second"), None);
         assert_eq!(table.remove(first), Some("first"));
-        let second = table.add_as(vcpu, "second").expect("nobody is there");
+        let second = table.add_as(vcpu, "second").expect("slot 3 is free again");
         assert_ne!(first, second);
         assert_eq!((table.get(first), table.get(second)), (None, Some(&"second")));
         assert_eq!(table.remove(first), None);

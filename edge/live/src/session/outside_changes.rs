@@ -1,13 +1,13 @@
-//! Changes to held threads that were not ordered: each is undone, or respected.
+//! Changes to held threads that were not ordered. Each is undone or respected.
 //!
 //! The evidence decides whose change it is. A change of cpuset or cgroup that the target's user may
 //! not make, a freeze, a limit, a stop, and any change to a vCPU of libvirt count as an
-//! administrator's. Everything else counts as the target's own, also where root made it.
+//! administrator's. All other changes count as the target's own, even if root made them.
 //!
-//! - The target's own change is undone. A target that binds itself elsewhere again and again is
-//!   stopped for a while each time.
+//! - The target's own change is undone. A target that leaves its CPUs again and again is stopped
+//!   for a while each time.
 //! - An administrator's change is respected: the threads leave the real-time class and stay as they
-//!   were found, and the member is *contested* until the change is undone, or it is resumed.
+//!   were found. The member is *contested* until the change is undone, or it is resumed.
 
 use std::fs;
 use std::path::PathBuf;
@@ -25,26 +25,26 @@ use slackline_linux::cgroup::{Cpuset, Hierarchies, Surroundings, may_move, may_w
 use slackline_linux::sys::{Tid, get_affinity, get_scheduling, process_of};
 use slackline_linux::thread::{Stat, ThreadRef};
 
-/// How often classes and affinities are looked at. A change lasts twice that at most.
+/// Interval between checks of classes and affinities. A change lasts at most twice as long.
 pub(super) const LOOK_INTERVAL: Span = Span::from_ms(50);
 
-/// How often the surroundings of a member are looked at, and of how many in one look: each takes a
-/// few files, and each request to a service has to wait for it.
+/// Interval between checks of a member's surroundings, and the number of members in one round. Each
+/// check reads a few files, and every request to a service has to wait for it.
 const AROUND_INTERVAL: Span = Span::from_secs(1);
 const AROUND_AT_ONCE: usize = 16;
 
-/// How long after a member joined its threads may still be placed by whoever has just started it,
-/// as libvirt puts each vCPU into a group of its own.
+/// Time after a join in which the threads may still be placed by the program that has just started
+/// them, as libvirt puts each vCPU into a group of its own.
 const PLACED_WITHIN: Span = Span::from_secs(2);
 
-/// How often a target may bind itself elsewhere within [`OWN_WITHIN`] before it is stopped, and for
-/// how long. A program that places its threads as it starts does so less often.
+/// Number of times that a target may leave its CPUs within [`OWN_WITHIN`] before it is stopped, and
+/// the length of the stop. A program that places its threads as it starts does so less often.
 const OWN_AT_MOST: usize = 4;
 const OWN_WITHIN: Span = Span::from_secs(10);
 const STOPPED_FOR: Span = Span::from_secs(1);
 
 impl Session {
-    /// Looks for changes that were not ordered.
+    /// Checks all members for changes that were not ordered.
     pub(super) fn look_for_changes(&mut self, seen: &mut Seen) -> Result<(), SessionError> {
         let now = self.host.now();
         if now < self.next_audit {
@@ -71,7 +71,7 @@ impl Session {
         if due.is_empty() {
             return Ok(());
         }
-        // Where nothing can be read, nothing is found.
+        // If the hierarchies cannot be read, no change is found.
         let Ok(hierarchies) = Hierarchies::read() else { return Ok(()) };
         for id in due {
             self.look_around(id, &hierarchies, seen)?;
@@ -90,12 +90,13 @@ impl Session {
         self.members.get_mut(id).map(|row| &mut row.changes)
     }
 
-    /// Class, priority and affinity of all threads of a member, and of a tree who has left it.
+    /// Checks class, priority and affinity of all threads of a member, and which threads have left
+    /// a tree.
     fn look_at_threads(&mut self, id: JoinId, seen: &mut Seen) -> Result<(), SessionError> {
         let Some(row) = self.members.get(id) else { return Ok(()) };
         let changed = match &row.tree {
             Some(tree) => match self.host.audit(id.vcpu(), tree) {
-                // The dispatcher is refused as well, and that is looked after.
+                // The kernel refuses the dispatcher as well, which handles it.
                 Err(LiveHostError::Act(error)) if error.is_refusal() => return Ok(()),
                 Err(error) => return Err(error.into()),
                 Ok(None) => {
@@ -120,7 +121,7 @@ impl Session {
         }
     }
 
-    /// Undoes what differs of threads, or respects it.
+    /// Undoes the changes to threads, or respects them.
     fn answer(
         &mut self,
         id: JoinId,
@@ -158,7 +159,8 @@ impl Session {
         if has_escaped { self.note_escape(id) } else { Ok(()) }
     }
 
-    /// A target has left its CPUs by itself, and is back.
+    /// Notes that a target has left its CPUs by itself and was moved back. Stops it if that is too
+    /// often.
     fn note_escape(&mut self, id: JoinId) -> Result<(), SessionError> {
         let now = self.host.now();
         let Some(changes) = self.changes_mut(id) else { return Ok(()) };
@@ -173,7 +175,7 @@ impl Session {
         if row.is_paused || row.changes.stopped_until.is_some() {
             return Ok(());
         }
-        // What cannot be stopped is put back the next time, too.
+        // A target that cannot be stopped is moved back the next time as well.
         if self.pause_threads(id, now).is_ok()
             && let Some(changes) = self.changes_mut(id)
         {
@@ -182,7 +184,7 @@ impl Session {
         Ok(())
     }
 
-    /// A target that was stopped for what it did goes on once it has been long enough.
+    /// Resumes a target that was stopped for leaving its CPUs, once the time is over.
     fn end_stop(&mut self, id: JoinId, now: Time) -> Result<(), SessionError> {
         let Some(row) = self.members.get_mut(id) else { return Ok(()) };
         if row.changes.stopped_until.is_none_or(|until| now < until) {
@@ -192,8 +194,9 @@ impl Session {
         if row.is_paused { Ok(()) } else { self.resume_threads(id, now).or_else(unless_over) }
     }
 
-    /// Who has left a tree and lives: a target that may move itself is moved back. What was found
-    /// of one that others have moved, which is given back.
+    /// Handles living threads that have left a tree. Those of a target that may move itself are
+    /// moved back. Those that others have moved are restored, and the first such change is
+    /// returned.
     fn look_at_leavers(&self, id: JoinId, left: &[Tid]) -> Option<Finding> {
         let row = self.members.get(id)?;
         let tree = row.tree.as_ref()?;
@@ -223,14 +226,14 @@ impl Session {
         found
     }
 
-    /// The cpuset of a thread, if it does not grant the CPUs that the thread is kept on.
+    /// Returns the cpuset of a thread if it excludes a CPU that the thread is pinned to.
     fn hindering_cpuset(&self, row: &Row, tid: Tid) -> Option<Cpuset> {
         let ordered = self.ordered_of(row, tid)?;
         let cpuset = Cpuset::of(process_of(tid).ok()?, tid).ok()??;
         (!ordered.without(&cpuset.cpus).is_empty()).then_some(cpuset)
     }
 
-    /// The CPUs that a thread of a member is kept on, if it is kept anywhere.
+    /// Returns the CPUs that a thread of a member is pinned to. `None` if it is not pinned.
     fn ordered_of(&self, row: &Row, tid: Tid) -> Option<CpuSet> {
         match &row.tree {
             Some(tree) => tree.kept_on(),
@@ -254,8 +257,8 @@ impl Session {
         }
     }
 
-    /// The groups of a member's threads: who moved, froze or limited them; and stops. Of one that
-    /// is contested, whether it is so still.
+    /// Checks the groups of a member's threads for moves, freezes and limits, and the threads for
+    /// stops. For a contested member, checks whether the change has been undone.
     fn look_around(
         &mut self,
         id: JoinId,
@@ -296,7 +299,8 @@ impl Session {
         }
     }
 
-    /// The threads that stand for a member, with their processes: of a tree one that is there.
+    /// Returns the threads that stand for a member, each after its process. For a tree it is a
+    /// single one that exists.
     fn threads_to_look_at(&self, row: &Row) -> Vec<(Tid, Tid)> {
         let is_there = |tid: &Tid| self.fence.thread(*tid).is_some();
         let first = row.threads.iter().filter(|thread| !thread.is_gone().unwrap_or(true));
@@ -341,7 +345,7 @@ impl Session {
         Some(Finding::Cpus { tid, allowed, scheduled, cpuset: Some(cpuset.group) })
     }
 
-    /// The group that others have frozen, or one of ours that they have frozen or thawed.
+    /// Returns a group that others have frozen, or one of ours that they have frozen or thawed.
     fn frozen_by_others(&self, row: &Row, tid: Tid, now: &Surroundings) -> Option<PathBuf> {
         let tree = row.tree.as_ref();
         let group = tree.map(|tree| tree.place().group.as_path());
@@ -351,7 +355,7 @@ impl Session {
         })
     }
 
-    /// True if what was found of a contested member is not so any more.
+    /// Returns true if the change to a contested member has been undone.
     fn is_undone(&self, row: &Row, found: &Finding, hierarchies: &Hierarchies) -> bool {
         let around = |tid: Tid| hierarchies.around(process_of(tid).ok()?, tid);
         let before = |tid: Tid| {
@@ -379,7 +383,7 @@ impl Session {
         }
     }
 
-    /// Respects what was found: the member is contested from now on.
+    /// Respects a change: the member is contested from now on.
     fn contest(
         &mut self,
         id: JoinId,
@@ -399,12 +403,13 @@ impl Session {
         match self.host.leave_to_others(id.vcpu(), by_cpuset) {
             Ok(changed) => {
                 for (tid, original) in changed {
-                    // Where the keeper does not hear it, it gives back what was there before.
+                    // If the keeper cannot record it, the keeper restores the state before the
+                    // change.
                     let _ = self.fenced(|fence| fence.amend(tid, original));
                 }
             }
             Err(NotDone::Host(error)) => return Err(error.into()),
-            // It is ordinary, or gone.
+            // The threads are in an ordinary class, or gone.
             Err(_) => {}
         }
         if let Some(changes) = self.changes_mut(id) {
@@ -420,7 +425,7 @@ impl Session {
         let Some(row) = self.members.get(id) else { return Ok(()) };
         let by_cpuset = matches!(row.changes.found, Some(Finding::Cpus { cpuset: Some(_), .. }));
         let tids: Vec<Tid> = row.threads.iter().map(ThreadRef::tid).collect();
-        // As others have left it, it is given back.
+        // Other programs have left it in this state, to which it is restored later.
         let is_amended = row.tree.is_none() && !by_cpuset;
         for tid in tids.into_iter().filter(|_| is_amended) {
             let found = self.fence.thread(tid).and_then(|held| held.accept().ok());
@@ -438,8 +443,8 @@ impl Session {
         Ok(())
     }
 
-    /// A contested member is held again, if what was found of it does not keep it from running
-    /// where it is scheduled.
+    /// Schedules a contested member again, unless the change still keeps it from running where it
+    /// is scheduled.
     pub(super) fn take_back_if_possible(&mut self, id: JoinId) -> Result<(), RequestError> {
         let Some(found) = self.changes(id).and_then(|changes| changes.found.clone()) else {
             return Ok(());
@@ -469,7 +474,7 @@ fn is_stopped(pid: Tid, tid: Tid) -> bool {
     Stat::of(pid, tid).is_ok_and(Stat::stopped)
 }
 
-/// The user by whose rights a thread acts; root where that cannot be read.
+/// Returns the effective user of a thread. Root if it cannot be read.
 fn user_of(tid: Tid) -> u32 {
     let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));
@@ -477,7 +482,7 @@ fn user_of(tid: Tid) -> u32 {
     effective.and_then(|user| user.parse().ok()).unwrap_or(0)
 }
 
-/// What goes wrong with a request ends the session only if that is over.
+/// Ignores the failure of a request unless it ended the session.
 fn unless_over(error: RequestError) -> Result<(), SessionError> {
     match error {
         RequestError::Host(error) => Err(error.into()),

@@ -1,4 +1,4 @@
-//! Members that are paused, by whoever asked for it or for what they did, and go on.
+//! Pausing and resuming members, by request or because they left their CPUs.
 
 use slackline_units::Time;
 
@@ -6,11 +6,11 @@ use super::ids::JoinId;
 use super::{RequestError, Session};
 
 impl Session {
-    /// Somebody does not run at all until it is resumed. Its share stays promised. One that is
-    /// paused stays so.
+    /// Pauses a member: it does not run at all until it is resumed. Its reservation stands. A
+    /// member that is paused already stays paused.
     ///
     /// # Errors
-    /// Why not: then it runs on.
+    /// The reason for the failure. The member runs on.
     pub fn pause(&mut self, id: JoinId, due: Time) -> Result<(), RequestError> {
         if let Some(found) = self.row(id)?.changes.contested() {
             return Err(RequestError::Contested { finding: Box::new(found.clone()) });
@@ -33,11 +33,11 @@ impl Session {
         Ok(())
     }
 
-    /// Somebody who is paused goes on where it was, and is held again if it is contested. One that
-    /// is neither runs on.
+    /// Resumes a paused member, and schedules a contested one again. A member that is neither runs
+    /// on.
     ///
     /// # Errors
-    /// Why not: then it stays as it was.
+    /// The reason for the failure. Nothing has changed.
     pub fn resume(&mut self, id: JoinId, due: Time) -> Result<(), RequestError> {
         self.row(id)?;
         self.take_back_if_possible(id)?;

@@ -1,4 +1,4 @@
-//! Those who are not there give way to those who are, in one step.
+//! Replacing members without threads by a group that has them, in one step.
 
 use slackline_units::{CpuId, CpuSet, CpuShare, Span};
 
@@ -9,12 +9,13 @@ use crate::live_host::{Joining, NotDone};
 use crate::vcpu_threads::{Body, VcpuThreads};
 
 impl Session {
-    /// Members who are nobody leave, and a group joins in their place, at one instant: nobody else
-    /// gets what was promised them, and who is called as one of them was has its account.
+    /// Replaces members without threads ([`Who::Nobody`](super::Who::Nobody)) by a group, at one
+    /// instant. So no other vCPU gets the capacity that was reserved for them. A vCPU with the id
+    /// of one of them takes over its account.
     ///
     /// # Errors
-    /// Which of the requests was not done, and why: then the members are there as before. One of
-    /// whom that could not be, because others had its place in the meantime, is told as ended.
+    /// The request that failed, and the reason. The members are there as before. A member that
+    /// could not join again, because other vCPUs took its capacity meanwhile, is reported as ended.
     pub fn replace(
         &mut self,
         members: &[JoinId],
@@ -51,11 +52,12 @@ impl Session {
         }
     }
 
-    /// The longest slice in every such period that would be promised now to one more who may run on
-    /// these of the session's CPUs, or on all: exactly. None under a policy that has no limit.
+    /// Returns the longest slice per `period` that would be admitted now for one more vCPU that may
+    /// run on `cpus`, or on all CPUs if `None`. The value is exact. `None` under a policy without a
+    /// limit.
     ///
     /// # Errors
-    /// When these are none of its CPUs, or the session is over.
+    /// If the session has no such CPUs, or is over.
     pub fn room(&self, period: Span, cpus: Option<CpuSet>) -> Result<Option<Span>, RequestError> {
         if self.host.is_over() {
             return Err(RequestError::Over);
@@ -79,7 +81,7 @@ impl Session {
         reserved.map_err(|error| self.not_done(NotDone::from(error)))
     }
 
-    /// As a member who is nobody joins.
+    /// Returns a member without threads in the form in which it would join.
     fn nobody(&self, id: JoinId) -> Result<Joining, RequestError> {
         let row = self.row(id)?;
         if !row.is_nobody() {

@@ -1,4 +1,4 @@
-//! What may be asked of a session, one request at a time.
+//! Requests to a session to join and to leave.
 
 use slackline_host::policy::Values;
 use slackline_trace::Named;
@@ -17,132 +17,133 @@ use slackline_linux::sys::{ThreadClock, Tid};
 use slackline_linux::thread::{ThreadError, ThreadRef, threads_of};
 use slackline_linux::with_causes;
 
-/// Who is to be scheduled as one vCPU.
+/// Target that is scheduled as one vCPU.
 #[derive(Clone, Debug)]
 pub enum Who {
-    /// All the threads that a process has when it joins: for one that starts no others. It is
+    /// All the threads that a process has when it joins, for a process that starts no others. It is
     /// stopped as a whole.
     Process(Tid),
-    /// A process, all that descend from it, and whatever they start. They are frozen as a whole.
+    /// A process, its descendants, and all that they start. They are frozen as a whole.
     Tree(Tid),
-    /// The same, on all of these CPUs of this machine at once, by number as the kernel has it: they
-    /// are taken for one, the one where it is decided about it, and what it uses is counted in
-    /// parts of them. Nobody else is to be promised time on the others.
+    /// The same, on all of these CPUs at once, as numbered by the kernel. They count as one CPU,
+    /// the one on which the vCPU is scheduled, and its CPU time is divided by their number. No
+    /// other vCPU should have a reservation on the others.
     Wide(Tid, CpuSet),
-    /// All that runs in a cgroup of version 2, and whatever is started there.
+    /// All threads in a cgroup of version 2, and all that they start.
     Group(TreePlace),
-    /// One thread, such as a vCPU of a virtual machine. It is frozen by itself.
+    /// One thread, such as a vCPU of a VM. It is frozen on its own.
     Thread(ThreadRef),
-    /// Nobody yet: what is promised to whoever is to come. It is never awake and never ends.
+    /// No threads: a reservation for a target that is to come. It is never runnable and never ends.
     Nobody,
 }
 
-/// What records are to call somebody, and a policy knows it by.
+/// Id by which records and policies are to know a vCPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Called {
-    /// Whatever is free: one domain for all of a group.
+    /// Any free id, with one domain for all of a group.
     #[default]
     Anything,
-    /// This number of this domain, in any slot: who comes back as what it was comes back to its
+    /// This number in this domain, in any slot. A VM that comes back under its old id gets its old
     /// account.
     As(DomId, u16),
-    /// Exactly this.
+    /// Exactly this id, with its slot.
     Exactly(VcpuId),
 }
 
-/// A request to join.
+/// A request to join a session.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Who.
+    /// Target to schedule as a vCPU.
     pub who: Who,
-    /// What people call it.
+    /// Name of the vCPU for people.
     pub name: String,
-    /// What people call the domain.
+    /// Name of its domain for people.
     pub domain: String,
-    /// What records are to call it.
+    /// Id by which records name it.
     pub called: Called,
-    /// Its share.
+    /// Share of the vCPU under the policy.
     pub share: Values,
-    /// Which of the session's CPUs it may run on; none is all.
+    /// CPUs of the session that it may run on. `None` allows all.
     pub cpus: Option<CpuSet>,
 }
 
-/// Why a group did not join. None of it has.
+/// Reason why a group did not join. None of its vCPUs has.
 #[derive(Debug, Error)]
 #[error("{error}")]
 pub struct GroupError {
-    /// Which of the requests it was.
+    /// Index of the request that failed.
     pub index: usize,
-    /// Why.
+    /// Reason why it failed.
     pub error: RequestError,
 }
 
-/// A group whose threads are held, and that has not joined yet: nothing has been done to them.
+/// A group whose threads are held, and that has not joined yet. No order has been given to the
+/// threads.
 #[derive(Debug)]
 #[must_use]
 pub struct Prepared {
     pub(super) ids: Vec<JoinId>,
-    /// What people call each of them, and its domain.
+    /// Names of each vCPU and its domain.
     pub(super) names: Vec<(String, String)>,
     pub(super) joining: Vec<Joining>,
 }
 
-/// What a session knows of somebody.
+/// State of a member in the session.
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) threads: Vec<ThreadRef>,
-    /// If it is a tree: its threads come and go.
+    /// The held tree, for a process tree: its threads come and go.
     pub(super) tree: Option<HeldTree>,
-    /// How it can be kept from running.
+    /// Means of stopping it.
     hold: Hold,
-    /// Whether it gets what it is promised and no more.
+    /// True if it has a hard limit.
     pub(super) is_exact: bool,
-    /// Whether all has been prepared to keep it from running.
+    /// True if everything has been prepared to stop it.
     pub(super) has_stop: bool,
     pub(super) share: Values,
     pub(super) cpus: Option<CpuSet>,
     pub(super) is_paused: bool,
     pub(super) has_joined: bool,
-    /// True if it is a vCPU of a machine of libvirt, which places its threads itself.
+    /// True if it is a vCPU of a VM of libvirt, which places its threads itself.
     pub(super) is_of_libvirt: bool,
     pub(super) changes: Changes,
 }
 
 impl Row {
-    /// Whether this is a promise to somebody who is not there.
+    /// Returns true if this is a reservation without threads.
     pub(super) fn is_nobody(&self) -> bool {
         self.threads.is_empty() && self.tree.is_none()
     }
 
-    /// True if we keep it from running by stopping its process.
+    /// Returns true if it is stopped by stopping its process.
     pub(super) fn is_stopped_by_signal(&self) -> bool {
         self.hold == Hold::Process
     }
 }
 
-/// What a session does when it is asked to.
+/// Requests by the session's owner.
 impl Session {
-    /// Takes a group in, such as the vCPUs of one virtual machine: all of it or none.
+    /// Adds a group, such as the vCPUs of one VM, as a whole or not at all.
     ///
     /// # Errors
-    /// Which of the requests was not done, and why.
+    /// The request that failed, and the reason.
     pub fn join(&mut self, group: Vec<Request>) -> Result<Vec<JoinId>, GroupError> {
         let first = |error| GroupError { index: 0, error };
         let prepared = self.prepare(group)?;
         let joined = self.join_prepared(vec![prepared]);
         let joined = joined.map_err(|error| first(RequestError::of_session(error)))?;
-        joined.into_iter().next().expect("an answer for the one group")
+        joined.into_iter().next().expect("one group gets one answer")
     }
 
     /// Holds the threads of a group that is to join.
     ///
     /// # Errors
-    /// Which of the requests was not done, and why. Nobody is held.
+    /// The request that failed, and the reason. No thread is held.
     pub fn prepare(&mut self, group: Vec<Request>) -> Result<Prepared, GroupError> {
         self.prepare_after(group, &[])
     }
 
-    /// The same of a group that is to join once others have left.
+    /// Holds the threads of a group that is to join once the members `leaving` have left.
     pub(super) fn prepare_after(
         &mut self,
         group: Vec<Request>,
@@ -185,12 +186,13 @@ impl Session {
         Ok(prepared)
     }
 
-    /// Groups that are prepared join, all at one instant, so that periods that begin together are
-    /// looked after together: of each group all or none, in this order as far as there is room.
+    /// Adds prepared groups, all at one instant, so that periods that start together are handled in
+    /// one pass. Each group joins as a whole or not at all, in this order, as far as capacity is
+    /// available.
     ///
     /// # Errors
-    /// Why the session is over. Of each group, which of its requests was not done, and why.
-    #[allow(clippy::type_complexity)] // An answer for each, and one for all.
+    /// The reason why the session is over. For each group, the request that failed and the reason.
+    #[allow(clippy::type_complexity)] // A result per group, and one overall.
     pub fn join_prepared(
         &mut self,
         groups: Vec<Prepared>,
@@ -230,25 +232,26 @@ impl Session {
     pub(super) fn have_joined(&mut self, ids: &[JoinId]) {
         let now = self.host.now();
         for &id in ids {
-            let row = self.members.get_mut(id).expect("it was prepared");
+            let row = self.members.get_mut(id).expect("a joining member was prepared");
             row.has_joined = true;
             row.changes.begin(now);
             self.endings.add(id, row);
         }
     }
 
-    /// Gives a group back that is not to join after all.
+    /// Restores a group that is not to join after all.
     pub fn discard(&mut self, group: Prepared) {
         for id in group.ids {
-            // What cannot be given back now is tried again when the session is closed.
+            // Threads that cannot be restored now are restored when the session is closed.
             let _ = self.release(id);
         }
     }
 
-    /// Somebody leaves: its threads are as they were before it joined, and its id means nobody.
+    /// Removes a member. Its threads are as they were before it joined, and its id is no longer
+    /// valid.
     ///
     /// # Errors
-    /// When it is not there. When it could not be given back wholly, it has left all the same.
+    /// If it is not present. If it could not be restored wholly, it has left all the same.
     pub fn leave(&mut self, id: JoinId) -> Result<(), RequestError> {
         self.row(id)?;
         let left = self.host.leave(id.vcpu());
@@ -258,16 +261,16 @@ impl Session {
         released
     }
 
-    /// The processes of somebody who is a tree, and not ours alone to end: those that run now.
+    /// Returns the processes that a process tree has now. Empty for any other member.
     #[must_use]
     pub fn processes_of(&self, id: JoinId) -> Vec<Tid> {
         let tree = self.members.get(id).and_then(|row| row.tree.as_ref());
         tree.and_then(|tree| tree.place().processes().ok()).unwrap_or_default()
     }
 
-    /// Takes those out whose threads have all ended.
+    /// Removes the members whose threads have all ended.
     pub(super) fn take_out_ended(&mut self) -> Vec<JoinId> {
-        // They are found by their threads; this is only where it was noticed first.
+        // Those are found by their threads below. This list only shows where it was noticed first.
         drop(self.host.take_gone());
         let is_gone = |thread: &ThreadRef| thread.is_gone().unwrap_or(false);
         let has_ended = |row: &Row| {
@@ -281,14 +284,14 @@ impl Session {
         let mut ended: Vec<JoinId> = self.endings.news().into_iter().collect();
         ended.retain(|id| self.members.get(*id).is_some_and(has_ended));
         for &id in &ended {
-            // Of somebody who is gone nothing can be kept back.
+            // A member that is gone has nothing left to restore.
             let _ = self.leave(id);
         }
         ended.append(&mut self.lost);
         ended
     }
 
-    /// Nobody else is to have the account of somebody who is there.
+    /// Refuses an id that another member has: members must not share an account.
     fn check_free(&self, who: (DomId, u16), leaving: &[JoinId]) -> Result<(), RequestError> {
         let is_it = |id: &JoinId| (id.vcpu().domain(), id.vcpu().number()) == who;
         let there = self.members.iter().map(|(id, _)| id).find(|id| is_it(id));
@@ -298,7 +301,7 @@ impl Session {
         }
     }
 
-    /// What is told of something that was not done: if the host cannot go on, all is over.
+    /// Converts a failure. If the host cannot go on, the session is over.
     pub(super) fn not_done(&self, error: NotDone) -> RequestError {
         if matches!(error, NotDone::Host(_)) {
             self.host.abandon();
@@ -322,7 +325,7 @@ impl Session {
         self.exact_slice(share).is_some()
     }
 
-    /// The slice of a share that is exact.
+    /// Returns the slice of a share with a hard limit. `None` without one.
     pub(super) fn exact_slice(&self, share: &Values) -> Option<Span> {
         let promise = (self.policy.promise)(share).ok().flatten();
         promise.filter(|promise| promise.bounded).map(|promise| promise.reservation.slice())
@@ -337,7 +340,7 @@ impl Session {
         self.check_cpuset(request)
     }
 
-    /// Nothing is promised where it cannot be seen whether it is kept.
+    /// Refuses a reservation where switches cannot be observed, since it could not be kept.
     pub(super) fn check_watched(&self, share: &Values) -> Result<(), RequestError> {
         let promise = (self.policy.promise)(share).ok().flatten();
         let (Some(promise), Some(why)) = (promise, self.host.unwatched()) else { return Ok(()) };
@@ -362,7 +365,7 @@ impl Session {
             tree: None,
             hold: match request.who {
                 Who::Process(_) => Hold::Process,
-                // What freezes a tree is there from the start.
+                // The group that freezes a tree exists from the start.
                 Who::Thread(_) | Who::Tree(_) | Who::Wide(..) | Who::Group(_) | Who::Nobody => {
                     Hold::Thread
                 }
@@ -381,7 +384,7 @@ impl Session {
         }
     }
 
-    /// Holds the threads of somebody who has a row.
+    /// Holds the threads of a member that has a row.
     fn hold(&mut self, id: JoinId, who: &Who) -> Result<VcpuThreads, RequestError> {
         let threads = match who {
             Who::Thread(thread) => vec![thread.clone()],
@@ -440,7 +443,7 @@ impl Session {
         row.threads = tree.first().to_vec();
         row.tree = Some(tree.clone());
         let exact = row.is_exact;
-        // A group that is not ours has a keeper of its own, who may give it other CPUs.
+        // A group that is not ours has a manager of its own, which may give it other CPUs.
         if tree.place().origin.is_some() {
             self.keep_within(tree.first()[0].tid(), tree.wide())?;
         }
@@ -451,7 +454,7 @@ impl Session {
         Ok(VcpuThreads { vcpu: id.vcpu(), body: Body::Tree(tree), exact })
     }
 
-    /// Prepares somebody to be kept from running.
+    /// Prepares a member to be stopped.
     pub(super) fn add_stop(&mut self, id: JoinId) -> Result<(), RequestError> {
         let row = self.row(id)?;
         let (Some(first), false) = (row.threads.first(), row.has_stop) else { return Ok(()) };
@@ -463,8 +466,8 @@ impl Session {
         Ok(())
     }
 
-    /// Undoes that, once it runs whatever was ordered before. Where it cannot be undone it is once
-    /// more prepared than it need be.
+    /// Undoes that preparation, once the member runs, whatever was ordered before. If it cannot be
+    /// undone, the member stays prepared, which does no harm.
     pub(super) fn drop_stop(&mut self, id: JoinId) {
         let first = self.members.get(id).and_then(|row| row.threads.first());
         let Some(tid) = first.map(ThreadRef::tid) else { return };
@@ -477,7 +480,7 @@ impl Session {
         }
     }
 
-    /// Gives the threads of somebody back who is not scheduled any more, and its id.
+    /// Restores the threads of a member that is no longer scheduled, and frees its id.
     fn release(&mut self, id: JoinId) -> Result<(), RequestError> {
         self.agents.remove(id.vcpu());
         let relays = self.relays.iter().filter(|relay| relay.vcpu == id.vcpu());
@@ -498,7 +501,7 @@ impl Session {
 }
 
 impl RequestError {
-    /// What a request says that ended the session.
+    /// Converts an error that ended the session.
     fn of_session(error: SessionError) -> RequestError {
         match error {
             SessionError::Host(error) => RequestError::Host(error),
@@ -507,7 +510,7 @@ impl RequestError {
     }
 }
 
-/// The threads of a process; those that end meanwhile are not its any more.
+/// Opens the threads of a process. Those that exit meanwhile are left out.
 fn open_all(pid: Tid) -> Result<Vec<ThreadRef>, RequestError> {
     let mut threads = Vec::new();
     let mut gone = None;

@@ -1,4 +1,4 @@
-//! What guests tell, and what is told of them by what goes through here.
+//! Agents in guests, and relays to guests.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,27 +8,27 @@ use crate::agents::{AgentError, Heard};
 use crate::dispatcher::Dispatcher;
 use crate::relay::{Relay, RelayError, Relayed};
 
-/// Why an agent cannot be heard, or nothing handed on.
+/// Error of setting up an agent or a relay.
 #[derive(Debug, thiserror::Error)]
 pub enum HearError {
-    /// Nobody can be where it is said to be.
+    /// The agent's socket path is not a possible one.
     #[error(transparent)]
     Nowhere(#[from] AgentError),
-    /// There can be no such way between a guest and others.
+    /// The relay's sockets cannot be set up.
     #[error(transparent)]
     NoWay(#[from] RelayError),
-    /// There can be no thread that does it.
+    /// The thread for it cannot be started.
     #[error(transparent)]
     Session(#[from] SessionError),
 }
 
 impl Session {
-    /// The agent of these vCPUs of one guest, in the order in which their guest counts them, is
-    /// heard from now on, whenever it listens at this socket: what it tells is told to the policy.
-    /// It claims no longer than [`LEASE`](crate::agents::LEASE) what it does not tell again.
+    /// Reads the agent of these vCPUs of one guest from now on, whenever it listens on this socket.
+    /// `ids` is in the guest's order of its CPUs. Reports go to the policy as hints. A claim that
+    /// is not repeated lapses after [`LEASE`](crate::agents::LEASE).
     ///
     /// # Errors
-    /// When nobody can be there.
+    /// If the path cannot be a socket, or the thread cannot be started.
     pub fn hear(&mut self, ids: &[JoinId], name: &str, path: &Path) -> Result<(), HearError> {
         let vcpus = ids.iter().map(|id| id.vcpu()).collect();
         let is_first = self.agents.is_empty();
@@ -42,12 +42,12 @@ impl Session {
         Ok(())
     }
 
-    /// What others send to the guest of a vCPU goes through here from now on: to `guest`, where
-    /// whoever runs it listens, from `outside`, where others come. What waits for its domain is
-    /// told to the policy.
+    /// Relays data between clients and the guest of a vCPU from now on. The hypervisor listens at
+    /// `guest`, clients connect at `outside`. Data pending for the domain is reported to the
+    /// policy.
     ///
     /// # Errors
-    /// When nobody can be there.
+    /// If one of the sockets cannot be set up, or the thread cannot be started.
     pub fn relay(
         &mut self,
         id: JoinId,
@@ -62,13 +62,13 @@ impl Session {
         Ok(())
     }
 
-    /// What has gone through relays until now.
+    /// Returns the statistics of all relays so far.
     #[must_use]
     pub fn relayed(&self) -> Vec<Relayed> {
         self.relays.iter().map(|relay| relay.relayed()).collect()
     }
 
-    /// What came of the agents until now.
+    /// Returns the statistics of all agents so far.
     #[must_use]
     pub fn heard(&self) -> Vec<Heard> {
         self.agents.heard()

@@ -1,4 +1,4 @@
-//! Connecting to a monitor, and who listens there.
+//! Connecting to a monitor, and checking the process that listens.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -11,20 +11,20 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockop
 
 use super::{PATIENCE_SECONDS, QmpError};
 
-/// Connects to a socket, within our patience.
+/// Connects to a socket within the timeout.
 pub(super) fn connect(path: &Path) -> io::Result<UnixStream> {
     let address = SocketAddrUnix::new(path.as_os_str().as_bytes())?;
     let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
     let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
     let stream = UnixStream::from(socket);
-    // Bounds connecting too: a full queue of clients would else hold us forever.
+    // Also bounds connecting: otherwise a full queue of clients would block us forever.
     let patience = Some(Duration::from_secs(PATIENCE_SECONDS.into()));
     sockopt::set_socket_timeout(&stream, sockopt::Timeout::Send, patience)?;
     retry_on_intr(|| rustix::net::connect(&stream, &address))?;
     Ok(stream)
 }
 
-/// What went wrong when we connected.
+/// Converts the error of connecting.
 pub(super) fn failed_to_connect(error: io::Error) -> QmpError {
     match Errno::from_io_error(&error) {
         Some(Errno::AGAIN) => QmpError::Busy,
@@ -32,7 +32,7 @@ pub(super) fn failed_to_connect(error: io::Error) -> QmpError {
     }
 }
 
-/// Makes sure that a process or its user listens at the other end.
+/// Checks that this process or its user listens at the other end.
 pub(super) fn check_peer(stream: &UnixStream, pid: i32, uid: u32) -> Result<(), QmpError> {
     let peer = sockopt::socket_peercred(stream);
     let peer = peer.map_err(|errno| QmpError::Connect(errno.into()))?;

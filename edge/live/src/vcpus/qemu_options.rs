@@ -1,4 +1,4 @@
-//! The values of QEMU's command line, and what they say about monitors.
+//! Values of QEMU's command line, and the monitors that they describe.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 pub struct Options(Vec<Vec<u8>>);
 
 impl Options {
-    /// Takes a value apart; any bytes are one.
+    /// Splits a value into its parts. Any bytes are a valid value.
     #[must_use]
     pub fn parse(value: &[u8]) -> Self {
         let mut parts = vec![Vec::new()];
@@ -24,13 +24,13 @@ impl Options {
         Self(parts)
     }
 
-    /// What stands before the first comma: a name, or itself a key with its value.
+    /// Returns the part before the first comma: a name, or a key with its value.
     #[must_use]
     pub fn first(&self) -> &[u8] {
-        &self.0[0] // Even nothing has one part, which is empty.
+        &self.0[0] // An empty value has one empty part.
     }
 
-    /// The value of a key, where it stands first.
+    /// Returns the value of a key, from the first part that has it.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&[u8]> {
         self.0.iter().find_map(|part| part.strip_prefix(key.as_bytes())?.strip_prefix(b"="))
@@ -40,14 +40,15 @@ impl Options {
         self.get(key) == Some(b"on") || self.0.iter().any(|part| part == key.as_bytes())
     }
 
-    /// Without `server` QEMU does not listen but calls somebody, who is not us.
+    /// Returns true if QEMU listens on this socket. Without `server` it connects to another
+    /// process.
     fn listens(&self) -> bool {
         self.is_on("server") && !self.is_on("abstract")
     }
 }
 
-/// The QMP socket that a QEMU with these arguments listens on. Monitors that were asked to print
-/// prettily are passed over, because their messages take several lines each.
+/// Returns the QMP socket that a QEMU with these arguments listens on. Monitors with `pretty` are
+/// skipped, because their messages take several lines each.
 pub(super) fn qmp_socket_among(words: &[&[u8]]) -> Option<PathBuf> {
     let options = || {
         words.windows(2).filter_map(|pair| {

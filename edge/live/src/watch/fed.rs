@@ -1,4 +1,4 @@
-//! Events out of memory: what a test or a bench says that happens on a CPU.
+//! Events from memory, supplied by a test or a bench.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::perf::WatchError;
 use super::{Drained, Event, EventSource};
 
-/// The events of one CPU, put in on one side and drained on the other. Clones are the same.
+/// Queue of the events of one CPU: a test appends them, the host drains them. Clones share the
+/// queue.
 #[derive(Clone, Debug, Default)]
 pub struct FedEvents(Arc<Mutex<Fed>>);
 
@@ -17,12 +18,12 @@ struct Fed {
 }
 
 impl FedEvents {
-    /// Something happens, not before what was put in last.
+    /// Appends an event. Its time must not be before that of the last one.
     pub fn put(&self, event: Event) {
         self.fed().events.push_back(event);
     }
 
-    /// All that has not been drained is lost, and the next drain says so.
+    /// Loses all events that have not been drained. The next drain reports the loss.
     pub fn lose(&self) {
         let mut fed = self.fed();
         fed.lost += fed.events.len() as u64;

@@ -1,9 +1,10 @@
-//! Notices of CPU time received by a vCPU that is taken to be blocked. Not every kernel tells of a
-//! wake on an idle CPU, and an exact vCPU must not run past its slice until somebody looks.
+//! Notices of CPU time received by a vCPU that is taken to be blocked. Not every kernel reports a
+//! wake on an idle CPU, and a vCPU with a hard limit must not run past its slice until the next
+//! pass.
 //!
 //! An event counts the CPU time of the vCPU and wakes the dispatcher whenever another part of the
-//! slice has been received. It is on while nothing else would stop the vCPU: not while it is due,
-//! when the dispatcher's own timer is set, and not while it is stopped.
+//! slice has been received. It is on while nothing else would stop the vCPU. It is off while the
+//! vCPU is entitled to run, when the dispatcher's timer is set, and while it is stopped.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,34 +17,36 @@ use slackline_units::{CpuId, CpuSet, Span};
 use super::perf::UseRings;
 use slackline_linux::sys::{Counted, Tid, open_use, share_ring, switch_off, switch_on};
 
-/// Whose CPU time is noticed.
+/// Threads whose CPU time is noticed.
 #[derive(Clone, Debug)]
 pub(crate) enum NoticeOf {
-    /// That of each of these threads.
+    /// Each of these threads on its own.
     Threads(Vec<Tid>),
-    /// That of all of a cgroup together, on all of these CPUs at once if they are given.
+    /// All threads of the cgroup at this path together. With CPUs given, they run on all of these
+    /// at once.
     Group(PathBuf, Option<CpuSet>),
 }
 
-/// The notices of one vCPU.
+/// Notices for one vCPU.
 #[derive(Debug)]
 pub(crate) struct UseNotice {
     of: NoticeOf,
     every: Span,
     rings: UseRings,
-    /// By CPU of this machine.
+    /// Open events, by the kernel's number of the CPU.
     events: BTreeMap<CpuId, Vec<OwnedFd>>,
-    /// Where they are on.
+    /// CPUs on which the events are on.
     on: Vec<CpuId>,
 }
 
 impl UseNotice {
-    /// Notices of each `every` of CPU time. All are off.
+    /// Creates notices at each `every` of CPU time. All are off.
     pub(crate) const fn new(of: NoticeOf, every: Span, rings: UseRings) -> UseNotice {
         UseNotice { of, every, rings, events: BTreeMap::new(), on: Vec::new() }
     }
 
-    /// Switches them on for the CPU that the vCPU is kept on, or for all if it is kept on none.
+    /// Switches them on for the CPU that the vCPU is pinned to. `None` switches them on for all
+    /// CPUs.
     ///
     /// # Errors
     /// If the kernel has no such events, or no descriptors.
@@ -57,7 +60,7 @@ impl UseNotice {
             return Ok(());
         }
         self.switch_off();
-        // Those for a vCPU that is kept nowhere are many.
+        // Events for a vCPU that is pinned nowhere are many.
         if self.events.len() > cpus.len() {
             self.events.retain(|cpu, _| cpus.contains(cpu));
         }
@@ -72,11 +75,11 @@ impl UseNotice {
         Ok(())
     }
 
-    /// Switches them off.
+    /// Switches all of them off.
     pub(crate) fn switch_off(&mut self) {
         for cpu in std::mem::take(&mut self.on) {
             for event in self.events.get(&cpu).into_iter().flatten() {
-                // One that stays on costs a look and does no harm.
+                // One that stays on costs a pass and does no harm.
                 let _ = switch_off(event.as_fd());
             }
         }
@@ -92,7 +95,7 @@ impl UseNotice {
         match &self.of {
             NoticeOf::Threads(tids) => {
                 let events = tids.iter().map(|&tid| open(Counted::Thread(tid)));
-                // One that has ended uses nothing.
+                // A thread that has exited uses no CPU time.
                 let is_there = |event: &io::Result<OwnedFd>| {
                     !event.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::ESRCH))
                 };
@@ -142,7 +145,7 @@ mod tests {
             notice.switch_on(None).unwrap();
             let first = is_noticed(Span::from_secs(30));
             notice.switch_off();
-            // What was under way is taken away.
+            // Consumes a notice that was under way.
             is_noticed(Span::ZERO);
             let after = is_noticed(Span::from_ms(50));
             is_over.store(true, Ordering::Relaxed);

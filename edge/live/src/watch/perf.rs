@@ -1,35 +1,37 @@
-//! Exact scheduling facts from the kernel's perf events.
+//! Exact scheduling events from the kernel's perf events.
 //!
-//! Each CPU has a ring in which the kernel notes every switch there and every wake that is carried
-//! out there (the tracepoint `sched_wakeup`): four descriptors a CPU, however many threads there
-//! are. Switches are the events' own side records and no tracepoint, because on the virtual
-//! machines spoken of below tracepoints are not hit either when a CPU goes from idle to a thread.
-//! The kernel keeps from us the wakes that cannot concern us by a few ranges of numbers into which
-//! all watched threads fall; switches, and wakes of others whose numbers fall into them, are told
-//! of all.
+//! Each CPU has a ring into which the kernel writes every switch on that CPU and every wake carried
+//! out there (tracepoint `sched_wakeup`). That takes four descriptors per CPU, however many threads
+//! there are. Switches are side records of the events and not a tracepoint: on the virtual machines
+//! described below, tracepoints are not hit either when a CPU goes from idle to a thread. A filter
+//! in the kernel drops wakes of threads whose ids are outside a few ranges, which cover all watched
+//! threads. Switches of all threads are reported, and so are wakes of other threads with ids in the
+//! ranges.
 //!
-//! Nobody is notified of switches: a watcher that woke at each would cause the next. A wake does
-//! notify, unless the thread is raised ([`FifoPriority::CHOSEN`] and below): then it runs by
-//! itself, or right after those before it. Nearly all such wakes are our own, of threads that we
-//! stopped. Wakes of what is more urgent than that, as our own dispatchers, are not noted at all.
+//! A switch notifies no watcher: a watcher that woke at each one would cause the next. A wake
+//! notifies, unless the thread is raised ([`FifoPriority::CHOSEN`] and below). A raised thread runs
+//! without our help, or right after those before it. Nearly all wakes of raised threads are our own
+//! doing, of threads that we stopped. Wakes of threads with a higher priority, such as our own
+//! dispatchers, are not recorded at all.
 //!
-//! Times are `CLOCK_MONOTONIC`, read by the kernel where it happens. Of one CPU, events come in the
-//! order in which they happened. What the kernel cannot tell:
+//! Times are `CLOCK_MONOTONIC`, read by the kernel where the event happens. The events of one CPU
+//! come in the order in which they happened. Limits of what the kernel can report:
 //!
-//! - A wake is noted on the CPU that carries it out, often that of the waker, not where the thread
-//!   waits: of one thread, a wake may be read before the sleep that it ends.
-//! - A thread that is stopped, traced or frozen is switched out and not ready, as if it slept, and
-//!   is woken when it goes on. It runs for a moment first, even if it slept, to stop itself.
-//! - What a thread was doing before its first event.
-//! - Whether a thread yielded: one that is alone at its real-time priority, as the chosen one is,
-//!   goes on and is not switched out; any other shows as if it had been made to leave its CPU.
-//! - Some wakes on a CPU that idles, where the woken thread can run at once. Virtual machines have
-//!   been seen whose second CPU noted hardly any of them. The thread is then switched in without
-//!   having been woken, and nobody is notified.
-//! - What threads do on CPUs that come online later.
+//! - A wake is recorded on the CPU that carries it out, often that of the waker, not where the
+//!   thread waits. So a wake of a thread may be read before the block that it ends.
+//! - A thread that is stopped, traced or frozen is switched out and not runnable, as if it blocked,
+//!   and is woken when it continues. It runs for a moment first, even if it was blocked, to stop
+//!   itself.
+//! - The state of a thread before its first event is unknown.
+//! - A yield is not reported as such. A thread that is alone at its real-time priority, as the
+//!   chosen one is, continues and is not switched out. Any other appears as preempted.
+//! - Some wakes on an idle CPU are not recorded, if the woken thread can run at once. Virtual
+//!   machines have been seen whose second CPU recorded hardly any of them. The thread is then
+//!   switched in without a wake, and no watcher is notified.
+//! - CPUs that come online later are not covered.
 //!
-//! Of the kernel's wakes some end no sleep: it also reports waking a thread that had not got round
-//! to sleeping yet.
+//! Some wakes end no block: the kernel also reports waking a thread that had not yet got round to
+//! blocking.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
@@ -50,140 +52,139 @@ use slackline_linux::sys::{
 };
 use slackline_linux::version::Version;
 
-/// Room for the records of one CPU, in bytes.
+/// Capacity of the ring of one CPU, in bytes.
 ///
 /// A switch takes 64 bytes and a wake 56. A CPU that does nothing but switch between threads makes
 /// about 400,000 switches a second, so this holds 40 ms of that. A ring that is half full notifies
 /// its watcher.
 pub const RING_BYTES: usize = 1 << 20;
 
-/// How many ranges the kernel compares each number with, at most: it takes a page of text, and time
-/// at every switch.
+/// Maximum number of ranges that the kernel compares each id with. They take part of a page of
+/// text, and time at every wake.
 const RANGES: usize = 32;
 
-/// How many numbers beyond the newest thread of a tree are noted as well: telling the kernel anew
-/// takes it tens of milliseconds, and each of a stranger's wakes among them wakes a dispatcher.
+/// Number of ids beyond the newest thread of a tree that are watched as well. Replacing the filter
+/// takes the kernel tens of milliseconds, but each wake of an unrelated thread in the range wakes a
+/// dispatcher.
 const AHEAD: i32 = 1024;
 
-/// Why threads cannot be watched.
+/// Reason why threads cannot be watched.
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
     /// The kernel has no perf events, or a sandbox hides them.
     #[error("this kernel has no perf events: {source}")]
     NoPerf {
-        /// The kernel's answer.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// The kernel has perf events for others.
+    /// The kernel has perf events, but this process may not use them.
     #[error(
         "no permission for perf events (needs CAP_PERFMON or a lower kernel.perf_event_paranoid \
          than {}): {source}", paranoid.trim()
     )]
     NotPermitted {
-        /// What the host's `kernel.perf_event_paranoid` is, as text; `unknown` if it cannot be
-        /// read.
+        /// Text of the host's `kernel.perf_event_paranoid`; `unknown` if it cannot be read.
         paranoid: String,
-        /// The kernel's answer.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// The kernel does not say of a thread that left its CPU whether it still wants it.
+    /// The kernel does not report whether a thread that left its CPU is still runnable.
     #[error("perf events before Linux 4.17 do not report whether a preempted thread is runnable")]
     TooOld,
-    /// The number of a tracepoint cannot be had.
+    /// The id of a tracepoint cannot be read.
     #[error(transparent)]
     NoTracepoint(#[from] TracepointError),
     /// A tracepoint records more than is read of it.
     #[error("the tracepoint {name} has an unknown layout")]
     UnknownLayout {
-        /// Its name.
+        /// Name of the tracepoint.
         name: &'static str,
     },
-    /// The kernel names threads by numbers that mean nothing in this process's pid namespace.
+    /// The kernel reports thread ids that mean nothing in this process's pid namespace.
     #[error("tracepoints report thread ids of the host, but this is {namespace}")]
     Namespace {
         /// The pid namespace of this process, as procfs writes it.
         namespace: String,
     },
-    /// The thread has ended.
+    /// The thread has exited.
     #[error("there is no thread {tid}")]
     NoThread {
-        /// The thread asked for.
+        /// Id of the thread.
         tid: Tid,
     },
-    /// Each CPU takes four descriptors, and there are no more.
+    /// There are no descriptors left. Each CPU takes four.
     #[error("cannot observe {cpu}: out of file descriptors: {source}")]
     NoDescriptors {
-        /// The CPU.
+        /// CPU without a descriptor.
         cpu: CpuId,
-        /// The kernel's answer.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// The host's CPUs cannot be told.
+    /// The list of online CPUs cannot be read.
     #[error("cannot read the list of online CPUs: {source}")]
     NoCpus {
-        /// What reading them said.
+        /// Error of reading them.
         source: io::Error,
     },
-    /// There is no memory, or the user may not lock so much, for a ring.
+    /// There is not enough memory for a ring, or the user may not lock that much.
     #[error("cannot observe {cpu}: no ring buffer of {bytes} bytes: {source}")]
     NoRing {
-        /// The CPU it was for.
+        /// CPU of the ring.
         cpu: CpuId,
-        /// The size asked for.
+        /// Size of the ring.
         bytes: usize,
-        /// The kernel's answer.
+        /// Error of the kernel.
         source: io::Error,
     },
     /// The kernel refuses this CPU for another reason.
     #[error("cannot observe {cpu}: {source}")]
     Refused {
-        /// The CPU.
+        /// CPU that was refused.
         cpu: CpuId,
-        /// The kernel's answer.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// A ring makes no sense.
+    /// A record in a ring is malformed.
     #[error("cannot parse the kernel's records of {cpu}: {source}")]
     Garbled {
-        /// The CPU it is about.
+        /// CPU of the ring.
         cpu: CpuId,
-        /// What was wrong.
+        /// Error of reading the ring.
         source: io::Error,
     },
 }
 
-/// Which threads the kernel notes things of, on all CPUs.
+/// Watches threads on all CPUs: holds the kernel's events and filters.
 #[derive(Debug)]
 pub struct PerfWatch {
     wakes: Tracepoint<2>,
     cpus: Vec<Opened>,
-    /// The numbers of the watched threads.
+    /// Ids of the watched threads.
     threads: BTreeSet<i32>,
-    /// Those of process trees, whose threads come and go.
+    /// Ids of the threads of process trees, which come and go.
     trees: BTreeMap<VcpuId, BTreeSet<i32>>,
-    /// The numbers whose wakes are noted.
+    /// Ranges of ids whose wakes are recorded.
     ranges: Vec<RangeInclusive<i32>>,
 }
 
-/// The rings of all CPUs, for events to share.
+/// Rings of all CPUs, which further events can share.
 #[derive(Debug)]
 pub(crate) struct UseRings(pub(crate) BTreeMap<CpuId, Arc<OwnedFd>>);
 
-/// What is open for one CPU.
+/// Events that are open for one CPU.
 #[derive(Debug)]
 struct Opened {
     cpu: CpuId,
-    /// Owns the ring.
+    /// Event that owns the ring.
     holder: Arc<OwnedFd>,
-    /// Writes switches into the ring while it is open.
+    /// Event that writes switches into the ring while it is open.
     _switches: OwnedFd,
-    /// Write wakes into the ring while they are open.
+    /// Events that write wakes into the ring while they are open.
     wakes: Vec<OwnedFd>,
 }
 
 impl PerfWatch {
-    /// A watch of no threads yet, and the source of each CPU that is online, if this host allows
-    /// it.
+    /// Opens a watch of no threads, and the ring of each online CPU, if this host allows it.
     ///
     /// # Errors
     /// All but [`WatchError::NoThread`] and [`WatchError::Garbled`].
@@ -191,8 +192,8 @@ impl PerfWatch {
         PerfWatch::with_rings_of(RING_BYTES)
     }
 
-    /// As [`PerfWatch::open`], with room for so many bytes of records a CPU: a power of two, or a
-    /// page where that is more.
+    /// Opens a watch like [`PerfWatch::open`], with rings of this size in bytes: a power of two, or
+    /// a page where that is more.
     ///
     /// # Errors
     /// As for [`PerfWatch::open`].
@@ -205,7 +206,8 @@ impl PerfWatch {
             let source = io::ErrorKind::InvalidData.into();
             WatchError::NoCpus { source }
         })?;
-        // Asked first without a tracepoint, to know whom to blame.
+        // Opened first without a tracepoint, to tell a refusal of perf events from one of the
+        // tracepoint.
         open_holder(first, None).map_err(|source| refused(first, source))?;
         check_namespace()?;
         let wakes = find_wakes()?;
@@ -227,11 +229,11 @@ impl PerfWatch {
         Ok((PerfWatch { wakes, cpus, threads, trees, ranges }, rings))
     }
 
-    /// What this thread does is noted from now on, on whatever CPU. The first one may take tens of
-    /// milliseconds, while the kernel puts its hooks in.
+    /// Watches a thread from now on, on all CPUs. The first call may take tens of milliseconds,
+    /// while the kernel puts its hooks in.
     ///
     /// # Errors
-    /// When the thread has ended, or the kernel has no descriptors.
+    /// If the thread has exited, or the kernel has no descriptors.
     pub fn add(&mut self, tid: Tid) -> Result<(), WatchError> {
         if get_scheduling(tid).is_err_and(|error| error.raw_os_error() == Some(libc::ESRCH)) {
             return Err(WatchError::NoThread { tid });
@@ -239,11 +241,11 @@ impl PerfWatch {
         self.add_all(&[tid], Vec::new())
     }
 
-    /// As [`PerfWatch::add`], of many that are there, and of the threads of trees: the kernel is
-    /// told once, which may take it as long as for one.
+    /// Watches threads that exist, and the threads of trees. The filter is replaced once, which may
+    /// take the kernel as long as for one thread.
     ///
     /// # Errors
-    /// When the kernel has no descriptors.
+    /// If the kernel has no descriptors.
     pub(crate) fn add_all(
         &mut self,
         threads: &[Tid],
@@ -260,19 +262,19 @@ impl PerfWatch {
         if is_renewed { self.renew(newest) } else { Ok(()) }
     }
 
-    /// As [`PerfWatch::add`], of all threads that are in a tree now, in place of those that were in
-    /// it before. Others of it that are started soon are noted as well: the kernel gives
-    /// out numbers in order.
+    /// Watches the threads that are in a tree now, in place of those that were in it before.
+    /// Threads that the tree starts soon are covered as well, since the kernel assigns ids in
+    /// order.
     ///
     /// # Errors
-    /// When the kernel has no descriptors.
+    /// If the kernel has no descriptors.
     pub(crate) fn set_tree(&mut self, vcpu: VcpuId, tids: &[Tid]) -> Result<(), WatchError> {
         self.trees.insert(vcpu, tids.iter().map(|tid| tid.raw()).collect());
         let newest = tids.iter().filter(|tid| !self.is_told(**tid)).max();
         newest.map_or(Ok(()), |newest| self.renew(Some(*newest)))
     }
 
-    /// What a tree does is of no more interest.
+    /// Ends the watch of a tree. The filter changes when it is next replaced.
     pub(crate) fn remove_tree(&mut self, vcpu: VcpuId) {
         self.trees.remove(&vcpu);
     }
@@ -281,7 +283,7 @@ impl PerfWatch {
         self.ranges.iter().any(|range| range.contains(&tid.raw()))
     }
 
-    /// Tells the kernel of all, and of those that come next after `newest`.
+    /// Replaces the filter by one for all watched threads and the ids that follow `newest`.
     fn renew(&mut self, newest: Option<Tid>) -> Result<(), WatchError> {
         let of_trees = self.trees.values().flatten();
         let mut ranges = ranges(&self.threads.iter().chain(of_trees).copied().collect());
@@ -291,32 +293,31 @@ impl PerfWatch {
         Ok(())
     }
 
-    /// What this thread does is of no more interest: the kernel is told when it is next told of
-    /// another one.
+    /// Ends the watch of a thread. The filter changes when it is next replaced.
     pub fn remove(&mut self, tid: Tid) {
         self.threads.remove(&tid.raw());
     }
 
-    /// A descriptor a CPU, the same ones for as long as this watch lives, that polls readable once
-    /// for a wake (or several) carried out there, and when the ring is half full. Polling takes the
-    /// news away; without a poll it stays, so that a drain in between leaves one readiness behind
-    /// that means nothing.
+    /// Returns one descriptor per CPU, the same ones for as long as this watch lives. It polls
+    /// readable once for a wake (or several) carried out there, and when the ring is half full. A
+    /// poll consumes the notification. Without a poll it stays, so that a drain in between leaves
+    /// one readiness behind that means nothing.
     pub fn wake_fds(&self) -> impl Iterator<Item = (CpuId, BorrowedFd<'_>)> {
         self.cpus.iter().map(|opened| (opened.cpu, opened.holder.as_fd()))
     }
 
-    /// What notices of CPU time are written into: the rings of all CPUs.
+    /// Returns the rings of all CPUs, into which notices of CPU time are written.
     pub(crate) fn rings(&self) -> UseRings {
         let ring = |opened: &Opened| (opened.cpu, Arc::clone(&opened.holder));
         UseRings(self.cpus.iter().map(ring).collect())
     }
 
-    /// Has the kernel note wakes of threads with these numbers.
+    /// Requests records of wakes of threads with ids in these ranges.
     ///
-    /// A filter cannot be changed, so there are new events before the old ones go. What both note
-    /// does no harm: nobody is switched in twice.
+    /// A filter cannot be changed, so the new events are opened before the old ones are closed. A
+    /// wake that both record does no harm: the thread is switched in once all the same.
     fn note(&mut self, ranges: &[RangeInclusive<i32>]) -> Result<(), WatchError> {
-        // The kernel's own number for a priority of FIFO is 99 less that.
+        // The kernel's internal priority is 99 less the FIFO priority.
         let [most, least] = [FifoPriority::CHOSEN, Ladder::LEAST].map(|it| 99 - it.number());
         let pid = within("pid", ranges);
         let wanted = [
@@ -344,7 +345,7 @@ impl PerfWatch {
     }
 }
 
-/// The records of one CPU.
+/// Records of one CPU, in the ring.
 #[derive(Debug)]
 pub struct PerfRing {
     pub(super) cpu: CpuId,
@@ -353,7 +354,7 @@ pub struct PerfRing {
 }
 
 impl PerfRing {
-    /// Which CPU.
+    /// Returns the CPU whose records these are.
     #[must_use]
     pub const fn cpu(&self) -> CpuId {
         self.cpu
@@ -366,7 +367,7 @@ impl EventSource for PerfRing {
         let cpu = *cpu;
         let (mut lost, mut result) = (0, io::Result::Ok(()));
         let used = ring.take(|record| match record.kind {
-            // CPU time was received: the switches say by whom.
+            // A notice of CPU time received. The switches show which thread received it.
             RECORD_SAMPLE if record.words[0] == 0 => {}
             RECORD_SAMPLE => match woken(&record, wakes.offsets) {
                 Some(event) => each(event),
@@ -403,11 +404,11 @@ const RECORD_SWITCH_CPU_WIDE: u32 = 15;
 const SWITCH_OUT: u16 = 1 << 13;
 const SWITCH_OUT_READY: u16 = 1 << 14;
 
-/// The largest record there is here, a wake, together with news of lost ones. A ring with less room
-/// than that may have turned one away.
+/// Size in bytes of the largest record read here, a wake, together with a report of lost records. A
+/// ring with less space than that may have dropped a record.
 const LARGEST: usize = 64 + 40;
 
-/// One leaves the CPU or comes; none if it is the idle one.
+/// Reads a switch. `None` for the idle task.
 fn switched(record: &Record, cpu: CpuId) -> Option<Event> {
     // { other process, other thread }, { process, thread }, time
     let tid = Tid::new(i32::try_from(record.half(12)?).ok()?)?;
@@ -419,7 +420,7 @@ fn switched(record: &Record, cpu: CpuId) -> Option<Event> {
     Some(Event { at: Time::from_ns(record.words[2]), tid, cpu, what })
 }
 
-/// A thread starts another one, or ends; none if nobody can have its number.
+/// Reads the start or the exit of a thread. `None` if the id is not a possible one.
 fn began_or_ends(record: &Record, cpu: CpuId) -> Option<Event> {
     // { process, its parent }, { thread, who started it }, time
     let tid = |at| Tid::new(i32::try_from(record.half(at)?).ok()?);
@@ -432,7 +433,7 @@ fn began_or_ends(record: &Record, cpu: CpuId) -> Option<Event> {
     Some(Event { at: Time::from_ns(record.words[2]), tid, cpu, what })
 }
 
-/// Which thread a wake is of, and on which CPU it waits; none if the record is no wake.
+/// Reads a wake: its thread, and the CPU on which that waits. `None` if the record is no wake.
 fn woken(record: &Record, [tid, cpu]: [usize; 2]) -> Option<Event> {
     // The time and the size come before what the tracepoint records.
     let field = |offset: usize| record.half(8 + 4 + offset);
@@ -441,7 +442,7 @@ fn woken(record: &Record, [tid, cpu]: [usize; 2]) -> Option<Event> {
     Some(Event { at: Time::from_ns(record.words[0]), tid, cpu, what: What::Woke })
 }
 
-/// The condition, in the kernel's language, that a field is in one of these ranges.
+/// Returns the condition, in the kernel's filter language, that a field is in one of these ranges.
 fn within(field: &str, ranges: &[RangeInclusive<i32>]) -> String {
     let one = |range: &RangeInclusive<i32>| {
         let (first, last) = (range.start(), range.end());
@@ -454,8 +455,9 @@ fn within(field: &str, ranges: &[RangeInclusive<i32>]) -> String {
     ranges.iter().map(one).collect::<Vec<_>>().join("||")
 }
 
-/// Ranges that hold all these numbers, and as few others as so few ranges can. Where there are many
-/// threads the last one is stretched beyond them, so that not each that comes next needs new ones.
+/// Returns at most [`RANGES`] ranges that hold all these ids, and as few others as possible. With
+/// many threads the last range extends beyond them, so that not every new thread needs a new
+/// filter.
 fn ranges(threads: &BTreeSet<i32>) -> Vec<RangeInclusive<i32>> {
     let numbers: Vec<i32> = threads.iter().copied().collect();
     let mut gaps: Vec<usize> = (1..numbers.len()).collect();
@@ -473,9 +475,9 @@ fn ranges(threads: &BTreeSet<i32>) -> Vec<RangeInclusive<i32>> {
     ranges.collect()
 }
 
-/// Tracepoints name threads by the numbers they have on the host.
+/// Checks that this process is in the host's pid namespace: tracepoints report the host's ids.
 pub(super) fn check_namespace() -> Result<(), WatchError> {
-    // The number the kernel gives to the pid namespace it starts with.
+    // Inode number of the kernel's initial pid namespace.
     const OF_THE_HOST: &str = "pid:[4026531836]";
     let namespace = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
     if namespace.as_os_str() == OF_THE_HOST {
@@ -484,7 +486,7 @@ pub(super) fn check_namespace() -> Result<(), WatchError> {
     Err(WatchError::Namespace { namespace: namespace.display().to_string() })
 }
 
-/// The tracepoint of wakes, with where it keeps what is read of it.
+/// Finds the tracepoint of wakes and the offsets of the fields that are read.
 fn find_wakes() -> Result<Tracepoint<2>, WatchError> {
     wakes_of("sched/sched_wakeup", "sched_wakeup")
 }
@@ -498,7 +500,7 @@ pub(super) fn wakes_of(path: &str, name: &'static str) -> Result<Tracepoint<2>, 
     Ok(found)
 }
 
-/// The kernel's refusal of an event, by what can be done about it.
+/// Classifies the kernel's refusal of an event by its remedy.
 pub(super) fn refused(cpu: CpuId, source: io::Error) -> WatchError {
     match source.raw_os_error() {
         Some(libc::ENOSYS | libc::ENOENT | libc::EOPNOTSUPP) => WatchError::NoPerf { source },
@@ -521,13 +523,13 @@ mod tests {
     }
 
     #[test]
-    fn few_threads_are_told_apart_from_all_others() {
+    fn few_threads_get_exact_ranges() {
         assert_eq!(ranges_of([]), []);
         assert_eq!(ranges_of([7, 5, 900]), [5..=5, 7..=7, 900..=900]);
     }
 
     #[test]
-    fn many_threads_take_no_more_ranges_and_the_widest_gaps_are_left_out() {
+    fn many_threads_share_the_ranges_around_the_widest_gaps() {
         // Two thousand in pairs, with one gap among them that is wider than all others.
         let numbers = (0..1000).flat_map(|pair| [pair * 10, pair * 10 + 1]);
         let numbers: Vec<i32> = numbers.map(|at| at + if at > 5000 { 1000 } else { 1 }).collect();
@@ -541,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn the_condition_fits_on_the_page_that_the_kernel_takes() {
+    fn filter_condition_fits_on_one_page() {
         let most = ranges_of((0..10_000).map(|at| 4_000_000 + at * 10));
         let both = within("prev_pid", &most).len() + within("next_pid", &most).len();
         assert!(both < 4000, "{both}");

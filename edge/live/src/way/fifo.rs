@@ -1,5 +1,5 @@
-//! The way by `SCHED_FIFO`: whoever is due is real-time, the chosen one at the highest priority and
-//! those in line below it; whoever must not run is stopped or frozen.
+//! Enforcement by `SCHED_FIFO`. Entitled vCPUs are real-time: the chosen one at the highest
+//! priority, those in line below it. A vCPU that must not run is stopped or frozen.
 
 use slackline_units::CpuId;
 
@@ -8,13 +8,13 @@ use slackline_fence::Held;
 use slackline_linux::step::ActError;
 use slackline_linux::step::priority::Ladder;
 
-/// Real-time priority, stop and freezer.
+/// Orders by real-time priority, stop signal and freezer.
 #[derive(Debug)]
 pub(crate) struct Fifo;
 
 impl Way for Fifo {
     fn carry_out(&self, order: &[Assignment], failed: &mut Vec<Failed>) {
-        // How many of the line are still to come: there must be room for them below.
+        // The number still to come in the line: the ladder must have room for them below.
         let count = order.iter().filter(|assignment| assignment.place == Place::InLine).count();
         let mut ladder = Ladder::new(count);
         for assignment in order {
@@ -55,7 +55,7 @@ fn put_up(
     });
     and_then(raised, || let_go(handle, state))?;
     match &handle.threads {
-        // The last one is put first, and then those before it are put before it.
+        // In reverse order, since each one is put before those moved already.
         HeldThreads::Tree(tree) if !was_up => {
             assignment.front.iter().rev().try_for_each(|&tid| tree.put_first(tid))
         }
@@ -63,9 +63,8 @@ fn put_up(
     }
 }
 
-/// Gives a vCPU back to ordinary scheduling, or keeps it from running. Then its threads stay
-/// real-time: each stops as soon as the dispatcher sleeps, and nothing need be done to them but to
-/// let them go.
+/// Returns a vCPU to ordinary scheduling, or stops it. A stopped vCPU stays real-time: each of its
+/// threads stops as soon as the dispatcher sleeps, and only has to be resumed later.
 fn put_down(
     handle: &VcpuHandle,
     state: &mut HandleState,
@@ -74,7 +73,8 @@ fn put_down(
     if assignment.place == Place::Held {
         let held = and_then(keep_on(handle, assignment.cpu), || handle.hold_back(state));
         if held.is_err() {
-            // Whoever cannot be stopped must not stay real-time; why that failed is what is told.
+            // A vCPU that cannot be stopped must not stay real-time. The error reported is that of
+            // the stop.
             state.priority = None;
             let _ = lower(handle);
         }
@@ -82,22 +82,23 @@ fn put_down(
     }
     state.priority = None;
     if let Some(notice) = &mut state.notice {
-        // Where the kernel has no more descriptors, a late look is all there is.
+        // If the kernel has no descriptors left, only a late pass notices the use.
         let _ = notice.switch_on(assignment.cpu);
     }
     let given =
         and_then(keep_on(handle, assignment.cpu), || match (&handle.threads, assignment.place) {
             (HeldThreads::Each(members), Place::First) => each(members, Held::favour),
             (HeldThreads::Tree(tree), Place::First) => tree.favour(),
-            // What a tree starts meanwhile would stay behind for ever.
+            // Only for single threads: what a tree starts meanwhile would stay behind ordinary
+            // threads forever.
             (HeldThreads::Each(members), Place::Behind) => each(members, Held::defer),
             _ => lower(handle),
         });
     and_then(given, || let_go(handle, state))
 }
 
-/// The next step, also where one of the threads had ended at the one before: the others are held or
-/// go on all the same.
+/// Does the next step, also if the one before failed because a thread has exited. The other threads
+/// are stopped or resumed all the same.
 fn and_then(
     before: Result<(), ActError>,
     next: impl FnOnce() -> Result<(), ActError>,
@@ -133,8 +134,8 @@ fn let_go(handle: &VcpuHandle, state: &mut HandleState) -> Result<(), ActError> 
     }
 }
 
-/// Does something to each thread, also if it failed with one before; the first failure is told, but
-/// of an ended thread only if nothing worse happened.
+/// Applies an order to each thread, also after a failure. Returns the first failure. That of an
+/// exited thread is returned only if there is no other.
 fn each(members: &[Held], order: impl Fn(&Held) -> Result<(), ActError>) -> Result<(), ActError> {
     let mut result = Ok(());
     for held in members {

@@ -1,4 +1,4 @@
-//! What the live machine makes of events that are fed from memory: no kernel, no time, no threads.
+//! Reactions of the live host to events that are fed from memory: no kernel, no time, no threads.
 
 use slackline_host::policy::{Given, Spec, Topology, Values, find};
 use slackline_live::fed::{FedHost, Told};
@@ -45,7 +45,7 @@ fn us(us: u64) -> Time {
 
 const CPUS: [CpuId; 2] = [CpuId::new(0), CpuId::new(1)];
 
-/// What the kernel was told of each, last.
+/// Returns the class that the kernel was last told for a vCPU.
 fn last_told(host: &FedHost, of: VcpuId) -> Option<Told> {
     host.told().into_iter().rfind(|&(told, _)| told == of).map(|(_, told)| told)
 }
@@ -58,7 +58,7 @@ fn ran(records: &[Record], of: VcpuId) -> Span {
     ran.sum()
 }
 
-/// Two on a CPU each; the second one has been chosen on CPU 1, and sleeps.
+/// Two vCPUs on a CPU each. The second one has been chosen on CPU 1, and is blocked.
 fn pair() -> FedHost {
     let mut host = host(2);
     for slot in 0..2 {
@@ -81,7 +81,7 @@ fn pair() -> FedHost {
 }
 
 #[test]
-fn what_is_counted_is_charged_to_the_stretch_in_which_it_was_used() {
+fn counted_cpu_time_is_charged_to_its_run_interval() {
     let host = pair();
     let records = host.records();
     let stretch = records.iter().find_map(|record| match *record {
@@ -93,9 +93,9 @@ fn what_is_counted_is_charged_to_the_stretch_in_which_it_was_used() {
     assert_eq!(stretch, Some((CPUS[1], us(10), us(20), Span::from_us(10))));
 }
 
-/// What the kernel has counted is read once for both.
+/// The kernel's count is read once for both run intervals.
 #[test]
-fn of_two_stretches_each_is_charged_what_was_used_in_it() {
+fn two_run_intervals_are_each_charged_their_own_cpu_time() {
     let host = pair();
     host.note(CPUS[1], us(40), vcpu(1), What::Woke);
     host.at(us(50));
@@ -105,7 +105,7 @@ fn of_two_stretches_each_is_charged_what_was_used_in_it() {
         host.note(CPUS[1], us(from), vcpu(1), What::SwitchedIn);
         host.note(CPUS[1], us(to), vcpu(1), why);
     }
-    // The switches to it are its own: a microsecond and two.
+    // The switches to the vCPU are charged to it: a microsecond and two.
     host.count(vcpu(1), Span::from_us(2013));
     host.at(us(5010));
     host.look(CPUS[1]).unwrap();
@@ -119,7 +119,7 @@ fn of_two_stretches_each_is_charged_what_was_used_in_it() {
 }
 
 #[test]
-fn a_wake_that_another_cpu_carries_out_is_heard_by_the_cpu_where_it_matters() {
+fn wake_carried_out_elsewhere_reaches_the_home_cpu() {
     let host = pair();
     host.note(CPUS[0], us(40), vcpu(1), What::Woke);
     host.at(us(50));
@@ -132,14 +132,14 @@ fn a_wake_that_another_cpu_carries_out_is_heard_by_the_cpu_where_it_matters() {
 }
 
 #[test]
-fn a_wake_that_is_read_before_the_sleep_it_ended_leaves_nobody_asleep() {
+fn wake_read_before_the_block_it_ended_leaves_vcpu_runnable() {
     let host = pair();
     host.note(CPUS[1], us(40), vcpu(1), What::Woke);
     host.note(CPUS[1], us(41), vcpu(1), What::SwitchedIn);
     host.at(us(42));
     host.look(CPUS[1]).unwrap();
     let _ = (host.records(), host.told());
-    // It sleeps on CPU 1, and CPU 0 wakes it and is read first.
+    // It blocks on CPU 1. CPU 0 wakes it and is read first.
     host.note(CPUS[1], us(50), vcpu(1), ASLEEP);
     host.note(CPUS[0], us(60), vcpu(1), What::Woke);
     host.count(vcpu(1), Span::from_us(9));
@@ -154,9 +154,9 @@ fn a_wake_that_is_read_before_the_sleep_it_ended_leaves_nobody_asleep() {
 }
 
 #[test]
-fn a_sleep_that_is_read_after_a_later_wake_is_over() {
+fn block_read_after_a_later_wake_is_ignored() {
     let host = pair();
-    // One that has no home yet is followed by whatever CPU sees it.
+    // A vCPU without a home is followed by any CPU that sees it.
     let mut host = host;
     host.join(vcpu(2), &share("1ms", "10ms"), true).unwrap();
     host.note(CPUS[0], us(60), vcpu(2), What::Woke);
@@ -172,13 +172,13 @@ fn a_sleep_that_is_read_after_a_later_wake_is_over() {
 }
 
 #[test]
-fn a_stretch_with_a_gap_in_it_is_not_charged_twice() {
+fn run_interval_with_lost_events_is_not_charged_twice() {
     let host = pair();
     host.note(CPUS[1], ms(1), vcpu(1), What::Woke);
     host.note(CPUS[1], ms(1), vcpu(1), What::SwitchedIn);
     host.at(us(1001));
     host.look(CPUS[1]).unwrap();
-    // It leaves and comes back, and nobody is told.
+    // It leaves the CPU and comes back, and those events are lost.
     host.note(CPUS[1], us(1500), vcpu(1), ASLEEP);
     host.note(CPUS[1], us(2500), vcpu(1), What::SwitchedIn);
     host.lose(CPUS[1]);
@@ -193,13 +193,14 @@ fn a_stretch_with_a_gap_in_it_is_not_charged_twice() {
     host.at(us(3500));
     host.look(CPUS[1]).unwrap();
     let records = host.records();
-    // What was counted is at most what the known stretches since hold, and never more than it was.
+    // At most what the known run intervals since then hold is charged, and never more than was
+    // counted.
     let ran = ran(&records, vcpu(1));
     assert!(ran >= Span::from_us(310) && ran <= Span::from_us(1310), "{ran}: {records:?}");
 }
 
 #[test]
-fn what_strangers_do_is_nobodys() {
+fn events_of_foreign_threads_are_ignored() {
     let host = pair();
     let _ = host.records();
     host.note_thread(CPUS[1], us(40), 12_345, What::Woke);
@@ -213,7 +214,7 @@ fn what_strangers_do_is_nobodys() {
 }
 
 #[test]
-fn who_is_refused_is_passed_over_and_tried_again() {
+fn refused_vcpu_is_passed_over_and_tried_again() {
     let mut host = host(1);
     for slot in 0..2 {
         host.join(vcpu(slot), &share("2ms", "10ms"), true).unwrap();
@@ -238,9 +239,9 @@ fn who_is_refused_is_passed_over_and_tried_again() {
     assert!(host.told().contains(&(vcpu(0), Told::InLine)));
 }
 
-/// A kernel that refuses again at once whatever is asked again at once.
+/// A kernel that refuses again at once what is ordered again at once.
 #[test]
-fn who_is_refused_while_next_in_line_is_not_asked_of_the_kernel_again_and_again() {
+fn vcpu_refused_while_in_line_is_ordered_once_until_retry() {
     let mut host = host(1);
     for slot in 0..3 {
         host.join(vcpu(slot), &share("2ms", "10ms"), true).unwrap();
@@ -262,7 +263,7 @@ fn who_is_refused_while_next_in_line_is_not_asked_of_the_kernel_again_and_again(
 }
 
 #[test]
-fn a_switch_tells_the_kernel_of_no_more_among_a_thousand_than_among_ten() {
+fn orders_per_switch_do_not_grow_with_number_of_vcpus() {
     let told = [10, 1000].map(|count: u32| {
         let mut host = host(1);
         for slot in 0..count {
@@ -288,9 +289,9 @@ fn a_switch_tells_the_kernel_of_no_more_among_a_thousand_than_among_ten() {
     assert!(told[1] <= 5 * 6, "{told:?}");
 }
 
-/// Three that wake, and one that wakes and sleeps again: the CPU is asked once for all of them.
+/// Three vCPUs wake, and one wakes and blocks again: the CPU is rescheduled once for all of them.
 #[test]
-fn all_that_a_look_brings_is_decided_at_once() {
+fn all_events_of_a_pass_are_decided_at_once() {
     let mut host = host(1);
     for slot in 0..4 {
         host.join(vcpu(slot), &share("1ms", "10ms"), true).unwrap();
@@ -312,12 +313,10 @@ fn all_that_a_look_brings_is_decided_at_once() {
     assert_eq!((facts, settled), (6, 1), "five facts, and that these were all");
 }
 
-/// Two with 0.45 ms of each millisecond leave 50 us of what may be promised: two looks each take
-/// no more than that where one takes 12 us, and more where it takes 13.
-/// Slack goes by weight: as ordinary threads both would have as much of it as each other, whoever's
-/// turn it is. So the one whose turn it is not comes behind all that are ordinary.
+/// Slack goes by weight. As ordinary threads both vCPUs would receive equal parts, whichever is
+/// chosen. So the one that is not chosen is put behind all ordinary threads.
 #[test]
-fn of_slack_that_goes_by_weight_only_whose_turn_it_is_has_a_part() {
+fn only_the_chosen_vcpu_competes_for_weighted_slack() {
     let spec = find("sedf").unwrap();
     let values = Values::defaults(spec.policy_fields).unwrap();
     let mut host = FedHost::new(spec, &values, &Topology::flat(1)).unwrap();
@@ -331,9 +330,9 @@ fn of_slack_that_goes_by_weight_only_whose_turn_it_is_has_a_part() {
     let mut at = us(2);
     for _ in 0..40 {
         host.at(at);
-        let next = host.look(CPUS[0]).unwrap().expect("a turn of slack is over some time");
+        let next = host.look(CPUS[0]).unwrap().expect("a timeslice of slack has an end");
         host.told().into_iter().for_each(|(of, told)| places[of.slot()] = told);
-        // Also the one that has not had a turn yet, and so would be bound nowhere.
+        // This includes a vCPU that has not been chosen yet, which would otherwise have no home.
         let ordinary: Vec<usize> = (0..2).filter(|&it| places[it] == Told::Original).collect();
         let [running] = ordinary[..] else { panic!("{places:?}") };
         turns[running] += 1;
@@ -347,8 +346,10 @@ fn of_slack_that_goes_by_weight_only_whose_turn_it_is_has_a_part() {
     assert!(light >= 9 && heavy.abs_diff(3 * light) <= 4, "{turns:?}");
 }
 
+/// Two vCPUs with 0.45 ms of each millisecond leave 50 us that can be reserved. The two passes
+/// fit into that if each takes 12 us, and do not if it takes 13.
 #[test]
-fn what_could_not_be_held_here_is_not_admitted() {
+fn reservation_beyond_dispatch_overhead_is_not_admitted() {
     let second = |look| {
         let mut host = host_of(&Topology::flat(1).with_dispatch(Span::from_us(look)));
         host.join(vcpu(0), &share("450us", "1ms"), true).unwrap();
@@ -384,9 +385,9 @@ fn stopped_tree() -> FedHost {
 }
 
 #[test]
-fn stopped_tree_whose_last_runnable_thread_ends_runs_next_period() {
+fn stopped_tree_runs_next_period_after_last_runnable_thread_ends() {
     let host = stopped_tree();
-    // The child was ending when it was stopped. That wakes the shell, which stops in turn.
+    // The child was exiting when it was stopped. That wakes the shell, which stops in turn.
     host.note_thread(CPUS[0], us(2012), 200, What::Ending);
     host.note_thread(CPUS[0], us(2013), 100, What::Woke);
     host.note_thread(CPUS[0], us(2014), 200, ASLEEP);
@@ -403,7 +404,7 @@ fn stopped_tree_whose_last_runnable_thread_ends_runs_next_period() {
     assert!(!records.iter().any(blocked), "a stopped tree does not count as blocked");
     let stopped = Record::Stopped { vcpu: vcpu(0), from: us(2011), to: us(10_010) };
     assert!(records.contains(&stopped), "{records:?}");
-    // Once it is let go it shows that it is blocked.
+    // Once it is resumed, events show that it is blocked.
     host.note_thread(CPUS[0], us(10_020), 100, What::Woke);
     host.note_thread(CPUS[0], us(10_021), 100, What::SwitchedIn);
     host.note_thread(CPUS[0], us(10_030), 100, ASLEEP);
@@ -413,7 +414,7 @@ fn stopped_tree_whose_last_runnable_thread_ends_runs_next_period() {
 }
 
 #[test]
-fn stopped_tree_whose_last_thread_ends_is_let_go() {
+fn stopped_tree_without_threads_is_resumed() {
     let host = stopped_tree();
     for thread in [200, 100] {
         host.note_thread(CPUS[0], us(2012), thread, What::Ending);
@@ -424,9 +425,9 @@ fn stopped_tree_whose_last_thread_ends_is_let_go() {
     assert_eq!(last_told(&host, vcpu(0)), Some(Told::Original));
 }
 
-/// Runs a tree of one thread that is blocked (1) and three that always have work (2 to 4) for nine
-/// periods as the kernel does: a thaw wakes all of them, and a stop has each run for a moment.
-/// Returns how many timeslices each of the three received.
+/// Runs a tree of one blocked thread (1) and three that always have work (2 to 4) for nine periods
+/// as the kernel does. A thaw wakes all of them, and a stop has each run for a moment. Returns the
+/// number of timeslices that each of the three received.
 fn timeslices_of_three() -> [u32; 3] {
     let mut host = host(1);
     host.join_tree((vcpu(0), &[1, 2, 3, 4]), &share("2ms", "10ms"), true).unwrap();
@@ -467,8 +468,8 @@ fn threads_of_tree_that_always_have_work_receive_equal_timeslices() {
     assert_eq!(timeslices_of_three(), [3; 3]);
 }
 
-/// A hypervisor takes half of the CPU, so that of four vCPUs two are due all the time. If they were
-/// real-time all the time, the kernel would stop all of them for 50 ms.
+/// A hypervisor takes half of the CPU, so that of four vCPUs two are entitled all the time. If they
+/// were real-time all the time, the kernel would stop all of them for 50 ms.
 #[test]
 fn ordinary_threads_receive_their_part_while_several_vcpus_are_always_due() {
     let mut host = host(1);
@@ -484,7 +485,7 @@ fn ordinary_threads_receive_their_part_while_several_vcpus_are_always_due() {
         host.told().into_iter().for_each(|(of, told)| places[of.slot()] = told);
         is_ordinary.push(!places.contains(&Told::InLine));
         let runs = (0..4).find(|&slot| matches!(places[slot], Told::InLine | Told::First));
-        let runs = vcpu(u32::try_from(runs.expect("one is due")).unwrap());
+        let runs = vcpu(u32::try_from(runs.expect("one vCPU is entitled")).unwrap());
         host.note(CPUS[0], ms(at), runs, What::SwitchedIn);
         host.note(CPUS[0], ms(at + 1), runs, PREEMPTED);
         host.count(runs, Span::from_us(500));

@@ -1,5 +1,5 @@
-//! Promises to who is not there yet, or was: they count, they end in nobody's hands but who they
-//! are for, and coming back is worth nothing. Needs root.
+//! Reservations for vCPUs that are not there yet, or were. They count, only the vCPUs that they are
+//! for can take them, and leaving and coming back gains nothing. Needs root.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ fn open(state: &tempfile::TempDir) -> Session {
     Session::open(&options(cpus(1), state.path())).unwrap()
 }
 
-/// vCPU `number` of the one machine, so many microseconds in every 10 ms.
+/// vCPU `number` of the one VM, with a slice of this many microseconds in every 10 ms.
 fn vcpu(number: u16, who: Who, slice: u64) -> Request {
     let called = Called::As(DOMAIN, number);
     Request { called, ..request(who, share(slice, 10_000, true)) }
@@ -46,7 +46,7 @@ fn room(session: &Session) -> Span {
 }
 
 #[test]
-fn what_is_kept_for_nobody_is_promised_until_who_it_is_for_comes() {
+fn reservation_without_threads_counts_until_its_vcpus_join() {
     let Some(_alone) = begin() else { return };
     let state = tempfile::tempdir().unwrap();
     let mut session = open(&state);
@@ -54,7 +54,7 @@ fn what_is_kept_for_nobody_is_promised_until_who_it_is_for_comes() {
     assert!(all > Span::from_ms(8) && all < PERIOD, "{all}");
     let places = session.join(two(4_000)).unwrap();
     assert!(room(&session) <= all - Span::from_ms(8), "{}", room(&session));
-    // What room says is what is admitted: so much, and no nanosecond more.
+    // The available capacity is exactly what is admitted, to the nanosecond.
     let left = room(&session);
     let other = Target::spinner();
     for (slice, fits) in [(left + Span::from_ns(1), false), (left, true)] {
@@ -68,14 +68,15 @@ fn what_is_kept_for_nobody_is_promised_until_who_it_is_for_comes() {
         assert_eq!(joined.is_ok(), fits, "{slice}: {joined:?}");
         joined.into_iter().flatten().for_each(|id| session.leave(id).unwrap());
     }
-    // Nobody ends, sleeps on, and may be asked of whatever others are.
+    // A reservation without threads does not end, stays blocked, and takes all requests that others
+    // take.
     assert_eq!(go_on(&mut session, Span::from_ms(300)), []);
     session.change(places[1], share(3_000, 10_000, false), Time::START).unwrap();
     session.change(places[1], share(4_000, 10_000, true), Time::START).unwrap();
     session.pause(places[0], Time::START).unwrap();
     session.resume(places[0], Time::START).unwrap();
     assert_eq!(ids(&session), places);
-    // They come, and what was theirs is.
+    // Its vCPUs come and take over the reservation.
     let machine = Target::threaded();
     let threads = machine.by_thread().into_iter().zip(0..);
     let group = threads.map(|(who, number)| vcpu(number, who, 4_000)).collect();
@@ -85,7 +86,7 @@ fn what_is_kept_for_nobody_is_promised_until_who_it_is_for_comes() {
     assert_eq!(ids(&session), joined);
     assert!(matches!(session.leave(places[0]), Err(RequestError::Unknown { .. })));
     machine.runs();
-    // And when they end, others can be kept in their place.
+    // When they end, the capacity can be reserved again.
     drop(machine);
     let mut ended = Vec::new();
     wait_until("the end to be noticed", || {
@@ -98,7 +99,7 @@ fn what_is_kept_for_nobody_is_promised_until_who_it_is_for_comes() {
 }
 
 #[test]
-fn who_does_not_fit_in_the_place_of_nobody_leaves_it_as_it_was() {
+fn failed_replacement_leaves_the_reservation_as_it_was() {
     let Some(_alone) = begin() else { return };
     let state = tempfile::tempdir().unwrap();
     let mut session = open(&state);
@@ -115,10 +116,10 @@ fn who_does_not_fit_in_the_place_of_nobody_leaves_it_as_it_was() {
     assert!(matches!(refused.error, RequestError::Declined(_)), "{refused:?}");
     assert_eq!((ids(&session), room(&session)), (places.clone(), before));
     machine.is_given_back();
-    // Nobody else is to have the account of somebody who is there.
+    // No other vCPU may have the account of a member that is present.
     let taken = session.join(group(500)).unwrap_err();
     assert!(matches!(taken.error, RequestError::Taken { .. }), "{taken:?}");
-    // Somebody who is there does not give way.
+    // A member that is present is not replaced.
     let joined = session.replace(&places, group(4_000)).unwrap();
     let refused = session.replace(&joined, two(4_000)).unwrap_err();
     assert!(matches!(refused.error, RequestError::Taken { .. }), "{refused:?}");
@@ -128,10 +129,11 @@ fn who_does_not_fit_in_the_place_of_nobody_leaves_it_as_it_was() {
     machine.is_given_back();
 }
 
-/// 100 ms in every second, given up and asked for again ten times a second: what is promised and
-/// one slice, not a whole slice each time. Half as much again is for a machine that stops it late.
+/// 100 ms in every second, given up and requested again ten times a second: the vCPU gets its
+/// reservation and one slice, not a whole slice each time. Half as much again is for a test machine
+/// that stops it late.
 #[test]
-fn whoever_leaves_and_comes_back_all_the_time_gets_no_more_for_it() {
+fn leaving_and_rejoining_repeatedly_gains_no_cpu_time() {
     let Some(_alone) = begin() else { return };
     let state = tempfile::tempdir().unwrap();
     let mut session = open(&state);
@@ -143,7 +145,7 @@ fn whoever_leaves_and_comes_back_all_the_time_gets_no_more_for_it() {
     let (from, before) = (session.now(), target.used());
     let mut place = session.join(vec![Request { who: Who::Nobody, ..terms() }]).unwrap();
     for round in 0..20 {
-        // In turn: as who has waited, and as who has just left.
+        // Alternately in place of a reservation, and right after leaving.
         let mut joined = if round % 2 == 0 {
             session.replace(&place, vec![terms()]).unwrap()
         } else {
@@ -152,7 +154,7 @@ fn whoever_leaves_and_comes_back_all_the_time_gets_no_more_for_it() {
         };
         go_on(&mut session, Span::from_ms(100));
         session.leave(joined.remove(0)).unwrap();
-        // Given back it is nobody's business what it uses: it is held all the same.
+        // A reservation without threads takes its place in between.
         place = session.join(vec![Request { who: Who::Nobody, ..terms() }]).unwrap();
     }
     let (used, length) = (target.used() - before, session.now() - from);
@@ -165,7 +167,7 @@ fn whoever_leaves_and_comes_back_all_the_time_gets_no_more_for_it() {
 const LONG: Span = Span::from_ms(40);
 const MS: u64 = 1_000_000;
 
-/// A machine that is owed 4 ms in every 40 ms, 7 ms after whole periods of the wall clock.
+/// A VM with a reservation of 4 ms in every 40 ms, 7 ms after whole periods of the wall clock.
 fn in_phase(number: u16, target: &Target) -> Request {
     let edf = find("edf").unwrap();
     let given = [("slice", "4ms"), ("period", "40ms"), ("phase", "7ms")];
@@ -175,14 +177,14 @@ fn in_phase(number: u16, target: &Target) -> Request {
     Request { called: Called::As(DOMAIN, number), ..target.as_one(share) }
 }
 
-/// How long before a time of the session a period of theirs began by the clock, as it is now.
+/// Returns how far a time of the session lies in their period by the clock, as it is now.
 fn into_period(clock: &WallClock, session: &Session, at: Time) -> Span {
     let ahead = clock.now().since(session.now());
     (at.after(ahead) - Time::START).left_after(Span::from_ms(7)) % LONG
 }
 
-/// Where in their periods the two begin to run, in the middle of many periods: a machine that is
-/// busy below us may let them begin late in some.
+/// Returns the offsets in their periods at which the two begin to run: the medians of many periods.
+/// A test machine whose hypervisor is busy may let them begin late in some.
 fn begins(clock: &WallClock, session: &mut Session) -> [Span; 2] {
     let (from, mut all) = (session.now(), Vec::new());
     while session.now() < from + LONG * 20 {
@@ -210,7 +212,7 @@ fn begins(clock: &WallClock, session: &mut Session) -> [Span; 2] {
     })
 }
 
-/// What is first in a period begins with it, and what is second when the first has had its slice.
+/// The first vCPU in a period begins with it, and the second when the first has used its slice.
 fn are_in_phase(begins: [Span; 2]) {
     let (first, second) = (begins[0].min(begins[1]), begins[0].max(begins[1]));
     assert!(first < Span::from_ms(3), "{begins:?}");
@@ -218,7 +220,7 @@ fn are_in_phase(begins: [Span; 2]) {
 }
 
 #[test]
-fn those_in_phase_begin_by_the_wall_clock_whenever_they_came() {
+fn vcpus_in_phase_follow_the_wall_clock_whenever_they_joined() {
     let Some(_alone) = begin() else { return };
     let state = tempfile::tempdir().unwrap();
     let clock = WallClock::default();
@@ -233,7 +235,7 @@ fn those_in_phase_begin_by_the_wall_clock_whenever_they_came() {
         session.join(vec![in_phase(number, target)]).unwrap();
     }
     are_in_phase(begins(&clock, &mut session));
-    // Somebody sets the clock: the grid is where it says, and we are told.
+    // Another program sets the clock: the grid follows, and the session reports it.
     clock.set_ahead(15_000_000);
     let step = session.poll(&mut Vec::new()).unwrap().clock_stepped.unwrap();
     let ClockStep { by, is_ahead } = step;

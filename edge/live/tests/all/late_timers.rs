@@ -1,6 +1,6 @@
-//! Whatever is promised in each period is given in each, on a machine whose timers ring late and
-//! whose looks are dear as on one with cheap ones. The machine is fed from memory: a CPU on which
-//! everybody spins, and a dispatcher that wakes late and takes its time.
+//! Reservations are delivered in each period, both on hosts with late timers and expensive passes
+//! and on hosts with cheap ones. The host is fed from memory: a CPU on which all vCPUs spin, and a
+//! dispatcher that wakes late and takes its time.
 
 use slackline_host::policy::{Given, Topology, Values, find};
 use slackline_live::fed::{FedHost, Told};
@@ -8,31 +8,32 @@ use slackline_live::watch::What;
 use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 
 const CPU: CpuId = CpuId::new(0);
-/// A dispatcher sleeps no longer.
+/// Longest sleep of a dispatcher.
 const NAP: Span = Span::from_ms(20);
-/// What a live machine cannot tell from nothing.
+/// Measurement tolerance of a live host.
 const UNTOLD: Span = Span::from_us(5);
 
-/// What a machine's timers and looks are like.
+/// Lateness of a host's timers and overhead of its passes.
 #[derive(Clone, Copy)]
 struct Timers {
     look: u64,
     late: fn(u64) -> u64,
-    /// By how much they are later on the average than at the least, at the most.
+    /// Average lateness beyond the minimum, in microseconds, at most.
     unsteady: u64,
 }
 
-/// On the metal: rung 2 to 6 us late, looked in 4.
+/// On bare metal: timers are 2 to 6 us late, a pass takes 4 us.
 const CHEAP: Timers = Timers { look: 4, late: |round| 2 + round * 7 % 5, unsteady: 2 };
 
-/// In a virtual machine: 15 to 30 us late and now and then 60, looked in 20.
+/// In a virtual machine: timers are 15 to 30 us late and sometimes 60, a pass takes 20 us.
 const DEAR: Timers = Timers {
     look: 20,
     late: |round| if round % 499 == 0 { 60 } else { 15 + round * 7919 % 16 },
     unsteady: 8,
 };
 
-/// As one was measured: half of them 34 us late, one of a hundred 60 to 70, looked in 23.
+/// As measured on one host: half of the timers are 34 us late, one in a hundred 60 to 70, a pass
+/// takes 23 us.
 const DEARER: Timers = Timers {
     look: 23,
     late: |round| match round * 7919 % 100 {
@@ -42,20 +43,20 @@ const DEARER: Timers = Timers {
     unsteady: 16,
 };
 
-/// On a host whose other guests are busy: 15 to 80 us late.
+/// On a host whose other guests are busy: timers are 15 to 80 us late.
 const UNSTEADY: Timers = Timers { look: 20, late: |round| 15 + round * 7919 % 66, unsteady: 34 };
 
 const MACHINES: [(&str, Timers); 3] = [("cheap", CHEAP), ("dear", DEAR), ("dearer", DEARER)];
 
-/// One CPU and whoever is on it.
+/// One CPU and the vCPUs on it.
 struct Kernel {
     host: FedHost,
     timers: Timers,
     now: Time,
     round: u64,
-    /// Who is real-time, the most urgent first, or comes before all ordinary threads.
+    /// vCPUs that are real-time, highest priority first, or that are first among ordinary threads.
     line: Vec<VcpuId>,
-    /// Who ran, from when to when.
+    /// Run intervals: vCPU, start and end.
     ran: Vec<(VcpuId, Time, Time)>,
 }
 
@@ -64,12 +65,12 @@ fn us(us: u64) -> Span {
 }
 
 impl Kernel {
-    /// Who is promised these slices in these periods, in microseconds, is there and never sleeps.
+    /// Creates vCPUs that never block, with these slices and periods in microseconds.
     fn new(timers: Timers, promises: &[(u64, u64)]) -> Result<Kernel, String> {
         Kernel::with(timers, promises, "forgive")
     }
 
-    /// The same; what stops are late by is forgiven or repaid.
+    /// Does the same, with overruns forgiven or repaid.
     fn with(timers: Timers, promises: &[(u64, u64)], overrun: &str) -> Result<Kernel, String> {
         let edf = find("edf").unwrap();
         let values = Values::defaults(edf.policy_fields).unwrap();
@@ -114,7 +115,7 @@ impl Kernel {
         }
     }
 
-    /// What somebody received in each of its periods but the first.
+    /// Returns the CPU time that a vCPU received in each of its periods but the first.
     fn received(&self, slot: usize, period: Span, until: Time) -> Vec<Span> {
         let mut periods =
             vec![Span::ZERO; usize::try_from((until - Time::START) / period).unwrap()];
@@ -133,7 +134,8 @@ fn vcpu(slot: usize) -> VcpuId {
     VcpuId::new(slot, DomId::new(slot), 0)
 }
 
-/// Every period of each has its whole slice, and over many of them hardly more than that.
+/// Checks that every period of each vCPU has its whole slice, and that many periods together have
+/// hardly more.
 fn are_held(machine: &str, timers: Timers, promises: &[(u64, u64)]) {
     let until = Time::START + Span::from_secs(3);
     let mut kernel = Kernel::new(timers, promises).unwrap();
@@ -146,7 +148,7 @@ fn are_held(machine: &str, timers: Timers, promises: &[(u64, u64)]) {
             *least + UNTOLD >= slice,
             "{machine}: {least} of {slice} in {period}, among {promises:?}"
         );
-        // Half a percent, or what stops are later than they always are, which the first 64 tell.
+        // Half a percent, or the lateness beyond the usual one, which the first 64 stops show.
         let known = received.get(70..).unwrap_or(&received);
         let (all, count) = (known.iter().copied().sum::<Span>(), known.len() as u64);
         let most = (slice + us(timers.unsteady).max(slice / 200)) * count;
@@ -155,7 +157,7 @@ fn are_held(machine: &str, timers: Timers, promises: &[(u64, u64)]) {
 }
 
 #[test]
-fn what_is_promised_in_each_period_is_given_in_each() {
+fn whole_slice_is_received_in_each_period() {
     let promises: [&[(u64, u64)]; 7] = [
         &[(100, 10_000)],
         &[(300, 1_000)],
@@ -172,10 +174,10 @@ fn what_is_promised_in_each_period_is_given_in_each() {
     }
 }
 
-/// Where what a timer is late by fits into what is not promised, it makes no slice short, however
+/// While the lateness of a timer fits into the unreserved time, it makes no slice short, however
 /// much it varies.
 #[test]
-fn no_slice_is_short_while_there_is_spare_time_however_unsteady_the_timers_are() {
+fn no_slice_is_short_on_unsteady_timers_while_slack_lasts() {
     let promises: [&[(u64, u64)]; 5] = [
         &[(80, 5_000)],
         &[(300, 1_000)],
@@ -188,9 +190,9 @@ fn no_slice_is_short_while_there_is_spare_time_however_unsteady_the_timers_are()
     }
 }
 
-/// Who repays has its share over many periods, and is ahead by a stop or two at the most.
+/// A vCPU that repays gets its share over many periods, and is ahead by at most two overruns.
 #[test]
-fn who_repays_has_its_share_to_two_stops_however_late_those_are() {
+fn repaid_overruns_keep_the_share_to_two_late_stops() {
     let until = Time::START + Span::from_secs(4);
     for timers in [CHEAP, DEAR, UNSTEADY] {
         for (slice, period) in [(100, 10_000), (900, 2_000), (4_000, 10_000)] {
@@ -204,9 +206,9 @@ fn who_repays_has_its_share_to_two_stops_however_late_those_are() {
     }
 }
 
-/// As much as admission lets in, to the microsecond; a microsecond more is refused.
+/// The maximum that admission accepts, to the microsecond. A microsecond more is refused.
 #[test]
-fn as_much_as_is_admitted_is_given() {
+fn maximum_admitted_slice_is_received() {
     for (_, timers) in MACHINES {
         let most = 950 - 2 * timers.look;
         let refused = Kernel::new(timers, &[(most + 1, 1_000)]).err().unwrap();
@@ -220,14 +222,14 @@ fn as_much_as_is_admitted_is_given() {
     }
 }
 
-/// As of a virtual machine whose hypervisor halts it for 4 ms now and then, and does not say so.
+/// A virtual machine whose hypervisor halts it for 4 ms now and then without reporting it.
 const HALTED: Timers =
     Timers { look: 20, late: |round| if round % 40 == 0 { 4_000 } else { 15 }, unsteady: 100 };
 
-/// While there is spare time, a stop that was very late makes no slice short: not the next one of
-/// who was stopped, nor one of somebody beside it, but for the period that the halt itself takes.
+/// While there is slack, a very late stop makes no later slice short, except in the period that the
+/// halt itself takes.
 #[test]
-fn a_stop_that_is_very_late_makes_no_later_slice_short() {
+fn very_late_stop_makes_no_later_slice_short() {
     for (slice, period) in [(3_000, 10_000), (900, 10_000)] {
         let until = Time::START + Span::from_secs(20);
         let mut kernel = Kernel::new(HALTED, &[(slice, period)]).unwrap();

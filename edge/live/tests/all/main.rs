@@ -1,4 +1,4 @@
-//! Tests that need no CPU of their own.
+//! Tests that need no CPU to themselves.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -7,13 +7,13 @@ mod fed;
 mod kept_places;
 mod late_timers;
 
-/// Plays the keeper of a session, when it is started for that.
+/// Plays the keeper of a session if this process was started for that.
 #[test]
 fn part_keeper() {
     common::play_keeper();
 }
 
-/// Plays a process that a session holds, when it is started for that.
+/// Plays a held process if this process was started for that.
 #[test]
 fn part_target() {
     common::play_target();

@@ -1,5 +1,5 @@
-//! What tests of a whole session share: one runs live at a time, and processes that can tell
-//! whether they were given back.
+//! Common parts of tests of a whole session: one live run at a time, and target processes whose
+//! restoring can be checked.
 
 #![allow(dead_code, unreachable_pub)] // Each topic uses its own part.
 
@@ -28,14 +28,14 @@ use slackline_units::{CpuId, CpuSet, Span};
 #[allow(unused_imports)] // Each topic uses its own part.
 pub use waiting::{PATIENCE, kill, let_pass, nap, wait_until};
 
-/// Says which part a process plays; unset for the tests themselves.
+/// Environment variable with the part that a process plays. Unset for the tests themselves.
 pub const PART: &str = "SLACKLINE_TEST_PART";
 
 pub fn plays(part: &str) -> bool {
     env::var(PART).is_ok_and(|played| played == part)
 }
 
-/// The bodies of tests that play a part where they are told to, and else do nothing.
+/// Bodies of tests that play a part if the variable names it, and otherwise do nothing.
 pub fn play_keeper() {
     if plays("keeper") {
         exit(i32::from(keeper_main() != ExitCode::SUCCESS));
@@ -79,7 +79,7 @@ pub fn play_target() {
     }
 }
 
-/// Starts this program again to play a part, which is the test `part_NAME`, perhaps of a module.
+/// Starts this program again to play a part: the test `part_NAME`, which may be in a module.
 pub fn again(test: &str) -> Command {
     let mut command = Command::new(env::current_exe().expect("this program"));
     let (_, part) = test.rsplit_once("part_").expect("a test that plays a part");
@@ -87,7 +87,8 @@ pub fn again(test: &str) -> Command {
     command
 }
 
-/// This program as the keeper, with its journal in a folder of the test.
+/// Returns the command that starts this program as the keeper, with its journal in a folder of the
+/// test.
 pub fn keeper(state: &Path) -> KeeperCommand {
     let script = format!("exec env {PART}=keeper \"$0\" --exact part_keeper --nocapture --quiet");
     let program = env::current_exe().expect("this program");
@@ -98,12 +99,12 @@ pub fn keeper(state: &Path) -> KeeperCommand {
     }
 }
 
-/// Groups of our making for a thread, in the roots of whatever is mounted.
+/// Returns the groups that we made for a thread, in the roots of all mounted hierarchies.
 pub fn our_groups(tid: Tid) -> Vec<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").expect("procfs");
     let points = mounts.lines().filter(|line| line.contains(" - cgroup"));
     let points = points.map(|line| line.split(' ').nth(4).expect("a line has more"));
-    let lists = points.flat_map(|point| fs::read_dir(point).expect("it is mounted"));
+    let lists = points.flat_map(|point| fs::read_dir(point).expect("the hierarchy is mounted"));
     let names = lists.map(|entry| entry.expect("a folder").path());
     let ours = format!("slackline-{tid}-");
     let is_ours = |path: &PathBuf| {
@@ -112,12 +113,12 @@ pub fn our_groups(tid: Tid) -> Vec<PathBuf> {
     names.filter(is_ours).collect()
 }
 
-/// The right to run live, alone on this machine as far as these tests go.
+/// The right to run live, which only one of these tests has at a time.
 pub struct Alone(#[allow(dead_code)] MutexGuard<'static, ()>, #[allow(dead_code)] File);
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// None, and said why, where there can be no live test.
+/// Waits for that right. `None`, with a reason printed, where no live test can run.
 pub fn begin() -> Option<Alone> {
     let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     if !geteuid().is_root() {
@@ -129,13 +130,13 @@ pub fn begin() -> Option<Alone> {
     Some(Alone(alone, lock))
 }
 
-/// All CPUs of this machine, the last ones first, at most so many.
+/// Returns CPUs of this host, the last ones first, at most this many.
 pub fn cpus(most: usize) -> Vec<CpuId> {
     let online: Vec<CpuId> = online_cpus().expect("CPUs").iter().collect();
     online.into_iter().rev().take(most).collect()
 }
 
-/// A session under EDF.
+/// Returns the options of a session under EDF.
 pub fn options(cpus: Vec<CpuId>, state: &Path) -> Options {
     let policy = find("edf").expect("a policy");
     let values = Values::defaults(policy.policy_fields).expect("defaults");
@@ -144,7 +145,7 @@ pub fn options(cpus: Vec<CpuId>, state: &Path) -> Options {
     Options { cpus, owned: None, policy, values, keeper, dispatch, origin, wall_clock }
 }
 
-/// A slice in every period, in microseconds.
+/// Returns a share with this slice in every period, in microseconds.
 pub fn share(slice: u64, period: u64, exact: bool) -> Values {
     let (slice, period) = (format!("{slice}us"), format!("{period}us"));
     let given = [
@@ -156,7 +157,7 @@ pub fn share(slice: u64, period: u64, exact: bool) -> Values {
     Values::read(policy.share_fields, given.into_iter()).expect("a share")
 }
 
-/// How a thread is scheduled.
+/// Scheduling state of a thread.
 #[derive(Clone, Debug, PartialEq)]
 pub struct State {
     pub tid: Tid,
@@ -166,14 +167,14 @@ pub struct State {
     pub groups: String,
 }
 
-/// A process that was there before.
+/// A target process, with its state before it was held.
 pub struct Target {
     pub child: Child,
     before: Vec<State>,
 }
 
 impl Target {
-    /// One thread that never waits.
+    /// Starts a process of one thread that never blocks.
     pub fn spinner() -> Target {
         Target::of_shell("while :; do :; done")
     }
@@ -186,28 +187,29 @@ impl Target {
         Target::new(command.spawn().expect("a shell"))
     }
 
-    /// A process with threads that never wait, two of them, the last ones.
+    /// Starts a process with several threads. The last two never block.
     pub fn threaded() -> Target {
         Target::of_part("threads")
     }
 
-    /// A process with a thread that never waits and one that [`Target::end_a_thread`] ends.
+    /// Starts a process with a thread that never blocks and one that [`Target::end_a_thread`] ends.
     pub fn ending() -> Target {
         Target::of_part("ending")
     }
 
-    /// The thread that does nothing ends.
+    /// Ends the thread that does nothing.
     pub fn end_a_thread(&mut self) {
-        let threads = |target: &Target| threads_of(target.pid()).expect("it is there").len();
+        let threads =
+            |target: &Target| threads_of(target.pid()).expect("the target is there").len();
         let before = threads(self);
-        let stdin = self.child.stdin.as_mut().expect("is piped");
-        std::io::Write::write_all(stdin, b"\n").expect("it listens");
+        let stdin = self.child.stdin.as_mut().expect("standard input is piped");
+        std::io::Write::write_all(stdin, b"\n").expect("the target reads its input");
         wait_until("a thread to end", || threads(self) < before);
-        let left = threads_of(self.pid()).expect("it is there");
+        let left = threads_of(self.pid()).expect("the target is there");
         self.before.retain(|state| left.contains(&state.tid));
     }
 
-    /// One that wakes a hundred times a second, for a moment.
+    /// Starts a process that wakes a hundred times a second, for a moment.
     pub fn sleeper() -> Target {
         Target::of_part("sleeper")
     }
@@ -217,13 +219,17 @@ impl Target {
         command.env(PART, part).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         die_with_us(&mut command);
         let mut child = command.spawn().expect("this program can be started");
-        let mut out = BufReader::new(child.stdout.take().expect("is piped"));
+        let mut out = BufReader::new(child.stdout.take().expect("standard output is piped"));
         let mut line = String::new();
         while !line.contains('@') {
             line.clear();
-            assert!(out.read_line(&mut line).expect("it says something") > 0, "it has ended");
+            assert!(
+                out.read_line(&mut line).expect("the target prints a line") > 0,
+                "it has ended"
+            );
         }
-        // After a minute the test program says that it takes long, and ends if nobody could hear.
+        // Kept open: after a minute the test harness prints a warning, and would exit if it could
+        // not.
         child.stdout = Some(out.into_inner());
         Target::new(child)
     }
@@ -243,7 +249,7 @@ impl Target {
         kill(self.pid().raw(), signal);
     }
 
-    /// CPU time of all its threads.
+    /// Returns the CPU time of all its threads.
     pub fn used(&self) -> Span {
         process_cpu_time(self.pid()).expect("the target is there")
     }
@@ -264,12 +270,12 @@ impl Target {
         fs::read_to_string(path).expect("the target is there")
     }
 
-    /// What the kernel says about it, for people.
+    /// Returns the kernel's description of the process, for people.
     pub fn says(&self) -> String {
         self.file(self.pid(), "status") + &self.file(self.pid(), "stat")
     }
 
-    /// One of its threads has work, and may do it.
+    /// Returns true if one of its threads is runnable.
     pub fn waits_for_a_cpu(&self) -> bool {
         let threads = threads_of(self.pid()).expect("the target is there");
         threads.into_iter().any(|tid| self.file(tid, "stat").contains(") R "))
@@ -279,7 +285,7 @@ impl Target {
         self.state().iter().all(|state| state.is_stopped)
     }
 
-    /// Every thread is as it was.
+    /// Asserts that every thread is as it was before.
     #[track_caller]
     pub fn is_given_back(&self) {
         let deadline = Instant::now() + PATIENCE;
@@ -289,22 +295,22 @@ impl Target {
         assert_eq!(self.state(), self.before, "the target was not given back: {}", self.says());
     }
 
-    /// It runs, and is not only allowed to.
+    /// Asserts that it runs, and is not only allowed to.
     #[track_caller]
     pub fn runs(&self) {
         let before = self.used();
         wait_until("the target to run", || self.used() > before);
     }
 
-    /// It is stopped, and does not run.
+    /// Asserts that it is stopped, and does not run.
     #[track_caller]
     pub fn rests(&self) {
         wait_until("the target to stop", || self.is_stopped());
         self.rests_frozen();
     }
 
-    /// Those of its threads that never wait are frozen. Where each of them is only on its way to
-    /// that, it takes a moment of its own still, as one does that is being stopped.
+    /// Asserts that its threads that never block are frozen. A thread that is still on its way to
+    /// that takes a moment of CPU time, as one does that is being stopped.
     #[track_caller]
     pub fn rests_frozen(&self) {
         let before = self.used();
@@ -313,12 +319,12 @@ impl Target {
         assert!(used < Span::from_ms(2), "it ran {used} although it was paused");
     }
 
-    /// All of it as one vCPU.
+    /// Returns a request for the whole process as one vCPU.
     pub fn as_one(&self, share: Values) -> Request {
         request(Who::Process(self.pid()), share)
     }
 
-    /// The threads that never wait, each as a vCPU.
+    /// Returns the threads that never block, each as a vCPU.
     pub fn by_thread(&self) -> Vec<Who> {
         let threads = threads_of(self.pid()).expect("the target is there");
         let open = |&tid: &Tid| ThreadRef::open(self.pid(), tid).expect("the target is there");
@@ -333,7 +339,7 @@ impl Drop for Target {
     }
 }
 
-/// A request to join, by nobody in particular.
+/// Returns a request to join under any free id.
 pub fn request(who: Who, share: Values) -> Request {
     let (name, domain) = ("one".into(), "target".into());
     Request { who, name, domain, called: Called::Anything, share, cpus: None }

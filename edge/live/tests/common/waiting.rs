@@ -1,20 +1,21 @@
-//! Waiting for what another process does, on a machine that may be busy, and ending one. Live tests
-//! of the program use this file as well.
+//! Waiting for other processes on a test machine that may be busy, and ending them. Live tests of
+//! the program use this file as well.
 
 use std::thread::park_timeout;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long anything may take that takes milliseconds on an idle machine.
+/// Timeout for anything that takes milliseconds on an idle test machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn kill(pid: i32, signal: Signal) {
-    // It may have ended by itself.
+    // The process may have ended by itself.
     let _ = kill_process(Pid::from_raw(pid).expect("a process id"), signal);
 }
 
-/// Looks again and again, and not too often: the machine may be busy with what is waited for.
+/// Polls until the condition holds, and not too often: the test machine may be busy with the
+/// awaited work.
 #[track_caller]
 pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
@@ -28,7 +29,7 @@ pub fn nap() {
     park_timeout(Duration::from_millis(5));
 }
 
-/// Lets things go on for so long.
+/// Waits for this long.
 pub fn let_pass(time: Duration) {
     let until = Instant::now() + time;
     while let Some(left) = until.checked_duration_since(Instant::now()).filter(|it| !it.is_zero()) {

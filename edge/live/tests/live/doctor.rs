@@ -1,4 +1,5 @@
-//! The examination on this host, as whoever runs the tests and, for root, without privilege too.
+//! The examination on this host, as the user who runs the tests and, for root, also without
+//! privileges.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -6,7 +7,7 @@ use std::process::Command;
 
 use slackline_live::doctor::{Finding, Ink, Report, State, Topic, examine};
 
-/// Set for the copy of this program that runs without privilege.
+/// Environment variable that is set for the copy of this program that runs without privileges.
 const UNPRIVILEGED: &str = "SLACKLINE_TEST_UNPRIVILEGED";
 
 fn is_root() -> bool {
@@ -35,7 +36,7 @@ fn names_of_topics_are_unique_and_fit_their_column() {
 }
 
 #[test]
-fn sections_are_not_mixed_up() {
+fn topics_are_grouped_by_section() {
     let sections = Topic::ALL.map(Topic::section);
     assert!(sections.windows(2).all(|pair| pair[0] <= pair[1]), "{sections:?}");
 }
@@ -48,19 +49,19 @@ fn every_topic_is_examined() {
     if !is_root() {
         return;
     }
-    // Whoever ran these tests as root is told the truth about the one thing nothing runs without.
+    // Root must get a definite answer about the one thing that nothing runs without.
     let fifo = report.finding(Topic::Fifo);
     assert_ne!(fifo.state, State::Unknown, "{}", fifo.found);
 }
 
 #[test]
-fn examining_twice_leaves_the_bandwidth_as_it_was() {
+fn repeated_examination_leaks_no_deadline_bandwidth() {
     if !is_root() {
         println!("skipped: needs root to ask for deadline bandwidth");
         return;
     }
-    // Others on this host may hold some for a while, so less may be free at times. What leaks is
-    // gone for good, so the best of several looks must not become worse.
+    // Other programs on this host may hold some for a while, so less may be free at times. A leak
+    // is permanent, so the best of several examinations must not become worse.
     let free = |report: &Report| -> Option<u64> {
         let figures = &report.finding(Topic::DeadlineShare).figures;
         figures.iter().find(|figure| figure.name == "deadline_free_ppm").map(|figure| figure.value)
@@ -71,7 +72,7 @@ fn examining_twice_leaves_the_bandwidth_as_it_was() {
 }
 
 #[test]
-fn without_privilege_it_is_said_what_is_missing() {
+fn missing_privileges_are_reported_without_root() {
     if std::env::var_os(UNPRIVILEGED).is_some() {
         unprivileged();
         return;
@@ -80,18 +81,18 @@ fn without_privilege_it_is_said_what_is_missing() {
         println!("skipped: needs root to become somebody else");
         return;
     }
-    // Somebody else may not be able to reach this program where it lies.
+    // Another user may not be able to reach this program where it lies.
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let copy = folder.path().join("doctor");
-    // Another process writes it: a child of a test beside this one would keep it open.
+    // Another process writes it: a child of a test that runs at the same time would keep it open.
     let copied =
         Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&copy).status().unwrap();
     assert!(copied.success());
     let output = Command::new("setpriv")
         .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"])
         .arg(&copy)
-        .args(["--exact", "doctor::without_privilege_it_is_said_what_is_missing", "--nocapture"])
+        .args(["--exact", "doctor::missing_privileges_are_reported_without_root", "--nocapture"])
         .current_dir("/")
         .env(UNPRIVILEGED, "1")
         .output();

@@ -1,5 +1,5 @@
-//! Every thread comes back, whoever is killed when. Needs root: threads are stopped, frozen, made
-//! real-time and pinned in earnest, and their owners really killed.
+//! Every thread is restored, whichever process is killed at whatever time. Needs root: threads are
+//! really stopped, frozen, made real-time and pinned, and their owners really killed.
 //!
 //! An owner must be another process, to be killed, and so must its keeper. Both are this test
 //! program run again, for one test that plays the part named in the environment.
@@ -26,19 +26,19 @@ use slackline_linux::thread::{TaskFd, ThreadRef};
 use slackline_units::{CpuId, CpuSet, Span};
 use tempfile::TempDir;
 
-/// What the owner is to hold: pid, tid and way.
+/// Target for the owner to hold: pid, tid and way.
 const TARGET: &str = "SLACKLINE_TEST_TARGET";
-/// Where the owner's journal goes.
+/// Directory of the owner's journal.
 const STATE: &str = "SLACKLINE_TEST_STATE";
-/// After which step the owner kills itself, or one that is never reached to make it begin again and
-/// again; unset if it stops with the thread held back, and waits to be told.
+/// Step after which the owner kills itself. A number that is never reached makes it repeat all
+/// steps. Unset, the owner stops the thread, and waits for commands.
 const LAST_STEP: &str = "SLACKLINE_TEST_LAST_STEP";
 
 const NICE: i32 = 5;
 
-// The parts.
+// Parts that child processes play.
 
-/// A process of two threads; the second one never waits. Says which that is.
+/// A process of two threads. The second one never blocks and prints its id.
 #[test]
 fn part_target() {
     if plays("target") {
@@ -48,7 +48,7 @@ fn part_target() {
                 std::hint::spin_loop();
             }
         });
-        // Until whoever started this is gone.
+        // Waits until the process that started this one is gone.
         let _ = std::io::stdin().read_line(&mut String::new());
         exit(0);
     }
@@ -59,7 +59,7 @@ fn part_owner() {
     if !plays("owner") {
         return;
     }
-    // As whoever schedules real-time threads must be, not to be starved by them.
+    // Real-time, as a scheduler of real-time threads must be so that they do not starve it.
     let class = Scheduling::Fifo { priority: FifoPriority::DISPATCHER.number().into() };
     set_scheduling(own_tid(), &SchedulingOf { class, reset_on_fork: true }).unwrap();
     let mut fence = Fence::start(keeper(Path::new(&env::var(STATE).unwrap()))).unwrap();
@@ -82,7 +82,7 @@ fn part_owner() {
     }
 }
 
-/// Holds the target and does to it all that can be done, or as much as was asked for.
+/// Holds the target and gives it every kind of order, up to the step asked for.
 fn take_hold(fence: &mut Fence) -> Held {
     let target = env::var(TARGET).unwrap();
     let (id, way) = target.rsplit_once(' ').unwrap();
@@ -120,17 +120,17 @@ fn take_hold(fence: &mut Fence) -> Held {
     held
 }
 
-/// The number of the owner's last step.
+/// Number of the owner's last step.
 const LAST: usize = 9;
 const NEVER: usize = 10;
 
-// What the tests stand on.
+// Helpers of the tests.
 
 fn tid_of(text: &str) -> Tid {
     Tid::new(text.trim().parse().unwrap()).unwrap()
 }
 
-/// A process that is killed at the end of its test, and what it says.
+/// A process that is killed at the end of its test, with its input and output.
 struct Process {
     child: Child,
     to: ChildStdin,
@@ -139,8 +139,11 @@ struct Process {
 
 impl Process {
     fn start(command: &mut Command) -> Process {
-        let mut child =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the process can be started");
         let (to, from) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
         Process { child, to, from: BufReader::new(from) }
     }
@@ -149,7 +152,7 @@ impl Process {
         tid_of(&self.child.id().to_string())
     }
 
-    /// The number on the next line that begins with `@`; the test harness says things, too.
+    /// Reads the number on the next line with `@`. The test harness prints lines too.
     fn says(&mut self) -> Tid {
         loop {
             let mut line = String::new();
@@ -177,7 +180,7 @@ impl Drop for Process {
     }
 }
 
-/// A thread to hold, and how it was before.
+/// A thread to hold, and its state before.
 struct Target {
     process: Process,
     thread: Tid,
@@ -188,12 +191,12 @@ struct Target {
 }
 
 impl Target {
-    /// A process of one thread that never waits.
+    /// Starts a process of one thread that never blocks.
     fn process() -> Target {
         let mut command = Command::new("nice");
         let process = Process::start(command.args(["-n", "5", "sh", "-c", "while :; do :; done"]));
         let thread = process.tid();
-        // By so much more than these tests are themselves.
+        // The nice value is relative to that of these tests.
         let Scheduling::Other { nice } = get_scheduling(own_tid()).unwrap().class else {
             panic!("these tests run as ordinary threads");
         };
@@ -202,7 +205,7 @@ impl Target {
         Target::of(process, thread, "process")
     }
 
-    /// One of two threads of a process, which never waits.
+    /// Starts a process of two threads, of which one never blocks.
     fn thread() -> Target {
         let mut process = Process::start(&mut again("fence::part_target"));
         let thread = process.says();
@@ -220,7 +223,7 @@ impl Target {
         ThreadRef::open(self.process.tid(), self.thread).unwrap()
     }
 
-    /// An owner that has done everything to it.
+    /// Starts an owner that has given the target every order.
     fn owner(&self, state: &Path) -> (Process, Tid) {
         let mut owner = Process::start(&mut self.owner_command(state));
         let keeper = owner.says();
@@ -244,7 +247,7 @@ impl Target {
     }
 
     fn assert_stands_still(&self) {
-        // The order may still be on its way to another CPU; what the thread used until it is there
+        // The order may still be on its way to another CPU. What the thread uses until it arrives
         // is not progress. A tick of the kernel, after which the time is exact, is at most 10 ms.
         let mut before = self.used();
         wait_until("it stands still", || {
@@ -258,7 +261,7 @@ impl Target {
         thread_cpu_time(self.thread).unwrap()
     }
 
-    /// Whether scheduling, affinity and groups are what they were.
+    /// Returns true if scheduling, affinity and groups are as before.
     fn is_back(&self) -> bool {
         get_scheduling(self.thread).unwrap() == self.scheduling
             && get_affinity(self.thread).unwrap() == self.affinity
@@ -277,12 +280,12 @@ fn groups(pid: Tid, tid: Tid) -> Vec<u8> {
     fs::read(format!("/proc/{pid}/task/{tid}/cgroup")).unwrap()
 }
 
-/// Whether a process has ended. It may be a zombie for long: it is not ours to reap.
+/// Returns true if a process has ended. It may be a zombie for long, since it is not ours to reap.
 fn is_gone(process: Tid) -> bool {
     TaskFd::open(process).map_or(true, |held| held.has_exited().unwrap())
 }
 
-/// Whether no list is there; a keeper that lives has a lock there all the same.
+/// Returns true if there is no list. The lock file of a running keeper does not count.
 fn is_empty(directory: &TempDir) -> bool {
     let names = fs::read_dir(directory).unwrap().map(|file| file.unwrap().path());
     names.filter(|path| path.extension().is_none_or(|end| end != "keeper")).count() == 0
@@ -292,10 +295,10 @@ fn targets() -> [Target; 2] {
     [Target::process(), Target::thread()]
 }
 
-// The tests.
+// Tests of restoring.
 
 #[test]
-fn a_killed_owner_leaves_nothing_behind() {
+fn killed_owner_leaves_nothing_behind() {
     let Some(_alone) = begin() else { return };
     for target in targets() {
         let state = TempDir::new().unwrap();
@@ -308,7 +311,7 @@ fn a_killed_owner_leaves_nothing_behind() {
 }
 
 #[test]
-fn so_does_one_that_ends_in_any_other_way() {
+fn owner_that_ends_in_any_way_leaves_nothing_behind() {
     let Some(_alone) = begin() else { return };
     for target in targets() {
         for ending in ["return", "exit", "panic", "terminate", "end of input"] {
@@ -330,7 +333,7 @@ fn so_does_one_that_ends_in_any_other_way() {
     }
 }
 
-/// Somewhere to write that is not the input of a process under test.
+/// Returns a pipe that is not the input of a process under test.
 fn spare_input() -> ChildStdin {
     let mut child = Command::new("true").stdin(Stdio::piped()).spawn().unwrap();
     let input = child.stdin.take().unwrap();
@@ -339,7 +342,7 @@ fn spare_input() -> ChildStdin {
 }
 
 #[test]
-fn it_may_be_killed_after_every_step() {
+fn owner_killed_after_any_step_leaves_nothing_behind() {
     let Some(_alone) = begin() else { return };
     for target in targets() {
         for last in 0..=LAST {
@@ -354,9 +357,9 @@ fn it_may_be_killed_after_every_step() {
 }
 
 #[test]
-fn it_may_be_killed_at_any_moment() {
-    /// Going through all steps once takes an owner about 300 us; the moments are spread over more
-    /// than that, and do not repeat.
+fn owner_killed_at_any_moment_leaves_nothing_behind() {
+    /// One round of all steps takes an owner about 300 us. The moments are spread over more than
+    /// that, and do not repeat.
     const MOMENTS: u32 = 40;
     let Some(_alone) = begin() else { return };
     for target in targets() {
@@ -377,7 +380,7 @@ fn it_may_be_killed_at_any_moment() {
 }
 
 #[test]
-fn a_killed_keeper_is_replaced() {
+fn killed_keeper_is_replaced() {
     let Some(_alone) = begin() else { return };
     for target in targets() {
         let state = TempDir::new().unwrap();
@@ -395,7 +398,7 @@ fn a_killed_keeper_is_replaced() {
 }
 
 #[test]
-fn when_both_are_killed_the_journal_knows() {
+fn journal_restores_threads_after_owner_and_keeper_are_killed() {
     let Some(_alone) = begin() else { return };
     for target in targets() {
         let state = TempDir::new().unwrap();
@@ -418,14 +421,14 @@ fn when_both_are_killed_the_journal_knows() {
         target.assert_comes_back();
         assert!(leftovers(state.path()).threads.is_empty());
         assert!(is_empty(&state), "the journal is still there");
-        // Once more makes no difference.
+        // A second time makes no difference.
         assert_eq!(give_back(left).unwrap(), GivenBack::Restored);
         assert!(target.is_back());
     }
 }
 
 #[test]
-fn a_process_that_goes_away_is_let_go() {
+fn keeper_ends_cleanly_if_target_has_ended() {
     let Some(_alone) = begin() else { return };
     for mut target in targets() {
         let state = TempDir::new().unwrap();
@@ -439,7 +442,7 @@ fn a_process_that_goes_away_is_let_go() {
 }
 
 #[test]
-fn the_rest_of_the_process_runs_while_one_thread_is_frozen() {
+fn other_threads_run_while_one_is_frozen() {
     let Some(_alone) = begin() else { return };
     let state = TempDir::new().unwrap();
     let mut target = Target::thread();
@@ -452,7 +455,7 @@ fn the_rest_of_the_process_runs_while_one_thread_is_frozen() {
 }
 
 #[test]
-fn each_freezer_there_is_holds_one_thread() {
+fn each_freezer_version_stops_a_single_thread() {
     let Some(_alone) = begin() else { return };
     let target = Target::thread();
     for place in Place::find(&target.reference(), Controller::Freezer).unwrap() {
@@ -469,13 +472,13 @@ fn each_freezer_there_is_holds_one_thread() {
         freezer.freeze().unwrap();
         clear(&place).unwrap();
         target.assert_comes_back();
-        // Once more makes no difference.
+        // A second time makes no difference.
         clear(&place).unwrap();
     }
 }
 
 #[test]
-fn a_dropped_fence_gives_everything_back_and_takes_no_more_orders() {
+fn dropped_fence_restores_threads_and_refuses_orders() {
     let Some(_alone) = begin() else { return };
     for target in targets() {
         let state = TempDir::new().unwrap();
@@ -494,9 +497,9 @@ fn a_dropped_fence_gives_everything_back_and_takes_no_more_orders() {
     }
 }
 
-/// Whoever orders it about may be late: it is stopped still when that is no longer wanted.
+/// A late order must not outlive its stop: the thread is resumed before the stop is forgotten.
 #[test]
-fn who_need_not_be_stopped_any_more_runs_and_only_then_is_that_forgotten() {
+fn drop_stop_resumes_thread_before_forgetting_it() {
     let Some(_alone) = begin() else { return };
     for target in targets() {
         let state = TempDir::new().unwrap();
@@ -514,7 +517,7 @@ fn who_need_not_be_stopped_any_more_runs_and_only_then_is_that_forgotten() {
 }
 
 #[test]
-fn what_cannot_be_held_is_refused_and_left_alone() {
+fn target_that_cannot_be_held_is_refused_unchanged() {
     let Some(_alone) = begin() else { return };
     let state = TempDir::new().unwrap();
     let mut fence = Fence::start(keeper(state.path())).unwrap();
@@ -551,7 +554,7 @@ fn what_cannot_be_held_is_refused_and_left_alone() {
 }
 
 #[test]
-fn without_a_journal_it_works_and_says_so() {
+fn fence_works_without_a_journal() {
     let Some(_alone) = begin() else { return };
     let target = Target::process();
     let mut fence = Fence::start(keeper(Path::new("/proc/nowhere"))).unwrap();

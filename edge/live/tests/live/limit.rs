@@ -1,4 +1,4 @@
-//! Limits on processes: each way does limit, and goes when its owner does, however that ends. Needs
+//! Limits on processes: each kind limits, and goes when its owner ends, however that happens. Needs
 //! root.
 //!
 //! An owner must be another process, to be killed, and so must its keeper. Both are this test
@@ -21,12 +21,12 @@ use slackline_play::limit::{LimitError, Limited, Sampler, Way, target};
 use slackline_units::{CpuSet, CpuShare, Reservation, Span};
 use tempfile::TempDir;
 
-/// What the owner is to limit, and in which way.
+/// Target for the owner to limit, and the kind of limit.
 const TARGET: &str = "SLACKLINE_TEST_TARGET";
-/// Where the owner's journal goes.
+/// Directory of the owner's journal.
 const STATE: &str = "SLACKLINE_TEST_STATE";
 
-/// A limiter as users have them: stops and continues, and says nothing when it is killed.
+/// A limiter as users write them: stops and continues, and undoes nothing when it is killed.
 const SCRIPT: &str = "while :; do kill -STOP $1; sleep 0.09; kill -CONT $1; sleep 0.01; done";
 
 #[test]
@@ -42,13 +42,13 @@ fn part_owner() {
     let limited =
         Limited::apply(&way, pid.parse().unwrap(), tenth(&way), keeper(Path::new(&state))).unwrap();
     println!("@");
-    // Until it is killed.
+    // Waits until it is killed.
     let _ = std::io::stdin().read_line(&mut String::new());
     drop(limited);
     exit(0);
 }
 
-/// All ways, with a program of ours as the user's own.
+/// Returns all kinds of limits, with a program of ours as the user's own.
 fn ways(scratch: &Path) -> Vec<Way> {
     let script = scratch.join("limiter");
     fs::write(&script, SCRIPT).unwrap();
@@ -68,7 +68,7 @@ fn tenth(way: &Way) -> Reservation {
     target(share, way.usual_period(share)).unwrap()
 }
 
-/// A process of one thread that never waits.
+/// A process of one thread that never blocks.
 struct Hog {
     child: Child,
     before: (SchedulingOf, CpuSet, String),
@@ -78,7 +78,7 @@ impl Hog {
     fn start() -> Hog {
         let child = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
         let tid = tid_of(&child);
-        // Not what processes usually are, so that what is given back is not a guess.
+        // An unusual affinity, so that restoring it cannot succeed by a guess.
         let one = CpuSet::one(online_cpus().unwrap().iter().last().unwrap());
         set_affinity(tid, &one).unwrap();
         let before = state(tid);
@@ -93,7 +93,7 @@ impl Hog {
         self.tid().raw()
     }
 
-    /// As it was before anybody limited it, and running.
+    /// Asserts that it is as it was before the limit, and runs.
     #[track_caller]
     fn is_free(&self) {
         wait_until("it is as it was", || state(self.tid()) == self.before);
@@ -123,7 +123,7 @@ fn state(tid: Tid) -> (SchedulingOf, CpuSet, String) {
     (get_scheduling(tid).unwrap(), get_affinity(tid).unwrap(), groups)
 }
 
-/// A way that this host does not have is no failure, if it says so.
+/// Skips a kind of limit that this host does not have, if the error says so.
 fn unless_impossible(way: &Way, result: Result<Limited, LimitError>) -> Option<Limited> {
     match result {
         Err(error @ LimitError::Group { .. }) => {
@@ -135,7 +135,7 @@ fn unless_impossible(way: &Way, result: Result<Limited, LimitError>) -> Option<L
 }
 
 #[test]
-fn each_way_limits_until_it_is_dropped() {
+fn each_kind_of_limit_holds_until_dropped() {
     let Some(_alone) = begin() else { return };
     let scratch = TempDir::new().unwrap();
     for way in ways(scratch.path()) {
@@ -147,7 +147,8 @@ fn each_way_limits_until_it_is_dropped() {
         let sample = sampler.after(Span::from_secs(2)).unwrap();
         limited.check().unwrap();
         println!("{way}: {} ppm", sample.share_ppm());
-        // It would use all of a CPU; programs that stop by signal are the least exact by far.
+        // Without the limit it would use a whole CPU. Programs that stop by signals are by far the
+        // least exact.
         assert!(sample.share_ppm() < 300_000, "{way}: {sample:?}");
         limited.end().unwrap();
         hog.is_free();
@@ -175,7 +176,7 @@ fn a_killed_owner_leaves_no_limit_behind() {
             owner.kill().unwrap();
             owner.wait().unwrap();
             if keeper_too {
-                // The owner may have had the time to replace its keeper; then that one gives back.
+                // The owner may have had the time to replace its keeper. Then that one restores.
                 wait_until("it is known what is left, or nothing is", || {
                     !leftovers(&state).threads.is_empty() || !is_limited(&way, &hog)
                 });
@@ -210,7 +211,7 @@ fn is_stopped(tid: Tid) -> bool {
     fs::read_to_string(format!("/proc/{tid}/stat")).unwrap().contains(") T ")
 }
 
-/// Processes whose command line has the hog's number as a word.
+/// Returns processes whose command line has the target's process id as a word.
 fn limiters(hog: &Hog) -> Vec<String> {
     let number = hog.pid().to_string();
     processes()
@@ -243,7 +244,7 @@ fn kill_keeper_of(owner: &Child) {
 }
 
 #[test]
-fn what_cannot_be_limited_is_refused_with_a_reason() {
+fn impossible_limit_is_refused_with_a_reason() {
     let Some(_alone) = begin() else { return };
     let scratch = TempDir::new().unwrap();
     let keeper = || keeper(&scratch.path().join("state"));

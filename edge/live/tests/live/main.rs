@@ -1,4 +1,4 @@
-//! Tests that schedule CPUs of this machine, one at a time. They need root.
+//! Tests that schedule CPUs of this host, one at a time. They need root.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -12,13 +12,13 @@ mod soak;
 mod vcpus;
 mod watch;
 
-/// Plays the keeper of a session, when it is started for that.
+/// Plays the keeper of a session if this process was started for that.
 #[test]
 fn part_keeper() {
     common::play_keeper();
 }
 
-/// Plays a process that a session holds, when it is started for that.
+/// Plays a held process if this process was started for that.
 #[test]
 fn part_target() {
     common::play_target();

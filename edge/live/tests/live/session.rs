@@ -1,5 +1,5 @@
-//! A session without any scenario: whoever is there joins, changes, pauses, moves and leaves, and a
-//! request that fails changes nothing. Needs root.
+//! A session without a scenario: vCPUs join, change, are paused and moved, and leave. A request
+//! that fails changes nothing. Needs root.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ impl Open {
         self.session.join(vec![request]).unwrap()[0]
     }
 
-    /// Goes on for so long; who has ended meanwhile.
+    /// Continues for this long. Returns the members that ended meanwhile.
     fn go_on(&mut self, length: Span) -> Vec<JoinId> {
         let until = self.session.now() + length;
         let mut ended = Vec::new();
@@ -46,7 +46,7 @@ impl Open {
         ended
     }
 
-    /// Changes that are undone in the next two audits.
+    /// Returns the changes that are undone in the next two audits.
     fn undone(&mut self) -> Vec<(JoinId, Finding)> {
         let until = self.session.now() + Span::from_ms(110);
         let mut undone = Vec::new();
@@ -58,7 +58,7 @@ impl Open {
         undone
     }
 
-    /// What somebody has used since an instant, on which CPUs.
+    /// Returns the CPU time that a member has used since an instant, and the CPUs.
     fn ran(&self, id: JoinId, since: Time) -> (Span, CpuSet) {
         let mut ran = (Span::ZERO, CpuSet::NONE);
         for record in &self.records {
@@ -83,12 +83,12 @@ impl Open {
 
 const NOW: Time = Time::START;
 
-/// What somebody may have beyond its share, at the worst: a machine that does other things rings
-/// the timer of its stop so late, and what it had too much is paid back only afterwards.
+/// Maximum CPU time beyond the share, at worst: on a busy test machine the timer of a stop may be
+/// this late. The excess is paid back only afterwards.
 const LATE: Span = Span::from_ms(50);
 
 #[test]
-fn whoever_joins_is_held_to_its_share_until_it_leaves() {
+fn member_is_limited_to_its_share_until_it_leaves() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let mut open = Open::on(cpus(1));
@@ -97,7 +97,7 @@ fn whoever_joins_is_held_to_its_share_until_it_leaves() {
     let (from, before) = (open.session.now(), target.used());
     assert_eq!(open.go_on(Span::from_secs(1)), []);
     let (used, length) = (target.used() - before, open.session.now() - from);
-    // A fifth; a machine that is busy may give less.
+    // A fifth. A busy test machine may give less.
     assert!(used <= length / 5 + LATE, "{used} in {length}");
     assert!(used >= length / 50, "{used} in {length}");
     let told = open.ran(id, from).0;
@@ -113,9 +113,9 @@ fn whoever_joins_is_held_to_its_share_until_it_leaves() {
     assert!(matches!(records.last(), Some(Entry::Record(Record::Ended { .. }))));
 }
 
-/// Two that did not know of each other would promise the same time twice.
+/// Two sessions that did not know of each other would reserve the same time twice.
 #[test]
-fn a_cpu_that_is_scheduled_is_nobody_elses() {
+fn second_session_on_a_scheduled_cpu_is_refused() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let mut open = Open::on(cpus(1));
@@ -132,7 +132,7 @@ fn a_cpu_that_is_scheduled_is_nobody_elses() {
 }
 
 #[test]
-fn a_share_changes_and_a_change_that_does_not_fit_leaves_the_old_one() {
+fn declined_change_leaves_the_old_share() {
     let Some(_alone) = begin() else { return };
     let (one, other) = (Target::spinner(), Target::spinner());
     let mut open = Open::on(cpus(1));
@@ -143,7 +143,7 @@ fn a_share_changes_and_a_change_that_does_not_fit_leaves_the_old_one() {
     assert!(matches!(refused, Err(RequestError::Declined(_))), "{refused:?}");
     let shares: Vec<_> = open.session.members().map(|member| member.share.clone()).collect();
     assert_eq!(shares, [share(4_000, 10_000, true), share(3_000, 10_000, false)]);
-    // One that may use what is left is held to its slice from now on.
+    // A member that may use slack is limited to its slice from now on.
     open.session.change(second, share(1_000, 10_000, true), NOW).unwrap();
     open.go_on(Span::from_ms(200));
     let (from, before) = (open.session.now(), other.used());
@@ -162,7 +162,7 @@ fn a_share_changes_and_a_change_that_does_not_fit_leaves_the_old_one() {
 }
 
 #[test]
-fn whoever_is_paused_uses_no_time_and_goes_on_where_it_was() {
+fn paused_member_uses_no_cpu_time_until_resumed() {
     let Some(_alone) = begin() else { return };
     for is_exact in [true, false] {
         let (one, many) = (Target::spinner(), Target::threaded());
@@ -175,13 +175,13 @@ fn whoever_is_paused_uses_no_time_and_goes_on_where_it_was() {
             target.rests();
             let paused = open.session.members().filter(|member| member.is_paused);
             assert_eq!(paused.map(|member| member.id).collect::<Vec<_>>(), [id]);
-            // Twice is as good as once.
+            // A second pause or resume has no effect.
             open.session.pause(id, NOW).unwrap();
             open.session.resume(id, NOW).unwrap();
             target.runs();
             open.session.resume(id, NOW).unwrap();
         }
-        // Whoever leaves while it is paused is given back running.
+        // A member that leaves while it is paused is restored and runs.
         open.session.pause(first, NOW).unwrap();
         open.session.pause(second, NOW).unwrap();
         open.session.leave(first).unwrap();
@@ -196,9 +196,9 @@ fn whoever_is_paused_uses_no_time_and_goes_on_where_it_was() {
     }
 }
 
-/// Its sleep may end while it is paused: then it has work when it is let go.
+/// A wake-up during the pause counts: the member has work when it is resumed.
 #[test]
-fn whoever_sleeps_is_paused_too() {
+fn blocked_member_can_be_paused() {
     let Some(_alone) = begin() else { return };
     let target = Target::sleeper();
     let mut open = Open::on(cpus(1));
@@ -214,9 +214,9 @@ fn whoever_sleeps_is_paused_too() {
     target.is_given_back();
 }
 
-/// The vCPUs of one process: what is done to one is not done to the other.
+/// The vCPUs of one process: orders to one do not affect the other.
 #[test]
-fn one_thread_of_a_process_is_paused_by_itself() {
+fn single_thread_of_a_process_can_be_paused() {
     let Some(_alone) = begin() else { return };
     let target = Target::threaded();
     let mut open = Open::on(cpus(1));
@@ -245,7 +245,7 @@ fn one_thread_of_a_process_is_paused_by_itself() {
 }
 
 #[test]
-fn whoever_is_moved_runs_there_and_nowhere_else() {
+fn moved_member_runs_only_on_its_new_cpu() {
     let Some(_alone) = begin() else { return };
     let real = cpus(2);
     if real.len() < 2 {
@@ -255,7 +255,7 @@ fn whoever_is_moved_runs_there_and_nowhere_else() {
     let target = Target::spinner();
     let mut open = Open::on(real.clone());
     let only = |cpu| CpuSet::one(CpuId::new(cpu));
-    // Confined from the start, and free to use what nobody claims there.
+    // Limited from the start, and free to use slack there.
     let mut request = target.as_one(share(1_000, 10_000, false));
     request.cpus = Some(only(1));
     let id = open.join(request);
@@ -264,13 +264,13 @@ fn whoever_is_moved_runs_there_and_nowhere_else() {
         assert_eq!(get_affinity(target.pid()).unwrap(), CpuSet::one(real[cpu]));
         let since = open.session.now();
         open.go_on(Span::from_ms(200));
-        // What was still to be told of the CPU before began before.
+        // Records that were still due for the CPU before began earlier.
         assert_eq!(open.ran(id, since + Span::from_ms(20)).1, only(cpu));
         assert_eq!(get_affinity(target.pid()).unwrap(), CpuSet::one(real[cpu]));
     }
     let nowhere = open.session.move_to(id, only(2), NOW);
     assert!(matches!(nowhere, Err(RequestError::NoSuchCpus { .. })), "{nowhere:?}");
-    // Where there is no room it does not go.
+    // It is not moved to a CPU without enough available capacity.
     let other = Target::spinner();
     let mut request = other.as_one(share(8_500, 10_000, false));
     request.cpus = Some(only(0));
@@ -286,7 +286,7 @@ fn whoever_is_moved_runs_there_and_nowhere_else() {
 
 /// Changes by `chrt` and `taskset` are undone and reported.
 #[test]
-fn changes_of_class_and_affinity_are_undone_and_told() {
+fn changes_of_class_and_affinity_are_undone_and_reported() {
     let Some(_alone) = begin() else { return };
     let real = cpus(2);
     let target = Target::spinner();
@@ -297,7 +297,7 @@ fn changes_of_class_and_affinity_are_undone_and_told() {
     let ordered = get_affinity(target.pid()).unwrap();
     let mut found = Vec::new();
     wait_until("a change of class to be noticed", || {
-        // While it is due it is real-time, else it may be as it was.
+        // While it is entitled it is real-time, otherwise it may have its original class.
         let ordinary = SchedulingOf { class: Scheduling::Batch { nice: 3 }, reset_on_fork: false };
         set_scheduling(target.pid(), &ordinary).unwrap();
         found = open.undone();
@@ -317,7 +317,7 @@ fn changes_of_class_and_affinity_are_undone_and_told() {
 }
 
 #[test]
-fn an_id_means_nobody_once_its_slot_is_anothers() {
+fn id_is_unknown_once_its_slot_is_reused() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let mut open = Open::on(cpus(1));
@@ -344,25 +344,25 @@ fn an_id_means_nobody_once_its_slot_is_anothers() {
 }
 
 #[test]
-fn a_join_that_fails_gives_back_what_it_took_and_leaves_the_others_alone() {
+fn failed_join_restores_threads_and_affects_no_other_member() {
     let Some(_alone) = begin() else { return };
     let (one, two) = (Target::spinner(), Target::threaded());
     let mut open = Open::on(cpus(1));
     let id = open.join(one.as_one(share(5_000, 10_000, true)));
-    // Held already.
+    // The target is held already.
     let again = open.session.join(vec![one.as_one(share(1_000, 10_000, true))]).unwrap_err();
     assert!(
         matches!(again.error, RequestError::Fence(FenceError::HeldAlready { .. })),
         "{again:?}"
     );
-    // The second of a group does not fit: the first has not joined either.
+    // The second of a group does not fit, so the first has not joined either.
     let request = |who| request(who, share(3_000, 10_000, false));
     let group: Vec<Request> = two.by_thread().into_iter().map(request).collect();
     let declined = open.session.join(group).unwrap_err();
     assert_eq!(declined.index, 1);
     assert!(matches!(declined.error, RequestError::Declined(_)), "{declined:?}");
     two.is_given_back();
-    // Nobody is there.
+    // The target process does not exist.
     let gone = Target::spinner();
     let request = gone.as_one(share(1_000, 10_000, true));
     drop(gone);
@@ -382,7 +382,7 @@ fn a_join_that_fails_gives_back_what_it_took_and_leaves_the_others_alone() {
 }
 
 #[test]
-fn whoever_was_stopped_by_its_owner_stays_stopped() {
+fn target_stopped_by_its_owner_stays_stopped() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     target.signal(Signal::STOP);
@@ -412,7 +412,7 @@ fn whoever_was_stopped_by_its_owner_stays_stopped() {
 }
 
 #[test]
-fn whoever_ends_by_itself_is_told_and_a_keeper_that_dies_is_replaced() {
+fn ended_members_are_reported_and_dead_keepers_replaced() {
     let Some(_alone) = begin() else { return };
     let (stays, goes) = (Target::spinner(), Target::spinner());
     let mut open = Open::on(cpus(1));
@@ -427,14 +427,14 @@ fn whoever_ends_by_itself_is_told_and_a_keeper_that_dies_is_replaced() {
     assert_eq!(ended, [second]);
     let members: Vec<JoinId> = open.session.members().map(|member| member.id).collect();
     assert_eq!(members, [first]);
-    // The request that comes first notices that there is no keeper.
+    // The next request notices that there is no keeper.
     let keeper = i32::try_from(open.session.keeper_id()).unwrap();
     kill(keeper, Signal::KILL);
     let_pass(Duration::from_millis(50));
     let other = Target::spinner();
     let third = open.join(other.as_one(share(1_000, 10_000, true)));
     assert_ne!(i32::try_from(open.session.keeper_id()).unwrap(), keeper);
-    // And so does a look.
+    // A poll notices it as well.
     let keeper = open.session.keeper_id();
     kill(i32::try_from(keeper).unwrap(), Signal::KILL);
     wait_until("another keeper", || {
@@ -450,9 +450,9 @@ fn whoever_ends_by_itself_is_told_and_a_keeper_that_dies_is_replaced() {
     other.is_given_back();
 }
 
-/// One of its threads ends while it is held: the others are stopped and let go all the same.
+/// A thread of the target exits while it is held. The others are stopped and resumed all the same.
 #[test]
-fn whoever_loses_a_thread_is_held_as_before() {
+fn member_that_loses_a_thread_stays_limited() {
     let Some(_alone) = begin() else { return };
     let (mut target, hog) = (Target::ending(), Target::spinner());
     let mut open = Open::on(cpus(1));
@@ -479,11 +479,11 @@ fn whoever_loses_a_thread_is_held_as_before() {
     hog.is_given_back();
 }
 
-/// A hundred on one CPU, each held to 0.5 % of it.
+/// A hundred on one CPU, each with a hard limit of 0.5 % of it.
 #[test]
-fn a_hundred_share_a_cpu_and_nobody_gets_more_than_its_share() {
+fn hundred_members_on_one_cpu_stay_within_their_shares() {
     let Some(_alone) = begin() else { return };
-    // First, as a keeper that starts beside a hundred spinners may take longer than it may.
+    // Opened first: a keeper that starts beside a hundred spinners may take too long.
     let mut open = Open::on(cpus(1));
     let targets: Vec<Target> = (0..100).map(|_| Target::spinner()).collect();
     let group = targets.iter().map(|target| target.as_one(share(500, 100_000, true))).collect();
@@ -491,7 +491,7 @@ fn a_hundred_share_a_cpu_and_nobody_gets_more_than_its_share() {
     assert_eq!(open.session.members().count(), 100);
     let (from, before) = (open.session.now(), targets.iter().map(Target::used).collect::<Vec<_>>());
     assert_eq!(open.go_on(Span::from_secs(2)), []);
-    // A machine that is busy may take long until the last one has had its turn.
+    // A busy test machine may take long until the last one has had a timeslice.
     wait_until("everybody to run", || {
         open.go_on(Span::from_ms(100));
         targets.iter().zip(&before).all(|(target, &before)| target.used() > before)
@@ -508,11 +508,11 @@ fn a_hundred_share_a_cpu_and_nobody_gets_more_than_its_share() {
     }
 }
 
-/// 100 ms in every second, a millisecond more and less in turn, ten times a second: it gets what it
-/// is promised and one slice, and not the half of the CPU that a whole slice at each change would
-/// be. Half as much again is for a machine that stops it late.
+/// 100 ms in every second, changed by a millisecond up and down, ten times a second. The member
+/// gets its reservation and one slice, and not half of the CPU, as it would with a whole slice at
+/// each change. Half as much again is for a test machine that stops it late.
 #[test]
-fn whoever_changes_its_terms_all_the_time_gets_no_more_for_it() {
+fn changing_parameters_repeatedly_gains_no_cpu_time() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let mut open = Open::on(cpus(1));

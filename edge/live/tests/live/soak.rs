@@ -1,7 +1,7 @@
-//! Fifty processes come, change, pause, move and go, and every process of ours is killed in turn.
-//! After each death nobody is left stopped, real-time, pinned or frozen. Needs root.
+//! Fifty processes join, change, pause, move and leave, while owner and keeper are killed in turn.
+//! After each death no process is left stopped, real-time, pinned or frozen. Needs root.
 //!
-//! Fifteen seconds of it here; `cargo xtask soak --minutes 5` for longer.
+//! This takes fifteen seconds here; `cargo xtask soak --minutes 5` runs it for longer.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -20,23 +20,23 @@ use slackline_live::Punctual;
 use slackline_live::session::{JoinId, Request, RequestError, Session, Who};
 use slackline_units::{CpuId, CpuSet, Span};
 
-/// How long it goes on, in seconds; unset for the usual length.
+/// Length of the test in seconds. Unset for the usual length.
 const LENGTH: &str = "SLACKLINE_SOAK_SECONDS";
-/// Whom the owner is to schedule, and where its journal goes.
+/// Processes for the owner to schedule, and the directory of its journal.
 const TARGETS: &str = "SLACKLINE_SOAK_TARGETS";
 const STATE: &str = "SLACKLINE_SOAK_STATE";
 const SEED: &str = "SLACKLINE_SOAK_SEED";
 
-/// How many processes there are.
+/// Number of target processes.
 const PROCESSES: usize = 50;
 
-/// Whoever opens the session, and asks without end.
+/// Opens the session and makes requests without end.
 #[test]
 fn part_owner() {
     if !plays("owner") {
         return;
     }
-    let text = |name| env::var(name).expect("it is told");
+    let text = |name| env::var(name).expect("the test sets the variable");
     let targets = text(TARGETS);
     let targets = targets.split(',').filter_map(|pid| Tid::new(pid.parse().ok()?)).collect();
     let options = options(cpus(2), Path::new(&text(STATE)));
@@ -48,12 +48,12 @@ fn part_owner() {
     owner.ask();
 }
 
-/// A sequence of numbers that look random, the same for the same seed.
+/// A pseudo-random sequence, the same for the same seed.
 struct Dice(u64);
 
 impl Dice {
     fn below(&mut self, count: usize) -> usize {
-        // Knuth's linear congruential generator; its high bits are the good ones.
+        // Knuth's linear congruential generator. Its high bits are the good ones.
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         usize::try_from(self.0 >> 33).expect("31 bits") % count
     }
@@ -68,7 +68,7 @@ struct Owner {
 }
 
 impl Owner {
-    /// Until somebody ends us.
+    /// Makes requests until this process is killed.
     fn ask(&mut self) {
         let (mut records, mut asked, mut keeper) = (Vec::new(), 0_u64, self.session.keeper_id());
         loop {
@@ -90,7 +90,7 @@ impl Owner {
 
     fn ask_about(&mut self, target: Tid) {
         let now = self.session.now();
-        // A hundredth to a fiftieth of a CPU each, some of it exactly.
+        // A hundredth to a fiftieth of a CPU each, some with a hard limit.
         let exact = self.dice.below(2) == 0;
         let share = share(500 + 500 * self.dice.below(2) as u64, 50_000, exact);
         let cpus = match self.dice.below(self.cpus + 1) {
@@ -119,7 +119,7 @@ impl Owner {
     }
 }
 
-/// Processes end at any time, and what is asked of one that has ended is refused. Nothing else is.
+/// Asserts that a failed request concerns a process that has ended, which may happen at any time.
 fn expected(error: &RequestError) {
     let text = format!("{error:?}");
     let is_gone = text.contains("Gone") || text.contains("ESRCH") || text.contains("NoThread");
@@ -127,7 +127,7 @@ fn expected(error: &RequestError) {
     assert!(is_gone || text.contains("Unreadable"), "{text}");
 }
 
-/// The owner, as whoever kills it sees it.
+/// The owner, as seen by the test that kills it.
 struct Running {
     child: Child,
     said: std::sync::mpsc::Receiver<String>,
@@ -143,7 +143,7 @@ impl Running {
         let pids: Vec<String> = targets.iter().map(|target| target.pid().to_string()).collect();
         command.env(TARGETS, pids.join(",")).env(STATE, state).env(SEED, seed.to_string());
         let mut child = command.stdout(Stdio::piped()).spawn().expect("this program");
-        let out = BufReader::new(child.stdout.take().expect("is piped"));
+        let out = BufReader::new(child.stdout.take().expect("standard output is piped"));
         let (say, said) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             out.lines().map_while(Result::ok).try_for_each(|line| say.send(line))
@@ -165,11 +165,11 @@ impl Running {
                 _ => {}
             }
         }
-        let status = self.child.try_wait().expect("is our child");
+        let status = self.child.try_wait().expect("the owner is our child");
         assert!(status.is_none(), "the owner ended by itself: {status:?}");
     }
 
-    /// It goes on for so long, and does ask.
+    /// Lets the owner continue for this long, and asserts that it makes requests.
     fn go_on(&mut self, length: Duration) {
         self.hear();
         let before = self.asked;
@@ -186,12 +186,12 @@ impl Running {
 
     fn kill(mut self) -> u64 {
         kill(self.pid(), Signal::KILL);
-        self.child.wait().expect("is our child");
+        self.child.wait().expect("the owner is our child");
         self.asked
     }
 }
 
-/// Who dies in a round.
+/// Processes that die in a round.
 #[derive(Clone, Copy, Debug)]
 enum Whom {
     Owner,
@@ -200,12 +200,12 @@ enum Whom {
 }
 
 #[test]
-fn whoever_of_us_is_killed_nobody_stays_as_it_was_made() {
+fn killed_owner_or_keeper_leaves_no_target_changed() {
     let Some(_alone) = begin() else { return };
     let length = env::var(LENGTH).ok().and_then(|text| text.parse().ok()).unwrap_or(15);
     let deadline = Instant::now() + Duration::from_secs(length);
-    // Where owner and keeper are dead, what they left may be real-time and never wait.
-    let _punctual = Punctual::begin().expect("root may");
+    // When owner and keeper are dead, the targets may be left real-time and never block.
+    let _punctual = Punctual::begin().expect("root may become real-time");
     let state = tempfile::tempdir().expect("a folder");
     let mut dice = Dice(length);
     let kind = |number: usize| match number % 5 {
@@ -215,13 +215,13 @@ fn whoever_of_us_is_killed_nobody_stays_as_it_was_made() {
     };
     let mut targets: Vec<Target> = (0..PROCESSES).map(kind).collect();
     let (mut rounds, mut asked) = (0_usize, 0);
-    // Each of them at least once.
+    // Each kind of death happens at least once.
     while rounds < 3 || Instant::now() < deadline {
         let whom = [Whom::Owner, Whom::KeeperThenOwner, Whom::Both][rounds % 3];
         let seed = dice.below(1 << 30) as u64;
         let mut running = Running::start(&targets, state.path(), seed);
         running.go_on(Duration::from_millis(400 + dice.below(800) as u64));
-        // Some go by themselves, and others come in their place.
+        // Some targets end by themselves, and others take their place.
         for _ in 0..3 {
             let place = dice.below(PROCESSES);
             targets[place] = kind(place);
@@ -241,8 +241,8 @@ fn whoever_of_us_is_killed_nobody_stays_as_it_was_made() {
     assert!(asked > 50 * rounds as u64, "{asked} requests in {rounds} rounds");
 }
 
-/// Nobody is kept from running: whoever has not run since waits for a CPU, as everybody does on a
-/// machine with so many that never stop.
+/// Asserts that no target is stopped: each has run since or is runnable. On a test machine with so
+/// many that never block, runnable targets wait for long.
 fn everybody_may_run(targets: &[Target]) {
     let before: Vec<Span> = targets.iter().map(Target::used).collect();
     let deadline = Instant::now() + crate::common::PATIENCE;
@@ -259,9 +259,9 @@ fn everybody_may_run(targets: &[Target]) {
     }
 }
 
-/// Kills, and waits until that shows.
+/// Kills, and waits until the effect shows.
 fn end(mut running: Running, whom: Whom, state: &Path) -> u64 {
-    let keeper = running.keeper.expect("it has said so");
+    let keeper = running.keeper.expect("the owner has printed its keeper");
     match whom {
         Whom::Owner => running.kill(),
         Whom::KeeperThenOwner => {
@@ -275,7 +275,7 @@ fn end(mut running: Running, whom: Whom, state: &Path) -> u64 {
         }
         Whom::Both => {
             kill(keeper, Signal::KILL);
-            // If there is another keeper already, it does by itself what is done here.
+            // If there is another keeper already, it restores the same by itself.
             let asked = running.kill();
             wait_until("what is left to be given back", || {
                 let left = leftovers(state);

@@ -19,17 +19,17 @@ const GREETING: &str = r#"{"QMP": {"version": {}, "capabilities": ["oob"]}}"#;
 const DONE: &str = r#"{"return": {}}"#;
 const EVENT: &str = r#"{"timestamp": {"seconds": 1, "microseconds": 2}, "event": "RESUME"}"#;
 
-/// What the monitor under the test's control does, in order.
+/// Steps of the scripted monitor, in order.
 enum Step {
-    /// Sends a line.
+    /// Sends a line of text.
     Say(String),
-    /// Waits for a line with this in it.
+    /// Waits for a line that contains this text.
     Hear(&'static str),
     /// Sends bytes without an end of line.
     Begin(Vec<u8>),
-    /// Sends this line until nobody listens any more.
+    /// Sends this line until the client has closed the connection.
     Repeat(&'static str),
-    /// Says nothing until the other side hangs up.
+    /// Sends nothing until the client closes the connection.
     Silence,
 }
 
@@ -37,7 +37,7 @@ fn say(line: &str) -> Step {
     Step::Say(line.to_owned())
 }
 
-/// A monitor that follows a script for one client, then hangs up.
+/// A monitor that follows a script for one client, then closes the connection.
 struct Monitor {
     folder: TempDir,
     thread: JoinHandle<()>,
@@ -73,7 +73,7 @@ fn follow(script: &[Step], mut stream: UnixStream) {
     let mut line = String::new();
     for step in script {
         match step {
-            Step::Say(text) => write!(stream, "{text}\r\n").expect("somebody listens"),
+            Step::Say(text) => write!(stream, "{text}\r\n").expect("the client reads"),
             Step::Begin(bytes) => drop(stream.write_all(bytes)),
             Step::Repeat(text) => while writeln!(stream, "{text}").is_ok() {},
             Step::Silence => while lines.read_line(&mut line).is_ok_and(|read| read > 0) {},
@@ -86,7 +86,7 @@ fn follow(script: &[Step], mut stream: UnixStream) {
     }
 }
 
-/// A monitor that has been greeted, and gives this answer to the question about vCPUs.
+/// Returns a monitor that greets and gives this answer to the question about vCPUs.
 fn answering(answer: &str) -> Monitor {
     let ask = Step::Hear(r#"{"execute":"query-cpus-fast"}"#);
     Monitor::with(vec![say(GREETING), Step::Hear("qmp_capabilities"), say(DONE), ask, say(answer)])
@@ -97,7 +97,7 @@ fn told(index: u32, tid: i32) -> VcpuThread {
 }
 
 #[test]
-fn events_before_an_answer_are_passed_over() {
+fn events_before_an_answer_are_skipped() {
     let cpus = r#"{"return": [{"cpu-index": 1, "thread-id": 7, "target": "x86_64"},
         {"thread-id": 9, "cpu-index": 0}]}"#
         .replace('\n', " ");
@@ -118,14 +118,14 @@ fn events_before_an_answer_are_passed_over() {
 }
 
 #[test]
-fn vcpus_that_share_a_thread_are_given_once() {
+fn vcpus_that_share_a_thread_are_returned_once() {
     let cpus =
         r#"{"return": [{"cpu-index": 0, "thread-id": 7}, {"cpu-index": 1, "thread-id": 7}]}"#;
     assert_eq!(answering(cpus).ask().expect("an answer"), [told(0, 7)]);
 }
 
 #[test]
-fn a_monitor_that_declines_is_quoted() {
+fn refusal_of_a_monitor_is_quoted() {
     let refusal = r#"{"error": {"class": "CommandNotFound", "desc": "no query-cpus-fast"}}"#;
     let error = answering(refusal).ask().expect_err("declined");
     let QmpError::Declined { awaited, received } = error else { panic!("{error}") };
@@ -134,7 +134,7 @@ fn a_monitor_that_declines_is_quoted() {
 }
 
 #[test]
-fn an_answer_of_another_shape_is_quoted() {
+fn malformed_answer_of_a_monitor_is_quoted() {
     for answer in [
         r#"{"return":[]}"#,
         r#"{"return":[{"cpu-index":0}]}"#,
@@ -149,7 +149,7 @@ fn an_answer_of_another_shape_is_quoted() {
 }
 
 #[test]
-fn whatever_is_no_monitor_is_told_by_its_greeting() {
+fn invalid_greeting_is_an_error() {
     let error = Monitor::with(vec![say("220 mail \u{1b}[2J")]).ask().expect_err("not JSON");
     let QmpError::NotJson { awaited: "the greeting", received, .. } = error else {
         panic!("{error}")
@@ -161,7 +161,7 @@ fn whatever_is_no_monitor_is_told_by_its_greeting() {
 }
 
 #[test]
-fn a_line_without_end_is_not_read_to_its_end() {
+fn line_without_end_is_read_to_the_size_limit() {
     let endless = Monitor::with(vec![Step::Begin(vec![b'x'; 2 << 20]), Step::Silence]);
     let error = endless.ask().expect_err("too long");
     let QmpError::TooLong { awaited: "the greeting", received } = error else { panic!("{error}") };
@@ -169,7 +169,7 @@ fn a_line_without_end_is_not_read_to_its_end() {
 }
 
 #[test]
-fn silence_ends() {
+fn silent_monitor_times_out() {
     let half = Step::Begin(br#"{"return": "#.to_vec());
     let script = vec![say(GREETING), say(EVENT), Step::Hear("qmp_cap"), half, Step::Silence];
     let error = Monitor::with(script).ask().expect_err("silence");
@@ -179,14 +179,14 @@ fn silence_ends() {
 }
 
 #[test]
-fn events_without_end_end() {
+fn endless_events_time_out() {
     let error = Monitor::with(vec![say(GREETING), Step::Repeat(EVENT)]).ask();
     let error = error.expect_err("nothing but events");
     assert!(matches!(error, QmpError::TooLate { events: 2.., .. }), "{error}");
 }
 
 #[test]
-fn hanging_up_is_told_from_silence() {
+fn closed_connection_is_distinguished_from_silence() {
     let error = Monitor::with(vec![say(GREETING), Step::Hear("qmp_capabilities")]).ask();
     let error = error.expect_err("hung up");
     assert!(
@@ -196,18 +196,18 @@ fn hanging_up_is_told_from_silence() {
 }
 
 #[test]
-fn a_monitor_in_use_is_not_waited_for_longer_than_the_others() {
+fn busy_monitor_times_out_as_well() {
     let folder = tempfile::tempdir().expect("a folder for the socket");
     let socket = folder.path().join("qmp");
     let listener = UnixListener::bind(&socket).expect("a socket");
-    // Room for one client, and that one is there.
+    // The queue has space for one client, and that one is there.
     rustix::net::listen(&listener, 0).expect("a shorter queue");
     let _other = UnixStream::connect(&socket).expect("the client before us");
     let error = find_by_qmp(&socket).expect_err("in use");
     assert!(matches!(error, FindError::Qmp { source: QmpError::Busy, .. }), "{error:?}");
 }
 
-/// A process of another user that is called like a QEMU with this monitor.
+/// A process of another user that is named like a QEMU with this monitor.
 struct Stranger(Child);
 
 impl Stranger {
@@ -248,11 +248,11 @@ fn socket_that_its_user_may_not_open_is_not_connected_to() {
         panic!("{refused:?}")
     };
     assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
-    // Where it may connect, it is told from what listens there that this is no VM of its.
-    open_to(0o666).expect("everybody's");
+    // Where connecting is allowed, the listening process shows that this is no VM of that user.
+    open_to(0o666).expect("the mode can be changed");
     let greeter = thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("a client");
-        // It may have hung up by now.
+        // The client may have closed the connection by now.
         let _ = writeln!(stream, "220 ROOT-ONLY-SECRET");
         let mut heard = Vec::new();
         std::io::Read::read_to_end(&mut stream, &mut heard).map(|_| heard)
@@ -265,7 +265,7 @@ fn socket_that_its_user_may_not_open_is_not_connected_to() {
 }
 
 #[test]
-fn what_a_socket_says_is_in_no_message() {
+fn received_data_appears_in_no_error_message() {
     for answer in ["220 ROOT-ONLY-SECRET", r#"{"ROOT-ONLY-SECRET":1}"#] {
         let error = Monitor::with(vec![say(answer)]).ask().expect_err("no monitor");
         let mut text = error.to_string();
@@ -282,13 +282,13 @@ fn what_a_socket_says_is_in_no_message() {
 }
 
 #[test]
-fn a_socket_that_is_not_there_is_named() {
+fn missing_socket_is_named_in_the_error() {
     let error = find_by_qmp(Path::new("no/such/socket")).expect_err("nothing there");
     assert!(error.to_string().contains("no/such/socket"), "{error}");
     assert!(matches!(error, FindError::Qmp { source: QmpError::Connect(_), .. }), "{error:?}");
 }
 
-/// Threads of this process that do nothing, for as long as it is kept.
+/// Threads of this process that do nothing until they are ended.
 struct Threads {
     threads: Vec<(i32, JoinHandle<()>)>,
     end: Vec<Sender<()>>,
@@ -305,7 +305,7 @@ impl Threads {
                 let _ = wait.recv(); // Fails once the sender is gone, which is the end.
             };
             let thread = thread::Builder::new().name(name.into()).spawn(body).expect("a thread");
-            threads.push((is_up.recv().expect("its number"), thread));
+            threads.push((is_up.recv().expect("the thread sends its id"), thread));
             end.push(sender);
         }
         Self { threads, end }
@@ -318,7 +318,7 @@ impl Threads {
     fn end(self) {
         drop(self.end);
         for (_, thread) in self.threads {
-            thread.join().expect("it did nothing");
+            thread.join().expect("the thread only waited");
         }
     }
 }
@@ -327,10 +327,10 @@ fn this_process() -> i32 {
     i32::try_from(std::process::id()).expect("a process id")
 }
 
-/// One test, since all tests of this file share the process whose threads are looked at.
+/// One test, since all tests of this file share the process whose threads are examined.
 #[test]
 fn threads_are_found_by_name() {
-    // Backwards, so that neither age nor the alphabet puts vCPU 10 after vCPU 9.
+    // In reverse order, so that neither age nor the alphabet puts vCPU 10 after vCPU 9.
     let threads = Threads::named((0..11).rev().map(|index| format!("CPU {index}/KVM")));
     let found = find(this_process()).expect("they are named");
     let expected = threads.tids().into_iter().rev().zip(0..);
@@ -367,36 +367,36 @@ fn threads_are_found_by_name() {
 }
 
 #[test]
-fn a_process_that_is_not_there_is_told() {
+fn missing_process_is_reported() {
     let mut child = Command::new("true").spawn().expect("a process");
     let pid = i32::try_from(child.id()).expect("a process id");
-    child.wait().expect("its end");
+    child.wait().expect("the process can be reaped");
     assert!(matches!(find(pid), Err(FindError::NoProcess { pid: gone }) if gone == pid));
 }
 
-/// Whoever starts a VM must not be able to have a stranger's thread taken for a vCPU.
+/// The user who starts a VM must not be able to pass off another user's thread as a vCPU.
 #[test]
-fn a_monitor_is_not_believed_about_other_processes() {
+fn threads_of_other_processes_reported_by_monitor_are_refused() {
     let cpus = r#"{"return": [{"cpu-index": 0, "thread-id": TID}]}"#;
     let monitor = answering(&cpus.replace("TID", &this_process().to_string()));
     let socket = monitor.folder.path().join("qmp");
     let option = format!("unix:{},server=on,wait=off", socket.display());
-    // A process with QEMU's arguments. It says when it is up, since the kernel shows no arguments
-    // for a moment while a program is loaded; then it waits for its input to end.
+    // A process with QEMU's arguments. It prints a line when it is up, since the kernel shows no
+    // arguments for a moment while a program is loaded. Then it waits for its input to end.
     let mut process = Command::new("sh");
     process.args(["-c", "echo up; read line", "qemu", "-qmp", &option]);
     process.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut process = process.spawn().expect("a process");
     let output = process.stdout.as_mut().expect("a pipe");
-    BufReader::new(output).read_line(&mut String::new()).expect("it is up");
+    BufReader::new(output).read_line(&mut String::new()).expect("the process is up");
     let error = find(i32::try_from(process.id()).expect("a process id")).expect_err("not its own");
-    process.kill().and_then(|()| process.wait()).expect("its end");
+    process.kill().and_then(|()| process.wait()).expect("the process can be reaped");
     let FindError::NotItsThread { tid, index: 0, .. } = error else { panic!("{error}") };
-    monitor.thread.join().expect("it was asked");
+    monitor.thread.join().expect("the monitor was asked");
     assert_eq!(tid, this_process());
 }
 
-/// A QEMU that has its vCPU threads but does not run them, ended when dropped.
+/// A QEMU that has its vCPU threads but does not run them. Ended when dropped.
 struct Qemu {
     process: Child,
     folder: TempDir,
@@ -410,17 +410,17 @@ impl Drop for Qemu {
 }
 
 impl Qemu {
-    /// Nothing if QEMU is not installed. `SOCKET` in an argument becomes a fresh path.
+    /// Starts QEMU. `None` if it is not installed. `SOCKET` in an argument becomes a fresh path.
     fn with(arguments: &[&str]) -> Option<Self> {
         let folder = tempfile::tempdir().expect("a folder for the socket");
         let mut qemu = Command::new("qemu-system-x86_64");
         qemu.args(["-S", "-nodefaults", "-no-user-config", "-display", "none", "-m", "16"]);
-        // This monitor is for the test to learn that QEMU is up; it is on no socket.
+        // This monitor shows the test that QEMU is up. It is on no socket.
         qemu.args(["-machine", "pc", "-qmp", "stdio"]);
         for argument in arguments {
             qemu.arg(argument.replace("SOCKET", "a,,b"));
         }
-        // Of several, the first that works is taken: the caller's, if it names one.
+        // QEMU takes the first of several that works: the caller's, if it names one.
         qemu.args(["-accel", "tcg"]);
         qemu.current_dir(folder.path()).stdin(Stdio::piped()).stdout(Stdio::piped());
         let process = match qemu.spawn() {
@@ -435,7 +435,7 @@ impl Qemu {
         Some(qemu)
     }
 
-    /// A command is only answered once the whole machine is made.
+    /// Waits until a command is answered, which happens once the whole VM is made.
     fn wait_until_up(&mut self) {
         let input = self.process.stdin.as_mut().expect("a pipe");
         input.write_all(b"{\"execute\":\"qmp_capabilities\"}\n").expect("QEMU listens");
@@ -459,7 +459,7 @@ fn pairs(threads: &[VcpuThread]) -> Vec<(u32, i32)> {
 }
 
 #[test]
-fn names_and_qmp_tell_the_same_of_a_real_qemu() {
+fn names_and_qmp_agree_on_a_real_qemu() {
     let options = ["-smp", "2", "-name", "web,debug-threads=on"];
     let monitor = ["-qmp", "unix:SOCKET,server=on,wait=off"];
     let Some(qemu) = Qemu::with(&[options.as_slice(), &monitor].concat()) else { return };
@@ -474,7 +474,7 @@ fn names_and_qmp_tell_the_same_of_a_real_qemu() {
 }
 
 #[test]
-fn a_real_qemu_without_names_is_asked() {
+fn real_qemu_without_thread_names_is_asked_over_qmp() {
     let device = "socket,id=c,path=SOCKET,server=on,wait=off";
     for monitor in [
         ["-qmp", "unix:SOCKET,server,nowait"].as_slice(),
@@ -490,7 +490,7 @@ fn a_real_qemu_without_names_is_asked() {
 }
 
 #[test]
-fn a_real_qemu_that_emulates_on_one_thread_has_one() {
+fn real_qemu_with_single_threaded_emulation_has_one_vcpu_thread() {
     let options = ["-smp", "2", "-accel", "tcg,thread=single", "-name", "web,debug-threads=on"];
     let monitor = ["-qmp", "unix:SOCKET,server=on,wait=off"];
     let Some(qemu) = Qemu::with(&[options.as_slice(), &monitor].concat()) else { return };
@@ -502,7 +502,7 @@ fn a_real_qemu_that_emulates_on_one_thread_has_one() {
 }
 
 #[test]
-fn a_real_qemu_that_tells_nothing_is_not_guessed_at() {
+fn real_qemu_without_names_or_monitor_is_an_error() {
     for options in [
         [].as_slice(),
         // A monitor for people, and one that prints prettily.

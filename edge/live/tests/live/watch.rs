@@ -1,8 +1,7 @@
-//! Watches real threads and checks what must hold on any machine, however busy.
+//! Watches real threads and checks what must hold on any host, however busy.
 //!
-//! Nothing here waits for a length of time. Where a test needs a thread to be asleep it drains
-//! until the watch says so, which is bounded only by the patience below, at whose end the test
-//! fails.
+//! No test waits for a length of time. A test that needs a thread to be blocked drains until the
+//! watch reports it, and fails at the timeout below.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
@@ -22,20 +21,20 @@ use slackline_live::watch::perf::{PerfRing, PerfWatch, WatchError};
 use slackline_live::watch::{Event, EventSource, What};
 use slackline_units::{CpuId, CpuSet, Span, Time};
 
-/// How long anything may take before the test counts as hung.
+/// Timeout after which a test counts as hung.
 const PATIENCE: Span = Span::from_secs(60);
 
-/// How long the kernel takes for one switch, at most: its own clock of a thread starts before the
-/// switch and the switched-in record is written after it, and likewise at the other end. Measured
-/// at 1 us; the rest is for a host that is itself interrupted in between.
+/// Maximum time of one switch. The kernel's clock of a thread starts before the switch, the
+/// switched-in record is written after it, and likewise at the other end. Measured at 1 us; the
+/// rest is for a host that is itself interrupted in between.
 const SWITCH: Span = Span::from_us(50);
 
-/// All CPUs together, and whom of all threads there are we want to hear of.
+/// All CPUs together, and the threads whose events are kept.
 struct Watch {
     opened: PerfWatch,
     rings: Vec<PerfRing>,
     tids: Vec<Tid>,
-    /// What was read, but may have been preceded by something in a ring that was read before.
+    /// Events that were read, but may have been preceded by others in a ring that was read before.
     unripe: Vec<Event>,
 }
 
@@ -56,10 +55,10 @@ impl Watch {
         self.opened.wake_fds().map(|(_, fd)| fd).collect()
     }
 
-    /// The events of all CPUs in the order in which they happened; what was lost.
+    /// Appends the events of all CPUs in the order in which they happened. Returns the number lost.
     fn drain(&mut self, into: &mut Vec<Event>) -> u64 {
-        // The kernel notes a sleep before it allows the wake, so what is earlier than this was
-        // preceded by nothing that has not been seen yet.
+        // The kernel records a block before it allows the wake. So all predecessors of events
+        // earlier than this have been read.
         let until = monotonic();
         let Watch { rings, tids, unripe, .. } = self;
         let mut lost = 0;
@@ -98,7 +97,7 @@ fn unless_skipped(opened: Result<(PerfWatch, Vec<PerfRing>), WatchError>) -> Opt
     }
 }
 
-/// A thread that does one thing when told to, and then lives on until dropped.
+/// A thread that does one thing when started, and then lives on until dropped.
 struct Worker {
     tid: Tid,
     go: Option<Sender<()>>,
@@ -156,7 +155,7 @@ fn drain(watch: &mut Watch, events: &mut Vec<Event>) {
     assert_eq!(watch.drain(events), 0);
 }
 
-/// Drains until the last thing a thread did is this.
+/// Drains until the last event of a thread is this.
 fn drain_until(watch: &mut Watch, events: &mut Vec<Event>, tid: Tid, what: What) {
     let start = monotonic();
     loop {
@@ -169,13 +168,13 @@ fn drain_until(watch: &mut Watch, events: &mut Vec<Event>, tid: Tid, what: What)
     }
 }
 
-/// When one thread slept, was woken and ran, oldest first.
+/// Returns the blocks, wakes and runs of one thread, oldest first.
 fn of(events: &[Event], tid: Tid) -> Vec<Event> {
     let is_of = |event: &Event| event.tid == tid && !is_of_life(event.what);
     events.iter().copied().filter(is_of).collect()
 }
 
-/// Whether somebody begins or ends.
+/// Returns true for the start and the exit of a thread.
 fn is_of_life(what: What) -> bool {
     matches!(what, What::Forked { .. } | What::Ending)
 }
@@ -187,18 +186,18 @@ fn count(events: &[Event], what: What) -> usize {
 const ASLEEP: What = What::SwitchedOut { ready: false };
 const PREEMPTED: What = What::SwitchedOut { ready: true };
 
-/// Whether the events of one thread can follow each other in this order.
+/// Asserts that the events of one thread can follow each other in this order.
 fn check_order(events: &[Event]) {
     for pair in events.windows(2) {
         let [first, second] = pair else { unreachable!() };
         assert!(first.at <= second.at, "time goes back: {first:?}, {second:?}");
         let possible = match first.what {
-            // A wake that ends no sleep is noted too.
+            // A wake that ends no block is recorded too.
             What::SwitchedIn => second.what != What::SwitchedIn,
             What::SwitchedOut { ready: true } | What::Woke => {
                 !matches!(second.what, What::SwitchedOut { .. }) || first.what == What::Woke
             }
-            // A wake on an idle CPU may go unnoted.
+            // A wake on an idle CPU may go unrecorded.
             What::SwitchedOut { ready: false } => {
                 matches!(second.what, What::Woke | What::SwitchedIn)
             }
@@ -208,7 +207,7 @@ fn check_order(events: &[Event]) {
     }
 }
 
-/// When a thread was on a CPU, from each switch in to the next switch out.
+/// Returns the run intervals of a thread, from each switch in to the next switch out.
 fn stretches(events: &[Event]) -> Vec<(Time, Time)> {
     let mut stretches = Vec::new();
     let mut since = None;
@@ -234,10 +233,10 @@ fn pipe() -> (OwnedFd, OwnedFd) {
     rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap()
 }
 
-/// Of a process that is started, that it is there is told before it runs; of one that ends, that it
-/// does before it leaves its CPU for the last time: nothing that it did is nobody's.
+/// The start of a process is reported before it runs, and its exit before it leaves its CPU for the
+/// last time. So everything that it does is known to be its own.
 #[test]
-fn what_a_thread_starts_is_told_before_it_runs_and_its_end_before_it_is_gone() {
+fn fork_is_reported_before_child_runs_and_exit_before_end() {
     let Some(mut watch) = watch() else { return };
     let cpu = some_cpu();
     let (tell, told) = channel();
@@ -266,7 +265,7 @@ fn what_a_thread_starts_is_told_before_it_runs_and_its_end_before_it_is_gone() {
 }
 
 #[test]
-fn a_sleeper_blocks_and_is_woken_by_turns() {
+fn sleeping_thread_blocks_and_wakes_alternately() {
     let Some(mut watch) = watch() else { return };
     let sleeper = Worker::new(|| {
         for _ in 0..20 {
@@ -285,12 +284,12 @@ fn a_sleeper_blocks_and_is_woken_by_turns() {
     // sleep is a block or a preemption.
     let blocked = count(&events, ASLEEP);
     assert!(blocked + count(&events, PREEMPTED) >= 20, "{events:?}");
-    // The first wake may be of a sleep before it was watched.
+    // The first wake may end a block before it was watched.
     assert!(count(&events, What::Woke) <= blocked + 1, "{events:?}");
 }
 
 #[test]
-fn a_wake_by_a_thread_on_the_same_cpu_is_noted_and_notifies_once() {
+fn wake_on_the_same_cpu_is_recorded_and_notifies_once() {
     let Some(mut watch) = watch() else { return };
     let cpu = some_cpu();
     let (from, to) = pipe();
@@ -298,13 +297,13 @@ fn a_wake_by_a_thread_on_the_same_cpu_is_noted_and_notifies_once() {
         pin_to(cpu);
         while read(&from, &mut [0; 1]).unwrap() == 1 {}
     });
-    // On the same CPU, so that it never idles while a wake is carried out.
+    // On the same CPU, so that the CPU never idles while a wake is carried out.
     pin_to(cpu);
     watch.add(sleeper.tid).unwrap();
     sleeper.start();
     let mut events = Vec::new();
     drain_until(&mut watch, &mut events, sleeper.tid, ASLEEP);
-    // The worker may have slept elsewhere first; this wakes it where it belongs.
+    // The worker may have blocked elsewhere first. This wakes it on the CPU of the test.
     write(&to, b"x").unwrap();
     drain_until(&mut watch, &mut events, sleeper.tid, ASLEEP);
     for _ in 0..20 {
@@ -326,7 +325,7 @@ fn a_wake_by_a_thread_on_the_same_cpu_is_noted_and_notifies_once() {
     sleeper.finished();
 }
 
-/// Drains until a thread that blocks in a read has nothing more to do: its state in procfs says so
+/// Drains until a thread that blocks in a read has nothing more to do: procfs shows it as sleeping
 /// twice with no event in between.
 fn drain_until_idle(watch: &mut Watch, events: &mut Vec<Event>, tid: Tid) {
     let start = monotonic();
@@ -348,7 +347,7 @@ fn drain_until_idle(watch: &mut Watch, events: &mut Vec<Event>, tid: Tid) {
 }
 
 #[test]
-fn stretches_on_a_cpu_add_up_to_the_time_used() {
+fn run_intervals_add_up_to_the_cpu_time_used() {
     let Some(mut watch) = watch() else { return };
     let spinner = Worker::new(|| burn(Span::from_ms(200)));
     watch.add(spinner.tid).unwrap();
@@ -366,21 +365,21 @@ fn stretches_on_a_cpu_add_up_to_the_time_used() {
     let stretches = stretches(&events);
     let sum: Span = stretches.iter().map(|&(from, to)| to - from).sum();
     let (scheduler, perf) = (after.0 - before.0, after.1 - before.1);
-    // Each stretch may be off by a switch at either end, and the clocks of the scheduler and of
-    // perf run free of the adjustment, at most 500 millionths, that CLOCK_MONOTONIC is under.
+    // Each run interval may be off by a switch at either end. The clocks of the scheduler and of
+    // perf are free of the adjustment of CLOCK_MONOTONIC, at most 500 millionths.
     let switches = SWITCH * (2 * stretches.len() as u64);
     let give = switches + sum / 2_000;
     let apart = |a: Span, b: Span| a.left_after(b) + b.left_after(a);
     assert!(apart(sum, perf) <= give, "{sum} noted, {perf} by perf's clock, give {give}");
-    // The scheduler's clock leaves out what it knows the hypervisor and interrupts to have taken.
-    // Three sorts are counted, and rounding may hide one hundredth of each.
+    // The scheduler's clock leaves out the time that it knows the hypervisor and interrupts to have
+    // taken. Three kinds are counted, and rounding may hide one hundredth of a second of each.
     let taken = Span::from_ms(10) * (taken_from_threads() - taken + 3);
     assert!(scheduler <= sum + give, "{sum} noted, {scheduler} used, give {give}");
     assert!(sum <= scheduler + give + taken, "{sum} noted, {scheduler} used, give {give}+{taken}");
 }
 
-/// The time that interrupts and the hypervisor have taken since the host started, in hundredths of
-/// a second, each sort rounded down.
+/// Returns the time that interrupts and the hypervisor have taken since the host booted, in
+/// hundredths of a second, each kind rounded down.
 fn taken_from_threads() -> u64 {
     let stat = std::fs::read_to_string("/proc/stat").unwrap();
     let all = stat.lines().next().unwrap().split_ascii_whitespace().skip(1);
@@ -389,7 +388,7 @@ fn taken_from_threads() -> u64 {
 }
 
 #[test]
-fn two_threads_on_one_cpu_are_never_both_on_it() {
+fn run_intervals_of_two_threads_on_one_cpu_never_overlap() {
     let Some(mut watch) = watch() else { return };
     let cpu = some_cpu();
     let work = move || {
@@ -414,12 +413,12 @@ fn two_threads_on_one_cpu_are_never_both_on_it() {
 }
 
 #[test]
-fn a_ring_without_room_says_so() {
+fn full_ring_reports_lost_records() {
     let Some(mut watch) = unless_skipped(PerfWatch::with_rings_of(4096)) else { return };
     let cpu = some_cpu();
     let [(in_there, to_there), (in_here, to_here)] = [pipe(), pipe()];
-    // On one CPU each round makes both switch. That is 96 bytes a round at least, so these rounds
-    // do not fit into a page, which is the least a ring has.
+    // On one CPU each round makes both threads switch. That is at least 96 bytes a round, so these
+    // rounds do not fit into a page, which is the minimum size of a ring.
     let rounds = page_size() / 64;
     let echo = Worker::new(move || {
         pin_to(cpu);
@@ -442,7 +441,7 @@ fn a_ring_without_room_says_so() {
     assert!(watch.drain(&mut Vec::new()) > 0);
 }
 
-/// As the kernel tells every process.
+/// Returns the page size, as the kernel reports it to every process.
 fn page_size() -> usize {
     let auxv = std::fs::read("/proc/self/auxv").unwrap();
     let words: Vec<usize> = auxv
@@ -453,7 +452,7 @@ fn page_size() -> usize {
     words.chunks_exact(2).find(|pair| pair[0] == 6).unwrap()[1]
 }
 
-/// A process that is killed when the test is over.
+/// A process that is killed at the end of the test.
 struct Process(Child);
 
 impl Drop for Process {
@@ -464,7 +463,7 @@ impl Drop for Process {
 }
 
 #[test]
-fn a_stopped_process_looks_asleep_until_it_continues() {
+fn stopped_process_appears_blocked_until_it_continues() {
     let Some(mut watch) = watch() else { return };
     let mut command = Command::new("sh");
     command.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
@@ -492,11 +491,11 @@ fn a_stopped_process_looks_asleep_until_it_continues() {
     watch.drain(&mut events);
 }
 
-/// Letting somebody go who was stopped must not wake the one who does it.
+/// Resuming a stopped thread must not wake the thread that resumes it.
 #[test]
-fn nobody_is_notified_of_a_stopped_thread_that_goes_on_raised() {
+fn resuming_a_raised_thread_notifies_no_watcher() {
     let Some(mut watch) = watch() else { return };
-    // One of them is watched; the other keeps its CPU from idling.
+    // One of them is watched. The other keeps its CPU from idling.
     let spinners = [(); 2].map(|()| {
         let mut command = Command::new("sh");
         command.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
@@ -531,7 +530,7 @@ fn nobody_is_notified_of_a_stopped_thread_that_goes_on_raised() {
 }
 
 #[test]
-fn a_thread_that_has_ended_is_refused_by_name() {
+fn exited_thread_is_refused_with_its_id() {
     let Some(mut watch) = watch() else { return };
     let tid = spawn(own_tid).join().unwrap();
     // Joining returns when the kernel clears the thread's id, just before the thread is gone.
@@ -548,7 +547,7 @@ fn a_thread_that_has_ended_is_refused_by_name() {
 }
 
 #[test]
-fn a_thread_no_longer_watched_is_not_heard_of() {
+fn removed_thread_is_no_longer_reported() {
     let Some(mut watch) = watch() else { return };
     let [gone, stays] = [0, 1].map(|_| Worker::new(|| burn(Span::from_ms(1))));
     watch.add(gone.tid).unwrap();

@@ -1,4 +1,4 @@
-//! Ping-pong: one packet, its answer, the next; or packets at a pace of their own.
+//! Pings: one packet, its answer, and the next; or packets at a rate of their own.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
@@ -15,25 +15,25 @@ use crate::LoadError;
 use crate::clock::monotonic;
 use crate::net::{PING, here};
 
-/// When a packet that has not come back is lost.
+/// Time after which a packet that has not come back is lost.
 const TIMEOUT: Span = Span::from_secs(5);
-/// When the next is sent after that: where nobody listens that is known at once, and is not asked
-/// without end.
+/// Time until the next packet after a loss. If no process listens, that is known at once, and must
+/// not be retried without end.
 const RETRY: Span = Span::from_secs(1);
 
-/// Where packets go: each by itself, or one after the other in a stream.
+/// Transport of the packets: datagrams, or a stream.
 enum Way {
     Packets(UdpSocket),
     Stream {
         stream: UnixStream,
-        /// What has come of the next.
+        /// Bytes of the next packet so far.
         came: Vec<u8>,
-        /// Whether whoever was at the other end has gone, for good.
+        /// True if the other end has closed the connection for good.
         has_ended: bool,
     },
 }
 
-/// What is in a packet: seven digits and the end of a line, so that a shell can send it back.
+/// Returns the content of a packet: seven digits and a newline, so that a shell can send it back.
 fn number(count: u64) -> [u8; PING] {
     let text = format!("{:07}\n", count % 10_000_000);
     text.into_bytes().try_into().unwrap_or([b'\n'; PING])
@@ -119,11 +119,11 @@ impl Client<'_> {
         Ok(())
     }
 
-    /// One packet after the other, whatever becomes of those before.
+    /// Sends one packet after the other, whatever becomes of those before.
     pub(super) fn pings(&mut self, every: &Draw) -> Result<(), LoadError> {
         let mut way = self.way()?;
         let mut next = self.began.after(self.draws.draw(every));
-        // First first.
+        // Oldest packet first.
         let mut waiting: VecDeque<([u8; PING], Time)> = VecDeque::new();
         while self.may_ask(next) || !waiting.is_empty() {
             let due = if self.may_ask(next) { next } else { Time::NEVER };
@@ -132,7 +132,7 @@ impl Client<'_> {
             if self.end.wait(&mut [PollFd::new(&way, PollFlags::IN)], until)? {
                 return Ok(());
             }
-            // An error is that of a packet that nobody took, which will be given up.
+            // An error is about a packet that no process accepted. That packet will be given up.
             while let Ok(pong) = way.recv() {
                 let place = waiting.iter().position(|&(number, _)| number == pong);
                 if let Some((_, asked)) = place.and_then(|place| waiting.remove(place)) {
@@ -152,7 +152,7 @@ impl Client<'_> {
                 let number = number(self.done.asked);
                 self.done.asked += 1;
                 waiting.push_back((number, now));
-                let _ = way.send(&number); // It is given up like one that is lost on its way.
+                let _ = way.send(&number); // If this fails, the packet is given up like a lost one.
                 next = next.after(self.draws.draw(every));
             }
         }
@@ -173,7 +173,7 @@ impl Client<'_> {
         Ok(Way::Packets(socket))
     }
 
-    /// Whether the answer comes; none at the end.
+    /// Waits for the answer. Returns true if it comes, `None` if the load is over.
     fn pong(
         &mut self,
         way: &mut Way,
@@ -186,7 +186,7 @@ impl Client<'_> {
                 return Ok(None);
             }
             match way.recv() {
-                // One that comes after it was given up is no answer to the next.
+                // An answer to a packet that was given up is none to this one.
                 Ok(pong) if pong == number => return Ok(Some(true)),
                 Err(error) if error.kind() != ErrorKind::WouldBlock => {
                     return Ok(Some(false));

@@ -1,4 +1,4 @@
-//! Requests of HTTP: at their own pace whatever becomes of them, or so many at once.
+//! HTTP requests: at a rate of their own whatever becomes of them, or a fixed number at once.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -17,8 +17,8 @@ use crate::LoadError;
 use crate::clock::monotonic;
 use crate::net::{self, Head, REQUEST};
 
-/// When one that was lost is asked again, by who has so many at once: a server that is not there is
-/// not asked without end.
+/// Time until a client with a fixed number at once repeats a lost request. A server that is not
+/// there must not be asked without end.
 const RETRY: Span = Span::from_secs(1);
 
 /// A request that has not been answered.
@@ -31,24 +31,24 @@ struct Pending {
 
 enum State {
     Connecting,
-    /// The header of the answer has not come as a whole.
+    /// The header of the answer is not complete.
     Heading(Head),
-    /// So many bytes of it have not come.
+    /// This number of bytes of the answer has not arrived.
     Reading(u64),
 }
 
-/// How a request goes on.
+/// State of a request after a step.
 enum Then {
     Waits,
     Answered,
     Lost,
 }
 
-/// When the next question is asked.
+/// Times at which the next questions are asked.
 enum Pace<'a> {
-    /// At times of its own.
+    /// At a rate of their own.
     Open(&'a Draw),
-    /// So long after one has been answered.
+    /// This long after an answer.
     Closed(&'a Draw),
 }
 
@@ -63,7 +63,7 @@ impl Client<'_> {
         self.requests(&Pace::Closed(think), due, Span::MAX)
     }
 
-    /// `due` is when the next questions are asked.
+    /// Runs a client that asks its next questions at the times in `due`.
     fn requests(
         &mut self,
         pace: &Pace<'_>,
@@ -130,7 +130,7 @@ impl Client<'_> {
         }
     }
 
-    /// Asks; none if that is lost at once.
+    /// Asks a question. `None` if it is lost at once.
     fn request(&mut self, timeout: Span) -> Result<Option<Pending>, LoadError> {
         let asked = monotonic();
         self.done.asked += 1;
@@ -144,14 +144,15 @@ impl Client<'_> {
     }
 }
 
-/// Whoever has so many at once asks again.
+/// Schedules the next question of a client with a fixed number at once.
 fn again(pace: &Pace<'_>, due: &mut BinaryHeap<Reverse<Time>>, at: Time) {
     if matches!(pace, Pace::Closed(_)) {
         due.push(Reverse(at));
     }
 }
 
-/// A connection is an open file, and many may be open. Refused, those beyond the limit are lost.
+/// Raises the limit of open files, since each connection is one. If the kernel refuses, requests
+/// beyond the limit are lost.
 fn allow_many_files() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
@@ -167,7 +168,7 @@ impl Pending {
         PollFd::from_borrowed_fd(self.stream.as_fd(), wanted)
     }
 
-    /// Does what can be done without waiting; `received` counts what comes of the answer.
+    /// Does everything that is possible without waiting. `received` counts the bytes of the answer.
     fn go_on(&mut self, received: &mut u64) -> Then {
         if matches!(self.state, State::Connecting) {
             let is_there = matches!(socket_error(&self.stream), Ok(Ok(())));

@@ -1,4 +1,4 @@
-//! One TCP stream, one way.
+//! A single TCP stream in one direction.
 
 use std::net::{Shutdown, TcpStream};
 
@@ -35,7 +35,7 @@ impl Client<'_> {
                 Talk::Gone => break,
             }
         }
-        // Whoever takes it hangs up when it has all.
+        // The server closes the connection when it has received everything.
         let _ = stream.shutdown(Shutdown::Write);
         net::receive(stream, (monotonic().after(PATIENCE), self.end), &mut |_| false)?;
         Ok(())

@@ -1,8 +1,8 @@
 //! Short programs, run for real.
 //!
-//! Asserted is what must hold on any machine, however busy. Where a hypervisor or an interrupt can
-//! add to a thread's CPU time, the best of several runs is looked at: such additions come and go,
-//! and a fault in the program would be in all of them.
+//! The tests assert what must hold on any test machine, however busy. Where a hypervisor or an
+//! interrupt can add to a thread's CPU time, the best of several runs counts. Such additions come
+//! and go, while a fault in the program would be in all runs.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::fd::OwnedFd;
@@ -17,10 +17,10 @@ use slackline_load::{
 use slackline_scenario::{Draw, Program, Purpose, Step, Stream, next_instant};
 use slackline_units::{Span, Time};
 
-/// The longest last burst of computing, which may be too long by as much; see the crate's module on
-/// using CPU time.
+/// Maximum length of the last burst of computing, which may be too long by as much. See the crate's
+/// module on using CPU time.
 const OVERSHOOT: Span = Span::from_us(20);
-/// What a run adds of its own: a handful of system calls, by far.
+/// Cost of a run itself: a generous bound for a handful of system calls.
 const OWN_COST: Span = Span::from_us(50);
 
 fn draws() -> Stream {
@@ -75,7 +75,7 @@ fn many_short_computations_add_up() {
         .map(|_| run_plainly(&program, Options::default()).used)
         .inspect(|used| assert!(*used >= wanted))
         .min();
-    // The overshoot of each counts towards the next, so it is that of the last that is left.
+    // The overshoot of each counts towards the next, so only that of the last is left.
     let over = best.unwrap() - wanted;
     println!("overshoot of a hundred together: {} ns", over.ns());
     assert!(over <= OVERSHOOT + OWN_COST, "{over}");
@@ -95,8 +95,8 @@ fn jobs_are_released_on_the_grid() {
     assert_eq!(jobs.iter().map(|job| job.released).collect::<Vec<_>>(), grid);
     for job in &jobs {
         assert_eq!(job.deadline, Some(job.released + period));
-        // Work begins at its release at the earliest and takes a millisecond of CPU time, less what
-        // was used too much before, 50 us at most.
+        // Work begins at its release at the earliest. It takes a millisecond of CPU time, less the
+        // excess used before, 50 us at most.
         assert!(job.done >= job.released + Span::from_us(950), "{job:?}");
     }
     assert!(jobs.windows(2).all(|pair| pair[0].done <= pair[1].done));
@@ -105,7 +105,7 @@ fn jobs_are_released_on_the_grid() {
 #[test]
 fn missed_releases_are_made_up_for_back_to_back() {
     let (read, write) = rustix::pipe::pipe().unwrap();
-    // Begun a tenth of a second late, all twenty releases have passed already.
+    // With a start 100 ms ago, all twenty releases have passed already.
     let start = Time::from_ns(monotonic().ns() - 100_000_000);
     let options = Options { start: Some(start), jobs: Some(write), ..Options::default() };
     let report = run_plainly(&periodic(Span::from_ms(1), Span::from_us(100), 20), options);
@@ -128,16 +128,16 @@ fn bursts_follow_the_clock() {
     assert_eq!((report.ending, report.jobs), (Ending::Finished, 10));
     let mut before = began;
     for job in read_all(read) {
-        // Less what was used too much before, 50 us at most.
+        // Less the excess used before, 50 us at most.
         let least = next_instant(before, period, offset) + Span::from_us(950);
         assert!(job.done >= least, "{job:?}, not before {least:?}");
         before = job.done;
     }
 }
 
-/// It goes on after each, and takes no CPU time of its own that would count.
+/// The program continues after each yield, and yielding takes no CPU time that would count.
 #[test]
-fn who_yields_goes_on() {
+fn yielding_program_continues_after_each_yield() {
     let each = Span::from_us(100);
     let program = Program::yielding(Draw::Fixed(each));
     let limit = Some(Span::from_ms(30));
@@ -150,14 +150,14 @@ fn who_yields_goes_on() {
 }
 
 #[test]
-fn a_program_of_yields_alone_is_refused() {
+fn program_of_yields_alone_is_refused() {
     let program = Program { steps: vec![Step::Yield], repeat: true };
     let refused = run(&program, draws(), Options::default());
     assert!(matches!(refused, Err(LoadError::TakesNoTime)), "{refused:?}");
 }
 
 #[test]
-fn a_full_pipe_does_not_hold_the_work_up() {
+fn full_pipe_does_not_delay_the_work() {
     let (read, write) = rustix::pipe::pipe().unwrap();
     // A page is the smallest pipe: 128 notes.
     rustix::pipe::fcntl_setpipe_size(&write, 4096).unwrap();
@@ -169,7 +169,7 @@ fn a_full_pipe_does_not_hold_the_work_up() {
 }
 
 #[test]
-fn nobody_reading_is_no_error() {
+fn pipe_without_reader_is_no_error() {
     let (read, write) = rustix::pipe::pipe().unwrap();
     drop(read);
     let program = Program { steps: vec![Step::Done; 3], repeat: false };
@@ -188,7 +188,7 @@ fn a_limit_ends_computing_and_sleeping() {
             run_plainly(&program, Options { start: Some(start), limit, ..Options::default() });
         assert_eq!(report.ending, Ending::Limit);
         assert!(monotonic() >= start + Span::from_ms(20));
-        // Were the limit not heeded, this would be ten minutes, or for ever.
+        // If the limit were ignored, this would be ten minutes, or forever.
         assert!(report.elapsed < Span::from_secs(60));
     }
 }
@@ -204,7 +204,7 @@ fn draws_are_those_of_the_stream() {
 }
 
 #[test]
-fn a_program_that_would_take_no_time_for_ever_is_refused() {
+fn endless_program_that_takes_no_time_is_refused() {
     for steps in [vec![], vec![Step::Done], vec![Step::Sleep(Draw::Fixed(Span::ZERO))]] {
         let program = Program { steps, repeat: true };
         let result = run(&program, draws(), Options::default());
@@ -226,10 +226,10 @@ fn a_descriptor_is_opened_once_more_for_jobs() {
     assert!(matches!(jobs_on(4_000_000), Err(LoadError::NotWritable { fd: 4_000_000, .. })));
 }
 
-/// Says which part of the next test this copy of the program plays.
+/// Environment variable with the part of the next test that this copy of the program plays.
 const ROLE: &str = "SLACKLINE_TEST_ROLE";
 const PARENT: &str = "SLACKLINE_TEST_PARENT";
-const TIED: &str = "load::a_load_process_does_not_outlive_who_started_it";
+const TIED: &str = "load::load_process_ends_with_its_parent";
 
 fn play(role: &str) -> Command {
     let mut command = Command::new(env::current_exe().unwrap());
@@ -239,19 +239,19 @@ fn play(role: &str) -> Command {
     command
 }
 
-/// The number in the first line that has one behind `loading `.
+/// Returns the number in the first line that has one after `loading `.
 fn announced(from: impl Read) -> i32 {
     let lines = BufReader::new(from).lines().map(Result::unwrap);
     let mut numbers = lines.filter_map(|line| line.split_once("loading ")?.1.parse().ok());
-    numbers.next().expect("says which process it is")
+    numbers.next().expect("the process prints its id")
 }
 
 #[test]
-fn a_load_process_does_not_outlive_who_started_it() {
+fn load_process_ends_with_its_parent() {
     match env::var(ROLE).as_deref() {
         Ok("load") => {
             end_with(env::var(PARENT).unwrap().parse().unwrap()).unwrap();
-            // The test's name has been printed in front, without a line's end.
+            // The test's name has been printed before, without a newline.
             println!("\nloading {}", std::process::id());
             let limit = Some(Span::from_secs(60));
             run_plainly(&Program::spin(), Options { limit, ..Options::default() });
@@ -269,15 +269,15 @@ fn a_load_process_does_not_outlive_who_started_it() {
             starter.wait().unwrap();
             let patience = Timespec { tv_sec: 20, tv_nsec: 0 };
             let mut ends = [PollFd::new(&load, PollFlags::IN)];
-            // It would go on for a minute.
+            // Without the parent's end it would run for a minute.
             assert_eq!(poll(&mut ends, Some(&patience)), Ok(1));
         }
     }
 }
 
 #[test]
-fn a_process_whose_starter_is_gone_says_so() {
-    // On a thread of its own: the tie is to this process's starter and stays with the thread.
+fn process_without_its_parent_returns_an_error() {
+    // On a thread of its own: the binding to this process's parent stays with the thread.
     let result = thread::spawn(|| end_with(u32::MAX)).join().unwrap();
     assert!(matches!(result, Err(LoadError::Orphaned { parent: u32::MAX })));
 }

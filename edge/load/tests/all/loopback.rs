@@ -1,6 +1,6 @@
 //! Work that needs devices, and its clients, over the real loopback and a real disk.
 //!
-//! What is asserted holds on any machine, however busy: what was asked is answered or lost, and
+//! The assertions hold on any test machine, however busy: every request is answered or lost, and
 //! both sides count the same.
 
 use std::io::{Read, Write};
@@ -18,10 +18,10 @@ use slackline_scenario::io::{ClientKind, PingEnds, Way};
 use slackline_scenario::{Draw, Purpose, Scenario, Stream};
 use slackline_units::{DomId, Span};
 
-/// Longer than anything takes here.
+/// Longer than anything in these tests takes.
 const LONG: Span = Span::from_secs(60);
 
-/// What a scenario makes of this work.
+/// Returns what a scenario with this work describes.
 fn serving(work: &str, from: Callers) -> Serving {
     let text = format!(
         "title = \"it\"\nlength = \"1s\"\npolicy = {{ name = \"round-robin\" }}\n\
@@ -40,7 +40,7 @@ fn serving(work: &str, from: Callers) -> Serving {
     }
 }
 
-/// A server on a thread, until it is told to end.
+/// A server on a thread, which runs until it is told to end.
 struct Server {
     ports: Ports,
     stop: OwnedFd,
@@ -99,7 +99,7 @@ fn count(notes: &[Note], wanted: fn(&Note) -> bool) -> u64 {
     notes.iter().filter(|note| wanted(note)).count() as u64
 }
 
-/// A client that asks again so long after each answer.
+/// Returns a client that asks again this long after each answer.
 fn closed(at_once: u32, think: Span) -> ClientKind {
     ClientKind::Closed { at_once, think: Draw::Fixed(think) }
 }
@@ -126,7 +126,7 @@ fn every_request_is_answered_and_both_sides_count_the_same() {
         assert_eq!((count(&notes, is_job), notes.len() as u64), (number, number));
         let responses = done.responses.unwrap();
         assert!(responses.p50 <= responses.p99 && responses.p99 <= Some(responses.worst));
-        // The server computes 20 us for the fastest.
+        // The server computes at least 20 us for a request.
         assert!(responses.worst >= Span::from_us(20) && responses.worst < LONG);
     }
     let every = Span::ZERO;
@@ -148,7 +148,7 @@ fn closed_client_thinks_after_each_answer() {
     assert!(done.elapsed >= think * 9, "no faster than it should: {}", done.elapsed);
 }
 
-/// 200 at 2,000 a second: they come back whatever is still on its way.
+/// 200 pings at 2,000 a second. They come back whatever is still on its way.
 #[test]
 fn pings_at_a_rate_are_answered_and_take_as_long_as_the_rate_says() {
     let server = Server::start(serving("", Callers { requests: true, ..Callers::default() }));
@@ -163,7 +163,7 @@ fn pings_at_a_rate_are_answered_and_take_as_long_as_the_rate_says() {
 }
 
 #[test]
-fn pings_that_no_task_waits_for_come_back_too() {
+fn pings_without_a_waiting_task_are_answered() {
     let from = Callers { requests: true, ..Callers::default() };
     let server = Server::start(serving("", from));
     let every = Span::from_us(100);
@@ -175,8 +175,8 @@ fn pings_that_no_task_waits_for_come_back_too() {
 }
 
 #[test]
-fn what_nobody_listens_for_is_lost() {
-    // Bound, so that nobody else has it, and not listened on.
+fn request_without_a_server_is_lost() {
+    // Bound, so that no other process has the port, but not listened on.
     let socket = rustix::net::socket(
         rustix::net::AddressFamily::INET,
         rustix::net::SocketType::STREAM,
@@ -196,7 +196,7 @@ fn what_nobody_listens_for_is_lost() {
     assert_eq!((done.asked, done.lost), (3, 3));
     let (done, _) = client(ClientKind::Ping { every: Span::ZERO }, ports, Some(1), LONG);
     assert_eq!((done.asked, done.lost), (1, 1));
-    // A stream that has no other end is no stream.
+    // A stream without a server is an error.
     let kind = ClientKind::Stream { way: Way::In, window: 65_536, gap: Span::ZERO };
     let draws = Stream::new(1, 0, Purpose::Client);
     let asking =
@@ -206,8 +206,8 @@ fn what_nobody_listens_for_is_lost() {
 }
 
 #[test]
-fn patience_ends_where_nobody_answers() {
-    // Connections are made, and no task takes them.
+fn request_is_lost_at_its_timeout() {
+    // Connections are made, and no task accepts them.
     let from = Callers { requests: true, ..Callers::default() };
     let server = Server::start(serving("", from));
     let (done, notes) = client(httperf(2000, Span::from_ms(30)), server.ports, Some(20), LONG);
@@ -219,7 +219,8 @@ fn patience_ends_where_nobody_answers() {
     server.end();
 }
 
-/// A server that is not ours: it answers each request with these bytes and hangs up.
+/// Starts a server that is not ours. It answers each request with these bytes and closes the
+/// connection.
 fn answers(bytes: &'static [u8], times: usize) -> (Ports, JoinHandle<()>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let requests = listener.local_addr().unwrap().port();
@@ -240,7 +241,7 @@ fn answers(bytes: &'static [u8], times: usize) -> (Ports, JoinHandle<()>) {
 }
 
 #[test]
-fn an_answer_that_is_not_whole_or_not_good_is_lost() {
+fn incomplete_or_unsuccessful_answer_counts_as_lost() {
     for bytes in [
         &b""[..],
         b"HTTP/1.0 200 OK\r\nContent-Le",
@@ -276,11 +277,11 @@ fn a_stream_into_a_sink_arrives_to_the_last_byte() {
 }
 
 #[test]
-fn a_stream_out_is_what_its_task_sends() {
+fn outward_stream_carries_the_data_of_its_task() {
     let work = "work = { kind = \"send\", each = \"20us\", block = \"8KiB\" }";
     let server = Server::start(serving(work, Callers::default()));
     let kind = ClientKind::Stream { way: Way::Out, window: 65_536, gap: Span::ZERO };
-    // One after the other: it waits for the next.
+    // One stream after the other: the task waits for the next client.
     let mut received = 0;
     for _ in 0..2 {
         let (done, notes) = client(kind, server.ports, None, Span::from_ms(100));
@@ -289,13 +290,13 @@ fn a_stream_out_is_what_its_task_sends() {
         received += done.received;
     }
     let (done, notes) = server.end();
-    // What was on its way when the other side hung up is lost.
+    // Data in flight when the client closed the connection is lost.
     assert!(done.sent >= received, "{} of {received}", done.sent);
     assert_eq!(moved(&notes), 0, "who takes it tells it");
 }
 
 #[test]
-fn what_is_read_is_read_in_whole_blocks_and_leaves_nothing() {
+fn disk_reads_whole_blocks_and_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let work = "work = { kind = \"disk-read\", each = \"10us\", block = \"6KiB\", readers = 3 }";
     let here = Serving { folder: folder.path().into(), ..serving(work, Callers::default()) };
@@ -323,7 +324,7 @@ fn compiling_asks_for_files_until_its_total_is_done() {
         assert_eq!(ports, Ports::default(), "nobody talks to it");
     });
     let done = done.unwrap();
-    // Ten bursts each, and a question between two.
+    // Ten bursts each, and a question between two of them.
     assert_eq!((done.asked, done.answered), (27, 27));
     assert_eq!(done.received, 27 * (8 << 10));
     assert!(done.used >= Span::from_ms(30), "{}", done.used);
@@ -331,7 +332,7 @@ fn compiling_asks_for_files_until_its_total_is_done() {
 }
 
 #[test]
-fn several_tasks_are_done_beside_each_other() {
+fn several_tasks_run_at_the_same_time() {
     let task = |work: &str| format!("[[domain.task]]\nwork = {work}\n");
     let work = task("{ kind = \"web-server\", each = \"10us\", response = \"1KiB\" }")
         + &task("{ kind = \"spin\" }")
@@ -345,7 +346,7 @@ fn several_tasks_are_done_beside_each_other() {
     assert!(periods > 0, "{notes:?}");
 }
 
-/// Answers so many, and goes.
+/// Starts a server that answers this number of pings, and closes the connection.
 fn answers_and_goes(listener: UnixListener, answers: usize) -> JoinHandle<()> {
     thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
@@ -358,7 +359,7 @@ fn answers_and_goes(listener: UnixListener, answers: usize) -> JoinHandle<()> {
 }
 
 #[test]
-fn pings_end_when_whoever_is_at_the_socket_goes() {
+fn pings_end_when_the_socket_is_closed() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("it");
     let every = Span::from_ms(2);
@@ -373,7 +374,7 @@ fn pings_end_when_whoever_is_at_the_socket_goes() {
         other.join().unwrap();
         assert_eq!(done.answered, 3);
         assert_eq!(done.asked, done.answered + done.lost, "{done:?}");
-        // It went on for as long as it takes to notice, and not for a minute.
+        // It continued only until it noticed the end, and not for a minute.
         assert!(done.asked < 1_000, "{done:?}");
         std::fs::remove_file(folder.path().join("it")).unwrap();
     }

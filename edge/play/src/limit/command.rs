@@ -1,9 +1,9 @@
-//! A program that the user names limits the process, in whatever way.
+//! Limit by a program that the user names.
 //!
-//! It is started in a process group of its own and ended with us: asked first, so that it can tidy
-//! up, and made to after a moment. Many such programs stop and continue the process, and may leave
-//! it stopped when they are killed; so it is continued, and has its scheduling and affinity given
-//! back, once the program has ended.
+//! The program is started in a process group of its own and ended with this process. It is asked
+//! first, so that it can clean up, and killed after a moment. Many such programs stop and continue
+//! the process, and may leave it stopped when they are killed. So the process is continued, and its
+//! scheduling and affinity are restored, once the program has ended.
 
 use std::fmt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -23,11 +23,11 @@ use slackline_linux::thread::ThreadRef;
 const PID: &str = "{pid}";
 const PERCENT: &str = "{percent}";
 
-/// How long it may take to tidy up.
+/// Time that the program may take to clean up.
 const END_WITHIN: Duration = Duration::from_secs(1);
 
-/// The command of a program that limits: words, in which `{pid}` stands for the process and
-/// `{percent}` for the share, in percent of one CPU.
+/// Command of a program that limits, as words. `{pid}` is replaced by the process, and `{percent}`
+/// by the share in percent of one CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandLine {
     words: Vec<String>,
@@ -36,7 +36,7 @@ pub struct CommandLine {
 impl FromStr for CommandLine {
     type Err = LimitError;
 
-    /// Words between white space; no shell reads them.
+    /// Splits the text at white space. No shell interprets it.
     fn from_str(text: &str) -> Result<CommandLine, LimitError> {
         for missing in [PID, PERCENT] {
             if !text.contains(missing) {
@@ -61,19 +61,19 @@ impl CommandLine {
     }
 }
 
-/// In percent, with as many decimals as there are, four at most.
+/// Returns the share in percent, with at most four decimals and no trailing zeros.
 fn percent(target: Reservation) -> String {
     let ppm = target.share().ppm();
     let text = format!("{}.{:04}", ppm / 10_000, ppm % 10_000);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// The program at work.
+/// The program that limits, while it runs.
 #[derive(Debug)]
 pub(super) struct Running {
     child: Child,
     command: String,
-    /// Dropped, or asked to give everything back, after the program has ended.
+    /// Fence of the process. It is dropped or released after the program has ended.
     pub(super) fence: Fence,
 }
 
@@ -116,7 +116,7 @@ impl Running {
         }
     }
 
-    /// Ends it, and with it the limit.
+    /// Ends the program, and with it the limit.
     pub(super) fn end(&mut self) {
         if !matches!(self.child.try_wait(), Ok(None)) {
             return;
@@ -133,7 +133,7 @@ impl Running {
         }
     }
 
-    /// All of its group; only while it has not been waited for is the number its own.
+    /// Signals the group of the program. Its number is only valid until the program is waited for.
     fn signal(&self, signal: Signal) {
         if let Some(id) = self.id() {
             let _ = signal_group(id, signal);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_told_whom_and_how_much() {
+    fn command_gets_the_process_and_the_share() {
         let line: CommandLine = "limit  --pid={pid} -l {percent}".parse().unwrap();
         let target = super::super::target(CpuShare::from_ppm(25_000), Span::from_ms(10)).unwrap();
         let words = line.filled(Tid::new(7).unwrap(), target);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_does_not_say_is_refused() {
+    fn command_without_a_variable_is_refused() {
         for text in ["", "limit {pid}", "limit {percent}"] {
             let refused = text.parse::<CommandLine>();
             assert!(matches!(refused, Err(LimitError::BadCommand { .. })), "{text}");

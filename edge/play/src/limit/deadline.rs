@@ -1,7 +1,8 @@
-//! `SCHED_DEADLINE`: a runtime in every period, kept by the kernel. Acts on one thread.
+//! Limit by `SCHED_DEADLINE`: a runtime in every period, enforced by the kernel. It acts on one
+//! thread.
 //!
-//! The kernel refuses it to a thread that may not run on every CPU, so the thread is let loose; and
-//! it wants each runtime to be a little above a microsecond.
+//! The kernel refuses this class to a thread with a restricted affinity, so the affinity is widened
+//! to all CPUs. It also requires a runtime slightly above a microsecond.
 
 use slackline_units::{Reservation, Span};
 
@@ -11,7 +12,7 @@ use slackline_linux::step::Hold;
 use slackline_linux::sys::online_cpus;
 use slackline_linux::thread::{ThreadRef, threads_of};
 
-/// The least runtime, `1 << DL_SCALE` nanoseconds.
+/// Minimum runtime, `1 << DL_SCALE` nanoseconds.
 const LEAST: Span = Span::from_ns(1 << 10);
 
 pub(super) fn apply(

@@ -1,5 +1,5 @@
-//! Slackline's own dispatcher: an exact reservation under `edf` that repays what its stops are late
-//! by, so that the share is exact over time. Acts on the whole process.
+//! Limit by Slackline's dispatcher: a reservation under `edf` with a hard limit. Overrun is repaid,
+//! so the share is exact over time. It acts on the whole process.
 
 use slackline_host::policy::{FieldError, Given, Spec, Values, find};
 use slackline_trace::Entry;
@@ -11,16 +11,16 @@ use slackline_linux::sys::Tid;
 use slackline_linux::thread::ThreadError;
 use slackline_live::session::{Called, JoinId, Options, Request, Session, Who};
 
-/// What stays for everybody else, unless the target itself is so large that less is left.
+/// Part of the CPU that stays for everything else, unless the target itself leaves less.
 const RESERVE: CpuShare = CpuShare::from_ppm(50_000);
 
-/// The dispatcher at work.
+/// The dispatcher while it runs.
 #[derive(Debug)]
 pub(super) struct Running {
     session: Session,
     process: Tid,
     id: JoinId,
-    /// Nobody wants them; kept so that there is always room for them.
+    /// Records of the session. Nothing reads them. The vector is kept to reuse its memory.
     records: Vec<Entry>,
 }
 
@@ -30,13 +30,13 @@ pub(super) fn apply(
     target: Reservation,
     keeper: KeeperCommand,
 ) -> Result<Running, LimitError> {
-    let policy = find("edf").expect("a policy of ours");
+    let policy = find("edf").expect("the policy `edf` exists");
     let reserve = RESERVE.min(CpuShare::ONE.less(target.share())).to_string();
     let values =
         Values::read(policy.policy_fields, [("reserve", Given::Text(&reserve))].into_iter());
-    let values = values.expect("its own parameters");
-    let share = share(policy, target).expect("what every reservation can be written as");
-    // Nobody else is to be admitted, and what looks take of the CPU is what is being measured.
+    let values = values.expect("the parameters are valid for `edf`");
+    let share = share(policy, target).expect("every reservation is a valid share");
+    // Nothing else is admitted, and the CPU time of the dispatcher is part of the measurement.
     let dispatch = Some(Span::ZERO);
     let cpus = vec![cpu];
     let (origin, wall_clock) = (None, None);
@@ -63,7 +63,7 @@ fn share(policy: &'static Spec, target: Reservation) -> Result<Values, FieldErro
 
 impl Running {
     /// # Errors
-    /// Why it has ended.
+    /// If the process or the dispatcher has ended.
     pub(super) fn check(&mut self) -> Result<(), LimitError> {
         let seen = self.session.poll(&mut self.records)?;
         if seen.ended.contains(&self.id) {
@@ -72,10 +72,10 @@ impl Running {
         Ok(())
     }
 
-    /// Takes the limit off.
+    /// Removes the limit.
     ///
     /// # Errors
-    /// Why it had ended, or what could not be given back.
+    /// If the dispatcher had ended before, or a change could not be undone.
     pub(super) fn end(mut self) -> Result<(), LimitError> {
         Ok(self.session.close(&mut self.records)?)
     }

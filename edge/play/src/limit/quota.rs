@@ -1,8 +1,10 @@
-//! A CFS quota: so much in every period for a cgroup, kept by the kernel. Acts on a process.
+//! Limit by a CFS quota: CPU time in every period for a cgroup, enforced by the kernel. It acts on
+//! a process.
 //!
-//! The process is moved into a group of its own. In version 1 that is made below the one it is in;
-//! in version 2 below the nearest group that hands the controller on, which may be the root: then
-//! limits that the user set on groups in between do not act on it meanwhile.
+//! The process is moved into a cgroup of its own. In version 1 that is a child of its current
+//! cgroup. In version 2 it is a child of the nearest cgroup that delegates the controller, which
+//! may be the root. Limits of the user on cgroups in between then do not act on the process
+//! meanwhile.
 
 use slackline_units::{CpuShare, Reservation, Span};
 
@@ -11,11 +13,11 @@ use slackline_fence::Fence;
 use slackline_linux::cgroup::{CgroupError, Controller, Place, Step, Version, write};
 use slackline_linux::thread::ThreadRef;
 
-/// The kernel's least quota.
+/// Minimum quota of the kernel.
 const LEAST: Span = Span::from_ms(1);
-/// The kernel's shortest and longest periods.
+/// Minimum and maximum period of the kernel.
 const PERIODS: [Span; 2] = [Span::from_ms(1), Span::from_secs(1)];
-/// The kernel's default period.
+/// Default period of the kernel.
 const USUAL: Span = Span::from_ms(100);
 
 pub(super) fn usual_period(share: CpuShare) -> Span {
@@ -45,7 +47,7 @@ pub(super) fn apply(
     place.take_in(thread.pid()).map_err(failed)
 }
 
-/// Whole microseconds, as the kernel takes them.
+/// Writes quota and period in whole microseconds, the kernel's unit.
 fn limit(place: &Place, target: Reservation) -> Result<(), CgroupError> {
     let us = |span: Span| (span.ns() / 1_000).to_string();
     let (quota, period) = (us(target.slice()), us(target.period()));
@@ -64,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_period_is_as_long_as_the_least_quota_needs() {
+    fn default_period_grows_with_the_minimum_quota() {
         let of = |ppm| usual_period(CpuShare::from_ppm(ppm));
         assert_eq!(of(500_000), USUAL);
         assert_eq!(of(10_000), USUAL);

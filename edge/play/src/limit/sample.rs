@@ -1,10 +1,10 @@
-//! What a process gets, measured from outside: its CPU time in each second.
+//! Measurement of a process from outside: its CPU time in each second.
 //!
-//! What counts is what the kernel's scheduler has counted, which is what its own limits go by. That
-//! count is brought up to date when a thread leaves its CPU, and at every tick (1 to 10 ms). So of
-//! a process of one thread it is read while the thread is off its CPU: a second clock, of perf
-//! events, says whether it is. Where that is not permitted, or of a process of several threads, a
-//! reading may be behind by up to a tick.
+//! The measure is the CPU time counted by the kernel's scheduler, which the kernel's own limits
+//! use. That count is updated when a thread leaves its CPU and at every tick (1 to 10 ms). So for a
+//! process of one thread it is read while the thread is off its CPU. A second clock, of perf
+//! events, tells that. If it is not permitted, or for a process of several threads, a reading may
+//! be late by up to a tick.
 
 use std::io;
 use std::time::Duration;
@@ -15,35 +15,35 @@ use thiserror::Error;
 use slackline_linux::sys::{TaskClock, ThreadClock, Tid, monotonic, process_cpu_time};
 use slackline_linux::thread::{ThreadError, threads_of};
 
-/// Why a process cannot be measured, or no longer.
+/// Reason why a process cannot be measured, or no longer.
 #[derive(Debug, Error)]
 pub enum SampleError {
-    /// There is no such process.
+    /// The process does not exist.
     #[error(transparent)]
     Thread(#[from] ThreadError),
-    /// Its CPU time cannot be read.
+    /// The CPU time of the process cannot be read.
     #[error("cannot read the CPU time of process {pid}: {source}")]
     Unreadable {
-        /// The process.
+        /// Process to be measured.
         pid: Tid,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
 }
 
-/// What a process used between two points in time, on `CLOCK_MONOTONIC`.
+/// CPU time of a process between two points in time on `CLOCK_MONOTONIC`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// From when.
+    /// Start of the interval.
     pub from: Time,
-    /// Until when.
+    /// End of the interval.
     pub to: Time,
-    /// CPU time used between the two.
+    /// CPU time used in the interval.
     pub used: Span,
 }
 
 impl Sample {
-    /// The share of one CPU that was used, in millionths.
+    /// Returns the used share of one CPU, in millionths.
     #[must_use]
     pub fn share_ppm(&self) -> u64 {
         let elapsed = u128::from((self.to - self.from).ns().max(1));
@@ -52,39 +52,39 @@ impl Sample {
     }
 }
 
-/// How long to wait for a thread to be off its CPU: it may be there nine tenths of the time, in
+/// Maximum wait until a thread is off its CPU. It may be on it for nine tenths of the time, in
 /// slices of a tenth of a second.
 const PATIENCE: Span = Span::from_ms(120);
-/// How often to look meanwhile.
+/// Interval between two checks meanwhile.
 const LOOK: Duration = Duration::from_micros(50);
 
-/// Measures one process.
+/// Measurement of one process.
 #[derive(Debug)]
 pub struct Sampler {
     pid: Tid,
     clocks: Clocks,
     at: Time,
     used: Span,
-    /// When it began, and how much of its time has been asked for.
+    /// Time of the start. The sum of all requested lengths follows.
     origin: Time,
     asked: Span,
 }
 
 #[derive(Debug)]
 enum Clocks {
-    /// Of the one thread: the scheduler's count, and the clock that says whether it runs.
+    /// Process of one thread: the scheduler's count, and the clock that tells if the thread runs.
     One(ThreadClock, Option<TaskClock>),
     Process,
 }
 
 impl Sampler {
-    /// Begins now.
+    /// Starts the measurement now.
     ///
     /// # Errors
-    /// When there is no such process, or its CPU time cannot be read.
+    /// If the process does not exist, or its CPU time cannot be read.
     pub fn start(pid: i32) -> Result<Sampler, SampleError> {
         let pid = Tid::new(pid).ok_or_else(|| {
-            let none = Tid::new(1).expect("above zero");
+            let none = Tid::new(1).expect("1 is a valid process id");
             ThreadError::Gone { pid: none, tid: none }
         })?;
         let clocks = if threads_of(pid)?.len() == 1 {
@@ -101,16 +101,16 @@ impl Sampler {
         Ok(sampler)
     }
 
-    /// Whether readings are exact, not behind by up to a tick.
+    /// Returns true if readings are exact, and not late by up to a tick.
     #[must_use]
     pub const fn is_exact(&self) -> bool {
         matches!(self.clocks, Clocks::One(_, Some(_)))
     }
 
-    /// What was used since the last sample, or the start.
+    /// Returns the CPU time used since the last sample, or since the start.
     ///
     /// # Errors
-    /// When the process is gone.
+    /// If the process is gone.
     pub fn sample(&mut self) -> Result<Sample, SampleError> {
         let (at, used) = self.read()?;
         let sample = Sample { from: self.at, to: at, used: used.left_after(self.used) };
@@ -118,11 +118,11 @@ impl Sampler {
         Ok(sample)
     }
 
-    /// Sleeps until all the lengths asked for so far have passed since the start, and takes the
-    /// next sample: being late once makes no later one late.
+    /// Sleeps until all requested lengths have passed since the start, and takes the next sample.
+    /// Lateness of one sample does not delay later ones.
     ///
     /// # Errors
-    /// When the process is gone.
+    /// If the process is gone.
     pub fn after(&mut self, length: Span) -> Result<Sample, SampleError> {
         self.asked += length;
         let wait = self.origin.after(self.asked).since(monotonic());
@@ -148,7 +148,8 @@ impl Sampler {
         }
     }
 
-    /// How long the one thread has been on CPUs, running or not; the same twice if it is off.
+    /// Returns the time that the only thread has been on CPUs, running or not. Two equal readings
+    /// mean that it is off. `None` without that clock.
     fn on_cpu(&self) -> io::Result<Option<Span>> {
         match &self.clocks {
             Clocks::One(_, Some(clock)) => clock.read().map(Some),
@@ -162,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_is_of_the_time_that_passed() {
+    fn used_share_refers_to_the_elapsed_time() {
         let at = |ms| Time::START + Span::from_ms(ms);
         let sample = Sample { from: at(500), to: at(1504), used: Span::from_us(10_040) };
         assert_eq!(sample.share_ppm(), 10_000);

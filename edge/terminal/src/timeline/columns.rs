@@ -1,8 +1,8 @@
-//! A stretch of time cut into columns.
+//! A window of time, divided into columns.
 
 use slackline_units::{Span, Time};
 
-/// What a picture shows: a stretch of time, in columns that differ by a nanosecond at most.
+/// The window of a timeline. Its columns differ in length by at most a nanosecond.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
     from: Time,
@@ -11,7 +11,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// `span` must be longer than nothing. No column is shorter than a nanosecond.
+    /// Creates a window. `span` must not be zero. No column is shorter than a nanosecond.
     pub(crate) fn new(from: Time, span: Span, columns: usize) -> Window {
         let most = usize::try_from(span.ns()).unwrap_or(usize::MAX);
         Window { from, span, columns: columns.clamp(1, most) }
@@ -33,23 +33,23 @@ impl Window {
         self.columns
     }
 
-    /// How long a column is.
+    /// Returns the length of a column.
     pub(crate) fn length(&self, column: usize) -> Span {
         self.edge(column + 1) - self.edge(column)
     }
 
-    /// The column in which a time lies.
+    /// Returns the column that contains a time. `None` if the time is outside of the window.
     pub(crate) fn column_of(&self, at: Time) -> Option<usize> {
         if at < self.from || at >= self.end() {
             return None;
         }
-        // The last one whose edge, rounded down, is not beyond `at`.
+        // This is the last column whose start, rounded down, is not after `at`.
         let since = u128::from((at - self.from).ns()) + 1;
         let column = (since * self.columns as u128 - 1) / u128::from(self.span.ns());
-        Some(usize::try_from(column).expect("fewer than there are columns"))
+        Some(usize::try_from(column).expect("the column is within the window"))
     }
 
-    /// How much of each column lies between two times; columns without any are left out.
+    /// Returns the columns between two times, and how much of each lies between them.
     pub(crate) fn spread(self, (from, to): (Time, Time)) -> impl Iterator<Item = (usize, Span)> {
         let (from, to) = (from.max(self.from), to.min(self.end()));
         let first = if from < to { self.column_of(from) } else { None };
@@ -63,18 +63,18 @@ impl Window {
         (self.edge(column), self.edge(column + 1))
     }
 
-    /// Where a column begins.
+    /// Returns the start of a column.
     pub(crate) fn edge(&self, column: usize) -> Time {
         self.from.after(part(self.span, (column as u64, self.columns as u64)))
     }
 }
 
-/// How much of one stretch of time lies in another.
+/// Returns the length of the overlap of two intervals.
 pub(crate) fn overlap(one: (Time, Time), other: (Time, Time)) -> Span {
     one.1.min(other.1).since(one.0.max(other.0))
 }
 
-/// `whole * numerator / denominator`, rounded down; the numerator is not the larger one.
+/// Returns `whole × numerator / denominator`, rounded down. The numerator must not be larger.
 pub(crate) fn part(whole: Span, (numerator, denominator): (u64, u64)) -> Span {
     let part = u128::from(whole.ns()) * u128::from(numerator) / u128::from(denominator);
     Span::from_ns(u64::try_from(part).expect("a part is not longer than the whole"))
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_moment_lies_in_one_column() {
+    fn every_moment_is_in_one_column() {
         for (span, columns) in [(10, 3), (7, 7), (100, 9), (5, 20)] {
             let window = Window::new(Time::from_ns(50), Span::from_ns(span), columns);
             let mut lengths = vec![0; window.columns()];
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stretch_is_spread_over_the_columns_it_touches() {
+    fn interval_is_spread_over_its_columns() {
         let window = Window::new(Time::from_ns(100), Span::from_ns(40), 4);
         let spread = |from, to| -> Vec<_> {
             let spread = window.spread((Time::from_ns(from), Time::from_ns(to)));

@@ -1,4 +1,4 @@
-//! A timeline, drawn.
+//! Drawing of a timeline as text.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use slackline_units::{Span, Time};
 use super::{Cell, Glyphs, Held, Row, Timeline, ruler};
 use crate::paint::Paint;
 
-/// What a character stands for, which decides its colour.
+/// Meaning of a character, which decides its colour.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Hue {
     Text,
@@ -18,8 +18,8 @@ enum Hue {
 }
 
 impl Hue {
-    /// As the terminal is told: blue, orange and vermilion, which stay apart for all kinds of
-    /// sight, and grey for what is only there to guide the eye.
+    /// Returns the colour's escape code: blue, orange and vermilion, which colour-blind people can
+    /// distinguish, and grey for guides.
     fn code(self) -> &'static str {
         match self {
             Hue::Text => "0",
@@ -31,7 +31,7 @@ impl Hue {
     }
 }
 
-/// The characters that are drawn with. What a column is filled to is shown in steps.
+/// Characters of a timeline. The fill of a column is shown in steps.
 struct Alphabet {
     due: &'static [char],
     spare: &'static [char],
@@ -65,20 +65,20 @@ const ASCII: Alphabet = Alphabet {
     tick: '+',
 };
 
-/// Drawn to the right of the margin.
+/// Characters of a line, to the right of the margin.
 type Line = Vec<(char, Hue)>;
 
 const INDENT: usize = 2;
-/// The letter of a vCPU and a blank.
+/// Width of a vCPU's letter and a blank.
 const LETTER: usize = 2;
 const GAP: usize = 2;
 
-/// Characters before the first column, when the longest text beside a line has so many.
+/// Returns the number of characters before the first column, for this longest text beside a line.
 pub(crate) fn margin(longest_text: usize) -> usize {
     INDENT + LETTER + longest_text.max("10ms/100ms".len()) + GAP
 }
 
-/// The whole picture.
+/// Draws the whole timeline.
 pub(crate) fn draw(timeline: &Timeline, glyphs: Glyphs, paint: Paint) -> String {
     let longest = timeline.rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
     let alphabet = match glyphs {
@@ -114,7 +114,7 @@ pub(crate) fn draw(timeline: &Timeline, glyphs: Glyphs, paint: Paint) -> String 
     canvas.text
 }
 
-/// Times, and where they are.
+/// Draws the time scale.
 fn scale(timeline: &Timeline, alphabet: &Alphabet, canvas: &mut Canvas) {
     let columns = timeline.window.columns();
     let mut times = vec![' '; columns];
@@ -133,7 +133,8 @@ fn scale(timeline: &Timeline, alphabet: &Alphabet, canvas: &mut Canvas) {
 }
 
 impl Alphabet {
-    /// What a vCPU did in a column of some length. Running is never hidden by waiting.
+    /// Returns the character for a vCPU's activity in a column of this length. Running has
+    /// precedence over waiting.
     fn cell(&self, cell: &Cell, length: Span) -> (char, Hue) {
         let ran = cell.due + cell.spare;
         if ran.is_zero() {
@@ -149,7 +150,8 @@ impl Alphabet {
     }
 }
 
-/// The character nearest to how full a column is, but not an empty one: `part` is not nothing.
+/// Returns the character for how full a column is. It is never the empty one, since `part` is not
+/// zero.
 fn step(steps: &[char], part: Span, whole: Span) -> char {
     let count = steps.len() as u128;
     let (part, whole) = (u128::from(part.ns()), u128::from(whole.ns()));
@@ -158,7 +160,7 @@ fn step(steps: &[char], part: Span, whole: Span) -> char {
     steps[index]
 }
 
-/// Where a vCPU's periods begin and end, and which of them fell short.
+/// Returns the line that marks the ends of a vCPU's periods, and the periods that fell short.
 fn periods(timeline: &Timeline, row: &Row, alphabet: &Alphabet) -> Line {
     let window = &timeline.window;
     let mut line = vec![(' ', Hue::Faint); window.columns()];
@@ -171,18 +173,20 @@ fn periods(timeline: &Timeline, row: &Row, alphabet: &Alphabet) -> Line {
     }
     let is_over = |end| timeline.ended.is_none_or(|ended| end <= ended) && end <= window.end();
     for period in row.periods.iter().filter(|period| is_over(period.end) && period.is_short()) {
-        // A period ends where the next begins; the last in the window has no next one there.
+        // A period ends where the next one begins. The last one in the window has no successor
+        // there.
         let column = window.column_of(period.end).unwrap_or(window.columns() - 1);
         line[column] = (alphabet.short, Hue::Short);
     }
     line
 }
 
-/// The letter of whoever had a CPU longest, large if mostly in time it was owed; or nobody.
+/// Returns the letter of the vCPU that used most of a CPU's column: a capital if mostly within its
+/// reservation. `None` if the CPU was mostly idle.
 fn holder(timeline: &Timeline, held: &[Held], length: Span) -> Option<(char, Hue)> {
     let total = |held: &Held| held.due + held.spare;
     let used: Span = held.iter().map(total).sum();
-    // Of equals the one with the smaller id is named.
+    // Among equals, the vCPU with the smaller id is shown.
     let most = held.iter().min_by_key(|held| (std::cmp::Reverse(total(held)), held.vcpu))?;
     if length.left_after(used) > total(most) {
         return None;
@@ -196,14 +200,14 @@ fn holder(timeline: &Timeline, held: &[Held], length: Span) -> Option<(char, Hue
     }
 }
 
-/// Short names of vCPUs. Beyond `z` there are none.
+/// Returns the short name of a vCPU. After `z` all vCPUs share `*`.
 fn letter(index: usize) -> char {
     ('a'..='z').nth(index).unwrap_or('*')
 }
 
-/// What the characters mean, as far as the picture can have them.
+/// Explains the characters that the timeline can have.
 fn legend(timeline: &Timeline, alphabet: &Alphabet, canvas: &mut Canvas) {
-    // Of what a column is filled to: the least and the most.
+    // Shows the characters for the least and the most fill.
     let ends = |steps: &[char]| match steps {
         [first, .., last] => format!("{first}{last}"),
         _ => steps.iter().collect(),
@@ -246,7 +250,7 @@ fn legend(timeline: &Timeline, alphabet: &Alphabet, canvas: &mut Canvas) {
     }
 }
 
-/// What the picture cannot show.
+/// Returns remarks on what the timeline cannot show.
 fn remarks(timeline: &Timeline) -> Vec<String> {
     let mut remarks = Vec::new();
     if !timeline.knows.sleep {
@@ -261,7 +265,7 @@ fn remarks(timeline: &Timeline) -> Vec<String> {
     remarks
 }
 
-/// Text in the making.
+/// Text of a timeline while it is drawn.
 struct Canvas {
     text: String,
     margin: usize,
@@ -269,7 +273,7 @@ struct Canvas {
 }
 
 impl Canvas {
-    /// A line with something in the margin. Blanks at its end are left out.
+    /// Adds a line with a text in the margin. Blanks at the end are dropped.
     fn line(&mut self, left: &str, hue: Hue, mut line: Line) {
         let width = self.margin - INDENT;
         let mut whole: Line = format!("{left:<width$}").chars().map(|c| (c, hue)).collect();
@@ -277,7 +281,7 @@ impl Canvas {
         self.indented(whole);
     }
 
-    /// Goes on with words, which go on below, so far to the right, where the line has no room left.
+    /// Adds words to a line, and continues below with this indent where the line is full.
     fn words(&mut self, line: &mut Line, text: &str, hanging: usize, width: usize) {
         for word in text.split(' ') {
             if !line.is_empty() && line.len() + 1 + word.chars().count() > width {

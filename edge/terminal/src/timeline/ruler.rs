@@ -1,15 +1,15 @@
-//! Times along the top of a picture.
+//! Time scale of a timeline.
 
 use slackline_units::{Span, Time};
 
 use super::columns::Window;
 
-/// Units that times are written in, longest first.
+/// Units of times on the scale, longest first.
 const UNITS: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
-/// Empty columns between one time and the next, at least.
+/// Smallest number of empty columns between two times.
 const GAP: usize = 2;
 
-/// Round times in a window: the column of each, and how to write it.
+/// Returns round times in a window: the column and the label of each.
 pub(crate) fn ticks(window: &Window) -> Vec<(usize, String)> {
     let Some(step) = step(window) else { return Vec::new() };
     let step = step.ns();
@@ -21,8 +21,8 @@ pub(crate) fn ticks(window: &Window) -> Vec<(usize, String)> {
         .collect()
 }
 
-/// The widest window of at most so many columns in which round times are equally far apart; or, if
-/// it would be less than three quarters as wide, simply the widest.
+/// Returns the widest window of at most `columns` columns in which round times are equally far
+/// apart. If that is less than three quarters of `columns`, returns one with all of them.
 pub(crate) fn even_window(from: Time, span: Span, columns: usize) -> Window {
     let is_even = |window: &Window| {
         let (length, parts) = (span.ns(), window.columns() as u64);
@@ -33,7 +33,7 @@ pub(crate) fn even_window(from: Time, span: Span, columns: usize) -> Window {
     windows.find(is_even).unwrap_or_else(|| Window::new(from, span, columns))
 }
 
-/// How far apart the times are: as near as there is room for.
+/// Returns the smallest step between times whose labels fit. `None` if none fits.
 fn step(window: &Window) -> Option<Span> {
     let mut steps = (0..20).flat_map(|power| [1, 2, 5].map(|digit| (digit, power)));
     steps.find_map(|(digit, power)| {
@@ -42,14 +42,15 @@ fn step(window: &Window) -> Option<Span> {
     })
 }
 
-/// Whether there is room for a time every `step`.
+/// Returns true if labels at this step fit.
 fn fits(window: &Window, step: Span) -> bool {
     let width = label(window.end(), step, window.end()).len() + GAP;
     u128::from(step.ns()) * window.columns() as u128
         >= u128::from(window.span().ns()) * width as u128
 }
 
-/// A time with as many places as a step needs, in the longest unit that is not longer than `end`.
+/// Formats a time with as many decimals as the step needs, in the longest unit that is not longer
+/// than `end`.
 fn label(at: Time, step: Span, end: Time) -> String {
     let (at, step) = (at.ns(), step.ns());
     let fits = |&&(_, unit): &&(&str, u64)| end.ns() >= unit;

@@ -1,4 +1,4 @@
-//! Tests of what is shown in a terminal.
+//! Tests of the output in a terminal.
 
 #[path = "../../../../pure/metrics/tests/script/mod.rs"]
 mod script;

@@ -1,4 +1,4 @@
-//! What people are shown of a run.
+//! Tables of single runs and of runs side by side.
 
 use crate::script::{Script, us, vcpu, web_servers};
 use slackline_terminal::{Paint, side_by_side, summary};
@@ -12,8 +12,8 @@ fn assert_text(found: &str, expected: &str) {
 }
 
 #[test]
-fn data_that_moved_is_shown_as_a_rate() {
-    // 12.5 MB in two seconds of which it was there for one: 100 Mbit/s.
+fn moved_data_is_shown_as_a_rate() {
+    // 12.5 MB in one second of presence (of two seconds in all) are 100 Mbit/s.
     let moved = Record::Moved { at: Time::START + us(500_000), vcpu: vcpu(0), bytes: 12_500_000 };
     let run = Script::new(&["sink", "other"]).with(moved).left(0, 1_000_000).ended(2_000_000);
     let lines = |text: &str| {
@@ -25,13 +25,13 @@ fn data_that_moved_is_shown_as_a_rate() {
     let still = Script::new(&["other"]).ended(2_000_000);
     let text = side_by_side(&[("moves", &run), ("still", &still)], None);
     assert!(text.contains("Mbit/s") && text.contains(" 100.0"), "{text}");
-    // Where nobody moved anything there is no such column.
+    // Without moved data, the column is left out.
     assert!(!summary(&still, 100, Paint::Plain).contains("Mbit/s"));
     assert!(!side_by_side(&[("still", &still)], None).contains("Mbit/s"));
 }
 
 #[test]
-fn work_is_shown_beside_cpu_time_where_anybody_was_slowed() {
+fn work_is_shown_beside_cpu_time_if_slowed() {
     let slowed = Record::Slowed {
         vcpu: vcpu(0),
         from: Time::START,
@@ -53,7 +53,7 @@ fn work_is_shown_beside_cpu_time_where_anybody_was_slowed() {
 }
 
 #[test]
-fn a_run_as_tables() {
+fn run_is_shown_as_tables() {
     assert_text(
         &summary(&web_servers(), 100, Paint::Plain),
         "
@@ -98,7 +98,7 @@ a title: edf, sim, seed 1, 2s measured
 }
 
 #[test]
-fn what_others_had_of_a_cpu_is_shown_where_it_is_known() {
+fn cpu_time_of_other_programs_is_shown_if_known() {
     let books = |to, idle, stolen| Record::Accounted {
         cpu: slackline_units::CpuId::new(0),
         from: Time::START,
@@ -123,13 +123,13 @@ fn what_others_had_of_a_cpu_is_shown_where_it_is_known() {
 }
 
 #[test]
-fn where_there_is_room_there_is_one_table() {
+fn wide_terminal_has_a_single_table() {
     let tables = |width| summary(&web_servers(), width, Paint::Plain).matches(" vCPU ").count();
     assert_eq!((tables(250), tables(100)), (1, 3));
 }
 
 #[test]
-fn runs_side_by_side() {
+fn runs_are_shown_side_by_side() {
     let (a, b) = (web_servers(), web_servers());
     assert_text(
         &side_by_side(&[("sim", &a), ("live", &b)], Some(100)),
@@ -154,7 +154,7 @@ fn runs_side_by_side() {
 }
 
 #[test]
-fn who_answers_requests_is_compared_by_how_many_and_how_fast() {
+fn servers_are_compared_by_answers_and_response_times() {
     let answered = |after: &[u64]| {
         let job = |&(start, after): &(u64, u64)| Record::Job {
             vcpu: vcpu(0),
@@ -181,7 +181,7 @@ fn who_answers_requests_is_compared_by_how_many_and_how_fast() {
 }
 
 #[test]
-fn what_is_missing_is_explained() {
+fn missing_values_are_explained() {
     let script = Script::new(&["a"]).knows(false, false).promised(0, 0, 2_000, 10_000);
     let run = script.used(0, 0, (0, 500_000, 90_000), (0, true)).ended(500_000);
     assert_text(
@@ -204,7 +204,7 @@ a title: edf, sim, seed 1, 500ms measured
 }
 
 #[test]
-fn colour_changes_nothing_but_colour() {
+fn colours_of_a_table_leave_its_text_unchanged() {
     let run = web_servers();
     let colored = summary(&run, 100, Paint::Colour);
     assert!(colored.contains("\x1b[32m0\x1b[0m") && colored.contains("\x1b[31m1\x1b[0m"));
@@ -215,7 +215,7 @@ fn colour_changes_nothing_but_colour() {
 }
 
 #[test]
-fn a_table_is_no_wider_than_asked_where_its_groups_allow() {
+fn table_keeps_its_width_if_its_groups_allow() {
     for width in [80, 100, 120, 300] {
         let text = summary(&web_servers(), width, Paint::Plain);
         let widest =

@@ -1,4 +1,4 @@
-//! Pictures and lists, as people see them.
+//! Timelines and lists of run intervals.
 
 use slackline_terminal::{Glyphs, Listing, Paint, RunList, RunListError, Timeline, WindowError};
 use slackline_trace::{Header, Knowledge, Named, RanEnd, Record, Sink};
@@ -38,8 +38,8 @@ fn promised(vcpu: VcpuId, slice: u64, period: u64) -> Record {
     Record::Promised { at: us(0), vcpu, reservation, exact: false, phase: None }
 }
 
-/// Forty milliseconds. `web` is promised 4 ms in 10, and sleeps when it has done its work; `db` is
-/// promised 2 ms in 20, always has work, and gets 1 ms at first; `batch` has what is left.
+/// Records of 40 ms. `web` has 4 ms in 10 ms reserved, and blocks when its work is done. `db` has 2
+/// ms in 20 ms, always has work, and receives only 1 ms at first. `batch` uses the slack.
 fn records() -> Vec<Record> {
     use RanEnd::{Blocked, Limit, Over, Preempted};
     let mut records = vec![promised(WEB, 4, 10), promised(DB, 2, 20)];
@@ -60,7 +60,7 @@ fn records() -> Vec<Record> {
     for (vcpu, turn, end) in turns {
         let (from, to) = (us(turn.start), us(turn.end));
         if vcpu == WEB {
-            // The last time it has to wait for a while.
+            // In its last period it waits for some time.
             records.push(Record::Woke { at: us(turn.start / 10_000 * 10_000), vcpu });
         }
         let (used, due) = (to - from, vcpu != BATCH);
@@ -124,14 +124,14 @@ web and db next to batch, edf, sim, seed 1
 ";
 
 #[test]
-fn a_picture_shows_who_ran_waited_and_slept() {
+fn timeline_shows_running_waiting_and_blocked_vcpus() {
     let picture = timeline(Knowledge::ALL, Span::from_ms(40));
     assert_eq!(picture.render(Glyphs::Blocks, Paint::Plain), BLOCKS);
     assert_eq!(picture.render(Glyphs::Ascii, Paint::Plain), ASCII);
 }
 
 #[test]
-fn colours_change_nothing_but_the_colour() {
+fn colours_of_a_timeline_leave_its_text_unchanged() {
     let picture = timeline(Knowledge::ALL, Span::from_ms(20));
     let mut coloured = picture.render(Glyphs::Blocks, Paint::Colour);
     assert!(coloured.contains("\x1b[38;5;32m████████ "), "{coloured}");
@@ -142,11 +142,11 @@ fn colours_change_nothing_but_the_colour() {
 }
 
 #[test]
-fn a_picture_says_what_the_host_could_not_see() {
+fn timeline_remarks_on_unobserved_facts() {
     let knows =
         Knowledge { sleep: false, stretches: false, resolution: Span::ZERO, overhead: false };
     let picture = timeline(knows, Span::from_ms(20)).render(Glyphs::Ascii, Paint::Plain);
-    // In lines that are no wider than the picture.
+    // The remarks are in lines that are no wider than the timeline.
     let said = picture.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(said.contains("Blank is asleep or waiting: this host cannot tell which."));
     assert!(said.contains("Use was measured now and then, and is drawn evenly in between."));
@@ -154,7 +154,7 @@ fn a_picture_says_what_the_host_could_not_see() {
 }
 
 #[test]
-fn a_picture_of_no_time_is_refused() {
+fn timeline_of_zero_length_is_refused() {
     let refused = Timeline::new((&header(Knowledge::ALL), &names()), us(7), Span::ZERO, 80);
     assert_eq!(refused.err(), Some(WindowError::Empty { from: us(7) }));
 }
@@ -169,7 +169,7 @@ const LIST: &str = "\
 ";
 
 #[test]
-fn stretches_are_listed_a_line_each() {
+fn run_intervals_are_listed_one_per_line() {
     let mut text = Vec::new();
     let (from, span) = (us(9500), Span::from_ms(11));
     let mut listing = Listing::new(&mut text, &names(), from, span);
@@ -177,7 +177,7 @@ fn stretches_are_listed_a_line_each() {
     for record in records() {
         listing.record(&record);
     }
-    listing.finish().expect("a vector takes everything");
+    listing.finish().expect("writing to a vector succeeds");
     assert_eq!(String::from_utf8_lossy(&text), LIST);
 }
 
@@ -187,13 +187,13 @@ fn run_list(name: &str) -> Result<String, RunListError> {
     for record in records() {
         list.record(&record);
     }
-    list.finish().expect("a vector takes everything");
+    list.finish().expect("writing to a vector succeeds");
     Ok(String::from_utf8(text).expect("text"))
 }
 
-/// The last sleep is not over when the run is, so nobody knows how long it would have been.
+/// The last block is not over at the end of the run, so its length is unknown.
 #[test]
-fn running_and_sleeping_become_a_table() {
+fn run_and_block_times_are_listed_as_csv() {
     let expected = "run_ns,block_ns\n4000000,6000000\n4000000,6000000\n3500000,6500000\n";
     assert_eq!(run_list("web").as_deref(), Ok(expected));
     assert_eq!(run_list("batch").as_deref(), Ok("run_ns,block_ns\n"));
@@ -202,7 +202,7 @@ fn running_and_sleeping_become_a_table() {
 }
 
 #[test]
-fn a_wake_without_work_is_sleep() {
+fn wake_without_cpu_time_counts_as_blocked() {
     let mut text = Vec::new();
     let mut list =
         RunList::new(&mut text, &header(Knowledge::ALL), &names(), "web").expect("web exists");
@@ -234,12 +234,12 @@ fn a_wake_without_work_is_sleep() {
     for record in story {
         list.record(&record);
     }
-    list.finish().expect("a vector takes everything");
+    list.finish().expect("writing to a vector succeeds");
     let expected = "run_ns,block_ns\n3000,4000\n1000,4000\n";
     assert_eq!(String::from_utf8_lossy(&text), expected);
 }
 
-/// A table of sleep is not made up where sleep cannot be seen.
+/// If the host could not observe blocking, no table is made.
 #[test]
 fn unknown_sleep_is_an_error() {
     let header = header(Knowledge {

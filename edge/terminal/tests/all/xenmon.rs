@@ -1,11 +1,12 @@
-//! XenMon's metrics as people see them.
+//! Tables of XenMon's metrics.
 
 use slackline_metrics::{Point, XenMonDomain, XenMonSummary};
 use slackline_terminal::{Paint, xenmon};
 use slackline_trace::Knowledge;
 use slackline_units::Span;
 
-/// Gotten, allocated, blocked and waited in milliseconds, in one turn of a tenth of a second.
+/// Returns a domain with gotten, allocated, blocked and waited times in milliseconds, in one
+/// execution of 100 ms.
 fn domain(name: &str, times: [u64; 4], io: u64) -> XenMonDomain {
     let [gotten, allocated, blocked, waited] = times.map(Span::from_ms);
     let total = Point { gotten, allocated, blocked, waited, executions: 1, sliced: 1, io };
@@ -24,7 +25,7 @@ fn assert_table(run: &XenMonSummary, expected: &str) {
 }
 
 #[test]
-fn people_see_a_table() {
+fn xenmon_metrics_are_shown_as_a_table() {
     assert_table(
         &two(),
         "
@@ -41,7 +42,7 @@ XenMon: 100ms sampled every 100ms
 }
 
 #[test]
-fn what_did_no_io_or_had_no_slice_has_a_dash_that_is_explained() {
+fn missing_io_and_slices_have_explained_dashes() {
     let mut run = two();
     run.knows_io = true;
     run.domains[0].total.sliced = 0;
@@ -62,7 +63,7 @@ XenMon: 100ms sampled every 100ms
 }
 
 #[test]
-fn of_a_machine_that_sees_little_there_are_few_columns() {
+fn host_with_few_observations_has_few_columns() {
     let mut run = two();
     run.knows =
         Knowledge { sleep: false, stretches: false, resolution: Span::ZERO, overhead: false };

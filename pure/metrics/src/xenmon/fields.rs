@@ -1,7 +1,7 @@
-//! The stable, machine-readable form: names that carry their unit last.
+//! The stable, machine-readable form of a summary: names that carry their unit last.
 //!
-//! `_ns` is nanoseconds, `_ns_per_s` nanoseconds in each second of the span, `_ppm` millionths of
-//! the span (of one CPU), `_milli_per_s` thousandths of one in each second.
+//! Units: `_ns` nanoseconds, `_ns_per_s` nanoseconds in each second of the span, `_ppm` millionths
+//! of the span (of one CPU), `_milli_per_s` thousandths per second.
 
 use slackline_units::Span;
 
@@ -26,12 +26,12 @@ impl XenMonSummary {
         fields
     }
 
-    /// The fields of a stretch of time, in this order: `gotten_ns`, `gotten_ns_per_s`,
-    /// `gotten_ppm`, `gotten_per_execution_ns`, `allocated_ns`, `allocated_per_execution_ns` (of
-    /// executions with a slice), `blocked_ns`, `blocked_ns_per_s`, `blocked_ppm`,
-    /// `blocked_per_io_ns`, `waited_ns`, `waited_ns_per_s`, `waited_ppm`,
-    /// `waited_per_execution_ns`, `executions`, `executions_milli_per_s`, `io`, `io_milli_per_s`,
-    /// `io_milli_per_execution`. What the machine could not see is missing.
+    /// The fields of a span of time, in this order: `gotten_ns`, `gotten_ns_per_s`, `gotten_ppm`,
+    /// `gotten_per_execution_ns`, `allocated_ns`, `allocated_per_execution_ns` (of executions with
+    /// a slice), `blocked_ns`, `blocked_ns_per_s`, `blocked_ppm`, `blocked_per_io_ns`, `waited_ns`,
+    /// `waited_ns_per_s`, `waited_ppm`, `waited_per_execution_ns`, `executions`,
+    /// `executions_milli_per_s`, `io`, `io_milli_per_s`, `io_milli_per_execution`. Numbers that the
+    /// host could not observe are missing.
     #[must_use]
     pub fn point_fields(&self, point: &Point, over: Span) -> Vec<Field> {
         let runs = self.knows.stretches;
@@ -65,14 +65,14 @@ impl XenMonSummary {
     }
 }
 
-/// So many a second, in thousandths.
+/// Returns the rate per second, in thousandths. `None` if `over` is zero.
 fn milli_per_second(count: u64, over: Span) -> Option<u64> {
     let ns = u128::from(over.ns());
     let milli = (u128::from(count) * 1_000 * u128::from(SECOND.ns()) + ns / 2).checked_div(ns)?;
     u64::try_from(milli).ok()
 }
 
-/// The part of each of so many; none of none.
+/// Returns the mean, rounded to the nearest. `None` if `count` is zero.
 fn part(of: Span, count: u64) -> Option<Span> {
     (count > 0).then(|| Span::from_ns((of.ns() + count / 2) / count))
 }
@@ -82,7 +82,7 @@ fn ns(span: Option<Span>) -> FieldValue {
 }
 
 fn per_second(span: Option<Span>, over: Span) -> FieldValue {
-    // A millionth of a second in a second is a thousand nanoseconds; this keeps the rest as well.
+    // Millionths would be too coarse: one of them is a thousand nanoseconds.
     let rate = |span: Span| {
         let all = u128::from(over.ns());
         (u128::from(span.ns()) * u128::from(SECOND.ns()) + all / 2).checked_div(all)

@@ -1,4 +1,4 @@
-//! The allocation error of runs written by hand.
+//! The allocation error in hand-written runs.
 
 use crate::script::{header, us, vcpu};
 use slackline_metrics::{AllocationErrors, WholeSeconds, allocation_error};
@@ -32,9 +32,9 @@ fn seconds(warmup: u64, ran: &[(u32, u64, u64, u64)], end: u64) -> Vec<Vec<Span>
 }
 
 #[test]
-fn a_stretch_belongs_to_the_seconds_in_which_it_lies() {
+fn run_interval_counts_in_the_seconds_in_which_it_lies() {
     let half = SECOND / 2;
-    // From the middle of the warm-up over three seconds, four fifths of it used.
+    // Four fifths of three seconds, which begin in the middle of the warm-up.
     let long = (1, half, half + 3 * SECOND, 3 * SECOND * 4 / 5);
     let found = seconds(SECOND, &[(0, 0, 10, 10), long], 4 * SECOND + half);
     assert_eq!(found[0], [Span::ZERO; 3], "what ran in the warm-up is left out");
@@ -42,14 +42,14 @@ fn a_stretch_belongs_to_the_seconds_in_which_it_lies() {
 }
 
 #[test]
-fn what_is_less_than_a_second_at_the_end_is_left_out() {
+fn incomplete_second_at_the_end_is_left_out() {
     let found = seconds(0, &[(0, 0, SECOND + 10, SECOND + 10)], 2 * SECOND - 1);
     assert_eq!(found, [vec![us(SECOND)], vec![Span::ZERO]]);
     assert_eq!(seconds(0, &[], 10), [vec![], vec![]]);
 }
 
 #[test]
-fn too_much_is_positive_and_in_parts_of_the_share() {
+fn excess_is_a_positive_part_of_the_share() {
     let error =
         |used, share| allocation_error(us(used), Span::from_secs(1), CpuShare::from_ppm(share));
     assert_eq!(error(47_000, 10_000), 3_700_000, "4.7 % where 1 % was due");
@@ -62,7 +62,7 @@ fn too_much_is_positive_and_in_parts_of_the_share() {
 }
 
 #[test]
-fn errors_are_told_from_the_least_to_the_most() {
+fn errors_are_sorted_and_summarized() {
     let errors: AllocationErrors = [30, -10, 20, 0, -40].into_iter().collect();
     assert_eq!(errors.sorted(), [-40, -10, 0, 20, 30]);
     assert_eq!((errors.smallest(), errors.largest()), (Some(-40), Some(30)));

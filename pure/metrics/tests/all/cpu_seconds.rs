@@ -1,4 +1,4 @@
-//! What became of each CPU in each second: ours, others', stolen, unused.
+//! Use of each CPU in each second: by vCPUs, by others, stolen or unused.
 
 use crate::script::{Script, us};
 use slackline_metrics::{CpuSecond, CpuSeconds, SharedCpu};
@@ -8,7 +8,7 @@ use slackline_units::{CpuId, Time};
 const MS: u64 = 1_000;
 const SECOND: u64 = 1_000 * MS;
 
-/// The kernel's books of the first CPU, in microseconds.
+/// Kernel accounting of the first CPU, in microseconds.
 fn books(from: u64, to: u64, [idle, stolen, dispatching]: [u64; 3]) -> Record {
     let (from, to) = (Time::START + us(from), Time::START + us(to));
     let [idle, stolen, dispatching] = [idle, stolen, dispatching].map(us);
@@ -23,20 +23,20 @@ fn seconds(script: Script, end: u64) -> Vec<Vec<CpuSecond>> {
 }
 
 #[test]
-fn each_second_has_what_ran_in_it() {
+fn cpu_time_counts_in_the_second_in_which_it_ran() {
     let script =
         Script::new(&["a"]).ran(0, 500 * MS, 1_250 * MS).ran_spare(0, 2_000 * MS, 2_100 * MS);
     let [first, other] = &seconds(script, 2_900 * MS)[..] else { panic!("two CPUs") };
     let busy = |cpu: &[CpuSecond]| cpu.iter().map(|second| second.busy).collect::<Vec<_>>();
-    // The third is not over.
+    // The third second is not over.
     assert_eq!(busy(first), [us(500 * MS), us(250 * MS)]);
     assert_eq!(busy(other), [us(0), us(0)]);
     assert!(first.iter().all(|second| second.shared.is_none()), "there are no books");
 }
 
 #[test]
-fn what_is_left_of_a_second_is_of_others_stolen_or_unused() {
-    // A warm-up of a second; entries that lie over the ends of seconds count in proportion.
+fn rest_of_a_second_is_split_into_others_stolen_unused() {
+    // The warm-up lasts a second. Records that cross the ends of seconds count in proportion.
     let script = Script::new(&["a"]).warmup(SECOND).with(books(10 * MS, 10 * MS, [0; 3]));
     let script = script.ran(0, SECOND, 1_300 * MS).ran(0, 2_000 * MS, 2_500 * MS);
     let script = script.with(books(10 * MS, 1_500 * MS, [298 * MS, 0, 0]));
@@ -44,19 +44,19 @@ fn what_is_left_of_a_second_is_of_others_stolen_or_unused() {
     let cpus = seconds(script, 3_500 * MS);
     let shared =
         |others_ppm, stolen_ppm, unused_ppm| Some(SharedCpu { others_ppm, stolen_ppm, unused_ppm });
-    // 300 ours, 100 + 50 idle, 20 stolen, 10 for looking; then 500, 100, 40 and 20.
+    // In ms: 300 of vCPUs, 100 + 50 idle, 20 stolen, 10 dispatching. Then 500, 100, 40 and 20.
     assert_eq!(cpus[0][0].shared, shared(520_000, 20_000, 150_000));
     assert_eq!(cpus[0][1].shared, shared(340_000, 40_000, 100_000));
     assert_eq!((cpus[0].len(), cpus[1][0].shared), (2, None));
 }
 
-/// A reading that there is not becomes no number.
+/// Missing accounting yields `None` and not zero.
 #[test]
-fn a_second_that_the_books_are_not_of_has_no_numbers() {
+fn second_without_kernel_accounting_has_no_numbers() {
     let script = Script::new(&["a"]).ran(0, 0, 500 * MS).with(books(50 * MS, 50 * MS, [0; 3]));
     let script = script.with(books(50 * MS, 1_100 * MS, [420 * MS, 0, 0]));
     let cpus = seconds(script, 2_000 * MS);
-    // Of 950 ms 475 ours and 380 idle.
+    // In 950 ms there are 475 of vCPUs and 380 idle.
     let shared = cpus[0][0].shared.unwrap();
     assert_eq!((shared.others_ppm, shared.unused_ppm), (100_000, 400_000));
     assert_eq!(cpus[0][1].shared, None, "100 ms of it");

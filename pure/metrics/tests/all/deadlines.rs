@@ -1,32 +1,33 @@
-//! Deadlines, met and missed, against numbers worked out by hand. Times are microseconds.
+//! Deadlines, met and missed, against numbers worked out by hand. Times are in microseconds.
 
 use crate::script::{Script, us, vcpu};
 use slackline_metrics::VcpuSummary;
 use slackline_trace::Record;
 use slackline_units::{Reservation, Time};
 
-/// A vCPU that is awake from the start and owed 2 ms of every 10 ms.
+/// A vCPU that is runnable from the start, with 2 ms reserved in every 10 ms.
 fn awake() -> Script {
     Script::new(&["a"]).promised(0, 0, 2_000, 10_000).woke(0, 0)
 }
 
-/// Deadlines, misses, and the shortest and the longest time by which one was missed.
+/// Returns the number of deadlines and of misses, and the median and largest miss time.
 fn judged(vcpu: &VcpuSummary) -> (u64, u64, u64, u64) {
-    // Of a single one the worst is all there is.
+    // A single value has no median, so the worst stands for it.
     let time = vcpu.miss_time.map(|time| (time.p50.unwrap_or(time.worst), time.worst));
     let time = time.map_or((0, 0), |(half, worst)| (half.ns() / 1_000, worst.ns() / 1_000));
     (vcpu.deadlines.unwrap(), vcpu.misses.unwrap(), time.0, time.1)
 }
 
 #[test]
-fn a_slice_by_the_end_of_the_period_is_a_deadline_met() {
+fn slice_received_by_the_periods_end_meets_the_deadline() {
     let vcpu = awake().ran(0, 8_000, 10_000).ran(0, 10_000, 12_000).first_ended(20_000);
     assert_eq!(judged(&vcpu), (2, 0, 0, 0));
     assert_eq!(vcpu.miss_time, None);
 }
 
-/// The first period ends at 5 ms and is worth half a slice; in the next half a millisecond lacks at
-/// 15 ms, made up at 15.5 ms. Then the clock was set, and one ends after 8 ms, worth 1.6.
+/// The first period ends at 5 ms, with a budget of half a slice. In the next, half a millisecond is
+/// missing at 15 ms and made up at 15.5 ms. Then the clock is set, and a period ends after 8 ms
+/// with a budget of 1.6 ms.
 #[test]
 fn with_a_phase_deadlines_are_those_of_the_grid() {
     let reservation = Reservation::new(us(2_000), us(10_000)).ok();
@@ -51,7 +52,7 @@ fn a_nanosecond_too_little_is_a_miss() {
 
 #[test]
 fn a_miss_lasts_until_the_shortfall_has_been_made_up() {
-    // Half a millisecond is lacking at 10 ms, and made up at 13.5 ms.
+    // Half a millisecond is missing at 10 ms, and made up at 13.5 ms.
     let script = awake().ran(0, 0, 1_500).ran(0, 13_000, 15_500).ran(0, 20_000, 22_000);
     let vcpu = script.first_ended(30_000);
     assert_eq!(judged(&vcpu), (3, 1, 3_500, 3_500));
@@ -59,22 +60,22 @@ fn a_miss_lasts_until_the_shortfall_has_been_made_up() {
 }
 
 #[test]
-fn a_shortfall_is_made_up_inside_a_stretch_in_proportion() {
-    // Lacking 500 us; the next stretch gets half of its time, so 1 ms of it must pass.
+fn shortfall_is_made_up_within_a_run_interval_in_proportion() {
+    // Half a millisecond is missing. The next interval gets half of its time, so 1 ms must pass.
     let script = awake().ran(0, 0, 1_500).used(0, 0, (11_000, 19_000, 4_000), (0, true));
     assert_eq!(judged(&script.first_ended(20_000)), (2, 1, 2_000, 2_000));
 }
 
 #[test]
-fn who_is_starved_misses_every_deadline_until_it_runs() {
-    // Nothing until 35 ms: the deadlines at 10, 20 and 30 ms are made up at 37 ms.
+fn starved_vcpu_misses_every_deadline_until_it_runs() {
+    // It receives nothing until 35 ms. The misses at 10, 20 and 30 ms are made up at 37 ms.
     let vcpu = awake().ran(0, 35_000, 40_000).first_ended(40_000);
     assert_eq!(judged(&vcpu), (4, 3, 17_000, 27_000));
 }
 
 #[test]
-fn one_late_slice_is_one_miss_though_nothing_makes_up_for_it() {
-    // Late by 1 ms once, then on time, but never more than a slice in a period.
+fn one_late_slice_is_one_miss_without_making_up() {
+    // Late by 1 ms once, then on time, with at most one slice in a period.
     let script = awake().ran(0, 9_000, 11_000).ran(0, 12_000, 13_000).ran(0, 20_000, 22_000);
     let vcpu = script.first_ended(30_000);
     assert_eq!(judged(&vcpu), (3, 1, 1_000, 1_000));
@@ -82,7 +83,7 @@ fn one_late_slice_is_one_miss_though_nothing_makes_up_for_it() {
 }
 
 #[test]
-fn what_is_still_lacking_counts_until_the_end() {
+fn open_shortfall_counts_until_the_vcpu_stops_waiting() {
     assert_eq!(judged(&awake().first_ended(13_000)), (1, 1, 3_000, 3_000));
     assert_eq!(judged(&awake().left(0, 14_000).first_ended(20_000)), (1, 1, 4_000, 4_000));
     assert_eq!(judged(&awake().blocked(0, 15_000).first_ended(20_000)), (1, 1, 5_000, 5_000));
@@ -91,69 +92,69 @@ fn what_is_still_lacking_counts_until_the_end() {
 }
 
 #[test]
-fn what_it_overran_is_taken_off_the_next_slice() {
-    // 2.5 ms in its turn, so 1.5 ms are owed next: a nanosecond less is a miss.
+fn overrun_is_deducted_from_the_next_slice() {
+    // It receives 2.5 ms in its timeslice, so its next budget is 1.5 ms.
     let script = || awake().ran_late(0, 0, 2_500, 500);
     assert_eq!(judged(&script().ran(0, 10_000, 11_500).first_ended(20_000)), (2, 0, 0, 0));
     assert_eq!(judged(&script().ran(0, 10_000, 11_499).first_ended(20_000)), (2, 1, 0, 0));
 }
 
 #[test]
-fn at_most_a_slice_is_taken_off_a_period() {
-    // Five slices at once pay for the next four periods, and the one after those is owed in full.
+fn at_most_one_slice_is_deducted_from_a_period() {
+    // Five slices at once repay the next four periods. The one after those has a full budget.
     let vcpu = awake().ran_late(0, 0, 10_000, 8_000).first_ended(60_000);
     assert_eq!(judged(&vcpu), (6, 1, 0, 0));
 }
 
 #[test]
-fn overrunning_into_the_next_period_counts_there() {
-    // Its limit is the deadline, it stops 300 us later, and 1.7 ms are left to give.
+fn overrun_into_the_next_period_counts_there() {
+    // The limit is the deadline. It stops 300 us later, so its next budget is 1.7 ms.
     let script = awake().ran_late(0, 8_000, 10_300, 300).ran(0, 15_000, 16_700);
     assert_eq!(judged(&script.first_ended(20_000)), (2, 0, 0, 0));
 }
 
 #[test]
-fn time_that_nobody_was_owed_is_not_taken_off() {
+fn slack_received_is_not_deducted() {
     let script = awake().ran(0, 0, 2_000).ran_spare(0, 2_000, 10_000);
     assert_eq!(judged(&script.first_ended(20_000)), (2, 1, 0, 0));
 }
 
 #[test]
-fn whatever_an_exact_vcpu_got_beyond_its_slice_is_taken_off() {
+fn all_excess_of_a_hard_limited_vcpu_is_deducted() {
     let awake = Script::new(&["a"]).exactly(0, 0, 2_000, 10_000).woke(0, 0);
     let script = awake.ran(0, 0, 2_000).ran_spare(0, 3_000, 3_400).ran(0, 10_000, 11_600);
     assert_eq!(judged(&script.first_ended(20_000)), (2, 0, 0, 0));
 }
 
 #[test]
-fn making_up_for_a_shortfall_is_not_ahead_of_time() {
-    // 1 ms is lacking and added to the next slice: the slice after that is owed in full.
+fn time_that_makes_up_a_shortfall_is_no_excess() {
+    // 1 ms is missing and added to the next slice. The slice after that is not reduced.
     let awake = Script::new(&["a"]).exactly(0, 0, 2_000, 10_000).woke(0, 0);
     let script = awake.ran(0, 0, 1_000).ran(0, 10_000, 13_000).ran(0, 20_000, 21_900);
     assert_eq!(judged(&script.first_ended(30_000)), (3, 2, 0, 1_000));
 }
 
 #[test]
-fn a_period_in_which_it_slept_before_it_had_its_slice_does_not_count() {
+fn period_with_an_early_block_does_not_count() {
     let script = awake().ran(0, 0, 1_000).blocked(0, 1_000).woke(0, 2_000);
     assert_eq!(judged(&script.first_ended(20_000)), (1, 1, 0, 0), "only the second one");
 }
 
 #[test]
-fn sleeping_after_the_slice_does_not_matter() {
+fn block_after_the_full_slice_keeps_the_deadline_met() {
     let script = awake().ran(0, 0, 2_000).blocked(0, 2_000).woke(0, 10_000);
     assert_eq!(judged(&script.ran(0, 10_000, 12_000).first_ended(20_000)), (2, 0, 0, 0));
 }
 
 #[test]
-fn a_period_begun_asleep_does_not_count() {
+fn period_that_begins_blocked_does_not_count() {
     let script = awake().ran(0, 0, 2_000).blocked(0, 2_000).woke(0, 10_001);
     assert_eq!(judged(&script.first_ended(30_000)), (2, 1, 0, 0));
 }
 
 #[test]
-fn periods_slept_through_take_off_what_was_ahead() {
-    // 6 ms ahead; of those the periods from 10 and 20 ms take 4 ms off, that from 30 ms the rest.
+fn excess_is_deducted_from_skipped_periods() {
+    // 6 ms of excess: the periods from 10 and 20 ms deduct 4 ms, that from 30 ms the remainder.
     let script = awake().ran_late(0, 0, 8_000, 6_000).blocked(0, 8_000).woke(0, 40_000);
     assert_eq!(judged(&script.first_ended(50_000)), (2, 1, 0, 0));
     let script = awake().ran_late(0, 0, 8_000, 6_000).blocked(0, 8_000).woke(0, 30_000);
@@ -167,10 +168,11 @@ fn periods_that_begin_in_the_warm_up_do_not_count() {
 }
 
 #[test]
-fn a_promise_changed_in_a_stretch_splits_it() {
-    // The new promise is recorded first: 3 ms every 20 ms from 5 ms on. By then all 2 ms of 10 ms
-    // had been received, one of them in advance, which is taken off. Of the stretch, 5 ms were
-    // received under it; then nothing, and the slice of the second period is missed.
+fn reservation_changed_in_a_run_interval_splits_it() {
+    // The new reservation is recorded first: 3 ms every 20 ms from 5 ms on. By then all 2 ms of 10
+    // ms were received, one of them as excess, which is deducted. In the run interval 5 ms are
+    // received under the new reservation. After that nothing, so the second period's slice is
+    // missed.
     let script = awake().promised(0, 5_000, 3_000, 20_000).ran(0, 0, 10_000);
     let vcpu = script.first_ended(45_000);
     assert_eq!(judged(&vcpu), (2, 1, 0, 0));
@@ -178,9 +180,9 @@ fn a_promise_changed_in_a_stretch_splits_it() {
 }
 
 #[test]
-fn what_was_had_in_advance_of_a_promise_is_taken_off_the_next() {
-    // Of 2 ms in 10 ms all were had by 5 ms: the next slice of 2 ms is a millisecond, and a
-    // microsecond less is too little.
+fn excess_under_a_reservation_is_deducted_from_the_next() {
+    // All 2 ms of 10 ms were received by 5 ms, so the next budget is 1 ms. A microsecond less is a
+    // miss.
     for (until, misses) in [(6_000, 0), (5_999, 1)] {
         let script = awake().ran(0, 0, 2_000).promised(0, 5_000, 2_000, 10_000);
         let script = script.ran(0, 5_000, until).ran(0, 15_000, 17_000);
@@ -189,8 +191,8 @@ fn what_was_had_in_advance_of_a_promise_is_taken_off_the_next() {
 }
 
 #[test]
-fn who_comes_back_has_earned_its_advance_as_if_it_had_stayed() {
-    // All 2 ms of 10 ms at 2 ms: 1.6 ms in advance, of which half are earned in 4 ms.
+fn excess_is_reduced_by_the_entitlement_of_an_absence() {
+    // All 2 ms of 10 ms are received by 2 ms: an excess of 1.6 ms, of which 4 ms accrue half.
     for (until, misses) in [(7_200, 0), (7_199, 1)] {
         let script = awake().ran(0, 0, 2_000).left(0, 2_000).joined(0, 6_000);
         let script = script.promised(0, 6_000, 2_000, 10_000).woke(0, 6_000);
@@ -200,14 +202,14 @@ fn who_comes_back_has_earned_its_advance_as_if_it_had_stayed() {
 }
 
 #[test]
-fn what_it_overran_under_one_promise_is_taken_off_the_next() {
-    // The promise changes at the very end of the period in which 500 us were ahead of time.
+fn overrun_under_a_reservation_is_deducted_from_the_next() {
+    // The reservation changes at the very end of the period with an excess of 500 us.
     let script = awake().ran_late(0, 0, 2_500, 500).promised(0, 10_000, 1_000, 10_000);
     assert_eq!(judged(&script.ran(0, 10_000, 10_500).first_ended(20_000)), (2, 0, 0, 0));
 }
 
 #[test]
-fn what_cannot_be_seen_is_not_judged() {
+fn host_without_full_knowledge_judges_no_deadlines() {
     for (sleep, stretches) in [(false, false), (true, false), (false, true)] {
         let vcpu = awake().knows(sleep, stretches).ran(0, 0, 1_000).first_ended(20_000);
         assert_eq!((vcpu.deadlines, vcpu.misses, vcpu.wake_to_run), (None, None, None));
@@ -218,7 +220,7 @@ fn what_cannot_be_seen_is_not_judged() {
 
 #[test]
 fn many_small_shortfalls_are_all_counted() {
-    // A few microseconds of each slice: what each period lacks is made up at another moment.
+    // A few microseconds of each slice, so that each shortfall is made up at another moment.
     let mut script = awake();
     for nth in 0..200 {
         script = script.ran(0, nth * 10_000, nth * 10_000 + 1 + nth % 7);
@@ -229,7 +231,7 @@ fn many_small_shortfalls_are_all_counted() {
 }
 
 #[test]
-fn who_joins_again_begins_anew() {
+fn overrun_before_a_leave_is_not_deducted_after_the_rejoin() {
     let script = awake().ran_late(0, 0, 9_000, 7_000).left(0, 9_000);
     let joined = Record::Joined { at: Time::START + us(15_000), vcpu: vcpu(0) };
     let script = script.with(joined).promised(0, 15_000, 2_000, 10_000).woke(0, 15_000);
@@ -237,8 +239,8 @@ fn who_joins_again_begins_anew() {
 }
 
 #[test]
-fn what_is_reported_late_is_not_lost() {
-    // Used before it blocked, but known only after it woke again, in the third period.
+fn late_record_counts_in_the_later_period() {
+    // Used before it blocked, but known only after it has woken again, in the third period.
     let script = awake().ran(0, 0, 1_000).blocked(0, 5_000).woke(0, 20_000);
     let script = script.used(0, 1, (3_000, 5_000, 2_000), (0, false)).ran(0, 25_000, 26_000);
     let vcpu = script.first_ended(30_000);

@@ -1,10 +1,10 @@
-//! What programs and claims are told of a run: every number by its name.
+//! Names of metrics, for programs and claims.
 
 use crate::script::{Script, us, web_servers};
 use slackline_metrics::{FieldValue, Measure};
 
 #[test]
-fn metrics_have_names_in_words() {
+fn metrics_are_found_by_their_names_in_words() {
     let run = web_servers();
     let cases = [
         ("misses", Some("web.1"), Measure::Count(1)),
@@ -33,7 +33,7 @@ fn metrics_have_names_in_words() {
 }
 
 #[test]
-fn who_was_never_late_was_late_by_nothing() {
+fn lateness_without_late_events_is_zero() {
     let run = web_servers();
     for (metric, of) in [("miss time p99", "web.0"), ("miss time worst", "batch")] {
         assert_eq!(run.lookup(metric, Some(of)), Ok(Measure::Span(us(0))), "{metric} of {of}");
@@ -44,7 +44,7 @@ fn who_was_never_late_was_late_by_nothing() {
 }
 
 #[test]
-fn a_quantile_of_one_is_not_shown_and_claims_are_held_against_the_one() {
+fn claim_about_a_quantile_of_one_value_uses_the_value() {
     let script = Script::new(&["a", "b"]).woke(0, 100).ran(0, 130, 200).blocked(0, 200);
     let script = script.woke(1, 300).ran(1, 310, 320).blocked(1, 320).woke(1, 400).ran(1, 450, 500);
     let run = script.ended(1_000);
@@ -65,7 +65,7 @@ fn a_quantile_of_one_is_not_shown_and_claims_are_held_against_the_one() {
 }
 
 #[test]
-fn an_unknown_metric_names_the_nearest() {
+fn unknown_metric_suggests_the_nearest_name() {
     let run = web_servers();
     let error = run.lookup("mises", Some("web")).unwrap_err();
     assert_eq!(error.to_string(), "there is no metric `mises of web`");
@@ -127,10 +127,28 @@ fn fields_have_stable_names_and_carry_their_unit() {
 }
 
 #[test]
-fn what_a_machine_cannot_count_is_missing() {
+fn numbers_that_a_host_cannot_count_are_missing() {
     let script = Script::new(&["a"]).knows(true, false).ran(0, 0, 10);
     let run = script.ended(100);
     for fields in [&run.vcpu_fields()[0], &run.cpu_fields()[0]] {
         assert!(fields.contains(&("switches", FieldValue::Missing)));
     }
+}
+
+#[test]
+fn totals_of_a_domain_equal_sums_over_its_vcpus() {
+    let run = web_servers();
+    let domains = run.domain_fields();
+    let field = |row: &[(&str, FieldValue)], name: &str| {
+        row.iter().find(|field| field.0 == name).map(|field| field.1.clone())
+    };
+    let web = domains.iter().find(|row| row[0].1 == FieldValue::Text("web".into())).unwrap();
+    assert_eq!(field(web, "vcpus"), Some(FieldValue::Count(2)));
+    assert_eq!(field(web, "delivered_ppm"), Some(FieldValue::Count(195_000)));
+    assert_eq!(field(web, "misses"), Some(FieldValue::Count(1)));
+    let vcpus = |row: &Vec<_>| match field(row, "vcpus") {
+        Some(FieldValue::Count(vcpus)) => usize::try_from(vcpus).unwrap(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(domains.iter().map(vcpus).sum::<usize>(), run.vcpus.len());
 }

@@ -1,4 +1,4 @@
-//! Shares, sums and delays, against numbers worked out by hand. Times are microseconds.
+//! Shares, sums and delays, against numbers worked out by hand. Times are in microseconds.
 
 use crate::script::{Script, us, vcpu};
 use slackline_metrics::{Distribution, Measure};
@@ -16,8 +16,8 @@ fn awake_exact(slice: u64, period: u64) -> Script {
 }
 
 #[test]
-fn a_stretch_over_whole_seconds_is_split_in_proportion() {
-    // Half of the time from 0.5 to 2.5 s: 250, 500 and 250 ms. Promised are 300 ms.
+fn run_interval_over_whole_seconds_is_split_in_proportion() {
+    // Half of the time from 0.5 to 2.5 s: 250, 500 and 250 ms. 300 ms per second are reserved.
     let script = awake_exact(3_000, 10_000).used(0, 0, (S / 2, S * 5 / 2, S), (0, true));
     let vcpu = script.first_ended(3 * S);
     let error = vcpu.second_error.unwrap();
@@ -28,7 +28,7 @@ fn a_stretch_over_whole_seconds_is_split_in_proportion() {
 
 #[test]
 fn a_second_is_a_whole_number_of_periods() {
-    // 334 periods of 3 ms are 1.002 s; in each of two such windows 1 ms is missing of 334 ms.
+    // 334 periods of 3 ms are 1.002 s. In each of two such windows 1 ms of 334 ms is missing.
     let mut script = awake(1_000, 3_000);
     for nth in 0..668_u64 {
         let slice = if nth % 334 == 7 { 0 } else { 1_000 };
@@ -47,7 +47,7 @@ fn a_period_longer_than_a_second_is_its_own_window() {
 }
 
 #[test]
-fn more_is_an_error_only_for_an_exact_vcpu() {
+fn excess_is_an_error_only_with_a_hard_limit() {
     let vcpu = awake(3_000, 10_000).ran(0, 0, 2 * S).first_ended(2 * S);
     assert_eq!((vcpu.error_ppm, vcpu.second_error.unwrap().worst_ppm), (Some(0), 0));
     let vcpu = awake_exact(3_000, 10_000).ran(0, 0, S).first_ended(S);
@@ -56,8 +56,8 @@ fn more_is_an_error_only_for_an_exact_vcpu() {
 }
 
 #[test]
-fn a_second_slept_in_counts_only_if_the_promise_was_exceeded() {
-    // Less in the first second and asleep for a while; just the promise in the second one.
+fn second_with_a_block_counts_only_if_above_the_reservation() {
+    // Less in the first second, with a block. Exactly the reservation in the second one.
     let sleeps = |script: Script| {
         let script = script.ran(0, 0, 1_000).blocked(0, 1_000).woke(0, S);
         script.ran(0, S, S + 300_000)
@@ -65,7 +65,7 @@ fn a_second_slept_in_counts_only_if_the_promise_was_exceeded() {
     let vcpu = sleeps(awake(3_000, 10_000)).first_ended(2 * S);
     let error = vcpu.second_error.unwrap();
     assert_eq!((error.seconds, error.worst_ppm, vcpu.error_ppm), (1, 0, None));
-    // Exact: in the third second it gets 600 ms of 300 ms, though it sleeps.
+    // With a hard limit, it receives 600 ms of 300 ms in the third second, although it blocks.
     let script = sleeps(awake_exact(3_000, 10_000)).ran(0, 2 * S, 2 * S + 600_000);
     let vcpu = script.blocked(0, 2 * S + 600_000).first_ended(3 * S);
     let error = vcpu.second_error.unwrap();
@@ -74,8 +74,8 @@ fn a_second_slept_in_counts_only_if_the_promise_was_exceeded() {
 }
 
 #[test]
-fn seconds_slept_through_do_not_count_and_those_after_do() {
-    // Asleep from 0.2 s to 5.5 s, through many periods at once; then awake without anything.
+fn seconds_blocked_throughout_do_not_count() {
+    // Blocked from 0.2 s to 5.5 s, through many periods at once. Then runnable but not running.
     let script = awake(3_000, 10_000).ran(0, 0, 200_000).blocked(0, 200_000);
     let vcpu = script.woke(0, 11 * S / 2).first_ended(8 * S);
     let error = vcpu.second_error.unwrap();
@@ -84,7 +84,7 @@ fn seconds_slept_through_do_not_count_and_those_after_do() {
 }
 
 #[test]
-fn without_knowledge_of_sleep_everybody_is_taken_to_be_awake() {
+fn host_that_cannot_see_blocks_counts_vcpus_as_runnable() {
     let script = awake_exact(3_000, 10_000).knows(false, false).ran(0, 0, 150_000);
     let vcpu = script.blocked(0, 150_000).first_ended(S);
     assert_eq!(vcpu.error_ppm, Some(-500_000));
@@ -93,7 +93,7 @@ fn without_knowledge_of_sleep_everybody_is_taken_to_be_awake() {
 }
 
 #[test]
-fn seconds_that_a_promise_or_the_warm_up_cuts_do_not_count() {
+fn seconds_cut_by_change_or_warmup_do_not_count() {
     let vcpu = awake(3_000, 10_000).warmup(10_000).first_ended(3 * S);
     assert_eq!(vcpu.second_error.unwrap().seconds, 2, "the first one began in the warm-up");
     let script = awake(3_000, 10_000).promised(0, S * 3 / 2, 1_000, 10_000);
@@ -102,8 +102,8 @@ fn seconds_that_a_promise_or_the_warm_up_cuts_do_not_count() {
 }
 
 #[test]
-fn the_promise_is_averaged_over_the_time_it_was_there() {
-    // Until 1 s 30 %, then 10 % until 4 s; the first half second is warm-up.
+fn reserved_share_is_averaged_over_the_time_joined() {
+    // 30 % until 1 s, then 10 % until 4 s. The first half second is warm-up.
     let script = awake(3_000, 10_000).warmup(S / 2).promised(0, S, 1_000, 10_000);
     let vcpu = script.left(0, 4 * S).first_ended(10 * S);
     assert_eq!((vcpu.promised_share_ppm, vcpu.present), (Some(128_571), us(3_500_000)));
@@ -112,9 +112,9 @@ fn the_promise_is_averaged_over_the_time_it_was_there() {
     assert_eq!((nothing.promised_share_ppm, nothing.error_ppm), (None, None));
 }
 
-/// Who joins in the middle of things, and has its slice at the start of each period.
+/// The vCPU joins late, and receives its slice at the start of each period.
 #[test]
-fn what_is_delivered_promised_and_an_error_is_of_the_same_time() {
+fn delivered_promised_and_error_cover_the_same_time() {
     let joined = |at| Script::new(&[]).named(0, "a").joined(0, at);
     // 6 of 10 ms from 5 ms on: 99 whole periods, and 5 ms of one more in which it ran for 5 ms.
     let mut script = joined(5_000).exactly(0, 5_000, 6_000, 10_000).woke(0, 5_000);
@@ -125,28 +125,28 @@ fn what_is_delivered_promised_and_an_error_is_of_the_same_time() {
     assert_eq!((vcpu.delivered, vcpu.present), (us(599_000), us(995_000)), "all of it");
     let shares = (vcpu.delivered_ppm, vcpu.promised_share_ppm, vcpu.error_ppm);
     assert_eq!(shares, (600_000, Some(600_000), Some(0)), "not 602 010");
-    // The warm-up ends in the middle of a period, and the promise was another before.
+    // The warm-up ends in the middle of a period, and the reservation was another before.
     let script = awake_exact(1_000, 10_000).warmup(12_000).ran(0, 0, 1_000);
     let script = script.exactly(0, 5_000, 3_000, 10_000).ran(0, 5_000, 8_000);
     let vcpu = script.ran(0, 15_000, 18_000).first_ended(28_000);
     let shares = (vcpu.delivered_ppm, vcpu.promised_share_ppm, vcpu.error_ppm);
     assert_eq!(shares, (300_000, Some(300_000), Some(0)), "3 of 10 ms, not of 16");
-    // No whole period: all the time that it was there.
+    // Without a whole period, the shares cover all time for which it was joined.
     let vcpu = awake_exact(3_000, 10_000).ran(0, 0, 3_000).first_ended(6_000);
     let shares = (vcpu.delivered_ppm, vcpu.promised_share_ppm, vcpu.error_ppm);
     assert_eq!(shares, (500_000, Some(300_000), None));
 }
 
 #[test]
-fn of_a_promise_that_changed_all_the_time_counts() {
-    // 40 % until 5 ms after 2 s, in periods of 2 s, of which the second is cut; then 20 %.
+fn shares_of_a_changed_reservation_cover_all_time_joined() {
+    // 40 % until 5 ms after 2 s, in periods of 2 s, of which the second is cut. Then 20 %.
     let script = awake_exact(800_000, 2 * S).ran(0, 0, 800_000).ran(0, 2 * S, 2 * S + 2_000);
     let script =
         script.exactly(0, 2 * S + 5_000, 200_000, S).ran(0, 2 * S + 5_000, 2 * S + 205_000);
     let vcpu = script.left(0, 3 * S + 5_000).first_ended(9 * S);
     let shares = (vcpu.delivered_ppm, vcpu.promised_share_ppm, vcpu.error_ppm);
     assert_eq!(shares, (333_444, Some(333_444), Some(0)), "1.002 s of 3.005 s");
-    // Nothing, and then 30 %.
+    // No reservation, and then 30 %.
     let script = Script::new(&["a"]).promise(0, 0, None, false).woke(0, 0).ran_spare(0, 0, 100_000);
     let script = script.exactly(0, S, 3_000, 10_000).ran(0, S, S + 300_000);
     let vcpu = script.first_ended(2 * S);
@@ -154,7 +154,7 @@ fn of_a_promise_that_changed_all_the_time_counts() {
 }
 
 #[test]
-fn the_warm_up_is_left_out_of_every_sum() {
+fn warm_up_is_left_out_of_every_sum() {
     let script = Script::new(&["a"]).warmup(1_000).woke(0, 100).ran(0, 400, 2_400);
     let run = script.blocked(0, 2_400).ended(5_000);
     let vcpu = &run.vcpus[0];
@@ -165,15 +165,15 @@ fn the_warm_up_is_left_out_of_every_sum() {
 }
 
 #[test]
-fn waiting_is_being_awake_and_not_running() {
-    // Awake for 10 ms; ran for 4 ms in which it got 3 ms.
+fn waiting_is_time_runnable_and_not_running() {
+    // Runnable for 10 ms. In a run interval of 4 ms it received 3 ms.
     let script = Script::new(&["a"]).woke(0, 1_000).used(0, 0, (2_000, 6_000, 3_000), (0, false));
     let vcpu = script.blocked(0, 11_000).first_ended(20_000);
     assert_eq!((vcpu.waiting, vcpu.asleep), (Some(us(7_000)), Some(us(10_000))));
 }
 
 #[test]
-fn stopped_time_is_no_part_of_waiting_or_sleep() {
+fn stopped_time_is_neither_waiting_nor_blocked_time() {
     let of = |machine: &str| {
         let script = Script::new(&["a"]).machine(machine).warmup(1_000).woke(0, 500);
         let [from, to] = [500, 3_000].map(|at| Time::START + us(at));
@@ -186,10 +186,10 @@ fn stopped_time_is_no_part_of_waiting_or_sleep() {
     assert_eq!(of("sim").stopped, None);
 }
 
-/// It counts from waking or stopping to running, and to the end if that never comes; what lies in
-/// the warm-up does not count, nor sleep.
+/// A wait lasts from a wake or a preemption until it runs, or until the end. Time in the warm-up
+/// and blocked time do not count.
 #[test]
-fn the_longest_wait_is_one_without_a_break() {
+fn longest_wait_ends_when_the_vcpu_runs_or_blocks() {
     let longest = |script: Script| script.first_ended(20_000).wait_worst;
     let woke = || Script::new(&["a"]).warmup(1_000).woke(0, 500).ran(0, 2_000, 3_000);
     assert_eq!(longest(woke().blocked(0, 3_000)), Some(us(1_000)));
@@ -201,7 +201,7 @@ fn the_longest_wait_is_one_without_a_break() {
 }
 
 #[test]
-fn wake_to_run_ends_with_the_first_stretch() {
+fn wake_to_run_ends_with_the_first_run_interval() {
     let script = Script::new(&["a"]).woke(0, 100).ran(0, 150, 200).ran(0, 300, 400);
     let script = script.blocked(0, 400).woke(0, 500).blocked(0, 600);
     let vcpu = script.woke(0, 700).ran(0, 710, 720).first_ended(1_000);
@@ -216,7 +216,7 @@ fn wake_to_run_ends_with_the_first_stretch() {
 
 #[test]
 fn wakes_and_switches_of_the_warm_up_do_not_count() {
-    // Woken and run within it, woken within it and run behind it, woken at its end.
+    // Wakes and runs in the warm-up, wakes in it and runs after it, wakes after it.
     let script = Script::new(&["a"]).warmup(100).woke(0, 10).ran(0, 20, 30).blocked(0, 30);
     let script = script.woke(0, 90).ran(0, 110, 120).blocked(0, 120);
     let script = script.woke(0, 150).blocked(0, 155).woke(0, 160).ran(0, 161, 170);
@@ -224,13 +224,13 @@ fn wakes_and_switches_of_the_warm_up_do_not_count() {
     let vcpu = script.first_ended(1_000);
     let wakes = vcpu.wake_to_run.unwrap();
     assert_eq!((wakes.count, wakes.worst), (2, us(3)));
-    // The run intervals that begin at 110, 161 and 203; the one at 170 continues another.
+    // These are the intervals that begin at 110, 161 and 203. That at 170 continues another one.
     assert_eq!(vcpu.switches, 3);
 }
 
 #[test]
-fn who_is_awake_as_it_joins_has_not_woken() {
-    // From the start of the run; later; and once more after it was away.
+fn vcpu_that_joins_runnable_has_no_wake() {
+    // It joins runnable at the start of the run, later, and again after it left.
     for joined in [0, 700] {
         let script = Script::new(&[]).named(0, "a").joined(0, joined).woke(0, joined);
         let script = script.ran(0, joined + 50, joined + 100);
@@ -243,7 +243,7 @@ fn who_is_awake_as_it_joins_has_not_woken() {
 }
 
 #[test]
-fn a_switch_is_a_stretch_that_does_not_continue_the_one_before() {
+fn run_interval_after_gap_or_other_vcpu_is_a_switch() {
     let script = Script::new(&["a", "b"]).ran(0, 0, 10).ran_spare(0, 10, 20).ran(1, 20, 30);
     let script = script.ran(0, 30, 40).ran(0, 41, 50).used(0, 1, (60, 70, 10), (0, true));
     let run = script.ended(100);
@@ -258,7 +258,7 @@ fn jobs_are_late_after_their_deadline() {
     let script = Script::new(&["a"]).warmup(100).job(0, 99, 200, 300).job(0, 100, 200, 200);
     let vcpu = script.job(0, 200, 300, 450).first_ended(1_000);
     assert_eq!((vcpu.jobs, vcpu.jobs_late, vcpu.jobs_due), (2, 1, 2));
-    assert_eq!(vcpu.jobs_done, 3); // One of them had been released before.
+    assert_eq!(vcpu.jobs_done, 3); // One of them was released in the warm-up.
     assert_eq!(vcpu.job_lateness.unwrap().worst, us(150));
     assert_eq!(vcpu.response.unwrap().p50, Some(us(100)));
 }
@@ -272,7 +272,7 @@ fn a_job_without_a_deadline_is_never_due_nor_late() {
 }
 
 #[test]
-fn data_that_moved_is_added_up_behind_the_warm_up() {
+fn bytes_moved_are_summed_after_the_warm_up() {
     let moved =
         |us_at: u64, bytes| Record::Moved { at: Time::START + us(us_at), vcpu: vcpu(0), bytes };
     let script = Script::new(&["a"]).warmup(100).with(moved(99, 1)).with(moved(100, 20));
@@ -282,7 +282,7 @@ fn data_that_moved_is_added_up_behind_the_warm_up() {
 }
 
 #[test]
-fn what_concerns_the_machine_is_counted_behind_the_warm_up() {
+fn host_events_are_counted_after_the_warm_up() {
     let (time, cpu) = (|at| Time::START + us(at), CpuId::new(1));
     let mut script = Script::new(&["a"]).warmup(50);
     for (at, late, delay) in [(49, us(9), us(8)), (50, us(7), us(3))] {
@@ -300,18 +300,18 @@ fn what_concerns_the_machine_is_counted_behind_the_warm_up() {
     assert_eq!(run.cpus.iter().map(|cpu| cpu.overhead).collect::<Vec<_>>(), [None, Some(us(5))]);
 }
 
-/// The kernel's books of the first CPU, in microseconds.
+/// Overhead paid on the first CPU between two times in microseconds.
 fn spent(vcpu: Option<VcpuId>, kind: OverheadKind, from: u64, to: u64) -> Record {
     let at = |us| Time::START + Span::from_us(us);
     Record::Spent { cpu: CpuId::new(0), vcpu, kind, from: at(from), to: at(to) }
 }
 
-/// A run of 100 us, of which 10 are warm-up: a tick over its end, a switch, and a tick while idle.
+/// A run of 100 us with 10 us of warm-up: a tick over its end, a switch, and a tick while idle.
 #[test]
 fn programs_overhead_and_idle_time_amount_to_the_measured_time() {
     let of = |slot| Some(vcpu(slot));
     let slowed = Record::Slowed {
-        vcpu: of(0).expect("a vCPU"),
+        vcpu: of(0).expect("slot 0 has a vCPU"),
         from: Time::START + us(20),
         to: Time::START + us(30),
         work: us(6),
@@ -321,11 +321,11 @@ fn programs_overhead_and_idle_time_amount_to_the_measured_time() {
     let script = script.with(spent(of(0), OverheadKind::Switch, 14, 15));
     let run = script.with(spent(None, OverheadKind::Tick, 50, 57)).ended(100);
     let (vcpu, cpu) = (&run.vcpus[0], &run.cpus[0]);
-    let overhead = vcpu.overhead.expect("known");
+    let overhead = vcpu.overhead.expect("the trace records overhead");
     assert_eq!((overhead.total(), overhead.of(OverheadKind::Tick)), (us(4), us(3)));
     assert_eq!((vcpu.delivered, vcpu.program(), vcpu.work()), (us(30), Some(us(26)), Some(us(22))));
     assert_eq!(vcpu.work_ppm(), Some(244_444), "22 of 90 us");
-    let overheads = cpu.overheads.expect("known");
+    let overheads = cpu.overheads.expect("the trace records overhead");
     let kinds = [OverheadKind::Tick, OverheadKind::Switch].map(|kind| overheads.of(kind));
     assert_eq!((kinds, cpu.overhead), ([us(10), us(1)], Some(us(11))));
     assert_eq!((cpu.busy, cpu.program, cpu.idle), (us(30), Some(us(26)), us(53)));
@@ -334,7 +334,7 @@ fn programs_overhead_and_idle_time_amount_to_the_measured_time() {
 }
 
 #[test]
-fn a_trace_without_overhead_knows_no_work() {
+fn trace_without_overhead_has_unknown_work() {
     let script = Script::new(&["a"]).woke(0, 0).ran(0, 0, 40).knows_overhead_in_all();
     let run = script.ended(100);
     assert_eq!(
@@ -350,8 +350,8 @@ fn books(from: u64, to: u64, idle: u64, stolen: u64, dispatching: u64) -> Record
 }
 
 #[test]
-fn what_is_nobodys_of_ours_is_of_others_stolen_or_unused() {
-    // 10 ms that nobody knows of, then 100 ms: 30 ours, 25 idle, 5 stolen, 2 for dispatching.
+fn time_without_vcpus_is_of_others_stolen_or_unused() {
+    // 10 ms without accounting, then 100 ms: 30 of vCPUs, 25 idle, 5 stolen, 2 for dispatching.
     let script = Script::new(&["a"]).ran(0, 0, 10_000).with(books(10_000, 10_000, 0, 0, 0));
     let script = script.ran(0, 20_000, 40_000).with(books(10_000, 60_000, 10_000, 5_000, 1_000));
     let script = script.ran_spare(0, 70_000, 80_000);
@@ -360,33 +360,33 @@ fn what_is_nobodys_of_ours_is_of_others_stolen_or_unused() {
     let of = |metric: &str| run.lookup(metric, Some("cpu0"));
     assert_eq!(of("others"), Ok(Measure::Ppm(380_000)));
     assert_eq!((of("stolen"), of("unused")), (Ok(Measure::Ppm(50_000)), Ok(Measure::Ppm(250_000))));
-    // Of the other there are no books, and so no sum of both.
+    // The other CPU has no accounting, so the sum over both is unknown.
     assert_eq!(run.cpus[1].shared, None);
     assert_eq!(run.lookup("others", None), Ok(Measure::Unknown));
 }
 
 #[test]
-fn books_over_the_end_of_the_warm_up_count_in_proportion() {
-    // Half of the first 100 ms lies behind it, with half of what is idle then.
+fn accounting_across_the_warmup_end_counts_in_proportion() {
+    // Half of the first 100 ms lies after the warm-up, with half of the idle time.
     let script = Script::new(&["a"]).warmup(50_000).with(books(0, 0, 0, 0, 0));
     let script = script.ran(0, 0, 60_000).with(books(0, 100_000, 40_000, 0, 0));
     let run = script.with(books(100_000, 150_000, 50_000, 0, 0)).ended(150_000);
     let shared = run.cpus[0].shared.unwrap();
     assert_eq!((shared.others_ppm, shared.unused_ppm), (200_000, 700_000), "20 and 70 of 100 ms");
-    // More than all of the time is no time that others had.
+    // If the known uses exceed the elapsed time, the use by others is zero.
     let script = Script::new(&["a"]).with(books(0, 0, 0, 0, 0)).ran(0, 0, 100_000);
     let run = script.with(books(0, 100_000, 20_000, 0, 0)).ended(100_000);
     assert_eq!(run.cpus[0].shared.unwrap().others_ppm, 0);
 }
 
 #[test]
-fn who_never_joined_has_no_row() {
+fn vcpu_that_never_joined_has_no_row() {
     let run = Script::new(&[]).named(0, "a").named(1, "b").joined(1, 0).ended(10);
     assert_eq!(run.vcpus.iter().map(|vcpu| vcpu.name.as_str()).collect::<Vec<_>>(), ["b"]);
 }
 
-/// Any numbers will do, as long as they are the same each time: a linear congruential generator,
-/// with Knuth's constants.
+/// Random numbers that are the same in each run: a linear congruential generator with Knuth's
+/// constants.
 struct Draw(u64);
 
 impl Draw {
@@ -403,9 +403,9 @@ impl Draw {
     }
 }
 
-/// However stretches lie over periods, seconds, promises, sleep and the warm-up, nothing is lost.
+/// Run intervals lie anywhere over periods, seconds, reservations, blocks and the warm-up.
 #[test]
-fn sums_add_up_whatever_the_splits() {
+fn sums_are_consistent_for_random_run_intervals() {
     for seed in 0..500_u64 {
         let mut draw = Draw(seed);
         let mut script = Script::new(&["a", "b"]).warmup(draw.below(3 * S));
@@ -446,10 +446,9 @@ fn sums_add_up_whatever_the_splits() {
     }
 }
 
-/// Whenever it joins, whenever the warm-up and the run end, and whatever it gets: the error is what
-/// the two shares say it is.
+/// The times of the join, the warm-up and the end vary, as does the CPU time received.
 #[test]
-fn the_error_is_what_delivered_and_promised_say() {
+fn error_equals_the_difference_of_delivered_and_promised() {
     let mut judged = 0;
     for seed in 0..500_u64 {
         let mut draw = Draw(seed);
@@ -469,7 +468,7 @@ fn the_error_is_what_delivered_and_promised_say() {
         let (delivered, promised) = (vcpu.delivered_ppm, vcpu.promised_share_ppm.unwrap());
         let said =
             (i128::from(delivered) - i128::from(promised)) * 1_000_000 / i128::from(promised);
-        // Each share is half a millionth off at most, and the promise is more than a tenth.
+        // Each share is off by half a millionth at most, and the reservation is more than a tenth.
         assert!((said - i128::from(error)).abs() <= 20, "seed {seed}: {said} for {error}");
     }
     assert!(judged > 400, "{judged}");

@@ -1,4 +1,4 @@
-//! Meters that are looked at while a run goes on, and whose vCPUs come and go.
+//! Views of meters during a run, and vCPUs that join and leave.
 
 use crate::script::{Script, header, us, vcpu};
 use slackline_metrics::{Meter, MovingWindow, OverTime, StrayRecord, Unknown, XenMon};
@@ -16,10 +16,10 @@ fn meter(header: &Header, script: &Script) -> Meter {
 }
 
 #[test]
-fn a_look_shows_what_lasts_and_changes_nothing() {
+fn view_during_a_run_changes_nothing() {
     let begun = Script::new(&["web"]).exactly(0, 0, 4, 10).woke(0, 0).ran(0, 0, 4).ran(0, 10, 14);
     let mut looked = meter(&header(), &begun);
-    let view = looked.view().expect("everybody is known");
+    let view = looked.view().expect("every record names a known vCPU");
     assert_eq!(
         (view.length, view.vcpus[0].delivered, view.vcpus[0].present),
         (us(14), us(8), us(14))
@@ -30,24 +30,24 @@ fn a_look_shows_what_lasts_and_changes_nothing() {
     let mut whole = begun;
     whole.entries.extend(rest.entries);
     assert_eq!(looked.view(), meter(&header(), &whole).view());
-    assert_eq!(looked.view().expect("everybody is known").vcpus[0].misses, Some(2));
+    assert_eq!(looked.view().expect("every record names a known vCPU").vcpus[0].misses, Some(2));
 }
 
-/// A simulated host says when others slowed a CPU; a live one cannot, and is not taken to have said
-/// that nobody did.
+/// A simulated host records time in which others slowed a CPU. A live host cannot, so the time is
+/// unknown and not zero.
 #[test]
-fn what_a_live_host_does_not_tell_is_no_number() {
+fn slowed_time_is_unknown_on_a_live_host() {
     for (machine, slowed) in [("sim", Some(us(6))), ("live", None)] {
         let header = Header { machine: machine.into(), ..header() };
         let slower = Record::Slowed { vcpu: vcpu(0), from: at(0), to: at(10), work: us(4) };
         let run = Script::new(&["web"]).woke(0, 0).ran(0, 0, 10).with(slower);
-        let view = meter(&header, &run).view().expect("everybody is known");
+        let view = meter(&header, &run).view().expect("every record names a known vCPU");
         assert_eq!(view.vcpus[0].slowed, slowed, "{machine}");
     }
 }
 
 #[test]
-fn who_has_a_slot_later_is_not_taken_for_who_had_it_before() {
+fn vcpus_that_share_a_slot_have_separate_rows() {
     let run = Script::new(&["web"])
         .woke(0, 0)
         .ran(0, 0, 10)
@@ -63,7 +63,7 @@ fn who_has_a_slot_later_is_not_taken_for_who_had_it_before() {
 }
 
 #[test]
-fn what_is_told_late_of_one_whose_slot_another_has_is_its_own() {
+fn late_record_counts_for_the_former_vcpu_of_the_slot() {
     let other = VcpuId::new(0, DomId::new(7), 0);
     let mut script = Script::new(&["web"]).left(0, 10);
     let named = slackline_trace::Named {
@@ -80,7 +80,7 @@ fn what_is_told_late_of_one_whose_slot_another_has_is_its_own() {
 }
 
 #[test]
-fn who_comes_back_under_its_name_goes_on_where_it_was() {
+fn vcpu_that_returns_under_its_name_keeps_its_sums() {
     let run = Script::new(&["web"]).woke(0, 0).ran(0, 0, 10).blocked(0, 10).left(0, 10);
     let run = run.named(0, "web").joined(0, 20).woke(0, 20).ran(0, 20, 25).ended(30);
     let rows: Vec<_> = run.vcpus.iter().map(|row| (row.delivered, row.present)).collect();
@@ -88,7 +88,7 @@ fn who_comes_back_under_its_name_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_record_of_nobody_known_is_an_error_with_its_place() {
+fn record_of_unknown_vcpu_or_cpu_is_a_numbered_error() {
     let stranger = Script::new(&["web"]).woke(0, 0).woke(3, 5).blocked(4, 6);
     let expected = StrayRecord { record: 2, who: Unknown::Vcpu(vcpu(3)) };
     assert_eq!(meter(&header(), &stranger).view(), Err(expected));
@@ -106,12 +106,12 @@ fn a_record_of_nobody_known_is_an_error_with_its_place() {
     assert_eq!(expected.to_string(), "record 1 is about cpu9, which the host does not have");
 }
 
-/// Three that wake, run over several periods, are held to new promises, sleep and finish work, in
-/// no order that anything depends on.
+/// Records of three vCPUs that wake, run over several periods, change reservations, block and
+/// finish jobs in an arbitrary order that depends on the seed only.
 fn busy(seed: u64) -> Script {
     let mut draw = seed;
     let mut below = |limit: u64| {
-        // Knuth's linear congruential generator: any numbers will do, if they are always the same.
+        // Knuth's linear congruential generator: any numbers will do if they are always the same.
         draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (draw >> 33) % limit
     };
@@ -119,8 +119,8 @@ fn busy(seed: u64) -> Script {
     let (mut now, mut awake) = (0, [false; 3]);
     for _ in 0..400 {
         let (who, length) = (below(3), 1 + below(40));
-        let slot = u32::try_from(who).expect("one of three");
-        let is_awake = &mut awake[usize::try_from(who).expect("one of three")];
+        let slot = u32::try_from(who).expect("a slot is below three");
+        let is_awake = &mut awake[usize::try_from(who).expect("a slot is below three")];
         if !*is_awake {
             *is_awake = true;
             script = script.woke(slot, now);
@@ -152,7 +152,7 @@ fn busy(seed: u64) -> Script {
 }
 
 #[test]
-fn a_moving_window_shows_what_a_meter_would_that_counted_from_there_on() {
+fn moving_window_equals_a_meter_that_begins_at_its_start() {
     for seed in 0..20 {
         let script = busy(seed);
         for span in [1, 50, 300, 2_000] {
@@ -166,7 +166,7 @@ fn a_moving_window_shows_what_a_meter_would_that_counted_from_there_on() {
                 let mut meter = Meter::new(&Header { warmup, ..header() });
                 script.entries[..=done].iter().for_each(|entry| entry.pass_to(&mut meter));
                 let (found, expected) = (window.view(), meter.view());
-                let mut expected = expected.expect("everybody is known");
+                let mut expected = expected.expect("every record names a known vCPU");
                 expected.vcpus.retain(|row| !row.present.is_zero());
                 assert_eq!(found, Ok(expected), "seed {seed}, the last {span} us after {done}");
             }
@@ -175,7 +175,7 @@ fn a_moving_window_shows_what_a_meter_would_that_counted_from_there_on() {
 }
 
 #[test]
-fn a_moving_window_keeps_no_more_than_happens_in_it() {
+fn moving_window_keeps_only_the_records_in_it() {
     let mut window = MovingWindow::new(&header(), us(100));
     let begun = Script::new(&["web"]).promised(0, 0, 1, 2).woke(0, 0);
     begun.entries.iter().for_each(|entry| entry.pass_to(&mut window));
@@ -186,17 +186,17 @@ fn a_moving_window_keeps_no_more_than_happens_in_it() {
         most = most.max(window.kept());
     }
     assert!(most <= 15, "{most} are kept");
-    let view = window.view().expect("everybody is known");
+    let view = window.view().expect("every record names a known vCPU");
     assert_eq!((view.length, view.vcpus[0].delivered), (us(100), us(100)));
 }
 
 #[test]
-fn a_moving_window_forgets_who_left_before_it() {
+fn moving_window_drops_vcpus_that_left_before_it() {
     let script = Script::new(&["web", "batch"]).woke(0, 0).ran(0, 0, 10).left(0, 10).woke(1, 10);
     let mut window = MovingWindow::new(&header(), us(100));
     script.entries.iter().for_each(|entry| entry.pass_to(&mut window));
     let names = |window: &MovingWindow| {
-        let rows = window.view().expect("everybody is known").vcpus;
+        let rows = window.view().expect("every record names a known vCPU").vcpus;
         rows.into_iter().map(|row| row.name).collect::<Vec<_>>()
     };
     assert_eq!(names(&window), ["web", "batch"]);

@@ -1,4 +1,4 @@
-//! XenMon's metrics of runs written by hand.
+//! XenMon's metrics of hand-written runs.
 
 use crate::script::{header, us, vcpu};
 use slackline_metrics::{FieldValue, Point, XenMon, XenMonSummary};
@@ -19,14 +19,14 @@ fn blocked(slot: u32, us: u64) -> Record {
     Record::Blocked { at: at(us), vcpu: vcpu(slot) }
 }
 
-/// It ran on the first CPU with a slice of so many microseconds, until it blocked or not.
+/// Record of a run interval on the first CPU with this slice in microseconds.
 fn ran(slot: u32, (from, to): (u64, u64), slice: u64, end: RanEnd) -> Record {
     let (cpu, used, granted) = (CpuId::new(0), us(to - from), Some(us(slice)));
     let (from, to, late, due) = (at(from), at(to), Span::ZERO, true);
     Record::Ran { vcpu: vcpu(slot), cpu, from, to, used, granted, late, end, due }
 }
 
-/// A monitor that knows these vCPUs, by name and domain.
+/// Creates a monitor that knows these vCPUs, by name and domain.
 fn monitor(header: &Header, vcpus: &[(VcpuId, &str, &str)]) -> XenMon {
     let mut monitor = XenMon::new(header);
     for &(vcpu, name, domain) in vcpus {
@@ -38,7 +38,7 @@ fn monitor(header: &Header, vcpus: &[(VcpuId, &str, &str)]) -> XenMon {
 
 fn shown(mut monitor: XenMon, records: &[Record]) -> XenMonSummary {
     records.iter().for_each(|record| monitor.record(record));
-    monitor.finish().expect("everybody is known")
+    monitor.finish().expect("every record names a known vCPU")
 }
 
 fn two(records: &[Record]) -> XenMonSummary {
@@ -52,7 +52,7 @@ fn point(times: [u64; 4], executions: u64) -> Point {
 }
 
 #[test]
-fn six_metrics_of_two_domains() {
+fn six_metrics_of_two_domains_equal_hand_computed_values() {
     let summary = two(&[
         woke(0, 0),
         woke(1, 0),
@@ -65,19 +65,20 @@ fn six_metrics_of_two_domains() {
         Record::Ended { at: at(20_000) },
     ]);
     let [web, batch] = &summary.domains[..] else { panic!("two domains") };
-    // Web blocked from 2 to 9 ms and waited from 9 to 10; the wait after its last turn is not over.
+    // The first domain is blocked from 2 to 9 ms and waits from 9 to 10 ms. Its last wait is not
+    // over.
     assert_eq!(web.total, point([6_000, 10_000, 7_000, 1_000], 2));
     assert_eq!(batch.total, point([14_000, 60_000, 0, 2_000 + 4_000], 2));
     assert_eq!((web.name.as_str(), web.points.len()), ("web", 1));
 }
 
 #[test]
-fn a_slice_renewed_for_the_same_leaves_no_trace_and_a_gap_does() {
+fn only_a_gap_between_run_intervals_is_a_switch_in() {
     let summary = two(&[
         woke(0, 0),
         ran(0, (0, 5_000), 5_000, RanEnd::Limit),
         ran(0, (5_000, 10_000), 5_000, RanEnd::Limit),
-        // Throttled until its next period: runnable, so it waits.
+        // Throttled until its next period: the vCPU is runnable, so it waits.
         ran(0, (30_000, 35_000), 5_000, RanEnd::Over),
         Record::Ended { at: at(40_000) },
     ]);
@@ -85,7 +86,7 @@ fn a_slice_renewed_for_the_same_leaves_no_trace_and_a_gap_does() {
 }
 
 #[test]
-fn who_is_paused_is_blocked_whichever_record_comes_first() {
+fn paused_vcpu_is_blocked_in_either_order_of_records() {
     let pause = Record::Paused { at: at(5_000), vcpu: vcpu(0) };
     let run = ran(0, (0, 5_000), 30_000, RanEnd::Preempted);
     let rest = [woke(0, 25_000), ran(0, (25_000, 30_000), 30_000, RanEnd::Over)];
@@ -97,7 +98,7 @@ fn who_is_paused_is_blocked_whichever_record_comes_first() {
 }
 
 #[test]
-fn time_is_split_over_points_and_waits_are_booked_whole() {
+fn time_is_split_over_points_and_waits_count_in_full() {
     let summary = two(&[
         woke(0, 0),
         woke(1, 0),
@@ -125,13 +126,13 @@ fn seconds_are_ten_points_after_the_warm_up() {
     ];
     let summary = shown(monitor(&header, WEB), &records);
     let seconds: Vec<Point> = summary.seconds(&summary.domains[0]).collect();
-    // Switched in during the warm-up; half of its run is behind it.
+    // It was switched in during the warm-up. Half of its run interval lies behind that.
     assert_eq!(seconds, [point([500_000, 0, 500_000, 0], 0), point([0, 0, 1_000_000, 0], 0)]);
     assert_eq!(summary.length, us(2_100_000));
 }
 
 #[test]
-fn several_vcpus_are_summed_and_keep_the_name_of_their_domain() {
+fn several_vcpus_are_summed_under_their_domains_name() {
     let vcpu = |number| VcpuId::new(u32::from(number), DomId::new(0), number);
     let vcpus = [(vcpu(0), "web.0", "web"), (vcpu(1), "web.1", "web")];
     let ran = |number: u16| Record::Ran {
@@ -152,12 +153,16 @@ fn several_vcpus_are_summed_and_keep_the_name_of_their_domain() {
 }
 
 #[test]
-fn what_is_not_known_is_missing_and_io_counts_for_both_sides() {
+fn io_is_missing_or_counts_for_both_domains() {
     let vcpus = [WEB[0], (vcpu(1), "dom0", "dom0")];
     let run = ran(0, (0, 10_000), 30_000, RanEnd::Over);
     let field = |summary: &XenMonSummary, name: &str| {
         let fields = summary.domain_fields(&summary.domains[0]);
-        fields.into_iter().find(|field| field.0 == name).expect("a field of that name").1
+        fields
+            .into_iter()
+            .find(|field| field.0 == name)
+            .expect("the domain has a field of this name")
+            .1
     };
     let without = shown(monitor(&header(), &vcpus), &[run]);
     assert_eq!(field(&without, "io"), FieldValue::Missing);
@@ -176,7 +181,7 @@ fn what_is_not_known_is_missing_and_io_counts_for_both_sides() {
 }
 
 #[test]
-fn a_machine_that_does_not_see_stretches_shows_dashes() {
+fn host_without_run_intervals_has_missing_fields() {
     let knows = Knowledge { sleep: false, stretches: false, resolution: us(1), overhead: false };
     let header = Header { knows, ..header() };
     let summary = shown(monitor(&header, WEB), &[ran(0, (0, 10_000), 30_000, RanEnd::Over)]);

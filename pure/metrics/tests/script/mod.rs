@@ -1,4 +1,4 @@
-//! Records by hand: a run of few vCPUs, written in microseconds.
+//! Hand-written records of a run of few vCPUs. Times are in microseconds.
 
 #![allow(dead_code, unreachable_pub)]
 
@@ -6,13 +6,13 @@ use slackline_metrics::{Meter, OverTime, Summary, VcpuSummary};
 use slackline_trace::{Entry, Header, Knowledge, Named, RanEnd, Record};
 use slackline_units::{CpuId, DomId, Reservation, Span, Time, VcpuId};
 
-/// Records, as a run would make them.
+/// Records as a run would write them.
 pub struct Script {
     pub header: Header,
     pub entries: Vec<Entry>,
 }
 
-/// vCPU number `slot`.
+/// Identity of vCPU number `slot`, the only one of its domain.
 pub const fn vcpu(slot: u32) -> VcpuId {
     VcpuId::new(slot, DomId::new(slot), 0)
 }
@@ -25,7 +25,7 @@ fn at(us: u64) -> Time {
     Time::START + Span::from_us(us)
 }
 
-/// Of a run on two CPUs.
+/// Header of a run on two CPUs.
 pub fn header() -> Header {
     Header {
         title: "a title".into(),
@@ -43,14 +43,14 @@ pub fn header() -> Header {
 }
 
 impl Script {
-    /// A run on two CPUs of vCPUs with these names, all of which join at once.
+    /// Starts a run on two CPUs with vCPUs of these names. All of them join at once.
     pub fn new(names: &[&str]) -> Script {
         let script = Script { header: header(), entries: Vec::new() };
         let named = (0..).zip(names).fold(script, |script, (slot, name)| script.named(slot, name));
         (0..).zip(names).fold(named, |script, (slot, _)| script.joined(slot, 0))
     }
 
-    /// From now on, whenever that is, this is what that vCPU is called, and its domain.
+    /// Names the vCPU and its domain from the last record on.
     pub fn named(mut self, slot: u32, name: &str) -> Script {
         let name = name.to_string();
         let named = Named { at: self.now(), vcpu: vcpu(slot), domain: name.clone(), name };
@@ -62,7 +62,7 @@ impl Script {
         self.with(Record::Joined { at: at(us), vcpu: vcpu(slot) })
     }
 
-    /// The time of the last record.
+    /// Returns the time of the last record.
     fn now(&self) -> Time {
         let when = |entry: &Entry| match entry {
             Entry::Record(record) => record.when().1,
@@ -86,7 +86,7 @@ impl Script {
         self
     }
 
-    /// As a live host, which tells only how much CPU time scheduling took in all.
+    /// Behaves as a live host, which records only the total CPU time of scheduling.
     pub fn knows_overhead_in_all(mut self) -> Script {
         self.header.knows.overhead = false;
         self
@@ -108,7 +108,7 @@ impl Script {
     pub fn promise(self, slot: u32, us: u64, of: Option<(u64, u64)>, exact: bool) -> Script {
         let span = Span::from_us;
         let reservation = of.map(|(slice, period)| {
-            Reservation::new(span(slice), span(period)).expect("a slice within its period")
+            Reservation::new(span(slice), span(period)).expect("a slice fits in its period")
         });
         self.with(Record::Promised {
             at: at(us),
@@ -131,17 +131,17 @@ impl Script {
         self.with(Record::Left { at: at(us), vcpu: vcpu(slot) })
     }
 
-    /// It ran on the first CPU in turns that were its due.
+    /// Adds a run interval on the first CPU to which the vCPU was entitled.
     pub fn ran(self, slot: u32, from: u64, to: u64) -> Script {
         self.ran_late(slot, from, to, 0)
     }
 
-    /// The same, the last `late` of it beyond its limit.
+    /// Adds such a run interval whose last `late` us are beyond its limit.
     pub fn ran_late(self, slot: u32, from: u64, to: u64, late: u64) -> Script {
         self.used(slot, 0, (from, to, to - from), (late, true))
     }
 
-    /// It ran on the first CPU in time that nobody was owed.
+    /// Adds a run interval on the first CPU in slack.
     pub fn ran_spare(self, slot: u32, from: u64, to: u64) -> Script {
         self.used(slot, 0, (from, to, to - from), (0, false))
     }
@@ -171,38 +171,38 @@ impl Script {
         self.with(Record::Job { vcpu: vcpu(slot), task: None, released, deadline, done })
     }
 
-    /// What it amounts to if it ends now.
+    /// Ends the run and returns its summary.
     pub fn ended(self, us: u64) -> Summary {
         let Script { header, entries } = self.with(Record::Ended { at: at(us) });
         let mut meter = Meter::new(&header);
         entries.iter().for_each(|entry| entry.pass_to(&mut meter));
-        meter.view().expect("everybody is known")
+        meter.view().expect("every record names a known vCPU")
     }
 
-    /// What everybody has in windows if it ends now.
+    /// Ends the run and returns the CPU time of each vCPU in each window.
     pub fn over_time(self, window: Span, us: u64) -> Vec<(String, Vec<Span>)> {
         let Script { entries, .. } = self.with(Record::Ended { at: at(us) });
         let mut over_time = OverTime::new(window);
         entries.iter().for_each(|entry| entry.pass_to(&mut over_time));
-        over_time.finish().expect("everybody is known")
+        over_time.finish().expect("every record names a known vCPU")
     }
 
-    /// What that is for the first vCPU.
+    /// Ends the run and returns the summary of the first vCPU.
     pub fn first_ended(self, us: u64) -> VcpuSummary {
         self.ended(us).vcpus.remove(0)
     }
 }
 
-/// Two seconds of five vCPUs: two web servers that sleep (the second is starved once), a batch job
-/// that may have all the rest, a player that gets its slice exactly and does jobs, and one that
-/// nothing was promised to.
+/// Summary of two seconds with five vCPUs: two web servers that block (the second is starved once),
+/// a work-conserving batch job, a player with a hard limit that does jobs, and one without a
+/// reservation.
 pub fn web_servers() -> Summary {
     let mut script = Script::new(&["web.0", "web.1", "batch", "player", "idle"]);
     script = script.promised(0, 0, 2_000, 10_000).promised(1, 0, 2_000, 10_000);
     script = script.promised(2, 0, 30_000, 100_000).exactly(3, 0, 4_000, 20_000);
     script = script.promise(4, 0, None, false).woke(2, 0).woke(3, 0);
     for start in (0..2_000_000_u64).step_by(20_000) {
-        // Web comes first on both CPUs, once not until it has waited for 12 ms.
+        // The web servers run first on both CPUs, except once after a wait of 12 ms.
         script = script.woke(0, start).ran(0, start, start + 2_000).blocked(0, start + 2_000);
         let delay = if start == 1_000_000 { 12_000 } else { start / 20_000 };
         let from = start + delay;

@@ -10,7 +10,7 @@ use crate::limits::MOST_TASKS;
 use crate::table::{Mistake, Table};
 use crate::{Draw, Program, Step, Task};
 
-/// All of them.
+/// Names of these kinds of work.
 pub(crate) const DEVICE_KINDS: &[&str] =
     &["web-server", "echo", "disk-read", "send", "sink", "compile"];
 
@@ -61,7 +61,7 @@ fn web_server(table: &Table<'_>) -> Result<Work, Mistake> {
     Ok(Work::new(vec![repeating(steps); processes], connections))
 }
 
-/// Bursts of computing between reads from a file server.
+/// Reads bursts of computing between reads from a file server.
 fn compile(table: &Table<'_>) -> Result<Work, Mistake> {
     let table = table.taught(&keys::COMPILE)?;
     let jobs = table.maybe("jobs", |item| item.count(1..=MOST_TASKS))?.unwrap_or(1);

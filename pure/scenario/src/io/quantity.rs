@@ -1,4 +1,4 @@
-//! Amounts of data and rates, as people write them.
+//! Amounts of data and rates, as users write them.
 
 use slackline_units::Span;
 use toml::de::DeValue;
@@ -6,7 +6,7 @@ use toml::de::DeValue;
 use crate::error::ErrorKind;
 use crate::table::{Item, Mistake, decimal};
 
-/// Bytes, by how they are written; longer names first.
+/// Units of data in bytes. A suffix that ends another one stands after it.
 const BYTES: [(&str, u64); 7] = [
     ("KiB", 1 << 10),
     ("MiB", 1 << 20),
@@ -17,7 +17,7 @@ const BYTES: [(&str, u64); 7] = [
     ("B", 1),
 ];
 
-/// Bits a second, by how they are written.
+/// Units of rates, in bits per second.
 const RATES: [(&str, u64); 6] = [
     ("kbit/s", 1_000),
     ("Mbit/s", 1_000_000),
@@ -27,19 +27,20 @@ const RATES: [(&str, u64); 6] = [
     ("GB/s", 8_000_000_000),
 ];
 
-/// The most that can be said: a thousand times what anybody has.
+/// Largest amount or rate: a thousand times what any host has.
 const MOST: u64 = 1_000_000_000_000_000;
 
-/// An amount of data that is not zero, in bytes.
+/// Reads an amount of data in bytes. It is not zero.
 pub(crate) fn bytes(item: &Item<'_>) -> Result<u64, Mistake> {
     scaled(item, &BYTES, "an amount of data, as in \"10KiB\"")
 }
 
-/// Mean time between two of so many events a second: a whole number or a decimal fraction.
+/// Reads a number of events per second, a whole number or a decimal fraction. Returns the mean time
+/// between two events.
 pub(crate) fn mean_between(item: &Item<'_>) -> Result<Span, Mistake> {
     const LEAST: u64 = 10;
     const MOST: u64 = 1_000_000 * PARTS;
-    /// Parts of an event a second that can be told apart.
+    /// Smallest parts of an event per second: 1 / 10,000.
     const PARTS: u64 = 10_000;
     let parts = match item.value() {
         DeValue::Integer(number) => u64::from_str_radix(number.as_str(), number.radix())
@@ -54,7 +55,7 @@ pub(crate) fn mean_between(item: &Item<'_>) -> Result<Span, Mistake> {
     Ok(Span::from_secs(1) * PARTS / parts)
 }
 
-/// A rate that is not zero, in bits a second.
+/// Reads a rate in bits per second. It is not zero.
 pub(crate) fn rate(item: &Item<'_>) -> Result<u64, Mistake> {
     scaled(item, &RATES, "a rate, as in \"1Gbit/s\" or \"30MB/s\"")
 }

@@ -39,7 +39,7 @@ pub(crate) fn cost(costs: &mut Costs, item: &Item<'_>) -> Result<(), Mistake> {
     Ok(())
 }
 
-/// Reads devices, driver and clients, if there are any.
+/// Reads devices, driver domain and clients, if there are any.
 pub(crate) fn read(
     root: &Table<'_>,
     domains: &[Domain],
@@ -85,7 +85,7 @@ fn driver(table: Table<'_>, domains: &[Domain], names: &Names) -> Result<Driver,
     Ok(driver)
 }
 
-/// A CPU of so many.
+/// Reads the number of a CPU of a host with `cpus` CPUs.
 fn cpu(item: &Item<'_>, cpus: usize) -> Result<Option<CpuId>, Mistake> {
     Ok(Some(CpuId::new(item.count(0..=cpus - 1)?)))
 }
@@ -151,7 +151,7 @@ fn client(table: &Table<'_>, domains: &[Domain], names: &Names) -> Result<Client
             let at_once = table.need("at_once", "at_once = 100")?.number(1..=10_000)?;
             let think = table.maybe("think", |item| item.draw())?;
             ClientKind::Closed {
-                at_once: u32::try_from(at_once).expect("checked above"),
+                at_once: u32::try_from(at_once).expect("the range was checked"),
                 think: think.unwrap_or(Draw::Fixed(Span::ZERO)),
             }
         }
@@ -186,7 +186,7 @@ fn client(table: &Table<'_>, domains: &[Domain], names: &Names) -> Result<Client
     Ok(Client { to, delay, from, until, task, kind })
 }
 
-/// The task of a domain that an item names, by what its jobs are told by.
+/// Returns the id of the task that an item names, which identifies its jobs.
 fn task(item: &Item<'_>, (domain, system): (&str, &System)) -> Result<TaskId, Mistake> {
     let name = item.text()?;
     let named = system.names.iter().find(|task| task.name == name);

@@ -1,9 +1,9 @@
-//! What is said about scenarios that are wrong: the words, the place and the hint.
+//! Errors of scenarios: message, place and hint.
 
 use proptest::prelude::*;
 use slackline_scenario::{Scenario, ScenarioError};
 
-/// Nothing is wrong with it; each case of `bad.txt` changes one thing.
+/// A scenario without a fault. Each case of `bad.txt` changes one thing.
 const GOOD: &str = r#"title = "good"
 length = "30s"
 policy = { name = "edf", reserve = "0.1cpu" }
@@ -28,7 +28,7 @@ that = "share of web.0"
 is = "within 2% of promised"
 "#;
 
-/// Every case of `bad.txt`, as `(key, value)` lines.
+/// Returns the cases of `bad.txt`, as `(key, value)` lines.
 fn cases() -> Vec<Vec<(&'static str, String)>> {
     let mut cases = vec![Vec::<(&str, String)>::new()];
     for line in include_str!("../bad.txt").lines().filter(|line| !line.starts_with('#')) {
@@ -45,7 +45,7 @@ fn cases() -> Vec<Vec<(&'static str, String)>> {
 }
 
 #[test]
-fn what_is_wrong_is_said_where_it_is_with_what_to_type() {
+fn bad_scenario_gets_message_place_and_hint() {
     assert!(Scenario::read(GOOD).is_ok());
     let mut wrong = String::new();
     for case in cases() {
@@ -67,7 +67,7 @@ fn what_is_wrong_is_said_where_it_is_with_what_to_type() {
 }
 
 #[test]
-fn a_scenario_without_a_domain_is_none() {
+fn scenario_without_a_domain_is_refused() {
     let error = Scenario::read("title = 'x'\nlength = '1s'\npolicy.name = 'edf'").unwrap_err();
     assert_eq!(error.to_string(), "a scenario needs a domain");
     assert_eq!((error.line, error.column), (1, 1));
@@ -96,7 +96,7 @@ fn recording_with_another_title_is_refused_with_the_right_one() {
 }
 
 #[test]
-fn a_recording_is_read_line_by_line() {
+fn recording_is_read_line_by_line() {
     assert!(replaying("run_ns,block_ns\n# taken by hand\n\n3000000, 7000000\n").is_ok());
     let error = replaying("1,2\n3;4\n").unwrap_err();
     let says = "domain `web`: `web.csv`, line 2: `3;4` is not two durations in nanoseconds";
@@ -112,7 +112,7 @@ fn a_recording_is_read_line_by_line() {
 }
 
 #[test]
-fn columns_count_characters_and_lines_may_end_anyhow() {
+fn columns_count_characters_with_any_line_ending() {
     let text = GOOD.replace("\"good\"", "\"gut für alle\", x").replace('\n', "\r\n");
     let error = Scenario::read(&format!("\u{feff}{text}")).unwrap_err();
     assert_eq!((error.line, error.column), (1, 23));
@@ -122,14 +122,14 @@ fn columns_count_characters_and_lines_may_end_anyhow() {
 }
 
 #[test]
-fn brackets_without_end_are_an_error_like_any_other() {
+fn endless_brackets_are_an_error() {
     for text in ["[".repeat(100_000), format!("a = {}", "[".repeat(100_000))] {
         assert!(Scenario::read(&text).is_err());
     }
 }
 
 #[test]
-fn asking_for_another_policy_can_fail_outside_the_file() {
+fn unknown_policy_of_caller_is_an_error_without_a_place() {
     let scenario = Scenario::read(GOOD).unwrap();
     let error = scenario.with_policy("robin").unwrap_err();
     assert_eq!(error.to_string(), "no policy is called `robin`");
@@ -137,18 +137,18 @@ fn asking_for_another_policy_can_fail_outside_the_file() {
     assert_eq!((error.line, error.column), (0, 0));
 }
 
-/// A few characters, control characters among them.
+/// A few characters, some of them control characters.
 const OTHER: &str = "[ -~\n\u{80}-\u{9f}é]{0,4}";
 
 proptest! {
     #[test]
-    fn any_text_is_a_scenario_or_an_error(text in ".*") {
+    fn any_text_is_a_scenario_or_an_error_without_panic(text in ".*") {
         let _ = Scenario::read(&text);
     }
 
-    /// Pieces of a good file in any order, with something else in between: gets further than noise.
+    /// Pieces of a good file in any order, with other text in between, get further than noise.
     #[test]
-    fn a_mutilated_scenario_is_a_scenario_or_an_error(
+    fn mutilated_scenario_is_a_scenario_or_a_printable_error(
         cuts in prop::collection::vec((0..GOOD.len(), 0..12_usize, OTHER), 1..4),
     ) {
         let mut text = GOOD.to_owned();

@@ -1,4 +1,4 @@
-//! What a scenario means.
+//! Meaning of scenarios, key by key.
 
 use slackline_policy::{Groups, Topology, find};
 use slackline_scenario::{
@@ -7,7 +7,7 @@ use slackline_scenario::{
 };
 use slackline_units::{CpuId, CpuSet, DomId, Span, Time};
 
-/// Says everything that can be said.
+/// A scenario with every key.
 const FULL: &str = r#"
 title  = "everything at once"
 length = "30s"
@@ -122,7 +122,7 @@ fn full() -> Scenario {
     Scenario::read(FULL).unwrap_or_else(|error| panic!("{}: {error}", error.line))
 }
 
-/// A scenario that says no more than it must, with this in the place of its claims and changes.
+/// Returns a scenario with the required keys only, and with `rest` after its domain.
 fn least(rest: &str) -> Scenario {
     let text = format!(
         "title = \"least\"\nlength = \"1s\"\npolicy = {{ name = \"round-robin\" }}\n\
@@ -131,13 +131,13 @@ fn least(rest: &str) -> Scenario {
     Scenario::read(&text).unwrap_or_else(|error| panic!("{rest}: {error}"))
 }
 
-/// Groups of CPUs as one writes them in a scenario.
+/// Groups of CPUs as users write them in a scenario.
 type Lists<'a> = &'a [&'a [usize]];
 
-/// All of four CPUs.
+/// One group of all four CPUs.
 const ONE: Lists<'_> = &[&[0, 1, 2, 3]];
 
-/// The topology with these cores, caches, nodes and sockets.
+/// Builds the topology with these cores, caches, nodes and sockets.
 fn groups(cpus: usize, lists: [Lists<'_>; 4]) -> Topology {
     let set = |list: &&[usize]| list.iter().map(|&cpu| CpuId::new(cpu)).collect();
     let [cores, caches, nodes, sockets] = lists.map(|lists| lists.iter().map(set).collect());
@@ -145,7 +145,7 @@ fn groups(cpus: usize, lists: [Lists<'_>; 4]) -> Topology {
 }
 
 #[test]
-fn everything_that_can_be_said_is_understood() {
+fn scenario_with_every_key_is_read() {
     let scenario = full();
     assert_eq!(scenario.title, "everything at once");
     assert_eq!(scenario.text, FULL);
@@ -175,7 +175,7 @@ fn everything_that_can_be_said_is_understood() {
 }
 
 #[test]
-fn what_is_not_said_takes_its_default() {
+fn missing_keys_take_their_defaults() {
     let scenario = least("");
     assert_eq!((scenario.warmup, scenario.seed), (Span::ZERO, 1));
     assert_eq!(scenario.policy.to_string(), "round-robin");
@@ -198,7 +198,7 @@ fn what_is_not_said_takes_its_default() {
 }
 
 #[test]
-fn cpus_belong_together_as_is_said() {
+fn topology_follows_the_host_keys() {
     let pairs: Lists<'_> = &[&[0, 1], &[2, 3]];
     let halves: Lists<'_> = &[&[0, 2], &[1, 3]];
     let singles: Lists<'_> = &[&[0], &[1], &[2], &[3]];
@@ -228,7 +228,7 @@ fn cpus_belong_together_as_is_said() {
 }
 
 #[test]
-fn slots_and_ids_count_through_without_gaps() {
+fn slots_and_ids_have_no_gaps() {
     let scenario = full();
     for (index, domain) in scenario.domains.iter().enumerate() {
         assert_eq!(domain.id.number() as usize, index);
@@ -245,9 +245,10 @@ fn slots_and_ids_count_through_without_gaps() {
     assert_eq!(names[9..], ["old", "traced", "polite.0", "polite.1", "dodger"]);
 }
 
-/// Behind the others, on CPU 0, in the words of any other: 5 us and 50 ns for each of 14 vCPUs.
+/// The domain of the balancer comes last and is confined to CPU 0. A call costs 5 us, and 50 ns for
+/// each of 14 vCPUs.
 #[test]
-fn who_pays_for_balancing_is_there_where_a_policy_balances() {
+fn balancer_domain_exists_if_the_policy_balances_at_a_cost() {
     assert_eq!(full().simulated().domains.len(), 8, "edf does not");
     let edf = r#"{ name = "edf", reserve = "0.1cpu", place = "pack" }"#;
     let sedf = FULL.replace(edf, r#"{ name = "sedf", balancer = "thesis" }"#);
@@ -301,7 +302,7 @@ fn work_becomes_a_program() {
 }
 
 #[test]
-fn a_recording_replays_what_it_says() {
+fn recording_becomes_runs_and_blocks() {
     let text = FULL.replace(
         "list = [\"3ms\", \"7ms\", \"1ms\", \"0s\", \"2ms\"]",
         "file = \"recorded/web.csv\"",
@@ -317,7 +318,7 @@ fn a_recording_replays_what_it_says() {
 }
 
 #[test]
-fn live_subjects_say_which_threads() {
+fn live_targets_are_read_with_threads_agent_and_relay() {
     let scenario = full();
     let argv = ["qemu-system-x86_64", "-nographic"].map(str::to_owned).to_vec();
     let command = LiveTarget::Command { argv, threads: Threads::Vcpus };
@@ -346,7 +347,7 @@ fn live_subjects_say_which_threads() {
 }
 
 #[test]
-fn shares_are_given_or_the_defaults_or_missing() {
+fn share_is_given_or_default_or_missing() {
     let scenario = full();
     let (edf, round_robin) = (find("edf").unwrap(), find("round-robin").unwrap());
     let sound = &scenario.domains[1];
@@ -361,10 +362,10 @@ fn shares_are_given_or_the_defaults_or_missing() {
     assert_eq!((error.line, error.column), (4, 1));
 }
 
-/// Each of a domain's vCPUs is promised its even part, rounded down, and what it leaves is for the
-/// others unless the file says otherwise; where there are none there is nothing to spread.
+/// Each vCPU of a domain gets an equal share, rounded down. Its unused budget is for its siblings
+/// unless the file says otherwise. A domain with one vCPU has none to lend to.
 #[test]
-fn a_domain_may_say_what_all_of_its_vcpus_have_together() {
+fn cpu_of_a_domain_is_divided_equally_among_its_vcpus() {
     let edf = find("edf").unwrap();
     for (vcpus, said, slice, spread) in [
         (4, "cpu = \"1.5cpu\"", "3.75ms", "use"),
@@ -391,7 +392,7 @@ fn a_domain_may_say_what_all_of_its_vcpus_have_together() {
 }
 
 #[test]
-fn single_vcpus_may_differ() {
+fn single_vcpus_may_differ_from_their_domain() {
     let scenario = full();
     let edf = find("edf").unwrap();
     let job = &scenario.domains[2];
@@ -408,9 +409,9 @@ fn single_vcpus_may_differ() {
     assert_eq!(scenario.domains[0].cpus(scenario.domains[0].vcpus[0]), None);
 }
 
-/// What is said of a vCPU holds before what is said of its domain.
+/// A setting of a vCPU overrides that of its domain.
 #[test]
-fn vcpus_may_start_on_a_cpu_and_asleep() {
+fn vcpus_may_start_on_a_cpu_and_blocked() {
     let scenario = full();
     let (sound, polite) = (&scenario.domains[1], &scenario.domains[6]);
     let of = |number: usize| {
@@ -422,9 +423,9 @@ fn vcpus_may_start_on_a_cpu_and_asleep() {
     assert_eq!(sound.wakes(sound.vcpus[0]), sound.joins);
 }
 
-/// Against counting all of them.
+/// Compares with a search through all instants.
 #[test]
-fn the_next_instant_is_the_first_one_later_than_now() {
+fn next_instant_is_the_first_after_now() {
     for (period, offset) in [(10, 0), (10, 3), (10, 9), (10, 25), (1, 0), (7, 6)] {
         for now in 0..60 {
             let instants = (0..=60).map(|n| offset % period + n * period);
@@ -437,7 +438,7 @@ fn the_next_instant_is_the_first_one_later_than_now() {
 }
 
 #[test]
-fn changes_come_in_the_order_of_time() {
+fn changes_are_in_order_of_time() {
     let scenario = full();
     let (edf, round_robin) = (find("edf").unwrap(), find("round-robin").unwrap());
     let secs = |secs| Time::START + Span::from_secs(secs);
@@ -470,7 +471,7 @@ fn another_policy_takes_its_own_parameters() {
 }
 
 #[test]
-fn claims_say_what_of_whom_and_where() {
+fn claims_have_metric_subject_and_hosts() {
     let scenario = full();
     let [share, latency] = scenario.claims.as_slice() else { panic!("two claims") };
     assert_eq!((share.metric.as_str(), share.of.as_deref()), ("share", Some("web.1")));
@@ -483,7 +484,7 @@ fn claims_say_what_of_whom_and_where() {
 }
 
 #[test]
-fn every_test_reads_back_as_it_was_written() {
+fn every_test_reads_back_as_written() {
     let ppm = |ppm| Amount::Ppm(ppm);
     let amount = AmountOrPromised::Amount;
     let promised = AmountOrPromised::Promised;
@@ -508,7 +509,7 @@ fn every_test_reads_back_as_it_was_written() {
 }
 
 #[test]
-fn a_claim_may_be_about_everybody_or_about_admission() {
+fn claim_may_be_about_all_domains_or_admission() {
     for that in ["misses", "misses of total"] {
         let scenario = least(&format!("[[claim]]\nthat = \"{that}\"\nis = \"at most 0\""));
         assert_eq!((scenario.claims[0].metric.as_str(), &scenario.claims[0].of), ("misses", &None));
@@ -521,7 +522,7 @@ fn a_claim_may_be_about_everybody_or_about_admission() {
 }
 
 #[test]
-fn a_million_vcpus_are_not_too_many() {
+fn scenario_may_have_a_million_vcpus() {
     let text = "title = \"many\"\nlength = \"1s\"\npolicy = { name = \"round-robin\" }\n\
                 [[domain]]\nname = \"a\"\ncopies = 1000000\nwork = { kind = \"spin\" }\n";
     let scenario = Scenario::read(text).unwrap();

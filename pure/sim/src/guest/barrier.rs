@@ -1,29 +1,29 @@
-//! Parallel programs: their nodes wait for each other.
+//! Parallel programs, whose nodes wait for each other at barriers.
 
 use std::collections::BTreeMap;
 
 use slackline_scenario::Scenario;
 use slackline_units::{Span, VcpuId};
 
-/// Who waits at a barrier, and how long its messages take.
+/// A vCPU that waits at a barrier, and the latency of its messages.
 pub(crate) type Waiting = (VcpuId, Span);
 
-/// All parallel programs.
+/// Barriers of all parallel programs.
 pub(crate) struct Barriers {
-    /// By domain: which program its vCPUs are nodes of; empty if there is no program at all.
+    /// Program of each domain. Empty if there is none at all.
     of_domain: Vec<Option<usize>>,
     programs: Vec<Program>,
 }
 
-/// A parallel program.
+/// State of a parallel program.
 struct Program {
-    /// How many nodes have not left; those that have not joined yet are waited for.
+    /// Number of nodes that have not left, including those that have not joined yet.
     nodes: usize,
     waiting: Vec<Waiting>,
 }
 
 impl Program {
-    /// Those who go on now, by slot, if all are here.
+    /// Returns the nodes that continue, in order of slot, if all have reached the barrier.
     fn release(&mut self) -> Vec<Waiting> {
         if self.waiting.len() < self.nodes {
             return Vec::new();
@@ -61,14 +61,15 @@ impl Barriers {
         self.programs.get_mut(program)
     }
 
-    /// A node has come to the barrier; who goes on now, it among them: all, if it was the last.
+    /// Notes that a node has reached the barrier. Returns all nodes if it was the last one, else
+    /// none.
     pub(crate) fn come(&mut self, vcpu: VcpuId, latency: Span) -> Vec<Waiting> {
         let Some(program) = self.program(vcpu) else { return Vec::new() };
         program.waiting.push((vcpu, latency));
         program.release()
     }
 
-    /// A node leaves; who goes on now, if it was the only one who was missing.
+    /// Removes a node. Returns the nodes that continue if all others have reached the barrier.
     pub(crate) fn leave(&mut self, vcpu: VcpuId) -> Vec<Waiting> {
         let Some(program) = self.program(vcpu) else { return Vec::new() };
         program.nodes -= 1;
@@ -76,7 +77,7 @@ impl Barriers {
         program.release()
     }
 
-    /// Whether a node waits for others.
+    /// Returns true if a node waits at the barrier.
     pub(crate) fn waits(&self, vcpu: VcpuId) -> bool {
         let program = self.of_domain.get(vcpu.domain().number() as usize).copied().flatten();
         program.is_some_and(|program| {

@@ -1,35 +1,35 @@
-//! What guests and devices do to the world outside of them.
+//! Effects of guests and devices on the rest of the host.
 
 use slackline_trace::Record;
 use slackline_units::{CpuId, Span, VcpuId};
 
 use super::SystemId;
 
-/// Where something interrupts.
+/// Target of an interrupt.
 #[derive(Clone, Copy)]
 pub(crate) enum Where {
-    /// Always there.
+    /// Always the same CPU.
     Cpu(CpuId),
-    /// Where this vCPU ran last.
+    /// The CPU on which this vCPU runs or ran last.
     OfVcpu(VcpuId),
 }
 
-/// What must be done outside of the guests, in the order of the fields.
+/// Effects still to be carried out, in the order of the fields.
 #[derive(Default)]
 pub(crate) struct Effects {
-    /// Whether there may be any: this is looked at after every item of a system.
+    /// True if there may be any. It is checked after every item of a system.
     pub(crate) are_due: bool,
-    /// For the trace.
+    /// Records for the trace.
     pub(crate) records: Vec<Record>,
-    /// CPU time that an interrupt takes from whoever runs there.
+    /// CPU time that interrupts take from the vCPUs that run there.
     pub(crate) stolen: Vec<(Where, Span)>,
-    /// The CPU from which it all comes; none where nothing on a CPU led to it.
+    /// CPU that caused the effects. `None` if they were caused outside of all CPUs.
     pub(crate) signals_from: Option<CpuId>,
-    /// For whom more or less waits than before.
+    /// Systems whose pending I/O has changed.
     pub(crate) pending: Vec<SystemId>,
-    /// Who has something else to do now: asleep, or at work on something less urgent.
+    /// Blocked vCPUs with new work, and running ones with more urgent work.
     pub(crate) alerted: Vec<VcpuId>,
-    /// Systems that tell what their tasks do, whose tasks do something else now.
+    /// Systems that report their tasks, and whose tasks have changed.
     pub(crate) changed: Vec<SystemId>,
 }
 

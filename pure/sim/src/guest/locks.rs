@@ -1,26 +1,26 @@
-//! Spin locks: who holds the one of a domain, and who uses CPU time until it has it.
+//! Spin locks, one per domain. A vCPU that waits for the lock uses CPU time until it has it.
 
 use std::collections::VecDeque;
 
 use slackline_scenario::Scenario;
 use slackline_units::{Span, VcpuId};
 
-/// Who waits for a lock wants this much CPU time, which it never comes to the end of: a run lasts a
-/// year at most. Of what is left of it one sees what has been used.
+/// CPU time that a spinning vCPU wants. It never gets that much, since a run lasts a year at most.
+/// The CPU time spent is the difference to what is left of it.
 pub(super) const SPIN: Span = Span::from_ns(1 << 62);
 
-/// The locks of all domains.
+/// Locks of all domains.
 pub(crate) struct Locks {
-    /// By domain; empty where nobody takes any.
+    /// Lock of each domain. Empty if no program takes locks.
     of_domain: Vec<Lock>,
-    /// Who has got a lock for which it waited and has not been let go on yet.
+    /// vCPUs that have been granted a lock they waited for, and have not continued yet.
     granted: Vec<VcpuId>,
 }
 
-/// A lock: whoever asks for it gets it in the order of asking.
+/// A lock, granted in the order of requests.
 #[derive(Clone, Default)]
 struct Lock {
-    /// The first holds it.
+    /// The holder and the vCPUs that wait.
     queue: VecDeque<VcpuId>,
 }
 
@@ -31,14 +31,14 @@ impl Locks {
         Locks { of_domain, granted: Vec::new() }
     }
 
-    /// A vCPU asks for the lock of its domain; whether it has it at once.
+    /// Requests the lock of the vCPU's domain. Returns true if it has it at once.
     pub(crate) fn take(&mut self, vcpu: VcpuId) -> bool {
         let queue = &mut self.of(vcpu).queue;
         queue.push_back(vcpu);
         queue.len() == 1
     }
 
-    /// Who holds the lock of its domain gives it back.
+    /// Releases the lock of the vCPU's domain, which it must hold.
     pub(crate) fn give_back(&mut self, vcpu: VcpuId) {
         let queue = &mut self.of(vcpu).queue;
         debug_assert_eq!(queue.front(), Some(&vcpu), "it holds the lock");
@@ -47,7 +47,7 @@ impl Locks {
         self.granted.extend(next);
     }
 
-    /// A vCPU is gone, with or without the lock.
+    /// Removes a vCPU that left, with or without the lock.
     pub(crate) fn leave(&mut self, vcpu: VcpuId) {
         let Some(Lock { queue }) = self.of_domain.get_mut(vcpu.domain().number() as usize) else {
             return;
@@ -58,13 +58,13 @@ impl Locks {
         self.granted.extend(next);
     }
 
-    /// Whether a vCPU waits for the lock of its domain.
+    /// Returns true if a vCPU waits for the lock of its domain.
     pub(crate) fn waits(&self, vcpu: VcpuId) -> bool {
         let lock = self.of_domain.get(vcpu.domain().number() as usize);
         lock.is_some_and(|lock| lock.queue.iter().skip(1).any(|&other| other == vcpu))
     }
 
-    /// Who has got a lock, one after the other.
+    /// Returns the next vCPU that has been granted a lock, if there is one.
     #[inline]
     pub(crate) fn take_granted(&mut self) -> Option<VcpuId> {
         self.granted.pop()

@@ -1,44 +1,43 @@
-//! The interpreter of workload steps. There is one, whoever's program it is: that of a vCPU, or
-//! that of a task of a system.
+//! The interpreter of workload steps, for programs of vCPUs and of tasks alike.
 
 use slackline_scenario::io::DeviceStep;
 use slackline_scenario::{Program, Releases, Step, Stream, next_instant};
 use slackline_units::{Span, Time};
 
-/// What a program needs to go on.
+/// Need of a program before it can continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// CPU time: see [`Progress::left`].
+    /// CPU time, as [`Progress::left`] returns.
     Cpu,
-    /// That others may run before it.
+    /// To yield to others once.
     Yield,
-    /// That it becomes this late.
+    /// To sleep until this time.
     Sleep(Time),
-    /// That all nodes of its parallel program have come as far, and so much longer.
+    /// To wait at the barrier of its parallel program, and then for this latency.
     Others(Span),
-    /// That it has the lock of its domain.
+    /// To acquire the lock of its domain.
     Lock,
-    /// That it does not have it any more.
+    /// To release the lock of its domain.
     Unlock,
-    /// That this is done with a device.
+    /// To do this step with a device.
     Device(DeviceStep),
-    /// Nothing any more: the program is over.
+    /// No need: the program is over.
     Nothing,
 }
 
-/// A piece of work that is done.
+/// Piece of work that is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Job {
     pub(crate) released: Time,
-    /// `NEVER` if it has none.
+    /// Deadline of the job. `NEVER` if it has none.
     pub(crate) deadline: Time,
 }
 
-/// A program, and what its steps draw from.
+/// Program of a guest or task, and the source of its random draws.
 pub(crate) struct Work<'a> {
     pub(crate) program: &'a Program,
     pub(crate) draws: Stream,
-    /// Releases since the program began. Here, so that a guest stays within a cache line.
+    /// Releases since the program began. They are kept here so that a guest fits in a cache line.
     releases: Releases,
 }
 
@@ -48,20 +47,20 @@ impl<'a> Work<'a> {
     }
 }
 
-/// How far somebody has come in a program.
+/// Position in a program.
 pub(crate) struct Progress {
-    /// The next step.
+    /// Index of the next step.
     step: u32,
-    /// CPU time still wanted before that; `Span::MAX` is for ever.
+    /// CPU time wanted before that step. `Span::MAX` means forever.
     left: Span,
-    /// When the program began; releases are counted from there.
+    /// Time at which the program began. Releases are counted from it.
     began: Time,
     released: Time,
     deadline: Time,
 }
 
-/// How many more steps may be taken at this instant: a program that neither computes nor sleeps
-/// would otherwise hold time up for ever.
+/// Number of further steps allowed at this instant. Otherwise a program that neither computes nor
+/// sleeps would stop time.
 pub(crate) struct AtOnce(u32);
 
 impl AtOnce {
@@ -71,7 +70,7 @@ impl AtOnce {
 }
 
 impl Progress {
-    /// A program that has not begun.
+    /// Creates the position in a program that has not begun.
     pub(crate) fn new() -> Progress {
         Progress {
             step: 0,
@@ -82,7 +81,7 @@ impl Progress {
         }
     }
 
-    /// The program begins now.
+    /// Starts the program at this time.
     pub(crate) fn begin(&mut self, work: &mut Work<'_>, now: Time) {
         self.began = now;
         work.releases = Releases::of_program_from(now);
@@ -93,7 +92,7 @@ impl Progress {
         self.began
     }
 
-    /// CPU time wanted before the next step.
+    /// Returns the CPU time wanted before the next step.
     #[inline]
     pub(crate) fn left(&self) -> Span {
         self.left
@@ -104,7 +103,7 @@ impl Progress {
         self.left = left;
     }
 
-    /// This much has been computed; what was not wanted is not counted.
+    /// Counts work. Work beyond what was wanted is ignored.
     #[inline]
     pub(crate) fn compute(&mut self, work: Span) {
         if self.left != Span::MAX {
@@ -112,14 +111,14 @@ impl Progress {
         }
     }
 
-    /// Jobs whose deadline has passed and that are not done: the one it is at, and those that would
-    /// have been released behind it.
+    /// Returns the jobs whose deadline has passed and that are not complete: the current one, and
+    /// those that would have been released after it.
     pub(crate) fn overdue(&self, work: &Work<'_>, now: Time) -> Vec<Job> {
         let Work { program, draws, releases } = work;
         let have_begun = releases.have_begun();
         let open = Job { released: self.released, deadline: self.deadline };
         if open.deadline > now && have_begun {
-            return Vec::new(); // It is in time up to now.
+            return Vec::new(); // No deadline has passed.
         }
         let release = program.steps.iter().find_map(|step| match step {
             Step::Release { deadline: Some(deadline), .. } => Some((step, *deadline)),
@@ -133,19 +132,19 @@ impl Progress {
             })
         };
         let next = release.filter(|_| program.repeat).into_iter().flat_map(next);
-        // What it wanted may have been computed at this very instant, its deadline.
+        // The work may have been completed at this very instant, the deadline.
         let is_in_time = open.deadline == now && self.left.is_zero();
         let open = Some(open).filter(|_| have_begun && !is_in_time);
         open.into_iter().chain(next).take_while(|job| job.deadline <= now).collect()
     }
 
-    /// The step that was taken last is to be taken once more.
+    /// Repeats the last step.
     pub(crate) fn again(&mut self) {
         self.step -= 1;
     }
 
-    /// Takes the steps that take no time, up to one that does or that needs a device, and says what
-    /// jobs that finishes.
+    /// Takes all steps that take no time, up to one that does or that needs a device. Calls `done`
+    /// for each job that this completes.
     #[inline(always)]
     pub(crate) fn advance(
         &mut self,
@@ -203,7 +202,7 @@ impl Progress {
                 Step::Device(step) => return Need::Device(*step),
             }
         }
-        // A program that does nothing is asleep for all anybody can see.
+        // A program that does nothing is indistinguishable from one that sleeps.
         Need::Sleep(now.after(Span::from_ns(1)))
     }
 }

@@ -1,8 +1,8 @@
-//! The operating system of a domain: it does one item after the other, each for a cost, and blocks
-//! when it finds nothing left to do.
+//! The operating system of a domain. Its vCPUs do one item after the other, each with a cost, and
+//! block when no work is left.
 //!
-//! What it has to do for devices is for its first vCPU and comes before all tasks; tasks run on any
-//! of its vCPUs. What an item does to the world happens when it is over.
+//! Items for devices are done by the first vCPU, before all tasks. Tasks run on any vCPU. An item
+//! takes effect when it is complete.
 
 use slackline_scenario::io::DeviceStep;
 use slackline_scenario::{self as scenario, Domain, Draw, Purpose, Scenario, Stream};
@@ -16,70 +16,69 @@ use super::steps::{AtOnce, Job, Need, Progress, Work};
 use super::told::{State, TaskInfo};
 use crate::queue::{Event, Queue};
 
-/// A vCPU of a system: which of which.
+/// A vCPU of a system.
 #[derive(Clone, Copy)]
 pub(crate) struct Seat {
     pub(crate) system: SystemId,
     pub(crate) number: u16,
 }
 
-/// A task of a system: which of which.
+/// A task of a system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TaskOf {
     pub(crate) system: SystemId,
     pub(crate) task: u16,
 }
 
-/// What a vCPU of a system does; `D` is what devices have it do.
+/// Kind of an item on a vCPU of a system. `D` is the kind of work for devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doing<D> {
     Nothing,
     Devices(D),
     Task(u16),
-    /// Finds that there is nothing to do.
+    /// Search for work that finds nothing.
     Idle,
 }
 
-/// Something that a vCPU of a system does, and how long that takes, or takes until it is looked at
-/// again.
+/// An item on a vCPU of a system, and the time it takes. A task is looked at again after that time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Item<D> {
     doing: Doing<D>,
     pub(crate) cost: Span,
 }
 
-/// Whether a task that has begun something with a device goes on at once.
+/// Continuation of a task that has begun a step with a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Then {
     GoOn,
     Wait,
 }
 
-/// What a task that waited goes on for.
+/// Reason why a task that waited continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// It begins, or has slept long enough.
+    /// The task begins, or its sleep is over.
     Time,
-    /// The end of some I/O.
+    /// The I/O of the task is complete.
     Io,
 }
 
-/// The devices that systems use.
+/// Devices that systems use.
 pub(crate) trait Devices {
-    /// What a vCPU can have to do for them.
+    /// Kind of work of a vCPU for devices.
     type Duty: Copy;
 
-    /// A task takes a step that needs a device.
+    /// Begins a step of a task that needs a device.
     fn step(&mut self, of: TaskOf, step: DeviceStep, at: &mut Context<'_, '_, Self::Duty>) -> Then;
 
-    /// What a vCPU has to do for the devices, before all tasks, and how long that takes.
+    /// Returns the next work of a vCPU for devices and its cost. It comes before all tasks.
     fn choose(
         &mut self,
         seat: Seat,
         context: &mut Context<'_, '_, Self::Duty>,
     ) -> Option<(Self::Duty, Span)>;
 
-    /// It has done that.
+    /// Notes that this work is complete.
     fn finish(
         &mut self,
         seat: Seat,
@@ -87,19 +86,20 @@ pub(crate) trait Devices {
         context: &mut Context<'_, '_, Self::Duty>,
     );
 
-    /// How much longer than its system says it takes a vCPU to find that there is nothing to do.
+    /// Returns the extra time, beyond that of the system, that a vCPU takes to find that it has no
+    /// work.
     fn idle(&self, seat: Seat) -> Span;
 
-    /// A vCPU is about to block.
+    /// Notes that a vCPU is about to block.
     fn blocks(&mut self, seat: Seat, context: &mut Context<'_, '_, Self::Duty>);
 }
 
-/// All systems.
+/// State of all systems.
 pub(crate) struct Systems<'a, D> {
     systems: Vec<System<'a, D>>,
-    /// By domain; empty if there is no system at all.
+    /// System of each domain. Empty if there is none at all.
     of_domain: Vec<Option<SystemId>>,
-    /// Every task, by its number among those of all systems.
+    /// Every task, by its number among the tasks of all systems.
     tasks: Vec<TaskOf>,
     pub(crate) effects: Effects,
 }
@@ -117,7 +117,8 @@ impl<'a, D: Copy> Systems<'a, D> {
         }
         for domain in &scenario.domains {
             let id = domain.system.as_ref().map(|system| {
-                let id = SystemId::try_from(this.systems.len()).expect("10,000 systems at most");
+                let id = SystemId::try_from(this.systems.len())
+                    .expect("there are at most 10,000 systems");
                 this.systems.push(System::new(system, domain, (scenario.seed, this.tasks.len())));
                 let task = |task| TaskOf { system: id, task };
                 this.tasks.extend((0..).map(task).take(system.tasks.len()));
@@ -128,85 +129,85 @@ impl<'a, D: Copy> Systems<'a, D> {
         this
     }
 
-    /// How many there are.
+    /// Returns the number of systems.
     pub(crate) fn count(&self) -> usize {
         self.systems.len()
     }
 
-    /// Which vCPU of a system this is, if it is one.
+    /// Returns the seat of a vCPU. `None` if its domain has no system.
     #[inline]
     pub(crate) fn seat(&self, vcpu: VcpuId) -> Option<Seat> {
         let system = (*self.of_domain.get(vcpu.domain().number() as usize)?)?;
         Some(Seat { system, number: vcpu.number() })
     }
 
-    /// The system of a domain, by the domain's place in the scenario.
+    /// Returns the system of a domain, by the index of the domain in the scenario.
     pub(crate) fn of_domain(&self, domain: usize) -> Option<SystemId> {
         *self.of_domain.get(domain)?
     }
 
-    /// The task with this number among those of all systems.
+    /// Returns the task with this number among the tasks of all systems.
     pub(crate) fn task(&self, number: usize) -> TaskOf {
         self.tasks[number]
     }
 
-    /// Whom events and records of a system are about: its first vCPU.
+    /// Returns the first vCPU of a system, which events and records of the system name.
     #[inline]
     pub(crate) fn first(&self, id: SystemId) -> VcpuId {
         self.systems[usize::from(id)].vcpus[0].id
     }
 
-    /// Whether a system is there.
+    /// Returns true if a system is present.
     pub(crate) fn is_here(&self, id: SystemId) -> bool {
         self.systems[usize::from(id)].vcpus[0].is_here
     }
 
-    /// A vCPU leaves. With its first vCPU a system is gone.
+    /// Notes that a vCPU leaves. A system leaves with its first vCPU.
     pub(crate) fn leave(&mut self, seat: Seat) {
         self.vcpu(seat).is_here = false;
     }
 
-    /// A cost that differs by up to so many millionths, as it comes out this time in a system.
+    /// Returns a cost varied at random by up to `ppm` millionths.
     #[inline]
     pub(crate) fn vary(&mut self, id: SystemId, cost: Span, ppm: u32) -> Span {
         self.systems[usize::from(id)].noise.vary(cost, ppm)
     }
 
-    /// What a vCPU is doing, which is over: it does nothing now.
+    /// Returns the item of a vCPU, which is complete. The vCPU has none afterwards.
     pub(crate) fn stop(&mut self, seat: Seat) -> Item<D> {
         let item = &mut self.vcpu(seat).item;
         Item { doing: std::mem::replace(&mut item.doing, Doing::Nothing), cost: item.cost }
     }
 
-    /// What a vCPU does from now on.
+    /// Sets the current item of a vCPU.
     pub(crate) fn begin(&mut self, seat: Seat, item: Item<D>) {
         self.vcpu(seat).item = item;
     }
 
-    /// A vCPU that is at work is told to look at something more urgent; `left` is what is left of
-    /// its work. Whether it has put a task aside.
+    /// Interrupts a vCPU for something more urgent. `left` is the time left of its item. Returns
+    /// true if a task was put back in the queue.
     pub(crate) fn put_aside(&mut self, seat: Seat, left: Span) -> bool {
         self.places_changed(seat.system);
         self.systems[usize::from(seat.system)].put_aside(usize::from(seat.number), left)
     }
 
-    /// Whether a vCPU is to be woken: it is said once.
+    /// Returns true if a vCPU was made to look for work and has not blocked since.
     pub(crate) fn has_work(&self, seat: Seat) -> bool {
         !self.systems[usize::from(seat.system)].vcpus[usize::from(seat.number)].is_asleep
     }
 
-    /// Tells the first vCPU of a system, where interrupts and events go, to look.
+    /// Makes the first vCPU of a system look for work, since interrupts and events go there.
     pub(crate) fn alert(&mut self, id: SystemId) {
         let alerted = self.systems[usize::from(id)].alert(0);
         self.effects.alert(alerted);
     }
 
-    /// A task takes the step that it took last once more, when it goes on.
+    /// Repeats the last step of a task when it continues.
     pub(crate) fn repeat_step(&mut self, of: TaskOf) {
         self.of(of).progress.again();
     }
 
-    /// What a draw of a task comes to this time.
+    /// Draws a random duration for a task.
     pub(crate) fn draw(&mut self, of: TaskOf, draw: &Draw) -> Span {
         self.of(of).work.draws.draw(draw)
     }
@@ -215,13 +216,13 @@ impl<'a, D: Copy> Systems<'a, D> {
         &mut self.systems[usize::from(of.system)].tasks[usize::from(of.task)]
     }
 
-    /// Whether a system tells anything.
+    /// Returns true if a system reports its tasks.
     pub(crate) fn tells(&self, id: SystemId) -> bool {
         self.systems[usize::from(id)].info.is_some()
     }
 
-    /// What tasks do on a vCPU of a system, or would, if that is something else than when this was
-    /// asked for last; of one vCPU after the other.
+    /// Returns a vCPU of a system whose reported tasks have changed since the last call, with the
+    /// tasks that run or could run there. `None` if nothing has changed.
     pub(crate) fn news(&mut self, id: SystemId) -> Option<(VcpuId, Tasks)> {
         let System { vcpus, info, .. } = &mut self.systems[usize::from(id)];
         let info = info.as_mut()?;
@@ -234,12 +235,12 @@ impl<'a, D: Copy> Systems<'a, D> {
         })
     }
 
-    /// Whether any vCPU of a system is one of whom something holds.
+    /// Returns true if `holds` is true for any present vCPU of a system.
     pub(crate) fn any(&self, id: SystemId, holds: impl Fn(VcpuId) -> bool) -> bool {
         self.systems[usize::from(id)].vcpus.iter().any(|vcpu| vcpu.is_here && holds(vcpu.id))
     }
 
-    /// Another task than before is on a vCPU: that is news if others could have it.
+    /// Notes that a vCPU has another task. That changes the report if other vCPUs could run it.
     fn places_changed(&mut self, id: SystemId) {
         let system = &self.systems[usize::from(id)];
         if system.info.is_some() && system.vcpus.len() > 1 {
@@ -258,8 +259,8 @@ impl<'a, D: Copy> Systems<'a, D> {
         self.effects.record(record);
     }
 
-    /// Records the jobs of a system's tasks that are overdue and will never be done, while it is
-    /// there.
+    /// Records the jobs of a system's tasks that are overdue and will never be complete, if the
+    /// system is present.
     pub(crate) fn record_overdue<S: Sink>(&self, id: SystemId, at: Time, sink: &mut S) {
         let system = &self.systems[usize::from(id)];
         let vcpu = &system.vcpus[0];
@@ -277,7 +278,7 @@ impl<'a, D: Copy> Systems<'a, D> {
     }
 }
 
-/// A vCPU of a system.
+/// State of a vCPU of a system.
 #[derive(Clone, Copy, Debug)]
 struct Vcpu<D> {
     id: VcpuId,
@@ -286,17 +287,17 @@ struct Vcpu<D> {
     is_here: bool,
 }
 
-/// A task.
+/// State of a task of a system.
 struct Task<'a> {
     spec: &'a scenario::Task,
     work: Work<'a>,
     progress: Progress,
-    /// CPU time it has had in all.
+    /// CPU time received in total.
     ran: Span,
 }
 
 impl Task<'_> {
-    /// How long it wants to run.
+    /// Returns the CPU time that it wants before its next step.
     fn stretch(&self) -> Span {
         self.progress.left().min(self.still_to_run())
     }
@@ -305,23 +306,23 @@ impl Task<'_> {
         self.spec.total.map_or(Span::MAX, |total| total.left_after(self.ran))
     }
 
-    /// It has used so much CPU time.
+    /// Counts CPU time that it has used.
     fn used(&mut self, used: Span) {
         self.progress.compute(used);
         self.ran += used;
     }
 }
 
-/// A system.
+/// State of a system.
 struct System<'a, D> {
     spec: &'a scenario::System,
     vcpus: Vec<Vcpu<D>>,
     noise: Stream,
-    /// The number of its first task among those of all systems.
+    /// Number of its first task among the tasks of all systems.
     first_task: usize,
     tasks: Vec<Task<'a>>,
     ready: RunQueue,
-    /// What it tells, if it tells anything.
+    /// Report of its tasks. `None` if it reports none.
     info: Option<TaskInfo>,
 }
 
@@ -350,7 +351,7 @@ impl<'a, D: Copy> System<'a, D> {
         }
     }
 
-    /// Makes a vCPU look at something more urgent; itself, if anything has to be done about that.
+    /// Makes a vCPU look for more urgent work. Returns it if it blocks or runs a task, else `None`.
     fn alert(&mut self, number: usize) -> Option<VcpuId> {
         let vcpu = &mut self.vcpus[number];
         let must = vcpu.is_here && (vcpu.is_asleep || matches!(vcpu.item.doing, Doing::Task(_)));
@@ -358,8 +359,8 @@ impl<'a, D: Copy> System<'a, D> {
         must.then_some(vcpu.id)
     }
 
-    /// Which task a vCPU runs next; if none, it finds that out once, which takes `idle` more than
-    /// the system's own.
+    /// Returns the next task of a vCPU. Without one, returns once the item of finding that out,
+    /// which takes `idle` more than in the system's costs.
     #[inline]
     fn choose(&mut self, has_idled: HasIdled, idle: Span) -> Option<Item<D>> {
         if let Some(task) = self.ready.pop() {
@@ -374,8 +375,8 @@ impl<'a, D: Copy> System<'a, D> {
         Some(Item { doing: Doing::Idle, cost })
     }
 
-    /// Which vCPU should look because this task has become ready; none if whoever is free next will
-    /// find it.
+    /// Chooses the vCPU that should look for work since this task is ready. `None` if the next free
+    /// vCPU will find it.
     fn place(&mut self, task: u16) -> Option<VcpuId> {
         let level = self.ready.level(task);
         let asleep = self.vcpus.iter().position(|vcpu| vcpu.is_here && vcpu.is_asleep);
@@ -395,7 +396,8 @@ impl<'a, D: Copy> System<'a, D> {
         if runs > level { self.alert(number) } else { None }
     }
 
-    /// Puts the task of a vCPU aside, with so much left of its stretch; whether there was one.
+    /// Puts the task of a vCPU back in the queue, with `left` of its item. Returns true if it had
+    /// one.
     fn put_aside(&mut self, number: usize, left: Span) -> bool {
         let item = &mut self.vcpus[number].item;
         let Doing::Task(task) = item.doing else { return false };
@@ -407,14 +409,14 @@ impl<'a, D: Copy> System<'a, D> {
     }
 }
 
-/// Whether a vCPU has just found that there is nothing to do.
+/// `Yes` if a vCPU has just looked for work and found none.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum HasIdled {
     No,
     Yes,
 }
 
-/// What happens at an instant: to which systems, and what it leads to.
+/// An instant at which something happens to systems, and its effects.
 pub(crate) struct Context<'c, 'a, D> {
     pub(crate) now: Time,
     pub(crate) systems: &'c mut Systems<'a, D>,
@@ -422,8 +424,8 @@ pub(crate) struct Context<'c, 'a, D> {
 }
 
 impl<D: Copy> Context<'_, '_, D> {
-    /// A vCPU of a system joins: it will be woken once, to find out what there is to do. With the
-    /// first all tasks begin.
+    /// Adds a vCPU of a system. It is woken once, to look for work. With the first vCPU all tasks
+    /// begin.
     pub(crate) fn join(&mut self, seat: Seat, devices: &mut impl Devices<Duty = D>) {
         let vcpu = self.systems.vcpu(seat);
         vcpu.is_here = true;
@@ -440,7 +442,7 @@ impl<D: Copy> Context<'_, '_, D> {
         }
     }
 
-    /// What a vCPU did has been done.
+    /// Applies the effects of an item that is complete.
     #[inline(always)]
     pub(crate) fn finish(
         &mut self,
@@ -457,8 +459,7 @@ impl<D: Copy> Context<'_, '_, D> {
         }
     }
 
-    /// What a vCPU does next that has done something, and how long that takes; none if there is
-    /// nothing: then it blocks.
+    /// Returns the next item of a vCPU after `last`. `None` if there is no work: then it blocks.
     #[inline(always)]
     pub(crate) fn next(
         &mut self,
@@ -481,7 +482,7 @@ impl<D: Copy> Context<'_, '_, D> {
         chosen
     }
 
-    /// A task has what it waited for.
+    /// Continues a task that has got what it waited for.
     pub(crate) fn go_on(&mut self, of: TaskOf, cause: Cause, devices: &mut impl Devices<Duty = D>) {
         let need = self.advance(of, devices);
         self.systems.set_state(of, state(need));
@@ -496,12 +497,12 @@ impl<D: Copy> Context<'_, '_, D> {
                 self.systems.effects.alert(alerted);
             }
             Need::Sleep(until) => self.wake_at(until, of),
-            // Nodes of parallel programs and who takes locks have no system.
+            // Nodes of parallel programs and programs with locks have no system.
             Need::Device(_) | Need::Others(_) | Need::Lock | Need::Unlock | Need::Nothing => {}
         }
     }
 
-    /// A task has run for as long as it could.
+    /// Handles a task that has used up the time of its item.
     fn finish_task(&mut self, of: TaskOf, used: Span, devices: &mut impl Devices<Duty = D>) {
         let system = &mut self.systems.systems[usize::from(of.system)];
         let task = &mut system.tasks[usize::from(of.task)];
@@ -523,7 +524,7 @@ impl<D: Copy> Context<'_, '_, D> {
             Need::Cpu => self.systems.systems[usize::from(of.system)].ready.push_first(of.task),
             Need::Yield => self.systems.systems[usize::from(of.system)].ready.push_last(of.task),
             Need::Sleep(until) => self.wake_at(until, of),
-            // Nodes of parallel programs and who takes locks have no system.
+            // Nodes of parallel programs and programs with locks have no system.
             Need::Device(_) | Need::Others(_) | Need::Lock | Need::Unlock | Need::Nothing => {}
         }
     }
@@ -533,7 +534,7 @@ impl<D: Copy> Context<'_, '_, D> {
         self.queue.push(at, Event::Task, first + usize::from(task.task));
     }
 
-    /// Takes the steps of a task up to one that takes time; if that is a device's, it has begun.
+    /// Takes the steps of a task up to one that takes time. A step with a device has begun then.
     fn advance(&mut self, of: TaskOf, devices: &mut impl Devices<Duty = D>) -> Need {
         let mut at_once = AtOnce::new();
         loop {
@@ -554,7 +555,7 @@ impl<D: Copy> Context<'_, '_, D> {
     }
 }
 
-/// What a task is at that needs this.
+/// Returns the state of a task with this need.
 fn state(need: Need) -> State {
     match need {
         Need::Cpu | Need::Yield | Need::Lock | Need::Unlock => State::Wants,

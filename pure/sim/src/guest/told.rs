@@ -1,41 +1,41 @@
-//! What a guest that tells says of its tasks: for each of its vCPUs the most urgent of those that
-//! want it, and for all of them those that wait for something, and which of them I/O has woken
-//! lately.
+//! Reports of a guest about its tasks: for each vCPU the most urgent tasks that want it, and for
+//! all vCPUs the tasks that wait and those that I/O has woken lately.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use slackline_scenario::{Lie, Task, Tells};
 use slackline_units::{TASKS, Task as ToldTask, TaskId, Tasks, Urgency};
 
-/// What a task is at.
+/// State of a task in reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// It runs, or could.
+    /// The task runs or could run.
     Wants,
-    /// It sleeps, or waits for a device.
+    /// The task sleeps or waits for a device.
     Waits,
-    /// Its program is over.
+    /// The program of the task is over.
     Over,
 }
 
-/// A task that is not there: no guest has so many.
+/// Number of a task that does not exist, since no guest has that many.
 const NOT_THERE: u16 = u16::MAX;
 
-/// The tasks of a guest, as it tells them.
+/// Tasks of a guest as it reports them.
 pub(crate) struct TaskInfo {
     urgencies: Vec<Urgency>,
     wants: BTreeSet<(Urgency, u16)>,
     waits: BTreeSet<(Urgency, u16)>,
-    /// Whom I/O has woken, the latest first.
+    /// Tasks that I/O has woken, the latest first.
     woken: VecDeque<u16>,
-    /// What was told last of each vCPU.
+    /// Last report of each vCPU.
     told: Vec<Tasks>,
-    /// Whom I/O has woken that is not there.
+    /// Task that does not exist, reported as woken by I/O.
     pretended: Option<TaskId>,
 }
 
 impl TaskInfo {
-    /// Before any task has begun, of a guest with so many vCPUs; none if it tells nothing.
+    /// Creates the report of a guest with this number of vCPUs, before any task has begun. `None`
+    /// if it reports nothing.
     pub(crate) fn new(tasks: &[Task], tells: Tells, vcpus: usize) -> Option<TaskInfo> {
         let mut info = TaskInfo {
             urgencies: tasks.iter().map(|task| Urgency::of_priority(task.priority)).collect(),
@@ -59,7 +59,7 @@ impl TaskInfo {
         Some(info)
     }
 
-    /// What a task is at from now on.
+    /// Sets the state of a task.
     pub(crate) fn set(&mut self, task: u16, state: State) {
         let key = (self.urgencies[usize::from(task)], task);
         self.wants.remove(&key);
@@ -71,15 +71,15 @@ impl TaskInfo {
         };
     }
 
-    /// The end of some I/O has woken a task.
+    /// Notes that the end of I/O has woken a task.
     pub(crate) fn woken_by_io(&mut self, task: u16) {
         self.woken.retain(|&other| other != task);
         self.woken.push_front(task);
         self.woken.truncate(TASKS);
     }
 
-    /// What is to be told of a vCPU now, where others have the tasks of which `are_others` holds;
-    /// none if that is what was told last.
+    /// Returns the report of a vCPU, without the tasks that other vCPUs run (`are_others`). `None`
+    /// if it equals the last one.
     pub(crate) fn news(&mut self, vcpu: usize, are_others: impl Fn(u16) -> bool) -> Option<Tasks> {
         let woken = self.woken.iter().map(|&task| TaskId::new(task));
         let now = Tasks {
@@ -93,7 +93,7 @@ impl TaskInfo {
     }
 }
 
-/// The most urgent of some tasks.
+/// Returns the most urgent tasks.
 fn first<'a>(tasks: impl Iterator<Item = &'a (Urgency, u16)>) -> [Option<ToldTask>; TASKS] {
     some(tasks.map(|&(urgency, task)| ToldTask { id: TaskId::new(task), urgency }))
 }

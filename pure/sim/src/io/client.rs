@@ -1,4 +1,4 @@
-//! Who is outside, and when they ask: clients cost no CPU time.
+//! Clients outside, and the times of their requests. They take no CPU time.
 
 use std::collections::VecDeque;
 
@@ -12,41 +12,41 @@ use super::{Context, Io};
 use crate::guest::SystemId;
 use crate::queue::Event;
 
-/// When a client that says nothing else tries again to connect.
+/// Default delay until a client tries again to connect.
 const RETRY: Span = Span::from_secs(3);
 
-/// Somebody outside.
+/// State of a client outside.
 pub(super) struct Client<'a> {
     spec: &'a io::Client,
     pub(super) system: SystemId,
     asks: Draws,
     delays: Draws,
-    /// Connections that it may have to give up, first first.
+    /// Connections that it may have to give up, the earliest first.
     expiries: VecDeque<(Time, Packet)>,
     has_begun: bool,
     pub(super) stream: Stream,
 }
 
-/// One TCP stream, as both of its ends see it.
+/// A TCP stream, as seen from both ends.
 pub(super) struct Stream {
-    /// Any packet of it, once it has begun.
+    /// Any packet of it. `None` before it begins.
     pub(super) packet: Option<Packet>,
-    /// How many packets may be on their way or not acknowledged.
+    /// Maximum number of packets on their way or not acknowledged.
     pub(super) window: u32,
     pub(super) outstanding: u32,
-    /// Packets that have come since the last acknowledgement.
+    /// Number of packets received since the last acknowledgement.
     pub(super) unacknowledged: u8,
-    /// Bytes that a task wants sent and that have not been.
+    /// Number of bytes that a task wants to send and that are not sent.
     pub(super) unsent: u64,
-    /// The task that waits for room.
+    /// Task that waits for room.
     pub(super) waiting: Option<u16>,
-    /// When the next packet may be sent; and whether somebody will see to that.
+    /// Earliest time of the next packet, and true if an event for it is scheduled.
     next: Time,
     is_pacing: bool,
 }
 
 impl Stream {
-    /// As much may wait to be sent as may be on its way.
+    /// Returns true if a task may add data: as much may wait to be sent as may be on its way.
     pub(super) fn has_room(&self) -> bool {
         self.unsent < u64::from(self.window) * SEGMENT
     }
@@ -80,7 +80,7 @@ impl<'a> Client<'a> {
         self.delays.draw(&self.spec.delay)
     }
 
-    /// Whether it has stopped asking.
+    /// Returns true if the client has stopped to send requests.
     fn is_over(&self, now: Time) -> bool {
         self.spec.until.is_some_and(|until| until <= now)
     }
@@ -92,12 +92,12 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Whether its packets are over when they have been received.
+    /// Returns true if its packets need no answer once they are received.
     pub(super) fn wants_no_answer(&self) -> bool {
         matches!(self.spec.kind, ClientKind::Pings { ends: PingEnds::Received, .. })
     }
 
-    /// Which tasks its requests are for, by what their jobs are told by.
+    /// Returns the task of its requests. `None` if any task takes them.
     pub(super) fn wants(&self) -> Option<TaskId> {
         self.spec.task
     }
@@ -111,7 +111,7 @@ impl<'a> Client<'a> {
 }
 
 impl Io<'_> {
-    /// A client begins when the domain it talks to joins, or when its own time has come.
+    /// Starts a client when the domain it talks to has joined, or later at its own start time.
     pub(super) fn start_client(&mut self, client: usize, context: &mut Context<'_, '_>) {
         let this = &mut self.clients[client];
         if this.spec.from > context.now {
@@ -153,7 +153,7 @@ impl Io<'_> {
         self.emit(packet.saying(Says::Ping), context);
     }
 
-    /// It is time for a client to do something.
+    /// Handles a client whose time to act has come.
     pub(super) fn act(&mut self, client: usize, context: &mut Context<'_, '_>) {
         if !self.clients[client].has_begun {
             return self.start_client(client, context);
@@ -191,7 +191,7 @@ impl Io<'_> {
         }
     }
 
-    /// A client gives up on the connection that it has waited for longest.
+    /// Gives up the connection for which a client has waited longest.
     pub(super) fn expire(&mut self, client: usize, context: &mut Context<'_, '_>) {
         let this = &mut self.clients[client];
         let Some((_, packet)) = this.expiries.pop_front() else { return };
@@ -203,7 +203,7 @@ impl Io<'_> {
         }
         let flow = self.flows.of(packet);
         if !std::mem::take(&mut flow.is_wanted) {
-            return; // It has been answered, and is being closed.
+            return; // It was answered and is being closed.
         }
         if flow.is_accepted {
             self.emit(packet.saying(Says::Close), context);
@@ -212,7 +212,7 @@ impl Io<'_> {
         }
     }
 
-    /// A client has been answered, and asks again if that is its way.
+    /// Lets a client that was answered send its next request, if its kind does so.
     pub(super) fn ask_again(
         &mut self,
         client: usize,
@@ -235,8 +235,8 @@ impl Io<'_> {
         }
     }
 
-    /// The client's end of a stream in: so many packets have been acknowledged; it sends what its
-    /// window and its pace let it.
+    /// Sends packets from the client's end of a stream, as far as window and pace allow.
+    /// `acknowledged` is the number of packets acknowledged since the last call.
     pub(super) fn pump(&mut self, packet: Packet, acknowledged: u8, context: &mut Context<'_, '_>) {
         let client = self.flows.of(packet).client;
         let ClientKind::Stream { gap, .. } = self.clients[client].spec.kind else { return };

@@ -1,9 +1,9 @@
-//! The driver domain: serves the network card, the disk and the rings it shares with the guests.
+//! The driver domain, which serves the network card, the disk and the rings shared with guests.
 //!
-//! In this order, one item after the other: why it was interrupted or told to look, packets that
-//! have come (so many at most, then each guest gets its own with one event), the disk, packets that
-//! guests send, then its own system and tasks. When nothing is left it blocks. While it takes
-//! packets from the card the card does not interrupt.
+//! It works in this order, one item after the other: the cause of an interrupt or event; packets
+//! that have arrived (up to a limit, then each guest gets its own with one event); the disk;
+//! packets that guests send; its own system and tasks. When no work is left it blocks. The card
+//! does not interrupt while the driver takes packets from it.
 
 use std::collections::VecDeque;
 
@@ -20,21 +20,21 @@ use crate::queue::Event;
 
 pub(super) struct Driver {
     pub(super) spec: io::Driver,
-    /// Its own.
+    /// System of the driver domain.
     pub(super) system: SystemId,
-    /// Whether it tells the host what waits for whom.
+    /// True if it reports pending I/O to the host.
     pub(super) tells: bool,
-    /// It was interrupted, and has not yet looked why.
+    /// True if it was interrupted and has not handled that yet.
     is_interrupted: bool,
-    /// A guest told it to look, and it has not yet.
+    /// True if a guest sent it an event that it has not handled yet.
     is_told: bool,
-    /// Packets taken from the card, not yet handed over.
+    /// Packets taken from the card and not handed over yet.
     batch: Vec<Packet>,
-    /// Guests with something in their rings, in the order in which they are served.
+    /// Guests with entries in their rings, in the order in which they are served.
     calls: VecDeque<SystemId>,
-    /// What it takes to the disk, or back from it.
+    /// Request that it takes to the disk, or data that it takes back.
     read: Option<DiskRead>,
-    /// By system: what was done for it, since that was last told.
+    /// Work done for each system since the last record of it.
     service: Vec<Service>,
     served: Vec<SystemId>,
 }
@@ -70,7 +70,7 @@ impl Driver {
 }
 
 impl Io<'_> {
-    /// A packet has come to the card.
+    /// Handles a packet that arrives at the card.
     pub(super) fn arrive(&mut self, packet: Packet, context: &mut Context<'_, '_>) {
         if self.nic.ring.len() >= self.nic.spec.ring {
             self.lose(packet, context);
@@ -88,13 +88,13 @@ impl Io<'_> {
         }
     }
 
-    /// The card interrupts.
+    /// Handles an interrupt of the card.
     pub(super) fn interrupt(&mut self, context: &mut Context<'_, '_>) {
         self.nic.interrupts = Interrupts::Off;
         self.interrupted((self.nic.spec.interrupt, self.nic.spec.cpu), context);
     }
 
-    /// The disk interrupts.
+    /// Handles an interrupt of the disk.
     pub(super) fn disk_interrupt(&mut self, context: &mut Context<'_, '_>) {
         self.interrupted((self.disk.spec.interrupt, self.disk.spec.cpu), context);
     }
@@ -109,7 +109,7 @@ impl Io<'_> {
         context.systems.alert(self.driver.system);
     }
 
-    /// A guest has put something in one of its rings: the driver is told, unless it knows.
+    /// Sends the driver an event about a new entry in a guest's rings, unless it knows already.
     pub(super) fn tell_driver(&mut self, guest: SystemId, context: &mut Context<'_, '_>) {
         let frontend = &mut self.frontends[usize::from(guest)];
         if std::mem::replace(&mut frontend.driver_knows, true) {
@@ -121,7 +121,7 @@ impl Io<'_> {
         context.systems.alert(self.driver.system);
     }
 
-    /// The driver has something for a guest: it is told, unless it knows.
+    /// Sends a guest an event about finished I/O, unless it knows already.
     fn tell_guest(&mut self, guest: SystemId, context: &mut Context<'_, '_>) {
         self.pending_changed(guest, context);
         let frontend = &mut self.frontends[usize::from(guest)];
@@ -132,7 +132,7 @@ impl Io<'_> {
         context.systems.alert(guest);
     }
 
-    /// What the driver does next for others, and how long that takes.
+    /// Returns the driver's next work for others and its cost, varied at random.
     #[inline(always)]
     pub(super) fn choose_service(&mut self, context: &mut Context<'_, '_>) -> Option<(Duty, Span)> {
         let (duty, cost) = self.next_service()?;
@@ -140,7 +140,7 @@ impl Io<'_> {
         Some((duty, context.systems.vary(*system, cost, spec.costs.noise_ppm)))
     }
 
-    /// What that is, and what it costs.
+    /// Returns that work and its fixed cost.
     #[inline(always)]
     fn next_service(&mut self) -> Option<(Duty, Span)> {
         let driver = &mut self.driver;
@@ -169,7 +169,7 @@ impl Io<'_> {
         Some((Duty::Pass(guest), costs.send))
     }
 
-    /// The driver has done something for others.
+    /// Applies the effects of completed work for others.
     #[inline(always)]
     pub(super) fn finish_driver(&mut self, duty: Duty, cost: Span, context: &mut Context<'_, '_>) {
         match duty {
@@ -192,7 +192,7 @@ impl Io<'_> {
                 service.used += cost;
                 service.sent += 1;
                 let ring = &mut self.frontends[usize::from(guest)].ring;
-                let packet = ring.pop_front().expect("there was a packet in the ring");
+                let packet = ring.pop_front().expect("the ring had a packet");
                 self.put_on_wire(packet, context);
                 self.call_again(guest, context);
             }
@@ -215,8 +215,8 @@ impl Io<'_> {
         }
     }
 
-    /// Puts a guest behind the others if there is more in its rings. Who waits for room in a ring
-    /// is told when it is empty.
+    /// Puts a guest at the end of the queue if its rings have more entries. Otherwise a guest that
+    /// waits for room gets an event.
     fn call_again(&mut self, guest: SystemId, context: &mut Context<'_, '_>) {
         let frontend = &mut self.frontends[usize::from(guest)];
         if !frontend.ring.is_empty() || !frontend.reads.is_empty() {
@@ -229,7 +229,7 @@ impl Io<'_> {
         }
     }
 
-    /// Hands a batch of packets over, each guest's with one event.
+    /// Hands over a batch of packets, with one event for each guest.
     fn hand_over(&mut self, context: &mut Context<'_, '_>) {
         let mut batch = std::mem::take(&mut self.driver.batch);
         for packet in batch.drain(..) {
@@ -249,14 +249,14 @@ impl Io<'_> {
         }
     }
 
-    /// The card sends a packet.
+    /// Sends a packet from the card.
     pub(super) fn put_on_wire(&mut self, packet: Packet, context: &mut Context<'_, '_>) {
         let sent = self.nic.wire_out(packet, context.now);
         let there = sent.after(self.delay_of(packet));
         context.queue.push(there, Event::Reach, self.flights.add(packet));
     }
 
-    /// Tells the trace what the driver has done for whom.
+    /// Records the work that the driver has done for each system.
     pub(super) fn tell_service(&mut self, context: &mut Context<'_, '_>) {
         let by = context.systems.first(self.driver.system);
         while let Some(id) = self.driver.served.pop() {

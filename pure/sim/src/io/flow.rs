@@ -1,11 +1,12 @@
-//! Connections: what both ends make of a packet.
+//! Connections, and the reaction of both ends to each packet.
 //!
-//! A connection for one answer: `Open`, `Opened`, `Confirmed` and `Request` together, then the
-//! data, three packets at first and two for each that is acknowledged (slow start, every packet but
-//! the last is acknowledged by itself), then `Close` and `Closed`. A packet that is lost comes
-//! again.
-//! A stream keeps at most its window on the way; its receiver acknowledges every second packet, and
-//! the last when there is no more.
+//! A connection for one answer begins with `Open`, `Opened`, and `Confirmed` with `Request`. The
+//! data follows: three packets at first, and two for each that is acknowledged (slow start). Every
+//! packet but the last is acknowledged separately. `Close` and `Closed` end it. A lost packet is
+//! sent again.
+//!
+//! A stream keeps at most its window on the way. Its receiver acknowledges every second packet, and
+//! the last one when no more arrives.
 
 use slackline_scenario::io::{SEGMENT, Way};
 use slackline_trace::Record;
@@ -17,38 +18,39 @@ use super::{Context, Io};
 use crate::guest::{Cause, SystemId, TaskOf};
 use crate::queue::Event;
 
-/// How many packets of an answer are sent before the first is acknowledged.
+/// Number of packets of an answer that are sent before the first acknowledgement.
 const FIRST: u32 = 3;
-/// How many follow when one is acknowledged.
+/// Number of packets that follow each acknowledgement.
 const THEN: u32 = 2;
-/// When a packet that was lost comes again; one that opens a connection takes its client's time.
+/// Delay until a lost packet is sent again. For a packet that opens a connection the client
+/// decides.
 const AGAIN: Span = Span::from_ms(200);
-/// The client of a connection on which a task asks a server outside.
+/// Client number of a connection on which a task sends a request to a server outside.
 pub(super) const A_TASK: usize = usize::MAX;
 
-/// A connection.
+/// State of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flow {
     pub(super) turn: u32,
     pub(super) system: SystemId,
-    /// Who is outside; `A_TASK` for the server that a task asks.
+    /// Number of the client. `A_TASK` for the server to which a task sends a request.
     pub(super) client: usize,
-    /// Who asks, or has answered.
+    /// Task that asks, or that answered.
     pub(super) task: u16,
-    /// The client still waits for the answer.
+    /// True while the client waits for the answer.
     pub(super) is_wanted: bool,
-    /// The system has it among its connections.
+    /// True if the system counts it among its connections.
     pub(super) is_accepted: bool,
-    /// When the client asked.
+    /// Time at which the client sent its request.
     pub(super) began: Time,
-    /// Packets of the answer that have not been sent, and those that have not come.
+    /// Number of packets of the answer that are not sent.
     unsent: u32,
     pub(super) expected: u32,
-    /// How long the server that a task asks takes to answer.
+    /// Time that the server takes to answer a task.
     pub(super) wait: Span,
 }
 
-/// All connections, by a small number; memory is used again.
+/// All connections, by a number that is used again when one ends.
 #[derive(Default)]
 pub(super) struct Flows {
     flows: Vec<Flow>,
@@ -71,7 +73,7 @@ impl Flows {
         };
         let number = self.free.pop().unwrap_or_else(|| {
             self.flows.push(flow);
-            u32::try_from(self.flows.len() - 1).expect("fewer connections than that")
+            u32::try_from(self.flows.len() - 1).expect("the number of connections fits in 32 bits")
         });
         let place = &mut self.flows[number as usize];
         let turn = place.turn + 1;
@@ -84,13 +86,13 @@ impl Flows {
         self.free.push(number);
     }
 
-    /// Whether the connection of a packet is still there.
+    /// Returns true if the connection of a packet still exists.
     pub(super) fn is_current(&self, packet: Packet) -> bool {
         self.flows[packet.flow as usize].turn == packet.turn
     }
 
-    /// Whose packet it is, even if its connection is gone: the number has not been used for another
-    /// system's then, or it is for nobody.
+    /// Returns the system of a packet, also if its connection is gone. Either the number has not
+    /// been used for another system since, or the packet is for no task.
     pub(super) fn system(&self, packet: Packet) -> SystemId {
         self.flows[packet.flow as usize].system
     }
@@ -106,13 +108,13 @@ impl Packet {
     }
 }
 
-/// How many packets carry so many bytes.
+/// Returns the number of packets that carry this number of bytes.
 pub(super) fn packets(bytes: u64) -> u32 {
     u32::try_from(bytes.div_ceil(SEGMENT)).unwrap_or(u32::MAX)
 }
 
 impl Io<'_> {
-    /// A system makes something of a packet that it has received.
+    /// Handles a packet that a system has received.
     pub(super) fn receive(&mut self, id: SystemId, packet: Packet, context: &mut Context<'_, '_>) {
         if !self.flows.is_current(packet) {
             return;
@@ -163,7 +165,8 @@ impl Io<'_> {
         }
     }
 
-    /// For whom a packet is that comes to a system, if it is for anybody beside the system itself.
+    /// Returns the recipient in the system of a packet that arrives. `None` if it is for the system
+    /// itself.
     pub(super) fn whom(&mut self, packet: Packet) -> Option<Whom> {
         if !self.flows.is_current(packet) {
             return None;
@@ -177,7 +180,7 @@ impl Io<'_> {
         }
     }
 
-    /// A request goes to a task that waits for one, or waits for a task.
+    /// Gives a request to a task that waits for one, or queues it.
     fn ask_task(&mut self, id: SystemId, packet: Packet, context: &mut Context<'_, '_>) {
         let by = self.clients[self.flows.of(packet).client].wants();
         let frontend = &mut self.frontends[usize::from(id)];
@@ -187,7 +190,8 @@ impl Io<'_> {
         }
     }
 
-    /// A system sends a packet: it costs it something, unless it is the driver and that is free.
+    /// Sends a packet of a system. It costs the system an item, except for a driver with a send
+    /// cost of zero.
     pub(super) fn send(&mut self, id: SystemId, packet: Packet, context: &mut Context<'_, '_>) {
         let frontend = &mut self.frontends[usize::from(id)];
         if id == self.driver.system && frontend.spec.costs.send.is_zero() {
@@ -197,7 +201,7 @@ impl Io<'_> {
         }
     }
 
-    /// A task answers a request.
+    /// Sends the answer of a task to a request.
     pub(super) fn answer(
         &mut self,
         TaskOf { system: id, task }: TaskOf,
@@ -232,7 +236,7 @@ impl Io<'_> {
         }
     }
 
-    /// A packet has reached who is outside.
+    /// Handles a packet that has reached a client or server outside.
     pub(super) fn reach(&mut self, packet: Packet, context: &mut Context<'_, '_>) {
         if !self.flows.is_current(packet) {
             return;
@@ -268,7 +272,7 @@ impl Io<'_> {
         }
     }
 
-    /// A client has its answer.
+    /// Handles a client that has its answer.
     fn answered(&mut self, packet: Packet, context: &mut Context<'_, '_>) {
         let flow = self.flows.of(packet);
         let vcpu = context.systems.first(flow.system);
@@ -280,7 +284,7 @@ impl Io<'_> {
         self.ask_again(client, packet, context);
     }
 
-    /// A packet to the host got lost; its sender finds out and sends it again.
+    /// Drops a packet to the host. Its sender sends it again later.
     pub(super) fn lose(&mut self, packet: Packet, context: &mut Context<'_, '_>) {
         if !self.flows.is_current(packet) {
             return;
@@ -290,7 +294,7 @@ impl Io<'_> {
         context.queue.push(context.now.after(again), Event::Emit, self.flights.add(packet));
     }
 
-    /// How long this packet takes from the wire to who is outside, or back.
+    /// Returns the delay of this packet between the wire and the client or server outside.
     #[inline(always)]
     pub(super) fn delay_of(&mut self, packet: Packet) -> Span {
         match self.flows.of(packet).client {
@@ -299,14 +303,14 @@ impl Io<'_> {
         }
     }
 
-    /// Who is outside sends a packet.
+    /// Sends a packet from a client or server outside.
     pub(super) fn emit(&mut self, packet: Packet, context: &mut Context<'_, '_>) {
         let sent = self.nic.wire_in(packet, context.now);
         let there = sent.after(self.delay_of(packet));
         context.queue.push(there, Event::Arrive, self.flights.add(packet));
     }
 
-    /// A packet of a stream has come to a system.
+    /// Handles a packet of a stream that a system has received.
     fn receive_stream(&mut self, id: SystemId, packet: Packet, context: &mut Context<'_, '_>) {
         let client = self.flows.of(packet).client;
         let stream = &mut self.clients[client].stream;
@@ -322,7 +326,7 @@ impl Io<'_> {
         }
     }
 
-    /// Nothing more has come: what has not been acknowledged is.
+    /// Acknowledges the rest of all streams, since no more packets have arrived.
     pub(super) fn catch_up(&mut self, id: SystemId, context: &mut Context<'_, '_>) {
         while let Some(client) = self.frontends[usize::from(id)].lagging.pop() {
             let stream = &mut self.clients[client].stream;
@@ -334,7 +338,7 @@ impl Io<'_> {
         self.tell_moved(id, context);
     }
 
-    /// Tells the trace what data has come or gone.
+    /// Records the data that a system has received or delivered.
     pub(super) fn tell_moved(&mut self, id: SystemId, context: &mut Context<'_, '_>) {
         let frontend = &mut self.frontends[usize::from(id)];
         let bytes = std::mem::take(&mut frontend.moved);
@@ -344,7 +348,7 @@ impl Io<'_> {
         }
     }
 
-    /// Packets of the stream that a system sends have come to the other side.
+    /// Handles the acknowledgement of packets of a stream that a system sends.
     fn acknowledged(
         &mut self,
         id: SystemId,
@@ -356,7 +360,8 @@ impl Io<'_> {
         self.send_stream(id, client, context);
     }
 
-    /// A system sends what its window lets it, and lets the task go on that waits for room.
+    /// Sends packets of a stream as far as the window allows, and continues the task that waits for
+    /// room.
     pub(super) fn send_stream(
         &mut self,
         id: SystemId,
@@ -380,7 +385,8 @@ impl Io<'_> {
         }
     }
 
-    /// A packet of a stream out has come; every second is acknowledged, or each of a small window.
+    /// Handles a packet of a stream that reached the client. It acknowledges every second packet,
+    /// or each one of a small window.
     fn take_stream(&mut self, packet: Packet, context: &mut Context<'_, '_>) {
         let flow = self.flows.of(packet);
         let (id, client) = (flow.system, flow.client);
@@ -394,7 +400,7 @@ impl Io<'_> {
         }
     }
 
-    /// Whether a client's stream goes that way.
+    /// Returns the client whose stream this system sends. `None` if there is none.
     pub(super) fn stream_out_of(&self, id: SystemId) -> Option<usize> {
         let out = |client: &super::Client<'_>| {
             client.system == id && client.stream_way() == Some(Way::Out)

@@ -1,5 +1,5 @@
-//! The front end of a system: what it shares with the driver, and what it has to do for its devices
-//! before all tasks.
+//! The front end of a system: the state it shares with the driver, and its work for devices, which
+//! comes before all tasks.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,75 +11,75 @@ use super::packet::Packet;
 use super::{Context, Io};
 use crate::guest::{Cause, SystemId, TaskOf};
 
-/// What the first vCPU of a system does for devices.
+/// Work of the first vCPU of a system for devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Duty {
-    /// Looks at what it was told.
+    /// Handles an event that it was sent.
     Event,
-    /// Takes a packet to whom it is for.
+    /// Takes a packet to its recipient.
     Receive(Packet),
-    /// Puts a packet in the ring it shares with the driver.
+    /// Puts a packet in the ring shared with the driver.
     Send,
     /// Puts a request for the disk in the ring.
     AskDisk,
-    /// Takes what was read to who waits for it.
+    /// Takes data that was read to the task that waits for it.
     ReadDone,
-    /// The driver: looks why it was interrupted.
+    /// Driver only: handles an interrupt.
     Interrupt,
-    /// The driver: looks why a guest told it to.
+    /// Driver only: handles an event of a guest.
     Told,
-    /// The driver: takes a packet from the card.
+    /// Driver only: takes a packet from the card.
     Take(Packet),
-    /// The driver: takes a packet from the ring of a guest to the card.
+    /// Driver only: takes a packet from the ring of a guest to the card.
     Pass(SystemId),
-    /// The driver: takes a request to the disk, or back.
+    /// Driver only: takes a request to the disk, or data back from it.
     PassRead,
     TakeRead,
 }
 
-/// For whom in a system something is.
+/// Recipient of I/O in a system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Whom {
-    /// For the task that waits for it.
+    /// The task that waits for it.
     Task(u16),
-    /// A request: for the first that takes one; of those whose jobs are told by that, if it says.
+    /// The first task that takes a request. If set, only a task whose jobs carry this id.
     Takes(Option<TaskId>),
 }
 
-/// What a system shares with the driver, and knows of its connections.
+/// State that a system shares with the driver, and its connections.
 pub(super) struct Frontend<'a> {
     pub(super) spec: &'a System,
-    /// It was told to look and has not yet.
+    /// True if it was sent an event that it has not handled yet.
     pub(super) is_told: bool,
-    /// What the driver has handed over.
+    /// Packets that the driver has handed over, with their recipients.
     received: VecDeque<(Packet, Option<Whom>)>,
-    /// It is at work on one of these, and for whom that is.
+    /// Recipient of the packet that it is working on. `None` if it works on none.
     receiving: Option<Option<Whom>>,
-    /// For whom all of that is, and what has been read: how much for each.
+    /// Number of received packets and reads for each recipient.
     for_whom: BTreeMap<Whom, u32>,
-    /// What is to be sent.
+    /// Packets to be sent.
     pub(super) out: VecDeque<Packet>,
-    /// What the driver is to send.
+    /// Packets in the ring, for the driver to send.
     pub(super) ring: VecDeque<Packet>,
-    /// The driver knows that there is something in the ring.
+    /// True if the driver knows that the ring has entries.
     pub(super) driver_knows: bool,
-    /// Tasks that ask for the disk; what the driver is to ask; what it has got.
+    /// Tasks that request reads, requests for the driver, and data that was read.
     pub(super) asking: VecDeque<(u16, u64)>,
     pub(super) reads: VecDeque<DiskRead>,
     read: VecDeque<DiskRead>,
-    /// How much it has handed to the driver: packets to be sent, and requests to the disk.
+    /// Total number of packets and disk requests handed to the driver.
     asked: u32,
     /// Requests that wait for a task, and tasks that wait for a request.
     pub(super) requests: VecDeque<(Packet, Option<TaskId>)>,
     pub(super) acceptors: VecDeque<u16>,
-    /// By task: the request it has taken.
+    /// Request that each task has taken.
     pub(super) taken: Vec<Option<Packet>>,
     pub(super) connections: usize,
-    /// Streams of which the last packet has not been acknowledged.
+    /// Streams whose last packet is not acknowledged.
     pub(super) lagging: Vec<usize>,
-    /// Bytes received or delivered since that was last told.
+    /// Bytes received or delivered since the last record of them.
     pub(super) moved: u64,
-    /// What the driver has told of it.
+    /// Last hint of the driver about it.
     told: Option<Pending>,
 }
 
@@ -108,9 +108,9 @@ impl<'a> Frontend<'a> {
         }
     }
 
-    /// What waits for it that the driver has done, and how much it has asked for, if that is not
-    /// what it was when this was asked last. What it is at work on waits until it is known whom it
-    /// wakes.
+    /// Returns how much finished I/O is pending for it and how much it has requested. `None` if
+    /// that has not changed since the last call. A packet that it is working on is pending until it
+    /// is known which task it wakes.
     pub(super) fn news(&mut self, domain: DomId) -> Option<Pending> {
         let items = self.received.len() + usize::from(self.receiving.is_some()) + self.read.len();
         let items = u32::try_from(items).unwrap_or(u32::MAX);
@@ -119,7 +119,8 @@ impl<'a> Frontend<'a> {
         (before != now).then_some(now)
     }
 
-    /// The tasks that what waits would let go on. A request for which no task waits is for none.
+    /// Returns the tasks that the pending I/O would continue. A request without a waiting task has
+    /// none.
     fn tasks_meant(&self) -> [Option<TaskId>; TASKS] {
         let mut meant = [None; TASKS];
         let mut free = meant.iter_mut();
@@ -134,35 +135,36 @@ impl<'a> Frontend<'a> {
         meant
     }
 
-    /// The tasks that wait for requests, first first: all, or those whose jobs are told by that.
+    /// Returns the tasks that wait for requests, longest first. With `by`, only those whose jobs
+    /// carry this id.
     fn takers(&self, by: Option<TaskId>) -> impl Iterator<Item = u16> {
         let takes = move |task: &u16| by.is_none() || self.told_by(*task) == by;
         self.acceptors.iter().copied().filter(takes)
     }
 
-    /// Whether a task waits for such a request.
+    /// Returns true if a task waits for such a request.
     pub(super) fn is_wanted(&self, by: Option<TaskId>) -> bool {
         self.takers(by).next().is_some()
     }
 
-    /// What the jobs of a task are told by.
+    /// Returns the id that the jobs of a task carry.
     fn told_by(&self, task: u16) -> Option<TaskId> {
         self.spec.tasks.get(usize::from(task)).and_then(|task| task.id)
     }
 
-    /// The driver hands a packet over, which is for somebody, if that is known.
+    /// Hands over a packet from the driver, with its recipient if that is known.
     pub(super) fn hand_over(&mut self, packet: Packet, whom: Option<Whom>) {
         self.received.push_back((packet, whom));
         self.is_for(whom);
     }
 
-    /// The driver hands over what was read.
+    /// Hands over data that was read.
     pub(super) fn hand_over_read(&mut self, read: DiskRead) {
         self.is_for(Some(Whom::Task(read.task)));
         self.read.push_back(read);
     }
 
-    /// Whether another packet may be handed over.
+    /// Returns true if another packet may be handed over.
     pub(super) fn has_room(&self) -> bool {
         self.received.len() < self.spec.ring
     }
@@ -173,7 +175,7 @@ impl<'a> Frontend<'a> {
         }
     }
 
-    /// Something that was for somebody does not wait any more.
+    /// Notes that one pending item of a recipient is taken.
     fn is_taken(&mut self, whom: Option<Whom>) {
         let Some(whom) = whom else { return };
         if let Some(count) = self.for_whom.get_mut(&whom) {
@@ -184,7 +186,7 @@ impl<'a> Frontend<'a> {
         }
     }
 
-    /// A task wants a request: takes the first that it may have; if none is there it waits for one.
+    /// Takes the first request that a task may have. If there is none, the task waits for one.
     pub(super) fn take_request(&mut self, task: u16) -> Option<Packet> {
         let told_by = self.told_by(task);
         let may = |&(_, by): &(Packet, Option<TaskId>)| by.is_none() || by == told_by;
@@ -196,14 +198,14 @@ impl<'a> Frontend<'a> {
         request.map(|(packet, _)| packet)
     }
 
-    /// Takes the task out that has waited longest for such a request.
+    /// Takes out the task that has waited longest for such a request.
     pub(super) fn take_taker(&mut self, by: Option<TaskId>) -> Option<u16> {
         let taker = self.takers(by).next()?;
         self.acceptors.retain(|&task| task != taker);
         Some(taker)
     }
 
-    /// What has to be done next, and what that costs.
+    /// Returns the next work for devices and its cost.
     #[inline(always)]
     fn choose(&mut self) -> Option<(Duty, Span)> {
         let costs = &self.spec.costs;
@@ -228,14 +230,14 @@ impl<'a> Frontend<'a> {
 }
 
 impl Io<'_> {
-    /// What waits for a system may not be what it was, or it has asked for something.
+    /// Notes that the pending I/O or the requests of a system may have changed.
     pub(super) fn pending_changed(&self, id: SystemId, context: &mut Context<'_, '_>) {
         if self.driver.tells {
             context.systems.effects.pending_changed(id);
         }
     }
 
-    /// What a system has to do next for its devices, and how long that takes.
+    /// Returns the next work of a system for its devices and its cost, varied at random.
     #[inline(always)]
     pub(super) fn choose_frontend(
         &mut self,
@@ -247,7 +249,7 @@ impl Io<'_> {
         Some((duty, context.systems.vary(id, cost, frontend.spec.costs.noise_ppm)))
     }
 
-    /// A system has done something for its devices.
+    /// Applies the effects of completed work for devices.
     #[inline(always)]
     pub(super) fn finish_frontend(
         &mut self,
@@ -267,7 +269,7 @@ impl Io<'_> {
                 }
             }
             Duty::Send => {
-                let packet = frontend.out.pop_front().expect("something was to be sent");
+                let packet = frontend.out.pop_front().expect("a packet was to be sent");
                 if id == self.driver.system {
                     self.put_on_wire(packet, context);
                     return;
@@ -278,14 +280,14 @@ impl Io<'_> {
                 self.tell_driver(id, context);
             }
             Duty::AskDisk => {
-                let (task, bytes) = frontend.asking.pop_front().expect("a task asks");
+                let (task, bytes) = frontend.asking.pop_front().expect("a task requested a read");
                 frontend.reads.push_back(DiskRead { system: id, task, bytes });
                 frontend.asked = frontend.asked.wrapping_add(1);
                 self.pending_changed(id, context);
                 self.tell_driver(id, context);
             }
             Duty::ReadDone => {
-                let read = frontend.read.pop_front().expect("something was read");
+                let read = frontend.read.pop_front().expect("a read was complete");
                 frontend.moved += read.bytes;
                 frontend.is_taken(Some(Whom::Task(read.task)));
                 self.pending_changed(id, context);

@@ -1,4 +1,4 @@
-//! The network card, the wire, and the disk: what takes time outside all CPUs.
+//! The network card, the wire and the disk. They take time outside of all CPUs.
 
 use std::collections::VecDeque;
 
@@ -9,29 +9,29 @@ use slackline_units::{Span, Time};
 
 use super::packet::Packet;
 
-/// Bytes of Ethernet, IP and TCP headers, preamble and gap around the data.
+/// Bytes around the data of a packet: Ethernet, IP and TCP headers, preamble and gap.
 const AROUND: u64 = 90;
 const SECOND: u64 = 1_000_000_000;
 
-/// Whether the card will interrupt when a packet comes.
+/// State of the card's interrupts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Interrupts {
     On,
-    /// It waits for more packets before it does.
+    /// The card waits for more packets before it interrupts.
     Held,
-    /// Somebody takes packets from it without being told.
+    /// The driver takes packets from the card without interrupts.
     Off,
 }
 
-/// The card, and both directions of its wire.
+/// State of the card and of both directions of its wire.
 pub(super) struct Nic {
     pub(super) spec: io::Nic,
-    /// What has come and waits to be taken.
+    /// Packets that have arrived and wait to be taken.
     pub(super) ring: VecDeque<Packet>,
     pub(super) interrupts: Interrupts,
     in_free: Time,
     out_free: Time,
-    /// How long a packet without data is on the wire, and one that is full of it.
+    /// Time on the wire of a packet without data, and of a full one.
     empty: Span,
     full: Span,
 }
@@ -50,20 +50,20 @@ impl Nic {
         if packet.has_data() { self.full } else { self.empty }
     }
 
-    /// When a packet that is sent to the host now has left its sender.
+    /// Returns the time at which a packet sent to the host now has left its sender.
     pub(super) fn wire_in(&mut self, packet: Packet, now: Time) -> Time {
         self.in_free = self.in_free.max(now).after(self.time_on_wire(packet));
         self.in_free
     }
 
-    /// When a packet that the host sends now has left it.
+    /// Returns the time at which a packet that the host sends now has left it.
     pub(super) fn wire_out(&mut self, packet: Packet, now: Time) -> Time {
         self.out_free = self.out_free.max(now).after(self.time_on_wire(packet));
         self.out_free
     }
 }
 
-/// A read of a task: the system, the task and how much.
+/// Read request of a task: system, task and number of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DiskRead {
     pub(super) system: u16,
@@ -71,13 +71,13 @@ pub(super) struct DiskRead {
     pub(super) bytes: u64,
 }
 
-/// The disk: one request after the other.
+/// The disk, which serves one request after the other.
 pub(super) struct Disk {
     pub(super) spec: io::Disk,
     draws: Stream,
     waiting: VecDeque<DiskRead>,
     busy: Option<DiskRead>,
-    /// What has been read and waits to be taken.
+    /// Requests that are complete and wait to be taken.
     pub(super) done: VecDeque<DiskRead>,
 }
 
@@ -87,13 +87,13 @@ impl Disk {
         Disk { spec, draws, waiting, busy: None, done }
     }
 
-    /// A request; when it will be done if it begins now.
+    /// Adds a request. Returns the time at which it will be complete if it begins now.
     pub(super) fn ask(&mut self, read: DiskRead, now: Time) -> Option<Time> {
         self.waiting.push_back(read);
         if self.busy.is_some() { None } else { self.begin(now) }
     }
 
-    /// The request in work is done; when the next will be.
+    /// Completes the current request. Returns the time at which the next one will be complete.
     pub(super) fn finish(&mut self, now: Time) -> Option<Time> {
         self.done.extend(self.busy.take());
         self.begin(now)

@@ -1,53 +1,53 @@
-//! Packets, and those that are on their way.
+//! Packets, and the table of those on their way.
 
-/// What a packet says.
+/// Message of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Says {
-    /// From a client: a connection, please.
+    /// Request of a client to open a connection.
     Open,
-    /// The answer to that.
+    /// Reply of the host to `Open`.
     Opened,
-    /// From a client: the answer to the answer.
+    /// Reply of a client to `Opened`.
     Confirmed,
-    /// From a client: a request.
+    /// Request of a client for an answer.
     Request,
     /// Data of an answer.
     Data,
-    /// From a client: so much of the answer has come.
+    /// Acknowledgement of a client for a packet of the answer.
     Ack,
-    /// From a client: no more.
+    /// Request of a client to close the connection.
     Close,
-    /// The answer to that.
+    /// Reply of the host to `Close`.
     Closed,
-    /// One question that one packet answers, and that packet.
+    /// Message that one packet answers, and that answer.
     Ping,
     Pong,
-    /// A question to a server outside, and a part of its answer.
+    /// Request to a server outside, and a part of its answer.
     Ask,
     Told,
-    /// Data of a stream, and that so many packets of it have come.
+    /// Data of a stream, and the acknowledgement of this number of packets.
     Stream,
     StreamAck(u8),
 }
 
-/// A packet of a connection.
+/// Packet of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Packet {
     pub(super) flow: u32,
-    /// Which of the connections that have had this number.
+    /// Generation of the number. A packet of an older generation is of a connection that is gone.
     pub(super) turn: u32,
     pub(super) says: Says,
 }
 
 impl Packet {
-    /// Whether it is full of data; all others have next to none.
+    /// Returns true if the packet is full of data. All others have almost none.
     #[inline]
     pub(super) fn has_data(self) -> bool {
         matches!(self.says, Says::Data | Says::Stream | Says::Told)
     }
 }
 
-/// Packets on their way, by a small number; memory is used again.
+/// Packets on their way, by a number that is used again when one arrives.
 #[derive(Default)]
 pub(super) struct Flights {
     packets: Vec<Packet>,
@@ -65,7 +65,7 @@ impl Flights {
     }
 
     pub(super) fn take(&mut self, place: usize) -> Packet {
-        self.free.push(u32::try_from(place).expect("fewer packets than that"));
+        self.free.push(u32::try_from(place).expect("the number of packets fits in 32 bits"));
         self.packets[place]
     }
 }

@@ -8,7 +8,7 @@ use super::{Context, Io};
 use crate::guest::{TaskOf, Then};
 
 impl Io<'_> {
-    /// A task takes a step that needs a device.
+    /// Begins a step of a task that needs a device.
     pub(super) fn take_step(
         &mut self,
         of: TaskOf,
@@ -23,7 +23,7 @@ impl Io<'_> {
                 frontend.taken[usize::from(task)] = request;
                 if request.is_none() {
                     context.systems.repeat_step(of);
-                    // What waits may be for it.
+                    // The pending I/O may be for this task.
                     self.pending_changed(id, context);
                     return Then::Wait;
                 }
@@ -51,7 +51,7 @@ impl Io<'_> {
         }
     }
 
-    /// A task puts data in the stream to its client, and waits where there is no room for more.
+    /// Adds data to the stream of a task. The task waits if there is no room for more.
     fn put_in_stream(&mut self, of: TaskOf, bytes: u64, context: &mut Context<'_, '_>) -> Then {
         let Some(client) = self.stream_out_of(of.system) else { return Then::Wait };
         self.clients[client].stream.unsent += bytes;

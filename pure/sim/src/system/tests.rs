@@ -1,4 +1,4 @@
-//! Items that are over before anything else can happen are done without the queue: that this
+//! Items that end before any other event are done without the queue. These tests show that this
 //! changes nothing.
 
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use slackline_trace::Record;
 
 use crate::{Finished, Sim};
 
-/// All records of a run, and what else it has to tell.
+/// Returns all records and the other results of a run.
 fn run(scenario: &Scenario, one_by_one: bool) -> (Vec<Record>, Result<Finished, String>) {
     let mut sim = Sim::new(scenario);
     sim.one_by_one = one_by_one;
@@ -20,7 +20,7 @@ fn run(scenario: &Scenario, one_by_one: bool) -> (Vec<Record>, Result<Finished, 
     (records, finished)
 }
 
-/// A policy, with the shares that it needs.
+/// Policies with their rules, as they follow `name = '`.
 const POLICIES: [&str; 8] = [
     "round-robin'",
     "bvt', rules = 'xen-2.0'",
@@ -36,7 +36,7 @@ const SHARES: &str = "share.edf = { slice = '1ms', period = '10ms' }\n\
                       share.sedf = { slice = '1ms', period = '10ms' }\n\
                       share.gedf = { budget = '1ms', period = '10ms' }\n";
 
-/// What serves, or computes.
+/// Workloads that serve or compute.
 const WORKS: [&str; 6] = [
     "{ kind = 'web-server', each = 'uniform 20us 400us', response = '10KiB', processes = 3 }",
     "{ kind = 'web-server', each = '100us', response = '3KiB', read = '8KiB' }",
@@ -53,7 +53,7 @@ const CLIENTS: [&str; 4] = [
     "kind = 'ttcp'\nway = 'out'\nwindow = '24KiB'\n",
 ];
 
-/// A driver, one to three guests with tasks and clients, and hogs.
+/// Text of a scenario with a driver domain, one to three guests with tasks and clients, and hogs.
 fn text() -> impl Strategy<Value = String> {
     let host = (1..4_usize, 0..POLICIES.len(), any::<u32>(), 0..9_u32);
     let costs = prop::collection::vec(0..20_u32, 9);
@@ -112,13 +112,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn what_is_done_without_the_queue_is_done_as_it_would_be_with_it(text in text()) {
+    fn items_without_the_queue_equal_items_with_it(text in text()) {
         let scenario = Scenario::read(&text)
             .unwrap_or_else(|error| panic!("{}: {error} in\n{text}", error.line));
         let (quick, slow) = (run(&scenario, false), run(&scenario, true));
         prop_assert!(quick.0.len() > 4, "{}\n{text}", quick.0.len());
         prop_assert_eq!(&quick, &slow);
-        // CPUs whose speed could change, and never does.
+        // CPUs whose speed could change and never does.
         let mut scenario = scenario;
         scenario.host.bus = Some(1_000_000);
         prop_assert_eq!(quick, run(&scenario, false));

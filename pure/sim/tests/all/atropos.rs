@@ -1,5 +1,5 @@
-//! What Atropos promises, on the simulated host, over random sets of vCPUs. Numbers are in
-//! nanoseconds, and nothing is rounded.
+//! Guarantees of Atropos on the simulated host, for random sets of vCPUs. Numbers are in
+//! nanoseconds, without rounding.
 
 use crate::sets::{
     Account, EXACT, Got, Host, Rules, Task, accounts, check_slices, check_time, set,
@@ -10,7 +10,7 @@ use slackline_units::{Span, Time};
 
 const MS: u64 = 1_000_000;
 
-/// Two of three have a latency hint; the exact have no extra time.
+/// Two of three vCPUs have a latency hint. Those with a hard limit have no extra time.
 const ATROPOS: Rules = Rules {
     name: "atropos",
     parameters: "reserve = \"0cpu\"",
@@ -32,18 +32,17 @@ fn run(host: &Host, tasks: &[Task]) -> Vec<Record> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// Whatever the others do with their hints, and however they sleep.
+    /// Holds for all hints and sleeps of the other vCPUs.
     #[test]
-    fn a_full_cpu_gives_everybody_a_slice_in_every_period(tasks in set(7, 1_000_000)) {
+    fn full_cpu_gives_each_vcpu_its_slice_in_every_period(tasks in set(7, 1_000_000)) {
         let trace = run(&EXACT, &tasks);
         check_slices(&trace, &tasks)?;
         check_time(&trace, &EXACT)?;
     }
 
-    /// Of two that are always awake and take extra time, neither has had more of it than the other
-    /// by more than a quantum, however the rest is promised.
+    /// Two always runnable vCPUs with extra time differ in it by at most a quantum.
     #[test]
-    fn slack_is_shared_to_a_quantum(tasks in set(6, 700_000)) {
+    fn slack_shares_differ_by_at_most_a_quantum(tasks in set(6, 700_000)) {
         const QUANTUM: Span = Span::from_ms(5);
         let always = |task: Task| Task { sleeps: Vec::new(), ..task };
         let tasks: Vec<Task> = tasks.into_iter().map(always).collect();
@@ -68,10 +67,10 @@ proptest! {
         }
     }
 
-    /// A turn ends at most one lateness late, and that is paid back: however many periods have
-    /// passed, a vCPU without extra time has had at most one lateness more than its slices.
+    /// A timeslice overruns by at most one lateness, which is paid back. So after any number of
+    /// periods, a vCPU without extra time has received at most one lateness more than its slices.
     #[test]
-    fn late_timers_give_nobody_more_than_one_lateness(tasks in set(6, 500_000)) {
+    fn late_timers_cause_at_most_one_lateness_of_excess(tasks in set(6, 500_000)) {
         const LATENESS: u64 = 10_000;
         let host = Host { lateness: LATENESS, length: 2_000 * MS, ..EXACT };
         let always = |task: Task| Task { is_exact: true, sleeps: Vec::new(), ..task };
@@ -84,10 +83,10 @@ proptest! {
         }
     }
 
-    /// On a CPU that is promised to the last, a vCPU that wakes once after a long sleep has its
-    /// share of the hint within the hint, wherever in its period it wakes.
+    /// A vCPU that wakes once after a long sleep receives its share of the hint within the hint, in
+    /// any phase of its period.
     #[test]
-    fn a_hint_is_kept_on_a_full_cpu(
+    fn latency_hint_is_met_on_a_full_cpu(
         others in set(5, 600_000),
         (sleep, parts) in (100 * MS..300 * MS, 2..20_u64),
     ) {
@@ -98,7 +97,7 @@ proptest! {
                 if index > 0 {
                     return (ATROPOS.share)(index, task, slice);
                 }
-                // The hint travels as the length of the first computation.
+                // The hint is passed as the length of the first computation.
                 let latency = task.sleeps[0].0;
                 format!("slice = \"16ms\", period = \"40ms\", latency = \"{latency}ns\"")
             },
@@ -118,7 +117,7 @@ proptest! {
             })
             .collect();
         let woke = wakes[1];
-        // A natural period ends everything: before its end it is owed only its share until then.
+        // The end of its period ends the hint as well. Until then only its share is due.
         let left = Span::from_ns(period) - (woke - Time::START) % Span::from_ns(period);
         let hint = Span::from_ns(latency).min(left);
         let due = Span::from_ns(16 * hint.ns() / 40);
@@ -127,9 +126,9 @@ proptest! {
     }
 }
 
-/// Lengths of time as long as a scenario may say, a year, come out to the nanosecond.
+/// Durations of a year, the longest in a scenario, are exact to the nanosecond.
 #[test]
-fn a_year_is_not_too_long() {
+fn period_of_a_year_is_exact() {
     const YEAR: u64 = 365 * 24 * 3_600 * 1_000 * MS;
     let task =
         |slice, period, is_exact, sleeps| Task { slice, period, is_exact, sleeps, change: None };
@@ -139,9 +138,9 @@ fn a_year_is_not_too_long() {
         task(YEAR / 10, YEAR / 2, false, vec![(YEAR / 30, YEAR / 3)]),
     ];
     let host = Host { length: YEAR, ..EXACT };
-    // Slack in turns of a week: there would be a billion turns of 5 ms.
+    // Slack is given for a week at a time. With 5 ms there would be a billion timeslices.
     let rules = Rules { parameters: "reserve = \"0cpu\", quantum = \"168h\"", ..ATROPOS };
     let trace = crate::sets::run(&host, &rules, &tasks);
-    check_slices(&trace, &tasks).expect("all slices");
-    check_time(&trace, &host).expect("all time");
+    check_slices(&trace, &tasks).expect("every slice is received");
+    check_time(&trace, &host).expect("CPU time is consistent");
 }

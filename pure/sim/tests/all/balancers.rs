@@ -1,5 +1,5 @@
-//! Balancers on whole simulated hosts: the runs that hands can work out, at every phase of the
-//! start, and what holds on random hosts. Nothing costs anything here, but in `paid`.
+//! Balancers on whole simulated hosts: runs computed by hand, at every phase of the start, and
+//! properties on random hosts. Nothing has a cost except in `paid`.
 
 mod hosts;
 mod paid;
@@ -7,7 +7,7 @@ mod random;
 
 use hosts::{Guest, Host, MS, run};
 
-/// Best effort, of this weight, on this CPU at first.
+/// Best-effort loops, given as pairs of first CPU and weight.
 fn loops(placed: &[(usize, u64)]) -> Vec<Guest> {
     let guest = |&(cpu, weight): &(usize, u64)| Guest::hog(cpu, weight);
     placed.iter().map(guest).collect()
@@ -21,9 +21,9 @@ struct Case {
     id: &'static str,
     cpus: usize,
     guests: Vec<Guest>,
-    /// By balancer: shares in thousandths of a CPU, of those who have no reservation.
+    /// Expected share of each vCPU without a reservation, in thousandths of a CPU, by balancer.
     shares: [(&'static str, Vec<u64>); 2],
-    /// Moves a second, under both.
+    /// Migrations per second under both balancers.
     moves: [u64; 2],
 }
 
@@ -78,9 +78,9 @@ fn hosts_by_hand() -> Vec<Case> {
     ]
 }
 
-/// R1 to R9 of the reference, from 2 s on.
+/// Cases R1 to R9 of the reference, from 2 s on.
 #[test]
-fn whole_runs_are_what_hands_work_out() {
+fn balanced_runs_equal_hand_computed_shares() {
     for Case { id, cpus, guests, shares, moves } in hosts_by_hand() {
         for ((balancer, expected), moves) in shares.into_iter().zip(moves) {
             let host = Host { cpus, balancer, length: 62_000 * MS, ..Host::default() };
@@ -88,7 +88,7 @@ fn whole_runs_are_what_hands_work_out() {
             let window = 2_000..62_000;
             for (slot, expected) in expected.into_iter().enumerate() {
                 let had = got.had(slot, window.clone()).ns() / (60 * MS);
-                let near = had.abs_diff(expected) <= 1; // Thousandths, rounded.
+                let near = had.abs_diff(expected) <= 1; // Rounded to thousandths.
                 assert!(near, "{id}, {balancer}: {slot} had {had}");
             }
             let made = got.moves(window.clone()) as u64;
@@ -98,9 +98,10 @@ fn whole_runs_are_what_hands_work_out() {
     }
 }
 
-/// R1 to R4 with tau by runs: the same shares. (R5 by the thesis depends on who is moved first.)
+/// Cases R1 to R4 with tau by runs give the same shares. R5 by the thesis depends on the first
+/// migration.
 #[test]
-fn tau_by_runs_rotates_too() {
+fn tau_by_runs_gives_the_same_shares() {
     for Case { id, cpus, guests, shares, .. } in hosts_by_hand().into_iter().take(4) {
         let [_, (balancer, expected)] = shares;
         let fields = ", tau = 'runs'".to_owned();
@@ -113,9 +114,9 @@ fn tau_by_runs_rotates_too() {
     }
 }
 
-/// R10: two islands of two CPUs, with three and with four loops; nobody crosses.
+/// Case R10: two islands of two CPUs, with three and four loops. No vCPU crosses.
 #[test]
-fn islands_are_balanced_each_by_itself() {
+fn islands_are_balanced_separately() {
     let island = |cpus: &[usize], starts: &[usize]| {
         let guest = |&cpu: &usize| Guest { cpus: Some(cpus.to_vec()), ..Guest::hog(cpu, 1) };
         starts.iter().map(guest).collect::<Vec<_>>()
@@ -134,10 +135,10 @@ fn islands_are_balanced_each_by_itself() {
     }
 }
 
-/// R11, figure 4.3: one of those on CPU 1 may also run on CPU 3. All four CPUs are a group; who may
-/// not run on CPU 2 never does, and the bridge is crossed.
+/// Case R11, figure 4.3: a vCPU on CPU 1 may also run on CPU 3, so all four CPUs are one group. It
+/// crosses the bridge. vCPUs without affinity to CPU 2 never run there.
 #[test]
-fn a_bridge_between_islands_is_for_who_may_cross_it() {
+fn only_vcpu_with_affinity_crosses_the_bridge_between_islands() {
     let on = |cpu: usize, cpus: &[usize]| Guest { cpus: Some(cpus.to_vec()), ..Guest::hog(cpu, 1) };
     let guests =
         vec![on(0, &[0, 1]), on(0, &[0, 1]), on(1, &[0, 1]), on(1, &[0, 1, 3]), on(2, &[2, 3])];
@@ -145,7 +146,7 @@ fn a_bridge_between_islands_is_for_who_may_cross_it() {
         let host = Host { cpus: 4, balancer, length: 30_000 * MS, ..Host::default() };
         let got = run(&host, &guests);
         for on in &got.stretches {
-            let allowed = guests[on.slot].cpus.as_ref().expect("all are confined");
+            let allowed = guests[on.slot].cpus.as_ref().expect("every vCPU has an affinity");
             assert!(allowed.contains(&on.cpu), "{balancer}: {on:?}");
         }
         let bridged = got.stretches.iter().any(|on| on.slot == 3 && on.cpu == 3);
@@ -157,11 +158,11 @@ fn a_bridge_between_islands_is_for_who_may_cross_it() {
     }
 }
 
-/// Figures 4.4 and 4.5: a loop beside dom0, which has 5 ms of every 20 ms, and two on the other
-/// CPU. Whenever they start between two runs each has the same, at most an exchange apart from
-/// another, and dom0 has its slice in each of its periods.
+/// Figures 4.4 and 4.5: one loop shares a CPU with dom0, which has 5 ms of every 20 ms. Two loops
+/// are on the other CPU. In any phase of the start each loop receives the same, at most an exchange
+/// apart, and dom0 receives its slice in each period.
 #[test]
-fn three_loops_beside_dom0_overlap_exactly() {
+fn three_loops_beside_dom0_receive_equal_time_in_any_phase() {
     for (balancer, phase) in ["thesis", "repaired"]
         .into_iter()
         .flat_map(|balancer| (0..10).map(move |tenth| (balancer, tenth * 50 + tenth * tenth)))
@@ -174,9 +175,9 @@ fn three_loops_beside_dom0_overlap_exactly() {
         let sums = got.sums(phase..phase + 60_000, 10);
         let spread =
             |sums: &Vec<u64>| sums[1..].iter().max().unwrap() - sums[1..].iter().min().unwrap();
-        let widest = sums.iter().map(spread).max().expect("a run");
+        let widest = sums.iter().map(spread).max().expect("there is at least one sum");
         assert!(widest <= 140 * MS, "{balancer} at {phase} ms: {widest} ns apart");
-        for had in &sums.last().expect("a run")[1..] {
+        for had in &sums.last().expect("there is at least one sum")[1..] {
             assert!(had.abs_diff(35_000 * MS) <= 350 * MS, "{balancer} at {phase} ms: {had} ns");
         }
         assert_eq!(got.missed(host.length), [], "{balancer} at {phase} ms");
@@ -189,9 +190,9 @@ fn three_loops_beside_dom0_overlap_exactly() {
     }
 }
 
-/// On one CPU there is nothing to balance, and nothing happens for it.
+/// A balancer has nothing to do with one CPU, so the traces are equal.
 #[test]
-fn on_one_cpu_a_balancer_is_not_there() {
+fn balancer_changes_nothing_on_one_cpu() {
     let guests = vec![Guest::hog(0, 1), Guest::hog(0, 3), Guest::promised(0, 5 * MS, 20 * MS)];
     let [none, others @ ..] = ["none", "thesis", "repaired", "planned"].map(|balancer| {
         let host = Host { cpus: 1, balancer, length: 2_000 * MS, ..Host::default() };
@@ -200,9 +201,10 @@ fn on_one_cpu_a_balancer_is_not_there() {
     assert!(others.iter().all(|other| *other == none));
 }
 
-/// Who may only run on CPU 0 from now on goes there and stays, and may go again when it may.
+/// A vCPU whose affinity shrinks to CPU 0 migrates there and stays. It may migrate again once its
+/// affinity grows.
 #[test]
-fn where_somebody_may_run_changes_while_it_runs() {
+fn vcpu_follows_affinity_changes_while_it_runs() {
     let text = hosts::text(
         &Host { balancer: "repaired", length: 30_000 * MS, ..Host::default() },
         &loops(&[(0, 1), (1, 1), (1, 1)]),
@@ -225,10 +227,10 @@ fn where_somebody_may_run_changes_while_it_runs() {
     assert_eq!(cpus(20, 30), [0, 1]);
 }
 
-/// Three on two: each has two thirds of every second, for two moves a second, one a period of half
-/// a second. R9: what swapping cannot give, the plan does.
+/// Three loops on two CPUs receive two thirds of every second with two migrations, one in each
+/// period of half a second. In R9 the plan achieves what swapping cannot.
 #[test]
-fn a_plan_is_exact_with_few_moves() {
+fn planned_shares_are_exact_with_few_migrations() {
     type Case = (&'static [(usize, u64)], &'static [u64]);
     let cases: [Case; 3] = [
         (&[(0, 1), (0, 1), (1, 1)], &[667, 667, 667]),
@@ -251,9 +253,9 @@ fn a_plan_is_exact_with_few_moves() {
     }
 }
 
-/// The same beside dom0, at ten phases; no slice is missed.
+/// The same beside dom0, at ten phases, without a missed slice.
 #[test]
-fn a_plan_keeps_three_loops_beside_dom0_together() {
+fn planned_loops_beside_dom0_stay_equal() {
     for phase in (0..10).map(|tenth| tenth * 50 + tenth * tenth) {
         let mut guests = loops(&[(0, 1), (1, 1), (1, 1)]);
         guests.iter_mut().for_each(|guest| guest.joins = phase * MS);
@@ -268,8 +270,8 @@ fn a_plan_keeps_three_loops_beside_dom0_together() {
     }
 }
 
-/// The two threads of one core exchange vCPUs as two cores do: three equal loops have two thirds of
-/// the time each, and one exchange of two vCPUs in each half second.
+/// The two threads of a core exchange vCPUs as two cores do: three equal loops receive two thirds
+/// of the time each, with one exchange of two vCPUs in each half second.
 #[test]
 fn threads_of_one_core_exchange_vcpus() {
     for balancer in ["thesis", "repaired"] {
@@ -289,15 +291,15 @@ fn threads_of_one_core_exchange_vcpus() {
     }
 }
 
-/// R12 and R13: two and three loops on two cores of two threads, each of which does 0.65 of a
-/// core's work while the other one is busy. Work, in thousandths of a core.
+/// Cases R12 and R13: two and three loops on two cores of two threads. A thread does 0.65 of a
+/// core's work while the other one is busy. Work is in thousandths of a core.
 #[test]
-fn threads_of_a_core_are_not_whole_cpus() {
+fn balancer_counts_threads_of_a_core_as_partial_cpus() {
     let whole = |work: [u64; 3], moves| (work, moves);
     let cases = [
         ("thesis", "0.65cpu", vec![(0, 1), (1, 1)], whole([650, 650, 0], 0)),
         ("repaired", "0.65cpu", vec![(0, 1), (1, 1)], whole([1_000, 1_000, 0], 0)),
-        // Who believes that threads are CPUs sees nothing to balance.
+        // A balancer that takes threads for CPUs sees nothing to balance.
         ("repaired", "1cpu", vec![(0, 1), (1, 1)], whole([650, 650, 0], 0)),
         ("thesis", "0.65cpu", vec![(0, 1), (1, 1), (2, 1)], whole([650, 825, 825], 240)),
         ("repaired", "0.65cpu", vec![(0, 1), (1, 1), (2, 1)], whole([767, 767, 767], 240)),

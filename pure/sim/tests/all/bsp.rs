@@ -1,18 +1,18 @@
-//! Bulk-synchronous parallel programs: nodes that compute, exchange and wait for each other. All
-//! numbers are worked out by hand.
+//! Bulk-synchronous parallel programs, whose nodes compute, exchange messages and wait for each
+//! other. All numbers are computed by hand.
 
 use slackline_scenario::Scenario;
 use slackline_trace::Record;
 use slackline_units::Time;
 
-/// When the rounds of each vCPU ended, by slot, in the first second.
+/// Returns the end of each round of each vCPU, by slot, in the first second.
 fn rounds(rest: &str) -> Vec<Vec<Time>> {
     let policy = "policy = { name = 'edf', reserve = '0cpu' }";
     let text = format!("title = 't'\nlength = '1s'\n{policy}\n{rest}");
     let scenario = Scenario::read(&text).unwrap_or_else(|error| panic!("{}: {error}", error.line));
     let vcpus = scenario.domains.iter().map(|domain| domain.vcpus.len()).sum();
     let mut records: Vec<Record> = Vec::new();
-    slackline_sim::run(&scenario, &mut records).expect("a run");
+    slackline_sim::run(&scenario, &mut records).expect("the run completes");
     let mut rounds = vec![Vec::new(); vcpus];
     for record in &records {
         if let Record::Job { vcpu, released, done, .. } = *record {
@@ -28,7 +28,7 @@ const fn us(us: u64) -> Time {
     Time::from_ns(us * 1_000)
 }
 
-/// A node alone on its CPU.
+/// Returns a domain with one node, alone on its CPU.
 fn node(name: &str, cpu: usize, work: &str) -> String {
     format!(
         "[[domain]]\nname = '{name}'\ncpus = [{cpu}]\n\
@@ -37,7 +37,7 @@ fn node(name: &str, cpu: usize, work: &str) -> String {
     )
 }
 
-/// A domain is paused at one time and let go at another.
+/// Returns the changes that pause a domain and resume it.
 fn pause(who: &str, from: &str, to: &str) -> String {
     let change = |at: &str, paused: bool| {
         format!("[[change]]\nat = '{at}'\ndomain = '{who}'\npaused = {paused}\n")
@@ -46,11 +46,11 @@ fn pause(who: &str, from: &str, to: &str) -> String {
 }
 
 #[test]
-fn all_go_on_together_when_the_last_has_come() {
+fn nodes_continue_together_when_the_last_reaches_the_barrier() {
     let slow = node("slow", 0, "compute = '10ms', exchange = '2ms', latency = '100us'");
     let quick = node("quick", 1, "compute = '3ms', latency = '300us'");
     let rounds = rounds(&format!("[host]\ncpus = 2\n{slow}{quick}"));
-    // Each goes on when the message of the last one is there: of who is quick 200 us later.
+    // Each node continues when the last message arrives: the quick one 200 us later.
     assert_eq!(rounds[0][..3], [us(12_100), us(24_200), us(36_300)]);
     assert_eq!(rounds[1][..3], [us(12_300), us(24_400), us(36_500)]);
 }
@@ -70,7 +70,7 @@ fn two_programs_do_not_wait_for_each_other() {
     assert_eq!([rounds[2].len(), rounds[3].len()], [199, 199]);
 }
 
-/// With a fifth of a CPU a node takes five times as long to compute, and the others with it.
+/// A node with a fifth of a CPU takes five times as long, and the others wait for it.
 #[test]
 fn the_slowest_node_sets_the_pace() {
     let spread: String =
@@ -79,7 +79,7 @@ fn the_slowest_node_sets_the_pace() {
                 share.edf = { slice = '2ms', period = '10ms', exact = true }\n\
                 work = { kind = 'bsp', program = 'p', compute = '2ms' }\n";
     let rounds = rounds(&format!("[host]\ncpus = 4\n{spread}{held}"));
-    // It has 2 ms at the begin of each period, and comes when they are used up.
+    // It receives 2 ms at the start of each period, and reaches the barrier when they are used up.
     let ends: Vec<Time> = (0..5).map(|n| us(10_000 * n + 2_050)).collect();
     for node in &rounds {
         assert_eq!(node[..5], ends);
@@ -87,24 +87,24 @@ fn the_slowest_node_sets_the_pace() {
 }
 
 #[test]
-fn who_is_paused_keeps_all_and_who_leaves_is_not_waited_for() {
+fn paused_node_delays_all_and_departed_node_is_not_awaited() {
     let stays = node("stays", 0, "compute = '9950us'");
     let goes = node("goes", 1, "compute = '9950us'");
-    // Paused as it computes: what is left it does later.
+    // Paused while it computes, it does the rest of its work later.
     let changes = pause("goes", "205ms", "300ms");
     let all = rounds(&format!("[host]\ncpus = 2\n{stays}{goes}leaves = '504ms'\n{changes}"));
     let stayed = &all[0];
     assert_eq!(stayed[19], us(200_000));
     assert_eq!(stayed[20], us(305_000), "95 ms late");
-    // The other leaves at 504 ms, in the middle of a round: who stays is at work until 504,950.
+    // The other leaves at 504 ms, within a round. The node that stays computes until 504,950 us.
     assert_eq!(stayed[40], us(505_000));
     assert_eq!(stayed[41], us(515_000));
     assert_eq!(all[1].len(), 40);
 }
 
-/// Who waits already when the last of the others leaves goes on then.
+/// The last node to be waited for leaves, so that the waiting one continues.
 #[test]
-fn who_waits_goes_on_when_whom_it_waits_for_leaves() {
+fn waiting_node_continues_when_the_missing_node_leaves() {
     let quick = node("quick", 0, "compute = '1ms', latency = '10us'");
     let slow = node("slow", 1, "compute = '500ms'");
     let rounds = rounds(&format!("[host]\ncpus = 2\n{quick}{slow}leaves = '100ms'\n"));
@@ -112,9 +112,9 @@ fn who_waits_goes_on_when_whom_it_waits_for_leaves() {
     assert!(rounds[1].is_empty());
 }
 
-/// A pause that ends while others are waited for ends nothing else.
+/// A pause that ends while a node waits does not end the wait.
 #[test]
-fn a_pause_is_not_the_end_of_waiting() {
+fn end_of_a_pause_does_not_end_a_barrier_wait() {
     let quick = node("quick", 0, "compute = '1ms'");
     let slow = node("slow", 1, "compute = '499950us'");
     let changes = pause("quick", "100ms", "200ms");
@@ -122,10 +122,10 @@ fn a_pause_is_not_the_end_of_waiting() {
     assert_eq!(rounds[0], [us(500_000)]);
 }
 
-/// Who waits keeps its slice for later, so on CPUs of their own nodes get into step by themselves,
-/// whatever their phases: half of each CPU is half of the rate, and what the network takes on top.
+/// A node that waits keeps its budget. So nodes on CPUs of their own synchronise in any phase: half
+/// of each CPU gives half of the rate, apart from the latency of the network.
 #[test]
-fn half_of_each_cpu_is_half_of_the_rate_in_any_phase() {
+fn nodes_on_half_cpus_have_half_the_rate() {
     let node = |name: &str, cpu: usize, phase: &str| {
         format!(
             "[[domain]]\nname = '{name}'\ncpus = [{cpu}]\n\

@@ -1,5 +1,5 @@
-//! What borrowed virtual time promises, on the simulated host, over random sets of vCPUs.
-//! Numbers are in nanoseconds, and nothing is rounded.
+//! Guarantees of borrowed virtual time on the simulated host, for random sets of vCPUs. Numbers are
+//! in nanoseconds, without rounding.
 
 use std::fmt::Write as _;
 
@@ -7,17 +7,17 @@ use proptest::prelude::*;
 use slackline_scenario::Scenario;
 use slackline_trace::Record;
 
-/// A vCPU in a random set.
+/// Parameters of a vCPU in a random set.
 #[derive(Clone, Debug)]
 struct Task {
     weight: u64,
-    /// Computing and sleeping in turn; nothing for always awake.
+    /// Times to compute and to sleep, in turn. Empty for a vCPU that is always runnable.
     sleeps: Vec<(u64, u64)>,
 }
 
 const LENGTH: u64 = 500_000_000;
 
-/// Weights as people choose them, and allowances from short to long, off the round.
+/// Usual weights, and others between them.
 fn weight() -> impl Strategy<Value = u64> {
     prop_oneof![Just(1), Just(2), Just(3), Just(7), Just(256), 1..=40_u64]
 }
@@ -37,7 +37,7 @@ fn tasks(most: usize) -> impl Strategy<Value = Vec<Task>> {
     prop::collection::vec(task, 2..=most)
 }
 
-/// One CPU without any costs, under the papers' rules and these parameters besides.
+/// Runs on one CPU without costs, by the rules of the papers and with these further parameters.
 fn run(parameters: &str, tasks: &[Task]) -> Vec<Record> {
     let mut text = format!(
         "title = \"random\"\nlength = \"{LENGTH}ns\"\n\
@@ -63,7 +63,7 @@ fn run(parameters: &str, tasks: &[Task]) -> Vec<Record> {
     trace
 }
 
-/// When each ran, in order: who, from and to.
+/// Returns slot, start and end of each run interval, in order.
 fn runs(trace: &[Record]) -> Vec<(usize, u64, u64)> {
     let run = |record: &Record| match *record {
         Record::Ran { vcpu, from, to, .. } => Some((vcpu.slot(), from.ns(), to.ns())),
@@ -72,10 +72,10 @@ fn runs(trace: &[Record]) -> Vec<(usize, u64, u64)> {
     trace.iter().filter_map(run).collect()
 }
 
-/// Who ran is at most the allowance C ahead of anybody else when its turn is over, and then stands
-/// still until it is the earliest: so for two that are always awake, `W_i/w_i - W_j/w_j` is at most
-/// `C/w_i`, where W is the time charged. If that is rounded up to a unit it is C and one unit. All
-/// is multiplied by both weights.
+/// Checks the bound on unfairness. At the end of a timeslice its vCPU is at most the allowance C
+/// ahead of any other. It then waits until it is the earliest. So for two always runnable vCPUs,
+/// `W_i/w_i - W_j/w_j` is at most `C/w_i`, where W is the time charged. If charges are rounded up
+/// to a unit, C becomes C plus one unit. All is multiplied by both weights.
 fn check_fairness(
     tasks: &[Task],
     runs: &[(usize, u64, u64)],
@@ -89,8 +89,8 @@ fn check_fairness(
             for (j, other) in tasks.iter().enumerate().filter(|(_, task)| task.sleeps.is_empty()) {
                 let ahead = u128::from(had[i]) * u128::from(other.weight);
                 let behind = u128::from(had[j]) * u128::from(one.weight);
-                // The clocks are exact to 2^-32 ns a charge, the turns to a nanosecond, which is
-                // the unit where nothing is rounded.
+                // Clocks are exact to 2^-32 ns per charge. Timeslices are exact to a nanosecond,
+                // which is the unit without rounding.
                 let most = u128::from(allowance + unit) * u128::from(other.weight)
                     + (u128::from(roundings * one.weight * other.weight) >> 32);
                 prop_assert!(
@@ -107,9 +107,9 @@ fn check_fairness(
     Ok(())
 }
 
-/// From when a sleeper wakes, its clock is not behind that of anybody awake by more than that one
-/// is ahead, `C/w_j`, and does not get ahead by more than `C/w_i`: until it sleeps again it has no
-/// more than that of what one that never sleeps has, however long it slept.
+/// Checks the bound for vCPUs that block. At a wake the clock is behind that of a runnable vCPU j
+/// by at most the lead of j, `C/w_j`, and it gets ahead by at most `C/w_i`. Until the vCPU blocks
+/// again it receives at most that more than an always runnable one, however long it was blocked.
 fn check_awake_stretches(
     tasks: &[Task],
     trace: &[Record],
@@ -139,7 +139,7 @@ fn check_awake_stretches(
     Ok(())
 }
 
-/// The CPU runs one at a time, and idles only while nobody is awake.
+/// Checks that the CPU runs one vCPU at a time, and idles only while none is runnable.
 fn check_time(trace: &[Record]) -> Result<(), TestCaseError> {
     let (mut until, mut awake) = (0, 0_usize);
     for record in trace {
@@ -163,9 +163,9 @@ fn check_time(trace: &[Record]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// While `j` waits, everybody else runs until its clock is `C` ahead of `j`'s, which may itself
-/// have been `C/w_j` ahead of theirs when it stopped: at most `C + C w_i/w_j` each, and a
-/// nanosecond for each turn's end.
+/// While `j` waits, every other vCPU runs until its clock is `C` ahead of that of `j`. That clock
+/// may have been `C/w_j` ahead of theirs when it stopped. So each runs for at most `C + C w_i/w_j`,
+/// and a nanosecond per timeslice.
 fn check_waits(tasks: &[Task], trace: &[Record], allowance: u64) -> Result<(), TestCaseError> {
     let mut since: Vec<Option<u64>> = vec![None; tasks.len()];
     let mut waits = Vec::new();
@@ -200,9 +200,9 @@ fn check_waits(tasks: &[Task], trace: &[Record], allowance: u64) -> Result<(), T
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// Exact clocks: the error is never above the allowance.
+    /// Clocks are exact, so the error is at most the allowance.
     #[test]
-    fn two_hogs_are_never_further_apart_than_the_allowance(
+    fn two_hogs_differ_by_at_most_the_allowance(
         tasks in hogs(6), allowance in allowance(),
     ) {
         let trace = run(&format!("allowance = \"{allowance}ns\""), &tasks);
@@ -210,8 +210,8 @@ proptest! {
         check_time(&trace)?;
     }
 
-    /// The papers' bound: the error is never above the allowance and one minimum charging unit, in
-    /// the time that was charged.
+    /// Bound of the papers: the error is at most the allowance and one minimum charging unit, in
+    /// time charged.
     #[test]
     fn rounding_up_adds_one_charging_unit(
         tasks in hogs(6), allowance in allowance(), unit in 1_000..2_000_000_u64,
@@ -223,10 +223,10 @@ proptest! {
         check_time(&trace)?;
     }
 
-    /// Sleepers beside them change nothing between those who never sleep; nobody waits for longer
-    /// than the others' turns, and no time is lost.
+    /// vCPUs that sleep change nothing between always runnable ones. No wait is longer than the
+    /// timeslices of the others, and no CPU time is lost.
     #[test]
-    fn sleepers_save_nothing_up_and_nobody_starves(
+    fn sleepers_accrue_no_credit_and_no_vcpu_starves(
         tasks in tasks(6), allowance in allowance(),
     ) {
         let trace = run(&format!("allowance = \"{allowance}ns\""), &tasks);

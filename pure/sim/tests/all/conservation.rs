@@ -105,7 +105,7 @@ fn contain(intervals: &[Interval], inner: &Interval) -> bool {
     intervals.get(next).is_some_and(|outer| outer.0 <= inner.0 && inner.1 <= outer.1)
 }
 
-/// What a trace tells of one CPU, or of one vCPU.
+/// Intervals that a trace has of one CPU or vCPU.
 #[derive(Default)]
 struct Told {
     ran: Vec<Interval>,
@@ -174,7 +174,8 @@ fn merged(intervals: Vec<Interval>) -> Vec<Interval> {
 
 fn check_summary(summary: &Summary) -> Result<(), TestCaseError> {
     for cpu in &summary.cpus {
-        let (program, overheads) = (cpu.program.expect("told"), cpu.overheads.expect("told"));
+        let (program, overheads) =
+            (cpu.program.expect("recorded"), cpu.overheads.expect("recorded"));
         let kinds: Span = OverheadKind::ALL.into_iter().map(|kind| overheads.of(kind)).sum();
         prop_assert_eq!(program + kinds + cpu.idle, summary.length, "{}", cpu.cpu);
         prop_assert_eq!(cpu.overhead, Some(kinds));
@@ -192,10 +193,10 @@ fn check_summary(summary: &Summary) -> Result<(), TestCaseError> {
         prop_assert!(pass_to_idle || kind == OverheadKind::Interrupt || by_vcpus == on_cpus);
     }
     for vcpu in &summary.vcpus {
-        let lost = vcpu.slowed.expect("told") + vcpu.spun.expect("told");
+        let lost = vcpu.slowed.expect("recorded") + vcpu.spun.expect("recorded");
         prop_assert!(vcpu.work() <= vcpu.program());
         let is_balancer = vcpu.name == "[balancer]";
-        let left = vcpu.program().expect("told").left_after(lost);
+        let left = vcpu.program().expect("recorded").left_after(lost);
         prop_assert!(is_balancer || Some(left) <= vcpu.work());
     }
     Ok(())
@@ -204,7 +205,8 @@ fn check_summary(summary: &Summary) -> Result<(), TestCaseError> {
 /// A batch that is done has computed for exactly its total, at full speed.
 fn check_batches(summary: &Summary, finished: &Finished) -> Result<(), TestCaseError> {
     for &(at, done) in &finished.done {
-        let vcpu = summary.vcpus.iter().find(|vcpu| vcpu.id == done).expect("it was there");
+        let vcpu =
+            summary.vcpus.iter().find(|vcpu| vcpu.id == done).expect("a finished vCPU has a row");
         prop_assert_eq!(vcpu.work(), Some(Span::from_ms(5)), "{} is done at {}", vcpu.name, at);
     }
     Ok(())

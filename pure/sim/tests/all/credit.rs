@@ -1,7 +1,7 @@
-//! What Credit does on the simulated host: under its own rules over random sets of vCPUs, and under
-//! those of Xen against the numbers of the reference. Numbers are in nanoseconds.
+//! Credit on the simulated host: properties of its own rules for random sets of vCPUs, and the
+//! rules of Xen compared with the numbers of the reference. Numbers are in nanoseconds.
 
-#![allow(clippy::cast_possible_truncation)] // There are few windows in a run.
+#![allow(clippy::cast_possible_truncation)] // A run has few windows.
 
 use std::fmt::Write as _;
 
@@ -14,28 +14,28 @@ use slackline_units::{Span, Time};
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
 
-/// From one accounting to the next.
+/// Time between two accountings.
 const PERIOD: u64 = 30 * MS;
 
-/// A domain in a random set.
+/// Parameters of a domain in a random set.
 #[derive(Clone, Debug)]
 struct Dom {
     weight: u64,
-    /// In percent of a CPU.
+    /// Cap in percent of a CPU. `None` without a cap.
     cap: Option<u64>,
     vcpus: usize,
-    /// Computing and sleeping in turn; nothing for always awake.
+    /// Times to compute and to sleep, in turn. Empty for vCPUs that are always runnable.
     sleeps: Vec<(u64, u64)>,
-    /// On which CPUs it may run from when on, a bit each; before the first, on all.
+    /// Changes of the affinity: time, and a bit for each CPU. Before the first one it is all CPUs.
     confined: Vec<(u64, u8)>,
 }
 
-/// One that never sleeps and may run everywhere.
+/// A domain with one vCPU that is always runnable and may run on all CPUs.
 const HOG: Dom = Dom { weight: 256, cap: None, vcpus: 1, sleeps: Vec::new(), confined: Vec::new() };
 
 impl Dom {
-    /// Where it may run: from when until when on which of so many CPUs. A set in which there is
-    /// none of them is all of them.
+    /// Returns start, end and CPUs of each affinity on a host with `cpus` CPUs. A set without any
+    /// of these CPUs means all of them.
     fn places(&self, cpus: usize) -> Vec<(u64, u64, Vec<usize>)> {
         let starts = [(0, 0)].into_iter().chain(self.confined.iter().copied());
         let ends = self.confined.iter().map(|&(at, _)| at).chain([u64::MAX]);
@@ -85,7 +85,7 @@ fn simulate(text: &str) -> Vec<Record> {
     trace
 }
 
-/// What each domain used until the end.
+/// Returns the CPU time of each domain.
 fn used(trace: &[Record], doms: &[Dom]) -> Vec<u64> {
     let mut used = vec![0; doms.len()];
     for record in trace {
@@ -96,7 +96,7 @@ fn used(trace: &[Record], doms: &[Dom]) -> Vec<u64> {
     used
 }
 
-/// What each domain used in each of so many windows of this length.
+/// Returns the CPU time of each domain in each of `windows` windows of this length.
 fn used_by_window(trace: &[Record], doms: usize, length: u64, windows: u64) -> Vec<Vec<u64>> {
     let mut used = vec![vec![0; windows as usize]; doms];
     for record in trace {
@@ -111,7 +111,7 @@ fn used_by_window(trace: &[Record], doms: usize, length: u64, windows: u64) -> V
     used
 }
 
-/// Whether siblings are brought along changes nothing of what holds.
+/// Rules with and without gangs, for properties that hold in both cases.
 fn gangs() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec!["", "gang = \"relaxed\""])
 }
@@ -132,7 +132,7 @@ fn any_dom() -> impl Strategy<Value = Dom> {
     (hog(), sleeps).prop_map(|(hog, sleeps)| Dom { sleeps, ..hog })
 }
 
-/// One that may be capped, and confined now to these CPUs and now to those.
+/// A domain with or without a cap, whose affinity may change.
 fn confined_dom() -> impl Strategy<Value = Dom> {
     let cap = prop::option::weighted(0.2, 1..=150_u64);
     let sets = prop::collection::btree_map(0..3 * SECOND, any::<u8>(), 0..4);
@@ -144,8 +144,8 @@ fn confined_dom() -> impl Strategy<Value = Dom> {
     (any_dom(), cap, sets).prop_map(|(dom, cap, confined)| Dom { cap, confined, ..dom })
 }
 
-/// What domains that always want all they can have are due of so much time: by weight, and to none
-/// more than it has vCPUs.
+/// Returns the fair CPU time of always runnable domains: by weight, but for no domain more than its
+/// vCPUs can use.
 fn fair(host: &Host, doms: &[Dom]) -> Vec<u64> {
     let mut shares = vec![0; doms.len()];
     let mut open: Vec<usize> = (0..doms.len()).collect();
@@ -168,7 +168,7 @@ fn fair(host: &Host, doms: &[Dom]) -> Vec<u64> {
     }
 }
 
-/// The stretches in which each vCPU waited: it was awake and did not run.
+/// Returns slot, start and end of each wait, in which a vCPU was runnable and did not run.
 fn waits(trace: &[Record]) -> Vec<(usize, Time, Time)> {
     let mut waits = Vec::new();
     let mut since = std::collections::BTreeMap::new();
@@ -181,7 +181,7 @@ fn waits(trace: &[Record]) -> Vec<(usize, Time, Time)> {
                 since.remove(&vcpu.slot());
             }
             Record::Ran { vcpu, from, to, .. } => {
-                let start = since.insert(vcpu.slot(), to).expect("who runs is awake");
+                let start = since.insert(vcpu.slot(), to).expect("a running vCPU is runnable");
                 waits.push((vcpu.slot(), start, from));
             }
             Record::Ended { at } => {
@@ -194,7 +194,7 @@ fn waits(trace: &[Record]) -> Vec<(usize, Time, Time)> {
     waits
 }
 
-/// When which CPU was idle.
+/// Returns CPU, start and end of each idle time.
 fn idle(trace: &[Record], cpus: usize) -> Vec<(usize, Time, Time)> {
     let mut until = vec![Time::START; cpus];
     let mut idle = Vec::new();
@@ -214,7 +214,8 @@ fn idle(trace: &[Record], cpus: usize) -> Vec<(usize, Time, Time)> {
     idle
 }
 
-/// When a vCPU without a cap waited although a CPU idled on which it might run: by slot and CPU.
+/// Returns slot, CPU, start and end of each time in which a vCPU without a cap waited while a CPU
+/// within its affinity was idle.
 fn idle_waits(trace: &[Record], doms: &[Dom], cpus: usize) -> Vec<(usize, usize, Time, Time)> {
     let slots: Vec<&Dom> =
         doms.iter().flat_map(|dom| std::iter::repeat_n(dom, dom.vcpus)).collect();
@@ -239,10 +240,10 @@ fn host(cpus: usize, length: u64) -> Host {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 250, ..ProptestConfig::default() })]
 
-    /// In the long run shares go by weight, and to nobody more than it has vCPUs. What a vCPU is
-    /// given is exact; what it has used differs from that by its credit, which an accounting leaves
-    /// within a period for each active vCPU and one more, on either side, and a period may have
-    /// passed since.
+    /// In the long run CPU time follows weights, but no domain receives more than its vCPUs can
+    /// use. Credit granted to a vCPU is exact, and its CPU time differs from that by the credit
+    /// left. Right after an accounting that is at most a period for each active vCPU and one more,
+    /// on either side. One more period may have passed since.
     #[test]
     fn shares_go_by_weight(
         cpus in 1..=4_usize,
@@ -260,7 +261,7 @@ proptest! {
         }
     }
 
-    /// However its vCPUs sleep and wake, a domain uses no more of any period than its cap.
+    /// In any pattern of sleeps and wakes, a domain uses at most its cap in each period.
     #[test]
     fn caps_hold_in_every_period(
         cpus in 1..=3_usize,
@@ -274,12 +275,12 @@ proptest! {
         check_time(&trace, &host)?;
         let used = used_by_window(&trace, doms.len(), PERIOD, host.length / PERIOD);
         for (dom, used) in doms.iter().zip(&used) {
-            let most = dom.cap.expect("capped") * PERIOD / 100;
+            let most = dom.cap.expect("every domain has a cap") * PERIOD / 100;
             prop_assert!(used.iter().all(|&used| used <= most), "{used:?}, not {most}");
         }
     }
 
-    /// No CPU idles while somebody waits who may run on it and is not capped.
+    /// No CPU is idle while a vCPU without a cap waits that may run on it.
     #[test]
     fn work_is_conserved(
         cpus in 1..=4_usize,
@@ -294,11 +295,11 @@ proptest! {
         }
     }
 
-    /// Under the rules of Xen an idle CPU looks for work when somebody wakes and a slice after it
-    /// looked last; it takes nobody who is still leaving another CPU. So for a slice after the last
-    /// wake somebody may wait although a CPU idles.
+    /// Under the rules of Xen an idle CPU looks for work at a wake and a slice after it last
+    /// looked. It takes no vCPU that is still leaving another CPU. So a vCPU may wait beside an
+    /// idle CPU for up to a slice after the last wake.
     #[test]
-    fn an_idle_cpu_looks_for_work_after_a_slice_under_xen(
+    fn idle_cpu_looks_for_work_after_a_slice_under_xen(
         cpus in 1..=4_usize,
         doms in prop::collection::vec(confined_dom(), 1..=6),
         rules in prop::sample::select(vec!["xen-3.0.3", "xen-2006-10-30", "xen-3.0.4"]),
@@ -310,7 +311,7 @@ proptest! {
             Record::Woke { at, .. } => Some(at),
             _ => None,
         };
-        // Who is moved wakes, too.
+        // A vCPU that migrates counts as woken, too.
         let moves = doms.iter().flat_map(|dom| &dom.confined).map(|&(at, _)| Time::from_ns(at));
         let mut wakes: Vec<Time> = trace.iter().filter_map(woke).chain(moves).collect();
         wakes.sort_unstable();
@@ -322,9 +323,9 @@ proptest! {
         }
     }
 
-    /// Nobody waits longer than the manual says.
+    /// Every wait is within the bound in the manual.
     #[test]
-    fn nobody_starves(
+    fn waits_are_bounded(
         cpus in 1..=3_usize,
         doms in prop::collection::vec(any_dom(), 1..=5),
         gangs in gangs(),
@@ -344,7 +345,7 @@ proptest! {
         }
     }
 
-    /// Whatever the rules and however late the timers, time goes on and is nobody's twice.
+    /// Under all rules and with late timers, time goes on and each CPU runs one vCPU at a time.
     #[test]
     fn time_is_conserved_under_all_rules(
         cpus in 1..=3_usize,
@@ -357,10 +358,10 @@ proptest! {
     }
 }
 
-/// A domain that its weight would give more than its vCPUs can use leaves the rest to the others by
-/// their weights, and none of it twice: on three CPUs two thirds of one for each of three vCPUs.
+/// A domain whose fair share exceeds its vCPUs leaves the rest to the others, by their weights.
+/// Here three vCPUs receive two thirds of a CPU each on three CPUs.
 #[test]
-fn what_one_cannot_use_goes_to_the_others_by_weight() {
+fn unused_fair_share_goes_to_the_others_by_weight() {
     let dom =
         |weight, vcpus| Dom { weight, cap: None, vcpus, sleeps: Vec::new(), confined: Vec::new() };
     let doms = [dom(384, 1), dom(64, 1), dom(128, 2)];
@@ -371,8 +372,7 @@ fn what_one_cannot_use_goes_to_the_others_by_weight() {
     }
 }
 
-/// Where all are alike they are alike: three on two CPUs have two thirds of one each, whichever the
-/// rules.
+/// Three equal vCPUs on two CPUs receive two thirds of a CPU each under all rules.
 #[test]
 fn three_on_two_cpus_have_two_thirds_each() {
     let dom = Dom { weight: 256, cap: None, vcpus: 1, sleeps: Vec::new(), confined: Vec::new() };
@@ -387,10 +387,10 @@ fn three_on_two_cpus_have_two_thirds_each() {
     }
 }
 
-/// Three that may use 66 % of a CPU each have it on two CPUs, to a turn: turns are short enough for
-/// the third to run when the first two have had theirs.
+/// Three vCPUs with a cap of 66 % each reach it on two CPUs, to within a timeslice. Timeslices are
+/// short enough for the third to run when the first two have reached theirs.
 #[test]
-fn three_capped_at_two_thirds_of_two_cpus_get_that() {
+fn three_capped_domains_reach_their_caps_on_two_cpus() {
     let hog =
         Dom { weight: 256, cap: Some(66), vcpus: 1, sleeps: Vec::new(), confined: Vec::new() };
     let doms = vec![hog; 3];
@@ -401,18 +401,19 @@ fn three_capped_at_two_thirds_of_two_cpus_get_that() {
     }
 }
 
-/// What a hog with this cap uses of each second: first the sum of all, in parts of a million.
+/// CPU time of a hog with a cap: in total and in each second, in millionths of a CPU.
 struct Usage {
     long_run: u64,
     seconds: Vec<u64>,
 }
 
-/// A hog alone on a CPU, woken this long after a tick, for a minute from the third second on.
+/// Runs a hog alone on a CPU that joins this long after a tick. Returns its CPU time in a minute
+/// from the third second on.
 fn usage(rules: &str, cap: u64, phase: u64) -> Usage {
     const FROM: u64 = 2;
     const SECONDS: u64 = 60;
     let length = FROM + SECONDS;
-    // The clock starts with the first who joins.
+    // The clock of the ticks starts with the first vCPU that joins.
     let trace = simulate(&format!(
         "title = \"a hog\"\nlength = \"{length}s\"\n\
          policy = {{ name = \"credit\", rules = \"{rules}\" }}\n[host]\ncpus = 1\n\
@@ -426,12 +427,13 @@ fn usage(rules: &str, cap: u64, phase: u64) -> Usage {
     Usage { long_run: seconds.iter().sum::<u64>() / SECONDS, seconds }
 }
 
-/// What a capped hog gets alone: in the long run, and the error of single seconds in percent of the
-/// cap, least and most over all phases of turns, ticks and seconds.
+/// Expected results of a hog with a cap, alone on its CPU: the long run, and the smallest and
+/// largest error of a second in percent of the cap, over all phases of timeslices, ticks and
+/// seconds.
 struct Expected {
     rules: &'static str,
     cap: u64,
-    /// By the phase it is one of these.
+    /// Possible results of the long run, depending on the phase, in millionths of a CPU.
     long_run: &'static [u64],
     errors: (i64, i64),
 }
@@ -445,9 +447,10 @@ const fn expected(
     Expected { rules, cap, long_run, errors }
 }
 
-/// The table of the reference, section 7.8 with section 15, item 7. It has means over random phases
-/// where the phase decides: 27.3 % for 25 % and 68.2 % for 75 %. It differs in one number, the
-/// least second of 25 % under 3.0.3: -4 % there, and in no phase less than the whole cap here.
+/// Table of the reference, section 7.8 with section 15, item 7. If the phase decides, the table
+/// there has means over random phases: 27.3 % for 25 % and 68.2 % for 75 %. One number differs: the
+/// smallest error for 25 % under 3.0.3 is -4 % there, while no phase yields less than the whole cap
+/// here.
 const TABLE: [Expected; 21] = [
     expected("xen-3.0.3", 1, &[33_333], (200, 500)),
     expected("xen-3.0.3", 2, &[33_333], (50, 200)),
@@ -472,11 +475,11 @@ const TABLE: [Expected; 21] = [
     expected("xen-3.0.4", 90, &[900_000], (-2, 4)),
 ];
 
-/// A minute ends in the middle of a turn: so it has up to 30 ms more or less of it, 500 millionths,
-/// and twice that where the phase decides whether it is parked a slice late. Both extremes are
-/// reached, and neither is exceeded.
+/// A minute ends within a timeslice, so it has up to 30 ms more or less, which is 500 millionths.
+/// It is twice that if the phase decides between parking and a slice more. Both extremes of the
+/// errors are reached and not exceeded.
 #[test]
-fn capped_hogs_get_what_they_got_under_xen() {
+fn capped_hogs_receive_the_same_as_under_xen() {
     const PHASES: u64 = 100;
     for Expected { rules, cap, long_run, errors } in TABLE {
         let mut seen = (i64::MAX, i64::MIN);
@@ -490,7 +493,7 @@ fn capped_hogs_get_what_they_got_under_xen() {
             });
             is_met[near] = true;
             for second in usage.seconds {
-                // In percent of the cap, to the nearest.
+                // The error is in percent of the cap, rounded to the nearest.
                 let error = (second as i64 + 50 * cap as i64) / (100 * cap as i64) - 100;
                 seen = (seen.0.min(error), seen.1.max(error));
             }
@@ -500,10 +503,10 @@ fn capped_hogs_get_what_they_got_under_xen() {
     }
 }
 
-/// And under the rules without flaws: its cap in every period, so in a second one period's part of
-/// it more or less.
+/// Under the rules without flaws, it receives its cap in every period. A second differs by at most
+/// the cap of one period.
 #[test]
-fn capped_hogs_get_their_caps() {
+fn capped_hogs_receive_their_caps_under_exact_rules() {
     for cap in [1, 2, 5, 10, 50, 90] {
         for second in usage("exact", cap, 3_333).seconds {
             let part = cap * 10_000 * PERIOD / SECOND;
@@ -512,11 +515,11 @@ fn capped_hogs_get_their_caps() {
     }
 }
 
-/// Both that are capped are let go by one accounting, and both stand in line before a CPU looks: as
-/// recorded of the original, who runs beside them without a cap has 75 % of a CPU. Where an idle
-/// CPU looked before the second stood in line it was 100 %.
+/// One accounting unparks both vCPUs with a cap, and both are in the queue before a CPU
+/// reschedules. As recorded of the original, a vCPU beside them without a cap receives 75 % of a
+/// CPU. It would be 100 % if an idle CPU rescheduled before the second was in the queue.
 #[test]
-fn two_that_are_let_go_together_stand_in_line_before_a_cpu_looks() {
+fn vcpus_unparked_together_are_queued_before_a_cpu_reschedules() {
     let capped = Dom { cap: Some(50), vcpus: 2, ..HOG };
     let doms = [capped, HOG];
     let length = 60 * SECOND;
@@ -527,8 +530,8 @@ fn two_that_are_let_go_together_stand_in_line_before_a_cpu_looks() {
     }
 }
 
-/// An accounting visits the active vCPUs of a domain newest first, and each that it lets go stands
-/// behind those let go before. Here 2 becomes active after 1, and both after 0. (Reference, 7.2 and
+/// An accounting visits the active vCPUs of a domain newest first. Each one that it unparks goes
+/// behind those before. Here vCPU 2 becomes active after 1, and both after 0. (Reference, 7.2 and
 /// 7.3.)
 #[test]
 fn accounting_visits_newest_active_vcpu_first() {
@@ -548,12 +551,11 @@ fn accounting_visits_newest_active_vcpu_first() {
     assert_eq!(after(180), [(180, 1), (210, 2), (240, 0)], "{turns:?}");
 }
 
-/// The reference, section 15, item 14: 3.0.3 parked a domain that had more than its fair share,
-/// even below its cap, so often both of its vCPUs at once: a CPU idled, and the rival had half of
-/// one.
-/// The test of 3.0.4 ended that.
+/// Reference, section 15, item 14. Version 3.0.3 parks a domain that had more than its fair share,
+/// even below its cap. So both of its vCPUs are often parked at once, a CPU is idle, and the rival
+/// receives half of a CPU. The test in 3.0.4 ended that.
 #[test]
-fn a_cap_once_held_to_the_fair_share_and_left_a_cpu_idle() {
+fn cap_limits_to_fair_share_only_under_xen_303() {
     let dom = |cap, vcpus| Dom { weight: 256, cap, vcpus, ..HOG };
     let doms = [dom(Some(150), 2), dom(None, 1)];
     for (rules, rival) in [("xen-3.0.3", 50), ("xen-3.0.4", 100), ("exact", 100)] {
@@ -565,10 +567,10 @@ fn a_cap_once_held_to_the_fair_share_and_left_a_cpu_idle() {
     }
 }
 
-/// The reference, section 7.7, item 1: who always sleeps as a CPU ticks pays nothing, and has all
-/// of the 95 % that it asks for. Paying for what it uses it has its half.
+/// Reference, section 7.7, item 1. A vCPU that always sleeps during ticks is never charged, and
+/// receives all of the 95 % that it wants. Charged for its CPU time, it receives its half.
 #[test]
-fn who_dodges_the_ticks_once_had_nearly_all_of_a_cpu() {
+fn vcpu_that_dodges_ticks_gains_only_under_xens_rules() {
     for (rules, permille) in [("xen-3.0.4", 950), ("exact", 500)] {
         let trace = simulate(&format!(
             "title = \"ticks\"\nlength = \"60s\"\n\

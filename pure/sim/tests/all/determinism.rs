@@ -6,12 +6,12 @@ use slackline_scenario::{Draw, Scenario, Step};
 use slackline_trace::{Record, Writer};
 use slackline_units::{Span, Time};
 
-/// The trace of a run as a file, and how the run ended if not well.
+/// Returns the trace of a run as a file, and the error of a run that failed.
 fn trace(scenario: &Scenario) -> (Vec<u8>, Option<String>) {
     let mut bytes = Vec::new();
     let mut writer = Writer::new(&mut bytes, &header(scenario));
     let run = slackline_sim::run(scenario, &mut writer);
-    writer.finish().expect("memory takes everything");
+    writer.finish().expect("writing to memory succeeds");
     (bytes, run.err().map(|error| error.to_string()))
 }
 
@@ -44,12 +44,12 @@ fn draws(scenario: &Scenario) -> bool {
 }
 
 #[test]
-fn another_seed_is_another_run_where_anything_is_drawn() {
+fn another_seed_gives_another_trace_if_anything_is_drawn() {
     let mut some = false;
     for (name, scenario) in scenarios() {
         let mut other = scenario.clone();
         other.seed += 1;
-        // The seed stands in the header, so only what comes of the run is compared.
+        // The seed is in the header, so only the records are compared.
         let records = |scenario: &Scenario| {
             let mut records: Vec<Record> = Vec::new();
             let run = slackline_sim::run(scenario, &mut records);
@@ -85,11 +85,11 @@ work      = { kind = "interactive", compute = "exponential 3ms", sleep = "unifor
 share.edf = { slice = "2ms", period = "10ms" }
 "#;
 
-/// How long the first vCPU computed each time, from waking to blocking.
+/// Returns the lengths of the computations of the first vCPU, from each wake to the next block.
 fn computed(text: &str) -> Vec<Span> {
-    let scenario = Scenario::read(text).expect("a scenario");
+    let scenario = Scenario::read(text).expect("the scenario is valid");
     let mut records: Vec<Record> = Vec::new();
-    slackline_sim::run(&scenario, &mut records).expect("a run");
+    slackline_sim::run(&scenario, &mut records).expect("the run completes");
     let (mut spans, mut since) = (Vec::new(), Span::ZERO);
     for record in records {
         match record {
@@ -104,9 +104,9 @@ fn computed(text: &str) -> Vec<Span> {
 }
 
 #[test]
-fn who_else_there_is_changes_nobodys_draws() {
+fn draws_of_a_vcpu_do_not_depend_on_others() {
     let (alone, beside) = (computed(ALONE), computed(&format!("{ALONE}{BESIDE}")));
-    // Beside others it may come less far in the same time.
+    // Beside others it may complete fewer of them in the same time.
     let common = alone.len().min(beside.len());
     assert!(common > 100, "{common} draws");
     assert_eq!(alone[..common], beside[..common]);

@@ -1,5 +1,5 @@
-//! What earliest deadline first promises, on the simulated host, over random sets of vCPUs.
-//! Numbers are in nanoseconds, and nothing is rounded.
+//! Guarantees of earliest deadline first on the simulated host, for random sets of vCPUs. Numbers
+//! are in nanoseconds, without rounding.
 
 use crate::sets::{
     Account, EXACT, Got, Host, Rules, Task, a_late_sleeper, accounts, check_slices, check_time, set,
@@ -18,7 +18,7 @@ const EDF: Rules = Rules {
     },
 };
 
-/// Whose periods begin anywhere on a grid, and elsewhere once their terms change.
+/// vCPUs whose periods lie on a grid with any phase, which changes with their reservation.
 const IN_PHASE: Rules = Rules {
     share: |index, task, slice| {
         let phase = (index as u64 + 1) * 7_919 * slice % task.period;
@@ -31,25 +31,25 @@ fn run(host: &Host, tasks: &[Task]) -> Vec<Record> {
     crate::sets::run(host, &EDF, tasks)
 }
 
-/// How late timers are at most where they are late.
+/// Maximum lateness of timers, where they have any.
 const LATENESS: u64 = 10_000;
 
-/// What a live machine cannot tell of a slice.
+/// Measurement tolerance of the policy for a slice.
 const UNTOLD: Span = Span::from_us(5);
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_full_cpu_gives_everybody_a_slice_in_every_period(tasks in set(7, 1_000_000)) {
+    fn full_cpu_gives_each_vcpu_its_slice_in_every_period(tasks in set(7, 1_000_000)) {
         let trace = run(&EXACT, &tasks);
         check_slices(&trace, &tasks)?;
         check_time(&trace, &EXACT)?;
     }
 
-    /// Packed, each set fills a CPU to the last nanosecond, and the next one goes to the next.
+    /// Each packed set fills one CPU to the last nanosecond, and the next set goes to the next CPU.
     #[test]
-    fn full_cpus_are_each_a_cpu_by_itself(sets in prop::collection::vec(set(4, 1_000_000), 2..=3)) {
+    fn full_cpus_are_independent(sets in prop::collection::vec(set(4, 1_000_000), 2..=3)) {
         let host = Host { cpus: sets.len(), length: 200_000_000, ..EXACT };
         let tasks = sets.concat();
         let trace = run(&host, &tasks);
@@ -57,10 +57,10 @@ proptest! {
         check_time(&trace, &host)?;
     }
 
-    /// On a CPU that is promised to the last, whoever changes in mid-period: nobody else misses
-    /// anything, and it misses just what it has had in advance.
+    /// Reservations of a full CPU change in mid-period. No other vCPU misses a slice, and the
+    /// changed one lacks exactly its excess.
     #[test]
-    fn a_change_costs_nobody_a_slice(
+    fn changed_reservation_costs_no_other_vcpu_a_slice(
         tasks in set(6, 1_000_000),
         changes in prop::collection::vec((1..300_000_000_u64, 1..=1_000_u64), 6),
     ) {
@@ -73,9 +73,9 @@ proptest! {
         check_time(&trace, &EXACT)?;
     }
 
-    /// Nor does a phase, whenever it is set: a period that it cuts short is worth its part.
+    /// The same with phases: the budget of a period that is cut short is prorated.
     #[test]
-    fn a_phase_costs_nobody_a_slice(
+    fn changed_phase_costs_no_other_vcpu_a_slice(
         tasks in set(6, 1_000_000),
         changes in prop::collection::vec((1..300_000_000_u64, 1..=1_000_u64), 6),
     ) {
@@ -88,21 +88,21 @@ proptest! {
         check_time(&trace, &EXACT)?;
     }
 
-    /// While an alarm is late, one that has passed too may take its place: it cannot ring before
-    /// now, and time goes on.
+    /// While a timer is late, one that is already due may replace it. It cannot expire before now,
+    /// so time goes on.
     #[test]
-    fn very_late_timers_do_not_turn_time_back(tasks in set(7, 1_000_000)) {
+    fn very_late_timers_keep_time_monotonic(tasks in set(7, 1_000_000)) {
         let host = Host { lateness: 3_000_000, ..EXACT };
         check_time(&run(&host, &tasks), &host)?;
     }
 
-    /// A turn ends at most one lateness late, and no later slice that is long against that is short
-    /// for it by more than can be told of one: so however many periods have passed, it has had at
-    /// most one lateness more than its slice in each. It has not had less: half a CPU is promised,
-    /// and a slice and a lateness within a period less a lateness add up to less than a CPU for six
-    /// vCPUs with periods above 1.5 ms.
+    /// A timeslice overruns by at most one lateness. A later slice is shortened by that at most to
+    /// within the measurement tolerance. So after any number of periods, a vCPU has received at
+    /// most one lateness more than its slices. It has not received less: half of a CPU is reserved.
+    /// For six vCPUs with periods above 1.5 ms, a slice and a lateness in each period less a
+    /// lateness fit in a CPU.
     #[test]
-    fn late_timers_leave_every_slice_whole(tasks in set(6, 500_000)) {
+    fn late_timers_shorten_no_slice(tasks in set(6, 500_000)) {
         let host = Host { lateness: LATENESS, length: 2_000_000_000, ..EXACT };
         let always = |task: Task| Task { is_exact: true, sleeps: Vec::new(), ..task };
         let tasks: Vec<Task> = tasks.into_iter().map(always).collect();
@@ -123,11 +123,11 @@ proptest! {
     }
 }
 
-/// A full CPU, and terms that change in mid-period: t0 has used all of its slice by 2 ms of its 4,
-/// so a millisecond of it is had in advance, and its first new slice is that much shorter. t1 has
-/// its 11 ms of 22 as if nothing had changed.
+/// Reservations of a full CPU change in mid-period. t0 has used its whole slice by 2 ms of its 4
+/// ms: an excess of 1 ms, by which its first new slice is shorter. t1 receives its 11 ms of 22 ms
+/// as if nothing had changed.
 #[test]
-fn a_change_on_a_full_cpu_takes_nothing_from_others() {
+fn change_on_a_full_cpu_takes_nothing_from_others() {
     const MS: u64 = 1_000_000;
     let task = |slice, period, change| Task {
         slice: slice * MS,
@@ -144,10 +144,10 @@ fn a_change_on_a_full_cpu_takes_nothing_from_others() {
     assert_eq!(first, (Time::START + Span::from_ms(2), Span::from_ms(1), Span::from_ms(2)));
 }
 
-/// Two on a CPU each that join at 3 and at 8 ms: the first periods end at 12 ms, and are worth 3.6
-/// and 1.6 ms. From then on both begin at once.
+/// Two vCPUs on each CPU join at 3 and at 8 ms. Their first periods end at 12 ms, with budgets of
+/// 3.6 and 1.6 ms. From then on both begin together.
 #[test]
-fn those_in_phase_begin_at_once_whenever_they_come() {
+fn periods_in_phase_begin_together_whenever_vcpus_join() {
     let text = "title = \"in phase\"\nlength = \"42ms\"\n\
         policy = { name = \"edf\", reserve = \"0cpu\" }\nhost = { cpus = 2 }\n";
     let domain = |name, joins| {
@@ -158,7 +158,8 @@ fn those_in_phase_begin_at_once_whenever_they_come() {
     };
     let text = [text, &domain("a", "3ms"), &domain("b", "8ms")].concat();
     let mut trace: Vec<Record> = Vec::new();
-    slackline_sim::run(&Scenario::read(&text).expect("a scenario"), &mut trace).expect("a run");
+    slackline_sim::run(&Scenario::read(&text).expect("the scenario is valid"), &mut trace)
+        .expect("the run completes");
     let us = |us| Time::START + Span::from_us(us);
     let on_grid = [12_000, 22_000, 32_000].map(|from| (us(from), us(from + 4_000)));
     for (slot, first) in [(0, (us(3_000), us(6_600))), (1, (us(8_000), us(9_600)))] {
@@ -166,9 +167,9 @@ fn those_in_phase_begin_at_once_whenever_they_come() {
     }
 }
 
-/// Lengths of time as long as a scenario may say, a year, come out to the nanosecond.
+/// Durations of a year, the longest in a scenario, are exact to the nanosecond.
 #[test]
-fn a_year_is_not_too_long() {
+fn period_of_a_year_is_exact() {
     const YEAR: u64 = 365 * 24 * 3_600 * 1_000_000_000;
     assert_eq!(slackline_scenario::LONGEST, Span::from_ns(YEAR));
     let task =
@@ -181,30 +182,29 @@ fn a_year_is_not_too_long() {
     ];
     let host = Host { cpus: 3, length: YEAR, ..EXACT };
     let trace = run(&host, &tasks);
-    check_slices(&trace, &tasks).expect("all slices");
-    check_time(&trace, &host).expect("all time");
+    check_slices(&trace, &tasks).expect("every slice is received");
+    check_time(&trace, &host).expect("CPU time is consistent");
 }
 
-/// What is left of its period when it wakes is shared as the reservations say, and no nanosecond
-/// otherwise.
+/// A vCPU that wakes late shares the rest of its period by reservation, to the nanosecond.
 #[test]
-fn who_wakes_late_gets_its_share_of_the_rest_to_the_nanosecond() {
+fn late_waker_gets_its_share_of_the_rest_exactly() {
     for parts in [2, 4, 5, 10] {
         let tasks = a_late_sleeper(parts);
         let host = Host { length: 20_000_000, ..EXACT };
         let trace = crate::sets::run(&host, &EDF, &tasks);
-        check_slices(&trace, &tasks).expect("the other one has its slices");
+        check_slices(&trace, &tasks).expect("the other vCPU receives its slices");
         let slept_until = Time::from_ns(20_000_000 - 20_000_000 / parts);
         let had = Got::of(&trace, 0).within(slept_until, Time::NEVER);
         assert_eq!(had, Span::from_ns(10_000_000 / parts), "in {parts} parts");
     }
 }
 
-/// A guest that never waits for long sleeps for an instant now and then, as every monitor does. Its
-/// stops are late by 80 us each time, and by up to 20 us more: once that is known its slices end
-/// where they should, but for what no two stops have in common.
+/// A guest that computes almost always blocks for a moment now and then, as every monitor does. Its
+/// enforcement is late by 80 us and up to 20 us more. Once that is known, slices end in time, apart
+/// from the part that differs between timeslices.
 #[test]
-fn stops_that_are_always_late_cost_no_more_where_somebody_naps() {
+fn constant_enforcement_lateness_adds_no_time_beside_short_blocks() {
     let nap = "work = { kind = 'interactive', compute = '1500us', sleep = '30us' }";
     for work in ["work = { kind = 'spin' }", nap] {
         let text = format!(
@@ -217,13 +217,13 @@ fn stops_that_are_always_late_cost_no_more_where_somebody_naps() {
         );
         let scenario = Scenario::read(&text).unwrap_or_else(|error| panic!("{error}"));
         let mut records: Vec<Record> = Vec::new();
-        slackline_sim::run(&scenario, &mut records).expect("a run");
+        slackline_sim::run(&scenario, &mut records).expect("the run completes");
         let of_web = |record: &Record| match *record {
             Record::Ran { vcpu, used, .. } if vcpu.slot() == 0 => used,
             _ => Span::ZERO,
         };
         let had = records.iter().map(of_web).fold(Span::ZERO, |sum, used| sum + used);
-        // Of 2,100 periods a hundred are not known yet.
+        // The lateness is not yet known in the first 100 of 2,100 periods.
         let owed = Span::from_ms(2 * 2_100);
         let most = owed + Span::from_us(20 * 2_000 + 100 * 100);
         assert!(

@@ -1,5 +1,5 @@
-//! Credit with gangs on the simulated host: what bringing siblings along is worth to a guest whose
-//! vCPUs share a spin lock, and that it takes nothing from others.
+//! Credit with gangs on the simulated host: the benefit for a guest whose vCPUs share a spin lock,
+//! and that others lose nothing.
 
 use std::fmt::Write as _;
 
@@ -7,23 +7,23 @@ use slackline_scenario::Scenario;
 use slackline_trace::Record;
 use slackline_units::VcpuId;
 
-/// What became of each domain until the end.
+/// Results of each domain at the end of the run.
 #[derive(Clone, Copy, Debug, Default)]
 struct Had {
     ran_ns: u64,
     spun_ns: u64,
     rounds: u64,
-    /// How long all its vCPUs ran, and how long any of them did.
+    /// Time in which all of its vCPUs ran, and time in which any of them did.
     all_ns: u64,
     any_ns: u64,
 }
 
-/// Ten seconds of a guest of four vCPUs on four CPUs beside others, under these rules.
+/// Runs a guest of four vCPUs on four CPUs beside others for ten seconds under these rules.
 fn run(parameters: &str, others: &str) -> Vec<Had> {
     run_asking(true, parameters, others)
 }
 
-/// The same, of a guest that asks to be a gang or not.
+/// The same, with a guest that asks to be a gang or not.
 fn run_asking(gang: bool, parameters: &str, others: &str) -> Vec<Had> {
     let text = format!(
         "title = 't'\nlength = '10s'\npolicy = {{ name = 'credit', {parameters} }}\n\
@@ -33,7 +33,7 @@ fn run_asking(gang: bool, parameters: &str, others: &str) -> Vec<Had> {
     );
     let scenario = Scenario::read(&text).unwrap_or_else(|error| panic!("{}: {error}", error.line));
     let mut records: Vec<Record> = Vec::new();
-    slackline_sim::run(&scenario, &mut records).expect("a run");
+    slackline_sim::run(&scenario, &mut records).expect("the run completes");
     let mut had = vec![Had::default(); scenario.domains.len()];
     let mut of = |vcpu: VcpuId, add: &dyn Fn(&mut Had)| {
         add(&mut had[vcpu.domain().number() as usize]);
@@ -50,7 +50,8 @@ fn run_asking(gang: bool, parameters: &str, others: &str) -> Vec<Had> {
     had
 }
 
-/// How long the four vCPUs of the first domain all ran, and how long at least one of them did.
+/// Returns the time in which all four vCPUs of the first domain ran, and that in which any of them
+/// did.
 fn together(records: &[Record]) -> (u64, u64) {
     let mut edges: Vec<(u64, i64)> = Vec::new();
     for record in records {
@@ -71,7 +72,7 @@ fn together(records: &[Record]) -> (u64, u64) {
     (all, any)
 }
 
-/// Others who always compute, each from its own time on.
+/// Domains that always compute and join one after the other.
 fn hogs(count: u64, weight: u64) -> String {
     let mut text = String::new();
     for number in 0..count {
@@ -85,7 +86,7 @@ fn hogs(count: u64, weight: u64) -> String {
     text
 }
 
-/// Nobody has more or less by more than an account may be off: n + 2 periods for each vCPU.
+/// Checks that CPU times differ at most by the error of an account: n + 2 periods for each vCPU.
 fn have_the_same(without: &[Had], with: &[Had]) {
     for (number, (one, other)) in without.iter().zip(with).enumerate() {
         let vcpus = if number == 0 { 4 } else { 1 };
@@ -95,9 +96,9 @@ fn have_the_same(without: &[Had], with: &[Had]) {
     }
 }
 
-/// Out of step by a few milliseconds for ever, siblings use nearly all their time for nothing.
+/// Siblings that stay out of step by a few milliseconds spend nearly all of their time spinning.
 #[test]
-fn siblings_that_run_together_do_many_times_as_much_and_nobody_has_less() {
+fn gang_does_more_work_at_no_cost_to_others() {
     for (hogs, times) in [(hogs(4, 256), 50), (hogs(5, 205), 3)] {
         let (without, with) = (run("", &hogs), run("gang = 'relaxed'", &hogs));
         have_the_same(&without, &with);
@@ -105,15 +106,15 @@ fn siblings_that_run_together_do_many_times_as_much_and_nobody_has_less() {
         assert!(with.rounds > times * without.rounds, "{without:?}, {with:?}");
         assert!(without.spun_ns > without.ran_ns / 2, "{without:?}");
         assert!(with.spun_ns < with.ran_ns / 8, "{with:?}");
-        // They are started and stopped at the same instants.
+        // With gangs, they start and stop at the same instants.
         assert!(without.all_ns < without.any_ns / 2, "{without:?}");
         assert!(with.all_ns > with.any_ns * 2 / 3, "{with:?}");
     }
 }
 
-/// Beside those who sleep and wake, who go first when they do.
+/// Beside vCPUs that sleep and wake, and take precedence when they wake.
 #[test]
-fn those_who_wake_go_first_as_before() {
+fn waking_vcpus_keep_precedence_beside_a_gang() {
     let others = hogs(3, 256)
         + "[[domain]]\nname = 'int'\ncopies = 2\nshare.credit = { weight = 256 }\n\
            work = { kind = 'interactive', compute = 'exponential 2ms', sleep = '5ms' }\n";
@@ -122,17 +123,17 @@ fn those_who_wake_go_first_as_before() {
     assert!(with[0].rounds > 3 * without[0].rounds, "{without:?}, {with:?}");
 }
 
-/// Alone on the host nobody of it ever waits.
+/// On a host of its own no vCPU of the guest ever waits for a CPU.
 #[test]
-fn who_is_alone_gains_nothing() {
+fn gang_alone_on_its_host_gains_nothing() {
     let (without, with) = (run("", ""), run("gang = 'relaxed'", ""));
     assert_eq!(without[0].rounds, with[0].rounds);
 }
 
-/// Two others who are due a whole CPU each leave two to the four: never can all run, but whoever
-/// runs for nothing is stopped soon, and the one with the lock comes sooner.
+/// Two others with a whole CPU each leave two CPUs to four vCPUs. They can never all run. But a
+/// vCPU that spins is preempted soon, so the holder of the lock runs sooner.
 #[test]
-fn on_fewer_cpus_than_it_has_vcpus_a_gang_still_spins_most_of_its_time() {
+fn gang_on_too_few_cpus_still_mostly_spins() {
     let others = hogs(2, 512);
     let (without, with) = (run("", &others), run("gang = 'relaxed'", &others));
     have_the_same(&without, &with);
@@ -140,9 +141,9 @@ fn on_fewer_cpus_than_it_has_vcpus_a_gang_still_spins_most_of_its_time() {
     assert!(with[0].spun_ns > with[0].ran_ns / 2, "{with:?}");
 }
 
-/// Who does not ask for it is not brought along, and the rule alone changes nothing.
+/// A domain that does not ask for it is no gang, and the rule alone changes nothing.
 #[test]
-fn a_gang_is_who_asks_for_it() {
+fn only_a_domain_that_asks_is_a_gang() {
     let others = hogs(4, 256);
     let none = run_asking(false, "gang = 'none'", &others);
     let relaxed = run_asking(false, "gang = 'relaxed'", &others);

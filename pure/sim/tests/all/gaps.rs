@@ -1,6 +1,6 @@
-//! GAPS: guests that compute and serve beside others, behind a driver domain. Set-ups, bands and
-//! vectors are those of our reference on the paper, sections 4 to 7; costs are assumed there, those
-//! of a machine of 2008.
+//! GAPS: guests that compute and serve beside others, behind a driver domain. Set-ups, ranges and
+//! vectors are those of our reference on the paper, sections 4 to 7. The costs there are
+//! assumptions for a computer of 2008.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,33 +11,33 @@ use slackline_scenario::Scenario;
 use slackline_trace::Record;
 use slackline_units::{DomId, Pending, Span, Task, TaskId, Tasks, Time, Told, VcpuId};
 
-/// What is left out of numbers.
+/// Initial time that results leave out.
 const WARM: Span = Span::from_secs(5);
 
-/// Some guests behind a driver, on one CPU. The first serves and computes, the others compute.
+/// Guests behind a driver on one CPU. The first guest serves and computes, and the others compute.
 struct SetUp<'a> {
     policy: &'a str,
     guests: usize,
     length: &'a str,
-    /// From which the phases are drawn in which guests start.
+    /// Seed of the phases in which guests start.
     seed: u64,
-    /// How the client asks.
+    /// Keys of the client that sends requests.
     asks: &'a str,
-    /// What a request takes the server.
+    /// Time that the server computes for a request.
     each: &'a str,
-    /// How packets come for another task of the first guest, which it calls less than ordinary;
-    /// there is none if that is not said.
+    /// Keys of the client that sends packets to another task of the first guest, which is less
+    /// urgent than ordinary ones. Empty for no such task.
     others: &'a str,
-    /// What the driver does of its own.
+    /// Keys of the driver's own work. Empty for none.
     driver: &'a str,
-    /// How urgent what a guest computes is.
+    /// Urgency of the computing task of a guest.
     urgency: fn(usize) -> u8,
-    /// What a guest tells; the driver is 0.
+    /// Value of the key `tells` of a guest. The driver is guest 0.
     tells: fn(usize) -> &'static str,
 }
 
-/// Requests come whether they are answered or not, and the driver has wakes of its own, in no step
-/// with any tick: what the paper's figures need to come out.
+/// Requests arrive at a fixed rate, answered or not, and the driver has wakes of its own out of
+/// step with any tick. The paper's figures result only with both.
 const B: SetUp<'static> = SetUp {
     policy: "name = 'gaps'",
     guests: 4,
@@ -51,8 +51,7 @@ const B: SetUp<'static> = SetUp {
     tells: |_| "true",
 };
 
-/// A guest in which two tasks wait for packets, one of them urgent; the driver has nothing of its
-/// own to do.
+/// Two tasks of a guest wait for packets, one of them urgent. The driver has no work of its own.
 const OF_TWO: SetUp<'static> =
     SetUp { others: "rate = 50", driver: "", length: "60s", urgency: |_| 120, ..B };
 
@@ -70,7 +69,7 @@ impl SetUp<'_> {
             (self.tells)(0)
         );
         for guest in 1..=guests {
-            // Any drawing does.
+            // Arbitrary phases that depend on the seed.
             let joins = (seed * 7_919 + guest as u64 * 104_729) % 30_000;
             let (tells, priority) = ((self.tells)(guest), 255 - (self.urgency)(guest));
             let _ = write!(
@@ -113,7 +112,7 @@ impl SetUp<'_> {
         Outcome::new(&run(&scenario), self.guests, Time::START + scenario.length)
     }
 
-    /// The median of mean responses over three seeds.
+    /// Returns the median over three seeds of the mean response.
     fn response(&self) -> Span {
         let mut all = [1, 2, 3].map(|seed| SetUp { seed, ..*self }.run().response);
         all.sort_unstable();
@@ -127,11 +126,11 @@ fn read(text: &str) -> Scenario {
 
 fn run(scenario: &Scenario) -> Vec<Record> {
     let mut records: Vec<Record> = Vec::new();
-    slackline_sim::run(scenario, &mut records).expect("a run");
+    slackline_sim::run(scenario, &mut records).expect("the run completes");
     records
 }
 
-/// The responses of a task to what was asked from then on, in the order in which they came.
+/// Returns the responses of a task to requests since `from`, in the order in which they ended.
 fn responses(records: &[Record], of: u16, from: Time) -> Vec<Span> {
     let response = |record: &Record| match *record {
         Record::Job { task: Some(task), released, done, .. }
@@ -144,14 +143,14 @@ fn responses(records: &[Record], of: u16, from: Time) -> Vec<Span> {
     records.iter().filter_map(response).collect()
 }
 
-/// What came of a run, of all guests in their order.
+/// Results of a run, for all guests in their order.
 #[derive(Debug)]
 struct Outcome {
-    /// On average.
+    /// Mean response of the server.
     response: Span,
-    /// Of what all guests had: in thousandths of an equal part.
+    /// CPU time of each guest, in thousandths of an equal part of the sum.
     shares: Vec<u64>,
-    /// The longest that each waited. Who never runs again waits to the end.
+    /// Longest wait of each guest. A guest that never runs again waits until the end.
     waits: Vec<Span>,
 }
 
@@ -177,7 +176,8 @@ impl Outcome {
         }
     }
 
-    /// Everybody has within so many thousandths of its part, and waits for no 400 ms.
+    /// Checks that each guest is within this many thousandths of its part, and waits for at most
+    /// 400 ms.
     #[track_caller]
     fn assert_fair(&self, within: u64, who: &str) {
         let fair = 1_000 - within..=1_000 + within;
@@ -190,14 +190,15 @@ fn mean(all: &[Span]) -> Span {
     all.iter().copied().sum::<Span>() / (all.len() as u64).max(1)
 }
 
-/// Per cent by which one is less than another.
+/// Returns by how many percent `this` is less than `than`.
 fn less(this: Span, than: Span) -> i64 {
-    100 - i64::try_from(this * 100 / than).expect("a small number")
+    100 - i64::try_from(this * 100 / than).expect("the percentage is small")
 }
 
-/// Alone with its hog: twice the way, the driver twice and the guest once, each dispatched.
+/// A server alone with its hog: the wire twice, the driver twice and the guest once, each
+/// dispatched.
 #[test]
-fn the_bare_path_takes_what_its_parts_take() {
+fn bare_path_takes_the_sum_of_its_parts() {
     for policy in [CREDIT, PAPER, "name = 'gaps'"] {
         let scenario = SetUp { policy, guests: 1, length: "9s", driver: "", ..B }.scenario();
         let all = responses(&run(&scenario), 0, Time::START + WARM);
@@ -205,17 +206,17 @@ fn the_bare_path_takes_what_its_parts_take() {
         let least = Span::from_us(2 * 100 + 25 + 48 + 25) + on_wire;
         let most = least + Span::from_us(40);
         let on_path = all.iter().filter(|&&span| (least..=most).contains(&span)).count();
-        // Others came while one was being answered.
+        // Other requests arrived while one was being answered.
         assert!(all.len() > 1_000 && on_path * 10 > all.len() * 9, "{on_path} of {}", all.len());
         assert!(all.iter().all(|&span| span >= least), "{policy}");
     }
 }
 
-/// Of the reference, section 7.3: each part takes a millisecond, the client asks at 0, and 40 ms
-/// after each answer. The first is answered after 96 ms: the driver wakes behind three that are
+/// Reference, section 7.3. Each part takes a millisecond. The client sends requests at 0 and 40 ms
+/// after each answer. The first answer takes 96 ms, as the driver wakes behind three vCPUs that are
 /// boosted as well.
 #[test]
-fn a_server_is_served_when_it_was_worked_out_to_be() {
+fn server_answers_at_hand_computed_times() {
     let responses = |policy: &str, asks: &[u64]| {
         let mut text = format!(
             "title = 't'\nlength = '600ms'\npolicy = {{ {policy} }}\n\
@@ -261,9 +262,9 @@ fn a_server_is_served_when_it_was_worked_out_to_be() {
     }
 }
 
-/// Silence gains nothing and costs nothing: it is Credit then.
+/// Without hints the policy is Credit.
 #[test]
-fn who_tells_nothing_is_served_as_credit_serves() {
+fn guest_without_hints_is_scheduled_as_under_credit() {
     for (gaps, credit) in [
         ("name = 'gaps'", "name = 'credit'"),
         ("name = 'gaps', rules = 'paper'", "name = 'credit', rules = 'xen-3.0.4'"),
@@ -272,16 +273,17 @@ fn who_tells_nothing_is_served_as_credit_serves() {
         let records =
             |policy| run(&SetUp { policy, tells: |_| "false", length: "9s", ..B }.scenario());
         assert_eq!(records(gaps), records(credit), "{gaps}");
-        // Nor does it matter what is told to who does not listen.
+        // Hints do not matter under a policy that ignores them either.
         let unheard = format!("{gaps}, tell = 'none'");
         let records = |policy| run(&SetUp { policy, length: "9s", ..B }.scenario());
         assert_eq!(records(&unheard), records(credit), "{unheard}");
     }
 }
 
-/// Credit, then by run queues, then with those that wait for I/O; and the more guests the more.
+/// The response is shorter with hints from run queues, and shortest with those on tasks that wait
+/// for I/O. The gain grows with the number of guests.
 #[test]
-fn the_papers_order_comes_out_where_turns_are_kept() {
+fn papers_order_of_responses_results_with_rotation_by_turn() {
     let mut gains = Vec::new();
     for guests in 4..=8 {
         let [credit, by_run_queues, all] =
@@ -295,9 +297,9 @@ fn the_papers_order_comes_out_where_turns_are_kept() {
     assert!(gains.iter().all(|gains| (15..=40).contains(&gains[1])), "{gains:?}");
 }
 
-/// Three that claim more than the fourth and packets for one of them, in ten start phases.
+/// Three guests claim more urgency than the fourth, and packets go to one of them, in ten phases.
 #[test]
-fn by_the_papers_rule_who_claims_least_starves_and_bounded_nobody_does() {
+fn least_urgent_guest_starves_by_the_papers_rule_only() {
     let outcome = |policy, seed| {
         let urgency = |guest| if guest == 4 { 120 } else { 1 };
         SetUp { policy, seed, asks: "rate = 10", driver: "", length: "35s", urgency, ..B }.run()
@@ -307,16 +309,16 @@ fn by_the_papers_rule_who_claims_least_starves_and_bounded_nobody_does() {
     assert!(least.iter().any(|&least| least < 100), "{least:?}");
     for seed in 1..=10 {
         outcome("name = 'gaps'", seed).assert_fair(2, "gaps");
-        // Who is charged by ticks is charged by chance.
+        // Accounting by ticks depends on chance.
         outcome("name = 'gaps', base = 'xen-3.0.4'", seed).assert_fair(40, "by ticks");
     }
 }
 
-/// What going ahead brings beside the same Credit, and what is left of it beside a guest that says
-/// at all times that it is as urgent as can be, or that it waits for I/O and is: it delays others
-/// by what it may have ahead of them, and no more.
+/// A server gains much over the same Credit. Beside a guest that always claims the highest urgency,
+/// or that it waits for I/O, most of the gain remains. That guest delays others by its limit of
+/// time ahead, and no more.
 #[test]
-fn bounded_a_server_is_at_once_and_a_liar_delays_it_by_no_quarter_and_gains_nothing() {
+fn bounded_rule_limits_the_delay_caused_by_a_liar() {
     let cases =
         [("rate = 20", B.driver), ("rate = 20", ""), ("rate = 300", B.driver), ("rate = 300", "")];
     for (asks, driver) in cases {
@@ -336,15 +338,16 @@ fn bounded_a_server_is_at_once_and_a_liar_delays_it_by_no_quarter_and_gains_noth
     }
 }
 
-/// How often the first guest went ahead of others, and how often although nothing in it was that
-/// urgent: no task that wants the CPU, and none that waits for what has come.
+/// Number of times the first guest went ahead of others, and of those without a cause: no task of
+/// that urgency wanted the CPU or waited for pending I/O.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Boosts {
     all: u64,
     wrong: u64,
 }
 
-/// What is so in a guest, as it and the driver tell it, whether the policy listens or not.
+/// True state of a guest, from the hints of the guest and the driver, whether the policy uses them
+/// or not.
 #[derive(Default)]
 struct Truth {
     tasks: BTreeMap<VcpuId, Tasks>,
@@ -359,7 +362,7 @@ impl Truth {
         }
     }
 
-    /// Whether a vCPU has something so urgent to do.
+    /// Returns true if a vCPU has a task of this urgency with work.
     fn has(&self, vcpu: VcpuId, urgency: u8) -> bool {
         let Some(tasks) = self.tasks.get(&vcpu) else { return false };
         let is_urgent = |task: &&Task| task.urgency.0 <= urgency;
@@ -372,10 +375,10 @@ impl Truth {
 }
 
 impl SetUp<'_> {
-    /// The responses of the server, and how often its guest went ahead of others.
+    /// Returns the responses of the server, and how often its guest went ahead of others.
     fn scored(&self) -> (Vec<Span>, Boosts) {
         let (noted, records) = listened(self.scenario(), |values, topology| {
-            let gaps = find("gaps").expect("it is there");
+            let gaps = find("gaps").expect("the policy exists");
             Box::new(Listener((gaps.build)(values, topology)))
         });
         let (mut truth, mut boosts) = (Truth::default(), Boosts::default());
@@ -389,17 +392,17 @@ impl SetUp<'_> {
                 Noted::Began { .. } => {}
             }
         }
-        // The server is the second task where there is another.
+        // The server is the second task if there is another one.
         (responses(&records, u16::from(!self.others.is_empty()), Time::START + WARM), boosts)
     }
 }
 
-/// Of the reference, section 4.5: a server that is asked five times a second, and packets for a
-/// task less urgent than what its guest computes. On the list of those that I/O has lately woken
-/// are both, always, so it is no better than none: most of what it takes to be for the server is
-/// not, and costs credit that the server lacks then.
+/// Reference, section 4.5. A server gets five requests per second, and packets arrive for a task
+/// less urgent than the guest's computing task. Both are always on the list of tasks recently woken
+/// by I/O, so matching by list is no better than none. Most of the time ahead is then not for the
+/// server, and costs credit that the server lacks later.
 #[test]
-fn an_exact_match_is_never_wrong_and_halves_the_response() {
+fn exact_match_is_never_wrong_and_halves_the_response() {
     for rotation in ["pass", "turn"] {
         for others in ["rate = 50", "rate = 500"] {
             let medians = ["any", "list", "exact"].map(|matching| {
@@ -427,9 +430,9 @@ fn an_exact_match_is_never_wrong_and_halves_the_response() {
     }
 }
 
-/// By the bounded rule, too: it goes ahead of others for the server and for nothing else.
+/// The same under the bounded rule: it goes ahead of others only for the server.
 #[test]
-fn bounded_an_exact_match_is_never_wrong_either() {
+fn exact_match_is_never_wrong_under_the_bounded_rule() {
     for others in ["rate = 50", "rate = 500"] {
         let scored = |policy| SetUp { policy, asks: "rate = 5", others, ..OF_TWO }.scored();
         let (_, by_list) = scored("name = 'gaps'");
@@ -440,8 +443,8 @@ fn bounded_an_exact_match_is_never_wrong_either() {
     }
 }
 
-/// What of a guest is seen by who does its I/O, beside what it tells, and beside neither: the mean
-/// response of its server, and how often it went ahead of others.
+/// Mean response of a server and its boosts: with inferred urgency, with the guest's hints, and
+/// with neither.
 #[derive(Debug)]
 struct Compared {
     nobody: Span,
@@ -451,7 +454,7 @@ struct Compared {
 }
 
 impl Compared {
-    /// Medians over three seeds; of boosts all together.
+    /// Returns medians over three seeds, and the sum of their boosts.
     fn new(set_up: &SetUp<'_>, inferred: &str) -> Compared {
         let mut boosts = Boosts::default();
         let mut median = |policy: &str| {
@@ -471,16 +474,16 @@ impl Compared {
         Compared { nobody, guest, inferred, boosts }
     }
 
-    /// How much of what a willing guest gains, in thousandths.
+    /// Returns the gain with inferred urgency, in thousandths of the gain with hints.
     fn gain(&self) -> u64 {
         let least = |this: Span| self.nobody.left_after(this);
         least(self.inferred) * 1_000 / least(self.guest)
     }
 }
 
-/// A server alone in a guest that computes is seen as well as it is told of, and nothing else is.
+/// A server alone in a guest that computes is inferred as well as with hints, and nothing else is.
 #[test]
-fn a_quick_server_is_seen_without_being_told_of() {
+fn quick_server_is_inferred_without_hints() {
     for asks in ["rate = 20", "rate = 300"] {
         let set_up = SetUp { asks, length: "60s", urgency: |_| 120, ..B };
         let compared = Compared::new(&set_up, "");
@@ -491,17 +494,16 @@ fn a_quick_server_is_seen_without_being_told_of() {
     }
 }
 
-/// What else a guest does with I/O is not told from its server: a task that it does not call urgent
-/// is served like one, and packets that nobody answers hide who is quick to answer others. Nor is
-/// seen who takes longer than it is given. None of it takes anything from other guests.
+/// Other I/O of a guest cannot be told from its server. A task that is not urgent is served like
+/// one, and packets without answers hide a task that answers others quickly. A server that takes
+/// longer than the limit is not inferred. None of this takes CPU time from other guests.
 #[test]
-fn what_is_seen_of_a_guest_may_be_another_task_or_too_little() {
+fn inferred_urgency_may_be_wrong_or_incomplete() {
     let two = SetUp { urgency: |_| 140, ..OF_TWO };
     let lazily = |rate: &str| format!("{rate}\nends = 'received'");
     let (few, many) = (lazily("rate = 5"), lazily("rate = 50"));
     let slow = SetUp { asks: "rate = 20", each: "2ms", length: "60s", ..B };
-    // The gain in thousandths of a willing guest's, and how many in a thousand times ahead of
-    // others are for nothing urgent.
+    // Gain in thousandths of that with hints, and boosts without an urgent cause in a thousand.
     for (set_up, how, gain, wrong) in [
         (SetUp { asks: "rate = 5", ..two }, "", 990..=1_010, 800..=950),
         (SetUp { asks: "rate = 50", others: &few, ..two }, "", 850..=1_000, 10..=100),

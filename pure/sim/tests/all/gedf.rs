@@ -1,5 +1,5 @@
-//! What global earliest deadline first promises, on the simulated host, over random sets of vCPUs.
-//! Numbers are in nanoseconds, and nothing is rounded.
+//! Guarantees of global earliest deadline first on the simulated host, for random sets of vCPUs.
+//! Numbers are in nanoseconds, without rounding.
 
 use crate::sets::{EXACT, Host, Rules, Task, check_slices, check_time, set};
 use proptest::prelude::*;
@@ -17,13 +17,13 @@ const GEDF: Rules = Rules {
     },
 };
 
-/// What is left of a set in which nobody sleeps and no budget is below the least there may be.
+/// Makes all vCPUs of a set always runnable, without those below the minimum budget.
 fn always_awake(tasks: Vec<Task>) -> Vec<Task> {
     let awake = tasks.into_iter().map(|task| Task { sleeps: Vec::new(), ..task });
     awake.filter(|task| task.slice >= 10_000).collect()
 }
 
-/// How much time was due to each vCPU when it was used: from, to.
+/// Returns start and end of each run interval to which the vCPU was entitled.
 fn due_runs(trace: &[Record], slot: usize) -> Vec<(Time, Time)> {
     let runs = trace.iter().filter_map(|record| match *record {
         Record::Ran { vcpu, from, to, due: true, .. } if vcpu.slot() == slot => Some((from, to)),
@@ -32,9 +32,9 @@ fn due_runs(trace: &[Record], slot: usize) -> Vec<(Time, Time)> {
     runs.collect()
 }
 
-/// The bound of Devi and Anderson (2008) on how late a job of global EDF may be, rounded up: with
-/// the m - 1 largest budgets E and the m - 2 largest shares U, (E - least budget) / (m - U) and the
-/// budget of the job itself.
+/// Bound of Devi and Anderson (2008) on the tardiness of a job under global EDF, rounded up. With
+/// the m - 1 largest budgets E and the m - 2 largest shares U it is (E - smallest budget) / (m -
+/// U), plus the budget of the job itself.
 fn bound(tasks: &[Task], cpus: usize, own: u64) -> u64 {
     let largest = |mut numbers: Vec<u128>, count: usize| -> u128 {
         numbers.sort_unstable();
@@ -42,30 +42,29 @@ fn bound(tasks: &[Task], cpus: usize, own: u64) -> u64 {
     };
     let budgets: Vec<u128> = tasks.iter().map(|task| u128::from(task.slice)).collect();
     let least = budgets.iter().copied().min().unwrap_or(0);
-    // In billionths of a CPU, rounded up.
+    // Shares are in billionths of a CPU, rounded up.
     let shares = tasks
         .iter()
         .map(|task| (u128::from(task.slice) * 1_000_000_000).div_ceil(u128::from(task.period)));
     let above = largest(budgets, cpus - 1).saturating_sub(least) * 1_000_000_000;
     let below = cpus as u128 * 1_000_000_000 - largest(shares.collect(), cpus.saturating_sub(2));
-    u64::try_from(above.div_ceil(below)).expect("a short time") + own
+    u64::try_from(above.div_ceil(below)).expect("the bound is a short time") + own
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_full_cpu_gives_everybody_a_budget_in_every_period(tasks in set(7, 1_000_000)) {
+    fn full_cpu_gives_each_vcpu_its_budget_in_every_period(tasks in set(7, 1_000_000)) {
         let tasks = always_awake(tasks);
         let trace = crate::sets::run(&EXACT, &GEDF, &tasks);
         check_slices(&trace, &tasks)?;
         check_time(&trace, &EXACT)?;
     }
 
-    /// Who sleeps does not keep those who do not from their budgets, where it keeps only what
-    /// cannot.
+    /// vCPUs that sleep do not keep others from their budgets with `asleep = "trimmed"`.
     #[test]
-    fn trimmed_sleepers_delay_nobody(tasks in set(7, 1_000_000)) {
+    fn trimmed_sleepers_delay_no_other_vcpu(tasks in set(7, 1_000_000)) {
         let tasks: Vec<Task> = tasks.into_iter().filter(|task| task.slice >= 10_000).collect();
         let parameters = "reserve = \"0cpu\", asleep = \"trimmed\"";
         let trace = crate::sets::run(&EXACT, &Rules { parameters, ..GEDF }, &tasks);
@@ -73,10 +72,10 @@ proptest! {
         check_time(&trace, &EXACT)?;
     }
 
-    /// Several CPUs promised to the last nanosecond: every budget has been given at most so late as
-    /// the bound says, and that is no later than what the manual page says.
+    /// Several CPUs are reserved to the last nanosecond. The tardiness of every budget is within
+    /// the bound, which is at most that in the manual page.
     #[test]
-    fn nobody_is_later_than_the_bound(parts in prop::collection::vec(set(4, 1_000_000), 2..=4)) {
+    fn tardiness_is_within_the_bound(parts in prop::collection::vec(set(4, 1_000_000), 2..=4)) {
         let host = Host { cpus: parts.len(), length: 200 * MS, ..EXACT };
         let tasks = always_awake(parts.concat());
         let trace = crate::sets::run(&host, &GEDF, &tasks);
@@ -89,7 +88,7 @@ proptest! {
             let (mut had, mut jobs) = (0, 0);
             for (from, to) in due_runs(&trace, slot) {
                 had += (to - from).ns();
-                // This stretch completes these jobs; the last of them at its end at the latest.
+                // This interval completes these jobs, the last one by its end.
                 while (jobs + 1) * task.slice <= had {
                     jobs += 1;
                     let end = to.ns() - (had - jobs * task.slice);
@@ -102,7 +101,7 @@ proptest! {
         }
     }
 
-    /// Where somebody takes extra time for each CPU, no CPU is ever idle.
+    /// No CPU is ever idle while at least as many vCPUs as CPUs take extra time.
     #[test]
     fn extra_time_leaves_no_cpu_idle(parts in prop::collection::vec(set(4, 500_000), 2..=3)) {
         let host = Host { cpus: parts.len(), length: 100 * MS, ..EXACT };
@@ -117,10 +116,10 @@ proptest! {
         prop_assert_eq!(used, Span::from_ns(host.length) * host.cpus as u64);
     }
 
-    /// A turn ends at most one lateness late, and that is taken from the next budget; half the CPUs
-    /// are promised, so nobody has less either once its period is over by the bound.
+    /// A timeslice overruns by at most one lateness, which is taken from the next budget. Half of
+    /// the CPUs is reserved, so no vCPU receives less either by the bound after its period.
     #[test]
-    fn late_timers_cost_a_share_at_most_one_lateness(
+    fn late_timers_change_a_share_by_at_most_one_lateness(
         parts in prop::collection::vec(set(3, 500_000), 1..=3),
     ) {
         const LATENESS: u64 = 10_000;
@@ -141,15 +140,15 @@ proptest! {
     }
 }
 
-/// Lengths of time as long as a scenario may say, a year, come out to the nanosecond.
+/// Durations of a year, the longest in a scenario, are exact to the nanosecond.
 #[test]
-fn a_year_is_not_too_long() {
+fn period_of_a_year_is_exact() {
     const YEAR: u64 = 365 * 24 * 3_600 * 1_000 * MS;
     let task =
         |slice, period| Task { slice, period, is_exact: true, sleeps: Vec::new(), change: None };
     let tasks = [task(YEAR / 2, YEAR), task(YEAR / 20, YEAR / 5), task(YEAR / 8, YEAR / 2)];
     let host = Host { length: YEAR, ..EXACT };
     let trace = crate::sets::run(&host, &GEDF, &tasks);
-    check_slices(&trace, &tasks).expect("all budgets");
-    check_time(&trace, &host).expect("all time");
+    check_slices(&trace, &tasks).expect("every budget is received");
+    check_time(&trace, &host).expect("CPU time is consistent");
 }

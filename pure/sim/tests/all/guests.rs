@@ -1,5 +1,5 @@
-//! Guests with tasks: which of them has the vCPU, what they need no driver domain for, and what
-//! they tell. All numbers are worked out by hand.
+//! Guests with tasks: the task on each vCPU, behaviour without a driver domain, and task hints. All
+//! numbers are computed by hand.
 
 use crate::listener::{Listener, Noted, listened};
 use slackline_host::policy::find;
@@ -15,7 +15,7 @@ fn scenario(length: &str, rest: &str) -> Scenario {
 
 fn run(scenario: &Scenario) -> Vec<Record> {
     let mut records: Vec<Record> = Vec::new();
-    slackline_sim::run(scenario, &mut records).expect("a run");
+    slackline_sim::run(scenario, &mut records).expect("the run completes");
     records
 }
 
@@ -24,7 +24,7 @@ fn ms(time: Time) -> u64 {
     (time - Time::START) / Span::from_ms(1)
 }
 
-/// Of each job of a named task: whose, when it was released and when it was done, in milliseconds.
+/// Returns task id, release and end in milliseconds of each job of a named task.
 fn jobs(records: &[Record]) -> Vec<(u16, u64, u64)> {
     let job = |record: &Record| match *record {
         Record::Job { task, released, done, .. } => {
@@ -37,11 +37,11 @@ fn jobs(records: &[Record]) -> Vec<(u16, u64, u64)> {
 
 /// ```text
 /// urgent  ...uu......uu......uu......uu     released at 3, 11, 19, 27
-/// a       aaa..aaaaa............a..a        from its first release on, in turns of 5 ms with b
+/// a       aaa..aaaaa............a..a        from its first release on, in quanta of 5 ms with b
 /// b       ..........b..bbbbb.......bbbb
 /// ```
 #[test]
-fn an_urgent_task_preempts_and_equals_take_turns() {
+fn urgent_task_preempts_and_equal_tasks_take_turns() {
     let records = run(&scenario(
         "30ms",
         "[[domain]]\nname = 'guest'\nkernel = { quantum = '5ms' }\n\
@@ -62,7 +62,7 @@ fn an_urgent_task_preempts_and_equals_take_turns() {
         (urgent, 27, 29),
     ];
     assert_eq!(jobs(&records), expected);
-    // They are one vCPU for the host, which had work for 28 ms, then for one more.
+    // For the host they are one vCPU, which had work for 28 ms and then for one more.
     let ran = |record: &Record| match *record {
         Record::Ran { used, .. } => Some(used),
         _ => None,
@@ -71,7 +71,7 @@ fn an_urgent_task_preempts_and_equals_take_turns() {
 }
 
 #[test]
-fn a_task_starves_while_a_more_urgent_one_runs() {
+fn task_starves_while_a_more_urgent_task_runs() {
     let tasks = |high: &str| {
         let records = run(&scenario(
             "100ms",
@@ -92,10 +92,10 @@ fn a_task_starves_while_a_more_urgent_one_runs() {
     );
 }
 
-/// On two vCPUs the two most urgent run, and a wake finds the idle vCPU first, then the less urgent
-/// of those that run.
+/// The two most urgent tasks run on two vCPUs. A task that wakes goes to the idle vCPU first, else
+/// to that with the less urgent task.
 #[test]
-fn a_run_queue_is_shared_by_the_vcpus_of_a_guest() {
+fn run_queue_is_shared_by_the_vcpus_of_a_guest() {
     let records = run(&scenario(
         "20ms",
         "[host]\ncpus = 2\n\
@@ -107,15 +107,15 @@ fn a_run_queue_is_shared_by_the_vcpus_of_a_guest() {
          [[domain.task]]\nname = 'c'\npriority = 25\n\
          work = { kind = 'periodic', period = '1s', work = '3ms', offset = '2ms' }\n",
     ));
-    // b gives way to c from 2 to 5, and goes on.
+    // b is preempted by c from 2 to 5 ms, and continues.
     assert_eq!(jobs(&records), [(2, 2, 5), (0, 0, 10), (1, 1, 14)]);
 }
 
-/// On the wire 0.72 us, 100 us to the host and as much back, and 100 us of computing: nothing else
-/// costs anything, and the driver has a CPU to itself; so only tasks that are as urgent or more
-/// come in between.
+/// A packet takes 0.72 us on the wire and 100 us to the host, and the answer the same. Computing
+/// takes 100 us. Nothing else has a cost, and the driver has its own CPU. So only tasks of the same
+/// or a higher priority can delay the answer.
 #[test]
-fn io_wakes_a_task_above_one_that_never_sleeps() {
+fn io_wakes_a_task_above_an_always_runnable_one() {
     let responses = |hog: u8| -> Vec<Span> {
         let records = run(&scenario(
             "200ms",
@@ -146,10 +146,10 @@ fn io_wakes_a_task_above_one_that_never_sleeps() {
     assert_eq!(responses(101), []);
 }
 
-/// What is heard in a run under round robin, and its trace.
+/// Returns the hints given in a run under round robin, and its trace.
 fn heard(scenario: Scenario) -> (Vec<(Time, VcpuId, Told)>, Vec<Record>) {
     let (noted, records) = listened(scenario, |values, topology| {
-        let round_robin = find("round-robin").expect("it is there");
+        let round_robin = find("round-robin").expect("the policy exists");
         Box::new(Listener((round_robin.build)(values, topology)))
     });
     let told = |noted| match noted {
@@ -159,7 +159,8 @@ fn heard(scenario: Scenario) -> (Vec<(Time, VcpuId, Told)>, Vec<Record>) {
     (noted.into_iter().filter_map(told).collect(), records)
 }
 
-/// Tasks as a short text: who wants the vCPU, who waits, whom I/O has woken.
+/// Returns task hints as a short text: tasks that want the vCPU, tasks that wait, tasks woken by
+/// I/O.
 fn short(told: &Told) -> String {
     let Told::Tasks(tasks) = told else { return format!("{told:?}") };
     let tasks_of = |tasks: &[Option<slackline_units::Task>]| -> String {
@@ -174,9 +175,10 @@ fn short(told: &Told) -> String {
     format!("{} |{} |{woken}", tasks_of(&tasks.runnable), tasks_of(&tasks.blocked))
 }
 
-/// `hog` has the CPU from 10 to 20: the guest that wakes a task at 13 tells so when it runs again.
+/// `hog` has the CPU from 10 to 20 ms. The guest wakes a task at 13 ms and reports it when it runs
+/// again.
 #[test]
-fn a_guest_tells_what_its_tasks_do_when_it_runs() {
+fn guest_reports_its_tasks_when_it_runs() {
     let (heard, _) = heard(scenario(
         "27ms",
         "[[domain]]\nname = 'guest'\ntells = true\n\
@@ -200,10 +202,10 @@ fn a_guest_tells_what_its_tasks_do_when_it_runs() {
     assert_eq!(told, expected);
 }
 
-/// The run of `a_run_queue_is_shared_by_the_vcpus_of_a_guest`: what runs on one vCPU is not for the
-/// other, what waits for one is for both, and whichever runs tells it of both.
+/// As in `run_queue_is_shared_by_the_vcpus_of_a_guest`: a task that runs on one vCPU is reported
+/// for that one only, a waiting task for both. Either vCPU reports for both when it runs.
 #[test]
-fn of_each_vcpu_is_told_what_it_runs_or_could() {
+fn vcpus_are_reported_with_current_and_possible_tasks() {
     let (heard, _) = heard(scenario(
         "20ms",
         "[host]\ncpus = 2\n\
@@ -219,14 +221,14 @@ fn of_each_vcpu_is_told_what_it_runs_or_could() {
         heard.iter().map(|(at, vcpu, told)| (ms(*at), vcpu.number(), short(told))).collect();
     let (a, b, c) = ("0:225", "1:235", "2:230");
     let expected = [
-        // Whoever looks first has a.
+        // The first vCPU that looks for work gets a.
         (0, 0, format!(" {a} | {c} {b} |")),
         (0, 1, format!(" {a} | {c} {b} |")),
         (0, 1, format!(" | {c} {b} |")),
         (1, 0, format!(" {a} {b} | {c} |")),
         (1, 1, format!(" {b} | {c} |")),
         (1, 0, format!(" {a} | {c} |")),
-        // c takes the place of b, which waits for either.
+        // c takes the place of b, which waits for either vCPU.
         (2, 0, format!(" {a} {c} {b} | |")),
         (2, 1, format!(" {c} {b} | |")),
         (2, 0, format!(" {a} {b} | |")),
@@ -241,9 +243,9 @@ fn of_each_vcpu_is_told_what_it_runs_or_could() {
     assert_eq!(told, expected);
 }
 
-/// Beside what is so: a task that wants the CPU or waits for I/O, whatever the guest does.
+/// Besides the truth, it reports a task that always wants the CPU or waits for I/O.
 #[test]
-fn a_guest_that_lies_tells_of_a_task_that_is_not_there() {
+fn lying_guest_reports_a_task_that_does_not_exist() {
     let told = |tells: &str| {
         let (heard, _) = heard(scenario(
             "12ms",
@@ -265,12 +267,12 @@ fn a_guest_that_lies_tells_of_a_task_that_is_not_there() {
     assert_eq!(told("false"), [""; 0]);
 }
 
-/// The guest first runs when the driver has found nothing to do, which costs it 35 us. Then as
-/// `one_packet_and_its_answer_take_what_every_part_takes` in `io.rs` has it: the packet comes at
-/// 100.72 us, the driver is dispatched (35) and takes it (10), blocks; the guest is dispatched (30)
-/// and receives it (15), and its task works for 100.
+/// The guest first runs when the driver has found no work, which takes 35 us. Then it goes on as in
+/// `packet_and_answer_take_the_sum_of_all_costs` of `io.rs`. The packet arrives at 100.72 us, and
+/// the driver is dispatched (35), takes it (10) and blocks. The guest is dispatched (30) and
+/// receives it (15), and its task computes for 100.
 #[test]
-fn a_driver_tells_what_waits_and_a_guest_whom_that_woke() {
+fn driver_reports_pending_io_and_guest_the_task_it_woke() {
     let (heard, _) = heard(scenario(
         "1ms",
         "[driver]\ndomain = 'dom0'\nreceive = '10us'\nsend = '10us'\n\
@@ -305,10 +307,10 @@ fn a_driver_tells_what_waits_and_a_guest_whom_that_woke() {
     assert_eq!(told, expected);
 }
 
-/// Two tasks answer, and requests are for one of them or for any: the driver says for whom what
-/// waits is. It and the guest have the CPU only when `hog` has had its turn.
+/// Two tasks answer. Requests are for one of them or for any. The driver reports the tasks for
+/// which I/O is pending. The driver and the guest run only after the timeslice of `hog`.
 #[test]
-fn a_driver_tells_for_which_tasks_that_is_what_waits() {
+fn driver_reports_the_tasks_for_which_io_is_pending() {
     let (heard, records) = heard(scenario(
         "60ms",
         "[driver]\ndomain = 'dom0'\nreceive = '10us'\nsend = '10us'\n\
@@ -330,9 +332,10 @@ fn a_driver_tells_for_which_tasks_that_is_what_waits() {
     });
     let (a, b) = (0, 1);
     let expected = [
-        // All have come before the driver runs: a, which waits first, may take what is for any.
+        // All requests arrive before the driver runs. Task a waits first, so it may take that for
+        // any.
         (3, 0, vec![a, b]),
-        // The first wakes b; nobody waits for the second of b's then. The third wakes a.
+        // The first request wakes b, so no task waits for the second of b. The third wakes a.
         (2, 0, vec![a]),
         (1, 0, vec![a]),
         (0, 0, vec![]),
@@ -348,10 +351,10 @@ fn a_driver_tells_for_which_tasks_that_is_what_waits() {
     assert_eq!(answered.collect::<Vec<_>>(), [a, b, b]);
 }
 
-/// `b` has something to tell from 3 ms on, and tells it at 10, once `hog` has had its turn,
-/// whatever becomes of `a`, which leaves in between with something untold of its own.
+/// `b` has a hint from 3 ms on, and reports it at 10 ms after the timeslice of `hog`. Meanwhile `a`
+/// leaves with an unreported hint of its own.
 #[test]
-fn who_leaves_takes_nobody_elses_word_along() {
+fn guest_that_leaves_keeps_hints_of_others() {
     let task = "work = { kind = 'periodic', period = '50ms', work = '4ms', offset = '3ms' }";
     let (heard, _) = heard(scenario(
         "20ms",
@@ -369,9 +372,9 @@ fn who_leaves_takes_nobody_elses_word_along() {
     assert_eq!(told.collect::<Vec<_>>(), expected);
 }
 
-/// Of two tasks `s` sends, a packet in each round trip: the acknowledgement is for it, as it waits.
+/// Task `s` of two sends one packet per round trip. The acknowledgement is for it, since it waits.
 #[test]
-fn an_acknowledgement_waits_for_the_task_that_sends() {
+fn pending_acknowledgement_is_reported_for_the_sending_task() {
     let (heard, _) = heard(scenario(
         "20ms",
         "[driver]\ndomain = 'dom0'\nreceive = '10us'\nsend = '10us'\n\
@@ -396,7 +399,7 @@ fn an_acknowledgement_waits_for_the_task_that_sends() {
 }
 
 #[test]
-fn telling_changes_nothing_for_who_does_not_listen() {
+fn hints_change_nothing_under_a_policy_that_ignores_them() {
     let guest = |tells: bool| {
         scenario(
             "500ms",

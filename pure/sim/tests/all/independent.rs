@@ -1,7 +1,8 @@
-//! Ten cases of overhead, slow CPUs and idle time, by hand, by a second simulator, and by ours.
+//! Ten cases of overhead, slow CPUs and idle time, computed by hand, by a second simulator and by
+//! ours.
 //!
-//! The second simulator is the module `steps`: it shares no code with ours, and no idea. It knows
-//! nothing of events or timers, and goes through a run microsecond by microsecond.
+//! The second simulator is the module `steps`. It shares no code or ideas with ours: it has no
+//! events or timers and steps through a run microsecond by microsecond.
 
 use slackline_metrics::Meter;
 use slackline_scenario::Scenario;
@@ -9,9 +10,10 @@ use slackline_trace::OverheadKind;
 use slackline_units::{Span, Time};
 use steps::{Host, Sums, Task};
 
-/// Round robin in steps of 1 us. Numbers are microseconds.
+/// Round robin in steps of 1 us. Numbers are in microseconds.
 mod steps {
-    /// A program on one CPU: `work` in every period, or in all; then it is done.
+    /// A program on one CPU. It has `work` in every period. Without a period it has it once and
+    /// ends.
     #[derive(Clone, Copy)]
     pub(crate) struct Task {
         pub(crate) cpu: usize,
@@ -19,7 +21,7 @@ mod steps {
         pub(crate) period: Option<u64>,
         pub(crate) dispatch: u64,
         pub(crate) cache: u64,
-        /// When it goes to another CPU, and which.
+        /// Time of its migration, and the CPU to which it migrates.
         pub(crate) moves: Option<(u64, usize)>,
     }
 
@@ -28,7 +30,8 @@ mod steps {
             Task { cpu: 0, work: 0, period: None, dispatch: 0, cache: 0, moves: None };
     }
 
-    /// What the host costs. `slow` says how much a CPU does in 1,000 steps beside so many others.
+    /// Costs of the host. `slow` returns the work that a CPU does in 1,000 steps while this number
+    /// of CPUs is busy.
     pub(crate) struct Host {
         pub(crate) length: u64,
         pub(crate) cpus: usize,
@@ -40,7 +43,7 @@ mod steps {
         pub(crate) slow: fn(busy: usize) -> u64,
     }
 
-    /// One CPU for a second that costs nothing, with turns of 10 ms.
+    /// One CPU for a second without costs, with timeslices of 10 ms.
     pub(crate) const PLAIN: Host = Host {
         length: 1_000_000,
         cpus: 1,
@@ -54,9 +57,11 @@ mod steps {
 
     #[derive(Clone, Debug, Default, PartialEq, Eq)]
     pub(crate) struct Sums {
-        /// By task: time in its program, work at full speed in thousandths, and when it was done.
+        /// For each task: time in its program, work in thousandths of a step at full speed, and its
+        /// end.
         pub(crate) tasks: Vec<(u64, u64, Option<u64>)>,
-        /// By CPU: switching, migrating, refilling, ticks; and idle time.
+        /// For each CPU: overhead of switches, migrations, refills and ticks. The idle time
+        /// follows.
         pub(crate) overhead: Vec<[u64; 4]>,
         pub(crate) idle: Vec<u64>,
     }
@@ -68,9 +73,9 @@ mod steps {
         last: Option<usize>,
         was_idle: bool,
         turn: u64,
-        /// Kinds of overhead, a step each, first first.
+        /// Kinds of unpaid overhead, one step each, the first to be paid first.
         debt: std::collections::VecDeque<usize>,
-        /// Time that tasks have had here, and how much that was as each task left.
+        /// Time that tasks have run here, and its value when each task left.
         used: u64,
         used_as_left: Vec<u64>,
     }
@@ -142,7 +147,7 @@ mod steps {
         sums
     }
 
-    /// Ends a turn that is over and begins the next one.
+    /// Ends a timeslice that is over and begins the next one.
     fn choose(
         host: &Host,
         cpu: &mut Cpu,
@@ -186,7 +191,7 @@ mod steps {
     }
 }
 
-/// The same run by our simulator.
+/// Runs the same case in our simulator.
 fn ours(host: &Host, more: &str, tasks: &[Task]) -> Sums {
     let ticks = if host.staggered { "staggered" } else { "aligned" };
     let mut text = format!(
@@ -211,7 +216,7 @@ fn ours(host: &Host, more: &str, tasks: &[Task]) -> Sums {
     }
     let scenario = Scenario::read(&text).unwrap_or_else(|error| panic!("{error:?} in\n{text}"));
     let mut meter = Meter::new(&crate::common::header(&scenario));
-    let finished = slackline_sim::run(&scenario, &mut meter).expect("a run");
+    let finished = slackline_sim::run(&scenario, &mut meter).expect("the run completes");
     let summary = meter.view().expect("every vCPU has a name");
     let us = |span: Span| {
         assert_eq!(span.ns() % 1_000, 0, "{span}");
@@ -220,21 +225,21 @@ fn ours(host: &Host, more: &str, tasks: &[Task]) -> Sums {
     let kinds =
         [OverheadKind::Switch, OverheadKind::Migration, OverheadKind::Refill, OverheadKind::Tick];
     let overhead = summary.cpus.iter().map(|cpu| {
-        let overheads = cpu.overheads.expect("told");
+        let overheads = cpu.overheads.expect("recorded");
         kinds.map(|kind| us(overheads.of(kind)))
     });
     let tasks = summary.vcpus.iter().map(|vcpu| {
         let done = finished.done.iter().find(|(_, done)| *done == vcpu.id);
         let done = done.map(|(at, _)| us(at.since(Time::START)));
-        (us(vcpu.program().expect("told")), vcpu.work().expect("told").ns(), done)
+        (us(vcpu.program().expect("recorded")), vcpu.work().expect("recorded").ns(), done)
     });
     let idle = summary.cpus.iter().map(|cpu| us(cpu.idle));
     Sums { tasks: tasks.collect(), overhead: overhead.collect(), idle: idle.collect() }
 }
 
-/// Both simulators must find these numbers.
+/// Checks that both simulators find these numbers.
 fn agree(host: &Host, more: &str, tasks: &[Task], by_hand: &Sums) {
-    // A periodic task is never done for good.
+    // A periodic task never ends, so the second simulator's end of a job does not count.
     let mut by_steps = steps::run(host, tasks);
     let periodic = |(sums, task): (&mut (u64, u64, Option<u64>), &Task)| {
         sums.2 = sums.2.filter(|_| task.period.is_none());
@@ -244,33 +249,33 @@ fn agree(host: &Host, more: &str, tasks: &[Task], by_hand: &Sums) {
     assert_eq!(&ours(host, more, tasks), by_hand, "ours, and by hand");
 }
 
-/// A program that is never done.
+/// A program that never ends.
 const HOG: Task = Task { work: 1_000_000_000, ..Task::NOTHING };
 
 fn sums(tasks: &[(u64, u64, Option<u64>)], overhead: &[[u64; 4]], idle: &[u64]) -> Sums {
     Sums { tasks: tasks.to_vec(), overhead: overhead.to_vec(), idle: idle.to_vec() }
 }
 
-/// 980 ms of work end with the 99th tick of 200 us; the 100th comes to an idle CPU.
+/// 980 ms of work end with the 99th tick of 200 us. The 100th meets an idle CPU.
 #[test]
-fn ticks_on_the_ends_of_turns() {
+fn ticks_at_the_ends_of_timeslices_are_paid() {
     let host = Host { length: 1_005_000, tick: 200, ..steps::PLAIN };
     let batch = Task { work: 490_000, ..Task::NOTHING };
     let (a, b) = ((490_000, 490_000_000, Some(989_800)), (490_000, 490_000_000, Some(999_800)));
     agree(&host, "", &[batch; 2], &sums(&[a, b], &[[0, 0, 0, 20_000]], &[5_000]));
 }
 
-/// 1,000 turns begin with a switch of 100 us.
+/// Each of 1,000 timeslices begins with a switch of 100 us.
 #[test]
-fn a_switch_in_every_turn() {
+fn switch_is_paid_in_every_timeslice() {
     let host = Host { quantum: 1_000, switch: 100, ..steps::PLAIN };
     let each = (450_000, 450_000_000, None);
     agree(&host, "", &[HOG; 2], &sums(&[each; 2], &[[100_000, 0, 0, 0]], &[0]));
 }
 
-/// The same beside a third program, with 90 % for each CPU while both are busy.
+/// The same beside a third program. Each CPU has 90 % of its speed while both are busy.
 #[test]
-fn a_shared_bus_slows_work_and_no_switch() {
+fn shared_bus_slows_work_but_no_switch() {
     let slow = |busy| if busy > 1 { 900 } else { 1_000 };
     let host = Host { cpus: 2, quantum: 1_000, switch: 100, slow, ..steps::PLAIN };
     let (each, third) = ((450_000, 405_000_000, None), (999_900, 899_910_000, None));
@@ -279,7 +284,7 @@ fn a_shared_bus_slows_work_and_no_switch() {
     agree(&host, "bus = '90%'", &tasks, &sums(&[each, each, third], &overhead, &[0, 0]));
 }
 
-/// 200 ms of work take 222 ms with 22 ticks of 1 ms; 77 more ticks come to an idle CPU.
+/// 200 ms of work take 222 ms with 22 ticks of 1 ms. 77 more ticks meet an idle CPU.
 #[test]
 fn ticks_of_an_idle_cpu_are_not_idle_time() {
     let host = Host { tick: 1_000, ..steps::PLAIN };
@@ -288,9 +293,9 @@ fn ticks_of_an_idle_cpu_are_not_idle_time() {
     agree(&host, "", &[batch], &sums(&[done], &[[0, 0, 0, 99_000]], &[701_000]));
 }
 
-/// Each CPU has 99 ticks. On CPU 0 every second one meets a job of 5 ms in 20 ms as it begins.
+/// Each CPU has 99 ticks. On CPU 0 every second one falls on the start of a job of 5 ms in 20 ms.
 #[test]
-fn staggered_ticks_of_a_busy_and_of_an_idle_cpu() {
+fn staggered_ticks_cost_a_busy_and_an_idle_cpu_alike() {
     let host = Host { cpus: 2, tick: 500, staggered: true, ..steps::PLAIN };
     let task = Task { work: 5_000, period: Some(20_000), ..Task::NOTHING };
     let overhead = [[0, 0, 0, 49_500]; 2];
@@ -298,35 +303,36 @@ fn staggered_ticks_of_a_busy_and_of_an_idle_cpu() {
     agree(&host, "", &[task], &sums(&[(250_000, 250_000_000, None)], &overhead, &idle));
 }
 
-/// 100 jobs of 1 ms begin after an idle time: a dispatch of 35 us each.
+/// 100 jobs of 1 ms begin after idle time, with a dispatch of 35 us each.
 #[test]
-fn a_dispatch_for_each_job() {
+fn dispatch_is_paid_for_each_job() {
     let task = Task { work: 1_000, period: Some(10_000), dispatch: 35, ..Task::NOTHING };
     let by_hand = sums(&[(100_000, 100_000_000, None)], &[[0, 0, 3_500, 0]], &[896_500]);
     agree(&steps::PLAIN, "", &[task], &by_hand);
 }
 
-/// Each of 200 turns of 5 ms begins with a refill of 300 us.
+/// Each of 200 timeslices of 5 ms begins with a refill of 300 us.
 #[test]
-fn a_cache_refill_in_every_turn() {
+fn cache_refill_is_paid_in_every_timeslice() {
     let host = Host { quantum: 5_000, ..steps::PLAIN };
     let hog = Task { cache: 300, ..HOG };
     let each = (470_000, 470_000_000, None);
     agree(&host, "", &[hog; 2], &sums(&[each; 2], &[[0, 0, 60_000, 0]], &[0]));
 }
 
-/// A cache of 300 us is filled once; after each of 50 jobs of 100 us it is 100 us short.
+/// A cache of 300 us is filled once. Each of 50 jobs of 100 us then evicts 100 us of it.
 #[test]
-fn a_refill_is_no_more_than_others_displaced() {
+fn refill_is_at_most_the_evicted_part() {
     let job = Task { work: 100, period: Some(20_000), ..Task::NOTHING };
     let hog = (1_000_000 - 5_000 - 5_300, 1_000 * (1_000_000 - 5_000 - 5_300), None);
     let by_hand = sums(&[hog, (5_000, 5_000_000, None)], &[[0, 0, 5_300, 0]], &[0]);
     agree(&steps::PLAIN, "", &[Task { cache: 300, ..HOG }, job], &by_hand);
 }
 
-/// From CPU 0 to CPU 1 after half a second: a switch on each, and 500 us for the migration.
+/// The task migrates from CPU 0 to CPU 1 after half a second: a switch on each, and 500 us for the
+/// migration.
 #[test]
-fn a_migration_is_paid_on_the_new_cpu() {
+fn migration_is_paid_on_the_new_cpu() {
     let host = Host { cpus: 2, switch: 100, migrate: 500, ..steps::PLAIN };
     let task = Task { moves: Some((500_000, 1)), ..HOG };
     let overhead = [[100, 0, 0, 0], [100, 500, 0, 0]];
@@ -334,9 +340,9 @@ fn a_migration_is_paid_on_the_new_cpu() {
     agree(&host, "", &[task], &by_hand);
 }
 
-/// Two threads of a core do 65 % each of what they could in the 900 ms that switch and ticks leave.
+/// Two threads of a core do 65 % each of their work in the 900 ms that switch and ticks leave.
 #[test]
-fn threads_of_a_core_slow_work_and_no_overhead() {
+fn threads_of_a_core_slow_work_but_no_overhead() {
     let slow = |busy| if busy > 1 { 650 } else { 1_000 };
     let host = Host { cpus: 2, switch: 1_000, tick: 1_000, slow, ..steps::PLAIN };
     let each = (900_000, 585_000_000, None);

@@ -1,6 +1,6 @@
-//! What happens at one instant, on one CPU and on several, as recorded of the originals: CPUs pass
-//! last, in order of their number, and a turn may have no length. All numbers are worked out by
-//! hand.
+//! Order of events at one instant, on one CPU and on several, as in the original schedulers. CPUs
+//! reschedule last, in order of their number, and a timeslice may have no length. All numbers are
+//! computed by hand.
 
 use slackline_scenario::Scenario;
 use slackline_trace::Record;
@@ -14,11 +14,11 @@ fn records(length: &str, policy: &str, rest: &str) -> Vec<Record> {
     let text = format!("title = 't'\nlength = '{length}'\npolicy = {{ {policy} }}\n{rest}");
     let scenario = Scenario::read(&text).unwrap_or_else(|error| panic!("{}: {error}", error.line));
     let mut records: Vec<Record> = Vec::new();
-    slackline_sim::run(&scenario, &mut records).expect("a run");
+    slackline_sim::run(&scenario, &mut records).expect("the run completes");
     records
 }
 
-/// Who ran where, from when until when.
+/// Returns slot, CPU, start and end of each run interval.
 fn stretches(records: &[Record]) -> Vec<(usize, usize, Time, Time)> {
     let stretch = |record: &Record| match *record {
         Record::Ran { vcpu, cpu, from, to, .. } => Some((vcpu.slot(), cpu.index(), from, to)),
@@ -27,21 +27,21 @@ fn stretches(records: &[Record]) -> Vec<(usize, usize, Time, Time)> {
     records.iter().filter_map(stretch).collect()
 }
 
-/// What a vCPU used of the time between.
+/// Returns the CPU time of a vCPU between two times.
 fn used(records: &[Record], slot: usize, (from, to): (Time, Time)) -> Span {
     let mine = stretches(records).into_iter().filter(|&(other, ..)| other == slot);
     mine.map(|(_, _, begin, end)| end.min(to).since(begin.max(from))).sum()
 }
 
-/// Ticks of a second, so that nobody's class changes from one second to the next. At 3 s both hogs
-/// have paid for all they were given, by their weights, and are UNDER until 6 s.
+/// Ticks are a second apart, so that no class changes from one second to the next. At 3 s both hogs
+/// have paid for all credit by their weights, and are UNDER until 6 s.
 ///
-/// From 3,005 ms on one sleeper wakes every 10 ms as another hog runs, and blocks a millisecond
-/// later. The hog that waits begins its turn then, and the second sleeper wakes at that instant: so
-/// it goes behind the hog that was interrupted before, which is the first in line again and again.
-/// Where a turn cut short as it begins kept its place the two went on in turn.
+/// From 3,005 ms on a sleeper wakes every 10 ms while a hog runs, and blocks a millisecond later.
+/// The waiting hog then begins its timeslice, and at that instant the second sleeper wakes. So that
+/// hog goes behind the one that was preempted before, which is first in the queue again and again.
+/// If a timeslice cut short at its start kept its place, the two hogs would alternate.
 #[test]
-fn who_is_cut_off_as_it_begins_goes_to_the_tail() {
+fn vcpu_preempted_at_its_start_goes_to_the_tail() {
     let sleeper = |offset| {
         format!(
             "work = {{ kind = 'periodic', period = '10ms', work = '1ms', offset = '{offset}' }}\n"
@@ -68,10 +68,10 @@ fn who_is_cut_off_as_it_begins_goes_to_the_tail() {
     assert!(hogs == [all, Span::ZERO] || hogs == [Span::ZERO, all], "{hogs:?}");
 }
 
-/// Turns end as CPUs tick, as others wake, as periods begin. Everything is in whole milliseconds,
-/// and so is when each runs: no turn ends a nanosecond after such an instant.
+/// Timeslices end at ticks, at wakes of others and at starts of periods. All times are whole
+/// milliseconds, so every run interval must be as well.
 #[test]
-fn a_turn_that_ends_as_something_else_happens_ends_at_that_instant() {
+fn timeslice_that_coincides_with_an_event_ends_at_that_instant() {
     let work = "[[domain]]\nname = 'hog'\nvcpus = 2\nwork = { kind = 'spin' }\n\
                 [[domain]]\nname = 'a'\n\
                 work = { kind = 'periodic', period = '10ms', work = '1ms', offset = '5ms' }\n\
@@ -93,11 +93,11 @@ fn a_turn_that_ends_as_something_else_happens_ends_at_that_instant() {
     }
 }
 
-/// Three hogs that all start on CPU 0 of two. At 30 ms the turn there is over, and CPU 1 has idled
-/// for a slice and looks for work. CPU 0 passes first and takes the second; CPU 1 then finds the
-/// third in its line. Where the idle CPU came first the two were swapped.
+/// Three hogs start on CPU 0 of two. At 30 ms its timeslice ends, and CPU 1 has idled for a slice
+/// and looks for work. CPU 0 reschedules first and takes the second hog. CPU 1 then finds the third
+/// in the queue of CPU 0. If the idle CPU came first, the two would be swapped.
 #[test]
-fn an_idle_cpu_looks_for_work_in_its_turn() {
+fn idle_cpu_looks_for_work_in_order_of_cpus() {
     for rules in ["xen-3.0.3", "xen-2006-10-30", "xen-3.0.4"] {
         let records = records(
             "60ms",
@@ -112,10 +112,10 @@ fn an_idle_cpu_looks_for_work_in_its_turn() {
     }
 }
 
-/// New terms move one that runs on CPU 1 to CPU 0, which is asked first, while it is on CPU 1
-/// still. Its deadline is the earlier one: it goes on there at once.
+/// A change of affinity moves a vCPU from CPU 1 to CPU 0. CPU 0 reschedules first, while the vCPU
+/// still is on CPU 1. Its deadline is the earlier one, so it continues there at once.
 #[test]
-fn who_is_moved_to_a_cpu_that_is_asked_first_goes_on_at_once() {
+fn vcpu_moved_to_a_lower_cpu_continues_at_once() {
     let records = records(
         "20ms",
         "name = 'edf'",

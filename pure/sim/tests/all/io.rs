@@ -1,4 +1,4 @@
-//! Devices behind a driver domain: what comes out where it can be worked out by hand.
+//! Devices behind a driver domain, with results computed by hand.
 
 use slackline_host::policy::ALL;
 use slackline_scenario::Scenario;
@@ -13,11 +13,11 @@ fn scenario(length: &str, rest: &str) -> Scenario {
 
 fn run(scenario: &Scenario) -> Vec<Record> {
     let mut records: Vec<Record> = Vec::new();
-    slackline_sim::run(scenario, &mut records).expect("a run");
+    slackline_sim::run(scenario, &mut records).expect("the run completes");
     records
 }
 
-/// When each job was released and done, by the domain's number.
+/// Returns release and end of each job of a domain, given by its number.
 fn jobs(records: &[Record], domain: u32) -> Vec<(Time, Time)> {
     let job = |record: &Record| match *record {
         Record::Job { vcpu, released, done, .. } if vcpu.domain().number() == domain => {
@@ -48,7 +48,7 @@ fn used(records: &[Record], domain: u32) -> Span {
     records.iter().map(used).fold(Span::ZERO, |sum, used| sum + used)
 }
 
-/// What the driver did for a domain in all.
+/// Returns the total work of the driver for a domain.
 fn service(records: &[Record], domain: u32) -> Service {
     let mut all = Service::default();
     for record in records {
@@ -69,15 +69,15 @@ const DRIVER: &str = "[driver]\ndomain = 'dom0'\nreceive = '10us'\nsend = '10us'
                       [nic]\nrate = '1Gbit/s'\ninterrupt = '2us'\n\
                       [[domain]]\nname = 'dom0'\ndispatch = '35us'\n";
 
-/// A driver that costs nothing.
+/// A driver without costs.
 const FREE: &str = "[driver]\ndomain = 'dom0'\n[[domain]]\nname = 'dom0'\n";
 
-/// On the wire 90 bytes take 0.72 us at 1 Gbit/s. In: 0.72 + 100; the driver is dispatched (35),
-/// takes the packet (10), blocks; the guest is dispatched (30), receives it (15), works (100),
-/// sends (12), blocks; the driver is dispatched (35), passes it on (10). Out: 0.72 + 100. The
-/// interrupt meets an idle CPU and costs nobody anything.
+/// A packet of 90 bytes takes 0.72 us on the wire at 1 Gbit/s. In: 0.72 + 100. The driver is
+/// dispatched (35), takes the packet (10) and blocks. The guest is dispatched (30), receives it
+/// (15), computes (100), sends (12) and blocks. The driver is dispatched (35) and passes the answer
+/// on (10). Out: 0.72 + 100. The interrupt meets an idle CPU and is free.
 #[test]
-fn one_packet_and_its_answer_take_what_every_part_takes() {
+fn packet_and_answer_take_the_sum_of_all_costs() {
     let records = run(&scenario(
         "100ms",
         &format!(
@@ -98,15 +98,15 @@ fn one_packet_and_its_answer_take_what_every_part_takes() {
         events: 200,
     };
     assert_eq!(service(&records, 1), expected);
-    // Dispatched twice for each, and once when they joined.
+    // Each was dispatched twice per packet, and once when it joined.
     assert_eq!(used(&records, 0), Span::from_us(35 + 100 * (2 * 35 + 20)));
     assert_eq!(used(&records, 1), Span::from_us(30 + 100 * (30 + 15 + 100 + 12)));
 }
 
-/// Ten kilobytes are eight packets, each acknowledged but the last; with opening, request and
-/// closing that makes eleven in and ten out.
+/// Ten kilobytes are eight packets, and each but the last is acknowledged. With opening, request
+/// and closing these are eleven packets in and ten out.
 #[test]
-fn a_request_takes_twenty_one_packets() {
+fn request_takes_twenty_one_packets() {
     let records = run(&scenario(
         "1s",
         &format!(
@@ -116,18 +116,20 @@ fn a_request_takes_twenty_one_packets() {
              [[client]]\nkind = 'ab'\nto = 'dom1'\nat_once = 1\ndelay = '100us'\n"
         ),
     ));
-    let answered = u32::try_from(jobs(&records, 1).len()).expect("a number of requests");
+    let answered =
+        u32::try_from(jobs(&records, 1).len()).expect("the number of requests fits in 32 bits");
     assert!(answered > 300, "{answered}");
     let service = service(&records, 1);
-    // Of the last that was answered, all but its opening, its request and three acknowledgements
-    // may be still to come in, and its closing to go out; the next may be nearly as far.
+    // Of the last answered request, everything but its opening, its request and three
+    // acknowledgements may still have to arrive, and its closing to leave. The next one may be
+    // nearly as far.
     let received = 11 * (answered - 1) + 6..11 * (answered + 1);
     assert!(received.contains(&service.received), "{answered}: {service:?}");
     assert!((10 * answered - 1..10 * (answered + 1)).contains(&service.sent), "{service:?}");
 }
 
 #[test]
-fn what_finds_no_room_is_lost_and_comes_again() {
+fn packet_to_a_full_ring_is_lost_and_sent_again() {
     let with_ring = |ring: usize| {
         responses(
             &run(&scenario(
@@ -149,10 +151,10 @@ fn what_finds_no_room_is_lost_and_comes_again() {
     assert!(narrow.iter().any(|&span| span > again));
 }
 
-/// Nothing costs anything, so a window takes a round trip: two milliseconds, and at most the ten
-/// packets on the wire (12.304 us each) and an acknowledgement (0.72 us).
+/// Without costs a window takes a round trip: two milliseconds, plus at most ten packets on the
+/// wire (12.304 us each) and an acknowledgement (0.72 us).
 #[test]
-fn a_stream_moves_its_window_in_each_round_trip() {
+fn stream_moves_its_window_in_each_round_trip() {
     let window = 10 * 1448;
     let stream = |way: &str, work: &str| {
         moved(&run(&scenario(
@@ -173,10 +175,10 @@ fn a_stream_moves_its_window_in_each_round_trip() {
     }
 }
 
-/// A round trip takes 2 ms: nothing is moved before the client begins, and nothing a round trip
+/// A round trip takes 2 ms. No data moves before the client begins, or later than a round trip
 /// after it stopped.
 #[test]
-fn a_client_asks_from_its_time_on_and_until_its_time() {
+fn client_sends_requests_between_its_start_and_its_end() {
     for client in ["kind = 'ttcp'\nway = 'in'\nwindow = '14480B'", "kind = 'ab'\nat_once = 3"] {
         let records = run(&scenario(
             "1s",
@@ -196,7 +198,7 @@ fn a_client_asks_from_its_time_on_and_until_its_time() {
     }
 }
 
-/// One request in 20 s on average: 500 in 10,000 s, give or take five standard deviations.
+/// One request in 20 s on average: 500 in 10,000 s, within five standard deviations.
 #[test]
 fn client_below_one_request_a_second_keeps_its_rate() {
     for client in ["kind = 'httperf'\nrate = 0.05", "kind = 'ping'\nrate = 0.05"] {
@@ -213,8 +215,9 @@ fn client_below_one_request_a_second_keeps_its_rate() {
     }
 }
 
-/// Without costs a connection is answered after two round trips of 2 ms, and asks again 6 ms later:
-/// three requests every 10 ms. The last answers come after 996 ms, the next at 1,006 ms.
+/// Without costs a connection is answered after two round trips of 2 ms, and the next one begins 6
+/// ms later: three requests every 10 ms. The last answers arrive after 996 ms, the next ones at
+/// 1,006 ms.
 #[test]
 fn closed_client_thinks_after_each_answer() {
     let count = |think: &str| {
@@ -236,9 +239,9 @@ fn closed_client_thinks_after_each_answer() {
     assert!((240..=360).contains(&drawn), "{drawn}");
 }
 
-/// A millisecond to think, one to seek and one to read ten kilobytes.
+/// A millisecond to compute, one to seek and one to read ten kilobytes.
 #[test]
-fn a_disk_takes_as_long_as_it_takes() {
+fn disk_read_takes_its_seek_and_transfer_time() {
     let records = run(&scenario(
         "1s",
         &format!(
@@ -251,10 +254,10 @@ fn a_disk_takes_as_long_as_it_takes() {
     assert_eq!(service(&records, 1).requests, 333);
 }
 
-/// Two jobs of 50 ms each share a CPU that nobody else wants: done after 100 ms, or later by the
-/// waits that the other job does not fill, at most a round trip for each of five bursts.
+/// Two jobs of 50 ms each share a CPU that nothing else wants. They end after 100 ms, or later by
+/// the waits that the other job does not fill: at most a round trip for each of five bursts.
 #[test]
-fn jobs_end_when_they_have_had_their_time() {
+fn jobs_end_when_they_have_computed_their_total() {
     let records = run(&scenario(
         "1s",
         &format!(
@@ -266,7 +269,7 @@ fn jobs_end_when_they_have_had_their_time() {
     let jobs = jobs(&records, 1);
     assert_eq!(jobs.len(), 2);
     assert_eq!(used(&records, 1), Span::from_ms(100));
-    let done = jobs.iter().map(|&(_, done)| done - Time::START).max().expect("two jobs");
+    let done = jobs.iter().map(|&(_, done)| done - Time::START).max().expect("there are two jobs");
     assert!(done >= Span::from_ms(100) && done < Span::from_ms(106), "{done}");
 }
 
@@ -293,12 +296,12 @@ fn the_most_urgent_task_of_a_system_runs_first() {
     }
 }
 
-/// Whatever the policy does with it, and whatever happens to its domains, a host with devices goes
-/// on serving: requests are answered, and what the driver did is no more than what it used.
+/// Under every policy and with every change of domains, a host with devices goes on serving.
+/// Requests are answered, and the driver's recorded work is at most its CPU time.
 #[test]
-fn devices_stand_whatever_a_policy_and_a_scenario_do() {
+fn devices_keep_serving_under_every_policy_and_change() {
     let text = |cpus: usize| {
-        // A tenth of a CPU under policies with periods, equal weights under the others.
+        // A tenth of a CPU under policies with periods, and equal weights under the others.
         let of = |policy: &str, slice: &str| {
             format!("share.{policy} = {{ {slice} = '1ms', period = '10ms' }}\n")
         };
@@ -336,8 +339,8 @@ fn devices_stand_whatever_a_policy_and_a_scenario_do() {
     for cpus in [1, 2] {
         let scenario = scenario("1s", &text(cpus));
         for spec in ALL {
-            let scenario = scenario.with_policy(spec.name).expect("everybody has a share");
-            scenario.admit().expect("a tenth each");
+            let scenario = scenario.with_policy(spec.name).expect("every vCPU has a share");
+            scenario.admit().expect("a tenth of a CPU each is admitted");
             let records = run(&scenario);
             assert_eq!(records, run(&scenario), "{}", spec.name);
             let answered = [1, 2].map(|domain| jobs(&records, domain).len());

@@ -1,4 +1,4 @@
-//! Jobs in an overload: a job is late when its deadline passes, whether it is done later or never.
+//! Jobs under overload. A job is late when its deadline passes, whether it ends later or never.
 
 use slackline_metrics::{Measure, Meter, Summary};
 use slackline_scenario::Scenario;
@@ -9,7 +9,7 @@ fn summary(text: &str) -> Summary {
     let text = format!("title = 't'\npolicy = {{ name = 'edf' }}\n{text}");
     let scenario = Scenario::read(&text).unwrap_or_else(|error| panic!("{error:?} in\n{text}"));
     let mut meter = Meter::new(&crate::common::header(&scenario));
-    slackline_sim::run(&scenario, &mut meter).expect("a run");
+    slackline_sim::run(&scenario, &mut meter).expect("the run completes");
     meter.view().expect("every vCPU has a name")
 }
 
@@ -21,10 +21,10 @@ fn overloaded(work: &str, share: &str, more: &str) -> String {
 }
 
 fn metric(summary: &Summary, name: &str) -> Measure {
-    summary.lookup(name, Some("x")).expect("a metric")
+    summary.lookup(name, Some("x")).expect("the metric exists")
 }
 
-/// Jobs of 30 ms in 30 ms with a third of a CPU: 100 of 300 are done, the last one from 2,970 ms to
+/// Jobs of 30 ms in 30 ms with a third of a CPU: 100 of 300 end, the last one runs from 2,970 ms to
 /// 8,980 ms. The 300th is due as the run ends.
 #[test]
 fn jobs_that_are_never_done_are_late() {
@@ -38,7 +38,7 @@ fn jobs_that_are_never_done_are_late() {
     assert_eq!(metric(&run, "jobs done"), Measure::Count(100));
     assert_eq!(metric(&run, "response worst"), Measure::Span(Span::from_ms(6_010)));
     assert_eq!(metric(&run, "job lateness worst"), Measure::Span(Span::from_ms(5_980)));
-    // With a warm-up of a second the 34 jobs released in it do not count.
+    // With a warm-up of a second, the 34 jobs released in it do not count.
     let run = summary(&format!(
         "length = '9s'\nwarmup = '1s'\n{}",
         overloaded(work, "slice = '10ms', period = '30ms'", "")
@@ -46,9 +46,9 @@ fn jobs_that_are_never_done_are_late() {
     assert_eq!(metric(&run, "jobs late"), Measure::Count(266));
 }
 
-/// No job is ever done, and each of 100 is late.
+/// No job ever ends, and each of 100 is late.
 #[test]
-fn jobs_are_late_where_none_is_done() {
+fn jobs_are_late_if_none_is_ever_done() {
     let work = "period = '100ms', work = '50ms'";
     let share = "slice = '100us', period = '100ms'";
     let run = summary(&format!("length = '10s'\n{}", overloaded(work, share, "")));
@@ -57,9 +57,9 @@ fn jobs_are_late_where_none_is_done() {
     assert_eq!(metric(&run, "response worst"), Measure::Unknown);
 }
 
-/// A vCPU that leaves at 1 s has ten deadlines behind it, also where it is held meanwhile.
+/// A vCPU that leaves at 1 s has passed ten deadlines, also if it is paused meanwhile.
 #[test]
-fn jobs_of_a_vcpu_that_leaves_are_late_until_then() {
+fn jobs_of_a_departed_vcpu_are_late_until_it_left() {
     let work = "period = '100ms', work = '50ms'";
     let share = "slice = '100us', period = '100ms'";
     let more = "leaves = '1s'\n[[change]]\nat = '500ms'\ndomain = 'x'\npaused = true\n";
@@ -67,7 +67,7 @@ fn jobs_of_a_vcpu_that_leaves_are_late_until_then() {
     assert_eq!(metric(&run, "jobs late"), Measure::Count(10));
 }
 
-/// Deadlines are as the work says them: half of the period, and none is missed by a job in time.
+/// Deadlines are as the workload sets them, at half of the period. A job in time misses none.
 #[test]
 fn jobs_in_time_are_never_late() {
     let work = "period = '10ms', work = '4ms', deadline = '5ms'";
@@ -79,7 +79,7 @@ fn jobs_in_time_are_never_late() {
     );
 }
 
-/// The tasks of a guest are told apart, and each has its own deadlines.
+/// Tasks of a guest have separate jobs and deadlines.
 #[test]
 fn jobs_of_tasks_that_are_never_done_are_late() {
     let run = summary(
@@ -90,12 +90,12 @@ fn jobs_of_tasks_that_are_never_done_are_late() {
          [[domain.task]]\nname = 'second'\npriority = 50\n\
          work = { kind = 'periodic', period = '50ms', work = '10ms' }\n",
     );
-    // The first task has all of the CPU time: 10 jobs in time. The second is due 20 times.
+    // The first task receives all CPU time: 10 jobs in time. The second one is due 20 times.
     assert_eq!(metric(&run, "jobs"), Measure::Count(30));
     assert_eq!(metric(&run, "jobs late"), Measure::Count(20));
 }
 
-/// Instants of release of the jobs of `x`, alone on its CPU.
+/// Returns the release times of the jobs of `x`, alone on its CPU.
 fn released(length: &str, work: &str, seed: u64) -> Vec<Span> {
     let text = format!(
         "title = 't'\nlength = '{length}'\nseed = {seed}\npolicy = {{ name = 'round-robin' }}\n\
@@ -103,7 +103,7 @@ fn released(length: &str, work: &str, seed: u64) -> Vec<Span> {
     );
     let scenario = Scenario::read(&text).unwrap_or_else(|error| panic!("{error:?} in\n{text}"));
     let mut records: Vec<Record> = Vec::new();
-    slackline_sim::run(&scenario, &mut records).expect("a run");
+    slackline_sim::run(&scenario, &mut records).expect("the run completes");
     let of = |record: &Record| match *record {
         Record::Job { released, .. } => Some(released - Time::START),
         _ => None,
@@ -113,7 +113,7 @@ fn released(length: &str, work: &str, seed: u64) -> Vec<Span> {
 
 /// Jitter moves one release only: release `n` is within 4 ms after `10 ms * n`.
 #[test]
-fn jitter_delays_each_release_by_itself() {
+fn jitter_delays_each_release_separately() {
     let all = released("10s", "work = '1ms', jitter = 'uniform 1ms 4ms'", 1);
     assert!(all.len() >= 999, "{}", all.len());
     let late = |(n, &at): (usize, &Span)| at - Span::from_ms(10) * n as u64;
@@ -121,12 +121,12 @@ fn jitter_delays_each_release_by_itself() {
     let (least, most) = (late.iter().min().unwrap(), late.iter().max().unwrap());
     assert!(Span::from_ms(1) <= *least && *least < Span::from_us(1_100), "{least}");
     assert!(Span::from_us(3_900) < *most && *most <= Span::from_ms(4), "{most}");
-    // Releases keep their order where jitter is longer than the period.
+    // Releases keep their order if jitter is longer than the period.
     let all = released("10s", "work = '1ns', jitter = 'exponential 30ms'", 1);
     assert!(all.len() > 900 && all.is_sorted());
 }
 
-/// A gap moves all later releases: 10 ms at least, and 20 ms on average.
+/// A gap moves all later releases: by 10 ms at least, and 20 ms on average.
 #[test]
 fn gap_makes_arrivals_sporadic() {
     let all = released("100s", "work = '1us', gap = 'exponential 10ms'", 1);
@@ -138,8 +138,8 @@ fn gap_makes_arrivals_sporadic() {
     assert_eq!((fixed[1], fixed.len()), (Span::from_ms(20), 50));
 }
 
-/// Arrivals are drawn apart from work: an amount of work that is drawn, or too much of it, moves
-/// none, and another seed moves all.
+/// Arrivals are drawn separately from work. Random or excessive work moves no release, and another
+/// seed moves all.
 #[test]
 fn arrivals_do_not_depend_on_work() {
     let drawn = "jitter = 'uniform 0s 3ms', gap = 'exponential 5ms'";
@@ -151,12 +151,12 @@ fn arrivals_do_not_depend_on_work() {
     assert_ne!(one[..40], released("1s", &format!("work = '1us', {drawn}"), 2)[..40]);
 }
 
-/// Jobs that are released and never done are late at the releases that were drawn.
+/// Jobs that never end are late at the drawn releases.
 #[test]
 fn jobs_never_done_are_late_at_drawn_releases() {
     let work = "period = '10ms', gap = '10ms', jitter = '5ms', work = '1s'";
     let share = "slice = '1ms', period = '10ms'";
     let run = summary(&format!("length = '1s'\n{}", overloaded(work, share, "")));
-    // Released at 5, 25, ... 985 ms, each due 10 ms later: 50 are, the last at 995 ms.
+    // Released at 5, 25, ... 985 ms, and due 10 ms later: 50 jobs, the last at 995 ms.
     assert_eq!(metric(&run, "jobs late"), Measure::Count(50));
 }

@@ -19,7 +19,7 @@ fn run(scenario: &Scenario) -> (Finished, Summary, Vec<Record>) {
     (finished, sink.0.view().expect("every vCPU has a name"), sink.1)
 }
 
-/// When each program ended, in microseconds, by the order of the domains.
+/// Returns the end of each program in microseconds, in the order of the domains.
 fn ends(scenario: &Scenario) -> Vec<u64> {
     let mut done = run(scenario).0.done;
     done.sort_by_key(|&(_, vcpu)| vcpu.slot());
@@ -36,7 +36,7 @@ fn two_batches(rest: &str) -> String {
 /// Two programs of 40 s are done when a CPU that loses 200 us of every 10 ms has worked for 80 s:
 /// 80 s / 0.98 = 81.632 s. The last tick before that comes at 81.63 s: 8,163 of them.
 #[test]
-fn credit_pays_ticks_that_fall_on_the_end_of_a_timeslice() {
+fn credit_pays_ticks_at_the_end_of_a_timeslice() {
     for rules in ["", ", rules = 'xen-3.0.3'", ", rules = 'xen-3.0.4'"] {
         let host = "[host]\ntick_cost = '200us'\n";
         let policy = format!("name = 'credit'{rules}");
@@ -76,24 +76,24 @@ fn edf_is_late_where_ticks_make_an_overload() {
         other => panic!("{other:?}"),
     };
     // `a` runs first in each period, so that it pays each tick and works 4 ms of its 5 ms. Only its
-    // first period has no tick. `b` has the other half of each period to itself.
+    // first period has no tick. `b` has the other half of each period without ticks.
     assert_eq!((late("a"), late("b")), (999, 0));
 }
 
 /// A quantum of 10 ms begins with a switch of 100 us and a tick of 200 us: 9.7 ms of work are left.
 #[test]
-fn a_tick_on_a_switch_is_paid_as_well_as_the_switch() {
+fn tick_during_a_switch_is_paid_besides_the_switch() {
     let host = "[host]\nswitch = '100us'\ntick_cost = '200us'\n".to_owned();
     let rest = host + &two_batches("").replace("40s", "9700ms");
     let ends = ends(&scenario("30s", "name = 'round-robin', quantum = '10ms'", &rest));
-    // Each has 1,000 turns; the first turn of all has no tick: 0.2 ms less, and no switch when the
-    // other has ended.
+    // Each has 1,000 timeslices. The very first one has no tick, which is 0.2 ms less. There is no
+    // switch once the other program has ended.
     assert_eq!(ends, [19_989_800, 19_999_800]);
 }
 
 /// A vCPU that wakes 50 us after a tick begins to work when the tick is over.
 #[test]
-fn a_tick_on_an_idle_cpu_delays_the_vcpu_that_comes_during_it() {
+fn tick_on_an_idle_cpu_delays_a_waking_vcpu() {
     let done = |offset: &str| {
         let rest = format!(
             "[host]\ntick_cost = '200us'\n[[domain]]\nname = 'a'\n\
@@ -110,8 +110,8 @@ fn a_tick_on_an_idle_cpu_delays_the_vcpu_that_comes_during_it() {
     assert_eq!(done("10300us"), Some(11_300));
 }
 
-/// `a` comes to CPU 1 at 10 ms, and 100 us later must give way to `b`, which computes for 1 ms. The
-/// 400 us that are left of its migration are paid when it is back: `b` pays none of them.
+/// `a` migrates to CPU 1 at 10 ms, and 100 us later `b` preempts it and computes for 1 ms. The 400
+/// us left of the migration are paid when `a` runs again, so `b` pays none of them.
 #[test]
 fn an_interrupted_migration_is_paid_by_the_vcpu_that_migrated() {
     let rest = "[host]\ncpus = 2\nmigrate = '500us'\n\

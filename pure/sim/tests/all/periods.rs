@@ -1,4 +1,4 @@
-//! The shortest and the longest periods: from a millisecond to seven days, to the nanosecond.
+//! The shortest and longest periods, a millisecond and seven days, to the nanosecond.
 
 use crate::sets::{EXACT, Host, Rules, Task, check_slices, check_time};
 
@@ -7,7 +7,7 @@ const MINUTE: u64 = 60_000 * MS;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 
-/// Without a reserve, and with no extra time.
+/// Policies without a reserve and without extra time.
 const POLICIES: [Rules; 3] = [
     Rules {
         name: "edf",
@@ -43,25 +43,25 @@ fn check(tasks: &[Task], length: u64) {
     }
 }
 
-/// A CPU promised to the last: a day in seven, a quarter of each day, and the rest in ten minutes.
+/// A fully reserved CPU: a day in seven, a quarter of each day, and the rest in ten minutes.
 #[test]
-fn seven_days_come_out_over_four_weeks() {
+fn seven_day_periods_are_exact_over_four_weeks() {
     let rest = 10 * MINUTE * 17 / 28;
     let quarter = DAY / 4;
     let tasks = [task(DAY, 7 * DAY, None), task(quarter, DAY, None), task(rest, 10 * MINUTE, None)];
     check(&tasks, 28 * DAY);
 }
 
-/// The same beside a slice of each millisecond, of which there are too many for four weeks.
+/// The same beside a slice in each millisecond, over two seconds instead of four weeks.
 #[test]
-fn a_millisecond_and_seven_days_are_given_beside_each_other() {
+fn millisecond_and_seven_day_periods_are_exact_together() {
     let tasks = [task(MS / 2, MS, None), task(DAY, 7 * DAY, None), task(MS / 4, MS, None)];
     check(&tasks, 2_000 * MS);
 }
 
-/// Terms that change in the middle of seven days, and are kept by who waits meanwhile.
+/// The reservation changes within seven days, also for a vCPU that waits then.
 #[test]
-fn a_change_within_seven_days_costs_nobody_a_slice() {
+fn change_within_seven_days_costs_no_vcpu_a_slice() {
     let change = Some((3 * DAY + 7, DAY / 3));
     let tasks = [task(2 * DAY, 7 * DAY, change), task(5 * HOUR, 10 * HOUR, None)];
     check(&tasks, 28 * DAY);

@@ -1,11 +1,11 @@
-//! `gedf` by the rules of RTDS against a second RTDS, which goes through a run in steps of 100 us
-//! and shares no code with ours. (Reference, 10.2.)
+//! `gedf` by the rules of RTDS, compared with a second RTDS that steps through a run in 100 us and
+//! shares no code with ours. (Reference, 10.2.)
 
 use proptest::prelude::*;
 use slackline_metrics::Meter;
 use slackline_scenario::Scenario;
 
-/// Numbers of steps. `work` in each `repeat`, or always.
+/// Parameters of a task, in steps. `work` is done in each `repeat`, or always without it.
 #[derive(Clone, Copy, Debug)]
 struct Task {
     budget: u64,
@@ -19,7 +19,7 @@ impl Task {
     }
 }
 
-/// Steps that each task runs under RTDS without extra time.
+/// Returns the number of steps that each task runs under RTDS without extra time.
 fn rtds(cpus: usize, tasks: &[Task], length: u64) -> Vec<u64> {
     let mut ran = vec![0; tasks.len()];
     let mut left: Vec<u64> = vec![0; tasks.len()];
@@ -51,7 +51,7 @@ fn rtds(cpus: usize, tasks: &[Task], length: u64) -> Vec<u64> {
     ran
 }
 
-/// The same under `gedf`, in nanoseconds.
+/// Returns the CPU time of each task under `gedf`, in nanoseconds.
 fn gedf(cpus: usize, tasks: &[Task], length: u64, misses: &str) -> Vec<u64> {
     let mut text = format!(
         "title = 't'\nlength = '{}us'\npolicy = {{ name = 'gedf', reserve = '0cpu', \
@@ -83,22 +83,22 @@ fn gedf(cpus: usize, tasks: &[Task], length: u64, misses: &str) -> Vec<u64> {
     summary.vcpus.iter().map(|vcpu| vcpu.delivered.ns()).collect()
 }
 
-/// In each period two run for 6 ms, and the third has the 4 ms that are left of it on one CPU. The
-/// third still runs as the next period begins, and stays: so it has its budget then, and the first
-/// has it as well, by its number.
+/// In each period two vCPUs run for 6 ms, and the third receives the 4 ms that are left on one CPU.
+/// It still runs as the next period begins, and stays. So it receives its budget then, as does the
+/// first one by its number.
 #[test]
 fn three_hogs_on_two_cpus_lose_budgets_as_under_rtds() {
     let tasks = [Task::hog(60, 100); 3];
     let by_hand = [6_000, 5_000, 5_000];
     assert_eq!(rtds(2, &tasks, 10_000), by_hand);
     assert_eq!(gedf(2, &tasks, 10_000, "forgotten"), by_hand.map(|steps| steps * 100_000));
-    // One budget is late as the run ends: 2 ms of it are missing.
+    // One budget is late as the run ends, with 2 ms missing.
     assert_eq!(gedf(2, &tasks, 10_000, "carried"), [600_000_000, 598_000_000, 600_000_000]);
 }
 
-/// Two hogs of 5 in 10 ms and one of 8 in 20 ms: on two CPUs no deadline is missed.
+/// Two hogs of 5 in 10 ms and one of 8 in 20 ms miss no deadline on two CPUs.
 #[test]
-fn budgets_that_fit_are_the_same_with_and_without_carried_misses() {
+fn feasible_budgets_are_equal_with_and_without_carried_misses() {
     let tasks = [Task::hog(50, 100), Task::hog(50, 100), Task::hog(80, 200)];
     let by_hand = [5_000, 5_000, 4_000];
     assert_eq!(rtds(2, &tasks, 10_000), by_hand);
@@ -107,9 +107,9 @@ fn budgets_that_fit_are_the_same_with_and_without_carried_misses() {
     }
 }
 
-/// Periods of which no two have the same deadline in a run: RTDS and `gedf` decide differently
-/// between equal deadlines. The first that two share is 97 × 101, and a run ends before any period
-/// does that leads to it.
+/// Periods of which no two have a common deadline within a run, since RTDS and `gedf` order equal
+/// deadlines differently. The first common one is 97 × 101. A run ends before any period that leads
+/// to it.
 const PERIODS: [u64; 9] = [97, 101, 103, 107, 109, 113, 127, 131, 137];
 const LENGTH: u64 = 96 * 101;
 
@@ -131,7 +131,7 @@ proptest! {
 
     #[test]
     fn gedf_by_the_rules_of_rtds_equals_rtds(cpus in 1..5_usize, tasks in tasks()) {
-        // As many of them as admission takes.
+        // Drops the tasks that admission would refuse.
         let mut share = 0;
         let fits = |task: &Task| {
             share += task.budget * 1_000_000 / task.period + 1;

@@ -1,6 +1,6 @@
-//! What every scenario amounts to under every policy that it has shares for: kept beside the
-//! scenarios, so that a change of behaviour is seen as a change of these files. With `UPDATE=1` in
-//! the environment they are written anew.
+//! Results of every scenario under every policy for which it has shares. They are kept beside the
+//! scenarios, so that a change of behaviour is a change of these files. With `UPDATE=1` in the
+//! environment the files are written again.
 
 use std::fmt::Write as _;
 
@@ -11,14 +11,14 @@ use slackline_scenario::Scenario;
 use slackline_terminal::Paint;
 use slackline_trace::Checksum;
 
-/// The tables, and a checksum of the records, in which nothing is rounded.
+/// Returns the tables and a checksum of the records, in which nothing is rounded.
 fn summary(scenario: &Scenario) -> String {
     let mut sink = (Meter::new(&header(scenario)), Checksum::new(&about(scenario)));
     let outcome = match slackline_sim::run(scenario, &mut sink) {
         Ok(outcome) => outcome,
         Err(error) => return format!("{error}\n"),
     };
-    let summary = sink.0.view().expect("everybody is known");
+    let summary = sink.0.view().expect("every record names a known vCPU");
     let mut text = slackline_terminal::summary(&summary, 100, Paint::Plain);
     for (at, vcpu, error) in outcome.declined {
         let _ = writeln!(text, " declined at {at}: {vcpu}: {error}");
@@ -27,9 +27,9 @@ fn summary(scenario: &Scenario) -> String {
     text
 }
 
-/// What the checksum is of besides: who runs and how, but not the scenario's text, as a comment in
-/// it changes nothing. These are the bytes with which such traces began when the checksums were
-/// first kept, so that they stay what they were while the file format moves on.
+/// Returns the header of a trace as it was when the checksums were first kept. It contains the
+/// parameters of the run but not the scenario's text, since a comment in it changes nothing. The
+/// bytes stay the same while the file format changes.
 fn about(scenario: &Scenario) -> Vec<u8> {
     let mut bytes = b"slackline-trace-2\n".to_vec();
     text(&mut bytes, &scenario.title);
@@ -56,7 +56,7 @@ fn text(bytes: &mut Vec<u8>, text: &str) {
     bytes.extend_from_slice(text.as_bytes());
 }
 
-/// Seven bits a byte, least first.
+/// Writes a number with seven bits per byte, the lowest first.
 fn number(bytes: &mut Vec<u8>, mut value: u64) {
     while value > 0x7f {
         bytes.push(value.to_le_bytes()[0] | 0x80);
@@ -65,7 +65,7 @@ fn number(bytes: &mut Vec<u8>, mut value: u64) {
     bytes.push(value.to_le_bytes()[0]);
 }
 
-/// Lines that are only in one of two texts, with those before and after left out.
+/// Returns the lines that differ between two texts, without the common start and end.
 fn difference(kept: &str, found: &str) -> String {
     let (kept, found): (Vec<&str>, Vec<&str>) = (kept.lines().collect(), found.lines().collect());
     let same = kept.iter().zip(&found).take_while(|(a, b)| a == b).count();
@@ -82,16 +82,16 @@ fn difference(kept: &str, found: &str) -> String {
 }
 
 #[test]
-fn every_scenario_amounts_to_what_it_did() {
+fn every_scenario_gives_the_expected_results() {
     let update = std::env::var_os("UPDATE").is_some();
     let expected = folder().join("expected");
     if update {
-        std::fs::create_dir_all(&expected).expect("a folder for what is expected");
+        std::fs::create_dir_all(&expected).expect("the folder of expected results can be created");
     }
     let mut message = String::new();
     for (name, scenario) in scenarios() {
         for spec in ALL {
-            // What has no shares for a policy is not run under it.
+            // A scenario without shares for a policy is not run under it.
             let Ok(scenario) = scenario.with_policy(spec.name) else { continue };
             let found = summary(&scenario);
             let file = format!("{name}.{}.txt", spec.name);
@@ -101,7 +101,7 @@ fn every_scenario_amounts_to_what_it_did() {
                 continue;
             }
             if update {
-                std::fs::write(&path, found).expect("a file that can be written");
+                std::fs::write(&path, found).expect("the file of expected results can be written");
             } else {
                 let _ = write!(message, "{file}:\n{}", difference(&kept, &found));
             }

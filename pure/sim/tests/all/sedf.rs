@@ -1,5 +1,5 @@
-//! What simple earliest deadline first promises, on the simulated host, over random sets of vCPUs.
-//! Numbers are in nanoseconds, and nothing is rounded.
+//! Guarantees of simple earliest deadline first on the simulated host, for random sets of vCPUs.
+//! Numbers are in nanoseconds, without rounding.
 
 use crate::sets::{
     Account, EXACT, Got, Host, Rules, Task, a_late_sleeper, accounts, check_slices, check_time, set,
@@ -11,7 +11,7 @@ use slackline_units::{Span, Time};
 
 const MS: u64 = 1_000_000;
 
-/// The weights of those who share slack, by place in the set.
+/// Weights of vCPUs that share slack, by index in the set.
 const WEIGHTS: [u64; 4] = [1, 5, 64, 700];
 
 fn share(index: usize, task: &Task, slice: u64) -> String {
@@ -25,7 +25,7 @@ fn share(index: usize, task: &Task, slice: u64) -> String {
 const BEST: Rules = Rules { name: "sedf", parameters: "reserve = \"0cpu\"", share };
 const XEN: Rules = Rules { name: "sedf", parameters: "rules = \"xen-3.0.3\"", share };
 
-/// Slices below 5 us are refused.
+/// Drops vCPUs with slices below 5 us, which are refused.
 fn long_enough(tasks: Vec<Task>) -> Vec<Task> {
     tasks.into_iter().filter(|task| task.slice >= 5_000).collect()
 }
@@ -34,7 +34,7 @@ fn always(task: &Task) -> Task {
     Task { sleeps: Vec::new(), ..task.clone() }
 }
 
-/// Slack that each vCPU has had, after each stretch.
+/// Returns the slack that each vCPU has received so far, after each run interval.
 fn slack(trace: &[Record], count: usize) -> Vec<Vec<Span>> {
     let mut had = vec![Span::ZERO; count];
     let mut steps = Vec::new();
@@ -50,18 +50,18 @@ fn slack(trace: &[Record], count: usize) -> Vec<Vec<Span>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// However the others sleep, and whatever is made up to them.
+    /// Holds for all sleeps of the others, and with all misses that are made up.
     #[test]
-    fn a_full_cpu_gives_everybody_a_slice_in_every_period(tasks in set(7, 1_000_000)) {
+    fn full_cpu_gives_each_vcpu_its_slice_in_every_period(tasks in set(7, 1_000_000)) {
         let tasks = long_enough(tasks);
         let trace = crate::sets::run(&EXACT, &BEST, &tasks);
         check_slices(&trace, &tasks)?;
         check_time(&trace, &EXACT)?;
     }
 
-    /// A vCPU is bound to one CPU: on three that are each half promised, all slices are given.
+    /// A vCPU is bound to one CPU. On three CPUs, each half reserved, all slices are received.
     #[test]
-    fn cpus_are_each_a_cpu_by_itself(sets in prop::collection::vec(set(3, 500_000), 3)) {
+    fn cpus_are_independent(sets in prop::collection::vec(set(3, 500_000), 3)) {
         let host = Host { cpus: 3, length: 200_000_000, ..EXACT };
         let tasks = long_enough(sets.concat());
         let trace = crate::sets::run(&host, &BEST, &tasks);
@@ -69,11 +69,10 @@ proptest! {
         check_time(&trace, &host)?;
     }
 
-    /// Of two that are always awake and may have slack, each has had its part for its weight, to a
-    /// quantum: they are asked in order of what they had for their weight, and each turn adds at
-    /// most a quantum.
+    /// Two always runnable vCPUs with slack receive it by their weights, to within a quantum. They
+    /// are picked in order of slack received per weight, and each timeslice adds at most a quantum.
     #[test]
-    fn slack_goes_by_weight_to_a_quantum(tasks in set(6, 700_000)) {
+    fn slack_follows_weights_to_within_a_quantum(tasks in set(6, 700_000)) {
         const QUANTUM: u128 = 500_000;
         let tasks: Vec<Task> = long_enough(tasks).iter().map(always).collect();
         let trace = crate::sets::run(&EXACT, &BEST, &tasks);
@@ -83,8 +82,8 @@ proptest! {
             let takers = (0..tasks.len()).filter(|&slot| !tasks[slot].is_exact);
             let takers: Vec<usize> = takers.collect();
             for (&a, &b) in takers.iter().flat_map(|a| takers.iter().map(move |b| (a, b))) {
-                // had[a] / weight(a) - had[b] / weight(b) <= quantum / weight(a), times both; and a
-                // charge is rounded down to less than a nanosecond's worth.
+                // had[a] / weight(a) - had[b] / weight(b) <= quantum / weight(a), multiplied by
+                // both weights. A charge is rounded down by less than a nanosecond.
                 let (of_a, of_b) = (u128::from(had[a].ns()), u128::from(had[b].ns()));
                 let ahead = (of_a * weight(b)).saturating_sub(of_b * weight(a));
                 let rounding = had.len() as u128 * weight(a) * weight(b);
@@ -103,10 +102,10 @@ proptest! {
         }
     }
 
-    /// A turn ends at most one lateness late, and that is paid back: however many periods have
-    /// passed, a vCPU without extra time has had at most one lateness more than its slices.
+    /// A timeslice overruns by at most one lateness, which is paid back. So after any number of
+    /// periods, a vCPU without extra time has received at most one lateness more than its slices.
     #[test]
-    fn late_timers_give_nobody_more_than_one_lateness(tasks in set(6, 500_000)) {
+    fn late_timers_cause_at_most_one_lateness_of_excess(tasks in set(6, 500_000)) {
         const LATENESS: u64 = 10_000;
         let host = Host { lateness: LATENESS, length: 2_000 * MS, ..EXACT };
         let exact = |task: &Task| Task { is_exact: true, ..always(task) };
@@ -119,10 +118,10 @@ proptest! {
         }
     }
 
-    /// The real scheduler gives who never sleeps a slice in each of its own periods, which begin a
-    /// slice after it woke, on any load up to a whole CPU.
+    /// Under Xen's rules an always runnable vCPU receives a slice in each of its own periods, which
+    /// begin a slice after it woke. That holds for any load up to a whole CPU.
     #[test]
-    fn the_real_scheduler_keeps_slices_too(tasks in set(7, 1_000_000)) {
+    fn xens_rules_give_every_slice_in_own_periods(tasks in set(7, 1_000_000)) {
         let tasks: Vec<Task> = long_enough(tasks).iter().map(always).collect();
         let trace = crate::sets::run(&EXACT, &XEN, &tasks);
         check_time(&trace, &EXACT)?;
@@ -138,9 +137,9 @@ proptest! {
         }
     }
 
-    /// While an alarm is late, one that has passed too may take its place: time goes on.
+    /// While a timer is late, one that is already due may replace it. Time goes on.
     #[test]
-    fn very_late_timers_do_not_turn_time_back(tasks in set(7, 1_000_000)) {
+    fn very_late_timers_keep_time_monotonic(tasks in set(7, 1_000_000)) {
         let host = Host { lateness: 3_000_000, ..EXACT };
         let tasks = long_enough(tasks);
         for rules in [&BEST, &XEN] {
@@ -149,24 +148,23 @@ proptest! {
     }
 }
 
-/// What is left of its period when it wakes is shared as the reservations say, and no nanosecond
-/// otherwise.
+/// A vCPU that wakes late shares the rest of its period by reservation, to the nanosecond.
 #[test]
-fn who_wakes_late_gets_its_share_of_the_rest_to_the_nanosecond() {
+fn late_waker_gets_its_share_of_the_rest_exactly() {
     for parts in [2, 4, 5, 10] {
         let tasks = a_late_sleeper(parts);
         let host = Host { length: 20_000_000, ..EXACT };
         let trace = crate::sets::run(&host, &BEST, &tasks);
-        check_slices(&trace, &tasks).expect("the other one has its slices");
+        check_slices(&trace, &tasks).expect("the other vCPU receives its slices");
         let slept_until = Time::from_ns(20_000_000 - 20_000_000 / parts);
         let had = Got::of(&trace, 0).within(slept_until, Time::NEVER);
         assert_eq!(had, Span::from_ns(10_000_000 / parts), "in {parts} parts");
     }
 }
 
-/// A short period that begins with too little left keeps what was used, the sleep included: here
-/// 8.0 ms at 16.0 ms, for a short slice of 0.8 ms from 24.0 ms on. So that period is skipped.
-/// (Reference, 6.4 step 4 and 6.7.)
+/// A short period that begins with too little left keeps what was used, including the sleep. Here
+/// 8.0 ms are used at 16.0 ms, for a short slice of 0.8 ms from 24.0 ms on. So that period is
+/// skipped. (Reference, 6.4 step 4 and 6.7.)
 #[test]
 fn burst_skips_its_first_short_period() {
     let text = "title = 'burst'\nlength = '27ms'\n\
@@ -174,9 +172,9 @@ fn burst_skips_its_first_short_period() {
         [[domain]]\nname = 'a'\n\
         work = { kind = 'replay', list = ['400us', '1200us'] }\n\
         share.sedf = { slice = '8ms', period = '16ms', extra = false }\n";
-    let scenario = Scenario::read(text).expect("a scenario");
+    let scenario = Scenario::read(text).expect("the scenario is valid");
     let mut records: Vec<Record> = Vec::new();
-    slackline_sim::run(&scenario, &mut records).expect("a run");
+    slackline_sim::run(&scenario, &mut records).expect("the run completes");
     let began = |record: &Record| match *record {
         Record::Ran { from, .. } => Some(from.ns() / 100_000),
         _ => None,

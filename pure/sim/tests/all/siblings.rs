@@ -1,5 +1,5 @@
-//! What the vCPUs of a domain have together where its share is spread by use, on the simulated
-//! host, beside random others. Numbers are in nanoseconds, and nothing is rounded.
+//! CPU time of the vCPUs of a domain whose share is spread by use, on the simulated host beside
+//! random others. Numbers are in nanoseconds, without rounding.
 
 use std::fmt::Write as _;
 
@@ -12,26 +12,26 @@ use slackline_units::{Span, Time};
 
 const LENGTH: u64 = 400_000_000;
 
-/// A domain whose share is spread by use.
+/// Parameters of a domain whose share is spread by use.
 #[derive(Clone, Debug)]
 struct Family {
-    /// The slice of each of its vCPUs, and the period.
+    /// Slice of each of its vCPUs. The period follows.
     slice: u64,
     period: u64,
-    /// Which of its vCPUs wakes when: beyond the run, never.
+    /// Time at which each vCPU wakes. Beyond the end of the run means never.
     wakes: Vec<u64>,
-    /// Computing and sleeping in turn, each of them; nothing for always awake.
+    /// Times to compute and to sleep in turn, for each vCPU. Empty for always runnable ones.
     sleeps: Vec<(u64, u64)>,
     is_exact: bool,
     joins: u64,
-    /// When its slices become others, and which.
+    /// Time at which the slices change, and the new slice. `None` if they never do.
     change: Option<(u64, u64)>,
 }
 
-/// A single one beside them, and when it comes.
+/// A vCPU of another domain, and the time at which it joins.
 type Neighbour = (Task, u64);
 
-/// Neighbours in the first slots, then the domains.
+/// Returns a scenario with the neighbours in the first slots and then the domains.
 fn scenario(
     (cpus, place): (usize, &str),
     neighbours: &[Neighbour],
@@ -100,7 +100,7 @@ fn scenario(
     Scenario::read(&text).unwrap_or_else(|error| panic!("{error:?} in\n{text}"))
 }
 
-/// A run of those who are admitted, and who they are.
+/// Runs all that is admitted. Returns the trace with these neighbours and domains.
 fn run(
     host: (usize, &str),
     mut neighbours: Vec<Neighbour>,
@@ -121,7 +121,7 @@ fn run(
     }
 }
 
-/// The first slot of each domain, after those of the neighbours.
+/// Returns the slots of each domain, which follow those of the neighbours.
 fn slots(neighbours: usize, families: &[Family]) -> Vec<std::ops::Range<usize>> {
     let mut first = neighbours;
     let slots = families.iter().map(|family| {
@@ -132,12 +132,13 @@ fn slots(neighbours: usize, families: &[Family]) -> Vec<std::ops::Range<usize>> 
     slots.collect()
 }
 
-/// What all of some vCPUs had until then.
+/// Returns the CPU time that all these vCPUs received until then.
 fn had_by(all: &[Got], until: Time) -> Span {
     all.iter().map(|got| got.within(Time::START, until)).sum()
 }
 
-/// What one of them was promised until then, rounded up, and its longest slice.
+/// Returns an upper bound of the entitlement of a vCPU until then: its reservations rounded up, and
+/// its longest slice.
 fn promised_by(got: &Got, until: Time) -> Span {
     let ends = got.promises.iter().skip(1).map(|&(at, _)| at).chain([Time::NEVER]);
     let each = got.promises.iter().zip(ends).filter(|((from, _), _)| *from < until);
@@ -194,10 +195,10 @@ fn neighbours() -> impl Strategy<Value = Vec<Neighbour>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// Whoever comes, changes and sleeps: whatever is lent, each has its slice in every period, the
-    /// vCPUs of such a domain too, and those whose loans are cut when somebody comes.
+    /// Joins, changes and sleeps are random. Despite all loans each vCPU receives its slice in
+    /// every period: also those of such a domain, and those whose loans are cut by a join.
     #[test]
-    fn nobody_has_less_for_what_others_are_lent(
+    fn loans_cost_no_vcpu_a_slice(
         cpus in 1..=3_usize,
         neighbours in neighbours(),
         families in prop::collection::vec(family(), 1..=3),
@@ -216,7 +217,7 @@ proptest! {
                 let changed = all.promises.get(1).map_or(Time::NEVER, |&(at, _)| at);
                 let mut advance = all.advance();
                 for (start, got, slice) in all.periods() {
-                    // What it has had in advance it first does without.
+                    // The excess before the change is deducted first.
                     let without = if start < changed { Span::ZERO } else { advance };
                     prop_assert!(
                         got >= slice.left_after(without),
@@ -228,9 +229,9 @@ proptest! {
         }
     }
 
-    /// Nor where some are split over several CPUs, on which nothing is lent.
+    /// The same with vCPUs that are split over several CPUs, on which nothing is lent.
     #[test]
-    fn nor_where_somebody_is_split(
+    fn loans_cost_no_vcpu_a_slice_with_split_vcpus(
         cpus in 2..=3_usize,
         neighbours in neighbours(),
         families in prop::collection::vec(family(), 1..=3),
@@ -254,9 +255,10 @@ proptest! {
         }
     }
 
-    /// From when its vCPUs came on, at any time: what their slices come to, and one slice each.
+    /// Since its vCPUs joined, the domain has received at most the sum of its slices and one slice
+    /// each.
     #[test]
-    fn an_exact_domain_never_has_more_than_its_share_and_a_period_s_worth(
+    fn hard_limited_domain_never_exceeds_its_share_and_one_period(
         cpus in 1..=3_usize,
         neighbours in neighbours(),
         families in prop::collection::vec(family(), 1..=3),
@@ -276,8 +278,9 @@ proptest! {
     }
 }
 
-/// One busy vCPU of four that have `cpu` together in tenths of a millisecond of ten each, beside a
-/// hog of 3 of 10 ms on each CPU, of which a twentieth is kept: what it has in a second.
+/// Returns the CPU time in a second of one busy vCPU of four. All four have `cpu` together, in
+/// tenths of a millisecond of ten each. On each CPU there is a hog of 3 of 10 ms, and a twentieth
+/// is kept free.
 fn busy_one(slice_us: u64, spread: &str) -> Span {
     let mut text = "title = \"one of four\"\nlength = \"1s\"\npolicy = { name = \"edf\" }\n\
         host = { cpus = 4 }\n"
@@ -300,27 +303,29 @@ fn busy_one(slice_us: u64, spread: &str) -> Span {
         let _ = write!(text, "[[domain.vcpu]]\nnumber = {number}\ncpus = [{number}]\n{wakes}");
     }
     let mut trace: Vec<Record> = Vec::new();
-    slackline_sim::run(&Scenario::read(&text).expect("a scenario"), &mut trace).expect("a run");
+    slackline_sim::run(&Scenario::read(&text).expect("the scenario is valid"), &mut trace)
+        .expect("the run completes");
     Got::of(&trace, 4).within(Time::START, Time::START + Span::from_secs(1))
 }
 
-/// The least of a CPU, its domain's share, and its even part with what its CPU has not promised:
-/// 1.5 CPUs are 0.375 for each of four, and with 0.275 that a CPU has left 0.65; 0.4 of a CPU are
-/// 0.1 for each, of which it has all. But for the first period, of which nothing was left before.
+/// The CPU time is the least of three: a CPU, the domain's share, and the equal share with the
+/// available capacity of the CPU. 1.5 CPUs are 0.375 for each of four vCPUs, and 0.65 with the
+/// 0.275 that a CPU has available. 0.4 of a CPU are 0.1 for each, and one vCPU receives all of it.
+/// In the first period nothing can be borrowed yet.
 #[test]
-fn one_of_four_has_what_the_others_leave_as_far_as_its_cpu_has_room() {
+fn busy_vcpu_gets_siblings_unused_budget_within_its_cpus_capacity() {
     for (slice_us, each_us) in [(3_750, 6_500), (1_000, 4_000)] {
         let even = Span::from_us(slice_us);
         assert_eq!(busy_one(slice_us, "even"), even * 100);
-        // What a CPU has left is rounded down to a nanosecond in each period.
+        // The capacity of a CPU is rounded down to a nanosecond in each period.
         let (had, most) = (busy_one(slice_us, "use"), even + Span::from_us(each_us) * 99);
         assert!(had <= most && had + Span::from_ns(99) >= most, "{had} of {most}");
     }
 }
 
-/// On one CPU: a vCPU with 4 of 10 ms, whose sibling elsewhere leaves as much, one with 4 of 20,
-/// and somebody who comes at this time, wakes then, and is promised what is not promised: 1.6 of
-/// 4 ms. None if it is not admitted.
+/// Runs three vCPUs on one CPU. One has 4 of 10 ms and a sibling elsewhere that leaves as much
+/// unused. One has 4 of 20 ms. The newcomer joins and wakes at these times with the remaining 1.6
+/// of 4 ms. `None` if it is not admitted.
 fn newcomer(joins_ms: u64, wakes_ms: u64) -> Option<Vec<Record>> {
     let wakes = format!("wakes = \"{wakes_ms}ms\"\n");
     let wakes = if wakes_ms > joins_ms { &wakes } else { "" };
@@ -338,33 +343,33 @@ fn newcomer(joins_ms: u64, wakes_ms: u64) -> Option<Vec<Record>> {
          share.edf = {{ slice = \"1600us\", period = \"4ms\", exact = true }}\n"
     );
     let mut trace: Vec<Record> = Vec::new();
-    match slackline_sim::run(&Scenario::read(&text).expect("a scenario"), &mut trace) {
+    match slackline_sim::run(&Scenario::read(&text).expect("the scenario is valid"), &mut trace) {
         Ok(_) => Some(trace),
         Err(RunError::Declined(_)) => None,
         Err(error) => panic!("{error}"),
     }
 }
 
-/// From 20 ms on its loan of 4 ms is earned in 10, and had from 24 to 28. Who comes at 22 is
-/// promised that room, and what has been earned of the loan stays. At 27 and 28 more of it has been
-/// had than earned: nobody else can be promised that without somebody being late, until 30.
+/// From 20 ms on the loan of 4 ms accrues over 10 ms, and is consumed from 24 to 28 ms. A newcomer
+/// at 22 ms gets that capacity, and the accrued part of the loan stays. At 27 and 28 ms more is
+/// consumed than accrued. Until 30 ms that capacity cannot be reserved without a miss.
 #[test]
-fn who_is_admitted_comes_before_a_loan() {
+fn admission_has_precedence_over_a_loan() {
     let ms = |ms| Time::START + Span::from_ms(ms);
     let had = |trace: &[Record]| Got::of(trace, 1).within(ms(20), ms(30));
     for (joins, wakes, expected) in
         [(21, 21, Some(4_400)), (22, 22, Some(4_800)), (22, 35, Some(4_800)), (27, 27, None)]
     {
         let trace = newcomer(joins, wakes);
-        // What a CPU has left for a loan is rounded down to a nanosecond.
+        // The capacity for a loan is rounded down to a nanosecond.
         let had = trace.as_deref().map(|trace| had(trace) + Span::from_ns(1));
         assert_eq!(had, expected.map(Span::from_us), "{joins}");
     }
     assert!(newcomer(28, 28).is_none());
-    let trace = newcomer(30, 30).expect("all has been earned");
+    let trace = newcomer(30, 30).expect("the whole loan has accrued");
     assert_eq!(had(&trace) + Span::from_ns(1), Span::from_ms(8));
     for joins in [20, 21, 22, 30] {
-        let trace = newcomer(joins, joins).expect("it is admitted");
+        let trace = newcomer(joins, joins).expect("the newcomer is admitted");
         for slot in [0, 1, 3] {
             for (start, got, slice) in Got::of(&trace, slot).periods() {
                 assert!(got >= slice, "{joins}: s{slot} got {got} of {slice} from {start}");

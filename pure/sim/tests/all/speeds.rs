@@ -1,5 +1,5 @@
-//! CPUs that others slow: what is done in CPU time is less, and CPU time is what it was. Numbers
-//! are worked out by hand, or added up anew from who ran when.
+//! CPUs that slow each other down. Less work is done in the same CPU time. Numbers are computed by
+//! hand, or again from the run intervals.
 
 use proptest::prelude::*;
 use slackline_metrics::{Measure, Meter};
@@ -18,16 +18,16 @@ fn scenario(length: &str, host: &str, domains: &str) -> Scenario {
 
 fn records(scenario: &Scenario) -> Vec<Record> {
     let mut records: Vec<Record> = Vec::new();
-    slackline_sim::run(scenario, &mut records).expect("a run");
+    slackline_sim::run(scenario, &mut records).expect("the run completes");
     records
 }
 
-/// A loop on one CPU.
+/// Returns a domain with a loop on one CPU.
 fn spins(name: &str, cpu: usize) -> String {
     format!("[[domain]]; name = '{name}'; cpus = [{cpu}]; work = {{ kind = 'spin' }}\n")
 }
 
-/// One that begins its only piece of work at some time, on one CPU.
+/// Returns a domain whose only job begins at `offset` on one CPU.
 fn once(name: &str, cpu: usize, work: &str, offset: &str) -> String {
     format!(
         "[[domain]]; name = '{name}'; cpus = [{cpu}]; \
@@ -35,7 +35,7 @@ fn once(name: &str, cpu: usize, work: &str, offset: &str) -> String {
     )
 }
 
-/// By slot: CPU time, and how much was done in it at full speed.
+/// Returns CPU time and work at full speed, by slot.
 fn time_and_work(records: &[Record], vcpus: usize) -> Vec<(Span, Span)> {
     let mut time = vec![Span::ZERO; vcpus];
     let mut lost = time.clone();
@@ -51,44 +51,44 @@ fn time_and_work(records: &[Record], vcpus: usize) -> Vec<(Span, Span)> {
     time.into_iter().zip(lost).map(|(time, lost)| (time, time - lost)).collect()
 }
 
-/// All run all the time, and do so much in it.
+/// Checks that all vCPUs run all the time and do this work in it.
 fn do_work(scenario: &Scenario, work: &[Span]) {
     let expected: Vec<(Span, Span)> = work.iter().map(|&work| (scenario.length, work)).collect();
     assert_eq!(time_and_work(&records(scenario), work.len()), expected);
 }
 
-/// When the first job of each was done.
+/// Returns the end of the first job of a slot, in nanoseconds.
 fn done(records: &[Record], slot: usize) -> u64 {
     let of = |record: &Record| match *record {
         Record::Job { vcpu, done, .. } if vcpu.slot() == slot => Some(done.ns()),
         _ => None,
     };
-    records.iter().find_map(of).expect("it is done")
+    records.iter().find_map(of).expect("the job ends")
 }
 
 #[test]
-fn two_threads_of_a_core_do_so_much_each_and_have_all_the_time() {
+fn two_threads_of_a_core_do_partial_work() {
     let host = "cpus = 2\nthreads_per_core = 2\nsmt = '65%'";
     do_work(&scenario("10s", host, &(spins("a", 0) + &spins("b", 1))), &[Span::from_ms(6_500); 2]);
 }
 
 #[test]
-fn of_three_on_two_cores_one_has_a_core_to_itself() {
+fn third_vcpu_on_two_cores_has_full_speed() {
     let host = "cpus = 4\nthreads_per_core = 2\nsmt = '65%'";
     let three = spins("a", 0) + &spins("b", 1) + &spins("c", 2);
     do_work(&scenario("10s", host, &three), &[6_500, 6_500, 10_000].map(Span::from_ms));
 }
 
-/// Four busy threads of a core are at 0.65 x 0.65 x 0.65 each.
+/// Four busy threads of a core have a speed of 0.65 x 0.65 x 0.65 each.
 #[test]
-fn each_further_thread_slows_by_as_much() {
+fn each_further_thread_slows_by_the_same_factor() {
     let host = "cpus = 4\nthreads_per_core = 4\nsmt = '65%'";
     let four: String = (0..4).map(|cpu| spins(&format!("d{cpu}"), cpu)).collect();
     do_work(&scenario("1s", host, &four), &[Span::from_us(274_625); 4]);
 }
 
 #[test]
-fn the_bus_slows_all_while_more_than_one_is_busy() {
+fn bus_slows_all_cpus_while_several_are_busy() {
     let host = "cpus = 3\nbus = '80%'";
     do_work(&scenario("10s", host, &spins("a", 0)), &[Span::from_secs(10)]);
     do_work(&scenario("10s", host, &(spins("a", 0) + &spins("b", 2))), &[Span::from_ms(8_000); 2]);
@@ -101,7 +101,7 @@ fn the_bus_slows_all_while_more_than_one_is_busy() {
 /// b  ..---         1.95 ms of work from 2 ms on
 /// ```
 #[test]
-fn speed_changes_in_the_middle_of_a_step() {
+fn speed_change_within_a_step_is_exact() {
     let host = "cpus = 2\nthreads_per_core = 2\nsmt = '65%'";
     let two = once("a", 0, "10ms", "0ms") + &once("b", 1, "1950us", "2ms");
     let records = records(&scenario("20ms", host, &two));
@@ -111,21 +111,21 @@ fn speed_changes_in_the_middle_of_a_step() {
     assert_eq!(time_and_work[1], (Span::from_us(3_000), Span::from_us(1_950)));
 }
 
-/// `b` comes 1 ns before the middle of a nanosecond's worth of `a`'s work would be over: of 7 ns
-/// `a` has done 2, and 5 take 7.69 at 0.65. `b` leaves after 3 ns of work, which take 4.62: after 5
-/// `a` has done 3.25 more, and the 1.75 that are left take 2 more at full speed.
+/// `b` starts 2 ns after `a`, which has 7 ns of work. The 5 ns left take 7.69 ns at a speed of
+/// 0.65. The 3 ns of `b` take 4.62 ns, so `b` ends after 5 ns. Until then `a` does 3.25 ns more,
+/// and the last 1.75 take 2 ns at full speed.
 #[test]
-fn what_is_no_whole_nanosecond_is_not_lost() {
+fn fraction_of_a_nanosecond_is_carried_over() {
     let host = "cpus = 2\nthreads_per_core = 2\nsmt = '65%'";
     let two = once("a", 0, "7ns", "1us") + &once("b", 1, "3ns", "1002ns");
     let records = records(&scenario("20ms", host, &two));
     assert_eq!((done(&records, 0), done(&records, 1)), (1_009, 1_007));
 }
 
-/// A hundred times 10 ns at 0.65, of which each is rounded up by itself to 16 ns or less: together
-/// they take what 1,000 ns take, but for the last.
+/// A hundred steps of 10 ns at 0.65, each of which would take 16 ns rounded up. Together they take
+/// as long as 1,000 ns, except for the last one.
 #[test]
-fn many_short_steps_take_what_a_long_one_does() {
+fn many_short_steps_take_as_long_as_one_long_step() {
     let host = "cpus = 2\nthreads_per_core = 2\nsmt = '65%'";
     let mut scenario = scenario("1ms", host, &(spins("a", 0) + &spins("b", 1)));
     let compute = |ns| Step::Compute(Draw::Fixed(Span::from_ns(ns)));
@@ -145,19 +145,19 @@ fn many_short_steps_take_what_a_long_one_does() {
     assert!(times.len() > 30_000);
 }
 
-/// Switching and a tick take the time that they say, whoever works beside.
+/// Switches and ticks take their fixed time, also if other CPUs are busy.
 #[test]
-fn costs_are_not_slowed() {
+fn switch_and_tick_costs_are_not_slowed() {
     let host = "cpus = 2\nthreads_per_core = 2\nsmt = '50%'\nswitch = '1ms'\ntick = '5ms'\n\
                 tick_cost = '1ms'";
     let two = once("a", 0, "4ms", "0ms") + &spins("b", 1);
     let records = records(&scenario("50ms", host, &two));
-    // 1 ms to switch, 4 ms for 2 ms of work, 1 ms for the tick, 4 ms, at whose end is a tick.
+    // 1 ms for the switch, 4 ms for 2 ms of work, 1 ms for the tick, and 4 ms up to the next tick.
     assert_eq!(done(&records, 0), 10_000_000);
 }
 
 #[test]
-fn summaries_tell_work_as_apart_from_cpu_time() {
+fn summary_separates_work_from_cpu_time() {
     let host = "cpus = 4\nthreads_per_core = 2\nsmt = '65%'";
     let three = spins("a", 0) + &spins("b", 1) + &spins("c", 2);
     let mut scenario = scenario("3s", host, &three);
@@ -175,9 +175,10 @@ fn summaries_tell_work_as_apart_from_cpu_time() {
         knows: Knowledge::ALL,
         scenario: String::new(),
     });
-    slackline_sim::run(&scenario, &mut meter).expect("a run");
-    let summary = meter.view().expect("all are known");
-    let of = |metric: &str, name: &str| summary.lookup(metric, Some(name)).expect("a metric");
+    slackline_sim::run(&scenario, &mut meter).expect("the run completes");
+    let summary = meter.view().expect("every record names a known vCPU");
+    let of =
+        |metric: &str, name: &str| summary.lookup(metric, Some(name)).expect("the metric exists");
     assert_eq!(of("work", "a"), Measure::Ppm(650_000));
     assert_eq!(of("work", "c"), Measure::Ppm(1_000_000));
     assert_eq!(of("delivered", "a"), Measure::Ppm(1_000_000));
@@ -185,7 +186,7 @@ fn summaries_tell_work_as_apart_from_cpu_time() {
     assert_eq!(of("slowed", "c"), Measure::Span(Span::ZERO));
 }
 
-/// Who had a CPU when, by the stretches of a run: from, to, CPU, slot.
+/// Returns start, end, CPU and slot of each run interval.
 fn stretches(records: &[Record]) -> Vec<(Time, Time, usize, usize)> {
     let stretch = |record: &Record| match *record {
         Record::Ran { vcpu, cpu, from, to, .. } => Some((from, to, cpu.index(), vcpu.slot())),
@@ -194,7 +195,8 @@ fn stretches(records: &[Record]) -> Vec<(Time, Time, usize, usize)> {
     records.iter().filter_map(stretch).collect()
 }
 
-/// What each did by who else ran on its core and on the host, in millionths of a nanosecond.
+/// Returns the work of each vCPU in millionths of a nanosecond, computed from the vCPUs that ran on
+/// its core and on the host.
 fn added_up(
     records: &[Record],
     (vcpus, threads): (usize, usize),
@@ -265,9 +267,9 @@ fn read(text: &str) -> Scenario {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// What is told of work is what comes of who ran beside whom, to the nanosecond.
+    /// Recorded work equals that computed from the run intervals, to the nanosecond.
     #[test]
-    fn work_is_what_follows_from_who_ran_beside_whom(
+    fn recorded_work_equals_work_computed_from_run_intervals(
         (text, _, threads, (smt, bus)) in hosts(),
     ) {
         let scenario = read(&text);
@@ -279,9 +281,9 @@ proptest! {
         }
     }
 
-    /// At full speed nothing is other than where nobody slows anybody.
+    /// With a slowdown to full speed, the records equal those without slowdown.
     #[test]
-    fn at_full_speed_the_records_are_the_same((text, plain, ..) in hosts()) {
+    fn slowdown_to_full_speed_leaves_records_unchanged((text, plain, ..) in hosts()) {
         let mut scenario = read(&text);
         (scenario.host.smt, scenario.host.bus) = (Some(1_000_000), Some(1_000_000));
         prop_assert_eq!(records(&scenario), records(&read(&plain)), "{}", &text);

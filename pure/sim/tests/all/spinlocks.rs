@@ -1,23 +1,23 @@
-//! Spin locks that the vCPUs of a guest share. All numbers are worked out by hand.
+//! Spin locks that the vCPUs of a guest share. All numbers are computed by hand.
 
 use slackline_scenario::Scenario;
 use slackline_trace::Record;
 use slackline_units::{Span, Time};
 
-/// When the rounds of each vCPU ended, and when it had used how much for the lock, by slot.
+/// Ends of the rounds of a vCPU, and the end and CPU time of each of its spins.
 #[derive(Default)]
 struct Told {
     rounds: Vec<Time>,
     spun: Vec<(Time, Span)>,
 }
 
-/// What a run tells of each vCPU, by slot.
+/// Runs a scenario and returns the results of each vCPU, by slot.
 fn run(length: &str, rest: &str) -> Vec<Told> {
     let policy = "policy = { name = 'round-robin', quantum = '1ms' }";
     let text = format!("title = 't'\nlength = '{length}'\n{policy}\n{rest}");
     let scenario = Scenario::read(&text).unwrap_or_else(|error| panic!("{}: {error}", error.line));
     let mut records: Vec<Record> = Vec::new();
-    slackline_sim::run(&scenario, &mut records).expect("a run");
+    slackline_sim::run(&scenario, &mut records).expect("the run completes");
     let mut told: Vec<Told> = scenario.vcpus().map(|_| Told::default()).collect();
     for record in &records {
         match *record {
@@ -29,7 +29,7 @@ fn run(length: &str, rest: &str) -> Vec<Told> {
     told
 }
 
-/// A guest of so many vCPUs on a host of so many CPUs.
+/// Returns a guest with this number of vCPUs on a host with this number of CPUs.
 fn guest(cpus: usize, vcpus: usize, work: &str, more: &str) -> String {
     format!(
         "[host]\ncpus = {cpus}\n[[domain]]\nname = 'guest'\nvcpus = {vcpus}\n\
@@ -41,9 +41,9 @@ const fn us(us: u64) -> Time {
     Time::from_ns(us * 1_000)
 }
 
-/// Both come at once, the second waits once, and from then on the two are out of step.
+/// Both start together. The second vCPU waits once, and from then on the two are out of step.
 #[test]
-fn who_finds_the_lock_taken_spins_until_it_is_given_back() {
+fn vcpu_spins_until_the_lock_is_released() {
     let told = run("10ms", &guest(2, 2, "compute = '80us', hold = '20us'", ""));
     assert_eq!(told[0].rounds[..3], [us(100), us(200), us(300)]);
     assert_eq!(told[1].rounds[..3], [us(120), us(220), us(320)]);
@@ -51,38 +51,39 @@ fn who_finds_the_lock_taken_spins_until_it_is_given_back() {
     assert_eq!(told[1].spun, [(us(100), Span::from_us(20))]);
 }
 
-/// Four that hold the lock for half of their time: it is always held, and each waits for the three
-/// others, of whom the one that it meets has just begun.
+/// Four vCPUs hold the lock for half of their time, so that it is always held. Each waits for the
+/// three others, the first of which has just acquired it.
 #[test]
-fn a_lock_that_is_wanted_always_sets_the_pace() {
+fn saturated_lock_sets_the_pace() {
     let told = run("10ms", &guest(4, 4, "compute = '20us', hold = '20us'", ""));
     assert_eq!(told[0].rounds[..4], [us(40), us(120), us(200), us(280)]);
     assert_eq!(told[3].rounds[..2], [us(100), us(180)]);
     assert_eq!(told[3].spun[..2], [(us(80), Span::from_us(60)), (us(160), Span::from_us(40))]);
     let rounds: usize = told.iter().map(|told| told.rounds.len()).sum();
-    // The first ends at 40 us, and then one every 20 us until the run is over.
+    // The first round ends at 40 us, and then one every 20 us until the run ends.
     assert_eq!(rounds, (10_000 - 40) / 20);
 }
 
-/// A turn ends 50 us into the hold: the other, which wants the lock 50 us later, uses up its turn
-/// for nothing, and the other way round.
+/// A timeslice ends 50 us into the hold. The other vCPU wants the lock 50 us later and spins for
+/// the rest of its timeslice. Then the same happens the other way round.
 #[test]
-fn a_preempted_holder_costs_its_siblings_their_turns() {
+fn preempted_holder_costs_its_siblings_their_timeslices() {
     let told = run("5ms", &guest(1, 2, "compute = '50us', hold = '100us'", ""));
     assert_eq!(told[0].rounds[5..7], [us(900), us(2050)]);
     assert_eq!(told[1].spun[0], (us(2050), Span::from_us(950)));
     assert_eq!(told[1].rounds[0], us(3100));
     assert_eq!(told[0].spun[0], (us(3100), Span::from_us(900)));
-    // Then the one whose turn it is holds it for 100 us, computes and spins until its turn ends.
+    // Then the running vCPU holds the lock for 100 us, computes, and spins until its timeslice
+    // ends.
     assert_eq!(told[0].rounds[7], us(4100));
     assert_eq!(told[1].spun[1], (us(4100), Span::from_us(850)));
-    // At the end of the run one is at it.
+    // One spin is still in progress at the end of the run.
     assert_eq!(told[0].spun[1], (us(5000), Span::from_us(850)));
 }
 
-/// The lock is nobody's when its holder leaves: who waits has it then.
+/// If its holder leaves, the vCPU that waits gets the lock.
 #[test]
-fn who_leaves_leaves_the_lock() {
+fn departing_holder_releases_the_lock() {
     let more = "[[domain.vcpu]]\nnumber = 0\ncpus = [0]\n[[domain.vcpu]]\nnumber = 1\ncpus = [1]\n";
     let guest = |leaves: &str| {
         guest(2, 2, "compute = '50us', hold = '500us'", &format!("leaves = '{leaves}'\n{more}"))
@@ -92,16 +93,16 @@ fn who_leaves_leaves_the_lock() {
     assert_eq!(told[1].spun, [(us(300), Span::from_us(250))], "and nothing after it has left");
 }
 
-/// Paused, one spins no more and keeps its place: it has the lock when it is let go.
+/// A paused vCPU spins no longer and keeps its place. It has the lock when it is resumed.
 #[test]
-fn who_is_paused_keeps_its_place() {
+fn paused_waiter_keeps_its_place_in_the_lock_queue() {
     let change = |at: &str, paused: bool| {
         format!("[[change]]\nat = '{at}'\ndomain = 'guest.1'\npaused = {paused}\n")
     };
     let changes = change("100us", true) + &change("400us", false);
     let told = run("10ms", &guest(2, 2, "compute = '50us', hold = '150us'", &changes));
-    // It has spun for 50 us when it is held. The lock is given back at 200 us, and is its own from
-    // then on; the other comes at 250 us and waits until 550 us.
+    // It has spun for 50 us when it is paused. It gets the lock at 200 us, when it is released. The
+    // other vCPU wants it at 250 us and waits until 550 us.
     assert_eq!(told[1].spun[0], (us(200), Span::from_us(50)));
     assert_eq!(told[1].rounds[0], us(550));
     assert_eq!(told[0].rounds[..2], [us(200), us(700)]);

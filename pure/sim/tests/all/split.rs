@@ -1,5 +1,5 @@
-//! What is promised to those who are split over several CPUs, and to those beside them, on the
-//! simulated host, over random sets of vCPUs. Numbers are in nanoseconds, and nothing is rounded.
+//! Guarantees for vCPUs that are split over several CPUs and for those beside them, on the
+//! simulated host for random sets of vCPUs. Numbers are in nanoseconds, without rounding.
 
 use std::collections::BTreeSet;
 
@@ -31,14 +31,14 @@ const SEDF: Rules = Rules {
     },
 };
 
-/// Under `sedf` slices below 5 us are refused.
+/// Drops vCPUs with slices below 5 us, which `sedf` refuses.
 fn long_enough(mut tasks: Vec<Task>) -> Vec<Task> {
     let is_long = |slice: u64| slice >= 5_000;
     tasks.retain(|task| is_long(task.slice) && task.change.is_none_or(|(_, slice)| is_long(slice)));
     tasks
 }
 
-/// As many sets as CPUs, each of most of a CPU, and when everybody comes.
+/// One set for each CPU, each of most of a CPU, and the time at which each vCPU joins.
 fn sets() -> impl Strategy<Value = (usize, Vec<Task>, Vec<u64>)> {
     let each = (1..=3_u64).prop_flat_map(|free| set(4, 1_000_000 - 20_000 * free));
     let sets = prop::collection::vec(each, 2..=4);
@@ -51,7 +51,7 @@ fn sets() -> impl Strategy<Value = (usize, Vec<Task>, Vec<u64>)> {
     })
 }
 
-/// Those who run on several CPUs.
+/// Returns the number of vCPUs that ran on several CPUs.
 fn split(trace: &[Record], tasks: &[Task]) -> usize {
     let ran = trace.iter().filter_map(|record| match record {
         Record::Ran { vcpu, cpu, .. } => Some((vcpu.slot(), *cpu)),
@@ -65,7 +65,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn nobody_who_is_admitted_misses_a_deadline((cpus, tasks, come) in sets()) {
+    fn admitted_vcpus_miss_no_deadline_with_splitting((cpus, tasks, come) in sets()) {
         let host = Host { cpus, ..EXACT };
         let all = [(EDF, tasks.clone()), (SEDF, long_enough(tasks))];
         for (rules, tasks) in all {
@@ -75,10 +75,10 @@ proptest! {
         }
     }
 
-    /// Whoever changes, grows, shrinks, becomes whole or is split, in the middle of anything. It
-    /// may itself have to wait for its second period.
+    /// Reservations grow, shrink, become whole or split at any time. The changed vCPU itself may
+    /// have to wait for its second period.
     #[test]
-    fn nor_does_anybody_for_a_change(
+    fn changed_reservation_causes_no_deadline_miss_with_splitting(
         (cpus, tasks, come) in sets(),
         changes in prop::collection::vec((60_000_000..300_000_000_u64, 1..=1_500_u64), 16),
     ) {
@@ -103,9 +103,9 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
 
-    /// On one CPU nobody can be split, and nothing is another way than without.
+    /// On one CPU no vCPU can be split, and the trace is the same as without splitting.
     #[test]
-    fn on_one_cpu_all_is_as_it_was(
+    fn split_placement_equals_spread_on_one_cpu(
         tasks in set(5, 900_000),
         changes in prop::collection::vec((1..300_000_000_u64, 1..=1_500_u64), 5),
     ) {
@@ -124,7 +124,7 @@ proptest! {
     }
 }
 
-/// `sedf` with a balancer. Who asks for a nanosecond has slack only.
+/// Rules of `sedf` with a balancer. A vCPU with a slice of a nanosecond has slack only.
 const fn balanced(parameters: &'static str) -> Rules {
     let share = |place, task: &Task, slice| match slice {
         1 => format!("extra-weight = {}", 1 + place),
@@ -144,9 +144,9 @@ const BALANCED: [Rules; 3] = [
 proptest! {
     #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
 
-    /// Three have slack only, and a balancer moves them from CPU to CPU.
+    /// Three vCPUs have slack only, and a balancer migrates them.
     #[test]
-    fn nor_does_anybody_beside_who_goes_from_cpu_to_cpu(
+    fn no_deadline_miss_while_balancer_migrates_best_effort_vcpus(
         (cpus, tasks, come) in sets(),
         rules in 0..BALANCED.len(),
     ) {
@@ -161,12 +161,12 @@ proptest! {
         check_time(&trace, &host)?;
     }
 
-    /// One more than there are CPUs, alike but for their periods, which come to 0.9 of all CPUs:
-    /// none fits beside another. Turns end late, and the next part or slice pays for that: under
-    /// `sedf` who has no slack, none that makes up for misses either, has never had more than its
-    /// slices and what one turn is late by.
+    /// There is one vCPU more than CPUs. They differ in their periods only and reserve 0.9 of all
+    /// CPUs, so no two fit on one CPU. Timeslices overrun, and the next subtask or slice pays for
+    /// that. So without slack under `sedf`, also for misses, each has received at most its slices
+    /// and one lateness.
     #[test]
-    fn who_is_split_pays_for_late_timers(
+    fn split_vcpu_pays_for_late_timers(
         periods in prop::collection::vec(5_000_000..50_000_000_u64, 3..=5),
     ) {
         const LATENESS: u64 = 10_000;
@@ -190,12 +190,13 @@ proptest! {
 }
 
 #[test]
-fn many_are_split() {
+fn random_sets_contain_split_vcpus() {
     for rules in [EDF, SEDF] {
         let mut runner = TestRunner::deterministic();
         let mut count = 0;
         for _ in 0..50 {
-            let (cpus, tasks, come) = sets().new_tree(&mut runner).expect("a set").current();
+            let (cpus, tasks, come) =
+                sets().new_tree(&mut runner).expect("the strategy yields a set").current();
             let tasks = long_enough(tasks);
             let (trace, tasks) = run_admitted(&Host { cpus, ..EXACT }, &rules, (tasks, come));
             count += split(&trace, &tasks);

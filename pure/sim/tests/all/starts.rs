@@ -1,5 +1,5 @@
-//! How vCPUs begin: on a CPU that the scenario names, and asleep; and work that gives its turn away
-//! or follows the host's clock. All numbers are worked out by hand.
+//! Starts of vCPUs: on a CPU that the scenario names, and blocked. Workloads that yield or follow
+//! the host's clock. All numbers are computed by hand.
 
 use slackline_host::policy::ALL;
 use slackline_scenario::Scenario;
@@ -13,15 +13,15 @@ const fn ms(ms: u64) -> Time {
 fn records(policy: &str, rest: &str) -> Vec<Record> {
     let text = format!("title = 't'\nlength = '100ms'\npolicy = {{ {policy} }}\n{rest}");
     let scenario = Scenario::read(&text).unwrap_or_else(|error| panic!("{}: {error}", error.line));
-    scenario.admit().expect("the trial admits what the run does");
+    scenario.admit().expect("the trial admits the same set as the run");
     let mut records: Vec<Record> = Vec::new();
-    slackline_sim::run(&scenario, &mut records).expect("a run");
+    slackline_sim::run(&scenario, &mut records).expect("the run completes");
     records
 }
 
 const ROUND_ROBIN: &str = "name = 'round-robin', quantum = '10ms'";
 
-/// Stretches of a vCPU, by slot: where, from when, until when, and how they ended.
+/// Returns CPU, start, end and reason of the end of each run interval of a slot.
 fn stretches(records: &[Record], slot: usize) -> Vec<(usize, Time, Time, RanEnd)> {
     let stretch = |record: &Record| match *record {
         Record::Ran { vcpu, cpu, from, to, end, .. } if vcpu.slot() == slot => {
@@ -32,10 +32,10 @@ fn stretches(records: &[Record], slot: usize) -> Vec<(usize, Time, Time, RanEnd)
     records.iter().filter_map(stretch).collect()
 }
 
-/// Three of four start on CPU 1: under a policy that binds them they stay there, and nobody begins
-/// anywhere else under any.
+/// Three of four vCPUs start on CPU 1. Under policies that bind vCPUs they stay there. Under every
+/// policy each begins on its CPU.
 #[test]
-fn who_starts_on_a_cpu_begins_there_under_every_policy() {
+fn vcpu_begins_on_its_start_cpu_under_every_policy() {
     for spec in ALL {
         let share = match spec.name {
             "edf" | "atropos" => "{ slice = '2ms', period = '10ms' }",
@@ -64,11 +64,12 @@ fn who_starts_on_a_cpu_begins_there_under_every_policy() {
     }
 }
 
-/// By Xen's rules those that wake at one instant on an idle CPU ask that one alone: the other idles
-/// for a slice. Passes come by CPU number: CPU 0 goes on to the one that waits, and CPU 1 takes who
-/// was there; or CPU 0 takes the one that waits, and CPU 1 keeps who is there.
+/// By Xen's rules, vCPUs that wake together on an idle CPU make only that CPU reschedule, so the
+/// other one idles for a slice. CPUs reschedule in order of their number. CPU 0 continues with the
+/// waiting vCPU and CPU 1 takes the preempted one, or CPU 0 takes the waiting one and CPU 1 keeps
+/// its own.
 #[test]
-fn under_credit_all_can_begin_on_one_cpu() {
+fn vcpus_can_start_on_one_cpu_under_credit() {
     let (first, second) = ((ms(0), ms(10)), (ms(30), ms(40)));
     for (starts_on, cpus) in
         [("", [0, 1]), ("starts_on = 0\n", [0, 0]), ("starts_on = 1\n", [1, 0])]
@@ -90,9 +91,9 @@ fn under_credit_all_can_begin_on_one_cpu() {
     }
 }
 
-/// It is there, and promised what it is promised, but does not want to run.
+/// The vCPU is present with its reservation, and blocked.
 #[test]
-fn who_joins_asleep_wakes_when_it_is_said() {
+fn vcpu_that_joins_blocked_wakes_at_its_time() {
     let records = records(
         ROUND_ROBIN,
         "[[domain]]\nname = 'a'\nvcpus = 2\nwork = { kind = 'spin' }\njoins = '5ms'\n\
@@ -109,16 +110,16 @@ fn who_joins_asleep_wakes_when_it_is_said() {
         Record::Woke { at, vcpu } => Some((vcpu.slot(), at)),
         _ => None,
     });
-    // Releases are counted from when its work begins.
+    // Releases are counted from the start of its work.
     assert_eq!(
         woke.collect::<Vec<_>>(),
         [(1, ms(7)), (0, ms(20)), (2, ms(55)), (2, ms(75)), (2, ms(95))]
     );
 }
 
-/// Both give away the rest of a turn of 10 ms after 2 and 3 ms; alone one goes on at once.
+/// Both yield their timeslice of 10 ms after 2 and 3 ms. Once alone, the second continues at once.
 #[test]
-fn who_yields_gives_its_turn_to_who_waits() {
+fn yielding_vcpu_passes_its_timeslice_to_a_waiting_one() {
     let records = records(
         ROUND_ROBIN,
         "[[domain]]\nname = 'a'\nwork = { kind = 'yield', compute = '2ms' }\nleaves = '30ms'\n\
@@ -131,10 +132,10 @@ fn who_yields_gives_its_turn_to_who_waits() {
     assert_eq!(b[6..9], [turn(30, 33), turn(33, 36), turn(36, 39)][..]);
 }
 
-/// A burst begins at a multiple of 10 ms and 1 ms more. The one that takes as long as to the next
-/// instant, or longer, leaves that one out.
+/// A burst begins at 1 ms after a multiple of 10 ms. One that lasts until the next such time or
+/// beyond skips that one.
 #[test]
-fn bursts_follow_the_clock_and_not_what_was_before() {
+fn bursts_follow_the_clock_and_not_earlier_bursts() {
     for (compute, starts) in
         [("4ms", [1, 11, 21, 31]), ("10ms", [1, 21, 41, 61]), ("12ms", [1, 21, 41, 61])]
     {
@@ -153,10 +154,10 @@ fn bursts_follow_the_clock_and_not_what_was_before() {
     }
 }
 
-/// Of the tasks of a guest one yields every millisecond. Another one of its priority comes right
-/// after that, and not when its quantum of 100 ms is over.
+/// One task of a guest yields every millisecond. Another one of its priority runs right after that,
+/// and not after the quantum of 100 ms.
 #[test]
-fn a_task_that_yields_lets_the_others_of_its_priority_run() {
+fn yielding_task_lets_others_of_its_priority_run() {
     let records = records(
         ROUND_ROBIN,
         "[[domain]]\nname = 'guest'\n\
@@ -171,8 +172,8 @@ fn a_task_that_yields_lets_the_others_of_its_priority_run() {
     assert_eq!(late.collect::<Vec<_>>(), [Span::from_us(5_500); 5]);
 }
 
-/// The ticks of each CPU under Credit, up to 50 ms: who runs there is charged at each of them. In
-/// this order, which is that of CPUs within an instant.
+/// Returns time in ms and CPU of each tick under Credit up to 50 ms, since the running vCPU is
+/// charged at each. Ticks of one instant are in order of CPUs.
 fn ticks(said: &str) -> Vec<(u64, usize)> {
     let records = records(
         &format!("name = 'credit', rules = 'xen-3.0.4', slice = '1s', {said}"),
@@ -187,9 +188,10 @@ fn ticks(said: &str) -> Vec<(u64, usize)> {
     ends.collect()
 }
 
-/// All together, one after the other from CPU 0 on, from the last CPU on, and later.
+/// Ticks of all CPUs come together, staggered from CPU 0 or from the last CPU on, or with an
+/// offset.
 #[test]
-fn ticks_come_when_and_in_the_order_that_is_said() {
+fn ticks_follow_the_configured_phase_and_order() {
     let each = |firsts: [u64; 3]| {
         let all = (0..3).flat_map(|cpu| (0..5).map(move |n| (firsts[cpu] + 10 * n, cpu)));
         let mut all: Vec<(u64, usize)> = all.filter(|&(at, _)| at <= 50).collect();

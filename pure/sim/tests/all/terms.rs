@@ -1,5 +1,4 @@
-//! Where vCPUs may run, pauses, cold caches, coarse timers, and the order of what happens at one
-//! instant.
+//! Affinity, pauses, cold caches, coarse timers, and the order of events at one instant.
 
 use slackline_scenario::Scenario;
 use slackline_sim::Finished;
@@ -14,7 +13,7 @@ fn run(policy: &str, rest: &str) -> (Vec<Record>, Finished) {
     let text = format!("title = 't'\nlength = '100ms'\npolicy = {{ {policy} }}\n{rest}");
     let scenario = Scenario::read(&text).unwrap_or_else(|error| panic!("{}: {error}", error.line));
     let mut records: Vec<Record> = Vec::new();
-    let outcome = slackline_sim::run(&scenario, &mut records).expect("a run");
+    let outcome = slackline_sim::run(&scenario, &mut records).expect("the run completes");
     (records, outcome)
 }
 
@@ -24,7 +23,7 @@ fn records(policy: &str, rest: &str) -> Vec<Record> {
 
 const ROUND_ROBIN: &str = "name = 'round-robin', quantum = '10ms'";
 
-/// Stretches of a vCPU, by slot: where, from when, until when.
+/// Returns CPU, start and end of each run interval of a slot.
 fn stretches(records: &[Record], slot: usize) -> Vec<(usize, Time, Time)> {
     let stretch = |record: &Record| match *record {
         Record::Ran { vcpu, cpu, from, to, .. } if vcpu.slot() == slot => {
@@ -35,7 +34,7 @@ fn stretches(records: &[Record], slot: usize) -> Vec<(usize, Time, Time)> {
     records.iter().filter_map(stretch).collect()
 }
 
-/// When a vCPU woke, by slot.
+/// Returns the times at which a vCPU woke, by slot.
 fn wakes(records: &[Record], slot: usize) -> Vec<Time> {
     let wake = |record: &Record| match *record {
         Record::Woke { at, vcpu } if vcpu.slot() == slot => Some(at),
@@ -45,7 +44,7 @@ fn wakes(records: &[Record], slot: usize) -> Vec<Time> {
 }
 
 #[test]
-fn who_is_confined_runs_there_and_nowhere_else() {
+fn vcpu_runs_only_within_its_affinity() {
     let records = records(
         ROUND_ROBIN,
         "[host]\ncpus = 2\n\
@@ -68,10 +67,10 @@ fn who_is_confined_runs_there_and_nowhere_else() {
     assert_eq!(cpus(2, ms(0), ms(100)), [0, 1]);
 }
 
-/// One that may run anywhere has the only CPU of another that wakes: the other CPU idles, and takes
-/// the first at that very instant, whichever of the two comes first.
+/// A vCPU with affinity to both CPUs runs on the only CPU of another one that wakes. It continues
+/// on the idle CPU at that very instant, in either order of the CPUs.
 #[test]
-fn who_is_pushed_off_its_cpu_goes_on_where_one_idles() {
+fn preempted_vcpu_continues_on_an_idle_cpu() {
     for cpu in [0, 1] {
         let records = records(
             "name = 'gedf', reserve = '0cpu'",
@@ -92,9 +91,9 @@ fn who_is_pushed_off_its_cpu_goes_on_where_one_idles() {
     }
 }
 
-/// From one CPU to the other, on which nobody is: at that very instant.
+/// The vCPU moves to an idle CPU at the instant at which its affinity changes.
 #[test]
-fn who_is_confined_to_an_idle_cpu_runs_there_at_once() {
+fn vcpu_moved_to_an_idle_cpu_runs_there_at_once() {
     let xens = "name = 'round-robin', rules = 'xen-2.0'";
     for policy in [ROUND_ROBIN, xens, "name = 'bvt'", "name = 'credit'", "name = 'sedf'"] {
         let records = records(
@@ -109,7 +108,7 @@ fn who_is_confined_to_an_idle_cpu_runs_there_at_once() {
 }
 
 #[test]
-fn who_is_paused_in_the_middle_of_its_work_goes_on_with_it() {
+fn paused_vcpu_continues_its_work_when_resumed() {
     let records = records(
         ROUND_ROBIN,
         "[[domain]]\nname = 'a'\nwork = { kind = 'batch', total = '30ms' }\n\
@@ -126,7 +125,7 @@ fn who_is_paused_in_the_middle_of_its_work_goes_on_with_it() {
 }
 
 #[test]
-fn a_sleep_that_ends_in_a_pause_ends_with_the_pause() {
+fn sleep_that_ends_in_a_pause_ends_with_the_pause() {
     let sleeper = "[[domain]]\nname = 'a'\nwork = { kind = 'replay', list = ['1ms', '9ms'] }\n";
     let paused = |from, to| {
         format!(
@@ -140,14 +139,14 @@ fn a_sleep_that_ends_in_a_pause_ends_with_the_pause() {
     assert_eq!(wakes_with("5ms", "25ms"), [0, 25, 35, 45].map(ms));
     assert_eq!(wakes_with("5ms", "10ms"), [0, 10, 20, 30].map(ms));
     assert_eq!(wakes_with("10ms", "12ms"), [0, 12, 22, 32].map(ms));
-    // Its work was done when the pause began, so that the sleep begins when it ends.
+    // Its work ended when the pause began, so the sleep begins when the pause ends.
     assert_eq!(wakes_with("11ms", "12ms"), [0, 10, 21, 31].map(ms));
 }
 
-/// At first a cache of 2 ms is empty, so of the first turn 8 ms are work. Then others have run for
-/// long, for 1 ms, or not at all; and on another CPU nothing of it is there.
+/// A cache of 2 ms is empty at first, so the first timeslice does 8 ms of work. Then others have
+/// run for long, for 1 ms, or not at all. On another CPU none of the cache content is present.
 #[test]
-fn who_comes_back_pays_for_what_others_have_pushed_out_of_the_cache() {
+fn returning_vcpu_refills_the_evicted_part_of_its_cache() {
     let ends = |host: &str, a: &str, others: &str| {
         let records = records(
             ROUND_ROBIN,
@@ -170,7 +169,7 @@ fn who_comes_back_pays_for_what_others_have_pushed_out_of_the_cache() {
 }
 
 #[test]
-fn timers_that_ring_early_do_no_harm_and_do_not_ring_for_ever() {
+fn early_timers_cost_no_time_and_expire_once() {
     let with_slop = |slop: &str| {
         run(
             "name = 'edf', reserve = '0cpu'",
@@ -185,13 +184,13 @@ fn timers_that_ring_early_do_no_harm_and_do_not_ring_for_ever() {
     };
     let ((exact, as_due), (coarse, early)) = (with_slop("0us"), with_slop("50us"));
     assert_eq!(exact, coarse);
-    // Once in each of ten periods, and never twice: 20 us before its end.
+    // Once in each of ten periods, 20 us before its end, and never twice.
     let more = early.events - as_due.events;
     assert!((9..=10).contains(&more), "{more} early rings");
 }
 
 #[test]
-fn edf_promises_time_where_a_vcpu_may_run() {
+fn edf_reserves_time_within_the_affinity() {
     let text = |change: &str| {
         format!(
             "[host]\ncpus = 2\n\
@@ -214,10 +213,10 @@ fn edf_promises_time_where_a_vcpu_may_run() {
     assert!(stretches(&records, 1).iter().all(|(cpu, ..)| *cpu == 1));
 }
 
-/// Both a limit and a wake, and work that ends on another CPU, at 10 ms: work first, the wake, and
-/// then the turn that is over, so that who woke stands in the queue before who had its turn.
+/// At 10 ms a limit is reached, a vCPU wakes, and work ends on another CPU. The work ends first,
+/// then the wake, then the timeslice. So the woken vCPU is in the queue before the preempted one.
 #[test]
-fn at_one_instant_work_ends_then_guests_wake_then_turns_end() {
+fn work_end_precedes_wake_and_timeslice_end_at_one_instant() {
     let records = records(
         ROUND_ROBIN,
         "[host]\ncpus = 2\n\

@@ -1,5 +1,5 @@
-//! What it costs to come from another CPU, by what the two share; ticks one after the other;
-//! interrupts and signals by CPU; and guests with several vCPUs. Numbers are worked out by hand.
+//! Migration costs by the level that two CPUs share, staggered ticks, interrupts and signals by
+//! CPU, and guests with several vCPUs. Numbers are computed by hand.
 
 use slackline_scenario::Scenario;
 use slackline_trace::Record;
@@ -13,11 +13,11 @@ fn records(length: &str, host: &str, rest: &str) -> Vec<Record> {
     let scenario =
         Scenario::read(&text).unwrap_or_else(|error| panic!("{}: {error}\n{text}", error.line));
     let mut records: Vec<Record> = Vec::new();
-    slackline_sim::run(&scenario, &mut records).expect("a run");
+    slackline_sim::run(&scenario, &mut records).expect("the run completes");
     records
 }
 
-/// When each job was done, in microseconds.
+/// Returns the end of each job, in microseconds.
 fn done(records: &[Record]) -> Vec<u64> {
     let of = |record: &Record| match *record {
         Record::Job { done, .. } => Some((done - Time::START) / Span::from_us(1)),
@@ -26,11 +26,11 @@ fn done(records: &[Record]) -> Vec<u64> {
     records.iter().filter_map(of).collect()
 }
 
-/// Two cores of two threads for each of two caches, a node for each cache.
+/// Host with two cores of two threads for each of two caches, and a node for each cache.
 const EIGHT: &str = "cpus = 8\nthreads_per_core = 2\ncaches = [[0, 1, 2, 3], [4, 5, 6, 7]]\n\
                      nodes = [[0, 1, 2, 3], [4, 5, 6, 7]]\nsockets = [[0, 1, 2, 3, 4, 5, 6, 7]]\n";
 
-/// One that has a job of 1 ms at 10 ms on CPU 0, and another at 20 ms on this one.
+/// Returns a domain with a job of 1 ms at 10 ms on CPU 0, and another at 20 ms on `cpu`.
 fn moves_to(cpu: usize, cache: &str) -> String {
     format!(
         "[[domain]]\nname = 'a'\ncpus = [0]\ncache = '{cache}'\n\
@@ -39,7 +39,7 @@ fn moves_to(cpu: usize, cache: &str) -> String {
     )
 }
 
-/// What the second job takes beyond its 1 ms, in microseconds.
+/// Returns the time of the second job beyond its 1 ms, in microseconds.
 fn cost_of_moving(host: &str, cpu: usize, cache: &str) -> u64 {
     let records = records("29ms", &format!("{EIGHT}{host}"), &moves_to(cpu, cache));
     let done = done(&records);
@@ -47,38 +47,38 @@ fn cost_of_moving(host: &str, cpu: usize, cache: &str) -> u64 {
 }
 
 #[test]
-fn a_move_costs_by_the_least_that_two_cpus_share() {
+fn migration_cost_follows_the_lowest_shared_level() {
     let all = "migrate = { core = '1us', cache = '5us', node = '20us', host = '80us' }";
     let costs = [0, 1, 2, 3, 4, 7].map(|cpu| cost_of_moving(all, cpu, "0us"));
     assert_eq!(costs, [0, 1, 5, 5, 80, 80]);
     assert_eq!([0, 1, 2, 7].map(|cpu| cost_of_moving("migrate = '9us'", cpu, "0us")), [0, 9, 9, 9]);
 }
 
-/// What is left out costs as what is next wider, or else next narrower.
+/// A level without a cost has that of the next wider level, or else of the next narrower one.
 #[test]
-fn a_move_costs_what_is_next_wider_where_nothing_is_said() {
+fn level_without_cost_uses_that_of_the_next_wider_one() {
     let some = "migrate = { cache = '5us' }";
     assert_eq!([1, 2, 4].map(|cpu| cost_of_moving(some, cpu, "0us")), [5, 5, 5]);
     let some = "migrate = { core = '1us', host = '80us' }";
     assert_eq!([1, 2, 4].map(|cpu| cost_of_moving(some, cpu, "0us")), [1, 80, 80]);
 }
 
-/// On another CPU all that it keeps in the cache is cold, but for what the two share.
+/// On another CPU the whole working set is cold, except for the part in a shared cache.
 #[test]
-fn what_cpus_share_of_the_cache_is_warm() {
+fn shared_part_of_the_cache_is_warm() {
     let cold = [0, 1, 2, 4].map(|cpu| cost_of_moving("", cpu, "100us"));
     assert_eq!(cold, [0, 100, 100, 100]);
     let warm = "warm = { core = '90%', cache = '60%' }";
     let costs = [0, 1, 2, 4].map(|cpu| cost_of_moving(warm, cpu, "100us"));
     assert_eq!(costs, [0, 10, 40, 100]);
-    // Threads share what cores share.
+    // Threads of a core share its caches as well.
     let costs = [1, 2, 4].map(|cpu| cost_of_moving("warm = { cache = '60%' }", cpu, "100us"));
     assert_eq!(costs, [40, 40, 100]);
 }
 
-/// 30 us of another on a third CPU of the cache push 30 us of it out, 90 us all that is shared.
+/// 30 us of another vCPU on a third CPU evict 30 us from the shared cache, and 90 us all of it.
 #[test]
-fn what_is_shared_is_pushed_out_by_whoever_shares_it() {
+fn shared_cache_is_evicted_by_every_cpu_that_shares_it() {
     let costs = [30, 60, 90].map(|us| {
         let other = format!(
             "[[domain]]\nname = 'b'\ncpus = [3]\n\
@@ -91,9 +91,9 @@ fn what_is_shared_is_pushed_out_by_whoever_shares_it() {
     assert_eq!(costs, [70, 100, 100]);
 }
 
-/// Each of two CPUs loses 1 ms of every 10: at once, or the second 5 ms later.
+/// Each of two CPUs loses 1 ms of every 10: both at once, or the second one 5 ms later.
 #[test]
-fn ticks_come_at_once_or_one_after_the_other() {
+fn ticks_are_aligned_or_staggered() {
     let two = "[[domain]]\nname = 'a'\ncpus = [0]\n\
                work = { kind = 'periodic', period = '1h', work = '12ms' }\n\
                [[domain]]\nname = 'b'\ncpus = [1]\n\
@@ -101,11 +101,11 @@ fn ticks_come_at_once_or_one_after_the_other() {
     let host = |more: &str| format!("cpus = 2\ntick_cost = '1ms'\n{more}");
     assert_eq!(done(&records("1s", &host(""), two)), [13_000, 15_500]);
     let staggered = records("1s", &host("ticks = 'staggered'"), two);
-    // b has 14.5 ms before its first tick at 15 ms.
+    // `b` has 14.5 ms before its first tick at 15 ms.
     assert_eq!(done(&staggered), [13_000, 14_500]);
 }
 
-/// A driver on CPU 0 and a loop of 8 ms on CPU 1; a ping every 2 ms.
+/// Returns the job ends with a driver on CPU 0, a loop of 8 ms on CPU 1, and a ping every 2 ms.
 fn pinged(host: &str, nic: &str) -> Vec<u64> {
     let rest = format!(
         "[driver]\ndomain = 'dom0'\nreceive = '1us'\nsend = '1us'\n[nic]\n{nic}\n\
@@ -127,15 +127,16 @@ fn pinged(host: &str, nic: &str) -> Vec<u64> {
     records.iter().filter_map(of).collect()
 }
 
-/// Whoever computes on the card's CPU loses 10 us for each of five pings, and nobody else does.
+/// A vCPU on the card's CPU loses 10 us for each of five pings. Others lose nothing.
 #[test]
-fn an_interrupt_goes_to_its_cpu() {
+fn interrupt_takes_time_from_its_cpu() {
     assert_eq!(pinged("", ""), [9_000]);
     assert_eq!(pinged("", "cpu = 0"), [9_000]);
     assert_eq!(pinged("", "cpu = 2"), [9_050]);
 }
 
-/// When a guest's answers have come, in microseconds, with a driver on this CPU.
+/// Returns the times at which a guest's answers arrive, in microseconds, with the driver on this
+/// CPU.
 fn answers(host: &str, driver: usize) -> Vec<u64> {
     let rest = format!(
         "[driver]\ndomain = 'dom0'\nreceive = '10us'\nsend = '10us'\n[nic]\n\
@@ -154,19 +155,21 @@ fn answers(host: &str, driver: usize) -> Vec<u64> {
     records.iter().filter_map(of).collect()
 }
 
-/// The guest computes all the time; being told from another CPU costs it 50 us, from its own none.
+/// The guest always computes. A signal from another CPU costs it 50 us, one from its own CPU
+/// nothing.
 #[test]
-fn a_signal_from_another_cpu_takes_time_where_it_is_heard() {
+fn signal_from_another_cpu_costs_time_on_its_target() {
     let (plain, costly) = (answers("", 0), answers("ipi = '50us'", 0));
     let more: Vec<u64> = costly.iter().zip(&plain).map(|(a, b)| a - b).collect();
     assert!(plain.len() > 3 && more.iter().all(|&more| more == 50), "{plain:?} {costly:?}");
     assert_eq!(answers("ipi = '50us'", 1), answers("", 1));
 }
 
-/// A server's processes, which the guest's first vCPU wakes, run on its second one, if that sleeps:
-/// the first has some 90 packets of 200 us each, and most of the 300 us for each is the second's.
+/// The guest's first vCPU wakes the server's processes, which run on the second one if that is
+/// blocked. The first one handles some 90 packets of 200 us each. Most of the 300 us of computing
+/// per packet is done by the second one.
 #[test]
-fn a_guests_work_goes_to_a_vcpu_that_sleeps() {
+fn guest_work_goes_to_a_blocked_vcpu() {
     let used = |vcpus: usize| {
         let rest = format!(
             "[driver]\ndomain = 'dom0'\nreceive = '1us'\nsend = '1us'\n[nic]\n\

@@ -1,5 +1,5 @@
-//! Periods that begin at a wake: the vCPU that wakes does not wait, and nobody else misses a
-//! deadline by it.
+//! Periods that begin at a wake. The vCPU that wakes does not wait, and no other vCPU misses a
+//! deadline.
 
 use proptest::prelude::*;
 use slackline_trace::Record;
@@ -25,7 +25,7 @@ const ATROPOS: Rules = Rules {
     },
 };
 
-/// Intervals in which a vCPU ran, with those that follow each other at once joined.
+/// Returns the run intervals of a vCPU, with adjacent ones joined.
 fn bursts(trace: &[Record], slot: usize) -> Vec<(Time, Time)> {
     let mut joined: Vec<(Time, Time)> = Vec::new();
     for (from, to) in Got::of(trace, slot).runs {
@@ -49,7 +49,7 @@ fn mostly_asleep() -> Task {
 }
 
 #[test]
-fn vcpu_that_uses_little_of_its_share_runs_at_each_wake_without_a_break() {
+fn mostly_blocked_vcpu_runs_without_a_break_at_each_wake() {
     let host = Host { length: 60_000_000_000, ..EXACT };
     let whole = Span::from_ms(5);
     for rules in [EDF, ATROPOS] {
@@ -65,11 +65,11 @@ fn vcpu_that_uses_little_of_its_share_runs_at_each_wake_without_a_break() {
     }
 }
 
-/// A vCPU that naps for a microsecond before its slice is used up wakes with less than its share of
-/// the rest of the period. With a new period it would have two slices before its neighbour's first
-/// deadline, which has no slack for that.
+/// A vCPU that blocks for a microsecond before its slice is used up wakes with less than its share
+/// of the rest of the period. With a new period it would receive two slices before the first
+/// deadline of its neighbour, which has no slack for that.
 #[test]
-fn vcpu_that_naps_in_its_slice_takes_nothing_from_a_full_cpu() {
+fn napping_vcpu_takes_nothing_from_a_full_cpu() {
     let task = |slice, period, sleeps| {
         let (is_exact, change) = (true, None);
         Task { slice, period, is_exact, sleeps, change }
@@ -86,7 +86,7 @@ fn vcpu_that_naps_in_its_slice_takes_nothing_from_a_full_cpu() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// A CPU is full to the last nanosecond, and some of its vCPUs sleep and wake as they like.
+    /// A CPU is fully reserved, and some of its vCPUs sleep and wake at random.
     #[test]
     fn always_runnable_vcpu_has_each_slice_beside_vcpus_that_wake(tasks in set(5, 1_000_000)) {
         for rules in [EDF, ATROPOS] {
@@ -101,9 +101,10 @@ proptest! {
         }
     }
 
-    /// Counted from any wake, an exact vCPU has at most its share of the time and one slice.
+    /// From any wake on, a vCPU with a hard limit receives at most its share of the time and one
+    /// slice.
     #[test]
-    fn exact_vcpu_has_at_most_its_share_and_a_slice_in_any_interval(tasks in set(4, 800_000)) {
+    fn hard_limited_vcpu_exceeds_its_share_by_at_most_one_slice(tasks in set(4, 800_000)) {
         for rules in [EDF, ATROPOS] {
             let trace = run(&EXACT, &rules, &tasks);
             for (slot, task) in tasks.iter().enumerate().filter(|(_, task)| task.is_exact) {

@@ -1,6 +1,6 @@
-//! What a policy hears in a run, and what it shows of whom it lets run.
+//! A policy that records its events in a run, and the vCPUs that it lets run ahead.
 
-#![allow(dead_code)] // Each test uses what it needs.
+#![allow(dead_code)] // Not every test uses all of it.
 
 use std::cell::RefCell;
 
@@ -11,11 +11,12 @@ use slackline_scenario::{PolicyChoice, Scenario};
 use slackline_trace::Record;
 use slackline_units::{CpuId, CpuSet, Span, Time, Told, VcpuId};
 
-/// Something that a policy was told.
+/// Event that a policy saw.
 pub(crate) enum Noted {
-    /// By whom, and what.
+    /// Hint: its time, the vCPU that gave it, and its content.
     Told(Time, VcpuId, Told),
-    /// Who has begun to run, and for what it went ahead of others, if it did.
+    /// Start of a run interval. `ahead_for` is the reason why the vCPU went ahead of others, if
+    /// any.
     Began { vcpu: VcpuId, ahead_for: Option<u8> },
 }
 
@@ -27,7 +28,7 @@ fn note(noted: Noted) {
     NOTED.with_borrow_mut(|all| all.push(noted));
 }
 
-/// Another policy, and what it hears is written down.
+/// Policy that forwards to another one and records what it sees.
 pub(crate) struct Listener(pub(crate) Box<dyn Policy>);
 
 impl Policy for Listener {
@@ -97,7 +98,7 @@ impl Policy for Listener {
     }
 }
 
-/// A run under the policy of a scenario, built so that it listens: what it hears, and the trace.
+/// Runs a scenario under its policy, built so that it records. Returns the record and the trace.
 pub(crate) fn listened(
     mut scenario: Scenario,
     build: fn(&Values, &Topology) -> Box<dyn Policy>,
@@ -107,6 +108,6 @@ pub(crate) fn listened(
     scenario.policy = PolicyChoice { spec: Box::leak(Box::new(spec)), values };
     NOTED.take();
     let mut records: Vec<Record> = Vec::new();
-    slackline_sim::run(&scenario, &mut records).expect("a run");
+    slackline_sim::run(&scenario, &mut records).expect("the run completes");
     (NOTED.take(), records)
 }

@@ -1,6 +1,6 @@
-//! The scenarios of the repository.
+//! Access to the scenarios of the repository.
 
-#![allow(dead_code)] // Each test uses what it needs.
+#![allow(dead_code)] // Not every test uses all of it.
 
 use std::path::PathBuf;
 
@@ -8,22 +8,23 @@ use slackline_scenario::Scenario;
 use slackline_trace::{Header, Knowledge};
 use slackline_units::Span;
 
-/// Where the scenarios are.
+/// Returns the folder of the scenarios.
 pub(crate) fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../scenarios")
 }
 
-/// Every scenario with its name, in order.
+/// Returns every scenario with its name, sorted by name.
 pub(crate) fn scenarios() -> Vec<(String, Scenario)> {
-    let entries = folder().read_dir().expect("the scenarios' folder");
+    let entries = folder().read_dir().expect("the folder of scenarios can be read");
     let mut paths: Vec<PathBuf> =
-        entries.map(|entry| entry.expect("a file in that folder").path()).collect();
+        entries.map(|entry| entry.expect("the folder of scenarios can be read").path()).collect();
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
     paths.sort();
     assert!(!paths.is_empty(), "there are scenarios");
     let read = |path: PathBuf| {
-        let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
-        let text = std::fs::read_to_string(&path).expect("a file that can be read");
+        let name =
+            path.file_stem().expect("a scenario file has a name").to_string_lossy().into_owned();
+        let text = std::fs::read_to_string(&path).expect("a scenario file can be read");
         let load = |other: &str| {
             std::fs::read_to_string(folder().join(other)).map_err(|error| error.to_string())
         };
@@ -33,7 +34,7 @@ pub(crate) fn scenarios() -> Vec<(String, Scenario)> {
     paths.into_iter().map(read).collect()
 }
 
-/// What a trace of this scenario says about itself.
+/// Returns the header of a trace of this scenario.
 pub(crate) fn header(scenario: &Scenario) -> Header {
     Header {
         title: scenario.title.clone(),

@@ -1,7 +1,7 @@
-//! Random sets of vCPUs with a slice in every period, and what is checked of a run of them.
-//! Numbers are in nanoseconds, and nothing is rounded.
+//! Random sets of vCPUs with a slice in every period, and checks of their runs. Numbers are in
+//! nanoseconds, without rounding.
 
-#![allow(dead_code)] // Each test uses what it needs.
+#![allow(dead_code)] // Not every test uses all of it.
 
 use std::fmt::Write as _;
 
@@ -11,27 +11,27 @@ use slackline_sim::RunError;
 use slackline_trace::Record;
 use slackline_units::{GridClock, Periods, Span, Time};
 
-/// A vCPU in a random set.
+/// Parameters of a vCPU in a random set.
 #[derive(Clone, Debug)]
 pub(crate) struct Task {
     pub(crate) slice: u64,
     pub(crate) period: u64,
     pub(crate) is_exact: bool,
-    /// Computing and sleeping in turn; nothing for always awake.
+    /// Times to compute and to sleep, in turn. Empty for a vCPU that is always runnable.
     pub(crate) sleeps: Vec<(u64, u64)>,
-    /// When its slice becomes another one, and which.
+    /// Time at which the slice changes, and the new slice. `None` if it never does.
     pub(crate) change: Option<(u64, u64)>,
 }
 
-/// A period and its parts: 55,440 units have many divisors, so that sets fill a CPU to the last of
-/// them, and a unit is an odd number of nanoseconds.
+/// Number of units in a period, and the length of a unit. 55,440 has many divisors, so sets can
+/// fill a CPU to the last unit. A unit is an odd number of nanoseconds.
 pub(crate) const UNITS: u64 = 55_440;
 pub(crate) const UNIT: u64 = 997;
 
-/// From how many parts of `UNITS` a period is made.
+/// Numbers of equal parts of `UNITS` that a period may be.
 const PARTS: [u64; 12] = [1, 2, 3, 4, 5, 7, 9, 11, 12, 16, 20, 35];
 
-/// Tasks that fill a CPU: to the last nanosecond if `share` is all of it, in parts of a million.
+/// Tasks that fill `share` millionths of a CPU: a whole one to the last nanosecond.
 pub(crate) fn set(most: usize, share: u64) -> impl Strategy<Value = Vec<Task>> {
     let sleep = (1..4_000_000_u64, 1..40_000_000_u64);
     let sleeps = prop_oneof![
@@ -45,12 +45,12 @@ pub(crate) fn set(most: usize, share: u64) -> impl Strategy<Value = Vec<Task>> {
         let mut tasks = Vec::new();
         let last = drawn.len() - 1;
         for (index, (weight, part, is_exact, sleeps)) in drawn.into_iter().enumerate() {
-            // The share in parts of UNITS; the last takes what is left, whatever its period.
+            // The share in units. The last task takes what is left, whatever its period.
             let parts = PARTS[part];
             let wanted = UNITS * share / 1_000_000 * weight / total;
             let units = if index == last { left } else { (wanted / parts * parts).min(left) };
             left -= units;
-            // units / UNITS of a period of UNITS / parts, where that is a whole number.
+            // `units / UNITS` of a period of `UNITS / parts`, if that is a whole number.
             let parts = if units % parts == 0 { parts } else { 1 };
             let (slice, period) = (units / parts * UNIT, UNITS / parts * UNIT);
             if slice > 0 {
@@ -61,9 +61,9 @@ pub(crate) fn set(most: usize, share: u64) -> impl Strategy<Value = Vec<Task>> {
     })
 }
 
-/// Two vCPUs that fill a CPU, of which the first has half and wakes when so much of its period is
-/// left that its share of that, and the other's slice until then, fill it to the last nanosecond:
-/// whatever it is given above that the other lacks.
+/// Two vCPUs that fill a CPU. The first one has half of it and wakes late in its period. Its share
+/// of the rest of the period and the slices of the other one fill that rest to the last nanosecond.
+/// So any excess of the first one is a shortfall of the other.
 pub(crate) fn a_late_sleeper(parts: u64) -> Vec<Task> {
     const PERIOD: u64 = 20_000_000;
     let rest = PERIOD / parts;
@@ -74,7 +74,7 @@ pub(crate) fn a_late_sleeper(parts: u64) -> Vec<Task> {
     vec![task(PERIOD / 2, PERIOD, sleeps), task(half, rest, Vec::new())]
 }
 
-/// A host and what is on it.
+/// Host of a run. Times are in nanoseconds.
 #[derive(Clone, Debug)]
 pub(crate) struct Host {
     pub(crate) cpus: usize,
@@ -82,8 +82,8 @@ pub(crate) struct Host {
     pub(crate) length: u64,
 }
 
-/// A policy as a scenario names it, and how it puts the share of a vCPU, by its place in the set,
-/// with this slice.
+/// A policy as a scenario names it, and the text of a vCPU's share. Arguments of `share` are the
+/// index in the set, the task and the slice.
 pub(crate) struct Rules {
     pub(crate) name: &'static str,
     pub(crate) parameters: &'static str,
@@ -133,7 +133,8 @@ pub(crate) fn run(host: &Host, rules: &Rules, tasks: &[Task]) -> Vec<Record> {
     trace
 }
 
-/// A run of those who are admitted, of whom each comes when it is said; and who they are.
+/// Runs the tasks that are admitted, each from its time of joining. Returns the trace and these
+/// tasks.
 pub(crate) fn run_admitted(
     host: &Host,
     rules: &Rules,
@@ -152,7 +153,7 @@ pub(crate) fn run_admitted(
     }
 }
 
-/// What one vCPU got.
+/// CPU time that one vCPU received.
 pub(crate) struct Got {
     pub(crate) promises: Vec<(Time, Periods)>,
     pub(crate) runs: Vec<(Time, Time)>,
@@ -165,7 +166,7 @@ impl Got {
         for record in trace {
             match *record {
                 Record::Promised { at, vcpu, reservation, phase, .. } if vcpu.slot() == slot => {
-                    let reservation = reservation.expect("a reservation");
+                    let reservation = reservation.expect("the policy records a reservation");
                     got.promises.push((at, Periods { reservation, phase }));
                 }
                 Record::Ran { vcpu, from, to, used, .. } if vcpu.slot() == slot => {
@@ -185,7 +186,7 @@ impl Got {
         inside.map(|&(start, stop)| stop.min(to) - start.max(from)).sum()
     }
 
-    /// What it got in every whole period: when that began, how much, and how much was owed.
+    /// Returns start, CPU time received and budget of every whole period.
     pub(crate) fn periods(&self) -> Vec<(Time, Span, Span)> {
         let ends = self.promises.iter().skip(1).map(|&(at, _)| at).chain([self.end]);
         let mut periods = Vec::new();
@@ -200,7 +201,7 @@ impl Got {
         periods
     }
 
-    /// What it had used of the period in which a promise ended beyond its share of the time.
+    /// Returns the excess over its share in the period in which a reservation ended.
     pub(crate) fn advance(&self) -> Span {
         let [(from, old), (at, _), ..] = self.promises[..] else { return Span::ZERO };
         let clock = GridClock::default();
@@ -210,19 +211,20 @@ impl Got {
         }
         let used = self.within(begun, at);
         let beyond = used.left_after(old.reservation.over(at - begun));
-        // What a grid cuts short is worth a nanosecond less than its rate comes to, at most.
+        // A period cut short by a grid has at most a nanosecond less than its rate.
         let left = old.worth(begun, end).left_after(used);
         beyond.max(old.reservation.over_rounded_up(end - at).left_after(left))
     }
 }
 
-/// Every always awake vCPU has at least its slice in every period, and an exact one no more. One
-/// whose terms change once does first without what it has had in advance, and no more.
+/// Checks that every always runnable vCPU receives at least its slice in every period, and with a
+/// hard limit no more. After a change of its reservation, the excess before it is deducted, and no
+/// more.
 pub(crate) fn check_slices(trace: &[Record], tasks: &[Task]) -> Result<(), TestCaseError> {
     check_slices_but(trace, tasks, Got::advance)
 }
 
-/// The same where one whose terms change first does without so much.
+/// The same, with another amount that is deducted after a change.
 pub(crate) fn check_slices_but(
     trace: &[Record],
     tasks: &[Task],
@@ -248,7 +250,7 @@ pub(crate) fn check_slices_but(
     Ok(())
 }
 
-/// A CPU runs one vCPU at a time, in order, and within the run.
+/// Checks that a CPU runs one vCPU at a time, in order of time and within the run.
 pub(crate) fn check_time(trace: &[Record], host: &Host) -> Result<(), TestCaseError> {
     let mut until = vec![Time::START; host.cpus];
     let mut used = Span::ZERO;
@@ -269,16 +271,16 @@ pub(crate) fn check_time(trace: &[Record], host: &Host) -> Result<(), TestCaseEr
 
 pub(crate) const EXACT: Host = Host { cpus: 1, lateness: 0, length: 400_000_000 };
 
-/// What a vCPU has had and has been owed, from its start to the end of one of its periods.
+/// CPU time received and reserved, from the start of a vCPU to the end of one of its periods.
 pub(crate) struct Account {
     pub(crate) slot: usize,
-    /// When the period began.
+    /// Start of the period.
     pub(crate) period: Time,
     pub(crate) had: Span,
     pub(crate) owed: Span,
 }
 
-/// The accounts of so many vCPUs at the end of each of their periods.
+/// Returns the accounts of `count` vCPUs at the end of each of their periods.
 pub(crate) fn accounts(trace: &[Record], count: usize) -> Vec<Account> {
     let mut all = Vec::new();
     for slot in 0..count {

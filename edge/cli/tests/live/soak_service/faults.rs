@@ -1,4 +1,4 @@
-//! What happens to the daemon, and what is to be so after it.
+//! Faults of the soak test, and the checks after each.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use super::soak::{DISK, SHOWS, STATE, Soak};
 use crate::common::live::{kill, let_pass, nap};
 
-/// What happens.
+/// A fault that the test causes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
     CoreDies,
@@ -38,7 +38,7 @@ impl Fault {
         Fault::DiskFills,
         Fault::FolderGoes,
     ];
-    /// Those that the core lives through.
+    /// Faults that do not end the core.
     pub const BUT_THE_CORE: [Fault; 6] = [
         Fault::FrontDies,
         Fault::KeeperDies,
@@ -47,10 +47,10 @@ impl Fault {
         Fault::DiskFills,
         Fault::FolderGoes,
     ];
-    /// Those that all three live through.
+    /// Faults that end none of the daemon's processes.
     pub const BUT_OURS: [Fault; 4] =
         [Fault::MachineDies, Fault::FrontStops, Fault::DiskFills, Fault::FolderGoes];
-    /// Those that are over at once.
+    /// Faults that only kill processes.
     pub const KILLS: [Fault; 6] = [
         Fault::CoreDies,
         Fault::FrontDies,
@@ -60,7 +60,7 @@ impl Fault {
         Fault::MachineDies,
     ];
 
-    /// The processes that it kills, by a word of their command lines.
+    /// Returns the processes to kill, by a word of their command lines.
     pub fn kills(self) -> &'static [&'static str] {
         match self {
             Fault::CoreDies => &["serve"],
@@ -73,11 +73,11 @@ impl Fault {
     }
 }
 
-/// At some moment while it is asked.
+/// Latest moment of a kill, in milliseconds after requests begin.
 const LATEST_MS: u64 = 120;
 
 impl Soak<'_> {
-    /// It happens while requests are made, and all is as it should be after it.
+    /// Causes a fault while requests are made, and checks everything afterwards.
     pub fn meet(&mut self, fault: Fault) {
         match fault {
             Fault::MachineDies => self.a_machine_dies(),
@@ -99,7 +99,7 @@ impl Soak<'_> {
             pids.iter().for_each(|&pid| kill(pid, Signal::KILL));
             Instant::now()
         });
-        // Without a rest, so that it happens in the midst of something.
+        // Requests follow each other without a pause, so that the kill interrupts one.
         while !killer.is_finished() {
             self.act();
         }
@@ -151,7 +151,7 @@ impl Soak<'_> {
         self.slots.iter_mut().for_each(|slot| slot.was.clear());
     }
 
-    /// What was not written down is, before long.
+    /// Waits until pending commits are written and the daemon is healthy.
     fn it_gets_well(&mut self) {
         let deadline = Instant::now() + SHOWS;
         loop {
@@ -167,7 +167,7 @@ impl Soak<'_> {
     }
 }
 
-/// A small disk of its own for the ledger; none, and said why, where nobody may mount one.
+/// A small disk for the ledger. `None`, with a note, if it cannot be mounted.
 pub struct Disk(std::path::PathBuf);
 
 impl Disk {

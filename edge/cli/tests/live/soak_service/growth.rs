@@ -1,20 +1,20 @@
-//! Whether a process needs more and more.
+//! Detection of processes that use more and more resources.
 
 use std::fmt;
 use std::fs;
 use std::time::Duration;
 
-/// What a process needs at a time.
+/// Resources that a process uses at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// Resident memory.
+    /// Resident memory in KiB.
     pub kib: u64,
     pub descriptors: u64,
     pub threads: u64,
 }
 
 impl Needs {
-    /// None if it has ended.
+    /// Reads the resources of a process. `None` if it has ended.
     pub fn of(pid: i32) -> Option<Needs> {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
         let number = |key: &str| {
@@ -37,7 +37,7 @@ impl Needs {
         }
     }
 
-    /// What it needs more than before, beyond what comes and goes with the load.
+    /// Returns the resources that have grown beyond the variation due to load.
     fn more_than(self, before: Needs) -> Vec<String> {
         let mut more = Vec::new();
         let mut compare = |what: &str, before: u64, now: u64, allowed: u64| {
@@ -58,17 +58,17 @@ impl fmt::Display for Needs {
     }
 }
 
-/// What one process needed since it began.
+/// Resources of one process over its life.
 pub struct Growth {
     pub pid: i32,
-    /// How old it was then, as far as it was seen.
+    /// Age of the process at each sample, with its resources.
     seen: Vec<(Duration, Needs)>,
 }
 
-/// What is used first is not growth.
+/// Age from which samples count. First use of resources before that is no growth.
 const SETTLES: Duration = Duration::from_secs(600);
 
-/// How long must be seen after that.
+/// Shortest time after that from which growth is judged.
 const ENOUGH: Duration = Duration::from_secs(400);
 
 impl Growth {
@@ -80,7 +80,8 @@ impl Growth {
         self.seen.push((age, needs));
     }
 
-    /// In what it grew, from the first half of its life after the first ten minutes to the second.
+    /// Returns the resources whose maximum grew from the first half to the second half of the
+    /// samples.
     pub fn grew(&self) -> Vec<String> {
         let settled: Vec<_> = self.seen.iter().filter(|(age, _)| *age >= SETTLES).collect();
         let (Some((first, _)), Some((last, _))) = (settled.first(), settled.last()) else {
@@ -99,14 +100,14 @@ impl Growth {
 }
 
 #[test]
-fn what_grows_is_found_and_what_comes_and_goes_is_not() {
+fn steady_growth_is_found_and_variation_is_not() {
     let life = |needs: fn(u64) -> Needs| {
         let mut growth = Growth::new(1);
         (0..60).for_each(|half| growth.note(Duration::from_secs(half * 30), needs(half)));
         growth.grew()
     };
     const USUAL: Needs = Needs { kib: 20_000, descriptors: 50, threads: 5 };
-    // What is used first, and what the load does.
+    // The resources settle first, and then vary with the load.
     let steady = |half: u64| Needs {
         kib: USUAL.kib + if half < 20 { half * 500 } else { 10_000 },
         descriptors: USUAL.descriptors + half % 7 * 5,

@@ -1,5 +1,5 @@
-//! A machine as the soak has it: threads that are vCPUs, or a process without such, which work a
-//! little and rest.
+//! A fake VM of the soak test: threads named like vCPUs, or a process without such threads. They
+//! work a little and sleep.
 
 use std::env;
 use std::os::unix::process::CommandExt;
@@ -15,31 +15,31 @@ use slackline_units::{CpuSet, Span};
 
 use crate::common::live::{PART, State, groups_left, states, wait_until};
 
-/// Says to a process how many vCPUs it has, none for a process without such, and whether it rests.
+/// Variable with the number of vCPUs (zero for a plain process) and whether they spin.
 const SHAPE: &str = "SLACKLINE_SOAK_SHAPE";
 
-/// What a vCPU computes at a time, and how long it rests then.
+/// CPU time of a burst, and the sleep after it.
 const WORK: Span = Span::from_us(500);
 const REST: Duration = Duration::from_millis(50);
 
-/// What a machine is.
+/// Shape of a fake VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// How many vCPU threads it has; none is a process of which all is one target.
+    /// Number of vCPU threads. Zero for a process that is held as a whole.
     pub vcpus: u16,
-    /// Whether it never rests.
+    /// True if the threads never sleep.
     pub spins: bool,
 }
 
 pub struct Machine {
     child: Child,
     shape: Shape,
-    /// The threads that work.
+    /// Threads that work, in the order of their numbers.
     pub workers: Vec<Tid>,
     before: Vec<State>,
 }
 
-/// The body of a test that is a machine where it is told to be one, and else does nothing.
+/// Body of the child process that is the fake VM. Returns at once in other processes.
 pub fn play() {
     if !env::var(PART).is_ok_and(|part| part == "machine") {
         return;
@@ -57,24 +57,25 @@ pub fn play() {
     for number in 0..vcpus.max(1) {
         Builder::new().name(name_of(vcpus, number)).spawn(work).expect("a thread");
     }
-    // Until whoever started this is gone.
+    // The process ends with its parent.
     let _ = std::io::stdin().read_line(&mut String::new());
     std::process::exit(0);
 }
 
-/// What a thread that works is called, as QEMU names those of vCPUs.
+/// Returns the name of a worker thread. vCPU threads are named like QEMU's.
 fn name_of(vcpus: u16, number: u16) -> String {
     if vcpus > 0 { format!("CPU {number}/TCG") } else { format!("worker {number}") }
 }
 
 impl Machine {
-    /// Starts one that goes by this name, if it has vCPUs.
+    /// Starts a fake VM. It has this name if it has vCPUs.
     pub fn start(name: &str, shape: Shape) -> Machine {
         let mut command = Command::new(env::current_exe().expect("this program"));
         if shape.vcpus > 0 {
             command.arg0("qemu-system-x86_64");
         }
-        // Read in pairs, as QEMU does, it has the name; the test's own reader passes over it.
+        // Parsed in pairs, as QEMU does, the arguments contain the name. The parser of the test
+        // harness skips it.
         command.args([
             "--exact",
             "soak_service::part_machine",
@@ -92,7 +93,7 @@ impl Machine {
             machine.workers = machine.threads_that_work();
             machine.workers.len() == usize::from(machine.vcpus())
         });
-        // Nice to whoever else is on this machine, and not what threads usually are.
+        // A high nice value spares other programs, and is unusual enough to be recognized.
         let now = states(machine.pid()).expect("the machine is there");
         for (place, state) in now.iter().enumerate() {
             let class = Scheduling::Other { nice: 10 + i32::try_from(place % 9).expect("a few") };
@@ -102,7 +103,7 @@ impl Machine {
         machine
     }
 
-    /// By number.
+    /// Returns the worker threads in the order of their numbers.
     fn threads_that_work(&self) -> Vec<Tid> {
         let pid = self.pid();
         let threads = threads_of(Tid::new(pid).expect("a process id")).unwrap_or_default();
@@ -119,12 +120,12 @@ impl Machine {
         i32::try_from(self.child.id()).expect("a process id")
     }
 
-    /// What is reserved: the workers, or all of the process where those are no vCPUs.
+    /// Returns the number of vCPUs of the reservation: the workers, or one for a plain process.
     pub fn vcpus(&self) -> u16 {
         self.shape.vcpus.max(1)
     }
 
-    /// How it is not as it was before anybody touched it; nothing if it is.
+    /// Returns the differences to the state before the VM was held. Empty if there are none.
     pub fn differs(&self) -> Vec<String> {
         let now = states(self.pid()).unwrap_or_default();
         let mut differs: Vec<String> = now
@@ -141,14 +142,14 @@ impl Machine {
         differs
     }
 
-    /// Whether every thread that is to be held may only run there.
+    /// Returns true if every thread to be held is pinned to these CPUs.
     pub fn is_on(&self, cpus: CpuSet) -> bool {
         let now = states(self.pid()).unwrap_or_default();
         let is_held = |state: &&State| self.shape.vcpus == 0 || self.workers.contains(&state.tid);
         !now.is_empty() && now.iter().filter(is_held).all(|state| state.affinity == cpus)
     }
 
-    /// The CPU time of those who work.
+    /// Returns the CPU time that the workers have used.
     pub fn used(&self) -> Span {
         let each = self.workers.iter().filter_map(|&tid| thread_cpu_time(tid).ok());
         each.fold(Span::ZERO, |sum, used| sum + used)

@@ -1,5 +1,5 @@
-//! What somebody who asks for reservations may rely on: what was acknowledged is so, and what was
-//! not is so wholly or not at all.
+//! Model of the reservations from a client's view. An acknowledged change is in force. A change
+//! without an answer is in force completely or not at all.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use slackline_units::Span;
 
 use super::machine::{Machine, Shape};
 
-/// What a reservation is, as far as the soak changes it.
+/// Properties of a reservation that the soak test changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
     pub slice: Span,
@@ -17,8 +17,8 @@ pub struct Row {
 }
 
 impl Row {
-    /// Whether `list` tells this of it. Of one whose machine is not here it does not tell whether
-    /// it is paused.
+    /// Returns true if an entry of `list` agrees. While its VM is absent, `list` does not show
+    /// whether a reservation is paused.
     pub fn fits(&self, listed: &Value) -> bool {
         let (slice, exact) = (listed["slice_ns"].as_u64(), listed["exact"].as_bool());
         let is_paused = listed["state"] == "paused";
@@ -28,27 +28,26 @@ impl Row {
     }
 }
 
-/// A machine that comes and goes, and the reservation that it has at times.
+/// A VM that starts and stops, and its reservation, if it has one.
 pub struct Slot {
-    /// What its reservation is called.
+    /// Name of the reservation.
     pub name: String,
-    /// What the machine itself is called.
+    /// Name of the VM.
     pub called: String,
     pub shape: Shape,
     pub machine: Option<Machine>,
-    /// What its reservation may be now; several until it is known what came of a request that was
-    /// not answered. The last is what is most likely.
+    /// Possible states of the reservation. There are several while the outcome of a request without
+    /// an answer is unknown; the last is the most likely.
     pub may_be: Vec<Option<Row>>,
-    /// What it also is after a death of the daemon, while the disk takes nothing.
+    /// Further possible states after the daemon dies, since the disk did not take the changes.
     pub was: Vec<Option<Row>>,
-    /// How often it had another name.
+    /// Number of times that the reservation had another name.
     pub names: u64,
-    /// When a machine of it that is known by its number went last.
+    /// Time at which a VM bound by its process id last ended.
     went: Option<Instant>,
 }
 
-/// How long it may take until it is noticed that a process has ended: until then its reservation
-/// has the name.
+/// Longest time until the end of a process is noticed. Until then its reservation keeps the name.
 const NOTICED: Duration = Duration::from_secs(5);
 
 impl Slot {
@@ -59,17 +58,17 @@ impl Slot {
         Slot { name, called, shape, machine: None, may_be, was, names, went }
     }
 
-    /// Whether nothing is known of it but what is so.
+    /// Returns true if the state of the reservation is certain.
     pub fn is_known(&self) -> bool {
         self.may_be.len() == 1
     }
 
-    /// What it most likely is.
+    /// Returns the most likely state.
     pub fn row(&self) -> Option<Row> {
         self.may_be.last().copied().flatten()
     }
 
-    /// It is this now, for all that was said.
+    /// Notes an acknowledged state.
     pub fn is_now(&mut self, row: Option<Row>, is_durable: bool) {
         if is_durable {
             self.was.clear();
@@ -79,19 +78,19 @@ impl Slot {
         self.may_be = vec![row];
     }
 
-    /// It may be this now, or be as it was.
+    /// Notes a state that is possible besides the others.
     pub fn may_be_now(&mut self, row: Option<Row>) {
         self.may_be.push(row);
     }
 
-    /// The daemon died: what was not written down may be as it was before.
+    /// Notes that the daemon died: changes that were not written may be lost.
     pub fn forgot(&mut self) {
         let mut before = std::mem::take(&mut self.was);
         before.append(&mut self.may_be);
         self.may_be = before;
     }
 
-    /// How its machine is found.
+    /// Returns the binding of the VM.
     pub fn binding(&self) -> String {
         match &self.machine {
             Some(machine) if self.shape.vcpus == 0 => format!("pid:{}", machine.pid()),
@@ -99,7 +98,7 @@ impl Slot {
         }
     }
 
-    /// Its machine goes, and with a machine that is known by its number its reservation.
+    /// Ends the VM. If it is bound by its process id, its reservation ends as well.
     pub fn end_machine(&mut self) {
         self.machine = None;
         if self.shape.vcpus == 0 {
@@ -109,7 +108,7 @@ impl Slot {
         }
     }
 
-    /// Whether the reservation of a process that has just ended may still be there.
+    /// Returns true if the reservation of an ended process may still exist.
     pub fn may_be_unnoticed(&self) -> bool {
         self.went.is_some_and(|went| went.elapsed() < NOTICED)
     }

@@ -1,4 +1,4 @@
-//! The daemon, those who ask it, and what must be so at any time.
+//! The daemon, its clients, and the conditions that hold at any time.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,44 +16,44 @@ use super::model::{Row, Slot};
 use crate::common::live::{Live, TAG, let_pass, nap, wait_until};
 use crate::common::service::{ask, ask_text};
 
-/// The ledger's own disk, and its folder on it.
+/// Folder of the ledger's own disk, and the ledger's folder on it.
 pub const DISK: &str = "disk";
 pub const STATE: &str = "disk/state";
 
-/// Large enough for a ledger of days, with its backups.
+/// Size of the disk: enough for a ledger of days with its backups.
 const DISK_SIZE: &str = "64m";
 
-/// Which CPU it is, where not the last one.
+/// Variable with the CPU to use, instead of the last one.
 const CPU: &str = "SLACKLINE_SOAK_CPU";
 
-/// Each vCPU is promised a slice in it. All together are promised less than a quarter of a CPU.
+/// Period of all reservations. All slices together are less than a quarter of a CPU.
 const PERIOD: Span = Span::from_ms(20);
 
-/// What those who are never changed are promised.
+/// Slice of the VMs that are never changed.
 const STEADY: Span = Span::from_us(400);
 
-/// How many are never changed.
+/// Number of VMs that are never changed.
 const STEADIES: usize = 2;
 
-/// The others: vCPU threads of each, none for a process without.
+/// Number of vCPU threads of each other VM. Zero for a plain process.
 const OTHERS: [u16; 8] = [1, 2, 0, 1, 2, 0, 1, 1];
 
-/// How often is looked at what the processes need, and what was delivered.
+/// Interval of samples of resources and delivered CPU time.
 const SAMPLE: Duration = Duration::from_secs(30);
 
-/// What is listed may be 200 ms old, as somebody else may have asked before; and in that time a
-/// stop may be late by as much as a busy machine makes it.
+/// Age that listed numbers may have: 200 ms if another client has just asked. On a busy host,
+/// enforcement within that time may be late.
 const OLD: Duration = Duration::from_millis(250);
 
-/// How long it takes at most until what is so shows, on a machine that others use as well.
+/// Longest time until a change shows, on a busy host.
 pub const SHOWS: Duration = Duration::from_secs(30);
 
-/// A sequence of numbers that look random, the same for the same seed.
+/// A sequence of pseudo-random numbers, the same for the same seed.
 pub struct Dice(u64);
 
 impl Dice {
     pub fn below(&mut self, count: u64) -> u64 {
-        // Knuth's linear congruential generator; its high bits are the good ones.
+        // This is Knuth's linear congruential generator, whose high bits are the good ones.
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         (self.0 >> 33) % count
     }
@@ -63,7 +63,7 @@ impl Dice {
     }
 }
 
-/// What one who is never changed had when it was adopted: by the kernel, by the daemon, and when.
+/// Numbers of an unchanged VM when it was adopted: from the kernel, from the daemon, and the time.
 #[derive(Clone, Copy)]
 struct Baseline {
     used: Used,
@@ -72,8 +72,8 @@ struct Baseline {
     at: Instant,
 }
 
-/// What the kernel had counted for one who is never changed, before it was asked what is listed and
-/// after: on a machine that is busy seconds may be between.
+/// CPU time of an unchanged VM by the kernel's count, before and after `list` was requested. On a
+/// busy host this may take seconds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Used {
     before: Span,
@@ -86,7 +86,7 @@ pub struct Soak<'a> {
     pub slots: Vec<Slot>,
     pub met: BTreeMap<Fault, u64>,
     pub is_disk_full: bool,
-    /// Whether the core may die besides what is wanted.
+    /// True if the core may be killed in addition to the current fault.
     pub may_die: bool,
     cpu: CpuId,
     core: Child,
@@ -98,13 +98,14 @@ pub struct Soak<'a> {
     findings: Vec<String>,
     asked: u64,
     unanswered: u64,
-    /// The longest time from the core's death until nobody is held, and until it answers again.
+    /// Longest time from the core's death until no thread is held, and until the daemon answers
+    /// again.
     slowest: (Duration, Duration),
     _disk: Disk,
 }
 
 impl<'a> Soak<'a> {
-    /// Starts the daemon and its machines.
+    /// Starts the daemon and its VMs.
     pub fn begin(live: &'a Live) -> Option<Soak<'a>> {
         let disk = Disk::mount(&live.place.path(DISK), DISK_SIZE)?;
         let wanted = std::env::var(CPU).ok().and_then(|text| text.parse().ok()).map(CpuId::new);
@@ -152,7 +153,7 @@ impl<'a> Soak<'a> {
         println!("{:9.1} s  {what}", self.elapsed().as_secs_f64());
     }
 
-    /// Something is not as it should be. It goes on: others may show.
+    /// Records a violation. The test continues, to find others.
     pub fn find(&mut self, what: String) {
         self.say(&format!("FINDING: {what}"));
         self.findings.push(what);
@@ -182,7 +183,7 @@ impl<'a> Soak<'a> {
         });
     }
 
-    /// It is asked this and that for so long.
+    /// Makes random requests for this time.
     pub fn go_on(&mut self, length: Duration) {
         let until = Instant::now() + length;
         while Instant::now() < until {
@@ -191,7 +192,7 @@ impl<'a> Soak<'a> {
         }
     }
 
-    /// As [`Soak::go_on`], at the pace of months, and with a fault every minute.
+    /// Makes random requests at a slow pace, with a fault every minute.
     pub fn live_for(&mut self, length: Duration, faults: &[Fault]) {
         self.may_die = faults.contains(&Fault::CoreDies);
         let until = Instant::now() + length;
@@ -213,7 +214,7 @@ impl<'a> Soak<'a> {
         self.meet(Fault::CoreDies);
     }
 
-    /// So many kills, one right after the other.
+    /// Makes this number of kills in direct succession.
     pub fn kill_often(&mut self, kills: u64) {
         for number in 0..kills {
             let which = usize::try_from(number).expect("a few") % Fault::KILLS.len();
@@ -224,7 +225,7 @@ impl<'a> Soak<'a> {
         }
     }
 
-    /// Those that come and go, as far as it is known how they are.
+    /// Returns the slots that may be changed and whose state is certain.
     pub fn changeable(&self) -> impl Iterator<Item = usize> {
         let slots = self.slots.iter().enumerate().skip(STEADIES);
         slots.filter(|(_, slot)| slot.is_known()).map(|(number, _)| number)
@@ -234,7 +235,7 @@ impl<'a> Soak<'a> {
         self.slots[number].machine.is_some()
     }
 
-    /// Somebody asks for something, or a machine comes or goes.
+    /// Makes a random request, or starts or ends a VM.
     pub fn act(&mut self) {
         let known: Vec<usize> = self.changeable().collect();
         if known.is_empty() {
@@ -246,7 +247,7 @@ impl<'a> Soak<'a> {
             (false, _) if dice < 50 => self.start_machine(number),
             (true, _) if dice < 8 => self.slots[number].end_machine(),
             (_, None) => {
-                // One that is known by its number only cannot be waited for.
+                // A plain process can be reserved for only while it runs.
                 if self.has_machine(number) || self.slots[number].shape.vcpus > 0 {
                     let row = self.some_row();
                     self.reserve(number, row);
@@ -279,8 +280,8 @@ impl<'a> Soak<'a> {
         slot.machine = Some(Machine::start(&slot.called, slot.shape));
     }
 
-    /// Under another name than the last time, at times; not while what is written down of the last
-    /// one would come back after a death.
+    /// Reserves, sometimes under another name. Not while unwritten changes of the previous name
+    /// could return after a death.
     fn reserve(&mut self, number: usize, row: Row) {
         let is_other = number >= STEADIES && self.dice.below(3) == 0;
         let slot = &mut self.slots[number];
@@ -296,7 +297,7 @@ impl<'a> Soak<'a> {
         self.change(number, ("PUT", ""), Some(&body), Some(row));
     }
 
-    /// Asks for it; if that is acknowledged it is so.
+    /// Requests a change. If it is acknowledged, it is noted as in force.
     fn change(
         &mut self,
         number: usize,
@@ -309,7 +310,7 @@ impl<'a> Soak<'a> {
         let slot = &mut self.slots[number];
         match answer {
             Some((200 | 201, body)) => slot.is_now(after, body["warning"].is_null()),
-            // Whether it is in force is told by `list`.
+            // Only `list` can tell whether the change is in force.
             None | Some((503 | 507, _)) => slot.may_be_now(after),
             Some((409, _)) if method == "PUT" && slot.may_be_unnoticed() => {}
             Some((status, body)) => {
@@ -329,7 +330,7 @@ impl<'a> Soak<'a> {
         }
     }
 
-    /// All that `list` says, by name; none while nobody answers.
+    /// Returns the entries of `list` by name. `None` if there is no answer.
     fn list(&mut self) -> Option<BTreeMap<String, Value>> {
         let (status, body) = self.ask("GET", "/v1/reservations", None)?;
         let rows = body.as_array().filter(|_| status == 200)?;
@@ -340,7 +341,8 @@ impl<'a> Soak<'a> {
         )
     }
 
-    /// What is acknowledged is there, and what is there is what the kernel has.
+    /// Asserts that acknowledged changes are listed, and that the kernel's state agrees with the
+    /// list.
     pub fn all_is_well(&mut self) {
         let deadline = Instant::now() + SHOWS;
         loop {
@@ -368,7 +370,7 @@ impl<'a> Soak<'a> {
         }
     }
 
-    /// How what is listed is not what it must be.
+    /// Returns the entries of the list that contradict the model.
     fn wrong(&mut self, listed: &BTreeMap<String, Value>) -> Vec<String> {
         let mut wrong = Vec::new();
         for slot in &mut self.slots {
@@ -396,7 +398,7 @@ impl<'a> Soak<'a> {
             }
             slot.may_be = may_be;
             slot.may_be.dedup();
-            // Whether one that waits is paused shows once its machine is here.
+            // A reservation without VM does not show whether it is paused, so its VM is started.
             if !slot.is_known() && slot.machine.is_none() {
                 slot.machine = Some(Machine::start(&slot.called, slot.shape));
                 wrong.push(format!("{} is {:?}", slot.name, slot.may_be));
@@ -408,7 +410,7 @@ impl<'a> Soak<'a> {
         wrong
     }
 
-    /// After a finding: what is listed is so.
+    /// After a violation, takes the listed state as true.
     fn believe(&mut self) {
         let listed = self.list().unwrap_or_default();
         for slot in &mut self.slots {
@@ -420,7 +422,8 @@ impl<'a> Soak<'a> {
         }
     }
 
-    /// Who is reserved is held, who is paused rests, and all others are as they were.
+    /// Asserts that VMs with reservations are held, paused ones do not run, and all others are
+    /// restored.
     pub fn threads_are_as_they_should(&mut self) {
         let deadline = Instant::now() + SHOWS;
         loop {
@@ -446,7 +449,7 @@ impl<'a> Soak<'a> {
                 let differs = machine.differs();
                 (!differs.is_empty()).then(|| format!("{} is not free: {differs:?}", slot.called))
             }
-            // One that was never chosen is not pinned yet: it is not to run, that is all.
+            // A thread that was never picked is not pinned yet. It only must not run.
             Some(row) if row.paused => {
                 let_pass(Duration::from_millis(60));
                 let ran = machine.used() - before;
@@ -459,7 +462,7 @@ impl<'a> Soak<'a> {
         }
     }
 
-    /// The core was killed then; the keeper as well, or not.
+    /// Handles the death of the core at this time, with or without its keeper.
     pub fn core_died(&mut self, at: Instant, with_keeper: bool) {
         self.core.wait().expect("is our child");
         self.note_growth();
@@ -490,7 +493,7 @@ impl<'a> Soak<'a> {
         self.slots.iter_mut().for_each(Slot::forgot);
     }
 
-    /// Looks at what the processes need, and what was delivered.
+    /// Samples the resources of the processes and the delivered CPU time.
     fn sample(&mut self) {
         self.next_sample = Instant::now() + SAMPLE;
         let mut line = String::new();
@@ -517,13 +520,13 @@ impl<'a> Soak<'a> {
         self.say(&format!("{line}{} requests, {} unanswered", self.asked, self.unanswered));
     }
 
-    /// What the kernel has counted by now for those who are never changed.
+    /// Returns the CPU time of the unchanged VMs by the kernel's count.
     fn used(&self) -> [Span; STEADIES] {
         let used = |number: usize| self.slots[number].machine.as_ref().map(Machine::used);
         std::array::from_fn(|number| used(number).unwrap_or(Span::ZERO))
     }
 
-    /// How late timers rang in all, in seconds, and what a hypervisor took.
+    /// Returns the sum of timer latenesses and of stolen time, in seconds.
     fn late(&self) -> f64 {
         let page = ask_text(&self.live.place.path("socket"), "GET", "/metrics", None);
         let page = page.map(|(_, text)| text).unwrap_or_default();
@@ -532,7 +535,7 @@ impl<'a> Soak<'a> {
         lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
     }
 
-    /// What one who is never changed had of what it was promised.
+    /// Checks the CPU time of an unchanged VM against its reservation.
     fn delivered(
         &mut self,
         number: usize,
@@ -554,7 +557,7 @@ impl<'a> Soak<'a> {
         let listed = listed - base.listed;
         let least = used.before.left_after(base.used.after).ns();
         let most = (used.after - base.used.before).ns();
-        // Whose turn ends just then is counted once that is told.
+        // A run interval that is just ending is counted once it is reported.
         let slop = Span::from_ms(30).ns();
         if listed + slop < least || listed > most + slop {
             let what = format!("used {least} to {most} ns, and is said to have used {listed}");
@@ -563,8 +566,8 @@ impl<'a> Soak<'a> {
         let used = least;
         let span = u64::try_from((at - base.at).as_nanos()).expect("not so long");
         let promised = span / (PERIOD.ns() / STEADY.ns());
-        // A slice at each end; and what a single stop was late by is forgiven, which on a machine
-        // that others keep busy is much of so small a slice.
+        // The tolerance is a slice at each end, and late enforcement, which is forgiven. For such a
+        // small slice, that is much on a busy host.
         let late = Duration::from_secs_f64((late - base.late).max(0.0));
         let late = u64::try_from(late.as_nanos()).expect("not so long");
         if used > promised + late + 3 * STEADY.ns() {
@@ -577,7 +580,7 @@ impl<'a> Soak<'a> {
         format!("steady {number}: {ppm} ppm, {late} ms late, {missed} of {of} missed; ")
     }
 
-    /// A process that grew.
+    /// Records processes that have grown.
     fn note_growth(&mut self) {
         for (word, growth) in std::mem::take(&mut self.growths) {
             for grew in growth.grew() {
@@ -586,7 +589,7 @@ impl<'a> Soak<'a> {
         }
     }
 
-    /// The daemon ends as it was told to, and nothing is left.
+    /// Ends the daemon by a signal, and asserts that nothing is left.
     pub fn end(mut self) {
         self.note_growth();
         crate::common::live::kill(
@@ -618,7 +621,7 @@ impl Drop for Soak<'_> {
     }
 }
 
-/// The daemon, as a unit of systemd has it: at once, and again when it died.
+/// Starts the daemon, as a systemd unit does, also after it died.
 fn start(live: &Live, cpu: CpuId) -> Child {
     let cpu = cpu.index().to_string();
     let arguments = ["serve", "--cpus", &cpu, "--state", STATE, "--socket", "socket"];

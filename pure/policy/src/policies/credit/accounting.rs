@@ -1,4 +1,4 @@
-//! Giving credit: who is given how much, and what becomes of the accounts.
+//! Distribution of credit to active vCPUs, and the state of each vCPU that follows from its credit.
 
 use slackline_units::VcpuId;
 
@@ -9,7 +9,8 @@ use super::rules::{Changes, Floor, Leaving, Park};
 use super::runqueue::Class;
 
 impl Credit {
-    /// The master's third tick: credit for everybody who is active, and room under the caps.
+    /// Gives credit to all active vCPUs and replenishes the budgets of capped VMs, at each third
+    /// tick of the master.
     pub(super) fn give_credit(&mut self, at: &Moment) {
         if !self.domains.spending.is_empty() {
             self.renew_budgets(at);
@@ -28,8 +29,9 @@ impl Credit {
         }
     }
 
-    /// Decides by its credit what class a vCPU is of, and whether it is held. `allowed` is what its
-    /// cap lets it use in a period, if it has one. Returns its credit for the balance.
+    /// Sets the class of a vCPU by its credit, and parks it if it is over its cap. `allowed` is the
+    /// CPU time that the cap allows in a period, `None` without a cap. Returns the vCPU's credit
+    /// for the balance.
     #[inline]
     pub(super) fn close_account(&mut self, at: &Moment, vcpu: VcpuId, allowed: Option<i64>) -> i64 {
         let period = self.rules.period;

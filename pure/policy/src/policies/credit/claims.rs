@@ -1,11 +1,11 @@
-//! What guests claim of their tasks, for policies that listen: a vCPU of a domain with something
-//! urgent to do may go ahead of others that have credit too.
+//! Claims of guests: a vCPU whose VM has urgent work may precede vCPUs that have credit too. Only
+//! policies that listen to guests use this module.
 //! Source: Kim, Kim, Jeon, Seo and Lee, 2008, sections 3.2 to 3.4, cited as [Paper].
 //!
-//! `told` makes of what was told one number a vCPU, its *claim*, and those that wait are kept in
-//! order of it; where guests are not asked, `habit` does of what a domain does. `passes` lets the
-//! first of them go ahead, and ends that; `accounts` bound for how long. Credit by itself has none
-//! of this.
+//! A *claim* is one number for each vCPU: how urgent its work is. `told` derives it from the
+//! guest's reports, `habit` from the VM's answers to I/O if guests are not asked. The run queues
+//! keep waiting vCPUs in order of claim. `passes` lets the first of them precede the vCPU whose
+//! turn it is, and ends that. `accounts` limits the time of each VM ahead of others.
 
 mod accounts;
 mod habit;
@@ -24,119 +24,119 @@ use accounts::Room;
 use habit::Habit;
 use told::Heard;
 
-/// How far claims are believed.
+/// Rules by which claims count.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Belief {
     pub(crate) tell: Tell,
-    /// Whether a task that waits for I/O counts too.
+    /// Selects whether a blocked task that waits for I/O counts too.
     pub(crate) considers: Consider,
-    /// Which of those that wait count once I/O has been done for their domain.
+    /// Selects the blocked tasks that count while I/O is pending for their VM.
     pub(crate) matching: Match,
-    /// How many of those that I/O has woken lately are believed.
+    /// Number of tasks woken by I/O that count, the latest first.
     pub(crate) list: usize,
-    /// For how long after I/O has woken them.
+    /// Time after its wake-up by I/O in which a task counts.
     pub(crate) list_time: Span,
-    /// For how long a domain may go ahead of others, if that is bounded.
+    /// Limit of the time that a VM may run ahead of others. `None` if there is no limit.
     pub(crate) bound: Option<Bound>,
     pub(crate) ends: Ends,
     pub(crate) place: Place,
     pub(crate) among: Among,
 }
 
-/// Who says what a guest has to do.
+/// Source of the claims of VMs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tell {
     Guest,
-    /// What it does with the I/O that is done for it: whether it answers within so much CPU time.
+    /// Inferred from the answers of a VM to I/O: whether it answers within this CPU time.
     Inferred(Span),
 }
 
-/// Which tasks of a guest count.
+/// Tasks of a guest that count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Consider {
     RunQueue,
     All,
 }
 
-/// For which of the tasks that wait the I/O that has been done may be.
+/// Blocked tasks for which pending I/O may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Match {
     Any,
-    /// Those that I/O has woken lately.
+    /// The tasks that I/O woke lately.
     List,
-    /// Those for which it is, as who does it says.
+    /// The tasks that the driver VM names.
     Exact,
 }
 
-/// When a turn ahead of others ends.
+/// End of a turn ahead of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ends {
     Slice,
-    /// With the claim, too.
+    /// End of the claim, or of the timeslice if that is earlier.
     Claim,
 }
 
-/// Where who has gone ahead of others stands afterwards.
+/// Place in the queue of a vCPU after its turn ahead of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Behind all, or where it stood if it was preempted and turns are kept.
+    /// The tail. A preempted vCPU keeps its place if preemption does not end turns.
     Tail,
-    /// Where it stood.
+    /// The place that it had before.
     Kept,
 }
 
-/// What bounds the time that a domain has ahead of others.
+/// Limit of the time that a VM may run ahead of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bound {
-    /// How much of its own share that may be.
+    /// Part of the VM's own share that it may use ahead of others.
     pub(crate) cap: CpuShare,
-    /// How much of it may be saved up.
+    /// CPU time ahead of others that a VM may save up.
     pub(crate) depth: Span,
 }
 
-/// What everybody claims, and has left to claim.
+/// Claims of all vCPUs, and the time ahead of others that each VM has left.
 pub(super) struct Claims {
     belief: Belief,
     vcpus: Roster<Claimant>,
-    /// By row of the domain.
+    /// VMs, by row of `Domains`.
     domains: Vec<Household>,
     room: Room,
 }
 
-/// A vCPU, as it is heard.
+/// Claim of a vCPU.
 #[derive(Clone, Copy, Debug)]
 struct Claimant {
     domain: usize,
-    /// Whether it does I/O for others.
+    /// True if it does I/O for other VMs.
     is_driver: bool,
-    /// Of its most urgent task that wants the CPU.
+    /// Claim of its most urgent runnable task.
     runnable: Claim,
-    /// What it comes to with what waits for its domain, whether or not the domain has room for it.
+    /// Claim with the work that waits for its VM, also if the VM has no time ahead left.
     effective: Claim,
-    /// For what it went ahead of others when it was last chosen, if it did.
+    /// Claim for which it preceded others when it was last chosen. `None` if it was its turn.
     ahead: Option<Claim>,
-    /// Up to when it has been charged, if it runs.
+    /// Time up to which it has been charged, if it runs.
     charged: Time,
 }
 
-/// A domain, as it is heard.
+/// Reports of a VM, and its time ahead of others.
 #[derive(Clone, Debug)]
 struct Household {
     vcpus: Vec<VcpuId>,
     heard: Heard,
     habit: Habit,
-    /// How much I/O has been done for it of which it has not taken notice.
+    /// Number of I/O items that are done and that the VM has not taken notice of.
     pending: u32,
     weight: Option<Weight>,
-    /// What it may still use ahead of others, in nanoseconds, as it was at that level.
+    /// Time ahead of others that was left when the VM was last settled, in nanoseconds.
     left: i64,
     level: u128,
-    /// Whether nothing is left: then its claims do not count.
+    /// True if no time ahead is left. Claims of the VM do not count then.
     is_spent: bool,
 }
 
 impl Household {
-    /// What it claims for those of its tasks that wait, or for what it is taken to be at.
+    /// Returns the claim of the VM for its blocked tasks, or for its answers to I/O.
     fn waiting(&self, belief: &Belief) -> Claim {
         let counts = match belief.tell {
             Tell::Guest => self.pending > 0,
@@ -163,12 +163,12 @@ impl Household {
 }
 
 impl Claims {
-    /// Nobody has joined.
+    /// Creates the state without any vCPU.
     pub(super) fn new(belief: Belief) -> Claims {
         Claims { belief, vcpus: Roster::default(), domains: Vec::new(), room: Room::default() }
     }
 
-    /// A vCPU joins its domain and has told nothing.
+    /// Adds a vCPU. It claims nothing.
     pub(super) fn join(&mut self, vcpu: VcpuId, domain: usize) {
         if self.domains.len() <= domain {
             self.domains.resize(domain + 1, Household::EMPTY);
@@ -189,7 +189,7 @@ impl Claims {
         self.vcpus.insert(vcpu, claimant);
     }
 
-    /// A vCPU leaves.
+    /// Removes a vCPU, and its VM if it was the last one.
     pub(super) fn leave(&mut self, vcpu: VcpuId) {
         let Some(Claimant { domain, .. }) = self.vcpus.remove(vcpu) else { return };
         let household = &mut self.domains[domain];
@@ -199,26 +199,26 @@ impl Claims {
         }
     }
 
-    /// A vCPU is chosen: ahead of others for that claim, or in its turn.
+    /// Records that a vCPU is chosen: ahead of others for that claim, or in its turn.
     #[inline]
     pub(super) fn begin(&mut self, vcpu: VcpuId, ahead: Option<Claim>) {
         self.vcpus[vcpu].ahead = ahead;
     }
 
-    /// Whether a vCPU went ahead of others when it was last chosen.
+    /// Returns true if a vCPU preceded others when it was last chosen.
     #[inline]
     pub(super) fn is_ahead(&self, vcpu: VcpuId) -> bool {
         self.vcpus[vcpu].ahead.is_some()
     }
 
-    /// A vCPU has begun to run, or has been charged for what it has run.
+    /// Records that a vCPU has started, or has been charged up to now.
     #[inline]
     pub(super) fn charged(&mut self, now: Time, vcpu: VcpuId) {
         self.vcpus[vcpu].charged = now;
     }
 
-    /// What the vCPUs of a domain have had by now; who runs is taken to have had all the time since
-    /// it was charged.
+    /// Returns the CPU time that the vCPUs of a VM have received. A running vCPU counts as having
+    /// run since it was last charged.
     fn ran(&self, at: &Moment, domain: usize) -> Span {
         let Household { vcpus, habit, .. } = &self.domains[domain];
         let running = vcpus.iter().filter(|&&vcpu| at.cpu_of(vcpu).is_some());
@@ -226,18 +226,18 @@ impl Claims {
         habit.ran + since.sum::<Span>()
     }
 
-    /// Whether who has its turn pays for it while others claim something and it claims more: else
-    /// whoever says that all it does is urgent would have turns that nobody can go ahead of.
+    /// Returns true if a vCPU with a claim pays for its own turn too. Otherwise a guest that claims
+    /// that all its work is urgent would have turns that no vCPU can precede.
     fn are_turns_paid_for(&self) -> bool {
         self.belief.bound.is_some() && self.keeps_places()
     }
 
-    /// Whether who has gone ahead of others has its place again whatever ends its turn.
+    /// Returns true if a vCPU keeps its place in the queue however its turn ahead ends.
     pub(super) fn keeps_places(&self) -> bool {
         self.belief.place == Place::Kept
     }
 
-    /// What there is to show of a vCPU, which is chosen or not.
+    /// Returns the rows to show for a vCPU. `is_chosen` is true if it is chosen for a CPU.
     pub(super) fn account(&self, vcpu: VcpuId, is_chosen: bool) -> Account {
         let Claimant { effective, ahead, .. } = self.vcpus[vcpu];
         let shown = |claim: Option<Claim>| {
@@ -256,8 +256,8 @@ impl Claims {
         rows
     }
 
-    /// What a vCPU's claim counts for. Where claims are bounded one is paid for, and ordinary work
-    /// is not worth that: it would use up what its domain has for what is urgent.
+    /// Returns the claim of a vCPU as it counts. If time ahead is limited, ordinary work claims
+    /// nothing: it would use up the time that its VM needs for urgent work.
     #[inline]
     fn counted(&self, vcpu: VcpuId) -> Claim {
         let Claimant { domain, effective, .. } = self.vcpus[vcpu];

@@ -1,4 +1,4 @@
-//! The domains, and which of them are active: given credit at the next accounting.
+//! VMs and the list of active ones. An active VM receives credit at the next accounting.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -8,62 +8,62 @@ use slackline_units::{CpuShare, DomId, Span, Time, VcpuId, Weight};
 use super::rules::{Park, Rules};
 use super::{Vcpu, nanoseconds};
 
-/// A domain's account. Amounts are nanoseconds of CPU time.
+/// Account of a VM. Amounts are in nanoseconds of CPU time.
 #[derive(Debug)]
 pub(super) struct Domain {
     id: DomId,
     pub(super) weight: Weight,
     pub(super) cap: Option<CpuShare>,
     pub(super) vcpus: Vec<VcpuId>,
-    /// How many of its vCPUs are active.
+    /// Number of active vCPUs.
     pub(super) active: i64,
-    /// The active ones, newest last.
+    /// Active vCPUs, newest last.
     pub(super) active_vcpus: Vec<VcpuId>,
-    /// Its place in the list of active domains.
+    /// Index in the list of active VMs.
     place: usize,
-    /// What it may use before the next accounting and has not handed out to a vCPU.
+    /// CPU time left under the cap until the next accounting, without what vCPUs have taken of it.
     pub(super) budget: i64,
-    /// What its vCPUs hold of that.
+    /// CPU time that vCPUs have taken from the budget and not used yet.
     pub(super) held: i64,
-    /// Up to where it has been given its part of the level.
+    /// Level up to which the VM has received credit.
     pub(super) level: u64,
-    /// Whether it has used any of what its cap allows, and not been given all of it back.
+    /// True if the budget has been used since it was last full.
     pub(super) is_spending: bool,
-    /// When it was given credit last.
+    /// Time up to which the VM has received credit.
     pub(super) settled: Time,
-    /// Its vCPU, where it is the only one, is active, and only the weight bounds what it is given.
+    /// The only vCPU, if it is active and only the weight bounds its credit.
     pub(super) plain: Option<VcpuId>,
-    /// What it can use, in millionths of a CPU.
+    /// CPU time that the VM can use, in millionths of a CPU.
     pub(super) rate: u64,
-    /// At this pace of the level it is limited.
+    /// Pace of the level from which on the VM is limited.
     pub(super) enough: u64,
-    /// What it counts for in the sums of the level.
+    /// Contribution to the sums of the level.
     pub(super) counted: Counted,
-    /// Whether its cap or the number of its vCPUs bounds what it is given, not its weight.
+    /// True if its cap or its number of vCPUs bounds its credit, not its weight.
     pub(super) is_limited: bool,
-    /// Whether its vCPUs run together.
+    /// True if its vCPUs run as a gang.
     pub(super) is_gang: bool,
 }
 
-/// All domains, by a row of their own, for ids need not be dense.
+/// All VMs, each in a row of its own, since ids need not be dense.
 #[derive(Debug, Default)]
 pub(super) struct Domains {
     pub(super) rows: Vec<Domain>,
     by_id: BTreeMap<DomId, usize>,
     free: Vec<usize>,
-    /// The active ones, last first.
+    /// Rows of the active VMs, last first.
     pub(super) list: Vec<usize>,
-    /// Of all active domains.
+    /// Total weight of the active VMs.
     pub(super) weight: i64,
-    /// Whether budgets hold vCPUs to their caps.
+    /// True if budgets enforce the caps.
     has_budgets: bool,
-    /// True if the order of the list decides who is given how much.
+    /// True if credit depends on the order of the list.
     keeps_order: bool,
-    /// How many are held by a budget. Mostly none is, and then no domain needs to be looked at.
+    /// Number of VMs with a cap that a budget enforces. Mostly zero, and then no VM needs a check.
     capped: usize,
-    /// The capped domains that are spending.
+    /// Rows of capped VMs whose budget is not full.
     pub(super) spending: Vec<usize>,
-    /// Active vCPUs of all domains.
+    /// Number of active vCPUs of all VMs.
     pub(super) active: i64,
 }
 
@@ -80,7 +80,7 @@ impl core::ops::IndexMut<usize> for Domains {
     }
 }
 
-/// What a domain counts for in the sums of the level.
+/// Contribution of a VM to the sums of the level.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counted {
     pub(super) weight: i64,
@@ -93,7 +93,7 @@ impl Domains {
         Domains { has_budgets, keeps_order, ..Domains::default() }
     }
 
-    /// A vCPU joins its domain.
+    /// Adds a vCPU to its VM. Returns the row of the VM.
     pub(super) fn join(&mut self, vcpu: VcpuId) -> usize {
         let row = match self.by_id.get(&vcpu.domain()) {
             Some(&row) => row,
@@ -103,7 +103,7 @@ impl Domains {
         row
     }
 
-    /// The row of a domain that is there.
+    /// Returns the row of a VM. `None` if it has no vCPU.
     pub(super) fn row_of(&self, id: DomId) -> Option<usize> {
         self.by_id.get(&id).copied()
     }
@@ -154,7 +154,7 @@ impl Domains {
         }
     }
 
-    /// A vCPU that is not active leaves its domain.
+    /// Removes a vCPU that is not active from its VM.
     pub(super) fn leave(&mut self, row: usize, vcpu: VcpuId) {
         let domain = &mut self.rows[row];
         domain.vcpus.retain(|&other| other != vcpu);
@@ -166,25 +166,25 @@ impl Domains {
         }
     }
 
-    /// Whether budgets hold any domains.
+    /// Returns true if a budget enforces the cap of any VM.
     #[inline]
     pub(super) fn are_capped(&self) -> bool {
         self.capped > 0
     }
 
-    /// Whether a budget holds a domain.
+    /// Returns true if a budget enforces the cap of this VM.
     #[inline]
     pub(super) fn is_capped(&self, row: usize) -> bool {
         self.are_capped() && self.rows[row].cap.is_some()
     }
 
-    /// Whether a domain has nothing left under its cap.
+    /// Returns true if the budget of a capped VM is exhausted.
     #[inline]
     pub(super) fn is_broke(&self, row: usize) -> bool {
         self.is_capped(row) && self.rows[row].budget <= 0
     }
 
-    /// A domain's budget becomes less.
+    /// Lowers the budget of a VM. A negative amount raises it.
     fn spend(&mut self, row: usize, used: i64) {
         let domain = &mut self.rows[row];
         domain.budget = domain.budget.saturating_sub(used);
@@ -193,14 +193,15 @@ impl Domains {
         }
     }
 
-    /// A vCPU is handed a part of its domain's budget.
+    /// Moves a part of the VM's budget to a vCPU.
     pub(super) fn hand_out(&mut self, row: usize, part: i64) {
         let held = &mut self.rows[row].held;
         *held = held.saturating_add(part);
         self.spend(row, part);
     }
 
-    /// A vCPU uses some of what it holds. Off its CPU it holds nothing.
+    /// Charges a vCPU for CPU time from its part of the budget. A vCPU that is not chosen keeps no
+    /// part.
     pub(super) fn charge(&mut self, account: &mut Vcpu, used: i64) {
         account.held = account.held.saturating_sub(used);
         let held = &mut self.rows[account.domain].held;
@@ -211,22 +212,22 @@ impl Domains {
         }
     }
 
-    /// A vCPU that ran for so long gives back what it has not used; what it has used and not been
-    /// charged for yet it still holds.
+    /// Takes back the unused part of the budget of a vCPU that ran for `ran`. The vCPU keeps the
+    /// part that it has used and that is not charged yet.
     pub(super) fn take_back(&mut self, account: &mut Vcpu, ran: Span) {
         let owes = nanoseconds(ran.left_after(account.paid)).clamp(0, account.held.max(0));
         let unused = core::mem::replace(&mut account.held, owes) - owes;
         self.give_back(account.domain, unused);
     }
 
-    /// A vCPU gives back what it has not used, or owes what it has used beyond.
+    /// Takes back a part of the budget. A negative part is an overrun, which the VM owes.
     pub(super) fn give_back(&mut self, row: usize, part: i64) {
         let held = &mut self.rows[row].held;
         *held = held.saturating_sub(part);
         self.spend(row, -part);
     }
 
-    /// A vCPU of a domain becomes active; the first puts the domain at the front of the list.
+    /// Makes a vCPU active. The first one puts its VM at the front of the list.
     pub(super) fn activate(&mut self, row: usize, vcpu: VcpuId) {
         self.active += 1;
         let domain = &mut self.rows[row];
@@ -239,7 +240,7 @@ impl Domains {
         }
     }
 
-    /// A vCPU of a domain is active no longer; the last takes the domain from the list.
+    /// Makes a vCPU inactive. The last one takes its VM from the list.
     pub(super) fn deactivate(&mut self, row: usize, vcpu: VcpuId) {
         self.active -= 1;
         let domain = &mut self.rows[row];
@@ -250,7 +251,7 @@ impl Domains {
         }
         self.weight -= i64::from(domain.weight.get());
         let place = domain.place;
-        // While the list is walked it is out of reach, and who walks it puts it in order.
+        // During an accounting the list is empty, and the accounting restores it with `relist`.
         if self.list.get(place) != Some(&row) {
             return;
         }
@@ -264,7 +265,7 @@ impl Domains {
         }
     }
 
-    /// Puts the list back, last first, without those that are no longer active.
+    /// Restores the list, last first, without VMs that are no longer active.
     pub(super) fn relist(&mut self, mut list: Vec<usize>) {
         list.retain(|&row| self.rows[row].active > 0);
         for (place, &row) in list.iter().enumerate() {
@@ -273,7 +274,7 @@ impl Domains {
         self.list = list;
     }
 
-    /// What a domain's cap lets it use in so much time.
+    /// Returns the CPU time that the VM's cap allows in `span`. `None` without a cap.
     pub(super) fn allowance(&self, row: usize, span: Span) -> Option<i64> {
         let cap = self.rows[row].cap?;
         let amount = u128::from(cap.ppm()) * u128::from(span.ns()) / 1_000_000;
@@ -287,8 +288,8 @@ mod tests {
 
     use super::*;
 
-    /// What happens to one of four domains: a vCPU of it becomes active or stops being so, or its
-    /// weight changes.
+    /// Step of the test for one of four VMs: a vCPU becomes active or inactive, or the weight
+    /// changes.
     #[derive(Clone, Copy, Debug)]
     enum Step {
         Activate(usize),
@@ -305,16 +306,16 @@ mod tests {
         ]
     }
 
-    /// The vCPU with a number of the domain in a row.
+    /// Returns a vCPU of the VM in a row.
     fn of_row(row: usize, number: u16) -> VcpuId {
-        VcpuId::new(0, DomId::new(u32::try_from(row).expect("a few")), number)
+        VcpuId::new(0, DomId::new(u32::try_from(row).expect("the test has four rows")), number)
     }
 
     proptest! {
-        /// The sums and the list are those of a recount: a domain counts with its weight while any
-        /// of its vCPUs is active, once, and knows its place.
+        /// Sums and list equal a recount: a VM counts once, with its weight, while any of its vCPUs
+        /// is active, and its index in the list is right.
         #[test]
-        fn the_sums_are_those_of_a_recount(
+        fn sums_of_active_domains_equal_a_recount(
             steps in prop::collection::vec(step(), 1..60),
             keeps_order in any::<bool>(),
         ) {
@@ -354,7 +355,8 @@ mod tests {
         }
     }
 
-    /// As in Xen's linked lists: who becomes active goes to the front, and who leaves moves nobody.
+    /// As in Xen's linked lists, a VM that becomes active goes to the front, and one that leaves
+    /// moves no other VM.
     #[test]
     fn active_domains_and_vcpus_are_listed_newest_first() {
         let mut domains = Domains { keeps_order: true, ..Domains::default() };
@@ -371,10 +373,9 @@ mod tests {
         assert_eq!(domains[1].active_vcpus, [of_row(1, 1), of_row(1, 0)], "newest last");
     }
 
-    /// A row that was left is taken by the next domain, which has nothing of the one before; while
-    /// one vCPU is left it is the same domain.
+    /// A VM keeps its row while one vCPU is left. The next VM in a free row inherits nothing.
     #[test]
-    fn a_domain_is_there_from_its_first_vcpu_to_its_last() {
+    fn domain_exists_from_its_first_vcpu_to_its_last() {
         let mut domains = Domains { has_budgets: true, ..Domains::default() };
         let vcpu = |domain, number| VcpuId::new(0, DomId::new(domain), number);
         let row = domains.join(vcpu(5, 0));

@@ -1,8 +1,10 @@
-//! Credit as it would be without rounding: what is due by weight is given, and no more than a cap
-//! allows is used, to the nanosecond and at a cost that does not grow with the number of vCPUs.
+//! Credit without rounding: each VM receives what is due by its weight and uses at most what its
+//! cap allows. Amounts are exact to the nanosecond, and the cost does not grow with the number of
+//! vCPUs.
 //!
-//! `level` gives credit by weight. `budgets` hold domains to their caps. `waiting` lets nobody wait
-//! where a CPU idles. The core is with the rest of the policy: accounts, lists by class, passes.
+//! `level` distributes credit by weight. `budgets` enforces caps. `waiting` lets no vCPU wait while
+//! a CPU idles that its affinity allows. Accounts, lists by class and passes are those of the rest
+//! of the policy.
 
 mod budgets;
 pub(super) mod level;

@@ -1,15 +1,16 @@
-//! Gangs: the vCPUs of a domain that asks for it run together or not at all, as far as that takes
-//! nothing from others. Source: what is called relaxed co-scheduling, since VMware ESX 3; ours is
-//! by turns rather than by how far one has come ahead of another.
+//! Gangs: the vCPUs of a VM with `gang = true` run together or not at all, as far as that takes
+//! nothing from other VMs. Source: relaxed co-scheduling, so called since VMware ESX 3. Ours works
+//! by timeslices, not by the progress of one vCPU beyond another.
 //!
-//! Whoever of a gang is chosen brings its waiting siblings along: each is *invited* to a CPU where
-//! nobody runs who comes before it by class, and its turn ends when that of the first ends. So they
-//! are stopped together too, and each CPU goes on with whom it had. All is paid for as always, so
-//! no account and no share is another one. Where a sibling that wants to run cannot come along, or
-//! is stopped before the others, those stop soon: after the skew they go behind all of their class.
-//! If nobody of it waits there they go on.
+//! A vCPU of a gang that is chosen brings its waiting siblings along. Each is *invited* to a CPU
+//! whose vCPU does not precede it by class, and its turn ends with that of the first. So all stop
+//! together too, and each CPU goes on with the vCPU it had. CPU time is charged as always, so
+//! accounts and shares stay the same. If a sibling that is runnable cannot come along, or is
+//! stopped before the others, those stop after the skew and go behind all of their class. If no
+//! vCPU of the class waits there, they go on.
 //!
-//! Holds after every pass: nobody is invited to two CPUs, or to one for which a sibling is chosen.
+//! Holds after every pass: no vCPU is invited to two CPUs, or to a CPU for which a sibling is
+//! chosen.
 
 use alloc::vec::Vec;
 use core::cmp::Ordering;
@@ -22,30 +23,30 @@ use super::rules::fields;
 use super::runqueue::Class;
 use super::{Credit, Why, nanoseconds};
 
-/// Who is invited where.
+/// Invitations of siblings to CPUs.
 pub(super) struct Gangs {
-    /// By CPU: who is to have it at its next pass.
+    /// Invitation to the next pass of each CPU.
     invitations: Vec<Option<Invitation>>,
-    /// The CPUs to which somebody is invited.
+    /// CPUs with an invitation.
     spoken_for: CpuSet,
-    /// The CPUs whose turns end earlier than they have been told.
+    /// CPUs whose turns end earlier than their timers.
     shortened: CpuSet,
-    /// For so long one may run while a sibling that wants to cannot.
+    /// Time that a vCPU may run on while a sibling that is runnable cannot run.
     skew: Span,
 }
 
-/// To have a CPU at its next pass.
+/// Invitation of a vCPU to a CPU at its next pass.
 #[derive(Clone, Copy)]
 struct Invitation {
     vcpu: VcpuId,
-    /// As if it were of this class.
+    /// Class at which the vCPU competes for the CPU.
     class: Class,
-    /// Until when.
+    /// End of the turn that the vCPU gets.
     ends: Time,
 }
 
 impl Gangs {
-    /// If siblings are brought along at all by these parameters.
+    /// Creates the state if the parameters select gangs, else `None`.
     pub(super) fn read(values: &Values, cpus: usize) -> Option<Gangs> {
         let are_brought = values.choice(&fields::GANG) == "relaxed";
         are_brought.then(|| Gangs::new(cpus, values.span(&fields::SKEW)))
@@ -60,7 +61,7 @@ impl Gangs {
         }
     }
 
-    /// Whoever is invited to a CPU is so no longer.
+    /// Removes and returns the invitation to a CPU.
     fn take(&mut self, cpu: CpuId) -> Option<Invitation> {
         self.spoken_for.remove(cpu);
         self.invitations[cpu.index()].take()
@@ -70,7 +71,7 @@ impl Gangs {
         self.invitations.iter().flatten().any(|other| other.vcpu == vcpu)
     }
 
-    /// A vCPU is gone.
+    /// Removes the invitation of a vCPU that leaves.
     pub(super) fn leave(&mut self, vcpu: VcpuId) {
         for cpu in self.spoken_for.iter() {
             if self.invitations[cpu.index()].is_some_and(|other| other.vcpu == vcpu) {
@@ -81,8 +82,8 @@ impl Gangs {
 }
 
 impl Credit {
-    /// Whom a pass chooses that would choose `first`: whoever is invited, if `first` does not come
-    /// before it.
+    /// Returns the vCPU that a pass chooses instead of `first`: the invited one, unless `first`
+    /// precedes it.
     #[inline]
     pub(super) fn or_invited(&mut self, at: &Moment, cpu: CpuId, first: VcpuId) -> VcpuId {
         match &mut self.gangs {
@@ -116,12 +117,12 @@ impl Credit {
         vcpu
     }
 
-    /// Stands in a list and is chosen nowhere.
+    /// Returns true if the vCPU stands in a list and is chosen for no CPU.
     fn waits(&self, vcpu: VcpuId) -> bool {
         self.vcpus[vcpu].on.is_none() && self.queues.list_of(vcpu).is_some()
     }
 
-    /// Who has been chosen for a CPU brings its siblings along.
+    /// Invites the siblings of a vCPU that has been chosen for a CPU.
     #[inline]
     pub(super) fn bring_siblings(&mut self, at: &Moment, cpu: CpuId, vcpu: VcpuId) {
         if self.gangs.is_some() && self.domains[self.vcpus[vcpu].domain].is_gang {
@@ -161,13 +162,14 @@ impl Credit {
         }
     }
 
-    /// The CPUs for which vCPUs of a domain are chosen.
+    /// Returns the CPUs for which vCPUs of a VM are chosen.
     fn cpus_of(&self, row: usize) -> CpuSet {
         self.domains[row].vcpus.iter().filter_map(|&vcpu| self.vcpus[vcpu].on).collect()
     }
 
-    /// As what class one comes along with another: who has no credit left as the other, for a turn.
-    /// A little earlier or later each has what the others have.
+    /// Returns the class at which a vCPU comes along with another. Without credit it takes the
+    /// other's class, if it owes less than a turn: a little earlier or later it has as much credit
+    /// as the other.
     fn class_beside(&self, vcpu: VcpuId, other: VcpuId) -> Class {
         let (account, class) = (&self.vcpus[vcpu], self.vcpus[other].class.min(Class::Under));
         let is_close = account.credit > -nanoseconds(self.rules.slice);
@@ -175,8 +177,8 @@ impl Credit {
         if own == Class::Over && is_close { class.max(own) } else { own }
     }
 
-    /// The CPU on which a waiting vCPU may run and nobody is who comes before it, of those with
-    /// somebody of the lowest class its own if possible; none of those taken.
+    /// Returns a CPU whose chosen vCPU does not precede the waiting `vcpu`, without those in
+    /// `taken`. CPUs with the lowest class come first, and among them the home CPU.
     fn place_beside(
         &self,
         at: &Moment,
@@ -198,23 +200,24 @@ impl Credit {
         })
     }
 
-    /// Whether one of the same class is owed more than a period, and more than another: who is due
-    /// nearly a whole CPU could not make up for the turns of a gang otherwise.
+    /// Returns true if `vcpu` has more than a period's credit, and more than `than`, which is of
+    /// the same class. Otherwise a vCPU that is due nearly a whole CPU could not make up for the
+    /// turns of a gang.
     fn is_owed_more(&self, vcpu: VcpuId, than: VcpuId) -> bool {
         let credit = self.vcpus[vcpu].credit;
         credit > self.rules.period && credit > self.vcpus[than].credit
     }
 
-    /// Whether a gang is in mid-turn on a CPU: no other may come in between, or the two would do so
-    /// in turn and for ever.
+    /// Returns true if a vCPU of a gang is within its turn on a CPU. No other gang may take that
+    /// CPU, or two gangs would interrupt each other forever.
     fn is_kept_by_gang(&self, at: &Moment, cpu: CpuId) -> bool {
         let this = &self.cpus[cpu.index()];
         let is_of_gang = |vcpu: VcpuId| self.domains[self.vcpus[vcpu].domain].is_gang;
         this.until > at.now() && this.chosen.is_some_and(is_of_gang)
     }
 
-    /// A vCPU of a gang has lost its CPU before its turn was over: where it cannot go on elsewhere,
-    /// its siblings stop soon.
+    /// Shortens the turns of the siblings of a vCPU that was preempted and does not go on
+    /// elsewhere.
     #[inline]
     pub(super) fn stop_siblings(&mut self, at: &Moment, vcpu: VcpuId, why: Why) {
         if self.gangs.is_some()
@@ -240,7 +243,7 @@ impl Credit {
         }
     }
 
-    /// The CPUs to ask again because the turns there end earlier.
+    /// Takes the CPUs to pick for again because turns there end earlier.
     #[inline]
     pub(super) fn take_shortened(&mut self) -> CpuSet {
         self.gangs.as_mut().map_or(CpuSet::NONE, |gangs| core::mem::take(&mut gangs.shortened))
@@ -260,8 +263,9 @@ mod tests {
         VcpuId::new(u32::from(number), DomId::new(domain), number)
     }
 
-    /// As many CPUs as others and one more: one of a gang has the first, each of the others one,
-    /// and their next turns begin. Its siblings wait, not boosted; then the first CPU is to pass.
+    /// Builds a host with one CPU more than `others`. A vCPU of a gang has the first CPU and each
+    /// other VM has one. All are at the start of a turn. The siblings wait and are not boosted, and
+    /// a pass of the first CPU is requested.
     fn gang(others: u16, siblings: u16) -> (Credit, Moment) {
         let fields = [("gang", Given::Text("relaxed"))];
         let values = Values::read(SPEC.policy_fields, fields.into_iter()).unwrap();
@@ -305,7 +309,7 @@ mod tests {
         (policy, at)
     }
 
-    /// Who is chosen for which CPU once all have passed, by slot.
+    /// Returns the slot of the vCPU chosen for each CPU once all CPUs have passed.
     fn chosen(mut policy: Credit, at: &Moment) -> Vec<Option<usize>> {
         for cpu in 0..policy.cpus.len() {
             policy.pass(at, CpuId::new(cpu));
@@ -313,10 +317,10 @@ mod tests {
         policy.cpus.iter().map(|cpu| cpu.chosen.map(VcpuId::slot)).collect()
     }
 
-    /// A sibling has no credit left, and another domain, which has some, runs on the only other
-    /// CPU. It comes along as if it had credit, unless it owes a turn.
+    /// A sibling has no credit left, and the only other CPU runs a VM that has some. The sibling
+    /// runs as if it had credit, unless it owes a whole turn.
     #[test]
-    fn who_has_no_credit_comes_along_with_who_has_some_unless_it_owes_a_turn() {
+    fn sibling_without_credit_comes_along_unless_it_owes_a_turn() {
         for (beyond_a_turn, second) in [(0, 1), (1, 2)] {
             let (mut policy, at) = gang(1, 1);
             let turn = nanoseconds(policy.rules.slice);
@@ -326,9 +330,9 @@ mod tests {
         }
     }
 
-    /// What the other is owed is a period's credit and more: as much as the sibling, or more.
+    /// The other VM has more than a period's credit: as much as the sibling, or more.
     #[test]
-    fn who_is_owed_more_than_a_sibling_stays() {
+    fn vcpu_with_more_credit_than_sibling_keeps_its_cpu() {
         for (more, second) in [(0, 2), (1, 1)] {
             let (mut policy, at) = gang(1, 1);
             let owed = 2 * policy.rules.period;
@@ -339,9 +343,9 @@ mod tests {
     }
 
     #[test]
-    fn all_siblings_come_along_each_to_a_cpu_of_its_own() {
+    fn all_siblings_come_along_to_separate_cpus() {
         let (mut policy, at) = gang(2, 2);
-        // Both are asked at once: neither waits for the other to be there.
+        // Both CPUs are invited to at once. Neither waits until the other has passed.
         let asked = policy.pass(&at, CpuId::new(0));
         assert_eq!(asked, [1, 2].map(CpuId::new).into_iter().collect());
         let mut chosen = chosen(policy, &at);

@@ -1,4 +1,4 @@
-//! Who of those that wait claims most: in order of claims, then of classes, then of place in line.
+//! Order of the waiting vCPUs by claim, then by class, then by place in the queue.
 
 use alloc::vec::Vec;
 
@@ -6,19 +6,19 @@ use slackline_units::{CpuId, Urgency, VcpuId};
 
 use crate::queues::ordered::Queues;
 
-/// How urgent what a vCPU has to do is said to be: less is more, and none is least of all.
+/// Urgency of a vCPU's work as its VM claims it. Less is more urgent, and `NONE` is the least.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Claim(u16);
 
 impl Claim {
-    /// Nothing was told, or nothing that counts.
+    /// Claim of a vCPU without reports that count.
     pub(super) const NONE: Claim = Claim(256);
-    /// Nothing is more urgent.
+    /// The most urgent claim.
     pub(super) const HIGHEST: Claim = Claim(0);
-    /// What is taken to be urgent for what is seen of it: no more than the most urgent of what
+    /// Claim that is inferred from a VM's answers to I/O: as urgent as the most urgent task that
     /// shares the CPU by time.
     pub(super) const INFERRED: Claim = Claim(100);
-    /// What runs without a wish.
+    /// Claim of a task of ordinary priority.
     pub(super) const ORDINARY: Claim = Claim(Urgency::ORDINARY.0 as u16);
 
     #[inline]
@@ -26,48 +26,48 @@ impl Claim {
         Claim(u16::from(urgency))
     }
 
-    /// On the scale of what was told.
+    /// Returns the claim on the scale of reports. `None` for no claim.
     pub(super) fn urgency(self) -> Option<u8> {
         u8::try_from(self.0).ok()
     }
 }
 
-/// Where in its lane somebody comes to stand.
+/// End of a lane at which a vCPU enters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     First,
     Last,
 }
 
-/// Where a vCPU stands whose claim counts.
+/// Class of a vCPU whose claim counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Standing {
-    /// Among those with credit left and no more.
+    /// The vCPU has credit and is not boosted.
     Under,
-    /// Among those without.
+    /// The vCPU has no credit.
     Over,
 }
 
-/// The vCPUs that wait and whose claims count, by CPU.
+/// Waiting vCPUs whose claims count, by CPU.
 ///
-/// Places are numbered as they are taken, at both ends of a lane; so they are in order while lanes
-/// are. A mixed list is not, and has to be looked through.
+/// Places are numbered as vCPUs enter a lane, at either end. So places are in order while lanes
+/// are. A mixed list is not in order and needs a search.
 pub(super) struct Order {
     queues: Queues<(Claim, Standing, i64)>,
-    /// By slot.
+    /// Claims and places, by slot.
     rows: Vec<Row>,
     first: i64,
     last: i64,
-    /// Among whom claims count.
+    /// Classes in which claims count.
     pub(super) among: Among,
 }
 
-/// Among whom claims count: those boosted are served before all others in any case.
+/// Classes in which claims count. Boosted vCPUs precede all others in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Among {
-    /// Those with credit left.
+    /// Only vCPUs with credit.
     Under,
-    /// Everybody else.
+    /// All vCPUs that are not boosted.
     All,
 }
 
@@ -82,7 +82,7 @@ impl Order {
         Order { queues: Queues::new(cpus), rows: Vec::new(), first: 0, last: 0, among }
     }
 
-    /// From now on `vcpu` may stand in lines; it claims nothing.
+    /// Prepares the row of a vCPU that joins. It claims nothing.
     pub(super) fn join(&mut self, vcpu: VcpuId) {
         let row = Row { claim: Claim::NONE, place: 0 };
         if self.rows.len() <= vcpu.slot() {
@@ -91,7 +91,8 @@ impl Order {
         self.rows[vcpu.slot()] = row;
     }
 
-    /// A vCPU comes to stand at one end of its lane; where, if its claim counts there.
+    /// Enters a vCPU at one end of its lane. `counts` is its CPU and class if its claim counts
+    /// there.
     #[inline]
     pub(super) fn enter(&mut self, vcpu: VcpuId, end: End, counts: Option<(CpuId, Standing)>) {
         let row = &mut self.rows[vcpu.slot()];
@@ -108,13 +109,13 @@ impl Order {
         self.insert(vcpu, counts);
     }
 
-    /// A vCPU stands in no line any more.
+    /// Removes a vCPU that leaves its list.
     #[inline]
     pub(super) fn leave(&mut self, vcpu: VcpuId) {
         self.queues.remove(vcpu);
     }
 
-    /// A vCPU claims something else, or becomes of another class, and stays where it stands.
+    /// Changes the claim or the class of a vCPU, which keeps its place.
     pub(super) fn change(&mut self, vcpu: VcpuId, claim: Claim, counts: Option<(CpuId, Standing)>) {
         self.queues.remove(vcpu);
         self.rows[vcpu.slot()].claim = claim;
@@ -129,13 +130,13 @@ impl Order {
         }
     }
 
-    /// What a vCPU claims.
+    /// Returns the claim of a vCPU.
     #[inline]
     pub(super) fn claim(&self, vcpu: VcpuId) -> Claim {
         self.rows[vcpu.slot()].claim
     }
 
-    /// Who claims most of those of whom something holds.
+    /// Returns the most urgent claim, and its vCPU, of those for which `holds` is true.
     #[inline]
     pub(super) fn first_that(
         &self,
@@ -161,7 +162,7 @@ mod tests {
         VcpuId::new(slot, DomId::new(slot), 0)
     }
 
-    /// All that claim something, those that claim most first.
+    /// Returns the slots of all vCPUs that claim something, the most urgent first.
     fn all(order: &Order) -> Vec<usize> {
         let mut all: Vec<VcpuId> = Vec::new();
         while let Some((_, next)) = order.first_that(CPU, |vcpu| !all.contains(&vcpu)) {
@@ -179,10 +180,9 @@ mod tests {
         order
     }
 
-    /// One of two that come to the head stands before all, the other one before that; who comes to
-    /// the tail stands behind all.
+    /// A vCPU that enters at the head precedes all, and one that enters at the tail follows all.
     #[test]
-    fn equal_claims_are_in_order_of_places() {
+    fn equal_claims_keep_the_order_of_places() {
         let mut order = claiming(&[Claim::of(110); 6]);
         for (slot, end) in [
             (3, End::Last),
@@ -200,10 +200,10 @@ mod tests {
         assert_eq!(all(&order), [5, 4, 1, 2, 0, 3]);
     }
 
-    /// A claim comes before credit, and credit before place; who claims nothing, and whose claim
-    /// does not count where it stands, is not in it.
+    /// A claim precedes credit, and credit precedes place. A vCPU without a claim that counts is
+    /// not in the order.
     #[test]
-    fn more_urgent_claims_come_first_and_none_not_at_all() {
+    fn order_puts_urgent_claims_first_and_omits_vcpus_without_claim() {
         let mut order = claiming(&[Claim::of(120), Claim::of(120), Claim::of(9), Claim::NONE]);
         let counts = [OVER, UNDER, OVER, UNDER];
         for (slot, counts) in (0..).zip(counts) {
@@ -213,7 +213,7 @@ mod tests {
         order.change(vcpu(2), Claim::NONE, OVER);
         order.change(vcpu(3), Claim::HIGHEST, UNDER);
         assert_eq!(all(&order), [3, 1, 0]);
-        // Of the same claim and credit it keeps the place that it had.
+        // With the same claim and credit a vCPU keeps its place.
         order.change(vcpu(0), Claim::of(120), UNDER);
         assert_eq!(all(&order), [3, 0, 1]);
         order.change(vcpu(1), Claim::of(120), None);

@@ -1,4 +1,4 @@
-//! Manual page.
+//! Help page of `credit`.
 
 /// Text of `slackline help credit`.
 pub(super) const PAGE: &str = "\

@@ -1,4 +1,4 @@
-//! Passes: who has which CPU, who waits where, and who makes whom give way.
+//! Passes: they choose the vCPU of a CPU, enter waiting vCPUs in lists, and request preemption.
 
 use slackline_units::{CpuId, CpuSet, Span, VcpuId};
 
@@ -9,7 +9,7 @@ use super::runqueue::{Class, RunQueues};
 use super::{Credit, Vcpu, Why, nanoseconds};
 
 impl Vcpu {
-    /// The class changes, or stays.
+    /// Sets the class, and moves the vCPU in its list if the class has changed.
     #[inline]
     pub(super) fn set_class(
         &mut self,
@@ -23,7 +23,7 @@ impl Vcpu {
         }
     }
 
-    /// Pays for what it has used. Returns of what class it is then.
+    /// Charges a run. Returns the class that follows from it.
     #[inline]
     pub(super) fn pay(&mut self, ran: Span, rules: &Rules) -> Class {
         self.paid += ran;
@@ -41,7 +41,7 @@ impl Vcpu {
 }
 
 impl Credit {
-    /// A pass: chooses anew who has a CPU, and for how long.
+    /// Runs a pass: chooses the vCPU that runs on a CPU and the end of its turn.
     pub(super) fn decide(&mut self, at: &Moment, cpu: CpuId) {
         let why = self.cpus[cpu.index()].why;
         let is_marked = self.rules.changes == Changes::Tick;
@@ -79,7 +79,7 @@ impl Credit {
         }
     }
 
-    /// The chosen one goes back into its list, if it has work and may. Returns who it was.
+    /// Puts the chosen vCPU back into its list if it is runnable and not parked. Returns it.
     #[inline(always)]
     pub(super) fn put_back(&mut self, at: &Moment, cpu: CpuId, why: Why) -> Option<VcpuId> {
         let vcpu = self.cpus[cpu.index()].chosen.take()?;
@@ -126,7 +126,7 @@ impl Credit {
         Some(vcpu)
     }
 
-    /// A vCPU is chosen in its turn.
+    /// Chooses a vCPU in its turn.
     #[inline(always)]
     pub(super) fn take(&mut self, at: &Moment, cpu: CpuId, vcpu: VcpuId) {
         self.queues.remove(vcpu);
@@ -137,7 +137,7 @@ impl Credit {
         self.give(at, cpu, (vcpu, limit));
     }
 
-    /// A vCPU has a CPU from now on, for so long.
+    /// Gives a CPU to a vCPU from now on, for at most `limit`.
     #[inline(always)]
     pub(super) fn give(&mut self, at: &Moment, cpu: CpuId, (vcpu, limit): (VcpuId, Span)) {
         let account = &mut self.vcpus[vcpu];
@@ -161,13 +161,13 @@ impl Credit {
         }
     }
 
-    /// For how long a vCPU may run if it starts now.
+    /// Returns the time that a vCPU may run if it starts now.
     #[inline]
     pub(super) fn turn(&self, vcpu: VcpuId) -> Span {
         self.within_bounds(vcpu, self.vcpus[vcpu].turn)
     }
 
-    /// A turn of a vCPU, as far as its boost and its domain's budget last.
+    /// Limits a turn to the rest of the vCPU's boost and to its part of the VM's budget.
     #[inline]
     pub(super) fn within_bounds(&self, vcpu: VcpuId, mut turn: Span) -> Span {
         let account = &self.vcpus[vcpu];
@@ -180,7 +180,7 @@ impl Credit {
         turn
     }
 
-    /// Whom a pass chooses. Mostly it is the first at home.
+    /// Returns the vCPU that a pass chooses. Mostly it is the first in the CPU's own list.
     #[inline(always)]
     fn next(&self, at: &Moment, cpu: CpuId) -> Option<VcpuId> {
         match self.queues.first(cpu) {
@@ -195,12 +195,12 @@ impl Credit {
         }
     }
 
-    /// The vCPU that should have a CPU: the first at home; where that has no credit, the first with
-    /// more of it elsewhere.
+    /// Returns the vCPU that should have a CPU: the first in its own list. If that one has no
+    /// credit, the first with credit in another list precedes it.
     #[inline(never)]
     pub(super) fn best(&self, at: &Moment, cpu: CpuId) -> Option<VcpuId> {
         let may = |vcpu| {
-            // Who is ahead of others stands in line while it runs.
+            // A vCPU that precedes others by its claim stands in a list while it runs.
             at.is_eligible(vcpu, cpu) && !self.is_broke(vcpu) && self.vcpus[vcpu].on.is_none()
         };
         let local = self.queues.ahead(cpu).find(|&(vcpu, _)| may(vcpu));
@@ -211,13 +211,13 @@ impl Credit {
         }
     }
 
-    /// The first in the list of another CPU who is of a higher class than that.
+    /// Returns the first vCPU above `class` in the list of another CPU.
     fn stolen(&self, cpu: CpuId, class: Class, may: impl Fn(VcpuId) -> bool) -> Option<VcpuId> {
         let class = class.max(Class::Idle);
         let mut others = self.queues.with_any_above(class);
         others.remove(cpu);
         let others = others.iter_after(cpu);
-        // Xen left idle CPUs alone: what they have they will take themselves.
+        // Xen stole nothing from idle CPUs, which would take their vCPUs themselves.
         let has_work = |peer: &CpuId| {
             self.rules.changes == Changes::Now || self.cpus[peer.index()].chosen.is_some()
         };
@@ -234,7 +234,7 @@ impl Credit {
         this.class
     }
 
-    /// Who is chosen for a CPU is of this class from now on, or nobody is.
+    /// Records the class of the vCPU chosen for a CPU, or `Idle` if there is none.
     #[inline]
     pub(super) fn set_class_on(&mut self, cpu: CpuId, class: Class) {
         let before = core::mem::replace(&mut self.cpus[cpu.index()].class, class);
@@ -244,7 +244,7 @@ impl Credit {
         }
     }
 
-    /// A vCPU has work: it is boosted if it has credit, and stands where it is served soonest.
+    /// Handles a wake-up: the vCPU is boosted if it has credit, and enters a list.
     pub(super) fn wake_up(&mut self, at: &Moment, vcpu: VcpuId) {
         if self.is_broke(vcpu) {
             self.vcpus[vcpu].is_parked = true;
@@ -263,7 +263,7 @@ impl Credit {
         self.enqueue(at, vcpu);
     }
 
-    /// A vCPU stands in its list from now on, and CPUs that may have to serve it pass.
+    /// Puts a vCPU into its list, and requests passes of CPUs that may have to run it.
     pub(super) fn enqueue(&mut self, at: &Moment, vcpu: VcpuId) {
         let (home, class) = (self.vcpus[vcpu].home, self.vcpus[vcpu].class);
         self.queues.push(home, class, vcpu);
@@ -271,7 +271,7 @@ impl Credit {
         if there > Class::Idle || self.is_spoken_for(home) {
             let idle = self.idle(at, vcpu);
             match self.rules.changes {
-                // The first takes it, or somebody for whom another one was asked to pass.
+                // The first idle CPU takes it, or takes a vCPU for which another pass is requested.
                 Changes::Now => self.request_all(idle.first(), Why::Preempted),
                 Changes::Tick => self.request_all(idle.iter(), Why::Preempted),
             }
@@ -281,8 +281,8 @@ impl Credit {
         }
     }
 
-    /// The CPUs on which a vCPU may run and nobody is or is about to be. In Xen one that was about
-    /// to pass was idle until it had.
+    /// Returns the idle CPUs that the vCPU's affinity allows and for which no pass is requested. In
+    /// Xen a CPU with a requested pass still counted as idle.
     pub(super) fn idle(&self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let idle = match self.rules.changes {
             Changes::Now => self.free.without(&self.requested),
@@ -291,8 +291,8 @@ impl Credit {
         if idle.is_empty() { idle } else { idle.and(&at.allowed(vcpu)) }
     }
 
-    /// A vCPU goes to sleep or away: it is in no list and not chosen, and whatever it held of its
-    /// domain's budget it gives back.
+    /// Takes a vCPU that blocks or leaves out of its list or off its CPU. It gives its part of the
+    /// budget back.
     pub(super) fn retire(&mut self, at: &Moment, vcpu: VcpuId) {
         match self.vcpus[vcpu].on {
             Some(cpu) => {
@@ -313,13 +313,14 @@ impl Credit {
         }
     }
 
-    /// The class of a vCPU that may be in a list changes, or stays. Apart, for that is rare.
+    /// Sets the class of a vCPU that may be in a list. Kept apart from `set_class`, since that is
+    /// rare.
     #[inline(never)]
     pub(super) fn reclass(&mut self, vcpu: VcpuId, class: Class) {
         self.set_class(vcpu, class);
     }
 
-    /// The class of a vCPU changes, or stays.
+    /// Sets the class of a vCPU.
     #[inline]
     pub(super) fn set_class(&mut self, vcpu: VcpuId, class: Class) {
         let account = &mut self.vcpus[vcpu];
@@ -327,7 +328,7 @@ impl Credit {
         account.on.into_iter().for_each(|cpu| self.set_class_on(cpu, class));
     }
 
-    /// A vCPU belongs where it runs best from now on.
+    /// Moves the home of a vCPU to the CPU where it runs best.
     pub(super) fn find_home(&mut self, at: &Moment, vcpu: VcpuId) {
         let home = self.better_cpu(at, vcpu);
         self.move_home(vcpu, home);
@@ -341,9 +342,9 @@ impl Credit {
         }
     }
 
-    /// The CPU on which a vCPU runs best: its own, or an idle one whose neighbours are idle rather
-    /// than busy (section 7.4, item 5). Where placement is for wakes, a busy CPU is left for an
-    /// idle one, and for one on which somebody of a lower class runs.
+    /// Returns the CPU where a vCPU runs best: its home, or an idle CPU that has more idle
+    /// neighbours (section 7.4, item 5). With placement at wake-up it leaves a busy CPU for an idle
+    /// one, or for one that runs a vCPU of a lower class.
     pub(super) fn better_cpu(&self, at: &Moment, vcpu: VcpuId) -> CpuId {
         let (home, allowed) = (self.vcpus[vcpu].home, at.allowed(vcpu));
         let cyclic = |from: CpuId, set: &CpuSet| set.iter_after(from).next();

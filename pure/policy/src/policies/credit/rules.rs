@@ -1,4 +1,4 @@
-//! Which Credit: the rules of four versions, and each rule that is seen from outside by itself.
+//! Rules of four versions of Credit. Each rule whose effect is visible is a parameter of its own.
 
 pub(crate) mod fields;
 
@@ -20,12 +20,11 @@ pub(crate) struct Rules {
     pub(super) tick: Span,
     pub(super) clock: Clock,
     pub(super) sampling: Sampling,
-    /// Credits a tick; none where a credit is a nanosecond.
+    /// Credits per tick. `None` if a credit is a nanosecond.
     pub(super) credits: Option<i64>,
-    /// How long a credit is: in it everything is rounded.
+    /// Length of a credit in nanoseconds. All amounts are rounded to it.
     pub(super) credit: i64,
-    /// What a CPU is worth from one accounting to the next, in nanoseconds: as many whole credits
-    /// as are given for it.
+    /// Credit for one CPU in a period, in nanoseconds: a whole number of credits.
     pub(super) period: i64,
     pub(super) boost: Boost,
     pub(super) park: Park,
@@ -38,14 +37,14 @@ pub(crate) struct Rules {
     pub(super) placement: Placement,
 }
 
-/// When each CPU ticks first.
+/// Time of the first tick of each CPU.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
-    /// How much later than a tick after the start.
+    /// Delay of the first CPU's first tick, beyond one tick after the start.
     offset: Span,
-    /// And how much later than the CPU before it.
+    /// Delay of each CPU after the CPU before it.
     phase: Span,
-    /// Whether that is the one with the next higher number.
+    /// True if the CPU before a CPU is the one with the next higher number.
     is_downward: bool,
 }
 
@@ -58,21 +57,22 @@ impl Clock {
         }
     }
 
-    /// How much later than a tick after the start one of so many CPUs ticks first.
+    /// Returns the delay of a CPU's first tick, beyond one tick after the start, for `cpus` CPUs.
     pub(super) fn first(&self, cpu: usize, cpus: usize) -> Span {
         let before = if self.is_downward { cpus - 1 - cpu } else { cpu };
         self.offset + self.phase * before as u64
     }
 }
 
-/// Who pays.
+/// Charging: the vCPU that runs at a tick pays for all of it, or each vCPU for the time it used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sampling {
     Tick,
     Exact,
 }
 
-/// How long waking with credit is worth something.
+/// End of the boost after a wake-up with credit: no boost, the next tick that finds the vCPU
+/// running, or a tick of CPU time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Boost {
     Off,
@@ -80,7 +80,7 @@ pub(super) enum Boost {
     Exact,
 }
 
-/// What holds a vCPU to its cap.
+/// Enforcement of caps: behind idle, a stop at accounting, or a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Park {
     Queue,
@@ -88,28 +88,28 @@ pub(super) enum Park {
     Budget,
 }
 
-/// Who is over its cap.
+/// Condition for being over the cap: any debt, or debt of more than the cap allows in a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OverCap {
     Debt,
     Cap,
 }
 
-/// Which debt is forgiven.
+/// Debt beyond which it is forgiven: one period's, or one for each active vCPU and one more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Floor {
     Period,
     Turns,
 }
 
-/// What becomes of credit that is not used.
+/// Fate of more than a period's credit: all is lost, or only the excess of a blocked vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Leaving {
     Forfeit,
     Keep,
 }
 
-/// From when on a vCPU is given credit.
+/// Start of credit for a new vCPU: at once, when a tick finds it running, or at a wake-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Newcomers {
     Active,
@@ -117,21 +117,21 @@ pub(super) enum Newcomers {
     Awake,
 }
 
-/// When the next of a class has its turn.
+/// Point at which a vCPU goes behind its class: at every pass, or when its turn is used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rotation {
     Pass,
     Turn,
 }
 
-/// From when on a change of class counts.
+/// Time from which a change of class counts: the next tick, or now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Changes {
     Tick,
     Now,
 }
 
-/// When a better CPU is looked for.
+/// Occasions to look for a better CPU: never, at ticks, or at wake-ups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Placement {
     Stay,
@@ -140,8 +140,8 @@ pub(super) enum Placement {
 }
 
 impl Rules {
-    /// What was said, and for the rest what that version's rules say. They differ as follows
-    /// (reference, sections 7, 8 and 15):
+    /// Reads the parameters. Those that say `as-rules` follow the given version. The versions
+    /// differ as follows (reference, sections 7, 8 and 15):
     ///
     /// | | exact | 3.0.3 | 2006-10-30 | 3.0.4 |
     /// |---|---|---|---|---|
@@ -151,8 +151,9 @@ impl Rules {
     /// | newcomers | awake | active | active | sampled |
     /// | placement | wake | stay | stay | tick |
     pub(crate) fn read(values: &Values, version: &str) -> Rules {
-        // The column of the table.
-        let column = VERSIONS.iter().position(|&of| of == version).expect("a version");
+        // Column of the table above.
+        let column =
+            VERSIONS.iter().position(|&of| of == version).expect("the version is one of VERSIONS");
         let word = |field: &Field, by_rules: [&'static str; 4]| match values.choice(field) {
             "as-rules" => by_rules[column],
             said => said,
@@ -215,7 +216,7 @@ impl Rules {
         }
     }
 
-    /// Whether every CPU ticks; otherwise there is only the accounting.
+    /// Returns true if every CPU ticks. Otherwise there is only the accounting.
     pub(super) fn needs_ticks(&self) -> bool {
         self.sampling == Sampling::Tick
             || self.boost == Boost::Tick
@@ -224,7 +225,7 @@ impl Rules {
     }
 }
 
-/// Credits a tick.
+/// Returns the credits per tick. `None` if a credit is a nanosecond.
 fn credits(word: &str) -> Option<i64> {
     match word {
         "ten" => Some(10),
@@ -233,15 +234,17 @@ fn credits(word: &str) -> Option<i64> {
     }
 }
 
-/// How long a credit is, and a period: so many whole credits.
+/// Returns the length of a credit and the credit of a period, in nanoseconds. A period is a whole
+/// number of credits.
 fn worth(credits: Option<i64>, tick: Span) -> (i64, i64) {
     let tick = i64::try_from(tick.ns()).expect("a tick is at most a second");
     let credit = credits.map_or(1, |credits| (tick / credits).max(1));
     (credit, 3 * credits.unwrap_or(tick) * credit)
 }
 
-/// How long a turn lasts. Were it a whole period, three that may use 66 % each of two CPUs would
-/// not get it: two that run all their room at once leave the third too little of the period.
+/// Returns the length of a turn. With turns of a whole period, three vCPUs that may use 66 % each
+/// of two CPUs would not receive it: two that use up their budgets first leave the third too little
+/// of the period.
 fn slice(values: &Values, by_rules: Span) -> Span {
     match values.span(&SLICE) {
         Span::ZERO => by_rules,

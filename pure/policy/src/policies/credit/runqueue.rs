@@ -1,11 +1,12 @@
-//! Who waits for each CPU, by class: higher classes first, and in order of coming within a class.
+//! Lists of waiting vCPUs by CPU and class: higher classes first, and first come, first served
+//! within a class.
 //!
-//! A list is one *lane* for each class, so that coming and going cost O(1). Where a change of class
-//! leaves a vCPU where it stands until the list is sorted, as it did in Xen, the list is *mixed*:
-//! its lanes in order are the list, but who comes has to look for its place, in O(length).
+//! A list is one *lane* for each class, so entering and leaving cost O(1). In Xen a vCPU kept its
+//! place after a change of class until the list was sorted. Such a list is *mixed*: its lanes in
+//! order are the list, but a vCPU that enters has to search for its place, in O(length).
 //!
-//! Where Xen had its idle vCPU a list may have a mark: nobody behind it is ever run. While a CPU is
-//! idle its mark is out of the list, as the idle vCPU was. Only a mixed list needs one.
+//! A list may have a mark in place of Xen's idle vCPU. A vCPU behind the mark never runs. While a
+//! CPU is idle its mark is out of the list, as the idle vCPU was. Only a mixed list needs a mark.
 
 use alloc::vec::Vec;
 
@@ -14,23 +15,23 @@ use slackline_units::{CpuId, CpuSet, VcpuId};
 use super::order::{Among, Claim, End, Order, Standing};
 use super::rules::Changes;
 
-/// How urgent a vCPU is.
+/// Class of a vCPU, in increasing order of urgency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Class {
-    /// Held behind idle.
+    /// The vCPU is parked behind idle.
     Parked,
-    /// Where idle stands; no vCPU is of this class.
+    /// Class of the mark. No vCPU has it.
     Idle,
-    /// Has used up its credit.
+    /// The vCPU has no credit left.
     Over,
-    /// Has credit left.
+    /// The vCPU has credit left.
     Under,
-    /// Has just woken with credit left.
+    /// The vCPU has just woken with credit left.
     Boost,
 }
 
 impl Class {
-    /// How those of a class stand whose claims count, if they do.
+    /// Returns how the claim of a vCPU of this class counts. `None` if it does not.
     #[inline]
     fn standing(self, among: Among) -> Option<Standing> {
         match self {
@@ -41,49 +42,49 @@ impl Class {
     }
 }
 
-/// How many nodes of a CPU come before those of the vCPUs: one for each class, which stands before
-/// the first and behind the last of its lane; the mark; and two that make it a power of two.
+/// Number of nodes of a CPU, which precede those of vCPUs: one for each class, which closes the
+/// ring of its lane, the mark, and two that make a power of two.
 const OF_CPU: usize = 8;
 
-/// How many classes there are.
+/// Number of classes of a vCPU.
 pub(super) const CLASSES: usize = 5;
 
-/// Which of them is the mark.
+/// Index of the mark among the nodes of a CPU.
 const MARK: usize = 5;
 
-/// No lane.
+/// Lane of a node that is in no list.
 const NOWHERE: u32 = u32::MAX;
 
-/// Who stands in a lane, or the lane itself, or a mark.
+/// Node of a lane: a vCPU, the lane itself, or a mark.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Node {
-    /// Whose it is, if a vCPU's.
+    /// vCPU of the node. `None` for a lane or a mark.
     vcpu: Option<VcpuId>,
     before: u32,
     after: u32,
-    /// The node of the lane in which it is.
+    /// Node of the lane that contains this node.
     lane: u32,
     pub(super) class: Class,
 }
 
 /// The lists of all CPUs.
 pub(super) struct RunQueues {
-    /// First those of the CPUs, then those of the vCPUs by slot.
+    /// Nodes of the CPUs, then nodes of vCPUs by slot.
     pub(super) nodes: Vec<Node>,
-    /// How many are those of CPUs.
+    /// Number of nodes of CPUs.
     vcpus_from: usize,
-    /// By class, whose lanes of it may have somebody.
+    /// CPUs whose lane of a class may have a vCPU, by class.
     taken: [CpuSet; CLASSES],
-    /// Whose lists have somebody in another lane than that of its class, perhaps.
+    /// CPUs whose lists may have a vCPU in the lane of another class.
     pub(super) mixed: CpuSet,
-    /// Whose lists have seen a change of class since they were sorted.
+    /// CPUs whose lists had a change of class since they were sorted.
     pub(super) unsorted: CpuSet,
-    /// Who claims most, if anybody may claim anything.
+    /// Order by claims. `None` if claims are ignored.
     order: Option<Order>,
 }
 
 impl RunQueues {
-    /// Empty lists, whose marks are out of them.
+    /// Creates empty lists without marks.
     pub(super) fn new(cpus: usize) -> RunQueues {
         let vcpus_from = cpus * OF_CPU;
         RunQueues {
@@ -96,24 +97,24 @@ impl RunQueues {
         }
     }
 
-    /// The same, where those who wait may claim something.
+    /// Creates empty lists whose vCPUs may claim something.
     pub(super) fn with_order(cpus: usize, among: Among) -> RunQueues {
         RunQueues { order: Some(Order::new(cpus, among)), ..RunQueues::new(cpus) }
     }
 
-    /// In whose list `vcpu` stands.
+    /// Returns the CPU in whose list a vCPU stands. `None` if it is in no list.
     #[inline]
     pub(super) fn list_of(&self, vcpu: VcpuId) -> Option<CpuId> {
         let lane = self.nodes[self.index(vcpu)].lane;
         (lane != NOWHERE).then(|| cpu_of(lane))
     }
 
-    /// From now on `vcpu` may be put into lists.
+    /// Prepares the node of a vCPU that joins.
     pub(super) fn join(&mut self, vcpu: VcpuId) {
         let index = self.index(vcpu);
         let node = Node::alone(index, Some(vcpu));
         if self.nodes.len() <= index {
-            // What stands in a slot before anybody has joined there is never read.
+            // A node of a slot that no vCPU has used is never read.
             self.nodes.resize(index + 1, node);
         }
         self.nodes[index] = node;
@@ -122,14 +123,14 @@ impl RunQueues {
         }
     }
 
-    /// Puts `vcpu`, which is in no list, behind all of its class.
+    /// Puts a vCPU that is in no list behind all of its class.
     #[inline(always)]
     pub(super) fn push(&mut self, cpu: CpuId, class: Class, vcpu: VcpuId) {
         let index = self.index(vcpu);
         self.insert(cpu, class, index);
     }
 
-    /// Puts `vcpu`, which is in no list, before all of its class.
+    /// Puts a vCPU that is in no list before all of its class.
     pub(super) fn push_first(&mut self, cpu: CpuId, class: Class, vcpu: VcpuId) {
         let index = self.index(vcpu);
         self.nodes[index].class = class;
@@ -141,13 +142,13 @@ impl RunQueues {
         }
     }
 
-    /// Takes `vcpu` out of the list in which it is, if any.
+    /// Takes a vCPU out of its list, if it is in one.
     #[inline(always)]
     pub(super) fn remove(&mut self, vcpu: VcpuId) {
         self.unlink(self.index(vcpu));
     }
 
-    /// The class of a vCPU changes, which counts from now on or from the next tick on.
+    /// Changes the class of a vCPU. The change counts now or from the next tick on.
     #[inline]
     pub(super) fn change(&mut self, vcpu: VcpuId, class: Class, counts: Changes) {
         match counts {
@@ -156,7 +157,7 @@ impl RunQueues {
         }
     }
 
-    /// The class of a vCPU changes; if it is in a list it goes behind all of its class.
+    /// Changes the class of a vCPU. In a list it goes behind all of its new class.
     #[inline]
     fn requeue(&mut self, vcpu: VcpuId, class: Class) {
         let index = self.index(vcpu);
@@ -166,7 +167,7 @@ impl RunQueues {
         }
     }
 
-    /// The first of those ahead of the mark, with its class.
+    /// Returns the first vCPU before the mark, with its class.
     #[inline(always)]
     pub(super) fn first(&self, cpu: CpuId) -> Option<(VcpuId, Class)> {
         if self.is_mixed_on(cpu) {
@@ -182,7 +183,8 @@ impl RunQueues {
         self.ahead(cpu).next()
     }
 
-    /// Those ahead of the mark, or of where it would be put in, first first, with their classes.
+    /// Returns the vCPUs before the mark in order, with their classes. Without a mark, those above
+    /// the class of idle.
     #[inline]
     pub(super) fn ahead(&self, cpu: CpuId) -> impl Iterator<Item = (VcpuId, Class)> {
         let is_marked = self.is_marked(cpu);
@@ -193,16 +195,16 @@ impl RunQueues {
         })
     }
 
-    /// The CPUs in whose lists somebody may stand who is of a higher class than that: all where
-    /// somebody is, and perhaps others.
+    /// Returns the CPUs in whose lists a vCPU above `class` may stand. It may contain CPUs without
+    /// one, but misses none.
     pub(super) fn with_any_above(&self, class: Class) -> CpuSet {
         let mut cpus = CpuSet::NONE;
         self.taken[class as usize + 1..].iter().for_each(|taken| cpus.add(taken));
-        cpus.add(&self.mixed); // Of what class who is where only the list itself says.
+        cpus.add(&self.mixed); // In a mixed list only a search finds the classes.
         cpus
     }
 
-    /// What a vCPU claims, in whatever list it stands, from now on.
+    /// Sets the claim of a vCPU, whichever list it is in.
     pub(super) fn set_claim(&mut self, vcpu: VcpuId, claim: Claim) {
         let counts = self.counts(vcpu);
         if let Some(order) = self.order.as_mut().filter(|order| order.claim(vcpu) != claim) {
@@ -210,13 +212,13 @@ impl RunQueues {
         }
     }
 
-    /// What a vCPU claims.
+    /// Returns the claim of a vCPU.
     pub(super) fn claim(&self, vcpu: VcpuId) -> Claim {
         self.order.as_ref().map_or(Claim::NONE, |order| order.claim(vcpu))
     }
 
-    /// Of those ahead of the mark whose claims count, and of whom something holds: the first of
-    /// those that claim most, if anybody claims anything.
+    /// Returns the first vCPU with the most urgent claim, of those before the mark whose claims
+    /// count and for which `holds` is true. `None` if no vCPU claims anything.
     pub(super) fn most_urgent(
         &self,
         cpu: CpuId,
@@ -234,7 +236,7 @@ impl RunQueues {
         claims.min_by_key(|&(key, _)| key).map(|((claim, _), vcpu)| (claim, vcpu))
     }
 
-    /// A vCPU stays where it stands, of another class.
+    /// Updates the order by claims after a change of class without a change of place.
     pub(super) fn reorder(&mut self, vcpu: VcpuId) {
         let counts = self.counts(vcpu);
         if let Some(order) = &mut self.order {
@@ -242,19 +244,19 @@ impl RunQueues {
         }
     }
 
-    /// In whose list a vCPU stands and how, if its claim counts there.
+    /// Returns the CPU and class at which the claim of a vCPU counts. `None` if it does not.
     fn counts(&self, vcpu: VcpuId) -> Option<(CpuId, Standing)> {
         let among = self.order.as_ref()?.among;
         let standing = self.nodes[self.index(vcpu)].class.standing(among)?;
         Some((self.list_of(vcpu)?, standing))
     }
 
-    /// Whether claims count against somebody of a class.
+    /// Returns true if claims of others count against a vCPU of this class.
     pub(super) fn is_reordered(&self, class: Class) -> bool {
         self.order.as_ref().is_some_and(|order| class.standing(order.among).is_some())
     }
 
-    /// The nodes of a list in order.
+    /// Returns the nodes of a list in order.
     #[inline]
     pub(super) fn walk(&self, cpu: CpuId) -> impl Iterator<Item = usize> {
         let mut lane = lane_of(cpu, Class::Boost);
@@ -295,7 +297,7 @@ impl RunQueues {
         }
     }
 
-    /// Puts a node before the first of such a class, or at the very end.
+    /// Puts a node before the first of a class for which `is_behind` is true, or at the end.
     fn insert_before(&mut self, cpu: CpuId, index: usize, is_behind: impl Fn(Class) -> bool) {
         let next = self.walk(cpu).find(|&other| is_behind(self.nodes[other].class));
         match next {
@@ -309,14 +311,14 @@ impl RunQueues {
         self.link(index, lane, lane);
     }
 
-    /// Puts a node, which is in no list, before another one in a lane.
+    /// Puts a node that is in no list before another one in a lane.
     #[inline(always)]
     #[allow(clippy::cast_possible_truncation)] // Slots are 24 bits wide, CPUs 8.
     fn link(&mut self, index: usize, next: usize, lane: usize) {
         let before = core::mem::replace(&mut self.nodes[next].before, index as u32);
         self.nodes[before as usize].after = index as u32;
         let node = &mut self.nodes[index];
-        debug_assert!(node.lane == NOWHERE, "it stands in a list already");
+        debug_assert!(node.lane == NOWHERE, "a node is in one list at most");
         (node.before, node.after, node.lane) = (before, next as u32, lane as u32);
         if before as usize == lane {
             self.taken[class_of(lane)].insert(cpu_of(lane as u32));
@@ -329,7 +331,7 @@ impl RunQueues {
         }
     }
 
-    /// Takes a node out of the lane in which it is, if any, and says which that was.
+    /// Takes a node out of its lane, if it is in one. Returns that lane.
     #[inline(always)]
     pub(super) fn unlink(&mut self, index: usize) -> u32 {
         let node = &mut self.nodes[index];
@@ -350,7 +352,7 @@ impl RunQueues {
 }
 
 impl Node {
-    /// In no list.
+    /// Creates a node that is in no list.
     #[allow(clippy::cast_possible_truncation)] // Slots are 24 bits wide, CPUs 8.
     fn alone(index: usize, vcpu: Option<VcpuId>) -> Node {
         let index = index as u32;
@@ -368,7 +370,7 @@ pub(super) fn mark_of(cpu: CpuId) -> usize {
     cpu.index() * OF_CPU + MARK
 }
 
-/// The class of a lane, as a number.
+/// Returns the class of a lane, as a number.
 #[inline]
 fn class_of(lane: usize) -> usize {
     lane % OF_CPU
@@ -388,7 +390,7 @@ mod tests {
 
     const CLASSES: [Class; 4] = [Class::Parked, Class::Over, Class::Under, Class::Boost];
 
-    /// A list as the words say it, first first: none is the mark.
+    /// Reference list in plain form, in order. `None` is the mark.
     #[derive(Default)]
     struct Plain(Vec<(Option<VcpuId>, Class)>);
 
@@ -416,9 +418,10 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes, goes and changes in whatever order, on two CPUs.
+        /// Any sequence of entries, removals and changes on two CPUs keeps the order of the
+        /// reference.
         #[test]
-        fn lists_are_in_the_order_that_the_rules_say(
+        fn lists_equal_the_order_of_a_plain_list(
             steps in prop::collection::vec((0..10, 0..2_usize, 0..8_u32, 0..4_usize), 1..200),
         ) {
             let mut queues = RunQueues::new(2);

@@ -1,4 +1,4 @@
-//! Pictures of every rule. Where `tick=1ms slice=3ms` a column is ten of Xen's milliseconds.
+//! Pictures of every rule. With `tick=1ms slice=3ms` a column is 10 ms of Xen's time.
 
 use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 
@@ -7,8 +7,8 @@ use crate::{Given, Moment, Pick, Policy, Topology, TurnEnd, Values};
 
 use super::{Class, Credit, Rules, SPEC};
 
-/// The reference, section 13.2: the second is still boosted at 30 ms. At 60 ms it is in debt, at 90
-/// ms neither is; so they take turns for ever.
+/// The reference, section 13.2: y is still boosted at 30 ms. At 60 ms y is in debt, at 90 ms
+/// neither is. So they take turns forever.
 #[test]
 fn two_hogs_take_turns_of_30_ms() {
     picture(
@@ -29,10 +29,10 @@ fn two_hogs_take_turns_of_30_ms() {
     );
 }
 
-/// The reference, section 13.3: a hog that has credit is not made to give way for one who has as
-/// much, unless waking is worth something by itself.
+/// The reference, section 13.3: a vCPU that wakes with credit preempts a hog with as much credit
+/// only by a boost.
 #[test]
-fn who_wakes_with_credit_is_boosted() {
+fn vcpu_that_wakes_with_credit_is_boosted() {
     picture(
         "credit rules=xen-3.0.4 boost=off",
         "
@@ -51,11 +51,10 @@ fn who_wakes_with_credit_is_boosted() {
     );
 }
 
-/// The reference, section 7.7, item 1: no tick ever meets it, so it is boosted at each wake and
-/// takes three quarters of the CPU. Paying for what it uses, it is in debt when it has had its
-/// half.
+/// The reference, section 7.7, item 1: no tick finds d running, so d is boosted at each wake-up and
+/// takes three quarters of the CPU. With `exact` it is in debt after its half.
 #[test]
-fn who_sleeps_through_the_ticks_pays_nothing() {
+fn vcpu_that_blocks_at_ticks_pays_nothing_by_sampling() {
     picture(
         "credit rules=xen-3.0.4 newcomers=active tick=8ms slice=24ms sampling=tick",
         "
@@ -74,10 +73,10 @@ fn who_sleeps_through_the_ticks_pays_nothing() {
     );
 }
 
-/// Boosted at 12 ms, it may run for a tick; where the boost ends at a tick that meets it, it stays
-/// where it is all the same until its turn is over.
+/// s is boosted at 12 ms and may run for a tick. If a tick that finds it running ends the boost, s
+/// still keeps the CPU until its turn is over.
 #[test]
-fn a_boost_lasts_until_a_tick_or_for_a_tick() {
+fn boost_lasts_until_a_tick_or_for_a_tick() {
     picture(
         "credit rules=xen-3.0.4 boost=tick",
         "
@@ -96,7 +95,7 @@ fn a_boost_lasts_until_a_tick_or_for_a_tick() {
     );
 }
 
-/// The reference, section 7.8: 7 % of 30 credits is three of them, and that is 10 %.
+/// The reference, section 7.8: 7 % of 30 credits is rounded up to three credits, which is 10 %.
 #[test]
 fn caps_are_rounded_up_to_a_credit() {
     picture(
@@ -115,11 +114,11 @@ fn caps_are_rounded_up_to_a_credit() {
     );
 }
 
-/// Half a CPU, woken at 5 ms. Parked by the accounting at 30 ms and let go at 60 ms, it is behind
-/// idle only from the next pass on, and ahead of it from the next; or both at once; or it stops
-/// when its budget is used up.
+/// h has a cap of half a CPU and wakes at 5 ms. The accounting parks it at 30 ms and releases it at
+/// 60 ms. With `queue` it stops at the next pass and goes on at the next pass. With `pause` it does
+/// both at once. With `budget` it stops when its budget is exhausted.
 #[test]
-fn parking_waits_for_a_pass_or_does_not() {
+fn parked_vcpu_stops_at_pass_or_at_once_or_without_budget() {
     picture(
         "credit rules=xen-3.0.4 over-cap=debt park=queue",
         "
@@ -143,10 +142,10 @@ fn parking_waits_for_a_pass_or_does_not() {
     );
 }
 
-/// The reference, section 15, item 14: three on two CPUs have 66 % each, and two of them may use 80
-/// %. By the first test these are parked for being in debt, and a CPU idles.
+/// The reference, section 15, item 14: three vCPUs on two CPUs receive 66 % each, and two of them
+/// have a cap of 80 %. With `over-cap=debt` these are parked for being in debt, and a CPU idles.
 #[test]
-fn once_who_was_in_debt_was_over_its_cap() {
+fn over_cap_debt_parks_vcpus_below_their_cap() {
     picture(
         "credit rules=xen-3.0.4 over-cap=debt tick=1ms slice=3ms",
         "
@@ -169,9 +168,9 @@ fn once_who_was_in_debt_was_over_its_cap() {
     );
 }
 
-/// Parked with a debt of 25 credits at 90 ms, the hog runs on for two ticks; of the 40 that it owes
-/// at 120 ms ten are forgiven, and it is back two periods sooner. A column is five of Xen's
-/// milliseconds.
+/// h is parked with a debt of 25 credits at 90 ms and runs on for two ticks. With `floor=period`,
+/// ten of its 40 credits of debt are forgiven at 120 ms, and it runs two periods sooner. A column
+/// is 5 ms of Xen's time.
 #[test]
 fn debt_beyond_a_period_is_forgiven_or_worked_off() {
     picture(
@@ -190,8 +189,8 @@ fn debt_beyond_a_period_is_forgiven_or_worked_off() {
     );
 }
 
-/// The sleeper is given credit until it has more than a period's. It loses all of it, and is in
-/// debt after a turn; or it keeps a period's, and is not.
+/// s receives credit while it is blocked until it has more than a period's. With `forfeit` it loses
+/// all, and is in debt after a turn. With `keep` it keeps a period's, and is not.
 #[test]
 fn unused_credit_is_lost_or_kept() {
     picture(
@@ -212,10 +211,10 @@ fn unused_credit_is_lost_or_kept() {
     );
 }
 
-/// A newcomer that only sleeps is given half of all credit where it is active; then the hog is in
-/// debt at 30 ms, and has to give way at 35 ms.
+/// n is blocked at first. With `active` it receives half of all credit, so h is in debt at 30 ms
+/// and is preempted at 35 ms.
 #[test]
-fn a_newcomer_is_given_credit_at_once_or_later() {
+fn newcomer_gets_credit_at_once_or_when_sampled() {
     picture(
         "credit rules=xen-3.0.4 boost=off newcomers=active",
         "
@@ -234,9 +233,9 @@ fn a_newcomer_is_given_credit_at_once_or_later() {
     );
 }
 
-/// No tick meets the heavy one before 40 ms: so the light hog pays nothing for its first turn.
+/// No tick finds n running before 40 ms, so with `sampled` h pays nothing for its first turn.
 #[test]
-fn who_waits_is_given_credit_or_is_not() {
+fn waiting_vcpu_gets_credit_if_newcomers_is_awake() {
     picture(
         "credit rules=xen-3.0.4 boost=off newcomers=sampled tick=1ms slice=3ms",
         "
@@ -255,9 +254,9 @@ fn who_waits_is_given_credit_or_is_not() {
     );
 }
 
-/// The reference, section 7.7, item 2: a is interrupted at 15 ms and loses the rest of its turn.
+/// The reference, section 7.7, item 2: a, interrupted at 15 ms, loses its turn with `pass`.
 #[test]
-fn any_pass_may_end_a_turn() {
+fn preempted_vcpu_loses_its_turn_if_rotation_is_pass() {
     picture(
         "credit rules=xen-3.0.4 rotation=pass",
         "
@@ -278,10 +277,10 @@ fn any_pass_may_end_a_turn() {
     );
 }
 
-/// The reference, section 7.3: the parked hog is let go by the accounting at 60 ms; an idle CPU
-/// looks for work at 65 ms.
+/// The reference, section 7.3: the accounting releases a at 60 ms. With `tick` the idle CPU looks
+/// for work at 65 ms.
 #[test]
-fn a_change_of_class_counts_from_a_pass_on_or_at_once() {
+fn class_change_counts_from_next_pass_or_at_once() {
     picture(
         "credit rules=xen-3.0.3 changes=tick",
         "
@@ -298,9 +297,9 @@ fn a_change_of_class_counts_from_a_pass_on_or_at_once() {
     );
 }
 
-/// The second CPU ticks at 20 ms, or at 15 ms: then d is no longer boosted when f wakes.
+/// cpu1 ticks at 20 ms, or at 15 ms. In the second case d is no longer boosted when f wakes.
 #[test]
-fn ticks_of_different_cpus_have_a_phase() {
+fn ticks_of_next_cpu_are_delayed_by_phase() {
     picture(
         "credit rules=xen-3.0.4 phase=0ms",
         "
@@ -329,10 +328,9 @@ fn ticks_of_different_cpus_have_a_phase() {
     );
 }
 
-/// A tick moves a running vCPU to a core that is all idle, and so does a wake; without placement it
-/// stays on the CPU that it was given.
+/// A tick or a wake-up moves a vCPU to a core that is all idle. With `stay` it stays on its CPU.
 #[test]
-fn two_threads_of_a_core_are_worse_than_two_cores() {
+fn placement_prefers_idle_core_to_idle_thread() {
     picture_on(
         2,
         "credit rules=xen-3.0.4 placement=stay",
@@ -371,8 +369,8 @@ fn two_threads_of_a_core_are_worse_than_two_cores() {
     );
 }
 
-/// An account is the same on every CPU: who has credit waits on one for nobody who has none on
-/// another.
+/// Credit counts on every CPU: a vCPU with credit does not wait while a vCPU without credit runs on
+/// the other CPU.
 #[test]
 fn three_hogs_share_two_cpus() {
     picture(
@@ -397,9 +395,9 @@ fn three_hogs_share_two_cpus() {
     );
 }
 
-/// Twice the weight has two turns for one, once the first boosts are over.
+/// Twice the weight has two turns for one of the other, once the first boosts are over.
 #[test]
-fn weights_are_shares() {
+fn twice_the_weight_gets_twice_the_turns() {
     picture(
         "credit tick=1ms slice=3ms",
         "
@@ -410,19 +408,19 @@ fn weights_are_shares() {
     );
 }
 
-/// What a cap keeps from one goes to the others, by their weights. Nothing rings in time here: who
-/// is held to its cap has a little less than that, and what it leaves so goes by turns.
+/// The time that a cap takes from a VM is divided by weight. Timers are late in this test, so a
+/// capped VM receives a little less than its cap. The others divide that difference by turns.
 #[test]
-fn what_a_cap_leaves_goes_to_the_others_by_weight() {
+fn time_beyond_a_cap_is_divided_by_weight() {
     let all = turns("credit", "a weight=4096 cap=20% r\nb weight=512 r\nc r", Span::ZERO, 5_000);
     let had = |who| all.iter().filter(|turn| turn.who == who).map(|turn| turn.ran.ns()).sum();
     let [a, b, c]: [u64; 3] = ['a', 'b', 'c'].map(had);
     assert!(b.abs_diff(2 * c) < c / 5 && a < (a + b + c) / 5, "{a}, {b} and {c} ns");
 }
 
-/// A fifth of a CPU is 6 ms of 30 ms, whoever else wants it.
+/// A fifth of a CPU is 6 ms of 30 ms, whatever the other VM demands.
 #[test]
-fn a_cap_holds_in_every_period() {
+fn cap_limits_cpu_time_in_every_period() {
     picture(
         "credit",
         "
@@ -435,24 +433,24 @@ fn a_cap_holds_in_every_period() {
 
 const CENTURY: Span = Span::from_secs(100 * 365 * 24 * 3_600);
 
-/// A turn under a cap that ends a century late: what the cap did not allow of it is owed, so the
-/// domain is held, and nothing wraps into room. A cap of a CPU or more allows all of it.
+/// A turn under a cap ends a century late. The time beyond the cap is owed, so the VM is parked,
+/// and no amount wraps into budget. A cap of a CPU or more allows all of it.
 #[test]
-fn a_century_beyond_a_cap_is_owed() {
+fn overrun_of_a_century_under_a_cap_is_owed() {
     for rules in ["exact", "xen-3.0.3", "xen-2006-10-30", "xen-3.0.4"] {
         for (cap, is_held) in [("0.0001%", true), ("99%", true), ("100%", false), ("900%", false)] {
             let hogs = format!("a cap={cap} r\nb r");
             let turns = turns(&format!("credit rules={rules} park=budget"), &hogs, CENTURY, 40);
-            // The one that a century had been may come first.
+            // The vCPU of the first turn, which lasted a century, is not counted.
             let had = turns[1..].iter().filter(|turn| turn.who == 'a').count();
             assert_eq!(had == 0, is_held, "{rules}, cap {cap}: {had} turns of 39");
         }
     }
 }
 
-/// A step that spans a century: nothing overflows under any rules, and then the two take turns.
+/// One step spans a century. No amount overflows, and afterwards the two take turns.
 #[test]
-fn a_century_is_not_too_long() {
+fn credit_does_not_overflow_in_a_century() {
     for rules in ["exact", "xen-3.0.3", "xen-2006-10-30", "xen-3.0.4"] {
         for weight in [1, 65_535] {
             let hogs = format!("a weight={weight} r\nb weight={weight} r");
@@ -465,10 +463,10 @@ fn a_century_is_not_too_long() {
     }
 }
 
-/// Of 17 domains the first accounting visits only some; the last is joined by one more vCPU before
-/// its credit has been added to any account.
+/// The first accounting visits only some of 17 VMs. The last VM gets another vCPU before its credit
+/// has been added to any account.
 #[test]
-fn a_domain_grows_while_credit_is_still_to_come() {
+fn vcpu_joins_domain_before_its_credit_is_settled() {
     let values = Values::defaults(SPEC.policy_fields).unwrap();
     let share = Values::defaults(SPEC.share_fields).unwrap();
     let mut policy = (SPEC.build)(&values, &Topology::flat(1));
@@ -491,7 +489,7 @@ fn a_domain_grows_while_credit_is_still_to_come() {
 
 const CPU: CpuId = CpuId::new(0);
 
-/// So many that are awake on one CPU of which none has run, by the rules of that version.
+/// Builds a host with one CPU and runnable vCPUs that have not run, by the rules of a version.
 fn awake(version: &'static str, vcpus: u32) -> (Credit, Moment, Vec<VcpuId>) {
     let values =
         Values::read(SPEC.policy_fields, [("rules", Given::Text(version))].into_iter()).unwrap();
@@ -509,7 +507,7 @@ fn awake(version: &'static str, vcpus: u32) -> (Credit, Moment, Vec<VcpuId>) {
     (policy, at, ids)
 }
 
-/// Who is picked, and for how long.
+/// Returns the picked vCPU and the limit of its turn.
 fn picked(policy: &Credit, at: &Moment) -> Option<(VcpuId, Option<Span>)> {
     match policy.pick(at, CPU) {
         Pick::Run { vcpu, limit, .. } => Some((vcpu, limit)),
@@ -517,10 +515,10 @@ fn picked(policy: &Credit, at: &Moment) -> Option<(VcpuId, Option<Span>)> {
     }
 }
 
-/// The machine would not run the one that was chosen. Who runs in its stead has a turn of its own:
-/// it keeps the CPU when the other one may run again.
+/// The host refuses to run the chosen vCPU. The vCPU that runs in its place has a whole turn: it
+/// keeps the CPU when the other one may run again.
 #[test]
-fn who_runs_in_the_stead_of_who_was_refused_has_a_turn() {
+fn vcpu_that_replaces_a_refused_one_has_a_whole_turn() {
     for (version, turn) in [("exact", 10), ("xen-3.0.4", 30)] {
         let (mut policy, mut at, ids) = awake(version, 2);
         let turn = Span::from_ms(turn);
@@ -536,10 +534,10 @@ fn who_runs_in_the_stead_of_who_was_refused_has_a_turn() {
     }
 }
 
-/// Both are owed more than a period's credit once the first has had its turn. Owed as much as the
-/// other it goes behind that one, and owed a nanosecond more it goes on.
+/// Both vCPUs have more than a period's credit after the turn of the first. With as much credit as
+/// the other it goes behind that one. With a nanosecond more it goes on.
 #[test]
-fn of_two_who_are_owed_as_much_the_one_that_has_had_a_turn_goes_behind() {
+fn vcpu_with_equal_credit_goes_behind_after_its_turn() {
     for (more, next) in [(-1, 1), (0, 1), (1, 0)] {
         let (mut policy, mut at, ids) = awake("exact", 2);
         at.occupy(CPU, ids[0]);
@@ -557,10 +555,10 @@ fn of_two_who_are_owed_as_much_the_one_that_has_had_a_turn_goes_behind() {
     }
 }
 
-/// Credit is given every 30 ms of the clock, however late the timer is: but one that is late by all
-/// of that begins anew.
+/// Credit is given every 30 ms of the clock, however late a timer is. A timer that is late by 30 ms
+/// or more restarts the interval.
 #[test]
-fn a_late_timer_makes_the_next_one_no_later() {
+fn late_timer_does_not_delay_the_next_one() {
     let (mut policy, mut at, _) = awake("exact", 1);
     let ms = |ms| Time::START + Span::from_ms(ms);
     for (rings, next) in [(30, 60), (61, 90), (119, 120), (150, 180), (250, 280)] {
@@ -571,9 +569,10 @@ fn a_late_timer_makes_the_next_one_no_later() {
     }
 }
 
-/// Two CPUs are idle, and two wake at once whose home is the same: nobody looks for another.
+/// Two CPUs are idle, and two vCPUs with the same home wake at once. Without placement each still
+/// gets a CPU.
 #[test]
-fn who_wakes_while_an_idle_cpu_is_to_be_had_by_another_takes_the_next_one() {
+fn two_vcpus_that_wake_at_once_get_both_idle_cpus() {
     let stays = [("placement", Given::Text("stay"))];
     let values = Values::read(SPEC.policy_fields, stays.into_iter()).unwrap();
     let share = Values::defaults(SPEC.share_fields).unwrap();

@@ -1,9 +1,9 @@
-//! What Xen did, and the exact rules do otherwise: to be read beside the reference, section 7.
+//! Rules of Xen that differ from the exact ones. Read them beside the reference, section 7.
 //!
-//! Credits are whole and few, and are given to all who are active: a cap, a share and a rest are
-//! rounded up to one (`accounting`, and `sharing` for the arithmetic). Who runs as a CPU `ticks`
-//! pays for all of the tick. `parking` holds to a cap who is over it at an accounting. `lists` are
-//! in order from the next tick on.
+//! Credits are few and whole, and every active vCPU receives some. A cap, a share and a remainder
+//! are rounded up to a credit (`accounting`, and `sharing` for the arithmetic). A vCPU that runs
+//! when its CPU ticks pays for the whole tick (`ticks`). A vCPU that an accounting finds over its
+//! cap is parked (`parking`). A list is in order from the next tick on (`lists`).
 
 mod accounting;
 mod lists;

@@ -1,4 +1,4 @@
-//! Hosts with vCPUs that are placed by hand, and what became of them.
+//! Hosts with vCPUs that are placed by hand, and the results of their runs.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -9,14 +9,14 @@ use slackline_units::{Span, Time};
 
 pub(crate) const MS: u64 = 1_000_000;
 
-/// A host and its balancer; the rest is what does not matter.
+/// Parameters of a host and its balancer. The default has everything that a test does not need.
 pub(crate) struct Host {
     pub(crate) cpus: usize,
     pub(crate) threads: usize,
     pub(crate) balancer: &'static str,
-    /// Further fields of the policy, as in a scenario.
+    /// Further fields of the policy, in TOML.
     pub(crate) fields: String,
-    /// Further keys of the host.
+    /// Further keys of the host, in TOML.
     pub(crate) keys: String,
     pub(crate) length: u64,
     pub(crate) seed: u64,
@@ -36,12 +36,12 @@ impl Default for Host {
     }
 }
 
-/// A vCPU.
+/// Parameters of a vCPU.
 #[derive(Clone, Debug)]
 pub(crate) struct Guest {
-    /// Where it is at first.
+    /// CPU on which it starts.
     pub(crate) cpu: usize,
-    /// Where it may be from then on; everywhere where nothing is said.
+    /// Affinity after the start. `None` for all CPUs.
     pub(crate) cpus: Option<Vec<usize>>,
     pub(crate) share: String,
     pub(crate) work: String,
@@ -50,7 +50,7 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
-    /// Never sleeps, best effort.
+    /// Returns a best-effort vCPU that is always runnable.
     pub(crate) fn hog(cpu: usize, weight: u64) -> Guest {
         Guest {
             cpu,
@@ -62,7 +62,7 @@ impl Guest {
         }
     }
 
-    /// A slice in each period, no more, on this CPU.
+    /// Returns a vCPU on this CPU with a slice in each period as a hard limit.
     pub(crate) fn promised(cpu: usize, slice: u64, period: u64) -> Guest {
         Guest {
             cpus: Some(vec![cpu]),
@@ -106,11 +106,11 @@ pub(crate) fn run_text(text: &str, guests: &[Guest]) -> Got {
     let scenario = Scenario::read(text);
     let scenario = scenario.unwrap_or_else(|error| panic!("{}: {error}\n{text}", error.line));
     let mut trace: Vec<Record> = Vec::new();
-    slackline_sim::run(&scenario, &mut trace).expect("a run");
+    slackline_sim::run(&scenario, &mut trace).expect("the run completes");
     Got::of(trace, guests)
 }
 
-/// A stretch of running.
+/// Run interval of a vCPU on a CPU.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stretch {
     pub(crate) slot: usize,
@@ -119,7 +119,7 @@ pub(crate) struct Stretch {
     pub(crate) to: Time,
 }
 
-/// What became of them.
+/// Results of a run.
 pub(crate) struct Got {
     pub(crate) trace: Vec<Record>,
     pub(crate) stretches: Vec<Stretch>,
@@ -150,13 +150,13 @@ impl Got {
         Got { trace, stretches, guests: guests.to_vec() }
     }
 
-    /// What a vCPU had between two times, in milliseconds.
+    /// Returns the CPU time of a vCPU between two times in milliseconds.
     pub(crate) fn had(&self, slot: usize, window: Range<u64>) -> Span {
         let own = self.stretches.iter().filter(|stretch| stretch.slot == slot);
         own.map(|stretch| stretch.within(at(window.start), at(window.end))).sum()
     }
 
-    /// What a vCPU did between two times, in milliseconds, as CPU time at full speed.
+    /// Returns the work of a vCPU between two times in milliseconds, as CPU time at full speed.
     pub(crate) fn work(&self, slot: usize, window: Range<u64>) -> Span {
         let lost = |record: &Record| match *record {
             Record::Slowed { vcpu, from, to, work } if vcpu.slot() == slot => {
@@ -165,16 +165,18 @@ impl Got {
                 let (whole, lost) = (to.since(from), to.since(from) - work);
                 let ns =
                     u128::from(inside.ns()) * u128::from(lost.ns()) / u128::from(whole.ns().max(1));
-                Span::from_ns(u64::try_from(ns).expect("less than was lost"))
+                Span::from_ns(u64::try_from(ns).expect("a part is not more than the whole"))
             }
             _ => Span::ZERO,
         };
         self.had(slot, window.clone()) - self.trace.iter().map(lost).sum()
     }
 
-    /// What each had by each multiple of a step, from a time on, in milliseconds.
+    /// Returns the CPU time of each vCPU since the start of the window, at each multiple of `step`
+    /// milliseconds.
     pub(crate) fn sums(&self, window: Range<u64>, step: u64) -> Vec<Vec<u64>> {
-        let count = usize::try_from((window.end - window.start) / step).expect("a short run");
+        let count = usize::try_from((window.end - window.start) / step)
+            .expect("the steps of a short run fit in memory");
         let mut steps = vec![vec![0; self.guests.len()]; count];
         for stretch in &self.stretches {
             let first = (stretch.from.ns() / MS).saturating_sub(window.start) / step;
@@ -183,7 +185,9 @@ impl Got {
             for index in first..=last {
                 let from = window.start + index * step;
                 let had = stretch.within(at(from), at(from + step)).ns();
-                if let Some(row) = steps.get_mut(usize::try_from(index).expect("a short run")) {
+                if let Some(row) = steps.get_mut(
+                    usize::try_from(index).expect("the steps of a short run fit in memory"),
+                ) {
                     row[stretch.slot] += had;
                 }
             }
@@ -198,7 +202,7 @@ impl Got {
         steps
     }
 
-    /// How often somebody went on on another CPU.
+    /// Returns the number of migrations in a window.
     pub(crate) fn moves(&self, window: Range<u64>) -> usize {
         let moves = |slot: usize| {
             let own = self.stretches.iter().filter(|stretch| stretch.slot == slot);
@@ -209,7 +213,8 @@ impl Got {
         (0..self.guests.len()).map(moves).sum()
     }
 
-    /// Who did not have its slice in a period, counted from when it joined.
+    /// Returns each vCPU that missed a slice, with the start of that period. Periods are counted
+    /// from its join.
     pub(crate) fn missed(&self, end: u64) -> Vec<(usize, Time)> {
         let mut missed = Vec::new();
         for (slot, guest) in self.guests.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Balancing costs CPU time: who pays for it, when, and what becomes of others.
+//! Costs of balancing: which vCPU pays for them and when, and their effect on others.
 
 use slackline_scenario::Scenario;
 use slackline_trace::Record;
@@ -10,7 +10,7 @@ use super::random::Dice;
 const US: u64 = 1_000;
 const BALANCERS: [&str; 3] = ["thesis", "repaired", "planned"];
 
-/// Calls of so many microseconds, whatever there is.
+/// Returns the host key for calls of this length, independent of the number of CPUs and vCPUs.
 fn calls(us: u64) -> String {
     format!("balancing = {{ call = '{us}us' }}")
 }
@@ -19,7 +19,7 @@ fn three_loops_and_dom0() -> Vec<Guest> {
     vec![Guest::hog(0, 1), Guest::hog(1, 1), Guest::hog(1, 1), Guest::promised(0, 5 * MS, 20 * MS)]
 }
 
-/// When each call was paid for: the payer, who comes after all others, slept again.
+/// Returns the times at which calls were paid: those at which the balancer vCPU blocked again.
 fn paid(got: &Got, payer: usize) -> Vec<Time> {
     let blocked = |record: &Record| match *record {
         Record::Blocked { at, vcpu } if vcpu.slot() == payer => Some(at),
@@ -28,7 +28,7 @@ fn paid(got: &Got, payer: usize) -> Vec<Time> {
     got.trace.iter().filter_map(blocked).collect()
 }
 
-/// When somebody went on on another CPU.
+/// Returns the times of all migrations.
 fn moved(got: &Got, slots: usize) -> Vec<Time> {
     let of = |slot: usize| {
         let own: Vec<_> = got.stretches.iter().filter(|on| on.slot == slot).collect();
@@ -38,17 +38,17 @@ fn moved(got: &Got, slots: usize) -> Vec<Time> {
     (0..slots).flat_map(of).collect()
 }
 
-/// Whether somebody moved as a call was made: it runs at once, or has the next turn of slack.
+/// Returns true if a migration followed a call at once, or with the next timeslice of slack.
 fn follows(at: Time, paid: &[Time]) -> bool {
     let quantum = Span::from_us(500);
     paid.iter().any(|&paid| paid <= at && at.since(paid) <= quantum)
 }
 
-/// Figure 4.4 once more. 20 calls a second, each of 5 us, 200 ns for each of two CPUs and 50 ns for
-/// each of four vCPUs: that is what the payer has, and a run moves as many as where it is free, as
-/// soon as it has been paid for.
+/// Figure 4.4 with costs: 20 calls per second, each of 5 us, 200 ns for each of two CPUs and 50 ns
+/// for each of four vCPUs. The balancer vCPU uses exactly that. A balancing run migrates as many
+/// vCPUs as without costs, once it has been paid.
 #[test]
-fn what_calls_take_is_charged_to_who_pays() {
+fn balancer_calls_are_charged_to_the_balancer_vcpu() {
     let guests = three_loops_and_dom0();
     for balancer in BALANCERS {
         let keys = "balancing = { call = '5us', cpu = '200ns', vcpu = '50ns' }".to_owned();
@@ -70,11 +70,10 @@ fn what_calls_take_is_charged_to_who_pays() {
     }
 }
 
-/// A call of 250 us has 100 us in each of two periods and 50 us in a third, and the next one comes
-/// 50 ms later; so a run comes every one and a half seconds, and of nobody else's slice is a
-/// nanosecond missing.
+/// A call of 250 us takes 100 us in each of two periods and 50 us in a third. The next call comes
+/// 50 ms later, so a balancing run happens every 1.5 s. No other slice lacks a nanosecond.
 #[test]
-fn a_call_has_no_more_than_its_slice_in_a_period() {
+fn balancer_call_uses_at_most_its_slice_per_period() {
     let guests = three_loops_and_dom0();
     let host =
         Host { balancer: "repaired", keys: calls(250), length: 62_000 * MS, ..Host::default() };
@@ -88,11 +87,11 @@ fn a_call_has_no_more_than_its_slice_in_a_period() {
     assert_eq!(got.missed(host.length), []);
 }
 
-/// CPU 0 is promised up to what is kept for the balancer, in short periods. There are 14 us of each
-/// 7 ms left for a call of 90 us: it is made, and who moves moves, later, but within 50 ms.
-/// [balancer M6]
+/// CPU 0 is reserved up to the balancer's part, in short periods. For a call of 90 us there are 14
+/// us in each 7 ms. The call completes, and its migrations follow late but within 50 ms. [balancer
+/// M6]
 #[test]
-fn a_full_cpu_delays_a_run_but_not_beyond_its_period() {
+fn full_cpu_delays_a_balancing_run_within_its_period() {
     let mut guests = vec![Guest::promised(0, 6_986 * US, 7 * MS)];
     guests.extend([1, 2, 2].map(|cpu| Guest::hog(cpu, 1)));
     for balancer in ["thesis", "repaired"] {
@@ -115,10 +114,10 @@ fn a_full_cpu_delays_a_run_but_not_beyond_its_period() {
     }
 }
 
-/// Whatever else is promised of CPU 0, up to what is kept for the balancer: on 40 random hosts each
-/// call of up to 100 us is made within its period, and nobody misses a slice.
+/// CPU 0 is reserved up to the balancer's part, on 40 random hosts. Each call of up to 100 us
+/// completes within its period, and no slice is missed.
 #[test]
-fn a_cpu_that_is_promised_to_the_last_keeps_every_promise() {
+fn fully_reserved_cpu_meets_every_reservation_beside_the_balancer() {
     for seed in 1..=40 {
         let mut dice = Dice(seed);
         let (mut guests, mut left) = (Vec::new(), 998_000);
@@ -143,9 +142,10 @@ fn a_cpu_that_is_promised_to_the_last_keeps_every_promise() {
     }
 }
 
-/// What is promised of CPU 0 beyond that is refused, whoever comes first, with both numbers.
+/// A reservation beyond the balancer's part of CPU 0 is refused, with both numbers and in any
+/// order.
 #[test]
-fn nobody_is_promised_what_the_payer_needs() {
+fn reservation_of_the_balancers_part_is_refused() {
     let refused = |fields: &str, guests: &[Guest]| {
         let host = Host {
             balancer: "repaired",
@@ -153,9 +153,11 @@ fn nobody_is_promised_what_the_payer_needs() {
             keys: calls(5),
             ..Host::default()
         };
-        let scenario = Scenario::read(&text(&host, guests)).expect("a scenario");
-        let refused = scenario.admit().expect_err("too much").to_string();
-        let ran = slackline_sim::run(&scenario, &mut ()).expect_err("too much").to_string();
+        let scenario = Scenario::read(&text(&host, guests)).expect("the scenario can be read");
+        let refused = scenario.admit().expect_err("the reservations exceed the CPU").to_string();
+        let ran = slackline_sim::run(&scenario, &mut ())
+            .expect_err("the reservations exceed the CPU")
+            .to_string();
         assert_eq!(ran, refused, "the trial admits what the run does");
         refused
     };
@@ -177,9 +179,9 @@ fn nobody_is_promised_what_the_payer_needs() {
     );
 }
 
-/// Nothing costs anything, or there is nothing to balance: nobody pays.
+/// Without costs, or without anything to balance, no vCPU pays.
 #[test]
-fn without_costs_everything_is_as_if_nobody_could_pay() {
+fn balancing_without_costs_changes_nothing() {
     let guests = three_loops_and_dom0();
     let trace = |balancer, cpus, keys: &str| {
         let keys = keys.to_owned();
@@ -201,10 +203,9 @@ fn without_costs_everything_is_as_if_nobody_could_pay() {
     assert!(free == paid, "one CPU has nothing to balance");
 }
 
-/// A domain of a scenario may pay, too, on whatever CPU: then that is when calls are made, while it
-/// is there.
+/// A domain of a scenario may make the calls, on any CPU and while it is present.
 #[test]
-fn whoever_is_said_to_pay_does_while_it_is_there() {
+fn configured_balancer_domain_makes_calls_while_present() {
     let host = Host { balancer: "repaired", length: 20_000 * MS, ..Host::default() };
     let pays = Guest {
         work: "{ kind = 'clock', period = '50ms', compute = '80us', offset = '10ms' }".into(),

@@ -1,27 +1,27 @@
-//! Random hosts of loops (load *a* of the reference): how fair, and with how many moves.
+//! Random hosts of loops (load *a* of the reference): fairness and number of migrations.
 
 use super::hosts::{Guest, Host, MS, run};
 
-/// Numbers from a seed, the same everywhere.
+/// Random numbers from a seed, the same on every computer.
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
     pub(crate) fn below(&mut self, limit: usize) -> usize {
-        // Knuth's 64-bit linear congruential generator; its high bits are good.
+        // Knuth's 64-bit linear congruential generator, whose high bits are good.
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        usize::try_from(self.0 >> 33).expect("31 bits") % limit
+        usize::try_from(self.0 >> 33).expect("31 bits fit") % limit
     }
 }
 
-/// A host and who is on it: loops with weights, and what is reserved of each CPU in percent.
+/// A random host: loops with weights, and the reserved part of each CPU in percent.
 struct Drawn {
     reserved: Vec<u64>,
     weights: Vec<u64>,
     guests: Vec<Guest>,
 }
 
-/// From 1.25 to 3 loops a CPU, put where the fewest are.
+/// Draws a host with 1.25 to 3 loops per CPU, each placed on the CPU with the fewest.
 fn draw(cpus: usize, seed: u64) -> Drawn {
     let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     let count = cpus * (125 + dice.below(176)) / 100;
@@ -30,7 +30,7 @@ fn draw(cpus: usize, seed: u64) -> Drawn {
     let mut on = vec![0; cpus];
     let mut guests = Vec::new();
     for &weight in &weights {
-        let cpu = (0..cpus).min_by_key(|&cpu| (on[cpu], cpu)).expect("a CPU");
+        let cpu = (0..cpus).min_by_key(|&cpu| (on[cpu], cpu)).expect("there is at least one CPU");
         on[cpu] += 1;
         guests.push(Guest::hog(cpu, weight));
     }
@@ -40,8 +40,8 @@ fn draw(cpus: usize, seed: u64) -> Drawn {
     Drawn { reserved, weights, guests }
 }
 
-/// What each should have, in millionths of a CPU: by weight, where the heaviest one fits on the
-/// roomiest CPU, the two heaviest on the two roomiest, and so on.
+/// Returns the fair share of each loop in millionths of a CPU: by weight, if the heaviest fits on
+/// the CPU with the most capacity, the two heaviest on the two CPUs with the most, and so on.
 fn fair(drawn: &Drawn) -> Vec<u64> {
     let mut rooms: Vec<u64> =
         drawn.reserved.iter().map(|percent| 1_000_000 - percent * 10_000).collect();
@@ -61,7 +61,7 @@ fn fair(drawn: &Drawn) -> Vec<u64> {
             let ((room_a, weight_a), (room_b, weight_b)) = (bound(a), bound(b));
             (room_a * weight_b).cmp(&(room_b * weight_a)).then(b.cmp(&a))
         });
-        let count = tightest.expect("somebody");
+        let count = tightest.expect("there is at least one loop");
         let (room, weight) = bound(count);
         for &slot in &order[..count] {
             fair[slot] = room * drawn.weights[slot] / weight;
@@ -72,22 +72,23 @@ fn fair(drawn: &Drawn) -> Vec<u64> {
     fair
 }
 
-/// How far each was off what is fair in a window of so many milliseconds, in thousandths of that.
+/// Returns the error of each loop in a window of this many milliseconds, in thousandths of its fair
+/// share.
 fn errors(had: &[u64], fair: &[u64], window: u64) -> Vec<u64> {
     let error = |(had, fair): (&u64, &u64)| (had / window).abs_diff(*fair) * 1_000 / fair;
     had.iter().zip(fair).map(error).collect()
 }
 
-/// What ten hosts came to, in thousandths.
+/// Results of ten hosts, in thousandths.
 #[derive(Debug)]
 struct Outcome {
-    /// Of each host: the mean error over a minute.
+    /// Mean error over a minute of each host.
     mean: Vec<u64>,
-    /// Of each host: how far its heaviest vCPU was off, if there is one heaviest.
+    /// Error of the heaviest vCPU of each host that has a single heaviest one.
     heaviest: Vec<u64>,
-    /// Of each vCPU in each second.
+    /// Error of each vCPU in each second.
     seconds: Vec<u64>,
-    /// Of each host: moves a CPU and second.
+    /// Migrations per CPU and second of each host.
     moves: Vec<u64>,
 }
 
@@ -103,12 +104,12 @@ fn ten_hosts(balancer: &'static str) -> Outcome {
         let got = run(&host, &drawn.guests);
         assert_eq!(got.missed(host.length), [], "{balancer}, seed {seed}: slices missed");
         let sums = got.sums(2_000..62_000, 1_000);
-        let whole = errors(sums.last().expect("a run"), &fair, 60_000);
+        let whole = errors(sums.last().expect("there is at least one sum"), &fair, 60_000);
         outcome.mean.push(whole.iter().sum::<u64>() / whole.len() as u64);
-        let most = drawn.weights.iter().max().expect("somebody");
+        let most = drawn.weights.iter().max().expect("there is at least one loop");
         if drawn.weights.iter().filter(|weight| *weight == most).count() == 1 {
             let slot = drawn.weights.iter().position(|weight| weight == most);
-            outcome.heaviest.push(whole[slot.expect("the heaviest")]);
+            outcome.heaviest.push(whole[slot.expect("a slot has the largest weight")]);
         }
         for pair in sums.windows(2) {
             let had: Vec<u64> = pair[0].iter().zip(&pair[1]).map(|(a, b)| b - a).collect();
@@ -131,7 +132,7 @@ impl Outcome {
     }
 }
 
-/// Eight CPUs, constant loops, ten seeds, a minute each: what the reference promises.
+/// Bounds of the reference for eight CPUs, constant loops, ten seeds and a minute each.
 #[test]
 fn ten_hosts_of_eight_cpus_are_fair_with_few_moves() {
     let none = ten_hosts("none");
@@ -142,13 +143,13 @@ fn ten_hosts_of_eight_cpus_are_fair_with_few_moves() {
     let in_a_second = [repaired.p95(), planned.p95()];
     assert!(in_a_second[0] <= 160 && in_a_second[1] <= 70, "{in_a_second:?}");
     assert!(planned.heaviest.iter().all(|&off| off <= 50), "{:?}", planned.heaviest);
-    // What the thesis leaves unfair it leaves so for ever.
+    // Unfairness under the thesis does not shrink with time.
     assert!(mean(&thesis.mean) > mean(&repaired.mean));
 }
 
-/// The same seed, the same trace.
+/// Runs with the same seed have the same trace.
 #[test]
-fn the_same_host_does_the_same() {
+fn equal_hosts_have_equal_traces() {
     for balancer in ["thesis", "repaired", "planned"] {
         let drawn = draw(CPUS, 3);
         let host = Host { cpus: CPUS, balancer, length: 5_000 * MS, ..Host::default() };
@@ -157,9 +158,9 @@ fn the_same_host_does_the_same() {
     }
 }
 
-/// Where hundreds change CPUs at one instant, every CPU that idles may be asked again for each.
+/// Hundreds of vCPUs migrate at one instant, and each can make every idle CPU reschedule.
 #[test]
-fn all_may_change_cpus_at_once_on_256_cpus() {
+fn all_vcpus_may_migrate_at_once_on_256_cpus() {
     for balancer in ["thesis", "repaired", "planned"] {
         let drawn = draw(256, 1);
         let host = Host { cpus: 256, balancer, length: 700 * MS, ..Host::default() };

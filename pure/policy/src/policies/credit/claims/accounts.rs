@@ -1,9 +1,9 @@
-//! For how long a domain may go ahead of others: for a part of its own share and no more, however
-//! much it claims. So who claims what is not so pays for it with what it would need later.
+//! Limit of the time that a VM may run ahead of others: a part of its own share, whatever it
+//! claims. A VM that exaggerates its claim spends the time that it needs later.
 //!
-//! What a unit of weight is given since the start is a level, as with credit itself. A domain is
-//! given what the level has risen since it was last looked at, times its weight; at an accounting
-//! only those are looked at that have nothing left.
+//! The level is the time ahead that a unit of weight has received since the start, as with credit
+//! itself. A VM receives the rise of the level since it was last settled, times its weight. An
+//! accounting settles only the VMs that have nothing left.
 
 use alloc::vec::Vec;
 
@@ -15,19 +15,19 @@ use crate::policies::credit::nanoseconds;
 /// Binary places of the level.
 const PLACES: u32 = 20;
 
-/// How far room has been given.
+/// State of the division of time ahead of others.
 #[derive(Debug, Default)]
 pub(super) struct Room {
-    /// Nanoseconds for each unit of weight, in 2^-20.
+    /// Time ahead for each unit of weight, in 2^-20 ns.
     pub(super) level: u128,
-    /// Of all domains that are there.
+    /// Total weight of all VMs.
     weight: u64,
-    /// The domains that have nothing left.
+    /// VMs that have nothing left.
     spent: Vec<usize>,
 }
 
 impl Household {
-    /// What it has left at a level.
+    /// Returns the time ahead that the VM has left at a level, at most `depth`.
     fn left_at(&self, level: u128, Bound { depth, .. }: Bound) -> i64 {
         let weight = self.weight.map_or(0, |weight| u128::from(weight.get()));
         let given = ((level - self.level) * weight) >> PLACES;
@@ -35,7 +35,7 @@ impl Household {
         self.left.saturating_add(given).min(nanoseconds(depth))
     }
 
-    /// It is given what it has not been given yet.
+    /// Adds the time ahead that the level grants since the VM was last settled.
     fn settle(&mut self, level: u128, bound: Bound) {
         self.left = self.left_at(level, bound);
         self.level = level;
@@ -43,7 +43,7 @@ impl Household {
 }
 
 impl Claims {
-    /// The weight of a domain, from now on.
+    /// Sets the weight of a VM from now on.
     pub(in crate::policies::credit) fn set_weight(&mut self, domain: usize, weight: Weight) {
         let Some(bound) = self.belief.bound else { return };
         let household = &mut self.domains[domain];
@@ -52,14 +52,14 @@ impl Claims {
         self.room.weight = self.room.weight + u64::from(weight.get()) - before;
     }
 
-    /// A domain is gone.
+    /// Removes a VM and its weight.
     pub(super) fn forget(&mut self, domain: usize) {
         let weight = self.domains[domain].weight.take();
         self.room.weight -= weight.map_or(0, |weight| u64::from(weight.get()));
         self.room.spent.retain(|&other| other != domain);
     }
 
-    /// A domain has nothing left until the next accounting, if anything bounds it.
+    /// Leaves a VM without time ahead until the next accounting, if there is a limit.
     pub(super) fn spend_all(&mut self, domain: usize) {
         if self.belief.bound.is_some() {
             self.domains[domain].is_spent = true;
@@ -67,8 +67,8 @@ impl Claims {
         }
     }
 
-    /// A vCPU has run. If that was ahead of others it is taken from its domain's room. Returns the
-    /// domain if it has nothing left because of that.
+    /// Charges the VM of a vCPU for a run ahead of others. Returns the VM if that used up what it
+    /// had left.
     #[inline]
     pub(super) fn spend(&mut self, vcpu: VcpuId, ran: Span) -> Option<usize> {
         let bound = self.belief.bound?;
@@ -85,14 +85,15 @@ impl Claims {
         Some(domain)
     }
 
-    /// For how long a vCPU may go ahead of others, if that is bounded.
+    /// Returns the time that a vCPU may run ahead of others. `None` if there is no limit.
     pub(super) fn left(&self, vcpu: VcpuId) -> Option<Span> {
         let bound = self.belief.bound?;
         let left = self.domains[self.vcpus[vcpu].domain].left_at(self.room.level, bound);
         Some(Span::from_ns(left.max(0).unsigned_abs()))
     }
 
-    /// Room grows, on so many CPUs and for so long. Returns the domains that have some again.
+    /// Raises the level by the time ahead of `cpus` CPUs in `span`. Returns the VMs that had
+    /// nothing left and have some again.
     pub(super) fn renew(&mut self, cpus: usize, span: Span) -> Vec<usize> {
         let Some(bound) = self.belief.bound else { return Vec::new() };
         if self.room.weight > 0 {
@@ -120,7 +121,7 @@ mod tests {
     use crate::policies::credit::claims::{Belief, Consider, Ends, Match, Place, Tell};
     use crate::policies::credit::order::{Among, Claim};
 
-    /// Five domains of equal weight, bounded to 25 % and 10 ms.
+    /// Five VMs of equal weight, limited to 25 % and 10 ms.
     fn five() -> (Claims, Vec<VcpuId>) {
         let bound = Bound { cap: CpuShare::from_ppm(250_000), depth: Span::from_ms(10) };
         let mut claims = Claims::new(Belief {
@@ -145,9 +146,9 @@ mod tests {
 
     const PERIOD: Span = Span::from_ms(30);
 
-    /// The reference, section 7.4.
+    /// The example of the reference, section 7.4: each gets 1500 us in a period and saves up 10 ms.
     #[test]
-    fn of_five_domains_each_is_given_1500_us_in_a_period_and_keeps_10_ms() {
+    fn five_equal_vms_get_1500_us_each_and_save_10_ms() {
         let (mut claims, vcpus) = five();
         assert_eq!(claims.left(vcpus[0]), Some(Span::ZERO));
         assert!(claims.domains[0].is_spent);
@@ -159,9 +160,9 @@ mod tests {
         }
     }
 
-    /// 60 us a request: 25 a period.
+    /// A request takes 60 us, so 25 of them fit in a period.
     #[test]
-    fn a_period_is_good_for_25_requests_of_60_us() {
+    fn one_period_grants_time_for_25_requests_of_60_us() {
         let (mut claims, vcpus) = five();
         for _ in 0..3 {
             assert!(claims.renew(1, PERIOD).contains(&2));
@@ -172,7 +173,7 @@ mod tests {
             assert_eq!(claims.spend(vcpus[2], Span::from_us(60)), Some(2));
             assert_eq!(claims.left(vcpus[2]), Some(Span::ZERO));
         }
-        // In its turn it pays nothing, and others are not concerned.
+        // A run in its turn costs nothing, and other VMs are not charged.
         claims.begin(vcpus[2], None);
         claims.spend(vcpus[2], Span::from_ms(5));
         claims.renew(1, PERIOD);
@@ -181,18 +182,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_goes_with_weight_and_cpus_and_who_leaves_leaves_his_to_the_others() {
+    fn time_ahead_follows_weight_and_cpus_and_leaver_share_is_divided() {
         let (mut claims, vcpus) = five();
         claims.set_weight(0, Weight::new(4 * 256).unwrap());
         claims.renew(2, PERIOD);
-        // 15 ms of two CPUs by 4, 1, 1, 1 and 1.
+        // 15 ms on two CPUs are divided 4 : 1 : 1 : 1 : 1.
         assert_eq!(claims.left(vcpus[0]), Some(Span::from_us(7_500)));
         assert_eq!(claims.left(vcpus[4]), Some(Span::from_us(1_875)));
         claims.leave(vcpus[0]);
         claims.renew(1, PERIOD);
-        // 7.5 ms by four.
+        // 7.5 ms are divided by four.
         assert_eq!(claims.left(vcpus[4]), Some(Span::from_us(2 * 1_875)));
-        // Who comes in its place has nothing.
+        // A VM that joins in the same row starts with nothing.
         claims.join(vcpus[0], 0);
         claims.set_weight(0, Weight::new(256).unwrap());
         assert_eq!(claims.left(vcpus[0]), Some(Span::ZERO));
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_gone_is_given_nothing_and_the_others_are_not_forgotten() {
+    fn vm_that_left_gets_no_time_ahead_and_others_do() {
         let (mut claims, vcpus) = five();
         claims.leave(vcpus[3]);
         assert_eq!(claims.renew(1, PERIOD), [0, 1, 2, 4]);

@@ -1,41 +1,43 @@
-//! What a domain does says of it, where guests tell nothing: whether it is quick to answer.
+//! Habit of a VM if guests report nothing: whether it answers I/O quickly.
 //!
 //! Source: Kim, Lim, Jeong, Jo and Lee, *Task-aware virtual machine scheduling for I/O
-//! performance*, 2009: what is woken by I/O and soon done is to be served at once, and only until
-//! it is done. They told tasks apart by address spaces, which a host does not see cheaply any more.
-//! What is left is seen by whoever does the I/O: that a domain has taken notice of something, and
-//! that it has asked for something then, after so much CPU time. A domain that computes besides
-//! never sleeps, so only that tells its server from what it computes.
+//! performance*, 2009. A task that I/O wakes and that is soon done is served at once, and only
+//! until it is done. They told tasks apart by address spaces, which a host cannot observe cheaply
+//! any more. The VM that does the I/O still observes two events: a VM takes notice of an item, and
+//! it sends a request after some CPU time. A VM that also computes never blocks, so only these
+//! events tell its server from its computation.
 
 use slackline_units::Span;
 
-/// Of so many that it took notice of last,
+/// Number of latest items that count.
 const LAST: u32 = 10;
-/// so many must have been answered in time.
+/// Number of these that must have been answered in time.
 const ENOUGH: u32 = 8;
 
-/// How a domain deals with what is done for it.
+/// Record of how a VM answers the items that are done for it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Habit {
     /// CPU time for which its vCPUs have been charged.
     pub(super) ran: Span,
-    /// What it had had, charged or not, when something came, it took notice, or answered.
+    /// CPU time of the VM, charged or not, at the latest of these: an item came, the VM took notice
+    /// of one, or it answered one.
     since: Span,
-    /// How much it has taken notice of and not answered.
+    /// Number of items that it has taken notice of and not answered.
     owed: u32,
-    /// How much it had asked for.
+    /// Number of requests that it had sent at the last report.
     asked: u32,
-    /// Whether it answered the last ones in time, one bit each, the latest the lowest.
+    /// Answers to the latest items, one bit each, the latest lowest. A bit is set if the answer was
+    /// in time.
     answers: u32,
 }
 
 impl Habit {
-    /// Of a domain of which nothing is known: it is not quick.
+    /// Habit of a new VM. It does not count as quick.
     pub(super) const UNKNOWN: Habit =
         Habit { ran: Span::ZERO, since: Span::ZERO, owed: 0, asked: 0, answers: 0 };
 
-    /// So much waits for it, where so much did, and it has asked for so much in all; it has had
-    /// `ran` of CPU time by now.
+    /// Takes a report: `items` wait for the VM where `before` did, and it has sent `asked` requests
+    /// in all. `ran` is its CPU time up to now.
     pub(super) fn hear(&mut self, ran: Span, (before, items): (u32, u32), asked: u32) {
         if items < before {
             self.owed = self.owed.saturating_add(before - items);
@@ -52,7 +54,8 @@ impl Habit {
         }
     }
 
-    /// It has run. Who has something to do and has not done it after `within` does something else.
+    /// Charges CPU time. A VM that has an item and has not answered after `within` counts as late:
+    /// it does something else.
     #[inline]
     pub(super) fn run(&mut self, ran: Span, has_items: bool, within: Span) {
         self.ran += ran;
@@ -62,7 +65,7 @@ impl Habit {
         }
     }
 
-    /// It sleeps: it has done what there was to do.
+    /// Records that the VM is blocked: it has answered all that it took notice of.
     pub(super) fn rest(&mut self) {
         let answered = core::mem::take(&mut self.owed);
         self.note(answered, 1);
@@ -74,18 +77,18 @@ impl Habit {
         }
     }
 
-    /// Whether it has something to do for which it should have the CPU at once.
+    /// Returns true if the VM has an item and the habit of answering in time.
     #[inline]
     pub(super) fn is_at_it(&self, items: u32) -> bool {
         (items > 0 || self.owed > 0) && self.answered() >= ENOUGH
     }
 
-    /// How many of the last ten it answered in time.
+    /// Returns how many of the last ten items were answered in time.
     pub(super) fn answered(&self) -> u32 {
         (self.answers & ((1 << LAST) - 1)).count_ones()
     }
 
-    /// How much longer it may take to answer, while it does not run.
+    /// Returns the CPU time that remains until the answer is late.
     pub(super) fn left(&self, within: Span) -> Span {
         within.left_after(self.ran.left_after(self.since))
     }
@@ -97,7 +100,7 @@ mod tests {
 
     const WITHIN: Span = Span::from_ms(1);
 
-    /// It takes notice of one packet and runs for so long before it sends one.
+    /// Takes notice of one packet, runs for `after`, and then sends one.
     fn answer(habit: &mut Habit, after: Span) {
         let before = habit.asked;
         habit.hear(habit.ran, (0, 1), before);
@@ -114,7 +117,7 @@ mod tests {
             answer(&mut habit, Span::from_us(999));
         }
         assert!(habit.is_at_it(1) && !habit.is_at_it(0));
-        // Two late ones of ten may be; a third is one too many, until one is out of the ten.
+        // Two late answers of ten are allowed. A third is too many until one leaves the ten.
         for (late, is_quick) in [(true, true), (true, true), (true, false), (false, false)] {
             answer(&mut habit, Span::from_us(if late { 1_000 } else { 10 }));
             assert_eq!(habit.is_at_it(1), is_quick, "{habit:?}");
@@ -122,14 +125,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_for_unasked_and_what_is_never_answered_is_no_answer() {
+    fn requests_without_items_and_unanswered_items_are_no_answers() {
         let mut habit = Habit::UNKNOWN;
-        // It sends, and nothing had come.
+        // The VM sends although nothing came.
         (1..50).for_each(|asked| habit.hear(habit.ran, (0, 0), asked));
         assert_eq!(habit.answered(), 0);
         (0..10).for_each(|_| answer(&mut habit, Span::from_us(30)));
         assert_eq!(habit.answered(), 10);
-        // It takes notice of what comes and computes on, or does not even take notice.
+        // The VM takes notice of one item and computes on, and of another it takes no notice.
         habit.hear(habit.ran, (0, 2), habit.asked);
         habit.hear(habit.ran, (2, 1), habit.asked);
         assert!(habit.is_at_it(1) && habit.left(WITHIN) == WITHIN);
@@ -139,7 +142,7 @@ mod tests {
         assert!(!habit.is_at_it(1));
     }
 
-    /// Of three at once each is answered; and who sleeps has no more to do.
+    /// Three items at once are answered one by one. A VM that blocks has answered the rest.
     #[test]
     fn several_at_once_are_answered_one_by_one() {
         let mut habit = Habit::UNKNOWN;

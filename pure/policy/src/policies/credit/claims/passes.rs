@@ -1,4 +1,4 @@
-//! Who goes ahead of others, and for how long.
+//! Choice of the vCPU that precedes others by its claim, and the limit of its turn.
 
 use slackline_units::{CpuId, CpuSet, Pending, Span, Tasks, Time, Told, VcpuId};
 
@@ -10,15 +10,15 @@ use crate::policies::credit::rules::Rotation;
 use crate::policies::credit::{Credit, Why};
 
 impl Claims {
-    /// For how long who goes ahead of others for what it does may do so: until it should have
-    /// answered.
+    /// Returns the time that a vCPU may run ahead of others until its answer is late. `None` if
+    /// claims are reported, or if it does I/O for others.
     fn time_to_answer(&self, vcpu: VcpuId) -> Option<Span> {
         let Claimant { domain, is_driver, .. } = self.vcpus[vcpu];
         let Tell::Inferred(within) = self.belief.tell else { return None };
         (!is_driver).then(|| self.domains[domain].habit.left(within))
     }
 
-    /// A vCPU has run. Returns its domain if it claims something else because of that.
+    /// Charges the habit of a vCPU's VM. Returns the VM if its claim has changed.
     #[inline]
     fn run(&mut self, now: Time, vcpu: VcpuId, ran: Span) -> Option<usize> {
         let Tell::Inferred(within) = self.belief.tell else { return None };
@@ -32,8 +32,8 @@ impl Claims {
 }
 
 impl Credit {
-    /// Somebody tells something. It is a reason to choose anew only if it ends the claim for which
-    /// somebody is ahead of others: who waits is looked at when a CPU passes anyhow [Paper 3.2].
+    /// Takes a report. It requests a pass only if it ends the claim for which a vCPU precedes
+    /// others. Other reports count from the next pass on [Paper 3.2].
     pub(in crate::policies::credit) fn listen(
         &mut self,
         at: &Moment,
@@ -69,9 +69,9 @@ impl Credit {
         }
     }
 
-    /// Who does I/O for others is as urgent as can be, and tells what waits for whom. Live, a
-    /// domain's own devices tell what waits for it, which makes it nobody's driver. Then nobody is
-    /// scheduled who wakes to do that and sleeps again, which would be a pass: so it asks for one.
+    /// Takes the report of a driver VM: the I/O that is pending for a VM. The driver itself gets
+    /// the highest claim. On a live host a VM's own devices report for it, so it is no driver. No
+    /// driver vCPU wakes and blocks then, which would cause a pass, so the report requests one.
     fn listen_to_driver(&mut self, at: &Moment, driver: VcpuId, told: &Pending) {
         let domain = self.domains.row_of(told.domain);
         let Some(claims) = &mut self.claims else { return };
@@ -108,7 +108,8 @@ impl Credit {
         }
     }
 
-    /// A vCPU sleeps. If none of its domain has anything to do, what was done for it is answered.
+    /// Records that a vCPU has blocked. If all vCPUs of its VM are blocked, the VM has answered its
+    /// I/O.
     pub(in crate::policies::credit) fn rest(&mut self, at: &Moment, vcpu: VcpuId) {
         let Some(claims) = &mut self.claims else { return };
         let Claims { belief, domains, vcpus, .. } = &mut **claims;
@@ -125,7 +126,7 @@ impl Credit {
         }
     }
 
-    /// What waits for a domain, or what it may still claim, is not what it was.
+    /// Updates the claims of all vCPUs of a VM, after its reports or its time ahead changed.
     #[inline(never)]
     fn consider_domain(&mut self, domain: usize) {
         for index in 0.. {
@@ -134,13 +135,13 @@ impl Credit {
         }
     }
 
-    /// The vCPUs of a domain, one after the other.
+    /// Returns the vCPU of a VM at an index. `None` beyond the last one.
     #[inline]
     fn of_domain(&self, domain: usize, index: usize) -> Option<VcpuId> {
         self.claims.as_ref()?.domains[domain].vcpus.get(index).copied()
     }
 
-    /// The claim of a vCPU may be another one now.
+    /// Updates the claim of a vCPU.
     fn consider(&mut self, vcpu: VcpuId) {
         let Some(claims) = &mut self.claims else { return };
         let Claimant { domain, runnable, ahead, .. } = claims.vcpus[vcpu];
@@ -155,10 +156,10 @@ impl Credit {
         }
     }
 
-    /// Who goes ahead of the one whose turn it is on a CPU, and for what: the one that claims most
-    /// of those in line there whose claims count. That may be the one whose turn it is: then it has
-    /// the CPU by its claim, and its turn is yet to come. Who wakes and goes before all others is
-    /// served as ever [Paper 3.4].
+    /// Returns the vCPU that precedes the one whose turn it is on a CPU, with its claim: the one
+    /// that claims most of those in the queue whose claims count. It may be the vCPU whose turn it
+    /// is. That one then runs by its claim and keeps its turn. A boosted vCPU is never preceded
+    /// [Paper 3.4].
     pub(in crate::policies::credit) fn ahead_of(
         &self,
         at: &Moment,
@@ -178,15 +179,14 @@ impl Credit {
         is_ahead.then_some((vcpu, claim))
     }
 
-    /// A vCPU goes ahead of others: it stays where it stands in line, if it is to have that place
-    /// again.
+    /// Gives a CPU to a vCPU ahead of others. It stays in the queue if it may keep its place there.
     pub(in crate::policies::credit) fn go_ahead(
         &mut self,
         at: &Moment,
         cpu: CpuId,
         (vcpu, claim): (VcpuId, Claim),
     ) {
-        // What is left of a turn of its own stays.
+        // A turn of its own that was interrupted is not used up by this.
         let mut limit = self.within_bounds(vcpu, self.rules.slice);
         if let Some(claims) = &mut self.claims {
             claims.begin(vcpu, Some(claim));
@@ -199,8 +199,8 @@ impl Credit {
         self.give(at, cpu, (vcpu, limit));
     }
 
-    /// Whether a vCPU, if it runs, stands in line all the same: it is ahead of others, and may have
-    /// its place again.
+    /// Returns true if a vCPU, while it runs, also stands in a queue: it precedes others and may
+    /// keep its place.
     #[inline]
     pub(in crate::policies::credit) fn stands_in_line(&self, vcpu: VcpuId) -> bool {
         self.claims.as_ref().is_some_and(|claims| {
@@ -209,12 +209,13 @@ impl Credit {
         })
     }
 
-    /// Whether who stands in line while it is ahead of others loses its place for that reason.
+    /// Returns true if a vCPU that precedes others loses its place when a pass with that reason
+    /// ends its turn.
     pub(in crate::policies::credit) fn loses_place(&self, why: Why) -> bool {
         why != Why::Preempted && !self.claims.as_ref().is_some_and(|claims| claims.keeps_places())
     }
 
-    /// A vCPU has run, and pays for it if that was ahead of others.
+    /// Charges a vCPU for a run, and its time ahead if it preceded others.
     #[inline]
     pub(in crate::policies::credit) fn charge_claim(&mut self, now: Time, vcpu: VcpuId, ran: Span) {
         let given_up = self.claims.as_mut().and_then(|claims| claims.run(now, vcpu, ran));
@@ -227,7 +228,7 @@ impl Credit {
         }
     }
 
-    /// At an accounting there is room for claims again.
+    /// Grants time ahead to all VMs at an accounting.
     pub(in crate::policies::credit) fn renew_claims(&mut self, at: &Moment) {
         let (cpus, since) = (self.cpus.len(), at.now().since(self.accounted));
         let again = self.claims.as_mut().map(|claims| claims.renew(cpus, since));
@@ -237,9 +238,9 @@ impl Credit {
         }
     }
 
-    /// A domain has something with which to go ahead of others, and does so now if it claims
-    /// enough. Who claims at all times has used it up then before others need the CPU. Where a pass
-    /// costs the one who runs its place, nobody makes one.
+    /// Requests a pass where a vCPU of a VM that has time ahead again would precede others. A VM
+    /// that claims at all times so uses up its time before others need the CPU. Does nothing if a
+    /// pass costs the running vCPU its place.
     fn ask_for(&mut self, domain: usize) {
         if self.rules.rotation != Rotation::Turn {
             return;
@@ -252,8 +253,8 @@ impl Credit {
         }
     }
 
-    /// The CPU where a vCPU would go ahead of the one that has it, or has it by its turn and might
-    /// by its claim.
+    /// Returns the CPU on which a vCPU would precede the chosen one, or on which it has its turn
+    /// and could run by its claim. `None` if there is none.
     fn claims_more_on(&self, vcpu: VcpuId) -> Option<CpuId> {
         let cpu = self.vcpus[vcpu].on.or(self.queues.list_of(vcpu))?;
         let chosen = self.cpus[cpu.index()].chosen?;

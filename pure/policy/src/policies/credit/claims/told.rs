@@ -1,6 +1,6 @@
-//! From what was told to a claim [Paper 3.2]: the most urgent task that wants the CPU; and, once
-//! I/O has been done for the domain, the most urgent of those that wait and that I/O has woken
-//! lately, for it is probably for one of these; or of those for which it is, where that is told.
+//! Claims from reports [Paper 3.2]. A VM claims the urgency of its most urgent runnable task. If
+//! I/O is pending for it, blocked tasks count too: those that I/O woke lately, for one of them
+//! probably waits for this I/O, or those that the driver names.
 
 use slackline_units::{TASKS, Task, TaskId, Tasks, Time, Urgency};
 
@@ -8,16 +8,16 @@ use crate::policies::credit::order::Claim;
 
 use super::{Belief, Consider, Match};
 
-/// What a domain has told of the tasks of it that wait.
+/// Latest report of a VM about its blocked tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Heard {
     blocked: [Option<Task>; TASKS],
     woken: [Option<TaskId>; TASKS],
-    /// When I/O woke each of those.
+    /// Times at which I/O woke the tasks in `woken`.
     when: [Time; TASKS],
-    /// For whom that is what has been done for it.
+    /// Tasks that the driver names as receivers of the pending I/O.
     meant: [Option<TaskId>; TASKS],
-    /// What that comes to once I/O has been done for it.
+    /// Claim of the blocked tasks while I/O is pending.
     pub(super) claim: Claim,
 }
 
@@ -30,7 +30,7 @@ impl Heard {
         claim: Claim::NONE,
     };
 
-    /// It tells this.
+    /// Takes a report of the guest.
     #[inline]
     pub(super) fn hear(&mut self, now: Time, told: &Tasks, belief: &Belief) {
         if self.blocked == told.blocked && self.woken == told.woken {
@@ -41,13 +41,13 @@ impl Heard {
         self.reckon(now, belief);
     }
 
-    /// For whom that is what has been done for it; whether those are others now.
+    /// Sets the tasks that the driver names. Returns true if they are others than before.
     #[inline]
     pub(super) fn mean(&mut self, tasks: &[Option<TaskId>; TASKS]) -> bool {
         core::mem::replace(&mut self.meant, *tasks) != *tasks
     }
 
-    /// What its claim is now that I/O has been done for it.
+    /// Computes the claim of the blocked tasks at `now`, when I/O becomes pending.
     pub(super) fn reckon(&mut self, now: Time, belief: &Belief) {
         let is_late = |when: &Time| now.since(*when) > belief.list_time;
         let late = self.when.map(|when| is_late(&when));
@@ -56,8 +56,8 @@ impl Heard {
         self.claim = blocked(&self.blocked, for_whom, belief);
     }
 
-    /// When each of those was woken that are told to have been. One that is new among them was now;
-    /// so was the latest if it waited before and does not any more.
+    /// Returns the wake-up times of the tasks in `told.woken`. A task that is new in the list was
+    /// woken now. So was the first of the list if it was blocked before and is not any more.
     fn wakes(&self, now: Time, told: &Tasks) -> [Time; TASKS] {
         let waits = |tasks: &[Option<Task>], id| tasks.iter().flatten().any(|task| task.id == id);
         core::array::from_fn(|place| {
@@ -71,14 +71,14 @@ impl Heard {
     }
 }
 
-/// The claim of the most urgent task that wants the CPU.
+/// Returns the claim of the most urgent runnable task.
 #[inline]
 pub(super) fn runnable(told: &Tasks) -> Claim {
     most_urgent(told.runnable.iter().flatten())
 }
 
-/// The claim of the most urgent task that waits and for which I/O is, or may be: those that it has
-/// lately woken, or those for whom it is told to be.
+/// Returns the claim of the most urgent blocked task for which I/O is or may be pending: one of
+/// those that I/O woke lately, or of those that the driver names.
 fn blocked(
     blocked: &[Option<Task>; TASKS],
     for_whom: &[Option<TaskId>; TASKS],
@@ -128,8 +128,8 @@ mod tests {
         core::array::from_fn(|index| of.get(index).map(task))
     }
 
-    /// What the rules make of it: by run queues alone, with the list, and without it; and where it
-    /// is known for whom that is what waits.
+    /// Returns the claim of a vCPU by four rules: by runnable tasks only, with the list, without
+    /// it, and by the tasks that the driver names.
     fn claims(
         runnable: &[(u16, u8)],
         blocked: &[(u16, u8)],
@@ -155,16 +155,17 @@ mod tests {
         })
     }
 
-    /// The table of the reference, section 7.2; and what is known in the last column.
+    /// The table of the reference, section 7.2. The last column is by the tasks that the driver
+    /// names.
     #[test]
-    fn a_claim_is_what_the_paper_says() {
+    fn claims_match_the_table_of_the_reference() {
         let some = |claims: [u8; 4]| claims.map(Some);
         let (b, none): (&[u16], &[u16]) = (&[B], &[]);
         assert_eq!(claims(&[(A, 10)], &[(B, 5)], (b, b), 1), some([10, 5, 5, 5]));
         assert_eq!(claims(&[(A, 10)], &[(B, 5)], (b, none), 0), some([10; 4]));
         assert_eq!(claims(&[(A, 10)], &[(B, 5)], (none, b), 3), some([10, 10, 5, 5]));
         assert_eq!(claims(&[(A, 10)], &[(B, 5), (C, 7)], (&[C], b), 1), some([10, 7, 5, 5]));
-        // It woke B lately, and is for C, or for nobody who waits.
+        // I/O woke B lately, and the pending I/O is for C, or for no blocked task.
         assert_eq!(claims(&[(A, 10)], &[(B, 5), (C, 7)], (b, &[C]), 1), some([10, 5, 5, 7]));
         assert_eq!(claims(&[(A, 10)], &[(B, 5)], (b, none), 1), some([10, 5, 5, 10]));
         assert_eq!(claims(&[(A, 4)], &[(B, 5)], (b, b), 1), some([4; 4]));
@@ -172,9 +173,9 @@ mod tests {
         assert_eq!(claims(&[(A, 10)], &[(B, 10)], (b, b), 1), some([10; 4]));
     }
 
-    /// Of wakes in order a, b, a, c a list of two has c and a: of b nothing is believed.
+    /// After wake-ups in order A, B, A, C a list of two holds C and A. B does not count.
     #[test]
-    fn no_more_of_the_list_is_believed_than_its_length() {
+    fn woken_tasks_beyond_list_length_do_not_count() {
         let woken = [C, A, B].map(|task| Some(TaskId::new(task)));
         let told = Tasks {
             runnable: tasks(&[]),
@@ -186,10 +187,11 @@ mod tests {
         assert_eq!([3, 2, 1, 0].map(believed), [Some(5), Some(6), Some(7), None]);
     }
 
-    /// I/O wakes B at 100 ms; then B waits again, and from 200 ms on it is not believed. A second
-    /// wake counts anew, and so does one of A, which leaves B where it was.
+    /// I/O wakes B at 100 ms. B blocks again, and from 200 ms on it does not count any more. A
+    /// second wake-up starts the time again. So does one of A, which leaves the time of B
+    /// unchanged.
     #[test]
-    fn who_was_woken_is_believed_for_a_time() {
+    fn woken_task_counts_until_list_time_has_passed() {
         let ms = |ms| Time::START + Span::from_ms(ms);
         let belief = Belief { list_time: Span::from_ms(100), ..PAPER };
         let mut heard = Heard::NOTHING;
@@ -215,8 +217,8 @@ mod tests {
         tell(&mut heard, 350, &[(B, 5)], &[A, B]);
         tell(&mut heard, 360, &[(B, 5), (A, 6)], &[A, B]);
         assert_eq!([400, 401, 451].map(|at| claim(&heard, at)), [Some(5), Some(6), None]);
-        // While B runs it is not woken again, whatever else is told; when it is the latest anew
-        // although it has not been told to wait, it is.
+        // While B runs, no other report counts as a wake-up of it. If B becomes the first of the
+        // list again, that is a wake-up although B was not reported as blocked.
         tell(&mut heard, 500, &[], &[B]);
         tell(&mut heard, 550, &[(A, 6)], &[B]);
         tell(&mut heard, 560, &[(B, 5)], &[B]);

@@ -1,4 +1,4 @@
-//! Budgets: what holds the vCPUs of a domain to its cap, and lets them go on.
+//! Budgets: they enforce the cap of a VM for all its vCPUs together.
 
 use slackline_units::{Span, VcpuId};
 
@@ -7,7 +7,8 @@ use crate::Moment;
 use crate::policies::credit::{Credit, nanoseconds};
 
 impl Credit {
-    /// Room under a cap grows with time, and is not saved up beyond a period's.
+    /// Replenishes the budgets in proportion to the time since the last accounting, up to one
+    /// period's.
     pub(in crate::policies::credit) fn renew_budgets(&mut self, at: &Moment) {
         let since = at.now().since(self.accounted);
         let spending = core::mem::take(&mut self.domains.spending);
@@ -26,8 +27,8 @@ impl Credit {
         }
     }
 
-    /// What a vCPU has used counts for its domain's cap.
-    #[inline(never)] // Mostly nobody has a cap.
+    /// Charges a vCPU's CPU time to the budget of its VM.
+    #[inline(never)] // Mostly no VM has a cap.
     pub(in crate::policies::credit) fn charge_budget(&mut self, vcpu: VcpuId, ran: Span) {
         let account = &mut self.vcpus[vcpu];
         if self.domains.is_capped(account.domain) {
@@ -35,15 +36,15 @@ impl Credit {
         }
     }
 
-    /// What a domain that has just come may use until the next accounting.
+    /// Sets the budget of a VM with a new cap to a whole period's, less the part that vCPUs hold.
     pub(in crate::policies::credit) fn renew_budget(&mut self, row: usize) {
         let most = self.domains.allowance(row, self.rules.tick * 3);
         let domain = &mut self.domains[row];
         domain.budget = most.map_or(0, |most| most.saturating_sub(domain.held));
     }
 
-    /// What a turn of a vCPU may take from its capped domain's budget: an even part, but not a
-    /// sliver.
+    /// Returns the CPU time that a turn of a vCPU may take from the budget: an equal share for each
+    /// active vCPU, but at least a tenth of a tick if the budget allows.
     pub(in crate::policies::credit) fn portion(&self, row: usize) -> Span {
         let domain = &self.domains[row];
         let even = domain.budget / domain.active.max(1);
@@ -52,13 +53,13 @@ impl Credit {
         Span::from_ns(portion.unsigned_abs())
     }
 
-    /// Whether a vCPU may not start a turn because its domain has nothing left under its cap.
+    /// Returns true if a vCPU may not start a turn because the budget of its VM is exhausted.
     #[inline]
     pub(in crate::policies::credit) fn is_broke(&self, vcpu: VcpuId) -> bool {
         self.domains.are_capped() && self.domains.is_broke(self.vcpus[vcpu].domain)
     }
 
-    /// Those held to a cap under which there is room again go on.
+    /// Lets the parked vCPUs of a VM go on if the VM has budget left.
     pub(in crate::policies::credit) fn unpark(&mut self, at: &Moment, row: usize) {
         for index in 0..self.domains[row].vcpus.len() {
             let vcpu = self.domains[row].vcpus[index];

@@ -1,17 +1,16 @@
-//! Giving credit without rounding, at a cost that does not grow with the number of vCPUs.
+//! Distribution of credit without rounding, at a cost that does not grow with the number of vCPUs.
 //!
-//! What a unit of weight has been given since the start is the *level*; a domain is given what the
-//! level has risen since it was last visited, times its weight. So it does not matter how often a
-//! domain is visited, and at one accounting only some are. A domain that its weight would give more
-//! than it can use, by its cap or by the number of its vCPUs, is limited: it is given just that,
-//! and the level rises the faster for the others.
+//! The *level* is the credit that a unit of weight has received since the start. A visit gives a VM
+//! the rise of the level since its last visit, times its weight. So it does not matter how often a
+//! VM is visited, and an accounting visits only some of them. A VM whose weight would give it more
+//! than it can use, by its cap or its number of vCPUs, is *limited*: it receives what it can use,
+//! and the level rises faster for the others.
 //!
-//! Who is limited is decided by the pace at which the level rises, as far as the limited are known,
-//! and not by its last rise, in which may be what others could not keep. No such pace exceeds the
-//! one at which all the limited are known: leaving out one that is limited, or limiting one that is
-//! not, makes it less. So none is limited for long that should not be, those with the least use for
-//! their weight are found first, and all are when each has been visited as often as there are
-//! domains.
+//! A VM is limited if the pace of the level, given the limited VMs known so far, is high enough for
+//! it. The last rise does not decide, since it may contain credit that others could not keep. No
+//! such pace exceeds the pace with all limited VMs known: to miss a limited VM, or to limit one
+//! wrongly, lowers it. So no VM is limited wrongly for long, and those with the least use for their
+//! weight are found first. All are found when each VM has been visited as often as there are VMs.
 
 use slackline_units::{Span, Time, VcpuId};
 
@@ -22,64 +21,65 @@ use crate::policies::credit::rules::Park;
 use crate::policies::credit::runqueue::Class;
 use crate::policies::credit::{Credit, Vcpu, nanoseconds};
 
-/// How many vCPUs an accounting visits for each CPU. With more, each is visited once in `active /
-/// (8 * CPUs)` periods: three eighths of the time that so many need for a turn of a tick each. With
-/// half as many, those beside one of great weight were seen to wait for up to a half longer.
+/// Number of vCPUs that an accounting visits for each CPU. With more vCPUs, each is visited once in
+/// `active / (8 * CPUs)` periods: three eighths of the time in which all of them have a turn of a
+/// tick. With half as many visits, VMs beside one of great weight waited up to half as long again.
 const VISITS: usize = 8;
 
 /// Binary places of the level and of its pace.
 const PLACES: u32 = 20;
 
-/// The level rises by no more at once: 2.4 hours of a CPU for each unit of weight, far beyond what
-/// anybody may keep. A domain that is visited in time can tell then how far it has risen.
+/// Largest rise of the level at one accounting: 2.4 hours of a CPU for each unit of weight, far
+/// beyond any credit that may be kept. It lets a VM that is visited in time tell how far the level
+/// has risen.
 const HIGHEST_RISE: u64 = 1 << 63;
 
-/// Nobody can use more than he is given: 268 CPUs for a unit of weight, and times any weight it
-/// still is a number of 64 bits.
+/// Highest pace: 268 CPUs for each unit of weight. No VM can use more, and times any weight it
+/// still fits in 64 bits.
 const HIGHEST_PACE: u64 = u64::MAX >> u16::BITS;
 
-/// In millionths.
+/// One CPU, in millionths.
 const CPU: i64 = 1_000_000;
 
-/// How far credit has been given.
+/// State of the distribution of credit.
 #[derive(Debug, Default)]
 pub(in crate::policies::credit) struct Level {
-    /// Nanoseconds for each unit of weight, in 2^-20. It wraps: only how far it has risen since a
-    /// visit counts.
+    /// Credit for each unit of weight, in 2^-20 ns. It wraps, since only its rise since a visit
+    /// counts.
     level: u64,
     at: Time,
-    /// The weight of all domains that are not limited.
+    /// Total weight of active VMs that are not limited.
     weight: i64,
-    /// What the limited are given, in millionths of a CPU.
+    /// CPU time that the limited VMs receive, in millionths of a CPU.
     limited: i64,
-    /// What sleepers and the limited could not keep, and what was lost in rounding, less what was
-    /// given beyond all there was: for everybody at the next accounting. In nanoseconds.
+    /// Credit for all VMs at the next accounting, in nanoseconds: what blocked vCPUs and limited
+    /// VMs could not keep and what rounding lost, less what was given in excess.
     carry: i64,
-    /// How it rose last.
+    /// Last rise of the level.
     rise: Rise,
-    /// Whose turn to be visited it is.
+    /// Index in the list of the VM to visit next.
     cursor: usize,
 }
 
-/// How the level rises at an accounting.
+/// Rise of the level at an accounting.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rise {
     by: u64,
-    /// What it gives a unit of weight all the time, in 2^-20 millionths of a CPU.
+    /// Continuous rate for each unit of weight, in 2^-20 millionths of a CPU.
     pace: u64,
-    /// What is over, for the next accounting.
+    /// Credit left for the next accounting, in nanoseconds.
     carry: i64,
     cause: Cause,
 }
 
-/// What makes the level rise as it does. From one accounting to the next mostly nothing changes.
+/// Inputs of a rise. They mostly stay the same from one accounting to the next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Cause {
-    /// What the limited leave to the others, in millionths of a CPU.
+    /// CPU time that the limited VMs leave to the others, in millionths of a CPU.
     left: i64,
     span: Span,
     carry: i64,
-    /// That of all others.
+    /// Total weight of the VMs that are not limited.
     weight: i64,
 }
 
@@ -89,7 +89,7 @@ impl Rise {
         let Cause { left, span, carry, weight } = cause;
         let spread = i128::from(left) * i128::from(span.ns()) / i128::from(CPU);
         let rest = (spread + i128::from(carry)).clamp(i128::from(i64::MIN), i128::from(i64::MAX));
-        // What was given too much is everybody's; where nobody can use more, the rest is nobody's.
+        // An excess is owed by all VMs. If no VM can use more, the remainder is forfeited.
         let carry = rest.min(0) as i64;
         if weight == 0 {
             let pace = if left >= 0 { HIGHEST_PACE } else { 0 };
@@ -104,7 +104,7 @@ impl Rise {
 }
 
 impl Level {
-    /// What a domain has been given by its weight since it was last visited.
+    /// Returns the credit due to a VM by its weight since its last visit.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // A weight has 16 bits.
     fn given(&self, domain: &Domain) -> u64 {
@@ -112,7 +112,7 @@ impl Level {
         ((u128::from(risen) * u128::from(domain.weight.get())) >> PLACES) as u64
     }
 
-    /// What each active vCPU of a domain has not been given yet, and is now.
+    /// Grants a VM the credit due since its last visit. Returns the part of each active vCPU.
     fn grant(&mut self, domain: &mut Domain) -> i64 {
         let by_weight = self.given(domain).cast_signed();
         domain.level = self.level;
@@ -135,8 +135,8 @@ impl Level {
         grant / domain.active
     }
 
-    /// Gives a plain domain what it has not been given yet, if that changes no more than the class
-    /// of its vCPU, and says of which it is then.
+    /// Grants a plain VM the credit due, if that changes no more than the class of its vCPU.
+    /// Returns the new class, or `None` if nothing was granted.
     #[inline(always)]
     fn grant_plainly(&self, domain: &mut Domain, account: &mut Vcpu, period: i64) -> Option<Class> {
         let each = self.given(domain);
@@ -152,26 +152,27 @@ impl Level {
 }
 
 impl Domain {
-    /// What it can use, in millionths of a CPU.
+    /// Returns the CPU time that the VM can use, in millionths of a CPU.
     fn rate_now(&self) -> u64 {
         let all = (self.active * CPU).unsigned_abs();
         self.cap.map_or(all, |cap| all.min(u64::from(cap.ppm())))
     }
 
-    /// Whether nothing bounds what it is given but its weight.
+    /// Returns true if the VM has one active vCPU and only the weight bounds its credit.
     fn is_plain(&self) -> bool {
         self.active == 1 && self.cap.is_none() && !self.is_limited
     }
 
-    /// The pace from which on its weight gives it all that it can use, or more.
+    /// Returns the pace of the level from which on the weight gives the VM all that it can use.
     fn enough(&self) -> u64 {
         self.rate.saturating_mul(1 << PLACES).div_ceil(u64::from(self.weight.get()))
     }
 }
 
 impl Vcpu {
-    /// What class so much credit makes it, where closing its account decides nothing else: budgets
-    /// hold it to its cap, if it has one, and it is within all bounds.
+    /// Returns the class for an amount of credit. `None` if closing the account may change more
+    /// than the class: the vCPU is boosted, or the credit is beyond a period's either way. Budgets
+    /// enforce the cap.
     #[inline]
     fn plain_class(&self, credit: i64, period: i64) -> Option<Class> {
         let is_within = credit.wrapping_add(period).cast_unsigned() <= 2 * period.unsigned_abs();
@@ -198,7 +199,7 @@ impl Credit {
         self.visit_some(at);
     }
 
-    /// Visits as many as an accounting does, one after the other, and nobody twice.
+    /// Visits the VMs of one accounting in order, none of them twice.
     fn visit_some(&mut self, at: &Moment) {
         let mut visits = VISITS * self.cpus.len();
         let mut unseen = self.domains.list.len();
@@ -216,7 +217,7 @@ impl Credit {
                 let active = usize::try_from(self.domains[row].active).unwrap_or(usize::MAX);
                 (unseen, visits) = (unseen - 1, visits.saturating_sub(active));
                 self.visit(at, row);
-                // Where it has left the list another has taken its place.
+                // If the VM left the list, another one took its index.
                 let stays = self.domains.list.get(place) == Some(&row);
                 self.level.cursor = place + usize::from(stays);
             }
@@ -224,14 +225,15 @@ impl Credit {
         }
     }
 
-    /// Gives so many domains credit, eight at most, but only as far as they are plain and nothing
-    /// follows from it but the class of their vCPU. Mostly that is so. Returns how many those are.
-    #[inline(never)] // Tight as it is, it fits into the registers.
+    /// Grants credit to at most `most` VMs, eight or fewer, up to the first that is not plain or
+    /// needs more than a new class. Returns the number of these VMs.
+    #[inline(never)] // Kept apart so that its values fit in registers.
     fn visit_plain_ones(&mut self, most: usize) -> usize {
         let Credit { level, domains, vcpus, queues, rules, .. } = self;
         let list = &domains.list[level.cursor..];
         let list = &list[..most.min(VISITS).min(list.len())];
-        // Who is of another class is moved afterwards: no processor could guess who that will be.
+        // vCPUs whose class changes are moved afterwards, since a processor cannot predict that
+        // branch.
         let mut moves = [None; VISITS];
         let mut moved = 0;
         let stop = list.iter().position(|&row| {
@@ -256,7 +258,7 @@ impl Credit {
         seen
     }
 
-    /// Gives a domain credit, and decides what becomes of its vCPUs and whether it is limited.
+    /// Grants credit to a VM, closes the accounts of its vCPUs and decides whether it is limited.
     #[inline(never)]
     fn visit(&mut self, at: &Moment, row: usize) {
         self.settle(row);
@@ -279,19 +281,19 @@ impl Credit {
         }
     }
 
-    /// Closes the account of one of so many active vCPUs of a domain.
+    /// Closes the account of one of `active` active vCPUs of a VM.
     fn close_exactly(&mut self, at: &Moment, vcpu: VcpuId, active: i64) {
         let Vcpu { domain, credit: before, .. } = self.vcpus[vcpu];
         let allowed = self.domains.allowance(domain, self.rules.tick * 3).map(|all| all / active);
         let kept = self.close_account(at, vcpu, allowed);
-        // What somebody awake is owed is not for those who ran in its stead.
+        // Credit cut from a runnable vCPU is not divided: the others ran in its place already.
         if kept < before && !at.is_awake(vcpu) {
             self.level.carry = self.level.carry.saturating_add(before - kept);
         }
     }
 
-    /// Gives a domain what it has not been given yet. To be done before its terms or the number of
-    /// its active vCPUs change.
+    /// Grants a VM the credit due so far. Must precede a change of its parameters or its number of
+    /// active vCPUs.
     pub(in crate::policies::credit) fn settle(&mut self, row: usize) {
         if self.rules.credits.is_some() {
             return;
@@ -309,7 +311,7 @@ impl Credit {
         }
     }
 
-    /// Corrects the sums by what a domain counts for now.
+    /// Updates the sums by the current contribution of a VM.
     pub(in crate::policies::credit) fn reckon(&mut self, row: usize) {
         let domain = &mut self.domains[row];
         domain.rate = domain.rate_now();
@@ -337,12 +339,12 @@ mod tests {
     use crate::policies::credit::{Rules, SPEC};
     use crate::{Policy, Topology, Values};
 
-    /// Within a period's credit either way closing an account decides nothing but the class, unless
-    /// somebody is boosted, who stays that. Beyond, credit is cut or its owner is given no more.
+    /// With at most a period's credit either way, closing an account changes only the class, and a
+    /// boosted vCPU stays boosted. Beyond, the credit is cut or the vCPU becomes inactive.
     #[test]
-    fn a_plain_account_is_one_that_closing_leaves_as_it_is() {
-        let fields = Values::defaults(SPEC.policy_fields).expect("they have defaults");
-        let share = Values::defaults(SPEC.share_fields).expect("they have defaults");
+    fn closing_a_plain_account_changes_only_the_class() {
+        let fields = Values::defaults(SPEC.policy_fields).expect("all fields have defaults");
+        let share = Values::defaults(SPEC.share_fields).expect("all fields have defaults");
         let vcpu = VcpuId::new(0, DomId::new(0), 0);
         let period = Rules::read(&fields, "exact").period;
         for class in [Class::Over, Class::Under, Class::Boost] {
@@ -352,7 +354,7 @@ mod tests {
                     let mut policy = Credit::new(rules, &Topology::flat(1), None);
                     let mut at = Moment::at_start(1);
                     at.join(vcpu);
-                    policy.admit(&at, vcpu, &share).expect("nobody is refused");
+                    policy.admit(&at, vcpu, &share).expect("credit admits every vCPU");
                     policy.become_active(vcpu);
                     let account = &mut policy.vcpus[vcpu];
                     (account.class, account.credit) = (class, credit);

@@ -1,5 +1,5 @@
-//! Nobody waits while a CPU idles on which it may run, and who is owed most does not wait for who
-//! is owed less. What changes counts at once.
+//! Work conservation: no vCPU waits while a CPU idles that its affinity allows. A vCPU with the
+//! most credit does not wait for one with less. Changes count at once.
 
 use slackline_units::{CpuId, VcpuId};
 
@@ -10,8 +10,8 @@ use crate::policies::credit::runqueue::Class;
 use crate::policies::credit::{Credit, Why};
 
 impl Credit {
-    /// Nobody waits while a CPU idles, and nobody runs who is parked. A turn that has begun is not
-    /// cut short otherwise.
+    /// Requests a pass of each idle CPU that could run a waiting vCPU, and of each CPU whose vCPU
+    /// is parked. Turns of other vCPUs are not cut short.
     #[inline(never)]
     pub(in crate::policies::credit) fn apply_changes(&mut self, at: &Moment) {
         for cpu in (0..self.cpus.len()).map(CpuId::new) {
@@ -25,8 +25,8 @@ impl Credit {
         }
     }
 
-    /// Who waits from now on may find a CPU that is idle because nobody else could run there. Xen
-    /// let it wait until that CPU looked for work by itself.
+    /// Requests a pass of an idle CPU for a vCPU that waits. That CPU may be idle because no other
+    /// vCPU could run there. In Xen the vCPU waited until that CPU passed by itself.
     #[inline]
     pub(in crate::policies::credit) fn offer(&mut self, at: &Moment, vcpu: VcpuId) {
         if !self.free.is_empty() {
@@ -34,7 +34,7 @@ impl Credit {
         }
     }
 
-    #[inline(never)] // Mostly none is free.
+    #[inline(never)] // Mostly no CPU is free.
     pub(in crate::policies::credit) fn offer_free(&mut self, at: &Moment, vcpu: VcpuId) {
         if self.rules.changes == Changes::Now
             && self.queues.list_of(vcpu).is_some()
@@ -44,18 +44,21 @@ impl Credit {
         }
     }
 
-    /// Whether somebody else is to have an idle CPU. In Xen it was idle until its pass.
+    /// Returns true if an idle CPU has a pass requested, so that it will run another vCPU. In Xen
+    /// it counted as idle until its pass.
     pub(in crate::policies::credit) fn is_spoken_for(&self, cpu: CpuId) -> bool {
         self.rules.changes == Changes::Now && self.requested.contains(cpu)
     }
 
-    /// Whether so much credit, more than a period's, is more than the first that waits has. Who is
-    /// due nearly a whole CPU could not make up for the turns of others otherwise.
+    /// Returns true if the credit exceeds that of the first waiting vCPU. The caller asks only
+    /// about credit beyond a period's. Otherwise a vCPU that is due nearly a whole CPU could not
+    /// make up for the turns of others.
     pub(in crate::policies::credit) fn is_owed_most(&self, cpu: CpuId, credit: i64) -> bool {
         self.queues.first(cpu).is_none_or(|(first, _)| self.vcpus[first].credit < credit)
     }
 
-    /// The CPU with somebody of the lowest class, if that is below the vCPU's; or else `home`.
+    /// Returns the CPU with the chosen vCPU of the lowest class, if that is below the class of
+    /// `vcpu`. Otherwise `home`.
     pub(in crate::policies::credit) fn least_urgent(
         &self,
         at: &Moment,

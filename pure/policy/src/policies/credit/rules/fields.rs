@@ -1,10 +1,10 @@
-//! What can be said of it: each rule that is seen from outside is a field.
+//! Parameters of Credit: one for each rule whose effect is visible.
 
 use slackline_units::Span;
 
 use crate::Field;
 
-/// Whose Credit there is.
+/// Versions of Credit: Slackline's own and Xen's.
 pub(in crate::policies::credit) const VERSIONS: &[&str] =
     &["exact", "xen-3.0.3", "xen-2006-10-30", "xen-3.0.4"];
 
@@ -106,7 +106,7 @@ pub(in crate::policies::credit) const SKEW: Field = Field::span_within(
     "gang = \"relaxed\": how long a vCPU runs on while a sibling that wants to run cannot",
 );
 
-/// All of them, in the order in which they are shown.
+/// All parameters, in the order in which they are shown.
 pub(in crate::policies::credit) const FIELDS: &[Field] = &[
     RULES, SLICE, TICK, PHASE, ORDER, OFFSET, SAMPLING, CREDITS, BOOST, PARK, OVER_CAP, FLOOR,
     LEAVING, NEWCOMERS, ROTATION, CHANGES, PLACEMENT, GANG, SKEW,

@@ -1,5 +1,5 @@
-//! Giving credit in whole credits (reference, section 7.3): to every active vCPU, at every third
-//! tick of the master.
+//! Distribution of whole credits (reference, section 7.3) to every active vCPU, at every third tick
+//! of the master.
 
 use alloc::vec::Vec;
 
@@ -9,7 +9,7 @@ use crate::policies::credit::Credit;
 use super::sharing::{ActiveDomain, Pool, Sharing, div_up};
 
 impl Credit {
-    /// Shares a period's credits out, domain after domain, and closes the accounts.
+    /// Distributes a period's credits, one VM after the other, and closes the accounts.
     #[inline(never)]
     pub(in crate::policies::credit) fn give_counted(&mut self, at: &Moment) {
         let weight = self.domains.weight;
@@ -40,7 +40,7 @@ impl Credit {
             }
         }
         self.balance = balance;
-        // Last first: those that are to come first are pushed last, the last of them foremost.
+        // Last first: the VMs that come first are pushed last, and the last of them is foremost.
         others.reverse();
         others.append(&mut firsts);
         self.domains.relist(others);

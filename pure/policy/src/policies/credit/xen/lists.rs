@@ -1,5 +1,5 @@
-//! Lists as Xen had them (reference, section 7.1): a change of class leaves a vCPU where it stands
-//! until a tick sorts the list, and the idle vCPU stands in it where the mark does.
+//! Lists as Xen had them (reference, section 7.1). A vCPU keeps its place after a change of class
+//! until a tick sorts the list. The mark stands for the idle vCPU.
 
 use alloc::vec::Vec;
 
@@ -8,19 +8,19 @@ use slackline_units::{CpuId, VcpuId};
 use crate::policies::credit::runqueue::{Class, RunQueues, lane_of, mark_of};
 
 impl RunQueues {
-    /// Puts the mark of a CPU in, or leaves it where it is.
+    /// Puts the mark of a CPU into its list, or leaves it where it is.
     pub(in crate::policies::credit) fn put_mark(&mut self, cpu: CpuId) {
         if !self.is_marked(cpu) {
             self.insert(cpu, Class::Idle, mark_of(cpu));
         }
     }
 
-    /// Takes the mark of a CPU out.
+    /// Takes the mark of a CPU out of its list.
     pub(in crate::policies::credit) fn take_mark(&mut self, cpu: CpuId) {
         self.unlink(mark_of(cpu));
     }
 
-    /// The class of a vCPU changes; if it is in a list it stays where it is.
+    /// Changes the class of a vCPU, which keeps its place in its list.
     pub(in crate::policies::credit) fn reclass(&mut self, vcpu: VcpuId, class: Class) {
         if let Some(cpu) = self.list_of(vcpu) {
             let index = self.index(vcpu);
@@ -31,7 +31,7 @@ impl RunQueues {
         }
     }
 
-    /// Moves everybody with credit ahead of everybody without, and changes no other order.
+    /// Moves all vCPUs with credit ahead of those without, and changes no other order.
     pub(in crate::policies::credit) fn sort(&mut self, cpu: CpuId) {
         if !self.unsorted.contains(cpu) {
             return;
@@ -43,7 +43,7 @@ impl RunQueues {
         }
         self.unsorted.remove(cpu);
         self.mixed.remove(cpu);
-        // Nobody stands in a lane above somebody who was before it.
+        // A node must not enter a higher lane than a node before it.
         let mut lane = Class::Boost;
         for index in with.into_iter().chain(without) {
             let class = self.nodes[index].class;

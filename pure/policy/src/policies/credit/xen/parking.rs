@@ -1,5 +1,5 @@
-//! Who is held to its cap (reference, sections 7.3 and 7.4): from an accounting that finds it over
-//! its cap until one that finds it out of debt, behind idle or by being stopped.
+//! Enforcement of caps (reference, sections 7.3 and 7.4). An accounting that finds a vCPU over its
+//! cap parks it, behind idle or by a stop, until an accounting finds it out of debt.
 
 use slackline_units::VcpuId;
 
@@ -10,8 +10,8 @@ use crate::policies::credit::runqueue::Class;
 use crate::policies::credit::{Credit, Why};
 
 impl Credit {
-    /// What becomes of a vCPU with so much debt. `allowed` is what its cap lets it use in a period,
-    /// if it has one.
+    /// Sets the class of a vCPU with a debt, and parks it if it is over its cap. `allowed` is the
+    /// CPU time that the cap allows in a period, `None` without a cap.
     pub(in crate::policies::credit) fn hold_to_cap(
         &mut self,
         vcpu: VcpuId,
@@ -29,19 +29,19 @@ impl Credit {
         }
     }
 
-    /// It is out of debt, and goes on if it was stopped.
+    /// Lets a vCPU that is out of debt go on if it was stopped.
     pub(in crate::policies::credit) fn let_go(&mut self, at: &Moment, vcpu: VcpuId) {
         if core::mem::take(&mut self.vcpus[vcpu].is_parked) && at.is_awake(vcpu) {
             self.enqueue(at, vcpu);
         }
     }
 
-    /// Who has more credit than a period's loses all of it, and is no longer active. Returns its
-    /// credit for the balance.
+    /// Takes all credit from a vCPU that has more than a period's, and makes it inactive. Returns
+    /// its credit for the balance.
     pub(in crate::policies::credit) fn forfeit(&mut self, vcpu: VcpuId) -> i64 {
         let lost = core::mem::take(&mut self.vcpus[vcpu].credit);
         self.become_inactive(vcpu);
-        // The first Xen forgot that it had just taken this credit away.
+        // The first version of Xen did not subtract the lost credit from the balance.
         if self.rules.credits == Some(10) { lost } else { 0 }
     }
 

@@ -1,38 +1,38 @@
-//! How Xen shared a period's credits out (reference, section 7.3): domain after domain, by weight,
-//! to none more than it can use, and what one cannot use to those that come after it. All division
-//! rounds up. Amounts are credits.
+//! Distribution of a period's credits as in Xen (reference, section 7.3): one VM after the other,
+//! by weight, and to none more than it can use. The excess goes to the VMs that follow. All
+//! division rounds up. Amounts are credits.
 
-/// What there is to share.
+/// Credits to distribute at an accounting.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pool {
-    /// A period's credits of one CPU.
+    /// Credits of one CPU in a period.
     pub(super) period: i64,
     pub(super) cpus: i64,
-    /// Of all active domains.
+    /// Total weight of all active VMs.
     pub(super) weight: i64,
-    /// What all the active had left after the last accounting.
+    /// Credit that all active vCPUs had left after the last accounting.
     pub(super) balance: i64,
 }
 
-/// What counts of an active domain.
+/// Properties of an active VM that decide its credits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ActiveDomain {
     pub(super) weight: i64,
-    /// Its active vCPUs.
+    /// Number of active vCPUs.
     pub(super) active: i64,
     pub(super) cap: Option<i64>,
 }
 
-/// What a domain gets.
+/// Credits of one VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Grant {
-    /// Each of its active vCPUs.
+    /// Credits for each active vCPU.
     pub(super) each: i64,
-    /// It is to come first from now on: it left something that those before it could have used.
+    /// True if the VM comes first from now on: it left credits that VMs before it could have used.
     pub(super) comes_first: bool,
 }
 
-/// One accounting.
+/// State of one accounting.
 pub(super) struct Sharing {
     pool: Pool,
     credit: i64,
@@ -46,7 +46,7 @@ impl Sharing {
         Sharing { pool, credit, weight_to_come: pool.weight, somebody_wants_more: false }
     }
 
-    /// What the next domain in the list gets.
+    /// Returns the credits of the next VM in the list.
     pub(super) fn grant(&mut self, domain: ActiveDomain) -> Grant {
         let Pool { period, weight, balance, .. } = self.pool;
         self.weight_to_come -= domain.weight;
@@ -69,11 +69,11 @@ impl Sharing {
     }
 }
 
-/// `amount * times / parts`, rounded up; the amount is not negative.
+/// Returns `amount * times / parts`, rounded up. The amount must not be negative.
 pub(super) fn div_up(amount: i64, times: i64, parts: i64) -> i64 {
     let whole = i128::from(amount) * i128::from(times);
     let parts = i128::from(parts);
-    // Only absurd surpluses exceed 64 bits; nobody can take more than its peak of them.
+    // Only an absurd excess exceeds 64 bits, and no VM can take more of it than its peak.
     i64::try_from((whole + parts - 1) / parts).unwrap_or(i64::MAX / 4)
 }
 
@@ -83,7 +83,7 @@ mod tests {
 
     use super::*;
 
-    /// Shares out among those named, and moves to the front who is to come first.
+    /// Runs one accounting, and moves the VMs that come first to the front.
     fn account(pool: Pool, list: &mut Vec<(char, ActiveDomain)>) -> Vec<(char, i64)> {
         let mut sharing = Sharing::new(pool);
         let grants: Vec<_> = list.iter().map(|&(_, domain)| sharing.grant(domain)).collect();
@@ -126,12 +126,12 @@ mod tests {
     }
 
     #[test]
-    fn more_than_there_are_numbers_for_is_more_than_anybody_can_take() {
+    fn division_saturates_above_any_amount_that_can_be_used() {
         assert_eq!([div_up(7, 3, 4), div_up(8, 3, 4), div_up(0, 3, 4)], [6, 6, 0]);
         assert!(div_up(i64::MAX, 2, 1) > i64::MAX / 8);
     }
 
-    /// A whole percentage of a period's credits, rounded up (reference, section 7.8).
+    /// A cap is a whole percentage of a period's credits, rounded up (reference, section 7.8).
     #[test]
     fn caps_are_rounded_up_to_a_credit() {
         let millionths = [

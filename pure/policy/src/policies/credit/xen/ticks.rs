@@ -1,5 +1,5 @@
-//! What happens as a CPU ticks (reference, sections 7.2 and 7.4): who runs there pays for the whole
-//! tick, its boost ends, and it may be moved to a better CPU.
+//! Ticks of a CPU (reference, sections 7.2 and 7.4). The running vCPU pays for the whole tick, its
+//! boost ends, and it may move to a better CPU.
 
 use slackline_units::{CpuId, VcpuId};
 
@@ -10,8 +10,8 @@ use crate::policies::credit::runqueue::Class;
 use crate::policies::credit::{Credit, Why};
 
 impl Credit {
-    /// Who runs as a CPU ticks pays for the whole tick, and is active from now on. It may also find
-    /// itself a better CPU.
+    /// Charges the vCPU that runs when a CPU ticks, and makes it active. An active vCPU moves if
+    /// another CPU is better for it.
     pub(in crate::policies::credit) fn sample(&mut self, at: &Moment, cpu: CpuId) {
         let chosen = self.cpus[cpu.index()].chosen;
         let Some(vcpu) = chosen.filter(|_| at.occupant(cpu) == chosen) else { return };
@@ -28,13 +28,13 @@ impl Credit {
         }
     }
 
-    /// A running vCPU is to run elsewhere, once its CPU has passed.
+    /// Marks a running vCPU to migrate after the next pass of its CPU.
     pub(in crate::policies::credit) fn migrate(&mut self, vcpu: VcpuId) {
         self.vcpus[vcpu].is_moving = true;
         self.request_all(self.vcpus[vcpu].on, Why::Preempted);
     }
 
-    /// It has been stopped, and is woken where it runs best now.
+    /// Moves a stopped vCPU to the CPU where it runs best now, and wakes it there.
     pub(in crate::policies::credit) fn move_away(&mut self, at: &Moment, vcpu: VcpuId) {
         self.vcpus[vcpu].is_moving = false;
         self.find_home(at, vcpu);

@@ -1,0 +1,93 @@
+//! Metrics that `--metric` names: checked before the first run, shown in a table of their own.
+
+use slackline_experiments::NamedMetric;
+use slackline_metrics::{Summary, Unit};
+use slackline_scenario::Scenario;
+use slackline_terminal::{MetricValues, by_metric};
+
+use crate::json::Case;
+use crate::problem::Problem;
+use crate::terminal;
+
+/// Metrics that the command line names, each with its unit.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Metrics(Vec<(NamedMetric, Unit)>);
+
+impl Metrics {
+    /// Reads the values of `--metric` and checks that each scenario has the metrics.
+    ///
+    /// # Errors
+    /// If a scenario has no such metric, or no VM, vCPU or CPU of that name.
+    pub(crate) fn read<'a>(
+        texts: &[String],
+        scenarios: impl IntoIterator<Item = &'a Scenario>,
+    ) -> Result<Metrics, Problem> {
+        let mut metrics = Vec::new();
+        if texts.is_empty() {
+            return Ok(Metrics(metrics));
+        }
+        let scenarios: Vec<&Scenario> = scenarios.into_iter().collect();
+        for text in texts {
+            let metric = NamedMetric::read(text);
+            let mut unit = Unit::Things;
+            for scenario in &scenarios {
+                unit = metric.unit(scenario).map_err(|unknown| Problem::BadOption {
+                    message: format!("cannot show --metric `{text}`: {unknown}"),
+                    hint: Some(match &unknown.nearest {
+                        Some(nearest) => format!("did you mean `{nearest}`?"),
+                        None => format!("use one of: {}", unknown.known.join(", ")),
+                    }),
+                })?;
+            }
+            metrics.push((metric, unit));
+        }
+        Ok(Metrics(metrics))
+    }
+
+    /// Returns the number of metrics.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns true if the command line names no metric.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the headings of the columns of values in a file.
+    pub(crate) fn columns(&self) -> Vec<String> {
+        self.0.iter().map(|(metric, unit)| metric.column(*unit)).collect()
+    }
+
+    /// Returns the values of a run, as a file has them. What the run does not know is empty.
+    pub(crate) fn cells(&self, run: &Summary) -> Vec<String> {
+        let value = |(metric, _): &(NamedMetric, Unit)| {
+            metric.value(run).map(|value| value.to_string()).unwrap_or_default()
+        };
+        self.0.iter().map(value).collect()
+    }
+
+    /// Returns each metric by name, with its unit.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (String, Unit)> {
+        self.0.iter().map(|(metric, unit)| (metric.name(), *unit))
+    }
+
+    /// Returns the table of these metrics. Cases are ordered by policy, then by point.
+    pub(crate) fn table(&self, cases: &[Case], points: usize) -> String {
+        let name = |case: &Case| {
+            let places = case.point.iter().map(|(_, name)| name.clone());
+            places.chain([case.name.clone()]).collect::<Vec<_>>().join(", ")
+        };
+        let names: Vec<String> = cases.iter().map(name).collect();
+        let values = |(metric, unit): &(NamedMetric, Unit)| MetricValues {
+            name: metric.name(),
+            unit: *unit,
+            values: cases
+                .iter()
+                .map(|case| case.runs.iter().map(|run| metric.value(run)).collect())
+                .collect(),
+        };
+        let metrics: Vec<MetricValues> = self.0.iter().map(values).collect();
+        by_metric(&names, points, &metrics, terminal::width(), terminal::paint())
+    }
+}

@@ -1,0 +1,33 @@
+//! Cumulative distributions: the part of all values that is at most a given length of time.
+
+use slackline_units::Span;
+
+use crate::distribution::Tally;
+
+/// Cumulative distribution of a metric of a vCPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cumulative {
+    /// Display name of the vCPU.
+    pub vcpu: String,
+    /// Name of the metric, such as `wake to run`.
+    pub metric: &'static str,
+    /// Lengths of time, rising, each with the number of values that are at most as long. The last
+    /// number is that of all values. Beyond 1,024 values a length has three significant digits and
+    /// is rounded up.
+    pub steps: Vec<(Span, u64)>,
+}
+
+impl Cumulative {
+    /// Returns the distribution of a tally. `None` without values.
+    pub(crate) fn of(vcpu: &str, metric: &'static str, tally: &Tally) -> Option<Cumulative> {
+        let steps = tally.steps();
+        let vcpu = vcpu.to_owned();
+        (!steps.is_empty()).then_some(Cumulative { vcpu, metric, steps })
+    }
+
+    /// Returns the number of all values.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.steps.last().map_or(0, |&(_, count)| count)
+    }
+}
