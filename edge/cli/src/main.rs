@@ -33,6 +33,7 @@ mod points;
 mod prices;
 mod problem;
 mod quoted;
+mod record;
 mod replay;
 mod run;
 mod seeds;
@@ -43,6 +44,7 @@ mod signals;
 mod sim;
 mod sweep;
 mod terminal;
+mod why;
 
 use std::process::ExitCode;
 
@@ -86,6 +88,9 @@ fn run_command() -> ExitCode {
         Command::Sweep(args) => sweep::sweep(&args),
         Command::Alert(args) => alert::alert(&args),
         Command::Check(args) => check::check(&args),
+        Command::Record(args) => record::record(&args),
+        Command::Why(args) => why::why(&args),
+        Command::Incidents(args) => service::incidents(&args),
         Command::Show(args) => show::show(&args),
         Command::Replay(args) => replay::replay(&args),
         Command::Paper(args) => paper::command(&args),

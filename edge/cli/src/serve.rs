@@ -43,6 +43,7 @@ pub(crate) fn serve(args: &Serve) -> Result<(), Problem> {
         keeper: KeeperCommand::ourselves(["keep"]),
         front: FrontCommand { program, arguments },
         listen,
+        is_recorded: !args.no_recorder,
         prices: args.prices.as_deref().map(prices::read).transpose()?,
     };
     let file = args.prices.clone();

@@ -3,19 +3,24 @@
 mod apply;
 pub(crate) mod args;
 mod gang;
+mod incidents;
 mod log;
 mod place;
 mod show;
 pub(crate) mod view;
 
 use std::io::{IsTerminal, stderr, stdin, stdout};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use slackline_control::client::{Answered, Client, ClientError, Frame, Heard, Stream, Text};
-use slackline_control::{Change as Changed, Event, Grant, Length, PAGE, Reservation};
+use slackline_control::{
+    Change as Changed, Event, Grant, Length, PAGE, Recording, Reservation, Why,
+};
+use slackline_units::Span;
 
+use crate::args::Incidents;
 use crate::problem::Problem;
 use crate::signals::stop_flag;
 use crate::terminal;
@@ -216,6 +221,26 @@ pub(crate) fn log(args: &Log) -> Result<(), Problem> {
         return terminal::print("there are no events\n");
     }
     terminal::print(&show::events(&events, args.name.is_none()).shown(&args.view)?)
+}
+
+/// Who kept a VM from running in the last minute, and the same as JSON.
+pub(crate) fn why(at: &At, name: &str) -> Result<(Why, String), Problem> {
+    let (why, text) = connect(at)?.why(name)?;
+    Ok((why, text.0))
+}
+
+pub(crate) fn incidents(args: &Incidents) -> Result<(), Problem> {
+    let (incidents, text) = connect(&args.at)?.incidents()?;
+    answer(&args.at, &text, || match &incidents[..] {
+        [] => "there are no incidents\n".into(),
+        all => incidents::lines(all),
+    })
+}
+
+/// Has the daemon of this socket save what it has recorded.
+pub(crate) fn save_recording(socket: &Path, since: Span) -> Result<Recording, Problem> {
+    let (recording, _) = Client::connect(socket)?.record(Length(since))?;
+    Ok(recording)
 }
 
 pub(crate) fn access(args: &AccessArgs) -> Result<(), Problem> {

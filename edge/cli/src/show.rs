@@ -111,7 +111,12 @@ pub(crate) fn open(file: &Path) -> Result<(Trace, Names), Problem> {
     // The whole trace is checked before it is used: damaged records could ask for endless work.
     let mut names = Names::default();
     let again = spooled.try_clone().map_err(unreadable)?;
-    Reader::new(BufReader::new(again)).and_then(|mut all| all.pass_to(&mut names)).map_err(bad)?;
+    let mut all = Reader::new(BufReader::new(again)).map_err(bad)?;
+    all.pass_to(&mut names).map_err(bad)?;
+    if all.is_cut() {
+        let name = file.display();
+        terminal::tell(&format!("note:  {name} ends early: its recorder was stopped\n"));
+    }
     let implausible = |error| Problem::Implausible { file: file.into(), error };
     names.effort.check().map_err(implausible)?;
     spooled.rewind().map_err(unreadable)?;

@@ -22,6 +22,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
 use crate::access::{Access, Grant};
+use crate::flight::{Incident, Recording, Why};
 use crate::link::LONGEST_SAID;
 use crate::problem::{Kind, Problem};
 use crate::replies::{AppliedChange, Event, Host, Machine, Reservation, Room};
@@ -331,6 +332,30 @@ impl Client {
         let name = name.map(|name| format!("&name={}", escaped(name))).unwrap_or_default();
         let before = before.map(|before| format!("&before={before}")).unwrap_or_default();
         self.ask(&Sent::get(format!("/v1/log?limit={limit}{name}{before}")))
+    }
+
+    /// Returns who kept a VM from running in the last minute.
+    ///
+    /// # Errors
+    /// If the request is refused or not answered.
+    pub fn why(&mut self, name: &str) -> Answered<Why> {
+        self.ask(&Sent::get(format!("/v1/why/{}", escaped(name))))
+    }
+
+    /// Returns the saved incidents, newest first.
+    ///
+    /// # Errors
+    /// If the request is refused or not answered.
+    pub fn incidents(&mut self) -> Answered<Vec<Incident>> {
+        self.ask(&Sent::get("/v1/incidents"))
+    }
+
+    /// Saves what the flight recorder has of this length of time until now, on the daemon's host.
+    ///
+    /// # Errors
+    /// If the request is refused or not answered.
+    pub fn record(&mut self, since: Length) -> Answered<Recording> {
+        self.ask(&Sent::write(Method::POST, format!("/v1/recordings?since={}", since.0)))
     }
 
     /// Returns a description of the host.

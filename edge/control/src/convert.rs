@@ -32,6 +32,9 @@ impl Request {
             | Request::Numbers
             | Request::ListAccess
             | Request::Whoami
+            | Request::Why { .. }
+            | Request::Incidents
+            | Request::Record { .. }
             | Request::Cancel
             | Request::MigrateAccess
             | Request::Grant { .. }

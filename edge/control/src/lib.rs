@@ -9,6 +9,7 @@
 mod access;
 pub mod client;
 pub mod convert;
+mod flight;
 pub mod link;
 mod numbers;
 pub mod place;
@@ -18,6 +19,7 @@ mod requests;
 mod times;
 
 pub use access::{Access, Grant, Role};
+pub use flight::{CulpritTime, Gap, Incident, Recording, Why, WhyCheck, WhyVcpu};
 pub use numbers::{
     BOUNDS, CpuNumbers, Histogram, Numbers, ProcessNumbers, ReservationNumbers, VcpuNumbers,
 };

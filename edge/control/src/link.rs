@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::access::{Access, Grant, Role};
+use crate::flight::{Incident, Recording, Why};
 use crate::numbers::Numbers;
 use crate::problem::Problem;
 use crate::replies::{AppliedChange, Event, Health, Host, Machine, Reservation, Room};
@@ -154,6 +155,18 @@ pub enum Request {
     MigrateAccess,
     /// Asks for the role of the caller: [`Answer::You`].
     Whoami,
+    /// Asks who kept a VM from running in the last minute: [`Answer::Why`].
+    Why {
+        /// Name of the reservation.
+        name: String,
+    },
+    /// Lists the saved incidents: [`Answer::Incidents`].
+    Incidents,
+    /// Saves what the flight recorder has: [`Answer::Recording`]. Administrators only.
+    Record {
+        /// Length of time until now.
+        since: Length,
+    },
     /// Revokes a grant, so that only the user's groups count: [`Answer::Access`], with the entry as
     /// it was.
     Revoke {
@@ -193,6 +206,12 @@ pub enum Answer {
     Access(Vec<Access>),
     /// Role of the caller.
     You(Role),
+    /// Culprits of the waiting times of a VM.
+    Why(Box<Why>),
+    /// Incidents, newest first.
+    Incidents(Vec<Incident>),
+    /// The recording was saved.
+    Recording(Recording),
 }
 
 /// Message from the core to the front.

@@ -68,6 +68,9 @@ pub struct Numbers {
     pub front_restarts: u64,
     /// Number of commits that failed.
     pub ledger_errors: u64,
+    /// Incidents that the flight recorder has saved since the daemon started.
+    #[serde(default)]
+    pub incidents: u64,
     /// Source of context switch reports: `perf` or `polling`.
     pub sight: String,
     /// Numbers of the core process.

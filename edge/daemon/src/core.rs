@@ -12,10 +12,12 @@ mod asking;
 mod changes;
 mod costs;
 mod error;
+mod flight;
 mod front_process;
 mod front_share;
 mod grants;
 mod host;
+mod incidents;
 mod leftovers;
 mod loads;
 mod lookups;
@@ -53,11 +55,12 @@ pub use socket::SocketError;
 
 use crate::front::TlsFiles;
 use crate::front::rights::DESCRIPTORS;
-use crate::ledger::{Keep, Ledger, Opened, Reply, boot_id};
+use crate::ledger::{Keep, Ledger, Opened, Reply as Written, boot_id};
 use crate::people::{People, members};
 use access::Access;
 use alive::Alive;
 use costs::Costs;
+use flight::{Flight, Reply};
 use front_process::FrontProcess;
 use host::Host;
 use leftovers::free_leftovers;
@@ -108,6 +111,8 @@ pub struct ServeOptions {
     pub listen: Option<Listen>,
     /// Prices of CPU time. `None` if reservations have no cost.
     pub prices: Option<Prices>,
+    /// True if the last minute is recorded, and missed deadlines are saved.
+    pub is_recorded: bool,
     /// Command that starts the keeper.
     pub keeper: KeeperCommand,
     /// Command that starts the front.
@@ -168,15 +173,22 @@ pub fn serve(
     warning.iter().for_each(|line| tell(line));
     let remote = options.listen.as_ref().map(listen).transpose()?;
     free_leftovers(&options.keeper, tell);
-    let session = Session::open(&session_options(&cpus, owned, options.keeper.clone()))?;
+    let mut session = Session::open(&session_options(&cpus, owned, options.keeper.clone()))?;
     let is_crowded = !live_elsewhere(&cpus);
     let not_started = |what| move |source| ServeError::NotStarted { what, source };
     let scout = Scout::start().map_err(not_started("a scout"))?;
     let lookups = Lookups::start().map_err(not_started("the threads that look VMs up"))?;
     let reader = Reader::start(reload, options.listen.clone()).map_err(not_started("a reader"));
     let tally = Tally::new(POLICY, cpus.len(), knowledge());
+    let flight = options.is_recorded.then(|| {
+        let policy = format!("{POLICY} reserve={RESERVE}");
+        let header = tally::header(&policy, cpus.len(), knowledge());
+        Flight::start(&mut session, &cpus, header, options.state.clone())
+    });
+    let flight = flight.transpose().map_err(not_started("the flight recorder"))?;
     let scheduler = Scheduler::new(session, cpus);
     let mut host = Host::new(scheduler, (ledger, boot.clone()), (scout, lookups), tally);
+    host.flight = flight;
     host.look_around_now();
     let (now, access) = (host.now(), Access::new(people, access, has_tenants));
     say_who_would_lose(&access, &loaded, tell);
@@ -255,6 +267,7 @@ impl Core {
             self.hear_front(tell);
             self.hear_scout();
             self.hear_lookups();
+            self.hear_flight(tell);
             self.reload(tell);
             self.keep_time();
         }
@@ -275,6 +288,9 @@ impl Core {
     fn look_after_session(&mut self, tell: &mut dyn FnMut(&str)) -> Result<(), ServeError> {
         let mut records = Vec::new();
         let seen = self.host.scheduler.session.poll(&mut records)?;
+        if let Some(flight) = &mut self.host.flight {
+            flight.hand_over(&records, &self.host.scheduler.session);
+        }
         self.host.tally.take(&mut records, seen.now);
         if seen.keeper_replaced {
             tell("the keeper died and was replaced");
@@ -298,23 +314,40 @@ impl Core {
         Ok(())
     }
 
+    fn hear_flight(&mut self, tell: &mut dyn FnMut(&str)) {
+        let replies = self.host.flight.as_mut().map(Flight::replies).unwrap_or_default();
+        for reply in replies {
+            match reply {
+                Reply::Answer(ticket, Ok(answer)) => self.host.say(&wire::answered(ticket, answer)),
+                Reply::Answer(ticket, Err(problem)) => {
+                    self.host.say(&wire::refused(ticket, problem));
+                }
+                Reply::Incident(Ok(incident)) => {
+                    let (name, missed, id) = (incident.name, incident.missed, incident.id);
+                    tell(&format!("{name} missed {missed} deadlines: saved as incident {id}"));
+                }
+                Reply::Incident(Err(why)) => tell(&why),
+            }
+        }
+    }
+
     fn hear_ledger(&mut self, tell: &mut dyn FnMut(&str)) {
         for reply in self.host.ledger.replies() {
             match reply {
-                Reply::Committed { seq } => {
+                Written::Committed { seq } => {
                     self.host.committed();
                     self.step(Input::Committed { seq });
                 }
-                Reply::Failed { seq, error } => {
+                Written::Failed { seq, error } => {
                     self.host.committed();
                     self.host.ledger_errors += 1;
                     let says = with_causes(&error);
                     tell(&format!("cannot write the ledger: {says}"));
                     self.step(Input::NotCommitted { seq, fault: LedgerFault { says } });
                 }
-                Reply::Events { ticket, events } => self.host.answer_log(Ticket(ticket), events),
-                Reply::Access { ticket, done } => self.changed_access(Ticket(ticket), done),
-                Reply::NoBackup(error) => {
+                Written::Events { ticket, events } => self.host.answer_log(Ticket(ticket), events),
+                Written::Access { ticket, done } => self.changed_access(Ticket(ticket), done),
+                Written::NoBackup(error) => {
                     tell(&format!("cannot back up the ledger: {}", with_causes(&error)));
                 }
             }
@@ -355,6 +388,9 @@ impl Core {
                 Ok(Heard::Access(ticket)) => {
                     let listed = self.access.listed();
                     self.host.say(&wire::answered(ticket, Answer::Access(listed)));
+                }
+                Ok(Heard::Flight(ticket, question, tenant)) => {
+                    self.host.ask_flight((ticket, question), tenant, &self.service);
                 }
                 Ok(Heard::Cancel(ticket)) => self.host.cancel(ticket),
                 Ok(Heard::Whoami(ticket, role)) => {

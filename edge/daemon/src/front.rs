@@ -20,6 +20,7 @@ mod openapi;
 mod pages;
 mod patience;
 mod peer;
+mod recordings;
 mod remotes;
 pub(crate) mod rights;
 pub(crate) mod tls;

@@ -9,3 +9,4 @@ pub mod hook;
 pub mod ledger;
 mod monitors;
 pub mod people;
+pub mod record;

@@ -20,11 +20,11 @@
 //!   start a nanosecond later. Otherwise the order of the two events would be undefined.
 //! - Events are written in bundles of at most [`BUNDLE`] per CPU.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 use prost::Message;
-use slackline_trace::{Header, Named, RanEnd, Record, Sink};
+use slackline_trace::{Header, HostThread, HostThreadId, Named, OffCpu, RanEnd, Record, Sink};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use crate::proto::{
@@ -55,19 +55,29 @@ const PRIO_SPARE: i32 = 120;
 /// Recording cannot fail; an error of the writer is kept and comes out of [`Perfetto::finish`].
 pub struct Perfetto<W: Write> {
     out: Output<W>,
-    threads: BTreeMap<VcpuId, Thread>,
+    threads: BTreeMap<ThreadKey, Thread>,
     /// Process ids by the name of the domain.
     processes: BTreeMap<String, i32>,
     next_tid: i32,
     cpus: Vec<CpuState>,
-    places: BTreeMap<VcpuId, Place>,
+    places: BTreeMap<ThreadKey, Place>,
+    /// The vCPUs whose threads are in the trace: these say more exactly when they were on a CPU.
+    watched: BTreeMap<HostThreadId, VcpuId>,
+    observed: BTreeSet<VcpuId>,
+}
+
+/// Thread of the file.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum ThreadKey {
+    Vcpu(VcpuId),
+    Host(HostThreadId),
 }
 
 /// Events of a CPU that are not written yet.
 #[derive(Default)]
 struct CpuState {
     open: Option<Stretch>,
-    wakings: Vec<(Time, VcpuId)>,
+    wakings: Vec<(Time, ThreadKey)>,
     events: Vec<FtraceEvent>,
     is_counted: bool,
 }
@@ -75,7 +85,7 @@ struct CpuState {
 /// A run interval of a vCPU on a CPU.
 #[derive(Clone, Copy)]
 struct Stretch {
-    vcpu: VcpuId,
+    thread: ThreadKey,
     from: Time,
     to: Time,
     due: bool,
@@ -108,6 +118,8 @@ impl<W: Write> Perfetto<W> {
             next_tid: FIRST_TID,
             cpus: Vec::new(),
             places: BTreeMap::new(),
+            watched: BTreeMap::new(),
+            observed: BTreeSet::new(),
         };
         perfetto.cpus.resize_with(header.cpus, CpuState::default);
         perfetto
@@ -127,29 +139,28 @@ impl<W: Write> Perfetto<W> {
         self.out.finish()
     }
 
-    /// Writes the name of a vCPU and its track, if they are new.
-    fn describe(&mut self, named: &Named) {
-        let Named { vcpu, name, domain, .. } = named;
-        if self.threads.get(vcpu).is_some_and(|thread| thread.name == *name) {
+    /// Writes the name of a thread and its track, if they are new.
+    fn describe(&mut self, key: ThreadKey, at: Time, name: &str, domain: &str) {
+        if self.threads.get(&key).is_some_and(|thread| thread.name == name) {
             return;
         }
         let tid = self.next_tid;
         self.next_tid += 1;
         let mut processes = Vec::new();
-        let process = self.processes.entry(domain.clone()).or_insert_with(|| {
-            processes.push(Process { pid: tid, ppid: 0, cmdline: vec![domain.clone()] });
+        let process = self.processes.entry(domain.into()).or_insert_with(|| {
+            processes.push(Process { pid: tid, ppid: 0, cmdline: vec![domain.into()] });
             tid
         });
-        let thread = Thread { tid, name: name.clone(), tgid: *process };
+        let thread = Thread { tid, name: name.into(), tgid: *process };
         let track = ThreadDescriptor {
             pid: thread.tgid,
             tid: i64::from(tid),
             thread_name: thread.name.clone(),
         };
-        self.threads.insert(*vcpu, thread.clone());
+        self.threads.insert(key, thread.clone());
         let is_first = tid == FIRST_TID;
         self.out.packet(TracePacket {
-            timestamp: Some(named.at.ns()),
+            timestamp: Some(at.ns()),
             process_tree: Some(ProcessTree { processes, threads: vec![thread] }),
             sequence_flags: is_first.then_some(SEQ_INCREMENTAL_STATE_CLEARED),
             ..TracePacket::default()
@@ -158,17 +169,20 @@ impl<W: Write> Perfetto<W> {
         self.out.track(TrackDescriptor { uuid, thread, ..TrackDescriptor::default() });
     }
 
-    /// Returns the thread of a vCPU. One without a name is described first.
-    fn thread_of(&mut self, vcpu: VcpuId) -> &Thread {
-        if !self.threads.contains_key(&vcpu) {
-            let (name, domain) = (vcpu.to_string(), vcpu.domain().to_string());
-            self.describe(&Named { at: Time::START, vcpu, name, domain });
+    /// Returns a thread of the file. One without a name is described first.
+    fn thread_of(&mut self, key: ThreadKey) -> &Thread {
+        if !self.threads.contains_key(&key) {
+            let (name, domain) = match key {
+                ThreadKey::Vcpu(vcpu) => (vcpu.to_string(), vcpu.domain().to_string()),
+                ThreadKey::Host(thread) => (format!("thread {}", thread.number()), "host".into()),
+            };
+            self.describe(key, Time::START, &name, &domain);
         }
-        &self.threads[&vcpu]
+        &self.threads[&key]
     }
 
     fn instant(&mut self, vcpu: VcpuId, at: Time, name: &str, more: &[(&str, String)]) {
-        let track = track_of(self.thread_of(vcpu).tid);
+        let track = track_of(self.thread_of(ThreadKey::Vcpu(vcpu)).tid);
         self.out.instant(track, at, name, more);
     }
 
@@ -180,7 +194,7 @@ impl<W: Write> Perfetto<W> {
     }
 
     fn ran(&mut self, cpu: CpuId, mut next: Stretch) {
-        let place = self.places.entry(next.vcpu).or_default();
+        let place = self.places.entry(next.thread).or_default();
         if place.cpu != cpu && next.from <= place.left.max(place.woke) {
             next.from = place.left.max(place.woke).after(Span::from_ns(1));
         }
@@ -188,12 +202,12 @@ impl<W: Write> Perfetto<W> {
         // Run intervals of a CPU must not overlap, also in the measurements of a live host.
         next.from = next.from.max(open.map_or(Time::START, |open| open.to));
         next.to = next.to.max(next.from);
-        self.places.entry(next.vcpu).and_modify(|place| {
+        self.places.entry(next.thread).and_modify(|place| {
             place.cpu = cpu;
             place.left = next.to;
         });
         if let Some(open) = open {
-            if open.to == next.from && open.vcpu == next.vcpu && open.due == next.due {
+            if open.to == next.from && open.thread == next.thread && open.due == next.due {
                 next.from = open.from;
                 self.state_of(cpu).open = Some(next);
                 return;
@@ -214,7 +228,7 @@ impl<W: Write> Perfetto<W> {
 
     fn switch(&mut self, cpu: CpuId, at: Time, next: Option<Stretch>) {
         let before = self.state_of(cpu).open;
-        self.wakings(cpu, at, before.map(|before| before.vcpu));
+        self.wakings(cpu, at, before.map(|before| before.thread));
         let (prev_comm, prev_pid, prev_prio) = self.thread(cpu, before);
         let (next_comm, next_pid, next_prio) = self.thread(cpu, next);
         let prev_state = before.map_or(RUNNABLE, |before| before.state);
@@ -234,14 +248,14 @@ impl<W: Write> Perfetto<W> {
     }
 
     /// Writes the wake-ups up to `at`. One at that very time comes before a switch that it may have
-    /// caused, but after the switch with which its own vCPU blocked.
-    fn wakings(&mut self, cpu: CpuId, at: Time, leaving: Option<VcpuId>) {
-        let comes_first = |&mut (woke, vcpu): &mut (Time, VcpuId)| {
-            woke < at || woke == at && leaving != Some(vcpu)
+    /// caused, but after the switch with which its own thread blocked.
+    fn wakings(&mut self, cpu: CpuId, at: Time, leaving: Option<ThreadKey>) {
+        let comes_first = |&mut (woke, thread): &mut (Time, ThreadKey)| {
+            woke < at || woke == at && leaving != Some(thread)
         };
         let ready: Vec<_> = self.state_of(cpu).wakings.extract_if(.., comes_first).collect();
-        for (woke, vcpu) in ready {
-            let thread = self.thread_of(vcpu);
+        for (woke, thread) in ready {
+            let thread = self.thread_of(thread);
             let waking = SchedWakingFtraceEvent {
                 comm: thread.name.clone(),
                 pid: thread.tid,
@@ -256,11 +270,11 @@ impl<W: Write> Perfetto<W> {
         }
     }
 
-    fn woke(&mut self, at: Time, vcpu: VcpuId) {
-        let place = self.places.entry(vcpu).or_default();
+    fn woke(&mut self, at: Time, thread: ThreadKey) {
+        let place = self.places.entry(thread).or_default();
         place.woke = at;
         let cpu = place.cpu;
-        self.state_of(cpu).wakings.push((at, vcpu));
+        self.state_of(cpu).wakings.push((at, thread));
         if self.state_of(cpu).wakings.len() > BUNDLE {
             // This happens only on a host that observes wake-ups but no run intervals. Perfetto
             // sorts late events.
@@ -270,9 +284,10 @@ impl<W: Write> Perfetto<W> {
 
     /// Shows a vCPU that has left as blocked from then on.
     fn left(&mut self, vcpu: VcpuId) {
-        let open = self.places.get(&vcpu).map(|place| place.cpu);
+        let thread = ThreadKey::Vcpu(vcpu);
+        let open = self.places.get(&thread).map(|place| place.cpu);
         let open = open.and_then(|cpu| self.state_of(cpu).open.as_mut());
-        if let Some(open) = open.filter(|open| open.vcpu == vcpu) {
+        if let Some(open) = open.filter(|open| open.thread == thread) {
             open.state = ASLEEP;
         }
     }
@@ -298,7 +313,7 @@ impl<W: Write> Perfetto<W> {
         match stretch {
             Some(stretch) => {
                 let prio = if stretch.due { PRIO_DUE } else { PRIO_SPARE };
-                let thread = self.thread_of(stretch.vcpu);
+                let thread = self.thread_of(stretch.thread);
                 (thread.name.clone(), thread.tid, prio)
             }
             None => (format!("swapper/{}", cpu.index()), 0, PRIO_SPARE),
@@ -323,16 +338,38 @@ impl<W: Write> Perfetto<W> {
 
 impl<W: Write> Sink for Perfetto<W> {
     fn named(&mut self, named: &Named) {
-        self.describe(named);
+        self.describe(ThreadKey::Vcpu(named.vcpu), named.at, &named.name, &named.domain);
+    }
+
+    fn host_thread(&mut self, thread: &HostThread) {
+        if let Some(vcpu) = thread.vcpu {
+            self.watched.insert(thread.id, vcpu);
+            self.observed.insert(vcpu);
+        } else {
+            let domain = if thread.vm.is_empty() { &thread.command } else { &thread.vm };
+            self.describe(ThreadKey::Host(thread.id), thread.at, &thread.name, domain);
+        }
     }
 
     fn record(&mut self, record: &Record) {
         match *record {
             Record::Ran { vcpu, cpu, from, to, end, due, .. } => {
-                let state = if end == RanEnd::Blocked { ASLEEP } else { RUNNABLE };
-                self.ran(cpu, Stretch { vcpu, from, to, due, state });
+                if !self.observed.contains(&vcpu) {
+                    let state = if end == RanEnd::Blocked { ASLEEP } else { RUNNABLE };
+                    let thread = ThreadKey::Vcpu(vcpu);
+                    self.ran(cpu, Stretch { thread, from, to, due, state });
+                }
             }
-            Record::Woke { at, vcpu } => self.woke(at, vcpu),
+            Record::OnCpu { thread, cpu, from, to, end } => {
+                let state = if end == OffCpu::Blocked { ASLEEP } else { RUNNABLE };
+                let vcpu = self.watched.get(&thread).copied();
+                let thread = vcpu.map_or(ThreadKey::Host(thread), ThreadKey::Vcpu);
+                self.ran(cpu, Stretch { thread, from, to, due: false, state });
+            }
+            Record::Awoken { at, thread, .. } if !self.watched.contains_key(&thread) => {
+                self.woke(at, ThreadKey::Host(thread));
+            }
+            Record::Woke { at, vcpu } => self.woke(at, ThreadKey::Vcpu(vcpu)),
             Record::Left { at, vcpu } => {
                 self.left(vcpu);
                 self.instant(vcpu, at, "left", &[]);
@@ -382,6 +419,10 @@ impl<W: Write> Sink for Perfetto<W> {
             | Record::Elsewhere { .. }
             | Record::Overhead { .. }
             | Record::Accounted { .. }
+            | Record::Awoken { .. }
+            | Record::Halted { .. }
+            | Record::Lost { .. }
+            | Record::Counted { .. }
             | Record::Ended { .. } => {}
         }
     }

@@ -26,8 +26,8 @@ pub use old_kernel::{as_on_linux_4_4, without_perf_events};
 pub use owner_rights::OwnerRights;
 pub use peer::peer_groups;
 pub use perf::{
-    Counted, TaskClock, Tell, open_hits, open_holder, open_switches, open_use, share_ring,
-    switch_off, switch_on,
+    Counted, TaskClock, Tell, open_all_hits, open_hits, open_holder, open_switches, open_use,
+    share_ring, switch_off, switch_on,
 };
 pub use pidfd::{
     pidfd_of_process, pidfd_of_thread, signal_by, signal_group, signal_process, signal_process_by,

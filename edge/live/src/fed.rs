@@ -239,7 +239,7 @@ impl FedHost {
     pub fn records(&self) -> Vec<Record> {
         let record = |entry| match entry {
             Entry::Record(record) => Some(record),
-            Entry::Named(_) | Entry::Exchange(_) => None,
+            _ => None,
         };
         self.entries().into_iter().filter_map(record).collect()
     }

@@ -16,6 +16,7 @@ pub mod fed;
 mod live_host;
 mod pcpu;
 mod punctual;
+pub mod recorder;
 pub mod relay;
 pub mod session;
 pub mod topology;

@@ -42,7 +42,8 @@ use crate::topology;
 use crate::vcpu_threads::Unreadable;
 use crate::watch::EventSource;
 use crate::watch::fed::FedEvents;
-use crate::watch::perf::{PerfWatch, WatchError};
+use crate::watch::perf::{PerfRing, PerfWatch, WatchError};
+use crate::watch::tap::{Tap, Tapped};
 use crate::way::fifo::Fifo;
 use crate::way::{Assignment, Failed, Way};
 use slackline_linux::step::ActError;
@@ -63,17 +64,19 @@ pub(crate) enum Watching {
 }
 
 impl Watching {
-    /// Opens the best source that this host offers.
-    pub(crate) fn open() -> Watching {
+    /// Opens the best source that this host offers, and a tap of all its events, which is off.
+    pub(crate) fn open() -> (Watching, Arc<Tap>) {
         let (watch, rings) = match PerfWatch::open() {
             Ok(opened) => opened,
-            Err(error) => return Watching::Polled(error),
+            Err(error) => return (Watching::Polled(error), Arc::default()),
         };
-        let source = |ring: crate::watch::perf::PerfRing| {
-            let cpu = ring.cpu();
-            (cpu, Box::new(ring) as Box<dyn EventSource>)
+        let tap = Arc::new(Tap::new(rings.iter().map(PerfRing::cpu)));
+        let source = |(place, ring): (usize, PerfRing)| {
+            let (cpu, tapped) = (ring.cpu(), Tapped::new(ring, &tap, place));
+            (cpu, Box::new(tapped) as Box<dyn EventSource>)
         };
-        Watching::Events(rings.into_iter().map(source).collect(), Some(watch))
+        let sources = rings.into_iter().enumerate().map(source).collect();
+        (Watching::Events(sources, Some(watch)), tap)
     }
 }
 

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use rustix::event::{PollFd, PollFlags};
 use slackline_host::policy::{Spec, Values};
 use slackline_trace::{Entry, Knowledge, Record};
-use slackline_units::{CpuId, CpuSet, Reservation, Span, Time};
+use slackline_units::{CpuId, CpuSet, Reservation, Span, Time, VcpuId};
 
 pub use error::{RequestError, SessionError};
 pub use finding::Finding;
@@ -45,11 +45,12 @@ use crate::live_host::{LiveHost, Watching};
 use crate::punctual::Punctual;
 use crate::relay;
 use crate::watch::perf::PerfWatch;
+use crate::watch::tap::Tap;
 use endings::Endings;
 use ids::Table;
 use request::Row;
 use slackline_fence::{Fence, FenceError, KeeperCommand};
-use slackline_linux::sys::{lock_memory, monotonic};
+use slackline_linux::sys::{Tid, lock_memory, monotonic};
 use slackline_linux::wall_clock::{ClockStep, Offset, WallClock};
 
 /// Parameters for opening a session.
@@ -126,6 +127,7 @@ pub struct Session {
     books: Books,
     agents: Arc<Agents>,
     relays: Vec<Arc<relay::Shared>>,
+    tap: Arc<Tap>,
     /// Clock to which phases refer, and its last known offset to the monotonic clock.
     wall_clock: Option<(WallClock, Offset)>,
     /// Time of the next check of members for changes.
@@ -165,7 +167,8 @@ impl Session {
         let dispatch = dispatch.map_err(|source| SessionError::NoRealTime { source })?;
         let policy = options.policy;
         let rules = (policy, &options.values);
-        let host = LiveHost::new(rules, &options.cpus, dispatch, Watching::open());
+        let (watching, tap) = Watching::open();
+        let host = LiveHost::new(rules, &options.cpus, dispatch, watching);
         let host = host.map_err(|source| SessionError::NoDispatcher { source })?;
         let host = Arc::new(host);
         host.begin(options.origin.unwrap_or_else(monotonic));
@@ -185,6 +188,7 @@ impl Session {
             books: Books::default(),
             agents: Arc::default(),
             relays: Vec::new(),
+            tap,
             wall_clock,
             next_audit: Time::START,
             _urgent: urgent,
@@ -208,6 +212,26 @@ impl Session {
     #[must_use]
     pub fn now(&self) -> Time {
         self.host.now()
+    }
+
+    /// Time zero of the session, on the monotonic clock.
+    #[must_use]
+    pub fn origin(&self) -> Time {
+        Time::START + self.host.origin()
+    }
+
+    /// Tap of all switches and wakes that the session sees. It is turned on by this call, and has
+    /// to be emptied a few times a second from then on.
+    #[must_use]
+    pub fn tap(&self) -> Arc<Tap> {
+        self.tap.turn_on();
+        Arc::clone(&self.tap)
+    }
+
+    /// Threads of the members, each with its vCPU; of a tree its first.
+    pub fn threads(&self) -> impl Iterator<Item = (VcpuId, Tid)> {
+        let joined = self.members.iter().filter(|(_, row)| row.has_joined);
+        joined.flat_map(|(id, row)| row.threads.iter().map(move |it| (id.vcpu(), it.tid())))
     }
 
     /// Returns true if scheduling has ended because of an error.

@@ -1,14 +1,17 @@
 //! Activity of threads, as the kernel reports it. One file per source:
 //!
 //! - [`perf`]: every switch and wake, from the kernel's perf events.
+//! - [`host`]: the same of all threads of a host, wakes without a filter.
 //! - [`fed`]: events supplied by a test or a bench.
 //! - `notice`: CPU time that a vCPU received although it was taken to be blocked.
 //!
 //! A source covers one CPU. It reports all threads there, ours and others. The caller filters them.
 
 pub mod fed;
+pub mod host;
 pub(crate) mod notice;
 pub mod perf;
+pub mod tap;
 
 use slackline_units::{CpuId, Time};
 

@@ -302,6 +302,11 @@ impl Sink for Timeline {
             | Record::Spent { .. }
             | Record::Elsewhere { .. }
             | Record::Overhead { .. }
+            | Record::OnCpu { .. }
+            | Record::Awoken { .. }
+            | Record::Halted { .. }
+            | Record::Lost { .. }
+            | Record::Counted { .. }
             | Record::Accounted { .. } => {}
         }
     }

@@ -132,6 +132,7 @@ fn is_plausible(record: &Record) -> bool {
         Record::Ran { used, granted, late, .. } => [used, granted.unwrap_or_default(), late],
         Record::RangLate { late, .. } => [late, Span::ZERO, Span::ZERO],
         Record::Overhead { used, .. } | Record::Spun { used, .. } => [used, Span::ZERO, Span::ZERO],
+        Record::Counted { used, ready, .. } => [used, ready, Span::ZERO],
         Record::Served { service, .. } => [service.used, Span::ZERO, Span::ZERO],
         Record::Accounted { idle, stolen, dispatching, .. } => [idle, stolen, dispatching],
         _ => return true,

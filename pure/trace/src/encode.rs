@@ -4,7 +4,8 @@ use slackline_units::{CpuId, CpuSet, Entitlement, Reservation, Span, Time, VcpuI
 use slackline_units::{Pending, Task, TaskId, Tasks, Told};
 
 use crate::exchange::{Exchange, Fact, KeptFact, Order, Outcome, Used};
-use crate::record::{Record, Service};
+use crate::host_thread::{HostThread, HostThreadId, Note};
+use crate::record::{OffCpu, Record, Service, WakeMark};
 use crate::sink::Named;
 
 /// A number that stands for none, where none of those that there are is that large.
@@ -95,6 +96,11 @@ impl Encoder {
             | Record::Elsewhere { .. }
             | Record::Overhead { .. }
             | Record::Accounted { .. } => self.seldom(record),
+            Record::OnCpu { .. }
+            | Record::Awoken { .. }
+            | Record::Halted { .. }
+            | Record::Lost { .. }
+            | Record::Counted { .. } => self.of_host(record),
             Record::Ended { at } => self.time(at),
         }
     }
@@ -166,6 +172,70 @@ impl Encoder {
             }
             _ => {}
         }
+    }
+
+    /// The records of host threads.
+    fn of_host(&mut self, record: &Record) {
+        match *record {
+            Record::OnCpu { thread, cpu, from, to, end } => {
+                self.time(to);
+                self.host_thread(thread);
+                let end = match end {
+                    OffCpu::Blocked => 0,
+                    OffCpu::Ready => 1,
+                    OffCpu::Unknown => 2,
+                };
+                self.number(end | (cpu.index() as u64) << 2);
+                self.difference(to, from);
+            }
+            Record::Awoken { at, thread, cpu, mark } => {
+                self.time(at);
+                self.host_thread(thread);
+                self.number(u64::from(mark == WakeMark::Wakeup) | (cpu.index() as u64) << 1);
+            }
+            Record::Halted { thread, from, to } => {
+                self.time(to);
+                self.host_thread(thread);
+                self.difference(to, from);
+            }
+            Record::Lost { cpu, from, to, events } => {
+                self.time(to);
+                self.cpu(cpu);
+                self.difference(to, from);
+                self.number(events);
+            }
+            Record::Counted { thread, from, to, used, ready } => {
+                self.time(to);
+                self.host_thread(thread);
+                self.difference(to, from);
+                [used, ready].iter().for_each(|span| self.number(span.ns()));
+            }
+            _ => {}
+        }
+    }
+
+    fn host_thread(&mut self, thread: HostThreadId) {
+        self.number(u64::from(thread.number()));
+    }
+
+    pub(crate) fn host_thread_named(&mut self, thread: &HostThread) {
+        let HostThread { at, id, kind, vcpu, tid, process, user, .. } = thread;
+        self.buffer.push(tag::HOST_THREAD);
+        self.time(*at);
+        self.host_thread(*id);
+        self.number(*kind as u64 | u64::from(vcpu.is_some()) << KIND_BITS);
+        if let Some(vcpu) = vcpu {
+            self.vcpu(*vcpu);
+        }
+        [tid, process, user].iter().for_each(|number| self.number(u64::from(**number)));
+        let HostThread { name, command, vm, group, .. } = thread;
+        [name, command, vm, group].iter().for_each(|text| self.text(text));
+    }
+
+    pub(crate) fn note(&mut self, note: &Note) {
+        self.buffer.push(tag::NOTE);
+        self.text(&note.name);
+        self.text(&note.text);
     }
 
     pub(crate) fn named(&mut self, named: &Named) {
@@ -380,6 +450,11 @@ fn record_tag(record: &Record) -> u8 {
         Record::Stopped { .. } => 23,
         Record::Elsewhere { .. } => 24,
         Record::Unfinished { .. } => 25,
+        Record::OnCpu { .. } => 26,
+        Record::Awoken { .. } => 27,
+        Record::Halted { .. } => 28,
+        Record::Lost { .. } => 29,
+        Record::Counted { .. } => 30,
     }
 }
 
@@ -409,6 +484,9 @@ pub(crate) mod tag {
     pub(crate) const ALARM_SET: u8 = 68;
     pub(crate) const ALARM_OFF: u8 = 69;
     pub(crate) const DECLINED: u8 = 70;
+    pub(crate) const HOST_THREAD: u8 = 96;
+    pub(crate) const NOTE: u8 = 97;
+    pub(crate) const CHECK: u8 = 98;
 }
 
 fn fact_tag(fact: &KeptFact) -> u8 {

@@ -1,16 +1,20 @@
 //! A trace read back: the header, then an entry at a time.
 
+mod of_host;
+mod seldom;
+
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 
-use slackline_units::{CpuId, CpuSet, DomId, Entitlement, Reservation, Span, TaskId, Time, VcpuId};
+use slackline_units::{CpuId, CpuSet, DomId, Entitlement, Span, TaskId, Time, VcpuId};
 use slackline_units::{Pending, Task, Tasks, Told, Urgency};
 use thiserror::Error;
 
-use crate::encode::{CHECKSUM_START, END, KIND_BITS, LIMITED, NOTHING, REFUSED, checksum, tag};
-use crate::exchange::{Exchange, Fact, KeptFact, Order, Outcome, Used, WrittenTerms};
+use crate::encode::{CHECKSUM_START, END, LIMITED, REFUSED, checksum, tag};
+use crate::exchange::{Exchange, Fact, KeptFact, Order, Outcome, Used};
 use crate::header::Header;
-use crate::record::{Knowledge, OverheadKind, RanEnd, Record, Service};
+use crate::host_thread::Note;
+use crate::record::{Knowledge, RanEnd, Record, Service};
 use crate::sink::{Entry, Named, Sink};
 use crate::write::{MAGIC, OLDEST_VERSION, VERSION};
 
@@ -26,7 +30,7 @@ pub enum ReadError {
     /// The trace has a version that cannot be read.
     #[error(
         "this is a trace of version {version}; \
-         versions {OLDEST_VERSION} and {VERSION} are read here"
+         versions {OLDEST_VERSION} to {VERSION} are read here"
     )]
     OtherVersion {
         /// Version of the trace.
@@ -79,7 +83,13 @@ pub struct Reader<R: Read> {
     header: Header,
     /// By slot: the vCPU that was named last.
     vcpus: BTreeMap<u64, VcpuId>,
+    /// Number of host threads so far: they are numbered in turn.
+    host_threads: u32,
     is_over: bool,
+    /// True if the trace may lack its end.
+    is_recording: bool,
+    /// True if it does.
+    is_cut: bool,
 }
 
 /// Error inside an entry, before its position is added.
@@ -124,7 +134,18 @@ impl<R: Read> Reader<R> {
             scenario: String::new(),
         };
         let (sum, last, vcpus) = (CHECKSUM_START, Time::START, BTreeMap::new());
-        let mut reader = Reader { input, sum, last, entries: 0, header, vcpus, is_over: false };
+        let mut reader = Reader {
+            input,
+            sum,
+            last,
+            entries: 0,
+            header,
+            vcpus,
+            host_threads: 0,
+            is_over: false,
+            is_recording: false,
+            is_cut: false,
+        };
         let mut magic = [0; MAGIC.len()];
         if reader.bytes(&mut magic).is_err() || magic != MAGIC {
             return Err(ReadError::NotATrace);
@@ -148,13 +169,45 @@ impl<R: Read> Reader<R> {
         if self.is_over {
             return Ok(None);
         }
-        let tag = self.byte().map_err(|fault| self.explain(fault))?;
+        match self.next_or_end() {
+            Err(ReadError::Truncated { .. }) if self.is_recording => {
+                (self.is_over, self.is_cut) = (true, true);
+                Ok(None)
+            }
+            result => result,
+        }
+    }
+
+    /// Returns true if this is a recording that ended without its end: its recorder was killed, or
+    /// the disk was full.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+
+    fn next_or_end(&mut self) -> Result<Option<Entry>, ReadError> {
+        let mut tag = self.byte().map_err(|fault| self.explain(fault))?;
+        while tag == tag::CHECK {
+            self.check()?;
+            tag = self.byte().map_err(|fault| self.explain(fault))?;
+        }
         if tag == END {
             return self.end().map(|()| None);
         }
         let entry = self.read_entry(tag).map_err(|fault| self.explain(fault))?;
         self.entries += 1;
         Ok(Some(entry))
+    }
+
+    fn check(&mut self) -> Result<(), ReadError> {
+        let (expected, entries) = (self.sum, self.entries);
+        let mut sum = [0; 8];
+        self.bytes(&mut sum).map_err(|fault| self.explain(fault))?;
+        if u64::from_le_bytes(sum) == expected {
+            Ok(())
+        } else {
+            Err(ReadError::Damaged { entries })
+        }
     }
 
     /// Hands everything that is left to a sink.
@@ -227,6 +280,7 @@ impl<R: Read> Reader<R> {
         let knows = self.number()?;
         let resolution = Span::from_ns(self.number()?);
         let [sleep, stretches, overhead] = [1, 2, 8].map(|flag| knows & flag != 0);
+        self.is_recording = knows & 16 != 0;
         self.header.knows = Knowledge { sleep, stretches, resolution, overhead };
         if knows & 4 != 0 {
             self.header.dispatch = Span::from_ns(self.number()?);
@@ -238,6 +292,8 @@ impl<R: Read> Reader<R> {
     fn read_entry(&mut self, tag: u8) -> Part<Entry> {
         Ok(match tag {
             tag::NAMED => Entry::Named(self.read_named()?),
+            tag::HOST_THREAD => Entry::HostThread(Box::new(self.read_host_thread()?)),
+            tag::NOTE => Entry::Note(Note { name: self.text()?, text: self.text()? }),
             tag if tag > tag::NAMED => Entry::Exchange(self.read_exchange(tag)?),
             tag => Entry::Record(self.read_record(tag)?),
         })
@@ -361,75 +417,9 @@ impl<R: Read> Reader<R> {
             23 => self.read_stopped()?,
             24 => self.read_elsewhere()?,
             16 => Record::Moved { at: self.time()?, vcpu: self.vcpu()?, bytes: self.number()? },
+            26..=30 => self.read_of_host(tag)?,
             _ => return Err(Damage::Damaged),
         })
-    }
-
-    fn read_accounted(&mut self) -> Part<Record> {
-        let (to, cpu) = (self.time()?, self.cpu()?);
-        let from = self.before(to)?;
-        if from > to {
-            return Err(Damage::Damaged);
-        }
-        let mut span = || self.number().map(Span::from_ns);
-        let (idle, stolen, dispatching) = (span()?, span()?, span()?);
-        Ok(Record::Accounted { cpu, from, to, idle, stolen, dispatching })
-    }
-
-    fn read_stopped(&mut self) -> Part<Record> {
-        let (to, vcpu) = (self.time()?, self.vcpu()?);
-        Ok(Record::Stopped { vcpu, from: self.before(to)?, to })
-    }
-
-    fn read_elsewhere(&mut self) -> Part<Record> {
-        let (to, vcpu) = (self.time()?, self.vcpu()?);
-        let (from, used) = (self.before(to)?, Span::from_ns(self.number()?));
-        if from > to {
-            return Err(Damage::Damaged);
-        }
-        Ok(Record::Elsewhere { vcpu, from, to, used })
-    }
-
-    fn read_slowed(&mut self) -> Part<Record> {
-        let (to, vcpu) = (self.time()?, self.vcpu()?);
-        let (from, work) = (self.before(to)?, Span::from_ns(self.number()?));
-        if from > to || work > to - from {
-            return Err(Damage::Damaged);
-        }
-        Ok(Record::Slowed { vcpu, from, to, work })
-    }
-
-    fn read_spent(&mut self) -> Part<Record> {
-        let (to, cpu) = (self.time()?, self.cpu()?);
-        let (from, what) = (self.before(to)?, self.number()?);
-        let kind = usize::try_from(what & ((1 << KIND_BITS) - 1)).map_err(|_| Damage::Damaged)?;
-        let kind = *OverheadKind::ALL.get(kind).ok_or(Damage::Damaged)?;
-        let vcpu = match what >> KIND_BITS {
-            0 => None,
-            1 => Some(self.vcpu()?),
-            _ => return Err(Damage::Damaged),
-        };
-        if from > to {
-            return Err(Damage::Damaged);
-        }
-        Ok(Record::Spent { cpu, vcpu, kind, from, to })
-    }
-
-    fn read_promised(&mut self) -> Part<Record> {
-        let (at, vcpu) = (self.time()?, self.vcpu()?);
-        let (slice, period) = (self.number()?, self.number()?);
-        let reservation = if slice == NOTHING {
-            None
-        } else {
-            let (slice, period) = (Span::from_ns(slice), Span::from_ns(period));
-            Some(Reservation::new(slice, period).map_err(|_| Damage::Damaged)?)
-        };
-        let flags = self.number()?;
-        if flags > 3 {
-            return Err(Damage::Damaged);
-        }
-        let phase = if flags & 2 == 0 { None } else { Some(Span::from_ns(self.number()?)) };
-        Ok(Record::Promised { at, vcpu, reservation, exact: flags & 1 != 0, phase })
     }
 
     fn read_ran(&mut self) -> Part<Record> {
@@ -452,12 +442,6 @@ impl<R: Read> Reader<R> {
         };
         let due = flags & 8 != 0;
         Ok(Record::Ran { vcpu, cpu, from, to, used: used_to - from, granted, late, end, due })
-    }
-
-    fn terms(&mut self) -> Part<Box<WrittenTerms>> {
-        let share = self.text()?;
-        let cpus = if self.number()? == 0 { None } else { Some(self.set()?) };
-        Ok(Box::new(WrittenTerms { share, cpus }))
     }
 
     fn used(&mut self) -> Part<Used> {

@@ -2,6 +2,8 @@
 
 use slackline_units::{CpuId, Reservation, Span, TaskId, Time, VcpuId};
 
+use crate::host_thread::HostThreadId;
+
 /// Event of a run, as recorded for users and metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
@@ -243,6 +245,64 @@ pub enum Record {
         /// CPU time that scheduling took there.
         dispatching: Span,
     },
+    /// A host thread was on a CPU.
+    OnCpu {
+        /// Thread that had the CPU.
+        thread: HostThreadId,
+        /// CPU that it had.
+        cpu: CpuId,
+        /// Start of the interval.
+        from: Time,
+        /// End of the interval.
+        to: Time,
+        /// State of the thread when it left the CPU.
+        end: OffCpu,
+    },
+    /// A host thread became runnable.
+    Awoken {
+        /// Time of the event.
+        at: Time,
+        /// Thread that became runnable.
+        thread: HostThreadId,
+        /// CPU of the event: the last one of the thread for [`WakeMark::Waking`], the one where it
+        /// waits for [`WakeMark::Wakeup`].
+        cpu: CpuId,
+        /// Event of the kernel that marks the wake.
+        mark: WakeMark,
+    },
+    /// A signal kept a host thread from running.
+    Halted {
+        /// Thread that was stopped.
+        thread: HostThreadId,
+        /// Time when it left its CPU.
+        from: Time,
+        /// Time when it was continued, or the end of the recording.
+        to: Time,
+    },
+    /// The recorder lost events of a CPU: what ran there in the interval is not known.
+    Lost {
+        /// CPU whose events were lost.
+        cpu: CpuId,
+        /// Last time before the gap.
+        from: Time,
+        /// First time after the gap.
+        to: Time,
+        /// Minimum number of events lost.
+        events: u64,
+    },
+    /// Kernel accounting of a host thread, to check the recording by.
+    Counted {
+        /// Thread that is accounted.
+        thread: HostThreadId,
+        /// Start of the interval.
+        from: Time,
+        /// End of the interval.
+        to: Time,
+        /// CPU time that the kernel counted.
+        used: Span,
+        /// Time on run queues that the kernel counted: CPU ready.
+        ready: Span,
+    },
     /// The run is over. Always last.
     Ended {
         /// Time of the end.
@@ -306,6 +366,10 @@ impl Record {
             | Record::Slowed { from, to, .. }
             | Record::Stopped { from, to, .. }
             | Record::Elsewhere { from, to, .. }
+            | Record::OnCpu { from, to, .. }
+            | Record::Halted { from, to, .. }
+            | Record::Lost { from, to, .. }
+            | Record::Counted { from, to, .. }
             | Record::Accounted { from, to, .. } => (from, to),
             Record::Job { done, .. } => (done, done),
             Record::Overhead { .. } => (Time::START, Time::START),
@@ -324,9 +388,30 @@ impl Record {
             | Record::Spun { at, .. }
             | Record::Served { at, .. }
             | Record::Moved { at, .. }
+            | Record::Awoken { at, .. }
             | Record::Ended { at } => (at, at),
         }
     }
+}
+
+/// State of a host thread that leaves its CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OffCpu {
+    /// The thread blocked.
+    Blocked,
+    /// The thread still wants a CPU.
+    Ready,
+    /// The recording ended, or events were lost: the state is not known.
+    Unknown,
+}
+
+/// Event of the kernel that marks a wake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WakeMark {
+    /// `sched_waking`, on the CPU of the waker.
+    Waking,
+    /// `sched_wakeup`, on the CPU that carries the wake out.
+    Wakeup,
 }
 
 /// Reason why a vCPU stopped running.

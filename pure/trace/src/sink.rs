@@ -4,6 +4,7 @@
 use slackline_units::{Time, VcpuId};
 
 use crate::exchange::Exchange;
+use crate::host_thread::{HostThread, Note};
 use crate::record::Record;
 
 /// Name of a vCPU from now on. It precedes all else that is recorded of the vCPU, and comes again
@@ -28,6 +29,12 @@ pub trait Sink {
     /// Takes the name of a vCPU.
     fn named(&mut self, _named: &Named) {}
 
+    /// Takes the identity of a host thread.
+    fn host_thread(&mut self, _thread: &HostThread) {}
+
+    /// Takes a fact about the recording.
+    fn note(&mut self, _note: &Note) {}
+
     /// Returns true if exchanges are used. If not, they need not be made.
     fn wants_exchanges(&self) -> bool {
         false
@@ -46,6 +53,10 @@ pub enum Entry {
     Named(Named),
     /// Exchange between the hardware and its host.
     Exchange(Exchange),
+    /// Identity of a host thread from now on.
+    HostThread(Box<HostThread>),
+    /// Fact about the recording.
+    Note(Note),
 }
 
 impl Entry {
@@ -55,6 +66,8 @@ impl Entry {
             Entry::Record(record) => sink.record(record),
             Entry::Named(named) => sink.named(named),
             Entry::Exchange(exchange) => sink.exchange(exchange),
+            Entry::HostThread(thread) => sink.host_thread(thread),
+            Entry::Note(note) => sink.note(note),
         }
     }
 }
@@ -67,6 +80,14 @@ impl Sink for Vec<Entry> {
 
     fn named(&mut self, named: &Named) {
         self.push(Entry::Named(named.clone()));
+    }
+
+    fn host_thread(&mut self, thread: &HostThread) {
+        self.push(Entry::HostThread(Box::new(thread.clone())));
+    }
+
+    fn note(&mut self, note: &Note) {
+        self.push(Entry::Note(note.clone()));
     }
 
     fn wants_exchanges(&self) -> bool {
@@ -102,6 +123,16 @@ impl<A: Sink, B: Sink> Sink for (A, B) {
         self.1.named(named);
     }
 
+    fn host_thread(&mut self, thread: &HostThread) {
+        self.0.host_thread(thread);
+        self.1.host_thread(thread);
+    }
+
+    fn note(&mut self, note: &Note) {
+        self.0.note(note);
+        self.1.note(note);
+    }
+
     fn wants_exchanges(&self) -> bool {
         self.0.wants_exchanges() || self.1.wants_exchanges()
     }
@@ -126,6 +157,18 @@ impl<S: Sink> Sink for Option<S> {
         }
     }
 
+    fn host_thread(&mut self, thread: &HostThread) {
+        if let Some(sink) = self {
+            sink.host_thread(thread);
+        }
+    }
+
+    fn note(&mut self, note: &Note) {
+        if let Some(sink) = self {
+            sink.note(note);
+        }
+    }
+
     fn wants_exchanges(&self) -> bool {
         self.as_ref().is_some_and(Sink::wants_exchanges)
     }
@@ -144,6 +187,14 @@ impl<S: Sink + ?Sized> Sink for &mut S {
 
     fn named(&mut self, named: &Named) {
         (**self).named(named);
+    }
+
+    fn host_thread(&mut self, thread: &HostThread) {
+        (**self).host_thread(thread);
+    }
+
+    fn note(&mut self, note: &Note) {
+        (**self).note(note);
     }
 
     fn wants_exchanges(&self) -> bool {

@@ -1,12 +1,15 @@
 //! A trace as a file: a small header, what happened as it happened, and a checksum.
 //!
 //! ```text
-//! slackline-trace-5 NEWLINE
+//! slackline-trace-6 NEWLINE
 //! header    numbers and texts, in the order of `Header`
 //! entry*    a tag byte and numbers; a name comes before whoever it is of
 //! 0         the end
 //! checksum  8 bytes, little endian: FNV-1a of everything before
 //! ```
+//!
+//! A recording has checkpoints: a tag byte and the checksum of everything before. It may end
+//! without an end, as its recorder may have been killed; then all its entries count.
 //!
 //! A number is a variable-length integer, seven bits a byte, least first. A text is its length and
 //! its bytes. Times are differences: to the previous entry's time, or to another time of the same
@@ -16,9 +19,10 @@
 
 use std::io::{self, Write};
 
-use crate::encode::{CHECKSUM_START, END, Encoder, checksum};
+use crate::encode::{CHECKSUM_START, END, Encoder, checksum, tag};
 use crate::exchange::Exchange;
 use crate::header::Header;
+use crate::host_thread::{HostThread, Note};
 use crate::record::Record;
 use crate::sink::{Named, Sink};
 use slackline_units::{CpuId, Time};
@@ -26,9 +30,9 @@ use slackline_units::{CpuId, Time};
 /// First bytes of a trace of any version. The version number follows.
 pub(crate) const MAGIC: &[u8] = b"slackline-trace-";
 /// Version of the traces that are written.
-pub(crate) const VERSION: u32 = 5;
-/// Oldest version that can be read. Version 5 added overhead and unfinished work and removed
-/// nothing.
+pub(crate) const VERSION: u32 = 6;
+/// Oldest version that can be read. Version 5 added overhead and unfinished work, version 6 host
+/// threads, notes and checkpoints; neither removed anything.
 pub(crate) const OLDEST_VERSION: u32 = 4;
 
 const FLUSH_AT: usize = 1 << 16;
@@ -43,12 +47,24 @@ pub struct Writer<W: Write> {
     /// By CPU: the timer that was recorded last. A host repeats timers that have not changed.
     alarms: Vec<Option<Time>>,
     failed: Option<io::Error>,
+    /// True if the trace stays readable when its end is missing.
+    is_recording: bool,
 }
 
 impl<W: Write> Writer<W> {
     /// Starts a trace with this header.
     #[must_use]
     pub fn new(out: W, header: &Header) -> Writer<W> {
+        Writer::begin(out, header, false)
+    }
+
+    /// Starts a recording with this header. It can be read also if its end is missing.
+    #[must_use]
+    pub fn recording(out: W, header: &Header) -> Writer<W> {
+        Writer::begin(out, header, true)
+    }
+
+    fn begin(out: W, header: &Header, is_recording: bool) -> Writer<W> {
         let mut encoder = Encoder::new(FLUSH_AT + 256);
         encoder.buffer.extend_from_slice(MAGIC);
         encoder.buffer.extend_from_slice(format!("{VERSION}\n").as_bytes());
@@ -66,14 +82,37 @@ impl<W: Write> Writer<W> {
         encoder.number(header.warmup.ns());
         let (knows, counts_looks) = (header.knows, !header.dispatch.is_zero());
         let flags = [knows.sleep, knows.stretches, counts_looks, knows.overhead].map(u64::from);
-        encoder.number(flags[0] | flags[1] << 1 | flags[2] << 2 | flags[3] << 3);
+        let flags = flags[0] | flags[1] << 1 | flags[2] << 2 | flags[3] << 3;
+        encoder.number(flags | u64::from(is_recording) << 4);
         encoder.number(knows.resolution.ns());
         if counts_looks {
             encoder.number(header.dispatch.ns());
         }
         encoder.text(&header.scenario);
         let alarms = vec![None; CpuId::LIMIT];
-        Writer { out, sum: CHECKSUM_START, encoder, alarms, failed: None }
+        Writer { out, sum: CHECKSUM_START, encoder, alarms, failed: None, is_recording }
+    }
+
+    /// Hands all entries so far to the output, and writes a checkpoint behind them.
+    ///
+    /// # Errors
+    /// The first error of the output; nothing is written after it.
+    pub fn checkpoint(&mut self) -> io::Result<()> {
+        self.flush_buffer();
+        if self.is_recording {
+            self.encoder.buffer.push(tag::CHECK);
+            self.flush_buffer();
+            self.encoder.buffer.extend_from_slice(&self.sum.to_le_bytes());
+            self.flush_buffer();
+        }
+        match self.failed.take() {
+            // The error stays for the end as well.
+            Some(error) => {
+                self.failed = Some(io::Error::from(error.kind()));
+                Err(error)
+            }
+            None => self.out.flush(),
+        }
     }
 
     /// Ends the trace.
@@ -113,6 +152,16 @@ impl<W: Write> Sink for Writer<W> {
 
     fn named(&mut self, named: &Named) {
         self.encoder.named(named);
+        self.flush_if_full();
+    }
+
+    fn host_thread(&mut self, thread: &HostThread) {
+        self.encoder.host_thread_named(thread);
+        self.flush_if_full();
+    }
+
+    fn note(&mut self, note: &Note) {
+        self.encoder.note(note);
         self.flush_if_full();
     }
 

@@ -3,8 +3,9 @@
 use std::io::{self, Write};
 
 use slackline_trace::{
-    Checksum, Entry, Exchange, Fact, Header, KeptFact, Knowledge, Named, Order, Outcome,
-    OverheadKind, RanEnd, ReadError, Reader, Record, Service, Sink, Used, Writer, WrittenTerms,
+    Checksum, Entry, Exchange, Fact, Header, HostThread, HostThreadId, HostThreadKind, KeptFact,
+    Knowledge, Named, Note, OffCpu, Order, Outcome, OverheadKind, RanEnd, ReadError, Reader,
+    Record, Service, Sink, Used, WakeMark, Writer, WrittenTerms,
 };
 use slackline_units::{
     CpuId, CpuSet, DomId, Entitlement, Pending, Reservation, Span, Task, TaskId, Tasks, Time, Told,
@@ -50,6 +51,7 @@ fn records() -> Vec<Record> {
     let (vcpu, cpu) = (vcpu(), CpuId::new(1));
     let reservation = Reservation::new(Span::from_ms(1), Span::from_ms(10)).ok();
     let kind = OverheadKind::Balancing;
+    let thread = HostThreadId::new(1);
     let (used, late, deadline) = (Span::from_ns(900), Span::from_ns(7), at(8));
     let service = Service { used, received: 1, sent: u32::MAX, requests: 3, events: 4 };
     let ran = |due, end| Record::Ran {
@@ -112,8 +114,32 @@ fn records() -> Vec<Record> {
         Record::Overhead { cpu, used },
         Record::Spent { cpu, vcpu: None, kind: OverheadKind::Switch, from: at(7), to: at(9) },
         Record::Spent { cpu, vcpu: Some(vcpu), kind, from: at(100), to: at(2001) },
+        Record::OnCpu { thread, cpu, from: at(100), to: at(2001), end: OffCpu::Ready },
+        Record::OnCpu { thread, cpu, from: at(2001), to: at(2001), end: OffCpu::Blocked },
+        Record::OnCpu { thread, cpu, from: at(0), to: at(2001), end: OffCpu::Unknown },
+        Record::Awoken { at: at(3), thread, cpu, mark: WakeMark::Waking },
+        Record::Awoken { at: at(3), thread, cpu, mark: WakeMark::Wakeup },
+        Record::Halted { thread, from: at(1), to: at(9) },
+        Record::Lost { cpu, from: at(1), to: at(9), events: u64::MAX },
+        Record::Counted { thread, from: at(1), to: at(9), used, ready: late },
         Record::Ended { at: at(u64::MAX) },
     ]
+}
+
+fn host_thread(number: u32) -> HostThread {
+    HostThread {
+        at: at(4),
+        id: HostThreadId::new(number),
+        kind: HostThreadKind::ALL[number as usize],
+        vcpu: Some(vcpu()).filter(|_| number == 0),
+        tid: u32::MAX,
+        process: 7,
+        user: 1000,
+        name: "CPU 0/KVM".into(),
+        command: "qemu".into(),
+        vm: "web".into(),
+        group: String::new(),
+    }
 }
 
 fn facts() -> Vec<KeptFact> {
@@ -178,6 +204,8 @@ fn entries() -> Vec<Entry> {
     let mut all = vec![Entry::Named(named(0, at(0), "web.1"))];
     all.extend(exchanges().into_iter().map(Entry::Exchange));
     all.push(Entry::Named(named(70_000, at(4), "late")));
+    all.push(Entry::Note(Note { name: "kernel".into(), text: "6.18".into() }));
+    all.extend((0..5).map(|number| Entry::HostThread(Box::new(host_thread(number)))));
     all.extend(records().into_iter().map(Entry::Record));
     all
 }
@@ -269,6 +297,57 @@ fn version_4_is_read_without_overhead() {
     written.extend(checksum(&written).to_le_bytes());
     let (found, entries) = read(&written).expect("a trace of version 4 is read");
     assert_eq!((found, entries.len()), (header, 3));
+}
+
+/// Each recording ends somewhere, and then all before that counts.
+#[test]
+fn recording_without_its_end_is_read_to_its_last_entry() {
+    let all = entries();
+    let mut file = Vec::new();
+    let mut writer = Writer::recording(&mut file, &header());
+    for entry in &all {
+        entry.pass_to(&mut writer);
+        writer.checkpoint().expect("writing to memory cannot fail");
+    }
+    writer.finish().expect("writing to memory cannot fail");
+    let whole = file.len();
+    let mut most = 0;
+    for end in 0..=whole {
+        let Ok(mut reader) = Reader::new(&file[..end]) else {
+            assert_eq!(most, 0, "a prefix with a header is read");
+            continue;
+        };
+        let mut entries: Vec<Entry> = Vec::new();
+        reader.pass_to(&mut entries).expect("a prefix is read");
+        assert_eq!(entries, all[..entries.len()], "cut at {end}");
+        assert!(entries.len() >= most && reader.is_cut() == (end < whole), "cut at {end}");
+        most = entries.len();
+    }
+    assert_eq!(most, all.len());
+}
+
+#[test]
+fn change_before_a_checkpoint_of_a_recording_is_detected() {
+    let mut file = Vec::new();
+    let mut writer = Writer::recording(&mut file, &header());
+    let text = "x".repeat(100);
+    writer.note(&Note { name: "n".into(), text });
+    writer.checkpoint().expect("writing to memory cannot fail");
+    drop(writer);
+    let at = file.iter().rposition(|&byte| byte == b'x').expect("the text");
+    assert!(read(&file).is_ok());
+    file[at] = b'y';
+    assert!(matches!(read(&file), Err(ReadError::Damaged { entries: 1 })));
+}
+
+#[test]
+fn host_thread_must_be_named_in_turn() {
+    let thread = HostThread { id: HostThreadId::new(1), ..host_thread(1) };
+    let told = [Entry::HostThread(Box::new(thread))];
+    assert!(matches!(read(&written(&told)), Err(ReadError::Damaged { entries: 0 })));
+    let thread = HostThreadId::new(0);
+    let told = [Entry::Record(Record::Halted { thread, from: at(0), to: at(1) })];
+    assert!(matches!(read(&written(&told)), Err(ReadError::Damaged { entries: 0 })));
 }
 
 #[test]

@@ -59,7 +59,7 @@ impl Parts {
             match entry {
                 Entry::Named(named) => self.named(&named),
                 Entry::Record(record) => self.record(&record),
-                Entry::Exchange(_) => {}
+                Entry::Exchange(_) | Entry::HostThread(_) | Entry::Note(_) => {}
             }
         }
     }

@@ -402,7 +402,7 @@ fn promised_ppm(one: &Reservation) -> u64 {
 }
 
 /// Formats a moment in UTC, as `2007-09-30 12:00:59`.
-fn moment(ns: u64) -> String {
+pub(super) fn moment(ns: u64) -> String {
     let seconds = ns / 1_000_000_000;
     let (day, rest) = (seconds / 86_400, seconds % 86_400);
     format!("{} {:02}:{:02}:{:02}", date(day), rest / 3600, rest / 60 % 60, rest % 60)

@@ -20,6 +20,7 @@ mod service_people;
 mod soak_service;
 mod terms;
 mod trees;
+mod why;
 
 /// Body of the child process that a test holds. Returns at once in other processes.
 #[test]

@@ -1,6 +1,6 @@
 //! The service's `World`, implemented by this host.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -16,6 +16,7 @@ use slackline_service::{
 use slackline_units::{CpuShare, DomId, Span, Time};
 
 use super::costs::Costs;
+use super::flight::{Flight, Question};
 use super::front_process::FrontProcess;
 use super::lookups::{Lookups, TooMany, sought_text};
 use super::scheduler::Scheduler;
@@ -72,6 +73,8 @@ pub(super) struct Host {
     lapsed: BTreeMap<DomId, Span>,
     /// Costs of reservations. `None` if there are no prices.
     pub(super) costs: Option<Costs>,
+    /// The flight recorder, unless it is off.
+    pub(super) flight: Option<Flight>,
 }
 
 impl Host {
@@ -106,6 +109,7 @@ impl Host {
             restarts: 0,
             lapsed: BTreeMap::new(),
             costs: None,
+            flight: None,
         }
     }
 
@@ -358,6 +362,39 @@ impl Host {
         self.say(&line);
     }
 
+    /// A question to the flight recorder, of a tenant if one asks.
+    pub(super) fn ask_flight(
+        &mut self,
+        (ticket, question): (Ticket, Question),
+        tenant: Option<Principal>,
+        service: &Service,
+    ) {
+        let rows = service.listed().map(|(_, listed)| listed.row);
+        let own = tenant.map(|tenant| {
+            let own = rows.filter(|row| row.owner == tenant);
+            own.map(|row| row.name.to_string()).collect::<BTreeSet<String>>()
+        });
+        if let Question::Why(name) = &question {
+            let is_there = match &own {
+                Some(own) => own.contains(name),
+                None => service.listed().any(|(_, listed)| listed.row.name.as_str() == name),
+            };
+            if !is_there {
+                let detail = format!("there is no reservation {name}");
+                let problem = Problem::new(Kind::NoSuchReservation, detail);
+                return self.say(&wire::refused(ticket, problem));
+            }
+        }
+        let problem = match &self.flight {
+            None => Problem::new(Kind::NotNow, "the flight recorder is off")
+                .hinting("start the daemon without --no-recorder"),
+            Some(flight) if flight.ask(ticket, question, own) => return,
+            Some(_) => Problem::new(Kind::NotNow, "the flight recorder is behind")
+                .hinting("ask again in a second"),
+        };
+        self.say(&wire::refused(ticket, problem));
+    }
+
     /// Answers a request for the host's properties.
     pub(super) fn answer_host(&mut self, ticket: Ticket, service: &Service) {
         let health = service.health();
@@ -444,6 +481,7 @@ impl Host {
             restarts: self.restarts,
             front_restarts: self.front.as_ref().map_or(0, |front| front.restarts),
             ledger_errors: self.ledger_errors,
+            incidents: self.flight.as_ref().map_or(0, |flight| flight.incidents),
             sight: if knowledge().sleep { "perf" } else { "polling" }.into(),
             process: self.process(),
         };

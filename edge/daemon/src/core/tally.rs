@@ -66,19 +66,7 @@ struct Seen {
 
 impl Tally {
     pub(super) fn new(policy: &str, cpus: usize, knows: Knowledge) -> Tally {
-        let header = Header {
-            title: "service".into(),
-            machine: "live".into(),
-            policy: policy.into(),
-            parameters: String::new(),
-            seed: 0,
-            cpus,
-            groups: Vec::new(),
-            dispatch: Span::ZERO,
-            warmup: Span::ZERO,
-            knows,
-            scenario: String::new(),
-        };
+        let header = header(policy, cpus, knows);
         Tally {
             lately: MovingWindow::new(&header, WHILE),
             all: Meter::new(&header),
@@ -180,6 +168,23 @@ impl Tally {
             sum.waited = *told;
         }
         sums
+    }
+}
+
+/// What a trace of the daemon says about itself.
+pub(super) fn header(policy: &str, cpus: usize, knows: Knowledge) -> Header {
+    Header {
+        title: "service".into(),
+        machine: "live".into(),
+        policy: policy.into(),
+        parameters: String::new(),
+        seed: 0,
+        cpus,
+        groups: Vec::new(),
+        dispatch: Span::ZERO,
+        warmup: Span::ZERO,
+        knows,
+        scenario: String::new(),
     }
 }
 

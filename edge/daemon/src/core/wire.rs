@@ -9,6 +9,7 @@ use slackline_service::{Asked, Event, Key, Name, Principal, Role, Ticket, Verb};
 use slackline_units::{Reservation, Span, Time};
 
 use super::access::{Access, Change, Rights};
+use super::flight::Question;
 use crate::find::Machine;
 use crate::ledger::Logged;
 
@@ -30,6 +31,8 @@ pub(super) enum Heard {
     ChangeAccess(Ticket, Principal, Change),
     /// Show the role of the caller.
     Whoami(Ticket, Role),
+    /// A question to the flight recorder: of a tenant, if a tenant asks.
+    Flight(Ticket, Question, Option<Principal>),
     /// The caller of a request has gone.
     Cancel(Ticket),
 }
@@ -76,8 +79,10 @@ pub(super) fn heard(
         let problem = Problem::new(Kind::NotAllowed, "`access` is not permitted over the network");
         return Err(fail(problem.hinting("run it on the host of the daemon")));
     }
-    if is_about_access(&ask.request) && !role.may(Verb::Access) {
-        let detail = format!("`access` is not permitted for role {}", role.word());
+    let is_recording = matches!(ask.request, Wire::Record { .. });
+    if (is_about_access(&ask.request) || is_recording) && !role.may(Verb::Access) {
+        let word = if is_recording { "record" } else { "access" };
+        let detail = format!("`{word}` is not permitted for role {}", role.word());
         let hint = "run it as root, or as a member of the group slackline-admin";
         return Err(fail(Problem::new(Kind::NotAllowed, detail).hinting(hint)));
     }
@@ -106,6 +111,10 @@ pub(super) fn heard(
             return Ok(Heard::Numbers(ticket, tenant));
         }
         Wire::MigrateAccess => return Ok(Heard::MigrateAccess(ticket, principal)),
+        Wire::Why { .. } | Wire::Incidents | Wire::Record { .. } => {
+            let tenant = (role == Role::Tenant).then_some(principal);
+            return Ok(Heard::Flight(ticket, question(ask.request), tenant));
+        }
         _ => {}
     }
     let rest = Rest::of(&ask.request);
@@ -116,6 +125,15 @@ pub(super) fn heard(
     let key = key.map_err(|error| bad(format!("the idempotency key {error}")))?;
     let role = Some(role);
     Ok(Heard::Service(Asked { ticket, principal, role, users, key, request }, rest))
+}
+
+/// A question to the flight recorder.
+fn question(request: Wire) -> Question {
+    match request {
+        Wire::Why { name } => Question::Why(name),
+        Wire::Record { since } => Question::Record(since.0),
+        _ => Question::Incidents,
+    }
 }
 
 fn is_about_access(request: &Wire) -> bool {

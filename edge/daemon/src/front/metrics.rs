@@ -256,13 +256,14 @@ impl All {
             histograms(out, name, help, [(NO_LABELS, of)].into_iter())?;
         }
         let Numbers { meddled, restarts, keeper_restarts, .. } = self.numbers;
-        let Numbers { front_restarts, ledger_errors, .. } = self.numbers;
+        let Numbers { front_restarts, ledger_errors, incidents, .. } = self.numbers;
         for (name, help, value) in [
             ("slackline_meddled", "Threads changed by other programs", meddled),
             ("slackline_restarts", "Restarts of the daemon since the host booted", restarts),
             ("slackline_keeper_restarts", "Keepers replaced", keeper_restarts),
             ("slackline_front_restarts", "Fronts replaced", front_restarts),
             ("slackline_ledger_errors", "Ledger commits that failed", ledger_errors),
+            ("slackline_incidents", "Recordings of missed deadlines saved", incidents),
         ] {
             counters(out, name, help, [(NO_LABELS, value)].into_iter())?;
         }

@@ -2,7 +2,7 @@
 
 use utoipa::OpenApi;
 
-use super::{events, pages};
+use super::{events, pages, recordings};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -21,6 +21,9 @@ use super::{events, pages};
         pages::gang,
         pages::room,
         pages::log,
+        recordings::why,
+        recordings::incidents,
+        recordings::save,
         pages::access,
         pages::migrate_access,
         pages::grant,

@@ -23,7 +23,7 @@ use super::Front;
 use super::body::{self, No, Reply, query};
 use super::caller::Caller;
 use super::tls::certificate_in;
-use super::{events, metrics};
+use super::{events, metrics, recordings};
 
 /// Stored OpenAPI description. Within a version only additions are allowed.
 pub const STORED: &str = include_str!("../../openapi.json");
@@ -34,10 +34,10 @@ const LONGEST_TEXT: usize = 256;
 /// Default number of events on a page.
 const LOG: usize = 100;
 
-type Shared = State<Arc<Front>>;
-type Who = Extension<Caller>;
-type Named = Result<Path<String>, PathRejection>;
-type Asking<T> = Result<Query<T>, QueryRejection>;
+pub(super) type Shared = State<Arc<Front>>;
+pub(super) type Who = Extension<Caller>;
+pub(super) type Named = Result<Path<String>, PathRejection>;
+pub(super) type Asking<T> = Result<Query<T>, QueryRejection>;
 
 pub(super) fn router(front: &Arc<Front>) -> Router {
     let one = get(show).put(reserve).patch(change).delete(release);
@@ -55,6 +55,9 @@ pub(super) fn router(front: &Arc<Front>) -> Router {
         .route("/v1/access/{whom}", put(grant).delete(revoke))
         .route("/v1/events", get(events::events))
         .route("/v1/log", get(log))
+        .route("/v1/why/{name}", get(recordings::why))
+        .route("/v1/incidents", get(recordings::incidents))
+        .route("/v1/recordings", post(recordings::save))
         .route("/v1/openapi.json", get(api))
         .route("/metrics", get(scrape))
         .route("/health", get(health))
@@ -107,7 +110,7 @@ impl Front {
 }
 
 /// Returns the name in a path.
-fn name(path: Named) -> Result<String, No> {
+pub(super) fn name(path: Named) -> Result<String, No> {
     let Ok(Path(text)) = path else {
         return Err(No::bad("the name is not UTF-8 text", NAME));
     };

@@ -125,6 +125,23 @@ pub enum Tell {
 /// # Errors
 /// `EINVAL` if the filter is longer than a page or malformed, otherwise as for [`open_holder`].
 pub fn open_hits(tracepoint: u64, cpu: CpuId, filter: &CStr, tell: Tell) -> io::Result<OwnedFd> {
+    let event = open_all_hits(tracepoint, cpu, tell)?;
+    // SAFETY: PERF_EVENT_IOC_SET_FILTER reads a string that ends in zero, though it declares itself
+    // as taking a pointer to a pointer; `filter` is one and lives until the call returns.
+    unsafe {
+        let set = IntegerSetter::<{ opcode::write::<*mut u8>(b'$', 6) }>::new_usize(
+            filter.as_ptr().expose_provenance(),
+        );
+        ioctl(&event, set)?;
+    }
+    Ok(event)
+}
+
+/// As [`open_hits`], without a filter: each hit on this CPU writes a record.
+///
+/// # Errors
+/// As for [`open_holder`].
+pub fn open_all_hits(tracepoint: u64, cpu: CpuId, tell: Tell) -> io::Result<OwnedFd> {
     let attr = Attr {
         kind: TRACEPOINT,
         config: tracepoint,
@@ -135,16 +152,7 @@ pub fn open_hits(tracepoint: u64, cpu: CpuId, filter: &CStr, tell: Tell) -> io::
         clock: libc::CLOCK_MONOTONIC,
         ..Attr::default()
     };
-    let event = open(ANYBODY, number(cpu), attr)?;
-    // SAFETY: PERF_EVENT_IOC_SET_FILTER reads a string that ends in zero, though it declares itself
-    // as taking a pointer to a pointer; `filter` is one and lives until the call returns.
-    unsafe {
-        let set = IntegerSetter::<{ opcode::write::<*mut u8>(b'$', 6) }>::new_usize(
-            filter.as_ptr().expose_provenance(),
-        );
-        ioctl(&event, set)?;
-    }
-    Ok(event)
+    open(ANYBODY, number(cpu), attr)
 }
 
 /// Switches on an event that was opened switched off.

@@ -348,9 +348,9 @@ impl PerfWatch {
 /// Records of one CPU, in the ring.
 #[derive(Debug)]
 pub struct PerfRing {
-    cpu: CpuId,
-    ring: Ring,
-    wakes: Tracepoint<2>,
+    pub(super) cpu: CpuId,
+    pub(super) ring: Ring,
+    pub(super) wakes: Tracepoint<2>,
 }
 
 impl PerfRing {
@@ -476,7 +476,7 @@ fn ranges(threads: &BTreeSet<i32>) -> Vec<RangeInclusive<i32>> {
 }
 
 /// Checks that this process is in the host's pid namespace: tracepoints report the host's ids.
-fn check_namespace() -> Result<(), WatchError> {
+pub(super) fn check_namespace() -> Result<(), WatchError> {
     // Inode number of the kernel's initial pid namespace.
     const OF_THE_HOST: &str = "pid:[4026531836]";
     let namespace = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
@@ -488,15 +488,20 @@ fn check_namespace() -> Result<(), WatchError> {
 
 /// Finds the tracepoint of wakes and the offsets of the fields that are read.
 fn find_wakes() -> Result<Tracepoint<2>, WatchError> {
-    let found = tracepoint("sched/sched_wakeup", ["pid", "target_cpu"])?;
+    wakes_of("sched/sched_wakeup", "sched_wakeup")
+}
+
+/// A tracepoint of wakes, by its path and its name.
+pub(super) fn wakes_of(path: &str, name: &'static str) -> Result<Tracepoint<2>, WatchError> {
+    let found = tracepoint(path, ["pid", "target_cpu"])?;
     if found.offsets.iter().any(|offset| 8 + 4 + offset + 8 > Record::KEPT) {
-        return Err(WatchError::UnknownLayout { name: "sched_wakeup" });
+        return Err(WatchError::UnknownLayout { name });
     }
     Ok(found)
 }
 
 /// Classifies the kernel's refusal of an event by its remedy.
-fn refused(cpu: CpuId, source: io::Error) -> WatchError {
+pub(super) fn refused(cpu: CpuId, source: io::Error) -> WatchError {
     match source.raw_os_error() {
         Some(libc::ENOSYS | libc::ENOENT | libc::EOPNOTSUPP) => WatchError::NoPerf { source },
         Some(libc::EACCES | libc::EPERM) => {

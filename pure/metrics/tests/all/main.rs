@@ -10,4 +10,5 @@ mod names;
 mod over_time;
 mod shares;
 mod views;
+mod why;
 mod xenmon;

@@ -1,0 +1,193 @@
+//! `slackline record`: records who ran on the CPUs of this host.
+
+use std::fs::{self, File, Permissions};
+use std::io::{self, BufWriter, Write as _};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use slackline_control::Recording;
+use slackline_daemon::record::{TargetError, Targets};
+use slackline_linux::sys::{favour, own_tid};
+use slackline_linux::with_causes;
+use slackline_live::recorder::anonymise::Anonymised;
+use slackline_live::recorder::host::HostRecorder;
+use slackline_live::recorder::identity::Procfs;
+use slackline_live::watch::perf::WatchError;
+use slackline_trace::{Sink, Writer};
+use slackline_units::{Span, Time};
+
+use crate::args::Record;
+use crate::problem::Problem;
+use crate::service;
+use crate::signals::stop_signal;
+use crate::terminal::{self, Progress};
+
+/// Interval at which the rings of the kernel are drained.
+const TICK: Span = Span::from_ms(25);
+
+/// Interval at which the file is brought up to date.
+const CHECKPOINT: Span = Span::from_secs(1);
+
+/// Output of a recording.
+trait Output: Sink {
+    fn checkpoint(&mut self) -> io::Result<()>;
+    fn end(self) -> io::Result<()>;
+}
+
+type FileWriter = Writer<BufWriter<File>>;
+
+impl Output for FileWriter {
+    fn checkpoint(&mut self) -> io::Result<()> {
+        Writer::checkpoint(self)
+    }
+
+    fn end(self) -> io::Result<()> {
+        self.finish()
+    }
+}
+
+impl Output for Anonymised<FileWriter> {
+    fn checkpoint(&mut self) -> io::Result<()> {
+        self.sink().checkpoint()
+    }
+
+    fn end(self) -> io::Result<()> {
+        self.into_sink().finish()
+    }
+}
+
+pub(crate) fn record(args: &Record) -> Result<(), Problem> {
+    if let Some(since) = args.since {
+        return of_the_daemon(args, since);
+    }
+    let targets = Targets::find(&args.r#for).map_err(|error| no_target(&error))?;
+    let (stop, _raised) = stop_signal()?;
+    let recorder = HostRecorder::open(Procfs::new(targets.vms.clone()));
+    let recorder = recorder.map_err(|error| cannot_watch(&error))?;
+    let file = create(&args.file).map_err(|source| unwritable(args, source))?;
+    let header = recorder.header("recording");
+    let writer = Writer::recording(BufWriter::new(file), &header);
+    // Whatever hogs the CPUs must not keep the rings from being drained.
+    let _ = favour(own_tid());
+    if args.anonymise {
+        run(args, recorder, targets, Anonymised::new(writer), &stop)
+    } else {
+        run(args, recorder, targets, writer, &stop)
+    }
+}
+
+fn run(
+    args: &Record,
+    mut recorder: HostRecorder,
+    targets: Targets,
+    mut out: impl Output,
+    stop: &impl AsFd,
+) -> Result<(), Problem> {
+    let (vms, vcpus) = (count_vms(&targets), targets.vcpus.len());
+    for (process, domain, name, next) in &targets.growing {
+        recorder.assembler().grow(*process, *domain, name, *next);
+    }
+    recorder.begin(targets.vcpus, &mut out);
+    let mut progress = Progress::new("recorded", args.length);
+    let (end, mut next_checkpoint) = (Time::START + args.length, Time::START);
+    let (mut was_stopped, mut written) = (false, Ok(()));
+    while recorder.now() < end && !was_stopped && written.is_ok() {
+        was_stopped = waits(stop, TICK.min(end.since(recorder.now())));
+        recorder.step(&mut out).map_err(|error| cannot_watch(&error))?;
+        let now = recorder.now();
+        progress.at(now);
+        if now >= next_checkpoint {
+            next_checkpoint = now + CHECKPOINT;
+            written = out.checkpoint();
+        }
+    }
+    drop(progress);
+    let length = recorder.now();
+    let lost = recorder.finish(&mut out).map_err(|error| cannot_watch(&error))?;
+    written.and(out.end()).map_err(|source| unwritable(args, source))?;
+    let losses = if lost == 0 { "no events lost".into() } else { format!("{lost} events lost") };
+    let plural = |count: usize| if count == 1 { "" } else { "s" };
+    terminal::tell(&format!(
+        "note:  recorded {vms} VM{} with {vcpus} vCPU{} for {}; {losses}\n",
+        plural(vms),
+        plural(vcpus),
+        rounded(length.since(Time::START)),
+    ));
+    Ok(())
+}
+
+/// Saves what the daemon has recorded.
+fn of_the_daemon(args: &Record, since: Span) -> Result<(), Problem> {
+    let Recording { file, length_ns } = service::save_recording(&args.socket, since)?;
+    let unreadable = |source| Problem::Unreadable { file: file.clone().into(), source };
+    let mut from = File::open(&file).map_err(unreadable)?;
+    let copied = create(&args.file).and_then(|mut to| {
+        io::copy(&mut from, &mut to)?;
+        to.sync_all()
+    });
+    // The daemon removes it at its next start where we may not.
+    let _ = fs::remove_file(&file);
+    copied.map_err(|source| unwritable(args, source))?;
+    let length = rounded(Span::from_ns(length_ns));
+    terminal::tell(&format!("note:  the daemon had recorded {length}\n"));
+    Ok(())
+}
+
+fn rounded(length: Span) -> Span {
+    Span::from_ms(length.ns() / 1_000_000)
+}
+
+fn count_vms(targets: &Targets) -> usize {
+    let mut domains: Vec<_> = targets.vcpus.iter().map(|vcpu| vcpu.vcpu.domain()).collect();
+    domains.dedup();
+    domains.len()
+}
+
+/// Waits until the descriptor is readable or the time has passed. Returns true if it is readable.
+fn waits(stop: &impl AsFd, most: Span) -> bool {
+    let mut fds = [PollFd::new(stop, PollFlags::IN)];
+    let ns = i64::try_from(most.ns()).unwrap_or(i64::MAX);
+    let timeout = Timespec { tv_sec: ns / 1_000_000_000, tv_nsec: ns % 1_000_000_000 };
+    matches!(poll(&mut fds, Some(&timeout)), Ok(count) if count > 0)
+}
+
+/// A file that only its owner reads: it tells what ran on this host. It has its name from the
+/// start, so that something is left of it if we are killed.
+fn create(file: &Path) -> io::Result<File> {
+    let out = File::options().write(true).create(true).truncate(true).mode(0o600).open(file)?;
+    if fs::metadata(file)?.is_file() {
+        out.set_permissions(Permissions::from_mode(0o600))?;
+    }
+    (&out).flush()?;
+    Ok(out)
+}
+
+fn unwritable(args: &Record, source: io::Error) -> Problem {
+    Problem::Unwritable { file: args.file.clone(), source }
+}
+
+fn no_target(error: &TargetError) -> Problem {
+    let hint = match error {
+        TargetError::NoVms => "name a process with `--for pid:NUMBER`",
+        TargetError::NotABinding { .. } => "write `--for pid:NUMBER` or `--for qemu:NAME`",
+        TargetError::Absent { .. } => "list VMs with `slackline find`",
+    };
+    let message = error.to_string();
+    match error {
+        TargetError::NotABinding { .. } => Problem::BadOption { message, hint: Some(hint.into()) },
+        _ => Problem::HostCannot { message, hint: Some(hint.into()) },
+    }
+}
+
+fn cannot_watch(error: &WatchError) -> Problem {
+    let hint = match error {
+        WatchError::NotPermitted { .. } | WatchError::NoTracepoint(_) => {
+            Some("run it as root, on the host and not in a container".into())
+        }
+        WatchError::Namespace { .. } => Some("run it in the host's pid namespace".into()),
+        _ => None,
+    };
+    Problem::HostCannot { message: format!("cannot record: {}", with_causes(error)), hint }
+}

@@ -1,0 +1,259 @@
+//! `slackline record` and `slackline why` beside processes that take the CPU. Needs root.
+//!
+//! The victim never blocks, so it waits whenever another thread has its CPU: what each culprit is
+//! blamed for is the CPU time that it used. That holds on a busy machine as well.
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use slackline_linux::sys::{Tid, monotonic, online_cpus, process_cpu_time};
+use slackline_units::{Span, Time};
+
+use crate::common::live::{self, Live, Victim, let_pass, wait_until};
+use crate::common::service::{Daemon, ask_text};
+use crate::common::{PROGRAM, Ran};
+
+/// A process with a name of its own on the last CPU, which ends with the test.
+struct Load {
+    child: Child,
+}
+
+impl Load {
+    fn start(live: &Live, name: &str, work: &[&str]) -> Load {
+        Load::start_as(live, name, &[], work)
+    }
+
+    /// All its threads are in the real-time class, with this priority.
+    fn start_fifo(live: &Live, name: &str, priority: &str, work: &[&str]) -> Load {
+        Load::start_as(live, name, &["chrt", "-f", priority], work)
+    }
+
+    fn start_as(live: &Live, name: &str, class: &[&str], work: &[&str]) -> Load {
+        let program = live.place.path(name);
+        symlink(PROGRAM, &program).expect("a link for the test");
+        let cpu = online_cpus().expect("CPUs").iter().last().expect("a CPU").index().to_string();
+        let mut command = Command::new("taskset");
+        command.args(["-c", &cpu]).args(class).arg(program).arg("load").args(work);
+        command.args(["--length", "60s"]).env(live::TAG, &live.tag);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let load = Load { child: command.spawn().expect("taskset") };
+        let comm = || std::fs::read_to_string(format!("/proc/{}/comm", load.pid())).ok();
+        wait_until("the program to be executed", || comm().is_some_and(|it| it.trim() == name));
+        load
+    }
+
+    fn pid(&self) -> Tid {
+        Tid::new(i32::try_from(self.child.id()).expect("a number")).expect("above zero")
+    }
+
+    fn used(&self) -> Span {
+        process_cpu_time(self.pid()).expect("its CPU time")
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_raw(self.pid().raw()).expect("above zero"), signal).expect("kill");
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Records a while during which something is done, and returns the file.
+fn record(live: &Live, targets: &[(&str, &Load)], during: impl FnOnce()) -> PathBuf {
+    let file = live.place.path("host.trace");
+    let mut arguments = vec!["record", file.to_str().expect("a path"), "--length", "2s"];
+    let bindings: Vec<String> =
+        targets.iter().map(|(name, load)| format!("{name}=pid:{}", load.pid())).collect();
+    bindings.iter().for_each(|binding| arguments.extend(["--for", binding]));
+    let mut command = live.command(&arguments);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let recorder = command.spawn().expect("the program can be started");
+    during();
+    let ran = Ran::new(&recorder.wait_with_output().expect("it ends"));
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    file
+}
+
+fn ask(live: &Live, file: &PathBuf) -> Value {
+    let file = file.to_str().expect("a path");
+    serde_json::from_str(&live.run(&["why", "web", file, "--json"]).good()).expect("JSON")
+}
+
+/// Waiting time of all vCPUs by the culprits that fit.
+fn blamed(answer: &Value, key: &str, name: &str) -> Span {
+    let vcpus = answer["vcpus"].as_array().expect("vCPUs");
+    let culprits = vcpus.iter().flat_map(|vcpu| vcpu["culprits"].as_array().expect("culprits"));
+    let those = culprits.filter(|culprit| culprit[key] == name);
+    those.map(|culprit| Span::from_ns(culprit["waited_ns"].as_u64().expect("a time"))).sum()
+}
+
+/// The times add up, and the kernel's own numbers are near.
+fn check_sums(answer: &Value) {
+    assert_eq!(answer["gaps"].as_array().map(Vec::len), Some(0), "{answer:#}");
+    for vcpu in answer["vcpus"].as_array().expect("vCPUs") {
+        let ns = |key: &str| vcpu[key].as_u64().expect("a time");
+        let culprits = vcpu["culprits"].as_array().expect("culprits");
+        let sum: u64 = culprits.iter().map(|it| it["waited_ns"].as_u64().expect("a time")).sum();
+        assert_eq!(sum, ns("waited_ns"), "{answer:#}");
+        let check = |key: &str| vcpu["check"][key].as_u64().expect("a time");
+        // Within 2 %, and what is in progress at both ends.
+        let (ready, kernel) = (check("ready_ns"), check("kernel_ready_ns"));
+        assert!(ready.abs_diff(kernel) <= kernel / 50 + 60_000_000, "{answer:#}");
+    }
+}
+
+/// What was blamed on a load that ran all the time: at most what it used while the recorder was
+/// there, which includes its start and end, and nearly all of it.
+fn check_blame(blamed: Span, used: Span, answer: &Value) {
+    assert!(blamed <= used && blamed * 100 >= used * 70, "{blamed} of {used}: {answer:#}");
+}
+
+const SPIN: [&str; 1] = ["spin"];
+const HALF: [&str; 5] = ["clock", "--period", "40ms", "--compute", "20ms"];
+
+#[test]
+fn fifo_hog_and_ordinary_hog_are_named_with_their_time() {
+    let Some(live) = live::begin() else { return };
+    let victim = Load::start(&live, "victim", &SPIN);
+    let hog = Load::start_fifo(&live, "rt-hog", "50", &HALF);
+    let other = Load::start(&live, "cfs-hog", &SPIN);
+    let before = (hog.used(), other.used());
+    let file = record(&live, &[("web", &victim)], || {});
+    let used = (hog.used() - before.0, other.used() - before.1);
+    let answer = ask(&live, &file);
+    check_sums(&answer);
+    check_blame(blamed(&answer, "command", "rt-hog"), used.0, &answer);
+    check_blame(blamed(&answer, "command", "cfs-hog"), used.1, &answer);
+    let mode = std::fs::metadata(&file).expect("the file").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let text = live.run(&["why", "web", file.to_str().expect("a path")]).good();
+    assert!(text.contains("process rt-hog") && text.contains("unexplained"), "{text}");
+    for arguments in [&["--table"][..], &["--json"], &["--list"], &["--ascii"]] {
+        let file = file.to_str().expect("a path");
+        live.run(&[&["show", file], arguments].concat()).good();
+    }
+}
+
+#[test]
+fn neighbour_and_pause_by_a_signal_are_named_with_their_time() {
+    let Some(live) = live::begin() else { return };
+    let victim = Load::start(&live, "victim", &SPIN);
+    let neighbour = Load::start(&live, "neighbour", &SPIN);
+    let before = neighbour.used();
+    let mut stopped = (Time::START, Time::START);
+    let file = record(&live, &[("web", &victim), ("db", &neighbour)], || {
+        let_pass(Duration::from_millis(800));
+        stopped.0 = monotonic();
+        victim.signal(Signal::STOP);
+        let_pass(Duration::from_millis(400));
+        victim.signal(Signal::CONT);
+        stopped.1 = monotonic();
+    });
+    let used = neighbour.used() - before;
+    let stopped = stopped.1.since(stopped.0);
+    let answer = ask(&live, &file);
+    check_sums(&answer);
+    // While it is stopped, the stop is to blame and not the neighbour.
+    let blamed_on = blamed(&answer, "vm", "db");
+    assert!(blamed_on <= used && !blamed_on.is_zero(), "{blamed_on} of {used}: {answer:#}");
+    check_blame(blamed(&answer, "kind", "paused"), stopped, &answer);
+}
+
+#[test]
+fn killed_recorder_leaves_a_readable_recording() {
+    let Some(live) = live::begin() else { return };
+    let victim = Load::start(&live, "victim", &SPIN);
+    let file = live.place.path("killed.trace");
+    let binding = format!("web=pid:{}", victim.pid());
+    let path = file.to_str().expect("a path").to_owned();
+    let arguments = ["record", &path, "--for", &binding];
+    let mut recorder = live.command(&arguments).spawn().expect("the program can be started");
+    let length = || std::fs::metadata(&file).map_or(0, |found| found.len());
+    wait_until("a checkpoint", || length() > 500);
+    let_pass(Duration::from_millis(1_500));
+    recorder.kill().expect("it runs");
+    recorder.wait().expect("it ends");
+    let ran = live.run(&["why", "web", &path, "--json"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    let answer: Value = serde_json::from_str(&ran.out).expect("JSON");
+    assert!(answer["length_ns"].as_u64() > Some(500_000_000), "{answer:#}");
+    live.run(&["show", &path, "--table"]).ended_with(0).says("ends early");
+}
+
+#[test]
+fn anonymised_recording_has_no_names() {
+    let Some(live) = live::begin() else { return };
+    let victim = Load::start(&live, "victim", &SPIN);
+    let file = live.place.path("anonymous.trace");
+    let binding = format!("secretvm=pid:{}", victim.pid());
+    let path = file.to_str().expect("a path");
+    let arguments = ["record", path, "--for", &binding, "--length", "500ms", "--anonymise"];
+    live.run(&arguments).ended_with(0);
+    let bytes = std::fs::read(&file).expect("the file");
+    for name in ["secretvm", "victim"] {
+        let is_there = bytes.windows(name.len()).any(|part| part == name.as_bytes());
+        assert!(!is_there, "{name} is in the file");
+    }
+    live.run(&["why", "vm1", path]).good();
+}
+
+/// The daemon's own recorder: limits and neighbours are named, a missed deadline is saved, and what
+/// was recorded can be had as a file.
+#[test]
+fn daemon_names_culprits_and_saves_missed_deadlines() {
+    let Some(live) = live::begin() else { return };
+    let (web, db) = (Victim::start(), Victim::start());
+    let daemon = Daemon::start(&live);
+    assert_eq!(daemon.reserve("web", &web, "2ms").0, 201);
+    assert_eq!(daemon.reserve("db", &db, "3ms").0, 201);
+    // Longer than several periods, and as urgent as the dispatchers.
+    let work = ["clock", "--period", "700ms", "--compute", "60ms"];
+    let _hog = Load::start_fifo(&live, "rt-hog", "99", &work);
+    let incidents = || daemon.ask("GET", "/v1/incidents", None).1;
+    let is_there = || incidents().as_array().is_some_and(|all| !all.is_empty());
+    wait_until("an incident", is_there);
+    let incident = incidents()[0].clone();
+    let name = incident["name"].as_str().expect("a name").to_owned();
+    assert!(name == "web" || name == "db", "{incident}");
+    assert!(incident["missed"].as_u64() > Some(0), "{incident}");
+    let file = PathBuf::from(incident["file"].as_str().expect("a file for root"));
+    let file = live.place.path("").join(file);
+    let mode = std::fs::metadata(&file).expect("the incident").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    daemon.run("incidents").ended_with(0).shows(&name);
+    let path = file.to_str().expect("a path").to_owned();
+    let of_incident = live.run(&["why", &name, &path, "--json"]).good();
+    let of_incident: Value = serde_json::from_str(&of_incident).expect("JSON");
+    check_sums(&of_incident);
+    let mut answer = Value::Null;
+    wait_until("the hog to be named", || {
+        let (status, why) = daemon.ask("GET", "/v1/why/web", None);
+        assert_eq!(status, 200, "{why:#}");
+        answer = why;
+        !blamed(&answer, "command", "rt-hog").is_zero()
+    });
+    check_sums(&answer);
+    let kinds = |kind: &str| blamed(&answer, "kind", kind);
+    assert!(!kinds("exhausted").is_zero() && !kinds("vm-reserved").is_zero(), "{answer:#}");
+    daemon.run("why web").ended_with(0).shows("own budget exhausted").shows("db, within");
+    let saved = live.place.path("ring.trace");
+    let arguments = format!("record {} --since 2s", saved.display());
+    daemon.run(&arguments).ended_with(0).says("the daemon had recorded");
+    let saved = saved.to_str().expect("a path");
+    live.run(&["show", saved, "--table"]).good();
+    live.run(&["why", "db", saved]).good();
+    assert_eq!(daemon.ask("GET", "/v1/why/nobody", None).0, 404);
+    let metrics = ask_text(&live.place.path("socket"), "GET", "/metrics", None);
+    let (status, metrics) = metrics.expect("an answer");
+    assert!(status == 200 && metrics.contains("slackline_incidents_total"), "{metrics}");
+    assert_eq!(daemon.end().code, Some(0));
+    live.nothing_is_left();
+}

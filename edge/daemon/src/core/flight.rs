@@ -1,0 +1,430 @@
+//! The flight recorder: the last minute of all managed CPUs, and a recording of each missed
+//! deadline.
+//!
+//! The core hands over what its session saw. A thread of its own keeps it, and answers. It has no
+//! part in scheduling: if it falls behind, what it was not given is a gap of the recording.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{self, BufWriter};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, channel, sync_channel};
+use std::thread::Builder;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use slackline_control::link::Answer;
+use slackline_control::{Incident, Kind, Problem, Recording};
+use slackline_linux::sys::{Tid, monotonic, process_of};
+use slackline_live::recorder::assembler::{Assembler, Watched};
+use slackline_live::recorder::host::notes;
+use slackline_live::recorder::identity::Procfs;
+use slackline_live::recorder::ring::FlightRing;
+use slackline_live::session::Session;
+use slackline_live::topology;
+use slackline_live::watch::Event;
+use slackline_live::watch::host::{Loss, take_until};
+use slackline_live::watch::tap::Tap;
+use slackline_metrics::{Meter, Why};
+use slackline_service::Ticket;
+use slackline_trace::{Entry, Header, Named, Record, Sink, WakeMark, Writer};
+use slackline_units::{CpuId, Span, Time, VcpuId};
+
+use super::incidents::Incidents;
+use crate::record::as_reply;
+
+/// Size and length of the ring.
+const RING_BYTES: usize = 16 << 20;
+const RING_LENGTH: Span = Span::from_secs(60);
+
+/// Length of a piece of the ring.
+const PIECE: Span = Span::from_ms(250);
+
+/// Age at which all CPUs have told of an event: dispatchers look every 20 ms.
+const SETTLED: Span = Span::from_ms(60);
+
+/// What is recorded before and after a missed deadline.
+const AROUND: Span = Span::from_secs(1);
+
+/// Interval at which missed deadlines are looked for.
+const LOOK: Span = Span::from_ms(500);
+
+/// Interval between two incidents of one VM.
+const PAUSE: Span = Span::from_secs(60);
+
+/// Most incidents that wait for their end.
+const MOST_OPEN: usize = 16;
+
+/// Messages that may wait for the recorder: 3 s.
+const QUEUE: usize = 32;
+
+/// Age of those that are forgotten for the misses, once their slots have others.
+const LATE: Span = Span::from_secs(60);
+
+/// Handle of the flight recorder.
+pub(super) struct Flight {
+    orders: SyncSender<Order>,
+    replies: Receiver<Reply>,
+    tap: Arc<Tap>,
+    threads: Vec<(VcpuId, Tid)>,
+    /// True if something was not handed over.
+    has_gap: bool,
+    /// Incidents that were saved.
+    pub(super) incidents: u64,
+}
+
+/// What the core has for the recorder.
+enum Order {
+    Seen(Box<Seen>),
+    Ask(Ticket, Question, Own),
+}
+
+/// Names of the VMs that the caller may see. `None` is all.
+pub(super) type Own = Option<BTreeSet<String>>;
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Question {
+    Why(String),
+    Incidents,
+    Record(Span),
+}
+
+/// What comes back.
+pub(super) enum Reply {
+    Answer(Ticket, Result<Answer, Problem>),
+    /// An incident was saved, or could not be.
+    Incident(Result<Incident, String>),
+}
+
+struct Seen {
+    entries: Vec<Entry>,
+    events: Vec<Event>,
+    losses: Vec<Loss>,
+    /// All threads, if they have changed.
+    threads: Option<Vec<(VcpuId, Tid)>>,
+    /// Time on the monotonic clock.
+    at: Time,
+    has_gap: bool,
+}
+
+impl Flight {
+    /// Starts the recorder of a session on these CPUs.
+    pub(super) fn start(
+        session: &mut Session,
+        cpus: &[CpuId],
+        header: Header,
+        folder: PathBuf,
+    ) -> io::Result<Flight> {
+        session.keep_exchanges();
+        let tap = session.tap();
+        let (orders, receiver) = sync_channel(QUEUE);
+        let (sender, replies) = channel();
+        let origin = session.origin();
+        let header = Header { groups: topology::of(cpus).levels(), ..header };
+        let (cpus, folder) = (cpus.to_vec(), folder.join("incidents"));
+        let work = move || {
+            let incidents = match Incidents::open(&folder) {
+                Ok(incidents) => incidents,
+                Err(error) => {
+                    let text = format!("cannot open {}: {error}", folder.display());
+                    let _ = sender.send(Reply::Incident(Err(text)));
+                    return;
+                }
+            };
+            let mut recorder = Recorder::new((origin, &cpus), header, incidents);
+            while let Ok(order) = receiver.recv() {
+                for reply in recorder.take(order) {
+                    if sender.send(reply).is_err() {
+                        return;
+                    }
+                }
+            }
+        };
+        Builder::new().name("slackline-flight".into()).spawn(work)?;
+        let (threads, has_gap, incidents) = (Vec::new(), false, 0);
+        Ok(Flight { orders, replies, tap, threads, has_gap, incidents })
+    }
+
+    /// Hands over what the session saw.
+    pub(super) fn hand_over(&mut self, entries: &[Entry], session: &Session) {
+        let mut events = Vec::new();
+        let losses = self.tap.take(&mut events);
+        let threads: Vec<_> = session.threads().collect();
+        let changed = (threads != self.threads).then(|| threads.clone());
+        let has_gap = std::mem::take(&mut self.has_gap);
+        let (entries, at) = (entries.to_vec(), monotonic());
+        let seen = Seen { entries, events, losses, threads: changed, at, has_gap };
+        match self.orders.try_send(Order::Seen(Box::new(seen))) {
+            Ok(()) => self.threads = threads,
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => self.has_gap = true,
+        }
+    }
+
+    /// Asks the recorder. False if it cannot take the question now.
+    pub(super) fn ask(&self, ticket: Ticket, question: Question, own: Own) -> bool {
+        self.orders.try_send(Order::Ask(ticket, question, own)).is_ok()
+    }
+
+    /// Replies that have come.
+    pub(super) fn replies(&mut self) -> Vec<Reply> {
+        let mut replies = Vec::new();
+        loop {
+            match self.replies.try_recv() {
+                Ok(reply) => {
+                    self.incidents += u64::from(matches!(reply, Reply::Incident(Ok(_))));
+                    replies.push(reply);
+                }
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => return replies,
+            }
+        }
+    }
+}
+
+/// The recorder in its thread.
+struct Recorder {
+    origin: Time,
+    header: Header,
+    cpus: Vec<CpuId>,
+    assembler: Assembler<Procfs>,
+    ring: FlightRing,
+    names: BTreeMap<VcpuId, (String, String)>,
+    threads: BTreeSet<(VcpuId, Tid)>,
+    /// Events whose order is not certain yet.
+    waiting: Vec<Event>,
+    piece: Vec<Entry>,
+    piece_from: Time,
+    settled: Time,
+    meter: Meter,
+    missed: BTreeMap<VcpuId, u64>,
+    looked: Time,
+    open: Vec<Open>,
+    last: BTreeMap<String, Time>,
+    incidents: Incidents,
+}
+
+/// A missed deadline whose recording is not complete.
+struct Open {
+    name: String,
+    missed: u64,
+    from: Time,
+    until: Time,
+}
+
+impl Recorder {
+    fn new((origin, cpus): (Time, &[CpuId]), header: Header, incidents: Incidents) -> Recorder {
+        let numbered = cpus.iter().enumerate().map(|(index, &real)| (real, CpuId::new(index)));
+        Recorder {
+            origin,
+            assembler: Assembler::new(
+                origin,
+                numbered,
+                (WakeMark::Wakeup, Procfs::new(BTreeMap::new())),
+            ),
+            ring: FlightRing::new(&header, RING_BYTES, RING_LENGTH),
+            meter: Meter::new(&header),
+            header,
+            cpus: cpus.to_vec(),
+            names: BTreeMap::new(),
+            threads: BTreeSet::new(),
+            waiting: Vec::new(),
+            piece: Vec::new(),
+            piece_from: Time::START,
+            settled: origin,
+            missed: BTreeMap::new(),
+            looked: Time::START,
+            open: Vec::new(),
+            last: BTreeMap::new(),
+            incidents,
+        }
+    }
+
+    fn take(&mut self, order: Order) -> Vec<Reply> {
+        match order {
+            Order::Seen(seen) => self.seen(*seen),
+            Order::Ask(ticket, question, own) => {
+                self.end_piece();
+                let answer = match question {
+                    Question::Why(name) => self.why(&name, own.as_ref()),
+                    Question::Incidents => Ok(Answer::Incidents(self.listed(own.as_ref()))),
+                    Question::Record(since) => self.record(since),
+                };
+                vec![Reply::Answer(ticket, answer)]
+            }
+        }
+    }
+
+    fn seen(&mut self, seen: Seen) -> Vec<Reply> {
+        let Seen { entries, mut events, losses, threads, at, has_gap } = seen;
+        for entry in &entries {
+            entry.pass_to(&mut self.meter);
+            if let Entry::Named(Named { vcpu, name, domain, .. }) = entry {
+                self.names.insert(*vcpu, (name.clone(), domain.clone()));
+            }
+        }
+        self.piece.extend(entries);
+        if let Some(threads) = threads {
+            self.know(threads.into_iter().collect());
+        }
+        let gaps = self.cpus.iter().map(|&cpu| Loss { cpu, events: 1 });
+        let gaps: Vec<Loss> = gaps.filter(|_| has_gap).chain(losses).collect();
+        for Loss { cpu, events } in gaps {
+            self.assembler.lost(cpu, (self.settled, at), events, &mut self.piece);
+        }
+        self.waiting.append(&mut events);
+        let until = Time::START + at.since(Time::START + SETTLED);
+        let events = take_until(&mut self.waiting, until);
+        self.assembler.take(&events, &mut self.piece);
+        if until > self.origin {
+            self.assembler.tick(until, &mut self.piece);
+        }
+        self.settled = until.max(self.origin);
+        let now = Time::START + self.settled.since(self.origin);
+        if now.since(self.piece_from) >= PIECE {
+            self.end_piece();
+        }
+        self.look_for_misses(now);
+        self.save_ended(now)
+    }
+
+    fn know(&mut self, threads: BTreeSet<(VcpuId, Tid)>) {
+        for (_, tid) in self.threads.difference(&threads) {
+            self.assembler.forget(*tid);
+        }
+        for &(vcpu, tid) in threads.difference(&self.threads) {
+            let Some((name, domain)) = self.names.get(&vcpu).cloned() else { continue };
+            if let Ok(process) = process_of(tid) {
+                self.assembler.identities().add_vm(process, &domain);
+            }
+            self.assembler.know(Watched { tid, vcpu, name, domain });
+        }
+        self.names.retain(|vcpu, _| threads.iter().any(|(it, _)| it == vcpu));
+        self.threads = threads;
+    }
+
+    fn end_piece(&mut self) {
+        let now = Time::START + self.settled.since(self.origin);
+        let live = self.assembler.live();
+        let piece = std::mem::take(&mut self.piece);
+        self.ring.push(&piece, (self.piece_from, now), |id| live.contains(&id));
+        self.piece_from = now;
+    }
+
+    fn look_for_misses(&mut self, now: Time) {
+        if now.since(self.looked) < LOOK {
+            return;
+        }
+        let from = Time::START + self.looked.since(Time::START + AROUND);
+        self.looked = now;
+        self.meter.take_gone(Time::START + now.since(Time::START + LATE));
+        let Ok(summary) = self.meter.view() else { return };
+        let mut missed: BTreeMap<String, u64> = BTreeMap::new();
+        let mut sums = BTreeMap::new();
+        for vcpu in &summary.vcpus {
+            let misses = vcpu.misses.unwrap_or(0);
+            let before = self.missed.get(&vcpu.id).copied().unwrap_or(0);
+            sums.insert(vcpu.id, misses);
+            if let Some((_, domain)) = self.names.get(&vcpu.id).filter(|_| misses > before) {
+                *missed.entry(domain.clone()).or_default() += misses - before;
+            }
+        }
+        self.missed = sums;
+        for (name, missed) in missed {
+            if let Some(open) = self.open.iter_mut().find(|open| open.name == name) {
+                open.missed += missed;
+                continue;
+            }
+            let is_early = self.last.get(&name).is_some_and(|&last| now.since(last) < PAUSE);
+            if !is_early && self.open.len() < MOST_OPEN {
+                self.last.insert(name.clone(), now);
+                self.open.push(Open { name, missed, from, until: now + AROUND });
+            }
+        }
+        self.last.retain(|_, last| now.since(*last) < PAUSE);
+    }
+
+    fn save_ended(&mut self, now: Time) -> Vec<Reply> {
+        let ended = |open: &mut Open| open.until <= now;
+        let ended: Vec<Open> = self.open.extract_if(.., ended).collect();
+        if ended.is_empty() {
+            return Vec::new();
+        }
+        self.end_piece();
+        let save = |Open { name, missed, from, .. }: Open| {
+            let (ring, about) = (&self.ring, (&self.header, &*self.cpus));
+            let about_it = (wall_ns(), name.as_str(), missed);
+            let saved = self.incidents.save(about_it, |file| write(ring, about, from, file));
+            let saved = saved.cloned().map_err(|error| {
+                format!("cannot save the recording of {missed} missed deadlines of {name}: {error}")
+            });
+            Reply::Incident(saved)
+        };
+        ended.into_iter().map(save).collect()
+    }
+
+    fn why(&self, name: &str, own: Option<&BTreeSet<String>>) -> Result<Answer, Problem> {
+        let mut why = Why::new(name);
+        let read = self.ring.replay(Time::START, &mut why);
+        let damaged = |error| Problem::new(Kind::Bug, format!("cannot read the ring: {error}"));
+        read.map_err(damaged)?;
+        let mut answer = why.answer();
+        if answer.vcpus.is_empty() {
+            let detail = format!("nothing of {name} is recorded yet");
+            return Err(Problem::new(Kind::NotNow, detail).hinting("ask again in a second"));
+        }
+        if let Some(own) = own {
+            let hide = |blame: &slackline_metrics::Blame| blame.for_tenant(|vm| own.contains(vm));
+            answer.vcpus = answer.vcpus.iter().map(hide).collect();
+        }
+        Ok(Answer::Why(Box::new(as_reply(name, &answer))))
+    }
+
+    fn listed(&self, own: Option<&BTreeSet<String>>) -> Vec<Incident> {
+        let all = self.incidents.newest_first();
+        match own {
+            None => all.cloned().collect(),
+            Some(own) => {
+                let own = all.filter(|incident| own.contains(&incident.name));
+                own.map(|incident| Incident { file: None, ..incident.clone() }).collect()
+            }
+        }
+    }
+
+    fn record(&self, since: Span) -> Result<Answer, Problem> {
+        let now = Time::START + self.settled.since(self.origin);
+        let from = Time::START + now.since(Time::START + since);
+        let (ring, about) = (&self.ring, (&self.header, &*self.cpus));
+        let saved = self.incidents.save_aside(wall_ns(), |file| write(ring, about, from, file));
+        let file = saved.map_err(|error| {
+            Problem::new(Kind::NotNow, format!("cannot save the recording: {error}"))
+        })?;
+        let start = self.ring.covers().map_or(now, |(start, _)| start.max(from));
+        let (file, length_ns) = (file.display().to_string(), now.since(start).ns());
+        Ok(Answer::Recording(Recording { file, length_ns }))
+    }
+}
+
+/// Writes what the ring has since a time as a recording.
+fn write(
+    ring: &FlightRing,
+    (header, cpus): (&Header, &[CpuId]),
+    from: Time,
+    file: File,
+) -> io::Result<()> {
+    let start = ring.covers().map_or(from, |(start, _)| start.max(from));
+    let warmup = start.since(Time::START);
+    let header = Header { warmup, title: "flight recorder".into(), ..header.clone() };
+    let mut writer = Writer::recording(BufWriter::new(file), &header);
+    notes(cpus, WakeMark::Wakeup).iter().for_each(|note| writer.note(note));
+    let damaged = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+    ring.replay(from, &mut writer).map_err(damaged)?;
+    if let Some((_, at)) = ring.covers() {
+        writer.record(&Record::Ended { at });
+    }
+    writer.finish()
+}
+
+fn wall_ns() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,164 @@
+//! Recordings of missed deadlines, in a folder of the ledger. A file's name says all: when, how
+//! many deadlines, and whose.
+
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use slackline_control::Incident;
+use slackline_units::Span;
+
+/// Bounds of the folder. The oldest incidents go first.
+const MOST: usize = 200;
+const MOST_BYTES: u64 = 256 << 20;
+const LONGEST: Span = Span::from_secs(30 * 24 * 3600);
+
+/// End of the names of incidents.
+const ENDING: &str = ".trace";
+
+/// The stored incidents, oldest first.
+#[derive(Debug)]
+pub(super) struct Incidents {
+    folder: PathBuf,
+    all: Vec<Incident>,
+}
+
+impl Incidents {
+    /// Opens the folder, which is made if it is not there.
+    ///
+    /// # Errors
+    /// If the folder cannot be made or read.
+    pub(super) fn open(folder: &Path) -> io::Result<Incidents> {
+        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        let mut all = Vec::new();
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            let Some(name) = entry.file_name().to_str().map(str::to_owned) else { continue };
+            if let Some((at_ms, missed, name)) = parsed(&name) {
+                let (bytes, at_ns) = (entry.metadata()?.len(), at_ms.saturating_mul(1_000_000));
+                let file = Some(entry.path().display().to_string());
+                all.push(Incident { id: at_ms, at_ns, name, missed, bytes, file });
+            } else if name.ends_with(".part") || name.starts_with("saved-") {
+                // We were killed while it was written, or nobody came for it.
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+        all.sort_by_key(|incident| incident.id);
+        Ok(Incidents { folder: folder.into(), all })
+    }
+
+    pub(super) fn newest_first(&self) -> impl Iterator<Item = &Incident> {
+        self.all.iter().rev()
+    }
+
+    /// Stores what `write` writes as an incident.
+    ///
+    /// # Errors
+    /// If the file cannot be written; nothing is left of it then.
+    pub(super) fn save(
+        &mut self,
+        (now_ns, name, missed): (u64, &str, u64),
+        write: impl FnOnce(File) -> io::Result<()>,
+    ) -> io::Result<&Incident> {
+        let newest = self.all.last().map_or(0, |incident| incident.id);
+        let id = (now_ns / 1_000_000).max(newest + 1);
+        let file = self.folder.join(format!("{id}-{missed}-{name}{ENDING}"));
+        let bytes = whole(&file, write)?;
+        let at_ns = id.saturating_mul(1_000_000);
+        let (name, file) = (name.into(), Some(file.display().to_string()));
+        self.all.push(Incident { id, at_ns, name, missed, bytes, file });
+        self.tidy(now_ns);
+        Ok(self.all.last().expect("the newest incident is kept"))
+    }
+
+    /// Writes a recording that is nobody's incident. Returns its file.
+    ///
+    /// # Errors
+    /// If the file cannot be written; nothing is left of it then.
+    pub(super) fn save_aside(
+        &self,
+        now_ns: u64,
+        write: impl FnOnce(File) -> io::Result<()>,
+    ) -> io::Result<PathBuf> {
+        let file = self.folder.join(format!("saved-{now_ns}{ENDING}"));
+        whole(&file, write)?;
+        Ok(file)
+    }
+
+    fn tidy(&mut self, now_ns: u64) {
+        let oldest = now_ns.saturating_sub(LONGEST.ns());
+        let mut bytes: u64 = self.all.iter().map(|incident| incident.bytes).sum();
+        // The newest one stays.
+        while self.all.len() > 1
+            && (self.all.len() > MOST || bytes > MOST_BYTES || self.all[0].at_ns < oldest)
+        {
+            let gone = self.all.remove(0);
+            bytes -= gone.bytes;
+            let _ = gone.file.map(fs::remove_file);
+        }
+    }
+}
+
+/// Writes a file that has its name only when it is whole. Returns its size.
+fn whole(file: &Path, write: impl FnOnce(File) -> io::Result<()>) -> io::Result<u64> {
+    let part = file.with_extension("part");
+    let begin = || File::options().write(true).create(true).truncate(true).mode(0o600).open(&part);
+    let written = begin().and_then(write).and_then(|()| fs::metadata(&part));
+    let written = written.and_then(|found| fs::rename(&part, file).map(|()| found.len()));
+    if written.is_err() {
+        let _ = fs::remove_file(&part);
+    }
+    written
+}
+
+fn parsed(name: &str) -> Option<(u64, u64, String)> {
+    let mut parts = name.strip_suffix(ENDING)?.splitn(3, '-');
+    let (at, missed) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    Some((at, missed, parts.next()?.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn save(incidents: &mut Incidents, at_s: u64, bytes: usize) -> u64 {
+        let write = |mut file: File| file.write_all(&vec![0; bytes]);
+        incidents.save((at_s * SECOND, "web-1", 3), write).expect("a folder for the test").id
+    }
+
+    #[test]
+    fn incidents_are_found_again_and_partial_files_removed() {
+        let folder = tempfile::tempdir().expect("a folder for the test");
+        let mut incidents = Incidents::open(folder.path()).expect("a folder for the test");
+        let first = save(&mut incidents, 1_000, 10);
+        let second = save(&mut incidents, 1_000, 20);
+        assert_eq!((first, second), (1_000_000, 1_000_001));
+        fs::write(folder.path().join("5-1-x.part"), "x").expect("a file for the test");
+        let fails = |_: File| Err(io::ErrorKind::StorageFull.into());
+        assert!(incidents.save((2_000 * SECOND, "web-1", 3), fails).is_err());
+        let again = Incidents::open(folder.path()).expect("a folder for the test");
+        assert_eq!(again.all, incidents.all);
+        assert_eq!(again.newest_first().map(|it| it.bytes).collect::<Vec<_>>(), [20, 10]);
+        assert_eq!(again.all[0].name, "web-1");
+        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 2);
+    }
+
+    #[test]
+    fn oldest_incidents_go_first() {
+        let folder = tempfile::tempdir().expect("a folder for the test");
+        let mut incidents = Incidents::open(folder.path()).expect("a folder for the test");
+        for at in 0..250 {
+            save(&mut incidents, 1_000 + at, 1);
+        }
+        assert_eq!((incidents.all.len(), incidents.all[0].id), (MOST, 1_050_000));
+        let month = LONGEST.ns() / SECOND;
+        save(&mut incidents, 1_249 + month, 1);
+        assert_eq!(incidents.all.len(), 2);
+        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 2);
+    }
+}

@@ -1,0 +1,176 @@
+//! The VMs of a host as what a recorder watches.
+
+use std::collections::BTreeMap;
+
+use slackline_control as control;
+use slackline_linux::sys::{Tid, process_of};
+use slackline_linux::thread::threads_of;
+use slackline_linux::with_causes;
+use slackline_live::recorder::assembler::Watched;
+use slackline_metrics::{Answer, Blame, Culprit};
+use slackline_service::{Binding, BindingKind};
+use slackline_units::{DomId, VcpuId};
+use thiserror::Error;
+
+use crate::find::{self, Machine};
+
+/// Reason why there is nothing to record.
+#[derive(Debug, Error)]
+pub enum TargetError {
+    /// The text is no binding.
+    #[error("cannot record `{text}`: {why}")]
+    NotABinding {
+        /// The text.
+        text: String,
+        /// The reason.
+        why: String,
+    },
+    /// There is no such VM.
+    #[error("cannot record `{text}`: {why}")]
+    Absent {
+        /// The binding.
+        text: String,
+        /// The reason.
+        why: String,
+    },
+    /// No VM runs here.
+    #[error("cannot find a VM on this host")]
+    NoVms,
+}
+
+/// What is to be recorded.
+#[derive(Debug, Default)]
+pub struct Targets {
+    /// The threads that are vCPUs.
+    pub vcpus: Vec<Watched>,
+    /// Processes whose new threads are vCPUs as well: domain, name, number of the next vCPU.
+    pub growing: Vec<(Tid, DomId, String, u16)>,
+    /// All VMs of the host by process, also those that are not targets.
+    pub vms: BTreeMap<i32, String>,
+    slots: u32,
+    domains: u32,
+}
+
+impl Targets {
+    /// Finds the VMs of these bindings, or all VMs of the host if there are none.
+    ///
+    /// # Errors
+    /// If a binding names nothing, or the host has no VM.
+    pub fn find(bindings: &[String]) -> Result<Targets, TargetError> {
+        let mut targets = Targets::default();
+        let all = find::find_all().unwrap_or_default();
+        let vms: Vec<&Machine> = all.iter().filter(|machine| !machine.vcpus.is_empty()).collect();
+        for machine in &vms {
+            if let Some(pid) = machine.pid() {
+                targets.vms.insert(pid.raw(), called(machine));
+            }
+        }
+        if bindings.is_empty() {
+            vms.iter().for_each(|machine| targets.add(machine, &called(machine)));
+            return if targets.vcpus.is_empty() { Err(TargetError::NoVms) } else { Ok(targets) };
+        }
+        for text in bindings {
+            let not_one = |why: String| TargetError::NotABinding { text: text.clone(), why };
+            let (binding, name) = match text.split_once('=') {
+                Some((name, binding)) => (binding, Some(name)),
+                None => (text.as_str(), None),
+            };
+            let binding: Binding = binding.parse().map_err(|why| not_one(format!("{why}")))?;
+            let is_process = !matches!(binding.kind(), BindingKind::Unit | BindingKind::Group);
+            if !is_process {
+                return Err(not_one("only VMs and processes can be recorded".into()));
+            }
+            let absent = |why| TargetError::Absent { text: text.clone(), why };
+            let found = find::find(&binding).map_err(|error| absent(with_causes(&error)))?;
+            let name = name.map_or_else(|| called(&found.machine), str::to_owned);
+            targets.add(&found.machine, &name);
+        }
+        Ok(targets)
+    }
+
+    fn add(&mut self, machine: &Machine, name: &str) {
+        let Some(pid) = machine.pid() else { return };
+        let domain = DomId::new(self.domains);
+        self.domains += 1;
+        self.vms.insert(pid.raw(), name.into());
+        if machine.vcpus.is_empty() {
+            // An ordinary process: each thread counts as a vCPU.
+            let threads = threads_of(pid).unwrap_or_default();
+            let mut next = 0;
+            for tid in threads {
+                self.watch(tid, (domain, next), name);
+                next += 1;
+            }
+            self.growing.push((pid, domain, name.into(), next));
+        }
+        for vcpu in &machine.vcpus {
+            if let Ok(number) = u16::try_from(vcpu.number) {
+                self.watch(vcpu.tid, (domain, number), name);
+            }
+        }
+    }
+
+    fn watch(&mut self, tid: Tid, (domain, number): (DomId, u16), name: &str) {
+        if let Some(vcpu) = VcpuId::checked(self.slots, domain, number) {
+            self.slots += 1;
+            let (domain, name) = (name.to_owned(), format!("{name}.{number}"));
+            self.vcpus.push(Watched { tid, vcpu, name, domain });
+        }
+    }
+}
+
+/// The name of a machine, or of its process.
+fn called(machine: &Machine) -> String {
+    if !machine.name.is_empty() {
+        return machine.name.clone();
+    }
+    let pid = machine.pid().and_then(|pid| process_of(pid).ok());
+    let read = |pid: Tid| std::fs::read_to_string(format!("/proc/{pid}/comm")).ok();
+    let name = pid.and_then(read).map(|name| name.trim_end().to_owned());
+    name.unwrap_or_else(|| machine.binding.to_string())
+}
+
+/// The answer to the question why the VM of this name waited, in the words of the interface.
+#[must_use]
+pub fn as_reply(name: &str, answer: &Answer) -> control::Why {
+    let number = |index: usize| u32::try_from(index).unwrap_or(u32::MAX);
+    let gaps = answer.gaps.iter().map(|gap| control::Gap {
+        cpu: number(gap.cpu.index()),
+        from_ns: gap.from.ns(),
+        to_ns: gap.to.ns(),
+        events: gap.events,
+    });
+    control::Why {
+        format: "slackline-why-1".into(),
+        name: name.into(),
+        length_ns: answer.length.ns(),
+        vcpus: answer.vcpus.iter().map(vcpu).collect(),
+        gaps: gaps.collect(),
+    }
+}
+
+fn vcpu(blame: &Blame) -> control::WhyVcpu {
+    let culprits = blame.culprits.iter().map(|(culprit, span)| {
+        let known = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        let (vm, command, group, name) = match culprit {
+            Culprit::OtherVm { vm, .. } => (known(vm), None, None, None),
+            Culprit::Process { command, group } => (None, known(command), known(group), None),
+            Culprit::Kernel { name } => (None, None, None, known(name)),
+            _ => (None, None, None, None),
+        };
+        let (kind, says) = (culprit.kind().into(), culprit.to_string());
+        control::CulpritTime { kind, says, waited_ns: span.ns(), vm, command, group, name }
+    });
+    control::WhyVcpu {
+        vcpu: blame.name.clone(),
+        ran_ns: blame.ran.ns(),
+        waited_ns: blame.waited.ns(),
+        culprits: culprits.collect(),
+        check: blame.check.map(|check| control::WhyCheck {
+            kernel_used_ns: check.kernel_used.ns(),
+            kernel_ready_ns: check.kernel_ready.ns(),
+            used_ns: check.used.ns(),
+            ready_ns: check.ready.ns(),
+        }),
+    }
+}

@@ -1,0 +1,136 @@
+//! A recording without names: VMs, processes and users cannot be recognised.
+
+use std::collections::BTreeMap;
+
+use slackline_trace::{Exchange, HostThread, HostThreadKind, Named, Note, Record, Sink};
+
+/// Passes entries on without names. Kernel threads keep theirs: they are the same on each host.
+#[derive(Debug)]
+pub struct Anonymised<S> {
+    sink: S,
+    vms: BTreeMap<String, usize>,
+    commands: BTreeMap<String, usize>,
+}
+
+/// Notes about the host that say nothing of its users.
+const KEPT_NOTES: [&str; 5] = ["recorder", "sight", "origin", "policy", "cpus"];
+
+impl<S: Sink> Anonymised<S> {
+    /// Passes everything on to `sink`.
+    pub fn new(sink: S) -> Anonymised<S> {
+        Anonymised { sink, vms: BTreeMap::new(), commands: BTreeMap::new() }
+    }
+
+    /// Returns the sink.
+    pub fn sink(&mut self) -> &mut S {
+        &mut self.sink
+    }
+
+    /// Returns the sink.
+    #[must_use]
+    pub fn into_sink(self) -> S {
+        self.sink
+    }
+
+    fn vm(&mut self, name: &str) -> String {
+        if name.is_empty() {
+            return String::new();
+        }
+        let next = self.vms.len() + 1;
+        format!("vm{}", self.vms.entry(name.into()).or_insert(next))
+    }
+}
+
+impl<S: Sink> Sink for Anonymised<S> {
+    fn record(&mut self, record: &Record) {
+        self.sink.record(record);
+    }
+
+    fn named(&mut self, named: &Named) {
+        let domain = self.vm(&named.domain);
+        let name = format!("{domain}.{}", named.vcpu.number());
+        self.sink.named(&Named { name, domain, ..named.clone() });
+    }
+
+    fn host_thread(&mut self, thread: &HostThread) {
+        let HostThread { at, id, kind, vcpu, .. } = *thread;
+        let vm = self.vm(&thread.vm);
+        let next = self.commands.len() + 1;
+        let (name, command) = match kind {
+            HostThreadKind::Kernel | HostThreadKind::Slackline => {
+                (thread.name.clone(), thread.command.clone())
+            }
+            _ => {
+                let number = self.commands.entry(thread.command.clone()).or_insert(next);
+                (format!("thread {}", id.number()), format!("process {number}"))
+            }
+        };
+        let (tid, process, user, group) = (0, 0, 0, String::new());
+        self.sink.host_thread(&HostThread {
+            at,
+            id,
+            kind,
+            vcpu,
+            tid,
+            process,
+            user,
+            name,
+            command,
+            vm,
+            group,
+        });
+    }
+
+    fn note(&mut self, note: &Note) {
+        if KEPT_NOTES.contains(&note.name.as_str()) {
+            self.sink.note(note);
+        }
+    }
+
+    fn wants_exchanges(&self) -> bool {
+        self.sink.wants_exchanges()
+    }
+
+    fn exchange(&mut self, exchange: &Exchange) {
+        self.sink.exchange(exchange);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slackline_trace::{Entry, HostThreadId};
+    use slackline_units::{DomId, Time, VcpuId};
+
+    use super::*;
+
+    #[test]
+    fn no_name_of_a_person_is_left() {
+        let vcpu = VcpuId::new(0, DomId::new(0), 0);
+        let at = Time::START;
+        let thread = |number, kind, vm: &str| HostThread {
+            at,
+            id: HostThreadId::new(number),
+            kind,
+            vcpu: None,
+            tid: 7,
+            process: 7,
+            user: 1000,
+            name: "secret".into(),
+            command: "secret".into(),
+            vm: vm.into(),
+            group: "secret.service".into(),
+        };
+        let mut anonymised = Anonymised::new(Vec::<Entry>::new());
+        let (name, domain) = ("secret.0".into(), "secret".into());
+        anonymised.named(&Named { at, vcpu, name, domain });
+        anonymised.host_thread(&thread(0, HostThreadKind::Monitor, "secret"));
+        anonymised.host_thread(&thread(1, HostThreadKind::Process, ""));
+        anonymised.note(&Note { name: "host".into(), text: "secret".into() });
+        let entries = anonymised.into_sink();
+        assert!(!format!("{entries:?}").contains("secret"), "{entries:?}");
+        let [Entry::Named(named), Entry::HostThread(first), _] = entries.as_slice() else {
+            panic!("{entries:?}")
+        };
+        assert_eq!((named.domain.as_str(), first.vm.as_str()), ("vm1", "vm1"));
+    }
+}

@@ -1,0 +1,532 @@
+//! Switches and wakes, in the order of their times, as records of a trace.
+//!
+//! Rules where the kernel is silent:
+//!
+//! - A thread whose first event is that it leaves a CPU has been there since the CPU was watched.
+//! - A thread that comes to a CPU without a wake was woken at that moment: some virtual machines do
+//!   not tell of wakes on a CPU that idles.
+//! - A wake just before the thread leaves its CPU may be the one that ends this block. It counts if
+//!   no other wake follows.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use slackline_linux::sys::{Tid, thread_cpu_time};
+use slackline_linux::thread::Stat;
+use slackline_trace::{
+    HostThread, HostThreadId, HostThreadKind, Named, OffCpu, RanEnd, Record, Sink, WakeMark,
+};
+use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
+
+use super::identity::{Identify, Identity};
+use crate::watch::{Event, What};
+
+/// A wake this long before the thread leaves its CPU may have come too late to keep it there.
+const WAKE_RACE: Span = Span::from_us(50);
+
+/// Age of an identity at which it is read again: a new process first has the name of its parent.
+const IDENTITY_AGE: Span = Span::from_secs(1);
+
+/// Number of times that an identity is read.
+const IDENTITY_READINGS: u32 = 3;
+
+/// Longest time on a CPU that is recorded in one piece.
+const PIECE: Span = Span::from_secs(1);
+
+/// Interval of the kernel's accounting.
+const ACCOUNTING: Span = Span::from_secs(1);
+
+/// Interval at which blocked vCPUs are looked at: a signal may have stopped them.
+const STATE_INTERVAL: Span = Span::from_ms(100);
+
+/// A vCPU whose thread is recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Watched {
+    /// Thread of the vCPU.
+    pub tid: Tid,
+    /// The vCPU.
+    pub vcpu: VcpuId,
+    /// Name of the vCPU.
+    pub name: String,
+    /// Name of the VM.
+    pub domain: String,
+}
+
+/// Turns events into records.
+#[derive(Debug)]
+pub struct Assembler<I> {
+    /// Time zero of the records, on the monotonic clock.
+    origin: Time,
+    mark: WakeMark,
+    identify: I,
+    /// By CPU of the host: the CPU of the trace, and the thread there.
+    cpus: BTreeMap<CpuId, Cpu>,
+    threads: BTreeMap<i32, Row>,
+    next_id: u32,
+    vcpus: BTreeMap<i32, Watched>,
+    /// Processes whose new threads are vCPUs as well, with the domain and its next vCPU.
+    growing: BTreeMap<i32, (DomId, String, u16)>,
+    next_slot: u32,
+    /// True if the records of vCPUs are made here, and not by a session.
+    is_alone: bool,
+    next_state: Time,
+    next_accounting: Time,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Cpu {
+    index: CpuId,
+    /// Thread that has the CPU, and since when that is not recorded yet.
+    occupant: Option<(i32, Time)>,
+    known_from: Time,
+}
+
+#[derive(Debug)]
+struct Row {
+    id: HostThreadId,
+    vcpu: Option<VcpuId>,
+    identity: Identity,
+    read: (Time, u32),
+    state: State,
+    /// A wake that may have come too late to keep the thread on its CPU.
+    late_wake: Option<Time>,
+    /// Time when the thread was found stopped by a signal: when it left its CPU.
+    halted: Option<Time>,
+    is_ending: bool,
+    /// Accounting of the kernel that was recorded last: when, CPU time, CPU ready.
+    counted: Option<(Time, Span, Span)>,
+    last_cpu: Option<CpuId>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Unknown,
+    Running,
+    Ready,
+    Blocked(Time),
+}
+
+impl<I: Identify> Assembler<I> {
+    /// Starts at `origin` on the monotonic clock, on these CPUs of the host, each with its number
+    /// in the trace.
+    #[must_use]
+    pub fn new(
+        origin: Time,
+        cpus: impl IntoIterator<Item = (CpuId, CpuId)>,
+        (mark, identify): (WakeMark, I),
+    ) -> Assembler<I> {
+        let cpu = |(real, index)| (real, Cpu { index, occupant: None, known_from: origin });
+        Assembler {
+            origin,
+            mark,
+            identify,
+            cpus: cpus.into_iter().map(cpu).collect(),
+            threads: BTreeMap::new(),
+            next_id: 0,
+            vcpus: BTreeMap::new(),
+            growing: BTreeMap::new(),
+            next_slot: 0,
+            is_alone: false,
+            next_state: origin,
+            next_accounting: origin,
+        }
+    }
+
+    /// The threads of these vCPUs are recorded as such. The records of the vCPUs are made here too.
+    pub fn begin(&mut self, vcpus: Vec<Watched>, sink: &mut impl Sink) {
+        self.is_alone = true;
+        for watched in vcpus {
+            self.join(watched, self.origin, sink);
+        }
+    }
+
+    /// New threads of this process are vCPUs as well.
+    pub fn grow(&mut self, process: Tid, domain: DomId, name: &str, next: u16) {
+        self.growing.insert(process.raw(), (domain, name.into(), next));
+    }
+
+    /// The thread is that of a vCPU of a session, which records the vCPU itself.
+    pub fn know(&mut self, watched: Watched) {
+        self.threads.remove(&watched.tid.raw());
+        self.vcpus.insert(watched.tid.raw(), watched);
+    }
+
+    /// The thread is no vCPU any more.
+    pub fn forget(&mut self, tid: Tid) {
+        self.threads.remove(&tid.raw());
+        self.vcpus.remove(&tid.raw());
+    }
+
+    /// Threads of which records may still come.
+    #[must_use]
+    pub fn live(&self) -> BTreeSet<HostThreadId> {
+        self.threads.values().map(|row| row.id).collect()
+    }
+
+    /// Source of the identities.
+    pub fn identities(&mut self) -> &mut I {
+        &mut self.identify
+    }
+
+    /// Takes the events of all CPUs in the order of their times.
+    pub fn take(&mut self, events: &[Event], sink: &mut impl Sink) {
+        for event in events {
+            if self.cpus.contains_key(&event.cpu) || event.what == What::Woke {
+                self.event(event, sink);
+            }
+        }
+    }
+
+    /// Events of a CPU between these times were lost.
+    pub fn lost(
+        &mut self,
+        cpu: CpuId,
+        (from, to): (Time, Time),
+        events: u64,
+        sink: &mut impl Sink,
+    ) {
+        let Some(state) = self.cpus.get(&cpu) else { return };
+        let (from, to) = (self.of_trace(from), self.of_trace(to));
+        sink.record(&Record::Lost { cpu: state.index, from, to, events });
+    }
+
+    /// Records what goes on: long times on CPUs, stops by signals, the kernel's accounting. `now`
+    /// is the monotonic time up to which events were taken.
+    pub fn tick(&mut self, now: Time, sink: &mut impl Sink) {
+        let reals: Vec<CpuId> = self.cpus.keys().copied().collect();
+        for real in reals {
+            let occupant = self.cpus[&real].occupant;
+            if let Some((tid, since)) = occupant.filter(|(_, since)| now.since(*since) >= PIECE) {
+                self.on_cpu((real, tid), (since, now), OffCpu::Unknown, sink);
+                self.set_occupant(real, Some((tid, now)), now);
+            }
+        }
+        if now >= self.next_state {
+            self.next_state = now + STATE_INTERVAL;
+            self.find_halted();
+        }
+        if now >= self.next_accounting {
+            self.next_accounting = now + ACCOUNTING;
+            self.account(now, sink);
+        }
+    }
+
+    /// Records what was going on at the end.
+    pub fn finish(&mut self, now: Time, sink: &mut impl Sink) {
+        let reals: Vec<CpuId> = self.cpus.keys().copied().collect();
+        for real in reals {
+            if let Some((tid, since)) = self.cpus[&real].occupant {
+                self.on_cpu((real, tid), (since, now), OffCpu::Unknown, sink);
+            }
+        }
+        self.account(now, sink);
+        let to = self.of_trace(now);
+        for row in self.threads.values() {
+            if let Some(from) = row.halted {
+                sink.record(&Record::Halted { thread: row.id, from: self.of_trace(from), to });
+            }
+        }
+        if self.is_alone {
+            sink.record(&Record::Ended { at: to });
+        }
+    }
+
+    fn of_trace(&self, at: Time) -> Time {
+        Time::START + at.since(self.origin)
+    }
+
+    fn join(&mut self, watched: Watched, at: Time, sink: &mut impl Sink) {
+        let (at_trace, vcpu) = (self.of_trace(at), watched.vcpu);
+        let (name, domain) = (watched.name.clone(), watched.domain.clone());
+        self.next_slot = self.next_slot.max(u32::try_from(vcpu.slot()).unwrap_or(u32::MAX) + 1);
+        sink.named(&Named { at: at_trace, vcpu, name, domain });
+        sink.record(&Record::Joined { at: at_trace, vcpu });
+        let (exact, phase) = (false, None);
+        sink.record(&Record::Promised { at: at_trace, vcpu, reservation: None, exact, phase });
+        let tid = watched.tid;
+        self.threads.remove(&tid.raw());
+        self.vcpus.insert(tid.raw(), watched);
+        self.row(tid, at, sink);
+        let stat = self.process_of(tid).and_then(|process| Stat::of(process, tid).ok());
+        if stat.is_some_and(Stat::runnable) {
+            self.woken(tid, at, None, sink);
+        } else {
+            self.set_state(tid, State::Blocked(at));
+        }
+    }
+
+    fn event(&mut self, event: &Event, sink: &mut impl Sink) {
+        let Event { at, tid, cpu, what } = *event;
+        // What was noted before the trace begins.
+        let at = at.max(self.origin);
+        match what {
+            What::SwitchedIn => self.switched_in((cpu, tid), at, sink),
+            What::SwitchedOut { ready } => self.switched_out((cpu, tid), at, ready, sink),
+            What::Woke => {
+                let cpu = self.cpus.get(&cpu).map(|state| state.index);
+                self.row(tid, at, sink);
+                self.woken(tid, at, cpu, sink);
+            }
+            What::Forked { child } => self.forked(tid, child, (at, cpu), sink),
+            What::Ending => self.row(tid, at, sink).is_ending = true,
+        }
+    }
+
+    fn switched_in(&mut self, (cpu, tid): (CpuId, Tid), at: Time, sink: &mut impl Sink) {
+        if let Some((other, since)) = self.cpus[&cpu].occupant
+            && other != tid.raw()
+        {
+            // How it left was lost.
+            self.on_cpu((cpu, other), (since, at), OffCpu::Unknown, sink);
+        }
+        self.read_again(tid, at, sink);
+        let row = self.row(tid, at, sink);
+        match (row.state, row.late_wake) {
+            (State::Blocked(since), Some(_)) => self.wake_at(tid, since, None, sink),
+            (State::Blocked(_) | State::Unknown, _) => self.wake_at(tid, at, None, sink),
+            _ => {}
+        }
+        self.set_state(tid, State::Running);
+        self.set_occupant(cpu, Some((tid.raw(), at)), at);
+    }
+
+    fn switched_out(
+        &mut self,
+        (cpu, tid): (CpuId, Tid),
+        at: Time,
+        ready: bool,
+        sink: &mut impl Sink,
+    ) {
+        let row = self.row(tid, at, sink);
+        let late_wake = row.late_wake.filter(|wake| at.since(*wake) <= WAKE_RACE && !ready);
+        let (is_ending, is_new) = (row.is_ending && !ready, row.state == State::Unknown);
+        row.late_wake = late_wake;
+        let known_from = self.cpus[&cpu].known_from;
+        let since = match self.cpus[&cpu].occupant {
+            Some((occupant, since)) if occupant == tid.raw() => since,
+            _ => known_from,
+        };
+        if is_new {
+            self.wake_at(tid, since, None, sink);
+        }
+        let end = if ready { OffCpu::Ready } else { OffCpu::Blocked };
+        self.on_cpu((cpu, tid.raw()), (since, at), end, sink);
+        self.set_state(tid, if ready { State::Ready } else { State::Blocked(at) });
+        self.set_occupant(cpu, None, at);
+        if let Some(row) = self.threads.get(&tid.raw()).filter(|_| self.is_alone && !ready)
+            && let Some(vcpu) = row.vcpu
+        {
+            let at = self.of_trace(at);
+            sink.record(&Record::Blocked { at, vcpu });
+            if is_ending {
+                sink.record(&Record::Left { at, vcpu });
+            }
+        }
+        if is_ending {
+            self.threads.remove(&tid.raw());
+            self.vcpus.remove(&tid.raw());
+        }
+    }
+
+    fn woken(&mut self, tid: Tid, at: Time, cpu: Option<CpuId>, sink: &mut impl Sink) {
+        let Some(row) = self.threads.get_mut(&tid.raw()) else { return };
+        match row.state {
+            State::Running => row.late_wake = Some(at),
+            State::Ready => {}
+            State::Unknown | State::Blocked(_) => {
+                row.late_wake = None;
+                self.wake_at(tid, at, cpu, sink);
+                self.set_state(tid, State::Ready);
+            }
+        }
+    }
+
+    fn wake_at(&mut self, tid: Tid, at: Time, cpu: Option<CpuId>, sink: &mut impl Sink) {
+        let Some(row) = self.threads.get_mut(&tid.raw()) else { return };
+        let (thread, vcpu, halted) = (row.id, row.vcpu, row.halted.take());
+        let cpu = cpu.or(row.last_cpu).unwrap_or(CpuId::new(0));
+        row.late_wake = None;
+        let (to, mark) = (self.of_trace(at), self.mark);
+        if let Some(from) = halted {
+            sink.record(&Record::Halted { thread, from: self.of_trace(from), to });
+        }
+        sink.record(&Record::Awoken { at: to, thread, cpu, mark });
+        if let Some(vcpu) = vcpu.filter(|_| self.is_alone) {
+            sink.record(&Record::Woke { at: to, vcpu });
+        }
+    }
+
+    fn forked(&mut self, parent: Tid, child: Tid, (at, cpu): (Time, CpuId), sink: &mut impl Sink) {
+        self.threads.remove(&child.raw());
+        let row = self.row(child, at, sink);
+        if row.identity.process.is_none()
+            && let Some(identity) = self.threads.get(&parent.raw()).map(|row| row.identity.clone())
+        {
+            // It has ended before it could be asked: it was what its parent is.
+            self.rename(child, identity, at, sink);
+        }
+        let process = self.process_of(child).map(Tid::raw);
+        if let Some((domain, name, number)) = process.and_then(|it| self.growing.get_mut(&it)) {
+            let (vcpu_number, domain_id, domain) = (*number, *domain, name.clone());
+            *number += 1;
+            let slot = self.next_slot;
+            if let Some(vcpu) = VcpuId::checked(slot, domain_id, vcpu_number) {
+                let name = format!("{domain}.{vcpu_number}");
+                self.join(Watched { tid: child, vcpu, name, domain }, at, sink);
+            }
+        }
+        let cpu = self.cpus.get(&cpu).map(|state| state.index);
+        if self.threads.get(&child.raw()).is_some_and(|row| row.state != State::Ready) {
+            self.wake_at(child, at, cpu, sink);
+            self.set_state(child, State::Ready);
+        }
+    }
+
+    fn on_cpu(
+        &mut self,
+        (real, tid): (CpuId, i32),
+        (since, to): (Time, Time),
+        end: OffCpu,
+        sink: &mut impl Sink,
+    ) {
+        let cpu = self.cpus[&real].index;
+        // An event that was told late may be older than what was recorded.
+        let (from, to) = (self.of_trace(since.min(to)), self.of_trace(to));
+        let Some(row) = self.threads.get_mut(&tid) else { return };
+        row.last_cpu = Some(cpu);
+        sink.record(&Record::OnCpu { thread: row.id, cpu, from, to, end });
+        if let Some(vcpu) = row.vcpu.filter(|_| self.is_alone && to > from) {
+            let end = match end {
+                OffCpu::Blocked => RanEnd::Blocked,
+                OffCpu::Ready => RanEnd::Preempted,
+                OffCpu::Unknown => RanEnd::Limit,
+            };
+            let (used, granted, late, due) = (to - from, None, Span::ZERO, false);
+            sink.record(&Record::Ran { vcpu, cpu, from, to, used, granted, late, end, due });
+        }
+    }
+
+    fn set_occupant(&mut self, cpu: CpuId, occupant: Option<(i32, Time)>, known_from: Time) {
+        if let Some(cpu) = self.cpus.get_mut(&cpu) {
+            (cpu.occupant, cpu.known_from) = (occupant, known_from);
+        }
+    }
+
+    fn set_state(&mut self, tid: Tid, state: State) {
+        if let Some(row) = self.threads.get_mut(&tid.raw()) {
+            row.state = state;
+        }
+    }
+
+    fn process_of(&self, tid: Tid) -> Option<Tid> {
+        self.threads.get(&tid.raw())?.identity.process
+    }
+
+    /// The row of a thread; one that is seen for the first time is named.
+    fn row(&mut self, tid: Tid, at: Time, sink: &mut impl Sink) -> &mut Row {
+        if !self.threads.contains_key(&tid.raw()) {
+            let mut identity = self.identify.identify(tid);
+            let watched = self.vcpus.get(&tid.raw());
+            if let Some(watched) = watched {
+                (identity.kind, identity.vm) = (HostThreadKind::Vcpu, watched.domain.clone());
+            }
+            let vcpu = watched.map(|watched| watched.vcpu);
+            let id = self.tell((tid, vcpu), &identity, at, sink);
+            let row = Row {
+                id,
+                vcpu,
+                identity,
+                read: (at, 1),
+                state: State::Unknown,
+                late_wake: None,
+                halted: None,
+                is_ending: false,
+                counted: None,
+                last_cpu: None,
+            };
+            self.threads.insert(tid.raw(), row);
+        }
+        self.threads.get_mut(&tid.raw()).expect("it was just put there")
+    }
+
+    fn tell(
+        &mut self,
+        (tid, vcpu): (Tid, Option<VcpuId>),
+        identity: &Identity,
+        at: Time,
+        sink: &mut impl Sink,
+    ) -> HostThreadId {
+        let id = HostThreadId::new(self.next_id);
+        self.next_id += 1;
+        let Identity { kind, process, user, name, command, vm, group } = identity.clone();
+        sink.host_thread(&HostThread {
+            at: self.of_trace(at),
+            id,
+            kind,
+            vcpu,
+            tid: tid.raw().cast_unsigned(),
+            process: process.map_or(0, |process| process.raw().cast_unsigned()),
+            user,
+            name,
+            command,
+            vm,
+            group,
+        });
+        id
+    }
+
+    /// Threads are given names after they were started, and processes execute other programs.
+    fn read_again(&mut self, tid: Tid, at: Time, sink: &mut impl Sink) {
+        let Some(row) = self.threads.get_mut(&tid.raw()) else { return };
+        let (read, times) = row.read;
+        if row.vcpu.is_some() || times >= IDENTITY_READINGS || at.since(read) < IDENTITY_AGE {
+            return;
+        }
+        row.read = (at, times + 1);
+        let identity = self.identify.identify(tid);
+        if identity.process.is_some() && self.threads[&tid.raw()].identity != identity {
+            self.rename(tid, identity, at, sink);
+        }
+    }
+
+    fn rename(&mut self, tid: Tid, identity: Identity, at: Time, sink: &mut impl Sink) {
+        let id = self.tell((tid, None), &identity, at, sink);
+        if let Some(row) = self.threads.get_mut(&tid.raw()) {
+            (row.id, row.identity) = (id, identity);
+        }
+    }
+
+    fn find_halted(&mut self) {
+        for (&tid, row) in &mut self.threads {
+            let (State::Blocked(since), Some(_), None) = (row.state, row.vcpu, row.halted) else {
+                continue;
+            };
+            let stat = row.identity.process.zip(Tid::new(tid));
+            let stat = stat.and_then(|(process, tid)| Stat::of(process, tid).ok());
+            if stat.is_some_and(Stat::stopped) {
+                row.halted = Some(since);
+            }
+        }
+    }
+
+    fn account(&mut self, now: Time, sink: &mut impl Sink) {
+        let to = self.of_trace(now);
+        for (&tid, row) in &mut self.threads {
+            let known = row.vcpu.and(row.identity.process.zip(Tid::new(tid)));
+            let Some((process, tid)) = known else { continue };
+            let Some(ready) = ready_of(process, tid) else { continue };
+            let Ok(used) = thread_cpu_time(tid) else { continue };
+            if let Some((from, used_before, ready_before)) = row.counted {
+                let (used, ready) = (used.left_after(used_before), ready.left_after(ready_before));
+                sink.record(&Record::Counted { thread: row.id, from, to, used, ready });
+            }
+            row.counted = Some((to, used, ready));
+        }
+    }
+}
+
+/// CPU ready of a thread: time on run queues, as the kernel counts it.
+fn ready_of(process: Tid, tid: Tid) -> Option<Span> {
+    let text = fs::read_to_string(format!("/proc/{process}/task/{tid}/schedstat")).ok()?;
+    text.split_ascii_whitespace().nth(1)?.parse().ok().map(Span::from_ns)
+}

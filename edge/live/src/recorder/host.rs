@@ -1,0 +1,145 @@
+//! A recorder of a host: all threads on all CPUs, with some threads as vCPUs.
+
+use std::fs;
+
+use slackline_linux::sys::monotonic;
+use slackline_trace::{Header, Knowledge, Note, Sink, WakeMark};
+use slackline_units::{CpuId, Span, Time};
+
+use super::assembler::{Assembler, Watched};
+use super::identity::Procfs;
+use crate::topology;
+use crate::watch::Event;
+use crate::watch::host::{HostWatch, RING_BYTES, take_until};
+use crate::watch::perf::WatchError;
+
+/// Policy of a host without reservations.
+pub const POLICY: &str = "fair";
+
+/// An open recorder.
+#[derive(Debug)]
+pub struct HostRecorder {
+    watch: HostWatch,
+    assembler: Assembler<Procfs>,
+    origin: Time,
+    cpus: Vec<CpuId>,
+    /// Events whose order is not certain yet.
+    waiting: Vec<Event>,
+    drained: Time,
+    lost: u64,
+}
+
+impl HostRecorder {
+    /// Opens the recorder. Its time begins now.
+    ///
+    /// # Errors
+    /// If the kernel or a missing right does not allow it, or tracefs is not available.
+    pub fn open(identities: Procfs) -> Result<HostRecorder, WatchError> {
+        let mut watch = HostWatch::open(RING_BYTES)?;
+        // What was noted while the CPUs were opened one after another is of no use.
+        watch.drain(&mut Vec::new())?;
+        let origin = monotonic();
+        let cpus: Vec<CpuId> = watch.cpus().collect();
+        let index = |(index, &real): (usize, &CpuId)| (real, CpuId::new(index));
+        let numbered = cpus.iter().enumerate().map(index);
+        let assembler = Assembler::new(origin, numbered, (watch.mark(), identities));
+        Ok(HostRecorder {
+            watch,
+            assembler,
+            origin,
+            cpus,
+            waiting: Vec::new(),
+            drained: origin,
+            lost: 0,
+        })
+    }
+
+    /// Header of the recording.
+    #[must_use]
+    pub fn header(&self, title: &str) -> Header {
+        Header {
+            title: title.into(),
+            machine: "live".into(),
+            policy: POLICY.into(),
+            parameters: String::new(),
+            seed: 0,
+            cpus: self.cpus.len(),
+            groups: topology::of(&self.cpus).levels(),
+            dispatch: Span::ZERO,
+            warmup: Span::ZERO,
+            knows: Knowledge {
+                sleep: true,
+                stretches: true,
+                resolution: Span::from_us(5),
+                overhead: false,
+            },
+            scenario: String::new(),
+        }
+    }
+
+    /// Records the facts of the host and the vCPUs.
+    pub fn begin(&mut self, vcpus: Vec<Watched>, sink: &mut impl Sink) {
+        notes(&self.cpus, self.watch.mark()).iter().for_each(|note| sink.note(note));
+        self.assembler.begin(vcpus, sink);
+    }
+
+    /// Turns events into records.
+    pub fn assembler(&mut self) -> &mut Assembler<Procfs> {
+        &mut self.assembler
+    }
+
+    /// Time of the recording.
+    #[must_use]
+    pub fn now(&self) -> Time {
+        Time::START + monotonic().since(self.origin)
+    }
+
+    /// Records the events since the last time.
+    ///
+    /// # Errors
+    /// If the kernel's records cannot be parsed.
+    pub fn step(&mut self, sink: &mut impl Sink) -> Result<(), WatchError> {
+        // Of what happened before this moment, all is in the rings.
+        let until = monotonic();
+        for loss in self.watch.drain(&mut self.waiting)? {
+            self.lost += loss.events;
+            self.assembler.lost(loss.cpu, (self.drained, until), loss.events, sink);
+        }
+        let events = take_until(&mut self.waiting, until);
+        self.assembler.take(&events, sink);
+        self.assembler.tick(until, sink);
+        self.drained = until;
+        Ok(())
+    }
+
+    /// Records the end. Returns the number of lost events.
+    ///
+    /// # Errors
+    /// If the kernel's records cannot be parsed.
+    pub fn finish(mut self, sink: &mut impl Sink) -> Result<u64, WatchError> {
+        self.step(sink)?;
+        self.assembler.finish(self.drained, sink);
+        Ok(self.lost)
+    }
+}
+
+/// Facts about this host that a reader of a recording needs.
+#[must_use]
+pub fn notes(cpus: &[CpuId], mark: WakeMark) -> Vec<Note> {
+    let read = |file: &str| fs::read_to_string(file).unwrap_or_default().trim_end().to_owned();
+    let mark = match mark {
+        WakeMark::Waking => "sched_waking",
+        WakeMark::Wakeup => "sched_wakeup",
+    };
+    let numbers: Vec<String> = cpus.iter().map(|cpu| cpu.index().to_string()).collect();
+    let clock = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+    let notes = [
+        ("recorder", format!("slackline {}", env!("CARGO_PKG_VERSION"))),
+        ("kernel", read("/proc/sys/kernel/osrelease")),
+        ("host", read("/proc/sys/kernel/hostname")),
+        ("cpus", numbers.join(",")),
+        ("clock", read(clock)),
+        ("sight", format!("perf switch records; wakes by {mark}")),
+    ];
+    notes.into_iter().map(|(name, text)| Note { name: name.into(), text }).collect()
+}

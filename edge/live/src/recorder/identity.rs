@@ -1,0 +1,165 @@
+//! Identities of threads, from procfs. Arguments of commands are read for our own processes only
+//! and never handed out.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+use slackline_linux::sys::Tid;
+use slackline_linux::thread::Stat;
+use slackline_trace::HostThreadKind;
+
+/// Identity of a thread, as far as procfs knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Kind of the thread, as far as its process tells.
+    pub kind: HostThreadKind,
+    /// Process of the thread. `None` if it has ended.
+    pub process: Option<Tid>,
+    /// User of the process.
+    pub user: u32,
+    /// Name of the thread.
+    pub name: String,
+    /// Name of the process.
+    pub command: String,
+    /// Name of the VM that the process belongs to. Empty if it belongs to none.
+    pub vm: String,
+    /// Systemd unit or cgroup. Empty in the root group.
+    pub group: String,
+}
+
+/// Source of identities.
+pub trait Identify {
+    /// Identity of a thread of this number. `parent` is a process that the thread was started by,
+    /// for one that has ended.
+    fn identify(&mut self, tid: Tid) -> Identity;
+}
+
+/// Identities from procfs.
+#[derive(Debug, Default)]
+pub struct Procfs {
+    /// Processes that are VMs, with their names.
+    vms: BTreeMap<i32, String>,
+    ourselves: Option<PathBuf>,
+}
+
+/// Verbs of ours that are part of the service or of a recorder.
+const OWN_VERBS: [&[u8]; 6] = [b"serve", b"serve-front", b"keep", b"record", b"hold", b"run"];
+
+impl Procfs {
+    /// These processes are VMs with these names.
+    #[must_use]
+    pub fn new(vms: BTreeMap<i32, String>) -> Procfs {
+        Procfs { vms, ourselves: fs::read_link("/proc/self/exe").ok() }
+    }
+
+    /// A process is a VM with this name from now on.
+    pub fn add_vm(&mut self, process: Tid, name: &str) {
+        self.vms.insert(process.raw(), name.into());
+    }
+
+    fn is_ours(&self, process: Tid) -> bool {
+        let program = fs::read_link(format!("/proc/{process}/exe")).ok();
+        if program.is_none() || program != self.ourselves {
+            return false;
+        }
+        let line = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+        let verb = line.split(|&byte| byte == 0).nth(1).unwrap_or_default();
+        OWN_VERBS.contains(&verb)
+    }
+}
+
+impl Identify for Procfs {
+    fn identify(&mut self, tid: Tid) -> Identity {
+        let status = fs::read(format!("/proc/{tid}/status")).unwrap_or_default();
+        let status = String::from_utf8_lossy(&status);
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+        let number = |text: &str| text.split_ascii_whitespace().next()?.parse::<i32>().ok();
+        let process = field("Tgid:").and_then(number).and_then(Tid::new);
+        let name = name_of(&format!("/proc/{tid}/comm"));
+        let Some(process) = process else {
+            return Identity {
+                kind: HostThreadKind::Process,
+                process: None,
+                user: 0,
+                name: format!("thread {tid}"),
+                command: "(ended)".into(),
+                vm: String::new(),
+                group: String::new(),
+            };
+        };
+        let user = field("Uid:").and_then(number).unwrap_or(0);
+        let is_kernel = Stat::of(process, tid).is_ok_and(Stat::is_of_kernel);
+        let vm = self.vms.get(&process.raw()).cloned().unwrap_or_default();
+        let kind = if is_kernel {
+            HostThreadKind::Kernel
+        } else if !vm.is_empty() {
+            HostThreadKind::Monitor
+        } else if self.is_ours(process) {
+            HostThreadKind::Slackline
+        } else {
+            HostThreadKind::Process
+        };
+        let group = fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap_or_default();
+        Identity {
+            kind,
+            process: Some(process),
+            user: user.cast_unsigned(),
+            name: name.clone().unwrap_or_default(),
+            command: name_of(&format!("/proc/{process}/comm")).or(name).unwrap_or_default(),
+            vm,
+            group: if is_kernel { String::new() } else { unit(&group) },
+        }
+    }
+}
+
+/// A name as people chose it; control characters become `?`.
+fn name_of(file: &str) -> Option<String> {
+    let bytes = fs::read(file).ok()?;
+    let text = String::from_utf8_lossy(&bytes);
+    let clean = |letter: char| if letter.is_control() { '?' } else { letter };
+    Some(text.trim_end_matches('\n').chars().map(clean).collect())
+}
+
+/// The unit in the text of a `cgroup` file, or the path of the group of version 2. Empty for the
+/// root group.
+fn unit(text: &str) -> String {
+    let path = |line: &str| line.splitn(3, ':').nth(2).map(str::to_owned);
+    let of = |start: &str| text.lines().find(|line| line.starts_with(start)).and_then(path);
+    let named = text.lines().find(|line| line.contains(":name=systemd:")).and_then(path);
+    let is_some_group = |path: &String| path != "/";
+    let path = of("0::").filter(is_some_group).or(named).filter(is_some_group);
+    let path = path.unwrap_or_default();
+    let is_unit = |part: &&str| part.ends_with(".service") || part.ends_with(".scope");
+    match path.split('/').rfind(is_unit) {
+        Some(unit) => unit.to_owned(),
+        None => path.trim_start_matches('/').to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slackline_linux::sys::own_tid;
+
+    use super::*;
+
+    #[test]
+    fn unit_is_the_innermost_service_or_the_path() {
+        assert_eq!(unit("0::/system.slice/db.service/vcpu0\n"), "db.service");
+        assert_eq!(unit("3:cpu:/\n1:name=systemd:/user.slice/a.scope\n0::/\n"), "a.scope");
+        assert_eq!(unit("0::/kubepods/x\n"), "kubepods/x");
+        assert_eq!(unit("0::/\n"), "");
+        assert_eq!(unit(""), "");
+    }
+
+    #[test]
+    fn own_thread_and_ended_thread_are_identified() {
+        let mut procfs = Procfs::default();
+        let found = procfs.identify(own_tid());
+        let own = i32::try_from(std::process::id()).expect("a number of a process");
+        assert_eq!(found.process, Tid::new(own));
+        assert_eq!(found.kind, HostThreadKind::Process);
+        let ended = procfs.identify(Tid::new(i32::MAX).expect("above zero"));
+        assert_eq!((ended.process, ended.command.as_str()), (None, "(ended)"));
+    }
+}

@@ -1,0 +1,358 @@
+//! The last minute of a run, in a bounded number of bytes.
+//!
+//! It is kept in pieces. Each piece is a trace that can be read by itself: it begins with the names
+//! of all vCPUs and has the identity of each host thread in it. What falls out is folded into the
+//! state at the start of the ring.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use slackline_trace::{
+    Entry, Exchange, Header, HostThread, HostThreadId, Named, Note, ReadError, Reader, Record,
+    Sink, Writer,
+};
+use slackline_units::{Span, Time, VcpuId};
+
+use super::standing::Standing;
+
+/// Pieces of a run.
+#[derive(Debug)]
+pub struct FlightRing {
+    header: Header,
+    pieces: VecDeque<Piece>,
+    bytes: usize,
+    most_bytes: usize,
+    length: Span,
+    /// State before the first piece, and after the last.
+    before: Standing,
+    after: Standing,
+    /// Identities of the threads that may still be recorded.
+    threads: BTreeMap<HostThreadId, HostThread>,
+}
+
+#[derive(Debug)]
+struct Piece {
+    from: Time,
+    to: Time,
+    bytes: Vec<u8>,
+}
+
+impl FlightRing {
+    /// A ring of so many bytes and of such a length of time.
+    #[must_use]
+    pub fn new(header: &Header, most_bytes: usize, length: Span) -> FlightRing {
+        // Each piece has it: what is long is told once, when the ring is written to a file.
+        let header = Header { scenario: String::new(), groups: Vec::new(), ..header.clone() };
+        FlightRing {
+            header,
+            pieces: VecDeque::new(),
+            bytes: 0,
+            most_bytes,
+            length,
+            before: Standing::default(),
+            after: Standing::default(),
+            threads: BTreeMap::new(),
+        }
+    }
+
+    /// Returns the times at which the ring begins and ends. `None` if it is empty.
+    #[must_use]
+    pub fn covers(&self) -> Option<(Time, Time)> {
+        Some((self.pieces.front()?.from, self.pieces.back()?.to))
+    }
+
+    /// Number of bytes of all pieces.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// State after the last piece.
+    #[must_use]
+    pub fn standing(&self) -> &Standing {
+        &self.after
+    }
+
+    /// Keeps what happened between two times. Identities are dropped of threads that
+    /// `may_record` is false for.
+    pub fn push(
+        &mut self,
+        entries: &[Entry],
+        (from, to): (Time, Time),
+        may_record: impl Fn(HostThreadId) -> bool,
+    ) {
+        let mut bytes = Vec::new();
+        let mut writer = Writer::new(&mut bytes, &self.header);
+        self.after.names().for_each(|named| writer.named(named));
+        let mut local = Local { writer, threads: &mut self.threads, numbers: BTreeMap::new() };
+        for entry in entries {
+            entry.pass_to(&mut local);
+            entry.pass_to(&mut self.after);
+        }
+        if local.writer.finish().is_err() {
+            return;
+        }
+        bytes.shrink_to_fit();
+        self.bytes += bytes.len();
+        self.pieces.push_back(Piece { from, to, bytes });
+        self.threads.retain(|&id, _| may_record(id));
+        let oldest = Time::START + to.since(Time::START + self.length);
+        while self.pieces.len() > 1 && (self.bytes > self.most_bytes || self.pieces[0].to < oldest)
+        {
+            let Some(piece) = self.pieces.pop_front() else { return };
+            self.bytes -= piece.bytes.len();
+            // It was written right here.
+            let _ = piece.read(&mut self.before);
+        }
+    }
+
+    /// Passes on what happened since a time as a trace of its own: first the state at its start,
+    /// then all entries. Returns its start. `None` if the ring is empty.
+    ///
+    /// # Errors
+    /// If a piece is damaged.
+    pub fn replay(&self, since: Time, sink: &mut impl Sink) -> Result<Option<Time>, ReadError> {
+        let mut standing = self.before.clone();
+        let mut rest = self.pieces.iter().peekable();
+        while let Some(piece) = rest.next_if(|piece| piece.to <= since) {
+            piece.read(&mut standing)?;
+        }
+        let Some(first) = rest.peek() else { return Ok(None) };
+        let start = first.from;
+        standing.tell(start, sink);
+        let told = standing.names().map(|named| (named.vcpu.slot(), named.clone())).collect();
+        let mut whole = Whole { sink, told, threads: BTreeMap::new(), numbers: Vec::new() };
+        for piece in rest {
+            whole.numbers.clear();
+            piece.read(&mut whole)?;
+        }
+        Ok(Some(start))
+    }
+}
+
+impl Piece {
+    fn read(&self, sink: &mut impl Sink) -> Result<(), ReadError> {
+        Reader::new(&*self.bytes)?.pass_to(sink)
+    }
+}
+
+/// Numbers host threads within a piece.
+struct Local<'a> {
+    writer: Writer<&'a mut Vec<u8>>,
+    threads: &'a mut BTreeMap<HostThreadId, HostThread>,
+    numbers: BTreeMap<HostThreadId, HostThreadId>,
+}
+
+impl Local<'_> {
+    fn number(&mut self, thread: HostThreadId) -> Option<HostThreadId> {
+        if let Some(number) = self.numbers.get(&thread) {
+            return Some(*number);
+        }
+        let known = self.threads.get(&thread)?;
+        let id = HostThreadId::new(u32::try_from(self.numbers.len()).ok()?);
+        self.writer.host_thread(&HostThread { id, ..known.clone() });
+        self.numbers.insert(thread, id);
+        Some(id)
+    }
+}
+
+impl Sink for Local<'_> {
+    fn record(&mut self, record: &Record) {
+        let Some(thread) = thread_of(record) else { return self.writer.record(record) };
+        if let Some(number) = self.number(thread) {
+            self.writer.record(&with_thread(record, number));
+        }
+    }
+
+    fn named(&mut self, named: &Named) {
+        self.writer.named(named);
+    }
+
+    fn host_thread(&mut self, thread: &HostThread) {
+        self.threads.insert(thread.id, thread.clone());
+    }
+
+    fn exchange(&mut self, exchange: &Exchange) {
+        self.writer.exchange(exchange);
+    }
+}
+
+/// Identity of a thread without its number.
+type Identity = (u32, u32, Option<VcpuId>, [String; 4]);
+
+/// Joins pieces: names and identities are told once.
+struct Whole<'a, S> {
+    sink: &'a mut S,
+    told: BTreeMap<usize, Named>,
+    threads: BTreeMap<Identity, HostThreadId>,
+    /// By number in the piece.
+    numbers: Vec<HostThreadId>,
+}
+
+impl<S: Sink> Sink for Whole<'_, S> {
+    fn record(&mut self, record: &Record) {
+        let thread = thread_of(record).and_then(|it| self.numbers.get(it.number() as usize));
+        match thread {
+            Some(number) => self.sink.record(&with_thread(record, *number)),
+            None => self.sink.record(record),
+        }
+    }
+
+    fn named(&mut self, named: &Named) {
+        let known = self.told.get(&named.vcpu.slot());
+        let is_told = |known: &Named| {
+            known.vcpu == named.vcpu && known.name == named.name && known.domain == named.domain
+        };
+        if !known.is_some_and(is_told) {
+            self.told.insert(named.vcpu.slot(), named.clone());
+            self.sink.named(named);
+        }
+    }
+
+    fn host_thread(&mut self, thread: &HostThread) {
+        let HostThread { tid, process, vcpu, name, command, vm, group, .. } = thread.clone();
+        let next = HostThreadId::new(u32::try_from(self.threads.len()).unwrap_or(u32::MAX));
+        let identity = (tid, process, vcpu, [name, command, vm, group]);
+        let number = *self.threads.entry(identity).or_insert(next);
+        self.numbers.push(number);
+        if number == next {
+            self.sink.host_thread(&HostThread { id: number, ..thread.clone() });
+        }
+    }
+
+    fn note(&mut self, note: &Note) {
+        self.sink.note(note);
+    }
+
+    fn exchange(&mut self, exchange: &Exchange) {
+        self.sink.exchange(exchange);
+    }
+}
+
+/// The thread that a record is about.
+const fn thread_of(record: &Record) -> Option<HostThreadId> {
+    match *record {
+        Record::OnCpu { thread, .. }
+        | Record::Awoken { thread, .. }
+        | Record::Halted { thread, .. }
+        | Record::Counted { thread, .. } => Some(thread),
+        _ => None,
+    }
+}
+
+fn with_thread(record: &Record, number: HostThreadId) -> Record {
+    let mut record = *record;
+    if let Record::OnCpu { thread, .. }
+    | Record::Awoken { thread, .. }
+    | Record::Halted { thread, .. }
+    | Record::Counted { thread, .. } = &mut record
+    {
+        *thread = number;
+    }
+    record
+}
+
+#[cfg(test)]
+mod tests {
+    use slackline_trace::{HostThreadKind, Knowledge, OffCpu};
+    use slackline_units::{CpuId, DomId};
+
+    use super::*;
+
+    const WEB: VcpuId = VcpuId::new(0, DomId::new(0), 0);
+
+    fn at(ms: u64) -> Time {
+        Time::START + Span::from_ms(ms)
+    }
+
+    fn header() -> Header {
+        Header {
+            title: "ring".into(),
+            machine: "live".into(),
+            policy: "edf".into(),
+            parameters: String::new(),
+            seed: 0,
+            cpus: 1,
+            groups: Vec::new(),
+            dispatch: Span::ZERO,
+            warmup: Span::ZERO,
+            knows: Knowledge::ALL,
+            scenario: String::new(),
+        }
+    }
+
+    fn thread(number: u32) -> Entry {
+        Entry::HostThread(Box::new(HostThread {
+            at: at(0),
+            id: HostThreadId::new(number),
+            kind: HostThreadKind::Process,
+            vcpu: None,
+            tid: number + 100,
+            process: number + 100,
+            user: 0,
+            name: format!("thread {number}"),
+            command: "hog".into(),
+            vm: String::new(),
+            group: String::new(),
+        }))
+    }
+
+    fn on_cpu(number: u32, from: u64) -> Entry {
+        let (thread, cpu) = (HostThreadId::new(number), CpuId::new(0));
+        let (from, to, end) = (at(from), at(from + 1), OffCpu::Ready);
+        Entry::Record(Record::OnCpu { thread, cpu, from, to, end })
+    }
+
+    /// Ten pieces of 10 ms, in each of which two threads run. The second is another one each time.
+    fn ring(most_bytes: usize, length: Span) -> FlightRing {
+        let mut ring = FlightRing::new(&header(), most_bytes, length);
+        for piece in 0..10_u64 {
+            let own = 1 + u32::try_from(piece).expect("few pieces");
+            let from = piece * 10;
+            let mut entries = Vec::new();
+            if piece == 0 {
+                let (name, domain) = ("web.0".into(), "web".into());
+                entries.push(Entry::Named(Named { at: at(0), vcpu: WEB, name, domain }));
+                entries.push(Entry::Record(Record::Joined { at: at(0), vcpu: WEB }));
+                entries.push(thread(0));
+            }
+            entries.extend([thread(own), on_cpu(0, from), on_cpu(own, from + 5)]);
+            entries.push(Entry::Record(Record::Woke { at: at(from + 6), vcpu: WEB }));
+            ring.push(&entries, (at(from), at(from + 10)), |id| id.number() == 0);
+        }
+        ring
+    }
+
+    #[test]
+    fn pieces_are_joined_with_names_and_identities_told_once() {
+        let ring = ring(usize::MAX, Span::from_secs(60));
+        let mut entries: Vec<Entry> = Vec::new();
+        let start = ring.replay(at(35), &mut entries).expect("a whole ring");
+        assert_eq!((start, ring.covers()), (Some(at(30)), Some((at(0), at(100)))));
+        let count = |is_it: fn(&Entry) -> bool| entries.iter().filter(|it| is_it(it)).count();
+        assert_eq!(count(|it| matches!(it, Entry::Named(_))), 1);
+        assert_eq!(count(|it| matches!(it, Entry::HostThread(_))), 1 + 7);
+        assert_eq!(count(|it| matches!(it, Entry::Record(Record::OnCpu { .. }))), 14);
+        // What joined and woke before stands at the start.
+        let first = entries.iter().position(|it| matches!(it, Entry::Record(Record::Woke { at, .. }) if *at == super::tests::at(30)));
+        assert!(first.is_some(), "{entries:?}");
+        let mut file = Vec::new();
+        let mut writer = Writer::new(&mut file, &header());
+        entries.iter().for_each(|entry| entry.pass_to(&mut writer));
+        writer.finish().expect("writing to memory cannot fail");
+        let mut again: Vec<Entry> = Vec::new();
+        let mut reader = Reader::new(&*file).expect("a trace");
+        reader.pass_to(&mut again).expect("a whole trace");
+        assert_eq!(again, entries);
+    }
+
+    #[test]
+    fn ring_keeps_its_bounds_and_says_what_it_covers() {
+        assert_eq!(ring(usize::MAX, Span::from_ms(25)).covers(), Some((at(70), at(100))));
+        let small = ring(400, Span::from_secs(60));
+        assert!(small.bytes() <= 400, "{}", small.bytes());
+        let (from, to) = small.covers().expect("the latest pieces");
+        assert!(from > at(0) && to == at(100));
+        assert_eq!(small.threads.len(), 1);
+        assert_eq!(ring(usize::MAX, Span::from_secs(60)).replay(at(200), &mut ()).ok(), Some(None));
+    }
+}

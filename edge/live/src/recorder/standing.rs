@@ -1,0 +1,106 @@
+//! What holds at a moment of a run: the vCPUs, their reservations, and whether they want a CPU.
+
+use std::collections::BTreeMap;
+
+use slackline_trace::{Named, Record, Sink};
+use slackline_units::{Span, Time, VcpuId};
+
+/// State of all vCPUs after the entries so far. A trace that begins later starts with it.
+#[derive(Clone, Debug, Default)]
+pub struct Standing {
+    /// By slot.
+    vcpus: BTreeMap<usize, Vcpu>,
+    ahead: Span,
+}
+
+#[derive(Clone, Debug)]
+struct Vcpu {
+    named: Named,
+    has_joined: bool,
+    promised: Option<Record>,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Blocked,
+    Awake,
+    Paused,
+}
+
+impl Standing {
+    /// Names of all vCPUs.
+    pub fn names(&self) -> impl Iterator<Item = &Named> {
+        self.vcpus.values().map(|vcpu| &vcpu.named)
+    }
+
+    /// Name of a vCPU, if it is there.
+    #[must_use]
+    pub fn name(&self, vcpu: VcpuId) -> Option<&Named> {
+        let named = &self.vcpus.get(&vcpu.slot())?.named;
+        (named.vcpu == vcpu).then_some(named)
+    }
+
+    /// Records this state as that of a trace which begins at `at`.
+    pub fn tell(&self, at: Time, sink: &mut impl Sink) {
+        sink.record(&Record::ClockSet { at, ahead: self.ahead });
+        for Vcpu { named, has_joined, promised, state } in self.vcpus.values() {
+            let vcpu = named.vcpu;
+            sink.named(&Named { at, ..named.clone() });
+            if !has_joined {
+                continue;
+            }
+            sink.record(&Record::Joined { at, vcpu });
+            if let Some(Record::Promised { reservation, exact, phase, .. }) = *promised {
+                sink.record(&Record::Promised { at, vcpu, reservation, exact, phase });
+            }
+            match state {
+                State::Blocked => {}
+                State::Awake => sink.record(&Record::Woke { at, vcpu }),
+                State::Paused => {
+                    sink.record(&Record::Woke { at, vcpu });
+                    sink.record(&Record::Paused { at, vcpu });
+                }
+            }
+        }
+    }
+
+    fn change(&mut self, vcpu: VcpuId, change: impl FnOnce(&mut Vcpu)) {
+        if let Some(row) = self.vcpus.get_mut(&vcpu.slot()).filter(|row| row.named.vcpu == vcpu) {
+            change(row);
+        }
+    }
+}
+
+impl Sink for Standing {
+    fn named(&mut self, named: &Named) {
+        let known = self.vcpus.get_mut(&named.vcpu.slot());
+        if let Some(known) = known.filter(|known| known.named.vcpu == named.vcpu) {
+            known.named = named.clone();
+            return;
+        }
+        let (promised, state) = (None, State::Blocked);
+        let vcpu = Vcpu { named: named.clone(), has_joined: false, promised, state };
+        self.vcpus.insert(named.vcpu.slot(), vcpu);
+    }
+
+    fn record(&mut self, record: &Record) {
+        match *record {
+            Record::Joined { vcpu, .. } => self.change(vcpu, |it| it.has_joined = true),
+            Record::Promised { vcpu, .. } => {
+                self.change(vcpu, |it| it.promised = Some(*record));
+            }
+            Record::Woke { vcpu, .. } => self.change(vcpu, |it| it.state = State::Awake),
+            Record::Blocked { vcpu, .. } => self.change(vcpu, |it| it.state = State::Blocked),
+            Record::Paused { vcpu, .. } => self.change(vcpu, |it| it.state = State::Paused),
+            Record::Left { vcpu, .. } => {
+                let is_it = |row: &&mut Vcpu| row.named.vcpu == vcpu;
+                if self.vcpus.get_mut(&vcpu.slot()).filter(is_it).is_some() {
+                    self.vcpus.remove(&vcpu.slot());
+                }
+            }
+            Record::ClockSet { ahead, .. } => self.ahead = ahead,
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Switches and wakes of all threads of a host, for a recorder: two descriptors a CPU, nothing per
+//! thread, and no filter.
+//!
+//! Switches are side records and no tracepoint: there are virtual machines on which tracepoints are
+//! not hit when a CPU leaves idle. Wakes are `sched_waking`, which is hit on the CPU of the waker,
+//! so that it is not lost where the CPU of the thread idles. Nobody is notified: the recorder
+//! drains on a tick.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use slackline_linux::sys::{
+    Ring, Tell, online_cpus, open_all_hits, open_switches, share_ring, switch_on,
+};
+use slackline_linux::version::Version;
+use slackline_trace::WakeMark;
+use slackline_units::{CpuId, Time};
+
+use super::perf::{PerfRing, WatchError, check_namespace, refused, wakes_of};
+use super::{Event, EventSource};
+
+/// Room for the records of one CPU, in bytes. A switch takes 128 bytes and a wake 64, so this holds
+/// 50 ms of a CPU that does nothing but switch.
+pub const RING_BYTES: usize = 4 << 20;
+
+/// Switches and wakes of a host.
+#[derive(Debug)]
+pub struct HostWatch {
+    rings: Vec<PerfRing>,
+    _events: Vec<OwnedFd>,
+    mark: WakeMark,
+}
+
+/// Events of a CPU that were lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// CPU whose events were lost.
+    pub cpu: CpuId,
+    /// Minimum number of lost events.
+    pub events: u64,
+}
+
+impl HostWatch {
+    /// Opens all CPUs that are online, with so many bytes of records for each.
+    ///
+    /// # Errors
+    /// If the kernel or a missing right does not allow it, tracefs is not available, or there is no
+    /// memory.
+    pub fn open(bytes: usize) -> Result<HostWatch, WatchError> {
+        if Version::of_host().is_ok_and(|version| version < Version::TELLS_READINESS) {
+            return Err(WatchError::TooOld);
+        }
+        let online = online_cpus().map_err(|source| WatchError::NoCpus { source })?;
+        check_namespace()?;
+        let waking = wakes_of("sched/sched_waking", "sched_waking");
+        let (wakes, mark) = match waking {
+            Ok(wakes) => (wakes, WakeMark::Waking),
+            Err(_) => (wakes_of("sched/sched_wakeup", "sched_wakeup")?, WakeMark::Wakeup),
+        };
+        let (mut rings, mut events) = (Vec::new(), Vec::new());
+        for cpu in online.iter() {
+            let refused = |source| refused(cpu, source);
+            let switches = open_switches(cpu).map_err(refused)?;
+            let ring = Ring::map(switches.as_fd(), bytes);
+            let ring = ring.map_err(|source| WatchError::NoRing { cpu, bytes, source })?;
+            let woken = open_all_hits(wakes.id, cpu, Tell::Nobody).map_err(refused)?;
+            share_ring(woken.as_fd(), switches.as_fd()).map_err(refused)?;
+            switch_on(woken.as_fd()).map_err(refused)?;
+            rings.push(PerfRing { cpu, ring, wakes });
+            events.extend([switches, woken]);
+        }
+        Ok(HostWatch { rings, _events: events, mark })
+    }
+
+    /// CPUs that are watched.
+    pub fn cpus(&self) -> impl Iterator<Item = CpuId> + '_ {
+        self.rings.iter().map(PerfRing::cpu)
+    }
+
+    /// Event that marks a wake on this kernel.
+    #[must_use]
+    pub const fn mark(&self) -> WakeMark {
+        self.mark
+    }
+
+    /// Appends the events since the last time, those of each CPU in order, and returns the losses.
+    ///
+    /// # Errors
+    /// If the kernel's records cannot be parsed.
+    pub fn drain(&mut self, into: &mut Vec<Event>) -> Result<Vec<Loss>, WatchError> {
+        let mut losses = Vec::new();
+        for ring in &mut self.rings {
+            let cpu = ring.cpu();
+            let drained = ring.drain(&mut |event| into.push(event))?;
+            if drained.lost > 0 {
+                losses.push(Loss { cpu, events: drained.lost });
+            }
+        }
+        Ok(losses)
+    }
+}
+
+/// Brings the events of several CPUs into the order of their times. Later ones than `until` stay:
+/// another CPU may still have earlier ones.
+pub fn take_until(events: &mut Vec<Event>, until: Time) -> Vec<Event> {
+    events.sort_by_key(|event| event.at);
+    let end = events.partition_point(|event| event.at <= until);
+    let rest = events.split_off(end);
+    std::mem::replace(events, rest)
+}

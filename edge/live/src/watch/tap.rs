@@ -1,0 +1,126 @@
+//! A copy of the events that a session sees, for a flight recorder: nothing more is asked of the
+//! kernel.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use slackline_units::CpuId;
+
+use super::host::Loss;
+use super::perf::WatchError;
+use super::{Drained, Event, EventSource};
+
+/// Number of events of a CPU that are kept until they are taken: 1.5 s of 40,000 events a second.
+const LIMIT: usize = 1 << 16;
+
+/// Copies of the events of all CPUs, once they are wanted.
+#[derive(Debug, Default)]
+pub struct Tap {
+    is_on: AtomicBool,
+    cpus: Vec<(CpuId, Mutex<Noted>)>,
+}
+
+#[derive(Debug, Default)]
+struct Noted {
+    events: Vec<Event>,
+    lost: u64,
+}
+
+impl Tap {
+    /// A tap of these CPUs of the host, which is off.
+    #[must_use]
+    pub fn new(cpus: impl Iterator<Item = CpuId>) -> Tap {
+        let cpus = cpus.map(|cpu| (cpu, Mutex::default())).collect();
+        Tap { is_on: AtomicBool::new(false), cpus }
+    }
+
+    /// Events are copied from now on.
+    pub fn turn_on(&self) {
+        self.is_on.store(true, Ordering::Relaxed);
+    }
+
+    /// Appends the events since the last time, and returns the losses.
+    pub fn take(&self, into: &mut Vec<Event>) -> Vec<Loss> {
+        let mut losses = Vec::new();
+        for (cpu, noted) in &self.cpus {
+            let mut noted = noted.lock().unwrap_or_else(PoisonError::into_inner);
+            into.append(&mut noted.events);
+            let events = std::mem::take(&mut noted.lost);
+            if events > 0 {
+                losses.push(Loss { cpu: *cpu, events });
+            }
+        }
+        losses
+    }
+
+    fn add(&self, place: usize, events: &[Event], lost: u64) {
+        let Some((_, noted)) = self.cpus.get(place) else { return };
+        let mut noted = noted.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = LIMIT.saturating_sub(noted.events.len()).min(events.len());
+        noted.events.extend_from_slice(&events[..room]);
+        noted.lost += lost + u64::try_from(events.len() - room).unwrap_or(u64::MAX);
+    }
+}
+
+/// A source of events that are copied as they are drained.
+pub(crate) struct Tapped<S> {
+    source: S,
+    tap: Arc<Tap>,
+    place: usize,
+    batch: Vec<Event>,
+}
+
+impl<S: EventSource> Tapped<S> {
+    /// Copies the events of this source, which is that of the CPU at `place`.
+    pub(crate) fn new(source: S, tap: &Arc<Tap>, place: usize) -> Tapped<S> {
+        Tapped { source, tap: Arc::clone(tap), place, batch: Vec::new() }
+    }
+}
+
+impl<S: EventSource> EventSource for Tapped<S> {
+    fn drain(&mut self, each: &mut dyn FnMut(Event)) -> Result<Drained, WatchError> {
+        if !self.tap.is_on.load(Ordering::Relaxed) {
+            return self.source.drain(each);
+        }
+        let batch = &mut self.batch;
+        batch.clear();
+        let drained = self.source.drain(&mut |event| {
+            batch.push(event);
+            each(event);
+        });
+        let lost = drained.as_ref().map_or(0, |drained| drained.lost);
+        if !self.batch.is_empty() || lost > 0 {
+            self.tap.add(self.place, &self.batch, lost);
+        }
+        drained
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slackline_linux::sys::own_tid;
+    use slackline_units::Time;
+
+    use super::*;
+    use crate::watch::What;
+    use crate::watch::fed::FedEvents;
+
+    #[test]
+    fn events_are_copied_once_the_tap_is_on_and_losses_are_counted() {
+        let cpu = CpuId::new(3);
+        let (tap, fed) = (Arc::new(Tap::new([cpu].into_iter())), FedEvents::default());
+        let mut tapped = Tapped::new(fed.clone(), &tap, 0);
+        let event = Event { at: Time::from_ns(7), tid: own_tid(), cpu, what: What::SwitchedIn };
+        let (mut seen, mut copied) = (0, Vec::new());
+        fed.put(event);
+        tapped.drain(&mut |_| seen += 1).expect("fed events are well-formed");
+        assert!(tap.take(&mut copied).is_empty() && copied.is_empty());
+        tap.turn_on();
+        (0..=LIMIT).for_each(|_| fed.put(event));
+        tapped.drain(&mut |_| seen += 1).expect("fed events are well-formed");
+        assert_eq!(seen, LIMIT + 2);
+        assert_eq!(tap.take(&mut copied), [Loss { cpu, events: 1 }]);
+        assert_eq!((copied.len(), copied[0]), (LIMIT, event));
+        assert!(tap.take(&mut copied).is_empty());
+    }
+}

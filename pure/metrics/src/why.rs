@@ -1,0 +1,624 @@
+//! Culprits of waiting: each nanosecond that a runnable vCPU did not run is blamed on one cause.
+//!
+//! A vCPU waits from the time it becomes runnable until its thread has a CPU, and from the time it
+//! loses the CPU while it still wants it. It also waits while a hard limit or a person keeps it from
+//! running, and while a hypervisor below has the CPU that the host believes it has. The thread that
+//! has the CPU where the vCPU runs next is to blame. The causes of a vCPU add up to its waiting
+//! time exactly.
+//!
+//! Rules, the first that fits:
+//!
+//! 1. Events of the CPU were lost: unexplained.
+//! 2. A person paused the VM, or a signal stopped the thread: paused.
+//! 3. The dispatcher stopped the vCPU at its hard limit: exhausted.
+//! 4. Nobody of the host but a vCPU, or nothing, was on the CPU, and a timer was late: late timer.
+//! 5. A thread was on the CPU: its VM, process or kernel thread, or the dispatcher.
+//! 6. Nothing was on the CPU: a context switch or the CPU leaving idle, if it was short; otherwise
+//!    unexplained.
+//!
+//! Stolen time is known as a sum per CPU and second. The vCPU's part is its share of the time that
+//! the CPU was busy.
+
+mod culprit;
+mod intervals;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use slackline_trace::{
+    HostThread, HostThreadId, HostThreadKind, Named, Note, OffCpu, Record, Sink,
+};
+use slackline_units::{CpuId, Span, Time, VcpuId};
+
+pub use culprit::Culprit;
+use intervals::Intervals;
+
+/// Longest time without a thread between two threads that is a context switch.
+const SWITCH: Span = Span::from_us(20);
+
+/// Longest time from a wake to the first instruction that an idle CPU may take.
+const LEAVING_IDLE: Span = Span::from_ms(1);
+
+/// Sink that finds the culprits of the vCPUs of one VM, or of one vCPU.
+#[derive(Debug)]
+pub struct Why {
+    /// Name of a VM or a vCPU.
+    name: String,
+    names: BTreeMap<VcpuId, (String, String)>,
+    threads: BTreeMap<HostThreadId, HostThread>,
+    targets: BTreeMap<HostThreadId, Target>,
+    cpus: BTreeMap<CpuId, Cpu>,
+    /// Of other vCPUs: times that were reserved for them and in which they were not late.
+    reserved: BTreeMap<VcpuId, Intervals>,
+    paused_since: BTreeMap<VcpuId, Time>,
+    gaps: Vec<Gap>,
+    notes: Vec<Note>,
+    first: Option<Time>,
+    now: Time,
+}
+
+/// Interval of a CPU of which events were lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// CPU whose events were lost.
+    pub cpu: CpuId,
+    /// Start of the gap.
+    pub from: Time,
+    /// End of the gap.
+    pub to: Time,
+    /// Minimum number of lost events.
+    pub events: u64,
+}
+
+/// What is kept of a CPU.
+#[derive(Debug, Default)]
+struct Cpu {
+    /// Latest times on the CPU, in order.
+    latest: VecDeque<(Time, Time, HostThreadId)>,
+    busy: Span,
+    late: Intervals,
+    lost: Intervals,
+}
+
+/// A thread of a vCPU that is asked about.
+#[derive(Debug)]
+struct Target {
+    vcpu: VcpuId,
+    state: State,
+    last_cpu: CpuId,
+    ran: Intervals,
+    waits: Vec<Wait>,
+    /// Waits by the kernel's rules that ended with the thread on a CPU: their ends and lengths.
+    closed: Vec<(Time, Span)>,
+    paused: Intervals,
+    exhausted: Intervals,
+    /// By CPU, since the last accounting of the CPU.
+    ran_on: BTreeMap<CpuId, Span>,
+    stolen: Span,
+    counted: Option<Counted>,
+}
+
+/// Accounting of the kernel: its interval, CPU time and CPU ready.
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    from: Time,
+    to: Time,
+    used: Span,
+    ready: Span,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Blocked,
+    Ready(Time),
+}
+
+/// Part of a wait, with the thread that had the CPU.
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    cpu: CpuId,
+    from: Time,
+    to: Time,
+    by: Option<HostThreadId>,
+    /// Start of the whole wait.
+    since: Time,
+}
+
+/// Culprits of one vCPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blame {
+    /// The vCPU.
+    pub vcpu: VcpuId,
+    /// Name of the vCPU.
+    pub name: String,
+    /// Time on CPUs, without stolen time.
+    pub ran: Span,
+    /// Time in which the vCPU was runnable or kept from running, and did not run. The sum of all
+    /// culprits.
+    pub waited: Span,
+    /// Each culprit with its time, the largest first.
+    pub culprits: Vec<(Culprit, Span)>,
+    /// The kernel's own numbers beside those of the recording. `None` if it was not asked.
+    pub check: Option<Check>,
+}
+
+/// Numbers of the kernel and of the recording for the same interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Check {
+    /// CPU time as the kernel counted it.
+    pub kernel_used: Span,
+    /// CPU ready as the kernel counted it: time on run queues, without stops and pauses.
+    pub kernel_ready: Span,
+    /// Time on CPUs as it was recorded.
+    pub used: Span,
+    /// Time on run queues as it was recorded, of waits that have ended.
+    pub ready: Span,
+}
+
+/// Answer to the question why a VM waited.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Length of the recording.
+    pub length: Span,
+    /// By vCPU.
+    pub vcpus: Vec<Blame>,
+    /// Gaps of the recording.
+    pub gaps: Vec<Gap>,
+    /// Facts of the recording.
+    pub notes: Vec<Note>,
+    /// Names of all VMs in the recording.
+    pub vms: Vec<String>,
+}
+
+impl Why {
+    /// Asks about the VM or vCPU with this name.
+    #[must_use]
+    pub fn new(name: &str) -> Why {
+        Why {
+            name: name.into(),
+            names: BTreeMap::new(),
+            threads: BTreeMap::new(),
+            targets: BTreeMap::new(),
+            cpus: BTreeMap::new(),
+            reserved: BTreeMap::new(),
+            paused_since: BTreeMap::new(),
+            gaps: Vec::new(),
+            notes: Vec::new(),
+            first: None,
+            now: Time::START,
+        }
+    }
+
+    /// Returns the answer for the records so far. No vCPU is in it if none has the name.
+    #[must_use]
+    pub fn answer(mut self) -> Answer {
+        let now = self.now;
+        for (vcpu, since) in std::mem::take(&mut self.paused_since) {
+            self.of_vcpu(vcpu, |target| target.paused.add(since, now));
+        }
+        let pending = self.targets.iter().filter_map(|(&id, target)| match target.state {
+            State::Ready(since) => Some((id, target.last_cpu, since)),
+            State::Blocked => None,
+        });
+        for (id, cpu, since) in pending.collect::<Vec<_>>() {
+            self.wait(id, cpu, (since, now));
+        }
+        self.cpus.values_mut().for_each(|cpu| {
+            cpu.late.settle();
+            cpu.lost.settle();
+        });
+        self.reserved.values_mut().for_each(Intervals::settle);
+        let mut blames: BTreeMap<VcpuId, Blame> = BTreeMap::new();
+        for mut target in std::mem::take(&mut self.targets).into_values() {
+            target.settle();
+            let blame = self.blame(&target);
+            match blames.get_mut(&target.vcpu) {
+                Some(all) => all.add(blame),
+                None => {
+                    blames.insert(target.vcpu, blame);
+                }
+            }
+        }
+        let mut vms: Vec<String> = self.names.into_values().map(|(_, domain)| domain).collect();
+        vms.sort();
+        vms.dedup();
+        let mut vcpus: Vec<Blame> = blames.into_values().collect();
+        vcpus.iter_mut().for_each(Blame::sort);
+        let length = now.since(self.first.unwrap_or(now));
+        Answer { length, vcpus, gaps: self.gaps, notes: self.notes, vms }
+    }
+
+    fn is_target(&self, vcpu: VcpuId) -> bool {
+        let names = self.names.get(&vcpu);
+        names.is_some_and(|(name, domain)| *name == self.name || *domain == self.name)
+    }
+
+    /// The thread that a vCPU has now, if it is asked about.
+    fn of_vcpu(&mut self, vcpu: VcpuId, act: impl FnOnce(&mut Target)) {
+        let latest = self.targets.values_mut().rfind(|target| target.vcpu == vcpu);
+        if let Some(target) = latest {
+            act(target);
+        }
+    }
+
+    fn on_cpu(&mut self, thread: HostThreadId, cpu: CpuId, (from, to): (Time, Time), end: OffCpu) {
+        if let Some(target) = self.targets.get(&thread)
+            && let State::Ready(since) = target.state
+        {
+            self.wait(thread, cpu, (since, from));
+            if let Some(target) = self.targets.get_mut(&thread) {
+                target.closed.push((from, from.since(since)));
+            }
+        }
+        let state = self.cpus.entry(cpu).or_default();
+        state.latest.push_back((from, to, thread));
+        state.busy += to.since(from);
+        if let Some(target) = self.targets.get_mut(&thread) {
+            target.ran.add(from, to);
+            *target.ran_on.entry(cpu).or_default() += to.since(from);
+            target.last_cpu = cpu;
+            target.state = match end {
+                OffCpu::Blocked => State::Blocked,
+                OffCpu::Ready | OffCpu::Unknown => State::Ready(to),
+            };
+        }
+        self.drop_old(cpu);
+    }
+
+    /// Drops what no wait can still ask for.
+    fn drop_old(&mut self, cpu: CpuId) {
+        let waits = self.targets.values().filter_map(|target| match target.state {
+            State::Ready(since) => Some(since),
+            State::Blocked => None,
+        });
+        let oldest = waits.min().unwrap_or(Time::NEVER);
+        let Some(state) = self.cpus.get_mut(&cpu) else { return };
+        // One is kept: a wake may be told late.
+        while state.latest.len() > 8 && state.latest.front().is_some_and(|&(_, to, _)| to <= oldest)
+        {
+            state.latest.pop_front();
+        }
+    }
+
+    /// A thread waited for a CPU.
+    fn wait(&mut self, thread: HostThreadId, cpu: CpuId, (since, to): (Time, Time)) {
+        let Some(target) = self.targets.get_mut(&thread) else { return };
+        if to <= since {
+            return;
+        }
+        let mut at = since;
+        let mut add = |from: Time, to: Time, by| {
+            if to > from {
+                target.waits.push(Wait { cpu, from, to, by, since });
+            }
+        };
+        let latest = self.cpus.get(&cpu).map(|cpu| cpu.latest.iter());
+        for &(start, end, by) in latest.into_iter().flatten() {
+            let (start, end) = (start.max(at), end.min(to));
+            if end > start {
+                add(at, start, None);
+                add(start, end, Some(by));
+                at = end;
+            }
+        }
+        add(at, to, None);
+    }
+
+    fn accounted(&mut self, cpu: CpuId, stolen: Span) {
+        let Some(state) = self.cpus.get_mut(&cpu) else { return };
+        let busy = std::mem::take(&mut state.busy);
+        let stolen = stolen.min(busy);
+        for target in self.targets.values_mut() {
+            let ran = target.ran_on.remove(&cpu).unwrap_or_default();
+            let part = u128::from(stolen.ns()) * u128::from(ran.ns());
+            let part = part.checked_div(u128::from(busy.ns())).unwrap_or(0);
+            target.stolen += Span::from_ns(u64::try_from(part).unwrap_or(u64::MAX)).min(ran);
+        }
+    }
+
+    /// Splits the waits of a thread among the culprits.
+    fn blame(&self, target: &Target) -> Blame {
+        let mut sums: BTreeMap<Culprit, Span> = BTreeMap::new();
+        let mut add = |culprit: Culprit, span: Span| *sums.entry(culprit).or_default() += span;
+        for wait in &target.waits {
+            self.split(target, wait, &mut add);
+        }
+        // What kept the thread from running while the kernel took it to be blocked.
+        let mut kept = target.ran.clone();
+        target.waits.iter().for_each(|wait| kept.add(wait.from, wait.to));
+        kept.settle();
+        let mut paused = target.paused.clone();
+        paused.settle();
+        for interval in paused.iter() {
+            kept.cut(interval, |from, to, is_in| {
+                if !is_in {
+                    add(Culprit::Paused, to - from);
+                }
+            });
+        }
+        paused.iter().for_each(|(from, to)| kept.add(from, to));
+        kept.settle();
+        for interval in target.exhausted.iter() {
+            kept.cut(interval, |from, to, is_in| {
+                if !is_in {
+                    add(Culprit::Exhausted, to - from);
+                }
+            });
+        }
+        if !target.stolen.is_zero() {
+            add(Culprit::Hypervisor, target.stolen);
+        }
+        let waited = sums.values().copied().sum();
+        let on_cpu: Span = target.ran.iter().map(|(from, to)| to - from).sum();
+        let name = self.names.get(&target.vcpu).map(|(name, _)| name.clone()).unwrap_or_default();
+        Blame {
+            vcpu: target.vcpu,
+            name,
+            ran: on_cpu.left_after(target.stolen),
+            waited,
+            culprits: sums.into_iter().collect(),
+            check: target.check(),
+        }
+    }
+
+    fn split(&self, target: &Target, wait: &Wait, add: &mut impl FnMut(Culprit, Span)) {
+        let cpu = self.cpus.get(&wait.cpu);
+        let nothing = Intervals::default();
+        let (lost, late) = cpu.map_or((&nothing, &nothing), |cpu| (&cpu.lost, &cpu.late));
+        lost.cut((wait.from, wait.to), |from, to, is_lost| {
+            if is_lost {
+                return add(Culprit::Unexplained, to - from);
+            }
+            target.paused.cut((from, to), |from, to, is_paused| {
+                if is_paused {
+                    return add(Culprit::Paused, to - from);
+                }
+                target.exhausted.cut((from, to), |from, to, is_exhausted| {
+                    if is_exhausted {
+                        return add(Culprit::Exhausted, to - from);
+                    }
+                    self.by_thread(target, (wait, late), (from, to), add);
+                });
+            });
+        });
+    }
+
+    fn by_thread(
+        &self,
+        target: &Target,
+        (wait, late): (&Wait, &Intervals),
+        (from, to): (Time, Time),
+        add: &mut impl FnMut(Culprit, Span),
+    ) {
+        let thread = wait.by.and_then(|by| self.threads.get(&by));
+        let culprit = match thread {
+            None => None,
+            Some(thread) => match self.named(target, thread) {
+                Holder::Vcpu(vm, vcpu) => {
+                    let nothing = Intervals::default();
+                    let reserved = vcpu.and_then(|vcpu| self.reserved.get(&vcpu));
+                    let reserved = reserved.unwrap_or(&nothing);
+                    return late.cut((from, to), |from, to, is_late| {
+                        if is_late {
+                            return add(Culprit::LateTimer, to - from);
+                        }
+                        reserved.cut((from, to), |from, to, is_reserved| {
+                            let (vm, beyond) = (vm.clone(), !is_reserved);
+                            add(Culprit::OtherVm { vm, beyond }, to - from);
+                        });
+                    });
+                }
+                Holder::Other(culprit) => Some(culprit),
+            },
+        };
+        if let Some(culprit) = culprit {
+            return add(culprit, to - from);
+        }
+        late.cut((from, to), |from, to, is_late| {
+            let culprit = if is_late {
+                Culprit::LateTimer
+            } else if wait.to - wait.from <= SWITCH {
+                Culprit::Kernel { name: "context switch".into() }
+            } else if wait.from == wait.since && wait.to - wait.from <= LEAVING_IDLE {
+                Culprit::Kernel { name: "CPU leaving idle".into() }
+            } else {
+                Culprit::Unexplained
+            };
+            add(culprit, to - from);
+        });
+    }
+
+    fn named(&self, target: &Target, thread: &HostThread) -> Holder {
+        let own = self.names.get(&target.vcpu).map(|(_, domain)| domain.as_str());
+        match thread.kind {
+            HostThreadKind::Vcpu | HostThreadKind::Monitor if Some(&*thread.vm) == own => {
+                Holder::Other(Culprit::OwnVm)
+            }
+            HostThreadKind::Vcpu => Holder::Vcpu(thread.vm.clone(), thread.vcpu),
+            HostThreadKind::Monitor => {
+                Holder::Other(Culprit::OtherVm { vm: thread.vm.clone(), beyond: true })
+            }
+            HostThreadKind::Slackline => Holder::Other(Culprit::Dispatcher),
+            HostThreadKind::Process => Holder::Other(Culprit::Process {
+                command: thread.command.clone(),
+                group: thread.group.clone(),
+            }),
+            HostThreadKind::Kernel => {
+                // `kworker/1:2-events` is a worker; the rest changes from moment to moment.
+                let name = thread.name.split('/').next().unwrap_or_default();
+                Holder::Other(Culprit::Kernel { name: name.into() })
+            }
+        }
+    }
+}
+
+/// A thread that had the CPU, as a culprit.
+enum Holder {
+    /// A vCPU of another VM, if it is one of the trace.
+    Vcpu(String, Option<VcpuId>),
+    Other(Culprit),
+}
+
+impl Target {
+    fn new(vcpu: VcpuId) -> Target {
+        Target {
+            vcpu,
+            state: State::Blocked,
+            last_cpu: CpuId::new(0),
+            ran: Intervals::default(),
+            waits: Vec::new(),
+            closed: Vec::new(),
+            paused: Intervals::default(),
+            exhausted: Intervals::default(),
+            ran_on: BTreeMap::new(),
+            stolen: Span::ZERO,
+            counted: None,
+        }
+    }
+
+    /// What the kernel counted, and what was recorded in the same interval.
+    fn check(&self) -> Option<Check> {
+        let Counted { from, to, used: kernel_used, ready: kernel_ready } = self.counted?;
+        let mut used = Span::ZERO;
+        self.ran.cut((from, to), |from, to, is_in| {
+            if is_in {
+                used += to - from;
+            }
+        });
+        let closed = self.closed.iter().filter(|(end, _)| *end > from && *end <= to);
+        let ready = closed.map(|(_, wait)| *wait).sum();
+        Some(Check { kernel_used, kernel_ready, used: used.left_after(self.stolen), ready })
+    }
+
+    fn settle(&mut self) {
+        self.ran.settle();
+        self.paused.settle();
+        self.exhausted.settle();
+    }
+}
+
+impl Blame {
+    fn add(&mut self, other: Blame) {
+        self.ran += other.ran;
+        self.waited += other.waited;
+        for (culprit, span) in other.culprits {
+            match self.culprits.iter_mut().find(|(known, _)| *known == culprit) {
+                Some((_, sum)) => *sum += span,
+                None => self.culprits.push((culprit, span)),
+            }
+        }
+        self.check = match (self.check, other.check) {
+            (Some(one), Some(more)) => Some(Check {
+                kernel_used: one.kernel_used + more.kernel_used,
+                kernel_ready: one.kernel_ready + more.kernel_ready,
+                used: one.used + more.used,
+                ready: one.ready + more.ready,
+            }),
+            (one, other) => one.or(other),
+        };
+    }
+
+    fn sort(&mut self) {
+        self.culprits.sort_by(|(a, of_a), (b, of_b)| of_b.cmp(of_a).then(a.cmp(b)));
+    }
+
+    /// Time of one culprit.
+    #[must_use]
+    pub fn of(&self, is_it: impl Fn(&Culprit) -> bool) -> Span {
+        self.culprits.iter().filter(|(culprit, _)| is_it(culprit)).map(|&(_, span)| span).sum()
+    }
+
+    /// Returns the culprits as a tenant may know them.
+    #[must_use]
+    pub fn for_tenant(&self, owns: impl Fn(&str) -> bool) -> Blame {
+        let hidden = self.culprits.iter().map(|(it, span)| (it.for_tenant(&owns), *span));
+        let mut blame = Blame { culprits: Vec::new(), ..self.clone() };
+        for (culprit, span) in hidden {
+            match blame.culprits.iter_mut().find(|(known, _)| *known == culprit) {
+                Some((_, sum)) => *sum += span,
+                None => blame.culprits.push((culprit, span)),
+            }
+        }
+        blame.sort();
+        blame
+    }
+}
+
+impl Sink for Why {
+    fn named(&mut self, named: &Named) {
+        self.names.insert(named.vcpu, (named.name.clone(), named.domain.clone()));
+    }
+
+    fn host_thread(&mut self, thread: &HostThread) {
+        if let Some(vcpu) = thread.vcpu.filter(|vcpu| self.is_target(*vcpu)) {
+            self.targets.entry(thread.id).or_insert_with(|| Target::new(vcpu));
+        }
+        self.threads.insert(thread.id, thread.clone());
+    }
+
+    fn note(&mut self, note: &Note) {
+        self.notes.push(note.clone());
+    }
+
+    fn record(&mut self, record: &Record) {
+        let (_, to) = record.when();
+        if !matches!(record, Record::Overhead { .. }) {
+            // Each recording begins with the state at its start.
+            self.first.get_or_insert(to);
+            self.now = self.now.max(to);
+        }
+        match *record {
+            Record::OnCpu { thread, cpu, from, to, end } => {
+                self.on_cpu(thread, cpu, (from, to), end);
+            }
+            Record::Awoken { at, thread, cpu, .. } => {
+                if let Some(target) = self.targets.get_mut(&thread)
+                    && target.state == State::Blocked
+                {
+                    (target.state, target.last_cpu) = (State::Ready(at), cpu);
+                }
+            }
+            Record::Halted { thread, from, to } => {
+                if let Some(target) = self.targets.get_mut(&thread) {
+                    target.paused.add(from, to);
+                }
+            }
+            Record::Stopped { vcpu, from, to } => {
+                self.of_vcpu(vcpu, |target| target.exhausted.add(from, to));
+            }
+            Record::Paused { at, vcpu } => {
+                self.paused_since.entry(vcpu).or_insert(at);
+            }
+            Record::Woke { at, vcpu } | Record::Left { at, vcpu } => {
+                if let Some(since) = self.paused_since.remove(&vcpu) {
+                    self.of_vcpu(vcpu, |target| target.paused.add(since, at));
+                }
+            }
+            Record::Ran { vcpu, from, to, late, due: true, .. } if !self.is_target(vcpu) => {
+                let reserved = self.reserved.entry(vcpu).or_default();
+                let until = Time::from_ns(to.ns().saturating_sub(late.ns()));
+                reserved.add(from, until);
+            }
+            Record::RangLate { at, cpu, late } => {
+                let due = Time::from_ns(at.ns().saturating_sub(late.ns()));
+                self.cpus.entry(cpu).or_default().late.add(due, at);
+            }
+            Record::Lost { cpu, from, to, events } => {
+                self.gaps.push(Gap { cpu, from, to, events });
+                self.cpus.entry(cpu).or_default().lost.add(from, to);
+            }
+            Record::Accounted { cpu, stolen, .. } => self.accounted(cpu, stolen),
+            Record::Counted { thread, from, to, used, ready }
+                if self.first.is_some_and(|first| first <= from) =>
+            {
+                if let Some(target) = self.targets.get_mut(&thread) {
+                    let counted = Counted { from, to: from, used: Span::ZERO, ready: Span::ZERO };
+                    let counted = target.counted.get_or_insert(counted);
+                    counted.to = to;
+                    counted.used += used;
+                    counted.ready += ready;
+                }
+            }
+            _ => {}
+        }
+    }
+}

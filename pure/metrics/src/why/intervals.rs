@@ -1,0 +1,85 @@
+//! Sets of intervals of time.
+
+use slackline_units::Time;
+
+/// Intervals in any order that may overlap, made disjoint and sorted before they are asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Intervals(Vec<(Time, Time)>);
+
+impl Intervals {
+    pub(super) fn add(&mut self, from: Time, to: Time) {
+        if to > from {
+            self.0.push((from, to));
+        }
+    }
+
+    /// Sorts the intervals and joins those that touch.
+    pub(super) fn settle(&mut self) {
+        self.0.sort_unstable();
+        let mut settled: Vec<(Time, Time)> = Vec::with_capacity(self.0.len());
+        for &(from, to) in &self.0 {
+            match settled.last_mut() {
+                Some((_, end)) if *end >= from => *end = (*end).max(to),
+                _ => settled.push((from, to)),
+            }
+        }
+        self.0 = settled;
+    }
+
+    /// Passes the parts of an interval in order, each with whether it is in the set. The set is
+    /// settled.
+    pub(super) fn cut(&self, (from, to): (Time, Time), mut each: impl FnMut(Time, Time, bool)) {
+        let first = self.0.partition_point(|&(_, end)| end <= from);
+        let mut at = from;
+        for &(start, end) in self.0[first..].iter().take_while(|&&(start, _)| start < to) {
+            let (start, end) = (start.max(at), end.min(to));
+            if start > at {
+                each(at, start, false);
+            }
+            if end > start {
+                each(start, end, true);
+            }
+            at = end.max(at);
+        }
+        if to > at {
+            each(at, to, false);
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Time, Time)> + '_ {
+        self.0.iter().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ns: u64) -> Time {
+        Time::from_ns(ns)
+    }
+
+    #[test]
+    fn parts_of_an_interval_come_in_order_and_add_up() {
+        let mut set = Intervals::default();
+        for (from, to) in [(50, 60), (10, 20), (15, 30), (30, 31), (90, 95), (7, 7)] {
+            set.add(at(from), at(to));
+        }
+        set.settle();
+        assert_eq!(set.iter().count(), 3);
+        let mut parts = Vec::new();
+        set.cut((at(5), at(92)), |from, to, is_in| parts.push((from.ns(), to.ns(), is_in)));
+        let expected = [
+            (5, 10, false),
+            (10, 31, true),
+            (31, 50, false),
+            (50, 60, true),
+            (60, 90, false),
+            (90, 92, true),
+        ];
+        assert_eq!(parts, expected);
+        let mut parts = Vec::new();
+        set.cut((at(12), at(14)), |from, to, is_in| parts.push((from.ns(), to.ns(), is_in)));
+        assert_eq!(parts, [(12, 14, true)]);
+    }
+}

@@ -1,0 +1,336 @@
+//! Culprits of waiting: hand-made recordings, and sums over any recording.
+
+use proptest::prelude::*;
+use slackline_metrics::{Answer, Blame, Check, Culprit, Why};
+use slackline_trace::{
+    Entry, HostThread, HostThreadId, HostThreadKind, Named, OffCpu, RanEnd, Record, WakeMark,
+};
+use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
+
+const WEB: VcpuId = VcpuId::new(0, DomId::new(0), 0);
+const DB: VcpuId = VcpuId::new(1, DomId::new(1), 0);
+
+/// Host threads by number.
+const WEB_THREAD: u32 = 0;
+const DB_THREAD: u32 = 1;
+const HOG: u32 = 2;
+const WORKER: u32 = 3;
+const DISPATCHER: u32 = 4;
+const MONITOR: u32 = 5;
+
+fn at(us: u64) -> Time {
+    Time::from_ns(us * 1_000)
+}
+
+fn us(us: u64) -> Span {
+    Span::from_us(us)
+}
+
+fn thread(number: u32, kind: HostThreadKind, names: [&str; 3], vcpu: Option<VcpuId>) -> Entry {
+    let [name, command, vm] = names.map(String::from);
+    let group = if vm.is_empty() { "batch.service".into() } else { String::new() };
+    let id = HostThreadId::new(number);
+    let (tid, process, user) = (number, number, 0);
+    Entry::HostThread(Box::new(HostThread {
+        at: at(0),
+        id,
+        kind,
+        vcpu,
+        tid,
+        process,
+        user,
+        name,
+        command,
+        vm,
+        group,
+    }))
+}
+
+fn prelude() -> Vec<Entry> {
+    use HostThreadKind::{Kernel, Monitor, Process, Slackline, Vcpu};
+    let named = |vcpu, name: &str| {
+        let (name, domain) = (format!("{name}.0"), name.to_owned());
+        Entry::Named(Named { at: at(0), vcpu, name, domain })
+    };
+    vec![
+        named(WEB, "web"),
+        named(DB, "db"),
+        thread(WEB_THREAD, Vcpu, ["CPU 0/KVM", "qemu", "web"], Some(WEB)),
+        thread(DB_THREAD, Vcpu, ["CPU 0/KVM", "qemu", "db"], Some(DB)),
+        thread(HOG, Process, ["hog", "hog", ""], None),
+        thread(WORKER, Kernel, ["kworker/1:2-events", "", ""], None),
+        thread(DISPATCHER, Slackline, ["slackline", "slackline", ""], None),
+        thread(MONITOR, Monitor, ["IO iothread1", "qemu", "web"], None),
+    ]
+}
+
+fn on_cpu(number: u32, span: std::ops::Range<u64>, end: OffCpu) -> Entry {
+    let (thread, cpu) = (HostThreadId::new(number), CpuId::new(0));
+    Entry::Record(Record::OnCpu { thread, cpu, from: at(span.start), to: at(span.end), end })
+}
+
+fn woke(number: u32, us: u64) -> Entry {
+    let (thread, cpu) = (HostThreadId::new(number), CpuId::new(0));
+    Entry::Record(Record::Awoken { at: at(us), thread, cpu, mark: WakeMark::Waking })
+}
+
+fn ran(vcpu: VcpuId, span: std::ops::Range<u64>, late: Span, due: bool) -> Entry {
+    let (from, to, cpu) = (at(span.start), at(span.end), CpuId::new(0));
+    let (used, granted, end) = (to - from, None, RanEnd::Limit);
+    Entry::Record(Record::Ran { vcpu, cpu, from, to, used, granted, late, end, due })
+}
+
+fn ended(us: u64) -> Entry {
+    Entry::Record(Record::Ended { at: at(us) })
+}
+
+fn ask(name: &str, entries: &[Entry]) -> Answer {
+    let mut why = Why::new(name);
+    prelude().iter().chain(entries).for_each(|entry| entry.pass_to(&mut why));
+    why.answer()
+}
+
+fn blame(entries: &[Entry]) -> Blame {
+    let mut answer = ask("web", entries);
+    assert_eq!(answer.vcpus.len(), 1);
+    let blame = answer.vcpus.remove(0);
+    let sum: Span = blame.culprits.iter().map(|(_, span)| *span).sum();
+    assert_eq!(sum, blame.waited);
+    blame
+}
+
+fn db(beyond: bool) -> Culprit {
+    Culprit::OtherVm { vm: "db".into(), beyond }
+}
+
+fn hog() -> Culprit {
+    Culprit::Process { command: "hog".into(), group: "batch.service".into() }
+}
+
+#[test]
+fn thread_on_the_cpu_is_to_blame() {
+    use OffCpu::{Blocked, Ready};
+    let blame = blame(&[
+        on_cpu(HOG, 0..1_000, Ready),
+        woke(WEB_THREAD, 500),
+        on_cpu(WORKER, 1_000..1_200, Blocked),
+        on_cpu(DISPATCHER, 1_200..1_205, Blocked),
+        on_cpu(MONITOR, 1_205..1_300, Blocked),
+        on_cpu(WEB_THREAD, 1_301..2_000, Ready),
+        on_cpu(HOG, 2_000..2_400, Ready),
+        on_cpu(WEB_THREAD, 2_400..3_000, Blocked),
+        ended(4_000),
+    ]);
+    let worker = Culprit::Kernel { name: "kworker".into() };
+    let switch = Culprit::Kernel { name: "context switch".into() };
+    let expected = [
+        (hog(), us(900)),
+        (worker, us(200)),
+        (Culprit::OwnVm, us(95)),
+        (Culprit::Dispatcher, us(5)),
+        (switch, us(1)),
+    ];
+    assert_eq!(blame.culprits, expected);
+    assert_eq!((blame.ran, blame.waited), (us(1_299), us(1_201)));
+}
+
+/// The kernel's numbers stand beside those of the same interval.
+#[test]
+fn kernel_accounting_is_compared_over_its_own_interval() {
+    let counted = |span: std::ops::Range<u64>, used, ready| {
+        let (thread, from, to) = (HostThreadId::new(WEB_THREAD), at(span.start), at(span.end));
+        Entry::Record(Record::Counted { thread, from, to, used: us(used), ready: us(ready) })
+    };
+    let blame = blame(&[
+        woke(WEB_THREAD, 0),
+        on_cpu(HOG, 0..1_000, OffCpu::Ready),
+        on_cpu(WEB_THREAD, 1_000..2_000, OffCpu::Ready),
+        counted(1_500..2_000, 490, 7),
+        on_cpu(HOG, 2_000..2_400, OffCpu::Ready),
+        on_cpu(WEB_THREAD, 2_400..3_000, OffCpu::Ready),
+        counted(2_000..3_000, 590, 395),
+        on_cpu(HOG, 3_000..4_000, OffCpu::Ready),
+        ended(4_000),
+    ]);
+    let expected =
+        Check { kernel_used: us(1_080), kernel_ready: us(402), used: us(1_100), ready: us(400) };
+    assert_eq!((blame.check, blame.waited), (Some(expected), us(2_400)));
+}
+
+#[test]
+fn other_vm_is_within_or_beyond_its_reservation() {
+    let blame = blame(&[
+        woke(WEB_THREAD, 0),
+        on_cpu(DB_THREAD, 0..1_000, OffCpu::Ready),
+        ran(DB, 0..600, us(100), true),
+        ran(DB, 600..1_000, us(0), false),
+        on_cpu(WEB_THREAD, 1_000..2_000, OffCpu::Blocked),
+        ended(2_000),
+    ]);
+    assert_eq!(blame.culprits, [(db(false), us(500)), (db(true), us(500))]);
+}
+
+#[test]
+fn late_timer_is_to_blame_for_another_vcpu_but_not_for_a_process() {
+    let late = |us, late| {
+        let (cpu, late) = (CpuId::new(0), Span::from_us(late));
+        Entry::Record(Record::RangLate { at: at(us), cpu, late })
+    };
+    let blame = blame(&[
+        woke(WEB_THREAD, 0),
+        on_cpu(DB_THREAD, 0..1_000, OffCpu::Ready),
+        ran(DB, 0..1_000, us(0), true),
+        late(1_000, 300),
+        on_cpu(HOG, 1_000..2_000, OffCpu::Ready),
+        late(2_000, 1_000),
+        on_cpu(WEB_THREAD, 2_000..3_000, OffCpu::Blocked),
+        ended(3_000),
+    ]);
+    let expected = [(hog(), us(1_000)), (db(false), us(700)), (Culprit::LateTimer, us(300))];
+    assert_eq!(blame.culprits, expected);
+}
+
+#[test]
+fn stops_and_pauses_count_while_the_thread_is_off_the_cpu() {
+    let thread = HostThreadId::new(WEB_THREAD);
+    let (from, to) = (at(1_000), at(3_000));
+    let blame = blame(&[
+        woke(WEB_THREAD, 0),
+        on_cpu(WEB_THREAD, 0..1_010, OffCpu::Blocked),
+        Entry::Record(Record::Stopped { vcpu: WEB, from, to }),
+        woke(WEB_THREAD, 3_000),
+        on_cpu(WEB_THREAD, 3_000..4_000, OffCpu::Blocked),
+        Entry::Record(Record::Halted { thread, from: at(4_000), to: at(4_500) }),
+        woke(WEB_THREAD, 4_500),
+        on_cpu(WEB_THREAD, 4_500..5_000, OffCpu::Blocked),
+        ended(5_000),
+    ]);
+    let expected = [(Culprit::Exhausted, us(1_990)), (Culprit::Paused, us(500))];
+    assert_eq!(blame.culprits, expected);
+    assert_eq!(blame.waited, us(2_490));
+}
+
+#[test]
+fn pause_without_an_end_lasts_until_the_end_of_the_recording() {
+    let blame = blame(&[
+        woke(WEB_THREAD, 0),
+        on_cpu(WEB_THREAD, 0..1_000, OffCpu::Blocked),
+        Entry::Record(Record::Paused { at: at(1_000), vcpu: WEB }),
+        ended(3_000),
+    ]);
+    assert_eq!(blame.culprits, [(Culprit::Paused, us(2_000))]);
+}
+
+#[test]
+fn lost_events_and_long_idle_times_are_unexplained() {
+    let cpu = CpuId::new(0);
+    let blame = blame(&[
+        woke(WEB_THREAD, 0),
+        Entry::Record(Record::Lost { cpu, from: at(0), to: at(400), events: 7 }),
+        on_cpu(HOG, 0..1_000, OffCpu::Blocked),
+        on_cpu(WEB_THREAD, 4_000..5_000, OffCpu::Blocked),
+        woke(WEB_THREAD, 6_000),
+        on_cpu(WEB_THREAD, 6_900..7_000, OffCpu::Blocked),
+        ended(7_000),
+    ]);
+    let idle = Culprit::Kernel { name: "CPU leaving idle".into() };
+    let expected = [(Culprit::Unexplained, us(3_400)), (idle, us(900)), (hog(), us(600))];
+    assert_eq!(blame.culprits, expected);
+}
+
+#[test]
+fn stolen_time_is_shared_by_time_on_the_cpu() {
+    let cpu = CpuId::new(0);
+    let (idle, dispatching) = (Span::ZERO, Span::ZERO);
+    let blame = blame(&[
+        woke(WEB_THREAD, 0),
+        on_cpu(WEB_THREAD, 0..1_000, OffCpu::Blocked),
+        on_cpu(HOG, 1_000..4_000, OffCpu::Blocked),
+        Entry::Record(Record::Accounted {
+            cpu,
+            from: at(0),
+            to: at(4_000),
+            idle,
+            stolen: us(400),
+            dispatching,
+        }),
+        ended(4_000),
+    ]);
+    assert_eq!(blame.culprits, [(Culprit::Hypervisor, us(100))]);
+    assert_eq!((blame.ran, blame.waited), (us(900), us(100)));
+}
+
+#[test]
+fn tenant_sees_no_foreign_name() {
+    let entries = [
+        woke(WEB_THREAD, 0),
+        on_cpu(DB_THREAD, 0..1_000, OffCpu::Ready),
+        on_cpu(HOG, 1_000..2_000, OffCpu::Ready),
+        on_cpu(WORKER, 2_000..3_000, OffCpu::Blocked),
+        on_cpu(WEB_THREAD, 3_000..4_000, OffCpu::Blocked),
+        ended(4_000),
+    ];
+    let hidden = blame(&entries).for_tenant(|vm| vm == "web");
+    let text: Vec<String> = hidden.culprits.iter().map(|(it, _)| it.to_string()).collect();
+    assert_eq!(text, ["another VM, beyond its reservation", "the host", "the kernel"]);
+    assert_eq!(hidden.waited, us(3_000));
+    let own = blame(&entries).for_tenant(|_| true);
+    assert_eq!(own.of(|culprit| *culprit == db(true)), us(1_000));
+}
+
+#[test]
+fn unknown_name_has_no_answer() {
+    let answer = ask("nobody", &[ended(1)]);
+    assert_eq!((answer.vcpus.len(), answer.vms), (0, vec!["db".to_owned(), "web".to_owned()]));
+    assert_eq!(ask("web.0", &[ended(1)]).vcpus.len(), 1);
+}
+
+/// A step of a random recording of one CPU: which thread runs next, for how long, and how it
+/// leaves.
+fn steps() -> impl Strategy<Value = Vec<(u32, u64, u64, bool, u8)>> {
+    proptest::collection::vec((0_u32..6, 0_u64..50, 1_u64..3_000, any::<bool>(), 0_u8..12), 1..80)
+}
+
+proptest! {
+    /// Whatever is recorded, the times of the vCPU add up: it ran, waited, or was blocked.
+    #[test]
+    fn times_of_any_recording_add_up(steps in steps()) {
+        let (mut entries, mut now) = (Vec::new(), 0);
+        // The same by hand: when the vCPU became ready, and what it waited.
+        let (mut ready_since, mut waited, mut had) = (None, Span::ZERO, Span::ZERO);
+        for (number, idle, length, is_ready, event) in steps {
+            now += idle;
+            if event == 0 && ready_since.is_none() {
+                entries.push(woke(WEB_THREAD, now));
+                ready_since = Some(now);
+            }
+            if event == 1 {
+                let (cpu, late) = (CpuId::new(0), us(length / 2));
+                entries.push(Entry::Record(Record::RangLate { at: at(now + length), cpu, late }));
+            }
+            if event == 2 {
+                let (cpu, from, to) = (CpuId::new(0), at(now), at(now + length / 3));
+                entries.push(Entry::Record(Record::Lost { cpu, from, to, events: 1 }));
+            }
+            if number == DB_THREAD {
+                entries.push(ran(DB, now..now + length, us(length / 4), is_ready));
+            }
+            if number == WEB_THREAD {
+                waited += us(now - ready_since.take().unwrap_or(now));
+                had += us(length);
+                ready_since = is_ready.then_some(now + length);
+            }
+            let end = if is_ready { OffCpu::Ready } else { OffCpu::Blocked };
+            entries.push(on_cpu(number, now..now + length, end));
+            now += length;
+        }
+        entries.push(ended(now + 10));
+        waited += us(now + 10 - ready_since.unwrap_or(now + 10));
+        let blame = blame(&entries);
+        prop_assert_eq!((blame.ran, blame.waited), (had, waited));
+        let mut kinds: Vec<_> = blame.culprits.iter().map(|(culprit, _)| culprit).collect();
+        kinds.sort();
+        kinds.dedup();
+        prop_assert_eq!(kinds.len(), blame.culprits.len());
+    }
+}

@@ -1,0 +1,85 @@
+//! Threads of the host by identity: what else ran beside the vCPUs.
+
+use slackline_units::{Time, VcpuId};
+
+/// Number of a host thread within one trace. A thread that gets another name or is executed anew
+/// gets a new number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostThreadId(u32);
+
+impl HostThreadId {
+    /// The thread with this number.
+    #[must_use]
+    pub const fn new(number: u32) -> HostThreadId {
+        HostThreadId(number)
+    }
+
+    /// Returns the number of the thread.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+}
+
+/// Kind of a host thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum HostThreadKind {
+    /// Thread of a vCPU.
+    Vcpu,
+    /// Another thread of a VM's process: emulation or I/O.
+    Monitor,
+    /// Thread of Slackline.
+    Slackline,
+    /// Thread of any other process.
+    Process,
+    /// Thread of the kernel.
+    Kernel,
+}
+
+impl HostThreadKind {
+    /// All kinds, in the order of their numbers.
+    pub const ALL: [HostThreadKind; 5] = [
+        HostThreadKind::Vcpu,
+        HostThreadKind::Monitor,
+        HostThreadKind::Slackline,
+        HostThreadKind::Process,
+        HostThreadKind::Kernel,
+    ];
+}
+
+/// Identity of a host thread from now on. It precedes all records of the thread. Arguments of
+/// commands are never part of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostThread {
+    /// Time from which the identity holds.
+    pub at: Time,
+    /// Number of the thread in this trace.
+    pub id: HostThreadId,
+    /// Kind of the thread.
+    pub kind: HostThreadKind,
+    /// The vCPU whose thread it is. `None` for all others.
+    pub vcpu: Option<VcpuId>,
+    /// Thread id on the host; 0 in an anonymised trace.
+    pub tid: u32,
+    /// Process id on the host; 0 in an anonymised trace.
+    pub process: u32,
+    /// User of the process; 0 in an anonymised trace.
+    pub user: u32,
+    /// Name of the thread.
+    pub name: String,
+    /// Name of the process, without its arguments.
+    pub command: String,
+    /// Name of the VM that the process belongs to. Empty if it belongs to none.
+    pub vm: String,
+    /// Systemd unit or cgroup of the process. Empty if it is in the root group.
+    pub group: String,
+}
+
+/// Fact about a recording as a whole: its kernel, its recorder, or an assumption.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// Name of the fact, such as `kernel`.
+    pub name: String,
+    /// The fact.
+    pub text: String,
+}

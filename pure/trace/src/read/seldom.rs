@@ -1,0 +1,85 @@
+//! Entries with many fields, read back.
+
+use std::io::Read;
+
+use slackline_units::{Reservation, Span};
+
+use super::{Damage, Part, Reader};
+use crate::encode::{KIND_BITS, NOTHING};
+use crate::exchange::WrittenTerms;
+use crate::record::{OverheadKind, Record};
+
+impl<R: Read> Reader<R> {
+    pub(super) fn read_accounted(&mut self) -> Part<Record> {
+        let (to, cpu) = (self.time()?, self.cpu()?);
+        let from = self.before(to)?;
+        if from > to {
+            return Err(Damage::Damaged);
+        }
+        let mut span = || self.number().map(Span::from_ns);
+        let (idle, stolen, dispatching) = (span()?, span()?, span()?);
+        Ok(Record::Accounted { cpu, from, to, idle, stolen, dispatching })
+    }
+
+    pub(super) fn read_stopped(&mut self) -> Part<Record> {
+        let (to, vcpu) = (self.time()?, self.vcpu()?);
+        Ok(Record::Stopped { vcpu, from: self.before(to)?, to })
+    }
+
+    pub(super) fn read_elsewhere(&mut self) -> Part<Record> {
+        let (to, vcpu) = (self.time()?, self.vcpu()?);
+        let (from, used) = (self.before(to)?, Span::from_ns(self.number()?));
+        if from > to {
+            return Err(Damage::Damaged);
+        }
+        Ok(Record::Elsewhere { vcpu, from, to, used })
+    }
+
+    pub(super) fn read_slowed(&mut self) -> Part<Record> {
+        let (to, vcpu) = (self.time()?, self.vcpu()?);
+        let (from, work) = (self.before(to)?, Span::from_ns(self.number()?));
+        if from > to || work > to - from {
+            return Err(Damage::Damaged);
+        }
+        Ok(Record::Slowed { vcpu, from, to, work })
+    }
+
+    pub(super) fn read_spent(&mut self) -> Part<Record> {
+        let (to, cpu) = (self.time()?, self.cpu()?);
+        let (from, what) = (self.before(to)?, self.number()?);
+        let kind = usize::try_from(what & ((1 << KIND_BITS) - 1)).map_err(|_| Damage::Damaged)?;
+        let kind = *OverheadKind::ALL.get(kind).ok_or(Damage::Damaged)?;
+        let vcpu = match what >> KIND_BITS {
+            0 => None,
+            1 => Some(self.vcpu()?),
+            _ => return Err(Damage::Damaged),
+        };
+        if from > to {
+            return Err(Damage::Damaged);
+        }
+        Ok(Record::Spent { cpu, vcpu, kind, from, to })
+    }
+
+    pub(super) fn read_promised(&mut self) -> Part<Record> {
+        let (at, vcpu) = (self.time()?, self.vcpu()?);
+        let (slice, period) = (self.number()?, self.number()?);
+        let reservation = if slice == NOTHING {
+            None
+        } else {
+            let (slice, period) = (Span::from_ns(slice), Span::from_ns(period));
+            Some(Reservation::new(slice, period).map_err(|_| Damage::Damaged)?)
+        };
+        let flags = self.number()?;
+        if flags > 3 {
+            return Err(Damage::Damaged);
+        }
+        let phase = if flags & 2 == 0 { None } else { Some(Span::from_ns(self.number()?)) };
+        Ok(Record::Promised { at, vcpu, reservation, exact: flags & 1 != 0, phase })
+    }
+
+    pub(super) fn terms(&mut self) -> Part<Box<WrittenTerms>> {
+        let share = self.text()?;
+        let cpus = if self.number()? == 0 { None } else { Some(self.set()?) };
+        Ok(Box::new(WrittenTerms { share, cpus }))
+    }
+}
