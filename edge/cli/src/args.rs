@@ -10,7 +10,8 @@ use crate::input::file;
 use crate::load::args::Load;
 use crate::parse::{share, span};
 use crate::service::args::{
-    AccessArgs, Apply, Change, Find, Gang, List, Log, Named, Pause, Place, Reserve, Room, Which,
+    AccessArgs, Apply, Change, Find, Gang, History, List, Log, Named, Pause, Place, Reserve, Room,
+    Which,
 };
 
 /// Returns the version and, if this program is a release, the commit that it was built from.
@@ -70,6 +71,8 @@ pub(crate) enum Command {
     Room(Room),
     /// Show the latest events: when, who and what.
     Log(Log),
+    /// Show the CPU time that a reservation received, by hour or day.
+    History(History),
     /// Show or change what users may do. Administrators only.
     Access(AccessArgs),
     /// Compare a scenario under several policies, or simulated and live.

@@ -79,6 +79,7 @@ fn run_command() -> ExitCode {
         Command::Watch(args) => service::watch(&args),
         Command::Room(args) => service::room(&args),
         Command::Log(args) => service::log(&args),
+        Command::History(args) => service::history(&args),
         Command::Access(args) => service::access(&args),
         Command::Compare(args) => compare::compare(&args),
         Command::Sweep(args) => sweep::sweep(&args),

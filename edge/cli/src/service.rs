@@ -3,6 +3,7 @@
 mod apply;
 pub(crate) mod args;
 mod gang;
+mod history;
 mod log;
 mod place;
 mod show;
@@ -26,6 +27,7 @@ use args::{
 
 pub(crate) use apply::apply;
 pub(crate) use gang::gang;
+pub(crate) use history::history;
 pub(crate) use place::place;
 pub(crate) use show::HEADINGS;
 

@@ -24,7 +24,7 @@ use tokio::time::timeout;
 use crate::access::{Access, Grant};
 use crate::link::LONGEST_SAID;
 use crate::problem::{Kind, Problem};
-use crate::replies::{AppliedChange, Event, Host, Machine, Reservation, Room};
+use crate::replies::{Account, AppliedChange, Event, Host, Machine, Reservation, Room};
 use crate::requests::{Apply, Change, GangWord, Wanted};
 use crate::times::Length;
 
@@ -331,6 +331,17 @@ impl Client {
         let name = name.map(|name| format!("&name={}", escaped(name))).unwrap_or_default();
         let before = before.map(|before| format!("&before={before}")).unwrap_or_default();
         self.ask(&Sent::get(format!("/v1/log?limit={limit}{name}{before}")))
+    }
+
+    /// Returns what a reservation received by hour, or by day, from a time on in nanoseconds since
+    /// 1970. Oldest first, at most 1,000.
+    ///
+    /// # Errors
+    /// If the request is refused or not answered.
+    pub fn history(&mut self, name: &str, since_ns: u64, by_day: bool) -> Answered<Vec<Account>> {
+        let by = if by_day { "day" } else { "hour" };
+        let name = escaped(name);
+        self.ask(&Sent::get(format!("/v1/history/{name}?since={since_ns}&by={by}")))
     }
 
     /// Returns a description of the host.

@@ -23,8 +23,8 @@ pub use numbers::{
 };
 pub use problem::{Kind, NoRoom, OverBudget, Problem};
 pub use replies::{
-    AppliedChange, Clock, Cost, Cpu, Delivered, Event, Health, Host, Machine, Overload,
-    Reservation, Room, RoomOn, State, Thread, money,
+    Account, AppliedChange, Clock, Cost, Cpu, Delivered, Event, Health, Host, MOST_ACCOUNTS,
+    Machine, Overload, Reservation, Room, RoomOn, State, Thread, money,
 };
 pub use requests::{Apply, Change, GangWord, NAME, Wanted};
 pub use slackline_service::{Happened, gang};

@@ -15,6 +15,7 @@ mod error;
 mod front_process;
 mod front_share;
 mod grants;
+mod history;
 mod host;
 mod leftovers;
 mod loads;
@@ -157,7 +158,7 @@ pub fn serve(
     let cpus = managed_cpus(options.cpus.as_deref())?;
     let owned = OwnedCpus::take(&cpus).map_err(SessionError::from)?;
     let boot = boot_id().map_err(unreadable("the boot id"))?;
-    let Opened { ledger, loaded, access, has_tenants, .. } =
+    let Opened { ledger, loaded, access, history, has_tenants, .. } =
         Ledger::open(&options.state, &boot, Keep::USUAL)?;
     let people = People::of_this_host().map_err(unreadable("the host's groups"))?;
     let (listener, warning) = socket::listen(&options.socket, people)?;
@@ -172,7 +173,7 @@ pub fn serve(
     let reader = Reader::start(reload, options.listen.clone()).map_err(not_started("a reader"));
     let tally = Tally::new(POLICY, cpus.len(), knowledge());
     let scheduler = Scheduler::new(session, cpus);
-    let mut host = Host::new(scheduler, (ledger, boot.clone()), (scout, lookups), tally);
+    let mut host = Host::new(scheduler, (ledger, boot.clone(), history), (scout, lookups), tally);
     host.look_around_now();
     let (now, access) = (host.now(), Access::new(people, access, has_tenants));
     say_who_would_lose(&access, &loaded, tell);
@@ -308,6 +309,15 @@ impl Core {
                     self.step(Input::NotCommitted { seq, fault: LedgerFault { says } });
                 }
                 Reply::Events { ticket, events } => self.host.answer_log(Ticket(ticket), events),
+                Reply::History { rows, done } => {
+                    if let Err(error) = done {
+                        tell(&format!("cannot write the history: {}", with_causes(&error)));
+                        self.host.history.put_back(rows);
+                    }
+                }
+                Reply::Hours { ticket, hours } => {
+                    self.host.answer_history(Ticket(ticket), hours);
+                }
                 Reply::Access { ticket, done } => self.changed_access(Ticket(ticket), done),
                 Reply::NoBackup(error) => {
                     tell(&format!("cannot back up the ledger: {}", with_causes(&error)));
@@ -437,6 +447,7 @@ impl Core {
             }
             self.say_status();
         }
+        self.host.keep_history(now, &self.service);
         if let Some(alive) = &mut self.alive
             && now >= self.next_sign
         {
@@ -509,7 +520,8 @@ impl Core {
     /// Everything is given back, and what was promised is written down.
     fn close(self) -> Result<(), ServeError> {
         self.systemd.stopping();
-        let Core { host, alive, .. } = self;
+        let Core { mut host, alive, .. } = self;
+        host.close_history();
         if let Some(mut alive) = alive {
             alive.sign();
         }

@@ -272,6 +272,29 @@ pub(crate) struct Log {
     pub(crate) at: At,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct History {
+    /// Name of the reservation, which may have ended.
+    pub(crate) name: String,
+    /// Show the time since then: a time ago, e.g. `7d`, or a day in UTC, e.g. `2026-11-26`.
+    #[arg(long, value_name = "TIME|DAY", value_parser = since, default_value = "24h")]
+    pub(crate) since: Since,
+    /// Length of a line.
+    #[arg(long, value_enum, default_value_t = Step::Hour)]
+    pub(crate) by: Step,
+    #[command(flatten)]
+    pub(crate) view: View,
+    #[command(flatten)]
+    pub(crate) at: At,
+}
+
+/// Length of a line of the history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Step {
+    Hour,
+    Day,
+}
+
 /// Start of the events that are shown.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Since {

@@ -11,6 +11,7 @@ mod commands;
 mod compares;
 mod formats;
 mod help;
+mod history;
 mod interrupted;
 mod loads;
 mod manual;

@@ -8,6 +8,7 @@ use slackline_control::link::{Answer as Said, Said as Line};
 use slackline_control::{self as control, Histogram, Kind, Numbers, PAGE, Problem, convert};
 use slackline_linux::sys::{Tid, monotonic, process_cpu_time, wall_clock_error};
 use slackline_live::session::knowledge;
+use slackline_service::history::{History, Hour};
 use slackline_service::{
     Answer, Asked, Binding, BindingKind, Commit, Declined, Event, Identity, Joining, LedgerFault,
     Listed, LookError, Machine, Name, Principal, Refusal, Request, Role, Room, Seats, Service,
@@ -26,7 +27,7 @@ use slackline_linux::with_causes;
 
 use super::POLICY;
 use crate::find::{self, Absent, Found};
-use crate::ledger::{Asked as AskedFor, Ledger, LedgerError, Logged};
+use crate::ledger::{Asked as AskedFor, AskedHours, Ledger};
 
 /// How many questions of the front may wait for an answer; it has as many connections at most.
 const MOST_RESTS: usize = 4_096;
@@ -71,12 +72,17 @@ pub(super) struct Host {
     lapsed: BTreeMap<DomId, Span>,
     /// What reservations cost, if there are prices.
     pub(super) costs: Option<Costs>,
+    pub(super) history: History,
+    /// Time at which the history is counted next.
+    pub(super) history_due: Time,
+    /// Time of the last write of the history.
+    pub(super) history_written: Time,
 }
 
 impl Host {
     pub(super) fn new(
         scheduler: Scheduler,
-        (ledger, boot): (Ledger, String),
+        (ledger, boot, history): (Ledger, String, Vec<Hour>),
         (scout, lookups): (Scout, Lookups),
         tally: Tally,
     ) -> Host {
@@ -105,6 +111,9 @@ impl Host {
             restarts: 0,
             lapsed: BTreeMap::new(),
             costs: None,
+            history: History::recover(history),
+            history_due: Time::START,
+            history_written: Time::START,
         }
     }
 
@@ -320,18 +329,6 @@ impl Host {
         Said::Reservations(page)
     }
 
-    /// The events that somebody asked for.
-    pub(super) fn answer_log(&mut self, ticket: Ticket, events: Result<Vec<Logged>, LedgerError>) {
-        let line = match events {
-            Ok(events) => {
-                let events = events.into_iter().map(wire::logged).collect();
-                wire::answered(ticket, Said::Events(events))
-            }
-            Err(error) => wire::refused(ticket, Problem::new(Kind::NotNow, with_causes(&error))),
-        };
-        self.say(&line);
-    }
-
     /// The machines that somebody asked for.
     pub(super) fn answer_find(&mut self, asked: &Asked, machines: &Listing) {
         let (ticket, text) = (asked.ticket, sought_text(&asked.request).unwrap_or_default());
@@ -484,7 +481,11 @@ impl World for Host {
     }
 
     fn join(&mut self, group: &[Joining<'_>]) -> Vec<Result<(), Declined>> {
-        self.scheduler.join(group)
+        let done = self.scheduler.join(group);
+        let joined = group.iter().zip(&done).filter(|(_, done)| done.is_ok());
+        let joined: Vec<&Joining<'_>> = joined.map(|(joining, _)| joining).collect();
+        self.begin_history(&joined);
+        done
     }
 
     fn seat(&mut self, domain: DomId, seats: &Seats) -> Result<(), Declined> {
@@ -495,11 +496,16 @@ impl World for Host {
 
     fn unseat(&mut self, domain: DomId) {
         self.scheduler.unseat(domain);
+        self.history.contest(domain, false);
         self.begin_numbers(domain);
     }
 
     fn change(&mut self, domain: DomId, terms: &Terms) -> Result<(), Declined> {
+        self.count_history(domain);
         let done = self.scheduler.change(domain, terms);
+        if done.is_ok() {
+            self.history.change(domain, *terms);
+        }
         self.begin_numbers(domain);
         done
     }
@@ -511,12 +517,17 @@ impl World for Host {
     }
 
     fn resume(&mut self, domain: DomId) -> Result<(), Declined> {
+        self.count_history(domain);
         let done = self.scheduler.resume(domain);
+        if done.is_ok() {
+            self.history.contest(domain, false);
+        }
         self.begin_numbers(domain);
         done
     }
 
     fn leave(&mut self, domain: DomId) {
+        self.end_history(domain);
         self.scheduler.leave(domain);
     }
 
@@ -561,6 +572,10 @@ impl World for Host {
                     let problem = Problem::new(Kind::NotNow, error.to_string());
                     self.say(&wire::refused(ticket, problem));
                 }
+            }
+            Request::History { name, since_ns, by_day } => {
+                let (name, since_ns, by_day) = (name.clone(), *since_ns, *by_day);
+                self.ask_history(ticket, AskedHours { name, since_ns, by_day });
             }
             // The service answers all others itself.
             _ => {}

@@ -2,7 +2,7 @@
 
 use utoipa::OpenApi;
 
-use super::{events, pages};
+use super::{accounts, events, pages};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -21,6 +21,7 @@ use super::{events, pages};
         pages::gang,
         pages::room,
         pages::log,
+        accounts::history,
         pages::access,
         pages::migrate_access,
         pages::grant,

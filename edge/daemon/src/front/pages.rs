@@ -23,7 +23,7 @@ use super::Front;
 use super::body::{self, No, Reply, query};
 use super::caller::Caller;
 use super::tls::certificate_in;
-use super::{events, metrics};
+use super::{accounts, events, metrics};
 
 /// Stored OpenAPI description. Within a version only additions are allowed.
 pub const STORED: &str = include_str!("../../openapi.json");
@@ -55,6 +55,7 @@ pub(super) fn router(front: &Arc<Front>) -> Router {
         .route("/v1/access/{whom}", put(grant).delete(revoke))
         .route("/v1/events", get(events::events))
         .route("/v1/log", get(log))
+        .route("/v1/history/{name}", get(accounts::history))
         .route("/v1/openapi.json", get(api))
         .route("/metrics", get(scrape))
         .route("/health", get(health))

@@ -44,7 +44,7 @@ fn open_error(folder: &Path) -> LedgerError {
 }
 
 /// All replies until as many have come as were asked for.
-fn replies(ledger: &mut Ledger, count: usize) -> Vec<Reply> {
+pub(crate) fn replies(ledger: &mut Ledger, count: usize) -> Vec<Reply> {
     let mut replies = Vec::new();
     while replies.len() < count {
         let descriptor = ledger.as_fd();
@@ -290,7 +290,7 @@ fn a_full_disk_takes_nothing_that_was_acknowledged_and_writes_again_when_there_i
         }
         assert!(seq < 100_000, "the disk does not get full");
         if seq == 20 {
-            fs::write(disk.0.path().join("filler"), vec![1; 64 << 10]).unwrap();
+            fs::write(disk.0.path().join("filler"), vec![1; 96 << 10]).unwrap();
         }
     };
     assert!(matches!(error, LedgerError::Full { .. }), "{error:?}");
