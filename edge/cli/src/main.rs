@@ -2,6 +2,7 @@
 
 mod agent;
 mod alert;
+mod amounts;
 mod args;
 mod bug;
 mod by_second;

@@ -35,6 +35,9 @@ pub use stream::{Frame, Heard, Stream};
 /// Time limit for an answer. The daemon itself gives up after five seconds.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
+/// Maximum length of the path of a Unix socket, in bytes.
+pub const LONGEST_SOCKET: usize = 107;
+
 /// Reason why there is no answer, or not the expected one.
 #[derive(Debug, Error)]
 pub enum ClientError {
@@ -45,6 +48,17 @@ pub enum ClientError {
         path: PathBuf,
         /// Error of the kernel.
         source: io::Error,
+    },
+    /// The path of the socket is longer than the kernel allows.
+    #[error(
+        "cannot use the socket {}: its path has {is} bytes; at most {LONGEST_SOCKET} are allowed",
+        path.display()
+    )]
+    LongSocket {
+        /// Path of the socket.
+        path: PathBuf,
+        /// Length of the path in bytes.
+        is: usize,
     },
     /// The socket exists, but this user may not use it.
     #[error("this user may not use {}: {source}", path.display())]
@@ -460,6 +474,10 @@ impl Place {
 }
 
 async fn open(path: &Path) -> Result<SendRequest<Full<Bytes>>, ClientError> {
+    let is = path.as_os_str().len();
+    if is > LONGEST_SOCKET {
+        return Err(ClientError::LongSocket { path: path.to_owned(), is });
+    }
     let stream = UnixStream::connect(path).await.map_err(|source| {
         let path = path.to_owned();
         match source.kind() {

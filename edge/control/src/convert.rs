@@ -9,7 +9,7 @@ use slackline_units::{self as units, Span};
 use crate::link::Request;
 use crate::problem::{Kind, NoRoom, OverBudget, Problem};
 use crate::replies::{Account, AppliedChange, Delivered, Event, Reservation, Room, RoomOn, State};
-use crate::requests::{Apply, Change, GangWord, NAME, Wanted};
+use crate::requests::{Apply, Change, GangWord, Wanted, name_hint};
 use crate::times::Length;
 
 impl Request {
@@ -100,7 +100,7 @@ pub fn account(hour: &Hour) -> Account {
 fn read_name(text: &str) -> Result<Name, Problem> {
     text.parse().map_err(|error| {
         let text: String = text.chars().take(80).flat_map(char::escape_debug).collect();
-        bad(format!("the name `{text}` {error}"), NAME)
+        bad(format!("the name `{text}` {error}"), &name_hint(&text))
     })
 }
 

@@ -26,7 +26,7 @@ pub use replies::{
     Account, AppliedChange, Clock, Cost, Cpu, Delivered, Event, Health, Host, MOST_ACCOUNTS,
     Machine, Overload, Reservation, Room, RoomOn, State, Thread, money,
 };
-pub use requests::{Apply, Change, GangWord, NAME, Wanted};
+pub use requests::{Apply, Change, GangWord, NAME, Wanted, name_hint};
 pub use slackline_service::{Happened, gang};
 pub use times::{Length, Phase, Share};
 

@@ -80,6 +80,9 @@ pub(crate) struct HowMuch {
     /// Set a hard limit: no CPU time beyond the reservation.
     #[arg(long)]
     pub(crate) exact: bool,
+    /// Also allow slack beyond the reservation [default, or unchanged].
+    #[arg(long, conflicts_with = "exact")]
+    pub(crate) at_least: bool,
     /// Offset of periods on the wall clock, or `none` [default: none, or unchanged].
     #[arg(long, value_name = "TIME", value_parser = phase)]
     pub(crate) phase: Option<Phase>,
@@ -154,7 +157,7 @@ pub(crate) enum By {
 impl HowMuch {
     /// Returns the request to a daemon.
     pub(crate) fn wanted(&self, binding: Option<&String>, user: Option<u32>) -> Wanted {
-        let HowMuch { slice, period, cpu, vcpus, exact, phase } = *self;
+        let HowMuch { slice, period, cpu, vcpus, exact, phase, .. } = *self;
         let (binding, phase) = (binding.cloned(), phase.and_then(|phase| phase.0).map(Length));
         Wanted { slice, period, cpu, exact, phase, vcpus, binding, user }
     }
@@ -176,9 +179,6 @@ pub(crate) struct Change {
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) much: HowMuch,
-    /// Remove the hard limit: also allow slack beyond the reservation.
-    #[arg(long, conflicts_with = "exact")]
-    pub(crate) at_least: bool,
     /// Do nothing unless this is the current revision, as in `list`.
     #[arg(long, value_name = "N")]
     pub(crate) if_revision: Option<u64>,

@@ -11,6 +11,7 @@ mod commands;
 mod compares;
 mod formats;
 mod help;
+mod hints;
 mod history;
 mod interrupted;
 mod loads;

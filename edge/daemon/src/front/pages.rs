@@ -16,7 +16,9 @@ use slackline_control::link::{Answer, Request};
 use slackline_control::{
     Access, AppliedChange, Apply, Change, Event, Health, Host, Machine, Reservation, Room,
 };
-use slackline_control::{GangWord, Grant, Kind, LONGEST_LIST, Length, NAME, PAGE, Problem, Wanted};
+use slackline_control::{
+    GangWord, Grant, Kind, LONGEST_LIST, Length, NAME, PAGE, Problem, Wanted, name_hint,
+};
 use slackline_service::{Key, Name, Verb};
 
 use super::Front;
@@ -120,7 +122,7 @@ fn checked(text: &str) -> Result<String, No> {
         Ok(name) => Ok(name.to_string()),
         Err(error) => {
             let shown: String = text.chars().take(80).flat_map(char::escape_debug).collect();
-            Err(No::bad(format!("the name `{shown}` {error}"), NAME))
+            Err(No::bad(format!("the name `{shown}` {error}"), name_hint(&shown)))
         }
     }
 }
