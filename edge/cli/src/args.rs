@@ -1,5 +1,6 @@
 //! Definition of the command line.
 
+use crate::amounts::{CpuList, cpu_list};
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Parser, Subcommand};
@@ -10,7 +11,8 @@ use crate::input::file;
 use crate::load::args::Load;
 use crate::parse::{share, span};
 use crate::service::args::{
-    AccessArgs, Apply, At, Change, Find, Gang, List, Log, Named, Pause, Place, Reserve, Room, Which,
+    AccessArgs, Apply, At, Change, Find, Gang, History, List, Log, Named, Pause, Place, Reserve,
+    Room, Which,
 };
 
 /// Returns the version and, if this program is a release, the commit that it was built from.
@@ -70,6 +72,8 @@ pub(crate) enum Command {
     Room(Room),
     /// Show the latest events: when, who and what.
     Log(Log),
+    /// Show the CPU time that a reservation received, by hour or day.
+    History(History),
     /// Show or change what users may do. Administrators only.
     Access(AccessArgs),
     /// Compare a scenario under several policies, or simulated and live.
@@ -189,8 +193,8 @@ pub(crate) struct Run {
     #[arg(long, value_parser = span)]
     pub(crate) length: Option<Span>,
     /// CPUs of this host, as many as the scenario has [default: the last ones].
-    #[arg(long, value_name = "N,N", value_delimiter = ',')]
-    pub(crate) cpus: Option<Vec<usize>>,
+    #[arg(long, value_name = "N-N,N", value_parser = cpu_list)]
+    pub(crate) cpus: Option<CpuList>,
     #[command(flatten)]
     pub(crate) keeping: Keeping,
 }
@@ -226,15 +230,18 @@ pub(crate) struct Hold {
     /// Period of the slice or of --cpu [default: 10ms].
     #[arg(long, value_name = "TIME", value_parser = span)]
     pub(crate) period: Option<Span>,
-    /// Also allow slack beyond the reservation [default: hard limit].
+    /// Set a hard limit: no CPU time beyond the reservation. This is the default.
     #[arg(long)]
+    pub(crate) exact: bool,
+    /// Also allow slack beyond the reservation [default: hard limit].
+    #[arg(long, conflicts_with = "exact")]
     pub(crate) at_least: bool,
     /// Schedule each vCPU thread of a VM monitor by itself.
     #[arg(long, conflicts_with_all = ["unit", "cgroup"])]
     pub(crate) vcpus: bool,
     /// CPUs to use [default: the last ones, as many as needed].
-    #[arg(long, value_name = "N,N", value_delimiter = ',')]
-    pub(crate) cpus: Option<Vec<usize>>,
+    #[arg(long, value_name = "N-N,N", value_parser = cpu_list)]
+    pub(crate) cpus: Option<CpuList>,
     /// Print one line of JSON per second.
     #[arg(long)]
     pub(crate) json: bool,
@@ -247,8 +254,8 @@ pub(crate) struct Hold {
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
     /// CPUs to schedule [default: all but the first]. With all CPUs, 5 % of one is for requests.
-    #[arg(long, value_name = "N,N", value_delimiter = ',')]
-    pub(crate) cpus: Option<Vec<usize>>,
+    #[arg(long, value_name = "N-N,N", value_parser = cpu_list)]
+    pub(crate) cpus: Option<CpuList>,
     /// Folder of the ledger, which stores reservations and events.
     #[arg(long, value_name = "FOLDER", default_value = slackline_daemon::ledger::FOLDER)]
     pub(crate) state: PathBuf,
@@ -317,8 +324,8 @@ pub(crate) struct Compare {
     #[arg(long, value_parser = span)]
     pub(crate) length: Option<Span>,
     /// CPUs of this host for live runs [default: the last ones].
-    #[arg(long, value_name = "N,N", value_delimiter = ',')]
-    pub(crate) cpus: Option<Vec<usize>>,
+    #[arg(long, value_name = "N-N,N", value_parser = cpu_list)]
+    pub(crate) cpus: Option<CpuList>,
     /// Save the metrics of each vCPU in each run as CSV.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["live", "live_if_possible"])]
     pub(crate) csv: Option<PathBuf>,

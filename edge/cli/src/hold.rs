@@ -21,9 +21,10 @@ use slackline_live::session::{
 };
 use slackline_live::vcpus;
 use slackline_play::play::LiveError;
-use slackline_policy::{Given, Values, find};
+use slackline_policy::{AdmitError, Given, Values, find};
 use slackline_units::{CpuId, CpuShare, Reservation, Span, Time};
 
+use crate::amounts::{percent_hint, share_hint};
 use crate::args::Hold;
 use crate::problem::Problem;
 use crate::run::choose_cpus;
@@ -83,7 +84,9 @@ pub(crate) fn hold(args: &Hold) -> Result<(), Problem> {
     let mut session = Session::open(&options).map_err(of_session)?;
     let requests = target.requests((each, spread), !args.at_least);
     let names = requests.iter().map(|request| request.name.clone()).collect();
-    let ids = session.join(requests).map_err(|error| of_request(error.error))?;
+    let parts = target.parts();
+    let refused = |error: RequestError| in_same_terms(args, parts, error);
+    let ids = session.join(requests).map_err(|error| refused(error.error))?;
     command.as_mut().map_or(Ok(()), HeldCommand::go)?;
     let shown = Shown::begin(args, &target.name, each, (target.parts(), &cpus))?;
     let (began, guest) = (session.now(), target.guest());
@@ -161,8 +164,9 @@ impl Amount {
             let (asked, most) =
                 (show::percent(cpu.ppm().into()), show::percent(u64::from(parts) * 1_000_000));
             let (of, hint) = target.most();
+            let typed = percent_hint(cpu);
             let message = format!("cannot reserve {asked} of a CPU: {of} can have {most} at most");
-            return Err(bad(message, hint));
+            return Err(bad(message, typed.as_deref().unwrap_or(hint)));
         }
         let slice = Span::from_ns(
             u64::try_from(
@@ -442,6 +446,29 @@ fn of_request(error: RequestError) -> Problem {
             Problem::HostCannot { message, hint }
         }
         error => Problem::HostCannot { message: with_causes(&error), hint },
+    }
+}
+
+/// A refusal for lack of capacity, with a hint as a share if a share was demanded.
+fn in_same_terms(args: &Hold, parts: usize, error: RequestError) -> Problem {
+    let hint = match &error {
+        RequestError::Declined(
+            AdmitError::NoRoom { asked, room, .. }
+            | AdmitError::NoRoomInParts { asked, room, .. }
+            | AdmitError::NoRoomTogether { asked, room, .. },
+        ) if args.cpu.is_some() => {
+            let parts = u64::try_from(parts).unwrap_or(u64::MAX);
+            share_hint(*room, asked.period(), parts)
+        }
+        _ => None,
+    };
+    let is_process = args.cgroup.is_none() && args.unit.is_none() && !args.vcpus;
+    match (of_request(error), hint) {
+        (Problem::BadOption { message, .. }, Some(hint)) => {
+            let more = if is_process && parts == 1 { ", or two CPUs with `--cpus`" } else { "" };
+            Problem::BadOption { message, hint: Some(hint + more) }
+        }
+        (problem, _) => problem,
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod agent;
 mod alert;
+mod amounts;
 mod args;
 mod bug;
 mod by_second;
@@ -83,6 +84,7 @@ fn run_command() -> ExitCode {
         Command::Watch(args) => service::watch(&args),
         Command::Room(args) => service::room(&args),
         Command::Log(args) => service::log(&args),
+        Command::History(args) => service::history(&args),
         Command::Access(args) => service::access(&args),
         Command::Compare(args) => compare::compare(&args),
         Command::Sweep(args) => sweep::sweep(&args),

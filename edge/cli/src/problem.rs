@@ -106,7 +106,11 @@ impl Problem {
             Problem::Live(_) => 3,
             Problem::Service(ClientError::Refused(problem)) => problem.kind.about().3,
             Problem::Service(ClientError::NotForUs { .. }) => 5,
-            Problem::Service(ClientError::BadHost { .. } | ClientError::BadFile { .. }) => 2,
+            Problem::Service(
+                ClientError::BadHost { .. }
+                | ClientError::BadFile { .. }
+                | ClientError::LongSocket { .. },
+            ) => 2,
             Problem::Service(_) => 3,
             Problem::Interrupted => 130,
             _ => 2,
@@ -207,6 +211,7 @@ fn about_service(error: &ClientError) -> Option<String> {
     let hint = match error {
         ClientError::Refused(problem) => return problem.hint.clone(),
         ClientError::NoDaemon { .. } => "start it with `slackline serve`, or use --socket PATH",
+        ClientError::LongSocket { .. } => "name a shorter path with --socket",
         ClientError::NotForUs { .. } => {
             "run as root, or as a member of the groups slackline or slackline-admin"
         }

@@ -3,6 +3,7 @@
 mod apply;
 pub(crate) mod args;
 mod gang;
+mod history;
 mod incidents;
 mod log;
 mod place;
@@ -16,10 +17,11 @@ use std::time::Duration;
 
 use slackline_control::client::{Answered, Client, ClientError, Frame, Heard, Stream, Text};
 use slackline_control::{
-    Change as Changed, Event, Grant, Length, PAGE, Recording, Reservation, Why,
+    Change as Changed, Event, Grant, Kind, Length, PAGE, Recording, Reservation, Share, Why,
 };
 use slackline_units::Span;
 
+use crate::amounts::{percent_hint, share_hint};
 use crate::args::Incidents;
 use crate::problem::Problem;
 use crate::signals::stop_flag;
@@ -31,6 +33,7 @@ use args::{
 
 pub(crate) use apply::apply;
 pub(crate) use gang::gang;
+pub(crate) use history::history;
 pub(crate) use place::place;
 pub(crate) use show::HEADINGS;
 
@@ -54,12 +57,13 @@ pub(crate) fn find(args: &Find) -> Result<(), Problem> {
 
 pub(crate) fn reserve(args: &Reserve) -> Result<(), Problem> {
     let wanted = args.much.wanted(args.r#for.as_ref(), args.user);
-    done(&args.at, connect(&args.at)?.reserve(&args.name, &wanted))
+    let answered = connect(&args.at)?.reserve(&args.name, &wanted);
+    done(&args.at, answered.map_err(|error| in_same_terms(&args.much, error)))
 }
 
 pub(crate) fn change(args: &Change) -> Result<(), Problem> {
-    let HowMuch { slice, period, cpu, vcpus, exact, phase } = args.much;
-    let exact = (exact || args.at_least).then_some(exact);
+    let HowMuch { slice, period, cpu, vcpus, exact, at_least, phase } = args.much;
+    let exact = (exact || at_least).then_some(exact);
     let change = Changed { slice, period, cpu, exact, phase, vcpus };
     if change == Changed::default() {
         return Err(Problem::BadOption {
@@ -378,6 +382,23 @@ fn open(at: &At) -> Result<Client, ClientError> {
 
 fn connect(at: &At) -> Result<Client, Problem> {
     Ok(open(at)?)
+}
+
+/// Returns a refusal for lack of capacity with a hint as a share if a share was demanded.
+fn in_same_terms(much: &HowMuch, error: ClientError) -> ClientError {
+    let Some(Share(share)) = much.cpu else { return error };
+    let ClientError::Refused(mut problem) = error else { return error };
+    let room = problem.room.as_deref().and_then(|room| {
+        let all = u128::from(share.ppm()) * u128::from(room.asked_period_ns) / 1_000_000;
+        let each = u128::from(room.asked_slice_ns.max(1));
+        let parts = u64::try_from((all + each / 2) / each).unwrap_or(u64::MAX);
+        share_hint(room.largest.0, room.asked_period.0, parts)
+    });
+    let less = "reserve less than a CPU for each vCPU; `slackline room` shows what fits";
+    let is_whole = problem.kind == Kind::Bad && problem.hint.is_none();
+    let less = is_whole.then(|| less.to_owned());
+    problem.hint = percent_hint(share).or(room).or(less).or(problem.hint);
+    ClientError::Refused(problem)
 }
 
 /// Prints a reservation after a change.

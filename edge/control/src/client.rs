@@ -25,7 +25,7 @@ use crate::access::{Access, Grant};
 use crate::flight::{Incident, Recording, Why};
 use crate::link::LONGEST_SAID;
 use crate::problem::{Kind, Problem};
-use crate::replies::{AppliedChange, Event, Host, Machine, Reservation, Room};
+use crate::replies::{Account, AppliedChange, Event, Host, Machine, Reservation, Room};
 use crate::requests::{Apply, Change, GangWord, Wanted};
 use crate::times::Length;
 
@@ -35,6 +35,9 @@ pub use stream::{Frame, Heard, Stream};
 
 /// Time limit for an answer. The daemon itself gives up after five seconds.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+/// Maximum length of the path of a Unix socket, in bytes.
+pub const LONGEST_SOCKET: usize = 107;
 
 /// Reason why there is no answer, or not the expected one.
 #[derive(Debug, Error)]
@@ -46,6 +49,17 @@ pub enum ClientError {
         path: PathBuf,
         /// Error of the kernel.
         source: io::Error,
+    },
+    /// The path of the socket is longer than the kernel allows.
+    #[error(
+        "cannot use the socket {}: its path has {is} bytes; at most {LONGEST_SOCKET} are allowed",
+        path.display()
+    )]
+    LongSocket {
+        /// Path of the socket.
+        path: PathBuf,
+        /// Length of the path in bytes.
+        is: usize,
     },
     /// The socket exists, but this user may not use it.
     #[error("this user may not use {}: {source}", path.display())]
@@ -358,6 +372,17 @@ impl Client {
         self.ask(&Sent::write(Method::POST, format!("/v1/recordings?since={}", since.0)))
     }
 
+    /// Returns what a reservation received by hour, or by day, from a time on in nanoseconds since
+    /// 1970. Oldest first, at most 1,000.
+    ///
+    /// # Errors
+    /// If the request is refused or not answered.
+    pub fn history(&mut self, name: &str, since_ns: u64, by_day: bool) -> Answered<Vec<Account>> {
+        let by = if by_day { "day" } else { "hour" };
+        let name = escaped(name);
+        self.ask(&Sent::get(format!("/v1/history/{name}?since={since_ns}&by={by}")))
+    }
+
     /// Returns a description of the host.
     ///
     /// # Errors
@@ -474,6 +499,10 @@ impl Place {
 }
 
 async fn open(path: &Path) -> Result<SendRequest<Full<Bytes>>, ClientError> {
+    let is = path.as_os_str().len();
+    if is > LONGEST_SOCKET {
+        return Err(ClientError::LongSocket { path: path.to_owned(), is });
+    }
     let stream = UnixStream::connect(path).await.map_err(|source| {
         let path = path.to_owned();
         match source.kind() {

@@ -2,13 +2,14 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use slackline_service::history::{HOUR_NS, Hour};
 use slackline_service::{self as service, Amount, Binding, Listed, Name, Refusal, Warning};
 use slackline_units::{self as units, Span};
 
 use crate::link::Request;
 use crate::problem::{Kind, NoRoom, OverBudget, Problem};
-use crate::replies::{AppliedChange, Delivered, Event, Reservation, Room, RoomOn, State};
-use crate::requests::{Apply, Change, GangWord, NAME, Wanted};
+use crate::replies::{Account, AppliedChange, Delivered, Event, Reservation, Room, RoomOn, State};
+use crate::requests::{Apply, Change, GangWord, Wanted, name_hint};
 use crate::times::Length;
 
 impl Request {
@@ -73,14 +74,36 @@ impl Request {
                 before,
                 most: u16::try_from(limit).unwrap_or(u16::MAX),
             },
+            Request::History { name, since_ns, by_day } => {
+                Of::History { name: read_name(&name)?, since_ns, by_day }
+            }
         }))
+    }
+}
+
+/// Converts an account of an hour or a day for clients.
+#[must_use]
+pub fn account(hour: &Hour) -> Account {
+    let of = &hour.sums;
+    Account {
+        from_ns: hour.start.saturating_mul(HOUR_NS),
+        length_ns: u64::from(hour.length).saturating_mul(HOUR_NS),
+        existed_ns: of.existed.ns(),
+        unknown_ns: of.unknown().ns(),
+        contested_ns: of.contested.ns(),
+        reserved_ns: of.reserved.ns(),
+        due_ns: of.due.ns(),
+        delivered_ns: of.delivered.ns(),
+        late_ns: of.late.ns(),
+        deadlines: of.deadlines,
+        missed: of.missed,
     }
 }
 
 fn read_name(text: &str) -> Result<Name, Problem> {
     text.parse().map_err(|error| {
         let text: String = text.chars().take(80).flat_map(char::escape_debug).collect();
-        bad(format!("the name `{text}` {error}"), NAME)
+        bad(format!("the name `{text}` {error}"), &name_hint(&text))
     })
 }
 

@@ -10,7 +10,7 @@ use crate::access::{Access, Grant, Role};
 use crate::flight::{Incident, Recording, Why};
 use crate::numbers::Numbers;
 use crate::problem::Problem;
-use crate::replies::{AppliedChange, Event, Health, Host, Machine, Reservation, Room};
+use crate::replies::{Account, AppliedChange, Event, Health, Host, Machine, Reservation, Room};
 use crate::requests::{Apply, Change, GangWord, Wanted};
 use crate::times::Length;
 
@@ -138,6 +138,15 @@ pub enum Request {
         /// Maximum number of events.
         limit: usize,
     },
+    /// Shows what a reservation received by hour or day, oldest first: [`Answer::History`].
+    History {
+        /// Name of the reservation, which may have ended.
+        name: String,
+        /// Time whose hour or day is the first one, in nanoseconds since 1970.
+        since_ns: u64,
+        /// True to add the hours of each day up.
+        by_day: bool,
+    },
     /// Lists the access of all principals with a grant: [`Answer::Access`].
     ListAccess,
     /// Grants access: [`Answer::Access`], with one entry.
@@ -202,6 +211,8 @@ pub enum Answer {
     Room(Room),
     /// Events, newest first, at most [`crate::PAGE`] of them.
     Events(Vec<Event>),
+    /// CPU time of a reservation, oldest first, at most 1,000 hours or days.
+    History(Vec<Account>),
     /// Access of principals with a grant.
     Access(Vec<Access>),
     /// Role of the caller.

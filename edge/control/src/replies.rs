@@ -339,6 +339,38 @@ pub struct Event {
     pub was_late: bool,
 }
 
+/// Maximum number of accounts in one answer.
+pub const MOST_ACCOUNTS: usize = 1_000;
+
+/// CPU time of a reservation in an hour or a day, for all vCPUs together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Account {
+    /// Start, in nanoseconds since 1970. Days begin at midnight UTC.
+    pub from_ns: u64,
+    /// Length: an hour or a day. Old hours are kept as days.
+    pub length_ns: u64,
+    /// Part of it in which the reservation existed.
+    pub existed_ns: u64,
+    /// Part of that for which nothing was counted: no daemon ran, or the host was suspended. The
+    /// other fields do not cover it.
+    pub unknown_ns: u64,
+    /// Time in which another program had changed threads of the VM, so that nothing was enforced.
+    pub contested_ns: u64,
+    /// Sum of the slices of all periods, whether the VM was runnable, blocked or absent.
+    pub reserved_ns: u64,
+    /// Part of that to which the VM was entitled: less than all if it blocked or was absent.
+    pub due_ns: u64,
+    /// CPU time that the VM used.
+    pub delivered_ns: u64,
+    /// Sum of the tardiness after deadline misses.
+    pub late_ns: u64,
+    /// Number of periods with an entitlement at their end.
+    pub deadlines: u64,
+    /// Number of these periods in which the VM received less than its entitlement.
+    pub missed: u64,
+}
+
 /// Health of the daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

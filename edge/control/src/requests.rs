@@ -3,11 +3,23 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use slackline_service::Name;
 
 use crate::times::{Length, Phase, Share};
 
 /// Hint about names of reservations.
 pub const NAME: &str = "use a to z, 0 to 9, `.`, `_` and `-`; up to 63, first a letter or digit";
+
+/// Returns the hint for a text that is no name of a reservation. The VM of a text with capital
+/// letters is named by its binding.
+#[must_use]
+pub fn name_hint(text: &str) -> String {
+    let lower = text.to_ascii_lowercase();
+    if lower == text || lower.parse::<Name>().is_err() {
+        return NAME.to_owned();
+    }
+    format!("name it `{lower}`, and its VM by `--for`, e.g. `reserve {lower} --for libvirt:{text}`")
+}
 
 /// Parameters of a new reservation: `slice` per `period` for each vCPU, or `cpu` for all vCPUs.
 ///

@@ -16,6 +16,7 @@ mod flight;
 mod front_process;
 mod front_share;
 mod grants;
+mod history;
 mod host;
 mod incidents;
 mod leftovers;
@@ -166,7 +167,7 @@ pub fn serve(
     let cpus = managed_cpus(options.cpus.as_deref())?;
     let owned = OwnedCpus::take(&cpus).map_err(SessionError::from)?;
     let boot = boot_id().map_err(unreadable("the boot id"))?;
-    let Opened { ledger, loaded, access, has_tenants, .. } =
+    let Opened { ledger, loaded, access, history, has_tenants, .. } =
         Ledger::open(&options.state, &boot, Keep::USUAL)?;
     let people = People::of_this_host().map_err(unreadable("the host's groups"))?;
     let (listener, warning) = socket::listen(&options.socket, people)?;
@@ -187,7 +188,7 @@ pub fn serve(
     });
     let flight = flight.transpose().map_err(not_started("the flight recorder"))?;
     let scheduler = Scheduler::new(session, cpus);
-    let mut host = Host::new(scheduler, (ledger, boot.clone()), (scout, lookups), tally);
+    let mut host = Host::new(scheduler, (ledger, boot.clone(), history), (scout, lookups), tally);
     host.flight = flight;
     host.look_around_now();
     let (now, access) = (host.now(), Access::new(people, access, has_tenants));
@@ -345,9 +346,18 @@ impl Core {
                     tell(&format!("cannot write the ledger: {says}"));
                     self.step(Input::NotCommitted { seq, fault: LedgerFault { says } });
                 }
-                Written::Events { ticket, events } => self.host.answer_log(Ticket(ticket), events),
-                Written::Access { ticket, done } => self.changed_access(Ticket(ticket), done),
-                Written::NoBackup(error) => {
+                Reply::Events { ticket, events } => self.host.answer_log(Ticket(ticket), events),
+                Reply::History { rows, done } => {
+                    if let Err(error) = done {
+                        tell(&format!("cannot write the history: {}", with_causes(&error)));
+                        self.host.history.put_back(rows);
+                    }
+                }
+                Reply::Hours { ticket, hours } => {
+                    self.host.answer_history(Ticket(ticket), hours);
+                }
+                Reply::Access { ticket, done } => self.changed_access(Ticket(ticket), done),
+                Reply::NoBackup(error) => {
                     tell(&format!("cannot back up the ledger: {}", with_causes(&error)));
                 }
             }
@@ -478,6 +488,7 @@ impl Core {
             }
             self.say_status();
         }
+        self.host.keep_history(now, &self.service);
         if let Some(alive) = &mut self.alive
             && now >= self.next_sign
         {
@@ -552,7 +563,8 @@ impl Core {
     /// Restores every thread and writes all pending commits.
     fn close(self) -> Result<(), ServeError> {
         self.systemd.stopping();
-        let Core { host, alive, .. } = self;
+        let Core { mut host, alive, .. } = self;
+        host.close_history();
         if let Some(mut alive) = alive {
             alive.sign();
         }

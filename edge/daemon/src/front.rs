@@ -7,6 +7,7 @@
 //! core starts another.
 
 mod accept;
+mod accounts;
 mod body;
 mod caller;
 mod calls;

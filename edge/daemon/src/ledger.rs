@@ -11,6 +11,7 @@
 mod answers;
 mod doctor;
 mod error;
+mod hours;
 mod place;
 mod rows;
 mod store;
@@ -28,6 +29,7 @@ use std::time::SystemTime;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
+use slackline_service::history::Hour;
 use slackline_service::{Commit, Loaded};
 use slackline_units::Time;
 
@@ -35,7 +37,9 @@ pub use doctor::{Examined, Rebuilt, Source, Table, check, rebuild};
 pub use error::LedgerError;
 pub use place::Backup;
 use store::Begun;
-pub use words::{AccessChange, Asked, Before, Granted, Keep, Logged, MOST_EVENTS, Proof};
+pub use words::{
+    AccessChange, Asked, AskedHours, Before, Granted, Keep, Logged, MOST_EVENTS, MOST_HOURS, Proof,
+};
 use writer::{Answered, Order, Writer, signal};
 
 /// Default folder of the ledger.
@@ -71,6 +75,8 @@ pub struct Opened {
     pub loaded: Loaded,
     /// Grants of access to principals.
     pub access: Vec<Granted>,
+    /// Last account of each reservation, if it has one.
+    pub history: Vec<Hour>,
     /// End of the previous owner. `None` for a new ledger.
     pub before: Option<Before>,
     /// True if members of the group without a grant are tenants. In a ledger of an older version
@@ -99,6 +105,20 @@ pub enum Reply {
         ticket: u64,
         /// Events found, newest first.
         events: Result<Vec<Logged>, LedgerError>,
+    },
+    /// Accounts were written, or failed.
+    History {
+        /// Accounts that were handed over.
+        rows: Vec<Hour>,
+        /// Reason if it failed.
+        done: Result<(), LedgerError>,
+    },
+    /// A query for accounts was answered.
+    Hours {
+        /// Ticket that was given with the query.
+        ticket: u64,
+        /// Accounts found, oldest first.
+        hours: Result<Vec<Hour>, LedgerError>,
     },
     /// A change of access was written, or failed.
     Access {
@@ -160,11 +180,12 @@ impl Ledger {
         let writer = Builder::new().name("slackline-ledger".to_owned()).stack_size(STACK);
         let writer = writer.spawn(body).map_err(LedgerError::NoWriter)?;
         let ended = |_| LedgerError::NoWriter(io::ErrorKind::BrokenPipe.into());
-        let Begun { loaded, access, before, has_tenants } = opened.recv().map_err(ended)??;
+        let Begun { loaded, access, history, before, has_tenants } =
+            opened.recv().map_err(ended)??;
         let (orders, writer) = (Some(orders), Some(writer));
         let (under_way, has_writer) = (0, true);
         let ledger = Ledger { orders, ordered, answers, answered, under_way, has_writer, writer };
-        Ok(Opened { ledger, loaded, access, before, has_tenants })
+        Ok(Opened { ledger, loaded, access, history, before, has_tenants })
     }
 
     /// Orders a commit. `now` is the current time of the service's clock, by which event times are
@@ -188,6 +209,26 @@ impl Ledger {
     /// If the order was not accepted. It gets no reply then.
     pub fn look_up(&mut self, ticket: u64, asked: Asked) -> Result<(), NotHandedOver> {
         self.hand_over(Order::Events(ticket, asked))
+    }
+
+    /// Orders to write accounts, which are replied to with [`Reply::History`]. Never waits.
+    ///
+    /// # Errors
+    /// If the order was not accepted, with the accounts unless the writer has ended. It gets no
+    /// reply then.
+    pub fn keep_history(&mut self, rows: Vec<Hour>) -> Result<(), (NotHandedOver, Vec<Hour>)> {
+        if self.under_way >= MOST_UNDER_WAY {
+            return Err((NotHandedOver::TooMany, rows));
+        }
+        self.hand_over(Order::History(rows)).map_err(|error| (error, Vec::new()))
+    }
+
+    /// Orders a query for accounts, which is replied to with `ticket`. Never waits.
+    ///
+    /// # Errors
+    /// If the order was not accepted. It gets no reply then.
+    pub fn look_up_hours(&mut self, ticket: u64, asked: AskedHours) -> Result<(), NotHandedOver> {
+        self.hand_over(Order::Hours(ticket, asked))
     }
 
     /// Orders a change of access, which is replied to with `ticket`. Never waits.

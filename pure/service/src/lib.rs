@@ -25,6 +25,7 @@ mod deed;
 mod domains;
 mod event;
 pub mod gang;
+pub mod history;
 mod input;
 mod key_order;
 mod keys;

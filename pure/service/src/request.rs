@@ -127,6 +127,15 @@ pub enum Request {
         /// Maximum number of events.
         most: u16,
     },
+    /// Shows the CPU time that a reservation received, by hour or day.
+    History {
+        /// Name of the reservation, which may have ended.
+        name: Name,
+        /// Lower bound of the hours, in nanoseconds since 1970. Its own hour is included.
+        since_ns: u64,
+        /// True to add the hours of each day up.
+        by_day: bool,
+    },
     /// Shows the VMs of this host.
     Find {
         /// Text that the names must contain. `None` shows all.
@@ -145,7 +154,8 @@ impl Request {
             | Request::Change { name, .. }
             | Request::Pause { name, .. }
             | Request::Resume { name, .. }
-            | Request::Release { name, .. } => Some(name),
+            | Request::Release { name, .. }
+            | Request::History { name, .. } => Some(name),
             Request::List { name } | Request::Log { name, .. } => name.as_ref(),
             Request::Hold { .. }
             | Request::Apply { .. }
@@ -167,7 +177,7 @@ impl Request {
             Request::Apply { .. } => Verb::Apply,
             Request::List { .. } => Verb::List,
             Request::Room { .. } => Verb::Room,
-            Request::Log { .. } => Verb::Log,
+            Request::Log { .. } | Request::History { .. } => Verb::Log,
             Request::Find { .. } => Verb::Find,
         }
     }
@@ -220,6 +230,9 @@ impl fmt::Display for Request {
                 write!(out, "{verb} most={most}")?;
                 name.as_ref().map_or(Ok(()), |name| write!(out, " of {name}"))?;
                 before.map_or(Ok(()), |before| write!(out, " before={before}"))
+            }
+            Request::History { name, since_ns, by_day } => {
+                write!(out, "history {name} since={since_ns} by-day={by_day}")
             }
             Request::Find { text } => {
                 write!(out, "{verb}")?;

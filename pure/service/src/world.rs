@@ -93,7 +93,8 @@ pub trait World {
     /// Sends the reply to a request.
     fn reply(&mut self, ticket: Ticket, reply: &Result<Answer, Refusal>);
 
-    /// Lets the world answer a [`Request::Log`](crate::Request::Log) or
+    /// Lets the world answer a [`Request::Log`](crate::Request::Log), a
+    /// [`Request::History`](crate::Request::History) or a
     /// [`Request::Find`](crate::Request::Find) itself. The caller is allowed to ask.
     fn hand_over(&mut self, asked: &Asked);
 

@@ -22,6 +22,7 @@ cgroup or any process: whatever `slackline find` lists.
   slackline change web --slice 3ms
   slackline apply list.toml --dry-run                # a file of reservations, all or none
   slackline watch
+  slackline history web --since 7d --by day          # also --csv, --json
 
 Reservations:
   - A reservation gives each vCPU of a VM its slice of CPU time in every period.
@@ -55,6 +56,14 @@ Reservations:
   - --prune also releases reservations that the file does not list.
   - `slackline list --toml` prints such a file.
   - `change`, `pause`, `resume` and `release` take a pattern, e.g. 'web-*'.
+
+`slackline history NAME` shows what a reservation received by hour or by day:
+  - Times are sums over all vCPUs. Hours and days are those of UTC.
+  - Time without a daemon and of a suspended host is unknown. A daemon that is killed
+    loses at most the last minute, which is unknown, too.
+  - The ledger keeps 400 days in at most 64 MiB. If that is too little, the oldest
+    hours are kept as days, and then the oldest days are deleted.
+  - Tenants and viewers may not see it, like `log`.
 
 `slackline gang FILE` reserves for several VMs on several hosts, all or none, and
 starts their first periods together. The hosts need not know each other. FILE:
@@ -164,7 +173,7 @@ pub(super) fn service(commands: &[(String, String)]) -> String {
 }
 
 /// The daemon's command and those that send requests to it.
-pub(super) const VERBS: [&str; 15] = [
+pub(super) const VERBS: [&str; 16] = [
     "serve", "find", "reserve", "place", "gang", "apply", "change", "pause", "resume", "release",
-    "list", "watch", "room", "log", "access",
+    "list", "watch", "room", "log", "history", "access",
 ];

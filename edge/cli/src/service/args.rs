@@ -80,6 +80,9 @@ pub(crate) struct HowMuch {
     /// Set a hard limit: no CPU time beyond the reservation.
     #[arg(long)]
     pub(crate) exact: bool,
+    /// Also allow slack beyond the reservation [default, or unchanged].
+    #[arg(long, conflicts_with = "exact")]
+    pub(crate) at_least: bool,
     /// Offset of periods on the wall clock, or `none` [default: none, or unchanged].
     #[arg(long, value_name = "TIME", value_parser = phase)]
     pub(crate) phase: Option<Phase>,
@@ -154,7 +157,7 @@ pub(crate) enum By {
 impl HowMuch {
     /// Returns the request to a daemon.
     pub(crate) fn wanted(&self, binding: Option<&String>, user: Option<u32>) -> Wanted {
-        let HowMuch { slice, period, cpu, vcpus, exact, phase } = *self;
+        let HowMuch { slice, period, cpu, vcpus, exact, phase, .. } = *self;
         let (binding, phase) = (binding.cloned(), phase.and_then(|phase| phase.0).map(Length));
         Wanted { slice, period, cpu, exact, phase, vcpus, binding, user }
     }
@@ -176,9 +179,6 @@ pub(crate) struct Change {
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) much: HowMuch,
-    /// Remove the hard limit: also allow slack beyond the reservation.
-    #[arg(long, conflicts_with = "exact")]
-    pub(crate) at_least: bool,
     /// Do nothing unless this is the current revision, as in `list`.
     #[arg(long, value_name = "N")]
     pub(crate) if_revision: Option<u64>,
@@ -272,7 +272,30 @@ pub(crate) struct Log {
     pub(crate) at: At,
 }
 
-/// Start of the events to show.
+#[derive(Debug, Args)]
+pub(crate) struct History {
+    /// Name of the reservation, which may have ended.
+    pub(crate) name: String,
+    /// Show the time since then: a time ago, e.g. `7d`, or a day in UTC, e.g. `2026-11-26`.
+    #[arg(long, value_name = "TIME|DAY", value_parser = since, default_value = "24h")]
+    pub(crate) since: Since,
+    /// Length of a line.
+    #[arg(long, value_enum, default_value_t = Step::Hour)]
+    pub(crate) by: Step,
+    #[command(flatten)]
+    pub(crate) view: View,
+    #[command(flatten)]
+    pub(crate) at: At,
+}
+
+/// Length of a line of the history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Step {
+    Hour,
+    Day,
+}
+
+/// Start of what is shown.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Since {
     /// A moment, in nanoseconds since 1970.

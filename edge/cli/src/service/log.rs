@@ -40,7 +40,7 @@ pub(super) fn events(args: &Log, client: &mut Client) -> Result<Vec<Event>, Prob
 }
 
 /// Returns the current time in nanoseconds since 1970.
-fn now() -> u64 {
+pub(super) fn now() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }

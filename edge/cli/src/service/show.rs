@@ -64,6 +64,21 @@ pub(crate) const HEADINGS: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
+        "history",
+        &[
+            (FROM, "start of the hour or day, in UTC"),
+            (EXISTED, "part of it in which the reservation existed"),
+            (UNKNOWN, "part of that in which nothing was counted: no daemon, or host suspended"),
+            (CONTESTED, "time in which another program's change kept it from being enforced"),
+            (RESERVED_TIME, "CPU time reserved for all vCPUs together, used or not"),
+            (DUE, "part of that to which the VM was entitled: it did not block and was not absent"),
+            (DELIVERED_TIME, "CPU time that the VM used; more than was due if there was slack"),
+            (DELIVERED, "the same, in % of the CPU time reserved"),
+            (MISSED, "deadlines missed, in % of all"),
+            (LATE, "sum of the tardiness after missed deadlines"),
+        ],
+    ),
+    (
         "apply",
         &[
             (NAME, "name of the reservation"),
@@ -93,8 +108,8 @@ const PERIOD: &str = "period";
 const VCPUS: &str = "vCPUs";
 const PROMISED: &str = "promised %";
 const OVER: &str = "in last";
-const DELIVERED: &str = "used %";
-const MISSED: &str = "missed %";
+pub(super) const DELIVERED: &str = "used %";
+pub(super) const MISSED: &str = "missed %";
 const EFFICIENT: &str = "efficiency %";
 const FOR: &str = "for";
 const REVISION: &str = "revision";
@@ -124,6 +139,15 @@ const AFTER: &str = "since then";
 const ACTION: &str = "action";
 const BEFORE: &str = "before";
 const NOW: &str = "after";
+
+pub(super) const FROM: &str = "from";
+pub(super) const EXISTED: &str = "existed";
+pub(super) const UNKNOWN: &str = "unknown";
+pub(super) const CONTESTED: &str = "contested";
+pub(super) const RESERVED_TIME: &str = "reserved";
+pub(super) const DUE: &str = "due";
+pub(super) const DELIVERED_TIME: &str = "delivered";
+pub(super) const LATE: &str = "late";
 
 /// Explanation of a missing amount.
 const NOTHING_YET: &str = "not known yet";
@@ -368,17 +392,17 @@ fn render(names: Plain, groups: Vec<Vec<Plain>>) -> String {
     Table { names, groups }.text()
 }
 
-fn column<T>(heading: &'static str, rows: &[T], cell: impl FnMut(&T) -> Cell) -> Plain {
+pub(super) fn column<T>(heading: &'static str, rows: &[T], cell: impl FnMut(&T) -> Cell) -> Plain {
     Plain { heading, cells: rows.iter().map(cell).collect() }
 }
 
 /// Returns a text that another user may have chosen, without control characters.
-fn text(text: impl AsRef<str>) -> Cell {
+pub(super) fn text(text: impl AsRef<str>) -> Cell {
     let is_plain = |letter: char| !letter.is_control();
     Cell::Text(text.as_ref().chars().filter(|&letter| is_plain(letter)).collect())
 }
 
-fn part(part: u64, of: u64) -> Cell {
+pub(super) fn part(part: u64, of: u64) -> Cell {
     match of {
         0 => Cell::Dash(NOTHING_YET),
         of => text(part_percent(Span::from_ns(part), Span::from_ns(of))),

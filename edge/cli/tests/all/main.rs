@@ -11,6 +11,8 @@ mod commands;
 mod compares;
 mod formats;
 mod help;
+mod hints;
+mod history;
 mod interrupted;
 mod loads;
 mod manual;

@@ -8,6 +8,7 @@ mod balancers;
 mod faults;
 mod full_disk;
 mod gangs;
+mod history;
 mod hold;
 mod hold_commands;
 mod kills;

@@ -1,7 +1,7 @@
 //! Changes to held threads that other programs, or the threads themselves, have made.
 
 use slackline_live::session::{Finding, Seen};
-use slackline_service::Input;
+use slackline_service::{Input, State};
 
 use super::Core;
 
@@ -19,13 +19,21 @@ impl Core {
         }
         for (id, finding) in &seen.contested {
             let Some((domain, place)) = self.host.scheduler.place_of(*id) else { continue };
+            self.host.count_history(domain);
             self.host.begin_numbers(domain);
             self.step(Input::Contested { domain, place, what: told(finding) });
+            self.host.history.contest(domain, true);
         }
         for id in &seen.settled {
             let Some((domain, place)) = self.host.scheduler.place_of(*id) else { continue };
+            self.host.count_history(domain);
             self.host.begin_numbers(domain);
             self.step(Input::Settled { domain, place });
+            let mut all = self.service.listed();
+            let listed = all.find(|(other, _)| *other == domain);
+            let is_contested = listed.is_some_and(|(_, listed)| listed.state == State::Contested);
+            drop(all);
+            self.host.history.contest(domain, is_contested);
         }
     }
 }

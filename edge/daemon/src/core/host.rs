@@ -8,6 +8,7 @@ use slackline_control::link::{Answer as Said, Said as Line};
 use slackline_control::{self as control, Histogram, Kind, Numbers, PAGE, Problem, convert};
 use slackline_linux::sys::{Tid, monotonic, process_cpu_time, wall_clock_error};
 use slackline_live::session::knowledge;
+use slackline_service::history::{History, Hour};
 use slackline_service::{
     Answer, Asked, Binding, BindingKind, Commit, Declined, Event, Identity, Joining, LedgerFault,
     Listed, LookError, Machine, Name, Principal, Refusal, Request, Role, Room, Seats, Service,
@@ -27,7 +28,7 @@ use slackline_linux::with_causes;
 
 use super::POLICY;
 use crate::find::{self, Absent, Found};
-use crate::ledger::{Asked as AskedFor, Ledger, LedgerError, Logged};
+use crate::ledger::{Asked as AskedFor, AskedHours, Ledger};
 
 /// Most requests whose details are kept until they are answered. The front has at most this many
 /// connections.
@@ -75,12 +76,17 @@ pub(super) struct Host {
     pub(super) costs: Option<Costs>,
     /// The flight recorder, unless it is off.
     pub(super) flight: Option<Flight>,
+    pub(super) history: History,
+    /// Time at which the history is counted next.
+    pub(super) history_due: Time,
+    /// Time of the last write of the history.
+    pub(super) history_written: Time,
 }
 
 impl Host {
     pub(super) fn new(
         scheduler: Scheduler,
-        (ledger, boot): (Ledger, String),
+        (ledger, boot, history): (Ledger, String, Vec<Hour>),
         (scout, lookups): (Scout, Lookups),
         tally: Tally,
     ) -> Host {
@@ -110,6 +116,9 @@ impl Host {
             lapsed: BTreeMap::new(),
             costs: None,
             flight: None,
+            history: History::recover(history),
+            history_due: Time::START,
+            history_written: Time::START,
         }
     }
 
@@ -326,18 +335,6 @@ impl Host {
         Said::Reservations(page)
     }
 
-    /// Answers a request for the log.
-    pub(super) fn answer_log(&mut self, ticket: Ticket, events: Result<Vec<Logged>, LedgerError>) {
-        let line = match events {
-            Ok(events) => {
-                let events = events.into_iter().map(wire::logged).collect();
-                wire::answered(ticket, Said::Events(events))
-            }
-            Err(error) => wire::refused(ticket, Problem::new(Kind::NotNow, with_causes(&error))),
-        };
-        self.say(&line);
-    }
-
     /// Answers a request to list VMs.
     pub(super) fn answer_find(&mut self, asked: &Asked, machines: &Listing) {
         let (ticket, text) = (asked.ticket, sought_text(&asked.request).unwrap_or_default());
@@ -524,7 +521,11 @@ impl World for Host {
     }
 
     fn join(&mut self, group: &[Joining<'_>]) -> Vec<Result<(), Declined>> {
-        self.scheduler.join(group)
+        let done = self.scheduler.join(group);
+        let joined = group.iter().zip(&done).filter(|(_, done)| done.is_ok());
+        let joined: Vec<&Joining<'_>> = joined.map(|(joining, _)| joining).collect();
+        self.begin_history(&joined);
+        done
     }
 
     fn seat(&mut self, domain: DomId, seats: &Seats) -> Result<(), Declined> {
@@ -535,11 +536,16 @@ impl World for Host {
 
     fn unseat(&mut self, domain: DomId) {
         self.scheduler.unseat(domain);
+        self.history.contest(domain, false);
         self.begin_numbers(domain);
     }
 
     fn change(&mut self, domain: DomId, terms: &Terms) -> Result<(), Declined> {
+        self.count_history(domain);
         let done = self.scheduler.change(domain, terms);
+        if done.is_ok() {
+            self.history.change(domain, *terms);
+        }
         self.begin_numbers(domain);
         done
     }
@@ -551,12 +557,17 @@ impl World for Host {
     }
 
     fn resume(&mut self, domain: DomId) -> Result<(), Declined> {
+        self.count_history(domain);
         let done = self.scheduler.resume(domain);
+        if done.is_ok() {
+            self.history.contest(domain, false);
+        }
         self.begin_numbers(domain);
         done
     }
 
     fn leave(&mut self, domain: DomId) {
+        self.end_history(domain);
         self.scheduler.leave(domain);
     }
 
@@ -603,6 +614,11 @@ impl World for Host {
                 }
             }
             // The service answers all other requests itself.
+            Request::History { name, since_ns, by_day } => {
+                let (name, since_ns, by_day) = (name.clone(), *since_ns, *by_day);
+                self.ask_history(ticket, AskedHours { name, since_ns, by_day });
+            }
+            // The service answers all others itself.
             _ => {}
         }
     }

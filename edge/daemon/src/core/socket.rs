@@ -46,10 +46,13 @@ pub enum SocketError {
 impl SocketError {
     /// Returns advice on how to fix the error.
     #[must_use]
-    pub const fn hint(&self) -> &'static str {
+    pub fn hint(&self) -> &'static str {
         match self {
             SocketError::Taken { .. } => "stop that daemon, or use another `--socket`",
             SocketError::Foreign { .. } => "move it away, or use another `--socket`",
+            SocketError::Refused { source, .. } if source.kind() == io::ErrorKind::InvalidInput => {
+                "name a path of at most 107 bytes with `--socket`"
+            }
             SocketError::Refused { .. } => "run as root, or use another `--socket`",
             SocketError::Passed { .. } => "write one `ListenStream=/PATH` in the socket unit",
         }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use slackline_control::{Delivered, Histogram};
 use slackline_metrics::{Meter, MovingWindow, Summary, VcpuSummary};
 use slackline_service::OverheadWindow;
+use slackline_service::history::Counters;
 use slackline_trace::{Entry, Header, Knowledge, Record};
 use slackline_units::{DomId, Reservation, Span, Time};
 
@@ -45,6 +46,8 @@ pub(super) struct Sum {
     pub(super) late: Span,
     /// Time in which the vCPU was runnable but had no CPU.
     pub(super) waited: Span,
+    /// Time in which it was there and not blocked.
+    runnable: Span,
 }
 
 /// Times counted on one CPU.
@@ -154,6 +157,25 @@ impl Tally {
         }
     }
 
+    /// Counters of a domain since the daemon started, for its history.
+    pub(super) fn counters_of(&mut self, domain: DomId, now: Time) -> Counters {
+        self.by_vcpu(domain, now).values().fold(Counters::default(), Sum::counted)
+    }
+
+    /// Counters of all domains since the daemon started, for their history.
+    pub(super) fn counters(&mut self, now: Time) -> BTreeMap<DomId, Counters> {
+        let mut all: BTreeMap<DomId, Counters> = BTreeMap::new();
+        let mut add = |domain: DomId, sum: &Sum| {
+            let counters = all.entry(domain).or_default();
+            *counters = Sum::counted(*counters, sum);
+        };
+        self.before.iter().for_each(|(&(domain, _), sum)| add(domain, sum));
+        for vcpu in &self.look(now).all {
+            add(vcpu.id.domain(), &of(vcpu));
+        }
+        all
+    }
+
     /// Returns what each vCPU of a domain received since the daemon started, by vCPU number.
     pub(super) fn by_vcpu(&mut self, domain: DomId, now: Time) -> BTreeMap<u16, Sum> {
         let before = self.before.range((domain, 0)..=(domain, u16::MAX));
@@ -204,6 +226,18 @@ impl Sum {
         self.delivered = both(self.delivered, more.delivered);
         self.late += more.late;
         self.waited += more.waited;
+        self.runnable += more.runnable;
+    }
+
+    /// Adds this to the counters of a domain.
+    fn counted(counters: Counters, sum: &Sum) -> Counters {
+        Counters {
+            runnable: counters.runnable + sum.runnable,
+            delivered: counters.delivered + Span::from_ns(sum.delivered.used_ns),
+            late: counters.late + sum.late,
+            deadlines: counters.deadlines + sum.delivered.deadlines,
+            missed: counters.missed + sum.delivered.missed,
+        }
     }
 }
 
@@ -220,7 +254,7 @@ fn of(vcpu: &VcpuSummary) -> Sum {
         missed: vcpu.misses.unwrap_or(0),
     };
     let (late, waited) = (vcpu.late.unwrap_or_default(), vcpu.waiting.unwrap_or_default());
-    Sum { delivered, late, waited }
+    Sum { delivered, late, waited, runnable: vcpu.present.left_after(asleep) }
 }
 
 /// Adds the numbers of two vCPUs that were present at the same time.

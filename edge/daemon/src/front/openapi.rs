@@ -2,7 +2,7 @@
 
 use utoipa::OpenApi;
 
-use super::{events, pages, recordings};
+use super::{accounts, events, pages, recordings};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -24,6 +24,7 @@ use super::{events, pages, recordings};
         recordings::why,
         recordings::incidents,
         recordings::save,
+        accounts::history,
         pages::access,
         pages::migrate_access,
         pages::grant,

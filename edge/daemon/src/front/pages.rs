@@ -16,14 +16,16 @@ use slackline_control::link::{Answer, Request};
 use slackline_control::{
     Access, AppliedChange, Apply, Change, Event, Health, Host, Machine, Reservation, Room,
 };
-use slackline_control::{GangWord, Grant, Kind, LONGEST_LIST, Length, NAME, PAGE, Problem, Wanted};
+use slackline_control::{
+    GangWord, Grant, Kind, LONGEST_LIST, Length, NAME, PAGE, Problem, Wanted, name_hint,
+};
 use slackline_service::{Key, Name, Verb};
 
 use super::Front;
 use super::body::{self, No, Reply, query};
 use super::caller::Caller;
 use super::tls::certificate_in;
-use super::{events, metrics, recordings};
+use super::{accounts, events, metrics, recordings};
 
 /// Stored OpenAPI description. Within a version only additions are allowed.
 pub const STORED: &str = include_str!("../../openapi.json");
@@ -58,6 +60,7 @@ pub(super) fn router(front: &Arc<Front>) -> Router {
         .route("/v1/why/{name}", get(recordings::why))
         .route("/v1/incidents", get(recordings::incidents))
         .route("/v1/recordings", post(recordings::save))
+        .route("/v1/history/{name}", get(accounts::history))
         .route("/v1/openapi.json", get(api))
         .route("/metrics", get(scrape))
         .route("/health", get(health))
@@ -122,7 +125,7 @@ fn checked(text: &str) -> Result<String, No> {
         Ok(name) => Ok(name.to_string()),
         Err(error) => {
             let shown: String = text.chars().take(80).flat_map(char::escape_debug).collect();
-            Err(No::bad(format!("the name `{shown}` {error}"), NAME))
+            Err(No::bad(format!("the name `{shown}` {error}"), name_hint(&shown)))
         }
     }
 }

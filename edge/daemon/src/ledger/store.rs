@@ -8,15 +8,17 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
+use slackline_service::history::Hour;
 use slackline_service::{Commit, Loaded, Name};
 
 use super::answers::Answers;
 use super::error::{LedgerError, PATIENCE};
+use super::hours::{self, Hours, last_hours};
 use super::place::{Place, Taken, private, rename, which};
 use super::rows::{drop_old_events, granted, load, logged, write, write_access};
 use super::stored::Natural;
 use super::tables::{APPLICATION, BEFORE_TENANTS, MIGRATIONS, NEEDED, NEWEST};
-use super::words::{AccessChange, Asked, Before, Granted, Keep, Logged, MOST_EVENTS};
+use super::words::{AccessChange, Asked, AskedHours, Before, Granted, Keep, Logged, MOST_EVENTS};
 
 /// Maximum number of old rows that a commit deletes in addition to those that it displaces: enough
 /// that an oversized table shrinks, and few enough that no reply is delayed.
@@ -32,6 +34,7 @@ pub(super) struct Store {
     /// Number of events in the table.
     events: u64,
     answers: Answers,
+    hours: Hours,
     /// Identities of the ledger file and of its log.
     files: (Which, Option<Which>),
     _taken: Taken,
@@ -41,6 +44,7 @@ pub(super) struct Store {
 pub(super) struct Begun {
     pub(super) loaded: Loaded,
     pub(super) access: Vec<Granted>,
+    pub(super) history: Vec<Hour>,
     pub(super) before: Option<Before>,
     pub(super) has_tenants: bool,
 }
@@ -77,12 +81,24 @@ impl Store {
         let access = granted(&connection).map_err(failed)?;
         let has_tenants = version(&connection, &place, NEWEST)? == Some(NEWEST);
         connection.execute(HOST, params![boot_id]).map_err(failed)?;
+        let hours = Hours::open(&connection).map_err(failed)?;
+        let history = last_hours(&connection, loaded.rows.iter().map(|row| &row.name));
+        let history = history.map_err(failed)?;
         let events = count(&connection, "event").map_err(failed)?;
         let files = (which(&path).map_err(|source| LedgerError::files(&path, source))?, None);
         let boot_id = boot_id.to_owned();
-        let store =
-            Store { connection, place, boot_id, keep, events, answers, files, _taken: taken };
-        Ok((store, Begun { loaded, access, before, has_tenants }))
+        let store = Store {
+            connection,
+            place,
+            boot_id,
+            keep,
+            events,
+            answers,
+            hours,
+            files,
+            _taken: taken,
+        };
+        Ok((store, Begun { loaded, access, history, before, has_tenants }))
     }
 
     /// Writes a commit, all of it or nothing. `wall` has the wall clock time of each event.
@@ -165,6 +181,25 @@ impl Store {
         let mut found = self.connection.prepare_cached(sql).map_err(failed)?;
         let found = found.query_map(params![name, before, limit], logged).map_err(failed)?;
         found.collect::<Result<_, _>>().map_err(failed)
+    }
+
+    /// Writes accounts, all of them or none.
+    pub(super) fn keep_history(&mut self, rows: &[Hour]) -> Result<(), LedgerError> {
+        let path = self.place.ledger();
+        let failed = |error| LedgerError::of(&path, error);
+        let behaviour = TransactionBehavior::Immediate;
+        let change = self.connection.transaction_with_behavior(behaviour).map_err(failed)?;
+        let keep = (self.keep, SystemTime::now());
+        let hours = self.hours.write(&change, rows, keep).map_err(failed)?;
+        change.commit().map_err(failed)?;
+        self.hours = hours;
+        self.make_sure()
+    }
+
+    /// Returns accounts of a reservation, oldest first.
+    pub(super) fn hours(&self, asked: &AskedHours) -> Result<Vec<Hour>, LedgerError> {
+        let path = self.place.ledger();
+        hours::hours(&self.connection, asked).map_err(|error| LedgerError::of(&path, error))
     }
 
     /// Writes a change of access.

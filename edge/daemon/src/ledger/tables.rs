@@ -108,13 +108,43 @@ ALTER TABLE reservation ADD COLUMN by_use INTEGER NOT NULL DEFAULT 0;
 /// before. No table changes.
 const TENANTS: &str = "";
 
+/// Accounts of reservations. Created in each ledger of any version, since older programs ignore it.
+/// Times of `start` and `length` are hours since 1970 and hours.
+pub(super) const HISTORY: &str = "
+CREATE TABLE IF NOT EXISTS history (
+    start INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    length INTEGER NOT NULL,
+    until INTEGER NOT NULL,
+    continues INTEGER NOT NULL,
+    existed_ns INTEGER NOT NULL,
+    known_ns INTEGER NOT NULL,
+    contested_ns INTEGER NOT NULL,
+    reserved_ns INTEGER NOT NULL,
+    due_ns INTEGER NOT NULL,
+    delivered_ns INTEGER NOT NULL,
+    late_ns INTEGER NOT NULL,
+    deadlines INTEGER NOT NULL,
+    missed INTEGER NOT NULL,
+    PRIMARY KEY (start, name)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS history_by_name ON history (name, start);
+";
+
 /// Tables that are needed to restore the reservations. Each start checks them fully, since they are
 /// small. Of the table of answers only the newest rows are read.
 pub(super) const NEEDED: [&str; 4] = ["host", "reservation", "identity", "access"];
 
-/// All tables, with the version that introduced each.
-const SINCE: [(&str, u32); 6] =
-    [("host", 1), ("reservation", 1), ("identity", 1), ("event", 1), ("answer", 1), ("access", 3)];
+/// All tables, with the version that introduced each, or 0 for a table without a version.
+const SINCE: [(&str, u32); 7] = [
+    ("host", 1),
+    ("reservation", 1),
+    ("identity", 1),
+    ("event", 1),
+    ("answer", 1),
+    ("access", 3),
+    ("history", 0),
+];
 
 /// Returns all tables of a version.
 pub(super) fn all(version: u32) -> impl Iterator<Item = &'static str> {

@@ -52,20 +52,31 @@ pub struct Keep {
     pub bytes: u64,
     /// Time for which answers are kept. Their number is bounded by [`slackline_service::KeyOrder`].
     pub answers: Duration,
+    /// Time for which accounts by hour or day are kept.
+    pub history: Duration,
+    /// Maximum size of these accounts, in bytes. Old hours become days first, and then the oldest
+    /// are deleted.
+    pub history_bytes: u64,
 }
 
 impl Keep {
-    /// Default bounds: 90 days, a million events and 1 GiB, and answers for a day.
+    /// Default bounds: 90 days, a million events and 1 GiB, answers for a day, and accounts of 400
+    /// days in 64 MiB.
     pub const USUAL: Keep = Keep {
         events: Duration::from_secs(90 * 24 * 3600),
         rows: 1_000_000,
         bytes: 1 << 30,
         answers: Duration::from_secs(24 * 3600),
+        history: Duration::from_secs(400 * 24 * 3600),
+        history_bytes: 64 << 20,
     };
 }
 
 /// Maximum number of events in one reply.
 pub const MOST_EVENTS: usize = 1_000;
+
+/// Maximum number of accounts in one reply.
+pub const MOST_HOURS: usize = slackline_control::MOST_ACCOUNTS;
 
 /// An event as read from the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,6 +108,17 @@ pub struct Asked {
     pub before: Option<u64>,
     /// Maximum number of events, limited by [`MOST_EVENTS`].
     pub limit: usize,
+}
+
+/// Query for accounts of a reservation, oldest first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AskedHours {
+    /// Name of the reservation.
+    pub name: Name,
+    /// Time whose hour, or day, is the first one, in nanoseconds since 1970.
+    pub since_ns: u64,
+    /// True to add the hours of each day up.
+    pub by_day: bool,
 }
 
 /// End of the service that had the ledger before.

@@ -8,11 +8,12 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use slackline_linux::sys::{Scheduling, SchedulingOf, own_tid, set_scheduling};
 use slackline_service::Commit;
+use slackline_service::history::Hour;
 
 use super::Reply;
 use super::error::LedgerError;
 use super::store::{Begun, Store};
-use super::words::{AccessChange, Asked, Keep};
+use super::words::{AccessChange, Asked, AskedHours, Keep};
 
 /// Order to the writer thread.
 #[derive(Debug)]
@@ -21,6 +22,10 @@ pub(super) enum Order {
     Commit(Commit, Vec<SystemTime>),
     /// Query these events, for the given ticket.
     Events(u64, Asked),
+    /// Write these accounts of reservations.
+    History(Vec<Hour>),
+    /// Query these accounts, for the given ticket.
+    Hours(u64, AskedHours),
     /// Write this change of access, for the given ticket.
     Access(u64, AccessChange),
     /// Make tenants of members of the group without a grant, for the given ticket.
@@ -92,6 +97,11 @@ impl Writer {
             Order::MigrateAccess(ticket) => {
                 Reply::Access { ticket, done: self.store.migrate_access() }
             }
+            Order::History(rows) => {
+                let done = self.store.keep_history(&rows);
+                Reply::History { rows, done }
+            }
+            Order::Hours(ticket, asked) => Reply::Hours { ticket, hours: self.store.hours(&asked) },
             Order::Events(ticket, asked) => {
                 Reply::Events { ticket, events: self.store.events(&asked) }
             }

@@ -43,7 +43,7 @@ fn open_error(folder: &Path) -> LedgerError {
 }
 
 /// Returns all replies once there are at least `count`.
-fn replies(ledger: &mut Ledger, count: usize) -> Vec<Reply> {
+pub(crate) fn replies(ledger: &mut Ledger, count: usize) -> Vec<Reply> {
     let mut replies = Vec::new();
     while replies.len() < count {
         let descriptor = ledger.as_fd();
@@ -288,7 +288,7 @@ fn full_disk_loses_no_commit_and_writes_resume_with_space() {
         }
         assert!(seq < 100_000, "the disk does not get full");
         if seq == 20 {
-            fs::write(disk.0.path().join("filler"), vec![1; 64 << 10]).unwrap();
+            fs::write(disk.0.path().join("filler"), vec![1; 96 << 10]).unwrap();
         }
     };
     assert!(matches!(error, LedgerError::Full { .. }), "{error:?}");

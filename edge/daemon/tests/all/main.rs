@@ -11,5 +11,6 @@ mod find;
 mod front;
 mod ledger;
 mod ledger_bounds;
+mod ledger_history;
 mod openapi;
 mod remote;

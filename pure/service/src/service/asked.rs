@@ -115,7 +115,7 @@ impl Service {
             }
             Request::List { name } => self.list(name.as_ref()).map(Some),
             Request::Room { period } => Ok(Some(Answer::Room(world.room(*period)))),
-            Request::Log { .. } | Request::Find { .. } => {
+            Request::Log { .. } | Request::History { .. } | Request::Find { .. } => {
                 world.hand_over(asked);
                 Ok(None)
             }

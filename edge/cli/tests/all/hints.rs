@@ -1,0 +1,81 @@
+//! Refusals name what to type instead, in the terms that were typed.
+
+use slackline_control::link::Request;
+use slackline_control::{Kind, Length, NoRoom, Problem, Share};
+use slackline_units::{CpuShare, Span};
+
+use crate::common::Place;
+use crate::service::{Daemon, Outcome, fine};
+
+/// Refuses reservations of two vCPUs for lack of capacity.
+fn full(request: &Request) -> Outcome {
+    let Request::Reserve { wanted, .. } = request else { return fine(request) };
+    let Some(Share(share)) = wanted.cpu else { return fine(request) };
+    if share >= CpuShare::from_ppm(2_000_000) {
+        return Err(Problem::new(Kind::Bad, "50cpu is more than 1 vCPU can use"));
+    }
+    let slice = Length(Span::from_ns(u64::from(share.ppm()) * 5));
+    let mut problem = Problem::new(Kind::NoRoom, "no room").hinting("use a slice of at most 4ms");
+    problem.room = Some(Box::new(NoRoom {
+        asked_slice: slice,
+        asked_slice_ns: slice.0.ns(),
+        asked_period: Length(Span::from_ms(10)),
+        asked_period_ns: 10_000_000,
+        promised_ppm: 500_000,
+        capacity_ppm: 900_000,
+        largest: Length(Span::from_us(3_217)),
+        largest_ns: 3_217_000,
+    }));
+    Err(problem)
+}
+
+#[test]
+fn refused_share_is_answered_with_the_largest_share() {
+    let Some(daemon) = Daemon::new(full) else { return };
+    let refused = |cpu| daemon.run(&["reserve", "web", "--cpu", cpu, "--vcpus", "2"]);
+    refused("150%").ended_with(4).says("hint:  use `--cpu 64%`");
+    refused("50").ended_with(2).says("hint:  for 50 % of a CPU write `--cpu 50%`");
+}
+
+#[test]
+fn name_with_capital_letters_is_answered_with_a_name_and_a_binding() {
+    let Some(daemon) = Daemon::new(fine) else { return };
+    let ran = daemon.run(&["reserve", "Win10", "--cpu", "30%"]).ended_with(2);
+    ran.says("name it `win10`, and its VM by `--for`, e.g. `reserve win10 --for libvirt:Win10`");
+}
+
+#[test]
+fn exact_and_at_least_are_options_of_hold_and_reserve() {
+    let Some(daemon) = Daemon::new(fine) else { return };
+    for (option, exact) in [("--exact", true), ("--at-least", false)] {
+        daemon.run(&["reserve", "web", "--slice", "2ms", option]).good();
+        let Request::Reserve { wanted, .. } = daemon.heard() else { panic!("no reservation") };
+        assert_eq!(wanted.exact, exact, "{option}");
+    }
+    let place = Place::new();
+    for command in ["hold", "reserve", "change"] {
+        let target: &[&str] = if command == "hold" { &["--pid", "1"] } else { &["web"] };
+        let both = ["--slice", "2ms", "--exact", "--at-least"];
+        let ran = place.run(&[&[command], target, &both].concat()).ended_with(2);
+        ran.says("'--exact' cannot be used with '--at-least'");
+        place.run(&[command, "--help"]).ended_with(0).shows("--at-least").shows("default");
+    }
+}
+
+#[test]
+fn socket_path_beyond_the_kernels_limit_is_refused_by_its_bytes() {
+    let path = format!("/tmp/{}", "x".repeat(140));
+    let ran = Place::new().run(&["list", "--socket", &path]).ended_with(2);
+    ran.says("its path has 145 bytes; at most 107 are allowed").says("a shorter path");
+}
+
+#[test]
+fn wrong_lists_of_cpus_are_refused_with_an_example() {
+    let place = Place::new();
+    for list in ["a", "3-1", "0-999", "1,,2"] {
+        let ran = place.run(&["hold", "--cpu", "30%", "--cpus", list, "--", "true"]);
+        ran.ended_with(2).says("--cpus");
+    }
+    let ran = place.run(&["hold", "--cpu", "30%", "--cpus", "3-1", "--", "true"]);
+    ran.ended_with(2).says("write it as `1-3`");
+}

@@ -1,0 +1,129 @@
+//! Past of reservations: what each received by hour, and answers from the ledger.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use slackline_control::link::Answer as Said;
+use slackline_control::{Kind, Problem};
+use slackline_linux::with_causes;
+use slackline_service::history::{Clocks, Hour};
+use slackline_service::{Joining, Service, State, Ticket};
+use slackline_units::{DomId, Span, Time};
+
+use super::host::Host;
+use super::wire;
+use crate::ledger::{AskedHours, LedgerError, Logged};
+
+/// Interval at which all reservations are counted.
+const COUNT_INTERVAL: Span = Span::from_secs(10);
+
+/// Interval at which accounts are written to the ledger. A daemon that is killed loses no more.
+const WRITE_INTERVAL: Span = Span::from_secs(60);
+
+/// Minimum age of the last write for a query to cause another one.
+const FRESH: Span = Span::from_secs(1);
+
+impl Host {
+    fn clocks(&self) -> Clocks {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Clocks { now: self.now(), wall_ns: u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX) }
+    }
+
+    /// Begins to count domains that were added to the scheduler.
+    pub(super) fn begin_history(&mut self, joined: &[&Joining<'_>]) {
+        let at = self.clocks();
+        for Joining { domain, name, terms, .. } in joined.iter().copied() {
+            let counters = self.tally.counters_of(*domain, at.now);
+            self.history.begin(*domain, (name, **terms), counters, at);
+        }
+    }
+
+    /// Counts a domain up to now, before it changes.
+    pub(super) fn count_history(&mut self, domain: DomId) {
+        let at = self.clocks();
+        let counters = self.tally.counters_of(domain, at.now);
+        self.history.count(domain, counters, at);
+    }
+
+    /// Counts a domain that is about to leave the scheduler.
+    pub(super) fn end_history(&mut self, domain: DomId) {
+        let at = self.clocks();
+        let counters = self.tally.counters_of(domain, at.now);
+        self.history.end(domain, Some(counters), at);
+    }
+
+    /// Counts all domains and writes their accounts, if that is due.
+    pub(super) fn keep_history(&mut self, now: Time, service: &Service) {
+        if now < self.history_due {
+            return;
+        }
+        self.history_due = now + COUNT_INTERVAL;
+        self.count_all();
+        for (domain, listed) in service.listed() {
+            self.history.contest(domain, listed.state == State::Contested);
+        }
+        if self.now().since(self.history_written) >= WRITE_INTERVAL {
+            self.write_history();
+        }
+    }
+
+    fn count_all(&mut self) {
+        let at = self.clocks();
+        let counters = self.tally.counters(at.now);
+        let domains: Vec<DomId> = self.history.domains().collect();
+        for domain in domains {
+            self.history.count(domain, counters.get(&domain).copied().unwrap_or_default(), at);
+        }
+    }
+
+    fn write_history(&mut self) {
+        self.history_written = self.now();
+        let rows = self.history.take_unwritten();
+        if rows.is_empty() {
+            return;
+        }
+        if let Err((_, rows)) = self.ledger.keep_history(rows) {
+            self.history.put_back(rows);
+        }
+    }
+
+    /// Writes the accounts for the last time.
+    pub(super) fn close_history(&mut self) {
+        self.count_all();
+        self.write_history();
+    }
+
+    /// Orders accounts from the ledger, after the newest ones are written.
+    pub(super) fn ask_history(&mut self, ticket: Ticket, asked: AskedHours) {
+        if self.now().since(self.history_written) >= FRESH {
+            self.count_all();
+            self.write_history();
+        }
+        if let Err(error) = self.ledger.look_up_hours(ticket.0, asked) {
+            self.say(&wire::refused(ticket, Problem::new(Kind::NotNow, error.to_string())));
+        }
+    }
+
+    /// Answers a query for accounts.
+    pub(super) fn answer_history(&mut self, ticket: Ticket, hours: Result<Vec<Hour>, LedgerError>) {
+        let line = match hours {
+            Ok(hours) => {
+                let accounts = hours.iter().map(slackline_control::convert::account).collect();
+                wire::answered(ticket, Said::History(accounts))
+            }
+            Err(error) => wire::refused(ticket, Problem::new(Kind::NotNow, with_causes(&error))),
+        };
+        self.say(&line);
+    }
+
+    /// The events that somebody asked for.
+    pub(super) fn answer_log(&mut self, ticket: Ticket, events: Result<Vec<Logged>, LedgerError>) {
+        let line = match events {
+            Ok(events) => {
+                let events = events.into_iter().map(wire::logged).collect();
+                wire::answered(ticket, Said::Events(events))
+            }
+            Err(error) => wire::refused(ticket, Problem::new(Kind::NotNow, with_causes(&error))),
+        };
+        self.say(&line);
+    }
+}

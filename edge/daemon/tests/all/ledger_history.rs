@@ -1,0 +1,183 @@
+//! History in the ledger: bounds in age and bytes, unknown time, and what is left after a crash.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use rusqlite::Connection;
+use slackline_daemon::ledger::{AskedHours, Keep, Ledger, Opened, Reply, check, rebuild};
+use slackline_service::history::{DAY, HOUR_NS, Hour, HourSums};
+use slackline_units::Span;
+
+use crate::ledger::{close, open, open_keeping, put, replies};
+use crate::rows::{commit, name, row};
+
+/// Start of the present hour, in hours since 1970.
+fn this_hour() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    now.as_secs() / 3_600
+}
+
+/// A whole hour of which everything is known.
+fn hour(called: &str, start: u64) -> Hour {
+    let sums = HourSums {
+        existed: Span::from_ns(HOUR_NS),
+        known: Span::from_ns(HOUR_NS),
+        reserved: Span::from_secs(720),
+        due: Span::from_secs(700),
+        delivered: Span::from_ns(699_123_456_789),
+        late: Span::from_ns(12_345_678),
+        deadlines: 360_000,
+        missed: 3,
+        contested: Span::ZERO,
+    };
+    let until_ns = (start + 1) * HOUR_NS;
+    Hour { name: name(called), start, length: 1, until_ns, continues: true, sums }
+}
+
+fn keep(ledger: &mut Ledger, rows: Vec<Hour>) {
+    ledger.keep_history(rows).expect("room");
+    match replies(ledger, 1).pop() {
+        Some(Reply::History { done: Ok(()), .. }) => {}
+        other => panic!("{other:?}"),
+    }
+}
+
+fn ask(ledger: &mut Ledger, called: &str, since: u64, by_day: bool) -> Vec<Hour> {
+    let asked = AskedHours { name: name(called), since_ns: since * HOUR_NS, by_day };
+    ledger.look_up_hours(7, asked).expect("room");
+    match replies(ledger, 1).pop() {
+        Some(Reply::Hours { ticket: 7, hours }) => hours.expect("hours"),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Bytes of all pages of the table and its index.
+fn bytes(folder: &Path) -> u64 {
+    let ledger = Connection::open(folder.join("ledger.db")).unwrap();
+    let sql = "SELECT sum(pgsize) FROM dbstat WHERE name IN ('history', 'history_by_name')";
+    ledger.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap().unsigned_abs()
+}
+
+#[test]
+fn accounts_are_kept_over_a_restart_and_replaced_by_newer_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let Opened { mut ledger, history, .. } = open(folder.path());
+    assert_eq!(history, []);
+    put(&mut ledger, commit(1, [("web", Some(row("web", 1)))])).unwrap();
+    let now = this_hour();
+    keep(&mut ledger, vec![hour("web", now - 1), hour("db", now - 1), hour("web", now)]);
+    let newer = Hour { until_ns: 1, ..hour("web", now) };
+    keep(&mut ledger, vec![newer.clone()]);
+    // Dropped without a clean end, as by a kill.
+    drop(ledger);
+    let Opened { mut ledger, history, .. } = open(folder.path());
+    // Only `web` has a reservation.
+    assert_eq!(history.as_slice(), std::slice::from_ref(&newer));
+    assert_eq!(ask(&mut ledger, "web", now - 5, false), [hour("web", now - 1), newer]);
+    assert_eq!(ask(&mut ledger, "db", now - 1, false), [hour("db", now - 1)]);
+    assert_eq!(ask(&mut ledger, "other", 0, false), []);
+    assert_eq!(ask(&mut ledger, "db", now, false), []);
+    close(ledger);
+}
+
+#[test]
+fn hours_without_a_row_are_unknown_if_the_reservation_existed() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = open(folder.path()).ledger;
+    let day = this_hour() / 24 * 24 - 48;
+    keep(&mut ledger, vec![hour("web", day + 1), hour("web", day + 5), hour("web", day + 30)]);
+    let shown = ask(&mut ledger, "web", day + 3, false);
+    assert_eq!(shown.first().map(|hour| hour.start), Some(day + 3));
+    assert_eq!(shown.last().map(|hour| hour.start), Some(day + 30));
+    assert_eq!(shown.len(), 28);
+    let unknown = shown.iter().filter(|hour| hour.sums.unknown() == Span::from_ns(HOUR_NS));
+    assert_eq!(unknown.count(), 26);
+    let days = ask(&mut ledger, "web", day + 3, true);
+    let parts = days.iter().map(|day| (day.start, day.length, day.sums.known.ns() / HOUR_NS));
+    assert_eq!(parts.collect::<Vec<_>>(), [(day, DAY, 2), (day + 24, DAY, 1)]);
+}
+
+#[test]
+fn each_commit_keeps_the_history_within_its_bytes_and_joins_old_hours_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let bound = 1 << 20;
+    let mut ledger =
+        open_keeping(folder.path(), Keep { history_bytes: bound, ..Keep::USUAL }).ledger;
+    let names: Vec<String> = (0..40).map(|n| format!("guest-{n:02}-{}", "x".repeat(n))).collect();
+    let days = 20;
+    let first = this_hour() / 24 * 24 - days * 24;
+    for start in first..first + days * 24 {
+        keep(&mut ledger, names.iter().map(|name| hour(name, start)).collect());
+        if start % 24 == 0 {
+            assert!(bytes(folder.path()) <= bound, "{}", bytes(folder.path()));
+        }
+    }
+    let used = bytes(folder.path());
+    println!("{used} bytes of {bound}");
+    assert!(used <= bound && used > bound / 2, "{used}");
+    // No day is lost: the old ones are whole days, and the last ones hours.
+    for name in &names {
+        let shown = ask(&mut ledger, name, first, false);
+        assert_eq!(shown[0].length, DAY, "{name}");
+        let last = shown.last().expect("rows");
+        assert_eq!((last.length, last.start), (1, first + days * 24 - 1));
+        let sum = shown.iter().fold(HourSums::default(), |mut sum, hour| {
+            sum.add(&hour.sums);
+            sum
+        });
+        assert_eq!(sum.known.ns(), days * 24 * HOUR_NS, "{name}");
+        assert_eq!(sum.delivered.ns(), days * 24 * 699_123_456_789);
+        assert_eq!(sum.missed, days * 24 * 3);
+    }
+    drop(ledger);
+    // What was measured at the start counts as what was counted.
+    let mut ledger =
+        open_keeping(folder.path(), Keep { history_bytes: bound / 8, ..Keep::USUAL }).ledger;
+    keep(&mut ledger, vec![hour("web", first + days * 24)]);
+    assert!(bytes(folder.path()) <= bound / 8, "{}", bytes(folder.path()));
+    let left: BTreeSet<u64> =
+        ask(&mut ledger, &names[3], first, true).iter().map(|day| day.start).collect();
+    assert_eq!(left.last(), Some(&(first + (days - 1) * 24)), "{left:?}");
+    assert!(!left.contains(&first), "the oldest is deleted first: {left:?}");
+}
+
+#[test]
+fn accounts_older_than_the_bound_are_deleted_by_the_next_commit() {
+    let folder = tempfile::tempdir().unwrap();
+    let Opened { mut ledger, .. } = open(folder.path());
+    assert_eq!(Keep::USUAL.history, Duration::from_secs(400 * 24 * 3_600));
+    assert_eq!(Keep::USUAL.history_bytes, 64 << 20);
+    let now = this_hour();
+    keep(&mut ledger, vec![hour("web", now - 400 * 24 - 2), hour("web", now - 400 * 24 + 2)]);
+    keep(&mut ledger, vec![hour("web", now)]);
+    let shown = ask(&mut ledger, "web", 0, true);
+    let known: u64 = shown.iter().map(|day| day.sums.known.ns() / HOUR_NS).sum();
+    assert_eq!(known, 2);
+    // All days are in one answer, however old the reservation is.
+    assert!((400..=402).contains(&shown.len()), "{}", shown.len());
+    let hours = ask(&mut ledger, "web", 0, false);
+    assert_eq!(hours.len(), 1_000);
+}
+
+#[test]
+fn history_is_checked_and_rebuilt_with_the_ledger() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = open(folder.path()).ledger;
+    put(&mut ledger, commit(1, [("web", Some(row("web", 1)))])).unwrap();
+    keep(&mut ledger, vec![hour("web", this_hour())]);
+    close(ledger);
+    let examined = check(folder.path()).unwrap();
+    assert_eq!(examined.problems, [""; 0]);
+    assert!(examined.tables.contains(&("history", Some(1))), "{:?}", examined.tables);
+    let raw = Connection::open(folder.path().join("ledger.db")).unwrap();
+    raw.execute("UPDATE history SET length = 5", []).unwrap();
+    drop(raw);
+    let examined = check(folder.path()).unwrap();
+    assert!(examined.problems[0].starts_with("table `history`"), "{:?}", examined.problems);
+    let rebuilt = rebuild(folder.path()).unwrap().expect("it was damaged");
+    let rows = |name| rebuilt.tables.iter().find(|table| table.name == name).map(|it| it.rows);
+    assert_eq!((rows("reservation"), rows("history")), (Some(1), Some(0)));
+    let mut ledger = open(folder.path()).ledger;
+    keep(&mut ledger, vec![hour("web", this_hour())]);
+}
