@@ -346,18 +346,18 @@ impl Core {
                     tell(&format!("cannot write the ledger: {says}"));
                     self.step(Input::NotCommitted { seq, fault: LedgerFault { says } });
                 }
-                Reply::Events { ticket, events } => self.host.answer_log(Ticket(ticket), events),
-                Reply::History { rows, done } => {
+                Written::Events { ticket, events } => self.host.answer_log(Ticket(ticket), events),
+                Written::History { rows, done } => {
                     if let Err(error) = done {
                         tell(&format!("cannot write the history: {}", with_causes(&error)));
                         self.host.history.put_back(rows);
                     }
                 }
-                Reply::Hours { ticket, hours } => {
+                Written::Hours { ticket, hours } => {
                     self.host.answer_history(Ticket(ticket), hours);
                 }
-                Reply::Access { ticket, done } => self.changed_access(Ticket(ticket), done),
-                Reply::NoBackup(error) => {
+                Written::Access { ticket, done } => self.changed_access(Ticket(ticket), done),
+                Written::NoBackup(error) => {
                     tell(&format!("cannot back up the ledger: {}", with_causes(&error)));
                 }
             }

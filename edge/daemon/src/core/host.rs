@@ -613,12 +613,11 @@ impl World for Host {
                     self.say(&wire::refused(ticket, problem));
                 }
             }
-            // The service answers all other requests itself.
             Request::History { name, since_ns, by_day } => {
                 let (name, since_ns, by_day) = (name.clone(), *since_ns, *by_day);
                 self.ask_history(ticket, AskedHours { name, since_ns, by_day });
             }
-            // The service answers all others itself.
+            // The service answers all other requests itself.
             _ => {}
         }
     }
