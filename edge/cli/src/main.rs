@@ -11,6 +11,7 @@ mod compare;
 mod cost;
 mod date;
 mod doctor;
+mod edits;
 mod folded;
 mod grid;
 mod help;
@@ -41,6 +42,7 @@ mod signals;
 mod sim;
 mod sweep;
 mod terminal;
+mod whatif;
 
 use std::process::ExitCode;
 
@@ -86,6 +88,7 @@ fn run_command() -> ExitCode {
         Command::Check(args) => check::check(&args),
         Command::Show(args) => show::show(&args),
         Command::Replay(args) => replay::replay(&args),
+        Command::Whatif(args) => whatif::whatif(&args),
         Command::Paper(args) => paper::command(&args),
         Command::Agent(args) => agent::agent(&args),
         Command::Load(args) => load::load(&args),
