@@ -145,11 +145,16 @@ impl Collector {
         }
     }
 
-    /// Notes overhead, which is not work of the job.
+    /// Takes overhead out of the work of the job. It is recorded before or after the run interval
+    /// that paid for it.
     fn overhead(&mut self, vcpu: VcpuId, used: Span) {
-        if let Some((stay, _)) = self.stay(vcpu) {
-            stay.overhead += used;
-        }
+        let Some((stay, demand)) = self.stay(vcpu) else { return };
+        let known = demand.jobs.last_mut().map(|job| {
+            let known = job.work.min(used);
+            job.work = job.work - known;
+            known
+        });
+        stay.overhead += used - known.unwrap_or(Span::ZERO);
     }
 
     fn cpu(&mut self, cpu: CpuId) -> &mut CpuTimes {

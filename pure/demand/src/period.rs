@@ -26,7 +26,8 @@ pub fn demand_per_period(vcpu: &VcpuDemand, period: Span, end: Time) -> DemandCo
     let is_endless = vcpu.is_endless();
     for (index, job) in vcpu.jobs.iter().enumerate() {
         let from = job.ready.since(vcpu.joined).max(free);
-        let to = if is_endless && index == last { stay.max(from) } else { from + job.work };
+        let to =
+            if is_endless && index == last { stay.max(from) } else { from + vcpu.work_of(job) };
         tally.add(from, to);
         free = to;
     }

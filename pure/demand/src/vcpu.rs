@@ -82,16 +82,31 @@ impl VcpuDemand {
         self.jobs.iter().filter_map(move |job| {
             let think = pending + job.ready.since(since);
             since = job.blocked;
-            pending = if job.work.is_zero() { think } else { Span::ZERO };
-            (!job.work.is_zero()).then_some((think, job.work))
+            let work = self.work_of(job);
+            pending = if work.is_zero() { think } else { Span::ZERO };
+            (!work.is_zero()).then_some((think, work))
         })
     }
 
     /// Returns the jobs with their ready times, counted from joining. Jobs without work are left
     /// out.
     pub fn arrivals(&self) -> impl Iterator<Item = (Span, Span)> + '_ {
-        let jobs = self.jobs.iter().filter(|job| !job.work.is_zero());
-        jobs.map(|job| (job.ready.since(self.joined), job.work))
+        let jobs = self.jobs.iter().map(|job| (job.ready.since(self.joined), self.work_of(job)));
+        jobs.filter(|(_, work)| !work.is_zero())
+    }
+
+    /// Returns the work of a job. A job that has not ended needs more than it received: the mean of
+    /// all ended jobs that needed more, or 1 ns more if there are none.
+    #[must_use]
+    pub fn work_of(&self, job: &Job) -> Span {
+        if job.has_ended() {
+            return job.work;
+        }
+        let longer = self.jobs.iter().filter(|it| it.has_ended() && it.work > job.work);
+        let (count, sum) =
+            longer.fold((0, 0), |(count, sum), it| (count + 1, sum + u128::from(it.work.ns())));
+        let mean = sum.checked_div(count).and_then(|mean| u64::try_from(mean).ok());
+        mean.map_or(job.work + Span::from_ns(1), Span::from_ns)
     }
 
     /// Returns the work of all jobs.

@@ -221,10 +221,8 @@ fn jobs(
         Form::Closed => stay.thinking().map(|(at, work)| (at.ns(), Some(work.ns()))).collect(),
     };
     if is_endless {
-        match jobs.last_mut().filter(|_| stay.jobs.last().is_some_and(|job| !job.work.is_zero())) {
-            Some(last) => last.1 = None,
-            // It never ran, and has wanted to since its only wake.
-            None => jobs.extend(stay.jobs.last().map(|job| (job.ready.since(joined).ns(), None))),
+        if let Some(last) = jobs.last_mut() {
+            last.1 = None;
         }
     } else if is_rotated {
         rotate(&mut jobs, form, length.left_after(stay.joined.since(Time::START)));
