@@ -7,6 +7,7 @@ use clap::{ArgGroup, Args, Parser, Subcommand};
 use clap_complete::Shell;
 use slackline_units::{CpuId, CpuShare, Span};
 
+use crate::edits::Whatif;
 use crate::input::file;
 use crate::load::args::Load;
 use crate::parse::{share, span};
@@ -89,6 +90,7 @@ pub(crate) enum Command {
     Show(Show),
     /// Replay a saved trace and check that every decision is the same.
     Replay(Replay),
+    Whatif(Whatif),
     /// Run a paper's experiments and compare with its published values.
     Paper(PaperArgs),
     /// Run a workload or a client of a scenario as a real process.

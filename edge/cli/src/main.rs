@@ -13,6 +13,7 @@ mod cost;
 mod cumulative;
 mod date;
 mod doctor;
+mod edits;
 mod folded;
 mod grid;
 mod help;
@@ -45,6 +46,7 @@ mod signals;
 mod sim;
 mod sweep;
 mod terminal;
+mod whatif;
 mod why;
 
 use std::process::ExitCode;
@@ -95,6 +97,7 @@ fn run_command() -> ExitCode {
         Command::Incidents(args) => service::incidents(&args),
         Command::Show(args) => show::show(&args),
         Command::Replay(args) => replay::replay(&args),
+        Command::Whatif(args) => whatif::whatif(&args),
         Command::Paper(args) => paper::command(&args),
         Command::Agent(args) => agent::agent(&args),
         Command::Load(args) => load::load(&args),

@@ -49,6 +49,12 @@ pub(crate) enum Problem {
     /// A record of a trace names a vCPU that has not been announced.
     #[error("{}: {error}", file.display())]
     StrayRecord { file: PathBuf, error: StrayRecord },
+    /// A recording allows no prediction.
+    #[error("{message}")]
+    NoForecast { message: String, hint: Option<String> },
+    /// Admission would refuse the reservations of a prediction.
+    #[error("{message}")]
+    NotAdmitted { message: String, hint: Option<String> },
     /// A file cannot be created or written.
     #[error("cannot write {}: {source}", file.display())]
     Unwritable { file: PathBuf, source: io::Error },
@@ -104,6 +110,7 @@ impl Problem {
             Problem::Live(error) if error.is_bug() => 70,
             Problem::Bug { .. } => 70,
             Problem::Live(_) => 3,
+            Problem::NotAdmitted { .. } => 4,
             Problem::Service(ClientError::Refused(problem)) => problem.kind.about().3,
             Problem::Service(ClientError::NotForUs { .. }) => 5,
             Problem::Service(
@@ -135,6 +142,8 @@ impl Problem {
             Problem::BadOption { hint, .. }
             | Problem::BadClaim { hint, .. }
             | Problem::BadAxis { hint, .. }
+            | Problem::NoForecast { hint, .. }
+            | Problem::NotAdmitted { hint, .. }
             | Problem::HostCannot { hint, .. } => hint.clone(),
             Problem::Paper(error) => error.hint(),
             Problem::Service(error) => about_service(error),

@@ -212,7 +212,7 @@ impl ManagedProcesses {
                 for &vcpu in &domain.vcpus {
                     let node = self.nodes.take(vcpu);
                     let others = node.as_ref().map_or(&[][..], |node| &node.others);
-                    let part = Part::Program { program: &domain.program, vcpu, others };
+                    let part = Part::Program { program: domain.program_of(vcpu), vcpu, others };
                     let mut command =
                         load(&LoadOrder { part, seed, start: starts(domain.wakes(vcpu)) });
                     let socket = node.map(|node| OwnedFd::from(node.socket));

@@ -82,6 +82,10 @@ impl All<'_> {
         let cpus = table.maybe("cpus", |item| terms::cpus(&item, self.run.cpus))?;
         let start = Start::read(self.run, table, (&stay, cpus))?;
         let exceptions = terms::exceptions(self.run, table, (vcpus, cpus, &stay))?;
+        let own = exceptions.values().any(|own| own.program.is_some());
+        if own && (system.is_some() || parallel.is_some() || program.locks()) {
+            return Err(Mistake::new(table.at, ErrorKind::WorkOfVcpu));
+        }
         if let (true, Some(item)) = (system.is_some(), sleeps(table)?) {
             return Err(item.fault(ErrorKind::SystemAsleep));
         }
@@ -89,7 +93,9 @@ impl All<'_> {
         let times = copies.unwrap_or(1);
         let tasks = system.iter().flat_map(|system| &system.tasks);
         let of_tasks: usize = tasks.map(|task| task.program.steps.len().max(1)).sum();
-        let steps = times * (program.steps.len() + of_tasks);
+        let own = exceptions.values().filter_map(|own| own.program.as_ref());
+        let of_vcpus: usize = own.map(|program| program.steps.len()).sum();
+        let steps = times * (program.steps.len() + of_vcpus + of_tasks);
         self.grow(table, &Size { vcpus: times * vcpus, steps })?;
         let (line, column) = self.run.source.position(table.at);
         let domain = Domain {

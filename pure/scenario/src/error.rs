@@ -425,6 +425,56 @@ pub enum ErrorKind {
         /// Text as it is in the file.
         written: String,
     },
+    /// The first line of a file of jobs is not a title.
+    #[error(
+        "`{path}`, line {line}: the title must be `ready_ns,work_ns` or `think_ns,work_ns`, not \
+         `{written}`"
+    )]
+    BadJobsTitle {
+        /// Path of the file.
+        path: String,
+        /// Line in that file, counted from 1.
+        line: usize,
+        /// Title as it is in the file.
+        written: String,
+    },
+    /// A line of a file of jobs is not a job.
+    #[error("`{path}`, line {line}: `{written}` is not a time and a work in nanoseconds")]
+    BadJob {
+        /// Path of the file.
+        path: String,
+        /// Line in that file, counted from 1.
+        line: usize,
+        /// Line as it is in the file.
+        written: String,
+    },
+    /// Work of a single vCPU needs its whole domain.
+    #[error("cannot give this work to one vCPU: it needs the whole domain")]
+    WorkOfVcpu,
+    /// A list of jobs has more or fewer times than works.
+    #[error("cannot pair the jobs: there are {times} times and {jobs} works")]
+    UnevenJobs {
+        /// Number of times in the list.
+        times: usize,
+        /// Number of works in the list.
+        jobs: usize,
+    },
+    /// A job is ready before the one that precedes it.
+    #[error("cannot order the jobs: job {job} is ready at {time}, before the last one at {last}")]
+    UnorderedJobs {
+        /// Job, counted from 1.
+        job: usize,
+        /// Time at which it is ready.
+        time: Span,
+        /// Time at which the job before is ready.
+        last: Span,
+    },
+    /// A job that never ends has others behind it.
+    #[error("cannot go on after job {job}: its work is `forever`")]
+    EndlessJob {
+        /// Job, counted from 1.
+        job: usize,
+    },
     /// A recording contains no time.
     #[error("cannot replay this recording: its runs and blocks take no time")]
     NoTime,

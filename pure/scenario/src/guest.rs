@@ -234,6 +234,14 @@ fn tells(item: &Item<'_>) -> Result<Tells, Mistake> {
     Ok(Tells::Lie { at, priority })
 }
 
+/// Reads the work of a single vCPU: a program without devices, locks or other nodes.
+pub(crate) fn program(run: &Run<'_>, item: &Item<'_>) -> Result<Program, Mistake> {
+    match work(run, item)? {
+        Read::Program(program) if !program.locks() => Ok(program),
+        _ => Err(item.fault(ErrorKind::WorkOfVcpu)),
+    }
+}
+
 fn work(run: &Run<'_>, item: &Item<'_>) -> Result<Read, Mistake> {
     let table = item.table("work")?;
     let kind = table.need("kind", "work = { kind = \"spin\" }")?;

@@ -37,6 +37,7 @@ pub const WORK: &[&KeyTable] = &[
     &INTERACTIVE,
     &BATCH,
     &REPLAY,
+    &JOBS,
     &YIELD,
     &CLOCK,
     &BSP,
@@ -154,6 +155,7 @@ pub(crate) const VCPU: KeyTable = KeyTable {
     says: "Differences of one vCPU of a domain.",
     keys: &[
         key("number", "number of the vCPU, from 0; required"),
+        key("work", "what it does, instead of the domain's; of a kind without devices"),
         key("share", "share.POLICY = { ... }, instead of the domain's"),
         key("cpus", "CPUs on which it may run, instead of the domain's"),
         key("starts_on", "CPU when it joins, instead of the domain's"),
@@ -265,6 +267,23 @@ pub(crate) const REPLAY: KeyTable = KeyTable {
         key(
             "file",
             "file of lines `run_ns,block_ns`, as `slackline show TRACE --runs VCPU` writes them",
+        ),
+    ],
+};
+
+pub(crate) const JOBS: KeyTable = KeyTable {
+    heading: "jobs",
+    says: "Does a list of jobs once, then sleeps forever. Needs `work` with `ready` or `think`, or \
+           `file`.",
+    keys: &[
+        KIND,
+        key("work", "CPU time of each job: [\"3ms\", \"2ms\"]; the last may be \"forever\""),
+        key("ready", "when each job is ready, from joining; a job waits for the one before"),
+        key("think", "time to sleep before each job, from the end of the one before"),
+        key(
+            "file",
+            "file of lines `ready_ns,work_ns` or `think_ns,work_ns` with that title, as \
+             `slackline whatif --save-scenario` writes them",
         ),
     ],
 };

@@ -1,5 +1,7 @@
 //! Kinds of work, as users write them, and their programs.
 
+mod jobs;
+
 use slackline_units::Span;
 
 use crate::error::ErrorKind;
@@ -17,6 +19,7 @@ pub(crate) const KINDS: &[&str] = &[
     "interactive",
     "batch",
     "replay",
+    "jobs",
     "yield",
     "clock",
     "bsp",
@@ -44,6 +47,7 @@ pub(crate) fn program(run: &Run<'_>, item: &Item<'_>, kind: &str) -> Result<Prog
         "clock" => clock(&item.table("work of kind `clock`")?),
         "spinlock" => locking(&item.table("work of kind `spinlock`")?),
         "bsp" => bsp(&item.table("work of kind `bsp`")?),
+        "jobs" => jobs::read(run, &item.table("work of kind `jobs`")?),
         _ => replay(run, &item.table("work of kind `replay`")?),
     }
 }
@@ -142,6 +146,9 @@ fn replay(run: &Run<'_>, table: &Table<'_>) -> Result<Program, Mistake> {
 
 /// Title line that a recording may have.
 const HEADING: &str = "run_ns,block_ns";
+/// The title lines of jobs.
+const HEADED_READY: &str = "ready_ns,work_ns";
+const HEADED_THINK: &str = "think_ns,work_ns";
 
 /// Reads lines of `run_ns,block_ns`. Empty lines and lines that begin with `#` are skipped.
 fn recording(item: &Item<'_>, path: &str, text: &str) -> Result<Vec<Span>, Mistake> {
@@ -171,10 +178,12 @@ fn recording(item: &Item<'_>, path: &str, text: &str) -> Result<Vec<Span>, Mista
 
 fn run_and_block(line: &str) -> Option<(Span, Span)> {
     let (run, block) = line.split_once(',')?;
-    let span = |text: &str| {
-        let digits = text.trim();
-        let span = digits.bytes().all(|byte| byte.is_ascii_digit()).then_some(digits)?;
-        Some(Span::from_ns(span.parse().ok()?)).filter(|&span| span <= LONGEST)
-    };
-    Some((span(run)?, span(block)?))
+    Some((number(run)?, number(block)?))
+}
+
+/// A length of time in nanoseconds, without a unit.
+fn number(text: &str) -> Option<Span> {
+    let digits = text.trim();
+    let span = digits.bytes().all(|byte| byte.is_ascii_digit()).then_some(digits)?;
+    Some(Span::from_ns(span.parse().ok()?)).filter(|&span| span <= LONGEST)
 }

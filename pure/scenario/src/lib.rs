@@ -232,6 +232,8 @@ struct Exception {
     cpus: Option<CpuSet>,
     start: Start,
     shares: Shares,
+    /// Work of the vCPU. `None` is that of the domain.
+    program: Option<Program>,
 }
 
 /// A change during the run.
@@ -400,6 +402,13 @@ impl Domain {
             Some(share) => Ok(share.clone()),
             None => Values::defaults(spec.share_fields).map_err(|_| self.no_share(spec)),
         }
+    }
+
+    /// Returns the program of one of its vCPUs, if it has no system.
+    #[must_use]
+    pub fn program_of(&self, vcpu: VcpuId) -> &Program {
+        let own = self.exceptions.get(&vcpu.number()).and_then(|own| own.program.as_ref());
+        own.unwrap_or(&self.program)
     }
 
     /// Returns the CPUs on which a vCPU may run. `None` for all.

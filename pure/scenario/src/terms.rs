@@ -8,7 +8,7 @@ use crate::error::ErrorKind;
 use crate::parameters::Whose;
 use crate::run::Run;
 use crate::table::{Item, Mistake, Table};
-use crate::{Exception, keys, parameters};
+use crate::{Exception, guest, keys, parameters};
 
 /// Reads `cpus = [0, 1]` on a host with `cpus` CPUs.
 pub(crate) fn cpus(item: &Item<'_>, cpus: usize) -> Result<CpuSet, Mistake> {
@@ -83,7 +83,8 @@ pub(crate) fn exceptions(
         let cpus = table.maybe("cpus", |item| cpus(&item, run.cpus))?;
         let start = Start::read(run, &table, (stay, cpus.or(all)))?;
         let shares = parameters::shares(&table, Whose::Vcpu(vcpus))?;
-        if exceptions.insert(number, Exception { cpus, start, shares }).is_some() {
+        let program = table.maybe("work", |item| guest::program(run, &item))?;
+        if exceptions.insert(number, Exception { cpus, start, shares, program }).is_some() {
             return Err(item.fault(ErrorKind::VcpuTwice { number }));
         }
     }

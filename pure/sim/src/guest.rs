@@ -55,7 +55,7 @@ impl<'a> Guests<'a> {
         let ids = scenario.domains.iter().flat_map(|domain| &domain.vcpus);
         let guests: Vec<Guest> = ids.map(asleep).collect();
         let work = |&Guest { id, .. }: &Guest| {
-            let program = &scenario.domains[id.domain().number() as usize].program;
+            let program = scenario.domain_of(id).program_of(id);
             Work::new(program, Stream::of_vcpu(scenario.seed, id, Purpose::Work))
         };
         let works = guests.iter().map(work).collect();

@@ -1,0 +1,135 @@
+//! Options of `slackline whatif`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use slackline_whatif::Edit;
+
+use crate::input::file;
+use crate::problem::Problem;
+
+/// Predict from a recorded trace what other parameters would change.
+///
+/// The trace is split into jobs: for each vCPU when it became runnable, the CPU time it needed, and
+/// when it blocked. The simulated host runs these jobs again, with the edits below. Each vCPU is
+/// simulated twice. In the open form a job is ready at its recorded time. In the closed form it is
+/// ready after the recorded pause since the job before. The prediction is the interval of both.
+///
+/// First the unchanged recording is simulated, with costs from its first half. In its second half
+/// each share must be repeated within 0.1 points of a CPU, and each p99 wait within 20 % or 50 us.
+/// Otherwise nothing is predicted. Without edits only this check is printed.
+///
+/// Examples:
+///   slackline whatif it.trace --set web.slice=3ms
+///   slackline whatif it.trace --add db2 --like db --cpus 0-1
+///   slackline whatif it.trace --policy credit --json
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Whatif {
+    /// Trace saved with --save; `-` is standard input.
+    #[arg(value_parser = file)]
+    pub(crate) file: PathBuf,
+    /// Use another policy, or other parameters, e.g. `sedf:slack=weighted`.
+    #[arg(long, value_name = "NAME[:FIELD=VALUE]")]
+    pub(crate) policy: Option<String>,
+    /// Set a parameter of a VM or vCPU, e.g. `web.slice=3ms`; repeatable.
+    #[arg(long, value_name = "NAME.FIELD=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Add a VM of this name; needs --like; repeatable.
+    #[arg(long, value_name = "NAME", requires = "like")]
+    pub(crate) add: Vec<String>,
+    /// VM whose jobs and parameters the added VM has; repeatable.
+    #[arg(long, value_name = "NAME", requires = "add")]
+    pub(crate) like: Vec<String>,
+    /// Remove a VM; repeatable.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) remove: Vec<String>,
+    /// Use these CPUs of the recorded host; higher numbers are new ones, e.g. `0-3`.
+    #[arg(long, value_name = "N-N,...")]
+    pub(crate) cpus: Option<String>,
+    /// Confine a VM or vCPU to one CPU; needs --to-cpu; repeatable.
+    #[arg(long, value_name = "NAME", requires = "to_cpu")]
+    pub(crate) r#move: Vec<String>,
+    /// CPU for --move; repeatable.
+    #[arg(long, value_name = "N", requires = "move")]
+    pub(crate) to_cpu: Vec<usize>,
+    /// Print the prediction as JSON instead of a table.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write the prediction as one HTML page.
+    #[arg(long, value_name = "FILE.html")]
+    pub(crate) report: Option<PathBuf>,
+    /// Write the edited reservations for `slackline apply`, with predictions as comments.
+    #[arg(long, value_name = "PLAN")]
+    pub(crate) save: Option<PathBuf>,
+    /// Write the open form as a scenario for `slackline sim`, the closed form as FILE-closed.
+    #[arg(long, value_name = "FILE.toml")]
+    pub(crate) save_scenario: Option<PathBuf>,
+}
+
+impl Whatif {
+    /// Returns the edits of all options.
+    pub(crate) fn edits(&self) -> Result<Vec<Edit>, Problem> {
+        let mut edits: Vec<Edit> = self.policy.iter().cloned().map(Edit::Policy).collect();
+        let adds = pairs(("--add", &self.add), ("--like", &self.like))?;
+        edits.extend(adds.map(|(name, like)| Edit::Add { name: name.clone(), like: like.clone() }));
+        edits.extend(self.remove.iter().cloned().map(Edit::Remove));
+        if let Some(cpus) = &self.cpus {
+            edits.push(Edit::Cpus(cpu_list(cpus)?));
+        }
+        for written in &self.set {
+            edits.push(set(written)?);
+        }
+        let moves = pairs(("--move", &self.r#move), ("--to-cpu", &self.to_cpu))?;
+        edits.extend(moves.map(|(name, cpu)| Edit::Move { name: name.clone(), cpu: *cpu }));
+        Ok(edits)
+    }
+}
+
+/// Pairs the values of two options that are given equally often.
+fn pairs<'a, A, B>(
+    (one, ones): (&str, &'a [A]),
+    (other, others): (&str, &'a [B]),
+) -> Result<impl Iterator<Item = (&'a A, &'a B)>, Problem> {
+    if ones.len() == others.len() {
+        return Ok(ones.iter().zip(others));
+    }
+    let (ones, others) = (ones.len(), others.len());
+    Err(Problem::BadOption {
+        message: format!("cannot pair {ones} of {one} with {others} of {other}"),
+        hint: Some(format!("give {other} once for each {one}")),
+    })
+}
+
+/// Reads `NAME.FIELD=VALUE`. The name may contain dots.
+fn set(written: &str) -> Result<Edit, Problem> {
+    let parts = written.split_once('=').and_then(|(place, value)| {
+        let (name, field) = place.rsplit_once('.')?;
+        let is_whole = ![name, field, value].iter().any(|part| part.is_empty());
+        let is_word = !value.contains(char::is_whitespace);
+        (is_whole && is_word).then(|| [name, field, value].map(str::to_owned))
+    });
+    let Some([name, field, value]) = parts else {
+        return Err(Problem::BadOption {
+            message: format!("cannot read --set `{written}`: it is not NAME.FIELD=VALUE"),
+            hint: Some("write --set web.slice=3ms".into()),
+        });
+    };
+    Ok(Edit::Set { name, field, value })
+}
+
+/// Reads a list of CPUs such as `0-3,6`.
+fn cpu_list(written: &str) -> Result<Vec<usize>, Problem> {
+    const MOST: usize = slackline_units::CpuId::LIMIT;
+    let part = |part: &str| -> Option<std::ops::RangeInclusive<usize>> {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        let (from, to): (usize, usize) = (from.parse().ok()?, to.parse().ok()?);
+        (from <= to && to < MOST).then_some(from..=to)
+    };
+    let parts: Option<Vec<_>> = written.split(',').map(part).collect();
+    let parts = parts.ok_or_else(|| Problem::BadOption {
+        message: format!("cannot read --cpus `{written}`: it is not a list of CPUs below {MOST}"),
+        hint: Some("write --cpus 0-3".into()),
+    })?;
+    Ok(parts.into_iter().flatten().collect())
+}

@@ -1,0 +1,183 @@
+//! `slackline whatif`: predicts from a recorded trace what other parameters would change.
+
+mod json;
+mod table;
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use slackline_sim::RunError;
+use slackline_units::Time;
+use slackline_whatif::{
+    Forecast, ForecastError, Form, Gate, Model, Recorder, Recording, forecast, gate,
+};
+
+use crate::edits::Whatif;
+use crate::pending::Pending;
+use crate::places::Places;
+use crate::problem::Problem;
+use crate::{show, terminal};
+
+pub(crate) fn whatif(args: &Whatif) -> Result<(), Problem> {
+    let edits = args.edits()?;
+    let mut places =
+        Places::of(&[("--report", args.report.as_deref()), ("--save", args.save.as_deref())])?;
+    let scenarios = args.save_scenario.as_deref().map(forms_of).unwrap_or_default();
+    for (_, file) in &scenarios {
+        places.write("--save-scenario", file)?;
+    }
+    places.read("the trace", &args.file)?;
+    let recording = record(&args.file)?;
+    let mut model = Model::new(&recording)
+        .map_err(|error| Problem::NoForecast { message: error.to_string(), hint: None })?;
+    let gate = gate(&recording, &model).map_err(|error| problem(&args.file, error))?;
+    let policy = model.policy();
+    let is_changed = !edits.is_empty();
+    model
+        .edit(&edits)
+        .map_err(|error| Problem::BadOption { hint: error.hint(), message: error.to_string() })?;
+    for (form, file) in &scenarios {
+        save_scenario(&model, &recording, *form, file)?;
+    }
+    let answer = Answer { recording: &recording, gate: &gate, model: &model, policy: &policy };
+    if !gate.passes() || !is_changed {
+        let text = if args.json { json::gate(&answer) } else { table::gate(&answer) };
+        terminal::print(&text)?;
+        return refuse(&args.file, &gate);
+    }
+    let forecast = forecast(&recording, &gate, &model).map_err(|error| refused(args, error))?;
+    let text = match args.json {
+        true => json::forecast(&answer, &forecast),
+        false => table::forecast(&answer, &forecast),
+    };
+    terminal::print(&text)
+}
+
+/// All that an answer is made of, besides its prediction.
+pub(crate) struct Answer<'a> {
+    pub(crate) recording: &'a Recording,
+    pub(crate) gate: &'a Gate,
+    /// Model with all edits made.
+    pub(crate) model: &'a Model,
+    /// Policy of the recording.
+    pub(crate) policy: &'a str,
+}
+
+/// Reads the recording of a trace file.
+fn record(file: &Path) -> Result<Recording, Problem> {
+    let (mut trace, names) = show::open(file)?;
+    let end = names.ended.unwrap_or(Time::START);
+    let mut recorder = Recorder::new(trace.header(), end);
+    let bad = |error| Problem::BadTrace { file: file.into(), error };
+    trace.pass_to(&mut recorder).map_err(bad)?;
+    recorder.finish().map_err(|error| Problem::StrayRecord { file: file.into(), error })
+}
+
+fn refuse(file: &Path, gate: &Gate) -> Result<(), Problem> {
+    let Some(cause) = &gate.cause else { return Ok(()) };
+    Err(Problem::NoForecast {
+        message: format!(
+            "cannot predict from {}: its simulation differs from it, probably because {cause}",
+            file.display()
+        ),
+        hint: Some("record again on a host without other load, or for longer".into()),
+    })
+}
+
+/// Explains an error of the edited model.
+fn refused(args: &Whatif, error: ForecastError) -> Problem {
+    match error {
+        ForecastError::Share { ref name, policy, error: ref why } => Problem::BadOption {
+            message: error.to_string(),
+            hint: match why {
+                slackline_policy::FieldError::Missing(field) => {
+                    Some(format!("add --set {name}.{}=VALUE", field.name))
+                }
+                _ => Some(format!("see `slackline help {policy}`")),
+            },
+        },
+        ForecastError::Run(RunError::Declined(declined)) => Problem::NotAdmitted {
+            message: format!("admission would refuse this: {declined}"),
+            hint: declined.error.hint(),
+        },
+        error => problem(&args.file, error),
+    }
+}
+
+fn problem(file: &Path, error: ForecastError) -> Problem {
+    match error {
+        ForecastError::Run(RunError::Broken(broken)) => {
+            Problem::Bug { message: broken.to_string(), kept: None }
+        }
+        ForecastError::Stray(error) => Problem::of_stray(error),
+        error => Problem::NoForecast {
+            message: format!("cannot simulate {}: {error}", file.display()),
+            hint: None,
+        },
+    }
+}
+
+/// Returns the file of each form.
+fn forms_of(file: &Path) -> Vec<(Form, PathBuf)> {
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let extension = file.extension().map(|it| format!(".{}", it.to_string_lossy()));
+    let closed = format!("{stem}-closed{}", extension.unwrap_or_default());
+    vec![(Form::Open, file.into()), (Form::Closed, file.with_file_name(closed))]
+}
+
+/// Writes a scenario and the files of its jobs.
+fn save_scenario(
+    model: &Model,
+    recording: &Recording,
+    form: Form,
+    file: &Path,
+) -> Result<(), Problem> {
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let written = model.written(&recording.demand, form, &stem);
+    let written = written.map_err(|error| problem(file, error))?;
+    for (name, text) in &written.files {
+        save(&file.with_file_name(name), text)?;
+    }
+    save(file, &written.text)
+}
+
+fn save(file: &Path, text: &str) -> Result<(), Problem> {
+    let (pending, mut out) = Pending::new(file)?;
+    pending.keep(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// Returns the name of a form.
+pub(crate) fn form_name(form: Form) -> &'static str {
+    match form {
+        Form::Open => "open",
+        Form::Closed => "closed",
+    }
+}
+
+/// Returns what cannot be known from this recording, a line each.
+pub(crate) fn limits(answer: &Answer<'_>, forecast: &Forecast) -> Vec<String> {
+    let mut lines = vec![
+        "how much more work comes if requests are answered sooner: the interval holds it only if \
+         clients behave as in one of the two forms"
+            .to_owned(),
+        "how caches, memory and devices respond to another schedule".to_owned(),
+    ];
+    let forms: Vec<&str> = answer.gate.passing().map(|form| form_name(form.form)).collect();
+    if let [only] = forms[..] {
+        lines.push(format!("the other form: only the {only} form repeats the recording"));
+    }
+    let beyond = &answer.recording.demand.beyond;
+    let counted = [
+        (beyond.hints, "hints of guests about their tasks"),
+        (beyond.services, "requests to devices behind a driver domain"),
+        (beyond.spins, "waits for spin locks"),
+        (beyond.elsewhere, "intervals in which a vCPU was left to another program"),
+    ];
+    for (count, what) in counted.into_iter().filter(|(count, _)| *count > 0) {
+        lines.push(format!("{what} under another schedule: the recording has {count}"));
+    }
+    for (at, name, why) in &forecast.declined {
+        lines.push(format!("what follows at {at}: admission refuses a change of `{name}`: {why}"));
+    }
+    lines
+}

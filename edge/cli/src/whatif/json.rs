@@ -1,0 +1,92 @@
+//! Predictions as JSON: field names are stable and carry their units.
+
+use serde_json::{Value, json};
+use slackline_whatif::{Forecast, Measures};
+
+use super::table::lost;
+use super::{Answer, form_name, limits};
+
+const FORMAT: &str = "slackline-whatif-1";
+
+/// Result of the gate.
+pub(super) fn gate(answer: &Answer<'_>) -> String {
+    let file = json!({
+        "format": FORMAT, "recording": recording(answer), "gate": gate_value(answer)
+    });
+    format!("{file:#}\n")
+}
+
+/// Prediction with the result of the gate.
+pub(super) fn forecast(answer: &Answer<'_>, forecast: &Forecast) -> String {
+    let forms: Vec<&str> = answer.gate.passing().map(|form| form_name(form.form)).collect();
+    let vcpus = forecast.rows.iter().map(|row| {
+        let then: serde_json::Map<String, Value> = forms
+            .iter()
+            .zip(&row.then)
+            .map(|(form, it)| ((*form).to_owned(), measures(it)))
+            .collect();
+        json!({ "name": row.name, "now": row.now.as_ref().map(measures), "then": then })
+    });
+    let vcpus: Vec<Value> = vcpus.collect();
+    let losses = forecast.losses.iter().map(|loss| {
+        let wait =
+            loss.wait_p99.map(|(now, then)| json!({ "now_ns": now.ns(), "then_ns": then.ns() }));
+        json!({
+            "name": loss.name, "share_ppm": loss.share_ppm, "misses": loss.misses,
+            "wait_p99": wait, "says": lost(loss)
+        })
+    });
+    let losses: Vec<Value> = losses.collect();
+    let file = json!({
+        "format": FORMAT,
+        "recording": recording(answer),
+        "then": { "policy": answer.model.policy(), "cpus": answer.model.cpus() },
+        "gate": gate_value(answer),
+        "vcpus": vcpus,
+        "losses": losses,
+        "not_known": limits(answer, forecast)
+    });
+    format!("{file:#}\n")
+}
+
+fn recording(answer: &Answer<'_>) -> Value {
+    let header = &answer.recording.header;
+    json!({
+        "title": header.title, "machine": header.machine, "policy": answer.policy,
+        "cpus": header.cpus, "length_ns": answer.recording.length().ns()
+    })
+}
+
+fn gate_value(answer: &Answer<'_>) -> Value {
+    let forms = answer.gate.forms.iter().map(|form| {
+        let vcpus = form.rows.iter().map(|row| {
+            json!({
+                "name": row.recorded.name,
+                "passes": row.passes(),
+                "recorded": measures(&row.recorded),
+                "simulated": row.simulated.as_ref().map(measures)
+            })
+        });
+        let vcpus: Vec<Value> = vcpus.collect();
+        json!({ "form": form_name(form.form), "passes": form.passes(), "vcpus": vcpus })
+    });
+    let forms: Vec<Value> = forms.collect();
+    let cause = answer.gate.cause.as_ref().map(ToString::to_string);
+    json!({ "passes": answer.gate.passes(), "cause": cause, "forms": forms })
+}
+
+fn measures(it: &Measures) -> Value {
+    let ns = |span: Option<slackline_units::Span>| span.map(|span| span.ns());
+    json!({
+        "share_ppm": it.share_ppm,
+        "deadlines": it.deadlines,
+        "misses": it.misses,
+        "wakes": it.wakes,
+        "wait_p50_ns": ns(it.wait_p50),
+        "wait_p99_ns": ns(it.wait_p99),
+        "response_p50_ns": ns(it.response_p50),
+        "response_p99_ns": ns(it.response_p99),
+        "slice_ns": it.reserved.map(|reserved| reserved.slice().ns()),
+        "period_ns": it.reserved.map(|reserved| reserved.period().ns())
+    })
+}

@@ -1,0 +1,234 @@
+//! Predictions as text in columns.
+
+use slackline_terminal::percent;
+use slackline_units::Span;
+use slackline_whatif::{Forecast, GateRow, Loss, Measures, Row};
+
+use super::{Answer, form_name, limits};
+
+/// Lines of text in columns. The first two columns are left-aligned.
+#[derive(Default)]
+struct Lines(Vec<Vec<String>>);
+
+impl Lines {
+    fn add<const N: usize>(&mut self, cells: [String; N]) {
+        self.0.push(cells.into());
+    }
+
+    fn text(&self) -> String {
+        let columns = self.0.iter().map(Vec::len).max().unwrap_or(0);
+        let width = |column: usize| {
+            let cells = self.0.iter().filter_map(|line| line.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        let mut text = String::new();
+        for line in &self.0 {
+            let cells = line.iter().zip(&widths).enumerate();
+            let cells = cells.map(|(column, (cell, &width))| match column {
+                0 | 1 => format!("{cell:<width$}"),
+                _ => format!("{cell:>width$}"),
+            });
+            let line = cells.collect::<Vec<String>>().join("  ");
+            text += line.trim_end();
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// Writes a time in milliseconds.
+fn ms(span: Span) -> String {
+    let us = (span.ns() + 500) / 1000;
+    format!("{}.{:03} ms", us / 1000, us % 1000)
+}
+
+fn share(ppm: u64) -> String {
+    format!("{} %", percent(ppm))
+}
+
+fn dash(text: Option<String>) -> String {
+    text.unwrap_or_else(|| "-".into())
+}
+
+/// Writes an interval, or a single value if both ends look the same.
+fn between<T: Copy>(interval: Option<(T, T)>, write: impl Fn(T) -> String) -> String {
+    let Some((least, most)) = interval else { return "-".into() };
+    let (least, most) = (write(least), write(most));
+    if least == most {
+        return least;
+    }
+    // One unit is enough.
+    match (least.split_once(' '), most.split_once(' ')) {
+        (Some((number, one)), Some((_, other))) if one == other => format!("{number} .. {most}"),
+        _ => format!("{least} .. {most}"),
+    }
+}
+
+/// Result of the gate for all vCPUs.
+pub(super) fn gate(answer: &Answer<'_>) -> String {
+    let recording = answer.recording;
+    let mut text = head(answer);
+    text += "Recorded and simulated in the second half, with costs of the first half:\n\n";
+    let mut lines = Lines::default();
+    let heading = ["vCPU", "form", "share", "simulated", "p99 wait", "simulated", ""];
+    lines.add(heading.map(str::to_owned));
+    for form in &answer.gate.forms {
+        for row in &form.rows {
+            lines.add(gate_row(form_name(form.form), row));
+        }
+    }
+    text += &lines.text();
+    text.push('\n');
+    let passing: Vec<&str> = answer.gate.passing().map(|form| form_name(form.form)).collect();
+    text += &match passing[..] {
+        [] => "No form repeats the recording: no prediction.\n".to_owned(),
+        [only] => format!("The {only} form repeats the recording. Predictions use it alone.\n"),
+        _ => "Both forms repeat the recording.\n".to_owned(),
+    };
+    let length = recording.length();
+    let jobs: usize = recording.demand.vcpus.iter().map(|vcpu| vcpu.jobs.len()).sum();
+    text += &format!("The recording has {jobs} jobs in {length}.\n");
+    text
+}
+
+fn gate_row(form: &str, row: &GateRow) -> [String; 7] {
+    let (recorded, simulated) = (&row.recorded, row.simulated.as_ref());
+    let verdict = match (row.has_share(), row.has_wait()) {
+        (true, true) => "",
+        (false, true) => "share differs",
+        (true, false) => "wait differs",
+        (false, false) => "both differ",
+    };
+    [
+        recorded.name.clone(),
+        form.to_owned(),
+        share(recorded.share_ppm),
+        dash(simulated.map(|it| share(it.share_ppm))),
+        dash(recorded.wait_p99.map(ms)),
+        dash(simulated.and_then(|it| it.wait_p99).map(ms)),
+        verdict.to_owned(),
+    ]
+}
+
+fn head(answer: &Answer<'_>) -> String {
+    let header = &answer.recording.header;
+    let (title, machine) = (&header.title, &header.machine);
+    format!("{title}: {}, {machine}, {}\n", answer.policy, answer.recording.length())
+}
+
+/// Table of a prediction, with losses and limits.
+pub(super) fn forecast(answer: &Answer<'_>, forecast: &Forecast) -> String {
+    let mut text = head(answer);
+    let (policy, cpus) = (answer.model.policy(), answer.model.cpus());
+    if policy != answer.policy {
+        text += &format!("then: {policy}\n");
+    }
+    if cpus != answer.recording.header.cpus {
+        text += &format!("then: {cpus} CPUs instead of {}\n", answer.recording.header.cpus);
+    }
+    text.push('\n');
+    let mut lines = Lines::default();
+    lines.add(["vCPU", "", "now", "then", "change"].map(str::to_owned));
+    for row in &forecast.rows {
+        rows(&mut lines, row);
+    }
+    text += &lines.text();
+    text.push('\n');
+    if forecast.losses.is_empty() {
+        text += "No vCPU loses.\n";
+    }
+    for loss in &forecast.losses {
+        text += &format!("{} loses {}.\n", loss.name, lost(loss));
+    }
+    text += "Not known:\n";
+    for line in limits(answer, forecast) {
+        text += &format!("- {line}\n");
+    }
+    text
+}
+
+/// Writes what a vCPU loses.
+pub(super) fn lost(loss: &Loss) -> String {
+    let mut parts = Vec::new();
+    if loss.share_ppm > 0 {
+        parts.push(format!("{} points of a CPU", percent(loss.share_ppm)));
+    }
+    if loss.misses > 0 {
+        let deadlines = if loss.misses == 1 { "deadline" } else { "deadlines" };
+        parts.push(format!("{} more {deadlines}", loss.misses));
+    }
+    if let Some((now, then)) = loss.wait_p99 {
+        parts.push(format!("p99 wait {} instead of {}", ms(then), ms(now)));
+    }
+    parts.join(", ")
+}
+
+/// Adds the lines of one vCPU.
+fn rows(lines: &mut Lines, row: &Row) {
+    let now = row.now.as_ref();
+    let shares = row.interval(|it| Some(it.share_ppm));
+    let points = now.zip(shares).map(|(now, (least, most))| {
+        let of = |then: u64| signed(now.share_ppm, then, percent);
+        let (least, most) = (of(least), of(most));
+        let change = if least == most { least } else { format!("{least} .. {most}") };
+        format!("{change} points")
+    });
+    let is_removed = row.then.is_empty();
+    let change = if is_removed { "removed".into() } else { dash(points) };
+    lines.add([
+        row.name.clone(),
+        "share".into(),
+        dash(now.map(|it| share(it.share_ppm))),
+        between(shares, share),
+        if now.is_none() { "added".into() } else { change },
+    ]);
+    let misses = row.interval(|it| it.misses);
+    if misses.is_some() || now.is_some_and(|now| now.misses.is_some()) {
+        let change = now.and_then(|now| now.misses).zip(misses).map(|(now, (least, most))| {
+            let of = |then: u64| signed(now, then, |it| it.to_string());
+            let (least, most) = (of(least), of(most));
+            if least == most { least } else { format!("{least} .. {most}") }
+        });
+        let missed = |it: &Measures| Some(format!("{} of {}", it.misses?, it.deadlines?));
+        let then = between(misses, |it| it.to_string());
+        lines.add([String::new(), "missed".into(), dash(now.and_then(missed)), then, dash(change)]);
+    }
+    let times: [(&str, fn(&Measures) -> Option<Span>); 4] = [
+        ("wait p50", |it| it.wait_p50),
+        ("wait p99", |it| it.wait_p99),
+        ("response p50", |it| it.response_p50),
+        ("response p99", |it| it.response_p99),
+    ];
+    for (what, of) in times {
+        let (now, then) = (now.and_then(of), row.interval(of));
+        if now.is_none() && then.is_none() {
+            continue;
+        }
+        let change = now.zip(then).map(|(now, (least, most))| factor(now, (least, most)));
+        lines.add([String::new(), what.into(), dash(now.map(ms)), between(then, ms), dash(change)]);
+    }
+}
+
+/// Writes a difference with its sign.
+fn signed(now: u64, then: u64, write: impl Fn(u64) -> String) -> String {
+    let size = write(now.abs_diff(then));
+    if now == then || size == write(0) {
+        return write(0);
+    }
+    format!("{}{size}", if then < now { "-" } else { "+" })
+}
+
+/// Writes how many times as long it is. Times below 1 us have no factor.
+fn factor(now: Span, (least, most): (Span, Span)) -> String {
+    if now < Span::from_us(1) {
+        return String::new();
+    }
+    let of = |then: Span| {
+        let hundredths =
+            (u128::from(then.ns()) * 100 + u128::from(now.ns()) / 2) / u128::from(now.ns());
+        format!("{}.{:02}", hundredths / 100, hundredths % 100)
+    };
+    let (least, most) = (of(least), of(most));
+    if least == most { format!("x {least}") } else { format!("x {least} .. {most}") }
+}

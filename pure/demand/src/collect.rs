@@ -1,0 +1,281 @@
+//! Collects the demand of a trace.
+
+use std::collections::BTreeMap;
+
+use slackline_trace::{
+    Exchange, Fact, KeptFact, Named, OverheadKind, RanEnd, Record, Sink, WrittenTerms,
+};
+use slackline_units::{CpuId, Span, Time, VcpuId};
+
+use crate::{Change, ChangeKind, CpuTimes, Demand, Job, VcpuDemand};
+
+/// Takes a trace and returns its demand.
+#[derive(Debug)]
+pub struct Collector {
+    /// End of the part whose costs are fitted.
+    fit_until: Time,
+    demand: Demand,
+    /// By vCPU: index of its stay in `demand.vcpus`, and its state.
+    here: BTreeMap<VcpuId, Stay>,
+    names: BTreeMap<VcpuId, (String, String)>,
+    /// Parameters whose vCPU has not joined yet.
+    joining: BTreeMap<VcpuId, WrittenTerms>,
+    /// vCPU of the last change, while the policy can still decline it.
+    changing: Option<VcpuId>,
+    timers: u64,
+    /// By CPU: kind and end of the last overhead.
+    spent: BTreeMap<CpuId, (OverheadKind, Time)>,
+}
+
+/// Overhead as it is recorded.
+#[derive(Clone, Copy, Debug)]
+struct PaidOverhead {
+    cpu: CpuId,
+    vcpu: Option<VcpuId>,
+    kind: OverheadKind,
+    from: Time,
+    to: Time,
+}
+
+/// A vCPU that is on the host.
+#[derive(Clone, Copy, Debug)]
+struct Stay {
+    index: usize,
+    is_runnable: bool,
+    is_paused: bool,
+    /// Overhead that is recorded, while the run interval that paid for it is not.
+    overhead: Span,
+}
+
+impl Collector {
+    /// Creates a collector that fits costs on the part of the trace before `fit_until`.
+    #[must_use]
+    pub fn new(fit_until: Time) -> Collector {
+        Collector {
+            fit_until,
+            demand: Demand::default(),
+            here: BTreeMap::new(),
+            names: BTreeMap::new(),
+            joining: BTreeMap::new(),
+            changing: None,
+            timers: 0,
+            spent: BTreeMap::new(),
+        }
+    }
+
+    /// Returns the demand of what was recorded.
+    #[must_use]
+    pub fn finish(mut self) -> Demand {
+        let late = self.demand.costs.lateness.count() as u64;
+        (late..self.timers).for_each(|_| self.demand.costs.lateness.add(Span::ZERO));
+        self.demand
+    }
+
+    fn stay(&mut self, vcpu: VcpuId) -> Option<(&mut Stay, &mut VcpuDemand)> {
+        let stay = self.here.get_mut(&vcpu)?;
+        let demand = &mut self.demand.vcpus[stay.index];
+        Some((stay, demand))
+    }
+
+    fn joined(&mut self, at: Time, vcpu: VcpuId) {
+        let (name, domain) = self.names.get(&vcpu).cloned().unwrap_or_else(|| {
+            let name = vcpu.to_string();
+            (name.clone(), name)
+        });
+        let index = self.demand.vcpus.len();
+        let stay = Stay { index, is_runnable: false, is_paused: false, overhead: Span::ZERO };
+        self.here.insert(vcpu, stay);
+        self.demand.vcpus.push(VcpuDemand {
+            vcpu,
+            name,
+            domain,
+            joined: at,
+            left: None,
+            terms: self.joining.remove(&vcpu),
+            starts_on: None,
+            changes: Vec::new(),
+            jobs: Vec::new(),
+        });
+    }
+
+    fn woke(&mut self, at: Time, vcpu: VcpuId) {
+        let Some((stay, demand)) = self.stay(vcpu) else { return };
+        if std::mem::take(&mut stay.is_paused) {
+            demand.changes.push(Change { at, what: ChangeKind::Resumed });
+            if stay.is_runnable {
+                return;
+            }
+        }
+        if !std::mem::replace(&mut stay.is_runnable, true) {
+            demand.jobs.push(Job { ready: at, work: Span::ZERO, blocked: Time::NEVER });
+        }
+    }
+
+    fn blocked(&mut self, at: Time, vcpu: VcpuId) {
+        let Some((stay, demand)) = self.stay(vcpu) else { return };
+        if std::mem::take(&mut stay.is_runnable)
+            && let Some(job) = demand.jobs.last_mut()
+        {
+            job.blocked = at;
+        }
+    }
+
+    fn paused(&mut self, at: Time, vcpu: VcpuId) {
+        let Some((stay, demand)) = self.stay(vcpu) else { return };
+        if !std::mem::replace(&mut stay.is_paused, true) {
+            demand.changes.push(Change { at, what: ChangeKind::Paused });
+        }
+    }
+
+    fn left(&mut self, at: Time, vcpu: VcpuId) {
+        let Some((_, demand)) = self.stay(vcpu) else { return };
+        demand.left = Some(at);
+        self.here.remove(&vcpu);
+    }
+
+    /// Adds CPU time to the last job. A run interval is recorded before its vCPU leaves.
+    fn ran(&mut self, vcpu: VcpuId, cpu: CpuId, used: Span) {
+        self.cpu(cpu).vcpus += used;
+        if let Some((stay, demand)) = self.stay(vcpu)
+            && let Some(job) = demand.jobs.last_mut()
+        {
+            let overhead = stay.overhead.min(used);
+            stay.overhead = stay.overhead - overhead;
+            job.work += used - overhead;
+        }
+    }
+
+    /// Takes overhead out of the work of the job. It is recorded before or after the run interval
+    /// that paid for it.
+    fn overhead(&mut self, vcpu: VcpuId, used: Span) {
+        let Some((stay, demand)) = self.stay(vcpu) else { return };
+        let known = demand.jobs.last_mut().map(|job| {
+            let known = job.work.min(used);
+            job.work = job.work - known;
+            known
+        });
+        stay.overhead += used - known.unwrap_or(Span::ZERO);
+    }
+
+    fn cpu(&mut self, cpu: CpuId) -> &mut CpuTimes {
+        let cpus = &mut self.demand.cpus;
+        while cpus.len() <= cpu.index() {
+            cpus.push(CpuTimes::new(CpuId::new(cpus.len())));
+        }
+        &mut cpus[cpu.index()]
+    }
+
+    fn spent(&mut self, spent: PaidOverhead) {
+        let PaidOverhead { cpu, vcpu, kind, from, to } = spent;
+        let used = to.since(from);
+        if let Some(vcpu) = vcpu {
+            self.overhead(vcpu, used);
+        }
+        // Overhead that is paid in parts is one cost.
+        let is_part = self.spent.insert(cpu, (kind, to)) == Some((kind, from));
+        let Demand { costs, later, .. } = &mut self.demand;
+        let costs = if to > self.fit_until { later } else { costs };
+        let samples = match kind {
+            OverheadKind::Switch => &mut costs.switch,
+            OverheadKind::Migration => &mut costs.migration,
+            OverheadKind::Refill => &mut costs.refill,
+            OverheadKind::Tick => &mut costs.tick,
+            OverheadKind::Interrupt => &mut costs.interrupt,
+            OverheadKind::Balancing => &mut costs.balancing,
+        };
+        if is_part { samples.extend_last(used) } else { samples.add(used) }
+    }
+
+    fn reported(&mut self, now: Time, fact: &KeptFact) {
+        self.changing = None;
+        match fact {
+            Fact::Joined(vcpu, terms) => {
+                self.joining.insert(*vcpu, (**terms).clone());
+            }
+            Fact::TermsChanged(vcpu, terms) => self.terms_changed(now, *vcpu, terms),
+            Fact::Told(..) => self.demand.beyond.hints += 1,
+            Fact::LimitReached(_) | Fact::AlarmRang(_) if now <= self.fit_until => self.timers += 1,
+            _ => {}
+        }
+    }
+
+    fn terms_changed(&mut self, at: Time, vcpu: VcpuId, terms: &WrittenTerms) {
+        let Some((_, demand)) = self.stay(vcpu) else { return };
+        if let (true, Some(first)) = (demand.joined == at, &mut demand.terms) {
+            // A vCPU that starts on a CPU joins as one that may run there only.
+            let placed = first.cpus.filter(|cpus| cpus.len() == 1);
+            demand.starts_on = placed.and_then(|cpus| cpus.first());
+            *first = terms.clone();
+            return;
+        }
+        demand.changes.push(Change { at, what: ChangeKind::Terms(terms.clone()) });
+        self.changing = Some(vcpu);
+    }
+
+    fn declined(&mut self) {
+        if let Some(vcpu) = self.changing.take()
+            && let Some((_, demand)) = self.stay(vcpu)
+        {
+            demand.changes.pop();
+        }
+    }
+}
+
+impl Sink for Collector {
+    fn named(&mut self, named: &Named) {
+        self.names.insert(named.vcpu, (named.name.clone(), named.domain.clone()));
+    }
+
+    fn record(&mut self, record: &Record) {
+        match *record {
+            Record::Ran { vcpu, cpu, used, end, .. } => {
+                self.demand.beyond.yields += u64::from(end == RanEnd::Yielded);
+                self.ran(vcpu, cpu, used);
+            }
+            Record::Woke { at, vcpu } => self.woke(at, vcpu),
+            Record::Blocked { at, vcpu } => self.blocked(at, vcpu),
+            Record::Spent { cpu, vcpu, kind, from, to } => {
+                self.spent(PaidOverhead { cpu, vcpu, kind, from, to });
+            }
+            Record::Joined { at, vcpu } => self.joined(at, vcpu),
+            Record::Left { at, vcpu } => self.left(at, vcpu),
+            Record::Paused { at, vcpu } => self.paused(at, vcpu),
+            Record::Slowed { vcpu, from, to, work } => {
+                self.demand.beyond.slowed += 1;
+                self.overhead(vcpu, to.since(from).left_after(work));
+            }
+            Record::RangLate { at, late, .. } if at <= self.fit_until => {
+                self.demand.costs.lateness.add(late);
+            }
+            Record::Spun { .. } => self.demand.beyond.spins += 1,
+            Record::Served { .. } => self.demand.beyond.services += 1,
+            Record::Refused { .. } => self.demand.beyond.refused += 1,
+            Record::Elsewhere { .. } => self.demand.beyond.elsewhere += 1,
+            Record::ClockSet { .. } => self.demand.beyond.clock_sets += 1,
+            Record::Accounted { cpu, from, to, idle, stolen, dispatching } => {
+                let times = self.cpu(cpu);
+                times.accounted += to.since(from);
+                times.idle += idle;
+                times.stolen += stolen;
+                times.dispatching += dispatching;
+            }
+            Record::Ended { at } => self.demand.length = at.since(Time::START),
+            _ => {}
+        }
+    }
+
+    fn wants_exchanges(&self) -> bool {
+        true
+    }
+
+    fn exchange(&mut self, exchange: &Exchange) {
+        match exchange {
+            Exchange::Reported { now, fact } => self.reported(*now, fact),
+            Exchange::Declined => self.declined(),
+            Exchange::Ordered { .. }
+            | Exchange::Noticed(_)
+            | Exchange::Measured(_)
+            | Exchange::AlarmSet { .. } => {}
+        }
+    }
+}

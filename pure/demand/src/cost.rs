@@ -1,0 +1,116 @@
+//! Costs of scheduling and use of CPUs, as far as the trace records them.
+
+use slackline_units::{CpuId, Span};
+
+/// Costs of scheduling in a part of the recording.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Costs {
+    /// CPU time of each switch to another vCPU.
+    pub switch: Samples,
+    /// CPU time of each migration.
+    pub migration: Samples,
+    /// CPU time of each dispatch that vCPUs of a domain pay for cold caches.
+    pub refill: Samples,
+    /// CPU time of each timer tick.
+    pub tick: Samples,
+    /// CPU time of each interrupt.
+    pub interrupt: Samples,
+    /// CPU time of each call of a balancer.
+    pub balancing: Samples,
+    /// Lateness of timers. On-time timers are zero.
+    pub lateness: Samples,
+}
+
+/// Lengths of time, in the order in which they were recorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Samples {
+    values: Vec<u64>,
+}
+
+/// Use of one CPU over the recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuTimes {
+    /// Number of the CPU.
+    pub cpu: CpuId,
+    /// Time for which the CPU is accounted. Zero if the trace has no accounting.
+    pub accounted: Span,
+    /// Time in which it was idle.
+    pub idle: Span,
+    /// Time that a hypervisor below gave to others.
+    pub stolen: Span,
+    /// CPU time of our dispatcher.
+    pub dispatching: Span,
+    /// CPU time of vCPUs in the accounted time.
+    pub vcpus: Span,
+}
+
+impl Costs {
+    /// Returns the CPU time of all overhead.
+    #[must_use]
+    pub fn total(&self) -> Span {
+        let Costs { switch, migration, refill, tick, interrupt, balancing, .. } = self;
+        let kinds = [switch, migration, refill, tick, interrupt, balancing];
+        kinds.into_iter().map(Samples::sum).sum()
+    }
+}
+
+impl Samples {
+    pub(crate) fn add(&mut self, value: Span) {
+        self.values.push(value.ns());
+    }
+
+    /// Adds to the last value, or adds the first one.
+    pub(crate) fn extend_last(&mut self, value: Span) {
+        match self.values.last_mut() {
+            Some(last) => *last = last.saturating_add(value.ns()),
+            None => self.add(value),
+        }
+    }
+
+    /// Returns the number of values.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Returns the mean, rounded to the nearest nanosecond. Zero without values.
+    #[must_use]
+    pub fn mean(&self) -> Span {
+        let count = self.values.len() as u128;
+        let sum: u128 = self.values.iter().copied().map(u128::from).sum();
+        let mean = (sum + count / 2).checked_div(count).unwrap_or(0);
+        Span::from_ns(u64::try_from(mean).unwrap_or(u64::MAX))
+    }
+
+    /// Returns the sum of all values.
+    #[must_use]
+    pub fn sum(&self) -> Span {
+        self.values
+            .iter()
+            .fold(Span::ZERO, |sum, &ns| sum.checked_add(Span::from_ns(ns)).unwrap_or(Span::MAX))
+    }
+
+    /// Returns the smallest value that at least `percent` of all values do not exceed. `None`
+    /// without values.
+    #[must_use]
+    pub fn percentile(&self, percent: usize) -> Option<Span> {
+        let mut sorted = self.values.clone();
+        sorted.sort_unstable();
+        let rank = (sorted.len() * percent.min(100)).div_ceil(100).max(1) - 1;
+        sorted.get(rank).copied().map(Span::from_ns)
+    }
+}
+
+impl CpuTimes {
+    pub(crate) fn new(cpu: CpuId) -> CpuTimes {
+        let (accounted, idle, stolen) = (Span::ZERO, Span::ZERO, Span::ZERO);
+        CpuTimes { cpu, accounted, idle, stolen, dispatching: Span::ZERO, vcpus: Span::ZERO }
+    }
+
+    /// Returns the time that other programs, kernel threads and interrupts used.
+    #[must_use]
+    pub fn others(&self) -> Span {
+        let known = [self.idle, self.stolen, self.dispatching, self.vcpus];
+        known.into_iter().fold(self.accounted, Span::left_after)
+    }
+}

@@ -1,0 +1,82 @@
+//! Demand of a vCPU per period.
+
+use std::collections::BTreeMap;
+
+use slackline_units::{Span, Time};
+
+use crate::VcpuDemand;
+
+/// Number of periods by the CPU time demanded in them. Exact.
+pub type DemandCounts = BTreeMap<Span, u64>;
+
+/// Counts whole periods from joining by the CPU time that the vCPU would use in each on a CPU of
+/// its own. So a job longer than a period counts in several periods. An endless job demands all of
+/// each period up to `end`. The result is empty for a period of zero.
+#[must_use]
+pub fn demand_per_period(vcpu: &VcpuDemand, period: Span, end: Time) -> DemandCounts {
+    let mut counts = DemandCounts::new();
+    if period.is_zero() {
+        return counts;
+    }
+    let stay = vcpu.left.unwrap_or(end).min(end).since(vcpu.joined);
+    let periods = stay / period;
+    let mut tally = Tally { counts: &mut counts, period, periods, index: 0, sum: Span::ZERO };
+    let mut free = Span::ZERO;
+    let last = vcpu.jobs.len().wrapping_sub(1);
+    let is_endless = vcpu.is_endless();
+    for (index, job) in vcpu.jobs.iter().enumerate() {
+        let from = job.ready.since(vcpu.joined).max(free);
+        let to =
+            if is_endless && index == last { stay.max(from) } else { from + vcpu.work_of(job) };
+        tally.add(from, to);
+        free = to;
+    }
+    tally.finish();
+    counts
+}
+
+/// Sum of the period at hand, and the counts of those before.
+struct Tally<'a> {
+    counts: &'a mut DemandCounts,
+    period: Span,
+    /// Number of whole periods.
+    periods: u64,
+    index: u64,
+    sum: Span,
+}
+
+impl Tally<'_> {
+    /// Adds an interval that begins at or after the end of the one before.
+    fn add(&mut self, mut from: Span, to: Span) {
+        while from < to && self.index < self.periods {
+            self.skip_to(from / self.period);
+            if self.index >= self.periods {
+                return;
+            }
+            let end = self.period * (self.index + 1);
+            let part = to.min(end) - from;
+            self.sum += part;
+            from += part;
+        }
+    }
+
+    /// Closes all periods before this one.
+    fn skip_to(&mut self, index: u64) {
+        let index = index.min(self.periods);
+        if index == self.index {
+            return;
+        }
+        let sum = std::mem::take(&mut self.sum);
+        *self.counts.entry(sum).or_default() += 1;
+        let empty = index - self.index - 1;
+        if empty > 0 {
+            *self.counts.entry(Span::ZERO).or_default() += empty;
+        }
+        self.index = index;
+    }
+
+    fn finish(mut self) {
+        let periods = self.periods;
+        self.skip_to(periods);
+    }
+}

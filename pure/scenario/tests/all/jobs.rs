@@ -1,0 +1,77 @@
+//! Work of kind `jobs`.
+
+use slackline_scenario::{Draw, Program, Scenario, Step};
+use slackline_units::Span;
+
+fn scenario(work: &str, file: &str) -> Scenario {
+    let text = format!(
+        "title = \"jobs\"\nlength = \"1s\"\npolicy = {{ name = \"round-robin\" }}\n\
+         [[domain]]\nname = \"web\"\nvcpus = 2\nwork = {work}\n\
+         [[domain.vcpu]]\nnumber = 1\nwork = {{ kind = \"spin\" }}\n"
+    );
+    let load = |path: &str| match path {
+        "web.csv" => Ok(file.to_owned()),
+        _ => Err("there is no such file".to_owned()),
+    };
+    Scenario::with_files(&text, &load).expect("the scenario is valid")
+}
+
+fn program(work: &str, file: &str) -> Program {
+    let scenario = scenario(work, file);
+    let domain = &scenario.domains[0];
+    assert_eq!(domain.program_of(domain.vcpus[1]), &Program::spin(), "vCPU 1 has its own work");
+    domain.program_of(domain.vcpus[0]).clone()
+}
+
+fn compute(ms: u64) -> Step {
+    Step::Compute(Draw::Fixed(Span::from_ms(ms)))
+}
+
+fn sleep(ms: u64) -> Step {
+    Step::Sleep(Draw::Fixed(Span::from_ms(ms)))
+}
+
+fn release(period: Span, offset: u64) -> Step {
+    let (none, offset) = (Draw::Fixed(Span::ZERO), Span::from_ms(offset));
+    Step::Release { period, deadline: None, offset, gap: none, jitter: none }
+}
+
+#[test]
+fn jobs_with_think_times_sleep_before_each_job() {
+    let work = "{ kind = \"jobs\", think = [\"0s\", \"4ms\", \"1ms\", \"2ms\"], \
+                work = [\"3ms\", \"2ms\", \"0s\", \"forever\"] }";
+    let steps = vec![compute(3), sleep(4), compute(2), sleep(3), Step::ComputeForever];
+    assert_eq!(program(work, ""), Program { steps, repeat: false }, "a job without work is sleep");
+}
+
+#[test]
+fn ready_jobs_are_released_at_their_times_and_equal_times_once() {
+    let work = "{ kind = \"jobs\", file = \"web.csv\" }";
+    let file = "# recorded\nready_ns,work_ns\n1000000,3000000\n6000000,2000000\n\n\
+                6000000,1000000\n9000000,forever\n";
+    let ms = Span::from_ms;
+    let steps = vec![
+        release(Span::from_ns(1), 1),
+        compute(3),
+        release(ms(5), 6),
+        compute(2),
+        compute(1),
+        release(ms(3), 9),
+        Step::ComputeForever,
+    ];
+    assert_eq!(program(work, file), Program { steps, repeat: false });
+}
+
+#[test]
+fn file_of_jobs_without_a_title_or_with_a_wrong_line_is_refused() {
+    let refused = |file: &'static str| {
+        let text = "title = \"jobs\"\nlength = \"1s\"\npolicy = { name = \"round-robin\" }\n\
+                    [[domain]]\nname = \"web\"\nwork = { kind = \"jobs\", file = \"web.csv\" }\n";
+        let error = Scenario::with_files(text, &|_| Ok(file.to_owned()));
+        error.err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    assert!(refused("1,2\n").contains("line 1: the title must be `ready_ns,work_ns`"));
+    assert!(refused("think_ns,work_ns\n1,-2\n").contains("line 2: `1,-2` is not a time and"));
+    assert!(refused("think_ns,work_ns\n1\n").contains("`1` is not a time and a work"));
+    assert_eq!(refused("think_ns,work_ns\n"), "", "a vCPU may have no job");
+}

@@ -1,0 +1,138 @@
+//! Causes why a model does not repeat its recording.
+
+use std::fmt;
+
+use slackline_demand::{CpuTimes, Demand};
+use slackline_units::Span;
+
+use crate::measure::parts;
+use crate::recording::Recording;
+use crate::verdict::FormGate;
+
+/// Cause of differences between a recording and its simulation. Parts are in millionths of a CPU
+/// over the recording.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Other programs, kernel threads and interrupts used CPUs.
+    Others(u64),
+    /// A hypervisor below gave CPU time to others.
+    Stolen(u64),
+    /// The dispatcher used CPUs.
+    Dispatcher(u64),
+    /// Overhead differed between the first and the second half of the recording.
+    CostsChanged(u64),
+    /// vCPUs slowed each other through shared cores or memory.
+    Slowed(u64),
+    /// Guests gave hints, which a demand does not contain.
+    Hints(u64),
+    /// vCPUs spun for locks.
+    Spins(u64),
+    /// A driver domain served other VMs.
+    Services(u64),
+    /// vCPUs gave up the rest of their timeslices.
+    Yields(u64),
+    /// The host could not carry out orders.
+    Refusals(u64),
+    /// vCPUs were left to another program.
+    Elsewhere(u64),
+    /// The recording does not explain the difference.
+    Unexplained,
+}
+
+impl Cause {
+    /// Returns the largest measured part of CPU time that the model lacks. If none is as large as
+    /// half of the difference of shares, returns the most frequent behaviour that a demand does not
+    /// describe.
+    pub(crate) fn largest(recording: &Recording, forms: &[FormGate; 2]) -> Cause {
+        let demand = &recording.demand;
+        let parts = parts_of(demand, recording);
+        let largest = parts.into_iter().max_by_key(Cause::size);
+        let error = forms.iter().map(FormGate::worst_share_ppm).min().unwrap_or(0);
+        if let Some(cause) = largest.filter(|cause| cause.size() > 0 && cause.size() >= error / 2) {
+            return cause;
+        }
+        let beyond = &demand.beyond;
+        let counts = [
+            Cause::Services(beyond.services),
+            Cause::Spins(beyond.spins),
+            Cause::Slowed(beyond.slowed),
+            Cause::Hints(beyond.hints),
+            Cause::Elsewhere(beyond.elsewhere),
+            Cause::Refusals(beyond.refused),
+            Cause::Yields(beyond.yields),
+        ];
+        let most = counts.into_iter().rev().max_by_key(Cause::size);
+        most.filter(|cause| cause.size() > 0).unwrap_or(Cause::Unexplained)
+    }
+
+    /// Returns the part or the number.
+    fn size(&self) -> u64 {
+        match *self {
+            Cause::Others(size)
+            | Cause::Stolen(size)
+            | Cause::Dispatcher(size)
+            | Cause::CostsChanged(size)
+            | Cause::Slowed(size)
+            | Cause::Hints(size)
+            | Cause::Spins(size)
+            | Cause::Services(size)
+            | Cause::Yields(size)
+            | Cause::Refusals(size)
+            | Cause::Elsewhere(size) => size,
+            Cause::Unexplained => 0,
+        }
+    }
+}
+
+/// Returns the measured parts of the busiest CPU for each cause.
+fn parts_of(demand: &Demand, recording: &Recording) -> [Cause; 4] {
+    let part = |of: fn(&CpuTimes) -> Span| {
+        demand.cpus.iter().map(|cpu| parts(of(cpu), cpu.accounted)).max().unwrap_or(0)
+    };
+    let [first, second] = [&demand.costs, &demand.later].map(|costs| costs.total());
+    let half = recording.length() / 2;
+    let changed = parts(Span::from_ns(first.ns().abs_diff(second.ns())), half);
+    [
+        Cause::Others(part(CpuTimes::others)),
+        Cause::Stolen(part(|cpu| cpu.stolen)),
+        Cause::Dispatcher(part(|cpu| cpu.dispatching)),
+        Cause::CostsChanged(changed),
+    ]
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = |ppm: u64| format!("{}.{:02} %", ppm / 10_000, ppm % 10_000 / 100);
+        match *self {
+            Cause::Others(ppm) => {
+                write!(out, "other programs and the kernel used {} of a CPU", percent(ppm))
+            }
+            Cause::Stolen(ppm) => {
+                write!(out, "a hypervisor below took {} of a CPU", percent(ppm))
+            }
+            Cause::Dispatcher(ppm) => {
+                write!(out, "the dispatcher used {} of a CPU", percent(ppm))
+            }
+            Cause::CostsChanged(ppm) => {
+                let percent = percent(ppm);
+                write!(out, "overhead changed by {percent} of a CPU between the two halves")
+            }
+            Cause::Slowed(count) => {
+                write!(out, "vCPUs slowed each other through shared cores or memory, {count} times")
+            }
+            Cause::Hints(count) => write!(out, "guests gave {count} hints about their tasks"),
+            Cause::Spins(count) => write!(out, "vCPUs spun for locks {count} times"),
+            Cause::Services(count) => {
+                write!(out, "a driver domain served other VMs {count} times")
+            }
+            Cause::Yields(count) => {
+                write!(out, "vCPUs gave up the rest of their timeslices {count} times")
+            }
+            Cause::Refusals(count) => write!(out, "the host refused {count} orders"),
+            Cause::Elsewhere(count) => {
+                write!(out, "vCPUs were left to another program {count} times")
+            }
+            Cause::Unexplained => out.write_str("nothing in the recording explains it"),
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! Edits of a model.
+
+use slackline_policy::{FieldError, Spec, Values, find, nearest};
+use slackline_units::{CpuId, CpuSet};
+use thiserror::Error;
+
+use crate::model::{Model, ModelChangeKind, ModelVcpu, Share, written};
+
+/// Edit of a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Edit {
+    /// Change to another policy, or other parameters: `sedf:rules=plain`.
+    Policy(String),
+    /// Another value of a parameter of a VM, or of a vCPU such as `web.1`.
+    Set {
+        /// Name of the VM or vCPU.
+        name: String,
+        /// Name of the parameter.
+        field: String,
+        /// Value as a scenario writes it.
+        value: String,
+    },
+    /// One more VM with the demand and parameters of another.
+    Add {
+        /// Name of the new VM.
+        name: String,
+        /// Name of the VM that is copied.
+        like: String,
+    },
+    /// Removal of a VM.
+    Remove(String),
+    /// Other CPUs, by number. Numbers that the recording does not have are new CPUs.
+    Cpus(Vec<usize>),
+    /// Other CPUs on which a VM or vCPU may run.
+    Move {
+        /// Name of the VM or vCPU.
+        name: String,
+        /// Number of the CPU.
+        cpu: usize,
+    },
+}
+
+/// Reason why a model cannot be edited.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum EditError {
+    /// No VM or vCPU has this name.
+    #[error("cannot find `{name}` in the recording")]
+    UnknownName {
+        /// Name as the user gave it.
+        name: String,
+        /// Similar name in the recording.
+        meant: Option<String>,
+    },
+    /// A VM with the name of the added one exists.
+    #[error("cannot add `{name}`: there is a VM of that name")]
+    Exists {
+        /// Name as the user gave it.
+        name: String,
+    },
+    /// The name of the added VM is invalid.
+    #[error("cannot add `{name}`: it is not a valid name for a VM")]
+    BadName {
+        /// Name as the user gave it.
+        name: String,
+    },
+    /// The removed VM is the only one.
+    #[error("cannot remove `{name}`: no VM would remain")]
+    Last {
+        /// Name of the VM.
+        name: String,
+    },
+    /// No policy has this name.
+    #[error("cannot find a policy `{name}`")]
+    UnknownPolicy {
+        /// Name as the user gave it.
+        name: String,
+        /// Similar name of a policy.
+        meant: Option<&'static str>,
+    },
+    /// Parameters of the policy are invalid.
+    #[error("cannot set parameters of {policy}: {error}")]
+    Policy {
+        /// Name of the policy.
+        policy: &'static str,
+        /// Error in its parameters.
+        error: FieldError,
+    },
+    /// A parameter of the policy has no value.
+    #[error("cannot set `{written}`: a parameter is written FIELD=VALUE")]
+    NoValue {
+        /// Parameter as the user gave it.
+        written: String,
+    },
+    /// A parameter of a VM is invalid.
+    #[error("cannot set `{name}.{field}={value}`: {error}")]
+    Set {
+        /// Name of the VM or vCPU.
+        name: String,
+        /// Name of the parameter.
+        field: String,
+        /// Value as the user gave it.
+        value: String,
+        /// Error in the parameters of the vCPU.
+        error: FieldError,
+    },
+    /// A CPU does not exist or cannot be added.
+    #[error("cannot use cpu{cpu}: the host has {cpus} CPUs, and at most {most} are possible")]
+    BadCpu {
+        /// Number of the CPU.
+        cpu: usize,
+        /// Number of CPUs of the model.
+        cpus: usize,
+        /// Largest possible number of CPUs.
+        most: usize,
+    },
+    /// No CPU remains on which a VM may run.
+    #[error("cannot place `{name}`: none of its CPUs remains")]
+    NoCpu {
+        /// Name of the VM.
+        name: String,
+    },
+}
+
+impl EditError {
+    /// Returns what to type instead.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            EditError::UnknownName { meant, .. } => meant.as_ref().map(|name| did_you_mean(name)),
+            EditError::UnknownPolicy { meant, .. } => meant.map(did_you_mean),
+            EditError::NoValue { .. } => Some("write --set web.slice=3ms".into()),
+            EditError::Exists { .. } | EditError::BadName { .. } => {
+                Some("write --add web2 --like web".into())
+            }
+            EditError::NoCpu { name } => Some(format!("add --move {name} --to-cpu 0")),
+            _ => None,
+        }
+    }
+}
+
+fn did_you_mean(name: &str) -> String {
+    format!("did you mean `{name}`?")
+}
+
+impl Model {
+    /// Makes all edits in their order, but those of VMs and policy before those of parameters.
+    ///
+    /// # Errors
+    /// The first edit that cannot be made.
+    pub fn edit(&mut self, edits: &[Edit]) -> Result<(), EditError> {
+        let rank = |edit: &Edit| match edit {
+            Edit::Policy(_) => 0,
+            Edit::Add { .. } => 1,
+            Edit::Remove(_) => 2,
+            Edit::Cpus(_) => 3,
+            Edit::Set { .. } | Edit::Move { .. } => 4,
+        };
+        let mut edits: Vec<&Edit> = edits.iter().collect();
+        edits.sort_by_key(|edit| rank(edit));
+        edits.into_iter().try_for_each(|edit| self.edit_one(edit))
+    }
+
+    fn edit_one(&mut self, edit: &Edit) -> Result<(), EditError> {
+        match edit {
+            Edit::Policy(written) => self.set_policy(written),
+            Edit::Set { name, field, value } => self.set(name, field, value),
+            Edit::Add { name, like } => self.add(name, like),
+            Edit::Remove(name) => self.remove(name),
+            Edit::Cpus(cpus) => self.set_cpus(cpus),
+            Edit::Move { name, cpu } => self.move_to(name, *cpu),
+        }
+    }
+
+    fn set_policy(&mut self, text: &str) -> Result<(), EditError> {
+        let (name, set) = text.split_once(':').unwrap_or((text, ""));
+        let meant = || nearest(name, slackline_policy::ALL.iter().map(|spec| spec.name));
+        let unknown = || EditError::UnknownPolicy { name: name.into(), meant: meant() };
+        let spec = find(name).ok_or_else(unknown)?;
+        let is_same = spec.name == self.spec.name;
+        let mut values = if is_same { self.policy.to_string() } else { String::new() };
+        for setting in set.split(':').filter(|setting| !setting.is_empty()) {
+            if !setting.contains('=') || setting.contains(char::is_whitespace) {
+                return Err(EditError::NoValue { written: setting.into() });
+            }
+            values = format!("{values} {setting}");
+        }
+        let values = Values::read_written(spec.policy_fields, &values);
+        let values = values.and_then(|values| (spec.conflict)(&values).map_or(Ok(values), Err));
+        let policy = spec.name;
+        self.policy = values.map_err(|error| EditError::Policy { policy, error })?;
+        self.spec = spec;
+        if !is_same {
+            self.each_share(|share| share.retain(|field, value| takes(spec, field, value)));
+        }
+        Ok(())
+    }
+
+    /// Changes all parameters, those of later changes too.
+    fn each_share(&mut self, mut change: impl FnMut(&mut Share)) {
+        for vcpu in self.domains.iter_mut().flat_map(|domain| &mut domain.vcpus) {
+            each_share_of(vcpu, &mut change);
+        }
+    }
+
+    fn set(&mut self, name: &str, field: &str, value: &str) -> Result<(), EditError> {
+        let spec = self.spec;
+        for vcpu in self.find(name)? {
+            each_share_of(vcpu, &mut |share| {
+                share.insert(field.to_owned(), value.to_owned());
+            });
+            let values = Values::read_written(spec.share_fields, &written(&vcpu.share));
+            if let Err(error) = values {
+                let [name, field, value] = [name, field, value].map(str::to_owned);
+                return Err(EditError::Set { name, field, value, error });
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, name: &str, like: &str) -> Result<(), EditError> {
+        let valid = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        if name.is_empty() || name.len() > 64 || !name.chars().all(valid) {
+            return Err(EditError::BadName { name: name.into() });
+        }
+        if self.domains.iter().any(|domain| domain.name == name) {
+            return Err(EditError::Exists { name: name.into() });
+        }
+        let place = self.place(like)?;
+        let mut copy = self.domains[place].clone();
+        copy.name = name.into();
+        copy.vcpus.iter_mut().for_each(|vcpu| vcpu.is_rotated = true);
+        self.domains.push(copy);
+        Ok(())
+    }
+
+    fn remove(&mut self, name: &str) -> Result<(), EditError> {
+        let place = self.place(name)?;
+        if self.domains.len() == 1 {
+            return Err(EditError::Last { name: name.into() });
+        }
+        self.domains.remove(place);
+        Ok(())
+    }
+
+    fn set_cpus(&mut self, cpus: &[usize]) -> Result<(), EditError> {
+        let mut cpus = cpus.to_vec();
+        cpus.sort_unstable();
+        cpus.dedup();
+        let most = CpuId::LIMIT;
+        if let Some(&cpu) = cpus.iter().find(|&&cpu| cpu >= most) {
+            return Err(EditError::BadCpu { cpu, cpus: self.cpus, most });
+        }
+        let all = CpuSet::first_n(self.cpus);
+        let renumbered = |set: CpuSet| -> CpuSet {
+            let kept = cpus.iter().enumerate().filter(|(_, cpu)| set.contains(CpuId::new(**cpu)));
+            kept.map(|(index, _)| CpuId::new(index)).collect()
+        };
+        for domain in &mut self.domains {
+            for vcpu in &mut domain.vcpus {
+                let no_cpu = || EditError::NoCpu { name: domain.name.clone() };
+                vcpu.cpus = confined(vcpu.cpus, all, renumbered).ok_or_else(no_cpu)?;
+                vcpu.starts_on = None;
+                for change in &mut vcpu.changes {
+                    if let ModelChangeKind::Terms { cpus, .. } = &mut change.what {
+                        *cpus = confined(*cpus, all, renumbered).ok_or_else(no_cpu)?;
+                    }
+                }
+            }
+        }
+        let added = cpus.iter().enumerate().filter(|(_, cpu)| **cpu >= self.cpus);
+        let added: Vec<CpuId> = added.map(|(index, _)| CpuId::new(index)).collect();
+        for groups in &mut self.groups {
+            let kept = groups.iter().map(|&group| renumbered(group));
+            let mut kept: Vec<CpuSet> = kept.filter(|group| !group.is_empty()).collect();
+            match (&mut kept[..], groups.len()) {
+                // All CPUs share it, and so do new ones.
+                ([only], 1) => added.iter().for_each(|&cpu| only.insert(cpu)),
+                _ => kept.extend(added.iter().map(|&cpu| CpuSet::one(cpu))),
+            }
+            *groups = kept;
+        }
+        self.cpus = cpus.len();
+        Ok(())
+    }
+
+    fn move_to(&mut self, name: &str, cpu: usize) -> Result<(), EditError> {
+        let cpus = self.cpus;
+        if cpu >= cpus {
+            return Err(EditError::BadCpu { cpu, cpus, most: CpuId::LIMIT });
+        }
+        let only = Some(CpuSet::one(CpuId::new(cpu)));
+        for vcpu in self.find(name)? {
+            vcpu.cpus = only;
+            vcpu.starts_on = None;
+            for change in &mut vcpu.changes {
+                if let ModelChangeKind::Terms { cpus, .. } = &mut change.what {
+                    *cpus = only;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn place(&self, name: &str) -> Result<usize, EditError> {
+        let place = self.domains.iter().position(|domain| domain.name == name);
+        place.ok_or_else(|| self.unknown(name))
+    }
+
+    /// Returns all vCPUs of a VM, or one vCPU of it.
+    fn find(&mut self, name: &str) -> Result<&mut [ModelVcpu], EditError> {
+        let whole = self.domains.iter().position(|domain| domain.name == name);
+        if let Some(place) = whole {
+            return Ok(&mut self.domains[place].vcpus);
+        }
+        let one = name.rsplit_once('.').and_then(|(domain, number)| {
+            let place = self.domains.iter().position(|it| it.name == domain)?;
+            let number: usize = number.parse().ok()?;
+            (number < self.domains[place].vcpus.len()).then_some((place, number))
+        });
+        let (place, number) = one.ok_or_else(|| self.unknown(name))?;
+        Ok(&mut self.domains[place].vcpus[number..=number])
+    }
+
+    fn unknown(&self, name: &str) -> EditError {
+        let near = |known: &&str| {
+            let longest = known.len().max(name.len());
+            let same = known.chars().zip(name.chars()).filter(|(one, other)| one == other).count();
+            same * 2 >= longest
+        };
+        let meant = self.names().find(near).map(str::to_owned);
+        EditError::UnknownName { name: name.into(), meant }
+    }
+}
+
+/// Changes all parameters of a vCPU.
+fn each_share_of(vcpu: &mut ModelVcpu, change: &mut impl FnMut(&mut Share)) {
+    change(&mut vcpu.share);
+    for later in &mut vcpu.changes {
+        if let ModelChangeKind::Terms { share, .. } = &mut later.what {
+            change(share);
+        }
+    }
+}
+
+/// Returns true if the policy has such a parameter and takes the value.
+fn takes(spec: &'static Spec, field: &str, value: &str) -> bool {
+    let known = spec.share_fields.iter().any(|known| known.name == field);
+    let read = Values::read_written(spec.share_fields, &format!("{field}={value}"));
+    // Another parameter may be missing.
+    known && matches!(read, Ok(_) | Err(FieldError::Missing(_)))
+}
+
+/// Renumbers CPUs that a vCPU is confined to. `Some(None)` if it may run on all. `None` if none
+/// remains.
+fn confined(
+    cpus: Option<CpuSet>,
+    all: CpuSet,
+    renumbered: impl Fn(CpuSet) -> CpuSet,
+) -> Option<Option<CpuSet>> {
+    match cpus.filter(|&cpus| cpus != all) {
+        None => Some(None),
+        Some(cpus) => Some(renumbered(cpus)).filter(|cpus| !cpus.is_empty()).map(Some),
+    }
+}

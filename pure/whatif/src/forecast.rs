@@ -1,0 +1,113 @@
+//! Predicts the results of an edited model.
+
+use slackline_units::{Span, Time};
+
+use crate::gate::Gate;
+use crate::measure::Measures;
+use crate::model::Model;
+use crate::recording::Recording;
+use crate::simulate::{ForecastError, simulate};
+use crate::verdict::SHARE_PPM;
+
+/// Prediction for an edited model.
+#[derive(Clone, Debug)]
+pub struct Forecast {
+    /// One row for each vCPU of the recording or of the edited model.
+    pub rows: Vec<Row>,
+    /// Changes during the run that admission would refuse: time, vCPU and reason.
+    pub declined: Vec<(Time, String, String)>,
+    /// vCPUs that lose by the edits, the largest loss of share first.
+    pub losses: Vec<Loss>,
+}
+
+/// Prediction for one vCPU.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// Display name of the vCPU.
+    pub name: String,
+    /// Recorded results. `None` if the edits add the vCPU.
+    pub now: Option<Measures>,
+    /// Simulated results by form. Empty if the edits remove the vCPU.
+    pub then: Vec<Measures>,
+}
+
+/// Loss of one vCPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// Display name of the vCPU.
+    pub name: String,
+    /// Smallest loss of share in the forms, in millionths of a CPU. Zero if it loses no share.
+    pub share_ppm: u64,
+    /// Smallest number of additional deadline misses in the forms.
+    pub misses: u64,
+    /// Recorded p99 wait and the smallest simulated one, if it is longer by over a fifth.
+    pub wait_p99: Option<(Span, Span)>,
+}
+
+/// Predicts the edited model in the forms that pass the gate.
+///
+/// # Errors
+/// If the model cannot be simulated, for instance because admission refuses it.
+pub fn forecast(
+    recording: &Recording,
+    gate: &Gate,
+    model: &Model,
+) -> Result<Forecast, ForecastError> {
+    let warmup = recording.header.warmup;
+    let mut then: Vec<Vec<Measures>> = Vec::new();
+    let mut declined = Vec::new();
+    for form in gate.passing() {
+        let mut run = simulate(model, &recording.demand, form.form, &[warmup])?;
+        then.push(run.windows.pop().unwrap_or_default());
+        declined.extend(run.declined);
+    }
+    declined.sort();
+    declined.dedup();
+    let rows = rows(&recording.whole, &then);
+    let mut losses: Vec<Loss> = rows.iter().filter_map(Row::loss).collect();
+    losses.sort_by_key(|loss| (u64::MAX - loss.share_ppm, u64::MAX - loss.misses));
+    Ok(Forecast { rows, declined, losses })
+}
+
+/// Joins recorded and simulated results by name: first all that were recorded.
+fn rows(now: &[Measures], then: &[Vec<Measures>]) -> Vec<Row> {
+    let of = |name: &str| -> Vec<Measures> {
+        then.iter().filter_map(|run| run.iter().find(|it| it.name == name).cloned()).collect()
+    };
+    let recorded = now.iter().map(|it| Row {
+        name: it.name.clone(),
+        now: Some(it.clone()),
+        then: of(&it.name),
+    });
+    let added = then.first().into_iter().flatten();
+    let added = added.filter(|it| now.iter().all(|known| known.name != it.name));
+    let added = added.map(|it| Row { name: it.name.clone(), now: None, then: of(&it.name) });
+    recorded.chain(added).collect()
+}
+
+impl Row {
+    /// Returns the interval of a result over all forms. `None` if a form lacks it.
+    pub fn interval<T: Copy + Ord>(&self, of: impl Fn(&Measures) -> Option<T>) -> Option<(T, T)> {
+        let values: Option<Vec<T>> = self.then.iter().map(of).collect();
+        let values = values?;
+        Some((values.iter().copied().min()?, values.iter().copied().max()?))
+    }
+
+    /// Returns the loss of a vCPU that stays. `None` if it loses nothing in some form.
+    fn loss(&self) -> Option<Loss> {
+        let now = self.now.as_ref()?;
+        let share = self.interval(|it| Some(it.share_ppm))?;
+        let share_ppm = now.share_ppm.saturating_sub(share.1);
+        let share_ppm = if share_ppm > SHARE_PPM { share_ppm } else { 0 };
+        let misses = self.interval(|it| it.misses).zip(now.misses);
+        let misses = misses.map_or(0, |((least, _), now)| least.saturating_sub(now));
+        let wait = self.interval(|it| it.wait_p99).zip(now.wait_p99);
+        let wait = wait.map(|((least, _), now)| (now, least));
+        let is_longer = |(now, then): &(Span, Span)| {
+            then.left_after(*now) > Span::from_us(50) && then.ns() > now.ns() / 10 * 12
+        };
+        let wait_p99 = wait.filter(is_longer);
+        let is_loss = share_ppm > 0 || misses > 0 || wait_p99.is_some();
+        is_loss.then(|| Loss { name: self.name.clone(), share_ppm, misses, wait_p99 })
+    }
+}

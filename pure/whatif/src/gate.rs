@@ -1,0 +1,55 @@
+//! The gate: a model that does not repeat its own recording predicts nothing.
+
+use slackline_units::Time;
+
+use crate::cause::Cause;
+use crate::form::Form;
+use crate::measure::Measures;
+use crate::model::Model;
+use crate::recording::Recording;
+use crate::simulate::{ForecastError, SimulatedWindows, simulate};
+use crate::verdict::{FormGate, GateRow};
+
+/// Result of the gate.
+#[derive(Clone, Debug)]
+pub struct Gate {
+    /// Both forms, open first.
+    pub forms: [FormGate; 2],
+    /// Largest cause of the differences. `None` if a form passes.
+    pub cause: Option<Cause>,
+}
+
+impl Gate {
+    /// Returns true if at least one form passes.
+    #[must_use]
+    pub fn passes(&self) -> bool {
+        self.forms.iter().any(FormGate::passes)
+    }
+
+    /// Returns the forms that pass.
+    pub fn passing(&self) -> impl Iterator<Item = &FormGate> {
+        self.forms.iter().filter(|form| form.passes())
+    }
+}
+
+/// Simulates the unchanged model in both forms and compares the second half with the recording.
+///
+/// # Errors
+/// If the model cannot be simulated.
+pub fn gate(recording: &Recording, model: &Model) -> Result<Gate, ForecastError> {
+    let form = |form: Form| -> Result<FormGate, ForecastError> {
+        let split = (recording.split - Time::START).max(recording.header.warmup);
+        let run = simulate(model, &recording.demand, form, &[split, recording.header.warmup])?;
+        let SimulatedWindows { windows, .. } = run;
+        let [judged, whole]: [Vec<Measures>; 2] = windows.try_into().expect("two windows");
+        let rows = recording.judged.iter().map(|recorded| {
+            let simulated = judged.iter().find(|it| it.name == recorded.name).cloned();
+            GateRow { recorded: recorded.clone(), simulated }
+        });
+        Ok(FormGate { form, rows: rows.collect(), whole })
+    };
+    let forms = [form(Form::Open)?, form(Form::Closed)?];
+    let passes = forms.iter().any(FormGate::passes);
+    let cause = (!passes).then(|| Cause::largest(recording, &forms));
+    Ok(Gate { forms, cause })
+}

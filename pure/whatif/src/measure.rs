@@ -1,0 +1,75 @@
+//! Results of one vCPU, as predictions compare them.
+
+use slackline_demand::{Demand, VcpuDemand};
+use slackline_metrics::{Summary, VcpuSummary};
+use slackline_units::{Reservation, Span, Time};
+
+/// Results of one vCPU in a window of time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Measures {
+    /// Display name of the vCPU.
+    pub name: String,
+    /// Reservation at the end of the window. `None` without one.
+    pub reserved: Option<Reservation>,
+    /// CPU time received, in millionths of one CPU over the window.
+    pub share_ppm: u64,
+    /// Number of deadlines that counted. `None` without a reservation.
+    pub deadlines: Option<u64>,
+    /// Number of deadlines missed. `None` without a reservation.
+    pub misses: Option<u64>,
+    /// Number of wakes in the window.
+    pub wakes: u64,
+    /// Median time from a wake until it ran. `None` with fewer than two wakes.
+    pub wait_p50: Option<Span>,
+    /// 99th percentile of the time from a wake until it ran. `None` with fewer than two wakes.
+    pub wait_p99: Option<Span>,
+    /// Median time from a wake until it blocked. `None` without a job that ended.
+    pub response_p50: Option<Span>,
+    /// 99th percentile of the time from a wake until it blocked. `None` without a job that ended.
+    pub response_p99: Option<Span>,
+}
+
+impl Measures {
+    /// Returns the results of all vCPUs after `from`, in the order of the summary.
+    pub(crate) fn all(summary: &Summary, demand: &Demand, from: Time) -> Vec<Measures> {
+        let of = |vcpu: &VcpuSummary| {
+            let stays = demand.vcpus.iter().filter(|stay| stay.vcpu == vcpu.id);
+            Measures::new(vcpu, summary.length, stays, from)
+        };
+        summary.vcpus.iter().map(of).collect()
+    }
+
+    fn new<'a>(
+        vcpu: &VcpuSummary,
+        length: Span,
+        stays: impl Iterator<Item = &'a VcpuDemand>,
+        from: Time,
+    ) -> Measures {
+        let jobs = stays.flat_map(|stay| &stay.jobs);
+        let jobs = jobs.filter(|job| job.ready >= from && job.has_ended());
+        let mut responses: Vec<Span> = jobs.map(|job| job.blocked - job.ready).collect();
+        responses.sort_unstable();
+        let rank = |percent: usize| (responses.len() * percent).div_ceil(100).max(1) - 1;
+        let response = |percent| responses.get(rank(percent)).copied();
+        let wait = vcpu.wake_to_run;
+        Measures {
+            name: vcpu.name.clone(),
+            reserved: vcpu.promised,
+            share_ppm: parts(vcpu.delivered, length),
+            deadlines: vcpu.deadlines,
+            misses: vcpu.misses,
+            wakes: wait.map_or(0, |wait| wait.count),
+            wait_p50: wait.and_then(|wait| wait.p50),
+            wait_p99: wait.and_then(|wait| wait.p99),
+            response_p50: response(50),
+            response_p99: response(99),
+        }
+    }
+}
+
+/// Returns `part` in millionths of `whole`, rounded to the nearest. Zero if `whole` is.
+pub(crate) fn parts(part: Span, whole: Span) -> u64 {
+    let whole = u128::from(whole.ns());
+    let ppm = (u128::from(part.ns()) * 1_000_000 + whole / 2).checked_div(whole);
+    u64::try_from(ppm.unwrap_or(0)).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,265 @@
+//! Model of a recording: what a scenario needs, and what edits change.
+
+use std::collections::BTreeMap;
+
+use slackline_demand::{Change, ChangeKind, VcpuDemand};
+use slackline_policy::{FieldError, Spec, Values, find};
+use slackline_trace::WrittenTerms;
+use slackline_units::{CpuId, CpuSet, Span, Time};
+use thiserror::Error;
+
+use crate::recording::Recording;
+
+/// Reason why a recording has no model.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum ModelError {
+    /// Recording without blocks or run intervals.
+    #[error("cannot model the recording: it does not say when vCPUs block and run")]
+    NoBlocks,
+    /// Recording in which no vCPU joined.
+    #[error("cannot model the recording: no vCPU joined in it")]
+    NoVcpus,
+    /// Policy that this version does not have.
+    #[error("cannot model the recording: its policy `{name}` is unknown")]
+    UnknownPolicy {
+        /// Name of the policy.
+        name: String,
+    },
+    /// Parameters that the policy does not take.
+    #[error("cannot model the recording: parameters of its policy: {error}")]
+    Parameters {
+        /// Error in the parameters.
+        error: FieldError,
+    },
+    /// Trace that holds no exchanges.
+    #[error("cannot model `{name}`: the trace does not hold its parameters")]
+    NoTerms {
+        /// Name of the vCPU.
+        name: String,
+    },
+    /// VM with several stays.
+    #[error("cannot model `{name}`: it left and joined again")]
+    Rejoined {
+        /// Name of the VM.
+        name: String,
+    },
+    /// VM of which a vCPU never joined.
+    #[error("cannot model `{name}`: its vCPU {number} is not in the trace")]
+    MissingVcpu {
+        /// Name of the VM.
+        name: String,
+        /// Number of the vCPU.
+        number: usize,
+    },
+}
+
+/// Model of a recording.
+#[derive(Clone, Debug)]
+pub struct Model {
+    pub(crate) title: String,
+    pub(crate) length: Span,
+    pub(crate) warmup: Span,
+    pub(crate) seed: u64,
+    pub(crate) spec: &'static Spec,
+    pub(crate) policy: Values,
+    pub(crate) cpus: usize,
+    /// Groups of CPUs by level, the narrowest level first.
+    pub(crate) groups: Vec<Vec<CpuSet>>,
+    pub(crate) costs: HostCosts,
+    pub(crate) domains: Vec<ModelDomain>,
+}
+
+/// Costs of the simulated host, as fitted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HostCosts {
+    pub(crate) switch: Span,
+    pub(crate) migrate: Span,
+    pub(crate) interrupt: Span,
+    pub(crate) tick: Option<(Span, Span)>,
+}
+
+/// A VM of the model.
+#[derive(Clone, Debug)]
+pub(crate) struct ModelDomain {
+    pub(crate) name: String,
+    pub(crate) joined: Time,
+    pub(crate) left: Option<Time>,
+    pub(crate) vcpus: Vec<ModelVcpu>,
+}
+
+/// A vCPU of the model.
+#[derive(Clone, Debug)]
+pub(crate) struct ModelVcpu {
+    /// Index of its demand in the recording.
+    pub(crate) source: usize,
+    /// True if it plays the jobs of its source from another place in the recording.
+    pub(crate) is_rotated: bool,
+    pub(crate) share: Share,
+    pub(crate) cpus: Option<CpuSet>,
+    pub(crate) starts_on: Option<CpuId>,
+    pub(crate) changes: Vec<ModelChange>,
+}
+
+/// Parameters of a vCPU: written values by field.
+pub(crate) type Share = BTreeMap<String, String>;
+
+/// Change of a vCPU during the run.
+#[derive(Clone, Debug)]
+pub(crate) struct ModelChange {
+    pub(crate) at: Time,
+    pub(crate) what: ModelChangeKind,
+}
+
+/// Kind of a change.
+#[derive(Clone, Debug)]
+pub(crate) enum ModelChangeKind {
+    Terms { share: Share, cpus: Option<CpuSet> },
+    Paused(bool),
+}
+
+impl Model {
+    /// Makes the model of a recording.
+    ///
+    /// # Errors
+    /// If the recording lacks what a model needs.
+    pub fn new(recording: &Recording) -> Result<Model, ModelError> {
+        let header = &recording.header;
+        if !(header.knows.sleep && header.knows.stretches) {
+            return Err(ModelError::NoBlocks);
+        }
+        let name = header.policy.split_whitespace().next().unwrap_or_default();
+        let unknown = || ModelError::UnknownPolicy { name: name.into() };
+        let spec = find(name).ok_or_else(unknown)?;
+        let policy = Values::read_written(spec.policy_fields, &header.parameters);
+        let policy = policy.map_err(|error| ModelError::Parameters { error })?;
+        Ok(Model {
+            title: header.title.clone(),
+            length: recording.length(),
+            warmup: header.warmup,
+            seed: header.seed,
+            spec,
+            policy,
+            cpus: header.cpus,
+            groups: header.groups.clone(),
+            costs: HostCosts::fitted(recording),
+            domains: domains(recording)?,
+        })
+    }
+
+    /// Returns the policy with the parameters that differ from its defaults, as a scenario writes
+    /// it.
+    #[must_use]
+    pub fn policy(&self) -> String {
+        let mut text = String::from(self.spec.name);
+        let defaults = Values::defaults(self.spec.policy_fields).ok();
+        for (index, (field, value)) in self.policy.iter().enumerate() {
+            let default = defaults.as_ref().and_then(|defaults| defaults.iter().nth(index));
+            if default.map(|(_, default)| default) != Some(value) {
+                text += &format!(" {}={value}", field.name);
+            }
+        }
+        text
+    }
+
+    /// Returns the number of CPUs.
+    #[must_use]
+    pub fn cpus(&self) -> usize {
+        self.cpus
+    }
+
+    /// Returns the same model with another end of the warm-up.
+    #[must_use]
+    pub fn with_warmup(&self, warmup: Span) -> Model {
+        Model { warmup, ..self.clone() }
+    }
+
+    /// Returns the names of the VMs.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.domains.iter().map(|domain| domain.name.as_str())
+    }
+}
+
+impl HostCosts {
+    fn fitted(recording: &Recording) -> HostCosts {
+        let costs = &recording.demand.costs;
+        let ticks = costs.tick.count() as u64;
+        let fitted = recording.split.since(Time::START) * recording.header.cpus as u64;
+        let tick = (ticks > 0).then(|| (fitted / ticks, costs.tick.mean()));
+        HostCosts {
+            switch: costs.switch.mean(),
+            migrate: costs.migration.mean(),
+            interrupt: costs.interrupt.mean(),
+            tick,
+        }
+    }
+}
+
+/// Makes VMs of the stays of vCPUs, in order of their ids.
+fn domains(recording: &Recording) -> Result<Vec<ModelDomain>, ModelError> {
+    let mut order: Vec<usize> = (0..recording.demand.vcpus.len()).collect();
+    order.sort_by_key(|&index| recording.demand.vcpus[index].vcpu);
+    let mut domains: Vec<ModelDomain> = Vec::new();
+    for index in order {
+        let stay = &recording.demand.vcpus[index];
+        let number = usize::from(stay.vcpu.number());
+        let known = domains.iter().position(|domain| domain.name == stay.domain);
+        let place = known.unwrap_or_else(|| {
+            domains.push(ModelDomain {
+                name: stay.domain.clone(),
+                joined: stay.joined,
+                left: stay.left,
+                vcpus: Vec::new(),
+            });
+            domains.len() - 1
+        });
+        let domain = &mut domains[place];
+        if number < domain.vcpus.len() {
+            return Err(ModelError::Rejoined { name: stay.domain.clone() });
+        }
+        if number > domain.vcpus.len() {
+            let (name, number) = (stay.domain.clone(), domain.vcpus.len());
+            return Err(ModelError::MissingVcpu { name, number });
+        }
+        domain.joined = domain.joined.min(stay.joined);
+        domain.left = domain.left.zip(stay.left).map(|(one, other)| one.max(other));
+        domain.vcpus.push(vcpu(index, stay)?);
+    }
+    if domains.is_empty() { Err(ModelError::NoVcpus) } else { Ok(domains) }
+}
+
+fn vcpu(source: usize, stay: &VcpuDemand) -> Result<ModelVcpu, ModelError> {
+    let no_terms = || ModelError::NoTerms { name: stay.name.clone() };
+    let terms = stay.terms.as_ref().ok_or_else(no_terms)?;
+    Ok(ModelVcpu {
+        source,
+        is_rotated: false,
+        share: share(terms),
+        cpus: terms.cpus,
+        starts_on: stay.starts_on,
+        changes: stay.changes.iter().map(change).collect(),
+    })
+}
+
+fn change(change: &Change) -> ModelChange {
+    let what = match &change.what {
+        ChangeKind::Terms(terms) => {
+            ModelChangeKind::Terms { share: share(terms), cpus: terms.cpus }
+        }
+        ChangeKind::Paused => ModelChangeKind::Paused(true),
+        ChangeKind::Resumed => ModelChangeKind::Paused(false),
+    };
+    ModelChange { at: change.at, what }
+}
+
+/// Reads written parameters: words of the form `field=value`.
+fn share(terms: &WrittenTerms) -> Share {
+    let pairs = terms.share.split_whitespace().filter_map(|word| word.split_once('='));
+    pairs.map(|(field, value)| (field.to_owned(), value.to_owned())).collect()
+}
+
+/// Writes parameters as a trace does.
+pub(crate) fn written(share: &Share) -> String {
+    let words: Vec<String> =
+        share.iter().map(|(field, value)| format!("{field}={value}")).collect();
+    words.join(" ")
+}

@@ -1,0 +1,126 @@
+//! Simulates one form of a model.
+
+use slackline_demand::{Collector, Demand};
+use slackline_metrics::{Meter, StrayRecord};
+use slackline_policy::FieldError;
+use slackline_scenario::{Scenario, ScenarioError};
+use slackline_sim::RunError;
+use slackline_trace::{Exchange, Header, Knowledge, Named, Record, Sink};
+use slackline_units::{Span, Time};
+use thiserror::Error;
+
+use crate::form::Form;
+use crate::measure::Measures;
+use crate::model::Model;
+use crate::write::{WriteError, WrittenScenario};
+
+/// Reason why a model cannot be simulated.
+#[derive(Debug, Error)]
+pub enum ForecastError {
+    /// Parameters of a vCPU do not suit the policy.
+    #[error("cannot give `{name}` parameters of {policy}: {error}")]
+    Share {
+        /// Name of the vCPU.
+        name: String,
+        /// Name of the policy.
+        policy: &'static str,
+        /// Error in its parameters.
+        error: FieldError,
+    },
+    /// The scenario of the model is invalid.
+    #[error("cannot simulate this: {0}")]
+    Scenario(#[from] ScenarioError),
+    /// The host cannot admit the reservations, or the contract with the policy was broken.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// The simulation recorded an unknown vCPU or CPU: a bug.
+    #[error(transparent)]
+    Stray(#[from] StrayRecord),
+}
+
+/// Results of a simulation.
+pub(crate) struct SimulatedWindows {
+    /// Results of all vCPUs in each window.
+    pub(crate) windows: Vec<Vec<Measures>>,
+    pub(crate) declined: Vec<(Time, String, String)>,
+}
+
+impl Model {
+    /// Writes the scenario of one form, whose files have names that begin with `stem`.
+    ///
+    /// # Errors
+    /// If parameters of a vCPU do not suit the policy.
+    pub fn written(
+        &self,
+        demand: &Demand,
+        form: Form,
+        stem: &str,
+    ) -> Result<WrittenScenario, ForecastError> {
+        self.write(demand, form, stem).map_err(|WriteError::Share { name, error }| {
+            ForecastError::Share { name, policy: self.spec.name, error }
+        })
+    }
+}
+
+/// Simulates one form of a model, measured in windows that begin at these times.
+pub(crate) fn simulate(
+    model: &Model,
+    demand: &Demand,
+    form: Form,
+    windows: &[Span],
+) -> Result<SimulatedWindows, ForecastError> {
+    let scenario = model.written(demand, form, "jobs")?.scenario()?;
+    let header = header(&scenario);
+    let meters = windows.iter().map(|&warmup| Meter::new(&Header { warmup, ..header.clone() }));
+    let mut sink =
+        WindowMeters { meters: meters.collect(), collector: Collector::new(Time::START) };
+    let finished = slackline_sim::run(&scenario, &mut sink)?;
+    let WindowMeters { meters, collector } = sink;
+    let played = collector.finish();
+    let windows = meters
+        .iter()
+        .zip(windows)
+        .map(|(meter, &warmup)| Ok(Measures::all(&meter.view()?, &played, Time::START + warmup)));
+    let declined = finished.declined.iter().map(|(at, vcpu, error)| {
+        let domain = &scenario.domains[vcpu.domain().number() as usize];
+        (*at, domain.vcpu_name(*vcpu), error.to_string())
+    });
+    let declined = declined.collect();
+    Ok(SimulatedWindows { windows: windows.collect::<Result<_, StrayRecord>>()?, declined })
+}
+
+/// Returns the header of a simulation.
+fn header(scenario: &Scenario) -> Header {
+    Header {
+        title: scenario.title.clone(),
+        machine: "sim".into(),
+        policy: scenario.policy.to_string(),
+        parameters: scenario.policy.values.to_string(),
+        seed: scenario.seed,
+        cpus: scenario.host.cpus,
+        groups: scenario.host.topology.levels(),
+        dispatch: Span::ZERO,
+        warmup: scenario.warmup,
+        knows: Knowledge::ALL,
+        scenario: String::new(),
+    }
+}
+
+struct WindowMeters {
+    meters: Vec<Meter>,
+    collector: Collector,
+}
+
+impl Sink for WindowMeters {
+    fn record(&mut self, record: &Record) {
+        self.meters.iter_mut().for_each(|meter| meter.record(record));
+        self.collector.record(record);
+    }
+
+    fn named(&mut self, named: &Named) {
+        self.meters.iter_mut().for_each(|meter| meter.named(named));
+        self.collector.named(named);
+    }
+
+    fn exchange(&mut self, _: &Exchange) {}
+}

@@ -1,0 +1,83 @@
+//! Comparison of a recording with its own simulation.
+
+use slackline_units::Span;
+
+use crate::form::Form;
+use crate::measure::Measures;
+
+/// Largest difference of a share, in millionths of a CPU.
+pub(crate) const SHARE_PPM: u64 = 1_000;
+/// Largest difference of a p99 wait, in percent of the recorded one.
+const WAIT_PERCENT: u64 = 20;
+/// Waits that differ by no more than this count as equal.
+const WAIT_FLOOR: Span = Span::from_us(50);
+/// Number of wakes from which a p99 is judged. With fewer it is the worst.
+const WAKES: u64 = 100;
+
+/// Result of one form.
+#[derive(Clone, Debug)]
+pub struct FormGate {
+    /// Form that was simulated.
+    pub form: Form,
+    /// One row for each vCPU.
+    pub rows: Vec<GateRow>,
+    /// Results of each vCPU without the warm-up of the recording.
+    pub whole: Vec<Measures>,
+}
+
+/// Recorded and simulated results of one vCPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GateRow {
+    /// Results in the second half of the recording.
+    pub recorded: Measures,
+    /// The same from the simulation. `None` if the vCPU is not in it.
+    pub simulated: Option<Measures>,
+}
+
+impl GateRow {
+    /// Returns the difference of the shares in millionths of a CPU.
+    #[must_use]
+    pub fn share_error_ppm(&self) -> u64 {
+        let simulated = self.simulated.as_ref().map_or(0, |it| it.share_ppm);
+        simulated.abs_diff(self.recorded.share_ppm)
+    }
+
+    /// Returns true if the share differs by at most 0.1 percentage points.
+    #[must_use]
+    pub fn has_share(&self) -> bool {
+        self.share_error_ppm() <= SHARE_PPM
+    }
+
+    /// Returns true if the p99 wait differs by at most 20 %, if it cannot be judged or if the
+    /// difference is at most 50 us.
+    #[must_use]
+    pub fn has_wait(&self) -> bool {
+        let Some(simulated) = &self.simulated else { return false };
+        let Some(recorded) = self.recorded.wait_p99.filter(|_| self.recorded.wakes >= WAKES) else {
+            return true;
+        };
+        let error =
+            Span::from_ns(recorded.ns().abs_diff(simulated.wait_p99.unwrap_or_default().ns()));
+        error <= WAIT_FLOOR || error.ns() <= recorded.ns() / 100 * WAIT_PERCENT
+    }
+
+    /// Returns true if share and wait are repeated.
+    #[must_use]
+    pub fn passes(&self) -> bool {
+        self.has_share() && self.has_wait()
+    }
+}
+
+impl FormGate {
+    /// Returns true if all vCPUs pass.
+    #[must_use]
+    pub fn passes(&self) -> bool {
+        self.rows.iter().all(GateRow::passes)
+    }
+
+    /// Returns the largest difference of a share, in millionths of a CPU.
+    #[must_use]
+    pub fn worst_share_ppm(&self) -> u64 {
+        self.rows.iter().map(GateRow::share_error_ppm).max().unwrap_or(0)
+    }
+}

@@ -1,0 +1,282 @@
+//! Writes a model as a scenario, with the jobs in files beside it.
+
+use std::fmt::Write as _;
+
+use slackline_demand::{Demand, VcpuDemand};
+use slackline_policy::{Field, FieldError, Kind, Value, Values};
+use slackline_scenario::{Scenario, ScenarioError};
+use slackline_units::{CpuSet, Span, Time};
+
+use crate::form::Form;
+use crate::model::{Model, ModelChange, ModelChangeKind, ModelDomain, ModelVcpu, Share, written};
+
+/// Number of jobs up to which they are written in the scenario itself.
+const FEW_JOBS: usize = 4;
+/// Names of the levels of CPU groups in `[host]`, the narrowest first.
+const LEVELS: [&str; 4] = ["cores", "caches", "nodes", "sockets"];
+
+/// A scenario as text, and the files that it names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WrittenScenario {
+    /// Text of the scenario.
+    pub text: String,
+    /// Names and texts of the files with jobs.
+    pub files: Vec<(String, String)>,
+}
+
+/// Reason why a model cannot be written.
+#[derive(Debug)]
+pub(crate) enum WriteError {
+    /// Parameters of a vCPU do not suit the policy.
+    Share { name: String, error: FieldError },
+}
+
+/// A job: its time in nanoseconds, and its work. `None` never ends.
+type Job = (u64, Option<u64>);
+
+impl WrittenScenario {
+    /// Reads the scenario.
+    ///
+    /// # Errors
+    /// If the model contains what a scenario cannot say, such as an invalid CPU.
+    pub fn scenario(&self) -> Result<Scenario, ScenarioError> {
+        Scenario::with_files(&self.text, &|path| {
+            let file = self.files.iter().find(|(name, _)| name == path);
+            file.map(|(_, text)| text.clone()).ok_or_else(|| "there is no such file".into())
+        })
+    }
+}
+
+impl Model {
+    /// Writes the scenario. Files of jobs get names that begin with `stem`.
+    pub(crate) fn write(
+        &self,
+        demand: &Demand,
+        form: Form,
+        stem: &str,
+    ) -> Result<WrittenScenario, WriteError> {
+        let mut out =
+            Writer { model: self, demand, form, stem, text: self.head(form), files: vec![] };
+        for domain in &self.domains {
+            out.domain(domain)?;
+        }
+        for domain in &self.domains {
+            out.changes(domain)?;
+        }
+        Ok(WrittenScenario { text: out.text, files: out.files })
+    }
+
+    fn head(&self, form: Form) -> String {
+        let mut text = String::from("# Written by `slackline whatif`: demand of a recording, ");
+        text += match form {
+            Form::Open => "open form.\n",
+            Form::Closed => "closed form.\n",
+        };
+        let _ = writeln!(text, "title = {}", quoted(&self.title));
+        let _ = writeln!(text, "length = \"{}\"", self.length);
+        let _ = writeln!(text, "warmup = \"{}\"", self.warmup);
+        let _ = writeln!(text, "seed = {}", self.seed);
+        let fields = fields(&self.policy);
+        let comma = if fields.is_empty() { "" } else { ", " };
+        let _ = writeln!(text, "policy = {{ name = \"{}\"{comma}{fields} }}", self.spec.name);
+        let _ = writeln!(text, "\n[host]\ncpus = {}", self.cpus);
+        for (name, groups) in LEVELS.iter().zip(&self.groups) {
+            let groups: Vec<String> = groups.iter().map(list).collect();
+            if !groups.is_empty() {
+                let _ = writeln!(text, "{name} = [{}]", groups.join(", "));
+            }
+        }
+        let costs = &self.costs;
+        let spans =
+            [("switch", costs.switch), ("migrate", costs.migrate), ("ipi", costs.interrupt)];
+        for (key, span) in spans.into_iter().filter(|(_, span)| !span.is_zero()) {
+            let _ = writeln!(text, "{key} = \"{span}\"");
+        }
+        if let Some((period, cost)) = costs.tick {
+            let _ = writeln!(text, "tick = \"{period}\"\ntick_cost = \"{cost}\"");
+        }
+        text
+    }
+}
+
+struct Writer<'a> {
+    model: &'a Model,
+    demand: &'a Demand,
+    form: Form,
+    stem: &'a str,
+    text: String,
+    files: Vec<(String, String)>,
+}
+
+impl Writer<'_> {
+    fn domain(&mut self, domain: &ModelDomain) -> Result<(), WriteError> {
+        let name = &domain.name;
+        let _ = writeln!(self.text, "\n[[domain]]\nname = {}", quoted(name));
+        if domain.vcpus.len() > 1 {
+            let _ = writeln!(self.text, "vcpus = {}", domain.vcpus.len());
+        }
+        if domain.joined > Time::START {
+            let _ = writeln!(self.text, "joins = \"{}\"", domain.joined - Time::START);
+        }
+        if let Some(left) = domain.left {
+            let _ = writeln!(self.text, "leaves = \"{}\"", left - Time::START);
+        }
+        for (number, vcpu) in domain.vcpus.iter().enumerate() {
+            let full = match domain.vcpus.len() {
+                1 => name.clone(),
+                _ => format!("{name}.{number}"),
+            };
+            if number > 0 {
+                let _ = writeln!(self.text, "\n[[domain.vcpu]]\nnumber = {number}");
+            }
+            let work = self.work(&full, domain, vcpu);
+            let _ = writeln!(self.text, "work = {work}");
+            self.share(&full, &vcpu.share)?;
+            let all = CpuSet::first_n(self.model.cpus);
+            if let Some(cpus) = vcpu.cpus.or((number > 0).then_some(all)) {
+                let _ = writeln!(self.text, "cpus = {}", list(&cpus));
+            }
+            if let Some(cpu) = vcpu.starts_on {
+                let _ = writeln!(self.text, "starts_on = {}", cpu.index());
+            }
+        }
+        Ok(())
+    }
+
+    fn share(&mut self, name: &str, share: &Share) -> Result<(), WriteError> {
+        let spec = self.model.spec;
+        let values = Values::read_written(spec.share_fields, &written(share));
+        let values = values.map_err(|error| WriteError::Share { name: name.into(), error })?;
+        let _ = writeln!(self.text, "share.{} = {{ {} }}", spec.name, fields(&values));
+        Ok(())
+    }
+
+    fn work(&mut self, name: &str, domain: &ModelDomain, vcpu: &ModelVcpu) -> String {
+        let stay = &self.demand.vcpus[vcpu.source];
+        let jobs = jobs(stay, self.form, vcpu.is_rotated, (domain.joined, self.model.length));
+        let (key, title) = match self.form {
+            Form::Open => ("ready", "ready_ns,work_ns"),
+            Form::Closed => ("think", "think_ns,work_ns"),
+        };
+        if jobs.len() <= FEW_JOBS {
+            let span = |ns: u64| format!("\"{}\"", Span::from_ns(ns));
+            let times: Vec<String> = jobs.iter().map(|&(time, _)| span(time)).collect();
+            let works = jobs.iter().map(|&(_, work)| work.map_or("\"forever\"".into(), span));
+            let (times, works) = (times.join(", "), works.collect::<Vec<String>>().join(", "));
+            return format!("{{ kind = \"jobs\", {key} = [{times}], work = [{works}] }}");
+        }
+        let file = format!("{}-{name}.csv", self.stem);
+        let mut text = format!("{title}\n");
+        for (time, work) in jobs {
+            let _ = match work {
+                Some(work) => writeln!(text, "{time},{work}"),
+                None => writeln!(text, "{time},forever"),
+            };
+        }
+        let work = format!("{{ kind = \"jobs\", file = {} }}", quoted(&file));
+        self.files.push((file, text));
+        work
+    }
+
+    fn changes(&mut self, domain: &ModelDomain) -> Result<(), WriteError> {
+        for (number, vcpu) in domain.vcpus.iter().enumerate() {
+            let name = match domain.vcpus.len() {
+                1 => domain.name.clone(),
+                _ => format!("{}.{number}", domain.name),
+            };
+            let end = Time::START + self.model.length;
+            let end = domain.left.map_or(end, |left| left.min(end));
+            let within = |change: &&ModelChange| domain.joined < change.at && change.at < end;
+            for change in vcpu.changes.iter().filter(within) {
+                let at = change.at - Time::START;
+                let _ = writeln!(self.text, "\n[[change]]\nat = \"{at}\"");
+                let _ = writeln!(self.text, "domain = {}", quoted(&name));
+                match &change.what {
+                    ModelChangeKind::Paused(paused) => {
+                        let _ = writeln!(self.text, "paused = {paused}");
+                    }
+                    ModelChangeKind::Terms { share, cpus } => {
+                        self.share(&name, share)?;
+                        let all = CpuSet::first_n(self.model.cpus);
+                        let _ = writeln!(self.text, "cpus = {}", list(&cpus.unwrap_or(all)));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the jobs of a vCPU. Times count from when its VM joins.
+fn jobs(
+    stay: &VcpuDemand,
+    form: Form,
+    is_rotated: bool,
+    (joined, length): (Time, Span),
+) -> Vec<Job> {
+    let after = (stay.joined - joined).ns();
+    let is_endless = stay.is_endless();
+    let mut jobs: Vec<Job> = match form {
+        Form::Open => stay.arrivals().map(|(at, work)| (at.ns(), Some(work.ns()))).collect(),
+        Form::Closed => stay.thinking().map(|(at, work)| (at.ns(), Some(work.ns()))).collect(),
+    };
+    if is_endless {
+        if let Some(last) = jobs.last_mut() {
+            last.1 = None;
+        }
+    } else if is_rotated {
+        rotate(&mut jobs, form, length.left_after(stay.joined.since(Time::START)));
+    }
+    match form {
+        Form::Open => jobs.iter_mut().for_each(|job| job.0 += after),
+        Form::Closed => jobs.iter_mut().take(1).for_each(|job| job.0 += after),
+    }
+    jobs
+}
+
+/// Begins the jobs at another place of the recording: by the golden section, so that a copy meets
+/// its original at no multiple of a period.
+fn rotate(jobs: &mut [Job], form: Form, length: Span) {
+    let place = jobs.len() * 382 / 1000;
+    if place == 0 {
+        return;
+    }
+    if let Form::Open = form {
+        let (first, length) = (jobs[place].0, length.ns());
+        for (index, job) in jobs.iter_mut().enumerate() {
+            job.0 =
+                if index >= place { job.0 - first } else { job.0 + length.saturating_sub(first) };
+        }
+    }
+    jobs.rotate_left(place);
+}
+
+/// Writes parameters as a TOML table without its braces.
+fn fields(values: &Values) -> String {
+    let one = |(field, value): (&Field, Value)| match field.kind {
+        Kind::Flag | Kind::Weight | Kind::Whole { .. } => format!("{} = {value}", field.name),
+        _ => format!("{} = \"{value}\"", field.name),
+    };
+    let all: Vec<String> = values.iter().map(|(field, value)| one((field, value))).collect();
+    all.join(", ")
+}
+
+/// Writes a set of CPUs as a TOML array.
+fn list(cpus: &CpuSet) -> String {
+    let cpus: Vec<String> = cpus.iter().map(|cpu| cpu.index().to_string()).collect();
+    format!("[{}]", cpus.join(", "))
+}
+
+/// Writes a TOML string.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            c if c.is_control() => quoted.push(' '),
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
+}

@@ -1,0 +1,134 @@
+//! Demand of recordings: jobs, changes and demand per period.
+
+use slackline_demand::{ChangeKind, DemandCounts, Job, demand_per_period};
+use slackline_units::{CpuId, CpuSet, Span, Time};
+
+use crate::record::recorded;
+
+fn at(ms: u64) -> Time {
+    Time::START + Span::from_ms(ms)
+}
+
+const ALONE: &str = r#"
+title = "alone"
+length = "100ms"
+policy = { name = "edf" }
+[[domain]]
+name = "web"
+share.edf = { slice = "2ms", period = "10ms", exact = true }
+work = { kind = "jobs", ready = ["5ms", "30ms", "60ms"], work = ["4500us", "1ms", "9s"] }
+"#;
+
+#[test]
+fn job_is_joined_over_the_periods_in_which_it_is_throttled() {
+    let recording = recorded(ALONE);
+    let [web] = &recording.demand.vcpus[..] else { panic!("one vCPU") };
+    let ms = Span::from_ms;
+    assert_eq!(web.jobs[0].work, Span::from_us(4_500), "in three periods");
+    assert_eq!(web.jobs[0].blocked, at(20).after(Span::from_us(1_500)), "throttled twice");
+    assert_eq!((web.jobs[1].ready, web.jobs[1].work), (at(30), ms(1)));
+    let last = Job { ready: at(60), work: ms(8), blocked: Time::NEVER };
+    assert_eq!(web.jobs[2], last, "it received four slices by the end");
+    assert!(web.is_endless(), "it received more than any job that ended");
+    let thinking: Vec<(Span, Span)> = web.thinking().collect();
+    assert_eq!(thinking[0], (ms(5), Span::from_us(4_500)));
+    assert_eq!(thinking[1].0, at(30) - web.jobs[0].blocked);
+}
+
+#[test]
+fn demand_per_period_is_that_of_the_vcpu_alone_on_a_cpu() {
+    let recording = recorded(ALONE);
+    let web = &recording.demand.vcpus[0];
+    let counts = demand_per_period(web, Span::from_ms(10), at(100));
+    // 4.5 ms in the first period, 1 ms in the fourth, and all of the last four.
+    let expected = [(0, 4), (1_000, 1), (4_500, 1), (10_000, 4)];
+    let expected: DemandCounts =
+        expected.into_iter().map(|(us, count)| (Span::from_us(us), count)).collect();
+    assert_eq!(counts, expected);
+    assert!(demand_per_period(web, Span::ZERO, at(100)).is_empty());
+}
+
+#[test]
+fn changes_pauses_and_places_are_part_of_a_demand() {
+    let recording = recorded(
+        r#"
+title = "changes"
+length = "1s"
+policy = { name = "edf" }
+host.cpus = 2
+[[domain]]
+name = "web"
+starts_on = 1
+joins = "100ms"
+leaves = "900ms"
+share.edf = { slice = "2ms", period = "10ms" }
+work = { kind = "spin" }
+[[domain]]
+name = "full"
+share.edf = { slice = "8ms", period = "10ms" }
+work = { kind = "spin" }
+[[change]]
+at = "200ms"
+domain = "web"
+share.edf = { slice = "4ms", period = "10ms" }
+[[change]]
+at = "300ms"
+domain = "web"
+paused = true
+[[change]]
+at = "400ms"
+domain = "web"
+paused = false
+[[change]]
+at = "500ms"
+domain = "web"
+cpus = [0]
+share.edf = { slice = "9ms", period = "10ms" }
+[[change]]
+at = "600ms"
+domain = "full"
+share.edf = { slice = "10ms", period = "10ms" }
+"#,
+    );
+    let web = recording.demand.vcpus.iter().find(|it| it.name == "web").expect("web joined");
+    assert_eq!((web.joined, web.left), (at(100), Some(at(900))));
+    assert_eq!(web.starts_on, Some(CpuId::new(1)));
+    let terms = web.terms.as_ref().expect("a trace has parameters");
+    assert_eq!(terms.cpus, Some(CpuSet::first_n(2)));
+    assert!(terms.share.contains("slice=2ms"), "{}", terms.share);
+    let kinds: Vec<(Time, &str)> = web.changes.iter().map(|it| (it.at, kind(&it.what))).collect();
+    let expected = vec![(at(200), "slice=4ms"), (at(300), "paused"), (at(400), "resumed")];
+    assert_eq!(kinds, expected, "the change at 500 ms was declined: full has all but 2 ms of cpu0");
+    assert_eq!(web.jobs.len(), 1, "a pause does not end a job");
+}
+
+fn kind(kind: &ChangeKind) -> &str {
+    match kind {
+        ChangeKind::Terms(terms) => terms.share.split_whitespace().next().unwrap_or(""),
+        ChangeKind::Paused => "paused",
+        ChangeKind::Resumed => "resumed",
+    }
+}
+
+#[test]
+fn overhead_is_not_work() {
+    let text = |switch: &str| {
+        format!(
+            "title = \"costs\"\nlength = \"1s\"\npolicy = {{ name = \"round-robin\" }}\n\
+             host.switch = \"{switch}\"\nhost.tick_cost = \"{switch}\"\n\
+             [[domain]]\nname = \"web\"\ncopies = 2\n\
+             work = {{ kind = \"jobs\", ready = [\"1ms\", \"500ms\"], work = [\"90ms\", \"70ms\"] }}\n"
+        )
+    };
+    for switch in ["0s", "300us"] {
+        let recording = recorded(&text(switch));
+        for vcpu in &recording.demand.vcpus {
+            let works: Vec<Span> = vcpu.jobs.iter().map(|job| job.work).collect();
+            assert_eq!(works, [Span::from_ms(90), Span::from_ms(70)], "{switch}: {}", vcpu.name);
+        }
+        let costs = &recording.demand.costs;
+        let cost: Span = switch.parse().expect("a duration");
+        assert_eq!(costs.switch.mean(), cost);
+        assert_eq!(costs.tick.mean(), cost);
+    }
+}

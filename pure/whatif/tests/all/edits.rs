@@ -1,0 +1,60 @@
+//! Edits of a model, and the scenarios that come of them.
+
+use slackline_whatif::{Edit, EditError, Form, Model};
+
+use crate::record::{THREE, recorded};
+
+fn edited(edits: &[Edit]) -> Result<String, EditError> {
+    let recording = recorded(THREE);
+    let mut model = Model::new(&recording).expect("a simulated trace has a model");
+    model.edit(edits)?;
+    let written = model.written(&recording.demand, Form::Open, "it").expect("it can be written");
+    written.scenario().expect("it can be read");
+    Ok(written.text)
+}
+
+fn set(name: &str, field: &str, value: &str) -> Edit {
+    Edit::Set { name: name.into(), field: field.into(), value: value.into() }
+}
+
+#[test]
+fn edits_of_vms_are_made_before_those_of_parameters() {
+    let add = Edit::Add { name: "db2".into(), like: "db".into() };
+    let text = edited(&[set("db2", "slice", "1ms"), Edit::Remove("web".into()), add]).unwrap();
+    let vms: Vec<&str> = text.split("[[domain]]").skip(1).collect();
+    assert_eq!(vms.len(), 3);
+    assert!(vms[0].contains("name = \"db\"") && vms[0].contains("slice = \"4ms\""));
+    assert!(vms[2].contains("name = \"db2\"") && vms[2].contains("slice = \"1ms\""), "{}", vms[2]);
+}
+
+#[test]
+fn another_policy_keeps_the_parameters_that_it_knows() {
+    let text = edited(&[Edit::Policy("edf".into())]).unwrap();
+    assert!(text.contains("policy = { name = \"edf\""));
+    assert!(text.contains("share.edf = { slice = \"3ms\", period = \"10ms\""), "{text}");
+    let text = edited(&[Edit::Policy("credit".into()), set("web", "weight", "512")]).unwrap();
+    assert!(text.contains("share.credit = { weight = 512"), "{text}");
+}
+
+#[test]
+fn cpus_are_renumbered_and_moves_confine() {
+    let to = Edit::Move { name: "web".into(), cpu: 2 };
+    let text = edited(&[to, Edit::Cpus(vec![0, 1, 2])]).unwrap();
+    assert!(text.contains("cpus = 3") && text.contains("cpus = [2]"), "{text}");
+}
+
+#[test]
+fn impossible_edits_are_refused() {
+    let unknown = EditError::UnknownName { name: "wed".into(), meant: Some("web".into()) };
+    assert_eq!(edited(&[set("wed", "slice", "1ms")]), Err(unknown));
+    let error = edited(&[set("web", "slice", "1")]).unwrap_err();
+    assert!(error.to_string().contains("cannot set `web.slice=1`"), "{error}");
+    let all = ["web", "db", "batch"].map(|name| Edit::Remove(name.into()));
+    assert_eq!(edited(&all), Err(EditError::Last { name: "batch".into() }));
+    let add = Edit::Add { name: "web".into(), like: "db".into() };
+    assert_eq!(edited(&[add]), Err(EditError::Exists { name: "web".into() }));
+    let to = Edit::Move { name: "web".into(), cpu: 1 };
+    assert_eq!(edited(&[to]), Err(EditError::BadCpu { cpu: 1, cpus: 1, most: 256 }));
+    let error = edited(&[Edit::Policy("edff".into())]).unwrap_err();
+    assert_eq!(error.hint().as_deref(), Some("did you mean `edf`?"));
+}

@@ -1,0 +1,106 @@
+//! The gate passes recordings that repeat themselves, and refuses others with their cause.
+
+use slackline_trace::{Entry, Exchange, Named, Record, Sink};
+use slackline_units::{Span, Time};
+use slackline_whatif::{Cause, Gate, Model, Recording, gate};
+
+use crate::record::{THREE, entries, header, recorded, recording, scenario};
+
+fn gated(recording: &Recording) -> Gate {
+    let model = Model::new(recording).expect("a simulated trace has a model");
+    gate(recording, &model).expect("its own reservations are admitted")
+}
+
+/// The three VMs with switches that cost this much.
+fn costly(switch: &str) -> String {
+    format!("host.switch = \"{switch}\"\n{}", THREE.trim_start())
+}
+
+#[test]
+fn recording_with_constant_costs_passes() {
+    for switch in ["0s", "5us", "100us"] {
+        let gate = gated(&recorded(&costly(switch)));
+        assert!(gate.passes(), "{switch}: {:#?}", gate.forms);
+        assert_eq!(gate.cause, None);
+    }
+}
+
+/// Moves the times of a second trace behind the first, and drops what only begins a trace.
+fn behind(entry: &Entry, length: Span) -> Option<Entry> {
+    let later = |at: &Time| at.after(length);
+    Some(Entry::Record(match entry {
+        Entry::Record(Record::Ran { from, to, vcpu, cpu, used, granted, late, end, due }) => {
+            let (from, to) = (later(from), later(to));
+            let (vcpu, cpu, used, granted) = (*vcpu, *cpu, *used, *granted);
+            Record::Ran { vcpu, cpu, from, to, used, granted, late: *late, end: *end, due: *due }
+        }
+        Entry::Record(Record::Woke { at, vcpu }) => Record::Woke { at: later(at), vcpu: *vcpu },
+        Entry::Record(Record::Blocked { at, vcpu }) => {
+            Record::Blocked { at: later(at), vcpu: *vcpu }
+        }
+        Entry::Record(Record::Spent { cpu, vcpu, kind, from, to }) => {
+            let (from, to) = (later(from), later(to));
+            Record::Spent { cpu: *cpu, vcpu: *vcpu, kind: *kind, from, to }
+        }
+        Entry::Record(Record::Ended { at }) => Record::Ended { at: later(at) },
+        Entry::Record(_) | Entry::Named(_) | Entry::Exchange(_) => return None,
+    }))
+}
+
+#[test]
+fn recording_whose_costs_change_in_the_middle_is_refused() {
+    let [cheap, dear] = ["5us", "400us"].map(|switch| scenario(&costly(switch)));
+    let mut spliced = entries(&cheap);
+    spliced.retain(|entry| !matches!(entry, Entry::Record(Record::Ended { .. })));
+    let ends = spliced.len();
+    spliced.extend(entries(&dear).iter().filter_map(|entry| behind(entry, cheap.length)));
+    assert!(spliced.len() > ends + 1000);
+    let recording = recording(&header(&cheap), &spliced, cheap.length * 2);
+    let gate = gated(&recording);
+    assert!(!gate.passes(), "{:#?}", gate.forms);
+    let Some(Cause::CostsChanged(ppm)) = gate.cause else { panic!("{:?}", gate.cause) };
+    assert!(ppm > 50_000, "{ppm}");
+}
+
+/// Halves what the CPU-bound VM received in the second half, as a program beside it would.
+struct Hog<'a, S> {
+    split: Time,
+    sink: &'a mut S,
+}
+
+impl<S: Sink> Sink for Hog<'_, S> {
+    fn record(&mut self, record: &Record) {
+        let mut record = *record;
+        if let Record::Ran { vcpu, from, used, .. } = &mut record
+            && vcpu.slot() == 2
+            && *from > self.split
+        {
+            *used = *used / 2;
+        }
+        self.sink.record(&record);
+    }
+
+    fn named(&mut self, named: &Named) {
+        self.sink.named(named);
+    }
+
+    fn wants_exchanges(&self) -> bool {
+        true
+    }
+
+    fn exchange(&mut self, exchange: &Exchange) {
+        self.sink.exchange(exchange);
+    }
+}
+
+#[test]
+fn recording_in_which_cpu_time_is_missing_is_refused_as_unexplained() {
+    let scenario = scenario(THREE);
+    let mut changed: Vec<Entry> = Vec::new();
+    let split = Time::START + scenario.length / 2;
+    let mut hog = Hog { split, sink: &mut changed };
+    entries(&scenario).iter().for_each(|entry| entry.pass_to(&mut hog));
+    let gate = gated(&recording(&header(&scenario), &changed, scenario.length));
+    assert!(!gate.passes());
+    assert_eq!(gate.cause, Some(Cause::Unexplained));
+}

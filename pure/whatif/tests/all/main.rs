@@ -1,0 +1,8 @@
+//! Tests of demands, the gate and predictions, on simulated recordings.
+
+mod demand;
+mod edits;
+mod gates;
+mod predictions;
+mod properties;
+mod record;

@@ -1,0 +1,84 @@
+//! Predictions, held against simulations of the edited scenario itself.
+
+use slackline_units::Span;
+use slackline_whatif::{Edit, Forecast, Model, Recording, Row, forecast, gate};
+
+use crate::record::{THREE, recorded};
+
+fn predict(recording: &Recording, edits: &[Edit]) -> Forecast {
+    let mut model = Model::new(recording).expect("a simulated trace has a model");
+    let gate = gate(recording, &model).expect("its own reservations are admitted");
+    assert!(gate.passes());
+    model.edit(edits).expect("the edits are valid");
+    forecast(recording, &gate, &model).expect("the reservations are admitted")
+}
+
+fn row<'a>(forecast: &'a Forecast, name: &str) -> &'a Row {
+    forecast.rows.iter().find(|row| row.name == name).expect("the vCPU has a row")
+}
+
+fn set(field: &str, value: &str) -> Edit {
+    Edit::Set { name: "batch".into(), field: field.into(), value: value.into() }
+}
+
+/// Three VMs with hard limits: what one does not receive goes to no other.
+fn limited(slice: &str) -> String {
+    THREE
+        .replace(
+            "slice = \"2ms\", period = \"10ms\"",
+            &format!("slice = \"{slice}\", period = \"10ms\""),
+        )
+        .replace(" }\nwork = { kind = \"spin\"", ", extra = false }\nwork = { kind = \"spin\"")
+}
+
+#[test]
+fn prediction_for_a_cpu_bound_vm_is_what_the_edited_scenario_gives() {
+    let (before, after) = (recorded(&limited("2ms")), recorded(&limited("4ms")));
+    let forecast = predict(&before, &[set("slice", "4ms")]);
+    let batch = row(&forecast, "batch");
+    let share = |recording: &Recording| {
+        recording.whole.iter().find(|it| it.name == "batch").map(|it| it.share_ppm)
+    };
+    assert_eq!(share(&before), Some(200_000));
+    let then = batch.interval(|it| Some(it.share_ppm));
+    assert_eq!(then, share(&after).map(|ppm| (ppm, ppm)), "both forms: it never blocks");
+    for name in ["web", "db"] {
+        let then = row(&forecast, name).interval(|it| it.wait_p99).expect("it wakes often");
+        let after = after.whole.iter().find(|it| it.name == name).and_then(|it| it.wait_p99);
+        let after = after.expect("it wakes often");
+        assert!(then.0 <= after + Span::from_us(500), "{name}: {then:?}, in fact {after}");
+        assert!(after <= then.1 + Span::from_us(500), "{name}: {then:?}, in fact {after}");
+    }
+}
+
+#[test]
+fn vm_that_loses_is_named_with_its_loss() {
+    let recording = recorded(&limited("4ms"));
+    let forecast = predict(&recording, &[set("slice", "1ms")]);
+    let [loss] = &forecast.losses[..] else { panic!("{:?}", forecast.losses) };
+    assert_eq!((loss.name.as_str(), loss.share_ppm), ("batch", 300_000));
+}
+
+#[test]
+fn added_and_removed_vms_have_rows_with_one_side() {
+    let recording = recorded(THREE);
+    let add = Edit::Add { name: "db2".into(), like: "db".into() };
+    let forecast = predict(&recording, &[add, Edit::Remove("batch".into())]);
+    assert!(row(&forecast, "batch").then.is_empty());
+    let (db, added) = (row(&forecast, "db"), row(&forecast, "db2"));
+    assert!(added.now.is_none());
+    let share = |row: &Row| row.interval(|it| Some(it.share_ppm));
+    assert_eq!(share(db), share(added), "the same jobs in another order");
+    assert_ne!(db.then, added.then, "at other times");
+}
+
+#[test]
+fn change_that_admission_would_refuse_is_reported() {
+    let text = THREE.to_owned()
+        + "[[change]]\nat = \"5s\"\ndomain = \"web\"\n\
+           share.sedf = { slice = \"5ms\", period = \"10ms\" }\n";
+    let recording = recorded(&text);
+    let forecast = predict(&recording, &[set("slice", "4ms")]);
+    let [(_, name, why)] = &forecast.declined[..] else { panic!("{:?}", forecast.declined) };
+    assert_eq!(name, "web", "{why}");
+}
