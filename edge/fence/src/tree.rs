@@ -272,17 +272,21 @@ impl HeldTree {
     ///
     /// # Errors
     /// If the tree was restored, or the kernel refuses.
-    pub fn put_first(&self, tid: Tid) -> Result<(), ActError> {
+    pub fn put_first(&self, tid: Tid, timeslice: Timeslice) -> Result<(), ActError> {
         let orders = self.orders()?;
         let Wanted::Raised(priority) = orders.wanted else { return Ok(()) };
         // On several CPUs the thread keeps the higher priority until the others are accounted. The
         // kernel then moves it to a CPU whose thread is not to run first.
         let lowers = orders.wide.is_none();
+        let at_last = match timeslice {
+            Timeslice::Whole if lowers => fifo(priority.number()),
+            Timeslice::Whole | Timeslice::Shared => round_robin(priority.number()),
+        };
         // A thread whose priority is lowered is put before those that have the lower priority
         // already.
-        let steps = [priority.number() + 1, priority.number()];
-        for &priority in &steps[..1 + usize::from(lowers)] {
-            let done = set_scheduling(tid, &round_robin(priority));
+        let steps = [round_robin(priority.number() + 1), at_last];
+        for step in &steps[..1 + usize::from(lowers)] {
+            let done = set_scheduling(tid, step);
             ignore_gone(done)
                 .map_err(|source| refused(tid, Act::Raise(FifoPriority::CHOSEN), source))?;
         }
@@ -539,6 +543,20 @@ impl TreeUsage {
     }
 }
 
+/// Use of a timeslice by the thread that is put first in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timeslice {
+    /// The thread runs to the end of the timeslice unless it blocks.
+    Whole,
+    /// The threads take turns of the kernel's quantum for `SCHED_RR`.
+    Shared,
+}
+
+fn fifo(priority: u8) -> SchedulingOf {
+    let class = Scheduling::Fifo { priority: priority.into() };
+    SchedulingOf { class, reset_on_fork: false }
+}
+
 fn round_robin(priority: u8) -> SchedulingOf {
     let class = Scheduling::RoundRobin { priority: priority.into() };
     SchedulingOf { class, reset_on_fork: false }
@@ -557,7 +575,9 @@ impl Orders {
                 !is_ours(class.class) || self.originals.get(&tid).is_some_and(is_its_own)
             }
             Wanted::First => class.class == Scheduling::Other { nice: -20 },
-            Wanted::Raised(priority) => class == round_robin(priority.number()),
+            Wanted::Raised(priority) => {
+                [round_robin(priority.number()), fifo(priority.number())].contains(&class)
+            }
         };
         let ordered = self.cpus.unwrap_or(cpus);
         Drift::of((!is_as_ordered).then_some(class), (cpus != ordered).then_some(cpus))

@@ -113,7 +113,7 @@ impl Pcpus {
         }
         // Besides the chosen one, those are real-time that stand ready below it.
         let is_raised =
-            of_turn.map_or(pcpu.is_awaited, |(.., entitlement)| entitlement == Entitlement::Due);
+            of_turn.map_or(pcpu.is_awaited, |(.., entitlement)| entitlement != Entitlement::Spare);
         if is_raised && !pcpu.is_paying {
             pcpu.fair_server.had(now - from);
         }

@@ -14,7 +14,7 @@ use slackline_units::{CpuId, CpuSet, Span, VcpuId};
 
 use crate::watch::notice::{NoticeOf, UseNotice};
 use crate::watch::perf::UseRings;
-use slackline_fence::{Held, HeldTree, Leaving, Original};
+use slackline_fence::{Held, HeldTree, Leaving, Original, Timeslice};
 use slackline_linux::step::priority::Ladder;
 use slackline_linux::step::{ActError, FifoPriority};
 use slackline_linux::sys::Tid;
@@ -38,6 +38,8 @@ pub(crate) struct Assignment {
     pub(crate) place: Place,
     /// The threads of a tree that are to run first if it begins a timeslice, in this order.
     pub(crate) front: Vec<Tid>,
+    /// How the first of them uses the timeslice.
+    pub(crate) timeslice: Timeslice,
 }
 
 /// Where a vCPU stands.
@@ -45,8 +47,8 @@ pub(crate) struct Assignment {
 pub(crate) enum Place {
     /// It is due: the chosen one, or next in line after the one assigned before it.
     InLine,
-    /// Before all ordinary threads: whoever makes up for what it missed, which is not for the time
-    /// of real-time threads, or pays what the kernel keeps of the CPU for others than those.
+    /// Before all ordinary threads: it pays what the kernel keeps of the CPU for others than
+    /// real-time threads.
     First,
     /// Where it was before it was ours.
     Original,
