@@ -58,6 +58,8 @@ struct Orders {
     /// Threads whose affinity the kernel does not let others set, such as workers of `io_uring`.
     /// They stay ordinary.
     unbound: BTreeSet<Tid>,
+    /// Threads that have a timeslice to themselves.
+    alone: Vec<Tid>,
     given_back: bool,
     rest: Option<Rest>,
 }
@@ -119,6 +121,7 @@ impl HeldTree {
             is_frozen: false,
             originals,
             unbound: BTreeSet::new(),
+            alone: Vec::new(),
             given_back: false,
             rest: None,
         };
@@ -256,7 +259,16 @@ impl HeldTree {
     /// # Errors
     /// If the tree was restored, or the kernel refuses.
     pub fn hold_back(&self) -> Result<(), ActError> {
-        self.freeze(&mut *self.orders()?, true)
+        let mut orders = self.orders()?;
+        // One that waits in the kernel for a thread behind it spins there and cannot be frozen. It
+        // goes to the end of the queue.
+        let alone = std::mem::take(&mut orders.alone);
+        if let Wanted::Raised(priority) = orders.wanted {
+            for tid in alone {
+                let _ = set_scheduling(tid, &round_robin(priority.number()));
+            }
+        }
+        self.freeze(&mut orders, true)
     }
 
     /// Resumes the tree.
@@ -273,7 +285,7 @@ impl HeldTree {
     /// # Errors
     /// If the tree was restored, or the kernel refuses.
     pub fn put_first(&self, tid: Tid, timeslice: Timeslice) -> Result<(), ActError> {
-        let orders = self.orders()?;
+        let mut orders = self.orders()?;
         let Wanted::Raised(priority) = orders.wanted else { return Ok(()) };
         // On several CPUs the thread keeps the higher priority until the others are accounted. The
         // kernel then moves it to a CPU whose thread is not to run first.
@@ -282,6 +294,9 @@ impl HeldTree {
             Timeslice::Whole if lowers => fifo(priority.number()),
             Timeslice::Whole | Timeslice::Shared => round_robin(priority.number()),
         };
+        if at_last == fifo(priority.number()) {
+            orders.alone.push(tid);
+        }
         // A thread whose priority is lowered is put before those that have the lower priority
         // already.
         let steps = [round_robin(priority.number() + 1), at_last];
@@ -411,6 +426,7 @@ impl HeldTree {
         if orders.wanted == wanted {
             return Ok(());
         }
+        orders.alone.clear();
         let before = std::mem::replace(&mut orders.wanted, wanted);
         self.bring(&mut orders).inspect_err(|_| orders.wanted = before)
     }
