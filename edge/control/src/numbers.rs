@@ -131,6 +131,15 @@ pub struct CpuNumbers {
     pub promised_ppm: u32,
     /// Capacity that can be reserved on the CPU in total, in millionths.
     pub capacity_ppm: u32,
+    /// Sum of the reservations without dispatch overhead, in millionths.
+    #[serde(default)]
+    pub reserved_ppm: u32,
+    /// Dispatch overhead measured over the last 10 s, in millionths. `None` until 10 s have passed.
+    #[serde(default)]
+    pub overhead_ppm: Option<u32>,
+    /// True if the CPU cannot deliver its reservations.
+    #[serde(default)]
+    pub is_overloaded: bool,
     /// Steal time: CPU time that a hypervisor below took.
     pub stolen_ns: u64,
     /// CPU time that the dispatcher of the CPU used.

@@ -179,12 +179,12 @@ pub struct Original {
 /// Maximum number of passes over the list of threads while new ones are started.
 pub(super) const ROUNDS: usize = 16;
 
-/// Returns true if the class is one that held trees are given: `SCHED_RR` at one of our priorities,
-/// or `SCHED_OTHER` at nice -20. Other threads rarely have these.
+/// Returns true if the class is one that held trees are given: `SCHED_RR` or `SCHED_FIFO` at one of
+/// our priorities, or `SCHED_OTHER` at nice -20. Other threads rarely have these.
 pub(super) fn is_ours(class: Scheduling) -> bool {
     let ladder = Ladder::LEAST.number()..=FifoPriority::CHOSEN.number() + 1;
-    matches!(class, Scheduling::RoundRobin { priority }
-        if ladder.map(u32::from).any(|ours| ours == priority))
+    matches!(class, Scheduling::RoundRobin { priority } | Scheduling::Fifo { priority }
+        if u8::try_from(priority).is_ok_and(|it| ladder.contains(&it)))
         || class == Scheduling::Other { nice: -20 }
 }
 

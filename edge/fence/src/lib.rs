@@ -54,7 +54,7 @@ pub use journal::{
 pub use keeper::keeper_main;
 pub use link::{KeeperCommand, KeeperError};
 pub use tree::HeldTree;
-pub use tree::{TreeAudit, TreeUsage};
+pub use tree::{Timeslice, TreeAudit, TreeUsage};
 
 use budget::Budgets;
 use entry::{Entry, Way, Who};

@@ -58,6 +58,8 @@ struct Orders {
     /// Threads whose affinity the kernel does not let others set, such as workers of `io_uring`.
     /// They stay ordinary.
     unbound: BTreeSet<Tid>,
+    /// Threads that have a timeslice to themselves.
+    alone: Vec<Tid>,
     given_back: bool,
     rest: Option<Rest>,
 }
@@ -119,6 +121,7 @@ impl HeldTree {
             is_frozen: false,
             originals,
             unbound: BTreeSet::new(),
+            alone: Vec::new(),
             given_back: false,
             rest: None,
         };
@@ -256,7 +259,16 @@ impl HeldTree {
     /// # Errors
     /// If the tree was restored, or the kernel refuses.
     pub fn hold_back(&self) -> Result<(), ActError> {
-        self.freeze(&mut *self.orders()?, true)
+        let mut orders = self.orders()?;
+        // One that waits in the kernel for a thread behind it spins there and cannot be frozen. It
+        // goes to the end of the queue.
+        let alone = std::mem::take(&mut orders.alone);
+        if let Wanted::Raised(priority) = orders.wanted {
+            for tid in alone {
+                let _ = set_scheduling(tid, &round_robin(priority.number()));
+            }
+        }
+        self.freeze(&mut orders, true)
     }
 
     /// Resumes the tree.
@@ -272,17 +284,24 @@ impl HeldTree {
     ///
     /// # Errors
     /// If the tree was restored, or the kernel refuses.
-    pub fn put_first(&self, tid: Tid) -> Result<(), ActError> {
-        let orders = self.orders()?;
+    pub fn put_first(&self, tid: Tid, timeslice: Timeslice) -> Result<(), ActError> {
+        let mut orders = self.orders()?;
         let Wanted::Raised(priority) = orders.wanted else { return Ok(()) };
         // On several CPUs the thread keeps the higher priority until the others are accounted. The
         // kernel then moves it to a CPU whose thread is not to run first.
         let lowers = orders.wide.is_none();
+        let at_last = match timeslice {
+            Timeslice::Whole if lowers => fifo(priority.number()),
+            Timeslice::Whole | Timeslice::Shared => round_robin(priority.number()),
+        };
+        if at_last == fifo(priority.number()) {
+            orders.alone.push(tid);
+        }
         // A thread whose priority is lowered is put before those that have the lower priority
         // already.
-        let steps = [priority.number() + 1, priority.number()];
-        for &priority in &steps[..1 + usize::from(lowers)] {
-            let done = set_scheduling(tid, &round_robin(priority));
+        let steps = [round_robin(priority.number() + 1), at_last];
+        for step in &steps[..1 + usize::from(lowers)] {
+            let done = set_scheduling(tid, step);
             ignore_gone(done)
                 .map_err(|source| refused(tid, Act::Raise(FifoPriority::CHOSEN), source))?;
         }
@@ -407,6 +426,7 @@ impl HeldTree {
         if orders.wanted == wanted {
             return Ok(());
         }
+        orders.alone.clear();
         let before = std::mem::replace(&mut orders.wanted, wanted);
         self.bring(&mut orders).inspect_err(|_| orders.wanted = before)
     }
@@ -539,6 +559,20 @@ impl TreeUsage {
     }
 }
 
+/// Use of a timeslice by the thread that is put first in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timeslice {
+    /// The thread runs to the end of the timeslice unless it blocks.
+    Whole,
+    /// The threads take turns of the kernel's quantum for `SCHED_RR`.
+    Shared,
+}
+
+fn fifo(priority: u8) -> SchedulingOf {
+    let class = Scheduling::Fifo { priority: priority.into() };
+    SchedulingOf { class, reset_on_fork: false }
+}
+
 fn round_robin(priority: u8) -> SchedulingOf {
     let class = Scheduling::RoundRobin { priority: priority.into() };
     SchedulingOf { class, reset_on_fork: false }
@@ -557,7 +591,9 @@ impl Orders {
                 !is_ours(class.class) || self.originals.get(&tid).is_some_and(is_its_own)
             }
             Wanted::First => class.class == Scheduling::Other { nice: -20 },
-            Wanted::Raised(priority) => class == round_robin(priority.number()),
+            Wanted::Raised(priority) => {
+                [round_robin(priority.number()), fifo(priority.number())].contains(&class)
+            }
         };
         let ordered = self.cpus.unwrap_or(cpus);
         Drift::of((!is_as_ordered).then_some(class), (cpus != ordered).then_some(cpus))

@@ -117,7 +117,7 @@ impl Pcpus {
         }
         // Besides the chosen vCPU, those that stand by below it are real-time.
         let is_raised =
-            of_turn.map_or(pcpu.is_awaited, |(.., entitlement)| entitlement == Entitlement::Due);
+            of_turn.map_or(pcpu.is_awaited, |(.., entitlement)| entitlement != Entitlement::Spare);
         if is_raised && !pcpu.is_paying {
             pcpu.fair_server.had(now - from);
         }

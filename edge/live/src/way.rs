@@ -14,7 +14,7 @@ use slackline_units::{CpuId, CpuSet, Span, VcpuId};
 
 use crate::watch::notice::{NoticeOf, UseNotice};
 use crate::watch::perf::UseRings;
-use slackline_fence::{Held, HeldTree, Leaving, Original};
+use slackline_fence::{Held, HeldTree, Leaving, Original, Timeslice};
 use slackline_linux::step::priority::Ladder;
 use slackline_linux::step::{ActError, FifoPriority};
 use slackline_linux::sys::Tid;
@@ -39,6 +39,8 @@ pub(crate) struct Assignment {
     pub(crate) place: Place,
     /// Threads of a tree that are to run first if it begins a timeslice, in this order.
     pub(crate) front: Vec<Tid>,
+    /// How the first of them uses the timeslice.
+    pub(crate) timeslice: Timeslice,
 }
 
 /// Class in which a vCPU is scheduled.
@@ -46,9 +48,8 @@ pub(crate) struct Assignment {
 pub(crate) enum Place {
     /// Real-time: the chosen vCPU, or the next in line after the one assigned before it.
     InLine,
-    /// Highest priority among ordinary threads. For a chosen vCPU that makes up for missed periods,
-    /// which must not take time from real-time threads, and for one that pays the CPU's debt to
-    /// ordinary threads.
+    /// Highest priority among ordinary threads. For a vCPU that pays the CPU time that the kernel
+    /// keeps for threads that are not real-time.
     First,
     /// Original scheduling of the threads.
     Original,

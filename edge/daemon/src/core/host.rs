@@ -464,6 +464,9 @@ impl Host {
             cpu: cpu.cpu,
             promised_ppm: cpu.promised_ppm,
             capacity_ppm: cpu.capacity_ppm,
+            reserved_ppm: cpu.reserved_ppm,
+            overhead_ppm: cpu.overhead_ppm,
+            is_overloaded: cpu.overload.is_some(),
             stolen_ns: tally.stolen.ns(),
             dispatcher_ns: tally.dispatching.ns(),
         });

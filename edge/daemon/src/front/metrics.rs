@@ -228,6 +228,27 @@ impl All {
             "Part of the CPU that can be reserved in total",
             of(|it| millionths(it.capacity_ppm)),
         )?;
+        gauges(
+            out,
+            "slackline_cpu_reserved_ratio",
+            "Part of the CPU that is reserved, without dispatch overhead",
+            of(|it| millionths(it.reserved_ppm)),
+        )?;
+        let overheads = each
+            .iter()
+            .filter_map(|(cpu, it)| Some(([("cpu", cpu.as_str())], millionths(it.overhead_ppm?))));
+        gauges(
+            out,
+            "slackline_cpu_overhead_ratio",
+            "Dispatch overhead measured over the last 10 s",
+            overheads,
+        )?;
+        gauges(
+            out,
+            "slackline_cpu_overloaded",
+            "1 if reservations and overhead exceed the kernel's real-time limit, else 0",
+            of(|it| f64::from(u8::from(it.is_overloaded))),
+        )?;
         counters(
             out,
             "slackline_cpu_stolen_seconds",
@@ -436,6 +457,9 @@ mod tests {
             cpu: 3,
             promised_ppm: 400_000,
             capacity_ppm: 900_000,
+            reserved_ppm: 370_000,
+            overhead_ppm: Some(12_500),
+            is_overloaded: true,
             ..CpuNumbers::default()
         };
         Numbers {
@@ -462,6 +486,9 @@ mod tests {
             "slackline_timer_late_seconds_bucket{le=\"+Inf\"} 2",
             "slackline_timer_late_seconds_count 2",
             "slackline_cpu_promised_ratio{cpu=\"3\"} 0.4",
+            "slackline_cpu_reserved_ratio{cpu=\"3\"} 0.37",
+            "slackline_cpu_overhead_ratio{cpu=\"3\"} 0.0125",
+            "slackline_cpu_overloaded{cpu=\"3\"} 1.0",
             "slackline_meddled_total 7",
             "slackline_sight_info{kind=\"perf\"} 1",
             "slackline_requests_total{route=\"/v1/host\",code=\"200\"} 1",
@@ -471,6 +498,14 @@ mod tests {
             assert!(text.lines().any(|it| it == line), "`{line}` is not in\n{text}");
         }
         assert!(text.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn overhead_that_is_not_measured_yet_has_no_sample() {
+        let mut numbers = numbers(1);
+        numbers.cpus[0].overhead_ppm = None;
+        let page = text(numbers, Served::default()).unwrap();
+        assert!(!page.contains("slackline_cpu_overhead_ratio"), "{page}");
     }
 
     #[test]

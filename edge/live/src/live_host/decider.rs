@@ -328,7 +328,7 @@ impl Decider {
     pub(super) fn set_clock(&mut self, cpu: CpuId) -> Option<Time> {
         let pcpu = &mut self.pcpus.all[cpu.index()];
         let limit = pcpu.turn.and_then(|(_, until, _)| until);
-        let is_due = pcpu.turn.is_some_and(|(.., entitlement)| entitlement == Entitlement::Due);
+        let is_due = pcpu.turn.is_some_and(|(.., entitlement)| entitlement != Entitlement::Spare);
         pcpu.left = limit.filter(|_| is_due).map_or(Span::ZERO, |limit| limit.since(self.now));
         // A vCPU standing by runs unnoticed when the chosen one blocks.
         let glance = pcpu.ready.map(|limit| limit.max(GLANCE));

@@ -5,15 +5,29 @@ use std::sync::Arc;
 
 use slackline_host::NextInLine;
 use slackline_host::policy::Entitlement;
-use slackline_units::{CpuId, CpuSet, VcpuId};
+use slackline_units::{CpuId, CpuSet, Span, VcpuId};
 
 use super::decider::Decider;
 use crate::vcpu_threads::Home;
 use crate::way::{Assignment, Place};
+use slackline_fence::Timeslice;
 
 /// Maximum number of real-time vCPUs on a CPU, including the chosen one. Each further one would
 /// cost a system call, and would help only if all before it blocked at once.
 const READY: usize = 4;
+
+/// Time after which the kernel runs the next `SCHED_RR` thread of the same priority, by default.
+const ROUND_ROBIN_QUANTUM: Span = Span::from_ms(100);
+
+/// The kernel's quantum runs on from one timeslice to the next, and ends in the middle of one. The
+/// rest of that would go to whichever thread comes next. Only a timeslice that is longer than the
+/// quantum is shared by the threads of a tree.
+fn timeslice_of(limit: Option<Span>) -> Timeslice {
+    match limit {
+        Some(limit) if limit <= ROUND_ROBIN_QUANTUM => Timeslice::Whole,
+        _ => Timeslice::Shared,
+    }
+}
 
 impl Decider {
     /// Returns the CPUs that have orders to carry out and whose dispatchers have not been woken for
@@ -92,6 +106,8 @@ impl Decider {
         for next in raised {
             if self.home(next.vcpu).and_then(Home::get) == Some(cpu) {
                 self.assign(next.vcpu, Place::InLine, order);
+                let assigned = order.iter_mut().rfind(|it| it.handle.vcpu == next.vcpu);
+                assigned.into_iter().for_each(|it| it.timeslice = timeslice_of(next.limit));
             }
         }
         before.clear();
@@ -179,7 +195,8 @@ impl Decider {
         let cpu = home.map(|home| self.pcpus.all[home.index()].real);
         let handle = Arc::clone(&known.handle);
         let front = if place == Place::InLine { known.front() } else { Vec::new() };
-        order.push(Assignment { handle, number: self.number, cpu, place, front });
+        let timeslice = Timeslice::Shared;
+        order.push(Assignment { handle, number: self.number, cpu, place, front, timeslice });
     }
 
     fn home(&self, vcpu: VcpuId) -> Option<&Home> {

@@ -15,6 +15,10 @@ use crate::way::HeldThreads;
 use slackline_fence::{HeldTree, TreeAudit};
 use slackline_linux::sys::Tid;
 
+/// How many threads of a tree that have not run since they woke are put first at once, at most:
+/// each takes two system calls.
+const MOST_WOKEN: usize = 8;
+
 impl LiveHost {
     /// Starts to follow the threads of a vCPU, and returns their states.
     pub(super) fn known(
@@ -163,30 +167,31 @@ impl Vcpu {
         awake.map(|known| known.received).min().unwrap_or(Span::ZERO)
     }
 
-    /// Returns the threads of a tree that a timeslice is for, if several have work. The first is
-    /// the one that has received least. The others are those with the least received that have run
-    /// since they woke, up to one for each CPU of the tree.
+    /// Returns the threads of a tree that a timeslice is for, if several have work. For each CPU of
+    /// the tree it is the thread that has received least of those that have run since they woke.
+    /// Before them come threads that have received less and have not run since.
     ///
     /// A thaw wakes every thread of the tree, and a thread that was blocked blocks again at once.
-    /// If only that one were put first, the rest of the timeslice would go to whichever thread the
-    /// kernel happens to have next.
+    /// If only such a one were put first, the rest of the timeslice would go to whichever thread
+    /// the kernel happens to have next. If only one of them were, a thread that has just got work
+    /// would wait behind all that have none.
     pub(super) fn front(&self) -> Vec<Tid> {
         let by_received = self.by_received();
         if !self.is_tree || by_received.len() < 2 {
             return Vec::new();
         }
-        let mut left = self.width();
-        let mut is_in_front = |&(at, &(.., has_run)): &(usize, &(Span, Tid, bool))| {
-            let counts = has_run && left > 0;
-            left -= usize::from(counts);
-            at == 0 || counts
-        };
-        by_received
-            .iter()
-            .enumerate()
-            .filter(|it| is_in_front(it))
-            .map(|(_, &(_, tid, _))| tid)
-            .collect()
+        let (mut front, mut woken, mut left) = (Vec::new(), MOST_WOKEN, self.width());
+        for (_, tid, has_run) in by_received {
+            let places = if has_run { &mut left } else { &mut woken };
+            if *places > 0 {
+                *places -= 1;
+                front.push(tid);
+            }
+            if left == 0 {
+                break;
+            }
+        }
+        front
     }
 
     /// Removes a thread that has ended. While the tree is stopped, the state of the others is

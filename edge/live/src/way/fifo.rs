@@ -56,9 +56,11 @@ fn put_up(
     and_then(raised, || let_go(handle, state))?;
     match &handle.threads {
         // In reverse order, since each one is put before those moved already.
-        HeldThreads::Tree(tree) if !was_up => {
-            assignment.front.iter().rev().try_for_each(|&tid| tree.put_first(tid))
-        }
+        HeldThreads::Tree(tree) if !was_up => assignment
+            .front
+            .iter()
+            .rev()
+            .try_for_each(|&tid| tree.put_first(tid, assignment.timeslice)),
         _ => Ok(()),
     }
 }

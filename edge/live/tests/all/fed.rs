@@ -468,8 +468,57 @@ fn threads_of_tree_that_always_have_work_receive_equal_timeslices() {
     assert_eq!(timeslices_of_three(), [3; 3]);
 }
 
-/// A hypervisor takes half of the CPU, so that of four vCPUs two are entitled all the time. If they
-/// were real-time all the time, the kernel would stop all of them for 50 ms.
+/// A thaw wakes all threads. Four of them are blocked and one has just got work: which one is not
+/// known before they run.
+#[test]
+fn woken_threads_are_put_before_one_that_has_run() {
+    let mut host = host(1);
+    host.join_tree((vcpu(0), &[1, 2, 3, 4, 5, 6]), &share("2ms", "10ms"), true).unwrap();
+    host.note_thread(CPUS[0], us(1), 6, What::Woke);
+    host.at(us(2));
+    host.look(CPUS[0]).unwrap();
+    for begin in [0, 10_000] {
+        host.note_thread(CPUS[0], us(begin + 3), 6, What::SwitchedIn);
+        (1..=5).for_each(|thread| host.note_thread(CPUS[0], us(begin + 4), thread, What::Woke));
+        host.count(vcpu(0), Span::from_us(2000));
+        host.at(us(begin + 2005));
+        host.look(CPUS[0]).unwrap();
+        host.note_thread(CPUS[0], us(begin + 2006), 6, ASLEEP);
+        host.at(us(begin + 10_003));
+        host.look(CPUS[0]).unwrap();
+    }
+    assert_eq!(host.front(), [1, 2, 3, 4, 5, 6]);
+}
+
+/// A vCPU that the kernel kept from running makes up for that as a real-time thread. As an ordinary
+/// one it would wait for real-time threads of others.
+#[test]
+fn missed_slices_are_made_up_in_real_time() {
+    let mut host = host(1);
+    host.join(vcpu(0), &share("3ms", "10ms"), true).unwrap();
+    host.note(CPUS[0], us(1), vcpu(0), What::Woke);
+    host.at(us(2));
+    host.look(CPUS[0]).unwrap();
+    // Nothing in the first three periods, then the slice of the fourth.
+    for at in [11, 21, 31] {
+        host.at(ms(at));
+        host.look(CPUS[0]).unwrap();
+    }
+    host.note(CPUS[0], ms(31), vcpu(0), What::SwitchedIn);
+    host.count(vcpu(0), Span::from_ms(3));
+    let _ = host.told();
+    host.at(ms(34));
+    host.look(CPUS[0]).unwrap();
+    let told = host.told();
+    assert!(told.iter().all(|(_, told)| *told == Told::InLine), "{told:?}");
+    host.count(vcpu(0), Span::from_ms(6));
+    host.at(ms(40));
+    host.look(CPUS[0]).unwrap();
+    assert_ne!(last_told(&host, vcpu(0)), Some(Told::First));
+}
+
+/// A hypervisor takes half of the CPU, so that of four vCPUs two are entitled all the time. If they were
+/// real-time all the time, the kernel would stop all of them for 50 ms.
 #[test]
 fn ordinary_threads_receive_their_part_while_several_vcpus_are_always_due() {
     let mut host = host(1);
@@ -493,4 +542,49 @@ fn ordinary_threads_receive_their_part_while_several_vcpus_are_always_due() {
     let ordinary = |second: &[bool]| second.iter().filter(|ms| **ms).count();
     let least = is_ordinary.windows(1_000).map(ordinary).min();
     assert!(least >= Some(50), "{least:?} ms of a second");
+}
+
+/// Runs an exact vCPU with 8.4 s in 10 s beside ordinary threads for three periods. Returns the CPU
+/// time that it received in each, and the largest part of it that it received as an ordinary
+/// thread.
+fn exact_in_three_long_periods() -> ([Span; 3], Span) {
+    let mut host = host(1);
+    host.join(vcpu(0), &share("8400ms", "10s"), true).unwrap();
+    host.note(CPUS[0], us(1), vcpu(0), What::Woke);
+    let (mut place, mut now) = (Told::Original, us(2));
+    let (mut received, mut as_ordinary) = ([Span::ZERO; 3], [Span::ZERO; 3]);
+    while now < Time::START + Span::from_secs(30) {
+        host.at(now);
+        let next = host.look(CPUS[0]).unwrap();
+        host.told().into_iter().for_each(|(_, told)| place = told);
+        let soon = now + Span::from_ms(1);
+        let next = next.map_or(soon, |next| next.min(soon)).max(now + Span::from_us(1));
+        // The first of the ordinary threads has all of their time, others have the rest of it.
+        if matches!(place, Told::InLine | Told::First) {
+            host.note(CPUS[0], now, vcpu(0), What::SwitchedIn);
+            host.note(CPUS[0], next, vcpu(0), PREEMPTED);
+            host.count(vcpu(0), next - now);
+            let period = usize::try_from(now.since(Time::START).ns() / 10_000_000_000).unwrap();
+            received[period] += next - now;
+            if place == Told::First {
+                as_ordinary[period] += next - now;
+            }
+        } else {
+            assert_eq!(place, Told::Held, "an exact vCPU never runs beside others");
+        }
+        now = next;
+    }
+    (received, as_ordinary.into_iter().max().unwrap())
+}
+
+/// A slice of seconds leaves ordinary threads nothing for so long that the kernel would stop it.
+#[test]
+fn exact_vcpu_that_repays_the_fair_server_receives_no_more_than_its_slices() {
+    let (received, as_ordinary) = exact_in_three_long_periods();
+    assert!(as_ordinary > Span::from_ms(300), "{as_ordinary}: nothing was repaid");
+    for received in received {
+        let off =
+            received.left_after(Span::from_ms(8_400)) + Span::from_ms(8_400).left_after(received);
+        assert!(off <= Span::from_us(20), "{received}");
+    }
 }

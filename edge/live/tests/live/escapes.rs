@@ -99,10 +99,10 @@ impl Drop for Adversary {
 }
 
 /// A cgroup of version 2 that no session made.
-struct Group(PathBuf);
+pub(crate) struct Group(pub(crate) PathBuf);
 
 impl Group {
-    fn with(pid: Tid) -> Option<Group> {
+    pub(crate) fn with(pid: Tid) -> Option<Group> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
         let line = mounts.lines().find(|line| line.contains(" - cgroup2 "))?;
         let folder = PathBuf::from(line.split(' ').nth(4)?).join(format!("test-{pid}"));
@@ -122,8 +122,8 @@ impl Drop for Group {
 }
 
 /// A session on the last CPU, with one member.
-struct Open {
-    session: Session,
+pub(crate) struct Open {
+    pub(crate) session: Session,
     id: JoinId,
     records: Vec<Entry>,
     seen: Vec<Seen>,
@@ -131,14 +131,14 @@ struct Open {
 }
 
 impl Open {
-    fn holding(who: Who, exact: bool) -> Open {
+    pub(crate) fn holding(who: Who, exact: bool) -> Open {
         let state = tempfile::tempdir().unwrap();
         let mut session = Session::open(&options(cpus(1), state.path())).unwrap();
         let id = session.join(vec![request(who, share(2_000, 10_000, exact))]).unwrap()[0];
         Open { session, id, records: Vec::new(), seen: Vec::new(), _state: state }
     }
 
-    fn go_on(&mut self, length: Duration) {
+    pub(crate) fn go_on(&mut self, length: Duration) {
         let until = Instant::now() + length;
         while Instant::now() < until {
             let mut records = Vec::new();
@@ -150,18 +150,18 @@ impl Open {
 
     /// Polls until a condition holds.
     #[track_caller]
-    fn until(&mut self, what: &str, mut is_so: impl FnMut(&Open) -> bool) {
+    pub(crate) fn until(&mut self, what: &str, mut is_so: impl FnMut(&Open) -> bool) {
         wait_until(what, || {
             self.go_on(Duration::from_millis(20));
             is_so(self)
         });
     }
 
-    fn contested(&self) -> Vec<&Finding> {
+    pub(crate) fn contested(&self) -> Vec<&Finding> {
         self.seen.iter().flat_map(|seen| &seen.contested).map(|(_, finding)| finding).collect()
     }
 
-    fn settled(&self) -> usize {
+    pub(crate) fn settled(&self) -> usize {
         self.seen.iter().map(|seen| seen.settled.len()).sum()
     }
 
@@ -177,7 +177,7 @@ impl Open {
     }
 }
 
-fn is_real_time(tid: Tid) -> bool {
+pub(crate) fn is_real_time(tid: Tid) -> bool {
     let class = get_scheduling(tid).unwrap().class;
     matches!(class, Scheduling::Fifo { .. } | Scheduling::RoundRobin { .. })
 }

@@ -3,10 +3,13 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod contested;
 mod doctor;
 mod escapes;
 mod fence;
+mod floor;
 mod limit;
+mod rotation;
 mod session;
 mod soak;
 mod vcpus;

@@ -1,0 +1,170 @@
+//! Limits of CPU time and scheduling classes that other programs set on what is held. Needs root.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::common::{self, Target, begin};
+use crate::escapes::{Group, Open, is_real_time};
+use slackline_linux::sys::{Scheduling, SchedulingOf, Tid, get_scheduling, set_scheduling};
+use slackline_linux::thread::ThreadRef;
+use slackline_live::session::{Finding, Who};
+
+/// Time within which a change by another program is noticed.
+const NOTICED: Duration = Duration::from_secs(3);
+
+/// A cgroup of version 1 for the controller `cpu`, which may have real-time threads.
+struct CpuGroup(PathBuf);
+
+impl CpuGroup {
+    fn with(pid: Tid) -> Option<CpuGroup> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+        let has_cpu = |line: &&str| {
+            let options = line.rsplit(' ').next().unwrap_or_default();
+            line.contains(" - cgroup ") && options.split(',').any(|option| option == "cpu")
+        };
+        let point = PathBuf::from(mounts.lines().find(has_cpu)?.split(' ').nth(4)?);
+        let folder = point.join(format!("test-{pid}"));
+        fs::create_dir(&folder).ok()?;
+        let group = CpuGroup(folder);
+        // Without a share of its own it refuses real-time threads, where the kernel counts them.
+        let runtime = group.0.join("cpu.rt_runtime_us");
+        if runtime.exists() && fs::write(&runtime, "500000").is_err() {
+            return None;
+        }
+        fs::write(group.0.join("cgroup.procs"), pid.to_string()).ok()?;
+        Some(group)
+    }
+}
+
+impl Drop for CpuGroup {
+    fn drop(&mut self) {
+        let deadline = Instant::now() + common::PATIENCE;
+        while fs::remove_dir(&self.0).is_err() && self.0.is_dir() && Instant::now() < deadline {
+            common::nap();
+        }
+    }
+}
+
+/// Asserts that a change is noticed in time, that the target is ordinary until it is undone, and
+/// that it is held again after that.
+#[track_caller]
+fn contests_until_undone(
+    target: &Target,
+    who: Who,
+    (change, undo): (impl FnOnce(), impl FnOnce()),
+    is_it: impl Fn(&Finding) -> bool,
+) {
+    let mut open = Open::holding(who, true);
+    open.until("the target to be real-time", |_| is_real_time(target.pid()));
+    open.go_on(Duration::from_millis(1_200));
+    let changed = Instant::now();
+    change();
+    open.until("the change to be noticed", |open| !open.contested().is_empty());
+    let noticed = changed.elapsed();
+    assert!(noticed < NOTICED, "{noticed:?}");
+    assert!(is_it(open.contested()[0]), "{:?}", open.contested());
+    assert!(!is_real_time(target.pid()));
+    undo();
+    open.until("it to be settled", |open| open.settled() == 1);
+    open.until("it to be real-time again", |_| is_real_time(target.pid()));
+    let mut records = Vec::new();
+    open.session.close(&mut records).unwrap();
+}
+
+fn whole(target: &Target) -> Who {
+    Who::Tree(target.pid())
+}
+
+fn thread(target: &Target) -> Who {
+    Who::Thread(ThreadRef::open(target.pid(), target.pid()).unwrap())
+}
+
+/// A quota in a hierarchy of version 1 and of version 2, on a tree and on a thread.
+#[test]
+fn cpu_quota_by_another_program_contests_until_it_is_undone() {
+    let Some(_alone) = begin() else { return };
+    for who in [whole, thread] {
+        let target = Target::spinner();
+        let limits: (&Path, [&str; 2], _) = match CpuGroup::with(target.pid()) {
+            Some(group) => (&group.0.clone(), ["30000", "-1"], Ok::<_, Group>(group)),
+            None => match Group::with(target.pid()) {
+                Some(group) if group.0.join("cpu.max").exists() => {
+                    (&group.0.clone(), ["30000 100000", "max 100000"], Err(group))
+                }
+                _ => {
+                    println!("skipped: needs a controller `cpu` that can be written");
+                    return;
+                }
+            },
+        };
+        let (folder, [set, unset], ref group) = limits;
+        let file = folder.join(if group.is_ok() { "cpu.cfs_quota_us" } else { "cpu.max" });
+        let write = |text: &str| fs::write(&file, text).unwrap();
+        let names_it = |finding: &Finding| matches!(finding, Finding::Limited { group, .. } if group == folder);
+        contests_until_undone(&target, who(&target), (|| write(set), || write(unset)), names_it);
+        drop(target);
+    }
+}
+
+/// A group whose name only libvirt gives, below the slice of all VMs.
+struct LibvirtGroup(PathBuf);
+
+impl LibvirtGroup {
+    fn with(pid: Tid) -> Option<LibvirtGroup> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+        let line = mounts.lines().find(|line| line.contains(" - cgroup2 "))?;
+        let slice = PathBuf::from(line.split(' ').nth(4)?).join("machine.slice");
+        let group = slice.join(format!("machine-qemu\\x2dtest{pid}.scope"));
+        fs::create_dir_all(&group).ok()?;
+        fs::write(group.join("cgroup.procs"), pid.to_string()).ok()?;
+        Some(LibvirtGroup(group))
+    }
+}
+
+impl Drop for LibvirtGroup {
+    fn drop(&mut self) {
+        let deadline = Instant::now() + common::PATIENCE;
+        while fs::remove_dir(&self.0).is_err() && self.0.is_dir() && Instant::now() < deadline {
+            common::nap();
+        }
+        // Stays if it has other groups.
+        let _ = self.0.parent().map(fs::remove_dir);
+    }
+}
+
+#[test]
+fn class_of_a_libvirt_vcpu_changed_by_root_contests_until_it_is_undone() {
+    let Some(_alone) = begin() else { return };
+    let target = Target::spinner();
+    let Some(_group) = LibvirtGroup::with(target.pid()) else {
+        println!("skipped: needs cgroups of version 2 that can be written");
+        return;
+    };
+    let class = |class| SchedulingOf { class, reset_on_fork: false };
+    let set = |to| set_scheduling(target.pid(), &class(to)).unwrap();
+    let change = || set(Scheduling::Batch { nice: 5 });
+    let undo = || set(Scheduling::Other { nice: 0 });
+    let is_it = |finding: &Finding| matches!(finding, Finding::Class { .. });
+    contests_until_undone(&target, thread(&target), (change, undo), is_it);
+    drop(target);
+}
+
+/// A class that counts as the target's own is undone, and logged as `meddled`.
+#[test]
+fn class_of_a_tree_changed_by_root_is_undone() {
+    let Some(_alone) = begin() else { return };
+    let target = Target::spinner();
+    let mut open = Open::holding(Who::Tree(target.pid()), true);
+    open.until("the target to be real-time", |_| is_real_time(target.pid()));
+    let idle = SchedulingOf { class: Scheduling::Idle, reset_on_fork: false };
+    let changed = Instant::now();
+    set_scheduling(target.pid(), &idle).unwrap();
+    open.until("it to be real-time again", |_| is_real_time(target.pid()));
+    assert!(changed.elapsed() < NOTICED, "{:?}", changed.elapsed());
+    assert!(open.contested().is_empty());
+    let mut records = Vec::new();
+    open.session.close(&mut records).unwrap();
+    assert_eq!(get_scheduling(target.pid()).unwrap().class, Scheduling::Other { nice: 0 });
+    target.is_given_back();
+}

@@ -1,0 +1,219 @@
+//! Members of a target that is held as one receive equal parts. Needs root.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Stdio};
+use std::time::Instant;
+
+use crate::common::{self, begin, cpus, options, request, share};
+use crate::escapes::Group;
+use slackline_linux::cgroup::TreePlace;
+use slackline_linux::sys::{
+    Scheduling, SchedulingOf, Tid, die_with_us, own_tid, set_scheduling, thread_cpu_time,
+};
+use slackline_live::session::{Session, Who};
+use slackline_units::{CpuSet, Span};
+
+/// Members of a target.
+const MEMBERS: usize = 5;
+
+/// Period of the reservations. It is long beside a delay of a busy test machine.
+const PERIOD: Span = Span::from_ms(100);
+
+/// Periods in which each member receives its even part.
+const PERIODS: u64 = 10;
+
+fn spin(nice: i32) -> ! {
+    let class = SchedulingOf { class: Scheduling::Other { nice }, reset_on_fork: false };
+    set_scheduling(own_tid(), &class).unwrap();
+    std::io::stdout().write_all(format!("@{}\n", own_tid()).as_bytes()).unwrap();
+    loop {
+        std::hint::spin_loop();
+    }
+}
+
+/// Plays a target whose members always have work. Each prints the number of its thread.
+#[test]
+fn part_members() {
+    let Ok(part) = std::env::var(common::PART) else { return };
+    let words: Vec<&str> = part.split(' ').collect();
+    let nice = |step: &str, at: i32| step.parse::<i32>().unwrap() * at;
+    let members = i32::try_from(MEMBERS).unwrap();
+    match words[..] {
+        ["members", "threads", step] => {
+            let spinners = (0..members).map(|at| nice(step, at));
+            spinners.for_each(|nice| drop(std::thread::spawn(move || spin(nice))));
+        }
+        ["members", "processes", step] => {
+            for at in 0..members {
+                let mut command = common::again("rotation::part_members");
+                command.env(common::PART, format!("member {}", nice(step, at)));
+                die_with_us(&mut command);
+                std::mem::forget(command.spawn().unwrap());
+            }
+        }
+        ["member", nice] => spin(nice.parse().unwrap()),
+        _ => return,
+    }
+    loop {
+        std::thread::park();
+    }
+}
+
+/// A target whose members always have work.
+struct Members {
+    child: Child,
+    tids: Vec<Tid>,
+}
+
+impl Members {
+    /// Starts them as `threads` or `processes`, each by `step` nicer than the one before.
+    fn start(kind: &str, step: i32) -> Members {
+        let mut command = common::again("rotation::part_members");
+        command.env(common::PART, format!("members {kind} {step}"));
+        command.stdout(Stdio::piped());
+        die_with_us(&mut command);
+        let mut child = command.spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let said = lines.filter_map(|line| Tid::new(line.rsplit_once('@')?.1.parse().ok()?));
+        let tids = said.take(MEMBERS).collect::<Vec<_>>();
+        assert_eq!(tids.len(), MEMBERS);
+        Members { child, tids }
+    }
+
+    fn pid(&self) -> Tid {
+        Tid::new(i32::try_from(self.child.id()).unwrap()).unwrap()
+    }
+
+    fn used(&self) -> Vec<Span> {
+        self.tids.iter().map(|tid| thread_cpu_time(*tid).unwrap()).collect()
+    }
+}
+
+impl Drop for Members {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// How a target is held.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    kind: &'static str,
+    nice_step: i32,
+    /// CPU time of all members in each period, and of each CPU.
+    slice: Span,
+    cpus: usize,
+    is_exact: bool,
+    is_group: bool,
+}
+
+/// The largest difference between what a member receives in ten consecutive periods and its even
+/// part, and the least that a member receives in all of them.
+fn unevenness(held: Held) -> Option<(Span, Span)> {
+    let members = Members::start(held.kind, held.nice_step);
+    let group = if held.is_group { Some(Group::with(members.pid())?) } else { None };
+    for (group, tid) in
+        group.iter().flat_map(|group| members.tids.iter().map(move |it| (group, it)))
+    {
+        std::fs::write(group.0.join("cgroup.procs"), tid.to_string()).unwrap();
+    }
+    let state = tempfile::tempdir().unwrap();
+    let all = cpus(held.cpus);
+    let set: CpuSet = all.iter().copied().collect();
+    let who = match &group {
+        Some(group) => Who::Group(TreePlace::existing(&group.0).ok()?),
+        None if held.cpus > 1 => Who::Wide(members.pid(), set),
+        None => Who::Tree(members.pid()),
+    };
+    let mut session = Session::open(&options(vec![all[0]], state.path())).unwrap();
+    let us = |span: Span| span.ns() / 1_000;
+    let terms = share(us(held.slice), us(PERIOD), held.is_exact);
+    session.join(vec![request(who, terms)]).unwrap();
+    let began = Instant::now();
+    let elapsed = || Span::from_us(u64::try_from(began.elapsed().as_micros()).unwrap());
+    let mut seen: Vec<(Span, Vec<Span>)> = Vec::new();
+    while elapsed() < PERIOD * 35 {
+        session.poll(&mut Vec::new()).unwrap();
+        let _ = session.wait(&[], Span::from_ms(10));
+        seen.push((elapsed(), members.used()));
+    }
+    session.close(&mut Vec::new()).unwrap();
+    let mut worst = Span::ZERO;
+    // The first periods are those in which it joins.
+    let whole = seen.iter().filter(|(at, _)| *at > PERIOD * 3).collect::<Vec<_>>();
+    for (at, before) in &whole {
+        let after = whole.iter().find(|(now, _)| *now >= *at + PERIOD * PERIODS);
+        let Some((_, after)) = after else { break };
+        let received = after.iter().zip(before).map(|(now, then)| *now - *then);
+        let received: Vec<Span> = received.collect();
+        let even = received.iter().copied().sum::<Span>() / u64::try_from(MEMBERS).unwrap();
+        let off = received.iter().map(|one| one.left_after(even) + even.left_after(*one));
+        worst = worst.max(off.max()?);
+    }
+    let (first, last) = (whole.first()?, whole.last()?);
+    let least = last.1.iter().zip(&first.1).map(|(now, then)| *now - *then).min()?;
+    println!("{held:?}: {worst} from the even part, at least {least}");
+    Some((worst, least))
+}
+
+const HELD: Held = Held {
+    kind: "processes",
+    nice_step: 0,
+    slice: Span::from_ms(50),
+    cpus: 1,
+    is_exact: true,
+    is_group: false,
+};
+
+/// Asserts that each member is within one slice of its even part. Of an exact target all that is
+/// received is in slices, one for a member in each period and CPU.
+fn is_even(held: Held) {
+    let Some((worst, _)) = unevenness(held) else {
+        println!("skipped: needs cgroups of version 2 that can be written");
+        return;
+    };
+    // Stops that are late. What is received beyond slices is shared as ordinary threads share it,
+    // and what several CPUs have as real-time threads share it.
+    let is_by_slice = held.is_exact && held.cpus == 1;
+    let more = Span::from_ms(if is_by_slice { 5 } else { 20 });
+    let slice = held.slice * u64::try_from(held.cpus).unwrap();
+    assert!(worst <= slice + more, "{worst}: {held:?}");
+}
+
+#[test]
+fn members_of_an_exact_target_receive_even_parts_of_ten_periods() {
+    let Some(_alone) = begin() else { return };
+    is_even(HELD);
+    is_even(Held { kind: "threads", ..HELD });
+    is_even(Held { is_group: true, ..HELD });
+}
+
+#[test]
+fn members_of_an_at_least_target_receive_even_parts_of_ten_periods() {
+    let Some(_alone) = begin() else { return };
+    is_even(Held { is_exact: false, ..HELD });
+    is_even(Held { is_exact: false, kind: "threads", ..HELD });
+}
+
+#[test]
+fn members_with_unequal_nice_values_receive_even_parts_of_ten_periods() {
+    let Some(_alone) = begin() else { return };
+    is_even(Held { nice_step: 4, ..HELD });
+    is_even(Held { nice_step: 4, kind: "threads", ..HELD });
+    let held = Held { nice_step: 4, is_exact: false, ..HELD };
+    let (_, least) = unevenness(held).unwrap();
+    // The rest of the CPU goes by nice values. The slices do not: each member has 6 of 32.
+    assert!(least >= held.slice * 4, "{least}");
+}
+
+#[test]
+fn members_of_a_target_on_two_cpus_receive_even_parts_of_ten_periods() {
+    let Some(_alone) = begin() else { return };
+    if cpus(2).len() < 2 {
+        println!("skipped: needs two CPUs");
+        return;
+    }
+    is_even(Held { cpus: 2, slice: Span::from_ms(40), ..HELD });
+    is_even(Held { cpus: 2, slice: Span::from_ms(40), kind: "threads", ..HELD });
+}
