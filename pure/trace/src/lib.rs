@@ -19,7 +19,7 @@ mod write;
 pub use effort::{Effort, Implausible};
 pub use exchange::{Exchange, Fact, KeptFact, Order, Outcome, Used, WrittenTerms};
 pub use header::Header;
-pub use read::{ReadError, Reader};
+pub use read::{IndexedTrace, ReadError, Reader};
 pub use record::{Knowledge, OverheadKind, RanEnd, Record, Service};
 pub use sink::{Entry, Named, Sink};
 pub use write::{Checksum, Writer};

@@ -1,5 +1,7 @@
 //! A trace read back: the header, then an entry at a time.
 
+mod index;
+
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 
@@ -12,7 +14,9 @@ use crate::exchange::{Exchange, Fact, KeptFact, Order, Outcome, Used, WrittenTer
 use crate::header::Header;
 use crate::record::{Knowledge, OverheadKind, RanEnd, Record, Service};
 use crate::sink::{Entry, Named, Sink};
-use crate::write::{MAGIC, OLDEST_VERSION, VERSION};
+use crate::write::{HAS_INDEX, MAGIC, OLDEST_VERSION, VERSION};
+
+pub use index::IndexedTrace;
 
 /// Reason why a file cannot be read as a trace.
 #[derive(Debug, Error)]
@@ -26,7 +30,7 @@ pub enum ReadError {
     /// The trace has a version that cannot be read.
     #[error(
         "this is a trace of version {version}; \
-         versions {OLDEST_VERSION} and {VERSION} are read here"
+         versions {OLDEST_VERSION} to {VERSION} are read here"
     )]
     OtherVersion {
         /// Version of the trace.
@@ -80,6 +84,8 @@ pub struct Reader<R: Read> {
     /// By slot: the vCPU that was named last.
     vcpus: BTreeMap<u64, VcpuId>,
     is_over: bool,
+    /// True if an index follows the checksum.
+    has_index: bool,
 }
 
 /// Error inside an entry, before its position is added.
@@ -124,7 +130,8 @@ impl<R: Read> Reader<R> {
             scenario: String::new(),
         };
         let (sum, last, vcpus) = (CHECKSUM_START, Time::START, BTreeMap::new());
-        let mut reader = Reader { input, sum, last, entries: 0, header, vcpus, is_over: false };
+        let (entries, is_over, has_index) = (0, false, false);
+        let mut reader = Reader { input, sum, last, entries, header, vcpus, is_over, has_index };
         let mut magic = [0; MAGIC.len()];
         if reader.bytes(&mut magic).is_err() || magic != MAGIC {
             return Err(ReadError::NotATrace);
@@ -175,6 +182,9 @@ impl<R: Read> Reader<R> {
         self.bytes(&mut sum).map_err(|fault| self.explain(fault))?;
         if u64::from_le_bytes(sum) != expected {
             return Err(ReadError::Damaged { entries });
+        }
+        if self.has_index {
+            self.check_index().map_err(|fault| self.explain(fault))?;
         }
         if self.byte().is_ok() { Err(ReadError::Trailing { entries }) } else { Ok(()) }
     }
@@ -227,6 +237,7 @@ impl<R: Read> Reader<R> {
         let knows = self.number()?;
         let resolution = Span::from_ns(self.number()?);
         let [sleep, stretches, overhead] = [1, 2, 8].map(|flag| knows & flag != 0);
+        self.has_index = knows & HAS_INDEX != 0;
         self.header.knows = Knowledge { sleep, stretches, resolution, overhead };
         if knows & 4 != 0 {
             self.header.dispatch = Span::from_ns(self.number()?);

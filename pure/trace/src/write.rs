@@ -1,11 +1,12 @@
 //! A trace as a file: a small header, what happened as it happened, and a checksum.
 //!
 //! ```text
-//! slackline-trace-5 NEWLINE
+//! slackline-trace-6 NEWLINE
 //! header    numbers and texts, in the order of `Header`
 //! entry*    a tag byte and numbers; a name comes before whoever it is of
 //! 0         the end
 //! checksum  8 bytes, little endian: FNV-1a of everything before
+//! index     where blocks of entries begin: see `index`
 //! ```
 //!
 //! A number is a variable-length integer, seven bits a byte, least first. A text is its length and
@@ -14,6 +15,8 @@
 //! that the slot was given. So a record takes about ten bytes, and what passed between machine and
 //! host about seven.
 
+mod index;
+
 use std::io::{self, Write};
 
 use crate::encode::{CHECKSUM_START, END, Encoder, checksum};
@@ -21,15 +24,19 @@ use crate::exchange::Exchange;
 use crate::header::Header;
 use crate::record::Record;
 use crate::sink::{Named, Sink};
+use index::{IndexBuilder, Position};
 use slackline_units::{CpuId, Time};
 
 /// First bytes of a trace of any version. The version number follows.
 pub(crate) const MAGIC: &[u8] = b"slackline-trace-";
 /// Version of the traces that are written.
-pub(crate) const VERSION: u32 = 5;
-/// Oldest version that can be read. Version 5 added overhead and unfinished work and removed
-/// nothing.
+pub(crate) const VERSION: u32 = 6;
+/// Oldest version that can be read. Version 5 added overhead and unfinished work, version 6 the
+/// index; neither removed anything.
 pub(crate) const OLDEST_VERSION: u32 = 4;
+
+/// Flag of the header: an index follows the checksum.
+pub(crate) const HAS_INDEX: u64 = 32;
 
 const FLUSH_AT: usize = 1 << 16;
 
@@ -43,6 +50,9 @@ pub struct Writer<W: Write> {
     /// By CPU: the timer that was recorded last. A host repeats timers that have not changed.
     alarms: Vec<Option<Time>>,
     failed: Option<io::Error>,
+    index: IndexBuilder,
+    /// Number of bytes handed to the output.
+    written: u64,
 }
 
 impl<W: Write> Writer<W> {
@@ -66,14 +76,19 @@ impl<W: Write> Writer<W> {
         encoder.number(header.warmup.ns());
         let (knows, counts_looks) = (header.knows, !header.dispatch.is_zero());
         let flags = [knows.sleep, knows.stretches, counts_looks, knows.overhead].map(u64::from);
-        encoder.number(flags[0] | flags[1] << 1 | flags[2] << 2 | flags[3] << 3);
+        encoder.number(flags[0] | flags[1] << 1 | flags[2] << 2 | flags[3] << 3 | HAS_INDEX);
         encoder.number(knows.resolution.ns());
         if counts_looks {
             encoder.number(header.dispatch.ns());
         }
         encoder.text(&header.scenario);
         let alarms = vec![None; CpuId::LIMIT];
-        Writer { out, sum: CHECKSUM_START, encoder, alarms, failed: None }
+        let index = IndexBuilder::new();
+        let mut writer =
+            Writer { out, sum: CHECKSUM_START, encoder, alarms, failed: None, index, written: 0 };
+        writer.flush_buffer();
+        writer.index.flushed(writer.position());
+        writer
     }
 
     /// Ends the trace.
@@ -81,9 +96,14 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// The first error of the writer.
     pub fn finish(mut self) -> io::Result<()> {
+        self.flush_buffer();
+        let end = self.position();
         self.encoder.buffer.push(END);
         self.flush_buffer();
         self.encoder.buffer.extend_from_slice(&self.sum.to_le_bytes());
+        self.flush_buffer();
+        let index = std::mem::replace(&mut self.index, IndexBuilder::new()).finish(end);
+        self.encoder.buffer.extend_from_slice(&index);
         self.flush_buffer();
         self.failed.map_or(Ok(()), Err)?;
         self.out.flush()
@@ -92,15 +112,21 @@ impl<W: Write> Writer<W> {
     fn flush_buffer(&mut self) {
         let buffer = &mut self.encoder.buffer;
         self.sum = checksum(self.sum, buffer);
+        self.written += buffer.len() as u64;
         if self.failed.is_none() {
             self.failed = self.out.write_all(buffer).err();
         }
         buffer.clear();
     }
 
+    fn position(&self) -> Position {
+        Position { offset: self.written, sum: self.sum, last: self.encoder.last() }
+    }
+
     fn flush_if_full(&mut self) {
         if self.encoder.buffer.len() >= FLUSH_AT {
             self.flush_buffer();
+            self.index.flushed(self.position());
         }
     }
 }
@@ -108,11 +134,13 @@ impl<W: Write> Writer<W> {
 impl<W: Write> Sink for Writer<W> {
     fn record(&mut self, record: &Record) {
         self.encoder.record(record);
+        self.index.record(record);
         self.flush_if_full();
     }
 
     fn named(&mut self, named: &Named) {
         self.encoder.named(named);
+        self.index.named(named);
         self.flush_if_full();
     }
 
@@ -127,6 +155,7 @@ impl<W: Write> Sink for Writer<W> {
             return;
         }
         self.encoder.exchange(exchange);
+        self.index.count_entry();
         self.flush_if_full();
     }
 }
