@@ -192,6 +192,11 @@ impl<'a> Stretches<'a> {
         Stretches { names, from, end: from.after(span), left_out: 0, rows: Vec::new() }
     }
 
+    /// Counts run intervals outside the window that were not passed.
+    pub(crate) fn skip(&mut self, count: u64) {
+        self.left_out += count;
+    }
+
     pub(crate) fn file(&self) -> String {
         let file = json!({
             "format": "slackline-list-1",

@@ -1,14 +1,14 @@
 //! `slackline show`: shows a saved trace as a timeline, table or list.
 
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, ErrorKind, Read as _, Seek, Write as _};
+use std::io::{self, BufReader, BufWriter, ErrorKind, Read as _, Seek, Write};
 use std::path::Path;
 
 use slackline_experiments::Meters;
 use slackline_export::Perfetto;
 use slackline_scenario::LONGEST;
 use slackline_terminal::{Glyphs, Listing, RunList, RunListError, Timeline, WindowError};
-use slackline_trace::{Header, Named, ReadError, Reader, Sink};
+use slackline_trace::{Effort, Header, IndexedTrace, Named, ReadError, Reader, Sink};
 use slackline_units::{Span, Time};
 
 use crate::args::Show;
@@ -28,6 +28,9 @@ pub(crate) fn show(args: &Show) -> Result<(), Problem> {
     }
     let places = Places::of(&[("--perfetto", args.perfetto.as_deref())])?;
     places.read("the trace", &args.file)?;
+    if let Some(trace) = indexed(args)? {
+        return window(args, trace);
+    }
     let (mut trace, names) = open(&args.file)?;
     let header = trace.header().clone();
     begins_before_its_end(args, &names)?;
@@ -37,9 +40,7 @@ pub(crate) fn show(args: &Show) -> Result<(), Problem> {
         pass_to(args, &mut trace, &mut perfetto)?;
         return pending.keep(perfetto.finish());
     }
-    let from = Time::START + args.from;
-    let usual = if args.list { LONGEST } else { Span::from_ms(100) };
-    let length = args.r#for.unwrap_or(usual).min(LONGEST);
+    let (from, length) = span(args);
     let mut text = Vec::new();
     if args.list && args.json {
         let mut list = json::Stretches::new(&names, from, length);
@@ -72,12 +73,11 @@ pub(crate) fn show(args: &Show) -> Result<(), Problem> {
         let out = BufWriter::new(io::stdout().lock());
         let mut list = Listing::new(out, &names.all, from, length);
         pass_to(args, &mut trace, &mut list)?;
-        return match list.finish() {
-            Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Problem::Output(error)),
-            _ => Ok(()),
-        };
+        return finish(list);
     } else {
-        text = picture(args, &mut trace, (&header, &names.all), (from, length))?.into_bytes();
+        let mut timeline = timeline(args, (&header, &names.all))?;
+        pass_to(args, &mut trace, &mut timeline)?;
+        text = render(args, &timeline).into_bytes();
     }
     terminal::print(&String::from_utf8_lossy(&text))
 }
@@ -156,12 +156,70 @@ fn pass_to(args: &Show, trace: &mut Trace, sink: &mut impl Sink) -> Result<(), P
     trace.pass_to(sink).map_err(|error| Problem::BadTrace { file: args.file.clone(), error })
 }
 
-fn picture(
-    args: &Show,
-    trace: &mut Trace,
-    about: (&Header, &[Named]),
-    (from, length): (Time, Span),
-) -> Result<String, Problem> {
+/// Start and length of the window.
+fn span(args: &Show) -> (Time, Span) {
+    let usual = if args.list { LONGEST } else { Span::from_ms(100) };
+    (Time::START + args.from, args.r#for.unwrap_or(usual).min(LONGEST))
+}
+
+type Indexed = IndexedTrace<BufReader<File>>;
+
+/// Opens the trace by its index, if it has one and only a window is wanted.
+fn indexed(args: &Show) -> Result<Option<Indexed>, Problem> {
+    let is_window = args.runs.is_none() && !args.table && !args.xenmon && args.perfetto.is_none();
+    let is_part = is_window && if args.list { args.r#for.is_some() } else { !args.json };
+    let unreadable = |source| Problem::Unreadable { file: args.file.clone(), source };
+    // Standard input has one position, and a pipe can be read only once.
+    let is_standard_input = args.file == Path::new(input::STANDARD_INPUT);
+    if !is_part
+        || is_standard_input
+        || !std::fs::metadata(&args.file).map_err(unreadable)?.is_file()
+    {
+        return Ok(None);
+    }
+    let file = BufReader::new(input::open(&args.file).map_err(unreadable)?);
+    IndexedTrace::open(file).map_err(|error| Problem::BadTrace { file: args.file.clone(), error })
+}
+
+/// Shows a window without reading the rest of the trace.
+fn window(args: &Show, mut trace: Indexed) -> Result<(), Problem> {
+    let (from, length) = span(args);
+    let ended = trace.ended();
+    let names = Names { all: trace.names().to_vec(), ended, effort: Effort::default() };
+    begins_before_its_end(args, &names)?;
+    let bad = |error| Problem::BadTrace { file: args.file.clone(), error };
+    let end = from.after(length);
+    if !args.list {
+        let header = trace.header().clone();
+        let mut timeline = timeline(args, (&header, &names.all))?;
+        // A period that reaches into the window is judged by all that was used in it.
+        let period = trace.longest_period();
+        let from = Time::START + args.from.left_after(period);
+        trace.pass_window(from, end.after(period), &mut timeline).map_err(bad)?;
+        return terminal::print(&render(args, &timeline));
+    }
+    if args.json {
+        let mut list = json::Stretches::new(&names, from, length);
+        let skipped = trace.pass_window(from, end, &mut list).map_err(bad)?;
+        list.skip(skipped);
+        return terminal::print(&list.file());
+    }
+    let out = BufWriter::new(io::stdout().lock());
+    let mut list = Listing::new(out, &names.all, from, length);
+    let skipped = trace.pass_window(from, end, &mut list).map_err(bad)?;
+    list.skip(skipped);
+    finish(list)
+}
+
+/// Ends a list. It is no error if the reader wants no more of it.
+fn finish(list: Listing<impl Write>) -> Result<(), Problem> {
+    match list.finish() {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Problem::Output(error)),
+        _ => Ok(()),
+    }
+}
+
+fn timeline(args: &Show, about: (&Header, &[Named])) -> Result<Timeline, Problem> {
     let width = args.width.unwrap_or_else(terminal::width);
     if width > MOST_COLUMNS {
         return Err(Problem::BadOption {
@@ -173,8 +231,10 @@ fn picture(
         message: error.to_string(),
         hint: Some("write --for 100ms".into()),
     };
-    let mut timeline = Timeline::new(about, from, length, width).map_err(empty)?;
-    pass_to(args, trace, &mut timeline)?;
-    let glyphs = if args.ascii { Glyphs::Ascii } else { Glyphs::Blocks };
-    Ok(timeline.render(glyphs, terminal::paint()))
+    let (from, length) = span(args);
+    Timeline::new(about, from, length, width).map_err(empty)
+}
+
+fn render(args: &Show, timeline: &Timeline) -> String {
+    timeline.render(if args.ascii { Glyphs::Ascii } else { Glyphs::Blocks }, terminal::paint())
 }

@@ -15,7 +15,7 @@ pub(crate) fn takes_time(step: &Step) -> bool {
         Step::Compute(draw) | Step::Sleep(draw) => !draw.scale().is_zero(),
         Step::Release { period, .. } => !period.is_zero(),
         Step::Instant { period, .. } => !period.is_zero(),
-        Step::ComputeForever | Step::Barrier { .. } => true,
+        Step::ComputeUntil { .. } | Step::ComputeForever | Step::Barrier { .. } => true,
         Step::Yield | Step::Done | Step::Lock | Step::Unlock | Step::Device(_) => false,
     }
 }
@@ -23,6 +23,8 @@ pub(crate) fn takes_time(step: &Step) -> bool {
 /// State of a running program.
 pub(crate) struct Work<'a> {
     pub(crate) draws: Stream,
+    /// Time at which the program began.
+    origin: Time,
     end: &'a End,
     /// CPU time that the thread will have used when all computing so far is done.
     due: Span,
@@ -61,7 +63,7 @@ impl<'a> Work<'a> {
         let (due, spinner) = (thread_time(), Spinner::new());
         let current = Current { released: origin, deadline: None };
         let releases = Releases::of_program_from(origin);
-        Work { draws, end, due, spinner, current, releases, notes, exchange: None }
+        Work { draws, origin, end, due, spinner, current, releases, notes, exchange: None }
     }
 
     /// Makes this a node of a parallel program.
@@ -89,6 +91,12 @@ impl<'a> Work<'a> {
                 self.compute(span)
             }
             Step::ComputeForever => self.spin(Span::MAX),
+            Step::ComputeUntil { period, offset } => {
+                let passed = self.origin.after(*offset);
+                self.spin_until(
+                    period.map_or(passed, |period| next_instant(monotonic(), period, *offset)),
+                )
+            }
             Step::Sleep(draw) => {
                 let span = self.draws.draw(draw);
                 if span.is_zero() {
@@ -149,6 +157,18 @@ impl<'a> Work<'a> {
                 return Ok(Next::End);
             }
         }
+    }
+
+    /// Uses CPU time until an instant of the clock. The time does not count towards later computing.
+    fn spin_until(&mut self, instant: Time) -> Result<Next, LoadError> {
+        while monotonic() < instant {
+            if self.end.is_over()? {
+                return Ok(Next::End);
+            }
+            self.spinner.spin(thread_time() + STRETCH, instant.min(self.end.at));
+        }
+        self.forget();
+        Ok(Next::Go)
     }
 
     fn sleep_until(&mut self, wake: Time) -> Result<Next, LoadError> {

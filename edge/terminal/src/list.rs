@@ -59,6 +59,11 @@ impl<W: Write> Listing<W> {
         self.out.flush()
     }
 
+    /// Counts run intervals outside the window that were not passed.
+    pub fn skip(&mut self, count: u64) {
+        self.left_out += count;
+    }
+
     fn line(&mut self, record: &Record) -> io::Result<()> {
         let Record::Ran { vcpu, cpu, from, to, used, end, due, .. } = *record else {
             return Ok(());

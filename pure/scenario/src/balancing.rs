@@ -65,7 +65,7 @@ impl Scenario {
             name: NAME.to_owned(),
             id,
             vcpus: vec![VcpuId::new(small(slot), id, 0)],
-            program: Program::by_the_clock(instant, Draw::Fixed(cost)),
+            program: Program::by_the_clock(instant, Step::Compute(Draw::Fixed(cost))),
             parallel: None,
             system: None,
             dispatch: Span::ZERO,

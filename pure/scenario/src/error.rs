@@ -106,6 +106,22 @@ pub enum ErrorKind {
         /// Highest number that is allowed.
         most: u64,
     },
+    /// A duration is not less than another one.
+    #[error("`{written}` is not less than {limit}")]
+    NotBelow {
+        /// Value as in the file.
+        written: String,
+        /// Duration that it must not reach.
+        limit: Span,
+    },
+    /// A list does not have one value for each CPU.
+    #[error("{listed} values for {cpus} CPUs")]
+    OneForEachCpu {
+        /// Number of values.
+        listed: usize,
+        /// Number of CPUs.
+        cpus: usize,
+    },
     /// The size of a group does not divide the number of its members.
     #[error("`{written}` does not divide {all}")]
     Uneven {
@@ -326,6 +342,9 @@ pub enum ErrorKind {
     /// A spin lock is combined with other tasks.
     #[error("work of kind `spinlock` cannot be combined with tasks or a `kernel`")]
     LockInSystem,
+    /// A program that ends at an instant is combined with other tasks.
+    #[error("work with `until` cannot be combined with tasks or a `kernel`")]
+    UntilInSystem,
     /// A spin lock is taken by one vCPU only.
     #[error("work of kind `spinlock` needs at least 2 vCPUs; this domain has 1")]
     LockOfOne,

@@ -192,6 +192,10 @@ impl Work {
                 let at = of.get("work").map_or(of.at, |item| item.at());
                 return Err(Mistake::new(at, ErrorKind::LockInSystem));
             }
+            Some(Read::Program(program)) if program.has_instants() => {
+                let at = of.get("work").map_or(of.at, |item| item.at());
+                return Err(Mistake::new(at, ErrorKind::UntilInSystem));
+            }
             Some(Read::Program(program)) => Work::new(vec![Task::new(program)], None),
             Some(Read::Node(..)) => {
                 let at = of.get("work").map_or(of.at, |item| item.at());

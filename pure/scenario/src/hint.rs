@@ -144,13 +144,15 @@ impl ErrorKind {
             ErrorKind::NoDriver { .. } => "write [driver] with domain = \"dom0\"".to_owned(),
             ErrorKind::DuplicateTask { .. } => "give each its own name, or none".to_owned(),
             ErrorKind::NumberAsName { .. } => "use a name with a letter".to_owned(),
+            ErrorKind::NotBelow { limit, .. } => format!("write at most {}", *limit / 2),
+            ErrorKind::OneForEachCpu { cpus, .. } => format!("write {cpus} values, or one"),
             ErrorKind::NoThreads => "set threads_per_core = 2, or remove `smt`".to_owned(),
             ErrorKind::Standstill { .. } => "write a percentage above 0%, as in \"65%\"".to_owned(),
             ErrorKind::NothingToTell => {
                 "write [[domain.task]] with `name`, `priority` and `work`".to_owned()
             }
             ErrorKind::LockOfOne => "set vcpus = 4".to_owned(),
-            ErrorKind::NodeInSystem | ErrorKind::LockInSystem => {
+            ErrorKind::NodeInSystem | ErrorKind::LockInSystem | ErrorKind::UntilInSystem => {
                 "make it the domain's `work`, without tasks and `kernel`".to_owned()
             }
             ErrorKind::SingleNode { .. } => {

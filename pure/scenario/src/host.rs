@@ -31,11 +31,13 @@ const KEYS: &[&str] = &[
     "tick",
     "tick_cost",
     "ticks",
+    TICK_PHASE,
     "balancing",
     "refuse",
 ];
 const THREADS_PER_CORE: &str = "threads_per_core";
 const CORES_PER_SOCKET: &str = "cores_per_socket";
+const TICK_PHASE: &str = "tick_phase";
 const SMT: &str = "smt";
 const NUMBERING: &str = "numbering";
 const TICKS: &[&str] = &["aligned", "staggered"];
@@ -59,6 +61,7 @@ pub(crate) fn read(table: Option<Table<'_>>) -> Result<HostSpec, Mistake> {
         timer_slop: Span::ZERO,
         tick: Span::from_ms(10),
         ticks_are_staggered: false,
+        tick_phases: Vec::new(),
         tick_cost: Span::ZERO,
         balancing: Balancing::default(),
         refuse: 0,
@@ -81,15 +84,36 @@ pub(crate) fn read(table: Option<Table<'_>>) -> Result<HostSpec, Mistake> {
             "tick_cost" => host.tick_cost = item.span()?,
             "balancing" => host.balancing = balancing::read(&item)?,
             "refuse" => host.refuse = item.percentage()?,
-            _ => {} // Groups of CPUs are read when the number of CPUs is known.
+            _ => {} // Groups and phases of CPUs are read when the number of CPUs is known.
         }
     }
+    host.tick_phases = tick_phases(&table, &host)?;
     host.topology = topology(&table, host.cpus)?;
     let has_threads = host.topology.groups(Level::Core).any(|core| core.len() > 1);
     if let (Some(item), false) = (table.get(SMT), has_threads) {
         return Err(Mistake::new(item.key_at, ErrorKind::NoThreads));
     }
     Ok(host)
+}
+
+/// Reads the delay of the ticks of all CPUs, or one for each CPU. Each is less than a tick, so that
+/// no tick is left out.
+fn tick_phases(table: &Table<'_>, host: &HostSpec) -> Result<Vec<Span>, Mistake> {
+    let Some(item) = table.get(TICK_PHASE) else { return Ok(Vec::new()) };
+    let phase = |item: &Item<'_>| match item.span()? {
+        phase if phase < host.tick => Ok(phase),
+        _ => Err(item.fault(ErrorKind::NotBelow { written: item.written(), limit: host.tick })),
+    };
+    if !item.is_list() {
+        return Ok(vec![phase(&item)?; host.cpus]);
+    }
+    let of_cpus = item.elements("a list of durations, one for each CPU")?;
+    only_one_of(table, TICK_PHASE, "ticks")?;
+    if of_cpus.len() != host.cpus {
+        let (listed, cpus) = (of_cpus.len(), host.cpus);
+        return Err(item.fault(ErrorKind::OneForEachCpu { listed, cpus }));
+    }
+    of_cpus.iter().map(phase).collect()
 }
 
 /// Reads one cost for all migrations, or one for each group that two CPUs can share. A group

@@ -254,8 +254,13 @@ pub(crate) const INTERACTIVE: KeyTable = KeyTable {
 
 pub(crate) const BATCH: KeyTable = KeyTable {
     heading: "batch",
-    says: "Uses an amount of CPU time, then sleeps forever.",
-    keys: &[KIND, key("total", "CPU time to use; required")],
+    says: "Uses an amount of CPU time, or all until an instant, then sleeps forever. Needs \
+           `total` or `until`.",
+    keys: &[
+        KIND,
+        key("total", "CPU time to use"),
+        key("until", "time of the run at which it ends, however much it has used"),
+    ],
 };
 
 pub(crate) const REPLAY: KeyTable = KeyTable {
@@ -297,11 +302,12 @@ pub(crate) const YIELD: KeyTable = KeyTable {
 pub(crate) const CLOCK: KeyTable = KeyTable {
     heading: "clock",
     says: "Computes in a burst at each multiple of a period of the host's clock. Multiples that \
-           pass during a burst are skipped.",
+           pass during a burst are skipped. Needs `compute` or `until`.",
     keys: &[
         KIND,
         key("period", "time between multiples; required"),
-        key("compute", "CPU time of each burst, may be drawn; required"),
+        key("compute", "CPU time of each burst, may be drawn"),
+        key("until", "end of each burst, as a delay after a multiple, however much it has used"),
         key("offset", "delay of each burst after its multiple; default 0s"),
     ],
 };

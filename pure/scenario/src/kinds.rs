@@ -74,7 +74,9 @@ fn interactive(table: &Table<'_>) -> Result<Program, Mistake> {
 
 fn batch(table: &Table<'_>) -> Result<Program, Mistake> {
     let table = table.taught(&keys::BATCH)?;
-    Ok(Program::batch(table.need("total", "total = \"30s\"")?.some_span()?))
+    let item = table.either("total", "until")?;
+    let span = item.some_span()?;
+    Ok(if item.key == "total" { Program::batch(span) } else { Program::until(span) })
 }
 
 fn yielding(table: &Table<'_>) -> Result<Program, Mistake> {
@@ -85,7 +87,12 @@ fn yielding(table: &Table<'_>) -> Result<Program, Mistake> {
 fn clock(table: &Table<'_>) -> Result<Program, Mistake> {
     let table = table.taught(&keys::CLOCK)?;
     let period = table.need("period", "period = \"10ms\"")?.some_span()?;
-    let compute = table.need("compute", "compute = \"9ms\"")?.some_draw()?;
+    let item = table.either("compute", "until")?;
+    let compute = if item.key == "compute" {
+        Step::Compute(item.some_draw()?)
+    } else {
+        Step::ComputeUntil { period: Some(period), offset: item.span()? }
+    };
     let offset = table.maybe("offset", |item| item.span())?.unwrap_or(Span::ZERO);
     Ok(Program::by_the_clock(Step::Instant { period, offset }, compute))
 }

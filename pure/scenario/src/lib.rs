@@ -131,6 +131,9 @@ pub struct HostSpec {
     pub tick: Span,
     /// True if the ticks of the CPUs are spread evenly over `tick`. Otherwise they come at once.
     pub ticks_are_staggered: bool,
+    /// Delay of the ticks of each CPU after those that `tick` and `ticks_are_staggered` yield. Less
+    /// than `tick`. Empty for no delay.
+    pub tick_phases: Vec<Span>,
     /// CPU time that a tick takes from the running vCPU.
     pub tick_cost: Span,
     /// Cost of a balancer that has a vCPU of its own.
@@ -314,6 +317,22 @@ impl fmt::Display for PolicyChoice {
             }
         }
         Ok(())
+    }
+}
+
+impl HostSpec {
+    /// Returns true if all CPUs tick at the same instants.
+    #[must_use]
+    pub fn ticks_are_together(&self) -> bool {
+        !self.ticks_are_staggered && self.tick_phases.windows(2).all(|two| two[0] == two[1])
+    }
+
+    /// Returns the time of the first tick of a CPU.
+    #[must_use]
+    pub fn first_tick(&self, cpu: usize) -> Span {
+        let phase = self.tick_phases.get(cpu).copied().unwrap_or_default();
+        let order = if self.ticks_are_staggered { cpu } else { 0 };
+        self.tick + self.tick * order as u64 / self.cpus as u64 + phase
     }
 }
 

@@ -266,6 +266,10 @@ impl<'a> Item<'a> {
         self.value().as_table().is_some()
     }
 
+    pub(crate) fn is_list(&self) -> bool {
+        matches!(self.value(), DeValue::Array(_))
+    }
+
     pub(crate) fn flag(&self) -> Result<bool, Mistake> {
         self.value().as_bool().ok_or_else(|| self.wrong_type("true or false"))
     }

@@ -24,6 +24,14 @@ pub enum Step {
     Compute(Draw),
     /// Uses all CPU time. No step after it is reached.
     ComputeForever,
+    /// Uses all CPU time until an instant of the clock, and none if it has passed.
+    ComputeUntil {
+        /// The instant is the next `offset + n * period` of the host's clock, later than now. Not
+        /// zero. `None` if it is `offset` after the start of the run.
+        period: Option<Span>,
+        /// Delay after a multiple of the period, or after the start.
+        offset: Span,
+    },
     /// Blocks for a duration.
     Sleep(Draw),
     /// Blocks until the next release, or goes on at once if it has passed. Releases come at
@@ -99,10 +107,24 @@ impl Program {
     }
 
     /// Creates a program that computes after each instant that finds it blocked. `instant` is a
-    /// [`Step::Instant`].
+    /// [`Step::Instant`], and `compute` uses CPU time.
     #[must_use]
-    pub fn by_the_clock(instant: Step, compute: Draw) -> Program {
-        Program { steps: vec![instant, Step::Compute(compute)], repeat: true }
+    pub fn by_the_clock(instant: Step, compute: Step) -> Program {
+        Program { steps: vec![instant, compute], repeat: true }
+    }
+
+    /// Creates a program that uses all CPU time until an instant of the run, and then blocks
+    /// forever.
+    #[must_use]
+    pub fn until(instant: Span) -> Program {
+        let step = Step::ComputeUntil { period: None, offset: instant };
+        Program { steps: vec![step], repeat: false }
+    }
+
+    /// Returns true if the program computes until an instant.
+    #[must_use]
+    pub fn has_instants(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step, Step::ComputeUntil { .. }))
     }
 
     /// Creates a program that computes, exchanges messages with the other nodes and waits for all

@@ -41,7 +41,7 @@ pub(crate) struct Guests<'a> {
 #[repr(align(64))]
 struct Guest {
     id: VcpuId,
-    /// Time at which its sleep ends. `NEVER` if it does not sleep.
+    /// Time at which it stops to sleep, or to compute until an instant. `NEVER` if it does neither.
     wakes: Time,
     /// Position in its program. For a vCPU of a system only the CPU time left of its item.
     progress: Progress,
@@ -106,7 +106,12 @@ impl<'a> Guests<'a> {
         released.into_iter().map(until).collect()
     }
 
-    /// Returns true if the sleep of the guest ends exactly now.
+    /// Returns true if the guest computes until an instant, which is exactly now.
+    pub(crate) fn is_at_instant(&self, vcpu: VcpuId, now: Time) -> bool {
+        self.is_due(vcpu, now) && !self.left(vcpu).is_zero()
+    }
+
+    /// Returns true if the sleep of the guest, or its computing until an instant, ends exactly now.
     #[inline]
     pub(crate) fn is_due(&self, vcpu: VcpuId, now: Time) -> bool {
         self.guests[vcpu.slot()].wakes == now
@@ -115,8 +120,9 @@ impl<'a> Guests<'a> {
     /// Returns true if the guest sleeps beyond now or waits at a barrier. False if its program has
     /// ended.
     pub(crate) fn is_asleep(&self, vcpu: VcpuId, now: Time) -> bool {
-        let wakes = self.guests[vcpu.slot()].wakes;
-        (now < wakes && wakes < Time::NEVER) || self.barriers.waits(vcpu)
+        let Guest { wakes, progress, .. } = &self.guests[vcpu.slot()];
+        let is_timed = now < *wakes && *wakes < Time::NEVER;
+        (is_timed && progress.left().is_zero()) || self.barriers.waits(vcpu)
     }
 
     /// Returns the CPU time that the guest wants before its next step.
@@ -197,7 +203,10 @@ impl<'a> Guests<'a> {
                 need => break need,
             }
         };
-        *wakes = if let Need::Sleep(until) = need { until } else { Time::NEVER };
+        *wakes = match need {
+            Need::Sleep(until) | Need::Until(until) => until,
+            _ => Time::NEVER,
+        };
         need
     }
 }

@@ -350,12 +350,29 @@ impl<'a> Sim<'a> {
         vcpu: VcpuId,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
+        if self.seat(vcpu).is_none() && self.hardware.guests.is_at_instant(vcpu, now) {
+            self.stop_at_instant(now, vcpu);
+            return Ok(());
+        }
         let is_held = !self.paused.is_empty() && self.paused.contains(&vcpu);
         // The vCPU may have left in the meantime.
         if is_held || !self.hardware.guests.is_due(vcpu, now) {
             Ok(())
         } else {
             self.go_on(now, vcpu, sink)
+        }
+    }
+
+    /// Ends the computing of a vCPU at its instant. It takes its next step at once if it runs, else
+    /// when it runs again.
+    fn stop_at_instant(&mut self, now: Time, vcpu: VcpuId) {
+        let cpu = self.host.moment().cpu_of(vcpu);
+        if let Some(cpu) = cpu {
+            self.hardware.cpus.count(cpu, now, &mut self.hardware.guests);
+        }
+        self.hardware.guests.finish_compute(vcpu);
+        if let Some(cpu) = cpu {
+            self.hardware.cpus.recount(cpu, &self.hardware.guests);
         }
     }
 
@@ -370,6 +387,10 @@ impl<'a> Sim<'a> {
         self.grant_locks(now, sink);
         match need {
             Need::Cpu => self.step(now, Fact::Woke(vcpu), sink)?,
+            Need::Until(instant) => {
+                self.wake_at([(instant, vcpu)]);
+                self.step(now, Fact::Woke(vcpu), sink)?;
+            }
             // It has no timeslice yet to yield.
             Need::Yield => {
                 self.hardware.guests.again(vcpu);
@@ -447,6 +468,11 @@ impl<'a> Sim<'a> {
         self.grant_locks(now, sink);
         match need {
             Need::Cpu => {
+                self.hardware.cpus.go_on(cpu, now, &self.hardware.guests);
+                return Ok(());
+            }
+            Need::Until(instant) => {
+                self.wake_at([(instant, vcpu)]);
                 self.hardware.cpus.go_on(cpu, now, &self.hardware.guests);
                 return Ok(());
             }

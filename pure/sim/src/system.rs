@@ -57,23 +57,23 @@ impl Sim<'_> {
         self.systems.effects.records.drain(..).for_each(|record| sink.record(&record));
     }
 
-    /// Schedules the first ticks if ticks have a cost: of all CPUs at once, or staggered.
+    /// Schedules the first ticks if ticks have a cost: of all CPUs at once, or each on its own.
     pub(crate) fn start_ticks(&mut self) {
         let host = &self.scenario.host;
         if host.tick_cost.is_zero() {
             return;
         }
-        let firsts = if host.ticks_are_staggered { host.cpus } else { 1 };
+        let firsts = if host.ticks_are_together() { 1 } else { host.cpus };
         for cpu in 0..firsts {
-            let later = host.tick * cpu as u64 / host.cpus as u64;
-            self.hardware.queue.push(Time::START + host.tick + later, Event::Tick, cpu);
+            let later = host.first_tick(cpu);
+            self.hardware.queue.push(Time::START + later, Event::Tick, cpu);
         }
     }
 
     /// Handles the tick of one CPU, or of all CPUs.
     pub(crate) fn tick(&mut self, now: Time, first: usize) {
         let host = &self.scenario.host;
-        let last = if host.ticks_are_staggered { first + 1 } else { host.cpus };
+        let last = if host.ticks_are_together() { host.cpus } else { first + 1 };
         for cpu in (first..last).map(CpuId::new) {
             let tick = (OverheadKind::Tick, host.tick_cost);
             self.hardware.cpus.steal(cpu, now, tick, &mut self.hardware.guests);

@@ -32,6 +32,11 @@ impl Encoder {
         Encoder { buffer: Vec::with_capacity(capacity), last: Time::START }
     }
 
+    /// Returns the time to which the next one refers.
+    pub(crate) fn last(&self) -> Time {
+        self.last
+    }
+
     pub(crate) fn record(&mut self, record: &Record) {
         self.buffer.push(record_tag(record));
         match *record {

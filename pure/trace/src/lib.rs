@@ -21,7 +21,7 @@ pub use effort::{Effort, Implausible};
 pub use exchange::{Exchange, Fact, KeptFact, Order, Outcome, Used, WrittenTerms};
 pub use header::Header;
 pub use host_thread::{HostThread, HostThreadId, HostThreadKind, Note};
-pub use read::{ReadError, Reader};
+pub use read::{IndexedTrace, ReadError, Reader};
 pub use record::{Knowledge, OffCpu, OverheadKind, RanEnd, Record, Service, WakeMark};
 pub use sink::{Entry, Named, Sink};
 pub use write::{Checksum, Writer};

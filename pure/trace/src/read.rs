@@ -1,5 +1,6 @@
 //! A trace read back: the header, then an entry at a time.
 
+mod index;
 mod of_host;
 mod seldom;
 
@@ -16,7 +17,9 @@ use crate::header::Header;
 use crate::host_thread::Note;
 use crate::record::{Knowledge, RanEnd, Record, Service};
 use crate::sink::{Entry, Named, Sink};
-use crate::write::{MAGIC, OLDEST_VERSION, VERSION};
+use crate::write::{HAS_INDEX, MAGIC, OLDEST_VERSION, VERSION};
+
+pub use index::IndexedTrace;
 
 /// Reason why a file cannot be read as a trace.
 #[derive(Debug, Error)]
@@ -90,6 +93,8 @@ pub struct Reader<R: Read> {
     is_recording: bool,
     /// True if it does.
     is_cut: bool,
+    /// True if an index follows the checksum.
+    has_index: bool,
 }
 
 /// Error inside an entry, before its position is added.
@@ -145,6 +150,7 @@ impl<R: Read> Reader<R> {
             is_over: false,
             is_recording: false,
             is_cut: false,
+            has_index: false,
         };
         let mut magic = [0; MAGIC.len()];
         if reader.bytes(&mut magic).is_err() || magic != MAGIC {
@@ -229,6 +235,9 @@ impl<R: Read> Reader<R> {
         if u64::from_le_bytes(sum) != expected {
             return Err(ReadError::Damaged { entries });
         }
+        if self.has_index {
+            self.check_index().map_err(|fault| self.explain(fault))?;
+        }
         if self.byte().is_ok() { Err(ReadError::Trailing { entries }) } else { Ok(()) }
     }
 
@@ -281,6 +290,7 @@ impl<R: Read> Reader<R> {
         let resolution = Span::from_ns(self.number()?);
         let [sleep, stretches, overhead] = [1, 2, 8].map(|flag| knows & flag != 0);
         self.is_recording = knows & 16 != 0;
+        self.has_index = knows & HAS_INDEX != 0;
         self.header.knows = Knowledge { sleep, stretches, resolution, overhead };
         if knows & 4 != 0 {
             self.header.dispatch = Span::from_ns(self.number()?);

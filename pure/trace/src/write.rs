@@ -6,6 +6,7 @@
 //! entry*    a tag byte and numbers; a name comes before whoever it is of
 //! 0         the end
 //! checksum  8 bytes, little endian: FNV-1a of everything before
+//! index     where blocks of entries begin: see `index`
 //! ```
 //!
 //! A recording has checkpoints: a tag byte and the checksum of everything before. It may end
@@ -17,6 +18,8 @@
 //! that the slot was given. So a record takes about ten bytes, and what passed between machine and
 //! host about seven.
 
+mod index;
+
 use std::io::{self, Write};
 
 use crate::encode::{CHECKSUM_START, END, Encoder, checksum, tag};
@@ -25,15 +28,19 @@ use crate::header::Header;
 use crate::host_thread::{HostThread, Note};
 use crate::record::Record;
 use crate::sink::{Named, Sink};
+use index::{IndexBuilder, Position};
 use slackline_units::{CpuId, Time};
 
 /// First bytes of a trace of any version. The version number follows.
 pub(crate) const MAGIC: &[u8] = b"slackline-trace-";
 /// Version of the traces that are written.
 pub(crate) const VERSION: u32 = 6;
-/// Oldest version that can be read. Version 5 added overhead and unfinished work, version 6 host
-/// threads, notes and checkpoints; neither removed anything.
+/// Oldest version that can be read. Version 5 added overhead and unfinished work, version 6 the
+/// index, host threads, notes and checkpoints; neither removed anything.
 pub(crate) const OLDEST_VERSION: u32 = 4;
+
+/// Flag of the header: an index follows the checksum.
+pub(crate) const HAS_INDEX: u64 = 32;
 
 const FLUSH_AT: usize = 1 << 16;
 
@@ -49,6 +56,10 @@ pub struct Writer<W: Write> {
     failed: Option<io::Error>,
     /// True if the trace stays readable when its end is missing.
     is_recording: bool,
+    /// Index, except of a recording.
+    index: Option<IndexBuilder>,
+    /// Number of bytes handed to the output.
+    written: u64,
 }
 
 impl<W: Write> Writer<W> {
@@ -83,14 +94,26 @@ impl<W: Write> Writer<W> {
         let (knows, counts_looks) = (header.knows, !header.dispatch.is_zero());
         let flags = [knows.sleep, knows.stretches, counts_looks, knows.overhead].map(u64::from);
         let flags = flags[0] | flags[1] << 1 | flags[2] << 2 | flags[3] << 3;
-        encoder.number(flags | u64::from(is_recording) << 4);
+        encoder.number(flags | if is_recording { 16 } else { HAS_INDEX });
         encoder.number(knows.resolution.ns());
         if counts_looks {
             encoder.number(header.dispatch.ns());
         }
         encoder.text(&header.scenario);
         let alarms = vec![None; CpuId::LIMIT];
-        Writer { out, sum: CHECKSUM_START, encoder, alarms, failed: None, is_recording }
+        let mut writer = Writer {
+            out,
+            sum: CHECKSUM_START,
+            encoder,
+            alarms,
+            failed: None,
+            is_recording,
+            index: (!is_recording).then(IndexBuilder::new),
+            written: 0,
+        };
+        writer.flush_buffer();
+        writer.note_flushed();
+        writer
     }
 
     /// Hands all entries so far to the output, and writes a checkpoint behind them.
@@ -120,10 +143,16 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// The first error of the writer.
     pub fn finish(mut self) -> io::Result<()> {
+        self.flush_buffer();
+        let end = self.position();
         self.encoder.buffer.push(END);
         self.flush_buffer();
         self.encoder.buffer.extend_from_slice(&self.sum.to_le_bytes());
         self.flush_buffer();
+        if let Some(index) = self.index.take() {
+            self.encoder.buffer.extend_from_slice(&index.finish(end));
+            self.flush_buffer();
+        }
         self.failed.map_or(Ok(()), Err)?;
         self.out.flush()
     }
@@ -131,15 +160,35 @@ impl<W: Write> Writer<W> {
     fn flush_buffer(&mut self) {
         let buffer = &mut self.encoder.buffer;
         self.sum = checksum(self.sum, buffer);
+        self.written += buffer.len() as u64;
         if self.failed.is_none() {
             self.failed = self.out.write_all(buffer).err();
         }
         buffer.clear();
     }
 
+    fn count_entry(&mut self) {
+        if let Some(index) = &mut self.index {
+            index.count_entry();
+        }
+    }
+
+    fn position(&self) -> Position {
+        Position { offset: self.written, sum: self.sum, last: self.encoder.last() }
+    }
+
     fn flush_if_full(&mut self) {
         if self.encoder.buffer.len() >= FLUSH_AT {
             self.flush_buffer();
+            self.note_flushed();
+        }
+    }
+
+    /// Tells the index that all entries so far are in the output.
+    fn note_flushed(&mut self) {
+        let position = self.position();
+        if let Some(index) = &mut self.index {
+            index.flushed(position);
         }
     }
 }
@@ -147,21 +196,25 @@ impl<W: Write> Writer<W> {
 impl<W: Write> Sink for Writer<W> {
     fn record(&mut self, record: &Record) {
         self.encoder.record(record);
+        self.index.record(record);
         self.flush_if_full();
     }
 
     fn named(&mut self, named: &Named) {
         self.encoder.named(named);
+        self.index.named(named);
         self.flush_if_full();
     }
 
     fn host_thread(&mut self, thread: &HostThread) {
         self.encoder.host_thread_named(thread);
+        self.count_entry();
         self.flush_if_full();
     }
 
     fn note(&mut self, note: &Note) {
         self.encoder.note(note);
+        self.count_entry();
         self.flush_if_full();
     }
 
@@ -176,6 +229,7 @@ impl<W: Write> Sink for Writer<W> {
             return;
         }
         self.encoder.exchange(exchange);
+        self.count_entry();
         self.flush_if_full();
     }
 }

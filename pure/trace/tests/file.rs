@@ -280,7 +280,17 @@ fn checksum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-/// A trace of version 4 is one of version 5 without overhead.
+/// Removes the index and its flag, but leaves the checksum wrong.
+fn without_index(written: &mut Vec<u8>) {
+    let (length, rest) = written.split_last_chunk::<8>().map(|(all, it)| (*it, all.len())).unwrap();
+    written.truncate(rest + 8 - usize::try_from(u64::from_le_bytes(length)).unwrap());
+    // Flags: blocks are known, dispatch overhead is counted, an index follows. Then 2 us.
+    let flags = [1 | 4 | 32, 0xd0, 0x0f];
+    let at = written.windows(3).position(|it| it == flags).expect("the flags of the header");
+    written[at] &= !32;
+}
+
+/// A trace of version 4 is one of version 6 without overhead and index.
 #[test]
 fn version_4_is_read_without_overhead() {
     let mut header = header();
@@ -292,9 +302,11 @@ fn version_4_is_read_without_overhead() {
     writer.record(&Record::Joined { at: at(0), vcpu: named.vcpu });
     writer.record(&Record::Ended { at: at(5) });
     writer.finish().expect("writing to memory cannot fail");
-    written.truncate(written.len() - 8);
+    without_index(&mut written);
     written[b"slackline-trace-".len()] = b'4';
-    written.extend(checksum(&written).to_le_bytes());
+    let end = written.len() - 8;
+    let sum = checksum(&written[..end]);
+    written[end..].copy_from_slice(&sum.to_le_bytes());
     let (found, entries) = read(&written).expect("a trace of version 4 is read");
     assert_eq!((found, entries.len()), (header, 3));
 }

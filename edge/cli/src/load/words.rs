@@ -24,6 +24,8 @@ fn of_step(step: &Step) -> String {
             format!("release {period} {deadline} {offset} {gap}, {jitter}")
         }
         Step::Instant { period, offset } => format!("clock {period} {offset}"),
+        Step::ComputeUntil { period: None, offset } => format!("until {offset}"),
+        Step::ComputeUntil { period: Some(period), offset } => format!("until {offset} {period}"),
         Step::Yield => "yield".into(),
         Step::Done => "done".into(),
         Step::Lock => "lock".into(),
@@ -181,6 +183,17 @@ fn step(word: &str) -> Option<Step> {
             let (period, offset) = rest.split_once(' ')?;
             Some(Step::Instant { period: period.parse().ok()?, offset: offset.parse().ok()? })
         }
+        "until" => {
+            let (offset, period) = rest
+                .split_once(' ')
+                .map_or((rest, None), |(offset, period)| (offset, Some(period)));
+            let period = period.map(|period| period.parse().ok());
+            let offset = offset.parse().ok()?;
+            match period {
+                Some(None) => None,
+                period => Some(Step::ComputeUntil { period: period.flatten(), offset }),
+            }
+        }
         "yield" => Some(Step::Yield),
         "done" => Some(Step::Done),
         "barrier" => Some(Step::Barrier { latency: rest.parse().ok()? }),
@@ -226,7 +239,12 @@ mod tests {
             Program::periodic(release, uniform),
             Program::periodic(endless, fixed(1)),
             Program::yielding(uniform),
-            Program::by_the_clock(instant, uniform),
+            Program::by_the_clock(instant, Step::Compute(uniform)),
+            Program::until(Span::from_secs(3)),
+            Program::by_the_clock(
+                instant,
+                Step::ComputeUntil { period: Some(Span::from_ms(7)), offset: Span::from_ms(2) },
+            ),
             Program::superstep(uniform, fixed(5), Span::from_us(50)),
         ] {
             assert_eq!(super::program(&of_program(&program)).ok(), Some(program));

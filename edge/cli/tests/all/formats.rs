@@ -2,7 +2,9 @@
 //! remade: a new version of a format adds one.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
+use std::process::Stdio;
 
 use crate::common::Place;
 
@@ -11,15 +13,68 @@ fn fixture(name: &str) -> Vec<u8> {
     fs::read(folder.join(name)).expect("a fixture")
 }
 
-/// The trace is of version 4: two VMs spin for 60 ms, with 6 ms and 3 ms of each 10 ms reserved.
+/// Two VMs that spin for 60 ms, reserved 6 and 3 of 10 ms. Neither version has an index.
 #[test]
-fn trace_of_version_4_shows_delivered_cpu_time() {
-    let place = Place::new();
-    place.write("old.trace", &fixture("trace-version-4"));
-    let table = place.run(&["show", "old.trace", "--table"]).good();
-    assert!(table.starts_with("two hogs: edf, sim, seed 1, 60ms measured"), "{table}");
-    let row = table.lines().find(|line| line.trim_start().starts_with("gold")).expect("a row");
-    assert!(row.contains("6ms/10ms = 60.00 %") && row.contains("60.00"), "{table}");
+fn traces_of_versions_4_and_5_show_what_was_delivered() {
+    for name in ["trace-version-4", "trace-version-5"] {
+        let place = Place::new();
+        place.write("old.trace", &fixture(name));
+        let table = place.run(&["show", "old.trace", "--table"]).good();
+        assert!(table.starts_with("two hogs: edf, sim, seed 1, 60ms measured"), "{table}");
+        let row = table.lines().find(|line| line.trim_start().starts_with("gold")).expect("a row");
+        assert!(row.contains("6ms/10ms = 60.00 %") && row.contains("60.00"), "{table}");
+        let list = place.run(&["show", "old.trace", "--list", "--from", "10ms", "--for", "10ms"]);
+        assert!(list.good().contains("intervals outside 10.000000 to 20.000000"), "{table}");
+    }
+}
+
+const LONG: &str = r#"
+title = "short runs"
+length = "9s"
+policy = { name = "edf" }
+[[domain]]
+name = "short"
+vcpus = 4
+share.edf = { slice = "100us", period = "1ms" }
+work = { kind = "interactive", compute = "exponential 100us", sleep = "exponential 300us" }
+[[domain]]
+name = "long"
+share.edf = { slice = "40ms", period = "200ms" }
+work = { kind = "spin" }
+"#;
+
+/// From a pipe all of the trace is read, from a file only the blocks of the window.
+#[test]
+fn window_by_index_shows_what_reading_all_shows() {
+    let place = Place::with(LONG);
+    place.run(&["sim", "it.toml", "--save", "it.trace"]).good();
+    let length = place.read("it.trace").len();
+    assert!(length > 2 << 20, "{length} bytes are fewer than three blocks");
+    let piped = |options: &[&str]| {
+        let mut command = place.command(&[&["show", "-"], options].concat());
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+        let mut input = child.stdin.take().expect("is piped");
+        let trace = place.read("it.trace");
+        let writer = std::thread::spawn(move || input.write_all(&trace));
+        let output = child.wait_with_output().expect("it ends");
+        writer.join().expect("no panic").expect("all is read");
+        String::from_utf8(output.stdout).expect("UTF-8")
+    };
+    for from in ["0s", "5s", "8999ms"] {
+        for kind in [&["--list"][..], &["--list", "--json"], &["--width", "100"]] {
+            let options = [&["--from", from, "--for", "20ms"], kind].concat();
+            let shown = place.run(&[&["show", "it.trace"], &options[..]].concat()).good();
+            assert_eq!(shown, piped(&options), "{options:?}");
+            assert!(shown.contains("long"), "{shown}");
+        }
+    }
+    // Damage far from the window is not read; the whole trace is checked without one.
+    let mut damaged = place.read("it.trace");
+    damaged[length / 4] ^= 0x10;
+    place.write("it.trace", &damaged);
+    place.run(&["show", "it.trace", "--list", "--from", "8900ms", "--for", "5ms"]).good();
+    place.run(&["show", "it.trace", "--list"]).refused(2).says("damaged");
 }
 
 #[test]

@@ -135,6 +135,16 @@ fn bursts_follow_the_clock() {
     }
 }
 
+/// The program begins at `origin` and computes for 20 ms of its clock, also if it has few of a CPU.
+#[test]
+fn work_until_an_instant_ends_after_it() {
+    let began = monotonic();
+    let report = run_plainly(&Program::until(Span::from_ms(20)), Options::default());
+    assert_eq!(report.ending, Ending::Finished);
+    assert!(monotonic() >= began.after(Span::from_ms(20)));
+    assert!(report.used > Span::ZERO, "{report:?}");
+}
+
 /// The program continues after each yield, and yielding takes no CPU time that would count.
 #[test]
 fn yielding_program_continues_after_each_yield() {

@@ -260,7 +260,7 @@ fn balancer_domain_exists_if_the_policy_balances_at_a_cost() {
     assert_eq!(simulated.cpus(payer.vcpus[0]), CpuSet::one(CpuId::new(0)));
     let instant = Step::Instant { period: Span::from_ms(50), offset: Span::ZERO };
     let cost = Draw::Fixed(Span::from_ns(5_700));
-    assert_eq!(payer.program, Program::by_the_clock(instant, cost));
+    assert_eq!(payer.program, Program::by_the_clock(instant, Step::Compute(cost)));
     let free = FULL.replace("balancing ", "# balancing ");
     let free = free.replace(edf, r#"{ name = "sedf", balancer = "thesis" }"#);
     assert_eq!(Scenario::read(&free).unwrap().simulated().domains.len(), 8, "it is free");

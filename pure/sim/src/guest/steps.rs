@@ -4,11 +4,15 @@ use slackline_scenario::io::DeviceStep;
 use slackline_scenario::{Program, Releases, Step, Stream, next_instant};
 use slackline_units::{Span, Time};
 
+use super::locks::SPIN;
+
 /// Need of a program before it can continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
     /// CPU time, as [`Progress::left`] returns.
     Cpu,
+    /// CPU time until this instant.
+    Until(Time),
     /// To yield to others once.
     Yield,
     /// To sleep until this time.
@@ -173,6 +177,14 @@ impl Progress {
                 Step::ComputeForever => {
                     self.left = Span::MAX;
                     return Need::Cpu;
+                }
+                Step::ComputeUntil { period, offset } => {
+                    let passed = Time::START.after(*offset);
+                    let until = period.map_or(passed, |period| next_instant(now, period, *offset));
+                    if until > now {
+                        self.left = SPIN;
+                        return Need::Until(until);
+                    }
                 }
                 Step::Sleep(draw) => {
                     let span = draws.draw(draw);

@@ -498,7 +498,12 @@ impl<D: Copy> Context<'_, '_, D> {
             }
             Need::Sleep(until) => self.wake_at(until, of),
             // Nodes of parallel programs and programs with locks have no system.
-            Need::Device(_) | Need::Others(_) | Need::Lock | Need::Unlock | Need::Nothing => {}
+            Need::Device(_)
+            | Need::Others(_)
+            | Need::Lock
+            | Need::Unlock
+            | Need::Until(_)
+            | Need::Nothing => {}
         }
     }
 
@@ -525,7 +530,12 @@ impl<D: Copy> Context<'_, '_, D> {
             Need::Yield => self.systems.systems[usize::from(of.system)].ready.push_last(of.task),
             Need::Sleep(until) => self.wake_at(until, of),
             // Nodes of parallel programs and programs with locks have no system.
-            Need::Device(_) | Need::Others(_) | Need::Lock | Need::Unlock | Need::Nothing => {}
+            Need::Device(_)
+            | Need::Others(_)
+            | Need::Lock
+            | Need::Unlock
+            | Need::Until(_)
+            | Need::Nothing => {}
         }
     }
 
@@ -558,7 +568,7 @@ impl<D: Copy> Context<'_, '_, D> {
 /// Returns the state of a task with this need.
 fn state(need: Need) -> State {
     match need {
-        Need::Cpu | Need::Yield | Need::Lock | Need::Unlock => State::Wants,
+        Need::Cpu | Need::Until(_) | Need::Yield | Need::Lock | Need::Unlock => State::Wants,
         Need::Sleep(_) | Need::Others(_) | Need::Device(_) => State::Waits,
         Need::Nothing => State::Over,
     }

@@ -130,3 +130,69 @@ fn vcpu_moved_to_a_lower_cpu_continues_at_once() {
     let moved = ran.iter().find(|&&(slot, cpu, ..)| (slot, cpu) == (0, 0));
     assert_eq!(moved.map(|&(_, _, from, _)| from), Some(ms(1)), "{ran:?}");
 }
+
+/// Returns the time of each block of a vCPU.
+fn blocked(records: &[Record], slot: usize) -> Vec<Time> {
+    let block = |record: &Record| match *record {
+        Record::Blocked { at, vcpu } if vcpu.slot() == slot => Some(at),
+        _ => None,
+    };
+    records.iter().filter_map(block).collect()
+}
+
+/// In turns of 10 ms `early` is stopped at 25 ms, in its second turn. `waiting` reaches its instant
+/// in the turn of `spin` and blocks when it has the CPU again.
+#[test]
+fn work_until_an_instant_ends_there_however_much_it_used() {
+    let until = |instant: &str| {
+        let records = records(
+            "60ms",
+            "name = 'round-robin', quantum = '10ms'",
+            &format!(
+                "[[domain]]\nname = 'until'\nwork = {{ kind = 'batch', until = '{instant}' }}\n\
+                 [[domain]]\nname = 'spin'\nwork = {{ kind = 'spin' }}\n"
+            ),
+        );
+        (blocked(&records, 0), used(&records, 0, (ms(0), ms(60))))
+    };
+    assert_eq!(until("25ms"), (vec![ms(25)], Span::from_ms(15)));
+    assert_eq!(until("15ms"), (vec![ms(20)], Span::from_ms(10)));
+    assert_eq!(until("2h"), (vec![], Span::from_ms(30)));
+}
+
+/// Bursts from 12 to 16 ms of each 10 ms are as long on a thread at half speed.
+#[test]
+fn burst_until_an_instant_ends_there_at_any_speed() {
+    for smt in ["100%", "50%"] {
+        let records = records(
+            "40ms",
+            "name = 'round-robin', quantum = '1s'",
+            &format!(
+                "[host]\ncpus = 2\nthreads_per_core = 2\nsmt = '{smt}'\n\
+                 [[domain]]\nname = 'burst'\ncpus = [0]\n\
+                 work = {{ kind = 'clock', period = '10ms', offset = '2ms', until = '6ms' }}\n\
+                 [[domain]]\nname = 'spin'\ncpus = [1]\nwork = {{ kind = 'spin' }}\n"
+            ),
+        );
+        assert_eq!(blocked(&records, 0), [ms(6), ms(16), ms(26), ms(36)], "{smt}");
+        assert_eq!(used(&records, 0, (ms(0), ms(40))), Span::from_ms(16), "{smt}");
+    }
+}
+
+/// The instant passes while the vCPU is paused: it blocks when it is resumed.
+#[test]
+fn vcpu_paused_over_its_instant_goes_on_after_it() {
+    let records = records(
+        "40ms",
+        "name = 'round-robin', quantum = '1s'",
+        "[[domain]]\nname = 'a'\nwork = { kind = 'batch', until = '15ms' }\n\
+         [[change]]\nat = '10ms'\ndomain = 'a'\npaused = true\n\
+         [[change]]\nat = '20ms'\ndomain = 'a'\npaused = false\n\
+         [[domain]]\nname = 'b'\ncpus = [0]\nwork = { kind = 'batch', until = '30ms' }\n\
+         [[change]]\nat = '18ms'\ndomain = 'b'\npaused = true\n\
+         [[change]]\nat = '22ms'\ndomain = 'b'\npaused = false\n",
+    );
+    assert_eq!(used(&records, 0, (ms(0), ms(40))), Span::from_ms(10));
+    assert_eq!(blocked(&records, 1), [ms(30)]);
+    assert_eq!(used(&records, 1, (ms(0), ms(40))), Span::from_ms(8 + 8));
+}

@@ -105,6 +105,23 @@ fn ticks_are_aligned_or_staggered() {
     assert_eq!(done(&staggered), [13_000, 14_500]);
 }
 
+/// Ticks of 1 ms at 13, 23 ms or, of the second CPU, at 14 ms.
+#[test]
+fn ticks_are_delayed_by_the_phase_of_their_cpu() {
+    let two = "[[domain]]\nname = 'a'\ncpus = [0]\n\
+               work = { kind = 'periodic', period = '1h', work = '12500us' }\n\
+               [[domain]]\nname = 'b'\ncpus = [1]\n\
+               work = { kind = 'periodic', period = '1h', work = '13500us' }\n";
+    let done = |phase: &str| {
+        let host = format!("cpus = 2\ntick_cost = '1ms'\n{phase}");
+        done(&records("1s", &host, two))
+    };
+    assert_eq!(done(""), [13_500, 14_500]);
+    assert_eq!(done("tick_phase = '3ms'"), [12_500, 14_500]);
+    assert_eq!(done("tick_phase = ['3ms', '4ms']"), [12_500, 13_500]);
+    assert_eq!(done("tick_phase = '3ms'\nticks = 'staggered'"), [12_500, 13_500]);
+}
+
 /// Returns the job ends with a driver on CPU 0, a loop of 8 ms on CPU 1, and a ping every 2 ms.
 fn pinged(host: &str, nic: &str) -> Vec<u64> {
     let rest = format!(

@@ -1,0 +1,273 @@
+//! Index of a trace: reads a window of a long trace without the rest of it.
+
+use std::io::{self, Read, Seek, SeekFrom};
+
+use slackline_units::{Span, Time};
+
+use super::{Damage, Part, ReadError, Reader};
+use crate::encode::CHECKSUM_START;
+use crate::header::Header;
+use crate::record::Record;
+use crate::sink::{Entry, Named, Sink};
+
+/// A trace with an index. Reads only the parts that touch a window, and checks what it reads.
+pub struct IndexedTrace<R: Read> {
+    reader: Reader<Section<R>>,
+    names: Vec<Named>,
+    ended: Option<Time>,
+    longest_period: Span,
+    blocks: Vec<Block>,
+    /// Position at which the last block ends, and the checksum there.
+    end: (u64, u64),
+}
+
+/// Entries of a trace that follow each other.
+struct Block {
+    offset: u64,
+    /// Checksum of all bytes before.
+    sum: u64,
+    /// Time to which the first entry refers.
+    last: Time,
+    entries: u64,
+    run_intervals: u64,
+    /// First time that an entry is about.
+    from: Time,
+    /// Last time that an entry is about.
+    to: Time,
+    /// Entries that lead to the state at the start of the block.
+    state: Vec<u8>,
+}
+
+/// The state at the start of a block, then its bytes.
+struct Section<R> {
+    state: io::Cursor<Vec<u8>>,
+    body: R,
+    /// Number of bytes left of the body.
+    left: u64,
+}
+
+impl<R> Section<R> {
+    fn has_state(&self) -> bool {
+        self.state.position() < self.state.get_ref().len() as u64
+    }
+}
+
+impl<R: Read> Read for Section<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.has_state() {
+            return self.state.read(buffer);
+        }
+        let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
+        let read = self.body.read(&mut buffer[..most])?;
+        self.left -= read as u64;
+        Ok(read)
+    }
+}
+
+impl<R: Read> Reader<R> {
+    /// Reads the index behind the checksum, and checks it without using it.
+    pub(super) fn check_index(&mut self) -> Part<()> {
+        self.sum = CHECKSUM_START;
+        let length = self.number()?;
+        let mut left = length;
+        let mut buffer = [0; 4096];
+        while left > 0 {
+            let most = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            self.bytes(&mut buffer[..most])?;
+            left -= most as u64;
+        }
+        let expected = self.sum;
+        let [mut sum, mut whole] = [[0; 8]; 2];
+        self.bytes(&mut sum)?;
+        self.bytes(&mut whole)?;
+        let is_right = u64::from_le_bytes(sum) == expected
+            && u64::from_le_bytes(whole) == length + length_of(length) + 16;
+        if is_right { Ok(()) } else { Err(Damage::Damaged) }
+    }
+
+    fn raw(&mut self, length: u64) -> Part<Vec<u8>> {
+        // A damaged length must not ask for more memory than there are bytes.
+        let mut bytes = Vec::new();
+        let taken = self.input.by_ref().take(length).read_to_end(&mut bytes)?;
+        if taken as u64 == length { Ok(bytes) } else { Err(Damage::Damaged) }
+    }
+
+    fn position(&mut self) -> Part<(u64, u64, Time)> {
+        let offset = self.number()?;
+        let mut sum = [0; 8];
+        self.bytes(&mut sum)?;
+        Ok((offset, u64::from_le_bytes(sum), Time::from_ns(self.number()?)))
+    }
+}
+
+/// Returns the number of bytes that a number takes.
+fn length_of(number: u64) -> u64 {
+    u64::from((64 - number.leading_zeros()).max(1)).div_ceil(7)
+}
+
+impl<R: Read + Seek> IndexedTrace<R> {
+    /// Opens a trace by its index. The input should be buffered. Returns `None` if the trace has no
+    /// index, or a damaged one: reading all of it tells where the damage is.
+    ///
+    /// # Errors
+    /// If the input is no trace or has another version, or if its header is damaged.
+    pub fn open(body: R) -> Result<Option<IndexedTrace<R>>, ReadError> {
+        let section = Section { state: io::Cursor::default(), body, left: u64::MAX };
+        let reader = Reader::new(section)?;
+        if !reader.has_index {
+            return Ok(None);
+        }
+        let mut trace = IndexedTrace {
+            reader,
+            names: Vec::new(),
+            ended: None,
+            longest_period: Span::ZERO,
+            blocks: Vec::new(),
+            end: (0, 0),
+        };
+        match trace.read_index() {
+            Ok(()) => Ok(Some(trace)),
+            Err(Damage::Io(error)) if error.kind() != io::ErrorKind::UnexpectedEof => {
+                Err(ReadError::Io(error))
+            }
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Returns the header of the trace.
+    #[must_use]
+    pub fn header(&self) -> &Header {
+        &self.reader.header
+    }
+
+    /// Returns all names of the trace in their order.
+    #[must_use]
+    pub fn names(&self) -> &[Named] {
+        &self.names
+    }
+
+    /// Returns the end of the run. `None` if the trace does not have it.
+    #[must_use]
+    pub fn ended(&self) -> Option<Time> {
+        self.ended
+    }
+
+    /// Returns the longest period of all reservations in the trace.
+    #[must_use]
+    pub fn longest_period(&self) -> Span {
+        self.longest_period
+    }
+
+    /// Passes all blocks with an entry in the window to a sink, after the state at the first of
+    /// them, and the end of the run last. Returns the number of run intervals in the other blocks,
+    /// which are all outside the window.
+    ///
+    /// # Errors
+    /// If a block is cut short or damaged, or names an unknown vCPU or CPU.
+    pub fn pass_window(
+        &mut self,
+        from: Time,
+        end: Time,
+        sink: &mut impl Sink,
+    ) -> Result<u64, ReadError> {
+        let (mut is_first, mut left_out, mut before) = (true, 0, 0_u64);
+        for index in 0..self.blocks.len() {
+            let block = &self.blocks[index];
+            let entries = block.entries;
+            if block.to <= from || block.from >= end {
+                left_out += block.run_intervals;
+            } else {
+                self.reader.entries = before;
+                let passed = self.pass_block(index, is_first, sink);
+                passed.map_err(|fault| self.reader.explain(fault))?;
+                is_first = false;
+            }
+            before = before.saturating_add(entries);
+        }
+        self.ended.iter().for_each(|&at| sink.record(&Record::Ended { at }));
+        Ok(left_out)
+    }
+
+    fn pass_block(&mut self, index: usize, is_first: bool, sink: &mut impl Sink) -> Part<()> {
+        let (end, expected) = self.blocks.get(index + 1).map_or(self.end, |it| (it.offset, it.sum));
+        let Block { offset, sum, last, ref state, .. } = self.blocks[index];
+        let length = end.checked_sub(offset).ok_or(Damage::Damaged)?;
+        let reader = &mut self.reader;
+        reader.input.body.seek(SeekFrom::Start(offset))?;
+        reader.input.state = io::Cursor::new(state.clone());
+        reader.input.left = length;
+        reader.vcpus.clear();
+        (reader.last, reader.is_over) = (Time::START, false);
+        while reader.input.has_state() {
+            let tag = reader.byte()?;
+            let entry = reader.read_entry(tag)?;
+            if is_first {
+                entry.pass_to(sink);
+            }
+        }
+        (reader.last, reader.sum) = (last, sum);
+        while reader.input.left > 0 {
+            let tag = reader.byte()?;
+            let entry = reader.read_entry(tag)?;
+            reader.entries += 1;
+            // The end comes once, from the index.
+            if !matches!(entry, Entry::Record(Record::Ended { .. })) {
+                entry.pass_to(sink);
+            }
+        }
+        if reader.sum == expected { Ok(()) } else { Err(Damage::Damaged) }
+    }
+
+    fn read_index(&mut self) -> Part<()> {
+        let body = &mut self.reader.input.body;
+        let size = body.seek(SeekFrom::End(0))?;
+        let at = size.checked_sub(8).ok_or(Damage::Damaged)?;
+        body.seek(SeekFrom::Start(at))?;
+        let mut length = [0; 8];
+        body.read_exact(&mut length)?;
+        let length = u64::from_le_bytes(length);
+        let at = size.checked_sub(length).filter(|_| length > 16).ok_or(Damage::Damaged)?;
+        body.seek(SeekFrom::Start(at))?;
+        self.reader.check_index()?;
+        self.reader.input.body.seek(SeekFrom::Start(at))?;
+        let reader = &mut self.reader;
+        let content = reader.number()?;
+        reader.input.left = content;
+        self.ended = reader.number()?.checked_sub(1).map(Time::from_ns);
+        self.longest_period = Span::from_ns(reader.number()?);
+        self.read_names()?;
+        self.read_blocks()?;
+        Ok(())
+    }
+
+    fn read_names(&mut self) -> Part<()> {
+        let reader = &mut self.reader;
+        let length = reader.number()?;
+        let left = reader.input.left.checked_sub(length).ok_or(Damage::Damaged)?;
+        reader.last = Time::START;
+        while reader.input.left > left {
+            let tag = reader.byte()?;
+            match reader.read_entry(tag)? {
+                Entry::Named(named) => self.names.push(named),
+                _ => return Err(Damage::Damaged),
+            }
+        }
+        Ok(())
+    }
+
+    fn read_blocks(&mut self) -> Part<()> {
+        let reader = &mut self.reader;
+        loop {
+            let (offset, sum, last) = reader.position()?;
+            if reader.input.left == 0 {
+                self.end = (offset, sum);
+                return Ok(());
+            }
+            let (entries, run_intervals) = (reader.number()?, reader.number()?);
+            let [from, to] = [reader.number()?, reader.number()?].map(Time::from_ns);
+            let length = reader.number()?;
+            let state = reader.raw(length)?;
+            self.blocks.push(Block { offset, sum, last, entries, run_intervals, from, to, state });
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! A window of a trace, read by its index.
+
+use std::cell::Cell;
+use std::io::{self, Cursor, Read, Seek, SeekFrom};
+
+use slackline_trace::{
+    Entry, Header, IndexedTrace, Knowledge, Named, RanEnd, ReadError, Reader, Record, Sink, Writer,
+};
+use slackline_units::{CpuId, DomId, Reservation, Span, Time, VcpuId};
+
+const INTERVALS: u64 = 400_000;
+
+fn at(us: u64) -> Time {
+    Time::from_ns(us * 1_000)
+}
+
+fn vcpu(slot: u32) -> VcpuId {
+    VcpuId::new(slot, DomId::new(slot), 0)
+}
+
+fn header() -> Header {
+    Header {
+        title: "long".into(),
+        machine: "sim".into(),
+        policy: "edf".into(),
+        parameters: String::new(),
+        seed: 1,
+        cpus: 2,
+        groups: Vec::new(),
+        dispatch: Span::ZERO,
+        warmup: Span::ZERO,
+        knows: Knowledge::ALL,
+        scenario: String::new(),
+    }
+}
+
+/// CPU 0 has a run interval each 10 us, of one vCPU or the other. CPU 1 has one interval that lasts
+/// from 1 s to 3 s.
+fn entries() -> Vec<Entry> {
+    let name =
+        |slot| Named { at: at(0), vcpu: vcpu(slot), name: slot.to_string(), domain: "d".into() };
+    let reservation = Reservation::new(Span::from_ms(1), Span::from_ms(10)).ok();
+    let mut all: Vec<Entry> = (0..3).map(|slot| Entry::Named(name(slot))).collect();
+    let ran = |slot, cpu, from, to| {
+        let (cpu, used, late) = (CpuId::new(cpu), Span::from_us(to - from), Span::ZERO);
+        let (from, to, end) = (at(from), at(to), RanEnd::Preempted);
+        let due = slot == 1;
+        Entry::Record(Record::Ran {
+            vcpu: vcpu(slot),
+            cpu,
+            from,
+            to,
+            used,
+            granted: None,
+            late,
+            end,
+            due,
+        })
+    };
+    for slot in 0..3 {
+        let (at, vcpu, phase) = (at(0), vcpu(slot), None);
+        all.push(Entry::Record(Record::Promised { at, vcpu, reservation, exact: false, phase }));
+        all.push(Entry::Record(Record::Woke { at, vcpu }));
+    }
+    for count in 0..INTERVALS {
+        let slot = u32::try_from(count % 2).expect("a bit");
+        all.push(ran(slot, 0, count * 10, count * 10 + 9));
+        if count == 300_000 {
+            all.push(ran(2, 1, 1_000_000, 3_000_009));
+        }
+    }
+    all.push(Entry::Record(Record::Ended { at: at(INTERVALS * 10) }));
+    all
+}
+
+fn written(entries: &[Entry]) -> Vec<u8> {
+    let mut file = Vec::new();
+    let mut writer = Writer::new(&mut file, &header());
+    entries.iter().for_each(|entry| entry.pass_to(&mut writer));
+    writer.finish().expect("writing to memory cannot fail");
+    file
+}
+
+/// The run intervals that touch a window, in their order, and the number of all others.
+struct Window {
+    from: Time,
+    end: Time,
+    inside: Vec<Record>,
+    outside: u64,
+    /// vCPUs that are runnable when the first interval of the window is read.
+    runnable: Vec<VcpuId>,
+    ended: usize,
+}
+
+impl Window {
+    fn new(from: Time, end: Time) -> Window {
+        Window { from, end, inside: Vec::new(), outside: 0, runnable: Vec::new(), ended: 0 }
+    }
+}
+
+impl Sink for Window {
+    fn record(&mut self, record: &Record) {
+        match *record {
+            Record::Ran { from, to, .. } if to > self.from && from < self.end => {
+                self.inside.push(*record);
+            }
+            Record::Ran { .. } => self.outside += 1,
+            Record::Woke { vcpu, .. } => self.runnable.push(vcpu),
+            Record::Ended { .. } => self.ended += 1,
+            _ => {}
+        }
+    }
+}
+
+/// Counts the bytes that are read.
+struct Counted<'a> {
+    file: Cursor<&'a [u8]>,
+    read: &'a Cell<u64>,
+}
+
+impl Read for Counted<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read(buffer)?;
+        self.read.set(self.read.get() + read as u64);
+        Ok(read)
+    }
+}
+
+impl Seek for Counted<'_> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.file.seek(to)
+    }
+}
+
+#[test]
+fn window_read_by_index_equals_window_of_whole_trace() {
+    let file = written(&entries());
+    let blocks = file.len() >> 20;
+    assert!(blocks >= 3, "{} bytes", file.len());
+    let ms = 1_000;
+    for (from, end) in [(0, 10), (1_500, 1_510), (2_999, 3_001), (0, 4_000), (3_999, 5_000)] {
+        let (from, end) = (at(from * ms), at(end * ms));
+        let mut expected = Window::new(from, end);
+        Reader::new(&*file).expect("a trace").pass_to(&mut expected).expect("a whole trace");
+        let read = Cell::new(0);
+        let counted = Counted { file: Cursor::new(&file), read: &read };
+        let mut trace = IndexedTrace::open(counted).expect("a trace").expect("an index");
+        assert_eq!((trace.names().len(), trace.ended()), (3, Some(at(INTERVALS * 10))));
+        let mut found = Window::new(from, end);
+        let skipped = trace.pass_window(from, end, &mut found).expect("undamaged blocks");
+        assert_eq!(found.inside, expected.inside, "{from} to {end}");
+        assert_eq!(found.outside + skipped, expected.outside, "{from} to {end}");
+        assert_eq!((found.runnable, found.ended), (expected.runnable, 1));
+        let whole = end - from > Span::from_secs(2);
+        assert_eq!(read.get() < file.len() as u64 * 3 / 4, !whole, "{} bytes read", read.get());
+    }
+}
+
+#[test]
+fn damage_in_read_block_or_index_is_detected() {
+    let file = written(&entries());
+    let window = (at(10_000), at(20_000));
+    let read = |file: &[u8]| -> Result<(), ReadError> {
+        let damaged = ReadError::Damaged { entries: 0 };
+        let mut trace = IndexedTrace::open(Cursor::new(file))?.ok_or(damaged)?;
+        trace.pass_window(window.0, window.1, &mut Window::new(window.0, window.1)).map(drop)
+    };
+    read(&file).expect("an undamaged trace");
+    let length = file.len();
+    let of_index = u64::from_le_bytes(file[length - 8..].try_into().expect("eight bytes"));
+    let index = length - usize::try_from(of_index).expect("a length");
+    for at in (200..100_000).step_by(997).chain(index..length) {
+        let mut damaged = file.clone();
+        damaged[at] ^= 0x10;
+        assert!(read(&damaged).is_err(), "changed at {at} of {length}");
+    }
+}
+
+#[test]
+fn vcpu_named_later_in_a_slot_is_known_in_its_blocks() {
+    let mut all = entries();
+    let next = VcpuId::new(0, DomId::new(9), 0);
+    let named = Named { at: at(4_000_000), vcpu: next, name: "next".into(), domain: "e".into() };
+    all.pop();
+    all.push(Entry::Record(Record::Left { at: at(4_000_000), vcpu: vcpu(0) }));
+    all.push(Entry::Named(named));
+    let end = RanEnd::Preempted;
+    for count in INTERVALS..INTERVALS + 200_000 {
+        let (from, to, used) = (at(count * 10), at(count * 10 + 9), Span::from_us(9));
+        let (cpu, granted, late, due) = (CpuId::new(0), None, Span::ZERO, true);
+        all.push(Entry::Record(Record::Ran {
+            vcpu: next,
+            cpu,
+            from,
+            to,
+            used,
+            granted,
+            late,
+            end,
+            due,
+        }));
+    }
+    let file = written(&all);
+    let mut trace = IndexedTrace::open(Cursor::new(&*file)).expect("a trace").expect("an index");
+    let window = (at(5_900_000), at(5_900_100));
+    let mut found = Window::new(window.0, window.1);
+    trace.pass_window(window.0, window.1, &mut found).expect("undamaged blocks");
+    assert_eq!(found.inside.len(), 10);
+    assert!(found.inside.iter().all(|it| matches!(it, Record::Ran { vcpu, .. } if *vcpu == next)));
+    assert_eq!(found.runnable, [vcpu(1), vcpu(2)], "vCPU 0 has left");
+}
