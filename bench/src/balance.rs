@@ -8,7 +8,7 @@
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use slackline_policy::{Given, Moment, Policy, Topology, Values, find};
+use slackline_policy::{Moment, Policy, RawValue, Topology, Values, find};
 use slackline_units::{CpuId, CpuSet, DomId, Span, Time, VcpuId};
 
 use crate::report::{median, spread, table};
@@ -62,7 +62,7 @@ struct Driven {
 impl Driven {
     fn new(balancer: &str, cpus: usize) -> Result<Driven> {
         let spec = find("sedf").context("sedf is a policy")?;
-        let fields = [("balancer", Given::Text(balancer))];
+        let fields = [("balancer", RawValue::Text(balancer))];
         let values = Values::read(spec.policy_fields, fields.into_iter())?;
         let policy = (spec.build)(&values, &Topology::flat(cpus));
         let mut driven = Driven { policy, at: Moment::at_start(cpus), vcpus: Vec::new(), cpus };
@@ -71,7 +71,7 @@ impl Driven {
             let vcpu = VcpuId::new(number, DomId::new(number), 0);
             let weight = WEIGHTS[index % WEIGHTS.len()];
             let text = weight.to_string();
-            let given = [("extra-weight", Given::Number(&text))];
+            let given = [("extra-weight", RawValue::Number(&text))];
             let share = Values::read(spec.share_fields, given.into_iter())?;
             driven.at.join(vcpu);
             driven.policy.admit(&driven.at, vcpu, &share)?;

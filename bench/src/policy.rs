@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, bail};
 use slackline_host::{Fact, Hardware, Host, Order, Outcome, Report, Used};
-use slackline_policy::{ALL, Given, Moment, Policy, Spec, Topology, Values};
+use slackline_policy::{ALL, Moment, Policy, RawValue, Spec, Topology, Values};
 use slackline_units::{CpuId, DomId, Span, Task, TaskId, Tasks, Time, Told, Urgency, VcpuId};
 
 use crate::report::{median, spread, table};
@@ -294,6 +294,6 @@ fn share(case: &Case, size: usize) -> Result<Values> {
     };
     let has = |name: &str| fields.iter().any(|field| field.name == name);
     let given = given.iter().filter(|(name, _)| has(name));
-    let given = given.map(|&(name, text)| (name, Given::Text(text)));
+    let given = given.map(|&(name, text)| (name, RawValue::Text(text)));
     Values::read(fields, given).context("a share of the policy")
 }

@@ -39,7 +39,7 @@ use slackline_linux::sys::{online_cpus, own_tid, set_affinity};
 use slackline_linux::{ClockStep, WallClock, with_causes};
 use slackline_live::Punctual;
 use slackline_live::session::{Options, OwnedCpus, Session, SessionError, knowledge};
-use slackline_policy::{Given, Values, find};
+use slackline_policy::{RawValue, Values, find};
 use slackline_service::{
     Health, Input, LedgerFault, Loaded, Name, Principal, Service, Settings, Ticket, Verb,
 };
@@ -561,7 +561,7 @@ fn live_elsewhere(managed: &[CpuId]) -> bool {
 
 fn session_options(cpus: &[CpuId], owned: OwnedCpus, keeper: KeeperCommand) -> Options {
     let policy = find(POLICY).expect("a policy of ours");
-    let given = [("reserve", Given::Text(RESERVE))];
+    let given = [("reserve", RawValue::Text(RESERVE))];
     let values = Values::read(policy.policy_fields, given.into_iter());
     let values = values.expect("a reserve that the policy takes");
     let (cpus, owned) = (cpus.to_vec(), Some(owned));

@@ -125,7 +125,7 @@ pub(crate) struct Member {
 
 /// Load of a CPU and the vCPUs on it.
 #[derive(Clone, Debug)]
-pub(crate) struct Load {
+pub(crate) struct BalancerCpu {
     pub(crate) cpu: CpuId,
     /// Time in a sample that reservations left, in ns.
     pub(crate) available: u64,
@@ -137,12 +137,12 @@ pub(crate) struct Load {
     pub(crate) members: Vec<Member>,
 }
 
-impl Load {
+impl BalancerCpu {
     /// Creates the load of a CPU without vCPUs. `available` is the time in a sample that
     /// reservations left.
-    pub(crate) fn empty(cpu: CpuId, available: Span) -> Load {
+    pub(crate) fn empty(cpu: CpuId, available: Span) -> BalancerCpu {
         let (reach, members) = (CpuSet::one(cpu), Vec::new());
-        Load { cpu, available: available.ns(), weight: 0, reach, members }
+        BalancerCpu { cpu, available: available.ns(), weight: 0, reach, members }
     }
 
     /// Adds the weight of a vCPU that may not migrate.

@@ -28,7 +28,7 @@ use core::fmt;
 use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, ReservationError, Span, Time, VcpuId};
 
 pub use admission::trial::Trial;
-pub use api::field::{Field, FieldError, Given, Kind, Value, Values};
+pub use api::field::{Field, FieldError, Kind, RawValue, Value, Values};
 pub use api::moment::Moment;
 pub use api::nearest::nearest;
 pub use api::roster::Roster;

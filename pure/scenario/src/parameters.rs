@@ -1,6 +1,6 @@
 //! Parameters of policies and of shares, as their policy declares them.
 
-use slackline_policy::{Field, FieldError, Given, Spec, Values, find};
+use slackline_policy::{Field, FieldError, RawValue, Spec, Values, find};
 use slackline_units::{CpuShare, Span};
 use toml::de::DeValue;
 
@@ -123,7 +123,7 @@ fn together(
     let others: Vec<Item<'_>> = items.iter().filter(|item| item.key != CPU).copied().collect();
     let is_said = others.iter().any(|item| item.key == spread);
     let read = |slice: &str| {
-        let (slice, spread) = (("slice", Given::Text(slice)), (spread, Given::Text(word)));
+        let (slice, spread) = (("slice", RawValue::Text(slice)), (spread, RawValue::Text(word)));
         let more = if is_said || vcpus == 1 { vec![slice] } else { vec![slice, spread] };
         values(spec, Part::Share, &others, &more)
     };
@@ -149,7 +149,7 @@ fn values(
     spec: &'static Spec,
     part: Part,
     items: &[Item<'_>],
-    more: &[(&str, Given<'_>)],
+    more: &[(&str, RawValue<'_>)],
 ) -> Result<Values, Unplaced> {
     let fields = match part {
         Part::Policy => spec.policy_fields,
@@ -175,11 +175,11 @@ fn values(
 }
 
 /// Reads one parameter as it is written.
-fn parameter<'a>(item: &Item<'a>, field: &'static Field) -> Result<Given<'a>, Unplaced> {
+fn parameter<'a>(item: &Item<'a>, field: &'static Field) -> Result<RawValue<'a>, Unplaced> {
     match item.value() {
-        DeValue::String(text) => Ok(Given::Text(text)),
-        DeValue::Boolean(flag) => Ok(Given::Flag(*flag)),
-        DeValue::Integer(_) | DeValue::Float(_) => Ok(Given::Number(item.raw())),
+        DeValue::String(text) => Ok(RawValue::Text(text)),
+        DeValue::Boolean(flag) => Ok(RawValue::Flag(*flag)),
+        DeValue::Integer(_) | DeValue::Float(_) => Ok(RawValue::Number(item.raw())),
         DeValue::Datetime(_) | DeValue::Array(_) | DeValue::Table(_) => {
             let kind = ErrorKind::Field(FieldError::WrongType(field, shown(item.raw())));
             Err(Unplaced { at: Some(item.at()), kind })

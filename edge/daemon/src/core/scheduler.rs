@@ -9,7 +9,7 @@ use slackline_linux::thread::ThreadError;
 use slackline_live::session::{
     Called, GroupError, JoinId, Prepared, Request, RequestError, Session, Who,
 };
-use slackline_policy::{Given, Values, find};
+use slackline_policy::{RawValue, Values, find};
 use slackline_service::{Declined, Identity, Joining, Room, Seats, Terms};
 use slackline_units::{CpuId, CpuSet, CpuShare, DomId, Span};
 
@@ -488,11 +488,11 @@ fn values((slice, period): (Span, Span), exact: bool, phase: &str, spread: &str)
     let policy = find(POLICY).expect("a policy of ours");
     let (slice, period) = (slice.to_string(), period.to_string());
     let given = [
-        ("slice", Given::Text(&slice)),
-        ("period", Given::Text(&period)),
-        ("exact", Given::Flag(exact)),
-        ("phase", Given::Text(phase)),
-        ("spread", Given::Text(spread)),
+        ("slice", RawValue::Text(&slice)),
+        ("period", RawValue::Text(&period)),
+        ("exact", RawValue::Flag(exact)),
+        ("phase", RawValue::Text(phase)),
+        ("spread", RawValue::Text(spread)),
     ];
     let share = Values::read(policy.share_fields, given.into_iter());
     share.expect("what every reservation can be written as")

@@ -128,8 +128,8 @@ impl Policy for Canary {
         let answer = self.policy.adjust(at, vcpu, share);
         if answer.is_err() && self.wrong == Wrong::TakesWhatItDeclines {
             // A tiny slice, which always fits.
-            let least = slackline_policy::Given::Text("1ns");
-            let most = slackline_policy::Given::Text("1ms");
+            let least = slackline_policy::RawValue::Text("1ns");
+            let most = slackline_policy::RawValue::Text("1ms");
             let small = [("slice", least), ("period", most)].into_iter();
             let small = Values::read(self.spec.share_fields, small)
                 .expect("`slice` and `period` are fields of EDF");

@@ -1,6 +1,6 @@
 //! Random draws for scripts. All decisions of a run derive from numbers in its script.
 
-use slackline_policy::{Field, Given, Groups, Kind, Level, Topology, Values};
+use slackline_policy::{Field, Groups, Kind, Level, RawValue, Topology, Values};
 use slackline_units::{CpuId, CpuSet};
 use slackline_units::{CpuShare, DomId, Pending, Span, TASKS, Task, TaskId, Tasks, Told, Urgency};
 
@@ -136,11 +136,11 @@ enum Drawn {
 }
 
 impl Drawn {
-    fn given(&self) -> Given<'_> {
+    fn given(&self) -> RawValue<'_> {
         match self {
-            Drawn::Text(text) => Given::Text(text),
-            Drawn::Number(text) => Given::Number(text),
-            Drawn::Flag(flag) => Given::Flag(*flag),
+            Drawn::Text(text) => RawValue::Text(text),
+            Drawn::Number(text) => RawValue::Number(text),
+            Drawn::Flag(flag) => RawValue::Flag(*flag),
         }
     }
 }

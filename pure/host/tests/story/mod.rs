@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use slackline_host::policy::{
-    Account, AdmitError, Entitlement, Field, Given, Moment, Pick, Policy, Told, Topology, TurnEnd,
-    Values, find,
+    Account, AdmitError, Entitlement, Field, Moment, Pick, Policy, RawValue, Told, Topology,
+    TurnEnd, Values, find,
 };
 use slackline_host::{Broken, Fact, Fault, Hardware, Host, Order, Outcome, Report, Used};
 use slackline_trace::Record;
@@ -214,7 +214,7 @@ impl Story {
     /// Uses a policy of the list with these parameters.
     pub(crate) fn under(policy: &str, given: &[(&str, &str)], cpus: usize) -> Story {
         let spec = find(policy).expect("the policy is on the list");
-        let given = given.iter().map(|&(name, text)| (name, Given::Text(text)));
+        let given = given.iter().map(|&(name, text)| (name, RawValue::Text(text)));
         let values = Values::read(spec.policy_fields, given).expect("the parameters are valid");
         let host = Host::new(spec, &values, &Topology::flat(cpus));
         Story { fields: spec.share_fields, ..Story::with(host, Arc::default(), 1) }
@@ -306,7 +306,7 @@ impl Story {
     }
 
     pub(crate) fn share(&self, words: &[(&'static str, &'static str)]) -> Values {
-        let given = words.iter().map(|&(name, text)| (name, Given::Text(text)));
+        let given = words.iter().map(|&(name, text)| (name, RawValue::Text(text)));
         Values::read(self.fields, given).expect("the parameters of the share are valid")
     }
 

@@ -10,7 +10,7 @@ use slackline_units::{CpuId, CpuSet, Reservation, Span};
 
 use crate::admission::demand::Demand;
 use crate::admission::dispatch_overhead::longest_slice;
-use crate::admission::split::{Among, Part, Splits};
+use crate::admission::split::{CandidateCpus, Part, Splits};
 
 /// Chooses a CPU among those that satisfy a predicate.
 type Choose<'a> = dyn Fn(&dyn Fn(CpuId) -> bool) -> Result<CpuId, CpuId> + 'a;
@@ -36,7 +36,7 @@ pub(crate) struct Fitting<'a> {
 
 /// Placement that was found.
 #[derive(Clone, Debug)]
-pub(crate) struct Found {
+pub(crate) struct FitPlacement {
     /// Subtasks. Empty if the reservation is whole.
     pub(crate) parts: Vec<Part>,
     /// CPU of the whole reservation, or of its first subtask.
@@ -46,16 +46,16 @@ pub(crate) struct Found {
     pub(crate) waits: bool,
 }
 
-impl Found {
+impl FitPlacement {
     /// Places the whole reservation on `cpu`.
-    pub(crate) fn whole(cpu: CpuId) -> Found {
-        Found { parts: Vec::new(), cpu, waits: false }
+    pub(crate) fn whole(cpu: CpuId) -> FitPlacement {
+        FitPlacement { parts: Vec::new(), cpu, waits: false }
     }
 }
 
 impl Fitting<'_> {
     /// Finds the placement. The error is the longest slice with this period that fits.
-    pub(crate) fn find(&self) -> Result<Found, Span> {
+    pub(crate) fn find(&self) -> Result<FitPlacement, Span> {
         let Fitting { splits, share, .. } = *self;
         let strict = splits.strict();
         let is_open = |cpu| !strict.contains(cpu) && (self.fits)(cpu, share);
@@ -63,7 +63,7 @@ impl Fitting<'_> {
         if strict.is_empty()
             && let Ok(cpu) = (self.whole)(&is_open)
         {
-            return Ok(Found::whole(cpu));
+            return Ok(FitPlacement::whole(cpu));
         }
         let demands = (self.demands)();
         let starts: &[bool] = if self.before.is_some() { &[false, true] } else { &[false] };
@@ -71,14 +71,17 @@ impl Fitting<'_> {
             let among = self.among(&demands, waits);
             let takes = |cpu| strict.contains(cpu) && splits.takes_whole(cpu, share, among);
             if let Ok(cpu) = (self.whole)(&|cpu| is_open(cpu) || takes(cpu)) {
-                return Ok(Found { waits: waits && strict.contains(cpu), ..Found::whole(cpu) });
+                return Ok(FitPlacement {
+                    waits: waits && strict.contains(cpu),
+                    ..FitPlacement::whole(cpu)
+                });
             }
         }
         for &waits in starts {
             let among = self.among(&demands, waits);
             let kept = self.before.and_then(|before| splits.keep(before, share, among));
             if let Some(parts) = kept.or_else(|| splits.split(share, among)) {
-                return Ok(Found { cpu: parts[0].cpu, parts, waits });
+                return Ok(FitPlacement { cpu: parts[0].cpu, parts, waits });
             }
         }
         Err(self.room_by(&demands))
@@ -90,10 +93,10 @@ impl Fitting<'_> {
     }
 
     /// Returns the candidates for a start at once or one period later.
-    fn among<'b>(&self, demands: &'b [Option<Demand>], waits: bool) -> Among<'b> {
+    fn among<'b>(&self, demands: &'b [Option<Demand>], waits: bool) -> CandidateCpus<'b> {
         let wait = if waits { self.share.period() } else { Span::ZERO };
         let demands = if self.only_open { &[] } else { demands };
-        Among { demands, allowed: self.allowed, wait }
+        CandidateCpus { demands, allowed: self.allowed, wait }
     }
 
     fn room_by(&self, demands: &[Option<Demand>]) -> Span {

@@ -18,7 +18,7 @@ use alloc::vec::Vec;
 use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, Span, VcpuId};
 
 use crate::Roster;
-use crate::admission::demand::{Demand, Demanded, Job};
+use crate::admission::demand::{Demand, Job, TaskDemand};
 use crate::admission::dispatch_overhead::{Looks, longest_slice};
 
 /// One subtask of a split reservation.
@@ -43,7 +43,7 @@ impl Part {
 
 /// CPUs that may take a reservation, and the time at which it starts.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Among<'a> {
+pub(crate) struct CandidateCpus<'a> {
     /// Demand by CPU. `None`, or a missing entry, for a CPU on which no vCPU can be split.
     pub(crate) demands: &'a [Option<Demand>],
     pub(crate) allowed: CpuSet,
@@ -51,8 +51,8 @@ pub(crate) struct Among<'a> {
     pub(crate) wait: Span,
 }
 
-impl Among<'_> {
-    fn takes(&self, cpu: CpuId, more: Demanded, capacity: CpuShare) -> bool {
+impl CandidateCpus<'_> {
+    fn takes(&self, cpu: CpuId, more: TaskDemand, capacity: CpuShare) -> bool {
         let demand = self.demands.get(cpu.index()).and_then(Option::as_ref);
         demand.is_some_and(|demand| demand.takes(more, capacity))
     }
@@ -126,14 +126,19 @@ impl Splits {
     }
 
     /// Returns true if a strict CPU takes `asked` as a whole.
-    pub(crate) fn takes_whole(&self, cpu: CpuId, asked: Reservation, among: Among<'_>) -> bool {
+    pub(crate) fn takes_whole(
+        &self,
+        cpu: CpuId,
+        asked: Reservation,
+        among: CandidateCpus<'_>,
+    ) -> bool {
         let (slice, period) = (asked.slice(), asked.period());
         let job = Job { time: self.looks.with(slice, period), within: period, period };
-        among.takes(cpu, Demanded { owed: None, next: among.wait, job }, self.capacity)
+        among.takes(cpu, TaskDemand { owed: None, next: among.wait, job }, self.capacity)
     }
 
     /// Returns subtasks for `asked`. `None` if it fits on no combination of CPUs that was searched.
-    pub(crate) fn split(&self, asked: Reservation, among: Among<'_>) -> Option<Vec<Part>> {
+    pub(crate) fn split(&self, asked: Reservation, among: CandidateCpus<'_>) -> Option<Vec<Part>> {
         let search = self.search(asked.period(), among);
         let plan = search.plans().find(|plan| plan.most >= asked.slice())?;
         Some(search.even(&plan, asked).unwrap_or_else(|| cut(&plan.parts, asked)))
@@ -145,7 +150,7 @@ impl Splits {
         &self,
         (share, parts): (Reservation, &[Part]),
         asked: Reservation,
-        among: Among<'_>,
+        among: CandidateCpus<'_>,
     ) -> Option<Vec<Part>> {
         let is_less = asked.period() == share.period() && asked.slice() <= share.slice();
         let parts = if is_less { cut(parts, asked) } else { Vec::new() };
@@ -155,14 +160,14 @@ impl Splits {
     }
 
     /// Returns the longest slice that fits as a split reservation, or as a whole on a strict CPU.
-    pub(crate) fn room(&self, period: Span, among: Among<'_>) -> Span {
+    pub(crate) fn room(&self, period: Span, among: CandidateCpus<'_>) -> Span {
         let whole = |cpu| longest_slice(period, |asked| self.takes_whole(cpu, asked, among));
         let whole = among.allowed.and(&self.strict).iter().map(whole).max().unwrap_or(Span::ZERO);
         let search = self.search(period, among);
         search.plans().map(|plan| plan.most).fold(whole, Span::max)
     }
 
-    fn search<'a>(&self, period: Span, among: Among<'a>) -> Search<'a> {
+    fn search<'a>(&self, period: Span, among: CandidateCpus<'a>) -> Search<'a> {
         Search { among, capacity: self.capacity, looks: self.looks, period }
     }
 }
@@ -187,7 +192,7 @@ fn cut(parts: &[Part], asked: Reservation) -> Vec<Part> {
 
 /// Search for the subtasks of a reservation with a given period.
 struct Search<'a> {
-    among: Among<'a>,
+    among: CandidateCpus<'a>,
     capacity: CpuShare,
     looks: Looks,
     period: Span,
@@ -204,7 +209,7 @@ struct Beginning {
 
 /// Complete list of subtasks. The last one is as long as possible.
 #[derive(Clone, Debug)]
-struct Plan {
+struct SplitPlan {
     parts: Vec<Part>,
     /// Their CPU time together: the longest slice that this plan can serve.
     most: Span,
@@ -229,8 +234,8 @@ const KEPT: CpuShare = CpuShare::from_ppm(1_000);
 impl Search<'_> {
     /// Returns the plans, first those with fewer subtasks, and of those the tightest first. They
     /// depend on the period only, not on the slice.
-    fn plans(&self) -> impl Iterator<Item = Plan> {
-        let Among { demands, allowed, .. } = self.among;
+    fn plans(&self) -> impl Iterator<Item = SplitPlan> {
+        let CandidateCpus { demands, allowed, .. } = self.among;
         let bound = |cpu: &CpuId| Some(demands.get(cpu.index())?.as_ref()?.bound());
         let mut cpus: Vec<CpuId> = allowed.iter().filter(|cpu| bound(cpu).is_some()).collect();
         cpus.sort_by_key(|cpu| (bound(cpu), *cpu));
@@ -260,19 +265,19 @@ impl Search<'_> {
     }
 
     /// Appends the last subtask, as long as possible. `None` if there is no room.
-    fn plan(&self, beginning: &Beginning, cpu: CpuId) -> Option<Plan> {
+    fn plan(&self, beginning: &Beginning, cpu: CpuId) -> Option<SplitPlan> {
         let part = |slice| Part { cpu, slice, begins: beginning.ends, ends: self.period };
         let longest = longest_slice(self.period, |slice| {
             let part = part(slice.slice());
             self.looks.fits(part.slice, part.ends - part.begins) && self.takes(&part)
         });
         let Beginning { parts, slice: most, .. } = beginning.with(part(longest));
-        (!longest.is_zero()).then_some(Plan { parts, most })
+        (!longest.is_zero()).then_some(SplitPlan { parts, most })
     }
 
     /// Distributes the excess of a plan over the slice evenly to its CPUs, so that each has some
     /// margin for overruns. `None` if the result does not fit.
-    fn even(&self, plan: &Plan, asked: Reservation) -> Option<Vec<Part>> {
+    fn even(&self, plan: &SplitPlan, asked: Reservation) -> Option<Vec<Part>> {
         let left = (plan.most - asked.slice()) / plan.parts.len() as u64;
         let (last, others) = plan.parts.split_last()?;
         let mut even = Beginning::default();
@@ -295,7 +300,7 @@ impl Search<'_> {
     /// Returns true if the CPU of a subtask can take it.
     fn takes(&self, part: &Part) -> bool {
         let job = part.job(self.period, self.looks);
-        let more = Demanded { owed: None, next: self.among.wait + part.begins, job };
+        let more = TaskDemand { owed: None, next: self.among.wait + part.begins, job };
         self.among.takes(part.cpu, more, self.capacity)
     }
 }
@@ -330,7 +335,7 @@ mod tests {
 
     use super::*;
     use crate::picture::picture;
-    use crate::{Given, Topology, Trial, Values, find};
+    use crate::{RawValue, Topology, Trial, Values, find};
 
     /// Random numbers from a seed (SplitMix64: Steele, Lea and Flood, 2014).
     struct Draws(u64);
@@ -363,13 +368,13 @@ mod tests {
 
     fn admits(policy: &str, place: &str, cpus: usize, set: &[Reservation]) -> bool {
         let spec = find(policy).unwrap();
-        let given = [("place", Given::Text(place)), ("reserve", Given::Text("0cpu"))];
+        let given = [("place", RawValue::Text(place)), ("reserve", RawValue::Text("0cpu"))];
         let values = Values::read(spec.policy_fields, given.into_iter()).unwrap();
         let mut trial = Trial::new(spec, &values, &Topology::flat(cpus));
         (0..).zip(set).all(|(slot, share)| {
             let text = [share.slice(), share.period()].map(|span| alloc::format!("{span}"));
             let given =
-                ["slice", "period"].into_iter().zip(text.iter().map(|text| Given::Text(text)));
+                ["slice", "period"].into_iter().zip(text.iter().map(|text| RawValue::Text(text)));
             let share = Values::read(spec.share_fields, given).unwrap();
             trial.join(VcpuId::new(slot, DomId::new(slot), 0), &share, None).is_ok()
         })
@@ -455,10 +460,10 @@ mod tests {
         for policy in ["edf", "sedf"] {
             let spec = find(policy).unwrap();
             let values =
-                Values::read(spec.policy_fields, [("place", Given::Text("split"))].into_iter());
+                Values::read(spec.policy_fields, [("place", RawValue::Text("split"))].into_iter());
             let mut trial = Trial::new(spec, &values.unwrap(), &Topology::flat(2));
             let share = |slice| {
-                let given = [("slice", Given::Text(slice)), ("period", Given::Text("10ms"))];
+                let given = [("slice", RawValue::Text(slice)), ("period", RawValue::Text("10ms"))];
                 Values::read(spec.share_fields, given.into_iter()).unwrap()
             };
             let vcpu = |slot| VcpuId::new(slot, DomId::new(slot), 0);

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use slackline_units::{CpuId, CpuSet, Reservation, Span, Time};
 
-use crate::admission::demand::{Demanded, Job};
+use crate::admission::demand::{Job, TaskDemand};
 use crate::admission::dispatch_overhead::Looks;
 use crate::admission::split::Part;
 
@@ -80,7 +80,7 @@ impl InParts {
 
 /// State of a vCPU within a period.
 #[derive(Debug)]
-pub(crate) struct Standing {
+pub(crate) struct PeriodState {
     pub(crate) share: Reservation,
     /// CPU to which it is bound if it is not split.
     pub(crate) cpu: CpuId,
@@ -95,10 +95,10 @@ pub(crate) struct Standing {
     pub(crate) slept: Span,
 }
 
-impl Standing {
+impl PeriodState {
     /// Returns its demand from now on, by CPU.
-    pub(crate) fn demands(self, at: Time, looks: Looks) -> Vec<(CpuId, Demanded)> {
-        let Standing { share, cpu, in_parts, begins, deadline, left, slept } = self;
+    pub(crate) fn demands(self, at: Time, looks: Looks) -> Vec<(CpuId, TaskDemand)> {
+        let PeriodState { share, cpu, in_parts, begins, deadline, left, slept } = self;
         let (period, left) = (share.period(), left.left_after(slept));
         let owed = |left: Span, due: Time| {
             let time = looks.with(left, Span::MAX);
@@ -107,7 +107,7 @@ impl Standing {
         };
         let Some(mut there) = in_parts else {
             let job = Job { time: looks.with(share.slice(), period), within: period, period };
-            let one = Demanded { owed: owed(left, deadline), next: deadline.since(at), job };
+            let one = TaskDemand { owed: owed(left, deadline), next: deadline.since(at), job };
             return alloc::vec![(cpu, one)];
         };
         there.go_on(slept);
@@ -118,7 +118,7 @@ impl Standing {
             let owed =
                 if is_here { owed(there.left_of(left), begins.after(part.ends)) } else { None };
             let next = begin.after(part.begins).since(at);
-            (part.cpu, Demanded { owed, next, job: part.job(period, looks) })
+            (part.cpu, TaskDemand { owed, next, job: part.job(period, looks) })
         };
         there.parts.iter().enumerate().map(one).collect()
     }

@@ -27,7 +27,7 @@ fn projected(span: Span, interval: Span) -> u64 {
 
 /// Samples and averages of a host.
 #[derive(Debug)]
-pub(crate) struct Books {
+pub(crate) struct LoadSamples {
     vcpus: Roster<Had>,
     cpus: Vec<Gave>,
     /// Speed of a hardware thread while another thread of its core is busy, as part of a core.
@@ -71,9 +71,13 @@ struct Gave {
     was_busy_then: Span,
 }
 
-impl Books {
+impl LoadSamples {
     /// Creates books for a host with `cpus` CPUs. `siblings` returns the other threads of a core.
-    pub(crate) fn new(cpus: usize, siblings: impl Fn(CpuId) -> CpuSet, believed: Parts) -> Books {
+    pub(crate) fn new(
+        cpus: usize,
+        siblings: impl Fn(CpuId) -> CpuSet,
+        believed: Parts,
+    ) -> LoadSamples {
         let is_whole = believed.some >= believed.of;
         let siblings = |cpu| if is_whole { CpuSet::NONE } else { siblings(cpu) };
         let gave = |cpu| Gave {
@@ -88,7 +92,7 @@ impl Books {
             was_busy_then: Span::ZERO,
         };
         let cpus = (0..cpus).map(gave).collect();
-        Books { vcpus: Roster::default(), cpus, believed, since: Time::START }
+        LoadSamples { vcpus: Roster::default(), cpus, believed, since: Time::START }
     }
 
     /// Starts sampling at `now`.

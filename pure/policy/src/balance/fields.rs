@@ -2,7 +2,7 @@
 
 use slackline_units::{CpuShare, Span};
 
-use super::pairs::Rules;
+use super::pairs::SwapRules;
 use super::{CALL, Parts};
 use crate::{Field, Values};
 
@@ -42,7 +42,7 @@ pub(crate) const BALANCER_SLICE: Field = Field::span_within(
 /// Parsed parameters of a balancer.
 #[derive(Debug)]
 pub(crate) struct Settings {
-    pub(crate) rules: Rules,
+    pub(crate) rules: SwapRules,
     pub(crate) by_runs: bool,
     /// True if it makes plans instead of swaps.
     pub(crate) plans: bool,
@@ -60,7 +60,7 @@ impl Settings {
             return None;
         }
         let is_repaired = kind != "thesis";
-        let rules = Rules {
+        let rules = SwapRules {
             close: part(values.choice(&CLOSE)).of,
             least: part(values.choice(&LEAST_DIFFERENCE)),
             improves: is_repaired,

@@ -50,13 +50,13 @@ use crate::{
 
 use claims::Claims;
 use domains::Domains;
-use exact::level::Level;
+use exact::level::CreditLevel;
 use gangs::Gangs;
 use rules::{Changes, Newcomers, Park};
 
-pub(crate) use claims::{Belief, Bound, Consider, Ends, Match, Place, Tell};
-pub(crate) use order::Among;
-pub(crate) use rules::{Rules, fields};
+pub(crate) use claims::{Belief, ClaimLimit, Consider, Ends, Match, RequeuePosition, Tell};
+pub(crate) use order::ClaimScope;
+pub(crate) use rules::{CreditRules, fields};
 
 use runqueue::{Class, RunQueues};
 
@@ -86,7 +86,7 @@ pub(crate) const SPEC: Spec = Spec {
     together: None,
     payer: None,
     build: |values, topology| {
-        let rules = Rules::read(values, values.choice(&fields::RULES));
+        let rules = CreditRules::read(values, values.choice(&fields::RULES));
         let gangs = Gangs::read(values, topology.cpus());
         Box::new(Credit { gangs, ..Credit::new(rules, topology, None) })
     },
@@ -96,7 +96,7 @@ pub(crate) const SPEC: Spec = Spec {
 const MASTER: CpuId = CpuId::new(0);
 
 pub(crate) struct Credit {
-    rules: Rules,
+    rules: CreditRules,
     topology: Topology,
     /// True if each CPU is a core of its own, and all are in one socket.
     is_flat: bool,
@@ -105,7 +105,7 @@ pub(crate) struct Credit {
     /// Ticks of the master CPU since the last accounting.
     ticks: u32,
     accounted: Time,
-    cpus: Vec<Cpu>,
+    cpus: Vec<CreditCpu>,
     /// CPUs by class of the chosen vCPU. A CPU without one counts as [`Class::Idle`].
     by_class: [CpuSet; runqueue::CLASSES],
     /// Number of vCPUs by home CPU.
@@ -117,7 +117,7 @@ pub(crate) struct Credit {
     /// not counted.
     balance: i64,
     /// State of the division of credit without counting.
-    level: Level,
+    level: CreditLevel,
     /// Claims of guests. `None` if they are ignored.
     claims: Option<Box<Claims>>,
     /// Invitations of siblings. `None` if vCPUs are scheduled independently.
@@ -130,7 +130,7 @@ pub(crate) struct Credit {
 
 /// Decision of the last pass of a CPU.
 #[derive(Clone, Copy, Debug)]
-struct Cpu {
+struct CreditCpu {
     chosen: Option<VcpuId>,
     /// Class of the chosen vCPU. [`Class::Idle`] if there is none.
     class: Class,
@@ -141,7 +141,7 @@ struct Cpu {
     turn_ends: Time,
     tick: Time,
     /// Reason for the requested pass.
-    why: Why,
+    why: PassReason,
 }
 
 /// Account of a vCPU.
@@ -229,7 +229,7 @@ impl Policy for Credit {
         if let Some(gangs) = &mut self.gangs {
             gangs.leave(vcpu);
         }
-        self.request_all(on, Why::Over);
+        self.request_all(on, PassReason::Over);
         self.requested
     }
 
@@ -278,7 +278,7 @@ impl Policy for Credit {
     }
 
     fn turn_over(&mut self, _: &Moment, vcpu: VcpuId, why: TurnEnd) -> CpuSet {
-        let why = if why == TurnEnd::Yield { Why::Yielded } else { Why::Over };
+        let why = if why == TurnEnd::Yield { PassReason::Yielded } else { PassReason::Over };
         self.request_all(self.vcpus[vcpu].on, why);
         CpuSet::NONE // The event concerns that CPU only.
     }
@@ -289,7 +289,7 @@ impl Policy for Credit {
         if self.claims.is_some() {
             self.rest(at, vcpu);
         }
-        self.request_all(on, Why::Over);
+        self.request_all(on, PassReason::Over);
         CpuSet::NONE
     }
 
@@ -334,7 +334,7 @@ impl Policy for Credit {
         let this = &mut self.cpus[cpu.index()];
         let has_idled = this.chosen.is_none() && this.until <= at.now();
         if has_idled && self.rules.changes == Changes::Tick {
-            self.request(cpu, Why::Over);
+            self.request(cpu, PassReason::Over);
         }
         self.requested
     }
@@ -362,7 +362,7 @@ impl Policy for Credit {
 
 /// Reason for a pass. Of several reasons the greatest counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Why {
+enum PassReason {
     /// Another vCPU may precede the chosen one.
     Preempted,
     /// The timeslice has ended, or no vCPU is chosen.
@@ -378,15 +378,15 @@ fn run(vcpu: VcpuId, limit: Span) -> Pick {
 
 impl Credit {
     /// Creates the policy. Claims of guests count only with a `belief`.
-    pub(crate) fn new(rules: Rules, topology: &Topology, belief: Option<Belief>) -> Credit {
-        let cpu = Cpu {
+    pub(crate) fn new(rules: CreditRules, topology: &Topology, belief: Option<Belief>) -> Credit {
+        let cpu = CreditCpu {
             chosen: None,
             class: Class::Idle,
             from: Time::START,
             until: Time::NEVER,
             tick: Time::NEVER,
             turn_ends: Time::NEVER,
-            why: Why::Preempted,
+            why: PassReason::Preempted,
         };
         Credit {
             rules,
@@ -409,7 +409,7 @@ impl Credit {
             vcpus: Roster::default(),
             domains: Domains::new(&rules),
             balance: 0,
-            level: Level::default(),
+            level: CreditLevel::default(),
             claims: belief.map(|belief| Box::new(Claims::new(belief))),
             gangs: None,
             free: CpuSet::first_n(topology.cpus()),
@@ -427,7 +427,7 @@ impl Credit {
 
     /// Requests a pass of a CPU.
     #[inline]
-    fn request(&mut self, cpu: CpuId, why: Why) {
+    fn request(&mut self, cpu: CpuId, why: PassReason) {
         let this = &mut self.cpus[cpu.index()];
         let is_first = !self.requested.contains(cpu);
         this.why = if is_first { why } else { this.why.max(why) };
@@ -436,7 +436,7 @@ impl Credit {
 
     /// Requests a pass of these CPUs.
     #[inline]
-    fn request_all(&mut self, cpus: impl IntoIterator<Item = CpuId>, why: Why) {
+    fn request_all(&mut self, cpus: impl IntoIterator<Item = CpuId>, why: PassReason) {
         cpus.into_iter().for_each(|cpu| self.request(cpu, why));
     }
 
@@ -447,7 +447,7 @@ impl Credit {
         let idle = at.idle().without(&self.free).without(&self.requested);
         for cpu in idle.iter() {
             if self.cpus[cpu.index()].chosen.is_some() {
-                self.request(cpu, Why::Preempted);
+                self.request(cpu, PassReason::Preempted);
             }
         }
     }
@@ -455,7 +455,7 @@ impl Credit {
     /// Chooses the vCPU that started because the chosen one is not eligible.
     fn replace(&mut self, at: &Moment, cpu: CpuId, vcpu: VcpuId) {
         self.requested.remove(cpu);
-        self.put_back(at, cpu, Why::Preempted);
+        self.put_back(at, cpu, PassReason::Preempted);
         if self.rules.changes == Changes::Tick {
             self.queues.put_mark(cpu);
         }
@@ -496,7 +496,7 @@ impl Credit {
             return;
         }
         self.accounted = now;
-        let Rules { slice, tick, clock, .. } = self.rules;
+        let CreditRules { slice, tick, clock, .. } = self.rules;
         let cpus = self.cpus.len();
         for (index, cpu) in self.cpus.iter_mut().enumerate() {
             cpu.until = now.after(slice);

@@ -77,7 +77,7 @@ use self::fields::{
 };
 use self::overrun::history::Stops;
 use self::split::{demands, reserved};
-use crate::admission::bookings::{Asked, Bookings, Placed};
+use crate::admission::bookings::{AdmissionRequest, BookedPlacement, Bookings};
 use crate::admission::placement::Packing;
 use crate::admission::subtasks::InParts;
 use crate::api::field::{distance, slice_of};
@@ -113,11 +113,11 @@ struct Edf {
     /// Two queues per CPU, `owed` and `served`, by deadline.
     deadlines: Queues<Time>,
     /// One queue per CPU: the vCPUs in `served` that may use slack.
-    spare: Queues<Turn>,
+    spare: Queues<SlackRank>,
     /// Least slack that any vCPU in `spare` has received, by CPU. A newcomer starts from there.
     spare_floor: Vec<Span>,
     spare_time: Vec<SpareTime>,
-    servers: Roster<Server>,
+    servers: Roster<EdfServer>,
     /// vCPUs that share unused budget, by VM.
     families: Families,
     loans: Loans,
@@ -146,7 +146,7 @@ impl SpareTime {
 
 /// Order of vCPUs in slack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Turn {
+enum SlackRank {
     /// vCPUs with backlog come first, by their current deadline.
     Late(Time),
     /// Then work-conserving vCPUs, by the slack that they have received.
@@ -154,7 +154,7 @@ enum Turn {
 }
 
 /// Budget and accounts of one vCPU.
-struct Server {
+struct EdfServer {
     periods: Periods,
     exact: bool,
     /// True if its period begins when it wakes.
@@ -195,13 +195,13 @@ struct Server {
 impl Policy for Edf {
     fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError> {
         let periods = periods(share)?;
-        let Placed { cpu, parts, advance, .. } = self.promise(at, vcpu, None, periods)?;
+        let BookedPlacement { cpu, parts, advance, .. } = self.promise(at, vcpu, None, periods)?;
         let cpus: CpuSet = parts.iter().map(|part| part.cpu).chain([cpu]).collect();
         cpus.iter().for_each(|cpu| self.note_promises(at, cpu));
         let deadline = periods.first_end(at.now(), &self.clock);
         let slice = periods.worth(at.now(), deadline);
         let in_advance = advance.min(slice);
-        let server = Server {
+        let server = EdfServer {
             periods,
             exact: share.flag(&EXACT),
             begins_at_wake: self.begins_at_wake(share),
@@ -236,7 +236,8 @@ impl Policy for Edf {
         let tenant = self.servers[vcpu].tenant(vcpu, at.now());
         let home = tenant.cpu;
         let mut cpus = self.servers[vcpu].cpus();
-        let Placed { cpu, parts, waits, .. } = self.promise(at, vcpu, Some(tenant), periods)?;
+        let BookedPlacement { cpu, parts, waits, .. } =
+            self.promise(at, vcpu, Some(tenant), periods)?;
         self.dequeue(vcpu);
         cpus.extend(parts.iter().map(|part| part.cpu).chain([cpu]));
         cpus.iter().for_each(|cpu| self.note_promises(at, cpu));
@@ -404,7 +405,7 @@ impl Policy for Edf {
         let how = (&self.clock, self.promised.looks());
         let demands = || demands(&self.servers, None, (at, allowed), how);
         let lent = self.lent(at, allowed);
-        self.promised.room(&Asked { lent: &lent, demands: &demands, ..asked })
+        self.promised.room(&AdmissionRequest { lent: &lent, demands: &demands, ..asked })
     }
 
     fn reserved(&self, cpu: CpuId) -> Option<CpuShare> {
@@ -473,7 +474,7 @@ impl Edf {
         }
         if self.spare.queue_of(vcpu).is_some() {
             self.enqueue(vcpu);
-            if let Some((Turn::Unclaimed(least), _)) = self.spare.first(cpu) {
+            if let Some((SlackRank::Unclaimed(least), _)) = self.spare.first(cpu) {
                 self.spare_floor[cpu] = self.spare_floor[cpu].max(least);
             }
         } else {
@@ -529,9 +530,9 @@ impl Edf {
         self.note_rest(server.cpu);
         let server = &self.servers[vcpu];
         if !server.backlog.is_zero() {
-            self.spare.insert(server.cpu.index(), Turn::Late(server.deadline), vcpu);
+            self.spare.insert(server.cpu.index(), SlackRank::Late(server.deadline), vcpu);
         } else if !server.exact {
-            self.spare.insert(server.cpu.index(), Turn::Unclaimed(server.spare_used), vcpu);
+            self.spare.insert(server.cpu.index(), SlackRank::Unclaimed(server.spare_used), vcpu);
         }
     }
 

@@ -13,7 +13,8 @@ use alloc::boxed::Box;
 use slackline_units::{CpuShare, Span};
 
 use crate::policies::credit::{
-    self, Among, Belief, Bound, Consider, Credit, Ends, Match, Place, Rules, Tell, fields,
+    self, Belief, ClaimLimit, ClaimScope, Consider, Credit, CreditRules, Ends, Match,
+    RequeuePosition, Tell, fields,
 };
 use crate::{Field, Spec, Topology, Values};
 
@@ -160,7 +161,7 @@ fn build(values: &Values, topology: &Topology) -> Credit {
         "as-rules" => by_rules[column],
         said => said,
     };
-    let bound = Bound { cap: values.share(&BOOST_CAP), depth: values.span(&BOOST_DEPTH) };
+    let bound = ClaimLimit { cap: values.share(&BOOST_CAP), depth: values.span(&BOOST_DEPTH) };
     let belief = Belief {
         tell: match values.choice(&TELL) {
             "inferred" => Tell::Inferred(values.span(&ANSWERS_WITHIN)),
@@ -183,15 +184,15 @@ fn build(values: &Values, topology: &Topology) -> Credit {
             _ => Ends::Claim,
         },
         among: match word(&AMONG, ["all", "under", "under"]) {
-            "under" => Among::Under,
-            _ => Among::All,
+            "under" => ClaimScope::Under,
+            _ => ClaimScope::All,
         },
         place: match word(&PLACE, ["kept", "tail", "tail"]) {
-            "tail" => Place::Tail,
-            _ => Place::Kept,
+            "tail" => RequeuePosition::Tail,
+            _ => RequeuePosition::Kept,
         },
     };
     let base = word(&BASE, ["exact", "xen-3.0.4", "xen-3.0.4"]);
     let belief = (values.choice(&TELL) != "none").then_some(belief);
-    Credit::new(Rules::read(values, base), topology, belief)
+    Credit::new(CreditRules::read(values, base), topology, belief)
 }

@@ -14,7 +14,7 @@ use alloc::string::ToString;
 
 use slackline_units::{CpuId, CpuSet, Span, VcpuId};
 
-use crate::queues::fifo::Line;
+use crate::queues::fifo::FifoQueue;
 use crate::{
     Account, AdmitError, Entitlement, Field, Moment, Pick, Policy, Roster, Spec, TurnEnd, Values,
 };
@@ -64,14 +64,14 @@ See also: `slackline help credit` (weights), `edf` (reservations).",
     together: None,
     payer: None,
     build: |values, topology| match values.choice(&RULES) {
-        "xen-2.0" => Box::new(xen::RoundRobin::new(values.span(&QUANTUM), topology)),
+        "xen-2.0" => Box::new(xen::XenRoundRobin::new(values.span(&QUANTUM), topology)),
         _ => Box::new(RoundRobin::new(values.span(&QUANTUM))),
     },
 };
 
 struct RoundRobin {
     quantum: Span,
-    queue: Line,
+    queue: FifoQueue,
     /// Part of its timeslice that each vCPU has used.
     used: Roster<Span>,
 }
@@ -136,7 +136,7 @@ impl Policy for RoundRobin {
 
 impl RoundRobin {
     fn new(quantum: Span) -> RoundRobin {
-        RoundRobin { quantum, queue: Line::new(), used: Roster::default() }
+        RoundRobin { quantum, queue: FifoQueue::new(), used: Roster::default() }
     }
 
     fn join_queue(&mut self, vcpu: VcpuId) {

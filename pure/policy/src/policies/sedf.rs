@@ -49,20 +49,20 @@ use slackline_units::{CpuId, CpuSet, Reservation, Span, Time, VcpuId};
 use crate::admission::bookings::Looks;
 use crate::admission::placement::Packing;
 use crate::admission::split::Splits;
-use crate::admission::zero_lag::{Booking, Books, Holds};
+use crate::admission::zero_lag::{Booking, Holds, ReservationBooks};
 use crate::api::field::{distance, slice_of};
 use crate::queues::ordered::Queues;
 use crate::{
     Account, AdmitError, Entitlement, Moment, Pick, Policy, Roster, Spec, Topology, TurnEnd, Values,
 };
-use admission::Promised;
+use admission::AdmittedReservation;
 use balancer::Balancer;
-use pass::{Right, Turn};
-use rules::{Rules, Unblocking};
+use pass::{PassDecision, Right};
+use rules::{SedfRules, Unblocking};
 use score::Score;
-use server::{Server, Wake};
+use server::{SedfServer, Wake};
 use split::Parting;
-use terms::{Share, Tally};
+use terms::{SedfParameters, Tally};
 use weights::Leavings;
 
 /// Description of the policy.
@@ -74,7 +74,7 @@ pub(crate) const SPEC: Spec = Spec {
     share_fields: terms::FIELDS,
     conflict: rules::conflict,
     promise: terms::promise,
-    keeps: |values, _| Rules::read(values).keep_promises(),
+    keeps: |values, _| SedfRules::read(values).keep_promises(),
     limit: Some(|share, period| {
         let mut terms = slice_of(share, period);
         terms.push(("extra", "false".into()));
@@ -86,8 +86,8 @@ pub(crate) const SPEC: Spec = Spec {
 };
 
 struct Sedf {
-    rules: Rules,
-    cpus: Vec<Cpu>,
+    rules: SedfRules,
+    cpus: Vec<SedfCpu>,
     looks: Looks,
     /// Two queues per CPU, by the end of a period and by the begin of the next one. Ties are first
     /// come, first served.
@@ -98,7 +98,7 @@ struct Sedf {
     extras: Queues<(Score, u64)>,
     /// Number of entries into any queue so far. Among equals the lower ticket comes first.
     tickets: u64,
-    servers: Roster<Server>,
+    servers: Roster<SedfServer>,
     holds: Holds<CpuId>,
     /// Slices by weight that are fixed for a period.
     leavings: Leavings,
@@ -109,9 +109,9 @@ struct Sedf {
 
 /// State of one CPU.
 #[derive(Debug, Default)]
-struct Cpu {
+struct SedfCpu {
     /// Decision of the last pass. `None` is idle.
-    turn: Option<Turn>,
+    turn: Option<PassDecision>,
     /// True if the CPU idles by decision although a vCPU might use slack.
     waits: bool,
     /// True if a pass is requested.
@@ -122,7 +122,7 @@ struct Cpu {
     tally: Tally,
 }
 
-impl Books for Vec<Cpu> {
+impl ReservationBooks for Vec<SedfCpu> {
     type Place = CpuId;
 
     fn add(&mut self, cpu: CpuId, slice: Reservation) {
@@ -139,16 +139,17 @@ impl Books for Vec<Cpu> {
 }
 
 /// Returns place and slice of a whole reservation. `None` if the vCPU is split or reserves nothing.
-fn booking(server: &Server) -> Option<Booking<CpuId>> {
+fn booking(server: &SedfServer) -> Option<Booking<CpuId>> {
     let slice = server.terms.reservation().ok().flatten();
     slice.filter(|_| server.in_parts.is_none()).map(|slice| (server.cpu, slice))
 }
 
 impl Policy for Sedf {
     fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError> {
-        let terms = Share::read(share, &self.rules)?;
-        let Promised { parts, cpu, advance, .. } = self.promise(at, vcpu, None, &terms)?;
-        let mut server = Server::new(cpu, terms, at.now());
+        let terms = SedfParameters::read(share, &self.rules)?;
+        let AdmittedReservation { parts, cpu, advance, .. } =
+            self.promise(at, vcpu, None, &terms)?;
+        let mut server = SedfServer::new(cpu, terms, at.now());
         server.set_parts(parts);
         self.cpus[cpu.index()].tally.add(&terms, server.taken);
         if self.rules.begins_at_once && self.rules.unblocking == Unblocking::Proportional {
@@ -165,15 +166,15 @@ impl Policy for Sedf {
     }
 
     fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
-        let terms = Share::read(share, &self.rules)?;
-        let Server { cpu: old, terms: before, taken, by_weight, .. } = self.servers[vcpu];
+        let terms = SedfParameters::read(share, &self.rules)?;
+        let SedfServer { cpu: old, terms: before, taken, by_weight, .. } = self.servers[vcpu];
         let home = self.servers[vcpu].home();
         self.cpus[home.index()].tally.remove(&before, taken);
         let had = self.advance(at.now(), vcpu);
         // A deduction for a slice that was not reserved must not shorten the new reservation.
         let is_kept = before.weight == 0 || terms.slice.is_zero();
         let owed = if is_kept { had } else { Span::ZERO };
-        let Promised { parts, cpu, advance, waits } =
+        let AdmittedReservation { parts, cpu, advance, waits } =
             self.promise(at, vcpu, Some((old, owed)), &terms).inspect_err(|_| {
                 self.cpus[home.index()].tally.add(&before, taken);
             })?;
@@ -298,7 +299,7 @@ impl Policy for Sedf {
 
     fn block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let mut cpus = self.balancer_blocks(at, vcpu);
-        let Server { cpu, ref in_parts, .. } = self.servers[vcpu];
+        let SedfServer { cpu, ref in_parts, .. } = self.servers[vcpu];
         // A split vCPU may not have run last on the CPU where it is to run next.
         cpus.extend(in_parts.is_some().then_some(cpu));
         if !self.stop(at, vcpu) {
@@ -393,8 +394,8 @@ impl Policy for Sedf {
 impl Sedf {
     fn new(values: &Values, topology: &Topology) -> Sedf {
         let looks = Looks::on(topology);
-        let cpu = |_| Cpu { tally: Tally::with(looks), ..Cpu::default() };
-        let rules = Rules::read(values);
+        let cpu = |_| SedfCpu { tally: Tally::with(looks), ..SedfCpu::default() };
+        let rules = SedfRules::read(values);
         let splits = (rules.packing == Packing::Split).then(|| Splits::new(rules.capacity, looks));
         Sedf {
             rules,

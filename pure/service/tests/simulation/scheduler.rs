@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use slackline_policy::{
-    AdmitError, Given, Moment, Pick, Policy, Spec, Topology, TurnEnd, Values, find,
+    AdmitError, Moment, Pick, Policy, RawValue, Spec, Topology, TurnEnd, Values, find,
 };
 use slackline_service::{Identity, Seats, Terms};
 use slackline_units::{CpuId, CpuSet, CpuShare, DomId, Reservation, Span, Time, VcpuId};
@@ -113,7 +113,7 @@ impl Scheduler {
     pub(crate) fn new(cpus: usize, now: Time) -> Scheduler {
         let spec = find("edf").expect("the policy exists");
         let reserve = RESERVE.to_string();
-        let given = [("reserve", Given::Text(&reserve))];
+        let given = [("reserve", RawValue::Text(&reserve))];
         let values = Values::read(spec.policy_fields, given.into_iter()).expect("a valid reserve");
         let mut at = Moment::at_start(cpus);
         at.advance(now);
@@ -141,11 +141,11 @@ impl Scheduler {
         let (slice, period) = (format!("{}ns", slice.ns()), format!("{}ns", period.ns()));
         let phase = terms.phase().map_or_else(|| "none".into(), |phase| phase.to_string());
         let given = [
-            ("slice", Given::Text(&slice)),
-            ("period", Given::Text(&period)),
-            ("exact", Given::Flag(terms.exact())),
-            ("spread", Given::Text(if terms.by_use() { "use" } else { "even" })),
-            ("phase", Given::Text(&phase)),
+            ("slice", RawValue::Text(&slice)),
+            ("period", RawValue::Text(&period)),
+            ("exact", RawValue::Flag(terms.exact())),
+            ("spread", RawValue::Text(if terms.by_use() { "use" } else { "even" })),
+            ("phase", RawValue::Text(&phase)),
         ];
         Values::read(self.spec.share_fields, given.into_iter()).expect("valid terms")
     }

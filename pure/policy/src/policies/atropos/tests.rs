@@ -5,7 +5,7 @@ use alloc::string::ToString;
 use slackline_units::DomId;
 
 use super::*;
-use crate::Given;
+use crate::RawValue;
 use crate::picture::picture;
 
 #[test]
@@ -127,7 +127,7 @@ fn admission_spreads_vcpus_over_cpus() {
 }
 
 fn share(given: &[(&str, &str)]) -> Values {
-    let given = given.iter().map(|&(name, text)| (name, Given::Text(text)));
+    let given = given.iter().map(|&(name, text)| (name, RawValue::Text(text)));
     Values::read(SPEC.share_fields, given).unwrap()
 }
 
@@ -143,7 +143,7 @@ fn excess_vcpus_are_refused_only_with_admission() {
     let half = share(&[("slice", "5ms"), ("period", "10ms")]);
     let vcpu = |slot| VcpuId::new(slot, DomId::new(slot), 0);
     for (admission, admitted) in [("exact", 1), ("off", 3)] {
-        let given = [("admission", Given::Text(admission))];
+        let given = [("admission", RawValue::Text(admission))];
         let values = Values::read(SPEC.policy_fields, given.into_iter()).unwrap();
         let mut policy = (SPEC.build)(&values, &Topology::flat(1));
         let mut at = Moment::at_start(1);
@@ -214,7 +214,7 @@ fn account_shows_cpu_remaining_budget_and_period() {
     let spec = crate::find("atropos").unwrap();
     let values = Values::defaults(spec.policy_fields).unwrap();
     let mut policy = (spec.build)(&values, &crate::Topology::flat(1));
-    let given = [("slice", Given::Text("2ms")), ("period", Given::Text("10ms"))];
+    let given = [("slice", RawValue::Text("2ms")), ("period", RawValue::Text("10ms"))];
     let share = Values::read(spec.share_fields, given.into_iter()).unwrap();
     let (mut at, who) = (Moment::at_start(1), VcpuId::new(0, DomId::new(0), 0));
     at.join(who);
@@ -238,8 +238,8 @@ fn yield_gives_up_a_turn_of_slack_but_no_budget() {
     let mut policy = (SPEC.build)(&values, &Topology::flat(1));
     let mut at = Moment::at_start(1);
     let ids = [0, 1].map(|slot| VcpuId::new(slot, DomId::new(slot), 0));
-    let (slice, period) = (Given::Text("2ms"), Given::Text("100ms"));
-    let given = [("slice", slice), ("period", period), ("extra", Given::Flag(true))];
+    let (slice, period) = (RawValue::Text("2ms"), RawValue::Text("100ms"));
+    let given = [("slice", slice), ("period", period), ("extra", RawValue::Flag(true))];
     let terms = Values::read(SPEC.share_fields, given.into_iter()).unwrap();
     for vcpu in ids {
         at.join(vcpu);

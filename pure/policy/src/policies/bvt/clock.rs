@@ -2,7 +2,7 @@
 
 use slackline_units::{CpuId, Pace, Span, Time, VirtualSpan, VirtualTime};
 
-use super::rules::Rules;
+use super::rules::BvtRules;
 use crate::{Field, Values};
 
 pub(super) const WEIGHT: Field =
@@ -32,7 +32,7 @@ pub(super) const WARPU: Field =
 
 /// Virtual clock of a vCPU.
 #[derive(Clone, Debug)]
-pub(super) struct Clock {
+pub(super) struct VcpuClock {
     /// CPU on which it runs and is queued.
     pub(super) cpu: CpuId,
     pub(super) pace: Pace,
@@ -70,10 +70,10 @@ pub(super) enum Unwarp {
     ForGood,
 }
 
-impl Clock {
-    pub(super) fn new(share: &Values, parameters: Parameters, cpu: CpuId) -> Clock {
+impl VcpuClock {
+    pub(super) fn new(share: &Values, parameters: Parameters, cpu: CpuId) -> VcpuClock {
         let Parameters { pace, warp, may_warp } = parameters;
-        Clock {
+        VcpuClock {
             cpu,
             pace,
             actual: VirtualTime::START,
@@ -91,7 +91,7 @@ impl Clock {
 
     /// Returns the effective time for an actual time.
     #[inline]
-    pub(super) fn read(&self, rules: &Rules, actual: VirtualTime) -> VirtualTime {
+    pub(super) fn read(&self, rules: &BvtRules, actual: VirtualTime) -> VirtualTime {
         if self.warping { rules.warped(actual, self.warp) } else { actual }
     }
 

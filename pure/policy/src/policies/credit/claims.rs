@@ -17,12 +17,12 @@ use alloc::vec::Vec;
 
 use slackline_units::{CpuShare, Span, Time, VcpuId, Weight};
 
-use crate::policies::credit::order::{Among, Claim};
+use crate::policies::credit::order::{Claim, ClaimScope};
 use crate::{Account, Moment, Roster};
 
 use accounts::Room;
 use habit::Habit;
-use told::Heard;
+use told::GuestReport;
 
 /// Rules by which claims count.
 #[derive(Clone, Copy, Debug)]
@@ -37,10 +37,10 @@ pub(crate) struct Belief {
     /// Time after its wake-up by I/O in which a task counts.
     pub(crate) list_time: Span,
     /// Limit of the time that a VM may run ahead of others. `None` if there is no limit.
-    pub(crate) bound: Option<Bound>,
+    pub(crate) bound: Option<ClaimLimit>,
     pub(crate) ends: Ends,
-    pub(crate) place: Place,
-    pub(crate) among: Among,
+    pub(crate) place: RequeuePosition,
+    pub(crate) among: ClaimScope,
 }
 
 /// Source of the claims of VMs.
@@ -78,7 +78,7 @@ pub(crate) enum Ends {
 
 /// Place in the queue of a vCPU after its turn ahead of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum RequeuePosition {
     /// The tail. A preempted vCPU keeps its place if preemption does not end turns.
     Tail,
     /// The place that it had before.
@@ -87,7 +87,7 @@ pub(crate) enum Place {
 
 /// Limit of the time that a VM may run ahead of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Bound {
+pub(crate) struct ClaimLimit {
     /// Part of the VM's own share that it may use ahead of others.
     pub(crate) cap: CpuShare,
     /// CPU time ahead of others that a VM may save up.
@@ -123,7 +123,7 @@ struct Claimant {
 #[derive(Clone, Debug)]
 struct Household {
     vcpus: Vec<VcpuId>,
-    heard: Heard,
+    heard: GuestReport,
     habit: Habit,
     /// Number of I/O items that are done and that the VM has not taken notice of.
     pending: u32,
@@ -152,7 +152,7 @@ impl Household {
 
     const EMPTY: Household = Household {
         vcpus: Vec::new(),
-        heard: Heard::NOTHING,
+        heard: GuestReport::NOTHING,
         habit: Habit::UNKNOWN,
         pending: 0,
         weight: None,
@@ -234,7 +234,7 @@ impl Claims {
 
     /// Returns true if a vCPU keeps its place in the queue however its turn ahead ends.
     pub(super) fn keeps_places(&self) -> bool {
-        self.belief.place == Place::Kept
+        self.belief.place == RequeuePosition::Kept
     }
 
     /// Returns the rows to show for a vCPU. `is_chosen` is true if it is chosen for a CPU.

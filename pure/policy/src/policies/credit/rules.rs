@@ -15,10 +15,10 @@ const LEAST_SLICE: Span = Span::from_us(100);
 
 /// The rules in force.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rules {
+pub(crate) struct CreditRules {
     pub(super) slice: Span,
     pub(super) tick: Span,
-    pub(super) clock: Clock,
+    pub(super) clock: TickOffsets,
     pub(super) sampling: Sampling,
     /// Credits per tick. `None` if a credit is a nanosecond.
     pub(super) credits: Option<i64>,
@@ -39,7 +39,7 @@ pub(crate) struct Rules {
 
 /// Time of the first tick of each CPU.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Clock {
+pub(super) struct TickOffsets {
     /// Delay of the first CPU's first tick, beyond one tick after the start.
     offset: Span,
     /// Delay of each CPU after the CPU before it.
@@ -48,9 +48,9 @@ pub(super) struct Clock {
     is_downward: bool,
 }
 
-impl Clock {
-    fn read(values: &Values) -> Clock {
-        Clock {
+impl TickOffsets {
+    fn read(values: &Values) -> TickOffsets {
+        TickOffsets {
             offset: values.span(&OFFSET),
             phase: values.span(&PHASE),
             is_downward: values.choice(&ORDER) == "down",
@@ -139,7 +139,7 @@ pub(super) enum Placement {
     Wake,
 }
 
-impl Rules {
+impl CreditRules {
     /// Reads the parameters. Those that say `as-rules` follow the given version. The versions
     /// differ as follows (reference, sections 7, 8 and 15):
     ///
@@ -150,7 +150,7 @@ impl Rules {
     /// | park, over-cap | budget | queue, debt | queue, debt | pause, cap |
     /// | newcomers | awake | active | active | sampled |
     /// | placement | wake | stay | stay | tick |
-    pub(crate) fn read(values: &Values, version: &str) -> Rules {
+    pub(crate) fn read(values: &Values, version: &str) -> CreditRules {
         // Column of the table above.
         let column =
             VERSIONS.iter().position(|&of| of == version).expect("the version is one of VERSIONS");
@@ -162,10 +162,10 @@ impl Rules {
         let tick = values.span(&TICK);
         let credits = credits(word(&CREDITS, ["exact", "ten", "hundred", "hundred"]));
         let (credit, period) = worth(credits, tick);
-        Rules {
+        CreditRules {
             slice: slice(values, if column == 0 { tick } else { tick * 3 }),
             tick,
-            clock: Clock::read(values),
+            clock: TickOffsets::read(values),
             sampling: match word(&SAMPLING, xen("exact", "tick")) {
                 "tick" => Sampling::Tick,
                 _ => Sampling::Exact,

@@ -3,9 +3,9 @@
 use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 
 use crate::picture::{picture, picture_on, turns};
-use crate::{Given, Moment, Pick, Policy, Topology, TurnEnd, Values};
+use crate::{Moment, Pick, Policy, RawValue, Topology, TurnEnd, Values};
 
-use super::{Class, Credit, Rules, SPEC};
+use super::{Class, Credit, CreditRules, SPEC};
 
 /// The reference, section 13.2: y is still boosted at 30 ms. At 60 ms y is in debt, at 90 ms
 /// neither is. So they take turns forever.
@@ -492,9 +492,9 @@ const CPU: CpuId = CpuId::new(0);
 /// Builds a host with one CPU and runnable vCPUs that have not run, by the rules of a version.
 fn awake(version: &'static str, vcpus: u32) -> (Credit, Moment, Vec<VcpuId>) {
     let values =
-        Values::read(SPEC.policy_fields, [("rules", Given::Text(version))].into_iter()).unwrap();
+        Values::read(SPEC.policy_fields, [("rules", RawValue::Text(version))].into_iter()).unwrap();
     let share = Values::defaults(SPEC.share_fields).unwrap();
-    let mut policy = Credit::new(Rules::read(&values, version), &Topology::flat(1), None);
+    let mut policy = Credit::new(CreditRules::read(&values, version), &Topology::flat(1), None);
     let mut at = Moment::at_start(1);
     let ids: Vec<VcpuId> = (0..vcpus).map(|slot| VcpuId::new(slot, DomId::new(slot), 0)).collect();
     for &vcpu in &ids {
@@ -573,10 +573,10 @@ fn late_timer_does_not_delay_the_next_one() {
 /// gets a CPU.
 #[test]
 fn two_vcpus_that_wake_at_once_get_both_idle_cpus() {
-    let stays = [("placement", Given::Text("stay"))];
+    let stays = [("placement", RawValue::Text("stay"))];
     let values = Values::read(SPEC.policy_fields, stays.into_iter()).unwrap();
     let share = Values::defaults(SPEC.share_fields).unwrap();
-    let mut policy = Credit::new(Rules::read(&values, "exact"), &Topology::flat(2), None);
+    let mut policy = Credit::new(CreditRules::read(&values, "exact"), &Topology::flat(2), None);
     let mut at = Moment::at_start(2);
     let ids: Vec<VcpuId> = (0..3).map(|slot| VcpuId::new(slot, DomId::new(slot), 0)).collect();
     for &vcpu in &ids {

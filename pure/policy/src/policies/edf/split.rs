@@ -4,13 +4,13 @@ use alloc::vec::Vec;
 
 use slackline_units::{CpuId, CpuSet, CpuShare, GridClock, Span, Time, VcpuId};
 
-use super::{Edf, Server};
+use super::{Edf, EdfServer};
 use crate::admission::demand::Demand;
 use crate::admission::dispatch_overhead::Looks;
-use crate::admission::subtasks::{InParts, Standing};
+use crate::admission::subtasks::{InParts, PeriodState};
 use crate::{Moment, Roster};
 
-impl Server {
+impl EdfServer {
     /// Returns the deadline of the current subtask, or of the period if it is not split.
     #[inline(always)]
     pub(super) fn due_by(&self) -> Time {
@@ -79,7 +79,7 @@ impl Server {
     }
 
     /// Returns its state in the current period, or in the next one if that has begun.
-    fn standing(&self, at: Time, clock: &GridClock) -> Standing {
+    fn standing(&self, at: Time, clock: &GridClock) -> PeriodState {
         let is_over = at >= self.deadline;
         let (begins, left, deadline) = if is_over {
             let coming = self.coming(at, clock);
@@ -92,14 +92,14 @@ impl Server {
         // Zero if it is runnable.
         let slept = at.since(self.asleep_since.max(begins));
         let (share, cpu) = (self.periods.reservation, self.cpu);
-        Standing { share, cpu, in_parts, begins, deadline, left, slept }
+        PeriodState { share, cpu, in_parts, begins, deadline, left, slept }
     }
 }
 
 /// Returns the demand of all vCPUs but one on each CPU from now on. `None` for a CPU with a vCPU
 /// that has a phase.
 pub(super) fn demands(
-    servers: &Roster<Server>,
+    servers: &Roster<EdfServer>,
     but: Option<VcpuId>,
     (at, cpus): (&Moment, CpuSet),
     (clock, looks): (&GridClock, Looks),
@@ -122,8 +122,8 @@ pub(super) fn demands(
 }
 
 /// Returns the sum of the slices on a CPU by their periods, rounded up to a millionth.
-pub(super) fn reserved(servers: &Roster<Server>, cpu: CpuId) -> CpuShare {
-    let share = |server: &Server| {
+pub(super) fn reserved(servers: &Roster<EdfServer>, cpu: CpuId) -> CpuShare {
+    let share = |server: &EdfServer| {
         let whole = server.periods.reservation;
         let slice: Span = match &server.in_parts {
             Some(parts) => parts.iter().filter(|one| one.cpu == cpu).map(|one| one.slice).sum(),

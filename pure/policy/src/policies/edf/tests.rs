@@ -3,7 +3,7 @@
 use slackline_units::DomId;
 
 use super::*;
-use crate::Given;
+use crate::RawValue;
 use crate::picture::picture;
 
 #[test]
@@ -208,7 +208,7 @@ fn admission_spreads_vcpus_over_cpus() {
 #[test]
 fn missed_budget_is_made_up_from_slack() {
     let values = |fields, terms: &[(&'static str, &'static str)]| {
-        let given = terms.iter().map(|&(name, value)| (name, Given::Text(value)));
+        let given = terms.iter().map(|&(name, value)| (name, RawValue::Text(value)));
         Values::read(fields, given).unwrap()
     };
     let mut at = Moment::at_start(1);
@@ -254,14 +254,14 @@ fn missed_budget_is_made_up_from_slack() {
 /// is not its own. No vCPU had to wait, so its next slice is whole up to the measurement tolerance.
 #[test]
 fn late_stop_without_waiters_leaves_the_next_slice_whole() {
-    let values = |fields, terms: &[(&'static str, Given<'static>)]| {
+    let values = |fields, terms: &[(&'static str, RawValue<'static>)]| {
         Values::read(fields, terms.iter().copied()).unwrap()
     };
     let mut at = Moment::at_start(1);
     let mut edf = Edf::new(&values(SPEC.policy_fields, &[]), &Topology::flat(1));
     let (cpu, a) = (CpuId::new(0), VcpuId::new(0, DomId::new(0), 0));
-    let text = Given::Text;
-    let terms = [("slice", text("4ms")), ("period", text("10ms")), ("exact", Given::Flag(true))];
+    let text = RawValue::Text;
+    let terms = [("slice", text("4ms")), ("period", text("10ms")), ("exact", RawValue::Flag(true))];
     at.join(a);
     edf.admit(&at, a, &values(SPEC.share_fields, &terms)).unwrap();
     at.set_awake(a, true);
@@ -285,7 +285,7 @@ fn late_stop_without_waiters_leaves_the_next_slice_whole() {
 #[test]
 fn phased_vcpu_that_leaves_at_once_holds_no_share() {
     let values = |fields, terms: &[(&'static str, &'static str)]| {
-        let given = terms.iter().map(|&(name, value)| (name, Given::Text(value)));
+        let given = terms.iter().map(|&(name, value)| (name, RawValue::Text(value)));
         Values::read(fields, given).unwrap()
     };
     let mut edf = Edf::new(&values(SPEC.policy_fields, &[]), &Topology::flat(1));
@@ -312,7 +312,7 @@ fn phased_vcpu_that_leaves_at_once_holds_no_share() {
 }
 
 /// Returns an EDF policy and a host with `cpus` CPUs, to be driven by hand.
-fn by_hand(cpus: usize, words: &[(&'static str, Given<'static>)]) -> (Edf, Moment) {
+fn by_hand(cpus: usize, words: &[(&'static str, RawValue<'static>)]) -> (Edf, Moment) {
     let values = Values::read(SPEC.policy_fields, words.iter().copied()).unwrap();
     (Edf::new(&values, &Topology::flat(cpus)), Moment::at_start(cpus))
 }
@@ -320,8 +320,8 @@ fn by_hand(cpus: usize, words: &[(&'static str, Given<'static>)]) -> (Edf, Momen
 /// Admits a blocked vCPU with a hard limit.
 fn join(edf: &mut Edf, at: &mut Moment, slot: u32, (slice, period): (&str, &str)) -> VcpuId {
     let vcpu = VcpuId::new(slot, DomId::new(slot), 0);
-    let (slice, period) = (("slice", Given::Text(slice)), ("period", Given::Text(period)));
-    let terms = [slice, period, ("exact", Given::Flag(true))];
+    let (slice, period) = (("slice", RawValue::Text(slice)), ("period", RawValue::Text(period)));
+    let terms = [slice, period, ("exact", RawValue::Flag(true))];
     at.join(vcpu);
     edf.admit(at, vcpu, &Values::read(SPEC.share_fields, terms.into_iter()).unwrap()).unwrap();
     vcpu
@@ -336,7 +336,7 @@ fn wake(edf: &mut Edf, at: &mut Moment, vcpu: VcpuId) {
 /// the others until the CPU is quiescent.
 #[test]
 fn cpu_stays_strict_after_a_split_until_quiescent() {
-    let (mut edf, mut at) = by_hand(2, &[("place", Given::Text("split"))]);
+    let (mut edf, mut at) = by_hand(2, &[("place", RawValue::Text("split"))]);
     let share = ("6ms", "10ms");
     let vcpus = [0, 1, 2].map(|slot| join(&mut edf, &mut at, slot, share));
     vcpus.iter().for_each(|&vcpu| wake(&mut edf, &mut at, vcpu));
@@ -358,7 +358,7 @@ fn cpu_stays_strict_after_a_split_until_quiescent() {
 
 #[test]
 fn reserved_share_of_a_cpu_counts_slices_and_parts_without_overhead() {
-    let values = Values::read(SPEC.policy_fields, [("place", Given::Text("split"))].into_iter());
+    let values = Values::read(SPEC.policy_fields, [("place", RawValue::Text("split"))].into_iter());
     let topology = Topology::flat(2).with_dispatch(Span::from_us(100));
     let (mut edf, mut at) = (Edf::new(&values.unwrap(), &topology), Moment::at_start(2));
     let reserved = |edf: &Edf| [0, 1].map(|cpu| edf.reserved(CpuId::new(cpu)).unwrap().ppm());
@@ -439,7 +439,7 @@ fn only_stopped_vcpus_contribute_to_the_stop_lateness() {
 /// continues on the second.
 #[test]
 fn split_vcpu_continues_on_its_next_cpu() {
-    let (mut edf, mut at) = by_hand(2, &[("place", Given::Text("split"))]);
+    let (mut edf, mut at) = by_hand(2, &[("place", RawValue::Text("split"))]);
     let vcpus = [0, 1, 2].map(|slot| join(&mut edf, &mut at, slot, ("6ms", "10ms")));
     let split = vcpus[2];
     wake(&mut edf, &mut at, split);
@@ -467,7 +467,7 @@ fn split_vcpu_continues_on_its_next_cpu() {
 /// while others wait. It leaves and rejoins, and does not get these 1.2 ms again.
 #[test]
 fn split_vcpu_keeps_its_excess_when_it_rejoins() {
-    let (mut edf, mut at) = by_hand(2, &[("place", Given::Text("split"))]);
+    let (mut edf, mut at) = by_hand(2, &[("place", RawValue::Text("split"))]);
     let vcpus = [0, 1, 2].map(|slot| join(&mut edf, &mut at, slot, ("6ms", "10ms")));
     let split = vcpus[2];
     vcpus.iter().for_each(|&vcpu| wake(&mut edf, &mut at, vcpu));
@@ -491,7 +491,7 @@ fn split_vcpu_keeps_its_excess_when_it_rejoins() {
 #[test]
 fn tardy_vcpu_leaves_no_room_for_a_split() {
     for (now, has_room) in [(0, true), (4, false)] {
-        let (mut edf, mut at) = by_hand(2, &[("place", Given::Text("split"))]);
+        let (mut edf, mut at) = by_hand(2, &[("place", RawValue::Text("split"))]);
         for slot in [0, 1] {
             let vcpu = join(&mut edf, &mut at, slot, ("6ms", "10ms"));
             wake(&mut edf, &mut at, vcpu);
@@ -508,7 +508,7 @@ fn lent() -> (Edf, Moment, VcpuId) {
     let (mut edf, mut at) = by_hand(2, &[]);
     let vcpus = [0, 1].map(|number| VcpuId::new(u32::from(number), DomId::new(0), number));
     let terms = [("slice", "3ms"), ("period", "10ms"), ("spread", "use")];
-    let terms = terms.map(|(name, text)| (name, Given::Text(text)));
+    let terms = terms.map(|(name, text)| (name, RawValue::Text(text)));
     let share = Values::read(SPEC.share_fields, terms.into_iter()).unwrap();
     for vcpu in vcpus {
         at.join(vcpu);

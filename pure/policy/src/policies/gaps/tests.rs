@@ -5,7 +5,7 @@ use slackline_units::{DomId, Pending, Span, Task, TaskId, Tasks, Time, Told, Urg
 
 use super::SPEC;
 use crate::picture::{Dispatch, Hog, dispatches, dispatches_told};
-use crate::{Given, Moment, Policy, Topology, Values};
+use crate::{Moment, Policy, RawValue, Topology, Values};
 
 const PAPER: &str = "gaps rules=paper";
 
@@ -190,7 +190,7 @@ fn pending_io_gives_a_claim_only_to_its_vm() {
 /// until it has answered or blocks. By then it has done all work.
 #[test]
 fn quick_server_claims_until_it_answers_or_blocks() {
-    let given = [("tell", Given::Text("inferred"))];
+    let given = [("tell", RawValue::Text("inferred"))];
     let policy = Values::read(SPEC.policy_fields, given.into_iter()).unwrap();
     let share = Values::defaults(SPEC.share_fields).unwrap();
     let mut policy = (SPEC.build)(&policy, &Topology::flat(1));

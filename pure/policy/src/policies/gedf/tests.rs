@@ -5,7 +5,7 @@ use alloc::string::ToString;
 use slackline_units::DomId;
 
 use super::*;
-use crate::Given;
+use crate::RawValue;
 use crate::picture::picture;
 
 #[test]
@@ -103,15 +103,15 @@ fn waking_vcpu_preempts_the_latest_deadline() {
 
 fn share(budget: &str, period: &str) -> Values {
     let given = [
-        ("budget", Given::Text(budget)),
-        ("period", Given::Text(period)),
-        ("extra", Given::Flag(false)),
+        ("budget", RawValue::Text(budget)),
+        ("period", RawValue::Text(period)),
+        ("extra", RawValue::Flag(false)),
     ];
     Values::read(SPEC.share_fields, given.into_iter()).unwrap()
 }
 
 fn policy(words: &[(&'static str, &'static str)], cpus: usize) -> Box<dyn Policy> {
-    let given = words.iter().map(|&(name, text)| (name, Given::Text(text)));
+    let given = words.iter().map(|&(name, text)| (name, RawValue::Text(text)));
     let values = Values::read(SPEC.policy_fields, given).unwrap();
     (SPEC.build)(&values, &Topology::flat(cpus))
 }

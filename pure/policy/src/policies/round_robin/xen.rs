@@ -12,18 +12,18 @@ use crate::{
     Account, AdmitError, Entitlement, Moment, Pick, Policy, Roster, Topology, TurnEnd, Values,
 };
 
-pub(super) struct RoundRobin {
+pub(super) struct XenRoundRobin {
     quantum: Span,
     /// One queue per CPU, by position. The current vCPU stays in it.
     queues: Queues<i64>,
-    lines: Vec<Line>,
+    lines: Vec<RoundRobinCpu>,
     population: Population,
     homes: Roster<CpuId>,
 }
 
 /// State of one CPU.
 #[derive(Clone, Debug)]
-struct Line {
+struct RoundRobinCpu {
     /// Current vCPU; its timeslice ends at `until`.
     current: Option<VcpuId>,
     until: Time,
@@ -35,7 +35,7 @@ struct Line {
     back: i64,
 }
 
-impl Policy for RoundRobin {
+impl Policy for XenRoundRobin {
     fn admit(&mut self, at: &Moment, vcpu: VcpuId, _: &Values) -> Result<(), AdmitError> {
         let home = self.population.join(at.allowed(vcpu));
         self.homes.insert(vcpu, home);
@@ -114,11 +114,16 @@ impl Policy for RoundRobin {
     }
 }
 
-impl RoundRobin {
-    pub(super) fn new(quantum: Span, topology: &Topology) -> RoundRobin {
-        let line =
-            Line { current: None, until: Time::START, woken: Time::NEVER, front: 0, back: 0 };
-        RoundRobin {
+impl XenRoundRobin {
+    pub(super) fn new(quantum: Span, topology: &Topology) -> XenRoundRobin {
+        let line = RoundRobinCpu {
+            current: None,
+            until: Time::START,
+            woken: Time::NEVER,
+            front: 0,
+            back: 0,
+        };
+        XenRoundRobin {
             quantum,
             queues: Queues::new(topology.cpus()),
             lines: alloc::vec![line; topology.cpus()],

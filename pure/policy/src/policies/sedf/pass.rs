@@ -21,7 +21,7 @@ pub(super) enum Right {
 
 /// Decision of a scheduling pass.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Turn {
+pub(super) struct PassDecision {
     pub(super) vcpu: VcpuId,
     pub(super) right: Right,
     /// Time of the next pass at the latest.
@@ -47,8 +47,8 @@ impl Sedf {
 
     /// Accounts for a run interval that has ended. [Xen 3.0, §6.4 steps 1 to 3, §6.5]
     #[inline(always)] // As an argument the turn would go through memory.
-    pub(super) fn settle(&mut self, at: &Moment, turn: Turn) {
-        let Turn { vcpu, right, ran, .. } = turn;
+    pub(super) fn settle(&mut self, at: &Moment, turn: PassDecision) {
+        let PassDecision { vcpu, right, ran, .. } = turn;
         let awake = at.is_awake(vcpu);
         match right {
             Right::Guarantee => self.use_slice(at, vcpu, ran),
@@ -263,19 +263,19 @@ impl Sedf {
 
     /// Repeats the decision of a pass if the chosen vCPU cannot run.
     #[inline(never)]
-    pub(super) fn choose_again(&self, at: &Moment, cpu: CpuId) -> Option<Turn> {
+    pub(super) fn choose_again(&self, at: &Moment, cpu: CpuId) -> Option<PassDecision> {
         self.choose(at, cpu)
     }
 
     /// Returns the next vCPU to run, with its limit. [Xen 3.0, §6.4 step 5, §6.5]
     #[inline(always)] // As above.
-    fn choose(&self, at: &Moment, cpu: CpuId) -> Option<Turn> {
+    fn choose(&self, at: &Moment, cpu: CpuId) -> Option<PassDecision> {
         let now = at.now();
         let next = self.deadlines.first(waiting(cpu)).map(|((begin, _), _)| begin);
         let turn = |vcpu, right, length: Span| {
             let next = next.map_or(Time::NEVER, |begin| self.after_now(begin, now));
             let end = now.after(length);
-            Turn { vcpu, right, until: end.min(next), ran: Span::ZERO }
+            PassDecision { vcpu, right, until: end.min(next), ran: Span::ZERO }
         };
         let is_eligible = |vcpu| at.is_eligible(vcpu, cpu);
         let has_slice = |vcpu| !self.full_slice(vcpu).is_zero();

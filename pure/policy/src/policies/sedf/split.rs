@@ -17,12 +17,12 @@ use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
 use super::Sedf;
 use super::pass::{Right, ready, waiting};
-use super::server::Server;
-use super::terms::Share;
+use super::server::SedfServer;
+use super::terms::SedfParameters;
 use crate::Moment;
-use crate::admission::demand::{Demand, Demanded, Job};
+use crate::admission::demand::{Demand, Job, TaskDemand};
 use crate::admission::split::{Part, Splits};
-use crate::admission::subtasks::{InParts, Standing};
+use crate::admission::subtasks::{InParts, PeriodState};
 use crate::balance::CALL;
 
 /// Placement of split vCPUs.
@@ -39,7 +39,7 @@ impl Parting {
     }
 }
 
-impl Server {
+impl SedfServer {
     /// Sets the subtasks of a vCPU. An empty list binds it to one CPU.
     pub(super) fn set_parts(&mut self, parts: Vec<Part>) {
         self.in_parts = InParts::new(parts).map(Box::new);
@@ -89,7 +89,7 @@ impl Server {
 
     /// Returns the state in the current period, or in the one that `now` is in. `more` is CPU time
     /// used but not charged yet. `None` without a fixed slice.
-    fn standing(&self, now: Time, more: Span, is_awake: bool) -> Option<Standing> {
+    fn standing(&self, now: Time, more: Span, is_awake: bool) -> Option<PeriodState> {
         let share = self.terms.reservation().ok().flatten()?;
         let (slice, period) = (share.slice(), share.period());
         let mut in_parts = self.in_parts.as_deref().cloned();
@@ -108,7 +108,7 @@ impl Server {
         };
         let since = self.blocked.map_or(begins, |blocked| blocked.max(begins));
         let slept = if is_awake { Span::ZERO } else { now.since(since) };
-        Some(Standing { share, cpu: self.cpu, in_parts, begins, deadline, left, slept })
+        Some(PeriodState { share, cpu: self.cpu, in_parts, begins, deadline, left, slept })
     }
 }
 
@@ -142,7 +142,7 @@ impl Sedf {
 
     /// Migrates a split vCPU to the CPU of its current subtask.
     pub(super) fn follow(&mut self, vcpu: VcpuId) {
-        let Server { in_parts, cpu: from, .. } = &self.servers[vcpu];
+        let SedfServer { in_parts, cpu: from, .. } = &self.servers[vcpu];
         let (Some(in_parts), from) = (in_parts, *from) else { return };
         let to = in_parts.now().cpu;
         if to == from {
@@ -248,7 +248,7 @@ impl Sedf {
     pub(super) fn demands(
         &self,
         at: &Moment,
-        (but, terms): (Option<VcpuId>, &Share),
+        (but, terms): (Option<VcpuId>, &SedfParameters),
         cpus: CpuSet,
     ) -> Vec<Option<Demand>> {
         let demand = |cpu: CpuId| {
@@ -260,7 +260,7 @@ impl Sedf {
             let ppm = u64::from(self.kept(cpu).ppm());
             let time = Span::from_ns((CALL.ns() * ppm).div_ceil(1_000_000));
             let job = Job { time, within: CALL, period: CALL };
-            let kept = Demanded { owed: None, next: Span::ZERO, job };
+            let kept = TaskDemand { owed: None, next: Span::ZERO, job };
             demands[cpu.index()].iter_mut().for_each(|demand| demand.add(kept));
         }
         for vcpu in at.members().filter(|vcpu| Some(*vcpu) != but) {
@@ -273,7 +273,7 @@ impl Sedf {
         demands
     }
 
-    fn standing(&self, at: &Moment, vcpu: VcpuId, server: &Server) -> Option<Standing> {
+    fn standing(&self, at: &Moment, vcpu: VcpuId, server: &SedfServer) -> Option<PeriodState> {
         let turn = self.cpus[server.cpu.index()].turn;
         let own = turn.filter(|turn| turn.vcpu == vcpu && turn.right == Right::Guarantee);
         let more = own.map_or(Span::ZERO, |turn| turn.ran);

@@ -8,7 +8,7 @@ use std::string::{String, ToString};
 use slackline_units::{CpuId, CpuSet, DomId, Span, Time, VcpuId};
 
 use super::SPEC;
-use crate::{AdmitError, Entitlement, Given, Moment, Pick, Policy, Topology, TurnEnd, Values};
+use crate::{AdmitError, Entitlement, Moment, Pick, Policy, RawValue, Topology, TurnEnd, Values};
 
 /// A policy and a host with one CPU, driven step by step to test late timers and share changes.
 struct Script {
@@ -22,9 +22,9 @@ fn values<'a>(fields: &'static [crate::Field], words: &'a str) -> Values {
     let given = words.split_whitespace().map(|word: &'a str| {
         let (name, value) = word.split_once('=').expect("each word is name=value");
         let given = match value {
-            "true" | "false" => Given::Flag(value == "true"),
-            _ if value.parse::<i64>().is_ok() => Given::Number(value),
-            _ => Given::Text(value),
+            "true" | "false" => RawValue::Flag(value == "true"),
+            _ if value.parse::<i64>().is_ok() => RawValue::Number(value),
+            _ => RawValue::Text(value),
         };
         (name, given)
     });

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use slackline_units::{CpuId, Reservation, Span, Time, VcpuId};
 
 use super::terms::WEIGHT_PERIOD;
-use super::{Sedf, Server};
+use super::{Sedf, SedfServer};
 use crate::Moment;
 
 /// A slice in each 100 ms that was given up and is not free yet.
@@ -58,7 +58,7 @@ impl Sedf {
     /// Sets the slice by weight of a vCPU whose period begins: its proportional part, or less if
     /// the other vCPUs have not left that much.
     pub(super) fn set_slice(&mut self, at: &Moment, vcpu: VcpuId) {
-        let Server { cpu, terms, .. } = self.servers[vcpu];
+        let SedfServer { cpu, terms, .. } = self.servers[vcpu];
         if terms.weight == 0 || !self.rules.keeps_slices() {
             return;
         }
@@ -66,7 +66,7 @@ impl Sedf {
         let others = self.weighted(at, cpu).filter(|&other| other != vcpu);
         let tally = &self.cpus[cpu.index()].tally;
         let taken = |other: VcpuId| {
-            let Server { by_weight, terms, .. } = self.servers[other];
+            let SedfServer { by_weight, terms, .. } = self.servers[other];
             let part = tally.part_of(left, terms.weight);
             if self.may_change(at, other) { by_weight.min(part) } else { by_weight }
         };

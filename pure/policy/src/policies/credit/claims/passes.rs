@@ -7,7 +7,7 @@ use crate::Moment;
 use super::{Claimant, Claims, Ends, Tell, told};
 use crate::policies::credit::order::Claim;
 use crate::policies::credit::rules::Rotation;
-use crate::policies::credit::{Credit, Why};
+use crate::policies::credit::{Credit, PassReason};
 
 impl Claims {
     /// Returns the time that a vCPU may run ahead of others until its answer is late. `None` if
@@ -152,7 +152,7 @@ impl Credit {
             claims.belief.ends == Ends::Claim && ahead.is_some_and(|ahead| effective > ahead);
         self.queues.set_claim(vcpu, counted);
         if ends {
-            self.request_all(self.vcpus[vcpu].on, Why::Over);
+            self.request_all(self.vcpus[vcpu].on, PassReason::Over);
         }
     }
 
@@ -211,8 +211,9 @@ impl Credit {
 
     /// Returns true if a vCPU that precedes others loses its place when a pass with that reason
     /// ends its turn.
-    pub(in crate::policies::credit) fn loses_place(&self, why: Why) -> bool {
-        why != Why::Preempted && !self.claims.as_ref().is_some_and(|claims| claims.keeps_places())
+    pub(in crate::policies::credit) fn loses_place(&self, why: PassReason) -> bool {
+        why != PassReason::Preempted
+            && !self.claims.as_ref().is_some_and(|claims| claims.keeps_places())
     }
 
     /// Charges a vCPU for a run, and its time ahead if it preceded others.
@@ -248,7 +249,7 @@ impl Credit {
         for index in 0.. {
             let Some(vcpu) = self.of_domain(domain, index) else { return };
             if let Some(cpu) = self.claims_more_on(vcpu) {
-                self.request(cpu, Why::Preempted);
+                self.request(cpu, PassReason::Preempted);
             }
         }
     }

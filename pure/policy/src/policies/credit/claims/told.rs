@@ -10,7 +10,7 @@ use super::{Belief, Consider, Match};
 
 /// Latest report of a VM about its blocked tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Heard {
+pub(super) struct GuestReport {
     blocked: [Option<Task>; TASKS],
     woken: [Option<TaskId>; TASKS],
     /// Times at which I/O woke the tasks in `woken`.
@@ -21,8 +21,8 @@ pub(super) struct Heard {
     pub(super) claim: Claim,
 }
 
-impl Heard {
-    pub(super) const NOTHING: Heard = Heard {
+impl GuestReport {
+    pub(super) const NOTHING: GuestReport = GuestReport {
         blocked: [None; TASKS],
         woken: [None; TASKS],
         when: [Time::START; TASKS],
@@ -105,8 +105,8 @@ mod tests {
     use slackline_units::Span;
 
     use super::*;
-    use crate::policies::credit::claims::{Ends, Place, Tell};
-    use crate::policies::credit::order::Among;
+    use crate::policies::credit::claims::{Ends, RequeuePosition, Tell};
+    use crate::policies::credit::order::ClaimScope;
 
     const PAPER: Belief = Belief {
         tell: Tell::Guest,
@@ -116,8 +116,8 @@ mod tests {
         list_time: Span::from_secs(1),
         bound: None,
         ends: Ends::Slice,
-        place: Place::Tail,
-        among: Among::Under,
+        place: RequeuePosition::Tail,
+        among: ClaimScope::Under,
     };
     const A: u16 = 1;
     const B: u16 = 2;
@@ -147,7 +147,7 @@ mod tests {
         ];
         rules.map(|(considers, matching)| {
             let belief = Belief { considers, matching, ..PAPER };
-            let mut heard = Heard::NOTHING;
+            let mut heard = GuestReport::NOTHING;
             heard.mean(&ids(meant));
             heard.hear(Time::START, &told, &belief);
             let waiting = if pending > 0 { heard.claim } else { Claim::NONE };
@@ -194,8 +194,8 @@ mod tests {
     fn woken_task_counts_until_list_time_has_passed() {
         let ms = |ms| Time::START + Span::from_ms(ms);
         let belief = Belief { list_time: Span::from_ms(100), ..PAPER };
-        let mut heard = Heard::NOTHING;
-        let tell = |heard: &mut Heard, at, blocked: &[(u16, u8)], woken: &[u16]| {
+        let mut heard = GuestReport::NOTHING;
+        let tell = |heard: &mut GuestReport, at, blocked: &[(u16, u8)], woken: &[u16]| {
             let told = Tasks {
                 runnable: tasks(&[]),
                 blocked: tasks(blocked),
@@ -203,7 +203,7 @@ mod tests {
             };
             heard.hear(ms(at), &told, &belief);
         };
-        let claim = |heard: &Heard, at| {
+        let claim = |heard: &GuestReport, at| {
             let mut heard = *heard;
             heard.reckon(ms(at), &belief);
             heard.claim.urgency()

@@ -7,7 +7,7 @@ use crate::Moment;
 
 use crate::policies::credit::rules::Changes;
 use crate::policies::credit::runqueue::Class;
-use crate::policies::credit::{Credit, Why};
+use crate::policies::credit::{Credit, PassReason};
 
 impl Credit {
     /// Requests a pass of each idle CPU that could run a waiting vCPU, and of each CPU whose vCPU
@@ -20,7 +20,7 @@ impl Credit {
                 None => self.best(at, cpu).is_some(),
             };
             if passes {
-                self.request(cpu, Why::Preempted);
+                self.request(cpu, PassReason::Preempted);
             }
         }
     }
@@ -40,7 +40,7 @@ impl Credit {
             && self.queues.list_of(vcpu).is_some()
             && let Some(cpu) = self.idle(at, vcpu).first()
         {
-            self.request(cpu, Why::Preempted);
+            self.request(cpu, PassReason::Preempted);
         }
     }
 

@@ -21,7 +21,7 @@ use slackline_units::{DomId, GridClock, Reservation, Span, Time, VcpuId};
 
 use crate::Moment;
 use crate::policies::edf::borrowing::loans::{Loan, part, rate};
-use crate::policies::edf::{Edf, Server};
+use crate::policies::edf::{Edf, EdfServer};
 
 /// State of a vCPU that shares unused budget with its siblings.
 pub(in crate::policies::edf) struct ByUse {
@@ -73,7 +73,7 @@ impl Families {
     }
 }
 
-impl Server {
+impl EdfServer {
     /// Returns the borrowed budget of this period. It is used after its own budget.
     pub(in crate::policies::edf) fn loan(&self) -> Span {
         self.by_use.as_ref().map_or(Span::ZERO, |by_use| by_use.loan)

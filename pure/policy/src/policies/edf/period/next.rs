@@ -2,7 +2,7 @@
 
 use slackline_units::{GridClock, Span, Time};
 
-use crate::policies::edf::Server;
+use crate::policies::edf::EdfServer;
 
 /// The period of a vCPU that contains a given time.
 pub(in crate::policies::edf) struct Coming {
@@ -14,7 +14,7 @@ pub(in crate::policies::edf) struct Coming {
     pub(in crate::policies::edf) deadline: Time,
 }
 
-impl Server {
+impl EdfServer {
     /// Returns the period that contains `now`, which must not be before the end of the current one.
     #[inline(always)]
     pub(in crate::policies::edf) fn coming(&self, now: Time, clock: &GridClock) -> Coming {

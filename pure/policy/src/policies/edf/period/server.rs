@@ -4,9 +4,9 @@ use slackline_units::{GridClock, Span, Time, VcpuId};
 
 use crate::admission::bookings::Tenant;
 use crate::policies::edf::period::next::Coming;
-use crate::policies::edf::{Server, SpareTime};
+use crate::policies::edf::{EdfServer, SpareTime};
 
-impl Server {
+impl EdfServer {
     /// Returns its reservation and its excess over the fluid rate. There is excess if the budget of
     /// the rest of the period, at that rate, is larger than the budget that is left.
     pub(in crate::policies::edf) fn tenant(&self, vcpu: VcpuId, now: Time) -> Tenant {

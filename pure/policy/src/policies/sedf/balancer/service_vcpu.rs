@@ -15,7 +15,7 @@ use slackline_units::{CpuId, CpuSet, CpuShare, Time, VcpuId};
 use crate::balance::CALL;
 use crate::balance::fields::{BALANCER, BALANCER_SLICE};
 use crate::policies::sedf::{Sedf, terms};
-use crate::{Given, Payer, Topology, Values};
+use crate::{Payer, RawValue, Topology, Values};
 
 /// CPU of the vCPU that pays, and of the timer of the balancer.
 const HOME: CpuId = CpuId::new(0);
@@ -27,10 +27,10 @@ pub(in crate::policies::sedf) fn payer(values: &Values, topology: &Topology) -> 
     }
     let (slice, period) = (values.span(&BALANCER_SLICE).to_string(), CALL.to_string());
     let given = [
-        ("slice", Given::Text(&slice)),
-        ("period", Given::Text(&period)),
-        ("extra", Given::Flag(false)),
-        ("balances", Given::Flag(true)),
+        ("slice", RawValue::Text(&slice)),
+        ("period", RawValue::Text(&period)),
+        ("extra", RawValue::Flag(false)),
+        ("balances", RawValue::Flag(true)),
     ];
     let share = Values::read(terms::FIELDS, given.into_iter())
         .expect("the share of the payer has valid fields");

@@ -268,5 +268,5 @@ fn place_that_other_fields_do_not_allow_is_refused() {
     assert!(refused("rules=thesis place=pack").is_some());
     // A policy that is built with these values anyhow ignores `place`.
     let said = values(SPEC.policy_fields, "place=split unblocking=isochronous");
-    assert_eq!(rules::Rules::read(&said).packing, crate::admission::placement::Packing::Spread);
+    assert_eq!(rules::SedfRules::read(&said).packing, crate::admission::placement::Packing::Spread);
 }
