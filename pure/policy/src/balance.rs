@@ -86,7 +86,7 @@ impl Tau {
 
     /// Returns true if tau exceeds `other` by more than `parts` of `unit`. The weight of `other`
     /// must not be zero.
-    fn exceeds(self, other: Tau, unit: Tau, parts: Parts) -> bool {
+    fn exceeds(self, other: Tau, unit: Tau, parts: Ratio) -> bool {
         if self.weight == 0 {
             return true;
         }
@@ -103,7 +103,7 @@ impl Tau {
 
 /// Fraction `some / of`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Parts {
+pub(crate) struct Ratio {
     pub(crate) some: u64,
     pub(crate) of: u64,
 }

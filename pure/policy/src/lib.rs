@@ -32,7 +32,7 @@ pub use api::field::{Field, FieldError, Kind, RawValue, Value, Values};
 pub use api::moment::Moment;
 pub use api::nearest::nearest;
 pub use api::roster::Roster;
-pub use api::spec::{Payer, Promise, ShareText, Spec};
+pub use api::spec::{BalancerVcpu, Promise, ShareText, Spec};
 pub use api::topology::{Groups, Level, Topology, TopologyError};
 pub use policies::{ALL, find};
 pub use slackline_units::{Entitlement, Told};
@@ -210,7 +210,7 @@ pub enum AdmitError {
         /// Number of CPUs tried: all that the vCPU's affinity allows.
         cpus: usize,
         /// Dispatch overhead of the reservation. `None` if the host counts none.
-        dispatching: Option<Dispatching>,
+        dispatching: Option<DispatchCost>,
         /// Longest slice with the demanded period that would be admitted instead. Zero if there is
         /// none.
         room: Span,
@@ -227,7 +227,7 @@ pub enum AdmitError {
         /// Number of these CPUs.
         cpus: usize,
         /// Dispatch overhead of the vCPU without a split. `None` if the host counts none.
-        dispatching: Option<Dispatching>,
+        dispatching: Option<DispatchCost>,
         /// Longest slice with the demanded period that would be admitted instead. Zero if there is
         /// none.
         room: Span,
@@ -243,7 +243,7 @@ pub enum AdmitError {
         /// Number of these CPUs.
         cpus: usize,
         /// Dispatch overhead of the reservation. `None` if the host counts none.
-        dispatching: Option<Dispatching>,
+        dispatching: Option<DispatchCost>,
         /// Longest slice with the demanded period that would be admitted instead. Zero if there is
         /// none.
         room: Span,
@@ -252,7 +252,7 @@ pub enum AdmitError {
 
 /// Cost of dispatching a vCPU that has a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Dispatching {
+pub struct DispatchCost {
     /// Share of a CPU, rounded up to a millionth.
     pub share: CpuShare,
     /// Number of dispatches per second.
@@ -323,7 +323,7 @@ impl fmt::Display for AdmitError {
 fn write_demand(
     out: &mut fmt::Formatter<'_>,
     asked: Reservation,
-    dispatching: Option<Dispatching>,
+    dispatching: Option<DispatchCost>,
 ) -> fmt::Result {
     let (slice, period, share) = (asked.slice(), asked.period(), asked.share());
     // A share that rounds to zero is not zero, and may be the one that does not fit.
@@ -331,7 +331,7 @@ fn write_demand(
         0 => write!(out, "{slice} every {period} (under 0.000001cpu)")?,
         _ => write!(out, "{slice} every {period} ({share})")?,
     }
-    if let Some(Dispatching { share, a_second }) = dispatching {
+    if let Some(DispatchCost { share, a_second }) = dispatching {
         write!(out, " plus {share} for {a_second} dispatches a second")?;
     }
     Ok(())

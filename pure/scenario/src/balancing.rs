@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use slackline_policy::Payer;
+use slackline_policy::BalancerVcpu;
 use slackline_units::{CpuSet, DomId, Span, Time, VcpuId};
 
 use crate::table::{Item, Mistake};
@@ -56,7 +56,12 @@ impl Scenario {
     }
 
     /// Returns the domain that pays for a balancer call each time, with its vCPU in `slot`.
-    fn payer(&self, Payer { every, cpu, share }: Payer, slot: usize, cost: Span) -> Domain {
+    fn payer(
+        &self,
+        BalancerVcpu { every, cpu, share }: BalancerVcpu,
+        slot: usize,
+        cost: Span,
+    ) -> Domain {
         let small =
             |number: usize| u32::try_from(number).expect("a scenario has at most a million vCPUs");
         let id = DomId::new(small(self.domains.len()));

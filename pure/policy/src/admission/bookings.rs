@@ -11,11 +11,11 @@ use alloc::vec::Vec;
 use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, Span, Time, VcpuId};
 
 use crate::admission::demand::Demand;
-pub(crate) use crate::admission::dispatch_overhead::{Looks, longest_slice};
-use crate::admission::fit::{FitPlacement, Fitting};
+pub(crate) use crate::admission::dispatch_overhead::{DispatchOverhead, longest_slice};
+use crate::admission::fit::{FitPlacement, FitSearch};
 pub(crate) use crate::admission::load::ReservedLoad;
 use crate::admission::placement::{Packing, Request};
-use crate::admission::split::{Part, Splits};
+use crate::admission::split::{Splits, Subtask};
 use crate::admission::zero_lag::{Holds, ReservationBooks};
 use crate::{AdmitError, Moment, Topology};
 
@@ -35,7 +35,7 @@ pub(crate) struct Bookings {
 #[derive(Clone, Debug)]
 struct Loads {
     loads: Vec<ReservedLoad>,
-    looks: Looks,
+    looks: DispatchOverhead,
 }
 
 impl ReservationBooks for Loads {
@@ -79,7 +79,7 @@ pub(crate) struct AdmissionRequest<'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct BookedPlacement {
     /// Subtasks of a split reservation. Empty if it is bound to one CPU.
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<Subtask>,
     /// CPU of the whole reservation, or of its first subtask.
     pub(crate) cpu: CpuId,
     /// CPU time used in excess of the fluid rate.
@@ -108,7 +108,7 @@ impl Bookings {
         packing: Packing,
     ) -> Bookings {
         let loads = alloc::vec![ReservedLoad::default(); topology.cpus()];
-        let loads = Loads { loads, looks: Looks::on(topology) };
+        let loads = Loads { loads, looks: DispatchOverhead::on(topology) };
         let splits = capacity.filter(|_| packing == Packing::Split);
         let splits = splits.map(|capacity| Splits::new(capacity, loads.looks));
         Bookings { loads, capacity, packing, holds: Holds::new(), splits }
@@ -196,13 +196,13 @@ impl Bookings {
         }
     }
 
-    fn take_parts(&mut self, vcpu: VcpuId) -> Vec<Part> {
+    fn take_parts(&mut self, vcpu: VcpuId) -> Vec<Subtask> {
         let Some(splits) = &mut self.splits else { return Vec::new() };
         let loads = &mut self.loads.loads;
         splits.remove(vcpu, |cpu, rate| loads[cpu.index()].remove(rate))
     }
 
-    fn put_parts(&mut self, vcpu: VcpuId, period: Span, parts: &[Part]) {
+    fn put_parts(&mut self, vcpu: VcpuId, period: Span, parts: &[Subtask]) {
         let Some(splits) = self.splits.as_mut().filter(|_| !parts.is_empty()) else { return };
         let loads = &mut self.loads.loads;
         splits.insert((vcpu, period, parts), |cpu, rate| loads[cpu.index()].add(rate));
@@ -220,7 +220,7 @@ impl Bookings {
         self.splits.as_ref().map_or(CpuSet::NONE, Splits::strict)
     }
 
-    pub(crate) fn looks(&self) -> Looks {
+    pub(crate) fn looks(&self) -> DispatchOverhead {
         self.loads.looks
     }
 
@@ -291,7 +291,7 @@ struct PlacementSearch<'a> {
     /// CPU to which the vCPU is bound now. `None` if it is split or a newcomer.
     home: Option<CpuId>,
     /// Reservation and subtasks that it has now.
-    before: Option<(Reservation, &'a [Part])>,
+    before: Option<(Reservation, &'a [Subtask])>,
     /// Returns the reservation to book on a CPU for a new share. It is larger while a hold stays in
     /// force.
     demand: &'a dyn Fn(CpuId, Reservation) -> Reservation,
@@ -314,12 +314,12 @@ impl PlacementSearch<'_> {
     }
 
     /// Runs a query against the search that includes splits.
-    fn fitting<T>(&self, splits: &Splits, ask: impl FnOnce(&Fitting<'_>) -> T) -> T {
+    fn fitting<T>(&self, splits: &Splits, ask: impl FnOnce(&FitSearch<'_>) -> T) -> T {
         let AdmissionRequest { share, allowed, on_grid: only_open, demands, .. } = *self.asked;
         let fits = &|cpu, share| self.fits(cpu, share);
         let whole = &|fits: &dyn Fn(CpuId) -> bool| self.whole(fits);
         let before = self.before;
-        ask(&Fitting { splits, share, allowed, before, only_open, demands, fits, whole })
+        ask(&FitSearch { splits, share, allowed, before, only_open, demands, fits, whole })
     }
 
     fn whole(&self, fits: &dyn Fn(CpuId) -> bool) -> Result<CpuId, CpuId> {
@@ -388,7 +388,7 @@ pub(crate) struct SetBooks {
     sets: Vec<SetLoad>,
     /// Share of each CPU that may be reserved.
     capacity: CpuShare,
-    looks: Looks,
+    looks: DispatchOverhead,
 }
 
 /// Load of a set of CPUs.
@@ -404,7 +404,8 @@ struct SetLoad {
 impl SetBooks {
     /// Creates books without reservations for the CPUs of a host.
     pub(crate) fn new(topology: &Topology, capacity: CpuShare) -> SetBooks {
-        let mut books = SetBooks { sets: Vec::new(), capacity, looks: Looks::on(topology) };
+        let mut books =
+            SetBooks { sets: Vec::new(), capacity, looks: DispatchOverhead::on(topology) };
         books.keep(CpuSet::first_n(topology.cpus()));
         books
     }

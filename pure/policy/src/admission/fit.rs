@@ -10,18 +10,18 @@ use slackline_units::{CpuId, CpuSet, Reservation, Span};
 
 use crate::admission::demand::Demand;
 use crate::admission::dispatch_overhead::longest_slice;
-use crate::admission::split::{CandidateCpus, Part, Splits};
+use crate::admission::split::{CandidateCpus, Splits, Subtask};
 
 /// Chooses a CPU among those that satisfy a predicate.
 type Choose<'a> = dyn Fn(&dyn Fn(CpuId) -> bool) -> Result<CpuId, CpuId> + 'a;
 
 /// Search for a placement of one reservation.
-pub(crate) struct Fitting<'a> {
+pub(crate) struct FitSearch<'a> {
     pub(crate) splits: &'a Splits,
     pub(crate) share: Reservation,
     pub(crate) allowed: CpuSet,
     /// Reservation and subtasks that the vCPU has now. `None` for a newcomer.
-    pub(crate) before: Option<(Reservation, &'a [Part])>,
+    pub(crate) before: Option<(Reservation, &'a [Subtask])>,
     /// True if it must be whole, on a CPU that is not strict.
     pub(crate) only_open: bool,
     /// Returns the demand of all other vCPUs by CPU from now on. `None` for a CPU on which no vCPU
@@ -38,7 +38,7 @@ pub(crate) struct Fitting<'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct FitPlacement {
     /// Subtasks. Empty if the reservation is whole.
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<Subtask>,
     /// CPU of the whole reservation, or of its first subtask.
     pub(crate) cpu: CpuId,
     /// True if its slice starts only in its second period. Otherwise other vCPUs would miss
@@ -53,10 +53,10 @@ impl FitPlacement {
     }
 }
 
-impl Fitting<'_> {
+impl FitSearch<'_> {
     /// Finds the placement. The error is the longest slice with this period that fits.
     pub(crate) fn find(&self) -> Result<FitPlacement, Span> {
-        let Fitting { splits, share, .. } = *self;
+        let FitSearch { splits, share, .. } = *self;
         let strict = splits.strict();
         let is_open = |cpu| !strict.contains(cpu) && (self.fits)(cpu, share);
         // Fast path: without strict CPUs the usual test suffices.

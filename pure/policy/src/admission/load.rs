@@ -107,14 +107,14 @@ fn floor(reservation: Reservation) -> u128 {
 
 /// Fraction in arbitrary precision.
 struct Fraction {
-    above: Number,
-    below: Number,
+    above: BigUint,
+    below: BigUint,
 }
 
 impl Fraction {
     fn from(above: u128, below: u128) -> Fraction {
         let common = greatest_common_divisor(above, below);
-        Fraction { above: Number::from(above / common), below: Number::from(below / common) }
+        Fraction { above: BigUint::from(above / common), below: BigUint::from(below / common) }
     }
 
     fn plus(&self, other: &Fraction) -> Fraction {
@@ -135,19 +135,19 @@ fn greatest_common_divisor(mut a: u128, mut b: u128) -> u128 {
 }
 
 /// Natural number of any size: 32-bit digits, least significant first, without zeros at the end.
-struct Number(Vec<u32>);
+struct BigUint(Vec<u32>);
 
-impl Number {
-    fn from(mut value: u128) -> Number {
+impl BigUint {
+    fn from(mut value: u128) -> BigUint {
         let mut digits = Vec::new();
         while value != 0 {
             digits.push(low(value));
             value >>= 32;
         }
-        Number(digits)
+        BigUint(digits)
     }
 
-    fn plus(&self, other: &Number) -> Number {
+    fn plus(&self, other: &BigUint) -> BigUint {
         let mut digits = Vec::new();
         let mut carry = 0;
         for place in 0..self.0.len().max(other.0.len()) {
@@ -158,10 +158,10 @@ impl Number {
         if carry != 0 {
             digits.push(low(carry));
         }
-        Number(digits)
+        BigUint(digits)
     }
 
-    fn times(&self, other: &Number) -> Number {
+    fn times(&self, other: &BigUint) -> BigUint {
         let mut digits = alloc::vec![0; self.0.len() + other.0.len()];
         for (i, &a) in self.0.iter().enumerate() {
             let mut carry = 0;
@@ -175,10 +175,10 @@ impl Number {
         while digits.last() == Some(&0) {
             digits.pop();
         }
-        Number(digits)
+        BigUint(digits)
     }
 
-    fn compare(&self, other: &Number) -> Ordering {
+    fn compare(&self, other: &BigUint) -> Ordering {
         let longer = self.0.len().cmp(&other.0.len());
         longer.then_with(|| self.0.iter().rev().cmp(other.0.iter().rev()))
     }

@@ -19,11 +19,11 @@ use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, Span, VcpuId};
 
 use crate::Roster;
 use crate::admission::demand::{Demand, Job, TaskDemand};
-use crate::admission::dispatch_overhead::{Looks, longest_slice};
+use crate::admission::dispatch_overhead::{DispatchOverhead, longest_slice};
 
 /// One subtask of a split reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct Subtask {
     pub(crate) cpu: CpuId,
     /// CPU time of the subtask, without dispatch overhead.
     pub(crate) slice: Span,
@@ -33,9 +33,9 @@ pub(crate) struct Part {
     pub(crate) ends: Span,
 }
 
-impl Part {
+impl Subtask {
     /// Returns the demand on its CPU, including dispatch overhead.
-    pub(crate) fn job(&self, period: Span, looks: Looks) -> Job {
+    pub(crate) fn job(&self, period: Span, looks: DispatchOverhead) -> Job {
         let within = self.ends - self.begins;
         Job { time: looks.with(self.slice, within), within, period }
     }
@@ -63,16 +63,16 @@ impl CandidateCpus<'_> {
 pub(crate) struct Splits {
     /// Share of a strict CPU that may be reserved.
     capacity: CpuShare,
-    looks: Looks,
+    looks: DispatchOverhead,
     strict: CpuSet,
     /// Period and subtasks of each split vCPU.
-    split: Roster<(Span, Vec<Part>)>,
+    split: Roster<(Span, Vec<Subtask>)>,
 }
 
 impl Splits {
     /// Creates a table without split reservations. `capacity` is the share of a CPU that may be
     /// reserved.
-    pub(crate) fn new(capacity: CpuShare, looks: Looks) -> Splits {
+    pub(crate) fn new(capacity: CpuShare, looks: DispatchOverhead) -> Splits {
         let capacity = CpuShare::from_ppm(capacity.ppm().min(CpuShare::ONE.less(KEPT).ppm()));
         Splits { capacity, looks, strict: CpuSet::NONE, split: Roster::default() }
     }
@@ -91,14 +91,14 @@ impl Splits {
 
     /// Returns true if a CPU is strict although no vCPU is split there now.
     pub(crate) fn is_left_over(&self, cpu: CpuId) -> bool {
-        let is_here = |(_, parts): &(Span, Vec<Part>)| parts.iter().any(|part| part.cpu == cpu);
+        let is_here = |(_, parts): &(Span, Vec<Subtask>)| parts.iter().any(|part| part.cpu == cpu);
         self.strict.contains(cpu) && !self.split.iter().any(is_here)
     }
 
     /// Adds a split reservation. `promise` receives the share to book on each of its CPUs.
     pub(crate) fn insert(
         &mut self,
-        (vcpu, period, parts): (VcpuId, Span, &[Part]),
+        (vcpu, period, parts): (VcpuId, Span, &[Subtask]),
         promise: impl FnMut(CpuId, Reservation),
     ) {
         self.strict.extend(parts.iter().map(|part| part.cpu));
@@ -112,13 +112,13 @@ impl Splits {
         &mut self,
         vcpu: VcpuId,
         give_back: impl FnMut(CpuId, Reservation),
-    ) -> Vec<Part> {
+    ) -> Vec<Subtask> {
         let Some((period, parts)) = self.split.remove(vcpu) else { return Vec::new() };
         self.each_rate(period, &parts, give_back);
         parts
     }
 
-    fn each_rate(&self, period: Span, parts: &[Part], mut told: impl FnMut(CpuId, Reservation)) {
+    fn each_rate(&self, period: Span, parts: &[Subtask], mut told: impl FnMut(CpuId, Reservation)) {
         for part in parts {
             let rate = Reservation::new(part.job(period, self.looks).time, period);
             told(part.cpu, rate.expect("a subtask is longer than zero and at most a period"));
@@ -138,7 +138,11 @@ impl Splits {
     }
 
     /// Returns subtasks for `asked`. `None` if it fits on no combination of CPUs that was searched.
-    pub(crate) fn split(&self, asked: Reservation, among: CandidateCpus<'_>) -> Option<Vec<Part>> {
+    pub(crate) fn split(
+        &self,
+        asked: Reservation,
+        among: CandidateCpus<'_>,
+    ) -> Option<Vec<Subtask>> {
         let search = self.search(asked.period(), among);
         let plan = search.plans().find(|plan| plan.most >= asked.slice())?;
         Some(search.even(&plan, asked).unwrap_or_else(|| cut(&plan.parts, asked)))
@@ -148,14 +152,14 @@ impl Splits {
     /// the slice is not longer and every subtask still fits.
     pub(crate) fn keep(
         &self,
-        (share, parts): (Reservation, &[Part]),
+        (share, parts): (Reservation, &[Subtask]),
         asked: Reservation,
         among: CandidateCpus<'_>,
-    ) -> Option<Vec<Part>> {
+    ) -> Option<Vec<Subtask>> {
         let is_less = asked.period() == share.period() && asked.slice() <= share.slice();
         let parts = if is_less { cut(parts, asked) } else { Vec::new() };
         let search = self.search(asked.period(), among);
-        let can = |part: &Part| among.allowed.contains(part.cpu) && search.takes(part);
+        let can = |part: &Subtask| among.allowed.contains(part.cpu) && search.takes(part);
         (!parts.is_empty() && parts.iter().all(can)).then_some(parts)
     }
 
@@ -174,12 +178,12 @@ impl Splits {
 
 /// Returns the first subtasks up to the slice of `asked`. The last one gets the rest of the period
 /// as its deadline.
-fn cut(parts: &[Part], asked: Reservation) -> Vec<Part> {
+fn cut(parts: &[Subtask], asked: Reservation) -> Vec<Subtask> {
     let (mut left, mut taken) = (asked.slice(), Vec::new());
     for part in parts {
         let slice = part.slice.min(left);
         left -= slice;
-        taken.push(Part { slice, ..*part });
+        taken.push(Subtask { slice, ..*part });
         if left.is_zero() {
             break;
         }
@@ -194,14 +198,14 @@ fn cut(parts: &[Part], asked: Reservation) -> Vec<Part> {
 struct Search<'a> {
     among: CandidateCpus<'a>,
     capacity: CpuShare,
-    looks: Looks,
+    looks: DispatchOverhead,
     period: Span,
 }
 
 /// First subtasks of a plan, each of which ends when the next one begins.
 #[derive(Clone, Debug, Default)]
-struct Beginning {
-    parts: Vec<Part>,
+struct SplitPrefix {
+    parts: Vec<Subtask>,
     /// Their CPU time together.
     slice: Span,
     ends: Span,
@@ -210,7 +214,7 @@ struct Beginning {
 /// Complete list of subtasks. The last one is as long as possible.
 #[derive(Clone, Debug)]
 struct SplitPlan {
-    parts: Vec<Part>,
+    parts: Vec<Subtask>,
     /// Their CPU time together: the longest slice that this plan can serve.
     most: Span,
 }
@@ -240,7 +244,7 @@ impl Search<'_> {
         let mut cpus: Vec<CpuId> = allowed.iter().filter(|cpu| bound(cpu).is_some()).collect();
         cpus.sort_by_key(|cpu| (bound(cpu), *cpu));
         cpus.truncate(CPUS);
-        let mut beginnings = alloc::vec![Beginning::default()];
+        let mut beginnings = alloc::vec![SplitPrefix::default()];
         (2..=PARTS.min(cpus.len())).flat_map(move |_| {
             beginnings = each(&beginnings, &cpus, |beginning, cpu| self.longer(beginning, cpu));
             let mut plans = each(&beginnings, &cpus, |beginning, cpu| self.plan(beginning, cpu));
@@ -253,10 +257,14 @@ impl Search<'_> {
 
     /// Appends a subtask with C=D on `cpu`, as long as possible. `None` if it would be shorter than
     /// `LEAST`.
-    fn longer(&self, beginning: &Beginning, cpu: CpuId) -> Option<Beginning> {
+    fn longer(&self, beginning: &SplitPrefix, cpu: CpuId) -> Option<SplitPrefix> {
         let begins = beginning.ends;
-        let part =
-            |slice| Part { cpu, slice, begins, ends: begins + self.looks.with(slice, self.period) };
+        let part = |slice| Subtask {
+            cpu,
+            slice,
+            begins,
+            ends: begins + self.looks.with(slice, self.period),
+        };
         let longest = longest_slice(self.period, |slice| {
             let part = part(slice.slice());
             part.ends < self.period && self.takes(&part)
@@ -265,31 +273,31 @@ impl Search<'_> {
     }
 
     /// Appends the last subtask, as long as possible. `None` if there is no room.
-    fn plan(&self, beginning: &Beginning, cpu: CpuId) -> Option<SplitPlan> {
-        let part = |slice| Part { cpu, slice, begins: beginning.ends, ends: self.period };
+    fn plan(&self, beginning: &SplitPrefix, cpu: CpuId) -> Option<SplitPlan> {
+        let part = |slice| Subtask { cpu, slice, begins: beginning.ends, ends: self.period };
         let longest = longest_slice(self.period, |slice| {
             let part = part(slice.slice());
             self.looks.fits(part.slice, part.ends - part.begins) && self.takes(&part)
         });
-        let Beginning { parts, slice: most, .. } = beginning.with(part(longest));
+        let SplitPrefix { parts, slice: most, .. } = beginning.with(part(longest));
         (!longest.is_zero()).then_some(SplitPlan { parts, most })
     }
 
     /// Distributes the excess of a plan over the slice evenly to its CPUs, so that each has some
     /// margin for overruns. `None` if the result does not fit.
-    fn even(&self, plan: &SplitPlan, asked: Reservation) -> Option<Vec<Part>> {
+    fn even(&self, plan: &SplitPlan, asked: Reservation) -> Option<Vec<Subtask>> {
         let left = (plan.most - asked.slice()) / plan.parts.len() as u64;
         let (last, others) = plan.parts.split_last()?;
-        let mut even = Beginning::default();
+        let mut even = SplitPrefix::default();
         for part in others {
             let slice = part.slice.left_after(left);
             let ends = even.ends + self.looks.with(slice, self.period);
-            even = even.with(Part { slice, begins: even.ends, ends, ..*part });
+            even = even.with(Subtask { slice, begins: even.ends, ends, ..*part });
         }
         let slice = asked.slice().left_after(even.slice);
-        let last = Part { slice, begins: even.ends, ends: self.period, ..*last };
+        let last = Subtask { slice, begins: even.ends, ends: self.period, ..*last };
         let parts = even.with(last).parts;
-        let fits = |part: &Part| {
+        let fits = |part: &Subtask| {
             part.slice >= LEAST
                 && self.looks.fits(part.slice, part.ends.left_after(part.begins))
                 && self.takes(part)
@@ -298,30 +306,30 @@ impl Search<'_> {
     }
 
     /// Returns true if the CPU of a subtask can take it.
-    fn takes(&self, part: &Part) -> bool {
+    fn takes(&self, part: &Subtask) -> bool {
         let job = part.job(self.period, self.looks);
         let more = TaskDemand { owed: None, next: self.among.wait + part.begins, job };
         self.among.takes(part.cpu, more, self.capacity)
     }
 }
 
-impl Beginning {
-    fn with(&self, part: Part) -> Beginning {
+impl SplitPrefix {
+    fn with(&self, part: Subtask) -> SplitPrefix {
         let mut parts = self.parts.clone();
         parts.push(part);
-        Beginning { parts, slice: self.slice + part.slice, ends: part.ends }
+        SplitPrefix { parts, slice: self.slice + part.slice, ends: part.ends }
     }
 }
 
 /// Applies `with` to each beginning and each CPU that is not in it yet.
 fn each<T>(
-    beginnings: &[Beginning],
+    beginnings: &[SplitPrefix],
     cpus: &[CpuId],
-    with: impl Fn(&Beginning, CpuId) -> Option<T>,
+    with: impl Fn(&SplitPrefix, CpuId) -> Option<T>,
 ) -> Vec<T> {
     let pairs =
         beginnings.iter().flat_map(|beginning| cpus.iter().map(move |cpu| (beginning, *cpu)));
-    let is_new = |(beginning, cpu): &(&Beginning, CpuId)| {
+    let is_new = |(beginning, cpu): &(&SplitPrefix, CpuId)| {
         beginning.parts.iter().all(|part| part.cpu != *cpu)
     };
     pairs.filter(is_new).filter_map(|(beginning, cpu)| with(beginning, cpu)).collect()

@@ -6,31 +6,31 @@ use alloc::vec::Vec;
 use slackline_units::{CpuId, CpuSet, Reservation, Span, Time};
 
 use crate::admission::demand::{Job, TaskDemand};
-use crate::admission::dispatch_overhead::Looks;
-use crate::admission::split::Part;
+use crate::admission::dispatch_overhead::DispatchOverhead;
+use crate::admission::split::Subtask;
 
 /// Progress of a split vCPU through its slice.
 #[derive(Clone, Debug)]
-pub(crate) struct InParts {
-    parts: Vec<Part>,
+pub(crate) struct SubtaskCursor {
+    parts: Vec<Subtask>,
     /// Index of the current subtask.
     part: usize,
     /// Budget left of the current subtask.
     left: Span,
 }
 
-impl InParts {
+impl SubtaskCursor {
     /// Starts at the first subtask. `None` if there are no subtasks, so the vCPU is not split.
-    pub(crate) fn new(parts: Vec<Part>) -> Option<InParts> {
+    pub(crate) fn new(parts: Vec<Subtask>) -> Option<SubtaskCursor> {
         let left = parts.first()?.slice;
-        Some(InParts { parts, part: 0, left })
+        Some(SubtaskCursor { parts, part: 0, left })
     }
 
-    pub(crate) fn now(&self) -> &Part {
+    pub(crate) fn now(&self) -> &Subtask {
         &self.parts[self.part]
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Part> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Subtask> {
         self.parts.iter()
     }
 
@@ -85,7 +85,7 @@ pub(crate) struct PeriodState {
     /// CPU to which it is bound if it is not split.
     pub(crate) cpu: CpuId,
     /// Progress through the subtasks. `None` if it is not split.
-    pub(crate) in_parts: Option<InParts>,
+    pub(crate) in_parts: Option<SubtaskCursor>,
     /// Begin of the period.
     pub(crate) begins: Time,
     pub(crate) deadline: Time,
@@ -97,7 +97,7 @@ pub(crate) struct PeriodState {
 
 impl PeriodState {
     /// Returns its demand from now on, by CPU.
-    pub(crate) fn demands(self, at: Time, looks: Looks) -> Vec<(CpuId, TaskDemand)> {
+    pub(crate) fn demands(self, at: Time, looks: DispatchOverhead) -> Vec<(CpuId, TaskDemand)> {
         let PeriodState { share, cpu, in_parts, begins, deadline, left, slept } = self;
         let (period, left) = (share.period(), left.left_after(slept));
         let owed = |left: Span, due: Time| {
@@ -111,7 +111,7 @@ impl PeriodState {
             return alloc::vec![(cpu, one)];
         };
         there.go_on(slept);
-        let one = |(index, part): (usize, &Part)| {
+        let one = |(index, part): (usize, &Subtask)| {
             let comes = index > there.part && !left.is_zero();
             let begin = if comes { begins } else { deadline };
             let is_here = index == there.part;

@@ -3,7 +3,7 @@
 use slackline_units::{CpuShare, Span};
 
 use super::pairs::SwapRules;
-use super::{CALL, Parts};
+use super::{CALL, Ratio};
 use crate::{Field, Values};
 
 pub(crate) const BALANCER: Field = Field::choice(
@@ -47,7 +47,7 @@ pub(crate) struct Settings {
     /// True if it makes plans instead of swaps.
     pub(crate) plans: bool,
     /// Assumed speed of a thread beside a busy one of its core.
-    pub(crate) believed: Parts,
+    pub(crate) believed: Ratio,
     /// Share of its CPU for the balancer itself.
     pub(crate) keeps: CpuShare,
 }
@@ -69,7 +69,7 @@ impl Settings {
             retries: is_repaired,
         };
         let believed = u64::from(values.share(&SMT_BELIEVED).ppm());
-        let believed = Parts { some: believed, of: u64::from(CpuShare::ONE.ppm()) };
+        let believed = Ratio { some: believed, of: u64::from(CpuShare::ONE.ppm()) };
         let (by_runs, plans) = (values.choice(&TAU) == "runs", kind == "planned");
         let keeps = (values.span(&BALANCER_SLICE).ns() * 1_000_000).div_ceil(CALL.ns());
         let keeps =
@@ -79,7 +79,7 @@ impl Settings {
 }
 
 /// Parses a fraction such as `1/4`. Any other word is zero.
-fn part(word: &str) -> Parts {
+fn part(word: &str) -> Ratio {
     let of = word.strip_prefix("1/").and_then(|of| of.parse().ok());
-    of.map_or(Parts { some: 0, of: 1 }, |of| Parts { some: 1, of })
+    of.map_or(Ratio { some: 0, of: 1 }, |of| Ratio { some: 1, of })
 }

@@ -15,7 +15,7 @@ pub(crate) fn groups(loads: &[BalancerCpu]) -> Vec<Vec<usize>> {
     if loads.iter().any(joins_all) {
         return alloc::vec![(0..loads.len()).collect()];
     }
-    let mut union = Union::new(loads.len());
+    let mut union = DisjointSets::new(loads.len());
     let mut places = [usize::MAX; slackline_units::CpuId::LIMIT];
     for (place, load) in loads.iter().enumerate() {
         places[load.cpu.index()] = place;
@@ -39,11 +39,11 @@ pub(crate) fn groups(loads: &[BalancerCpu]) -> Vec<Vec<usize>> {
 }
 
 /// Disjoint sets of places (union-find).
-struct Union(Vec<usize>);
+struct DisjointSets(Vec<usize>);
 
-impl Union {
-    fn new(places: usize) -> Union {
-        Union((0..places).collect())
+impl DisjointSets {
+    fn new(places: usize) -> DisjointSets {
+        DisjointSets((0..places).collect())
     }
 
     /// Returns the representative of a set, halving the path to it.

@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 
 use slackline_units::VcpuId;
 
-use super::{BalancerCpu, Member, Parts, Tau};
+use super::{BalancerCpu, Member, Ratio, Tau};
 
 /// Choices that the thesis leaves open, and repairs of its flaws.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +19,7 @@ pub(crate) struct SwapRules {
     /// Tolerance of w_ideal: one part in `close`. [balancer A2]
     pub(crate) close: u64,
     /// Least difference of tau for a pair of CPUs, as a part of the ideal tau. [balancer A3]
-    pub(crate) least: Parts,
+    pub(crate) least: Ratio,
     /// True if more than w_ideal may migrate when nothing else can and the hot CPU gains by it.
     /// Also, no swap may leave either CPU with a lower tau than the hot one has. [balancer §1.8, 1;
     /// trap 13]
@@ -231,8 +231,8 @@ impl<'a> Pair<'a> {
         }
         // Relative to the tau of the hot CPU. Relative to the ideal tau, case R8 of the reference
         // would miss it by a twentieth.
-        let Parts { some, of } = self.rules.least;
-        let half = Parts { some, of: 2 * of };
+        let Ratio { some, of } = self.rules.least;
+        let half = Ratio { some, of: 2 * of };
         let helps = marked.total > 0
             && self.idle_with(marked.total).exceeds(self.hot, self.hot, half)
             && !marked.is_empty();

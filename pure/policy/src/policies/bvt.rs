@@ -49,7 +49,7 @@ use crate::{
     Account, AdmitError, Entitlement, Moment, Pick, Policy, Roster, Spec, Topology, TurnEnd, Values,
 };
 use clock::{
-    ADVANCE, Parameters, Unwarp, VcpuClock, WARP, WARPBACK, WARPL, WARPU, WARPVALUE, WEIGHT,
+    ADVANCE, Parameters, VcpuClock, WARP, WARPBACK, WARPL, WARPU, WARPVALUE, WEIGHT, WarpEnd,
 };
 use page::PAGE;
 use paper::Paper;
@@ -119,7 +119,7 @@ trait Source: Sized + Send + 'static {
     fn ends(turn: Time, warp: Time) -> (Time, Time);
 
     /// Counts CPU time against the limit of a warp. Returns the pause if that ended the warp.
-    fn use_warp(clock: &mut VcpuClock, now: Time) -> Option<Unwarp>;
+    fn use_warp(clock: &mut VcpuClock, now: Time) -> Option<WarpEnd>;
 
     /// Handles the end of the warp pause of a vCPU.
     fn may_warp_again(bvt: &mut Bvt<Self>, cpu: CpuId, vcpu: VcpuId);
@@ -302,7 +302,7 @@ impl<S: Source> Policy for Bvt<S> {
             let current = line.current.expect("a warp timer belongs to a chosen vCPU");
             let unwarp = self.clocks[current].unwarp(at.now());
             // A vCPU that may warp again keeps the rest of its timeslice [Xen].
-            asks |= unwarp == Unwarp::ForGood;
+            asks |= unwarp == WarpEnd::ForGood;
             self.pause(current, unwarp);
         }
         while let Some((end, vcpu)) = self.pauses.first(cpu.index()) {
@@ -426,8 +426,8 @@ impl<S: Source> Bvt<S> {
         }
     }
 
-    fn pause(&mut self, vcpu: VcpuId, unwarp: Unwarp) {
-        if let Unwarp::Until(end) = unwarp {
+    fn pause(&mut self, vcpu: VcpuId, unwarp: WarpEnd) {
+        if let WarpEnd::Until(end) = unwarp {
             self.pauses.insert(self.clocks[vcpu].cpu.index(), end, vcpu);
         }
     }

@@ -52,9 +52,11 @@ use claims::Claims;
 use domains::Domains;
 use exact::level::CreditLevel;
 use gangs::Gangs;
-use rules::{Changes, Newcomers, Park};
+use rules::{ClassChange, CreditStart, Park};
 
-pub(crate) use claims::{Belief, ClaimLimit, Consider, Ends, Match, RequeuePosition, Tell};
+pub(crate) use claims::{
+    ClaimEnd, ClaimLimit, ClaimRules, ClaimSource, ClaimTasks, RequeuePosition, TaskMatching,
+};
 pub(crate) use order::ClaimScope;
 pub(crate) use rules::{CreditRules, fields};
 
@@ -194,7 +196,7 @@ impl Policy for Credit {
             claims.join(vcpu, domain);
         }
         self.change_terms(domain, share);
-        if self.rules.newcomers == Newcomers::Active {
+        if self.rules.newcomers == CreditStart::Active {
             self.become_active(vcpu);
         }
         Ok(())
@@ -234,7 +236,7 @@ impl Policy for Credit {
     }
 
     fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
-        if self.rules.newcomers == Newcomers::Awake {
+        if self.rules.newcomers == CreditStart::Awake {
             self.become_active(vcpu);
         }
         self.wake_up(at, vcpu);
@@ -320,7 +322,7 @@ impl Policy for Credit {
 
     fn alarm(&self, cpu: CpuId) -> Option<Time> {
         let this = &self.cpus[cpu.index()];
-        let idles = this.chosen.is_none() && self.rules.changes == Changes::Tick;
+        let idles = this.chosen.is_none() && self.rules.changes == ClassChange::Tick;
         let waits = idles && !self.requested.contains(cpu);
         let passes = if waits { this.until } else { Time::NEVER };
         let first = this.tick.min(passes);
@@ -333,7 +335,7 @@ impl Policy for Credit {
         }
         let this = &mut self.cpus[cpu.index()];
         let has_idled = this.chosen.is_none() && this.until <= at.now();
-        if has_idled && self.rules.changes == Changes::Tick {
+        if has_idled && self.rules.changes == ClassChange::Tick {
             self.request(cpu, PassReason::Over);
         }
         self.requested
@@ -378,7 +380,11 @@ fn run(vcpu: VcpuId, limit: Span) -> Pick {
 
 impl Credit {
     /// Creates the policy. Claims of guests count only with a `belief`.
-    pub(crate) fn new(rules: CreditRules, topology: &Topology, belief: Option<Belief>) -> Credit {
+    pub(crate) fn new(
+        rules: CreditRules,
+        topology: &Topology,
+        belief: Option<ClaimRules>,
+    ) -> Credit {
         let cpu = CreditCpu {
             chosen: None,
             class: Class::Idle,
@@ -420,7 +426,8 @@ impl Credit {
     /// Returns the pick of a CPU if no vCPU is chosen or the chosen one is not eligible.
     fn stand_in(&self, at: &Moment, cpu: CpuId) -> Pick {
         // By Xen's rules an idle CPU waits until a pass is requested or it has idled for a slice.
-        let waits = self.rules.changes == Changes::Tick && self.cpus[cpu.index()].chosen.is_none();
+        let waits =
+            self.rules.changes == ClassChange::Tick && self.cpus[cpu.index()].chosen.is_none();
         let stand_in = if waits { None } else { self.best(at, cpu) };
         stand_in.map_or(Pick::Idle, |vcpu| run(vcpu, self.turn(vcpu)))
     }
@@ -456,7 +463,7 @@ impl Credit {
     fn replace(&mut self, at: &Moment, cpu: CpuId, vcpu: VcpuId) {
         self.requested.remove(cpu);
         self.put_back(at, cpu, PassReason::Preempted);
-        if self.rules.changes == Changes::Tick {
+        if self.rules.changes == ClassChange::Tick {
             self.queues.put_mark(cpu);
         }
         self.free.remove(cpu);
@@ -527,7 +534,7 @@ impl Credit {
             self.give_credit(at);
             self.accounted = now;
         }
-        if self.rules.changes == Changes::Tick {
+        if self.rules.changes == ClassChange::Tick {
             self.queues.sort(cpu);
         }
     }

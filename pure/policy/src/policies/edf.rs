@@ -69,17 +69,17 @@ use alloc::vec::Vec;
 use slackline_units::{CpuId, CpuSet, CpuShare, GridClock, Periods, Reservation};
 use slackline_units::{Span, Time, VcpuId};
 
-use self::borrowing::groups::{ByUse, Families};
+use self::borrowing::groups::{SiblingGroups, UnusedBudget};
 use self::borrowing::loans::Loans;
 use self::fields::{
     EXACT, OVERRUN, PERIOD, PHASE, PLACE, QUANTUM, RESERVE, SLICE, SPREAD, UNBLOCKING,
     begins_at_wake, conflict, is_by_use, periods, promise,
 };
-use self::overrun::history::Stops;
+use self::overrun::history::OverrunHistory;
 use self::split::{demands, reserved};
 use crate::admission::bookings::{AdmissionRequest, BookedPlacement, Bookings};
 use crate::admission::placement::Packing;
-use crate::admission::subtasks::InParts;
+use crate::admission::subtasks::SubtaskCursor;
 use crate::api::field::{distance, slice_of};
 use crate::queues::ordered::Queues;
 use crate::{
@@ -119,7 +119,7 @@ struct Edf {
     spare_time: Vec<SpareTime>,
     servers: Roster<EdfServer>,
     /// vCPUs that share unused budget, by VM.
-    families: Families,
+    families: SiblingGroups,
     loans: Loans,
     /// Clock that defines phases.
     clock: GridClock,
@@ -164,7 +164,7 @@ struct EdfServer {
     /// CPU to which it is bound. If it is split, the CPU of its current subtask.
     cpu: CpuId,
     /// Progress through its subtasks. `None` if it is not split.
-    in_parts: Option<InParts>,
+    in_parts: Option<SubtaskCursor>,
     /// End of the current period.
     deadline: Time,
     /// Budget of the current period, before deductions.
@@ -179,7 +179,7 @@ struct EdfServer {
     urgent: Span,
     /// Time at which `urgent` was updated, and the `rests` of its CPU then.
     counted: (Time, u32),
-    stops: Stops,
+    stops: OverrunHistory,
     /// Budget that it did not receive by past deadlines although it was runnable.
     backlog: Span,
     /// Slack received. Raised to the floor of its CPU when it wakes.
@@ -189,7 +189,7 @@ struct EdfServer {
     /// True if it was blocked in this period. Budget that it then misses is not backlog.
     slept: bool,
     /// State of borrowing. `None` if it does not share unused budget.
-    by_use: Option<Box<ByUse>>,
+    by_use: Option<Box<UnusedBudget>>,
 }
 
 impl Policy for Edf {
@@ -207,7 +207,7 @@ impl Policy for Edf {
             begins_at_wake: self.begins_at_wake(share),
             repays: share.choice(&OVERRUN) == "repay",
             cpu,
-            in_parts: InParts::new(parts),
+            in_parts: SubtaskCursor::new(parts),
             deadline,
             worth: slice,
             remaining: slice - in_advance,
@@ -215,7 +215,7 @@ impl Policy for Edf {
             debt: Span::ZERO,
             urgent: Span::ZERO,
             counted: (at.now(), 0),
-            stops: Stops::default(),
+            stops: OverrunHistory::default(),
             backlog: Span::ZERO,
             spare_used: Span::ZERO,
             asleep_since: at.now(),
@@ -251,7 +251,7 @@ impl Policy for Edf {
         server.begins_at_wake = begins_at_wake;
         server.repays = share.choice(&OVERRUN) == "repay";
         server.cpu = cpu;
-        server.in_parts = InParts::new(parts);
+        server.in_parts = SubtaskCursor::new(parts);
         let deadline = periods.first_end(at.now(), &self.clock);
         let slice = periods.worth(at.now(), deadline);
         server.begin((slice, deadline), at.now(), self.spare_time[home.index()]);
@@ -446,7 +446,7 @@ impl Edf {
                 topology.cpus()
             ],
             servers: Roster::default(),
-            families: Families::default(),
+            families: SiblingGroups::default(),
             loans: Loans::new(topology.cpus()),
             clock: GridClock::default(),
             begins_at_wake: begins_at_wake(values) && packing != Packing::Split,

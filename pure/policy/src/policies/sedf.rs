@@ -46,7 +46,7 @@ use alloc::vec::Vec;
 
 use slackline_units::{CpuId, CpuSet, Reservation, Span, Time, VcpuId};
 
-use crate::admission::bookings::Looks;
+use crate::admission::bookings::DispatchOverhead;
 use crate::admission::placement::Packing;
 use crate::admission::split::Splits;
 use crate::admission::zero_lag::{Booking, Holds, ReservationBooks};
@@ -57,13 +57,13 @@ use crate::{
 };
 use admission::AdmittedReservation;
 use balancer::Balancer;
-use pass::{PassDecision, Right};
+use pass::{BudgetSource, PassDecision};
 use rules::{SedfRules, Unblocking};
 use score::Score;
-use server::{SedfServer, Wake};
-use split::Parting;
-use terms::{SedfParameters, Tally};
-use weights::Leavings;
+use server::{SedfServer, WakeContext};
+use split::SplitState;
+use terms::{CpuTally, SedfParameters};
+use weights::ReleasedSlices;
 
 /// Description of the policy.
 pub(crate) const SPEC: Spec = Spec {
@@ -88,7 +88,7 @@ pub(crate) const SPEC: Spec = Spec {
 struct Sedf {
     rules: SedfRules,
     cpus: Vec<SedfCpu>,
-    looks: Looks,
+    looks: DispatchOverhead,
     /// Two queues per CPU, by the end of a period and by the begin of the next one. Ties are first
     /// come, first served.
     deadlines: Queues<(Time, u64)>,
@@ -101,9 +101,9 @@ struct Sedf {
     servers: Roster<SedfServer>,
     holds: Holds<CpuId>,
     /// Slices by weight that are fixed for a period.
-    leavings: Leavings,
+    leavings: ReleasedSlices,
     /// Split reservations. `None` if the policy does not split.
-    parting: Option<Box<Parting>>,
+    parting: Option<Box<SplitState>>,
     balancer: Option<Box<Balancer>>,
 }
 
@@ -119,7 +119,7 @@ struct SedfCpu {
     alarm: Option<Time>,
     /// Position of the extra queue.
     base: Score,
-    tally: Tally,
+    tally: CpuTally,
 }
 
 impl ReservationBooks for Vec<SedfCpu> {
@@ -249,7 +249,7 @@ impl Policy for Sedf {
         let has_periods = self.has_periods(vcpu);
         let is_strict = self.is_strict(at, self.servers[vcpu].cpu);
         if has_periods {
-            self.servers[vcpu].wake(Wake { now: at.now(), full, is_strict }, &rules);
+            self.servers[vcpu].wake(WakeContext { now: at.now(), full, is_strict }, &rules);
             self.follow(vcpu);
         }
         let cpu = self.servers[vcpu].cpu;
@@ -333,9 +333,9 @@ impl Policy for Sedf {
         let limit = turn.until.since(at.now());
         let limit = (turn.until != Time::NEVER).then_some(limit);
         let is_due = match turn.right {
-            Right::Guarantee => true,
-            Right::Penalty => !self.servers[turn.vcpu].missed.is_zero(),
-            Right::Extra => false,
+            BudgetSource::Guarantee => true,
+            BudgetSource::Penalty => !self.servers[turn.vcpu].missed.is_zero(),
+            BudgetSource::Extra => false,
         };
         let entitlement = if is_due { Entitlement::Due } else { Entitlement::Spare };
         Pick::Run { vcpu: turn.vcpu, limit, entitlement }
@@ -393,8 +393,8 @@ impl Policy for Sedf {
 
 impl Sedf {
     fn new(values: &Values, topology: &Topology) -> Sedf {
-        let looks = Looks::on(topology);
-        let cpu = |_| SedfCpu { tally: Tally::with(looks), ..SedfCpu::default() };
+        let looks = DispatchOverhead::on(topology);
+        let cpu = |_| SedfCpu { tally: CpuTally::with(looks), ..SedfCpu::default() };
         let rules = SedfRules::read(values);
         let splits = (rules.packing == Packing::Split).then(|| Splits::new(rules.capacity, looks));
         Sedf {
@@ -407,8 +407,8 @@ impl Sedf {
             tickets: 0,
             servers: Roster::default(),
             holds: Holds::new(),
-            leavings: Leavings::default(),
-            parting: splits.map(Parting::new),
+            leavings: ReleasedSlices::default(),
+            parting: splits.map(SplitState::new),
             balancer: Balancer::read(values, topology),
         }
     }
@@ -417,7 +417,7 @@ impl Sedf {
     fn advance(&self, now: Time, vcpu: VcpuId) -> Span {
         let server = &self.servers[vcpu];
         let turn = self.cpus[server.cpu.index()].turn;
-        let own = turn.filter(|turn| turn.vcpu == vcpu && turn.right == Right::Guarantee);
+        let own = turn.filter(|turn| turn.vcpu == vcpu && turn.right == BudgetSource::Guarantee);
         server.advance(now, own.map_or(Span::ZERO, |turn| turn.ran), &self.rules)
     }
 
@@ -460,12 +460,12 @@ impl Sedf {
         }
         let is_penalised = self.is_penalised(vcpu);
         match turn.right {
-            Right::Guarantee => false,
-            Right::Penalty => {
+            BudgetSource::Guarantee => false,
+            BudgetSource::Penalty => {
                 let first = self.penalties.first(cpu.index());
                 is_penalised && first.is_some_and(|(_, first)| first == vcpu)
             }
-            Right::Extra => is_penalised,
+            BudgetSource::Extra => is_penalised,
         }
     }
 

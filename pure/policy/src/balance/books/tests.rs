@@ -4,10 +4,10 @@ use alloc::vec::Vec;
 
 use slackline_units::{CpuId, CpuSet, DomId, Span, Time, VcpuId};
 
-use super::super::{PLACES, Parts, Weight};
+use super::super::{PLACES, Ratio, Weight};
 use super::{LoadSamples, average, projected};
 
-const WHOLE: Parts = Parts { some: 1, of: 1 };
+const WHOLE: Ratio = Ratio { some: 1, of: 1 };
 const CPU: CpuId = CpuId::new(0);
 
 fn ms(ms: u64) -> Time {
@@ -63,7 +63,7 @@ fn available_time_is_scaled_to_a_sample() {
 fn time_beside_busy_sibling_counts_for_less() {
     let both: CpuSet = [CPU, CpuId::new(1)].into_iter().collect();
     let siblings = |cpu| both.without(&CpuSet::one(cpu));
-    let mut books = LoadSamples::new(2, siblings, Parts { some: 65, of: 100 });
+    let mut books = LoadSamples::new(2, siblings, Ratio { some: 65, of: 100 });
     books.join(vcpu(0), Time::START);
     books.wake(vcpu(0), Time::START);
     books.set_busy(CPU, true, Time::START);

@@ -8,12 +8,12 @@ use slackline_units::{CpuId, CpuSet, DomId, Span, VcpuId};
 
 use super::super::groups::groups;
 use super::super::swap::{Swap, swap};
-use super::super::{BalancerCpu, Member, Move, PLACES, Parts, SAMPLE, Tau, Weight};
+use super::super::{BalancerCpu, Member, Move, PLACES, Ratio, SAMPLE, Tau, Weight};
 use super::{SwapRules, ideal};
 
 const LITERAL: SwapRules = SwapRules {
     close: 2,
-    least: Parts { some: 1, of: 8 },
+    least: Ratio { some: 1, of: 8 },
     improves: false,
     thrift: false,
     by_lead: false,

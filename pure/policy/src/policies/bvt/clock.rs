@@ -63,7 +63,7 @@ pub(super) struct Parameters {
 
 /// Effect of the end of a warp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unwarp {
+pub(super) enum WarpEnd {
     /// The warp pauses until this time.
     Until(Time),
     /// The vCPU never warps again.
@@ -97,7 +97,7 @@ impl VcpuClock {
 
     /// Counts the CPU time used against the limit of a warp. Returns the pause if that ended the
     /// warp.
-    pub(super) fn use_warp(&mut self, now: Time) -> Option<Unwarp> {
+    pub(super) fn use_warp(&mut self, now: Time) -> Option<WarpEnd> {
         if !self.has_limit() {
             return None;
         }
@@ -106,13 +106,13 @@ impl VcpuClock {
     }
 
     /// Ends a warp whose limit is used up.
-    pub(super) fn unwarp(&mut self, now: Time) -> Unwarp {
+    pub(super) fn unwarp(&mut self, now: Time) -> WarpEnd {
         self.warping = false;
         if self.warp_pause.is_zero() {
             self.may_warp = false;
-            return Unwarp::ForGood;
+            return WarpEnd::ForGood;
         }
-        Unwarp::Until(now.after(self.warp_pause))
+        WarpEnd::Until(now.after(self.warp_pause))
     }
 
     /// Ends the pause of a warp.

@@ -10,7 +10,7 @@
 
 use slackline_units::{CpuId, Pace, Span, Time, VcpuId, VirtualSpan, VirtualTime, Weight};
 
-use super::clock::{Parameters, Unwarp, VcpuClock, WARP, WEIGHT};
+use super::clock::{Parameters, VcpuClock, WARP, WEIGHT, WarpEnd};
 use super::rules::BvtRules;
 use super::{Bvt, Source};
 use crate::{Moment, Values};
@@ -73,7 +73,7 @@ impl Source for Paper {
         (turn.min(warp), Time::NEVER)
     }
 
-    fn use_warp(clock: &mut VcpuClock, now: Time) -> Option<Unwarp> {
+    fn use_warp(clock: &mut VcpuClock, now: Time) -> Option<WarpEnd> {
         clock.use_warp(now)
     }
 

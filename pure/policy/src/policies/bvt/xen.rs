@@ -11,7 +11,7 @@
 
 use slackline_units::{CpuId, Pace, Span, Time, VcpuId, VirtualSpan, VirtualTime};
 
-use super::clock::{ADVANCE, Parameters, Unwarp, VcpuClock, WARPBACK, WARPVALUE};
+use super::clock::{ADVANCE, Parameters, VcpuClock, WARPBACK, WARPVALUE, WarpEnd};
 use super::rules::BvtRules;
 use super::{Bvt, Source};
 use crate::{Moment, Values};
@@ -73,7 +73,7 @@ impl Source for Xen {
     }
 
     /// A timer limits the warp.
-    fn use_warp(_: &mut VcpuClock, _: Time) -> Option<Unwarp> {
+    fn use_warp(_: &mut VcpuClock, _: Time) -> Option<WarpEnd> {
         None
     }
 

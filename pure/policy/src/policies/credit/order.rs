@@ -34,7 +34,7 @@ impl Claim {
 
 /// End of a lane at which a vCPU enters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum LaneEnd {
     First,
     Last,
 }
@@ -94,14 +94,19 @@ impl ClaimOrder {
     /// Enters a vCPU at one end of its lane. `counts` is its CPU and class if its claim counts
     /// there.
     #[inline]
-    pub(super) fn enter(&mut self, vcpu: VcpuId, end: End, counts: Option<(CpuId, ClaimClass)>) {
+    pub(super) fn enter(
+        &mut self,
+        vcpu: VcpuId,
+        end: LaneEnd,
+        counts: Option<(CpuId, ClaimClass)>,
+    ) {
         let row = &mut self.rows[vcpu.slot()];
         row.place = match end {
-            End::First => {
+            LaneEnd::First => {
                 self.first -= 1;
                 self.first
             }
-            End::Last => {
+            LaneEnd::Last => {
                 self.last += 1;
                 self.last
             }
@@ -190,18 +195,18 @@ mod tests {
     fn equal_claims_keep_the_order_of_places() {
         let mut order = claiming(&[Claim::of(110); 6]);
         for (slot, end) in [
-            (3, End::Last),
-            (1, End::Last),
-            (4, End::First),
-            (5, End::First),
-            (2, End::Last),
-            (0, End::Last),
+            (3, LaneEnd::Last),
+            (1, LaneEnd::Last),
+            (4, LaneEnd::First),
+            (5, LaneEnd::First),
+            (2, LaneEnd::Last),
+            (0, LaneEnd::Last),
         ] {
             order.enter(vcpu(slot), end, UNDER);
         }
         assert_eq!(all(&order), [5, 4, 3, 1, 2, 0]);
         order.leave(vcpu(3));
-        order.enter(vcpu(3), End::Last, UNDER);
+        order.enter(vcpu(3), LaneEnd::Last, UNDER);
         assert_eq!(all(&order), [5, 4, 1, 2, 0, 3]);
     }
 
@@ -212,7 +217,7 @@ mod tests {
         let mut order = claiming(&[Claim::of(120), Claim::of(120), Claim::of(9), Claim::NONE]);
         let counts = [OVER, UNDER, OVER, UNDER];
         for (slot, counts) in (0..).zip(counts) {
-            order.enter(vcpu(slot), End::Last, counts);
+            order.enter(vcpu(slot), LaneEnd::Last, counts);
         }
         assert_eq!(all(&order), [2, 1, 0]);
         order.change(vcpu(2), Claim::NONE, OVER);

@@ -4,7 +4,7 @@ use slackline_units::{CpuId, CpuSet, Span, VcpuId};
 
 use crate::Moment;
 
-use super::rules::{Boost, Changes, CreditRules, Park, Placement, Rotation, Sampling};
+use super::rules::{Boost, ClassChange, CreditRules, Park, Placement, Rotation, Sampling};
 use super::runqueue::{Class, RunQueues};
 use super::{Credit, PassReason, Vcpu, nanoseconds};
 
@@ -35,7 +35,7 @@ impl Vcpu {
             self.boost = self.boost.left_after(ran);
             class = if self.boost.is_zero() { Class::Under } else { class };
         }
-        let is_over = self.credit < 0 && rules.changes == Changes::Now;
+        let is_over = self.credit < 0 && rules.changes == ClassChange::Now;
         if is_over { class.min(Class::Over) } else { class }
     }
 }
@@ -44,7 +44,7 @@ impl Credit {
     /// Runs a pass: chooses the vCPU that runs on a CPU and the end of its turn.
     pub(super) fn decide(&mut self, at: &Moment, cpu: CpuId) {
         let why = self.cpus[cpu.index()].why;
-        let is_marked = self.rules.changes == Changes::Tick;
+        let is_marked = self.rules.changes == ClassChange::Tick;
         if is_marked {
             self.queues.put_mark(cpu);
         }
@@ -219,7 +219,7 @@ impl Credit {
         let others = others.iter_after(cpu);
         // Xen stole nothing from idle CPUs, which would take their vCPUs themselves.
         let has_work = |peer: &CpuId| {
-            self.rules.changes == Changes::Now || self.cpus[peer.index()].chosen.is_some()
+            self.rules.changes == ClassChange::Now || self.cpus[peer.index()].chosen.is_some()
         };
         others.filter(has_work).find_map(|peer| {
             let above = self.queues.ahead(peer).take_while(|&(_, other)| other > class);
@@ -272,8 +272,8 @@ impl Credit {
             let idle = self.idle(at, vcpu);
             match self.rules.changes {
                 // The first idle CPU takes it, or takes a vCPU for which another pass is requested.
-                Changes::Now => self.request_all(idle.first(), PassReason::Preempted),
-                Changes::Tick => self.request_all(idle.iter(), PassReason::Preempted),
+                ClassChange::Now => self.request_all(idle.first(), PassReason::Preempted),
+                ClassChange::Tick => self.request_all(idle.iter(), PassReason::Preempted),
             }
         }
         if class > there {
@@ -285,8 +285,8 @@ impl Credit {
     /// Xen a CPU with a requested pass still counted as idle.
     pub(super) fn idle(&self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let idle = match self.rules.changes {
-            Changes::Now => self.free.without(&self.requested),
-            Changes::Tick => self.free,
+            ClassChange::Now => self.free.without(&self.requested),
+            ClassChange::Tick => self.free,
         };
         if idle.is_empty() { idle } else { idle.and(&at.allowed(vcpu)) }
     }

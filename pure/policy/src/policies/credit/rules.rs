@@ -30,10 +30,10 @@ pub(crate) struct CreditRules {
     pub(super) park: Park,
     pub(super) over_cap: OverCap,
     pub(super) floor: Floor,
-    pub(super) leaving: Leaving,
-    pub(super) newcomers: Newcomers,
+    pub(super) leaving: CreditOverflow,
+    pub(super) newcomers: CreditStart,
     pub(super) rotation: Rotation,
-    pub(super) changes: Changes,
+    pub(super) changes: ClassChange,
     pub(super) placement: Placement,
 }
 
@@ -104,14 +104,14 @@ pub(super) enum Floor {
 
 /// Fate of more than a period's credit: all is lost, or only the excess of a blocked vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Leaving {
+pub(super) enum CreditOverflow {
     Forfeit,
     Keep,
 }
 
 /// Start of credit for a new vCPU: at once, when a tick finds it running, or at a wake-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Newcomers {
+pub(super) enum CreditStart {
     Active,
     Sampled,
     Awake,
@@ -126,7 +126,7 @@ pub(super) enum Rotation {
 
 /// Time from which a change of class counts: the next tick, or now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Changes {
+pub(super) enum ClassChange {
     Tick,
     Now,
 }
@@ -192,21 +192,21 @@ impl CreditRules {
                 _ => Floor::Turns,
             },
             leaving: match word(&LEAVING, xen("keep", "forfeit")) {
-                "forfeit" => Leaving::Forfeit,
-                _ => Leaving::Keep,
+                "forfeit" => CreditOverflow::Forfeit,
+                _ => CreditOverflow::Keep,
             },
             newcomers: match word(&NEWCOMERS, ["awake", "active", "active", "sampled"]) {
-                "active" => Newcomers::Active,
-                "sampled" => Newcomers::Sampled,
-                _ => Newcomers::Awake,
+                "active" => CreditStart::Active,
+                "sampled" => CreditStart::Sampled,
+                _ => CreditStart::Awake,
             },
             rotation: match word(&ROTATION, xen("turn", "pass")) {
                 "pass" => Rotation::Pass,
                 _ => Rotation::Turn,
             },
             changes: match word(&CHANGES, xen("now", "tick")) {
-                "tick" => Changes::Tick,
-                _ => Changes::Now,
+                "tick" => ClassChange::Tick,
+                _ => ClassChange::Now,
             },
             placement: match word(&PLACEMENT, ["wake", "stay", "stay", "tick"]) {
                 "stay" => Placement::Stay,
@@ -220,7 +220,7 @@ impl CreditRules {
     pub(super) fn needs_ticks(&self) -> bool {
         self.sampling == Sampling::Tick
             || self.boost == Boost::Tick
-            || self.changes == Changes::Tick
+            || self.changes == ClassChange::Tick
             || self.placement == Placement::Tick
     }
 }

@@ -12,8 +12,8 @@ use alloc::vec::Vec;
 
 use slackline_units::{CpuId, CpuSet, VcpuId};
 
-use super::order::{Claim, ClaimClass, ClaimOrder, ClaimScope, End};
-use super::rules::Changes;
+use super::order::{Claim, ClaimClass, ClaimOrder, ClaimScope, LaneEnd};
+use super::rules::ClassChange;
 
 /// Class of a vCPU, in increasing order of urgency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -150,10 +150,10 @@ impl RunQueues {
 
     /// Changes the class of a vCPU. The change counts now or from the next tick on.
     #[inline]
-    pub(super) fn change(&mut self, vcpu: VcpuId, class: Class, counts: Changes) {
+    pub(super) fn change(&mut self, vcpu: VcpuId, class: Class, counts: ClassChange) {
         match counts {
-            Changes::Now => self.requeue(vcpu, class),
-            Changes::Tick => self.reclass(vcpu, class),
+            ClassChange::Now => self.requeue(vcpu, class),
+            ClassChange::Tick => self.reclass(vcpu, class),
         }
     }
 
@@ -325,7 +325,7 @@ impl RunQueues {
         }
         if let (Some(order), Some(vcpu)) = (&mut self.order, node.vcpu) {
             let is_first = before as usize == lane && next != lane;
-            let end = if is_first { End::First } else { End::Last };
+            let end = if is_first { LaneEnd::First } else { LaneEnd::Last };
             let standing = node.class.standing(order.among);
             order.enter(vcpu, end, standing.map(|standing| (cpu_of(lane as u32), standing)));
         }
@@ -445,12 +445,12 @@ mod tests {
                         plain.iter_mut().for_each(|list| { list.remove(Some(who)); });
                     }
                     (5, Some(cpu)) => {
-                        queues.change(who, class, Changes::Now);
+                        queues.change(who, class, ClassChange::Now);
                         plain[cpu].remove(Some(who));
                         plain[cpu].insert(Some(who), class, |other| other < class);
                     }
                     (6, Some(cpu)) => {
-                        queues.change(who, class, Changes::Tick);
+                        queues.change(who, class, ClassChange::Tick);
                         let entry = plain[cpu].0.iter_mut().find(|(other, _)| *other == Some(who));
                         entry.unwrap().1 = class;
                     }

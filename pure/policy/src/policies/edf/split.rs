@@ -6,8 +6,8 @@ use slackline_units::{CpuId, CpuSet, CpuShare, GridClock, Span, Time, VcpuId};
 
 use super::{Edf, EdfServer};
 use crate::admission::demand::Demand;
-use crate::admission::dispatch_overhead::Looks;
-use crate::admission::subtasks::{InParts, PeriodState};
+use crate::admission::dispatch_overhead::DispatchOverhead;
+use crate::admission::subtasks::{PeriodState, SubtaskCursor};
 use crate::{Moment, Roster};
 
 impl EdfServer {
@@ -31,7 +31,7 @@ impl EdfServer {
 
     /// Returns all CPUs on which it runs.
     pub(super) fn cpus(&self) -> CpuSet {
-        self.in_parts.as_ref().map_or(CpuSet::one(self.cpu), InParts::cpus)
+        self.in_parts.as_ref().map_or(CpuSet::one(self.cpu), SubtaskCursor::cpus)
     }
 
     /// Returns the CPU of its current subtask, which may not be the one it ran on last. Empty if it
@@ -88,7 +88,7 @@ impl EdfServer {
             (self.begin_of_period(), self.if_cut(at), self.deadline)
         };
         let mut in_parts = self.in_parts.clone();
-        in_parts.iter_mut().filter(|_| is_over).for_each(InParts::restart);
+        in_parts.iter_mut().filter(|_| is_over).for_each(SubtaskCursor::restart);
         // Zero if it is runnable.
         let slept = at.since(self.asleep_since.max(begins));
         let (share, cpu) = (self.periods.reservation, self.cpu);
@@ -102,7 +102,7 @@ pub(super) fn demands(
     servers: &Roster<EdfServer>,
     but: Option<VcpuId>,
     (at, cpus): (&Moment, CpuSet),
-    (clock, looks): (&GridClock, Looks),
+    (clock, looks): (&GridClock, DispatchOverhead),
 ) -> Vec<Option<Demand>> {
     let is_asked = |index| cpus.contains(CpuId::new(index));
     let mut demands: Vec<_> =

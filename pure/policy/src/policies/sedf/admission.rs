@@ -8,9 +8,9 @@ use super::pass::ready;
 use super::server::SedfServer;
 use super::terms::{SedfParameters, WEIGHT_PERIOD, long_enough};
 use super::{Sedf, SedfCpu, booking};
-use crate::admission::fit::{FitPlacement, Fitting};
+use crate::admission::fit::{FitPlacement, FitSearch};
 use crate::admission::placement::{Packing, Request};
-use crate::admission::split::{Part, Splits};
+use crate::admission::split::{Splits, Subtask};
 use crate::admission::zero_lag::ReservationBooks;
 use crate::{AdmitError, Moment};
 
@@ -18,7 +18,7 @@ use crate::{AdmitError, Moment};
 #[derive(Debug)]
 pub(super) struct AdmittedReservation {
     /// Subtasks of a split vCPU. Empty if the vCPU is bound to one CPU as a whole.
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<Subtask>,
     /// CPU to which the vCPU is bound, or the CPU of the first subtask.
     pub(super) cpu: CpuId,
     /// CPU time already used in excess of the fluid rate. It is deducted from the first slices.
@@ -194,7 +194,7 @@ struct SedfPlacement<'a> {
     /// CPU to which the vCPU is bound as a whole now, if there is one.
     home: Option<CpuId>,
     /// Current slice of the vCPU, with its subtasks if it is split.
-    before: Option<(Reservation, &'a [Part])>,
+    before: Option<(Reservation, &'a [Subtask])>,
     /// Reservation that a slice needs on a CPU where a larger one may stay booked.
     demand: &'a dyn Fn(CpuId, Reservation) -> Reservation,
 }
@@ -231,13 +231,13 @@ impl SedfPlacement<'_> {
         &self,
         share: Reservation,
         splits: &Splits,
-        ask: impl FnOnce(&Fitting<'_>) -> T,
+        ask: impl FnOnce(&FitSearch<'_>) -> T,
     ) -> T {
         let SedfPlacement { allowed, before, .. } = *self;
         let demands = &|| self.sedf.demands(self.at, (self.who, self.terms), allowed);
         let fits = &|cpu, slice| self.fits(cpu, &SedfParameters::of(slice), Some(slice));
         let whole = &|fits: &dyn Fn(CpuId) -> bool| self.whole(fits);
-        ask(&Fitting { splits, share, allowed, before, only_open: false, demands, fits, whole })
+        ask(&FitSearch { splits, share, allowed, before, only_open: false, demands, fits, whole })
     }
 
     /// Returns true if the CPU accepts these terms. Slices by weight use up a CPU, so they are

@@ -21,8 +21,8 @@ use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
 use super::Sedf;
 use super::balancer::planning::PlanState;
-use super::balancer::service_vcpu::Payers;
-use super::pass::Right;
+use super::balancer::service_vcpu::BalancerVcpus;
+use super::pass::BudgetSource;
 use super::terms::Cost;
 use crate::balance::books::LoadSamples;
 use crate::balance::fields::Settings;
@@ -47,7 +47,7 @@ pub(super) struct Balancer {
     /// Time of the next call. `None` while there are no vCPUs.
     next: Option<Time>,
     calls: u64,
-    pub(super) payers: Payers,
+    pub(super) payers: BalancerVcpus,
     /// Migrations at this instant whose old CPU has not been rescheduled yet.
     moving: Vec<Move>,
 }
@@ -81,7 +81,7 @@ impl Balancer {
         let books = LoadSamples::new(topology.cpus(), siblings, believed);
         let planned = plans.then(PlanState::default);
         let (next, calls, moving) = (None, 0, Vec::new());
-        let payers = Payers::new(keeps);
+        let payers = BalancerVcpus::new(keeps);
         let balancer =
             Balancer { rules, by_runs, books, planned, cores, next, calls, payers, moving };
         Some(Box::new(balancer))
@@ -161,7 +161,7 @@ impl Sedf {
         let Some(balancer) = &mut self.balancer else { return };
         let server = &self.servers[vcpu];
         let is_guaranteed = match self.cpus[server.cpu.index()].turn {
-            Some(turn) if turn.vcpu == vcpu => turn.right != Right::Extra,
+            Some(turn) if turn.vcpu == vcpu => turn.right != BudgetSource::Extra,
             _ => !server.terms.extra,
         };
         // A split vCPU that was stopped late may be assigned to another CPU by now.

@@ -10,7 +10,7 @@ use crate::Moment;
 
 /// Source of the CPU time that a vCPU is running on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Right {
+pub(super) enum BudgetSource {
     /// Budget of its own slice.
     Guarantee,
     /// Slack, as compensation for lost or missed budget.
@@ -23,7 +23,7 @@ pub(super) enum Right {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PassDecision {
     pub(super) vcpu: VcpuId,
-    pub(super) right: Right,
+    pub(super) right: BudgetSource,
     /// Time of the next pass at the latest.
     pub(super) until: Time,
     /// CPU time charged so far.
@@ -51,15 +51,15 @@ impl Sedf {
         let PassDecision { vcpu, right, ran, .. } = turn;
         let awake = at.is_awake(vcpu);
         match right {
-            Right::Guarantee => self.use_slice(at, vcpu, ran),
-            Right::Penalty => {
+            BudgetSource::Guarantee => self.use_slice(at, vcpu, ran),
+            BudgetSource::Penalty => {
                 self.begin_extra(vcpu, ran);
                 let rules = self.rules;
                 self.servers[vcpu].make_up(ran, &rules);
                 self.penalties.remove(vcpu);
                 self.enter_penalties(vcpu);
             }
-            Right::Extra => {
+            BudgetSource::Extra => {
                 self.begin_extra(vcpu, ran);
                 let cost = self.cost(vcpu, ran);
                 self.spend(vcpu, cost, awake);
@@ -285,7 +285,7 @@ impl Sedf {
             let server = &self.servers[vcpu];
             let left = server.slice(self.full_slice(vcpu)).left_after(server.used);
             let left = server.left_here(left);
-            return Some(turn(vcpu, Right::Guarantee, left));
+            return Some(turn(vcpu, BudgetSource::Guarantee, left));
         }
         if self.waits(now, cpu) {
             return None;
@@ -295,10 +295,10 @@ impl Sedf {
             let due = self.servers[vcpu].due_from_slack();
             let to_the_end = self.rules.compensation == Compensation::InPeriod;
             let length = if to_the_end { quantum.min(due) } else { quantum };
-            return Some(turn(vcpu, Right::Penalty, length));
+            return Some(turn(vcpu, BudgetSource::Penalty, length));
         }
         let (_, vcpu) = self.extras.first_that(cpu.index(), is_eligible)?;
-        Some(turn(vcpu, Right::Extra, quantum))
+        Some(turn(vcpu, BudgetSource::Extra, quantum))
     }
 
     /// Returns true if slack stays unused because a period begins before a quantum would end.

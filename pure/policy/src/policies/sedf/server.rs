@@ -10,7 +10,7 @@ use slackline_units::{CpuId, Reservation, Span, Time};
 use super::rules::{Compensation, SedfRules, Unblocking};
 use super::score::Score;
 use super::terms::{SedfParameters, part};
-use crate::admission::subtasks::InParts;
+use crate::admission::subtasks::SubtaskCursor;
 
 /// Period, budget and slack accounts of one vCPU.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub(super) struct SedfServer {
     /// CPU to which the vCPU is bound. A split vCPU runs next on this CPU.
     pub(super) cpu: CpuId,
     /// Progress through the subtasks of a split vCPU. `None` if it is bound to one CPU as a whole.
-    pub(super) in_parts: Option<Box<InParts>>,
+    pub(super) in_parts: Option<Box<SubtaskCursor>>,
     pub(super) terms: SedfParameters,
     /// Part of each 100 ms that the slice takes, as counted in the tally of its CPU.
     pub(super) taken: Span,
@@ -53,7 +53,7 @@ pub(super) struct SedfServer {
 
 /// Circumstances of a wake-up.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wake {
+pub(super) struct WakeContext {
     pub(super) now: Time,
     /// Slice in a period of the share's length.
     pub(super) full: Span,
@@ -239,8 +239,8 @@ impl SedfServer {
     }
 
     /// Sets the budget and the deadline of a vCPU that wakes, as the rules say.
-    pub(super) fn wake(&mut self, wake: Wake, rules: &SedfRules) {
-        let Wake { now, full, .. } = wake;
+    pub(super) fn wake(&mut self, wake: WakeContext, rules: &SedfRules) {
+        let WakeContext { now, full, .. } = wake;
         self.see(full);
         self.forget_loss(now, rules);
         if self.deadline == Time::NEVER {
@@ -264,8 +264,8 @@ impl SedfServer {
     /// Keeps the larger of two amounts that cannot make another vCPU miss a deadline: the budget
     /// left had the vCPU run while it was blocked, and slice × rest of the period / period. Only
     /// the first amount is safe for split vCPUs.
-    fn wake_in_proportion(&mut self, wake: Wake, rules: &SedfRules) {
-        let Wake { now, full, is_strict } = wake;
+    fn wake_in_proportion(&mut self, wake: WakeContext, rules: &SedfRules) {
+        let WakeContext { now, full, is_strict } = wake;
         let slice = self.slice(full);
         if now >= self.deadline {
             // The unused slices of the periods in which it was blocked pay off overruns.
@@ -298,8 +298,8 @@ impl SedfServer {
     }
 
     /// Handles a short block, which ended before the deadline. [Xen 3.0, §6.7]
-    fn wake_shortly(&mut self, wake: Wake, rules: &SedfRules) {
-        let Wake { now, full, .. } = wake;
+    fn wake_shortly(&mut self, wake: WakeContext, rules: &SedfRules) {
+        let WakeContext { now, full, .. } = wake;
         let slice = self.slice(full);
         let resumes = matches!(rules.unblocking, Unblocking::ShortResume | Unblocking::Burst);
         if resumes {
@@ -336,7 +336,7 @@ impl SedfServer {
     }
 
     /// Handles a long block, which ended after the deadline. [Xen 3.0, §6.7]
-    fn wake_long_after(&mut self, wake: Wake, rules: &SedfRules) {
+    fn wake_long_after(&mut self, wake: WakeContext, rules: &SedfRules) {
         let now = wake.now;
         self.used = Span::ZERO;
         if rules.unblocking == Unblocking::Isochronous {

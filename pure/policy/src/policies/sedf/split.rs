@@ -16,33 +16,33 @@ use alloc::vec::Vec;
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
 use super::Sedf;
-use super::pass::{Right, ready, waiting};
+use super::pass::{BudgetSource, ready, waiting};
 use super::server::SedfServer;
 use super::terms::SedfParameters;
 use crate::Moment;
 use crate::admission::demand::{Demand, Job, TaskDemand};
-use crate::admission::split::{Part, Splits};
-use crate::admission::subtasks::{InParts, PeriodState};
+use crate::admission::split::{Splits, Subtask};
+use crate::admission::subtasks::{PeriodState, SubtaskCursor};
 use crate::balance::CALL;
 
 /// Placement of split vCPUs.
 #[derive(Debug)]
-pub(super) struct Parting {
+pub(super) struct SplitState {
     pub(super) splits: Splits,
     /// CPUs to reschedule because a vCPU migrated to them.
     to_ask: CpuSet,
 }
 
-impl Parting {
-    pub(super) fn new(splits: Splits) -> Box<Parting> {
-        Box::new(Parting { splits, to_ask: CpuSet::NONE })
+impl SplitState {
+    pub(super) fn new(splits: Splits) -> Box<SplitState> {
+        Box::new(SplitState { splits, to_ask: CpuSet::NONE })
     }
 }
 
 impl SedfServer {
     /// Sets the subtasks of a vCPU. An empty list binds it to one CPU.
-    pub(super) fn set_parts(&mut self, parts: Vec<Part>) {
-        self.in_parts = InParts::new(parts).map(Box::new);
+    pub(super) fn set_parts(&mut self, parts: Vec<Subtask>) {
+        self.in_parts = SubtaskCursor::new(parts).map(Box::new);
     }
 
     /// Returns the CPU on which the vCPU is counted: its CPU, or that of its first subtask.
@@ -102,7 +102,7 @@ impl SedfServer {
             in_parts.iter_mut().for_each(|in_parts| in_parts.go_on(more));
             (self.begin(), self.deadline, left)
         } else {
-            in_parts.iter_mut().for_each(InParts::restart);
+            in_parts.iter_mut().for_each(SubtaskCursor::restart);
             let begins = self.deadline.after(period * (now.since(self.deadline) / period));
             (begins, begins.after(period), slice)
         };
@@ -206,7 +206,7 @@ impl Sedf {
 
     #[inline(never)]
     fn may_be_strict(&mut self, at: &Moment, cpu: CpuId) -> bool {
-        let is_left_over = |parting: &Parting| parting.splits.is_left_over(cpu);
+        let is_left_over = |parting: &SplitState| parting.splits.is_left_over(cpu);
         if self.parting.as_deref().is_some_and(is_left_over) && self.rests(at, cpu) {
             self.rest_parts(cpu);
         }
@@ -227,14 +227,14 @@ impl Sedf {
     }
 
     /// Removes the subtasks of a vCPU and returns them. Empty if it is not split.
-    pub(super) fn take_parts(&mut self, vcpu: VcpuId) -> Vec<Part> {
+    pub(super) fn take_parts(&mut self, vcpu: VcpuId) -> Vec<Subtask> {
         let Some(parting) = &mut self.parting else { return Vec::new() };
         let cpus = &mut self.cpus;
         parting.splits.remove(vcpu, |cpu, rate| cpus[cpu.index()].tally.unbook_part(rate))
     }
 
     /// Adds the subtasks of a vCPU. Does nothing if there are none.
-    pub(super) fn put_parts(&mut self, vcpu: VcpuId, period: Span, parts: &[Part]) {
+    pub(super) fn put_parts(&mut self, vcpu: VcpuId, period: Span, parts: &[Subtask]) {
         let parting = self.parting.as_mut().filter(|_| !parts.is_empty());
         let Some(parting) = parting else { return };
         let cpus = &mut self.cpus;
@@ -275,7 +275,7 @@ impl Sedf {
 
     fn standing(&self, at: &Moment, vcpu: VcpuId, server: &SedfServer) -> Option<PeriodState> {
         let turn = self.cpus[server.cpu.index()].turn;
-        let own = turn.filter(|turn| turn.vcpu == vcpu && turn.right == Right::Guarantee);
+        let own = turn.filter(|turn| turn.vcpu == vcpu && turn.right == BudgetSource::Guarantee);
         let more = own.map_or(Span::ZERO, |turn| turn.ran);
         server.standing(at.now(), more, at.is_awake(vcpu))
     }

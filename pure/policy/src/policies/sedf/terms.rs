@@ -4,7 +4,7 @@ use slackline_units::{CpuShare, Reservation, ReservationError, Span};
 
 use super::rules::{SedfRules, SlackShare};
 use super::score::Score;
-use crate::admission::bookings::{Looks, ReservedLoad, longest_slice};
+use crate::admission::bookings::{DispatchOverhead, ReservedLoad, longest_slice};
 use crate::balance::Weight;
 use crate::{AdmitError, Field, Kind, Promise, Values};
 
@@ -220,10 +220,10 @@ pub(super) fn promise(share: &Values) -> Result<Option<Promise>, ReservationErro
 
 /// Reservations and weights on one CPU.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct CpuTally {
     load: ReservedLoad,
     /// Dispatch overhead, which is reserved in addition to slices.
-    looks: Looks,
+    looks: DispatchOverhead,
     /// Part of each 100 ms that fixed slices take. [Xen 3.0, §6.9]
     taken: Span,
     weights: u64,
@@ -231,10 +231,10 @@ pub(super) struct Tally {
     members: u64,
 }
 
-impl Tally {
+impl CpuTally {
     /// Returns an empty tally of a CPU with this dispatch overhead.
-    pub(super) fn with(looks: Looks) -> Tally {
-        Tally { looks, ..Tally::default() }
+    pub(super) fn with(looks: DispatchOverhead) -> CpuTally {
+        CpuTally { looks, ..CpuTally::default() }
     }
 
     /// Reserves a slice, with its dispatch overhead.
@@ -262,7 +262,7 @@ impl Tally {
         self.looks.demand(one).is_more_than(self.looks.demand(other))
     }
 
-    /// Adds a vCPU. Its slice is reserved by [`Tally::book`].
+    /// Adds a vCPU. Its slice is reserved by [`CpuTally::book`].
     pub(super) fn add(&mut self, terms: &SedfParameters, taken: Span) {
         self.taken += taken;
         self.weights += terms.weight;
@@ -270,7 +270,7 @@ impl Tally {
         self.members += 1;
     }
 
-    /// Removes a vCPU. Its slice is released by [`Tally::unbook`].
+    /// Removes a vCPU. Its slice is released by [`CpuTally::unbook`].
     pub(super) fn remove(&mut self, terms: &SedfParameters, taken: Span) {
         self.taken -= taken;
         self.weights -= terms.weight;
@@ -325,7 +325,7 @@ impl Tally {
 
     /// Returns a measure of how well `terms` would fare on this CPU: free capacity per sharer, and
     /// then the lower number of vCPUs.
-    pub(super) fn appeal(&self, terms: &SedfParameters) -> Appeal {
+    pub(super) fn appeal(&self, terms: &SedfParameters) -> CpuSuitability {
         let free = (1_u128 << 64).saturating_sub(self.load.bound());
         let (room, sharers) = if terms.weight > 0 {
             (u128::from(self.left().ns()), u128::from(self.weights + terms.weight))
@@ -334,7 +334,7 @@ impl Tally {
         } else {
             (free, 1)
         };
-        Appeal { room, sharers, members: self.members }
+        CpuSuitability { room, sharers, members: self.members }
     }
 
     /// Returns the part of 100 ms that reservations leave for slices by weight.
@@ -343,18 +343,18 @@ impl Tally {
     }
 }
 
-/// Suitability of a CPU for a vCPU, computed by [`Tally::appeal`].
+/// Suitability of a CPU for a vCPU, computed by [`CpuTally::appeal`].
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Appeal {
+pub(super) struct CpuSuitability {
     room: u128,
     sharers: u128,
     members: u64,
 }
 
-impl Appeal {
+impl CpuSuitability {
     /// Orders the more suitable CPU first. Room is at most 2^64 and sharers are fewer than 2^48, so
     /// the products do not overflow.
-    pub(super) fn compare(&self, other: &Appeal) -> core::cmp::Ordering {
+    pub(super) fn compare(&self, other: &CpuSuitability) -> core::cmp::Ordering {
         let (this, that) = (self.room * other.sharers, other.room * self.sharers);
         that.cmp(&this).then(self.members.cmp(&other.members))
     }
@@ -378,7 +378,7 @@ mod tests {
             ..half
         };
         let beside = |who: SedfParameters| {
-            let mut tally = Tally::default();
+            let mut tally = CpuTally::default();
             tally.add(&who, Span::ZERO);
             tally.appeal(&slack(1))
         };

@@ -17,7 +17,7 @@ use crate::Moment;
 
 /// A slice in each 100 ms that was given up and is not free yet.
 #[derive(Debug)]
-struct GivenUp {
+struct ReleasedSlice {
     cpu: CpuId,
     slice: Span,
     until: Time,
@@ -25,9 +25,9 @@ struct GivenUp {
 
 /// Slices by weight that were given up and are not free yet.
 #[derive(Debug, Default)]
-pub(super) struct Leavings(Vec<GivenUp>);
+pub(super) struct ReleasedSlices(Vec<ReleasedSlice>);
 
-impl Leavings {
+impl ReleasedSlices {
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -52,7 +52,7 @@ impl Sedf {
         let (cpu, slice) = before;
         let Ok(rate) = Reservation::new(slice, WEIGHT_PERIOD) else { return };
         let until = now.after(rate.time_for(advance));
-        self.leavings.0.push(GivenUp { cpu, slice: slice.left_after(left), until });
+        self.leavings.0.push(ReleasedSlice { cpu, slice: slice.left_after(left), until });
     }
 
     /// Sets the slice by weight of a vCPU whose period begins: its proportional part, or less if

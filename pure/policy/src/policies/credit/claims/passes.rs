@@ -4,7 +4,7 @@ use slackline_units::{CpuId, CpuSet, Pending, Span, Tasks, Time, Told, VcpuId};
 
 use crate::Moment;
 
-use super::{Claimant, Claims, Ends, Tell, told};
+use super::{ClaimEnd, ClaimSource, Claimant, Claims, told};
 use crate::policies::credit::order::Claim;
 use crate::policies::credit::rules::Rotation;
 use crate::policies::credit::{Credit, PassReason};
@@ -14,14 +14,14 @@ impl Claims {
     /// claims are reported, or if it does I/O for others.
     fn time_to_answer(&self, vcpu: VcpuId) -> Option<Span> {
         let Claimant { domain, is_driver, .. } = self.vcpus[vcpu];
-        let Tell::Inferred(within) = self.belief.tell else { return None };
+        let ClaimSource::Inferred(within) = self.belief.tell else { return None };
         (!is_driver).then(|| self.domains[domain].habit.left(within))
     }
 
     /// Charges the habit of a vCPU's VM. Returns the VM if its claim has changed.
     #[inline]
     fn run(&mut self, now: Time, vcpu: VcpuId, ran: Span) -> Option<usize> {
-        let Tell::Inferred(within) = self.belief.tell else { return None };
+        let ClaimSource::Inferred(within) = self.belief.tell else { return None };
         self.charged(now, vcpu);
         let domain = self.vcpus[vcpu].domain;
         let household = &mut self.domains[domain];
@@ -50,7 +50,7 @@ impl Credit {
     #[inline]
     fn listen_to_guest(&mut self, now: Time, vcpu: VcpuId, tasks: &Tasks) {
         let Some(claims) = &mut self.claims else { return };
-        if claims.belief.tell != Tell::Guest {
+        if claims.belief.tell != ClaimSource::Guest {
             return;
         }
         let Claimant { domain, runnable, .. } = claims.vcpus[vcpu];
@@ -84,14 +84,14 @@ impl Credit {
         let Some(domain) = domain else { return };
         let Some(claims) = &mut self.claims else { return };
         let ran = match claims.belief.tell {
-            Tell::Guest => Span::ZERO,
-            Tell::Inferred(_) => claims.ran(at, domain),
+            ClaimSource::Guest => Span::ZERO,
+            ClaimSource::Inferred(_) => claims.ran(at, domain),
         };
         let Claims { belief, domains, .. } = &mut **claims;
         let household = &mut domains[domain];
         let before = household.waiting(belief);
         let items = core::mem::replace(&mut household.pending, told.items);
-        if let Tell::Inferred(_) = belief.tell {
+        if let ClaimSource::Inferred(_) = belief.tell {
             household.habit.hear(ran, (items, told.items), told.asked);
         } else {
             let is_for_others = household.heard.mean(&told.tasks);
@@ -116,7 +116,7 @@ impl Credit {
         let domain = vcpus[vcpu].domain;
         let household = &mut domains[domain];
         let is_awake = |&vcpu: &VcpuId| at.is_awake(vcpu);
-        if belief.tell == Tell::Guest || household.vcpus.iter().any(is_awake) {
+        if belief.tell == ClaimSource::Guest || household.vcpus.iter().any(is_awake) {
             return;
         }
         let before = household.waiting(belief);
@@ -149,7 +149,7 @@ impl Credit {
         claims.vcpus[vcpu].effective = effective;
         let counted = claims.counted(vcpu);
         let ends =
-            claims.belief.ends == Ends::Claim && ahead.is_some_and(|ahead| effective > ahead);
+            claims.belief.ends == ClaimEnd::Claim && ahead.is_some_and(|ahead| effective > ahead);
         self.queues.set_claim(vcpu, counted);
         if ends {
             self.request_all(self.vcpus[vcpu].on, PassReason::Over);

@@ -5,7 +5,7 @@ use slackline_units::{CpuId, VcpuId};
 
 use crate::Moment;
 
-use crate::policies::credit::rules::Changes;
+use crate::policies::credit::rules::ClassChange;
 use crate::policies::credit::runqueue::Class;
 use crate::policies::credit::{Credit, PassReason};
 
@@ -36,7 +36,7 @@ impl Credit {
 
     #[inline(never)] // Mostly no CPU is free.
     pub(in crate::policies::credit) fn offer_free(&mut self, at: &Moment, vcpu: VcpuId) {
-        if self.rules.changes == Changes::Now
+        if self.rules.changes == ClassChange::Now
             && self.queues.list_of(vcpu).is_some()
             && let Some(cpu) = self.idle(at, vcpu).first()
         {
@@ -47,7 +47,7 @@ impl Credit {
     /// Returns true if an idle CPU has a pass requested, so that it will run another vCPU. In Xen
     /// it counted as idle until its pass.
     pub(in crate::policies::credit) fn is_spoken_for(&self, cpu: CpuId) -> bool {
-        self.rules.changes == Changes::Now && self.requested.contains(cpu)
+        self.rules.changes == ClassChange::Now && self.requested.contains(cpu)
     }
 
     /// Returns true if the credit exceeds that of the first waiting vCPU. The caller asks only

@@ -3,7 +3,7 @@
 use slackline_units::{GridClock, Span, Time, VcpuId};
 
 use crate::admission::bookings::Tenant;
-use crate::policies::edf::period::next::Coming;
+use crate::policies::edf::period::next::NextPeriod;
 use crate::policies::edf::{EdfServer, SpareTime};
 
 impl EdfServer {
@@ -31,7 +31,7 @@ impl EdfServer {
         if now < self.deadline {
             return now.since(self.asleep_since) < self.remaining;
         }
-        let Coming { begins, slice, .. } = self.coming(now, clock);
+        let NextPeriod { begins, slice, .. } = self.coming(now, clock);
         now.since(begins) < slice
     }
 
@@ -43,7 +43,7 @@ impl EdfServer {
         spare_time: SpareTime,
         clock: &GridClock,
     ) {
-        let Coming { unused, begins, slice, deadline } = self.coming(now, clock);
+        let NextPeriod { unused, begins, slice, deadline } = self.coming(now, clock);
         self.leave_rest(begins);
         if self.slept {
             // Unused budgets of skipped periods pay off debt and excess.
@@ -127,7 +127,7 @@ impl EdfServer {
         }
         if now >= self.deadline {
             // Unused budgets of skipped periods pay off debt and excess, as with fixed periods.
-            let Coming { unused, .. } = self.coming(now, clock);
+            let NextPeriod { unused, .. } = self.coming(now, clock);
             self.debt = self.debt.left_after(unused);
             self.advance = self.advance.left_after(unused);
         }

@@ -15,13 +15,16 @@ use slackline_units::{CpuId, CpuSet, CpuShare, Time, VcpuId};
 use crate::balance::CALL;
 use crate::balance::fields::{BALANCER, BALANCER_SLICE};
 use crate::policies::sedf::{Sedf, terms};
-use crate::{Payer, RawValue, Topology, Values};
+use crate::{BalancerVcpu, RawValue, Topology, Values};
 
 /// CPU of the vCPU that pays, and of the timer of the balancer.
 const HOME: CpuId = CpuId::new(0);
 
 /// Returns the vCPU that pays under these rules. `None` if there is nothing to balance.
-pub(in crate::policies::sedf) fn payer(values: &Values, topology: &Topology) -> Option<Payer> {
+pub(in crate::policies::sedf) fn payer(
+    values: &Values,
+    topology: &Topology,
+) -> Option<BalancerVcpu> {
     if values.choice(&BALANCER) == "none" || topology.cpus() == 1 {
         return None;
     }
@@ -34,12 +37,12 @@ pub(in crate::policies::sedf) fn payer(values: &Values, topology: &Topology) -> 
     ];
     let share = Values::read(terms::FIELDS, given.into_iter())
         .expect("the share of the payer has valid fields");
-    Some(Payer { every: CALL, cpu: HOME, share })
+    Some(BalancerVcpu { every: CALL, cpu: HOME, share })
 }
 
 /// The vCPUs that pay for balancing, usually one or none.
 #[derive(Debug)]
-pub(in crate::policies::sedf) struct Payers {
+pub(in crate::policies::sedf) struct BalancerVcpus {
     all: Vec<VcpuId>,
     /// Time at which one of them blocked after it ran for a call that was due. `None` if the call
     /// has been made.
@@ -48,9 +51,9 @@ pub(in crate::policies::sedf) struct Payers {
     keeps: CpuShare,
 }
 
-impl Payers {
-    pub(in crate::policies::sedf) fn new(keeps: CpuShare) -> Payers {
-        Payers { all: Vec::new(), paid: None, keeps }
+impl BalancerVcpus {
+    pub(in crate::policies::sedf) fn new(keeps: CpuShare) -> BalancerVcpus {
+        BalancerVcpus { all: Vec::new(), paid: None, keeps }
     }
 
     pub(in crate::policies::sedf) fn is_empty(&self) -> bool {
@@ -157,7 +160,7 @@ mod tests {
         Values::read_written(SPEC.share_fields, words).unwrap()
     }
 
-    fn declared(words: &str, cpus: usize) -> Option<Payer> {
+    fn declared(words: &str, cpus: usize) -> Option<BalancerVcpu> {
         let values = Values::read_written(SPEC.policy_fields, words).unwrap();
         payer(&values, &Topology::flat(cpus))
     }
@@ -166,7 +169,7 @@ mod tests {
     fn payer_share_equals_the_kept_balancer_slice() {
         assert_eq!(declared("balancer=none", 2), None);
         assert_eq!(declared("balancer=thesis", 1), None);
-        let Payer { every, cpu, share } = declared("balancer=thesis balancer-slice=1ms", 2)
+        let BalancerVcpu { every, cpu, share } = declared("balancer=thesis balancer-slice=1ms", 2)
             .expect("a balancer on two CPUs has a payer");
         assert_eq!((every, cpu), (Span::from_ms(50), HOME));
         let promise = (SPEC.promise)(&share).unwrap().expect("a payer has a reservation");

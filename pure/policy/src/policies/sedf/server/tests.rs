@@ -217,7 +217,7 @@ fn proportional_wake_keeps_the_larger_safe_budget() {
         (350, 10, 400, 10),
     ] {
         let mut server = SedfServer { blocked: Some(at(10)), ..server() };
-        server.wake(Wake { now: at(now), full: ms(20), is_strict: false }, &best);
+        server.wake(WakeContext { now: at(now), full: ms(20), is_strict: false }, &best);
         assert_eq!(state(&server), (ms(used), at(deadline)), "at {now} ms");
         assert_eq!(
             (server.loss, server.loss_ends),
@@ -233,7 +233,7 @@ fn proportional_wake_keeps_the_larger_safe_budget() {
     let mut late = SedfServer { blocked: Some(at(10)), ..server() };
     late.see(ms(20));
     late.used = ms(50);
-    late.wake(Wake { now: at(200), full: ms(20), is_strict: false }, &best);
+    late.wake(WakeContext { now: at(200), full: ms(20), is_strict: false }, &best);
     assert_eq!(state(&late), (ms(10), at(300)));
 }
 
@@ -243,7 +243,7 @@ fn first_deadline_depends_on_the_first_period_field() {
     for (word, deadline) in [("at-once", at(130)), ("after-a-slice", at(150))] {
         let mut server = SedfServer { deadline: Time::NEVER, ..server() };
         let rules = rules(&format!("unblocking=conservative first-period={word}"));
-        server.wake(Wake { now: at(30), full: ms(20), is_strict: false }, &rules);
+        server.wake(WakeContext { now: at(30), full: ms(20), is_strict: false }, &rules);
         assert_eq!(state(&server), (Span::ZERO, deadline), "{word}");
     }
 }
@@ -266,7 +266,7 @@ fn wake_sets_usage_and_deadline_of_each_xen_unblocking_rule() {
             let mut server = SedfServer { blocked: Some(at(10)), woke: Some(at(5)), ..server() };
             server.used = ms(3);
             server.terms.latency = ms(40);
-            server.wake(Wake { now: at(now), full: ms(20), is_strict: false }, &rules);
+            server.wake(WakeContext { now: at(now), full: ms(20), is_strict: false }, &rules);
             assert_eq!(state(&server), (ms(used), at(deadline)), "{word} at {now} ms");
             assert_eq!(server.woke, Some(at(now)));
             let is_owed = word == "extra-support" && now < 100;
