@@ -76,7 +76,7 @@ impl Driven {
             driven.at.join(vcpu);
             driven.policy.admit(&driven.at, vcpu, &share)?;
             driven.at.set_awake(vcpu, true);
-            driven.policy.wake(&driven.at, vcpu);
+            driven.policy.on_wake(&driven.at, vcpu);
             driven.vcpus.push((vcpu, weight));
         }
         Ok(driven)
@@ -106,10 +106,10 @@ impl Driven {
             self.policy.charge(&self.at, vcpu, had);
         }
         let begin = Instant::now();
-        let asked = self.policy.ring(&self.at, CpuId::new(0));
+        let asked = self.policy.on_timer(&self.at, CpuId::new(0));
         let took = begin.elapsed();
         for cpu in asked.iter() {
-            self.policy.pass(&self.at, cpu);
+            self.policy.prepare_pick(&self.at, cpu);
         }
         took.as_secs_f64() * 1e6
     }

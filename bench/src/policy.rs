@@ -136,7 +136,11 @@ fn heard_once() -> Result<f64> {
     let told = Told::Tasks(Tasks { runnable, blocked, woken });
     let hear = |policy: &mut dyn Policy, steps: u32| {
         for step in 0..steps {
-            black_box(policy.hear(&moment, vcpus[step as usize % vcpus.len()], black_box(&told)));
+            black_box(policy.on_hint(
+                &moment,
+                vcpus[step as usize % vcpus.len()],
+                black_box(&told),
+            ));
         }
     };
     hear(&mut *policy, STEPS / 4);

@@ -99,7 +99,7 @@ impl Host {
     /// reservations, or admits all of them.
     #[must_use]
     pub fn room(&self, period: Span, allowed: CpuSet) -> Option<Span> {
-        self.policy.room(&self.moment, period, allowed)
+        self.policy.available_slice(&self.moment, period, allowed)
     }
 
     /// Returns the sum of all reservations on a CPU, without the overhead that admission counts.
@@ -188,7 +188,7 @@ impl Host {
     /// Returns true if the policy also distributes slack by share rather than equally.
     #[must_use]
     pub fn weighs_spare_time(&self) -> bool {
-        self.policy.weighs_spare_time()
+        self.policy.weighs_slack()
     }
 
     /// Lists up to `most` vCPUs that would be picked on `cpu` by entitlement, each if those before
@@ -300,7 +300,7 @@ impl Host {
         sink.record(&Record::Joined { at, vcpu });
         self.record_promise(vcpu, terms.share, sink);
         for cpu in (0..self.moment.cpus()).map(CpuId::new) {
-            hardware.set_alarm(cpu, self.policy.alarm(cpu));
+            hardware.set_alarm(cpu, self.policy.next_timer(cpu));
         }
         Ok(())
     }
@@ -372,7 +372,7 @@ impl Host {
         self.to_offer.retain(|&other| other != vcpu);
         self.moved.retain(|&(other, _)| other != vcpu);
         self.moment.leave(vcpu);
-        let cpus = self.policy.leave(&self.moment, vcpu);
+        let cpus = self.policy.on_leave(&self.moment, vcpu);
         self.to_ask.add(&cpus);
         sink.record(&Record::Left { at: self.moment.now(), vcpu });
         Ok(())
@@ -397,7 +397,7 @@ impl Host {
         }
         self.moment.set_awake(vcpu, true);
         sink.record(&Record::Woke { at: self.moment.now(), vcpu });
-        let cpus = self.policy.wake(&self.moment, vcpu);
+        let cpus = self.policy.on_wake(&self.moment, vcpu);
         self.to_ask.add(&cpus);
         self.to_offer.push(vcpu);
         Ok(())
@@ -430,7 +430,7 @@ impl Host {
             Rest::Blocked => Record::Blocked { at, vcpu },
             Rest::Paused => Record::Paused { at, vcpu },
         });
-        let cpus = self.policy.block(&self.moment, vcpu);
+        let cpus = self.policy.on_block(&self.moment, vcpu);
         self.to_ask.add(&cpus);
         match (cpu, why) {
             (Some(cpu), Rest::Blocked) => return self.ask(cpu, hardware, sink),
@@ -460,7 +460,7 @@ impl Host {
         if let Some(cpu) = self.moment.cpu_of(vcpu) {
             self.measure(cpu, hardware, sink)?;
         }
-        let cpus = self.policy.hear(&self.moment, vcpu, told);
+        let cpus = self.policy.on_hint(&self.moment, vcpu, told);
         self.to_ask.add(&cpus);
         Ok(())
     }
@@ -497,7 +497,7 @@ impl Host {
         let vcpu =
             self.moment.occupant(cpu).ok_or_else(|| Fault::broken(Broken::NobodyThere { cpu }))?;
         self.measure(cpu, hardware, sink)?;
-        let cpus = self.policy.turn_over(&self.moment, vcpu, why);
+        let cpus = self.policy.on_timeslice_end(&self.moment, vcpu, why);
         self.to_ask.add(&cpus);
         self.to_ask.insert(cpu);
         let end = match why {
@@ -517,13 +517,13 @@ impl Host {
     ) -> Result<(), Box<Fault>> {
         check::named_by_hardware(cpu, &self.moment)?;
         self.measure(cpu, hardware, sink)?;
-        for other in self.policy.ring_needs(&self.moment, cpu).iter() {
+        for other in self.policy.timer_charges(&self.moment, cpu).iter() {
             check::named_by_policy(other, &self.moment)?;
             self.measure(other, hardware, sink)?;
         }
         self.turns.close(cpu, RanEnd::Preempted, sink);
-        let cpus = self.policy.ring(&self.moment, cpu);
-        check::alarm(self.policy.alarm(cpu), cpu, self.moment.now())?;
+        let cpus = self.policy.on_timer(&self.moment, cpu);
+        check::alarm(self.policy.next_timer(cpu), cpu, self.moment.now())?;
         self.to_ask.add(&cpus);
         self.to_ask.insert(cpu);
         Ok(())

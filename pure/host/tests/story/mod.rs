@@ -134,11 +134,11 @@ impl Policy for Scripted {
         self.judge().map(|()| self.answers().ask)
     }
 
-    fn leave(&mut self, _: &Moment, _: VcpuId) -> CpuSet {
+    fn on_leave(&mut self, _: &Moment, _: VcpuId) -> CpuSet {
         self.answers().ask
     }
 
-    fn wake(&mut self, _: &Moment, _: VcpuId) -> CpuSet {
+    fn on_wake(&mut self, _: &Moment, _: VcpuId) -> CpuSet {
         self.answers().ask
     }
 
@@ -148,7 +148,7 @@ impl Policy for Scripted {
         answers.ask_when_charged
     }
 
-    fn start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let mut answers = self.answers();
         let cpu = at.cpu_of(vcpu).expect("a started vCPU has a CPU");
         if let Some(next) = answers.swaps {
@@ -157,23 +157,23 @@ impl Policy for Scripted {
         answers.ask_when_started
     }
 
-    fn hear(&mut self, _: &Moment, _: VcpuId, _: &Told) -> CpuSet {
+    fn on_hint(&mut self, _: &Moment, _: VcpuId, _: &Told) -> CpuSet {
         self.answers().ask
     }
 
-    fn ring_needs(&self, _: &Moment, _: CpuId) -> CpuSet {
+    fn timer_charges(&self, _: &Moment, _: CpuId) -> CpuSet {
         self.answers().ring_needs
     }
 
-    fn block(&mut self, _: &Moment, _: VcpuId) -> CpuSet {
+    fn on_block(&mut self, _: &Moment, _: VcpuId) -> CpuSet {
         self.answers().ask
     }
 
-    fn turn_over(&mut self, _: &Moment, _: VcpuId, _: TurnEnd) -> CpuSet {
+    fn on_timeslice_end(&mut self, _: &Moment, _: VcpuId, _: TurnEnd) -> CpuSet {
         self.answers().ask
     }
 
-    fn pass(&mut self, _: &Moment, _: CpuId) -> CpuSet {
+    fn prepare_pick(&mut self, _: &Moment, _: CpuId) -> CpuSet {
         self.answers().ask_on_pass
     }
 
@@ -183,11 +183,11 @@ impl Policy for Scripted {
         answers.picks.get(&cpu).copied().unwrap_or(Pick::Idle)
     }
 
-    fn alarm(&self, cpu: CpuId) -> Option<Time> {
+    fn next_timer(&self, cpu: CpuId) -> Option<Time> {
         self.answers().alarms.get(&cpu).copied()
     }
 
-    fn ring(&mut self, _: &Moment, _: CpuId) -> CpuSet {
+    fn on_timer(&mut self, _: &Moment, _: CpuId) -> CpuSet {
         self.answers().ask
     }
 

@@ -74,13 +74,13 @@ impl Trial {
     #[must_use]
     pub fn room(&self, period: Span, cpus: Option<CpuSet>) -> Option<Span> {
         let cpus = cpus.unwrap_or_else(|| CpuSet::first_n(self.moment.cpus()));
-        self.policy.room(&self.moment, period, cpus)
+        self.policy.available_slice(&self.moment, period, cpus)
     }
 
     /// Removes a vCPU that has joined.
     pub fn leave(&mut self, vcpu: VcpuId) {
         self.moment.leave(vcpu);
-        self.policy.leave(&self.moment, vcpu);
+        self.policy.on_leave(&self.moment, vcpu);
     }
 }
 

@@ -304,7 +304,7 @@ mod tests {
                 return Err(());
             }
             self.at.set_awake(who, true);
-            self.policy.wake(&self.at, who);
+            self.policy.on_wake(&self.at, who);
             Ok(())
         }
 
@@ -313,7 +313,7 @@ mod tests {
                 self.at.vacate(CPU);
             }
             self.at.leave(who);
-            self.policy.leave(&self.at, who);
+            self.policy.on_leave(&self.at, who);
         }
 
         /// Runs the picked vCPU for `ms` milliseconds. Returns the slot of the vCPU that used
@@ -322,7 +322,7 @@ mod tests {
             let mut ran = Vec::new();
             for _ in 0..ms {
                 self.at.vacate(CPU);
-                self.policy.pass(&self.at, CPU);
+                self.policy.prepare_pick(&self.at, CPU);
                 let pick = self.policy.pick(&self.at, CPU);
                 let due = match pick {
                     Pick::Run { vcpu, entitlement: Entitlement::Due, .. } => Some(vcpu),
@@ -330,15 +330,15 @@ mod tests {
                 };
                 if let Some(vcpu) = due {
                     self.at.occupy(CPU, vcpu);
-                    self.policy.start(&self.at, vcpu);
+                    self.policy.on_start(&self.at, vcpu);
                 }
                 self.at.advance(self.at.now() + Span::from_ms(1));
                 if let Some(vcpu) = due {
                     self.policy.charge(&self.at, vcpu, Span::from_ms(1));
-                    self.policy.turn_over(&self.at, vcpu, crate::TurnEnd::Limit);
+                    self.policy.on_timeslice_end(&self.at, vcpu, crate::TurnEnd::Limit);
                 }
-                if self.policy.alarm(CPU).is_some_and(|alarm| alarm <= self.at.now()) {
-                    self.policy.ring(&self.at, CPU);
+                if self.policy.next_timer(CPU).is_some_and(|alarm| alarm <= self.at.now()) {
+                    self.policy.on_timer(&self.at, CPU);
                 }
                 ran.push(due.map(VcpuId::slot));
             }
@@ -347,7 +347,7 @@ mod tests {
 
         fn room(&self) -> Span {
             let all = CpuSet::first_n(1);
-            self.policy.room(&self.at, Span::from_ms(10), all).unwrap()
+            self.policy.available_slice(&self.at, Span::from_ms(10), all).unwrap()
         }
     }
 

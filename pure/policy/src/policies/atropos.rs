@@ -246,7 +246,7 @@ impl Policy for Atropos {
         Ok([home, cpu].into_iter().collect())
     }
 
-    fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.dequeue(vcpu);
         let server = self.servers.remove(vcpu).expect("a joined vCPU has a server");
         self.promised.remove(at.now(), server.tenant(vcpu, at.now()));
@@ -254,7 +254,7 @@ impl Policy for Atropos {
         CpuSet::NONE
     }
 
-    fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let server = &mut self.servers[vcpu];
         if self.begins_at_wake {
             server.wake_anew(at.now());
@@ -291,7 +291,7 @@ impl Policy for Atropos {
     }
 
     /// A yield gives up a turn of slack. Budget is kept, since it is reserved anyway.
-    fn turn_over(&mut self, _: &Moment, vcpu: VcpuId, why: TurnEnd) -> CpuSet {
+    fn on_timeslice_end(&mut self, _: &Moment, vcpu: VcpuId, why: TurnEnd) -> CpuSet {
         if why == TurnEnd::Yield && self.rounds.queue_of(vcpu).is_some() {
             self.take_ticket(vcpu);
             self.enqueue(vcpu);
@@ -299,7 +299,7 @@ impl Policy for Atropos {
         CpuSet::NONE
     }
 
-    fn block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.dequeue(vcpu);
         self.servers[vcpu].asleep_since = at.now();
         CpuSet::NONE
@@ -320,12 +320,12 @@ impl Policy for Atropos {
         Pick::Run { vcpu, limit, entitlement: Entitlement::Spare }
     }
 
-    fn alarm(&self, cpu: CpuId) -> Option<Time> {
+    fn next_timer(&self, cpu: CpuId) -> Option<Time> {
         let first = |queue: AtroposQueue| self.deadlines.first(queue.of(cpu));
         AtroposQueue::ALL.into_iter().filter_map(first).map(|(deadline, _)| deadline).min()
     }
 
-    fn ring(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+    fn on_timer(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
         for queue in AtroposQueue::ALL {
             while let Some((deadline, vcpu)) = self.deadlines.first(queue.of(cpu)) {
                 if deadline > at.now() {
@@ -338,7 +338,7 @@ impl Policy for Atropos {
         CpuSet::one(cpu)
     }
 
-    fn room(&self, at: &Moment, period: Span, allowed: CpuSet) -> Option<Span> {
+    fn available_slice(&self, at: &Moment, period: Span, allowed: CpuSet) -> Option<Span> {
         let least = Reservation::new(Span::from_ns(1), period).ok()?;
         let rests = |cpu| self.rests(at.now(), cpu);
         self.promised.room(&self.promised.asked(at, least, allowed, rests))

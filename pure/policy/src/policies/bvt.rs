@@ -210,7 +210,7 @@ impl<S: Source> Policy for Bvt<S> {
         Ok([home, cpu].into_iter().collect())
     }
 
-    fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.dequeue(vcpu);
         self.pauses.remove(vcpu);
         let clock = self.clocks.remove(vcpu).expect("a joined vCPU has a clock");
@@ -223,7 +223,7 @@ impl<S: Source> Policy for Bvt<S> {
         CpuSet::NONE
     }
 
-    fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let cpu = self.clocks[vcpu].cpu;
         let floor = S::floor(self, at.now(), cpu);
         self.clocks[vcpu].wake(at.now(), floor);
@@ -232,7 +232,7 @@ impl<S: Source> Policy for Bvt<S> {
     }
 
     /// A vCPU that was picked because the host barred the chosen one becomes the chosen one.
-    fn start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let cpu = self.clocks[vcpu].cpu;
         let line = &mut self.lines[cpu.index()];
         if line.current != Some(vcpu) {
@@ -253,7 +253,7 @@ impl<S: Source> Policy for Bvt<S> {
         CpuSet::NONE
     }
 
-    fn turn_over(&mut self, at: &Moment, vcpu: VcpuId, why: TurnEnd) -> CpuSet {
+    fn on_timeslice_end(&mut self, at: &Moment, vcpu: VcpuId, why: TurnEnd) -> CpuSet {
         let cpu = self.clocks[vcpu].cpu;
         if self.line(cpu).current == Some(vcpu) {
             let cause = if why == TurnEnd::Yield { PassCause::Yield } else { PassCause::Asked };
@@ -262,7 +262,7 @@ impl<S: Source> Policy for Bvt<S> {
         CpuSet::NONE
     }
 
-    fn block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.dequeue(vcpu);
         self.clocks[vcpu].block(at.now());
         let cpu = self.clocks[vcpu].cpu;
@@ -289,12 +289,12 @@ impl<S: Source> Policy for Bvt<S> {
         Pick::Run { vcpu, limit, entitlement: Entitlement::Due }
     }
 
-    fn alarm(&self, cpu: CpuId) -> Option<Time> {
+    fn next_timer(&self, cpu: CpuId) -> Option<Time> {
         let pause = self.pauses.first(cpu.index()).map_or(Time::NEVER, |(end, _)| end);
         Some(self.line(cpu).warp_ends.min(pause)).filter(|&alarm| alarm != Time::NEVER)
     }
 
-    fn ring(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+    fn on_timer(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
         let mut asks = false;
         let line = &mut self.lines[cpu.index()];
         if line.warp_ends <= at.now() {

@@ -218,7 +218,7 @@ impl Policy for Credit {
         Ok(self.requested)
     }
 
-    fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let on = self.vcpus[vcpu].on;
         self.retire(at, vcpu);
         self.become_inactive(vcpu);
@@ -235,7 +235,7 @@ impl Policy for Credit {
         self.requested
     }
 
-    fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         if self.rules.newcomers == CreditStart::Awake {
             self.become_active(vcpu);
         }
@@ -243,7 +243,7 @@ impl Policy for Credit {
         self.requested
     }
 
-    fn start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         if let Some(claims) = &mut self.claims {
             claims.charged(at.now(), vcpu);
         }
@@ -275,17 +275,17 @@ impl Policy for Credit {
         CpuSet::NONE
     }
 
-    fn hear(&mut self, at: &Moment, vcpu: VcpuId, told: &Told) -> CpuSet {
+    fn on_hint(&mut self, at: &Moment, vcpu: VcpuId, told: &Told) -> CpuSet {
         if self.claims.is_some() { self.listen(at, vcpu, told) } else { CpuSet::NONE }
     }
 
-    fn turn_over(&mut self, _: &Moment, vcpu: VcpuId, why: TurnEnd) -> CpuSet {
+    fn on_timeslice_end(&mut self, _: &Moment, vcpu: VcpuId, why: TurnEnd) -> CpuSet {
         let why = if why == TurnEnd::Yield { PassReason::Yielded } else { PassReason::Over };
         self.request_all(self.vcpus[vcpu].on, why);
         CpuSet::NONE // The event concerns that CPU only.
     }
 
-    fn block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let on = self.vcpus[vcpu].on;
         self.retire(at, vcpu);
         if self.claims.is_some() {
@@ -295,7 +295,7 @@ impl Policy for Credit {
         CpuSet::NONE
     }
 
-    fn pass(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+    fn prepare_pick(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
         if !at.idle().is_empty() {
             self.notice_refusals(at);
         }
@@ -320,7 +320,7 @@ impl Policy for Credit {
         }
     }
 
-    fn alarm(&self, cpu: CpuId) -> Option<Time> {
+    fn next_timer(&self, cpu: CpuId) -> Option<Time> {
         let this = &self.cpus[cpu.index()];
         let idles = this.chosen.is_none() && self.rules.changes == ClassChange::Tick;
         let waits = idles && !self.requested.contains(cpu);
@@ -329,7 +329,7 @@ impl Policy for Credit {
         (self.has_begun && first != Time::NEVER).then_some(first)
     }
 
-    fn ring(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+    fn on_timer(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
         if self.cpus[cpu.index()].tick <= at.now() {
             self.tick(at, cpu);
         }

@@ -266,7 +266,7 @@ impl Policy for Edf {
         Ok(cpus)
     }
 
-    fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.dequeue(vcpu);
         self.end_loan(at.now(), vcpu);
         self.families.remove(vcpu);
@@ -276,7 +276,7 @@ impl Policy for Edf {
         server.elsewhere()
     }
 
-    fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let cpu = self.servers[vcpu].cpu;
         let is_strict = !self.promised.strict().is_empty() && self.is_strict(at, cpu);
         let server = &mut self.servers[vcpu];
@@ -326,7 +326,7 @@ impl Policy for Edf {
         CpuSet::NONE
     }
 
-    fn block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.dequeue(vcpu);
         self.note_rest(self.servers[vcpu].cpu);
         let server = &mut self.servers[vcpu];
@@ -338,7 +338,7 @@ impl Policy for Edf {
 
     /// A split vCPU that still occupies this CPU can run on its next CPU only afterwards. So that
     /// CPU is rescheduled too.
-    fn pass(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+    fn prepare_pick(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
         if self.promised.strict().is_empty() {
             return CpuSet::NONE;
         }
@@ -354,7 +354,7 @@ impl Policy for Edf {
         }
     }
 
-    fn alarm(&self, cpu: CpuId) -> Option<Time> {
+    fn next_timer(&self, cpu: CpuId) -> Option<Time> {
         if let Some(at) = self.loans.asks(cpu) {
             return Some(at);
         }
@@ -365,7 +365,7 @@ impl Policy for Edf {
         }
     }
 
-    fn ring(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+    fn on_timer(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
         let mut cpus = CpuSet::one(cpu);
         self.loans.asked(cpu);
         if self.loans.are_on(cpu) {
@@ -399,7 +399,7 @@ impl Policy for Edf {
         self.clock.set(at.now(), ahead);
     }
 
-    fn room(&self, at: &Moment, period: Span, allowed: CpuSet) -> Option<Span> {
+    fn available_slice(&self, at: &Moment, period: Span, allowed: CpuSet) -> Option<Span> {
         let least = Reservation::new(Span::from_ns(1), period).ok()?;
         let asked = self.promised.asked(at, least, allowed, |cpu| self.rests(at.now(), cpu));
         let how = (&self.clock, self.promised.looks());

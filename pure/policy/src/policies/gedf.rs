@@ -191,7 +191,7 @@ impl Policy for Gedf {
         Ok(cpus)
     }
 
-    fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.dequeue(vcpu);
         let server = self.servers.remove(vcpu).expect("a joined vCPU has a server");
         let now = Some((server.allowed, server.reservation));
@@ -205,7 +205,7 @@ impl Policy for Gedf {
         CpuSet::NONE
     }
 
-    fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.servers[vcpu].wake(at.now(), self.rules);
         self.requeue(at, vcpu);
         let cpu = self.cpu_to_tell(at, vcpu);
@@ -215,7 +215,7 @@ impl Policy for Gedf {
 
     /// The timer of a CPU covers the periods of the vCPU that runs there, since that vCPU is
     /// charged before the timer expires.
-    fn start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let cpu = at.cpu_of(vcpu).expect("a vCPU that started occupies a CPU");
         if let Some(before) = self.order.runs_on(cpu).filter(|&before| before != vcpu) {
             self.requeue(at, before);
@@ -248,20 +248,20 @@ impl Policy for Gedf {
     }
 
     /// If the host barred the vCPU, it has lost its CPU.
-    fn turn_over(&mut self, at: &Moment, vcpu: VcpuId, _: TurnEnd) -> CpuSet {
+    fn on_timeslice_end(&mut self, at: &Moment, vcpu: VcpuId, _: TurnEnd) -> CpuSet {
         if at.cpu_of(vcpu).is_none() {
             self.requeue(at, vcpu);
         }
         CpuSet::NONE
     }
 
-    fn block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.dequeue(vcpu);
         self.servers[vcpu].asleep_since = at.now();
         CpuSet::NONE
     }
 
-    fn pass(&mut self, _: &Moment, cpu: CpuId) -> CpuSet {
+    fn prepare_pick(&mut self, _: &Moment, cpu: CpuId) -> CpuSet {
         self.order.ask(cpu, |vcpu| rank_of(&self.servers, vcpu));
         CpuSet::NONE
     }
@@ -284,11 +284,11 @@ impl Policy for Gedf {
         Pick::Run { vcpu, limit: Some(server.remaining), entitlement }
     }
 
-    fn alarm(&self, cpu: CpuId) -> Option<Time> {
+    fn next_timer(&self, cpu: CpuId) -> Option<Time> {
         self.periods.first(cpu.index()).map(|(end, _)| end)
     }
 
-    fn ring(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+    fn on_timer(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
         let mut cpus = CpuSet::NONE;
         while let Some((end, vcpu)) = self.periods.first(cpu.index()) {
             if end > at.now() {
@@ -305,7 +305,7 @@ impl Policy for Gedf {
         cpus
     }
 
-    fn room(&self, at: &Moment, period: Span, allowed: CpuSet) -> Option<Span> {
+    fn available_slice(&self, at: &Moment, period: Span, allowed: CpuSet) -> Option<Span> {
         let (mut holds, mut books) = (self.holds.clone(), self.books.clone());
         books.keep(allowed);
         holds.lapse(at.now(), &mut books);

@@ -86,18 +86,18 @@ impl Policy for RoundRobin {
         Ok(CpuSet::NONE)
     }
 
-    fn leave(&mut self, _: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_leave(&mut self, _: &Moment, vcpu: VcpuId) -> CpuSet {
         self.queue.remove(vcpu);
         self.used.remove(vcpu);
         CpuSet::NONE
     }
 
-    fn wake(&mut self, _: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_wake(&mut self, _: &Moment, vcpu: VcpuId) -> CpuSet {
         self.join_queue(vcpu);
         CpuSet::NONE
     }
 
-    fn start(&mut self, _: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_start(&mut self, _: &Moment, vcpu: VcpuId) -> CpuSet {
         self.queue.remove(vcpu);
         CpuSet::NONE
     }
@@ -109,12 +109,12 @@ impl Policy for RoundRobin {
         CpuSet::NONE
     }
 
-    fn turn_over(&mut self, _: &Moment, vcpu: VcpuId, _: TurnEnd) -> CpuSet {
+    fn on_timeslice_end(&mut self, _: &Moment, vcpu: VcpuId, _: TurnEnd) -> CpuSet {
         self.join_queue(vcpu);
         CpuSet::NONE
     }
 
-    fn block(&mut self, _: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_block(&mut self, _: &Moment, vcpu: VcpuId) -> CpuSet {
         self.queue.remove(vcpu);
         CpuSet::NONE
     }

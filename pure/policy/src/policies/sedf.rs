@@ -218,7 +218,7 @@ impl Policy for Sedf {
         Ok(cpus)
     }
 
-    fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let mut cpus = self.balancer_loses(at.now(), vcpu);
         self.leave_queues(vcpu);
         let advance = self.advance(at.now(), vcpu);
@@ -238,7 +238,7 @@ impl Policy for Sedf {
         cpus
     }
 
-    fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.balancer_wakes(at, vcpu);
         let server = &self.servers[vcpu];
         if server.deadline == Time::NEVER || server.deadline <= at.now() {
@@ -260,7 +260,7 @@ impl Policy for Sedf {
         CpuSet::one(cpu)
     }
 
-    fn start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let Some(cpu) = at.cpu_of(vcpu) else { return CpuSet::NONE };
         self.balancer_starts(at, cpu);
         // The decided vCPU was barred and another one was picked.
@@ -292,12 +292,12 @@ impl Policy for Sedf {
         self.take_asked()
     }
 
-    fn turn_over(&mut self, _: &Moment, vcpu: VcpuId, _: TurnEnd) -> CpuSet {
+    fn on_timeslice_end(&mut self, _: &Moment, vcpu: VcpuId, _: TurnEnd) -> CpuSet {
         self.request(self.servers[vcpu].cpu);
         CpuSet::NONE
     }
 
-    fn block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let mut cpus = self.balancer_blocks(at, vcpu);
         let SedfServer { cpu, ref in_parts, .. } = self.servers[vcpu];
         // A split vCPU may not have run last on the CPU where it is to run next.
@@ -309,7 +309,7 @@ impl Policy for Sedf {
         cpus
     }
 
-    fn pass(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+    fn prepare_pick(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
         if self.balancer.as_ref().is_some_and(|balancer| balancer.awaits(at, cpu)) {
             let this = &mut self.cpus[cpu.index()];
             this.waits |= this.turn.is_none();
@@ -341,19 +341,19 @@ impl Policy for Sedf {
         Pick::Run { vcpu: turn.vcpu, limit, entitlement }
     }
 
-    fn alarm(&self, cpu: CpuId) -> Option<Time> {
+    fn next_timer(&self, cpu: CpuId) -> Option<Time> {
         let own = self.cpus[cpu.index()].alarm;
         let called = self.balancer_alarm(cpu);
         own.into_iter().chain(called).min()
     }
 
-    fn ring_needs(&self, at: &Moment, cpu: CpuId) -> CpuSet {
+    fn timer_charges(&self, at: &Moment, cpu: CpuId) -> CpuSet {
         let mut cpus = self.balancer_measures(at, cpu);
         cpus.insert(cpu);
         cpus
     }
 
-    fn ring(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+    fn on_timer(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
         let called = self.balancer_rings(at, cpu);
         let this = &mut self.cpus[cpu.index()];
         if called.is_none() || this.alarm.is_some_and(|alarm| alarm <= at.now()) {
@@ -365,11 +365,11 @@ impl Policy for Sedf {
         cpus
     }
 
-    fn room(&self, at: &Moment, period: Span, allowed: CpuSet) -> Option<Span> {
+    fn available_slice(&self, at: &Moment, period: Span, allowed: CpuSet) -> Option<Span> {
         self.rules.admits_exactly.then(|| self.longest(at, period, allowed))
     }
 
-    fn weighs_spare_time(&self) -> bool {
+    fn weighs_slack(&self) -> bool {
         self.rules.has_extra_queue()
     }
 

@@ -167,7 +167,7 @@ fn vcpu_is_bound_to_a_cpu_of_its_affinity() {
     at.allow(who, CpuSet::one(CpuId::new(1)));
     policy.admit(&at, who, &terms).unwrap();
     at.set_awake(who, true);
-    assert_eq!(policy.wake(&at, who), CpuSet::one(CpuId::new(1)));
+    assert_eq!(policy.on_wake(&at, who), CpuSet::one(CpuId::new(1)));
     at.allow(who, CpuSet::one(CpuId::new(0)));
     policy.adjust(&at, who, &terms).unwrap();
     let (run, idle) = (policy.pick(&at, CpuId::new(0)), policy.pick(&at, CpuId::new(1)));
@@ -196,14 +196,14 @@ fn calls_a_century_apart_do_not_overflow() {
     for now in [Time::START, century, Time::from_ns(u64::MAX / 2), Time::from_ns(u64::MAX - 1)] {
         let passed = now - core::mem::replace(&mut before, now);
         at.advance(now);
-        policy.ring(&at, cpu);
+        policy.on_timer(&at, cpu);
         for &who in &vcpus {
             at.set_awake(who, true);
-            policy.wake(&at, who);
+            policy.on_wake(&at, who);
             policy.charge(&at, who, passed);
-            assert!(policy.alarm(cpu).is_some_and(|alarm| alarm > now));
+            assert!(policy.next_timer(cpu).is_some_and(|alarm| alarm > now));
             at.set_awake(who, false);
-            policy.block(&at, who);
+            policy.on_block(&at, who);
         }
     }
 }
@@ -220,7 +220,7 @@ fn account_shows_cpu_remaining_budget_and_period() {
     at.join(who);
     policy.admit(&at, who, &share).unwrap();
     at.set_awake(who, true);
-    policy.wake(&at, who);
+    policy.on_wake(&at, who);
     let account = policy.account(who);
     let of = |name| account.iter().find(|row| row.0 == name).map(|row| row.1.as_str());
     assert_eq!(
@@ -245,7 +245,7 @@ fn yield_gives_up_a_turn_of_slack_but_no_budget() {
         at.join(vcpu);
         policy.admit(&at, vcpu, &terms).unwrap();
         at.set_awake(vcpu, true);
-        policy.wake(&at, vcpu);
+        policy.on_wake(&at, vcpu);
     }
     let picked = |policy: &dyn Policy, at: &Moment| match policy.pick(at, cpu) {
         Pick::Run { vcpu, limit, .. } => (vcpu, limit.expect("every pick has a limit")),
@@ -253,10 +253,10 @@ fn yield_gives_up_a_turn_of_slack_but_no_budget() {
     };
     let ends = |policy: &mut dyn Policy, at: &mut Moment, (vcpu, ran), why| {
         at.occupy(cpu, vcpu);
-        policy.start(at, vcpu);
+        policy.on_start(at, vcpu);
         at.advance(at.now().after(ran));
         policy.charge(at, vcpu, ran);
-        policy.turn_over(at, vcpu, why);
+        policy.on_timeslice_end(at, vcpu, why);
         at.vacate(cpu);
     };
     let (owed, slice) = picked(&*policy, &at);
@@ -284,7 +284,8 @@ fn excess_of_leaver_is_held_only_while_another_vcpu_waits() {
         let mut policy = (SPEC.build)(&values, &Topology::flat(1));
         let mut at = Moment::at_start(1);
         let ids = [0, 1].map(|slot| VcpuId::new(slot, DomId::new(slot), 0));
-        let room = |policy: &dyn Policy, at: &Moment| policy.room(at, period, CpuSet::one(cpu));
+        let room =
+            |policy: &dyn Policy, at: &Moment| policy.available_slice(at, period, CpuSet::one(cpu));
         let mut before = None;
         for (vcpu, slice) in ids.into_iter().zip(["20ms", "50ms"]) {
             before = room(&*policy, &at);
@@ -294,15 +295,15 @@ fn excess_of_leaver_is_held_only_while_another_vcpu_waits() {
         }
         for vcpu in if other_waits { &ids[..] } else { &ids[1..] } {
             at.set_awake(*vcpu, true);
-            policy.wake(&at, *vcpu);
+            policy.on_wake(&at, *vcpu);
         }
         at.occupy(cpu, ids[1]);
-        policy.start(&at, ids[1]);
+        policy.on_start(&at, ids[1]);
         at.advance(Time::START + Span::from_ms(50));
         policy.charge(&at, ids[1], Span::from_ms(50));
         at.vacate(cpu);
         at.leave(ids[1]);
-        policy.leave(&at, ids[1]);
+        policy.on_leave(&at, ids[1]);
         assert_eq!(room(&*policy, &at) != before, other_waits);
     }
 }

@@ -342,14 +342,14 @@ fn ended_timeslice_has_no_time_left() {
         at.join(vcpu);
         policy.admit(&at, vcpu, &share).unwrap();
         at.set_awake(vcpu, true);
-        policy.wake(&at, vcpu);
+        policy.on_wake(&at, vcpu);
     }
-    policy.pass(&at, cpu);
+    policy.prepare_pick(&at, cpu);
     let Pick::Run { vcpu, limit: Some(limit), .. } = policy.pick(&at, cpu) else {
         panic!("one of two runnable vCPUs is picked with a limit");
     };
     at.occupy(cpu, vcpu);
-    policy.start(&at, vcpu);
+    policy.on_start(&at, vcpu);
     at.advance(at.now().after(limit));
     policy.charge(&at, vcpu, limit);
     let pick = policy.pick(&at, cpu);

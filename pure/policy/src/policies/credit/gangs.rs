@@ -286,23 +286,23 @@ mod tests {
         let (first, siblings) = ids.split_at(cpus);
         for (&vcpu, cpu) in first.iter().zip((0..cpus).map(CpuId::new)) {
             at.set_awake(vcpu, true);
-            policy.wake(&at, vcpu);
-            policy.pass(&at, cpu);
+            policy.on_wake(&at, vcpu);
+            policy.prepare_pick(&at, cpu);
             at.occupy(cpu, vcpu);
-            policy.start(&at, vcpu);
+            policy.on_start(&at, vcpu);
         }
         let turn = policy.rules.slice;
         at.advance(at.now().after(turn));
         for (&vcpu, cpu) in first.iter().zip((0..cpus).map(CpuId::new)) {
             policy.vcpus[vcpu].credit = nanoseconds(turn) + 1;
             policy.charge(&at, vcpu, turn);
-            policy.turn_over(&at, vcpu, TurnEnd::Limit);
-            policy.pass(&at, cpu);
+            policy.on_timeslice_end(&at, vcpu, TurnEnd::Limit);
+            policy.prepare_pick(&at, cpu);
             assert_eq!(policy.cpus[cpu.index()].chosen, Some(vcpu));
         }
         for &vcpu in siblings {
             at.set_awake(vcpu, true);
-            policy.wake(&at, vcpu);
+            policy.on_wake(&at, vcpu);
             policy.set_class(vcpu, Class::Under);
         }
         policy.request(CpuId::new(0), PassReason::Preempted);
@@ -312,7 +312,7 @@ mod tests {
     /// Returns the slot of the vCPU chosen for each CPU once all CPUs have passed.
     fn chosen(mut policy: Credit, at: &Moment) -> Vec<Option<usize>> {
         for cpu in 0..policy.cpus.len() {
-            policy.pass(at, CpuId::new(cpu));
+            policy.prepare_pick(at, CpuId::new(cpu));
         }
         policy.cpus.iter().map(|cpu| cpu.chosen.map(VcpuId::slot)).collect()
     }
@@ -346,7 +346,7 @@ mod tests {
     fn all_siblings_come_along_to_separate_cpus() {
         let (mut policy, at) = gang(2, 2);
         // Both CPUs are invited to at once. Neither waits until the other has passed.
-        let asked = policy.pass(&at, CpuId::new(0));
+        let asked = policy.prepare_pick(&at, CpuId::new(0));
         assert_eq!(asked, [1, 2].map(CpuId::new).into_iter().collect());
         let mut chosen = chosen(policy, &at);
         chosen.sort_unstable();

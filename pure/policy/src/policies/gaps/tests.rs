@@ -171,7 +171,7 @@ fn pending_io_gives_a_claim_only_to_its_vm() {
         let mut tasks = Tasks::default();
         let task = Task { id: TaskId::new(1), urgency: Urgency(urgency) };
         (tasks.blocked[0], tasks.woken[0]) = (Some(task), Some(task.id));
-        policy.hear(&at, vcpu, &Told::Tasks(tasks));
+        policy.on_hint(&at, vcpu, &Told::Tasks(tasks));
     }
     for (domain, items, claims) in [
         (99, 1, ["0", "none", "none"]),
@@ -180,7 +180,7 @@ fn pending_io_gives_a_claim_only_to_its_vm() {
         (8, 0, ["0", "none", "6"]),
     ] {
         let pending = Pending { items, ..Pending::nothing(DomId::new(domain)) };
-        policy.hear(&at, driver, &Told::Pending(pending));
+        policy.on_hint(&at, driver, &Told::Pending(pending));
         let found = [driver, web, batch].map(|vcpu| claim(&*policy, vcpu));
         assert_eq!(found, claims, "{items} for {domain}");
     }
@@ -201,10 +201,10 @@ fn quick_server_claims_until_it_answers_or_blocks() {
         policy.admit(&at, vcpu, &share).unwrap();
     }
     at.set_awake(server, true);
-    policy.wake(&at, server);
+    policy.on_wake(&at, server);
     let tell = |policy: &mut Box<dyn Policy>, items, asked| {
         let pending = Pending { items, asked, ..Pending::nothing(server.domain()) };
-        policy.hear(&at, driver, &Told::Pending(pending));
+        policy.on_hint(&at, driver, &Told::Pending(pending));
         claim(&**policy, server)
     };
     for asked in 0..8 {
@@ -217,7 +217,7 @@ fn quick_server_claims_until_it_answers_or_blocks() {
     tell(&mut policy, 1, 9);
     assert_eq!(tell(&mut policy, 0, 9), "100");
     at.set_awake(server, false);
-    policy.block(&at, server);
+    policy.on_block(&at, server);
     assert_eq!(claim(&*policy, server), "none");
 }
 
@@ -280,7 +280,7 @@ fn all_vcpus_of_a_vm_share_the_claim_of_one() {
         policy.admit(&at, vcpu, &share).unwrap();
     }
     let mut tell = |vcpu, told| {
-        policy.hear(&at, vcpu, &told);
+        policy.on_hint(&at, vcpu, &told);
         vcpus.map(|vcpu| claim(&*policy, vcpu))
     };
     let waits = |urgencies: &[u8]| {

@@ -57,20 +57,20 @@ impl Policy for XenRoundRobin {
         Ok([before, after].into_iter().collect())
     }
 
-    fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.retire(at, vcpu);
         let home = self.homes.remove(vcpu).expect("a joined vCPU has a home CPU");
         self.population.leave(home);
         CpuSet::NONE
     }
 
-    fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.join_front(at, vcpu);
         CpuSet::one(self.homes[vcpu])
     }
 
     /// A vCPU that was picked because the host barred the current one becomes the current one.
-    fn start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let line = &mut self.lines[self.homes[vcpu].index()];
         if line.current != Some(vcpu) {
             (line.current, line.until) = (Some(vcpu), at.now().after(self.quantum));
@@ -82,7 +82,7 @@ impl Policy for XenRoundRobin {
         CpuSet::NONE
     }
 
-    fn turn_over(&mut self, at: &Moment, vcpu: VcpuId, _: TurnEnd) -> CpuSet {
+    fn on_timeslice_end(&mut self, at: &Moment, vcpu: VcpuId, _: TurnEnd) -> CpuSet {
         let home = self.homes[vcpu];
         let line = &mut self.lines[home.index()];
         if line.current == Some(vcpu) {
@@ -93,7 +93,7 @@ impl Policy for XenRoundRobin {
         CpuSet::NONE
     }
 
-    fn block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.retire(at, vcpu);
         CpuSet::NONE
     }

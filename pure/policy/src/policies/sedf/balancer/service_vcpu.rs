@@ -136,22 +136,22 @@ mod tests {
         fn runs(&mut self, vcpu: VcpuId, ms: u64) -> CpuSet {
             self.at.advance(Time::START + Span::from_ms(ms));
             self.at.set_awake(vcpu, true);
-            self.policy.wake(&self.at, vcpu);
+            self.policy.on_wake(&self.at, vcpu);
             self.at.set_awake(vcpu, false);
-            self.policy.block(&self.at, vcpu)
+            self.policy.on_block(&self.at, vcpu)
         }
 
         fn rings(&self) -> [Option<u64>; 2] {
             let ms = |alarm: Time| (alarm - Time::START) / Span::from_ms(1);
-            [0, 1].map(|cpu| self.policy.alarm(CpuId::new(cpu)).map(ms))
+            [0, 1].map(|cpu| self.policy.next_timer(CpuId::new(cpu)).map(ms))
         }
 
         fn ring(&mut self) -> CpuSet {
-            self.policy.ring(&self.at, HOME)
+            self.policy.on_timer(&self.at, HOME)
         }
 
         fn room(&self) -> Span {
-            let room = self.policy.room(&self.at, Span::from_ms(50), CpuSet::one(HOME));
+            let room = self.policy.available_slice(&self.at, Span::from_ms(50), CpuSet::one(HOME));
             room.expect("sedf reserves slices")
         }
     }
@@ -192,9 +192,9 @@ mod tests {
         host.ring();
         assert_eq!(host.rings(), [None, None]);
         // The second one, which takes a sample: all CPUs are measured before.
-        assert_eq!(host.policy.ring_needs(&host.at, HOME), CpuSet::one(HOME));
+        assert_eq!(host.policy.timer_charges(&host.at, HOME), CpuSet::one(HOME));
         host.runs(payer, 100);
-        assert_eq!(host.policy.ring_needs(&host.at, HOME), CpuSet::first_n(2));
+        assert_eq!(host.policy.timer_charges(&host.at, HOME), CpuSet::first_n(2));
     }
 
     #[test]
@@ -207,10 +207,10 @@ mod tests {
             let payers = [1, 2].map(|slot| host.join(slot, 1, &share(paying)).unwrap());
             host.runs(payers[0], 70);
             assert_eq!(host.rings(), [Some(70), None]);
-            host.policy.leave(&host.at, payers[1]);
+            host.policy.on_leave(&host.at, payers[1]);
             assert_eq!(host.rings(), [Some(70), None], "somebody has paid");
             let asked = if leaves {
-                host.policy.leave(&host.at, payers[0])
+                host.policy.on_leave(&host.at, payers[0])
             } else {
                 let share = share("slice=100us period=50ms");
                 host.policy.adjust(&host.at, payers[0], &share).unwrap()
@@ -244,7 +244,7 @@ mod tests {
         let refused = host.policy.adjust(&host.at, payer, &other).unwrap_err().to_string();
         assert!(refused.contains("of at most 0.999333cpu"), "{refused}");
         assert_eq!(host.rings(), [None, None], "it pays still");
-        host.policy.leave(&host.at, payer);
+        host.policy.on_leave(&host.at, payer);
         assert_eq!(host.room(), Span::ZERO);
     }
 }
