@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use slackline_policy::{
-    Account, AdmitError, Moment, Pick, Policy, Spec, Told, Topology, TurnEnd, Values,
+    Account, AdmitError, Moment, Pick, Policy, Spec, TimesliceEnd, Told, Topology, Values,
 };
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
@@ -78,7 +78,7 @@ impl Policy for Counting {
         self.0.charge(at, vcpu, ran)
     }
 
-    fn on_timeslice_end(&mut self, at: &Moment, vcpu: VcpuId, why: TurnEnd) -> CpuSet {
+    fn on_timeslice_end(&mut self, at: &Moment, vcpu: VcpuId, why: TimesliceEnd) -> CpuSet {
         count();
         self.0.on_timeslice_end(at, vcpu, why)
     }

@@ -17,7 +17,7 @@ mod recorded;
 mod turn;
 
 use slackline_policy::{
-    Account, Entitlement, Moment, Pick, Policy, Promise, Spec, Told, Topology, TurnEnd, Values,
+    Account, Entitlement, Moment, Pick, Policy, Promise, Spec, TimesliceEnd, Told, Topology, Values,
 };
 use slackline_trace::{RanEnd, Record, Sink};
 use slackline_units::{CpuId, CpuSet, CpuShare, ReservationError, Span, Time, VcpuId};
@@ -150,7 +150,7 @@ impl Host {
             Fact::Blocked(vcpu) => self.block(vcpu, Rest::Blocked, hardware, sink),
             Fact::Paused(vcpu) => self.block(vcpu, Rest::Paused, hardware, sink),
             Fact::Yielded(cpu) => self.yields(cpu, hardware, sink),
-            Fact::LimitReached(cpu) => self.end_turn(cpu, TurnEnd::Limit, hardware, sink),
+            Fact::LimitReached(cpu) => self.end_turn(cpu, TimesliceEnd::Limit, hardware, sink),
             Fact::AlarmRang(cpu) => self.ring(cpu, hardware, sink),
             Fact::Told(vcpu, told) => self.hear(vcpu, told, hardware, sink),
             Fact::Allowed(vcpu) => self.allow(vcpu),
@@ -482,14 +482,14 @@ impl Host {
         hardware: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
-        self.end_turn(cpu, TurnEnd::Yield, hardware, sink)?;
+        self.end_turn(cpu, TimesliceEnd::Yield, hardware, sink)?;
         self.ask(cpu, hardware, sink)
     }
 
     fn end_turn<M: Hardware, S: Sink>(
         &mut self,
         cpu: CpuId,
-        why: TurnEnd,
+        why: TimesliceEnd,
         hardware: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
@@ -501,8 +501,8 @@ impl Host {
         self.to_ask.add(&cpus);
         self.to_ask.insert(cpu);
         let end = match why {
-            TurnEnd::Limit => RanEnd::Limit,
-            TurnEnd::Yield => RanEnd::Yielded,
+            TimesliceEnd::Limit => RanEnd::Limit,
+            TimesliceEnd::Yield => RanEnd::Yielded,
         };
         self.turns.close(cpu, end, sink);
         self.turns.end(cpu);

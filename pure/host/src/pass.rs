@@ -1,7 +1,7 @@
 //! Scheduling passes at the end of an instant: CPUs are rescheduled in order of their number, and
 //! the policy's picks become orders.
 
-use slackline_policy::{Pick, TurnEnd};
+use slackline_policy::{Pick, TimesliceEnd};
 use slackline_trace::{Order, Outcome, RanEnd, Record, Sink};
 use slackline_units::{CpuId, CpuSet, Span, VcpuId};
 
@@ -165,7 +165,7 @@ impl Host {
             if !is_new {
                 // The vCPU was in its timeslice and lost the rest of it. The policy must not
                 // believe that it still has a CPU.
-                let cpus = self.policy.on_timeslice_end(&self.moment, vcpu, TurnEnd::Yield);
+                let cpus = self.policy.on_timeslice_end(&self.moment, vcpu, TimesliceEnd::Yield);
                 self.to_ask.add(&cpus);
             }
             return Ok(false);

@@ -95,7 +95,7 @@ pub trait Policy: Send {
 
     /// Handles the end of a timeslice: the vCPU reached its limit or yielded, and is still
     /// runnable.
-    fn on_timeslice_end(&mut self, _at: &Moment, _vcpu: VcpuId, _why: TurnEnd) -> CpuSet {
+    fn on_timeslice_end(&mut self, _at: &Moment, _vcpu: VcpuId, _why: TimesliceEnd) -> CpuSet {
         CpuSet::NONE
     }
 
@@ -178,7 +178,7 @@ pub enum Pick {
 
 /// Cause of the end of a timeslice after which the vCPU is still runnable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TurnEnd {
+pub enum TimesliceEnd {
     /// The vCPU reached the limit of its `Pick`.
     Limit,
     /// The vCPU yielded the rest of its timeslice.

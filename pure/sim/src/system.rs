@@ -8,7 +8,7 @@ use slackline_trace::{OverheadKind, Sink};
 use slackline_units::{CpuId, Span, Time, Told, VcpuId};
 
 use crate::Sim;
-use crate::guest::{Cause, Context, Seat, Where};
+use crate::guest::{Cause, Context, InterruptTarget, Seat};
 use crate::queue::Event;
 
 impl Sim<'_> {
@@ -173,8 +173,8 @@ impl Sim<'_> {
         let from = effects.signals_from.take();
         while let Some((at, span)) = effects.stolen.pop() {
             let cpu = match at {
-                Where::Cpu(cpu) => Some(cpu),
-                Where::OfVcpu(vcpu) => self.hardware.cpus.home(vcpu),
+                InterruptTarget::Cpu(cpu) => Some(cpu),
+                InterruptTarget::OfVcpu(vcpu) => self.hardware.cpus.home(vcpu),
             };
             if let Some(cpu) = cpu {
                 let interrupt = (OverheadKind::Interrupt, span);

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use slackline_policy::{
-    Account, AdmitError, Entitlement, Moment, Pick, Policy, Spec, Told, TurnEnd, Values, find,
+    Account, AdmitError, Entitlement, Moment, Pick, Policy, Spec, TimesliceEnd, Told, Values, find,
 };
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
@@ -172,7 +172,7 @@ impl Policy for Canary {
         }
     }
 
-    fn on_timeslice_end(&mut self, at: &Moment, vcpu: VcpuId, why: TurnEnd) -> CpuSet {
+    fn on_timeslice_end(&mut self, at: &Moment, vcpu: VcpuId, why: TimesliceEnd) -> CpuSet {
         self.policy.on_timeslice_end(at, vcpu, why)
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use slackline_policy::{Account, AdmitError, Moment, Pick, Policy, Told, TurnEnd, Values};
+use slackline_policy::{Account, AdmitError, Moment, Pick, Policy, TimesliceEnd, Told, Values};
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
 use crate::books::{Breach, Shared};
@@ -74,7 +74,7 @@ impl Policy for Watched {
         self.books.open().check_cpus(cpus)
     }
 
-    fn on_timeslice_end(&mut self, at: &Moment, vcpu: VcpuId, why: TurnEnd) -> CpuSet {
+    fn on_timeslice_end(&mut self, at: &Moment, vcpu: VcpuId, why: TimesliceEnd) -> CpuSet {
         let cpus = self.policy.on_timeslice_end(at, vcpu, why);
         self.books.open().check_cpus(cpus)
     }

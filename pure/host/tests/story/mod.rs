@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use slackline_host::policy::{
-    Account, AdmitError, Entitlement, Field, Moment, Pick, Policy, RawValue, Told, Topology,
-    TurnEnd, Values, find,
+    Account, AdmitError, Entitlement, Field, Moment, Pick, Policy, RawValue, TimesliceEnd, Told,
+    Topology, Values, find,
 };
 use slackline_host::{Broken, Fact, Fault, Hardware, Host, Order, Outcome, Report, Used};
 use slackline_trace::Record;
@@ -169,7 +169,7 @@ impl Policy for Scripted {
         self.answers().ask
     }
 
-    fn on_timeslice_end(&mut self, _: &Moment, _: VcpuId, _: TurnEnd) -> CpuSet {
+    fn on_timeslice_end(&mut self, _: &Moment, _: VcpuId, _: TimesliceEnd) -> CpuSet {
         self.answers().ask
     }
 

@@ -335,7 +335,7 @@ mod tests {
                 self.at.advance(self.at.now() + Span::from_ms(1));
                 if let Some(vcpu) = due {
                     self.policy.charge(&self.at, vcpu, Span::from_ms(1));
-                    self.policy.on_timeslice_end(&self.at, vcpu, crate::TurnEnd::Limit);
+                    self.policy.on_timeslice_end(&self.at, vcpu, crate::TimesliceEnd::Limit);
                 }
                 if self.policy.next_timer(CPU).is_some_and(|alarm| alarm <= self.at.now()) {
                     self.policy.on_timer(&self.at, CPU);

@@ -47,8 +47,8 @@ use crate::admission::placement::Packing;
 use crate::api::field::{distance, slice_of};
 use crate::queues::ordered::Queues;
 use crate::{
-    Account, AdmitError, Entitlement, Field, Moment, Pick, Policy, Promise, Roster, Spec, Topology,
-    TurnEnd, Values,
+    Account, AdmitError, Entitlement, Field, Moment, Pick, Policy, Promise, Roster, Spec,
+    TimesliceEnd, Topology, Values,
 };
 
 const ADMISSION: Field = Field::choice(
@@ -291,8 +291,8 @@ impl Policy for Atropos {
     }
 
     /// A yield gives up a turn of slack. Budget is kept, since it is reserved anyway.
-    fn on_timeslice_end(&mut self, _: &Moment, vcpu: VcpuId, why: TurnEnd) -> CpuSet {
-        if why == TurnEnd::Yield && self.rounds.queue_of(vcpu).is_some() {
+    fn on_timeslice_end(&mut self, _: &Moment, vcpu: VcpuId, why: TimesliceEnd) -> CpuSet {
+        if why == TimesliceEnd::Yield && self.rounds.queue_of(vcpu).is_some() {
             self.take_ticket(vcpu);
             self.enqueue(vcpu);
         }

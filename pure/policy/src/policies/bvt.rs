@@ -46,7 +46,8 @@ use slackline_units::{CpuId, CpuSet, Pace, Span, Time, VcpuId, VirtualSpan, Virt
 use crate::admission::placement::Population;
 use crate::queues::ordered::Queues;
 use crate::{
-    Account, AdmitError, Entitlement, Moment, Pick, Policy, Roster, Spec, Topology, TurnEnd, Values,
+    Account, AdmitError, Entitlement, Moment, Pick, Policy, Roster, Spec, TimesliceEnd, Topology,
+    Values,
 };
 use clock::{
     ADVANCE, Parameters, VcpuClock, WARP, WARPBACK, WARPL, WARPU, WARPVALUE, WEIGHT, WarpEnd,
@@ -253,10 +254,11 @@ impl<S: Source> Policy for Bvt<S> {
         CpuSet::NONE
     }
 
-    fn on_timeslice_end(&mut self, at: &Moment, vcpu: VcpuId, why: TurnEnd) -> CpuSet {
+    fn on_timeslice_end(&mut self, at: &Moment, vcpu: VcpuId, why: TimesliceEnd) -> CpuSet {
         let cpu = self.clocks[vcpu].cpu;
         if self.line(cpu).current == Some(vcpu) {
-            let cause = if why == TurnEnd::Yield { PassCause::Yield } else { PassCause::Asked };
+            let cause =
+                if why == TimesliceEnd::Yield { PassCause::Yield } else { PassCause::Asked };
             self.pass(at, cpu, cause);
         }
         CpuSet::NONE

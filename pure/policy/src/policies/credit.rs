@@ -44,8 +44,8 @@ use slackline_units::{CpuId, CpuSet, CpuShare, Span, Time, VcpuId};
 
 use crate::admission::placement::Population;
 use crate::{
-    Account, AdmitError, Entitlement, Field, Moment, Pick, Policy, Roster, Spec, Told, Topology,
-    TurnEnd, Values,
+    Account, AdmitError, Entitlement, Field, Moment, Pick, Policy, Roster, Spec, TimesliceEnd,
+    Told, Topology, Values,
 };
 
 use claims::Claims;
@@ -279,8 +279,8 @@ impl Policy for Credit {
         if self.claims.is_some() { self.listen(at, vcpu, told) } else { CpuSet::NONE }
     }
 
-    fn on_timeslice_end(&mut self, _: &Moment, vcpu: VcpuId, why: TurnEnd) -> CpuSet {
-        let why = if why == TurnEnd::Yield { PassReason::Yielded } else { PassReason::Over };
+    fn on_timeslice_end(&mut self, _: &Moment, vcpu: VcpuId, why: TimesliceEnd) -> CpuSet {
+        let why = if why == TimesliceEnd::Yield { PassReason::Yielded } else { PassReason::Over };
         self.request_all(self.vcpus[vcpu].on, why);
         CpuSet::NONE // The event concerns that CPU only.
     }

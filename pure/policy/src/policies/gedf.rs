@@ -37,7 +37,7 @@ use crate::api::field::{distance, slice_of};
 use crate::queues::ordered::Queues;
 use crate::{
     Account, AdmitError, Entitlement, Field, Kind, Moment, Pick, Policy, Promise, Roster, Spec,
-    Topology, TurnEnd, Values,
+    TimesliceEnd, Topology, Values,
 };
 
 use order::{Rank, RankOrder};
@@ -248,7 +248,7 @@ impl Policy for Gedf {
     }
 
     /// If the host barred the vCPU, it has lost its CPU.
-    fn on_timeslice_end(&mut self, at: &Moment, vcpu: VcpuId, _: TurnEnd) -> CpuSet {
+    fn on_timeslice_end(&mut self, at: &Moment, vcpu: VcpuId, _: TimesliceEnd) -> CpuSet {
         if at.cpu_of(vcpu).is_none() {
             self.requeue(at, vcpu);
         }

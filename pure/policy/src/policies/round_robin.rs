@@ -16,7 +16,8 @@ use slackline_units::{CpuId, CpuSet, Span, VcpuId};
 
 use crate::queues::fifo::FifoQueue;
 use crate::{
-    Account, AdmitError, Entitlement, Field, Moment, Pick, Policy, Roster, Spec, TurnEnd, Values,
+    Account, AdmitError, Entitlement, Field, Moment, Pick, Policy, Roster, Spec, TimesliceEnd,
+    Values,
 };
 
 const RULES: Field = Field::choice(
@@ -109,7 +110,7 @@ impl Policy for RoundRobin {
         CpuSet::NONE
     }
 
-    fn on_timeslice_end(&mut self, _: &Moment, vcpu: VcpuId, _: TurnEnd) -> CpuSet {
+    fn on_timeslice_end(&mut self, _: &Moment, vcpu: VcpuId, _: TimesliceEnd) -> CpuSet {
         self.join_queue(vcpu);
         CpuSet::NONE
     }

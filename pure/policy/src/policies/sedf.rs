@@ -53,7 +53,8 @@ use crate::admission::zero_lag::{Booking, Holds, ReservationBooks};
 use crate::api::field::{distance, slice_of};
 use crate::queues::ordered::Queues;
 use crate::{
-    Account, AdmitError, Entitlement, Moment, Pick, Policy, Roster, Spec, Topology, TurnEnd, Values,
+    Account, AdmitError, Entitlement, Moment, Pick, Policy, Roster, Spec, TimesliceEnd, Topology,
+    Values,
 };
 use admission::AdmittedReservation;
 use balancer::Balancer;
@@ -292,7 +293,7 @@ impl Policy for Sedf {
         self.take_asked()
     }
 
-    fn on_timeslice_end(&mut self, _: &Moment, vcpu: VcpuId, _: TurnEnd) -> CpuSet {
+    fn on_timeslice_end(&mut self, _: &Moment, vcpu: VcpuId, _: TimesliceEnd) -> CpuSet {
         self.request(self.servers[vcpu].cpu);
         CpuSet::NONE
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use slackline_policy::{
-    AdmitError, Moment, Pick, Policy, RawValue, Spec, Topology, TurnEnd, Values, find,
+    AdmitError, Moment, Pick, Policy, RawValue, Spec, TimesliceEnd, Topology, Values, find,
 };
 use slackline_service::{Identity, Seats, Terms};
 use slackline_units::{CpuId, CpuSet, CpuShare, DomId, Reservation, Span, Time, VcpuId};
@@ -328,7 +328,7 @@ impl Scheduler {
                 if self.limits[cpu.index()] <= self.at.now() {
                     self.limits[cpu.index()] = Time::NEVER;
                     if let Some(vcpu) = self.at.occupant(cpu) {
-                        let _ = self.policy.on_timeslice_end(&self.at, vcpu, TurnEnd::Limit);
+                        let _ = self.policy.on_timeslice_end(&self.at, vcpu, TimesliceEnd::Limit);
                     }
                 }
                 if self.policy.next_timer(cpu).is_some_and(|at| at <= self.at.now()) {

@@ -7,7 +7,7 @@ use slackline_scenario::{Stream as Draws, io};
 use slackline_units::{Span, TaskId, Time};
 
 use super::flow::packets;
-use super::packet::{Packet, Says};
+use super::packet::{Packet, PacketMessage};
 use super::{Context, Io};
 use crate::guest::SystemId;
 use crate::queue::Event;
@@ -150,7 +150,7 @@ impl Io<'_> {
 
     fn ping(&mut self, client: usize, context: &mut Context<'_, '_>) {
         let packet = self.flows.open(client, self.clients[client].system, context.now);
-        self.emit(packet.saying(Says::Ping), context);
+        self.emit(packet.saying(PacketMessage::Ping), context);
     }
 
     /// Handles a client whose time to act has come.
@@ -206,7 +206,7 @@ impl Io<'_> {
             return; // It was answered and is being closed.
         }
         if flow.is_accepted {
-            self.emit(packet.saying(Says::Close), context);
+            self.emit(packet.saying(PacketMessage::Close), context);
         } else {
             self.flows.close(packet.flow);
         }
@@ -256,7 +256,7 @@ impl Io<'_> {
             }
             stream.next = context.now.after(gap);
             stream.outstanding += 1;
-            self.emit(packet.saying(Says::Stream), context);
+            self.emit(packet.saying(PacketMessage::Stream), context);
         }
     }
 }

@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 
 use slackline_host::policy::{
-    Account, AdmitError, Moment, Pick, Policy, Spec, Topology, TurnEnd, Values,
+    Account, AdmitError, Moment, Pick, Policy, Spec, TimesliceEnd, Topology, Values,
 };
 use slackline_scenario::{PolicyChoice, Scenario};
 use slackline_trace::Record;
@@ -60,7 +60,7 @@ impl Policy for Listener {
         self.0.charge(at, vcpu, ran)
     }
 
-    fn on_timeslice_end(&mut self, at: &Moment, vcpu: VcpuId, why: TurnEnd) -> CpuSet {
+    fn on_timeslice_end(&mut self, at: &Moment, vcpu: VcpuId, why: TimesliceEnd) -> CpuSet {
         self.0.on_timeslice_end(at, vcpu, why)
     }
 

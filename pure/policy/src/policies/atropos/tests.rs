@@ -260,15 +260,15 @@ fn yield_gives_up_a_turn_of_slack_but_no_budget() {
         at.vacate(cpu);
     };
     let (owed, slice) = picked(&*policy, &at);
-    ends(&mut *policy, &mut at, (owed, slice / 2), TurnEnd::Yield);
+    ends(&mut *policy, &mut at, (owed, slice / 2), TimesliceEnd::Yield);
     assert_eq!(picked(&*policy, &at), (owed, slice / 2), "half of its slice is left");
     for _ in ids {
         let turn = picked(&*policy, &at);
-        ends(&mut *policy, &mut at, turn, TurnEnd::Limit);
+        ends(&mut *policy, &mut at, turn, TimesliceEnd::Limit);
     }
     for _ in 0..4 {
         let (first, _) = picked(&*policy, &at);
-        ends(&mut *policy, &mut at, (first, Span::from_us(10)), TurnEnd::Yield);
+        ends(&mut *policy, &mut at, (first, Span::from_us(10)), TimesliceEnd::Yield);
         assert_ne!(picked(&*policy, &at).0, first);
     }
 }

@@ -257,7 +257,7 @@ mod tests {
     use super::*;
     use crate::policies::credit::SPEC;
     use crate::policies::credit::rules::CreditRules;
-    use crate::{Policy, RawValue, Topology, TurnEnd};
+    use crate::{Policy, RawValue, TimesliceEnd, Topology};
 
     fn vcpu(domain: u32, number: u16) -> VcpuId {
         VcpuId::new(u32::from(number), DomId::new(domain), number)
@@ -296,7 +296,7 @@ mod tests {
         for (&vcpu, cpu) in first.iter().zip((0..cpus).map(CpuId::new)) {
             policy.vcpus[vcpu].credit = nanoseconds(turn) + 1;
             policy.charge(&at, vcpu, turn);
-            policy.on_timeslice_end(&at, vcpu, TurnEnd::Limit);
+            policy.on_timeslice_end(&at, vcpu, TimesliceEnd::Limit);
             policy.prepare_pick(&at, cpu);
             assert_eq!(policy.cpus[cpu.index()].chosen, Some(vcpu));
         }

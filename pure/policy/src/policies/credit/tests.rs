@@ -3,7 +3,7 @@
 use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 
 use crate::picture::{picture, picture_on, turns};
-use crate::{Moment, Pick, Policy, RawValue, Topology, TurnEnd, Values};
+use crate::{Moment, Pick, Policy, RawValue, TimesliceEnd, Topology, Values};
 
 use super::{Class, Credit, CreditRules, SPEC};
 
@@ -549,7 +549,7 @@ fn vcpu_with_equal_credit_goes_behind_after_its_turn() {
         at.advance(at.now().after(turn));
         policy.charge(&at, ids[0], turn);
         policy.set_class(ids[1], Class::Under);
-        policy.on_timeslice_end(&at, ids[0], TurnEnd::Limit);
+        policy.on_timeslice_end(&at, ids[0], TimesliceEnd::Limit);
         policy.prepare_pick(&at, CPU);
         assert_eq!(picked(&policy, &at).map(|(vcpu, _)| vcpu), Some(ids[next]), "{more}");
     }

@@ -234,7 +234,7 @@ fn barred_vcpu_waits_and_another_cpu_takes_it() {
     };
     assert_eq!(picked(&*policy, &at, cpus[1]), None, "it runs elsewhere");
     at.vacate(cpus[0]);
-    policy.on_timeslice_end(&at, vcpu, TurnEnd::Yield);
+    policy.on_timeslice_end(&at, vcpu, TimesliceEnd::Yield);
     policy.prepare_pick(&at, cpus[1]);
     assert_eq!(picked(&*policy, &at, cpus[1]), Some(vcpu));
 }

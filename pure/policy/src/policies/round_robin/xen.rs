@@ -9,7 +9,7 @@ use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 use crate::admission::placement::Population;
 use crate::queues::ordered::Queues;
 use crate::{
-    Account, AdmitError, Entitlement, Moment, Pick, Policy, Roster, Topology, TurnEnd, Values,
+    Account, AdmitError, Entitlement, Moment, Pick, Policy, Roster, TimesliceEnd, Topology, Values,
 };
 
 pub(super) struct XenRoundRobin {
@@ -82,7 +82,7 @@ impl Policy for XenRoundRobin {
         CpuSet::NONE
     }
 
-    fn on_timeslice_end(&mut self, at: &Moment, vcpu: VcpuId, _: TurnEnd) -> CpuSet {
+    fn on_timeslice_end(&mut self, at: &Moment, vcpu: VcpuId, _: TimesliceEnd) -> CpuSet {
         let home = self.homes[vcpu];
         let line = &mut self.lines[home.index()];
         if line.current == Some(vcpu) {

@@ -8,7 +8,9 @@ use std::string::{String, ToString};
 use slackline_units::{CpuId, CpuSet, DomId, Span, Time, VcpuId};
 
 use super::SPEC;
-use crate::{AdmitError, Entitlement, Moment, Pick, Policy, RawValue, Topology, TurnEnd, Values};
+use crate::{
+    AdmitError, Entitlement, Moment, Pick, Policy, RawValue, TimesliceEnd, Topology, Values,
+};
 
 /// A policy and a host with one CPU, driven step by step to test late timers and share changes.
 struct Script {
@@ -68,7 +70,7 @@ impl Script {
         match self.at.occupant(CPU) {
             Some(vcpu) => {
                 self.policy.charge(&self.at, vcpu, ran);
-                self.policy.on_timeslice_end(&self.at, vcpu, TurnEnd::Limit);
+                self.policy.on_timeslice_end(&self.at, vcpu, TimesliceEnd::Limit);
             }
             None => {
                 self.policy.on_timer(&self.at, CPU);
@@ -475,7 +477,7 @@ fn late_stop_is_charged_to_the_overrunning_vcpu() {
         script.policy.charge(&script.at, vcpus[0], Span::from_us(40));
         assert_eq!(script.shows(vcpus[0], row), "40us");
         script.run(ms(3));
-        script.policy.on_timeslice_end(&script.at, vcpus[1], TurnEnd::Limit);
+        script.policy.on_timeslice_end(&script.at, vcpus[1], TimesliceEnd::Limit);
         assert_eq!(script.shows(vcpus[1], "used"), "1ms");
     }
 }
@@ -550,7 +552,7 @@ fn timer_of_each_cpu_is_for_its_own_periods() {
     for slot in 0..2 {
         let vcpu = VcpuId::new(slot, DomId::new(slot), 0);
         policy.charge(&at, vcpu, Span::from_ms(2));
-        policy.on_timeslice_end(&at, vcpu, TurnEnd::Limit);
+        policy.on_timeslice_end(&at, vcpu, TimesliceEnd::Limit);
         policy.prepare_pick(&at, CpuId::new(vcpu.slot()));
     }
     assert_eq!([0, 1].map(|cpu| policy.next_timer(CpuId::new(cpu))), [Some(ms(10)), Some(ms(20))]);

@@ -7,7 +7,7 @@ use slackline_units::{CpuId, CpuSet, DomId, Span, VcpuId};
 use super::{Script, ms, values};
 use crate::balance::{Move, Weight};
 use crate::policies::sedf::{SPEC, Sedf};
-use crate::{Moment, Pick, Policy, Topology, TurnEnd};
+use crate::{Moment, Pick, Policy, TimesliceEnd, Topology};
 
 /// Half a CPU counts as much as an extra-weight of 64: both vCPUs get equal slack, and for a
 /// balancer their weights sum to 128. [balancer §5.1, N10]
@@ -120,7 +120,7 @@ fn balancer_counts_slack_but_no_slices_as_available() {
     for now in [50, 100] {
         at.advance(ms(now));
         sedf.charge(&at, vcpu, Span::from_ms(50));
-        sedf.on_timeslice_end(&at, vcpu, TurnEnd::Limit);
+        sedf.on_timeslice_end(&at, vcpu, TimesliceEnd::Limit);
         sedf.on_timer(&at, cpu);
         sedf.prepare_pick(&at, cpu);
     }

@@ -7,7 +7,7 @@ use slackline_units::{CpuId, CpuSet, DomId, Span, VcpuId};
 
 use super::{ms, values};
 use crate::policies::sedf::{SPEC, Sedf, rules};
-use crate::{AdmitError, Moment, Pick, Policy, Topology, TurnEnd, Values};
+use crate::{AdmitError, Moment, Pick, Policy, TimesliceEnd, Topology, Values};
 
 /// Two CPUs, driven step by step.
 struct Host {
@@ -67,7 +67,7 @@ impl Host {
         let vcpu = self.at.occupant(cpu).expect("the CPU runs a vCPU");
         self.at.advance(self.at.now().after(ran));
         self.sedf.charge(&self.at, vcpu, ran);
-        self.sedf.on_timeslice_end(&self.at, vcpu, TurnEnd::Limit);
+        self.sedf.on_timeslice_end(&self.at, vcpu, TimesliceEnd::Limit);
     }
 
     fn here(&self, vcpu: VcpuId) -> CpuId {
