@@ -7,7 +7,7 @@ use slackline_policy::BalancerVcpu;
 use slackline_units::{CpuSet, DomId, Span, Time, VcpuId};
 
 use crate::table::{Item, Mistake};
-use crate::terms::Start;
+use crate::terms::VcpuStart;
 use crate::{Balancing, Domain, Draw, LONGEST, Program, Scenario, Step};
 
 /// Name of its domain. No other domain can have it.
@@ -80,7 +80,7 @@ impl Scenario {
             agent: None,
             relay: None,
             joins: Time::START,
-            start: Start::default(),
+            start: VcpuStart::default(),
             leaves: None,
             line: self.host.balancing.line,
             column: 1,

@@ -7,7 +7,7 @@
 //! evicted from it. That counts all run intervals that have ended on any CPU that shares the cache.
 
 use slackline_host::policy::Level;
-use slackline_scenario::{Scenario, Warm};
+use slackline_scenario::{Scenario, WarmCache};
 use slackline_units::{CpuId, CpuSet, Span, VcpuId};
 
 /// Costs of cold caches by domain, and CPU time used by CPU and by cache.
@@ -80,7 +80,7 @@ impl CacheModel {
         }
         let vcpus = domains.map(|domain| domain.vcpus.len()).sum();
         let used = vec![Span::ZERO; scenario.host.cpus];
-        let Warm { core, cache } = scenario.host.warm;
+        let WarmCache { core, cache } = scenario.host.warm;
         let levels = [(Level::Core, core), (Level::Cache, cache)];
         let shared = (core > 0 || cache > 0)
             .then(|| levels.map(|(level, warm)| SharedCache::new(scenario, level, warm)));

@@ -6,7 +6,7 @@
 
 use slackline_host::policy::{Level, Topology};
 use slackline_host::{Hardware, Order, Outcome, Used};
-use slackline_scenario::{Draw, HostSpec, Migrate, Purpose, Scenario, Stream};
+use slackline_scenario::{Draw, HostSpec, MigrationCost, Purpose, Scenario, Stream};
 use slackline_trace::{OverheadKind, Record};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
@@ -80,7 +80,7 @@ pub(crate) struct Cpus {
 /// Costs of dispatching a vCPU on a CPU.
 struct DispatchCosts {
     switch: Span,
-    migrate: Migrate,
+    migrate: MigrationCost,
     /// True if the cost depends on the CPU from which the vCPU comes.
     migrate_differs: bool,
     topology: Topology,
@@ -483,15 +483,15 @@ impl Hardware for VirtualHardware<'_> {
 }
 
 /// Returns a migration cost that does not depend on the distance.
-fn everywhere(cost: Span) -> Migrate {
-    Migrate { core: cost, cache: cost, node: cost, host: cost }
+fn everywhere(cost: Span) -> MigrationCost {
+    MigrationCost { core: cost, cache: cost, node: cost, host: cost }
 }
 
 impl DispatchCosts {
     /// Returns the cost of a migration, by the lowest level that both CPUs share.
     #[inline]
     fn migrate(&self, from: CpuId, to: CpuId) -> Span {
-        let Migrate { core, cache, node, host } = self.migrate;
+        let MigrationCost { core, cache, node, host } = self.migrate;
         if !self.migrate_differs {
             return host;
         }

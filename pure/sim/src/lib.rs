@@ -23,7 +23,7 @@ use std::ops::ControlFlow;
 use slackline_host::policy::{AdmitError, Values};
 use slackline_host::{Broken, Fact, Fault, Host, Report, VcpuTerms};
 use slackline_scenario::{
-    Action, Declined, NotAdmitted, Scenario, ScenarioError, SharesInForce, What, actions,
+    Action, ActionKind, DeclinedVcpu, NotAdmitted, Scenario, ScenarioError, SharesInForce, actions,
 };
 use slackline_trace::{Named, Record, Sink};
 use slackline_units::{CpuId, CpuSet, Time, VcpuId};
@@ -39,7 +39,7 @@ use queue::Event;
 pub enum RunError {
     /// The VMs of the scenario cannot be admitted together.
     #[error(transparent)]
-    Declined(#[from] Declined),
+    Declined(#[from] DeclinedVcpu),
     /// A vCPU has no share, although the policy needs one.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
@@ -246,7 +246,7 @@ impl<'a> Sim<'a> {
     fn act<S: Sink>(&mut self, now: Time, sink: &mut S) -> Result<(), RunError> {
         let Action { at, vcpu, what } = self.actions.pop().expect("an action is due");
         self.find_next_stop();
-        if let What::Join = what {
+        if let ActionKind::Join = what {
             let share = self.shares.of(vcpu)?;
             let domain = self.scenario.domain_of(vcpu);
             let start = domain.starts_on(vcpu);
@@ -269,15 +269,15 @@ impl<'a> Sim<'a> {
             return Ok(());
         }
         match what {
-            What::Join => unreachable!("done above"),
-            What::Change(share, cpus) => {
+            ActionKind::Join => unreachable!("done above"),
+            ActionKind::Change(share, cpus) => {
                 if !self.change(now, vcpu, (share, cpus), sink)? {
                     return Ok(());
                 }
             }
-            What::Pause => self.pause(now, vcpu, sink)?,
-            What::Release => self.release(now, vcpu, sink)?,
-            What::Leave => {
+            ActionKind::Pause => self.pause(now, vcpu, sink)?,
+            ActionKind::Release => self.release(now, vcpu, sink)?,
+            ActionKind::Leave => {
                 self.record_overdue(vcpu, now, sink);
                 self.step(now, Fact::Left(vcpu), sink)?;
                 self.stop_spinning(now, vcpu, sink);

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use slackline_scenario::io::{ClientKind, PingEnds, SEGMENT, Way};
+use slackline_scenario::io::{ClientKind, Direction, PingEnds, SEGMENT};
 use slackline_scenario::{Stream as Draws, io};
 use slackline_units::{Span, TaskId, Time};
 
@@ -102,7 +102,7 @@ impl<'a> Client<'a> {
         self.spec.task
     }
 
-    pub(super) fn stream_way(&self) -> Option<Way> {
+    pub(super) fn stream_way(&self) -> Option<Direction> {
         match self.spec.kind {
             ClientKind::Stream { way, .. } => Some(way),
             _ => None,
@@ -135,8 +135,8 @@ impl Io<'_> {
                 let packet = self.flows.open(client, system, context.now);
                 self.clients[client].stream.packet = Some(packet);
                 match way {
-                    Way::In => self.pump(packet, 0, context),
-                    Way::Out => self.send_stream(system, client, context),
+                    Direction::In => self.pump(packet, 0, context),
+                    Direction::Out => self.send_stream(system, client, context),
                 }
             }
         }

@@ -8,7 +8,7 @@
 //! A stream keeps at most its window on the way. Its receiver acknowledges every second packet, and
 //! the last one when no more arrives.
 
-use slackline_scenario::io::{SEGMENT, Way};
+use slackline_scenario::io::{Direction, SEGMENT};
 use slackline_trace::Record;
 use slackline_units::{Span, Time};
 
@@ -408,7 +408,7 @@ impl Io<'_> {
     /// Returns the client whose stream this system sends. `None` if there is none.
     pub(super) fn stream_out_of(&self, id: SystemId) -> Option<usize> {
         let out = |client: &super::Client<'_>| {
-            client.system == id && client.stream_way() == Some(Way::Out)
+            client.system == id && client.stream_way() == Some(Direction::Out)
         };
         self.clients.iter().position(out)
     }
