@@ -4,8 +4,8 @@ use slackline_trace::{Header, Knowledge, Named, OverheadKind, Record, Sink};
 use slackline_units::{CpuId, GridClock, Span, Time, VcpuId};
 
 use crate::distribution::Tally;
-use crate::promise::{Promised, Ran};
-use crate::shared::{Books, Counts};
+use crate::promise::{ReservedRun, TimedReservation};
+use crate::shared::{Counts, CpuAccounting};
 use crate::split::Stretch;
 use crate::stray::{StrayRecord, Strays, Unknown};
 use crate::vcpu::VcpuMeter;
@@ -57,7 +57,7 @@ struct CpuMeter {
     switches: u64,
     /// The vCPU that ran last, and the end of its run interval.
     last: Option<(VcpuId, Time)>,
-    books: Books,
+    books: CpuAccounting,
 }
 
 impl Meter {
@@ -171,7 +171,7 @@ impl Meter {
     }
 
     #[inline]
-    fn ran(&mut self, vcpu: VcpuId, cpu: CpuId, ran: Ran) {
+    fn ran(&mut self, vcpu: VcpuId, cpu: CpuId, ran: ReservedRun) {
         let Stretch { from, to, .. } = ran.stretch;
         let is_measured = from >= self.warmup;
         let Some(meter) = self.cpu(cpu) else { return };
@@ -193,7 +193,7 @@ impl Meter {
         match *record {
             Record::Joined { at, .. } => meter.joined(at),
             Record::Promised { at, reservation, exact, phase, .. } => {
-                meter.promised(Promised { at, reservation, exact, phase }, clock);
+                meter.promised(TimedReservation { at, reservation, exact, phase }, clock);
             }
             Record::Left { at, .. } => meter.over(at),
             Record::Job { released, deadline, done, .. } => meter.job(released, deadline, done),
@@ -288,7 +288,7 @@ impl Sink for Meter {
             }
             Record::Ran { vcpu, cpu, from, to, used, late, due, .. } => {
                 let stretch = Stretch { from, to, used };
-                self.ran(vcpu, cpu, Ran { stretch, late, due });
+                self.ran(vcpu, cpu, ReservedRun { stretch, late, due });
             }
             _ => self.seldom(record),
         }
