@@ -53,7 +53,7 @@ pub enum ReplayError {
 
 /// Result of a replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Replayed {
+pub struct ReplayResult {
     /// Number of facts that were reported to the host.
     pub facts: u64,
     /// Number of orders that the host gave.
@@ -94,7 +94,7 @@ pub struct Replay {
     alarms: [Vec<Option<Time>>; 2],
     facts: VecDeque<(u64, Time, KeptFact)>,
     failed: Option<ReplayError>,
-    replayed: Replayed,
+    replayed: ReplayResult,
 }
 
 impl Replay {
@@ -110,7 +110,7 @@ impl Replay {
         let values = values.map_err(ReplayError::Parameters)?;
         let topology = Topology::of_levels(header.cpus, &header.groups);
         let topology = topology.map_err(ReplayError::Topology)?.with_dispatch(header.dispatch);
-        let replayed = Replayed { facts: 0, orders: 0, difference: None, broken: None };
+        let replayed = ReplayResult { facts: 0, orders: 0, difference: None, broken: None };
         Ok(Replay {
             spec,
             host: Host::new(spec, &values, &topology),
@@ -128,7 +128,7 @@ impl Replay {
     ///
     /// # Errors
     /// If the trace contains no facts, or a share that cannot be read.
-    pub fn finish(mut self) -> Result<Replayed, ReplayError> {
+    pub fn finish(mut self) -> Result<ReplayResult, ReplayError> {
         self.play();
         match self.failed {
             Some(error) => Err(error),
