@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, bail};
-use slackline_host::{Fact, Hardware, Host, Order, Outcome, Report, Used};
+use slackline_host::{CpuUse, Fact, Hardware, Host, Order, Outcome, Report};
 use slackline_policy::{ALL, Moment, Policy, RawValue, Spec, Topology, Values};
 use slackline_units::{CpuId, DomId, Span, Task, TaskId, Tasks, Time, Told, Urgency, VcpuId};
 
@@ -200,10 +200,10 @@ impl Cpu {
 }
 
 impl Hardware for Cpu {
-    fn measure(&mut self, cpu: CpuId, now: Time) -> Option<Used> {
+    fn measure(&mut self, cpu: CpuId, now: Time) -> Option<CpuUse> {
         let vcpu = self.occupant?;
         let from = std::mem::replace(&mut self.since, now);
-        (now > from).then(|| Used { vcpu, cpu, from, to: now, ran: now - from })
+        (now > from).then(|| CpuUse { vcpu, cpu, from, to: now, ran: now - from })
     }
 
     fn carry_out(&mut self, order: Order) -> Outcome {

@@ -1,12 +1,12 @@
 //! Who there is in a trace, and when it ends.
 
-use slackline_trace::{Effort, Named, Record, Sink};
+use slackline_trace::{Effort, Record, Sink, VcpuName};
 use slackline_units::{Time, VcpuId};
 
 /// Everybody there is in a trace.
 #[derive(Default)]
 pub(crate) struct Names {
-    pub(crate) all: Vec<Named>,
+    pub(crate) all: Vec<VcpuName>,
     /// When the run ended, if the trace has its end.
     pub(crate) ended: Option<Time>,
     /// How much work the trace asks for.
@@ -29,7 +29,7 @@ impl Sink for Names {
         }
     }
 
-    fn named(&mut self, named: &Named) {
+    fn named(&mut self, named: &VcpuName) {
         self.effort.named(named);
         self.all.push(named.clone());
     }

@@ -8,7 +8,7 @@ use slackline_experiments::Meters;
 use slackline_export::Perfetto;
 use slackline_scenario::LONGEST;
 use slackline_terminal::{Glyphs, Listing, RunList, RunListError, Timeline, WindowError};
-use slackline_trace::{Header, Named, ReadError, Reader, Sink};
+use slackline_trace::{Header, ReadError, Reader, Sink, VcpuName};
 use slackline_units::{Span, Time};
 
 use crate::args::Show;
@@ -154,7 +154,7 @@ fn pass_to(args: &Show, trace: &mut Trace, sink: &mut impl Sink) -> Result<(), P
 fn picture(
     args: &Show,
     trace: &mut Trace,
-    about: (&Header, &[Named]),
+    about: (&Header, &[VcpuName]),
     (from, length): (Time, Span),
 ) -> Result<String, Problem> {
     let width = args.width.unwrap_or_else(terminal::width);

@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use prost::Message;
-use slackline_trace::{Header, Named, RanEnd, Record, Sink};
+use slackline_trace::{Header, RanEnd, Record, Sink, VcpuName};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use crate::proto::{
@@ -127,8 +127,8 @@ impl<W: Write> Perfetto<W> {
     }
 
     /// Says who there is from now on, and on which track its events are.
-    fn describe(&mut self, named: &Named) {
-        let Named { vcpu, name, domain, .. } = named;
+    fn describe(&mut self, named: &VcpuName) {
+        let VcpuName { vcpu, name, domain, .. } = named;
         if self.threads.get(vcpu).is_some_and(|thread| thread.name == *name) {
             return;
         }
@@ -161,7 +161,7 @@ impl<W: Write> Perfetto<W> {
     fn thread_of(&mut self, vcpu: VcpuId) -> &Thread {
         if !self.threads.contains_key(&vcpu) {
             let (name, domain) = (vcpu.to_string(), vcpu.domain().to_string());
-            self.describe(&Named { at: Time::START, vcpu, name, domain });
+            self.describe(&VcpuName { at: Time::START, vcpu, name, domain });
         }
         &self.threads[&vcpu]
     }
@@ -320,7 +320,7 @@ impl<W: Write> Perfetto<W> {
 }
 
 impl<W: Write> Sink for Perfetto<W> {
-    fn named(&mut self, named: &Named) {
+    fn named(&mut self, named: &VcpuName) {
         self.describe(named);
     }
 

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use std::collections::BTreeMap;
 
-use slackline_trace::{Header, Named, RanEnd, Record, Sink};
+use slackline_trace::{Header, RanEnd, Record, Sink, VcpuName};
 use slackline_units::{Span, Time, VcpuId};
 use thiserror::Error;
 
@@ -33,7 +33,7 @@ impl<W: Write> Listing<W> {
     /// Starts a list of what ran in `span` from `from` on; `names` are all there will be, for the
     /// width of their column. Give it something buffered.
     #[must_use]
-    pub fn new(mut out: W, names: &[Named], from: Time, span: Span) -> Listing<W> {
+    pub fn new(mut out: W, names: &[VcpuName], from: Time, span: Span) -> Listing<W> {
         let width = names.iter().map(|named| named.name.chars().count()).max().unwrap_or(0).max(4);
         let names = BTreeMap::new();
         let outcome = writeln!(
@@ -81,7 +81,7 @@ impl<W: Write> Sink for Listing<W> {
         }
     }
 
-    fn named(&mut self, named: &Named) {
+    fn named(&mut self, named: &VcpuName) {
         self.names.insert(named.vcpu, named.name.clone());
     }
 }
@@ -150,7 +150,7 @@ impl<W: Write> RunList<W> {
     pub fn new(
         mut out: W,
         header: &Header,
-        names: &[Named],
+        names: &[VcpuName],
         name: &str,
     ) -> Result<RunList<W>, RunListError> {
         let Some(named) = names.iter().find(|named| named.name == name) else {

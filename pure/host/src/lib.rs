@@ -25,7 +25,7 @@ use slackline_units::{CpuId, CpuSet, CpuShare, ReservationError, Span, Time, Vcp
 pub use check::{Broken, Fault, NotEligible};
 pub use hardware::{Fact, Hardware, Report, VcpuTerms};
 pub use slackline_policy as policy;
-pub use slackline_trace::{Order, Outcome, Used};
+pub use slackline_trace::{CpuUse, Order, Outcome};
 use turn::Turns;
 
 /// Reads the reservation out of a share, as the policy defines it.
@@ -267,7 +267,7 @@ impl Host {
     }
 
     #[inline(always)]
-    fn charge<S: Sink>(&mut self, used: Used, sink: &mut S) -> Result<(), Box<Fault>> {
+    fn charge<S: Sink>(&mut self, used: CpuUse, sink: &mut S) -> Result<(), Box<Fault>> {
         check::used(&used, &self.moment)?;
         self.turns.add(used, sink)?;
         if !used.ran.is_zero() {

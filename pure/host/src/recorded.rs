@@ -1,6 +1,6 @@
 //! Recording of steps: passes all exchanges between the hardware and its host to a sink.
 
-use slackline_trace::{Exchange, KeptFact, Order, Outcome, Sink, Used, WrittenTerms};
+use slackline_trace::{CpuUse, Exchange, KeptFact, Order, Outcome, Sink, WrittenTerms};
 use slackline_units::{CpuId, Time};
 
 use crate::check::Fault;
@@ -43,7 +43,7 @@ fn kept(report: &Report<'_>) -> KeptFact {
 }
 
 impl<M: Hardware> Hardware for ExchangeRecorder<'_, M> {
-    fn measure(&mut self, cpu: CpuId, now: Time) -> Option<Used> {
+    fn measure(&mut self, cpu: CpuId, now: Time) -> Option<CpuUse> {
         let used = self.hardware.measure(cpu, now);
         self.exchanges.extend(used.map(Exchange::Measured));
         used

@@ -1,6 +1,6 @@
 //! The meter, which turns records into a summary.
 
-use slackline_trace::{Header, Knowledge, Named, OverheadKind, Record, Sink};
+use slackline_trace::{Header, Knowledge, OverheadKind, Record, Sink, VcpuName};
 use slackline_units::{CpuId, GridClock, Span, Time, VcpuId};
 
 use crate::distribution::Tally;
@@ -295,7 +295,7 @@ impl Sink for Meter {
     }
 
     /// A vCPU that returns under its name goes on with its sums. Any other starts with new ones.
-    fn named(&mut self, named: &Named) {
+    fn named(&mut self, named: &VcpuName) {
         let slot = named.vcpu.slot();
         if self.vcpus.len() <= slot {
             self.vcpus.resize(slot + 1, None);

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use slackline_trace::{Header, Named, Record, Sink};
+use slackline_trace::{Header, Record, Sink, VcpuName};
 use slackline_units::{Span, Time};
 
 use crate::{Meter, StrayRecord, Summary};
@@ -29,7 +29,7 @@ pub struct MovingWindow {
 #[derive(Clone, Debug)]
 enum WindowEntry {
     Record(Record),
-    Named(Box<Named>),
+    Named(Box<VcpuName>),
 }
 
 impl MovingWindow {
@@ -111,7 +111,7 @@ impl Sink for MovingWindow {
         self.keep(WindowEntry::Record(*record));
     }
 
-    fn named(&mut self, named: &Named) {
+    fn named(&mut self, named: &VcpuName) {
         self.keep(WindowEntry::Named(Box::new(named.clone())));
     }
 }

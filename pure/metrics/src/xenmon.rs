@@ -35,7 +35,7 @@ mod fields;
 
 use std::collections::BTreeMap;
 
-use slackline_trace::{Header, Knowledge, Named, RanEnd, Record, Sink};
+use slackline_trace::{Header, Knowledge, RanEnd, Record, Sink, VcpuName};
 use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 
 use crate::split::Stretch;
@@ -289,7 +289,7 @@ impl Sink for XenMon {
         }
     }
 
-    fn named(&mut self, named: &Named) {
+    fn named(&mut self, named: &VcpuName) {
         let id = named.vcpu.domain();
         let is_same = |domain: &Domain| domain.id == id && domain.name == named.domain;
         let domain = self.domains.iter().position(is_same);

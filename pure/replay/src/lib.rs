@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 
 use slackline_host::{Fault, Host, Report, VcpuTerms};
 use slackline_policy::{FieldError, Spec, Topology, TopologyError, Values, find};
-use slackline_trace::{Exchange, Fact, Header, KeptFact, Named, Record, Sink};
+use slackline_trace::{Exchange, Fact, Header, KeptFact, Record, Sink, VcpuName};
 use slackline_units::{CpuId, Time};
 use thiserror::Error;
 
@@ -88,7 +88,7 @@ pub struct Replay {
     host: Host,
     /// Step whose end has not been read yet, with its entry.
     step: Option<(u64, Step)>,
-    noticed: Vec<slackline_trace::Used>,
+    noticed: Vec<slackline_trace::CpuUse>,
     entries: u64,
     /// Timers by CPU, as recorded and as in the replay.
     alarms: [Vec<Option<Time>>; 2],
@@ -219,7 +219,7 @@ impl Sink for Replay {
         self.entries += 1;
     }
 
-    fn named(&mut self, _: &Named) {
+    fn named(&mut self, _: &VcpuName) {
         self.entries += 1;
     }
 

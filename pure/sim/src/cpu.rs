@@ -5,7 +5,7 @@
 //! `switch` of it does no work for the guest, and `migrate` more after another CPU.
 
 use slackline_host::policy::{Level, Topology};
-use slackline_host::{Hardware, Order, Outcome, Used};
+use slackline_host::{CpuUse, Hardware, Order, Outcome};
 use slackline_scenario::{Draw, HostSpec, MigrationCost, Purpose, Scenario, Stream};
 use slackline_trace::{OverheadKind, Record};
 use slackline_units::{CpuId, Span, Time, VcpuId};
@@ -427,12 +427,12 @@ impl<'a> VirtualHardware<'a> {
 
 impl Hardware for VirtualHardware<'_> {
     #[inline(always)]
-    fn measure(&mut self, cpu: CpuId, now: Time) -> Option<Used> {
+    fn measure(&mut self, cpu: CpuId, now: Time) -> Option<CpuUse> {
         let this = &mut self.cpus.cpus[cpu.index()];
         let vcpu = this.occupant?;
         let from = std::mem::replace(&mut this.measured, now);
         let ran = now - from;
-        (!ran.is_zero()).then_some(Used { vcpu, cpu, from, to: now, ran })
+        (!ran.is_zero()).then_some(CpuUse { vcpu, cpu, from, to: now, ran })
     }
 
     #[inline(always)]

@@ -25,7 +25,7 @@ use slackline_host::{Broken, Fact, Fault, Host, Report, VcpuTerms};
 use slackline_scenario::{
     Action, ActionKind, DeclinedVcpu, NotAdmitted, Scenario, ScenarioError, SharesInForce, actions,
 };
-use slackline_trace::{Named, Record, Sink};
+use slackline_trace::{Record, Sink, VcpuName};
 use slackline_units::{CpuId, CpuSet, Time, VcpuId};
 use thiserror::Error;
 
@@ -469,9 +469,9 @@ impl<'a> Sim<'a> {
 }
 
 /// Returns the record that names a vCPU.
-fn named(scenario: &Scenario, vcpu: VcpuId, at: Time) -> Named {
+fn named(scenario: &Scenario, vcpu: VcpuId, at: Time) -> VcpuName {
     let domain = scenario.domain_of(vcpu);
-    Named { at, vcpu, name: domain.vcpu_name(vcpu), domain: domain.name.clone() }
+    VcpuName { at, vcpu, name: domain.vcpu_name(vcpu), domain: domain.name.clone() }
 }
 
 /// Returns the error for a fault, with the name of the vCPU that was declined.

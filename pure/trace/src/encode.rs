@@ -3,9 +3,9 @@
 use slackline_units::{CpuId, CpuSet, Entitlement, Reservation, Span, Time, VcpuId};
 use slackline_units::{Pending, Task, TaskId, Tasks, Told};
 
-use crate::exchange::{Exchange, Fact, KeptFact, Order, Outcome, Used};
+use crate::exchange::{CpuUse, Exchange, Fact, KeptFact, Order, Outcome};
 use crate::record::{Record, Service};
-use crate::sink::Named;
+use crate::sink::VcpuName;
 
 /// A number that stands for none, where none of those that there are is that large.
 pub(crate) const NOTHING: u64 = u64::MAX;
@@ -168,8 +168,8 @@ impl Encoder {
         }
     }
 
-    pub(crate) fn named(&mut self, named: &Named) {
-        let Named { at, vcpu, name, domain } = named;
+    pub(crate) fn named(&mut self, named: &VcpuName) {
+        let VcpuName { at, vcpu, name, domain } = named;
         self.buffer.push(tag::NAMED);
         self.time(*at);
         self.vcpu(*vcpu);
@@ -254,8 +254,8 @@ impl Encoder {
         self.number(id.map_or(0, |id| u64::from(id.number()) + 1));
     }
 
-    fn used(&mut self, tag: u8, used: &Used) {
-        let Used { vcpu, cpu, from, to, ran } = *used;
+    fn used(&mut self, tag: u8, used: &CpuUse) {
+        let CpuUse { vcpu, cpu, from, to, ran } = *used;
         self.buffer.push(tag);
         self.vcpu(vcpu);
         self.cpu(cpu);

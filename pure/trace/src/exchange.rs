@@ -7,7 +7,7 @@ use slackline_units::{CpuId, CpuSet, Entitlement, Span, Time, Told, VcpuId};
 
 /// CPU time that a vCPU used on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Used {
+pub struct CpuUse {
     /// vCPU that used the time.
     pub vcpu: VcpuId,
     /// CPU that it ran on.
@@ -129,7 +129,7 @@ pub struct WrittenTerms {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Exchange {
     /// The hardware reports CPU time that it noticed without being asked; the event follows.
-    Noticed(Used),
+    Noticed(CpuUse),
     /// The hardware reports an event.
     Reported {
         /// Time of the event.
@@ -138,7 +138,7 @@ pub enum Exchange {
         fact: KeptFact,
     },
     /// The host measured an occupant's CPU time, which was not zero.
-    Measured(Used),
+    Measured(CpuUse),
     /// The host gave an order.
     Ordered {
         /// Order that was given.

@@ -17,9 +17,9 @@ mod sink;
 mod write;
 
 pub use effort::{Effort, Implausible};
-pub use exchange::{Exchange, Fact, KeptFact, Order, Outcome, Used, WrittenTerms};
+pub use exchange::{CpuUse, Exchange, Fact, KeptFact, Order, Outcome, WrittenTerms};
 pub use header::Header;
 pub use read::{ReadError, Reader};
 pub use record::{Knowledge, OverheadKind, RanEnd, Record, Service};
-pub use sink::{Entry, Named, Sink};
+pub use sink::{Entry, Sink, VcpuName};
 pub use write::{Checksum, Writer};

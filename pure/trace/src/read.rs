@@ -8,10 +8,10 @@ use slackline_units::{Pending, Task, Tasks, Told, Urgency};
 use thiserror::Error;
 
 use crate::encode::{CHECKSUM_START, END, KIND_BITS, LIMITED, NOTHING, REFUSED, checksum, tag};
-use crate::exchange::{Exchange, Fact, KeptFact, Order, Outcome, Used, WrittenTerms};
+use crate::exchange::{CpuUse, Exchange, Fact, KeptFact, Order, Outcome, WrittenTerms};
 use crate::header::Header;
 use crate::record::{Knowledge, OverheadKind, RanEnd, Record, Service};
-use crate::sink::{Entry, Named, Sink};
+use crate::sink::{Entry, Sink, VcpuName};
 use crate::write::{MAGIC, OLDEST_VERSION, VERSION};
 
 /// Reason why a file cannot be read as a trace.
@@ -243,14 +243,14 @@ impl<R: Read> Reader<R> {
         })
     }
 
-    fn read_named(&mut self) -> Part<Named> {
+    fn read_named(&mut self) -> Part<VcpuName> {
         let (at, slot) = (self.time()?, self.number()?);
         let domain = self.small()?;
         let number = u16::try_from(self.number()?).map_err(|_| Damage::Damaged)?;
         let place = u32::try_from(slot).map_err(|_| Damage::Damaged)?;
         let vcpu = VcpuId::checked(place, DomId::new(domain), number).ok_or(Damage::Damaged)?;
         self.vcpus.insert(slot, vcpu);
-        Ok(Named { at, vcpu, name: self.text()?, domain: self.text()? })
+        Ok(VcpuName { at, vcpu, name: self.text()?, domain: self.text()? })
     }
 
     fn read_exchange(&mut self, tag: u8) -> Part<Exchange> {
@@ -460,12 +460,12 @@ impl<R: Read> Reader<R> {
         Ok(Box::new(WrittenTerms { share, cpus }))
     }
 
-    fn used(&mut self) -> Part<Used> {
+    fn used(&mut self) -> Part<CpuUse> {
         let (vcpu, cpu, to) = (self.vcpu()?, self.cpu()?, self.after(self.last)?);
         let from = self.before(to)?;
         let length = to.ns().wrapping_sub(from.ns());
         let ran = Span::from_ns(length.wrapping_sub(self.signed()?.cast_unsigned()));
-        Ok(Used { vcpu, cpu, from, to, ran })
+        Ok(CpuUse { vcpu, cpu, from, to, ran })
     }
 
     fn bytes(&mut self, into: &mut [u8]) -> Part<()> {

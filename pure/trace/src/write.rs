@@ -20,7 +20,7 @@ use crate::encode::{CHECKSUM_START, END, Encoder, checksum};
 use crate::exchange::Exchange;
 use crate::header::Header;
 use crate::record::Record;
-use crate::sink::{Named, Sink};
+use crate::sink::{Sink, VcpuName};
 use slackline_units::{CpuId, Time};
 
 /// First bytes of a trace of any version. The version number follows.
@@ -111,7 +111,7 @@ impl<W: Write> Sink for Writer<W> {
         self.flush_if_full();
     }
 
-    fn named(&mut self, named: &Named) {
+    fn named(&mut self, named: &VcpuName) {
         self.encoder.named(named);
         self.flush_if_full();
     }

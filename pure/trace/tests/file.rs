@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 
 use slackline_trace::{
-    Checksum, Entry, Exchange, Fact, Header, KeptFact, Knowledge, Named, Order, Outcome,
-    OverheadKind, RanEnd, ReadError, Reader, Record, Service, Sink, Used, Writer, WrittenTerms,
+    Checksum, CpuUse, Entry, Exchange, Fact, Header, KeptFact, Knowledge, Order, Outcome,
+    OverheadKind, RanEnd, ReadError, Reader, Record, Service, Sink, VcpuName, Writer, WrittenTerms,
 };
 use slackline_units::{
     CpuId, CpuSet, DomId, Entitlement, Pending, Reservation, Span, Task, TaskId, Tasks, Time, Told,
@@ -41,9 +41,9 @@ fn header() -> Header {
     }
 }
 
-fn named(slot: u32, at: Time, name: &str) -> Named {
+fn named(slot: u32, at: Time, name: &str) -> VcpuName {
     let vcpu = VcpuId::new(slot, DomId::new(3), 1);
-    Named { at, vcpu, name: name.into(), domain: "web".into() }
+    VcpuName { at, vcpu, name: name.into(), domain: "web".into() }
 }
 
 fn records() -> Vec<Record> {
@@ -151,7 +151,7 @@ fn exchanges() -> Vec<Exchange> {
     let (vcpu, cpu) = (vcpu(), CpuId::new(1));
     let used = |from, to, ran| {
         let (from, to, ran) = (at(from), at(to), Span::from_ns(ran));
-        Used { vcpu, cpu, from, to, ran }
+        CpuUse { vcpu, cpu, from, to, ran }
     };
     let run = |until, entitlement| Order::Run { cpu, vcpu, until, entitlement };
     let ordered = |order, outcome| Exchange::Ordered { order, outcome };
@@ -223,7 +223,7 @@ fn unchanged_timer_is_written_once() {
 #[test]
 fn slot_belongs_to_vcpu_named_last() {
     let (first, second) = (vcpu(), VcpuId::new(0, DomId::new(9), 0));
-    let next = Named { at: at(7), vcpu: second, name: "next".into(), domain: "next".into() };
+    let next = VcpuName { at: at(7), vcpu: second, name: "next".into(), domain: "next".into() };
     let told = [
         Entry::Named(named(0, at(0), "web.1")),
         Entry::Record(Record::Woke { at: at(1), vcpu: first }),

@@ -1,7 +1,7 @@
 //! What became of the time of each part of a target: it ran, it was stopped by us, it was ready and
 //! did not run, or it was asleep. A part that is asleep cannot use what it is given.
 
-use slackline_trace::{Entry, Named, Record};
+use slackline_trace::{Entry, Record, VcpuName};
 use slackline_units::{Span, Time, VcpuId};
 
 /// What is held apart, and what each had.
@@ -86,7 +86,7 @@ impl Parts {
         })
     }
 
-    fn named(&mut self, named: &Named) {
+    fn named(&mut self, named: &VcpuName) {
         let new = self.all.iter_mut().find(|part| part.id.is_none() && part.name == named.name);
         if let Some(part) = new {
             part.id = Some(named.vcpu);
@@ -146,7 +146,7 @@ mod tests {
         let mut entries = Vec::new();
         for (vcpu, name) in ids.into_iter().zip(names) {
             let domain = "guest".into();
-            entries.push(Entry::Named(Named { at: at(0), vcpu, name, domain }));
+            entries.push(Entry::Named(VcpuName { at: at(0), vcpu, name, domain }));
             entries.push(Entry::Record(Record::Joined { at: at(0), vcpu }));
         }
         let ran = |vcpu, from, to: Time, end| Record::Ran {

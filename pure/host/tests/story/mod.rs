@@ -10,7 +10,7 @@ use slackline_host::policy::{
     Account, AdmitError, Entitlement, Field, Moment, Pick, Policy, RawValue, TimesliceEnd, Told,
     Topology, Values, find,
 };
-use slackline_host::{Broken, Fact, Fault, Hardware, Host, Order, Outcome, Report, Used};
+use slackline_host::{Broken, CpuUse, Fact, Fault, Hardware, Host, Order, Outcome, Report};
 use slackline_trace::Record;
 use slackline_units::{CpuId, CpuSet, DomId, ReservationError, Span, Time, VcpuId};
 
@@ -49,7 +49,7 @@ pub(crate) struct TestHardware {
     /// CPU time that an occupant uses of each two milliseconds, in milliseconds.
     pub(crate) rate: u64,
     /// CPU time to report at the next measurement in place of the measured one.
-    pub(crate) says: Option<Used>,
+    pub(crate) says: Option<CpuUse>,
     /// Number of measurements so far.
     pub(crate) measures: usize,
     /// True if it cannot measure.
@@ -60,7 +60,7 @@ pub(crate) struct TestHardware {
 }
 
 impl Hardware for TestHardware {
-    fn measure(&mut self, cpu: CpuId, now: Time) -> Option<Used> {
+    fn measure(&mut self, cpu: CpuId, now: Time) -> Option<CpuUse> {
         self.measures += 1;
         if self.is_blind {
             return None;
@@ -68,7 +68,7 @@ impl Hardware for TestHardware {
         let vcpu = self.on[cpu.index()]?;
         let from = std::mem::replace(&mut self.measured[cpu.index()], now);
         let ran = (now - from) / 2 * self.rate;
-        self.says.take().or(Some(Used { vcpu, cpu, from, to: now, ran }))
+        self.says.take().or(Some(CpuUse { vcpu, cpu, from, to: now, ran }))
     }
 
     fn carry_out(&mut self, order: Order) -> Outcome {
@@ -265,7 +265,7 @@ impl Story {
 
     /// Reports a fact, the only one of its instant, and CPU time that the hardware noticed by
     /// itself.
-    pub(crate) fn report(&mut self, used: &[Used], fact: Fact<'_>) -> Result<(), Box<Fault>> {
+    pub(crate) fn report(&mut self, used: &[CpuUse], fact: Fact<'_>) -> Result<(), Box<Fault>> {
         let report = Report { now: self.hardware.now, used, fact };
         self.host.step(report, &mut self.hardware, &mut self.trace)?;
         if self.host.is_settled() {
@@ -296,7 +296,7 @@ impl Story {
 
     /// Reports a violation like `broken`, with CPU time that the hardware noticed by itself.
     #[track_caller]
-    pub(crate) fn broken_by(&mut self, used: &[Used], fact: Fact<'_>) -> (Broken, String) {
+    pub(crate) fn broken_by(&mut self, used: &[CpuUse], fact: Fact<'_>) -> (Broken, String) {
         let fault = self.report(used, fact).expect_err("the contract is broken");
         let text = fault.to_string();
         match *fault {
