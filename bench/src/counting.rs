@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use slackline_policy::{
-    Account, AdmitError, Moment, Pick, Policy, Spec, TimesliceEnd, Told, Topology, Values,
+    Account, AdmitError, Moment, Pick, Policy, Spec, TimesliceEnd, Topology, Values, VcpuHint,
 };
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
@@ -113,7 +113,7 @@ impl Policy for Counting {
         self.0.timer_charges(at, cpu)
     }
 
-    fn on_hint(&mut self, at: &Moment, vcpu: VcpuId, told: &Told) -> CpuSet {
+    fn on_hint(&mut self, at: &Moment, vcpu: VcpuId, told: &VcpuHint) -> CpuSet {
         count();
         self.0.on_hint(at, vcpu, told)
     }

@@ -9,7 +9,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, anyhow, bail};
 use slackline_host::{CpuUse, Fact, Hardware, Host, Order, Outcome, Report};
 use slackline_policy::{ALL, Moment, Policy, RawValue, Spec, Topology, Values};
-use slackline_units::{CpuId, DomId, Span, Task, TaskId, Tasks, Time, Told, Urgency, VcpuId};
+use slackline_units::{CpuId, DomId, Span, Task, TaskId, Tasks, Time, Urgency, VcpuHint, VcpuId};
 
 use crate::report::{median, spread, table};
 
@@ -133,7 +133,7 @@ fn heard_once() -> Result<f64> {
     let runnable = [0, 1, 2, 3, 4].map(|id| Some(task(id)));
     let blocked = [5, 6, 7, 8, 9].map(|id| Some(task(id)));
     let woken = [7, 8, 9, 10, 11].map(|id| Some(TaskId::new(id)));
-    let told = Told::Tasks(Tasks { runnable, blocked, woken });
+    let told = VcpuHint::Tasks(Tasks { runnable, blocked, woken });
     let hear = |policy: &mut dyn Policy, steps: u32| {
         for step in 0..steps {
             black_box(policy.on_hint(
@@ -234,7 +234,7 @@ impl BenchHardware {
                 let urgency = Urgency(100 + (vcpu.slot() % 40).to_le_bytes()[0]);
                 let mut told = Tasks::default();
                 told.runnable[0] = Some(Task { id: TaskId::new(0), urgency });
-                hardware.step(Fact::Told(vcpu, &Told::Tasks(told)))?;
+                hardware.step(Fact::Told(vcpu, &VcpuHint::Tasks(told)))?;
             }
             hardware.step(Fact::Woke(vcpu))?;
         }

@@ -3,10 +3,10 @@
 
 use slackline_policy::Values;
 use slackline_trace::{CpuUse, Order, Outcome};
-use slackline_units::{CpuId, CpuSet, Time, Told};
+use slackline_units::{CpuId, CpuSet, Time, VcpuHint};
 
 /// Event reported by the hardware, with the vCPU's parameters in the form that policies read.
-pub type Fact<'a> = slackline_trace::Fact<VcpuTerms<'a>, &'a Told>;
+pub type Fact<'a> = slackline_trace::Fact<VcpuTerms<'a>, &'a VcpuHint>;
 
 /// Report by the hardware: one event. Reports are made in the order of their events.
 #[derive(Clone, Copy, Debug)]

@@ -17,7 +17,8 @@ mod recorded;
 mod turn;
 
 use slackline_policy::{
-    Account, Entitlement, Moment, Pick, Policy, Promise, Spec, TimesliceEnd, Told, Topology, Values,
+    Account, Entitlement, Moment, Pick, Policy, Promise, Spec, TimesliceEnd, Topology, Values,
+    VcpuHint,
 };
 use slackline_trace::{RanEnd, Record, Sink};
 use slackline_units::{CpuId, CpuSet, CpuShare, ReservationError, Span, Time, VcpuId};
@@ -452,7 +453,7 @@ impl Host {
     fn hear<M: Hardware, S: Sink>(
         &mut self,
         vcpu: VcpuId,
-        told: &Told,
+        told: &VcpuHint,
         hardware: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {

@@ -35,7 +35,7 @@ pub use api::roster::Roster;
 pub use api::spec::{BalancerVcpu, Promise, ShareText, Spec};
 pub use api::topology::{Groups, Level, Topology, TopologyError};
 pub use policies::{ALL, find};
-pub use slackline_units::{Entitlement, Told};
+pub use slackline_units::{Entitlement, VcpuHint};
 
 /// Decides which vCPU runs on each CPU, and for how long.
 ///
@@ -105,7 +105,7 @@ pub trait Policy: Send {
     }
 
     /// Handles a hint from a vCPU about its tasks, or about I/O that it does for another VM.
-    fn on_hint(&mut self, _at: &Moment, _vcpu: VcpuId, _told: &Told) -> CpuSet {
+    fn on_hint(&mut self, _at: &Moment, _vcpu: VcpuId, _told: &VcpuHint) -> CpuSet {
         CpuSet::NONE
     }
 

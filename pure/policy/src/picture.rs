@@ -19,7 +19,7 @@ use slackline_host::policy::{Account, Groups, RawValue, Spec, Topology, Values};
 use slackline_host::{Fact, Hardware, Host, Order, Outcome, Report, Used};
 use slackline_trace::Record;
 use slackline_units::{
-    CpuId, CpuSet, DomId, Span, Task, TaskId, Tasks, Time, Told, Urgency, VcpuId,
+    CpuId, CpuSet, DomId, Span, Task, TaskId, Tasks, Time, Urgency, VcpuHint, VcpuId,
 };
 
 const COLUMN: Span = Span::from_ms(1);
@@ -132,7 +132,7 @@ pub(crate) fn dispatches(policy: &str, hogs: &[Hog], end: Span) -> Vec<Dispatch>
 pub(crate) fn dispatches_told(
     policy: &str,
     hogs: &[Hog],
-    later: &[(Span, usize, Told)],
+    later: &[(Span, usize, VcpuHint)],
     end: Span,
 ) -> Vec<Dispatch> {
     let lines: Vec<PictureLine<'_>> =
@@ -144,12 +144,12 @@ pub(crate) fn dispatches_told(
         let Some(urgency) = hog.urgency.map(Urgency) else { continue };
         let task = |_| Task { id: TaskId::new(0), urgency };
         let runnable = std::array::from_fn(|place| (place == 0).then_some(()).map(task));
-        let told = Told::Tasks(Tasks { runnable, ..Tasks::default() });
+        let told = VcpuHint::Tasks(Tasks { runnable, ..Tasks::default() });
         model.step(Fact::Told(vcpu(index), &told));
     }
     let wakes = hogs.iter().enumerate().map(|(index, hog)| (hog.wakes, index, None));
     let told = later.iter().map(|(at, index, told)| (*at, *index, Some(told)));
-    let mut events: Vec<(Span, usize, Option<&Told>)> = wakes.chain(told).collect();
+    let mut events: Vec<(Span, usize, Option<&VcpuHint>)> = wakes.chain(told).collect();
     events.sort_by_key(|&(at, index, told)| (at, told.is_some(), index));
     for (at, index, told) in events.into_iter().take_while(|&(at, ..)| at < end) {
         model.run_until(Time::START + at);

@@ -21,7 +21,7 @@ mod steps;
 
 use slackline_scenario::io::DeviceStep;
 use slackline_scenario::{Purpose, Scenario, Stream, io};
-use slackline_units::{Span, Told, VcpuId};
+use slackline_units::{Span, VcpuHint, VcpuId};
 
 use crate::guest::{self, Devices, Seat, SystemId, TaskOf, TaskStep};
 use crate::queue::Event;
@@ -127,9 +127,9 @@ impl<'a> Io<'a> {
         &mut self,
         id: SystemId,
         systems: &Systems<'_>,
-    ) -> Option<(VcpuId, Told)> {
+    ) -> Option<(VcpuId, VcpuHint)> {
         let pending = self.frontends[usize::from(id)].news(systems.first(id).domain())?;
-        Some((systems.first(self.driver.system), Told::Pending(pending)))
+        Some((systems.first(self.driver.system), VcpuHint::Pending(pending)))
     }
 
     fn is_driver(&self, seat: Seat) -> bool {

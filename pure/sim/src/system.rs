@@ -5,7 +5,7 @@ mod tests;
 
 use slackline_host::{Fact, Fault};
 use slackline_trace::{OverheadKind, Sink};
-use slackline_units::{CpuId, Span, Time, Told, VcpuId};
+use slackline_units::{CpuId, Span, Time, VcpuHint, VcpuId};
 
 use crate::Sim;
 use crate::guest::{Cause, Context, InterruptTarget, Seat};
@@ -285,7 +285,7 @@ impl Sim<'_> {
             let Some(place) = place else { return Ok(()) };
             match self.systems.news(self.untold[place]) {
                 Some((vcpu, tasks)) => {
-                    self.step_once(now, Fact::Told(vcpu, &Told::Tasks(tasks)), sink)?;
+                    self.step_once(now, Fact::Told(vcpu, &VcpuHint::Tasks(tasks)), sink)?;
                 }
                 None => {
                     self.untold.remove(place);

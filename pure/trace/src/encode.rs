@@ -1,7 +1,7 @@
 //! Entries as bytes: a tag, numbers and texts. What each is stands with the format, in `write`.
 
 use slackline_units::{CpuId, CpuSet, Entitlement, Reservation, Span, Time, VcpuId};
-use slackline_units::{Pending, Task, TaskId, Tasks, Told};
+use slackline_units::{Pending, Task, TaskId, Tasks, VcpuHint};
 
 use crate::exchange::{CpuUse, Exchange, Fact, KeptFact, Order, Outcome};
 use crate::record::{Record, Service};
@@ -227,13 +227,13 @@ impl Encoder {
         }
     }
 
-    fn told(&mut self, told: &Told) {
+    fn told(&mut self, told: &VcpuHint) {
         match told {
-            Told::Tasks(Tasks { runnable, blocked, woken }) => {
+            VcpuHint::Tasks(Tasks { runnable, blocked, woken }) => {
                 runnable.iter().chain(blocked).for_each(|task| self.task(task.as_ref()));
                 woken.iter().for_each(|id| self.task_id(*id));
             }
-            Told::Pending(Pending { domain, items, asked, tasks }) => {
+            VcpuHint::Pending(Pending { domain, items, asked, tasks }) => {
                 for number in [domain.number(), *items, *asked] {
                     self.number(u64::from(number));
                 }
@@ -424,8 +424,8 @@ fn fact_tag(fact: &KeptFact) -> u8 {
         Fact::AlarmRang(_) => tag::ALARM_RANG,
         Fact::Allowed(_) => tag::ALLOWED,
         Fact::Told(_, told) => match **told {
-            Told::Tasks(_) => tag::TOLD_TASKS,
-            Told::Pending(_) => tag::TOLD_PENDING,
+            VcpuHint::Tasks(_) => tag::TOLD_TASKS,
+            VcpuHint::Pending(_) => tag::TOLD_PENDING,
         },
         Fact::ClockSet(_) => tag::CLOCK_SET,
         Fact::Passed => tag::PASSED,

@@ -3,7 +3,7 @@
 //! In their order they are all that a run depends on: a host that receives the same events and
 //! measurements must give the same orders.
 
-use slackline_units::{CpuId, CpuSet, Entitlement, Span, Time, Told, VcpuId};
+use slackline_units::{CpuId, CpuSet, Entitlement, Span, Time, VcpuHint, VcpuId};
 
 /// CPU time that a vCPU used on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +114,7 @@ pub enum Outcome {
 }
 
 /// Event that owns its parameters and hints, for recording.
-pub type KeptFact = Fact<Box<WrittenTerms>, Box<Told>>;
+pub type KeptFact = Fact<Box<WrittenTerms>, Box<VcpuHint>>;
 
 /// Parameters of a vCPU in the form that is recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]

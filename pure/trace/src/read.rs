@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Read};
 
 use slackline_units::{CpuId, CpuSet, DomId, Entitlement, Reservation, Span, TaskId, Time, VcpuId};
-use slackline_units::{Pending, Task, Tasks, Told, Urgency};
+use slackline_units::{Pending, Task, Tasks, Urgency, VcpuHint};
 use thiserror::Error;
 
 use crate::encode::{CHECKSUM_START, END, KIND_BITS, LIMITED, NOTHING, REFUSED, checksum, tag};
@@ -284,8 +284,10 @@ impl<R: Read> Reader<R> {
             tag::PASSED => Fact::Passed,
             tag::SETTLED => Fact::Settled,
             tag::ENDED => Fact::Ended,
-            tag::TOLD_TASKS => Fact::Told(self.vcpu()?, Box::new(Told::Tasks(self.tasks()?))),
-            tag::TOLD_PENDING => Fact::Told(self.vcpu()?, Box::new(Told::Pending(self.pending()?))),
+            tag::TOLD_TASKS => Fact::Told(self.vcpu()?, Box::new(VcpuHint::Tasks(self.tasks()?))),
+            tag::TOLD_PENDING => {
+                Fact::Told(self.vcpu()?, Box::new(VcpuHint::Pending(self.pending()?)))
+            }
             _ => return Err(Damage::Damaged),
         })
     }

@@ -7,8 +7,8 @@ use slackline_trace::{
     OverheadKind, RanEnd, ReadError, Reader, Record, Service, Sink, VcpuName, Writer, WrittenTerms,
 };
 use slackline_units::{
-    CpuId, CpuSet, DomId, Entitlement, Pending, Reservation, Span, Task, TaskId, Tasks, Time, Told,
-    Urgency, VcpuId,
+    CpuId, CpuSet, DomId, Entitlement, Pending, Reservation, Span, Task, TaskId, Tasks, Time,
+    Urgency, VcpuHint, VcpuId,
 };
 
 fn vcpu() -> VcpuId {
@@ -138,8 +138,8 @@ fn facts() -> Vec<KeptFact> {
         Fact::LimitReached(cpu),
         Fact::AlarmRang(cpu),
         Fact::Allowed(vcpu),
-        Fact::Told(vcpu, Box::new(Told::Tasks(tasks))),
-        Fact::Told(vcpu, Box::new(Told::Pending(pending))),
+        Fact::Told(vcpu, Box::new(VcpuHint::Tasks(tasks))),
+        Fact::Told(vcpu, Box::new(VcpuHint::Pending(pending))),
         Fact::ClockSet(Span::from_us(7)),
         Fact::Passed,
         Fact::Settled,

@@ -4,7 +4,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use slackline_policy::{
-    Account, AdmitError, Entitlement, Moment, Pick, Policy, Spec, TimesliceEnd, Told, Values, find,
+    Account, AdmitError, Entitlement, Moment, Pick, Policy, Spec, TimesliceEnd, Values, VcpuHint,
+    find,
 };
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
@@ -208,7 +209,7 @@ impl Policy for Canary {
         self.policy.timer_charges(at, cpu)
     }
 
-    fn on_hint(&mut self, at: &Moment, vcpu: VcpuId, told: &Told) -> CpuSet {
+    fn on_hint(&mut self, at: &Moment, vcpu: VcpuId, told: &VcpuHint) -> CpuSet {
         self.policy.on_hint(at, vcpu, told)
     }
 

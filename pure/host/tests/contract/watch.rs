@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use slackline_policy::{Account, AdmitError, Moment, Pick, Policy, TimesliceEnd, Told, Values};
+use slackline_policy::{Account, AdmitError, Moment, Pick, Policy, TimesliceEnd, Values, VcpuHint};
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
 use crate::books::{Breach, Shared};
@@ -117,7 +117,7 @@ impl Policy for Watched {
         self.books.open().check_cpus(cpus)
     }
 
-    fn on_hint(&mut self, at: &Moment, vcpu: VcpuId, told: &Told) -> CpuSet {
+    fn on_hint(&mut self, at: &Moment, vcpu: VcpuId, told: &VcpuHint) -> CpuSet {
         let cpus = self.policy.on_hint(at, vcpu, told);
         let mut books = self.books.open();
         books.heard.push((vcpu, *told));

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use slackline_host::policy::{
-    Account, AdmitError, Entitlement, Field, Moment, Pick, Policy, RawValue, TimesliceEnd, Told,
-    Topology, Values, find,
+    Account, AdmitError, Entitlement, Field, Moment, Pick, Policy, RawValue, TimesliceEnd,
+    Topology, Values, VcpuHint, find,
 };
 use slackline_host::{Broken, CpuUse, Fact, Fault, Hardware, Host, Order, Outcome, Report};
 use slackline_trace::Record;
@@ -157,7 +157,7 @@ impl Policy for Scripted {
         answers.ask_when_started
     }
 
-    fn on_hint(&mut self, _: &Moment, _: VcpuId, _: &Told) -> CpuSet {
+    fn on_hint(&mut self, _: &Moment, _: VcpuId, _: &VcpuHint) -> CpuSet {
         self.answers().ask
     }
 

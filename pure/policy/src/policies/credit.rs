@@ -45,7 +45,7 @@ use slackline_units::{CpuId, CpuSet, CpuShare, Span, Time, VcpuId};
 use crate::admission::placement::Population;
 use crate::{
     Account, AdmitError, Entitlement, Field, Moment, Pick, Policy, Roster, Spec, TimesliceEnd,
-    Told, Topology, Values,
+    Topology, Values, VcpuHint,
 };
 
 use claims::Claims;
@@ -275,7 +275,7 @@ impl Policy for Credit {
         CpuSet::NONE
     }
 
-    fn on_hint(&mut self, at: &Moment, vcpu: VcpuId, told: &Told) -> CpuSet {
+    fn on_hint(&mut self, at: &Moment, vcpu: VcpuId, told: &VcpuHint) -> CpuSet {
         if self.claims.is_some() { self.listen(at, vcpu, told) } else { CpuSet::NONE }
     }
 

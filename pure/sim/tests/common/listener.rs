@@ -9,12 +9,12 @@ use slackline_host::policy::{
 };
 use slackline_scenario::{PolicyChoice, Scenario};
 use slackline_trace::Record;
-use slackline_units::{CpuId, CpuSet, Span, Time, Told, VcpuId};
+use slackline_units::{CpuId, CpuSet, Span, Time, VcpuHint, VcpuId};
 
 /// Event that a policy saw.
 pub(crate) enum Noted {
     /// Hint: its time, the vCPU that gave it, and its content.
-    Told(Time, VcpuId, Told),
+    Told(Time, VcpuId, VcpuHint),
     /// Start of a run interval. `ahead_for` is the reason why the vCPU went ahead of others, if
     /// any.
     Began { vcpu: VcpuId, ahead_for: Option<u8> },
@@ -68,7 +68,7 @@ impl Policy for Listener {
         self.0.on_block(at, vcpu)
     }
 
-    fn on_hint(&mut self, at: &Moment, vcpu: VcpuId, told: &Told) -> CpuSet {
+    fn on_hint(&mut self, at: &Moment, vcpu: VcpuId, told: &VcpuHint) -> CpuSet {
         note(Noted::Told(at.now(), vcpu, *told));
         self.0.on_hint(at, vcpu, told)
     }

@@ -1,6 +1,6 @@
 //! Choice of the vCPU that precedes others by its claim, and the limit of its turn.
 
-use slackline_units::{CpuId, CpuSet, Pending, Span, Tasks, Time, Told, VcpuId};
+use slackline_units::{CpuId, CpuSet, Pending, Span, Tasks, Time, VcpuHint, VcpuId};
 
 use crate::Moment;
 
@@ -38,11 +38,11 @@ impl Credit {
         &mut self,
         at: &Moment,
         vcpu: VcpuId,
-        told: &Told,
+        told: &VcpuHint,
     ) -> CpuSet {
         match told {
-            Told::Tasks(tasks) => self.listen_to_guest(at.now(), vcpu, tasks),
-            Told::Pending(pending) => self.listen_to_driver(at, vcpu, pending),
+            VcpuHint::Tasks(tasks) => self.listen_to_guest(at.now(), vcpu, tasks),
+            VcpuHint::Pending(pending) => self.listen_to_driver(at, vcpu, pending),
         }
         self.requested
     }
