@@ -27,7 +27,7 @@ pub use replies::{
     Reservation, Room, RoomOn, State, Thread, money,
 };
 pub use requests::{Apply, Change, GangWord, NAME, Wanted};
-pub use slackline_service::{Happened, gang};
+pub use slackline_service::{EventKind, gang};
 pub use times::{Length, Phase, Share};
 
 /// Default path of the daemon's socket.

@@ -41,7 +41,7 @@ use slackline_live::Punctual;
 use slackline_live::session::{Options, OwnedCpus, Session, SessionError, knowledge};
 use slackline_policy::{RawValue, Values, find};
 use slackline_service::{
-    Health, Input, LedgerFault, Loaded, Name, Principal, Service, Settings, Ticket, Verb,
+    Health, Input, LedgerContents, LedgerFault, Name, Principal, Service, Settings, Ticket, Verb,
 };
 use slackline_units::{CpuId, CpuSet, Span, Time};
 
@@ -215,7 +215,7 @@ pub fn serve(
 }
 
 /// Says who would lose what if members of the group without a grant became tenants.
-fn say_who_would_lose(access: &Access, loaded: &Loaded, tell: &mut dyn FnMut(&str)) {
+fn say_who_would_lose(access: &Access, loaded: &LedgerContents, tell: &mut dyn FnMut(&str)) {
     let owners: Vec<Principal> = loaded.rows.iter().map(|row| row.owner).collect();
     let members = members().unwrap_or_default();
     access.would_lose(&members, &owners).iter().for_each(|line| tell(line));

@@ -28,7 +28,7 @@ use std::time::SystemTime;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
-use slackline_service::{Commit, Loaded};
+use slackline_service::{Commit, LedgerContents};
 use slackline_units::Time;
 
 pub use doctor::{Examined, Rebuilt, Source, Table, check, rebuild};
@@ -68,7 +68,7 @@ pub struct Opened {
     /// Handle for orders and replies.
     pub ledger: Ledger,
     /// Contents for the service.
-    pub loaded: Loaded,
+    pub loaded: LedgerContents,
     /// Grants of access to principals.
     pub access: Vec<Granted>,
     /// End of the previous owner. `None` for a new ledger.

@@ -1,13 +1,13 @@
 //! Requests: which of them wait for a VM to be looked up, and when they are done.
 
-use slackline_service::{Asked, Input, Verb, World};
+use slackline_service::{ClientRequest, Input, Verb, World};
 
 use super::Core;
 use super::lookups::Done as LookedUp;
 
 impl Core {
     /// Does a request, or has its VM looked up first. What is refused anyhow is not looked up.
-    pub(super) fn hear_asked(&mut self, asked: Asked) {
+    pub(super) fn hear_asked(&mut self, asked: ClientRequest) {
         // The request moves on, and what is sought is a part of it.
         let (request, now) = (asked.request.clone(), self.host.now());
         let user = self.service.sought_user(&asked);

@@ -9,9 +9,9 @@ use slackline_control::{self as control, Histogram, Kind, Numbers, PAGE, Problem
 use slackline_linux::sys::{Tid, monotonic, process_cpu_time, wall_clock_error};
 use slackline_live::session::knowledge;
 use slackline_service::{
-    Answer, Asked, Binding, BindingKind, Commit, Declined, Event, Identity, Joining, LedgerFault,
-    Listed, LookError, Machine, Name, Principal, Refusal, Request, Role, Room, Seats, Service,
-    Sought, Terms, Ticket, World,
+    Answer, Binding, BindingKind, ClientRequest, Commit, CpuCapacity, Event, Identity,
+    JoiningDomain, LedgerFault, ListedReservation, LookError, Machine, Name, Principal, Refusal,
+    Request, Role, Seats, Service, Terms, Ticket, VmLookup, World, WorldError,
 };
 use slackline_units::{CpuShare, DomId, Span, Time};
 
@@ -48,7 +48,7 @@ pub(super) struct Host {
     pub(super) not_handed_over: Vec<(u64, LedgerFault)>,
     /// What the service need not know of questions that are not answered yet, with the question if
     /// a tenant asks.
-    rests: BTreeMap<Ticket, (Rest, Option<Asked>)>,
+    rests: BTreeMap<Ticket, (Rest, Option<ClientRequest>)>,
     /// All machines that go by a name, while many are looked for at once.
     around: Option<Vec<find::Machine>>,
     /// What was found a moment ago.
@@ -130,7 +130,7 @@ impl Host {
     }
 
     /// Until it is answered.
-    pub(super) fn remember(&mut self, asked: &Asked, rest: Rest) {
+    pub(super) fn remember(&mut self, asked: &ClientRequest, rest: Rest) {
         while self.rests.len() >= MOST_RESTS {
             self.rests.pop_first();
         }
@@ -172,7 +172,7 @@ impl Host {
     }
 
     /// The machine of a request is looked for first.
-    pub(super) fn seek(&mut self, asked: Asked, sought: Sought<'_>, user: u32) {
+    pub(super) fn seek(&mut self, asked: ClientRequest, sought: VmLookup<'_>, user: u32) {
         let (ticket, now) = (asked.ticket, self.now());
         if let Err(TooMany) = self.lookups.look(now, asked, (sought.into(), user)) {
             self.refuse_look_up(ticket);
@@ -206,7 +206,7 @@ impl Host {
     /// anybody.
     pub(super) fn note_lapse(&mut self, service: &Service, last: Option<Time>) -> Option<Span> {
         let lapse = monotonic().since(last?);
-        let is_held = |listed: &Listed| listed.served > 0;
+        let is_held = |listed: &ListedReservation| listed.served > 0;
         let held = service.listed().filter(|(_, listed)| is_held(listed));
         self.lapsed = held.map(|(domain, _)| (domain, lapse)).collect();
         (!self.lapsed.is_empty()).then_some(lapse)
@@ -262,7 +262,7 @@ impl Host {
     }
 
     /// A reservation with what was delivered.
-    fn reservation(&mut self, listed: &Listed) -> control::Reservation {
+    fn reservation(&mut self, listed: &ListedReservation) -> control::Reservation {
         let now = self.now();
         let domain = self.scheduler.domain_of(listed.row.name.as_str());
         let delivered = domain.map(|domain| self.tally.delivered(domain, now));
@@ -285,7 +285,7 @@ impl Host {
             }
             Answer::List(all) if tenant.is_some() => self.list_of_tenant(all, &rest, tenant),
             Answer::List(all) => {
-                let is_next = |listed: &&Listed| match &rest {
+                let is_next = |listed: &&ListedReservation| match &rest {
                     Rest::NamesAfter(after) => listed.row.name.as_str() > after.as_str(),
                     _ => true,
                 };
@@ -300,7 +300,12 @@ impl Host {
     }
 
     /// The reservations that a tenant sees: its own by name, then those of others without names.
-    fn list_of_tenant(&mut self, all: &[Listed], rest: &Rest, tenant: Option<Asked>) -> Said {
+    fn list_of_tenant(
+        &mut self,
+        all: &[ListedReservation],
+        rest: &Rest,
+        tenant: Option<ClientRequest>,
+    ) -> Said {
         let Some(tenant) = tenant else { return Said::Reservations(Vec::new()) };
         let after = match rest {
             Rest::NamesAfter(after) if after == wire::ANOTHER => {
@@ -309,7 +314,7 @@ impl Host {
             Rest::NamesAfter(after) => after.as_str(),
             _ => "",
         };
-        let (own, others): (Vec<&Listed>, Vec<&Listed>) =
+        let (own, others): (Vec<&ListedReservation>, Vec<&ListedReservation>) =
             all.iter().partition(|listed| tenant.owns(&listed.row));
         let own = own.into_iter().filter(|listed| listed.row.name.as_str() > after);
         let mut page: Vec<control::Reservation> =
@@ -333,7 +338,7 @@ impl Host {
     }
 
     /// The machines that somebody asked for.
-    pub(super) fn answer_find(&mut self, asked: &Asked, machines: &Listing) {
+    pub(super) fn answer_find(&mut self, asked: &ClientRequest, machines: &Listing) {
         let (ticket, text) = (asked.ticket, sought_text(&asked.request).unwrap_or_default());
         let line = match machines.as_ref() {
             Ok(machines) => {
@@ -398,7 +403,8 @@ impl Host {
     ) {
         let now = self.now();
         let mut reservations = Vec::new();
-        let is_seen = |listed: &Listed| tenant.is_none_or(|tenant| listed.row.owner == tenant);
+        let is_seen =
+            |listed: &ListedReservation| tenant.is_none_or(|tenant| listed.row.owner == tenant);
         for (domain, listed) in service.listed().filter(|(_, listed)| is_seen(listed)) {
             let each = listed.row.terms.each();
             let lapsed = self.lapsed.get(&domain).copied().unwrap_or_default();
@@ -483,11 +489,11 @@ impl World for Host {
         }
     }
 
-    fn join(&mut self, group: &[Joining<'_>]) -> Vec<Result<(), Declined>> {
+    fn join(&mut self, group: &[JoiningDomain<'_>]) -> Vec<Result<(), WorldError>> {
         self.scheduler.join(group)
     }
 
-    fn seat(&mut self, domain: DomId, seats: &Seats) -> Result<(), Declined> {
+    fn seat(&mut self, domain: DomId, seats: &Seats) -> Result<(), WorldError> {
         let done = self.scheduler.seat(domain, seats);
         self.begin_numbers(domain);
         done
@@ -498,19 +504,19 @@ impl World for Host {
         self.begin_numbers(domain);
     }
 
-    fn change(&mut self, domain: DomId, terms: &Terms) -> Result<(), Declined> {
+    fn change(&mut self, domain: DomId, terms: &Terms) -> Result<(), WorldError> {
         let done = self.scheduler.change(domain, terms);
         self.begin_numbers(domain);
         done
     }
 
-    fn pause(&mut self, domain: DomId) -> Result<(), Declined> {
+    fn pause(&mut self, domain: DomId) -> Result<(), WorldError> {
         let done = self.scheduler.pause(domain);
         self.begin_numbers(domain);
         done
     }
 
-    fn resume(&mut self, domain: DomId) -> Result<(), Declined> {
+    fn resume(&mut self, domain: DomId) -> Result<(), WorldError> {
         let done = self.scheduler.resume(domain);
         self.begin_numbers(domain);
         done
@@ -520,7 +526,7 @@ impl World for Host {
         self.scheduler.leave(domain);
     }
 
-    fn room(&mut self, period: Span) -> Vec<Room> {
+    fn room(&mut self, period: Span) -> Vec<CpuCapacity> {
         self.scheduler.room(period)
     }
 
@@ -546,7 +552,7 @@ impl World for Host {
         self.say(&line);
     }
 
-    fn hand_over(&mut self, asked: &Asked) {
+    fn hand_over(&mut self, asked: &ClientRequest) {
         let (ticket, now) = (asked.ticket, self.now());
         match &asked.request {
             Request::Find { .. } => match self.lookups.list(now, asked) {

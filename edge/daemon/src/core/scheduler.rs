@@ -10,7 +10,7 @@ use slackline_live::session::{
     Called, GroupError, JoinId, Prepared, Request, RequestError, Session, Who,
 };
 use slackline_policy::{RawValue, Values, find};
-use slackline_service::{Declined, Identity, Joining, Room, Seats, Terms};
+use slackline_service::{CpuCapacity, Identity, JoiningDomain, Seats, Terms, WorldError};
 use slackline_units::{CpuId, CpuSet, CpuShare, DomId, Span};
 
 use slackline_linux::with_causes;
@@ -65,8 +65,8 @@ impl Scheduler {
     }
 
     /// As [`World::join`](slackline_service::World::join).
-    pub(super) fn join(&mut self, group: &[Joining<'_>]) -> Vec<Result<(), Declined>> {
-        let mut answers: Vec<Result<(), Declined>> = Vec::with_capacity(group.len());
+    pub(super) fn join(&mut self, group: &[JoiningDomain<'_>]) -> Vec<Result<(), WorldError>> {
+        let mut answers: Vec<Result<(), WorldError>> = Vec::with_capacity(group.len());
         let (mut prepared, mut whose) = (Vec::new(), Vec::new());
         for (index, joining) in group.iter().enumerate() {
             match self.prepare(joining) {
@@ -81,7 +81,7 @@ impl Scheduler {
         let joined = match self.session.join_prepared(prepared) {
             Ok(joined) => joined,
             Err(error) => {
-                let over = || Declined::Host { says: with_causes(&error), hint: error.hint() };
+                let over = || WorldError::Host { says: with_causes(&error), hint: error.hint() };
                 whose.into_iter().for_each(|index| answers[index] = Err(over()));
                 return answers;
             }
@@ -98,7 +98,7 @@ impl Scheduler {
         answers
     }
 
-    fn prepare(&mut self, joining: &Joining<'_>) -> Result<Prepared, Declined> {
+    fn prepare(&mut self, joining: &JoiningDomain<'_>) -> Result<Prepared, WorldError> {
         let as_what = (joining.domain, joining.name.as_str(), joining.terms);
         let places = 0..joining.terms.vcpus();
         let requests = places.map(|number| match joining.seats {
@@ -115,15 +115,15 @@ impl Scheduler {
         as_what: (DomId, &str, &Terms),
         number: u16,
         seats: &Seats,
-    ) -> Result<Request, Declined> {
+    ) -> Result<Request, WorldError> {
         let request = nobody(as_what, number);
         let Some(vcpu) = seats.vcpus.get(usize::from(number)).copied().flatten() else {
             return Ok(request);
         };
-        let found = self.found.get(&seats.identity).ok_or(Declined::Gone)?;
+        let found = self.found.get(&seats.identity).ok_or(WorldError::Gone)?;
         let who = found.who(vcpu).map_err(|absent| match absent.is_yet_to_come() {
-            true => Declined::Gone,
-            false => Declined::Host { says: with_causes(&absent), hint: absent.hint() },
+            true => WorldError::Gone,
+            false => WorldError::Host { says: with_causes(&absent), hint: absent.hint() },
         })?;
         let tid = match &who {
             Who::Thread(thread) => Some(thread.tid()),
@@ -136,15 +136,15 @@ impl Scheduler {
     }
 
     /// Which of the session's CPUs a thread may be kept on, where that is not all of them.
-    fn allowed(&self, tid: Tid) -> Result<Option<CpuSet>, Declined> {
-        let affinity = get_affinity(tid).map_err(|_| Declined::Gone)?;
+    fn allowed(&self, tid: Tid) -> Result<Option<CpuSet>, WorldError> {
+        let affinity = get_affinity(tid).map_err(|_| WorldError::Gone)?;
         let here = self.cpus.iter().enumerate().filter(|(_, cpu)| affinity.contains(**cpu));
         let here: CpuSet = here.map(|(index, _)| CpuId::new(index)).collect();
         if here == CpuSet::first_n(self.cpus.len()) {
             return Ok(None);
         }
         if here.is_empty() {
-            return Err(Declined::Host {
+            return Err(WorldError::Host {
                 says: format!(
                     "the affinity of thread {tid} allows CPU {}, but the daemon schedules CPU {}",
                     super::listed(&affinity.iter().collect::<Vec<_>>()),
@@ -159,8 +159,8 @@ impl Scheduler {
     }
 
     /// As [`World::seat`](slackline_service::World::seat).
-    pub(super) fn seat(&mut self, domain: DomId, seats: &Seats) -> Result<(), Declined> {
-        let Some(known) = self.domains.get(&domain) else { return Err(Declined::Gone) };
+    pub(super) fn seat(&mut self, domain: DomId, seats: &Seats) -> Result<(), WorldError> {
+        let Some(known) = self.domains.get(&domain) else { return Err(WorldError::Gone) };
         let is_other = known.identity.is_some_and(|identity| identity != seats.identity);
         let (name, terms) = (known.name.clone(), known.terms);
         let wanted = |number: usize| seats.vcpus.get(number).copied().flatten();
@@ -168,7 +168,7 @@ impl Scheduler {
         let changes = |number: usize, place: &Place| is_other || place.vcpu != wanted(number);
         let numbers = before.iter().enumerate().filter(|(number, place)| changes(*number, place));
         let numbers: Vec<usize> = numbers.map(|(number, _)| number).collect();
-        let new: Result<Vec<Request>, Declined> = numbers
+        let new: Result<Vec<Request>, WorldError> = numbers
             .iter()
             .filter_map(|&number| Some((u16::try_from(number).ok()?, wanted(number)?)))
             .map(|(number, _)| self.request((domain, &name, &terms), number, seats))
@@ -196,8 +196,8 @@ impl Scheduler {
         places: &[usize],
         requests: Vec<Request>,
         seats: &Seats,
-    ) -> Result<(), Declined> {
-        let Some(known) = self.domains.get(&domain) else { return Err(Declined::Gone) };
+    ) -> Result<(), WorldError> {
+        let Some(known) = self.domains.get(&domain) else { return Err(WorldError::Gone) };
         let old: Vec<JoinId> = places.iter().filter_map(|&place| known.places[place].id).collect();
         if requests.is_empty() {
             return Ok(());
@@ -257,8 +257,8 @@ impl Scheduler {
     }
 
     /// As [`World::change`](slackline_service::World::change).
-    pub(super) fn change(&mut self, domain: DomId, terms: &Terms) -> Result<(), Declined> {
-        let Some(known) = self.domains.get(&domain) else { return Err(Declined::Gone) };
+    pub(super) fn change(&mut self, domain: DomId, terms: &Terms) -> Result<(), WorldError> {
+        let Some(known) = self.domains.get(&domain) else { return Err(WorldError::Gone) };
         let (before, places) = (known.terms, known.places.len());
         let kept = places.min(usize::from(terms.vcpus()));
         // Those that are lost go last: then what was there before is, or fits, if this is refused.
@@ -279,8 +279,8 @@ impl Scheduler {
         domain: DomId,
         kept: usize,
         (before, terms): (&Terms, &Terms),
-    ) -> Result<(), Declined> {
-        let Some(known) = self.domains.get_mut(&domain) else { return Err(Declined::Gone) };
+    ) -> Result<(), WorldError> {
+        let Some(known) = self.domains.get_mut(&domain) else { return Err(WorldError::Gone) };
         let ids: Vec<JoinId> =
             known.places.iter().take(kept).filter_map(|place| place.id).collect();
         let now = self.session.now();
@@ -297,8 +297,8 @@ impl Scheduler {
     }
 
     /// As many places as the terms say, with nobody in the new ones.
-    fn grow(&mut self, domain: DomId, terms: &Terms) -> Result<(), Declined> {
-        let Some(known) = self.domains.get_mut(&domain) else { return Err(Declined::Gone) };
+    fn grow(&mut self, domain: DomId, terms: &Terms) -> Result<(), WorldError> {
+        let Some(known) = self.domains.get_mut(&domain) else { return Err(WorldError::Gone) };
         let there = u16::try_from(known.places.len()).unwrap_or(u16::MAX);
         let new = there..terms.vcpus();
         let new = new.map(|number| nobody((domain, &known.name, terms), number));
@@ -316,7 +316,7 @@ impl Scheduler {
     }
 
     /// As [`World::pause`](slackline_service::World::pause).
-    pub(super) fn pause(&mut self, domain: DomId) -> Result<(), Declined> {
+    pub(super) fn pause(&mut self, domain: DomId) -> Result<(), WorldError> {
         let ids = self.seated(domain);
         let now = self.session.now();
         for (done, &id) in ids.iter().enumerate() {
@@ -331,7 +331,7 @@ impl Scheduler {
     }
 
     /// As [`World::resume`](slackline_service::World::resume).
-    pub(super) fn resume(&mut self, domain: DomId) -> Result<(), Declined> {
+    pub(super) fn resume(&mut self, domain: DomId) -> Result<(), WorldError> {
         let ids = self.seated(domain);
         let now = self.session.now();
         for (done, &id) in ids.iter().enumerate() {
@@ -352,11 +352,11 @@ impl Scheduler {
     }
 
     /// As [`World::room`](slackline_service::World::room).
-    pub(super) fn room(&self, period: Span) -> Vec<Room> {
+    pub(super) fn room(&self, period: Span) -> Vec<CpuCapacity> {
         let cpus = self.cpus.iter().enumerate();
         let room = cpus.map(|(index, &cpu)| {
             let room = self.session.room(period, Some(CpuSet::one(CpuId::new(index))));
-            Room { cpu, slice: room.ok().flatten().unwrap_or(Span::ZERO) }
+            CpuCapacity { cpu, slice: room.ok().flatten().unwrap_or(Span::ZERO) }
         });
         room.collect()
     }
@@ -428,7 +428,7 @@ impl Scheduler {
     /// What of each CPU could still be promised in long periods, in millionths.
     pub(super) fn free_ppm(&self) -> Vec<u32> {
         let second = Span::from_secs(1);
-        let ppm = |room: Room| u32::try_from(room.slice.ns() / 1_000).unwrap_or(u32::MAX);
+        let ppm = |room: CpuCapacity| u32::try_from(room.slice.ns() / 1_000).unwrap_or(u32::MAX);
         self.room(second).into_iter().map(ppm).collect()
     }
 
@@ -446,7 +446,7 @@ impl Scheduler {
 }
 
 impl Domain {
-    fn new(joining: &Joining<'_>, ids: &[JoinId]) -> Domain {
+    fn new(joining: &JoiningDomain<'_>, ids: &[JoinId]) -> Domain {
         let vcpu = |number: usize| joining.seats?.vcpus.get(number).copied().flatten();
         let places = ids.iter().enumerate();
         let places = places.map(|(number, &id)| Place { id: Some(id), vcpu: vcpu(number) });
@@ -498,15 +498,15 @@ fn values((slice, period): (Span, Span), exact: bool, phase: &str, spread: &str)
     share.expect("what every reservation can be written as")
 }
 
-pub(super) fn declined(error: GroupError) -> Declined {
+pub(super) fn declined(error: GroupError) -> WorldError {
     declined_request(error.error)
 }
 
-fn declined_request(error: RequestError) -> Declined {
+fn declined_request(error: RequestError) -> WorldError {
     match error {
-        RequestError::Declined(error) => Declined::Admission(error),
+        RequestError::Declined(error) => WorldError::Admission(error),
         RequestError::Thread(ThreadError::Gone { .. })
-        | RequestError::Fence(FenceError::Thread(ThreadError::Gone { .. })) => Declined::Gone,
-        error => Declined::Host { says: with_causes(&error), hint: error.hint() },
+        | RequestError::Fence(FenceError::Thread(ThreadError::Gone { .. })) => WorldError::Gone,
+        error => WorldError::Host { says: with_causes(&error), hint: error.hint() },
     }
 }

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use slackline_control::link::{Answer, Ask, Request as Wire, Said, Who};
 use slackline_control::{self as control, Kind, Problem, convert};
 use slackline_linux::sys::Tid;
-use slackline_service::{Asked, Event, Key, Name, Principal, Role, Ticket, Verb};
+use slackline_service::{ClientRequest, Event, Key, Name, Principal, Role, Ticket, Verb};
 use slackline_units::{Reservation, Span, Time};
 
 use super::access::{Access, Change, Rights};
@@ -15,7 +15,7 @@ use crate::ledger::Logged;
 /// What somebody asks of the core.
 pub(super) enum Heard {
     /// What the service decides, and what its answer depends on besides.
-    Service(Asked, Rest),
+    Service(ClientRequest, Rest),
     /// What this host is.
     Host(Ticket),
     /// How we are.
@@ -115,7 +115,7 @@ pub(super) fn heard(
     let key = ask.key.map(|key| key.parse::<Key>()).transpose();
     let key = key.map_err(|error| bad(format!("the idempotency key {error}")))?;
     let role = Some(role);
-    Ok(Heard::Service(Asked { ticket, principal, role, users, key, request }, rest))
+    Ok(Heard::Service(ClientRequest { ticket, principal, role, users, key, request }, rest))
 }
 
 fn is_about_access(request: &Wire) -> bool {
