@@ -8,7 +8,7 @@
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use slackline_policy::{Given, Moment, Policy, Topology, Values, find};
+use slackline_policy::{Moment, Policy, RawValue, Topology, Values, find};
 use slackline_units::{CpuId, CpuSet, DomId, Span, Time, VcpuId};
 
 use crate::report::{median, spread, table};
@@ -62,7 +62,7 @@ struct Driven {
 impl Driven {
     fn new(balancer: &str, cpus: usize) -> Result<Driven> {
         let spec = find("sedf").context("sedf is a policy")?;
-        let fields = [("balancer", Given::Text(balancer))];
+        let fields = [("balancer", RawValue::Text(balancer))];
         let values = Values::read(spec.policy_fields, fields.into_iter())?;
         let policy = (spec.build)(&values, &Topology::flat(cpus));
         let mut driven = Driven { policy, at: Moment::at_start(cpus), vcpus: Vec::new(), cpus };
@@ -71,12 +71,12 @@ impl Driven {
             let vcpu = VcpuId::new(number, DomId::new(number), 0);
             let weight = WEIGHTS[index % WEIGHTS.len()];
             let text = weight.to_string();
-            let given = [("extra-weight", Given::Number(&text))];
+            let given = [("extra-weight", RawValue::Number(&text))];
             let share = Values::read(spec.share_fields, given.into_iter())?;
             driven.at.join(vcpu);
             driven.policy.admit(&driven.at, vcpu, &share)?;
             driven.at.set_awake(vcpu, true);
-            driven.policy.wake(&driven.at, vcpu);
+            driven.policy.on_wake(&driven.at, vcpu);
             driven.vcpus.push((vcpu, weight));
         }
         Ok(driven)
@@ -106,10 +106,10 @@ impl Driven {
             self.policy.charge(&self.at, vcpu, had);
         }
         let begin = Instant::now();
-        let asked = self.policy.ring(&self.at, CpuId::new(0));
+        let asked = self.policy.on_timer(&self.at, CpuId::new(0));
         let took = begin.elapsed();
         for cpu in asked.iter() {
-            self.policy.pass(&self.at, cpu);
+            self.policy.prepare_pick(&self.at, cpu);
         }
         took.as_secs_f64() * 1e6
     }

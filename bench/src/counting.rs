@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use slackline_policy::{
-    Account, AdmitError, Moment, Pick, Policy, Spec, Told, Topology, TurnEnd, Values,
+    Account, AdmitError, Moment, Pick, Policy, Spec, TimesliceEnd, Topology, Values, VcpuHint,
 };
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
@@ -59,18 +59,18 @@ impl Policy for Counting {
         self.0.adjust(at, vcpu, share)
     }
 
-    fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
-        self.0.leave(at, vcpu)
+    fn on_leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        self.0.on_leave(at, vcpu)
     }
 
-    fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         count();
-        self.0.wake(at, vcpu)
+        self.0.on_wake(at, vcpu)
     }
 
-    fn start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         count();
-        self.0.start(at, vcpu)
+        self.0.on_start(at, vcpu)
     }
 
     fn charge(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) -> CpuSet {
@@ -78,19 +78,19 @@ impl Policy for Counting {
         self.0.charge(at, vcpu, ran)
     }
 
-    fn turn_over(&mut self, at: &Moment, vcpu: VcpuId, why: TurnEnd) -> CpuSet {
+    fn on_timeslice_end(&mut self, at: &Moment, vcpu: VcpuId, why: TimesliceEnd) -> CpuSet {
         count();
-        self.0.turn_over(at, vcpu, why)
+        self.0.on_timeslice_end(at, vcpu, why)
     }
 
-    fn block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         count();
-        self.0.block(at, vcpu)
+        self.0.on_block(at, vcpu)
     }
 
-    fn pass(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+    fn prepare_pick(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
         count();
-        self.0.pass(at, cpu)
+        self.0.prepare_pick(at, cpu)
     }
 
     fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {
@@ -98,24 +98,24 @@ impl Policy for Counting {
         self.0.pick(at, cpu)
     }
 
-    fn alarm(&self, cpu: CpuId) -> Option<Time> {
+    fn next_timer(&self, cpu: CpuId) -> Option<Time> {
         count();
-        self.0.alarm(cpu)
+        self.0.next_timer(cpu)
     }
 
-    fn ring(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+    fn on_timer(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
         count();
-        self.0.ring(at, cpu)
+        self.0.on_timer(at, cpu)
     }
 
-    fn ring_needs(&self, at: &Moment, cpu: CpuId) -> CpuSet {
+    fn timer_charges(&self, at: &Moment, cpu: CpuId) -> CpuSet {
         count();
-        self.0.ring_needs(at, cpu)
+        self.0.timer_charges(at, cpu)
     }
 
-    fn hear(&mut self, at: &Moment, vcpu: VcpuId, told: &Told) -> CpuSet {
+    fn on_hint(&mut self, at: &Moment, vcpu: VcpuId, told: &VcpuHint) -> CpuSet {
         count();
-        self.0.hear(at, vcpu, told)
+        self.0.on_hint(at, vcpu, told)
     }
 
     fn account(&self, vcpu: VcpuId) -> Account {

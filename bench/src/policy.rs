@@ -7,9 +7,9 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, bail};
-use slackline_host::{Fact, Hardware, Host, Order, Outcome, Report, Used};
-use slackline_policy::{ALL, Given, Moment, Policy, Spec, Topology, Values};
-use slackline_units::{CpuId, DomId, Span, Task, TaskId, Tasks, Time, Told, Urgency, VcpuId};
+use slackline_host::{CpuUse, Fact, Hardware, Host, Order, Outcome, Report};
+use slackline_policy::{ALL, Moment, Policy, RawValue, Spec, Topology, Values};
+use slackline_units::{CpuId, DomId, Span, Task, TaskId, Tasks, Time, Urgency, VcpuHint, VcpuId};
 
 use crate::report::{median, spread, table};
 
@@ -133,10 +133,14 @@ fn heard_once() -> Result<f64> {
     let runnable = [0, 1, 2, 3, 4].map(|id| Some(task(id)));
     let blocked = [5, 6, 7, 8, 9].map(|id| Some(task(id)));
     let woken = [7, 8, 9, 10, 11].map(|id| Some(TaskId::new(id)));
-    let told = Told::Tasks(Tasks { runnable, blocked, woken });
+    let told = VcpuHint::Tasks(Tasks { runnable, blocked, woken });
     let hear = |policy: &mut dyn Policy, steps: u32| {
         for step in 0..steps {
-            black_box(policy.hear(&moment, vcpus[step as usize % vcpus.len()], black_box(&told)));
+            black_box(policy.on_hint(
+                &moment,
+                vcpus[step as usize % vcpus.len()],
+                black_box(&told),
+            ));
         }
     };
     hear(&mut *policy, STEPS / 4);
@@ -196,10 +200,10 @@ impl Cpu {
 }
 
 impl Hardware for Cpu {
-    fn measure(&mut self, cpu: CpuId, now: Time) -> Option<Used> {
+    fn measure(&mut self, cpu: CpuId, now: Time) -> Option<CpuUse> {
         let vcpu = self.occupant?;
         let from = std::mem::replace(&mut self.since, now);
-        (now > from).then(|| Used { vcpu, cpu, from, to: now, ran: now - from })
+        (now > from).then(|| CpuUse { vcpu, cpu, from, to: now, ran: now - from })
     }
 
     fn carry_out(&mut self, order: Order) -> Outcome {
@@ -230,7 +234,7 @@ impl BenchHardware {
                 let urgency = Urgency(100 + (vcpu.slot() % 40).to_le_bytes()[0]);
                 let mut told = Tasks::default();
                 told.runnable[0] = Some(Task { id: TaskId::new(0), urgency });
-                hardware.step(Fact::Told(vcpu, &Told::Tasks(told)))?;
+                hardware.step(Fact::Told(vcpu, &VcpuHint::Tasks(told)))?;
             }
             hardware.step(Fact::Woke(vcpu))?;
         }
@@ -294,6 +298,6 @@ fn share(case: &Case, size: usize) -> Result<Values> {
     };
     let has = |name: &str| fields.iter().any(|field| field.name == name);
     let given = given.iter().filter(|(name, _)| has(name));
-    let given = given.map(|&(name, text)| (name, Given::Text(text)));
+    let given = given.map(|&(name, text)| (name, RawValue::Text(text)));
     Values::read(fields, given).context("a share of the policy")
 }

@@ -7,7 +7,7 @@ use slackline_experiments::grid::{Done, Watch};
 use slackline_experiments::with_seed;
 use slackline_metrics::Meter;
 use slackline_scenario::Scenario;
-use slackline_trace::{Header, Named, Record, Sink};
+use slackline_trace::{Header, Record, Sink, VcpuName};
 
 use crate::error::PaperError;
 use crate::experiment::{Again, Experiment};
@@ -120,7 +120,7 @@ struct Both<'a, 'b> {
 }
 
 impl Sink for Both<'_, '_> {
-    fn named(&mut self, named: &Named) {
+    fn named(&mut self, named: &VcpuName) {
         self.windows.named(named);
         self.meter.named(named);
     }

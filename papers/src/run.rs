@@ -6,7 +6,7 @@ use slackline_experiments::grid::{self, Done, GridError, Watch, to_the_end};
 use slackline_experiments::{OverSeeds, header, of_nothing, with_seed};
 use slackline_metrics::{Measure as Measured, Meter, OverTime, Summary};
 use slackline_scenario::Scenario;
-use slackline_trace::{Header, Named, Record, Sink};
+use slackline_trace::{Header, Record, Sink, VcpuName};
 use slackline_units::{Span, Time};
 use toml::Spanned;
 
@@ -323,7 +323,7 @@ impl Window {
 }
 
 impl Sink for Windows<'_> {
-    fn named(&mut self, named: &Named) {
+    fn named(&mut self, named: &VcpuName) {
         self.0.iter_mut().for_each(|window| window.meter.named(named));
     }
 

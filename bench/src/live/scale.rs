@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use slackline_host::policy::{Given, Topology, Values, find};
+use slackline_host::policy::{RawValue, Topology, Values, find};
 use slackline_live::fed::FedHost;
 use slackline_live::watch::What;
 use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
@@ -182,9 +182,9 @@ impl Fed {
         let spec = find("edf").context("there is such a policy")?;
         let values = Values::defaults(spec.policy_fields)?;
         let given = [
-            ("slice", Given::Text("1ms")),
-            ("period", Given::Text("10ms")),
-            ("exact", Given::Flag(true)),
+            ("slice", RawValue::Text("1ms")),
+            ("period", RawValue::Text("10ms")),
+            ("exact", RawValue::Flag(true)),
         ];
         let share = Values::read(spec.share_fields, given.into_iter())?;
         let mut host = FedHost::new(spec, &values, &Topology::flat(cpus))?;

@@ -4,24 +4,24 @@ use std::path::Path;
 
 use slackline_experiments::claims::{self, BadClaim, failed};
 use slackline_metrics::Summary;
-use slackline_scenario::{NotAdmitted, On, Scenario};
+use slackline_scenario::{ClaimHosts, NotAdmitted, Scenario};
 
 use crate::problem::Problem;
 use crate::terminal;
 
 /// A run on which claims are checked.
 pub(crate) struct Checked<'a> {
-    on: On,
+    on: ClaimHosts,
     summary: &'a Summary,
 }
 
 impl<'a> Checked<'a> {
     pub(crate) fn sim(summary: &'a Summary) -> Checked<'a> {
-        Checked { on: On::Sim, summary }
+        Checked { on: ClaimHosts::Sim, summary }
     }
 
     pub(crate) fn live(summary: &'a Summary) -> Checked<'a> {
-        Checked { on: On::Live, summary }
+        Checked { on: ClaimHosts::Live, summary }
     }
 }
 

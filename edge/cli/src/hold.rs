@@ -21,7 +21,7 @@ use slackline_live::session::{
 };
 use slackline_live::vcpus;
 use slackline_play::play::LiveError;
-use slackline_policy::{AdmitError, Given, Values, find};
+use slackline_policy::{AdmitError, RawValue, Values, find};
 use slackline_units::{CpuId, CpuShare, Reservation, Span, Time};
 
 use crate::amounts::{percent_hint, share_hint};
@@ -322,10 +322,10 @@ impl Target {
         let policy = find("edf").expect("the policy is built in");
         let (slice, period) = (each.slice().to_string(), each.period().to_string());
         let given = [
-            ("slice", Given::Text(&slice)),
-            ("period", Given::Text(&period)),
-            ("exact", Given::Flag(exact)),
-            ("spread", Given::Text(if self.who.len() > 1 { spread } else { "even" })),
+            ("slice", RawValue::Text(&slice)),
+            ("period", RawValue::Text(&period)),
+            ("exact", RawValue::Flag(exact)),
+            ("spread", RawValue::Text(if self.who.len() > 1 { spread } else { "even" })),
         ];
         let share = Values::read(policy.share_fields, given.into_iter());
         let share = share.expect("every reservation is valid in the policy's parameters");

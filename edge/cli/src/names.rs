@@ -1,12 +1,12 @@
 //! The vCPUs of a trace, and its end.
 
-use slackline_trace::{Effort, Named, Record, Sink};
+use slackline_trace::{Effort, Record, Sink, VcpuName};
 use slackline_units::{Time, VcpuId};
 
 /// All vCPUs of a trace.
 #[derive(Default)]
 pub(crate) struct Names {
-    pub(crate) all: Vec<Named>,
+    pub(crate) all: Vec<VcpuName>,
     /// End of the run. `None` if the trace has no end.
     pub(crate) ended: Option<Time>,
     /// Work that processing the trace takes.
@@ -29,7 +29,7 @@ impl Sink for Names {
         }
     }
 
-    fn named(&mut self, named: &Named) {
+    fn named(&mut self, named: &VcpuName) {
         self.effort.named(named);
         self.all.push(named.clone());
     }

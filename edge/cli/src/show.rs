@@ -8,7 +8,7 @@ use slackline_experiments::Meters;
 use slackline_export::Perfetto;
 use slackline_scenario::LONGEST;
 use slackline_terminal::{Glyphs, Listing, RunList, RunListError, Timeline, WindowError};
-use slackline_trace::{Effort, Header, IndexedTrace, Named, ReadError, Reader, Sink};
+use slackline_trace::{Effort, Header, IndexedTrace, ReadError, Reader, Sink, VcpuName};
 use slackline_units::{Span, Time};
 
 use crate::args::Show;
@@ -219,7 +219,7 @@ fn finish(list: Listing<impl Write>) -> Result<(), Problem> {
     }
 }
 
-fn timeline(args: &Show, about: (&Header, &[Named])) -> Result<Timeline, Problem> {
+fn timeline(args: &Show, about: (&Header, &[VcpuName])) -> Result<Timeline, Problem> {
     let width = args.width.unwrap_or_else(terminal::width);
     if width > MOST_COLUMNS {
         return Err(Problem::BadOption {

@@ -3,7 +3,9 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use slackline_service::history::{HOUR_NS, Hour};
-use slackline_service::{self as service, Amount, Binding, Listed, Name, Refusal, Warning};
+use slackline_service::{
+    self as service, Amount, Binding, ListedReservation, Name, Refusal, Warning,
+};
 use slackline_units::{self as units, Span};
 
 use crate::link::Request;
@@ -246,11 +248,11 @@ impl From<service::State> for State {
 /// known.
 #[must_use]
 pub fn reservation(
-    listed: &Listed,
+    listed: &ListedReservation,
     recent: Option<Delivered>,
     total: Option<Delivered>,
 ) -> Reservation {
-    let Listed { row, state, reason, served } = listed;
+    let ListedReservation { row, state, reason, served } = listed;
     let (slice, period) = (row.terms.each().slice(), row.terms.each().period());
     Reservation {
         name: row.name.to_string(),
@@ -320,8 +322,8 @@ pub fn event(event: &service::Event, at: SystemTime) -> Event {
 
 /// Converts the available capacity for a period.
 #[must_use]
-pub fn room(period: Span, cpus: &[service::Room]) -> Room {
-    let on = |room: &service::Room| RoomOn {
+pub fn room(period: Span, cpus: &[service::CpuCapacity]) -> Room {
+    let on = |room: &service::CpuCapacity| RoomOn {
         cpu: u32::try_from(room.cpu.index()).unwrap_or(u32::MAX),
         slice: Length(room.slice),
         slice_ns: room.slice.ns(),

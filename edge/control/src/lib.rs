@@ -29,7 +29,7 @@ pub use replies::{
     Machine, Overload, Reservation, Room, RoomOn, State, Thread, money,
 };
 pub use requests::{Apply, Change, GangWord, NAME, Wanted, name_hint};
-pub use slackline_service::{Happened, gang};
+pub use slackline_service::{EventKind, gang};
 pub use times::{Length, Phase, Share};
 
 /// Default path of the daemon's socket.

@@ -42,9 +42,9 @@ use slackline_linux::sys::{online_cpus, own_tid, set_affinity};
 use slackline_linux::{ClockStep, WallClock, with_causes};
 use slackline_live::Punctual;
 use slackline_live::session::{Options, OwnedCpus, Session, SessionError, knowledge};
-use slackline_policy::{Given, Values, find};
+use slackline_policy::{RawValue, Values, find};
 use slackline_service::{
-    Health, Input, LedgerFault, Loaded, Name, Principal, Service, Settings, Ticket, Verb,
+    Health, Input, LedgerContents, LedgerFault, Name, Principal, Service, Settings, Ticket, Verb,
 };
 use slackline_units::{CpuId, CpuSet, Span, Time};
 
@@ -233,7 +233,7 @@ pub fn serve(
 
 /// Reports the operators who would become tenants by a migration of access, and what they would
 /// lose.
-fn say_who_would_lose(access: &Access, loaded: &Loaded, tell: &mut dyn FnMut(&str)) {
+fn say_who_would_lose(access: &Access, loaded: &LedgerContents, tell: &mut dyn FnMut(&str)) {
     let owners: Vec<Principal> = loaded.rows.iter().map(|row| row.owner).collect();
     let members = members().unwrap_or_default();
     access.would_lose(&members, &owners).iter().for_each(|line| tell(line));
@@ -618,7 +618,7 @@ fn live_elsewhere(managed: &[CpuId]) -> bool {
 
 fn session_options(cpus: &[CpuId], owned: OwnedCpus, keeper: KeeperCommand) -> Options {
     let policy = find(POLICY).expect("the policy of the session is built in");
-    let given = [("reserve", Given::Text(RESERVE))];
+    let given = [("reserve", RawValue::Text(RESERVE))];
     let values = Values::read(policy.policy_fields, given.into_iter());
     let values = values.expect("the policy accepts the reserve");
     let (cpus, owned) = (cpus.to_vec(), Some(owned));

@@ -30,7 +30,7 @@ use std::time::SystemTime;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use slackline_service::history::Hour;
-use slackline_service::{Commit, Loaded};
+use slackline_service::{Commit, LedgerContents};
 use slackline_units::Time;
 
 pub use doctor::{Examined, Rebuilt, Source, Table, check, rebuild};
@@ -72,7 +72,7 @@ pub struct Opened {
     /// Handle for orders and replies.
     pub ledger: Ledger,
     /// Contents for the service.
-    pub loaded: Loaded,
+    pub loaded: LedgerContents,
     /// Grants of access to principals.
     pub access: Vec<Granted>,
     /// Last account of each reservation, if it has one.

@@ -3,7 +3,7 @@
 use core::fmt;
 
 use slackline_metrics::{Measure, Summary, Unit, UnknownMetric};
-use slackline_scenario::{Amount, AmountOrPromised, Claim, On, Scenario, Test};
+use slackline_scenario::{Amount, AmountOrPromised, Claim, ClaimHosts, Scenario, Test};
 use thiserror::Error;
 
 use crate::numbers::of_nothing;
@@ -119,11 +119,11 @@ fn fits(unit: Unit, test: &Test) -> bool {
 /// If a claim is about a metric that does not exist.
 pub fn failed<'a>(
     scenario: &'a Scenario,
-    on: On,
+    on: ClaimHosts,
     summary: &Summary,
 ) -> Result<Vec<FailedClaim<'a>>, BadClaim> {
     let mut failed = Vec::new();
-    for claim in scenario.claims.iter().filter(|claim| [On::Both, on].contains(&claim.on)) {
+    for claim in scenario.claims.iter().filter(|claim| [ClaimHosts::Both, on].contains(&claim.on)) {
         let measured = measure(claim, summary)?;
         failed.extend(fails(claim, measured, summary).map(|got| FailedClaim { claim, got }));
     }

@@ -4,7 +4,7 @@ use slackline_metrics::{
     CpuSecond, CpuSeconds, Cumulative, Meter, StrayRecord, Summary, XenMon, XenMonSummary,
 };
 use slackline_scenario::Scenario;
-use slackline_trace::{Header, Named, Record, Sink};
+use slackline_trace::{Header, Record, Sink, VcpuName};
 use slackline_units::Time;
 
 use crate::header;
@@ -76,7 +76,7 @@ impl Sink for Meters {
         self.cpu_seconds.record(record);
     }
 
-    fn named(&mut self, named: &Named) {
+    fn named(&mut self, named: &VcpuName) {
         self.meter.named(named);
         self.xenmon.named(named);
     }
@@ -91,7 +91,7 @@ pub fn of_nothing(scenario: &Scenario) -> Summary {
     for domain in &scenario.simulated().domains {
         for &vcpu in &domain.vcpus {
             let (name, domain) = (domain.vcpu_name(vcpu), domain.name.clone());
-            meter.named(&Named { at, vcpu, name, domain });
+            meter.named(&VcpuName { at, vcpu, name, domain });
             meter.record(&Record::Joined { at, vcpu });
         }
     }

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use slackline_export::Perfetto;
 use slackline_metrics::StrayRecord;
-use slackline_trace::{Exchange, Header, Named, Record, Sink, Writer};
+use slackline_trace::{Exchange, Header, Record, Sink, VcpuName, Writer};
 
 use crate::numbers::{Meters, Numbers};
 
@@ -72,7 +72,7 @@ impl<W: Write> Sink for Outputs<W> {
         }
     }
 
-    fn named(&mut self, named: &Named) {
+    fn named(&mut self, named: &VcpuName) {
         self.meters.named(named);
         self.trace.named(named);
         self.perfetto.named(named);

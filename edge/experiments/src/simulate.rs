@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use slackline_metrics::StrayRecord;
 use slackline_scenario::Scenario;
-use slackline_sim::{Finished, RunError};
+use slackline_sim::{RunError, SimResults};
 use slackline_units::Time;
 use thiserror::Error;
 
@@ -17,7 +17,7 @@ pub struct Simulated {
     /// Numbers of the run.
     pub numbers: Numbers,
     /// Results apart from the trace.
-    pub finished: Finished,
+    pub finished: SimResults,
 }
 
 /// Reason why a simulation has no numbers.

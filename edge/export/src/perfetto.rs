@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 use prost::Message;
-use slackline_trace::{Header, HostThread, HostThreadId, Named, OffCpu, RanEnd, Record, Sink};
+use slackline_trace::{Header, HostThread, HostThreadId, OffCpu, RanEnd, Record, Sink, VcpuName};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use crate::proto::{
@@ -337,7 +337,7 @@ impl<W: Write> Perfetto<W> {
 }
 
 impl<W: Write> Sink for Perfetto<W> {
-    fn named(&mut self, named: &Named) {
+    fn named(&mut self, named: &VcpuName) {
         self.describe(ThreadKey::Vcpu(named.vcpu), named.at, &named.name, &named.domain);
     }
 

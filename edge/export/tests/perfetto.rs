@@ -8,7 +8,7 @@ use std::process::Command;
 use prost::Message as _;
 use slackline_export::Perfetto;
 use slackline_export::proto::{FtraceEvent, TYPE_INSTANT, Trace};
-use slackline_trace::{Header, Knowledge, Named, RanEnd, Record, Sink};
+use slackline_trace::{Header, Knowledge, RanEnd, Record, Sink, VcpuName};
 use slackline_units::{CpuId, DomId, Reservation, Span, Time, VcpuId};
 
 const WEB_0: VcpuId = VcpuId::new(0, DomId::new(1), 0);
@@ -36,7 +36,7 @@ fn begun<W: std::io::Write>(out: W) -> Perfetto<W> {
     let mut perfetto = Perfetto::new(out, &header());
     let names = [(WEB_0, "web.0", "web"), (WEB_1, "web.1", "web"), (BATCH, "batch", "batch")];
     for (vcpu, name, domain) in names {
-        perfetto.named(&Named { at: at(0), vcpu, name: name.into(), domain: domain.into() });
+        perfetto.named(&VcpuName { at: at(0), vcpu, name: name.into(), domain: domain.into() });
     }
     perfetto
 }
@@ -177,7 +177,7 @@ fn later_vcpu_of_a_slot_has_its_own_track() {
     let mut perfetto = begun(&mut file);
     perfetto.record(&Record::Left { at: at(1), vcpu: WEB_0 });
     let (name, domain) = ("late".to_string(), "late".to_string());
-    perfetto.named(&Named { at: at(2), vcpu: late, name, domain });
+    perfetto.named(&VcpuName { at: at(2), vcpu: late, name, domain });
     perfetto.record(&Record::Left { at: at(3), vcpu: late });
     perfetto.finish().expect("writing to a vector succeeds");
     let text = decode(&file);

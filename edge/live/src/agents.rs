@@ -72,7 +72,7 @@ struct Agent {
 }
 
 /// Hint to pass on, with the vCPU that it comes from.
-type Tell = (VcpuId, slackline_units::Told);
+type Tell = (VcpuId, slackline_units::VcpuHint);
 
 impl Agents {
     /// Adds the agent of these vCPUs. It is read from now on, whenever it can be reached.

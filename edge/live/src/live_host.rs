@@ -35,7 +35,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::event::{EventfdFlags, eventfd};
 use slackline_host::policy::{AdmitError, Spec, Values};
 use slackline_host::{Broken, Fault, Host};
-use slackline_trace::{Entry, Named, Record, Sink};
+use slackline_trace::{Entry, Record, Sink, VcpuName};
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
 use crate::topology;
@@ -271,7 +271,7 @@ impl LiveHost {
     }
 
     /// Records the name of a vCPU that is about to join.
-    pub(crate) fn named(&self, named: &Named) {
+    pub(crate) fn named(&self, named: &VcpuName) {
         self.decider().records.named(named);
     }
 

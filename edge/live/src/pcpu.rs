@@ -1,7 +1,7 @@
 //! The managed CPUs, as ordered by the host and as the kernel's events show them.
 
 use slackline_host::policy::Entitlement;
-use slackline_host::{Hardware, Order, Outcome, Used};
+use slackline_host::{CpuUse, Hardware, Order, Outcome};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use crate::alarm_clock::AlarmClock;
@@ -93,7 +93,7 @@ impl Pcpus {
     /// and a hundred short timeslices a second would receive some microseconds too much in each,
     /// and no one would ever know. Time counted for intervals that come later, such as those of
     /// other threads of a tree, is left to them.
-    pub(crate) fn cut(&mut self, cpu: CpuId, now: Time) -> Option<Used> {
+    pub(crate) fn cut(&mut self, cpu: CpuId, now: Time) -> Option<CpuUse> {
         let pcpu = &mut self.all[cpu.index()];
         let (vcpu, since) = pcpu.running?;
         let from = since.max(pcpu.reported);
@@ -121,12 +121,12 @@ impl Pcpus {
         if is_raised && !pcpu.is_paying {
             pcpu.fair_server.had(now - from);
         }
-        Some(Used { vcpu, cpu, from, to: now, ran })
+        Some(CpuUse { vcpu, cpu, from, to: now, ran })
     }
 }
 
 impl Hardware for Pcpus {
-    fn measure(&mut self, cpu: CpuId, now: Time) -> Option<Used> {
+    fn measure(&mut self, cpu: CpuId, now: Time) -> Option<CpuUse> {
         let (vcpu, _) = self.all[cpu.index()].running?;
         // The use of a vCPU that runs on another CPU now is counted when it is switched out there.
         if self.unreported[vcpu.slot()].is_zero() { None } else { self.cut(cpu, now) }

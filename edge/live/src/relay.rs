@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-use slackline_units::{Pending, Span, Time, Told, VcpuId};
+use slackline_units::{Pending, Span, Time, VcpuHint, VcpuId};
 
 use crate::dispatcher::{DispatcherError, wait_for};
 use crate::live_host::LiveHost;
@@ -159,7 +159,7 @@ impl Relay {
             let told = |now, waiting: &mut Waiting| match waiting.news(now) {
                 Some((items, asked)) => {
                     let nothing = Pending::nothing(vcpu.domain());
-                    host.tell(vcpu, &Told::Pending(Pending { items, asked, ..nothing }))
+                    host.tell(vcpu, &VcpuHint::Pending(Pending { items, asked, ..nothing }))
                 }
                 None => Ok(()),
             };

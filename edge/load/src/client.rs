@@ -45,14 +45,14 @@ const PATIENCE: Span = Span::from_secs(5);
 /// Returns the port that a client of this kind talks to.
 #[must_use]
 pub fn port_for(kind: &ClientKind, ports: Ports) -> u16 {
-    use slackline_scenario::io::Way;
+    use slackline_scenario::io::Direction;
     match kind {
         ClientKind::Open { .. }
         | ClientKind::Closed { .. }
         | ClientKind::Ping { .. }
         | ClientKind::Pings { .. } => ports.requests,
-        ClientKind::Stream { way: Way::In, .. } => ports.inward,
-        ClientKind::Stream { way: Way::Out, .. } => ports.outward,
+        ClientKind::Stream { way: Direction::In, .. } => ports.inward,
+        ClientKind::Stream { way: Direction::Out, .. } => ports.outward,
     }
 }
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::process::Command;
 
 use slackline_load::system::Callers;
-use slackline_scenario::io::{Client, ClientKind, Way};
+use slackline_scenario::io::{Client, ClientKind, Direction};
 use slackline_scenario::{Domain, Program, Scenario, System};
 use slackline_units::{DomId, Time, VcpuId};
 
@@ -69,8 +69,8 @@ pub(crate) fn callers(scenario: &Scenario, domain: &Domain) -> Callers {
             continue;
         }
         match client.kind {
-            ClientKind::Stream { way: Way::In, .. } => callers.inward = true,
-            ClientKind::Stream { way: Way::Out, .. } => callers.outward = true,
+            ClientKind::Stream { way: Direction::In, .. } => callers.inward = true,
+            ClientKind::Stream { way: Direction::Out, .. } => callers.outward = true,
             _ => callers.requests = true,
         }
     }

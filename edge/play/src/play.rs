@@ -7,7 +7,7 @@ use std::path::Path;
 
 use slackline_host::policy::AdmitError;
 use slackline_load::Ports;
-use slackline_scenario::{Action, Domain, Scenario, ScenarioError, What, actions};
+use slackline_scenario::{Action, ActionKind, Domain, Scenario, ScenarioError, actions};
 use slackline_trace::{Entry, Record, Sink};
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 use thiserror::Error;
@@ -267,11 +267,11 @@ impl<'a> Play<'a> {
         let mut groups = Vec::new();
         while let Some(action) = self.actions.pop_if(|action| action.at == Time::START) {
             match action.what {
-                What::Join if action.vcpu.number() == 0 => {
+                ActionKind::Join if action.vcpu.number() == 0 => {
                     let domain = self.scenario.domain_of(action.vcpu);
                     groups.push((domain, self.prepare(domain)?));
                 }
-                What::Join => {}
+                ActionKind::Join => {}
                 _ => {
                     self.actions.push(action);
                     break;
@@ -397,23 +397,23 @@ impl<'a> Play<'a> {
         let domain = self.scenario.domain_of(vcpu);
         match what {
             // A domain joins and leaves as a whole.
-            What::Join | What::Leave if vcpu.number() > 0 => return Ok(()),
-            What::Join => return self.join(at, domain),
-            What::Leave => {
+            ActionKind::Join | ActionKind::Leave if vcpu.number() > 0 => return Ok(()),
+            ActionKind::Join => return self.join(at, domain),
+            ActionKind::Leave => {
                 self.leave(&domain.vcpus)?;
                 self.processes.end(&domain.vcpus);
                 return Ok(());
             }
-            What::Change(..) | What::Pause | What::Release => {}
+            ActionKind::Change(..) | ActionKind::Pause | ActionKind::Release => {}
         }
         // A vCPU that ended by itself needs no change any more.
         let Some(&id) = self.ids.get(&vcpu) else { return Ok(()) };
         let done = match what {
-            What::Change(Some(share), cpus) => self.session.change_terms(id, share, cpus, at),
-            What::Change(None, Some(cpus)) => self.session.move_to(id, cpus, at),
-            What::Pause => self.session.pause(id, at),
-            What::Release => self.session.resume(id, at),
-            What::Change(None, None) | What::Join | What::Leave => Ok(()),
+            ActionKind::Change(Some(share), cpus) => self.session.change_terms(id, share, cpus, at),
+            ActionKind::Change(None, Some(cpus)) => self.session.move_to(id, cpus, at),
+            ActionKind::Pause => self.session.pause(id, at),
+            ActionKind::Release => self.session.resume(id, at),
+            ActionKind::Change(None, None) | ActionKind::Join | ActionKind::Leave => Ok(()),
         };
         match done {
             Err(RequestError::Declined(error)) => self.outcome.declined.push((at, vcpu, error)),

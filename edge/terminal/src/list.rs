@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use std::collections::BTreeMap;
 
-use slackline_trace::{Header, Named, RanEnd, Record, Sink};
+use slackline_trace::{Header, RanEnd, Record, Sink, VcpuName};
 use slackline_units::{Span, Time, VcpuId};
 use thiserror::Error;
 
@@ -34,7 +34,7 @@ impl<W: Write> Listing<W> {
     /// Starts a list of the `span` from `from` on. The width of the name column follows from
     /// `names`, which must have all vCPUs. The writer should be buffered.
     #[must_use]
-    pub fn new(mut out: W, names: &[Named], from: Time, span: Span) -> Listing<W> {
+    pub fn new(mut out: W, names: &[VcpuName], from: Time, span: Span) -> Listing<W> {
         let width = names.iter().map(|named| named.name.chars().count()).max().unwrap_or(0).max(4);
         let names = BTreeMap::new();
         let outcome = writeln!(
@@ -87,7 +87,7 @@ impl<W: Write> Sink for Listing<W> {
         }
     }
 
-    fn named(&mut self, named: &Named) {
+    fn named(&mut self, named: &VcpuName) {
         self.names.insert(named.vcpu, named.name.clone());
     }
 }
@@ -157,7 +157,7 @@ impl<W: Write> RunList<W> {
     pub fn new(
         mut out: W,
         header: &Header,
-        names: &[Named],
+        names: &[VcpuName],
         name: &str,
     ) -> Result<RunList<W>, RunListError> {
         let Some(named) = names.iter().find(|named| named.name == name) else {

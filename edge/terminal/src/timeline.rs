@@ -7,7 +7,7 @@ mod ruler;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use slackline_trace::{Header, Knowledge, Named, Record, Sink};
+use slackline_trace::{Header, Knowledge, Record, Sink, VcpuName};
 use slackline_units::{CpuId, GridClock, Periods, Reservation, Span, Time, VcpuId};
 use thiserror::Error;
 
@@ -116,7 +116,7 @@ impl Timeline {
     /// # Errors
     /// If `span` is zero.
     pub fn new(
-        (header, names): (&Header, &[Named]),
+        (header, names): (&Header, &[VcpuName]),
         from: Time,
         span: Span,
         width: usize,

@@ -13,7 +13,7 @@ use slackline_papers::{
     judge, page,
 };
 use slackline_scenario::Scenario;
-use slackline_trace::{Header, Named, Record, Sink};
+use slackline_trace::{Header, Record, Sink, VcpuName};
 
 const PAPER: &str = "title = \"Live\"\ncite = \"nobody\"\nexperiments = [\"sweep\"]\n";
 
@@ -148,7 +148,7 @@ struct Simulated {
 struct Passed<'a>(&'a mut dyn Sink);
 
 impl Sink for Passed<'_> {
-    fn named(&mut self, named: &Named) {
+    fn named(&mut self, named: &VcpuName) {
         self.0.named(named);
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use slackline_trace::{
-    Exchange, Fact, KeptFact, Named, OverheadKind, RanEnd, Record, Sink, WrittenTerms,
+    Exchange, Fact, KeptFact, OverheadKind, RanEnd, Record, Sink, VcpuName, WrittenTerms,
 };
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
@@ -222,7 +222,7 @@ impl Collector {
 }
 
 impl Sink for Collector {
-    fn named(&mut self, named: &Named) {
+    fn named(&mut self, named: &VcpuName) {
         self.names.insert(named.vcpu, (named.name.clone(), named.domain.clone()));
     }
 

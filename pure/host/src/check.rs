@@ -5,7 +5,7 @@ use slackline_policy::{AdmitError, Moment};
 use slackline_units::{CpuId, CpuSet, Time, VcpuId};
 use thiserror::Error;
 
-use crate::Used;
+use crate::CpuUse;
 
 /// Reason why [`Host::step`](crate::Host::step) failed.
 #[derive(Debug, Error)]
@@ -48,7 +48,7 @@ pub enum Broken {
     )]
     UsedTooMuch {
         /// Report of CPU time at fault.
-        used: Used,
+        used: CpuUse,
     },
     /// The hardware reported CPU time that overlaps time already reported for the CPU.
     #[error(
@@ -57,7 +57,7 @@ pub enum Broken {
     )]
     UsedTwice {
         /// Report of CPU time at fault.
-        used: Used,
+        used: CpuUse,
         /// End of the time already reported for this CPU.
         reported: Time,
     },
@@ -164,7 +164,7 @@ pub enum NotEligible {
 }
 
 #[inline]
-pub(crate) fn used(used: &Used, moment: &Moment) -> Result<(), Box<Fault>> {
+pub(crate) fn used(used: &CpuUse, moment: &Moment) -> Result<(), Box<Fault>> {
     member(used.vcpu, moment)?;
     named_by_hardware(used.cpu, moment)?;
     if used.ran > used.to.since(used.from) || used.to > moment.now() {

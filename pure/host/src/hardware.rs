@@ -2,11 +2,11 @@
 //! takes.
 
 use slackline_policy::Values;
-use slackline_trace::{Order, Outcome, Used};
-use slackline_units::{CpuId, CpuSet, Time, Told};
+use slackline_trace::{CpuUse, Order, Outcome};
+use slackline_units::{CpuId, CpuSet, Time, VcpuHint};
 
 /// Event reported by the hardware, with the vCPU's parameters in the form that policies read.
-pub type Fact<'a> = slackline_trace::Fact<VcpuTerms<'a>, &'a Told>;
+pub type Fact<'a> = slackline_trace::Fact<VcpuTerms<'a>, &'a VcpuHint>;
 
 /// Report by the hardware: one event. Reports are made in the order of their events.
 #[derive(Clone, Copy, Debug)]
@@ -16,7 +16,7 @@ pub struct Report<'a> {
     /// CPU time that the hardware noticed without being asked: used by vCPUs without a CPU, or in
     /// run intervals that have ended. The host measures the CPU time of running vCPUs itself, with
     /// [`Hardware::measure`].
-    pub used: &'a [Used],
+    pub used: &'a [CpuUse],
     /// Event that the hardware reports.
     pub fact: Fact<'a>,
 }
@@ -41,7 +41,7 @@ impl<'a> From<&'a Values> for VcpuTerms<'a> {
 pub trait Hardware {
     /// Returns the CPU time that the occupant of `cpu` has used since the last call, as measured.
     /// `None` if it used nothing or the CPU has no occupant.
-    fn measure(&mut self, cpu: CpuId, now: Time) -> Option<Used>;
+    fn measure(&mut self, cpu: CpuId, now: Time) -> Option<CpuUse>;
 
     /// Carries out an order at once, or refuses it.
     fn carry_out(&mut self, order: Order) -> Outcome;

@@ -17,7 +17,8 @@ mod recorded;
 mod turn;
 
 use slackline_policy::{
-    Account, Entitlement, Moment, Pick, Policy, Promise, Spec, Told, Topology, TurnEnd, Values,
+    Account, Entitlement, Moment, Pick, Policy, Promise, Spec, TimesliceEnd, Topology, Values,
+    VcpuHint,
 };
 use slackline_trace::{RanEnd, Record, Sink};
 use slackline_units::{CpuId, CpuSet, CpuShare, ReservationError, Span, Time, VcpuId};
@@ -25,7 +26,7 @@ use slackline_units::{CpuId, CpuSet, CpuShare, ReservationError, Span, Time, Vcp
 pub use check::{Broken, Fault, NotEligible};
 pub use hardware::{Fact, Hardware, Report, VcpuTerms};
 pub use slackline_policy as policy;
-pub use slackline_trace::{Order, Outcome, Used};
+pub use slackline_trace::{CpuUse, Order, Outcome};
 use turn::Turns;
 
 /// Reads the reservation out of a share, as the policy defines it.
@@ -99,7 +100,7 @@ impl Host {
     /// reservations, or admits all of them.
     #[must_use]
     pub fn room(&self, period: Span, allowed: CpuSet) -> Option<Span> {
-        self.policy.room(&self.moment, period, allowed)
+        self.policy.available_slice(&self.moment, period, allowed)
     }
 
     /// Returns the sum of all reservations on a CPU, without the overhead that admission counts.
@@ -150,7 +151,7 @@ impl Host {
             Fact::Blocked(vcpu) => self.block(vcpu, Rest::Blocked, hardware, sink),
             Fact::Paused(vcpu) => self.block(vcpu, Rest::Paused, hardware, sink),
             Fact::Yielded(cpu) => self.yields(cpu, hardware, sink),
-            Fact::LimitReached(cpu) => self.end_turn(cpu, TurnEnd::Limit, hardware, sink),
+            Fact::LimitReached(cpu) => self.end_turn(cpu, TimesliceEnd::Limit, hardware, sink),
             Fact::AlarmRang(cpu) => self.ring(cpu, hardware, sink),
             Fact::Told(vcpu, told) => self.hear(vcpu, told, hardware, sink),
             Fact::Allowed(vcpu) => self.allow(vcpu),
@@ -188,7 +189,7 @@ impl Host {
     /// Returns true if the policy also distributes slack by share rather than equally.
     #[must_use]
     pub fn weighs_spare_time(&self) -> bool {
-        self.policy.weighs_spare_time()
+        self.policy.weighs_slack()
     }
 
     /// Lists up to `most` vCPUs that would be picked on `cpu` by entitlement (due or in arrears), each
@@ -267,7 +268,7 @@ impl Host {
     }
 
     #[inline(always)]
-    fn charge<S: Sink>(&mut self, used: Used, sink: &mut S) -> Result<(), Box<Fault>> {
+    fn charge<S: Sink>(&mut self, used: CpuUse, sink: &mut S) -> Result<(), Box<Fault>> {
         check::used(&used, &self.moment)?;
         self.turns.add(used, sink)?;
         if !used.ran.is_zero() {
@@ -300,7 +301,7 @@ impl Host {
         sink.record(&Record::Joined { at, vcpu });
         self.record_promise(vcpu, terms.share, sink);
         for cpu in (0..self.moment.cpus()).map(CpuId::new) {
-            hardware.set_alarm(cpu, self.policy.alarm(cpu));
+            hardware.set_alarm(cpu, self.policy.next_timer(cpu));
         }
         Ok(())
     }
@@ -372,7 +373,7 @@ impl Host {
         self.to_offer.retain(|&other| other != vcpu);
         self.moved.retain(|&(other, _)| other != vcpu);
         self.moment.leave(vcpu);
-        let cpus = self.policy.leave(&self.moment, vcpu);
+        let cpus = self.policy.on_leave(&self.moment, vcpu);
         self.to_ask.add(&cpus);
         sink.record(&Record::Left { at: self.moment.now(), vcpu });
         Ok(())
@@ -397,7 +398,7 @@ impl Host {
         }
         self.moment.set_awake(vcpu, true);
         sink.record(&Record::Woke { at: self.moment.now(), vcpu });
-        let cpus = self.policy.wake(&self.moment, vcpu);
+        let cpus = self.policy.on_wake(&self.moment, vcpu);
         self.to_ask.add(&cpus);
         self.to_offer.push(vcpu);
         Ok(())
@@ -430,7 +431,7 @@ impl Host {
             Rest::Blocked => Record::Blocked { at, vcpu },
             Rest::Paused => Record::Paused { at, vcpu },
         });
-        let cpus = self.policy.block(&self.moment, vcpu);
+        let cpus = self.policy.on_block(&self.moment, vcpu);
         self.to_ask.add(&cpus);
         match (cpu, why) {
             (Some(cpu), Rest::Blocked) => return self.ask(cpu, hardware, sink),
@@ -452,7 +453,7 @@ impl Host {
     fn hear<M: Hardware, S: Sink>(
         &mut self,
         vcpu: VcpuId,
-        told: &Told,
+        told: &VcpuHint,
         hardware: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
@@ -460,7 +461,7 @@ impl Host {
         if let Some(cpu) = self.moment.cpu_of(vcpu) {
             self.measure(cpu, hardware, sink)?;
         }
-        let cpus = self.policy.hear(&self.moment, vcpu, told);
+        let cpus = self.policy.on_hint(&self.moment, vcpu, told);
         self.to_ask.add(&cpus);
         Ok(())
     }
@@ -482,14 +483,14 @@ impl Host {
         hardware: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
-        self.end_turn(cpu, TurnEnd::Yield, hardware, sink)?;
+        self.end_turn(cpu, TimesliceEnd::Yield, hardware, sink)?;
         self.ask(cpu, hardware, sink)
     }
 
     fn end_turn<M: Hardware, S: Sink>(
         &mut self,
         cpu: CpuId,
-        why: TurnEnd,
+        why: TimesliceEnd,
         hardware: &mut M,
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
@@ -497,12 +498,12 @@ impl Host {
         let vcpu =
             self.moment.occupant(cpu).ok_or_else(|| Fault::broken(Broken::NobodyThere { cpu }))?;
         self.measure(cpu, hardware, sink)?;
-        let cpus = self.policy.turn_over(&self.moment, vcpu, why);
+        let cpus = self.policy.on_timeslice_end(&self.moment, vcpu, why);
         self.to_ask.add(&cpus);
         self.to_ask.insert(cpu);
         let end = match why {
-            TurnEnd::Limit => RanEnd::Limit,
-            TurnEnd::Yield => RanEnd::Yielded,
+            TimesliceEnd::Limit => RanEnd::Limit,
+            TimesliceEnd::Yield => RanEnd::Yielded,
         };
         self.turns.close(cpu, end, sink);
         self.turns.end(cpu);
@@ -517,13 +518,13 @@ impl Host {
     ) -> Result<(), Box<Fault>> {
         check::named_by_hardware(cpu, &self.moment)?;
         self.measure(cpu, hardware, sink)?;
-        for other in self.policy.ring_needs(&self.moment, cpu).iter() {
+        for other in self.policy.timer_charges(&self.moment, cpu).iter() {
             check::named_by_policy(other, &self.moment)?;
             self.measure(other, hardware, sink)?;
         }
         self.turns.close(cpu, RanEnd::Preempted, sink);
-        let cpus = self.policy.ring(&self.moment, cpu);
-        check::alarm(self.policy.alarm(cpu), cpu, self.moment.now())?;
+        let cpus = self.policy.on_timer(&self.moment, cpu);
+        check::alarm(self.policy.next_timer(cpu), cpu, self.moment.now())?;
         self.to_ask.add(&cpus);
         self.to_ask.insert(cpu);
         Ok(())

@@ -1,7 +1,7 @@
 //! Scheduling passes at the end of an instant: CPUs are rescheduled in order of their number, and
 //! the policy's picks become orders.
 
-use slackline_policy::{Pick, TurnEnd};
+use slackline_policy::{Pick, TimesliceEnd};
 use slackline_trace::{Order, Outcome, RanEnd, Record, Sink};
 use slackline_units::{CpuId, CpuSet, Span, VcpuId};
 
@@ -99,12 +99,12 @@ impl Host {
         check::named_by_policy(cpu, &self.moment)?;
         self.measure(cpu, hardware, sink)?;
         self.to_ask.remove(cpu);
-        let cpus = self.policy.pass(&self.moment, cpu);
+        let cpus = self.policy.prepare_pick(&self.moment, cpu);
         self.to_ask.add(&cpus);
         if !self.ask_once(cpu, hardware, sink)? {
             self.ask_again(cpu, hardware, sink)?;
         }
-        hardware.set_alarm(cpu, self.policy.alarm(cpu));
+        hardware.set_alarm(cpu, self.policy.next_timer(cpu));
         Ok(())
     }
 
@@ -165,13 +165,13 @@ impl Host {
             if !is_new {
                 // The vCPU was in its timeslice and lost the rest of it. The policy must not
                 // believe that it still has a CPU.
-                let cpus = self.policy.turn_over(&self.moment, vcpu, TurnEnd::Yield);
+                let cpus = self.policy.on_timeslice_end(&self.moment, vcpu, TimesliceEnd::Yield);
                 self.to_ask.add(&cpus);
             }
             return Ok(false);
         }
         if is_new {
-            let cpus = self.policy.start(&self.moment, vcpu);
+            let cpus = self.policy.on_start(&self.moment, vcpu);
             self.to_ask.add(&cpus);
         }
         Ok(true)

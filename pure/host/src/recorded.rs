@@ -1,13 +1,13 @@
 //! Recording of steps: passes all exchanges between the hardware and its host to a sink.
 
-use slackline_trace::{Exchange, KeptFact, Order, Outcome, Sink, Used, WrittenTerms};
+use slackline_trace::{CpuUse, Exchange, KeptFact, Order, Outcome, Sink, WrittenTerms};
 use slackline_units::{CpuId, Time};
 
 use crate::check::Fault;
 use crate::{Hardware, Host, Report, VcpuTerms};
 
 /// Hardware with the exchanges of the current step.
-struct Recorded<'a, M> {
+struct ExchangeRecorder<'a, M> {
     hardware: &'a mut M,
     exchanges: Vec<Exchange>,
 }
@@ -24,7 +24,7 @@ impl Host {
     ) -> Result<(), Box<Fault>> {
         report.used.iter().for_each(|used| sink.exchange(&Exchange::Noticed(*used)));
         sink.exchange(&Exchange::Reported { now: report.now, fact: kept(&report) });
-        let mut recorded = Recorded { hardware, exchanges: Vec::new() };
+        let mut recorded = ExchangeRecorder { hardware, exchanges: Vec::new() };
         let result = self.take_in(report, &mut recorded, sink);
         recorded.exchanges.iter().for_each(|exchange| sink.exchange(exchange));
         if result.as_ref().is_err_and(|fault| matches!(**fault, Fault::Declined { .. })) {
@@ -42,8 +42,8 @@ fn kept(report: &Report<'_>) -> KeptFact {
     report.fact.map(written, |told| Box::new(*told))
 }
 
-impl<M: Hardware> Hardware for Recorded<'_, M> {
-    fn measure(&mut self, cpu: CpuId, now: Time) -> Option<Used> {
+impl<M: Hardware> Hardware for ExchangeRecorder<'_, M> {
+    fn measure(&mut self, cpu: CpuId, now: Time) -> Option<CpuUse> {
         let used = self.hardware.measure(cpu, now);
         self.exchanges.extend(used.map(Exchange::Measured));
         used

@@ -4,7 +4,7 @@ use slackline_policy::Entitlement;
 use slackline_trace::{RanEnd, Record, Sink};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
-use crate::Used;
+use crate::CpuUse;
 use crate::check::{Broken, Fault};
 
 /// Order that a CPU was given last: vCPU, end and entitlement.
@@ -102,7 +102,7 @@ impl Turns {
 
     /// Adds CPU time that the hardware measured.
     #[inline(always)]
-    pub(crate) fn add<S: Sink>(&mut self, used: Used, sink: &mut S) -> Result<(), Box<Fault>> {
+    pub(crate) fn add<S: Sink>(&mut self, used: CpuUse, sink: &mut S) -> Result<(), Box<Fault>> {
         let cpu = &mut self.cpus[used.cpu.index()];
         if used.from < cpu.reported {
             return Err(Fault::broken(Broken::UsedTwice { used, reported: cpu.reported }));
@@ -128,7 +128,7 @@ impl Turns {
                 stretch.late += late;
             }
             other => {
-                let Used { vcpu, from, to, ran, .. } = used;
+                let CpuUse { vcpu, from, to, ran, .. } = used;
                 let next = Stretch { vcpu, from, to, used: ran, granted, late, due };
                 if let Some(before) = other.replace(next) {
                     write(before, used.cpu, RanEnd::Preempted, sink);

@@ -10,7 +10,7 @@
 //! Seconds follow each other from the end of the warm-up. An incomplete second at the end is left
 //! out. Errors are in millionths of A.
 
-use slackline_trace::{Header, Named, Record, Sink};
+use slackline_trace::{Header, Record, Sink, VcpuName};
 use slackline_units::{CpuShare, Span, Time, VcpuId};
 
 use crate::split::Stretch;
@@ -83,7 +83,7 @@ fn domain_of(vcpu: VcpuId) -> usize {
 }
 
 impl Sink for WholeSeconds {
-    fn named(&mut self, named: &Named) {
+    fn named(&mut self, named: &VcpuName) {
         self.begin(domain_of(named.vcpu));
     }
 

@@ -30,13 +30,13 @@ pub struct CpuSeconds {
     warmup: Time,
     now: Time,
     /// By CPU, then by second.
-    cpus: Vec<Vec<Counted>>,
+    cpus: Vec<Vec<SecondSums>>,
     strays: Strays,
 }
 
 /// Sums of one second.
 #[derive(Clone, Copy, Debug, Default)]
-struct Counted {
+struct SecondSums {
     busy: Span,
     /// Time in which kernel accounting covers the second.
     booked: Span,
@@ -63,15 +63,15 @@ impl CpuSeconds {
         self.strays.check()?;
         let length = self.now.since(self.warmup.min(self.now));
         let whole = usize::try_from(length / SECOND).unwrap_or(usize::MAX);
-        let seconds = |mut cpu: Vec<Counted>| {
-            cpu.resize(whole, Counted::default());
-            cpu.into_iter().map(Counted::finish).collect()
+        let seconds = |mut cpu: Vec<SecondSums>| {
+            cpu.resize(whole, SecondSums::default());
+            cpu.into_iter().map(SecondSums::finish).collect()
         };
         Ok(self.cpus.into_iter().map(seconds).collect())
     }
 
     /// Adds an amount to the seconds that it lies in, spread evenly.
-    fn spread(&mut self, cpu: usize, mut stretch: Stretch, pick: fn(&mut Counted) -> &mut Span) {
+    fn spread(&mut self, cpu: usize, mut stretch: Stretch, pick: fn(&mut SecondSums) -> &mut Span) {
         if stretch.from < self.warmup {
             stretch = stretch.split(self.warmup).1;
         }
@@ -81,7 +81,7 @@ impl CpuSeconds {
             let nth = usize::try_from(nth).expect("the seconds of a run fit in memory");
             let seconds = &mut self.cpus[cpu];
             if nth >= seconds.len() {
-                seconds.resize(nth + 1, Counted::default());
+                seconds.resize(nth + 1, SecondSums::default());
             }
             *pick(&mut seconds[nth]) += before.used;
             stretch = after;
@@ -89,9 +89,9 @@ impl CpuSeconds {
     }
 }
 
-impl Counted {
+impl SecondSums {
     fn finish(self) -> CpuSecond {
-        let Counted { busy, booked, counts } = self;
+        let SecondSums { busy, booked, counts } = self;
         let is_told = booked >= ENOUGH;
         // If accounting covers a part of the second, vCPUs are taken to have used the same part of
         // their time in it.

@@ -76,7 +76,7 @@ struct Shortfalls {
 
 /// CPU time that a vCPU received.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Received {
+pub(crate) struct ReceivedTime {
     pub(crate) stretch: Stretch,
     /// Overrun contained in this time.
     pub(crate) late: Span,
@@ -88,7 +88,7 @@ pub(crate) struct Received {
 
 /// Results over all deadlines.
 #[derive(Debug)]
-pub(crate) struct Judged {
+pub(crate) struct DeadlineResults {
     pub(crate) count: u64,
     pub(crate) misses: u64,
     pub(crate) miss_time: Option<Distribution>,
@@ -123,8 +123,8 @@ impl Deadlines {
     }
 
     /// Adds CPU time received within the current period.
-    pub(crate) fn receive(&mut self, received: Received) {
-        let Received { stretch: Stretch { used, .. }, late, due, exact } = received;
+    pub(crate) fn receive(&mut self, received: ReceivedTime) {
+        let ReceivedTime { stretch: Stretch { used, .. }, late, due, exact } = received;
         let within = used.min(self.left);
         self.left -= within;
         let made_up = (used - within).min(self.missing);
@@ -160,7 +160,7 @@ impl Deadlines {
     }
 
     /// Judges the period that ends and begins the next one.
-    pub(crate) fn deadline(&mut self, at: Time, promise: Reservation, state: State) {
+    pub(crate) fn deadline(&mut self, at: Time, promise: Reservation, state: DeadlineState) {
         // A shortfall too small to measure is dropped. The policy may differ from this file on the
         // budget of a period with a block, and such a difference must not last forever.
         let shortfall = self.owed.left_after(self.received);
@@ -191,8 +191,8 @@ impl Deadlines {
     }
 
     /// Returns the results over all deadlines.
-    pub(crate) fn finish(self) -> Judged {
-        Judged {
+    pub(crate) fn finish(self) -> DeadlineResults {
+        DeadlineResults {
             count: self.count,
             misses: self.misses,
             miss_time: self.miss_time.distribution(),
@@ -262,7 +262,7 @@ impl Shortfalls {
 
 /// State of a vCPU at a deadline.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct State {
+pub(crate) struct DeadlineState {
     /// True if the period that ends began after the warm-up.
     pub(crate) counts: bool,
     pub(crate) is_asleep: bool,

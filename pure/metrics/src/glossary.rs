@@ -390,7 +390,7 @@ impl Term {
 mod tests {
     use super::*;
     use crate::{Field, Meter, XenMon};
-    use slackline_trace::{Header, Knowledge, Named, Record, Sink};
+    use slackline_trace::{Header, Knowledge, Record, Sink, VcpuName};
     use slackline_units::{DomId, Span, Time, VcpuId};
 
     /// Returns every field of a run with one vCPU.
@@ -421,7 +421,7 @@ mod tests {
         };
         let mut meter = sink(&header);
         let (at, vcpu) = (Time::START, VcpuId::new(0, DomId::new(0), 0));
-        meter.named(&Named { at, vcpu, name: "web".into(), domain: "web".into() });
+        meter.named(&VcpuName { at, vcpu, name: "web".into(), domain: "web".into() });
         meter.record(&Record::Joined { at, vcpu });
         meter
     }

@@ -1,12 +1,12 @@
 //! The meter, which turns records into a summary.
 
-use slackline_trace::{Header, Knowledge, Named, OverheadKind, Record, Sink};
+use slackline_trace::{Header, Knowledge, OverheadKind, Record, Sink, VcpuName};
 use slackline_units::{CpuId, GridClock, Span, Time, VcpuId};
 
 use crate::cumulative::Cumulative;
 use crate::distribution::Tally;
-use crate::promise::{Promised, Ran};
-use crate::shared::{Books, Counts};
+use crate::promise::{ReservedRun, TimedReservation};
+use crate::shared::{Counts, CpuAccounting};
 use crate::split::Stretch;
 use crate::stray::{StrayRecord, Strays, Unknown};
 use crate::vcpu::VcpuMeter;
@@ -58,7 +58,7 @@ struct CpuMeter {
     switches: u64,
     /// The vCPU that ran last, and the end of its run interval.
     last: Option<(VcpuId, Time)>,
-    books: Books,
+    books: CpuAccounting,
 }
 
 impl Meter {
@@ -180,7 +180,7 @@ impl Meter {
     }
 
     #[inline]
-    fn ran(&mut self, vcpu: VcpuId, cpu: CpuId, ran: Ran) {
+    fn ran(&mut self, vcpu: VcpuId, cpu: CpuId, ran: ReservedRun) {
         let Stretch { from, to, .. } = ran.stretch;
         let is_measured = from >= self.warmup;
         let Some(meter) = self.cpu(cpu) else { return };
@@ -202,7 +202,7 @@ impl Meter {
         match *record {
             Record::Joined { at, .. } => meter.joined(at),
             Record::Promised { at, reservation, exact, phase, .. } => {
-                meter.promised(Promised { at, reservation, exact, phase }, clock);
+                meter.promised(TimedReservation { at, reservation, exact, phase }, clock);
             }
             Record::Left { at, .. } => meter.over(at),
             Record::Job { released, deadline, done, .. } => meter.job(released, deadline, done),
@@ -297,14 +297,14 @@ impl Sink for Meter {
             }
             Record::Ran { vcpu, cpu, from, to, used, late, due, .. } => {
                 let stretch = Stretch { from, to, used };
-                self.ran(vcpu, cpu, Ran { stretch, late, due });
+                self.ran(vcpu, cpu, ReservedRun { stretch, late, due });
             }
             _ => self.seldom(record),
         }
     }
 
     /// A vCPU that returns under its name goes on with its sums. Any other starts with new ones.
-    fn named(&mut self, named: &Named) {
+    fn named(&mut self, named: &VcpuName) {
         let slot = named.vcpu.slot();
         if self.vcpus.len() <= slot {
             self.vcpus.resize(slot + 1, None);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use slackline_trace::{Named, Record, Sink};
+use slackline_trace::{Record, Sink, VcpuName};
 use slackline_units::{Span, Time, VcpuId};
 
 use crate::stray::{StrayRecord, Strays, Unknown};
@@ -71,7 +71,7 @@ impl OverTime {
 }
 
 impl Sink for OverTime {
-    fn named(&mut self, named: &Named) {
+    fn named(&mut self, named: &VcpuName) {
         let new = || Curve { name: String::new(), ran: Vec::new() };
         self.vcpus.entry(named.vcpu).or_insert_with(new).name.clone_from(&named.name);
     }

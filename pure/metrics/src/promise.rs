@@ -9,13 +9,13 @@
 use slackline_trace::Knowledge;
 use slackline_units::{GridClock, Periods, Reservation, Span, Time};
 
-use crate::deadline::{Deadlines, Judged, Received, State};
+use crate::deadline::{DeadlineResults, DeadlineState, Deadlines, ReceivedTime};
 use crate::share::{LongRun, Period, Shares};
 use crate::split::Stretch;
 
 /// Reservation with the time from which it holds.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Promised {
+pub(crate) struct TimedReservation {
     pub(crate) at: Time,
     pub(crate) reservation: Option<Reservation>,
     pub(crate) exact: bool,
@@ -24,20 +24,20 @@ pub(crate) struct Promised {
 
 /// Run interval as it was recorded.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ran {
+pub(crate) struct ReservedRun {
     pub(crate) stretch: Stretch,
     pub(crate) late: Span,
     pub(crate) due: bool,
 }
 
-impl Ran {
+impl ReservedRun {
     /// Returns the parts before and after `at`. The overrun is the last of the time used.
-    fn split(self, at: Time) -> (Ran, Ran) {
+    fn split(self, at: Time) -> (ReservedRun, ReservedRun) {
         let (before, after) = self.stretch.split(at);
         let late = self.late.left_after(after.used).min(before.used);
-        let before = Ran { stretch: before, late, due: self.due };
+        let before = ReservedRun { stretch: before, late, due: self.due };
         let late = self.late.min(after.used);
-        (before, Ran { stretch: after, late, due: self.due })
+        (before, ReservedRun { stretch: after, late, due: self.due })
     }
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Deliveries {
     clock: GridClock,
     current: Option<Current>,
     /// Reservations made within a run interval that is not recorded yet, in order.
-    pending: Vec<Promised>,
+    pending: Vec<TimedReservation>,
     /// Excess: CPU time received beyond the prorated slice when a reservation ended, and not yet
     /// deducted from a period.
     advance: Span,
@@ -81,7 +81,7 @@ struct Current {
 #[derive(Debug, Default)]
 pub(crate) struct Balance {
     pub(crate) long_run: LongRun,
-    pub(crate) judged: Option<Judged>,
+    pub(crate) judged: Option<DeadlineResults>,
 }
 
 impl Deliveries {
@@ -128,7 +128,7 @@ impl Deliveries {
     }
 
     /// Adds a reservation that begins at this time.
-    pub(crate) fn promise(&mut self, promised: Promised) {
+    pub(crate) fn promise(&mut self, promised: TimedReservation) {
         self.pending.push(promised);
         // A blocked vCPU is in no run interval, so the reservation can hold at once.
         if self.is_asleep {
@@ -138,7 +138,7 @@ impl Deliveries {
 
     /// Adds a run interval of the vCPU.
     #[inline]
-    pub(crate) fn ran(&mut self, ran: Ran) {
+    pub(crate) fn ran(&mut self, ran: ReservedRun) {
         let Stretch { from, to, used } = ran.stretch;
         match &mut self.current {
             Some(current)
@@ -146,8 +146,8 @@ impl Deliveries {
             {
                 current.received += used;
                 if let Some(deadlines) = &mut self.deadlines {
-                    let Ran { stretch, late, due } = ran;
-                    deadlines.receive(Received { stretch, late, due, exact: current.exact });
+                    let ReservedRun { stretch, late, due } = ran;
+                    deadlines.receive(ReceivedTime { stretch, late, due, exact: current.exact });
                 }
             }
             None if self.pending.is_empty() => {}
@@ -182,7 +182,7 @@ impl Deliveries {
     /// Ends the reservation: the vCPU left, or the run is over.
     pub(crate) fn over(&mut self, at: Time) {
         self.catch_up(at);
-        self.apply(Promised { at, reservation: None, exact: false, phase: None });
+        self.apply(TimedReservation { at, reservation: None, exact: false, phase: None });
     }
 
     /// Returns the results. `exact` says if the last reservation is a hard limit.
@@ -193,7 +193,7 @@ impl Deliveries {
 
     /// Adds a run interval that does not lie inside one period of one reservation.
     #[inline(never)]
-    fn ran_across(&mut self, ran: Ran) {
+    fn ran_across(&mut self, ran: ReservedRun) {
         let mut rest = ran;
         while self.pending.first().is_some_and(|next| next.at < rest.stretch.to) {
             let next = self.pending.remove(0);
@@ -209,7 +209,7 @@ impl Deliveries {
     }
 
     /// Adds a run interval within one reservation.
-    fn receive(&mut self, ran: Ran) {
+    fn receive(&mut self, ran: ReservedRun) {
         self.close_until(ran.stretch.from);
         let mut rest = ran;
         while let Some(current) = &mut self.current {
@@ -217,10 +217,10 @@ impl Deliveries {
             let (end, exact) = (current.end, current.exact);
             let crosses = rest.stretch.to > end;
             let (part, after) = if crosses { rest.split(end) } else { (rest, rest) };
-            let Ran { stretch, late, due } = part;
+            let ReservedRun { stretch, late, due } = part;
             current.received += stretch.used;
             if let Some(deadlines) = &mut self.deadlines {
-                deadlines.receive(Received { stretch, late, due, exact });
+                deadlines.receive(ReceivedTime { stretch, late, due, exact });
             }
             if !crosses {
                 break;
@@ -241,8 +241,8 @@ impl Deliveries {
     }
 
     /// Replaces the reservation that holds.
-    fn apply(&mut self, promised: Promised) {
-        let Promised { at, reservation, exact, phase } = promised;
+    fn apply(&mut self, promised: TimedReservation) {
+        let TimedReservation { at, reservation, exact, phase } = promised;
         if let Some(deadlines) = &mut self.deadlines {
             deadlines.give_up(at);
         }
@@ -303,7 +303,7 @@ impl Deliveries {
         self.shares.period_over(period, exact);
         let next = self.begin(periods, exact, (end, periods.next_end(end, &self.clock)));
         if let Some(deadlines) = &mut self.deadlines {
-            let state = State { counts, is_asleep: self.is_asleep, next: next.slice };
+            let state = DeadlineState { counts, is_asleep: self.is_asleep, next: next.slice };
             deadlines.deadline(end, periods.reservation, state);
         }
         self.current = Some(next);

@@ -41,7 +41,7 @@ pub(crate) struct Period {
 
 /// Sums over some periods.
 #[derive(Clone, Copy, Debug, Default)]
-struct Books {
+struct PeriodSums {
     received: Span,
     promised: Span,
     slept: bool,
@@ -68,14 +68,14 @@ pub(crate) struct LongRun {
 /// Compares the CPU time of one vCPU with its reservation.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shares {
-    second: Books,
+    second: PeriodSums,
     /// Number of periods so far in this second.
     periods: u64,
     /// Number of periods that make a second.
     a_second: u64,
     is_measured: bool,
     errors: Tally,
-    long_run: Books,
+    long_run: PeriodSums,
     /// Total length of the periods in the long run.
     whole: Span,
 }
@@ -88,7 +88,7 @@ impl Shares {
     }
 
     fn begin_second(&mut self) {
-        (self.second, self.periods, self.is_measured) = (Books::default(), 0, true);
+        (self.second, self.periods, self.is_measured) = (PeriodSums::default(), 0, true);
     }
 
     /// Adds a period that is over.
@@ -152,7 +152,7 @@ impl Shares {
     }
 }
 
-impl Books {
+impl PeriodSums {
     fn add(&mut self, received: Span, promised: Span, slept: bool) {
         self.received += received;
         self.promised += promised;

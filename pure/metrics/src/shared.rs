@@ -36,7 +36,7 @@ impl Counts {
 
 /// Kernel accounting of one CPU over the run.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Books {
+pub(crate) struct CpuAccounting {
     length: Span,
     counts: Counts,
     /// CPU time of vCPUs at the start of accounting, and at its last update.
@@ -44,7 +44,7 @@ pub(crate) struct Books {
     busy: Span,
 }
 
-impl Books {
+impl CpuAccounting {
     /// Adds the accounting of an interval. `busy` is the CPU time of vCPUs after the warm-up so
     /// far.
     pub(crate) fn add(

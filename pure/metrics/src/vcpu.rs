@@ -21,7 +21,7 @@ use slackline_units::{CpuId, GridClock, Reservation, Span, Time, VcpuId};
 
 use crate::cumulative::Cumulative;
 use crate::distribution::Tally;
-use crate::promise::{Balance, Deliveries, Promised, Ran};
+use crate::promise::{Balance, Deliveries, ReservedRun, TimedReservation};
 use crate::seconds::Spans;
 use crate::share::Account;
 use crate::split::{Stretch, ppm, proportion};
@@ -50,14 +50,14 @@ pub(crate) struct VcpuMeter {
     migrations: u64,
     wake_to_run: Tally,
     /// Reservation that holds, with its begin.
-    promised: Option<Promised>,
+    promised: Option<TimedReservation>,
     /// Last reservation, which may be none; and if it changed after the warm-up.
     terms: Option<Option<Reservation>>,
     has_changed: bool,
     /// Entitlement of all reservations so far: slice / period × time in force.
     entitled: Span,
     /// Last reservation that was not none.
-    last_promised: Option<Promised>,
+    last_promised: Option<TimedReservation>,
     was_present: bool,
     deliveries: Option<Box<Deliveries>>,
     jobs: Option<Box<Jobs>>,
@@ -142,7 +142,7 @@ impl VcpuMeter {
         }
     }
 
-    pub(crate) fn promised(&mut self, promised: Promised, clock: GridClock) {
+    pub(crate) fn promised(&mut self, promised: TimedReservation, clock: GridClock) {
         let before = self.terms.replace(promised.reservation);
         let is_other = before.is_some_and(|before| before != promised.reservation);
         self.has_changed |= is_other && promised.at > self.warmup;
@@ -186,7 +186,7 @@ impl VcpuMeter {
 
     /// Adds a run interval on `cpu`. `is_switch` is true if it does not continue the one before on
     /// that CPU. Returns the CPU time used in it after the warm-up.
-    pub(crate) fn ran(&mut self, ran: Ran, cpu: CpuId, is_switch: bool) -> Span {
+    pub(crate) fn ran(&mut self, ran: ReservedRun, cpu: CpuId, is_switch: bool) -> Span {
         let Stretch { from, to, used } = ran.stretch;
         let mut measured = used;
         self.waited_until(from);
@@ -221,7 +221,7 @@ impl VcpuMeter {
         self.second.ran(stretch);
         self.ten_seconds.ran(stretch);
         if let Some(deliveries) = &mut self.deliveries {
-            deliveries.ran(Ran { stretch, late: Span::ZERO, due: false });
+            deliveries.ran(ReservedRun { stretch, late: Span::ZERO, due: false });
         }
     }
 

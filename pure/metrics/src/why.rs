@@ -25,7 +25,7 @@ mod intervals;
 use std::collections::{BTreeMap, VecDeque};
 
 use slackline_trace::{
-    HostThread, HostThreadId, HostThreadKind, Named, Note, OffCpu, Record, Sink,
+    HostThread, HostThreadId, HostThreadKind, Note, OffCpu, Record, Sink, VcpuName,
 };
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
@@ -544,7 +544,7 @@ impl Blame {
 }
 
 impl Sink for Why {
-    fn named(&mut self, named: &Named) {
+    fn named(&mut self, named: &VcpuName) {
         self.names.insert(named.vcpu, (named.name.clone(), named.domain.clone()));
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use slackline_trace::{Header, Named, Record, Sink};
+use slackline_trace::{Header, Record, Sink, VcpuName};
 use slackline_units::{Span, Time};
 
 use crate::{Meter, StrayRecord, Summary};
@@ -23,13 +23,13 @@ pub struct MovingWindow {
     /// State at the start of the window. It has counted nothing.
     before: Meter,
     /// Entries since the start, in the order in which they were recorded.
-    since: VecDeque<Kept>,
+    since: VecDeque<WindowEntry>,
 }
 
 #[derive(Clone, Debug)]
-enum Kept {
+enum WindowEntry {
     Record(Record),
-    Named(Box<Named>),
+    Named(Box<VcpuName>),
 }
 
 impl MovingWindow {
@@ -76,42 +76,42 @@ impl MovingWindow {
         self.since.len()
     }
 
-    fn keep(&mut self, kept: Kept) {
+    fn keep(&mut self, kept: WindowEntry) {
         self.now = self.now.max(kept.over());
         self.since.push_back(kept);
         let start = self.start();
         while let Some(kept) = self.since.pop_front_if(|kept| kept.over() < start) {
             kept.pass_to(&mut self.before);
-            if matches!(kept, Kept::Named(_)) {
+            if matches!(kept, WindowEntry::Named(_)) {
                 self.before.forget_gone();
             }
         }
     }
 }
 
-impl Kept {
+impl WindowEntry {
     /// Returns the time at which the event of the entry was over.
     fn over(&self) -> Time {
         match self {
-            Kept::Record(record) => record.when().1,
-            Kept::Named(named) => named.at,
+            WindowEntry::Record(record) => record.when().1,
+            WindowEntry::Named(named) => named.at,
         }
     }
 
     fn pass_to(&self, meter: &mut Meter) {
         match self {
-            Kept::Record(record) => meter.record(record),
-            Kept::Named(named) => meter.named(named),
+            WindowEntry::Record(record) => meter.record(record),
+            WindowEntry::Named(named) => meter.named(named),
         }
     }
 }
 
 impl Sink for MovingWindow {
     fn record(&mut self, record: &Record) {
-        self.keep(Kept::Record(*record));
+        self.keep(WindowEntry::Record(*record));
     }
 
-    fn named(&mut self, named: &Named) {
-        self.keep(Kept::Named(Box::new(named.clone())));
+    fn named(&mut self, named: &VcpuName) {
+        self.keep(WindowEntry::Named(Box::new(named.clone())));
     }
 }

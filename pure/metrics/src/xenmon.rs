@@ -35,7 +35,7 @@ mod fields;
 
 use std::collections::BTreeMap;
 
-use slackline_trace::{Header, Knowledge, Named, RanEnd, Record, Sink};
+use slackline_trace::{Header, Knowledge, RanEnd, Record, Sink, VcpuName};
 use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 
 use crate::split::Stretch;
@@ -99,13 +99,13 @@ pub struct XenMon {
     knows_io: bool,
     /// The vCPU that ran last on each CPU, and the end of its run interval.
     last: Vec<Option<(VcpuId, Time)>>,
-    vcpus: BTreeMap<VcpuId, State>,
+    vcpus: BTreeMap<VcpuId, VcpuState>,
     domains: Vec<Domain>,
     strays: Strays,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct State {
+struct VcpuState {
     /// Index of its domain in `domains`.
     domain: usize,
     /// Time since which it is runnable and not running. `None` if it is not.
@@ -144,7 +144,7 @@ impl XenMon {
     pub fn finish(mut self) -> Result<XenMonSummary, StrayRecord> {
         self.strays.check()?;
         let end = self.now;
-        for State { domain, blocked, .. } in std::mem::take(&mut self.vcpus).into_values() {
+        for VcpuState { domain, blocked, .. } in std::mem::take(&mut self.vcpus).into_values() {
             if let Some(since) = blocked {
                 self.book_blocked(domain, since, end);
             }
@@ -161,7 +161,7 @@ impl XenMon {
         Ok(XenMonSummary { length, knows: self.knows, knows_io: self.knows_io, domains })
     }
 
-    fn state(&mut self, vcpu: VcpuId) -> Option<&mut State> {
+    fn state(&mut self, vcpu: VcpuId) -> Option<&mut VcpuState> {
         let found = self.vcpus.get_mut(&vcpu);
         if found.is_none() {
             self.strays.add(Unknown::Vcpu(vcpu));
@@ -200,7 +200,7 @@ impl XenMon {
 
     fn received(&mut self, vcpu: VcpuId, at: Time, pages: u32) {
         self.knows_io = true;
-        let Some(&mut State { domain, .. }) = self.state(vcpu) else { return };
+        let Some(&mut VcpuState { domain, .. }) = self.state(vcpu) else { return };
         if let Some(point) = self.point(domain, at) {
             point.io += u64::from(pages);
         }
@@ -227,8 +227,8 @@ impl XenMon {
         state.blocked = state.blocked.or(Some(at));
     }
 
-    fn ran(&mut self, (vcpu, cpu): (VcpuId, CpuId), ran: &Ran) {
-        let Ran { stretch, granted, end } = *ran;
+    fn ran(&mut self, (vcpu, cpu): (VcpuId, CpuId), ran: &RunInterval) {
+        let RunInterval { stretch, granted, end } = *ran;
         let Stretch { from, to, .. } = stretch;
         let Some(last) = self.last.get_mut(cpu.index()) else {
             return self.strays.add(Unknown::Cpu(cpu));
@@ -252,7 +252,7 @@ impl XenMon {
 }
 
 /// Run interval as it was recorded.
-struct Ran {
+struct RunInterval {
     stretch: Stretch,
     granted: Option<Span>,
     end: RanEnd,
@@ -273,7 +273,7 @@ impl Sink for XenMon {
             Record::Ran { vcpu, cpu, from, to, used, granted, end, .. } => {
                 self.now = self.now.max(to);
                 let stretch = Stretch { from, to, used };
-                self.ran((vcpu, cpu), &Ran { stretch, granted, end });
+                self.ran((vcpu, cpu), &RunInterval { stretch, granted, end });
             }
             Record::Left { at, vcpu } => {
                 self.now = self.now.max(at);
@@ -289,7 +289,7 @@ impl Sink for XenMon {
         }
     }
 
-    fn named(&mut self, named: &Named) {
+    fn named(&mut self, named: &VcpuName) {
         let id = named.vcpu.domain();
         let is_same = |domain: &Domain| domain.id == id && domain.name == named.domain;
         let domain = self.domains.iter().position(is_same);
@@ -297,7 +297,7 @@ impl Sink for XenMon {
             self.domains.push(Domain { id, name: named.domain.clone(), points: Vec::new() });
             self.domains.len() - 1
         });
-        let new = State { domain, runnable: None, blocked: None };
+        let new = VcpuState { domain, runnable: None, blocked: None };
         self.vcpus.entry(named.vcpu).or_insert(new).domain = domain;
     }
 }

@@ -86,7 +86,7 @@ impl Tau {
 
     /// Returns true if tau exceeds `other` by more than `parts` of `unit`. The weight of `other`
     /// must not be zero.
-    fn exceeds(self, other: Tau, unit: Tau, parts: Parts) -> bool {
+    fn exceeds(self, other: Tau, unit: Tau, parts: Ratio) -> bool {
         if self.weight == 0 {
             return true;
         }
@@ -103,7 +103,7 @@ impl Tau {
 
 /// Fraction `some / of`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Parts {
+pub(crate) struct Ratio {
     pub(crate) some: u64,
     pub(crate) of: u64,
 }
@@ -125,7 +125,7 @@ pub(crate) struct Member {
 
 /// Load of a CPU and the vCPUs on it.
 #[derive(Clone, Debug)]
-pub(crate) struct Load {
+pub(crate) struct BalancerCpu {
     pub(crate) cpu: CpuId,
     /// Time in a sample that reservations left, in ns.
     pub(crate) available: u64,
@@ -137,12 +137,12 @@ pub(crate) struct Load {
     pub(crate) members: Vec<Member>,
 }
 
-impl Load {
+impl BalancerCpu {
     /// Creates the load of a CPU without vCPUs. `available` is the time in a sample that
     /// reservations left.
-    pub(crate) fn empty(cpu: CpuId, available: Span) -> Load {
+    pub(crate) fn empty(cpu: CpuId, available: Span) -> BalancerCpu {
         let (reach, members) = (CpuSet::one(cpu), Vec::new());
-        Load { cpu, available: available.ns(), weight: 0, reach, members }
+        BalancerCpu { cpu, available: available.ns(), weight: 0, reach, members }
     }
 
     /// Adds the weight of a vCPU that may not migrate.

@@ -28,14 +28,14 @@ use core::fmt;
 use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, ReservationError, Span, Time, VcpuId};
 
 pub use admission::trial::Trial;
-pub use api::field::{Field, FieldError, Given, Kind, Value, Values};
+pub use api::field::{Field, FieldError, Kind, RawValue, Value, Values};
 pub use api::moment::Moment;
 pub use api::nearest::nearest;
 pub use api::roster::Roster;
-pub use api::spec::{Payer, Promise, ShareText, Spec};
+pub use api::spec::{BalancerVcpu, Promise, ShareText, Spec};
 pub use api::topology::{Groups, Level, Topology, TopologyError};
 pub use policies::{ALL, find};
-pub use slackline_units::{Entitlement, Told};
+pub use slackline_units::{Entitlement, VcpuHint};
 
 /// Decides which vCPU runs on each CPU, and for how long.
 ///
@@ -48,16 +48,17 @@ pub use slackline_units::{Entitlement, Told};
 /// - `at.now()` never decreases from one call to the next.
 /// - `at` describes the host after the event that is being reported.
 /// - The occupant of a CPU is charged up to `at.now()` before a call that concerns the CPU, before
-///   the `wake` of a vCPU that last ran there, and before a `ring` that lists the CPU in
-///   `ring_needs`. Before the `wake` of a vCPU that has not run yet, the occupants of all CPUs that
-///   it may run on are charged.
+///   the `on_wake` of a vCPU that last ran there, and before an `on_timer` that lists the CPU in
+///   `timer_charges`. Before the `on_wake` of a vCPU that has not run yet, the occupants of all
+///   CPUs that it may run on are charged.
 /// - The CPU of the event and the CPUs that a handler returned are rescheduled after all events of
 ///   the instant, in order of CPU number. If the running vCPU blocks or yields, its CPU is
 ///   rescheduled at once.
 ///
 /// The policy guarantees:
 /// - `pick` returns only a vCPU that `at` calls eligible for that CPU.
-/// - A timer (`alarm`) is never in the past. Once it has expired (`ring`) it is gone or later.
+/// - A timer (`next_timer`) is never in the past. Once it has expired (`on_timer`) it is gone or
+///   later.
 /// - The timer of a CPU changes only in a call that concerns the CPU or returns it.
 /// - The same calls in the same order give the same answers on every host.
 pub trait Policy: Send {
@@ -74,15 +75,15 @@ pub trait Policy: Send {
     fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError>;
 
     /// Removes a vCPU. Its id may be used again.
-    fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet;
+    fn on_leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet;
 
     /// Handles the wake of a vCPU. Returns the CPUs whose occupant it may preempt and, if it is
     /// bound to a CPU, that CPU. If none of them picks the vCPU, the host offers it to one idle
     /// CPU.
-    fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet;
+    fn on_wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet;
 
     /// Handles the start of a run interval: the vCPU now occupies a CPU.
-    fn start(&mut self, _at: &Moment, _vcpu: VcpuId) -> CpuSet {
+    fn on_start(&mut self, _at: &Moment, _vcpu: VcpuId) -> CpuSet {
         CpuSet::NONE
     }
 
@@ -94,41 +95,41 @@ pub trait Policy: Send {
 
     /// Handles the end of a timeslice: the vCPU reached its limit or yielded, and is still
     /// runnable.
-    fn turn_over(&mut self, _at: &Moment, _vcpu: VcpuId, _why: TurnEnd) -> CpuSet {
+    fn on_timeslice_end(&mut self, _at: &Moment, _vcpu: VcpuId, _why: TimesliceEnd) -> CpuSet {
         CpuSet::NONE
     }
 
     /// Handles a block: the vCPU has no more work, or the host holds it although it has some.
-    fn block(&mut self, _at: &Moment, _vcpu: VcpuId) -> CpuSet {
+    fn on_block(&mut self, _at: &Moment, _vcpu: VcpuId) -> CpuSet {
         CpuSet::NONE
     }
 
     /// Handles a hint from a vCPU about its tasks, or about I/O that it does for another VM.
-    fn hear(&mut self, _at: &Moment, _vcpu: VcpuId, _told: &Told) -> CpuSet {
+    fn on_hint(&mut self, _at: &Moment, _vcpu: VcpuId, _told: &VcpuHint) -> CpuSet {
         CpuSet::NONE
     }
 
     /// Prepares the `pick` that follows for `cpu`. A policy that stores its decision, instead of
     /// computing it in `pick`, decides here.
-    fn pass(&mut self, _at: &Moment, _cpu: CpuId) -> CpuSet {
+    fn prepare_pick(&mut self, _at: &Moment, _cpu: CpuId) -> CpuSet {
         CpuSet::NONE
     }
 
     /// Returns the vCPU to run on `cpu` from now on, and its longest timeslice, which may be zero.
     fn pick(&self, at: &Moment, cpu: CpuId) -> Pick;
 
-    /// Returns the time at which `ring` must be called for `cpu`. `None` if no timer is set.
-    fn alarm(&self, _cpu: CpuId) -> Option<Time> {
+    /// Returns the time at which `on_timer` must be called for `cpu`. `None` if no timer is set.
+    fn next_timer(&self, _cpu: CpuId) -> Option<Time> {
         None
     }
 
-    /// Returns the CPUs whose occupants must be charged before `ring` is called for `cpu`.
-    fn ring_needs(&self, _at: &Moment, cpu: CpuId) -> CpuSet {
+    /// Returns the CPUs whose occupants must be charged before `on_timer` is called for `cpu`.
+    fn timer_charges(&self, _at: &Moment, cpu: CpuId) -> CpuSet {
         CpuSet::one(cpu)
     }
 
     /// Handles the expiry of the timer of `cpu`.
-    fn ring(&mut self, _at: &Moment, _cpu: CpuId) -> CpuSet {
+    fn on_timer(&mut self, _at: &Moment, _cpu: CpuId) -> CpuSet {
         CpuSet::NONE
     }
 
@@ -139,7 +140,7 @@ pub trait Policy: Send {
     /// Returns the longest slice per `period` that admission control would grant now to one more
     /// vCPU with the affinity `allowed` (at least one CPU). It is exact and includes dispatch
     /// overhead. `None` if the policy reserves no slices, or admits every vCPU.
-    fn room(&self, _at: &Moment, _period: Span, _allowed: CpuSet) -> Option<Span> {
+    fn available_slice(&self, _at: &Moment, _period: Span, _allowed: CpuSet) -> Option<Span> {
         None
     }
 
@@ -151,7 +152,7 @@ pub trait Policy: Send {
 
     /// Returns true if the policy divides slack by weight instead of equally. On a shared host only
     /// the picked vCPU then competes for slack; the other vCPUs of its CPU get none meanwhile.
-    fn weighs_spare_time(&self) -> bool {
+    fn weighs_slack(&self) -> bool {
         false
     }
 
@@ -177,7 +178,7 @@ pub enum Pick {
 
 /// Cause of the end of a timeslice after which the vCPU is still runnable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TurnEnd {
+pub enum TimesliceEnd {
     /// The vCPU reached the limit of its `Pick`.
     Limit,
     /// The vCPU yielded the rest of its timeslice.
@@ -210,7 +211,7 @@ pub enum AdmitError {
         /// Number of CPUs tried: all that the vCPU's affinity allows.
         cpus: usize,
         /// Dispatch overhead of the reservation. `None` if the host counts none.
-        dispatching: Option<Dispatching>,
+        dispatching: Option<DispatchCost>,
         /// Longest slice with the demanded period that would be admitted instead. Zero if there is
         /// none.
         room: Span,
@@ -227,7 +228,7 @@ pub enum AdmitError {
         /// Number of these CPUs.
         cpus: usize,
         /// Dispatch overhead of the vCPU without a split. `None` if the host counts none.
-        dispatching: Option<Dispatching>,
+        dispatching: Option<DispatchCost>,
         /// Longest slice with the demanded period that would be admitted instead. Zero if there is
         /// none.
         room: Span,
@@ -243,7 +244,7 @@ pub enum AdmitError {
         /// Number of these CPUs.
         cpus: usize,
         /// Dispatch overhead of the reservation. `None` if the host counts none.
-        dispatching: Option<Dispatching>,
+        dispatching: Option<DispatchCost>,
         /// Longest slice with the demanded period that would be admitted instead. Zero if there is
         /// none.
         room: Span,
@@ -252,7 +253,7 @@ pub enum AdmitError {
 
 /// Cost of dispatching a vCPU that has a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Dispatching {
+pub struct DispatchCost {
     /// Share of a CPU, rounded up to a millionth.
     pub share: CpuShare,
     /// Number of dispatches per second.
@@ -323,7 +324,7 @@ impl fmt::Display for AdmitError {
 fn write_demand(
     out: &mut fmt::Formatter<'_>,
     asked: Reservation,
-    dispatching: Option<Dispatching>,
+    dispatching: Option<DispatchCost>,
 ) -> fmt::Result {
     let (slice, period, share) = (asked.slice(), asked.period(), asked.share());
     // A share that rounds to zero is not zero, and may be the one that does not fit.
@@ -331,7 +332,7 @@ fn write_demand(
         0 => write!(out, "{slice} every {period} (under 0.000001cpu)")?,
         _ => write!(out, "{slice} every {period} ({share})")?,
     }
-    if let Some(Dispatching { share, a_second }) = dispatching {
+    if let Some(DispatchCost { share, a_second }) = dispatching {
         write!(out, " plus {share} for {a_second} dispatches a second")?;
     }
     Ok(())

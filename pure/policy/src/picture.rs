@@ -15,11 +15,11 @@ use std::fmt::Write as _;
 use std::panic::Location;
 use std::sync::Mutex;
 
-use slackline_host::policy::{Account, Given, Groups, Spec, Topology, Values};
-use slackline_host::{Fact, Hardware, Host, Order, Outcome, Report, Used};
+use slackline_host::policy::{Account, Groups, RawValue, Spec, Topology, Values};
+use slackline_host::{CpuUse, Fact, Hardware, Host, Order, Outcome, Report};
 use slackline_trace::Record;
 use slackline_units::{
-    CpuId, CpuSet, DomId, Span, Task, TaskId, Tasks, Time, Told, Urgency, VcpuId,
+    CpuId, CpuSet, DomId, Span, Task, TaskId, Tasks, Time, Urgency, VcpuHint, VcpuId,
 };
 
 const COLUMN: Span = Span::from_ms(1);
@@ -33,7 +33,7 @@ pub(crate) fn picture(policy: &str, drawing: &str) {
 /// Does the same on a host whose cores have `threads` neighbouring CPUs each.
 #[track_caller]
 pub(crate) fn picture_on(threads: usize, policy: &str, drawing: &str) {
-    let lines: Vec<Line<'_>> = drawing.lines().filter_map(Line::read).collect();
+    let lines: Vec<PictureLine<'_>> = drawing.lines().filter_map(PictureLine::read).collect();
     let (cpus, vcpus): (Vec<_>, Vec<_>) =
         lines.into_iter().partition(|line| line.name.starts_with("cpu"));
     let drawn = Model::new(policy, &vcpus, &neighbours(cpus.len(), threads)).run(&vcpus);
@@ -63,7 +63,7 @@ fn neighbours(cpus: usize, threads: usize) -> Topology {
 }
 
 /// Timeslice that lasted until its limit.
-pub(crate) struct Turn {
+pub(crate) struct PictureTimeslice {
     /// First letter of the name of its vCPU.
     pub(crate) who: char,
     pub(crate) ran: Span,
@@ -73,8 +73,13 @@ pub(crate) struct Turn {
 
 /// Returns the first `count` timeslices on one CPU, to the nanosecond. No vCPU blocks. The first
 /// one wakes at the start, and the others, in order, after it was `alone` for that time.
-pub(crate) fn turns(policy: &str, drawing: &str, alone: Span, count: usize) -> Vec<Turn> {
-    let vcpus: Vec<Line<'_>> = drawing.lines().filter_map(Line::read).collect();
+pub(crate) fn turns(
+    policy: &str,
+    drawing: &str,
+    alone: Span,
+    count: usize,
+) -> Vec<PictureTimeslice> {
+    let vcpus: Vec<PictureLine<'_>> = drawing.lines().filter_map(PictureLine::read).collect();
     let mut model = Model::new(policy, &vcpus, &Topology::flat(1));
     for index in 0..vcpus.len() {
         let share = model.shares[index].clone();
@@ -93,7 +98,11 @@ pub(crate) fn turns(policy: &str, drawing: &str, alone: Span, count: usize) -> V
         model.step(Fact::LimitReached(cpu));
         model.step(Fact::Settled);
         let name = vcpus[who.slot()].name.chars().next().expect("a name");
-        Turn { who: name, ran: model.state.now - since, account: model.host.account(who) }
+        PictureTimeslice {
+            who: name,
+            ran: model.state.now - since,
+            account: model.host.account(who),
+        }
     };
     (0..count).map(turn).collect()
 }
@@ -123,10 +132,11 @@ pub(crate) fn dispatches(policy: &str, hogs: &[Hog], end: Span) -> Vec<Dispatch>
 pub(crate) fn dispatches_told(
     policy: &str,
     hogs: &[Hog],
-    later: &[(Span, usize, Told)],
+    later: &[(Span, usize, VcpuHint)],
     end: Span,
 ) -> Vec<Dispatch> {
-    let lines: Vec<Line<'_>> = hogs.iter().filter_map(|_| Line::read("hog r")).collect();
+    let lines: Vec<PictureLine<'_>> =
+        hogs.iter().filter_map(|_| PictureLine::read("hog r")).collect();
     let mut model = Model::new(policy, &lines, &Topology::flat(1));
     for (index, hog) in hogs.iter().enumerate() {
         let share = model.shares[index].clone();
@@ -134,12 +144,12 @@ pub(crate) fn dispatches_told(
         let Some(urgency) = hog.urgency.map(Urgency) else { continue };
         let task = |_| Task { id: TaskId::new(0), urgency };
         let runnable = std::array::from_fn(|place| (place == 0).then_some(()).map(task));
-        let told = Told::Tasks(Tasks { runnable, ..Tasks::default() });
+        let told = VcpuHint::Tasks(Tasks { runnable, ..Tasks::default() });
         model.step(Fact::Told(vcpu(index), &told));
     }
     let wakes = hogs.iter().enumerate().map(|(index, hog)| (hog.wakes, index, None));
     let told = later.iter().map(|(at, index, told)| (*at, *index, Some(told)));
-    let mut events: Vec<(Span, usize, Option<&Told>)> = wakes.chain(told).collect();
+    let mut events: Vec<(Span, usize, Option<&VcpuHint>)> = wakes.chain(told).collect();
     events.sort_by_key(|&(at, index, told)| (at, told.is_some(), index));
     for (at, index, told) in events.into_iter().take_while(|&(at, ..)| at < end) {
         model.run_until(Time::START + at);
@@ -150,7 +160,7 @@ pub(crate) fn dispatches_told(
     std::mem::take(&mut model.dispatches)
 }
 
-struct Line<'a> {
+struct PictureLine<'a> {
     name: &'a str,
     /// Name of its VM, if that has several vCPUs.
     of: Option<&'a str>,
@@ -158,14 +168,14 @@ struct Line<'a> {
     timeline: &'a str,
 }
 
-impl<'a> Line<'a> {
-    fn read(line: &'a str) -> Option<Line<'a>> {
+impl<'a> PictureLine<'a> {
+    fn read(line: &'a str) -> Option<PictureLine<'a>> {
         let mut words: Vec<&str> = line.split_whitespace().collect();
         let timeline = words.pop()?;
         let name = words.first().copied().expect("a line has a name and a timeline");
         let (of, share): (Vec<&str>, Vec<&str>) =
             words.split_off(1).into_iter().partition(|word| word.starts_with("of="));
-        Some(Line { name, of: of.first().copied(), share, timeline })
+        Some(PictureLine { name, of: of.first().copied(), share, timeline })
     }
 
     fn wants(&self, column: usize) -> bool {
@@ -173,13 +183,13 @@ impl<'a> Line<'a> {
     }
 }
 
-fn given<'a>(word: &&'a str) -> (&'a str, Given<'a>) {
+fn given<'a>(word: &&'a str) -> (&'a str, RawValue<'a>) {
     match word.split_once('=') {
-        Some((name, "true")) => (name, Given::Flag(true)),
-        Some((name, "false")) => (name, Given::Flag(false)),
-        Some((name, value)) if value.parse::<i64>().is_ok() => (name, Given::Number(value)),
-        Some((name, value)) => (name, Given::Text(value)),
-        None => (word, Given::Flag(true)),
+        Some((name, "true")) => (name, RawValue::Flag(true)),
+        Some((name, "false")) => (name, RawValue::Flag(false)),
+        Some((name, value)) if value.parse::<i64>().is_ok() => (name, RawValue::Number(value)),
+        Some((name, value)) => (name, RawValue::Text(value)),
+        None => (word, RawValue::Flag(true)),
     }
 }
 
@@ -213,10 +223,10 @@ impl State {
 }
 
 impl Hardware for State {
-    fn measure(&mut self, cpu: CpuId, now: Time) -> Option<Used> {
+    fn measure(&mut self, cpu: CpuId, now: Time) -> Option<CpuUse> {
         let (vcpu, _, since) = self.running.get_mut(&cpu)?;
         let from = std::mem::replace(since, now);
-        Some(Used { vcpu: *vcpu, cpu, from, to: now, ran: now - from })
+        Some(CpuUse { vcpu: *vcpu, cpu, from, to: now, ran: now - from })
     }
 
     fn carry_out(&mut self, order: Order) -> Outcome {
@@ -246,8 +256,8 @@ impl Hardware for State {
 
 /// Returns the ids of the vCPUs. Lines of one VM have the domain of its first line, and are
 /// numbered in order.
-fn ids(lines: &[Line<'_>]) -> Vec<VcpuId> {
-    let id = |(index, line): (usize, &Line<'_>)| {
+fn ids(lines: &[PictureLine<'_>]) -> Vec<VcpuId> {
+    let id = |(index, line): (usize, &PictureLine<'_>)| {
         let before = &lines[..index];
         let first = line.of.and_then(|of| before.iter().position(|other| other.of == Some(of)));
         let Some(first) = first else { return vcpu(index) };
@@ -265,12 +275,12 @@ fn vcpu(index: usize) -> VcpuId {
 }
 
 impl Model {
-    fn new(policy: &str, vcpus: &[Line<'_>], topology: &Topology) -> Model {
+    fn new(policy: &str, vcpus: &[PictureLine<'_>], topology: &Topology) -> Model {
         let words: Vec<&str> = policy.split_whitespace().collect();
         let spec: &Spec = slackline_host::policy::find(words[0]).expect("a policy of that name");
         let values = Values::read(spec.policy_fields, words[1..].iter().map(given));
         let host = Host::new(spec, &values.expect("parameters of the policy"), topology);
-        let share = |line: &Line<'_>| {
+        let share = |line: &PictureLine<'_>| {
             Values::read(spec.share_fields, line.share.iter().map(given)).expect("a share")
         };
         let shares = vcpus.iter().map(share).collect();
@@ -279,7 +289,7 @@ impl Model {
     }
 
     /// Returns one line per CPU, with one letter per column.
-    fn run(mut self, vcpus: &[Line<'_>]) -> Vec<String> {
+    fn run(mut self, vcpus: &[PictureLine<'_>]) -> Vec<String> {
         let columns = vcpus.iter().map(|line| line.timeline.len()).max().unwrap_or(0);
         for index in 0..vcpus.len() {
             let share = self.shares[index].clone();
@@ -295,8 +305,8 @@ impl Model {
 
     /// Blocks vCPUs without more work, then rings timers that are due, then wakes vCPUs with new
     /// work.
-    fn change_wants(&mut self, vcpus: &[Line<'_>], column: usize) {
-        let wanted = |line: &Line<'_>| column > 0 && line.wants(column - 1);
+    fn change_wants(&mut self, vcpus: &[PictureLine<'_>], column: usize) {
+        let wanted = |line: &PictureLine<'_>| column > 0 && line.wants(column - 1);
         let lines = || vcpus.iter().enumerate();
         for (index, _) in lines().filter(|(_, line)| wanted(line) && !line.wants(column)) {
             self.step(Fact::Blocked(self.ids[index]));
@@ -350,7 +360,7 @@ impl Model {
         }
     }
 
-    fn draw(&self, vcpus: &[Line<'_>], columns: usize) -> Vec<String> {
+    fn draw(&self, vcpus: &[PictureLine<'_>], columns: usize) -> Vec<String> {
         let mut lines = vec![vec!['.'; columns]; self.host.moment().cpus()];
         for record in &self.trace {
             let Record::Ran { vcpu, cpu, from, to, .. } = *record else { continue };

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 
 use slackline_host::{Fault, Host, Report, VcpuTerms};
 use slackline_policy::{FieldError, Spec, Topology, TopologyError, Values, find};
-use slackline_trace::{Exchange, Fact, Header, KeptFact, Named, Record, Sink};
+use slackline_trace::{Exchange, Fact, Header, KeptFact, Record, Sink, VcpuName};
 use slackline_units::{CpuId, Time};
 use thiserror::Error;
 
@@ -53,7 +53,7 @@ pub enum ReplayError {
 
 /// Result of a replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Replayed {
+pub struct ReplayResult {
     /// Number of facts that were reported to the host.
     pub facts: u64,
     /// Number of orders that the host gave.
@@ -88,13 +88,13 @@ pub struct Replay {
     host: Host,
     /// Step whose end has not been read yet, with its entry.
     step: Option<(u64, Step)>,
-    noticed: Vec<slackline_trace::Used>,
+    noticed: Vec<slackline_trace::CpuUse>,
     entries: u64,
     /// Timers by CPU, as recorded and as in the replay.
     alarms: [Vec<Option<Time>>; 2],
     facts: VecDeque<(u64, Time, KeptFact)>,
     failed: Option<ReplayError>,
-    replayed: Replayed,
+    replayed: ReplayResult,
 }
 
 impl Replay {
@@ -110,7 +110,7 @@ impl Replay {
         let values = values.map_err(ReplayError::Parameters)?;
         let topology = Topology::of_levels(header.cpus, &header.groups);
         let topology = topology.map_err(ReplayError::Topology)?.with_dispatch(header.dispatch);
-        let replayed = Replayed { facts: 0, orders: 0, difference: None, broken: None };
+        let replayed = ReplayResult { facts: 0, orders: 0, difference: None, broken: None };
         Ok(Replay {
             spec,
             host: Host::new(spec, &values, &topology),
@@ -128,7 +128,7 @@ impl Replay {
     ///
     /// # Errors
     /// If the trace contains no facts, or a share that cannot be read.
-    pub fn finish(mut self) -> Result<Replayed, ReplayError> {
+    pub fn finish(mut self) -> Result<ReplayResult, ReplayError> {
         self.play();
         match self.failed {
             Some(error) => Err(error),
@@ -219,7 +219,7 @@ impl Sink for Replay {
         self.entries += 1;
     }
 
-    fn named(&mut self, _: &Named) {
+    fn named(&mut self, _: &VcpuName) {
         self.entries += 1;
     }
 

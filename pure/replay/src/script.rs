@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use slackline_host::Hardware;
-use slackline_trace::{Exchange, KeptFact, Order, Outcome, Used};
+use slackline_trace::{CpuUse, Exchange, KeptFact, Order, Outcome};
 use slackline_units::{CpuId, Time};
 
 /// One step of the recorded run.
@@ -12,9 +12,9 @@ pub(crate) struct Step {
     pub(crate) now: Time,
     pub(crate) fact: KeptFact,
     /// CPU time that came with the fact.
-    pub(crate) noticed: Vec<Used>,
+    pub(crate) noticed: Vec<CpuUse>,
     /// Answers of the hardware, in order, each with its entry.
-    pub(crate) measured: VecDeque<(u64, Used)>,
+    pub(crate) measured: VecDeque<(u64, CpuUse)>,
     /// Orders, timers and refusals of the host, in order, each with its entry.
     pub(crate) told: VecDeque<(u64, Exchange)>,
 }
@@ -71,7 +71,7 @@ impl Script<'_> {
 }
 
 impl Hardware for Script<'_> {
-    fn measure(&mut self, cpu: CpuId, _: Time) -> Option<Used> {
+    fn measure(&mut self, cpu: CpuId, _: Time) -> Option<CpuUse> {
         let place = self.step.measured.iter().position(|(_, used)| used.cpu == cpu)?;
         self.step.measured.remove(place).map(|(_, used)| used)
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use slackline_policy::ALL;
-use slackline_replay::{Difference, Replay, ReplayError, Replayed};
+use slackline_replay::{Difference, Replay, ReplayError, ReplayResult};
 use slackline_scenario::Scenario;
 use slackline_trace::{Entry, Exchange, Fact, Header, Knowledge, Order, Outcome, Reader, Writer};
 use slackline_units::{Span, Time};
@@ -41,7 +41,7 @@ fn entries(file: &[u8]) -> (Header, Vec<Entry>) {
     (reader.header().clone(), entries)
 }
 
-fn replayed(header: &Header, entries: &[Entry]) -> Result<Replayed, ReplayError> {
+fn replayed(header: &Header, entries: &[Entry]) -> Result<ReplayResult, ReplayError> {
     let mut replay = Replay::new(header)?;
     entries.iter().for_each(|entry| entry.pass_to(&mut replay));
     replay.finish()
@@ -138,7 +138,7 @@ fn refusals_pauses_and_declined_changes_replay_without_difference() {
     assert!(has(|it| matches!(it, Exchange::Reported { fact: Fact::Left(_), .. })));
     let facts = exchanges().filter(|it| matches!(it, Exchange::Reported { .. })).count() as u64;
     let orders = exchanges().filter(|it| matches!(it, Exchange::Ordered { .. })).count() as u64;
-    let expected = Replayed { facts, orders, difference: None, broken: None };
+    let expected = ReplayResult { facts, orders, difference: None, broken: None };
     assert_eq!(replayed(&header, &entries), Ok(expected));
 }
 

@@ -15,12 +15,12 @@ pub struct Action {
     /// vCPU that it concerns.
     pub vcpu: VcpuId,
     /// Kind of the action.
-    pub what: What,
+    pub what: ActionKind,
 }
 
 /// Kind of an action on a vCPU.
 #[derive(Clone, Debug)]
-pub enum What {
+pub enum ActionKind {
     /// The vCPU joins the host.
     Join,
     /// The share of the vCPU changes, or its affinity, or both.
@@ -39,8 +39,8 @@ pub fn actions(scenario: &Scenario) -> Vec<Action> {
     let mut actions = Vec::new();
     for domain in &scenario.domains {
         for &vcpu in &domain.vcpus {
-            actions.push(Action { at: domain.joins, vcpu, what: What::Join });
-            let leave = |at| Action { at, vcpu, what: What::Leave };
+            actions.push(Action { at: domain.joins, vcpu, what: ActionKind::Join });
+            let leave = |at| Action { at, vcpu, what: ActionKind::Leave };
             actions.extend(domain.leaves.map(leave));
         }
     }
@@ -49,11 +49,11 @@ pub fn actions(scenario: &Scenario) -> Vec<Action> {
         for &vcpu in scenario.vcpus_of(change) {
             let mut add = |what| actions.push(Action { at: change.at, vcpu, what });
             if share.is_some() || change.cpus.is_some() {
-                add(What::Change(share.clone(), change.cpus));
+                add(ActionKind::Change(share.clone(), change.cpus));
             }
             match change.hold {
-                Some(Hold::Pause) => add(What::Pause),
-                Some(Hold::Release) => add(What::Release),
+                Some(Hold::Pause) => add(ActionKind::Pause),
+                Some(Hold::Release) => add(ActionKind::Release),
                 None => {}
             }
         }

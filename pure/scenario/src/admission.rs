@@ -4,13 +4,13 @@ use slackline_policy::{AdmitError, Trial};
 use slackline_units::{CpuSet, VcpuId};
 use thiserror::Error;
 
-use crate::action::{Action, SharesInForce, What, actions};
+use crate::action::{Action, ActionKind, SharesInForce, actions};
 use crate::{Scenario, ScenarioError};
 
 /// A vCPU of a scenario that cannot be admitted.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{policy} cannot admit `{vcpu}`: {error}")]
-pub struct Declined {
+pub struct DeclinedVcpu {
     /// Name of the policy.
     pub policy: &'static str,
     /// Name of the vCPU.
@@ -26,7 +26,7 @@ pub struct Declined {
 pub enum NotAdmitted {
     /// A vCPU cannot be admitted with its share.
     #[error(transparent)]
-    Declined(#[from] Declined),
+    Declined(#[from] DeclinedVcpu),
     /// A share that the policy needs is missing.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
@@ -49,7 +49,7 @@ impl Scenario {
         for Action { at, vcpu, what } in actions(self) {
             trial.advance(at);
             match what {
-                What::Join => {
+                ActionKind::Join => {
                     let domain = self.domain_of(vcpu);
                     let (share, start) = (shares.of(vcpu)?, domain.starts_on(vcpu));
                     let first = start.map(CpuSet::one).or(domain.cpus(vcpu));
@@ -59,15 +59,15 @@ impl Scenario {
                     }
                     joined.map_err(|error| self.declined(vcpu, error))?;
                 }
-                What::Leave => trial.leave(vcpu),
-                What::Change(share, cpus) => {
+                ActionKind::Leave => trial.leave(vcpu),
+                ActionKind::Change(share, cpus) => {
                     let share = share.map_or_else(|| shares.of(vcpu), Ok)?;
                     if trial.change(vcpu, &share, cpus).is_ok() {
                         shares.set(vcpu, share);
                     }
                 }
                 // All vCPUs are blocked here.
-                What::Pause | What::Release => {}
+                ActionKind::Pause | ActionKind::Release => {}
             }
         }
         Ok(())
@@ -75,8 +75,8 @@ impl Scenario {
 
     /// Returns the error that names a vCPU whose share was declined.
     #[must_use]
-    pub fn declined(&self, vcpu: VcpuId, error: AdmitError) -> Declined {
-        Declined {
+    pub fn declined(&self, vcpu: VcpuId, error: AdmitError) -> DeclinedVcpu {
+        DeclinedVcpu {
             policy: self.policy.spec.name,
             vcpu: self.domain_of(vcpu).vcpu_name(vcpu),
             domain: vcpu.domain().number() as usize,

@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use slackline_policy::Payer;
+use slackline_policy::BalancerVcpu;
 use slackline_units::{CpuSet, DomId, Span, Time, VcpuId};
 
 use crate::table::{Item, Mistake};
-use crate::terms::Start;
+use crate::terms::VcpuStart;
 use crate::{Balancing, Domain, Draw, LONGEST, Program, Scenario, Step};
 
 /// Name of its domain. No other domain can have it.
@@ -56,7 +56,12 @@ impl Scenario {
     }
 
     /// Returns the domain that pays for a balancer call each time, with its vCPU in `slot`.
-    fn payer(&self, Payer { every, cpu, share }: Payer, slot: usize, cost: Span) -> Domain {
+    fn payer(
+        &self,
+        BalancerVcpu { every, cpu, share }: BalancerVcpu,
+        slot: usize,
+        cost: Span,
+    ) -> Domain {
         let small =
             |number: usize| u32::try_from(number).expect("a scenario has at most a million vCPUs");
         let id = DomId::new(small(self.domains.len()));
@@ -75,7 +80,7 @@ impl Scenario {
             agent: None,
             relay: None,
             joins: Time::START,
-            start: Start::default(),
+            start: VcpuStart::default(),
             leaves: None,
             line: self.host.balancing.line,
             column: 1,

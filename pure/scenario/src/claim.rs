@@ -24,12 +24,12 @@ pub struct Claim {
     /// Line in the file, counted from 1.
     pub line: usize,
     /// Hosts on which the claim is checked.
-    pub on: On,
+    pub on: ClaimHosts,
 }
 
 /// Hosts on which a claim is checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum On {
+pub enum ClaimHosts {
     /// On the simulated and on a live host.
     #[default]
     Both,
@@ -185,9 +185,9 @@ impl Claim {
             (test, format!("{words} is {test}"))
         };
         let on = match table.maybe("on", |item| item.word(ONS))? {
-            Some(1) => On::Sim,
-            Some(2) => On::Live,
-            _ => On::Both,
+            Some(1) => ClaimHosts::Sim,
+            Some(2) => ClaimHosts::Live,
+            _ => ClaimHosts::Both,
         };
         let (line, _) = source.position(table.at);
         let (metric, of) = (metric.to_owned(), of.map(str::to_owned));

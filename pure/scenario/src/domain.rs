@@ -7,10 +7,10 @@ use slackline_units::{DomId, Span, Time, VcpuId};
 use crate::error::ErrorKind;
 use crate::guest::Guest;
 use crate::names::{Names, checked_domain_name};
-use crate::parameters::Whose;
-use crate::run::Run;
+use crate::parameters::ShareOwner;
+use crate::run::RunContext;
 use crate::table::{Item, Mistake, Table};
-use crate::terms::{self, Start, Stay};
+use crate::terms::{self, Membership, VcpuStart};
 use crate::{Domain, LiveTarget, MOST_STEPS, MOST_VCPUS, Relay, Threads, keys, parameters};
 
 const LIVE_TARGETS: [&str; 4] = ["command", "pid", "cgroup", "unit"];
@@ -20,12 +20,15 @@ const THREADS: &[&str] = &["process", "vcpus"];
 const MOST_VCPUS_OF_ONE: usize = 1 << 16;
 
 /// Reads all `[[domain]]` tables.
-pub(crate) fn read(run: &Run<'_>, tables: &[Table<'_>]) -> Result<(Vec<Domain>, Names), Mistake> {
+pub(crate) fn read(
+    run: &RunContext<'_>,
+    tables: &[Table<'_>],
+) -> Result<(Vec<Domain>, Names), Mistake> {
     if tables.is_empty() {
         return Err(Mistake::new(0, ErrorKind::NoDomain));
     }
     let (names, size, nodes) = (Names::default(), Size::default(), BTreeMap::new());
-    let mut all = All { run, domains: Vec::new(), names, size, nodes };
+    let mut all = DomainReader { run, domains: Vec::new(), names, size, nodes };
     for table in tables {
         let table = table.taught(&keys::DOMAIN)?;
         let item = table.need("name", "name = \"web\"")?;
@@ -41,8 +44,8 @@ pub(crate) fn read(run: &Run<'_>, tables: &[Table<'_>]) -> Result<(Vec<Domain>, 
 }
 
 /// Domains read so far.
-struct All<'a> {
-    run: &'a Run<'a>,
+struct DomainReader<'a> {
+    run: &'a RunContext<'a>,
     domains: Vec<Domain>,
     names: Names,
     size: Size,
@@ -63,7 +66,7 @@ struct Size {
     steps: usize,
 }
 
-impl All<'_> {
+impl DomainReader<'_> {
     /// Adds the domain of one table, or all its copies.
     fn add(&mut self, table: &Table<'_>, name: &str) -> Result<(), Mistake> {
         let vcpus = table.maybe("vcpus", |item| item.count(1..=MOST_VCPUS_OF_ONE))?.unwrap_or(1);
@@ -78,9 +81,9 @@ impl All<'_> {
         let cost = |key| table.maybe(key, |item| item.span());
         let (dispatch, cache) = (cost("dispatch")?, cost("cache")?);
         let stay = self.stay(table)?;
-        let shares = parameters::shares(table, Whose::Domain(vcpus))?;
+        let shares = parameters::shares(table, ShareOwner::Domain(vcpus))?;
         let cpus = table.maybe("cpus", |item| terms::cpus(&item, self.run.cpus))?;
-        let start = Start::read(self.run, table, (&stay, cpus))?;
+        let start = VcpuStart::read(self.run, table, (&stay, cpus))?;
         let exceptions = terms::exceptions(self.run, table, (vcpus, cpus, &stay))?;
         let own = exceptions.values().any(|own| own.program.is_some());
         if own && (system.is_some() || parallel.is_some() || program.locks()) {
@@ -129,15 +132,15 @@ impl All<'_> {
     }
 
     /// Reads the times at which the domain joins and leaves.
-    fn stay(&self, table: &Table<'_>) -> Result<Stay, Mistake> {
+    fn stay(&self, table: &Table<'_>) -> Result<Membership, Mistake> {
         let joins = table.maybe("joins", |item| self.run.time(&item))?.unwrap_or(Time::START);
-        let Some(item) = table.get("leaves") else { return Ok(Stay { joins, leaves: None }) };
+        let Some(item) = table.get("leaves") else { return Ok(Membership { joins, leaves: None }) };
         let leaves = self.run.time(&item)?;
         if leaves <= joins {
             let written = item.written();
             return Err(item.fault(ErrorKind::BeforeJoining { written, joins }));
         }
-        Ok(Stay { joins, leaves: Some(leaves) })
+        Ok(Membership { joins, leaves: Some(leaves) })
     }
 
     /// Checks that every parallel program has more than one node to wait for.

@@ -8,8 +8,8 @@ use toml::de::DeTable;
 
 use crate::error::{ErrorKind, ScenarioError};
 use crate::names::Names;
-use crate::parameters::Whose;
-use crate::run::Run;
+use crate::parameters::ShareOwner;
+use crate::run::RunContext;
 use crate::table::{Item, Mistake, Source, Table, printable, shown};
 use crate::{Change, Claim, Domain, Hold, PolicyChoice, Scenario};
 use crate::{domain, host, io, keys, parameters, terms};
@@ -42,7 +42,7 @@ fn scenario(
     let has_driver = root.get("driver").is_some();
     let driver = root.get("driver").and_then(|item| item.table("`driver`").ok()?.get("domain"));
     let driver = driver.and_then(|item| item.text().ok());
-    let run = Run { source, load, length, cpus: host.cpus, has_driver, driver };
+    let run = RunContext { source, load, length, cpus: host.cpus, has_driver, driver };
     let (domains, names) = domain::read(&run, &root.each("domain", "a domain")?)?;
     let io = io::read(&root, &domains, &names, host.cpus)?;
     let mut changes = Vec::new();
@@ -114,7 +114,7 @@ fn policies(
 }
 
 fn change(
-    run: &Run<'_>,
+    run: &RunContext<'_>,
     table: Table<'_>,
     domains: &[Domain],
     names: &Names,
@@ -133,7 +133,7 @@ fn change(
         return Err(at.fault(ErrorKind::AfterLeaving { written, leaves }));
     }
     let vcpus = domains[domain].vcpus.len();
-    let whose = vcpu.map_or(Whose::Domain(vcpus), |_| Whose::Vcpu(vcpus));
+    let whose = vcpu.map_or(ShareOwner::Domain(vcpus), |_| ShareOwner::Vcpu(vcpus));
     let shares = parameters::shares(&table, whose)?;
     let cpus = table.maybe("cpus", |item| terms::cpus(&item, run.cpus))?;
     let hold = table.maybe("paused", |item| item.flag())?;

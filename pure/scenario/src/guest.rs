@@ -11,7 +11,7 @@ use crate::keys;
 use crate::kinds::{self, KINDS};
 use crate::limits::{MOST_TASKS, MOST_WAITING, RING};
 use crate::names::checked_name;
-use crate::run::Run;
+use crate::run::RunContext;
 use crate::table::{Item, Mistake, Table};
 
 /// The operating system in a domain, which runs tasks on the domain's vCPUs.
@@ -34,12 +34,12 @@ pub struct System {
     pub names: Vec<TaskName>,
     /// Reports to the host about its tasks, or, in the driver domain, about pending I/O of other
     /// domains.
-    pub tells: Tells,
+    pub tells: GuestReports,
 }
 
 /// Reports of a system to the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tells {
+pub enum GuestReports {
     /// The system reports nothing.
     Nothing,
     /// The system reports the truth.
@@ -47,7 +47,7 @@ pub enum Tells {
     /// The system reports the truth and, at all times, a task that does not exist.
     Lie {
         /// Reported state of that task.
-        at: Lie,
+        at: FalseTask,
         /// Reported priority of that task. Higher is more urgent, as for other tasks.
         priority: u8,
     },
@@ -55,7 +55,7 @@ pub enum Tells {
 
 /// Reported state of a task that does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lie {
+pub enum FalseTask {
     /// The task is runnable.
     Runnable,
     /// The task is blocked, and I/O woke it lately.
@@ -126,7 +126,11 @@ pub(crate) struct Guest {
 
 impl Guest {
     /// Reads `work`, `kernel` and `[[domain.task]]` of a domain.
-    pub(crate) fn read(run: &Run<'_>, table: &Table<'_>, name: &str) -> Result<Guest, Mistake> {
+    pub(crate) fn read(
+        run: &RunContext<'_>,
+        table: &Table<'_>,
+        name: &str,
+    ) -> Result<Guest, Mistake> {
         let drives = run.driver.is_some_and(|driver| driver == name);
         let several = table.each("task", "a task")?;
         let example = "work = { kind = \"spin\" }";
@@ -134,19 +138,20 @@ impl Guest {
             None if drives || !several.is_empty() => None,
             // The work of the live target is not known. For the other domains the worst is that it
             // spins.
-            None if table.get("live").is_some() => Some(Read::Program(Program::spin())),
+            None if table.get("live").is_some() => Some(Workload::Program(Program::spin())),
             _ => Some(work(run, &table.need("work", example)?)?),
         };
-        let tells = table.maybe("tells", |item| tells(&item))?.unwrap_or(Tells::Nothing);
+        let tells = table.maybe("tells", |item| tells(&item))?.unwrap_or(GuestReports::Nothing);
         let is_plain = table.get("kernel").is_none() && several.is_empty() && !drives;
-        if let (true, Some(item)) = (is_plain && tells != Tells::Nothing, table.get("tells")) {
+        if let (true, Some(item)) = (is_plain && tells != GuestReports::Nothing, table.get("tells"))
+        {
             return Err(item.fault(ErrorKind::NothingToTell));
         }
         let single = match (is_plain, single) {
-            (true, Some(Read::Program(program))) => {
+            (true, Some(Workload::Program(program))) => {
                 return Ok(Guest { program, parallel: None, system: None });
             }
-            (true, Some(Read::Node(program, of))) => {
+            (true, Some(Workload::Node(program, of))) => {
                 return Ok(Guest { program, parallel: Some(of), system: None });
             }
             (_, single) => single,
@@ -176,7 +181,7 @@ impl Guest {
     }
 }
 
-enum Read {
+enum Workload {
     Program(Program),
     /// Node of the parallel program of this name.
     Node(Program, String),
@@ -185,23 +190,23 @@ enum Read {
 
 impl Work {
     /// Adds the work of a table, if it has any.
-    fn add(&mut self, more: Option<Read>, priority: u8, of: &Table<'_>) -> Result<(), Mistake> {
+    fn add(&mut self, more: Option<Workload>, priority: u8, of: &Table<'_>) -> Result<(), Mistake> {
         let more = match more {
             None => return Ok(()),
-            Some(Read::Program(program)) if program.locks() => {
+            Some(Workload::Program(program)) if program.locks() => {
                 let at = of.get("work").map_or(of.at, |item| item.at());
                 return Err(Mistake::new(at, ErrorKind::LockInSystem));
             }
-            Some(Read::Program(program)) if program.has_instants() => {
+            Some(Workload::Program(program)) if program.has_instants() => {
                 let at = of.get("work").map_or(of.at, |item| item.at());
                 return Err(Mistake::new(at, ErrorKind::UntilInSystem));
             }
-            Some(Read::Program(program)) => Work::new(vec![Task::new(program)], None),
-            Some(Read::Node(..)) => {
+            Some(Workload::Program(program)) => Work::new(vec![Task::new(program)], None),
+            Some(Workload::Node(..)) => {
                 let at = of.get("work").map_or(of.at, |item| item.at());
                 return Err(Mistake::new(at, ErrorKind::NodeInSystem));
             }
-            Some(Read::Work(work)) => work,
+            Some(Workload::Work(work)) => work,
         };
         self.tasks.extend(more.tasks.into_iter().map(|task| Task { priority, ..task }));
         self.connections = self.connections.or(more.connections);
@@ -226,45 +231,45 @@ impl Work {
 }
 
 /// Reads what a system reports: true or false, or a table for a task that does not exist.
-fn tells(item: &Item<'_>) -> Result<Tells, Mistake> {
+fn tells(item: &Item<'_>) -> Result<GuestReports, Mistake> {
     if !item.is_table() {
         let tells = item.flag().map_err(|_| item.wrong_type("true, false or a table"))?;
-        return Ok(if tells { Tells::Truth } else { Tells::Nothing });
+        return Ok(if tells { GuestReports::Truth } else { GuestReports::Nothing });
     }
     let table = item.table("`tells`")?.taught(&keys::TELLS)?;
     let task = table.either("runnable", "blocked")?;
-    let at = if task.key == "runnable" { Lie::Runnable } else { Lie::Blocked };
+    let at = if task.key == "runnable" { FalseTask::Runnable } else { FalseTask::Blocked };
     let priority = task.count(0..=255)?.to_le_bytes()[0];
-    Ok(Tells::Lie { at, priority })
+    Ok(GuestReports::Lie { at, priority })
 }
 
 /// Reads the work of a single vCPU: a program without devices, locks or other nodes.
-pub(crate) fn program(run: &Run<'_>, item: &Item<'_>) -> Result<Program, Mistake> {
+pub(crate) fn program(run: &RunContext<'_>, item: &Item<'_>) -> Result<Program, Mistake> {
     match work(run, item)? {
-        Read::Program(program) if !program.locks() => Ok(program),
+        Workload::Program(program) if !program.locks() => Ok(program),
         _ => Err(item.fault(ErrorKind::WorkOfVcpu)),
     }
 }
 
-fn work(run: &Run<'_>, item: &Item<'_>) -> Result<Read, Mistake> {
+fn work(run: &RunContext<'_>, item: &Item<'_>) -> Result<Workload, Mistake> {
     let table = item.table("work")?;
     let kind = table.need("kind", "work = { kind = \"spin\" }")?;
     let name = KINDS[kind.word(KINDS)?];
     if !tasks::DEVICE_KINDS.contains(&name) {
         let program = kinds::program(run, item, name)?;
         return Ok(match kinds::parallel(&table, name)? {
-            Some(of) => Read::Node(program, of),
-            None => Read::Program(program),
+            Some(of) => Workload::Node(program, of),
+            None => Workload::Program(program),
         });
     }
     let work = tasks::read(name, &table)?;
     if !run.has_driver {
         return Err(kind.fault(ErrorKind::NoDriver { written: kind.written() }));
     }
-    Ok(Read::Work(work))
+    Ok(Workload::Work(work))
 }
 
-fn system(run: &Run<'_>, table: Option<Table<'_>>, work: Work) -> Result<System, Mistake> {
+fn system(run: &RunContext<'_>, table: Option<Table<'_>>, work: Work) -> Result<System, Mistake> {
     let mut system = System {
         costs: Costs::default(),
         ring: RING,
@@ -272,7 +277,7 @@ fn system(run: &Run<'_>, table: Option<Table<'_>>, work: Work) -> Result<System,
         quantum: QUANTUM,
         tasks: work.tasks,
         names: work.names,
-        tells: Tells::Nothing,
+        tells: GuestReports::Nothing,
     };
     let Some(table) = table else { return Ok(system) };
     for item in table.allow(KERNEL_KEYS)?.items() {

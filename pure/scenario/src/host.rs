@@ -5,7 +5,7 @@ use slackline_units::{CpuId, CpuSet, Span};
 
 use crate::error::ErrorKind;
 use crate::table::{Item, Mistake, Table};
-use crate::{Balancing, Draw, HostSpec, Migrate, Warm, balancing, terms};
+use crate::{Balancing, Draw, HostSpec, MigrationCost, WarmCache, balancing, terms};
 
 /// Help page about the host, with every key.
 pub const PAGE: &str = include_str!("host.md");
@@ -51,8 +51,8 @@ pub(crate) fn read(table: Option<Table<'_>>) -> Result<HostSpec, Mistake> {
         cpus: 1,
         topology: Topology::flat(1),
         switch: Span::ZERO,
-        migrate: Migrate::default(),
-        warm: Warm::default(),
+        migrate: MigrationCost::default(),
+        warm: WarmCache::default(),
         ipi: Span::ZERO,
         smt: None,
         bus: None,
@@ -119,10 +119,10 @@ fn tick_phases(table: &Table<'_>, host: &HostSpec) -> Result<Vec<Span>, Mistake>
 /// Reads one cost for all migrations, or one for each group that two CPUs can share. A group
 /// without a cost takes that of the next wider one, or of the next narrower one if no wider one has
 /// a cost.
-fn migrate(item: &Item<'_>) -> Result<Migrate, Mistake> {
+fn migrate(item: &Item<'_>) -> Result<MigrationCost, Mistake> {
     if !item.is_table() {
         let cost = item.span()?;
-        return Ok(Migrate { core: cost, cache: cost, node: cost, host: cost });
+        return Ok(MigrationCost { core: cost, cache: cost, node: cost, host: cost });
     }
     let table = item.table("`migrate`")?.allow(MIGRATE)?;
     let mut costs = [None; 4];
@@ -133,15 +133,15 @@ fn migrate(item: &Item<'_>) -> Result<Migrate, Mistake> {
         let wider = costs[level..].iter().find_map(|cost| *cost);
         wider.or_else(|| costs[..level].iter().rev().find_map(|cost| *cost)).unwrap_or_default()
     };
-    Ok(Migrate { core: said(0), cache: said(1), node: said(2), host: said(3) })
+    Ok(MigrationCost { core: said(0), cache: said(1), node: said(2), host: said(3) })
 }
 
-fn warm(item: &Item<'_>) -> Result<Warm, Mistake> {
+fn warm(item: &Item<'_>) -> Result<WarmCache, Mistake> {
     let table = item.table("`warm`")?.allow(WARM)?;
     let part = |key| table.maybe(key, |item| item.percentage());
     let cache = part("cache")?.unwrap_or(0);
     // Threads of one core share everything that cores share.
-    Ok(Warm { core: part("core")?.unwrap_or(cache), cache })
+    Ok(WarmCache { core: part("core")?.unwrap_or(cache), cache })
 }
 
 /// Reads the speed of a CPU beside others.
@@ -153,20 +153,20 @@ fn speed(item: &Item<'_>) -> Result<u32, Mistake> {
 }
 
 /// Groups of one level, as the file lists them.
-struct Listed<'a> {
+struct GroupList<'a> {
     item: Item<'a>,
     /// Each group, with its value in the file.
     groups: Vec<(CpuSet, Item<'a>)>,
 }
 
-impl<'a> Listed<'a> {
+impl<'a> GroupList<'a> {
     /// Reads a list of groups, such as `[[0, 4], [1, 5]]`.
-    fn read(table: &Table<'a>, key: &str, cpus: usize) -> Result<Option<Listed<'a>>, Mistake> {
+    fn read(table: &Table<'a>, key: &str, cpus: usize) -> Result<Option<GroupList<'a>>, Mistake> {
         table.maybe(key, |item| {
             let elements = item.elements("an array of groups, as in [[0, 1], [2, 3]]")?;
             let group = |element: Item<'a>| Ok((terms::cpus(&element, cpus)?, element));
             let groups = elements.into_iter().map(group).collect::<Result<_, Mistake>>()?;
-            Ok(Listed { item, groups })
+            Ok(GroupList { item, groups })
         })
     }
 
@@ -183,14 +183,14 @@ impl<'a> Listed<'a> {
 
 fn topology(table: &Table<'_>, cpus: usize) -> Result<Topology, Mistake> {
     let [cores, caches, nodes, sockets] =
-        ["cores", "caches", "nodes", "sockets"].map(|key| Listed::read(table, key, cpus));
+        ["cores", "caches", "nodes", "sockets"].map(|key| GroupList::read(table, key, cpus));
     let listed = [cores?, caches?, nodes?, sockets?];
     only_one_of(table, "cores", THREADS_PER_CORE)?;
     only_one_of(table, "cores", NUMBERING)?;
     only_one_of(table, "sockets", CORES_PER_SOCKET)?;
     let [cores, caches, nodes, sockets] = listed.each_ref().map(|listed| {
         let listed = listed.as_ref();
-        listed.map(Listed::sets)
+        listed.map(GroupList::sets)
     });
     let cores = cores.map_or_else(|| numbered_cores(table, cpus), Ok)?;
     let sockets = sockets.map_or_else(|| neighbouring_cores(table, &cores), Ok)?;
@@ -233,7 +233,7 @@ fn only_one_of(table: &Table<'_>, one: &'static str, other: &'static str) -> Res
 
 /// Returns the place of the group that is wrong. Of two groups that do not fit it is the narrower
 /// one, if that is listed.
-fn place(error: &TopologyError, listed: &[Option<Listed<'_>>]) -> Option<usize> {
+fn place(error: &TopologyError, listed: &[Option<GroupList<'_>>]) -> Option<usize> {
     let of = |level: Level| listed[level as usize].as_ref();
     match *error {
         TopologyError::Empty(level) => of(level).map(|listed| listed.item.at()),

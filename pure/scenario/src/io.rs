@@ -163,7 +163,7 @@ pub enum ClientKind {
     /// Has one TCP stream, as ttcp and iperf do.
     Stream {
         /// Direction of the data.
-        way: Way,
+        way: Direction,
         /// Maximum number of bytes that are sent and not acknowledged.
         window: u64,
         /// Shortest time from one packet of this client to the next.
@@ -182,7 +182,7 @@ pub enum PingEnds {
 
 /// Direction of a stream of data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Direction {
     /// From the client into the host.
     In,
     /// From the host to the client.

@@ -7,7 +7,7 @@ use slackline_units::Span;
 use crate::error::ErrorKind;
 use crate::keys;
 use crate::names::checked_name;
-use crate::run::Run;
+use crate::run::RunContext;
 use crate::table::{Item, Mistake, Table, shown};
 use crate::{Draw, LONGEST, Program, Step};
 
@@ -36,7 +36,11 @@ pub(crate) const KINDS: &[&str] = &[
 const LATENCY: Span = Span::from_us(50);
 
 /// Reads `work` of one of the [`KINDS`] that need no devices.
-pub(crate) fn program(run: &Run<'_>, item: &Item<'_>, kind: &str) -> Result<Program, Mistake> {
+pub(crate) fn program(
+    run: &RunContext<'_>,
+    item: &Item<'_>,
+    kind: &str,
+) -> Result<Program, Mistake> {
     let table = item.table("work of kind `spin`")?;
     match kind {
         "spin" => table.taught(&keys::SPIN).map(|_| Program::spin()),
@@ -123,7 +127,7 @@ pub(crate) fn parallel(table: &Table<'_>, kind: &str) -> Result<Option<String>, 
 }
 
 /// Reads a recording: runs and blocks in turn, repeated.
-fn replay(run: &Run<'_>, table: &Table<'_>) -> Result<Program, Mistake> {
+fn replay(run: &RunContext<'_>, table: &Table<'_>) -> Result<Program, Mistake> {
     let table = table.taught(&keys::REPLAY)?;
     let item = table.either("list", "file")?;
     let spans = if item.key == "list" {

@@ -37,16 +37,16 @@ use std::fmt;
 use slackline_policy::{Spec, Topology, Values, find};
 use slackline_units::{CpuId, CpuSet, DomId, Span, Time, VcpuId};
 
-pub use action::{Action, SharesInForce, What, actions};
-pub use admission::{Declined, NotAdmitted};
-pub use claim::{Amount, AmountOrPromised, Claim, On, Test};
+pub use action::{Action, ActionKind, SharesInForce, actions};
+pub use admission::{DeclinedVcpu, NotAdmitted};
+pub use claim::{Amount, AmountOrPromised, Claim, ClaimHosts, Test};
 pub use draw::{Draw, ParseDrawError, Purpose, Stream};
 pub use error::{ErrorKind, Part, ScenarioError};
-pub use guest::{Lie, System, Task, TaskName, Tells};
+pub use guest::{FalseTask, GuestReports, System, Task, TaskName};
 pub use releases::Releases;
 pub use work::{Program, Step, next_instant};
 
-use terms::Start;
+use terms::VcpuStart;
 
 /// Maximum number of vCPUs of a scenario.
 pub const MOST_VCPUS: usize = 1_000_000;
@@ -108,9 +108,9 @@ pub struct HostSpec {
     /// Cost of a context switch to another vCPU.
     pub switch: Span,
     /// Cost of a migration in addition to `switch`.
-    pub migrate: Migrate,
+    pub migrate: MigrationCost,
     /// Part of a domain's cache contents that a migrated vCPU finds again.
-    pub warm: Warm,
+    pub warm: WarmCache,
     /// CPU time that an inter-processor interrupt takes from the running vCPU.
     pub ipi: Span,
     /// Speed of a thread while one other thread of its core is busy, in millionths of full speed.
@@ -157,7 +157,7 @@ pub struct Balancing {
 
 /// Cost of a migration, by the narrowest group that contains both CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Migrate {
+pub struct MigrationCost {
     /// Between threads of a core.
     pub core: Span,
     /// Between cores with the same last-level cache.
@@ -171,7 +171,7 @@ pub struct Migrate {
 /// Part of a domain's cache contents that its vCPU finds on another CPU, in millionths, unless
 /// other domains have evicted it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Warm {
+pub struct WarmCache {
     /// On another thread of the core.
     pub core: u32,
     /// On another core of the last-level cache.
@@ -218,7 +218,7 @@ pub struct Domain {
     pub relay: Option<Relay>,
     /// Time at which it joins.
     pub joins: Time,
-    start: Start,
+    start: VcpuStart,
     /// Time at which it leaves. `None` if it stays until the end.
     pub leaves: Option<Time>,
     /// Line in the file, counted from 1.
@@ -233,7 +233,7 @@ pub struct Domain {
 #[derive(Clone, Debug)]
 struct Exception {
     cpus: Option<CpuSet>,
-    start: Start,
+    start: VcpuStart,
     shares: Shares,
     /// Work of the vCPU. `None` is that of the domain.
     program: Option<Program>,

@@ -1,6 +1,6 @@
 //! Parameters of policies and of shares, as their policy declares them.
 
-use slackline_policy::{Field, FieldError, Given, Spec, Values, find};
+use slackline_policy::{Field, FieldError, RawValue, Spec, Values, find};
 use slackline_units::{CpuShare, Span};
 use toml::de::DeValue;
 
@@ -60,7 +60,7 @@ const CPU: &str = "cpu";
 
 /// Owner of a share.
 #[derive(Clone, Copy)]
-pub(crate) enum Whose {
+pub(crate) enum ShareOwner {
     /// A vCPU of a domain with this number of vCPUs.
     Vcpu(usize),
     /// All vCPUs of a domain with this number of vCPUs.
@@ -68,7 +68,7 @@ pub(crate) enum Whose {
 }
 
 /// Reads all shares of a domain or of a change.
-pub(crate) fn shares(table: &Table<'_>, whose: Whose) -> Result<Shares, Mistake> {
+pub(crate) fn shares(table: &Table<'_>, whose: ShareOwner) -> Result<Shares, Mistake> {
     let Some(item) = table.get("share") else { return Ok(Shares::new()) };
     let mut shares = Shares::new();
     for item in item.table("`share`")?.items() {
@@ -88,12 +88,12 @@ pub(crate) fn shares(table: &Table<'_>, whose: Whose) -> Result<Shares, Mistake>
 }
 
 /// A fault without a place if a key is missing.
-struct Unplaced {
+struct UnplacedMistake {
     at: Option<usize>,
     kind: ErrorKind,
 }
 
-impl Unplaced {
+impl UnplacedMistake {
     fn or_at(self, at: usize) -> Mistake {
         Mistake::new(self.at.unwrap_or(at), self.kind)
     }
@@ -105,16 +105,16 @@ fn together(
     spec: &'static Spec,
     (cpu, (spread, word)): (&Item<'_>, (&'static str, &'static str)),
     items: &[Item<'_>],
-    whose: Whose,
-) -> Result<Values, Unplaced> {
-    let wrong = |item: &Item<'_>, kind| Unplaced { at: Some(item.at()), kind };
+    whose: ShareOwner,
+) -> Result<Values, UnplacedMistake> {
+    let wrong = |item: &Item<'_>, kind| UnplacedMistake { at: Some(item.at()), kind };
     if let Some(item) = items.iter().find(|item| item.key == "slice") {
         let kind = ErrorKind::SaidTwice { one: CPU, other: "slice" };
-        return Err(Unplaced { at: Some(item.key_at), kind });
+        return Err(UnplacedMistake { at: Some(item.key_at), kind });
     }
     let vcpus = match whose {
-        Whose::Domain(vcpus) => vcpus,
-        Whose::Vcpu(vcpus) => return Err(wrong(cpu, ErrorKind::CpuOfOne { vcpus })),
+        ShareOwner::Domain(vcpus) => vcpus,
+        ShareOwner::Vcpu(vcpus) => return Err(wrong(cpu, ErrorKind::CpuOfOne { vcpus })),
     };
     let given = parameter(cpu, &TOGETHER[0])?;
     let share = Values::read(TOGETHER, [(CPU, given)].into_iter());
@@ -123,7 +123,7 @@ fn together(
     let others: Vec<Item<'_>> = items.iter().filter(|item| item.key != CPU).copied().collect();
     let is_said = others.iter().any(|item| item.key == spread);
     let read = |slice: &str| {
-        let (slice, spread) = (("slice", Given::Text(slice)), (spread, Given::Text(word)));
+        let (slice, spread) = (("slice", RawValue::Text(slice)), (spread, RawValue::Text(word)));
         let more = if is_said || vcpus == 1 { vec![slice] } else { vec![slice, spread] };
         values(spec, Part::Share, &others, &more)
     };
@@ -149,8 +149,8 @@ fn values(
     spec: &'static Spec,
     part: Part,
     items: &[Item<'_>],
-    more: &[(&str, Given<'_>)],
-) -> Result<Values, Unplaced> {
+    more: &[(&str, RawValue<'_>)],
+) -> Result<Values, UnplacedMistake> {
     let fields = match part {
         Part::Policy => spec.policy_fields,
         Part::Share => spec.share_fields,
@@ -159,7 +159,7 @@ fn values(
     for item in items {
         let field = fields.iter().find(|field| field.name == item.key).ok_or_else(|| {
             let kind = ErrorKind::UnknownField { name: shown(item.key), spec, part };
-            Unplaced { at: Some(item.key_at), kind }
+            UnplacedMistake { at: Some(item.key_at), kind }
         })?;
         given.push((item.key, parameter(item, field)?));
     }
@@ -170,19 +170,19 @@ fn values(
     });
     values.map_err(|error| {
         let wrong = items.iter().find(|item| Some(item.key) == field_name(&error));
-        Unplaced { at: wrong.map(Item::at), kind: ErrorKind::Field(printable(error)) }
+        UnplacedMistake { at: wrong.map(Item::at), kind: ErrorKind::Field(printable(error)) }
     })
 }
 
 /// Reads one parameter as it is written.
-fn parameter<'a>(item: &Item<'a>, field: &'static Field) -> Result<Given<'a>, Unplaced> {
+fn parameter<'a>(item: &Item<'a>, field: &'static Field) -> Result<RawValue<'a>, UnplacedMistake> {
     match item.value() {
-        DeValue::String(text) => Ok(Given::Text(text)),
-        DeValue::Boolean(flag) => Ok(Given::Flag(*flag)),
-        DeValue::Integer(_) | DeValue::Float(_) => Ok(Given::Number(item.raw())),
+        DeValue::String(text) => Ok(RawValue::Text(text)),
+        DeValue::Boolean(flag) => Ok(RawValue::Flag(*flag)),
+        DeValue::Integer(_) | DeValue::Float(_) => Ok(RawValue::Number(item.raw())),
         DeValue::Datetime(_) | DeValue::Array(_) | DeValue::Table(_) => {
             let kind = ErrorKind::Field(FieldError::WrongType(field, shown(item.raw())));
-            Err(Unplaced { at: Some(item.at()), kind })
+            Err(UnplacedMistake { at: Some(item.at()), kind })
         }
     }
 }

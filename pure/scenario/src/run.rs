@@ -6,7 +6,7 @@ use crate::error::ErrorKind;
 use crate::table::{Item, Mistake, Source};
 
 /// Facts about the run that the reader of a domain needs.
-pub(crate) struct Run<'a> {
+pub(crate) struct RunContext<'a> {
     pub(crate) source: &'a Source<'a>,
     pub(crate) load: &'a dyn Fn(&str) -> Result<String, String>,
     pub(crate) length: Span,
@@ -17,7 +17,7 @@ pub(crate) struct Run<'a> {
     pub(crate) driver: Option<&'a str>,
 }
 
-impl Run<'_> {
+impl RunContext<'_> {
     /// Reads a time before the end of the run, as a duration from the start.
     pub(crate) fn time(&self, item: &Item<'_>) -> Result<Time, Mistake> {
         let span = item.span()?;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use slackline_units::{CpuId, CpuSet, Time};
 
 use crate::error::ErrorKind;
-use crate::parameters::Whose;
-use crate::run::Run;
+use crate::parameters::ShareOwner;
+use crate::run::RunContext;
 use crate::table::{Item, Mistake, Table};
 use crate::{Exception, guest, keys, parameters};
 
@@ -26,18 +26,18 @@ pub(crate) fn cpus(item: &Item<'_>, cpus: usize) -> Result<CpuSet, Mistake> {
 
 /// Start of a vCPU as a table sets it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Start {
+pub(crate) struct VcpuStart {
     pub(crate) on: Option<CpuId>,
     pub(crate) wakes: Option<Time>,
 }
 
-impl Start {
+impl VcpuStart {
     /// Reads `starts_on` and `wakes` of vCPUs that may run on `cpus` and are present for `stay`.
     pub(crate) fn read(
-        run: &Run<'_>,
+        run: &RunContext<'_>,
         table: &Table<'_>,
-        (stay, cpus): (&Stay, Option<CpuSet>),
-    ) -> Result<Start, Mistake> {
+        (stay, cpus): (&Membership, Option<CpuSet>),
+    ) -> Result<VcpuStart, Mistake> {
         let cpu = |item: Item<'_>| {
             let cpu = CpuId::new(item.count(0..=run.cpus - 1)?);
             match cpus {
@@ -48,31 +48,31 @@ impl Start {
         let wakes = |item: Item<'_>| {
             let (wakes, written) = (run.time(&item)?, item.written());
             match *stay {
-                Stay { joins, .. } if wakes <= joins => {
+                Membership { joins, .. } if wakes <= joins => {
                     Err(item.fault(ErrorKind::BeforeJoining { written, joins }))
                 }
-                Stay { leaves: Some(leaves), .. } if leaves <= wakes => {
+                Membership { leaves: Some(leaves), .. } if leaves <= wakes => {
                     Err(item.fault(ErrorKind::AfterLeaving { written, leaves }))
                 }
                 _ => Ok(wakes),
             }
         };
-        Ok(Start { on: table.maybe("starts_on", cpu)?, wakes: table.maybe("wakes", wakes)? })
+        Ok(VcpuStart { on: table.maybe("starts_on", cpu)?, wakes: table.maybe("wakes", wakes)? })
     }
 }
 
 /// Times at which a domain joins and leaves.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stay {
+pub(crate) struct Membership {
     pub(crate) joins: Time,
     pub(crate) leaves: Option<Time>,
 }
 
 /// Reads every `[[domain.vcpu]]` of a domain with `vcpus` vCPUs, which may run on `all` by default.
 pub(crate) fn exceptions(
-    run: &Run<'_>,
+    run: &RunContext<'_>,
     table: &Table<'_>,
-    (vcpus, all, stay): (usize, Option<CpuSet>, &Stay),
+    (vcpus, all, stay): (usize, Option<CpuSet>, &Membership),
 ) -> Result<BTreeMap<u16, Exception>, Mistake> {
     let mut exceptions = BTreeMap::new();
     for table in table.each("vcpu", "a vCPU")? {
@@ -81,8 +81,8 @@ pub(crate) fn exceptions(
         let number =
             u16::try_from(item.count(0..=vcpus - 1)?).expect("the numbers of vCPUs have 16 bits");
         let cpus = table.maybe("cpus", |item| cpus(&item, run.cpus))?;
-        let start = Start::read(run, &table, (stay, cpus.or(all)))?;
-        let shares = parameters::shares(&table, Whose::Vcpu(vcpus))?;
+        let start = VcpuStart::read(run, &table, (stay, cpus.or(all)))?;
+        let shares = parameters::shares(&table, ShareOwner::Vcpu(vcpus))?;
         let program = table.maybe("work", |item| guest::program(run, &item))?;
         if exceptions.insert(number, Exception { cpus, start, shares, program }).is_some() {
             return Err(item.fault(ErrorKind::VcpuTwice { number }));

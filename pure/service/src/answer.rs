@@ -1,6 +1,6 @@
 //! Answers to requests that were not refused.
 
-use crate::machine::Room;
+use crate::machine::CpuCapacity;
 use crate::name::Name;
 use crate::row::{Reason, Row, State};
 
@@ -11,7 +11,7 @@ pub enum Answer {
     /// The change was made, or was in force already.
     Done {
         /// The reservation as it was committed.
-        reservation: Box<Listed>,
+        reservation: Box<ListedReservation>,
         /// True if the request made the reservation.
         is_new: bool,
         /// Warning about the change, if there is one.
@@ -23,9 +23,9 @@ pub enum Answer {
         changes: Vec<AppliedChange>,
     },
     /// The requested reservations, sorted by name.
-    List(Vec<Listed>),
+    List(Vec<ListedReservation>),
     /// Available capacity of each CPU.
-    Room(Vec<Room>),
+    Room(Vec<CpuCapacity>),
 }
 
 /// Effect of a list on a reservation.
@@ -79,7 +79,7 @@ impl AppliedChange {
 
 /// A reservation and its current state.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedReservation {
     /// The reservation as in the ledger.
     pub row: Row,
     /// Current state of the reservation.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use slackline_units::{DomId, Span, Time};
 
-use crate::answer::Listed;
+use crate::answer::ListedReservation;
 use crate::binding::Binding;
 use crate::machine::{Identity, Machine, Seats};
 use crate::name::Name;
@@ -147,7 +147,7 @@ impl Entry {
     }
 
     /// Returns the reservation with its state, as clients see it.
-    pub(crate) fn listed(&self) -> Listed {
+    pub(crate) fn listed(&self) -> ListedReservation {
         let (state, reason, served) = match &self.standing {
             Standing::Seated { machine, seats } => {
                 let served = count(seats.vcpus.iter().flatten().count());
@@ -169,7 +169,7 @@ impl Entry {
                 (State::Waiting, Some(reason.clone()), 0)
             }
         };
-        Listed { row: self.row.clone(), state, reason, served }
+        ListedReservation { row: self.row.clone(), state, reason, served }
     }
 }
 
@@ -178,8 +178,8 @@ fn count(vcpus: usize) -> u16 {
 }
 
 /// Returns a reservation that has ended, as clients see it.
-pub(crate) const fn ended(row: Row) -> Listed {
-    Listed { row, state: State::Ended, reason: None, served: 0 }
+pub(crate) const fn ended(row: Row) -> ListedReservation {
+    ListedReservation { row, state: State::Ended, reason: None, served: 0 }
 }
 
 /// All reservations by name.

@@ -11,7 +11,7 @@ use crate::terms::TermsChange;
 
 /// A change that was made and is not in the ledger yet.
 #[derive(Debug)]
-pub(crate) struct Deed {
+pub(crate) struct UncommittedChange {
     /// Name of the reservation.
     pub(crate) name: Name,
     /// Kind of the change.
@@ -21,7 +21,7 @@ pub(crate) struct Deed {
     /// Requests that are answered after the commit.
     pub(crate) tickets: Vec<Ticket>,
     /// Key of the request. `None` if it had none.
-    pub(crate) key: Option<Keyed>,
+    pub(crate) key: Option<KeyedRequest>,
     /// Event to publish. `None` if nothing changed.
     pub(crate) event: Option<Event>,
     /// Change to the rows that would remain, if this change stands although neither it nor earlier
@@ -34,7 +34,7 @@ pub(crate) type Change = (Option<Row>, Option<Row>);
 
 /// Key and text of a request, to recognize a retry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Keyed {
+pub(crate) struct KeyedRequest {
     pub(crate) principal: Principal,
     pub(crate) key: Key,
     /// The request in one line.

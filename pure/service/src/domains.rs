@@ -24,7 +24,7 @@ const REMEMBERED: usize = 50_000;
 #[derive(Debug, Default)]
 pub(crate) struct Domains {
     next: u32,
-    rows: BTreeMap<DomId, Account>,
+    rows: BTreeMap<DomId, DomainEntry>,
     by_binding: BTreeMap<Binding, DomId>,
     by_identity: BTreeMap<Identity, DomId>,
     /// Remembered domains that are not in use, by the time until which they are remembered.
@@ -32,7 +32,7 @@ pub(crate) struct Domains {
 }
 
 #[derive(Debug)]
-struct Account {
+struct DomainEntry {
     bindings: Vec<Binding>,
     identities: Vec<Identity>,
     /// Time until which the domain is remembered. `None` while it is in use.
@@ -61,7 +61,7 @@ impl Domains {
             }
             None => self.unused(),
         };
-        let fresh = Account {
+        let fresh = DomainEntry {
             bindings: Vec::new(),
             identities: Vec::new(),
             until: None,

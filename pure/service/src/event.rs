@@ -18,7 +18,7 @@ pub struct Event {
     /// Principal that caused the change.
     pub principal: Principal,
     /// Kind of the change.
-    pub what: Happened,
+    pub what: EventKind,
     /// Reservation that changed. `None` if the event concerns no reservation.
     pub name: Option<Name>,
     /// The reservation before the change. `None` if it did not exist.
@@ -32,7 +32,7 @@ pub struct Event {
 
 /// Kinds of events, with details.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Happened {
+pub enum EventKind {
     /// A request of this kind was carried out.
     Asked(Verb),
     /// The VM of a reservation appeared.
@@ -80,7 +80,7 @@ pub enum Happened {
     },
 }
 
-impl Happened {
+impl EventKind {
     /// Words of the events that no request is, with the meaning of each.
     pub const WORDS: [(&str, &str); 18] = [
         ("appeared", "the VM is there again; its threads are scheduled"),
@@ -107,51 +107,51 @@ impl Happened {
     #[must_use]
     pub const fn word(&self) -> &'static str {
         match self {
-            Happened::Asked(verb) => verb.word(),
-            Happened::Appeared => "appeared",
-            Happened::Vanished => "vanished",
-            Happened::Vcpus { .. } => "vcpus",
-            Happened::Meddled(_) => "meddled",
-            Happened::Contested(_) => "contested",
-            Happened::Settled => "settled",
-            Happened::Adopted => "adopted",
-            Happened::NotAdopted(_) => "not-adopted",
-            Happened::Granted(_) => "granted",
-            Happened::Revoked(_) => "revoked",
-            Happened::Fits => "fits",
-            Happened::KeeperReplaced => "keeper-replaced",
-            Happened::GangBroken(_) => "gang-broken",
-            Happened::ClockStepped(_) => "clock-stepped",
-            Happened::Overloaded(_) => "overloaded",
-            Happened::OverloadEnded(_) => "overload-ended",
-            Happened::LedgerFailing(_) => "ledger-failing",
-            Happened::LedgerWhole { .. } => "ledger-whole",
+            EventKind::Asked(verb) => verb.word(),
+            EventKind::Appeared => "appeared",
+            EventKind::Vanished => "vanished",
+            EventKind::Vcpus { .. } => "vcpus",
+            EventKind::Meddled(_) => "meddled",
+            EventKind::Contested(_) => "contested",
+            EventKind::Settled => "settled",
+            EventKind::Adopted => "adopted",
+            EventKind::NotAdopted(_) => "not-adopted",
+            EventKind::Granted(_) => "granted",
+            EventKind::Revoked(_) => "revoked",
+            EventKind::Fits => "fits",
+            EventKind::KeeperReplaced => "keeper-replaced",
+            EventKind::GangBroken(_) => "gang-broken",
+            EventKind::ClockStepped(_) => "clock-stepped",
+            EventKind::Overloaded(_) => "overloaded",
+            EventKind::OverloadEnded(_) => "overload-ended",
+            EventKind::LedgerFailing(_) => "ledger-failing",
+            EventKind::LedgerWhole { .. } => "ledger-whole",
         }
     }
 }
 
-impl fmt::Display for Happened {
+impl fmt::Display for EventKind {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word = self.word();
         match self {
             // Ledgers of older versions have no detail.
-            Happened::Meddled(how) | Happened::Contested(how) if how.is_empty() => {
+            EventKind::Meddled(how) | EventKind::Contested(how) if how.is_empty() => {
                 out.write_str(word)
             }
-            Happened::Vcpus { there } => write!(out, "{word}: the VM has {there}"),
-            Happened::NotAdopted(why)
-            | Happened::Meddled(why)
-            | Happened::Contested(why)
-            | Happened::LedgerFailing(why)
-            | Happened::GangBroken(why)
-            | Happened::ClockStepped(why)
-            | Happened::Overloaded(why)
-            | Happened::OverloadEnded(why)
-            | Happened::Granted(why)
-            | Happened::Revoked(why) => {
+            EventKind::Vcpus { there } => write!(out, "{word}: the VM has {there}"),
+            EventKind::NotAdopted(why)
+            | EventKind::Meddled(why)
+            | EventKind::Contested(why)
+            | EventKind::LedgerFailing(why)
+            | EventKind::GangBroken(why)
+            | EventKind::ClockStepped(why)
+            | EventKind::Overloaded(why)
+            | EventKind::OverloadEnded(why)
+            | EventKind::Granted(why)
+            | EventKind::Revoked(why) => {
                 write!(out, "{word}: {why}")
             }
-            Happened::LedgerWhole { lost } if *lost > 0 => {
+            EventKind::LedgerWhole { lost } if *lost > 0 => {
                 write!(out, "{word}: {lost} events were lost")
             }
             _ => out.write_str(word),
@@ -167,26 +167,26 @@ mod tests {
     fn every_event_word_is_explained() {
         let text = String::new;
         let all = [
-            Happened::Appeared,
-            Happened::Vanished,
-            Happened::Vcpus { there: 1 },
-            Happened::Meddled(text()),
-            Happened::Contested(text()),
-            Happened::Settled,
-            Happened::Adopted,
-            Happened::NotAdopted(text()),
-            Happened::Granted(text()),
-            Happened::Revoked(text()),
-            Happened::Fits,
-            Happened::KeeperReplaced,
-            Happened::GangBroken(text()),
-            Happened::ClockStepped(text()),
-            Happened::Overloaded(text()),
-            Happened::OverloadEnded(text()),
-            Happened::LedgerFailing(text()),
-            Happened::LedgerWhole { lost: 0 },
+            EventKind::Appeared,
+            EventKind::Vanished,
+            EventKind::Vcpus { there: 1 },
+            EventKind::Meddled(text()),
+            EventKind::Contested(text()),
+            EventKind::Settled,
+            EventKind::Adopted,
+            EventKind::NotAdopted(text()),
+            EventKind::Granted(text()),
+            EventKind::Revoked(text()),
+            EventKind::Fits,
+            EventKind::KeeperReplaced,
+            EventKind::GangBroken(text()),
+            EventKind::ClockStepped(text()),
+            EventKind::Overloaded(text()),
+            EventKind::OverloadEnded(text()),
+            EventKind::LedgerFailing(text()),
+            EventKind::LedgerWhole { lost: 0 },
         ];
-        let words: Vec<&str> = Happened::WORDS.iter().map(|(word, _)| *word).collect();
+        let words: Vec<&str> = EventKind::WORDS.iter().map(|(word, _)| *word).collect();
         assert_eq!(all.map(|event| event.word()).as_slice(), words);
     }
 }

@@ -32,7 +32,7 @@ pub struct Gang {
 
 /// Message to a host about its member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Word {
+pub enum GangMessage {
     /// Admit and hold the member.
     Hold,
     /// Begin together with all others.
@@ -46,7 +46,7 @@ pub enum Word {
 
 /// Reply of a host to a [`Word`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum GangReply {
     /// The host has done it.
     Yes,
     /// The host refused, without effect.
@@ -59,12 +59,12 @@ pub enum Said {
 pub trait Hosts {
     /// Sends a message to the hosts of these members, all at once. Returns their replies in the
     /// same order.
-    fn tell(&mut self, word: Word, members: &[usize]) -> Vec<Said>;
+    fn tell(&mut self, word: GangMessage, members: &[usize]) -> Vec<GangReply>;
 }
 
 /// Outcome of starting a gang.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Started {
+pub enum GangStart {
     /// All members begin together.
     All,
     /// No member begins, because of some of them.
@@ -77,22 +77,22 @@ pub enum Started {
 }
 
 /// Starts a gang with this number of members: all or none.
-pub fn start(hosts: &mut impl Hosts, members: usize) -> Started {
+pub fn start(hosts: &mut impl Hosts, members: usize) -> GangStart {
     let all: Vec<usize> = (0..members).collect();
-    for word in [Word::Hold, Word::Begin] {
+    for word in [GangMessage::Hold, GangMessage::Begin] {
         let said = hosts.tell(word, &all);
-        let is = |member: &usize| said.get(*member).copied().unwrap_or(Said::Nothing);
+        let is = |member: &usize| said.get(*member).copied().unwrap_or(GangReply::Nothing);
         let because: Vec<usize> =
-            all.iter().copied().filter(|member| is(member) != Said::Yes).collect();
+            all.iter().copied().filter(|member| is(member) != GangReply::Yes).collect();
         let Some(&lost) = because.first() else { continue };
         // A host that refused to hold holds nothing. A host that was told to begin still holds its
         // member.
-        let may_be = |member: &usize| word == Word::Begin || is(member) != Said::No;
+        let may_be = |member: &usize| word == GangMessage::Begin || is(member) != GangReply::No;
         let concerned: Vec<usize> = all.iter().copied().filter(may_be).collect();
-        let told = hosts.tell(Word::Break { lost }, &concerned);
-        let is_untold = |(_, said): &(usize, Said)| *said == Said::Nothing;
+        let told = hosts.tell(GangMessage::Break { lost }, &concerned);
+        let is_untold = |(_, said): &(usize, GangReply)| *said == GangReply::Nothing;
         let untold = concerned.into_iter().zip(told).filter(is_untold);
-        return Started::None { because, untold: untold.map(|(member, _)| member).collect() };
+        return GangStart::None { because, untold: untold.map(|(member, _)| member).collect() };
     }
-    Started::All
+    GangStart::All
 }

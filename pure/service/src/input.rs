@@ -3,7 +3,7 @@
 use slackline_units::{CpuId, DomId, Span};
 
 use crate::binding::Binding;
-use crate::event::Happened;
+use crate::event::EventKind;
 use crate::machine::{Identity, Machine};
 use crate::name::Key;
 use crate::overload::CpuLoad;
@@ -15,10 +15,10 @@ use crate::row::Row;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
     /// A client sent a request.
-    Asked(Asked),
+    Asked(ClientRequest),
     /// A request that [`Service::count`](crate::Service::count) admitted, after its VM was looked
     /// up.
-    Sought(Asked),
+    Sought(ClientRequest),
     /// A [commit](crate::World::commit) is in the ledger, and survives a loss of power.
     Committed {
         /// Number of the commit.
@@ -89,7 +89,7 @@ pub enum Input {
         /// Principal that changed the access.
         by: Principal,
         /// Change of the access: [`Happened::Granted`] or [`Happened::Revoked`].
-        what: Happened,
+        what: EventKind,
     },
     /// The keeper died and was replaced. No reservation lapsed.
     KeeperReplaced,
@@ -113,7 +113,7 @@ pub enum Input {
 
 /// A request and its caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct ClientRequest {
     /// Identifies the reply. Each ticket gets exactly one.
     pub ticket: Ticket,
     /// Principal that sent the request.
@@ -128,7 +128,7 @@ pub struct Asked {
     pub request: Request,
 }
 
-impl Asked {
+impl ClientRequest {
     /// Returns the user whose VM is meant if the request names none: the caller's own uid, or for a
     /// named principal the first of its `users`.
     pub(crate) fn usual_user(&self) -> u32 {

@@ -8,7 +8,7 @@ use crate::key_order::KeyOrder;
 use crate::name::Key;
 use crate::principal::Principal;
 use crate::refusal::Refusal;
-use crate::world::Kept;
+use crate::world::KeptAnswer;
 
 /// Time for which an answer is kept.
 pub(crate) const KEPT_FOR: Span = Span::from_secs(24 * 3600);
@@ -16,7 +16,7 @@ pub(crate) const KEPT_FOR: Span = Span::from_secs(24 * 3600);
 /// Kept answers by principal and key.
 #[derive(Debug, Default)]
 pub(crate) struct Keys {
-    kept: BTreeMap<(Principal, Key), Kept>,
+    kept: BTreeMap<(Principal, Key), KeptAnswer>,
     /// Keys by the time at which their answers expire.
     order: KeyOrder<Time>,
 }
@@ -32,7 +32,7 @@ impl Keys {
         who: Principal,
         key: &Key,
         asked: &str,
-    ) -> Result<Option<&Kept>, Refusal> {
+    ) -> Result<Option<&KeptAnswer>, Refusal> {
         self.forget(now);
         match self.kept.get(&(who, key.clone())) {
             Some(kept) if kept.asked != asked => {
@@ -43,7 +43,7 @@ impl Keys {
     }
 
     /// Keeps an answer that is `age` old. Answers must be added from old to new.
-    pub(crate) fn keep(&mut self, now: Time, kept: Kept, age: Span) {
+    pub(crate) fn keep(&mut self, now: Time, kept: KeptAnswer, age: Span) {
         self.forget(now);
         let (who, key) = (kept.principal, kept.key.clone());
         if age >= KEPT_FOR || self.order.contains(who, &key) {

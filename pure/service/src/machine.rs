@@ -88,7 +88,7 @@ pub enum LookError {
 
 /// Reason why the world declined a call, which then had no effect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Declined {
+pub enum WorldError {
     /// The policy has too little capacity, or cannot keep such terms.
     #[error("{0}")]
     Admission(AdmitError),
@@ -107,7 +107,7 @@ pub enum Declined {
 
 /// Available capacity of one CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct CpuCapacity {
     /// Number of the CPU on this host.
     pub cpu: CpuId,
     /// Longest slice of the requested period that would be admitted now. Zero if none would.

@@ -15,14 +15,14 @@ use std::collections::BTreeMap;
 
 use slackline_units::{CpuId, DomId, Span, Time};
 
-use crate::answer::{Answer, AppliedChange, Health, Listed};
+use crate::answer::{Answer, AppliedChange, Health, ListedReservation};
 use crate::binding::Binding;
 use crate::book::{Book, Entry, Lease};
 use crate::budget::Budgets;
-use crate::deed::{Deed, Keyed, Kind};
+use crate::deed::{KeyedRequest, Kind, UncommittedChange};
 use crate::domains::Domains;
-use crate::event::{Event, Happened};
-use crate::input::{Asked, Input};
+use crate::event::{Event, EventKind};
+use crate::input::{ClientRequest, Input};
 use crate::keys::Keys;
 use crate::limits::{Limits, Rates};
 use crate::name::Name;
@@ -56,7 +56,7 @@ impl Default for Settings {
 
 /// VM that a request refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sought<'a> {
+pub enum VmLookup<'a> {
     /// The VM of this name.
     Named(&'a Name),
     /// The VM that this binding refers to.
@@ -104,7 +104,7 @@ impl Service {
             Input::Suspended { domain, identity, what } => self.suspend((domain, identity), what),
             Input::Access { by, what } => self.note(now, by, what),
             Input::KeeperReplaced => {
-                self.note(now, Principal::Service, Happened::KeeperReplaced);
+                self.note(now, Principal::Service, EventKind::KeeperReplaced);
             }
             Input::ClockStepped { by, is_ahead } => self.clock_stepped(now, by, is_ahead),
             Input::Load { cpu, load } => self.measured(now, cpu, load),
@@ -123,7 +123,7 @@ impl Service {
     /// Returns the VM that must be looked up before a request is decided. `None` if there is none.
     /// A lookup can take long, and other requests should not wait for it.
     #[must_use]
-    pub fn sought<'a>(&'a self, request: &'a Request) -> Option<Sought<'a>> {
+    pub fn sought<'a>(&'a self, request: &'a Request) -> Option<VmLookup<'a>> {
         let request = match request {
             Request::Hold { member, .. } => member,
             request => request,
@@ -132,16 +132,18 @@ impl Service {
             return None;
         };
         match (self.book.get(name), request) {
-            (None, Request::Reserve { binding: Some(binding), .. }) => Some(Sought::Bound(binding)),
-            (None, Request::Reserve { .. }) => Some(Sought::Named(name)),
+            (None, Request::Reserve { binding: Some(binding), .. }) => {
+                Some(VmLookup::Bound(binding))
+            }
+            (None, Request::Reserve { .. }) => Some(VmLookup::Named(name)),
             (None, _) => None,
-            (Some(entry), _) => entry.is_waiting().then_some(Sought::Bound(&entry.row.binding)),
+            (Some(entry), _) => entry.is_waiting().then_some(VmLookup::Bound(&entry.row.binding)),
         }
     }
 
     /// Returns the user who should own the VM that is [sought](Service::sought) for a request.
     #[must_use]
-    pub fn sought_user(&self, asked: &Asked) -> u32 {
+    pub fn sought_user(&self, asked: &ClientRequest) -> u32 {
         let request = match &asked.request {
             Request::Hold { member, .. } => member,
             request => request,
@@ -156,7 +158,7 @@ impl Service {
     }
 
     /// Returns all reservations with their domains, by name.
-    pub fn listed(&self) -> impl Iterator<Item = (DomId, Listed)> {
+    pub fn listed(&self) -> impl Iterator<Item = (DomId, ListedReservation)> {
         self.book.iter().map(|entry| (entry.domain, entry.listed()))
     }
 
@@ -183,7 +185,12 @@ impl Service {
     ///
     /// # Errors
     /// If one of the budgets would be exceeded.
-    fn afford_change(&self, asked: &Asked, before: &Row, terms: Terms) -> Result<(), Refusal> {
+    fn afford_change(
+        &self,
+        asked: &ClientRequest,
+        before: &Row,
+        terms: Terms,
+    ) -> Result<(), Refusal> {
         self.afford(before.owner, &before.name, terms)?;
         let caller = asked.principal;
         if caller == before.owner || asked.role == Some(Role::Administrator) {
@@ -201,7 +208,7 @@ impl Service {
     }
 
     /// Notes who raised a reservation of another owner.
-    fn note_raise(&mut self, asked: &Asked, before: &Row, terms: Terms) {
+    fn note_raise(&mut self, asked: &ClientRequest, before: &Row, terms: Terms) {
         let book = &self.book;
         self.raised.retain(|name, _| book.row(name).is_some());
         if asked.principal == before.owner || asked.role == Some(Role::Administrator) {
@@ -263,8 +270,8 @@ impl Service {
 
     /// Records a change, or that nothing had to change. Returns the answer at once if the ledger
     /// cannot be written. Otherwise the caller is answered after the commit.
-    fn did(&mut self, now: Time, by: &By<'_>, what: Done) -> Option<Answer> {
-        let Done { kind, before, after, happened } = what;
+    fn did(&mut self, now: Time, by: &ChangeOrigin<'_>, what: DoneChange) -> Option<Answer> {
+        let DoneChange { kind, before, after, happened } = what;
         let name = after.name.clone();
         let is_over = matches!(kind, Kind::Ended);
         let event = happened.map(|what| Event {
@@ -278,13 +285,13 @@ impl Service {
             was_late: false,
         });
         let (tickets, key) = match by {
-            By::Itself => (Vec::new(), None),
-            By::Asked(asked) => (vec![asked.ticket], keyed(asked)),
-            By::Together { asked, is_last } => {
+            ChangeOrigin::Itself => (Vec::new(), None),
+            ChangeOrigin::Asked(asked) => (vec![asked.ticket], keyed(asked)),
+            ChangeOrigin::Together { asked, is_last } => {
                 (Vec::from_iter(is_last.then_some(asked.ticket)), None)
             }
         };
-        let deed = Deed { name, kind, row: after, tickets, key, event, remains: None };
+        let deed = UncommittedChange { name, kind, row: after, tickets, key, event, remains: None };
         let deed = self.writer.add(deed)?;
         Some(self.answer_unwritten(now, &deed))
     }
@@ -304,7 +311,7 @@ impl Service {
             others => format!(" and {others} more"),
         };
         let says = format!("by {by} {way}; one period of {first}{others} is longer or shorter");
-        self.note(now, Principal::Service, Happened::ClockStepped(says));
+        self.note(now, Principal::Service, EventKind::ClockStepped(says));
     }
 
     /// Takes a measurement of a CPU, and reports the begin or end of an overload.
@@ -312,14 +319,14 @@ impl Service {
         let Some(change) = self.overloads.measured(now, cpu, load) else { return };
         let says = format!("CPU {}: {load}", cpu.index());
         let what = match change {
-            OverloadChange::Began => Happened::Overloaded(says),
-            OverloadChange::Ended => Happened::OverloadEnded(says),
+            OverloadChange::Began => EventKind::Overloaded(says),
+            OverloadChange::Ended => EventKind::OverloadEnded(says),
         };
         self.note(now, Principal::Service, what);
     }
 
     /// Writes an event that concerns no reservation.
-    fn note(&mut self, now: Time, principal: Principal, what: Happened) {
+    fn note(&mut self, now: Time, principal: Principal, what: EventKind) {
         let event = Event {
             seq: self.writer.number(),
             at: now,
@@ -335,37 +342,37 @@ impl Service {
 }
 
 /// Originator of a change.
-enum By<'a> {
-    Asked(&'a Asked),
+enum ChangeOrigin<'a> {
+    Asked(&'a ClientRequest),
     /// One of several changes of a request, which is answered with its last one.
     Together {
-        asked: &'a Asked,
+        asked: &'a ClientRequest,
         is_last: bool,
     },
     Itself,
 }
 
-impl By<'_> {
+impl ChangeOrigin<'_> {
     const fn principal(&self) -> Principal {
         match self {
-            By::Asked(asked) | By::Together { asked, .. } => asked.principal,
-            By::Itself => Principal::Service,
+            ChangeOrigin::Asked(asked) | ChangeOrigin::Together { asked, .. } => asked.principal,
+            ChangeOrigin::Itself => Principal::Service,
         }
     }
 }
 
 /// A change that was made.
-struct Done {
+struct DoneChange {
     kind: Kind,
     before: Option<Row>,
     /// The reservation with its new revision. If it has ended, as it was last.
     after: Row,
     /// Event to publish. `None` if nothing changed.
-    happened: Option<Happened>,
+    happened: Option<EventKind>,
 }
 
 /// Returns the key and text of a request, if it has a key.
-fn keyed(asked: &Asked) -> Option<Keyed> {
+fn keyed(asked: &ClientRequest) -> Option<KeyedRequest> {
     let (principal, text) = (asked.principal, asked.request.to_string());
-    asked.key.clone().map(|key| Keyed { principal, key, asked: text })
+    asked.key.clone().map(|key| KeyedRequest { principal, key, asked: text })
 }

@@ -5,8 +5,8 @@ use slackline_units::{DomId, Span, Time};
 use crate::answer::Answer;
 use crate::binding::Binding;
 use crate::event::Event;
-use crate::input::Asked;
-use crate::machine::{Declined, LookError, Machine, Room, Seats};
+use crate::input::ClientRequest;
+use crate::machine::{CpuCapacity, LookError, Machine, Seats, WorldError};
 use crate::name::{Key, Name};
 use crate::principal::Principal;
 use crate::refusal::Refusal;
@@ -42,7 +42,7 @@ pub trait World {
     ///
     /// Returns a result for each. A domain that is declined leaves no trace, and none of its
     /// threads is touched. [`Declined::Gone`] means that the VM is not the named one any more.
-    fn join(&mut self, group: &[Joining<'_>]) -> Vec<Result<(), Declined>>;
+    fn join(&mut self, group: &[JoiningDomain<'_>]) -> Vec<Result<(), WorldError>>;
 
     /// Assigns other threads to the places of a domain. Threads that keep their place are not
     /// disturbed, and threads that lose theirs are restored. The reservations of places stand, also
@@ -50,7 +50,7 @@ pub trait World {
     ///
     /// # Errors
     /// If a thread cannot be held. All places then keep their threads.
-    fn seat(&mut self, domain: DomId, seats: &Seats) -> Result<(), Declined>;
+    fn seat(&mut self, domain: DomId, seats: &Seats) -> Result<(), WorldError>;
 
     /// Empties all places of a domain: its threads are restored and its reservation stands. The
     /// domain is not paused any more.
@@ -62,27 +62,27 @@ pub trait World {
     ///
     /// # Errors
     /// If the policy or the host declines. The old terms then stand, at all places.
-    fn change(&mut self, domain: DomId, terms: &Terms) -> Result<(), Declined>;
+    fn change(&mut self, domain: DomId, terms: &Terms) -> Result<(), WorldError>;
 
     /// Keeps all threads of a domain from running until [`resume`](World::resume). At least one
     /// place is occupied.
     ///
     /// # Errors
     /// If the host declines. All threads then continue to run.
-    fn pause(&mut self, domain: DomId) -> Result<(), Declined>;
+    fn pause(&mut self, domain: DomId) -> Result<(), WorldError>;
 
     /// Lets the threads of a paused domain run again.
     ///
     /// # Errors
     /// If the host declines. All threads then stay paused.
-    fn resume(&mut self, domain: DomId) -> Result<(), Declined>;
+    fn resume(&mut self, domain: DomId) -> Result<(), WorldError>;
 
     /// Removes a domain from the scheduler and restores its threads. The policy keeps back only the
     /// capacity for excess that the domain received.
     fn leave(&mut self, domain: DomId);
 
     /// Returns the available capacity of each CPU for this period.
-    fn room(&mut self, period: Span) -> Vec<Room>;
+    fn room(&mut self, period: Span) -> Vec<CpuCapacity>;
 
     /// Begins to write a commit to the ledger, all of it or nothing. The result comes later, as
     /// [`Input::Committed`](crate::Input::Committed) or
@@ -96,7 +96,7 @@ pub trait World {
     /// Lets the world answer a [`Request::Log`](crate::Request::Log), a
     /// [`Request::History`](crate::Request::History) or a
     /// [`Request::Find`](crate::Request::Find) itself. The caller is allowed to ask.
-    fn hand_over(&mut self, asked: &Asked);
+    fn hand_over(&mut self, asked: &ClientRequest);
 
     /// Sends an event to all subscribers. It is in the ledger.
     fn publish(&mut self, event: &Event);
@@ -108,7 +108,7 @@ pub trait World {
 
 /// A domain that is added to the scheduler.
 #[derive(Clone, Copy, Debug)]
-pub struct Joining<'a> {
+pub struct JoiningDomain<'a> {
     /// Identifier for the scheduler.
     pub domain: DomId,
     /// Name of the reservation.
@@ -129,12 +129,12 @@ pub struct Commit {
     /// Events in ascending order of their numbers.
     pub events: Vec<Event>,
     /// Answers to keep with their keys.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<KeptAnswer>,
 }
 
 /// Answer to a request with a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct KeptAnswer {
     /// Principal that owns the key.
     pub principal: Principal,
     /// Key of the request.
@@ -149,11 +149,11 @@ pub struct Kept {
 
 /// Contents of the ledger when the service starts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Loaded {
+pub struct LedgerContents {
     /// All reservations. An identity is `None` unless it was stored since the host booted.
     pub rows: Vec<Row>,
     /// Kept answers, each with its age.
-    pub kept: Vec<(Kept, Span)>,
+    pub kept: Vec<(KeptAnswer, Span)>,
     /// Highest number of an event or a commit that was ever written.
     pub last_seq: u64,
 }

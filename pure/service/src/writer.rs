@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use slackline_units::{Span, Time};
 
-use crate::deed::{Change, Deed, Keyed};
+use crate::deed::{Change, KeyedRequest, UncommittedChange};
 use crate::event::Event;
 use crate::name::Name;
 use crate::row::Row;
-use crate::world::{Commit, Kept};
+use crate::world::{Commit, KeptAnswer};
 
 /// Time to wait before the next attempt after the ledger failed.
 pub(crate) const REST: Span = Span::from_secs(1);
@@ -24,16 +24,16 @@ const EVENTS: usize = 10_000;
 pub(crate) struct Writer {
     /// Number that was assigned last.
     seq: u64,
-    under_way: Option<UnderWay>,
+    under_way: Option<PendingCommit>,
     next: Batch,
     /// Reservations by name that would remain if the ledger could never be written again.
     remains: BTreeMap<Name, Row>,
-    failing: Option<Failing>,
+    failing: Option<LedgerFailure>,
 }
 
 /// A commit whose result is not known yet.
 #[derive(Debug)]
-struct UnderWay {
+struct PendingCommit {
     commit: Commit,
     batch: Batch,
 }
@@ -44,17 +44,17 @@ pub(crate) struct Batch {
     /// Names whose rows are to be written.
     touched: BTreeSet<Name>,
     /// Deeds whose callers wait for the commit.
-    pub(crate) deeds: Vec<Deed>,
+    pub(crate) deeds: Vec<UncommittedChange>,
     /// Events that happened while the ledger could not be written, and the answers given then.
     events: VecDeque<Event>,
-    kept: Vec<Kept>,
+    kept: Vec<KeptAnswer>,
     /// Number of events that were dropped.
     lost: u64,
 }
 
 /// Failure of the ledger, and the time of the next attempt.
 #[derive(Debug)]
-struct Failing {
+struct LedgerFailure {
     why: String,
     again: Time,
 }
@@ -119,10 +119,10 @@ impl Writer {
     }
 
     /// Returns the deed of an earlier request with the same key that has no reply yet.
-    pub(crate) fn waiting(&mut self, keyed: &Keyed) -> Option<&mut Deed> {
+    pub(crate) fn waiting(&mut self, keyed: &KeyedRequest) -> Option<&mut UncommittedChange> {
         let under_way = self.under_way.as_mut().map(|under_way| &mut under_way.batch);
         let batches = under_way.into_iter().chain([&mut self.next]);
-        let is_same = |deed: &&mut Deed| {
+        let is_same = |deed: &&mut UncommittedChange| {
             let key = deed.key.as_ref();
             key.is_some_and(|key| key.principal == keyed.principal && key.key == keyed.key)
         };
@@ -131,7 +131,7 @@ impl Writer {
 
     /// Queues a deed. While the ledger cannot be written, the deed is returned instead, so that its
     /// caller is answered at once.
-    pub(crate) fn add(&mut self, mut deed: Deed) -> Option<Deed> {
+    pub(crate) fn add(&mut self, mut deed: UncommittedChange) -> Option<UncommittedChange> {
         deed.remains = self.apply(&deed);
         if deed.event.is_some() {
             self.next.touched.insert(deed.name.clone());
@@ -155,14 +155,14 @@ impl Writer {
     }
 
     /// Keeps an answer that was given while the ledger could not be written.
-    pub(crate) fn keep(&mut self, kept: Kept) {
+    pub(crate) fn keep(&mut self, kept: KeptAnswer) {
         self.next.kept.push(kept);
         if self.next.kept.len() > EVENTS {
             self.next.kept.remove(0);
         }
     }
 
-    fn apply(&mut self, deed: &Deed) -> Option<Change> {
+    fn apply(&mut self, deed: &UncommittedChange) -> Option<Change> {
         let before = self.remains.remove(&deed.name);
         let mut after = before.clone();
         let remains = deed.kind.remains_in(&mut after, &deed.row);
@@ -186,7 +186,7 @@ impl Writer {
         &mut self,
         now: Time,
         row: impl Fn(&Name) -> Option<Row>,
-        answer: impl Fn(&Deed, Option<&Row>) -> Option<Kept>,
+        answer: impl Fn(&UncommittedChange, Option<&Row>) -> Option<KeptAnswer>,
         whole: impl FnOnce(u64, u64) -> Event,
     ) -> Option<&Commit> {
         let is_due = self.failing.as_ref().is_none_or(|failing| failing.again <= now);
@@ -209,13 +209,14 @@ impl Writer {
         }
         let seq = if events.is_empty() { self.number() } else { self.seq };
         let commit = Commit { seq, rows, events, kept };
-        self.under_way = Some(UnderWay { commit, batch });
+        self.under_way = Some(PendingCommit { commit, batch });
         self.under_way.as_ref().map(|under_way| &under_way.commit)
     }
 
     /// Completes a commit. Returns it with the deeds whose callers wait for it.
-    pub(crate) fn committed(&mut self, seq: u64) -> Option<(Commit, Vec<Deed>)> {
-        let UnderWay { commit, batch } = self.under_way.take_if(|one| one.commit.seq == seq)?;
+    pub(crate) fn committed(&mut self, seq: u64) -> Option<(Commit, Vec<UncommittedChange>)> {
+        let PendingCommit { commit, batch } =
+            self.under_way.take_if(|one| one.commit.seq == seq)?;
         if self.failing.take().is_some() {
             // All changes made since the failure are in `remains` already.
             return Some((commit, batch.deeds));
@@ -238,8 +239,13 @@ impl Writer {
 
     /// Handles a failed commit: nothing can be written for now, and the changes queued after it
     /// wait, too. Returns all deeds that waited, oldest first.
-    pub(crate) fn not_committed(&mut self, now: Time, seq: u64, why: &str) -> Option<Vec<Deed>> {
-        let UnderWay { batch, .. } = self.under_way.take_if(|one| one.commit.seq == seq)?;
+    pub(crate) fn not_committed(
+        &mut self,
+        now: Time,
+        seq: u64,
+        why: &str,
+    ) -> Option<Vec<UncommittedChange>> {
+        let PendingCommit { batch, .. } = self.under_way.take_if(|one| one.commit.seq == seq)?;
         let later = std::mem::replace(&mut self.next, batch);
         self.next.touched.extend(later.touched);
         self.next.kept.extend(later.kept);
@@ -250,7 +256,7 @@ impl Writer {
         for event in events {
             self.next.keep(event);
         }
-        self.failing = Some(Failing { why: why.to_owned(), again: now.after(REST) });
+        self.failing = Some(LedgerFailure { why: why.to_owned(), again: now.after(REST) });
         Some(deeds)
     }
 }

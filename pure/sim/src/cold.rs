@@ -7,23 +7,23 @@
 //! evicted from it. That counts all run intervals that have ended on any CPU that shares the cache.
 
 use slackline_host::policy::Level;
-use slackline_scenario::{Scenario, Warm};
+use slackline_scenario::{Scenario, WarmCache};
 use slackline_units::{CpuId, CpuSet, Span, VcpuId};
 
 /// Costs of cold caches by domain, and CPU time used by CPU and by cache.
-pub(crate) struct Cold {
+pub(crate) struct CacheModel {
     /// Prices by domain. Empty if no domain has any.
-    prices: Vec<Price>,
+    prices: Vec<CachePrice>,
     /// Total CPU time used on each CPU.
     used: Vec<Span>,
     /// Value of `used` of its CPU when the vCPU last stopped there, by slot.
     left_at: Vec<Span>,
     /// Caches shared by cores and by last-level groups. `None` if nothing is shared.
-    shared: Option<[Shared; 2]>,
+    shared: Option<[SharedCache; 2]>,
 }
 
 /// Cache content that the CPUs of each group of a level share.
-struct Shared {
+struct SharedCache {
     /// Part of a working set that lies in the shared cache, in millionths.
     warm: u32,
     /// Group of each CPU.
@@ -34,12 +34,12 @@ struct Shared {
     left_at: Vec<Span>,
 }
 
-impl Shared {
-    fn new(scenario: &Scenario, level: Level, warm: u32) -> Shared {
+impl SharedCache {
+    fn new(scenario: &Scenario, level: Level, warm: u32) -> SharedCache {
         let (topology, cpus) = (&scenario.host.topology, scenario.host.cpus);
         let groups = (0..cpus).map(|cpu| topology.group_of(level, CpuId::new(cpu))).collect();
         let vcpus = scenario.domains.iter().map(|domain| domain.vcpus.len()).sum();
-        Shared { warm, groups, used: vec![Span::ZERO; cpus], left_at: vec![Span::ZERO; vcpus] }
+        SharedCache { warm, groups, used: vec![Span::ZERO; cpus], left_at: vec![Span::ZERO; vcpus] }
     }
 
     /// Returns the total CPU time used on all CPUs that share the cache with this one.
@@ -60,31 +60,31 @@ impl Shared {
 }
 
 #[derive(Clone, Copy)]
-struct Price {
+struct CachePrice {
     /// Cost of a dispatch after another vCPU, or on an idle CPU.
     dispatch: Span,
     /// Cost of filling the cache with the whole working set.
     cache: Span,
 }
 
-impl Cold {
-    pub(crate) fn new(scenario: &Scenario) -> Cold {
+impl CacheModel {
+    pub(crate) fn new(scenario: &Scenario) -> CacheModel {
         let domains = scenario.domains.iter();
         let price = |domain: &slackline_scenario::Domain| {
             let (dispatch, cache) = (domain.dispatch, domain.cache);
-            Price { dispatch, cache }
+            CachePrice { dispatch, cache }
         };
-        let mut prices: Vec<Price> = domains.clone().map(price).collect();
+        let mut prices: Vec<CachePrice> = domains.clone().map(price).collect();
         if prices.iter().all(|price| price.dispatch.is_zero() && price.cache.is_zero()) {
             prices.clear();
         }
         let vcpus = domains.map(|domain| domain.vcpus.len()).sum();
         let used = vec![Span::ZERO; scenario.host.cpus];
-        let Warm { core, cache } = scenario.host.warm;
+        let WarmCache { core, cache } = scenario.host.warm;
         let levels = [(Level::Core, core), (Level::Cache, cache)];
         let shared = (core > 0 || cache > 0)
-            .then(|| levels.map(|(level, warm)| Shared::new(scenario, level, warm)));
-        Cold { prices, used, left_at: vec![Span::ZERO; vcpus], shared }
+            .then(|| levels.map(|(level, warm)| SharedCache::new(scenario, level, warm)));
+        CacheModel { prices, used, left_at: vec![Span::ZERO; vcpus], shared }
     }
 
     /// Returns true if no domain has a price. Then nothing needs to be tracked.
@@ -114,7 +114,7 @@ impl Cold {
         cache.min(owing + (self.used[cpu.index()] - self.left_at[vcpu.slot()]))
     }
 
-    fn price(&self, vcpu: VcpuId) -> Price {
+    fn price(&self, vcpu: VcpuId) -> CachePrice {
         self.prices[vcpu.domain().number() as usize]
     }
 
@@ -126,7 +126,7 @@ impl Cold {
         cache: Span,
     ) -> Span {
         let (Some(home), Some(shared)) = (home, &self.shared) else { return cache };
-        let has_both = |shared: &&Shared| shared.groups[cpu.index()].contains(home);
+        let has_both = |shared: &&SharedCache| shared.groups[cpu.index()].contains(home);
         shared.iter().find(has_both).map_or(cache, |shared| shared.refill(vcpu, cpu, cache))
     }
 

@@ -5,15 +5,15 @@
 //! `switch` of it does no work for the guest, and `migrate` more after another CPU.
 
 use slackline_host::policy::{Level, Topology};
-use slackline_host::{Hardware, Order, Outcome, Used};
-use slackline_scenario::{Draw, HostSpec, Migrate, Purpose, Scenario, Stream};
+use slackline_host::{CpuUse, Hardware, Order, Outcome};
+use slackline_scenario::{Draw, HostSpec, MigrationCost, Purpose, Scenario, Stream};
 use slackline_trace::{OverheadKind, Record};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use crate::account::Account;
-use crate::cold::Cold;
+use crate::cold::CacheModel;
 use crate::guest::Guests;
-use crate::overhead::{Own, Unpaid};
+use crate::overhead::{PendingOverhead, VcpuOverhead};
 use crate::queue::{Event, Queue};
 
 /// Event of a CPU. At one instant, they occur in this order.
@@ -31,12 +31,12 @@ pub(crate) enum Timer {
 const RETRY: Span = Span::from_ms(1);
 
 #[derive(Clone, Copy, Debug)]
-struct Armed {
+struct ArmedTimer {
     due: Time,
     rings: Time,
 }
 
-const OFF: Armed = Armed { due: Time::NEVER, rings: Time::NEVER };
+const OFF: ArmedTimer = ArmedTimer { due: Time::NEVER, rings: Time::NEVER };
 
 struct Cpu {
     occupant: Option<VcpuId>,
@@ -50,10 +50,10 @@ struct Cpu {
     measured: Time,
     /// Time up to which its work has been counted. Later than now while it pays overhead.
     worked: Time,
-    unpaid: Unpaid,
+    unpaid: PendingOverhead,
     work_ends: Time,
-    limit: Armed,
-    alarm: Armed,
+    limit: ArmedTimer,
+    alarm: ArmedTimer,
     lateness: Stream,
     refusals: Stream,
 }
@@ -71,24 +71,24 @@ struct Timers {
 pub(crate) struct Cpus {
     cpus: Vec<Cpu>,
     firsts: Tournament,
-    moves: Moves,
+    moves: DispatchCosts,
     timers: Timers,
     refuse_ppm: u32,
     account: Account,
 }
 
 /// Costs of dispatching a vCPU on a CPU.
-struct Moves {
+struct DispatchCosts {
     switch: Span,
-    migrate: Migrate,
+    migrate: MigrationCost,
     /// True if the cost depends on the CPU from which the vCPU comes.
     migrate_differs: bool,
     topology: Topology,
-    cold: Cold,
+    cold: CacheModel,
     /// CPU on which each vCPU ran last, by slot.
     homes: Vec<Option<CpuId>>,
     /// Overhead of its own that each vCPU had not paid when it stopped, by slot.
-    owing: Vec<Own>,
+    owing: Vec<VcpuOverhead>,
 }
 
 impl Cpus {
@@ -102,7 +102,7 @@ impl Cpus {
             began: Time::START,
             measured: Time::START,
             worked: Time::START,
-            unpaid: Unpaid::NONE,
+            unpaid: PendingOverhead::NONE,
             work_ends: Time::NEVER,
             limit: OFF,
             alarm: OFF,
@@ -113,14 +113,14 @@ impl Cpus {
         Cpus {
             cpus: (0..host.cpus).map(cpu).collect(),
             firsts: Tournament::new(host.cpus),
-            moves: Moves {
+            moves: DispatchCosts {
                 switch: host.switch,
                 migrate: host.migrate,
                 migrate_differs: host.migrate != everywhere(host.migrate.host),
                 topology: host.topology.clone(),
-                cold: Cold::new(scenario),
+                cold: CacheModel::new(scenario),
                 homes: vec![None; vcpus],
-                owing: vec![Own::default(); vcpus],
+                owing: vec![VcpuOverhead::default(); vcpus],
             },
             timers: Timers::new(host),
             refuse_ppm: host.refuse,
@@ -305,13 +305,13 @@ impl Timers {
     /// Arms a timer. If it is armed again for the same time, it keeps its lateness. A timer due at
     /// `NEVER` is off.
     #[inline]
-    fn arm(&self, timer: &mut Armed, due: Time, now: Time, lateness: &mut Stream) {
+    fn arm(&self, timer: &mut ArmedTimer, due: Time, now: Time, lateness: &mut Stream) {
         if timer.due == due {
             return;
         }
         let rings = if self.are_exact { due } else { self.inexact(due, lateness) };
         // A timer that was due while the one before was late expires at once.
-        *timer = Armed { due, rings: rings.max(now) };
+        *timer = ArmedTimer { due, rings: rings.max(now) };
     }
 
     #[inline(never)]
@@ -336,7 +336,7 @@ impl Cpu {
         &mut self,
         (cpu, vcpu): (CpuId, VcpuId),
         (now, takes): (Time, Span),
-        (moves, account): (&mut Moves, &mut Account),
+        (moves, account): (&mut DispatchCosts, &mut Account),
     ) {
         let home = moves.homes[vcpu.slot()].replace(cpu);
         let before = self.last.filter(|_| !self.was_idle);
@@ -346,7 +346,7 @@ impl Cpu {
         }
         let mut own = std::mem::take(&mut moves.owing[vcpu.slot()]);
         if let Some(home) = home.filter(|&home| home != cpu) {
-            own = Own { migration: moves.migrate(home, cpu), refill: Span::ZERO };
+            own = VcpuOverhead { migration: moves.migrate(home, cpu), refill: Span::ZERO };
         }
         if !moves.cold.is_free() {
             own.refill = moves.cold.refill((vcpu, own.refill), (cpu, home));
@@ -370,7 +370,7 @@ impl Cpu {
         cpu: CpuId,
         now: Time,
         guests: &mut Guests<'_>,
-        (moves, account): (&mut Moves, &mut Account),
+        (moves, account): (&mut DispatchCosts, &mut Account),
     ) {
         if let Some(vcpu) = self.occupant.take() {
             guests.compute(vcpu, account.work((cpu, vcpu), (self.worked, now)));
@@ -427,12 +427,12 @@ impl<'a> VirtualHardware<'a> {
 
 impl Hardware for VirtualHardware<'_> {
     #[inline(always)]
-    fn measure(&mut self, cpu: CpuId, now: Time) -> Option<Used> {
+    fn measure(&mut self, cpu: CpuId, now: Time) -> Option<CpuUse> {
         let this = &mut self.cpus.cpus[cpu.index()];
         let vcpu = this.occupant?;
         let from = std::mem::replace(&mut this.measured, now);
         let ran = now - from;
-        (!ran.is_zero()).then_some(Used { vcpu, cpu, from, to: now, ran })
+        (!ran.is_zero()).then_some(CpuUse { vcpu, cpu, from, to: now, ran })
     }
 
     #[inline(always)]
@@ -483,15 +483,15 @@ impl Hardware for VirtualHardware<'_> {
 }
 
 /// Returns a migration cost that does not depend on the distance.
-fn everywhere(cost: Span) -> Migrate {
-    Migrate { core: cost, cache: cost, node: cost, host: cost }
+fn everywhere(cost: Span) -> MigrationCost {
+    MigrationCost { core: cost, cache: cost, node: cost, host: cost }
 }
 
-impl Moves {
+impl DispatchCosts {
     /// Returns the cost of a migration, by the lowest level that both CPUs share.
     #[inline]
     fn migrate(&self, from: CpuId, to: CpuId) -> Span {
-        let Migrate { core, cache, node, host } = self.migrate;
+        let MigrationCost { core, cache, node, host } = self.migrate;
         if !self.migrate_differs {
             return host;
         }

@@ -17,13 +17,13 @@ use slackline_scenario::{Purpose, Scenario, Stream};
 use slackline_trace::{Record, Sink};
 use slackline_units::{Span, Time, VcpuId};
 
-pub(crate) use effects::Where;
-pub(crate) use steps::Need;
-pub(crate) use system::{Cause, Context, Devices, Seat, Systems, TaskOf, Then};
+pub(crate) use effects::InterruptTarget;
+pub(crate) use steps::ProgramNeed;
+pub(crate) use system::{Cause, Context, Devices, Seat, Systems, TaskOf, TaskStep};
 
 use barrier::{Barriers, Waiting};
 use locks::{Locks, SPIN};
-use steps::{AtOnce, Job, Progress, Work};
+use steps::{Job, Progress, StepLimit, Work};
 
 /// Index of the operating system of a domain among all of them.
 pub(crate) type SystemId = u16;
@@ -183,28 +183,33 @@ impl<'a> Guests<'a> {
 
     /// Continues the program of a guest, and returns its next need.
     #[inline(always)]
-    pub(crate) fn advance<S: Sink>(&mut self, vcpu: VcpuId, now: Time, sink: &mut S) -> Need {
+    pub(crate) fn advance<S: Sink>(
+        &mut self,
+        vcpu: VcpuId,
+        now: Time,
+        sink: &mut S,
+    ) -> ProgramNeed {
         let Guests { guests, works, locks, .. } = self;
         let Guest { wakes, progress, .. } = &mut guests[vcpu.slot()];
         let work = &mut works[vcpu.slot()];
-        let mut at_once = AtOnce::new();
+        let mut at_once = StepLimit::new();
         let need = loop {
             let need = progress.advance(work, now, &mut at_once, |job| {
                 let (released, deadline) = (job.released, job.deadline);
                 sink.record(&Record::Job { vcpu, task: None, released, deadline, done: now });
             });
             match need {
-                Need::Lock if !locks.take(vcpu) => {
+                ProgramNeed::Lock if !locks.take(vcpu) => {
                     progress.set_left(SPIN);
-                    break Need::Cpu;
+                    break ProgramNeed::Cpu;
                 }
-                Need::Lock => {}
-                Need::Unlock => locks.give_back(vcpu),
+                ProgramNeed::Lock => {}
+                ProgramNeed::Unlock => locks.give_back(vcpu),
                 need => break need,
             }
         };
         *wakes = match need {
-            Need::Sleep(until) | Need::Until(until) => until,
+            ProgramNeed::Sleep(until) | ProgramNeed::Until(until) => until,
             _ => Time::NEVER,
         };
         need

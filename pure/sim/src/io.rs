@@ -21,9 +21,9 @@ mod steps;
 
 use slackline_scenario::io::DeviceStep;
 use slackline_scenario::{Purpose, Scenario, Stream, io};
-use slackline_units::{Span, Told, VcpuId};
+use slackline_units::{Span, VcpuHint, VcpuId};
 
-use crate::guest::{self, Devices, Seat, SystemId, TaskOf, Then};
+use crate::guest::{self, Devices, Seat, SystemId, TaskOf, TaskStep};
 use crate::queue::Event;
 use client::Client;
 use driver::Driver;
@@ -32,12 +32,12 @@ use frontend::Frontend;
 use nic::{Disk, Nic};
 use packet::Flights;
 
-pub(crate) use frontend::Duty;
+pub(crate) use frontend::DeviceWork;
 
 /// Systems that may have work for devices.
-pub(crate) type Systems<'a> = guest::Systems<'a, Duty>;
+pub(crate) type Systems<'a> = guest::Systems<'a, DeviceWork>;
 /// Instant at which something happens to these systems.
-type Context<'c, 'a> = guest::Context<'c, 'a, Duty>;
+type Context<'c, 'a> = guest::Context<'c, 'a, DeviceWork>;
 
 /// State of all devices and of the clients outside.
 pub(crate) struct Io<'a> {
@@ -127,9 +127,9 @@ impl<'a> Io<'a> {
         &mut self,
         id: SystemId,
         systems: &Systems<'_>,
-    ) -> Option<(VcpuId, Told)> {
+    ) -> Option<(VcpuId, VcpuHint)> {
         let pending = self.frontends[usize::from(id)].news(systems.first(id).domain())?;
-        Some((systems.first(self.driver.system), Told::Pending(pending)))
+        Some((systems.first(self.driver.system), VcpuHint::Pending(pending)))
     }
 
     fn is_driver(&self, seat: Seat) -> bool {
@@ -138,19 +138,19 @@ impl<'a> Io<'a> {
 }
 
 impl Devices for Option<Io<'_>> {
-    type Duty = Duty;
+    type Duty = DeviceWork;
 
-    fn step(&mut self, of: TaskOf, step: DeviceStep, at: &mut Context<'_, '_>) -> Then {
+    fn step(&mut self, of: TaskOf, step: DeviceStep, at: &mut Context<'_, '_>) -> TaskStep {
         self.as_mut().expect("only scenarios with devices have such a step").step(of, step, at)
     }
 
     #[inline(always)]
-    fn choose(&mut self, seat: Seat, context: &mut Context<'_, '_>) -> Option<(Duty, Span)> {
+    fn choose(&mut self, seat: Seat, context: &mut Context<'_, '_>) -> Option<(DeviceWork, Span)> {
         self.as_mut()?.choose(seat, context)
     }
 
     #[inline(always)]
-    fn finish(&mut self, seat: Seat, done: (Duty, Span), context: &mut Context<'_, '_>) {
+    fn finish(&mut self, seat: Seat, done: (DeviceWork, Span), context: &mut Context<'_, '_>) {
         if let Some(io) = self {
             io.finish(seat, done, context);
         }
@@ -169,15 +169,15 @@ impl Devices for Option<Io<'_>> {
 }
 
 impl Devices for Io<'_> {
-    type Duty = Duty;
+    type Duty = DeviceWork;
 
-    fn step(&mut self, of: TaskOf, step: DeviceStep, at: &mut Context<'_, '_>) -> Then {
+    fn step(&mut self, of: TaskOf, step: DeviceStep, at: &mut Context<'_, '_>) -> TaskStep {
         self.take_step(of, step, at)
     }
 
     /// Interrupts, events and packets go to the first vCPU of a system.
     #[inline(always)]
-    fn choose(&mut self, seat: Seat, context: &mut Context<'_, '_>) -> Option<(Duty, Span)> {
+    fn choose(&mut self, seat: Seat, context: &mut Context<'_, '_>) -> Option<(DeviceWork, Span)> {
         if seat.number != 0 {
             return None;
         }
@@ -186,17 +186,26 @@ impl Devices for Io<'_> {
     }
 
     #[inline(always)]
-    fn finish(&mut self, seat: Seat, (duty, cost): (Duty, Span), context: &mut Context<'_, '_>) {
+    fn finish(
+        &mut self,
+        seat: Seat,
+        (duty, cost): (DeviceWork, Span),
+        context: &mut Context<'_, '_>,
+    ) {
         match duty {
-            Duty::Event | Duty::Receive(_) | Duty::Send | Duty::AskDisk | Duty::ReadDone => {
+            DeviceWork::Event
+            | DeviceWork::Receive(_)
+            | DeviceWork::Send
+            | DeviceWork::AskDisk
+            | DeviceWork::ReadDone => {
                 self.finish_frontend(seat.system, duty, context);
             }
-            Duty::Interrupt
-            | Duty::Told
-            | Duty::Take(_)
-            | Duty::Pass(_)
-            | Duty::PassRead
-            | Duty::TakeRead => self.finish_driver(duty, cost, context),
+            DeviceWork::Interrupt
+            | DeviceWork::Told
+            | DeviceWork::Take(_)
+            | DeviceWork::Pass(_)
+            | DeviceWork::PassRead
+            | DeviceWork::TakeRead => self.finish_driver(duty, cost, context),
         }
     }
 

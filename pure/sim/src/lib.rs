@@ -23,14 +23,14 @@ use std::ops::ControlFlow;
 use slackline_host::policy::{AdmitError, Values};
 use slackline_host::{Broken, Fact, Fault, Host, Report, VcpuTerms};
 use slackline_scenario::{
-    Action, Declined, NotAdmitted, Scenario, ScenarioError, SharesInForce, What, actions,
+    Action, ActionKind, DeclinedVcpu, NotAdmitted, Scenario, ScenarioError, SharesInForce, actions,
 };
-use slackline_trace::{Named, Record, Sink};
+use slackline_trace::{Record, Sink, VcpuName};
 use slackline_units::{CpuId, CpuSet, Time, VcpuId};
 use thiserror::Error;
 
 use cpu::{Timer, VirtualHardware};
-use guest::{Need, SystemId};
+use guest::{ProgramNeed, SystemId};
 use io::{Io, Systems};
 use queue::Event;
 
@@ -39,7 +39,7 @@ use queue::Event;
 pub enum RunError {
     /// The VMs of the scenario cannot be admitted together.
     #[error(transparent)]
-    Declined(#[from] Declined),
+    Declined(#[from] DeclinedVcpu),
     /// A vCPU has no share, although the policy needs one.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
@@ -50,7 +50,7 @@ pub enum RunError {
 
 /// Results of a run apart from its trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Finished {
+pub struct SimResults {
     /// Changes that were not admitted: time, vCPU and reason.
     pub declined: Vec<(Time, VcpuId, AdmitError)>,
     /// Number of events handled.
@@ -68,7 +68,7 @@ const OFTEN: u64 = 1 << 14;
 ///
 /// # Errors
 /// If the set cannot be admitted, a share is missing, or the contract is broken.
-pub fn run(scenario: &Scenario, sink: &mut dyn Sink) -> Result<Finished, RunError> {
+pub fn run(scenario: &Scenario, sink: &mut dyn Sink) -> Result<SimResults, RunError> {
     run_while(scenario, sink, &mut |_| ControlFlow::Continue(()))
 }
 
@@ -84,7 +84,7 @@ pub fn run_while(
     scenario: &Scenario,
     mut sink: &mut dyn Sink,
     goes_on: &mut dyn FnMut(Time) -> ControlFlow<()>,
-) -> Result<Finished, RunError> {
+) -> Result<SimResults, RunError> {
     Sim::new(&scenario.simulated()).run(&mut sink, goes_on)
 }
 
@@ -104,7 +104,7 @@ struct Sim<'a> {
     end: Time,
     /// Time of the next action or of the end, whichever comes first.
     next_stop: Time,
-    outcome: Finished,
+    outcome: SimResults,
     /// True if every item of a system goes through the queue. Tests compare both ways.
     #[cfg(test)]
     one_by_one: bool,
@@ -127,7 +127,7 @@ impl<'a> Sim<'a> {
             actions,
             end: Time::START + scenario.length,
             next_stop: Time::START,
-            outcome: Finished::default(),
+            outcome: SimResults::default(),
             #[cfg(test)]
             one_by_one: false,
         };
@@ -139,20 +139,20 @@ impl<'a> Sim<'a> {
         mut self,
         sink: &mut S,
         mut goes_on: impl FnMut(Time) -> ControlFlow<()>,
-    ) -> Result<Finished, RunError> {
+    ) -> Result<SimResults, RunError> {
         self.start_ticks();
         while let Some((now, event)) = self.next() {
-            self.outcome.events += u64::from(!matches!(event, Next::Settle));
+            self.outcome.events += u64::from(!matches!(event, NextStep::Settle));
             if self.outcome.events.is_multiple_of(OFTEN) && goes_on(now).is_break() {
                 self.outcome.stopped = Some(now);
                 self.end = now;
                 self.find_next_stop();
             }
             match event {
-                Next::Settle => self.step(now, Fact::Settled, sink)?,
-                Next::Action => self.act(now, sink)?,
-                Next::Cpu(cpu, Timer::Work) => self.work_done(now, cpu, sink)?,
-                Next::Cpu(cpu, timer) => {
+                NextStep::Settle => self.step(now, Fact::Settled, sink)?,
+                NextStep::Action => self.act(now, sink)?,
+                NextStep::Cpu(cpu, Timer::Work) => self.work_done(now, cpu, sink)?,
+                NextStep::Cpu(cpu, timer) => {
                     let due = self.hardware.cpus.take_timer(cpu, timer, now);
                     if now > due {
                         sink.record(&Record::RangLate { at: now, cpu, late: now - due });
@@ -161,17 +161,17 @@ impl<'a> Sim<'a> {
                         if timer == Timer::Limit { Fact::LimitReached } else { Fact::AlarmRang };
                     self.step(now, rang(cpu), sink)?;
                 }
-                Next::Event(Event::Wake, slot) => {
+                NextStep::Event(Event::Wake, slot) => {
                     self.start_work(now, self.hardware.guests.vcpu(slot), sink)?;
                 }
-                Next::Event(Event::Allow, slot) => {
+                NextStep::Event(Event::Allow, slot) => {
                     let vcpu = self.hardware.guests.vcpu(slot);
                     if self.host.moment().is_member(vcpu) {
                         self.step(now, Fact::Allowed(vcpu), sink)?;
                     }
                 }
-                Next::Event(Event::Tick, cpu) => self.tick(now, cpu),
-                Next::Event(event, about) => self.happen(now, (event, about), sink)?,
+                NextStep::Event(Event::Tick, cpu) => self.tick(now, cpu),
+                NextStep::Event(event, about) => self.happen(now, (event, about), sink)?,
             }
         }
         self.systems_end(sink);
@@ -195,26 +195,26 @@ impl<'a> Sim<'a> {
     /// by CPU number, guests in the order in which they blocked. Last, the host reschedules CPUs.
     /// An early Xen has the same order: there the timer of a slice only requests a scheduling pass.
     #[inline(always)]
-    fn next(&mut self) -> Option<(Time, Next)> {
+    fn next(&mut self) -> Option<(Time, NextStep)> {
         let event = self.hardware.queue.first();
         let cpu = self.hardware.cpus.first();
         let cpu_time = self.hardware.cpus.next_time(cpu);
         if !self.host.is_settled() {
             let now = self.host.moment().now();
             if now < self.next_stop.min(cpu_time).min(event) {
-                return Some((now, Next::Settle));
+                return Some((now, NextStep::Settle));
             }
         }
         if self.next_stop <= cpu_time.min(event) {
-            return (self.next_stop < self.end).then_some((self.next_stop, Next::Action));
+            return (self.next_stop < self.end).then_some((self.next_stop, NextStep::Action));
         }
         if cpu_time < event
             || (cpu_time == event && self.hardware.cpus.next_timer(cpu) != Timer::Limit)
         {
-            return Some((cpu_time, Next::Cpu(cpu, self.hardware.cpus.next_timer(cpu))));
+            return Some((cpu_time, NextStep::Cpu(cpu, self.hardware.cpus.next_timer(cpu))));
         }
         let (what, about) = self.hardware.queue.pop();
-        Some((event, Next::Event(what, about)))
+        Some((event, NextStep::Event(what, about)))
     }
 
     #[inline(always)]
@@ -246,7 +246,7 @@ impl<'a> Sim<'a> {
     fn act<S: Sink>(&mut self, now: Time, sink: &mut S) -> Result<(), RunError> {
         let Action { at, vcpu, what } = self.actions.pop().expect("an action is due");
         self.find_next_stop();
-        if let What::Join = what {
+        if let ActionKind::Join = what {
             let share = self.shares.of(vcpu)?;
             let domain = self.scenario.domain_of(vcpu);
             let start = domain.starts_on(vcpu);
@@ -269,15 +269,15 @@ impl<'a> Sim<'a> {
             return Ok(());
         }
         match what {
-            What::Join => unreachable!("done above"),
-            What::Change(share, cpus) => {
+            ActionKind::Join => unreachable!("done above"),
+            ActionKind::Change(share, cpus) => {
                 if !self.change(now, vcpu, (share, cpus), sink)? {
                     return Ok(());
                 }
             }
-            What::Pause => self.pause(now, vcpu, sink)?,
-            What::Release => self.release(now, vcpu, sink)?,
-            What::Leave => {
+            ActionKind::Pause => self.pause(now, vcpu, sink)?,
+            ActionKind::Release => self.release(now, vcpu, sink)?,
+            ActionKind::Leave => {
                 self.record_overdue(vcpu, now, sink);
                 self.step(now, Fact::Left(vcpu), sink)?;
                 self.stop_spinning(now, vcpu, sink);
@@ -386,24 +386,24 @@ impl<'a> Sim<'a> {
         let need = self.hardware.guests.advance(vcpu, now, sink);
         self.grant_locks(now, sink);
         match need {
-            Need::Cpu => self.step(now, Fact::Woke(vcpu), sink)?,
-            Need::Until(instant) => {
+            ProgramNeed::Cpu => self.step(now, Fact::Woke(vcpu), sink)?,
+            ProgramNeed::Until(instant) => {
                 self.wake_at([(instant, vcpu)]);
                 self.step(now, Fact::Woke(vcpu), sink)?;
             }
             // It has no timeslice yet to yield.
-            Need::Yield => {
+            ProgramNeed::Yield => {
                 self.hardware.guests.again(vcpu);
                 self.step(now, Fact::Woke(vcpu), sink)?;
             }
-            Need::Sleep(until) => self.wake_at([(until, vcpu)]),
-            Need::Others(latency) => {
+            ProgramNeed::Sleep(until) => self.wake_at([(until, vcpu)]),
+            ProgramNeed::Others(latency) => {
                 let released = self.hardware.guests.come(vcpu, latency, now);
                 self.wake_at(released);
             }
-            Need::Nothing => self.outcome.done.push((now, vcpu)),
+            ProgramNeed::Nothing => self.outcome.done.push((now, vcpu)),
             // Programs of vCPUs have no steps for devices, and `advance` has taken their locks.
-            Need::Device(_) | Need::Lock | Need::Unlock => {}
+            ProgramNeed::Device(_) | ProgramNeed::Lock | ProgramNeed::Unlock => {}
         }
         Ok(())
     }
@@ -467,37 +467,37 @@ impl<'a> Sim<'a> {
         let need = self.hardware.guests.advance(vcpu, now, sink);
         self.grant_locks(now, sink);
         match need {
-            Need::Cpu => {
+            ProgramNeed::Cpu => {
                 self.hardware.cpus.go_on(cpu, now, &self.hardware.guests);
                 return Ok(());
             }
-            Need::Until(instant) => {
+            ProgramNeed::Until(instant) => {
                 self.wake_at([(instant, vcpu)]);
                 self.hardware.cpus.go_on(cpu, now, &self.hardware.guests);
                 return Ok(());
             }
             // The next step is taken when the vCPU runs again.
-            Need::Yield => {
+            ProgramNeed::Yield => {
                 self.hardware.cpus.go_on(cpu, now, &self.hardware.guests);
                 return self.step(now, Fact::Yielded(cpu), sink);
             }
-            Need::Sleep(until) => self.wake_at([(until, vcpu)]),
-            Need::Others(latency) => {
+            ProgramNeed::Sleep(until) => self.wake_at([(until, vcpu)]),
+            ProgramNeed::Others(latency) => {
                 let released = self.hardware.guests.come(vcpu, latency, now);
                 self.wake_at(released);
             }
-            Need::Nothing => self.outcome.done.push((now, vcpu)),
+            ProgramNeed::Nothing => self.outcome.done.push((now, vcpu)),
             // Programs of vCPUs have no steps for devices, and `advance` has taken their locks.
-            Need::Device(_) | Need::Lock | Need::Unlock => {}
+            ProgramNeed::Device(_) | ProgramNeed::Lock | ProgramNeed::Unlock => {}
         }
         self.step(now, Fact::Blocked(vcpu), sink)
     }
 }
 
 /// Returns the record that names a vCPU.
-fn named(scenario: &Scenario, vcpu: VcpuId, at: Time) -> Named {
+fn named(scenario: &Scenario, vcpu: VcpuId, at: Time) -> VcpuName {
     let domain = scenario.domain_of(vcpu);
-    Named { at, vcpu, name: domain.vcpu_name(vcpu), domain: domain.name.clone() }
+    VcpuName { at, vcpu, name: domain.vcpu_name(vcpu), domain: domain.name.clone() }
 }
 
 /// Returns the error for a fault, with the name of the vCPU that was declined.
@@ -526,7 +526,7 @@ impl From<Box<Fault>> for RunError {
     }
 }
 
-enum Next {
+enum NextStep {
     Settle,
     Action,
     Cpu(CpuId, Timer),

@@ -10,14 +10,15 @@ use slackline_units::{CpuId, Span, Time, VcpuId};
 
 /// Overhead of one CPU in the order in which it was incurred.
 #[derive(Clone, Debug)]
-pub(crate) struct Unpaid {
+pub(crate) struct PendingOverhead {
     queue: Vec<(OverheadKind, Span)>,
     /// Start of the first entry of the queue.
     from: Time,
 }
 
-impl Unpaid {
-    pub(crate) const NONE: Unpaid = Unpaid { queue: Vec::new(), from: Time::START };
+impl PendingOverhead {
+    pub(crate) const NONE: PendingOverhead =
+        PendingOverhead { queue: Vec::new(), from: Time::START };
 
     /// Adds overhead that is incurred now. Everything that is over by now must have been paid.
     pub(crate) fn add(&mut self, now: Time, kind: OverheadKind, span: Span) {
@@ -72,8 +73,8 @@ impl Unpaid {
 
     /// Takes out the overhead that follows the vCPU which stops: its migration and its refill.
     #[inline]
-    pub(crate) fn take_own(&mut self) -> Own {
-        let mut own = Own::default();
+    pub(crate) fn take_own(&mut self) -> VcpuOverhead {
+        let mut own = VcpuOverhead::default();
         self.queue.retain(|&(kind, span)| match kind {
             OverheadKind::Migration => {
                 own.migration += span;
@@ -91,7 +92,7 @@ impl Unpaid {
 
 /// Overhead that slows down one vCPU, also if others run meanwhile.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Own {
+pub(crate) struct VcpuOverhead {
     pub(crate) migration: Span,
     pub(crate) refill: Span,
 }

@@ -5,10 +5,10 @@ mod tests;
 
 use slackline_host::{Fact, Fault};
 use slackline_trace::{OverheadKind, Sink};
-use slackline_units::{CpuId, Span, Time, Told, VcpuId};
+use slackline_units::{CpuId, Span, Time, VcpuHint, VcpuId};
 
 use crate::Sim;
-use crate::guest::{Cause, Context, Seat, Where};
+use crate::guest::{Cause, Context, InterruptTarget, Seat};
 use crate::queue::Event;
 
 impl Sim<'_> {
@@ -173,8 +173,8 @@ impl Sim<'_> {
         let from = effects.signals_from.take();
         while let Some((at, span)) = effects.stolen.pop() {
             let cpu = match at {
-                Where::Cpu(cpu) => Some(cpu),
-                Where::OfVcpu(vcpu) => self.hardware.cpus.home(vcpu),
+                InterruptTarget::Cpu(cpu) => Some(cpu),
+                InterruptTarget::OfVcpu(vcpu) => self.hardware.cpus.home(vcpu),
             };
             if let Some(cpu) = cpu {
                 let interrupt = (OverheadKind::Interrupt, span);
@@ -285,7 +285,7 @@ impl Sim<'_> {
             let Some(place) = place else { return Ok(()) };
             match self.systems.news(self.untold[place]) {
                 Some((vcpu, tasks)) => {
-                    self.step_once(now, Fact::Told(vcpu, &Told::Tasks(tasks)), sink)?;
+                    self.step_once(now, Fact::Told(vcpu, &VcpuHint::Tasks(tasks)), sink)?;
                 }
                 None => {
                     self.untold.remove(place);

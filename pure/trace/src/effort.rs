@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use slackline_units::{Span, Time, VcpuId};
 
 use crate::record::Record;
-use crate::sink::{Named, Sink};
+use crate::sink::{Sink, VcpuName};
 
 /// Steps that any trace may ask for: a few seconds of work.
 const STEPS: u64 = 100_000_000;
@@ -107,7 +107,7 @@ impl Effort {
 }
 
 impl Sink for Effort {
-    fn named(&mut self, named: &Named) {
+    fn named(&mut self, named: &VcpuName) {
         self.entries += 1;
         if self.vcpus.insert(named.vcpu, Rate::default()).is_none() {
             self.rate += ONE * u128::from(STEPS_A_SECOND) / 1_000_000_000;
@@ -154,7 +154,7 @@ mod tests {
     fn effort(period: Span) -> Effort {
         let mut effort = Effort::default();
         let (vcpu, at) = (vcpu(), Time::START);
-        effort.named(&Named { at, vcpu, name: "a".into(), domain: "a".into() });
+        effort.named(&VcpuName { at, vcpu, name: "a".into(), domain: "a".into() });
         let reservation = Reservation::new(Span::from_ns(1), period).ok();
         effort.record(&Record::Promised { at, vcpu, reservation, exact: true, phase: None });
         effort

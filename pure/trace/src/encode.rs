@@ -1,12 +1,12 @@
 //! Entries as bytes: a tag, numbers and texts. What each is stands with the format, in `write`.
 
 use slackline_units::{CpuId, CpuSet, Entitlement, Reservation, Span, Time, VcpuId};
-use slackline_units::{Pending, Task, TaskId, Tasks, Told};
+use slackline_units::{Pending, Task, TaskId, Tasks, VcpuHint};
 
-use crate::exchange::{Exchange, Fact, KeptFact, Order, Outcome, Used};
+use crate::exchange::{CpuUse, Exchange, Fact, KeptFact, Order, Outcome};
 use crate::host_thread::{HostThread, HostThreadId, Note};
 use crate::record::{OffCpu, Record, Service, WakeMark};
-use crate::sink::Named;
+use crate::sink::VcpuName;
 
 /// A number that stands for none, where none of those that there are is that large.
 pub(crate) const NOTHING: u64 = u64::MAX;
@@ -243,8 +243,8 @@ impl Encoder {
         self.text(&note.text);
     }
 
-    pub(crate) fn named(&mut self, named: &Named) {
-        let Named { at, vcpu, name, domain } = named;
+    pub(crate) fn named(&mut self, named: &VcpuName) {
+        let VcpuName { at, vcpu, name, domain } = named;
         self.buffer.push(tag::NAMED);
         self.time(*at);
         self.vcpu(*vcpu);
@@ -302,13 +302,13 @@ impl Encoder {
         }
     }
 
-    fn told(&mut self, told: &Told) {
+    fn told(&mut self, told: &VcpuHint) {
         match told {
-            Told::Tasks(Tasks { runnable, blocked, woken }) => {
+            VcpuHint::Tasks(Tasks { runnable, blocked, woken }) => {
                 runnable.iter().chain(blocked).for_each(|task| self.task(task.as_ref()));
                 woken.iter().for_each(|id| self.task_id(*id));
             }
-            Told::Pending(Pending { domain, items, asked, tasks }) => {
+            VcpuHint::Pending(Pending { domain, items, asked, tasks }) => {
                 for number in [domain.number(), *items, *asked] {
                     self.number(u64::from(number));
                 }
@@ -329,8 +329,8 @@ impl Encoder {
         self.number(id.map_or(0, |id| u64::from(id.number()) + 1));
     }
 
-    fn used(&mut self, tag: u8, used: &Used) {
-        let Used { vcpu, cpu, from, to, ran } = *used;
+    fn used(&mut self, tag: u8, used: &CpuUse) {
+        let CpuUse { vcpu, cpu, from, to, ran } = *used;
         self.buffer.push(tag);
         self.vcpu(vcpu);
         self.cpu(cpu);
@@ -507,8 +507,8 @@ fn fact_tag(fact: &KeptFact) -> u8 {
         Fact::AlarmRang(_) => tag::ALARM_RANG,
         Fact::Allowed(_) => tag::ALLOWED,
         Fact::Told(_, told) => match **told {
-            Told::Tasks(_) => tag::TOLD_TASKS,
-            Told::Pending(_) => tag::TOLD_PENDING,
+            VcpuHint::Tasks(_) => tag::TOLD_TASKS,
+            VcpuHint::Pending(_) => tag::TOLD_PENDING,
         },
         Fact::ClockSet(_) => tag::CLOCK_SET,
         Fact::Passed => tag::PASSED,

@@ -3,11 +3,11 @@
 //! In their order they are all that a run depends on: a host that receives the same events and
 //! measurements must give the same orders.
 
-use slackline_units::{CpuId, CpuSet, Entitlement, Span, Time, Told, VcpuId};
+use slackline_units::{CpuId, CpuSet, Entitlement, Span, Time, VcpuHint, VcpuId};
 
 /// CPU time that a vCPU used on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Used {
+pub struct CpuUse {
     /// vCPU that used the time.
     pub vcpu: VcpuId,
     /// CPU that it ran on.
@@ -114,7 +114,7 @@ pub enum Outcome {
 }
 
 /// Event that owns its parameters and hints, for recording.
-pub type KeptFact = Fact<Box<WrittenTerms>, Box<Told>>;
+pub type KeptFact = Fact<Box<WrittenTerms>, Box<VcpuHint>>;
 
 /// Parameters of a vCPU in the form that is recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,7 +129,7 @@ pub struct WrittenTerms {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Exchange {
     /// The hardware reports CPU time that it noticed without being asked; the event follows.
-    Noticed(Used),
+    Noticed(CpuUse),
     /// The hardware reports an event.
     Reported {
         /// Time of the event.
@@ -138,7 +138,7 @@ pub enum Exchange {
         fact: KeptFact,
     },
     /// The host measured an occupant's CPU time, which was not zero.
-    Measured(Used),
+    Measured(CpuUse),
     /// The host gave an order.
     Ordered {
         /// Order that was given.

@@ -18,10 +18,10 @@ mod sink;
 mod write;
 
 pub use effort::{Effort, Implausible};
-pub use exchange::{Exchange, Fact, KeptFact, Order, Outcome, Used, WrittenTerms};
+pub use exchange::{CpuUse, Exchange, Fact, KeptFact, Order, Outcome, WrittenTerms};
 pub use header::Header;
 pub use host_thread::{HostThread, HostThreadId, HostThreadKind, Note};
 pub use read::{IndexedTrace, ReadError, Reader};
 pub use record::{Knowledge, OffCpu, OverheadKind, RanEnd, Record, Service, WakeMark};
-pub use sink::{Entry, Named, Sink};
+pub use sink::{Entry, Sink, VcpuName};
 pub use write::{Checksum, Writer};

@@ -8,15 +8,15 @@ use std::collections::BTreeMap;
 use std::io::{self, Read};
 
 use slackline_units::{CpuId, CpuSet, DomId, Entitlement, Span, TaskId, Time, VcpuId};
-use slackline_units::{Pending, Task, Tasks, Told, Urgency};
+use slackline_units::{Pending, Task, Tasks, Urgency, VcpuHint};
 use thiserror::Error;
 
 use crate::encode::{CHECKSUM_START, END, LIMITED, REFUSED, checksum, tag};
-use crate::exchange::{Exchange, Fact, KeptFact, Order, Outcome, Used};
+use crate::exchange::{CpuUse, Exchange, Fact, KeptFact, Order, Outcome};
 use crate::header::Header;
 use crate::host_thread::Note;
 use crate::record::{Knowledge, RanEnd, Record, Service};
-use crate::sink::{Entry, Named, Sink};
+use crate::sink::{Entry, Sink, VcpuName};
 use crate::write::{HAS_INDEX, MAGIC, OLDEST_VERSION, VERSION};
 
 pub use index::IndexedTrace;
@@ -309,14 +309,14 @@ impl<R: Read> Reader<R> {
         })
     }
 
-    fn read_named(&mut self) -> Part<Named> {
+    fn read_named(&mut self) -> Part<VcpuName> {
         let (at, slot) = (self.time()?, self.number()?);
         let domain = self.small()?;
         let number = u16::try_from(self.number()?).map_err(|_| Damage::Damaged)?;
         let place = u32::try_from(slot).map_err(|_| Damage::Damaged)?;
         let vcpu = VcpuId::checked(place, DomId::new(domain), number).ok_or(Damage::Damaged)?;
         self.vcpus.insert(slot, vcpu);
-        Ok(Named { at, vcpu, name: self.text()?, domain: self.text()? })
+        Ok(VcpuName { at, vcpu, name: self.text()?, domain: self.text()? })
     }
 
     fn read_exchange(&mut self, tag: u8) -> Part<Exchange> {
@@ -350,8 +350,10 @@ impl<R: Read> Reader<R> {
             tag::PASSED => Fact::Passed,
             tag::SETTLED => Fact::Settled,
             tag::ENDED => Fact::Ended,
-            tag::TOLD_TASKS => Fact::Told(self.vcpu()?, Box::new(Told::Tasks(self.tasks()?))),
-            tag::TOLD_PENDING => Fact::Told(self.vcpu()?, Box::new(Told::Pending(self.pending()?))),
+            tag::TOLD_TASKS => Fact::Told(self.vcpu()?, Box::new(VcpuHint::Tasks(self.tasks()?))),
+            tag::TOLD_PENDING => {
+                Fact::Told(self.vcpu()?, Box::new(VcpuHint::Pending(self.pending()?)))
+            }
             _ => return Err(Damage::Damaged),
         })
     }
@@ -454,12 +456,12 @@ impl<R: Read> Reader<R> {
         Ok(Record::Ran { vcpu, cpu, from, to, used: used_to - from, granted, late, end, due })
     }
 
-    fn used(&mut self) -> Part<Used> {
+    fn used(&mut self) -> Part<CpuUse> {
         let (vcpu, cpu, to) = (self.vcpu()?, self.cpu()?, self.after(self.last)?);
         let from = self.before(to)?;
         let length = to.ns().wrapping_sub(from.ns());
         let ran = Span::from_ns(length.wrapping_sub(self.signed()?.cast_unsigned()));
-        Ok(Used { vcpu, cpu, from, to, ran })
+        Ok(CpuUse { vcpu, cpu, from, to, ran })
     }
 
     fn bytes(&mut self, into: &mut [u8]) -> Part<()> {

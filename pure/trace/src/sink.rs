@@ -10,7 +10,7 @@ use crate::record::Record;
 /// Name of a vCPU from now on. It precedes all else that is recorded of the vCPU, and comes again
 /// whenever another vCPU takes the slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Named {
+pub struct VcpuName {
     /// Time from which the name holds.
     pub at: Time,
     /// vCPU that is named.
@@ -27,7 +27,7 @@ pub trait Sink {
     fn record(&mut self, record: &Record);
 
     /// Takes the name of a vCPU.
-    fn named(&mut self, _named: &Named) {}
+    fn named(&mut self, _named: &VcpuName) {}
 
     /// Takes the identity of a host thread.
     fn host_thread(&mut self, _thread: &HostThread) {}
@@ -50,7 +50,7 @@ pub enum Entry {
     /// Event of the run.
     Record(Record),
     /// Name of a vCPU from now on.
-    Named(Named),
+    Named(VcpuName),
     /// Exchange between the hardware and its host.
     Exchange(Exchange),
     /// Identity of a host thread from now on.
@@ -78,7 +78,7 @@ impl Sink for Vec<Entry> {
         self.push(Entry::Record(*record));
     }
 
-    fn named(&mut self, named: &Named) {
+    fn named(&mut self, named: &VcpuName) {
         self.push(Entry::Named(named.clone()));
     }
 
@@ -118,7 +118,7 @@ impl<A: Sink, B: Sink> Sink for (A, B) {
         self.1.record(record);
     }
 
-    fn named(&mut self, named: &Named) {
+    fn named(&mut self, named: &VcpuName) {
         self.0.named(named);
         self.1.named(named);
     }
@@ -151,7 +151,7 @@ impl<S: Sink> Sink for Option<S> {
         }
     }
 
-    fn named(&mut self, named: &Named) {
+    fn named(&mut self, named: &VcpuName) {
         if let Some(sink) = self {
             sink.named(named);
         }
@@ -185,7 +185,7 @@ impl<S: Sink + ?Sized> Sink for &mut S {
         (**self).record(record);
     }
 
-    fn named(&mut self, named: &Named) {
+    fn named(&mut self, named: &VcpuName) {
         (**self).named(named);
     }
 

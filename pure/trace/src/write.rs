@@ -27,7 +27,7 @@ use crate::exchange::Exchange;
 use crate::header::Header;
 use crate::host_thread::{HostThread, Note};
 use crate::record::Record;
-use crate::sink::{Named, Sink};
+use crate::sink::{Sink, VcpuName};
 use index::{IndexBuilder, Position};
 use slackline_units::{CpuId, Time};
 
@@ -200,7 +200,7 @@ impl<W: Write> Sink for Writer<W> {
         self.flush_if_full();
     }
 
-    fn named(&mut self, named: &Named) {
+    fn named(&mut self, named: &VcpuName) {
         self.encoder.named(named);
         self.index.named(named);
         self.flush_if_full();

@@ -3,13 +3,13 @@
 use std::io::{self, Write};
 
 use slackline_trace::{
-    Checksum, Entry, Exchange, Fact, Header, HostThread, HostThreadId, HostThreadKind, KeptFact,
-    Knowledge, Named, Note, OffCpu, Order, Outcome, OverheadKind, RanEnd, ReadError, Reader,
-    Record, Service, Sink, Used, WakeMark, Writer, WrittenTerms,
+    Checksum, CpuUse, Entry, Exchange, Fact, Header, HostThread, HostThreadId, HostThreadKind,
+    KeptFact, Knowledge, Note, OffCpu, Order, Outcome, OverheadKind, RanEnd, ReadError, Reader,
+    Record, Service, Sink, VcpuName, WakeMark, Writer, WrittenTerms,
 };
 use slackline_units::{
-    CpuId, CpuSet, DomId, Entitlement, Pending, Reservation, Span, Task, TaskId, Tasks, Time, Told,
-    Urgency, VcpuId,
+    CpuId, CpuSet, DomId, Entitlement, Pending, Reservation, Span, Task, TaskId, Tasks, Time,
+    Urgency, VcpuHint, VcpuId,
 };
 
 fn vcpu() -> VcpuId {
@@ -42,9 +42,9 @@ fn header() -> Header {
     }
 }
 
-fn named(slot: u32, at: Time, name: &str) -> Named {
+fn named(slot: u32, at: Time, name: &str) -> VcpuName {
     let vcpu = VcpuId::new(slot, DomId::new(3), 1);
-    Named { at, vcpu, name: name.into(), domain: "web".into() }
+    VcpuName { at, vcpu, name: name.into(), domain: "web".into() }
 }
 
 fn records() -> Vec<Record> {
@@ -164,8 +164,8 @@ fn facts() -> Vec<KeptFact> {
         Fact::LimitReached(cpu),
         Fact::AlarmRang(cpu),
         Fact::Allowed(vcpu),
-        Fact::Told(vcpu, Box::new(Told::Tasks(tasks))),
-        Fact::Told(vcpu, Box::new(Told::Pending(pending))),
+        Fact::Told(vcpu, Box::new(VcpuHint::Tasks(tasks))),
+        Fact::Told(vcpu, Box::new(VcpuHint::Pending(pending))),
         Fact::ClockSet(Span::from_us(7)),
         Fact::Passed,
         Fact::Settled,
@@ -177,7 +177,7 @@ fn exchanges() -> Vec<Exchange> {
     let (vcpu, cpu) = (vcpu(), CpuId::new(1));
     let used = |from, to, ran| {
         let (from, to, ran) = (at(from), at(to), Span::from_ns(ran));
-        Used { vcpu, cpu, from, to, ran }
+        CpuUse { vcpu, cpu, from, to, ran }
     };
     let run = |until, entitlement| Order::Run { cpu, vcpu, until, entitlement };
     let ordered = |order, outcome| Exchange::Ordered { order, outcome };
@@ -251,7 +251,7 @@ fn unchanged_timer_is_written_once() {
 #[test]
 fn slot_belongs_to_vcpu_named_last() {
     let (first, second) = (vcpu(), VcpuId::new(0, DomId::new(9), 0));
-    let next = Named { at: at(7), vcpu: second, name: "next".into(), domain: "next".into() };
+    let next = VcpuName { at: at(7), vcpu: second, name: "next".into(), domain: "next".into() };
     let told = [
         Entry::Named(named(0, at(0), "web.1")),
         Entry::Record(Record::Woke { at: at(1), vcpu: first }),

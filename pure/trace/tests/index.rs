@@ -4,7 +4,8 @@ use std::cell::Cell;
 use std::io::{self, Cursor, Read, Seek, SeekFrom};
 
 use slackline_trace::{
-    Entry, Header, IndexedTrace, Knowledge, Named, RanEnd, ReadError, Reader, Record, Sink, Writer,
+    Entry, Header, IndexedTrace, Knowledge, RanEnd, ReadError, Reader, Record, Sink, VcpuName,
+    Writer,
 };
 use slackline_units::{CpuId, DomId, Reservation, Span, Time, VcpuId};
 
@@ -38,7 +39,7 @@ fn header() -> Header {
 /// from 1 s to 3 s.
 fn entries() -> Vec<Entry> {
     let name =
-        |slot| Named { at: at(0), vcpu: vcpu(slot), name: slot.to_string(), domain: "d".into() };
+        |slot| VcpuName { at: at(0), vcpu: vcpu(slot), name: slot.to_string(), domain: "d".into() };
     let reservation = Reservation::new(Span::from_ms(1), Span::from_ms(10)).ok();
     let mut all: Vec<Entry> = (0..3).map(|slot| Entry::Named(name(slot))).collect();
     let ran = |slot, cpu, from, to| {
@@ -180,7 +181,7 @@ fn damage_in_read_block_or_index_is_detected() {
 fn vcpu_named_later_in_a_slot_is_known_in_its_blocks() {
     let mut all = entries();
     let next = VcpuId::new(0, DomId::new(9), 0);
-    let named = Named { at: at(4_000_000), vcpu: next, name: "next".into(), domain: "e".into() };
+    let named = VcpuName { at: at(4_000_000), vcpu: next, name: "next".into(), domain: "e".into() };
     all.pop();
     all.push(Entry::Record(Record::Left { at: at(4_000_000), vcpu: vcpu(0) }));
     all.push(Entry::Named(named));

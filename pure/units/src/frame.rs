@@ -24,7 +24,7 @@
 //! Source: the classes are those of Kim, Kim, Jeon, Seo and Lee, 2008, section 3.4, who keep five
 //! tasks of each kind in memory shared by guest and host. The wire format is ours.
 
-use crate::{DomId, Pending, TASKS, Task, TaskId, Tasks, Told, Urgency};
+use crate::{DomId, Pending, TASKS, Task, TaskId, Tasks, Urgency, VcpuHint};
 
 /// Length of a frame in bytes.
 pub const FRAME: usize = 36;
@@ -160,11 +160,11 @@ impl Frame {
 impl Says {
     /// Converts the frame to the hint that a policy receives about `domain`.
     #[must_use]
-    pub fn told(&self, domain: DomId) -> Told {
+    pub fn told(&self, domain: DomId) -> VcpuHint {
         match self {
-            Says::Classes(classes) => Told::Tasks(tasks(classes)),
+            Says::Classes(classes) => VcpuHint::Tasks(tasks(classes)),
             &Says::Pending { items, asked } => {
-                Told::Pending(Pending { items, asked, ..Pending::nothing(domain) })
+                VcpuHint::Pending(Pending { items, asked, ..Pending::nothing(domain) })
             }
         }
     }
@@ -280,7 +280,7 @@ mod tests {
             blocked: [Some(server), None, None, None, None],
             woken: [Some(server.id), None, None, None, None],
         };
-        assert_eq!(frame.says.told(DomId::new(7)), Told::Tasks(expected));
+        assert_eq!(frame.says.told(DomId::new(7)), VcpuHint::Tasks(expected));
         assert!(frame.says.claims());
         assert!(!Says::Classes([None, None, class(120, 1, 0, true), None, None]).claims());
     }
@@ -295,7 +295,7 @@ mod tests {
         assert_eq!(bytes, expected);
         let domain = DomId::new(7);
         let pending = Pending { domain, items: 3, asked: 258, tasks: [None; TASKS] };
-        assert_eq!(says.told(domain), Told::Pending(pending));
+        assert_eq!(says.told(domain), VcpuHint::Pending(pending));
         assert!(says.claims() && !Says::Pending { items: 0, asked: 9 }.claims());
         expected[31] = 1;
         assert_eq!(Frame::read(&expected), Err(NoFrame::Rest));

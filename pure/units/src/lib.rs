@@ -27,7 +27,7 @@ pub use grid::{GridClock, Periods};
 pub use id::{CpuId, CpuSet, CpuSetIter, DomId, TaskId, VcpuId};
 pub use share::{CpuShare, ParseShareError, Reservation, ReservationError};
 pub use time::{ParseSpanError, Span, Time};
-pub use told::{Pending, TASKS, Task, Tasks, Told};
+pub use told::{Pending, TASKS, Task, Tasks, VcpuHint};
 pub use urgency::Urgency;
 pub use virt::{Pace, VirtualSpan, VirtualTime};
 pub use weight::{ParseWeightError, Weight};

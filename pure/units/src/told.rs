@@ -11,7 +11,7 @@ pub const TASKS: usize = 5;
 
 /// Hint from a vCPU to the host. Hints are not verified: a policy decides how far it trusts them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum VcpuHint {
     /// Tasks of the guest on the vCPU that sends the hint. Replaces the hint this vCPU sent before.
     Tasks(Tasks),
     /// I/O that a driver domain has pending for one other domain.

@@ -2,7 +2,7 @@
 
 use slackline_demand::{Collector, Demand};
 use slackline_metrics::{Meter, StrayRecord, Summary};
-use slackline_trace::{Exchange, Header, Named, Record, Sink};
+use slackline_trace::{Exchange, Header, Record, Sink, VcpuName};
 use slackline_units::{Span, Time};
 
 use crate::measure::Measures;
@@ -80,7 +80,7 @@ impl Sink for Recorder {
         self.judged.record(record);
     }
 
-    fn named(&mut self, named: &Named) {
+    fn named(&mut self, named: &VcpuName) {
         self.collector.named(named);
         self.whole.named(named);
         self.judged.named(named);

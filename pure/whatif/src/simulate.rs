@@ -5,7 +5,7 @@ use slackline_metrics::{Meter, StrayRecord};
 use slackline_policy::FieldError;
 use slackline_scenario::{Scenario, ScenarioError};
 use slackline_sim::RunError;
-use slackline_trace::{Exchange, Header, Knowledge, Named, Record, Sink};
+use slackline_trace::{Exchange, Header, Knowledge, Record, Sink, VcpuName};
 use slackline_units::{Span, Time};
 use thiserror::Error;
 
@@ -117,7 +117,7 @@ impl Sink for WindowMeters {
         self.collector.record(record);
     }
 
-    fn named(&mut self, named: &Named) {
+    fn named(&mut self, named: &VcpuName) {
         self.meters.iter_mut().for_each(|meter| meter.named(named));
         self.collector.named(named);
     }

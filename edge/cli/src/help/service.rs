@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use slackline_control::{Happened, Kind, NAME, State};
+use slackline_control::{EventKind, Kind, NAME, State};
 
 use super::pages::entries;
 use crate::service::HEADINGS;
@@ -155,7 +155,7 @@ pub(super) fn service(commands: &[(String, String)]) -> String {
     text += "\nStates:\n";
     entries(&mut text, State::ALL.iter().map(|(state, says)| (state.word(), *says)));
     text += "\nEvents in `log` that no request is:\n";
-    entries(&mut text, Happened::WORDS.into_iter());
+    entries(&mut text, EventKind::WORDS.into_iter());
     for (table, columns) in HEADINGS {
         let _ = writeln!(text, "\nColumns of {table}:");
         entries(&mut text, columns.iter().copied());

@@ -1,7 +1,7 @@
 //! Use of time by each part of a target: it ran, was stopped by its limit, was ready but did not
 //! run, or was blocked. A blocked part cannot use its reservation.
 
-use slackline_trace::{Entry, Named, Record};
+use slackline_trace::{Entry, Record, VcpuName};
 use slackline_units::{Span, Time, VcpuId};
 
 /// All parts of a target: its vCPUs, or the target as a whole.
@@ -88,7 +88,7 @@ impl Parts {
         })
     }
 
-    fn named(&mut self, named: &Named) {
+    fn named(&mut self, named: &VcpuName) {
         let new = self.all.iter_mut().find(|part| part.id.is_none() && part.name == named.name);
         if let Some(part) = new {
             part.id = Some(named.vcpu);
@@ -148,7 +148,7 @@ mod tests {
         let mut entries = Vec::new();
         for (vcpu, name) in ids.into_iter().zip(names) {
             let domain = "guest".into();
-            entries.push(Entry::Named(Named { at: at(0), vcpu, name, domain }));
+            entries.push(Entry::Named(VcpuName { at: at(0), vcpu, name, domain }));
             entries.push(Entry::Record(Record::Joined { at: at(0), vcpu }));
         }
         let ran = |vcpu, from, to: Time, end| Record::Ran {

@@ -1,7 +1,7 @@
 //! Programs, tasks and clients as words of a command line, and the reverse.
 
 use slackline_load::system::Callers;
-use slackline_scenario::io::{ClientKind, DeviceStep, PingEnds, Way};
+use slackline_scenario::io::{ClientKind, DeviceStep, Direction, PingEnds};
 use slackline_scenario::{Draw, Program, Step, Task};
 use slackline_units::Span;
 
@@ -72,7 +72,7 @@ pub(crate) fn of_client(kind: &ClientKind) -> String {
         ClientKind::Ping { every } => format!("ping {every}"),
         ClientKind::Pings { every, .. } => format!("pings {every}"),
         ClientKind::Stream { way, window, gap } => {
-            let way = if *way == Way::In { "in" } else { "out" };
+            let way = if *way == Direction::In { "in" } else { "out" };
             format!("stream {way} {window} {gap}")
         }
     }
@@ -162,7 +162,7 @@ pub(crate) fn client(word: &str) -> Result<ClientKind, Problem> {
                 ClientKind::Pings { every: rest.parse().ok()?, ends }
             }
             "stream" => {
-                let way = if *parts.first()? == "in" { Way::In } else { Way::Out };
+                let way = if *parts.first()? == "in" { Direction::In } else { Direction::Out };
                 let window = parts.get(1)?.parse().ok()?;
                 ClientKind::Stream { way, window, gap: span(2)? }
             }
@@ -297,8 +297,8 @@ mod tests {
                 every: Draw::Exponential { mean: Span::from_ms(5) },
                 ends: PingEnds::Answered,
             },
-            ClientKind::Stream { way: Way::In, window: 65_536, gap },
-            ClientKind::Stream { way: Way::Out, window: 1, gap: Span::ZERO },
+            ClientKind::Stream { way: Direction::In, window: 65_536, gap },
+            ClientKind::Stream { way: Direction::Out, window: 1, gap: Span::ZERO },
         ] {
             assert_eq!(super::client(&of_client(&kind)).ok(), Some(kind));
         }

@@ -13,7 +13,7 @@ use slackline_papers::{LiveRunner, Unplayed};
 use slackline_play::load_order::LoadOrder;
 use slackline_play::play::{self, LiveError, Options};
 use slackline_scenario::Scenario;
-use slackline_trace::{Header, Named, Record, Sink};
+use slackline_trace::{Header, Record, Sink, VcpuName};
 use slackline_units::{CpuId, Span};
 
 use crate::problem::Problem;
@@ -106,7 +106,7 @@ impl LiveRunner for Here {
 struct Passed<'a>(&'a mut dyn Sink);
 
 impl Sink for Passed<'_> {
-    fn named(&mut self, named: &Named) {
+    fn named(&mut self, named: &VcpuName) {
         self.0.named(named);
     }
 

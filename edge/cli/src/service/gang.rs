@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::Deserialize;
 use slackline_control::client::ClientError;
-use slackline_control::gang::{Hosts, Said, Started, Word, start};
+use slackline_control::gang::{GangMessage, GangReply, GangStart, Hosts, start};
 use slackline_control::{
     Clock, GangWord, Kind, Length, Problem as Refused, Reservation, Share, State, Wanted, convert,
 };
@@ -96,8 +96,8 @@ pub(crate) fn gang(args: &Gang) -> Result<(), Problem> {
     calls.check_clocks()?;
     let members = calls.file.member.len();
     match start(&mut calls, members) {
-        Started::All => calls.tell_begun(args)?,
-        Started::None { because, untold } => return Err(calls.why_not(&because, &untold)),
+        GangStart::All => calls.tell_begun(args)?,
+        GangStart::None { because, untold } => return Err(calls.why_not(&because, &untold)),
     }
     if args.watch { calls.watch() } else { Ok(()) }
 }
@@ -199,15 +199,15 @@ impl<'a> Calls<'a> {
         least.saturating_sub(phase).div_ceil(period) * period + phase
     }
 
-    fn word(&self, word: Word, member: usize) -> GangWord {
+    fn word(&self, word: GangMessage, member: usize) -> GangWord {
         let (gang, name) = (self.file.name.clone(), self.file.name_of(member));
         match word {
-            Word::Hold => GangWord::Hold { gang, name, wanted: self.file.wanted(member) },
-            Word::Begin => {
+            GangMessage::Hold => GangWord::Hold { gang, name, wanted: self.file.wanted(member) },
+            GangMessage::Begin => {
                 let at_ns = self.begins_ns - LEAD.ns();
                 GangWord::Begin { gang, name, at_ns, strict: self.file.strict }
             }
-            Word::Break { lost } => {
+            GangMessage::Break { lost } => {
                 let (host, lost) = (&self.file.member[lost].host, self.file.name_of(lost));
                 let lost = format!("{lost} on {host}");
                 let lost = lost.chars().filter(|it| !it.is_control()).take(60).collect();
@@ -216,7 +216,7 @@ impl<'a> Calls<'a> {
         }
     }
 
-    fn say_all(&mut self, word: Word, members: &[usize]) -> Vec<Said> {
+    fn say_all(&mut self, word: GangMessage, members: &[usize]) -> Vec<GangReply> {
         let (answer, heard) = channel();
         for &member in members {
             let (answer, trust) = (answer.clone(), self.trust.clone());
@@ -294,14 +294,15 @@ impl<'a> Calls<'a> {
 }
 
 impl Hosts for Calls<'_> {
-    fn tell(&mut self, word: Word, members: &[usize]) -> Vec<Said> {
-        if word == Word::Begin {
+    fn tell(&mut self, word: GangMessage, members: &[usize]) -> Vec<GangReply> {
+        if word == GangMessage::Begin {
             self.begins_ns = self.first_period();
         }
         let mut said = self.say_all(word, members);
-        if let Word::Break { .. } = word {
+        if let GangMessage::Break { .. } = word {
             for _ in 1..TRIES {
-                let silent = said.iter().zip(members).filter(|(said, _)| **said == Said::Nothing);
+                let silent =
+                    said.iter().zip(members).filter(|(said, _)| **said == GangReply::Nothing);
                 let silent: Vec<usize> = silent.map(|(_, &member)| member).collect();
                 if silent.is_empty() {
                     break;
@@ -323,14 +324,14 @@ impl Hosts for Calls<'_> {
 }
 
 /// Classifies an answer. Without an answer, it is unknown whether the request was executed.
-fn said(answer: &Answer) -> Said {
+fn said(answer: &Answer) -> GangReply {
     match answer {
-        Ok(_) => Said::Yes,
+        Ok(_) => GangReply::Yes,
         Err(ClientError::Refused(problem)) => match problem.kind {
-            Kind::NotAnswered | Kind::TooSlow | Kind::Bug => Said::Nothing,
-            _ => Said::No,
+            Kind::NotAnswered | Kind::TooSlow | Kind::Bug => GangReply::Nothing,
+            _ => GangReply::No,
         },
-        Err(_) => Said::Nothing,
+        Err(_) => GangReply::Nothing,
     }
 }
 
@@ -442,11 +443,11 @@ impl Calls<'_> {
     /// Tells the other members that one is lost.
     fn broken(&mut self, lost: usize, why: &str) -> Problem {
         let others: Vec<usize> = (0..self.file.member.len()).filter(|it| *it != lost).collect();
-        let said = self.tell(Word::Break { lost }, &others);
+        let said = self.tell(GangMessage::Break { lost }, &others);
         let (gang, name) = (&self.file.name, self.file.name_of(lost));
         let comes = if self.file.strict { "the others end" } else { "the others continue" };
         let mut message = format!("gang {gang} is broken, {comes}: {name} is lost: {why}");
-        let untold = said.iter().zip(&others).filter(|(said, _)| **said == Said::Nothing);
+        let untold = said.iter().zip(&others).filter(|(said, _)| **said == GangReply::Nothing);
         let untold: Vec<String> = untold.map(|(_, &member)| self.file.name_of(member)).collect();
         if !untold.is_empty() {
             message += &format!(". Not reached: {}", untold.join(", "));

@@ -13,7 +13,7 @@ use crate::common::live::{self, Live, delivered};
 use serde_json::Value;
 use slackline_trace::{Entry, Exchange, Fact, Reader};
 use slackline_units::frame::{Class, FRAME, Frame, Says};
-use slackline_units::{Span, TASKS, Tasks, Time, Told, Urgency, VcpuId};
+use slackline_units::{Span, TASKS, Tasks, Time, Urgency, VcpuHint, VcpuId};
 
 /// Returns the end of a domain's table: a process that plays a guest with this agent socket.
 fn guest(live: &Live, name: &str, more: &[&str]) -> String {
@@ -116,7 +116,7 @@ fn told(live: &Live) -> Vec<(Time, VcpuId, bool)> {
     let mut all = Vec::new();
     while let Some(entry) = reader.next_entry().expect("an entry") {
         if let Entry::Exchange(Exchange::Reported { now, fact: Fact::Told(vcpu, told) }) = entry
-            && let Told::Tasks(tasks) = *told
+            && let VcpuHint::Tasks(tasks) = *told
         {
             all.push((now, vcpu, tasks != Tasks::default()));
         }

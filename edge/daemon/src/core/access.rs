@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ring::rand::{SecureRandom, SystemRandom};
 use slackline_control::link::Who;
 use slackline_control::{Access as Shown, Grant, Share};
-use slackline_service::{Budget, Budgets, Happened, Principal, Role, Ticket};
+use slackline_service::{Budget, Budgets, EventKind, Principal, Role, Ticket};
 
 use crate::front::tls::{TOKEN, known_by};
 use crate::ledger::{AccessChange, Granted, Proof};
@@ -51,7 +51,7 @@ pub(super) struct Rights {
 /// A change to grants that the ledger has written.
 pub(super) struct Done {
     pub(super) by: Principal,
-    pub(super) what: Happened,
+    pub(super) what: EventKind,
     /// The grant as it is now, or as it was before it was revoked.
     pub(super) shown: Shown,
 }
@@ -212,13 +212,13 @@ impl Access {
         let (by, Change { write, token }) = self.pending.remove(&ticket)?;
         match write {
             AccessChange::Add(granted) => {
-                let (shown, what) = (shown(&granted, token), Happened::Granted(says(&granted)));
+                let (shown, what) = (shown(&granted, token), EventKind::Granted(says(&granted)));
                 self.granted.insert(granted.principal, granted);
                 Some(Done { by, what, shown })
             }
             AccessChange::Revoke(principal) => {
                 let granted = self.granted.remove(&principal)?;
-                let what = Happened::Revoked(principal.to_string());
+                let what = EventKind::Revoked(principal.to_string());
                 let shown = shown(&granted, None);
                 Some(Done { by, what, shown })
             }

@@ -1,6 +1,6 @@
 //! Requests that need a VM to be looked up first, and their execution afterwards.
 
-use slackline_service::{Asked, Input, Verb, World};
+use slackline_service::{ClientRequest, Input, Verb, World};
 
 use super::Core;
 use super::lookups::Done as LookedUp;
@@ -8,7 +8,7 @@ use super::lookups::Done as LookedUp;
 impl Core {
     /// Executes a request, or has its VM looked up first. A request that would be refused anyway is
     /// not looked up.
-    pub(super) fn hear_asked(&mut self, asked: Asked) {
+    pub(super) fn hear_asked(&mut self, asked: ClientRequest) {
         // The request is moved below, and `sought` borrows from it.
         let (request, now) = (asked.request.clone(), self.host.now());
         let user = self.service.sought_user(&asked);

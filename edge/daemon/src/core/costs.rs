@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use slackline_control::{Cost, money};
-use slackline_service::{Listed, Reason, Terms};
+use slackline_service::{ListedReservation, Reason, Terms};
 use slackline_units::{DomId, Span, Time};
 
 /// Nanoseconds in an hour.
@@ -64,7 +64,11 @@ impl Costs {
     }
 
     /// Adds the costs since the last count. It must be called before any reservation changes.
-    pub(super) fn count(&mut self, now: Time, all: impl Iterator<Item = (DomId, Listed)>) {
+    pub(super) fn count(
+        &mut self,
+        now: Time,
+        all: impl Iterator<Item = (DomId, ListedReservation)>,
+    ) {
         let time = u128::from(now.since(self.until).ns());
         self.until = now;
         let before = std::mem::take(&mut self.of);
@@ -111,7 +115,7 @@ mod tests {
         Terms::new(each, true, vcpus).unwrap()
     }
 
-    fn listed(terms: Terms, reason: Option<Reason>) -> Listed {
+    fn listed(terms: Terms, reason: Option<Reason>) -> ListedReservation {
         let row = Row {
             name: "web".parse().unwrap(),
             owner: Principal::User(0),
@@ -124,7 +128,7 @@ mod tests {
             revision: 1,
             identity: None,
         };
-        Listed { row, state: State::Active, reason, served: 1 }
+        ListedReservation { row, state: State::Active, reason, served: 1 }
     }
 
     #[test]

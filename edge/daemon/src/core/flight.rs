@@ -27,7 +27,7 @@ use slackline_live::watch::host::{Loss, take_until};
 use slackline_live::watch::tap::Tap;
 use slackline_metrics::{Meter, Why};
 use slackline_service::Ticket;
-use slackline_trace::{Entry, Header, Named, Record, Sink, WakeMark, Writer};
+use slackline_trace::{Entry, Header, Record, Sink, VcpuName, WakeMark, Writer};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use super::incidents::Incidents;
@@ -258,7 +258,7 @@ impl Recorder {
         let Seen { entries, mut events, losses, threads, at, has_gap } = seen;
         for entry in &entries {
             entry.pass_to(&mut self.meter);
-            if let Entry::Named(Named { vcpu, name, domain, .. }) = entry {
+            if let Entry::Named(VcpuName { vcpu, name, domain, .. }) = entry {
                 self.names.insert(*vcpu, (name.clone(), domain.clone()));
             }
         }

@@ -7,7 +7,7 @@
 
 use slackline_linux::sys::Tid;
 use slackline_live::session::{Called, Request, Who};
-use slackline_service::{Declined, NO_RESERVATION};
+use slackline_service::{NO_RESERVATION, WorldError};
 use slackline_units::Span;
 
 use super::scheduler::{Scheduler, declined, slice_in};
@@ -23,7 +23,7 @@ impl Scheduler {
     ///
     /// # Errors
     /// If the share is refused. The front then runs as an ordinary process.
-    pub(super) fn seat_front(&mut self, pid: Tid) -> Result<(), Declined> {
+    pub(super) fn seat_front(&mut self, pid: Tid) -> Result<(), WorldError> {
         if let Some(before) = self.front.take() {
             // The front before it may have ended, and have left the session by itself.
             let _ = self.session.leave(before);

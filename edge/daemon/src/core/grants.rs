@@ -3,7 +3,7 @@
 use slackline_control::link::Answer;
 use slackline_control::{Kind, Problem};
 use slackline_linux::with_causes;
-use slackline_service::{Happened, Input, Principal, Ticket};
+use slackline_service::{EventKind, Input, Principal, Ticket};
 
 use super::access::{Change, Done};
 use super::{Core, wire};
@@ -43,7 +43,7 @@ impl Core {
             Ok(()) => {
                 self.access.migrate();
                 let says = "members of group slackline without a grant are tenants";
-                self.step(Input::Access { by, what: Happened::Granted(says.into()) });
+                self.step(Input::Access { by, what: EventKind::Granted(says.into()) });
                 wire::answered(ticket, Answer::Access(self.access.listed()))
             }
             Err(error) => {

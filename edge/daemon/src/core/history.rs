@@ -6,7 +6,7 @@ use slackline_control::link::Answer as Said;
 use slackline_control::{Kind, Problem};
 use slackline_linux::with_causes;
 use slackline_service::history::{Clocks, Hour};
-use slackline_service::{Joining, Service, State, Ticket};
+use slackline_service::{JoiningDomain, Service, State, Ticket};
 use slackline_units::{DomId, Span, Time};
 
 use super::host::Host;
@@ -29,9 +29,9 @@ impl Host {
     }
 
     /// Begins to count domains that were added to the scheduler.
-    pub(super) fn begin_history(&mut self, joined: &[&Joining<'_>]) {
+    pub(super) fn begin_history(&mut self, joined: &[&JoiningDomain<'_>]) {
         let at = self.clocks();
-        for Joining { domain, name, terms, .. } in joined.iter().copied() {
+        for JoiningDomain { domain, name, terms, .. } in joined.iter().copied() {
             let counters = self.tally.counters_of(*domain, at.now);
             self.history.begin(*domain, (name, **terms), counters, at);
         }

@@ -10,9 +10,9 @@ use slackline_linux::sys::{Tid, monotonic, process_cpu_time, wall_clock_error};
 use slackline_live::session::knowledge;
 use slackline_service::history::{History, Hour};
 use slackline_service::{
-    Answer, Asked, Binding, BindingKind, Commit, Declined, Event, Identity, Joining, LedgerFault,
-    Listed, LookError, Machine, Name, Principal, Refusal, Request, Role, Room, Seats, Service,
-    Sought, Terms, Ticket, World,
+    Answer, Binding, BindingKind, ClientRequest, Commit, CpuCapacity, Event, Identity,
+    JoiningDomain, LedgerFault, ListedReservation, LookError, Machine, Name, Principal, Refusal,
+    Request, Role, Seats, Service, Terms, Ticket, VmLookup, World, WorldError,
 };
 use slackline_units::{CpuShare, DomId, Span, Time};
 
@@ -51,7 +51,7 @@ pub(super) struct Host {
     pub(super) not_handed_over: Vec<(u64, LedgerFault)>,
     /// Details of unanswered requests that the service does not need, with the request itself if a
     /// tenant made it.
-    rests: BTreeMap<Ticket, (Rest, Option<Asked>)>,
+    rests: BTreeMap<Ticket, (Rest, Option<ClientRequest>)>,
     /// All VMs that have a name, while many are looked up at once.
     around: Option<Vec<find::Machine>>,
     /// VMs found in the current discovery pass, by the binding that they were looked up by.
@@ -144,7 +144,7 @@ impl Host {
     }
 
     /// Keeps the details of a request until it is answered.
-    pub(super) fn remember(&mut self, asked: &Asked, rest: Rest) {
+    pub(super) fn remember(&mut self, asked: &ClientRequest, rest: Rest) {
         while self.rests.len() >= MOST_RESTS {
             self.rests.pop_first();
         }
@@ -186,7 +186,7 @@ impl Host {
     }
 
     /// Starts a look-up of the VM that a request needs.
-    pub(super) fn seek(&mut self, asked: Asked, sought: Sought<'_>, user: u32) {
+    pub(super) fn seek(&mut self, asked: ClientRequest, sought: VmLookup<'_>, user: u32) {
         let (ticket, now) = (asked.ticket, self.now());
         if let Err(TooMany) = self.lookups.look(now, asked, (sought.into(), user)) {
             self.refuse_look_up(ticket);
@@ -220,7 +220,7 @@ impl Host {
     /// `None` if nothing was held.
     pub(super) fn note_lapse(&mut self, service: &Service, last: Option<Time>) -> Option<Span> {
         let lapse = monotonic().since(last?);
-        let is_held = |listed: &Listed| listed.served > 0;
+        let is_held = |listed: &ListedReservation| listed.served > 0;
         let held = service.listed().filter(|(_, listed)| is_held(listed));
         self.lapsed = held.map(|(domain, _)| (domain, lapse)).collect();
         (!self.lapsed.is_empty()).then_some(lapse)
@@ -276,7 +276,7 @@ impl Host {
     }
 
     /// Returns a reservation with its delivered CPU time and its cost.
-    fn reservation(&mut self, listed: &Listed) -> control::Reservation {
+    fn reservation(&mut self, listed: &ListedReservation) -> control::Reservation {
         let now = self.now();
         let domain = self.scheduler.domain_of(listed.row.name.as_str());
         let delivered = domain.map(|domain| self.tally.delivered(domain, now));
@@ -299,7 +299,7 @@ impl Host {
             }
             Answer::List(all) if tenant.is_some() => self.list_of_tenant(all, &rest, tenant),
             Answer::List(all) => {
-                let is_next = |listed: &&Listed| match &rest {
+                let is_next = |listed: &&ListedReservation| match &rest {
                     Rest::NamesAfter(after) => listed.row.name.as_str() > after.as_str(),
                     _ => true,
                 };
@@ -315,7 +315,12 @@ impl Host {
 
     /// Returns the reservations that a tenant sees: the tenant's own, then those of others without
     /// names.
-    fn list_of_tenant(&mut self, all: &[Listed], rest: &Rest, tenant: Option<Asked>) -> Said {
+    fn list_of_tenant(
+        &mut self,
+        all: &[ListedReservation],
+        rest: &Rest,
+        tenant: Option<ClientRequest>,
+    ) -> Said {
         let Some(tenant) = tenant else { return Said::Reservations(Vec::new()) };
         let after = match rest {
             Rest::NamesAfter(after) if after == wire::ANOTHER => {
@@ -324,7 +329,7 @@ impl Host {
             Rest::NamesAfter(after) => after.as_str(),
             _ => "",
         };
-        let (own, others): (Vec<&Listed>, Vec<&Listed>) =
+        let (own, others): (Vec<&ListedReservation>, Vec<&ListedReservation>) =
             all.iter().partition(|listed| tenant.owns(&listed.row));
         let own = own.into_iter().filter(|listed| listed.row.name.as_str() > after);
         let mut page: Vec<control::Reservation> =
@@ -336,7 +341,7 @@ impl Host {
     }
 
     /// Answers a request to list VMs.
-    pub(super) fn answer_find(&mut self, asked: &Asked, machines: &Listing) {
+    pub(super) fn answer_find(&mut self, asked: &ClientRequest, machines: &Listing) {
         let (ticket, text) = (asked.ticket, sought_text(&asked.request).unwrap_or_default());
         let line = match machines.as_ref() {
             Ok(machines) => {
@@ -434,7 +439,8 @@ impl Host {
     ) {
         let now = self.now();
         let mut reservations = Vec::new();
-        let is_seen = |listed: &Listed| tenant.is_none_or(|tenant| listed.row.owner == tenant);
+        let is_seen =
+            |listed: &ListedReservation| tenant.is_none_or(|tenant| listed.row.owner == tenant);
         for (domain, listed) in service.listed().filter(|(_, listed)| is_seen(listed)) {
             let each = listed.row.terms.each();
             let lapsed = self.lapsed.get(&domain).copied().unwrap_or_default();
@@ -523,15 +529,15 @@ impl World for Host {
         }
     }
 
-    fn join(&mut self, group: &[Joining<'_>]) -> Vec<Result<(), Declined>> {
+    fn join(&mut self, group: &[JoiningDomain<'_>]) -> Vec<Result<(), WorldError>> {
         let done = self.scheduler.join(group);
         let joined = group.iter().zip(&done).filter(|(_, done)| done.is_ok());
-        let joined: Vec<&Joining<'_>> = joined.map(|(joining, _)| joining).collect();
+        let joined: Vec<&JoiningDomain<'_>> = joined.map(|(joining, _)| joining).collect();
         self.begin_history(&joined);
         done
     }
 
-    fn seat(&mut self, domain: DomId, seats: &Seats) -> Result<(), Declined> {
+    fn seat(&mut self, domain: DomId, seats: &Seats) -> Result<(), WorldError> {
         let done = self.scheduler.seat(domain, seats);
         self.begin_numbers(domain);
         done
@@ -543,7 +549,7 @@ impl World for Host {
         self.begin_numbers(domain);
     }
 
-    fn change(&mut self, domain: DomId, terms: &Terms) -> Result<(), Declined> {
+    fn change(&mut self, domain: DomId, terms: &Terms) -> Result<(), WorldError> {
         self.count_history(domain);
         let done = self.scheduler.change(domain, terms);
         if done.is_ok() {
@@ -553,13 +559,13 @@ impl World for Host {
         done
     }
 
-    fn pause(&mut self, domain: DomId) -> Result<(), Declined> {
+    fn pause(&mut self, domain: DomId) -> Result<(), WorldError> {
         let done = self.scheduler.pause(domain);
         self.begin_numbers(domain);
         done
     }
 
-    fn resume(&mut self, domain: DomId) -> Result<(), Declined> {
+    fn resume(&mut self, domain: DomId) -> Result<(), WorldError> {
         self.count_history(domain);
         let done = self.scheduler.resume(domain);
         if done.is_ok() {
@@ -574,7 +580,7 @@ impl World for Host {
         self.scheduler.leave(domain);
     }
 
-    fn room(&mut self, period: Span) -> Vec<Room> {
+    fn room(&mut self, period: Span) -> Vec<CpuCapacity> {
         self.scheduler.room(period)
     }
 
@@ -600,7 +606,7 @@ impl World for Host {
         self.say(&line);
     }
 
-    fn hand_over(&mut self, asked: &Asked) {
+    fn hand_over(&mut self, asked: &ClientRequest) {
         let (ticket, now) = (asked.ticket, self.now());
         match &asked.request {
             Request::Find { .. } => match self.lookups.list(now, asked) {

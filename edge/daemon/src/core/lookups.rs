@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use slackline_service::{Asked, Principal, Request, Role, Ticket};
+use slackline_service::{ClientRequest, Principal, Request, Role, Ticket};
 use slackline_units::{Span, Time};
 
 use super::scout::{Listing, Looked, Order, Scout, Seen, Wanted};
@@ -39,7 +39,7 @@ pub(super) struct Lookups {
     /// Caller whose look-up was started last. The next caller in order has the next turn.
     last: Option<Principal>,
     /// Requests to list VMs that wait for the list.
-    listing: Vec<Asked>,
+    listing: Vec<ClientRequest>,
     is_listing: bool,
     list: Option<(Time, Listing)>,
 }
@@ -53,12 +53,12 @@ struct Thread {
 enum Job {
     List,
     /// A request, or `None` once its caller has gone.
-    Look(Principal, Option<Box<Asked>>),
+    Look(Principal, Option<Box<ClientRequest>>),
 }
 
 /// A VM to look up before a request is done.
 struct Lookup {
-    asked: Asked,
+    asked: ClientRequest,
     wanted: Wanted,
     user: u32,
     until: Time,
@@ -67,9 +67,9 @@ struct Lookup {
 /// A look-up that has ended.
 pub(super) enum Done {
     /// Result of the look-up for a request, which can now be executed.
-    Looked(Box<(Asked, Looked)>),
+    Looked(Box<(ClientRequest, Looked)>),
     /// A request to list VMs can be answered.
-    Listed(Box<Asked>, Listing),
+    Listed(Box<ClientRequest>, Listing),
 }
 
 /// The caller has as many look-ups waiting as it may have.
@@ -97,7 +97,7 @@ impl Lookups {
     pub(super) fn look(
         &mut self,
         now: Time,
-        asked: Asked,
+        asked: ClientRequest,
         (wanted, user): (Wanted, u32),
     ) -> Result<(), TooMany> {
         let waiting = self.waiting.entry(asked.principal).or_default();
@@ -114,7 +114,11 @@ impl Lookups {
     ///
     /// # Errors
     /// If the caller has too many such requests waiting.
-    pub(super) fn list(&mut self, now: Time, asked: &Asked) -> Result<Option<Listing>, TooMany> {
+    pub(super) fn list(
+        &mut self,
+        now: Time,
+        asked: &ClientRequest,
+    ) -> Result<Option<Listing>, TooMany> {
         if let Some((_, list)) =
             self.list.as_ref().filter(|(at, _)| now.since(*at) <= LIST_IS_FRESH)
         {
@@ -245,8 +249,8 @@ mod tests {
 
     use super::*;
 
-    fn asked(uid: u32, ticket: u64, role: Role) -> Asked {
-        Asked {
+    fn asked(uid: u32, ticket: u64, role: Role) -> ClientRequest {
+        ClientRequest {
             ticket: Ticket(ticket),
             principal: Principal::User(uid),
             role: Some(role),

@@ -9,8 +9,8 @@ use slackline_linux::thread::ThreadError;
 use slackline_live::session::{
     Called, GroupError, JoinId, Prepared, Request, RequestError, Session, Who,
 };
-use slackline_policy::{Given, Values, find};
-use slackline_service::{Declined, Identity, Joining, Room, Seats, Terms};
+use slackline_policy::{RawValue, Values, find};
+use slackline_service::{CpuCapacity, Identity, JoiningDomain, Seats, Terms, WorldError};
 use slackline_units::{CpuId, CpuSet, CpuShare, DomId, Span};
 
 use slackline_linux::with_causes;
@@ -66,8 +66,8 @@ impl Scheduler {
 
     /// Joins reservations to the session, as [`World::join`](slackline_service::World::join)
     /// requires.
-    pub(super) fn join(&mut self, group: &[Joining<'_>]) -> Vec<Result<(), Declined>> {
-        let mut answers: Vec<Result<(), Declined>> = Vec::with_capacity(group.len());
+    pub(super) fn join(&mut self, group: &[JoiningDomain<'_>]) -> Vec<Result<(), WorldError>> {
+        let mut answers: Vec<Result<(), WorldError>> = Vec::with_capacity(group.len());
         let (mut prepared, mut whose) = (Vec::new(), Vec::new());
         for (index, joining) in group.iter().enumerate() {
             match self.prepare(joining) {
@@ -82,7 +82,7 @@ impl Scheduler {
         let joined = match self.session.join_prepared(prepared) {
             Ok(joined) => joined,
             Err(error) => {
-                let over = || Declined::Host { says: with_causes(&error), hint: error.hint() };
+                let over = || WorldError::Host { says: with_causes(&error), hint: error.hint() };
                 whose.into_iter().for_each(|index| answers[index] = Err(over()));
                 return answers;
             }
@@ -99,7 +99,7 @@ impl Scheduler {
         answers
     }
 
-    fn prepare(&mut self, joining: &Joining<'_>) -> Result<Prepared, Declined> {
+    fn prepare(&mut self, joining: &JoiningDomain<'_>) -> Result<Prepared, WorldError> {
         let as_what = (joining.domain, joining.name.as_str(), joining.terms);
         let places = 0..joining.terms.vcpus();
         let requests = places.map(|number| match joining.seats {
@@ -116,15 +116,15 @@ impl Scheduler {
         as_what: (DomId, &str, &Terms),
         number: u16,
         seats: &Seats,
-    ) -> Result<Request, Declined> {
+    ) -> Result<Request, WorldError> {
         let request = nobody(as_what, number);
         let Some(vcpu) = seats.vcpus.get(usize::from(number)).copied().flatten() else {
             return Ok(request);
         };
-        let found = self.found.get(&seats.identity).ok_or(Declined::Gone)?;
+        let found = self.found.get(&seats.identity).ok_or(WorldError::Gone)?;
         let who = found.who(vcpu).map_err(|absent| match absent.is_yet_to_come() {
-            true => Declined::Gone,
-            false => Declined::Host { says: with_causes(&absent), hint: absent.hint() },
+            true => WorldError::Gone,
+            false => WorldError::Host { says: with_causes(&absent), hint: absent.hint() },
         })?;
         let tid = match &who {
             Who::Thread(thread) => Some(thread.tid()),
@@ -137,15 +137,15 @@ impl Scheduler {
     }
 
     /// Returns the session's CPUs that a thread's affinity allows. `None` if it allows all of them.
-    fn allowed(&self, tid: Tid) -> Result<Option<CpuSet>, Declined> {
-        let affinity = get_affinity(tid).map_err(|_| Declined::Gone)?;
+    fn allowed(&self, tid: Tid) -> Result<Option<CpuSet>, WorldError> {
+        let affinity = get_affinity(tid).map_err(|_| WorldError::Gone)?;
         let here = self.cpus.iter().enumerate().filter(|(_, cpu)| affinity.contains(**cpu));
         let here: CpuSet = here.map(|(index, _)| CpuId::new(index)).collect();
         if here == CpuSet::first_n(self.cpus.len()) {
             return Ok(None);
         }
         if here.is_empty() {
-            return Err(Declined::Host {
+            return Err(WorldError::Host {
                 says: format!(
                     "the affinity of thread {tid} allows CPU {}, but the daemon schedules CPU {}",
                     super::listed(&affinity.iter().collect::<Vec<_>>()),
@@ -161,8 +161,8 @@ impl Scheduler {
 
     /// Puts a VM's threads into the places of a domain, as
     /// [`World::seat`](slackline_service::World::seat) requires.
-    pub(super) fn seat(&mut self, domain: DomId, seats: &Seats) -> Result<(), Declined> {
-        let Some(known) = self.domains.get(&domain) else { return Err(Declined::Gone) };
+    pub(super) fn seat(&mut self, domain: DomId, seats: &Seats) -> Result<(), WorldError> {
+        let Some(known) = self.domains.get(&domain) else { return Err(WorldError::Gone) };
         let is_other = known.identity.is_some_and(|identity| identity != seats.identity);
         let (name, terms) = (known.name.clone(), known.terms);
         let wanted = |number: usize| seats.vcpus.get(number).copied().flatten();
@@ -170,7 +170,7 @@ impl Scheduler {
         let changes = |number: usize, place: &Place| is_other || place.vcpu != wanted(number);
         let numbers = before.iter().enumerate().filter(|(number, place)| changes(*number, place));
         let numbers: Vec<usize> = numbers.map(|(number, _)| number).collect();
-        let new: Result<Vec<Request>, Declined> = numbers
+        let new: Result<Vec<Request>, WorldError> = numbers
             .iter()
             .filter_map(|&number| Some((u16::try_from(number).ok()?, wanted(number)?)))
             .map(|(number, _)| self.request((domain, &name, &terms), number, seats))
@@ -198,8 +198,8 @@ impl Scheduler {
         places: &[usize],
         requests: Vec<Request>,
         seats: &Seats,
-    ) -> Result<(), Declined> {
-        let Some(known) = self.domains.get(&domain) else { return Err(Declined::Gone) };
+    ) -> Result<(), WorldError> {
+        let Some(known) = self.domains.get(&domain) else { return Err(WorldError::Gone) };
         let old: Vec<JoinId> = places.iter().filter_map(|&place| known.places[place].id).collect();
         if requests.is_empty() {
             return Ok(());
@@ -261,8 +261,8 @@ impl Scheduler {
 
     /// Changes the terms of a domain, as [`World::change`](slackline_service::World::change)
     /// requires.
-    pub(super) fn change(&mut self, domain: DomId, terms: &Terms) -> Result<(), Declined> {
-        let Some(known) = self.domains.get(&domain) else { return Err(Declined::Gone) };
+    pub(super) fn change(&mut self, domain: DomId, terms: &Terms) -> Result<(), WorldError> {
+        let Some(known) = self.domains.get(&domain) else { return Err(WorldError::Gone) };
         let (before, places) = (known.terms, known.places.len());
         let kept = places.min(usize::from(terms.vcpus()));
         // Places are dropped last. If the change is refused, the old terms are still in force or
@@ -285,8 +285,8 @@ impl Scheduler {
         domain: DomId,
         kept: usize,
         (before, terms): (&Terms, &Terms),
-    ) -> Result<(), Declined> {
-        let Some(known) = self.domains.get_mut(&domain) else { return Err(Declined::Gone) };
+    ) -> Result<(), WorldError> {
+        let Some(known) = self.domains.get_mut(&domain) else { return Err(WorldError::Gone) };
         let ids: Vec<JoinId> =
             known.places.iter().take(kept).filter_map(|place| place.id).collect();
         let now = self.session.now();
@@ -303,8 +303,8 @@ impl Scheduler {
     }
 
     /// Adds empty places up to the number in the terms.
-    fn grow(&mut self, domain: DomId, terms: &Terms) -> Result<(), Declined> {
-        let Some(known) = self.domains.get_mut(&domain) else { return Err(Declined::Gone) };
+    fn grow(&mut self, domain: DomId, terms: &Terms) -> Result<(), WorldError> {
+        let Some(known) = self.domains.get_mut(&domain) else { return Err(WorldError::Gone) };
         let there = u16::try_from(known.places.len()).unwrap_or(u16::MAX);
         let new = there..terms.vcpus();
         let new = new.map(|number| nobody((domain, &known.name, terms), number));
@@ -323,7 +323,7 @@ impl Scheduler {
 
     /// Pauses the threads of a domain, as [`World::pause`](slackline_service::World::pause)
     /// requires.
-    pub(super) fn pause(&mut self, domain: DomId) -> Result<(), Declined> {
+    pub(super) fn pause(&mut self, domain: DomId) -> Result<(), WorldError> {
         let ids = self.seated(domain);
         let now = self.session.now();
         for (done, &id) in ids.iter().enumerate() {
@@ -339,7 +339,7 @@ impl Scheduler {
 
     /// Resumes the threads of a domain, as [`World::resume`](slackline_service::World::resume)
     /// requires.
-    pub(super) fn resume(&mut self, domain: DomId) -> Result<(), Declined> {
+    pub(super) fn resume(&mut self, domain: DomId) -> Result<(), WorldError> {
         let ids = self.seated(domain);
         let now = self.session.now();
         for (done, &id) in ids.iter().enumerate() {
@@ -362,11 +362,11 @@ impl Scheduler {
 
     /// Returns the available slice of each CPU, as [`World::room`](slackline_service::World::room)
     /// requires.
-    pub(super) fn room(&self, period: Span) -> Vec<Room> {
+    pub(super) fn room(&self, period: Span) -> Vec<CpuCapacity> {
         let cpus = self.cpus.iter().enumerate();
         let room = cpus.map(|(index, &cpu)| {
             let room = self.session.room(period, Some(CpuSet::one(CpuId::new(index))));
-            Room { cpu, slice: room.ok().flatten().unwrap_or(Span::ZERO) }
+            CpuCapacity { cpu, slice: room.ok().flatten().unwrap_or(Span::ZERO) }
         });
         room.collect()
     }
@@ -439,7 +439,7 @@ impl Scheduler {
     /// Returns the share of each CPU that is still available for long periods, in millionths.
     pub(super) fn free_ppm(&self) -> Vec<u32> {
         let second = Span::from_secs(1);
-        let ppm = |room: Room| u32::try_from(room.slice.ns() / 1_000).unwrap_or(u32::MAX);
+        let ppm = |room: CpuCapacity| u32::try_from(room.slice.ns() / 1_000).unwrap_or(u32::MAX);
         self.room(second).into_iter().map(ppm).collect()
     }
 
@@ -457,7 +457,7 @@ impl Scheduler {
 }
 
 impl Domain {
-    fn new(joining: &Joining<'_>, ids: &[JoinId]) -> Domain {
+    fn new(joining: &JoiningDomain<'_>, ids: &[JoinId]) -> Domain {
         let vcpu = |number: usize| joining.seats?.vcpus.get(number).copied().flatten();
         let places = ids.iter().enumerate();
         let places = places.map(|(number, &id)| Place { id: Some(id), vcpu: vcpu(number) });
@@ -499,25 +499,25 @@ fn values((slice, period): (Span, Span), exact: bool, phase: &str, spread: &str)
     let policy = find(POLICY).expect("the policy of the session is built in");
     let (slice, period) = (slice.to_string(), period.to_string());
     let given = [
-        ("slice", Given::Text(&slice)),
-        ("period", Given::Text(&period)),
-        ("exact", Given::Flag(exact)),
-        ("phase", Given::Text(phase)),
-        ("spread", Given::Text(spread)),
+        ("slice", RawValue::Text(&slice)),
+        ("period", RawValue::Text(&period)),
+        ("exact", RawValue::Flag(exact)),
+        ("phase", RawValue::Text(phase)),
+        ("spread", RawValue::Text(spread)),
     ];
     let share = Values::read(policy.share_fields, given.into_iter());
     share.expect("every reservation is valid in the policy's parameters")
 }
 
-pub(super) fn declined(error: GroupError) -> Declined {
+pub(super) fn declined(error: GroupError) -> WorldError {
     declined_request(error.error)
 }
 
-fn declined_request(error: RequestError) -> Declined {
+fn declined_request(error: RequestError) -> WorldError {
     match error {
-        RequestError::Declined(error) => Declined::Admission(error),
+        RequestError::Declined(error) => WorldError::Admission(error),
         RequestError::Thread(ThreadError::Gone { .. })
-        | RequestError::Fence(FenceError::Thread(ThreadError::Gone { .. })) => Declined::Gone,
-        error => Declined::Host { says: with_causes(&error), hint: error.hint() },
+        | RequestError::Fence(FenceError::Thread(ThreadError::Gone { .. })) => WorldError::Gone,
+        error => WorldError::Host { says: with_causes(&error), hint: error.hint() },
     }
 }

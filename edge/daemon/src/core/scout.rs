@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, eventfd};
 use slackline_linux::sys::{Tid, process_cpu_time};
 use slackline_linux::thread::threads_of;
-use slackline_service::{Binding, BindingKind, Identity, Name, Sought};
+use slackline_service::{Binding, BindingKind, Identity, Name, VmLookup};
 use slackline_units::{DomId, Span};
 
 use crate::find::{Absent, Found, Kind, Machine, find_all, find_at_once, find_of, named};
@@ -47,11 +47,11 @@ pub(super) enum Wanted {
     Bound(Binding),
 }
 
-impl From<Sought<'_>> for Wanted {
-    fn from(sought: Sought<'_>) -> Wanted {
+impl From<VmLookup<'_>> for Wanted {
+    fn from(sought: VmLookup<'_>) -> Wanted {
         match sought {
-            Sought::Named(name) => Wanted::Named(name.clone()),
-            Sought::Bound(binding) => Wanted::Bound(binding.clone()),
+            VmLookup::Named(name) => Wanted::Named(name.clone()),
+            VmLookup::Bound(binding) => Wanted::Bound(binding.clone()),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use slackline_control::link::{Answer, Ask, Request as Wire, Said, Who};
 use slackline_control::{self as control, Kind, Problem, convert};
 use slackline_linux::sys::Tid;
-use slackline_service::{Asked, Event, Key, Name, Principal, Role, Ticket, Verb};
+use slackline_service::{ClientRequest, Event, Key, Name, Principal, Role, Ticket, Verb};
 use slackline_units::{Reservation, Span, Time};
 
 use super::access::{Access, Change, Rights};
@@ -16,7 +16,7 @@ use crate::ledger::Logged;
 /// A valid request from the front.
 pub(super) enum Heard {
     /// A request for the service, with the details that only its answer needs.
-    Service(Asked, Rest),
+    Service(ClientRequest, Rest),
     /// Show the properties of this host.
     Host(Ticket),
     /// Show the health of the daemon.
@@ -124,7 +124,7 @@ pub(super) fn heard(
     let key = ask.key.map(|key| key.parse::<Key>()).transpose();
     let key = key.map_err(|error| bad(format!("the idempotency key {error}")))?;
     let role = Some(role);
-    Ok(Heard::Service(Asked { ticket, principal, role, users, key, request }, rest))
+    Ok(Heard::Service(ClientRequest { ticket, principal, role, users, key, request }, rest))
 }
 
 /// A question to the flight recorder.

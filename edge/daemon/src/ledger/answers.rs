@@ -6,7 +6,7 @@
 use std::time::SystemTime;
 
 use rusqlite::{Connection, OptionalExtension, params};
-use slackline_service::{Kept, Key, KeyOrder, Principal};
+use slackline_service::{KeptAnswer, Key, KeyOrder, Principal};
 use slackline_units::Span;
 
 use super::stored::{By, Past, Text, after_1970, since_1970};
@@ -28,7 +28,7 @@ pub(super) struct Answers {
 type Answered = (i64, Principal, Key);
 
 /// Answers with their ages, oldest first.
-pub(super) type Loaded = Vec<(Kept, Span)>;
+pub(super) type Loaded = Vec<(KeptAnswer, Span)>;
 
 impl Answers {
     /// Reads the newest answers, as many as the service keeps.
@@ -50,9 +50,9 @@ impl Answers {
     }
 
     /// Notes the answers that a commit adds. The same commit deletes the rows that they displace.
-    pub(super) fn note(&mut self, kept: &[Kept], now: SystemTime) {
+    pub(super) fn note(&mut self, kept: &[KeptAnswer], now: SystemTime) {
         let at = since_1970(now).unwrap_or(0);
-        for Kept { principal, key, .. } in kept {
+        for KeptAnswer { principal, key, .. } in kept {
             self.surplus.retain(|gone| (gone.0, &gone.1) != (*principal, key));
             self.add(at, *principal, key.clone());
         }
@@ -134,7 +134,7 @@ fn answer(
     connection: &Connection,
     (principal, key): (Principal, &Key),
     now: SystemTime,
-) -> rusqlite::Result<Option<(Kept, Span)>> {
+) -> rusqlite::Result<Option<(KeptAnswer, Span)>> {
     let sql = "SELECT principal, key, asked, reply, is_new, at FROM answer
         WHERE principal = ?1 AND key = ?2";
     let mut found = connection.prepare_cached(sql)?;
@@ -148,14 +148,14 @@ pub(super) fn read_all(connection: &Connection, now: SystemTime) -> rusqlite::Re
     found.query_map([], |row| read(row, now))?.try_for_each(|row| row.map(drop))
 }
 
-fn read(row: &rusqlite::Row<'_>, now: SystemTime) -> rusqlite::Result<(Kept, Span)> {
+fn read(row: &rusqlite::Row<'_>, now: SystemTime) -> rusqlite::Result<(KeptAnswer, Span)> {
     let (By(principal), Text(key)) = (row.get(0)?, row.get(1)?);
     let past: Past = row.get(3)?;
     let (asked, is_new) = (row.get(2)?, row.get(4)?);
     // If the clock was set back since, the age counts as zero.
     let age = now.duration_since(after_1970(row.get(5)?)).unwrap_or_default();
     let age = Span::from_ns(u64::try_from(age.as_nanos()).unwrap_or(u64::MAX));
-    Ok((Kept { principal, key, asked, row: past.row()?, is_new }, age))
+    Ok((KeptAnswer { principal, key, asked, row: past.row()?, is_new }, age))
 }
 
 /// Returns times and keys of up to `most` rows after a position, oldest first.

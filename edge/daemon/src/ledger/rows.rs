@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use rusqlite::types::FromSqlError;
 use rusqlite::{Connection, OptionalExtension, params};
 use slackline_service::gang::Gang;
-use slackline_service::{Binding, Budget, Commit, Identity, Loaded, Name, Role, Row};
+use slackline_service::{Binding, Budget, Commit, Identity, LedgerContents, Name, Role, Row};
 use slackline_units::CpuShare;
 
 use super::answers::Answers;
@@ -25,7 +25,7 @@ pub(super) fn load(
     boot_id: &str,
     keep: Keep,
     now: SystemTime,
-) -> rusqlite::Result<(Loaded, Option<Before>, Answers)> {
+) -> rusqlite::Result<(LedgerContents, Option<Before>, Answers)> {
     let host = connection.query_row("SELECT boot_id, clean, seq FROM host", [], |row| {
         let before = Before { boot_id: row.get(0)?, was_clean: row.get(1)? };
         let Natural(seq) = row.get(2)?;
@@ -38,7 +38,7 @@ pub(super) fn load(
     let rows = reservations(connection, Some(boot_id))?;
     let (answers, kept) = Answers::load(connection, keep, now)?;
     let last_seq = seq.into_iter().chain(highest).max().unwrap_or(0);
-    Ok((Loaded { rows, kept, last_seq }, before, answers))
+    Ok((LedgerContents { rows, kept, last_seq }, before, answers))
 }
 
 /// Returns all reservations, with the identities of a boot. Without a boot, no other table is read.

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 use slackline_service::history::Hour;
-use slackline_service::{Commit, Loaded, Name};
+use slackline_service::{Commit, LedgerContents, Name};
 
 use super::answers::Answers;
 use super::error::{LedgerError, PATIENCE};
@@ -42,7 +42,7 @@ pub(super) struct Store {
 
 /// Contents of a ledger when it is opened.
 pub(super) struct Begun {
-    pub(super) loaded: Loaded,
+    pub(super) loaded: LedgerContents,
     pub(super) access: Vec<Granted>,
     pub(super) history: Vec<Hour>,
     pub(super) before: Option<Before>,

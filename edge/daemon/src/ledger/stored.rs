@@ -8,7 +8,7 @@ use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, 
 use serde::{Deserialize, Serialize};
 use slackline_service::gang::Gang;
 use slackline_service::{
-    Happened, Identity, Name, NameError, NoPrincipal, Principal, Row, Terms, Verb,
+    EventKind, Identity, Name, NameError, NoPrincipal, Principal, Row, Terms, Verb,
 };
 use slackline_units::{Reservation, Span};
 
@@ -216,32 +216,32 @@ impl FromSql for Past {
 }
 
 /// Splits an event into two texts: its word, and its detail.
-pub(super) fn parts(what: &Happened) -> (&'static str, Option<String>) {
+pub(super) fn parts(what: &EventKind) -> (&'static str, Option<String>) {
     let detail = match what {
-        Happened::Vcpus { there } => Some(there.to_string()),
-        Happened::Meddled(how) | Happened::Contested(how) => Some(how.clone()),
-        Happened::NotAdopted(why)
-        | Happened::LedgerFailing(why)
-        | Happened::ClockStepped(why)
-        | Happened::Overloaded(why)
-        | Happened::OverloadEnded(why)
-        | Happened::GangBroken(why)
-        | Happened::Granted(why)
-        | Happened::Revoked(why) => Some(why.clone()),
-        Happened::LedgerWhole { lost } => Some(lost.to_string()),
-        Happened::Asked(_)
-        | Happened::Appeared
-        | Happened::Vanished
-        | Happened::Settled
-        | Happened::Adopted
-        | Happened::Fits
-        | Happened::KeeperReplaced => None,
+        EventKind::Vcpus { there } => Some(there.to_string()),
+        EventKind::Meddled(how) | EventKind::Contested(how) => Some(how.clone()),
+        EventKind::NotAdopted(why)
+        | EventKind::LedgerFailing(why)
+        | EventKind::ClockStepped(why)
+        | EventKind::Overloaded(why)
+        | EventKind::OverloadEnded(why)
+        | EventKind::GangBroken(why)
+        | EventKind::Granted(why)
+        | EventKind::Revoked(why) => Some(why.clone()),
+        EventKind::LedgerWhole { lost } => Some(lost.to_string()),
+        EventKind::Asked(_)
+        | EventKind::Appeared
+        | EventKind::Vanished
+        | EventKind::Settled
+        | EventKind::Adopted
+        | EventKind::Fits
+        | EventKind::KeeperReplaced => None,
     };
     (what.word(), detail)
 }
 
 /// Returns the event that two texts stand for.
-pub(super) fn happened(word: &str, detail: Option<&str>) -> Result<Happened, FromSqlError> {
+pub(super) fn happened(word: &str, detail: Option<&str>) -> Result<EventKind, FromSqlError> {
     const VERBS: [Verb; 10] = [
         Verb::Reserve,
         Verb::Change,
@@ -254,32 +254,32 @@ pub(super) fn happened(word: &str, detail: Option<&str>) -> Result<Happened, Fro
         Verb::Log,
         Verb::Find,
     ];
-    const PLAIN: [Happened; 6] = [
-        Happened::Appeared,
-        Happened::Vanished,
-        Happened::Settled,
-        Happened::Adopted,
-        Happened::Fits,
-        Happened::KeeperReplaced,
+    const PLAIN: [EventKind; 6] = [
+        EventKind::Appeared,
+        EventKind::Vanished,
+        EventKind::Settled,
+        EventKind::Adopted,
+        EventKind::Fits,
+        EventKind::KeeperReplaced,
     ];
     let unknown = || wrong(format!("`{word}` with {detail:?} is not a known event"));
     let number = || detail.ok_or_else(unknown);
     let with_detail = match word {
-        "vcpus" => number()?.parse().ok().map(|there| Happened::Vcpus { there }),
-        "ledger-whole" => number()?.parse().ok().map(|lost| Happened::LedgerWhole { lost }),
+        "vcpus" => number()?.parse().ok().map(|there| EventKind::Vcpus { there }),
+        "ledger-whole" => number()?.parse().ok().map(|lost| EventKind::LedgerWhole { lost }),
         // Older versions did not store the detail.
-        "meddled" => Some(Happened::Meddled(detail.unwrap_or_default().to_owned())),
-        "contested" => Some(Happened::Contested(detail.unwrap_or_default().to_owned())),
-        "not-adopted" => detail.map(str::to_owned).map(Happened::NotAdopted),
-        "gang-broken" => detail.map(str::to_owned).map(Happened::GangBroken),
-        "clock-stepped" => detail.map(str::to_owned).map(Happened::ClockStepped),
-        "overloaded" => detail.map(str::to_owned).map(Happened::Overloaded),
-        "overload-ended" => detail.map(str::to_owned).map(Happened::OverloadEnded),
-        "granted" => detail.map(str::to_owned).map(Happened::Granted),
-        "revoked" => detail.map(str::to_owned).map(Happened::Revoked),
-        "ledger-failing" => detail.map(str::to_owned).map(Happened::LedgerFailing),
+        "meddled" => Some(EventKind::Meddled(detail.unwrap_or_default().to_owned())),
+        "contested" => Some(EventKind::Contested(detail.unwrap_or_default().to_owned())),
+        "not-adopted" => detail.map(str::to_owned).map(EventKind::NotAdopted),
+        "gang-broken" => detail.map(str::to_owned).map(EventKind::GangBroken),
+        "clock-stepped" => detail.map(str::to_owned).map(EventKind::ClockStepped),
+        "overloaded" => detail.map(str::to_owned).map(EventKind::Overloaded),
+        "overload-ended" => detail.map(str::to_owned).map(EventKind::OverloadEnded),
+        "granted" => detail.map(str::to_owned).map(EventKind::Granted),
+        "revoked" => detail.map(str::to_owned).map(EventKind::Revoked),
+        "ledger-failing" => detail.map(str::to_owned).map(EventKind::LedgerFailing),
         _ => {
-            let asked = VERBS.into_iter().find(|verb| verb.word() == word).map(Happened::Asked);
+            let asked = VERBS.into_iter().find(|verb| verb.word() == word).map(EventKind::Asked);
             asked.or_else(|| PLAIN.into_iter().find(|what| what.word() == word))
         }
     };

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use slackline_service::{Budget, Happened, Name, Principal, Role, Row};
+use slackline_service::{Budget, EventKind, Name, Principal, Role, Row};
 
 /// Grant of access to a principal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,7 +88,7 @@ pub struct Logged {
     /// Principal that caused the event.
     pub principal: Principal,
     /// Kind of the event.
-    pub what: Happened,
+    pub what: EventKind,
     /// Reservation that changed. `None` if there is none.
     pub name: Option<Name>,
     /// The reservation before. `None` if it did not exist.

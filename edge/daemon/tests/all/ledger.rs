@@ -19,7 +19,7 @@ use slackline_daemon::ledger::{
     Asked, Keep, Ledger, LedgerError, Logged, Opened, Reply, Source, check, rebuild,
 };
 use slackline_service::gang::Gang;
-use slackline_service::{Commit, Happened, Identity, Name, Row, Verb};
+use slackline_service::{Commit, EventKind, Identity, Name, Row, Verb};
 use slackline_units::{Span, Time};
 use tempfile::TempDir;
 
@@ -119,15 +119,15 @@ fn events_are_looked_up_by_name_and_number_newest_first() {
     let Opened { mut ledger, .. } = open(folder.path());
     let begun = SystemTime::now();
     let whats = [
-        Happened::Asked(Verb::Reserve),
-        Happened::Vcpus { there: 4 },
-        Happened::NotAdopted("no room: 1 of 2".into()),
-        Happened::LedgerWhole { lost: 7 },
-        Happened::Contested("vCPU 0: thread 7 may run on CPU 0 only".into()),
-        Happened::Settled,
-        Happened::Overloaded("CPU 1: 0.9cpu reserved and 0.06cpu of overhead".into()),
-        Happened::OverloadEnded("CPU 1: 0.9cpu reserved and 0.04cpu of overhead".into()),
-        Happened::ClockStepped("by 1s back; periods of web are stretched or cut once".into()),
+        EventKind::Asked(Verb::Reserve),
+        EventKind::Vcpus { there: 4 },
+        EventKind::NotAdopted("no room: 1 of 2".into()),
+        EventKind::LedgerWhole { lost: 7 },
+        EventKind::Contested("vCPU 0: thread 7 may run on CPU 0 only".into()),
+        EventKind::Settled,
+        EventKind::Overloaded("CPU 1: 0.9cpu reserved and 0.06cpu of overhead".into()),
+        EventKind::OverloadEnded("CPU 1: 0.9cpu reserved and 0.04cpu of overhead".into()),
+        EventKind::ClockStepped("by 1s back; periods of web are stretched or cut once".into()),
     ];
     for (seq, what) in (1..).zip(&whats) {
         let mut commit = commit(seq, []);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 use slackline_daemon::ledger::{Keep, Ledger, Opened};
-use slackline_service::{Commit, Happened, KEYS_IN_ALL, KEYS_OF_ONE, Kept, Principal, Row};
+use slackline_service::{Commit, EventKind, KEYS_IN_ALL, KEYS_OF_ONE, KeptAnswer, Principal, Row};
 
 use crate::ledger::{close, open, open_keeping, put};
 use crate::rows::{commit, event, kept, row};
@@ -17,13 +17,13 @@ fn count(folder: &Path, table: &str, rows: &str) -> usize {
     usize::try_from(rows).unwrap()
 }
 
-fn answer(uid: u32, number: usize) -> Kept {
+fn answer(uid: u32, number: usize) -> KeptAnswer {
     let principal = Principal::User(uid);
-    Kept { principal, ..kept(&format!("k{number}"), row("web", 1)) }
+    KeptAnswer { principal, ..kept(&format!("k{number}"), row("web", 1)) }
 }
 
 /// Returns a commit with many kept answers and one event.
-fn many(seq: u64, answers: impl Iterator<Item = Kept>) -> Commit {
+fn many(seq: u64, answers: impl Iterator<Item = KeptAnswer>) -> Commit {
     Commit { kept: answers.collect(), ..commit(seq, [("web", Some(row("web", 1)))]) }
 }
 
@@ -72,7 +72,7 @@ fn ledger_beyond_its_size_limit_drops_oldest_events() {
     let (mut seq, mut most) = (0, 0);
     for _ in 0..60 {
         let events = (seq + 1..=seq + 100).map(|seq| {
-            let mut event = event(seq, Happened::Granted("\u{e9}".repeat(5_000)));
+            let mut event = event(seq, EventKind::Granted("\u{e9}".repeat(5_000)));
             event.after = Some(row("web", seq));
             event
         });

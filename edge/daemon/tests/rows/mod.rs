@@ -3,7 +3,7 @@
 #![allow(dead_code, unreachable_pub)] // Each topic uses its own part.
 
 use slackline_service::{
-    Commit, Event, Happened, Identity, Kept, Name, Principal, Row, Terms, Verb,
+    Commit, Event, EventKind, Identity, KeptAnswer, Name, Principal, Row, Terms, Verb,
 };
 use slackline_units::{Reservation, Span, Time};
 
@@ -33,7 +33,7 @@ pub fn row(called: &str, seq: u64) -> Row {
     }
 }
 
-pub fn event(seq: u64, what: Happened) -> Event {
+pub fn event(seq: u64, what: EventKind) -> Event {
     Event {
         seq,
         at: Time::START,
@@ -52,14 +52,14 @@ pub fn commit<const N: usize>(seq: u64, rows: [(&str, Option<Row>); N]) -> Commi
     let events = (first..).zip(&rows).map(|(seq, (called, row))| Event {
         name: Some(name(called)),
         after: row.clone(),
-        ..event(seq, Happened::Asked(Verb::Reserve))
+        ..event(seq, EventKind::Asked(Verb::Reserve))
     });
     let events = events.collect();
     let rows = rows.map(|(called, row)| (name(called), row)).into();
     Commit { seq, rows, events, kept: Vec::new() }
 }
 
-pub fn kept(key: &str, row: Row) -> Kept {
+pub fn kept(key: &str, row: Row) -> KeptAnswer {
     let (principal, key) = (Principal::User(1000), key.parse().expect("the key is valid"));
-    Kept { principal, key, asked: "reserve web".to_owned(), row, is_new: true }
+    KeptAnswer { principal, key, asked: "reserve web".to_owned(), row, is_new: true }
 }

@@ -1,7 +1,7 @@
 //! CPU time of guests compared with a fair one: weighted max-min over all CPUs at every instant,
 //! among runnable guests.
 
-use slackline_trace::{Named, Record, Sink};
+use slackline_trace::{Record, Sink, VcpuName};
 use slackline_units::{Span, Time, VcpuId};
 
 use super::{Plan, quantile};
@@ -211,7 +211,7 @@ impl Sink for FairMeter<'_> {
         }
     }
 
-    fn named(&mut self, _: &Named) {}
+    fn named(&mut self, _: &VcpuName) {}
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! State of vCPUs, read from the kernel where events do not tell it.
 
-use slackline_host::{Fact, Used};
+use slackline_host::{CpuUse, Fact};
 use slackline_units::{CpuId, Time, VcpuId};
 
 use super::LiveHostError;
@@ -56,7 +56,7 @@ impl Decider {
             for known in vcpu.threads.values() {
                 let ran = known.thread.more(now)?.min(at.since(from));
                 if !ran.is_zero() {
-                    used.push(Used { vcpu: vcpu.vcpu, cpu, from, to: from + ran, ran });
+                    used.push(CpuUse { vcpu: vcpu.vcpu, cpu, from, to: from + ran, ran });
                     from += ran;
                 }
             }

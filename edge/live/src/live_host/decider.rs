@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use slackline_host::policy::Entitlement;
-use slackline_host::{Fact, Fault, Host, NextInLine, Report, Used, VcpuTerms};
+use slackline_host::{CpuUse, Fact, Fault, Host, NextInLine, Report, VcpuTerms};
 use slackline_trace::{Record, Sink};
 use slackline_units::{CpuId, CpuSet, CpuShare, Span, Time, VcpuId};
 
@@ -540,7 +540,7 @@ impl Decider {
     pub(super) fn step(
         &mut self,
         at: Time,
-        used: &[Used],
+        used: &[CpuUse],
         fact: Fact<'_>,
     ) -> Result<(), Box<Fault>> {
         self.told = self.told.max(at);

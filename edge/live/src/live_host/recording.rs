@@ -1,6 +1,6 @@
 //! Records of the live host, until they are taken.
 
-use slackline_trace::{Entry, Exchange, Named, Record, Sink};
+use slackline_trace::{Entry, Exchange, Record, Sink, VcpuName};
 
 /// Capacity for the records of one second of the busiest run. They are taken ten times a second.
 const RECORDS: usize = 1 << 15;
@@ -34,7 +34,7 @@ impl Sink for Recording {
         self.entries.record(record);
     }
 
-    fn named(&mut self, named: &Named) {
+    fn named(&mut self, named: &VcpuName) {
         self.entries.named(named);
     }
 

@@ -1,7 +1,7 @@
 //! Hints from guests, and from programs that do I/O for them.
 
 use slackline_host::Fact;
-use slackline_units::{Time, Told, VcpuId};
+use slackline_units::{Time, VcpuHint, VcpuId};
 
 use super::decider::{Decider, broken};
 use super::{LiveHost, LiveHostError};
@@ -28,7 +28,7 @@ impl LiveHost {
     }
 
     /// Passes on a hint from a vCPU. Hints from one that is not present are ignored.
-    pub(crate) fn tell(&self, vcpu: VcpuId, told: &Told) -> Result<(), LiveHostError> {
+    pub(crate) fn tell(&self, vcpu: VcpuId, told: &VcpuHint) -> Result<(), LiveHostError> {
         // Events of the CPU where it runs come first: what it used until now is counted with them.
         let cpu = self.decider().host.moment().cpu_of(vcpu);
         let news = cpu.map(|cpu| self.see(&self.views[cpu.index()])).transpose()?;
@@ -46,7 +46,7 @@ impl LiveHost {
 }
 
 impl Decider {
-    fn tell(&mut self, vcpu: VcpuId, told: &Told, now: Time) -> Result<(), LiveHostError> {
+    fn tell(&mut self, vcpu: VcpuId, told: &VcpuHint, now: Time) -> Result<(), LiveHostError> {
         if self.get(vcpu).is_none() {
             return Ok(());
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use slackline_trace::{Exchange, HostThread, HostThreadKind, Named, Note, Record, Sink};
+use slackline_trace::{Exchange, HostThread, HostThreadKind, Note, Record, Sink, VcpuName};
 
 /// Passes entries on without names. Kernel threads keep theirs: they are the same on each host.
 #[derive(Debug)]
@@ -46,10 +46,10 @@ impl<S: Sink> Sink for Anonymised<S> {
         self.sink.record(record);
     }
 
-    fn named(&mut self, named: &Named) {
+    fn named(&mut self, named: &VcpuName) {
         let domain = self.vm(&named.domain);
         let name = format!("{domain}.{}", named.vcpu.number());
-        self.sink.named(&Named { name, domain, ..named.clone() });
+        self.sink.named(&VcpuName { name, domain, ..named.clone() });
     }
 
     fn host_thread(&mut self, thread: &HostThread) {
@@ -122,7 +122,7 @@ mod tests {
         };
         let mut anonymised = Anonymised::new(Vec::<Entry>::new());
         let (name, domain) = ("secret.0".into(), "secret".into());
-        anonymised.named(&Named { at, vcpu, name, domain });
+        anonymised.named(&VcpuName { at, vcpu, name, domain });
         anonymised.host_thread(&thread(0, HostThreadKind::Monitor, "secret"));
         anonymised.host_thread(&thread(1, HostThreadKind::Process, ""));
         anonymised.note(&Note { name: "host".into(), text: "secret".into() });

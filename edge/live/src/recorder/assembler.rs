@@ -14,7 +14,7 @@ use std::fs;
 use slackline_linux::sys::{Tid, thread_cpu_time};
 use slackline_linux::thread::Stat;
 use slackline_trace::{
-    HostThread, HostThreadId, HostThreadKind, Named, OffCpu, RanEnd, Record, Sink, WakeMark,
+    HostThread, HostThreadId, HostThreadKind, OffCpu, RanEnd, Record, Sink, VcpuName, WakeMark,
 };
 use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 
@@ -239,7 +239,7 @@ impl<I: Identify> Assembler<I> {
         let (at_trace, vcpu) = (self.of_trace(at), watched.vcpu);
         let (name, domain) = (watched.name.clone(), watched.domain.clone());
         self.next_slot = self.next_slot.max(u32::try_from(vcpu.slot()).unwrap_or(u32::MAX) + 1);
-        sink.named(&Named { at: at_trace, vcpu, name, domain });
+        sink.named(&VcpuName { at: at_trace, vcpu, name, domain });
         sink.record(&Record::Joined { at: at_trace, vcpu });
         let (exact, phase) = (false, None);
         sink.record(&Record::Promised { at: at_trace, vcpu, reservation: None, exact, phase });

@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use slackline_trace::{
-    Entry, Exchange, Header, HostThread, HostThreadId, Named, Note, ReadError, Reader, Record,
-    Sink, Writer,
+    Entry, Exchange, Header, HostThread, HostThreadId, Note, ReadError, Reader, Record, Sink,
+    VcpuName, Writer,
 };
 use slackline_units::{Span, Time, VcpuId};
 
@@ -163,7 +163,7 @@ impl Sink for Local<'_> {
         }
     }
 
-    fn named(&mut self, named: &Named) {
+    fn named(&mut self, named: &VcpuName) {
         self.writer.named(named);
     }
 
@@ -182,7 +182,7 @@ type Identity = (u32, u32, Option<VcpuId>, [String; 4]);
 /// Joins pieces: names and identities are told once.
 struct Whole<'a, S> {
     sink: &'a mut S,
-    told: BTreeMap<usize, Named>,
+    told: BTreeMap<usize, VcpuName>,
     threads: BTreeMap<Identity, HostThreadId>,
     /// By number in the piece.
     numbers: Vec<HostThreadId>,
@@ -197,9 +197,9 @@ impl<S: Sink> Sink for Whole<'_, S> {
         }
     }
 
-    fn named(&mut self, named: &Named) {
+    fn named(&mut self, named: &VcpuName) {
         let known = self.told.get(&named.vcpu.slot());
-        let is_told = |known: &Named| {
+        let is_told = |known: &VcpuName| {
             known.vcpu == named.vcpu && known.name == named.name && known.domain == named.domain
         };
         if !known.is_some_and(is_told) {
@@ -311,7 +311,7 @@ mod tests {
             let mut entries = Vec::new();
             if piece == 0 {
                 let (name, domain) = ("web.0".into(), "web".into());
-                entries.push(Entry::Named(Named { at: at(0), vcpu: WEB, name, domain }));
+                entries.push(Entry::Named(VcpuName { at: at(0), vcpu: WEB, name, domain }));
                 entries.push(Entry::Record(Record::Joined { at: at(0), vcpu: WEB }));
                 entries.push(thread(0));
             }

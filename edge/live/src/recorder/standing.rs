@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use slackline_trace::{Named, Record, Sink};
+use slackline_trace::{Record, Sink, VcpuName};
 use slackline_units::{Span, Time, VcpuId};
 
 /// State of all vCPUs after the entries so far. A trace that begins later starts with it.
@@ -15,7 +15,7 @@ pub struct Standing {
 
 #[derive(Clone, Debug)]
 struct Vcpu {
-    named: Named,
+    named: VcpuName,
     has_joined: bool,
     promised: Option<Record>,
     state: State,
@@ -30,13 +30,13 @@ enum State {
 
 impl Standing {
     /// Names of all vCPUs.
-    pub fn names(&self) -> impl Iterator<Item = &Named> {
+    pub fn names(&self) -> impl Iterator<Item = &VcpuName> {
         self.vcpus.values().map(|vcpu| &vcpu.named)
     }
 
     /// Name of a vCPU, if it is there.
     #[must_use]
-    pub fn name(&self, vcpu: VcpuId) -> Option<&Named> {
+    pub fn name(&self, vcpu: VcpuId) -> Option<&VcpuName> {
         let named = &self.vcpus.get(&vcpu.slot())?.named;
         (named.vcpu == vcpu).then_some(named)
     }
@@ -46,7 +46,7 @@ impl Standing {
         sink.record(&Record::ClockSet { at, ahead: self.ahead });
         for Vcpu { named, has_joined, promised, state } in self.vcpus.values() {
             let vcpu = named.vcpu;
-            sink.named(&Named { at, ..named.clone() });
+            sink.named(&VcpuName { at, ..named.clone() });
             if !has_joined {
                 continue;
             }
@@ -73,7 +73,7 @@ impl Standing {
 }
 
 impl Sink for Standing {
-    fn named(&mut self, named: &Named) {
+    fn named(&mut self, named: &VcpuName) {
         let known = self.vcpus.get_mut(&named.vcpu.slot());
         if let Some(known) = known.filter(|known| known.named.vcpu == named.vcpu) {
             known.named = named.clone();

@@ -1,7 +1,7 @@
 //! Requests to a session to join and to leave.
 
 use slackline_host::policy::Values;
-use slackline_trace::Named;
+use slackline_trace::VcpuName;
 use slackline_units::{CpuSet, DomId, Span, VcpuId};
 use thiserror::Error;
 
@@ -225,7 +225,7 @@ impl Session {
     pub(super) fn name(&self, ids: &[JoinId], names: Vec<(String, String)>) {
         let at = self.host.now();
         for (id, (name, domain)) in ids.iter().zip(names) {
-            self.host.named(&Named { at, vcpu: id.vcpu(), name, domain });
+            self.host.named(&VcpuName { at, vcpu: id.vcpu(), name, domain });
         }
     }
 

@@ -1,6 +1,6 @@
 //! Reactions of the live host to events that are fed from memory: no kernel, no time, no threads.
 
-use slackline_host::policy::{Given, Spec, Topology, Values, find};
+use slackline_host::policy::{RawValue, Spec, Topology, Values, find};
 use slackline_live::fed::{FedHost, Told};
 use slackline_live::watch::What;
 use slackline_trace::{Entry, Exchange, Fact, Record};
@@ -24,9 +24,9 @@ fn host_of(topology: &Topology) -> FedHost {
 
 fn share(slice: &str, period: &str) -> Values {
     let given = [
-        ("slice", Given::Text(slice)),
-        ("period", Given::Text(period)),
-        ("exact", Given::Flag(true)),
+        ("slice", RawValue::Text(slice)),
+        ("period", RawValue::Text(period)),
+        ("exact", RawValue::Flag(true)),
     ];
     Values::read(edf().share_fields, given.into_iter()).unwrap()
 }
@@ -321,7 +321,7 @@ fn only_the_chosen_vcpu_competes_for_weighted_slack() {
     let values = Values::defaults(spec.policy_fields).unwrap();
     let mut host = FedHost::new(spec, &values, &Topology::flat(1)).unwrap();
     for (slot, weight) in [(0, "3"), (1, "1")] {
-        let given = [("extra-weight", Given::Number(weight))];
+        let given = [("extra-weight", RawValue::Number(weight))];
         let share = Values::read(spec.share_fields, given.into_iter()).unwrap();
         host.join(vcpu(slot), &share, false).unwrap();
         host.note(CPUS[0], us(1), vcpu(slot), What::Woke);

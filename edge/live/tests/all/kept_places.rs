@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::common::{Target, begin, cpus, options, request, share, wait_until};
-use slackline_host::policy::{Given, Values, find};
+use slackline_host::policy::{RawValue, Values, find};
 use slackline_linux::{ClockStep, WallClock};
 use slackline_live::session::{Called, JoinId, Options, Request, RequestError, Session, Who};
 use slackline_trace::{Entry, Record};
@@ -59,9 +59,9 @@ fn reservation_without_threads_counts_until_its_vcpus_join() {
     let other = Target::spinner();
     for (slice, fits) in [(left + Span::from_ns(1), false), (left, true)] {
         let text = format!("{}ns", slice.ns());
-        let given = Given::Text(&text);
+        let given = RawValue::Text(&text);
         let edf = find("edf").unwrap();
-        let period = Given::Text("10ms");
+        let period = RawValue::Text("10ms");
         let given = [("slice", given), ("period", period)];
         let share = Values::read(edf.share_fields, given.into_iter());
         let joined = session.join(vec![other.as_one(share.unwrap())]);
@@ -171,8 +171,8 @@ const MS: u64 = 1_000_000;
 fn in_phase(number: u16, target: &Target) -> Request {
     let edf = find("edf").unwrap();
     let given = [("slice", "4ms"), ("period", "40ms"), ("phase", "7ms")];
-    let given = given.map(|(name, text)| (name, Given::Text(text)));
-    let given = given.into_iter().chain([("exact", Given::Flag(true))]);
+    let given = given.map(|(name, text)| (name, RawValue::Text(text)));
+    let given = given.into_iter().chain([("exact", RawValue::Flag(true))]);
     let share = Values::read(edf.share_fields, given).unwrap();
     Request { called: Called::As(DOMAIN, number), ..target.as_one(share) }
 }

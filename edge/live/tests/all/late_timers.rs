@@ -2,7 +2,7 @@
 //! and on hosts with cheap ones. The host is fed from memory: a CPU on which all vCPUs spin, and a
 //! dispatcher that wakes late and takes its time.
 
-use slackline_host::policy::{Given, Topology, Values, find};
+use slackline_host::policy::{RawValue, Topology, Values, find};
 use slackline_live::fed::{FedHost, Told};
 use slackline_live::watch::What;
 use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
@@ -81,10 +81,10 @@ impl Kernel {
             let vcpu = vcpu(slot);
             let (slice, period) = (format!("{slice}us"), format!("{period}us"));
             let given = [
-                ("slice", Given::Text(&slice)),
-                ("period", Given::Text(&period)),
-                ("exact", Given::Flag(true)),
-                ("overrun", Given::Text(overrun)),
+                ("slice", RawValue::Text(&slice)),
+                ("period", RawValue::Text(&period)),
+                ("exact", RawValue::Flag(true)),
+                ("overrun", RawValue::Text(overrun)),
             ];
             let share = Values::read(edf.share_fields, given.into_iter()).unwrap();
             host.join(vcpu, &share, true).map_err(|error| error.to_string())?;

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, geteuid};
 use slackline_fence::{KeeperCommand, keeper_main};
-use slackline_host::policy::{Given, Values, find};
+use slackline_host::policy::{RawValue, Values, find};
 use slackline_linux::WallClock;
 use slackline_linux::sys::{
     SchedulingOf, Tid, die_with_us, get_affinity, get_scheduling, online_cpus, process_cpu_time,
@@ -149,9 +149,9 @@ pub fn options(cpus: Vec<CpuId>, state: &Path) -> Options {
 pub fn share(slice: u64, period: u64, exact: bool) -> Values {
     let (slice, period) = (format!("{slice}us"), format!("{period}us"));
     let given = [
-        ("slice", Given::Text(&slice)),
-        ("period", Given::Text(&period)),
-        ("exact", Given::Flag(exact)),
+        ("slice", RawValue::Text(&slice)),
+        ("period", RawValue::Text(&period)),
+        ("exact", RawValue::Flag(exact)),
     ];
     let policy = find("edf").expect("a policy");
     Values::read(policy.share_fields, given.into_iter()).expect("a share")

@@ -2,7 +2,7 @@
 
 use std::net::{Shutdown, TcpStream};
 
-use slackline_scenario::io::{SEGMENT, Way};
+use slackline_scenario::io::{Direction, SEGMENT};
 use slackline_units::{Span, Time};
 
 use super::{Client, PATIENCE};
@@ -12,11 +12,16 @@ use crate::done::Moved;
 use crate::net::{self, DATA, Talk};
 
 impl Client<'_> {
-    pub(super) fn stream(&mut self, way: Way, window: u64, gap: Span) -> Result<(), LoadError> {
+    pub(super) fn stream(
+        &mut self,
+        way: Direction,
+        window: u64,
+        gap: Span,
+    ) -> Result<(), LoadError> {
         let stream = net::connected(self.to, Some(window))?;
         match way {
-            Way::In => self.send(&stream, gap),
-            Way::Out => self.take(&stream),
+            Direction::In => self.send(&stream, gap),
+            Direction::Out => self.take(&stream),
         }
     }
 

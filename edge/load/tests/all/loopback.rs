@@ -14,7 +14,7 @@ use std::thread::{self, JoinHandle};
 use slackline_load::client::{Asking, ask, port_for};
 use slackline_load::system::{Callers, Serving, serve};
 use slackline_load::{Done, LoadError, Note, NoteReader, Options, Ports};
-use slackline_scenario::io::{ClientKind, PingEnds, Way};
+use slackline_scenario::io::{ClientKind, Direction, PingEnds};
 use slackline_scenario::{Draw, Purpose, Scenario, Stream};
 use slackline_units::{DomId, Span};
 
@@ -197,7 +197,7 @@ fn request_without_a_server_is_lost() {
     let (done, _) = client(ClientKind::Ping { every: Span::ZERO }, ports, Some(1), LONG);
     assert_eq!((done.asked, done.lost), (1, 1));
     // A stream without a server is an error.
-    let kind = ClientKind::Stream { way: Way::In, window: 65_536, gap: Span::ZERO };
+    let kind = ClientKind::Stream { way: Direction::In, window: 65_536, gap: Span::ZERO };
     let draws = Stream::new(1, 0, Purpose::Client);
     let asking =
         Asking { kind, port: address.port(), socket: None, draws, until: None, count: None };
@@ -267,7 +267,7 @@ fn a_stream_into_a_sink_arrives_to_the_last_byte() {
     let server = Server::start(serving("work = { kind = \"sink\" }", from));
     let mut sent = 0;
     for gap in [Span::ZERO, Span::from_us(200)] {
-        let kind = ClientKind::Stream { way: Way::In, window: 65_536, gap };
+        let kind = ClientKind::Stream { way: Direction::In, window: 65_536, gap };
         let (done, _) = client(kind, server.ports, None, Span::from_ms(100));
         assert!(done.sent > 0 && done.received == 0);
         sent += done.sent;
@@ -280,7 +280,7 @@ fn a_stream_into_a_sink_arrives_to_the_last_byte() {
 fn outward_stream_carries_the_data_of_its_task() {
     let work = "work = { kind = \"send\", each = \"20us\", block = \"8KiB\" }";
     let server = Server::start(serving(work, Callers::default()));
-    let kind = ClientKind::Stream { way: Way::Out, window: 65_536, gap: Span::ZERO };
+    let kind = ClientKind::Stream { way: Direction::Out, window: 65_536, gap: Span::ZERO };
     // One stream after the other: the task waits for the next client.
     let mut received = 0;
     for _ in 0..2 {

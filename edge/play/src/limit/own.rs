@@ -1,7 +1,7 @@
 //! Limit by Slackline's dispatcher: a reservation under `edf` with a hard limit. Overrun is repaid,
 //! so the share is exact over time. It acts on the whole process.
 
-use slackline_host::policy::{FieldError, Given, Spec, Values, find};
+use slackline_host::policy::{FieldError, RawValue, Spec, Values, find};
 use slackline_trace::Entry;
 use slackline_units::{CpuId, CpuShare, Reservation, Span};
 
@@ -33,7 +33,7 @@ pub(super) fn apply(
     let policy = find("edf").expect("the policy `edf` exists");
     let reserve = RESERVE.min(CpuShare::ONE.less(target.share())).to_string();
     let values =
-        Values::read(policy.policy_fields, [("reserve", Given::Text(&reserve))].into_iter());
+        Values::read(policy.policy_fields, [("reserve", RawValue::Text(&reserve))].into_iter());
     let values = values.expect("the parameters are valid for `edf`");
     let share = share(policy, target).expect("every reservation is a valid share");
     // Nothing else is admitted, and the CPU time of the dispatcher is part of the measurement.
@@ -53,10 +53,10 @@ pub(super) fn apply(
 fn share(policy: &'static Spec, target: Reservation) -> Result<Values, FieldError> {
     let (slice, period) = (target.slice().to_string(), target.period().to_string());
     let given = [
-        ("slice", Given::Text(&slice)),
-        ("period", Given::Text(&period)),
-        ("exact", Given::Flag(true)),
-        ("overrun", Given::Text("repay")),
+        ("slice", RawValue::Text(&slice)),
+        ("period", RawValue::Text(&period)),
+        ("exact", RawValue::Flag(true)),
+        ("overrun", RawValue::Text("repay")),
     ];
     Values::read(policy.share_fields, given.into_iter())
 }

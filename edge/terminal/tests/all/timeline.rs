@@ -1,7 +1,7 @@
 //! Timelines and lists of run intervals.
 
 use slackline_terminal::{Glyphs, Listing, Paint, RunList, RunListError, Timeline, WindowError};
-use slackline_trace::{Header, Knowledge, Named, RanEnd, Record, Sink};
+use slackline_trace::{Header, Knowledge, RanEnd, Record, Sink, VcpuName};
 use slackline_units::{CpuId, DomId, Reservation, Span, Time, VcpuId};
 
 const WEB: VcpuId = VcpuId::new(0, DomId::new(1), 0);
@@ -24,9 +24,9 @@ fn header(knows: Knowledge) -> Header {
     }
 }
 
-fn names() -> [Named; 3] {
+fn names() -> [VcpuName; 3] {
     let names = [(WEB, "web"), (DB, "db"), (BATCH, "batch")];
-    names.map(|(vcpu, name)| Named { at: us(0), vcpu, name: name.into(), domain: name.into() })
+    names.map(|(vcpu, name)| VcpuName { at: us(0), vcpu, name: name.into(), domain: name.into() })
 }
 
 fn us(us: u64) -> Time {

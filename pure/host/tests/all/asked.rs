@@ -4,7 +4,7 @@ use crate::story::{CPU0, CPU1, CPU2, Story, at, no_share, run, vcpu};
 use slackline_host::policy::Pick;
 use slackline_host::{Broken, Fact, NextInLine, Report, VcpuTerms};
 use slackline_trace::Record;
-use slackline_units::{CpuId, CpuSet, Reservation, Span, Tasks, Time, Told, VcpuId};
+use slackline_units::{CpuId, CpuSet, Reservation, Span, Tasks, Time, VcpuHint, VcpuId};
 
 /// Starts a host with three CPUs: vCPU 0 runs on the first, and vCPU 1 waits.
 fn one_runs() -> Story {
@@ -22,7 +22,7 @@ fn ms(slot: u32, ms: u64) -> (VcpuId, Span) {
 #[test]
 fn event_reschedules_its_own_cpu_and_those_named_by_policy() {
     let share = no_share();
-    let told = Told::Tasks(Tasks::default());
+    let told = VcpuHint::Tasks(Tasks::default());
     for (fact, cpus) in [
         (Fact::Blocked(vcpu(0)), [CPU0].as_slice()),
         (Fact::Paused(vcpu(0)), &[CPU0]),
@@ -157,7 +157,7 @@ fn cpu_time_is_charged_before_the_policy_needs_it() {
     story.step(Fact::AlarmRang(CPU0));
     assert_eq!(story.answers().charged, [ms(0, 4), ms(1, 4)]);
     // A vCPU is charged before its hint is reported. One that waits has no CPU time to charge.
-    let told = Told::Tasks(Tasks::default());
+    let told = VcpuHint::Tasks(Tasks::default());
     for (slot, charged) in [(1, [ms(1, 4)].as_slice()), (2, &[])] {
         let mut story = start();
         story.step(Fact::Told(vcpu(slot), &told));

@@ -3,12 +3,12 @@
 
 use crate::story::{CPU0, CPU1, CPU2, Story, at, no_share, run, vcpu};
 use slackline_host::policy::{Entitlement, Pick};
-use slackline_host::{Broken, Fact, Fault, NotEligible, Used, VcpuTerms};
+use slackline_host::{Broken, CpuUse, Fact, Fault, NotEligible, VcpuTerms};
 use slackline_units::{CpuId, CpuSet, Span, Time};
 
 /// Returns a report that a vCPU used CPU time on a CPU.
-fn used(slot: u32, cpu: CpuId, from: Time, to: Time, ran: Span) -> Used {
-    Used { vcpu: vcpu(slot), cpu, from, to, ran }
+fn used(slot: u32, cpu: CpuId, from: Time, to: Time, ran: Span) -> CpuUse {
+    CpuUse { vcpu: vcpu(slot), cpu, from, to, ran }
 }
 
 /// Starts a host with two CPUs: one vCPU runs on the first until 10 ms.

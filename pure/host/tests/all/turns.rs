@@ -3,7 +3,7 @@
 
 use crate::story::{CPU0, CPU1, Story, at, run, vcpu};
 use slackline_host::policy::{Entitlement, Pick};
-use slackline_host::{Fact, Order, Used};
+use slackline_host::{CpuUse, Fact, Order};
 use slackline_trace::Record;
 use slackline_units::{CpuId, Span};
 
@@ -22,8 +22,8 @@ fn stretches(story: &Story) -> Vec<String> {
     story.trace.iter().filter_map(line).collect()
 }
 
-fn used(slot: u32, cpu: CpuId, from: u64, to: u64, ran: u64) -> Used {
-    Used { vcpu: vcpu(slot), cpu, from: at(from), to: at(to), ran: Span::from_ms(ran) }
+fn used(slot: u32, cpu: CpuId, from: u64, to: u64, ran: u64) -> CpuUse {
+    CpuUse { vcpu: vcpu(slot), cpu, from: at(from), to: at(to), ran: Span::from_ms(ran) }
 }
 
 /// Starts a host with one vCPU that runs on CPU 0 until 10 ms.

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use slackline_policy::{AdmitError, Pick, Told};
+use slackline_policy::{AdmitError, Pick, VcpuHint};
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
 /// Violation of the contract. Only the first one found is reported.
@@ -82,7 +82,7 @@ pub(crate) struct Books {
     pub(crate) requests: usize,
     pub(crate) declined: BTreeMap<usize, AdmitError>,
     /// Hints that the policy received since the last step.
-    pub(crate) heard: Vec<(VcpuId, Told)>,
+    pub(crate) heard: Vec<(VcpuId, VcpuHint)>,
     pub(crate) breach: Option<Breach>,
 }
 

@@ -4,7 +4,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use slackline_policy::{
-    Account, AdmitError, Entitlement, Moment, Pick, Policy, Spec, Told, TurnEnd, Values, find,
+    Account, AdmitError, Entitlement, Moment, Pick, Policy, Spec, TimesliceEnd, Values, VcpuHint,
+    find,
 };
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
@@ -119,7 +120,7 @@ impl Policy for Canary {
 
     fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
         if self.wrong == Wrong::ForgetsOneForAWhile && vcpu.slot() == 0 && at.is_awake(vcpu) {
-            let cpus = self.policy.wake(at, vcpu);
+            let cpus = self.policy.on_wake(at, vcpu);
             return self
                 .policy
                 .adjust(at, vcpu, share)
@@ -128,8 +129,8 @@ impl Policy for Canary {
         let answer = self.policy.adjust(at, vcpu, share);
         if answer.is_err() && self.wrong == Wrong::TakesWhatItDeclines {
             // A tiny slice, which always fits.
-            let least = slackline_policy::Given::Text("1ns");
-            let most = slackline_policy::Given::Text("1ms");
+            let least = slackline_policy::RawValue::Text("1ns");
+            let most = slackline_policy::RawValue::Text("1ms");
             let small = [("slice", least), ("period", most)].into_iter();
             let small = Values::read(self.spec.share_fields, small)
                 .expect("`slice` and `period` are fields of EDF");
@@ -138,28 +139,28 @@ impl Policy for Canary {
         answer
     }
 
-    fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.gone = Some(vcpu);
-        let mut cpus = self.policy.leave(at, vcpu);
+        let mut cpus = self.policy.on_leave(at, vcpu);
         if self.wrong == Wrong::DropsTheNext {
             let next = at.members().find(|&other| other > vcpu);
-            next.into_iter().for_each(|next| cpus.extend(self.policy.block(at, next).iter()));
+            next.into_iter().for_each(|next| cpus.extend(self.policy.on_block(at, next).iter()));
         }
         cpus
     }
 
-    fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.now = at.now();
         match self.wrong {
             Wrong::ForgetsOne | Wrong::ForgetsOneForAWhile if vcpu.slot() == 0 => CpuSet::NONE,
             Wrong::NamesNoCpu => CpuSet::one(CpuId::new(77)),
-            _ => self.policy.wake(at, vcpu),
+            _ => self.policy.on_wake(at, vcpu),
         }
     }
 
-    fn start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.worn = self.asked.load(Ordering::Relaxed);
-        self.policy.start(at, vcpu)
+        self.policy.on_start(at, vcpu)
     }
 
     fn charge(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) -> CpuSet {
@@ -172,16 +173,16 @@ impl Policy for Canary {
         }
     }
 
-    fn turn_over(&mut self, at: &Moment, vcpu: VcpuId, why: TurnEnd) -> CpuSet {
-        self.policy.turn_over(at, vcpu, why)
+    fn on_timeslice_end(&mut self, at: &Moment, vcpu: VcpuId, why: TimesliceEnd) -> CpuSet {
+        self.policy.on_timeslice_end(at, vcpu, why)
     }
 
-    fn block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
-        self.policy.block(at, vcpu)
+    fn on_block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        self.policy.on_block(at, vcpu)
     }
 
-    fn pass(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
-        self.policy.pass(at, cpu)
+    fn prepare_pick(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+        self.policy.prepare_pick(at, cpu)
     }
 
     fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {
@@ -193,23 +194,23 @@ impl Policy for Canary {
         }
     }
 
-    fn alarm(&self, cpu: CpuId) -> Option<Time> {
+    fn next_timer(&self, cpu: CpuId) -> Option<Time> {
         if self.wrong == Wrong::RingsInThePast && self.now > Time::START {
             return Some(self.now - Span::from_ns(1));
         }
-        self.policy.alarm(cpu)
+        self.policy.next_timer(cpu)
     }
 
-    fn ring(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
-        self.policy.ring(at, cpu)
+    fn on_timer(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+        self.policy.on_timer(at, cpu)
     }
 
-    fn ring_needs(&self, at: &Moment, cpu: CpuId) -> CpuSet {
-        self.policy.ring_needs(at, cpu)
+    fn timer_charges(&self, at: &Moment, cpu: CpuId) -> CpuSet {
+        self.policy.timer_charges(at, cpu)
     }
 
-    fn hear(&mut self, at: &Moment, vcpu: VcpuId, told: &Told) -> CpuSet {
-        self.policy.hear(at, vcpu, told)
+    fn on_hint(&mut self, at: &Moment, vcpu: VcpuId, told: &VcpuHint) -> CpuSet {
+        self.policy.on_hint(at, vcpu, told)
     }
 
     fn set_clock(&mut self, at: &Moment, ahead: Span) {

@@ -1,8 +1,10 @@
 //! Random draws for scripts. All decisions of a run derive from numbers in its script.
 
-use slackline_policy::{Field, Given, Groups, Kind, Level, Topology, Values};
+use slackline_policy::{Field, Groups, Kind, Level, RawValue, Topology, Values};
 use slackline_units::{CpuId, CpuSet};
-use slackline_units::{CpuShare, DomId, Pending, Span, TASKS, Task, TaskId, Tasks, Told, Urgency};
+use slackline_units::{
+    CpuShare, DomId, Pending, Span, TASKS, Task, TaskId, Tasks, Urgency, VcpuHint,
+};
 
 /// A stream of numbers from a seed (SplitMix64: Steele, Lea and Flood, 2014).
 #[derive(Clone, Debug)]
@@ -65,15 +67,15 @@ impl Dice {
     }
 
     /// Draws any hint that a guest or a driver domain can send, likely or not.
-    pub(crate) fn told(&mut self) -> Told {
+    pub(crate) fn told(&mut self) -> VcpuHint {
         if self.below(3) == 0 {
             let domain = DomId::new(self.small(12));
             let [items, asked] = [(); 2].map(|()| self.pick(&[0, 1, 17, u32::MAX]));
             let tasks = self.some_tasks();
-            return Told::Pending(Pending { domain, items, asked, tasks });
+            return VcpuHint::Pending(Pending { domain, items, asked, tasks });
         }
         let (runnable, blocked) = (self.tasks(), self.tasks());
-        Told::Tasks(Tasks { runnable, blocked, woken: self.some_tasks() })
+        VcpuHint::Tasks(Tasks { runnable, blocked, woken: self.some_tasks() })
     }
 
     fn some_tasks(&mut self) -> [Option<TaskId>; TASKS] {
@@ -136,11 +138,11 @@ enum Drawn {
 }
 
 impl Drawn {
-    fn given(&self) -> Given<'_> {
+    fn given(&self) -> RawValue<'_> {
         match self {
-            Drawn::Text(text) => Given::Text(text),
-            Drawn::Number(text) => Given::Number(text),
-            Drawn::Flag(flag) => Given::Flag(*flag),
+            Drawn::Text(text) => RawValue::Text(text),
+            Drawn::Number(text) => RawValue::Number(text),
+            Drawn::Flag(flag) => RawValue::Flag(*flag),
         }
     }
 }

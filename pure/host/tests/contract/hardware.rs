@@ -1,6 +1,6 @@
 //! Hardware that plays a script: CPUs with timers that measure CPU time and carry out orders.
 
-use slackline_host::{Fact, Fault, Hardware, Host, Order, Outcome, Report, Used};
+use slackline_host::{CpuUse, Fact, Fault, Hardware, Host, Order, Outcome, Report};
 use slackline_policy::{Pick, Spec, Value, Values};
 use slackline_units::{CpuId, DomId, Entitlement, Span, Time, VcpuId};
 
@@ -107,7 +107,7 @@ impl Body {
 }
 
 impl Hardware for Body {
-    fn measure(&mut self, cpu: CpuId, now: Time) -> Option<Used> {
+    fn measure(&mut self, cpu: CpuId, now: Time) -> Option<CpuUse> {
         let this = &mut self.cpus[cpu.index()];
         let vcpu = this.occupant?;
         let from = std::mem::replace(&mut this.measured, now);
@@ -120,7 +120,7 @@ impl Hardware for Body {
         };
         let ran = (now - from) - Span::from_ns(stolen);
         self.books.open().row(vcpu).used += ran;
-        Some(Used { vcpu, cpu, from, to: now, ran })
+        Some(CpuUse { vcpu, cpu, from, to: now, ran })
     }
 
     fn carry_out(&mut self, order: Order) -> Outcome {

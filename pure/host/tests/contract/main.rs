@@ -16,7 +16,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::RngSeed;
 use proptest::test_runner::TestRunner;
-use slackline_policy::{ALL, Field, Given, Policy, Spec, Topology, Values};
+use slackline_policy::{ALL, Field, Policy, RawValue, Spec, Topology, Values};
 
 use books::Breach;
 use canaries::{Canary, Wrong, wrapped};
@@ -82,7 +82,7 @@ fn said(
 ) -> impl Fn(&Values, &Topology) -> Box<dyn Policy> + use<> {
     let (fields, build) = (spec.policy_fields, spec.build);
     move |_, topology| {
-        let given = words.iter().map(|(name, word)| (*name, Given::Text(word)));
+        let given = words.iter().map(|(name, word)| (*name, RawValue::Text(word)));
         let values = Values::read(fields, given);
         build(&values.expect("the words are values of these fields"), topology)
     }

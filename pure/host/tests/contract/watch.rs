@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use slackline_policy::{Account, AdmitError, Moment, Pick, Policy, Told, TurnEnd, Values};
+use slackline_policy::{Account, AdmitError, Moment, Pick, Policy, TimesliceEnd, Values, VcpuHint};
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
 use crate::books::{Breach, Shared};
@@ -53,18 +53,18 @@ impl Policy for Watched {
         Ok(self.books.open().check_cpus(cpus))
     }
 
-    fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
-        let cpus = self.policy.leave(at, vcpu);
+    fn on_leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        let cpus = self.policy.on_leave(at, vcpu);
         self.books.open().check_cpus(cpus)
     }
 
-    fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
-        let cpus = self.policy.wake(at, vcpu);
+    fn on_wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        let cpus = self.policy.on_wake(at, vcpu);
         self.books.open().check_cpus(cpus)
     }
 
-    fn start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
-        let cpus = self.policy.start(at, vcpu);
+    fn on_start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        let cpus = self.policy.on_start(at, vcpu);
         self.books.open().check_cpus(cpus)
     }
 
@@ -74,18 +74,18 @@ impl Policy for Watched {
         self.books.open().check_cpus(cpus)
     }
 
-    fn turn_over(&mut self, at: &Moment, vcpu: VcpuId, why: TurnEnd) -> CpuSet {
-        let cpus = self.policy.turn_over(at, vcpu, why);
+    fn on_timeslice_end(&mut self, at: &Moment, vcpu: VcpuId, why: TimesliceEnd) -> CpuSet {
+        let cpus = self.policy.on_timeslice_end(at, vcpu, why);
         self.books.open().check_cpus(cpus)
     }
 
-    fn block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
-        let cpus = self.policy.block(at, vcpu);
+    fn on_block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        let cpus = self.policy.on_block(at, vcpu);
         self.books.open().check_cpus(cpus)
     }
 
-    fn pass(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
-        let cpus = self.policy.pass(at, cpu);
+    fn prepare_pick(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+        let cpus = self.policy.prepare_pick(at, cpu);
         self.books.open().check_cpus(cpus)
     }
 
@@ -101,24 +101,24 @@ impl Policy for Watched {
         pick
     }
 
-    fn alarm(&self, cpu: CpuId) -> Option<Time> {
-        let alarm = self.policy.alarm(cpu);
+    fn next_timer(&self, cpu: CpuId) -> Option<Time> {
+        let alarm = self.policy.next_timer(cpu);
         self.books.open().check_alarm(cpu, alarm);
         alarm
     }
 
-    fn ring(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
-        let cpus = self.policy.ring(at, cpu);
+    fn on_timer(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+        let cpus = self.policy.on_timer(at, cpu);
         self.books.open().check_cpus(cpus)
     }
 
-    fn ring_needs(&self, at: &Moment, cpu: CpuId) -> CpuSet {
-        let cpus = self.policy.ring_needs(at, cpu);
+    fn timer_charges(&self, at: &Moment, cpu: CpuId) -> CpuSet {
+        let cpus = self.policy.timer_charges(at, cpu);
         self.books.open().check_cpus(cpus)
     }
 
-    fn hear(&mut self, at: &Moment, vcpu: VcpuId, told: &Told) -> CpuSet {
-        let cpus = self.policy.hear(at, vcpu, told);
+    fn on_hint(&mut self, at: &Moment, vcpu: VcpuId, told: &VcpuHint) -> CpuSet {
+        let cpus = self.policy.on_hint(at, vcpu, told);
         let mut books = self.books.open();
         books.heard.push((vcpu, *told));
         books.check_cpus(cpus)

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use slackline_host::policy::{
-    Account, AdmitError, Entitlement, Field, Given, Moment, Pick, Policy, Told, Topology, TurnEnd,
-    Values, find,
+    Account, AdmitError, Entitlement, Field, Moment, Pick, Policy, RawValue, TimesliceEnd,
+    Topology, Values, VcpuHint, find,
 };
-use slackline_host::{Broken, Fact, Fault, Hardware, Host, Order, Outcome, Report, Used};
+use slackline_host::{Broken, CpuUse, Fact, Fault, Hardware, Host, Order, Outcome, Report};
 use slackline_trace::Record;
 use slackline_units::{CpuId, CpuSet, DomId, ReservationError, Span, Time, VcpuId};
 
@@ -49,7 +49,7 @@ pub(crate) struct TestHardware {
     /// CPU time that an occupant uses of each two milliseconds, in milliseconds.
     pub(crate) rate: u64,
     /// CPU time to report at the next measurement in place of the measured one.
-    pub(crate) says: Option<Used>,
+    pub(crate) says: Option<CpuUse>,
     /// Number of measurements so far.
     pub(crate) measures: usize,
     /// True if it cannot measure.
@@ -60,7 +60,7 @@ pub(crate) struct TestHardware {
 }
 
 impl Hardware for TestHardware {
-    fn measure(&mut self, cpu: CpuId, now: Time) -> Option<Used> {
+    fn measure(&mut self, cpu: CpuId, now: Time) -> Option<CpuUse> {
         self.measures += 1;
         if self.is_blind {
             return None;
@@ -68,7 +68,7 @@ impl Hardware for TestHardware {
         let vcpu = self.on[cpu.index()]?;
         let from = std::mem::replace(&mut self.measured[cpu.index()], now);
         let ran = (now - from) / 2 * self.rate;
-        self.says.take().or(Some(Used { vcpu, cpu, from, to: now, ran }))
+        self.says.take().or(Some(CpuUse { vcpu, cpu, from, to: now, ran }))
     }
 
     fn carry_out(&mut self, order: Order) -> Outcome {
@@ -134,11 +134,11 @@ impl Policy for Scripted {
         self.judge().map(|()| self.answers().ask)
     }
 
-    fn leave(&mut self, _: &Moment, _: VcpuId) -> CpuSet {
+    fn on_leave(&mut self, _: &Moment, _: VcpuId) -> CpuSet {
         self.answers().ask
     }
 
-    fn wake(&mut self, _: &Moment, _: VcpuId) -> CpuSet {
+    fn on_wake(&mut self, _: &Moment, _: VcpuId) -> CpuSet {
         self.answers().ask
     }
 
@@ -148,7 +148,7 @@ impl Policy for Scripted {
         answers.ask_when_charged
     }
 
-    fn start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let mut answers = self.answers();
         let cpu = at.cpu_of(vcpu).expect("a started vCPU has a CPU");
         if let Some(next) = answers.swaps {
@@ -157,23 +157,23 @@ impl Policy for Scripted {
         answers.ask_when_started
     }
 
-    fn hear(&mut self, _: &Moment, _: VcpuId, _: &Told) -> CpuSet {
+    fn on_hint(&mut self, _: &Moment, _: VcpuId, _: &VcpuHint) -> CpuSet {
         self.answers().ask
     }
 
-    fn ring_needs(&self, _: &Moment, _: CpuId) -> CpuSet {
+    fn timer_charges(&self, _: &Moment, _: CpuId) -> CpuSet {
         self.answers().ring_needs
     }
 
-    fn block(&mut self, _: &Moment, _: VcpuId) -> CpuSet {
+    fn on_block(&mut self, _: &Moment, _: VcpuId) -> CpuSet {
         self.answers().ask
     }
 
-    fn turn_over(&mut self, _: &Moment, _: VcpuId, _: TurnEnd) -> CpuSet {
+    fn on_timeslice_end(&mut self, _: &Moment, _: VcpuId, _: TimesliceEnd) -> CpuSet {
         self.answers().ask
     }
 
-    fn pass(&mut self, _: &Moment, _: CpuId) -> CpuSet {
+    fn prepare_pick(&mut self, _: &Moment, _: CpuId) -> CpuSet {
         self.answers().ask_on_pass
     }
 
@@ -183,11 +183,11 @@ impl Policy for Scripted {
         answers.picks.get(&cpu).copied().unwrap_or(Pick::Idle)
     }
 
-    fn alarm(&self, cpu: CpuId) -> Option<Time> {
+    fn next_timer(&self, cpu: CpuId) -> Option<Time> {
         self.answers().alarms.get(&cpu).copied()
     }
 
-    fn ring(&mut self, _: &Moment, _: CpuId) -> CpuSet {
+    fn on_timer(&mut self, _: &Moment, _: CpuId) -> CpuSet {
         self.answers().ask
     }
 
@@ -214,7 +214,7 @@ impl Story {
     /// Uses a policy of the list with these parameters.
     pub(crate) fn under(policy: &str, given: &[(&str, &str)], cpus: usize) -> Story {
         let spec = find(policy).expect("the policy is on the list");
-        let given = given.iter().map(|&(name, text)| (name, Given::Text(text)));
+        let given = given.iter().map(|&(name, text)| (name, RawValue::Text(text)));
         let values = Values::read(spec.policy_fields, given).expect("the parameters are valid");
         let host = Host::new(spec, &values, &Topology::flat(cpus));
         Story { fields: spec.share_fields, ..Story::with(host, Arc::default(), 1) }
@@ -265,7 +265,7 @@ impl Story {
 
     /// Reports a fact, the only one of its instant, and CPU time that the hardware noticed by
     /// itself.
-    pub(crate) fn report(&mut self, used: &[Used], fact: Fact<'_>) -> Result<(), Box<Fault>> {
+    pub(crate) fn report(&mut self, used: &[CpuUse], fact: Fact<'_>) -> Result<(), Box<Fault>> {
         let report = Report { now: self.hardware.now, used, fact };
         self.host.step(report, &mut self.hardware, &mut self.trace)?;
         if self.host.is_settled() {
@@ -296,7 +296,7 @@ impl Story {
 
     /// Reports a violation like `broken`, with CPU time that the hardware noticed by itself.
     #[track_caller]
-    pub(crate) fn broken_by(&mut self, used: &[Used], fact: Fact<'_>) -> (Broken, String) {
+    pub(crate) fn broken_by(&mut self, used: &[CpuUse], fact: Fact<'_>) -> (Broken, String) {
         let fault = self.report(used, fact).expect_err("the contract is broken");
         let text = fault.to_string();
         match *fault {
@@ -306,7 +306,7 @@ impl Story {
     }
 
     pub(crate) fn share(&self, words: &[(&'static str, &'static str)]) -> Values {
-        let given = words.iter().map(|&(name, text)| (name, Given::Text(text)));
+        let given = words.iter().map(|&(name, text)| (name, RawValue::Text(text)));
         Values::read(self.fields, given).expect("the parameters of the share are valid")
     }
 

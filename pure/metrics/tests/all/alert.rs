@@ -2,7 +2,7 @@
 
 use crate::script::{header, us, vcpu};
 use slackline_metrics::{AllocationErrors, WholeSeconds, allocation_error};
-use slackline_trace::{Header, Named, RanEnd, Record, Sink};
+use slackline_trace::{Header, RanEnd, Record, Sink, VcpuName};
 use slackline_units::{CpuId, CpuShare, Span, Time};
 
 const SECOND: u64 = 1_000_000;
@@ -12,7 +12,7 @@ fn seconds(warmup: u64, ran: &[(u32, u64, u64, u64)], end: u64) -> Vec<Vec<Span>
     let at = |at| Time::START + us(at);
     for slot in 0..2 {
         let (vcpu, name) = (vcpu(slot), format!("d{slot}"));
-        seconds.named(&Named { at: at(0), vcpu, domain: name.clone(), name });
+        seconds.named(&VcpuName { at: at(0), vcpu, domain: name.clone(), name });
     }
     for &(slot, from, to, used) in ran {
         seconds.record(&Record::Ran {

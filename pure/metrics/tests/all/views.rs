@@ -66,7 +66,7 @@ fn vcpus_that_share_a_slot_have_separate_rows() {
 fn late_record_counts_for_the_former_vcpu_of_the_slot() {
     let other = VcpuId::new(0, DomId::new(7), 0);
     let mut script = Script::new(&["web"]).left(0, 10);
-    let named = slackline_trace::Named {
+    let named = slackline_trace::VcpuName {
         at: at(20),
         vcpu: other,
         name: "late".into(),

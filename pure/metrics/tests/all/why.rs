@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use slackline_metrics::{Answer, Blame, Check, Culprit, Why};
 use slackline_trace::{
-    Entry, HostThread, HostThreadId, HostThreadKind, Named, OffCpu, RanEnd, Record, WakeMark,
+    Entry, HostThread, HostThreadId, HostThreadKind, OffCpu, RanEnd, Record, VcpuName, WakeMark,
 };
 use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 
@@ -50,7 +50,7 @@ fn prelude() -> Vec<Entry> {
     use HostThreadKind::{Kernel, Monitor, Process, Slackline, Vcpu};
     let named = |vcpu, name: &str| {
         let (name, domain) = (format!("{name}.0"), name.to_owned());
-        Entry::Named(Named { at: at(0), vcpu, name, domain })
+        Entry::Named(VcpuName { at: at(0), vcpu, name, domain })
     };
     vec![
         named(WEB, "web"),

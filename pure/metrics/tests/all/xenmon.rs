@@ -2,7 +2,7 @@
 
 use crate::script::{header, us, vcpu};
 use slackline_metrics::{FieldValue, Point, XenMon, XenMonSummary};
-use slackline_trace::{Header, Knowledge, Named, RanEnd, Record, Service, Sink};
+use slackline_trace::{Header, Knowledge, RanEnd, Record, Service, Sink, VcpuName};
 use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 
 const WEB: &[(VcpuId, &str, &str)] = &[(vcpu(0), "web", "web")];
@@ -31,7 +31,7 @@ fn monitor(header: &Header, vcpus: &[(VcpuId, &str, &str)]) -> XenMon {
     let mut monitor = XenMon::new(header);
     for &(vcpu, name, domain) in vcpus {
         let (name, domain) = (name.into(), domain.into());
-        monitor.named(&Named { at: Time::START, vcpu, name, domain });
+        monitor.named(&VcpuName { at: Time::START, vcpu, name, domain });
     }
     monitor
 }

@@ -3,7 +3,7 @@
 #![allow(dead_code, unreachable_pub)]
 
 use slackline_metrics::{Meter, OverTime, Summary, VcpuSummary};
-use slackline_trace::{Entry, Header, Knowledge, Named, RanEnd, Record};
+use slackline_trace::{Entry, Header, Knowledge, RanEnd, Record, VcpuName};
 use slackline_units::{CpuId, DomId, Reservation, Span, Time, VcpuId};
 
 /// Records as a run would write them.
@@ -53,7 +53,7 @@ impl Script {
     /// Names the vCPU and its domain from the last record on.
     pub fn named(mut self, slot: u32, name: &str) -> Script {
         let name = name.to_string();
-        let named = Named { at: self.now(), vcpu: vcpu(slot), domain: name.clone(), name };
+        let named = VcpuName { at: self.now(), vcpu: vcpu(slot), domain: name.clone(), name };
         self.entries.push(Entry::Named(named));
         self
     }

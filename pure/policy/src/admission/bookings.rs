@@ -11,12 +11,12 @@ use alloc::vec::Vec;
 use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, Span, Time, VcpuId};
 
 use crate::admission::demand::Demand;
-pub(crate) use crate::admission::dispatch_overhead::{Looks, longest_slice};
-use crate::admission::fit::{Fitting, Found};
-pub(crate) use crate::admission::load::Load;
+pub(crate) use crate::admission::dispatch_overhead::{DispatchOverhead, longest_slice};
+use crate::admission::fit::{FitPlacement, FitSearch};
+pub(crate) use crate::admission::load::ReservedLoad;
 use crate::admission::placement::{Packing, Request};
-use crate::admission::split::{Part, Splits};
-use crate::admission::zero_lag::{Books, Holds};
+use crate::admission::split::{Splits, Subtask};
+use crate::admission::zero_lag::{Holds, ReservationBooks};
 use crate::{AdmitError, Moment, Topology};
 
 /// Reservations by CPU, for policies that bind each reservation to one CPU or split it.
@@ -34,11 +34,11 @@ pub(crate) struct Bookings {
 /// Reserved load, indexed by CPU.
 #[derive(Clone, Debug)]
 struct Loads {
-    loads: Vec<Load>,
-    looks: Looks,
+    loads: Vec<ReservedLoad>,
+    looks: DispatchOverhead,
 }
 
-impl Books for Loads {
+impl ReservationBooks for Loads {
     type Place = CpuId;
 
     fn add(&mut self, cpu: CpuId, share: Reservation) {
@@ -58,7 +58,7 @@ impl Books for Loads {
 
 /// A demand for a reservation, with the state that admission depends on.
 #[derive(Clone, Copy)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct AdmissionRequest<'a> {
     pub(crate) at: Time,
     pub(crate) share: Reservation,
     /// True if the periods begin at fixed phases. Such a reservation is not split, and no vCPU is
@@ -77,9 +77,9 @@ pub(crate) struct Asked<'a> {
 
 /// Placement of a reservation.
 #[derive(Clone, Debug)]
-pub(crate) struct Placed {
+pub(crate) struct BookedPlacement {
     /// Subtasks of a split reservation. Empty if it is bound to one CPU.
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<Subtask>,
     /// CPU of the whole reservation, or of its first subtask.
     pub(crate) cpu: CpuId,
     /// CPU time used in excess of the fluid rate.
@@ -107,8 +107,8 @@ impl Bookings {
         capacity: Option<CpuShare>,
         packing: Packing,
     ) -> Bookings {
-        let loads = alloc::vec![Load::default(); topology.cpus()];
-        let loads = Loads { loads, looks: Looks::on(topology) };
+        let loads = alloc::vec![ReservedLoad::default(); topology.cpus()];
+        let loads = Loads { loads, looks: DispatchOverhead::on(topology) };
         let splits = capacity.filter(|_| packing == Packing::Split);
         let splits = splits.map(|capacity| Splits::new(capacity, loads.looks));
         Bookings { loads, capacity, packing, holds: Holds::new(), splits }
@@ -116,7 +116,11 @@ impl Bookings {
 
     /// Binds the reservation of a newcomer to one of the allowed CPUs, or splits it. The result
     /// tells how far a vCPU that rejoins is still ahead of the fluid rate.
-    pub(crate) fn add(&mut self, vcpu: VcpuId, asked: &Asked<'_>) -> Result<Placed, AdmitError> {
+    pub(crate) fn add(
+        &mut self,
+        vcpu: VcpuId,
+        asked: &AdmissionRequest<'_>,
+    ) -> Result<BookedPlacement, AdmitError> {
         self.rebook(vcpu, None, asked)
     }
 
@@ -125,8 +129,8 @@ impl Bookings {
     pub(crate) fn replace(
         &mut self,
         tenant: Tenant,
-        asked: &Asked<'_>,
-    ) -> Result<Placed, AdmitError> {
+        asked: &AdmissionRequest<'_>,
+    ) -> Result<BookedPlacement, AdmitError> {
         self.rebook(tenant.vcpu, Some(tenant), asked)
     }
 
@@ -134,9 +138,9 @@ impl Bookings {
         &mut self,
         vcpu: VcpuId,
         tenant: Option<Tenant>,
-        asked: &Asked<'_>,
-    ) -> Result<Placed, AdmitError> {
-        let Asked { at, share, .. } = *asked;
+        asked: &AdmissionRequest<'_>,
+    ) -> Result<BookedPlacement, AdmitError> {
+        let AdmissionRequest { at, share, .. } = *asked;
         let needs_undoing = !self.holds.is_empty() || self.splits.is_some();
         let before =
             needs_undoing.then(|| (self.holds.clone(), self.loads.clone(), self.splits.clone()));
@@ -145,7 +149,7 @@ impl Bookings {
         let now = tenant.filter(|_| parts.is_empty()).map(|tenant| (tenant.cpu, tenant.share));
         let lifted = self.holds.lift(vcpu, now, &mut self.loads);
         let advance = tenant.map_or_else(|| lifted.advance(at), |tenant| tenant.advance);
-        let place = Place {
+        let place = PlacementSearch {
             books: self,
             asked,
             home: now.map(|(home, _)| home),
@@ -153,11 +157,11 @@ impl Bookings {
             demand: &|cpu, share| lifted.demand(cpu, share, &self.loads),
         };
         match place.find() {
-            Ok(Found { cpu, parts, waits }) => {
+            Ok(FitPlacement { cpu, parts, waits }) => {
                 let to = parts.is_empty().then_some((cpu, share));
                 self.holds.settle(&lifted, to, (at, advance), &mut self.loads);
                 self.put_parts(vcpu, share.period(), &parts);
-                Ok(Placed { parts, cpu, advance, waits })
+                Ok(BookedPlacement { parts, cpu, advance, waits })
             }
             Err(error) => {
                 if let Some(before) = before {
@@ -192,13 +196,13 @@ impl Bookings {
         }
     }
 
-    fn take_parts(&mut self, vcpu: VcpuId) -> Vec<Part> {
+    fn take_parts(&mut self, vcpu: VcpuId) -> Vec<Subtask> {
         let Some(splits) = &mut self.splits else { return Vec::new() };
         let loads = &mut self.loads.loads;
         splits.remove(vcpu, |cpu, rate| loads[cpu.index()].remove(rate))
     }
 
-    fn put_parts(&mut self, vcpu: VcpuId, period: Span, parts: &[Part]) {
+    fn put_parts(&mut self, vcpu: VcpuId, period: Span, parts: &[Subtask]) {
         let Some(splits) = self.splits.as_mut().filter(|_| !parts.is_empty()) else { return };
         let loads = &mut self.loads.loads;
         splits.insert((vcpu, period, parts), |cpu, rate| loads[cpu.index()].add(rate));
@@ -216,7 +220,7 @@ impl Bookings {
         self.splits.as_ref().map_or(CpuSet::NONE, Splits::strict)
     }
 
-    pub(crate) fn looks(&self) -> Looks {
+    pub(crate) fn looks(&self) -> DispatchOverhead {
         self.loads.looks
     }
 
@@ -227,10 +231,18 @@ impl Bookings {
         share: Reservation,
         allowed: CpuSet,
         rests: impl Fn(CpuId) -> bool,
-    ) -> Asked<'static> {
+    ) -> AdmissionRequest<'static> {
         let resting = self.resting(allowed, rests);
         let at = at.now();
-        Asked { at, share, on_grid: false, allowed, resting, lent: &[], demands: &Vec::new }
+        AdmissionRequest {
+            at,
+            share,
+            on_grid: false,
+            allowed,
+            resting,
+            lent: &[],
+            demands: &Vec::new,
+        }
     }
 
     /// Returns those of `cpus` that are [quiescent](Bookings::rest), if it matters now. Otherwise
@@ -242,12 +254,12 @@ impl Bookings {
 
     /// Returns the longest slice with the demanded period that would be admitted now. `None` if
     /// there is no limit.
-    pub(crate) fn room(&self, asked: &Asked<'_>) -> Option<Span> {
+    pub(crate) fn room(&self, asked: &AdmissionRequest<'_>) -> Option<Span> {
         self.capacity?;
         let mut then = self.clone();
         then.clear_up(asked.at, asked.resting);
         let demand = &|_, share| share;
-        let place = Place { books: &then, asked, home: None, before: None, demand };
+        let place = PlacementSearch { books: &then, asked, home: None, before: None, demand };
         Some(place.room())
     }
 
@@ -273,23 +285,23 @@ impl Bookings {
 }
 
 /// Search for a placement of one demand.
-struct Place<'a> {
+struct PlacementSearch<'a> {
     books: &'a Bookings,
-    asked: &'a Asked<'a>,
+    asked: &'a AdmissionRequest<'a>,
     /// CPU to which the vCPU is bound now. `None` if it is split or a newcomer.
     home: Option<CpuId>,
     /// Reservation and subtasks that it has now.
-    before: Option<(Reservation, &'a [Part])>,
+    before: Option<(Reservation, &'a [Subtask])>,
     /// Returns the reservation to book on a CPU for a new share. It is larger while a hold stays in
     /// force.
     demand: &'a dyn Fn(CpuId, Reservation) -> Reservation,
 }
 
-impl Place<'_> {
-    fn find(&self) -> Result<Found, AdmitError> {
+impl PlacementSearch<'_> {
+    fn find(&self) -> Result<FitPlacement, AdmitError> {
         let Some(splits) = &self.books.splits else {
             let fits = |cpu| self.fits(cpu, self.asked.share);
-            return self.whole(&fits).map(Found::whole).map_err(|best| self.refuse(best));
+            return self.whole(&fits).map(FitPlacement::whole).map_err(|best| self.refuse(best));
         };
         self.fitting(splits, |fitting| fitting.find()).map_err(|room| {
             let best = self.whole(&|_| false).unwrap_or_else(|best| best);
@@ -302,12 +314,12 @@ impl Place<'_> {
     }
 
     /// Runs a query against the search that includes splits.
-    fn fitting<T>(&self, splits: &Splits, ask: impl FnOnce(&Fitting<'_>) -> T) -> T {
-        let Asked { share, allowed, on_grid: only_open, demands, .. } = *self.asked;
+    fn fitting<T>(&self, splits: &Splits, ask: impl FnOnce(&FitSearch<'_>) -> T) -> T {
+        let AdmissionRequest { share, allowed, on_grid: only_open, demands, .. } = *self.asked;
         let fits = &|cpu, share| self.fits(cpu, share);
         let whole = &|fits: &dyn Fn(CpuId) -> bool| self.whole(fits);
         let before = self.before;
-        ask(&Fitting { splits, share, allowed, before, only_open, demands, fits, whole })
+        ask(&FitSearch { splits, share, allowed, before, only_open, demands, fits, whole })
     }
 
     fn whole(&self, fits: &dyn Fn(CpuId) -> bool) -> Result<CpuId, CpuId> {
@@ -323,7 +335,7 @@ impl Place<'_> {
     }
 
     /// Returns the load of a CPU: its reservations and borrowed budget.
-    fn taken(&self, cpu: CpuId) -> Cow<'_, Load> {
+    fn taken(&self, cpu: CpuId) -> Cow<'_, ReservedLoad> {
         let mut load = Cow::Borrowed(&self.books.loads.loads[cpu.index()]);
         let lent = self.asked.lent.iter().filter(|(at, _)| *at == cpu);
         lent.for_each(|(_, lent)| load.to_mut().add(*lent));
@@ -376,7 +388,7 @@ pub(crate) struct SetBooks {
     sets: Vec<SetLoad>,
     /// Share of each CPU that may be reserved.
     capacity: CpuShare,
-    looks: Looks,
+    looks: DispatchOverhead,
 }
 
 /// Load of a set of CPUs.
@@ -384,15 +396,16 @@ pub(crate) struct SetBooks {
 struct SetLoad {
     cpus: CpuSet,
     /// Load of the vCPUs whose affinity is exactly this set.
-    own: Load,
+    own: ReservedLoad,
     /// Load of the vCPUs whose affinity lies within this set.
-    within: Load,
+    within: ReservedLoad,
 }
 
 impl SetBooks {
     /// Creates books without reservations for the CPUs of a host.
     pub(crate) fn new(topology: &Topology, capacity: CpuShare) -> SetBooks {
-        let mut books = SetBooks { sets: Vec::new(), capacity, looks: Looks::on(topology) };
+        let mut books =
+            SetBooks { sets: Vec::new(), capacity, looks: DispatchOverhead::on(topology) };
         books.keep(CpuSet::first_n(topology.cpus()));
         books
     }
@@ -400,10 +413,10 @@ impl SetBooks {
     /// Tracks the load of this set from now on.
     pub(crate) fn keep(&mut self, cpus: CpuSet) {
         if self.sets.iter().all(|set| set.cpus != cpus) {
-            let mut load = Load::default();
+            let mut load = ReservedLoad::default();
             let confined = self.sets.iter().filter(|set| within(set.cpus, cpus));
             confined.for_each(|set| load.add_all(&set.own));
-            self.sets.push(SetLoad { cpus, own: Load::default(), within: load });
+            self.sets.push(SetLoad { cpus, own: ReservedLoad::default(), within: load });
         }
     }
 
@@ -443,7 +456,7 @@ impl SetBooks {
     }
 }
 
-impl Books for SetBooks {
+impl ReservationBooks for SetBooks {
     type Place = CpuSet;
 
     fn add(&mut self, place: CpuSet, share: Reservation) {
@@ -493,7 +506,7 @@ mod tests {
         let vcpu = |slot| VcpuId::new(slot, DomId::new(slot), 0);
         // Three demands of 45 % of a CPU compete for 95 %.
         let share = ms(45, 100);
-        let asked = Asked {
+        let asked = AdmissionRequest {
             at: Time::START,
             share,
             on_grid: false,
@@ -512,7 +525,7 @@ mod tests {
             assert!(booked.add(vcpu(0), &asked).is_ok(), "released capacity is available again");
         }
         let mut booked = book(Span::ZERO);
-        booked.add(vcpu(0), &Asked { share: ms(1, 3), ..asked }).unwrap();
+        booked.add(vcpu(0), &AdmissionRequest { share: ms(1, 3), ..asked }).unwrap();
         assert_eq!(booked.left(CpuId::new(0)), CpuShare::from_ppm(666_666));
         let mut booked = book(Span::from_us(2));
         booked.add(vcpu(0), &asked).unwrap();

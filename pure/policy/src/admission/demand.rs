@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 
 use slackline_units::{CpuShare, Reservation, Span};
 
-use crate::admission::load::Load;
+use crate::admission::load::ReservedLoad;
 
 /// Recurring demand of one reservation or subtask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub(crate) struct Job {
 
 /// Demand of one reservation or subtask on a CPU from now on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Demanded {
+pub(crate) struct TaskDemand {
     /// Budget left now, and the time until its deadline.
     pub(crate) owed: Option<(Span, Span)>,
     /// Time until the next release.
@@ -40,9 +40,9 @@ pub(crate) struct Demanded {
 /// Demand of all reservations and subtasks on one CPU.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Demand {
-    all: Vec<Demanded>,
+    all: Vec<TaskDemand>,
     /// Sum of all utilizations.
-    load: Load,
+    load: ReservedLoad,
 }
 
 /// Limit of iterations. A demand that is not decided by then is refused.
@@ -53,7 +53,7 @@ const LOOKS: u32 = 20_000;
 const FAR: u64 = 1 << 56;
 
 impl Demand {
-    pub(crate) fn add(&mut self, one: Demanded) {
+    pub(crate) fn add(&mut self, one: TaskDemand) {
         if let Ok(rate) = Reservation::new(one.job.time, one.job.period) {
             self.load.add(rate);
             self.all.push(one);
@@ -67,9 +67,9 @@ impl Demand {
 
     /// Returns true if all deadlines are met with `more` added and the utilization stays within
     /// `capacity`.
-    pub(crate) fn takes(&self, more: Demanded, capacity: CpuShare) -> bool {
+    pub(crate) fn takes(&self, more: TaskDemand, capacity: CpuShare) -> bool {
         let Ok(rate) = Reservation::new(more.job.time, more.job.period) else { return false };
-        let later = |one: Demanded| Demanded { owed: None, next: Span::ZERO, ..one };
+        let later = |one: TaskDemand| TaskDemand { owed: None, next: Span::ZERO, ..one };
         self.load.has_room(rate, capacity)
             && self.meets_deadlines(later(more), later)
             && self.meets_deadlines(more, |one| one)
@@ -77,7 +77,7 @@ impl Demand {
 
     /// Checks demand at deadlines, from the horizon backwards. If the demand by a time is less than
     /// the time, no deadline between the two can be missed. [QPA, theorem 5]
-    fn meets_deadlines(&self, more: Demanded, seen: impl Fn(Demanded) -> Demanded) -> bool {
+    fn meets_deadlines(&self, more: TaskDemand, seen: impl Fn(TaskDemand) -> TaskDemand) -> bool {
         let all = || self.all.iter().copied().map(&seen).chain([more]);
         let Some(mut until) = horizon(all()) else { return false };
         for _ in 0..LOOKS {
@@ -102,7 +102,7 @@ impl Demand {
 
 /// Returns a time in nanoseconds after which no deadline is missed if none was missed before.
 /// `None` if there is no such time or it exceeds `FAR`.
-fn horizon(all: impl Iterator<Item = Demanded>) -> Option<u64> {
+fn horizon(all: impl Iterator<Item = TaskDemand>) -> Option<u64> {
     // Demand by time x is at most rates × x + above, with rates in 2^-64ths.
     let (mut rates, mut above, mut least) = (0_u128, 0_u128, 0_u64);
     for one in all {
@@ -123,7 +123,7 @@ fn horizon(all: impl Iterator<Item = Demanded>) -> Option<u64> {
     (until < FAR && least < FAR).then_some(until)
 }
 
-impl Demanded {
+impl TaskDemand {
     /// Returns the CPU time due within `until` nanoseconds from now.
     fn by(&self, until: u64) -> u64 {
         let owed = self.owed.filter(|(_, due)| due.ns() <= until).map_or(0, |(owed, _)| owed.ns());
@@ -156,12 +156,12 @@ mod tests {
     /// release.
     type Drawn = ((u64, u64), (u64, u64, u64), u64);
 
-    fn one(((owed, due), (time, within, period), next): Drawn) -> Demanded {
+    fn one(((owed, due), (time, within, period), next): Drawn) -> TaskDemand {
         let period = period.max(1);
         let within = within.clamp(1, period);
         let job = Job { time: ns(time.clamp(1, within)), within: ns(within), period: ns(period) };
         let owed = (owed > 0).then(|| (ns(owed), ns(due)));
-        Demanded { owed, next: ns(next), job }
+        TaskDemand { owed, next: ns(next), job }
     }
 
     #[test]
@@ -181,7 +181,7 @@ mod tests {
 
     /// Returns true if no deadline is missed in the first 6,000 ns. That exceeds several
     /// hyperperiods of the periods drawn.
-    fn is_in_time(all: &[Demanded]) -> bool {
+    fn is_in_time(all: &[TaskDemand]) -> bool {
         (0..6_000).all(|until| all.iter().map(|one| one.by(until)).sum::<u64>() <= until)
     }
 
@@ -191,12 +191,12 @@ mod tests {
             drawn in prop::collection::vec(
                 ((0u64..6, 0u64..20), (1u64..6, 1u64..24, 4u64..24), 0u64..24), 1..5),
         ) {
-            let all: Vec<Demanded> = drawn.into_iter().map(one).collect();
+            let all: Vec<TaskDemand> = drawn.into_iter().map(one).collect();
             let (&more, others) = all.split_last().unwrap();
             let mut demand = Demand::default();
             others.iter().for_each(|one| demand.add(*one));
-            let later = |one: &Demanded| Demanded { owed: None, next: Span::ZERO, ..*one };
-            let synchronous: Vec<Demanded> = all.iter().map(later).collect();
+            let later = |one: &TaskDemand| TaskDemand { owed: None, next: Span::ZERO, ..*one };
+            let synchronous: Vec<TaskDemand> = all.iter().map(later).collect();
             // Utilization stays below 1, so that the 6,000 ns above suffice.
             let capacity = CpuShare::from_ppm(990_000);
             let rate = Reservation::new(more.job.time, more.job.period).unwrap();

@@ -6,19 +6,19 @@
 
 use slackline_units::{CpuShare, Reservation, Span};
 
-use crate::{Dispatching, Topology};
+use crate::{DispatchCost, Topology};
 
 /// Dispatch overhead per period of a reservation. Zero if the host does not count it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Looks(Span);
+pub(crate) struct DispatchOverhead(Span);
 
-impl Looks {
+impl DispatchOverhead {
     /// Number of dispatches per period of a reservation.
     const A_PERIOD: u64 = 2;
 
     /// Returns the overhead on this host.
-    pub(crate) fn on(topology: &Topology) -> Looks {
-        Looks(topology.dispatch() * Looks::A_PERIOD)
+    pub(crate) fn on(topology: &Topology) -> DispatchOverhead {
+        DispatchOverhead(topology.dispatch() * DispatchOverhead::A_PERIOD)
     }
 
     /// Returns `slice` with overhead added, at most `within`.
@@ -28,7 +28,7 @@ impl Looks {
 
     /// Returns the overhead of one more timeslice.
     pub(crate) fn of_a_turn(self) -> Span {
-        self.0 / Looks::A_PERIOD
+        self.0 / DispatchOverhead::A_PERIOD
     }
 
     /// Returns true if slice and overhead fit into `within`.
@@ -44,12 +44,12 @@ impl Looks {
     }
 
     /// Returns the overhead of a reservation for error messages. `None` if it is not counted.
-    pub(crate) fn dispatching(self, asked: Reservation) -> Option<Dispatching> {
+    pub(crate) fn dispatching(self, asked: Reservation) -> Option<DispatchCost> {
         let (looks, period) = (u128::from(self.0.ns()), u128::from(asked.period().ns()));
         let ppm = (looks * 1_000_000).div_ceil(period).min(1_000_000);
         let share = CpuShare::from_ppm(u32::try_from(ppm).unwrap_or(1_000_000));
-        let a_second = Looks::A_PERIOD * (Span::from_secs(1) / asked.period());
-        (!self.0.is_zero()).then_some(Dispatching { share, a_second })
+        let a_second = DispatchOverhead::A_PERIOD * (Span::from_secs(1) / asked.period());
+        (!self.0.is_zero()).then_some(DispatchCost { share, a_second })
     }
 }
 
@@ -75,7 +75,7 @@ mod tests {
     /// Two dispatches of a microsecond each.
     #[test]
     fn dispatch_overhead_is_added_up_to_the_available_time() {
-        let looks = Looks::on(&Topology::flat(1).with_dispatch(Span::from_us(1)));
+        let looks = DispatchOverhead::on(&Topology::flat(1).with_dispatch(Span::from_us(1)));
         for (slice, fits, all) in [(2, true, 4), (3, true, 5), (4, false, 5), (5, false, 5)] {
             let (slice, within) = (Span::from_us(slice), Span::from_us(5));
             assert_eq!(looks.fits(slice, within), fits, "{slice}");

@@ -10,18 +10,18 @@ use slackline_units::{CpuId, CpuSet, Reservation, Span};
 
 use crate::admission::demand::Demand;
 use crate::admission::dispatch_overhead::longest_slice;
-use crate::admission::split::{Among, Part, Splits};
+use crate::admission::split::{CandidateCpus, Splits, Subtask};
 
 /// Chooses a CPU among those that satisfy a predicate.
 type Choose<'a> = dyn Fn(&dyn Fn(CpuId) -> bool) -> Result<CpuId, CpuId> + 'a;
 
 /// Search for a placement of one reservation.
-pub(crate) struct Fitting<'a> {
+pub(crate) struct FitSearch<'a> {
     pub(crate) splits: &'a Splits,
     pub(crate) share: Reservation,
     pub(crate) allowed: CpuSet,
     /// Reservation and subtasks that the vCPU has now. `None` for a newcomer.
-    pub(crate) before: Option<(Reservation, &'a [Part])>,
+    pub(crate) before: Option<(Reservation, &'a [Subtask])>,
     /// True if it must be whole, on a CPU that is not strict.
     pub(crate) only_open: bool,
     /// Returns the demand of all other vCPUs by CPU from now on. `None` for a CPU on which no vCPU
@@ -36,9 +36,9 @@ pub(crate) struct Fitting<'a> {
 
 /// Placement that was found.
 #[derive(Clone, Debug)]
-pub(crate) struct Found {
+pub(crate) struct FitPlacement {
     /// Subtasks. Empty if the reservation is whole.
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<Subtask>,
     /// CPU of the whole reservation, or of its first subtask.
     pub(crate) cpu: CpuId,
     /// True if its slice starts only in its second period. Otherwise other vCPUs would miss
@@ -46,24 +46,24 @@ pub(crate) struct Found {
     pub(crate) waits: bool,
 }
 
-impl Found {
+impl FitPlacement {
     /// Places the whole reservation on `cpu`.
-    pub(crate) fn whole(cpu: CpuId) -> Found {
-        Found { parts: Vec::new(), cpu, waits: false }
+    pub(crate) fn whole(cpu: CpuId) -> FitPlacement {
+        FitPlacement { parts: Vec::new(), cpu, waits: false }
     }
 }
 
-impl Fitting<'_> {
+impl FitSearch<'_> {
     /// Finds the placement. The error is the longest slice with this period that fits.
-    pub(crate) fn find(&self) -> Result<Found, Span> {
-        let Fitting { splits, share, .. } = *self;
+    pub(crate) fn find(&self) -> Result<FitPlacement, Span> {
+        let FitSearch { splits, share, .. } = *self;
         let strict = splits.strict();
         let is_open = |cpu| !strict.contains(cpu) && (self.fits)(cpu, share);
         // Fast path: without strict CPUs the usual test suffices.
         if strict.is_empty()
             && let Ok(cpu) = (self.whole)(&is_open)
         {
-            return Ok(Found::whole(cpu));
+            return Ok(FitPlacement::whole(cpu));
         }
         let demands = (self.demands)();
         let starts: &[bool] = if self.before.is_some() { &[false, true] } else { &[false] };
@@ -71,14 +71,17 @@ impl Fitting<'_> {
             let among = self.among(&demands, waits);
             let takes = |cpu| strict.contains(cpu) && splits.takes_whole(cpu, share, among);
             if let Ok(cpu) = (self.whole)(&|cpu| is_open(cpu) || takes(cpu)) {
-                return Ok(Found { waits: waits && strict.contains(cpu), ..Found::whole(cpu) });
+                return Ok(FitPlacement {
+                    waits: waits && strict.contains(cpu),
+                    ..FitPlacement::whole(cpu)
+                });
             }
         }
         for &waits in starts {
             let among = self.among(&demands, waits);
             let kept = self.before.and_then(|before| splits.keep(before, share, among));
             if let Some(parts) = kept.or_else(|| splits.split(share, among)) {
-                return Ok(Found { cpu: parts[0].cpu, parts, waits });
+                return Ok(FitPlacement { cpu: parts[0].cpu, parts, waits });
             }
         }
         Err(self.room_by(&demands))
@@ -90,10 +93,10 @@ impl Fitting<'_> {
     }
 
     /// Returns the candidates for a start at once or one period later.
-    fn among<'b>(&self, demands: &'b [Option<Demand>], waits: bool) -> Among<'b> {
+    fn among<'b>(&self, demands: &'b [Option<Demand>], waits: bool) -> CandidateCpus<'b> {
         let wait = if waits { self.share.period() } else { Span::ZERO };
         let demands = if self.only_open { &[] } else { demands };
-        Among { demands, allowed: self.allowed, wait }
+        CandidateCpus { demands, allowed: self.allowed, wait }
     }
 
     fn room_by(&self, demands: &[Option<Demand>]) -> Span {

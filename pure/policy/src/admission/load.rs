@@ -15,7 +15,7 @@ use slackline_units::{CpuShare, Reservation, Span};
 
 /// Reserved load of one CPU.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Load {
+pub(crate) struct ReservedLoad {
     /// Sum of the slices of each period, in nanoseconds.
     slices: BTreeMap<Span, u128>,
     /// Sum of slice/period in 2^-64ths of a CPU, each term rounded down.
@@ -24,14 +24,14 @@ pub(crate) struct Load {
     count: u32,
 }
 
-impl Load {
+impl ReservedLoad {
     pub(crate) fn add(&mut self, reservation: Reservation) {
         *self.slices.entry(reservation.period()).or_default() += slice(reservation);
         self.floor += floor(reservation);
         self.count += 1;
     }
 
-    pub(crate) fn add_all(&mut self, other: &Load) {
+    pub(crate) fn add_all(&mut self, other: &ReservedLoad) {
         for (period, slices) in &other.slices {
             *self.slices.entry(*period).or_default() += slices;
         }
@@ -107,14 +107,14 @@ fn floor(reservation: Reservation) -> u128 {
 
 /// Fraction in arbitrary precision.
 struct Fraction {
-    above: Number,
-    below: Number,
+    above: BigUint,
+    below: BigUint,
 }
 
 impl Fraction {
     fn from(above: u128, below: u128) -> Fraction {
         let common = greatest_common_divisor(above, below);
-        Fraction { above: Number::from(above / common), below: Number::from(below / common) }
+        Fraction { above: BigUint::from(above / common), below: BigUint::from(below / common) }
     }
 
     fn plus(&self, other: &Fraction) -> Fraction {
@@ -135,19 +135,19 @@ fn greatest_common_divisor(mut a: u128, mut b: u128) -> u128 {
 }
 
 /// Natural number of any size: 32-bit digits, least significant first, without zeros at the end.
-struct Number(Vec<u32>);
+struct BigUint(Vec<u32>);
 
-impl Number {
-    fn from(mut value: u128) -> Number {
+impl BigUint {
+    fn from(mut value: u128) -> BigUint {
         let mut digits = Vec::new();
         while value != 0 {
             digits.push(low(value));
             value >>= 32;
         }
-        Number(digits)
+        BigUint(digits)
     }
 
-    fn plus(&self, other: &Number) -> Number {
+    fn plus(&self, other: &BigUint) -> BigUint {
         let mut digits = Vec::new();
         let mut carry = 0;
         for place in 0..self.0.len().max(other.0.len()) {
@@ -158,10 +158,10 @@ impl Number {
         if carry != 0 {
             digits.push(low(carry));
         }
-        Number(digits)
+        BigUint(digits)
     }
 
-    fn times(&self, other: &Number) -> Number {
+    fn times(&self, other: &BigUint) -> BigUint {
         let mut digits = alloc::vec![0; self.0.len() + other.0.len()];
         for (i, &a) in self.0.iter().enumerate() {
             let mut carry = 0;
@@ -175,10 +175,10 @@ impl Number {
         while digits.last() == Some(&0) {
             digits.pop();
         }
-        Number(digits)
+        BigUint(digits)
     }
 
-    fn compare(&self, other: &Number) -> Ordering {
+    fn compare(&self, other: &BigUint) -> Ordering {
         let longer = self.0.len().cmp(&other.0.len());
         longer.then_with(|| self.0.iter().rev().cmp(other.0.iter().rev()))
     }
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn cpu_can_be_filled_exactly_to_the_last_nanosecond() {
-        let mut load = Load::default();
+        let mut load = ReservedLoad::default();
         load.add(reservation(1, 3));
         load.add(reservation(1, 6));
         assert!(load.has_room(reservation(1, 2), CpuShare::ONE));
@@ -220,9 +220,9 @@ mod tests {
 
     #[test]
     fn added_loads_sum_exactly() {
-        let mut load = Load::default();
+        let mut load = ReservedLoad::default();
         load.add(reservation(1, 3));
-        let mut other = Load::default();
+        let mut other = ReservedLoad::default();
         other.add(reservation(1, 3));
         other.add(reservation(1, 6));
         load.add_all(&other);
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn longest_periods_do_not_overflow() {
-        let mut load = Load::default();
+        let mut load = ReservedLoad::default();
         for _ in 0..1000 {
             load.add(reservation(u64::MAX / 1000, u64::MAX));
         }
@@ -258,7 +258,7 @@ mod tests {
             };
             let terms: Vec<Reservation> = terms.into_iter().map(term).collect();
             let gone: Vec<Reservation> = gone.into_iter().map(term).collect();
-            let mut load = Load::default();
+            let mut load = ReservedLoad::default();
             let (last, before) = terms.split_last().unwrap();
             before.iter().chain(&gone).for_each(|term| load.add(*term));
             gone.iter().for_each(|term| load.remove(*term));

@@ -18,12 +18,12 @@ use alloc::vec::Vec;
 use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, Span, VcpuId};
 
 use crate::Roster;
-use crate::admission::demand::{Demand, Demanded, Job};
-use crate::admission::dispatch_overhead::{Looks, longest_slice};
+use crate::admission::demand::{Demand, Job, TaskDemand};
+use crate::admission::dispatch_overhead::{DispatchOverhead, longest_slice};
 
 /// One subtask of a split reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct Subtask {
     pub(crate) cpu: CpuId,
     /// CPU time of the subtask, without dispatch overhead.
     pub(crate) slice: Span,
@@ -33,9 +33,9 @@ pub(crate) struct Part {
     pub(crate) ends: Span,
 }
 
-impl Part {
+impl Subtask {
     /// Returns the demand on its CPU, including dispatch overhead.
-    pub(crate) fn job(&self, period: Span, looks: Looks) -> Job {
+    pub(crate) fn job(&self, period: Span, looks: DispatchOverhead) -> Job {
         let within = self.ends - self.begins;
         Job { time: looks.with(self.slice, within), within, period }
     }
@@ -43,7 +43,7 @@ impl Part {
 
 /// CPUs that may take a reservation, and the time at which it starts.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Among<'a> {
+pub(crate) struct CandidateCpus<'a> {
     /// Demand by CPU. `None`, or a missing entry, for a CPU on which no vCPU can be split.
     pub(crate) demands: &'a [Option<Demand>],
     pub(crate) allowed: CpuSet,
@@ -51,8 +51,8 @@ pub(crate) struct Among<'a> {
     pub(crate) wait: Span,
 }
 
-impl Among<'_> {
-    fn takes(&self, cpu: CpuId, more: Demanded, capacity: CpuShare) -> bool {
+impl CandidateCpus<'_> {
+    fn takes(&self, cpu: CpuId, more: TaskDemand, capacity: CpuShare) -> bool {
         let demand = self.demands.get(cpu.index()).and_then(Option::as_ref);
         demand.is_some_and(|demand| demand.takes(more, capacity))
     }
@@ -63,16 +63,16 @@ impl Among<'_> {
 pub(crate) struct Splits {
     /// Share of a strict CPU that may be reserved.
     capacity: CpuShare,
-    looks: Looks,
+    looks: DispatchOverhead,
     strict: CpuSet,
     /// Period and subtasks of each split vCPU.
-    split: Roster<(Span, Vec<Part>)>,
+    split: Roster<(Span, Vec<Subtask>)>,
 }
 
 impl Splits {
     /// Creates a table without split reservations. `capacity` is the share of a CPU that may be
     /// reserved.
-    pub(crate) fn new(capacity: CpuShare, looks: Looks) -> Splits {
+    pub(crate) fn new(capacity: CpuShare, looks: DispatchOverhead) -> Splits {
         let capacity = CpuShare::from_ppm(capacity.ppm().min(CpuShare::ONE.less(KEPT).ppm()));
         Splits { capacity, looks, strict: CpuSet::NONE, split: Roster::default() }
     }
@@ -91,14 +91,14 @@ impl Splits {
 
     /// Returns true if a CPU is strict although no vCPU is split there now.
     pub(crate) fn is_left_over(&self, cpu: CpuId) -> bool {
-        let is_here = |(_, parts): &(Span, Vec<Part>)| parts.iter().any(|part| part.cpu == cpu);
+        let is_here = |(_, parts): &(Span, Vec<Subtask>)| parts.iter().any(|part| part.cpu == cpu);
         self.strict.contains(cpu) && !self.split.iter().any(is_here)
     }
 
     /// Adds a split reservation. `promise` receives the share to book on each of its CPUs.
     pub(crate) fn insert(
         &mut self,
-        (vcpu, period, parts): (VcpuId, Span, &[Part]),
+        (vcpu, period, parts): (VcpuId, Span, &[Subtask]),
         promise: impl FnMut(CpuId, Reservation),
     ) {
         self.strict.extend(parts.iter().map(|part| part.cpu));
@@ -112,13 +112,13 @@ impl Splits {
         &mut self,
         vcpu: VcpuId,
         give_back: impl FnMut(CpuId, Reservation),
-    ) -> Vec<Part> {
+    ) -> Vec<Subtask> {
         let Some((period, parts)) = self.split.remove(vcpu) else { return Vec::new() };
         self.each_rate(period, &parts, give_back);
         parts
     }
 
-    fn each_rate(&self, period: Span, parts: &[Part], mut told: impl FnMut(CpuId, Reservation)) {
+    fn each_rate(&self, period: Span, parts: &[Subtask], mut told: impl FnMut(CpuId, Reservation)) {
         for part in parts {
             let rate = Reservation::new(part.job(period, self.looks).time, period);
             told(part.cpu, rate.expect("a subtask is longer than zero and at most a period"));
@@ -126,14 +126,23 @@ impl Splits {
     }
 
     /// Returns true if a strict CPU takes `asked` as a whole.
-    pub(crate) fn takes_whole(&self, cpu: CpuId, asked: Reservation, among: Among<'_>) -> bool {
+    pub(crate) fn takes_whole(
+        &self,
+        cpu: CpuId,
+        asked: Reservation,
+        among: CandidateCpus<'_>,
+    ) -> bool {
         let (slice, period) = (asked.slice(), asked.period());
         let job = Job { time: self.looks.with(slice, period), within: period, period };
-        among.takes(cpu, Demanded { owed: None, next: among.wait, job }, self.capacity)
+        among.takes(cpu, TaskDemand { owed: None, next: among.wait, job }, self.capacity)
     }
 
     /// Returns subtasks for `asked`. `None` if it fits on no combination of CPUs that was searched.
-    pub(crate) fn split(&self, asked: Reservation, among: Among<'_>) -> Option<Vec<Part>> {
+    pub(crate) fn split(
+        &self,
+        asked: Reservation,
+        among: CandidateCpus<'_>,
+    ) -> Option<Vec<Subtask>> {
         let search = self.search(asked.period(), among);
         let plan = search.plans().find(|plan| plan.most >= asked.slice())?;
         Some(search.even(&plan, asked).unwrap_or_else(|| cut(&plan.parts, asked)))
@@ -143,38 +152,38 @@ impl Splits {
     /// the slice is not longer and every subtask still fits.
     pub(crate) fn keep(
         &self,
-        (share, parts): (Reservation, &[Part]),
+        (share, parts): (Reservation, &[Subtask]),
         asked: Reservation,
-        among: Among<'_>,
-    ) -> Option<Vec<Part>> {
+        among: CandidateCpus<'_>,
+    ) -> Option<Vec<Subtask>> {
         let is_less = asked.period() == share.period() && asked.slice() <= share.slice();
         let parts = if is_less { cut(parts, asked) } else { Vec::new() };
         let search = self.search(asked.period(), among);
-        let can = |part: &Part| among.allowed.contains(part.cpu) && search.takes(part);
+        let can = |part: &Subtask| among.allowed.contains(part.cpu) && search.takes(part);
         (!parts.is_empty() && parts.iter().all(can)).then_some(parts)
     }
 
     /// Returns the longest slice that fits as a split reservation, or as a whole on a strict CPU.
-    pub(crate) fn room(&self, period: Span, among: Among<'_>) -> Span {
+    pub(crate) fn room(&self, period: Span, among: CandidateCpus<'_>) -> Span {
         let whole = |cpu| longest_slice(period, |asked| self.takes_whole(cpu, asked, among));
         let whole = among.allowed.and(&self.strict).iter().map(whole).max().unwrap_or(Span::ZERO);
         let search = self.search(period, among);
         search.plans().map(|plan| plan.most).fold(whole, Span::max)
     }
 
-    fn search<'a>(&self, period: Span, among: Among<'a>) -> Search<'a> {
+    fn search<'a>(&self, period: Span, among: CandidateCpus<'a>) -> Search<'a> {
         Search { among, capacity: self.capacity, looks: self.looks, period }
     }
 }
 
 /// Returns the first subtasks up to the slice of `asked`. The last one gets the rest of the period
 /// as its deadline.
-fn cut(parts: &[Part], asked: Reservation) -> Vec<Part> {
+fn cut(parts: &[Subtask], asked: Reservation) -> Vec<Subtask> {
     let (mut left, mut taken) = (asked.slice(), Vec::new());
     for part in parts {
         let slice = part.slice.min(left);
         left -= slice;
-        taken.push(Part { slice, ..*part });
+        taken.push(Subtask { slice, ..*part });
         if left.is_zero() {
             break;
         }
@@ -187,16 +196,16 @@ fn cut(parts: &[Part], asked: Reservation) -> Vec<Part> {
 
 /// Search for the subtasks of a reservation with a given period.
 struct Search<'a> {
-    among: Among<'a>,
+    among: CandidateCpus<'a>,
     capacity: CpuShare,
-    looks: Looks,
+    looks: DispatchOverhead,
     period: Span,
 }
 
 /// First subtasks of a plan, each of which ends when the next one begins.
 #[derive(Clone, Debug, Default)]
-struct Beginning {
-    parts: Vec<Part>,
+struct SplitPrefix {
+    parts: Vec<Subtask>,
     /// Their CPU time together.
     slice: Span,
     ends: Span,
@@ -204,8 +213,8 @@ struct Beginning {
 
 /// Complete list of subtasks. The last one is as long as possible.
 #[derive(Clone, Debug)]
-struct Plan {
-    parts: Vec<Part>,
+struct SplitPlan {
+    parts: Vec<Subtask>,
     /// Their CPU time together: the longest slice that this plan can serve.
     most: Span,
 }
@@ -229,13 +238,13 @@ const KEPT: CpuShare = CpuShare::from_ppm(1_000);
 impl Search<'_> {
     /// Returns the plans, first those with fewer subtasks, and of those the tightest first. They
     /// depend on the period only, not on the slice.
-    fn plans(&self) -> impl Iterator<Item = Plan> {
-        let Among { demands, allowed, .. } = self.among;
+    fn plans(&self) -> impl Iterator<Item = SplitPlan> {
+        let CandidateCpus { demands, allowed, .. } = self.among;
         let bound = |cpu: &CpuId| Some(demands.get(cpu.index())?.as_ref()?.bound());
         let mut cpus: Vec<CpuId> = allowed.iter().filter(|cpu| bound(cpu).is_some()).collect();
         cpus.sort_by_key(|cpu| (bound(cpu), *cpu));
         cpus.truncate(CPUS);
-        let mut beginnings = alloc::vec![Beginning::default()];
+        let mut beginnings = alloc::vec![SplitPrefix::default()];
         (2..=PARTS.min(cpus.len())).flat_map(move |_| {
             beginnings = each(&beginnings, &cpus, |beginning, cpu| self.longer(beginning, cpu));
             let mut plans = each(&beginnings, &cpus, |beginning, cpu| self.plan(beginning, cpu));
@@ -248,10 +257,14 @@ impl Search<'_> {
 
     /// Appends a subtask with C=D on `cpu`, as long as possible. `None` if it would be shorter than
     /// `LEAST`.
-    fn longer(&self, beginning: &Beginning, cpu: CpuId) -> Option<Beginning> {
+    fn longer(&self, beginning: &SplitPrefix, cpu: CpuId) -> Option<SplitPrefix> {
         let begins = beginning.ends;
-        let part =
-            |slice| Part { cpu, slice, begins, ends: begins + self.looks.with(slice, self.period) };
+        let part = |slice| Subtask {
+            cpu,
+            slice,
+            begins,
+            ends: begins + self.looks.with(slice, self.period),
+        };
         let longest = longest_slice(self.period, |slice| {
             let part = part(slice.slice());
             part.ends < self.period && self.takes(&part)
@@ -260,31 +273,31 @@ impl Search<'_> {
     }
 
     /// Appends the last subtask, as long as possible. `None` if there is no room.
-    fn plan(&self, beginning: &Beginning, cpu: CpuId) -> Option<Plan> {
-        let part = |slice| Part { cpu, slice, begins: beginning.ends, ends: self.period };
+    fn plan(&self, beginning: &SplitPrefix, cpu: CpuId) -> Option<SplitPlan> {
+        let part = |slice| Subtask { cpu, slice, begins: beginning.ends, ends: self.period };
         let longest = longest_slice(self.period, |slice| {
             let part = part(slice.slice());
             self.looks.fits(part.slice, part.ends - part.begins) && self.takes(&part)
         });
-        let Beginning { parts, slice: most, .. } = beginning.with(part(longest));
-        (!longest.is_zero()).then_some(Plan { parts, most })
+        let SplitPrefix { parts, slice: most, .. } = beginning.with(part(longest));
+        (!longest.is_zero()).then_some(SplitPlan { parts, most })
     }
 
     /// Distributes the excess of a plan over the slice evenly to its CPUs, so that each has some
     /// margin for overruns. `None` if the result does not fit.
-    fn even(&self, plan: &Plan, asked: Reservation) -> Option<Vec<Part>> {
+    fn even(&self, plan: &SplitPlan, asked: Reservation) -> Option<Vec<Subtask>> {
         let left = (plan.most - asked.slice()) / plan.parts.len() as u64;
         let (last, others) = plan.parts.split_last()?;
-        let mut even = Beginning::default();
+        let mut even = SplitPrefix::default();
         for part in others {
             let slice = part.slice.left_after(left);
             let ends = even.ends + self.looks.with(slice, self.period);
-            even = even.with(Part { slice, begins: even.ends, ends, ..*part });
+            even = even.with(Subtask { slice, begins: even.ends, ends, ..*part });
         }
         let slice = asked.slice().left_after(even.slice);
-        let last = Part { slice, begins: even.ends, ends: self.period, ..*last };
+        let last = Subtask { slice, begins: even.ends, ends: self.period, ..*last };
         let parts = even.with(last).parts;
-        let fits = |part: &Part| {
+        let fits = |part: &Subtask| {
             part.slice >= LEAST
                 && self.looks.fits(part.slice, part.ends.left_after(part.begins))
                 && self.takes(part)
@@ -293,30 +306,30 @@ impl Search<'_> {
     }
 
     /// Returns true if the CPU of a subtask can take it.
-    fn takes(&self, part: &Part) -> bool {
+    fn takes(&self, part: &Subtask) -> bool {
         let job = part.job(self.period, self.looks);
-        let more = Demanded { owed: None, next: self.among.wait + part.begins, job };
+        let more = TaskDemand { owed: None, next: self.among.wait + part.begins, job };
         self.among.takes(part.cpu, more, self.capacity)
     }
 }
 
-impl Beginning {
-    fn with(&self, part: Part) -> Beginning {
+impl SplitPrefix {
+    fn with(&self, part: Subtask) -> SplitPrefix {
         let mut parts = self.parts.clone();
         parts.push(part);
-        Beginning { parts, slice: self.slice + part.slice, ends: part.ends }
+        SplitPrefix { parts, slice: self.slice + part.slice, ends: part.ends }
     }
 }
 
 /// Applies `with` to each beginning and each CPU that is not in it yet.
 fn each<T>(
-    beginnings: &[Beginning],
+    beginnings: &[SplitPrefix],
     cpus: &[CpuId],
-    with: impl Fn(&Beginning, CpuId) -> Option<T>,
+    with: impl Fn(&SplitPrefix, CpuId) -> Option<T>,
 ) -> Vec<T> {
     let pairs =
         beginnings.iter().flat_map(|beginning| cpus.iter().map(move |cpu| (beginning, *cpu)));
-    let is_new = |(beginning, cpu): &(&Beginning, CpuId)| {
+    let is_new = |(beginning, cpu): &(&SplitPrefix, CpuId)| {
         beginning.parts.iter().all(|part| part.cpu != *cpu)
     };
     pairs.filter(is_new).filter_map(|(beginning, cpu)| with(beginning, cpu)).collect()
@@ -330,7 +343,7 @@ mod tests {
 
     use super::*;
     use crate::picture::picture;
-    use crate::{Given, Topology, Trial, Values, find};
+    use crate::{RawValue, Topology, Trial, Values, find};
 
     /// Random numbers from a seed (SplitMix64: Steele, Lea and Flood, 2014).
     struct Draws(u64);
@@ -363,13 +376,13 @@ mod tests {
 
     fn admits(policy: &str, place: &str, cpus: usize, set: &[Reservation]) -> bool {
         let spec = find(policy).unwrap();
-        let given = [("place", Given::Text(place)), ("reserve", Given::Text("0cpu"))];
+        let given = [("place", RawValue::Text(place)), ("reserve", RawValue::Text("0cpu"))];
         let values = Values::read(spec.policy_fields, given.into_iter()).unwrap();
         let mut trial = Trial::new(spec, &values, &Topology::flat(cpus));
         (0..).zip(set).all(|(slot, share)| {
             let text = [share.slice(), share.period()].map(|span| alloc::format!("{span}"));
             let given =
-                ["slice", "period"].into_iter().zip(text.iter().map(|text| Given::Text(text)));
+                ["slice", "period"].into_iter().zip(text.iter().map(|text| RawValue::Text(text)));
             let share = Values::read(spec.share_fields, given).unwrap();
             trial.join(VcpuId::new(slot, DomId::new(slot), 0), &share, None).is_ok()
         })
@@ -455,10 +468,10 @@ mod tests {
         for policy in ["edf", "sedf"] {
             let spec = find(policy).unwrap();
             let values =
-                Values::read(spec.policy_fields, [("place", Given::Text("split"))].into_iter());
+                Values::read(spec.policy_fields, [("place", RawValue::Text("split"))].into_iter());
             let mut trial = Trial::new(spec, &values.unwrap(), &Topology::flat(2));
             let share = |slice| {
-                let given = [("slice", Given::Text(slice)), ("period", Given::Text("10ms"))];
+                let given = [("slice", RawValue::Text(slice)), ("period", RawValue::Text("10ms"))];
                 Values::read(spec.share_fields, given.into_iter()).unwrap()
             };
             let vcpu = |slot| VcpuId::new(slot, DomId::new(slot), 0);

@@ -5,32 +5,32 @@ use alloc::vec::Vec;
 
 use slackline_units::{CpuId, CpuSet, Reservation, Span, Time};
 
-use crate::admission::demand::{Demanded, Job};
-use crate::admission::dispatch_overhead::Looks;
-use crate::admission::split::Part;
+use crate::admission::demand::{Job, TaskDemand};
+use crate::admission::dispatch_overhead::DispatchOverhead;
+use crate::admission::split::Subtask;
 
 /// Progress of a split vCPU through its slice.
 #[derive(Clone, Debug)]
-pub(crate) struct InParts {
-    parts: Vec<Part>,
+pub(crate) struct SubtaskCursor {
+    parts: Vec<Subtask>,
     /// Index of the current subtask.
     part: usize,
     /// Budget left of the current subtask.
     left: Span,
 }
 
-impl InParts {
+impl SubtaskCursor {
     /// Starts at the first subtask. `None` if there are no subtasks, so the vCPU is not split.
-    pub(crate) fn new(parts: Vec<Part>) -> Option<InParts> {
+    pub(crate) fn new(parts: Vec<Subtask>) -> Option<SubtaskCursor> {
         let left = parts.first()?.slice;
-        Some(InParts { parts, part: 0, left })
+        Some(SubtaskCursor { parts, part: 0, left })
     }
 
-    pub(crate) fn now(&self) -> &Part {
+    pub(crate) fn now(&self) -> &Subtask {
         &self.parts[self.part]
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Part> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Subtask> {
         self.parts.iter()
     }
 
@@ -80,12 +80,12 @@ impl InParts {
 
 /// State of a vCPU within a period.
 #[derive(Debug)]
-pub(crate) struct Standing {
+pub(crate) struct PeriodState {
     pub(crate) share: Reservation,
     /// CPU to which it is bound if it is not split.
     pub(crate) cpu: CpuId,
     /// Progress through the subtasks. `None` if it is not split.
-    pub(crate) in_parts: Option<InParts>,
+    pub(crate) in_parts: Option<SubtaskCursor>,
     /// Begin of the period.
     pub(crate) begins: Time,
     pub(crate) deadline: Time,
@@ -95,10 +95,10 @@ pub(crate) struct Standing {
     pub(crate) slept: Span,
 }
 
-impl Standing {
+impl PeriodState {
     /// Returns its demand from now on, by CPU.
-    pub(crate) fn demands(self, at: Time, looks: Looks) -> Vec<(CpuId, Demanded)> {
-        let Standing { share, cpu, in_parts, begins, deadline, left, slept } = self;
+    pub(crate) fn demands(self, at: Time, looks: DispatchOverhead) -> Vec<(CpuId, TaskDemand)> {
+        let PeriodState { share, cpu, in_parts, begins, deadline, left, slept } = self;
         let (period, left) = (share.period(), left.left_after(slept));
         let owed = |left: Span, due: Time| {
             let time = looks.with(left, Span::MAX);
@@ -107,18 +107,18 @@ impl Standing {
         };
         let Some(mut there) = in_parts else {
             let job = Job { time: looks.with(share.slice(), period), within: period, period };
-            let one = Demanded { owed: owed(left, deadline), next: deadline.since(at), job };
+            let one = TaskDemand { owed: owed(left, deadline), next: deadline.since(at), job };
             return alloc::vec![(cpu, one)];
         };
         there.go_on(slept);
-        let one = |(index, part): (usize, &Part)| {
+        let one = |(index, part): (usize, &Subtask)| {
             let comes = index > there.part && !left.is_zero();
             let begin = if comes { begins } else { deadline };
             let is_here = index == there.part;
             let owed =
                 if is_here { owed(there.left_of(left), begins.after(part.ends)) } else { None };
             let next = begin.after(part.begins).since(at);
-            (part.cpu, Demanded { owed, next, job: part.job(period, looks) })
+            (part.cpu, TaskDemand { owed, next, job: part.job(period, looks) })
         };
         there.parts.iter().enumerate().map(one).collect()
     }

@@ -74,13 +74,13 @@ impl Trial {
     #[must_use]
     pub fn room(&self, period: Span, cpus: Option<CpuSet>) -> Option<Span> {
         let cpus = cpus.unwrap_or_else(|| CpuSet::first_n(self.moment.cpus()));
-        self.policy.room(&self.moment, period, cpus)
+        self.policy.available_slice(&self.moment, period, cpus)
     }
 
     /// Removes a vCPU that has joined.
     pub fn leave(&mut self, vcpu: VcpuId) {
         self.moment.leave(vcpu);
-        self.policy.leave(&self.moment, vcpu);
+        self.policy.on_leave(&self.moment, vcpu);
     }
 }
 
@@ -92,11 +92,11 @@ mod tests {
     use slackline_units::{CpuId, CpuShare, DomId};
 
     use super::*;
-    use crate::{Given, find};
+    use crate::{RawValue, find};
 
     fn share(slice_ms: u64) -> Values {
         let slice = alloc::format!("{slice_ms}ms");
-        let given = [("slice", Given::Text(&slice)), ("period", Given::Text("10ms"))];
+        let given = [("slice", RawValue::Text(&slice)), ("period", RawValue::Text("10ms"))];
         Values::read(find("edf").unwrap().share_fields, given.into_iter()).unwrap()
     }
 
@@ -129,8 +129,8 @@ mod tests {
             let values = Values::defaults(spec.policy_fields).unwrap();
             let terms = spec.limit.unwrap()(CpuShare::from_ppm(450_000), Span::from_ms(1));
             let given = terms.iter().map(|(name, text)| match text.as_str() {
-                "true" | "false" => (*name, Given::Flag(text == "true")),
-                text => (*name, Given::Text(text.trim_matches('"'))),
+                "true" | "false" => (*name, RawValue::Flag(text == "true")),
+                text => (*name, RawValue::Text(text.trim_matches('"'))),
             });
             let share = Values::read(spec.share_fields, given).unwrap();
             let second = |dispatch| {
@@ -161,7 +161,7 @@ mod tests {
         let terms = spec.limit?(CpuShare::ONE, Span::from_ns(1));
         let texts = [(terms[0].0, slice), (terms[1].0, period)];
         let texts = texts.map(|(name, ns)| (name, alloc::format!("{ns}ns")));
-        let given = texts.iter().map(|(name, text)| (*name, Given::Text(text)));
+        let given = texts.iter().map(|(name, text)| (*name, RawValue::Text(text)));
         Values::read(spec.share_fields, given).ok()
     }
 
@@ -179,7 +179,7 @@ mod tests {
             let allowed = |cpu| (cpu < 3).then(|| CpuSet::one(CpuId::new(cpu)));
             let policies = ["edf", "edf split", "gedf", "sedf", "sedf split", "atropos"];
             for (spec, splits) in policies.map(named) {
-                let given = splits.then_some(("place", Given::Text("split")));
+                let given = splits.then_some(("place", RawValue::Text("split")));
                 let values = Values::read(spec.policy_fields, given.into_iter()).unwrap();
                 let topology = Topology::flat(3).with_dispatch(Span::from_us(dispatch * 7));
                 let mut trial = Trial::new(spec, &values, &topology);

@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 use slackline_units::{DomId, Reservation, Span, Time, VcpuId};
 
 /// Reserved shares by place. A place is a CPU, or a set of CPUs.
-pub(crate) trait Books {
+pub(crate) trait ReservationBooks {
     /// Place at which a share is reserved.
     type Place: Copy + PartialEq;
 
@@ -54,7 +54,7 @@ struct Hold<P> {
 pub(crate) type Booking<P> = (P, Reservation);
 
 /// Holds and reservation of a vCPU, taken out of the books until its next reservation is settled.
-pub(crate) struct Lifted<P> {
+pub(crate) struct DetachedBooking<P> {
     who: (DomId, u16),
     now: Option<Booking<P>>,
     holds: Vec<Hold<P>>,
@@ -71,7 +71,7 @@ impl<P: Copy + PartialEq> Holds<P> {
     }
 
     /// Releases and drops the holds whose zero-lag time has come.
-    pub(crate) fn lapse<B: Books<Place = P>>(&mut self, now: Time, books: &mut B) {
+    pub(crate) fn lapse<B: ReservationBooks<Place = P>>(&mut self, now: Time, books: &mut B) {
         self.holds.retain(|hold| {
             if hold.until <= now {
                 hold.release(books);
@@ -81,7 +81,7 @@ impl<P: Copy + PartialEq> Holds<P> {
     }
 
     /// Releases the holds at a quiescent place. Their accounts stay.
-    pub(crate) fn rest<B: Books<Place = P>>(&mut self, place: P, books: &mut B) {
+    pub(crate) fn rest<B: ReservationBooks<Place = P>>(&mut self, place: P, books: &mut B) {
         for hold in self.holds.iter_mut().filter(|hold| hold.place == place) {
             hold.release(books);
             hold.is_booked = false;
@@ -89,7 +89,7 @@ impl<P: Copy + PartialEq> Holds<P> {
     }
 
     /// Releases the holds at all places, which are all quiescent. Their accounts stay.
-    pub(crate) fn rest_all<B: Books<Place = P>>(&mut self, books: &mut B) {
+    pub(crate) fn rest_all<B: ReservationBooks<Place = P>>(&mut self, books: &mut B) {
         for hold in &mut self.holds {
             hold.release(books);
             hold.is_booked = false;
@@ -121,14 +121,14 @@ impl<P: Copy + PartialEq> Holds<P> {
     }
 
     /// Takes all holds and the reservation of a vCPU out of the books.
-    pub(crate) fn lift<B: Books<Place = P>>(
+    pub(crate) fn lift<B: ReservationBooks<Place = P>>(
         &mut self,
         vcpu: VcpuId,
         now: Option<Booking<P>>,
         books: &mut B,
-    ) -> Lifted<P> {
+    ) -> DetachedBooking<P> {
         let who = (vcpu.domain(), vcpu.number());
-        let mut lifted = Lifted { who, now, holds: Vec::new() };
+        let mut lifted = DetachedBooking { who, now, holds: Vec::new() };
         if self.holds.is_empty() {
             // Fast path.
         } else {
@@ -147,9 +147,9 @@ impl<P: Copy + PartialEq> Holds<P> {
 
     /// Books the next reservation of a vCPU, or none if it leaves. `advance` is the CPU time that
     /// it used in excess of the fluid rate of its previous reservation. What it gives up is held.
-    pub(crate) fn settle<B: Books<Place = P>>(
+    pub(crate) fn settle<B: ReservationBooks<Place = P>>(
         &mut self,
-        lifted: &Lifted<P>,
+        lifted: &DetachedBooking<P>,
         to: Option<Booking<P>>,
         (now, advance): (Time, Span),
         books: &mut B,
@@ -178,7 +178,7 @@ impl<P: Copy + PartialEq> Holds<P> {
 
 impl<P: Copy + PartialEq> Hold<P> {
     /// Replaces the held share in the books by the share that follows.
-    fn release<B: Books<Place = P>>(&self, books: &mut B) {
+    fn release<B: ReservationBooks<Place = P>>(&self, books: &mut B) {
         if self.is_booked {
             books.remove(self.place, self.share);
             if let Some(then) = self.then {
@@ -188,7 +188,7 @@ impl<P: Copy + PartialEq> Hold<P> {
     }
 }
 
-impl<P: Copy + PartialEq> Lifted<P> {
+impl<P: Copy + PartialEq> DetachedBooking<P> {
     /// Returns the places and shares that were booked for the vCPU.
     fn in_books(&self) -> impl Iterator<Item = Booking<P>> {
         let booked = || self.holds.iter().filter(|hold| hold.is_booked);
@@ -222,7 +222,7 @@ impl<P: Copy + PartialEq> Lifted<P> {
 
     /// Returns the share to be booked at a place if `asked` is reserved there. A share that is
     /// still held there may be larger.
-    pub(crate) fn demand<B: Books<Place = P>>(
+    pub(crate) fn demand<B: ReservationBooks<Place = P>>(
         &self,
         place: P,
         asked: Reservation,
@@ -250,7 +250,7 @@ impl<P: Copy + PartialEq> Lifted<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Entitlement, Given, Moment, Pick, Policy, Spec, Topology, Values, find};
+    use crate::{Entitlement, Moment, Pick, Policy, RawValue, Spec, Topology, Values, find};
     use alloc::boxed::Box;
     use slackline_units::{CpuId, CpuSet};
 
@@ -274,8 +274,8 @@ mod tests {
     impl Scene {
         fn new(name: &str) -> Scene {
             let spec = find(name).unwrap();
-            let mut given = alloc::vec![("reserve", Given::Text("0cpu"))];
-            given.extend((name == "gedf").then_some(("asleep", Given::Text("trimmed"))));
+            let mut given = alloc::vec![("reserve", RawValue::Text("0cpu"))];
+            given.extend((name == "gedf").then_some(("asleep", RawValue::Text("trimmed"))));
             let values = Values::read(spec.policy_fields, given.into_iter()).unwrap();
             let policy = (spec.build)(&values, &Topology::flat(1));
             let mut scene = Scene { spec, policy, at: Moment::at_start(1) };
@@ -291,8 +291,8 @@ mod tests {
             let texts = [slice_ms, period_ms].map(|ms| alloc::format!("{ms}ms"));
             let mut given: Vec<_> = terms[..2].iter().map(|(name, _)| *name).zip(&texts).collect();
             let flags = terms[2..].iter().filter(|(_, text)| text == "true" || text == "false");
-            let flags = flags.map(|(name, flag)| (*name, Given::Flag(flag == "true")));
-            let given = given.drain(..).map(|(name, text)| (name, Given::Text(text)));
+            let flags = flags.map(|(name, flag)| (*name, RawValue::Flag(flag == "true")));
+            let given = given.drain(..).map(|(name, text)| (name, RawValue::Text(text)));
             Values::read(self.spec.share_fields, given.chain(flags)).unwrap()
         }
 
@@ -304,7 +304,7 @@ mod tests {
                 return Err(());
             }
             self.at.set_awake(who, true);
-            self.policy.wake(&self.at, who);
+            self.policy.on_wake(&self.at, who);
             Ok(())
         }
 
@@ -313,7 +313,7 @@ mod tests {
                 self.at.vacate(CPU);
             }
             self.at.leave(who);
-            self.policy.leave(&self.at, who);
+            self.policy.on_leave(&self.at, who);
         }
 
         /// Runs the picked vCPU for `ms` milliseconds. Returns the slot of the vCPU that used
@@ -322,7 +322,7 @@ mod tests {
             let mut ran = Vec::new();
             for _ in 0..ms {
                 self.at.vacate(CPU);
-                self.policy.pass(&self.at, CPU);
+                self.policy.prepare_pick(&self.at, CPU);
                 let pick = self.policy.pick(&self.at, CPU);
                 let due = match pick {
                     Pick::Run { vcpu, entitlement: Entitlement::Due, .. } => Some(vcpu),
@@ -330,15 +330,15 @@ mod tests {
                 };
                 if let Some(vcpu) = due {
                     self.at.occupy(CPU, vcpu);
-                    self.policy.start(&self.at, vcpu);
+                    self.policy.on_start(&self.at, vcpu);
                 }
                 self.at.advance(self.at.now() + Span::from_ms(1));
                 if let Some(vcpu) = due {
                     self.policy.charge(&self.at, vcpu, Span::from_ms(1));
-                    self.policy.turn_over(&self.at, vcpu, crate::TurnEnd::Limit);
+                    self.policy.on_timeslice_end(&self.at, vcpu, crate::TimesliceEnd::Limit);
                 }
-                if self.policy.alarm(CPU).is_some_and(|alarm| alarm <= self.at.now()) {
-                    self.policy.ring(&self.at, CPU);
+                if self.policy.next_timer(CPU).is_some_and(|alarm| alarm <= self.at.now()) {
+                    self.policy.on_timer(&self.at, CPU);
                 }
                 ran.push(due.map(VcpuId::slot));
             }
@@ -347,7 +347,7 @@ mod tests {
 
         fn room(&self) -> Span {
             let all = CpuSet::first_n(1);
-            self.policy.room(&self.at, Span::from_ms(10), all).unwrap()
+            self.policy.available_slice(&self.at, Span::from_ms(10), all).unwrap()
         }
     }
 
@@ -355,7 +355,7 @@ mod tests {
     #[derive(Default)]
     struct Notes(Vec<(u8, Reservation)>);
 
-    impl Books for Notes {
+    impl ReservationBooks for Notes {
         type Place = u8;
 
         fn add(&mut self, place: u8, share: Reservation) {

@@ -62,7 +62,7 @@ pub enum Kind {
 
 /// A parameter as the user wrote it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Given<'a> {
+pub enum RawValue<'a> {
     /// Text, without its quotes.
     Text(&'a str),
     /// Bare `true` or `false`.
@@ -312,67 +312,69 @@ impl Field {
         Field { name, kind: Kind::Choice(words), default: Some(words[0]), help }
     }
 
-    fn read(&'static self, given: Given<'_>) -> Result<Value, FieldError> {
+    fn read(&'static self, given: RawValue<'_>) -> Result<Value, FieldError> {
         let quoted = |text: &str| alloc::format!("\"{text}\"");
         match (self.kind, given) {
-            (Kind::Flag, Given::Flag(flag)) => Ok(Value::Flag(flag)),
-            (Kind::Span { least, most }, Given::Text(text)) => {
+            (Kind::Flag, RawValue::Flag(flag)) => Ok(Value::Flag(flag)),
+            (Kind::Span { least, most }, RawValue::Text(text)) => {
                 let span: Span =
                     text.parse().map_err(|why| FieldError::NotASpan(self, quoted(text), why))?;
                 let fits = least <= span && span <= most;
                 fits.then_some(Value::Span(span))
                     .ok_or_else(|| FieldError::OutOfRange(self, quoted(text)))
             }
-            (Kind::MaybeSpan, Given::Text("none")) => Ok(Value::MaybeSpan(None)),
-            (Kind::MaybeSpan, Given::Text(text)) => text
+            (Kind::MaybeSpan, RawValue::Text("none")) => Ok(Value::MaybeSpan(None)),
+            (Kind::MaybeSpan, RawValue::Text(text)) => text
                 .parse()
                 .map(|span| Value::MaybeSpan(Some(span)))
                 .map_err(|why| FieldError::NotASpan(self, quoted(text), why)),
-            (Kind::Span { .. } | Kind::MaybeSpan, Given::Number(text)) if text.starts_with('-') => {
+            (Kind::Span { .. } | Kind::MaybeSpan, RawValue::Number(text))
+                if text.starts_with('-') =>
+            {
                 Err(FieldError::NotASpan(self, text.to_string(), ParseSpanError::Negative))
             }
-            (Kind::Span { .. } | Kind::MaybeSpan, Given::Number(text)) => {
+            (Kind::Span { .. } | Kind::MaybeSpan, RawValue::Number(text)) => {
                 Err(FieldError::NotASpan(self, text.to_string(), ParseSpanError::NoUnit))
             }
-            (Kind::Share { most }, Given::Text(text)) => {
+            (Kind::Share { most }, RawValue::Text(text)) => {
                 let share: CpuShare =
                     text.parse().map_err(|why| FieldError::NotAShare(self, quoted(text), why))?;
                 (share <= most)
                     .then_some(Value::Share(share))
                     .ok_or_else(|| FieldError::OutOfRange(self, quoted(text)))
             }
-            (Kind::Share { .. }, Given::Number(text)) => {
+            (Kind::Share { .. }, RawValue::Number(text)) => {
                 Err(FieldError::NotAShare(self, text.to_string(), ParseShareError::NoUnit))
             }
-            (Kind::Cap { .. }, Given::Text("none")) => Ok(Value::Cap(None)),
-            (Kind::Cap { most }, Given::Text(text)) => {
+            (Kind::Cap { .. }, RawValue::Text("none")) => Ok(Value::Cap(None)),
+            (Kind::Cap { most }, RawValue::Text(text)) => {
                 let cap: CpuShare =
                     text.parse().map_err(|why| FieldError::NotAShare(self, quoted(text), why))?;
                 (cap != CpuShare::NONE && cap <= most)
                     .then_some(Value::Cap(Some(cap)))
                     .ok_or_else(|| FieldError::OutOfRange(self, quoted(text)))
             }
-            (Kind::Cap { .. }, Given::Number(text)) => {
+            (Kind::Cap { .. }, RawValue::Number(text)) => {
                 Err(FieldError::NotAShare(self, text.to_string(), ParseShareError::NoUnit))
             }
-            (Kind::Weight, Given::Number(text)) => text
+            (Kind::Weight, RawValue::Number(text)) => text
                 .parse()
                 .map(Value::Weight)
                 .map_err(|_| FieldError::OutOfRange(self, text.to_string())),
-            (Kind::Whole { least, most }, Given::Number(text)) => {
+            (Kind::Whole { least, most }, RawValue::Number(text)) => {
                 let number = text.parse().ok().filter(|number| (least..=most).contains(number));
                 number
                     .map(Value::Whole)
                     .ok_or_else(|| FieldError::OutOfRange(self, text.to_string()))
             }
-            (Kind::Choice(words), Given::Text(text)) => words
+            (Kind::Choice(words), RawValue::Text(text)) => words
                 .iter()
                 .find(|word| **word == text)
                 .map(|word| Value::Choice(word))
                 .ok_or_else(|| FieldError::NotAChoice(self, quoted(text))),
-            (_, Given::Text(text)) => Err(FieldError::WrongType(self, quoted(text))),
-            (_, Given::Number(text)) => Err(FieldError::WrongType(self, text.to_string())),
-            (_, Given::Flag(flag)) => Err(FieldError::WrongType(self, flag.to_string())),
+            (_, RawValue::Text(text)) => Err(FieldError::WrongType(self, quoted(text))),
+            (_, RawValue::Number(text)) => Err(FieldError::WrongType(self, text.to_string())),
+            (_, RawValue::Flag(flag)) => Err(FieldError::WrongType(self, flag.to_string())),
         }
     }
 
@@ -380,8 +382,8 @@ impl Field {
         match (self.kind, self.default) {
             (_, None) => Err(FieldError::Missing(self)),
             (Kind::Flag, Some(text)) => Ok(Value::Flag(text == "true")),
-            (Kind::Weight | Kind::Whole { .. }, Some(text)) => self.read(Given::Number(text)),
-            (_, Some(text)) => self.read(Given::Text(text)),
+            (Kind::Weight | Kind::Whole { .. }, Some(text)) => self.read(RawValue::Number(text)),
+            (_, Some(text)) => self.read(RawValue::Text(text)),
         }
     }
 }
@@ -402,7 +404,7 @@ impl Values {
     /// If a parameter is unknown, missing or invalid. Names the first such parameter.
     pub fn read<'a>(
         fields: &'static [Field],
-        given: impl Iterator<Item = (&'a str, Given<'a>)>,
+        given: impl Iterator<Item = (&'a str, RawValue<'a>)>,
     ) -> Result<Values, FieldError> {
         let mut read = alloc::vec![None; fields.len()];
         for (name, text) in given {
@@ -570,13 +572,13 @@ mod tests {
         Field::whole("advance", "10", (1, 1000), "how fast a clock ages"),
     ];
 
-    fn read(given: &[(&str, Given<'_>)]) -> Result<Values, FieldError> {
+    fn read(given: &[(&str, RawValue<'_>)]) -> Result<Values, FieldError> {
         Values::read(FIELDS, given.iter().copied())
     }
 
     #[test]
     fn omitted_parameter_takes_its_default() {
-        let values = read(&[("period", Given::Text("10ms"))]).unwrap();
+        let values = read(&[("period", RawValue::Text("10ms"))]).unwrap();
         assert_eq!(values.span(&FIELDS[0]), Span::from_ms(10));
         assert!(!values.flag(&FIELDS[1]));
         assert_eq!(values.choice(&FIELDS[2]), "spread");
@@ -606,55 +608,55 @@ mod tests {
     #[test]
     #[allow(clippy::type_complexity)] // A table of input, message, hint.
     fn invalid_parameter_is_named_with_a_hint() {
-        let cases: &[(&[(&str, Given<'_>)], &str, &str)] = &[
+        let cases: &[(&[(&str, RawValue<'_>)], &str, &str)] = &[
             (&[], "`period` is missing: how often", "write period = \"10ms\""),
             (
-                &[("peroid", Given::Text("1ms"))],
+                &[("peroid", RawValue::Text("1ms"))],
                 "unknown parameter `peroid`",
                 "did you mean `period`?",
             ),
             (
-                &[("period", Given::Number("4"))],
+                &[("period", RawValue::Number("4"))],
                 "`period = 4` has no unit",
                 "write period = \"10ms\"",
             ),
             (
-                &[("period", Given::Number("-4"))],
+                &[("period", RawValue::Number("-4"))],
                 "`period = -4` is negative",
                 "write period = \"10ms\"",
             ),
             (
-                &[("period", Given::Text("0ms"))],
+                &[("period", RawValue::Text("0ms"))],
                 "`period = \"0ms\"` is not a duration of at least 1ns",
                 "write period = \"10ms\"",
             ),
             (
-                &[("place", Given::Text("here"))],
+                &[("place", RawValue::Text("here"))],
                 "`place = \"here\"` is not one of spread, pack",
                 "write place = \"spread\"",
             ),
             (
-                &[("exact", Given::Text("yes"))],
+                &[("exact", RawValue::Text("yes"))],
                 "`exact = \"yes\"` is not true or false",
                 "write exact = true",
             ),
             (
-                &[("reserve", Given::Text("2cpu"))],
+                &[("reserve", RawValue::Text("2cpu"))],
                 "`reserve = \"2cpu\"` is not an amount of CPU up to 1cpu",
                 "write reserve = \"0.25cpu\"",
             ),
             (
-                &[("weight", Given::Number("0"))],
+                &[("weight", RawValue::Number("0"))],
                 "`weight = 0` is not a whole number from 1 to 65535",
                 "write weight = 256",
             ),
             (
-                &[("cap", Given::Text("0cpu"))],
+                &[("cap", RawValue::Text("0cpu"))],
                 "`cap = \"0cpu\"` is not an amount of CPU up to 1cpu, or none",
                 "write cap = \"0.25cpu\" or \"none\"",
             ),
             (
-                &[("advance", Given::Number("1001"))],
+                &[("advance", RawValue::Number("1001"))],
                 "`advance = 1001` is not a whole number from 1 to 1000",
                 "write advance = 1",
             ),

@@ -10,7 +10,7 @@ use slackline_units::{CpuId, CpuSet, Time, VcpuId};
 pub struct Moment {
     now: Time,
     /// States of vCPUs, indexed by slot.
-    rows: Vec<Row>,
+    rows: Vec<VcpuRow>,
     /// Ids of all vCPUs that ever joined, indexed by slot. Kept apart so that the rows, which every
     /// event reads, stay small.
     ids: Vec<VcpuId>,
@@ -21,7 +21,7 @@ pub struct Moment {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Row {
+struct VcpuRow {
     member: bool,
     awake: bool,
     barred: bool,
@@ -79,7 +79,7 @@ impl Moment {
     /// the number of vCPUs, so it is for tests and accounts, not for the hot path.
     pub fn eligible(&self, cpu: CpuId) -> impl Iterator<Item = VcpuId> {
         let rows = self.rows.iter().zip(&self.ids);
-        let may_run = move |row: &Row, vcpu| row.may_run_on(cpu) && self.is_allowed(vcpu, cpu);
+        let may_run = move |row: &VcpuRow, vcpu| row.may_run_on(cpu) && self.is_allowed(vcpu, cpu);
         rows.filter(move |&(row, &vcpu)| may_run(row, vcpu)).map(|(_, &vcpu)| vcpu)
     }
 
@@ -125,8 +125,8 @@ impl Moment {
     }
 
     #[inline]
-    fn row(&self, vcpu: VcpuId) -> &Row {
-        self.rows.get(vcpu.slot()).unwrap_or(&Row::NOBODY)
+    fn row(&self, vcpu: VcpuId) -> &VcpuRow {
+        self.rows.get(vcpu.slot()).unwrap_or(&VcpuRow::NOBODY)
     }
 }
 
@@ -154,12 +154,12 @@ impl Moment {
     /// Adds a vCPU, which is blocked.
     pub fn join(&mut self, id: VcpuId) {
         if self.rows.len() <= id.slot() {
-            self.rows.resize(id.slot() + 1, Row::NOBODY);
+            self.rows.resize(id.slot() + 1, VcpuRow::NOBODY);
             // An id in a slot that no vCPU has used is never read.
             self.ids.resize(id.slot() + 1, id);
         }
         self.ids[id.slot()] = id;
-        self.rows[id.slot()] = Row { member: true, ..Row::NOBODY };
+        self.rows[id.slot()] = VcpuRow { member: true, ..VcpuRow::NOBODY };
     }
 
     /// Sets the affinity of a vCPU.
@@ -172,7 +172,7 @@ impl Moment {
 
     /// Removes a vCPU. It must not occupy a CPU.
     pub fn leave(&mut self, vcpu: VcpuId) {
-        self.rows[vcpu.slot()] = Row::NOBODY;
+        self.rows[vcpu.slot()] = VcpuRow::NOBODY;
         if let Some(allowed) = self.allowed.get_mut(vcpu.slot()) {
             *allowed = CpuSet::first_n(self.occupants.len());
         }
@@ -215,17 +215,17 @@ impl Moment {
     }
 
     #[inline]
-    fn row_mut(&mut self, vcpu: VcpuId) -> &mut Row {
+    fn row_mut(&mut self, vcpu: VcpuId) -> &mut VcpuRow {
         let row = &mut self.rows[vcpu.slot()];
         debug_assert!(row.member, "only a joined vCPU changes");
         row
     }
 }
 
-impl Row {
+impl VcpuRow {
     /// Row of a slot without a vCPU.
-    const NOBODY: Row =
-        Row { member: false, awake: false, barred: false, cpu: None, last_cpu: None };
+    const NOBODY: VcpuRow =
+        VcpuRow { member: false, awake: false, barred: false, cpu: None, last_cpu: None };
 
     #[inline]
     fn may_run_on(&self, cpu: CpuId) -> bool {

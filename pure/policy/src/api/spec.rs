@@ -42,7 +42,7 @@ pub struct Spec {
     pub together: Option<(&'static str, &'static str)>,
     /// Returns the service vCPU that pays for balancing, given the parameters and the host. `None`
     /// if the policy does not balance or balancing takes no CPU time.
-    pub payer: Option<fn(&Values, &Topology) -> Option<Payer>>,
+    pub payer: Option<fn(&Values, &Topology) -> Option<BalancerVcpu>>,
     /// Constructs the policy for a host.
     pub build: fn(&Values, &Topology) -> Box<dyn Policy>,
 }
@@ -70,7 +70,7 @@ pub struct Promise {
 /// A service vCPU of the policy itself, without a guest. It does work of the policy, which takes
 /// CPU time like any other. A host that simulates that cost admits it with this share.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Payer {
+pub struct BalancerVcpu {
     /// Interval of its work. It wakes at each multiple of the interval at which it is blocked.
     pub every: Span,
     /// CPU on which it runs.

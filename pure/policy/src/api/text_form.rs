@@ -5,7 +5,7 @@
 
 use core::fmt;
 
-use crate::api::field::{Field, FieldError, Given, Kind, Value, Values};
+use crate::api::field::{Field, FieldError, Kind, RawValue, Value, Values};
 
 impl fmt::Display for Values {
     /// Writes every field with its value. [`Values::read_written`] reads the same values back.
@@ -29,10 +29,10 @@ impl Values {
         let given = text.split_whitespace().map(|word| {
             let (name, value) = word.split_once('=').unwrap_or((word, ""));
             let value = match (kind(name), value) {
-                (Some(Kind::Flag), "true") => Given::Flag(true),
-                (Some(Kind::Flag), "false") => Given::Flag(false),
-                (Some(Kind::Weight | Kind::Whole { .. }), number) => Given::Number(number),
-                (_, text) => Given::Text(text),
+                (Some(Kind::Flag), "true") => RawValue::Flag(true),
+                (Some(Kind::Flag), "false") => RawValue::Flag(false),
+                (Some(Kind::Weight | Kind::Whole { .. }), number) => RawValue::Number(number),
+                (_, text) => RawValue::Text(text),
             };
             (name, value)
         });

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
-use super::{Parts, SAMPLE, Tau, Weight};
+use super::{Ratio, SAMPLE, Tau, Weight};
 use crate::Roster;
 
 /// Returns the mean of the old average and a sample.
@@ -27,18 +27,18 @@ fn projected(span: Span, interval: Span) -> u64 {
 
 /// Samples and averages of a host.
 #[derive(Debug)]
-pub(crate) struct Books {
-    vcpus: Roster<Had>,
-    cpus: Vec<Gave>,
+pub(crate) struct LoadSamples {
+    vcpus: Roster<VcpuSample>,
+    cpus: Vec<CpuSample>,
     /// Speed of a hardware thread while another thread of its core is busy, as part of a core.
-    believed: Parts,
+    believed: Ratio,
     /// Time of the last sample.
     since: Time,
 }
 
 /// CPU time of a vCPU since its last sample, and on average.
 #[derive(Debug)]
-struct Had {
+struct VcpuSample {
     received: Span,
     asleep: Option<Time>,
     slept: Span,
@@ -53,7 +53,7 @@ struct Had {
 
 /// CPU time of a CPU since its last sample, and on average.
 #[derive(Debug)]
-struct Gave {
+struct CpuSample {
     guaranteed: Span,
     /// CPU time of all vCPUs, reserved or not.
     charged: Span,
@@ -71,12 +71,16 @@ struct Gave {
     was_busy_then: Span,
 }
 
-impl Books {
+impl LoadSamples {
     /// Creates books for a host with `cpus` CPUs. `siblings` returns the other threads of a core.
-    pub(crate) fn new(cpus: usize, siblings: impl Fn(CpuId) -> CpuSet, believed: Parts) -> Books {
+    pub(crate) fn new(
+        cpus: usize,
+        siblings: impl Fn(CpuId) -> CpuSet,
+        believed: Ratio,
+    ) -> LoadSamples {
         let is_whole = believed.some >= believed.of;
         let siblings = |cpu| if is_whole { CpuSet::NONE } else { siblings(cpu) };
-        let gave = |cpu| Gave {
+        let gave = |cpu| CpuSample {
             guaranteed: Span::ZERO,
             charged: Span::ZERO,
             available: None,
@@ -88,7 +92,7 @@ impl Books {
             was_busy_then: Span::ZERO,
         };
         let cpus = (0..cpus).map(gave).collect();
-        Books { vcpus: Roster::default(), cpus, believed, since: Time::START }
+        LoadSamples { vcpus: Roster::default(), cpus, believed, since: Time::START }
     }
 
     /// Starts sampling at `now`.
@@ -101,7 +105,7 @@ impl Books {
 
     /// Adds a vCPU, which is blocked.
     pub(crate) fn join(&mut self, vcpu: VcpuId, now: Time) {
-        let had = Had {
+        let had = VcpuSample {
             received: Span::ZERO,
             asleep: Some(now),
             slept: Span::ZERO,
@@ -170,7 +174,7 @@ impl Books {
 
     /// Returns the work of a core that is lost in `beside`, time with a busy sibling.
     fn lost(&self, beside: Span) -> Span {
-        let Parts { some, of } = self.believed;
+        let Ratio { some, of } = self.believed;
         let ns = u128::from(beside.ns()) * u128::from(of.saturating_sub(some)) / u128::from(of);
         Span::from_ns(u64::try_from(ns).unwrap_or(u64::MAX))
     }
@@ -276,7 +280,7 @@ impl Books {
     }
 }
 
-impl Had {
+impl VcpuSample {
     fn sample(&mut self, now: Time, weight: Weight) {
         let Some(since) = self.since.filter(|&since| since < now) else { return };
         let interval = now.since(since);
@@ -292,7 +296,7 @@ impl Had {
     }
 }
 
-impl Gave {
+impl CpuSample {
     /// Returns the time that reservations left of an interval, less busy time that no vCPU
     /// received. On a shared host such time went to other programs or to dispatch overhead.
     fn take_rest(&mut self, interval: Span, now: Time) -> Span {

@@ -2,8 +2,8 @@
 
 use slackline_units::{CpuShare, Span};
 
-use super::pairs::Rules;
-use super::{CALL, Parts};
+use super::pairs::SwapRules;
+use super::{CALL, Ratio};
 use crate::{Field, Values};
 
 pub(crate) const BALANCER: Field = Field::choice(
@@ -42,12 +42,12 @@ pub(crate) const BALANCER_SLICE: Field = Field::span_within(
 /// Parsed parameters of a balancer.
 #[derive(Debug)]
 pub(crate) struct Settings {
-    pub(crate) rules: Rules,
+    pub(crate) rules: SwapRules,
     pub(crate) by_runs: bool,
     /// True if it makes plans instead of swaps.
     pub(crate) plans: bool,
     /// Assumed speed of a thread beside a busy one of its core.
-    pub(crate) believed: Parts,
+    pub(crate) believed: Ratio,
     /// Share of its CPU for the balancer itself.
     pub(crate) keeps: CpuShare,
 }
@@ -60,7 +60,7 @@ impl Settings {
             return None;
         }
         let is_repaired = kind != "thesis";
-        let rules = Rules {
+        let rules = SwapRules {
             close: part(values.choice(&CLOSE)).of,
             least: part(values.choice(&LEAST_DIFFERENCE)),
             improves: is_repaired,
@@ -69,7 +69,7 @@ impl Settings {
             retries: is_repaired,
         };
         let believed = u64::from(values.share(&SMT_BELIEVED).ppm());
-        let believed = Parts { some: believed, of: u64::from(CpuShare::ONE.ppm()) };
+        let believed = Ratio { some: believed, of: u64::from(CpuShare::ONE.ppm()) };
         let (by_runs, plans) = (values.choice(&TAU) == "runs", kind == "planned");
         let keeps = (values.span(&BALANCER_SLICE).ns() * 1_000_000).div_ceil(CALL.ns());
         let keeps =
@@ -79,7 +79,7 @@ impl Settings {
 }
 
 /// Parses a fraction such as `1/4`. Any other word is zero.
-fn part(word: &str) -> Parts {
+fn part(word: &str) -> Ratio {
     let of = word.strip_prefix("1/").and_then(|of| of.parse().ok());
-    of.map_or(Parts { some: 0, of: 1 }, |of| Parts { some: 1, of })
+    of.map_or(Ratio { some: 0, of: 1 }, |of| Ratio { some: 1, of })
 }

@@ -4,18 +4,18 @@ use alloc::vec::Vec;
 
 use slackline_units::CpuSet;
 
-use super::Load;
+use super::BalancerCpu;
 
 /// Returns the groups of places in `loads`, each in order, and ordered by their first place. Two
 /// CPUs are in one group if there is a CPU that vCPUs of both may run on. Each CPU counts as
 /// reaching itself.
-pub(crate) fn groups(loads: &[Load]) -> Vec<Vec<usize>> {
+pub(crate) fn groups(loads: &[BalancerCpu]) -> Vec<Vec<usize>> {
     let all: CpuSet = loads.iter().map(|load| load.cpu).collect();
-    let joins_all = |load: &Load| all.without(&load.reach).is_empty();
+    let joins_all = |load: &BalancerCpu| all.without(&load.reach).is_empty();
     if loads.iter().any(joins_all) {
         return alloc::vec![(0..loads.len()).collect()];
     }
-    let mut union = Union::new(loads.len());
+    let mut union = DisjointSets::new(loads.len());
     let mut places = [usize::MAX; slackline_units::CpuId::LIMIT];
     for (place, load) in loads.iter().enumerate() {
         places[load.cpu.index()] = place;
@@ -39,11 +39,11 @@ pub(crate) fn groups(loads: &[Load]) -> Vec<Vec<usize>> {
 }
 
 /// Disjoint sets of places (union-find).
-struct Union(Vec<usize>);
+struct DisjointSets(Vec<usize>);
 
-impl Union {
-    fn new(places: usize) -> Union {
-        Union((0..places).collect())
+impl DisjointSets {
+    fn new(places: usize) -> DisjointSets {
+        DisjointSets((0..places).collect())
     }
 
     /// Returns the representative of a set, halving the path to it.
@@ -74,11 +74,11 @@ mod tests {
     /// Returns the groups, given the CPUs that the vCPUs of each CPU may run on.
     fn grouped(reach: &[&[usize]]) -> Vec<Vec<usize>> {
         let load = |(cpu, reach): (usize, &&[usize])| {
-            let mut load = Load::empty(CpuId::new(cpu), SAMPLE);
+            let mut load = BalancerCpu::empty(CpuId::new(cpu), SAMPLE);
             load.reach.add(&reach.iter().map(|&cpu| CpuId::new(cpu)).collect());
             load
         };
-        let loads: Vec<Load> = reach.iter().enumerate().map(load).collect();
+        let loads: Vec<BalancerCpu> = reach.iter().enumerate().map(load).collect();
         groups(&loads)
     }
 

@@ -6,29 +6,29 @@ use alloc::vec::Vec;
 use slackline_units::{CpuId, CpuSet};
 
 use super::swap::{Swap, swap};
-use super::{Load, Move, Tau};
+use super::{BalancerCpu, Move, Tau};
 
-pub(crate) use super::swap::Rules;
+pub(crate) use super::swap::SwapRules;
 
 /// Returns the migrations within each of the groups of places in `loads`. `core_of` returns the
 /// threads of a core. At most one of them is the idle side of a pair in a run. vCPUs that migrate
 /// back to the hot side do not count for this, so that the two threads of a core can exchange
 /// vCPUs.
 pub(crate) fn run<C: Fn(CpuId) -> CpuSet>(
-    loads: &[Load],
+    loads: &[BalancerCpu],
     groups: &[Vec<usize>],
-    rules: &Rules,
+    rules: &SwapRules,
     core_of: C,
 ) -> Vec<Move> {
     let (used, closed) = (CpuSet::NONE, CpuSet::NONE);
-    let mut run = Run { loads, rules, core_of, used, closed, moves: Vec::new() };
+    let mut run = PairSearch { loads, rules, core_of, used, closed, moves: Vec::new() };
     groups.iter().for_each(|group| run.group(group));
     run.moves
 }
 
-struct Run<'a, C> {
-    loads: &'a [Load],
-    rules: &'a Rules,
+struct PairSearch<'a, C> {
+    loads: &'a [BalancerCpu],
+    rules: &'a SwapRules,
     core_of: C,
     /// CPUs that have been in a pair. A CPU is in one pair at most.
     used: CpuSet,
@@ -37,19 +37,19 @@ struct Run<'a, C> {
     moves: Vec<Move>,
 }
 
-impl<C: Fn(CpuId) -> CpuSet> Run<'_, C> {
+impl<C: Fn(CpuId) -> CpuSet> PairSearch<'_, C> {
     fn group(&mut self, group: &[usize]) {
         let loads = self.loads;
         let counting = group.iter().map(|&place| &loads[place]).filter(|load| load.counts());
-        let ahead = |load: &Load| load.members.iter().map(|member| member.lead).max();
+        let ahead = |load: &BalancerCpu| load.members.iter().map(|member| member.lead).max();
         let by_lead = self.rules.by_lead;
-        let mut order: Vec<(&Load, Option<i64>)> =
+        let mut order: Vec<(&BalancerCpu, Option<i64>)> =
             counting.map(|load| (load, if by_lead { ahead(load) } else { None })).collect();
         order.sort_by(|(a, ahead_a), (b, ahead_b)| {
             let equal = a.tau().compare(b.tau()).then(ahead_a.cmp(ahead_b));
             equal.then(a.cpu.cmp(&b.cpu))
         });
-        let order: Vec<&Load> = order.into_iter().map(|(load, _)| load).collect();
+        let order: Vec<&BalancerCpu> = order.into_iter().map(|(load, _)| load).collect();
         let ideal = ideal(&order);
         for &hot in &order {
             if hot.weight > 0 && !self.used.contains(hot.cpu) {
@@ -59,7 +59,7 @@ impl<C: Fn(CpuId) -> CpuSet> Run<'_, C> {
     }
 
     /// Searches for a CPU to swap with, the one with the highest tau first.
-    fn pair(&mut self, hot: &Load, order: &[&Load], ideal: Tau) {
+    fn pair(&mut self, hot: &BalancerCpu, order: &[&BalancerCpu], ideal: Tau) {
         for &idle in order.iter().rev() {
             let is_open = hot.reach.contains(idle.cpu)
                 && !self.used.contains(idle.cpu)
@@ -82,7 +82,7 @@ impl<C: Fn(CpuId) -> CpuSet> Run<'_, C> {
         }
     }
 
-    fn carry_out(&mut self, hot: &Load, idle: &Load, swap: &Swap) {
+    fn carry_out(&mut self, hot: &BalancerCpu, idle: &BalancerCpu, swap: &Swap) {
         let there = |&vcpu| Move { vcpu, from: hot.cpu, to: idle.cpu };
         let back = |&vcpu| Move { vcpu, from: idle.cpu, to: hot.cpu };
         self.moves.extend(swap.there.iter().map(there));
@@ -94,7 +94,7 @@ impl<C: Fn(CpuId) -> CpuSet> Run<'_, C> {
 }
 
 /// Returns the tau of a whole group.
-pub(super) fn ideal(loads: &[&Load]) -> Tau {
+pub(super) fn ideal(loads: &[&BalancerCpu]) -> Tau {
     let time = loads.iter().map(|load| load.available).sum();
     let weight = loads.iter().fold(0_u64, |sum, load| sum.saturating_add(load.weight));
     Tau { time, weight }

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 
 use slackline_units::{CpuId, CpuSet, VcpuId};
 
-use super::{Load, Member, SAMPLE};
+use super::{BalancerCpu, Member, SAMPLE};
 
 /// Divisor of the time that reservations leave of a CPU: that part may be planned beyond its room.
 /// It costs some exactness and saves splits. [balancer §4.4, step 2]
@@ -26,7 +26,7 @@ pub(crate) struct Plan {
     pub(crate) whole: Vec<(VcpuId, CpuId)>,
     pub(crate) splits: Vec<Split>,
     /// Rates and affinities for which it was made, by vCPU id.
-    made_for: Vec<Wanted>,
+    made_for: Vec<PlannedRate>,
 }
 
 /// A split vCPU with its pieces in order.
@@ -48,7 +48,7 @@ pub(crate) struct Piece {
 
 /// Rate and affinity of a vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Wanted {
+struct PlannedRate {
     vcpu: VcpuId,
     rate: u64,
     allowed: CpuSet,
@@ -56,12 +56,12 @@ struct Wanted {
 
 /// Returns the plan for these groups of places in `loads`. If the previous plan still holds, all
 /// vCPUs stay where it put them, and only the quotas follow the available time.
-pub(crate) fn plan(loads: &[Load], groups: &[Vec<usize>], before: Option<Plan>) -> Plan {
-    let mut wanted: Vec<Wanted> = Vec::new();
+pub(crate) fn plan(loads: &[BalancerCpu], groups: &[Vec<usize>], before: Option<Plan>) -> Plan {
+    let mut wanted: Vec<PlannedRate> = Vec::new();
     let mut rooms: Vec<u64> = loads.iter().map(|load| load.available).collect();
     for group in groups {
         rates::set(loads, group, &mut rooms, |member: &Member, rate| {
-            wanted.push(Wanted { vcpu: member.vcpu, rate, allowed: member.allowed });
+            wanted.push(PlannedRate { vcpu: member.vcpu, rate, allowed: member.allowed });
         });
     }
     wanted.sort_unstable_by_key(|wanted| wanted.vcpu);
@@ -76,8 +76,8 @@ pub(crate) fn plan(loads: &[Load], groups: &[Vec<usize>], before: Option<Plan>) 
 }
 
 impl Plan {
-    fn holds_for(&self, wanted: &[Wanted]) -> bool {
-        let is_near = |(before, now): (&Wanted, &Wanted)| {
+    fn holds_for(&self, wanted: &[PlannedRate]) -> bool {
+        let is_near = |(before, now): (&PlannedRate, &PlannedRate)| {
             let moved = before.rate.abs_diff(now.rate);
             (before.vcpu, before.allowed) == (now.vcpu, now.allowed)
                 && moved <= before.rate.max(SAMPLE.ns() / 100) / MOVED
@@ -92,7 +92,12 @@ impl Plan {
 
     /// Returns the plan with quotas for slightly changed rates. On each CPU but the last, a split
     /// vCPU gets the time that the whole vCPUs leave.
-    fn at_rates(mut self, loads: &[Load], wanted: &[Wanted], mut rooms: Vec<u64>) -> Plan {
+    fn at_rates(
+        mut self,
+        loads: &[BalancerCpu],
+        wanted: &[PlannedRate],
+        mut rooms: Vec<u64>,
+    ) -> Plan {
         if self.splits.is_empty() {
             return self;
         }
@@ -118,7 +123,7 @@ impl Plan {
     }
 
     /// Packs a group in two ways and adds the one with fewer splits or, if equal, fewer migrations.
-    fn add(&mut self, loads: &[Load], group: &[usize], rooms: &[u64]) {
+    fn add(&mut self, loads: &[BalancerCpu], group: &[usize], rooms: &[u64]) {
         let mut items: Vec<Item> = Vec::new();
         for &place in group {
             items.extend(loads[place].members.iter().map(|member| Item {
@@ -131,8 +136,8 @@ impl Plan {
         }
         // First the tied vCPUs, then the heaviest.
         items.sort_unstable_by_key(|item| (!item.is_tied, u64::MAX - item.rate, item.vcpu));
-        let pack = |stays| Packing::new(loads, group, rooms).pack(&items, stays);
-        let cost = |packed: &Packing| (packed.splits.len(), packed.moves);
+        let pack = |stays| PlanPacking::new(loads, group, rooms).pack(&items, stays);
+        let cost = |packed: &PlanPacking| (packed.splits.len(), packed.moves);
         let staying = pack(true);
         // A packing without splits and migrations cannot be improved.
         let anew = if cost(&staying) == (0, 0) { None } else { Some(pack(false)) };
@@ -151,7 +156,7 @@ impl Plan {
 }
 
 /// Returns the rate of a vCPU from a list in order of id. Zero if it is not in the list.
-fn rate_of(wanted: &[Wanted], vcpu: VcpuId) -> u64 {
+fn rate_of(wanted: &[PlannedRate], vcpu: VcpuId) -> u64 {
     let at = wanted.binary_search_by_key(&vcpu, |wanted| wanted.vcpu);
     at.map_or(0, |at| wanted[at].rate)
 }
@@ -169,8 +174,8 @@ struct Item {
 }
 
 /// A packing in progress.
-struct Packing<'a> {
-    loads: &'a [Load],
+struct PlanPacking<'a> {
+    loads: &'a [BalancerCpu],
     /// Places to pack into with their room, those with the least first.
     open: Vec<(u64, usize)>,
     /// Greatest tolerance of any of these places.
@@ -184,13 +189,13 @@ struct Packing<'a> {
     moves: usize,
 }
 
-impl<'a> Packing<'a> {
-    fn new(loads: &'a [Load], group: &[usize], rooms: &[u64]) -> Packing<'a> {
+impl<'a> PlanPacking<'a> {
+    fn new(loads: &'a [BalancerCpu], group: &[usize], rooms: &[u64]) -> PlanPacking<'a> {
         let mut open: Vec<(u64, usize)> =
             group.iter().map(|&place| (rooms[place], place)).collect();
         open.sort_unstable();
         let most = group.iter().map(|&place| loads[place].available).max();
-        Packing {
+        PlanPacking {
             loads,
             open,
             most_tolerance: most.unwrap_or(0) / SLOP,
@@ -202,7 +207,7 @@ impl<'a> Packing<'a> {
         }
     }
 
-    fn pack(mut self, items: &[Item], stays: bool) -> Packing<'a> {
+    fn pack(mut self, items: &[Item], stays: bool) -> PlanPacking<'a> {
         let mut left: Vec<&Item> = Vec::new();
         for item in items {
             match self.place_for(item, stays) {
@@ -318,7 +323,7 @@ impl<'a> Packing<'a> {
             return;
         }
         let piece = |(place, quota): (usize, u64)| {
-            let Load { cpu, available, .. } = self.loads[place];
+            let BalancerCpu { cpu, available, .. } = self.loads[place];
             Piece { cpu, quota, rate: item.rate.min(available).max(1) }
         };
         let pieces = taken.into_iter().map(piece).collect();

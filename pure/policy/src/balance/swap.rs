@@ -11,15 +11,15 @@ use alloc::vec::Vec;
 
 use slackline_units::VcpuId;
 
-use super::{Load, Member, Parts, Tau};
+use super::{BalancerCpu, Member, Ratio, Tau};
 
 /// Choices that the thesis leaves open, and repairs of its flaws.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rules {
+pub(crate) struct SwapRules {
     /// Tolerance of w_ideal: one part in `close`. [balancer A2]
     pub(crate) close: u64,
     /// Least difference of tau for a pair of CPUs, as a part of the ideal tau. [balancer A3]
-    pub(crate) least: Parts,
+    pub(crate) least: Ratio,
     /// True if more than w_ideal may migrate when nothing else can and the hot CPU gains by it.
     /// Also, no swap may leave either CPU with a lower tau than the hot one has. [balancer §1.8, 1;
     /// trap 13]
@@ -42,7 +42,12 @@ pub(crate) struct Swap {
 }
 
 /// Returns the swap. `None` if none helps. `ideal` is the tau of their group.
-pub(crate) fn swap(hot: &Load, idle: &Load, ideal: Tau, rules: &Rules) -> Option<Swap> {
+pub(crate) fn swap(
+    hot: &BalancerCpu,
+    idle: &BalancerCpu,
+    ideal: Tau,
+    rules: &SwapRules,
+) -> Option<Swap> {
     let mut under: Vec<&Member> = marked(hot, idle).collect();
     under.retain(|member| member.served.compare(ideal).is_lt());
     let mut over: Vec<&Member> = marked(idle, hot).collect();
@@ -64,12 +69,12 @@ pub(crate) fn swap(hot: &Load, idle: &Load, ideal: Tau, rules: &Rules) -> Option
 /// Returns the vCPUs of a CPU that may migrate to another and were runnable. The tau of a vCPU that
 /// was hardly runnable is a quotient of two small numbers, so these are left out. [balancer A6,
 /// trap 2]
-fn marked<'a>(from: &'a Load, to: &'a Load) -> impl Iterator<Item = &'a Member> {
+fn marked<'a>(from: &'a BalancerCpu, to: &'a BalancerCpu) -> impl Iterator<Item = &'a Member> {
     from.members.iter().filter(|member| member.weight.0 > 0 && member.allowed.contains(to.cpu))
 }
 
 /// Returns w_ideal as a fraction.
-pub(super) fn wanted(hot: &Load, idle: &Load) -> (i128, i128) {
+pub(super) fn wanted(hot: &BalancerCpu, idle: &BalancerCpu) -> (i128, i128) {
     let wide = i128::from;
     let wanted = wide(idle.available) * wide(hot.weight) - wide(hot.available) * wide(idle.weight);
     (wanted, wide(hot.available) + wide(idle.available))
@@ -79,7 +84,7 @@ pub(super) fn wanted(hot: &Load, idle: &Load) -> (i128, i128) {
 struct Pair<'a> {
     hot: Tau,
     idle: Tau,
-    rules: &'a Rules,
+    rules: &'a SwapRules,
     /// w_ideal, multiplied by `shares`.
     wanted: i128,
     /// Denominator of w_ideal: t_hot + t_idle.
@@ -88,7 +93,7 @@ struct Pair<'a> {
 
 /// vCPUs marked to migrate to the idle CPU and back.
 #[derive(Clone, Debug)]
-struct Marked<'a> {
+struct MarkedVcpus<'a> {
     there: Vec<&'a Member>,
     back: Vec<&'a Member>,
     /// w_total: weight of `there` less weight of `back`.
@@ -99,10 +104,10 @@ fn sum(members: &[&Member]) -> i128 {
     members.iter().map(|member| i128::from(member.weight.0)).sum()
 }
 
-impl<'a> Marked<'a> {
-    fn new(there: Vec<&'a Member>, back: Vec<&'a Member>) -> Marked<'a> {
+impl<'a> MarkedVcpus<'a> {
+    fn new(there: Vec<&'a Member>, back: Vec<&'a Member>) -> MarkedVcpus<'a> {
         let total = sum(&there) - sum(&back);
-        Marked { there, back, total }
+        MarkedVcpus { there, back, total }
     }
 
     fn is_empty(&self) -> bool {
@@ -110,7 +115,7 @@ impl<'a> Marked<'a> {
     }
 
     /// Removes pairs of equal weight, but keeps at least two vCPUs.
-    fn with_thrift(mut self) -> Marked<'a> {
+    fn with_thrift(mut self) -> MarkedVcpus<'a> {
         let mut at = 0;
         while at < self.back.len() && self.there.len() + self.back.len() > 2 {
             let weight = self.back[at].weight;
@@ -127,7 +132,7 @@ impl<'a> Marked<'a> {
 }
 
 impl<'a> Pair<'a> {
-    fn new(hot: &Load, idle: &Load, rules: &'a Rules) -> Pair<'a> {
+    fn new(hot: &BalancerCpu, idle: &BalancerCpu, rules: &'a SwapRules) -> Pair<'a> {
         let (wanted, shares) = wanted(hot, idle);
         Pair { hot: hot.tau(), idle: idle.tau(), rules, wanted, shares }
     }
@@ -154,7 +159,7 @@ impl<'a> Pair<'a> {
 
     /// Phases 1 and 2: starts with all marked vCPUs. Drops the one nearest to the ideal tau, on the
     /// side that has too much weight, until w_total is close to w_ideal. O(n).
-    fn drop_in_order(&self, under: &[&'a Member], over: &[&'a Member]) -> Option<Marked<'a>> {
+    fn drop_in_order(&self, under: &[&'a Member], over: &[&'a Member]) -> Option<MarkedVcpus<'a>> {
         let (mut there, mut back) = (under, over);
         let mut total = sum(there) - sum(back);
         loop {
@@ -162,7 +167,7 @@ impl<'a> Pair<'a> {
                 return None;
             }
             if self.is_close(total) && self.is_harmless(total) {
-                return Some(Marked { there: there.to_vec(), back: back.to_vec(), total });
+                return Some(MarkedVcpus { there: there.to_vec(), back: back.to_vec(), total });
             }
             if self.beyond(total) > 0 {
                 let (dropped, rest) = there.split_first()?;
@@ -175,8 +180,12 @@ impl<'a> Pair<'a> {
     }
 
     /// Phase 3: drops vCPUs whose weight matches the excess. w_ideal is not exceeded. O(n^2).
-    fn drop_by_weight(&self, there: Vec<&'a Member>, back: Vec<&'a Member>) -> Option<Marked<'a>> {
-        let restored = Marked::new(there, back);
+    fn drop_by_weight(
+        &self,
+        there: Vec<&'a Member>,
+        back: Vec<&'a Member>,
+    ) -> Option<MarkedVcpus<'a>> {
+        let restored = MarkedVcpus::new(there, back);
         let mut marked = restored.clone();
         if self.beyond(marked.total) > 0 {
             let excess = self.beyond(marked.total);
@@ -201,7 +210,7 @@ impl<'a> Pair<'a> {
     }
 
     /// Phase 3 b: drops light vCPUs while w_total exceeds w_ideal.
-    fn drop_light(&self, marked: &mut Marked<'a>) {
+    fn drop_light(&self, marked: &mut MarkedVcpus<'a>) {
         while self.beyond(marked.total) > 0
             && let Some(light) = self.best_fit(&marked.there, (self.beyond(marked.total), 0))
         {
@@ -210,7 +219,7 @@ impl<'a> Pair<'a> {
     }
 
     /// Returns the least excess over w_ideal that phase 3 leads to, if that helps the hot CPU.
-    fn overshoot(&self, mut marked: Marked<'a>) -> Option<Marked<'a>> {
+    fn overshoot(&self, mut marked: MarkedVcpus<'a>) -> Option<MarkedVcpus<'a>> {
         if !self.rules.improves {
             return None;
         }
@@ -222,8 +231,8 @@ impl<'a> Pair<'a> {
         }
         // Relative to the tau of the hot CPU. Relative to the ideal tau, case R8 of the reference
         // would miss it by a twentieth.
-        let Parts { some, of } = self.rules.least;
-        let half = Parts { some, of: 2 * of };
+        let Ratio { some, of } = self.rules.least;
+        let half = Ratio { some, of: 2 * of };
         let helps = marked.total > 0
             && self.idle_with(marked.total).exceeds(self.hot, self.hot, half)
             && !marked.is_empty();

@@ -42,13 +42,13 @@ use alloc::string::ToString;
 
 use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, ReservationError, Span, Time, VcpuId};
 
-use crate::admission::bookings::{Asked, Bookings, Placed, Tenant};
+use crate::admission::bookings::{AdmissionRequest, BookedPlacement, Bookings, Tenant};
 use crate::admission::placement::Packing;
 use crate::api::field::{distance, slice_of};
 use crate::queues::ordered::Queues;
 use crate::{
-    Account, AdmitError, Entitlement, Field, Moment, Pick, Policy, Promise, Roster, Spec, Topology,
-    TurnEnd, Values,
+    Account, AdmitError, Entitlement, Field, Moment, Pick, Policy, Promise, Roster, Spec,
+    TimesliceEnd, Topology, Values,
 };
 
 const ADMISSION: Field = Field::choice(
@@ -137,7 +137,7 @@ fn begins_at_wake(values: &Values) -> bool {
 }
 
 fn promise(share: &Values) -> Result<Option<Promise>, ReservationError> {
-    let terms = Share::read(share)?;
+    let terms = AtroposParameters::read(share)?;
     let exact = !terms.extra;
     Ok(Some(Promise {
         reservation: terms.natural,
@@ -158,12 +158,12 @@ struct Atropos {
     /// One queue per CPU: the waiting vCPUs that may use slack, lowest ticket first.
     rounds: Queues<u64>,
     next_ticket: u64,
-    servers: Roster<Server>,
+    servers: Roster<AtroposServer>,
 }
 
 /// Parameters of a vCPU.
 #[derive(Clone, Copy)]
-struct Share {
+struct AtroposParameters {
     natural: Reservation,
     /// Length of the first period after a long block. At most the natural period.
     latency: Span,
@@ -171,8 +171,8 @@ struct Share {
 }
 
 /// Budget and accounts of one vCPU.
-struct Server {
-    terms: Share,
+struct AtroposServer {
+    terms: AtroposParameters,
     cpu: CpuId,
     /// End of the natural period.
     period_end: Time,
@@ -200,7 +200,7 @@ struct Server {
 
 /// Queues of a CPU.
 #[derive(Clone, Copy)]
-enum Queue {
+enum AtroposQueue {
     /// Runnable vCPUs with budget left.
     Ready,
     /// Budget left, but all vCPUs in `Ready` have precedence.
@@ -211,17 +211,20 @@ enum Queue {
 
 impl Policy for Atropos {
     fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError> {
-        let terms = Share::read(share)?;
+        let terms = AtroposParameters::read(share)?;
         let asked = self.asked(at, vcpu, terms.natural);
-        let Placed { cpu, advance, .. } = self.promised.add(vcpu, &asked)?;
-        self.servers.insert(vcpu, Server { debt: advance, ..Server::new(terms, cpu, at.now()) });
+        let BookedPlacement { cpu, advance, .. } = self.promised.add(vcpu, &asked)?;
+        self.servers.insert(
+            vcpu,
+            AtroposServer { debt: advance, ..AtroposServer::new(terms, cpu, at.now()) },
+        );
         Ok(())
     }
 
     /// New parameters start a new natural period at once, so they take effect with the next
     /// scheduling decision.
     fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
-        let terms = Share::read(share)?;
+        let terms = AtroposParameters::read(share)?;
         let tenant = self.servers[vcpu].tenant(vcpu, at.now());
         let home = tenant.cpu;
         let asked = self.asked(at, vcpu, terms.natural);
@@ -229,12 +232,12 @@ impl Policy for Atropos {
         self.dequeue(vcpu);
         self.note_rests(at, [home, cpu].into_iter().collect());
         let server = &mut self.servers[vcpu];
-        *server = Server {
+        *server = AtroposServer {
             debt: tenant.advance,
             asleep_since: server.asleep_since,
             ticket: server.ticket,
             slack_used: server.slack_used,
-            ..Server::new(terms, cpu, at.now())
+            ..AtroposServer::new(terms, cpu, at.now())
         };
         if at.is_awake(vcpu) {
             server.begin(at.now(), terms.natural.period());
@@ -243,7 +246,7 @@ impl Policy for Atropos {
         Ok([home, cpu].into_iter().collect())
     }
 
-    fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.dequeue(vcpu);
         let server = self.servers.remove(vcpu).expect("a joined vCPU has a server");
         self.promised.remove(at.now(), server.tenant(vcpu, at.now()));
@@ -251,7 +254,7 @@ impl Policy for Atropos {
         CpuSet::NONE
     }
 
-    fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let server = &mut self.servers[vcpu];
         if self.begins_at_wake {
             server.wake_anew(at.now());
@@ -288,15 +291,15 @@ impl Policy for Atropos {
     }
 
     /// A yield gives up a turn of slack. Budget is kept, since it is reserved anyway.
-    fn turn_over(&mut self, _: &Moment, vcpu: VcpuId, why: TurnEnd) -> CpuSet {
-        if why == TurnEnd::Yield && self.rounds.queue_of(vcpu).is_some() {
+    fn on_timeslice_end(&mut self, _: &Moment, vcpu: VcpuId, why: TimesliceEnd) -> CpuSet {
+        if why == TimesliceEnd::Yield && self.rounds.queue_of(vcpu).is_some() {
             self.take_ticket(vcpu);
             self.enqueue(vcpu);
         }
         CpuSet::NONE
     }
 
-    fn block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.dequeue(vcpu);
         self.servers[vcpu].asleep_since = at.now();
         CpuSet::NONE
@@ -304,7 +307,7 @@ impl Policy for Atropos {
 
     fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {
         let eligible = |vcpu| at.is_eligible(vcpu, cpu);
-        for queue in [Queue::Ready, Queue::Unblocked] {
+        for queue in [AtroposQueue::Ready, AtroposQueue::Unblocked] {
             if let Some((_, vcpu)) = self.deadlines.first_that(queue.of(cpu), eligible) {
                 let limit = Some(self.servers[vcpu].remaining);
                 return Pick::Run { vcpu, limit, entitlement: Entitlement::Due };
@@ -317,13 +320,13 @@ impl Policy for Atropos {
         Pick::Run { vcpu, limit, entitlement: Entitlement::Spare }
     }
 
-    fn alarm(&self, cpu: CpuId) -> Option<Time> {
-        let first = |queue: Queue| self.deadlines.first(queue.of(cpu));
-        Queue::ALL.into_iter().filter_map(first).map(|(deadline, _)| deadline).min()
+    fn next_timer(&self, cpu: CpuId) -> Option<Time> {
+        let first = |queue: AtroposQueue| self.deadlines.first(queue.of(cpu));
+        AtroposQueue::ALL.into_iter().filter_map(first).map(|(deadline, _)| deadline).min()
     }
 
-    fn ring(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
-        for queue in Queue::ALL {
+    fn on_timer(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+        for queue in AtroposQueue::ALL {
             while let Some((deadline, vcpu)) = self.deadlines.first(queue.of(cpu)) {
                 if deadline > at.now() {
                     break;
@@ -335,7 +338,7 @@ impl Policy for Atropos {
         CpuSet::one(cpu)
     }
 
-    fn room(&self, at: &Moment, period: Span, allowed: CpuSet) -> Option<Span> {
+    fn available_slice(&self, at: &Moment, period: Span, allowed: CpuSet) -> Option<Span> {
         let least = Reservation::new(Span::from_ns(1), period).ok()?;
         let rests = |cpu| self.rests(at.now(), cpu);
         self.promised.room(&self.promised.asked(at, least, allowed, rests))
@@ -362,14 +365,14 @@ impl Atropos {
             promised: Bookings::new(topology, capacity, Packing::Spread),
             quantum: values.span(&QUANTUM),
             begins_at_wake: begins_at_wake(values),
-            deadlines: Queues::new(Queue::ALL.len() * topology.cpus()),
+            deadlines: Queues::new(AtroposQueue::ALL.len() * topology.cpus()),
             rounds: Queues::new(topology.cpus()),
             next_ticket: 0,
             servers: Roster::default(),
         }
     }
 
-    fn asked(&self, at: &Moment, vcpu: VcpuId, share: Reservation) -> Asked<'static> {
+    fn asked(&self, at: &Moment, vcpu: VcpuId, share: Reservation) -> AdmissionRequest<'static> {
         self.promised.asked(at, share, at.allowed(vcpu), |cpu| self.rests(at.now(), cpu))
     }
 
@@ -385,8 +388,8 @@ impl Atropos {
     /// Returns true if no vCPU on the CPU is in `Ready`. A vCPU that wakes later does not get there
     /// with old budget, unless it wakes at the instant at which it blocked.
     fn rests(&self, now: Time, cpu: CpuId) -> bool {
-        let may_go_on = |server: &Server| server.cpu == cpu && server.asleep_since == now;
-        self.deadlines.is_empty(Queue::Ready.of(cpu)) && !self.servers.iter().any(may_go_on)
+        let may_go_on = |server: &AtroposServer| server.cpu == cpu && server.asleep_since == now;
+        self.deadlines.is_empty(AtroposQueue::Ready.of(cpu)) && !self.servers.iter().any(may_go_on)
     }
 
     /// Moves to the end of the turns of slack.
@@ -402,9 +405,9 @@ impl Atropos {
         self.dequeue(vcpu);
         let server = &self.servers[vcpu];
         let queue = match (server.remaining.is_zero(), server.is_unblocked) {
-            (true, _) => Queue::Waiting,
-            (false, true) => Queue::Unblocked,
-            (false, false) => Queue::Ready,
+            (true, _) => AtroposQueue::Waiting,
+            (false, true) => AtroposQueue::Unblocked,
+            (false, false) => AtroposQueue::Ready,
         };
         self.deadlines.insert(queue.of(server.cpu), server.deadline, vcpu);
         if server.remaining.is_zero() && server.terms.extra {
@@ -418,30 +421,31 @@ impl Atropos {
     }
 }
 
-impl Queue {
-    const ALL: [Queue; 3] = [Queue::Ready, Queue::Unblocked, Queue::Waiting];
+impl AtroposQueue {
+    const ALL: [AtroposQueue; 3] =
+        [AtroposQueue::Ready, AtroposQueue::Unblocked, AtroposQueue::Waiting];
 
     fn of(self, cpu: CpuId) -> usize {
-        Queue::ALL.len() * cpu.index() + self as usize
+        AtroposQueue::ALL.len() * cpu.index() + self as usize
     }
 }
 
-impl Share {
-    fn read(share: &Values) -> Result<Share, ReservationError> {
+impl AtroposParameters {
+    fn read(share: &Values) -> Result<AtroposParameters, ReservationError> {
         let natural = Reservation::new(share.span(&SLICE), share.span(&PERIOD))?;
         let (latency, period) = (share.span(&LATENCY), natural.period());
         if latency > period {
             return Err(ReservationError::LatencyOverPeriod { latency, period });
         }
         let latency = if latency.is_zero() { period } else { latency };
-        Ok(Share { natural, latency, extra: share.flag(&EXTRA) })
+        Ok(AtroposParameters { natural, latency, extra: share.flag(&EXTRA) })
     }
 }
 
-impl Server {
+impl AtroposServer {
     /// Creates a blocked vCPU whose natural period begins now.
-    fn new(terms: Share, cpu: CpuId, now: Time) -> Server {
-        Server {
+    fn new(terms: AtroposParameters, cpu: CpuId, now: Time) -> AtroposServer {
+        AtroposServer {
             terms,
             cpu,
             period_end: now.after(terms.natural.period()),

@@ -46,13 +46,16 @@ use slackline_units::{CpuId, CpuSet, Pace, Span, Time, VcpuId, VirtualSpan, Virt
 use crate::admission::placement::Population;
 use crate::queues::ordered::Queues;
 use crate::{
-    Account, AdmitError, Entitlement, Moment, Pick, Policy, Roster, Spec, Topology, TurnEnd, Values,
+    Account, AdmitError, Entitlement, Moment, Pick, Policy, Roster, Spec, TimesliceEnd, Topology,
+    Values,
 };
-use clock::{ADVANCE, Clock, Parameters, Unwarp, WARP, WARPBACK, WARPL, WARPU, WARPVALUE, WEIGHT};
+use clock::{
+    ADVANCE, Parameters, VcpuClock, WARP, WARPBACK, WARPL, WARPU, WARPVALUE, WEIGHT, WarpEnd,
+};
 use page::PAGE;
 use paper::Paper;
 use rules::{
-    ALLOWANCE, CHARGE_AGAIN, NARROW, ROUND_UP, RULES, Rules, UNIT, UNIT_SLIP, WARP_UNDERFLOW,
+    ALLOWANCE, BvtRules, CHARGE_AGAIN, NARROW, ROUND_UP, RULES, UNIT, UNIT_SLIP, WARP_UNDERFLOW,
 };
 use xen::Xen;
 
@@ -87,7 +90,7 @@ pub(crate) const SPEC: Spec = Spec {
 /// Rules in which the papers and Xen differ.
 trait Source: Sized + Send + 'static {
     /// Returns the clock parameters that a vCPU's share expresses.
-    fn parameters(share: &Values, rules: &Rules) -> Parameters;
+    fn parameters(share: &Values, rules: &BvtRules) -> Parameters;
 
     /// Returns the earliest clock with which a vCPU may wake.
     fn floor(bvt: &Bvt<Self>, now: Time, cpu: CpuId) -> VirtualTime;
@@ -110,14 +113,14 @@ trait Source: Sized + Send + 'static {
     ) -> VcpuId;
 
     /// Returns the end of the timeslice of a vCPU that is alone in the queue.
-    fn alone(now: Time, rules: &Rules) -> Time;
+    fn alone(now: Time, rules: &BvtRules) -> Time;
 
     /// Returns the end of the timeslice and the expiry of the warp timer. The arguments are the
     /// times at which timeslice and warp would end by themselves.
     fn ends(turn: Time, warp: Time) -> (Time, Time);
 
     /// Counts CPU time against the limit of a warp. Returns the pause if that ended the warp.
-    fn use_warp(clock: &mut Clock, now: Time) -> Option<Unwarp>;
+    fn use_warp(clock: &mut VcpuClock, now: Time) -> Option<WarpEnd>;
 
     /// Handles the end of the warp pause of a vCPU.
     fn may_warp_again(bvt: &mut Bvt<Self>, cpu: CpuId, vcpu: VcpuId);
@@ -127,11 +130,11 @@ trait Source: Sized + Send + 'static {
 }
 
 struct Bvt<S> {
-    rules: Rules,
+    rules: BvtRules,
     source: PhantomData<S>,
-    lines: Vec<Line>,
+    lines: Vec<BvtCpu>,
     population: Population,
-    clocks: Roster<Clock>,
+    clocks: Roster<VcpuClock>,
     /// Two queues per CPU, `plain` and `shifted`, by effective time and then by position.
     order: Queues<(VirtualTime, i64)>,
     /// One queue per CPU: the vCPUs in `shifted`, by actual time.
@@ -142,7 +145,7 @@ struct Bvt<S> {
 
 /// State of one CPU.
 #[derive(Clone, Debug)]
-struct Line {
+struct BvtCpu {
     /// vCPU chosen by the last pass.
     current: Option<VcpuId>,
     /// Begin of its timeslice, as charging counts it.
@@ -162,7 +165,7 @@ struct Line {
 
 /// Reason for a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cause {
+enum PassCause {
     /// A timer or a wake requests it. All wakes of the instant come before it.
     Asked,
     /// The chosen vCPU is preempted or blocks, or its clock was set anew.
@@ -174,7 +177,7 @@ enum Cause {
 impl<S: Source> Policy for Bvt<S> {
     fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError> {
         let cpu = self.population.join(at.allowed(vcpu));
-        let mut clock = Clock::new(share, S::parameters(share, &self.rules), cpu);
+        let mut clock = VcpuClock::new(share, S::parameters(share, &self.rules), cpu);
         clock.actual = self.line(cpu).floor;
         self.clocks.insert(vcpu, clock);
         Ok(())
@@ -190,25 +193,25 @@ impl<S: Source> Policy for Bvt<S> {
         let is_queued = self.order.queue_of(vcpu).is_some();
         self.dequeue(vcpu);
         self.pauses.remove(vcpu);
-        let mut clock = Clock::new(share, S::parameters(share, &self.rules), cpu);
+        let mut clock = VcpuClock::new(share, S::parameters(share, &self.rules), cpu);
         let before = &self.clocks[vcpu];
         clock.actual = if cpu == home { before.actual } else { self.line(cpu).floor };
         clock.used = if is_current { Span::ZERO } else { before.used };
         self.clocks[vcpu] = clock;
         if is_current && cpu != home {
             self.lines[home.index()].current = None;
-            self.pass(at, home, Cause::AtOnce);
+            self.pass(at, home, PassCause::AtOnce);
         }
         if is_current && cpu == home {
             self.enqueue_last(home, vcpu);
-            self.pass(at, home, Cause::AtOnce);
+            self.pass(at, home, PassCause::AtOnce);
         } else if is_queued {
             self.arrive(at, vcpu);
         }
         Ok([home, cpu].into_iter().collect())
     }
 
-    fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.dequeue(vcpu);
         self.pauses.remove(vcpu);
         let clock = self.clocks.remove(vcpu).expect("a joined vCPU has a clock");
@@ -216,12 +219,12 @@ impl<S: Source> Policy for Bvt<S> {
         let line = &mut self.lines[clock.cpu.index()];
         if line.current == Some(vcpu) {
             line.current = None;
-            self.pass(at, clock.cpu, Cause::AtOnce);
+            self.pass(at, clock.cpu, PassCause::AtOnce);
         }
         CpuSet::NONE
     }
 
-    fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let cpu = self.clocks[vcpu].cpu;
         let floor = S::floor(self, at.now(), cpu);
         self.clocks[vcpu].wake(at.now(), floor);
@@ -230,7 +233,7 @@ impl<S: Source> Policy for Bvt<S> {
     }
 
     /// A vCPU that was picked because the host barred the chosen one becomes the chosen one.
-    fn start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let cpu = self.clocks[vcpu].cpu;
         let line = &mut self.lines[cpu.index()];
         if line.current != Some(vcpu) {
@@ -251,23 +254,24 @@ impl<S: Source> Policy for Bvt<S> {
         CpuSet::NONE
     }
 
-    fn turn_over(&mut self, at: &Moment, vcpu: VcpuId, why: TurnEnd) -> CpuSet {
+    fn on_timeslice_end(&mut self, at: &Moment, vcpu: VcpuId, why: TimesliceEnd) -> CpuSet {
         let cpu = self.clocks[vcpu].cpu;
         if self.line(cpu).current == Some(vcpu) {
-            let cause = if why == TurnEnd::Yield { Cause::Yield } else { Cause::Asked };
+            let cause =
+                if why == TimesliceEnd::Yield { PassCause::Yield } else { PassCause::Asked };
             self.pass(at, cpu, cause);
         }
         CpuSet::NONE
     }
 
-    fn block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.dequeue(vcpu);
         self.clocks[vcpu].block(at.now());
         let cpu = self.clocks[vcpu].cpu;
         if self.line(cpu).current != Some(vcpu) {
             return CpuSet::NONE;
         }
-        self.pass(at, cpu, Cause::AtOnce);
+        self.pass(at, cpu, PassCause::AtOnce);
         let line = &mut self.lines[cpu.index()];
         if line.current.is_none() {
             line.floor = S::floor_of_idle(line.floor, self.clocks[vcpu].actual);
@@ -287,12 +291,12 @@ impl<S: Source> Policy for Bvt<S> {
         Pick::Run { vcpu, limit, entitlement: Entitlement::Due }
     }
 
-    fn alarm(&self, cpu: CpuId) -> Option<Time> {
+    fn next_timer(&self, cpu: CpuId) -> Option<Time> {
         let pause = self.pauses.first(cpu.index()).map_or(Time::NEVER, |(end, _)| end);
         Some(self.line(cpu).warp_ends.min(pause)).filter(|&alarm| alarm != Time::NEVER)
     }
 
-    fn ring(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+    fn on_timer(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
         let mut asks = false;
         let line = &mut self.lines[cpu.index()];
         if line.warp_ends <= at.now() {
@@ -300,7 +304,7 @@ impl<S: Source> Policy for Bvt<S> {
             let current = line.current.expect("a warp timer belongs to a chosen vCPU");
             let unwarp = self.clocks[current].unwarp(at.now());
             // A vCPU that may warp again keeps the rest of its timeslice [Xen].
-            asks |= unwarp == Unwarp::ForGood;
+            asks |= unwarp == WarpEnd::ForGood;
             self.pause(current, unwarp);
         }
         while let Some((end, vcpu)) = self.pauses.first(cpu.index()) {
@@ -313,7 +317,7 @@ impl<S: Source> Policy for Bvt<S> {
             asks = true;
         }
         if asks {
-            self.pass(at, cpu, Cause::AtOnce);
+            self.pass(at, cpu, PassCause::AtOnce);
         }
         CpuSet::one(cpu)
     }
@@ -332,7 +336,7 @@ impl<S: Source> Policy for Bvt<S> {
 
 impl<S: Source> Bvt<S> {
     fn new(values: &Values, topology: &Topology) -> Bvt<S> {
-        let line = Line {
+        let line = BvtCpu {
             current: None,
             since: Time::START,
             until: Time::NEVER,
@@ -344,7 +348,7 @@ impl<S: Source> Bvt<S> {
             warp_ends: Time::NEVER,
         };
         Bvt {
-            rules: Rules::new(values),
+            rules: BvtRules::new(values),
             source: PhantomData,
             lines: alloc::vec![line; topology.cpus()],
             population: Population::new(topology.cpus()),
@@ -356,7 +360,7 @@ impl<S: Source> Bvt<S> {
     }
 
     #[inline]
-    fn line(&self, cpu: CpuId) -> &Line {
+    fn line(&self, cpu: CpuId) -> &BvtCpu {
         &self.lines[cpu.index()]
     }
 
@@ -369,11 +373,11 @@ impl<S: Source> Bvt<S> {
         self.enqueue(vcpu, head);
         let line = self.line(cpu);
         let current = line.current.filter(|&current| at.is_eligible(current, cpu));
-        let Some(current) = current else { return self.pass(at, cpu, Cause::Asked) };
+        let Some(current) = current else { return self.pass(at, cpu, PassCause::Asked) };
         let lead = self.clocks[vcpu].effective - self.reading(now, current);
         let end = S::cut(self, now, current, lead);
         if end <= now {
-            self.pass(at, cpu, Cause::Asked);
+            self.pass(at, cpu, PassCause::Asked);
         } else {
             let line = &mut self.lines[cpu.index()];
             line.until = line.until.min(end);
@@ -381,7 +385,7 @@ impl<S: Source> Bvt<S> {
     }
 
     /// Charges the chosen vCPU and chooses again.
-    fn pass(&mut self, at: &Moment, cpu: CpuId, cause: Cause) {
+    fn pass(&mut self, at: &Moment, cpu: CpuId, cause: PassCause) {
         let (now, line) = (at.now(), self.line(cpu));
         // A pass of this instant has charged it already, and it has not run since.
         let is_again = line.pending == now;
@@ -390,16 +394,16 @@ impl<S: Source> Bvt<S> {
             if !is_again {
                 self.settle(now, current);
             }
-            let stays = is_again && cause == Cause::Asked;
+            let stays = is_again && cause == PassCause::Asked;
             if !stays {
                 self.requeue(cpu, current);
             }
         }
-        if cause == Cause::Asked && !is_again {
+        if cause == PassCause::Asked && !is_again {
             let line = &mut self.lines[cpu.index()];
             (line.pending, line.floor_before) = (now, line.floor);
         }
-        let holder = current.filter(|_| cause != Cause::Yield);
+        let holder = current.filter(|_| cause != PassCause::Yield);
         let next = self.choose(at, cpu, holder);
         self.grant(at, cpu, next);
     }
@@ -424,8 +428,8 @@ impl<S: Source> Bvt<S> {
         }
     }
 
-    fn pause(&mut self, vcpu: VcpuId, unwarp: Unwarp) {
-        if let Unwarp::Until(end) = unwarp {
+    fn pause(&mut self, vcpu: VcpuId, unwarp: WarpEnd) {
+        if let WarpEnd::Until(end) = unwarp {
             self.pauses.insert(self.clocks[vcpu].cpu.index(), end, vcpu);
         }
     }
@@ -464,7 +468,7 @@ impl<S: Source> Bvt<S> {
     }
 
     /// Returns the end of the timeslice of `vcpu` if no event comes before.
-    fn turn_end(&self, at: &Moment, vcpu: VcpuId, clock: &Clock) -> Time {
+    fn turn_end(&self, at: &Moment, vcpu: VcpuId, clock: &VcpuClock) -> Time {
         let (now, cpu) = (at.now(), clock.cpu);
         match self.first_but(cpu, vcpu) {
             // A barred vCPU may be far behind and may become eligible at any time.

@@ -44,19 +44,21 @@ use slackline_units::{CpuId, CpuSet, CpuShare, Span, Time, VcpuId};
 
 use crate::admission::placement::Population;
 use crate::{
-    Account, AdmitError, Entitlement, Field, Moment, Pick, Policy, Roster, Spec, Told, Topology,
-    TurnEnd, Values,
+    Account, AdmitError, Entitlement, Field, Moment, Pick, Policy, Roster, Spec, TimesliceEnd,
+    Topology, Values, VcpuHint,
 };
 
 use claims::Claims;
 use domains::Domains;
-use exact::level::Level;
+use exact::level::CreditLevel;
 use gangs::Gangs;
-use rules::{Changes, Newcomers, Park};
+use rules::{ClassChange, CreditStart, Park};
 
-pub(crate) use claims::{Belief, Bound, Consider, Ends, Match, Place, Tell};
-pub(crate) use order::Among;
-pub(crate) use rules::{Rules, fields};
+pub(crate) use claims::{
+    ClaimEnd, ClaimLimit, ClaimRules, ClaimSource, ClaimTasks, RequeuePosition, TaskMatching,
+};
+pub(crate) use order::ClaimScope;
+pub(crate) use rules::{CreditRules, fields};
 
 use runqueue::{Class, RunQueues};
 
@@ -86,7 +88,7 @@ pub(crate) const SPEC: Spec = Spec {
     together: None,
     payer: None,
     build: |values, topology| {
-        let rules = Rules::read(values, values.choice(&fields::RULES));
+        let rules = CreditRules::read(values, values.choice(&fields::RULES));
         let gangs = Gangs::read(values, topology.cpus());
         Box::new(Credit { gangs, ..Credit::new(rules, topology, None) })
     },
@@ -96,7 +98,7 @@ pub(crate) const SPEC: Spec = Spec {
 const MASTER: CpuId = CpuId::new(0);
 
 pub(crate) struct Credit {
-    rules: Rules,
+    rules: CreditRules,
     topology: Topology,
     /// True if each CPU is a core of its own, and all are in one socket.
     is_flat: bool,
@@ -105,7 +107,7 @@ pub(crate) struct Credit {
     /// Ticks of the master CPU since the last accounting.
     ticks: u32,
     accounted: Time,
-    cpus: Vec<Cpu>,
+    cpus: Vec<CreditCpu>,
     /// CPUs by class of the chosen vCPU. A CPU without one counts as [`Class::Idle`].
     by_class: [CpuSet; runqueue::CLASSES],
     /// Number of vCPUs by home CPU.
@@ -117,7 +119,7 @@ pub(crate) struct Credit {
     /// not counted.
     balance: i64,
     /// State of the division of credit without counting.
-    level: Level,
+    level: CreditLevel,
     /// Claims of guests. `None` if they are ignored.
     claims: Option<Box<Claims>>,
     /// Invitations of siblings. `None` if vCPUs are scheduled independently.
@@ -130,7 +132,7 @@ pub(crate) struct Credit {
 
 /// Decision of the last pass of a CPU.
 #[derive(Clone, Copy, Debug)]
-struct Cpu {
+struct CreditCpu {
     chosen: Option<VcpuId>,
     /// Class of the chosen vCPU. [`Class::Idle`] if there is none.
     class: Class,
@@ -141,7 +143,7 @@ struct Cpu {
     turn_ends: Time,
     tick: Time,
     /// Reason for the requested pass.
-    why: Why,
+    why: PassReason,
 }
 
 /// Account of a vCPU.
@@ -194,7 +196,7 @@ impl Policy for Credit {
             claims.join(vcpu, domain);
         }
         self.change_terms(domain, share);
-        if self.rules.newcomers == Newcomers::Active {
+        if self.rules.newcomers == CreditStart::Active {
             self.become_active(vcpu);
         }
         Ok(())
@@ -216,7 +218,7 @@ impl Policy for Credit {
         Ok(self.requested)
     }
 
-    fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let on = self.vcpus[vcpu].on;
         self.retire(at, vcpu);
         self.become_inactive(vcpu);
@@ -229,19 +231,19 @@ impl Policy for Credit {
         if let Some(gangs) = &mut self.gangs {
             gangs.leave(vcpu);
         }
-        self.request_all(on, Why::Over);
+        self.request_all(on, PassReason::Over);
         self.requested
     }
 
-    fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
-        if self.rules.newcomers == Newcomers::Awake {
+    fn on_wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        if self.rules.newcomers == CreditStart::Awake {
             self.become_active(vcpu);
         }
         self.wake_up(at, vcpu);
         self.requested
     }
 
-    fn start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         if let Some(claims) = &mut self.claims {
             claims.charged(at.now(), vcpu);
         }
@@ -273,27 +275,27 @@ impl Policy for Credit {
         CpuSet::NONE
     }
 
-    fn hear(&mut self, at: &Moment, vcpu: VcpuId, told: &Told) -> CpuSet {
+    fn on_hint(&mut self, at: &Moment, vcpu: VcpuId, told: &VcpuHint) -> CpuSet {
         if self.claims.is_some() { self.listen(at, vcpu, told) } else { CpuSet::NONE }
     }
 
-    fn turn_over(&mut self, _: &Moment, vcpu: VcpuId, why: TurnEnd) -> CpuSet {
-        let why = if why == TurnEnd::Yield { Why::Yielded } else { Why::Over };
+    fn on_timeslice_end(&mut self, _: &Moment, vcpu: VcpuId, why: TimesliceEnd) -> CpuSet {
+        let why = if why == TimesliceEnd::Yield { PassReason::Yielded } else { PassReason::Over };
         self.request_all(self.vcpus[vcpu].on, why);
         CpuSet::NONE // The event concerns that CPU only.
     }
 
-    fn block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let on = self.vcpus[vcpu].on;
         self.retire(at, vcpu);
         if self.claims.is_some() {
             self.rest(at, vcpu);
         }
-        self.request_all(on, Why::Over);
+        self.request_all(on, PassReason::Over);
         CpuSet::NONE
     }
 
-    fn pass(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+    fn prepare_pick(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
         if !at.idle().is_empty() {
             self.notice_refusals(at);
         }
@@ -318,23 +320,23 @@ impl Policy for Credit {
         }
     }
 
-    fn alarm(&self, cpu: CpuId) -> Option<Time> {
+    fn next_timer(&self, cpu: CpuId) -> Option<Time> {
         let this = &self.cpus[cpu.index()];
-        let idles = this.chosen.is_none() && self.rules.changes == Changes::Tick;
+        let idles = this.chosen.is_none() && self.rules.changes == ClassChange::Tick;
         let waits = idles && !self.requested.contains(cpu);
         let passes = if waits { this.until } else { Time::NEVER };
         let first = this.tick.min(passes);
         (self.has_begun && first != Time::NEVER).then_some(first)
     }
 
-    fn ring(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+    fn on_timer(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
         if self.cpus[cpu.index()].tick <= at.now() {
             self.tick(at, cpu);
         }
         let this = &mut self.cpus[cpu.index()];
         let has_idled = this.chosen.is_none() && this.until <= at.now();
-        if has_idled && self.rules.changes == Changes::Tick {
-            self.request(cpu, Why::Over);
+        if has_idled && self.rules.changes == ClassChange::Tick {
+            self.request(cpu, PassReason::Over);
         }
         self.requested
     }
@@ -362,7 +364,7 @@ impl Policy for Credit {
 
 /// Reason for a pass. Of several reasons the greatest counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Why {
+enum PassReason {
     /// Another vCPU may precede the chosen one.
     Preempted,
     /// The timeslice has ended, or no vCPU is chosen.
@@ -378,15 +380,19 @@ fn run(vcpu: VcpuId, limit: Span) -> Pick {
 
 impl Credit {
     /// Creates the policy. Claims of guests count only with a `belief`.
-    pub(crate) fn new(rules: Rules, topology: &Topology, belief: Option<Belief>) -> Credit {
-        let cpu = Cpu {
+    pub(crate) fn new(
+        rules: CreditRules,
+        topology: &Topology,
+        belief: Option<ClaimRules>,
+    ) -> Credit {
+        let cpu = CreditCpu {
             chosen: None,
             class: Class::Idle,
             from: Time::START,
             until: Time::NEVER,
             tick: Time::NEVER,
             turn_ends: Time::NEVER,
-            why: Why::Preempted,
+            why: PassReason::Preempted,
         };
         Credit {
             rules,
@@ -409,7 +415,7 @@ impl Credit {
             vcpus: Roster::default(),
             domains: Domains::new(&rules),
             balance: 0,
-            level: Level::default(),
+            level: CreditLevel::default(),
             claims: belief.map(|belief| Box::new(Claims::new(belief))),
             gangs: None,
             free: CpuSet::first_n(topology.cpus()),
@@ -420,14 +426,15 @@ impl Credit {
     /// Returns the pick of a CPU if no vCPU is chosen or the chosen one is not eligible.
     fn stand_in(&self, at: &Moment, cpu: CpuId) -> Pick {
         // By Xen's rules an idle CPU waits until a pass is requested or it has idled for a slice.
-        let waits = self.rules.changes == Changes::Tick && self.cpus[cpu.index()].chosen.is_none();
+        let waits =
+            self.rules.changes == ClassChange::Tick && self.cpus[cpu.index()].chosen.is_none();
         let stand_in = if waits { None } else { self.best(at, cpu) };
         stand_in.map_or(Pick::Idle, |vcpu| run(vcpu, self.turn(vcpu)))
     }
 
     /// Requests a pass of a CPU.
     #[inline]
-    fn request(&mut self, cpu: CpuId, why: Why) {
+    fn request(&mut self, cpu: CpuId, why: PassReason) {
         let this = &mut self.cpus[cpu.index()];
         let is_first = !self.requested.contains(cpu);
         this.why = if is_first { why } else { this.why.max(why) };
@@ -436,7 +443,7 @@ impl Credit {
 
     /// Requests a pass of these CPUs.
     #[inline]
-    fn request_all(&mut self, cpus: impl IntoIterator<Item = CpuId>, why: Why) {
+    fn request_all(&mut self, cpus: impl IntoIterator<Item = CpuId>, why: PassReason) {
         cpus.into_iter().for_each(|cpu| self.request(cpu, why));
     }
 
@@ -447,7 +454,7 @@ impl Credit {
         let idle = at.idle().without(&self.free).without(&self.requested);
         for cpu in idle.iter() {
             if self.cpus[cpu.index()].chosen.is_some() {
-                self.request(cpu, Why::Preempted);
+                self.request(cpu, PassReason::Preempted);
             }
         }
     }
@@ -455,8 +462,8 @@ impl Credit {
     /// Chooses the vCPU that started because the chosen one is not eligible.
     fn replace(&mut self, at: &Moment, cpu: CpuId, vcpu: VcpuId) {
         self.requested.remove(cpu);
-        self.put_back(at, cpu, Why::Preempted);
-        if self.rules.changes == Changes::Tick {
+        self.put_back(at, cpu, PassReason::Preempted);
+        if self.rules.changes == ClassChange::Tick {
             self.queues.put_mark(cpu);
         }
         self.free.remove(cpu);
@@ -496,7 +503,7 @@ impl Credit {
             return;
         }
         self.accounted = now;
-        let Rules { slice, tick, clock, .. } = self.rules;
+        let CreditRules { slice, tick, clock, .. } = self.rules;
         let cpus = self.cpus.len();
         for (index, cpu) in self.cpus.iter_mut().enumerate() {
             cpu.until = now.after(slice);
@@ -527,7 +534,7 @@ impl Credit {
             self.give_credit(at);
             self.accounted = now;
         }
-        if self.rules.changes == Changes::Tick {
+        if self.rules.changes == ClassChange::Tick {
             self.queues.sort(cpu);
         }
     }

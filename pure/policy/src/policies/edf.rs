@@ -69,17 +69,17 @@ use alloc::vec::Vec;
 use slackline_units::{CpuId, CpuSet, CpuShare, GridClock, Periods, Reservation};
 use slackline_units::{Span, Time, VcpuId};
 
-use self::borrowing::groups::{ByUse, Families};
+use self::borrowing::groups::{SiblingGroups, UnusedBudget};
 use self::borrowing::loans::Loans;
 use self::fields::{
     EXACT, OVERRUN, PERIOD, PHASE, PLACE, QUANTUM, RESERVE, SLICE, SPREAD, UNBLOCKING,
     begins_at_wake, conflict, is_by_use, periods, promise,
 };
-use self::overrun::history::Stops;
+use self::overrun::history::OverrunHistory;
 use self::split::{demands, reserved};
-use crate::admission::bookings::{Asked, Bookings, Placed};
+use crate::admission::bookings::{AdmissionRequest, BookedPlacement, Bookings};
 use crate::admission::placement::Packing;
-use crate::admission::subtasks::InParts;
+use crate::admission::subtasks::SubtaskCursor;
 use crate::api::field::{distance, slice_of};
 use crate::queues::ordered::Queues;
 use crate::{
@@ -113,13 +113,13 @@ struct Edf {
     /// Two queues per CPU, `owed` and `served`, by deadline.
     deadlines: Queues<Time>,
     /// One queue per CPU: the vCPUs in `served` that may use slack.
-    spare: Queues<Turn>,
+    spare: Queues<SlackRank>,
     /// Least slack that any vCPU in `spare` has received, by CPU. A newcomer starts from there.
     spare_floor: Vec<Span>,
     spare_time: Vec<SpareTime>,
-    servers: Roster<Server>,
+    servers: Roster<EdfServer>,
     /// vCPUs that share unused budget, by VM.
-    families: Families,
+    families: SiblingGroups,
     loans: Loans,
     /// Clock that defines phases.
     clock: GridClock,
@@ -146,7 +146,7 @@ impl SpareTime {
 
 /// Order of vCPUs in slack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Turn {
+enum SlackRank {
     /// vCPUs with backlog come first, by their current deadline.
     Late(Time),
     /// Then work-conserving vCPUs, by the slack that they have received.
@@ -154,7 +154,7 @@ enum Turn {
 }
 
 /// Budget and accounts of one vCPU.
-struct Server {
+struct EdfServer {
     periods: Periods,
     exact: bool,
     /// True if its period begins when it wakes.
@@ -164,7 +164,7 @@ struct Server {
     /// CPU to which it is bound. If it is split, the CPU of its current subtask.
     cpu: CpuId,
     /// Progress through its subtasks. `None` if it is not split.
-    in_parts: Option<InParts>,
+    in_parts: Option<SubtaskCursor>,
     /// End of the current period.
     deadline: Time,
     /// Budget of the current period, before deductions.
@@ -179,7 +179,7 @@ struct Server {
     urgent: Span,
     /// Time at which `urgent` was updated, and the `rests` of its CPU then.
     counted: (Time, u32),
-    stops: Stops,
+    stops: OverrunHistory,
     /// Budget that it did not receive by past deadlines although it was runnable.
     backlog: Span,
     /// Slack received. Raised to the floor of its CPU when it wakes.
@@ -189,25 +189,25 @@ struct Server {
     /// True if it was blocked in this period. Budget that it then misses is not backlog.
     slept: bool,
     /// State of borrowing. `None` if it does not share unused budget.
-    by_use: Option<Box<ByUse>>,
+    by_use: Option<Box<UnusedBudget>>,
 }
 
 impl Policy for Edf {
     fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError> {
         let periods = periods(share)?;
-        let Placed { cpu, parts, advance, .. } = self.promise(at, vcpu, None, periods)?;
+        let BookedPlacement { cpu, parts, advance, .. } = self.promise(at, vcpu, None, periods)?;
         let cpus: CpuSet = parts.iter().map(|part| part.cpu).chain([cpu]).collect();
         cpus.iter().for_each(|cpu| self.note_promises(at, cpu));
         let deadline = periods.first_end(at.now(), &self.clock);
         let slice = periods.worth(at.now(), deadline);
         let in_advance = advance.min(slice);
-        let server = Server {
+        let server = EdfServer {
             periods,
             exact: share.flag(&EXACT),
             begins_at_wake: self.begins_at_wake(share),
             repays: share.choice(&OVERRUN) == "repay",
             cpu,
-            in_parts: InParts::new(parts),
+            in_parts: SubtaskCursor::new(parts),
             deadline,
             worth: slice,
             remaining: slice - in_advance,
@@ -215,7 +215,7 @@ impl Policy for Edf {
             debt: Span::ZERO,
             urgent: Span::ZERO,
             counted: (at.now(), 0),
-            stops: Stops::default(),
+            stops: OverrunHistory::default(),
             backlog: Span::ZERO,
             spare_used: Span::ZERO,
             asleep_since: at.now(),
@@ -236,7 +236,8 @@ impl Policy for Edf {
         let tenant = self.servers[vcpu].tenant(vcpu, at.now());
         let home = tenant.cpu;
         let mut cpus = self.servers[vcpu].cpus();
-        let Placed { cpu, parts, waits, .. } = self.promise(at, vcpu, Some(tenant), periods)?;
+        let BookedPlacement { cpu, parts, waits, .. } =
+            self.promise(at, vcpu, Some(tenant), periods)?;
         self.dequeue(vcpu);
         cpus.extend(parts.iter().map(|part| part.cpu).chain([cpu]));
         cpus.iter().for_each(|cpu| self.note_promises(at, cpu));
@@ -250,7 +251,7 @@ impl Policy for Edf {
         server.begins_at_wake = begins_at_wake;
         server.repays = share.choice(&OVERRUN) == "repay";
         server.cpu = cpu;
-        server.in_parts = InParts::new(parts);
+        server.in_parts = SubtaskCursor::new(parts);
         let deadline = periods.first_end(at.now(), &self.clock);
         let slice = periods.worth(at.now(), deadline);
         server.begin((slice, deadline), at.now(), self.spare_time[home.index()]);
@@ -265,7 +266,7 @@ impl Policy for Edf {
         Ok(cpus)
     }
 
-    fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.dequeue(vcpu);
         self.end_loan(at.now(), vcpu);
         self.families.remove(vcpu);
@@ -275,7 +276,7 @@ impl Policy for Edf {
         server.elsewhere()
     }
 
-    fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let cpu = self.servers[vcpu].cpu;
         let is_strict = !self.promised.strict().is_empty() && self.is_strict(at, cpu);
         let server = &mut self.servers[vcpu];
@@ -325,7 +326,7 @@ impl Policy for Edf {
         CpuSet::NONE
     }
 
-    fn block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.dequeue(vcpu);
         self.note_rest(self.servers[vcpu].cpu);
         let server = &mut self.servers[vcpu];
@@ -337,7 +338,7 @@ impl Policy for Edf {
 
     /// A split vCPU that still occupies this CPU can run on its next CPU only afterwards. So that
     /// CPU is rescheduled too.
-    fn pass(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+    fn prepare_pick(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
         if self.promised.strict().is_empty() {
             return CpuSet::NONE;
         }
@@ -353,7 +354,7 @@ impl Policy for Edf {
         }
     }
 
-    fn alarm(&self, cpu: CpuId) -> Option<Time> {
+    fn next_timer(&self, cpu: CpuId) -> Option<Time> {
         if let Some(at) = self.loans.asks(cpu) {
             return Some(at);
         }
@@ -364,7 +365,7 @@ impl Policy for Edf {
         }
     }
 
-    fn ring(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+    fn on_timer(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
         let mut cpus = CpuSet::one(cpu);
         self.loans.asked(cpu);
         if self.loans.are_on(cpu) {
@@ -398,13 +399,13 @@ impl Policy for Edf {
         self.clock.set(at.now(), ahead);
     }
 
-    fn room(&self, at: &Moment, period: Span, allowed: CpuSet) -> Option<Span> {
+    fn available_slice(&self, at: &Moment, period: Span, allowed: CpuSet) -> Option<Span> {
         let least = Reservation::new(Span::from_ns(1), period).ok()?;
         let asked = self.promised.asked(at, least, allowed, |cpu| self.rests(at.now(), cpu));
         let how = (&self.clock, self.promised.looks());
         let demands = || demands(&self.servers, None, (at, allowed), how);
         let lent = self.lent(at, allowed);
-        self.promised.room(&Asked { lent: &lent, demands: &demands, ..asked })
+        self.promised.room(&AdmissionRequest { lent: &lent, demands: &demands, ..asked })
     }
 
     fn reserved(&self, cpu: CpuId) -> Option<CpuShare> {
@@ -445,7 +446,7 @@ impl Edf {
                 topology.cpus()
             ],
             servers: Roster::default(),
-            families: Families::default(),
+            families: SiblingGroups::default(),
             loans: Loans::new(topology.cpus()),
             clock: GridClock::default(),
             begins_at_wake: begins_at_wake(values) && packing != Packing::Split,
@@ -473,7 +474,7 @@ impl Edf {
         }
         if self.spare.queue_of(vcpu).is_some() {
             self.enqueue(vcpu);
-            if let Some((Turn::Unclaimed(least), _)) = self.spare.first(cpu) {
+            if let Some((SlackRank::Unclaimed(least), _)) = self.spare.first(cpu) {
                 self.spare_floor[cpu] = self.spare_floor[cpu].max(least);
             }
         } else {
@@ -529,9 +530,9 @@ impl Edf {
         self.note_rest(server.cpu);
         let server = &self.servers[vcpu];
         if !server.backlog.is_zero() {
-            self.spare.insert(server.cpu.index(), Turn::Late(server.deadline), vcpu);
+            self.spare.insert(server.cpu.index(), SlackRank::Late(server.deadline), vcpu);
         } else if !server.exact {
-            self.spare.insert(server.cpu.index(), Turn::Unclaimed(server.spare_used), vcpu);
+            self.spare.insert(server.cpu.index(), SlackRank::Unclaimed(server.spare_used), vcpu);
         }
     }
 

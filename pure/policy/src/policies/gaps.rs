@@ -13,7 +13,8 @@ use alloc::boxed::Box;
 use slackline_units::{CpuShare, Span};
 
 use crate::policies::credit::{
-    self, Among, Belief, Bound, Consider, Credit, Ends, Match, Place, Rules, Tell, fields,
+    self, ClaimEnd, ClaimLimit, ClaimRules, ClaimScope, ClaimSource, ClaimTasks, Credit,
+    CreditRules, RequeuePosition, TaskMatching, fields,
 };
 use crate::{Field, Spec, Topology, Values};
 
@@ -160,38 +161,38 @@ fn build(values: &Values, topology: &Topology) -> Credit {
         "as-rules" => by_rules[column],
         said => said,
     };
-    let bound = Bound { cap: values.share(&BOOST_CAP), depth: values.span(&BOOST_DEPTH) };
-    let belief = Belief {
+    let bound = ClaimLimit { cap: values.share(&BOOST_CAP), depth: values.span(&BOOST_DEPTH) };
+    let belief = ClaimRules {
         tell: match values.choice(&TELL) {
-            "inferred" => Tell::Inferred(values.span(&ANSWERS_WITHIN)),
-            _ => Tell::Guest,
+            "inferred" => ClaimSource::Inferred(values.span(&ANSWERS_WITHIN)),
+            _ => ClaimSource::Guest,
         },
         considers: match word(&CONSIDER, ["all", "all", "run-queue"]) {
-            "run-queue" => Consider::RunQueue,
-            _ => Consider::All,
+            "run-queue" => ClaimTasks::RunQueue,
+            _ => ClaimTasks::All,
         },
         matching: match values.choice(&MATCH) {
-            "any" => Match::Any,
-            "exact" => Match::Exact,
-            _ => Match::List,
+            "any" => TaskMatching::Any,
+            "exact" => TaskMatching::Exact,
+            _ => TaskMatching::List,
         },
         list: usize::try_from(values.whole(&LIST)).expect("the field allows at most five"),
         list_time: values.span(&LIST_TIME),
         bound: (word(&BOUND, ["on", "off", "off"]) == "on").then_some(bound),
         ends: match word(&ENDS, ["claim", "slice", "slice"]) {
-            "slice" => Ends::Slice,
-            _ => Ends::Claim,
+            "slice" => ClaimEnd::Slice,
+            _ => ClaimEnd::Claim,
         },
         among: match word(&AMONG, ["all", "under", "under"]) {
-            "under" => Among::Under,
-            _ => Among::All,
+            "under" => ClaimScope::Under,
+            _ => ClaimScope::All,
         },
         place: match word(&PLACE, ["kept", "tail", "tail"]) {
-            "tail" => Place::Tail,
-            _ => Place::Kept,
+            "tail" => RequeuePosition::Tail,
+            _ => RequeuePosition::Kept,
         },
     };
     let base = word(&BASE, ["exact", "xen-3.0.4", "xen-3.0.4"]);
     let belief = (values.choice(&TELL) != "none").then_some(belief);
-    Credit::new(Rules::read(values, base), topology, belief)
+    Credit::new(CreditRules::read(values, base), topology, belief)
 }

@@ -32,15 +32,15 @@ use alloc::string::ToString;
 use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, ReservationError, Span, Time, VcpuId};
 
 use crate::admission::bookings::SetBooks;
-use crate::admission::zero_lag::{Booking, Books, Holds};
+use crate::admission::zero_lag::{Booking, Holds, ReservationBooks};
 use crate::api::field::{distance, slice_of};
 use crate::queues::ordered::Queues;
 use crate::{
     Account, AdmitError, Entitlement, Field, Kind, Moment, Pick, Policy, Promise, Roster, Spec,
-    Topology, TurnEnd, Values,
+    TimesliceEnd, Topology, Values,
 };
 
-use order::{Order, Rank};
+use order::{Rank, RankOrder};
 
 const RESERVE: Field =
     Field::share("reserve", "0.05cpu", CpuShare::ONE, "part of each CPU that is never reserved");
@@ -110,19 +110,19 @@ fn promise(share: &Values) -> Result<Option<Promise>, ReservationError> {
 }
 
 struct Gedf {
-    rules: Rules,
+    rules: GedfRules,
     books: SetBooks,
     holds: Holds<CpuSet>,
     /// Runnable vCPUs that run, or have budget left and wait.
-    order: Order,
+    order: RankOrder,
     /// One queue per CPU: the ends of the periods of runnable vCPUs.
     periods: Queues<Time>,
-    servers: Roster<Server>,
+    servers: Roster<GedfServer>,
 }
 
 /// Parameters of the policy, and what follows from them.
 #[derive(Clone, Copy)]
-struct Rules {
+struct GedfRules {
     carries: bool,
     carries_misses: bool,
     trims: bool,
@@ -133,7 +133,7 @@ struct Rules {
 }
 
 /// Budget and accounts of one vCPU.
-struct Server {
+struct GedfServer {
     reservation: Reservation,
     extra: bool,
     /// CPUs against whose capacity its share counts.
@@ -156,16 +156,16 @@ struct Server {
 
 impl Policy for Gedf {
     fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError> {
-        let server = Server::new(share, at.allowed(vcpu), at.now())?;
+        let server = GedfServer::new(share, at.allowed(vcpu), at.now())?;
         let debt = self.promise(at, vcpu, None, &server)?;
-        self.servers.insert(vcpu, Server { debt, ..server });
+        self.servers.insert(vcpu, GedfServer { debt, ..server });
         Ok(())
     }
 
     /// New parameters start a new period at once, so they take effect with the next scheduling
     /// decision.
     fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
-        let mut server = Server::new(share, at.allowed(vcpu), at.now())?;
+        let mut server = GedfServer::new(share, at.allowed(vcpu), at.now())?;
         let before = &self.servers[vcpu];
         let advance = before.advance(at.now());
         let now = (before.allowed, before.reservation);
@@ -191,7 +191,7 @@ impl Policy for Gedf {
         Ok(cpus)
     }
 
-    fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.dequeue(vcpu);
         let server = self.servers.remove(vcpu).expect("a joined vCPU has a server");
         let now = Some((server.allowed, server.reservation));
@@ -205,7 +205,7 @@ impl Policy for Gedf {
         CpuSet::NONE
     }
 
-    fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.servers[vcpu].wake(at.now(), self.rules);
         self.requeue(at, vcpu);
         let cpu = self.cpu_to_tell(at, vcpu);
@@ -215,7 +215,7 @@ impl Policy for Gedf {
 
     /// The timer of a CPU covers the periods of the vCPU that runs there, since that vCPU is
     /// charged before the timer expires.
-    fn start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let cpu = at.cpu_of(vcpu).expect("a vCPU that started occupies a CPU");
         if let Some(before) = self.order.runs_on(cpu).filter(|&before| before != vcpu) {
             self.requeue(at, before);
@@ -248,20 +248,20 @@ impl Policy for Gedf {
     }
 
     /// If the host barred the vCPU, it has lost its CPU.
-    fn turn_over(&mut self, at: &Moment, vcpu: VcpuId, _: TurnEnd) -> CpuSet {
+    fn on_timeslice_end(&mut self, at: &Moment, vcpu: VcpuId, _: TimesliceEnd) -> CpuSet {
         if at.cpu_of(vcpu).is_none() {
             self.requeue(at, vcpu);
         }
         CpuSet::NONE
     }
 
-    fn block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.dequeue(vcpu);
         self.servers[vcpu].asleep_since = at.now();
         CpuSet::NONE
     }
 
-    fn pass(&mut self, _: &Moment, cpu: CpuId) -> CpuSet {
+    fn prepare_pick(&mut self, _: &Moment, cpu: CpuId) -> CpuSet {
         self.order.ask(cpu, |vcpu| rank_of(&self.servers, vcpu));
         CpuSet::NONE
     }
@@ -284,11 +284,11 @@ impl Policy for Gedf {
         Pick::Run { vcpu, limit: Some(server.remaining), entitlement }
     }
 
-    fn alarm(&self, cpu: CpuId) -> Option<Time> {
+    fn next_timer(&self, cpu: CpuId) -> Option<Time> {
         self.periods.first(cpu.index()).map(|(end, _)| end)
     }
 
-    fn ring(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+    fn on_timer(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
         let mut cpus = CpuSet::NONE;
         while let Some((end, vcpu)) = self.periods.first(cpu.index()) {
             if end > at.now() {
@@ -305,7 +305,7 @@ impl Policy for Gedf {
         cpus
     }
 
-    fn room(&self, at: &Moment, period: Span, allowed: CpuSet) -> Option<Span> {
+    fn available_slice(&self, at: &Moment, period: Span, allowed: CpuSet) -> Option<Span> {
         let (mut holds, mut books) = (self.holds.clone(), self.books.clone());
         books.keep(allowed);
         holds.lapse(at.now(), &mut books);
@@ -329,7 +329,7 @@ impl Policy for Gedf {
 impl Gedf {
     fn new(values: &Values, topology: &Topology) -> Gedf {
         Gedf {
-            rules: Rules {
+            rules: GedfRules {
                 carries: values.choice(&OVERRUN) == "carry",
                 carries_misses: values.choice(&MISSES) == "carried",
                 trims: values.choice(&ASLEEP) == "trimmed",
@@ -338,7 +338,7 @@ impl Gedf {
             },
             books: SetBooks::new(topology, CpuShare::ONE.less(values.share(&RESERVE))),
             holds: Holds::new(),
-            order: Order::new(topology.cpus()),
+            order: RankOrder::new(topology.cpus()),
             periods: Queues::new(topology.cpus()),
             servers: Roster::default(),
         }
@@ -352,7 +352,7 @@ impl Gedf {
         at: &Moment,
         vcpu: VcpuId,
         before: Option<(Booking<CpuSet>, Span)>,
-        asked: &Server,
+        asked: &GedfServer,
     ) -> Result<Span, AdmitError> {
         let (now, share, allowed) = (at.now(), asked.reservation, asked.allowed);
         self.books.keep(allowed);
@@ -446,16 +446,16 @@ impl Gedf {
 }
 
 /// Returns the rank of a vCPU. `None` if its budget is exhausted.
-fn rank_of(servers: &Roster<Server>, vcpu: VcpuId) -> Option<Rank> {
+fn rank_of(servers: &Roster<GedfServer>, vcpu: VcpuId) -> Option<Rank> {
     let server = &servers[vcpu];
     (!server.remaining.is_zero()).then(|| server.rank())
 }
 
-impl Server {
+impl GedfServer {
     /// Creates a blocked vCPU whose period begins now.
-    fn new(share: &Values, allowed: CpuSet, now: Time) -> Result<Server, ReservationError> {
+    fn new(share: &Values, allowed: CpuSet, now: Time) -> Result<GedfServer, ReservationError> {
         let reservation = Reservation::new(share.span(&BUDGET), share.span(&PERIOD))?;
-        Ok(Server {
+        Ok(GedfServer {
             reservation,
             extra: share.flag(&EXTRA),
             allowed,
@@ -506,7 +506,7 @@ impl Server {
 
     /// Handles the end of the period of a runnable vCPU. One that was runnable throughout and did
     /// not receive its budget is tardy, and keeps the budget if misses are carried.
-    fn end_period(&mut self, now: Time, rules: Rules) {
+    fn end_period(&mut self, now: Time, rules: GedfRules) {
         self.pass_periods(now);
         let has_ended = self.slept || self.level > 0 || self.remaining.is_zero();
         if has_ended || !rules.carries_misses {
@@ -514,7 +514,7 @@ impl Server {
         }
     }
 
-    fn wake(&mut self, now: Time, rules: Rules) {
+    fn wake(&mut self, now: Time, rules: GedfRules) {
         let mut since = self.asleep_since;
         if now >= self.deadline {
             let is_late = now < self.period_end && !self.remaining.is_zero();
@@ -543,7 +543,7 @@ impl Server {
 
     /// Returns true if this blocked vCPU would still have budget had it stayed runnable. It may
     /// wake and claim that budget.
-    fn claims_to_run(&self, now: Time, rules: Rules) -> bool {
+    fn claims_to_run(&self, now: Time, rules: GedfRules) -> bool {
         let (budget, period) = (self.reservation.slice(), self.reservation.period());
         let left = if self.level == 0 { self.remaining } else { Span::ZERO };
         if now < self.deadline {
@@ -563,7 +563,7 @@ impl Server {
         rest.left_after(left) + self.debt
     }
 
-    fn use_up(&mut self, now: Time, ran: Span, rules: Rules) {
+    fn use_up(&mut self, now: Time, ran: Span, rules: GedfRules) {
         let mut beyond = ran;
         loop {
             let due = beyond.min(self.remaining);
@@ -591,7 +591,7 @@ impl Server {
 
     /// Continues with the budget of the next period, which was due in the meantime. Tardiness
     /// beyond the bound of global EDF is dropped.
-    fn next_job(&mut self, now: Time, rules: Rules) {
+    fn next_job(&mut self, now: Time, rules: GedfRules) {
         let next = self.deadline.after(self.reservation.period()).min(self.period_end);
         let most = Span::from_ns(rules.largest.ns().saturating_mul(rules.half_budgets) / 2);
         self.begin_job(if now.since(next) > most { self.period_end } else { next });

@@ -14,9 +14,10 @@ use alloc::string::ToString;
 
 use slackline_units::{CpuId, CpuSet, Span, VcpuId};
 
-use crate::queues::fifo::Line;
+use crate::queues::fifo::FifoQueue;
 use crate::{
-    Account, AdmitError, Entitlement, Field, Moment, Pick, Policy, Roster, Spec, TurnEnd, Values,
+    Account, AdmitError, Entitlement, Field, Moment, Pick, Policy, Roster, Spec, TimesliceEnd,
+    Values,
 };
 
 const RULES: Field = Field::choice(
@@ -64,14 +65,14 @@ See also: `slackline help credit` (weights), `edf` (reservations).",
     together: None,
     payer: None,
     build: |values, topology| match values.choice(&RULES) {
-        "xen-2.0" => Box::new(xen::RoundRobin::new(values.span(&QUANTUM), topology)),
+        "xen-2.0" => Box::new(xen::XenRoundRobin::new(values.span(&QUANTUM), topology)),
         _ => Box::new(RoundRobin::new(values.span(&QUANTUM))),
     },
 };
 
 struct RoundRobin {
     quantum: Span,
-    queue: Line,
+    queue: FifoQueue,
     /// Part of its timeslice that each vCPU has used.
     used: Roster<Span>,
 }
@@ -86,18 +87,18 @@ impl Policy for RoundRobin {
         Ok(CpuSet::NONE)
     }
 
-    fn leave(&mut self, _: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_leave(&mut self, _: &Moment, vcpu: VcpuId) -> CpuSet {
         self.queue.remove(vcpu);
         self.used.remove(vcpu);
         CpuSet::NONE
     }
 
-    fn wake(&mut self, _: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_wake(&mut self, _: &Moment, vcpu: VcpuId) -> CpuSet {
         self.join_queue(vcpu);
         CpuSet::NONE
     }
 
-    fn start(&mut self, _: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_start(&mut self, _: &Moment, vcpu: VcpuId) -> CpuSet {
         self.queue.remove(vcpu);
         CpuSet::NONE
     }
@@ -109,12 +110,12 @@ impl Policy for RoundRobin {
         CpuSet::NONE
     }
 
-    fn turn_over(&mut self, _: &Moment, vcpu: VcpuId, _: TurnEnd) -> CpuSet {
+    fn on_timeslice_end(&mut self, _: &Moment, vcpu: VcpuId, _: TimesliceEnd) -> CpuSet {
         self.join_queue(vcpu);
         CpuSet::NONE
     }
 
-    fn block(&mut self, _: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_block(&mut self, _: &Moment, vcpu: VcpuId) -> CpuSet {
         self.queue.remove(vcpu);
         CpuSet::NONE
     }
@@ -136,7 +137,7 @@ impl Policy for RoundRobin {
 
 impl RoundRobin {
     fn new(quantum: Span) -> RoundRobin {
-        RoundRobin { quantum, queue: Line::new(), used: Roster::default() }
+        RoundRobin { quantum, queue: FifoQueue::new(), used: Roster::default() }
     }
 
     fn join_queue(&mut self, vcpu: VcpuId) {

@@ -46,24 +46,25 @@ use alloc::vec::Vec;
 
 use slackline_units::{CpuId, CpuSet, Reservation, Span, Time, VcpuId};
 
-use crate::admission::bookings::Looks;
+use crate::admission::bookings::DispatchOverhead;
 use crate::admission::placement::Packing;
 use crate::admission::split::Splits;
-use crate::admission::zero_lag::{Booking, Books, Holds};
+use crate::admission::zero_lag::{Booking, Holds, ReservationBooks};
 use crate::api::field::{distance, slice_of};
 use crate::queues::ordered::Queues;
 use crate::{
-    Account, AdmitError, Entitlement, Moment, Pick, Policy, Roster, Spec, Topology, TurnEnd, Values,
+    Account, AdmitError, Entitlement, Moment, Pick, Policy, Roster, Spec, TimesliceEnd, Topology,
+    Values,
 };
-use admission::Promised;
+use admission::AdmittedReservation;
 use balancer::Balancer;
-use pass::{Right, Turn};
-use rules::{Rules, Unblocking};
+use pass::{BudgetSource, PassDecision};
+use rules::{SedfRules, Unblocking};
 use score::Score;
-use server::{Server, Wake};
-use split::Parting;
-use terms::{Share, Tally};
-use weights::Leavings;
+use server::{SedfServer, WakeContext};
+use split::SplitState;
+use terms::{CpuTally, SedfParameters};
+use weights::ReleasedSlices;
 
 /// Description of the policy.
 pub(crate) const SPEC: Spec = Spec {
@@ -74,7 +75,7 @@ pub(crate) const SPEC: Spec = Spec {
     share_fields: terms::FIELDS,
     conflict: rules::conflict,
     promise: terms::promise,
-    keeps: |values, _| Rules::read(values).keep_promises(),
+    keeps: |values, _| SedfRules::read(values).keep_promises(),
     limit: Some(|share, period| {
         let mut terms = slice_of(share, period);
         terms.push(("extra", "false".into()));
@@ -86,9 +87,9 @@ pub(crate) const SPEC: Spec = Spec {
 };
 
 struct Sedf {
-    rules: Rules,
-    cpus: Vec<Cpu>,
-    looks: Looks,
+    rules: SedfRules,
+    cpus: Vec<SedfCpu>,
+    looks: DispatchOverhead,
     /// Two queues per CPU, by the end of a period and by the begin of the next one. Ties are first
     /// come, first served.
     deadlines: Queues<(Time, u64)>,
@@ -98,20 +99,20 @@ struct Sedf {
     extras: Queues<(Score, u64)>,
     /// Number of entries into any queue so far. Among equals the lower ticket comes first.
     tickets: u64,
-    servers: Roster<Server>,
+    servers: Roster<SedfServer>,
     holds: Holds<CpuId>,
     /// Slices by weight that are fixed for a period.
-    leavings: Leavings,
+    leavings: ReleasedSlices,
     /// Split reservations. `None` if the policy does not split.
-    parting: Option<Box<Parting>>,
+    parting: Option<Box<SplitState>>,
     balancer: Option<Box<Balancer>>,
 }
 
 /// State of one CPU.
 #[derive(Debug, Default)]
-struct Cpu {
+struct SedfCpu {
     /// Decision of the last pass. `None` is idle.
-    turn: Option<Turn>,
+    turn: Option<PassDecision>,
     /// True if the CPU idles by decision although a vCPU might use slack.
     waits: bool,
     /// True if a pass is requested.
@@ -119,10 +120,10 @@ struct Cpu {
     alarm: Option<Time>,
     /// Position of the extra queue.
     base: Score,
-    tally: Tally,
+    tally: CpuTally,
 }
 
-impl Books for Vec<Cpu> {
+impl ReservationBooks for Vec<SedfCpu> {
     type Place = CpuId;
 
     fn add(&mut self, cpu: CpuId, slice: Reservation) {
@@ -139,16 +140,17 @@ impl Books for Vec<Cpu> {
 }
 
 /// Returns place and slice of a whole reservation. `None` if the vCPU is split or reserves nothing.
-fn booking(server: &Server) -> Option<Booking<CpuId>> {
+fn booking(server: &SedfServer) -> Option<Booking<CpuId>> {
     let slice = server.terms.reservation().ok().flatten();
     slice.filter(|_| server.in_parts.is_none()).map(|slice| (server.cpu, slice))
 }
 
 impl Policy for Sedf {
     fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError> {
-        let terms = Share::read(share, &self.rules)?;
-        let Promised { parts, cpu, advance, .. } = self.promise(at, vcpu, None, &terms)?;
-        let mut server = Server::new(cpu, terms, at.now());
+        let terms = SedfParameters::read(share, &self.rules)?;
+        let AdmittedReservation { parts, cpu, advance, .. } =
+            self.promise(at, vcpu, None, &terms)?;
+        let mut server = SedfServer::new(cpu, terms, at.now());
         server.set_parts(parts);
         self.cpus[cpu.index()].tally.add(&terms, server.taken);
         if self.rules.begins_at_once && self.rules.unblocking == Unblocking::Proportional {
@@ -165,15 +167,15 @@ impl Policy for Sedf {
     }
 
     fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
-        let terms = Share::read(share, &self.rules)?;
-        let Server { cpu: old, terms: before, taken, by_weight, .. } = self.servers[vcpu];
+        let terms = SedfParameters::read(share, &self.rules)?;
+        let SedfServer { cpu: old, terms: before, taken, by_weight, .. } = self.servers[vcpu];
         let home = self.servers[vcpu].home();
         self.cpus[home.index()].tally.remove(&before, taken);
         let had = self.advance(at.now(), vcpu);
         // A deduction for a slice that was not reserved must not shorten the new reservation.
         let is_kept = before.weight == 0 || terms.slice.is_zero();
         let owed = if is_kept { had } else { Span::ZERO };
-        let Promised { parts, cpu, advance, waits } =
+        let AdmittedReservation { parts, cpu, advance, waits } =
             self.promise(at, vcpu, Some((old, owed)), &terms).inspect_err(|_| {
                 self.cpus[home.index()].tally.add(&before, taken);
             })?;
@@ -217,7 +219,7 @@ impl Policy for Sedf {
         Ok(cpus)
     }
 
-    fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let mut cpus = self.balancer_loses(at.now(), vcpu);
         self.leave_queues(vcpu);
         let advance = self.advance(at.now(), vcpu);
@@ -237,7 +239,7 @@ impl Policy for Sedf {
         cpus
     }
 
-    fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.balancer_wakes(at, vcpu);
         let server = &self.servers[vcpu];
         if server.deadline == Time::NEVER || server.deadline <= at.now() {
@@ -248,7 +250,7 @@ impl Policy for Sedf {
         let has_periods = self.has_periods(vcpu);
         let is_strict = self.is_strict(at, self.servers[vcpu].cpu);
         if has_periods {
-            self.servers[vcpu].wake(Wake { now: at.now(), full, is_strict }, &rules);
+            self.servers[vcpu].wake(WakeContext { now: at.now(), full, is_strict }, &rules);
             self.follow(vcpu);
         }
         let cpu = self.servers[vcpu].cpu;
@@ -259,7 +261,7 @@ impl Policy for Sedf {
         CpuSet::one(cpu)
     }
 
-    fn start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let Some(cpu) = at.cpu_of(vcpu) else { return CpuSet::NONE };
         self.balancer_starts(at, cpu);
         // The decided vCPU was barred and another one was picked.
@@ -291,14 +293,14 @@ impl Policy for Sedf {
         self.take_asked()
     }
 
-    fn turn_over(&mut self, _: &Moment, vcpu: VcpuId, _: TurnEnd) -> CpuSet {
+    fn on_timeslice_end(&mut self, _: &Moment, vcpu: VcpuId, _: TimesliceEnd) -> CpuSet {
         self.request(self.servers[vcpu].cpu);
         CpuSet::NONE
     }
 
-    fn block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let mut cpus = self.balancer_blocks(at, vcpu);
-        let Server { cpu, ref in_parts, .. } = self.servers[vcpu];
+        let SedfServer { cpu, ref in_parts, .. } = self.servers[vcpu];
         // A split vCPU may not have run last on the CPU where it is to run next.
         cpus.extend(in_parts.is_some().then_some(cpu));
         if !self.stop(at, vcpu) {
@@ -308,7 +310,7 @@ impl Policy for Sedf {
         cpus
     }
 
-    fn pass(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+    fn prepare_pick(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
         if self.balancer.as_ref().is_some_and(|balancer| balancer.awaits(at, cpu)) {
             let this = &mut self.cpus[cpu.index()];
             this.waits |= this.turn.is_none();
@@ -332,27 +334,27 @@ impl Policy for Sedf {
         let limit = turn.until.since(at.now());
         let limit = (turn.until != Time::NEVER).then_some(limit);
         let is_due = match turn.right {
-            Right::Guarantee => true,
-            Right::Penalty => !self.servers[turn.vcpu].missed.is_zero(),
-            Right::Extra => false,
+            BudgetSource::Guarantee => true,
+            BudgetSource::Penalty => !self.servers[turn.vcpu].missed.is_zero(),
+            BudgetSource::Extra => false,
         };
         let entitlement = if is_due { Entitlement::Due } else { Entitlement::Spare };
         Pick::Run { vcpu: turn.vcpu, limit, entitlement }
     }
 
-    fn alarm(&self, cpu: CpuId) -> Option<Time> {
+    fn next_timer(&self, cpu: CpuId) -> Option<Time> {
         let own = self.cpus[cpu.index()].alarm;
         let called = self.balancer_alarm(cpu);
         own.into_iter().chain(called).min()
     }
 
-    fn ring_needs(&self, at: &Moment, cpu: CpuId) -> CpuSet {
+    fn timer_charges(&self, at: &Moment, cpu: CpuId) -> CpuSet {
         let mut cpus = self.balancer_measures(at, cpu);
         cpus.insert(cpu);
         cpus
     }
 
-    fn ring(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+    fn on_timer(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
         let called = self.balancer_rings(at, cpu);
         let this = &mut self.cpus[cpu.index()];
         if called.is_none() || this.alarm.is_some_and(|alarm| alarm <= at.now()) {
@@ -364,11 +366,11 @@ impl Policy for Sedf {
         cpus
     }
 
-    fn room(&self, at: &Moment, period: Span, allowed: CpuSet) -> Option<Span> {
+    fn available_slice(&self, at: &Moment, period: Span, allowed: CpuSet) -> Option<Span> {
         self.rules.admits_exactly.then(|| self.longest(at, period, allowed))
     }
 
-    fn weighs_spare_time(&self) -> bool {
+    fn weighs_slack(&self) -> bool {
         self.rules.has_extra_queue()
     }
 
@@ -392,9 +394,9 @@ impl Policy for Sedf {
 
 impl Sedf {
     fn new(values: &Values, topology: &Topology) -> Sedf {
-        let looks = Looks::on(topology);
-        let cpu = |_| Cpu { tally: Tally::with(looks), ..Cpu::default() };
-        let rules = Rules::read(values);
+        let looks = DispatchOverhead::on(topology);
+        let cpu = |_| SedfCpu { tally: CpuTally::with(looks), ..SedfCpu::default() };
+        let rules = SedfRules::read(values);
         let splits = (rules.packing == Packing::Split).then(|| Splits::new(rules.capacity, looks));
         Sedf {
             rules,
@@ -406,8 +408,8 @@ impl Sedf {
             tickets: 0,
             servers: Roster::default(),
             holds: Holds::new(),
-            leavings: Leavings::default(),
-            parting: splits.map(Parting::new),
+            leavings: ReleasedSlices::default(),
+            parting: splits.map(SplitState::new),
             balancer: Balancer::read(values, topology),
         }
     }
@@ -416,7 +418,7 @@ impl Sedf {
     fn advance(&self, now: Time, vcpu: VcpuId) -> Span {
         let server = &self.servers[vcpu];
         let turn = self.cpus[server.cpu.index()].turn;
-        let own = turn.filter(|turn| turn.vcpu == vcpu && turn.right == Right::Guarantee);
+        let own = turn.filter(|turn| turn.vcpu == vcpu && turn.right == BudgetSource::Guarantee);
         server.advance(now, own.map_or(Span::ZERO, |turn| turn.ran), &self.rules)
     }
 
@@ -459,12 +461,12 @@ impl Sedf {
         }
         let is_penalised = self.is_penalised(vcpu);
         match turn.right {
-            Right::Guarantee => false,
-            Right::Penalty => {
+            BudgetSource::Guarantee => false,
+            BudgetSource::Penalty => {
                 let first = self.penalties.first(cpu.index());
                 is_penalised && first.is_some_and(|(_, first)| first == vcpu)
             }
-            Right::Extra => is_penalised,
+            BudgetSource::Extra => is_penalised,
         }
     }
 

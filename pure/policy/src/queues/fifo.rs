@@ -9,24 +9,24 @@ const ENDS: usize = 0;
 
 /// FIFO queue. All operations cost O(1) except iteration.
 #[derive(Clone, Debug)]
-pub(crate) struct Line {
+pub(crate) struct FifoQueue {
     /// Circular doubly linked list that starts at `ENDS`. The vCPU in slot `n` is node `n + 1`. The
     /// node of a vCPU that is not queued is linked to itself.
-    nodes: Vec<Node>,
+    nodes: Vec<FifoNode>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Node {
+struct FifoNode {
     before: u32,
     after: u32,
     vcpu: VcpuId,
 }
 
-impl Line {
+impl FifoQueue {
     /// Creates an empty queue.
-    pub(crate) fn new() -> Line {
+    pub(crate) fn new() -> FifoQueue {
         // The vCPU in the node of the ends is never read.
-        Line { nodes: alloc::vec![Node::alone(ENDS, VcpuId::new(0, DomId::new(0), 0))] }
+        FifoQueue { nodes: alloc::vec![FifoNode::alone(ENDS, VcpuId::new(0, DomId::new(0), 0))] }
     }
 
     /// Returns the queued vCPUs, the first in first.
@@ -53,11 +53,11 @@ impl Line {
         debug_assert!(!self.contains(vcpu), "{vcpu} is in line already");
         let new = node(vcpu);
         while self.nodes.len() <= new {
-            self.nodes.push(Node::alone(self.nodes.len(), vcpu));
+            self.nodes.push(FifoNode::alone(self.nodes.len(), vcpu));
         }
         let last = core::mem::replace(&mut self.nodes[ENDS].before, new as u32);
         self.nodes[last as usize].after = new as u32;
-        self.nodes[new] = Node { before: last, after: ENDS as u32, vcpu };
+        self.nodes[new] = FifoNode { before: last, after: ENDS as u32, vcpu };
     }
 
     /// Removes `vcpu` if it is queued.
@@ -65,17 +65,17 @@ impl Line {
     pub(crate) fn remove(&mut self, vcpu: VcpuId) {
         let node = node(vcpu);
         let Some(this) = self.nodes.get_mut(node) else { return };
-        let Node { before, after, .. } = core::mem::replace(this, Node::alone(node, vcpu));
+        let FifoNode { before, after, .. } = core::mem::replace(this, FifoNode::alone(node, vcpu));
         self.nodes[before as usize].after = after;
         self.nodes[after as usize].before = before;
     }
 }
 
-impl Node {
+impl FifoNode {
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // As above.
-    fn alone(at: usize, vcpu: VcpuId) -> Node {
-        Node { before: at as u32, after: at as u32, vcpu }
+    fn alone(at: usize, vcpu: VcpuId) -> FifoNode {
+        FifoNode { before: at as u32, after: at as u32, vcpu }
     }
 }
 
@@ -96,7 +96,7 @@ mod tests {
         fn fifo_agrees_with_a_plain_vector(
             steps in prop::collection::vec((0u32..12, any::<bool>()), 1..200),
         ) {
-            let mut line = Line::new();
+            let mut line = FifoQueue::new();
             let mut plain: Vec<VcpuId> = Vec::new();
             for (slot, comes) in steps {
                 let who = VcpuId::new(slot, DomId::new(slot), 0);

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 
 use slackline_units::VcpuId;
 
-use run::{Links, Run};
+use run::{Links, SortedRun};
 
 /// Children per node: fewer levels than a binary heap, and siblings share a cache line.
 const ARITY: usize = 4;
@@ -20,22 +20,22 @@ const ARITY: usize = 4;
 /// Queues of vCPUs, each ordered by `K`, lowest first.
 #[derive(Clone, Debug)]
 pub(crate) struct Queues<K> {
-    queues: Vec<Queue<K>>,
+    queues: Vec<OrderedQueue<K>>,
     links: Links<K>,
     /// Queue of each vCPU and its position there, indexed by slot.
-    places: Vec<Place>,
+    places: Vec<QueuePosition>,
 }
 
 /// One queue. Each of its vCPUs is in one of the two parts.
 #[derive(Clone, Debug)]
-struct Queue<K> {
-    run: Run,
+struct OrderedQueue<K> {
+    run: SortedRun,
     heap: Vec<(K, VcpuId)>,
 }
 
 /// Queue and position of a vCPU.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct QueuePosition {
     queue: u32,
     /// Index in the heap, or `IN_RUN`.
     at: u32,
@@ -45,26 +45,26 @@ struct Place {
 const IN_RUN: u32 = u32::MAX;
 
 /// Place of a vCPU that is in no queue. There are fewer queues than this.
-const NOWHERE: Place = Place { queue: u32::MAX, at: 0 };
+const NOWHERE: QueuePosition = QueuePosition { queue: u32::MAX, at: 0 };
 
 impl<K: Ord + Copy> Queues<K> {
     /// Creates `count` empty queues.
     pub(crate) fn new(count: usize) -> Queues<K> {
-        let queues = alloc::vec![Queue { run: Run::EMPTY, heap: Vec::new() }; count];
+        let queues = alloc::vec![OrderedQueue { run: SortedRun::EMPTY, heap: Vec::new() }; count];
         Queues { queues, links: Links::new(), places: Vec::new() }
     }
 
     /// Returns true if a queue is empty.
     #[inline]
     pub(crate) fn is_empty(&self, queue: usize) -> bool {
-        let Queue { run, heap } = &self.queues[queue];
+        let OrderedQueue { run, heap } = &self.queues[queue];
         run.is_empty() && heap.is_empty()
     }
 
     /// Returns the lowest vCPU of a queue. `None` if it is empty.
     #[inline]
     pub(crate) fn first(&self, queue: usize) -> Option<(K, VcpuId)> {
-        let Queue { run, heap } = &self.queues[queue];
+        let OrderedQueue { run, heap } = &self.queues[queue];
         lower(self.links.first(*run), heap.first())
     }
 
@@ -87,7 +87,7 @@ impl<K: Ord + Copy> Queues<K> {
         if first.1 != but {
             return Some(first);
         }
-        let Queue { run, heap } = &self.queues[queue];
+        let OrderedQueue { run, heap } = &self.queues[queue];
         let place =
             |first: &(K, VcpuId)| if first.1 == but { lowest_below(heap, 0) } else { Some(0) };
         let lowest = heap.first().and_then(place).map(|place| &heap[place]);
@@ -139,7 +139,7 @@ impl<K: Ord + Copy> Queues<K> {
     /// Returns the vCPUs of a queue in any order.
     #[cfg(test)]
     pub(crate) fn iter(&self, queue: usize) -> impl Iterator<Item = (K, VcpuId)> {
-        let Queue { run, heap } = &self.queues[queue];
+        let OrderedQueue { run, heap } = &self.queues[queue];
         self.links.iter(*run).chain(heap.iter().copied())
     }
 
@@ -157,7 +157,7 @@ impl<K: Ord + Copy> Queues<K> {
             self.places.resize(vcpu.slot() + 1, NOWHERE);
         }
         debug_assert!(self.queue_of(vcpu).is_none(), "{vcpu} is queued already");
-        let Queue { run, heap } = &mut self.queues[queue];
+        let OrderedQueue { run, heap } = &mut self.queues[queue];
         if self.links.push(run, (key, vcpu)) {
             self.places[vcpu.slot()] = place(queue, IN_RUN as usize);
             return;
@@ -188,7 +188,7 @@ impl<K: Ord + Copy> Queues<K> {
     }
 
     #[inline(always)]
-    fn remove_from(&mut self, Place { queue, at }: Place, vcpu: VcpuId) {
+    fn remove_from(&mut self, QueuePosition { queue, at }: QueuePosition, vcpu: VcpuId) {
         if at == IN_RUN {
             self.links.remove(&mut self.queues[queue as usize].run, vcpu);
         } else {
@@ -263,8 +263,8 @@ fn lowest_below<T: Ord>(heap: &[T], at: usize) -> Option<usize> {
 
 #[inline]
 #[allow(clippy::cast_possible_truncation)] // Slots are 32 bits wide, so a queue is no longer.
-fn place(queue: usize, at: usize) -> Place {
-    Place { queue: queue as u32, at: at as u32 }
+fn place(queue: usize, at: usize) -> QueuePosition {
+    QueuePosition { queue: queue as u32, at: at as u32 }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use slackline_policy::nearest;
 use slackline_units::{CpuId, Span, TaskId, Time};
 
 use super::quantity::{bytes, mean_between, rate};
-use super::{Client, ClientKind, Costs, Disk, Driver, Io, Nic, PingEnds, Way};
+use super::{Client, ClientKind, Costs, Direction, Disk, Driver, Io, Nic, PingEnds};
 use crate::error::ErrorKind;
 use crate::limits::{MOST_SYSTEMS, MOST_WAITING, RING};
 use crate::names::Names;
@@ -177,7 +177,7 @@ fn client(table: &Table<'_>, domains: &[Domain], names: &Names) -> Result<Client
         _ => {
             table.allow(&["kind", "to", "delay", "from", "until", "way", "window", "gap"])?;
             let way = table.maybe("way", |item| item.word(WAYS))?;
-            let way = if way == Some(1) { Way::Out } else { Way::In };
+            let way = if way == Some(1) { Direction::Out } else { Direction::In };
             let window = bytes(&table.need("window", "window = \"64KiB\"")?)?;
             let gap = table.maybe("gap", |item| item.span())?.unwrap_or(Span::ZERO);
             ClientKind::Stream { way, window, gap }

@@ -6,7 +6,7 @@ use slackline_units::Span;
 use super::{HEADED_READY, HEADED_THINK, number};
 use crate::error::ErrorKind;
 use crate::keys;
-use crate::run::Run;
+use crate::run::RunContext;
 use crate::table::{Item, Mistake, Table, shown};
 use crate::{Draw, Program, Step};
 
@@ -24,7 +24,7 @@ enum Times {
 /// A job: its time, and its work. `None` never ends.
 type Job = (Span, Option<Span>);
 
-pub(super) fn read(run: &Run<'_>, table: &Table<'_>) -> Result<Program, Mistake> {
+pub(super) fn read(run: &RunContext<'_>, table: &Table<'_>) -> Result<Program, Mistake> {
     let table = table.taught(&keys::JOBS)?;
     if let Some(item) = table.get("file") {
         if let Some(other) = ["work", "ready", "think"].into_iter().find_map(|key| table.get(key)) {

@@ -2,8 +2,8 @@
 
 use slackline_policy::{Groups, Topology, find};
 use slackline_scenario::{
-    Amount, AmountOrPromised, Balancing, Draw, Hold, LiveTarget, Migrate, On, Program, Relay,
-    Scenario, Step, Test, Threads, Warm, next_instant,
+    Amount, AmountOrPromised, Balancing, ClaimHosts, Draw, Hold, LiveTarget, MigrationCost,
+    Program, Relay, Scenario, Step, Test, Threads, WarmCache, next_instant,
 };
 use slackline_units::{CpuId, CpuSet, DomId, Span, Time};
 
@@ -156,8 +156,8 @@ fn scenario_with_every_key_is_read() {
     assert_eq!((host.cpus, host.refuse), (4, 15_000));
     assert_eq!(host.switch, Span::from_us(3));
     let [core, cache, node, host_wide] = [1, 20, 20, 80].map(Span::from_us);
-    assert_eq!(host.migrate, Migrate { core, cache, node, host: host_wide });
-    assert_eq!(host.warm, Warm { core: 600_000, cache: 600_000 });
+    assert_eq!(host.migrate, MigrationCost { core, cache, node, host: host_wide });
+    assert_eq!(host.warm, WarmCache { core: 600_000, cache: 600_000 });
     assert_eq!((host.ipi, host.ticks_are_staggered), (Span::from_us(4), true));
     assert_eq!((host.smt, host.bus), (Some(650_000), Some(925_000)));
     assert_eq!(host.timer_resolution, Span::from_ms(1));
@@ -181,10 +181,10 @@ fn missing_keys_take_their_defaults() {
     assert_eq!(scenario.policy.to_string(), "round-robin");
     let host = &scenario.host;
     assert_eq!((host.cpus, host.refuse), (1, 0));
-    assert_eq!((host.switch, host.migrate), (Span::ZERO, Migrate::default()));
+    assert_eq!((host.switch, host.migrate), (Span::ZERO, MigrationCost::default()));
     assert_eq!(
         (host.warm, host.ipi, host.ticks_are_staggered),
-        (Warm::default(), Span::ZERO, false)
+        (WarmCache::default(), Span::ZERO, false)
     );
     assert_eq!((host.smt, host.bus), (None, None));
     assert_eq!(host.balancing, Balancing::default());
@@ -476,7 +476,7 @@ fn claims_have_metric_subject_and_hosts() {
     let [share, latency] = scenario.claims.as_slice() else { panic!("two claims") };
     assert_eq!((share.metric.as_str(), share.of.as_deref()), ("share", Some("web.1")));
     assert_eq!(share.to_string(), "share of web.1 is within 2% of promised");
-    assert_eq!((share.on, latency.on), (On::Both, On::Live));
+    assert_eq!((share.on, latency.on), (ClaimHosts::Both, ClaimHosts::Live));
     let of_latency = (latency.metric.as_str(), latency.of.as_deref());
     assert_eq!(of_latency, ("wake latency p99", Some("sound")));
     assert_eq!(latency.test, Test::Below(Amount::Span(Span::from_ms(8))));

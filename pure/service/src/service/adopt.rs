@@ -8,21 +8,21 @@ use crate::book::{Book, Entry, Standing};
 use crate::budget::Budgets;
 use crate::deed::Kind;
 use crate::domains::Domains;
-use crate::event::Happened;
+use crate::event::EventKind;
 use crate::keys::Keys;
 use crate::limits::Limits;
-use crate::machine::{Declined, LookError, Machine, Seats};
+use crate::machine::{LookError, Machine, Seats, WorldError};
 use crate::overload::Overloads;
 use crate::row::{Reason, Row};
-use crate::world::{Joining, Loaded, World};
+use crate::world::{JoiningDomain, LedgerContents, World};
 use crate::writer::Writer;
 
 use super::machines::is_over;
 use super::reserve::join;
-use super::{By, Done, Service, Settings, TRY_AGAIN};
+use super::{ChangeOrigin, DoneChange, Service, Settings, TRY_AGAIN};
 
 /// A row of the ledger that is to be restored.
-struct Heir {
+struct RestoredRow {
     row: Row,
     domain: DomId,
     /// The VM and the assignment of its vCPUs, or the reason why it cannot be held.
@@ -36,10 +36,10 @@ impl Service {
     pub fn recover(
         settings: Settings,
         now: Time,
-        loaded: Loaded,
+        loaded: LedgerContents,
         world: &mut impl World,
     ) -> Service {
-        let Loaded { mut rows, kept, last_seq } = loaded;
+        let LedgerContents { mut rows, kept, last_seq } = loaded;
         rows.sort_by_key(|row| row.since);
         let mut service = Service {
             book: Book::default(),
@@ -66,12 +66,12 @@ impl Service {
     }
 
     /// Looks up the VMs of all rows, oldest first. Removes rows of processes that have ended.
-    fn heirs(&mut self, now: Time, rows: Vec<Row>, world: &mut impl World) -> Vec<Heir> {
-        let mut heirs: Vec<Heir> = Vec::with_capacity(rows.len());
+    fn heirs(&mut self, now: Time, rows: Vec<Row>, world: &mut impl World) -> Vec<RestoredRow> {
+        let mut heirs: Vec<RestoredRow> = Vec::with_capacity(rows.len());
         for row in rows {
             let found = world.look(&row.binding, row.user);
             if is_over(&row, &found) {
-                self.over(now, row, Happened::Vanished);
+                self.over(now, row, EventKind::Vanished);
                 continue;
             }
             let machine = found.map_err(|error| match error {
@@ -82,7 +82,7 @@ impl Service {
                 if !row.means(&machine) {
                     return Err(Reason::foreign(&row, &machine));
                 }
-                let is_it = |heir: &&Heir| {
+                let is_it = |heir: &&RestoredRow| {
                     heir.machine.as_ref().is_ok_and(|(one, _)| one.identity == machine.identity)
                 };
                 match heirs.iter().find(is_it) {
@@ -97,16 +97,16 @@ impl Service {
             let identity = machine.as_ref().ok().map(|(machine, _)| machine.identity);
             let domain = self.domains.take(now, &row.binding, identity);
             self.domains.promised(domain, row.terms.each().period());
-            heirs.push(Heir { row, domain, machine });
+            heirs.push(RestoredRow { row, domain, machine });
         }
         heirs
     }
 
     /// Adds all reservations to the scheduler at one instant.
-    fn adopt(&mut self, now: Time, heirs: Vec<Heir>, world: &mut impl World) {
-        let group: Vec<Joining<'_>> = heirs
+    fn adopt(&mut self, now: Time, heirs: Vec<RestoredRow>, world: &mut impl World) {
+        let group: Vec<JoiningDomain<'_>> = heirs
             .iter()
-            .map(|heir| Joining {
+            .map(|heir| JoiningDomain {
                 domain: heir.domain,
                 name: &heir.row.name,
                 terms: &heir.row.terms,
@@ -115,11 +115,11 @@ impl Service {
             .collect();
         let answers = if group.is_empty() { Vec::new() } else { world.join(&group) };
         for (heir, answer) in heirs.into_iter().zip(answers) {
-            let Heir { row, domain, machine } = heir;
-            if answer == Err(Declined::Gone) && !row.binding.lasts() {
+            let RestoredRow { row, domain, machine } = heir;
+            if answer == Err(WorldError::Gone) && !row.binding.lasts() {
                 // The process has ended since it was looked up.
                 self.domains.leave(now, domain);
-                self.over(now, row, Happened::Vanished);
+                self.over(now, row, EventKind::Vanished);
                 continue;
             }
             let standing = match (answer, machine) {
@@ -152,9 +152,9 @@ impl Service {
         }
         let name = row.name.clone();
         let happened = match &standing {
-            Standing::Seated { .. } => Happened::Adopted,
+            Standing::Seated { .. } => EventKind::Adopted,
             Standing::Promised(reason) | Standing::Out(reason) => {
-                Happened::NotAdopted(reason.to_string())
+                EventKind::NotAdopted(reason.to_string())
             }
         };
         if matches!(standing, Standing::Out(_)) {
@@ -165,10 +165,14 @@ impl Service {
     }
 
     /// Records that a reservation has ended with its VM.
-    pub(super) fn over(&mut self, now: Time, before: Row, happened: Happened) {
+    pub(super) fn over(&mut self, now: Time, before: Row, happened: EventKind) {
         let after = Row { revision: self.writer.number(), ..before.clone() };
         let (kind, happened) = (Kind::Ended, Some(happened));
-        self.did(now, &By::Itself, Done { kind, before: Some(before), after, happened });
+        self.did(
+            now,
+            &ChangeOrigin::Itself,
+            DoneChange { kind, before: Some(before), after, happened },
+        );
     }
 }
 
@@ -177,15 +181,15 @@ impl Service {
 fn not_held(
     row: &Row,
     domain: DomId,
-    (declined, machine): (Declined, Result<(), Reason>),
+    (declined, machine): (WorldError, Result<(), Reason>),
     world: &mut impl World,
 ) -> Standing {
-    let no_room = |error: &Declined| Standing::Out(Reason::NoRoom(error.to_string()));
+    let no_room = |error: &WorldError| Standing::Out(Reason::NoRoom(error.to_string()));
     match (&declined, machine) {
-        (Declined::Admission(_), _) | (_, Err(_)) => no_room(&declined),
+        (WorldError::Admission(_), _) | (_, Err(_)) => no_room(&declined),
         (_, Ok(())) => match join(world, domain, row, None) {
             Ok(()) => Standing::Promised(match declined {
-                Declined::Gone => Reason::Absent(row.binding.clone()),
+                WorldError::Gone => Reason::Absent(row.binding.clone()),
                 declined => Reason::Unavailable(declined.to_string()),
             }),
             Err(error) => no_room(&error),

@@ -12,9 +12,9 @@ use slackline_units::Time;
 use crate::answer::{Action, Answer, AppliedChange};
 use crate::book::{Entry, Standing};
 use crate::deed::Kind;
-use crate::event::Happened;
-use crate::input::Asked;
-use crate::machine::Declined;
+use crate::event::EventKind;
+use crate::input::ClientRequest;
+use crate::machine::WorldError;
 use crate::name::Name;
 use crate::principal::{Role, Verb};
 use crate::refusal::Refusal;
@@ -24,7 +24,7 @@ use crate::terms::{Terms, TermsChange};
 use crate::world::World;
 
 use super::reserve::{MOST_RESERVATIONS, check_run, join, refusal};
-use super::{By, Done, Replied, Service};
+use super::{ChangeOrigin, DoneChange, Replied, Service};
 
 /// Maximum number of reservations in one list.
 pub const MOST_TARGETS: usize = 1_000;
@@ -82,7 +82,12 @@ impl Step {
 }
 
 impl Service {
-    pub(super) fn apply(&mut self, now: Time, asked: &Asked, world: &mut impl World) -> Replied {
+    pub(super) fn apply(
+        &mut self,
+        now: Time,
+        asked: &ClientRequest,
+        world: &mut impl World,
+    ) -> Replied {
         let Request::Apply { targets, prune, dry_run } = &asked.request else { return Ok(None) };
         if targets.len() > MOST_TARGETS {
             return Err(Refusal::TooManyTargets { is: targets.len(), most: MOST_TARGETS });
@@ -111,7 +116,12 @@ impl Service {
 
     /// Returns the steps that make the reservations match the list. With `prune`, reservations that
     /// the list leaves out are released.
-    fn plan(&self, asked: &Asked, targets: &[Request], prune: bool) -> Result<Vec<Step>, Refusal> {
+    fn plan(
+        &self,
+        asked: &ClientRequest,
+        targets: &[Request],
+        prune: bool,
+    ) -> Result<Vec<Step>, Refusal> {
         let mut steps = Vec::new();
         let mut listed = BTreeSet::new();
         for target in targets {
@@ -140,7 +150,12 @@ impl Service {
         Ok(steps)
     }
 
-    fn plan_change(&self, asked: &Asked, target: &Request, row: &Row) -> Result<Step, Refusal> {
+    fn plan_change(
+        &self,
+        asked: &ClientRequest,
+        target: &Request,
+        row: &Row,
+    ) -> Result<Step, Refusal> {
         let Request::Reserve { amount, exact, phase, vcpus, binding, user, .. } = target else {
             return Err(Refusal::Unkeepable("the request reserves nothing".into()));
         };
@@ -170,7 +185,7 @@ impl Service {
 
     /// Plans a new reservation. Its VM is not looked up here. It is found in the same way as one
     /// that starts later.
-    fn plan_new(&self, asked: &Asked, target: &Request) -> Result<Step, Refusal> {
+    fn plan_new(&self, asked: &ClientRequest, target: &Request) -> Result<Step, Refusal> {
         let Request::Reserve { name, amount, exact, phase, vcpus, binding, user } = target else {
             return Err(Refusal::Unkeepable("the request reserves nothing".into()));
         };
@@ -209,7 +224,7 @@ impl Service {
     fn do_all(
         &mut self,
         now: Time,
-        asked: &Asked,
+        asked: &ClientRequest,
         steps: &[Step],
         world: &mut impl World,
     ) -> Result<Vec<Undo>, Refusal> {
@@ -229,7 +244,7 @@ impl Service {
     fn do_one(
         &mut self,
         now: Time,
-        asked: &Asked,
+        asked: &ClientRequest,
         step: &Step,
         world: &mut impl World,
     ) -> Result<Option<Undo>, Refusal> {
@@ -296,7 +311,7 @@ impl Service {
                     let _ = world.pause(entry.domain);
                 }
                 Ok(()) => {}
-                Err(Declined::Gone) => {
+                Err(WorldError::Gone) => {
                     let absent = Reason::Absent(entry.row.binding.clone());
                     entry.row.identity = None;
                     entry.stand(Standing::Out(absent));
@@ -317,7 +332,7 @@ impl Service {
     fn record(
         &mut self,
         now: Time,
-        asked: &Asked,
+        asked: &ClientRequest,
         steps: Vec<Step>,
         mut shown: Vec<AppliedChange>,
     ) -> Vec<AppliedChange> {
@@ -330,16 +345,16 @@ impl Service {
             {
                 change.after = Some(done.after.clone());
             }
-            let by = By::Together { asked, is_last: number == last };
+            let by = ChangeOrigin::Together { asked, is_last: number == last };
             let _ = self.did(now, &by, done);
         }
         self.try_again = self.try_again.map(|_| now);
         shown
     }
 
-    fn done(&mut self, asked: &Asked, step: Step) -> Done {
+    fn done(&mut self, asked: &ClientRequest, step: Step) -> DoneChange {
         let revision = self.writer.number();
-        let happened = |verb| Some(Happened::Asked(verb));
+        let happened = |verb| Some(EventKind::Asked(verb));
         match step {
             Step::Create { mut row } => {
                 (row.revision, row.since) = (revision, revision);
@@ -347,7 +362,7 @@ impl Service {
                     entry.row = row.clone();
                 }
                 let happened = happened(Verb::Reserve);
-                Done { kind: Kind::Reserved, before: None, after: row, happened }
+                DoneChange { kind: Kind::Reserved, before: None, after: row, happened }
             }
             Step::Change { before, change, terms } => {
                 self.note_raise(asked, &before, terms);
@@ -357,15 +372,15 @@ impl Service {
                     self.domains.promised(entry.domain, terms.each().period());
                 }
                 let (kind, happened) = (Kind::Terms(change), happened(Verb::Change));
-                Done { kind, before: Some(before), after, happened }
+                DoneChange { kind, before: Some(before), after, happened }
             }
             Step::Release { before } => {
                 let after = Row { revision, ..before.clone() };
                 let happened = happened(Verb::Release);
-                Done { kind: Kind::Ended, before: Some(before), after, happened }
+                DoneChange { kind: Kind::Ended, before: Some(before), after, happened }
             }
             Step::Keep { row } => {
-                Done { kind: Kind::Same, before: None, after: row, happened: None }
+                DoneChange { kind: Kind::Same, before: None, after: row, happened: None }
             }
         }
     }

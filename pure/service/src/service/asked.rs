@@ -4,22 +4,27 @@ use slackline_units::Time;
 
 use crate::answer::{Answer, Warning};
 use crate::book::ended;
-use crate::input::Asked;
+use crate::input::ClientRequest;
 use crate::principal::Verb;
 use crate::refusal::Refusal;
 use crate::request::Request;
-use crate::world::{Kept, World};
+use crate::world::{KeptAnswer, World};
 
 use super::{Replied, Service, keyed};
 
 impl Service {
-    pub(super) fn asked(&mut self, now: Time, asked: &Asked, world: &mut impl World) {
+    pub(super) fn asked(&mut self, now: Time, asked: &ClientRequest, world: &mut impl World) {
         let outcome = self.count(now, asked).and_then(|()| self.decide(now, asked, world));
         reply(asked, outcome, world);
     }
 
     /// Like [`Service::asked`], for a request that was counted before its VM was looked up.
-    pub(super) fn sought_and_asked(&mut self, now: Time, asked: &Asked, world: &mut impl World) {
+    pub(super) fn sought_and_asked(
+        &mut self,
+        now: Time,
+        asked: &ClientRequest,
+        world: &mut impl World,
+    ) {
         let outcome = self.decide(now, asked, world);
         reply(asked, outcome, world);
     }
@@ -28,7 +33,7 @@ impl Service {
     ///
     /// # Errors
     /// If the caller may not send such a request, or exceeds a rate limit.
-    pub fn count(&mut self, now: Time, asked: &Asked) -> Result<(), Refusal> {
+    pub fn count(&mut self, now: Time, asked: &ClientRequest) -> Result<(), Refusal> {
         let verb = asked.request.verb();
         self.limits.count(now, asked.principal, verb)?;
         if asked.role.is_some_and(|role| role.may(verb)) {
@@ -38,17 +43,17 @@ impl Service {
         }
     }
 
-    fn decide(&mut self, now: Time, asked: &Asked, world: &mut impl World) -> Replied {
+    fn decide(&mut self, now: Time, asked: &ClientRequest, world: &mut impl World) -> Replied {
         self.check_owner(asked)?;
         match self.answered_before(now, asked)? {
-            Before::Answered(answer) => Ok(Some(*answer)),
-            Before::Waits => Ok(None),
-            Before::Never => self.answer(now, asked, world),
+            EarlierRequest::Answered(answer) => Ok(Some(*answer)),
+            EarlierRequest::Waits => Ok(None),
+            EarlierRequest::Never => self.answer(now, asked, world),
         }
     }
 
     /// Checks that a tenant names no reservation of another owner.
-    fn check_owner(&self, asked: &Asked) -> Result<(), Refusal> {
+    fn check_owner(&self, asked: &ClientRequest) -> Result<(), Refusal> {
         let name = match &asked.request {
             Request::Hold { member, .. } => member.name(),
             request => request.name(),
@@ -60,12 +65,16 @@ impl Service {
     }
 
     /// Returns what became of an earlier request with the same key.
-    fn answered_before(&mut self, now: Time, asked: &Asked) -> Result<Before, Refusal> {
+    fn answered_before(
+        &mut self,
+        now: Time,
+        asked: &ClientRequest,
+    ) -> Result<EarlierRequest, Refusal> {
         let verb = asked.request.verb();
         // Applying a list a second time changes nothing, so its answer is not kept.
         let is_kept = verb.is_change() && verb != Verb::Apply;
         let Some(keyed) = keyed(asked).filter(|_| is_kept) else {
-            return Ok(Before::Never);
+            return Ok(EarlierRequest::Never);
         };
         if let Some(deed) = self.writer.waiting(&keyed) {
             let was = deed.key.as_ref().map(|key| key.asked.clone()).unwrap_or_default();
@@ -73,14 +82,16 @@ impl Service {
                 return Err(Refusal::KeyReused { was });
             }
             deed.tickets.push(asked.ticket);
-            return Ok(Before::Waits);
+            return Ok(EarlierRequest::Waits);
         }
         let kept = self.keys.find(now, keyed.principal, &keyed.key, &keyed.asked)?.cloned();
-        Ok(kept.map_or(Before::Never, |kept| Before::Answered(Box::new(self.again(kept)))))
+        Ok(kept.map_or(EarlierRequest::Never, |kept| {
+            EarlierRequest::Answered(Box::new(self.again(kept)))
+        }))
     }
 
     /// Returns a kept answer, with the current state of the reservation.
-    fn again(&self, kept: Kept) -> Answer {
+    fn again(&self, kept: KeptAnswer) -> Answer {
         let now = self.book.get(&kept.row.name).filter(|entry| entry.row.since == kept.row.since);
         let mut reservation = now.map_or_else(|| ended(kept.row.clone()), |entry| entry.listed());
         reservation.row = kept.row;
@@ -90,7 +101,7 @@ impl Service {
         Answer::Done { reservation: Box::new(reservation), is_new: kept.is_new, warning }
     }
 
-    fn answer(&mut self, now: Time, asked: &Asked, world: &mut impl World) -> Replied {
+    fn answer(&mut self, now: Time, asked: &ClientRequest, world: &mut impl World) -> Replied {
         if asked.request.verb().is_change() && self.writer.is_full() {
             let why = "too many changes wait to be written to the ledger".to_owned();
             return Err(Refusal::NotNow { why, again: crate::writer::REST });
@@ -124,7 +135,7 @@ impl Service {
 }
 
 /// Replies to a request, unless its answer comes later.
-fn reply(asked: &Asked, outcome: Replied, world: &mut impl World) {
+fn reply(asked: &ClientRequest, outcome: Replied, world: &mut impl World) {
     match outcome {
         Ok(Some(answer)) => world.reply(asked.ticket, &Ok(answer)),
         Ok(None) => {}
@@ -133,7 +144,7 @@ fn reply(asked: &Asked, outcome: Replied, world: &mut impl World) {
 }
 
 /// Outcome of an earlier request with the same key.
-enum Before {
+enum EarlierRequest {
     /// There was no such request.
     Never,
     /// The earlier request has no answer yet. Both will get the same.

@@ -4,8 +4,8 @@ use slackline_units::Time;
 
 use crate::book::Standing;
 use crate::deed::Kind;
-use crate::event::Happened;
-use crate::input::Asked;
+use crate::event::EventKind;
+use crate::input::ClientRequest;
 use crate::machine::Seats;
 use crate::name::Name;
 use crate::principal::Verb;
@@ -16,10 +16,15 @@ use crate::terms::{Terms, TermsChange};
 use crate::world::World;
 
 use super::reserve::{check_run, join, refusal};
-use super::{By, Done, Replied, Service};
+use super::{ChangeOrigin, DoneChange, Replied, Service};
 
 impl Service {
-    pub(super) fn change(&mut self, now: Time, asked: &Asked, world: &mut impl World) -> Replied {
+    pub(super) fn change(
+        &mut self,
+        now: Time,
+        asked: &ClientRequest,
+        world: &mut impl World,
+    ) -> Replied {
         let Request::Change { name, amount, exact, phase, vcpus, if_revision } = &asked.request
         else {
             return Ok(None);
@@ -42,9 +47,9 @@ impl Service {
         let after = entry.row.clone();
         self.domains.promised(entry.domain, terms.each().period());
         self.try_again = self.try_again.map(|_| now);
-        let happened = Some(Happened::Asked(Verb::Change));
-        let done = Done { kind: Kind::Terms(change), before: Some(before), after, happened };
-        Ok(self.did(now, &By::Asked(asked), done))
+        let happened = Some(EventKind::Asked(Verb::Change));
+        let done = DoneChange { kind: Kind::Terms(change), before: Some(before), after, happened };
+        Ok(self.did(now, &ChangeOrigin::Asked(asked), done))
     }
 
     /// Returns the row of a reservation.

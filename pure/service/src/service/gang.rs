@@ -5,9 +5,9 @@ use slackline_units::Time;
 use crate::answer::Answer;
 use crate::book::{Entry, Lease, Standing, ended};
 use crate::deed::Kind;
-use crate::event::Happened;
+use crate::event::EventKind;
 use crate::gang::{AHEAD, Gang, LEASE};
-use crate::input::Asked;
+use crate::input::ClientRequest;
 use crate::name::Name;
 use crate::principal::Verb;
 use crate::refusal::Refusal;
@@ -16,7 +16,7 @@ use crate::row::{Reason, Row};
 use crate::world::World;
 
 use super::reserve::{is_promised, join, refusal};
-use super::{By, Done, Replied, Service};
+use super::{ChangeOrigin, DoneChange, Replied, Service};
 
 impl Service {
     /// Admits a member, and keeps its places empty until its lease ends or it begins. Nothing is
@@ -24,7 +24,7 @@ impl Service {
     pub(super) fn hold(
         &mut self,
         now: Time,
-        (asked, gang, member): (&Asked, &Name, &Request),
+        (asked, gang, member): (&ClientRequest, &Name, &Request),
         world: &mut impl World,
     ) -> Replied {
         let Request::Reserve { name, .. } = member else { return Ok(None) };
@@ -50,7 +50,7 @@ impl Service {
     /// extended.
     fn hold_again(
         &self,
-        asked: &Asked,
+        asked: &ClientRequest,
         entry: &Entry,
         (gang, member): (&Name, &Request),
     ) -> Result<Answer, Refusal> {
@@ -68,7 +68,7 @@ impl Service {
     pub(super) fn begin(
         &mut self,
         now: Time,
-        (asked, gang, name, at): (&Asked, &Gang, &Name, Time),
+        (asked, gang, name, at): (&ClientRequest, &Gang, &Name, Time),
         world: &mut impl World,
     ) -> Replied {
         let entry = self.member(&gang.name, name)?;
@@ -92,16 +92,16 @@ impl Service {
             entry.row = after.clone();
             entry.lease = Some(Lease::Begins(at));
         }
-        let happened = Some(Happened::Asked(Verb::Gang));
-        let done = Done { kind: Kind::Reserved, before: None, after, happened };
-        Ok(self.did(now, &By::Asked(asked), done))
+        let happened = Some(EventKind::Asked(Verb::Gang));
+        let done = DoneChange { kind: Kind::Reserved, before: None, after, happened };
+        Ok(self.did(now, &ChangeOrigin::Asked(asked), done))
     }
 
     /// Handles a broken gang: ends its member on this host, or lets it go on alone.
     pub(super) fn break_gang(
         &mut self,
         now: Time,
-        (asked, gang, name, lost): (&Asked, &Name, &Name, &str),
+        (asked, gang, name, lost): (&ClientRequest, &Name, &Name, &str),
         world: &mut impl World,
     ) -> Replied {
         let entry = self.member(gang, name)?;
@@ -114,7 +114,7 @@ impl Service {
         }
         let is_strict = before.gang.as_ref().is_some_and(|gang| gang.is_strict);
         let revision = self.writer.number();
-        let happened = Some(Happened::GangBroken(lost.to_owned()));
+        let happened = Some(EventKind::GangBroken(lost.to_owned()));
         let (kind, after) = if has_begun && !is_strict {
             let after = Row { gang: None, revision, ..before.clone() };
             if let Some(entry) = self.book.get_mut(name) {
@@ -125,8 +125,8 @@ impl Service {
             self.let_go(now, name, world);
             (Kind::Ended, Row { revision, ..before.clone() })
         };
-        let done = Done { kind, before: Some(before), after, happened };
-        Ok(self.did(now, &By::Asked(asked), done))
+        let done = DoneChange { kind, before: Some(before), after, happened };
+        Ok(self.did(now, &ChangeOrigin::Asked(asked), done))
     }
 
     /// Returns the reservation of that name.

@@ -4,18 +4,18 @@ use slackline_units::Time;
 
 use crate::answer::Answer;
 use crate::deed::Kind;
-use crate::event::Happened;
-use crate::input::Asked;
+use crate::event::EventKind;
+use crate::input::ClientRequest;
 use crate::name::Name;
 use crate::principal::Verb;
 use crate::row::Row;
 use crate::world::World;
 
 use super::reserve::refusal;
-use super::{By, Done, Replied, Service};
+use super::{ChangeOrigin, DoneChange, Replied, Service};
 
 /// A request for a reservation, its name, and the expected revision.
-type ForOne<'a> = (&'a Asked, &'a Name, Option<u64>);
+type ForOne<'a> = (&'a ClientRequest, &'a Name, Option<u64>);
 
 impl Service {
     pub(super) fn pause(
@@ -59,7 +59,7 @@ impl Service {
     fn set_paused(
         &mut self,
         now: Time,
-        asked: &Asked,
+        asked: &ClientRequest,
         name: &Name,
         paused: bool,
     ) -> Option<Answer> {
@@ -70,9 +70,9 @@ impl Service {
         entry.row.revision = revision;
         let after = entry.row.clone();
         let verb = if paused { Verb::Pause } else { Verb::Resume };
-        let happened = Some(Happened::Asked(verb));
-        let done = Done { kind: Kind::Paused(paused), before: Some(before), after, happened };
-        self.did(now, &By::Asked(asked), done)
+        let happened = Some(EventKind::Asked(verb));
+        let done = DoneChange { kind: Kind::Paused(paused), before: Some(before), after, happened };
+        self.did(now, &ChangeOrigin::Asked(asked), done)
     }
 
     pub(super) fn release(
@@ -84,9 +84,9 @@ impl Service {
         let before = self.expected(name, revision)?;
         self.let_go(now, name, world);
         let after = Row { revision: self.writer.number(), ..before.clone() };
-        let happened = Some(Happened::Asked(Verb::Release));
-        let done = Done { kind: Kind::Ended, before: Some(before), after, happened };
-        Ok(self.did(now, &By::Asked(asked), done))
+        let happened = Some(EventKind::Asked(Verb::Release));
+        let done = DoneChange { kind: Kind::Ended, before: Some(before), after, happened };
+        Ok(self.did(now, &ChangeOrigin::Asked(asked), done))
     }
 
     /// Ends a reservation and frees its capacity.

@@ -5,7 +5,7 @@ use slackline_units::{DomId, Time};
 use crate::binding::Binding;
 use crate::book::{Entry, Standing};
 use crate::deed::Kind;
-use crate::event::Happened;
+use crate::event::EventKind;
 use crate::machine::{Identity, LookError, Machine, Seats};
 use crate::name::Name;
 use crate::refusal::Refusal;
@@ -13,7 +13,7 @@ use crate::row::{Reason, Row};
 use crate::world::World;
 
 use super::reserve::{join, refusal};
-use super::{By, Done, Service, TRY_AGAIN};
+use super::{ChangeOrigin, DoneChange, Service, TRY_AGAIN};
 
 impl Service {
     /// Handles a VM that may have started: gives it to the reservations that wait for it.
@@ -44,7 +44,7 @@ impl Service {
                 continue;
             }
             match self.sit(&name, machine, world) {
-                Ok(()) => self.machine_is(now, &name, Happened::Appeared),
+                Ok(()) => self.machine_is(now, &name, EventKind::Appeared),
                 Err(Refusal::NoMachine { .. }) => {}
                 Err(why) => {
                     let reason = Reason::Unavailable(why.to_string());
@@ -65,7 +65,7 @@ impl Service {
         let is_over = row.is_some();
         if let Some(row) = row {
             self.let_go(now, name, world);
-            self.over(now, row, Happened::Vanished);
+            self.over(now, row, EventKind::Vanished);
         }
         is_over
     }
@@ -102,7 +102,7 @@ impl Service {
     }
 
     /// Updates the identity and the user of a reservation's VM in its row, and writes an event.
-    pub(super) fn machine_is(&mut self, now: Time, name: &Name, happened: Happened) {
+    pub(super) fn machine_is(&mut self, now: Time, name: &Name, happened: EventKind) {
         let Some(entry) = self.book.get_mut(name) else { return };
         let identity = match entry.machine() {
             Some(machine) => Some(machine.identity),
@@ -115,7 +115,11 @@ impl Service {
         entry.row.revision = self.writer.number();
         let after = entry.row.clone();
         let (kind, happened) = (Kind::Machine(identity), Some(happened));
-        self.did(now, &By::Itself, Done { kind, before: Some(before), after, happened });
+        self.did(
+            now,
+            &ChangeOrigin::Itself,
+            DoneChange { kind, before: Some(before), after, happened },
+        );
     }
 
     /// Handles the end of a held VM.
@@ -130,10 +134,10 @@ impl Service {
             world.unseat(domain);
             let reason = Reason::Absent(row.binding.clone());
             self.stand(&row.name, Standing::Promised(reason));
-            self.machine_is(now, &row.name, Happened::Vanished);
+            self.machine_is(now, &row.name, EventKind::Vanished);
         } else {
             self.let_go(now, &row.name, world);
-            self.over(now, row, Happened::Vanished);
+            self.over(now, row, EventKind::Vanished);
         }
     }
 
@@ -176,7 +180,7 @@ impl Service {
         let is_served = is_reseated && entry.not_seated.is_none();
         *before = machine;
         if is_other || is_served {
-            self.machine_is(now, &name, Happened::Vcpus { there });
+            self.machine_is(now, &name, EventKind::Vcpus { there });
         }
     }
 
@@ -185,7 +189,7 @@ impl Service {
         let Some(name) = self.name_of(domain).cloned() else { return };
         let entry = self.book.get_mut(&name).filter(|entry| entry.is_seated());
         if entry.is_some_and(|entry| entry.is_meddling_news(now)) {
-            self.machine_is(now, &name, Happened::Meddled(what));
+            self.machine_is(now, &name, EventKind::Meddled(what));
         }
     }
 
@@ -198,7 +202,7 @@ impl Service {
         let seat = seats.vcpus.get(usize::from(place)).copied().flatten();
         let what = seat.map_or_else(|| what.to_owned(), |vcpu| format!("vCPU {vcpu}: {what}"));
         if entry.contested.insert(place, what.clone()).as_ref() != Some(&what) {
-            self.machine_is(now, &name, Happened::Contested(what));
+            self.machine_is(now, &name, EventKind::Contested(what));
         }
     }
 
@@ -207,7 +211,7 @@ impl Service {
         let Some(name) = self.name_of(domain).cloned() else { return };
         let entry = self.book.get_mut(&name);
         if entry.is_some_and(|entry| entry.contested.remove(&place).is_some()) {
-            self.machine_is(now, &name, Happened::Settled);
+            self.machine_is(now, &name, EventKind::Settled);
         }
     }
 
@@ -228,7 +232,7 @@ impl Service {
             if join(world, entry.domain, &entry.row, None).is_ok() {
                 let reason = Reason::Absent(entry.row.binding.clone());
                 entry.stand(Standing::Promised(reason));
-                self.machine_is(now, &name, Happened::Fits);
+                self.machine_is(now, &name, EventKind::Fits);
             }
         }
         let is_left = self.book.iter().any(Entry::is_out);

@@ -6,24 +6,29 @@ use slackline_units::{Span, Time};
 use crate::binding::Binding;
 use crate::book::{Entry, Standing};
 use crate::deed::Kind;
-use crate::event::Happened;
-use crate::input::Asked;
-use crate::machine::{Declined, LookError, Machine, Seats};
+use crate::event::EventKind;
+use crate::input::ClientRequest;
+use crate::machine::{LookError, Machine, Seats, WorldError};
 use crate::name::Name;
 use crate::principal::{Role, Verb};
 use crate::refusal::Refusal;
 use crate::request::Request;
 use crate::row::{Reason, Row};
 use crate::terms::Terms;
-use crate::world::{Joining, World};
+use crate::world::{JoiningDomain, World};
 
-use super::{By, Done, Replied, Service};
+use super::{ChangeOrigin, DoneChange, Replied, Service};
 
 /// Maximum number of reservations of all owners together. Each is a row of the ledger.
 pub const MOST_RESERVATIONS: usize = 10_000;
 
 impl Service {
-    pub(super) fn reserve(&mut self, now: Time, asked: &Asked, world: &mut impl World) -> Replied {
+    pub(super) fn reserve(
+        &mut self,
+        now: Time,
+        asked: &ClientRequest,
+        world: &mut impl World,
+    ) -> Replied {
         let Request::Reserve { name, .. } = &asked.request else { return Ok(None) };
         self.let_go_if_over(now, name, world);
         if self.book.get(name).is_some() {
@@ -36,7 +41,7 @@ impl Service {
     /// Checks a request to reserve, up to admission. Returns the row, and the VM if it is there.
     pub(super) fn checked(
         &mut self,
-        asked: &Asked,
+        asked: &ClientRequest,
         request: &Request,
         world: &mut impl World,
     ) -> Result<(Row, Option<Machine>), Refusal> {
@@ -98,7 +103,12 @@ impl Service {
 
     /// Answers a repeated request to reserve the same by the same principal. If the reservation
     /// waits for its VM, looks it up: a program that starts a VM often repeats its request.
-    fn reserve_again(&mut self, now: Time, asked: &Asked, world: &mut impl World) -> Replied {
+    fn reserve_again(
+        &mut self,
+        now: Time,
+        asked: &ClientRequest,
+        world: &mut impl World,
+    ) -> Replied {
         let Request::Reserve { name, .. } = &asked.request else { return Ok(None) };
         let Some(row) = self.book.row(name).cloned() else { return Ok(None) };
         self.check_lent(name)?;
@@ -130,7 +140,7 @@ impl Service {
     fn make(
         &mut self,
         now: Time,
-        (asked, mut row, mut machine): (&Asked, Row, Option<Machine>),
+        (asked, mut row, mut machine): (&ClientRequest, Row, Option<Machine>),
         world: &mut impl World,
     ) -> Replied {
         let domain = self.domains.take(now, &row.binding, row.identity);
@@ -138,7 +148,7 @@ impl Service {
         let mut seats =
             machine.as_ref().map(|machine| Seats::fill(machine, row.terms.vcpus(), &[]));
         let mut joined = join(world, domain, &row, seats.as_ref());
-        if joined == Err(Declined::Gone) && row.binding.lasts() {
+        if joined == Err(WorldError::Gone) && row.binding.lasts() {
             // The VM has ended since it was looked up.
             (machine, seats, row.identity) = (None, None, None);
             joined = join(world, domain, &row, None);
@@ -154,15 +164,19 @@ impl Service {
             _ => Standing::Promised(Reason::Absent(row.binding.clone())),
         };
         self.book.insert(Entry::new(row.clone(), domain, standing));
-        let happened = Some(Happened::Asked(Verb::Reserve));
-        let done = Done { kind: Kind::Reserved, before: None, after: row, happened };
-        Ok(self.did(now, &By::Asked(asked), done))
+        let happened = Some(EventKind::Asked(Verb::Reserve));
+        let done = DoneChange { kind: Kind::Reserved, before: None, after: row, happened };
+        Ok(self.did(now, &ChangeOrigin::Asked(asked), done))
     }
 }
 
 /// Checks that a slice longer than [`Terms::LONGEST_RUN`] is requested by an administrator only. A
 /// slice that is not longer than before is allowed.
-pub(super) fn check_run(asked: &Asked, before: Option<Terms>, terms: Terms) -> Result<(), Refusal> {
+pub(super) fn check_run(
+    asked: &ClientRequest,
+    before: Option<Terms>,
+    terms: Terms,
+) -> Result<(), Refusal> {
     let slice = |terms: Terms| terms.each().slice();
     let is_longer = before.is_none_or(|before| slice(terms) > slice(before));
     if terms.runs_long() && is_longer && asked.role != Some(Role::Administrator) {
@@ -192,7 +206,7 @@ fn named(name: &Name, world: &mut impl World) -> Result<Binding, Refusal> {
 /// # Errors
 /// If the caller may not reserve for that user, or another one was named.
 fn whose(
-    asked: &Asked,
+    asked: &ClientRequest,
     (binding, said): (&Binding, Option<u32>),
     machine: Option<&Machine>,
 ) -> Result<u32, Refusal> {
@@ -232,19 +246,19 @@ pub(super) fn join(
     domain: slackline_units::DomId,
     row: &Row,
     seats: Option<&Seats>,
-) -> Result<(), Declined> {
-    let joining = Joining { domain, name: &row.name, terms: &row.terms, seats };
+) -> Result<(), WorldError> {
+    let joining = JoiningDomain { domain, name: &row.name, terms: &row.terms, seats };
     let mut answers = world.join(&[joining]);
     // A missing answer does not mean success.
     answers.pop().unwrap_or_else(|| {
-        Err(Declined::Host { says: "the scheduler did not answer".into(), hint: None })
+        Err(WorldError::Host { says: "the scheduler did not answer".into(), hint: None })
     })
 }
 
 /// Returns the refusal for what the world declined.
-pub(super) fn refusal(declined: Declined, terms: &Terms, binding: &Binding) -> Refusal {
+pub(super) fn refusal(declined: WorldError, terms: &Terms, binding: &Binding) -> Refusal {
     match declined {
-        Declined::Admission(error) => {
+        WorldError::Admission(error) => {
             let says = error.to_string();
             match error {
                 AdmitError::NoRoom { promised, capacity, room, .. }
@@ -258,8 +272,8 @@ pub(super) fn refusal(declined: Declined, terms: &Terms, binding: &Binding) -> R
                 }
             }
         }
-        Declined::Gone => Refusal::NoMachine { what: binding.to_string() },
-        Declined::Host { says, hint } => Refusal::Host { says, hint },
+        WorldError::Gone => Refusal::NoMachine { what: binding.to_string() },
+        WorldError::Host { says, hint } => Refusal::Host { says, hint },
     }
 }
 

@@ -4,19 +4,19 @@ use std::collections::BTreeSet;
 
 use slackline_units::{Span, Time};
 
-use crate::answer::{Answer, Listed, Warning};
+use crate::answer::{Answer, ListedReservation, Warning};
 use crate::book::{Entry, ended};
-use crate::deed::{Deed, Kind};
-use crate::event::{Event, Happened};
-use crate::input::{Asked, LedgerFault};
+use crate::deed::{Kind, UncommittedChange};
+use crate::event::{Event, EventKind};
+use crate::input::{ClientRequest, LedgerFault};
 use crate::name::Name;
 use crate::principal::Principal;
 use crate::refusal::Refusal;
 use crate::row::Row;
 use crate::terms::Terms;
-use crate::world::{Kept, World};
+use crate::world::{KeptAnswer, World};
 
-use super::{By, Done, Service};
+use super::{ChangeOrigin, DoneChange, Service};
 
 impl Service {
     /// Begins a commit, if there is something to write and no commit is under way.
@@ -26,7 +26,7 @@ impl Service {
             seq,
             at: now,
             principal: Principal::Service,
-            what: Happened::LedgerWhole { lost },
+            what: EventKind::LedgerWhole { lost },
             name: None,
             before: None,
             after: None,
@@ -55,17 +55,17 @@ impl Service {
         }
     }
 
-    fn keys_keep(&mut self, now: Time, deed: &Deed, row: Option<&Row>) {
+    fn keys_keep(&mut self, now: Time, deed: &UncommittedChange, row: Option<&Row>) {
         if let Some(kept) = kept(deed, row) {
             self.keys.keep(now, kept, Span::ZERO);
         }
     }
 
     /// Returns a reservation as it was at some time, with its current state.
-    fn seen(&self, row: Row) -> Listed {
+    fn seen(&self, row: Row) -> ListedReservation {
         let entry = self.book.get(&row.name).filter(|entry| entry.row.since == row.since);
         match entry.map(Entry::listed) {
-            Some(listed) => Listed { row, ..listed },
+            Some(listed) => ListedReservation { row, ..listed },
             None => ended(row),
         }
     }
@@ -82,7 +82,7 @@ impl Service {
         let was_failing = self.writer.failing().is_some();
         let Some(deeds) = self.writer.not_committed(now, seq, &fault.says) else { return };
         if !was_failing {
-            self.note(now, Principal::Service, Happened::LedgerFailing(fault.says.clone()));
+            self.note(now, Principal::Service, EventKind::LedgerFailing(fault.says.clone()));
         }
         let stays = self.take_back_all(now, world);
         for mut deed in deeds {
@@ -105,7 +105,12 @@ impl Service {
 
     /// Answers the callers that wait for a deed. A list has its own answer, and is refused if one
     /// of its changes cannot be written.
-    fn reply_deed(&mut self, deed: &Deed, reply: &Result<Answer, Refusal>, world: &mut impl World) {
+    fn reply_deed(
+        &mut self,
+        deed: &UncommittedChange,
+        reply: &Result<Answer, Refusal>,
+        world: &mut impl World,
+    ) {
         for ticket in &deed.tickets {
             let reply = match (self.applied.remove(ticket), reply) {
                 (Some(_), Ok(Answer::Done { warning: Some(Warning::NotDurable { why }), .. })) => {
@@ -154,7 +159,7 @@ impl Service {
     }
 
     /// Returns the answer for a change that is in force but cannot be written.
-    pub(super) fn answer_unwritten(&mut self, now: Time, deed: &Deed) -> Answer {
+    pub(super) fn answer_unwritten(&mut self, now: Time, deed: &UncommittedChange) -> Answer {
         let row = self.book.row(&deed.name).filter(|row| row.since == deed.row.since).cloned();
         if let Some(kept) = kept(deed, row.as_ref()) {
             self.writer.keep(kept.clone());
@@ -169,10 +174,10 @@ impl Service {
 
     /// Answers a request that changes nothing. If the row it reports is not in the ledger yet, or
     /// the request has a key, the answer waits for the commit.
-    pub(super) fn is_so(&mut self, now: Time, asked: &Asked, row: Row) -> Option<Answer> {
+    pub(super) fn is_so(&mut self, now: Time, asked: &ClientRequest, row: Row) -> Option<Answer> {
         if self.writer.is_unwritten(&row.name) || asked.key.is_some() {
-            let done = Done { kind: Kind::Same, before: None, after: row, happened: None };
-            return self.did(now, &By::Asked(asked), done);
+            let done = DoneChange { kind: Kind::Same, before: None, after: row, happened: None };
+            return self.did(now, &ChangeOrigin::Asked(asked), done);
         }
         let reservation = self.seen(row);
         let reservation = Box::new(reservation);
@@ -181,15 +186,15 @@ impl Service {
 }
 
 /// Returns the row to answer with: the written one, if it is of the same reservation.
-fn committed_row(deed: &Deed, written: Option<&Row>) -> Row {
+fn committed_row(deed: &UncommittedChange, written: Option<&Row>) -> Row {
     let written = written.filter(|row| row.since == deed.row.since && deed.kind != Kind::Ended);
     written.unwrap_or(&deed.row).clone()
 }
 
 /// Returns the answer to keep for a request with a key.
-fn kept(deed: &Deed, written: Option<&Row>) -> Option<Kept> {
+fn kept(deed: &UncommittedChange, written: Option<&Row>) -> Option<KeptAnswer> {
     let key = deed.key.as_ref()?;
-    Some(Kept {
+    Some(KeptAnswer {
         principal: key.principal,
         key: key.key.clone(),
         asked: key.asked.clone(),

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use slackline_service::{
-    Amount, Answer, Binding, Budget, Budgets, Commit, Event, Happened, Key, Listed, Name,
-    Principal, Reason, Request, Role, Row, Service, State, Terms, Verb,
+    Amount, Answer, Binding, Budget, Budgets, Commit, Event, EventKind, Key, ListedReservation,
+    Name, Principal, Reason, Request, Role, Row, Service, State, Terms, Verb,
 };
 use slackline_units::{CpuShare, DomId, Span};
 
@@ -45,7 +45,7 @@ pub(crate) fn all(service: &Service, model: &mut Model, history: &History) -> Ch
         committed(&commit, model, history)?;
     }
     acknowledged(model)?;
-    let listed: BTreeMap<DomId, Listed> = service.listed().collect();
+    let listed: BTreeMap<DomId, ListedReservation> = service.listed().collect();
     in_force(&listed, model)?;
     identities(&listed, model)?;
     owners(&listed, model)?;
@@ -75,7 +75,7 @@ fn capacity(model: &Model) -> Checked {
 
 /// Checks that exactly the listed reservations are in force: none is left over, and no thread is at
 /// two places.
-fn in_force(listed: &BTreeMap<DomId, Listed>, model: &Model) -> Checked {
+fn in_force(listed: &BTreeMap<DomId, ListedReservation>, model: &Model) -> Checked {
     let mut held = BTreeSet::new();
     for (domain, one) in listed {
         let name = &one.row.name;
@@ -118,7 +118,7 @@ fn in_force(listed: &BTreeMap<DomId, Listed>, model: &Model) -> Checked {
 }
 
 /// Checks that a `pid:` binding refers to the process that had the number when it was reserved.
-fn identities(listed: &BTreeMap<DomId, Listed>, model: &Model) -> Checked {
+fn identities(listed: &BTreeMap<DomId, ListedReservation>, model: &Model) -> Checked {
     for one in listed.values().filter(|one| !one.row.binding.lasts()) {
         let Some(identity) = one.row.identity else { continue };
         let reserved = model.disk.events.iter().find(|event| event.seq == one.row.since);
@@ -137,7 +137,7 @@ pub(crate) fn budgets() -> Budgets {
 }
 
 /// Checks that no owner exceeds its budget.
-fn within_budgets(listed: &BTreeMap<DomId, Listed>) -> Checked {
+fn within_budgets(listed: &BTreeMap<DomId, ListedReservation>) -> Checked {
     let rows = listed.values().map(|one| &one.row);
     let rows: Vec<&Row> = rows.filter(|row| row.owner == Principal::User(1)).collect();
     let ppm = |row: &&Row| {
@@ -152,7 +152,7 @@ fn within_budgets(listed: &BTreeMap<DomId, Listed>) -> Checked {
 
 /// Checks that each owner may have the VMs that it reserves for, and that each reservation holds a
 /// VM of its own user.
-fn owners(listed: &BTreeMap<DomId, Listed>, model: &Model) -> Checked {
+fn owners(listed: &BTreeMap<DomId, ListedReservation>, model: &Model) -> Checked {
     for (domain, one) in listed {
         let row = &one.row;
         let may = row.owner == Principal::User(0) || row.owner == Principal::User(row.user);
@@ -240,9 +240,9 @@ fn committed(commit: &Commit, model: &Model, history: &History) -> Checked {
             hold!(is_written, "event {} is of {name}, which is not written", event.seq);
         }
         let is_right = match event.what {
-            Happened::Asked(Verb::Gang) => was_held(history, event),
-            Happened::GangBroken(_) => history.sent.iter().any(|sent| broken(sent, event)),
-            Happened::Asked(verb) => history.sent.iter().any(|sent| asked_for(sent, verb, event)),
+            EventKind::Asked(Verb::Gang) => was_held(history, event),
+            EventKind::GangBroken(_) => history.sent.iter().any(|sent| broken(sent, event)),
+            EventKind::Asked(verb) => history.sent.iter().any(|sent| asked_for(sent, verb, event)),
             _ => event.principal == Principal::Service && is_fact(event),
         };
         hold!(is_right, "nobody who may has asked for {event:?}");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use slackline_service::{Commit, Event, Kept, Loaded, Name, Row};
+use slackline_service::{Commit, Event, KeptAnswer, LedgerContents, Name, Row};
 use slackline_units::Time;
 
 /// Rows, keys and numbers that the ledger holds.
@@ -10,7 +10,7 @@ use slackline_units::Time;
 pub(crate) struct Disk {
     pub(crate) rows: BTreeMap<Name, Row>,
     pub(crate) events: Vec<Event>,
-    pub(crate) kept: Vec<(Kept, Time)>,
+    pub(crate) kept: Vec<(KeptAnswer, Time)>,
     /// Number of the last commit that touched a name.
     pub(crate) written: BTreeMap<Name, u64>,
     last_seq: u64,
@@ -55,9 +55,9 @@ impl Disk {
     }
 
     /// Returns what the service reads at its start.
-    pub(crate) fn loaded(&self, now: Time) -> Loaded {
-        let aged = |(kept, at): &(Kept, Time)| (kept.clone(), now.since(*at));
-        Loaded {
+    pub(crate) fn loaded(&self, now: Time) -> LedgerContents {
+        let aged = |(kept, at): &(KeptAnswer, Time)| (kept.clone(), now.since(*at));
+        LedgerContents {
             rows: self.rows.values().cloned().collect(),
             kept: self.kept.iter().map(aged).collect(),
             last_seq: self.last_seq,

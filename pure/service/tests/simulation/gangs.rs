@@ -1,7 +1,7 @@
 //! Gangs over several hosts: hosts die, messages are lost in both directions, clocks are wrong, and
 //! the starter dies in between.
 
-use slackline_service::gang::{Gang, Hosts, LEASE, Said, Started, Word, start};
+use slackline_service::gang::{Gang, GangMessage, GangReply, GangStart, Hosts, LEASE, start};
 use slackline_service::{Amount, Name, Principal, Request, Role, State};
 use slackline_units::{CpuId, Reservation, Span, Time};
 
@@ -76,10 +76,10 @@ impl Starter {
         self.hosts.iter_mut().try_for_each(|host| host.pass(time))
     }
 
-    fn request(&mut self, word: Word, host: usize) -> Request {
+    fn request(&mut self, word: GangMessage, host: usize) -> Request {
         let (gang, member) = (name("lockstep"), name("web"));
         match word {
-            Word::Hold => {
+            GangMessage::Hold => {
                 let amount = Reservation::new(SLICE, PERIOD).expect("less than a period");
                 Request::Hold {
                     gang,
@@ -94,7 +94,7 @@ impl Starter {
                     }),
                 }
             }
-            Word::Begin => {
+            GangMessage::Begin => {
                 let now = self.hosts[host].model.now;
                 let at = *self.at.get_or_insert(now.after(Span::from_ms(1_500)));
                 // A clock is mostly wrong by little. If it is wrong by much, the host refuses to
@@ -104,26 +104,26 @@ impl Starter {
                 let gang = Gang { name: gang, is_strict: self.is_strict };
                 Request::Begin { gang, name: member, at: at.after(late) }
             }
-            Word::Break { lost } => {
+            GangMessage::Break { lost } => {
                 Request::Break { gang, name: member, lost: format!("member {lost}") }
             }
         }
     }
 
-    fn say(&mut self, word: Word, host: usize) -> Result<Said, String> {
+    fn say(&mut self, word: GangMessage, host: usize) -> Result<GangReply, String> {
         let most = self.draw.one_of(&[0, 1, 20, 400]);
         let time = Span::from_us(self.draw.below(most * 1_000 + 1));
         self.pass(time)?;
         self.is_dead |= self.chance(4);
         if self.is_dead || self.chance(6) {
-            return Ok(Said::Nothing);
+            return Ok(GangReply::Nothing);
         }
         if self.chance(6) {
             // The host dies, and the last commit may be on its disk or not.
             self.hosts[host].is_there = self.draw.percent(50);
             self.hosts[host].die()?;
         }
-        if word == Word::Begin {
+        if word == GangMessage::Begin {
             self.begun += 1;
         }
         let request = self.request(word, host);
@@ -137,37 +137,37 @@ impl Starter {
         self.pass(Span::from_ms(20))?;
         let mut replies = self.hosts[host].replies().into_iter();
         let said = match replies.find(|(replied, _)| *replied == ticket) {
-            Some((_, Ok(_))) => Said::Yes,
-            Some((_, Err(_))) => Said::No,
-            None => Said::Nothing,
+            Some((_, Ok(_))) => GangReply::Yes,
+            Some((_, Err(_))) => GangReply::No,
+            None => GangReply::Nothing,
         };
-        Ok(if self.chance(5) { Said::Nothing } else { said })
+        Ok(if self.chance(5) { GangReply::Nothing } else { said })
     }
 }
 
 impl Hosts for Starter {
-    fn tell(&mut self, word: Word, members: &[usize]) -> Vec<Said> {
-        if word == Word::Begin && self.refused {
+    fn tell(&mut self, word: GangMessage, members: &[usize]) -> Vec<GangReply> {
+        if word == GangMessage::Begin && self.refused {
             self.wrong = Some("members are to begin, and one was refused".into());
         }
         let mut all = Vec::new();
         for &host in members {
             let mut said = self.say(word, host);
             // A message that the gang is broken is repeated up to three times.
-            let tries = if matches!(word, Word::Break { .. }) { 3 } else { 0 };
+            let tries = if matches!(word, GangMessage::Break { .. }) { 3 } else { 0 };
             for _ in 0..tries {
-                if said == Ok(Said::Nothing) && self.pass(Span::from_secs(1)).is_ok() {
+                if said == Ok(GangReply::Nothing) && self.pass(Span::from_secs(1)).is_ok() {
                     said = self.say(word, host);
                 }
             }
             match said {
                 Ok(said) => {
-                    self.refused |= word == Word::Hold && said == Said::No;
+                    self.refused |= word == GangMessage::Hold && said == GangReply::No;
                     all.push(said);
                 }
                 Err(wrong) => {
                     self.wrong = Some(wrong);
-                    all.push(Said::Nothing);
+                    all.push(GangReply::Nothing);
                 }
             }
         }
@@ -212,15 +212,15 @@ pub(crate) fn run(seed: u64, count: &mut Count) -> Checked {
     count.died += u32::from(starter.is_dead);
     count.refused += u32::from(starter.refused);
     match started {
-        Started::All if members != 3 => Err(format!("all should have begun: {there:?}")),
-        Started::All => {
+        GangStart::All if members != 3 => Err(format!("all should have begun: {there:?}")),
+        GangStart::All => {
             count.begun += 1;
             Ok(())
         }
-        Started::None { .. } if starter.begun == 0 && there.iter().any(Option::is_some) => {
+        GangStart::None { .. } if starter.begun == 0 && there.iter().any(Option::is_some) => {
             Err(format!("nobody was told to begin: {there:?}"))
         }
-        Started::None { untold, because } => {
+        GangStart::None { untold, because } => {
             count.cut_off += u32::from(!starter.refused && !because.is_empty());
             count.halves += u32::from(members > 0);
             match (0..3).find(|host| !untold.contains(host) && is_of(*host)) {

@@ -5,8 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use slackline_service::gang::LEASE;
 use slackline_service::{
-    Asked, Identity, Input, Key, LedgerFault, Machine, Principal, Request, Role, Service, Settings,
-    State, Ticket,
+    ClientRequest, Identity, Input, Key, LedgerFault, Machine, Principal, Request, Role, Service,
+    Settings, State, Ticket,
 };
 use slackline_units::{DomId, Span, Time};
 
@@ -158,7 +158,7 @@ impl Run {
         let sent = Sent { principal, role, key: key.clone(), request: request.clone() };
         self.history.sent.push(sent);
         self.model.open.insert(ticket, request.clone());
-        self.step(Input::Asked(Asked {
+        self.step(Input::Asked(ClientRequest {
             ticket,
             principal,
             role,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use slackline_policy::{
-    AdmitError, Given, Moment, Pick, Policy, Spec, Topology, TurnEnd, Values, find,
+    AdmitError, Moment, Pick, Policy, RawValue, Spec, TimesliceEnd, Topology, Values, find,
 };
 use slackline_service::{Identity, Seats, Terms};
 use slackline_units::{CpuId, CpuSet, CpuShare, DomId, Reservation, Span, Time, VcpuId};
@@ -113,7 +113,7 @@ impl Scheduler {
     pub(crate) fn new(cpus: usize, now: Time) -> Scheduler {
         let spec = find("edf").expect("the policy exists");
         let reserve = RESERVE.to_string();
-        let given = [("reserve", Given::Text(&reserve))];
+        let given = [("reserve", RawValue::Text(&reserve))];
         let values = Values::read(spec.policy_fields, given.into_iter()).expect("a valid reserve");
         let mut at = Moment::at_start(cpus);
         at.advance(now);
@@ -141,11 +141,11 @@ impl Scheduler {
         let (slice, period) = (format!("{}ns", slice.ns()), format!("{}ns", period.ns()));
         let phase = terms.phase().map_or_else(|| "none".into(), |phase| phase.to_string());
         let given = [
-            ("slice", Given::Text(&slice)),
-            ("period", Given::Text(&period)),
-            ("exact", Given::Flag(terms.exact())),
-            ("spread", Given::Text(if terms.by_use() { "use" } else { "even" })),
-            ("phase", Given::Text(&phase)),
+            ("slice", RawValue::Text(&slice)),
+            ("period", RawValue::Text(&period)),
+            ("exact", RawValue::Flag(terms.exact())),
+            ("spread", RawValue::Text(if terms.by_use() { "use" } else { "even" })),
+            ("phase", RawValue::Text(&phase)),
         ];
         Values::read(self.spec.share_fields, given.into_iter()).expect("valid terms")
     }
@@ -204,7 +204,7 @@ impl Scheduler {
             self.at.vacate(cpu);
         }
         self.at.leave(place.vcpu);
-        let _ = self.policy.leave(&self.at, place.vcpu);
+        let _ = self.policy.on_leave(&self.at, place.vcpu);
         self.slots[place.vcpu.slot()] = None;
     }
 
@@ -294,9 +294,9 @@ impl Scheduler {
             }
             self.at.set_awake(place.vcpu, runs);
             if runs {
-                let _ = self.policy.wake(&self.at, place.vcpu);
+                let _ = self.policy.on_wake(&self.at, place.vcpu);
             } else {
-                let _ = self.policy.block(&self.at, place.vcpu);
+                let _ = self.policy.on_block(&self.at, place.vcpu);
                 if let Some(cpu) = self.at.cpu_of(place.vcpu) {
                     self.at.vacate(cpu);
                 }
@@ -306,7 +306,7 @@ impl Scheduler {
 
     /// Returns the available capacity of a CPU.
     pub(crate) fn room(&self, period: Span, cpu: CpuId) -> Span {
-        self.policy.room(&self.at, period, CpuSet::one(cpu)).unwrap_or(Span::ZERO)
+        self.policy.available_slice(&self.at, period, CpuSet::one(cpu)).unwrap_or(Span::ZERO)
     }
 
     /// Sets the wall clock ahead of the simulation.
@@ -318,7 +318,7 @@ impl Scheduler {
     pub(crate) fn run_until(&mut self, end: Time) {
         loop {
             self.decide();
-            let alarms = self.all_cpus().filter_map(|cpu| self.policy.alarm(cpu));
+            let alarms = self.all_cpus().filter_map(|cpu| self.policy.next_timer(cpu));
             let next = alarms.chain(self.limits.iter().copied()).min().unwrap_or(Time::NEVER);
             if next > end {
                 break self.advance(end);
@@ -328,11 +328,11 @@ impl Scheduler {
                 if self.limits[cpu.index()] <= self.at.now() {
                     self.limits[cpu.index()] = Time::NEVER;
                     if let Some(vcpu) = self.at.occupant(cpu) {
-                        let _ = self.policy.turn_over(&self.at, vcpu, TurnEnd::Limit);
+                        let _ = self.policy.on_timeslice_end(&self.at, vcpu, TimesliceEnd::Limit);
                     }
                 }
-                if self.policy.alarm(cpu).is_some_and(|at| at <= self.at.now()) {
-                    let _ = self.policy.ring(&self.at, cpu);
+                if self.policy.next_timer(cpu).is_some_and(|at| at <= self.at.now()) {
+                    let _ = self.policy.on_timer(&self.at, cpu);
                 }
             }
         }
@@ -344,7 +344,7 @@ impl Scheduler {
 
     fn decide(&mut self) {
         for cpu in self.all_cpus() {
-            let _ = self.policy.pass(&self.at, cpu);
+            let _ = self.policy.prepare_pick(&self.at, cpu);
             match self.policy.pick(&self.at, cpu) {
                 Pick::Idle => {
                     self.at.vacate(cpu);
@@ -354,7 +354,7 @@ impl Scheduler {
                     let before = self.at.occupant(cpu);
                     if before != Some(vcpu) {
                         self.at.occupy(cpu, vcpu);
-                        let _ = self.policy.start(&self.at, vcpu);
+                        let _ = self.policy.on_start(&self.at, vcpu);
                     }
                     let until = limit.map_or(Time::NEVER, |limit| self.at.now().after(limit));
                     self.limits[cpu.index()] = until;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::panic::resume_unwind;
 
 use slackline_service::{
-    Answer, Asked, Binding, Commit, Declined, Event, Joining, Loaded, LookError, Machine, Name,
-    Refusal, Request, Room, Seats, Terms, Ticket, World,
+    Answer, Binding, ClientRequest, Commit, CpuCapacity, Event, JoiningDomain, LedgerContents,
+    LookError, Machine, Name, Refusal, Request, Seats, Terms, Ticket, World, WorldError,
 };
 use slackline_units::{CpuId, DomId, Span, Time};
 
@@ -163,7 +163,7 @@ impl Model {
     }
 
     /// Returns what the service reads at its start.
-    pub(crate) fn loaded(&self) -> Loaded {
+    pub(crate) fn loaded(&self) -> LedgerContents {
         let mut loaded = self.disk.loaded(self.now);
         if self.lie == Some(Lie::TakesNumbers) {
             for row in &mut loaded.rows {
@@ -175,7 +175,7 @@ impl Model {
     }
 
     /// Returns an error if these threads may not be touched.
-    fn hold(&mut self, seats: &Seats, chance: u64) -> Result<(), Declined> {
+    fn hold(&mut self, seats: &Seats, chance: u64) -> Result<(), WorldError> {
         if self.fault(chance) {
             // The VM may end between lookup and hold, and another one may get its number.
             let name = self.kernel.alive(seats.identity).map(|one| one.name.clone());
@@ -186,14 +186,14 @@ impl Model {
             }
         }
         if self.fault(chance) {
-            return Err(Declined::Host { says: "the kernel refuses".into(), hint: None });
+            return Err(WorldError::Host { says: "the kernel refuses".into(), hint: None });
         }
         let alive = self.kernel.alive(seats.identity);
         let has = |vcpu: &u16| alive.is_some_and(|one| one.machine.vcpus.contains(vcpu));
         if alive.is_some() && seats.vcpus.iter().flatten().all(has) {
             Ok(())
         } else {
-            Err(Declined::Gone)
+            Err(WorldError::Gone)
         }
     }
 }
@@ -222,7 +222,7 @@ impl World for Model {
             .collect()
     }
 
-    fn join(&mut self, group: &[Joining<'_>]) -> Vec<Result<(), Declined>> {
+    fn join(&mut self, group: &[JoiningDomain<'_>]) -> Vec<Result<(), WorldError>> {
         let names: Vec<&str> = group.iter().map(|one| one.name.as_str()).collect();
         self.call(|| format!("join {names:?}"));
         let mut answers = Vec::new();
@@ -230,7 +230,7 @@ impl World for Model {
             let held = one.seats.map_or(Ok(()), |seats| self.hold(seats, 2));
             let joined = held.and_then(|()| {
                 let joined = self.scheduler.join(one.domain, *one.terms);
-                joined.map_err(Declined::Admission)
+                joined.map_err(WorldError::Admission)
             });
             if joined.is_ok() && one.seats.is_some() {
                 self.scheduler.seat(one.domain, one.seats);
@@ -241,7 +241,7 @@ impl World for Model {
         answers
     }
 
-    fn seat(&mut self, domain: DomId, seats: &Seats) -> Result<(), Declined> {
+    fn seat(&mut self, domain: DomId, seats: &Seats) -> Result<(), WorldError> {
         self.call(|| format!("seat {domain} {seats:?}"));
         self.hold(seats, 4)?;
         self.scheduler.seat(domain, Some(seats));
@@ -255,24 +255,24 @@ impl World for Model {
         }
     }
 
-    fn change(&mut self, domain: DomId, terms: &Terms) -> Result<(), Declined> {
+    fn change(&mut self, domain: DomId, terms: &Terms) -> Result<(), WorldError> {
         self.call(|| format!("change {domain} {terms}"));
         if self.fault(1) {
-            return Err(Declined::Host { says: "the kernel refuses".into(), hint: None });
+            return Err(WorldError::Host { says: "the kernel refuses".into(), hint: None });
         }
         if self.lie == Some(Lie::IgnoresChanges) {
             return Ok(());
         }
-        self.scheduler.change(domain, *terms).map_err(Declined::Admission)
+        self.scheduler.change(domain, *terms).map_err(WorldError::Admission)
     }
 
-    fn pause(&mut self, domain: DomId) -> Result<(), Declined> {
+    fn pause(&mut self, domain: DomId) -> Result<(), WorldError> {
         self.call(|| format!("pause {domain}"));
         if self.scheduler.domains[&domain].identity.is_none() {
             self.wrong = Some(format!("{domain} is paused, and nobody sits there"));
         }
         if self.fault(4) {
-            return Err(Declined::Host { says: "it cannot be frozen".into(), hint: None });
+            return Err(WorldError::Host { says: "it cannot be frozen".into(), hint: None });
         }
         if self.lie != Some(Lie::IgnoresPauses) {
             self.scheduler.pause(domain, true);
@@ -280,10 +280,10 @@ impl World for Model {
         Ok(())
     }
 
-    fn resume(&mut self, domain: DomId) -> Result<(), Declined> {
+    fn resume(&mut self, domain: DomId) -> Result<(), WorldError> {
         self.call(|| format!("resume {domain}"));
         if self.fault(4) {
-            return Err(Declined::Host { says: "it cannot be thawed".into(), hint: None });
+            return Err(WorldError::Host { says: "it cannot be thawed".into(), hint: None });
         }
         self.scheduler.pause(domain, false);
         Ok(())
@@ -296,10 +296,10 @@ impl World for Model {
         }
     }
 
-    fn room(&mut self, period: Span) -> Vec<Room> {
+    fn room(&mut self, period: Span) -> Vec<CpuCapacity> {
         self.call(|| format!("room {period}"));
         let cpus = (0..self.scheduler.cpus()).map(CpuId::new);
-        cpus.map(|cpu| Room { cpu, slice: self.scheduler.room(period, cpu) }).collect()
+        cpus.map(|cpu| CpuCapacity { cpu, slice: self.scheduler.room(period, cpu) }).collect()
     }
 
     fn commit(&mut self, commit: &Commit) {
@@ -342,7 +342,7 @@ impl World for Model {
         }
     }
 
-    fn hand_over(&mut self, asked: &Asked) {
+    fn hand_over(&mut self, asked: &ClientRequest) {
         let ticket = asked.ticket;
         self.call(|| format!("hand over {ticket:?} {}", asked.request));
         if self.open.remove(&ticket).is_none() {

@@ -7,7 +7,7 @@ use super::SystemId;
 
 /// Target of an interrupt.
 #[derive(Clone, Copy)]
-pub(crate) enum Where {
+pub(crate) enum InterruptTarget {
     /// Always the same CPU.
     Cpu(CpuId),
     /// The CPU on which this vCPU runs or ran last.
@@ -22,7 +22,7 @@ pub(crate) struct Effects {
     /// Records for the trace.
     pub(crate) records: Vec<Record>,
     /// CPU time that interrupts take from the vCPUs that run there.
-    pub(crate) stolen: Vec<(Where, Span)>,
+    pub(crate) stolen: Vec<(InterruptTarget, Span)>,
     /// CPU that caused the effects. `None` if they were caused outside of all CPUs.
     pub(crate) signals_from: Option<CpuId>,
     /// Systems whose pending I/O has changed.
@@ -39,7 +39,7 @@ impl Effects {
         self.records.push(record);
     }
 
-    pub(crate) fn steal(&mut self, at: Where, span: Span) {
+    pub(crate) fn steal(&mut self, at: InterruptTarget, span: Span) {
         self.are_due = true;
         self.stolen.push((at, span));
     }

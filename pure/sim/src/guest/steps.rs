@@ -8,7 +8,7 @@ use super::locks::SPIN;
 
 /// Need of a program before it can continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Need {
+pub(crate) enum ProgramNeed {
     /// CPU time, as [`Progress::left`] returns.
     Cpu,
     /// CPU time until this instant.
@@ -65,11 +65,11 @@ pub(crate) struct Progress {
 
 /// Number of further steps allowed at this instant. Otherwise a program that neither computes nor
 /// sleeps would stop time.
-pub(crate) struct AtOnce(u32);
+pub(crate) struct StepLimit(u32);
 
-impl AtOnce {
-    pub(crate) fn new() -> AtOnce {
-        AtOnce(10_000)
+impl StepLimit {
+    pub(crate) fn new() -> StepLimit {
+        StepLimit(10_000)
     }
 }
 
@@ -154,14 +154,14 @@ impl Progress {
         &mut self,
         Work { program, draws, releases }: &mut Work<'_>,
         now: Time,
-        at_once: &mut AtOnce,
+        at_once: &mut StepLimit,
         mut done: impl FnMut(Job),
-    ) -> Need {
+    ) -> ProgramNeed {
         while at_once.0 > 0 {
             at_once.0 -= 1;
             let Some(step) = program.steps.get(self.step as usize) else {
                 if !program.repeat || program.steps.is_empty() {
-                    return Need::Nothing;
+                    return ProgramNeed::Nothing;
                 }
                 self.step = 0;
                 continue;
@@ -171,25 +171,25 @@ impl Progress {
                 Step::Compute(draw) => {
                     self.left = draws.draw(draw);
                     if !self.left.is_zero() {
-                        return Need::Cpu;
+                        return ProgramNeed::Cpu;
                     }
                 }
                 Step::ComputeForever => {
                     self.left = Span::MAX;
-                    return Need::Cpu;
+                    return ProgramNeed::Cpu;
                 }
                 Step::ComputeUntil { period, offset } => {
                     let passed = Time::START.after(*offset);
                     let until = period.map_or(passed, |period| next_instant(now, period, *offset));
                     if until > now {
                         self.left = SPIN;
-                        return Need::Until(until);
+                        return ProgramNeed::Until(until);
                     }
                 }
                 Step::Sleep(draw) => {
                     let span = draws.draw(draw);
                     if !span.is_zero() {
-                        return Need::Sleep(now.after(span));
+                        return ProgramNeed::Sleep(now.after(span));
                     }
                 }
                 Step::Release { deadline, .. } => {
@@ -197,24 +197,24 @@ impl Progress {
                     self.released = released;
                     self.deadline = deadline.map_or(Time::NEVER, |span| released.after(span));
                     if released > now {
-                        return Need::Sleep(released);
+                        return ProgramNeed::Sleep(released);
                     }
                 }
                 Step::Instant { period, offset } => {
-                    return Need::Sleep(next_instant(now, *period, *offset));
+                    return ProgramNeed::Sleep(next_instant(now, *period, *offset));
                 }
-                Step::Yield => return Need::Yield,
+                Step::Yield => return ProgramNeed::Yield,
                 Step::Done => {
                     done(Job { released: self.released, deadline: self.deadline });
                     (self.released, self.deadline) = (now, Time::NEVER);
                 }
-                Step::Barrier { latency } => return Need::Others(*latency),
-                Step::Lock => return Need::Lock,
-                Step::Unlock => return Need::Unlock,
-                Step::Device(step) => return Need::Device(*step),
+                Step::Barrier { latency } => return ProgramNeed::Others(*latency),
+                Step::Lock => return ProgramNeed::Lock,
+                Step::Unlock => return ProgramNeed::Unlock,
+                Step::Device(step) => return ProgramNeed::Device(*step),
             }
         }
         // A program that does nothing is indistinguishable from one that sleeps.
-        Need::Sleep(now.after(Span::from_ns(1)))
+        ProgramNeed::Sleep(now.after(Span::from_ns(1)))
     }
 }

@@ -12,7 +12,7 @@ use slackline_units::{Span, Tasks, Time, VcpuId};
 use super::SystemId;
 use super::effects::Effects;
 use super::scheduler::RunQueue;
-use super::steps::{AtOnce, Job, Need, Progress, Work};
+use super::steps::{Job, ProgramNeed, Progress, StepLimit, Work};
 use super::told::{State, TaskInfo};
 use crate::queue::{Event, Queue};
 
@@ -32,7 +32,7 @@ pub(crate) struct TaskOf {
 
 /// Kind of an item on a vCPU of a system. `D` is the kind of work for devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Doing<D> {
+enum ItemKind<D> {
     Nothing,
     Devices(D),
     Task(u16),
@@ -43,13 +43,13 @@ enum Doing<D> {
 /// An item on a vCPU of a system, and the time it takes. A task is looked at again after that time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Item<D> {
-    doing: Doing<D>,
+    doing: ItemKind<D>,
     pub(crate) cost: Span,
 }
 
 /// Continuation of a task that has begun a step with a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Then {
+pub(crate) enum TaskStep {
     GoOn,
     Wait,
 }
@@ -69,7 +69,12 @@ pub(crate) trait Devices {
     type Duty: Copy;
 
     /// Begins a step of a task that needs a device.
-    fn step(&mut self, of: TaskOf, step: DeviceStep, at: &mut Context<'_, '_, Self::Duty>) -> Then;
+    fn step(
+        &mut self,
+        of: TaskOf,
+        step: DeviceStep,
+        at: &mut Context<'_, '_, Self::Duty>,
+    ) -> TaskStep;
 
     /// Returns the next work of a vCPU for devices and its cost. It comes before all tasks.
     fn choose(
@@ -176,7 +181,7 @@ impl<'a, D: Copy> Systems<'a, D> {
     /// Returns the item of a vCPU, which is complete. The vCPU has none afterwards.
     pub(crate) fn stop(&mut self, seat: Seat) -> Item<D> {
         let item = &mut self.vcpu(seat).item;
-        Item { doing: std::mem::replace(&mut item.doing, Doing::Nothing), cost: item.cost }
+        Item { doing: std::mem::replace(&mut item.doing, ItemKind::Nothing), cost: item.cost }
     }
 
     /// Sets the current item of a vCPU.
@@ -228,7 +233,8 @@ impl<'a, D: Copy> Systems<'a, D> {
         let info = info.as_mut()?;
         vcpus.iter().enumerate().filter(|(_, vcpu)| vcpu.is_here).find_map(|(number, vcpu)| {
             let is_anothers = |task| {
-                let has = |vcpu: &Vcpu<D>| matches!(vcpu.item.doing, Doing::Task(of) if of == task);
+                let has =
+                    |vcpu: &Vcpu<D>| matches!(vcpu.item.doing, ItemKind::Task(of) if of == task);
                 vcpus.iter().enumerate().any(|(other, vcpu)| other != number && has(vcpu))
             };
             Some((vcpu.id, info.news(number, is_anothers)?))
@@ -332,7 +338,7 @@ impl<'a, D: Copy> System<'a, D> {
         domain: &Domain,
         (seed, first_task): (u64, usize),
     ) -> System<'a, D> {
-        let item = Item { doing: Doing::Nothing, cost: Span::ZERO };
+        let item = Item { doing: ItemKind::Nothing, cost: Span::ZERO };
         let vcpu = |&id: &VcpuId| Vcpu { id, item, is_asleep: false, is_here: false };
         let number = u64::from(domain.id.number());
         let task = |(index, spec): (usize, &'a scenario::Task)| {
@@ -354,7 +360,7 @@ impl<'a, D: Copy> System<'a, D> {
     /// Makes a vCPU look for more urgent work. Returns it if it blocks or runs a task, else `None`.
     fn alert(&mut self, number: usize) -> Option<VcpuId> {
         let vcpu = &mut self.vcpus[number];
-        let must = vcpu.is_here && (vcpu.is_asleep || matches!(vcpu.item.doing, Doing::Task(_)));
+        let must = vcpu.is_here && (vcpu.is_asleep || matches!(vcpu.item.doing, ItemKind::Task(_)));
         vcpu.is_asleep &= !must;
         must.then_some(vcpu.id)
     }
@@ -365,14 +371,14 @@ impl<'a, D: Copy> System<'a, D> {
     fn choose(&mut self, has_idled: HasIdled, idle: Span) -> Option<Item<D>> {
         if let Some(task) = self.ready.pop() {
             let cost = self.tasks[usize::from(task)].stretch().min(self.spec.quantum);
-            return Some(Item { doing: Doing::Task(task), cost });
+            return Some(Item { doing: ItemKind::Task(task), cost });
         }
         let idle = idle + self.spec.costs.idle;
         if idle.is_zero() || has_idled == HasIdled::Yes {
             return None;
         }
         let cost = self.noise.vary(idle, self.spec.costs.noise_ppm);
-        Some(Item { doing: Doing::Idle, cost })
+        Some(Item { doing: ItemKind::Idle, cost })
     }
 
     /// Chooses the vCPU that should look for work since this task is ready. `None` if the next free
@@ -384,7 +390,7 @@ impl<'a, D: Copy> System<'a, D> {
             return self.alert(number);
         }
         let least = |vcpu: &Vcpu<D>| match vcpu.item.doing {
-            Doing::Task(other) => self.ready.level(other),
+            ItemKind::Task(other) => self.ready.level(other),
             _ => 0,
         };
         let (number, runs) = self
@@ -400,8 +406,8 @@ impl<'a, D: Copy> System<'a, D> {
     /// one.
     fn put_aside(&mut self, number: usize, left: Span) -> bool {
         let item = &mut self.vcpus[number].item;
-        let Doing::Task(task) = item.doing else { return false };
-        item.doing = Doing::Nothing;
+        let ItemKind::Task(task) = item.doing else { return false };
+        item.doing = ItemKind::Nothing;
         let used = item.cost.left_after(left);
         self.tasks[usize::from(task)].used(used);
         self.ready.push_first(task);
@@ -451,9 +457,9 @@ impl<D: Copy> Context<'_, '_, D> {
         devices: &mut impl Devices<Duty = D>,
     ) {
         match doing {
-            Doing::Nothing | Doing::Idle => {}
-            Doing::Devices(duty) => devices.finish(seat, (duty, cost), self),
-            Doing::Task(task) => {
+            ItemKind::Nothing | ItemKind::Idle => {}
+            ItemKind::Devices(duty) => devices.finish(seat, (duty, cost), self),
+            ItemKind::Task(task) => {
                 self.finish_task(TaskOf { system: seat.system, task }, cost, devices);
             }
         }
@@ -468,11 +474,11 @@ impl<D: Copy> Context<'_, '_, D> {
         devices: &mut impl Devices<Duty = D>,
     ) -> Option<Item<D>> {
         if let Some((duty, cost)) = devices.choose(seat, self) {
-            return Some(Item { doing: Doing::Devices(duty), cost });
+            return Some(Item { doing: ItemKind::Devices(duty), cost });
         }
         let system = &mut self.systems.systems[usize::from(seat.system)];
         let has_idled =
-            if matches!(last.doing, Doing::Idle) { HasIdled::Yes } else { HasIdled::No };
+            if matches!(last.doing, ItemKind::Idle) { HasIdled::Yes } else { HasIdled::No };
         let chosen = system.choose(has_idled, devices.idle(seat));
         if chosen.is_none() {
             system.vcpus[usize::from(seat.number)].is_asleep = true;
@@ -488,7 +494,7 @@ impl<D: Copy> Context<'_, '_, D> {
         self.systems.set_state(of, state(need));
         let system = &mut self.systems.systems[usize::from(of.system)];
         match need {
-            Need::Cpu | Need::Yield => {
+            ProgramNeed::Cpu | ProgramNeed::Yield => {
                 if let (Some(info), Cause::Io) = (&mut system.info, cause) {
                     info.woken_by_io(of.task);
                 }
@@ -496,14 +502,14 @@ impl<D: Copy> Context<'_, '_, D> {
                 let alerted = system.place(of.task);
                 self.systems.effects.alert(alerted);
             }
-            Need::Sleep(until) => self.wake_at(until, of),
+            ProgramNeed::Sleep(until) => self.wake_at(until, of),
             // Nodes of parallel programs and programs with locks have no system.
-            Need::Device(_)
-            | Need::Others(_)
-            | Need::Lock
-            | Need::Unlock
-            | Need::Until(_)
-            | Need::Nothing => {}
+            ProgramNeed::Device(_)
+            | ProgramNeed::Others(_)
+            | ProgramNeed::Lock
+            | ProgramNeed::Unlock
+            | ProgramNeed::Until(_)
+            | ProgramNeed::Nothing => {}
         }
     }
 
@@ -526,16 +532,20 @@ impl<D: Copy> Context<'_, '_, D> {
         let need = self.advance(of, devices);
         self.systems.set_state(of, state(need));
         match need {
-            Need::Cpu => self.systems.systems[usize::from(of.system)].ready.push_first(of.task),
-            Need::Yield => self.systems.systems[usize::from(of.system)].ready.push_last(of.task),
-            Need::Sleep(until) => self.wake_at(until, of),
+            ProgramNeed::Cpu => {
+                self.systems.systems[usize::from(of.system)].ready.push_first(of.task)
+            }
+            ProgramNeed::Yield => {
+                self.systems.systems[usize::from(of.system)].ready.push_last(of.task)
+            }
+            ProgramNeed::Sleep(until) => self.wake_at(until, of),
             // Nodes of parallel programs and programs with locks have no system.
-            Need::Device(_)
-            | Need::Others(_)
-            | Need::Lock
-            | Need::Unlock
-            | Need::Until(_)
-            | Need::Nothing => {}
+            ProgramNeed::Device(_)
+            | ProgramNeed::Others(_)
+            | ProgramNeed::Lock
+            | ProgramNeed::Unlock
+            | ProgramNeed::Until(_)
+            | ProgramNeed::Nothing => {}
         }
     }
 
@@ -545,8 +555,8 @@ impl<D: Copy> Context<'_, '_, D> {
     }
 
     /// Takes the steps of a task up to one that takes time. A step with a device has begun then.
-    fn advance(&mut self, of: TaskOf, devices: &mut impl Devices<Duty = D>) -> Need {
-        let mut at_once = AtOnce::new();
+    fn advance(&mut self, of: TaskOf, devices: &mut impl Devices<Duty = D>) -> ProgramNeed {
+        let mut at_once = StepLimit::new();
         loop {
             let Systems { systems, effects, .. } = &mut *self.systems;
             let system = &mut systems[usize::from(of.system)];
@@ -557,8 +567,8 @@ impl<D: Copy> Context<'_, '_, D> {
                 let (released, deadline) = (job.released, job.deadline);
                 effects.record(Record::Job { vcpu, task, released, deadline, done });
             });
-            let Need::Device(step) = need else { return need };
-            if devices.step(of, step, self) == Then::Wait {
+            let ProgramNeed::Device(step) = need else { return need };
+            if devices.step(of, step, self) == TaskStep::Wait {
                 return need;
             }
         }
@@ -566,10 +576,14 @@ impl<D: Copy> Context<'_, '_, D> {
 }
 
 /// Returns the state of a task with this need.
-fn state(need: Need) -> State {
+fn state(need: ProgramNeed) -> State {
     match need {
-        Need::Cpu | Need::Until(_) | Need::Yield | Need::Lock | Need::Unlock => State::Wants,
-        Need::Sleep(_) | Need::Others(_) | Need::Device(_) => State::Waits,
-        Need::Nothing => State::Over,
+        ProgramNeed::Cpu
+        | ProgramNeed::Until(_)
+        | ProgramNeed::Yield
+        | ProgramNeed::Lock
+        | ProgramNeed::Unlock => State::Wants,
+        ProgramNeed::Sleep(_) | ProgramNeed::Others(_) | ProgramNeed::Device(_) => State::Waits,
+        ProgramNeed::Nothing => State::Over,
     }
 }

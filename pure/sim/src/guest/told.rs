@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use slackline_scenario::{Lie, Task, Tells};
+use slackline_scenario::{FalseTask, GuestReports, Task};
 use slackline_units::{TASKS, Task as ToldTask, TaskId, Tasks, Urgency};
 
 /// State of a task in reports.
@@ -36,7 +36,7 @@ pub(crate) struct TaskInfo {
 impl TaskInfo {
     /// Creates the report of a guest with this number of vCPUs, before any task has begun. `None`
     /// if it reports nothing.
-    pub(crate) fn new(tasks: &[Task], tells: Tells, vcpus: usize) -> Option<TaskInfo> {
+    pub(crate) fn new(tasks: &[Task], tells: GuestReports, vcpus: usize) -> Option<TaskInfo> {
         let mut info = TaskInfo {
             urgencies: tasks.iter().map(|task| Urgency::of_priority(task.priority)).collect(),
             wants: BTreeSet::new(),
@@ -46,12 +46,12 @@ impl TaskInfo {
             pretended: None,
         };
         match tells {
-            Tells::Nothing => return None,
-            Tells::Truth => {}
-            Tells::Lie { at: Lie::Runnable, priority } => {
+            GuestReports::Nothing => return None,
+            GuestReports::Truth => {}
+            GuestReports::Lie { at: FalseTask::Runnable, priority } => {
                 info.wants.insert((Urgency::of_priority(priority), NOT_THERE));
             }
-            Tells::Lie { at: Lie::Blocked, priority } => {
+            GuestReports::Lie { at: FalseTask::Blocked, priority } => {
                 info.waits.insert((Urgency::of_priority(priority), NOT_THERE));
                 info.pretended = Some(TaskId::new(NOT_THERE));
             }

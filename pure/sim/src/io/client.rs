@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 
-use slackline_scenario::io::{ClientKind, PingEnds, SEGMENT, Way};
+use slackline_scenario::io::{ClientKind, Direction, PingEnds, SEGMENT};
 use slackline_scenario::{Stream as Draws, io};
 use slackline_units::{Span, TaskId, Time};
 
 use super::flow::packets;
-use super::packet::{Packet, Says};
+use super::packet::{Packet, PacketMessage};
 use super::{Context, Io};
 use crate::guest::SystemId;
 use crate::queue::Event;
@@ -102,7 +102,7 @@ impl<'a> Client<'a> {
         self.spec.task
     }
 
-    pub(super) fn stream_way(&self) -> Option<Way> {
+    pub(super) fn stream_way(&self) -> Option<Direction> {
         match self.spec.kind {
             ClientKind::Stream { way, .. } => Some(way),
             _ => None,
@@ -135,8 +135,8 @@ impl Io<'_> {
                 let packet = self.flows.open(client, system, context.now);
                 self.clients[client].stream.packet = Some(packet);
                 match way {
-                    Way::In => self.pump(packet, 0, context),
-                    Way::Out => self.send_stream(system, client, context),
+                    Direction::In => self.pump(packet, 0, context),
+                    Direction::Out => self.send_stream(system, client, context),
                 }
             }
         }
@@ -150,7 +150,7 @@ impl Io<'_> {
 
     fn ping(&mut self, client: usize, context: &mut Context<'_, '_>) {
         let packet = self.flows.open(client, self.clients[client].system, context.now);
-        self.emit(packet.saying(Says::Ping), context);
+        self.emit(packet.saying(PacketMessage::Ping), context);
     }
 
     /// Handles a client whose time to act has come.
@@ -206,7 +206,7 @@ impl Io<'_> {
             return; // It was answered and is being closed.
         }
         if flow.is_accepted {
-            self.emit(packet.saying(Says::Close), context);
+            self.emit(packet.saying(PacketMessage::Close), context);
         } else {
             self.flows.close(packet.flow);
         }
@@ -256,7 +256,7 @@ impl Io<'_> {
             }
             stream.next = context.now.after(gap);
             stream.outstanding += 1;
-            self.emit(packet.saying(Says::Stream), context);
+            self.emit(packet.saying(PacketMessage::Stream), context);
         }
     }
 }

@@ -11,11 +11,11 @@ use slackline_scenario::io;
 use slackline_trace::{Record, Service};
 use slackline_units::{CpuId, Span};
 
-use super::frontend::Duty;
+use super::frontend::DeviceWork;
 use super::nic::{DiskRead, Interrupts};
 use super::packet::Packet;
 use super::{Context, Io};
-use crate::guest::{SystemId, Where};
+use crate::guest::{InterruptTarget, SystemId};
 use crate::queue::Event;
 
 pub(super) struct Driver {
@@ -102,8 +102,8 @@ impl Io<'_> {
     fn interrupted(&mut self, (cost, cpu): (Span, Option<CpuId>), context: &mut Context<'_, '_>) {
         self.driver.is_interrupted = true;
         if !cost.is_zero() {
-            let driver = Where::OfVcpu(context.systems.first(self.driver.system));
-            context.systems.effects.steal(cpu.map_or(driver, Where::Cpu), cost);
+            let driver = InterruptTarget::OfVcpu(context.systems.first(self.driver.system));
+            context.systems.effects.steal(cpu.map_or(driver, InterruptTarget::Cpu), cost);
         }
         context.systems.effects.signals_from = cpu;
         context.systems.alert(self.driver.system);
@@ -134,7 +134,10 @@ impl Io<'_> {
 
     /// Returns the driver's next work for others and its cost, varied at random.
     #[inline(always)]
-    pub(super) fn choose_service(&mut self, context: &mut Context<'_, '_>) -> Option<(Duty, Span)> {
+    pub(super) fn choose_service(
+        &mut self,
+        context: &mut Context<'_, '_>,
+    ) -> Option<(DeviceWork, Span)> {
         let (duty, cost) = self.next_service()?;
         let Driver { system, spec, .. } = &self.driver;
         Some((duty, context.systems.vary(*system, cost, spec.costs.noise_ppm)))
@@ -142,38 +145,43 @@ impl Io<'_> {
 
     /// Returns that work and its fixed cost.
     #[inline(always)]
-    fn next_service(&mut self) -> Option<(Duty, Span)> {
+    fn next_service(&mut self) -> Option<(DeviceWork, Span)> {
         let driver = &mut self.driver;
         let costs = &driver.spec.costs;
         if std::mem::take(&mut driver.is_interrupted) && !costs.interrupt.is_zero() {
-            return Some((Duty::Interrupt, costs.interrupt));
+            return Some((DeviceWork::Interrupt, costs.interrupt));
         }
         if std::mem::take(&mut driver.is_told) && !costs.event.is_zero() {
-            return Some((Duty::Told, costs.event));
+            return Some((DeviceWork::Told, costs.event));
         }
         if self.nic.interrupts == Interrupts::Off {
             if let Some(packet) = self.nic.ring.pop_front() {
-                return Some((Duty::Take(packet), costs.receive));
+                return Some((DeviceWork::Take(packet), costs.receive));
             }
             self.nic.interrupts = Interrupts::On;
         }
         if let Some(read) = self.disk.done.pop_front() {
             driver.read = Some(read);
-            return Some((Duty::TakeRead, costs.request));
+            return Some((DeviceWork::TakeRead, costs.request));
         }
         let guest = driver.calls.pop_front()?;
         if let Some(read) = self.frontends[usize::from(guest)].reads.pop_front() {
             driver.read = Some(read);
-            return Some((Duty::PassRead, costs.request));
+            return Some((DeviceWork::PassRead, costs.request));
         }
-        Some((Duty::Pass(guest), costs.send))
+        Some((DeviceWork::Pass(guest), costs.send))
     }
 
     /// Applies the effects of completed work for others.
     #[inline(always)]
-    pub(super) fn finish_driver(&mut self, duty: Duty, cost: Span, context: &mut Context<'_, '_>) {
+    pub(super) fn finish_driver(
+        &mut self,
+        duty: DeviceWork,
+        cost: Span,
+        context: &mut Context<'_, '_>,
+    ) {
         match duty {
-            Duty::Take(packet) => {
+            DeviceWork::Take(packet) => {
                 let system = self.flows.system(packet);
                 let service = self.driver.service(system);
                 service.used += cost;
@@ -187,7 +195,7 @@ impl Io<'_> {
                     self.hand_over(context);
                 }
             }
-            Duty::Pass(guest) => {
+            DeviceWork::Pass(guest) => {
                 let service = self.driver.service(guest);
                 service.used += cost;
                 service.sent += 1;
@@ -196,14 +204,14 @@ impl Io<'_> {
                 self.put_on_wire(packet, context);
                 self.call_again(guest, context);
             }
-            Duty::PassRead => {
+            DeviceWork::PassRead => {
                 let Some(read) = self.driver.read.take() else { return };
                 self.driver.service(read.system).used += cost;
                 let done = self.disk.ask(read, context.now);
                 context.queue.extend(done, Event::Disk);
                 self.call_again(read.system, context);
             }
-            Duty::TakeRead => {
+            DeviceWork::TakeRead => {
                 let Some(read) = self.driver.read.take() else { return };
                 let service = self.driver.service(read.system);
                 service.used += cost;

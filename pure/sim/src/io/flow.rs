@@ -8,12 +8,12 @@
 //! A stream keeps at most its window on the way. Its receiver acknowledges every second packet, and
 //! the last one when no more arrives.
 
-use slackline_scenario::io::{SEGMENT, Way};
+use slackline_scenario::io::{Direction, SEGMENT};
 use slackline_trace::Record;
 use slackline_units::{Span, Time};
 
-use super::frontend::Whom;
-use super::packet::{Packet, Says};
+use super::frontend::IoRecipient;
+use super::packet::{Packet, PacketMessage};
 use super::{Context, Io};
 use crate::guest::{Cause, SystemId, TaskOf};
 use crate::queue::Event;
@@ -78,7 +78,7 @@ impl Flows {
         let place = &mut self.flows[number as usize];
         let turn = place.turn + 1;
         *place = Flow { turn, ..flow };
-        Packet { flow: number, turn, says: Says::Open }
+        Packet { flow: number, turn, says: PacketMessage::Open }
     }
 
     pub(super) fn close(&mut self, number: u32) {
@@ -103,7 +103,7 @@ impl Flows {
 }
 
 impl Packet {
-    pub(super) fn saying(self, says: Says) -> Packet {
+    pub(super) fn saying(self, says: PacketMessage) -> Packet {
         Packet { says, ..self }
     }
 }
@@ -122,16 +122,16 @@ impl Io<'_> {
         let frontend = &mut self.frontends[usize::from(id)];
         let flow = self.flows.of(packet);
         match packet.says {
-            Says::Open if frontend.connections >= frontend.spec.connections => {
+            PacketMessage::Open if frontend.connections >= frontend.spec.connections => {
                 self.lose(packet, context);
             }
-            Says::Open => {
+            PacketMessage::Open => {
                 frontend.connections += 1;
                 flow.is_accepted = true;
-                self.send(id, packet.saying(Says::Opened), context);
+                self.send(id, packet.saying(PacketMessage::Opened), context);
             }
-            Says::Request => self.ask_task(id, packet, context),
-            Says::Ping if self.clients[flow.client].wants_no_answer() => {
+            PacketMessage::Request => self.ask_task(id, packet, context),
+            PacketMessage::Ping if self.clients[flow.client].wants_no_answer() => {
                 let by = self.clients[flow.client].wants();
                 let is_wanted = frontend.is_wanted(by);
                 self.answered(packet, context);
@@ -139,18 +139,18 @@ impl Io<'_> {
                     self.ask_task(id, packet, context);
                 }
             }
-            Says::Ping if frontend.taken.is_empty() => {
-                self.send(id, packet.saying(Says::Pong), context);
+            PacketMessage::Ping if frontend.taken.is_empty() => {
+                self.send(id, packet.saying(PacketMessage::Pong), context);
             }
-            Says::Ping => self.ask_task(id, packet, context),
-            Says::Ack => self.send_data(id, (packet, THEN), context),
-            Says::Close => {
+            PacketMessage::Ping => self.ask_task(id, packet, context),
+            PacketMessage::Ack => self.send_data(id, (packet, THEN), context),
+            PacketMessage::Close => {
                 if std::mem::take(&mut flow.is_accepted) {
                     frontend.connections -= 1;
                 }
-                self.send(id, packet.saying(Says::Closed), context);
+                self.send(id, packet.saying(PacketMessage::Closed), context);
             }
-            Says::Told => {
+            PacketMessage::Told => {
                 frontend.moved += SEGMENT;
                 flow.expected -= 1;
                 if flow.expected == 0 {
@@ -159,23 +159,27 @@ impl Io<'_> {
                     context.go_on(TaskOf { system: id, task }, Cause::Io, self);
                 }
             }
-            Says::Stream => self.receive_stream(id, packet, context),
-            Says::StreamAck(count) => self.acknowledged(id, (packet, count), context),
+            PacketMessage::Stream => self.receive_stream(id, packet, context),
+            PacketMessage::StreamAck(count) => self.acknowledged(id, (packet, count), context),
             _ => {}
         }
     }
 
     /// Returns the recipient in the system of a packet that arrives. `None` if it is for the system
     /// itself.
-    pub(super) fn whom(&mut self, packet: Packet) -> Option<Whom> {
+    pub(super) fn whom(&mut self, packet: Packet) -> Option<IoRecipient> {
         if !self.flows.is_current(packet) {
             return None;
         }
         let &mut Flow { client, task, .. } = self.flows.of(packet);
         match packet.says {
-            Says::Told => Some(Whom::Task(task)),
-            Says::Request | Says::Ping => Some(Whom::Takes(self.clients[client].wants())),
-            Says::StreamAck(_) => self.clients[client].stream.waiting.map(Whom::Task),
+            PacketMessage::Told => Some(IoRecipient::Task(task)),
+            PacketMessage::Request | PacketMessage::Ping => {
+                Some(IoRecipient::Takes(self.clients[client].wants()))
+            }
+            PacketMessage::StreamAck(_) => {
+                self.clients[client].stream.waiting.map(IoRecipient::Task)
+            }
             _ => None,
         }
     }
@@ -212,8 +216,8 @@ impl Io<'_> {
             return;
         }
         self.flows.of(request).task = task;
-        if request.says == Says::Ping {
-            self.send(id, request.saying(Says::Pong), context);
+        if request.says == PacketMessage::Ping {
+            self.send(id, request.saying(PacketMessage::Pong), context);
             return;
         }
         let flow = self.flows.of(request);
@@ -232,7 +236,7 @@ impl Io<'_> {
         let count = flow.unsent.min(most);
         flow.unsent -= count;
         for _ in 0..count {
-            self.send(id, packet.saying(Says::Data), context);
+            self.send(id, packet.saying(PacketMessage::Data), context);
         }
     }
 
@@ -242,32 +246,32 @@ impl Io<'_> {
             return;
         }
         match packet.says {
-            Says::Opened if self.flows.of(packet).is_wanted => {
-                self.emit(packet.saying(Says::Confirmed), context);
-                self.emit(packet.saying(Says::Request), context);
+            PacketMessage::Opened if self.flows.of(packet).is_wanted => {
+                self.emit(packet.saying(PacketMessage::Confirmed), context);
+                self.emit(packet.saying(PacketMessage::Request), context);
             }
-            Says::Data => {
+            PacketMessage::Data => {
                 let flow = self.flows.of(packet);
                 flow.expected -= 1;
                 if flow.expected > 0 {
-                    self.emit(packet.saying(Says::Ack), context);
+                    self.emit(packet.saying(PacketMessage::Ack), context);
                 } else if std::mem::take(&mut flow.is_wanted) {
                     self.answered(packet, context);
-                    self.emit(packet.saying(Says::Close), context);
+                    self.emit(packet.saying(PacketMessage::Close), context);
                 }
             }
-            Says::Closed => self.flows.close(packet.flow),
-            Says::Pong => self.answered(packet, context),
-            Says::Ask => {
+            PacketMessage::Closed => self.flows.close(packet.flow),
+            PacketMessage::Pong => self.answered(packet, context),
+            PacketMessage::Ask => {
                 let flow = self.flows.of(packet);
                 let then = context.now.after(flow.wait);
                 for _ in 0..flow.expected {
-                    let told = self.flights.add(packet.saying(Says::Told));
+                    let told = self.flights.add(packet.saying(PacketMessage::Told));
                     context.queue.push(then, Event::Emit, told);
                 }
             }
-            Says::Stream => self.take_stream(packet, context),
-            Says::StreamAck(count) => self.pump(packet, count, context),
+            PacketMessage::Stream => self.take_stream(packet, context),
+            PacketMessage::StreamAck(count) => self.pump(packet, count, context),
             _ => {}
         }
     }
@@ -290,7 +294,8 @@ impl Io<'_> {
             return;
         }
         let client = self.flows.of(packet).client;
-        let again = if packet.says == Says::Open { self.clients[client].retry() } else { AGAIN };
+        let again =
+            if packet.says == PacketMessage::Open { self.clients[client].retry() } else { AGAIN };
         context.queue.push(context.now.after(again), Event::Emit, self.flights.add(packet));
     }
 
@@ -320,7 +325,7 @@ impl Io<'_> {
         frontend.moved += SEGMENT;
         if count >= 2 {
             stream.unacknowledged = 0;
-            self.send(id, packet.saying(Says::StreamAck(count)), context);
+            self.send(id, packet.saying(PacketMessage::StreamAck(count)), context);
         } else {
             frontend.lagging.push(client);
         }
@@ -332,7 +337,7 @@ impl Io<'_> {
             let stream = &mut self.clients[client].stream;
             let count = std::mem::take(&mut stream.unacknowledged);
             if let (Some(packet), 1..) = (stream.packet, count) {
-                self.send(id, packet.saying(Says::StreamAck(count)), context);
+                self.send(id, packet.saying(PacketMessage::StreamAck(count)), context);
             }
         }
         self.tell_moved(id, context);
@@ -376,7 +381,7 @@ impl Io<'_> {
             }
             stream.unsent -= SEGMENT;
             stream.outstanding += 1;
-            self.send(id, packet.saying(Says::Stream), context);
+            self.send(id, packet.saying(PacketMessage::Stream), context);
         }
         let stream = &mut self.clients[client].stream;
         let waiting = if stream.has_room() { stream.waiting.take() } else { None };
@@ -395,7 +400,7 @@ impl Io<'_> {
         self.frontends[usize::from(id)].moved += SEGMENT;
         if stream.unacknowledged >= 2 || stream.window < 4 {
             let count = std::mem::take(&mut stream.unacknowledged);
-            self.emit(packet.saying(Says::StreamAck(count)), context);
+            self.emit(packet.saying(PacketMessage::StreamAck(count)), context);
             self.tell_moved(id, context);
         }
     }
@@ -403,7 +408,7 @@ impl Io<'_> {
     /// Returns the client whose stream this system sends. `None` if there is none.
     pub(super) fn stream_out_of(&self, id: SystemId) -> Option<usize> {
         let out = |client: &super::Client<'_>| {
-            client.system == id && client.stream_way() == Some(Way::Out)
+            client.system == id && client.stream_way() == Some(Direction::Out)
         };
         self.clients.iter().position(out)
     }

@@ -13,7 +13,7 @@ use crate::guest::{Cause, SystemId, TaskOf};
 
 /// Work of the first vCPU of a system for devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Duty {
+pub(crate) enum DeviceWork {
     /// Handles an event that it was sent.
     Event,
     /// Takes a packet to its recipient.
@@ -39,7 +39,7 @@ pub(crate) enum Duty {
 
 /// Recipient of I/O in a system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Whom {
+pub(super) enum IoRecipient {
     /// The task that waits for it.
     Task(u16),
     /// The first task that takes a request. If set, only a task whose jobs carry this id.
@@ -52,11 +52,11 @@ pub(super) struct Frontend<'a> {
     /// True if it was sent an event that it has not handled yet.
     pub(super) is_told: bool,
     /// Packets that the driver has handed over, with their recipients.
-    received: VecDeque<(Packet, Option<Whom>)>,
+    received: VecDeque<(Packet, Option<IoRecipient>)>,
     /// Recipient of the packet that it is working on. `None` if it works on none.
-    receiving: Option<Option<Whom>>,
+    receiving: Option<Option<IoRecipient>>,
     /// Number of received packets and reads for each recipient.
-    for_whom: BTreeMap<Whom, u32>,
+    for_whom: BTreeMap<IoRecipient, u32>,
     /// Packets to be sent.
     pub(super) out: VecDeque<Packet>,
     /// Packets in the ring, for the driver to send.
@@ -126,8 +126,8 @@ impl<'a> Frontend<'a> {
         let mut free = meant.iter_mut();
         for (whom, &count) in &self.for_whom {
             let (known, takers) = match *whom {
-                Whom::Task(task) => (Some(task), None),
-                Whom::Takes(by) => (None, Some(self.takers(by).take(count as usize))),
+                IoRecipient::Task(task) => (Some(task), None),
+                IoRecipient::Takes(by) => (None, Some(self.takers(by).take(count as usize))),
             };
             let tasks = known.into_iter().chain(takers.into_iter().flatten());
             free.by_ref().zip(tasks).for_each(|(place, task)| *place = Some(TaskId::new(task)));
@@ -153,14 +153,14 @@ impl<'a> Frontend<'a> {
     }
 
     /// Hands over a packet from the driver, with its recipient if that is known.
-    pub(super) fn hand_over(&mut self, packet: Packet, whom: Option<Whom>) {
+    pub(super) fn hand_over(&mut self, packet: Packet, whom: Option<IoRecipient>) {
         self.received.push_back((packet, whom));
         self.is_for(whom);
     }
 
     /// Hands over data that was read.
     pub(super) fn hand_over_read(&mut self, read: DiskRead) {
-        self.is_for(Some(Whom::Task(read.task)));
+        self.is_for(Some(IoRecipient::Task(read.task)));
         self.read.push_back(read);
     }
 
@@ -169,14 +169,14 @@ impl<'a> Frontend<'a> {
         self.received.len() < self.spec.ring
     }
 
-    fn is_for(&mut self, whom: Option<Whom>) {
+    fn is_for(&mut self, whom: Option<IoRecipient>) {
         if let Some(whom) = whom {
             *self.for_whom.entry(whom).or_default() += 1;
         }
     }
 
     /// Notes that one pending item of a recipient is taken.
-    fn is_taken(&mut self, whom: Option<Whom>) {
+    fn is_taken(&mut self, whom: Option<IoRecipient>) {
         let Some(whom) = whom else { return };
         if let Some(count) = self.for_whom.get_mut(&whom) {
             *count -= 1;
@@ -207,23 +207,23 @@ impl<'a> Frontend<'a> {
 
     /// Returns the next work for devices and its cost.
     #[inline(always)]
-    fn choose(&mut self) -> Option<(Duty, Span)> {
+    fn choose(&mut self) -> Option<(DeviceWork, Span)> {
         let costs = &self.spec.costs;
         if std::mem::take(&mut self.is_told) && !costs.event.is_zero() {
-            return Some((Duty::Event, costs.event));
+            return Some((DeviceWork::Event, costs.event));
         }
         if let Some((packet, whom)) = self.received.pop_front() {
             self.receiving = Some(whom);
-            return Some((Duty::Receive(packet), costs.receive));
+            return Some((DeviceWork::Receive(packet), costs.receive));
         }
         if !self.read.is_empty() {
-            return Some((Duty::ReadDone, costs.request));
+            return Some((DeviceWork::ReadDone, costs.request));
         }
         if !self.out.is_empty() && self.ring.len() < self.spec.ring {
-            return Some((Duty::Send, costs.send));
+            return Some((DeviceWork::Send, costs.send));
         }
         if !self.asking.is_empty() && self.reads.len() < self.spec.ring {
-            return Some((Duty::AskDisk, costs.request));
+            return Some((DeviceWork::AskDisk, costs.request));
         }
         None
     }
@@ -243,7 +243,7 @@ impl Io<'_> {
         &mut self,
         id: SystemId,
         context: &mut Context<'_, '_>,
-    ) -> Option<(Duty, Span)> {
+    ) -> Option<(DeviceWork, Span)> {
         let frontend = &mut self.frontends[usize::from(id)];
         let (duty, cost) = frontend.choose()?;
         Some((duty, context.systems.vary(id, cost, frontend.spec.costs.noise_ppm)))
@@ -254,12 +254,12 @@ impl Io<'_> {
     pub(super) fn finish_frontend(
         &mut self,
         id: SystemId,
-        duty: Duty,
+        duty: DeviceWork,
         context: &mut Context<'_, '_>,
     ) {
         let frontend = &mut self.frontends[usize::from(id)];
         match duty {
-            Duty::Receive(packet) => {
+            DeviceWork::Receive(packet) => {
                 let whom = frontend.receiving.take();
                 frontend.is_taken(whom.flatten());
                 self.pending_changed(id, context);
@@ -268,7 +268,7 @@ impl Io<'_> {
                     self.catch_up(id, context);
                 }
             }
-            Duty::Send => {
+            DeviceWork::Send => {
                 let packet = frontend.out.pop_front().expect("a packet was to be sent");
                 if id == self.driver.system {
                     self.put_on_wire(packet, context);
@@ -279,17 +279,17 @@ impl Io<'_> {
                 self.pending_changed(id, context);
                 self.tell_driver(id, context);
             }
-            Duty::AskDisk => {
+            DeviceWork::AskDisk => {
                 let (task, bytes) = frontend.asking.pop_front().expect("a task requested a read");
                 frontend.reads.push_back(DiskRead { system: id, task, bytes });
                 frontend.asked = frontend.asked.wrapping_add(1);
                 self.pending_changed(id, context);
                 self.tell_driver(id, context);
             }
-            Duty::ReadDone => {
+            DeviceWork::ReadDone => {
                 let read = frontend.read.pop_front().expect("a read was complete");
                 frontend.moved += read.bytes;
-                frontend.is_taken(Some(Whom::Task(read.task)));
+                frontend.is_taken(Some(IoRecipient::Task(read.task)));
                 self.pending_changed(id, context);
                 self.tell_moved(id, context);
                 context.go_on(TaskOf { system: id, task: read.task }, Cause::Io, self);

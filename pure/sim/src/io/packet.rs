@@ -2,7 +2,7 @@
 
 /// Message of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Says {
+pub(super) enum PacketMessage {
     /// Request of a client to open a connection.
     Open,
     /// Reply of the host to `Open`.
@@ -36,14 +36,14 @@ pub(crate) struct Packet {
     pub(super) flow: u32,
     /// Generation of the number. A packet of an older generation is of a connection that is gone.
     pub(super) turn: u32,
-    pub(super) says: Says,
+    pub(super) says: PacketMessage,
 }
 
 impl Packet {
     /// Returns true if the packet is full of data. All others have almost none.
     #[inline]
     pub(super) fn has_data(self) -> bool {
-        matches!(self.says, Says::Data | Says::Stream | Says::Told)
+        matches!(self.says, PacketMessage::Data | PacketMessage::Stream | PacketMessage::Told)
     }
 }
 

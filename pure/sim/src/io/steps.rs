@@ -3,9 +3,9 @@
 use slackline_scenario::io::DeviceStep;
 
 use super::flow::{A_TASK, packets};
-use super::packet::Says;
+use super::packet::PacketMessage;
 use super::{Context, Io};
-use crate::guest::{TaskOf, Then};
+use crate::guest::{TaskOf, TaskStep};
 
 impl Io<'_> {
     /// Begins a step of a task that needs a device.
@@ -14,7 +14,7 @@ impl Io<'_> {
         of: TaskOf,
         step: DeviceStep,
         context: &mut Context<'_, '_>,
-    ) -> Then {
+    ) -> TaskStep {
         let TaskOf { system: id, task } = of;
         let frontend = &mut self.frontends[usize::from(id)];
         match step {
@@ -25,42 +25,42 @@ impl Io<'_> {
                     context.systems.repeat_step(of);
                     // The pending I/O may be for this task.
                     self.pending_changed(id, context);
-                    return Then::Wait;
+                    return TaskStep::Wait;
                 }
-                Then::GoOn
+                TaskStep::GoOn
             }
             DeviceStep::Answer { bytes } => {
                 if let Some(request) = frontend.taken[usize::from(task)].take() {
                     self.answer(of, (request, bytes), context);
                 }
-                Then::GoOn
+                TaskStep::GoOn
             }
             DeviceStep::Read { bytes } => {
                 frontend.asking.push_back((task, bytes));
-                Then::Wait
+                TaskStep::Wait
             }
             DeviceStep::Ask { bytes, wait } => {
                 let wait = context.systems.draw(of, &wait);
                 let packet = self.flows.open(A_TASK, id, context.now);
                 let flow = self.flows.of(packet);
                 (flow.task, flow.expected, flow.wait) = (task, packets(bytes), wait);
-                self.send(id, packet.saying(Says::Ask), context);
-                Then::Wait
+                self.send(id, packet.saying(PacketMessage::Ask), context);
+                TaskStep::Wait
             }
             DeviceStep::Send { bytes } => self.put_in_stream(of, bytes, context),
         }
     }
 
     /// Adds data to the stream of a task. The task waits if there is no room for more.
-    fn put_in_stream(&mut self, of: TaskOf, bytes: u64, context: &mut Context<'_, '_>) -> Then {
-        let Some(client) = self.stream_out_of(of.system) else { return Then::Wait };
+    fn put_in_stream(&mut self, of: TaskOf, bytes: u64, context: &mut Context<'_, '_>) -> TaskStep {
+        let Some(client) = self.stream_out_of(of.system) else { return TaskStep::Wait };
         self.clients[client].stream.unsent += bytes;
         self.send_stream(of.system, client, context);
         let stream = &mut self.clients[client].stream;
         if stream.has_room() {
-            return Then::GoOn;
+            return TaskStep::GoOn;
         }
         stream.waiting = Some(of.task);
-        Then::Wait
+        TaskStep::Wait
     }
 }

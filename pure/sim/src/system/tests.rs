@@ -8,10 +8,10 @@ use proptest::prelude::*;
 use slackline_scenario::Scenario;
 use slackline_trace::Record;
 
-use crate::{Finished, Sim};
+use crate::{Sim, SimResults};
 
 /// Returns all records and the other results of a run.
-fn run(scenario: &Scenario, one_by_one: bool) -> (Vec<Record>, Result<Finished, String>) {
+fn run(scenario: &Scenario, one_by_one: bool) -> (Vec<Record>, Result<SimResults, String>) {
     let mut sim = Sim::new(scenario);
     sim.one_by_one = one_by_one;
     let mut records: Vec<Record> = Vec::new();

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use slackline_host::policy::ALL;
 use slackline_metrics::{Meter, Summary};
 use slackline_scenario::Scenario;
-use slackline_sim::Finished;
+use slackline_sim::SimResults;
 use slackline_trace::{Header, OverheadKind, Record};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
@@ -203,7 +203,7 @@ fn check_summary(summary: &Summary) -> Result<(), TestCaseError> {
 }
 
 /// A batch that is done has computed for exactly its total, at full speed.
-fn check_batches(summary: &Summary, finished: &Finished) -> Result<(), TestCaseError> {
+fn check_batches(summary: &Summary, finished: &SimResults) -> Result<(), TestCaseError> {
     for &(at, done) in &finished.done {
         let vcpu =
             summary.vcpus.iter().find(|vcpu| vcpu.id == done).expect("a finished vCPU has a row");

@@ -9,7 +9,7 @@ use crate::listener::{Listener, Noted, listened};
 use slackline_host::policy::find;
 use slackline_scenario::Scenario;
 use slackline_trace::Record;
-use slackline_units::{DomId, Pending, Span, Task, TaskId, Tasks, Time, Told, VcpuId};
+use slackline_units::{DomId, Pending, Span, Task, TaskId, Tasks, Time, VcpuHint, VcpuId};
 
 /// Initial time that results leave out.
 const WARM: Span = Span::from_secs(5);
@@ -355,10 +355,10 @@ struct Truth {
 }
 
 impl Truth {
-    fn hear(&mut self, vcpu: VcpuId, told: &Told) {
+    fn hear(&mut self, vcpu: VcpuId, told: &VcpuHint) {
         match *told {
-            Told::Tasks(tasks) => drop(self.tasks.insert(vcpu, tasks)),
-            Told::Pending(pending) => drop(self.pending.insert(pending.domain, pending)),
+            VcpuHint::Tasks(tasks) => drop(self.tasks.insert(vcpu, tasks)),
+            VcpuHint::Pending(pending) => drop(self.pending.insert(pending.domain, pending)),
         }
     }
 

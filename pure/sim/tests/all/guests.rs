@@ -5,7 +5,7 @@ use crate::listener::{Listener, Noted, listened};
 use slackline_host::policy::find;
 use slackline_scenario::Scenario;
 use slackline_trace::Record;
-use slackline_units::{Pending, Span, TaskId, Time, Told, Urgency, VcpuId};
+use slackline_units::{Pending, Span, TaskId, Time, Urgency, VcpuHint, VcpuId};
 
 fn scenario(length: &str, rest: &str) -> Scenario {
     let policy = "policy = { name = 'round-robin', quantum = '10ms' }";
@@ -147,7 +147,7 @@ fn io_wakes_a_task_above_an_always_runnable_one() {
 }
 
 /// Returns the hints given in a run under round robin, and its trace.
-fn heard(scenario: Scenario) -> (Vec<(Time, VcpuId, Told)>, Vec<Record>) {
+fn heard(scenario: Scenario) -> (Vec<(Time, VcpuId, VcpuHint)>, Vec<Record>) {
     let (noted, records) = listened(scenario, |values, topology| {
         let round_robin = find("round-robin").expect("the policy exists");
         Box::new(Listener((round_robin.build)(values, topology)))
@@ -161,8 +161,8 @@ fn heard(scenario: Scenario) -> (Vec<(Time, VcpuId, Told)>, Vec<Record>) {
 
 /// Returns task hints as a short text: tasks that want the vCPU, tasks that wait, tasks woken by
 /// I/O.
-fn short(told: &Told) -> String {
-    let Told::Tasks(tasks) = told else { return format!("{told:?}") };
+fn short(told: &VcpuHint) -> String {
+    let VcpuHint::Tasks(tasks) = told else { return format!("{told:?}") };
     let tasks_of = |tasks: &[Option<slackline_units::Task>]| -> String {
         let one = |task: &slackline_units::Task| {
             let Urgency(urgency) = task.urgency;
@@ -289,7 +289,7 @@ fn driver_reports_pending_io_and_guest_the_task_it_woke() {
         let mut pending = Pending::nothing(slackline_units::DomId::new(1));
         (pending.items, pending.asked) = (items, asked);
         pending.tasks[0] = task.map(TaskId::new);
-        format!("{:?}", Told::Pending(pending))
+        format!("{:?}", VcpuHint::Pending(pending))
     };
     let start = 100_720;
     let taken = start + 45_000;
@@ -324,11 +324,11 @@ fn driver_reports_the_tasks_for_which_io_is_pending() {
          [[client]]\nkind = 'ping'\nto = 'guest'\nevery = '1s'\nfrom = '22ms'\n",
     ));
     let waits = heard.iter().filter_map(|(_, _, told)| match told {
-        Told::Pending(Pending { items, asked, tasks, .. }) => {
+        VcpuHint::Pending(Pending { items, asked, tasks, .. }) => {
             let tasks = tasks.iter().flatten().map(|task| task.number()).collect::<Vec<_>>();
             Some((*items, *asked, tasks))
         }
-        Told::Tasks(_) => None,
+        VcpuHint::Tasks(_) => None,
     });
     let (a, b) = (0, 1);
     let expected = [
@@ -388,7 +388,7 @@ fn pending_acknowledgement_is_reported_for_the_sending_task() {
     let waits: Vec<Vec<u16>> = heard
         .iter()
         .filter_map(|(_, _, told)| match told {
-            Told::Pending(Pending { items: 1.., tasks, .. }) => {
+            VcpuHint::Pending(Pending { items: 1.., tasks, .. }) => {
                 Some(tasks.iter().flatten().map(|task| task.number()).collect())
             }
             _ => None,

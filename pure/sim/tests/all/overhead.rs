@@ -3,7 +3,7 @@
 
 use slackline_metrics::{Measure, Meter, Summary};
 use slackline_scenario::Scenario;
-use slackline_sim::Finished;
+use slackline_sim::SimResults;
 use slackline_trace::Record;
 use slackline_units::Time;
 
@@ -12,7 +12,7 @@ fn scenario(length: &str, policy: &str, rest: &str) -> Scenario {
     Scenario::read(&text).unwrap_or_else(|error| panic!("{}: {error}\n{text}", error.line))
 }
 
-fn run(scenario: &Scenario) -> (Finished, Summary, Vec<Record>) {
+fn run(scenario: &Scenario) -> (SimResults, Summary, Vec<Record>) {
     let records: Vec<Record> = Vec::new();
     let mut sink = (Meter::new(&crate::common::header(scenario)), records);
     let finished = slackline_sim::run(scenario, &mut sink).expect("the set is admitted");

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use crate::sets::{Got, Task, UNIT, UNITS, check_slices, check_time, set};
 use proptest::prelude::*;
-use slackline_scenario::{Declined, Scenario};
+use slackline_scenario::{DeclinedVcpu, Scenario};
 use slackline_sim::RunError;
 use slackline_trace::Record;
 use slackline_units::{Span, Time};
@@ -110,10 +110,10 @@ fn run(
         let mut trace = Vec::new();
         match slackline_sim::run(&scenario(host, &neighbours, &families), &mut trace) {
             Ok(_) => return (trace, neighbours, families),
-            Err(RunError::Declined(Declined { domain, .. })) if domain < neighbours.len() => {
+            Err(RunError::Declined(DeclinedVcpu { domain, .. })) if domain < neighbours.len() => {
                 drop(neighbours.remove(domain));
             }
-            Err(RunError::Declined(Declined { domain, .. })) => {
+            Err(RunError::Declined(DeclinedVcpu { domain, .. })) => {
                 drop(families.remove(domain - neighbours.len()));
             }
             Err(error) => panic!("{error}"),

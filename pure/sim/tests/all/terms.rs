@@ -1,7 +1,7 @@
 //! Affinity, pauses, cold caches, coarse timers, and the order of events at one instant.
 
 use slackline_scenario::Scenario;
-use slackline_sim::Finished;
+use slackline_sim::SimResults;
 use slackline_trace::{RanEnd, Record};
 use slackline_units::{Span, Time};
 
@@ -9,7 +9,7 @@ const fn ms(ms: u64) -> Time {
     Time::from_ns(ms * 1_000_000)
 }
 
-fn run(policy: &str, rest: &str) -> (Vec<Record>, Finished) {
+fn run(policy: &str, rest: &str) -> (Vec<Record>, SimResults) {
     let text = format!("title = 't'\nlength = '100ms'\npolicy = {{ {policy} }}\n{rest}");
     let scenario = Scenario::read(&text).unwrap_or_else(|error| panic!("{}: {error}", error.line));
     let mut records: Vec<Record> = Vec::new();

@@ -5,16 +5,16 @@
 use std::cell::RefCell;
 
 use slackline_host::policy::{
-    Account, AdmitError, Moment, Pick, Policy, Spec, Topology, TurnEnd, Values,
+    Account, AdmitError, Moment, Pick, Policy, Spec, TimesliceEnd, Topology, Values,
 };
 use slackline_scenario::{PolicyChoice, Scenario};
 use slackline_trace::Record;
-use slackline_units::{CpuId, CpuSet, Span, Time, Told, VcpuId};
+use slackline_units::{CpuId, CpuSet, Span, Time, VcpuHint, VcpuId};
 
 /// Event that a policy saw.
 pub(crate) enum Noted {
     /// Hint: its time, the vCPU that gave it, and its content.
-    Told(Time, VcpuId, Told),
+    Told(Time, VcpuId, VcpuHint),
     /// Start of a run interval. `ahead_for` is the reason why the vCPU went ahead of others, if
     /// any.
     Began { vcpu: VcpuId, ahead_for: Option<u8> },
@@ -40,16 +40,16 @@ impl Policy for Listener {
         self.0.adjust(at, vcpu, share)
     }
 
-    fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
-        self.0.leave(at, vcpu)
+    fn on_leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        self.0.on_leave(at, vcpu)
     }
 
-    fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
-        self.0.wake(at, vcpu)
+    fn on_wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        self.0.on_wake(at, vcpu)
     }
 
-    fn start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
-        let cpus = self.0.start(at, vcpu);
+    fn on_start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        let cpus = self.0.on_start(at, vcpu);
         let account = self.0.account(vcpu);
         let row = account.iter().find(|(name, _)| *name == "ahead for");
         note(Noted::Began { vcpu, ahead_for: row.and_then(|(_, text)| text.parse().ok()) });
@@ -60,37 +60,37 @@ impl Policy for Listener {
         self.0.charge(at, vcpu, ran)
     }
 
-    fn turn_over(&mut self, at: &Moment, vcpu: VcpuId, why: TurnEnd) -> CpuSet {
-        self.0.turn_over(at, vcpu, why)
+    fn on_timeslice_end(&mut self, at: &Moment, vcpu: VcpuId, why: TimesliceEnd) -> CpuSet {
+        self.0.on_timeslice_end(at, vcpu, why)
     }
 
-    fn block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
-        self.0.block(at, vcpu)
+    fn on_block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        self.0.on_block(at, vcpu)
     }
 
-    fn hear(&mut self, at: &Moment, vcpu: VcpuId, told: &Told) -> CpuSet {
+    fn on_hint(&mut self, at: &Moment, vcpu: VcpuId, told: &VcpuHint) -> CpuSet {
         note(Noted::Told(at.now(), vcpu, *told));
-        self.0.hear(at, vcpu, told)
+        self.0.on_hint(at, vcpu, told)
     }
 
-    fn pass(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
-        self.0.pass(at, cpu)
+    fn prepare_pick(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+        self.0.prepare_pick(at, cpu)
     }
 
     fn pick(&self, at: &Moment, cpu: CpuId) -> Pick {
         self.0.pick(at, cpu)
     }
 
-    fn alarm(&self, cpu: CpuId) -> Option<Time> {
-        self.0.alarm(cpu)
+    fn next_timer(&self, cpu: CpuId) -> Option<Time> {
+        self.0.next_timer(cpu)
     }
 
-    fn ring_needs(&self, at: &Moment, cpu: CpuId) -> CpuSet {
-        self.0.ring_needs(at, cpu)
+    fn timer_charges(&self, at: &Moment, cpu: CpuId) -> CpuSet {
+        self.0.timer_charges(at, cpu)
     }
 
-    fn ring(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
-        self.0.ring(at, cpu)
+    fn on_timer(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
+        self.0.on_timer(at, cpu)
     }
 
     fn account(&self, vcpu: VcpuId) -> Account {

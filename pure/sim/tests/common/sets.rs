@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 
 use proptest::prelude::*;
-use slackline_scenario::{Declined, Scenario};
+use slackline_scenario::{DeclinedVcpu, Scenario};
 use slackline_sim::RunError;
 use slackline_trace::Record;
 use slackline_units::{GridClock, Periods, Span, Time};
@@ -144,7 +144,7 @@ pub(crate) fn run_admitted(
         let mut trace = Vec::new();
         match slackline_sim::run(&scenario(host, rules, &tasks, &joins), &mut trace) {
             Ok(_) => return (trace, tasks),
-            Err(RunError::Declined(Declined { domain, .. })) => {
+            Err(RunError::Declined(DeclinedVcpu { domain, .. })) => {
                 tasks.remove(domain);
                 joins.remove(domain);
             }

@@ -8,12 +8,12 @@ use super::{Damage, Part, ReadError, Reader};
 use crate::encode::CHECKSUM_START;
 use crate::header::Header;
 use crate::record::Record;
-use crate::sink::{Entry, Named, Sink};
+use crate::sink::{Entry, Sink, VcpuName};
 
 /// A trace with an index. Reads only the parts that touch a window, and checks what it reads.
 pub struct IndexedTrace<R: Read> {
     reader: Reader<Section<R>>,
-    names: Vec<Named>,
+    names: Vec<VcpuName>,
     ended: Option<Time>,
     longest_period: Span,
     blocks: Vec<Block>,
@@ -142,7 +142,7 @@ impl<R: Read + Seek> IndexedTrace<R> {
 
     /// Returns all names of the trace in their order.
     #[must_use]
-    pub fn names(&self) -> &[Named] {
+    pub fn names(&self) -> &[VcpuName] {
         &self.names
     }
 

@@ -6,7 +6,7 @@ use slackline_units::{Span, Time, VcpuId};
 
 use crate::encode::{CHECKSUM_START, Encoder, checksum};
 use crate::record::Record;
-use crate::sink::{Named, Sink};
+use crate::sink::{Sink, VcpuName};
 
 /// Minimum length of a block in bytes.
 const BLOCK: u64 = 1 << 20;
@@ -17,7 +17,7 @@ const BLOCK_PER_STATE: u64 = 16;
 
 /// State of a vCPU in a slot, as far as later records refer to it.
 struct SlotState {
-    named: Named,
+    named: VcpuName,
     promised: Option<Record>,
     woke: Option<Time>,
 }
@@ -178,7 +178,7 @@ impl Sink for IndexBuilder {
         }
     }
 
-    fn named(&mut self, named: &Named) {
+    fn named(&mut self, named: &VcpuName) {
         self.contents.entries += 1;
         self.names.named(named);
         let slot = named.vcpu.slot();

@@ -1,6 +1,6 @@
 //! The gate passes recordings that repeat themselves, and refuses others with their cause.
 
-use slackline_trace::{Entry, Exchange, Named, Record, Sink};
+use slackline_trace::{Entry, Exchange, Record, Sink, VcpuName};
 use slackline_units::{Span, Time};
 use slackline_whatif::{Cause, Gate, Model, Recording, gate};
 
@@ -43,7 +43,7 @@ fn behind(entry: &Entry, length: Span) -> Option<Entry> {
             Record::Spent { cpu: *cpu, vcpu: *vcpu, kind: *kind, from, to }
         }
         Entry::Record(Record::Ended { at }) => Record::Ended { at: later(at) },
-        Entry::Record(_) | Entry::Named(_) | Entry::Exchange(_) => return None,
+        _ => return None,
     }))
 }
 
@@ -80,7 +80,7 @@ impl<S: Sink> Sink for Hog<'_, S> {
         self.sink.record(&record);
     }
 
-    fn named(&mut self, named: &Named) {
+    fn named(&mut self, named: &VcpuName) {
         self.sink.named(named);
     }
 

@@ -4,10 +4,10 @@ use alloc::vec::Vec;
 
 use slackline_units::{CpuId, CpuSet, DomId, Span, Time, VcpuId};
 
-use super::super::{PLACES, Parts, Weight};
-use super::{Books, average, projected};
+use super::super::{PLACES, Ratio, Weight};
+use super::{LoadSamples, average, projected};
 
-const WHOLE: Parts = Parts { some: 1, of: 1 };
+const WHOLE: Ratio = Ratio { some: 1, of: 1 };
 const CPU: CpuId = CpuId::new(0);
 
 fn ms(ms: u64) -> Time {
@@ -35,7 +35,7 @@ fn average_moves_halfway_to_each_sample() {
 /// Case N7: weight 8, blocked for 25 of 100 ms, average 8 before.
 #[test]
 fn weight_counts_for_runnable_time_only() {
-    let mut books = Books::new(1, |_| CpuSet::NONE, WHOLE);
+    let mut books = LoadSamples::new(1, |_| CpuSet::NONE, WHOLE);
     books.join(vcpu(0), Time::START);
     books.wake(vcpu(0), Time::START);
     let eight = |_| Weight(8 << PLACES);
@@ -50,7 +50,7 @@ fn weight_counts_for_runnable_time_only() {
 /// Case N8: 30 of 120 ms are reserved.
 #[test]
 fn available_time_is_scaled_to_a_sample() {
-    let mut books = Books::new(1, |_| CpuSet::NONE, WHOLE);
+    let mut books = LoadSamples::new(1, |_| CpuSet::NONE, WHOLE);
     books.join(vcpu(0), Time::START);
     books.charge(vcpu(0), CPU, (Span::from_ms(30), true), ms(60));
     books.sample(ms(120), |_| Weight(0), &[]);
@@ -63,7 +63,7 @@ fn available_time_is_scaled_to_a_sample() {
 fn time_beside_busy_sibling_counts_for_less() {
     let both: CpuSet = [CPU, CpuId::new(1)].into_iter().collect();
     let siblings = |cpu| both.without(&CpuSet::one(cpu));
-    let mut books = Books::new(2, siblings, Parts { some: 65, of: 100 });
+    let mut books = LoadSamples::new(2, siblings, Ratio { some: 65, of: 100 });
     books.join(vcpu(0), Time::START);
     books.wake(vcpu(0), Time::START);
     books.set_busy(CPU, true, Time::START);
@@ -81,7 +81,7 @@ fn time_beside_busy_sibling_counts_for_less() {
 /// Two runs later it appears ahead by 0 % of a CPU by samples and by 7 % by runs.
 #[test]
 fn average_by_runs_remembers_longer_than_by_samples() {
-    let mut books = Books::new(1, |_| CpuSet::NONE, WHOLE);
+    let mut books = LoadSamples::new(1, |_| CpuSet::NONE, WHOLE);
     books.join(vcpu(0), Time::START);
     books.wake(vcpu(0), Time::START);
     let mut read = Vec::new();
@@ -104,7 +104,7 @@ fn average_by_runs_remembers_longer_than_by_samples() {
 /// A newcomer is sampled from its first wake.
 #[test]
 fn late_newcomer_does_not_appear_starved() {
-    let mut books = Books::new(1, |_| CpuSet::NONE, WHOLE);
+    let mut books = LoadSamples::new(1, |_| CpuSet::NONE, WHOLE);
     books.join(vcpu(0), ms(10));
     books.sample(ms(50), |_| Weight(1 << PLACES), &[vcpu(0)]);
     assert_eq!(books.weight(vcpu(0), Weight(1 << PLACES)), Weight(0));
@@ -119,7 +119,7 @@ fn late_newcomer_does_not_appear_starved() {
 /// to other programs. All time of an idle CPU is available.
 #[test]
 fn busy_time_lost_to_other_programs_is_not_available() {
-    let mut books = Books::new(2, |_| CpuSet::NONE, WHOLE);
+    let mut books = LoadSamples::new(2, |_| CpuSet::NONE, WHOLE);
     books.join(vcpu(0), Time::START);
     books.begin(Time::START);
     books.set_busy(CPU, true, Time::START);

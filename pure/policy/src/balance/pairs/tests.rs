@@ -8,19 +8,19 @@ use slackline_units::{CpuId, CpuSet, DomId, Span, VcpuId};
 
 use super::super::groups::groups;
 use super::super::swap::{Swap, swap};
-use super::super::{Load, Member, Move, PLACES, Parts, SAMPLE, Tau, Weight};
-use super::{Rules, ideal};
+use super::super::{BalancerCpu, Member, Move, PLACES, Ratio, SAMPLE, Tau, Weight};
+use super::{SwapRules, ideal};
 
-const LITERAL: Rules = Rules {
+const LITERAL: SwapRules = SwapRules {
     close: 2,
-    least: Parts { some: 1, of: 8 },
+    least: Ratio { some: 1, of: 8 },
     improves: false,
     thrift: false,
     by_lead: false,
     retries: false,
 };
 
-fn run(loads: &[Load], rules: &Rules, core_of: impl Fn(CpuId) -> CpuSet) -> Vec<Move> {
+fn run(loads: &[BalancerCpu], rules: &SwapRules, core_of: impl Fn(CpuId) -> CpuSet) -> Vec<Move> {
     super::run(loads, &groups(loads), rules, core_of)
 }
 
@@ -30,8 +30,9 @@ fn weight(units: u64) -> Weight {
 
 /// Returns a CPU with `thousandths` of its time available. `members` are pairs of weight and tau in
 /// ten-thousandths. Their ids count from `first`.
-fn load(cpu: usize, thousandths: u64, first: u32, members: &[(u64, u64)]) -> Load {
-    let mut load = Load::empty(CpuId::new(cpu), Span::from_ns(SAMPLE.ns() / 1_000 * thousandths));
+fn load(cpu: usize, thousandths: u64, first: u32, members: &[(u64, u64)]) -> BalancerCpu {
+    let mut load =
+        BalancerCpu::empty(CpuId::new(cpu), Span::from_ns(SAMPLE.ns() / 1_000 * thousandths));
     for (number, &(units, tau)) in (first..).zip(members) {
         let served = Tau { time: SAMPLE.ns() / 10_000 * tau, weight: 1 << PLACES };
         let vcpu = VcpuId::new(number, DomId::new(number), 0);
@@ -48,13 +49,13 @@ fn load(cpu: usize, thousandths: u64, first: u32, members: &[(u64, u64)]) -> Loa
     load
 }
 
-fn pair(times: (u64, u64), hot: &[(u64, u64)], idle: &[(u64, u64)]) -> [Load; 2] {
+fn pair(times: (u64, u64), hot: &[(u64, u64)], idle: &[(u64, u64)]) -> [BalancerCpu; 2] {
     let next = 1 + u32::try_from(hot.len()).unwrap();
     [load(0, times.0, 1, hot), load(1, times.1, next, idle)]
 }
 
 /// Returns a text that lists the vCPUs that migrate to the idle CPU and back.
-fn moves(loads: &[Load], rules: &Rules) -> String {
+fn moves(loads: &[BalancerCpu], rules: &SwapRules) -> String {
     let moves = run(loads, rules, CpuSet::one);
     let going = |to: usize| {
         let here = moves.iter().filter(move |going| going.to == CpuId::new(to));
@@ -157,10 +158,10 @@ fn thrift_and_improvement_rules_change_swap_sets() {
         let case = CASES.iter().find(|case| case.id == id).unwrap();
         moves(&pair(case.times, case.hot, case.idle), &rules)
     };
-    let thrift = Rules { thrift: true, ..LITERAL };
+    let thrift = SwapRules { thrift: true, ..LITERAL };
     assert_eq!(found("S8", thrift), "v1 v2 there");
     assert_eq!(found("S1", thrift), "v1 there, v3 back", "an exchange keeps a pair");
-    let improve = Rules { improves: true, ..LITERAL };
+    let improve = SwapRules { improves: true, ..LITERAL };
     assert_eq!(found("S14", improve), "v1 there");
     assert_eq!(found("S13", improve), "none", "it would leave the slow CPU worse off");
 }
@@ -180,7 +181,7 @@ fn improvement_rule_rejects_close_swap_that_harms_a_slow_cpu() {
     idle.members[0].allowed = CpuSet::one(CpuId::new(1));
     idle.weight = 1 << (PLACES - 1);
     hot.members[0].allowed = CpuSet::one(CpuId::new(0));
-    let rules = [LITERAL, Rules { improves: true, ..LITERAL }];
+    let rules = [LITERAL, SwapRules { improves: true, ..LITERAL }];
     let [literal, guarded] = rules.map(|rules| moves(&[hot.clone(), idle.clone()], &rules));
     assert_eq!(literal, "v2 there");
     assert_eq!(guarded, "none");
@@ -206,7 +207,7 @@ fn cpus_of_a_group_swap_only_vcpus_allowed_there() {
     loads.push(load(2, 1_000, 5, &[(1, 10_000)]));
     loads.push(load(3, 1_000, 6, &[(1, 10_000)]));
     let sets = |cpus: &[usize]| cpus.iter().map(|&cpu| CpuId::new(cpu)).collect::<CpuSet>();
-    let confine = |load: &mut Load, cpus: &CpuSet| {
+    let confine = |load: &mut BalancerCpu, cpus: &CpuSet| {
         load.reach = CpuSet::one(load.cpu);
         load.reach.add(cpus);
         load.members.iter_mut().for_each(|member| member.allowed = *cpus);
@@ -217,7 +218,7 @@ fn cpus_of_a_group_swap_only_vcpus_allowed_there() {
     confine(&mut loads[3], &sets(&[2, 3]));
     loads[1].members[0].allowed = sets(&[0, 1, 3]);
     loads[1].reach.insert(CpuId::new(3));
-    let moves = run(&loads, &Rules { retries: true, ..LITERAL }, CpuSet::one);
+    let moves = run(&loads, &SwapRules { retries: true, ..LITERAL }, CpuSet::one);
     assert!(!moves.is_empty());
     for going in moves {
         let member = loads.iter().flat_map(|load| &load.members);
@@ -242,7 +243,7 @@ mod random {
         }
     }
 
-    fn loads(cpus: &[(u64, Vec<(u64, u64)>)], maps: &[u8]) -> Vec<Load> {
+    fn loads(cpus: &[(u64, Vec<(u64, u64)>)], maps: &[u8]) -> Vec<BalancerCpu> {
         let mut next = 0;
         let mut loads = Vec::new();
         for (cpu, (time, members)) in cpus.iter().enumerate() {
@@ -275,7 +276,7 @@ mod random {
                 let first = cpu.index() / 2 * 2;
                 [first, first + 1].into_iter().map(CpuId::new).collect::<CpuSet>()
             };
-            let rules = Rules {
+            let rules = SwapRules {
                 improves: repaired,
                 thrift: repaired,
                 by_lead: repaired,
@@ -345,7 +346,7 @@ mod random {
                 let ideal = ideal(&[&loads[0], &loads[1]]);
                 let found = swap(&loads[0], &loads[1], ideal, &LITERAL);
                 found.map(|Swap { there, back }| {
-                    let weights = |load: &Load, ids: Vec<VcpuId>| {
+                    let weights = |load: &BalancerCpu, ids: Vec<VcpuId>| {
                         let is_named = |member: &&Member| ids.contains(&member.vcpu);
                         let members = load.members.iter().filter(is_named);
                         let mut weights: Vec<u64> = members.map(|member| member.weight.0).collect();

@@ -8,29 +8,34 @@
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
-use super::super::{Load, Member, Tau};
+use super::super::{BalancerCpu, Member, Tau};
 
 /// Reports the rate of each member of a group to `tell`. Deducts the rates of vCPUs that may not
 /// migrate from the room of their CPUs.
 pub(super) fn set(
-    loads: &[Load],
+    loads: &[BalancerCpu],
     group: &[usize],
     rooms: &mut [u64],
     mut tell: impl FnMut(&Member, u64),
 ) {
-    let mut shares: Vec<Share<'_>> = Vec::new();
+    let mut shares: Vec<RateShare<'_>> = Vec::new();
     for &place in group {
         let members = &loads[place].members;
         let of_members: u64 = members.iter().map(|member| member.weight.0).sum();
         let staying = loads[place].weight.saturating_sub(of_members);
         let most = loads[place].available;
         if staying > 0 {
-            shares.push(Share { weight: staying, most, who: Who::Staying(place), rate: 0 });
+            shares.push(RateShare {
+                weight: staying,
+                most,
+                who: RateRecipient::Staying(place),
+                rate: 0,
+            });
         }
-        shares.extend(members.iter().map(|member| Share {
+        shares.extend(members.iter().map(|member| RateShare {
             weight: member.weight.0,
             most: member.runnable,
-            who: Who::Member(member),
+            who: RateRecipient::Member(member),
             rate: 0,
         }));
     }
@@ -41,54 +46,54 @@ pub(super) fn set(
     fill(&mut shares, &rooms_down);
     for share in shares {
         match share.who {
-            Who::Staying(place) => rooms[place] = rooms[place].saturating_sub(share.rate),
-            Who::Member(member) => tell(member, share.rate),
+            RateRecipient::Staying(place) => rooms[place] = rooms[place].saturating_sub(share.rate),
+            RateRecipient::Member(member) => tell(member, share.rate),
         }
     }
 }
 
 /// Recipient of a rate.
 #[derive(Clone, Copy, Debug)]
-enum Who<'a> {
+enum RateRecipient<'a> {
     /// All vCPUs that may not migrate from the CPU at this place.
     Staying(usize),
     Member(&'a Member),
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Share<'a> {
+struct RateShare<'a> {
     weight: u64,
     /// Upper limit of the rate.
     most: u64,
-    who: Who<'a>,
+    who: RateRecipient<'a>,
     rate: u64,
 }
 
 /// Limit that is reached first: that of the `n` heaviest vCPUs, or that of all.
 #[derive(Clone, Copy)]
-enum Bound {
+enum RateLimit {
     First(usize),
     All,
 }
 
 /// Raises all rates by weight until some reach a limit, then goes on with the others.
-fn fill(shares: &mut [Share<'_>], rooms: &[u64]) {
+fn fill(shares: &mut [RateShare<'_>], rooms: &[u64]) {
     let mut open: Vec<usize> = (0..shares.len()).filter(|&at| shares[at].weight > 0).collect();
     let mut rooms = rooms;
     let mut left: u64 = rooms.iter().sum();
     while !open.is_empty() {
         let weight: u64 = open.iter().map(|&at| shares[at].weight).sum();
-        let mut lowest = (Tau { time: left, weight }, Bound::All);
+        let mut lowest = (Tau { time: left, weight }, RateLimit::All);
         let mut first = Tau::default();
         for (count, (&at, &room)) in open.iter().zip(rooms).enumerate() {
             first.time += room;
             first.weight += shares[at].weight;
             if first.compare(lowest.0) == Ordering::Less {
-                lowest = (first, Bound::First(count + 1));
+                lowest = (first, RateLimit::First(count + 1));
             }
         }
         let level = lowest.0;
-        let by_weight = |share: &Share<'_>| {
+        let by_weight = |share: &RateShare<'_>| {
             let rate = u128::from(level.time) * u128::from(share.weight) / u128::from(level.weight);
             u64::try_from(rate).unwrap_or(u64::MAX)
         };
@@ -109,8 +114,8 @@ fn fill(shares: &mut [Share<'_>], rooms: &[u64]) {
             continue;
         }
         let count = match lowest.1 {
-            Bound::First(count) => count,
-            Bound::All => open.len(),
+            RateLimit::First(count) => count,
+            RateLimit::All => open.len(),
         };
         for at in open.drain(..count.min(open.len())) {
             shares[at].rate = by_weight(&shares[at]).min(shares[at].most);

@@ -5,17 +5,17 @@ use alloc::vec::Vec;
 use slackline_units::{CpuId, CpuSet, DomId, VcpuId};
 
 use super::super::groups::groups;
-use super::super::{Load, Member, PLACES, SAMPLE, Tau, Weight};
-use super::{Item, Packing, Plan, plan};
+use super::super::{BalancerCpu, Member, PLACES, SAMPLE, Tau, Weight};
+use super::{Item, Plan, PlanPacking, plan};
 
 /// Available thousandths of a CPU, and the weights of its vCPUs.
 type Cpu<'a> = (u64, &'a [u64]);
 
-fn loads(cpus: &[Cpu<'_>]) -> Vec<Load> {
+fn loads(cpus: &[Cpu<'_>]) -> Vec<BalancerCpu> {
     let mut next = 0;
     let load = |(cpu, &(thousandths, weights)): (usize, &Cpu<'_>)| {
         let available = slackline_units::Span::from_ns(SAMPLE.ns() / 1_000 * thousandths);
-        let mut load = Load::empty(CpuId::new(cpu), available);
+        let mut load = BalancerCpu::empty(CpuId::new(cpu), available);
         for &units in weights {
             let vcpu = VcpuId::new(next, DomId::new(next), 0);
             next += 1;
@@ -28,7 +28,7 @@ fn loads(cpus: &[Cpu<'_>]) -> Vec<Load> {
     cpus.iter().enumerate().map(load).collect()
 }
 
-fn planned(loads: &[Load]) -> Plan {
+fn planned(loads: &[BalancerCpu]) -> Plan {
     plan(loads, &groups(loads), None)
 }
 
@@ -110,8 +110,9 @@ fn packing_prefers_migrations_to_a_split() {
 fn plan_holds_until_rates_or_affinities_change() {
     let before = loads(&[(1_000, &[1, 1]), (1_000, &[1])]);
     let made = planned(&before);
-    let again =
-        |loads: &[Load]| !plan(loads, &groups(loads), Some(made.clone())).is_made_anew(&made);
+    let again = |loads: &[BalancerCpu]| {
+        !plan(loads, &groups(loads), Some(made.clone())).is_made_anew(&made)
+    };
     let with = |thousandths| {
         let mut loads = before.clone();
         loads[0].available = SAMPLE.ns() / 1_000 * thousandths;
@@ -130,7 +131,7 @@ mod random {
     use super::*;
 
     /// Returns the place of a vCPU by examining each CPU.
-    fn plain_place(packing: &Packing<'_>, item: &Item, stays: bool) -> Option<usize> {
+    fn plain_place(packing: &PlanPacking<'_>, item: &Item, stays: bool) -> Option<usize> {
         if stays && packing.fits(item, item.home) {
             return Some(item.home);
         }
@@ -143,7 +144,7 @@ mod random {
     }
 
     /// Returns the places and quotas of a split vCPU by examining each CPU for each piece.
-    fn plain_pieces(packing: &Packing<'_>, item: &Item) -> Vec<(usize, u64)> {
+    fn plain_pieces(packing: &PlanPacking<'_>, item: &Item) -> Vec<(usize, u64)> {
         let mut left = item.rate;
         let mut taken: Vec<(usize, u64)> = Vec::new();
         while left > 0 {
@@ -187,12 +188,12 @@ mod random {
             stays in any::<bool>(),
         ) {
             let load = |(cpu, &(available, _)): (usize, &(u64, u64))| {
-                Load::empty(CpuId::new(cpu), slackline_units::Span::from_ns(available))
+                BalancerCpu::empty(CpuId::new(cpu), slackline_units::Span::from_ns(available))
             };
-            let loads: Vec<Load> = cpus.iter().enumerate().map(load).collect();
+            let loads: Vec<BalancerCpu> = cpus.iter().enumerate().map(load).collect();
             let rooms: Vec<u64> = cpus.iter().map(|&(all, room)| room.min(all)).collect();
             let group: Vec<usize> = (0..cpus.len()).collect();
-            let mut packing = Packing::new(&loads, &group, &rooms);
+            let mut packing = PlanPacking::new(&loads, &group, &rooms);
             for (slot, (rate, home, map, is_tied)) in (0..).zip(items) {
                 let vcpu = VcpuId::new(slot, DomId::new(slot), 0);
                 let mine = group.iter().filter(|&place| map >> place & 1 == 1);

@@ -5,7 +5,7 @@ use alloc::string::ToString;
 use slackline_units::DomId;
 
 use super::*;
-use crate::Given;
+use crate::RawValue;
 use crate::picture::picture;
 
 #[test]
@@ -127,7 +127,7 @@ fn admission_spreads_vcpus_over_cpus() {
 }
 
 fn share(given: &[(&str, &str)]) -> Values {
-    let given = given.iter().map(|&(name, text)| (name, Given::Text(text)));
+    let given = given.iter().map(|&(name, text)| (name, RawValue::Text(text)));
     Values::read(SPEC.share_fields, given).unwrap()
 }
 
@@ -143,7 +143,7 @@ fn excess_vcpus_are_refused_only_with_admission() {
     let half = share(&[("slice", "5ms"), ("period", "10ms")]);
     let vcpu = |slot| VcpuId::new(slot, DomId::new(slot), 0);
     for (admission, admitted) in [("exact", 1), ("off", 3)] {
-        let given = [("admission", Given::Text(admission))];
+        let given = [("admission", RawValue::Text(admission))];
         let values = Values::read(SPEC.policy_fields, given.into_iter()).unwrap();
         let mut policy = (SPEC.build)(&values, &Topology::flat(1));
         let mut at = Moment::at_start(1);
@@ -167,7 +167,7 @@ fn vcpu_is_bound_to_a_cpu_of_its_affinity() {
     at.allow(who, CpuSet::one(CpuId::new(1)));
     policy.admit(&at, who, &terms).unwrap();
     at.set_awake(who, true);
-    assert_eq!(policy.wake(&at, who), CpuSet::one(CpuId::new(1)));
+    assert_eq!(policy.on_wake(&at, who), CpuSet::one(CpuId::new(1)));
     at.allow(who, CpuSet::one(CpuId::new(0)));
     policy.adjust(&at, who, &terms).unwrap();
     let (run, idle) = (policy.pick(&at, CpuId::new(0)), policy.pick(&at, CpuId::new(1)));
@@ -196,14 +196,14 @@ fn calls_a_century_apart_do_not_overflow() {
     for now in [Time::START, century, Time::from_ns(u64::MAX / 2), Time::from_ns(u64::MAX - 1)] {
         let passed = now - core::mem::replace(&mut before, now);
         at.advance(now);
-        policy.ring(&at, cpu);
+        policy.on_timer(&at, cpu);
         for &who in &vcpus {
             at.set_awake(who, true);
-            policy.wake(&at, who);
+            policy.on_wake(&at, who);
             policy.charge(&at, who, passed);
-            assert!(policy.alarm(cpu).is_some_and(|alarm| alarm > now));
+            assert!(policy.next_timer(cpu).is_some_and(|alarm| alarm > now));
             at.set_awake(who, false);
-            policy.block(&at, who);
+            policy.on_block(&at, who);
         }
     }
 }
@@ -214,13 +214,13 @@ fn account_shows_cpu_remaining_budget_and_period() {
     let spec = crate::find("atropos").unwrap();
     let values = Values::defaults(spec.policy_fields).unwrap();
     let mut policy = (spec.build)(&values, &crate::Topology::flat(1));
-    let given = [("slice", Given::Text("2ms")), ("period", Given::Text("10ms"))];
+    let given = [("slice", RawValue::Text("2ms")), ("period", RawValue::Text("10ms"))];
     let share = Values::read(spec.share_fields, given.into_iter()).unwrap();
     let (mut at, who) = (Moment::at_start(1), VcpuId::new(0, DomId::new(0), 0));
     at.join(who);
     policy.admit(&at, who, &share).unwrap();
     at.set_awake(who, true);
-    policy.wake(&at, who);
+    policy.on_wake(&at, who);
     let account = policy.account(who);
     let of = |name| account.iter().find(|row| row.0 == name).map(|row| row.1.as_str());
     assert_eq!(
@@ -238,14 +238,14 @@ fn yield_gives_up_a_turn_of_slack_but_no_budget() {
     let mut policy = (SPEC.build)(&values, &Topology::flat(1));
     let mut at = Moment::at_start(1);
     let ids = [0, 1].map(|slot| VcpuId::new(slot, DomId::new(slot), 0));
-    let (slice, period) = (Given::Text("2ms"), Given::Text("100ms"));
-    let given = [("slice", slice), ("period", period), ("extra", Given::Flag(true))];
+    let (slice, period) = (RawValue::Text("2ms"), RawValue::Text("100ms"));
+    let given = [("slice", slice), ("period", period), ("extra", RawValue::Flag(true))];
     let terms = Values::read(SPEC.share_fields, given.into_iter()).unwrap();
     for vcpu in ids {
         at.join(vcpu);
         policy.admit(&at, vcpu, &terms).unwrap();
         at.set_awake(vcpu, true);
-        policy.wake(&at, vcpu);
+        policy.on_wake(&at, vcpu);
     }
     let picked = |policy: &dyn Policy, at: &Moment| match policy.pick(at, cpu) {
         Pick::Run { vcpu, limit, .. } => (vcpu, limit.expect("every pick has a limit")),
@@ -253,22 +253,22 @@ fn yield_gives_up_a_turn_of_slack_but_no_budget() {
     };
     let ends = |policy: &mut dyn Policy, at: &mut Moment, (vcpu, ran), why| {
         at.occupy(cpu, vcpu);
-        policy.start(at, vcpu);
+        policy.on_start(at, vcpu);
         at.advance(at.now().after(ran));
         policy.charge(at, vcpu, ran);
-        policy.turn_over(at, vcpu, why);
+        policy.on_timeslice_end(at, vcpu, why);
         at.vacate(cpu);
     };
     let (owed, slice) = picked(&*policy, &at);
-    ends(&mut *policy, &mut at, (owed, slice / 2), TurnEnd::Yield);
+    ends(&mut *policy, &mut at, (owed, slice / 2), TimesliceEnd::Yield);
     assert_eq!(picked(&*policy, &at), (owed, slice / 2), "half of its slice is left");
     for _ in ids {
         let turn = picked(&*policy, &at);
-        ends(&mut *policy, &mut at, turn, TurnEnd::Limit);
+        ends(&mut *policy, &mut at, turn, TimesliceEnd::Limit);
     }
     for _ in 0..4 {
         let (first, _) = picked(&*policy, &at);
-        ends(&mut *policy, &mut at, (first, Span::from_us(10)), TurnEnd::Yield);
+        ends(&mut *policy, &mut at, (first, Span::from_us(10)), TimesliceEnd::Yield);
         assert_ne!(picked(&*policy, &at).0, first);
     }
 }
@@ -284,7 +284,8 @@ fn excess_of_leaver_is_held_only_while_another_vcpu_waits() {
         let mut policy = (SPEC.build)(&values, &Topology::flat(1));
         let mut at = Moment::at_start(1);
         let ids = [0, 1].map(|slot| VcpuId::new(slot, DomId::new(slot), 0));
-        let room = |policy: &dyn Policy, at: &Moment| policy.room(at, period, CpuSet::one(cpu));
+        let room =
+            |policy: &dyn Policy, at: &Moment| policy.available_slice(at, period, CpuSet::one(cpu));
         let mut before = None;
         for (vcpu, slice) in ids.into_iter().zip(["20ms", "50ms"]) {
             before = room(&*policy, &at);
@@ -294,15 +295,15 @@ fn excess_of_leaver_is_held_only_while_another_vcpu_waits() {
         }
         for vcpu in if other_waits { &ids[..] } else { &ids[1..] } {
             at.set_awake(*vcpu, true);
-            policy.wake(&at, *vcpu);
+            policy.on_wake(&at, *vcpu);
         }
         at.occupy(cpu, ids[1]);
-        policy.start(&at, ids[1]);
+        policy.on_start(&at, ids[1]);
         at.advance(Time::START + Span::from_ms(50));
         policy.charge(&at, ids[1], Span::from_ms(50));
         at.vacate(cpu);
         at.leave(ids[1]);
-        policy.leave(&at, ids[1]);
+        policy.on_leave(&at, ids[1]);
         assert_eq!(room(&*policy, &at) != before, other_waits);
     }
 }

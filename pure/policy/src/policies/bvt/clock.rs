@@ -2,7 +2,7 @@
 
 use slackline_units::{CpuId, Pace, Span, Time, VirtualSpan, VirtualTime};
 
-use super::rules::Rules;
+use super::rules::BvtRules;
 use crate::{Field, Values};
 
 pub(super) const WEIGHT: Field =
@@ -32,7 +32,7 @@ pub(super) const WARPU: Field =
 
 /// Virtual clock of a vCPU.
 #[derive(Clone, Debug)]
-pub(super) struct Clock {
+pub(super) struct VcpuClock {
     /// CPU on which it runs and is queued.
     pub(super) cpu: CpuId,
     pub(super) pace: Pace,
@@ -63,17 +63,17 @@ pub(super) struct Parameters {
 
 /// Effect of the end of a warp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unwarp {
+pub(super) enum WarpEnd {
     /// The warp pauses until this time.
     Until(Time),
     /// The vCPU never warps again.
     ForGood,
 }
 
-impl Clock {
-    pub(super) fn new(share: &Values, parameters: Parameters, cpu: CpuId) -> Clock {
+impl VcpuClock {
+    pub(super) fn new(share: &Values, parameters: Parameters, cpu: CpuId) -> VcpuClock {
         let Parameters { pace, warp, may_warp } = parameters;
-        Clock {
+        VcpuClock {
             cpu,
             pace,
             actual: VirtualTime::START,
@@ -91,13 +91,13 @@ impl Clock {
 
     /// Returns the effective time for an actual time.
     #[inline]
-    pub(super) fn read(&self, rules: &Rules, actual: VirtualTime) -> VirtualTime {
+    pub(super) fn read(&self, rules: &BvtRules, actual: VirtualTime) -> VirtualTime {
         if self.warping { rules.warped(actual, self.warp) } else { actual }
     }
 
     /// Counts the CPU time used against the limit of a warp. Returns the pause if that ended the
     /// warp.
-    pub(super) fn use_warp(&mut self, now: Time) -> Option<Unwarp> {
+    pub(super) fn use_warp(&mut self, now: Time) -> Option<WarpEnd> {
         if !self.has_limit() {
             return None;
         }
@@ -106,13 +106,13 @@ impl Clock {
     }
 
     /// Ends a warp whose limit is used up.
-    pub(super) fn unwarp(&mut self, now: Time) -> Unwarp {
+    pub(super) fn unwarp(&mut self, now: Time) -> WarpEnd {
         self.warping = false;
         if self.warp_pause.is_zero() {
             self.may_warp = false;
-            return Unwarp::ForGood;
+            return WarpEnd::ForGood;
         }
-        Unwarp::Until(now.after(self.warp_pause))
+        WarpEnd::Until(now.after(self.warp_pause))
     }
 
     /// Ends the pause of a warp.

@@ -10,8 +10,8 @@
 
 use slackline_units::{CpuId, Pace, Span, Time, VcpuId, VirtualSpan, VirtualTime, Weight};
 
-use super::clock::{Clock, Parameters, Unwarp, WARP, WEIGHT};
-use super::rules::Rules;
+use super::clock::{Parameters, VcpuClock, WARP, WEIGHT, WarpEnd};
+use super::rules::BvtRules;
 use super::{Bvt, Source};
 use crate::{Moment, Values};
 
@@ -19,7 +19,7 @@ use crate::{Moment, Values};
 pub(super) struct Paper;
 
 impl Source for Paper {
-    fn parameters(share: &Values, _: &Rules) -> Parameters {
+    fn parameters(share: &Values, _: &BvtRules) -> Parameters {
         let warp = share.span(&WARP);
         Parameters {
             pace: share.weight(&WEIGHT).into(),
@@ -64,7 +64,7 @@ impl Source for Paper {
         holder.filter(|&holder| holder == first || keeps(&holder)).unwrap_or(first)
     }
 
-    fn alone(_: Time, _: &Rules) -> Time {
+    fn alone(_: Time, _: &BvtRules) -> Time {
         Time::NEVER
     }
 
@@ -73,7 +73,7 @@ impl Source for Paper {
         (turn.min(warp), Time::NEVER)
     }
 
-    fn use_warp(clock: &mut Clock, now: Time) -> Option<Unwarp> {
+    fn use_warp(clock: &mut VcpuClock, now: Time) -> Option<WarpEnd> {
         clock.use_warp(now)
     }
 

@@ -50,7 +50,7 @@ pub(super) const WARP_UNDERFLOW: Field = Field::choice(
 
 /// Values of the parameters.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rules {
+pub(super) struct BvtRules {
     pub(super) allowance: Span,
     pub(super) unit: Span,
     pub(super) charge_again: bool,
@@ -67,8 +67,8 @@ const WRAP: i64 = 1 << 32;
 const REBASE_FROM: i128 = 0xf000_0000;
 const REBASE_BY: VirtualSpan = VirtualSpan::from_units(0xe000_0000);
 
-impl Rules {
-    pub(super) fn new(values: &Values) -> Rules {
+impl BvtRules {
+    pub(super) fn new(values: &Values) -> BvtRules {
         let rules = values.choice(&RULES);
         let is_xen = rules != "paper";
         let switch = |field, by_rules| match values.choice(field) {
@@ -76,7 +76,7 @@ impl Rules {
             "off" => false,
             _ => by_rules,
         };
-        Rules {
+        BvtRules {
             allowance: values.span(&ALLOWANCE),
             unit: values.span(&UNIT),
             charge_again: switch(&CHARGE_AGAIN, rules == "xen-3.0.2"),

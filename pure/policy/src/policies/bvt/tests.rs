@@ -1,7 +1,7 @@
 use slackline_units::{CpuId, DomId, Span, VcpuId};
 
 use super::SPEC;
-use crate::picture::{Turn, picture, turns};
+use crate::picture::{PictureTimeslice, picture, turns};
 use crate::{Moment, Pick, Topology, Values};
 
 #[test]
@@ -189,7 +189,7 @@ const HOGS: &str = "
 /// Returns the vCPU of each timeslice, its length in nanoseconds, and its clock at the end.
 fn first_turns(policy: &str, count: usize) -> Vec<(char, u64, u64)> {
     let turns = turns(policy, HOGS, Span::ZERO, count);
-    let actual = |turn: &Turn| {
+    let actual = |turn: &PictureTimeslice| {
         let (_, text) = turn.account.iter().find(|(name, _)| *name == "actual").unwrap();
         text.parse().unwrap()
     };
@@ -322,7 +322,8 @@ fn clocks_stay_exact_over_a_century() {
         assert_eq!(turns[0].ran, first);
         let most = next + Span::from_ns(u64::from(weight > 1));
         assert!(turns[1..].iter().all(|turn| next <= turn.ran && turn.ran <= most));
-        let actual = |turn: &Turn| turn.account.iter().find(|row| row.0 == "actual").cloned();
+        let actual =
+            |turn: &PictureTimeslice| turn.account.iter().find(|row| row.0 == "actual").cloned();
         let clock = (CENTURY + first).ns() / weight;
         assert_eq!(actual(&turns[0]), Some(("actual", clock.to_string())));
     }
@@ -341,14 +342,14 @@ fn ended_timeslice_has_no_time_left() {
         at.join(vcpu);
         policy.admit(&at, vcpu, &share).unwrap();
         at.set_awake(vcpu, true);
-        policy.wake(&at, vcpu);
+        policy.on_wake(&at, vcpu);
     }
-    policy.pass(&at, cpu);
+    policy.prepare_pick(&at, cpu);
     let Pick::Run { vcpu, limit: Some(limit), .. } = policy.pick(&at, cpu) else {
         panic!("one of two runnable vCPUs is picked with a limit");
     };
     at.occupy(cpu, vcpu);
-    policy.start(&at, vcpu);
+    policy.on_start(&at, vcpu);
     at.advance(at.now().after(limit));
     policy.charge(&at, vcpu, limit);
     let pick = policy.pick(&at, cpu);

@@ -11,8 +11,8 @@
 
 use slackline_units::{CpuId, Pace, Span, Time, VcpuId, VirtualSpan, VirtualTime};
 
-use super::clock::{ADVANCE, Clock, Parameters, Unwarp, WARPBACK, WARPVALUE};
-use super::rules::Rules;
+use super::clock::{ADVANCE, Parameters, VcpuClock, WARPBACK, WARPVALUE, WarpEnd};
+use super::rules::BvtRules;
 use super::{Bvt, Source};
 use crate::{Moment, Values};
 
@@ -23,7 +23,7 @@ const ALONE: u64 = 10;
 pub(super) struct Xen;
 
 impl Source for Xen {
-    fn parameters(share: &Values, rules: &Rules) -> Parameters {
+    fn parameters(share: &Values, rules: &BvtRules) -> Parameters {
         let advance = u32::try_from(share.whole(&ADVANCE)).expect("the field limits the number");
         Parameters {
             pace: Pace::new(advance, rules.unit).expect("both fields are positive"),
@@ -63,7 +63,7 @@ impl Source for Xen {
         first
     }
 
-    fn alone(now: Time, rules: &Rules) -> Time {
+    fn alone(now: Time, rules: &BvtRules) -> Time {
         now.after(rules.allowance * ALONE)
     }
 
@@ -73,7 +73,7 @@ impl Source for Xen {
     }
 
     /// A timer limits the warp.
-    fn use_warp(_: &mut Clock, _: Time) -> Option<Unwarp> {
+    fn use_warp(_: &mut VcpuClock, _: Time) -> Option<WarpEnd> {
         None
     }
 

@@ -5,7 +5,7 @@ use slackline_units::VcpuId;
 use crate::Moment;
 
 use super::Credit;
-use super::rules::{Changes, Floor, Leaving, Park};
+use super::rules::{ClassChange, CreditOverflow, Floor, Park};
 use super::runqueue::Class;
 
 impl Credit {
@@ -24,7 +24,7 @@ impl Credit {
             self.give_exactly(at);
         }
         let concerns = !self.free.is_empty() || self.rules.park == Park::Queue;
-        if self.rules.changes == Changes::Now && concerns {
+        if self.rules.changes == ClassChange::Now && concerns {
             self.apply_changes(at);
         }
     }
@@ -51,7 +51,7 @@ impl Credit {
             return left;
         }
         let left = account.credit;
-        let keeps_boost = self.rules.changes == Changes::Now && account.class == Class::Boost;
+        let keeps_boost = self.rules.changes == ClassChange::Now && account.class == Class::Boost;
         if !keeps_boost {
             self.set_class(vcpu, Class::Under);
         }
@@ -59,13 +59,13 @@ impl Credit {
             self.let_go(at, vcpu);
         }
         match self.rules.leaving {
-            Leaving::Forfeit if left > period => self.forfeit(vcpu),
-            Leaving::Keep if left > period && !at.is_awake(vcpu) => {
+            CreditOverflow::Forfeit if left > period => self.forfeit(vcpu),
+            CreditOverflow::Keep if left > period && !at.is_awake(vcpu) => {
                 self.vcpus[vcpu].credit = period;
                 self.become_inactive(vcpu);
                 period
             }
-            Leaving::Keep if left > bound => {
+            CreditOverflow::Keep if left > bound => {
                 self.vcpus[vcpu].credit = bound;
                 bound
             }

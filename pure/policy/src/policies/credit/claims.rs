@@ -17,35 +17,35 @@ use alloc::vec::Vec;
 
 use slackline_units::{CpuShare, Span, Time, VcpuId, Weight};
 
-use crate::policies::credit::order::{Among, Claim};
+use crate::policies::credit::order::{Claim, ClaimScope};
 use crate::{Account, Moment, Roster};
 
-use accounts::Room;
-use habit::Habit;
-use told::Heard;
+use accounts::ClaimBudget;
+use habit::ResponseHistory;
+use told::GuestReport;
 
 /// Rules by which claims count.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Belief {
-    pub(crate) tell: Tell,
+pub(crate) struct ClaimRules {
+    pub(crate) tell: ClaimSource,
     /// Selects whether a blocked task that waits for I/O counts too.
-    pub(crate) considers: Consider,
+    pub(crate) considers: ClaimTasks,
     /// Selects the blocked tasks that count while I/O is pending for their VM.
-    pub(crate) matching: Match,
+    pub(crate) matching: TaskMatching,
     /// Number of tasks woken by I/O that count, the latest first.
     pub(crate) list: usize,
     /// Time after its wake-up by I/O in which a task counts.
     pub(crate) list_time: Span,
     /// Limit of the time that a VM may run ahead of others. `None` if there is no limit.
-    pub(crate) bound: Option<Bound>,
-    pub(crate) ends: Ends,
-    pub(crate) place: Place,
-    pub(crate) among: Among,
+    pub(crate) bound: Option<ClaimLimit>,
+    pub(crate) ends: ClaimEnd,
+    pub(crate) place: RequeuePosition,
+    pub(crate) among: ClaimScope,
 }
 
 /// Source of the claims of VMs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tell {
+pub(crate) enum ClaimSource {
     Guest,
     /// Inferred from the answers of a VM to I/O: whether it answers within this CPU time.
     Inferred(Span),
@@ -53,14 +53,14 @@ pub(crate) enum Tell {
 
 /// Tasks of a guest that count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Consider {
+pub(crate) enum ClaimTasks {
     RunQueue,
     All,
 }
 
 /// Blocked tasks for which pending I/O may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Match {
+pub(crate) enum TaskMatching {
     Any,
     /// The tasks that I/O woke lately.
     List,
@@ -70,7 +70,7 @@ pub(crate) enum Match {
 
 /// End of a turn ahead of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ends {
+pub(crate) enum ClaimEnd {
     Slice,
     /// End of the claim, or of the timeslice if that is earlier.
     Claim,
@@ -78,7 +78,7 @@ pub(crate) enum Ends {
 
 /// Place in the queue of a vCPU after its turn ahead of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum RequeuePosition {
     /// The tail. A preempted vCPU keeps its place if preemption does not end turns.
     Tail,
     /// The place that it had before.
@@ -87,7 +87,7 @@ pub(crate) enum Place {
 
 /// Limit of the time that a VM may run ahead of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Bound {
+pub(crate) struct ClaimLimit {
     /// Part of the VM's own share that it may use ahead of others.
     pub(crate) cap: CpuShare,
     /// CPU time ahead of others that a VM may save up.
@@ -96,11 +96,11 @@ pub(crate) struct Bound {
 
 /// Claims of all vCPUs, and the time ahead of others that each VM has left.
 pub(super) struct Claims {
-    belief: Belief,
+    belief: ClaimRules,
     vcpus: Roster<Claimant>,
     /// VMs, by row of `Domains`.
-    domains: Vec<Household>,
-    room: Room,
+    domains: Vec<VmReports>,
+    room: ClaimBudget,
 }
 
 /// Claim of a vCPU.
@@ -121,10 +121,10 @@ struct Claimant {
 
 /// Reports of a VM, and its time ahead of others.
 #[derive(Clone, Debug)]
-struct Household {
+struct VmReports {
     vcpus: Vec<VcpuId>,
-    heard: Heard,
-    habit: Habit,
+    heard: GuestReport,
+    habit: ResponseHistory,
     /// Number of I/O items that are done and that the VM has not taken notice of.
     pending: u32,
     weight: Option<Weight>,
@@ -135,25 +135,25 @@ struct Household {
     is_spent: bool,
 }
 
-impl Household {
+impl VmReports {
     /// Returns the claim of the VM for its blocked tasks, or for its answers to I/O.
-    fn waiting(&self, belief: &Belief) -> Claim {
+    fn waiting(&self, belief: &ClaimRules) -> Claim {
         let counts = match belief.tell {
-            Tell::Guest => self.pending > 0,
-            Tell::Inferred(_) => self.habit.is_at_it(self.pending),
+            ClaimSource::Guest => self.pending > 0,
+            ClaimSource::Inferred(_) => self.habit.is_at_it(self.pending),
         };
         match belief.tell {
             _ if !counts => Claim::NONE,
-            Tell::Guest => self.heard.claim,
-            Tell::Inferred(_) if belief.considers == Consider::RunQueue => Claim::NONE,
-            Tell::Inferred(_) => Claim::INFERRED,
+            ClaimSource::Guest => self.heard.claim,
+            ClaimSource::Inferred(_) if belief.considers == ClaimTasks::RunQueue => Claim::NONE,
+            ClaimSource::Inferred(_) => Claim::INFERRED,
         }
     }
 
-    const EMPTY: Household = Household {
+    const EMPTY: VmReports = VmReports {
         vcpus: Vec::new(),
-        heard: Heard::NOTHING,
-        habit: Habit::UNKNOWN,
+        heard: GuestReport::NOTHING,
+        habit: ResponseHistory::UNKNOWN,
         pending: 0,
         weight: None,
         left: 0,
@@ -164,17 +164,22 @@ impl Household {
 
 impl Claims {
     /// Creates the state without any vCPU.
-    pub(super) fn new(belief: Belief) -> Claims {
-        Claims { belief, vcpus: Roster::default(), domains: Vec::new(), room: Room::default() }
+    pub(super) fn new(belief: ClaimRules) -> Claims {
+        Claims {
+            belief,
+            vcpus: Roster::default(),
+            domains: Vec::new(),
+            room: ClaimBudget::default(),
+        }
     }
 
     /// Adds a vCPU. It claims nothing.
     pub(super) fn join(&mut self, vcpu: VcpuId, domain: usize) {
         if self.domains.len() <= domain {
-            self.domains.resize(domain + 1, Household::EMPTY);
+            self.domains.resize(domain + 1, VmReports::EMPTY);
         }
         if self.domains[domain].vcpus.is_empty() {
-            self.domains[domain] = Household { level: self.room.level, ..Household::EMPTY };
+            self.domains[domain] = VmReports { level: self.room.level, ..VmReports::EMPTY };
             self.spend_all(domain);
         }
         self.domains[domain].vcpus.push(vcpu);
@@ -220,7 +225,7 @@ impl Claims {
     /// Returns the CPU time that the vCPUs of a VM have received. A running vCPU counts as having
     /// run since it was last charged.
     fn ran(&self, at: &Moment, domain: usize) -> Span {
-        let Household { vcpus, habit, .. } = &self.domains[domain];
+        let VmReports { vcpus, habit, .. } = &self.domains[domain];
         let running = vcpus.iter().filter(|&&vcpu| at.cpu_of(vcpu).is_some());
         let since = running.map(|&vcpu| at.now().since(self.vcpus[vcpu].charged));
         habit.ran + since.sum::<Span>()
@@ -234,7 +239,7 @@ impl Claims {
 
     /// Returns true if a vCPU keeps its place in the queue however its turn ahead ends.
     pub(super) fn keeps_places(&self) -> bool {
-        self.belief.place == Place::Kept
+        self.belief.place == RequeuePosition::Kept
     }
 
     /// Returns the rows to show for a vCPU. `is_chosen` is true if it is chosen for a CPU.
@@ -249,7 +254,7 @@ impl Claims {
             ("ahead for", shown(ahead.filter(|_| is_chosen))),
         ];
         rows.extend(self.left(vcpu).map(|left| ("claim left", left.to_string())));
-        if let Tell::Inferred(_) = self.belief.tell {
+        if let ClaimSource::Inferred(_) = self.belief.tell {
             let answered = self.domains[self.vcpus[vcpu].domain].habit.answered();
             rows.push(("answered", alloc::format!("{answered} of 10")));
         }

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use slackline_units::{CpuShare, DomId, Span, Time, VcpuId, Weight};
 
-use super::rules::{Park, Rules};
+use super::rules::{CreditRules, Park};
 use super::{Vcpu, nanoseconds};
 
 /// Account of a VM. Amounts are in nanoseconds of CPU time.
@@ -38,7 +38,7 @@ pub(super) struct Domain {
     /// Pace of the level from which on the VM is limited.
     pub(super) enough: u64,
     /// Contribution to the sums of the level.
-    pub(super) counted: Counted,
+    pub(super) counted: LevelContribution,
     /// True if its cap or its number of vCPUs bounds its credit, not its weight.
     pub(super) is_limited: bool,
     /// True if its vCPUs run as a gang.
@@ -82,13 +82,13 @@ impl core::ops::IndexMut<usize> for Domains {
 
 /// Contribution of a VM to the sums of the level.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Counted {
+pub(super) struct LevelContribution {
     pub(super) weight: i64,
     pub(super) limited: i64,
 }
 
 impl Domains {
-    pub(super) fn new(rules: &Rules) -> Domains {
+    pub(super) fn new(rules: &CreditRules) -> Domains {
         let (has_budgets, keeps_order) = (rules.park == Park::Budget, rules.credits.is_some());
         Domains { has_budgets, keeps_order, ..Domains::default() }
     }
@@ -124,7 +124,7 @@ impl Domains {
             plain: None,
             rate: 0,
             enough: 0,
-            counted: Counted::default(),
+            counted: LevelContribution::default(),
             is_spending: false,
             is_limited: false,
             is_gang: false,

@@ -21,7 +21,7 @@ use crate::{Moment, Values};
 
 use super::rules::fields;
 use super::runqueue::Class;
-use super::{Credit, Why, nanoseconds};
+use super::{Credit, PassReason, nanoseconds};
 
 /// Invitations of siblings to CPUs.
 pub(super) struct Gangs {
@@ -153,7 +153,7 @@ impl Credit {
                 gangs.invitations[there.index()] = Some(invitation);
                 gangs.spoken_for.insert(there);
             }
-            self.request(there, Why::Preempted);
+            self.request(there, PassReason::Preempted);
         }
         if stays_behind && let Some(gangs) = &self.gangs {
             let soon = at.now().after(gangs.skew);
@@ -219,9 +219,9 @@ impl Credit {
     /// Shortens the turns of the siblings of a vCPU that was preempted and does not go on
     /// elsewhere.
     #[inline]
-    pub(super) fn stop_siblings(&mut self, at: &Moment, vcpu: VcpuId, why: Why) {
+    pub(super) fn stop_siblings(&mut self, at: &Moment, vcpu: VcpuId, why: PassReason) {
         if self.gangs.is_some()
-            && why == Why::Preempted
+            && why == PassReason::Preempted
             && self.domains[self.vcpus[vcpu].domain].is_gang
             && self.waits(vcpu)
         {
@@ -256,8 +256,8 @@ mod tests {
 
     use super::*;
     use crate::policies::credit::SPEC;
-    use crate::policies::credit::rules::Rules;
-    use crate::{Given, Policy, Topology, TurnEnd};
+    use crate::policies::credit::rules::CreditRules;
+    use crate::{Policy, RawValue, TimesliceEnd, Topology};
 
     fn vcpu(domain: u32, number: u16) -> VcpuId {
         VcpuId::new(u32::from(number), DomId::new(domain), number)
@@ -267,18 +267,18 @@ mod tests {
     /// other VM has one. All are at the start of a turn. The siblings wait and are not boosted, and
     /// a pass of the first CPU is requested.
     fn gang(others: u16, siblings: u16) -> (Credit, Moment) {
-        let fields = [("gang", Given::Text("relaxed"))];
+        let fields = [("gang", RawValue::Text("relaxed"))];
         let values = Values::read(SPEC.policy_fields, fields.into_iter()).unwrap();
         let cpus = usize::from(others) + 1;
         let gangs = Gangs::read(&values, cpus);
-        let rules = Rules::read(&values, "exact");
+        let rules = CreditRules::read(&values, "exact");
         let mut policy = Credit { gangs, ..Credit::new(rules, &Topology::flat(cpus), None) };
         let mut at = Moment::at_start(cpus);
         let rivals = (1..=others).map(|number| vcpu(number.into(), number));
         let siblings = (1..=siblings).map(|number| vcpu(0, others + number));
         let ids: Vec<VcpuId> = [vcpu(0, 0)].into_iter().chain(rivals).chain(siblings).collect();
         for &vcpu in &ids {
-            let gang = [("gang", Given::Flag(vcpu.domain() == DomId::new(0)))];
+            let gang = [("gang", RawValue::Flag(vcpu.domain() == DomId::new(0)))];
             let share = Values::read(SPEC.share_fields, gang.into_iter()).unwrap();
             at.join(vcpu);
             policy.admit(&at, vcpu, &share).unwrap();
@@ -286,33 +286,33 @@ mod tests {
         let (first, siblings) = ids.split_at(cpus);
         for (&vcpu, cpu) in first.iter().zip((0..cpus).map(CpuId::new)) {
             at.set_awake(vcpu, true);
-            policy.wake(&at, vcpu);
-            policy.pass(&at, cpu);
+            policy.on_wake(&at, vcpu);
+            policy.prepare_pick(&at, cpu);
             at.occupy(cpu, vcpu);
-            policy.start(&at, vcpu);
+            policy.on_start(&at, vcpu);
         }
         let turn = policy.rules.slice;
         at.advance(at.now().after(turn));
         for (&vcpu, cpu) in first.iter().zip((0..cpus).map(CpuId::new)) {
             policy.vcpus[vcpu].credit = nanoseconds(turn) + 1;
             policy.charge(&at, vcpu, turn);
-            policy.turn_over(&at, vcpu, TurnEnd::Limit);
-            policy.pass(&at, cpu);
+            policy.on_timeslice_end(&at, vcpu, TimesliceEnd::Limit);
+            policy.prepare_pick(&at, cpu);
             assert_eq!(policy.cpus[cpu.index()].chosen, Some(vcpu));
         }
         for &vcpu in siblings {
             at.set_awake(vcpu, true);
-            policy.wake(&at, vcpu);
+            policy.on_wake(&at, vcpu);
             policy.set_class(vcpu, Class::Under);
         }
-        policy.request(CpuId::new(0), Why::Preempted);
+        policy.request(CpuId::new(0), PassReason::Preempted);
         (policy, at)
     }
 
     /// Returns the slot of the vCPU chosen for each CPU once all CPUs have passed.
     fn chosen(mut policy: Credit, at: &Moment) -> Vec<Option<usize>> {
         for cpu in 0..policy.cpus.len() {
-            policy.pass(at, CpuId::new(cpu));
+            policy.prepare_pick(at, CpuId::new(cpu));
         }
         policy.cpus.iter().map(|cpu| cpu.chosen.map(VcpuId::slot)).collect()
     }
@@ -346,7 +346,7 @@ mod tests {
     fn all_siblings_come_along_to_separate_cpus() {
         let (mut policy, at) = gang(2, 2);
         // Both CPUs are invited to at once. Neither waits until the other has passed.
-        let asked = policy.pass(&at, CpuId::new(0));
+        let asked = policy.prepare_pick(&at, CpuId::new(0));
         assert_eq!(asked, [1, 2].map(CpuId::new).into_iter().collect());
         let mut chosen = chosen(policy, &at);
         chosen.sort_unstable();

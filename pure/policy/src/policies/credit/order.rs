@@ -34,14 +34,14 @@ impl Claim {
 
 /// End of a lane at which a vCPU enters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum LaneEnd {
     First,
     Last,
 }
 
 /// Class of a vCPU whose claim counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Standing {
+pub(super) enum ClaimClass {
     /// The vCPU has credit and is not boosted.
     Under,
     /// The vCPU has no credit.
@@ -52,19 +52,19 @@ pub(super) enum Standing {
 ///
 /// Places are numbered as vCPUs enter a lane, at either end. So places are in order while lanes
 /// are. A mixed list is not in order and needs a search.
-pub(super) struct Order {
-    queues: Queues<(Claim, Standing, i64)>,
+pub(super) struct ClaimOrder {
+    queues: Queues<(Claim, ClaimClass, i64)>,
     /// Claims and places, by slot.
-    rows: Vec<Row>,
+    rows: Vec<ClaimRow>,
     first: i64,
     last: i64,
     /// Classes in which claims count.
-    pub(super) among: Among,
+    pub(super) among: ClaimScope,
 }
 
 /// Classes in which claims count. Boosted vCPUs precede all others in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Among {
+pub(crate) enum ClaimScope {
     /// Only vCPUs with credit.
     Under,
     /// All vCPUs that are not boosted.
@@ -72,19 +72,19 @@ pub(crate) enum Among {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Row {
+struct ClaimRow {
     claim: Claim,
     place: i64,
 }
 
-impl Order {
-    pub(super) fn new(cpus: usize, among: Among) -> Order {
-        Order { queues: Queues::new(cpus), rows: Vec::new(), first: 0, last: 0, among }
+impl ClaimOrder {
+    pub(super) fn new(cpus: usize, among: ClaimScope) -> ClaimOrder {
+        ClaimOrder { queues: Queues::new(cpus), rows: Vec::new(), first: 0, last: 0, among }
     }
 
     /// Prepares the row of a vCPU that joins. It claims nothing.
     pub(super) fn join(&mut self, vcpu: VcpuId) {
-        let row = Row { claim: Claim::NONE, place: 0 };
+        let row = ClaimRow { claim: Claim::NONE, place: 0 };
         if self.rows.len() <= vcpu.slot() {
             self.rows.resize(vcpu.slot() + 1, row);
         }
@@ -94,14 +94,19 @@ impl Order {
     /// Enters a vCPU at one end of its lane. `counts` is its CPU and class if its claim counts
     /// there.
     #[inline]
-    pub(super) fn enter(&mut self, vcpu: VcpuId, end: End, counts: Option<(CpuId, Standing)>) {
+    pub(super) fn enter(
+        &mut self,
+        vcpu: VcpuId,
+        end: LaneEnd,
+        counts: Option<(CpuId, ClaimClass)>,
+    ) {
         let row = &mut self.rows[vcpu.slot()];
         row.place = match end {
-            End::First => {
+            LaneEnd::First => {
                 self.first -= 1;
                 self.first
             }
-            End::Last => {
+            LaneEnd::Last => {
                 self.last += 1;
                 self.last
             }
@@ -116,15 +121,20 @@ impl Order {
     }
 
     /// Changes the claim or the class of a vCPU, which keeps its place.
-    pub(super) fn change(&mut self, vcpu: VcpuId, claim: Claim, counts: Option<(CpuId, Standing)>) {
+    pub(super) fn change(
+        &mut self,
+        vcpu: VcpuId,
+        claim: Claim,
+        counts: Option<(CpuId, ClaimClass)>,
+    ) {
         self.queues.remove(vcpu);
         self.rows[vcpu.slot()].claim = claim;
         self.insert(vcpu, counts);
     }
 
     #[inline]
-    fn insert(&mut self, vcpu: VcpuId, counts: Option<(CpuId, Standing)>) {
-        let Row { claim, place } = self.rows[vcpu.slot()];
+    fn insert(&mut self, vcpu: VcpuId, counts: Option<(CpuId, ClaimClass)>) {
+        let ClaimRow { claim, place } = self.rows[vcpu.slot()];
         if let (Some((cpu, standing)), true) = (counts, claim != Claim::NONE) {
             self.queues.insert(cpu.index(), (claim, standing, place), vcpu);
         }
@@ -155,15 +165,15 @@ mod tests {
     use super::*;
 
     const CPU: CpuId = CpuId::new(0);
-    const OVER: Option<(CpuId, Standing)> = Some((CPU, Standing::Over));
-    const UNDER: Option<(CpuId, Standing)> = Some((CPU, Standing::Under));
+    const OVER: Option<(CpuId, ClaimClass)> = Some((CPU, ClaimClass::Over));
+    const UNDER: Option<(CpuId, ClaimClass)> = Some((CPU, ClaimClass::Under));
 
     fn vcpu(slot: u32) -> VcpuId {
         VcpuId::new(slot, DomId::new(slot), 0)
     }
 
     /// Returns the slots of all vCPUs that claim something, the most urgent first.
-    fn all(order: &Order) -> Vec<usize> {
+    fn all(order: &ClaimOrder) -> Vec<usize> {
         let mut all: Vec<VcpuId> = Vec::new();
         while let Some((_, next)) = order.first_that(CPU, |vcpu| !all.contains(&vcpu)) {
             all.push(next);
@@ -171,8 +181,8 @@ mod tests {
         all.into_iter().map(VcpuId::slot).collect()
     }
 
-    fn claiming(claims: &[Claim]) -> Order {
-        let mut order = Order::new(1, Among::All);
+    fn claiming(claims: &[Claim]) -> ClaimOrder {
+        let mut order = ClaimOrder::new(1, ClaimScope::All);
         for (slot, &claim) in (0..).zip(claims) {
             order.join(vcpu(slot));
             order.change(vcpu(slot), claim, None);
@@ -185,18 +195,18 @@ mod tests {
     fn equal_claims_keep_the_order_of_places() {
         let mut order = claiming(&[Claim::of(110); 6]);
         for (slot, end) in [
-            (3, End::Last),
-            (1, End::Last),
-            (4, End::First),
-            (5, End::First),
-            (2, End::Last),
-            (0, End::Last),
+            (3, LaneEnd::Last),
+            (1, LaneEnd::Last),
+            (4, LaneEnd::First),
+            (5, LaneEnd::First),
+            (2, LaneEnd::Last),
+            (0, LaneEnd::Last),
         ] {
             order.enter(vcpu(slot), end, UNDER);
         }
         assert_eq!(all(&order), [5, 4, 3, 1, 2, 0]);
         order.leave(vcpu(3));
-        order.enter(vcpu(3), End::Last, UNDER);
+        order.enter(vcpu(3), LaneEnd::Last, UNDER);
         assert_eq!(all(&order), [5, 4, 1, 2, 0, 3]);
     }
 
@@ -207,7 +217,7 @@ mod tests {
         let mut order = claiming(&[Claim::of(120), Claim::of(120), Claim::of(9), Claim::NONE]);
         let counts = [OVER, UNDER, OVER, UNDER];
         for (slot, counts) in (0..).zip(counts) {
-            order.enter(vcpu(slot), End::Last, counts);
+            order.enter(vcpu(slot), LaneEnd::Last, counts);
         }
         assert_eq!(all(&order), [2, 1, 0]);
         order.change(vcpu(2), Claim::NONE, OVER);

@@ -4,9 +4,9 @@ use slackline_units::{CpuId, CpuSet, Span, VcpuId};
 
 use crate::Moment;
 
-use super::rules::{Boost, Changes, Park, Placement, Rotation, Rules, Sampling};
+use super::rules::{Boost, ClassChange, CreditRules, Park, Placement, Rotation, Sampling};
 use super::runqueue::{Class, RunQueues};
-use super::{Credit, Vcpu, Why, nanoseconds};
+use super::{Credit, PassReason, Vcpu, nanoseconds};
 
 impl Vcpu {
     /// Sets the class, and moves the vCPU in its list if the class has changed.
@@ -16,7 +16,7 @@ impl Vcpu {
         vcpu: VcpuId,
         class: Class,
         queues: &mut RunQueues,
-        rules: &Rules,
+        rules: &CreditRules,
     ) {
         if core::mem::replace(&mut self.class, class) != class {
             queues.change(vcpu, class, rules.changes);
@@ -25,7 +25,7 @@ impl Vcpu {
 
     /// Charges a run. Returns the class that follows from it.
     #[inline]
-    pub(super) fn pay(&mut self, ran: Span, rules: &Rules) -> Class {
+    pub(super) fn pay(&mut self, ran: Span, rules: &CreditRules) -> Class {
         self.paid += ran;
         if rules.sampling == Sampling::Exact {
             self.credit = self.credit.saturating_sub(nanoseconds(ran));
@@ -35,7 +35,7 @@ impl Vcpu {
             self.boost = self.boost.left_after(ran);
             class = if self.boost.is_zero() { Class::Under } else { class };
         }
-        let is_over = self.credit < 0 && rules.changes == Changes::Now;
+        let is_over = self.credit < 0 && rules.changes == ClassChange::Now;
         if is_over { class.min(Class::Over) } else { class }
     }
 }
@@ -44,7 +44,7 @@ impl Credit {
     /// Runs a pass: chooses the vCPU that runs on a CPU and the end of its turn.
     pub(super) fn decide(&mut self, at: &Moment, cpu: CpuId) {
         let why = self.cpus[cpu.index()].why;
-        let is_marked = self.rules.changes == Changes::Tick;
+        let is_marked = self.rules.changes == ClassChange::Tick;
         if is_marked {
             self.queues.put_mark(cpu);
         }
@@ -81,7 +81,7 @@ impl Credit {
 
     /// Puts the chosen vCPU back into its list if it is runnable and not parked. Returns it.
     #[inline(always)]
-    pub(super) fn put_back(&mut self, at: &Moment, cpu: CpuId, why: Why) -> Option<VcpuId> {
+    pub(super) fn put_back(&mut self, at: &Moment, cpu: CpuId, why: PassReason) -> Option<VcpuId> {
         let vcpu = self.cpus[cpu.index()].chosen.take()?;
         self.set_class_on(cpu, Class::Idle);
         let mut stands = self.stands_in_line(vcpu);
@@ -97,7 +97,7 @@ impl Credit {
             account.turn = self.rules.slice;
         }
         let mut goes_on = false;
-        if why == Why::Preempted && !stands {
+        if why == PassReason::Preempted && !stands {
             let left = this.turn_ends.since(at.now());
             goes_on = keeps_turns && !left.is_zero();
             account.turn = if goes_on { left } else { account.turn };
@@ -117,7 +117,7 @@ impl Credit {
             return Some(vcpu);
         }
         let (class, credit) = (account.class, account.credit);
-        let is_owed = keeps_turns && why == Why::Over && credit > self.rules.period;
+        let is_owed = keeps_turns && why == PassReason::Over && credit > self.rules.period;
         if goes_on || is_owed && self.is_owed_most(cpu, credit) {
             self.queues.push_first(cpu, class, vcpu);
         } else {
@@ -219,7 +219,7 @@ impl Credit {
         let others = others.iter_after(cpu);
         // Xen stole nothing from idle CPUs, which would take their vCPUs themselves.
         let has_work = |peer: &CpuId| {
-            self.rules.changes == Changes::Now || self.cpus[peer.index()].chosen.is_some()
+            self.rules.changes == ClassChange::Now || self.cpus[peer.index()].chosen.is_some()
         };
         others.filter(has_work).find_map(|peer| {
             let above = self.queues.ahead(peer).take_while(|&(_, other)| other > class);
@@ -272,12 +272,12 @@ impl Credit {
             let idle = self.idle(at, vcpu);
             match self.rules.changes {
                 // The first idle CPU takes it, or takes a vCPU for which another pass is requested.
-                Changes::Now => self.request_all(idle.first(), Why::Preempted),
-                Changes::Tick => self.request_all(idle.iter(), Why::Preempted),
+                ClassChange::Now => self.request_all(idle.first(), PassReason::Preempted),
+                ClassChange::Tick => self.request_all(idle.iter(), PassReason::Preempted),
             }
         }
         if class > there {
-            self.request(home, Why::Preempted);
+            self.request(home, PassReason::Preempted);
         }
     }
 
@@ -285,8 +285,8 @@ impl Credit {
     /// Xen a CPU with a requested pass still counted as idle.
     pub(super) fn idle(&self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let idle = match self.rules.changes {
-            Changes::Now => self.free.without(&self.requested),
-            Changes::Tick => self.free,
+            ClassChange::Now => self.free.without(&self.requested),
+            ClassChange::Tick => self.free,
         };
         if idle.is_empty() { idle } else { idle.and(&at.allowed(vcpu)) }
     }
@@ -296,7 +296,7 @@ impl Credit {
     pub(super) fn retire(&mut self, at: &Moment, vcpu: VcpuId) {
         match self.vcpus[vcpu].on {
             Some(cpu) => {
-                self.put_back(at, cpu, Why::Over);
+                self.put_back(at, cpu, PassReason::Over);
             }
             None => self.queues.remove(vcpu),
         }

@@ -15,10 +15,10 @@ const LEAST_SLICE: Span = Span::from_us(100);
 
 /// The rules in force.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rules {
+pub(crate) struct CreditRules {
     pub(super) slice: Span,
     pub(super) tick: Span,
-    pub(super) clock: Clock,
+    pub(super) clock: TickOffsets,
     pub(super) sampling: Sampling,
     /// Credits per tick. `None` if a credit is a nanosecond.
     pub(super) credits: Option<i64>,
@@ -30,16 +30,16 @@ pub(crate) struct Rules {
     pub(super) park: Park,
     pub(super) over_cap: OverCap,
     pub(super) floor: Floor,
-    pub(super) leaving: Leaving,
-    pub(super) newcomers: Newcomers,
+    pub(super) leaving: CreditOverflow,
+    pub(super) newcomers: CreditStart,
     pub(super) rotation: Rotation,
-    pub(super) changes: Changes,
+    pub(super) changes: ClassChange,
     pub(super) placement: Placement,
 }
 
 /// Time of the first tick of each CPU.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Clock {
+pub(super) struct TickOffsets {
     /// Delay of the first CPU's first tick, beyond one tick after the start.
     offset: Span,
     /// Delay of each CPU after the CPU before it.
@@ -48,9 +48,9 @@ pub(super) struct Clock {
     is_downward: bool,
 }
 
-impl Clock {
-    fn read(values: &Values) -> Clock {
-        Clock {
+impl TickOffsets {
+    fn read(values: &Values) -> TickOffsets {
+        TickOffsets {
             offset: values.span(&OFFSET),
             phase: values.span(&PHASE),
             is_downward: values.choice(&ORDER) == "down",
@@ -104,14 +104,14 @@ pub(super) enum Floor {
 
 /// Fate of more than a period's credit: all is lost, or only the excess of a blocked vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Leaving {
+pub(super) enum CreditOverflow {
     Forfeit,
     Keep,
 }
 
 /// Start of credit for a new vCPU: at once, when a tick finds it running, or at a wake-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Newcomers {
+pub(super) enum CreditStart {
     Active,
     Sampled,
     Awake,
@@ -126,7 +126,7 @@ pub(super) enum Rotation {
 
 /// Time from which a change of class counts: the next tick, or now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Changes {
+pub(super) enum ClassChange {
     Tick,
     Now,
 }
@@ -139,7 +139,7 @@ pub(super) enum Placement {
     Wake,
 }
 
-impl Rules {
+impl CreditRules {
     /// Reads the parameters. Those that say `as-rules` follow the given version. The versions
     /// differ as follows (reference, sections 7, 8 and 15):
     ///
@@ -150,7 +150,7 @@ impl Rules {
     /// | park, over-cap | budget | queue, debt | queue, debt | pause, cap |
     /// | newcomers | awake | active | active | sampled |
     /// | placement | wake | stay | stay | tick |
-    pub(crate) fn read(values: &Values, version: &str) -> Rules {
+    pub(crate) fn read(values: &Values, version: &str) -> CreditRules {
         // Column of the table above.
         let column =
             VERSIONS.iter().position(|&of| of == version).expect("the version is one of VERSIONS");
@@ -162,10 +162,10 @@ impl Rules {
         let tick = values.span(&TICK);
         let credits = credits(word(&CREDITS, ["exact", "ten", "hundred", "hundred"]));
         let (credit, period) = worth(credits, tick);
-        Rules {
+        CreditRules {
             slice: slice(values, if column == 0 { tick } else { tick * 3 }),
             tick,
-            clock: Clock::read(values),
+            clock: TickOffsets::read(values),
             sampling: match word(&SAMPLING, xen("exact", "tick")) {
                 "tick" => Sampling::Tick,
                 _ => Sampling::Exact,
@@ -192,21 +192,21 @@ impl Rules {
                 _ => Floor::Turns,
             },
             leaving: match word(&LEAVING, xen("keep", "forfeit")) {
-                "forfeit" => Leaving::Forfeit,
-                _ => Leaving::Keep,
+                "forfeit" => CreditOverflow::Forfeit,
+                _ => CreditOverflow::Keep,
             },
             newcomers: match word(&NEWCOMERS, ["awake", "active", "active", "sampled"]) {
-                "active" => Newcomers::Active,
-                "sampled" => Newcomers::Sampled,
-                _ => Newcomers::Awake,
+                "active" => CreditStart::Active,
+                "sampled" => CreditStart::Sampled,
+                _ => CreditStart::Awake,
             },
             rotation: match word(&ROTATION, xen("turn", "pass")) {
                 "pass" => Rotation::Pass,
                 _ => Rotation::Turn,
             },
             changes: match word(&CHANGES, xen("now", "tick")) {
-                "tick" => Changes::Tick,
-                _ => Changes::Now,
+                "tick" => ClassChange::Tick,
+                _ => ClassChange::Now,
             },
             placement: match word(&PLACEMENT, ["wake", "stay", "stay", "tick"]) {
                 "stay" => Placement::Stay,
@@ -220,7 +220,7 @@ impl Rules {
     pub(super) fn needs_ticks(&self) -> bool {
         self.sampling == Sampling::Tick
             || self.boost == Boost::Tick
-            || self.changes == Changes::Tick
+            || self.changes == ClassChange::Tick
             || self.placement == Placement::Tick
     }
 }

@@ -12,8 +12,8 @@ use alloc::vec::Vec;
 
 use slackline_units::{CpuId, CpuSet, VcpuId};
 
-use super::order::{Among, Claim, End, Order, Standing};
-use super::rules::Changes;
+use super::order::{Claim, ClaimClass, ClaimOrder, ClaimScope, LaneEnd};
+use super::rules::ClassChange;
 
 /// Class of a vCPU, in increasing order of urgency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,10 +33,10 @@ pub(super) enum Class {
 impl Class {
     /// Returns how the claim of a vCPU of this class counts. `None` if it does not.
     #[inline]
-    fn standing(self, among: Among) -> Option<Standing> {
+    fn standing(self, among: ClaimScope) -> Option<ClaimClass> {
         match self {
-            Class::Under => Some(Standing::Under),
-            Class::Over if among == Among::All => Some(Standing::Over),
+            Class::Under => Some(ClaimClass::Under),
+            Class::Over if among == ClaimScope::All => Some(ClaimClass::Over),
             _ => None,
         }
     }
@@ -57,7 +57,7 @@ const NOWHERE: u32 = u32::MAX;
 
 /// Node of a lane: a vCPU, the lane itself, or a mark.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Node {
+pub(super) struct LaneNode {
     /// vCPU of the node. `None` for a lane or a mark.
     vcpu: Option<VcpuId>,
     before: u32,
@@ -70,7 +70,7 @@ pub(super) struct Node {
 /// The lists of all CPUs.
 pub(super) struct RunQueues {
     /// Nodes of the CPUs, then nodes of vCPUs by slot.
-    pub(super) nodes: Vec<Node>,
+    pub(super) nodes: Vec<LaneNode>,
     /// Number of nodes of CPUs.
     vcpus_from: usize,
     /// CPUs whose lane of a class may have a vCPU, by class.
@@ -80,7 +80,7 @@ pub(super) struct RunQueues {
     /// CPUs whose lists had a change of class since they were sorted.
     pub(super) unsorted: CpuSet,
     /// Order by claims. `None` if claims are ignored.
-    order: Option<Order>,
+    order: Option<ClaimOrder>,
 }
 
 impl RunQueues {
@@ -88,7 +88,7 @@ impl RunQueues {
     pub(super) fn new(cpus: usize) -> RunQueues {
         let vcpus_from = cpus * OF_CPU;
         RunQueues {
-            nodes: (0..vcpus_from).map(|index| Node::alone(index, None)).collect(),
+            nodes: (0..vcpus_from).map(|index| LaneNode::alone(index, None)).collect(),
             vcpus_from,
             taken: [CpuSet::NONE; CLASSES],
             mixed: CpuSet::NONE,
@@ -98,8 +98,8 @@ impl RunQueues {
     }
 
     /// Creates empty lists whose vCPUs may claim something.
-    pub(super) fn with_order(cpus: usize, among: Among) -> RunQueues {
-        RunQueues { order: Some(Order::new(cpus, among)), ..RunQueues::new(cpus) }
+    pub(super) fn with_order(cpus: usize, among: ClaimScope) -> RunQueues {
+        RunQueues { order: Some(ClaimOrder::new(cpus, among)), ..RunQueues::new(cpus) }
     }
 
     /// Returns the CPU in whose list a vCPU stands. `None` if it is in no list.
@@ -112,7 +112,7 @@ impl RunQueues {
     /// Prepares the node of a vCPU that joins.
     pub(super) fn join(&mut self, vcpu: VcpuId) {
         let index = self.index(vcpu);
-        let node = Node::alone(index, Some(vcpu));
+        let node = LaneNode::alone(index, Some(vcpu));
         if self.nodes.len() <= index {
             // A node of a slot that no vCPU has used is never read.
             self.nodes.resize(index + 1, node);
@@ -150,10 +150,10 @@ impl RunQueues {
 
     /// Changes the class of a vCPU. The change counts now or from the next tick on.
     #[inline]
-    pub(super) fn change(&mut self, vcpu: VcpuId, class: Class, counts: Changes) {
+    pub(super) fn change(&mut self, vcpu: VcpuId, class: Class, counts: ClassChange) {
         match counts {
-            Changes::Now => self.requeue(vcpu, class),
-            Changes::Tick => self.reclass(vcpu, class),
+            ClassChange::Now => self.requeue(vcpu, class),
+            ClassChange::Tick => self.reclass(vcpu, class),
         }
     }
 
@@ -245,7 +245,7 @@ impl RunQueues {
     }
 
     /// Returns the CPU and class at which the claim of a vCPU counts. `None` if it does not.
-    fn counts(&self, vcpu: VcpuId) -> Option<(CpuId, Standing)> {
+    fn counts(&self, vcpu: VcpuId) -> Option<(CpuId, ClaimClass)> {
         let among = self.order.as_ref()?.among;
         let standing = self.nodes[self.index(vcpu)].class.standing(among)?;
         Some((self.list_of(vcpu)?, standing))
@@ -325,7 +325,7 @@ impl RunQueues {
         }
         if let (Some(order), Some(vcpu)) = (&mut self.order, node.vcpu) {
             let is_first = before as usize == lane && next != lane;
-            let end = if is_first { End::First } else { End::Last };
+            let end = if is_first { LaneEnd::First } else { LaneEnd::Last };
             let standing = node.class.standing(order.among);
             order.enter(vcpu, end, standing.map(|standing| (cpu_of(lane as u32), standing)));
         }
@@ -351,12 +351,12 @@ impl RunQueues {
     }
 }
 
-impl Node {
+impl LaneNode {
     /// Creates a node that is in no list.
     #[allow(clippy::cast_possible_truncation)] // Slots are 24 bits wide, CPUs 8.
-    fn alone(index: usize, vcpu: Option<VcpuId>) -> Node {
+    fn alone(index: usize, vcpu: Option<VcpuId>) -> LaneNode {
         let index = index as u32;
-        Node { vcpu, before: index, after: index, lane: NOWHERE, class: Class::Idle }
+        LaneNode { vcpu, before: index, after: index, lane: NOWHERE, class: Class::Idle }
     }
 }
 
@@ -445,12 +445,12 @@ mod tests {
                         plain.iter_mut().for_each(|list| { list.remove(Some(who)); });
                     }
                     (5, Some(cpu)) => {
-                        queues.change(who, class, Changes::Now);
+                        queues.change(who, class, ClassChange::Now);
                         plain[cpu].remove(Some(who));
                         plain[cpu].insert(Some(who), class, |other| other < class);
                     }
                     (6, Some(cpu)) => {
-                        queues.change(who, class, Changes::Tick);
+                        queues.change(who, class, ClassChange::Tick);
                         let entry = plain[cpu].0.iter_mut().find(|(other, _)| *other == Some(who));
                         entry.unwrap().1 = class;
                     }

@@ -3,9 +3,9 @@
 use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 
 use crate::picture::{picture, picture_on, turns};
-use crate::{Given, Moment, Pick, Policy, Topology, TurnEnd, Values};
+use crate::{Moment, Pick, Policy, RawValue, TimesliceEnd, Topology, Values};
 
-use super::{Class, Credit, Rules, SPEC};
+use super::{Class, Credit, CreditRules, SPEC};
 
 /// The reference, section 13.2: y is still boosted at 30 ms. At 60 ms y is in debt, at 90 ms
 /// neither is. So they take turns forever.
@@ -476,12 +476,12 @@ fn vcpu_joins_domain_before_its_credit_is_settled() {
     for vcpu in ids.chain([late]) {
         if vcpu == late {
             at.advance(Time::START + Span::from_ms(30));
-            policy.ring(&at, CpuId::new(0));
+            policy.on_timer(&at, CpuId::new(0));
         }
         at.join(vcpu);
         policy.admit(&at, vcpu, &share).unwrap();
         at.set_awake(vcpu, true);
-        policy.wake(&at, vcpu);
+        policy.on_wake(&at, vcpu);
     }
     let active = ("active", "true".to_owned());
     assert!(policy.account(late).contains(&active));
@@ -492,18 +492,18 @@ const CPU: CpuId = CpuId::new(0);
 /// Builds a host with one CPU and runnable vCPUs that have not run, by the rules of a version.
 fn awake(version: &'static str, vcpus: u32) -> (Credit, Moment, Vec<VcpuId>) {
     let values =
-        Values::read(SPEC.policy_fields, [("rules", Given::Text(version))].into_iter()).unwrap();
+        Values::read(SPEC.policy_fields, [("rules", RawValue::Text(version))].into_iter()).unwrap();
     let share = Values::defaults(SPEC.share_fields).unwrap();
-    let mut policy = Credit::new(Rules::read(&values, version), &Topology::flat(1), None);
+    let mut policy = Credit::new(CreditRules::read(&values, version), &Topology::flat(1), None);
     let mut at = Moment::at_start(1);
     let ids: Vec<VcpuId> = (0..vcpus).map(|slot| VcpuId::new(slot, DomId::new(slot), 0)).collect();
     for &vcpu in &ids {
         at.join(vcpu);
         policy.admit(&at, vcpu, &share).unwrap();
         at.set_awake(vcpu, true);
-        policy.wake(&at, vcpu);
+        policy.on_wake(&at, vcpu);
     }
-    policy.pass(&at, CPU);
+    policy.prepare_pick(&at, CPU);
     (policy, at, ids)
 }
 
@@ -526,7 +526,7 @@ fn vcpu_that_replaces_a_refused_one_has_a_whole_turn() {
         at.set_barred(ids[0], true);
         assert_eq!(picked(&policy, &at), Some((ids[1], Some(turn))), "{version}");
         at.occupy(CPU, ids[1]);
-        policy.start(&at, ids[1]);
+        policy.on_start(&at, ids[1]);
         let half = turn / 2;
         at.advance(at.now().after(half));
         at.set_barred(ids[0], false);
@@ -541,7 +541,7 @@ fn vcpu_with_equal_credit_goes_behind_after_its_turn() {
     for (more, next) in [(-1, 1), (0, 1), (1, 0)] {
         let (mut policy, mut at, ids) = awake("exact", 2);
         at.occupy(CPU, ids[0]);
-        policy.start(&at, ids[0]);
+        policy.on_start(&at, ids[0]);
         let turn = policy.rules.slice;
         let owed = 2 * policy.rules.period;
         policy.vcpus[ids[0]].credit = owed + more + super::nanoseconds(turn);
@@ -549,8 +549,8 @@ fn vcpu_with_equal_credit_goes_behind_after_its_turn() {
         at.advance(at.now().after(turn));
         policy.charge(&at, ids[0], turn);
         policy.set_class(ids[1], Class::Under);
-        policy.turn_over(&at, ids[0], TurnEnd::Limit);
-        policy.pass(&at, CPU);
+        policy.on_timeslice_end(&at, ids[0], TimesliceEnd::Limit);
+        policy.prepare_pick(&at, CPU);
         assert_eq!(picked(&policy, &at).map(|(vcpu, _)| vcpu), Some(ids[next]), "{more}");
     }
 }
@@ -562,10 +562,10 @@ fn late_timer_does_not_delay_the_next_one() {
     let (mut policy, mut at, _) = awake("exact", 1);
     let ms = |ms| Time::START + Span::from_ms(ms);
     for (rings, next) in [(30, 60), (61, 90), (119, 120), (150, 180), (250, 280)] {
-        assert!(policy.alarm(CPU).is_some_and(|alarm| alarm <= ms(rings)));
+        assert!(policy.next_timer(CPU).is_some_and(|alarm| alarm <= ms(rings)));
         at.advance(ms(rings));
-        policy.ring(&at, CPU);
-        assert_eq!(policy.alarm(CPU), Some(ms(next)), "rung at {rings} ms");
+        policy.on_timer(&at, CPU);
+        assert_eq!(policy.next_timer(CPU), Some(ms(next)), "rung at {rings} ms");
     }
 }
 
@@ -573,10 +573,10 @@ fn late_timer_does_not_delay_the_next_one() {
 /// gets a CPU.
 #[test]
 fn two_vcpus_that_wake_at_once_get_both_idle_cpus() {
-    let stays = [("placement", Given::Text("stay"))];
+    let stays = [("placement", RawValue::Text("stay"))];
     let values = Values::read(SPEC.policy_fields, stays.into_iter()).unwrap();
     let share = Values::defaults(SPEC.share_fields).unwrap();
-    let mut policy = Credit::new(Rules::read(&values, "exact"), &Topology::flat(2), None);
+    let mut policy = Credit::new(CreditRules::read(&values, "exact"), &Topology::flat(2), None);
     let mut at = Moment::at_start(2);
     let ids: Vec<VcpuId> = (0..3).map(|slot| VcpuId::new(slot, DomId::new(slot), 0)).collect();
     for &vcpu in &ids {
@@ -587,11 +587,11 @@ fn two_vcpus_that_wake_at_once_get_both_idle_cpus() {
     assert_eq!(policy.vcpus[ids[2]].home, home);
     for vcpu in [ids[0], ids[2]] {
         at.set_awake(vcpu, true);
-        policy.wake(&at, vcpu);
+        policy.on_wake(&at, vcpu);
     }
     for cpu in [0, 1].map(CpuId::new) {
         assert!(policy.requested.contains(cpu), "{cpu}");
-        policy.pass(&at, cpu);
+        policy.prepare_pick(&at, cpu);
     }
     let chosen = [0, 1].map(|cpu: usize| policy.cpus[cpu].chosen.map(VcpuId::slot));
     assert!(chosen == [Some(0), Some(2)] || chosen == [Some(2), Some(0)], "{chosen:?}");

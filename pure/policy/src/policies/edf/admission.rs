@@ -3,8 +3,8 @@
 use slackline_units::{CpuId, CpuSet, CpuShare, Periods, Time, VcpuId};
 
 use super::split::demands;
-use super::{Edf, Server, owed};
-use crate::admission::bookings::{Asked, Placed, Tenant};
+use super::{Edf, EdfServer, owed};
+use crate::admission::bookings::{AdmissionRequest, BookedPlacement, Tenant};
 use crate::{AdmitError, Moment};
 
 impl Edf {
@@ -15,14 +15,14 @@ impl Edf {
         vcpu: VcpuId,
         tenant: Option<Tenant>,
         periods: Periods,
-    ) -> Result<Placed, AdmitError> {
+    ) -> Result<BookedPlacement, AdmitError> {
         let (share, allowed) = (periods.reservation, at.allowed(vcpu));
         let asked = self.promised.asked(at, share, allowed, |cpu| self.rests(at.now(), cpu));
         let how = (&self.clock, self.promised.looks());
         let servers = &self.servers;
         let demands = || demands(servers, Some(vcpu), (at, allowed), how);
         let (on_grid, lent) = (periods.phase.is_some(), self.lent(at, allowed));
-        let asked = Asked { on_grid, lent: &lent, demands: &demands, ..asked };
+        let asked = AdmissionRequest { on_grid, lent: &lent, demands: &demands, ..asked };
         match tenant {
             Some(tenant) => self.promised.replace(tenant, &asked),
             None => self.promised.add(vcpu, &asked),
@@ -45,7 +45,8 @@ impl Edf {
 
     /// Returns true if the CPU is quiescent: no vCPU on it has budget left or can wake with some.
     pub(super) fn rests(&self, now: Time, cpu: CpuId) -> bool {
-        let claims = |server: &Server| server.cpu == cpu && server.claims_to_run(now, &self.clock);
+        let claims =
+            |server: &EdfServer| server.cpu == cpu && server.claims_to_run(now, &self.clock);
         self.deadlines.is_empty(owed(cpu)) && !self.servers.iter().any(claims)
     }
 

@@ -4,13 +4,13 @@ use alloc::vec::Vec;
 
 use slackline_units::{CpuId, CpuSet, CpuShare, GridClock, Span, Time, VcpuId};
 
-use super::{Edf, Server};
+use super::{Edf, EdfServer};
 use crate::admission::demand::Demand;
-use crate::admission::dispatch_overhead::Looks;
-use crate::admission::subtasks::{InParts, Standing};
+use crate::admission::dispatch_overhead::DispatchOverhead;
+use crate::admission::subtasks::{PeriodState, SubtaskCursor};
 use crate::{Moment, Roster};
 
-impl Server {
+impl EdfServer {
     /// Returns the deadline of the current subtask, or of the period if it is not split.
     #[inline(always)]
     pub(super) fn due_by(&self) -> Time {
@@ -31,7 +31,7 @@ impl Server {
 
     /// Returns all CPUs on which it runs.
     pub(super) fn cpus(&self) -> CpuSet {
-        self.in_parts.as_ref().map_or(CpuSet::one(self.cpu), InParts::cpus)
+        self.in_parts.as_ref().map_or(CpuSet::one(self.cpu), SubtaskCursor::cpus)
     }
 
     /// Returns the CPU of its current subtask, which may not be the one it ran on last. Empty if it
@@ -79,7 +79,7 @@ impl Server {
     }
 
     /// Returns its state in the current period, or in the next one if that has begun.
-    fn standing(&self, at: Time, clock: &GridClock) -> Standing {
+    fn standing(&self, at: Time, clock: &GridClock) -> PeriodState {
         let is_over = at >= self.deadline;
         let (begins, left, deadline) = if is_over {
             let coming = self.coming(at, clock);
@@ -88,21 +88,21 @@ impl Server {
             (self.begin_of_period(), self.if_cut(at), self.deadline)
         };
         let mut in_parts = self.in_parts.clone();
-        in_parts.iter_mut().filter(|_| is_over).for_each(InParts::restart);
+        in_parts.iter_mut().filter(|_| is_over).for_each(SubtaskCursor::restart);
         // Zero if it is runnable.
         let slept = at.since(self.asleep_since.max(begins));
         let (share, cpu) = (self.periods.reservation, self.cpu);
-        Standing { share, cpu, in_parts, begins, deadline, left, slept }
+        PeriodState { share, cpu, in_parts, begins, deadline, left, slept }
     }
 }
 
 /// Returns the demand of all vCPUs but one on each CPU from now on. `None` for a CPU with a vCPU
 /// that has a phase.
 pub(super) fn demands(
-    servers: &Roster<Server>,
+    servers: &Roster<EdfServer>,
     but: Option<VcpuId>,
     (at, cpus): (&Moment, CpuSet),
-    (clock, looks): (&GridClock, Looks),
+    (clock, looks): (&GridClock, DispatchOverhead),
 ) -> Vec<Option<Demand>> {
     let is_asked = |index| cpus.contains(CpuId::new(index));
     let mut demands: Vec<_> =
@@ -122,8 +122,8 @@ pub(super) fn demands(
 }
 
 /// Returns the sum of the slices on a CPU by their periods, rounded up to a millionth.
-pub(super) fn reserved(servers: &Roster<Server>, cpu: CpuId) -> CpuShare {
-    let share = |server: &Server| {
+pub(super) fn reserved(servers: &Roster<EdfServer>, cpu: CpuId) -> CpuShare {
+    let share = |server: &EdfServer| {
         let whole = server.periods.reservation;
         let slice: Span = match &server.in_parts {
             Some(parts) => parts.iter().filter(|one| one.cpu == cpu).map(|one| one.slice).sum(),

@@ -3,7 +3,7 @@
 use slackline_units::DomId;
 
 use super::*;
-use crate::Given;
+use crate::RawValue;
 use crate::picture::picture;
 
 #[test]
@@ -208,7 +208,7 @@ fn admission_spreads_vcpus_over_cpus() {
 #[test]
 fn missed_budget_is_made_up_from_slack() {
     let values = |fields, terms: &[(&'static str, &'static str)]| {
-        let given = terms.iter().map(|&(name, value)| (name, Given::Text(value)));
+        let given = terms.iter().map(|&(name, value)| (name, RawValue::Text(value)));
         Values::read(fields, given).unwrap()
     };
     let mut at = Moment::at_start(1);
@@ -221,7 +221,7 @@ fn missed_budget_is_made_up_from_slack() {
         let share = values(SPEC.share_fields, &[("slice", "4ms"), ("period", "10ms")]);
         edf.admit(&at, vcpu, &share).unwrap();
         at.set_awake(vcpu, true);
-        edf.wake(&at, vcpu);
+        edf.on_wake(&at, vcpu);
     }
     let [a, b] = vcpus;
     let mut run = |vcpu, until, rings: bool| {
@@ -230,7 +230,7 @@ fn missed_budget_is_made_up_from_slack() {
         at.advance(until);
         edf.charge(&at, vcpu, ran);
         if rings {
-            edf.ring(&at, cpu);
+            edf.on_timer(&at, cpu);
         }
         at.vacate(cpu);
         match edf.pick(&at, cpu) {
@@ -254,18 +254,18 @@ fn missed_budget_is_made_up_from_slack() {
 /// is not its own. No vCPU had to wait, so its next slice is whole up to the measurement tolerance.
 #[test]
 fn late_stop_without_waiters_leaves_the_next_slice_whole() {
-    let values = |fields, terms: &[(&'static str, Given<'static>)]| {
+    let values = |fields, terms: &[(&'static str, RawValue<'static>)]| {
         Values::read(fields, terms.iter().copied()).unwrap()
     };
     let mut at = Moment::at_start(1);
     let mut edf = Edf::new(&values(SPEC.policy_fields, &[]), &Topology::flat(1));
     let (cpu, a) = (CpuId::new(0), VcpuId::new(0, DomId::new(0), 0));
-    let text = Given::Text;
-    let terms = [("slice", text("4ms")), ("period", text("10ms")), ("exact", Given::Flag(true))];
+    let text = RawValue::Text;
+    let terms = [("slice", text("4ms")), ("period", text("10ms")), ("exact", RawValue::Flag(true))];
     at.join(a);
     edf.admit(&at, a, &values(SPEC.share_fields, &terms)).unwrap();
     at.set_awake(a, true);
-    edf.wake(&at, a);
+    edf.on_wake(&at, a);
     let ms = |ms| Time::START + Span::from_ms(ms);
     at.occupy(cpu, a);
     at.advance(ms(4));
@@ -275,7 +275,7 @@ fn late_stop_without_waiters_leaves_the_next_slice_whole() {
     at.advance(ms(10) - Span::from_us(10));
     edf.charge(&at, a, Span::from_us(40));
     at.advance(ms(10));
-    edf.ring(&at, cpu);
+    edf.on_timer(&at, cpu);
     let Pick::Run { limit, .. } = edf.pick(&at, cpu) else { panic!("a new period has budget") };
     assert_eq!(limit, Some(Span::from_ms(4) - overrun::history::UNTOLD));
 }
@@ -285,7 +285,7 @@ fn late_stop_without_waiters_leaves_the_next_slice_whole() {
 #[test]
 fn phased_vcpu_that_leaves_at_once_holds_no_share() {
     let values = |fields, terms: &[(&'static str, &'static str)]| {
-        let given = terms.iter().map(|&(name, value)| (name, Given::Text(value)));
+        let given = terms.iter().map(|&(name, value)| (name, RawValue::Text(value)));
         Values::read(fields, given).unwrap()
     };
     let mut edf = Edf::new(&values(SPEC.policy_fields, &[]), &Topology::flat(1));
@@ -293,7 +293,9 @@ fn phased_vcpu_that_leaves_at_once_holds_no_share() {
         values(SPEC.share_fields, &[("slice", "7000001ns"), ("period", "10ms"), ("phase", "5ms")]);
     let mut at = Moment::at_start(1);
     let vcpu = VcpuId::new(0, DomId::new(0), 0);
-    let room = |edf: &Edf, at: &Moment| edf.room(at, Span::from_ms(10), CpuSet::one(CpuId::new(0)));
+    let room = |edf: &Edf, at: &Moment| {
+        edf.available_slice(at, Span::from_ms(10), CpuSet::one(CpuId::new(0)))
+    };
     at.advance(Time::START + Span::from_ms(10));
     // Excess counts if a vCPU with budget left waits.
     let waits = VcpuId::new(1, DomId::new(1), 0);
@@ -301,18 +303,18 @@ fn phased_vcpu_that_leaves_at_once_holds_no_share() {
     let little = values(SPEC.share_fields, &[("slice", "1ms"), ("period", "10ms")]);
     edf.admit(&at, waits, &little).unwrap();
     at.set_awake(waits, true);
-    edf.wake(&at, waits);
+    edf.on_wake(&at, waits);
     let before = room(&edf, &at);
     at.join(vcpu);
     edf.admit(&at, vcpu, &share).unwrap();
     assert!(room(&edf, &at) < before);
     at.leave(vcpu);
-    let _ = edf.leave(&at, vcpu);
+    let _ = edf.on_leave(&at, vcpu);
     assert_eq!(room(&edf, &at), before);
 }
 
 /// Returns an EDF policy and a host with `cpus` CPUs, to be driven by hand.
-fn by_hand(cpus: usize, words: &[(&'static str, Given<'static>)]) -> (Edf, Moment) {
+fn by_hand(cpus: usize, words: &[(&'static str, RawValue<'static>)]) -> (Edf, Moment) {
     let values = Values::read(SPEC.policy_fields, words.iter().copied()).unwrap();
     (Edf::new(&values, &Topology::flat(cpus)), Moment::at_start(cpus))
 }
@@ -320,8 +322,8 @@ fn by_hand(cpus: usize, words: &[(&'static str, Given<'static>)]) -> (Edf, Momen
 /// Admits a blocked vCPU with a hard limit.
 fn join(edf: &mut Edf, at: &mut Moment, slot: u32, (slice, period): (&str, &str)) -> VcpuId {
     let vcpu = VcpuId::new(slot, DomId::new(slot), 0);
-    let (slice, period) = (("slice", Given::Text(slice)), ("period", Given::Text(period)));
-    let terms = [slice, period, ("exact", Given::Flag(true))];
+    let (slice, period) = (("slice", RawValue::Text(slice)), ("period", RawValue::Text(period)));
+    let terms = [slice, period, ("exact", RawValue::Flag(true))];
     at.join(vcpu);
     edf.admit(at, vcpu, &Values::read(SPEC.share_fields, terms.into_iter()).unwrap()).unwrap();
     vcpu
@@ -329,14 +331,14 @@ fn join(edf: &mut Edf, at: &mut Moment, slot: u32, (slice, period): (&str, &str)
 
 fn wake(edf: &mut Edf, at: &mut Moment, vcpu: VcpuId) {
     at.set_awake(vcpu, true);
-    edf.wake(at, vcpu);
+    edf.on_wake(at, vcpu);
 }
 
 /// Three vCPUs of 0.6 CPU on two CPUs: the third is split. After it has left, it may still delay
 /// the others until the CPU is quiescent.
 #[test]
 fn cpu_stays_strict_after_a_split_until_quiescent() {
-    let (mut edf, mut at) = by_hand(2, &[("place", Given::Text("split"))]);
+    let (mut edf, mut at) = by_hand(2, &[("place", RawValue::Text("split"))]);
     let share = ("6ms", "10ms");
     let vcpus = [0, 1, 2].map(|slot| join(&mut edf, &mut at, slot, share));
     vcpus.iter().for_each(|&vcpu| wake(&mut edf, &mut at, vcpu));
@@ -345,7 +347,7 @@ fn cpu_stays_strict_after_a_split_until_quiescent() {
     assert_eq!(edf.promised.strict(), CpuSet::first_n(2));
     assert_eq!(left_over(&edf), [false, false]);
     at.leave(vcpus[2]);
-    edf.leave(&at, vcpus[2]);
+    edf.on_leave(&at, vcpus[2]);
     assert_eq!(left_over(&edf), [true, true]);
     let here = edf.servers[vcpus[0]].cpu;
     at.occupy(here, vcpus[0]);
@@ -358,7 +360,7 @@ fn cpu_stays_strict_after_a_split_until_quiescent() {
 
 #[test]
 fn reserved_share_of_a_cpu_counts_slices_and_parts_without_overhead() {
-    let values = Values::read(SPEC.policy_fields, [("place", Given::Text("split"))].into_iter());
+    let values = Values::read(SPEC.policy_fields, [("place", RawValue::Text("split"))].into_iter());
     let topology = Topology::flat(2).with_dispatch(Span::from_us(100));
     let (mut edf, mut at) = (Edf::new(&values.unwrap(), &topology), Moment::at_start(2));
     let reserved = |edf: &Edf| [0, 1].map(|cpu| edf.reserved(CpuId::new(cpu)).unwrap().ppm());
@@ -368,7 +370,7 @@ fn reserved_share_of_a_cpu_counts_slices_and_parts_without_overhead() {
     assert_eq!(one + other, 1_800_000, "the third is split: {one} and {other}");
     assert!(one > 600_000 && other > 600_000, "{one} and {other}");
     at.leave(vcpus[2]);
-    edf.leave(&at, vcpus[2]);
+    edf.on_leave(&at, vcpus[2]);
     assert_eq!(reserved(&edf), [600_000; 2]);
 }
 
@@ -382,7 +384,8 @@ fn blocked_vcpu_claims_its_slice_until_it_would_be_exhausted() {
     for (now, is_free) in leaves.into_iter().chain([(ms(24) - ns, false), (ms(24), true)]) {
         let (mut edf, mut at) = by_hand(1, &[]);
         let cpu = CpuId::new(0);
-        let room = |edf: &Edf, at: &Moment| edf.room(at, Span::from_ms(10), CpuSet::one(cpu));
+        let room =
+            |edf: &Edf, at: &Moment| edf.available_slice(at, Span::from_ms(10), CpuSet::one(cpu));
         join(&mut edf, &mut at, 0, ("4ms", "10ms"));
         let before = room(&edf, &at);
         at.advance(now - Span::from_ms(3));
@@ -393,7 +396,7 @@ fn blocked_vcpu_claims_its_slice_until_it_would_be_exhausted() {
         edf.charge(&at, vcpu, Span::from_ms(3));
         at.vacate(cpu);
         at.leave(vcpu);
-        edf.leave(&at, vcpu);
+        edf.on_leave(&at, vcpu);
         assert_eq!(room(&edf, &at) == before, is_free, "left at {now}");
     }
 }
@@ -423,10 +426,10 @@ fn only_stopped_vcpus_contribute_to_the_stop_lateness() {
             edf.charge(&at, vcpu, ran);
             at.vacate(cpu);
             if !at.is_awake(vcpu) {
-                edf.block(&at, vcpu);
+                edf.on_block(&at, vcpu);
             }
             at.advance(end);
-            edf.ring(&at, cpu);
+            edf.on_timer(&at, cpu);
             if !at.is_awake(vcpu) {
                 wake(&mut edf, &mut at, vcpu);
             }
@@ -439,7 +442,7 @@ fn only_stopped_vcpus_contribute_to_the_stop_lateness() {
 /// continues on the second.
 #[test]
 fn split_vcpu_continues_on_its_next_cpu() {
-    let (mut edf, mut at) = by_hand(2, &[("place", Given::Text("split"))]);
+    let (mut edf, mut at) = by_hand(2, &[("place", RawValue::Text("split"))]);
     let vcpus = [0, 1, 2].map(|slot| join(&mut edf, &mut at, slot, ("6ms", "10ms")));
     let split = vcpus[2];
     wake(&mut edf, &mut at, split);
@@ -454,7 +457,11 @@ fn split_vcpu_continues_on_its_next_cpu() {
     let cpus = edf.charge(&at, split, part);
     let second = CpuId::new(1 - first.index());
     assert!(cpus.contains(second));
-    assert_eq!(edf.pass(&at, first), CpuSet::one(second), "after the first CPU released it");
+    assert_eq!(
+        edf.prepare_pick(&at, first),
+        CpuSet::one(second),
+        "after the first CPU released it"
+    );
     at.vacate(first);
     assert_eq!(edf.pick(&at, first), Pick::Idle);
     let Pick::Run { vcpu, limit: Some(rest), .. } = edf.pick(&at, second) else {
@@ -467,7 +474,7 @@ fn split_vcpu_continues_on_its_next_cpu() {
 /// while others wait. It leaves and rejoins, and does not get these 1.2 ms again.
 #[test]
 fn split_vcpu_keeps_its_excess_when_it_rejoins() {
-    let (mut edf, mut at) = by_hand(2, &[("place", Given::Text("split"))]);
+    let (mut edf, mut at) = by_hand(2, &[("place", RawValue::Text("split"))]);
     let vcpus = [0, 1, 2].map(|slot| join(&mut edf, &mut at, slot, ("6ms", "10ms")));
     let split = vcpus[2];
     vcpus.iter().for_each(|&vcpu| wake(&mut edf, &mut at, vcpu));
@@ -479,7 +486,7 @@ fn split_vcpu_keeps_its_excess_when_it_rejoins() {
     at.vacate(CpuId::new(0));
     at.vacate(CpuId::new(1));
     at.leave(split);
-    edf.leave(&at, split);
+    edf.on_leave(&at, split);
     join(&mut edf, &mut at, 2, ("2ms", "10ms"));
     let account = edf.account(split);
     let remaining = account.iter().find(|(name, _)| *name == "remaining");
@@ -491,13 +498,13 @@ fn split_vcpu_keeps_its_excess_when_it_rejoins() {
 #[test]
 fn tardy_vcpu_leaves_no_room_for_a_split() {
     for (now, has_room) in [(0, true), (4, false)] {
-        let (mut edf, mut at) = by_hand(2, &[("place", Given::Text("split"))]);
+        let (mut edf, mut at) = by_hand(2, &[("place", RawValue::Text("split"))]);
         for slot in [0, 1] {
             let vcpu = join(&mut edf, &mut at, slot, ("6ms", "10ms"));
             wake(&mut edf, &mut at, vcpu);
         }
         at.advance(Time::START + Span::from_ms(now));
-        let room = edf.room(&at, Span::from_ms(10), CpuSet::first_n(2)).unwrap();
+        let room = edf.available_slice(&at, Span::from_ms(10), CpuSet::first_n(2)).unwrap();
         assert_eq!(room >= Span::from_ms(6), has_room, "{room} at {now} ms");
     }
 }
@@ -508,7 +515,7 @@ fn lent() -> (Edf, Moment, VcpuId) {
     let (mut edf, mut at) = by_hand(2, &[]);
     let vcpus = [0, 1].map(|number| VcpuId::new(u32::from(number), DomId::new(0), number));
     let terms = [("slice", "3ms"), ("period", "10ms"), ("spread", "use")];
-    let terms = terms.map(|(name, text)| (name, Given::Text(text)));
+    let terms = terms.map(|(name, text)| (name, RawValue::Text(text)));
     let share = Values::read(SPEC.share_fields, terms.into_iter()).unwrap();
     for vcpu in vcpus {
         at.join(vcpu);
@@ -518,7 +525,7 @@ fn lent() -> (Edf, Moment, VcpuId) {
     wake(&mut edf, &mut at, busy);
     had(&mut edf, &mut at, busy, Span::from_ms(3));
     at.advance(Time::START + Span::from_ms(10));
-    edf.ring(&at, cpu);
+    edf.on_timer(&at, cpu);
     assert_eq!(edf.servers[busy].loan(), Span::from_ms(3));
     (edf, at, busy)
 }
@@ -547,7 +554,7 @@ fn loan_used_ahead_stays_reserved_while_a_vcpu_waits() {
         } else {
             at.advance(Time::START + Span::from_us(16_999));
         }
-        let free = edf.room(&at, Span::from_ms(10), CpuSet::one(cpu));
+        let free = edf.available_slice(&at, Span::from_ms(10), CpuSet::one(cpu));
         assert_eq!(free, Some(Span::from_us(room)));
     }
 }

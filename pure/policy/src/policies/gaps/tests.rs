@@ -1,11 +1,11 @@
 //! Test vectors of our reference on the paper, sections 7.3 and 7.4: one CPU, no costs, ticks at
 //! 10, 20, 30 ms, and so on. A credit is a hundredth of a tick.
 
-use slackline_units::{DomId, Pending, Span, Task, TaskId, Tasks, Time, Told, Urgency, VcpuId};
+use slackline_units::{DomId, Pending, Span, Task, TaskId, Tasks, Time, Urgency, VcpuHint, VcpuId};
 
 use super::SPEC;
 use crate::picture::{Dispatch, Hog, dispatches, dispatches_told};
-use crate::{Given, Moment, Policy, Topology, Values};
+use crate::{Moment, Policy, RawValue, Topology, Values};
 
 const PAPER: &str = "gaps rules=paper";
 
@@ -171,7 +171,7 @@ fn pending_io_gives_a_claim_only_to_its_vm() {
         let mut tasks = Tasks::default();
         let task = Task { id: TaskId::new(1), urgency: Urgency(urgency) };
         (tasks.blocked[0], tasks.woken[0]) = (Some(task), Some(task.id));
-        policy.hear(&at, vcpu, &Told::Tasks(tasks));
+        policy.on_hint(&at, vcpu, &VcpuHint::Tasks(tasks));
     }
     for (domain, items, claims) in [
         (99, 1, ["0", "none", "none"]),
@@ -180,7 +180,7 @@ fn pending_io_gives_a_claim_only_to_its_vm() {
         (8, 0, ["0", "none", "6"]),
     ] {
         let pending = Pending { items, ..Pending::nothing(DomId::new(domain)) };
-        policy.hear(&at, driver, &Told::Pending(pending));
+        policy.on_hint(&at, driver, &VcpuHint::Pending(pending));
         let found = [driver, web, batch].map(|vcpu| claim(&*policy, vcpu));
         assert_eq!(found, claims, "{items} for {domain}");
     }
@@ -190,7 +190,7 @@ fn pending_io_gives_a_claim_only_to_its_vm() {
 /// until it has answered or blocks. By then it has done all work.
 #[test]
 fn quick_server_claims_until_it_answers_or_blocks() {
-    let given = [("tell", Given::Text("inferred"))];
+    let given = [("tell", RawValue::Text("inferred"))];
     let policy = Values::read(SPEC.policy_fields, given.into_iter()).unwrap();
     let share = Values::defaults(SPEC.share_fields).unwrap();
     let mut policy = (SPEC.build)(&policy, &Topology::flat(1));
@@ -201,10 +201,10 @@ fn quick_server_claims_until_it_answers_or_blocks() {
         policy.admit(&at, vcpu, &share).unwrap();
     }
     at.set_awake(server, true);
-    policy.wake(&at, server);
+    policy.on_wake(&at, server);
     let tell = |policy: &mut Box<dyn Policy>, items, asked| {
         let pending = Pending { items, asked, ..Pending::nothing(server.domain()) };
-        policy.hear(&at, driver, &Told::Pending(pending));
+        policy.on_hint(&at, driver, &VcpuHint::Pending(pending));
         claim(&**policy, server)
     };
     for asked in 0..8 {
@@ -217,7 +217,7 @@ fn quick_server_claims_until_it_answers_or_blocks() {
     tell(&mut policy, 1, 9);
     assert_eq!(tell(&mut policy, 0, 9), "100");
     at.set_awake(server, false);
-    policy.block(&at, server);
+    policy.on_block(&at, server);
     assert_eq!(claim(&*policy, server), "none");
 }
 
@@ -234,10 +234,10 @@ fn report_by_own_devices_counts_at_once_without_driver_rank() {
     let server = Some(Task { id: TaskId::new(1), urgency: Urgency(100) });
     let mut tasks = Tasks::default();
     (tasks.blocked[0], tasks.woken[0]) = (server, server.map(|task| task.id));
-    let waits = |items| Told::Pending(Pending { items, ..Pending::nothing(DomId::new(0)) });
+    let waits = |items| VcpuHint::Pending(Pending { items, ..Pending::nothing(DomId::new(0)) });
     let run = |teller| {
         let hogs = [(); 3].map(|()| Hog { wakes: Span::ZERO, urgency: None });
-        let told = [(0, 0, Told::Tasks(tasks)), (100_500, teller, waits(1))];
+        let told = [(0, 0, VcpuHint::Tasks(tasks)), (100_500, teller, waits(1))];
         let later = told.into_iter().chain([(100_700, teller, waits(0))]);
         let later: Vec<_> = later.map(|(us, who, told)| (Span::from_us(us), who, told)).collect();
         dispatches_told("gaps", &hogs, &later, Span::from_secs(1))
@@ -280,7 +280,7 @@ fn all_vcpus_of_a_vm_share_the_claim_of_one() {
         policy.admit(&at, vcpu, &share).unwrap();
     }
     let mut tell = |vcpu, told| {
-        policy.hear(&at, vcpu, &told);
+        policy.on_hint(&at, vcpu, &told);
         vcpus.map(|vcpu| claim(&*policy, vcpu))
     };
     let waits = |urgencies: &[u8]| {
@@ -290,10 +290,10 @@ fn all_vcpus_of_a_vm_share_the_claim_of_one() {
             tasks.blocked[place] = Some(Task { id, urgency: Urgency(urgency) });
             tasks.woken[place] = Some(id);
         }
-        Told::Tasks(tasks)
+        VcpuHint::Tasks(tasks)
     };
     assert_eq!(tell(vcpus[0], waits(&[100])), ["none"; 2], "no I/O is pending");
-    let done = Told::Pending(Pending { items: 1, ..Pending::nothing(guest) });
+    let done = VcpuHint::Pending(Pending { items: 1, ..Pending::nothing(guest) });
     assert_eq!(tell(driver, done), ["100"; 2]);
     assert_eq!(tell(vcpus[0], waits(&[50, 100])), ["50"; 2]);
     assert_eq!(tell(vcpus[0], waits(&[100])), ["100"; 2]);

@@ -24,7 +24,7 @@ const OUT_OF_BUDGET: Rank = (u64::MAX, Time::NEVER);
 const ALL: usize = 0;
 
 /// Runnable vCPUs that run or have budget left.
-pub(super) struct Order {
+pub(super) struct RankOrder {
     /// vCPUs with budget left and without a CPU.
     waiting: Queues<Rank>,
     /// Running vCPUs that can be preempted, the worst rank first. Of equals the one on the CPU with
@@ -39,10 +39,10 @@ pub(super) struct Order {
     told: CpuSet,
 }
 
-impl Order {
+impl RankOrder {
     /// Creates an empty order for `cpus` CPUs.
-    pub(super) fn new(cpus: usize) -> Order {
-        Order {
+    pub(super) fn new(cpus: usize) -> RankOrder {
+        RankOrder {
             waiting: Queues::new(1),
             running: Queues::new(1),
             runs: alloc::vec![None; cpus],
@@ -163,7 +163,7 @@ mod tests {
             let bits = (0..CPUS).filter(|cpu| allowed >> cpu & 1 == 1);
             let cpus: CpuSet = bits.map(CpuId::new).collect();
             at.allow(vcpus[7], cpus);
-            let (mut order, mut told) = (Order::new(CPUS), CpuSet::NONE);
+            let (mut order, mut told) = (RankOrder::new(CPUS), CpuSet::NONE);
             // `None`: out of budget. Each vCPU has been put once.
             let mut ranks: [Option<Rank>; 8] = [None; 8];
             for (step, cpu, slot, level) in steps {

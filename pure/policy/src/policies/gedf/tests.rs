@@ -5,7 +5,7 @@ use alloc::string::ToString;
 use slackline_units::DomId;
 
 use super::*;
-use crate::Given;
+use crate::RawValue;
 use crate::picture::picture;
 
 #[test]
@@ -103,15 +103,15 @@ fn waking_vcpu_preempts_the_latest_deadline() {
 
 fn share(budget: &str, period: &str) -> Values {
     let given = [
-        ("budget", Given::Text(budget)),
-        ("period", Given::Text(period)),
-        ("extra", Given::Flag(false)),
+        ("budget", RawValue::Text(budget)),
+        ("period", RawValue::Text(period)),
+        ("extra", RawValue::Flag(false)),
     ];
     Values::read(SPEC.share_fields, given.into_iter()).unwrap()
 }
 
 fn policy(words: &[(&'static str, &'static str)], cpus: usize) -> Box<dyn Policy> {
-    let given = words.iter().map(|&(name, text)| (name, Given::Text(text)));
+    let given = words.iter().map(|&(name, text)| (name, RawValue::Text(text)));
     let values = Values::read(SPEC.policy_fields, given).unwrap();
     (SPEC.build)(&values, &Topology::flat(cpus))
 }
@@ -127,14 +127,14 @@ fn left_after_overrun(overrun: &'static str) -> Option<Span> {
     at.join(vcpu(0));
     policy.admit(&at, vcpu(0), &share("4ms", "10ms")).unwrap();
     at.set_awake(vcpu(0), true);
-    policy.wake(&at, vcpu(0));
+    policy.on_wake(&at, vcpu(0));
     at.occupy(cpu, vcpu(0));
-    policy.start(&at, vcpu(0));
+    policy.on_start(&at, vcpu(0));
     at.advance(Time::START + Span::from_ms(5));
     policy.charge(&at, vcpu(0), Span::from_ms(5));
     assert_eq!(policy.pick(&at, cpu), Pick::Idle);
     at.advance(Time::START + Span::from_ms(10));
-    policy.ring(&at, cpu);
+    policy.on_timer(&at, cpu);
     match policy.pick(&at, cpu) {
         Pick::Run { limit, .. } => limit,
         Pick::Idle => None,
@@ -174,7 +174,7 @@ fn confined_vcpu_runs_only_on_its_cpus() {
         at.allow(vcpu(slot), CpuSet::one(CpuId::new(1)));
         policy.admit(&at, vcpu(slot), &share("1ms", "10ms")).unwrap();
         at.set_awake(vcpu(slot), true);
-        assert_eq!(policy.wake(&at, vcpu(slot)), CpuSet::one(CpuId::new(1)));
+        assert_eq!(policy.on_wake(&at, vcpu(slot)), CpuSet::one(CpuId::new(1)));
     }
     assert_eq!(policy.pick(&at, CpuId::new(0)), Pick::Idle);
     assert!(matches!(policy.pick(&at, CpuId::new(1)), Pick::Run { .. }));
@@ -199,16 +199,16 @@ fn calls_a_century_apart_do_not_overflow() {
     for now in [Time::START, century, Time::from_ns(u64::MAX / 2), Time::from_ns(u64::MAX - 1)] {
         let passed = now - core::mem::replace(&mut before, now);
         at.advance(now);
-        policy.ring(&at, cpu);
+        policy.on_timer(&at, cpu);
         for slot in 0..3 {
             at.set_awake(vcpu(slot), true);
-            policy.wake(&at, vcpu(slot));
+            policy.on_wake(&at, vcpu(slot));
             policy.charge(&at, vcpu(slot), passed);
-            assert!(policy.alarm(cpu).is_some_and(|alarm| alarm > now));
+            assert!(policy.next_timer(cpu).is_some_and(|alarm| alarm > now));
             at.set_awake(vcpu(slot), false);
-            policy.block(&at, vcpu(slot));
-            policy.pass(&at, cpu);
-            policy.pass(&at, CpuId::new(1));
+            policy.on_block(&at, vcpu(slot));
+            policy.prepare_pick(&at, cpu);
+            policy.prepare_pick(&at, CpuId::new(1));
         }
     }
 }
@@ -225,17 +225,17 @@ fn barred_vcpu_waits_and_another_cpu_takes_it() {
     at.join(vcpu);
     policy.admit(&at, vcpu, &share).unwrap();
     at.set_awake(vcpu, true);
-    policy.wake(&at, vcpu);
+    policy.on_wake(&at, vcpu);
     at.occupy(cpus[0], vcpu);
-    policy.start(&at, vcpu);
+    policy.on_start(&at, vcpu);
     let picked = |policy: &dyn Policy, at: &Moment, cpu| match policy.pick(at, cpu) {
         Pick::Run { vcpu, .. } => Some(vcpu),
         Pick::Idle => None,
     };
     assert_eq!(picked(&*policy, &at, cpus[1]), None, "it runs elsewhere");
     at.vacate(cpus[0]);
-    policy.turn_over(&at, vcpu, TurnEnd::Yield);
-    policy.pass(&at, cpus[1]);
+    policy.on_timeslice_end(&at, vcpu, TimesliceEnd::Yield);
+    policy.prepare_pick(&at, cpus[1]);
     assert_eq!(picked(&*policy, &at, cpus[1]), Some(vcpu));
 }
 
@@ -249,8 +249,9 @@ fn blocked_vcpu_claims_its_budget_until_it_would_be_exhausted() {
     for (now, is_free) in leaves.into_iter().chain([(ms(34) - ns, false), (ms(34), true)]) {
         let (mut policy, mut at) = (policy(&[("asleep", "trimmed")], 1), Moment::at_start(1));
         let cpu = CpuId::new(0);
-        let room =
-            |policy: &dyn Policy, at: &Moment| policy.room(at, Span::from_ms(10), CpuSet::one(cpu));
+        let room = |policy: &dyn Policy, at: &Moment| {
+            policy.available_slice(at, Span::from_ms(10), CpuSet::one(cpu))
+        };
         at.join(vcpu(0));
         policy.admit(&at, vcpu(0), &share("4ms", "10ms")).unwrap();
         let before = room(&*policy, &at);
@@ -258,14 +259,14 @@ fn blocked_vcpu_claims_its_budget_until_it_would_be_exhausted() {
         at.join(vcpu(1));
         policy.admit(&at, vcpu(1), &share("3ms", "10ms")).unwrap();
         at.set_awake(vcpu(1), true);
-        policy.wake(&at, vcpu(1));
+        policy.on_wake(&at, vcpu(1));
         at.occupy(cpu, vcpu(1));
-        policy.start(&at, vcpu(1));
+        policy.on_start(&at, vcpu(1));
         at.advance(now);
         policy.charge(&at, vcpu(1), Span::from_ms(3));
         at.vacate(cpu);
         at.leave(vcpu(1));
-        policy.leave(&at, vcpu(1));
+        policy.on_leave(&at, vcpu(1));
         assert_eq!(room(&*policy, &at) == before, is_free, "left at {now}");
     }
 }

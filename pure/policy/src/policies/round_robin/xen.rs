@@ -9,21 +9,21 @@ use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 use crate::admission::placement::Population;
 use crate::queues::ordered::Queues;
 use crate::{
-    Account, AdmitError, Entitlement, Moment, Pick, Policy, Roster, Topology, TurnEnd, Values,
+    Account, AdmitError, Entitlement, Moment, Pick, Policy, Roster, TimesliceEnd, Topology, Values,
 };
 
-pub(super) struct RoundRobin {
+pub(super) struct XenRoundRobin {
     quantum: Span,
     /// One queue per CPU, by position. The current vCPU stays in it.
     queues: Queues<i64>,
-    lines: Vec<Line>,
+    lines: Vec<RoundRobinCpu>,
     population: Population,
     homes: Roster<CpuId>,
 }
 
 /// State of one CPU.
 #[derive(Clone, Debug)]
-struct Line {
+struct RoundRobinCpu {
     /// Current vCPU; its timeslice ends at `until`.
     current: Option<VcpuId>,
     until: Time,
@@ -35,7 +35,7 @@ struct Line {
     back: i64,
 }
 
-impl Policy for RoundRobin {
+impl Policy for XenRoundRobin {
     fn admit(&mut self, at: &Moment, vcpu: VcpuId, _: &Values) -> Result<(), AdmitError> {
         let home = self.population.join(at.allowed(vcpu));
         self.homes.insert(vcpu, home);
@@ -57,20 +57,20 @@ impl Policy for RoundRobin {
         Ok([before, after].into_iter().collect())
     }
 
-    fn leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.retire(at, vcpu);
         let home = self.homes.remove(vcpu).expect("a joined vCPU has a home CPU");
         self.population.leave(home);
         CpuSet::NONE
     }
 
-    fn wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_wake(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.join_front(at, vcpu);
         CpuSet::one(self.homes[vcpu])
     }
 
     /// A vCPU that was picked because the host barred the current one becomes the current one.
-    fn start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let line = &mut self.lines[self.homes[vcpu].index()];
         if line.current != Some(vcpu) {
             (line.current, line.until) = (Some(vcpu), at.now().after(self.quantum));
@@ -82,7 +82,7 @@ impl Policy for RoundRobin {
         CpuSet::NONE
     }
 
-    fn turn_over(&mut self, at: &Moment, vcpu: VcpuId, _: TurnEnd) -> CpuSet {
+    fn on_timeslice_end(&mut self, at: &Moment, vcpu: VcpuId, _: TimesliceEnd) -> CpuSet {
         let home = self.homes[vcpu];
         let line = &mut self.lines[home.index()];
         if line.current == Some(vcpu) {
@@ -93,7 +93,7 @@ impl Policy for RoundRobin {
         CpuSet::NONE
     }
 
-    fn block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+    fn on_block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.retire(at, vcpu);
         CpuSet::NONE
     }
@@ -114,11 +114,16 @@ impl Policy for RoundRobin {
     }
 }
 
-impl RoundRobin {
-    pub(super) fn new(quantum: Span, topology: &Topology) -> RoundRobin {
-        let line =
-            Line { current: None, until: Time::START, woken: Time::NEVER, front: 0, back: 0 };
-        RoundRobin {
+impl XenRoundRobin {
+    pub(super) fn new(quantum: Span, topology: &Topology) -> XenRoundRobin {
+        let line = RoundRobinCpu {
+            current: None,
+            until: Time::START,
+            woken: Time::NEVER,
+            front: 0,
+            back: 0,
+        };
+        XenRoundRobin {
             quantum,
             queues: Queues::new(topology.cpus()),
             lines: alloc::vec![line; topology.cpus()],

@@ -5,20 +5,20 @@ use alloc::vec::Vec;
 use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, Span, Time, VcpuId};
 
 use super::pass::ready;
-use super::server::Server;
-use super::terms::{Share, WEIGHT_PERIOD, long_enough};
-use super::{Cpu, Sedf, booking};
-use crate::admission::fit::{Fitting, Found};
+use super::server::SedfServer;
+use super::terms::{SedfParameters, WEIGHT_PERIOD, long_enough};
+use super::{Sedf, SedfCpu, booking};
+use crate::admission::fit::{FitPlacement, FitSearch};
 use crate::admission::placement::{Packing, Request};
-use crate::admission::split::{Part, Splits};
-use crate::admission::zero_lag::Books;
+use crate::admission::split::{Splits, Subtask};
+use crate::admission::zero_lag::ReservationBooks;
 use crate::{AdmitError, Moment};
 
 /// Result of an admission: placement of the reservation, and usage to be deducted from it.
 #[derive(Debug)]
-pub(super) struct Promised {
+pub(super) struct AdmittedReservation {
     /// Subtasks of a split vCPU. Empty if the vCPU is bound to one CPU as a whole.
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<Subtask>,
     /// CPU to which the vCPU is bound, or the CPU of the first subtask.
     pub(super) cpu: CpuId,
     /// CPU time already used in excess of the fluid rate. It is deducted from the first slices.
@@ -36,11 +36,12 @@ impl Sedf {
         at: &Moment,
         vcpu: VcpuId,
         before: Option<(CpuId, Span)>,
-        terms: &Share,
-    ) -> Result<Promised, AdmitError> {
+        terms: &SedfParameters,
+    ) -> Result<AdmittedReservation, AdmitError> {
         let (now, allowed) = (at.now(), at.allowed(vcpu));
         let slice = terms.reservation()?;
-        let tallies = |cpus: &[Cpu]| cpus.iter().map(|cpu| cpu.tally.clone()).collect::<Vec<_>>();
+        let tallies =
+            |cpus: &[SedfCpu]| cpus.iter().map(|cpu| cpu.tally.clone()).collect::<Vec<_>>();
         let splits = self.parting.as_ref().map(|parting| parting.splits.clone());
         let undone = (!self.holds.is_empty() || splits.is_some())
             .then(|| (self.holds.clone(), tallies(&self.cpus), splits));
@@ -53,7 +54,7 @@ impl Sedf {
         let parts = self.take_parts(vcpu);
         let lifted = self.holds.lift(vcpu, booked, &mut self.cpus);
         let has_paid = self.stop_paying(vcpu);
-        let place = Place {
+        let place = SedfPlacement {
             sedf: self,
             cpus: &self.cpus,
             splits: self.parting.as_ref().map(|parting| &parting.splits),
@@ -83,19 +84,25 @@ impl Sedf {
         let has_account = booked.is_some() || !parts.is_empty();
         let earlier = if has_account { Span::ZERO } else { lifted.advance(now) };
         let advance = before.map_or(earlier, |(_, advance)| advance.max(earlier));
-        let Found { parts, cpu, waits } = found;
+        let FitPlacement { parts, cpu, waits } = found;
         let to = slice.filter(|_| parts.is_empty()).map(|slice| (cpu, slice));
         self.holds.settle(&lifted, to, (now, advance), &mut self.cpus);
         self.put_parts(vcpu, terms.period, &parts);
         if terms.balances {
             self.pay(vcpu);
         }
-        Ok(Promised { parts, cpu, advance, waits })
+        Ok(AdmittedReservation { parts, cpu, advance, waits })
     }
 
     /// Releases the reservation of a vCPU that has left. It stays booked until the excess is
     /// accrued.
-    pub(super) fn give_back(&mut self, now: Time, vcpu: VcpuId, server: &Server, advance: Span) {
+    pub(super) fn give_back(
+        &mut self,
+        now: Time,
+        vcpu: VcpuId,
+        server: &SedfServer,
+        advance: Span,
+    ) {
         self.holds.lapse(now, &mut self.cpus);
         self.take_parts(vcpu);
         let lifted = self.holds.lift(vcpu, booking(server), &mut self.cpus);
@@ -109,8 +116,8 @@ impl Sedf {
     /// Returns the longest slice of this period that would be admitted now for one more vCPU.
     pub(super) fn longest(&self, at: &Moment, period: Span, allowed: CpuSet) -> Span {
         let Ok(least) = Reservation::new(Span::from_ns(1), period) else { return Span::ZERO };
-        let tally = |cpu: &Cpu| Cpu { tally: cpu.tally.clone(), ..Cpu::default() };
-        let mut cpus: Vec<Cpu> = self.cpus.iter().map(tally).collect();
+        let tally = |cpu: &SedfCpu| SedfCpu { tally: cpu.tally.clone(), ..SedfCpu::default() };
+        let mut cpus: Vec<SedfCpu> = self.cpus.iter().map(tally).collect();
         let (mut holds, resting) = (self.holds.clone(), self.resting(at, allowed));
         holds.lapse(at.now(), &mut cpus);
         let mut splits = self.parting.as_ref().map(|parting| parting.splits.clone());
@@ -120,14 +127,14 @@ impl Sedf {
         }
         let strict = splits.as_ref().map_or(CpuSet::NONE, Splits::strict);
         strict.iter().for_each(|cpu| holds.rest(cpu, &mut cpus));
-        let place = Place {
+        let place = SedfPlacement {
             sedf: self,
             cpus: &cpus,
             splits: splits.as_ref(),
             at,
             who: None,
             allowed,
-            terms: &Share::of(least),
+            terms: &SedfParameters::of(least),
             home: None,
             before: None,
             demand: &|_, slice| slice,
@@ -162,7 +169,7 @@ impl Sedf {
 
     /// Returns the capacity of a CPU for a vCPU with these terms. A vCPU that pays for balancing
     /// may also use the share kept for balancing.
-    fn capacity_for(&self, terms: &Share, cpu: CpuId) -> CpuShare {
+    fn capacity_for(&self, terms: &SedfParameters, cpu: CpuId) -> CpuShare {
         if terms.balances { self.rules.capacity } else { self.rules.capacity.less(self.kept(cpu)) }
     }
 
@@ -174,32 +181,32 @@ impl Sedf {
 }
 
 /// Placement request of one vCPU.
-struct Place<'a> {
+struct SedfPlacement<'a> {
     sedf: &'a Sedf,
     /// Reservations of the other vCPUs by CPU.
-    cpus: &'a [Cpu],
+    cpus: &'a [SedfCpu],
     /// Placement of split vCPUs. `None` if reservations are never split.
     splits: Option<&'a Splits>,
     at: &'a Moment,
     who: Option<VcpuId>,
     allowed: CpuSet,
-    terms: &'a Share,
+    terms: &'a SedfParameters,
     /// CPU to which the vCPU is bound as a whole now, if there is one.
     home: Option<CpuId>,
     /// Current slice of the vCPU, with its subtasks if it is split.
-    before: Option<(Reservation, &'a [Part])>,
+    before: Option<(Reservation, &'a [Subtask])>,
     /// Reservation that a slice needs on a CPU where a larger one may stay booked.
     demand: &'a dyn Fn(CpuId, Reservation) -> Reservation,
 }
 
-impl Place<'_> {
+impl SedfPlacement<'_> {
     /// Returns the most suitable CPU, or several for a split vCPU. The home CPU is kept if `terms`
     /// fit.
-    fn find(&self) -> Result<Found, AdmitError> {
+    fn find(&self) -> Result<FitPlacement, AdmitError> {
         let slice = self.terms.reservation()?;
         let Some((slice, splits)) = slice.zip(self.splits) else {
             let found = self.whole(&|cpu| self.is_open(cpu) && self.fits(cpu, self.terms, slice));
-            return found.map(Found::whole).map_err(|best| self.refuse(slice, best));
+            return found.map(FitPlacement::whole).map_err(|best| self.refuse(slice, best));
         };
         self.fitting(slice, splits, |fitting| fitting.find()).map_err(|room| {
             let best = self.whole(&|_| false).unwrap_or_else(|best| best);
@@ -224,13 +231,13 @@ impl Place<'_> {
         &self,
         share: Reservation,
         splits: &Splits,
-        ask: impl FnOnce(&Fitting<'_>) -> T,
+        ask: impl FnOnce(&FitSearch<'_>) -> T,
     ) -> T {
-        let Place { allowed, before, .. } = *self;
+        let SedfPlacement { allowed, before, .. } = *self;
         let demands = &|| self.sedf.demands(self.at, (self.who, self.terms), allowed);
-        let fits = &|cpu, slice| self.fits(cpu, &Share::of(slice), Some(slice));
+        let fits = &|cpu, slice| self.fits(cpu, &SedfParameters::of(slice), Some(slice));
         let whole = &|fits: &dyn Fn(CpuId) -> bool| self.whole(fits);
-        ask(&Fitting { splits, share, allowed, before, only_open: false, demands, fits, whole })
+        ask(&FitSearch { splits, share, allowed, before, only_open: false, demands, fits, whole })
     }
 
     /// Returns true if the CPU accepts these terms. Slices by weight use up a CPU, so they are
@@ -239,7 +246,7 @@ impl Place<'_> {
         self.terms.weight == 0 || self.splits.is_none_or(|splits| !splits.strict().contains(cpu))
     }
 
-    fn fits(&self, cpu: CpuId, terms: &Share, slice: Option<Reservation>) -> bool {
+    fn fits(&self, cpu: CpuId, terms: &SedfParameters, slice: Option<Reservation>) -> bool {
         let slice = slice.map(|slice| (self.demand)(cpu, slice));
         let capacity = self.sedf.capacity_for(self.terms, cpu);
         !self.sedf.rules.admits_exactly

@@ -20,14 +20,14 @@ use alloc::vec::Vec;
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
 use super::Sedf;
-use super::balancer::planning::Planned;
-use super::balancer::service_vcpu::Payers;
-use super::pass::Right;
+use super::balancer::planning::PlanState;
+use super::balancer::service_vcpu::BalancerVcpus;
+use super::pass::BudgetSource;
 use super::terms::Cost;
-use crate::balance::books::Books;
+use crate::balance::books::LoadSamples;
 use crate::balance::fields::Settings;
-use crate::balance::pairs::{self, Rules};
-use crate::balance::{CALL, Load, Member, Move, RUN, SAMPLE, Weight, groups};
+use crate::balance::pairs::{self, SwapRules};
+use crate::balance::{BalancerCpu, CALL, Member, Move, RUN, SAMPLE, Weight, groups};
 use crate::{Moment, Topology, Values};
 
 /// Balancer calls for each sample and for each run. [Diestelhorst §4.4.3]
@@ -37,17 +37,17 @@ const CALLS_A_RUN: u64 = RUN.ns() / CALL.ns();
 /// State of the balancer.
 #[derive(Debug)]
 pub(super) struct Balancer {
-    rules: Rules,
+    rules: SwapRules,
     by_runs: bool,
-    pub(super) books: Books,
+    pub(super) books: LoadSamples,
     /// Plan and its state, if the balancer plans rates. `None` if it swaps vCPUs.
-    pub(super) planned: Option<Planned>,
+    pub(super) planned: Option<PlanState>,
     /// Hardware threads of the core of each CPU, by CPU.
     cores: Vec<CpuSet>,
     /// Time of the next call. `None` while there are no vCPUs.
     next: Option<Time>,
     calls: u64,
-    pub(super) payers: Payers,
+    pub(super) payers: BalancerVcpus,
     /// Migrations at this instant whose old CPU has not been rescheduled yet.
     moving: Vec<Move>,
 }
@@ -78,10 +78,10 @@ impl Balancer {
         let cores: Vec<CpuSet> =
             (0..topology.cpus()).map(|cpu| topology.core_of(CpuId::new(cpu))).collect();
         let siblings = |cpu: CpuId| cores[cpu.index()].without(&CpuSet::one(cpu));
-        let books = Books::new(topology.cpus(), siblings, believed);
-        let planned = plans.then(Planned::default);
+        let books = LoadSamples::new(topology.cpus(), siblings, believed);
+        let planned = plans.then(PlanState::default);
         let (next, calls, moving) = (None, 0, Vec::new());
-        let payers = Payers::new(keeps);
+        let payers = BalancerVcpus::new(keeps);
         let balancer =
             Balancer { rules, by_runs, books, planned, cores, next, calls, payers, moving };
         Some(Box::new(balancer))
@@ -161,7 +161,7 @@ impl Sedf {
         let Some(balancer) = &mut self.balancer else { return };
         let server = &self.servers[vcpu];
         let is_guaranteed = match self.cpus[server.cpu.index()].turn {
-            Some(turn) if turn.vcpu == vcpu => turn.right != Right::Extra,
+            Some(turn) if turn.vcpu == vcpu => turn.right != BudgetSource::Extra,
             _ => !server.terms.extra,
         };
         // A split vCPU that was stopped late may be assigned to another CPU by now.
@@ -183,7 +183,7 @@ impl Sedf {
     /// Returns the time of the next call or planned migration. `None` for all CPUs but CPU 0.
     pub(super) fn balancer_alarm(&self, cpu: CpuId) -> Option<Time> {
         let balancer = self.balancer.as_ref().filter(|_| cpu.index() == 0)?;
-        let going_on = balancer.planned.as_ref().and_then(Planned::next);
+        let going_on = balancer.planned.as_ref().and_then(PlanState::next);
         balancer.rings().into_iter().chain(going_on).min()
     }
 
@@ -253,12 +253,17 @@ impl Sedf {
     }
 
     /// Returns the load of each CPU: the vCPUs that share its slack, and those that may migrate.
-    pub(super) fn loads(&self, at: &Moment, balancer: &Balancer, all: &[VcpuId]) -> Vec<Load> {
+    pub(super) fn loads(
+        &self,
+        at: &Moment,
+        balancer: &Balancer,
+        all: &[VcpuId],
+    ) -> Vec<BalancerCpu> {
         let load = |cpu| {
             let cpu = CpuId::new(cpu);
-            Load::empty(cpu, balancer.books.available(cpu))
+            BalancerCpu::empty(cpu, balancer.books.available(cpu))
         };
-        let mut loads: Vec<Load> = (0..self.cpus.len()).map(load).collect();
+        let mut loads: Vec<BalancerCpu> = (0..self.cpus.len()).map(load).collect();
         for &vcpu in all {
             let server = &self.servers[vcpu];
             if !server.terms.extra || !self.rules.has_extra_queue() {
@@ -335,7 +340,7 @@ impl Sedf {
 }
 
 impl Balancer {
-    fn note_leads(&mut self, loads: &mut [Load], group: &[usize]) {
+    fn note_leads(&mut self, loads: &mut [BalancerCpu], group: &[usize]) {
         let members = group.iter().flat_map(|&place| &loads[place].members);
         let members: Vec<VcpuId> = members.map(|member| member.vcpu).collect();
         self.books.note_leads(&members);

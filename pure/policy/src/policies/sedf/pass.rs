@@ -10,7 +10,7 @@ use crate::Moment;
 
 /// Source of the CPU time that a vCPU is running on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Right {
+pub(super) enum BudgetSource {
     /// Budget of its own slice.
     Guarantee,
     /// Slack, as compensation for lost or missed budget.
@@ -21,9 +21,9 @@ pub(super) enum Right {
 
 /// Decision of a scheduling pass.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Turn {
+pub(super) struct PassDecision {
     pub(super) vcpu: VcpuId,
-    pub(super) right: Right,
+    pub(super) right: BudgetSource,
     /// Time of the next pass at the latest.
     pub(super) until: Time,
     /// CPU time charged so far.
@@ -47,19 +47,19 @@ impl Sedf {
 
     /// Accounts for a run interval that has ended. [Xen 3.0, §6.4 steps 1 to 3, §6.5]
     #[inline(always)] // As an argument the turn would go through memory.
-    pub(super) fn settle(&mut self, at: &Moment, turn: Turn) {
-        let Turn { vcpu, right, ran, .. } = turn;
+    pub(super) fn settle(&mut self, at: &Moment, turn: PassDecision) {
+        let PassDecision { vcpu, right, ran, .. } = turn;
         let awake = at.is_awake(vcpu);
         match right {
-            Right::Guarantee => self.use_slice(at, vcpu, ran),
-            Right::Penalty => {
+            BudgetSource::Guarantee => self.use_slice(at, vcpu, ran),
+            BudgetSource::Penalty => {
                 self.begin_extra(vcpu, ran);
                 let rules = self.rules;
                 self.servers[vcpu].make_up(ran, &rules);
                 self.penalties.remove(vcpu);
                 self.enter_penalties(vcpu);
             }
-            Right::Extra => {
+            BudgetSource::Extra => {
                 self.begin_extra(vcpu, ran);
                 let cost = self.cost(vcpu, ran);
                 self.spend(vcpu, cost, awake);
@@ -263,19 +263,19 @@ impl Sedf {
 
     /// Repeats the decision of a pass if the chosen vCPU cannot run.
     #[inline(never)]
-    pub(super) fn choose_again(&self, at: &Moment, cpu: CpuId) -> Option<Turn> {
+    pub(super) fn choose_again(&self, at: &Moment, cpu: CpuId) -> Option<PassDecision> {
         self.choose(at, cpu)
     }
 
     /// Returns the next vCPU to run, with its limit. [Xen 3.0, §6.4 step 5, §6.5]
     #[inline(always)] // As above.
-    fn choose(&self, at: &Moment, cpu: CpuId) -> Option<Turn> {
+    fn choose(&self, at: &Moment, cpu: CpuId) -> Option<PassDecision> {
         let now = at.now();
         let next = self.deadlines.first(waiting(cpu)).map(|((begin, _), _)| begin);
         let turn = |vcpu, right, length: Span| {
             let next = next.map_or(Time::NEVER, |begin| self.after_now(begin, now));
             let end = now.after(length);
-            Turn { vcpu, right, until: end.min(next), ran: Span::ZERO }
+            PassDecision { vcpu, right, until: end.min(next), ran: Span::ZERO }
         };
         let is_eligible = |vcpu| at.is_eligible(vcpu, cpu);
         let has_slice = |vcpu| !self.full_slice(vcpu).is_zero();
@@ -285,7 +285,7 @@ impl Sedf {
             let server = &self.servers[vcpu];
             let left = server.slice(self.full_slice(vcpu)).left_after(server.used);
             let left = server.left_here(left);
-            return Some(turn(vcpu, Right::Guarantee, left));
+            return Some(turn(vcpu, BudgetSource::Guarantee, left));
         }
         if self.waits(now, cpu) {
             return None;
@@ -295,10 +295,10 @@ impl Sedf {
             let due = self.servers[vcpu].due_from_slack();
             let to_the_end = self.rules.compensation == Compensation::InPeriod;
             let length = if to_the_end { quantum.min(due) } else { quantum };
-            return Some(turn(vcpu, Right::Penalty, length));
+            return Some(turn(vcpu, BudgetSource::Penalty, length));
         }
         let (_, vcpu) = self.extras.first_that(cpu.index(), is_eligible)?;
-        Some(turn(vcpu, Right::Extra, quantum))
+        Some(turn(vcpu, BudgetSource::Extra, quantum))
     }
 
     /// Returns true if slack stays unused because a period begins before a quantum would end.

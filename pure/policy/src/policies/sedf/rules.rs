@@ -191,7 +191,7 @@ pub(super) enum SlackShare {
 
 /// Choices of all fields of the policy, with `as-rules` resolved.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rules {
+pub(super) struct SedfRules {
     pub(super) unblocking: Unblocking,
     pub(super) slack: Slack,
     pub(super) compensation: Compensation,
@@ -215,20 +215,20 @@ pub(super) struct Rules {
 
 /// Returns an error if other fields do not allow the chosen value of `place`.
 pub(super) fn conflict(values: &Values) -> Option<FieldError> {
-    let needs = Rules::said(values).place_needs();
+    let needs = SedfRules::said(values).place_needs();
     (!needs.is_empty()).then(|| FieldError::Alone(&PLACE, values.choice(&PLACE), needs))
 }
 
-impl Rules {
+impl SedfRules {
     /// Reads the rules. A `place` that other fields do not allow becomes `spread`.
-    pub(super) fn read(values: &Values) -> Rules {
-        let rules = Rules::said(values);
+    pub(super) fn read(values: &Values) -> SedfRules {
+        let rules = SedfRules::said(values);
         let is_possible = rules.place_needs().is_empty();
         let packing = if is_possible { rules.packing } else { Packing::Spread };
-        Rules { packing, ..rules }
+        SedfRules { packing, ..rules }
     }
 
-    fn said(values: &Values) -> Rules {
+    fn said(values: &Values) -> SedfRules {
         let rules = values.choice(&RULES);
         let is_best = rules == "best";
         // Value of the field, or the default of the chosen rules if the field says `as-rules`.
@@ -245,7 +245,7 @@ impl Rules {
             "split" => Packing::Split,
             _ => Packing::Spread,
         };
-        Rules {
+        SedfRules {
             unblocking: match word(&UNBLOCKING, "proportional", "extra-support") {
                 "proportional" => Unblocking::Proportional,
                 "isochronous" => Unblocking::Isochronous,

@@ -7,19 +7,19 @@ use alloc::boxed::Box;
 
 use slackline_units::{CpuId, Reservation, Span, Time};
 
-use super::rules::{Compensation, Rules, Unblocking};
+use super::rules::{Compensation, SedfRules, Unblocking};
 use super::score::Score;
-use super::terms::{Share, part};
-use crate::admission::subtasks::InParts;
+use super::terms::{SedfParameters, part};
+use crate::admission::subtasks::SubtaskCursor;
 
 /// Period, budget and slack accounts of one vCPU.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(super) struct SedfServer {
     /// CPU to which the vCPU is bound. A split vCPU runs next on this CPU.
     pub(super) cpu: CpuId,
     /// Progress through the subtasks of a split vCPU. `None` if it is bound to one CPU as a whole.
-    pub(super) in_parts: Option<Box<InParts>>,
-    pub(super) terms: Share,
+    pub(super) in_parts: Option<Box<SubtaskCursor>>,
+    pub(super) terms: SedfParameters,
     /// Part of each 100 ms that the slice takes, as counted in the tally of its CPU.
     pub(super) taken: Span,
     /// Slice of the current period, if it goes by weight and holds for the period (`weights`).
@@ -30,7 +30,7 @@ pub(super) struct Server {
     pub(super) deadline: Time,
     /// CPU time used of the current slice, with overruns carried from earlier ones.
     pub(super) used: Span,
-    /// Slice of a whole period at the last call of [`Server::see`].
+    /// Slice of a whole period at the last call of [`SedfServer::see`].
     seen: Span,
     /// Time of the last block. `None` before the first one.
     pub(super) blocked: Option<Time>,
@@ -53,7 +53,7 @@ pub(super) struct Server {
 
 /// Circumstances of a wake-up.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wake {
+pub(super) struct WakeContext {
     pub(super) now: Time,
     /// Slice in a period of the share's length.
     pub(super) full: Span,
@@ -62,9 +62,9 @@ pub(super) struct Wake {
     pub(super) is_strict: bool,
 }
 
-impl Server {
-    pub(super) fn new(cpu: CpuId, terms: Share, now: Time) -> Server {
-        Server {
+impl SedfServer {
+    pub(super) fn new(cpu: CpuId, terms: SedfParameters, now: Time) -> SedfServer {
+        SedfServer {
             cpu,
             in_parts: None,
             terms,
@@ -116,7 +116,7 @@ impl Server {
 
     /// Returns the excess over the fluid rate: usage beyond the accrued part of the slice. `more`
     /// is usage not yet charged. Zero if periods move at wake-ups, since no account is kept then.
-    pub(super) fn advance(&self, now: Time, more: Span, rules: &Rules) -> Span {
+    pub(super) fn advance(&self, now: Time, more: Span, rules: &SedfRules) -> Span {
         if !rules.keeps_accounts() || self.deadline == Time::NEVER {
             return Span::ZERO;
         }
@@ -160,7 +160,7 @@ impl Server {
 
     /// Moves on to the next period after the slice is exhausted. The overrun is deducted from all
     /// later slices, or from the next one only, as the rules say.
-    pub(super) fn end_period(&mut self, full: Span, rules: &Rules) {
+    pub(super) fn end_period(&mut self, full: Span, rules: &SedfRules) {
         let slice = self.slice(full);
         let periods = match self.used.left_after(slice) {
             over if over < slice => 1, // The common case, and division is slow.
@@ -185,7 +185,7 @@ impl Server {
     }
 
     /// Skips a period without a slice, which only marks time. [Xen 3.0, §6.4]
-    pub(super) fn skip_period(&mut self, now: Time, rules: &Rules) {
+    pub(super) fn skip_period(&mut self, now: Time, rules: &SedfRules) {
         let begin = self.deadline;
         self.deadline = self.deadline.after(self.period);
         let late = now.since(begin);
@@ -198,7 +198,7 @@ impl Server {
     }
 
     /// Handles a deadline that has passed before the slice was exhausted. [Xen 3.0, §6.4]
-    pub(super) fn miss(&mut self, now: Time, full: Span, rules: &Rules) {
+    pub(super) fn miss(&mut self, now: Time, full: Span, rules: &SedfRules) {
         let slice = self.slice(full);
         if rules.repays_misses {
             let passed = now.since(self.deadline) / self.period;
@@ -217,19 +217,19 @@ impl Server {
     }
 
     /// Begins a period of a runnable vCPU.
-    pub(super) fn begin_period(&mut self, now: Time, rules: &Rules) {
+    pub(super) fn begin_period(&mut self, now: Time, rules: &SedfRules) {
         self.slept = false;
         self.forget_loss(now, rules);
     }
 
-    fn forget_loss(&mut self, now: Time, rules: &Rules) {
+    fn forget_loss(&mut self, now: Time, rules: &SedfRules) {
         if rules.compensation == Compensation::InPeriod && self.loss_ends <= now {
             self.loss = Span::ZERO;
         }
     }
 
     /// Deducts slack that the vCPU received as compensation from its missed budget and its loss.
-    pub(super) fn make_up(&mut self, ran: Span, rules: &Rules) {
+    pub(super) fn make_up(&mut self, ran: Span, rules: &SedfRules) {
         let missed = ran.min(self.missed);
         self.missed -= missed;
         self.loss = match rules.compensation {
@@ -239,8 +239,8 @@ impl Server {
     }
 
     /// Sets the budget and the deadline of a vCPU that wakes, as the rules say.
-    pub(super) fn wake(&mut self, wake: Wake, rules: &Rules) {
-        let Wake { now, full, .. } = wake;
+    pub(super) fn wake(&mut self, wake: WakeContext, rules: &SedfRules) {
+        let WakeContext { now, full, .. } = wake;
         self.see(full);
         self.forget_loss(now, rules);
         if self.deadline == Time::NEVER {
@@ -264,8 +264,8 @@ impl Server {
     /// Keeps the larger of two amounts that cannot make another vCPU miss a deadline: the budget
     /// left had the vCPU run while it was blocked, and slice × rest of the period / period. Only
     /// the first amount is safe for split vCPUs.
-    fn wake_in_proportion(&mut self, wake: Wake, rules: &Rules) {
-        let Wake { now, full, is_strict } = wake;
+    fn wake_in_proportion(&mut self, wake: WakeContext, rules: &SedfRules) {
+        let WakeContext { now, full, is_strict } = wake;
         let slice = self.slice(full);
         if now >= self.deadline {
             // The unused slices of the periods in which it was blocked pay off overruns.
@@ -298,8 +298,8 @@ impl Server {
     }
 
     /// Handles a short block, which ended before the deadline. [Xen 3.0, §6.7]
-    fn wake_shortly(&mut self, wake: Wake, rules: &Rules) {
-        let Wake { now, full, .. } = wake;
+    fn wake_shortly(&mut self, wake: WakeContext, rules: &SedfRules) {
+        let WakeContext { now, full, .. } = wake;
         let slice = self.slice(full);
         let resumes = matches!(rules.unblocking, Unblocking::ShortResume | Unblocking::Burst);
         if resumes {
@@ -326,7 +326,7 @@ impl Server {
 
     /// Sets the next period to the time between the last two wake-ups. Used time stays, with the
     /// block counted as used, so the first short period is mostly skipped. [Xen 3.0, §6.7]
-    fn begin_burst(&mut self, period: Span, full: Span, rules: &Rules) {
+    fn begin_burst(&mut self, period: Span, full: Span, rules: &SedfRules) {
         self.shorten(period, full);
         if rules.carries_overrun {
             // Usage beyond the short slice is no overrun that later slices would repay.
@@ -336,7 +336,7 @@ impl Server {
     }
 
     /// Handles a long block, which ended after the deadline. [Xen 3.0, §6.7]
-    fn wake_long_after(&mut self, wake: Wake, rules: &Rules) {
+    fn wake_long_after(&mut self, wake: WakeContext, rules: &SedfRules) {
         let now = wake.now;
         self.used = Span::ZERO;
         if rules.unblocking == Unblocking::Isochronous {

@@ -16,33 +16,33 @@ use alloc::vec::Vec;
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
 use super::Sedf;
-use super::pass::{Right, ready, waiting};
-use super::server::Server;
-use super::terms::Share;
+use super::pass::{BudgetSource, ready, waiting};
+use super::server::SedfServer;
+use super::terms::SedfParameters;
 use crate::Moment;
-use crate::admission::demand::{Demand, Demanded, Job};
-use crate::admission::split::{Part, Splits};
-use crate::admission::subtasks::{InParts, Standing};
+use crate::admission::demand::{Demand, Job, TaskDemand};
+use crate::admission::split::{Splits, Subtask};
+use crate::admission::subtasks::{PeriodState, SubtaskCursor};
 use crate::balance::CALL;
 
 /// Placement of split vCPUs.
 #[derive(Debug)]
-pub(super) struct Parting {
+pub(super) struct SplitState {
     pub(super) splits: Splits,
     /// CPUs to reschedule because a vCPU migrated to them.
     to_ask: CpuSet,
 }
 
-impl Parting {
-    pub(super) fn new(splits: Splits) -> Box<Parting> {
-        Box::new(Parting { splits, to_ask: CpuSet::NONE })
+impl SplitState {
+    pub(super) fn new(splits: Splits) -> Box<SplitState> {
+        Box::new(SplitState { splits, to_ask: CpuSet::NONE })
     }
 }
 
-impl Server {
+impl SedfServer {
     /// Sets the subtasks of a vCPU. An empty list binds it to one CPU.
-    pub(super) fn set_parts(&mut self, parts: Vec<Part>) {
-        self.in_parts = InParts::new(parts).map(Box::new);
+    pub(super) fn set_parts(&mut self, parts: Vec<Subtask>) {
+        self.in_parts = SubtaskCursor::new(parts).map(Box::new);
     }
 
     /// Returns the CPU on which the vCPU is counted: its CPU, or that of its first subtask.
@@ -89,7 +89,7 @@ impl Server {
 
     /// Returns the state in the current period, or in the one that `now` is in. `more` is CPU time
     /// used but not charged yet. `None` without a fixed slice.
-    fn standing(&self, now: Time, more: Span, is_awake: bool) -> Option<Standing> {
+    fn standing(&self, now: Time, more: Span, is_awake: bool) -> Option<PeriodState> {
         let share = self.terms.reservation().ok().flatten()?;
         let (slice, period) = (share.slice(), share.period());
         let mut in_parts = self.in_parts.as_deref().cloned();
@@ -102,13 +102,13 @@ impl Server {
             in_parts.iter_mut().for_each(|in_parts| in_parts.go_on(more));
             (self.begin(), self.deadline, left)
         } else {
-            in_parts.iter_mut().for_each(InParts::restart);
+            in_parts.iter_mut().for_each(SubtaskCursor::restart);
             let begins = self.deadline.after(period * (now.since(self.deadline) / period));
             (begins, begins.after(period), slice)
         };
         let since = self.blocked.map_or(begins, |blocked| blocked.max(begins));
         let slept = if is_awake { Span::ZERO } else { now.since(since) };
-        Some(Standing { share, cpu: self.cpu, in_parts, begins, deadline, left, slept })
+        Some(PeriodState { share, cpu: self.cpu, in_parts, begins, deadline, left, slept })
     }
 }
 
@@ -142,7 +142,7 @@ impl Sedf {
 
     /// Migrates a split vCPU to the CPU of its current subtask.
     pub(super) fn follow(&mut self, vcpu: VcpuId) {
-        let Server { in_parts, cpu: from, .. } = &self.servers[vcpu];
+        let SedfServer { in_parts, cpu: from, .. } = &self.servers[vcpu];
         let (Some(in_parts), from) = (in_parts, *from) else { return };
         let to = in_parts.now().cpu;
         if to == from {
@@ -206,7 +206,7 @@ impl Sedf {
 
     #[inline(never)]
     fn may_be_strict(&mut self, at: &Moment, cpu: CpuId) -> bool {
-        let is_left_over = |parting: &Parting| parting.splits.is_left_over(cpu);
+        let is_left_over = |parting: &SplitState| parting.splits.is_left_over(cpu);
         if self.parting.as_deref().is_some_and(is_left_over) && self.rests(at, cpu) {
             self.rest_parts(cpu);
         }
@@ -227,14 +227,14 @@ impl Sedf {
     }
 
     /// Removes the subtasks of a vCPU and returns them. Empty if it is not split.
-    pub(super) fn take_parts(&mut self, vcpu: VcpuId) -> Vec<Part> {
+    pub(super) fn take_parts(&mut self, vcpu: VcpuId) -> Vec<Subtask> {
         let Some(parting) = &mut self.parting else { return Vec::new() };
         let cpus = &mut self.cpus;
         parting.splits.remove(vcpu, |cpu, rate| cpus[cpu.index()].tally.unbook_part(rate))
     }
 
     /// Adds the subtasks of a vCPU. Does nothing if there are none.
-    pub(super) fn put_parts(&mut self, vcpu: VcpuId, period: Span, parts: &[Part]) {
+    pub(super) fn put_parts(&mut self, vcpu: VcpuId, period: Span, parts: &[Subtask]) {
         let parting = self.parting.as_mut().filter(|_| !parts.is_empty());
         let Some(parting) = parting else { return };
         let cpus = &mut self.cpus;
@@ -248,7 +248,7 @@ impl Sedf {
     pub(super) fn demands(
         &self,
         at: &Moment,
-        (but, terms): (Option<VcpuId>, &Share),
+        (but, terms): (Option<VcpuId>, &SedfParameters),
         cpus: CpuSet,
     ) -> Vec<Option<Demand>> {
         let demand = |cpu: CpuId| {
@@ -260,7 +260,7 @@ impl Sedf {
             let ppm = u64::from(self.kept(cpu).ppm());
             let time = Span::from_ns((CALL.ns() * ppm).div_ceil(1_000_000));
             let job = Job { time, within: CALL, period: CALL };
-            let kept = Demanded { owed: None, next: Span::ZERO, job };
+            let kept = TaskDemand { owed: None, next: Span::ZERO, job };
             demands[cpu.index()].iter_mut().for_each(|demand| demand.add(kept));
         }
         for vcpu in at.members().filter(|vcpu| Some(*vcpu) != but) {
@@ -273,9 +273,9 @@ impl Sedf {
         demands
     }
 
-    fn standing(&self, at: &Moment, vcpu: VcpuId, server: &Server) -> Option<Standing> {
+    fn standing(&self, at: &Moment, vcpu: VcpuId, server: &SedfServer) -> Option<PeriodState> {
         let turn = self.cpus[server.cpu.index()].turn;
-        let own = turn.filter(|turn| turn.vcpu == vcpu && turn.right == Right::Guarantee);
+        let own = turn.filter(|turn| turn.vcpu == vcpu && turn.right == BudgetSource::Guarantee);
         let more = own.map_or(Span::ZERO, |turn| turn.ran);
         server.standing(at.now(), more, at.is_awake(vcpu))
     }

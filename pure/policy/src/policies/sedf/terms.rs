@@ -2,9 +2,9 @@
 
 use slackline_units::{CpuShare, Reservation, ReservationError, Span};
 
-use super::rules::{Rules, SlackShare};
+use super::rules::{SedfRules, SlackShare};
 use super::score::Score;
-use crate::admission::bookings::{Load, Looks, longest_slice};
+use crate::admission::bookings::{DispatchOverhead, ReservedLoad, longest_slice};
 use crate::balance::Weight;
 use crate::{AdmitError, Field, Kind, Promise, Values};
 
@@ -73,7 +73,7 @@ pub(super) fn long_enough(slice: Span) -> Span {
 
 /// Parameters of a vCPU, read from its share.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Share {
+pub(super) struct SedfParameters {
     /// Slice as given. Zero for best effort and for a slice by weight.
     pub(super) slice: Span,
     /// Period as given if there is a slice, and `WEIGHT_PERIOD` otherwise.
@@ -87,11 +87,11 @@ pub(super) struct Share {
     pub(super) balances: bool,
 }
 
-impl Share {
+impl SedfParameters {
     /// Returns a share with this slice as a hard limit and nothing else.
-    pub(super) fn of(slice: Reservation) -> Share {
+    pub(super) fn of(slice: Reservation) -> SedfParameters {
         let (slice, period) = (slice.slice(), slice.period());
-        Share {
+        SedfParameters {
             slice,
             period,
             latency: Span::ZERO,
@@ -103,7 +103,7 @@ impl Share {
     }
 
     /// Reads a share. A vCPU that would never run under these rules is refused.
-    pub(super) fn read(share: &Values, rules: &Rules) -> Result<Share, AdmitError> {
+    pub(super) fn read(share: &Values, rules: &SedfRules) -> Result<SedfParameters, AdmitError> {
         let whole = |field| share.whole(field).unsigned_abs();
         let weight = whole(&WEIGHT);
         let slice = if weight > 0 { Span::ZERO } else { share.span(&SLICE) };
@@ -112,7 +112,7 @@ impl Share {
             SlackShare::SetSlice => weight == 0,
             SlackShare::One => slice.is_zero() && weight == 0, // There 0 stands for 1.
         };
-        let terms = Share {
+        let terms = SedfParameters {
             slice,
             period: if slice.is_zero() { WEIGHT_PERIOD } else { share.span(&PERIOD) },
             latency: share.span(&LATENCY),
@@ -220,10 +220,10 @@ pub(super) fn promise(share: &Values) -> Result<Option<Promise>, ReservationErro
 
 /// Reservations and weights on one CPU.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tally {
-    load: Load,
+pub(super) struct CpuTally {
+    load: ReservedLoad,
     /// Dispatch overhead, which is reserved in addition to slices.
-    looks: Looks,
+    looks: DispatchOverhead,
     /// Part of each 100 ms that fixed slices take. [Xen 3.0, §6.9]
     taken: Span,
     weights: u64,
@@ -231,10 +231,10 @@ pub(super) struct Tally {
     members: u64,
 }
 
-impl Tally {
+impl CpuTally {
     /// Returns an empty tally of a CPU with this dispatch overhead.
-    pub(super) fn with(looks: Looks) -> Tally {
-        Tally { looks, ..Tally::default() }
+    pub(super) fn with(looks: DispatchOverhead) -> CpuTally {
+        CpuTally { looks, ..CpuTally::default() }
     }
 
     /// Reserves a slice, with its dispatch overhead.
@@ -262,16 +262,16 @@ impl Tally {
         self.looks.demand(one).is_more_than(self.looks.demand(other))
     }
 
-    /// Adds a vCPU. Its slice is reserved by [`Tally::book`].
-    pub(super) fn add(&mut self, terms: &Share, taken: Span) {
+    /// Adds a vCPU. Its slice is reserved by [`CpuTally::book`].
+    pub(super) fn add(&mut self, terms: &SedfParameters, taken: Span) {
         self.taken += taken;
         self.weights += terms.weight;
         self.crowd += terms.crowd();
         self.members += 1;
     }
 
-    /// Removes a vCPU. Its slice is released by [`Tally::unbook`].
-    pub(super) fn remove(&mut self, terms: &Share, taken: Span) {
+    /// Removes a vCPU. Its slice is released by [`CpuTally::unbook`].
+    pub(super) fn remove(&mut self, terms: &SedfParameters, taken: Span) {
         self.taken -= taken;
         self.weights -= terms.weight;
         self.crowd -= terms.crowd();
@@ -298,7 +298,7 @@ impl Tally {
     /// the larger share that stays booked for a while. Each weight must still amount to a slice.
     pub(super) fn has_room(
         &self,
-        terms: &Share,
+        terms: &SedfParameters,
         slice: Option<Reservation>,
         capacity: CpuShare,
     ) -> bool {
@@ -314,7 +314,7 @@ impl Tally {
         demand: impl Fn(Reservation) -> Reservation,
         capacity: CpuShare,
     ) -> Span {
-        let fits = |slice| self.has_room(&Share::of(slice), Some(demand(slice)), capacity);
+        let fits = |slice| self.has_room(&SedfParameters::of(slice), Some(demand(slice)), capacity);
         let longest = longest_slice(period, fits);
         long_enough(longest)
     }
@@ -325,7 +325,7 @@ impl Tally {
 
     /// Returns a measure of how well `terms` would fare on this CPU: free capacity per sharer, and
     /// then the lower number of vCPUs.
-    pub(super) fn appeal(&self, terms: &Share) -> Appeal {
+    pub(super) fn appeal(&self, terms: &SedfParameters) -> CpuSuitability {
         let free = (1_u128 << 64).saturating_sub(self.load.bound());
         let (room, sharers) = if terms.weight > 0 {
             (u128::from(self.left().ns()), u128::from(self.weights + terms.weight))
@@ -334,7 +334,7 @@ impl Tally {
         } else {
             (free, 1)
         };
-        Appeal { room, sharers, members: self.members }
+        CpuSuitability { room, sharers, members: self.members }
     }
 
     /// Returns the part of 100 ms that reservations leave for slices by weight.
@@ -343,18 +343,18 @@ impl Tally {
     }
 }
 
-/// Suitability of a CPU for a vCPU, computed by [`Tally::appeal`].
+/// Suitability of a CPU for a vCPU, computed by [`CpuTally::appeal`].
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Appeal {
+pub(super) struct CpuSuitability {
     room: u128,
     sharers: u128,
     members: u64,
 }
 
-impl Appeal {
+impl CpuSuitability {
     /// Orders the more suitable CPU first. Room is at most 2^64 and sharers are fewer than 2^48, so
     /// the products do not overflow.
-    pub(super) fn compare(&self, other: &Appeal) -> core::cmp::Ordering {
+    pub(super) fn compare(&self, other: &CpuSuitability) -> core::cmp::Ordering {
         let (this, that) = (self.room * other.sharers, other.room * self.sharers);
         that.cmp(&this).then(self.members.cmp(&other.members))
     }
@@ -370,11 +370,15 @@ mod tests {
     #[test]
     fn work_conserving_slice_counts_by_its_share_among_slack_weights() {
         let half = Reservation::new(Span::from_ms(5), Span::from_ms(10)).unwrap();
-        let half = Share { extra: true, ..Share::of(half) };
-        let slack =
-            |extra_weight| Share { slice: Span::ZERO, period: WEIGHT_PERIOD, extra_weight, ..half };
-        let beside = |who: Share| {
-            let mut tally = Tally::default();
+        let half = SedfParameters { extra: true, ..SedfParameters::of(half) };
+        let slack = |extra_weight| SedfParameters {
+            slice: Span::ZERO,
+            period: WEIGHT_PERIOD,
+            extra_weight,
+            ..half
+        };
+        let beside = |who: SedfParameters| {
+            let mut tally = CpuTally::default();
             tally.add(&who, Span::ZERO);
             tally.appeal(&slack(1))
         };

@@ -8,7 +8,9 @@ use std::string::{String, ToString};
 use slackline_units::{CpuId, CpuSet, DomId, Span, Time, VcpuId};
 
 use super::SPEC;
-use crate::{AdmitError, Entitlement, Given, Moment, Pick, Policy, Topology, TurnEnd, Values};
+use crate::{
+    AdmitError, Entitlement, Moment, Pick, Policy, RawValue, TimesliceEnd, Topology, Values,
+};
 
 /// A policy and a host with one CPU, driven step by step to test late timers and share changes.
 struct Script {
@@ -22,9 +24,9 @@ fn values<'a>(fields: &'static [crate::Field], words: &'a str) -> Values {
     let given = words.split_whitespace().map(|word: &'a str| {
         let (name, value) = word.split_once('=').expect("each word is name=value");
         let given = match value {
-            "true" | "false" => Given::Flag(value == "true"),
-            _ if value.parse::<i64>().is_ok() => Given::Number(value),
-            _ => Given::Text(value),
+            "true" | "false" => RawValue::Flag(value == "true"),
+            _ if value.parse::<i64>().is_ok() => RawValue::Number(value),
+            _ => RawValue::Text(value),
         };
         (name, given)
     });
@@ -50,14 +52,14 @@ impl Script {
 
     fn wake(&mut self, vcpu: VcpuId) {
         self.at.set_awake(vcpu, true);
-        self.policy.wake(&self.at, vcpu);
+        self.policy.on_wake(&self.at, vcpu);
         self.dispatch();
     }
 
     fn block(&mut self, vcpu: VcpuId) {
         self.at.set_awake(vcpu, false);
         self.at.vacate(CPU);
-        self.policy.block(&self.at, vcpu);
+        self.policy.on_block(&self.at, vcpu);
         self.dispatch();
     }
 
@@ -68,17 +70,17 @@ impl Script {
         match self.at.occupant(CPU) {
             Some(vcpu) => {
                 self.policy.charge(&self.at, vcpu, ran);
-                self.policy.turn_over(&self.at, vcpu, TurnEnd::Limit);
+                self.policy.on_timeslice_end(&self.at, vcpu, TimesliceEnd::Limit);
             }
             None => {
-                self.policy.ring(&self.at, CPU);
+                self.policy.on_timer(&self.at, CPU);
             }
         }
         self.dispatch();
     }
 
     fn dispatch(&mut self) {
-        self.policy.pass(&self.at, CPU);
+        self.policy.prepare_pick(&self.at, CPU);
         match self.policy.pick(&self.at, CPU) {
             Pick::Run { vcpu, .. } => {
                 self.at.occupy(CPU, vcpu);
@@ -131,7 +133,7 @@ fn slices_by_weight_divide_the_unreserved_time() {
         .collect();
     let slices: Vec<String> = weighted.iter().map(|&vcpu| script.shows(vcpu, "slice")).collect();
     assert_eq!(slices, ["10.833333ms", "37.916666ms", "16.25ms"]);
-    script.policy.leave(&script.at, weighted[1]);
+    script.policy.on_leave(&script.at, weighted[1]);
     assert_eq!(script.shows(weighted[0], "slice"), "26ms");
 }
 
@@ -184,7 +186,7 @@ fn best_effort_period_catches_up_at_once_or_by_passes() {
         while script.turn().0.is_none() {
             idle += 1;
             let alarm =
-                script.policy.alarm(CPU).expect("an idle CPU with a waiting vCPU has a timer");
+                script.policy.next_timer(CPU).expect("an idle CPU with a waiting vCPU has a timer");
             assert_eq!(alarm, script.at.now() + Span::from_us(500));
             script.run(alarm);
         }
@@ -336,10 +338,10 @@ impl Script {
     fn run_until(&mut self, until: Time) {
         while self.at.now() < until {
             let (now, limit) = (self.at.now(), self.turn().1.unwrap_or(Span::MAX));
-            let alarm = self.policy.alarm(CPU).unwrap_or(Time::NEVER);
+            let alarm = self.policy.next_timer(CPU).unwrap_or(Time::NEVER);
             let next = now.after(limit).min(alarm).min(until);
             if self.at.occupant(CPU).is_some() && alarm == next {
-                self.policy.ring(&self.at, CPU);
+                self.policy.on_timer(&self.at, CPU);
             }
             self.run(next);
         }
@@ -350,7 +352,7 @@ impl Script {
             self.at.vacate(CPU);
         }
         self.at.leave(vcpu);
-        self.policy.leave(&self.at, vcpu);
+        self.policy.on_leave(&self.at, vcpu);
         self.dispatch();
     }
 }
@@ -446,7 +448,7 @@ fn excess_is_deducted_in_full_from_a_smaller_slice() {
         let comes_back = |script: &mut Script, share| {
             script.at.vacate(CPU);
             script.at.leave(vcpu);
-            script.policy.leave(&script.at, vcpu);
+            script.policy.on_leave(&script.at, vcpu);
             script.join(0, share).unwrap();
         };
         if leaves {
@@ -475,7 +477,7 @@ fn late_stop_is_charged_to_the_overrunning_vcpu() {
         script.policy.charge(&script.at, vcpus[0], Span::from_us(40));
         assert_eq!(script.shows(vcpus[0], row), "40us");
         script.run(ms(3));
-        script.policy.turn_over(&script.at, vcpus[1], TurnEnd::Limit);
+        script.policy.on_timeslice_end(&script.at, vcpus[1], TimesliceEnd::Limit);
         assert_eq!(script.shows(vcpus[1], "used"), "1ms");
     }
 }
@@ -522,7 +524,7 @@ fn only_sedf_divides_slack_by_weight() {
     for spec in crate::ALL {
         let policy = Values::defaults(spec.policy_fields).unwrap();
         let policy = (spec.build)(&policy, &Topology::flat(1));
-        assert_eq!(policy.weighs_spare_time(), spec.name == SPEC.name, "{}", spec.name);
+        assert_eq!(policy.weighs_slack(), spec.name == SPEC.name, "{}", spec.name);
     }
 }
 
@@ -541,19 +543,19 @@ fn timer_of_each_cpu_is_for_its_own_periods() {
         at.allow(vcpu, CpuSet::one(cpu));
         policy.admit(&at, vcpu, &values(SPEC.share_fields, share)).unwrap();
         at.set_awake(vcpu, true);
-        policy.wake(&at, vcpu);
-        policy.pass(&at, cpu);
+        policy.on_wake(&at, vcpu);
+        policy.prepare_pick(&at, cpu);
         at.occupy(cpu, vcpu);
-        policy.start(&at, vcpu);
+        policy.on_start(&at, vcpu);
     }
     at.advance(ms(2));
     for slot in 0..2 {
         let vcpu = VcpuId::new(slot, DomId::new(slot), 0);
         policy.charge(&at, vcpu, Span::from_ms(2));
-        policy.turn_over(&at, vcpu, TurnEnd::Limit);
-        policy.pass(&at, CpuId::new(vcpu.slot()));
+        policy.on_timeslice_end(&at, vcpu, TimesliceEnd::Limit);
+        policy.prepare_pick(&at, CpuId::new(vcpu.slot()));
     }
-    assert_eq!([0, 1].map(|cpu| policy.alarm(CpuId::new(cpu))), [Some(ms(10)), Some(ms(20))]);
+    assert_eq!([0, 1].map(|cpu| policy.next_timer(CpuId::new(cpu))), [Some(ms(10)), Some(ms(20))]);
 }
 
 /// Half of 95 ms beside another weight is more than all of the 40 ms left by a reservation.

@@ -12,12 +12,12 @@ use alloc::vec::Vec;
 use slackline_units::{CpuId, Reservation, Span, Time, VcpuId};
 
 use super::terms::WEIGHT_PERIOD;
-use super::{Sedf, Server};
+use super::{Sedf, SedfServer};
 use crate::Moment;
 
 /// A slice in each 100 ms that was given up and is not free yet.
 #[derive(Debug)]
-struct GivenUp {
+struct ReleasedSlice {
     cpu: CpuId,
     slice: Span,
     until: Time,
@@ -25,9 +25,9 @@ struct GivenUp {
 
 /// Slices by weight that were given up and are not free yet.
 #[derive(Debug, Default)]
-pub(super) struct Leavings(Vec<GivenUp>);
+pub(super) struct ReleasedSlices(Vec<ReleasedSlice>);
 
-impl Leavings {
+impl ReleasedSlices {
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -52,13 +52,13 @@ impl Sedf {
         let (cpu, slice) = before;
         let Ok(rate) = Reservation::new(slice, WEIGHT_PERIOD) else { return };
         let until = now.after(rate.time_for(advance));
-        self.leavings.0.push(GivenUp { cpu, slice: slice.left_after(left), until });
+        self.leavings.0.push(ReleasedSlice { cpu, slice: slice.left_after(left), until });
     }
 
     /// Sets the slice by weight of a vCPU whose period begins: its proportional part, or less if
     /// the other vCPUs have not left that much.
     pub(super) fn set_slice(&mut self, at: &Moment, vcpu: VcpuId) {
-        let Server { cpu, terms, .. } = self.servers[vcpu];
+        let SedfServer { cpu, terms, .. } = self.servers[vcpu];
         if terms.weight == 0 || !self.rules.keeps_slices() {
             return;
         }
@@ -66,7 +66,7 @@ impl Sedf {
         let others = self.weighted(at, cpu).filter(|&other| other != vcpu);
         let tally = &self.cpus[cpu.index()].tally;
         let taken = |other: VcpuId| {
-            let Server { by_weight, terms, .. } = self.servers[other];
+            let SedfServer { by_weight, terms, .. } = self.servers[other];
             let part = tally.part_of(left, terms.weight);
             if self.may_change(at, other) { by_weight.min(part) } else { by_weight }
         };

@@ -6,14 +6,14 @@ use slackline_units::VcpuId;
 
 /// Slots of the first and the last vCPU of a run.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Run {
+pub(super) struct SortedRun {
     first: u32,
     last: u32,
 }
 
-impl Run {
+impl SortedRun {
     /// A run without vCPUs.
-    pub(super) const EMPTY: Run = Run { first: NOBODY, last: NOBODY };
+    pub(super) const EMPTY: SortedRun = SortedRun { first: NOBODY, last: NOBODY };
 
     /// Returns true if the run is empty.
     #[inline]
@@ -29,12 +29,12 @@ const NOBODY: u32 = u32::MAX;
 /// none is never read. All operations cost O(1) except iteration.
 #[derive(Clone, Debug)]
 pub(super) struct Links<K> {
-    nodes: Vec<Node<K>>,
+    nodes: Vec<RunNode<K>>,
 }
 
 /// Entry of a vCPU, and the slots of its neighbours.
 #[derive(Clone, Copy, Debug)]
-struct Node<K> {
+struct RunNode<K> {
     entry: (K, VcpuId),
     before: u32,
     after: u32,
@@ -48,13 +48,13 @@ impl<K: Ord + Copy> Links<K> {
 
     /// Returns the lowest entry of a run. `None` if it is empty.
     #[inline]
-    pub(super) fn first(&self, run: Run) -> Option<(K, VcpuId)> {
+    pub(super) fn first(&self, run: SortedRun) -> Option<(K, VcpuId)> {
         self.nodes.get(run.first as usize).map(|node| node.entry)
     }
 
     /// Returns the lowest entry of a run other than that of `but`.
     #[inline]
-    pub(super) fn first_but(&self, run: Run, but: VcpuId) -> Option<(K, VcpuId)> {
+    pub(super) fn first_but(&self, run: SortedRun, but: VcpuId) -> Option<(K, VcpuId)> {
         let first = self.nodes.get(run.first as usize)?;
         if first.entry.1 != but {
             return Some(first.entry);
@@ -64,7 +64,7 @@ impl<K: Ord + Copy> Links<K> {
 
     /// Returns the entries of a run, lowest first.
     #[inline]
-    pub(super) fn iter(&self, run: Run) -> impl Iterator<Item = (K, VcpuId)> {
+    pub(super) fn iter(&self, run: SortedRun) -> impl Iterator<Item = (K, VcpuId)> {
         let mut at = run.first;
         core::iter::from_fn(move || {
             let node = self.nodes.get(at as usize)?;
@@ -77,14 +77,14 @@ impl<K: Ord + Copy> Links<K> {
     /// further ahead.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // Slots have 24 bits.
-    pub(super) fn push(&mut self, run: &mut Run, entry: (K, VcpuId)) -> bool {
+    pub(super) fn push(&mut self, run: &mut SortedRun, entry: (K, VcpuId)) -> bool {
         let slot = entry.1.slot();
         match self.nodes.get_mut(run.last as usize) {
             Some(last) if entry < last.entry => return false,
             Some(last) => last.after = slot as u32,
             None => run.first = slot as u32,
         }
-        let node = Node { entry, before: run.last, after: NOBODY };
+        let node = RunNode { entry, before: run.last, after: NOBODY };
         run.last = slot as u32;
         if self.nodes.len() <= slot {
             self.nodes.resize(slot + 1, node);
@@ -95,8 +95,8 @@ impl<K: Ord + Copy> Links<K> {
 
     /// Removes a vCPU from its run.
     #[inline]
-    pub(super) fn remove(&mut self, run: &mut Run, vcpu: VcpuId) {
-        let Node { before, after, .. } = self.nodes[vcpu.slot()];
+    pub(super) fn remove(&mut self, run: &mut SortedRun, vcpu: VcpuId) {
+        let RunNode { before, after, .. } = self.nodes[vcpu.slot()];
         *self.nodes.get_mut(before as usize).map_or(&mut run.first, |node| &mut node.after) = after;
         *self.nodes.get_mut(after as usize).map_or(&mut run.last, |node| &mut node.before) = before;
     }

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 use slackline_units::{Span, VcpuId, Weight};
 
-use super::{Bound, Claims, Household};
+use super::{ClaimLimit, Claims, VmReports};
 use crate::policies::credit::nanoseconds;
 
 /// Binary places of the level.
@@ -17,7 +17,7 @@ const PLACES: u32 = 20;
 
 /// State of the division of time ahead of others.
 #[derive(Debug, Default)]
-pub(super) struct Room {
+pub(super) struct ClaimBudget {
     /// Time ahead for each unit of weight, in 2^-20 ns.
     pub(super) level: u128,
     /// Total weight of all VMs.
@@ -26,9 +26,9 @@ pub(super) struct Room {
     spent: Vec<usize>,
 }
 
-impl Household {
+impl VmReports {
     /// Returns the time ahead that the VM has left at a level, at most `depth`.
-    fn left_at(&self, level: u128, Bound { depth, .. }: Bound) -> i64 {
+    fn left_at(&self, level: u128, ClaimLimit { depth, .. }: ClaimLimit) -> i64 {
         let weight = self.weight.map_or(0, |weight| u128::from(weight.get()));
         let given = ((level - self.level) * weight) >> PLACES;
         let given = i64::try_from(given).unwrap_or(i64::MAX);
@@ -36,7 +36,7 @@ impl Household {
     }
 
     /// Adds the time ahead that the level grants since the VM was last settled.
-    fn settle(&mut self, level: u128, bound: Bound) {
+    fn settle(&mut self, level: u128, bound: ClaimLimit) {
         self.left = self.left_at(level, bound);
         self.level = level;
     }
@@ -118,22 +118,24 @@ mod tests {
     use slackline_units::{CpuShare, DomId};
 
     use super::*;
-    use crate::policies::credit::claims::{Belief, Consider, Ends, Match, Place, Tell};
-    use crate::policies::credit::order::{Among, Claim};
+    use crate::policies::credit::claims::{
+        ClaimEnd, ClaimRules, ClaimSource, ClaimTasks, RequeuePosition, TaskMatching,
+    };
+    use crate::policies::credit::order::{Claim, ClaimScope};
 
     /// Five VMs of equal weight, limited to 25 % and 10 ms.
     fn five() -> (Claims, Vec<VcpuId>) {
-        let bound = Bound { cap: CpuShare::from_ppm(250_000), depth: Span::from_ms(10) };
-        let mut claims = Claims::new(Belief {
-            tell: Tell::Guest,
-            considers: Consider::All,
-            matching: Match::List,
+        let bound = ClaimLimit { cap: CpuShare::from_ppm(250_000), depth: Span::from_ms(10) };
+        let mut claims = Claims::new(ClaimRules {
+            tell: ClaimSource::Guest,
+            considers: ClaimTasks::All,
+            matching: TaskMatching::List,
             list: 5,
             list_time: Span::from_secs(1),
             bound: Some(bound),
-            ends: Ends::Claim,
-            place: Place::Kept,
-            among: Among::All,
+            ends: ClaimEnd::Claim,
+            place: RequeuePosition::Kept,
+            among: ClaimScope::All,
         });
         let vcpu = |slot: u32| VcpuId::new(slot, DomId::new(slot), 0);
         let vcpus: Vec<VcpuId> = (0..5).map(vcpu).collect();

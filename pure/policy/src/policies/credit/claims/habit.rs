@@ -16,7 +16,7 @@ const ENOUGH: u32 = 8;
 
 /// Record of how a VM answers the items that are done for it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Habit {
+pub(super) struct ResponseHistory {
     /// CPU time for which its vCPUs have been charged.
     pub(super) ran: Span,
     /// CPU time of the VM, charged or not, at the latest of these: an item came, the VM took notice
@@ -31,10 +31,10 @@ pub(super) struct Habit {
     answers: u32,
 }
 
-impl Habit {
+impl ResponseHistory {
     /// Habit of a new VM. It does not count as quick.
-    pub(super) const UNKNOWN: Habit =
-        Habit { ran: Span::ZERO, since: Span::ZERO, owed: 0, asked: 0, answers: 0 };
+    pub(super) const UNKNOWN: ResponseHistory =
+        ResponseHistory { ran: Span::ZERO, since: Span::ZERO, owed: 0, asked: 0, answers: 0 };
 
     /// Takes a report: `items` wait for the VM where `before` did, and it has sent `asked` requests
     /// in all. `ran` is its CPU time up to now.
@@ -101,7 +101,7 @@ mod tests {
     const WITHIN: Span = Span::from_ms(1);
 
     /// Takes notice of one packet, runs for `after`, and then sends one.
-    fn answer(habit: &mut Habit, after: Span) {
+    fn answer(habit: &mut ResponseHistory, after: Span) {
         let before = habit.asked;
         habit.hear(habit.ran, (0, 1), before);
         habit.hear(habit.ran, (1, 0), before);
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn eight_of_ten_answers_in_time_are_a_habit() {
-        let mut habit = Habit { asked: u32::MAX - 3, ..Habit::UNKNOWN };
+        let mut habit = ResponseHistory { asked: u32::MAX - 3, ..ResponseHistory::UNKNOWN };
         for count in 0..8 {
             assert!(!habit.is_at_it(1), "{count}");
             answer(&mut habit, Span::from_us(999));
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn requests_without_items_and_unanswered_items_are_no_answers() {
-        let mut habit = Habit::UNKNOWN;
+        let mut habit = ResponseHistory::UNKNOWN;
         // The VM sends although nothing came.
         (1..50).for_each(|asked| habit.hear(habit.ran, (0, 0), asked));
         assert_eq!(habit.answered(), 0);
@@ -145,7 +145,7 @@ mod tests {
     /// Three items at once are answered one by one. A VM that blocks has answered the rest.
     #[test]
     fn several_at_once_are_answered_one_by_one() {
-        let mut habit = Habit::UNKNOWN;
+        let mut habit = ResponseHistory::UNKNOWN;
         for _ in 0..3 {
             habit.hear(habit.ran, (0, 3), habit.asked);
             habit.hear(habit.ran, (3, 0), habit.asked);

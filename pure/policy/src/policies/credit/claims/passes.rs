@@ -1,27 +1,27 @@
 //! Choice of the vCPU that precedes others by its claim, and the limit of its turn.
 
-use slackline_units::{CpuId, CpuSet, Pending, Span, Tasks, Time, Told, VcpuId};
+use slackline_units::{CpuId, CpuSet, Pending, Span, Tasks, Time, VcpuHint, VcpuId};
 
 use crate::Moment;
 
-use super::{Claimant, Claims, Ends, Tell, told};
+use super::{ClaimEnd, ClaimSource, Claimant, Claims, told};
 use crate::policies::credit::order::Claim;
 use crate::policies::credit::rules::Rotation;
-use crate::policies::credit::{Credit, Why};
+use crate::policies::credit::{Credit, PassReason};
 
 impl Claims {
     /// Returns the time that a vCPU may run ahead of others until its answer is late. `None` if
     /// claims are reported, or if it does I/O for others.
     fn time_to_answer(&self, vcpu: VcpuId) -> Option<Span> {
         let Claimant { domain, is_driver, .. } = self.vcpus[vcpu];
-        let Tell::Inferred(within) = self.belief.tell else { return None };
+        let ClaimSource::Inferred(within) = self.belief.tell else { return None };
         (!is_driver).then(|| self.domains[domain].habit.left(within))
     }
 
     /// Charges the habit of a vCPU's VM. Returns the VM if its claim has changed.
     #[inline]
     fn run(&mut self, now: Time, vcpu: VcpuId, ran: Span) -> Option<usize> {
-        let Tell::Inferred(within) = self.belief.tell else { return None };
+        let ClaimSource::Inferred(within) = self.belief.tell else { return None };
         self.charged(now, vcpu);
         let domain = self.vcpus[vcpu].domain;
         let household = &mut self.domains[domain];
@@ -38,11 +38,11 @@ impl Credit {
         &mut self,
         at: &Moment,
         vcpu: VcpuId,
-        told: &Told,
+        told: &VcpuHint,
     ) -> CpuSet {
         match told {
-            Told::Tasks(tasks) => self.listen_to_guest(at.now(), vcpu, tasks),
-            Told::Pending(pending) => self.listen_to_driver(at, vcpu, pending),
+            VcpuHint::Tasks(tasks) => self.listen_to_guest(at.now(), vcpu, tasks),
+            VcpuHint::Pending(pending) => self.listen_to_driver(at, vcpu, pending),
         }
         self.requested
     }
@@ -50,7 +50,7 @@ impl Credit {
     #[inline]
     fn listen_to_guest(&mut self, now: Time, vcpu: VcpuId, tasks: &Tasks) {
         let Some(claims) = &mut self.claims else { return };
-        if claims.belief.tell != Tell::Guest {
+        if claims.belief.tell != ClaimSource::Guest {
             return;
         }
         let Claimant { domain, runnable, .. } = claims.vcpus[vcpu];
@@ -84,14 +84,14 @@ impl Credit {
         let Some(domain) = domain else { return };
         let Some(claims) = &mut self.claims else { return };
         let ran = match claims.belief.tell {
-            Tell::Guest => Span::ZERO,
-            Tell::Inferred(_) => claims.ran(at, domain),
+            ClaimSource::Guest => Span::ZERO,
+            ClaimSource::Inferred(_) => claims.ran(at, domain),
         };
         let Claims { belief, domains, .. } = &mut **claims;
         let household = &mut domains[domain];
         let before = household.waiting(belief);
         let items = core::mem::replace(&mut household.pending, told.items);
-        if let Tell::Inferred(_) = belief.tell {
+        if let ClaimSource::Inferred(_) = belief.tell {
             household.habit.hear(ran, (items, told.items), told.asked);
         } else {
             let is_for_others = household.heard.mean(&told.tasks);
@@ -116,7 +116,7 @@ impl Credit {
         let domain = vcpus[vcpu].domain;
         let household = &mut domains[domain];
         let is_awake = |&vcpu: &VcpuId| at.is_awake(vcpu);
-        if belief.tell == Tell::Guest || household.vcpus.iter().any(is_awake) {
+        if belief.tell == ClaimSource::Guest || household.vcpus.iter().any(is_awake) {
             return;
         }
         let before = household.waiting(belief);
@@ -149,10 +149,10 @@ impl Credit {
         claims.vcpus[vcpu].effective = effective;
         let counted = claims.counted(vcpu);
         let ends =
-            claims.belief.ends == Ends::Claim && ahead.is_some_and(|ahead| effective > ahead);
+            claims.belief.ends == ClaimEnd::Claim && ahead.is_some_and(|ahead| effective > ahead);
         self.queues.set_claim(vcpu, counted);
         if ends {
-            self.request_all(self.vcpus[vcpu].on, Why::Over);
+            self.request_all(self.vcpus[vcpu].on, PassReason::Over);
         }
     }
 
@@ -211,8 +211,9 @@ impl Credit {
 
     /// Returns true if a vCPU that precedes others loses its place when a pass with that reason
     /// ends its turn.
-    pub(in crate::policies::credit) fn loses_place(&self, why: Why) -> bool {
-        why != Why::Preempted && !self.claims.as_ref().is_some_and(|claims| claims.keeps_places())
+    pub(in crate::policies::credit) fn loses_place(&self, why: PassReason) -> bool {
+        why != PassReason::Preempted
+            && !self.claims.as_ref().is_some_and(|claims| claims.keeps_places())
     }
 
     /// Charges a vCPU for a run, and its time ahead if it preceded others.
@@ -248,7 +249,7 @@ impl Credit {
         for index in 0.. {
             let Some(vcpu) = self.of_domain(domain, index) else { return };
             if let Some(cpu) = self.claims_more_on(vcpu) {
-                self.request(cpu, Why::Preempted);
+                self.request(cpu, PassReason::Preempted);
             }
         }
     }

@@ -6,11 +6,11 @@ use slackline_units::{TASKS, Task, TaskId, Tasks, Time, Urgency};
 
 use crate::policies::credit::order::Claim;
 
-use super::{Belief, Consider, Match};
+use super::{ClaimRules, ClaimTasks, TaskMatching};
 
 /// Latest report of a VM about its blocked tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Heard {
+pub(super) struct GuestReport {
     blocked: [Option<Task>; TASKS],
     woken: [Option<TaskId>; TASKS],
     /// Times at which I/O woke the tasks in `woken`.
@@ -21,8 +21,8 @@ pub(super) struct Heard {
     pub(super) claim: Claim,
 }
 
-impl Heard {
-    pub(super) const NOTHING: Heard = Heard {
+impl GuestReport {
+    pub(super) const NOTHING: GuestReport = GuestReport {
         blocked: [None; TASKS],
         woken: [None; TASKS],
         when: [Time::START; TASKS],
@@ -32,7 +32,7 @@ impl Heard {
 
     /// Takes a report of the guest.
     #[inline]
-    pub(super) fn hear(&mut self, now: Time, told: &Tasks, belief: &Belief) {
+    pub(super) fn hear(&mut self, now: Time, told: &Tasks, belief: &ClaimRules) {
         if self.blocked == told.blocked && self.woken == told.woken {
             return;
         }
@@ -48,11 +48,11 @@ impl Heard {
     }
 
     /// Computes the claim of the blocked tasks at `now`, when I/O becomes pending.
-    pub(super) fn reckon(&mut self, now: Time, belief: &Belief) {
+    pub(super) fn reckon(&mut self, now: Time, belief: &ClaimRules) {
         let is_late = |when: &Time| now.since(*when) > belief.list_time;
         let late = self.when.map(|when| is_late(&when));
         let woken = core::array::from_fn(|place| self.woken[place].filter(|_| !late[place]));
-        let for_whom = if belief.matching == Match::Exact { &self.meant } else { &woken };
+        let for_whom = if belief.matching == TaskMatching::Exact { &self.meant } else { &woken };
         self.claim = blocked(&self.blocked, for_whom, belief);
     }
 
@@ -82,16 +82,16 @@ pub(super) fn runnable(told: &Tasks) -> Claim {
 fn blocked(
     blocked: &[Option<Task>; TASKS],
     for_whom: &[Option<TaskId>; TASKS],
-    belief: &Belief,
+    belief: &ClaimRules,
 ) -> Claim {
-    if belief.considers == Consider::RunQueue {
+    if belief.considers == ClaimTasks::RunQueue {
         return Claim::NONE;
     }
     let list = &for_whom[..belief.list.min(TASKS)];
     let counts = |task: &&Task| match belief.matching {
-        Match::Any => true,
-        Match::List => list.contains(&Some(task.id)),
-        Match::Exact => for_whom.contains(&Some(task.id)),
+        TaskMatching::Any => true,
+        TaskMatching::List => list.contains(&Some(task.id)),
+        TaskMatching::Exact => for_whom.contains(&Some(task.id)),
     };
     most_urgent(blocked.iter().flatten().filter(counts))
 }
@@ -105,19 +105,19 @@ mod tests {
     use slackline_units::Span;
 
     use super::*;
-    use crate::policies::credit::claims::{Ends, Place, Tell};
-    use crate::policies::credit::order::Among;
+    use crate::policies::credit::claims::{ClaimEnd, ClaimSource, RequeuePosition};
+    use crate::policies::credit::order::ClaimScope;
 
-    const PAPER: Belief = Belief {
-        tell: Tell::Guest,
-        considers: Consider::All,
-        matching: Match::List,
+    const PAPER: ClaimRules = ClaimRules {
+        tell: ClaimSource::Guest,
+        considers: ClaimTasks::All,
+        matching: TaskMatching::List,
         list: TASKS,
         list_time: Span::from_secs(1),
         bound: None,
-        ends: Ends::Slice,
-        place: Place::Tail,
-        among: Among::Under,
+        ends: ClaimEnd::Slice,
+        place: RequeuePosition::Tail,
+        among: ClaimScope::Under,
     };
     const A: u16 = 1;
     const B: u16 = 2;
@@ -140,14 +140,14 @@ mod tests {
             |of: &[u16]| core::array::from_fn(|index| of.get(index).copied().map(TaskId::new));
         let told = Tasks { runnable: tasks(runnable), blocked: tasks(blocked), woken: ids(woken) };
         let rules = [
-            (Consider::RunQueue, Match::List),
-            (Consider::All, Match::List),
-            (Consider::All, Match::Any),
-            (Consider::All, Match::Exact),
+            (ClaimTasks::RunQueue, TaskMatching::List),
+            (ClaimTasks::All, TaskMatching::List),
+            (ClaimTasks::All, TaskMatching::Any),
+            (ClaimTasks::All, TaskMatching::Exact),
         ];
         rules.map(|(considers, matching)| {
-            let belief = Belief { considers, matching, ..PAPER };
-            let mut heard = Heard::NOTHING;
+            let belief = ClaimRules { considers, matching, ..PAPER };
+            let mut heard = GuestReport::NOTHING;
             heard.mean(&ids(meant));
             heard.hear(Time::START, &told, &belief);
             let waiting = if pending > 0 { heard.claim } else { Claim::NONE };
@@ -182,8 +182,9 @@ mod tests {
             blocked: tasks(&[(B, 5), (A, 6), (C, 7)]),
             woken: core::array::from_fn(|index| woken.get(index).copied().flatten()),
         };
-        let believed =
-            |list| super::blocked(&told.blocked, &told.woken, &Belief { list, ..PAPER }).urgency();
+        let believed = |list| {
+            super::blocked(&told.blocked, &told.woken, &ClaimRules { list, ..PAPER }).urgency()
+        };
         assert_eq!([3, 2, 1, 0].map(believed), [Some(5), Some(6), Some(7), None]);
     }
 
@@ -193,9 +194,9 @@ mod tests {
     #[test]
     fn woken_task_counts_until_list_time_has_passed() {
         let ms = |ms| Time::START + Span::from_ms(ms);
-        let belief = Belief { list_time: Span::from_ms(100), ..PAPER };
-        let mut heard = Heard::NOTHING;
-        let tell = |heard: &mut Heard, at, blocked: &[(u16, u8)], woken: &[u16]| {
+        let belief = ClaimRules { list_time: Span::from_ms(100), ..PAPER };
+        let mut heard = GuestReport::NOTHING;
+        let tell = |heard: &mut GuestReport, at, blocked: &[(u16, u8)], woken: &[u16]| {
             let told = Tasks {
                 runnable: tasks(&[]),
                 blocked: tasks(blocked),
@@ -203,7 +204,7 @@ mod tests {
             };
             heard.hear(ms(at), &told, &belief);
         };
-        let claim = |heard: &Heard, at| {
+        let claim = |heard: &GuestReport, at| {
             let mut heard = *heard;
             heard.reckon(ms(at), &belief);
             heard.claim.urgency()

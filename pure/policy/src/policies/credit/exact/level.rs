@@ -16,7 +16,7 @@ use slackline_units::{Span, Time, VcpuId};
 
 use crate::Moment;
 
-use crate::policies::credit::domains::{Counted, Domain};
+use crate::policies::credit::domains::{Domain, LevelContribution};
 use crate::policies::credit::rules::Park;
 use crate::policies::credit::runqueue::Class;
 use crate::policies::credit::{Credit, Vcpu, nanoseconds};
@@ -43,7 +43,7 @@ const CPU: i64 = 1_000_000;
 
 /// State of the distribution of credit.
 #[derive(Debug, Default)]
-pub(in crate::policies::credit) struct Level {
+pub(in crate::policies::credit) struct CreditLevel {
     /// Credit for each unit of weight, in 2^-20 ns. It wraps, since only its rise since a visit
     /// counts.
     level: u64,
@@ -69,12 +69,12 @@ struct Rise {
     pace: u64,
     /// Credit left for the next accounting, in nanoseconds.
     carry: i64,
-    cause: Cause,
+    cause: RiseInputs,
 }
 
 /// Inputs of a rise. They mostly stay the same from one accounting to the next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Cause {
+struct RiseInputs {
     /// CPU time that the limited VMs leave to the others, in millionths of a CPU.
     left: i64,
     span: Span,
@@ -85,8 +85,8 @@ struct Cause {
 
 impl Rise {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Clamped before.
-    fn new(cause: Cause) -> Rise {
-        let Cause { left, span, carry, weight } = cause;
+    fn new(cause: RiseInputs) -> Rise {
+        let RiseInputs { left, span, carry, weight } = cause;
         let spread = i128::from(left) * i128::from(span.ns()) / i128::from(CPU);
         let rest = (spread + i128::from(carry)).clamp(i128::from(i64::MIN), i128::from(i64::MAX));
         // An excess is owed by all VMs. If no VM can use more, the remainder is forfeited.
@@ -103,7 +103,7 @@ impl Rise {
     }
 }
 
-impl Level {
+impl CreditLevel {
     /// Returns the credit due to a VM by its weight since its last visit.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // A weight has 16 bits.
@@ -184,7 +184,7 @@ impl Vcpu {
 impl Credit {
     pub(in crate::policies::credit) fn give_exactly(&mut self, at: &Moment) {
         let level = &mut self.level;
-        let cause = Cause {
+        let cause = RiseInputs {
             left: self.cpus.len() as i64 * CPU - level.limited,
             span: at.now().since(self.accounted),
             carry: level.carry,
@@ -321,9 +321,9 @@ impl Credit {
             _ => None,
         };
         let counted = match (domain.active, domain.is_limited) {
-            (0, _) => Counted::default(),
-            (_, true) => Counted { weight: 0, limited: domain.rate.cast_signed() },
-            (_, false) => Counted { weight: i64::from(domain.weight.get()), limited: 0 },
+            (0, _) => LevelContribution::default(),
+            (_, true) => LevelContribution { weight: 0, limited: domain.rate.cast_signed() },
+            (_, false) => LevelContribution { weight: i64::from(domain.weight.get()), limited: 0 },
         };
         let before = core::mem::replace(&mut domain.counted, counted);
         self.level.weight += counted.weight - before.weight;
@@ -336,7 +336,7 @@ mod tests {
     use slackline_units::DomId;
 
     use super::*;
-    use crate::policies::credit::{Rules, SPEC};
+    use crate::policies::credit::{CreditRules, SPEC};
     use crate::{Policy, Topology, Values};
 
     /// With at most a period's credit either way, closing an account changes only the class, and a
@@ -346,11 +346,11 @@ mod tests {
         let fields = Values::defaults(SPEC.policy_fields).expect("all fields have defaults");
         let share = Values::defaults(SPEC.share_fields).expect("all fields have defaults");
         let vcpu = VcpuId::new(0, DomId::new(0), 0);
-        let period = Rules::read(&fields, "exact").period;
+        let period = CreditRules::read(&fields, "exact").period;
         for class in [Class::Over, Class::Under, Class::Boost] {
             for credit in [-5, -2, -1, 0, 1, 2, 5].map(|half| half * period / 2) {
                 for credit in [credit - 1, credit, credit + 1] {
-                    let rules = Rules::read(&fields, "exact");
+                    let rules = CreditRules::read(&fields, "exact");
                     let mut policy = Credit::new(rules, &Topology::flat(1), None);
                     let mut at = Moment::at_start(1);
                     at.join(vcpu);

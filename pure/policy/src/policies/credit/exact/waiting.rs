@@ -5,9 +5,9 @@ use slackline_units::{CpuId, VcpuId};
 
 use crate::Moment;
 
-use crate::policies::credit::rules::Changes;
+use crate::policies::credit::rules::ClassChange;
 use crate::policies::credit::runqueue::Class;
-use crate::policies::credit::{Credit, Why};
+use crate::policies::credit::{Credit, PassReason};
 
 impl Credit {
     /// Requests a pass of each idle CPU that could run a waiting vCPU, and of each CPU whose vCPU
@@ -20,7 +20,7 @@ impl Credit {
                 None => self.best(at, cpu).is_some(),
             };
             if passes {
-                self.request(cpu, Why::Preempted);
+                self.request(cpu, PassReason::Preempted);
             }
         }
     }
@@ -36,18 +36,18 @@ impl Credit {
 
     #[inline(never)] // Mostly no CPU is free.
     pub(in crate::policies::credit) fn offer_free(&mut self, at: &Moment, vcpu: VcpuId) {
-        if self.rules.changes == Changes::Now
+        if self.rules.changes == ClassChange::Now
             && self.queues.list_of(vcpu).is_some()
             && let Some(cpu) = self.idle(at, vcpu).first()
         {
-            self.request(cpu, Why::Preempted);
+            self.request(cpu, PassReason::Preempted);
         }
     }
 
     /// Returns true if an idle CPU has a pass requested, so that it will run another vCPU. In Xen
     /// it counted as idle until its pass.
     pub(in crate::policies::credit) fn is_spoken_for(&self, cpu: CpuId) -> bool {
-        self.rules.changes == Changes::Now && self.requested.contains(cpu)
+        self.rules.changes == ClassChange::Now && self.requested.contains(cpu)
     }
 
     /// Returns true if the credit exceeds that of the first waiting vCPU. The caller asks only

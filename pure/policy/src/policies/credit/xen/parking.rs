@@ -7,7 +7,7 @@ use crate::Moment;
 
 use crate::policies::credit::rules::{OverCap, Park};
 use crate::policies::credit::runqueue::Class;
-use crate::policies::credit::{Credit, Why};
+use crate::policies::credit::{Credit, PassReason};
 
 impl Credit {
     /// Sets the class of a vCPU with a debt, and parks it if it is over its cap. `allowed` is the
@@ -50,7 +50,7 @@ impl Credit {
         let account = &mut self.vcpus[vcpu];
         account.is_parked = true;
         match account.on {
-            Some(cpu) => self.request(cpu, Why::Preempted),
+            Some(cpu) => self.request(cpu, PassReason::Preempted),
             None => self.queues.remove(vcpu),
         }
     }

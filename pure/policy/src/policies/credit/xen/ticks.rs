@@ -7,7 +7,7 @@ use crate::Moment;
 
 use crate::policies::credit::rules::{Boost, Placement, Sampling};
 use crate::policies::credit::runqueue::Class;
-use crate::policies::credit::{Credit, Why};
+use crate::policies::credit::{Credit, PassReason};
 
 impl Credit {
     /// Charges the vCPU that runs when a CPU ticks, and makes it active. An active vCPU moves if
@@ -31,7 +31,7 @@ impl Credit {
     /// Marks a running vCPU to migrate after the next pass of its CPU.
     pub(in crate::policies::credit) fn migrate(&mut self, vcpu: VcpuId) {
         self.vcpus[vcpu].is_moving = true;
-        self.request_all(self.vcpus[vcpu].on, Why::Preempted);
+        self.request_all(self.vcpus[vcpu].on, PassReason::Preempted);
     }
 
     /// Moves a stopped vCPU to the CPU where it runs best now, and wakes it there.

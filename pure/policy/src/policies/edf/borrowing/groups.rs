@@ -21,10 +21,10 @@ use slackline_units::{DomId, GridClock, Reservation, Span, Time, VcpuId};
 
 use crate::Moment;
 use crate::policies::edf::borrowing::loans::{Loan, part, rate};
-use crate::policies::edf::{Edf, Server};
+use crate::policies::edf::{Edf, EdfServer};
 
 /// State of a vCPU that shares unused budget with its siblings.
-pub(in crate::policies::edf) struct ByUse {
+pub(in crate::policies::edf) struct UnusedBudget {
     /// Begin of the period up to which unused budget has been counted.
     counted: Time,
     /// Budget that it left unused in the period before `counted`.
@@ -48,9 +48,9 @@ pub(in crate::policies::edf) struct ByUse {
 
 /// vCPUs that share unused budget, by VM and in order of id.
 #[derive(Default)]
-pub(in crate::policies::edf) struct Families(BTreeMap<DomId, Vec<VcpuId>>);
+pub(in crate::policies::edf) struct SiblingGroups(BTreeMap<DomId, Vec<VcpuId>>);
 
-impl Families {
+impl SiblingGroups {
     fn add(&mut self, vcpu: VcpuId) {
         let family = self.0.entry(vcpu.domain()).or_default();
         if let Err(place) = family.binary_search(&vcpu) {
@@ -73,7 +73,7 @@ impl Families {
     }
 }
 
-impl Server {
+impl EdfServer {
     /// Returns the borrowed budget of this period. It is used after its own budget.
     pub(in crate::policies::edf) fn loan(&self) -> Span {
         self.by_use.as_ref().map_or(Span::ZERO, |by_use| by_use.loan)
@@ -178,7 +178,7 @@ impl Edf {
             self.families.add(vcpu);
         }
         self.servers[vcpu].by_use = is_by_use.then(|| {
-            Box::new(ByUse {
+            Box::new(UnusedBudget {
                 counted: now,
                 left: Span::ZERO,
                 rest: Span::ZERO,

@@ -3,9 +3,9 @@
 use slackline_units::{Span, Time};
 
 use crate::policies::edf::overrun::history::UNTOLD;
-use crate::policies::edf::{Server, SpareTime};
+use crate::policies::edf::{EdfServer, SpareTime};
 
-impl Server {
+impl EdfServer {
     /// Adds CPU time beyond the budget to the debt.
     #[inline]
     pub(in crate::policies::edf) fn overrun(

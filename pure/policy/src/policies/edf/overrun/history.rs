@@ -9,7 +9,7 @@ pub(in crate::policies::edf) const UNTOLD: Span = Span::from_us(3);
 
 /// Lateness of the stops of a vCPU.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::policies::edf) struct Stops {
+pub(in crate::policies::edf) struct OverrunHistory {
     /// Overrun in this period.
     pub(in crate::policies::edf) overran: Span,
     /// True if its budget was exhausted while it was runnable, so it was stopped and did not block.
@@ -22,17 +22,17 @@ pub(in crate::policies::edf) struct Stops {
     count: u8,
 }
 
-impl Stops {
+impl OverrunHistory {
     /// Number of periods per block. Below it the habit is unknown. If stops are late by 0 to 10 us
     /// at random, 64 stops in a row are all late by 1 us or more once in a thousand times.
     const BLOCK: u8 = 64;
 
     /// Records the overrun of a period in which the vCPU was stopped.
     pub(in crate::policies::edf) fn learn(&mut self) {
-        if self.count.is_multiple_of(Stops::BLOCK) {
+        if self.count.is_multiple_of(OverrunHistory::BLOCK) {
             let before = if self.count == 0 { self.overran } else { self.least[0] };
             self.least = [self.overran, before];
-            self.count = if self.count == 0 { 0 } else { Stops::BLOCK };
+            self.count = if self.count == 0 { 0 } else { OverrunHistory::BLOCK };
         }
         self.least[0] = self.least[0].min(self.overran);
         self.count += 1;
@@ -40,7 +40,7 @@ impl Stops {
 
     /// Returns the least lateness of recent stops. Zero until there were enough of them.
     pub(in crate::policies::edf) fn habit(&self) -> Span {
-        let are_known = self.count >= Stops::BLOCK;
+        let are_known = self.count >= OverrunHistory::BLOCK;
         if are_known { self.least[0].min(self.least[1]) } else { Span::ZERO }
     }
 }
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     /// Records `slices` overruns of `overran_us` each.
-    fn learn(stops: &mut Stops, slices: u8, overran_us: u64) {
+    fn learn(stops: &mut OverrunHistory, slices: u8, overran_us: u64) {
         for _ in 0..slices {
             stops.overran = Span::from_us(overran_us);
             stops.learn();
@@ -61,7 +61,7 @@ mod tests {
     /// complete.
     #[test]
     fn habit_is_the_least_overrun_of_two_blocks() {
-        let mut stops = Stops::default();
+        let mut stops = OverrunHistory::default();
         learn(&mut stops, 63, 7);
         assert_eq!(stops.habit(), Span::ZERO, "unknown yet");
         learn(&mut stops, 1, 9);

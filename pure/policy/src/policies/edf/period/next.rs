@@ -2,10 +2,10 @@
 
 use slackline_units::{GridClock, Span, Time};
 
-use crate::policies::edf::Server;
+use crate::policies::edf::EdfServer;
 
 /// The period of a vCPU that contains a given time.
-pub(in crate::policies::edf) struct Coming {
+pub(in crate::policies::edf) struct NextPeriod {
     /// Total budget of the periods skipped between the current period and this one.
     pub(in crate::policies::edf) unused: Span,
     pub(in crate::policies::edf) begins: Time,
@@ -14,10 +14,10 @@ pub(in crate::policies::edf) struct Coming {
     pub(in crate::policies::edf) deadline: Time,
 }
 
-impl Server {
+impl EdfServer {
     /// Returns the period that contains `now`, which must not be before the end of the current one.
     #[inline(always)]
-    pub(in crate::policies::edf) fn coming(&self, now: Time, clock: &GridClock) -> Coming {
+    pub(in crate::policies::edf) fn coming(&self, now: Time, clock: &GridClock) -> NextPeriod {
         if self.periods.phase.is_some() {
             return self.coming_on_grid(now, clock);
         }
@@ -26,22 +26,22 @@ impl Server {
         let passed = if past < period { 0 } else { past / period };
         let begins = self.deadline.after(period * passed);
         let unused = Span::from_ns(slice.ns().saturating_mul(passed));
-        Coming { unused, begins, slice, deadline: begins.after(period) }
+        NextPeriod { unused, begins, slice, deadline: begins.after(period) }
     }
 
     /// Returns the same with a phase. Only the first period may have another length than the rest.
     #[inline(never)]
-    fn coming_on_grid(&self, now: Time, clock: &GridClock) -> Coming {
+    fn coming_on_grid(&self, now: Time, clock: &GridClock) -> NextPeriod {
         let (slice, period) = (self.periods.reservation.slice(), self.periods.reservation.period());
         let first = self.periods.next_end(self.deadline, clock);
         let worth = self.periods.worth(self.deadline, first);
         if now < first {
             let (unused, begins) = (Span::ZERO, self.deadline);
-            return Coming { unused, begins, slice: worth, deadline: first };
+            return NextPeriod { unused, begins, slice: worth, deadline: first };
         }
         let passed = now.since(first) / period;
         let begins = first.after(period * passed);
         let unused = Span::from_ns(slice.ns().saturating_mul(passed)) + worth;
-        Coming { unused, begins, slice, deadline: begins.after(period) }
+        NextPeriod { unused, begins, slice, deadline: begins.after(period) }
     }
 }

@@ -3,10 +3,10 @@
 use slackline_units::{GridClock, Span, Time, VcpuId};
 
 use crate::admission::bookings::Tenant;
-use crate::policies::edf::period::next::Coming;
-use crate::policies::edf::{Server, SpareTime};
+use crate::policies::edf::period::next::NextPeriod;
+use crate::policies::edf::{EdfServer, SpareTime};
 
-impl Server {
+impl EdfServer {
     /// Returns its reservation and its excess over the fluid rate. There is excess if the budget of
     /// the rest of the period, at that rate, is larger than the budget that is left.
     pub(in crate::policies::edf) fn tenant(&self, vcpu: VcpuId, now: Time) -> Tenant {
@@ -31,7 +31,7 @@ impl Server {
         if now < self.deadline {
             return now.since(self.asleep_since) < self.remaining;
         }
-        let Coming { begins, slice, .. } = self.coming(now, clock);
+        let NextPeriod { begins, slice, .. } = self.coming(now, clock);
         now.since(begins) < slice
     }
 
@@ -43,7 +43,7 @@ impl Server {
         spare_time: SpareTime,
         clock: &GridClock,
     ) {
-        let Coming { unused, begins, slice, deadline } = self.coming(now, clock);
+        let NextPeriod { unused, begins, slice, deadline } = self.coming(now, clock);
         self.leave_rest(begins);
         if self.slept {
             // Unused budgets of skipped periods pay off debt and excess.
@@ -127,7 +127,7 @@ impl Server {
         }
         if now >= self.deadline {
             // Unused budgets of skipped periods pay off debt and excess, as with fixed periods.
-            let Coming { unused, .. } = self.coming(now, clock);
+            let NextPeriod { unused, .. } = self.coming(now, clock);
             self.debt = self.debt.left_after(unused);
             self.advance = self.advance.left_after(unused);
         }

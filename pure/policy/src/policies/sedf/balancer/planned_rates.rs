@@ -12,7 +12,7 @@ use crate::balance::planned::{Split, plan};
 use crate::balance::{Move, groups};
 use crate::policies::sedf::Sedf;
 use crate::policies::sedf::balancer::Balancer;
-use crate::policies::sedf::balancer::planning::Planned;
+use crate::policies::sedf::balancer::planning::PlanState;
 use crate::policies::sedf::terms::Cost;
 use crate::{Moment, Roster};
 
@@ -80,7 +80,7 @@ impl Sedf {
         self.balancer = Some(balancer);
     }
 
-    fn set_costs(&self, at: &Moment, balancer: &Balancer, planned: &mut Planned, cpus: CpuSet) {
+    fn set_costs(&self, at: &Moment, balancer: &Balancer, planned: &mut PlanState, cpus: CpuSet) {
         let paces = self.paces(planned, cpus);
         if paces.is_empty() {
             return;
@@ -101,7 +101,7 @@ impl Sedf {
     }
 
     /// Returns the paces of vCPUs that are on one of `cpus` as planned, in order of their ids.
-    fn paces(&self, planned: &Planned, cpus: CpuSet) -> Vec<Pace> {
+    fn paces(&self, planned: &PlanState, cpus: CpuSet) -> Vec<Pace> {
         let pace = |split: &Split| {
             let (vcpu, cpu) = (split.vcpu, self.servers.get(split.vcpu)?.cpu);
             let rate = planned.pace(split, cpu).filter(|_| cpus.contains(cpu))?;

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
 use crate::Roster;
-use crate::balance::books::Books;
+use crate::balance::books::LoadSamples;
 use crate::balance::planned::{Piece, Plan, Split};
 use crate::balance::{Move, RUN, SAMPLE};
 use crate::policies::sedf::terms::Cost;
@@ -16,7 +16,7 @@ const MOST_CORRECTION: i64 = 5;
 
 /// Plan of the balancer and the state of its execution.
 #[derive(Debug, Default)]
-pub(in crate::policies::sedf) struct Planned {
+pub(in crate::policies::sedf) struct PlanState {
     pub(in crate::policies::sedf) plan: Option<Plan>,
     /// Coming migrations in order of time.
     pub(in crate::policies::sedf) coming: Vec<(Time, Move)>,
@@ -26,7 +26,7 @@ pub(in crate::policies::sedf) struct Planned {
     pub(in crate::policies::sedf) owed: Roster<i64>,
 }
 
-impl Planned {
+impl PlanState {
     pub(in crate::policies::sedf) fn leave(&mut self, vcpu: VcpuId) {
         self.coming.retain(|(_, going)| going.vcpu != vcpu);
         self.costs.remove(vcpu);
@@ -64,7 +64,7 @@ impl Planned {
     }
 
     /// Adds what each split vCPU received less than planned since the last run.
-    pub(in crate::policies::sedf) fn note_owed(&mut self, books: &Books) {
+    pub(in crate::policies::sedf) fn note_owed(&mut self, books: &LoadSamples) {
         let Some(plan) = &self.plan else { return };
         for split in &plan.splits {
             let Some(had) = books.had_since_run(split.vcpu) else { continue };
@@ -125,7 +125,7 @@ mod tests {
         let rate = SAMPLE.ns() / 2;
         let piece = |cpu, quota| Piece { cpu: CpuId::new(cpu), quota, rate };
         let pieces = alloc::vec![piece(0, first), piece(1, rate - first)];
-        let mut planned = Planned::default();
+        let mut planned = PlanState::default();
         let split = Split { vcpu, rate, pieces };
         let at_once = planned.set_out(&split, CpuId::new(0), Time::START);
         (at_once.map(|going| going.to), planned.coming.iter().map(|&(at, _)| at).collect())

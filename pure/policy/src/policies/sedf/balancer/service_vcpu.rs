@@ -15,31 +15,34 @@ use slackline_units::{CpuId, CpuSet, CpuShare, Time, VcpuId};
 use crate::balance::CALL;
 use crate::balance::fields::{BALANCER, BALANCER_SLICE};
 use crate::policies::sedf::{Sedf, terms};
-use crate::{Given, Payer, Topology, Values};
+use crate::{BalancerVcpu, RawValue, Topology, Values};
 
 /// CPU of the vCPU that pays, and of the timer of the balancer.
 const HOME: CpuId = CpuId::new(0);
 
 /// Returns the vCPU that pays under these rules. `None` if there is nothing to balance.
-pub(in crate::policies::sedf) fn payer(values: &Values, topology: &Topology) -> Option<Payer> {
+pub(in crate::policies::sedf) fn payer(
+    values: &Values,
+    topology: &Topology,
+) -> Option<BalancerVcpu> {
     if values.choice(&BALANCER) == "none" || topology.cpus() == 1 {
         return None;
     }
     let (slice, period) = (values.span(&BALANCER_SLICE).to_string(), CALL.to_string());
     let given = [
-        ("slice", Given::Text(&slice)),
-        ("period", Given::Text(&period)),
-        ("extra", Given::Flag(false)),
-        ("balances", Given::Flag(true)),
+        ("slice", RawValue::Text(&slice)),
+        ("period", RawValue::Text(&period)),
+        ("extra", RawValue::Flag(false)),
+        ("balances", RawValue::Flag(true)),
     ];
     let share = Values::read(terms::FIELDS, given.into_iter())
         .expect("the share of the payer has valid fields");
-    Some(Payer { every: CALL, cpu: HOME, share })
+    Some(BalancerVcpu { every: CALL, cpu: HOME, share })
 }
 
 /// The vCPUs that pay for balancing, usually one or none.
 #[derive(Debug)]
-pub(in crate::policies::sedf) struct Payers {
+pub(in crate::policies::sedf) struct BalancerVcpus {
     all: Vec<VcpuId>,
     /// Time at which one of them blocked after it ran for a call that was due. `None` if the call
     /// has been made.
@@ -48,9 +51,9 @@ pub(in crate::policies::sedf) struct Payers {
     keeps: CpuShare,
 }
 
-impl Payers {
-    pub(in crate::policies::sedf) fn new(keeps: CpuShare) -> Payers {
-        Payers { all: Vec::new(), paid: None, keeps }
+impl BalancerVcpus {
+    pub(in crate::policies::sedf) fn new(keeps: CpuShare) -> BalancerVcpus {
+        BalancerVcpus { all: Vec::new(), paid: None, keeps }
     }
 
     pub(in crate::policies::sedf) fn is_empty(&self) -> bool {
@@ -133,22 +136,22 @@ mod tests {
         fn runs(&mut self, vcpu: VcpuId, ms: u64) -> CpuSet {
             self.at.advance(Time::START + Span::from_ms(ms));
             self.at.set_awake(vcpu, true);
-            self.policy.wake(&self.at, vcpu);
+            self.policy.on_wake(&self.at, vcpu);
             self.at.set_awake(vcpu, false);
-            self.policy.block(&self.at, vcpu)
+            self.policy.on_block(&self.at, vcpu)
         }
 
         fn rings(&self) -> [Option<u64>; 2] {
             let ms = |alarm: Time| (alarm - Time::START) / Span::from_ms(1);
-            [0, 1].map(|cpu| self.policy.alarm(CpuId::new(cpu)).map(ms))
+            [0, 1].map(|cpu| self.policy.next_timer(CpuId::new(cpu)).map(ms))
         }
 
         fn ring(&mut self) -> CpuSet {
-            self.policy.ring(&self.at, HOME)
+            self.policy.on_timer(&self.at, HOME)
         }
 
         fn room(&self) -> Span {
-            let room = self.policy.room(&self.at, Span::from_ms(50), CpuSet::one(HOME));
+            let room = self.policy.available_slice(&self.at, Span::from_ms(50), CpuSet::one(HOME));
             room.expect("sedf reserves slices")
         }
     }
@@ -157,7 +160,7 @@ mod tests {
         Values::read_written(SPEC.share_fields, words).unwrap()
     }
 
-    fn declared(words: &str, cpus: usize) -> Option<Payer> {
+    fn declared(words: &str, cpus: usize) -> Option<BalancerVcpu> {
         let values = Values::read_written(SPEC.policy_fields, words).unwrap();
         payer(&values, &Topology::flat(cpus))
     }
@@ -166,7 +169,7 @@ mod tests {
     fn payer_share_equals_the_kept_balancer_slice() {
         assert_eq!(declared("balancer=none", 2), None);
         assert_eq!(declared("balancer=thesis", 1), None);
-        let Payer { every, cpu, share } = declared("balancer=thesis balancer-slice=1ms", 2)
+        let BalancerVcpu { every, cpu, share } = declared("balancer=thesis balancer-slice=1ms", 2)
             .expect("a balancer on two CPUs has a payer");
         assert_eq!((every, cpu), (Span::from_ms(50), HOME));
         let promise = (SPEC.promise)(&share).unwrap().expect("a payer has a reservation");
@@ -189,9 +192,9 @@ mod tests {
         host.ring();
         assert_eq!(host.rings(), [None, None]);
         // The second one, which takes a sample: all CPUs are measured before.
-        assert_eq!(host.policy.ring_needs(&host.at, HOME), CpuSet::one(HOME));
+        assert_eq!(host.policy.timer_charges(&host.at, HOME), CpuSet::one(HOME));
         host.runs(payer, 100);
-        assert_eq!(host.policy.ring_needs(&host.at, HOME), CpuSet::first_n(2));
+        assert_eq!(host.policy.timer_charges(&host.at, HOME), CpuSet::first_n(2));
     }
 
     #[test]
@@ -204,10 +207,10 @@ mod tests {
             let payers = [1, 2].map(|slot| host.join(slot, 1, &share(paying)).unwrap());
             host.runs(payers[0], 70);
             assert_eq!(host.rings(), [Some(70), None]);
-            host.policy.leave(&host.at, payers[1]);
+            host.policy.on_leave(&host.at, payers[1]);
             assert_eq!(host.rings(), [Some(70), None], "somebody has paid");
             let asked = if leaves {
-                host.policy.leave(&host.at, payers[0])
+                host.policy.on_leave(&host.at, payers[0])
             } else {
                 let share = share("slice=100us period=50ms");
                 host.policy.adjust(&host.at, payers[0], &share).unwrap()
@@ -241,7 +244,7 @@ mod tests {
         let refused = host.policy.adjust(&host.at, payer, &other).unwrap_err().to_string();
         assert!(refused.contains("of at most 0.999333cpu"), "{refused}");
         assert_eq!(host.rings(), [None, None], "it pays still");
-        host.policy.leave(&host.at, payer);
+        host.policy.on_leave(&host.at, payer);
         assert_eq!(host.room(), Span::ZERO);
     }
 }

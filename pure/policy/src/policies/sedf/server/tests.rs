@@ -2,16 +2,18 @@
 
 use super::*;
 use crate::policies::sedf::SPEC;
-use crate::{Given, Values};
+use crate::{RawValue, Values};
 
 const CPU: CpuId = CpuId::new(0);
 
-fn rules(words: &str) -> Rules {
+fn rules(words: &str) -> SedfRules {
     let given = words.split_whitespace().map(|word| {
         let (name, value) = word.split_once('=').expect("each word is name=value");
-        (name, Given::Text(value))
+        (name, RawValue::Text(value))
     });
-    Rules::read(&Values::read(SPEC.policy_fields, given).expect("the fields belong to the policy"))
+    SedfRules::read(
+        &Values::read(SPEC.policy_fields, given).expect("the fields belong to the policy"),
+    )
 }
 
 fn ms(ms: u64) -> Span {
@@ -23,30 +25,30 @@ fn at(ms: u64) -> Time {
 }
 
 /// Returns a vCPU with a slice of 20 ms in 100 ms, whose period ends at 100 ms.
-fn server() -> Server {
-    let terms = Share::of(
+fn server() -> SedfServer {
+    let terms = SedfParameters::of(
         Reservation::new(ms(20), ms(100)).expect("20 ms of 100 ms is a valid reservation"),
     );
-    Server { deadline: at(100), slept: false, ..Server::new(CPU, terms, at(0)) }
+    SedfServer { deadline: at(100), slept: false, ..SedfServer::new(CPU, terms, at(0)) }
 }
 
 /// Returns the same vCPU with a weight in place of the slice. `slice` is its slice by weight.
-fn by_weight(slice: Span) -> Server {
+fn by_weight(slice: Span) -> SedfServer {
     let before = server();
-    let terms = Share { slice: Span::ZERO, weight: 1, ..before.terms };
-    Server { terms, by_weight: slice, ..before }
+    let terms = SedfParameters { slice: Span::ZERO, weight: 1, ..before.terms };
+    SedfServer { terms, by_weight: slice, ..before }
 }
 
 /// Returns the used part of the slice and the deadline.
-fn state(server: &Server) -> (Span, Time) {
+fn state(server: &SedfServer) -> (Span, Time) {
     (server.used, server.deadline)
 }
 
 #[test]
 fn period_begin_is_deadline_minus_period_length() {
     assert_eq!(server().begin(), at(0));
-    assert_eq!(Server { deadline: at(130), ..server() }.begin(), at(30));
-    assert_eq!(Server { period: ms(40), ..server() }.begin(), at(60));
+    assert_eq!(SedfServer { deadline: at(130), ..server() }.begin(), at(30));
+    assert_eq!(SedfServer { period: ms(40), ..server() }.begin(), at(60));
 }
 
 #[test]
@@ -57,7 +59,7 @@ fn slice_of_a_shortened_period_shrinks_to_at_least_one_nanosecond() {
         (ms(50), Span::ZERO, Span::ZERO),
         (Span::from_ns(2), ms(20), Span::from_ns(1)),
     ] {
-        assert_eq!(Server { period, ..server() }.slice(full), slice, "{full} in {period}");
+        assert_eq!(SedfServer { period, ..server() }.slice(full), slice, "{full} in {period}");
     }
 }
 
@@ -78,18 +80,19 @@ fn shrinking_slice_by_weight_turns_no_usage_into_overrun() {
 #[test]
 fn advance_is_usage_in_excess_of_the_accrued_slice() {
     let best = rules("");
-    let advance =
-        |used, now, more| Server { used: ms(used), ..server() }.advance(at(now), ms(more), &best);
+    let advance = |used, now, more| {
+        SedfServer { used: ms(used), ..server() }.advance(at(now), ms(more), &best)
+    };
     assert_eq!(advance(20, 0, 0), ms(20));
     assert_eq!(advance(20, 50, 0), ms(10));
     assert_eq!(advance(15, 50, 3), ms(8));
     assert_eq!(advance(10, 50, 0), Span::ZERO);
     assert_eq!(advance(20, 100, 0), Span::ZERO);
-    let never = Server { deadline: Time::NEVER, used: ms(20), ..server() };
+    let never = SedfServer { deadline: Time::NEVER, used: ms(20), ..server() };
     assert_eq!(never.advance(at(0), ms(5), &best), Span::ZERO, "no period has begun");
-    let moving = Server { used: ms(20), ..server() };
+    let moving = SedfServer { used: ms(20), ..server() };
     assert_eq!(moving.advance(at(0), ms(0), &rules("unblocking=conservative")), Span::ZERO);
-    let weighted = Server { used: ms(10), ..by_weight(ms(10)) };
+    let weighted = SedfServer { used: ms(10), ..by_weight(ms(10)) };
     assert_eq!(weighted.advance(at(50), Span::ZERO, &best), ms(5));
 }
 
@@ -97,18 +100,18 @@ fn advance_is_usage_in_excess_of_the_accrued_slice() {
 /// period for its first 20 ms.
 #[test]
 fn blocked_vcpu_claims_the_budget_it_would_have_used() {
-    let server = Server { used: ms(5), blocked: Some(at(30)), ..server() };
+    let server = SedfServer { used: ms(5), blocked: Some(at(30)), ..server() };
     let claims: Vec<u64> = (30..340).filter(|&now| server.claims_to_run(at(now))).collect();
     let expected: Vec<u64> = (30..45).chain(100..120).chain(200..220).chain(300..320).collect();
     assert_eq!(claims, expected);
-    let before = Server { blocked: None, ..server };
+    let before = SedfServer { blocked: None, ..server };
     assert!(before.claims_to_run(at(14)) && !before.claims_to_run(at(15)));
-    assert!(Server { deadline: Time::NEVER, ..before }.claims_to_run(at(15)));
+    assert!(SedfServer { deadline: Time::NEVER, ..before }.claims_to_run(at(15)));
 }
 
 #[test]
 fn new_share_starts_a_period_and_clears_losses() {
-    let mut server = Server { period: ms(40), loss: ms(1), missed: ms(2), ..server() };
+    let mut server = SedfServer { period: ms(40), loss: ms(1), missed: ms(2), ..server() };
     server.restart(at(30), ms(3));
     assert_eq!((server.period, state(&server)), (ms(100), (ms(3), at(130))));
     assert_eq!(server.due_from_slack(), Span::ZERO);
@@ -128,11 +131,11 @@ fn overrun_is_deducted_from_later_slices() {
         (47, carried, (ms(7), at(300))),
         (47, rules("overrun=forgiven"), (ms(27), at(200))),
     ] {
-        let mut server = Server { used: ms(used), ..server() };
+        let mut server = SedfServer { used: ms(used), ..server() };
         server.end_period(ms(20), &rules);
         assert_eq!(state(&server), then, "{used} ms");
     }
-    let mut weighted = Server { used: ms(47), ..by_weight(ms(20)) };
+    let mut weighted = SedfServer { used: ms(47), ..by_weight(ms(20)) };
     weighted.end_period(ms(20), &carried);
     assert_eq!(state(&weighted), (ms(20), at(200)));
 }
@@ -140,7 +143,7 @@ fn overrun_is_deducted_from_later_slices() {
 /// A period shortened to 30 ms doubles until it has its full length, and its slice grows with it.
 #[test]
 fn shortened_period_doubles_up_to_its_full_length() {
-    let mut server = Server { period: ms(30), deadline: at(30), used: ms(6), ..server() };
+    let mut server = SedfServer { period: ms(30), deadline: at(30), used: ms(6), ..server() };
     for (period, deadline, slice) in [(60, 90, 12), (100, 190, 20), (100, 290, 20)] {
         server.end_period(ms(20), &rules(""));
         assert_eq!((server.period, server.deadline), (ms(period), at(deadline)));
@@ -169,13 +172,13 @@ fn deadline_miss_of_a_runnable_vcpu_is_repaid_or_forgotten() {
     for (now, deadline, missed) in [(100, 200, 15), (199, 200, 15), (200, 300, 35), (350, 400, 55)]
     {
         for (word, missed) in [("repaid", missed), ("forgotten", 0)] {
-            let mut server = Server { used: ms(5), ..server() };
+            let mut server = SedfServer { used: ms(5), ..server() };
             server.miss(at(now), ms(20), &rules(&format!("misses={word}")));
             let forgotten = if word == "forgotten" && now == 200 { 200 } else { deadline };
             assert_eq!(state(&server), (Span::ZERO, at(forgotten)), "{word} at {now} ms");
             assert_eq!(server.missed, ms(missed), "{word} at {now} ms");
         }
-        let mut slept = Server { used: ms(5), slept: true, ..server() };
+        let mut slept = SedfServer { used: ms(5), slept: true, ..server() };
         slept.miss(at(now), ms(20), &rules("misses=repaid"));
         assert_eq!((slept.missed, slept.slept), (Span::ZERO, false));
     }
@@ -191,7 +194,7 @@ fn slack_compensates_missed_budget_before_losses() {
         (8, "whole-loss", (0, 3)),
         (2, "one-quantum", (4, 0)),
     ] {
-        let mut server = Server { missed: ms(6), loss: ms(5), ..server() };
+        let mut server = SedfServer { missed: ms(6), loss: ms(5), ..server() };
         server.make_up(ms(ran), &rules(&format!("compensation={word}")));
         assert_eq!((server.missed, server.loss), (ms(then.0), ms(then.1)), "{ran} ms, {word}");
     }
@@ -213,8 +216,8 @@ fn proportional_wake_keeps_the_larger_safe_budget() {
         (110, 2, 200, 2),
         (350, 10, 400, 10),
     ] {
-        let mut server = Server { blocked: Some(at(10)), ..server() };
-        server.wake(Wake { now: at(now), full: ms(20), is_strict: false }, &best);
+        let mut server = SedfServer { blocked: Some(at(10)), ..server() };
+        server.wake(WakeContext { now: at(now), full: ms(20), is_strict: false }, &best);
         assert_eq!(state(&server), (ms(used), at(deadline)), "at {now} ms");
         assert_eq!(
             (server.loss, server.loss_ends),
@@ -227,10 +230,10 @@ fn proportional_wake_keeps_the_larger_safe_budget() {
         assert_eq!(server.loss, Span::ZERO);
     }
     // Periods in which it was blocked pay off an overrun.
-    let mut late = Server { blocked: Some(at(10)), ..server() };
+    let mut late = SedfServer { blocked: Some(at(10)), ..server() };
     late.see(ms(20));
     late.used = ms(50);
-    late.wake(Wake { now: at(200), full: ms(20), is_strict: false }, &best);
+    late.wake(WakeContext { now: at(200), full: ms(20), is_strict: false }, &best);
     assert_eq!(state(&late), (ms(10), at(300)));
 }
 
@@ -238,9 +241,9 @@ fn proportional_wake_keeps_the_larger_safe_budget() {
 #[test]
 fn first_deadline_depends_on_the_first_period_field() {
     for (word, deadline) in [("at-once", at(130)), ("after-a-slice", at(150))] {
-        let mut server = Server { deadline: Time::NEVER, ..server() };
+        let mut server = SedfServer { deadline: Time::NEVER, ..server() };
         let rules = rules(&format!("unblocking=conservative first-period={word}"));
-        server.wake(Wake { now: at(30), full: ms(20), is_strict: false }, &rules);
+        server.wake(WakeContext { now: at(30), full: ms(20), is_strict: false }, &rules);
         assert_eq!(state(&server), (Span::ZERO, deadline), "{word}");
     }
 }
@@ -260,10 +263,10 @@ fn wake_sets_usage_and_deadline_of_each_xen_unblocking_rule() {
     ] {
         let rules = rules(&format!("{xen}={word}"));
         for (now, (used, deadline)) in [(15, shortly), (40, late), (250, long_after)] {
-            let mut server = Server { blocked: Some(at(10)), woke: Some(at(5)), ..server() };
+            let mut server = SedfServer { blocked: Some(at(10)), woke: Some(at(5)), ..server() };
             server.used = ms(3);
             server.terms.latency = ms(40);
-            server.wake(Wake { now: at(now), full: ms(20), is_strict: false }, &rules);
+            server.wake(WakeContext { now: at(now), full: ms(20), is_strict: false }, &rules);
             assert_eq!(state(&server), (ms(used), at(deadline)), "{word} at {now} ms");
             assert_eq!(server.woke, Some(at(now)));
             let is_owed = word == "extra-support" && now < 100;

@@ -7,7 +7,7 @@ use slackline_units::{CpuId, CpuSet, DomId, Span, VcpuId};
 use super::{Script, ms, values};
 use crate::balance::{Move, Weight};
 use crate::policies::sedf::{SPEC, Sedf};
-use crate::{Moment, Pick, Policy, Topology, TurnEnd};
+use crate::{Moment, Pick, Policy, TimesliceEnd, Topology};
 
 /// Half a CPU counts as much as an extra-weight of 64: both vCPUs get equal slack, and for a
 /// balancer their weights sum to 128. [balancer §5.1, N10]
@@ -27,7 +27,7 @@ fn slice_of_half_a_cpu_weighs_64_for_slack_and_balancer() {
         at.join(vcpu);
         sedf.admit(&at, vcpu, &values(SPEC.share_fields, share)).unwrap();
         at.set_awake(vcpu, true);
-        sedf.wake(&at, vcpu);
+        sedf.on_wake(&at, vcpu);
     }
     at.advance(ms(100));
     sedf.sample(&at, &vcpus);
@@ -51,7 +51,7 @@ fn cpu_0_keeps_the_balancer_slice_free_of_reservations() {
         let there = CpuSet::one(CpuId::new(cpu));
         at.join(vcpu);
         at.allow(vcpu, there);
-        let room = policy.room(&at, Span::from_ms(50), there).unwrap();
+        let room = policy.available_slice(&at, Span::from_ms(50), there).unwrap();
         let all = values(SPEC.share_fields, "slice=47500us period=50ms");
         (room, policy.admit(&at, vcpu, &all).map_err(|refused| refused.to_string()))
     };
@@ -82,18 +82,18 @@ fn slack_cost_of_a_split_vcpu_matches_its_planned_rate() {
         at.join(vcpu);
         sedf.admit(&at, vcpu, &values(SPEC.share_fields, "extra-weight=64")).unwrap();
         at.set_awake(vcpu, true);
-        sedf.wake(&at, vcpu);
+        sedf.on_wake(&at, vcpu);
     }
     for (cpu, vcpu) in cpus.into_iter().zip(vcpus) {
         at.occupy(cpu, vcpu);
-        sedf.start(&at, vcpu);
+        sedf.on_start(&at, vcpu);
     }
     while at.now() < ms(500) {
         at.advance(at.now().after(Span::from_ms(50)));
         for (vcpu, ran) in vcpus.into_iter().zip([25, 50, 25]) {
             sedf.charge(&at, vcpu, Span::from_ms(ran));
         }
-        sedf.ring(&at, cpus[0]);
+        sedf.on_timer(&at, cpus[0]);
     }
     let costs = vcpus.map(|vcpu| sedf.cost(vcpu, Span::from_us(500)));
     let [whole, split] = [costs.iter().max(), costs.iter().min()].map(Option::unwrap);
@@ -113,16 +113,16 @@ fn balancer_counts_slack_but_no_slices_as_available() {
     at.join(vcpu);
     sedf.admit(&at, vcpu, &values(SPEC.share_fields, "slice=50ms period=100ms")).unwrap();
     at.set_awake(vcpu, true);
-    sedf.wake(&at, vcpu);
-    sedf.pass(&at, cpu);
+    sedf.on_wake(&at, vcpu);
+    sedf.prepare_pick(&at, cpu);
     at.occupy(cpu, vcpu);
-    sedf.start(&at, vcpu);
+    sedf.on_start(&at, vcpu);
     for now in [50, 100] {
         at.advance(ms(now));
         sedf.charge(&at, vcpu, Span::from_ms(50));
-        sedf.turn_over(&at, vcpu, TurnEnd::Limit);
-        sedf.ring(&at, cpu);
-        sedf.pass(&at, cpu);
+        sedf.on_timeslice_end(&at, vcpu, TimesliceEnd::Limit);
+        sedf.on_timer(&at, cpu);
+        sedf.prepare_pick(&at, cpu);
     }
     let balancer = sedf.balancer.as_ref().unwrap();
     assert_eq!(balancer.books.available(cpu), Span::from_ms(50));
@@ -140,19 +140,19 @@ fn migrating_vcpu_arrives_after_its_old_cpu_made_a_pass() {
     at.join(vcpu);
     sedf.admit(&at, vcpu, &values(SPEC.share_fields, "extra-weight=64")).unwrap();
     at.set_awake(vcpu, true);
-    sedf.wake(&at, vcpu);
-    assert_eq!(sedf.pass(&at, from), CpuSet::NONE);
+    sedf.on_wake(&at, vcpu);
+    assert_eq!(sedf.prepare_pick(&at, from), CpuSet::NONE);
     at.occupy(from, vcpu);
-    sedf.start(&at, vcpu);
+    sedf.on_start(&at, vcpu);
     at.advance(ms(3));
     sedf.charge(&at, vcpu, Span::from_ms(3));
     let both = [from, to].into_iter().collect();
     assert_eq!(sedf.carry_out(&at, &[Move { vcpu, from, to }]), both);
-    assert_eq!(sedf.pass(&at, to), CpuSet::NONE);
+    assert_eq!(sedf.prepare_pick(&at, to), CpuSet::NONE);
     assert_eq!(sedf.pick(&at, to), Pick::Idle, "it is on the other one still");
-    assert_eq!(sedf.pass(&at, from), CpuSet::one(to));
+    assert_eq!(sedf.prepare_pick(&at, from), CpuSet::one(to));
     at.vacate(from);
-    assert_eq!(sedf.pass(&at, to), CpuSet::NONE);
+    assert_eq!(sedf.prepare_pick(&at, to), CpuSet::NONE);
     assert!(matches!(sedf.pick(&at, to), Pick::Run { vcpu: runs, .. } if runs == vcpu));
-    assert_eq!(sedf.pass(&at, from), CpuSet::NONE, "nobody moves any more");
+    assert_eq!(sedf.prepare_pick(&at, from), CpuSet::NONE, "nobody moves any more");
 }

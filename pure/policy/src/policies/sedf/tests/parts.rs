@@ -7,7 +7,7 @@ use slackline_units::{CpuId, CpuSet, DomId, Span, VcpuId};
 
 use super::{ms, values};
 use crate::policies::sedf::{SPEC, Sedf, rules};
-use crate::{AdmitError, Moment, Pick, Policy, Topology, TurnEnd, Values};
+use crate::{AdmitError, Moment, Pick, Policy, TimesliceEnd, Topology, Values};
 
 /// Two CPUs, driven step by step.
 struct Host {
@@ -41,24 +41,24 @@ impl Host {
 
     fn wake(&mut self, vcpu: VcpuId) {
         self.at.set_awake(vcpu, true);
-        self.sedf.wake(&self.at, vcpu);
+        self.sedf.on_wake(&self.at, vcpu);
     }
 
     fn leave(&mut self, vcpu: VcpuId) {
         self.at.leave(vcpu);
-        self.sedf.leave(&self.at, vcpu);
+        self.sedf.on_leave(&self.at, vcpu);
     }
 
     /// Makes a pass of a CPU and starts the chosen vCPU. Returns it with its limit, and the CPUs to
     /// reschedule.
     fn ask(&mut self, cpu: CpuId) -> (Option<(VcpuId, Span)>, CpuSet) {
-        let cpus = self.sedf.pass(&self.at, cpu);
+        let cpus = self.sedf.prepare_pick(&self.at, cpu);
         let Pick::Run { vcpu, limit: Some(limit), .. } = self.sedf.pick(&self.at, cpu) else {
             self.at.vacate(cpu);
             return (None, cpus);
         };
         self.at.occupy(cpu, vcpu);
-        self.sedf.start(&self.at, vcpu);
+        self.sedf.on_start(&self.at, vcpu);
         (Some((vcpu, limit)), cpus)
     }
 
@@ -67,7 +67,7 @@ impl Host {
         let vcpu = self.at.occupant(cpu).expect("the CPU runs a vCPU");
         self.at.advance(self.at.now().after(ran));
         self.sedf.charge(&self.at, vcpu, ran);
-        self.sedf.turn_over(&self.at, vcpu, TurnEnd::Limit);
+        self.sedf.on_timeslice_end(&self.at, vcpu, TimesliceEnd::Limit);
     }
 
     fn here(&self, vcpu: VcpuId) -> CpuId {
@@ -85,7 +85,7 @@ impl Host {
     }
 
     fn room(&self) -> Span {
-        self.sedf.room(&self.at, Span::from_ms(10), CpuSet::first_n(2)).unwrap()
+        self.sedf.available_slice(&self.at, Span::from_ms(10), CpuSet::first_n(2)).unwrap()
     }
 }
 
@@ -120,10 +120,10 @@ fn incomplete_subtask_ends_at_its_deadline() {
     let [first, second] = [0, 1].map(CpuId::new);
     host.at.set_barred(split, true);
     assert!(host.ask(first).0.is_some_and(|(vcpu, _)| vcpu != split));
-    assert_eq!(host.sedf.alarm(first), Some(ms(3)));
+    assert_eq!(host.sedf.next_timer(first), Some(ms(3)));
     host.runs(first, Span::from_ms(3));
     host.at.set_barred(split, false);
-    host.sedf.ring(&host.at, first);
+    host.sedf.on_timer(&host.at, first);
     assert_eq!(host.ask(first).1, CpuSet::one(second));
     assert_eq!(host.here(split), second);
     assert_eq!(host.sedf.servers[split].left_here(Span::from_ms(6)), Span::from_ms(6));
@@ -268,5 +268,5 @@ fn place_that_other_fields_do_not_allow_is_refused() {
     assert!(refused("rules=thesis place=pack").is_some());
     // A policy that is built with these values anyhow ignores `place`.
     let said = values(SPEC.policy_fields, "place=split unblocking=isochronous");
-    assert_eq!(rules::Rules::read(&said).packing, crate::admission::placement::Packing::Spread);
+    assert_eq!(rules::SedfRules::read(&said).packing, crate::admission::placement::Packing::Spread);
 }
