@@ -160,8 +160,8 @@ impl Host {
         found.is_none_or(|found| found.ending.has_ended().unwrap_or(false))
     }
 
-    /// Records a VM that was found. With a `binding` it is the result of that look-up. Without one it
-    /// is a VM that is already held.
+    /// Records a VM that was found. With a `binding` it is the result of that look-up. Without one
+    /// it is a VM that is already held.
     pub(super) fn keep_found(&mut self, binding: Option<&Binding>, found: Found) {
         match binding {
             Some(binding) => {
