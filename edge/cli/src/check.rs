@@ -38,7 +38,10 @@ pub(crate) fn check(args: &Check) -> Result<(), Problem> {
     judged(&args.file, &scenario)
 }
 
-/// Checks every point of a scenario with axes. The error is the first refusal that is not claimed.
+/// Checks every point of a scenario with axes.
+///
+/// # Errors
+/// The first point whose refusal no claim expects, or whose claimed refusal does not happen.
 fn check_points(args: &Check, grid: &Grid) -> Result<(), Problem> {
     let refused = |point: &Point| point.scenario.admit().err().map(|error| error.to_string());
     if args.json {

@@ -248,7 +248,7 @@ pub struct Host {
 pub struct Clock {
     /// Identity of the clock. Daemons of the same host have the same.
     pub id: String,
-    /// Time shown, in nanoseconds since 1970.
+    /// Time that the clock shows as the reply is made, in nanoseconds since 1970.
     pub shows_ns: u64,
     /// Maximum error reported by the kernel, in nanoseconds. Absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -83,7 +83,7 @@ pub struct Family {
     /// Range of the mean sleep, which is drawn for each of these guests.
     #[serde(default)]
     pub sleep: Lengths,
-    /// Maximum deviation of each time from its mean, as a part of it.
+    /// Maximum deviation of a time from the mean, as a fraction of the mean.
     #[serde(default)]
     pub varies: Portion,
     /// Share of a guest, by policy. `{weight}` is replaced by its weight.

@@ -198,8 +198,8 @@ fn block_of_zero_length_precedes_its_wake_up() {
     assert_eq!(told, ["switch", "waking"]);
 }
 
-/// Random histories of a host have as many events as possible at one time. `decode` checks the
-/// order.
+/// Generates random histories of a host with many events at the same time. `decode` fails if events
+/// are out of order.
 #[test]
 fn random_histories_stay_in_order() {
     for seed in 0..50 {

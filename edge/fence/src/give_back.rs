@@ -188,11 +188,11 @@ pub(super) fn is_ours(class: Scheduling) -> bool {
         || class == Scheduling::Other { nice: -20 }
 }
 
-/// Restores the threads now in a tree, including those started meanwhile, to `default`. For a
-/// process that knows only the group and the original state of the first thread.
+/// Sets every thread of a tree to `default`, also threads that start meanwhile. Used if only the
+/// group and the original state of the first thread are known.
 ///
 /// # Errors
-/// The first refusal. All threads have been tried.
+/// The first error. All threads are tried before it is returned.
 fn restore(place: &TreePlace, default: Original) -> Result<(), GiveBackError> {
     let mut result = Ok(());
     let mut done = BTreeSet::new();

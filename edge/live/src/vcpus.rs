@@ -257,7 +257,7 @@ pub enum QmpError {
         why: serde_json::Error,
     },
     /// A message is JSON, but not as QMP prescribes.
-    #[error("{awaited} does not follow QMP")]
+    #[error("{awaited} is not a valid QMP message")]
     Unexpected {
         /// Message that was expected.
         awaited: &'static str,

@@ -98,7 +98,7 @@ pub enum Broken {
         cpu: CpuId,
     },
     /// The hardware named a CPU that the host does not have.
-    #[error("the hardware named {cpu}, but only the {cpus} CPUs below that are scheduled")]
+    #[error("the hardware named {cpu}, but only {cpus} CPUs are scheduled, numbered from 0")]
     UnknownCpu {
         /// CPU that the hardware named.
         cpu: CpuId,
@@ -106,7 +106,7 @@ pub enum Broken {
         cpus: usize,
     },
     /// The policy named a CPU to reschedule or charge that the host does not have.
-    #[error("the policy named {cpu}, but only the {cpus} CPUs below that are scheduled")]
+    #[error("the policy named {cpu}, but only {cpus} CPUs are scheduled, numbered from 0")]
     NoSuchCpu {
         /// CPU that the policy named.
         cpu: CpuId,

@@ -150,8 +150,8 @@ impl VcpuSummary {
     }
 }
 
-/// Use of a shared CPU by others, in millionths of its time. The remainder is that of vCPUs and
-/// scheduling.
+/// Parts of a shared CPU's time that vCPUs do not use, in millionths. vCPUs and scheduling use the
+/// rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedCpu {
     /// Part used by other programs, kernel threads and interrupts.

@@ -121,7 +121,7 @@ pub struct Client {
     pub delay: Draw,
     /// Time at which it begins. If the domain joins later, it begins then.
     pub from: Time,
-    /// Time from which on it sends no requests and no data. `None` if it never stops.
+    /// Time at which it stops sending requests and data. `None` if it never stops.
     pub until: Option<Time>,
     /// Id of the tasks of the domain that its requests are for. `None` if any task may take them.
     pub task: Option<TaskId>,

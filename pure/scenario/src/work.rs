@@ -53,7 +53,7 @@ pub enum Step {
     /// Blocks until the next instant `offset + n * period` of the host's clock. It is later than
     /// now: instants that have passed are left out.
     Instant {
-        /// Time from one instant to the next. Not zero.
+        /// Time between two instants at which the vCPU wakes. Not zero.
         period: Span,
         /// Delay of each instant after a multiple of the period.
         offset: Span,

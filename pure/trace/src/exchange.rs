@@ -12,7 +12,7 @@ pub struct CpuUse {
     pub vcpu: VcpuId,
     /// CPU that it ran on.
     pub cpu: CpuId,
-    /// Start of the interval, not before the end of the time reported for this CPU before.
+    /// Start of the interval. Not earlier than the end of the last interval reported for this CPU.
     pub from: Time,
     /// End of the interval, not after the report.
     pub to: Time,

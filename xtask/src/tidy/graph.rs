@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cell_is_split_into_items_without_notes() {
+    fn splitting_a_cell_drops_notes_in_parentheses() {
         assert!(items("nothing").is_empty());
         assert_eq!(items("`units`, policy (specs, only)"), ["units", "policy"]);
         assert_eq!(items("anything in edge"), ["anything in edge"]);

@@ -150,7 +150,7 @@ fn alert_refuses_invalid_options() {
 }
 
 #[test]
-fn live_alert_limits_and_measures_a_process() {
+fn alert_command_limits_and_measures_a_live_process() {
     let Some(live) = live::begin() else { return };
     let arguments = [
         "alert",

@@ -89,7 +89,7 @@ fn trace_of_newer_version_is_refused_by_number() {
 
 /// The file has 13 of 6,000 runs. The table equals one that was made without it.
 #[test]
-fn sweep_continues_part_of_first_version() {
+fn sweep_resumes_from_partial_file_of_format_version_1() {
     let place = Place::new();
     place.write("family.toml", &fixture("family.toml"));
     place.write("old.csv.part", &fixture("sweep-1.csv.part"));

@@ -232,7 +232,7 @@ fn two_daemons_cannot_share_a_ledger_or_a_cpu() {
 }
 
 #[test]
-fn front_has_no_capabilities_and_core_and_keeper_few() {
+fn front_has_no_capabilities_core_and_keeper_have_few() {
     let Some(live) = live::begin() else { return };
     let daemon = Daemon::start(&live);
     let status = |pid: i32| fs::read_to_string(format!("/proc/{pid}/status")).unwrap();

@@ -173,7 +173,8 @@ impl Host {
         found.is_none_or(|found| found.ending.has_ended().unwrap_or(false))
     }
 
-    /// Notes a VM that was found: for a look-up by `binding`, or else as a held VM.
+    /// Records a VM that was found. With a `binding` it is the result of that look-up. Without one
+    /// it is a VM that is already held.
     pub(super) fn keep_found(&mut self, binding: Option<&Binding>, found: Found) {
         match binding {
             Some(binding) => {

@@ -481,8 +481,8 @@ pub(super) async fn grant(
     front.change_access(&caller, Request::Grant { whom, grant }).await
 }
 
-/// Makes members of the group slackline without a grant tenants. In a ledger of an older version
-/// they are operators until then. Administrators only.
+/// Turns members of the group `slackline` who have no grant into tenants. With a ledger of an older
+/// version they stay operators until this is called. Administrators only.
 #[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/access", responses(
     (status = 200, body = Vec<Access>), (status = "default", body = Problem))))]

@@ -27,7 +27,7 @@ pub struct Front {
     pub socket: PathBuf,
     /// Requests that the core received and the test has not read.
     asked: Mutex<Receiver<Ask>>,
-    /// Connection of the core, for messages that are not answers.
+    /// Connection of the test core to the front, for events that it sends unasked.
     core: UnixStream,
     _folder: TempDir,
 }

@@ -123,7 +123,7 @@ pub enum WatchError {
     /// The list of online CPUs cannot be read.
     #[error("cannot read the list of online CPUs: {source}")]
     NoCpus {
-        /// Error of reading them.
+        /// Error of the read.
         source: io::Error,
     },
     /// There is not enough memory for a ring, or the user may not lock that much.

@@ -499,7 +499,7 @@ fn dropped_fence_restores_threads_and_refuses_orders() {
 
 /// A late order must not outlive its stop: the thread is resumed before the stop is forgotten.
 #[test]
-fn drop_stop_resumes_thread_before_forgetting_it() {
+fn dropping_a_stop_resumes_its_thread_first() {
     let Some(_alone) = begin() else { return };
     for target in targets() {
         let state = TempDir::new().unwrap();

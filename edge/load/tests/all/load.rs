@@ -204,7 +204,7 @@ fn a_limit_ends_computing_and_sleeping() {
 }
 
 #[test]
-fn draws_are_those_of_the_stream() {
+fn program_draws_the_numbers_of_its_random_stream() {
     let draw = Draw::Uniform { least: Span::from_us(100), most: Span::from_us(900) };
     let program = Program { steps: vec![Step::Compute(draw); 20], repeat: false };
     let mut stream = draws();

@@ -176,7 +176,7 @@ fn end_of_timeslice_on_idle_cpu_is_refused() {
 fn facts_of_unknown_cpu_are_refused() {
     let unknown = |broken: Broken, text: String| {
         assert_eq!(broken, Broken::UnknownCpu { cpu: CPU2, cpus: 2 });
-        assert_eq!(text, "the hardware named cpu2, but only the 2 CPUs below that are scheduled");
+        assert_eq!(text, "the hardware named cpu2, but only 2 CPUs are scheduled, numbered from 0");
     };
     for fact in [Fact::Yielded(CPU2), Fact::LimitReached(CPU2), Fact::AlarmRang(CPU2)] {
         let (broken, text) = one_runs().broken(fact);
@@ -203,7 +203,7 @@ fn policy_that_names_unknown_cpu_is_stopped() {
         wants(&mut story);
         let (broken, text) = story.broken(Fact::AlarmRang(CPU0));
         assert_eq!(broken, Broken::NoSuchCpu { cpu: CPU2, cpus: 2 });
-        assert_eq!(text, "the policy named cpu2, but only the 2 CPUs below that are scheduled");
+        assert_eq!(text, "the policy named cpu2, but only 2 CPUs are scheduled, numbered from 0");
     }
 }
 

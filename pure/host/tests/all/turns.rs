@@ -89,7 +89,7 @@ fn late_time_exceeds_the_limit_but_never_used_time() {
 
 /// The used time comes in three pieces: up to the limit, across it and beyond it.
 #[test]
-fn late_time_is_summed_from_the_limit() {
+fn only_time_beyond_the_limit_counts_as_late() {
     let mut story = one_runs();
     story.hardware.now = at(15);
     let pieces = [used(0, CPU0, 0, 8, 8), used(0, CPU0, 8, 11, 3), used(0, CPU0, 11, 13, 2)];

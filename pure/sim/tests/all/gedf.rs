@@ -62,9 +62,9 @@ proptest! {
         check_time(&trace, &EXACT)?;
     }
 
-    /// vCPUs that sleep do not keep others from their budgets with `asleep = "trimmed"`.
+    /// With `asleep = "trimmed"`, vCPUs that block do not keep others from their budgets.
     #[test]
-    fn trimmed_sleepers_delay_no_other_vcpu(tasks in set(7, 1_000_000)) {
+    fn blocking_vcpus_with_trimmed_budgets_delay_no_other_vcpu(tasks in set(7, 1_000_000)) {
         let tasks: Vec<Task> = tasks.into_iter().filter(|task| task.slice >= 10_000).collect();
         let parameters = "reserve = \"0cpu\", asleep = \"trimmed\"";
         let trace = crate::sets::run(&EXACT, &Rules { parameters, ..GEDF }, &tasks);

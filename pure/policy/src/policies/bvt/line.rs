@@ -110,7 +110,7 @@ fn plain(cpu: CpuId) -> usize {
     2 * cpu.index()
 }
 
-/// Index of the queue of the other vCPUs.
+/// Index of the queue of vCPUs whose effective time differs from their actual time.
 fn shifted(cpu: CpuId) -> usize {
     2 * cpu.index() + 1
 }
