@@ -1,10 +1,10 @@
 //! Culprits of waiting: each nanosecond that a runnable vCPU did not run is blamed on one cause.
 //!
 //! A vCPU waits from the time it becomes runnable until its thread has a CPU, and from the time it
-//! loses the CPU while it still wants it. It also waits while a hard limit or a person keeps it from
-//! running, and while a hypervisor below has the CPU that the host believes it has. The thread that
-//! has the CPU where the vCPU runs next is to blame. The causes of a vCPU add up to its waiting
-//! time exactly.
+//! loses the CPU while it still wants it. It also waits while a hard limit or a person keeps it
+//! from running, and while a hypervisor below has the CPU that the host believes it has. The thread
+//! that has the CPU where the vCPU runs next is to blame. The causes of a vCPU add up to its
+//! waiting time exactly.
 //!
 //! Rules, the first that fits:
 //!
@@ -19,6 +19,7 @@
 //! Stolen time is known as a sum per CPU and second. The vCPU's part is its share of the time that
 //! the CPU was busy.
 
+mod answer;
 mod culprit;
 mod intervals;
 
@@ -29,6 +30,7 @@ use slackline_trace::{
 };
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
+pub use answer::{Answer, Blame, Check, Gap};
 pub use culprit::Culprit;
 use intervals::Intervals;
 
@@ -40,7 +42,7 @@ const LEAVING_IDLE: Span = Span::from_ms(1);
 
 /// Sink that finds the culprits of the vCPUs of one VM, or of one vCPU.
 #[derive(Debug)]
-pub struct Why {
+pub struct CulpritFinder {
     /// Name of a VM or a vCPU.
     name: String,
     names: BTreeMap<VcpuId, (String, String)>,
@@ -56,20 +58,7 @@ pub struct Why {
     now: Time,
 }
 
-/// Interval of a CPU of which events were lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gap {
-    /// CPU whose events were lost.
-    pub cpu: CpuId,
-    /// Start of the gap.
-    pub from: Time,
-    /// End of the gap.
-    pub to: Time,
-    /// Minimum number of lost events.
-    pub events: u64,
-}
-
-/// What is kept of a CPU.
+/// Recent events of a CPU.
 #[derive(Debug, Default)]
 struct Cpu {
     /// Latest times on the CPU, in order.
@@ -83,7 +72,7 @@ struct Cpu {
 #[derive(Debug)]
 struct Target {
     vcpu: VcpuId,
-    state: State,
+    state: WaitState,
     last_cpu: CpuId,
     ran: Intervals,
     waits: Vec<Wait>,
@@ -94,12 +83,12 @@ struct Target {
     /// By CPU, since the last accounting of the CPU.
     ran_on: BTreeMap<CpuId, Span>,
     stolen: Span,
-    counted: Option<Counted>,
+    counted: Option<KernelAccount>,
 }
 
 /// Accounting of the kernel: its interval, CPU time and CPU ready.
 #[derive(Clone, Copy, Debug)]
-struct Counted {
+struct KernelAccount {
     from: Time,
     to: Time,
     used: Span,
@@ -107,7 +96,7 @@ struct Counted {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum WaitState {
     Blocked,
     Ready(Time),
 }
@@ -123,57 +112,11 @@ struct Wait {
     since: Time,
 }
 
-/// Culprits of one vCPU.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Blame {
-    /// The vCPU.
-    pub vcpu: VcpuId,
-    /// Name of the vCPU.
-    pub name: String,
-    /// Time on CPUs, without stolen time.
-    pub ran: Span,
-    /// Time in which the vCPU was runnable or kept from running, and did not run. The sum of all
-    /// culprits.
-    pub waited: Span,
-    /// Each culprit with its time, the largest first.
-    pub culprits: Vec<(Culprit, Span)>,
-    /// The kernel's own numbers beside those of the recording. `None` if it was not asked.
-    pub check: Option<Check>,
-}
-
-/// Numbers of the kernel and of the recording for the same interval.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Check {
-    /// CPU time as the kernel counted it.
-    pub kernel_used: Span,
-    /// CPU ready as the kernel counted it: time on run queues, without stops and pauses.
-    pub kernel_ready: Span,
-    /// Time on CPUs as it was recorded.
-    pub used: Span,
-    /// Time on run queues as it was recorded, of waits that have ended.
-    pub ready: Span,
-}
-
-/// Answer to the question why a VM waited.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
-    /// Length of the recording.
-    pub length: Span,
-    /// By vCPU.
-    pub vcpus: Vec<Blame>,
-    /// Gaps of the recording.
-    pub gaps: Vec<Gap>,
-    /// Facts of the recording.
-    pub notes: Vec<Note>,
-    /// Names of all VMs in the recording.
-    pub vms: Vec<String>,
-}
-
-impl Why {
+impl CulpritFinder {
     /// Asks about the VM or vCPU with this name.
     #[must_use]
-    pub fn new(name: &str) -> Why {
-        Why {
+    pub fn new(name: &str) -> CulpritFinder {
+        CulpritFinder {
             name: name.into(),
             names: BTreeMap::new(),
             threads: BTreeMap::new(),
@@ -196,8 +139,8 @@ impl Why {
             self.of_vcpu(vcpu, |target| target.paused.add(since, now));
         }
         let pending = self.targets.iter().filter_map(|(&id, target)| match target.state {
-            State::Ready(since) => Some((id, target.last_cpu, since)),
-            State::Blocked => None,
+            WaitState::Ready(since) => Some((id, target.last_cpu, since)),
+            WaitState::Blocked => None,
         });
         for (id, cpu, since) in pending.collect::<Vec<_>>() {
             self.wait(id, cpu, (since, now));
@@ -242,7 +185,7 @@ impl Why {
 
     fn on_cpu(&mut self, thread: HostThreadId, cpu: CpuId, (from, to): (Time, Time), end: OffCpu) {
         if let Some(target) = self.targets.get(&thread)
-            && let State::Ready(since) = target.state
+            && let WaitState::Ready(since) = target.state
         {
             self.wait(thread, cpu, (since, from));
             if let Some(target) = self.targets.get_mut(&thread) {
@@ -257,8 +200,8 @@ impl Why {
             *target.ran_on.entry(cpu).or_default() += to.since(from);
             target.last_cpu = cpu;
             target.state = match end {
-                OffCpu::Blocked => State::Blocked,
-                OffCpu::Ready | OffCpu::Unknown => State::Ready(to),
+                OffCpu::Blocked => WaitState::Blocked,
+                OffCpu::Ready | OffCpu::Unknown => WaitState::Ready(to),
             };
         }
         self.drop_old(cpu);
@@ -267,8 +210,8 @@ impl Why {
     /// Drops what no wait can still ask for.
     fn drop_old(&mut self, cpu: CpuId) {
         let waits = self.targets.values().filter_map(|target| match target.state {
-            State::Ready(since) => Some(since),
-            State::Blocked => None,
+            WaitState::Ready(since) => Some(since),
+            WaitState::Blocked => None,
         });
         let oldest = waits.min().unwrap_or(Time::NEVER);
         let Some(state) = self.cpus.get_mut(&cpu) else { return };
@@ -462,7 +405,7 @@ impl Target {
     fn new(vcpu: VcpuId) -> Target {
         Target {
             vcpu,
-            state: State::Blocked,
+            state: WaitState::Blocked,
             last_cpu: CpuId::new(0),
             ran: Intervals::default(),
             waits: Vec::new(),
@@ -475,9 +418,9 @@ impl Target {
         }
     }
 
-    /// What the kernel counted, and what was recorded in the same interval.
+    /// Compares the kernel's numbers with those of the recording in the same interval.
     fn check(&self) -> Option<Check> {
-        let Counted { from, to, used: kernel_used, ready: kernel_ready } = self.counted?;
+        let KernelAccount { from, to, used: kernel_used, ready: kernel_ready } = self.counted?;
         let mut used = Span::ZERO;
         self.ran.cut((from, to), |from, to, is_in| {
             if is_in {
@@ -496,54 +439,7 @@ impl Target {
     }
 }
 
-impl Blame {
-    fn add(&mut self, other: Blame) {
-        self.ran += other.ran;
-        self.waited += other.waited;
-        for (culprit, span) in other.culprits {
-            match self.culprits.iter_mut().find(|(known, _)| *known == culprit) {
-                Some((_, sum)) => *sum += span,
-                None => self.culprits.push((culprit, span)),
-            }
-        }
-        self.check = match (self.check, other.check) {
-            (Some(one), Some(more)) => Some(Check {
-                kernel_used: one.kernel_used + more.kernel_used,
-                kernel_ready: one.kernel_ready + more.kernel_ready,
-                used: one.used + more.used,
-                ready: one.ready + more.ready,
-            }),
-            (one, other) => one.or(other),
-        };
-    }
-
-    fn sort(&mut self) {
-        self.culprits.sort_by(|(a, of_a), (b, of_b)| of_b.cmp(of_a).then(a.cmp(b)));
-    }
-
-    /// Time of one culprit.
-    #[must_use]
-    pub fn of(&self, is_it: impl Fn(&Culprit) -> bool) -> Span {
-        self.culprits.iter().filter(|(culprit, _)| is_it(culprit)).map(|&(_, span)| span).sum()
-    }
-
-    /// Returns the culprits as a tenant may know them.
-    #[must_use]
-    pub fn for_tenant(&self, owns: impl Fn(&str) -> bool) -> Blame {
-        let hidden = self.culprits.iter().map(|(it, span)| (it.for_tenant(&owns), *span));
-        let mut blame = Blame { culprits: Vec::new(), ..self.clone() };
-        for (culprit, span) in hidden {
-            match blame.culprits.iter_mut().find(|(known, _)| *known == culprit) {
-                Some((_, sum)) => *sum += span,
-                None => blame.culprits.push((culprit, span)),
-            }
-        }
-        blame.sort();
-        blame
-    }
-}
-
-impl Sink for Why {
+impl Sink for CulpritFinder {
     fn named(&mut self, named: &Named) {
         self.names.insert(named.vcpu, (named.name.clone(), named.domain.clone()));
     }
@@ -572,9 +468,9 @@ impl Sink for Why {
             }
             Record::Awoken { at, thread, cpu, .. } => {
                 if let Some(target) = self.targets.get_mut(&thread)
-                    && target.state == State::Blocked
+                    && target.state == WaitState::Blocked
                 {
-                    (target.state, target.last_cpu) = (State::Ready(at), cpu);
+                    (target.state, target.last_cpu) = (WaitState::Ready(at), cpu);
                 }
             }
             Record::Halted { thread, from, to } => {
@@ -611,7 +507,8 @@ impl Sink for Why {
                 if self.first.is_some_and(|first| first <= from) =>
             {
                 if let Some(target) = self.targets.get_mut(&thread) {
-                    let counted = Counted { from, to: from, used: Span::ZERO, ready: Span::ZERO };
+                    let counted =
+                        KernelAccount { from, to: from, used: Span::ZERO, ready: Span::ZERO };
                     let counted = target.counted.get_or_insert(counted);
                     counted.to = to;
                     counted.used += used;

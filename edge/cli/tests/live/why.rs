@@ -110,7 +110,7 @@ fn check_sums(answer: &Value) {
     }
 }
 
-/// What was blamed on a load that ran all the time: at most what it used while the recorder was
+/// Blame on a load that ran all the time: at most the CPU time that it used while the recorder was
 /// there, which includes its start and end, and nearly all of it.
 fn check_blame(blamed: Span, used: Span, answer: &Value) {
     assert!(blamed <= used && blamed * 100 >= used * 70, "{blamed} of {used}: {answer:#}");

@@ -1,7 +1,7 @@
 //! Culprits of waiting: hand-made recordings, and sums over any recording.
 
 use proptest::prelude::*;
-use slackline_metrics::{Answer, Blame, Check, Culprit, Why};
+use slackline_metrics::{Answer, Blame, Check, Culprit, CulpritFinder};
 use slackline_trace::{
     Entry, HostThread, HostThreadId, HostThreadKind, Named, OffCpu, RanEnd, Record, WakeMark,
 };
@@ -85,7 +85,7 @@ fn ended(us: u64) -> Entry {
 }
 
 fn ask(name: &str, entries: &[Entry]) -> Answer {
-    let mut why = Why::new(name);
+    let mut why = CulpritFinder::new(name);
     prelude().iter().chain(entries).for_each(|entry| entry.pass_to(&mut why));
     why.answer()
 }
@@ -292,7 +292,7 @@ fn steps() -> impl Strategy<Value = Vec<(u32, u64, u64, bool, u8)>> {
 }
 
 proptest! {
-    /// Whatever is recorded, the times of the vCPU add up: it ran, waited, or was blocked.
+    /// The times of the vCPU add up in each recording: it ran, waited, or was blocked.
     #[test]
     fn times_of_any_recording_add_up(steps in steps()) {
         let (mut entries, mut now) = (Vec::new(), 0);
