@@ -9,11 +9,12 @@
 //! Rules, the first that fits:
 //!
 //! 1. Events of the CPU were lost: unexplained.
-//! 2. A person paused the VM, or a signal stopped the thread: paused.
+//! 2. A person paused the VM: paused.
 //! 3. The dispatcher stopped the vCPU at its hard limit: exhausted.
-//! 4. Nobody of the host but a vCPU, or nothing, was on the CPU, and a timer was late: late timer.
-//! 5. A thread was on the CPU: its VM, process or kernel thread, or the dispatcher.
-//! 6. Nothing was on the CPU: a context switch or the CPU leaving idle, if it was short; otherwise
+//! 4. Another signal stopped the thread: paused.
+//! 5. Nobody of the host but a vCPU, or nothing, was on the CPU, and a timer was late: late timer.
+//! 6. A thread was on the CPU: its VM, process or kernel thread, or the dispatcher.
+//! 7. Nothing was on the CPU: a context switch or the CPU leaving idle, if it was short; otherwise
 //!    unexplained.
 //!
 //! Stolen time is known as a sum per CPU and second. The vCPU's part is its share of the time that
@@ -80,6 +81,7 @@ struct Target {
     closed: Vec<(Time, Span)>,
     paused: Intervals,
     exhausted: Intervals,
+    halted: Intervals,
     /// By CPU, since the last accounting of the CPU.
     ran_on: BTreeMap<CpuId, Span>,
     stolen: Span,
@@ -269,23 +271,21 @@ impl CulpritFinder {
         let mut kept = target.ran.clone();
         target.waits.iter().for_each(|wait| kept.add(wait.from, wait.to));
         kept.settle();
-        let mut paused = target.paused.clone();
-        paused.settle();
-        for interval in paused.iter() {
-            kept.cut(interval, |from, to, is_in| {
-                if !is_in {
-                    add(Culprit::Paused, to - from);
-                }
-            });
-        }
-        paused.iter().for_each(|(from, to)| kept.add(from, to));
-        kept.settle();
-        for interval in target.exhausted.iter() {
-            kept.cut(interval, |from, to, is_in| {
-                if !is_in {
-                    add(Culprit::Exhausted, to - from);
-                }
-            });
+        let causes = [
+            (&target.paused, Culprit::Paused),
+            (&target.exhausted, Culprit::Exhausted),
+            (&target.halted, Culprit::Paused),
+        ];
+        for (intervals, culprit) in causes {
+            for interval in intervals.iter() {
+                kept.cut(interval, |from, to, is_in| {
+                    if !is_in {
+                        add(culprit.clone(), to - from);
+                    }
+                });
+            }
+            intervals.iter().for_each(|(from, to)| kept.add(from, to));
+            kept.settle();
         }
         if !target.stolen.is_zero() {
             add(Culprit::Hypervisor, target.stolen);
@@ -319,7 +319,12 @@ impl CulpritFinder {
                     if is_exhausted {
                         return add(Culprit::Exhausted, to - from);
                     }
-                    self.by_thread(target, (wait, late), (from, to), add);
+                    target.halted.cut((from, to), |from, to, is_halted| {
+                        if is_halted {
+                            return add(Culprit::Paused, to - from);
+                        }
+                        self.by_thread(target, (wait, late), (from, to), add);
+                    });
                 });
             });
         });
@@ -412,6 +417,7 @@ impl Target {
             closed: Vec::new(),
             paused: Intervals::default(),
             exhausted: Intervals::default(),
+            halted: Intervals::default(),
             ran_on: BTreeMap::new(),
             stolen: Span::ZERO,
             counted: None,
@@ -436,6 +442,7 @@ impl Target {
         self.ran.settle();
         self.paused.settle();
         self.exhausted.settle();
+        self.halted.settle();
     }
 }
 
@@ -475,7 +482,7 @@ impl Sink for CulpritFinder {
             }
             Record::Halted { thread, from, to } => {
                 if let Some(target) = self.targets.get_mut(&thread) {
-                    target.paused.add(from, to);
+                    target.halted.add(from, to);
                 }
             }
             Record::Stopped { vcpu, from, to } => {

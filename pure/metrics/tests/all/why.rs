@@ -197,6 +197,8 @@ fn stops_and_pauses_count_while_the_thread_is_off_the_cpu() {
     let blame = blame(&[
         woke(WEB_THREAD, 0),
         on_cpu(WEB_THREAD, 0..1_010, OffCpu::Blocked),
+        // The dispatcher stops it by a signal as well.
+        Entry::Record(Record::Halted { thread, from: at(1_010), to }),
         Entry::Record(Record::Stopped { vcpu: WEB, from, to }),
         woke(WEB_THREAD, 3_000),
         on_cpu(WEB_THREAD, 3_000..4_000, OffCpu::Blocked),
