@@ -10,7 +10,8 @@
 //!
 //! 1. Events of the CPU were lost: unexplained.
 //! 2. A person paused the VM: paused.
-//! 3. The dispatcher stopped the vCPU at its hard limit: exhausted.
+//! 3. The dispatcher stopped the vCPU at its hard limit: exhausted, until the dispatcher should have
+//!    resumed it.
 //! 4. Another signal stopped the thread: paused.
 //! 5. Nobody of the host but a vCPU, or nothing, was on the CPU, and a timer was late: late timer.
 //! 6. A thread was on the CPU: its VM, process or kernel thread, or the dispatcher.
@@ -40,6 +41,9 @@ const SWITCH: Span = Span::from_us(20);
 
 /// Longest time from a wake to the first instruction that an idle CPU may take.
 const LEAVING_IDLE: Span = Span::from_ms(1);
+
+/// Time for which the occupants of a CPU are remembered: a stop is told when it is over.
+const MEMORY: Span = Span::from_ms(500);
 
 /// Sink that finds the culprits of the vCPUs of one VM, or of one vCPU.
 #[derive(Debug)]
@@ -77,6 +81,8 @@ struct Target {
     last_cpu: CpuId,
     ran: Intervals,
     waits: Vec<Wait>,
+    /// Occupants of the CPU while the dispatcher kept the vCPU from running.
+    stops: Vec<Wait>,
     /// Waits by the kernel's rules that ended with the thread on a CPU: their ends and lengths.
     closed: Vec<(Time, Span)>,
     paused: Intervals,
@@ -215,7 +221,8 @@ impl CulpritFinder {
             WaitState::Ready(since) => Some(since),
             WaitState::Blocked => None,
         });
-        let oldest = waits.min().unwrap_or(Time::NEVER);
+        let remembered = Time::START + self.now.since(Time::START + MEMORY);
+        let oldest = waits.min().unwrap_or(Time::NEVER).min(remembered);
         let Some(state) = self.cpus.get_mut(&cpu) else { return };
         // One is kept: a wake may be told late.
         while state.latest.len() > 8 && state.latest.front().is_some_and(|&(_, to, _)| to <= oldest)
@@ -226,14 +233,18 @@ impl CulpritFinder {
 
     /// A thread waited for a CPU.
     fn wait(&mut self, thread: HostThreadId, cpu: CpuId, (since, to): (Time, Time)) {
-        let Some(target) = self.targets.get_mut(&thread) else { return };
-        if to <= since {
-            return;
+        let parts = self.parts(cpu, (since, to));
+        if let Some(target) = self.targets.get_mut(&thread) {
+            target.waits.extend(parts);
         }
-        let mut at = since;
+    }
+
+    /// The parts of an interval, each with the thread that had the CPU.
+    fn parts(&self, cpu: CpuId, (since, to): (Time, Time)) -> Vec<Wait> {
+        let (mut at, mut parts) = (since, Vec::new());
         let mut add = |from: Time, to: Time, by| {
             if to > from {
-                target.waits.push(Wait { cpu, from, to, by, since });
+                parts.push(Wait { cpu, from, to, by, since });
             }
         };
         let latest = self.cpus.get(&cpu).map(|cpu| cpu.latest.iter());
@@ -246,6 +257,17 @@ impl CulpritFinder {
             }
         }
         add(at, to, None);
+        parts
+    }
+
+    fn stopped(&mut self, vcpu: VcpuId, (from, to): (Time, Time)) {
+        let known = self.targets.values().rfind(|target| target.vcpu == vcpu);
+        let Some(cpu) = known.map(|target| target.last_cpu) else { return };
+        let parts = self.parts(cpu, (from, to));
+        self.of_vcpu(vcpu, |target| {
+            target.exhausted.add(from, to);
+            target.stops.extend(parts);
+        });
     }
 
     fn accounted(&mut self, cpu: CpuId, stolen: Span) {
@@ -271,22 +293,28 @@ impl CulpritFinder {
         let mut kept = target.ran.clone();
         target.waits.iter().for_each(|wait| kept.add(wait.from, wait.to));
         kept.settle();
-        let causes = [
-            (&target.paused, Culprit::Paused),
-            (&target.exhausted, Culprit::Exhausted),
-            (&target.halted, Culprit::Paused),
-        ];
-        for (intervals, culprit) in causes {
-            for interval in intervals.iter() {
+        let pause = |kept: &mut Intervals, pauses: &Intervals, add: &mut dyn FnMut(_, _)| {
+            for interval in pauses.iter() {
                 kept.cut(interval, |from, to, is_in| {
                     if !is_in {
-                        add(culprit.clone(), to - from);
+                        add(Culprit::Paused, to - from);
                     }
                 });
             }
-            intervals.iter().for_each(|(from, to)| kept.add(from, to));
+            pauses.iter().for_each(|(from, to)| kept.add(from, to));
             kept.settle();
+        };
+        pause(&mut kept, &target.paused, &mut add);
+        for stop in &target.stops {
+            kept.cut((stop.from, stop.to), |from, to, is_in| {
+                if !is_in {
+                    self.by_stop(target, stop, (from, to), &mut add);
+                }
+            });
         }
+        target.exhausted.iter().for_each(|(from, to)| kept.add(from, to));
+        kept.settle();
+        pause(&mut kept, &target.halted, &mut add);
         if !target.stolen.is_zero() {
             add(Culprit::Hypervisor, target.stolen);
         }
@@ -317,7 +345,7 @@ impl CulpritFinder {
                 }
                 target.exhausted.cut((from, to), |from, to, is_exhausted| {
                     if is_exhausted {
-                        return add(Culprit::Exhausted, to - from);
+                        return self.by_stop(target, wait, (from, to), add);
                     }
                     target.halted.cut((from, to), |from, to, is_halted| {
                         if is_halted {
@@ -327,6 +355,26 @@ impl CulpritFinder {
                     });
                 });
             });
+        });
+    }
+
+    /// Time in which the dispatcher kept the vCPU from running. If its timer was late, the thread
+    /// on the CPU is to blame for the end.
+    fn by_stop(
+        &self,
+        target: &Target,
+        wait: &Wait,
+        interval: (Time, Time),
+        add: &mut impl FnMut(Culprit, Span),
+    ) {
+        let nothing = Intervals::default();
+        let late = self.cpus.get(&wait.cpu).map_or(&nothing, |cpu| &cpu.late);
+        late.cut(interval, |from, to, is_late| {
+            if is_late {
+                self.by_thread(target, (wait, late), (from, to), add);
+            } else {
+                add(Culprit::Exhausted, to - from);
+            }
         });
     }
 
@@ -414,6 +462,7 @@ impl Target {
             last_cpu: CpuId::new(0),
             ran: Intervals::default(),
             waits: Vec::new(),
+            stops: Vec::new(),
             closed: Vec::new(),
             paused: Intervals::default(),
             exhausted: Intervals::default(),
@@ -486,7 +535,7 @@ impl Sink for CulpritFinder {
                 }
             }
             Record::Stopped { vcpu, from, to } => {
-                self.of_vcpu(vcpu, |target| target.exhausted.add(from, to));
+                self.stopped(vcpu, (from, to));
             }
             Record::Paused { at, vcpu } => {
                 self.paused_since.entry(vcpu).or_insert(at);

@@ -212,6 +212,24 @@ fn stops_and_pauses_count_while_the_thread_is_off_the_cpu() {
     assert_eq!(blame.waited, us(2_490));
 }
 
+/// A real-time hog keeps the dispatcher from resuming the vCPU in time.
+#[test]
+fn late_end_of_a_stop_is_blamed_on_the_thread_on_the_cpu() {
+    let (from, to, cpu) = (at(1_000), at(3_000), CpuId::new(0));
+    let blame = blame(&[
+        woke(WEB_THREAD, 0),
+        on_cpu(WEB_THREAD, 0..1_000, OffCpu::Blocked),
+        on_cpu(DB_THREAD, 1_000..2_000, OffCpu::Ready),
+        on_cpu(HOG, 2_000..3_000, OffCpu::Ready),
+        Entry::Record(Record::RangLate { at: to, cpu, late: us(800) }),
+        Entry::Record(Record::Stopped { vcpu: WEB, from, to }),
+        woke(WEB_THREAD, 3_000),
+        on_cpu(WEB_THREAD, 3_000..4_000, OffCpu::Blocked),
+        ended(4_000),
+    ]);
+    assert_eq!(blame.culprits, [(Culprit::Exhausted, us(1_200)), (hog(), us(800))]);
+}
+
 #[test]
 fn pause_without_an_end_lasts_until_the_end_of_the_recording() {
     let blame = blame(&[
