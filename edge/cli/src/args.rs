@@ -12,8 +12,8 @@ use crate::input::file;
 use crate::load::args::Load;
 use crate::parse::{share, span};
 use crate::service::args::{
-    AccessArgs, Apply, At, Change, Find, Gang, History, List, Log, Named, Pause, Place, Reserve,
-    Room, Which,
+    AccessArgs, Apply, Change, Find, Gang, History, IncidentsArgs, List, Log, Named, Pause, Place,
+    RecordArgs, Reserve, Room, Which, WhyArgs,
 };
 
 /// Returns the version and, if this program is a release, the commit that it was built from.
@@ -83,9 +83,9 @@ pub(crate) enum Command {
     /// Check a scenario and its admission without running it.
     Check(Check),
     Alert(Alert),
-    Record(Record),
-    Why(Why),
-    Incidents(Incidents),
+    Record(RecordArgs),
+    Why(WhyArgs),
+    Incidents(IncidentsArgs),
     /// Draw a saved trace as a timeline, or print its table or list.
     Show(Show),
     /// Replay a saved trace and check that every decision is the same.
@@ -464,56 +464,6 @@ pub(crate) struct Check {
     /// Print the result as JSON.
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-/// Record who ran on the CPUs of this host, as a trace. Needs root.
-///
-/// All VMs that are found are recorded, and the names of all other threads that ran beside them.
-/// The file is readable by its owner only. It ends with Ctrl-C or after --length; what is written
-/// until then can be read also if the recorder is killed or the disk is full.
-#[derive(Debug, Args)]
-pub(crate) struct Record {
-    /// File to write, for `slackline show` and `slackline why`.
-    pub(crate) file: PathBuf,
-    /// Length of the recording.
-    #[arg(long, value_parser = span, default_value = "60s")]
-    pub(crate) length: Span,
-    /// VM or process to record, e.g. `qemu:web`, `pid:17` or `web=pid:17`; repeatable.
-    #[arg(long, value_name = "BINDING")]
-    pub(crate) r#for: Vec<String>,
-    /// Leave out names of VMs, processes, groups, users and the host.
-    #[arg(long)]
-    pub(crate) anonymise: bool,
-    /// Save what the daemon has recorded since then instead, e.g. `30s`.
-    #[arg(long, value_parser = span, value_name = "TIME")]
-    #[arg(conflicts_with_all = ["length", "for", "anonymise"])]
-    pub(crate) since: Option<Span>,
-    /// Unix socket of the daemon, for --since.
-    #[arg(long, value_name = "PATH", default_value = slackline_control::SOCKET)]
-    pub(crate) socket: PathBuf,
-}
-
-/// Show who kept a VM from running: each culprit with its time.
-///
-/// Each nanosecond that a runnable vCPU did not run has one culprit, so the times add up to the
-/// waiting time. CPU ready, as the kernel counted it, stands beside it as a check. Without a file,
-/// the daemon is asked about the last minute.
-#[derive(Debug, Args)]
-pub(crate) struct Why {
-    /// Name of the VM, or of one of its vCPUs.
-    pub(crate) name: String,
-    /// Recording of `slackline record` [default: the daemon's last minute].
-    #[arg(value_parser = file)]
-    pub(crate) file: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) at: At,
-}
-
-/// List the recordings of missed deadlines that the daemon saved.
-#[derive(Debug, Args)]
-pub(crate) struct Incidents {
-    #[command(flatten)]
-    pub(crate) at: At,
 }
 
 #[derive(Debug, Args)]

@@ -11,16 +11,16 @@ use slackline_control::Recording;
 use slackline_daemon::record::{TargetError, Targets};
 use slackline_linux::sys::{favour, own_tid};
 use slackline_linux::with_causes;
-use slackline_live::recorder::anonymise::Anonymised;
+use slackline_live::recorder::anonymise::Anonymiser;
 use slackline_live::recorder::host::HostRecorder;
 use slackline_live::recorder::identity::Procfs;
 use slackline_live::watch::perf::WatchError;
 use slackline_trace::{Sink, Writer};
 use slackline_units::{Span, Time};
 
-use crate::args::Record;
 use crate::problem::Problem;
 use crate::service;
+use crate::service::args::RecordArgs;
 use crate::signals::stop_signal;
 use crate::terminal::{self, Progress};
 
@@ -48,7 +48,7 @@ impl Output for FileWriter {
     }
 }
 
-impl Output for Anonymised<FileWriter> {
+impl Output for Anonymiser<FileWriter> {
     fn checkpoint(&mut self) -> io::Result<()> {
         self.sink().checkpoint()
     }
@@ -58,7 +58,7 @@ impl Output for Anonymised<FileWriter> {
     }
 }
 
-pub(crate) fn record(args: &Record) -> Result<(), Problem> {
+pub(crate) fn record(args: &RecordArgs) -> Result<(), Problem> {
     if let Some(since) = args.since {
         return of_the_daemon(args, since);
     }
@@ -72,14 +72,14 @@ pub(crate) fn record(args: &Record) -> Result<(), Problem> {
     // Whatever hogs the CPUs must not keep the rings from being drained.
     let _ = favour(own_tid());
     if args.anonymise {
-        run(args, recorder, targets, Anonymised::new(writer), &stop)
+        run(args, recorder, targets, Anonymiser::new(writer), &stop)
     } else {
         run(args, recorder, targets, writer, &stop)
     }
 }
 
 fn run(
-    args: &Record,
+    args: &RecordArgs,
     mut recorder: HostRecorder,
     targets: Targets,
     mut out: impl Output,
@@ -119,7 +119,7 @@ fn run(
 }
 
 /// Saves what the daemon has recorded.
-fn of_the_daemon(args: &Record, since: Span) -> Result<(), Problem> {
+fn of_the_daemon(args: &RecordArgs, since: Span) -> Result<(), Problem> {
     let Recording { file, length_ns } = service::save_recording(&args.socket, since)?;
     let unreadable = |source| Problem::Unreadable { file: file.clone().into(), source };
     let mut from = File::open(&file).map_err(unreadable)?;
@@ -164,7 +164,7 @@ fn create(file: &Path) -> io::Result<File> {
     Ok(out)
 }
 
-fn unwritable(args: &Record, source: io::Error) -> Problem {
+fn unwritable(args: &RecordArgs, source: io::Error) -> Problem {
     Problem::Unwritable { file: args.file.clone(), source }
 }
 

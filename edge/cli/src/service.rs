@@ -17,18 +17,17 @@ use std::time::Duration;
 
 use slackline_control::client::{Answered, Client, ClientError, Frame, Heard, Stream, Text};
 use slackline_control::{
-    Change as Changed, Event, Grant, Kind, Length, PAGE, Recording, Reservation, Share, Why,
+    Change as Changed, Culprits, Event, Grant, Kind, Length, PAGE, Recording, Reservation, Share,
 };
 use slackline_units::Span;
 
 use crate::amounts::{percent_hint, share_hint};
-use crate::args::Incidents;
 use crate::problem::Problem;
 use crate::signals::stop_flag;
 use crate::terminal;
 use args::{
-    AccessArgs, AccessCommand, Add, At, Change, Find, HowMuch, List, Log, Named, Pause, Reserve,
-    Room, Which,
+    AccessArgs, AccessCommand, Add, At, Change, Find, HowMuch, IncidentsArgs, List, Log, Named,
+    Pause, Reserve, Room, Which,
 };
 
 pub(crate) use apply::apply;
@@ -227,13 +226,13 @@ pub(crate) fn log(args: &Log) -> Result<(), Problem> {
     terminal::print(&show::events(&events, args.name.is_none()).shown(&args.view)?)
 }
 
-/// Who kept a VM from running in the last minute, and the same as JSON.
-pub(crate) fn why(at: &At, name: &str) -> Result<(Why, String), Problem> {
+/// Returns the culprits of a VM in the last minute, and the same as JSON.
+pub(crate) fn why(at: &At, name: &str) -> Result<(Culprits, String), Problem> {
     let (why, text) = connect(at)?.why(name)?;
     Ok((why, text.0))
 }
 
-pub(crate) fn incidents(args: &Incidents) -> Result<(), Problem> {
+pub(crate) fn incidents(args: &IncidentsArgs) -> Result<(), Problem> {
     let (incidents, text) = connect(&args.at)?.incidents()?;
     answer(&args.at, &text, || match &incidents[..] {
         [] => "there are no incidents\n".into(),

@@ -2,15 +2,15 @@
 
 use std::fmt::Write as _;
 
-use slackline_control::Why as Reply;
+use slackline_control::Culprits;
 use slackline_daemon::record::as_reply;
-use slackline_metrics::{Answer, Why as Question};
+use slackline_metrics::{Answer, CulpritFinder};
 
-use crate::args::Why;
 use crate::problem::Problem;
+use crate::service::args::WhyArgs;
 use crate::{service, show, terminal};
 
-pub(crate) fn why(args: &Why) -> Result<(), Problem> {
+pub(crate) fn why(args: &WhyArgs) -> Result<(), Problem> {
     let Some(file) = &args.file else {
         let (reply, json) = service::why(&args.at, &args.name)?;
         return match args.at.json {
@@ -19,7 +19,7 @@ pub(crate) fn why(args: &Why) -> Result<(), Problem> {
         };
     };
     let (mut trace, _) = show::open(file)?;
-    let mut question = Question::new(&args.name);
+    let mut question = CulpritFinder::new(&args.name);
     let bad = |error| Problem::BadTrace { file: file.clone(), error };
     trace.pass_to(&mut question).map_err(bad)?;
     let answer = question.answer();
@@ -34,7 +34,7 @@ pub(crate) fn why(args: &Why) -> Result<(), Problem> {
     terminal::say(&text(&reply))
 }
 
-fn no_such_vm(args: &Why, answer: &Answer) -> Problem {
+fn no_such_vm(args: &WhyArgs, answer: &Answer) -> Problem {
     let name = &args.name;
     let message = format!("cannot answer for `{name}`: the recording has no thread of such a VM");
     let hint = if answer.vms.is_empty() {
@@ -46,7 +46,7 @@ fn no_such_vm(args: &Why, answer: &Answer) -> Problem {
 }
 
 /// The answer for people.
-fn text(reply: &Reply) -> String {
+fn text(reply: &Culprits) -> String {
     let mut text = String::new();
     for vcpu in &reply.vcpus {
         let (waited, length) = (vcpu.waited_ns, reply.length_ns);

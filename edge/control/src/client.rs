@@ -22,7 +22,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
 use crate::access::{Access, Grant};
-use crate::flight::{Incident, Recording, Why};
+use crate::flight::{Culprits, Incident, Recording};
 use crate::link::LONGEST_SAID;
 use crate::problem::{Kind, Problem};
 use crate::replies::{Account, AppliedChange, Event, Host, Machine, Reservation, Room};
@@ -352,7 +352,7 @@ impl Client {
     ///
     /// # Errors
     /// If the request is refused or not answered.
-    pub fn why(&mut self, name: &str) -> Answered<Why> {
+    pub fn why(&mut self, name: &str) -> Answered<Culprits> {
         self.ask(&Sent::get(format!("/v1/why/{}", escaped(name))))
     }
 

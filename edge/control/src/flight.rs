@@ -2,18 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Who kept a VM from running. The times of the culprits of a vCPU add up to its waiting time.
+/// Culprits of the waiting time of a VM. The times of a vCPU add up to its waiting time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Why {
+pub struct Culprits {
     /// Format of the answer: `slackline-why-1`.
     pub format: String,
     /// Name of the VM.
     pub name: String,
     /// Length of the recording, in nanoseconds.
     pub length_ns: u64,
-    /// By vCPU.
-    pub vcpus: Vec<WhyVcpu>,
+    /// Culprits of each vCPU.
+    pub vcpus: Vec<VcpuCulprits>,
     /// Gaps of the recording.
     pub gaps: Vec<Gap>,
 }
@@ -21,10 +21,10 @@ pub struct Why {
 /// Culprits of one vCPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct WhyVcpu {
+pub struct VcpuCulprits {
     /// Name of the vCPU.
     pub vcpu: String,
-    /// Time on CPUs.
+    /// Time that the vCPU was on CPUs.
     pub ran_ns: u64,
     /// Time in which the vCPU was runnable or kept from running, and did not run.
     pub waited_ns: u64,
@@ -32,13 +32,13 @@ pub struct WhyVcpu {
     pub culprits: Vec<CulpritTime>,
     /// The kernel's own numbers beside those of the recording. Absent if it was not asked.
     #[serde(default)]
-    pub check: Option<WhyCheck>,
+    pub check: Option<KernelCheck>,
 }
 
 /// Numbers of the kernel and of the recording for the same interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct WhyCheck {
+pub struct KernelCheck {
     /// CPU time as the kernel counted it.
     pub kernel_used_ns: u64,
     /// CPU ready as the kernel counted it: time on run queues.
@@ -82,7 +82,7 @@ pub struct Gap {
     pub cpu: u32,
     /// Start, in nanoseconds since the start of the run.
     pub from_ns: u64,
-    /// End.
+    /// End, in nanoseconds since the start of the run.
     pub to_ns: u64,
     /// Minimum number of events lost.
     pub events: u64,

@@ -19,7 +19,7 @@ mod requests;
 mod times;
 
 pub use access::{Access, Grant, Role};
-pub use flight::{CulpritTime, Gap, Incident, Recording, Why, WhyCheck, WhyVcpu};
+pub use flight::{CulpritTime, Culprits, Gap, Incident, KernelCheck, Recording, VcpuCulprits};
 pub use numbers::{
     BOUNDS, CpuNumbers, Histogram, Numbers, ProcessNumbers, ReservationNumbers, VcpuNumbers,
 };

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::access::{Access, Grant, Role};
-use crate::flight::{Incident, Recording, Why};
+use crate::flight::{Culprits, Incident, Recording};
 use crate::numbers::Numbers;
 use crate::problem::Problem;
 use crate::replies::{Account, AppliedChange, Event, Health, Host, Machine, Reservation, Room};
@@ -218,8 +218,8 @@ pub enum Answer {
     /// Role of the caller.
     You(Role),
     /// Culprits of the waiting times of a VM.
-    Why(Box<Why>),
-    /// Incidents, newest first.
+    Why(Box<Culprits>),
+    /// Incidents that were saved, newest first.
     Incidents(Vec<Incident>),
     /// The recording was saved.
     Recording(Recording),

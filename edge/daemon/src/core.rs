@@ -22,6 +22,7 @@ mod incidents;
 mod leftovers;
 mod loads;
 mod lookups;
+mod recording;
 mod reload;
 mod rights;
 mod scheduler;
@@ -61,7 +62,6 @@ use crate::people::{People, members};
 use access::Access;
 use alive::Alive;
 use costs::Costs;
-use flight::{Flight, Reply};
 use front_process::FrontProcess;
 use host::Host;
 use leftovers::free_leftovers;
@@ -174,22 +174,15 @@ pub fn serve(
     warning.iter().for_each(|line| tell(line));
     let remote = options.listen.as_ref().map(listen).transpose()?;
     free_leftovers(&options.keeper, tell);
-    let mut session = Session::open(&session_options(&cpus, owned, options.keeper.clone()))?;
+    let session = Session::open(&session_options(&cpus, owned, options.keeper.clone()))?;
     let is_crowded = !live_elsewhere(&cpus);
     let not_started = |what| move |source| ServeError::NotStarted { what, source };
     let scout = Scout::start().map_err(not_started("a scout"))?;
     let lookups = Lookups::start().map_err(not_started("the threads that look VMs up"))?;
     let reader = Reader::start(reload, options.listen.clone()).map_err(not_started("a reader"));
     let tally = Tally::new(POLICY, cpus.len(), knowledge());
-    let flight = options.is_recorded.then(|| {
-        let policy = format!("{POLICY} reserve={RESERVE}");
-        let header = tally::header(&policy, cpus.len(), knowledge());
-        Flight::start(&mut session, &cpus, header, options.state.clone())
-    });
-    let flight = flight.transpose().map_err(not_started("the flight recorder"))?;
     let scheduler = Scheduler::new(session, cpus);
     let mut host = Host::new(scheduler, (ledger, boot.clone(), history), (scout, lookups), tally);
-    host.flight = flight;
     host.look_around_now();
     let (now, access) = (host.now(), Access::new(people, access, has_tenants));
     say_who_would_lose(&access, &loaded, tell);
@@ -224,8 +217,7 @@ pub fn serve(
         status: String::new(),
         is_crowded,
     };
-    core.promise_front(tell);
-    core.say_ready(tell);
+    core.begin(options, tell);
     let ran = core.run(stop, tell);
     let closed = core.close();
     ran.and(closed)
@@ -313,23 +305,6 @@ impl Core {
             }
         }
         Ok(())
-    }
-
-    fn hear_flight(&mut self, tell: &mut dyn FnMut(&str)) {
-        let replies = self.host.flight.as_mut().map(Flight::replies).unwrap_or_default();
-        for reply in replies {
-            match reply {
-                Reply::Answer(ticket, Ok(answer)) => self.host.say(&wire::answered(ticket, answer)),
-                Reply::Answer(ticket, Err(problem)) => {
-                    self.host.say(&wire::refused(ticket, problem));
-                }
-                Reply::Incident(Ok(incident)) => {
-                    let (name, missed, id) = (incident.name, incident.missed, incident.id);
-                    tell(&format!("{name} missed {missed} deadlines: saved as incident {id}"));
-                }
-                Reply::Incident(Err(why)) => tell(&why),
-            }
-        }
     }
 
     fn hear_ledger(&mut self, tell: &mut dyn FnMut(&str)) {

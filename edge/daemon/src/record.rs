@@ -6,7 +6,7 @@ use slackline_control as control;
 use slackline_linux::sys::{Tid, process_of};
 use slackline_linux::thread::threads_of;
 use slackline_linux::with_causes;
-use slackline_live::recorder::assembler::Watched;
+use slackline_live::recorder::assembler::RecordedVcpu;
 use slackline_metrics::{Answer, Blame, Culprit};
 use slackline_service::{Binding, BindingKind};
 use slackline_units::{DomId, VcpuId};
@@ -20,17 +20,17 @@ pub enum TargetError {
     /// The text is no binding.
     #[error("cannot record `{text}`: {why}")]
     NotABinding {
-        /// The text.
+        /// Text that was given.
         text: String,
-        /// The reason.
+        /// Reason why it is no binding.
         why: String,
     },
     /// There is no such VM.
     #[error("cannot record `{text}`: {why}")]
     Absent {
-        /// The binding.
+        /// Binding that was given.
         text: String,
-        /// The reason.
+        /// Reason why nothing was found.
         why: String,
     },
     /// No VM runs here.
@@ -38,11 +38,11 @@ pub enum TargetError {
     NoVms,
 }
 
-/// What is to be recorded.
+/// VMs and processes to record.
 #[derive(Debug, Default)]
 pub struct Targets {
     /// The threads that are vCPUs.
-    pub vcpus: Vec<Watched>,
+    pub vcpus: Vec<RecordedVcpu>,
     /// Processes whose new threads are vCPUs as well: domain, name, number of the next vCPU.
     pub growing: Vec<(Tid, DomId, String, u16)>,
     /// All VMs of the host by process, also those that are not targets.
@@ -114,7 +114,7 @@ impl Targets {
         if let Some(vcpu) = VcpuId::checked(self.slots, domain, number) {
             self.slots += 1;
             let (domain, name) = (name.to_owned(), format!("{name}.{number}"));
-            self.vcpus.push(Watched { tid, vcpu, name, domain });
+            self.vcpus.push(RecordedVcpu { tid, vcpu, name, domain });
         }
     }
 }
@@ -132,7 +132,7 @@ fn called(machine: &Machine) -> String {
 
 /// The answer to the question why the VM of this name waited, in the words of the interface.
 #[must_use]
-pub fn as_reply(name: &str, answer: &Answer) -> control::Why {
+pub fn as_reply(name: &str, answer: &Answer) -> control::Culprits {
     let number = |index: usize| u32::try_from(index).unwrap_or(u32::MAX);
     let gaps = answer.gaps.iter().map(|gap| control::Gap {
         cpu: number(gap.cpu.index()),
@@ -140,7 +140,7 @@ pub fn as_reply(name: &str, answer: &Answer) -> control::Why {
         to_ns: gap.to.ns(),
         events: gap.events,
     });
-    control::Why {
+    control::Culprits {
         format: "slackline-why-1".into(),
         name: name.into(),
         length_ns: answer.length.ns(),
@@ -149,7 +149,7 @@ pub fn as_reply(name: &str, answer: &Answer) -> control::Why {
     }
 }
 
-fn vcpu(blame: &Blame) -> control::WhyVcpu {
+fn vcpu(blame: &Blame) -> control::VcpuCulprits {
     let culprits = blame.culprits.iter().map(|(culprit, span)| {
         let known = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
         let (vm, command, group, name) = match culprit {
@@ -161,12 +161,12 @@ fn vcpu(blame: &Blame) -> control::WhyVcpu {
         let (kind, says) = (culprit.kind().into(), culprit.to_string());
         control::CulpritTime { kind, says, waited_ns: span.ns(), vm, command, group, name }
     });
-    control::WhyVcpu {
+    control::VcpuCulprits {
         vcpu: blame.name.clone(),
         ran_ns: blame.ran.ns(),
         waited_ns: blame.waited.ns(),
         culprits: culprits.collect(),
-        check: blame.check.map(|check| control::WhyCheck {
+        check: blame.check.map(|check| control::KernelCheck {
             kernel_used_ns: check.kernel_used.ns(),
             kernel_ready_ns: check.kernel_ready.ns(),
             used_ns: check.used.ns(),

@@ -186,6 +186,19 @@ impl<W: Write> Perfetto<W> {
         self.out.instant(track, at, name, more);
     }
 
+    fn on_cpu(&mut self, thread: HostThreadId, cpu: CpuId, (from, to): (Time, Time), end: OffCpu) {
+        let state = if end == OffCpu::Blocked { ASLEEP } else { RUNNABLE };
+        let vcpu = self.watched.get(&thread).copied();
+        let thread = vcpu.map_or(ThreadKey::Host(thread), ThreadKey::Vcpu);
+        self.ran(cpu, Stretch { thread, from, to, due: false, state });
+    }
+
+    fn unfinished(&mut self, vcpu: VcpuId, at: Time, (released, deadline): (Time, Time)) {
+        let (released, deadline) = (released.to_string(), deadline.to_string());
+        let more = [("released", released), ("deadline", deadline)];
+        self.instant(vcpu, at, "never finished", &more);
+    }
+
     fn state_of(&mut self, cpu: CpuId) -> &mut CpuState {
         if self.cpus.len() <= cpu.index() {
             self.cpus.resize_with(cpu.index() + 1, CpuState::default);
@@ -361,10 +374,7 @@ impl<W: Write> Sink for Perfetto<W> {
                 }
             }
             Record::OnCpu { thread, cpu, from, to, end } => {
-                let state = if end == OffCpu::Blocked { ASLEEP } else { RUNNABLE };
-                let vcpu = self.watched.get(&thread).copied();
-                let thread = vcpu.map_or(ThreadKey::Host(thread), ThreadKey::Vcpu);
-                self.ran(cpu, Stretch { thread, from, to, due: false, state });
+                self.on_cpu(thread, cpu, (from, to), end);
             }
             Record::Awoken { at, thread, .. } if !self.watched.contains_key(&thread) => {
                 self.woke(at, ThreadKey::Host(thread));
@@ -398,9 +408,7 @@ impl<W: Write> Sink for Perfetto<W> {
                 self.instant(vcpu, done, "deadline missed", &more);
             }
             Record::Unfinished { at, vcpu, released, deadline, .. } => {
-                let (released, deadline) = (released.to_string(), deadline.to_string());
-                let more = [("released", released), ("deadline", deadline)];
-                self.instant(vcpu, at, "never finished", &more);
+                self.unfinished(vcpu, at, (released, deadline));
             }
             Record::RangLate { at, cpu, late } => self.rang_late(at, cpu, late),
             // Blocking is shown by the end of the run interval. The other records have no

@@ -43,7 +43,7 @@ use crate::vcpu_threads::Unreadable;
 use crate::watch::EventSource;
 use crate::watch::fed::FedEvents;
 use crate::watch::perf::{PerfRing, PerfWatch, WatchError};
-use crate::watch::tap::{Tap, Tapped};
+use crate::watch::tap::{Tap, TappedSource};
 use crate::way::fifo::Fifo;
 use crate::way::{Assignment, Failed, Way};
 use slackline_linux::step::ActError;
@@ -72,7 +72,7 @@ impl Watching {
         };
         let tap = Arc::new(Tap::new(rings.iter().map(PerfRing::cpu)));
         let source = |(place, ring): (usize, PerfRing)| {
-            let (cpu, tapped) = (ring.cpu(), Tapped::new(ring, &tap, place));
+            let (cpu, tapped) = (ring.cpu(), TappedSource::new(ring, &tap, place));
             (cpu, Box::new(tapped) as Box<dyn EventSource>)
         };
         let sources = rings.into_iter().enumerate().map(source).collect();

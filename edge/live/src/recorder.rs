@@ -1,4 +1,4 @@
-//! What ran on a host, as a trace: [`assembler`] turns switches and wakes into records,
+//! Recordings of a host as traces: [`assembler`] turns switches and wakes into records,
 //! [`identity`] says which threads they are of, [`anonymise`] takes names out again, [`host`]
 //! records a host without a session, and [`ring`] keeps the last minute of one.
 

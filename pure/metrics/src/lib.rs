@@ -59,6 +59,6 @@ pub use over_time::OverTime;
 pub use overhead::OverheadTimes;
 pub use stray::{StrayRecord, Unknown};
 pub use summary::{CpuSummary, SharedCpu, Summary, VcpuSummary};
-pub use why::{Answer, Blame, Check, Culprit, Gap, Why};
+pub use why::{Answer, Blame, Check, Culprit, CulpritFinder, Gap};
 pub use window::MovingWindow;
 pub use xenmon::{POINT, Point, XenMon, XenMonDomain, XenMonSummary};

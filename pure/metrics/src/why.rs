@@ -1,24 +1,27 @@
 //! Culprits of waiting: each nanosecond that a runnable vCPU did not run is blamed on one cause.
 //!
 //! A vCPU waits from the time it becomes runnable until its thread has a CPU, and from the time it
-//! loses the CPU while it still wants it. It also waits while a hard limit or a person keeps it from
-//! running, and while a hypervisor below has the CPU that the host believes it has. The thread that
-//! has the CPU where the vCPU runs next is to blame. The causes of a vCPU add up to its waiting
-//! time exactly.
+//! loses the CPU while it still wants it. It also waits while a hard limit or a person keeps it
+//! from running, and while a hypervisor below has the CPU that the host believes it has. The thread
+//! that has the CPU where the vCPU runs next is to blame. The causes of a vCPU add up to its
+//! waiting time exactly.
 //!
 //! Rules, the first that fits:
 //!
 //! 1. Events of the CPU were lost: unexplained.
-//! 2. A person paused the VM, or a signal stopped the thread: paused.
-//! 3. The dispatcher stopped the vCPU at its hard limit: exhausted.
-//! 4. Nobody of the host but a vCPU, or nothing, was on the CPU, and a timer was late: late timer.
-//! 5. A thread was on the CPU: its VM, process or kernel thread, or the dispatcher.
-//! 6. Nothing was on the CPU: a context switch or the CPU leaving idle, if it was short; otherwise
+//! 2. A person paused the VM: paused.
+//! 3. The dispatcher stopped the vCPU at its hard limit: exhausted, until the dispatcher should have
+//!    resumed it.
+//! 4. Another signal stopped the thread: paused.
+//! 5. Nobody of the host but a vCPU, or nothing, was on the CPU, and a timer was late: late timer.
+//! 6. A thread was on the CPU: its VM, process or kernel thread, or the dispatcher.
+//! 7. Nothing was on the CPU: a context switch or the CPU leaving idle, if it was short; otherwise
 //!    unexplained.
 //!
 //! Stolen time is known as a sum per CPU and second. The vCPU's part is its share of the time that
 //! the CPU was busy.
 
+mod answer;
 mod culprit;
 mod intervals;
 
@@ -29,6 +32,7 @@ use slackline_trace::{
 };
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
+pub use answer::{Answer, Blame, Check, Gap};
 pub use culprit::Culprit;
 use intervals::Intervals;
 
@@ -38,9 +42,12 @@ const SWITCH: Span = Span::from_us(20);
 /// Longest time from a wake to the first instruction that an idle CPU may take.
 const LEAVING_IDLE: Span = Span::from_ms(1);
 
+/// Time for which the occupants of a CPU are remembered: a stop is told when it is over.
+const MEMORY: Span = Span::from_ms(500);
+
 /// Sink that finds the culprits of the vCPUs of one VM, or of one vCPU.
 #[derive(Debug)]
-pub struct Why {
+pub struct CulpritFinder {
     /// Name of a VM or a vCPU.
     name: String,
     names: BTreeMap<VcpuId, (String, String)>,
@@ -56,20 +63,7 @@ pub struct Why {
     now: Time,
 }
 
-/// Interval of a CPU of which events were lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gap {
-    /// CPU whose events were lost.
-    pub cpu: CpuId,
-    /// Start of the gap.
-    pub from: Time,
-    /// End of the gap.
-    pub to: Time,
-    /// Minimum number of lost events.
-    pub events: u64,
-}
-
-/// What is kept of a CPU.
+/// Recent events of a CPU.
 #[derive(Debug, Default)]
 struct Cpu {
     /// Latest times on the CPU, in order.
@@ -83,23 +77,26 @@ struct Cpu {
 #[derive(Debug)]
 struct Target {
     vcpu: VcpuId,
-    state: State,
+    state: WaitState,
     last_cpu: CpuId,
     ran: Intervals,
     waits: Vec<Wait>,
+    /// Occupants of the CPU while the dispatcher kept the vCPU from running.
+    stops: Vec<Wait>,
     /// Waits by the kernel's rules that ended with the thread on a CPU: their ends and lengths.
     closed: Vec<(Time, Span)>,
     paused: Intervals,
     exhausted: Intervals,
+    halted: Intervals,
     /// By CPU, since the last accounting of the CPU.
     ran_on: BTreeMap<CpuId, Span>,
     stolen: Span,
-    counted: Option<Counted>,
+    counted: Option<KernelAccount>,
 }
 
 /// Accounting of the kernel: its interval, CPU time and CPU ready.
 #[derive(Clone, Copy, Debug)]
-struct Counted {
+struct KernelAccount {
     from: Time,
     to: Time,
     used: Span,
@@ -107,7 +104,7 @@ struct Counted {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum WaitState {
     Blocked,
     Ready(Time),
 }
@@ -123,57 +120,11 @@ struct Wait {
     since: Time,
 }
 
-/// Culprits of one vCPU.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Blame {
-    /// The vCPU.
-    pub vcpu: VcpuId,
-    /// Name of the vCPU.
-    pub name: String,
-    /// Time on CPUs, without stolen time.
-    pub ran: Span,
-    /// Time in which the vCPU was runnable or kept from running, and did not run. The sum of all
-    /// culprits.
-    pub waited: Span,
-    /// Each culprit with its time, the largest first.
-    pub culprits: Vec<(Culprit, Span)>,
-    /// The kernel's own numbers beside those of the recording. `None` if it was not asked.
-    pub check: Option<Check>,
-}
-
-/// Numbers of the kernel and of the recording for the same interval.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Check {
-    /// CPU time as the kernel counted it.
-    pub kernel_used: Span,
-    /// CPU ready as the kernel counted it: time on run queues, without stops and pauses.
-    pub kernel_ready: Span,
-    /// Time on CPUs as it was recorded.
-    pub used: Span,
-    /// Time on run queues as it was recorded, of waits that have ended.
-    pub ready: Span,
-}
-
-/// Answer to the question why a VM waited.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
-    /// Length of the recording.
-    pub length: Span,
-    /// By vCPU.
-    pub vcpus: Vec<Blame>,
-    /// Gaps of the recording.
-    pub gaps: Vec<Gap>,
-    /// Facts of the recording.
-    pub notes: Vec<Note>,
-    /// Names of all VMs in the recording.
-    pub vms: Vec<String>,
-}
-
-impl Why {
+impl CulpritFinder {
     /// Asks about the VM or vCPU with this name.
     #[must_use]
-    pub fn new(name: &str) -> Why {
-        Why {
+    pub fn new(name: &str) -> CulpritFinder {
+        CulpritFinder {
             name: name.into(),
             names: BTreeMap::new(),
             threads: BTreeMap::new(),
@@ -196,8 +147,8 @@ impl Why {
             self.of_vcpu(vcpu, |target| target.paused.add(since, now));
         }
         let pending = self.targets.iter().filter_map(|(&id, target)| match target.state {
-            State::Ready(since) => Some((id, target.last_cpu, since)),
-            State::Blocked => None,
+            WaitState::Ready(since) => Some((id, target.last_cpu, since)),
+            WaitState::Blocked => None,
         });
         for (id, cpu, since) in pending.collect::<Vec<_>>() {
             self.wait(id, cpu, (since, now));
@@ -242,7 +193,7 @@ impl Why {
 
     fn on_cpu(&mut self, thread: HostThreadId, cpu: CpuId, (from, to): (Time, Time), end: OffCpu) {
         if let Some(target) = self.targets.get(&thread)
-            && let State::Ready(since) = target.state
+            && let WaitState::Ready(since) = target.state
         {
             self.wait(thread, cpu, (since, from));
             if let Some(target) = self.targets.get_mut(&thread) {
@@ -257,8 +208,8 @@ impl Why {
             *target.ran_on.entry(cpu).or_default() += to.since(from);
             target.last_cpu = cpu;
             target.state = match end {
-                OffCpu::Blocked => State::Blocked,
-                OffCpu::Ready | OffCpu::Unknown => State::Ready(to),
+                OffCpu::Blocked => WaitState::Blocked,
+                OffCpu::Ready | OffCpu::Unknown => WaitState::Ready(to),
             };
         }
         self.drop_old(cpu);
@@ -267,10 +218,11 @@ impl Why {
     /// Drops what no wait can still ask for.
     fn drop_old(&mut self, cpu: CpuId) {
         let waits = self.targets.values().filter_map(|target| match target.state {
-            State::Ready(since) => Some(since),
-            State::Blocked => None,
+            WaitState::Ready(since) => Some(since),
+            WaitState::Blocked => None,
         });
-        let oldest = waits.min().unwrap_or(Time::NEVER);
+        let remembered = Time::START + self.now.since(Time::START + MEMORY);
+        let oldest = waits.min().unwrap_or(Time::NEVER).min(remembered);
         let Some(state) = self.cpus.get_mut(&cpu) else { return };
         // One is kept: a wake may be told late.
         while state.latest.len() > 8 && state.latest.front().is_some_and(|&(_, to, _)| to <= oldest)
@@ -281,14 +233,18 @@ impl Why {
 
     /// A thread waited for a CPU.
     fn wait(&mut self, thread: HostThreadId, cpu: CpuId, (since, to): (Time, Time)) {
-        let Some(target) = self.targets.get_mut(&thread) else { return };
-        if to <= since {
-            return;
+        let parts = self.parts(cpu, (since, to));
+        if let Some(target) = self.targets.get_mut(&thread) {
+            target.waits.extend(parts);
         }
-        let mut at = since;
+    }
+
+    /// The parts of an interval, each with the thread that had the CPU.
+    fn parts(&self, cpu: CpuId, (since, to): (Time, Time)) -> Vec<Wait> {
+        let (mut at, mut parts) = (since, Vec::new());
         let mut add = |from: Time, to: Time, by| {
             if to > from {
-                target.waits.push(Wait { cpu, from, to, by, since });
+                parts.push(Wait { cpu, from, to, by, since });
             }
         };
         let latest = self.cpus.get(&cpu).map(|cpu| cpu.latest.iter());
@@ -301,6 +257,17 @@ impl Why {
             }
         }
         add(at, to, None);
+        parts
+    }
+
+    fn stopped(&mut self, vcpu: VcpuId, (from, to): (Time, Time)) {
+        let known = self.targets.values().rfind(|target| target.vcpu == vcpu);
+        let Some(cpu) = known.map(|target| target.last_cpu) else { return };
+        let parts = self.parts(cpu, (from, to));
+        self.of_vcpu(vcpu, |target| {
+            target.exhausted.add(from, to);
+            target.stops.extend(parts);
+        });
     }
 
     fn accounted(&mut self, cpu: CpuId, stolen: Span) {
@@ -326,24 +293,28 @@ impl Why {
         let mut kept = target.ran.clone();
         target.waits.iter().for_each(|wait| kept.add(wait.from, wait.to));
         kept.settle();
-        let mut paused = target.paused.clone();
-        paused.settle();
-        for interval in paused.iter() {
-            kept.cut(interval, |from, to, is_in| {
+        let pause = |kept: &mut Intervals, pauses: &Intervals, add: &mut dyn FnMut(_, _)| {
+            for interval in pauses.iter() {
+                kept.cut(interval, |from, to, is_in| {
+                    if !is_in {
+                        add(Culprit::Paused, to - from);
+                    }
+                });
+            }
+            pauses.iter().for_each(|(from, to)| kept.add(from, to));
+            kept.settle();
+        };
+        pause(&mut kept, &target.paused, &mut add);
+        for stop in &target.stops {
+            kept.cut((stop.from, stop.to), |from, to, is_in| {
                 if !is_in {
-                    add(Culprit::Paused, to - from);
+                    self.by_stop(target, stop, (from, to), &mut add);
                 }
             });
         }
-        paused.iter().for_each(|(from, to)| kept.add(from, to));
+        target.exhausted.iter().for_each(|(from, to)| kept.add(from, to));
         kept.settle();
-        for interval in target.exhausted.iter() {
-            kept.cut(interval, |from, to, is_in| {
-                if !is_in {
-                    add(Culprit::Exhausted, to - from);
-                }
-            });
-        }
+        pause(&mut kept, &target.halted, &mut add);
         if !target.stolen.is_zero() {
             add(Culprit::Hypervisor, target.stolen);
         }
@@ -374,11 +345,36 @@ impl Why {
                 }
                 target.exhausted.cut((from, to), |from, to, is_exhausted| {
                     if is_exhausted {
-                        return add(Culprit::Exhausted, to - from);
+                        return self.by_stop(target, wait, (from, to), add);
                     }
-                    self.by_thread(target, (wait, late), (from, to), add);
+                    target.halted.cut((from, to), |from, to, is_halted| {
+                        if is_halted {
+                            return add(Culprit::Paused, to - from);
+                        }
+                        self.by_thread(target, (wait, late), (from, to), add);
+                    });
                 });
             });
+        });
+    }
+
+    /// Time in which the dispatcher kept the vCPU from running. If its timer was late, the thread
+    /// on the CPU is to blame for the end.
+    fn by_stop(
+        &self,
+        target: &Target,
+        wait: &Wait,
+        interval: (Time, Time),
+        add: &mut impl FnMut(Culprit, Span),
+    ) {
+        let nothing = Intervals::default();
+        let late = self.cpus.get(&wait.cpu).map_or(&nothing, |cpu| &cpu.late);
+        late.cut(interval, |from, to, is_late| {
+            if is_late {
+                self.by_thread(target, (wait, late), (from, to), add);
+            } else {
+                add(Culprit::Exhausted, to - from);
+            }
         });
     }
 
@@ -462,22 +458,24 @@ impl Target {
     fn new(vcpu: VcpuId) -> Target {
         Target {
             vcpu,
-            state: State::Blocked,
+            state: WaitState::Blocked,
             last_cpu: CpuId::new(0),
             ran: Intervals::default(),
             waits: Vec::new(),
+            stops: Vec::new(),
             closed: Vec::new(),
             paused: Intervals::default(),
             exhausted: Intervals::default(),
+            halted: Intervals::default(),
             ran_on: BTreeMap::new(),
             stolen: Span::ZERO,
             counted: None,
         }
     }
 
-    /// What the kernel counted, and what was recorded in the same interval.
+    /// Compares the kernel's numbers with those of the recording in the same interval.
     fn check(&self) -> Option<Check> {
-        let Counted { from, to, used: kernel_used, ready: kernel_ready } = self.counted?;
+        let KernelAccount { from, to, used: kernel_used, ready: kernel_ready } = self.counted?;
         let mut used = Span::ZERO;
         self.ran.cut((from, to), |from, to, is_in| {
             if is_in {
@@ -493,57 +491,11 @@ impl Target {
         self.ran.settle();
         self.paused.settle();
         self.exhausted.settle();
+        self.halted.settle();
     }
 }
 
-impl Blame {
-    fn add(&mut self, other: Blame) {
-        self.ran += other.ran;
-        self.waited += other.waited;
-        for (culprit, span) in other.culprits {
-            match self.culprits.iter_mut().find(|(known, _)| *known == culprit) {
-                Some((_, sum)) => *sum += span,
-                None => self.culprits.push((culprit, span)),
-            }
-        }
-        self.check = match (self.check, other.check) {
-            (Some(one), Some(more)) => Some(Check {
-                kernel_used: one.kernel_used + more.kernel_used,
-                kernel_ready: one.kernel_ready + more.kernel_ready,
-                used: one.used + more.used,
-                ready: one.ready + more.ready,
-            }),
-            (one, other) => one.or(other),
-        };
-    }
-
-    fn sort(&mut self) {
-        self.culprits.sort_by(|(a, of_a), (b, of_b)| of_b.cmp(of_a).then(a.cmp(b)));
-    }
-
-    /// Time of one culprit.
-    #[must_use]
-    pub fn of(&self, is_it: impl Fn(&Culprit) -> bool) -> Span {
-        self.culprits.iter().filter(|(culprit, _)| is_it(culprit)).map(|&(_, span)| span).sum()
-    }
-
-    /// Returns the culprits as a tenant may know them.
-    #[must_use]
-    pub fn for_tenant(&self, owns: impl Fn(&str) -> bool) -> Blame {
-        let hidden = self.culprits.iter().map(|(it, span)| (it.for_tenant(&owns), *span));
-        let mut blame = Blame { culprits: Vec::new(), ..self.clone() };
-        for (culprit, span) in hidden {
-            match blame.culprits.iter_mut().find(|(known, _)| *known == culprit) {
-                Some((_, sum)) => *sum += span,
-                None => blame.culprits.push((culprit, span)),
-            }
-        }
-        blame.sort();
-        blame
-    }
-}
-
-impl Sink for Why {
+impl Sink for CulpritFinder {
     fn named(&mut self, named: &VcpuName) {
         self.names.insert(named.vcpu, (named.name.clone(), named.domain.clone()));
     }
@@ -572,18 +524,18 @@ impl Sink for Why {
             }
             Record::Awoken { at, thread, cpu, .. } => {
                 if let Some(target) = self.targets.get_mut(&thread)
-                    && target.state == State::Blocked
+                    && target.state == WaitState::Blocked
                 {
-                    (target.state, target.last_cpu) = (State::Ready(at), cpu);
+                    (target.state, target.last_cpu) = (WaitState::Ready(at), cpu);
                 }
             }
             Record::Halted { thread, from, to } => {
                 if let Some(target) = self.targets.get_mut(&thread) {
-                    target.paused.add(from, to);
+                    target.halted.add(from, to);
                 }
             }
             Record::Stopped { vcpu, from, to } => {
-                self.of_vcpu(vcpu, |target| target.exhausted.add(from, to));
+                self.stopped(vcpu, (from, to));
             }
             Record::Paused { at, vcpu } => {
                 self.paused_since.entry(vcpu).or_insert(at);
@@ -611,7 +563,8 @@ impl Sink for Why {
                 if self.first.is_some_and(|first| first <= from) =>
             {
                 if let Some(target) = self.targets.get_mut(&thread) {
-                    let counted = Counted { from, to: from, used: Span::ZERO, ready: Span::ZERO };
+                    let counted =
+                        KernelAccount { from, to: from, used: Span::ZERO, ready: Span::ZERO };
                     let counted = target.counted.get_or_insert(counted);
                     counted.to = to;
                     counted.used += used;

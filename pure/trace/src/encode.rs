@@ -70,11 +70,6 @@ impl Encoder {
                 self.cpu(cpu);
                 self.number(late.ns());
             }
-            Record::Refused { at, vcpu, cpu } => {
-                self.time(at);
-                self.vcpu(vcpu);
-                self.cpu(cpu);
-            }
             Record::Job { vcpu, task, released, deadline, done } => {
                 self.time(done);
                 self.vcpu(vcpu);
@@ -91,6 +86,7 @@ impl Encoder {
                 self.service(&service);
             }
             Record::ClockSet { .. }
+            | Record::Refused { .. }
             | Record::Changed { .. }
             | Record::Unfinished { .. }
             | Record::Spun { .. }
@@ -99,9 +95,9 @@ impl Encoder {
             | Record::Stopped { .. }
             | Record::Spent { .. }
             | Record::Elsewhere { .. }
-            | Record::Overhead { .. }
             | Record::Accounted { .. } => self.seldom(record),
-            Record::OnCpu { .. }
+            Record::Overhead { .. }
+            | Record::OnCpu { .. }
             | Record::Awoken { .. }
             | Record::Halted { .. }
             | Record::Lost { .. }
@@ -116,6 +112,11 @@ impl Encoder {
             Record::ClockSet { at, ahead } => {
                 self.time(at);
                 self.number(ahead.ns());
+            }
+            Record::Refused { at, vcpu, cpu } => {
+                self.time(at);
+                self.vcpu(vcpu);
+                self.cpu(cpu);
             }
             Record::Moved { at, vcpu, bytes } => {
                 self.time(at);
@@ -165,10 +166,6 @@ impl Encoder {
                     self.vcpu(vcpu);
                 }
             }
-            Record::Overhead { cpu, used } => {
-                self.cpu(cpu);
-                self.number(used.ns());
-            }
             Record::Accounted { cpu, from, to, idle, stolen, dispatching } => {
                 self.time(to);
                 self.cpu(cpu);
@@ -179,9 +176,13 @@ impl Encoder {
         }
     }
 
-    /// The records of host threads.
+    /// Writes records of host threads, and the overhead of a CPU.
     fn of_host(&mut self, record: &Record) {
         match *record {
+            Record::Overhead { cpu, used } => {
+                self.cpu(cpu);
+                self.number(used.ns());
+            }
             Record::OnCpu { thread, cpu, from, to, end } => {
                 self.time(to);
                 self.host_thread(thread);

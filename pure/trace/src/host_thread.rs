@@ -28,7 +28,7 @@ pub enum HostThreadKind {
     Vcpu,
     /// Another thread of a VM's process: emulation or I/O.
     Monitor,
-    /// Thread of Slackline.
+    /// Thread of Slackline itself.
     Slackline,
     /// Thread of any other process.
     Process,
@@ -80,6 +80,6 @@ pub struct HostThread {
 pub struct Note {
     /// Name of the fact, such as `kernel`.
     pub name: String,
-    /// The fact.
+    /// Text of the fact.
     pub text: String,
 }

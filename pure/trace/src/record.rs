@@ -397,7 +397,7 @@ impl Record {
 /// State of a host thread that leaves its CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OffCpu {
-    /// The thread blocked.
+    /// The thread has blocked.
     Blocked,
     /// The thread still wants a CPU.
     Ready,

@@ -51,7 +51,6 @@ fn records() -> Vec<Record> {
     let (vcpu, cpu) = (vcpu(), CpuId::new(1));
     let reservation = Reservation::new(Span::from_ms(1), Span::from_ms(10)).ok();
     let kind = OverheadKind::Balancing;
-    let thread = HostThreadId::new(1);
     let (used, late, deadline) = (Span::from_ns(900), Span::from_ns(7), at(8));
     let service = Service { used, received: 1, sent: u32::MAX, requests: 3, events: 4 };
     let ran = |due, end| Record::Ran {
@@ -114,6 +113,14 @@ fn records() -> Vec<Record> {
         Record::Overhead { cpu, used },
         Record::Spent { cpu, vcpu: None, kind: OverheadKind::Switch, from: at(7), to: at(9) },
         Record::Spent { cpu, vcpu: Some(vcpu), kind, from: at(100), to: at(2001) },
+        Record::Ended { at: at(u64::MAX) },
+    ]
+}
+
+fn records_of_host() -> Vec<Record> {
+    let (thread, cpu) = (HostThreadId::new(1), CpuId::new(1));
+    let (used, late) = (Span::from_ns(900), Span::from_ns(7));
+    vec![
         Record::OnCpu { thread, cpu, from: at(100), to: at(2001), end: OffCpu::Ready },
         Record::OnCpu { thread, cpu, from: at(2001), to: at(2001), end: OffCpu::Blocked },
         Record::OnCpu { thread, cpu, from: at(0), to: at(2001), end: OffCpu::Unknown },
@@ -122,7 +129,6 @@ fn records() -> Vec<Record> {
         Record::Halted { thread, from: at(1), to: at(9) },
         Record::Lost { cpu, from: at(1), to: at(9), events: u64::MAX },
         Record::Counted { thread, from: at(1), to: at(9), used, ready: late },
-        Record::Ended { at: at(u64::MAX) },
     ]
 }
 
@@ -206,6 +212,7 @@ fn entries() -> Vec<Entry> {
     all.push(Entry::Named(named(70_000, at(4), "late")));
     all.push(Entry::Note(Note { name: "kernel".into(), text: "6.18".into() }));
     all.extend((0..5).map(|number| Entry::HostThread(Box::new(host_thread(number)))));
+    all.extend(records_of_host().into_iter().map(Entry::Record));
     all.extend(records().into_iter().map(Entry::Record));
     all
 }

@@ -23,6 +23,8 @@ cgroup or any process: whatever `slackline find` lists.
   slackline apply list.toml --dry-run                # a file of reservations, all or none
   slackline watch
   slackline history web --since 7d --by day          # also --csv, --json
+  slackline why web                                  # who took its CPU in the last minute
+  slackline incidents                                # recordings of missed deadlines
 
 Reservations:
   - A reservation gives each vCPU of a VM its slice of CPU time in every period.

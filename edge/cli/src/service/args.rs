@@ -6,8 +6,10 @@ use clap::{Args, Subcommand, ValueEnum};
 use slackline_control::client::Remote;
 use slackline_control::place::Fit;
 use slackline_control::{Length, Phase, Role, Share, Wanted};
+use slackline_units::Span;
 
 use super::view::View;
+use crate::input::file;
 use crate::parse::{share, span};
 
 /// Address of the daemon and output format.
@@ -385,4 +387,54 @@ fn phase(text: &str) -> Result<Phase, String> {
 
 fn amount(text: &str) -> Result<Share, String> {
     share(text).map(Share)
+}
+
+/// Record who ran on the CPUs of this host, as a trace. Needs root.
+///
+/// All VMs that are found are recorded, and the names of all other threads that ran beside them.
+/// The file is readable by its owner only. It ends with Ctrl-C or after --length; what is written
+/// until then can be read also if the recorder is killed or the disk is full.
+#[derive(Debug, Args)]
+pub(crate) struct RecordArgs {
+    /// File to write, for `slackline show` and `slackline why`.
+    pub(crate) file: PathBuf,
+    /// Length of the recording.
+    #[arg(long, value_parser = span, default_value = "60s")]
+    pub(crate) length: Span,
+    /// VM or process to record, e.g. `qemu:web`, `pid:17` or `web=pid:17`; repeatable.
+    #[arg(long, value_name = "BINDING")]
+    pub(crate) r#for: Vec<String>,
+    /// Leave out names of VMs, processes, groups, users and the host.
+    #[arg(long)]
+    pub(crate) anonymise: bool,
+    /// Save what the daemon has recorded since then instead, e.g. `30s`.
+    #[arg(long, value_parser = span, value_name = "TIME")]
+    #[arg(conflicts_with_all = ["length", "for", "anonymise"])]
+    pub(crate) since: Option<Span>,
+    /// Unix socket of the daemon, for --since.
+    #[arg(long, value_name = "PATH", default_value = slackline_control::SOCKET)]
+    pub(crate) socket: PathBuf,
+}
+
+/// Show who kept a VM from running: each culprit with its time.
+///
+/// Each nanosecond that a runnable vCPU did not run has one culprit, so the times add up to the
+/// waiting time. CPU ready, as the kernel counted it, stands beside it as a check. Without a file,
+/// the daemon is asked about the last minute.
+#[derive(Debug, Args)]
+pub(crate) struct WhyArgs {
+    /// Name of the VM, or of one of its vCPUs.
+    pub(crate) name: String,
+    /// Recording of `slackline record` [default: the daemon's last minute].
+    #[arg(value_parser = file)]
+    pub(crate) file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) at: At,
+}
+
+/// List the recordings of missed deadlines that the daemon saved.
+#[derive(Debug, Args)]
+pub(crate) struct IncidentsArgs {
+    #[command(flatten)]
+    pub(crate) at: At,
 }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, BufWriter};
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, channel, sync_channel};
 use std::thread::Builder;
@@ -16,7 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use slackline_control::link::Answer;
 use slackline_control::{Incident, Kind, Problem, Recording};
 use slackline_linux::sys::{Tid, monotonic, process_of};
-use slackline_live::recorder::assembler::{Assembler, Watched};
+use slackline_live::recorder::assembler::{Assembler, RecordedVcpu};
 use slackline_live::recorder::host::notes;
 use slackline_live::recorder::identity::Procfs;
 use slackline_live::recorder::ring::FlightRing;
@@ -25,7 +25,7 @@ use slackline_live::topology;
 use slackline_live::watch::Event;
 use slackline_live::watch::host::{Loss, take_until};
 use slackline_live::watch::tap::Tap;
-use slackline_metrics::{Meter, Why};
+use slackline_metrics::{CulpritFinder, Meter};
 use slackline_service::Ticket;
 use slackline_trace::{Entry, Header, Record, Sink, VcpuName, WakeMark, Writer};
 use slackline_units::{CpuId, Span, Time, VcpuId};
@@ -43,7 +43,7 @@ const PIECE: Span = Span::from_ms(250);
 /// Age at which all CPUs have told of an event: dispatchers look every 20 ms.
 const SETTLED: Span = Span::from_ms(60);
 
-/// What is recorded before and after a missed deadline.
+/// Time that is saved before and after a missed deadline.
 const AROUND: Span = Span::from_secs(1);
 
 /// Interval at which missed deadlines are looked for.
@@ -63,8 +63,8 @@ const LATE: Span = Span::from_secs(60);
 
 /// Handle of the flight recorder.
 pub(super) struct Flight {
-    orders: SyncSender<Order>,
-    replies: Receiver<Reply>,
+    orders: SyncSender<FlightOrder>,
+    replies: Receiver<FlightReply>,
     tap: Arc<Tap>,
     threads: Vec<(VcpuId, Tid)>,
     /// True if something was not handed over.
@@ -73,16 +73,16 @@ pub(super) struct Flight {
     pub(super) incidents: u64,
 }
 
-/// What the core has for the recorder.
-enum Order {
-    Seen(Box<Seen>),
+/// Message of the core to the recorder.
+enum FlightOrder {
+    Batch(Box<Batch>),
     Ask(Ticket, Question, Own),
 }
 
 /// Names of the VMs that the caller may see. `None` is all.
 pub(super) type Own = Option<BTreeSet<String>>;
 
-/// What is asked.
+/// Question to the recorder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Question {
     Why(String),
@@ -90,14 +90,14 @@ pub(super) enum Question {
     Record(Span),
 }
 
-/// What comes back.
-pub(super) enum Reply {
+/// Message of the recorder to the core.
+pub(super) enum FlightReply {
     Answer(Ticket, Result<Answer, Problem>),
     /// An incident was saved, or could not be.
     Incident(Result<Incident, String>),
 }
 
-struct Seen {
+struct Batch {
     entries: Vec<Entry>,
     events: Vec<Event>,
     losses: Vec<Loss>,
@@ -114,7 +114,7 @@ impl Flight {
         session: &mut Session,
         cpus: &[CpuId],
         header: Header,
-        folder: PathBuf,
+        state: &Path,
     ) -> io::Result<Flight> {
         session.keep_exchanges();
         let tap = session.tap();
@@ -122,17 +122,17 @@ impl Flight {
         let (sender, replies) = channel();
         let origin = session.origin();
         let header = Header { groups: topology::of(cpus).levels(), ..header };
-        let (cpus, folder) = (cpus.to_vec(), folder.join("incidents"));
+        let (cpus, folder) = (cpus.to_vec(), state.join("incidents"));
         let work = move || {
             let incidents = match Incidents::open(&folder) {
                 Ok(incidents) => incidents,
                 Err(error) => {
                     let text = format!("cannot open {}: {error}", folder.display());
-                    let _ = sender.send(Reply::Incident(Err(text)));
+                    let _ = sender.send(FlightReply::Incident(Err(text)));
                     return;
                 }
             };
-            let mut recorder = Recorder::new((origin, &cpus), header, incidents);
+            let mut recorder = FlightThread::new((origin, &cpus), header, incidents);
             while let Ok(order) = receiver.recv() {
                 for reply in recorder.take(order) {
                     if sender.send(reply).is_err() {
@@ -154,8 +154,8 @@ impl Flight {
         let changed = (threads != self.threads).then(|| threads.clone());
         let has_gap = std::mem::take(&mut self.has_gap);
         let (entries, at) = (entries.to_vec(), monotonic());
-        let seen = Seen { entries, events, losses, threads: changed, at, has_gap };
-        match self.orders.try_send(Order::Seen(Box::new(seen))) {
+        let seen = Batch { entries, events, losses, threads: changed, at, has_gap };
+        match self.orders.try_send(FlightOrder::Batch(Box::new(seen))) {
             Ok(()) => self.threads = threads,
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => self.has_gap = true,
         }
@@ -163,16 +163,16 @@ impl Flight {
 
     /// Asks the recorder. False if it cannot take the question now.
     pub(super) fn ask(&self, ticket: Ticket, question: Question, own: Own) -> bool {
-        self.orders.try_send(Order::Ask(ticket, question, own)).is_ok()
+        self.orders.try_send(FlightOrder::Ask(ticket, question, own)).is_ok()
     }
 
     /// Replies that have come.
-    pub(super) fn replies(&mut self) -> Vec<Reply> {
+    pub(super) fn replies(&mut self) -> Vec<FlightReply> {
         let mut replies = Vec::new();
         loop {
             match self.replies.try_recv() {
                 Ok(reply) => {
-                    self.incidents += u64::from(matches!(reply, Reply::Incident(Ok(_))));
+                    self.incidents += u64::from(matches!(reply, FlightReply::Incident(Ok(_))));
                     replies.push(reply);
                 }
                 Err(TryRecvError::Empty | TryRecvError::Disconnected) => return replies,
@@ -182,7 +182,7 @@ impl Flight {
 }
 
 /// The recorder in its thread.
-struct Recorder {
+struct FlightThread {
     origin: Time,
     header: Header,
     cpus: Vec<CpuId>,
@@ -198,23 +198,23 @@ struct Recorder {
     meter: Meter,
     missed: BTreeMap<VcpuId, u64>,
     looked: Time,
-    open: Vec<Open>,
+    open: Vec<OpenIncident>,
     last: BTreeMap<String, Time>,
     incidents: Incidents,
 }
 
 /// A missed deadline whose recording is not complete.
-struct Open {
+struct OpenIncident {
     name: String,
     missed: u64,
     from: Time,
     until: Time,
 }
 
-impl Recorder {
-    fn new((origin, cpus): (Time, &[CpuId]), header: Header, incidents: Incidents) -> Recorder {
+impl FlightThread {
+    fn new((origin, cpus): (Time, &[CpuId]), header: Header, incidents: Incidents) -> FlightThread {
         let numbered = cpus.iter().enumerate().map(|(index, &real)| (real, CpuId::new(index)));
-        Recorder {
+        FlightThread {
             origin,
             assembler: Assembler::new(
                 origin,
@@ -239,23 +239,23 @@ impl Recorder {
         }
     }
 
-    fn take(&mut self, order: Order) -> Vec<Reply> {
+    fn take(&mut self, order: FlightOrder) -> Vec<FlightReply> {
         match order {
-            Order::Seen(seen) => self.seen(*seen),
-            Order::Ask(ticket, question, own) => {
+            FlightOrder::Batch(seen) => self.seen(*seen),
+            FlightOrder::Ask(ticket, question, own) => {
                 self.end_piece();
                 let answer = match question {
                     Question::Why(name) => self.why(&name, own.as_ref()),
                     Question::Incidents => Ok(Answer::Incidents(self.listed(own.as_ref()))),
                     Question::Record(since) => self.record(since),
                 };
-                vec![Reply::Answer(ticket, answer)]
+                vec![FlightReply::Answer(ticket, answer)]
             }
         }
     }
 
-    fn seen(&mut self, seen: Seen) -> Vec<Reply> {
-        let Seen { entries, mut events, losses, threads, at, has_gap } = seen;
+    fn seen(&mut self, seen: Batch) -> Vec<FlightReply> {
+        let Batch { entries, mut events, losses, threads, at, has_gap } = seen;
         for entry in &entries {
             entry.pass_to(&mut self.meter);
             if let Entry::Named(VcpuName { vcpu, name, domain, .. }) = entry {
@@ -296,7 +296,7 @@ impl Recorder {
             if let Ok(process) = process_of(tid) {
                 self.assembler.identities().add_vm(process, &domain);
             }
-            self.assembler.know(Watched { tid, vcpu, name, domain });
+            self.assembler.know(RecordedVcpu { tid, vcpu, name, domain });
         }
         self.names.retain(|vcpu, _| threads.iter().any(|(it, _)| it == vcpu));
         self.threads = threads;
@@ -337,33 +337,33 @@ impl Recorder {
             let is_early = self.last.get(&name).is_some_and(|&last| now.since(last) < PAUSE);
             if !is_early && self.open.len() < MOST_OPEN {
                 self.last.insert(name.clone(), now);
-                self.open.push(Open { name, missed, from, until: now + AROUND });
+                self.open.push(OpenIncident { name, missed, from, until: now + AROUND });
             }
         }
         self.last.retain(|_, last| now.since(*last) < PAUSE);
     }
 
-    fn save_ended(&mut self, now: Time) -> Vec<Reply> {
-        let ended = |open: &mut Open| open.until <= now;
-        let ended: Vec<Open> = self.open.extract_if(.., ended).collect();
+    fn save_ended(&mut self, now: Time) -> Vec<FlightReply> {
+        let ended = |open: &mut OpenIncident| open.until <= now;
+        let ended: Vec<OpenIncident> = self.open.extract_if(.., ended).collect();
         if ended.is_empty() {
             return Vec::new();
         }
         self.end_piece();
-        let save = |Open { name, missed, from, .. }: Open| {
+        let save = |OpenIncident { name, missed, from, .. }: OpenIncident| {
             let (ring, about) = (&self.ring, (&self.header, &*self.cpus));
             let about_it = (wall_ns(), name.as_str(), missed);
             let saved = self.incidents.save(about_it, |file| write(ring, about, from, file));
             let saved = saved.cloned().map_err(|error| {
                 format!("cannot save the recording of {missed} missed deadlines of {name}: {error}")
             });
-            Reply::Incident(saved)
+            FlightReply::Incident(saved)
         };
         ended.into_iter().map(save).collect()
     }
 
     fn why(&self, name: &str, own: Option<&BTreeSet<String>>) -> Result<Answer, Problem> {
-        let mut why = Why::new(name);
+        let mut why = CulpritFinder::new(name);
         let read = self.ring.replay(Time::START, &mut why);
         let damaged = |error| Problem::new(Kind::Bug, format!("cannot read the ring: {error}"));
         read.map_err(damaged)?;

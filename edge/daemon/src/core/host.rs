@@ -1,6 +1,6 @@
 //! The service's `World`, implemented by this host.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -17,7 +17,7 @@ use slackline_service::{
 use slackline_units::{CpuShare, DomId, Span, Time};
 
 use super::costs::Costs;
-use super::flight::{Flight, Question};
+use super::flight::Flight;
 use super::front_process::FrontProcess;
 use super::lookups::{Lookups, TooMany, sought_text};
 use super::scheduler::Scheduler;
@@ -363,39 +363,6 @@ impl Host {
             Err(absent) => wire::refused(ticket, Problem::new(Kind::NotNow, with_causes(absent))),
         };
         self.say(&line);
-    }
-
-    /// A question to the flight recorder, of a tenant if one asks.
-    pub(super) fn ask_flight(
-        &mut self,
-        (ticket, question): (Ticket, Question),
-        tenant: Option<Principal>,
-        service: &Service,
-    ) {
-        let rows = service.listed().map(|(_, listed)| listed.row);
-        let own = tenant.map(|tenant| {
-            let own = rows.filter(|row| row.owner == tenant);
-            own.map(|row| row.name.to_string()).collect::<BTreeSet<String>>()
-        });
-        if let Question::Why(name) = &question {
-            let is_there = match &own {
-                Some(own) => own.contains(name),
-                None => service.listed().any(|(_, listed)| listed.row.name.as_str() == name),
-            };
-            if !is_there {
-                let detail = format!("there is no reservation {name}");
-                let problem = Problem::new(Kind::NoSuchReservation, detail);
-                return self.say(&wire::refused(ticket, problem));
-            }
-        }
-        let problem = match &self.flight {
-            None => Problem::new(Kind::NotNow, "the flight recorder is off")
-                .hinting("start the daemon without --no-recorder"),
-            Some(flight) if flight.ask(ticket, question, own) => return,
-            Some(_) => Problem::new(Kind::NotNow, "the flight recorder is behind")
-                .hinting("ask again in a second"),
-        };
-        self.say(&wire::refused(ticket, problem));
     }
 
     /// Answers a request for the host's properties.

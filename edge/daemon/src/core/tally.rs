@@ -193,7 +193,7 @@ impl Tally {
     }
 }
 
-/// What a trace of the daemon says about itself.
+/// Returns the header of the daemon's records.
 pub(super) fn header(policy: &str, cpus: usize, knows: Knowledge) -> Header {
     Header {
         title: "service".into(),

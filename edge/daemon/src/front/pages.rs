@@ -36,10 +36,10 @@ const LONGEST_TEXT: usize = 256;
 /// Default number of events on a page.
 const LOG: usize = 100;
 
-pub(super) type Shared = State<Arc<Front>>;
-pub(super) type Who = Extension<Caller>;
-pub(super) type Named = Result<Path<String>, PathRejection>;
-pub(super) type Asking<T> = Result<Query<T>, QueryRejection>;
+type Shared = State<Arc<Front>>;
+type Who = Extension<Caller>;
+type Named = Result<Path<String>, PathRejection>;
+type Asking<T> = Result<Query<T>, QueryRejection>;
 
 pub(super) fn router(front: &Arc<Front>) -> Router {
     let one = get(show).put(reserve).patch(change).delete(release);
@@ -113,7 +113,7 @@ impl Front {
 }
 
 /// Returns the name in a path.
-pub(super) fn name(path: Named) -> Result<String, No> {
+fn name(path: Named) -> Result<String, No> {
     let Ok(Path(text)) = path else {
         return Err(No::bad("the name is not UTF-8 text", NAME));
     };

@@ -1,26 +1,36 @@
 //! HTTP pages of the flight recorder.
 
+use std::sync::Arc;
+
 use axum::Extension;
-use axum::extract::{Request as Sent, State};
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, Request as Sent, State};
 use serde::Deserialize;
-use slackline_control::Length;
 use slackline_control::link::{Answer, Request};
 #[cfg(feature = "openapi")]
-use slackline_control::{Incident, Problem, Recording, Why};
+use slackline_control::{Culprits, Incident, Problem, Recording};
+use slackline_control::{Length, NAME};
 use slackline_service::Verb;
 
+use super::Front;
 use super::body::{self, No, Reply, query};
-use super::pages::{Asking, Named, Shared, Who, name};
+use super::caller::Caller;
 
 /// Shows who kept a VM from running in the last minute.
 ///
 /// A tenant sees only its own VMs by name.
 #[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/why/{name}", params(("name" = String, Path)), responses(
-    (status = 200, body = Why), (status = "default", body = Problem))))]
-pub(super) async fn why(State(front): Shared, Extension(caller): Who, path: Named) -> Reply {
+    (status = 200, body = Culprits), (status = "default", body = Problem))))]
+pub(super) async fn why(
+    State(front): State<Arc<Front>>,
+    Extension(caller): Extension<Caller>,
+    path: Result<Path<String>, PathRejection>,
+) -> Reply {
     caller.may(Verb::List)?;
-    match front.ask(&caller, None, Request::Why { name: name(path)? }).await? {
+    let not_text = |_| No::bad("the name is not UTF-8 text", NAME);
+    let Path(name) = path.map_err(not_text)?;
+    match front.ask(&caller, None, Request::Why { name }).await? {
         Answer::Why(why) => Ok(body::json(&why)),
         _ => Err(No::bug()),
     }
@@ -30,7 +40,10 @@ pub(super) async fn why(State(front): Shared, Extension(caller): Who, path: Name
 #[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/incidents", responses(
     (status = 200, body = Vec<Incident>), (status = "default", body = Problem))))]
-pub(super) async fn incidents(State(front): Shared, Extension(caller): Who) -> Reply {
+pub(super) async fn incidents(
+    State(front): State<Arc<Front>>,
+    Extension(caller): Extension<Caller>,
+) -> Reply {
     caller.may(Verb::List)?;
     match front.ask(&caller, None, Request::Incidents).await? {
         Answer::Incidents(incidents) => Ok(body::json(&incidents)),
@@ -42,23 +55,23 @@ pub(super) async fn incidents(State(front): Shared, Extension(caller): Who) -> R
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
-pub(super) struct Since {
+pub(super) struct RecordingSince {
     /// Length of time until now, such as `30s`.
     since: Length,
 }
 
 /// Saves what the flight recorder has, on the daemon's host. Administrators only.
 #[cfg_attr(feature = "openapi", utoipa::path(
-    post, path = "/v1/recordings", params(Since), responses(
+    post, path = "/v1/recordings", params(RecordingSince), responses(
     (status = 200, body = Recording), (status = "default", body = Problem))))]
 pub(super) async fn save(
-    State(front): Shared,
-    Extension(caller): Who,
-    asking: Asking<Since>,
+    State(front): State<Arc<Front>>,
+    Extension(caller): Extension<Caller>,
+    asking: Result<Query<RecordingSince>, QueryRejection>,
     sent: Sent,
 ) -> Reply {
     caller.may(Verb::Access)?;
-    let Since { since } = query(asking)?;
+    let RecordingSince { since } = query(asking)?;
     body::read_nothing(sent, caller.until).await?;
     match front.ask(&caller, None, Request::Record { since }).await? {
         Answer::Recording(recording) => Ok(body::json(&recording)),

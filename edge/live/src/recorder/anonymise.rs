@@ -6,7 +6,7 @@ use slackline_trace::{Exchange, HostThread, HostThreadKind, Note, Record, Sink, 
 
 /// Passes entries on without names. Kernel threads keep theirs: they are the same on each host.
 #[derive(Debug)]
-pub struct Anonymised<S> {
+pub struct Anonymiser<S> {
     sink: S,
     vms: BTreeMap<String, usize>,
     commands: BTreeMap<String, usize>,
@@ -15,18 +15,18 @@ pub struct Anonymised<S> {
 /// Notes about the host that say nothing of its users.
 const KEPT_NOTES: [&str; 5] = ["recorder", "sight", "origin", "policy", "cpus"];
 
-impl<S: Sink> Anonymised<S> {
+impl<S: Sink> Anonymiser<S> {
     /// Passes everything on to `sink`.
-    pub fn new(sink: S) -> Anonymised<S> {
-        Anonymised { sink, vms: BTreeMap::new(), commands: BTreeMap::new() }
+    pub fn new(sink: S) -> Anonymiser<S> {
+        Anonymiser { sink, vms: BTreeMap::new(), commands: BTreeMap::new() }
     }
 
-    /// Returns the sink.
+    /// Returns the sink that entries are passed to.
     pub fn sink(&mut self) -> &mut S {
         &mut self.sink
     }
 
-    /// Returns the sink.
+    /// Returns the sink that entries are passed to.
     #[must_use]
     pub fn into_sink(self) -> S {
         self.sink
@@ -41,7 +41,7 @@ impl<S: Sink> Anonymised<S> {
     }
 }
 
-impl<S: Sink> Sink for Anonymised<S> {
+impl<S: Sink> Sink for Anonymiser<S> {
     fn record(&mut self, record: &Record) {
         self.sink.record(record);
     }
@@ -120,7 +120,7 @@ mod tests {
             vm: vm.into(),
             group: "secret.service".into(),
         };
-        let mut anonymised = Anonymised::new(Vec::<Entry>::new());
+        let mut anonymised = Anonymiser::new(Vec::<Entry>::new());
         let (name, domain) = ("secret.0".into(), "secret".into());
         anonymised.named(&VcpuName { at, vcpu, name, domain });
         anonymised.host_thread(&thread(0, HostThreadKind::Monitor, "secret"));

@@ -41,10 +41,10 @@ const STATE_INTERVAL: Span = Span::from_ms(100);
 
 /// A vCPU whose thread is recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Watched {
+pub struct RecordedVcpu {
     /// Thread of the vCPU.
     pub tid: Tid,
-    /// The vCPU.
+    /// vCPU of the thread.
     pub vcpu: VcpuId,
     /// Name of the vCPU.
     pub name: String,
@@ -60,10 +60,10 @@ pub struct Assembler<I> {
     mark: WakeMark,
     identify: I,
     /// By CPU of the host: the CPU of the trace, and the thread there.
-    cpus: BTreeMap<CpuId, Cpu>,
-    threads: BTreeMap<i32, Row>,
+    cpus: BTreeMap<CpuId, CpuRow>,
+    threads: BTreeMap<i32, ThreadRow>,
     next_id: u32,
-    vcpus: BTreeMap<i32, Watched>,
+    vcpus: BTreeMap<i32, RecordedVcpu>,
     /// Processes whose new threads are vCPUs as well, with the domain and its next vCPU.
     growing: BTreeMap<i32, (DomId, String, u16)>,
     next_slot: u32,
@@ -74,7 +74,7 @@ pub struct Assembler<I> {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Cpu {
+struct CpuRow {
     index: CpuId,
     /// Thread that has the CPU, and since when that is not recorded yet.
     occupant: Option<(i32, Time)>,
@@ -82,12 +82,12 @@ struct Cpu {
 }
 
 #[derive(Debug)]
-struct Row {
+struct ThreadRow {
     id: HostThreadId,
     vcpu: Option<VcpuId>,
     identity: Identity,
     read: (Time, u32),
-    state: State,
+    state: ThreadState,
     /// A wake that may have come too late to keep the thread on its CPU.
     late_wake: Option<Time>,
     /// Time when the thread was found stopped by a signal: when it left its CPU.
@@ -99,7 +99,7 @@ struct Row {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ThreadState {
     Unknown,
     Running,
     Ready,
@@ -115,7 +115,7 @@ impl<I: Identify> Assembler<I> {
         cpus: impl IntoIterator<Item = (CpuId, CpuId)>,
         (mark, identify): (WakeMark, I),
     ) -> Assembler<I> {
-        let cpu = |(real, index)| (real, Cpu { index, occupant: None, known_from: origin });
+        let cpu = |(real, index)| (real, CpuRow { index, occupant: None, known_from: origin });
         Assembler {
             origin,
             mark,
@@ -133,7 +133,7 @@ impl<I: Identify> Assembler<I> {
     }
 
     /// The threads of these vCPUs are recorded as such. The records of the vCPUs are made here too.
-    pub fn begin(&mut self, vcpus: Vec<Watched>, sink: &mut impl Sink) {
+    pub fn begin(&mut self, vcpus: Vec<RecordedVcpu>, sink: &mut impl Sink) {
         self.is_alone = true;
         for watched in vcpus {
             self.join(watched, self.origin, sink);
@@ -146,7 +146,7 @@ impl<I: Identify> Assembler<I> {
     }
 
     /// The thread is that of a vCPU of a session, which records the vCPU itself.
-    pub fn know(&mut self, watched: Watched) {
+    pub fn know(&mut self, watched: RecordedVcpu) {
         self.threads.remove(&watched.tid.raw());
         self.vcpus.insert(watched.tid.raw(), watched);
     }
@@ -235,7 +235,7 @@ impl<I: Identify> Assembler<I> {
         Time::START + at.since(self.origin)
     }
 
-    fn join(&mut self, watched: Watched, at: Time, sink: &mut impl Sink) {
+    fn join(&mut self, watched: RecordedVcpu, at: Time, sink: &mut impl Sink) {
         let (at_trace, vcpu) = (self.of_trace(at), watched.vcpu);
         let (name, domain) = (watched.name.clone(), watched.domain.clone());
         self.next_slot = self.next_slot.max(u32::try_from(vcpu.slot()).unwrap_or(u32::MAX) + 1);
@@ -251,7 +251,7 @@ impl<I: Identify> Assembler<I> {
         if stat.is_some_and(Stat::runnable) {
             self.woken(tid, at, None, sink);
         } else {
-            self.set_state(tid, State::Blocked(at));
+            self.set_state(tid, ThreadState::Blocked(at));
         }
     }
 
@@ -282,11 +282,13 @@ impl<I: Identify> Assembler<I> {
         self.read_again(tid, at, sink);
         let row = self.row(tid, at, sink);
         match (row.state, row.late_wake) {
-            (State::Blocked(since), Some(_)) => self.wake_at(tid, since, None, sink),
-            (State::Blocked(_) | State::Unknown, _) => self.wake_at(tid, at, None, sink),
+            (ThreadState::Blocked(since), Some(_)) => self.wake_at(tid, since, None, sink),
+            (ThreadState::Blocked(_) | ThreadState::Unknown, _) => {
+                self.wake_at(tid, at, None, sink)
+            }
             _ => {}
         }
-        self.set_state(tid, State::Running);
+        self.set_state(tid, ThreadState::Running);
         self.set_occupant(cpu, Some((tid.raw(), at)), at);
     }
 
@@ -299,7 +301,7 @@ impl<I: Identify> Assembler<I> {
     ) {
         let row = self.row(tid, at, sink);
         let late_wake = row.late_wake.filter(|wake| at.since(*wake) <= WAKE_RACE && !ready);
-        let (is_ending, is_new) = (row.is_ending && !ready, row.state == State::Unknown);
+        let (is_ending, is_new) = (row.is_ending && !ready, row.state == ThreadState::Unknown);
         row.late_wake = late_wake;
         let known_from = self.cpus[&cpu].known_from;
         let since = match self.cpus[&cpu].occupant {
@@ -311,7 +313,7 @@ impl<I: Identify> Assembler<I> {
         }
         let end = if ready { OffCpu::Ready } else { OffCpu::Blocked };
         self.on_cpu((cpu, tid.raw()), (since, at), end, sink);
-        self.set_state(tid, if ready { State::Ready } else { State::Blocked(at) });
+        self.set_state(tid, if ready { ThreadState::Ready } else { ThreadState::Blocked(at) });
         self.set_occupant(cpu, None, at);
         if let Some(row) = self.threads.get(&tid.raw()).filter(|_| self.is_alone && !ready)
             && let Some(vcpu) = row.vcpu
@@ -331,12 +333,12 @@ impl<I: Identify> Assembler<I> {
     fn woken(&mut self, tid: Tid, at: Time, cpu: Option<CpuId>, sink: &mut impl Sink) {
         let Some(row) = self.threads.get_mut(&tid.raw()) else { return };
         match row.state {
-            State::Running => row.late_wake = Some(at),
-            State::Ready => {}
-            State::Unknown | State::Blocked(_) => {
+            ThreadState::Running => row.late_wake = Some(at),
+            ThreadState::Ready => {}
+            ThreadState::Unknown | ThreadState::Blocked(_) => {
                 row.late_wake = None;
                 self.wake_at(tid, at, cpu, sink);
-                self.set_state(tid, State::Ready);
+                self.set_state(tid, ThreadState::Ready);
             }
         }
     }
@@ -372,13 +374,13 @@ impl<I: Identify> Assembler<I> {
             let slot = self.next_slot;
             if let Some(vcpu) = VcpuId::checked(slot, domain_id, vcpu_number) {
                 let name = format!("{domain}.{vcpu_number}");
-                self.join(Watched { tid: child, vcpu, name, domain }, at, sink);
+                self.join(RecordedVcpu { tid: child, vcpu, name, domain }, at, sink);
             }
         }
         let cpu = self.cpus.get(&cpu).map(|state| state.index);
-        if self.threads.get(&child.raw()).is_some_and(|row| row.state != State::Ready) {
+        if self.threads.get(&child.raw()).is_some_and(|row| row.state != ThreadState::Ready) {
             self.wake_at(child, at, cpu, sink);
-            self.set_state(child, State::Ready);
+            self.set_state(child, ThreadState::Ready);
         }
     }
 
@@ -412,7 +414,7 @@ impl<I: Identify> Assembler<I> {
         }
     }
 
-    fn set_state(&mut self, tid: Tid, state: State) {
+    fn set_state(&mut self, tid: Tid, state: ThreadState) {
         if let Some(row) = self.threads.get_mut(&tid.raw()) {
             row.state = state;
         }
@@ -423,7 +425,7 @@ impl<I: Identify> Assembler<I> {
     }
 
     /// The row of a thread; one that is seen for the first time is named.
-    fn row(&mut self, tid: Tid, at: Time, sink: &mut impl Sink) -> &mut Row {
+    fn row(&mut self, tid: Tid, at: Time, sink: &mut impl Sink) -> &mut ThreadRow {
         if !self.threads.contains_key(&tid.raw()) {
             let mut identity = self.identify.identify(tid);
             let watched = self.vcpus.get(&tid.raw());
@@ -432,12 +434,12 @@ impl<I: Identify> Assembler<I> {
             }
             let vcpu = watched.map(|watched| watched.vcpu);
             let id = self.tell((tid, vcpu), &identity, at, sink);
-            let row = Row {
+            let row = ThreadRow {
                 id,
                 vcpu,
                 identity,
                 read: (at, 1),
-                state: State::Unknown,
+                state: ThreadState::Unknown,
                 late_wake: None,
                 halted: None,
                 is_ending: false,
@@ -498,7 +500,8 @@ impl<I: Identify> Assembler<I> {
 
     fn find_halted(&mut self) {
         for (&tid, row) in &mut self.threads {
-            let (State::Blocked(since), Some(_), None) = (row.state, row.vcpu, row.halted) else {
+            let (ThreadState::Blocked(since), Some(_), None) = (row.state, row.vcpu, row.halted)
+            else {
                 continue;
             };
             let stat = row.identity.process.zip(Tid::new(tid));

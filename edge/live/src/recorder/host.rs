@@ -6,7 +6,7 @@ use slackline_linux::sys::monotonic;
 use slackline_trace::{Header, Knowledge, Note, Sink, WakeMark};
 use slackline_units::{CpuId, Span, Time};
 
-use super::assembler::{Assembler, Watched};
+use super::assembler::{Assembler, RecordedVcpu};
 use super::identity::Procfs;
 use crate::topology;
 use crate::watch::Event;
@@ -16,7 +16,7 @@ use crate::watch::perf::WatchError;
 /// Policy of a host without reservations.
 pub const POLICY: &str = "fair";
 
-/// An open recorder.
+/// An open recorder of a whole host.
 #[derive(Debug)]
 pub struct HostRecorder {
     watch: HostWatch,
@@ -78,7 +78,7 @@ impl HostRecorder {
     }
 
     /// Records the facts of the host and the vCPUs.
-    pub fn begin(&mut self, vcpus: Vec<Watched>, sink: &mut impl Sink) {
+    pub fn begin(&mut self, vcpus: Vec<RecordedVcpu>, sink: &mut impl Sink) {
         notes(&self.cpus, self.watch.mark()).iter().for_each(|note| sink.note(note));
         self.assembler.begin(vcpus, sink);
     }

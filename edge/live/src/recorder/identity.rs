@@ -28,14 +28,14 @@ pub struct Identity {
     pub group: String,
 }
 
-/// Source of identities.
+/// Source of the identities of threads.
 pub trait Identify {
     /// Identity of a thread of this number. `parent` is a process that the thread was started by,
     /// for one that has ended.
     fn identify(&mut self, tid: Tid) -> Identity;
 }
 
-/// Identities from procfs.
+/// Identities of threads from procfs.
 #[derive(Debug, Default)]
 pub struct Procfs {
     /// Processes that are VMs, with their names.

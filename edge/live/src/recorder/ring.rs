@@ -18,7 +18,7 @@ use super::standing::Standing;
 #[derive(Debug)]
 pub struct FlightRing {
     header: Header,
-    pieces: VecDeque<Piece>,
+    pieces: VecDeque<RingPiece>,
     bytes: usize,
     most_bytes: usize,
     length: Span,
@@ -30,7 +30,7 @@ pub struct FlightRing {
 }
 
 #[derive(Debug)]
-struct Piece {
+struct RingPiece {
     from: Time,
     to: Time,
     bytes: Vec<u8>,
@@ -83,7 +83,8 @@ impl FlightRing {
         let mut bytes = Vec::new();
         let mut writer = Writer::new(&mut bytes, &self.header);
         self.after.names().for_each(|named| writer.named(named));
-        let mut local = Local { writer, threads: &mut self.threads, numbers: BTreeMap::new() };
+        let mut local =
+            PieceWriter { writer, threads: &mut self.threads, numbers: BTreeMap::new() };
         for entry in entries {
             entry.pass_to(&mut local);
             entry.pass_to(&mut self.after);
@@ -93,7 +94,7 @@ impl FlightRing {
         }
         bytes.shrink_to_fit();
         self.bytes += bytes.len();
-        self.pieces.push_back(Piece { from, to, bytes });
+        self.pieces.push_back(RingPiece { from, to, bytes });
         self.threads.retain(|&id, _| may_record(id));
         let oldest = Time::START + to.since(Time::START + self.length);
         while self.pieces.len() > 1 && (self.bytes > self.most_bytes || self.pieces[0].to < oldest)
@@ -120,7 +121,7 @@ impl FlightRing {
         let start = first.from;
         standing.tell(start, sink);
         let told = standing.names().map(|named| (named.vcpu.slot(), named.clone())).collect();
-        let mut whole = Whole { sink, told, threads: BTreeMap::new(), numbers: Vec::new() };
+        let mut whole = PieceJoiner { sink, told, threads: BTreeMap::new(), numbers: Vec::new() };
         for piece in rest {
             whole.numbers.clear();
             piece.read(&mut whole)?;
@@ -129,20 +130,20 @@ impl FlightRing {
     }
 }
 
-impl Piece {
+impl RingPiece {
     fn read(&self, sink: &mut impl Sink) -> Result<(), ReadError> {
         Reader::new(&*self.bytes)?.pass_to(sink)
     }
 }
 
 /// Numbers host threads within a piece.
-struct Local<'a> {
+struct PieceWriter<'a> {
     writer: Writer<&'a mut Vec<u8>>,
     threads: &'a mut BTreeMap<HostThreadId, HostThread>,
     numbers: BTreeMap<HostThreadId, HostThreadId>,
 }
 
-impl Local<'_> {
+impl PieceWriter<'_> {
     fn number(&mut self, thread: HostThreadId) -> Option<HostThreadId> {
         if let Some(number) = self.numbers.get(&thread) {
             return Some(*number);
@@ -155,7 +156,7 @@ impl Local<'_> {
     }
 }
 
-impl Sink for Local<'_> {
+impl Sink for PieceWriter<'_> {
     fn record(&mut self, record: &Record) {
         let Some(thread) = thread_of(record) else { return self.writer.record(record) };
         if let Some(number) = self.number(thread) {
@@ -177,18 +178,18 @@ impl Sink for Local<'_> {
 }
 
 /// Identity of a thread without its number.
-type Identity = (u32, u32, Option<VcpuId>, [String; 4]);
+type ThreadIdentity = (u32, u32, Option<VcpuId>, [String; 4]);
 
 /// Joins pieces: names and identities are told once.
-struct Whole<'a, S> {
+struct PieceJoiner<'a, S> {
     sink: &'a mut S,
     told: BTreeMap<usize, VcpuName>,
-    threads: BTreeMap<Identity, HostThreadId>,
+    threads: BTreeMap<ThreadIdentity, HostThreadId>,
     /// By number in the piece.
     numbers: Vec<HostThreadId>,
 }
 
-impl<S: Sink> Sink for Whole<'_, S> {
+impl<S: Sink> Sink for PieceJoiner<'_, S> {
     fn record(&mut self, record: &Record) {
         let thread = thread_of(record).and_then(|it| self.numbers.get(it.number() as usize));
         match thread {
@@ -333,8 +334,8 @@ mod tests {
         assert_eq!(count(|it| matches!(it, Entry::HostThread(_))), 1 + 7);
         assert_eq!(count(|it| matches!(it, Entry::Record(Record::OnCpu { .. }))), 14);
         // What joined and woke before stands at the start.
-        let first = entries.iter().position(|it| matches!(it, Entry::Record(Record::Woke { at, .. }) if *at == super::tests::at(30)));
-        assert!(first.is_some(), "{entries:?}");
+        let woke = Entry::Record(Record::Woke { at: at(30), vcpu: WEB });
+        assert!(entries.contains(&woke), "{entries:?}");
         let mut file = Vec::new();
         let mut writer = Writer::new(&mut file, &header());
         entries.iter().for_each(|entry| entry.pass_to(&mut writer));
@@ -346,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn ring_keeps_its_bounds_and_says_what_it_covers() {
+    fn ring_keeps_its_bounds_and_reports_its_interval() {
         assert_eq!(ring(usize::MAX, Span::from_ms(25)).covers(), Some((at(70), at(100))));
         let small = ring(400, Span::from_secs(60));
         assert!(small.bytes() <= 400, "{}", small.bytes());

@@ -1,4 +1,4 @@
-//! What holds at a moment of a run: the vCPUs, their reservations, and whether they want a CPU.
+//! State of a run at one moment: the vCPUs, their reservations, and whether they want a CPU.
 
 use std::collections::BTreeMap;
 
@@ -8,21 +8,21 @@ use slackline_units::{Span, Time, VcpuId};
 /// State of all vCPUs after the entries so far. A trace that begins later starts with it.
 #[derive(Clone, Debug, Default)]
 pub struct Standing {
-    /// By slot.
-    vcpus: BTreeMap<usize, Vcpu>,
+    /// All vCPUs, by slot.
+    vcpus: BTreeMap<usize, StandingVcpu>,
     ahead: Span,
 }
 
 #[derive(Clone, Debug)]
-struct Vcpu {
+struct StandingVcpu {
     named: VcpuName,
     has_joined: bool,
     promised: Option<Record>,
-    state: State,
+    state: WakeState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum WakeState {
     Blocked,
     Awake,
     Paused,
@@ -44,7 +44,7 @@ impl Standing {
     /// Records this state as that of a trace which begins at `at`.
     pub fn tell(&self, at: Time, sink: &mut impl Sink) {
         sink.record(&Record::ClockSet { at, ahead: self.ahead });
-        for Vcpu { named, has_joined, promised, state } in self.vcpus.values() {
+        for StandingVcpu { named, has_joined, promised, state } in self.vcpus.values() {
             let vcpu = named.vcpu;
             sink.named(&VcpuName { at, ..named.clone() });
             if !has_joined {
@@ -55,9 +55,9 @@ impl Standing {
                 sink.record(&Record::Promised { at, vcpu, reservation, exact, phase });
             }
             match state {
-                State::Blocked => {}
-                State::Awake => sink.record(&Record::Woke { at, vcpu }),
-                State::Paused => {
+                WakeState::Blocked => {}
+                WakeState::Awake => sink.record(&Record::Woke { at, vcpu }),
+                WakeState::Paused => {
                     sink.record(&Record::Woke { at, vcpu });
                     sink.record(&Record::Paused { at, vcpu });
                 }
@@ -65,7 +65,7 @@ impl Standing {
         }
     }
 
-    fn change(&mut self, vcpu: VcpuId, change: impl FnOnce(&mut Vcpu)) {
+    fn change(&mut self, vcpu: VcpuId, change: impl FnOnce(&mut StandingVcpu)) {
         if let Some(row) = self.vcpus.get_mut(&vcpu.slot()).filter(|row| row.named.vcpu == vcpu) {
             change(row);
         }
@@ -79,8 +79,8 @@ impl Sink for Standing {
             known.named = named.clone();
             return;
         }
-        let (promised, state) = (None, State::Blocked);
-        let vcpu = Vcpu { named: named.clone(), has_joined: false, promised, state };
+        let (promised, state) = (None, WakeState::Blocked);
+        let vcpu = StandingVcpu { named: named.clone(), has_joined: false, promised, state };
         self.vcpus.insert(named.vcpu.slot(), vcpu);
     }
 
@@ -90,11 +90,11 @@ impl Sink for Standing {
             Record::Promised { vcpu, .. } => {
                 self.change(vcpu, |it| it.promised = Some(*record));
             }
-            Record::Woke { vcpu, .. } => self.change(vcpu, |it| it.state = State::Awake),
-            Record::Blocked { vcpu, .. } => self.change(vcpu, |it| it.state = State::Blocked),
-            Record::Paused { vcpu, .. } => self.change(vcpu, |it| it.state = State::Paused),
+            Record::Woke { vcpu, .. } => self.change(vcpu, |it| it.state = WakeState::Awake),
+            Record::Blocked { vcpu, .. } => self.change(vcpu, |it| it.state = WakeState::Blocked),
+            Record::Paused { vcpu, .. } => self.change(vcpu, |it| it.state = WakeState::Paused),
             Record::Left { vcpu, .. } => {
-                let is_it = |row: &&mut Vcpu| row.named.vcpu == vcpu;
+                let is_it = |row: &&mut StandingVcpu| row.named.vcpu == vcpu;
                 if self.vcpus.get_mut(&vcpu.slot()).filter(is_it).is_some() {
                     self.vcpus.remove(&vcpu.slot());
                 }

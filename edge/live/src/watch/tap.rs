@@ -17,11 +17,11 @@ const LIMIT: usize = 1 << 16;
 #[derive(Debug, Default)]
 pub struct Tap {
     is_on: AtomicBool,
-    cpus: Vec<(CpuId, Mutex<Noted>)>,
+    cpus: Vec<(CpuId, Mutex<EventBuffer>)>,
 }
 
 #[derive(Debug, Default)]
-struct Noted {
+struct EventBuffer {
     events: Vec<Event>,
     lost: u64,
 }
@@ -63,21 +63,21 @@ impl Tap {
 }
 
 /// A source of events that are copied as they are drained.
-pub(crate) struct Tapped<S> {
+pub(crate) struct TappedSource<S> {
     source: S,
     tap: Arc<Tap>,
     place: usize,
     batch: Vec<Event>,
 }
 
-impl<S: EventSource> Tapped<S> {
+impl<S: EventSource> TappedSource<S> {
     /// Copies the events of this source, which is that of the CPU at `place`.
-    pub(crate) fn new(source: S, tap: &Arc<Tap>, place: usize) -> Tapped<S> {
-        Tapped { source, tap: Arc::clone(tap), place, batch: Vec::new() }
+    pub(crate) fn new(source: S, tap: &Arc<Tap>, place: usize) -> TappedSource<S> {
+        TappedSource { source, tap: Arc::clone(tap), place, batch: Vec::new() }
     }
 }
 
-impl<S: EventSource> EventSource for Tapped<S> {
+impl<S: EventSource> EventSource for TappedSource<S> {
     fn drain(&mut self, each: &mut dyn FnMut(Event)) -> Result<Drained, WatchError> {
         if !self.tap.is_on.load(Ordering::Relaxed) {
             return self.source.drain(each);
@@ -109,7 +109,7 @@ mod tests {
     fn events_are_copied_once_the_tap_is_on_and_losses_are_counted() {
         let cpu = CpuId::new(3);
         let (tap, fed) = (Arc::new(Tap::new([cpu].into_iter())), FedEvents::default());
-        let mut tapped = Tapped::new(fed.clone(), &tap, 0);
+        let mut tapped = TappedSource::new(fed.clone(), &tap, 0);
         let event = Event { at: Time::from_ns(7), tid: own_tid(), cpu, what: What::SwitchedIn };
         let (mut seen, mut copied) = (0, Vec::new());
         fed.put(event);

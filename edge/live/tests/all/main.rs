@@ -6,6 +6,7 @@ mod common;
 mod fed;
 mod kept_places;
 mod late_timers;
+mod recorder;
 
 /// Plays the keeper of a session if this process was started for that.
 #[test]

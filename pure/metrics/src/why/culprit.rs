@@ -1,8 +1,8 @@
-//! Causes of waiting.
+//! Culprits: the causes for which a runnable vCPU waits.
 
 use core::fmt;
 
-/// What kept a runnable vCPU from running.
+/// Cause that kept a runnable vCPU from running.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Culprit {
     /// Another VM, by its reservation or beyond it. A VM without a reservation is always beyond.

@@ -1,7 +1,7 @@
 //! Culprits of waiting: hand-made recordings, and sums over any recording.
 
 use proptest::prelude::*;
-use slackline_metrics::{Answer, Blame, Check, Culprit, Why};
+use slackline_metrics::{Answer, Blame, Check, Culprit, CulpritFinder};
 use slackline_trace::{
     Entry, HostThread, HostThreadId, HostThreadKind, OffCpu, RanEnd, Record, VcpuName, WakeMark,
 };
@@ -85,7 +85,7 @@ fn ended(us: u64) -> Entry {
 }
 
 fn ask(name: &str, entries: &[Entry]) -> Answer {
-    let mut why = Why::new(name);
+    let mut why = CulpritFinder::new(name);
     prelude().iter().chain(entries).for_each(|entry| entry.pass_to(&mut why));
     why.answer()
 }
@@ -197,6 +197,8 @@ fn stops_and_pauses_count_while_the_thread_is_off_the_cpu() {
     let blame = blame(&[
         woke(WEB_THREAD, 0),
         on_cpu(WEB_THREAD, 0..1_010, OffCpu::Blocked),
+        // The dispatcher stops it by a signal as well.
+        Entry::Record(Record::Halted { thread, from: at(1_010), to }),
         Entry::Record(Record::Stopped { vcpu: WEB, from, to }),
         woke(WEB_THREAD, 3_000),
         on_cpu(WEB_THREAD, 3_000..4_000, OffCpu::Blocked),
@@ -208,6 +210,24 @@ fn stops_and_pauses_count_while_the_thread_is_off_the_cpu() {
     let expected = [(Culprit::Exhausted, us(1_990)), (Culprit::Paused, us(500))];
     assert_eq!(blame.culprits, expected);
     assert_eq!(blame.waited, us(2_490));
+}
+
+/// A real-time hog keeps the dispatcher from resuming the vCPU in time.
+#[test]
+fn late_end_of_a_stop_is_blamed_on_the_thread_on_the_cpu() {
+    let (from, to, cpu) = (at(1_000), at(3_000), CpuId::new(0));
+    let blame = blame(&[
+        woke(WEB_THREAD, 0),
+        on_cpu(WEB_THREAD, 0..1_000, OffCpu::Blocked),
+        on_cpu(DB_THREAD, 1_000..2_000, OffCpu::Ready),
+        on_cpu(HOG, 2_000..3_000, OffCpu::Ready),
+        Entry::Record(Record::RangLate { at: to, cpu, late: us(800) }),
+        Entry::Record(Record::Stopped { vcpu: WEB, from, to }),
+        woke(WEB_THREAD, 3_000),
+        on_cpu(WEB_THREAD, 3_000..4_000, OffCpu::Blocked),
+        ended(4_000),
+    ]);
+    assert_eq!(blame.culprits, [(Culprit::Exhausted, us(1_200)), (hog(), us(800))]);
 }
 
 #[test]
@@ -292,7 +312,7 @@ fn steps() -> impl Strategy<Value = Vec<(u32, u64, u64, bool, u8)>> {
 }
 
 proptest! {
-    /// Whatever is recorded, the times of the vCPU add up: it ran, waited, or was blocked.
+    /// The times of the vCPU add up in each recording: it ran, waited, or was blocked.
     #[test]
     fn times_of_any_recording_add_up(steps in steps()) {
         let (mut entries, mut now) = (Vec::new(), 0);

@@ -1,0 +1,85 @@
+//! The flight recorder as the core sees it: its start, questions and answers.
+
+use std::collections::BTreeSet;
+
+use slackline_control::{Kind, Problem};
+use slackline_live::session::knowledge;
+use slackline_service::{Principal, Service, Ticket};
+
+use super::flight::{Flight, FlightReply, Question};
+use super::host::Host;
+use super::{Core, POLICY, RESERVE, ServeOptions, tally, wire};
+
+impl Core {
+    /// Starts what serves requests: the recorder, and the front's reservation. Without a recorder
+    /// the daemon goes on.
+    pub(super) fn begin(&mut self, options: &ServeOptions, tell: &mut dyn FnMut(&str)) {
+        if options.is_recorded {
+            let policy = format!("{POLICY} reserve={RESERVE}");
+            let cpus = self.host.scheduler.cpus().to_vec();
+            let header = tally::header(&policy, cpus.len(), knowledge());
+            let session = &mut self.host.scheduler.session;
+            match Flight::start(session, &cpus, header, &options.state) {
+                Ok(flight) => self.host.flight = Some(flight),
+                Err(error) => tell(&format!("cannot start the flight recorder: {error}")),
+            }
+        }
+        self.promise_front(tell);
+        self.say_ready(tell);
+    }
+
+    /// Passes on the answers of the recorder.
+    pub(super) fn hear_flight(&mut self, tell: &mut dyn FnMut(&str)) {
+        let replies = self.host.flight.as_mut().map(Flight::replies).unwrap_or_default();
+        for reply in replies {
+            match reply {
+                FlightReply::Answer(ticket, Ok(answer)) => {
+                    self.host.say(&wire::answered(ticket, answer))
+                }
+                FlightReply::Answer(ticket, Err(problem)) => {
+                    self.host.say(&wire::refused(ticket, problem));
+                }
+                FlightReply::Incident(Ok(incident)) => {
+                    let (name, missed, id) = (incident.name, incident.missed, incident.id);
+                    tell(&format!("{name} missed {missed} deadlines: saved as incident {id}"));
+                }
+                FlightReply::Incident(Err(why)) => tell(&why),
+            }
+        }
+    }
+}
+
+impl Host {
+    /// A question to the flight recorder, of a tenant if one asks.
+    pub(super) fn ask_flight(
+        &mut self,
+        (ticket, question): (Ticket, Question),
+        tenant: Option<Principal>,
+        service: &Service,
+    ) {
+        let rows = service.listed().map(|(_, listed)| listed.row);
+        let own = tenant.map(|tenant| {
+            let own = rows.filter(|row| row.owner == tenant);
+            own.map(|row| row.name.to_string()).collect::<BTreeSet<String>>()
+        });
+        if let Question::Why(name) = &question {
+            let is_there = match &own {
+                Some(own) => own.contains(name),
+                None => service.listed().any(|(_, listed)| listed.row.name.as_str() == name),
+            };
+            if !is_there {
+                let detail = format!("there is no reservation {name}");
+                let problem = Problem::new(Kind::NoSuchReservation, detail);
+                return self.say(&wire::refused(ticket, problem));
+            }
+        }
+        let problem = match &self.flight {
+            None => Problem::new(Kind::NotNow, "the flight recorder is off")
+                .hinting("start the daemon without --no-recorder"),
+            Some(flight) if flight.ask(ticket, question, own) => return,
+            Some(_) => Problem::new(Kind::NotNow, "the flight recorder is behind")
+                .hinting("ask again in a second"),
+        };
+        self.say(&wire::refused(ticket, problem));
+    }
+}

@@ -1,0 +1,164 @@
+//! Switches and wakes as records: scripted events, and every pair of CPUs in any order.
+
+use slackline_linux::sys::Tid;
+use slackline_live::recorder::assembler::{Assembler, RecordedVcpu};
+use slackline_live::recorder::identity::{Identify, Identity};
+use slackline_live::watch::{Event, What};
+use slackline_trace::{Entry, HostThread, HostThreadKind, OffCpu, RanEnd, Record, WakeMark};
+use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
+
+const WEB: VcpuId = VcpuId::new(0, DomId::new(0), 0);
+const ORIGIN: Time = Time::from_ns(1_000_000_000);
+
+/// Each thread is a process of its own, and none is on this host.
+struct Numbered;
+
+impl Identify for Numbered {
+    fn identify(&mut self, tid: Tid) -> Identity {
+        Identity {
+            kind: HostThreadKind::Process,
+            process: Some(tid),
+            user: 0,
+            name: format!("thread {tid}"),
+            command: format!("process {tid}"),
+            vm: String::new(),
+            group: String::new(),
+        }
+    }
+}
+
+/// Numbers of threads that no host has.
+fn tid(number: i32) -> Tid {
+    Tid::new(i32::MAX - number).expect("above zero")
+}
+
+fn at(us: u64) -> Time {
+    ORIGIN + Span::from_us(us)
+}
+
+fn of_trace(us: u64) -> Time {
+    Time::START + Span::from_us(us)
+}
+
+fn event(us: u64, number: i32, cpu: usize, what: What) -> Event {
+    Event { at: at(us), tid: tid(number), cpu: CpuId::new(cpu), what }
+}
+
+const IN: What = What::SwitchedIn;
+const BLOCKS: What = What::SwitchedOut { ready: false };
+const LOSES: What = What::SwitchedOut { ready: true };
+
+/// Records of CPU 3 of the host, which is CPU 0 of the trace.
+fn records(events: &[Event], end: u64) -> Vec<Entry> {
+    let cpus = [(CpuId::new(3), CpuId::new(0))];
+    let mut assembler = Assembler::new(ORIGIN, cpus, (WakeMark::Waking, Numbered));
+    let mut entries: Vec<Entry> = Vec::new();
+    let (name, domain) = ("web.0".into(), "web".into());
+    assembler.begin(vec![RecordedVcpu { tid: tid(0), vcpu: WEB, name, domain }], &mut entries);
+    assembler.take(events, &mut entries);
+    assembler.finish(at(end), &mut entries);
+    entries
+}
+
+fn on_cpu(entries: &[Entry]) -> Vec<(u32, u64, u64, OffCpu)> {
+    let of = |entry: &Entry| match *entry {
+        Entry::Record(Record::OnCpu { thread, from, to, end, .. }) => {
+            let us = |at: Time| at.since(Time::START).ns() / 1_000;
+            Some((thread.number(), us(from), us(to), end))
+        }
+        _ => None,
+    };
+    entries.iter().filter_map(of).collect()
+}
+
+fn has(entries: &[Entry], record: Record) -> bool {
+    entries.contains(&Entry::Record(record))
+}
+
+#[test]
+fn switches_and_wakes_become_run_intervals_of_vcpu_and_host() {
+    let entries = records(
+        &[
+            event(10, 1, 3, IN),
+            event(20, 0, 1, What::Woke),
+            event(30, 1, 3, LOSES),
+            event(31, 0, 3, IN),
+            event(90, 0, 3, BLOCKS),
+            event(91, 1, 3, IN),
+        ],
+        200,
+    );
+    let expected =
+        [(1, 10, 30, OffCpu::Ready), (0, 31, 90, OffCpu::Blocked), (1, 91, 200, OffCpu::Unknown)];
+    assert_eq!(on_cpu(&entries), expected);
+    assert!(has(&entries, Record::Woke { at: of_trace(20), vcpu: WEB }));
+    assert!(has(&entries, Record::Blocked { at: of_trace(90), vcpu: WEB }));
+    let (from, to, cpu) = (of_trace(31), of_trace(90), CpuId::new(0));
+    let (used, granted, late, due) = (to - from, None, Span::ZERO, false);
+    let end = RanEnd::Blocked;
+    assert!(has(&entries, Record::Ran { vcpu: WEB, cpu, from, to, used, granted, late, end, due }));
+    assert_eq!(entries.last(), Some(&Entry::Record(Record::Ended { at: of_trace(200) })));
+}
+
+#[test]
+fn thread_first_seen_leaving_has_run_since_the_start() {
+    let entries = records(&[event(40, 7, 3, LOSES), event(41, 0, 3, IN)], 100);
+    assert_eq!(on_cpu(&entries)[0], (1, 0, 40, OffCpu::Ready));
+}
+
+#[test]
+fn missing_wake_counts_from_the_time_on_the_cpu() {
+    let entries = records(&[event(50, 0, 3, IN), event(60, 0, 3, BLOCKS)], 100);
+    assert!(has(&entries, Record::Woke { at: of_trace(50), vcpu: WEB }));
+}
+
+#[test]
+fn wake_during_the_switch_ends_the_block_that_follows() {
+    let during = [
+        event(10, 0, 3, IN),
+        event(58, 0, 1, What::Woke),
+        event(60, 0, 3, BLOCKS),
+        event(80, 0, 3, IN),
+    ];
+    assert!(has(&records(&during, 100), Record::Woke { at: of_trace(60), vcpu: WEB }));
+    // A wake long before the thread blocks has only kept it from blocking then.
+    let before = [
+        event(100, 0, 3, IN),
+        event(200, 0, 1, What::Woke),
+        event(600, 0, 3, BLOCKS),
+        event(800, 0, 3, IN),
+    ];
+    assert!(has(&records(&before, 900), Record::Woke { at: of_trace(800), vcpu: WEB }));
+}
+
+#[test]
+fn losing_the_record_of_a_switch_ends_the_interval_at_the_next_one() {
+    let entries = records(&[event(10, 5, 3, IN), event(40, 6, 3, IN), event(50, 6, 3, BLOCKS)], 60);
+    let expected = [(1, 10, 40, OffCpu::Unknown), (2, 40, 50, OffCpu::Blocked)];
+    assert_eq!(on_cpu(&entries), expected);
+}
+
+#[test]
+fn ended_thread_and_its_successor_have_their_own_identities() {
+    let events = [
+        event(10, 5, 3, IN),
+        event(20, 5, 3, What::Ending),
+        event(21, 5, 3, BLOCKS),
+        event(30, 5, 3, IN),
+    ];
+    let entries = records(&events, 60);
+    let threads: Vec<&HostThread> = entries
+        .iter()
+        .filter_map(|entry| if let Entry::HostThread(it) = entry { Some(&**it) } else { None })
+        .collect();
+    assert_eq!(threads.len(), 3);
+    assert_eq!((threads[0].kind, threads[0].vcpu), (HostThreadKind::Vcpu, Some(WEB)));
+    assert_eq!(on_cpu(&entries).iter().map(|it| it.0).collect::<Vec<_>>(), [1, 2]);
+}
+
+#[test]
+fn events_of_other_cpus_are_left_out_but_their_wakes_count() {
+    let entries = records(&[event(10, 5, 1, IN), event(20, 0, 1, What::Woke)], 60);
+    assert_eq!(on_cpu(&entries), []);
+    assert!(has(&entries, Record::Woke { at: of_trace(20), vcpu: WEB }));
+}

@@ -1,0 +1,112 @@
+//! Answers to the question why a VM waited.
+
+use slackline_trace::Note;
+use slackline_units::{CpuId, Span, Time, VcpuId};
+
+use super::culprit::Culprit;
+
+/// Interval of a CPU of which events were lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// CPU whose events were lost.
+    pub cpu: CpuId,
+    /// Start of the gap.
+    pub from: Time,
+    /// End of the gap.
+    pub to: Time,
+    /// Minimum number of lost events.
+    pub events: u64,
+}
+
+/// Culprits of one vCPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blame {
+    /// The vCPU that waited.
+    pub vcpu: VcpuId,
+    /// Name of the vCPU.
+    pub name: String,
+    /// Time on CPUs, without stolen time.
+    pub ran: Span,
+    /// Time in which the vCPU was runnable or kept from running, and did not run. The sum of all
+    /// culprits.
+    pub waited: Span,
+    /// Each culprit with its time, the largest first.
+    pub culprits: Vec<(Culprit, Span)>,
+    /// The kernel's own numbers beside those of the recording. `None` if it was not asked.
+    pub check: Option<Check>,
+}
+
+/// Numbers of the kernel and of the recording for the same interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Check {
+    /// CPU time as the kernel counted it.
+    pub kernel_used: Span,
+    /// CPU ready as the kernel counted it: time on run queues, without stops and pauses.
+    pub kernel_ready: Span,
+    /// Time on CPUs as it was recorded.
+    pub used: Span,
+    /// Time on run queues as it was recorded, of waits that have ended.
+    pub ready: Span,
+}
+
+/// Answer to the question why a VM waited.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Length of the recording.
+    pub length: Span,
+    /// Culprits of each vCPU.
+    pub vcpus: Vec<Blame>,
+    /// Gaps of the recording.
+    pub gaps: Vec<Gap>,
+    /// Facts of the recording.
+    pub notes: Vec<Note>,
+    /// Names of all VMs in the recording.
+    pub vms: Vec<String>,
+}
+
+impl Blame {
+    pub(super) fn add(&mut self, other: Blame) {
+        self.ran += other.ran;
+        self.waited += other.waited;
+        for (culprit, span) in other.culprits {
+            match self.culprits.iter_mut().find(|(known, _)| *known == culprit) {
+                Some((_, sum)) => *sum += span,
+                None => self.culprits.push((culprit, span)),
+            }
+        }
+        self.check = match (self.check, other.check) {
+            (Some(one), Some(more)) => Some(Check {
+                kernel_used: one.kernel_used + more.kernel_used,
+                kernel_ready: one.kernel_ready + more.kernel_ready,
+                used: one.used + more.used,
+                ready: one.ready + more.ready,
+            }),
+            (one, other) => one.or(other),
+        };
+    }
+
+    pub(super) fn sort(&mut self) {
+        self.culprits.sort_by(|(a, of_a), (b, of_b)| of_b.cmp(of_a).then(a.cmp(b)));
+    }
+
+    /// Time of one culprit.
+    #[must_use]
+    pub fn of(&self, is_it: impl Fn(&Culprit) -> bool) -> Span {
+        self.culprits.iter().filter(|(culprit, _)| is_it(culprit)).map(|&(_, span)| span).sum()
+    }
+
+    /// Returns the culprits as a tenant may know them.
+    #[must_use]
+    pub fn for_tenant(&self, owns: impl Fn(&str) -> bool) -> Blame {
+        let hidden = self.culprits.iter().map(|(it, span)| (it.for_tenant(&owns), *span));
+        let mut blame = Blame { culprits: Vec::new(), ..self.clone() };
+        for (culprit, span) in hidden {
+            match blame.culprits.iter_mut().find(|(known, _)| *known == culprit) {
+                Some((_, sum)) => *sum += span,
+                None => blame.culprits.push((culprit, span)),
+            }
+        }
+        blame.sort();
+        blame
+    }
+}
