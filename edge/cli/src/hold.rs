@@ -1,7 +1,7 @@
 //! `slackline hold`: gives one target its CPU time from now on, without a scenario, and shows what
 //! it gets as it goes.
 
-mod command;
+pub(crate) mod command;
 mod part;
 mod show;
 
