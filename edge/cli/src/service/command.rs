@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::args::Reserve;
 use super::{connect, in_same_terms, warn};
-use crate::hold::command::{HeldCommand, exit_code};
+use crate::command::{HeldCommand, exit_code};
 use crate::problem::Problem;
 use crate::signals::stop_signal;
 use crate::terminal;
