@@ -8,4 +8,5 @@ mod fuzz;
 pub mod hook;
 pub mod ledger;
 mod monitors;
+pub mod notices;
 pub mod people;
