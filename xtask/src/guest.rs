@@ -15,6 +15,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -212,7 +214,8 @@ pub fn fetch(cache: &Path) -> Result<Guest> {
     // Kernel and modules must come from the same package, or the kernel rejects the modules.
     if !guest.kernel.exists() || !modules.iter().all(|module| module.exists()) {
         let package = newest_kernel_package()?;
-        let folder = unpack(&package, cache)?;
+        let folder =
+            reported(&format!("downloading {package}"), cache, || unpack(&package, cache))?;
         for (module, name) in modules.iter().zip(MODULES) {
             put(module, &module_of(&folder, name)?)?;
         }
@@ -221,12 +224,16 @@ pub fn fetch(cache: &Path) -> Result<Guest> {
     }
     let busybox = cache.join("busybox");
     if !busybox.exists() {
-        let folder = unpack(BUSYBOX_PACKAGE, cache)?;
+        let what = format!("downloading {BUSYBOX_PACKAGE}");
+        let folder = reported(&what, cache, || unpack(BUSYBOX_PACKAGE, cache))?;
         put(&busybox, &fs::read(folder.join("bin/busybox"))?)?;
         fs::remove_dir_all(folder)?;
     }
     // The content is compared, since the first process may have changed in the source.
-    let mut programs = vec![("bin/slackline-agent".to_owned(), fs::read(agent()?)?)];
+    let mut programs = vec![(
+        "bin/slackline-agent".to_owned(),
+        fs::read(reported("building the agent", cache, agent)?)?,
+    )];
     for (module, name) in modules.iter().zip(MODULES) {
         programs.push((format!("modules/{name}.ko"), fs::read(module)?));
     }
@@ -235,6 +242,40 @@ pub fn fetch(cache: &Path) -> Result<Guest> {
         put(&guest.initramfs, &archive)?;
     }
     Ok(guest)
+}
+
+/// Interval of reports of a step that takes long.
+const REPORT_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Does a step, and reports on standard error that it began, how far it is and how long it took.
+/// Steps of less than a second are not reported.
+fn reported<T>(what: &str, cache: &Path, step: impl FnOnce() -> Result<T>) -> Result<T> {
+    let began = Instant::now();
+    let (done, is_done) = channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut wait = Duration::from_secs(1);
+            while is_done.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
+                let (seconds, size) = (began.elapsed().as_secs(), bytes_in(cache) >> 20);
+                eprintln!("guest: {what}: {seconds} s, {size} MiB in {}", cache.display());
+                wait = REPORT_INTERVAL;
+            }
+        });
+        let result = step();
+        drop(done);
+        result
+    })
+}
+
+/// Returns the bytes of all files in a folder. Those that cannot be read count as none.
+fn bytes_in(folder: &Path) -> u64 {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let bytes = entries.map(|entry| match entry.metadata() {
+        Ok(data) if data.is_dir() => bytes_in(&entry.path()),
+        Ok(data) => data.len(),
+        Err(_) => 0,
+    });
+    bytes.sum()
 }
 
 /// Builds the agent without shared libraries, which the guest lacks. Returns its path.

@@ -1,7 +1,6 @@
 //! `slackline hold`: reserves CPU time for one target without a scenario, and shows what the target
 //! receives.
 
-mod command;
 mod part;
 mod show;
 
@@ -26,11 +25,11 @@ use slackline_units::{CpuId, CpuShare, Reservation, Span, Time};
 
 use crate::amounts::{percent_hint, share_hint};
 use crate::args::Hold;
+use crate::command::{HeldCommand, exit_code};
 use crate::problem::Problem;
 use crate::run::choose_cpus;
 use crate::signals::stop_signal;
 use crate::terminal;
-use command::{HeldCommand, exit_code};
 use part::Parts;
 use show::Shown;
 

@@ -130,6 +130,7 @@ fn ask(client: &mut Client, metadata: &Metadata) -> Result<Reservation, ClientEr
         return Err(ClientError::Refused(exists));
     }
     let change = Change {
+        binding: None,
         slice: wanted.slice,
         period: wanted.period,
         cpu: wanted.cpu,

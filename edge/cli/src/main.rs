@@ -8,6 +8,7 @@ mod bug;
 mod by_second;
 mod check;
 mod claims;
+mod command;
 mod compare;
 mod cost;
 mod cumulative;

@@ -1,11 +1,11 @@
 //! `slackline serve`: the daemon in the foreground.
 
-use std::io::Write;
 use std::os::fd::AsFd;
 
 use slackline_daemon::core::{
     FrontCommand, Listen, Reload, ServeError, ServeOptions, serve as run,
 };
+use slackline_daemon::notices::Messages;
 use slackline_fence::KeeperCommand;
 use slackline_linux::with_causes;
 use slackline_units::CpuId;
@@ -51,11 +51,9 @@ pub(crate) fn serve(args: &Serve) -> Result<(), Problem> {
         file.as_deref().map(prices::read).transpose().map_err(|problem| problem.to_string())
     };
     let reload = Reload { signal, prices: Box::new(prices) };
-    run(&options, stop.as_fd(), reload, &mut |line| {
-        // A failed write is ignored: the ledger has all that matters.
-        let _ = writeln!(std::io::stderr(), "slackline: {line}");
-    })
-    .map_err(|error| of_serve(&error))
+    let messages = Messages::open();
+    run(&options, stop.as_fd(), reload, &mut |line| messages.send(line))
+        .map_err(|error| of_serve(&error))
 }
 
 fn of_serve(error: &ServeError) -> Problem {

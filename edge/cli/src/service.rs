@@ -2,6 +2,7 @@
 
 mod apply;
 pub(crate) mod args;
+mod command;
 mod gang;
 mod history;
 mod incidents;
@@ -55,6 +56,9 @@ pub(crate) fn find(args: &Find) -> Result<(), Problem> {
 }
 
 pub(crate) fn reserve(args: &Reserve) -> Result<(), Problem> {
+    if !args.command.is_empty() {
+        return command::reserve_command(args);
+    }
     let wanted = args.much.wanted(args.r#for.as_ref(), args.user);
     let answered = connect(&args.at)?.reserve(&args.name, &wanted);
     done(&args.at, answered.map_err(|error| in_same_terms(&args.much, error)))
@@ -63,20 +67,41 @@ pub(crate) fn reserve(args: &Reserve) -> Result<(), Problem> {
 pub(crate) fn change(args: &Change) -> Result<(), Problem> {
     let HowMuch { slice, period, cpu, vcpus, exact, at_least, phase } = args.much;
     let exact = (exact || at_least).then_some(exact);
-    let change = Changed { slice, period, cpu, exact, phase, vcpus };
-    if change == Changed::default() {
+    let change = Changed { slice, period, cpu, exact, phase, vcpus, binding: None };
+    let is_bare = change == Changed::default();
+    if let Some(binding) = &args.r#for {
+        rebind(args, binding.clone())?;
+        if is_bare {
+            return Ok(());
+        }
+    }
+    if is_bare {
         return Err(Problem::BadOption {
             message: "no change is given".into(),
             hint: Some(
                 "add `--slice 3ms`, `--period 20ms`, `--cpu 50%`, `--vcpus 4`, `--phase 3ms`, \
-                 `--exact` or `--at-least`"
+                 `--exact`, `--at-least` or `--for libvirt:web`"
                     .into(),
             ),
         });
     }
-    each(&args.at, &args.name, args.if_revision, |client, name, revision| {
+    // The revision was that before the reservation had another VM.
+    let if_revision = args.if_revision.filter(|_| args.r#for.is_none());
+    each(&args.at, &args.name, if_revision, |client, name, revision| {
         client.change(name, &change, revision)
     })
+}
+
+/// Uses a reservation for another VM.
+fn rebind(args: &Change, binding: String) -> Result<(), Problem> {
+    if args.name.contains(['*', '?']) {
+        return Err(Problem::BadOption {
+            message: format!("`{}` cannot be for one VM: it is a pattern", args.name),
+            hint: Some("name one reservation with `--for`".into()),
+        });
+    }
+    let change = Changed { binding: Some(binding), ..Changed::default() };
+    done(&args.at, connect(&args.at)?.change(&args.name, &change, args.if_revision))
 }
 
 pub(crate) fn pause(args: &Pause) -> Result<(), Problem> {

@@ -45,6 +45,15 @@ impl Request {
             Request::Find { text } => Of::Find { text },
             Request::Gang { word } => gang_word(word, wall_ahead)?,
             Request::Reserve { name, wanted } => reserve(read_name(&name)?, &wanted)?,
+            Request::Change { name, change, if_revision } if change.binding.is_some() => {
+                let text = change.binding.clone().unwrap_or_default();
+                if change != (Change { binding: change.binding.clone(), ..Change::default() }) {
+                    let detail = "`for` cannot be combined with other changes".to_owned();
+                    return Err(bad(detail, "change it in a request of its own"));
+                }
+                let (name, binding) = (read_name(&name)?, read_binding(&text)?);
+                Of::Rebind { name, binding, if_revision }
+            }
             Request::Change { name, change, if_revision } => {
                 let name = read_name(&name)?;
                 let amount = changed(&change, || each(&name), &name)?;
@@ -81,6 +90,11 @@ impl Request {
             }
         }))
     }
+}
+
+fn read_binding(text: &str) -> Result<Binding, Problem> {
+    let hint = "list VMs and their bindings with `slackline find`";
+    text.parse().map_err(|error: service::BindingError| bad(error.to_string(), hint))
 }
 
 /// Converts an account of an hour or a day for clients.
@@ -139,12 +153,7 @@ fn wanted_amount(wanted: &Wanted) -> Result<Amount, Problem> {
 fn reserve(name: Name, wanted: &Wanted) -> Result<service::Request, Problem> {
     let (exact, vcpus) = (wanted.exact, wanted.vcpus);
     let amount = wanted_amount(wanted)?;
-    let binding = wanted.binding.as_deref().map(|text| {
-        text.parse::<Binding>().map_err(|error| {
-            bad(error.to_string(), "list VMs and their bindings with `slackline find`")
-        })
-    });
-    let binding = binding.transpose()?;
+    let binding = wanted.binding.as_deref().map(read_binding).transpose()?;
     if let Some(binding) = binding.as_ref().map(ToString::to_string)
         && seen(&binding) != binding
     {

@@ -99,6 +99,9 @@ pub struct Change {
     /// Number of the vCPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vcpus: Option<u16>,
+    /// Binding of another VM, or another binding of the same VM. In a request of its own.
+    #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
+    pub binding: Option<String>,
 }
 
 /// Command to a host about its member of a gang.

@@ -8,5 +8,6 @@ mod fuzz;
 pub mod hook;
 pub mod ledger;
 mod monitors;
+pub mod notices;
 pub mod people;
 pub mod record;

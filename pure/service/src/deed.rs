@@ -1,6 +1,7 @@
 //! Changes to reservations that are not in the ledger yet, and what of them would remain without
 //! it.
 
+use crate::binding::Binding;
 use crate::event::Event;
 use crate::machine::Identity;
 use crate::name::{Key, Name};
@@ -55,6 +56,8 @@ pub(crate) enum Kind {
     Alone,
     /// The VM of the reservation is now this one.
     Machine(Option<Identity>),
+    /// The reservation is now for the VM with this binding.
+    Bound(Binding, Option<Identity>),
     /// The reservation has ended.
     Ended,
     /// A request changed nothing, since the reservation was so already.
@@ -86,6 +89,11 @@ impl Kind {
             }
             Kind::Machine(identity) => {
                 row.identity = *identity;
+                row.user = after.user;
+                true
+            }
+            Kind::Bound(binding, identity) => {
+                (row.binding, row.identity) = (binding.clone(), *identity);
                 row.user = after.user;
                 true
             }

@@ -78,6 +78,15 @@ pub enum Request {
         /// Revision that the reservation must have. `None` accepts any.
         if_revision: Option<u64>,
     },
+    /// Binds a reservation to another VM, or to the same VM by another name.
+    Rebind {
+        /// Name of the reservation.
+        name: Name,
+        /// New binding of the VM.
+        binding: Binding,
+        /// Revision that the reservation must have. `None` accepts any.
+        if_revision: Option<u64>,
+    },
     /// Keeps a VM from running. Its reservation stands. A paused VM stays paused.
     Pause {
         /// Name of the reservation.
@@ -152,6 +161,7 @@ impl Request {
             | Request::Begin { name, .. }
             | Request::Break { name, .. }
             | Request::Change { name, .. }
+            | Request::Rebind { name, .. }
             | Request::Pause { name, .. }
             | Request::Resume { name, .. }
             | Request::Release { name, .. }
@@ -170,7 +180,7 @@ impl Request {
         match self {
             Request::Reserve { .. } => Verb::Reserve,
             Request::Hold { .. } | Request::Begin { .. } | Request::Break { .. } => Verb::Gang,
-            Request::Change { .. } => Verb::Change,
+            Request::Change { .. } | Request::Rebind { .. } => Verb::Change,
             Request::Pause { .. } => Verb::Pause,
             Request::Resume { .. } => Verb::Resume,
             Request::Release { .. } => Verb::Release,
@@ -205,6 +215,10 @@ impl fmt::Display for Request {
                     None => {}
                 }
                 vcpus.map_or(Ok(()), |vcpus| write!(out, " vcpus={vcpus}"))?;
+                write_revision(out, *if_revision)
+            }
+            Request::Rebind { name, binding, if_revision } => {
+                write!(out, "{verb} {name} for {binding}")?;
                 write_revision(out, *if_revision)
             }
             Request::Hold { gang, member } => write!(out, "{verb} {gang} hold {member}"),

@@ -7,6 +7,7 @@ mod change;
 mod gang;
 mod hold;
 mod machines;
+mod rebind;
 mod reserve;
 mod show;
 mod written;
@@ -128,6 +129,9 @@ impl Service {
             Request::Hold { member, .. } => member,
             request => request,
         };
+        if let Request::Rebind { name, binding, .. } = request {
+            return self.book.row(name).map(|_| VmLookup::Bound(binding));
+        }
         let (Request::Reserve { name, .. } | Request::Resume { name, .. }) = request else {
             return None;
         };
@@ -150,7 +154,7 @@ impl Service {
         };
         let (name, said) = match request {
             Request::Reserve { name, user, .. } => (Some(name), *user),
-            Request::Resume { name, .. } => (Some(name), None),
+            Request::Resume { name, .. } | Request::Rebind { name, .. } => (Some(name), None),
             _ => (None, None),
         };
         let row = name.and_then(|name| self.book.row(name));

@@ -104,6 +104,9 @@ pub(crate) struct Reserve {
     pub(crate) user: Option<u32>,
     #[command(flatten)]
     pub(crate) at: At,
+    /// Command to start and reserve for, after `--`; its end releases the reservation.
+    #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["for", "host", "json"])]
+    pub(crate) command: Vec<String>,
 }
 
 #[derive(Debug, Args)]
@@ -181,6 +184,9 @@ pub(crate) struct Change {
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) much: HowMuch,
+    /// Use the reservation for this VM, or for its VM by another name.
+    #[arg(long, value_name = "BINDING")]
+    pub(crate) r#for: Option<String>,
     /// Do nothing unless this is the current revision, as in `list`.
     #[arg(long, value_name = "N")]
     pub(crate) if_revision: Option<u64>,

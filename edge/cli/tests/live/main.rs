@@ -16,6 +16,7 @@ mod old_kernel;
 mod outside;
 mod papers;
 mod policies;
+mod rebind;
 mod service;
 mod service_people;
 mod soak_service;

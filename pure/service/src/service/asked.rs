@@ -114,6 +114,7 @@ impl Service {
                 self.break_gang(now, (asked, gang, name, lost), world)
             }
             Request::Change { .. } => self.change(now, asked, world),
+            Request::Rebind { .. } => self.rebind(now, asked, world),
             Request::Apply { .. } => self.apply(now, asked, world),
             Request::Pause { name, if_revision } => {
                 self.pause(now, (asked, name, *if_revision), world)

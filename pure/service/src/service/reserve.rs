@@ -227,7 +227,7 @@ fn whose(
 ///
 /// # Errors
 /// If the binding refers to a process that is not there, or the VM cannot be used.
-fn found(
+pub(super) fn found(
     (binding, user): (&Binding, u32),
     world: &mut impl World,
 ) -> Result<Option<Machine>, Refusal> {

@@ -117,12 +117,24 @@ fn in_force(listed: &BTreeMap<DomId, ListedReservation>, model: &Model) -> Check
     Ok(())
 }
 
-/// Checks that a `pid:` binding refers to the process that had the number when it was reserved.
+/// Checks that a `pid:` binding refers to the process that had the number when it was reserved, or
+/// when the reservation got this binding.
 fn identities(listed: &BTreeMap<DomId, ListedReservation>, model: &Model) -> Checked {
     for one in listed.values().filter(|one| !one.row.binding.lasts()) {
         let Some(identity) = one.row.identity else { continue };
-        let reserved = model.disk.events.iter().find(|event| event.seq == one.row.since);
-        let Some(after) = reserved.and_then(|event| event.after.as_ref()) else { continue };
+        let is_of_it = |event: &&Event| {
+            event.seq >= one.row.since && event.name.as_ref() == Some(&one.row.name)
+        };
+        let is_bound = |row: &Row| row.binding == one.row.binding;
+        let mut events = model.disk.events.iter().rev().filter(is_of_it);
+        // A change of the binding may not be written yet.
+        if !events.clone().next().is_some_and(|last| last.after.as_ref().is_some_and(is_bound)) {
+            continue;
+        }
+        let binds = |event: &&Event| !event.before.as_ref().is_some_and(is_bound);
+        let Some(after) = events.find(binds).and_then(|event| event.after.as_ref()) else {
+            continue;
+        };
         let meant = after.identity;
         hold!(meant == Some(identity), "{} meant {meant:?}, is {identity:?}", one.row);
     }
@@ -340,6 +352,16 @@ fn asked_for(sent: &Sent, verb: Verb, event: &Event) -> bool {
             let terms = amount.terms(exact, vcpus).and_then(|terms| terms.with_phase(phase));
             let Ok(terms) = terms.map(|terms| terms.spread_by_use(by_use)) else { return false };
             *name == before.name && like(before, terms, before.paused, after)
+        }
+        (Request::Rebind { name, binding, .. }, Some(before), Some(after)) => {
+            let row = Row {
+                binding: binding.clone(),
+                user: after.user,
+                identity: after.identity,
+                revision: after.revision,
+                ..before.clone()
+            };
+            *name == before.name && row == *after
         }
         (Request::Pause { name, .. }, Some(before), Some(after)) => {
             *name == before.name && like(before, before.terms, true, after)

@@ -155,7 +155,11 @@ impl Drawn {
                 let phase = draw.percent(20).then(|| phase(draw));
                 Request::Change { name, amount, exact, phase, vcpus, if_revision }
             }
-            65..72 => Request::Pause { name, if_revision },
+            65..68 => match binding(draw, &name) {
+                Some(binding) => Request::Rebind { name, binding, if_revision },
+                None => Request::Pause { name, if_revision },
+            },
+            68..72 => Request::Pause { name, if_revision },
             72..80 => Request::Resume { name, if_revision },
             80..92 => Request::Release { name, if_revision },
             92..94 => return (self.of_gang(name), key),

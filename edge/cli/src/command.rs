@@ -21,7 +21,7 @@ const END_WITHIN: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(2);
 
 /// A command that was started by this program. It is ended on drop.
-pub(super) struct HeldCommand {
+pub(crate) struct HeldCommand {
     program: String,
     pid: Tid,
     process: Process,
@@ -39,7 +39,7 @@ enum Process {
 
 impl HeldCommand {
     /// Starts the process of a command, which waits; `None` if there are no words.
-    pub(super) fn start(words: &[String]) -> Result<Option<HeldCommand>, Problem> {
+    pub(crate) fn start(words: &[String]) -> Result<Option<HeldCommand>, Problem> {
         let Some((program, arguments)) = words.split_first() else { return Ok(None) };
         let mut command = Command::new(program);
         command.args(arguments);
@@ -50,12 +50,12 @@ impl HeldCommand {
         Ok(Some(HeldCommand { program, pid, process, ended }))
     }
 
-    pub(super) const fn pid(&self) -> Tid {
+    pub(crate) const fn pid(&self) -> Tid {
         self.pid
     }
 
     /// Lets the process execute the command, if it still waits.
-    pub(super) fn go(&mut self) -> Result<(), Problem> {
+    pub(crate) fn go(&mut self) -> Result<(), Problem> {
         match std::mem::replace(&mut self.process, Process::Failed) {
             Process::Waiting(waiting) => {
                 let child = waiting.go().map_err(|why| not_started(&self.program, &why))?;
@@ -67,7 +67,7 @@ impl HeldCommand {
     }
 
     /// Returns the exit status of the command, if it has ended.
-    pub(super) fn status(&mut self) -> Option<ExitStatus> {
+    pub(crate) fn status(&mut self) -> Option<ExitStatus> {
         match &mut self.process {
             Process::Runs(child) => child.try_wait().ok().flatten(),
             Process::Waiting(_) | Process::Failed => None,
@@ -75,7 +75,7 @@ impl HeldCommand {
     }
 
     /// Returns a descriptor that is readable once the command has ended.
-    pub(super) fn ended_fd(&self) -> Option<BorrowedFd<'_>> {
+    pub(crate) fn ended_fd(&self) -> Option<BorrowedFd<'_>> {
         self.ended.as_ref().and_then(TaskFd::pollable)
     }
 
@@ -129,7 +129,7 @@ impl Drop for HeldCommand {
 }
 
 /// Returns the exit code of the command, as a shell does.
-pub(super) fn exit_code(status: ExitStatus) -> Result<(), Problem> {
+pub(crate) fn exit_code(status: ExitStatus) -> Result<(), Problem> {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     match code.and_then(|code| u8::try_from(code).ok()) {
         Some(0) => Ok(()),

@@ -1,0 +1,58 @@
+//! `slackline reserve NAME -- COMMAND`: a reservation for a command, which ends with it.
+
+use std::os::fd::AsFd;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::args::Reserve;
+use super::{connect, in_same_terms, warn};
+use crate::command::{HeldCommand, exit_code};
+use crate::problem::Problem;
+use crate::signals::stop_signal;
+use crate::terminal;
+
+/// Interval of checks whether the command has ended, where the kernel does not report it.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Starts a command with a reservation from its first instruction, and returns its exit code. The
+/// daemon releases the reservation when the process of the command ends.
+pub(super) fn reserve_command(args: &Reserve) -> Result<(), Problem> {
+    let (stop, _raised) = stop_signal()?;
+    let Some(mut command) = HeldCommand::start(&args.command)? else { return Ok(()) };
+    let binding = format!("pid:{}", command.pid().raw());
+    let wanted = args.much.wanted(Some(&binding), args.user);
+    let mut client = connect(&args.at)?;
+    let reserved = client.reserve(&args.name, &wanted);
+    let (reservation, _) = reserved.map_err(|error| in_same_terms(&args.much, error))?;
+    warn(&reservation);
+    // Standard output is the command's.
+    terminal::tell(&format!("note:  {}", super::show::one(&reservation)));
+    command.go()?;
+    match wait(&mut command, stop.as_fd()) {
+        Some(status) => exit_code(status),
+        None => {
+            // Its end would release the reservation too, if all that it started ends with it.
+            drop(command);
+            Err(Problem::Interrupted)
+        }
+    }
+}
+
+/// Waits for the end of the command. `None` if this program is to stop before.
+fn wait(command: &mut HeldCommand, stop: std::os::fd::BorrowedFd<'_>) -> Option<ExitStatus> {
+    let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(LOOK.subsec_nanos()) };
+    loop {
+        if let Some(status) = command.status() {
+            return Some(status);
+        }
+        let mut fds = vec![PollFd::from_borrowed_fd(stop, PollFlags::IN)];
+        fds.extend(command.ended_fd().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        // After an error, the next round waits again.
+        let ready = poll(&mut fds, Some(&timeout)).unwrap_or(0);
+        if ready > 0 && !fds[0].revents().is_empty() {
+            return None;
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! `slackline change NAME --for BINDING` and `reserve NAME -- COMMAND`. Need root.
+
+use crate::common::live::{self, Victim, wait_until};
+use crate::common::service::{Daemon, Machine};
+use serde_json::json;
+
+#[test]
+fn reservation_passes_to_another_vm_and_the_first_is_restored() {
+    let Some(live) = live::begin() else { return };
+    let (victim, other) = (Victim::start(), Victim::start());
+    let daemon = Daemon::start(&live);
+    assert_eq!(daemon.reserve("web", &victim, "2ms").0, 201);
+    assert_eq!(daemon.reserve("db", &other, "2ms").0, 201);
+    let to_other = format!("change web --for pid:{}", other.pid());
+    daemon.run(&to_other).ended_with(2).says("has reservation db already");
+    assert!(victim.is_held() && other.is_held());
+    daemon.run("release db").ended_with(0);
+    wait_until("it to be free", || daemon.run(&to_other).code == Some(0));
+    victim.is_given_back();
+    assert!(other.is_held());
+    let one = daemon.one("web");
+    assert_eq!((&one["slice"], &one["state"]), (&json!("2ms"), &json!("active")), "{one}");
+    // With other parameters, in two steps.
+    daemon.run(&format!("change web --for pid:{} --slice 3ms", victim.pid())).ended_with(0);
+    assert_eq!(daemon.one("web")["slice"], "3ms");
+    assert!(victim.is_held());
+    daemon.run("change web --for pid:1999999999").ended_with(2).says("cannot find");
+    assert!(victim.is_held());
+    daemon.run("change w* --for pid:1").ended_with(2).says("pattern");
+}
+
+#[test]
+fn vm_with_another_name_keeps_its_threads_held() {
+    let Some(live) = live::begin() else { return };
+    let name = format!("old-{}", std::process::id());
+    let machine = Machine::start(&name);
+    let daemon = Daemon::start(&live);
+    let pid = machine.0.id();
+    daemon.run(&format!("reserve web --slice 2ms --for pid:{pid}")).ended_with(0);
+    let before = daemon.one("web")["total"]["over_ns"].as_u64();
+    daemon.run(&format!("change web --for qemu:{name}")).ended_with(0).shows("active");
+    let one = daemon.one("web");
+    assert_eq!((&one["for"], &one["state"]), (&json!(format!("qemu:{name}")), &json!("active")));
+    assert!(one["total"]["over_ns"].as_u64() >= before, "{one}");
+    // What is not there yet is waited for.
+    daemon.run("change web --for qemu:later").ended_with(0).shows("waiting");
+    let both = json!({ "for": format!("qemu:{name}"), "slice": "3ms" });
+    let (status, problem) = daemon.ask("PATCH", "/v1/reservations/web", Some(&both));
+    assert_eq!((status, &problem["type"]), (400, &json!("bad")), "{problem}");
+}
+
+#[test]
+fn reservation_of_a_command_ends_with_it_and_returns_its_exit_code() {
+    let Some(live) = live::begin() else { return };
+    let daemon = Daemon::start(&live);
+    let reserve = ["reserve", "job", "--cpu", "20%", "--exact", "--socket", "socket", "--"];
+    let script = "read state < /proc/$$/sched; cat /proc/$$/cgroup; exit 7";
+    let ran = live.run(&[&reserve[..], &["sh", "-c", script]].concat());
+    let ran = ran.ended_with(7).says("job: 2ms in every 10ms, and no more, 20.00 % of a CPU");
+    assert!(ran.out.contains(':'), "the output is the command's: {}", ran.out);
+    wait_until("it to be released", || daemon.ask("GET", "/v1/reservations/job", None).0 == 404);
+    // What does not fit is not started.
+    let ran =
+        live.run(&["reserve", "big", "--cpu", "99%", "--socket", "socket", "--", "echo", "x"]);
+    assert_eq!((ran.code, ran.out.as_str()), (Some(4), ""), "{}", ran.err);
+    live.run(&[&reserve[..], &["/nowhere"]].concat()).ended_with(2);
+}

@@ -1,0 +1,211 @@
+//! Messages of the daemon to the journal of systemd, each with an id that never changes.
+//!
+//! An administrator filters by the id, `journalctl MESSAGE_ID=...`, whatever the text of a later
+//! version is. Without a journal, messages are lines on standard error.
+
+use std::env;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+
+/// Kind of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// Text that messages of this kind begin with.
+    pub begin: &'static str,
+    /// Value of `MESSAGE_ID` in the journal.
+    pub id: &'static str,
+    /// Priority, as syslog counts.
+    pub priority: u8,
+    /// Meaning of the message, and advice.
+    pub meaning: &'static str,
+}
+
+/// All kinds of messages that an administrator may have to act on.
+pub const NOTICES: [Notice; 11] = [
+    Notice {
+        begin: "ready on CPU",
+        id: "498d4f9997435b9ba9d3fa05d026d35a",
+        priority: 6,
+        meaning: "the daemon is ready",
+    },
+    Notice {
+        begin: "no reservation was enforced for",
+        id: "07e91d211d1558f28fe2613eba2f59b0",
+        priority: 4,
+        meaning: "no daemon ran for that time; VMs ran as ordinary threads",
+    },
+    Notice {
+        begin: "the keeper died and was replaced",
+        id: "a97ba38be51e5b26bedb0399a529a3eb",
+        priority: 4,
+        meaning: "a helper process was killed; nothing to do unless it repeats",
+    },
+    Notice {
+        begin: "the front ended and was replaced",
+        id: "6f00613561855527aed5aaa07e9900ed",
+        priority: 4,
+        meaning: "a helper process was killed; clients connect again",
+    },
+    Notice {
+        begin: "cannot write the ledger",
+        id: "d81a42e52e335a1fbe2b82939939c137",
+        priority: 3,
+        meaning: "no change is accepted until it can be written; see `df /var/lib/slackline`",
+    },
+    Notice {
+        begin: "cannot write the history",
+        id: "0fcacf264c495dfe89bdfc8f5d0ec571",
+        priority: 3,
+        meaning: "it is written later, or lost if the daemon ends before",
+    },
+    Notice {
+        begin: "cannot back up the ledger",
+        id: "6f29d59da7ec50aa8862f12a0c2409af",
+        priority: 4,
+        meaning: "it is tried again in an hour; see `df /var/lib/slackline`",
+    },
+    Notice {
+        begin: "cannot write a heartbeat",
+        id: "3f0b24c31de25492b1852937aef03dae",
+        priority: 4,
+        meaning: "a gap after a crash is not reported; see `ls -ld /run/slackline`",
+    },
+    Notice {
+        begin: "cannot reserve CPU for the front",
+        id: "d4dee746ec805438abe4ebeecfcc4c73",
+        priority: 4,
+        meaning: "requests may be answered late; release a reservation",
+    },
+    Notice {
+        begin: "cannot restore ",
+        id: "9b7c01e775d558849a2221c3678e4a63",
+        priority: 3,
+        meaning: "a thread of a killed run keeps its class; see `slackline doctor --free`",
+    },
+    Notice {
+        begin: "cannot reload ",
+        id: "2bdaceca801c53b2acccbdec2926d047",
+        priority: 3,
+        meaning: "the old file stays in force; correct it, and reload again",
+    },
+];
+
+/// Priority of other messages: a notice.
+const OTHER: u8 = 5;
+
+/// Socket of the journal.
+const SOCKET: &str = "/run/systemd/journal/socket";
+
+/// Receiver of messages: the journal, or standard error.
+#[derive(Debug)]
+pub struct Messages {
+    journal: Option<UnixDatagram>,
+}
+
+impl Messages {
+    /// Finds the receiver: the journal if standard error is connected to it.
+    #[must_use]
+    pub fn open() -> Messages {
+        let is_journal = env::var("JOURNAL_STREAM").is_ok_and(|stream| is_stderr(&stream));
+        Messages { journal: is_journal.then(|| connect(Path::new(SOCKET)).ok()).flatten() }
+    }
+
+    /// Sends a message, without waiting. A message that cannot be sent to the journal goes to
+    /// standard error, and one that cannot be written there is lost.
+    pub fn send(&self, line: &str) {
+        let sent = self.journal.as_ref().is_some_and(|it| it.send(&fields(line)).is_ok());
+        if !sent {
+            let _ = writeln!(io::stderr(), "slackline: {line}");
+        }
+    }
+}
+
+fn connect(path: &Path) -> io::Result<UnixDatagram> {
+    let socket = UnixDatagram::unbound()?;
+    socket.connect(path)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+/// Returns true if this `DEVICE:INODE` is standard error.
+fn is_stderr(stream: &str) -> bool {
+    let stat = rustix::fs::fstat(io::stderr().as_fd());
+    stat.is_ok_and(|stat| stream == format!("{}:{}", stat.st_dev, stat.st_ino))
+}
+
+/// Returns the fields of a message in the journal's native format.
+fn fields(line: &str) -> Vec<u8> {
+    let notice = NOTICES.iter().find(|notice| line.starts_with(notice.begin));
+    let priority = notice.map_or(OTHER, |notice| notice.priority);
+    let mut text = format!("SYSLOG_IDENTIFIER=slackline\nPRIORITY={priority}\n");
+    if let Some(notice) = notice {
+        text += &format!("MESSAGE_ID={}\n", notice.id);
+    }
+    // A text with its length may have several lines.
+    let mut bytes = (text + "MESSAGE\n").into_bytes();
+    bytes.extend(u64::try_from(line.len()).unwrap_or(u64::MAX).to_le_bytes());
+    bytes.extend(line.as_bytes());
+    bytes.push(b'\n');
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn message_reaches_the_journal_with_its_id_and_priority() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let journal = UnixDatagram::bind(&path).unwrap();
+        let messages = Messages { journal: Some(connect(&path).unwrap()) };
+        messages.send("cannot write the ledger: no space\nleft");
+        let mut bytes = [0; 512];
+        let length = journal.recv(&mut bytes).unwrap();
+        let id =
+            NOTICES.iter().find(|notice| notice.begin == "cannot write the ledger").unwrap().id;
+        let mut expected =
+            format!("SYSLOG_IDENTIFIER=slackline\nPRIORITY=3\nMESSAGE_ID={id}\nMESSAGE\n")
+                .into_bytes();
+        expected.extend(38_u64.to_le_bytes());
+        expected.extend(b"cannot write the ledger: no space\nleft\n");
+        assert_eq!(String::from_utf8_lossy(&bytes[..length]), String::from_utf8_lossy(&expected));
+        // Others have no id.
+        assert!(!String::from_utf8(fields("reloaded prices")).unwrap().contains("MESSAGE_ID"));
+    }
+
+    #[test]
+    fn ids_are_unique_and_each_message_is_still_written_by_the_daemon() {
+        let ids: BTreeSet<&str> = NOTICES.iter().map(|notice| notice.id).collect();
+        assert_eq!(ids.len(), NOTICES.len());
+        assert!(ids.iter().all(|id| id.len() == 32 && id.bytes().all(|it| it.is_ascii_hexdigit())));
+        let sources = [
+            include_str!("core.rs"),
+            include_str!("core/leftovers.rs"),
+            include_str!("core/reload.rs"),
+        ];
+        for notice in NOTICES {
+            let text = format!("\"{}", notice.begin);
+            assert!(sources.iter().any(|source| source.contains(&text)), "{}", notice.begin);
+        }
+    }
+
+    #[test]
+    fn standard_error_is_the_journal_only_if_its_inode_is_named() {
+        assert!(!is_stderr("1:2") && !is_stderr(""));
+        let stat = rustix::fs::fstat(io::stderr().as_fd()).unwrap();
+        assert!(is_stderr(&format!("{}:{}", stat.st_dev, stat.st_ino)));
+    }
+
+    #[test]
+    fn each_id_is_in_the_manual() {
+        let manual = include_str!("../../../docs/operations.md");
+        for Notice { begin, id, .. } in NOTICES {
+            assert!(manual.contains(id), "{begin} {id}");
+        }
+    }
+}

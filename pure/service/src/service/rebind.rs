@@ -1,0 +1,107 @@
+//! Changes of the VM that a reservation is for.
+
+use slackline_units::Time;
+
+use crate::binding::Binding;
+use crate::book::Standing;
+use crate::deed::Kind;
+use crate::event::EventKind;
+use crate::input::ClientRequest;
+use crate::machine::Machine;
+use crate::name::Name;
+use crate::principal::Verb;
+use crate::refusal::Refusal;
+use crate::request::Request;
+use crate::row::Reason;
+use crate::world::World;
+
+use super::reserve::found;
+use super::{ChangeOrigin, DoneChange, Replied, Service};
+
+impl Service {
+    /// Binds a reservation to another VM, or to the same VM by another name. The parameters stay.
+    /// If the other VM is not there, the reservation waits for it.
+    pub(super) fn rebind(
+        &mut self,
+        now: Time,
+        asked: &ClientRequest,
+        world: &mut impl World,
+    ) -> Replied {
+        let Request::Rebind { name, binding, if_revision } = &asked.request else {
+            return Ok(None);
+        };
+        let before = self.expected(name, *if_revision)?;
+        if *binding == before.binding {
+            return Ok(self.is_so(now, asked, before));
+        }
+        if let Some(why) = self.writer.failing() {
+            return Err(Refusal::NotDurable { why: why.to_owned() });
+        }
+        let machine = found((binding, before.user), world)?;
+        let user = machine.as_ref().map_or(before.user, |machine| machine.user);
+        // Only the owner's own request shows which other users' VMs the owner may have.
+        if user != before.user && !(asked.principal == before.owner && asked.may_have(user)) {
+            let (binding, principal) = (binding.clone(), before.owner);
+            return Err(Refusal::NotYours { binding, user, principal });
+        }
+        self.check_free_for(name, binding, machine.as_ref())?;
+        let identity = machine.as_ref().map(|machine| machine.identity);
+        self.take_machine(name, binding, machine, world)?;
+        let revision = self.writer.number();
+        let Some(entry) = self.book.get_mut(name) else { return Ok(None) };
+        entry.row.binding = binding.clone();
+        (entry.row.user, entry.row.identity, entry.row.revision) = (user, identity, revision);
+        let after = entry.row.clone();
+        let kind = Kind::Bound(binding.clone(), identity);
+        let happened = Some(EventKind::Asked(Verb::Change));
+        let done = DoneChange { kind, before: Some(before), after, happened };
+        Ok(self.did(now, &ChangeOrigin::Asked(asked), done))
+    }
+
+    /// Checks that no reservation but this one has the VM or its binding.
+    fn check_free_for(
+        &self,
+        name: &Name,
+        binding: &Binding,
+        machine: Option<&Machine>,
+    ) -> Result<(), Refusal> {
+        let holder = machine.and_then(|machine| self.book.holder(machine.identity, Some(name)));
+        match holder.or_else(|| self.book.bound(binding)).filter(|by| *by != name) {
+            Some(by) => Err(Refusal::Taken { binding: binding.clone(), by: by.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives the places of a reservation to the threads of another VM. Nothing changes if it is the
+    /// VM that has them, or if this is refused.
+    fn take_machine(
+        &mut self,
+        name: &Name,
+        binding: &Binding,
+        machine: Option<Machine>,
+        world: &mut impl World,
+    ) -> Result<(), Refusal> {
+        let Some(entry) = self.book.get_mut(name).filter(|entry| !entry.is_out()) else {
+            return Ok(());
+        };
+        let old = entry.machine().cloned();
+        let identity = |machine: &Option<Machine>| machine.as_ref().map(|one| one.identity);
+        if old.is_some() && identity(&old) == identity(&machine) {
+            return Ok(());
+        }
+        if entry.is_seated() {
+            world.unseat(entry.domain);
+        }
+        entry.stand(Standing::Promised(Reason::Absent(binding.clone())));
+        let Some(machine) = machine else { return Ok(()) };
+        let taken = self.sit(name, machine, world);
+        if let (Err(_), Some(old)) = (&taken, old)
+            && self.sit(name, old, world).is_err()
+            && let Some(entry) = self.book.get_mut(name)
+        {
+            let reason = Reason::Absent(entry.row.binding.clone());
+            entry.stand(Standing::Promised(reason));
+        }
+        taken
+    }
+}
