@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use slackline_experiments::OverSeeds;
-use slackline_html::{Axis as Ink, Cell, Figure, Layer, Made, Page, Plot as Panel, Table};
+use slackline_html::{Axis as Ink, Cell, Figure, FigureOrigin, Layer, Page, Plot as Panel, Table};
 use slackline_units::Span;
 use toml::Spanned;
 
@@ -26,7 +26,7 @@ const SHORT: usize = 28;
 /// If a paper is faulty or has no results.
 pub fn page(papers: &[Paper], made: &Provenance) -> Result<String, PaperError> {
     let Provenance { commit, command, date, .. } = made;
-    let by = Made::by(command).commit(Some(commit)).with(date);
+    let by = FigureOrigin::by(command).commit(Some(commit)).with(date);
     let title = match papers {
         [one] => one.title.clone(),
         _ => "Papers, held against what was published".to_owned(),
@@ -93,7 +93,7 @@ impl<'a> Teller<'a> {
     /// Returns the text of `paper.md` without its first heading.
     fn about(&self) -> Page {
         let text = fs::read_to_string(self.paper.folder.join("paper.md")).unwrap_or_default();
-        let mut page = Page::new("", Made::default());
+        let mut page = Page::new("", FigureOrigin::default());
         for part in text.split("\n\n").skip(1) {
             let part = part.trim();
             if let Some(heading) = part.strip_prefix("## ") {

@@ -13,7 +13,7 @@ use slackline_experiments::alert::{
     AS_PUBLISHED, Case, CaseError, CaseResult, Form, OURS, TrialError, TrialFault, Trials,
 };
 use slackline_experiments::grid::GridError;
-use slackline_html::Made;
+use slackline_html::FigureOrigin;
 use slackline_sim::RunError;
 use slackline_units::{CpuShare, Span};
 
@@ -175,7 +175,7 @@ fn of_grid(error: GridError<TrialError>) -> Problem {
 }
 
 /// Returns the command line that makes these results again.
-fn made(args: &Alert, seeds: Option<u64>) -> Made {
+fn made(args: &Alert, seeds: Option<u64>) -> FigureOrigin {
     // The report names the commit anyway.
     let mut words = Vec::new();
     let mut given = std::env::args().skip(1);
@@ -188,7 +188,7 @@ fn made(args: &Alert, seeds: Option<u64>) -> Made {
     }
     let command = format!("slackline {}", words.join(" "));
     let version = concat!("slackline ", env!("CARGO_PKG_VERSION"));
-    let made = Made::by(&command).commit(args.commit.as_deref()).with(version);
+    let made = FigureOrigin::by(&command).commit(args.commit.as_deref()).with(version);
     match seeds {
         None => made,
         Some(1) => made.seeds("1"),

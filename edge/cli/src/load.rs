@@ -8,11 +8,11 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use slackline_load::client::{Asking, ask};
+use slackline_load::client::{ClientTask, ask};
 use slackline_load::guest::Guest;
 use slackline_load::outside::file_server;
-use slackline_load::system::{Callers, Serving, serve};
-use slackline_load::{Done, LoadError, Node, Options, jobs_on};
+use slackline_load::system::{SystemClients, SystemParameters, serve};
+use slackline_load::{LoadError, LoadResults, Node, Options, jobs_on};
 use slackline_scenario::{Domain, Program, Purpose, Scenario, Stream};
 use slackline_units::{DomId, Time, VcpuId};
 
@@ -28,9 +28,9 @@ const STANDARD_OUTPUT: u32 = 1;
 /// Role of the process, derived from the kind of load.
 enum Part {
     Program(Program, Option<Node>),
-    Serving(Serving),
+    Serving(SystemParameters),
     Guest(Guest),
-    Asking(Asking),
+    Asking(ClientTask),
     Files,
 }
 
@@ -90,7 +90,7 @@ fn compute(args: &Load, program: &Program, options: Options) -> Result<(), Probl
 fn with_devices(
     args: &Load,
     options: Options,
-    body: impl FnOnce(Options) -> Result<Done, Problem>,
+    body: impl FnOnce(Options) -> Result<LoadResults, Problem>,
 ) -> Result<(), Problem> {
     if args.report_jobs {
         return body(options).map(drop);
@@ -152,7 +152,7 @@ fn part(args: &Load) -> Result<Part, Problem> {
             return Ok(Part::Program(words::program(steps)?, node));
         }
         Kind::Tasks { from, connections, files, tasks } => {
-            return Ok(Part::Serving(Serving {
+            return Ok(Part::Serving(SystemParameters {
                 tasks: words::tasks(tasks)?,
                 seed: args.seed,
                 domain: DomId::new(args.who.0),
@@ -166,7 +166,7 @@ fn part(args: &Load) -> Result<Part, Problem> {
         Kind::Caller { number, to, until, client } => {
             let draws = Stream::new(args.seed, *number, Purpose::Client);
             let (kind, until) = (words::client(client)?, *until);
-            return Ok(Part::Asking(Asking {
+            return Ok(Part::Asking(ClientTask {
                 kind,
                 port: *to,
                 draws,
@@ -239,12 +239,12 @@ fn serving(args: &Load, kind: &args::Serving) -> Result<Part, Problem> {
     let domain = domain(&keys, None)?;
     let system = domain.system.expect("a load with devices has a system");
     let inward = matches!(kind, args::Serving::Sink { .. });
-    Ok(Part::Serving(Serving {
+    Ok(Part::Serving(SystemParameters {
         tasks: system.tasks,
         seed: args.seed,
         domain: DomId::new(args.who.0),
         connections: system.connections,
-        from: Callers { inward, ..Callers::default() },
+        from: SystemClients { inward, ..SystemClients::default() },
         port: listens_on,
         file_server: None,
         folder: reads_in.unwrap_or_else(std::env::temp_dir),
@@ -288,7 +288,7 @@ fn client(args: &Load, kind: &args::Client) -> Result<Part, Problem> {
     let mut io = scenario(&text, None)?.io.expect("the scenario has a driver");
     let kind = io.clients.remove(0).kind;
     let draws = Stream::new(args.seed, 0, Purpose::Client);
-    Ok(Part::Asking(Asking { kind, port, socket, draws, until: None, count }))
+    Ok(Part::Asking(ClientTask { kind, port, socket, draws, until: None, count }))
 }
 
 /// Keys of a scenario's TOML with their values.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::entry::Who;
+use super::entry::TaskIdentity;
 use super::give_back::exists;
 use super::journal::owner_of;
 
@@ -22,20 +22,20 @@ const LOOK: Duration = Duration::from_millis(2);
 
 /// Lock that shows other programs that a keeper is running. It is held until this is dropped.
 #[derive(Debug)]
-pub(super) struct AtWork {
+pub(super) struct KeeperLock {
     path: PathBuf,
     _locked: File,
 }
 
-impl AtWork {
+impl KeeperLock {
     /// Takes the lock. `None` if the file cannot be made or locked: then no program waits for this
     /// keeper.
-    pub(super) fn begin(directory: &Path, owner: Who) -> Option<AtWork> {
+    pub(super) fn begin(directory: &Path, owner: TaskIdentity) -> Option<KeeperLock> {
         let path = directory.join(format!("{}-{}.{SUFFIX}", owner.id, owner.started));
         let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path).ok()?;
         // An owner has two keepers for the moment in which one replaces the other.
         flock(&file, FlockOperation::NonBlockingLockShared).ok()?;
-        Some(AtWork { path, _locked: file })
+        Some(KeeperLock { path, _locked: file })
     }
 
     /// Removes the file, once nothing is left to be restored.
@@ -83,8 +83,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let id = Tid::new(i32::try_from(child.id()).unwrap()).unwrap();
-        let owner = Who { id, started: Stat::of(id, id).unwrap().started() };
-        let keepers = [(); 2].map(|()| AtWork::begin(directory.path(), owner).unwrap());
+        let owner = TaskIdentity { id, started: Stat::of(id, id).unwrap().started() };
+        let keepers = [(); 2].map(|()| KeeperLock::begin(directory.path(), owner).unwrap());
         let have_ended = || keepers_have_ended(directory.path(), Duration::from_millis(20));
         assert!(have_ended());
         child.kill().unwrap();

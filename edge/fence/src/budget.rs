@@ -70,12 +70,12 @@ pub(super) struct Budgets {
     before: BTreeMap<PathBuf, u64>,
     /// Need of each held thread. Of several threads of a vCPU in one group only the first is
     /// listed.
-    needs: BTreeMap<Tid, Need>,
+    needs: BTreeMap<Tid, BudgetNeed>,
 }
 
 /// Real-time budget that a held thread needs of its group, in microseconds per period.
 #[derive(Clone, Debug)]
-struct Need {
+struct BudgetNeed {
     root: PathBuf,
     leaf: PathBuf,
     us: u64,
@@ -112,7 +112,7 @@ impl Budgets {
         }
         for ((root, leaf), tid) in groups {
             if leaf != root && leaf.join(RUNTIME).exists() {
-                self.need(tid, Need { root, leaf, us: 0 }, &[promise])?;
+                self.need(tid, BudgetNeed { root, leaf, us: 0 }, &[promise])?;
             }
         }
         Ok(())
@@ -148,10 +148,10 @@ impl Budgets {
     fn need(
         &mut self,
         tid: Tid,
-        need: Need,
+        need: BudgetNeed,
         promises: &[Option<Reservation>],
     ) -> Result<(), BudgetError> {
-        let Need { root, leaf, .. } = need;
+        let BudgetNeed { root, leaf, .. } = need;
         let (most, period) = (read(&root.join(RUNTIME))?, read(&leaf.join(PERIOD))?);
         let us = promises.iter().map(|promise| needed(*promise, period, most)).max().unwrap_or(0);
         let beside = self.needs.iter().filter(|(one, need)| **one != tid && need.leaf == leaf);
@@ -166,7 +166,7 @@ impl Budgets {
         for (group, _, wanted) in &raised {
             write(&group.join(RUNTIME), *wanted)?;
         }
-        let need = Need { root, leaf, us };
+        let need = BudgetNeed { root, leaf, us };
         if let Some(before) = self.needs.insert(tid, need) {
             self.lower(&before);
         }
@@ -175,7 +175,7 @@ impl Budgets {
 
     /// Lowers the groups from `need.leaf` up to what held threads still need, but not below their
     /// original budget. Stops at the first group that cannot be lowered.
-    fn lower(&mut self, need: &Need) {
+    fn lower(&mut self, need: &BudgetNeed) {
         let mut group = need.leaf.as_path();
         while group != need.root {
             if group.is_dir() {
@@ -280,11 +280,11 @@ fn plan(root: &Path, leaf: &Path, needs: u64) -> Result<Vec<(PathBuf, u64, u64)>
 ///
 /// # Errors
 /// If a file cannot be read, or the group is not visible from here.
-pub fn room_of(thread: &ThreadRef) -> Result<Option<Room>, BudgetError> {
+pub fn room_of(thread: &ThreadRef) -> Result<Option<BudgetLimit>, BudgetError> {
     match cpu_group_of(thread)? {
         Some((root, group)) if group != root && group.join(RUNTIME).exists() => {
             let (most, period) = (room(&root, &group)?, read(&group.join(PERIOD))?);
-            Ok(Some(Room { group, most, period }))
+            Ok(Some(BudgetLimit { group, most, period }))
         }
         _ => Ok(None),
     }
@@ -292,7 +292,7 @@ pub fn room_of(thread: &ThreadRef) -> Result<Option<Room>, BudgetError> {
 
 /// Largest real-time budget that a group could have.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct BudgetLimit {
     /// Directory of the group.
     pub group: PathBuf,
     /// Largest budget, in microseconds per period.
@@ -471,7 +471,7 @@ mod tests {
         let has = |name: &str| read(&of(name).join(RUNTIME)).unwrap();
         let leaf = |name: &str| {
             fs::write(of(name).join(PERIOD), "1000000").unwrap();
-            Need { root: root.path().to_path_buf(), leaf: of(name), us: 0 }
+            BudgetNeed { root: root.path().to_path_buf(), leaf: of(name), us: 0 }
         };
         let (first, second) = (leaf("machine/web/vcpu0"), leaf("machine/web/vcpu1"));
         let promise = |slice| Reservation::new(Span::from_ms(slice), Span::from_ms(10)).ok();

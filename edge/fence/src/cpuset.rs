@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use slackline_units::CpuSet;
 
-use super::entry::{Entry, Way};
+use super::entry::{Entry, HoldMethod};
 use super::give_back::{Original, ROUNDS};
 use super::{Fence, FenceError};
 use slackline_linux::cgroup::{Place, Version, keep_group_on};
@@ -20,10 +20,10 @@ impl Fence {
     pub fn keep_within(&mut self, tid: Tid, cpus: CpuSet) -> Result<(), FenceError> {
         let Some((entry, held)) = self.held.get(&tid) else { return Ok(()) };
         match &entry.way {
-            Way::Thread(place) if place.version == Version::V2 => {
+            HoldMethod::Thread(place) if place.version == Version::V2 => {
                 keep_group_on(&place.group, &cpus, true);
             }
-            Way::Tree(place) if place.origin.is_some() => {
+            HoldMethod::Tree(place) if place.origin.is_some() => {
                 keep_group_on(&place.group, &cpus, false);
             }
             _ => {}

@@ -27,14 +27,14 @@ use slackline_linux::thread::StartTime;
 
 /// A process or thread, identified by id and start time, since ids are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Who {
+pub(super) struct TaskIdentity {
     pub(super) id: Tid,
     pub(super) started: StartTime,
 }
 
 /// Way in which a thread is held, to be undone besides its scheduling and affinity.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum HoldMethod {
     Nothing,
     Process,
     Thread(Place),
@@ -47,17 +47,17 @@ pub(super) enum Way {
     /// still has a class of held trees.
     Member,
     /// A helper program of ours limits the process, perhaps by stopping it.
-    Helper(Who),
+    Helper(TaskIdentity),
 }
 
 /// A thread that must be restored, with its original state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    pub(super) process: Who,
-    pub(super) thread: Who,
+    pub(super) process: TaskIdentity,
+    pub(super) thread: TaskIdentity,
     pub(super) scheduling: SchedulingOf,
     pub(super) affinity: CpuSet,
-    pub(super) way: Way,
+    pub(super) way: HoldMethod,
     /// The cpuset of ours (cgroup version 1) that keeps the thread on the managed CPUs. `None` in
     /// version 2, where the group that freezes the thread does that.
     pub(super) cpuset: Option<Place>,
@@ -66,7 +66,7 @@ pub(super) struct Entry {
 /// Sorts entries into the order in which they are restored: trees first, so that the entry of a
 /// single thread overrides that of its tree.
 pub(super) fn trees_first(entries: &mut [Entry]) {
-    entries.sort_by_key(|entry| !matches!(entry.way, Way::Tree(_)));
+    entries.sort_by_key(|entry| !matches!(entry.way, HoldMethod::Tree(_)));
 }
 
 impl Entry {
@@ -84,10 +84,10 @@ impl Entry {
             let _ = write!(line, "{comma}{}", cpu.index());
         }
         match &self.way {
-            Way::Nothing => line += " nothing",
-            Way::Process => line += " process",
-            Way::Member => line += " member",
-            Way::Thread(place) | Way::Limit(place) => {
+            HoldMethod::Nothing => line += " nothing",
+            HoldMethod::Process => line += " process",
+            HoldMethod::Member => line += " member",
+            HoldMethod::Thread(place) | HoldMethod::Limit(place) => {
                 line += match (place.controller, place.version) {
                     (Controller::Freezer, Version::V1) => " v1 ",
                     (Controller::Freezer, Version::V2) => " v2 ",
@@ -98,13 +98,13 @@ impl Entry {
                 line += " ";
                 line += &path_text(&place.origin);
             }
-            Way::Tree(place) => {
+            HoldMethod::Tree(place) => {
                 line += " tree ";
                 line += &path_text(&place.group);
                 line += " ";
                 line += &place.origin.as_deref().map_or("-".into(), path_text);
             }
-            Way::Helper(helper) => {
+            HoldMethod::Helper(helper) => {
                 let _ = write!(line, " helper {} {}", helper.id, helper.started);
             }
         }
@@ -151,28 +151,28 @@ fn cpuset(fields: &mut SplitAsciiWhitespace<'_>) -> Option<Place> {
 }
 
 /// Parses two fields: an id and a start time.
-pub(super) fn who(fields: &mut SplitAsciiWhitespace<'_>) -> Option<Who> {
+pub(super) fn who(fields: &mut SplitAsciiWhitespace<'_>) -> Option<TaskIdentity> {
     let id = Tid::new(number(fields.next()?)?)?;
-    Some(Who { id, started: StartTime::from_ticks(number(fields.next()?)?) })
+    Some(TaskIdentity { id, started: StartTime::from_ticks(number(fields.next()?)?) })
 }
 
 fn number<N: FromStr>(text: &str) -> Option<N> {
     text.parse().ok()
 }
 
-fn way(fields: &mut SplitAsciiWhitespace<'_>) -> Option<Way> {
+fn way(fields: &mut SplitAsciiWhitespace<'_>) -> Option<HoldMethod> {
     let (controller, version) = match fields.next()? {
-        "nothing" => return Some(Way::Nothing),
-        "process" => return Some(Way::Process),
-        "member" => return Some(Way::Member),
-        "helper" => return who(fields).map(Way::Helper),
+        "nothing" => return Some(HoldMethod::Nothing),
+        "process" => return Some(HoldMethod::Process),
+        "member" => return Some(HoldMethod::Member),
+        "helper" => return who(fields).map(HoldMethod::Helper),
         "tree" => {
             let group = path(fields.next()?)?;
             let origin = match fields.next()? {
                 "-" => None,
                 origin => Some(path(origin)?),
             };
-            return Some(Way::Tree(TreePlace { group, origin }));
+            return Some(HoldMethod::Tree(TreePlace { group, origin }));
         }
         "v1" => (Controller::Freezer, Version::V1),
         "v2" => (Controller::Freezer, Version::V2),
@@ -183,8 +183,8 @@ fn way(fields: &mut SplitAsciiWhitespace<'_>) -> Option<Way> {
     let (group, origin) = (path(fields.next()?)?, path(fields.next()?)?);
     let place = Place { version, controller, group, origin };
     Some(match controller {
-        Controller::Freezer => Way::Thread(place),
-        Controller::Cpu | Controller::Cpuset => Way::Limit(place),
+        Controller::Freezer => HoldMethod::Thread(place),
+        Controller::Cpu | Controller::Cpuset => HoldMethod::Limit(place),
     })
 }
 
@@ -263,9 +263,11 @@ pub(super) fn path(text: &str) -> Option<PathBuf> {
 mod tests {
     use super::*;
 
-    fn entry(class: Scheduling, way: Way) -> Entry {
-        let who =
-            |id, ticks| Who { id: Tid::new(id).unwrap(), started: StartTime::from_ticks(ticks) };
+    fn entry(class: Scheduling, way: HoldMethod) -> Entry {
+        let who = |id, ticks| TaskIdentity {
+            id: Tid::new(id).unwrap(),
+            started: StartTime::from_ticks(ticks),
+        };
         Entry {
             process: who(10, 99),
             thread: who(11, 100),
@@ -278,7 +280,7 @@ mod tests {
 
     #[test]
     fn entry_line_has_the_documented_format() {
-        let line = entry(Scheduling::Other { nice: -5 }, Way::Process).to_line();
+        let line = entry(Scheduling::Other { nice: -5 }, HoldMethod::Process).to_line();
         assert_eq!(line, "hold 10 99 11 100 other,-5 keep 0,3,200 process");
     }
 
@@ -289,7 +291,7 @@ mod tests {
             let (group, origin) = ("/a b/100%/\u{e9}\n".into(), "/a b".into());
             Place { version, controller, group, origin }
         };
-        let helper = Who { id: Tid::new(7).unwrap(), started: StartTime::from_ticks(8) };
+        let helper = TaskIdentity { id: Tid::new(7).unwrap(), started: StartTime::from_ticks(8) };
         for class in [
             Scheduling::Batch { nice: 19 },
             Scheduling::Idle,
@@ -299,16 +301,16 @@ mod tests {
             Scheduling::Unknown { policy: 7, nice: -3, priority: 0 },
         ] {
             for way in [
-                Way::Nothing,
-                Way::Process,
-                Way::Member,
-                Way::Thread(place(Controller::Freezer, Version::V1)),
-                Way::Thread(place(Controller::Freezer, Version::V2)),
-                Way::Limit(place(Controller::Cpu, Version::V1)),
-                Way::Limit(place(Controller::Cpu, Version::V2)),
-                Way::Helper(helper),
-                Way::Tree(TreePlace { group: "/a b".into(), origin: Some("/".into()) }),
-                Way::Tree(TreePlace { group: "/-".into(), origin: None }),
+                HoldMethod::Nothing,
+                HoldMethod::Process,
+                HoldMethod::Member,
+                HoldMethod::Thread(place(Controller::Freezer, Version::V1)),
+                HoldMethod::Thread(place(Controller::Freezer, Version::V2)),
+                HoldMethod::Limit(place(Controller::Cpu, Version::V1)),
+                HoldMethod::Limit(place(Controller::Cpu, Version::V2)),
+                HoldMethod::Helper(helper),
+                HoldMethod::Tree(TreePlace { group: "/a b".into(), origin: Some("/".into()) }),
+                HoldMethod::Tree(TreePlace { group: "/-".into(), origin: None }),
             ] {
                 let written = entry(class, way);
                 assert_eq!(Entry::from_line(&written.to_line()), Some(written.clone()));
@@ -324,7 +326,7 @@ mod tests {
         let (version, controller) = (Version::V2, Controller::Freezer);
         let (group, origin) = ("/own".into(), "/first".into());
         let place = Place { version, controller, group, origin };
-        let line = entry(Scheduling::Idle, Way::Thread(place)).to_line();
+        let line = entry(Scheduling::Idle, HoldMethod::Thread(place)).to_line();
         let fields: Vec<&str> = line.split(' ').collect();
         for kept in 0..fields.len() {
             assert_eq!(Entry::from_line(&fields[..kept].join(" ")), None, "{kept} fields");

@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use slackline_units::{CpuId, CpuSet};
 use thiserror::Error;
 
-use super::entry::{Entry, Way, Who};
+use super::entry::{Entry, HoldMethod, TaskIdentity};
 use slackline_linux::cgroup::{CgroupError, Place, TreePlace, descendants};
 use slackline_linux::step::priority::Ladder;
 use slackline_linux::step::{FifoPriority, freezer};
@@ -107,7 +107,7 @@ pub(super) fn give_back(entry: &Entry) -> Result<GivenBack, GiveBackError> {
     let cpuset = entry.cpuset.as_ref().map_or(Ok(()), Place::dissolve);
     let cpuset = cpuset.map_err(|source| GiveBackError::Group { tid, source });
     let tree = match &entry.way {
-        Way::Tree(place) => tree_back(place, entry),
+        HoldMethod::Tree(place) => tree_back(place, entry),
         _ => Ok(()),
     };
     let exists = exists(entry.process.id, entry.thread);
@@ -115,7 +115,7 @@ pub(super) fn give_back(entry: &Entry) -> Result<GivenBack, GiveBackError> {
     let there = *exists.as_ref().unwrap_or(&true);
     let mut results = vec![cpuset, tree];
     let original = Original { scheduling: entry.scheduling, affinity: entry.affinity };
-    if there && entry.way == Way::Member {
+    if there && entry.way == HoldMethod::Member {
         results.push(leaver_back(tid, original));
     } else if there {
         let first = affinity(tid, &entry.affinity);
@@ -127,19 +127,19 @@ pub(super) fn give_back(entry: &Entry) -> Result<GivenBack, GiveBackError> {
         results.push(affinity(pid, &entry.affinity));
     }
     match &entry.way {
-        Way::Nothing | Way::Member | Way::Tree(_) => {}
+        HoldMethod::Nothing | HoldMethod::Member | HoldMethod::Tree(_) => {}
         // The process may outlive the thread, and the process was stopped.
-        Way::Process => results.push(go(entry.process)),
-        Way::Thread(place) => {
+        HoldMethod::Process => results.push(go(entry.process)),
+        HoldMethod::Thread(place) => {
             let cleared = freezer::clear(place);
             results.push(cleared.map_err(|source| GiveBackError::Group { tid, source }));
         }
-        Way::Limit(place) => {
+        HoldMethod::Limit(place) => {
             let cleared = place.dissolve();
             results.push(cleared.map_err(|source| GiveBackError::Group { tid, source }));
         }
         // The helper is ended first, so that it cannot stop the process again.
-        Way::Helper(helper) => results.extend([end(*helper, tid), go(entry.process)]),
+        HoldMethod::Helper(helper) => results.extend([end(*helper, tid), go(entry.process)]),
     }
     results.into_iter().collect::<Result<(), _>>()?;
     match exists {
@@ -286,12 +286,12 @@ pub(super) fn is_moot(entry: &Entry) -> bool {
     // A thread whose state cannot be read counts as running.
     let there = |who| exists(entry.process.id, who).unwrap_or(true);
     let held = match &entry.way {
-        Way::Nothing => false,
-        Way::Member => return !there(entry.thread) || !is_as_ours(entry.thread.id),
-        Way::Process => there(entry.process),
-        Way::Thread(place) | Way::Limit(place) => place.is_made(),
-        Way::Tree(place) => place.is_made(),
-        Way::Helper(helper) => there(entry.process) || is_there(*helper),
+        HoldMethod::Nothing => false,
+        HoldMethod::Member => return !there(entry.thread) || !is_as_ours(entry.thread.id),
+        HoldMethod::Process => there(entry.process),
+        HoldMethod::Thread(place) | HoldMethod::Limit(place) => place.is_made(),
+        HoldMethod::Tree(place) => place.is_made(),
+        HoldMethod::Helper(helper) => there(entry.process) || is_there(*helper),
     };
     let held = held || entry.cpuset.as_ref().is_some_and(Place::is_made);
     let held = held || renumbered(entry).is_some();
@@ -299,7 +299,7 @@ pub(super) fn is_moot(entry: &Entry) -> bool {
 }
 
 /// Returns true if a thread of process `pid` with this id and start time exists.
-pub(super) fn exists(pid: Tid, thread: Who) -> io::Result<bool> {
+pub(super) fn exists(pid: Tid, thread: TaskIdentity) -> io::Result<bool> {
     is_running(pid, thread.id, thread.started)
 }
 
@@ -328,7 +328,7 @@ fn scheduling(tid: Tid, to: &SchedulingOf) -> Result<(), GiveBackError> {
 }
 
 /// Continues a process, stopped or not: a stop may be under way that its state does not show yet.
-fn go(process: Who) -> Result<(), GiveBackError> {
+fn go(process: TaskIdentity) -> Result<(), GiveBackError> {
     let pid = process.id;
     let sent = TaskFd::open(pid).and_then(|held| {
         // Checked once the descriptor is open, so that the signal reaches this process. A first
@@ -343,7 +343,7 @@ fn go(process: Who) -> Result<(), GiveBackError> {
 }
 
 /// Kills a helper program and all that it started and that stayed in its process group.
-fn end(helper: Who, tid: Tid) -> Result<(), GiveBackError> {
+fn end(helper: TaskIdentity, tid: Tid) -> Result<(), GiveBackError> {
     /// Time limit for a killed process to disappear; only a very busy host needs long.
     const PATIENCE: Duration = Duration::from_secs(2);
     let failed = |source| GiveBackError::Helper { helper: helper.id, tid, source };
@@ -361,7 +361,7 @@ fn end(helper: Who, tid: Tid) -> Result<(), GiveBackError> {
     Ok(())
 }
 
-fn is_there(process: Who) -> bool {
+fn is_there(process: TaskIdentity) -> bool {
     exists(process.id, process).unwrap_or(true)
 }
 

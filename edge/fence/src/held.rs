@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use slackline_units::{CpuId, CpuSet, Span};
 
-use super::entry::{Entry, Way};
+use super::entry::{Entry, HoldMethod};
 use super::give_back::{GiveBackError, GivenBack, Original, give_back};
 use slackline_linux::step::freezer::Freezer;
 use slackline_linux::step::priority::{Pin, Priority};
@@ -20,17 +20,17 @@ use slackline_linux::thread::ThreadRef;
 /// order is refused. An order that would change nothing makes no system call, so orders may be
 /// repeated freely.
 #[derive(Clone, Debug)]
-pub struct Held(Arc<Shared>);
+pub struct HeldThread(Arc<HeldState>);
 
 #[derive(Debug)]
-struct Shared {
+struct HeldState {
     thread: ThreadRef,
     /// Serialises orders with restoring: a late order must not undo the restoring.
-    orders: Mutex<Orders>,
+    orders: Mutex<ThreadOrders>,
 }
 
 #[derive(Debug)]
-struct Orders {
+struct ThreadOrders {
     priority: Priority,
     pin: Pin,
     brake: Brake,
@@ -44,15 +44,15 @@ pub(super) enum Brake {
     Thread(Freezer),
 }
 
-impl Held {
-    pub(super) fn new(thread: ThreadRef, entry: &Entry, brake: Brake) -> Held {
-        let orders = Orders {
+impl HeldThread {
+    pub(super) fn new(thread: ThreadRef, entry: &Entry, brake: Brake) -> HeldThread {
+        let orders = ThreadOrders {
             priority: Priority::new(thread.clone(), entry.scheduling),
             pin: Pin::new(thread.clone(), entry.affinity),
             brake,
             given_back: false,
         };
-        Held(Arc::new(Shared { thread, orders: Mutex::new(orders) }))
+        HeldThread(Arc::new(HeldState { thread, orders: Mutex::new(orders) }))
     }
 
     /// Returns the reference to the thread.
@@ -171,7 +171,7 @@ impl Held {
     ///
     /// # Errors
     /// If the thread has exited or was restored, or the kernel refuses.
-    pub fn leave(&self, how: Leaving) -> Result<Original, ActError> {
+    pub fn leave(&self, how: HandoverState) -> Result<Original, ActError> {
         let mut orders = self.orders()?;
         let orders = &mut *orders;
         if orders.priority.differs()?.is_none() {
@@ -257,7 +257,7 @@ impl Held {
         self.lock().brake = brake;
     }
 
-    fn orders(&self) -> Result<MutexGuard<'_, Orders>, ActError> {
+    fn orders(&self) -> Result<MutexGuard<'_, ThreadOrders>, ActError> {
         let orders = self.lock();
         if orders.given_back {
             return Err(ActError::GivenBack { tid: self.0.thread.tid() });
@@ -277,14 +277,14 @@ impl Held {
 
     /// Locks the orders, also after a panic: a panic in the middle of an order causes at worst one
     /// superfluous system call.
-    fn lock(&self) -> MutexGuard<'_, Orders> {
+    fn lock(&self) -> MutexGuard<'_, ThreadOrders> {
         self.0.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Way of leaving threads to the program that has changed them.
 #[derive(Clone, Copy, Debug)]
-pub struct Leaving {
+pub struct HandoverState {
     /// True if the threads stay stopped all the same.
     pub stays_stopped: bool,
     /// True if a cpuset confines the threads, and not their own affinity.
@@ -321,11 +321,13 @@ impl Brake {
         entry: &Entry,
     ) -> Result<Brake, slackline_linux::cgroup::CgroupError> {
         Ok(match &entry.way {
-            Way::Nothing | Way::Member | Way::Limit(_) | Way::Tree(_) | Way::Helper(_) => {
-                Brake::Nothing
-            }
-            Way::Process => Brake::Process(Stop::new(thread.clone())),
-            Way::Thread(place) => Brake::Thread(Freezer::make(thread.clone(), place)?),
+            HoldMethod::Nothing
+            | HoldMethod::Member
+            | HoldMethod::Limit(_)
+            | HoldMethod::Tree(_)
+            | HoldMethod::Helper(_) => Brake::Nothing,
+            HoldMethod::Process => Brake::Process(Stop::new(thread.clone())),
+            HoldMethod::Thread(place) => Brake::Thread(Freezer::make(thread.clone(), place)?),
         })
     }
 }

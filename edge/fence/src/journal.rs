@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use super::entry::{Entry, Who, trees_first};
+use super::entry::{Entry, TaskIdentity, trees_first};
 use super::give_back::{GiveBackError, GivenBack, exists, give_back as give_entry_back, is_moot};
 use slackline_linux::sys::Tid;
 use slackline_linux::thread::StartTime;
@@ -167,7 +167,7 @@ fn take_out(journal: &Path, free: &[&Entry]) -> Result<(), JournalError> {
 
 /// Returns the owner, alive or dead, other than `me` whose journal names a thread. `None` if there
 /// is none.
-pub(super) fn holder_of(directory: &Path, me: Who, thread: Who) -> Option<Tid> {
+pub(super) fn holder_of(directory: &Path, me: TaskIdentity, thread: TaskIdentity) -> Option<Tid> {
     // The check is a courtesy to the user; a journal that cannot be read is ignored.
     let others = all(directory).ok()?.into_iter().filter(|&(owner, _)| owner != me);
     let is_it = |entry: &Entry| entry.thread == thread && !is_moot(entry);
@@ -187,7 +187,7 @@ pub(super) fn sweep(directory: &Path) {
 }
 
 /// Returns the path of the journal of `owner`.
-pub(super) fn path_for(directory: &Path, owner: Who) -> PathBuf {
+pub(super) fn path_for(directory: &Path, owner: TaskIdentity) -> PathBuf {
     directory.join(format!("{}-{}.{SUFFIX}", owner.id, owner.started))
 }
 
@@ -235,7 +235,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<Entry>, JournalError> {
 
 /// Returns all journals in a directory with their owners, sorted by path. Empty if there is no
 /// directory.
-fn all(directory: &Path) -> Result<Vec<(Who, PathBuf)>, JournalError> {
+fn all(directory: &Path) -> Result<Vec<(TaskIdentity, PathBuf)>, JournalError> {
     let failed = |source| refused(directory, source);
     let list = match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -251,13 +251,13 @@ fn all(directory: &Path) -> Result<Vec<(Who, PathBuf)>, JournalError> {
 
 /// Returns the owner that the name of a file gives. `None` if it is not `PID-START` with this
 /// suffix.
-pub(super) fn owner_of(path: &Path, suffix: &str) -> Option<Who> {
+pub(super) fn owner_of(path: &Path, suffix: &str) -> Option<TaskIdentity> {
     if path.extension()? != suffix {
         return None;
     }
     let (id, started) = path.file_stem()?.to_str()?.split_once('-')?;
     let started = StartTime::from_ticks(started.parse().ok()?);
-    Some(Who { id: Tid::new(id.parse().ok()?)?, started })
+    Some(TaskIdentity { id: Tid::new(id.parse().ok()?)?, started })
 }
 
 fn refused(path: &Path, source: io::Error) -> JournalError {

@@ -28,9 +28,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Signal, setsid};
 
-use super::at_work::{AtWork, keepers_have_ended};
+use super::at_work::{KeeperLock, keepers_have_ended};
 use super::budget::{self, give_back_budgets};
-use super::entry::{Entry, Way, Who, path, trees_first, who};
+use super::entry::{Entry, HoldMethod, TaskIdentity, path, trees_first, who};
 use super::give_back::{exists, give_back, is_moot};
 use super::journal;
 use slackline_linux::causes::with_causes;
@@ -99,7 +99,7 @@ struct Keeper {
     /// owner's list is complete.
     older: Vec<Entry>,
     /// Lock that shows other programs that this keeper is running.
-    at_work: Option<AtWork>,
+    at_work: Option<KeeperLock>,
 }
 
 /// Answer to the owner: the list is also in the journal.
@@ -180,7 +180,7 @@ impl Keeper {
     /// Returns the held trees, each with the entry that stands for it.
     fn trees(&self) -> impl Iterator<Item = (&Entry, &TreePlace)> {
         self.held.iter().filter_map(|entry| match &entry.way {
-            Way::Tree(place) => Some((entry, place)),
+            HoldMethod::Tree(place) => Some((entry, place)),
             _ => None,
         })
     }
@@ -256,19 +256,19 @@ impl Keeper {
 
     /// Records the owner. Returns false if it does not exist: then it was killed while this keeper
     /// started, and the journal of an earlier keeper is all that will ever be known of its threads.
-    fn meet(&mut self, owner: Who, directory: &Path) -> bool {
+    fn meet(&mut self, owner: TaskIdentity, directory: &Path) -> bool {
         let held = TaskFd::open(owner.id);
         let Some(held) = held.ok().filter(|_| matches!(exists(owner.id, owner), Ok(true))) else {
             let path = journal::path_for(directory, owner);
             self.older = journal::read(&path).unwrap_or_default();
             self.journal = (!self.older.is_empty()).then_some(path);
-            self.at_work = AtWork::begin(directory, owner);
+            self.at_work = KeeperLock::begin(directory, owner);
             return false;
         };
         self.owner = Some(held);
         match journal::make_directory(directory) {
             Ok(()) => {
-                self.at_work = AtWork::begin(directory, owner);
+                self.at_work = KeeperLock::begin(directory, owner);
                 journal::sweep(directory);
                 let _ = keepers_have_ended(directory, Duration::ZERO);
                 // A budget that cannot be restored now is tried another time.
@@ -353,9 +353,9 @@ fn member_of(tree: &Entry, tid: Tid) -> Option<Entry> {
     let pid = process_of(tid).ok()?;
     let started = |tid| Some(Stat::of(pid, tid).ok()?.started());
     Some(Entry {
-        process: Who { id: pid, started: started(pid)? },
-        thread: Who { id: tid, started: started(tid)? },
-        way: Way::Member,
+        process: TaskIdentity { id: pid, started: started(pid)? },
+        thread: TaskIdentity { id: tid, started: started(tid)? },
+        way: HoldMethod::Member,
         cpuset: None,
         ..tree.clone()
     })
@@ -392,13 +392,13 @@ mod tests {
     fn held_sleeper() -> (Sleeper, Entry) {
         let sleeper = Sleeper(Command::new("sleep").arg("1000").spawn().unwrap());
         let id = sleeper.id();
-        let who = Who { id, started: Stat::of(id, id).unwrap().started() };
+        let who = TaskIdentity { id, started: Stat::of(id, id).unwrap().started() };
         let entry = Entry {
             process: who,
             thread: who,
             scheduling: get_scheduling(id).unwrap(),
             affinity: get_affinity(id).unwrap(),
-            way: Way::Process,
+            way: HoldMethod::Process,
             cpuset: None,
         };
         TaskFd::open(id).unwrap().signal(Signal::STOP).unwrap();
@@ -412,7 +412,7 @@ mod tests {
         keeper.hear(std::iter::once(line))
     }
 
-    fn hello(owner: Who, directory: &Path) -> String {
+    fn hello(owner: TaskIdentity, directory: &Path) -> String {
         let directory = super::super::entry::path_text(directory);
         format!("owner {} {} {directory}", owner.id, owner.started)
     }

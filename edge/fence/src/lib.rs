@@ -43,11 +43,11 @@ use thiserror::Error;
 
 pub use at_work::keepers_have_ended;
 pub use budget::{BudgetError, give_back_budgets};
-pub use budget::{Room, room_of};
+pub use budget::{BudgetLimit, room_of};
 pub use give_back::Original;
 pub use give_back::{GiveBackError, GivenBack};
-pub use held::Held;
-pub use held::{Drift, Leaving};
+pub use held::HeldThread;
+pub use held::{Drift, HandoverState};
 pub use journal::{
     JournalError, Leftover, LeftoverError, Leftovers, give_back, give_back_all, leftovers,
 };
@@ -57,9 +57,9 @@ pub use tree::HeldTree;
 pub use tree::{Timeslice, TreeAudit, TreeUsage};
 
 use budget::Budgets;
-use entry::{Entry, Way, Who};
+use entry::{Entry, HoldMethod, TaskIdentity};
 use held::Brake;
-use link::{Keeper, Kept, journal_if};
+use link::{JournalPlace, KeeperLink, journal_if};
 use slackline_linux::cgroup::{CgroupError, Controller, Place, TreePlace, Version};
 use slackline_linux::step::{ActError, Hold, freezer};
 use slackline_linux::sys::{Tid, get_affinity, get_scheduling, process_of};
@@ -136,10 +136,10 @@ pub enum FenceError {
 #[derive(Debug)]
 pub struct Fence {
     command: KeeperCommand,
-    owner: Who,
-    keeper: Keeper,
+    owner: TaskIdentity,
+    keeper: KeeperLink,
     journal: Option<PathBuf>,
-    held: BTreeMap<Tid, (Entry, Held)>,
+    held: BTreeMap<Tid, (Entry, HeldThread)>,
     /// The held process trees, by the thread that stands for each; every key is also in `held`.
     trees: BTreeMap<Tid, HeldTree>,
     budgets: Budgets,
@@ -152,7 +152,7 @@ impl Fence {
     /// If the keeper cannot be started or does not answer.
     pub fn start(command: KeeperCommand) -> Result<Fence, FenceError> {
         let owner = ourselves().map_err(|source| FenceError::Unknown { source })?;
-        let (keeper, kept) = Keeper::start(&command, owner, &mut std::iter::empty())?;
+        let (keeper, kept) = KeeperLink::start(&command, owner, &mut std::iter::empty())?;
         let journal = journal_if(kept, &command.state_directory, owner);
         let (held, trees) = (BTreeMap::new(), BTreeMap::new());
         let file = journal::path_for(&command.state_directory, owner);
@@ -187,7 +187,7 @@ impl Fence {
     /// If the new keeper cannot be started or does not answer. Threads held so far stay held.
     pub fn revive(&mut self) -> Result<(), FenceError> {
         let mut entries = self.held.values().map(|(entry, _)| entry);
-        let (keeper, kept) = Keeper::start(&self.command, self.owner, &mut entries)?;
+        let (keeper, kept) = KeeperLink::start(&self.command, self.owner, &mut entries)?;
         // Killed only now, so that a keeper exists at any time.
         self.keeper.kill();
         self.keeper = keeper;
@@ -196,13 +196,13 @@ impl Fence {
     }
 
     /// Returns the held threads in order of their ids.
-    pub fn threads(&self) -> impl Iterator<Item = &Held> {
+    pub fn threads(&self) -> impl Iterator<Item = &HeldThread> {
         self.held.values().map(|(_, held)| held)
     }
 
     /// Returns a held thread by its id. `None` if it is not held.
     #[must_use]
-    pub fn thread(&self, tid: Tid) -> Option<&Held> {
+    pub fn thread(&self, tid: Tid) -> Option<&HeldThread> {
         self.held.get(&tid).map(|(_, held)| held)
     }
 
@@ -212,7 +212,7 @@ impl Fence {
     /// # Errors
     /// If the thread has exited, is held already or cannot be held in this way, or the keeper
     /// cannot record it. The thread is unchanged.
-    pub fn hold(&mut self, thread: &ThreadRef, hold: Hold) -> Result<Held, FenceError> {
+    pub fn hold(&mut self, thread: &ThreadRef, hold: Hold) -> Result<HeldThread, FenceError> {
         self.refuse(thread, hold)?;
         first_that_works(ways(thread, hold)?, |way| self.hold_by(thread, way))
     }
@@ -225,7 +225,7 @@ impl Fence {
     /// stays held by [`Hold::Nothing`].
     pub fn add_stop(&mut self, tid: Tid, hold: Hold) -> Result<(), FenceError> {
         let Some((entry, held)) = self.held.get(&tid) else { return Ok(()) };
-        if entry.way != Way::Nothing {
+        if entry.way != HoldMethod::Nothing {
             return Ok(());
         }
         let thread = held.thread().clone();
@@ -242,10 +242,10 @@ impl Fence {
     pub fn drop_stop(&mut self, tid: Tid) -> Result<(), FenceError> {
         let Some((entry, held)) = self.held.get(&tid) else { return Ok(()) };
         // The group that freezes a tree also determines its members, so it is kept.
-        if matches!(entry.way, Way::Tree(_)) {
+        if matches!(entry.way, HoldMethod::Tree(_)) {
             return Ok(());
         }
-        let (entry, held) = (Entry { way: Way::Nothing, ..entry.clone() }, held.clone());
+        let (entry, held) = (Entry { way: HoldMethod::Nothing, ..entry.clone() }, held.clone());
         // Resumed first: the keeper must not forget a thread that may still be stopped.
         let brake = held.take_brake()?;
         match self.forget_stop(&entry) {
@@ -264,7 +264,7 @@ impl Fence {
     /// which is held by nothing from now on, to the keeper.
     fn forget_stop(&mut self, entry: &Entry) -> Result<(), FenceError> {
         let before = self.held.get(&entry.thread.id).map(|(before, _)| &before.way);
-        if let Some(Way::Thread(place)) = before {
+        if let Some(HoldMethod::Thread(place)) = before {
             freezer::clear(place)?;
         }
         let kept = self.keeper.tell(&entry.to_line())?;
@@ -274,7 +274,7 @@ impl Fence {
 
     /// Changes the way in which a thread is held. The keeper records it first; if the preparation
     /// then fails, the keeper is sent the former entry again.
-    fn set_way(&mut self, tid: Tid, way: Way) -> Result<(), FenceError> {
+    fn set_way(&mut self, tid: Tid, way: HoldMethod) -> Result<(), FenceError> {
         let Some((entry, held)) = self.held.get(&tid) else { return Ok(()) };
         let (before, held) = (entry.clone(), held.clone());
         let entry = Entry { way, ..before.clone() };
@@ -334,9 +334,13 @@ impl Fence {
     ///
     /// # Errors
     /// As for [`Fence::hold`].
-    pub fn hold_limited(&mut self, thread: &ThreadRef, place: &Place) -> Result<Held, FenceError> {
+    pub fn hold_limited(
+        &mut self,
+        thread: &ThreadRef,
+        place: &Place,
+    ) -> Result<HeldThread, FenceError> {
         self.refuse(thread, Hold::Nothing)?;
-        self.hold_by(thread, Way::Limit(place.clone()))
+        self.hold_by(thread, HoldMethod::Limit(place.clone()))
     }
 
     /// Records that a helper program of ours limits the process of a held thread. The helper is
@@ -348,7 +352,7 @@ impl Fence {
         let unreadable = |source| FenceError::Unreadable { tid, source };
         let started = Stat::of(helper, helper).map_err(unreadable)?.started();
         let Some((entry, _)) = self.held.get_mut(&tid) else { return Ok(()) };
-        entry.way = Way::Helper(Who { id: helper, started });
+        entry.way = HoldMethod::Helper(TaskIdentity { id: helper, started });
         let kept = self.keeper.tell(&entry.to_line())?;
         self.note(kept);
         Ok(())
@@ -471,7 +475,7 @@ impl Fence {
     /// [`FenceError::HeldElsewhere`].
     pub fn refuse_held_elsewhere(&self, thread: &ThreadRef) -> Result<(), FenceError> {
         let tid = thread.tid();
-        let who = Who { id: tid, started: thread.started() };
+        let who = TaskIdentity { id: tid, started: thread.started() };
         match journal::holder_of(&self.command.state_directory, self.owner, who) {
             Some(owner) => Err(FenceError::HeldElsewhere { tid, owner }),
             None => Ok(()),
@@ -480,8 +484,9 @@ impl Fence {
 
     fn refuse_stop(&self, thread: &ThreadRef, hold: Hold) -> Result<(), FenceError> {
         let (pid, tid) = (thread.pid(), thread.tid());
-        let stopping =
-            |(entry, _): &(Entry, Held)| entry.process.id == pid && entry.way == Way::Process;
+        let stopping = |(entry, _): &(Entry, HeldThread)| {
+            entry.process.id == pid && entry.way == HoldMethod::Process
+        };
         if hold == Hold::Process && self.held.values().any(stopping) {
             return Err(FenceError::ProcessHeldTwice { pid });
         }
@@ -492,12 +497,12 @@ impl Fence {
         Ok(())
     }
 
-    fn hold_by(&mut self, thread: &ThreadRef, way: Way) -> Result<Held, FenceError> {
+    fn hold_by(&mut self, thread: &ThreadRef, way: HoldMethod) -> Result<HeldThread, FenceError> {
         let (pid, tid) = (thread.pid(), thread.tid());
         let unreadable = |source| unreadable((pid, tid), source);
         let entry = Entry {
-            process: Who { id: pid, started: thread.process_started() },
-            thread: Who { id: tid, started: thread.started() },
+            process: TaskIdentity { id: pid, started: thread.process_started() },
+            thread: TaskIdentity { id: tid, started: thread.started() },
             scheduling: get_scheduling(tid).map_err(unreadable)?,
             affinity: get_affinity(tid).map_err(unreadable)?,
             way,
@@ -511,7 +516,7 @@ impl Fence {
         self.note(kept);
         match Brake::for_entry(thread, &entry) {
             Ok(brake) => {
-                let held = Held::new(thread.clone(), &entry, brake);
+                let held = HeldThread::new(thread.clone(), &entry, brake);
                 self.held.insert(tid, (entry, held.clone()));
                 Ok(held)
             }
@@ -526,7 +531,7 @@ impl Fence {
         }
     }
 
-    fn note(&mut self, kept: Kept) {
+    fn note(&mut self, kept: JournalPlace) {
         self.journal = journal_if(kept, &self.command.state_directory, self.owner);
     }
 }
@@ -549,21 +554,21 @@ fn unreadable((pid, tid): (Tid, Tid), source: io::Error) -> FenceError {
 }
 
 /// Returns the ways to hold a thread as `hold` asks, best first.
-fn ways(thread: &ThreadRef, hold: Hold) -> Result<Vec<Way>, CgroupError> {
+fn ways(thread: &ThreadRef, hold: Hold) -> Result<Vec<HoldMethod>, CgroupError> {
     Ok(match hold {
-        Hold::Nothing => vec![Way::Nothing],
-        Hold::Process => vec![Way::Process],
+        Hold::Nothing => vec![HoldMethod::Nothing],
+        Hold::Process => vec![HoldMethod::Process],
         Hold::Thread => {
             let places = Place::find(thread, Controller::Freezer)?;
-            places.into_iter().map(Way::Thread).collect()
+            places.into_iter().map(HoldMethod::Thread).collect()
         }
     })
 }
 
 /// Tries the ways in order until one does not fail for want of a group.
 fn first_that_works<T>(
-    ways: Vec<Way>,
-    mut hold: impl FnMut(Way) -> Result<T, FenceError>,
+    ways: Vec<HoldMethod>,
+    mut hold: impl FnMut(HoldMethod) -> Result<T, FenceError>,
 ) -> Result<T, FenceError> {
     let mut result = Err(FenceError::Group(CgroupError::NotMounted {
         version: Version::V1,
@@ -578,8 +583,8 @@ fn first_that_works<T>(
     result
 }
 
-fn ourselves() -> io::Result<Who> {
+fn ourselves() -> io::Result<TaskIdentity> {
     let id = i32::try_from(std::process::id()).ok().and_then(Tid::new);
     let id = id.ok_or(io::ErrorKind::InvalidData)?;
-    Ok(Who { id, started: Stat::of(id, id)?.started() })
+    Ok(TaskIdentity { id, started: Stat::of(id, id)?.started() })
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::net::{SendFlags, send};
 use thiserror::Error;
 
-use super::entry::{Entry, Who, path_text};
+use super::entry::{Entry, TaskIdentity, path_text};
 
 /// Time limit for an answer of the keeper. The keeper does nothing else and has a higher priority
 /// than all but the dispatchers, so it answers within a millisecond. On a host where it needs this
@@ -83,25 +83,25 @@ pub enum KeeperError {
 
 /// Place of the keeper's list: on disk as well (the journal), or in its memory only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kept {
+pub(super) enum JournalPlace {
     OnDisk,
     InMemory,
 }
 
 /// Owner's handle of a running keeper: the socket and the child process.
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub(super) struct KeeperLink {
     link: UnixStream,
     child: Child,
 }
 
-impl Keeper {
+impl KeeperLink {
     /// Starts a keeper and sends it its owner and all threads in `held`.
     pub(super) fn start(
         command: &KeeperCommand,
-        owner: Who,
+        owner: TaskIdentity,
         held: &mut dyn Iterator<Item = &Entry>,
-    ) -> Result<(Keeper, Kept), KeeperError> {
+    ) -> Result<(KeeperLink, JournalPlace), KeeperError> {
         let failed = |source| KeeperError::NotStarted { program: command.program.clone(), source };
         let (link, theirs) = UnixStream::pair().map_err(failed)?;
         link.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
@@ -116,7 +116,7 @@ impl Keeper {
             .stdout(Stdio::null())
             .spawn()
             .map_err(failed)?;
-        let mut keeper = Keeper { link, child };
+        let mut keeper = KeeperLink { link, child };
         let facts: Vec<String> = held.map(Entry::to_line).collect();
         let kept = keeper.hears(&[hello]).and_then(|_| keeper.tell_all(&facts));
         match kept.and_then(|_| keeper.tell("all")) {
@@ -129,16 +129,16 @@ impl Keeper {
     }
 
     /// Sends a line and waits until the keeper has recorded it.
-    pub(super) fn tell(&mut self, fact: &str) -> Result<Kept, KeeperError> {
+    pub(super) fn tell(&mut self, fact: &str) -> Result<JournalPlace, KeeperError> {
         self.tell_all(&[fact.to_owned()])
     }
 
     /// Sends many lines, which the keeper writes to the journal together, and waits until it has
     /// recorded them.
-    pub(super) fn tell_all(&mut self, facts: &[String]) -> Result<Kept, KeeperError> {
+    pub(super) fn tell_all(&mut self, facts: &[String]) -> Result<JournalPlace, KeeperError> {
         /// Number of lines sent before their answers are read: the socket holds that many answers.
         const AT_ONCE: usize = 256;
-        let mut kept = Kept::OnDisk;
+        let mut kept = JournalPlace::OnDisk;
         for facts in facts.chunks(AT_ONCE) {
             let said = say(&self.link, &facts.join("\n"));
             said.map_err(|source| KeeperError::Gone { source })?;
@@ -148,16 +148,16 @@ impl Keeper {
     }
 
     /// Reads one answer for each line that was sent.
-    fn hears(&mut self, facts: &[String]) -> Result<Kept, KeeperError> {
+    fn hears(&mut self, facts: &[String]) -> Result<JournalPlace, KeeperError> {
         let answers = self.answers(facts.len()).map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => KeeperError::Silent { waited: PATIENCE },
             _ => KeeperError::Gone { source: error },
         })?;
-        let mut kept = Kept::OnDisk;
+        let mut kept = JournalPlace::OnDisk;
         for (told, answer) in facts.iter().zip(answers.lines()) {
             match answer {
                 "journal" => {}
-                "no-journal" => kept = Kept::InMemory,
+                "no-journal" => kept = JournalPlace::InMemory,
                 answer => {
                     let (told, answer) = (told.clone(), answer.to_owned());
                     return Err(KeeperError::Confused { told, answer });
@@ -209,7 +209,7 @@ impl Keeper {
     }
 }
 
-impl AsFd for Keeper {
+impl AsFd for KeeperLink {
     /// Socket to the keeper. It polls readable only once the keeper is dead: the kernel then closes
     /// the other end, and every answer of a live keeper is read as soon as it is awaited.
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -233,6 +233,10 @@ fn say(link: &UnixStream, fact: &str) -> io::Result<()> {
 }
 
 /// Returns the path of the journal of `owner`. `None` if the keeper has not written one.
-pub(super) fn journal_if(kept: Kept, directory: &Path, owner: Who) -> Option<PathBuf> {
-    (kept == Kept::OnDisk).then(|| super::journal::path_for(directory, owner))
+pub(super) fn journal_if(
+    kept: JournalPlace,
+    directory: &Path,
+    owner: TaskIdentity,
+) -> Option<PathBuf> {
+    (kept == JournalPlace::OnDisk).then(|| super::journal::path_for(directory, owner))
 }

@@ -1,6 +1,6 @@
 //! Takes over all threads of a process tree, including those started meanwhile.
 
-use super::entry::Way;
+use super::entry::HoldMethod;
 use super::give_back::Original;
 use super::tree::HeldTree;
 use super::{Fence, FenceError, Hold};
@@ -49,7 +49,7 @@ impl Fence {
                 taken.push(tid);
             }
         }
-        self.hold_by(&root, Way::Tree(place.clone()))?;
+        self.hold_by(&root, HoldMethod::Tree(place.clone()))?;
         // The first thread is released before the others, as `release_all` does.
         taken.insert(0, carrier);
         first.insert(0, root);

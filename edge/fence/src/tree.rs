@@ -20,7 +20,7 @@ use super::entry::Entry;
 use super::give_back::{
     GiveBackError, GivenBack, Original, ROUNDS, give_back, ignore_gone, is_ours, leaver_back,
 };
-use super::held::{Drift, Leaving};
+use super::held::{Drift, HandoverState};
 use slackline_linux::cgroup::{CgroupError, Step, TreePlace};
 use slackline_linux::step::{Act, ActError, FifoPriority};
 use slackline_linux::sys::{
@@ -32,22 +32,22 @@ use slackline_linux::thread::{ThreadRef, means_gone};
 /// A held process tree. Takes all orders to the tree until it is restored. Clones are the same
 /// tree.
 #[derive(Clone, Debug)]
-pub struct HeldTree(Arc<Shared>);
+pub struct HeldTree(Arc<TreeState>);
 
 #[derive(Debug)]
-struct Shared {
+struct TreeState {
     place: TreePlace,
     /// Threads that were in the tree when it was held, beginning with the one that its entry names.
     first: Vec<ThreadRef>,
     /// State that threads started since are restored to.
     default: Original,
-    orders: Mutex<Orders>,
+    orders: Mutex<TreeOrders>,
 }
 
 #[derive(Debug)]
-struct Orders {
+struct TreeOrders {
     switch: File,
-    wanted: Wanted,
+    wanted: TreeTarget,
     /// CPUs that all threads are confined to. `None` if each has its original affinity.
     cpus: Option<CpuSet>,
     /// CPUs that all threads are confined to in place of a single one, if the tree runs on several
@@ -61,21 +61,21 @@ struct Orders {
     /// Threads that have a timeslice to themselves.
     alone: Vec<Tid>,
     given_back: bool,
-    rest: Option<Rest>,
+    rest: Option<QuietRecord>,
 }
 
 /// Record that all threads of a tree were blocked and as ordered.
 #[derive(Debug)]
-struct Rest {
+struct QuietRecord {
     /// CPU time that the tree had used by then.
     used: Span,
     /// Number of audits skipped since then.
     passed_over: u32,
 }
 
-impl Rest {
-    fn since(used: Span) -> Rest {
-        Rest { used, passed_over: 0 }
+impl QuietRecord {
+    fn since(used: Span) -> QuietRecord {
+        QuietRecord { used, passed_over: 0 }
     }
 
     /// Returns true if the tree can be assumed unchanged without an audit: it has used no CPU time
@@ -91,7 +91,7 @@ impl Rest {
 const PASSED_OVER: u32 = 9;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wanted {
+enum TreeTarget {
     Original,
     First,
     Raised(FifoPriority),
@@ -113,9 +113,9 @@ impl HeldTree {
         };
         let originals = first.iter().map(|(thread, original)| (thread.tid(), *original)).collect();
         let first = first.into_iter().map(|(thread, _)| thread).collect();
-        let orders = Orders {
+        let orders = TreeOrders {
             switch,
-            wanted: Wanted::Original,
+            wanted: TreeTarget::Original,
             cpus: None,
             wide: None,
             is_frozen: false,
@@ -125,7 +125,7 @@ impl HeldTree {
             given_back: false,
             rest: None,
         };
-        Ok(HeldTree(Arc::new(Shared { place, first, default, orders: Mutex::new(orders) })))
+        Ok(HeldTree(Arc::new(TreeState { place, first, default, orders: Mutex::new(orders) })))
     }
 
     /// Returns the group that the tree is in.
@@ -167,7 +167,7 @@ impl HeldTree {
     /// # Errors
     /// If the tree was restored, or the kernel refuses.
     pub fn raise(&self, priority: FifoPriority) -> Result<(), ActError> {
-        self.want(Wanted::Raised(priority))
+        self.want(TreeTarget::Raised(priority))
     }
 
     /// Gives all threads the highest priority among ordinary threads.
@@ -175,7 +175,7 @@ impl HeldTree {
     /// # Errors
     /// If the tree was restored, or the kernel refuses.
     pub fn favour(&self) -> Result<(), ActError> {
-        self.want(Wanted::First)
+        self.want(TreeTarget::First)
     }
 
     /// Restores the original scheduling of each thread.
@@ -183,7 +183,7 @@ impl HeldTree {
     /// # Errors
     /// If the tree was restored, or the kernel refuses.
     pub fn lower(&self) -> Result<(), ActError> {
-        self.want(Wanted::Original)
+        self.want(TreeTarget::Original)
     }
 
     /// Lets the tree run on all of these CPUs wherever it is pinned to one.
@@ -210,9 +210,9 @@ impl HeldTree {
     pub fn count(&self, tids: impl Iterator<Item = Tid>) {
         let orders = self.lock();
         let other = match orders.wanted {
-            Wanted::Raised(priority) => Scheduling::Fifo { priority: priority.number().into() },
-            Wanted::First => Scheduling::Other { nice: -19 },
-            Wanted::Original => return,
+            TreeTarget::Raised(priority) => Scheduling::Fifo { priority: priority.number().into() },
+            TreeTarget::First => Scheduling::Other { nice: -19 },
+            TreeTarget::Original => return,
         };
         if orders.given_back {
             return;
@@ -221,8 +221,10 @@ impl HeldTree {
         for tid in tids {
             let _ = set_scheduling(tid, &other);
             let _ = match orders.wanted {
-                Wanted::Raised(priority) => set_scheduling(tid, &round_robin(priority.number())),
-                Wanted::First | Wanted::Original => favour(tid),
+                TreeTarget::Raised(priority) => {
+                    set_scheduling(tid, &round_robin(priority.number()))
+                }
+                TreeTarget::First | TreeTarget::Original => favour(tid),
             };
         }
     }
@@ -263,7 +265,7 @@ impl HeldTree {
         // One that waits in the kernel for a thread behind it spins there and cannot be frozen. It
         // goes to the end of the queue.
         let alone = std::mem::take(&mut orders.alone);
-        if let Wanted::Raised(priority) = orders.wanted {
+        if let TreeTarget::Raised(priority) = orders.wanted {
             for tid in alone {
                 let _ = set_scheduling(tid, &round_robin(priority.number()));
             }
@@ -286,7 +288,7 @@ impl HeldTree {
     /// If the tree was restored, or the kernel refuses.
     pub fn put_first(&self, tid: Tid, timeslice: Timeslice) -> Result<(), ActError> {
         let mut orders = self.orders()?;
-        let Wanted::Raised(priority) = orders.wanted else { return Ok(()) };
+        let TreeTarget::Raised(priority) = orders.wanted else { return Ok(()) };
         // On several CPUs the thread keeps the higher priority until the others are accounted. The
         // kernel then moves it to a CPU whose thread is not to run first.
         let lowers = orders.wide.is_none();
@@ -378,7 +380,7 @@ impl HeldTree {
     ///
     /// # Errors
     /// If the tree was restored, or the kernel refuses.
-    pub fn leave(&self, how: Leaving) -> Result<Vec<(Tid, Original)>, ActError> {
+    pub fn leave(&self, how: HandoverState) -> Result<Vec<(Tid, Original)>, ActError> {
         let mut orders = self.orders()?;
         let mut changed = Vec::new();
         for tid in self.list()? {
@@ -389,7 +391,7 @@ impl HeldTree {
             orders.originals.insert(tid, original);
             changed.push((tid, original));
         }
-        (orders.wanted, orders.cpus) = (Wanted::Original, None);
+        (orders.wanted, orders.cpus) = (TreeTarget::Original, None);
         self.bring(&mut orders)?;
         if !how.stays_stopped {
             self.freeze(&mut orders, false)?;
@@ -400,7 +402,7 @@ impl HeldTree {
     /// Records that all threads were blocked and as ordered when the tree had used this much CPU
     /// time.
     pub fn has_rested(&self, used: Span) {
-        self.lock().rest = Some(Rest::since(used));
+        self.lock().rest = Some(QuietRecord::since(used));
     }
 
     /// Returns true if the tree needs no audit now: it has used no CPU time since all its threads
@@ -421,7 +423,7 @@ impl HeldTree {
         give_back(entry)
     }
 
-    fn want(&self, wanted: Wanted) -> Result<(), ActError> {
+    fn want(&self, wanted: TreeTarget) -> Result<(), ActError> {
         let mut orders = self.orders()?;
         if orders.wanted == wanted {
             return Ok(());
@@ -432,7 +434,7 @@ impl HeldTree {
     }
 
     /// Applies the orders to all threads, including those started meanwhile.
-    fn bring(&self, orders: &mut Orders) -> Result<(), ActError> {
+    fn bring(&self, orders: &mut TreeOrders) -> Result<(), ActError> {
         let mut done = BTreeSet::new();
         for _ in 0..ROUNDS {
             let there = self.list()?;
@@ -448,7 +450,7 @@ impl HeldTree {
         Ok(())
     }
 
-    fn bring_one(&self, orders: &mut Orders, tid: Tid) -> Result<(), ActError> {
+    fn bring_one(&self, orders: &mut TreeOrders, tid: Tid) -> Result<(), ActError> {
         let Some(original) = self.original(orders, tid)? else { return Ok(()) };
         let cpus = orders.cpus.unwrap_or(original.affinity);
         // Affinity first, so that no thread is real-time on another CPU because of us.
@@ -464,9 +466,9 @@ impl HeldTree {
         }
         orders.unbound.remove(&tid);
         let (act, set) = match orders.wanted {
-            Wanted::Original => (Act::Lower, set_scheduling(tid, &original.scheduling)),
-            Wanted::First => (Act::Favour, favour(tid)),
-            Wanted::Raised(priority) => {
+            TreeTarget::Original => (Act::Lower, set_scheduling(tid, &original.scheduling)),
+            TreeTarget::First => (Act::Favour, favour(tid)),
+            TreeTarget::Raised(priority) => {
                 (Act::Raise(priority), set_scheduling(tid, &round_robin(priority.number())))
             }
         };
@@ -475,7 +477,7 @@ impl HeldTree {
 
     /// Returns the state that a thread is restored to. `None` if it has ended. A thread started
     /// while the tree was held gets the default state, but keeps its nice value.
-    fn original(&self, orders: &mut Orders, tid: Tid) -> Result<Option<Original>, ActError> {
+    fn original(&self, orders: &mut TreeOrders, tid: Tid) -> Result<Option<Original>, ActError> {
         if let Some(&original) = orders.originals.get(&tid) {
             return Ok(Some(original));
         }
@@ -505,7 +507,7 @@ impl HeldTree {
         })
     }
 
-    fn freeze(&self, orders: &mut Orders, is_frozen: bool) -> Result<(), ActError> {
+    fn freeze(&self, orders: &mut TreeOrders, is_frozen: bool) -> Result<(), ActError> {
         if orders.is_frozen != is_frozen {
             let (text, act) = if is_frozen { ("1", Act::Freeze) } else { ("0", Act::Thaw) };
             let written = orders.switch.write_all_at(text.as_bytes(), 0);
@@ -523,7 +525,7 @@ impl HeldTree {
         self.0.first[0].tid()
     }
 
-    fn orders(&self) -> Result<MutexGuard<'_, Orders>, ActError> {
+    fn orders(&self) -> Result<MutexGuard<'_, TreeOrders>, ActError> {
         let orders = self.lock();
         if orders.given_back {
             return Err(ActError::GivenBack { tid: self.carrier() });
@@ -533,7 +535,7 @@ impl HeldTree {
 
     /// Locks the orders, also after a panic: a panic in the middle of an order causes at worst one
     /// superfluous system call.
-    fn lock(&self) -> MutexGuard<'_, Orders> {
+    fn lock(&self) -> MutexGuard<'_, TreeOrders> {
         self.0.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -578,7 +580,7 @@ fn round_robin(priority: u8) -> SchedulingOf {
     SchedulingOf { class, reset_on_fork: false }
 }
 
-impl Orders {
+impl TreeOrders {
     /// Returns how a thread differs from its orders. `None` if it does not, or has ended.
     fn drift_of(&self, tid: Tid) -> Option<Drift> {
         let (class, cpus) = (get_scheduling(tid).ok()?, get_affinity(tid).ok()?);
@@ -586,12 +588,12 @@ impl Orders {
             return None;
         }
         let is_as_ordered = match self.wanted {
-            Wanted::Original => {
+            TreeTarget::Original => {
                 let is_its_own = |it: &Original| it.scheduling.class == class.class;
                 !is_ours(class.class) || self.originals.get(&tid).is_some_and(is_its_own)
             }
-            Wanted::First => class.class == Scheduling::Other { nice: -20 },
-            Wanted::Raised(priority) => {
+            TreeTarget::First => class.class == Scheduling::Other { nice: -20 },
+            TreeTarget::Raised(priority) => {
                 [round_robin(priority.number()), fifo(priority.number())].contains(&class)
             }
         };
@@ -628,10 +630,10 @@ mod tests {
     #[test]
     fn idle_tree_is_audited_every_tenth_time_and_busy_tree_always() {
         let used = Span::from_ms(3);
-        let mut rest = Rest::since(used);
+        let mut rest = QuietRecord::since(used);
         let looked = (0..20).map(|_| rest.lasts(used));
         assert_eq!(looked.take_while(|lasts| *lasts).count(), 9);
         assert!(!rest.lasts(used), "until it has been looked at");
-        assert!(!Rest::since(used).lasts(used + Span::from_us(1)));
+        assert!(!QuietRecord::since(used).lasts(used + Span::from_us(1)));
     }
 }

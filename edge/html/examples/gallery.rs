@@ -1,7 +1,7 @@
 //! A page with every kind of figure and cell, for inspection: `cargo run -p slackline-html
 //! --example gallery > gallery.html`.
 
-use slackline_html::{Axis, Cell, Figure, Layer, Made, Page, Plot, Table};
+use slackline_html::{Axis, Cell, Figure, FigureOrigin, Layer, Page, Plot, Table};
 
 /// Returns pseudo-random numbers, which are the same for the same seed.
 fn noise(seed: u32) -> impl Iterator<Item = f64> {
@@ -119,7 +119,8 @@ fn main() {
         .row([text("smallest `error`"), Cell::Dash, number("0 %"), Cell::Fair("same shape".into())])
         .row([text("average"), number("0.1 %"), number("9.1 %"), Cell::Bad("differs".into())])
         .note("A note with `code` in it.");
-    let made = Made::by("cargo run --example gallery").seeds("1 to 10").commit(Some("0123abc"));
+    let made =
+        FigureOrigin::by("cargo run --example gallery").seeds("1 to 10").commit(Some("0123abc"));
     let page = Page::new("What a report can hold", made)
         .text("A paragraph with `code`, a < b & c.")
         .figure(points())

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use crate::axis::Axis;
 use crate::ink::Ink;
-use crate::layer::{At, Layer, Region, Rule, Shape, Spread};
+use crate::layer::{Coordinate, Layer, Region, Rule, Shape, Spread};
 use crate::legend::{Legend, mark, mark_paint};
 use crate::marks::{dash, marker};
 use crate::plot::Plot;
@@ -247,7 +247,7 @@ impl Canvas<'_> {
         Some(self.area.bottom() - self.y.place(value)? * self.area.height)
     }
 
-    fn spot(&self, at: At) -> Option<Spot> {
+    fn spot(&self, at: Coordinate) -> Option<Spot> {
         Some(Spot { x: self.x_at(at.x)?, y: self.y_at(at.y)? })
     }
 
@@ -274,7 +274,7 @@ impl Canvas<'_> {
         }
     }
 
-    fn told(&self, layer: &Layer, at: At) -> String {
+    fn told(&self, layer: &Layer, at: Coordinate) -> String {
         let x = match &self.x.kind {
             Kind::Names(names) => names
                 .iter()
@@ -288,11 +288,11 @@ impl Canvas<'_> {
 
     /// Draws values. Those within a tenth of a pixel share one mark, which is larger for more
     /// values.
-    fn points(&mut self, layer: &Layer, ats: &[At]) {
+    fn points(&mut self, layer: &Layer, ats: &[Coordinate]) {
         let (_, offset) = self.slot(layer);
         let shown = ats.iter().filter(|at| self.x.shows(at.x) && self.y.shows(at.y));
         let spots = shown.filter_map(|at| self.spot(*at).map(|spot| (spot, *at)));
-        let mut places: BTreeMap<(String, String), (Spot, At, u32)> = BTreeMap::new();
+        let mut places: BTreeMap<(String, String), (Spot, Coordinate, u32)> = BTreeMap::new();
         for (spot, at) in spots {
             let spot = Spot { x: spot.x + offset, ..spot };
             let place = places.entry((r(spot.x), r(spot.y))).or_insert((spot, at, 0));
@@ -319,10 +319,11 @@ impl Canvas<'_> {
         }
     }
 
-    fn line(&mut self, layer: &Layer, ats: &[At], band: &[Spread]) {
+    fn line(&mut self, layer: &Layer, ats: &[Coordinate], band: &[Spread]) {
         let (ink, number) = (self.legend.ink(layer), self.legend.number(layer));
-        let edge =
-            |pick: fn(&Spread) -> f64| band.iter().map(move |of| At { x: of.x, y: pick(of) });
+        let edge = |pick: fn(&Spread) -> f64| {
+            band.iter().map(move |of| Coordinate { x: of.x, y: pick(of) })
+        };
         let around =
             edge(|of| of.high).chain(edge(|of| of.low).collect::<Vec<_>>().into_iter().rev());
         let outline = polyline(around.filter_map(|at| self.spot(at)));
@@ -339,7 +340,7 @@ impl Canvas<'_> {
         }
     }
 
-    fn steps(&mut self, layer: &Layer, ats: &[At]) {
+    fn steps(&mut self, layer: &Layer, ats: &[Coordinate]) {
         let (ink, number) = (self.legend.ink(layer), self.legend.number(layer));
         let mut path = String::new();
         for at in ats {
@@ -362,7 +363,7 @@ impl Canvas<'_> {
         let all = spreads.len() * self.slots.len().max(1);
         let floor = if self.y.kind == Kind::Log { self.y.range.from } else { 0.0 };
         for of in spreads {
-            let at = At { x: of.x, y: of.mid };
+            let at = Coordinate { x: of.x, y: of.mid };
             let (Some(spot), Some(base)) = (self.spot(at), self.y_at(floor)) else { continue };
             let (left, right) = (spot.x + offset - width * 0.46, spot.x + offset + width * 0.46);
             let corners = [(left, base), (left, spot.y), (right, spot.y), (right, base)];
@@ -400,14 +401,14 @@ impl Canvas<'_> {
         let (ink, number) = (self.legend.ink(layer), self.legend.number(layer));
         let (_, offset) = self.slot(layer);
         for of in spreads {
-            let Some(spot) = self.spot(At { x: of.x, y: of.mid }) else { continue };
+            let Some(spot) = self.spot(Coordinate { x: of.x, y: of.mid }) else { continue };
             let spot = Spot { x: spot.x + offset, ..spot };
             self.whisker(spot.x, *of, Paint::stroke(ink, 1.6));
             mark(self.svg, layer, spot, (ink, number));
         }
     }
 
-    fn stack(&mut self, layer: &Layer, ats: &[At]) {
+    fn stack(&mut self, layer: &Layer, ats: &[Coordinate]) {
         let ink = self.legend.ink(layer);
         let mut below = std::mem::take(&mut self.stacked);
         below.resize(ats.len(), 0.0);
@@ -415,7 +416,7 @@ impl Canvas<'_> {
         let edge = |heights: &[f64]| -> Vec<Spot> {
             let mut spots: Vec<Spot> = Vec::new();
             for (at, height) in ats.iter().zip(heights) {
-                let Some(spot) = self.spot(At { x: at.x, y: *height }) else { continue };
+                let Some(spot) = self.spot(Coordinate { x: at.x, y: *height }) else { continue };
                 if let Some(last) = spots.last() {
                     spots.push(Spot { x: spot.x, y: last.y });
                 }
@@ -531,7 +532,7 @@ impl Canvas<'_> {
                 corners
             }
             Shape::Ranges(spreads) => {
-                let middles = spreads.iter().map(|of| At { x: of.x, y: of.mid });
+                let middles = spreads.iter().map(|of| Coordinate { x: of.x, y: of.mid });
                 middles.filter_map(|at| Some(moved(self.spot(at)?, offset))).collect()
             }
             _ => Vec::new(),

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crate::draw::{draw_plot, scales_of};
 use crate::ink::{Ink, style};
 use crate::legend::Legend;
-use crate::made::Made;
+use crate::made::FigureOrigin;
 use crate::plot::{Plot, WIDTH};
 use crate::svg::{Anchor, Area, Font, Paint, Spot, Svg};
 use crate::text::{ems, escaped};
@@ -62,7 +62,7 @@ impl Figure {
 
     /// Returns the figure as a file of its own, with its provenance at the foot.
     #[must_use]
-    pub fn svg(&self, made: &Made) -> String {
+    pub fn svg(&self, made: &FigureOrigin) -> String {
         let (inside, height) = self.inside(made);
         let head = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height:.0}\" \
@@ -80,7 +80,7 @@ impl Figure {
     }
 
     /// Returns the figure for a page. `number` is its number there, counted from one.
-    pub(crate) fn html(&self, made: &Made, number: usize) -> String {
+    pub(crate) fn html(&self, made: &FigureOrigin, number: usize) -> String {
         let mut text = String::from("<figure>\n");
         let _ = writeln!(text, "<p class=\"title\">{}</p>", escaped(&self.title));
         let legend = Legend::of(&self.panels);
@@ -130,7 +130,7 @@ impl Figure {
         (WIDTH - GAP * (columns - 1.0)) / columns
     }
 
-    fn inside(&self, made: &Made) -> (String, f64) {
+    fn inside(&self, made: &FigureOrigin) -> (String, f64) {
         let mut svg = Svg::default();
         let mut top = 8.0;
         for line in lines(&self.title, TITLE.size) {

@@ -22,7 +22,7 @@ pub(crate) struct Spread {
 
 /// A point of a plot.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct At {
+pub(crate) struct Coordinate {
     pub(crate) x: f64,
     pub(crate) y: f64,
 }
@@ -30,20 +30,20 @@ pub(crate) struct At {
 /// A value at a place on two axes of names.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Tile {
-    pub(crate) at: At,
+    pub(crate) at: Coordinate,
     pub(crate) value: f64,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) enum Shape {
-    Points(Vec<At>),
-    Line(Vec<At>, Vec<Spread>),
+    Points(Vec<Coordinate>),
+    Line(Vec<Coordinate>, Vec<Spread>),
     /// Each value lasts until the next one.
-    Steps(Vec<At>),
+    Steps(Vec<Coordinate>),
     Bars(Vec<Spread>),
     Ranges(Vec<Spread>),
     /// Steps on top of the previous layers of this shape.
-    Stack(Vec<At>),
+    Stack(Vec<Coordinate>),
     RuleAt(Rule),
     Region(Region),
     /// Tiles, with the value above which they are outlined.
@@ -88,11 +88,12 @@ impl Layer {
         let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
         values.sort_by(f64::total_cmp);
         let all = values.len() as f64;
-        let mut steps: Vec<At> = values.first().map(|&x| At { x, y: 0.0 }).into_iter().collect();
-        let part = |(nth, x): (usize, f64)| At { x, y: (nth + 1) as f64 * 100.0 / all };
+        let mut steps: Vec<Coordinate> =
+            values.first().map(|&x| Coordinate { x, y: 0.0 }).into_iter().collect();
+        let part = |(nth, x): (usize, f64)| Coordinate { x, y: (nth + 1) as f64 * 100.0 / all };
         steps.extend(values.into_iter().enumerate().map(part));
         // Of equal values only the last matters, except the one at zero, where the curve begins.
-        let mut kept: Vec<At> = Vec::new();
+        let mut kept: Vec<Coordinate> = Vec::new();
         for step in steps {
             match kept.last_mut() {
                 Some(last) if last.x == step.x && last.y > 0.0 => *last = step,
@@ -138,7 +139,7 @@ impl Layer {
         values: impl IntoIterator<Item = (f64, f64, f64)>,
         line: f64,
     ) -> Layer {
-        let tile = |(x, y, value)| Tile { at: At { x, y }, value };
+        let tile = |(x, y, value)| Tile { at: Coordinate { x, y }, value };
         Layer::new(name, Shape::Tiles(values.into_iter().map(tile).collect(), line))
     }
 
@@ -198,9 +199,9 @@ impl Layer {
     }
 }
 
-fn ats(values: impl IntoIterator<Item = (f64, f64)>) -> Vec<At> {
-    let finite = |at: &At| at.x.is_finite() && at.y.is_finite();
-    values.into_iter().map(|(x, y)| At { x, y }).filter(finite).collect()
+fn ats(values: impl IntoIterator<Item = (f64, f64)>) -> Vec<Coordinate> {
+    let finite = |at: &Coordinate| at.x.is_finite() && at.y.is_finite();
+    values.into_iter().map(|(x, y)| Coordinate { x, y }).filter(finite).collect()
 }
 
 fn spread((x, low, mid, high): (f64, f64, f64, f64)) -> Spread {

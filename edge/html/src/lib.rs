@@ -51,7 +51,7 @@ mod text;
 pub use axis::Axis;
 pub use figure::Figure;
 pub use layer::Layer;
-pub use made::Made;
+pub use made::FigureOrigin;
 pub use page::Page;
 pub use plot::Plot;
 pub use table::{Cell, Table};

@@ -2,37 +2,37 @@
 
 /// Provenance of a figure or page: all that is needed to make it again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Made {
+pub struct FigureOrigin {
     command: String,
     seeds: Option<String>,
     commit: Option<String>,
     more: Vec<String>,
 }
 
-impl Made {
+impl FigureOrigin {
     /// Creates the provenance of a command. Of the files in it only the names are kept, so that a
     /// shared page reveals no folders.
     #[must_use]
-    pub fn by(command: &str) -> Made {
+    pub fn by(command: &str) -> FigureOrigin {
         let words = words(command).into_iter().map(without_folder).collect::<Vec<_>>();
-        Made { command: words.join(" "), ..Made::default() }
+        FigureOrigin { command: words.join(" "), ..FigureOrigin::default() }
     }
 
     /// Sets the seeds, as a text such as `1 to 10`.
     #[must_use]
-    pub fn seeds(self, seeds: &str) -> Made {
-        Made { seeds: Some(seeds.into()), ..self }
+    pub fn seeds(self, seeds: &str) -> FigureOrigin {
+        FigureOrigin { seeds: Some(seeds.into()), ..self }
     }
 
     /// Sets the commit, if it is known.
     #[must_use]
-    pub fn commit(self, commit: Option<&str>) -> Made {
-        Made { commit: commit.map(Into::into), ..self }
+    pub fn commit(self, commit: Option<&str>) -> FigureOrigin {
+        FigureOrigin { commit: commit.map(Into::into), ..self }
     }
 
     /// Adds another condition, such as the host or the version.
     #[must_use]
-    pub fn with(mut self, what: &str) -> Made {
+    pub fn with(mut self, what: &str) -> FigureOrigin {
         self.more.push(what.into());
         self
     }

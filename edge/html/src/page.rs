@@ -2,7 +2,7 @@
 
 use crate::figure::Figure;
 use crate::ink::style;
-use crate::made::Made;
+use crate::made::FigureOrigin;
 use crate::table::Table;
 use crate::text::{escaped, prose};
 
@@ -10,7 +10,7 @@ use crate::text::{escaped, prose};
 #[derive(Clone, Debug)]
 pub struct Page {
     title: String,
-    made: Made,
+    made: FigureOrigin,
     parts: Vec<Part>,
 }
 
@@ -70,7 +70,7 @@ details{margin:14px 0}summary{cursor:pointer;color:var(--muted)}
 impl Page {
     /// Creates an empty page.
     #[must_use]
-    pub fn new(title: &str, made: Made) -> Page {
+    pub fn new(title: &str, made: FigureOrigin) -> Page {
         Page { title: title.into(), made, parts: Vec::new() }
     }
 

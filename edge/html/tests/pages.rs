@@ -1,6 +1,6 @@
 //! Properties of all pages and pictures, whatever was drawn.
 
-use slackline_html::{Axis, Cell, Figure, Layer, Made, Page, Plot, Table};
+use slackline_html::{Axis, Cell, Figure, FigureOrigin, Layer, Page, Plot, Table};
 
 const NASTY: &str = "<script>alert('x')</script> & \"more\"";
 
@@ -35,7 +35,7 @@ fn plots() -> Vec<Plot> {
 }
 
 fn page() -> Page {
-    let made = Made::by(NASTY).seeds("1").commit(Some("abc")).with(NASTY);
+    let made = FigureOrigin::by(NASTY).seeds("1").commit(Some("abc")).with(NASTY);
     let cells = [
         Cell::Text(NASTY.into()),
         Cell::Number(NASTY.into()),
@@ -50,7 +50,7 @@ fn page() -> Page {
         .list([NASTY])
         .figure(Figure::of_panels(NASTY, plots()).caption(NASTY).columns(3))
         .figure(Figure::of_panels("no panels", []))
-        .folded(NASTY, Page::new("", Made::default()).table(table))
+        .folded(NASTY, Page::new("", FigureOrigin::default()).table(table))
 }
 
 /// Asserts that every tag is closed by its own kind, in order.
@@ -79,7 +79,7 @@ fn user_text_in_a_page_is_never_markup() {
 
 #[test]
 fn pages_and_pictures_load_nothing_from_the_network() {
-    let svg = Figure::of_panels("it", plots()).svg(&Made::by("it"));
+    let svg = Figure::of_panels("it", plots()).svg(&FigureOrigin::by("it"));
     assert_well_formed(&svg);
     for text in [page().html(), svg] {
         let text = text.replace("http://www.w3.org/2000/svg", "");
@@ -105,7 +105,7 @@ fn one_name_has_one_colour_in_all_panels() {
         names.into_iter().fold(plot, |plot, name| plot.with(layer(name)))
     };
     let figure = Figure::of_panels("it", [plot(["a", "b"]), plot(["b", "a"])]);
-    let svg = figure.svg(&Made::default());
+    let svg = figure.svg(&FigureOrigin::default());
     let bars = |name: &str| {
         let told = format!("<title>{name}: a, 1</title>");
         let bars: Vec<&str> = svg.lines().filter(|line| line.contains(&told)).collect();
@@ -122,7 +122,7 @@ fn equal_points_are_drawn_once() {
     let svg = |count: usize| {
         let points = (0..count).map(|nth| ((nth % 100) as f64, 1.0));
         let plot = Plot::new(Axis::linear("x", ""), Axis::linear("y", ""));
-        Figure::new("it", plot.with(Layer::points("a", points))).svg(&Made::default())
+        Figure::new("it", plot.with(Layer::points("a", points))).svg(&FigureOrigin::default())
     };
     assert!(svg(100_000).len() < svg(100).len() + 100);
 }
@@ -130,7 +130,7 @@ fn equal_points_are_drawn_once() {
 #[test]
 fn provenance_is_below_every_picture() {
     let plot = Plot::new(Axis::linear("x", ""), Axis::linear("y", ""));
-    let made = Made::by("slackline alert").seeds("1 to 10").commit(Some("abc"));
+    let made = FigureOrigin::by("slackline alert").seeds("1 to 10").commit(Some("abc"));
     let svg = Figure::new("it", plot).svg(&made);
     assert!(svg.contains(">slackline alert \u{b7} seeds 1 to 10 \u{b7} commit abc</text>"));
 }
@@ -155,7 +155,7 @@ fn region_name_is_placed_where_no_line_crosses() {
         let plot = plot
             .with(Layer::line("a", line.iter().copied()))
             .with(Layer::region_y("theirs", (0.0, 10.0)));
-        place_of(&Figure::new("it", plot).svg(&Made::default()), "theirs")
+        place_of(&Figure::new("it", plot).svg(&FigureOrigin::default()), "theirs")
     };
     let free = named(&[(0.0, 1.0), (10.0, 1.0)]);
     assert_eq!(free.2, "end", "at the right");
@@ -177,7 +177,7 @@ fn value_on_a_bar_is_above_its_published_value() {
         let plot = Plot::new(x, Axis::linear("y", "").range((0.0, 100.0)));
         let theirs = Layer::points("theirs", [(0.0, published)]).over("b").published();
         let plot = plot.with(Layer::bars("b", [(0.0, 38.5)])).with(theirs);
-        place_of(&Figure::new("it", plot).svg(&Made::default()), "38.5").1
+        place_of(&Figure::new("it", plot).svg(&FigureOrigin::default()), "38.5").1
     };
     let far = bar(80.0);
     assert!((bar(10.0) - far).abs() < 0.1, "{far}");
@@ -191,7 +191,7 @@ fn two_panels_beside_each_other_stack_on_a_narrow_screen() {
     assert!(html.contains("grid-template-columns:repeat(auto-fill,minmax(min(100%,var(--least))"));
     let plot = || Plot::new(Axis::linear("x", ""), Axis::linear("y", ""));
     let least = |figure: Figure| {
-        let html = Page::new("it", Made::default()).figure(figure).html();
+        let html = Page::new("it", FigureOrigin::default()).figure(figure).html();
         let panels = html.matches("<div class=\"plot\" tabindex=\"0\">\n<svg").count();
         let least = html.split("--least:").find_map(|rest| rest.split_once("px\""));
         (panels, least.expect("a width").0.parse::<u32>().expect("a number"))
@@ -212,7 +212,7 @@ fn legend_and_title_of_a_page_are_text_that_wraps() {
     let plot = Plot::new(Axis::linear("x", ""), Axis::linear("y", ""));
     let plot = names.iter().fold(plot, |plot, name| plot.with(Layer::line(name, [(1.0, 1.0)])));
     let figure = Figure::new("the title", plot).caption("the caption");
-    let html = Page::new("it", Made::default()).figure(figure).html();
+    let html = Page::new("it", FigureOrigin::default()).figure(figure).html();
     assert_well_formed(&html);
     assert!(html.contains("<p class=\"title\">the title</p>"));
     assert!(html.contains(".legend{display:flex;flex-wrap:wrap"));
@@ -225,7 +225,7 @@ fn legend_and_title_of_a_page_are_text_that_wraps() {
 
 #[test]
 fn foot_of_a_page_names_no_folders() {
-    let line = |command: &str| Made::by(command).line();
+    let line = |command: &str| FigureOrigin::by(command).line();
     let typed = "slackline sweep /some/ann/a.toml --csv=/srv/x/b.csv --page ~/c.html sub/d.toml";
     assert_eq!(line(typed), "slackline sweep a.toml --csv=b.csv --page c.html d.toml");
     assert_eq!(

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
-use slackline_fence::{Held, HeldTree, TreeUsage};
+use slackline_fence::{HeldThread, HeldTree, TreeUsage};
 use slackline_linux::sys::{ThreadClock, Tid};
 use slackline_linux::thread::Stat;
 
@@ -42,7 +42,7 @@ pub struct Unreadable {
 /// One thread of a vCPU.
 #[derive(Debug)]
 pub(crate) struct Member {
-    pub(crate) held: Held,
+    pub(crate) held: HeldThread,
     /// Clock of its CPU time, as the kernel counts it: without interrupts, and without time stolen
     /// by a hypervisor below.
     pub(crate) clock: ThreadClock,
@@ -54,7 +54,7 @@ pub(crate) struct Member {
 #[derive(Debug)]
 pub(crate) enum UsedClock {
     /// The kernel's count of a thread.
-    Kernel(Held, ThreadClock),
+    Kernel(HeldThread, ThreadClock),
     /// The kernel's count of a whole tree, divided by the number of CPUs that it runs on at once.
     /// These count as one CPU.
     Tree(TreeUsage, u64),

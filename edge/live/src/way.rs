@@ -14,7 +14,7 @@ use slackline_units::{CpuId, CpuSet, Span, VcpuId};
 
 use crate::watch::notice::{NoticeOf, UseNotice};
 use crate::watch::perf::UseRings;
-use slackline_fence::{Held, HeldTree, Leaving, Original, Timeslice};
+use slackline_fence::{HandoverState, HeldThread, HeldTree, Original, Timeslice};
 use slackline_linux::step::priority::Ladder;
 use slackline_linux::step::{ActError, FifoPriority};
 use slackline_linux::sys::Tid;
@@ -79,7 +79,7 @@ pub(crate) struct VcpuHandle {
 #[derive(Debug)]
 pub(crate) enum HeldThreads {
     /// Each of these threads.
-    Each(Vec<Held>),
+    Each(Vec<HeldThread>),
     /// All threads of a tree at once.
     Tree(HeldTree),
 }
@@ -204,7 +204,7 @@ impl VcpuHandle {
     pub(crate) fn leave(
         &self,
         number: u64,
-        how: Leaving,
+        how: HandoverState,
     ) -> Result<Vec<(Tid, Original)>, ActError> {
         let mut state = self.state();
         state.is_news(number);

@@ -16,14 +16,14 @@ use slackline_scenario::io::ClientKind;
 use slackline_units::{Span, Time};
 
 use crate::clock::{monotonic, sleep_until, thread_time, wake_exactly};
-use crate::done::{Done, Tally};
+use crate::done::{LoadResults, Tally};
 use crate::end::End;
 use crate::job::{Job, Note, Reporter};
 use crate::{LoadError, Options, Ports, net};
 
 /// Task of a client.
 #[derive(Clone, Debug)]
-pub struct Asking {
+pub struct ClientTask {
     /// Kind of the client in the scenario.
     pub kind: ClientKind,
     /// Port on 127.0.0.1 that it talks to.
@@ -60,7 +60,7 @@ pub fn port_for(kind: &ClientKind, ports: Ports) -> u16 {
 ///
 /// # Errors
 /// If a stream has no server, or the kernel refuses to wait.
-pub fn ask(asking: &Asking, options: Options) -> Result<Done, LoadError> {
+pub fn ask(asking: &ClientTask, options: Options) -> Result<LoadResults, LoadError> {
     wake_exactly();
     let notes = Reporter::new(options.jobs)?;
     if let Some(start) = options.start {
@@ -80,7 +80,7 @@ pub fn ask(asking: &Asking, options: Options) -> Result<Done, LoadError> {
         count: asking.count.unwrap_or(u64::MAX),
         end: &end,
         notes: &notes,
-        done: Done::default(),
+        done: LoadResults::default(),
         responses: Tally::new(),
     };
     match asking.kind {
@@ -109,7 +109,7 @@ struct Client<'a> {
     count: u64,
     end: &'a End,
     notes: &'a Reporter,
-    done: Done,
+    done: LoadResults,
     responses: Tally,
 }
 

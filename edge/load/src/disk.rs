@@ -36,7 +36,7 @@ impl Disk {
         let direct = fcntl_getfl(&file).and_then(|it| fcntl_setfl(&file, it | OFlags::DIRECT));
         let mut disk = Disk { file, is_direct: direct.is_ok() };
         // Some file systems accept the flag and refuse to read with it.
-        if disk.is_direct && disk.read(&mut Place::new(0), 1).is_err() {
+        if disk.is_direct && disk.read(&mut ReaderPosition::new(0), 1).is_err() {
             let indirect = |it| fcntl_setfl(&disk.file, it - OFlags::DIRECT);
             fcntl_getfl(&disk.file).and_then(indirect).map_err(|error| cannot(error.into()))?;
             disk.is_direct = false;
@@ -45,7 +45,7 @@ impl Disk {
     }
 
     /// Reads this number of bytes from a position on.
-    pub(crate) fn read(&self, place: &mut Place, bytes: u64) -> Result<(), LoadError> {
+    pub(crate) fn read(&self, place: &mut ReaderPosition, bytes: u64) -> Result<(), LoadError> {
         let mut left = bytes;
         while left > 0 {
             let length = left.min(CHUNK).min(SIZE - place.offset);
@@ -67,20 +67,20 @@ impl Disk {
 
 /// Position of a reader, and its buffer.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ReaderPosition {
     offset: u64,
     buffer: Vec<u8>,
     /// Offset of the aligned part of the buffer.
     first: usize,
 }
 
-impl Place {
+impl ReaderPosition {
     /// Creates a position for a reader. Readers start at different positions.
-    pub(crate) fn new(reader: u64) -> Place {
+    pub(crate) fn new(reader: u64) -> ReaderPosition {
         let size = usize::try_from(CHUNK + ALIGNED).expect("a mebibyte");
         let buffer = vec![0; size];
         let first = buffer.as_ptr().align_offset(usize::try_from(ALIGNED).expect("a page"));
-        Place { offset: reader * CHUNK % SIZE, buffer, first }
+        ReaderPosition { offset: reader * CHUNK % SIZE, buffer, first }
     }
 }
 
@@ -93,7 +93,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let disk = Disk::new(folder.path()).unwrap();
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-        let mut place = Place::new(3);
+        let mut place = ReaderPosition::new(3);
         for bytes in [1, 4096, 5000, CHUNK, SIZE + 1, 3 * SIZE] {
             disk.read(&mut place, bytes).unwrap();
             assert!(place.offset < SIZE && place.offset.is_multiple_of(ALIGNED));

@@ -9,7 +9,7 @@ use crate::job::{Note, Reporter};
 
 /// Results of a load with devices, or of a client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Done {
+pub struct LoadResults {
     /// Time from its start to its end.
     pub elapsed: Span,
     /// CPU time that it used.
@@ -47,9 +47,9 @@ pub struct Responses {
     pub worst: Span,
 }
 
-impl Done {
+impl LoadResults {
     /// Adds the results of another thread in the same time.
-    pub(crate) fn add(&mut self, other: &Done) {
+    pub(crate) fn add(&mut self, other: &LoadResults) {
         self.used += other.used;
         self.asked += other.asked;
         self.answered += other.answered;
@@ -98,15 +98,15 @@ const TELL_EVERY: Span = Span::from_ms(10);
 
 /// Data that has moved and has not been reported.
 #[derive(Debug)]
-pub(crate) struct Moved<'a> {
+pub(crate) struct TransferCounter<'a> {
     notes: &'a Reporter,
     bytes: u64,
     told: Time,
 }
 
-impl<'a> Moved<'a> {
-    pub(crate) fn new(notes: &'a Reporter) -> Moved<'a> {
-        Moved { notes, bytes: 0, told: Time::START }
+impl<'a> TransferCounter<'a> {
+    pub(crate) fn new(notes: &'a Reporter) -> TransferCounter<'a> {
+        TransferCounter { notes, bytes: 0, told: Time::START }
     }
 
     pub(crate) fn add(&mut self, bytes: u64) -> Result<(), LoadError> {

@@ -18,9 +18,9 @@ use slackline_units::frame::{Class, Frame, Says};
 use slackline_units::{Span, TASKS, Time, Urgency};
 
 use crate::clock::{monotonic, thread_time};
-use crate::done::Done;
+use crate::done::LoadResults;
 use crate::end::End;
-use crate::spin::{Spinner, Until};
+use crate::spin::{SpinEnd, Spinner};
 use crate::{LoadError, Options, net};
 
 /// Parameters of the guest.
@@ -53,7 +53,7 @@ pub fn play(
     guest: &Guest,
     options: Options,
     ready: &mut dyn FnMut(u16),
-) -> Result<Done, LoadError> {
+) -> Result<LoadResults, LoadError> {
     let began = monotonic();
     let at = options.limit.map_or(Time::NEVER, |limit| began.after(limit));
     let end = End::of_many(at, options.stop)?;
@@ -65,7 +65,7 @@ pub fn play(
     let listener = guest.agent.as_deref().map(listen).transpose()?;
     let kick = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
     let kick = kick.map_err(|error| network(error.into()))?;
-    let shared = Shared {
+    let shared = GuestState {
         socket,
         kick,
         taken: AtomicU32::new(0),
@@ -85,14 +85,14 @@ pub fn play(
         let done = vcpu.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         result.map(|()| done)
     })?;
-    Ok(Done { elapsed: monotonic().since(began), ..done })
+    Ok(LoadResults { elapsed: monotonic().since(began), ..done })
 }
 
 /// A packet, and the address for its answer.
 type Request = ([u8; net::PING], SocketAddr);
 
 /// State shared by both threads.
-struct Shared {
+struct GuestState {
     socket: UdpSocket,
     /// Wakes the devices when the vCPU has taken a packet out of the ring.
     kick: OwnedFd,
@@ -106,37 +106,37 @@ struct Shared {
 }
 
 /// A socket file, which is removed when this is dropped.
-struct Unlinked(PathBuf);
+struct SocketFile(PathBuf);
 
-impl Drop for Unlinked {
+impl Drop for SocketFile {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
 /// Listens at a path. A socket file left there is removed.
-fn listen(path: &Path) -> Result<(UnixListener, Unlinked), LoadError> {
+fn listen(path: &Path) -> Result<(UnixListener, SocketFile), LoadError> {
     let no_agent = |source| LoadError::NoAgent { path: path.into(), source };
     if path.symlink_metadata().is_ok_and(|it| it.file_type().is_socket()) {
         std::fs::remove_file(path).map_err(no_agent)?;
     }
     let listener = UnixListener::bind(path).map_err(no_agent)?;
     listener.set_nonblocking(true).map_err(no_agent)?;
-    Ok((listener, Unlinked(path.into())))
+    Ok((listener, SocketFile(path.into())))
 }
 
 /// Reports of one thread to the host.
-struct Talk<'a> {
-    shared: &'a Shared,
+struct ThreadReports<'a> {
+    shared: &'a GuestState,
     host: Option<Arc<UnixStream>>,
     known: u32,
     sequence: u32,
     said: Option<(Says, Time)>,
 }
 
-impl Talk<'_> {
-    fn new(shared: &Shared) -> Talk<'_> {
-        Talk { shared, host: None, known: 0, sequence: 0, said: None }
+impl ThreadReports<'_> {
+    fn new(shared: &GuestState) -> ThreadReports<'_> {
+        ThreadReports { shared, host: None, known: 0, sequence: 0, said: None }
     }
 
     /// Sends a report if it is new, or was sent some time ago and has to be repeated.
@@ -166,12 +166,12 @@ impl Talk<'_> {
 
 /// Runs the devices: puts packets in the ring, and accepts hosts.
 fn devices(
-    shared: &Shared,
+    shared: &GuestState,
     listener: Option<&UnixListener>,
     ring: &Sender<Request>,
     end: &End,
 ) -> Result<(), LoadError> {
-    let mut talk = Talk::new(shared);
+    let mut talk = ThreadReports::new(shared);
     let mut received: u32 = 0;
     loop {
         let items = received.wrapping_sub(shared.taken.load(Ordering::Acquire));
@@ -203,21 +203,21 @@ fn devices(
 
 /// The vCPU, and the two tasks on it.
 struct Vcpu<'a> {
-    shared: &'a Shared,
+    shared: &'a GuestState,
     guest: &'a Guest,
     requests: Receiver<Request>,
-    talk: Talk<'a>,
+    talk: ThreadReports<'a>,
     spinner: Spinner,
 }
 
 impl<'a> Vcpu<'a> {
-    fn new(shared: &'a Shared, guest: &'a Guest, requests: Receiver<Request>) -> Vcpu<'a> {
-        Vcpu { shared, guest, requests, talk: Talk::new(shared), spinner: Spinner::new() }
+    fn new(shared: &'a GuestState, guest: &'a Guest, requests: Receiver<Request>) -> Vcpu<'a> {
+        Vcpu { shared, guest, requests, talk: ThreadReports::new(shared), spinner: Spinner::new() }
     }
 
-    fn run(mut self) -> Done {
+    fn run(mut self) -> LoadResults {
         let before = thread_time();
-        let mut done = Done::default();
+        let mut done = LoadResults::default();
         while !self.shared.is_over.load(Ordering::Relaxed) {
             let Ok((ping, from)) = self.requests.try_recv() else {
                 self.say(false, done.asked > 0);
@@ -253,7 +253,7 @@ impl<'a> Vcpu<'a> {
     fn compute(&mut self, length: Span) {
         let due = thread_time() + length;
         // There is no end that could come before the due time.
-        let (Until::Due | Until::End) = self.spinner.spin(due, Time::NEVER);
+        let (SpinEnd::Due | SpinEnd::End) = self.spinner.spin(due, Time::NEVER);
     }
 }
 

@@ -37,7 +37,7 @@ use slackline_units::{Span, Time};
 use thiserror::Error;
 
 pub use clock::monotonic;
-pub use done::{Done, Responses};
+pub use done::{LoadResults, Responses};
 pub use exchange::Node;
 pub use job::{JOBS_FD, Job, Note, NoteReader, Ports, jobs_from_environment, jobs_on};
 pub use parent::end_with;

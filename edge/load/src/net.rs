@@ -115,7 +115,7 @@ pub(crate) fn patient(stream: &TcpStream) -> io::Result<()> {
 
 /// Result of an exchange with the other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Talk {
+pub(crate) enum ExchangeOutcome {
     /// All data was sent or received.
     Whole,
     /// The other side is gone, is silent for too long, or sends malformed data.
@@ -134,7 +134,7 @@ pub(crate) fn send_data(
     bytes: u64,
     (until, end): (Time, &End),
     sent: &mut u64,
-) -> Result<Talk, LoadError> {
+) -> Result<ExchangeOutcome, LoadError> {
     let mut left = bytes;
     while left > 0 {
         let most = usize::try_from(left).unwrap_or(usize::MAX).min(DATA.len());
@@ -145,21 +145,21 @@ pub(crate) fn send_data(
             }
             Err(error) if is_waiting(&error) => {
                 if end.is_over()? {
-                    return Ok(Talk::End);
+                    return Ok(ExchangeOutcome::End);
                 }
                 if monotonic() >= until {
-                    return Ok(Talk::Gone);
+                    return Ok(ExchangeOutcome::Gone);
                 }
             }
-            Err(_) => return Ok(Talk::Gone),
+            Err(_) => return Ok(ExchangeOutcome::Gone),
         }
     }
-    Ok(Talk::Whole)
+    Ok(ExchangeOutcome::Whole)
 }
 
 /// Sends a few bytes, for which a connection always has space.
-pub(crate) fn send_header(mut stream: &TcpStream, header: &[u8]) -> Talk {
-    if stream.write_all(header).is_ok() { Talk::Whole } else { Talk::Gone }
+pub(crate) fn send_header(mut stream: &TcpStream, header: &[u8]) -> ExchangeOutcome {
+    if stream.write_all(header).is_ok() { ExchangeOutcome::Whole } else { ExchangeOutcome::Gone }
 }
 
 /// Receives on a connection that checks for the end, until `is_whole` returns true for a piece.
@@ -167,28 +167,28 @@ pub(crate) fn receive(
     mut stream: &TcpStream,
     (until, end): (Time, &End),
     is_whole: &mut dyn FnMut(&[u8]) -> bool,
-) -> Result<Talk, LoadError> {
+) -> Result<ExchangeOutcome, LoadError> {
     let mut bytes = [0; HEADER];
     loop {
         match stream.read(&mut bytes) {
-            Ok(0) => return Ok(Talk::Gone),
-            Ok(count) if is_whole(&bytes[..count]) => return Ok(Talk::Whole),
+            Ok(0) => return Ok(ExchangeOutcome::Gone),
+            Ok(count) if is_whole(&bytes[..count]) => return Ok(ExchangeOutcome::Whole),
             Ok(_) => {}
             Err(error) if is_waiting(&error) => {
                 if end.is_over()? {
-                    return Ok(Talk::End);
+                    return Ok(ExchangeOutcome::End);
                 }
                 if monotonic() >= until {
-                    return Ok(Talk::Gone);
+                    return Ok(ExchangeOutcome::Gone);
                 }
             }
-            Err(_) => return Ok(Talk::Gone),
+            Err(_) => return Ok(ExchangeOutcome::Gone),
         }
     }
 }
 
 /// Receives a request of HTTP, or anything that ends with an empty line.
-pub(crate) fn receive_request(stream: &TcpStream, end: &End) -> Result<Talk, LoadError> {
+pub(crate) fn receive_request(stream: &TcpStream, end: &End) -> Result<ExchangeOutcome, LoadError> {
     let mut head = Head::default();
     let until = monotonic().after(PATIENCE);
     let mut is_bad = false;
@@ -197,7 +197,7 @@ pub(crate) fn receive_request(stream: &TcpStream, end: &End) -> Result<Talk, Loa
         is_bad = head.is_bad();
         is_bad || head.body.is_some()
     })?;
-    Ok(if is_bad { Talk::Gone } else { talk })
+    Ok(if is_bad { ExchangeOutcome::Gone } else { talk })
 }
 
 /// The header of a request or an answer, as it arrives.

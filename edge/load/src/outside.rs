@@ -9,7 +9,7 @@ use slackline_units::{Span, Time};
 use crate::clock::monotonic;
 use crate::end::End;
 use crate::job::{Note, Ports, Reporter};
-use crate::net::{self, Talk};
+use crate::net::{self, ExchangeOutcome};
 use crate::{LoadError, Options};
 
 /// Maximum number of connections that wait.
@@ -56,7 +56,7 @@ fn serve_one(stream: &TcpStream, end: &End) -> Result<(), LoadError> {
             question.extend_from_slice(bytes);
             question.len() >= 16
         })?;
-        if talk != Talk::Whole {
+        if talk != ExchangeOutcome::Whole {
             return Ok(());
         }
         let numbers = question.as_chunks().0;
@@ -64,7 +64,7 @@ fn serve_one(stream: &TcpStream, end: &End) -> Result<(), LoadError> {
         if end.sleep_until(monotonic().after(Span::from_ns(wait)))? {
             return Ok(());
         }
-        if net::send_data(stream, bytes, until, &mut 0)? != Talk::Whole {
+        if net::send_data(stream, bytes, until, &mut 0)? != ExchangeOutcome::Whole {
             return Ok(());
         }
     }

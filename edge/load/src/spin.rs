@@ -31,7 +31,7 @@ pub(crate) struct Spinner {
 
 /// Reason why spinning has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Until {
+pub(crate) enum SpinEnd {
     /// All time that was due has been used.
     Due,
     /// The load has reached its end.
@@ -45,11 +45,11 @@ impl Spinner {
     }
 
     /// Spins until the calling thread has used `due` in its life, or until `end`.
-    pub(crate) fn spin(&mut self, due: Span, end: Time) -> Until {
+    pub(crate) fn spin(&mut self, due: Span, end: Time) -> SpinEnd {
         let mut used = thread_time();
         while used < due {
             if monotonic() >= end {
-                return Until::End;
+                return SpinEnd::End;
             }
             let left = due - used;
             let burst = if left <= FINE { left } else { (left / 2).min(LONGEST) };
@@ -59,7 +59,7 @@ impl Spinner {
             self.learn(turns, after - used);
             used = after;
         }
-        Until::Due
+        SpinEnd::Due
     }
 
     fn learn(&mut self, turns: u64, took: Span) {

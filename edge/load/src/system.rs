@@ -15,15 +15,15 @@ use slackline_units::{DomId, Time};
 
 use crate::clock::{monotonic, thread_time};
 use crate::disk::Disk;
-use crate::done::{Done, Moved};
+use crate::done::{LoadResults, TransferCounter};
 use crate::end::End;
 use crate::job::{Note, Ports, Reporter};
-use crate::task::{Shared, Worker};
+use crate::task::{TaskContext, Worker};
 use crate::{LoadError, Options, net, outside};
 
 /// Parameters of a system with devices.
 #[derive(Clone, Debug)]
-pub struct Serving {
+pub struct SystemParameters {
     /// Tasks of the system, one thread each.
     pub tasks: Vec<Task>,
     /// Seed of all random draws.
@@ -33,7 +33,7 @@ pub struct Serving {
     /// Maximum number of connections that wait.
     pub connections: usize,
     /// Clients that talk to it.
-    pub from: Callers,
+    pub from: SystemClients,
     /// Port to listen on. Zero for any free one.
     pub port: u16,
     /// Address of the file server to ask. `None` for one of its own.
@@ -44,7 +44,7 @@ pub struct Serving {
 
 /// Clients of a system, apart from those that its tasks wait for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Callers {
+pub struct SystemClients {
     /// True if clients send requests or pings. Pings that no task waits for are answered at once.
     pub requests: bool,
     /// True if clients send a stream. It is received at once.
@@ -58,10 +58,10 @@ pub struct Callers {
 /// # Errors
 /// If a port, a file or a thread is refused, or a task cannot continue.
 pub fn serve(
-    serving: &Serving,
+    serving: &SystemParameters,
     options: Options,
     ready: &mut dyn FnMut(Ports),
-) -> Result<Done, LoadError> {
+) -> Result<LoadResults, LoadError> {
     let began = monotonic();
     let origin = options.start.unwrap_or(began);
     let at = options.limit.map_or(Time::NEVER, |limit| origin.after(limit));
@@ -90,10 +90,11 @@ pub fn serve(
     };
     let disk = reads.then(|| Disk::new(&serving.folder)).transpose()?;
     let is_direct = disk.as_ref().map(|disk| disk.is_direct);
-    let shared = Shared { end: &end, notes: &notes, requests, outward, disk, file_server, origin };
+    let shared =
+        TaskContext { end: &end, notes: &notes, requests, outward, disk, file_server, origin };
     // Pings and streams that no task waits for are served beside the tasks.
     let pings = shared.requests.as_ref().filter(|_| !accepts).map(|(_, udp)| udp);
-    let beside = Beside { pings, inward: inward.as_ref(), files: own_files.as_ref() };
+    let beside = BackgroundSockets { pings, inward: inward.as_ref(), files: own_files.as_ref() };
     let mut tell = || {
         ready(ports);
         notes.report(Note::Ready(ports))
@@ -106,21 +107,21 @@ pub fn serve(
 }
 
 /// Sockets that are served beside the tasks.
-struct Beside<'a> {
+struct BackgroundSockets<'a> {
     pings: Option<&'a UdpSocket>,
     inward: Option<&'a TcpListener>,
     files: Option<&'a TcpListener>,
 }
 
-type Body<'a> = Box<dyn FnOnce() -> Result<Done, LoadError> + Send + 'a>;
+type Body<'a> = Box<dyn FnOnce() -> Result<LoadResults, LoadError> + Send + 'a>;
 
 /// Starts all threads but one, reports that they are running, and runs the last one itself.
 fn run<'a>(
-    serving: &'a Serving,
-    shared: &'a Shared<'a>,
-    beside: &'a Beside<'a>,
+    serving: &'a SystemParameters,
+    shared: &'a TaskContext<'a>,
+    beside: &'a BackgroundSockets<'a>,
     tell: &mut dyn FnMut() -> Result<(), LoadError>,
-) -> Result<Done, LoadError> {
+) -> Result<LoadResults, LoadError> {
     let end = shared.end;
     let left = AtomicUsize::new(serving.tasks.len());
     let left = &left;
@@ -135,11 +136,11 @@ fn run<'a>(
         others.push(Box::new(|| take_all(shared, beside)));
     }
     if let Some(files) = beside.files {
-        others.push(Box::new(|| outside::serve_files(files, end).map(|()| Done::default())));
+        others.push(Box::new(|| outside::serve_files(files, end).map(|()| LoadResults::default())));
     }
     let idle: Body<'_> = Box::new(|| {
         end.wait(&mut [], Time::NEVER)?;
-        Ok(Done::default())
+        Ok(LoadResults::default())
     });
     let first = if tasks.is_empty() { others.pop().unwrap_or(idle) } else { tasks.remove(0) };
     let has_tasks = !serving.tasks.is_empty();
@@ -191,10 +192,13 @@ fn start<'scope, T: Send + 'scope>(
 }
 
 /// Answers pings, and receives streams.
-fn take_all(shared: &Shared<'_>, beside: &Beside<'_>) -> Result<Done, LoadError> {
+fn take_all(
+    shared: &TaskContext<'_>,
+    beside: &BackgroundSockets<'_>,
+) -> Result<LoadResults, LoadError> {
     let before = thread_time();
-    let mut done = Done::default();
-    let mut moved = Moved::new(shared.notes);
+    let mut done = LoadResults::default();
+    let mut moved = TransferCounter::new(shared.notes);
     let mut streams: Vec<TcpStream> = Vec::new();
     let mut data = vec![0; 1 << 18];
     loop {

@@ -11,15 +11,15 @@ use slackline_units::{Span, Time};
 
 use crate::LoadError;
 use crate::clock::{monotonic, thread_time, wake_exactly};
-use crate::disk::{Disk, Place};
-use crate::done::{Done, Moved};
+use crate::disk::{Disk, ReaderPosition};
+use crate::done::{LoadResults, TransferCounter};
 use crate::end::End;
 use crate::job::{Job, Note, Reporter};
-use crate::net::{self, PATIENCE, Talk};
+use crate::net::{self, ExchangeOutcome, PATIENCE};
 use crate::work::{Next, Work};
 
 /// State shared by all tasks of a system.
-pub(crate) struct Shared<'a> {
+pub(crate) struct TaskContext<'a> {
     pub(crate) end: &'a End,
     pub(crate) notes: &'a Reporter,
     pub(crate) requests: Option<(TcpListener, UdpSocket)>,
@@ -31,7 +31,7 @@ pub(crate) struct Shared<'a> {
 
 /// State of a running task.
 pub(crate) struct Worker<'a> {
-    shared: &'a Shared<'a>,
+    shared: &'a TaskContext<'a>,
     task: &'a Task,
     work: Work<'a>,
     /// CPU time computed so far.
@@ -40,9 +40,9 @@ pub(crate) struct Worker<'a> {
     request: Option<Request>,
     stream: Option<TcpStream>,
     server: Option<TcpStream>,
-    place: Option<Place>,
-    moved: Moved<'a>,
-    done: Done,
+    place: Option<ReaderPosition>,
+    moved: TransferCounter<'a>,
+    done: LoadResults,
 }
 
 enum Request {
@@ -52,7 +52,7 @@ enum Request {
 
 impl<'a> Worker<'a> {
     pub(crate) fn new(
-        shared: &'a Shared<'a>,
+        shared: &'a TaskContext<'a>,
         (number, task): (usize, &'a Task),
         draws: Stream,
     ) -> Worker<'a> {
@@ -64,14 +64,14 @@ impl<'a> Worker<'a> {
             request: None,
             stream: None,
             server: None,
-            place: shared.disk.as_ref().map(|_| Place::new(number as u64)),
-            moved: Moved::new(shared.notes),
-            done: Done::default(),
+            place: shared.disk.as_ref().map(|_| ReaderPosition::new(number as u64)),
+            moved: TransferCounter::new(shared.notes),
+            done: LoadResults::default(),
         }
     }
 
     /// Runs the task to its end, or to the end of all tasks.
-    pub(crate) fn through(mut self) -> Result<Done, LoadError> {
+    pub(crate) fn through(mut self) -> Result<LoadResults, LoadError> {
         wake_exactly();
         let before = thread_time();
         self.work.forget();
@@ -161,13 +161,13 @@ impl<'a> Worker<'a> {
                 continue;
             }
             match net::receive_request(&stream, self.shared.end)? {
-                Talk::Whole => {
+                ExchangeOutcome::Whole => {
                     self.done.asked += 1;
                     self.request = Some(Request::Http(stream));
                     return Ok(Next::Go);
                 }
-                Talk::Gone => {}
-                Talk::End => return Ok(Next::End),
+                ExchangeOutcome::Gone => {}
+                ExchangeOutcome::End => return Ok(Next::End),
             }
         }
     }
@@ -185,13 +185,13 @@ impl<'a> Worker<'a> {
                 let header = net::answer_header(bytes);
                 let mut talk = net::send_header(&stream, header.as_bytes());
                 let until = monotonic().after(PATIENCE);
-                if talk == Talk::Whole {
+                if talk == ExchangeOutcome::Whole {
                     let end = (until, self.shared.end);
                     talk = net::send_data(&stream, bytes, end, &mut self.done.sent)?;
                 }
-                self.done.answered += u64::from(talk == Talk::Whole);
-                self.done.lost += u64::from(talk == Talk::Gone);
-                if talk == Talk::End {
+                self.done.answered += u64::from(talk == ExchangeOutcome::Whole);
+                self.done.lost += u64::from(talk == ExchangeOutcome::Gone);
+                if talk == ExchangeOutcome::End {
                     return Ok(Next::End);
                 }
             }
@@ -211,7 +211,7 @@ impl<'a> Worker<'a> {
         question[..8].copy_from_slice(&bytes.to_le_bytes());
         question[8..].copy_from_slice(&wait.ns().to_le_bytes());
         let mut talk = net::send_header(&stream, &question);
-        if talk == Talk::Whole {
+        if talk == ExchangeOutcome::Whole {
             let mut left = bytes;
             let until = (Time::NEVER, self.shared.end);
             talk = net::receive(&stream, until, &mut |data| {
@@ -221,13 +221,13 @@ impl<'a> Worker<'a> {
             self.done.received += bytes - left;
         }
         match talk {
-            Talk::Whole => {
+            ExchangeOutcome::Whole => {
                 self.done.answered += 1;
                 self.server = Some(stream);
                 Ok(Next::Go)
             }
-            Talk::End => Ok(Next::End),
-            Talk::Gone => {
+            ExchangeOutcome::End => Ok(Next::End),
+            ExchangeOutcome::Gone => {
                 let source = io::ErrorKind::ConnectionReset.into();
                 Err(LoadError::NoServer { to, source })
             }
@@ -254,13 +254,13 @@ impl<'a> Worker<'a> {
             };
             let until = (Time::NEVER, self.shared.end);
             match net::send_data(&stream, bytes, until, &mut self.done.sent)? {
-                Talk::Whole => {
+                ExchangeOutcome::Whole => {
                     self.stream = Some(stream);
                     return Ok(Next::Go);
                 }
                 // The client is gone, so the task waits for the next one.
-                Talk::Gone => {}
-                Talk::End => return Ok(Next::End),
+                ExchangeOutcome::Gone => {}
+                ExchangeOutcome::End => return Ok(Next::End),
             }
         }
     }

@@ -7,7 +7,7 @@ use crate::clock::{monotonic, thread_time};
 use crate::end::End;
 use crate::exchange::Exchange;
 use crate::job::{Job, Note, Reporter};
-use crate::spin::{Spinner, Until};
+use crate::spin::{SpinEnd, Spinner};
 use crate::{Ending, LoadError};
 
 pub(crate) fn takes_time(step: &Step) -> bool {
@@ -147,7 +147,7 @@ impl<'a> Work<'a> {
     fn spin(&mut self, due: Span) -> Result<Next, LoadError> {
         loop {
             let until = due.min(thread_time() + STRETCH);
-            if self.spinner.spin(until, self.end.at) == Until::End {
+            if self.spinner.spin(until, self.end.at) == SpinEnd::End {
                 return Ok(Next::End);
             }
             if until == due {

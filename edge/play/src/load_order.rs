@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::process::Command;
 
-use slackline_load::system::Callers;
+use slackline_load::system::SystemClients;
 use slackline_scenario::io::{Client, ClientKind, Direction};
 use slackline_scenario::{Domain, Program, Scenario, System};
 use slackline_units::{DomId, Time, VcpuId};
@@ -39,7 +39,7 @@ pub enum Part<'a> {
         /// Domain whose random draws they make.
         domain: DomId,
         /// Clients that talk to it.
-        from: Callers,
+        from: SystemClients,
         /// Port of the server from which it requests files. `None` if it requests none.
         files: Option<u16>,
     },
@@ -62,8 +62,8 @@ pub enum Part<'a> {
 pub type LoadCommand<'a> = &'a dyn Fn(&LoadOrder<'_>) -> Command;
 
 /// Returns the kinds of clients that talk to a domain.
-pub(crate) fn callers(scenario: &Scenario, domain: &Domain) -> Callers {
-    let mut callers = Callers::default();
+pub(crate) fn callers(scenario: &Scenario, domain: &Domain) -> SystemClients {
+    let mut callers = SystemClients::default();
     for client in scenario.io.iter().flat_map(|io| &io.clients) {
         if scenario.domains[client.to].id != domain.id {
             continue;

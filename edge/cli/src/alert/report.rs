@@ -2,7 +2,7 @@
 
 use slackline_experiments::OverSeeds;
 use slackline_experiments::alert::{CaseResult, Form, Limiter, percent};
-use slackline_html::{Axis, Cell, Figure, Layer, Made, Page, Plot, Table};
+use slackline_html::{Axis, Cell, Figure, FigureOrigin, Layer, Page, Plot, Table};
 use slackline_papers::Verdict;
 use slackline_units::CpuShare;
 
@@ -44,7 +44,7 @@ const OUTWARDS: &str = "Left of zero: part of all seconds with at most this erro
 /// Most cases that get a table of their own.
 const MOST_TABLES: usize = 8;
 
-pub(super) fn page(contents: &Contents<'_>, made: &Made) -> String {
+pub(super) fn page(contents: &Contents<'_>, made: &FigureOrigin) -> String {
     let title = match contents.form {
         Form::One => "ALERT: how exactly a share of a CPU is enforced",
         Form::Smp => "ALERT on two CPUs: three VMs at 66 %",

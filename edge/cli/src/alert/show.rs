@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 use slackline_experiments::OverSeeds;
 use slackline_experiments::alert::{CaseResult, Limiter, percent};
-use slackline_html::Made;
+use slackline_html::FigureOrigin;
 use slackline_units::CpuShare;
 
 use super::numbers::{fixed, share};
@@ -105,7 +105,11 @@ pub(crate) fn packed(
 
 /// Returns all results as JSON. Names carry units: `_ppm` is millionths of a CPU for a target, and
 /// of the target for an error.
-pub(super) fn as_json(made: &Made, results: &[CaseResult], compared: &[Compared]) -> String {
+pub(super) fn as_json(
+    made: &FigureOrigin,
+    results: &[CaseResult],
+    compared: &[Compared],
+) -> String {
     let range = |of: Option<OverSeeds>| {
         of.map(|of| json!({ "least": of.lowest, "median": of.median, "most": of.highest }))
     };
@@ -155,7 +159,7 @@ pub(super) fn as_json(made: &Made, results: &[CaseResult], compared: &[Compared]
 }
 
 /// Returns one line per second. Errors are in millionths of the target.
-pub(super) fn csv(made: &Made, results: &[CaseResult]) -> String {
+pub(super) fn csv(made: &FigureOrigin, results: &[CaseResult]) -> String {
     let mut text = format!("# {}\ncase,target_ppm,seed,second,error_ppm\n", made.line());
     for result in results {
         // The name of a command may contain commas and quotes.

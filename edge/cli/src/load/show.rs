@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
-use slackline_load::{Done, Report};
+use slackline_load::{LoadResults, Report};
 use slackline_units::Span;
 
 /// Returns the report as one line of text.
-pub(crate) fn line(done: &Done) -> String {
-    let Done { elapsed, used, .. } = *done;
+pub(crate) fn line(done: &LoadResults) -> String {
+    let LoadResults { elapsed, used, .. } = *done;
     let mut text = String::new();
     if done.asked > 0 {
         let rate = tenths(done.answered, 1_000_000_000, elapsed);
@@ -39,7 +39,7 @@ pub(crate) fn line(done: &Done) -> String {
 }
 
 /// Returns the report as JSON. Names carry their units, and values that do not apply are null.
-pub(crate) fn json(done: &Done) -> String {
+pub(crate) fn json(done: &LoadResults) -> String {
     let span = |pick: fn(&slackline_load::Responses) -> Option<Span>| {
         done.responses.as_ref().and_then(pick).map_or(Value::Null, |span| json!(span.ns()))
     };
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn report_line_leaves_out_values_that_do_not_apply() {
         let us = Span::from_us;
-        let done = Done {
+        let done = LoadResults {
             elapsed: Span::from_secs(2),
             used: Span::from_ms(30),
             asked: 301,
@@ -107,18 +107,18 @@ mod tests {
                 p99: Some(us(1_500)),
                 worst: us(2_000),
             }),
-            ..Done::default()
+            ..LoadResults::default()
         };
         let expected = "301 requests, 300 answered (150.0/s), 1 lost; response p50 400.0, \
                         p99 1500.0, worst 2000.0 us; received 3000000 bytes (12.0 Mbit/s); \
                         used 30ms of CPU time in 2s\n";
         assert_eq!(line(&done), expected);
         let one = Responses { mean: us(400), p50: None, p99: None, worst: us(400) };
-        let one = Done { answered: 1, responses: Some(one), ..done };
+        let one = LoadResults { answered: 1, responses: Some(one), ..done };
         assert!(line(&one).contains("1 answered (0.5/s), 1 lost; response 400.0 us; "));
         assert!(json(&one).contains("\"response_p99_ns\": null"));
         assert!(json(&one).contains("\"response_mean_ns\": 400000,"));
-        let idle = Done { elapsed: Span::from_secs(1), ..Done::default() };
+        let idle = LoadResults { elapsed: Span::from_secs(1), ..LoadResults::default() };
         assert_eq!(line(&idle), "used 0s of CPU time in 1s\n");
     }
 }

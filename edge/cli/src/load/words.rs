@@ -1,6 +1,6 @@
 //! Programs, tasks and clients as words of a command line, and the reverse.
 
-use slackline_load::system::Callers;
+use slackline_load::system::SystemClients;
 use slackline_scenario::io::{ClientKind, DeviceStep, Direction, PingEnds};
 use slackline_scenario::{Draw, Program, Step, Task};
 use slackline_units::Span;
@@ -57,7 +57,7 @@ pub(crate) fn of_tasks(tasks: &[Task]) -> Vec<String> {
 }
 
 /// Writes the kinds of clients of a system as words, which [`callers`] parses.
-pub(crate) fn of_callers(from: Callers) -> Vec<&'static str> {
+pub(crate) fn of_callers(from: SystemClients) -> Vec<&'static str> {
     let said = CALLERS.into_iter().zip([from.requests, from.inward, from.outward]);
     said.filter(|&(_, does)| does).map(|(word, _)| word).collect()
 }
@@ -133,13 +133,13 @@ fn task_step(word: &str) -> Option<Step> {
     Some(Step::Device(step))
 }
 
-pub(crate) fn callers(words: &[String]) -> Result<Callers, Problem> {
+pub(crate) fn callers(words: &[String]) -> Result<SystemClients, Problem> {
     let is_unknown = |word: &&String| !CALLERS.contains(&word.as_str());
     if let Some(word) = words.iter().find(is_unknown) {
         return Err(unknown(word));
     }
     let [requests, inward, outward] = CALLERS.map(|word| words.iter().any(|it| it == word));
-    Ok(Callers { requests, inward, outward })
+    Ok(SystemClients { requests, inward, outward })
 }
 
 pub(crate) fn client(word: &str) -> Result<ClientKind, Problem> {
@@ -302,7 +302,7 @@ mod tests {
         ] {
             assert_eq!(super::client(&of_client(&kind)).ok(), Some(kind));
         }
-        let from = Callers { requests: true, inward: false, outward: true };
+        let from = SystemClients { requests: true, inward: false, outward: true };
         let words: Vec<String> = of_callers(from).into_iter().map(str::to_owned).collect();
         assert_eq!(super::callers(&words).ok(), Some(from));
     }

@@ -1,7 +1,7 @@
 //! Report page of a sweep: plots by size, and the table over the seeds.
 
 use slackline_experiments::OverSeeds;
-use slackline_html::{Axis, Cell, Figure, Layer, Made, Page, Plot, Table};
+use slackline_html::{Axis, Cell, Figure, FigureOrigin, Layer, Page, Plot, Table};
 use slackline_metrics::Unit;
 
 use crate::args::Sweep;
@@ -55,7 +55,7 @@ pub(super) fn page(args: &Sweep, jobs: &Jobs<'_>, rows: &Rows) -> String {
     let (first, last) = (jobs.seeds[0], jobs.seeds[jobs.seeds.len() - 1]);
     let seeds = if first == last { first.to_string() } else { format!("{first} to {last}") };
     let file = args.file.file_name().unwrap_or_default().to_string_lossy();
-    let made = Made::by(&format!("slackline sweep {file}"))
+    let made = FigureOrigin::by(&format!("slackline sweep {file}"))
         .seeds(&seeds)
         .with(concat!("slackline ", env!("CARGO_PKG_VERSION")));
     let mut page = Page::new(&jobs.title, made).text(&about(jobs, rows));

@@ -16,7 +16,7 @@ use super::probe::{
     read_number,
 };
 use crate::vcpus::recognise;
-use slackline_fence::{Room, room_of};
+use slackline_fence::{BudgetLimit, room_of};
 use slackline_linux::sys::{
     Scheduling, SchedulingOf, Tid, get_scheduling, own_tid, set_scheduling,
 };
@@ -78,7 +78,7 @@ pub(super) fn rt_group(host: &Host) -> Result<Verdict, ProbeError> {
 }
 
 /// Process id of a VM, and the budget that the group of one of its vCPUs could have.
-type MachineRoom = (i32, Result<Room, String>);
+type MachineRoom = (i32, Result<BudgetLimit, String>);
 
 /// Returns the smallest budget of each VM on this host whose vCPU threads have names and are in
 /// groups with budgets.
@@ -112,7 +112,7 @@ fn with_machines(own: Verdict, machines: &[MachineRoom]) -> Verdict {
     let mut is_short = false;
     for (pid, room) in machines {
         found += &match room {
-            Ok(Room { most, period, group }) => {
+            Ok(BudgetLimit { most, period, group }) => {
                 is_short |= *most == 0;
                 let group = group.display();
                 format!("; process {pid} can have up to {most} us every {period} us, in {group}")
@@ -273,8 +273,8 @@ fn own_debugfs() -> Result<OwnedFd, Errno> {
 mod tests {
     use super::*;
 
-    fn room(most: u64) -> Result<Room, String> {
-        Ok(Room { group: "/cpu/machine/web/vcpu0".into(), most, period: 1_000_000 })
+    fn room(most: u64) -> Result<BudgetLimit, String> {
+        Ok(BudgetLimit { group: "/cpu/machine/web/vcpu0".into(), most, period: 1_000_000 })
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::decider::{Decider, Vcpu, broken};
 use super::{LiveHost, LiveHostError, NotDone};
 use crate::vcpu_threads::WatchedThread;
 use crate::watch::What;
-use slackline_fence::{Leaving, Original};
+use slackline_fence::{HandoverState, Original};
 use slackline_linux::sys::Tid;
 
 impl LiveHost {
@@ -64,7 +64,7 @@ impl Decider {
         let Some(known) = self.get_mut(vcpu).filter(|known| !known.is_left) else {
             return Ok(Vec::new());
         };
-        let how = Leaving { stays_stopped: known.is_paused, by_cpuset };
+        let how = HandoverState { stays_stopped: known.is_paused, by_cpuset };
         let changed = known.handle.leave(number, how).map_err(NotDone::Refused)?;
         known.is_left = true;
         known.left_until = now;

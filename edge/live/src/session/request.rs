@@ -10,7 +10,7 @@ use super::ids::JoinId;
 use super::{RequestError, Session, SessionError};
 use crate::live_host::{Joining, NotDone};
 use crate::vcpu_threads::{self, Body, VcpuThreads};
-use slackline_fence::{Held, HeldTree};
+use slackline_fence::{HeldThread, HeldTree};
 use slackline_linux::cgroup::TreePlace;
 use slackline_linux::step::Hold;
 use slackline_linux::sys::{ThreadClock, Tid};
@@ -527,7 +527,7 @@ fn open_all(pid: Tid) -> Result<Vec<ThreadRef>, RequestError> {
     }
 }
 
-fn member(held: Held) -> Result<vcpu_threads::Member, RequestError> {
+fn member(held: HeldThread) -> Result<vcpu_threads::Member, RequestError> {
     let tid = held.thread().tid();
     let unreadable = |source| RequestError::Unreadable { tid, source };
     let clock = ThreadClock::open(tid).map_err(unreadable)?;

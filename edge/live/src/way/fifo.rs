@@ -4,7 +4,7 @@
 use slackline_units::CpuId;
 
 use super::{Assignment, Failed, HandleState, HeldThreads, Place, VcpuHandle, Way};
-use slackline_fence::Held;
+use slackline_fence::HeldThread;
 use slackline_linux::step::ActError;
 use slackline_linux::step::priority::Ladder;
 
@@ -89,11 +89,11 @@ fn put_down(
     }
     let given =
         and_then(keep_on(handle, assignment.cpu), || match (&handle.threads, assignment.place) {
-            (HeldThreads::Each(members), Place::First) => each(members, Held::favour),
+            (HeldThreads::Each(members), Place::First) => each(members, HeldThread::favour),
             (HeldThreads::Tree(tree), Place::First) => tree.favour(),
             // Only for single threads: what a tree starts meanwhile would stay behind ordinary
             // threads forever.
-            (HeldThreads::Each(members), Place::Behind) => each(members, Held::defer),
+            (HeldThreads::Each(members), Place::Behind) => each(members, HeldThread::defer),
             _ => lower(handle),
         });
     and_then(given, || let_go(handle, state))
@@ -121,7 +121,7 @@ fn keep_on(handle: &VcpuHandle, cpu: Option<CpuId>) -> Result<(), ActError> {
 
 fn lower(handle: &VcpuHandle) -> Result<(), ActError> {
     match &handle.threads {
-        HeldThreads::Each(members) => each(members, Held::lower),
+        HeldThreads::Each(members) => each(members, HeldThread::lower),
         HeldThreads::Tree(tree) => tree.lower(),
     }
 }
@@ -131,14 +131,17 @@ fn let_go(handle: &VcpuHandle, state: &mut HandleState) -> Result<(), ActError> 
         return Ok(());
     }
     match &handle.threads {
-        HeldThreads::Each(members) => members.first().map_or(Ok(()), Held::let_go),
+        HeldThreads::Each(members) => members.first().map_or(Ok(()), HeldThread::let_go),
         HeldThreads::Tree(tree) => tree.let_go(),
     }
 }
 
 /// Applies an order to each thread, also after a failure. Returns the first failure. That of an
 /// exited thread is returned only if there is no other.
-fn each(members: &[Held], order: impl Fn(&Held) -> Result<(), ActError>) -> Result<(), ActError> {
+fn each(
+    members: &[HeldThread],
+    order: impl Fn(&HeldThread) -> Result<(), ActError>,
+) -> Result<(), ActError> {
     let mut result = Ok(());
     for held in members {
         match (order(held), &result) {

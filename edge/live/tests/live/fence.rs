@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::{again, begin, keeper, kill, our_groups, plays, wait_until};
 use rustix::process::{Pid, Signal, getpid, kill_process};
-use slackline_fence::{Fence, FenceError, GivenBack, Held, give_back, leftovers};
+use slackline_fence::{Fence, FenceError, GivenBack, HeldThread, give_back, leftovers};
 use slackline_linux::cgroup::{CgroupError, Controller, Place};
 use slackline_linux::step::freezer::{Freezer, clear};
 use slackline_linux::step::{ActError, FifoPriority, Hold};
@@ -83,7 +83,7 @@ fn part_owner() {
 }
 
 /// Holds the target and gives it every kind of order, up to the step asked for.
-fn take_hold(fence: &mut Fence) -> Held {
+fn take_hold(fence: &mut Fence) -> HeldThread {
     let target = env::var(TARGET).unwrap();
     let (id, way) = target.rsplit_once(' ').unwrap();
     let (pid, tid) = id.split_once(' ').unwrap();

@@ -22,7 +22,7 @@ const TIMEOUT: Span = Span::from_secs(5);
 const RETRY: Span = Span::from_secs(1);
 
 /// Transport of the packets: datagrams, or a stream.
-enum Way {
+enum PingTransport {
     Packets(UdpSocket),
     Stream {
         stream: UnixStream,
@@ -39,11 +39,11 @@ fn number(count: u64) -> [u8; PING] {
     text.into_bytes().try_into().unwrap_or([b'\n'; PING])
 }
 
-impl Way {
+impl PingTransport {
     fn send(&mut self, packet: &[u8; PING]) -> io::Result<()> {
         match self {
-            Way::Packets(socket) => socket.send(packet).map(drop),
-            Way::Stream { stream, has_ended, .. } => {
+            PingTransport::Packets(socket) => socket.send(packet).map(drop),
+            PingTransport::Stream { stream, has_ended, .. } => {
                 let sent = stream.write_all(packet);
                 *has_ended |=
                     sent.as_ref().is_err_and(|error| error.kind() == ErrorKind::BrokenPipe);
@@ -53,14 +53,14 @@ impl Way {
     }
 
     fn has_ended(&self) -> bool {
-        matches!(self, Way::Stream { has_ended: true, .. })
+        matches!(self, PingTransport::Stream { has_ended: true, .. })
     }
 
     fn recv(&mut self) -> io::Result<[u8; PING]> {
         let mut packet = [0; PING];
         match self {
-            Way::Packets(socket) => socket.recv(&mut packet).map(|_| packet),
-            Way::Stream { stream, came, has_ended } => {
+            PingTransport::Packets(socket) => socket.recv(&mut packet).map(|_| packet),
+            PingTransport::Stream { stream, came, has_ended } => {
                 while came.len() < PING {
                     match stream.read(&mut packet[came.len()..])? {
                         0 => {
@@ -78,11 +78,11 @@ impl Way {
     }
 }
 
-impl AsFd for Way {
+impl AsFd for PingTransport {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Way::Packets(socket) => socket.as_fd(),
-            Way::Stream { stream, .. } => stream.as_fd(),
+            PingTransport::Packets(socket) => socket.as_fd(),
+            PingTransport::Stream { stream, .. } => stream.as_fd(),
         }
     }
 }
@@ -159,24 +159,24 @@ impl Client<'_> {
         Ok(())
     }
 
-    fn way(&self) -> Result<Way, LoadError> {
+    fn way(&self) -> Result<PingTransport, LoadError> {
         if let Some(path) = self.socket {
             let cannot = |source| LoadError::NoOne { at: path.into(), source };
             let stream = UnixStream::connect(path).map_err(cannot)?;
             stream.set_nonblocking(true).map_err(cannot)?;
-            return Ok(Way::Stream { stream, came: Vec::new(), has_ended: false });
+            return Ok(PingTransport::Stream { stream, came: Vec::new(), has_ended: false });
         }
         let cannot = |source| LoadError::NoServer { to: self.to, source };
         let socket = UdpSocket::bind(here(0)).map_err(cannot)?;
         socket.connect(self.to).map_err(cannot)?;
         socket.set_nonblocking(true).map_err(cannot)?;
-        Ok(Way::Packets(socket))
+        Ok(PingTransport::Packets(socket))
     }
 
     /// Waits for the answer. Returns true if it comes, `None` if the load is over.
     fn pong(
         &mut self,
-        way: &mut Way,
+        way: &mut PingTransport,
         number: [u8; PING],
         gives_up: Time,
     ) -> Result<Option<bool>, LoadError> {

@@ -38,7 +38,7 @@ enum State {
 }
 
 /// State of a request after a step.
-enum Then {
+enum RequestState {
     Waits,
     Answered,
     Lost,
@@ -105,12 +105,12 @@ impl Client<'_> {
             let (now, received) = (monotonic(), &mut self.done.received);
             pending.retain_mut(|request| {
                 let is_ready = ready.next().unwrap_or(false);
-                let then = if is_ready { request.go_on(received) } else { Then::Waits };
-                let gives_up = matches!(then, Then::Waits) && request.gives_up <= now;
-                let then = if gives_up { Then::Lost } else { then };
-                let waits = matches!(then, Then::Waits);
+                let then = if is_ready { request.go_on(received) } else { RequestState::Waits };
+                let gives_up = matches!(then, RequestState::Waits) && request.gives_up <= now;
+                let then = if gives_up { RequestState::Lost } else { then };
+                let waits = matches!(then, RequestState::Waits);
                 if !waits {
-                    fates.push((request.asked, matches!(then, Then::Answered)));
+                    fates.push((request.asked, matches!(then, RequestState::Answered)));
                 }
                 waits
             });
@@ -169,39 +169,39 @@ impl Pending {
     }
 
     /// Does everything that is possible without waiting. `received` counts the bytes of the answer.
-    fn go_on(&mut self, received: &mut u64) -> Then {
+    fn go_on(&mut self, received: &mut u64) -> RequestState {
         if matches!(self.state, State::Connecting) {
             let is_there = matches!(socket_error(&self.stream), Ok(Ok(())));
             if !is_there || self.stream.write_all(REQUEST).is_err() {
-                return Then::Lost;
+                return RequestState::Lost;
             }
             self.state = State::Heading(Head::default());
-            return Then::Waits;
+            return RequestState::Waits;
         }
         let mut bytes = [0; 1 << 14];
         loop {
             match self.stream.read(&mut bytes) {
-                Ok(0) => return Then::Lost,
+                Ok(0) => return RequestState::Lost,
                 Ok(count) => match self.take(&bytes[..count], received) {
-                    Then::Waits => {}
+                    RequestState::Waits => {}
                     then => return then,
                 },
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Then::Waits,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return RequestState::Waits,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return Then::Lost,
+                Err(_) => return RequestState::Lost,
             }
         }
     }
 
-    fn take(&mut self, bytes: &[u8], received: &mut u64) -> Then {
+    fn take(&mut self, bytes: &[u8], received: &mut u64) -> RequestState {
         let (left, came) = match &mut self.state {
-            State::Connecting => return Then::Lost,
+            State::Connecting => return RequestState::Lost,
             State::Heading(head) => {
                 head.take(bytes);
                 let Some(came) = head.body else {
-                    return if head.is_bad() { Then::Lost } else { Then::Waits };
+                    return if head.is_bad() { RequestState::Lost } else { RequestState::Waits };
                 };
-                let Some(length) = head.length() else { return Then::Lost };
+                let Some(length) = head.length() else { return RequestState::Lost };
                 (length, came)
             }
             State::Reading(left) => (*left, bytes.len() as u64),
@@ -209,6 +209,6 @@ impl Pending {
         *received += came.min(left);
         let left = left.saturating_sub(came);
         self.state = State::Reading(left);
-        if left == 0 { Then::Answered } else { Then::Waits }
+        if left == 0 { RequestState::Answered } else { RequestState::Waits }
     }
 }

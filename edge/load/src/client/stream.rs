@@ -8,8 +8,8 @@ use slackline_units::{Span, Time};
 use super::{Client, PATIENCE};
 use crate::LoadError;
 use crate::clock::monotonic;
-use crate::done::Moved;
-use crate::net::{self, DATA, Talk};
+use crate::done::TransferCounter;
+use crate::net::{self, DATA, ExchangeOutcome};
 
 impl Client<'_> {
     pub(super) fn stream(
@@ -35,9 +35,9 @@ impl Client<'_> {
             next = monotonic().after(gap);
             let until = (self.until, self.end);
             match net::send_data(stream, at_once, until, &mut self.done.sent)? {
-                Talk::Whole => {}
-                Talk::End => return Ok(()),
-                Talk::Gone => break,
+                ExchangeOutcome::Whole => {}
+                ExchangeOutcome::End => return Ok(()),
+                ExchangeOutcome::Gone => break,
             }
         }
         // The server closes the connection when it has received everything.
@@ -47,7 +47,7 @@ impl Client<'_> {
     }
 
     fn take(&mut self, stream: &TcpStream) -> Result<(), LoadError> {
-        let mut moved = Moved::new(self.notes);
+        let mut moved = TransferCounter::new(self.notes);
         let mut result = Ok(());
         let (received, until) = (&mut self.done.received, self.until);
         net::receive(stream, (until, self.end), &mut |bytes| {

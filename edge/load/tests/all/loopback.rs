@@ -11,9 +11,9 @@ use std::path::PathBuf;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
-use slackline_load::client::{Asking, ask, port_for};
-use slackline_load::system::{Callers, Serving, serve};
-use slackline_load::{Done, LoadError, Note, NoteReader, Options, Ports};
+use slackline_load::client::{ClientTask, ask, port_for};
+use slackline_load::system::{SystemClients, SystemParameters, serve};
+use slackline_load::{LoadError, LoadResults, Note, NoteReader, Options, Ports};
 use slackline_scenario::io::{ClientKind, Direction, PingEnds};
 use slackline_scenario::{Draw, Purpose, Scenario, Stream};
 use slackline_units::{DomId, Span};
@@ -22,13 +22,13 @@ use slackline_units::{DomId, Span};
 const LONG: Span = Span::from_secs(60);
 
 /// Returns what a scenario with this work describes.
-fn serving(work: &str, from: Callers) -> Serving {
+fn serving(work: &str, from: SystemClients) -> SystemParameters {
     let text = format!(
         "title = \"it\"\nlength = \"1s\"\npolicy = {{ name = \"round-robin\" }}\n\
          [driver]\ndomain = \"it\"\n[[domain]]\nname = \"it\"\n{work}\n"
     );
     let system = Scenario::read(&text).unwrap().domains.remove(0).system.unwrap();
-    Serving {
+    SystemParameters {
         tasks: system.tasks,
         seed: 1,
         domain: DomId::new(0),
@@ -45,11 +45,11 @@ struct Server {
     ports: Ports,
     stop: OwnedFd,
     notes: OwnedFd,
-    thread: JoinHandle<Result<Done, LoadError>>,
+    thread: JoinHandle<Result<LoadResults, LoadError>>,
 }
 
 impl Server {
-    fn start(serving: Serving) -> Server {
+    fn start(serving: SystemParameters) -> Server {
         let (tell, told) = mpsc::channel();
         let (stopped, stop) = rustix::pipe::pipe().unwrap();
         let (notes, jobs) = rustix::pipe::pipe().unwrap();
@@ -59,7 +59,7 @@ impl Server {
         Server { ports: told.recv().unwrap(), stop, notes, thread }
     }
 
-    fn end(self) -> (Done, Vec<Note>) {
+    fn end(self) -> (LoadResults, Vec<Note>) {
         drop(self.stop);
         let done = self.thread.join().unwrap().unwrap();
         (done, all_notes(self.notes))
@@ -75,11 +75,16 @@ fn all_notes(pipe: OwnedFd) -> Vec<Note> {
     notes
 }
 
-fn client(kind: ClientKind, ports: Ports, count: Option<u64>, until: Span) -> (Done, Vec<Note>) {
+fn client(
+    kind: ClientKind,
+    ports: Ports,
+    count: Option<u64>,
+    until: Span,
+) -> (LoadResults, Vec<Note>) {
     let (notes, jobs) = rustix::pipe::pipe().unwrap();
     let draws = Stream::new(1, 0, Purpose::Client);
     let port = port_for(&kind, ports);
-    let asking = Asking { kind, port, socket: None, draws, until: Some(until), count };
+    let asking = ClientTask { kind, port, socket: None, draws, until: Some(until), count };
     let options = Options { jobs: Some(jobs), ..Options::default() };
     let done = ask(&asking, options).unwrap();
     (done, all_notes(notes))
@@ -117,7 +122,7 @@ const WEB: &str = "work = { kind = \"web-server\", each = \"uniform 20us 60us\",
 
 #[test]
 fn every_request_is_answered_and_both_sides_count_the_same() {
-    let server = Server::start(serving(WEB, Callers::default()));
+    let server = Server::start(serving(WEB, SystemClients::default()));
     let clients = [(httperf(2000, LONG), 60), (closed(4, Span::ZERO), 80)];
     for (kind, number) in clients {
         let (done, notes) = client(kind, server.ports, Some(number), LONG);
@@ -141,7 +146,7 @@ fn every_request_is_answered_and_both_sides_count_the_same() {
 /// Two connections think 20 ms after each of their first nine answers.
 #[test]
 fn closed_client_thinks_after_each_answer() {
-    let server = Server::start(serving(WEB, Callers::default()));
+    let server = Server::start(serving(WEB, SystemClients::default()));
     let think = Span::from_ms(20);
     let (done, _) = client(closed(2, think), server.ports, Some(20), LONG);
     assert_eq!((done.asked, done.answered, done.lost), (20, 20, 0));
@@ -151,7 +156,8 @@ fn closed_client_thinks_after_each_answer() {
 /// 200 pings at 2,000 a second. They come back whatever is still on its way.
 #[test]
 fn pings_at_a_rate_are_answered_and_take_as_long_as_the_rate_says() {
-    let server = Server::start(serving("", Callers { requests: true, ..Callers::default() }));
+    let server =
+        Server::start(serving("", SystemClients { requests: true, ..SystemClients::default() }));
     let every = Draw::Fixed(Span::from_us(500));
     let pings = ClientKind::Pings { every, ends: PingEnds::Answered };
     let (done, notes) = client(pings, server.ports, Some(200), LONG);
@@ -164,7 +170,7 @@ fn pings_at_a_rate_are_answered_and_take_as_long_as_the_rate_says() {
 
 #[test]
 fn pings_without_a_waiting_task_are_answered() {
-    let from = Callers { requests: true, ..Callers::default() };
+    let from = SystemClients { requests: true, ..SystemClients::default() };
     let server = Server::start(serving("", from));
     let every = Span::from_us(100);
     let (done, _) = client(ClientKind::Ping { every }, server.ports, Some(50), LONG);
@@ -200,7 +206,7 @@ fn request_without_a_server_is_lost() {
     let kind = ClientKind::Stream { way: Direction::In, window: 65_536, gap: Span::ZERO };
     let draws = Stream::new(1, 0, Purpose::Client);
     let asking =
-        Asking { kind, port: address.port(), socket: None, draws, until: None, count: None };
+        ClientTask { kind, port: address.port(), socket: None, draws, until: None, count: None };
     let error = ask(&asking, Options::default()).unwrap_err();
     assert!(matches!(error, LoadError::NoServer { to, .. } if to == address), "{error}");
 }
@@ -208,7 +214,7 @@ fn request_without_a_server_is_lost() {
 #[test]
 fn request_is_lost_at_its_timeout() {
     // Connections are made, and no task accepts them.
-    let from = Callers { requests: true, ..Callers::default() };
+    let from = SystemClients { requests: true, ..SystemClients::default() };
     let server = Server::start(serving("", from));
     let (done, notes) = client(httperf(2000, Span::from_ms(30)), server.ports, Some(20), LONG);
     assert_eq!((done.asked, done.answered, done.lost), (20, 0, 20));
@@ -263,7 +269,7 @@ fn incomplete_or_unsuccessful_answer_counts_as_lost() {
 
 #[test]
 fn a_stream_into_a_sink_arrives_to_the_last_byte() {
-    let from = Callers { inward: true, ..Callers::default() };
+    let from = SystemClients { inward: true, ..SystemClients::default() };
     let server = Server::start(serving("work = { kind = \"sink\" }", from));
     let mut sent = 0;
     for gap in [Span::ZERO, Span::from_us(200)] {
@@ -279,7 +285,7 @@ fn a_stream_into_a_sink_arrives_to_the_last_byte() {
 #[test]
 fn outward_stream_carries_the_data_of_its_task() {
     let work = "work = { kind = \"send\", each = \"20us\", block = \"8KiB\" }";
-    let server = Server::start(serving(work, Callers::default()));
+    let server = Server::start(serving(work, SystemClients::default()));
     let kind = ClientKind::Stream { way: Direction::Out, window: 65_536, gap: Span::ZERO };
     // One stream after the other: the task waits for the next client.
     let mut received = 0;
@@ -299,7 +305,10 @@ fn outward_stream_carries_the_data_of_its_task() {
 fn disk_reads_whole_blocks_and_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let work = "work = { kind = \"disk-read\", each = \"10us\", block = \"6KiB\", readers = 3 }";
-    let here = Serving { folder: folder.path().into(), ..serving(work, Callers::default()) };
+    let here = SystemParameters {
+        folder: folder.path().into(),
+        ..serving(work, SystemClients::default())
+    };
     let limit = Some(Span::from_ms(50));
     let (notes, jobs) = rustix::pipe::pipe().unwrap();
     let options = Options { limit, jobs: Some(jobs), ..Options::default() };
@@ -309,7 +318,7 @@ fn disk_reads_whole_blocks_and_leaves_no_file() {
     let done = done.unwrap();
     assert!(done.is_direct.is_some() && done.read.is_multiple_of(6 << 10), "{done:?}");
     assert_eq!(moved(&all_notes(notes)), done.read);
-    let nowhere = Serving { folder: PathBuf::from("/no such folder"), ..here };
+    let nowhere = SystemParameters { folder: PathBuf::from("/no such folder"), ..here };
     let error = serve(&nowhere, Options::default(), &mut |_| {}).unwrap_err();
     assert!(matches!(error, LoadError::NoFile { .. }), "{error}");
 }
@@ -320,7 +329,7 @@ fn compiling_asks_for_files_until_its_total_is_done() {
                 wait = \"uniform 10us 50us\", total = \"30ms\" }";
     let (notes, jobs) = rustix::pipe::pipe().unwrap();
     let options = Options { jobs: Some(jobs), ..Options::default() };
-    let done = serve(&serving(work, Callers::default()), options, &mut |ports| {
+    let done = serve(&serving(work, SystemClients::default()), options, &mut |ports| {
         assert_eq!(ports, Ports::default(), "nobody talks to it");
     });
     let done = done.unwrap();
@@ -337,7 +346,7 @@ fn several_tasks_run_at_the_same_time() {
     let work = task("{ kind = \"web-server\", each = \"10us\", response = \"1KiB\" }")
         + &task("{ kind = \"spin\" }")
         + &task("{ kind = \"periodic\", period = \"2ms\", work = \"10us\" }");
-    let server = Server::start(serving(&work, Callers::default()));
+    let server = Server::start(serving(&work, SystemClients::default()));
     let (done, _) = client(closed(1, Span::ZERO), server.ports, Some(20), LONG);
     assert_eq!(done.answered, 20);
     let (done, notes) = server.end();
@@ -369,7 +378,7 @@ fn pings_end_when_the_socket_is_closed() {
         let other = answers_and_goes(listener, 3);
         let draws = Stream::new(1, 0, Purpose::Client);
         let socket = Some(socket.clone());
-        let asking = Asking { kind, port: 0, socket, draws, until: Some(LONG), count: None };
+        let asking = ClientTask { kind, port: 0, socket, draws, until: Some(LONG), count: None };
         let done = ask(&asking, Options::default()).unwrap();
         other.join().unwrap();
         assert_eq!(done.answered, 3);
