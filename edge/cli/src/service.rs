@@ -58,7 +58,7 @@ pub(crate) fn change(args: &Change) -> Result<(), Problem> {
     let change = Changed { slice, period, cpu, exact, phase, vcpus };
     if change == Changed::default() {
         return Err(Problem::BadOption {
-            message: "no change is given".into(),
+            message: "cannot change the reservation: no new parameter is given".into(),
             hint: Some(
                 "add `--slice 3ms`, `--period 20ms`, `--cpu 50%`, `--vcpus 4`, `--phase 3ms`, \
                  `--exact` or `--at-least`"
