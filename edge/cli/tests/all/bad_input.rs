@@ -114,7 +114,7 @@ fn file_that_is_not_a_scenario_is_refused() {
     place.write("brackets", "[".repeat(100_000).as_bytes());
     for (file, begins) in [
         ("empty", "error: empty:1:1: `title` is missing"),
-        ("garbage", "error: garbage:2:3: cannot read as text: byte 0xff is not UTF-8"),
+        ("garbage", "error: garbage:2:3: not UTF-8 text: byte 0xff"),
         ("zeros", "error: zeros:1:"),
         ("brackets", "error: brackets:1:"),
         ("nothing.toml", "error: cannot read nothing.toml: No such file"),
