@@ -26,7 +26,7 @@ pub(crate) fn agent(args: &Agent) -> Result<(), Problem> {
     if args.rules.len() > MOST_RULES {
         return Err(Problem::BadOption {
             message: format!(
-                "cannot use {} --urgent rules: at most {MOST_RULES} are possible",
+                "cannot use {} --urgent rules: at most {MOST_RULES} are allowed",
                 args.rules.len()
             ),
             hint: Some("cover several tasks with one rule: cgroup=/PATH or nice=N".into()),

@@ -73,7 +73,7 @@ fn are_all_read(found: &Leftovers) -> Result<(), Problem> {
     match found.unread.len() {
         0 => Ok(()),
         count => Err(Problem::HostCannot {
-            message: format!("{count} of the journals cannot be read, so threads may be left held"),
+            message: format!("cannot read {count} journals: their threads may still be held"),
             hint: Some("run as root; then look at the files in /run/slackline/held".into()),
         }),
     }

@@ -29,7 +29,7 @@ pub(crate) enum Problem {
     #[error("cannot read {}: {source}", file.display())]
     Unreadable { file: PathBuf, source: io::Error },
     /// A scenario is not UTF-8 text.
-    #[error("{}:{line}:{column}: this is not text: byte {byte:#04x} is not UTF-8", file.display())]
+    #[error("{}:{line}:{column}: not UTF-8 text: byte {byte:#04x}", file.display())]
     NotText { file: PathBuf, line: usize, column: usize, byte: u8 },
     /// A file is longer than the limit.
     #[error("cannot read {}: it has more than {longest} bytes", file.display())]
@@ -44,7 +44,7 @@ pub(crate) enum Problem {
     #[error("{}: {error}", file.display())]
     NoReplay { file: PathBuf, error: ReplayError },
     /// The replay differs from the trace. The difference has been printed.
-    #[error("the decisions are not the same")]
+    #[error("the replayed decisions differ from the recorded ones")]
     ReplayDiffers,
     /// A record of a trace names a vCPU that has not been announced.
     #[error("{}: {error}", file.display())]

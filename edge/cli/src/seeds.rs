@@ -22,7 +22,10 @@ use crate::terminal::Counter;
 pub(crate) fn seeds(scenario: &Scenario, count: Option<u64>) -> Result<Vec<u64>, Problem> {
     let (first, count) = (scenario.seed, count.unwrap_or(1));
     let last = first.checked_add(count - 1).ok_or_else(|| Problem::BadOption {
-        message: format!("cannot use {count} seeds from {first} on: the largest is {}", u64::MAX),
+        message: format!(
+            "cannot use {count} seeds from {first} on: the largest seed is {}",
+            u64::MAX
+        ),
         hint: Some("write --seed 1".into()),
     })?;
     Ok((first..=last).collect())

@@ -77,7 +77,7 @@ pub(crate) fn change(args: &Change) -> Result<(), Problem> {
     }
     if is_bare {
         return Err(Problem::BadOption {
-            message: "no change is given".into(),
+            message: "cannot change the reservation: no new parameter is given".into(),
             hint: Some(
                 "add `--slice 3ms`, `--period 20ms`, `--cpu 50%`, `--vcpus 4`, `--phase 3ms`, \
                  `--exact`, `--at-least` or `--for libvirt:web`"

@@ -157,8 +157,8 @@ fn reserve(name: Name, wanted: &Wanted) -> Result<service::Request, Problem> {
     if let Some(binding) = binding.as_ref().map(ToString::to_string)
         && seen(&binding) != binding
     {
-        let detail = format!("`{}` has characters that are not seen", seen(&binding));
-        return Err(bad(detail, "`slackline find` shows the machines here, and what to say"));
+        let detail = format!("`{}` has invisible characters", seen(&binding));
+        return Err(bad(detail, "list VMs and their bindings with `slackline find`"));
     }
     let (phase, user) = (wanted.phase.map(|it| it.0), wanted.user);
     Ok(service::Request::Reserve { name, amount, exact, phase, vcpus, binding, user })
@@ -193,7 +193,7 @@ fn gang_word(word: GangWord, wall_ahead: Span) -> Result<service::Request, Probl
             if length > LONGEST_LOST || lost.chars().any(char::is_control) {
                 let detail = format!(
                     "`lost` has {length} bytes, or control characters; at most \
-                             {LONGEST_LOST} bytes are possible"
+                             {LONGEST_LOST} bytes are allowed"
                 );
                 return Err(bad(detail, "write one line of at most 256 bytes"));
             }

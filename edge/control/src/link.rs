@@ -269,7 +269,7 @@ pub struct Lines {
 
 /// A line is longer than the maximum, so it cannot be a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a line of the link has more than {0} bytes")]
+#[error("cannot read the link: a line has more than {0} bytes")]
 pub struct TooLong(pub usize);
 
 impl Lines {

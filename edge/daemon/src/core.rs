@@ -613,7 +613,8 @@ mod tests {
     fn few_descriptors_are_refused_at_the_start() {
         assert!(enough_descriptors(None).is_ok() && enough_descriptors(Some(128)).is_ok());
         let error = enough_descriptors(Some(127)).unwrap_err();
-        assert_eq!(error.to_string(), "a process here may open 127 files, and 128 are needed");
+        let says = "cannot start: a process may open 127 files here, and 128 are needed";
+        assert_eq!(error.to_string(), says);
         assert!(error.hint().is_some());
     }
 }

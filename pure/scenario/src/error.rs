@@ -97,7 +97,7 @@ pub enum ErrorKind {
         written: String,
     },
     /// A number is out of its range.
-    #[error("`{written}` is not from {least} to {most}")]
+    #[error("`{written}` must be from {least} to {most}")]
     OutOfRange {
         /// Text as it is in the file.
         written: String,
@@ -178,7 +178,7 @@ pub enum ErrorKind {
         written: String,
     },
     /// A value is not a number of events per second, or is out of range.
-    #[error("`{written}` is not from 0.001 to 1000000 a second, with at most four decimal places")]
+    #[error("`{written}` must be from 0.001 to 1000000 a second, with at most four decimal places")]
     NotAFrequency {
         /// The value as it is in the scenario.
         written: String,
@@ -242,7 +242,7 @@ pub enum ErrorKind {
         period: Span,
     },
     /// `cpu`, which is for all vCPUs of a domain, is set for one of them.
-    #[error("`cpu` is for all vCPUs of a domain, and this is one of {vcpus}")]
+    #[error("`cpu` must be the share of a whole domain; this is one of {vcpus} vCPUs")]
     CpuOfOne {
         /// Number of vCPUs of the domain.
         vcpus: usize,
@@ -298,7 +298,7 @@ pub enum ErrorKind {
         meant: Option<String>,
     },
     /// A name stands for several domains where one is needed.
-    #[error("`{name}` stands for {copies} domains")]
+    #[error("`{name}` must be one domain; it has {copies} copies")]
     NameOfCopies {
         /// Name as it is in the file.
         name: String,
@@ -316,7 +316,7 @@ pub enum ErrorKind {
         vcpus: usize,
     },
     /// A value needs devices, and no domain drives them.
-    #[error("`{written}` needs devices, and there is no driver domain")]
+    #[error("`{written}` needs a driver domain; this scenario has none")]
     NoDriver {
         /// Text as it is in the file.
         written: String,
@@ -378,7 +378,7 @@ pub enum ErrorKind {
         systems: usize,
     },
     /// There are more vCPUs than [`MOST_VCPUS`].
-    #[error("{vcpus} vCPUs up to here are more than the maximum of {MOST_VCPUS}")]
+    #[error("cannot add this domain: {vcpus} vCPUs exceed the maximum of {MOST_VCPUS}")]
     TooManyVcpus {
         /// Number of vCPUs up to this domain.
         vcpus: usize,
@@ -393,7 +393,7 @@ pub enum ErrorKind {
     #[error("cannot tell the vCPUs of a cgroup or unit apart")]
     ThreadsOfGroup,
     /// A process as a whole has several vCPUs.
-    #[error("a process as a whole is one vCPU, and this domain has {vcpus}")]
+    #[error("a whole process must be one vCPU; this domain has {vcpus}")]
     VcpusOfProcess {
         /// Number of vCPUs of the domain.
         vcpus: usize,
@@ -425,7 +425,7 @@ pub enum ErrorKind {
         reason: String,
     },
     /// The title line of a recording is wrong.
-    #[error("`{path}`, line {line}: the title must be `run_ns,block_ns`, not `{written}`")]
+    #[error("`{path}`, line {line}: the header must be `run_ns,block_ns`, not `{written}`")]
     BadTitle {
         /// Path of the recording.
         path: String,
@@ -498,7 +498,7 @@ pub enum ErrorKind {
     #[error("cannot replay this recording: its runs and blocks take no time")]
     NoTime,
     /// The programs of all domains have more steps than [`MOST_STEPS`].
-    #[error("{steps} steps of programs up to here are more than the maximum of {MOST_STEPS}")]
+    #[error("cannot add this program: {steps} steps exceed the maximum of {MOST_STEPS}")]
     TooManySteps {
         /// Number of steps up to this domain.
         steps: usize,
@@ -541,7 +541,7 @@ pub enum ErrorKind {
     EmptyChange,
 
     /// A claim has no metric.
-    #[error("`{written}` names no metric")]
+    #[error("`{written}` is not a metric")]
     NoMetric {
         /// Text as it is in the file.
         written: String,

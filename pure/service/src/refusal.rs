@@ -33,7 +33,7 @@ pub enum Refusal {
         why: Box<Refusal>,
     },
     /// A list has more than the maximum number of reservations.
-    #[error("the list has {is} reservations, at most {most} are possible")]
+    #[error("cannot apply a list of {is} reservations: the maximum is {most}")]
     TooManyTargets {
         /// Number of reservations in the list.
         is: usize,
@@ -87,7 +87,7 @@ pub enum Refusal {
         name: Name,
     },
     /// The reservation is held for a gang that has not begun.
-    #[error("{name} is held for gang {gang}, which has not begun")]
+    #[error("{name} is held for gang {gang}, which has not started")]
     Held {
         /// Name of the reservation.
         name: Name,
@@ -103,7 +103,7 @@ pub enum Refusal {
         gang: Name,
     },
     /// The begin time of a gang member has passed. The member has ended.
-    #[error("{name} was to begin {late} ago")]
+    #[error("cannot start {name}: its start time passed {late} ago")]
     TooLate {
         /// Name of the member.
         name: Name,
@@ -111,7 +111,7 @@ pub enum Refusal {
         late: Span,
     },
     /// The begin time of a gang member is so far ahead that the clocks of its hosts must differ.
-    #[error("{name} is to begin in {ahead}; at most {} is allowed", crate::gang::AHEAD)]
+    #[error("cannot start {name} in {ahead}: the maximum is {}", crate::gang::AHEAD)]
     TooFar {
         /// Name of the member.
         name: Name,
@@ -119,7 +119,7 @@ pub enum Refusal {
         ahead: Span,
     },
     /// The caller's role does not allow this request.
-    #[error("you may not {verb}")]
+    #[error("cannot {verb}: the caller's role does not allow it")]
     NotAllowed {
         /// Kind of the request.
         verb: Verb,
@@ -141,14 +141,14 @@ pub enum Refusal {
         name: Name,
     },
     /// The slice is longer than [`Terms::LONGEST_RUN`], which only an administrator may reserve.
-    #[error("a slice of {} runs without a break for longer than {}, which is for administrators",
+    #[error("cannot reserve a slice of {}: only administrators may exceed {}",
         terms.each().slice(), Terms::LONGEST_RUN)]
     LongRun {
         /// Terms in the request.
         terms: Terms,
     },
     /// The reservations of the owner would exceed its budget of CPU time.
-    #[error("{owner} would have {asked} reserved; the budget is {most}")]
+    #[error("cannot reserve: {owner} would have {asked}, and the budget is {most}")]
     OverBudgetCpu {
         /// Owner of the budget.
         owner: Principal,
@@ -158,7 +158,7 @@ pub enum Refusal {
         most: CpuShare,
     },
     /// The owner would have more reservations than its budget allows.
-    #[error("{owner} would have {asked} reservations; the budget is {most}")]
+    #[error("cannot reserve: {owner} would have {asked} reservations, and the budget is {most}")]
     OverBudgetMachines {
         /// Owner of the budget.
         owner: Principal,
@@ -168,7 +168,7 @@ pub enum Refusal {
         most: u16,
     },
     /// The service has the maximum number of reservations.
-    #[error("this host has {most} reservations, the most that there can be")]
+    #[error("cannot reserve: this host has the maximum of {most} reservations")]
     Full {
         /// Largest number of reservations on this host.
         most: usize,
@@ -188,7 +188,7 @@ pub enum Refusal {
         again: Span,
     },
     /// The request exceeds a rate limit.
-    #[error("more than {most} {what} per second")]
+    #[error("too many {what}: at most {most} per second are allowed")]
     TooMany {
         /// Kind of requests that are limited, in the plural.
         what: &'static str,
@@ -204,13 +204,13 @@ pub enum Refusal {
     #[error("{0}")]
     Unkeepable(String),
     /// The number of vCPUs was not given, and the VM is not there to count them.
-    #[error("{what} is not on this host, so its number of vCPUs is unknown")]
+    #[error("cannot count the vCPUs of {what}: it is not on this host")]
     VcpusUnknown {
         /// Binding of the VM.
         what: Binding,
     },
     /// The idempotency key was used before for another request.
-    #[error("the key was used before for another request: {was}")]
+    #[error("cannot use this key again: it belongs to another request: {was}")]
     KeyReused {
         /// Text of the earlier request, in one line.
         was: String,
@@ -275,7 +275,9 @@ impl Refusal {
                 Some(format!("{says} `slackline access add uid:N --users {user}`"))
             }
             Refusal::OverBudgetCpu { owner, .. } | Refusal::OverBudgetMachines { owner, .. } => {
-                Some(format!("release a reservation of {owner}, or have the budget raised"))
+                Some(format!(
+                    "release a reservation of {owner}, or ask an administrator to raise the budget"
+                ))
             }
             Refusal::LongRun { terms } => {
                 let (slice, period) = (terms.each().slice(), terms.each().period());
@@ -290,7 +292,7 @@ impl Refusal {
                 Some("set the clocks of the gang's hosts to the same time".into())
             }
             Refusal::NotAllowed { .. } | Refusal::NotOwner { .. } => {
-                Some("see `slackline help service` for who may".into())
+                Some("see the roles in `slackline help service`".into())
             }
             Refusal::NoMember { .. }
             | Refusal::Terms(_)

@@ -21,7 +21,11 @@ pub enum TermsError {
     #[error("{0}")]
     Reservation(ReservationError),
     /// The period is out of range.
-    #[error("a period of {is} is not between {} and {}", Terms::SHORTEST, Terms::LONGEST)]
+    #[error(
+        "cannot use a period of {is}: it must be from {} to {}",
+        Terms::SHORTEST,
+        Terms::LONGEST
+    )]
     Period {
         /// Requested length of the period.
         is: Span,
@@ -52,7 +56,7 @@ pub enum TermsError {
         period: Span,
     },
     /// The number of vCPUs is zero or above the maximum.
-    #[error("{is} vCPUs are not between 1 and {}", Terms::MOST_VCPUS)]
+    #[error("cannot use {is} vCPUs: the number must be from 1 to {}", Terms::MOST_VCPUS)]
     Vcpus {
         /// Requested number of vCPUs.
         is: u16,
@@ -337,10 +341,13 @@ mod tests {
     #[test]
     fn invalid_terms_are_refused_with_the_bound() {
         let says = |each, vcpus| Terms::new(each, false, vcpus).unwrap_err().to_string();
-        assert_eq!(says(each(19, 20), 1), "a period of 20us is not between 1ms and 604800s");
+        assert_eq!(
+            says(each(19, 20), 1),
+            "cannot use a period of 20us: it must be from 1ms to 604800s"
+        );
         assert_eq!(says(each(49, 1000), 1), "a slice of 49us is too short: the shortest is 50us");
         assert!(says(each(951, 1000), 1).contains("leaves less than 50us of a period of 1ms"));
-        assert_eq!(says(each(50, 1000), 0), "0 vCPUs are not between 1 and 512");
+        assert_eq!(says(each(50, 1000), 0), "cannot use 0 vCPUs: the number must be from 1 to 512");
         assert!(Terms::new(each(950, 1000), true, 512).is_ok());
     }
 

@@ -276,14 +276,14 @@ fn no_way(name: &str, all: &[Way]) -> Problem {
         Some(meant) => format!("did you mean `{meant}`?"),
         None => format!("there are {}", names().collect::<Vec<_>>().join(", ")),
     };
-    let message = format!("there is no way of limiting called `{name}`");
+    let message = format!("there is no limiter `{name}`");
     Problem::BadOption { message, hint: Some(hint) }
 }
 
 fn gone(error: &slackline_play::limit::SampleError) -> Problem {
     Problem::HostCannot {
-        message: format!("the process that is limited: {error}"),
-        hint: Some("did somebody end it?".into()),
+        message: format!("cannot limit the process: {error}"),
+        hint: Some("check whether another program ended it".into()),
     }
 }
 

@@ -36,8 +36,8 @@ pub(crate) fn place(args: &Place) -> Result<(), Problem> {
     let hosts = &hosts[..];
     let wanted = args.much.wanted(args.r#for.as_ref(), None);
     let vcpus = wanted.vcpus.ok_or_else(|| Problem::BadOption {
-        message: "the number of vCPUs is not given".into(),
-        hint: Some("add `--vcpus N`: hosts are compared before the VM is known".into()),
+        message: "cannot compare hosts: --vcpus is missing".into(),
+        hint: Some("add `--vcpus N`".into()),
     })?;
     let each = convert::each(&wanted, vcpus).map_err(refused)?;
     let mut answers = Vec::new();
@@ -69,7 +69,7 @@ fn hosts(args: &Place) -> Result<Vec<String>, Problem> {
     }
     if hosts.is_empty() {
         return Err(Problem::BadOption {
-            message: "no candidate host is given".into(),
+            message: "cannot choose a host: no candidate host is given".into(),
             hint: Some(
                 "add `--host`, or write the socket or `https://NAME:PORT` of each daemon into the \
                  file of --hosts"

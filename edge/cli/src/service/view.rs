@@ -56,7 +56,9 @@ impl Table {
             let Some(place) = all.iter().position(is_it) else {
                 let headings: Vec<&str> = all.iter().map(|column| column.heading).collect();
                 return Err(Problem::BadOption {
-                    message: format!("there is no column `{name}` left to show"),
+                    message: format!(
+                        "cannot show column `{name}`: it does not exist, or is listed twice"
+                    ),
                     hint: Some(format!("choose from {}", headings.join(", "))),
                 });
             };

@@ -125,7 +125,7 @@ impl<'a> Jobs<'a> {
         let first = args.seed.unwrap_or(scenario.seed);
         let last = first.checked_add(args.seeds - 1).ok_or_else(|| Problem::BadOption {
             message: format!(
-                "cannot use {} seeds from {first} on: the largest is {}",
+                "cannot use {} seeds from {first} on: the largest seed is {}",
                 args.seeds,
                 u64::MAX
             ),
@@ -134,7 +134,7 @@ impl<'a> Jobs<'a> {
         jobs.seeds = (first..=last).collect();
         if jobs.count() > MOST_RUNS {
             return Err(Problem::BadOption {
-                message: format!("cannot make {} runs: {MOST_RUNS} are the most", jobs.count()),
+                message: format!("cannot make {} runs: the maximum is {MOST_RUNS}", jobs.count()),
                 hint: Some("use fewer policies, seeds, points or sizes".into()),
             });
         }

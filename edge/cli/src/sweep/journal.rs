@@ -73,7 +73,7 @@ impl Journal {
         };
         let found = runs(found, is_checked).map_err(|line| Problem::BadOption {
             message: format!("{}: line {line} is damaged", name.display()),
-            hint: Some("--fresh begins anew, and forgets what was done".into()),
+            hint: Some("add --fresh to discard the finished runs and start again".into()),
         })?;
         if !is_checked {
             let name = name.display();

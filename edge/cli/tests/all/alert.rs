@@ -144,7 +144,10 @@ fn alert_refuses_invalid_options() {
     run(&place, &["edf", "--set", "period=long"]).refused(2).says("period");
     place.run(&["alert", "--length", "1ms"]).refused(2).says("from 1s");
     place.run(&["alert", "--targets", "0"]).refused(2).says("a share is above 0 and up to 100 %");
-    place.run(&["alert", "--live", "--limiter", "magic"]).refused(2).says("no way of limiting");
+    place
+        .run(&["alert", "--live", "--limiter", "magic"])
+        .refused(2)
+        .says("there is no limiter `magic`");
     let command = ["alert", "--live", "--limiter-command", "limit {pid}"];
     place.run(&command).refused(2).says("{percent}");
 }

@@ -11,7 +11,7 @@ fn wrong(from: &str, to: &str, at: &str, says: &str) {
     for command in ["check", "sim", "run", "compare"] {
         let ran = place.run(&[command, "it.toml"]);
         // A message that lists all valid values needs no hint.
-        let is_plain = ran.err.contains(" is not from ") || ran.err.contains("not TOML");
+        let is_plain = ran.err.contains(" must be from ") || ran.err.contains("not TOML");
         let ran = if is_plain { ran.ended_with(2) } else { ran.refused(2) };
         assert_eq!(ran.out, "");
         let begins = format!("error: it.toml:{at}: ");
@@ -45,7 +45,7 @@ fn errors_in_a_scenario_have_their_position() {
         ("\"400ms\"", "\"600y\"", "2:10", "600y"),
         ("\"400ms\"", "\"99999999999999999999s\"", "2:10", "99999999999999999999s"),
         ("\"400ms\"", "\"9000h\"", "2:10", "is longer than a year"),
-        ("cpus = 1", "cpus = 0", "5:8", "is not from 1 to 256"),
+        ("cpus = 1", "cpus = 0", "5:8", "must be from 1 to 256"),
         ("cpus = 1", "cpus = -1", "5:8", "-1"),
         ("cpus = 1", "cpus = 99999999999999999999", "5:8", "99999999999999999999"),
         ("\"edf\"", "\"edff\"", "3:19", "did you mean `edf`?"),
@@ -114,7 +114,7 @@ fn file_that_is_not_a_scenario_is_refused() {
     place.write("brackets", "[".repeat(100_000).as_bytes());
     for (file, begins) in [
         ("empty", "error: empty:1:1: `title` is missing"),
-        ("garbage", "error: garbage:2:3: this is not text: byte 0xff is not UTF-8"),
+        ("garbage", "error: garbage:2:3: not UTF-8 text: byte 0xff"),
         ("zeros", "error: zeros:1:"),
         ("brackets", "error: brackets:1:"),
         ("nothing.toml", "error: cannot read nothing.toml: No such file"),

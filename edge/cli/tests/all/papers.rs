@@ -56,7 +56,7 @@ fn without_results_nothing_is_written() {
 fn quick_run_of_experiment_without_quick_form_gives_a_note() {
     let place = place();
     let quick = ["paper", "run", "tiny", "--no-results", "--seeds", "1", "--quick"];
-    let says = "note: --quick changes nothing of fig-1: no quick form; use --seeds 1";
+    let says = "note: --quick has no effect on fig-1: it has no quick form; use --seeds 1";
     place.run(&quick).ended_with(0).says(says);
     let file = place.path("papers/tiny/fig-1.toml");
     let text = fs::read_to_string(&file).expect("the experiment");

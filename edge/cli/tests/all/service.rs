@@ -285,7 +285,7 @@ fn refusal_has_reason_hint_and_exit_code() {
         daemon.run(args).refused(code).says("both numbers").says(hint);
     }
     daemon.run(&["reserve", "Web/..", "--slice", "5ms"]).refused(2).says("'W' at character 1");
-    daemon.run(&["change", "web"]).refused(2).says("no change is given");
+    daemon.run(&["change", "web"]).refused(2).says("no new parameter is given");
     let ran = daemon.run(&["reserve", "web", "--slice", "5"]).ended_with(2);
     ran.says("has no unit; write it as `4ms`");
 }

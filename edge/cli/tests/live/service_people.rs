@@ -125,7 +125,7 @@ fn remote_client_has_token_role_and_budget_until_revoked() {
     remote(&reserve, "token").ended_with(0);
     assert_eq!(daemon.one("web")["owner"], "@alice");
     let over = remote("change web --slice 2ms", "token");
-    over.refused(4).says("@alice would have 0.2cpu reserved; the budget is 0.15cpu");
+    over.refused(4).says("@alice would have 0.2cpu, and the budget is 0.15cpu");
     remote("access list", "token").refused(5).says("`access` is not permitted for role operator");
     let root = local("access add carol --role administrator").good();
     fs::write(path("root"), &root).unwrap();
@@ -185,18 +185,18 @@ fn operator_reserves_for_own_vms_only() {
     let theirs = format!("qemu:{}", name("theirs"));
     ask(&format!("reserve web --slice 1ms --period 10ms --for {theirs}")).ended_with(0);
     let over = ask("reserve db --slice 1ms --period 10ms --vcpus 1 --for qemu:later");
-    over.refused(4).says("uid 65534 would have 0.2cpu reserved; the budget is 0.15cpu");
+    over.refused(4).says("uid 65534 would have 0.2cpu, and the budget is 0.15cpu");
     ask("change web --slice 2ms").refused(4).says("uid 65534 would have 0.2cpu");
     ask("reserve db --slice 50us --period 10ms --vcpus 1 --for qemu:later").ended_with(0);
     let over = ask("reserve third --slice 50us --period 10ms --vcpus 1 --for qemu:third");
-    over.refused(4).says("would have 3 reservations; the budget is 2");
+    over.refused(4).says("would have 3 reservations, and the budget is 2");
     // Grants survive the daemon, as reservations do.
     daemon.kill();
     let Some(daemon) = Daemon::start_with_groups(&live, &groups) else { return };
     let admin = |words: &str| daemon.run(&format!("access {words}"));
     assert!(admin("list").ended_with(0).out.contains("uid 65534"));
     admin("add 65534 --role viewer").ended_with(0);
-    ask("release web").refused(5).says("you may not release");
+    ask("release web").refused(5).says("cannot release: the caller's role");
     ask("list").ended_with(0);
     admin("revoke 65534").ended_with(0);
     admin("revoke 65534").refused(2).says("there is no grant for 65534");
@@ -223,7 +223,7 @@ fn two_daemons_cannot_share_a_ledger_or_a_cpu() {
         refused.refused(3).says("another process uses it");
         let refused =
             live.run(&["serve", "--cpus", &first, "--state", "other", "--socket", "socket"]);
-        refused.refused(3).says("another daemon does already");
+        refused.refused(3).says("another daemon already listens there");
     }
     assert_eq!(daemon.ask("GET", "/health", None).1["good"], true);
     daemon.end().ended_with(0);

@@ -194,7 +194,7 @@ impl Access {
         if is_known || self.granted.len() + self.pending.len() < MOST_GRANTS {
             return Ok(());
         }
-        Err(format!("there are {MOST_GRANTS} grants, the most that there can be"))
+        Err(format!("cannot add a grant: there are {MOST_GRANTS}, which is the maximum"))
     }
 
     /// Notes a change that is being written to the ledger.
@@ -345,7 +345,8 @@ mod tests {
             access.check_room(&change)
         };
         assert!(check("1").is_ok());
-        assert_eq!(check("5000").unwrap_err(), "there are 1000 grants, the most that there can be");
+        let says = "cannot add a grant: there are 1000, which is the maximum";
+        assert_eq!(check("5000").unwrap_err(), says);
         assert!(check("alice").is_err());
     }
 

@@ -28,7 +28,7 @@ pub enum ServeError {
         source: io::Error,
     },
     /// The front needs more descriptors than it may have.
-    #[error("a process here may open {most} files, and {needed} are needed")]
+    #[error("cannot start: a process may open {most} files here, and {needed} are needed")]
     FewDescriptors {
         /// Hard limit of open files per process.
         most: u64,

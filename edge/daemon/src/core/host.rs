@@ -196,7 +196,7 @@ impl Host {
 
     fn refuse_look_up(&mut self, ticket: Ticket) {
         self.rests.remove(&ticket);
-        let detail = "you have too many requests waiting for VMs to be looked up";
+        let detail = "too many requests of this user wait for VM look-ups";
         let problem = Problem::new(Kind::TooMany, detail).hinting("wait for their answers first");
         self.say(&wire::refused(ticket, problem));
     }

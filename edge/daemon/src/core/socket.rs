@@ -16,7 +16,7 @@ use crate::people::People;
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
     /// Another daemon listens on the socket.
-    #[error("cannot listen on {}: another daemon does already", path.display())]
+    #[error("cannot listen on {}: another daemon already listens there", path.display())]
     Taken {
         /// Path of the socket.
         path: PathBuf,

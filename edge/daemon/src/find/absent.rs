@@ -16,13 +16,13 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum Absent {
     /// No machine has the binding.
-    #[error("there is no {binding}")]
+    #[error("cannot find {binding}")]
     NotHere {
         /// Binding that was looked up.
         binding: Binding,
     },
     /// Several machines have the binding, and none of them is preferred.
-    #[error("{binding} is both process {first} and process {second}")]
+    #[error("cannot choose a process for {binding}: {first} and {second} match")]
     Several {
         /// Binding that was looked up.
         binding: Binding,
@@ -38,13 +38,13 @@ pub enum Absent {
     #[error(transparent)]
     NoVcpus(#[from] FindError),
     /// Only the monitor knows which threads are vCPUs, and it was not asked.
-    #[error("the vCPU threads of {binding} are not known yet: they have no names")]
+    #[error("cannot tell the vCPU threads of {binding} apart yet: they have no names")]
     NotAsked {
         /// Binding that was looked up.
         binding: Binding,
     },
     /// The monitor did not answer recently, so it was not asked again.
-    #[error("the QMP monitor of {binding} did not answer, and is left alone for {} s more",
+    #[error("the QMP monitor of {binding} did not answer: the next attempt is in {} s",
         left.as_secs() + 1)]
     Silent {
         /// Binding that was looked up.

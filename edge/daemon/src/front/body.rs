@@ -125,7 +125,7 @@ pub(super) async fn read_up_to<T: DeserializeOwned>(
     let bytes = whole(request, until, longest).await?;
     let deepest = deepest(&bytes);
     if deepest > DEEPEST {
-        let detail = format!("the body is {deepest} levels deep; at most {DEEPEST} are possible");
+        let detail = format!("the body is {deepest} levels deep; at most {DEEPEST} are allowed");
         return Err(No::bad(detail, format!("write it as {example}")));
     }
     serde_json::from_slice(&bytes)

@@ -92,20 +92,20 @@ impl Link {
         let line = line(&Ask { ticket: ticket.number, who, key, request });
         if line.len() > LONGEST_ASKED {
             let detail = format!(
-                "the request has {} bytes; at most {LONGEST_ASKED} are possible",
+                "the request has {} bytes; at most {LONGEST_ASKED} are allowed",
                 line.len()
             );
             return Err(Problem::new(Kind::TooLarge, detail));
         }
         if self.asks.try_send(line).is_err() {
-            let detail = format!("the core has {UNREAD} requests to answer first");
+            let detail = format!("the core has {UNREAD} unanswered requests, which is the limit");
             return Err(Problem::new(Kind::NotNow, detail).hinting("try again in a second"));
         }
         match timeout_at(until, wait).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) | Err(_) => {
-                let detail = "the core did not answer in time; the request may be done";
-                let hint = "repeat it with the same Idempotency-Key, so that it is done once";
+                let detail = "the core did not answer in time; the request may have taken effect";
+                let hint = "repeat it with the same Idempotency-Key; it then takes effect once";
                 Err(Problem::new(Kind::NotAnswered, detail).hinting(hint))
             }
         }

@@ -163,7 +163,7 @@ pub(super) async fn machines(
     let text = query(finding)?.text;
     let length = text.as_ref().map_or(0, String::len);
     if length > LONGEST_TEXT {
-        let detail = format!("the text has {length} bytes; at most {LONGEST_TEXT} are possible");
+        let detail = format!("the text has {length} bytes; at most {LONGEST_TEXT} are allowed");
         return Err(No::bad(detail, "search for a shorter text"));
     }
     match front.ask(&caller, None, Request::Find { text }).await? {
@@ -429,7 +429,7 @@ pub(super) async fn log(
     let limit = limit.unwrap_or(LOG);
     if !(1..=PAGE).contains(&limit) {
         return Err(No::bad(
-            format!("the limit {limit} is not from 1 to {PAGE}"),
+            format!("cannot use the limit {limit}: it must be from 1 to {PAGE}"),
             "use a smaller limit, and page with `before`",
         ));
     }

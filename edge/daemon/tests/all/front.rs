@@ -94,7 +94,7 @@ fn invalid_requests_are_refused_with_a_reason_before_the_core() {
     );
     assert_eq!(status(&front.until_closed(chunked.as_bytes()).0), 413);
     for (body, says) in [
-        ("[".repeat(15_000).as_str(), "15000 levels deep; at most 16 are possible"),
+        ("[".repeat(15_000).as_str(), "15000 levels deep; at most 16 are allowed"),
         ("", "EOF while parsing"),
         ("nonsense", "line 1 column 2"),
         ("{\"slice\":\"2ms\"", "EOF while parsing an object"),

@@ -91,7 +91,7 @@ fn recording_of_idle_vm_is_replayed() {
 #[test]
 fn recording_with_another_title_is_refused_with_the_right_one() {
     let error = replaying("# by hand\nblock_ns,run_ns\n1,2\n").unwrap_err();
-    let says = "line 2: the title must be `run_ns,block_ns`, not `block_ns,run_ns`";
+    let says = "line 2: the header must be `run_ns,block_ns`, not `block_ns,run_ns`";
     assert!(error.to_string().ends_with(says), "{error}");
 }
 

@@ -193,7 +193,7 @@ impl Service {
             return Err(Refusal::NoMachine { what: format!("a VM for {name} without `for`") });
         };
         if !binding.lasts() {
-            let says = format!("{binding} means one process, and a list is for VMs that come back");
+            let says = format!("a list cannot reserve for {binding}: a process does not come back");
             return Err(Refusal::Unkeepable(says));
         }
         self.check_free(&binding, None)?;
