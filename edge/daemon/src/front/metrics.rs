@@ -234,9 +234,9 @@ impl All {
             "Part of the CPU that is reserved, without dispatch overhead",
             of(|it| millionths(it.reserved_ppm)),
         )?;
-        let overheads = each.iter().filter_map(|(cpu, it)| {
-            Some(([("cpu", cpu.as_str())], millionths(it.overhead_ppm?)))
-        });
+        let overheads = each
+            .iter()
+            .filter_map(|(cpu, it)| Some(([("cpu", cpu.as_str())], millionths(it.overhead_ppm?))));
         gauges(
             out,
             "slackline_cpu_overhead_ratio",
