@@ -310,8 +310,8 @@ fn suspended(machine: &Machine, pid: Tid) -> Option<String> {
     Some(format!("libvirt says that its guest is {reason}"))
 }
 
-/// Text of libvirt's file for a VM. A guest may have changed its command line and with it its name:
-/// `None` for a name that leads out of the folder, and for what is no file or longer than libvirt's.
+/// Text of libvirt's file for a VM. `None` for a name that leads out of the folder, and for what is
+/// not a file: a guest may have changed its command line, and with it its name.
 fn notes_of(folder: &Path, name: &str) -> Option<String> {
     if name.contains('/') || name.starts_with('.') {
         return None;

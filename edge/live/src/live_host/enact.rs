@@ -12,8 +12,8 @@ use crate::vcpu_threads::Home;
 use crate::way::{Assignment, Place};
 use slackline_fence::Timeslice;
 
-/// How many are kept ready, the chosen one among them. More would cost a call each and help only if
-/// all before them slept at once.
+/// Number of vCPUs that are kept ready, the chosen one among them. More would cost a call each and
+/// help only if all before them slept at once.
 const READY: usize = 4;
 
 /// Time after which the kernel runs the next `SCHED_RR` thread of the same priority, by default.
