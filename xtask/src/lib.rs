@@ -9,6 +9,7 @@ pub mod libvirt;
 pub mod metadata;
 pub mod mutants;
 pub mod no_std;
+pub mod observe;
 pub mod quick;
 pub mod scenarios;
 pub mod service;

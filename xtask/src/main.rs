@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use slackline_xtask::{
-    ci, contract, dist, fuzz, guest, libvirt, metadata, mutants, no_std, quick, scenarios, service,
-    soak, tests, tidy,
+    ci, contract, dist, fuzz, guest, libvirt, metadata, mutants, no_std, observe, quick, scenarios,
+    service, soak, tests, tidy,
 };
 
 const USAGE: &str = "\
@@ -36,6 +36,9 @@ usage: cargo xtask COMMAND
            the simulation of the service with N seeds from M on, 10000 from 0, by hand
   fuzz     [--minutes N] [http|body|link|proc|qmp|hook]
            make up what strangers write, 5 minutes of each, niced
+  observe  [--minutes N]
+           compare what a daemon reports with what the kernel counts while builds, scripts and an
+           adversary are held and changed by hand, 20 minutes; as root
   dist     make what is released in target/package: a tarball and a Debian package
   guest    fetch the guest that live tests boot, and say where it is
   libvirt  hold a guest of a real libvirt, and have the service keep one, by hand; as root";
@@ -78,6 +81,8 @@ fn command(arguments: &[String]) -> Result<ExitCode> {
         ["service"] => service::run("10000", "0"),
         ["service", "--seeds", seeds] => service::run(seeds, "0"),
         ["service", "--seeds", seeds, "--from", from] => service::run(seeds, from),
+        ["observe"] => observe::run("20"),
+        ["observe", "--minutes", minutes] => observe::run(minutes),
         ["fuzz"] => fuzz::run("5", None),
         ["fuzz", "--minutes", minutes] => fuzz::run(minutes, None),
         ["fuzz", "--minutes", minutes, target] => fuzz::run(minutes, Some(target)),

@@ -31,7 +31,9 @@ mod journal;
 mod keeper;
 mod link;
 mod take;
+mod timeslice;
 mod tree;
+mod tree_usage;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -53,8 +55,10 @@ pub use journal::{
 };
 pub use keeper::keeper_main;
 pub use link::{KeeperCommand, KeeperError};
+pub use timeslice::Timeslice;
 pub use tree::HeldTree;
-pub use tree::{Timeslice, TreeAudit, TreeUsage};
+pub use tree::TreeAudit;
+pub use tree_usage::TreeUsage;
 
 use budget::Budgets;
 use entry::{Entry, HoldMethod, TaskIdentity};

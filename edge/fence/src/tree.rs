@@ -21,6 +21,8 @@ use super::give_back::{
     GiveBackError, GivenBack, Original, ROUNDS, give_back, ignore_gone, is_ours, leaver_back,
 };
 use super::held::{Drift, HandoverState};
+use super::timeslice::Timeslice;
+use super::tree_usage::TreeUsage;
 use slackline_linux::cgroup::{CgroupError, Step, TreePlace};
 use slackline_linux::step::{Act, ActError, FifoPriority};
 use slackline_linux::sys::{
@@ -538,36 +540,6 @@ impl HeldTree {
     fn lock(&self) -> MutexGuard<'_, TreeOrders> {
         self.0.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Counter of the CPU time that a whole tree has used, in microseconds, including threads that have
-/// ended.
-#[derive(Debug)]
-pub struct TreeUsage(File);
-
-impl TreeUsage {
-    /// Reads the CPU time, as the kernel accounted it up to the last context switch of each thread.
-    ///
-    /// # Errors
-    /// If the group is gone, or the file cannot be read.
-    pub fn read(&self) -> io::Result<Span> {
-        // The first three lines have a number of at most 20 digits each.
-        let mut text = [0; 128];
-        let length = self.0.read_at(&mut text, 0)?;
-        let text = std::str::from_utf8(&text[..length]).ok();
-        let used = text.and_then(|text| text.lines().next()?.strip_prefix("usage_usec "));
-        let used = used.and_then(|number| number.parse().ok());
-        used.map(Span::from_us).ok_or_else(|| io::ErrorKind::InvalidData.into())
-    }
-}
-
-/// Use of a timeslice by the thread that is put first in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Timeslice {
-    /// The thread runs to the end of the timeslice unless it blocks.
-    Whole,
-    /// The threads take turns of the kernel's quantum for `SCHED_RR`.
-    Shared,
 }
 
 fn fifo(priority: u8) -> SchedulingOf {

@@ -192,9 +192,9 @@ impl Host {
         self.policy.weighs_slack()
     }
 
-    /// Lists up to `most` vCPUs that would be picked on `cpu` by entitlement (due or in arrears), each
-    /// if those before it did not want to run. The occupant comes first. Hardware that learns late of a block uses
-    /// the list to have the next vCPU ready.
+    /// Lists up to `most` vCPUs that would be picked on `cpu` because they are due or in arrears,
+    /// each if those before it did not want to run. The occupant comes first. Hardware that learns
+    /// late of a block uses the list to have the next vCPU ready.
     pub fn in_line(&mut self, cpu: CpuId, most: usize, into: &mut Vec<NextInLine>) {
         self.line(cpu, most, |entitlement| entitlement != Entitlement::Spare, into);
     }

@@ -11,7 +11,7 @@ use crate::common::service::{Daemon, Machine, cpu};
 use crate::common::{Place, Ran};
 use rustix::process::Signal;
 use serde_json::json;
-use slackline_linux::sys::online_cpus;
+use slackline_linux::sys::{Scheduling, Tid, get_scheduling, online_cpus};
 
 /// Prices, groups and certificates are reloaded while reservations stay in force. Invalid files
 /// leave the previous values.
@@ -249,6 +249,8 @@ fn front_has_no_capabilities_core_and_keeper_have_few() {
         assert_eq!(field(front, name), "0000000000000000", "{name}");
     }
     assert_eq!(field(front, "NoNewPrivs"), "1");
+    let class = get_scheduling(Tid::new(front).unwrap()).unwrap().class;
+    assert_eq!(class, Scheduling::Other { nice: -10 });
     let uids = field(front, "Uid");
     assert!(uids.split(' ').all(|uid| uid != "0"), "{uids}");
     let gids = field(front, "Gid");

@@ -8,7 +8,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use slackline_linux::sys::Tid;
+use slackline_linux::sys::{Scheduling, SchedulingOf, Tid, set_scheduling};
 
 use slackline_control::link::{Ask, LONGEST_ASKED, Lines, Said, line, message};
 
@@ -24,6 +24,9 @@ const MOST_AT_ONCE: usize = 64;
 /// Delay before a front that ended is replaced, so that a front that cannot start does not keep the
 /// host busy.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// Nice value of the front. Administrators wait for it while local users keep the CPUs busy.
+const NICE: i32 = -10;
 
 /// Command that starts the front.
 #[derive(Clone, Debug)]
@@ -178,6 +181,10 @@ impl Running {
         let mut child = Command::new(&command.program);
         child.args(&command.arguments).stdin(Stdio::from(OwnedFd::from(theirs)));
         let child = child.stdout(Stdio::from(listening)).spawn()?;
+        let pid = i32::try_from(child.id()).ok().and_then(Tid::new);
+        let to = SchedulingOf { class: Scheduling::Other { nice: NICE }, reset_on_fork: false };
+        // Where the kernel refuses, it is as urgent as other processes.
+        let _ = pid.map(|pid| set_scheduling(pid, &to));
         Ok(Running { child, link, lines: Lines::new(LONGEST_ASKED), unread: Vec::new() })
     }
 

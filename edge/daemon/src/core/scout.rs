@@ -2,8 +2,8 @@
 //! procfs or asking a VM's monitor, therefore delays nothing else.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use std::thread::{Builder, scope};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{Mode, OFlags};
 use slackline_linux::sys::{Tid, process_cpu_time};
 use slackline_linux::thread::threads_of;
 use slackline_service::{Binding, BindingKind, Identity, Name, VmLookup};
@@ -304,11 +305,30 @@ fn suspended(machine: &Machine, pid: Tid) -> Option<String> {
     if machine.kind != Kind::Libvirt {
         return None;
     }
-    let path = Path::new(LIBVIRT_STATES).join(format!("{}.xml", machine.name));
-    let notes = fs::read_to_string(path).ok()?;
+    let notes = notes_of(Path::new(LIBVIRT_STATES), &machine.name)?;
     let reason = read_state(&notes, pid)?;
     Some(format!("libvirt says that its guest is {reason}"))
 }
+
+/// Text of libvirt's file for a VM. `None` for a name that leads out of the folder, and for what is
+/// not a file: a guest may have changed its command line, and with it its name.
+fn notes_of(folder: &Path, name: &str) -> Option<String> {
+    if name.contains('/') || name.starts_with('.') {
+        return None;
+    }
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let path = folder.join(format!("{name}.xml"));
+    let file = File::from(rustix::fs::open(&path, flags, Mode::empty()).ok()?);
+    if !file.metadata().ok()?.is_file() {
+        return None;
+    }
+    let mut notes = String::new();
+    file.take(LONGEST_NOTES).read_to_string(&mut notes).ok()?;
+    Some(notes)
+}
+
+/// Maximum length of libvirt's file that is read, in bytes. The state of the guest is at its begin.
+const LONGEST_NOTES: u64 = 1 << 20;
 
 /// Folder in which libvirt keeps the state of each VM.
 const LIBVIRT_STATES: &str = "/run/libvirt/qemu";
@@ -346,5 +366,27 @@ mod tests {
         assert_eq!(read_state(&notes("running"), pid), None);
         assert_eq!(read_state(&notes("paused"), Tid::new(78).unwrap()), None);
         assert_eq!(read_state("", pid), None);
+    }
+
+    #[test]
+    fn name_that_leads_out_of_the_folder_has_no_notes() {
+        let folder = tempfile::tempdir().unwrap();
+        let inside = folder.path().join("qemu");
+        std::fs::create_dir(&inside).unwrap();
+        for at in [folder.path(), &inside] {
+            std::fs::write(at.join("web.xml"), "<domstatus ").unwrap();
+        }
+        assert_eq!(notes_of(&inside, "web").as_deref(), Some("<domstatus "));
+        let outside = folder.path().join("web").display().to_string();
+        for name in ["../web", "./web", &outside, "..", "none"] {
+            assert_eq!(notes_of(&inside, name), None, "{name}");
+        }
+        std::os::unix::fs::symlink("../web.xml", inside.join("link.xml")).unwrap();
+        assert_eq!(notes_of(&inside, "link"), None);
+        // One that nobody writes to would be waited for without end.
+        let pipe = inside.join("pipe.xml");
+        let mode = Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        assert_eq!(notes_of(&inside, "pipe"), None);
     }
 }

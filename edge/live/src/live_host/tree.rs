@@ -15,8 +15,8 @@ use crate::way::HeldThreads;
 use slackline_fence::{HeldTree, TreeAudit};
 use slackline_linux::sys::Tid;
 
-/// How many threads of a tree that have not run since they woke are put first at once, at most:
-/// each takes two system calls.
+/// Maximum number of threads of a tree that are put first although they have not run since they
+/// woke: each takes two system calls.
 const MOST_WOKEN: usize = 8;
 
 impl LiveHost {

@@ -101,7 +101,10 @@ fn cpu_quota_by_another_program_contests_until_it_is_undone() {
         let (folder, [set, unset], ref group) = limits;
         let file = folder.join(if group.is_ok() { "cpu.cfs_quota_us" } else { "cpu.max" });
         let write = |text: &str| fs::write(&file, text).unwrap();
-        let names_it = |finding: &Finding| matches!(finding, Finding::Limited { group, .. } if group == folder);
+        let names_it = |finding: &Finding| match finding {
+            Finding::Limited { group, .. } => group == folder,
+            _ => false,
+        };
         contests_until_undone(&target, who(&target), (|| write(set), || write(unset)), names_it);
         drop(target);
     }

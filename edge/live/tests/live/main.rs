@@ -8,6 +8,7 @@ mod doctor;
 mod escapes;
 mod fence;
 mod floor;
+mod foreign_sockets;
 mod limit;
 mod rotation;
 mod session;

@@ -96,7 +96,7 @@ impl Drop for Members {
     }
 }
 
-/// How a target is held.
+/// Terms by which a target is held.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     kind: &'static str,

@@ -1,0 +1,166 @@
+//! Monitors that a command line names, and whose sockets they are. Needs root.
+
+use std::fs::Permissions;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command};
+use std::thread;
+
+use slackline_live::vcpus::{FindError, QmpError, find};
+
+/// A process of another user that is called like a QEMU with this monitor.
+struct Stranger(Child);
+
+impl Stranger {
+    fn start(socket: &Path) -> Self {
+        Self::with(&["-qmp", &format!("unix:{},server=on,wait=off", socket.display())], None)
+    }
+
+    fn with(monitor: &[&str], folder: Option<&Path>) -> Self {
+        let mut command = Command::new("sh");
+        command.arg0("qemu-system-x86_64").args(["-c", "while :; do sleep 1; done"]);
+        command.args(["-name", "guest=dep"]).args(monitor).uid(65_534).gid(65_534);
+        if let Some(folder) = folder {
+            command.current_dir(folder);
+        }
+        Self(command.spawn().expect("a process of nobody"))
+    }
+
+    fn pid(&self) -> i32 {
+        self.0.id().try_into().expect("a process id")
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn socket_that_its_user_may_not_open_is_not_connected_to() {
+    if !rustix::process::geteuid().is_root() {
+        return println!("skipped: needs root");
+    }
+    let folder = tempfile::tempdir().expect("a folder for the socket");
+    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("open to all");
+    let socket = folder.path().join("root-only");
+    let listener = UnixListener::bind(&socket).expect("a socket");
+    let open_to = |mode| std::fs::set_permissions(&socket, Permissions::from_mode(mode));
+    open_to(0o600).expect("root's alone");
+    let stranger = Stranger::start(&socket);
+    let refused = find(stranger.pid()).expect_err("not the stranger's socket");
+    let FindError::Qmp { source: QmpError::Connect(error), .. } = &refused else {
+        panic!("{refused:?}")
+    };
+    assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
+    // Where it may connect, it is told from what listens there that this is no VM of its.
+    open_to(0o666).expect("everybody's");
+    let greeter = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a client");
+        // It may have hung up by now.
+        let _ = writeln!(stream, "220 ROOT-ONLY-SECRET");
+        let mut heard = Vec::new();
+        std::io::Read::read_to_end(&mut stream, &mut heard).map(|_| heard)
+    });
+    let refused = find(stranger.pid()).expect_err("root's process");
+    let FindError::Qmp { source, .. } = &refused else { panic!("{refused:?}") };
+    assert!(matches!(source, QmpError::Stranger { uid: 0, .. }), "{source:?}");
+    let heard = greeter.join().expect("a greeter").unwrap_or_default();
+    assert_eq!(heard, b"", "nothing was said to it");
+}
+
+/// However the command line names the socket, and wherever its links lead.
+#[test]
+fn no_form_of_a_monitor_reaches_a_socket_that_its_user_may_not_open() {
+    if !rustix::process::geteuid().is_root() {
+        return println!("skipped: needs root");
+    }
+    let folder = tempfile::tempdir().expect("a folder for the socket");
+    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).expect("open to all");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let listener = UnixListener::bind(path("root-only")).expect("a socket");
+    std::fs::set_permissions(path("root-only"), Permissions::from_mode(0o600)).expect("root's");
+    listener.set_nonblocking(true).expect("a listener");
+    std::os::unix::fs::symlink(path("root-only"), path("link")).expect("a link");
+    std::os::unix::fs::symlink(folder.path(), path("folder")).expect("a link");
+    let (own, this) = (std::process::id(), folder.path().display());
+    let device = |path: &str| format!("socket,id=m,path={path},server=on,wait=off");
+    let sockets = [
+        path("root-only"),
+        path("link"),
+        path("folder/root-only"),
+        "root-only".into(),
+        "./folder/link".into(),
+        format!("/proc/{own}/root{this}/root-only"),
+        format!("/proc/{own}/cwd/../../../../../../../../{this}/root-only"),
+        "/proc/self/cwd/root-only".into(),
+    ];
+    for socket in &sockets {
+        let (unix, device) = (format!("unix:{socket},server=on,wait=off"), device(socket));
+        let forms: [&[&str]; 4] = [
+            &["-qmp", &unix],
+            &["-chardev", &device, "-mon", "chardev=m,mode=control"],
+            &["--chardev", &device, "--mon", "m,mode=control"],
+            &["-chardev", &device, "-qmp", "chardev:m"],
+        ];
+        for form in forms {
+            let stranger = Stranger::with(form, Some(folder.path()));
+            let refused = find(stranger.pid()).expect_err("not the stranger's socket");
+            let is_refused = matches!(
+                refused,
+                FindError::Qmp { source: QmpError::Connect(_), .. } | FindError::Unreadable { .. }
+            );
+            assert!(is_refused, "{form:?}: {refused:?}");
+            assert!(listener.accept().is_err(), "{form:?}: somebody was connected");
+        }
+    }
+}
+
+/// A link that leads to the monitor of its user while it is looked at, and to root's after that.
+#[test]
+fn nothing_is_said_to_a_socket_of_another_user_behind_a_swapped_link() {
+    if !rustix::process::geteuid().is_root() {
+        return println!("skipped: needs root");
+    }
+    let folder = tempfile::tempdir().expect("a folder for the socket");
+    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).expect("open to all");
+    let path = |name: &str| folder.path().join(name);
+    let listener = UnixListener::bind(path("root")).expect("a socket");
+    std::fs::set_permissions(path("root"), Permissions::from_mode(0o666)).expect("everybody's");
+    listener.set_nonblocking(true).expect("a listener");
+    let stranger = Stranger::start(&path("link"));
+    let (links, is_over) = (folder.path().to_path_buf(), std::sync::atomic::AtomicBool::new(false));
+    let mut connected = 0;
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for at in 0_u32.. {
+                if is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    return;
+                }
+                let to = links.join(if at % 2 == 0 { "root" } else { "nowhere" });
+                let _ = std::os::unix::fs::symlink(to, links.join("new"));
+                let _ = std::fs::rename(links.join("new"), links.join("link"));
+            }
+        });
+        for _ in 0..200 {
+            let refused = find(stranger.pid()).expect_err("no monitor");
+            let FindError::Qmp { source, .. } = &refused else { panic!("{refused:?}") };
+            let is_known =
+                matches!(source, QmpError::Stranger { uid: 0, .. } | QmpError::Connect(_));
+            assert!(is_known, "{source:?}");
+            while let Ok((mut stream, _)) = listener.accept() {
+                connected += 1;
+                let mut heard = Vec::new();
+                let _ = std::io::Read::read_to_end(&mut stream, &mut heard);
+                assert_eq!(heard, b"", "nothing was said to it");
+            }
+        }
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    assert!(connected > 0, "the link never led there");
+}

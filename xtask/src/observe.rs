@@ -1,0 +1,34 @@
+//! Watches a daemon from outside, by a program that shares no code with it.
+
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result};
+
+use crate::step;
+
+/// Compares what a daemon reports with what the kernel counts for so many minutes, as root.
+///
+/// # Errors
+/// If `minutes` is not a whole number above zero, or Python cannot be started.
+pub fn run(minutes: &str) -> Result<ExitCode> {
+    let minutes = minutes.parse::<u64>().ok().filter(|minutes| *minutes > 0);
+    let seconds = minutes.context("the number of minutes must be a whole number above zero")? * 60;
+    let mut build = step::cargo();
+    step::run(build.args(["build", "--release", "--locked", "-p", "slackline"]))?;
+    let mut python = Command::new("python3");
+    python.args(["xtask/observe.py", "target/release/slackline"]).arg(seconds.to_string());
+    let status = python.status().context("cannot start python3")?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn number_of_minutes_is_checked_before_anything_is_built() {
+        for minutes in ["0", "-1", "many", ""] {
+            assert!(run(minutes).is_err(), "{minutes}");
+        }
+    }
+}
