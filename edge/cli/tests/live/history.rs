@@ -73,6 +73,24 @@ fn history_counts_the_gap_of_a_killed_daemon_as_unknown() {
 }
 
 #[test]
+fn kill_in_the_first_minute_of_a_reservation_leaves_its_time_unknown() {
+    let Some(live) = live::begin() else { return };
+    let name = format!("new-{}", std::process::id());
+    let machine = Machine::start(&name);
+    let daemon = Daemon::start(&live);
+    daemon.run(&format!("reserve {name} --slice 2ms --vcpus 1 --for qemu:{name}")).ended_with(0);
+    // No query causes a write.
+    let_pass(Duration::from_millis(1_500));
+    daemon.kill();
+    let_pass(Duration::from_secs(1));
+    let daemon = Daemon::start(&live);
+    let sums = Sums::of(&daemon, &name);
+    let (existed, unknown) = (sums.sum("existed_ns"), sums.sum("unknown_ns"));
+    assert!(existed >= 2.4 && unknown >= 2.0, "{:?}", sums.0);
+    drop(machine);
+}
+
+#[test]
 fn history_of_a_contested_reservation_has_the_time() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();

@@ -35,6 +35,8 @@ impl Host {
             let counters = self.tally.counters_of(*domain, at.now);
             self.history.begin(*domain, (name, **terms), counters, at);
         }
+        // Without a row in the ledger, a daemon after a kill would not know of the time before.
+        (self.history_due, self.history_written) = (at.now, None);
     }
 
     /// Counts a domain up to now, before it changes.
@@ -61,9 +63,14 @@ impl Host {
         for (domain, listed) in service.listed() {
             self.history.contest(domain, listed.state == State::Contested);
         }
-        if self.now().since(self.history_written) >= WRITE_INTERVAL {
+        if self.is_written_before(WRITE_INTERVAL) {
             self.write_history();
         }
+    }
+
+    /// Returns true if the last write is at least this long ago, or a row was never written.
+    fn is_written_before(&self, age: Span) -> bool {
+        self.history_written.is_none_or(|at| self.now().since(at) >= age)
     }
 
     fn count_all(&mut self) {
@@ -76,7 +83,7 @@ impl Host {
     }
 
     fn write_history(&mut self) {
-        self.history_written = self.now();
+        self.history_written = Some(self.now());
         let rows = self.history.take_unwritten();
         if rows.is_empty() {
             return;
@@ -94,7 +101,7 @@ impl Host {
 
     /// Orders accounts from the ledger, after the newest ones are written.
     pub(super) fn ask_history(&mut self, ticket: Ticket, asked: AskedHours) {
-        if self.now().since(self.history_written) >= FRESH {
+        if self.is_written_before(FRESH) {
             self.count_all();
             self.write_history();
         }

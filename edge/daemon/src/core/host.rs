@@ -79,8 +79,8 @@ pub(super) struct Host {
     pub(super) history: History,
     /// Time at which the history is counted next.
     pub(super) history_due: Time,
-    /// Time of the last write of the history.
-    pub(super) history_written: Time,
+    /// Time of the last write of the history. `None` if it has rows that were never written.
+    pub(super) history_written: Option<Time>,
 }
 
 impl Host {
@@ -118,7 +118,7 @@ impl Host {
             flight: None,
             history: History::recover(history),
             history_due: Time::START,
-            history_written: Time::START,
+            history_written: None,
         }
     }
 
