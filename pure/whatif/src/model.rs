@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use slackline_demand::{Change, ChangeKind, VcpuDemand};
 use slackline_policy::{FieldError, Spec, Values, find};
 use slackline_trace::WrittenTerms;
-use slackline_units::{CpuId, CpuSet, Span, Time};
+use slackline_units::{CpuId, CpuSet, Reservation, Span, Time};
 use thiserror::Error;
 
 use crate::recording::Recording;
@@ -176,6 +176,49 @@ impl Model {
     /// Returns the names of the VMs.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.domains.iter().map(|domain| domain.name.as_str())
+    }
+}
+
+/// One reservation for all vCPUs of a VM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedReservation {
+    /// Name of the VM.
+    pub name: String,
+    /// Number of its vCPUs.
+    pub vcpus: usize,
+    /// Slice and period of each vCPU.
+    pub reservation: Reservation,
+    /// True if the slice is a hard limit.
+    pub exact: bool,
+    /// True if the vCPUs share the sum of their slices by use.
+    pub is_shared: bool,
+    /// Phase of the grid on which periods begin. `None` without a grid.
+    pub phase: Option<Span>,
+}
+
+impl Model {
+    /// Returns the reservation of each VM. `None` for a VM without one, or whose vCPUs have
+    /// different ones.
+    pub fn reservations(&self) -> impl Iterator<Item = Option<PlannedReservation>> + '_ {
+        self.domains.iter().map(|domain| {
+            let first = domain.vcpus.first()?;
+            if domain.vcpus.iter().any(|vcpu| vcpu.share != first.share) {
+                return None;
+            }
+            let values = Values::read_written(self.spec.share_fields, &written(&first.share));
+            let promise = (self.spec.promise)(&values.ok()?).ok()??;
+            let is_shared = self.spec.together.is_some_and(|(field, word)| {
+                first.share.get(field).is_some_and(|value| value == word)
+            });
+            Some(PlannedReservation {
+                name: domain.name.clone(),
+                vcpus: domain.vcpus.len(),
+                reservation: promise.reservation,
+                exact: promise.exact,
+                is_shared: is_shared && domain.vcpus.len() > 1,
+                phase: first.share.get("phase").and_then(|phase| phase.parse().ok()),
+            })
+        })
     }
 }
 

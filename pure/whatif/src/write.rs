@@ -251,13 +251,17 @@ fn rotate(jobs: &mut [Job], form: Form, length: Span) {
     jobs.rotate_left(place);
 }
 
-/// Writes parameters as a TOML table without its braces.
+/// Writes parameters that differ from their defaults as a TOML table without its braces.
 fn fields(values: &Values) -> String {
-    let one = |(field, value): (&Field, Value)| match field.kind {
-        Kind::Flag | Kind::Weight | Kind::Whole { .. } => format!("{} = {value}", field.name),
-        _ => format!("{} = \"{value}\"", field.name),
+    let one = |(field, value): (&'static Field, Value)| {
+        let value = value.to_string();
+        let is_default = field.default == Some(value.as_str());
+        (!is_default).then(|| match field.kind {
+            Kind::Flag | Kind::Weight | Kind::Whole { .. } => format!("{} = {value}", field.name),
+            _ => format!("{} = \"{value}\"", field.name),
+        })
     };
-    let all: Vec<String> = values.iter().map(|(field, value)| one((field, value))).collect();
+    let all: Vec<String> = values.iter().filter_map(one).collect();
     all.join(", ")
 }
 

@@ -20,3 +20,4 @@ mod points;
 mod service;
 mod smaller;
 mod sweep;
+mod whatif;

@@ -117,7 +117,8 @@ fn overhead_is_not_work() {
             "title = \"costs\"\nlength = \"1s\"\npolicy = {{ name = \"round-robin\" }}\n\
              host.switch = \"{switch}\"\nhost.tick_cost = \"{switch}\"\n\
              [[domain]]\nname = \"web\"\ncopies = 2\n\
-             work = {{ kind = \"jobs\", ready = [\"1ms\", \"500ms\"], work = [\"90ms\", \"70ms\"] }}\n"
+             work = {{ kind = \"jobs\", ready = [\"1ms\", \"500ms\"], \
+             work = [\"90ms\", \"70ms\"] }}\n"
         )
     };
     for switch in ["0s", "300us"] {

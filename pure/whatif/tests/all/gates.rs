@@ -48,7 +48,7 @@ fn behind(entry: &Entry, length: Span) -> Option<Entry> {
 }
 
 #[test]
-fn recording_whose_costs_change_in_the_middle_is_refused() {
+fn recording_with_other_costs_in_its_second_half_is_refused() {
     let [cheap, dear] = ["5us", "400us"].map(|switch| scenario(&costly(switch)));
     let mut spliced = entries(&cheap);
     spliced.retain(|entry| !matches!(entry, Entry::Record(Record::Ended { .. })));

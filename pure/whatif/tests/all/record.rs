@@ -5,7 +5,7 @@ use slackline_trace::{Entry, Header, Knowledge};
 use slackline_units::{Span, Time};
 use slackline_whatif::{Recorder, Recording};
 
-/// Reads a scenario.
+/// Reads the text of a scenario.
 pub(crate) fn scenario(text: &str) -> Scenario {
     Scenario::read(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
