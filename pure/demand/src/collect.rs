@@ -140,7 +140,7 @@ impl Collector {
             && let Some(job) = demand.jobs.last_mut()
         {
             let overhead = stay.overhead.min(used);
-            stay.overhead = stay.overhead - overhead;
+            stay.overhead -= overhead;
             job.work += used - overhead;
         }
     }
@@ -151,7 +151,7 @@ impl Collector {
         let Some((stay, demand)) = self.stay(vcpu) else { return };
         let known = demand.jobs.last_mut().map(|job| {
             let known = job.work.min(used);
-            job.work = job.work - known;
+            job.work -= known;
             known
         });
         stay.overhead += used - known.unwrap_or(Span::ZERO);

@@ -9,6 +9,9 @@ use super::{Answer, form_name, limits};
 /// Headings of a prediction.
 pub(super) const HEADINGS: [&str; 5] = ["vCPU", "", "now", "then", "change"];
 
+/// Returns a time of a result.
+type TimeOf = fn(&Measures) -> Option<Span>;
+
 /// Lines of text in columns. The first two columns are left-aligned.
 #[derive(Default)]
 struct Lines(Vec<Vec<String>>);
@@ -220,7 +223,7 @@ fn rows(lines: &mut Lines, row: &Row) {
         let then = between(misses, |it| it.to_string());
         lines.add([String::new(), "missed".into(), dash(now.and_then(missed)), then, dash(change)]);
     }
-    let times: [(&str, fn(&Measures) -> Option<Span>); 4] = [
+    let times: [(&str, TimeOf); 4] = [
         ("wait p50", |it| it.wait_p50),
         ("wait p99", |it| it.wait_p99),
         ("response p50", |it| it.response_p50),
