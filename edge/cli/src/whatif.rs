@@ -76,7 +76,10 @@ pub(crate) struct Answer<'a> {
 fn record(file: &Path) -> Result<Recording, Problem> {
     let (mut trace, names) = show::open(file)?;
     let end = names.ended.unwrap_or(Time::START);
-    let mut recorder = Recorder::new(trace.header(), end);
+    // A recording of the last seconds begins in the middle of a run.
+    let is_live = trace.header().machine == "live";
+    let begin = names.began.filter(|_| is_live).unwrap_or(Time::START).min(end);
+    let mut recorder = Recorder::new(trace.header(), (begin, end));
     let bad = |error| Problem::BadTrace { file: file.into(), error };
     trace.pass_to(&mut recorder).map_err(bad)?;
     recorder.finish().map_err(|error| Problem::StrayRecord { file: file.into(), error })

@@ -36,7 +36,7 @@ pub(crate) fn entries(scenario: &Scenario) -> Vec<Entry> {
 
 /// Makes a recording of a trace.
 pub(crate) fn recording(header: &Header, entries: &[Entry], length: Span) -> Recording {
-    let mut recorder = Recorder::new(header, Time::START + length);
+    let mut recorder = Recorder::new(header, (Time::START, Time::START + length));
     entries.iter().for_each(|entry| entry.pass_to(&mut recorder));
     recorder.finish().expect("all vCPUs are named")
 }
