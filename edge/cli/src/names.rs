@@ -7,6 +7,8 @@ use slackline_units::{Time, VcpuId};
 #[derive(Default)]
 pub(crate) struct Names {
     pub(crate) all: Vec<VcpuName>,
+    /// Time of the first record. `None` without records.
+    pub(crate) began: Option<Time>,
     /// End of the run. `None` if the trace has no end.
     pub(crate) ended: Option<Time>,
     /// Work that processing the trace takes.
@@ -24,6 +26,7 @@ impl Names {
 impl Sink for Names {
     fn record(&mut self, record: &Record) {
         self.effort.record(record);
+        self.began = self.began.or(Some(record.when().0));
         if let Record::Ended { at } = *record {
             self.ended = Some(at);
         }

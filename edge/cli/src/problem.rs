@@ -142,7 +142,6 @@ impl Problem {
             Problem::BadOption { hint, .. }
             | Problem::BadClaim { hint, .. }
             | Problem::BadAxis { hint, .. }
-            | Problem::NoForecast { hint, .. }
             | Problem::NotAdmitted { hint, .. }
             | Problem::HostCannot { hint, .. } => hint.clone(),
             Problem::Paper(error) => error.hint(),
@@ -160,6 +159,9 @@ impl Problem {
             Problem::BadTrace { .. } | Problem::Implausible { .. } | Problem::NoReplay { .. } => {
                 Some("save a trace with `slackline sim SCENARIO --save TRACE`".into())
             }
+            Problem::NoForecast { hint, .. } => Some(hint.clone().unwrap_or_else(|| {
+                "record with `slackline run SCENARIO --save TRACE`, or `sim`".into()
+            })),
             Problem::Declined { hint, .. } => Some(hint.clone().unwrap_or_else(|| {
                 "reserve less; the help page of the policy says what fits".into()
             })),

@@ -185,7 +185,8 @@ fn indexed(args: &Show) -> Result<Option<Indexed>, Problem> {
 fn window(args: &Show, mut trace: Indexed) -> Result<(), Problem> {
     let (from, length) = span(args);
     let ended = trace.ended();
-    let names = Names { all: trace.names().to_vec(), ended, effort: Effort::default() };
+    let all = trace.names().to_vec();
+    let names = Names { all, began: None, ended, effort: Effort::default() };
     begins_before_its_end(args, &names)?;
     let bad = |error| Problem::BadTrace { file: args.file.clone(), error };
     let end = from.after(length);

@@ -1,6 +1,8 @@
 //! `slackline whatif`: predicts from a recorded trace what other parameters would change.
 
 mod json;
+mod plan;
+mod report;
 mod table;
 
 use std::io::Write as _;
@@ -33,9 +35,10 @@ pub(crate) fn whatif(args: &Whatif) -> Result<(), Problem> {
     let gate = gate(&recording, &model).map_err(|error| problem(&args.file, error))?;
     let policy = model.policy();
     let is_changed = !edits.is_empty();
-    model
-        .edit(&edits)
-        .map_err(|error| Problem::BadOption { hint: error.hint(), message: error.to_string() })?;
+    model.edit(&edits).map_err(|error| Problem::BadOption {
+        hint: Some(error.hint()),
+        message: error.to_string(),
+    })?;
     for (form, file) in &scenarios {
         save_scenario(&model, &recording, *form, file)?;
     }
@@ -46,6 +49,12 @@ pub(crate) fn whatif(args: &Whatif) -> Result<(), Problem> {
         return refuse(&args.file, &gate);
     }
     let forecast = forecast(&recording, &gate, &model).map_err(|error| refused(args, error))?;
+    if let Some(file) = &args.save {
+        save(file, &plan::plan(&answer, &forecast)?)?;
+    }
+    if let Some(file) = &args.report {
+        save(file, &report::page(&answer, &forecast))?;
+    }
     let text = match args.json {
         true => json::forecast(&answer, &forecast),
         false => table::forecast(&answer, &forecast),
@@ -67,7 +76,10 @@ pub(crate) struct Answer<'a> {
 fn record(file: &Path) -> Result<Recording, Problem> {
     let (mut trace, names) = show::open(file)?;
     let end = names.ended.unwrap_or(Time::START);
-    let mut recorder = Recorder::new(trace.header(), end);
+    // A recording of the last seconds begins in the middle of a run.
+    let is_live = trace.header().machine == "live";
+    let begin = names.began.filter(|_| is_live).unwrap_or(Time::START).min(end);
+    let mut recorder = Recorder::new(trace.header(), (begin, end));
     let bad = |error| Problem::BadTrace { file: file.into(), error };
     trace.pass_to(&mut recorder).map_err(bad)?;
     recorder.finish().map_err(|error| Problem::StrayRecord { file: file.into(), error })

@@ -7,7 +7,7 @@ use slackline_trace::{
 };
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
-use crate::{Change, ChangeKind, CpuTimes, Demand, Job, VcpuDemand};
+use crate::{Change, ChangeKind, CpuTimes, Demand, Job, RecordedReservation, VcpuDemand};
 
 /// Takes a trace and returns its demand.
 #[derive(Debug)]
@@ -92,6 +92,7 @@ impl Collector {
             joined: at,
             left: None,
             terms: self.joining.remove(&vcpu),
+            reserved: None,
             starts_on: None,
             changes: Vec::new(),
             jobs: Vec::new(),
@@ -140,7 +141,7 @@ impl Collector {
             && let Some(job) = demand.jobs.last_mut()
         {
             let overhead = stay.overhead.min(used);
-            stay.overhead = stay.overhead - overhead;
+            stay.overhead -= overhead;
             job.work += used - overhead;
         }
     }
@@ -151,7 +152,7 @@ impl Collector {
         let Some((stay, demand)) = self.stay(vcpu) else { return };
         let known = demand.jobs.last_mut().map(|job| {
             let known = job.work.min(used);
-            job.work = job.work - known;
+            job.work -= known;
             known
         });
         stay.overhead += used - known.unwrap_or(Span::ZERO);
@@ -212,11 +213,23 @@ impl Collector {
         self.changing = Some(vcpu);
     }
 
+    fn promised(&mut self, at: Time, vcpu: VcpuId, reserved: RecordedReservation) {
+        let Some((_, demand)) = self.stay(vcpu) else { return };
+        if demand.joined == at {
+            demand.reserved = Some(reserved);
+        } else {
+            demand.changes.push(Change { at, what: ChangeKind::Reserved(reserved) });
+        }
+    }
+
     fn declined(&mut self) {
         if let Some(vcpu) = self.changing.take()
             && let Some((_, demand)) = self.stay(vcpu)
         {
-            demand.changes.pop();
+            let is_terms = |it: &Change| matches!(it.what, ChangeKind::Terms(_));
+            if let Some(last) = demand.changes.iter().rposition(is_terms) {
+                demand.changes.remove(last);
+            }
         }
     }
 }
@@ -238,6 +251,9 @@ impl Sink for Collector {
                 self.spent(PaidOverhead { cpu, vcpu, kind, from, to });
             }
             Record::Joined { at, vcpu } => self.joined(at, vcpu),
+            Record::Promised { at, vcpu, reservation, exact, phase } => {
+                self.promised(at, vcpu, RecordedReservation { reservation, exact, phase });
+            }
             Record::Left { at, vcpu } => self.left(at, vcpu),
             Record::Paused { at, vcpu } => self.paused(at, vcpu),
             Record::Slowed { vcpu, from, to, work } => {

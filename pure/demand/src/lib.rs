@@ -20,7 +20,7 @@ mod vcpu;
 pub use collect::Collector;
 pub use cost::{Costs, CpuTimes, Samples};
 pub use period::{DemandCounts, demand_per_period};
-pub use vcpu::{Change, ChangeKind, Job, VcpuDemand};
+pub use vcpu::{Change, ChangeKind, Job, RecordedReservation, VcpuDemand};
 
 use slackline_units::Span;
 

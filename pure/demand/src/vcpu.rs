@@ -1,7 +1,7 @@
 //! Demand of one vCPU.
 
 use slackline_trace::WrittenTerms;
-use slackline_units::{CpuId, Span, Time, VcpuId};
+use slackline_units::{CpuId, Reservation, Span, Time, VcpuId};
 
 /// Demand of a vCPU during one stay on the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub struct VcpuDemand {
     pub left: Option<Time>,
     /// Parameters with which it joined. `None` if the trace holds no exchanges.
     pub terms: Option<WrittenTerms>,
+    /// Reservation with which it joined. `None` if the trace has no record of it.
+    pub reserved: Option<RecordedReservation>,
     /// CPU on which it was placed when it joined. `None` if the policy chose.
     pub starts_on: Option<CpuId>,
     /// Changes during its stay, by time.
@@ -46,11 +48,24 @@ pub struct Change {
     pub what: ChangeKind,
 }
 
+/// Reservation as a trace records it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordedReservation {
+    /// Slice and period. `None` reserves nothing.
+    pub reservation: Option<Reservation>,
+    /// True if the slice is a hard limit.
+    pub exact: bool,
+    /// Phase of the grid on which periods begin. `None` without a grid.
+    pub phase: Option<Span>,
+}
+
 /// Kind of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
     /// New parameters were accepted.
     Terms(WrittenTerms),
+    /// A new reservation holds.
+    Reserved(RecordedReservation),
     /// The vCPU was paused.
     Paused,
     /// The vCPU was resumed.

@@ -124,16 +124,27 @@ pub enum EditError {
 impl EditError {
     /// Returns what to type instead.
     #[must_use]
-    pub fn hint(&self) -> Option<String> {
+    pub fn hint(&self) -> String {
         match self {
-            EditError::UnknownName { meant, .. } => meant.as_ref().map(|name| did_you_mean(name)),
-            EditError::UnknownPolicy { meant, .. } => meant.map(did_you_mean),
-            EditError::NoValue { .. } => Some("write --set web.slice=3ms".into()),
-            EditError::Exists { .. } | EditError::BadName { .. } => {
-                Some("write --add web2 --like web".into())
+            EditError::UnknownName { meant: Some(name), .. } => did_you_mean(name),
+            EditError::UnknownName { .. } => {
+                "list its VMs with `slackline show TRACE --table`".into()
             }
-            EditError::NoCpu { name } => Some(format!("add --move {name} --to-cpu 0")),
-            _ => None,
+            EditError::UnknownPolicy { meant: Some(name), .. }
+            | EditError::Set { error: FieldError::Unknown { meant: Some(name), .. }, .. } => {
+                did_you_mean(name)
+            }
+            EditError::UnknownPolicy { .. } => "list policies with `slackline help`".into(),
+            EditError::Policy { policy, .. } => format!("see `slackline help {policy}`"),
+            EditError::NoValue { .. } | EditError::Set { .. } => {
+                "write --set web.slice=3ms; the help page of the policy lists parameters".into()
+            }
+            EditError::Exists { .. } | EditError::BadName { .. } => {
+                "write --add web2 --like web".into()
+            }
+            EditError::Last { .. } => "keep at least one VM".into(),
+            EditError::BadCpu { cpus, .. } => format!("write a number from 0 to {}", cpus - 1),
+            EditError::NoCpu { name } => format!("add --move {name} --to-cpu 0"),
         }
     }
 }
@@ -188,9 +199,9 @@ impl Model {
         let values = values.and_then(|values| (spec.conflict)(&values).map_or(Ok(values), Err));
         let policy = spec.name;
         self.policy = values.map_err(|error| EditError::Policy { policy, error })?;
-        self.spec = spec;
+        let before = std::mem::replace(&mut self.spec, spec);
         if !is_same {
-            self.each_share(|share| share.retain(|field, value| takes(spec, field, value)));
+            self.each_share(|share| convert(share, before, spec));
         }
         Ok(())
     }
@@ -339,6 +350,23 @@ fn each_share_of(vcpu: &mut ModelVcpu, change: &mut impl FnMut(&mut Share)) {
         if let ModelChangeKind::Terms { share, .. } = &mut later.what {
             change(share);
         }
+    }
+}
+
+/// Keeps the parameters that another policy takes. A hard limit stays one if it can.
+fn convert(share: &mut Share, before: &'static Spec, spec: &'static Spec) {
+    let promise = |spec: &'static Spec, share: &Share| {
+        let values = Values::read_written(spec.share_fields, &written(share)).ok()?;
+        (spec.promise)(&values).ok()?
+    };
+    let limited = promise(before, share).filter(|promise| promise.exact);
+    share.retain(|field, value| takes(spec, field, value));
+    let is_limited = promise(spec, share).is_some_and(|promise| promise.exact);
+    if let (Some(promise), false, Some(limit)) = (limited, is_limited, spec.limit) {
+        let reservation = promise.reservation;
+        let pairs = limit(reservation.share(), reservation.period());
+        let plain = |value: String| value.trim_matches('"').to_owned();
+        share.extend(pairs.into_iter().map(|(field, value)| (field.to_owned(), plain(value))));
     }
 }
 

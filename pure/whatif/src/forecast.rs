@@ -53,7 +53,7 @@ pub fn forecast(
     gate: &Gate,
     model: &Model,
 ) -> Result<Forecast, ForecastError> {
-    let warmup = recording.header.warmup;
+    let warmup = recording.warmup();
     let mut then: Vec<Vec<Measures>> = Vec::new();
     let mut declined = Vec::new();
     for form in gate.passing() {

@@ -1,7 +1,5 @@
 //! The gate: a model that does not repeat its own recording predicts nothing.
 
-use slackline_units::Time;
-
 use crate::cause::Cause;
 use crate::form::Form;
 use crate::measure::Measures;
@@ -38,8 +36,8 @@ impl Gate {
 /// If the model cannot be simulated.
 pub fn gate(recording: &Recording, model: &Model) -> Result<Gate, ForecastError> {
     let form = |form: Form| -> Result<FormGate, ForecastError> {
-        let split = (recording.split - Time::START).max(recording.header.warmup);
-        let run = simulate(model, &recording.demand, form, &[split, recording.header.warmup])?;
+        let windows = [recording.unjudged(), recording.warmup()];
+        let run = simulate(model, &recording.demand, form, &windows)?;
         let SimulatedWindows { windows, .. } = run;
         let [judged, whole]: [Vec<Measures>; 2] = windows.try_into().expect("two windows");
         let rows = recording.judged.iter().map(|recorded| {

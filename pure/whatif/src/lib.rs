@@ -33,7 +33,7 @@ pub use forecast::{Forecast, Loss, Row, forecast};
 pub use form::Form;
 pub use gate::{Gate, gate};
 pub use measure::Measures;
-pub use model::{Model, ModelError};
+pub use model::{Model, ModelError, PlannedReservation};
 pub use recording::{Recorder, Recording};
 pub use simulate::ForecastError;
 pub use verdict::{FormGate, GateRow};

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use slackline_demand::{Change, ChangeKind, VcpuDemand};
+use slackline_demand::{Change, ChangeKind, RecordedReservation, Samples, VcpuDemand};
 use slackline_policy::{FieldError, Spec, Values, find};
+use slackline_scenario::Draw;
 use slackline_trace::WrittenTerms;
-use slackline_units::{CpuId, CpuSet, Span, Time};
+use slackline_units::{CpuId, CpuSet, Reservation, Span, Time};
 use thiserror::Error;
 
 use crate::recording::Recording;
@@ -58,6 +59,8 @@ pub enum ModelError {
 pub struct Model {
     pub(crate) title: String,
     pub(crate) length: Span,
+    /// Time in the recording at which the model begins.
+    pub(crate) begin: Time,
     pub(crate) warmup: Span,
     pub(crate) seed: u64,
     pub(crate) spec: &'static Spec,
@@ -76,6 +79,8 @@ pub(crate) struct HostCosts {
     pub(crate) migrate: Span,
     pub(crate) interrupt: Span,
     pub(crate) tick: Option<(Span, Span)>,
+    /// Distribution of the lateness of timers.
+    pub(crate) lateness: Option<Draw>,
 }
 
 /// A VM of the model.
@@ -135,14 +140,15 @@ impl Model {
         Ok(Model {
             title: header.title.clone(),
             length: recording.length(),
-            warmup: header.warmup,
+            begin: recording.begin,
+            warmup: recording.warmup(),
             seed: header.seed,
             spec,
             policy,
             cpus: header.cpus,
             groups: header.groups.clone(),
             costs: HostCosts::fitted(recording),
-            domains: domains(recording)?,
+            domains: domains(recording, spec)?,
         })
     }
 
@@ -179,23 +185,82 @@ impl Model {
     }
 }
 
+/// One reservation for all vCPUs of a VM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedReservation {
+    /// Name of the VM.
+    pub name: String,
+    /// Number of its vCPUs.
+    pub vcpus: usize,
+    /// Slice and period of each vCPU.
+    pub reservation: Reservation,
+    /// True if the slice is a hard limit.
+    pub exact: bool,
+    /// True if the vCPUs share the sum of their slices by use.
+    pub is_shared: bool,
+    /// Phase of the grid on which periods begin. `None` without a grid.
+    pub phase: Option<Span>,
+}
+
+impl Model {
+    /// Returns the reservation of each VM. `None` for a VM without one, or whose vCPUs have
+    /// different ones.
+    pub fn reservations(&self) -> impl Iterator<Item = Option<PlannedReservation>> + '_ {
+        self.domains.iter().map(|domain| {
+            let first = domain.vcpus.first()?;
+            if domain.vcpus.iter().any(|vcpu| vcpu.share != first.share) {
+                return None;
+            }
+            let values = Values::read_written(self.spec.share_fields, &written(&first.share));
+            let promise = (self.spec.promise)(&values.ok()?).ok()??;
+            let is_shared = self.spec.together.is_some_and(|(field, word)| {
+                first.share.get(field).is_some_and(|value| value == word)
+            });
+            Some(PlannedReservation {
+                name: domain.name.clone(),
+                vcpus: domain.vcpus.len(),
+                reservation: promise.reservation,
+                exact: promise.exact,
+                is_shared: is_shared && domain.vcpus.len() > 1,
+                phase: first.share.get("phase").and_then(|phase| phase.parse().ok()),
+            })
+        })
+    }
+}
+
 impl HostCosts {
     fn fitted(recording: &Recording) -> HostCosts {
         let costs = &recording.demand.costs;
         let ticks = costs.tick.count() as u64;
-        let fitted = recording.split.since(Time::START) * recording.header.cpus as u64;
+        let fitted = recording.split.since(recording.begin) * recording.header.cpus as u64;
         let tick = (ticks > 0).then(|| (fitted / ticks, costs.tick.mean()));
         HostCosts {
             switch: costs.switch.mean(),
             migrate: costs.migration.mean(),
             interrupt: costs.interrupt.mean(),
             tick,
+            lateness: lateness(&costs.lateness),
         }
     }
 }
 
+/// Fits lateness by its median and its 99th percentile: the distribution with this median whose
+/// percentile is nearest. `None` if half of the timers are on time.
+fn lateness(samples: &Samples) -> Option<Draw> {
+    let p50 = samples.percentile(50).filter(|p50| !p50.is_zero())?;
+    let p99 = samples.percentile(99)?;
+    // An exponential distribution has its median at 0.693 of its mean, and p99 / p50 = 6.64. A
+    // uniform one from zero has 1.98, a fixed one 1.
+    let hundredths = p99.ns().saturating_mul(100) / p50.ns();
+    Some(match hundredths {
+        0..150 => Draw::Fixed(p50),
+        150..430 => Draw::Uniform { least: Span::ZERO, most: p50 * 2 },
+        _ => Draw::Exponential { mean: Span::from_ns(p50.ns().saturating_mul(1000) / 693) },
+    })
+}
+
 /// Makes VMs of the stays of vCPUs, in order of their ids.
-fn domains(recording: &Recording) -> Result<Vec<ModelDomain>, ModelError> {
+fn domains(recording: &Recording, spec: &'static Spec) -> Result<Vec<ModelDomain>, ModelError> {
     let mut order: Vec<usize> = (0..recording.demand.vcpus.len()).collect();
     order.sort_by_key(|&index| recording.demand.vcpus[index].vcpu);
     let mut domains: Vec<ModelDomain> = Vec::new();
@@ -222,33 +287,57 @@ fn domains(recording: &Recording) -> Result<Vec<ModelDomain>, ModelError> {
         }
         domain.joined = domain.joined.min(stay.joined);
         domain.left = domain.left.zip(stay.left).map(|(one, other)| one.max(other));
-        domain.vcpus.push(vcpu(index, stay)?);
+        domain.vcpus.push(vcpu(index, stay, spec)?);
     }
     if domains.is_empty() { Err(ModelError::NoVcpus) } else { Ok(domains) }
 }
 
-fn vcpu(source: usize, stay: &VcpuDemand) -> Result<ModelVcpu, ModelError> {
+fn vcpu(source: usize, stay: &VcpuDemand, spec: &'static Spec) -> Result<ModelVcpu, ModelError> {
     let no_terms = || ModelError::NoTerms { name: stay.name.clone() };
-    let terms = stay.terms.as_ref().ok_or_else(no_terms)?;
-    Ok(ModelVcpu {
-        source,
-        is_rotated: false,
-        share: share(terms),
-        cpus: terms.cpus,
-        starts_on: stay.starts_on,
-        changes: stay.changes.iter().map(change).collect(),
-    })
+    let (share, cpus) = match (&stay.terms, stay.reserved) {
+        (Some(terms), _) => (share(terms), terms.cpus),
+        // A recording of the last seconds has no parameters from before it, but reservations.
+        (None, Some(reserved)) => (share_of(reserved, spec), None),
+        (None, None) => return Err(no_terms()),
+    };
+    let changes = stay.changes.iter().filter_map(|it| change(it, stay, spec)).collect();
+    Ok(ModelVcpu { source, is_rotated: false, share, cpus, starts_on: stay.starts_on, changes })
 }
 
-fn change(change: &Change) -> ModelChange {
+/// Writes a reservation as parameters of a policy.
+fn share_of(reserved: RecordedReservation, spec: &'static Spec) -> Share {
+    let mut share = Share::new();
+    let Some(reservation) = reserved.reservation else { return share };
+    let exact = if reserved.exact { ("exact", "true") } else { ("extra", "true") };
+    let phase = reserved.phase.map(|phase| ("phase", phase.to_string()));
+    let pairs = [
+        ("slice", reservation.slice().to_string()),
+        ("budget", reservation.slice().to_string()),
+        ("period", reservation.period().to_string()),
+        (exact.0, exact.1.to_owned()),
+    ];
+    for (field, value) in pairs.into_iter().chain(phase) {
+        if spec.share_fields.iter().any(|known| known.name == field) {
+            share.insert(field.to_owned(), value);
+        }
+    }
+    share
+}
+
+/// Returns a change. `None` for a reservation where the trace has the parameters as well.
+fn change(change: &Change, stay: &VcpuDemand, spec: &'static Spec) -> Option<ModelChange> {
     let what = match &change.what {
+        ChangeKind::Reserved(_) if stay.terms.is_some() => return None,
+        ChangeKind::Reserved(reserved) => {
+            ModelChangeKind::Terms { share: share_of(*reserved, spec), cpus: None }
+        }
         ChangeKind::Terms(terms) => {
             ModelChangeKind::Terms { share: share(terms), cpus: terms.cpus }
         }
         ChangeKind::Paused => ModelChangeKind::Paused(true),
         ChangeKind::Resumed => ModelChangeKind::Paused(false),
     };
-    ModelChange { at: change.at, what }
+    Some(ModelChange { at: change.at, what })
 }
 
 /// Reads written parameters: words of the form `field=value`.

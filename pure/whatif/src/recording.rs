@@ -11,6 +11,7 @@ use crate::measure::Measures;
 #[derive(Debug)]
 pub struct Recorder {
     header: Header,
+    begin: Time,
     split: Time,
     collector: Collector,
     whole: Meter,
@@ -22,6 +23,8 @@ pub struct Recorder {
 pub struct Recording {
     /// Header of the trace.
     pub header: Header,
+    /// Time at which the recording begins.
+    pub begin: Time,
     /// Time that divides the recording: costs are fitted before it, and the gate judges after it.
     pub split: Time,
     /// Demand of all vCPUs.
@@ -35,18 +38,22 @@ pub struct Recording {
 }
 
 impl Recorder {
-    /// Creates a recorder of a trace with this header that ends at this time.
+    /// Creates a recorder of a trace with this header that begins and ends at these times.
     #[must_use]
-    pub fn new(header: &Header, end: Time) -> Recorder {
-        let split = Time::START + end.since(Time::START) / 2;
-        let warmup = header.warmup.max(split - Time::START);
-        let judged = Meter::new(&Header { warmup, ..header.clone() });
+    pub fn new(header: &Header, (begin, end): (Time, Time)) -> Recorder {
+        let split = begin + end.since(begin) / 2;
+        let from = |time: Time| {
+            let warmup = header.warmup.max(time.since(Time::START));
+            Header { warmup, ..header.clone() }
+        };
+        let header = from(begin);
         Recorder {
-            header: header.clone(),
+            begin,
             split,
             collector: Collector::new(split),
-            whole: Meter::new(header),
-            judged,
+            whole: Meter::new(&header),
+            judged: Meter::new(&from(split)),
+            header,
         }
     }
 
@@ -55,13 +62,13 @@ impl Recorder {
     /// # Errors
     /// If a record names an unknown vCPU or CPU.
     pub fn finish(self) -> Result<Recording, StrayRecord> {
-        let Recorder { header, split, collector, whole, judged } = self;
+        let Recorder { header, begin, split, collector, whole, judged } = self;
         let demand = collector.finish();
         let summary = whole.view()?;
         let warmup = Time::START + header.warmup;
         let judged = Measures::all(&judged.view()?, &demand, split.max(warmup));
         let whole = Measures::all(&summary, &demand, warmup);
-        Ok(Recording { header, split, demand, summary, whole, judged })
+        Ok(Recording { header, begin, split, demand, summary, whole, judged })
     }
 }
 
@@ -69,7 +76,18 @@ impl Recording {
     /// Returns the length of the recording.
     #[must_use]
     pub fn length(&self) -> Span {
-        self.demand.length
+        (Time::START + self.demand.length).since(self.begin)
+    }
+
+    /// Returns the warm-up, from the begin of the recording.
+    #[must_use]
+    pub fn warmup(&self) -> Span {
+        self.header.warmup.left_after(self.begin.since(Time::START))
+    }
+
+    /// Returns the time from the begin to the division, or to the end of a longer warm-up.
+    pub(crate) fn unjudged(&self) -> Span {
+        self.split.since(self.begin).max(self.warmup())
     }
 }
 

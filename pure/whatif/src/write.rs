@@ -92,6 +92,9 @@ impl Model {
         for (key, span) in spans.into_iter().filter(|(_, span)| !span.is_zero()) {
             let _ = writeln!(text, "{key} = \"{span}\"");
         }
+        if let Some(lateness) = costs.lateness {
+            let _ = writeln!(text, "timer_lateness = \"{lateness}\"");
+        }
         if let Some((period, cost)) = costs.tick {
             let _ = writeln!(text, "tick = \"{period}\"\ntick_cost = \"{cost}\"");
         }
@@ -115,11 +118,12 @@ impl Writer<'_> {
         if domain.vcpus.len() > 1 {
             let _ = writeln!(self.text, "vcpus = {}", domain.vcpus.len());
         }
-        if domain.joined > Time::START {
-            let _ = writeln!(self.text, "joins = \"{}\"", domain.joined - Time::START);
+        let begin = self.model.begin;
+        if domain.joined > begin {
+            let _ = writeln!(self.text, "joins = \"{}\"", domain.joined - begin);
         }
         if let Some(left) = domain.left {
-            let _ = writeln!(self.text, "leaves = \"{}\"", left - Time::START);
+            let _ = writeln!(self.text, "leaves = \"{}\"", left - begin);
         }
         for (number, vcpu) in domain.vcpus.iter().enumerate() {
             let full = match domain.vcpus.len() {
@@ -153,7 +157,12 @@ impl Writer<'_> {
 
     fn work(&mut self, name: &str, domain: &ModelDomain, vcpu: &ModelVcpu) -> String {
         let stay = &self.demand.vcpus[vcpu.source];
-        let jobs = jobs(stay, self.form, vcpu.is_rotated, (domain.joined, self.model.length));
+        let jobs = jobs(
+            stay,
+            self.form,
+            vcpu.is_rotated,
+            (domain.joined, self.model.begin + self.model.length),
+        );
         let (key, title) = match self.form {
             Form::Open => ("ready", "ready_ns,work_ns"),
             Form::Closed => ("think", "think_ns,work_ns"),
@@ -184,11 +193,11 @@ impl Writer<'_> {
                 1 => domain.name.clone(),
                 _ => format!("{}.{number}", domain.name),
             };
-            let end = Time::START + self.model.length;
+            let end = self.model.begin + self.model.length;
             let end = domain.left.map_or(end, |left| left.min(end));
             let within = |change: &&ModelChange| domain.joined < change.at && change.at < end;
             for change in vcpu.changes.iter().filter(within) {
-                let at = change.at - Time::START;
+                let at = change.at - self.model.begin;
                 let _ = writeln!(self.text, "\n[[change]]\nat = \"{at}\"");
                 let _ = writeln!(self.text, "domain = {}", quoted(&name));
                 match &change.what {
@@ -208,12 +217,7 @@ impl Writer<'_> {
 }
 
 /// Returns the jobs of a vCPU. Times count from when its VM joins.
-fn jobs(
-    stay: &VcpuDemand,
-    form: Form,
-    is_rotated: bool,
-    (joined, length): (Time, Span),
-) -> Vec<Job> {
+fn jobs(stay: &VcpuDemand, form: Form, is_rotated: bool, (joined, end): (Time, Time)) -> Vec<Job> {
     let after = (stay.joined - joined).ns();
     let is_endless = stay.is_endless();
     let mut jobs: Vec<Job> = match form {
@@ -225,7 +229,7 @@ fn jobs(
             last.1 = None;
         }
     } else if is_rotated {
-        rotate(&mut jobs, form, length.left_after(stay.joined.since(Time::START)));
+        rotate(&mut jobs, form, end.since(stay.joined));
     }
     match form {
         Form::Open => jobs.iter_mut().for_each(|job| job.0 += after),
@@ -251,13 +255,17 @@ fn rotate(jobs: &mut [Job], form: Form, length: Span) {
     jobs.rotate_left(place);
 }
 
-/// Writes parameters as a TOML table without its braces.
+/// Writes parameters that differ from their defaults as a TOML table without its braces.
 fn fields(values: &Values) -> String {
-    let one = |(field, value): (&Field, Value)| match field.kind {
-        Kind::Flag | Kind::Weight | Kind::Whole { .. } => format!("{} = {value}", field.name),
-        _ => format!("{} = \"{value}\"", field.name),
+    let one = |(field, value): (&'static Field, Value)| {
+        let value = value.to_string();
+        let is_default = field.default == Some(value.as_str());
+        (!is_default).then(|| match field.kind {
+            Kind::Flag | Kind::Weight | Kind::Whole { .. } => format!("{} = {value}", field.name),
+            _ => format!("{} = \"{value}\"", field.name),
+        })
     };
-    let all: Vec<String> = values.iter().map(|(field, value)| one((field, value))).collect();
+    let all: Vec<String> = values.iter().filter_map(one).collect();
     all.join(", ")
 }
 

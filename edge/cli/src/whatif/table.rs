@@ -6,6 +6,12 @@ use slackline_whatif::{Forecast, GateRow, Loss, Measures, Row};
 
 use super::{Answer, form_name, limits};
 
+/// Headings of a prediction.
+pub(super) const HEADINGS: [&str; 5] = ["vCPU", "", "now", "then", "change"];
+
+/// Returns a time of a result.
+type TimeOf = fn(&Measures) -> Option<Span>;
+
 /// Lines of text in columns. The first two columns are left-aligned.
 #[derive(Default)]
 struct Lines(Vec<Vec<String>>);
@@ -128,12 +134,7 @@ pub(super) fn forecast(answer: &Answer<'_>, forecast: &Forecast) -> String {
         text += &format!("then: {cpus} CPUs instead of {}\n", answer.recording.header.cpus);
     }
     text.push('\n');
-    let mut lines = Lines::default();
-    lines.add(["vCPU", "", "now", "then", "change"].map(str::to_owned));
-    for row in &forecast.rows {
-        rows(&mut lines, row);
-    }
-    text += &lines.text();
+    text += &prediction(forecast).text();
     text.push('\n');
     if forecast.losses.is_empty() {
         text += "No vCPU loses.\n";
@@ -146,6 +147,34 @@ pub(super) fn forecast(answer: &Answer<'_>, forecast: &Forecast) -> String {
         text += &format!("- {line}\n");
     }
     text
+}
+
+/// Headings and lines of a prediction.
+fn prediction(forecast: &Forecast) -> Lines {
+    let mut lines = Lines::default();
+    lines.add(HEADINGS.map(str::to_owned));
+    for row in &forecast.rows {
+        rows(&mut lines, row);
+    }
+    lines
+}
+
+/// Returns the cells of a prediction without headings.
+pub(super) fn cells(forecast: &Forecast) -> Vec<Vec<String>> {
+    prediction(forecast).0.split_off(1)
+}
+
+/// Writes the prediction for one vCPU in one line.
+pub(super) fn in_brief(row: &Row) -> String {
+    let mut lines = Lines::default();
+    rows(&mut lines, row);
+    let told = lines.0.iter().filter(|cells| !cells[1].ends_with("p50"));
+    let told = told.map(|cells| match (cells[2].as_str(), cells[3].as_str()) {
+        (now, "-") => format!("{} {now}", cells[1]),
+        ("-", then) => format!("{} {then}", cells[1]),
+        (now, then) => format!("{} {now}, then {then}", cells[1]),
+    });
+    told.collect::<Vec<String>>().join("; ")
 }
 
 /// Writes what a vCPU loses.
@@ -194,7 +223,7 @@ fn rows(lines: &mut Lines, row: &Row) {
         let then = between(misses, |it| it.to_string());
         lines.add([String::new(), "missed".into(), dash(now.and_then(missed)), then, dash(change)]);
     }
-    let times: [(&str, fn(&Measures) -> Option<Span>); 4] = [
+    let times: [(&str, TimeOf); 4] = [
         ("wait p50", |it| it.wait_p50),
         ("wait p99", |it| it.wait_p99),
         ("response p50", |it| it.response_p50),

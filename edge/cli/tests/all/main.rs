@@ -22,3 +22,4 @@ mod points;
 mod service;
 mod smaller;
 mod sweep;
+mod whatif;

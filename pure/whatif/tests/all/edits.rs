@@ -37,6 +37,18 @@ fn another_policy_keeps_the_parameters_that_it_knows() {
 }
 
 #[test]
+fn hard_limit_stays_one_under_another_policy() {
+    let limited = THREE.replace("period = \"10ms\" }", "period = \"10ms\", extra = false }");
+    let recording = recorded(&limited);
+    for (policy, limit) in [("credit", "cap = \"0.3cpu\""), ("edf", "exact = true")] {
+        let mut model = Model::new(&recording).expect("a simulated trace has a model");
+        model.edit(&[Edit::Policy(policy.into())]).expect("a known policy");
+        let written = model.written(&recording.demand, Form::Open, "it").expect("valid shares");
+        assert!(written.text.contains(limit), "{}", written.text);
+    }
+}
+
+#[test]
 fn cpus_are_renumbered_and_moves_confine() {
     let to = Edit::Move { name: "web".into(), cpu: 2 };
     let text = edited(&[to, Edit::Cpus(vec![0, 1, 2])]).unwrap();
@@ -56,5 +68,5 @@ fn impossible_edits_are_refused() {
     let to = Edit::Move { name: "web".into(), cpu: 1 };
     assert_eq!(edited(&[to]), Err(EditError::BadCpu { cpu: 1, cpus: 1, most: 256 }));
     let error = edited(&[Edit::Policy("edff".into())]).unwrap_err();
-    assert_eq!(error.hint().as_deref(), Some("did you mean `edf`?"));
+    assert_eq!(error.hint(), "did you mean `edf`?");
 }

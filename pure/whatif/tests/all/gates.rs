@@ -2,7 +2,7 @@
 
 use slackline_trace::{Entry, Exchange, Record, Sink, VcpuName};
 use slackline_units::{Span, Time};
-use slackline_whatif::{Cause, Gate, Model, Recording, gate};
+use slackline_whatif::{Cause, Gate, Model, Recorder, Recording, gate};
 
 use crate::record::{THREE, entries, header, recorded, recording, scenario};
 
@@ -25,7 +25,7 @@ fn recording_with_constant_costs_passes() {
     }
 }
 
-/// Moves the times of a second trace behind the first, and drops what only begins a trace.
+/// Moves the times of an entry by a length. Drops exchanges.
 fn behind(entry: &Entry, length: Span) -> Option<Entry> {
     let later = |at: &Time| at.after(length);
     Some(Entry::Record(match entry {
@@ -43,17 +43,62 @@ fn behind(entry: &Entry, length: Span) -> Option<Entry> {
             Record::Spent { cpu: *cpu, vcpu: *vcpu, kind: *kind, from, to }
         }
         Entry::Record(Record::Ended { at }) => Record::Ended { at: later(at) },
+        Entry::Record(Record::Joined { at, vcpu }) => Record::Joined { at: later(at), vcpu: *vcpu },
+        Entry::Record(Record::Promised { at, vcpu, reservation, exact, phase }) => {
+            let (at, vcpu) = (later(at), *vcpu);
+            let (reservation, exact, phase) = (*reservation, *exact, *phase);
+            Record::Promised { at, vcpu, reservation, exact, phase }
+        }
+        Entry::Named(named) => {
+            return Some(Entry::Named(VcpuName { at: later(&named.at), ..named.clone() }));
+        }
         _ => return None,
     }))
 }
 
+/// True for entries with which a trace begins.
+fn begins(entry: &Entry) -> bool {
+    matches!(
+        entry,
+        Entry::Named(_) | Entry::Record(Record::Joined { .. } | Record::Promised { .. })
+    )
+}
+
 #[test]
-fn recording_whose_costs_change_in_the_middle_is_refused() {
+fn recording_from_the_middle_without_parameters_passes() {
+    let scenario = scenario(THREE);
+    let before = Span::from_secs(1000);
+    let all = entries(&scenario);
+    let moved: Vec<Entry> = all.iter().filter_map(|entry| behind(entry, before)).collect();
+    let begin = Time::START + before;
+    let mut recorder = Recorder::new(&header(&scenario), (begin, begin + scenario.length));
+    moved.iter().for_each(|entry| entry.pass_to(&mut recorder));
+    let recording = recorder.finish().expect("all vCPUs are named");
+    assert!(recording.demand.vcpus.iter().all(|vcpu| vcpu.terms.is_none()));
+    assert_eq!(recording.length(), scenario.length);
+    let gate = gated(&recording);
+    for form in &gate.forms {
+        assert_eq!(form.whole, recording.whole, "{:?}", form.form);
+    }
+}
+
+#[test]
+fn late_timers_are_fitted() {
+    for lateness in ["30us", "uniform 0s 80us", "exponential 40us"] {
+        let costs = format!("host.timer_lateness = \"{lateness}\"\n{}", THREE.trim_start());
+        let gate = gated(&recorded(&costs));
+        assert!(gate.passes(), "{lateness}: {:#?}", gate.forms);
+    }
+}
+
+#[test]
+fn recording_with_other_costs_in_its_second_half_is_refused() {
     let [cheap, dear] = ["5us", "400us"].map(|switch| scenario(&costly(switch)));
     let mut spliced = entries(&cheap);
     spliced.retain(|entry| !matches!(entry, Entry::Record(Record::Ended { .. })));
+    let later = |entry| behind(entry, cheap.length);
     let ends = spliced.len();
-    spliced.extend(entries(&dear).iter().filter_map(|entry| behind(entry, cheap.length)));
+    spliced.extend(entries(&dear).iter().filter(|it| !begins(it)).filter_map(later));
     assert!(spliced.len() > ends + 1000);
     let recording = recording(&header(&cheap), &spliced, cheap.length * 2);
     let gate = gated(&recording);

@@ -32,7 +32,7 @@ fn limited(slice: &str) -> String {
 }
 
 #[test]
-fn prediction_for_a_cpu_bound_vm_is_what_the_edited_scenario_gives() {
+fn prediction_for_a_cpu_bound_vm_equals_its_edited_scenario() {
     let (before, after) = (recorded(&limited("2ms")), recorded(&limited("4ms")));
     let forecast = predict(&before, &[set("slice", "4ms")]);
     let batch = row(&forecast, "batch");

@@ -5,7 +5,7 @@ use slackline_trace::{Entry, Header, Knowledge};
 use slackline_units::{Span, Time};
 use slackline_whatif::{Recorder, Recording};
 
-/// Reads a scenario.
+/// Reads the text of a scenario.
 pub(crate) fn scenario(text: &str) -> Scenario {
     Scenario::read(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
@@ -36,7 +36,7 @@ pub(crate) fn entries(scenario: &Scenario) -> Vec<Entry> {
 
 /// Makes a recording of a trace.
 pub(crate) fn recording(header: &Header, entries: &[Entry], length: Span) -> Recording {
-    let mut recorder = Recorder::new(header, Time::START + length);
+    let mut recorder = Recorder::new(header, (Time::START, Time::START + length));
     entries.iter().for_each(|entry| entry.pass_to(&mut recorder));
     recorder.finish().expect("all vCPUs are named")
 }

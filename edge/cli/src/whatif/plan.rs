@@ -1,0 +1,73 @@
+//! Edited reservations as a file for `slackline apply`.
+
+use std::fmt::Write as _;
+
+use slackline_whatif::{Forecast, PlannedReservation, Row};
+
+use super::{Answer, table};
+use crate::problem::Problem;
+
+/// Writes the reservations with their predictions as comments. VMs without a reservation are left
+/// out.
+pub(super) fn plan(answer: &Answer<'_>, forecast: &Forecast) -> Result<String, Problem> {
+    let mut text = String::from("# Plan of `slackline whatif`, for `slackline apply FILE`.\n");
+    let header = &answer.recording.header;
+    let length = answer.recording.length();
+    let _ = writeln!(text, "# Recorded: {}, {}, {length}.", plain(&header.title), header.machine);
+    let mut is_empty = true;
+    for reserved in answer.model.reservations() {
+        let Some(reserved) = reserved else { continue };
+        is_empty = false;
+        let of = |row: &&Row| row.name == reserved.name || is_vcpu_of(&row.name, &reserved.name);
+        text.push('\n');
+        for row in forecast.rows.iter().filter(of) {
+            let _ = writeln!(text, "# {}: {}", row.name, table::in_brief(row));
+        }
+        text += &one(&reserved);
+    }
+    for row in forecast.rows.iter().filter(|row| row.then.is_empty()) {
+        let _ = writeln!(text, "\n# {}: removed. Release it, or apply with --prune.", row.name);
+    }
+    if is_empty {
+        return Err(Problem::BadOption {
+            message: "cannot write --save: no VM has one reservation for all of its vCPUs".into(),
+            hint: Some("drop --save".into()),
+        });
+    }
+    Ok(text)
+}
+
+/// Replaces what would end a comment.
+fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// Returns true if this is a name of a vCPU of the VM.
+fn is_vcpu_of(name: &str, vm: &str) -> bool {
+    let number = name.strip_prefix(vm).and_then(|rest| rest.strip_prefix('.'));
+    number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+fn one(reserved: &PlannedReservation) -> String {
+    let PlannedReservation { name, vcpus, reservation, exact, is_shared, phase } = reserved;
+    let key = if name.contains('.') { format!("\"{name}\"") } else { name.clone() };
+    let (slice, period) = (reservation.slice(), reservation.period());
+    let mut text = format!("[{key}]\n");
+    if *is_shared {
+        let total = u128::from(slice.ns()) * *vcpus as u128 * 1_000_000;
+        let ppm = total / u128::from(period.ns().max(1));
+        let (whole, millionths) = (ppm / 1_000_000, ppm % 1_000_000);
+        let _ = writeln!(text, "cpu = \"{whole}.{millionths:06}cpu\"");
+    } else {
+        let _ = writeln!(text, "slice = \"{slice}\"");
+    }
+    let _ = writeln!(text, "period = \"{period}\"");
+    if *exact {
+        text += "exact = true\n";
+    }
+    if let Some(phase) = phase {
+        let _ = writeln!(text, "phase = \"{phase}\"");
+    }
+    let _ = writeln!(text, "vcpus = {vcpus}");
+    text
+}

@@ -1,0 +1,79 @@
+//! Predictions as one HTML page.
+
+use slackline_html::{Axis, Cell, Figure, FigureOrigin, Layer, Page, Plot, Table};
+use slackline_units::Span;
+use slackline_whatif::{Forecast, Measures, Row};
+
+use super::{Answer, limits, table};
+
+/// Writes the page of a prediction.
+pub(super) fn page(answer: &Answer<'_>, forecast: &Forecast) -> String {
+    let header = &answer.recording.header;
+    let made = FigureOrigin::by("slackline whatif")
+        .with(&format!("Slackline {}", env!("CARGO_PKG_VERSION")));
+    let recorded = format!(
+        "Recorded: {}, {}, {}, {} CPUs.",
+        answer.policy,
+        header.machine,
+        answer.recording.length(),
+        header.cpus
+    );
+    let then = format!("Then: {}, {} CPUs.", answer.model.policy(), answer.model.cpus());
+    let mut rows = Table::new(table::HEADINGS).caption("Recorded, and predicted by both forms");
+    for cells in table::cells(forecast) {
+        let cell = |(column, text): (usize, String)| match (column, text.as_str()) {
+            (_, "-") => Cell::Dash,
+            (0 | 1, _) => Cell::Text(text),
+            _ => Cell::Number(text),
+        };
+        rows = rows.row(cells.into_iter().enumerate().map(cell));
+    }
+    let losses: Vec<String> = match &forecast.losses[..] {
+        [] => vec!["No vCPU loses.".into()],
+        some => {
+            some.iter().map(|loss| format!("{} loses {}.", loss.name, table::lost(loss))).collect()
+        }
+    };
+    Page::new(&format!("What if: {}", header.title), made)
+        .text(&recorded)
+        .text(&then)
+        .figure(figure(forecast, ("CPU time received", "share", "% of a CPU"), &|it| {
+            Some(it.share_ppm.min(1 << 40) as f64 / 10_000.0)
+        }))
+        .figure(figure(forecast, ("Longest waits (p99)", "wait", "ms"), &|it| it.wait_p99.map(ms)))
+        .section("Numbers")
+        .table(rows)
+        .section("Losses")
+        .list(losses)
+        .section("Not known")
+        .list(limits(answer, forecast))
+        .html()
+}
+
+fn ms(span: Span) -> f64 {
+    span.ns() as f64 / 1e6
+}
+
+/// Bars of all vCPUs, recorded and predicted.
+fn figure(
+    forecast: &Forecast,
+    (title, what, unit): (&str, &str, &str),
+    of: &dyn Fn(&Measures) -> Option<f64>,
+) -> Figure {
+    let places = || (0_u32..).map(f64::from).zip(&forecast.rows);
+    let now = places().filter_map(|(x, row)| Some((x, of(row.now.as_ref()?)?)));
+    let then = places().filter_map(|(x, row)| {
+        let (least, most) = interval(row, of)?;
+        Some((x, least, (least + most) / 2.0, most))
+    });
+    let names = forecast.rows.iter().map(|row| row.name.clone());
+    let plot = Plot::new(Axis::names("vCPU", names), Axis::linear(what, unit).including(0.0));
+    let plot = plot.with(Layer::bars("now", now)).with(Layer::bars_with_range("then", then));
+    Figure::new(title, plot).caption("The range of a bar is that of the open and the closed form.")
+}
+
+fn interval(row: &Row, of: &dyn Fn(&Measures) -> Option<f64>) -> Option<(f64, f64)> {
+    let values: Vec<f64> = row.then.iter().filter_map(of).collect();
+    let least = values.iter().copied().reduce(f64::min)?;
+    Some((least, values.iter().copied().reduce(f64::max)?))
+}

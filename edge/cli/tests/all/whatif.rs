@@ -1,0 +1,111 @@
+//! Predictions from a saved trace.
+
+use serde_json::Value;
+
+use crate::common::Place;
+
+const SCENARIO: &str = r#"
+title = "two servers and a batch VM"
+length = "4s"
+policy = { name = "sedf" }
+[[domain]]
+name = "web"
+share.sedf = { slice = "3ms", period = "10ms" }
+work = { kind = "interactive", compute = "exponential 2ms", sleep = "exponential 6ms" }
+[[domain]]
+name = "db"
+share.sedf = { slice = "4ms", period = "20ms" }
+work = { kind = "periodic", period = "20ms", work = "uniform 1ms 3ms" }
+[[domain]]
+name = "batch"
+share.sedf = { slice = "2ms", period = "10ms", extra = false }
+work = { kind = "spin" }
+"#;
+
+fn traced() -> Place {
+    let place = Place::with(SCENARIO);
+    place.run(&["sim", "it.toml", "--save", "it.trace"]).good();
+    place
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).expect("JSON")
+}
+
+#[test]
+fn recording_without_edits_shows_whether_it_repeats_itself() {
+    let told = traced().run(&["whatif", "it.trace"]).good();
+    assert!(told.contains("Both forms repeat the recording."), "{told}");
+    assert!(!told.contains("differs"), "{told}");
+}
+
+#[test]
+fn prediction_shows_shares_losses_and_unknowns() {
+    let place = traced();
+    let told = place.run(&["whatif", "it.trace", "--set", "batch.slice=1ms"]).good();
+    for line in ["batch  share           20.00 %", "10.00 %", "batch loses 10.00 points of a CPU."]
+    {
+        assert!(told.contains(line), "`{line}` is missing:\n{told}");
+    }
+    assert!(told.contains("Not known:\n- "), "{told}");
+    let again = place.run(&["whatif", "it.trace", "--set", "batch.slice=1ms"]).good();
+    assert_eq!(told, again);
+}
+
+#[test]
+fn saved_scenario_gives_the_predicted_numbers_under_sim() {
+    let place = traced();
+    let edits = ["--set", "batch.slice=3ms", "--add", "db2", "--like", "db", "--set"];
+    let edits = [&edits[..], &["db.slice=2ms", "--set", "db2.slice=2ms"]].concat();
+    let all = [&["whatif", "it.trace", "--json", "--save-scenario", "then.toml"], &edits[..]];
+    let predicted = json(&place.run(&all.concat()).good());
+    for (form, file) in [("open", "then.toml"), ("closed", "then-closed.toml")] {
+        let run = json(&place.run(&["sim", file, "--json"]).good());
+        let vcpus = run["runs"][0]["vcpus"].as_array().expect("a list");
+        assert_eq!(vcpus.len(), 4);
+        for vcpu in vcpus {
+            let rows = predicted["vcpus"].as_array().expect("a list");
+            let row = rows.iter().find(|row| row["name"] == vcpu["name"]).expect("a row");
+            let then = &row["then"][form];
+            let share = vcpu["delivered_ns"].as_u64().expect("a number") / 4_000;
+            assert_eq!(then["share_ppm"].as_u64().map(|ppm| ppm.abs_diff(share) <= 1), Some(true));
+            assert_eq!(then["misses"], vcpu["misses"], "{form}: {row:#}");
+            let wait = &vcpu["wake_to_run_p99_ns"];
+            assert_eq!(&then["wait_p99_ns"], wait, "{form}: {vcpu:#}");
+        }
+    }
+}
+
+#[test]
+fn plan_is_a_file_of_reservations_with_predictions() {
+    let place = traced();
+    let edit = ["whatif", "it.trace", "--set", "web.slice=4ms", "--remove", "db"];
+    place.run(&[&edit[..], &["--save", "plan.toml", "--report", "r.html"]].concat()).good();
+    let plan = String::from_utf8(place.read("plan.toml")).expect("text");
+    assert!(plan.contains("# web: share "), "{plan}");
+    assert!(plan.contains("# db: removed."), "{plan}");
+    let read: toml::Table = plan.parse().expect("TOML");
+    assert_eq!(read.keys().collect::<Vec<_>>(), ["batch", "web"]);
+    assert_eq!(read["web"]["slice"].as_str(), Some("4ms"));
+    assert_eq!(read["batch"]["exact"].as_bool(), Some(true));
+    let page = String::from_utf8(place.read("r.html")).expect("text");
+    assert!(page.contains("<figure") && page.contains("No") && page.contains("web"));
+}
+
+#[test]
+fn impossible_questions_are_refused_with_a_hint() {
+    let place = traced();
+    let refused = |options: &[&str], code: i32, says: &str| {
+        place.run(&[&["whatif", "it.trace"], options].concat()).refused(code).says(says);
+    };
+    refused(&["--set", "wed.slice=1ms"], 2, "did you mean `web`?");
+    refused(&["--set", "web.slice"], 2, "write --set web.slice=3ms");
+    refused(&["--set", "web.slices=1ms"], 2, "unknown parameter `slices`");
+    refused(&["--set", "web.slice=9ms"], 4, "admission would refuse this");
+    refused(&["--add", "db2", "--like", "db", "--like", "web"], 2, "cannot pair 1 of --add");
+    refused(&["--cpus", "3-1"], 2, "cannot read --cpus `3-1`");
+    refused(&["--move", "web", "--to-cpu", "7"], 2, "cannot use cpu7");
+    refused(&["--save", "it.trace"], 2, "are the same file");
+    place.write("cut", &place.read("it.trace")[..500]);
+    place.run(&["whatif", "cut"]).refused(2).says("the trace ends in the middle");
+}
