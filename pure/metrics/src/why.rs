@@ -10,8 +10,8 @@
 //!
 //! 1. Events of the CPU were lost: unexplained.
 //! 2. A person paused the VM: paused.
-//! 3. The dispatcher stopped the vCPU at its hard limit: exhausted, until the dispatcher should have
-//!    resumed it.
+//! 3. The dispatcher stopped the vCPU at its hard limit: exhausted, until the time at which it
+//!    should have resumed the vCPU.
 //! 4. Another signal stopped the thread: paused.
 //! 5. Nobody of the host but a vCPU, or nothing, was on the CPU, and a timer was late: late timer.
 //! 6. A thread was on the CPU: its VM, process or kernel thread, or the dispatcher.
