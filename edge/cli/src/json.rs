@@ -159,6 +159,7 @@ fn run(name: &str, summary: &Summary) -> Map<String, Value> {
     run.insert("run".into(), json!(name));
     run.insert("vcpus".into(), rows(summary.vcpu_fields()));
     run.insert("cpus".into(), rows(summary.cpu_fields()));
+    run.insert("tasks".into(), rows(summary.task_fields()));
     run
 }
 
