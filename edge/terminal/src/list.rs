@@ -28,7 +28,7 @@ pub struct Listing<W: Write> {
     width: usize,
     /// Number of run intervals outside the window.
     left_out: u64,
-    /// `None` if passes are not listed.
+    /// Finder of passes. `None` if passes are not listed.
     passes: Option<Passes>,
     outcome: io::Result<()>,
 }

@@ -5,7 +5,7 @@ use slackline_units::{TaskId, Time, VcpuId};
 use crate::Distribution;
 use crate::distribution::Tally;
 
-/// Sums over jobs.
+/// Counts and distributions of jobs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Jobs {
     /// Jobs released in the window, and finished or due in it.
