@@ -486,6 +486,9 @@ pub(crate) struct Show {
     /// Print one line per run interval; with --json, as JSON.
     #[arg(long, conflicts_with = "ascii")]
     pub(crate) list: bool,
+    /// With --list, also print scheduling passes and empty timeslices.
+    #[arg(long, requires = "list")]
+    pub(crate) passes: bool,
     /// Print one vCPU's run and block times, for a `replay` workload.
     #[arg(long, value_name = "VCPU", conflicts_with_all = ["list", "ascii"])]
     pub(crate) runs: Option<String>,

@@ -3,8 +3,8 @@
 use serde_json::{Map, Value, json};
 use slackline_experiments::Numbers;
 use slackline_metrics::{Field, FieldValue, OverRuns, Summary, XenMonSummary};
-use slackline_terminal::why;
-use slackline_trace::{Record, Sink};
+use slackline_terminal::{Passes, SchedulingPass, entitled, why};
+use slackline_trace::{Exchange, Record, Sink};
 use slackline_units::{Span, Time};
 
 use crate::cost::Cost;
@@ -160,6 +160,7 @@ fn run(name: &str, summary: &Summary) -> Map<String, Value> {
     run.insert("vcpus".into(), rows(summary.vcpu_fields()));
     run.insert("domains".into(), rows(summary.domain_fields()));
     run.insert("cpus".into(), rows(summary.cpu_fields()));
+    run.insert("tasks".into(), rows(summary.task_fields()));
     run
 }
 
@@ -185,11 +186,29 @@ pub(crate) struct Stretches<'a> {
     /// Number of run intervals outside the window.
     left_out: u64,
     rows: Vec<Value>,
+    /// Scheduling passes, if they are listed.
+    passes: Option<(Passes, Vec<Value>)>,
 }
 
 impl<'a> Stretches<'a> {
-    pub(crate) fn new(names: &'a Names, from: Time, span: Span) -> Stretches<'a> {
-        Stretches { names, from, end: from.after(span), left_out: 0, rows: Vec::new() }
+    pub(crate) fn new(names: &'a Names, from: Time, span: Span, passes: bool) -> Stretches<'a> {
+        let passes = passes.then(Default::default);
+        Stretches { names, from, end: from.after(span), left_out: 0, rows: Vec::new(), passes }
+    }
+
+    fn pass(&self, pass: &SchedulingPass) -> Option<Value> {
+        let SchedulingPass { at, cpu, picked, granted, is_refused, empty } = *pass;
+        (self.from <= at && at < self.end).then(|| {
+            json!({
+                "at_ns": at.since(Time::START).ns(),
+                "cpu": cpu.to_string(),
+                "vcpu": picked.map(|(vcpu, _)| self.names.of(vcpu)),
+                "entitlement": picked.map(|(_, entitlement)| entitled(entitlement)),
+                "granted_ns": granted.map(Span::ns),
+                "refused": is_refused,
+                "empty_timeslice_of": empty.map(|vcpu| self.names.of(vcpu)),
+            })
+        })
     }
 
     /// Counts run intervals outside the window that were not passed.
@@ -198,18 +217,24 @@ impl<'a> Stretches<'a> {
     }
 
     pub(crate) fn file(&self) -> String {
-        let file = json!({
+        let mut file = json!({
             "format": "slackline-list-1",
             "not_listed": self.left_out,
             "stretches": self.rows,
         });
+        if let Some((_, passes)) = &self.passes {
+            file["passes"] = json!(passes);
+        }
         format!("{file:#}\n")
     }
 }
 
 impl Sink for Stretches<'_> {
     fn record(&mut self, record: &Record) {
-        let Record::Ran { vcpu, cpu, from, to, used, end, due, .. } = *record else { return };
+        self.passes.iter_mut().for_each(|(passes, _)| passes.record(record));
+        let Record::Ran { vcpu, cpu, from, to, used, granted, end, due, .. } = *record else {
+            return;
+        };
         if to <= self.from || from >= self.end {
             self.left_out += 1;
             return;
@@ -220,9 +245,18 @@ impl Sink for Stretches<'_> {
             "cpu": cpu.to_string(),
             "vcpu": self.names.of(vcpu),
             "used_ns": used.ns(),
+            "granted_ns": granted.map(Span::ns),
             "why": why(end),
             "due": due,
         }));
+    }
+
+    fn exchange(&mut self, exchange: &Exchange) {
+        let pass = self.passes.as_mut().and_then(|(passes, _)| passes.exchange(exchange));
+        let row = pass.and_then(|pass| self.pass(&pass));
+        if let Some((_, rows)) = &mut self.passes {
+            rows.extend(row);
+        }
     }
 }
 

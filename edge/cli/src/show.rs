@@ -43,7 +43,7 @@ pub(crate) fn show(args: &Show) -> Result<(), Problem> {
     let (from, length) = span(args);
     let mut text = Vec::new();
     if args.list && args.json {
-        let mut list = json::Stretches::new(&names, from, length);
+        let mut list = json::Stretches::new(&names, from, length, args.passes);
         pass_to(args, &mut trace, &mut list)?;
         return terminal::print(&list.file());
     }
@@ -72,6 +72,9 @@ pub(crate) fn show(args: &Show) -> Result<(), Problem> {
         // The output may be larger than the trace, so it is written while the trace is read.
         let out = BufWriter::new(io::stdout().lock());
         let mut list = Listing::new(out, &names.all, from, length);
+        if args.passes {
+            list = list.with_passes();
+        }
         pass_to(args, &mut trace, &mut list)?;
         return finish(list);
     } else {
@@ -167,7 +170,8 @@ type Indexed = IndexedTrace<BufReader<File>>;
 /// Opens the trace by its index, if it has one and only a window is wanted.
 fn indexed(args: &Show) -> Result<Option<Indexed>, Problem> {
     let is_window = args.runs.is_none() && !args.table && !args.xenmon && args.perfetto.is_none();
-    let is_part = is_window && if args.list { args.r#for.is_some() } else { !args.json };
+    let is_part =
+        is_window && if args.list { args.r#for.is_some() && !args.passes } else { !args.json };
     let unreadable = |source| Problem::Unreadable { file: args.file.clone(), source };
     // Standard input has one position, and a pipe can be read only once.
     let is_standard_input = args.file == Path::new(input::STANDARD_INPUT);
@@ -200,7 +204,7 @@ fn window(args: &Show, mut trace: Indexed) -> Result<(), Problem> {
         return terminal::print(&render(args, &timeline));
     }
     if args.json {
-        let mut list = json::Stretches::new(&names, from, length);
+        let mut list = json::Stretches::new(&names, from, length, false);
         let skipped = trace.pass_window(from, end, &mut list).map_err(bad)?;
         list.skip(skipped);
         return terminal::print(&list.file());

@@ -159,7 +159,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Uses CPU time until an instant of the clock. The time does not count towards later computing.
+    /// Uses CPU time until an instant of the clock, which does not count towards later computing.
     fn spin_until(&mut self, instant: Time) -> Result<Next, LoadError> {
         while monotonic() < instant {
             if self.end.is_over()? {

@@ -5,15 +5,17 @@ use std::io::{self, Write};
 
 use std::collections::BTreeMap;
 
-use slackline_trace::{Header, RanEnd, Record, Sink, VcpuName};
-use slackline_units::{Span, Time, VcpuId};
+use slackline_trace::{Exchange, Header, RanEnd, Record, Sink, VcpuName};
+use slackline_units::{CpuId, Span, Time, VcpuId};
 use thiserror::Error;
 
-/// Lists the run intervals that overlap a window, one per line, for `grep` and `awk`:
+use crate::passes::{Passes, SchedulingPass, entitled};
+
+/// Lists the stretches that touch a window, a line each, for `grep` and `awk`:
 ///
 /// ```text
-/// #    from_ms        to_ms cpu  vcpu      used_ms why       of
-///  2000.000000  2004.000000 cpu0 web.0    4.000000 limit     due
+/// #    from_ms        to_ms cpu  vcpu      used_ms   granted_ms why       of
+///  2000.000000  2004.000000 cpu0 web.0    4.000000     4.000000 limit     due
 /// ```
 ///
 /// Times are in milliseconds since the start of the run, exact to the nanosecond.
@@ -27,6 +29,8 @@ pub struct Listing<W: Write> {
     width: usize,
     /// Number of run intervals outside the window.
     left_out: u64,
+    /// Finder of passes. `None` if passes are not listed.
+    passes: Option<Passes>,
     outcome: io::Result<()>,
 }
 
@@ -39,10 +43,18 @@ impl<W: Write> Listing<W> {
         let names = BTreeMap::new();
         let outcome = writeln!(
             out,
-            "{:<12} {:>13} {:<6} {:<width$} {:>12} {:<9} of",
-            "#    from_ms", "to_ms", "cpu", "vcpu", "used_ms", "why"
+            "{:<12} {:>13} {:<6} {:<width$} {:>12} {:>12} {:<9} of",
+            "#    from_ms", "to_ms", "cpu", "vcpu", "used_ms", "granted_ms", "why"
         );
-        Listing { out, from, end: from.after(span), names, width, left_out: 0, outcome }
+        let (end, passes) = (from.after(span), None);
+        Listing { out, from, end, names, width, left_out: 0, passes, outcome }
+    }
+
+    /// Lists scheduling passes too, and timeslices that ended as they began: `pass` and `empty` in
+    /// place of a reason.
+    #[must_use]
+    pub fn with_passes(self) -> Listing<W> {
+        Listing { passes: Some(Passes::default()), ..self }
     }
 
     /// Ends the list. A last line says how many run intervals were outside the window, if any.
@@ -65,25 +77,64 @@ impl<W: Write> Listing<W> {
     }
 
     fn line(&mut self, record: &Record) -> io::Result<()> {
-        let Record::Ran { vcpu, cpu, from, to, used, end, due, .. } = *record else {
+        let Record::Ran { vcpu, cpu, from, to, used, granted, end, due, .. } = *record else {
             return Ok(());
         };
         if to <= self.from || from >= self.end {
             self.left_out += 1;
             return Ok(());
         }
-        let name = self.names.get(&vcpu).map_or("?", |name| name);
         let of = if due { "due" } else { "spare" };
+        self.row((from, to), (cpu, Some(vcpu)), (used, granted), (why(end), of))
+    }
+
+    fn row(
+        &mut self,
+        (from, to): (Time, Time),
+        (cpu, vcpu): (CpuId, Option<VcpuId>),
+        (used, granted): (Span, Option<Span>),
+        (why, of): (&str, &str),
+    ) -> io::Result<()> {
+        let name = |vcpu| self.names.get(&vcpu).map_or("?", |name| name);
+        let name = vcpu.map_or("-", name);
         let (from, to) = (ms(from.since(Time::START)), ms(to.since(Time::START)));
-        let (used, cpu, why, width) = (ms(used), cpu.to_string(), why(end), self.width);
-        writeln!(self.out, "{from:>12} {to:>13} {cpu:<6} {name:<width$} {used:>12} {why:<9} {of}")
+        let granted = granted.map_or("-".into(), ms);
+        let (used, cpu, width) = (ms(used), cpu.to_string(), self.width);
+        writeln!(
+            self.out,
+            "{from:>12} {to:>13} {cpu:<6} {name:<width$} {used:>12} {granted:>12} {why:<9} {of}"
+        )
+    }
+
+    /// Lists a pass, after the empty timeslice that it ends.
+    fn pass(&mut self, pass: &SchedulingPass) -> io::Result<()> {
+        let SchedulingPass { at, cpu, picked, granted, is_refused, empty } = *pass;
+        if at < self.from || at >= self.end {
+            return Ok(());
+        }
+        let nothing = Span::ZERO;
+        if empty.is_some() {
+            self.row((at, at), (cpu, empty), (nothing, None), ("empty", "-"))?;
+        }
+        let vcpu = picked.map(|(vcpu, _)| vcpu);
+        let of = picked.map_or("idle", |(_, entitlement)| entitled(entitlement));
+        let of = if is_refused { "refused" } else { of };
+        self.row((at, at), (cpu, vcpu), (nothing, granted), ("pass", of))
     }
 }
 
 impl<W: Write> Sink for Listing<W> {
     fn record(&mut self, record: &Record) {
+        self.passes.iter_mut().for_each(|passes| passes.record(record));
         if self.outcome.is_ok() {
             self.outcome = self.line(record);
+        }
+    }
+
+    fn exchange(&mut self, exchange: &Exchange) {
+        let pass = self.passes.as_mut().and_then(|passes| passes.exchange(exchange));
+        if let (Some(pass), true) = (pass, self.outcome.is_ok()) {
+            self.outcome = self.pass(&pass);
         }
     }
 

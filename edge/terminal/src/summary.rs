@@ -1,7 +1,8 @@
 //! Summaries as tables: which values are shown, in which columns, and how they are rounded.
 
 use slackline_metrics::{
-    CpuSummary, Distribution, ErrorDistribution, OverheadTimes, SharedCpu, Summary, VcpuSummary,
+    CpuSummary, Distribution, ErrorDistribution, OverheadTimes, SharedCpu, Summary, TaskSummary,
+    VcpuSummary,
 };
 use slackline_trace::OverheadKind;
 use slackline_units::Span;
@@ -40,8 +41,8 @@ pub fn summary(run: &Summary, width: usize, paint: Paint) -> String {
         overheads(&run.vcpus, |vcpu| (vcpu.overhead, vcpu.present)),
         deadlines(&run.vcpus),
         wakes(run),
-        jobs(&run.vcpus),
-        responses(&run.vcpus),
+        jobs(&run.vcpus, |vcpu| (vcpu.jobs, vcpu.jobs_late), |vcpu| vcpu.job_lateness),
+        responses(&run.vcpus, |vcpu| vcpu.response),
         vec![Column::new("Mbit/s", &run.vcpus, data_rate)],
     ];
     let mut text = title_line(run);
@@ -49,6 +50,7 @@ pub fn summary(run: &Summary, width: usize, paint: Paint) -> String {
     text += &Sheet { names, groups }.render(width, paint);
     text += &legend(run);
     text.push('\n');
+    text += &tasks(&run.tasks, width, paint);
     let names = Column::new("CPU", &run.cpus, |cpu| Cell::Text(cpu.cpu.to_string()));
     let kinds = overheads(&run.cpus, |cpu| (cpu.overheads, run.length));
     text += &Sheet { names, groups: vec![cpu_columns(run), kinds] }.render(width, paint);
@@ -373,26 +375,43 @@ fn wakes(run: &Summary) -> Group {
     counted_spread("wake to run", &run.vcpus, |vcpu| vcpu.wake_to_run, none)
 }
 
-fn jobs(rows: &[VcpuSummary]) -> Group {
-    let has = rows.iter().any(|vcpu| vcpu.jobs > 0);
-    let number = |vcpu: &VcpuSummary| match vcpu.jobs {
+/// Jobs of each row, and how many of them were late.
+fn jobs<T>(
+    rows: &[T],
+    of: impl Fn(&T) -> (u64, u64),
+    lateness: impl Fn(&T) -> Option<Distribution>,
+) -> Group {
+    let number = |row: &T| match of(row).0 {
         0 => Cell::Blank,
         jobs => Cell::Text(count(jobs)),
     };
-    let late = |vcpu: &VcpuSummary| match vcpu.jobs {
-        0 => Cell::Blank,
-        _ => misses(vcpu.jobs_late),
+    let late = |row: &T| match of(row) {
+        (0, _) => Cell::Blank,
+        (_, late) => misses(late),
     };
-    if !has {
+    if rows.iter().all(|row| of(row).0 == 0) {
         return Vec::new();
     }
     let mut group = vec![Column::new("jobs", rows, number), Column::new("late", rows, late)];
-    group.extend(spread("late by", rows, |vcpu| vcpu.job_lateness, |_| Cell::Blank));
+    group.extend(spread("late by", rows, lateness, |_| Cell::Blank));
     group
 }
 
-fn responses(rows: &[VcpuSummary]) -> Group {
-    counted_spread("response", rows, |vcpu| vcpu.response, |_| Cell::Blank)
+fn responses<T>(rows: &[T], of: impl Fn(&T) -> Option<Distribution>) -> Group {
+    counted_spread("response", rows, of, |_| Cell::Blank)
+}
+
+/// A table of named tasks, if there are any.
+fn tasks(rows: &[TaskSummary], width: usize, paint: Paint) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    let names = Column::new("task", rows, |task| Cell::Text(task.name()));
+    let groups = vec![
+        jobs(rows, |task| (task.jobs, task.jobs_late), |task| task.job_lateness),
+        responses(rows, |task| task.response),
+    ];
+    format!("{}\n", Sheet { names, groups }.render(width, paint))
 }
 
 /// Returns true if work is another thing than CPU time for any vCPU.
@@ -435,32 +454,31 @@ fn quantile(span: Option<Span>, unit: Unit) -> Cell {
 }
 
 /// Returns the columns of a distribution, with the number of samples.
-fn counted_spread(
+fn counted_spread<T>(
     heading: &str,
-    rows: &[VcpuSummary],
-    of: impl Fn(&VcpuSummary) -> Option<Distribution>,
-    none: impl Fn(&VcpuSummary) -> Cell,
+    rows: &[T],
+    of: impl Fn(&T) -> Option<Distribution>,
+    none: impl Fn(&T) -> Cell,
 ) -> Group {
     let mut group = spread(heading, rows, &of, none);
-    let number =
-        |vcpu: &VcpuSummary| of(vcpu).map_or(Cell::Blank, |of| Cell::Text(count(of.count)));
+    let number = |row: &T| of(row).map_or(Cell::Blank, |of| Cell::Text(count(of.count)));
     group.push(Column::new("n", rows, number).under(&group[0].over));
     group
 }
 
 /// Returns three columns for a distribution in a unit of their own, without the number of samples.
-fn spread(
+fn spread<T>(
     heading: &str,
-    rows: &[VcpuSummary],
-    of: impl Fn(&VcpuSummary) -> Option<Distribution>,
-    none: impl Fn(&VcpuSummary) -> Cell,
+    rows: &[T],
+    of: impl Fn(&T) -> Option<Distribution>,
+    none: impl Fn(&T) -> Cell,
 ) -> Group {
     let longest = rows.iter().filter_map(&of).map(|of| of.worst).max();
     let unit = Unit::of(longest.unwrap_or_default());
     let over = format!("{heading}, {}", unit.name);
     let column = |what: &str, pick: fn(&Distribution) -> Option<Span>| {
-        let column = Column::new(what, rows, |vcpu| {
-            of(vcpu).map_or_else(|| none(vcpu), |of| quantile(pick(&of), unit))
+        let column = Column::new(what, rows, |row| {
+            of(row).map_or_else(|| none(row), |of| quantile(pick(&of), unit))
         });
         column.under(&over).keeping_dashes()
     };

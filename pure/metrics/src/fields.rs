@@ -7,7 +7,7 @@
 use slackline_trace::OverheadKind;
 use slackline_units::Span;
 
-use crate::{CpuSummary, Distribution, OverheadTimes, Summary, VcpuSummary};
+use crate::{CpuSummary, Distribution, OverheadTimes, Summary, TaskSummary, VcpuSummary};
 
 /// The value of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,6 +84,12 @@ impl Summary {
     #[must_use]
     pub fn cpu_fields(&self) -> Vec<Vec<Field>> {
         self.cpus.iter().map(|cpu| self.blank(cpu.fields())).collect()
+    }
+
+    /// Returns the fields of its named tasks, one row each: see [`TaskSummary::fields`].
+    #[must_use]
+    pub fn task_fields(&self) -> Vec<Vec<Field>> {
+        self.tasks.iter().map(TaskSummary::fields).collect()
     }
 
     fn blank(&self, mut fields: Vec<Field>) -> Vec<Field> {
@@ -167,6 +173,26 @@ impl VcpuSummary {
             ("response_mean_ns", maybe_time(response.map(|of| of.mean))),
             ("response_worst_tenth_ns", maybe_time(response.and_then(|of| of.worst_tenth))),
         ]);
+        fields
+    }
+}
+
+impl TaskSummary {
+    /// The fields of a named task, in this order: `domain`, `task`, `jobs`, `jobs_late`,
+    /// `jobs_done`, `job_lateness` and `response` (`_count`, `_p50_ns`, `_p90_ns`, `_p99_ns`,
+    /// `_worst_ns`), `response_mean_ns`.
+    #[must_use]
+    pub fn fields(&self) -> Vec<Field> {
+        let mut fields = vec![
+            ("domain", FieldValue::Text(self.domain.clone())),
+            ("task", FieldValue::Text(self.task.number().to_string())),
+            ("jobs", FieldValue::Count(self.jobs)),
+            ("jobs_late", FieldValue::Count(self.jobs_late)),
+            ("jobs_done", FieldValue::Count(self.jobs_done)),
+        ];
+        fields.extend(spread(JOB_LATENESS, self.job_lateness));
+        fields.extend(spread(RESPONSE, self.response));
+        fields.push(("response_mean_ns", maybe_time(self.response.map(|of| of.mean))));
         fields
     }
 }

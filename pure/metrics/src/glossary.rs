@@ -62,6 +62,11 @@ pub const GLOSSARY: &[Glossary] = &[
     Glossary { of: "a CPU (`cpu0`), or all of them", terms: CPU, are_claimed: true },
     Glossary { of: "the whole run", terms: RUN, are_claimed: true },
     Glossary {
+        of: "a named task of a domain, also the requests of clients that it serves",
+        terms: TASK,
+        are_claimed: false,
+    },
+    Glossary {
         of: "a domain, with --xenmon (XenMon's own words)",
         terms: XENMON,
         are_claimed: false,
@@ -288,6 +293,25 @@ const CPU: &[Term] = &[
     ),
 ];
 
+const TASK: &[Term] = &[
+    text("domain", "", "name of its domain"),
+    text("task", "task", "number of the first task of this name in its domain, counted from 0"),
+    number("jobs", "jobs", "number of its jobs, as of a vCPU"),
+    number("jobs_late", "late", "number of its jobs not done by their deadline"),
+    number(
+        "jobs_done",
+        "jobs done",
+        "number of its jobs done, also of those released in the warm-up",
+    ),
+    spread("job_lateness", "late by", "tardiness of its late jobs"),
+    spread(
+        "response",
+        "response",
+        "time from the release of its job, or the arrival of a request, to the end",
+    ),
+    number("response_mean_ns", "", "mean of its response times"),
+];
+
 const RUN: &[Term] = &[
     text("title", "", "title of the scenario"),
     text("machine", "", "`sim` or `live`"),
@@ -391,7 +415,7 @@ mod tests {
     use super::*;
     use crate::{Field, Meter, XenMon};
     use slackline_trace::{Header, Knowledge, Record, Sink, VcpuName};
-    use slackline_units::{DomId, Span, Time, VcpuId};
+    use slackline_units::{DomId, Span, TaskId, Time, VcpuId};
 
     /// Returns every field of a run with one vCPU.
     fn fields() -> Vec<(&'static str, Vec<Field>)> {
@@ -401,6 +425,7 @@ mod tests {
             ("run", summary.fields()),
             ("vcpu", summary.vcpu_fields().remove(0)),
             ("cpu", summary.cpu_fields().remove(0)),
+            ("task", summary.task_fields().remove(0)),
             ("domain", xenmon.domain_fields(&xenmon.domains[0])),
         ]
     }
@@ -423,12 +448,14 @@ mod tests {
         let (at, vcpu) = (Time::START, VcpuId::new(0, DomId::new(0), 0));
         meter.named(&VcpuName { at, vcpu, name: "web".into(), domain: "web".into() });
         meter.record(&Record::Joined { at, vcpu });
+        let (task, deadline) = (Some(TaskId::new(0)), Time::NEVER);
+        meter.record(&Record::Job { vcpu, task, released: at, deadline, done: at });
         meter
     }
 
     #[test]
     fn every_field_has_a_meaning_and_every_meaning_a_field() {
-        for ((what, fields), terms) in fields().into_iter().zip([RUN, VCPU, CPU, XENMON]) {
+        for ((what, fields), terms) in fields().into_iter().zip([RUN, VCPU, CPU, TASK, XENMON]) {
             let known: Vec<String> = terms.iter().flat_map(Term::fields).collect();
             let there: Vec<String> = fields.iter().map(|field| field.0.to_owned()).collect();
             assert_eq!(known, there, "of the {what}");

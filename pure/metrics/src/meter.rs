@@ -1,10 +1,13 @@
 //! The meter, which turns records into a summary.
 
+use std::collections::BTreeMap;
+
 use slackline_trace::{Header, Knowledge, OverheadKind, Record, Sink, VcpuName};
-use slackline_units::{CpuId, GridClock, Span, Time, VcpuId};
+use slackline_units::{CpuId, GridClock, Span, TaskId, Time, VcpuId};
 
 use crate::cumulative::Cumulative;
 use crate::distribution::Tally;
+use crate::jobs::Jobs;
 use crate::promise::{ReservedRun, TimedReservation};
 use crate::shared::{Counts, CpuAccounting};
 use crate::split::Stretch;
@@ -35,6 +38,8 @@ pub struct Meter {
     declined: u64,
     refused: u64,
     strays: Strays,
+    /// Jobs of named tasks, by first vCPU of their domain.
+    tasks: BTreeMap<(VcpuId, TaskId), Jobs>,
 }
 
 /// Sums of a vCPU under one name.
@@ -42,6 +47,7 @@ pub struct Meter {
 struct Row {
     vcpu: VcpuId,
     name: String,
+    domain: String,
     meter: VcpuMeter,
 }
 
@@ -78,6 +84,7 @@ impl Meter {
             declined: 0,
             refused: 0,
             strays: Strays::default(),
+            tasks: BTreeMap::new(),
         }
     }
 
@@ -114,6 +121,11 @@ impl Meter {
             knows: self.header.knows,
             declined: self.declined,
             refused: self.refused,
+            tasks: self
+                .tasks
+                .iter()
+                .map(|(id, jobs)| jobs.summary(*id, self.domain(id.0)))
+                .collect(),
         })
     }
 
@@ -195,6 +207,32 @@ impl Meter {
         self.at(to);
     }
 
+    /// Returns the name of the domain of a vCPU.
+    fn domain(&self, vcpu: VcpuId) -> String {
+        let gone = self.gone.iter().map(|(_, row)| row);
+        let mut rows = self.vcpus.iter().flatten().chain(gone);
+        let row = rows.find(|row| row.vcpu == vcpu);
+        row.map_or_else(|| vcpu.domain().to_string(), |row| row.domain.clone())
+    }
+
+    /// Adds a job of a named task.
+    fn job_of_task(&mut self, record: &Record) {
+        match *record {
+            Record::Job { vcpu, task: Some(task), released, deadline, done }
+                if done >= self.warmup =>
+            {
+                let jobs = self.tasks.entry((vcpu, task)).or_default();
+                jobs.finished(self.warmup, (released, deadline, done));
+            }
+            Record::Unfinished { at, vcpu, task: Some(task), released, deadline }
+                if released >= self.warmup =>
+            {
+                self.tasks.entry((vcpu, task)).or_default().unfinished(deadline, at);
+            }
+            _ => {}
+        }
+    }
+
     /// Handles rare records of one vCPU.
     fn seldom_of(&mut self, vcpu: VcpuId, record: &Record) {
         let clock = self.clock;
@@ -237,6 +275,7 @@ impl Meter {
         if !matches!(record, Record::Overhead { .. }) {
             self.at(record.when().1);
         }
+        self.job_of_task(record);
         match *record {
             Record::Joined { vcpu, .. }
             | Record::Promised { vcpu, .. }
@@ -314,7 +353,8 @@ impl Sink for Meter {
             return;
         }
         let meter = VcpuMeter::new(self.warmup, self.header.knows);
-        let row = Row { vcpu: named.vcpu, name: named.name.clone(), meter };
+        let (name, domain) = (named.name.clone(), named.domain.clone());
+        let row = Row { vcpu: named.vcpu, name, domain, meter };
         if let Some(mut before) = self.vcpus[slot].replace(row) {
             before.meter.over(named.at);
             self.gone.push((named.at, before));

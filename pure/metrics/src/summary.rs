@@ -4,7 +4,7 @@ use slackline_trace::Knowledge;
 use slackline_units::{CpuId, Reservation, Span, VcpuId};
 
 use crate::split::ppm;
-use crate::{Distribution, ErrorDistribution, OverheadTimes, PartDistribution};
+use crate::{Distribution, ErrorDistribution, OverheadTimes, PartDistribution, TaskSummary};
 
 /// Results of a run without its warm-up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +33,8 @@ pub struct Summary {
     pub declined: u64,
     /// Number of orders that the host could not carry out.
     pub refused: u64,
+    /// One row per named task with jobs, in order of vCPU and task.
+    pub tasks: Vec<TaskSummary>,
 }
 
 /// Reservation and measurements of one vCPU.

@@ -21,6 +21,7 @@ use slackline_units::{CpuId, GridClock, Reservation, Span, Time, VcpuId};
 
 use crate::cumulative::Cumulative;
 use crate::distribution::Tally;
+use crate::jobs::Jobs;
 use crate::promise::{Balance, Deliveries, ReservedRun, TimedReservation};
 use crate::seconds::Spans;
 use crate::share::Account;
@@ -68,19 +69,6 @@ pub(crate) struct VcpuMeter {
     overhead: OverheadTimes,
     second: Spans,
     ten_seconds: Spans,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Jobs {
-    /// Jobs released in the window, and finished or due in it.
-    count: u64,
-    /// Jobs finished in the window, whenever released.
-    done: u64,
-    /// Number of jobs with a deadline.
-    due: u64,
-    late: u64,
-    lateness: Tally,
-    response: Tally,
 }
 
 impl VcpuMeter {
@@ -255,31 +243,15 @@ impl VcpuMeter {
     }
 
     pub(crate) fn job(&mut self, released: Time, deadline: Time, done: Time) {
-        if done < self.warmup {
-            return;
-        }
-        let jobs = self.jobs.get_or_insert_default();
-        jobs.done += 1;
-        if released < self.warmup {
-            return;
-        }
-        jobs.count += 1;
-        jobs.response.add(done.since(released));
-        jobs.due += u64::from(deadline != Time::NEVER);
-        if done > deadline {
-            jobs.late += 1;
-            jobs.lateness.add(done - deadline);
+        if done >= self.warmup {
+            self.jobs.get_or_insert_default().finished(self.warmup, (released, deadline, done));
         }
     }
 
     /// Adds a job whose deadline has passed and that will not be finished.
     pub(crate) fn unfinished(&mut self, released: Time, deadline: Time, at: Time) {
         if released >= self.warmup {
-            let jobs = self.jobs.get_or_insert_default();
-            jobs.count += 1;
-            jobs.due += 1;
-            jobs.late += 1;
-            jobs.lateness.add(at.since(deadline));
+            self.jobs.get_or_insert_default().unfinished(deadline, at);
         }
     }
 

@@ -117,9 +117,9 @@ pub enum ErrorKind {
     /// A list does not have one value for each CPU.
     #[error("{listed} values for {cpus} CPUs")]
     OneForEachCpu {
-        /// Number of values.
+        /// Number of values in the list.
         listed: usize,
-        /// Number of CPUs.
+        /// Number of CPUs of the host.
         cpus: usize,
     },
     /// The size of a group does not divide the number of its members.

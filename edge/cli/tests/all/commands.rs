@@ -286,6 +286,14 @@ fn show_draws_lists_and_counts() {
         (&all["not_listed"], &some["not_listed"]),
         (&json("0"), &json(&left_out.to_string()))
     );
+    let (passes, plain) = (show(&["--list", "--passes"]), show(&["--list"]));
+    let listed = |text: &str, why: &str| text.matches(&format!(" {why} ")).count();
+    assert!(listed(&plain, "pass") == 0 && listed(&passes, "pass") > 100, "{passes}");
+    assert_eq!(listed(&passes, "limit"), listed(&plain, "limit"));
+    let all = stretches(&["--passes"]);
+    assert_eq!(all["passes"].as_array().map(Vec::len), Some(listed(&passes, "pass")));
+    let granted = |row: &serde_json::Value| row["granted_ns"].as_u64().is_some_and(|ns| ns > 0);
+    assert!(all["stretches"].as_array().is_some_and(|rows| rows.iter().any(granted)), "{all}");
     let runs = show(&["--runs", "silver"]);
     assert!(runs.starts_with("run_ns,block_ns\n") && runs.lines().count() > 10, "{runs}");
     assert_eq!(show(&["--table"]), place.run(&["sim", "it.toml"]).good());

@@ -15,7 +15,7 @@ fn fixture(name: &str) -> Vec<u8> {
 
 /// Two VMs that spin for 60 ms, reserved 6 and 3 of 10 ms. Neither version has an index.
 #[test]
-fn traces_of_versions_4_and_5_show_what_was_delivered() {
+fn traces_of_versions_4_and_5_are_read() {
     for name in ["trace-version-4", "trace-version-5"] {
         let place = Place::new();
         place.write("old.trace", &fixture(name));
@@ -45,7 +45,7 @@ work = { kind = "spin" }
 
 /// From a pipe all of the trace is read, from a file only the blocks of the window.
 #[test]
-fn window_by_index_shows_what_reading_all_shows() {
+fn window_by_index_equals_window_of_whole_trace() {
     let place = Place::with(LONG);
     place.run(&["sim", "it.toml", "--save", "it.trace"]).good();
     let length = place.read("it.trace").len();

@@ -3,6 +3,7 @@
 #[path = "../../../../pure/metrics/tests/script/mod.rs"]
 mod script;
 
+mod passes;
 mod tables;
 mod timeline;
 mod xenmon;

@@ -160,11 +160,11 @@ fn timeline_of_zero_length_is_refused() {
 }
 
 const LIST: &str = "\
-#    from_ms         to_ms cpu    vcpu       used_ms why       of
-    9.000000     10.000000 cpu0   db        1.000000 preempted due
-   10.000000     14.000000 cpu0   web       4.000000 blocked   due
-   14.000000     20.000000 cpu0   batch     6.000000 preempted spare
-   20.000000     23.500000 cpu0   web       3.500000 blocked   due
+#    from_ms         to_ms cpu    vcpu       used_ms   granted_ms why       of
+    9.000000     10.000000 cpu0   db        1.000000            - preempted due
+   10.000000     14.000000 cpu0   web       4.000000            - blocked   due
+   14.000000     20.000000 cpu0   batch     6.000000            - preempted spare
+   20.000000     23.500000 cpu0   web       3.500000            - blocked   due
 # 6 run intervals outside 9.500000 to 20.500000 are not listed
 ";
 

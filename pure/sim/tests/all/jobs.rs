@@ -160,3 +160,33 @@ fn jobs_never_done_are_late_at_drawn_releases() {
     // Released at 5, 25, ... 985 ms, and due 10 ms later: 50 jobs, the last at 995 ms.
     assert_eq!(metric(&run, "jobs late"), Measure::Count(50));
 }
+
+/// `fast` runs first: 1 ms of each 10 ms. `slow` waits for it: 5 ms after 0, 20 and 40 ms, and is
+/// late by 2 ms each time.
+#[test]
+fn named_tasks_have_jobs_and_responses_of_their_own() {
+    let run = summary(
+        "length = '55ms'\n[[domain]]\nname = 'x'\n\
+         share.edf = { slice = '9ms', period = '10ms' }\n\
+         [[domain.task]]\nname = 'slow'\npriority = 10\n\
+         work = { kind = 'periodic', period = '20ms', work = '5ms', deadline = '4ms' }\n\
+         [[domain.task]]\nname = 'fast'\npriority = 20\n\
+         work = { kind = 'periodic', period = '10ms', work = '1ms' }\n",
+    );
+    let ms = |of: Option<slackline_metrics::Distribution>| {
+        of.map(|of| (of.count, of.worst / Span::from_ms(1), of.mean / Span::from_ms(1)))
+    };
+    let rows: Vec<_> = run
+        .tasks
+        .iter()
+        .map(|it| (it.name(), it.jobs, it.jobs_late, ms(it.response), ms(it.job_lateness)))
+        .collect();
+    assert_eq!(
+        rows,
+        [
+            ("x/0".into(), 3, 3, Some((3, 6, 6)), Some((3, 2, 2))),
+            ("x/1".into(), 6, 0, Some((6, 1, 1)), None),
+        ]
+    );
+    assert_eq!(metric(&run, "jobs"), Measure::Count(9));
+}

@@ -1,0 +1,92 @@
+//! Jobs of a vCPU, or of a named task.
+
+use slackline_units::{TaskId, Time, VcpuId};
+
+use crate::Distribution;
+use crate::distribution::Tally;
+
+/// Counts and distributions of jobs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Jobs {
+    /// Jobs released in the window, and finished or due in it.
+    pub(crate) count: u64,
+    /// Jobs finished in the window, whenever released.
+    pub(crate) done: u64,
+    /// Number of jobs with a deadline.
+    pub(crate) due: u64,
+    pub(crate) late: u64,
+    pub(crate) lateness: Tally,
+    pub(crate) response: Tally,
+}
+
+impl Jobs {
+    /// Adds a job that was finished after the warm-up.
+    pub(crate) fn finished(
+        &mut self,
+        warmup: Time,
+        (released, deadline, done): (Time, Time, Time),
+    ) {
+        self.done += 1;
+        if released < warmup {
+            return;
+        }
+        self.count += 1;
+        self.response.add(done.since(released));
+        self.due += u64::from(deadline != Time::NEVER);
+        if done > deadline {
+            self.late += 1;
+            self.lateness.add(done - deadline);
+        }
+    }
+
+    /// Adds a job, released after the warm-up, whose deadline has passed and that will not be
+    /// finished.
+    pub(crate) fn unfinished(&mut self, deadline: Time, at: Time) {
+        self.count += 1;
+        self.due += 1;
+        self.late += 1;
+        self.lateness.add(at.since(deadline));
+    }
+
+    pub(crate) fn summary(&self, (vcpu, task): (VcpuId, TaskId), domain: String) -> TaskSummary {
+        TaskSummary {
+            vcpu,
+            task,
+            domain,
+            jobs: self.count,
+            jobs_late: self.late,
+            jobs_done: self.done,
+            job_lateness: self.lateness.distribution(),
+            response: self.response.distribution(),
+        }
+    }
+}
+
+/// Jobs of a named task of a domain, and of the requests of clients that it serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskSummary {
+    /// First vCPU of the domain.
+    pub vcpu: VcpuId,
+    /// Number of the first task of this name in its domain.
+    pub task: TaskId,
+    /// Name of the domain.
+    pub domain: String,
+    /// Number of released jobs that it finished, or whose deadline has passed.
+    pub jobs: u64,
+    /// Number of these jobs that were not finished by their deadline.
+    pub jobs_late: u64,
+    /// Number of jobs that it finished, including those released before.
+    pub jobs_done: u64,
+    /// Lateness of the jobs that missed their deadline.
+    pub job_lateness: Option<Distribution>,
+    /// Response time: from the release of a job, or the arrival of a request, to its end.
+    pub response: Option<Distribution>,
+}
+
+impl TaskSummary {
+    /// Returns the name for users: domain and number of the task.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("{}/{}", self.domain, self.task.number())
+    }
+}
