@@ -426,7 +426,8 @@ fn checksum_covers_records_in_order() {
         entries.iter().for_each(|entry| entry.pass_to(&mut sum));
         sum.sum()
     };
-    let records: Vec<Entry> = records().into_iter().map(Entry::Record).collect();
+    let records = records_of_host().into_iter().chain(records());
+    let records: Vec<Entry> = records.map(Entry::Record).collect();
     assert_eq!(sum(&entries(), b"it"), sum(&records, b"it"));
     assert_ne!(sum(&records, b"it"), sum(&records, b"that"));
     let mut turned = records.clone();

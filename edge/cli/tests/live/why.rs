@@ -4,7 +4,7 @@
 //! blamed for is the CPU time that it used. That holds on a busy machine as well.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -82,7 +82,7 @@ fn record(live: &Live, targets: &[(&str, &Load)], during: impl FnOnce()) -> Path
     file
 }
 
-fn ask(live: &Live, file: &PathBuf) -> Value {
+fn ask(live: &Live, file: &Path) -> Value {
     let file = file.to_str().expect("a path");
     serde_json::from_str(&live.run(&["why", "web", file, "--json"]).good()).expect("JSON")
 }

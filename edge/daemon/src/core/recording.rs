@@ -34,7 +34,7 @@ impl Core {
         for reply in replies {
             match reply {
                 FlightReply::Answer(ticket, Ok(answer)) => {
-                    self.host.say(&wire::answered(ticket, answer))
+                    self.host.say(&wire::answered(ticket, answer));
                 }
                 FlightReply::Answer(ticket, Err(problem)) => {
                     self.host.say(&wire::refused(ticket, problem));

@@ -284,7 +284,7 @@ impl<I: Identify> Assembler<I> {
         match (row.state, row.late_wake) {
             (ThreadState::Blocked(since), Some(_)) => self.wake_at(tid, since, None, sink),
             (ThreadState::Blocked(_) | ThreadState::Unknown, _) => {
-                self.wake_at(tid, at, None, sink)
+                self.wake_at(tid, at, None, sink);
             }
             _ => {}
         }
