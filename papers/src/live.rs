@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::ops::ControlFlow;
 
-use slackline_experiments::grid::{Done, Watch};
+use slackline_experiments::grid::{GridProgress, Watch};
 use slackline_experiments::with_seed;
 use slackline_metrics::Meter;
 use slackline_scenario::Scenario;
@@ -49,7 +49,7 @@ impl Experiment {
         let scenario = |point: &Vec<usize>| self.checked(point, &none);
         let scenarios = points.iter().map(scenario).collect::<Result<Vec<_>, _>>()?;
         let per_point = usize::try_from(self.seeds).unwrap_or(usize::MAX);
-        let mut done = Done { runs: 0, of: points.len().saturating_mul(per_point) };
+        let mut done = GridProgress { runs: 0, of: points.len().saturating_mul(per_point) };
         let mut measured = Vec::new();
         for (point, scenario) in points.iter().zip(scenarios) {
             let mut runs = Vec::new();
@@ -73,7 +73,7 @@ impl Experiment {
         point: &[usize],
         scenario: &Scenario,
         machine: &dyn LiveRunner,
-        done: Done,
+        done: GridProgress,
     ) -> Result<Vec<Option<f64>>, PaperError> {
         let header = machine.header(scenario);
         let mut left = self.again.as_ref().map_or(0, |again| again.times);

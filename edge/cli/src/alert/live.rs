@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use slackline_experiments::alert::{CaseResult, Limiter, Run};
+use slackline_experiments::alert::{CaseResult, DomainErrors, Limiter};
 use slackline_fence::KeeperCommand;
 use slackline_linux::cgroup::Version;
 use slackline_linux::sys::{die_with_us, online_cpus};
@@ -144,7 +144,7 @@ impl LivePlan {
         matches!(error, LimitError::TooFine { .. }) || self.demand == Demand::AllThereAre
     }
 
-    fn test(&self, way: &Way, share: CpuShare, watch: &mut Watch) -> Result<Run, Stop> {
+    fn test(&self, way: &Way, share: CpuShare, watch: &mut Watch) -> Result<DomainErrors, Stop> {
         let reservation = target(share, way.usual_period(share))?;
         let load = Load::start(self.length)?;
         let mut limited =
@@ -169,11 +169,11 @@ impl LivePlan {
 }
 
 /// Combines consecutive samples into one run.
-fn summed(share: CpuShare, samples: &[Sample]) -> Run {
+fn summed(share: CpuShare, samples: &[Sample]) -> DomainErrors {
     let error = |sample: &Sample| allocation_error(sample.used, sample.to - sample.from, share);
     let used = samples.iter().fold(Span::ZERO, |sum, sample| sum + sample.used);
     let over = samples.iter().fold(Span::ZERO, |sum, sample| sum + (sample.to - sample.from));
-    Run {
+    DomainErrors {
         target: share,
         seed: 0,
         seconds: samples.iter().map(error).collect(),

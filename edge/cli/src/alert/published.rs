@@ -208,10 +208,10 @@ fn axis(published: &'static Value, (least, most): (f64, f64)) -> Compared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use slackline_experiments::alert::Run;
+    use slackline_experiments::alert::DomainErrors;
 
     fn of(name: &str, policy: &'static str, seconds: &[i64]) -> CaseResult {
-        let run = |ppm| Run {
+        let run = |ppm| DomainErrors {
             target: CpuShare::from_ppm(ppm),
             seed: 1,
             seconds: seconds.to_vec(),
