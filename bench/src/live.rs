@@ -18,7 +18,7 @@ use serde_json::Value;
 use slackline_fence::KeeperCommand;
 use slackline_linux::cgroup::Version;
 use slackline_linux::sys::{Tid, online_cpus, set_affinity};
-use slackline_play::limit::Way;
+use slackline_play::limit::LimitInterface;
 use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, Span};
 
 use crate::report::{self, Part, Row, median};
@@ -40,10 +40,10 @@ const PARTS: [(&str, Part<Setting>); 7] = [
 ];
 
 /// Interfaces of the kernel that limit a process to 1 % of a CPU, with their names in tables.
-const PEERS: [(&str, Way); 3] = [
-    ("SCHED_DEADLINE, 0.1 ms of 10 ms", Way::Deadline),
-    ("a CFS quota (version 1), 1 ms of 100 ms", Way::Quota(Version::V1)),
-    ("a CFS quota (version 2), 1 ms of 100 ms", Way::Quota(Version::V2)),
+const PEERS: [(&str, LimitInterface); 3] = [
+    ("SCHED_DEADLINE, 0.1 ms of 10 ms", LimitInterface::Deadline),
+    ("a CFS quota (version 1), 1 ms of 100 ms", LimitInterface::Quota(Version::V1)),
+    ("a CFS quota (version 2), 1 ms of 100 ms", LimitInterface::Quota(Version::V2)),
 ];
 
 /// Parameters of every measurement.
