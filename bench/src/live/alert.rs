@@ -10,7 +10,7 @@ use slackline_play::limit::LimitInterface;
 use slackline_units::CpuShare;
 
 use super::sample::{self, Errors};
-use super::{Setting, stolen};
+use super::{LiveSetting, stolen};
 use crate::report::table;
 
 /// Shares in percent of a CPU.
@@ -23,7 +23,7 @@ const ROUNDS: u64 = 3;
 /// Measures every share with every interface, for this many seconds in total each. Returns
 /// Markdown.
 pub(crate) fn run(seconds: u64) -> Result<String> {
-    let setting = Setting::new(seconds.div_ceil(ROUNDS))?;
+    let setting = LiveSetting::new(seconds.div_ceil(ROUNDS))?;
     let timers = examine().finding(Topic::Timers).found.clone();
     let ways = [
         LimitInterface::Slackline(setting.cpu),
@@ -54,7 +54,7 @@ pub(crate) fn run(seconds: u64) -> Result<String> {
 /// Returns the results over several shares, since a 99th percentile needs a hundred seconds.
 /// Targets apply to seconds in which no hypervisor took CPU time. Every limit loses that time, and
 /// the one that it hits is random.
-fn together(ways: &[LimitInterface], measured: &[Measured<'_>]) -> String {
+fn together(ways: &[LimitInterface], measured: &[AlertResults<'_>]) -> String {
     let mut rows = Vec::new();
     for (name, is_small, at_most_a) in [("up to 10 %", true, 3.0), ("above", false, 1.0)] {
         let of_way = |way: &LimitInterface| {
@@ -103,7 +103,7 @@ fn together(ways: &[LimitInterface], measured: &[Measured<'_>]) -> String {
 }
 
 /// Results of one interface for one share.
-struct Measured<'a> {
+struct AlertResults<'a> {
     percent: u32,
     way: &'a LimitInterface,
     errors: Errors,
@@ -112,7 +112,7 @@ struct Measured<'a> {
     stolen: Option<(f64, f64)>,
 }
 
-impl Measured<'_> {
+impl AlertResults<'_> {
     fn row(&self, target: String, way: String) -> Vec<String> {
         let mut row = vec![target, way];
         row.extend([50, 90, 100].map(|part| format!("{:.3} %", self.errors.at(part) / 1e4)));
@@ -124,19 +124,19 @@ impl Measured<'_> {
 
 /// Measures one share with every interface that this host has.
 fn measure<'a>(
-    setting: &Setting,
+    setting: &LiveSetting,
     ways: &'a [LimitInterface],
     percent: u32,
-) -> Result<Vec<Measured<'a>>> {
+) -> Result<Vec<AlertResults<'a>>> {
     let share = CpuShare::from_ppm(percent * 10_000);
     let _driver = setting.load(&["periodic", "--period", "10ms", "--work", "600us"])?;
-    let nothing = |way| Measured {
+    let nothing = |way| AlertResults {
         percent,
         way,
         errors: Errors::default(),
         stolen: stolen(setting.cpu).map(|_| (0.0, 0.0)),
     };
-    let mut all: Vec<Measured<'_>> = ways.iter().map(nothing).collect();
+    let mut all: Vec<AlertResults<'_>> = ways.iter().map(nothing).collect();
     for _ in 0..ROUNDS {
         for of in &mut all {
             let before = stolen(setting.cpu);

@@ -5,7 +5,7 @@ use slackline_live::Punctual;
 use slackline_play::limit::{LimitError, LimitInterface, LimitedProcess, Sample, Sampler, target};
 use slackline_units::{CpuShare, Span};
 
-use super::{Setting, stolen};
+use super::{LiveSetting, stolen};
 
 /// Errors of seconds in millionths of the share, in ascending order. Each has a flag that is true
 /// if a hypervisor took CPU time in that second.
@@ -43,7 +43,7 @@ impl Errors {
 /// Measures a process that always computes under a limit, beside all other load on the CPU. `None`
 /// if this host does not have the interface.
 pub(crate) fn under(
-    setting: &Setting,
+    setting: &LiveSetting,
     way: &LimitInterface,
     share: CpuShare,
 ) -> Result<Option<Errors>> {
