@@ -1,6 +1,6 @@
 //! Interfaces that limit a process to a share of a CPU, one file each.
 //!
-//! [`Limited::apply`] puts a limit on a running process, or returns the reason why this host
+//! [`LimitedProcess::apply`] puts a limit on a running process, or returns the reason why this host
 //! cannot. Dropping its result removes the limit. If this process dies, its keeper removes it:
 //! before any change the keeper knows what has to be restored.
 //!

@@ -5,7 +5,7 @@ use slackline_units::Span;
 
 use super::Fairness;
 
-/// Names of the columns, in the order of [`Measured::cells`].
+/// Names of the columns, in the order of [`RunResults::cells`].
 pub const COLUMNS: [&str; 13] = [
     "outcome",
     "vcpus",
