@@ -45,7 +45,7 @@ pub(crate) fn run(rounds: u32) -> Result<String> {
     Ok(format!("Medians of {rounds} rounds of {RUNS} runs.\n\n{}", table(&heads, &rows)))
 }
 
-struct Measured {
+struct BalanceResults {
     runs: Vec<f64>,
     samples: Vec<f64>,
     moves: usize,
@@ -115,10 +115,10 @@ impl Driven {
     }
 }
 
-fn measure(balancer: &str, cpus: usize) -> Result<Measured> {
+fn measure(balancer: &str, cpus: usize) -> Result<BalanceResults> {
     let mut driven = Driven::new(balancer, cpus)?;
     debug_assert_eq!(driven.at.now(), Time::START);
-    let mut measured = Measured { runs: Vec::new(), samples: Vec::new(), moves: 0 };
+    let mut measured = BalanceResults { runs: Vec::new(), samples: Vec::new(), moves: 0 };
     let mut places = driven.places()?;
     let (one, _) = driven.vcpus[0];
     for run in 0..RUNS {

@@ -27,19 +27,23 @@ const BEGINNING: u64 = 150;
 
 /// Workloads of the vCPUs of a CPU.
 #[derive(Clone, Copy)]
-struct Load {
+struct CpuWorkload {
     name: &'static str,
     loops: usize,
     says: &'static str,
 }
 
-const LOADS: [Load; 2] = [
-    Load { name: "busy", loops: A_CPU / 4, says: "a quarter of them compute all the time" },
-    Load { name: "asleep", loops: 0, says: "all compute 1 ms and sleep 40 ms, drawn: 22 % idle" },
+const LOADS: [CpuWorkload; 2] = [
+    CpuWorkload { name: "busy", loops: A_CPU / 4, says: "a quarter of them compute all the time" },
+    CpuWorkload {
+        name: "asleep",
+        loops: 0,
+        says: "all compute 1 ms and sleep 40 ms, drawn: 22 % idle",
+    },
 ];
 
 /// Results of one run, as its process reports them.
-struct Run {
+struct CpuRun {
     events: u64,
     ns: u64,
     kib: u64,
@@ -86,7 +90,7 @@ pub(crate) fn run(rounds: u32, policies: &[String]) -> Result<String> {
     ))
 }
 
-fn row(spec: &Spec, load: Load, rounds: u32, counts: bool) -> Result<Vec<String>> {
+fn row(spec: &Spec, load: CpuWorkload, rounds: u32, counts: bool) -> Result<Vec<String>> {
     let (mut instructions, mut times, mut peaks) = (Vec::new(), Vec::new(), Vec::new());
     for cpus in SIZES {
         let longer = LONGER / cpus as u64;
@@ -94,7 +98,7 @@ fn row(spec: &Spec, load: Load, rounds: u32, counts: bool) -> Result<Vec<String>
         if counts {
             // A quarter of the length suffices for exact counts, which take fifty times as long.
             let (short, long) = (of(BEGINNING, true)?, of(BEGINNING + longer / 4, true)?);
-            let counted = |run: &Run| run.instructions.context("valgrind says no count");
+            let counted = |run: &CpuRun| run.instructions.context("valgrind says no count");
             instructions.push(per_event(&short, &long, counted(&short)?, counted(&long)?));
         }
         // The fastest of all rounds counts, since disturbances only make a run longer.
@@ -120,13 +124,13 @@ fn row(spec: &Spec, load: Load, rounds: u32, counts: bool) -> Result<Vec<String>
     Ok(row)
 }
 
-fn per_event(short: &Run, long: &Run, before: u64, after: u64) -> f64 {
+fn per_event(short: &CpuRun, long: &CpuRun, before: u64, after: u64) -> f64 {
     (after as f64 - before as f64) / (long.events - short.events) as f64
 }
 
 /// Runs a scenario in a process of its own, since peak memory and instructions are counted per
 /// process.
-fn child(policy: &str, load: &str, cpus: usize, ms: u64, counted: bool) -> Result<Run> {
+fn child(policy: &str, load: &str, cpus: usize, ms: u64, counted: bool) -> Result<CpuRun> {
     let itself = std::env::current_exe().context("no path of this program")?;
     let words = [policy.to_owned(), load.to_owned(), cpus.to_string(), ms.to_string()];
     let mut command = if counted {
@@ -146,7 +150,7 @@ fn child(policy: &str, load: &str, cpus: usize, ms: u64, counted: bool) -> Resul
     let refs =
         said.lines().find_map(|line| line.split_once("I   refs:").or(line.split_once("I refs:")));
     let instructions = refs.and_then(|(_, count)| count.replace(',', "").trim().parse().ok());
-    Ok(Run { events, ns, kib, instructions })
+    Ok(CpuRun { events, ns, kib, instructions })
 }
 
 /// Returns three numbers of one run: events, CPU time in nanoseconds, and peak KiB of this process.
@@ -167,7 +171,7 @@ fn cpu_time() -> Duration {
 
 /// Returns a scenario with shares that all vCPUs of a CPU can have together, if the policy reserves
 /// any.
-fn scenario(policy: &str, load: Load, cpus: usize, ms: u64) -> Result<Scenario> {
+fn scenario(policy: &str, load: CpuWorkload, cpus: usize, ms: u64) -> Result<Scenario> {
     let spec = slackline_policy::find(policy).context("no such policy")?;
     let has = |name: &str| spec.share_fields.iter().any(|field| field.name == name);
     let slice = ["slice", "budget"].into_iter().find(|name| has(name));

@@ -18,7 +18,7 @@ use serde_json::Value;
 use slackline_fence::KeeperCommand;
 use slackline_linux::cgroup::Version;
 use slackline_linux::sys::{Tid, online_cpus, set_affinity};
-use slackline_play::limit::Way;
+use slackline_play::limit::LimitInterface;
 use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, Span};
 
 use crate::report::{self, Part, Row, median};
@@ -29,7 +29,7 @@ pub(crate) use busy::play as play_busy;
 const ROUNDS: usize = 5;
 
 /// Parts that can be measured alone.
-const PARTS: [(&str, Part<Setting>); 7] = [
+const PARTS: [(&str, Part<LiveSetting>); 7] = [
     ("three", three_spinners),
     ("busy", busy::rows),
     ("percent", one_percent),
@@ -40,14 +40,14 @@ const PARTS: [(&str, Part<Setting>); 7] = [
 ];
 
 /// Interfaces of the kernel that limit a process to 1 % of a CPU, with their names in tables.
-const PEERS: [(&str, Way); 3] = [
-    ("SCHED_DEADLINE, 0.1 ms of 10 ms", Way::Deadline),
-    ("a CFS quota (version 1), 1 ms of 100 ms", Way::Quota(Version::V1)),
-    ("a CFS quota (version 2), 1 ms of 100 ms", Way::Quota(Version::V2)),
+const PEERS: [(&str, LimitInterface); 3] = [
+    ("SCHED_DEADLINE, 0.1 ms of 10 ms", LimitInterface::Deadline),
+    ("a CFS quota (version 1), 1 ms of 100 ms", LimitInterface::Quota(Version::V1)),
+    ("a CFS quota (version 2), 1 ms of 100 ms", LimitInterface::Quota(Version::V2)),
 ];
 
 /// Parameters of every measurement.
-pub(crate) struct Setting {
+pub(crate) struct LiveSetting {
     slackline: PathBuf,
     folder: PathBuf,
     cpu: CpuId,
@@ -57,11 +57,11 @@ pub(crate) struct Setting {
 /// Measures the named parts, or all if none is named. Returns Markdown with a section for each
 /// part. Sections of the other parts are kept from `before`, an earlier result.
 pub(crate) fn run(seconds: u64, parts: &[String], before: &str) -> Result<String> {
-    report::sections(&PARTS, &Setting::new(seconds)?, parts, before)
+    report::sections(&PARTS, &LiveSetting::new(seconds)?, parts, before)
 }
 
-impl Setting {
-    fn new(seconds: u64) -> Result<Setting> {
+impl LiveSetting {
+    fn new(seconds: u64) -> Result<LiveSetting> {
         let here = std::env::current_exe()?;
         let folder = here.parent().context("a program has a folder")?;
         let slackline = folder.join("slackline");
@@ -71,7 +71,7 @@ impl Setting {
         let cpu = online[online.len() - 1];
         let scratch = std::env::temp_dir().join(format!("slackline-bench-{}", std::process::id()));
         std::fs::create_dir_all(&scratch)?;
-        Ok(Setting { slackline, folder: scratch, cpu, seconds })
+        Ok(LiveSetting { slackline, folder: scratch, cpu, seconds })
     }
 
     /// Returns the keeper command of the built binary, for processes that are limited here.
@@ -84,12 +84,12 @@ impl Setting {
     }
 
     /// Starts a load process that always computes on the managed CPU.
-    fn spin(&self) -> Result<Load> {
+    fn spin(&self) -> Result<LoadProcess> {
         self.load(&["spin"])
     }
 
     /// Starts a load process of another kind on the managed CPU.
-    fn load(&self, kind: &[&str]) -> Result<Load> {
+    fn load(&self, kind: &[&str]) -> Result<LoadProcess> {
         let child = Command::new(&self.slackline)
             .arg("load")
             .args(kind)
@@ -97,7 +97,7 @@ impl Setting {
             .stderr(Stdio::null())
             .spawn()?;
         let tid = Tid::new(i32::try_from(child.id())?).context("a process has an id")?;
-        let load = Load { child, tid };
+        let load = LoadProcess { child, tid };
         set_affinity(tid, &CpuSet::one(self.cpu))?;
         Ok(load)
     }
@@ -162,19 +162,19 @@ impl Setting {
     }
 }
 
-impl Drop for Setting {
+impl Drop for LiveSetting {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
 /// A load process, which ends when this value is dropped.
-pub(crate) struct Load {
+pub(crate) struct LoadProcess {
     child: Child,
     pub(crate) tid: Tid,
 }
 
-impl Drop for Load {
+impl Drop for LoadProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -198,7 +198,7 @@ fn spinners(seconds: u64, reserve: &str, machines: &[(&str, u64, u64)]) -> Strin
 }
 
 /// Runs a scenario several times beside a hog. `promises` are the reservations of its vCPUs.
-fn rounds(setting: &Setting, scenario: &str, promises: &[Reservation]) -> Result<Vec<Value>> {
+fn rounds(setting: &LiveSetting, scenario: &str, promises: &[Reservation]) -> Result<Vec<Value>> {
     let run = |_| {
         let _hog = setting.spin()?;
         setting.judged(scenario, promises)
@@ -273,7 +273,7 @@ fn stolen(cpu: CpuId) -> Option<(f64, f64)> {
     Some((*ticks.get(7)?, ticks.iter().take(8).sum()))
 }
 
-fn three_spinners(setting: &Setting) -> Result<Vec<Row>> {
+fn three_spinners(setting: &LiveSetting) -> Result<Vec<Row>> {
     let machines = [("a", 2000, 10_000), ("b", 3000, 10_000), ("c", 4000, 10_000)];
     let what = "20, 30 and 40 % of 10 ms beside a hog: missed deadlines";
     let scenario = spinners(setting.seconds, "0.05cpu", &machines);
@@ -311,7 +311,7 @@ fn three_spinners(setting: &Setting) -> Result<Vec<Row>> {
     ])
 }
 
-fn one_percent(setting: &Setting) -> Result<Vec<Row>> {
+fn one_percent(setting: &LiveSetting) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     let machines = [("a", 100, 10_000)];
     let usual = spinners(setting.seconds, "0.05cpu", &machines);
@@ -361,7 +361,7 @@ fn one_percent(setting: &Setting) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-fn fine_period(setting: &Setting) -> Result<Vec<Row>> {
+fn fine_period(setting: &LiveSetting) -> Result<Vec<Row>> {
     // If this is not admitted because of the dispatch overhead, the largest admitted slice is used.
     let admitted = |slice: &&u64| {
         let machines = [("a", **slice, 1000)];
@@ -387,7 +387,7 @@ fn fine_period(setting: &Setting) -> Result<Vec<Row>> {
     }])
 }
 
-fn changes(setting: &Setting) -> Result<Vec<Row>> {
+fn changes(setting: &LiveSetting) -> Result<Vec<Row>> {
     let machines = [("a", 2000, 10_000), ("b", 3000, 10_000)];
     let mut text = spinners(setting.seconds, "0.05cpu", &machines);
     // Changes come every 37 ms, so that they fall anywhere in a period.
@@ -419,7 +419,7 @@ fn changes(setting: &Setting) -> Result<Vec<Row>> {
     }])
 }
 
-fn mixed(setting: &Setting) -> Result<Vec<Row>> {
+fn mixed(setting: &LiveSetting) -> Result<Vec<Row>> {
     let file = Path::new("scenarios/mixed.toml");
     let sim = setting.run(&["sim", "--json"], file)?;
     let share = |run: &Value, index: usize| run["vcpus"][index]["delivered_ppm"].as_f64();

@@ -23,7 +23,7 @@ const A_WHILE: Span = Span::from_us(1);
 const ORIGINALS: &str = include_str!("../data/originals.csv");
 
 /// A policy as it is measured.
-struct Case {
+struct PolicyCase {
     name: String,
     spec: &'static Spec,
     share: Share,
@@ -53,14 +53,14 @@ pub(crate) fn run(rounds: u32, policies: &[String], vcpus: &[usize]) -> Result<S
         if !policies.is_empty() && !policies.iter().any(|name| spec.name == name) {
             continue;
         }
-        cases.push(Case { name: spec.name.to_owned(), spec, share: Share::Guaranteed });
+        cases.push(PolicyCase { name: spec.name.to_owned(), spec, share: Share::Guaranteed });
         if spec.name == "sedf" {
             let name = format!("{} best effort", spec.name);
-            cases.push(Case { name, spec, share: Share::BestEffort });
+            cases.push(PolicyCase { name, spec, share: Share::BestEffort });
         }
         if spec.name == "gaps" {
             let name = format!("{} with claims", spec.name);
-            cases.push(Case { name, spec, share: Share::Telling });
+            cases.push(PolicyCase { name, spec, share: Share::Telling });
         }
     }
     let mut rows = Vec::new();
@@ -164,7 +164,7 @@ fn original(name: &str, size: usize) -> Result<(Option<f64>, Option<f64>)> {
 
 type Step = fn(&mut BenchHardware) -> Result<()>;
 
-fn cost(case: &Case, size: usize, step: Step) -> Result<f64> {
+fn cost(case: &PolicyCase, size: usize, step: Step) -> Result<f64> {
     let mut hardware = BenchHardware::new(case, size)?;
     for _ in 0..STEPS / 4 {
         step(&mut hardware)?;
@@ -221,7 +221,7 @@ impl Hardware for Cpu {
 }
 
 impl BenchHardware {
-    fn new(case: &Case, size: usize) -> Result<BenchHardware> {
+    fn new(case: &PolicyCase, size: usize) -> Result<BenchHardware> {
         let spec = case.spec;
         let values = Values::defaults(spec.policy_fields)?;
         let host = Host::new(spec, &values, &Topology::flat(1));
@@ -288,7 +288,7 @@ impl BenchHardware {
 }
 
 /// Returns a share that `size` vCPUs can have together.
-fn share(case: &Case, size: usize) -> Result<Values> {
+fn share(case: &PolicyCase, size: usize) -> Result<Values> {
     let fields = case.spec.share_fields;
     let period = format!("{}us", 100 * size);
     let slices = [("slice", "50us"), ("budget", "50us"), ("period", period.as_str())];

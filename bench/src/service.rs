@@ -15,10 +15,10 @@ mod seeds;
 use anyhow::Result;
 
 use crate::report::{self, Part, Row, quantile};
-use daemon::Setting;
+use daemon::ServiceSetting;
 
 /// Parts that can be measured alone.
-const PARTS: [(&str, Part<Setting>); 7] = [
+const PARTS: [(&str, Part<ServiceSetting>); 7] = [
     ("idle", change::idle),
     ("full", change::full),
     ("flood", flood::rows),
@@ -31,7 +31,7 @@ const PARTS: [(&str, Part<Setting>); 7] = [
 /// Measures the named parts, or all if none is named. Returns Markdown with a section for each
 /// part. Sections of the other parts are kept from `before`, an earlier result.
 pub(crate) fn run(parts: &[String], before: &str) -> Result<String> {
-    report::sections(&PARTS, &Setting::new()?, parts, before)
+    report::sections(&PARTS, &ServiceSetting::new()?, parts, before)
 }
 
 /// Formats durations in milliseconds as percentiles.

@@ -19,7 +19,7 @@ const OURS: u64 = 2_000;
 const THEIRS: u64 = 20;
 
 /// Results of one run.
-struct Run {
+struct SimsoRun {
     decisions: f64,
     calls: f64,
     simulated: f64,
@@ -38,7 +38,7 @@ pub(crate) fn run(rounds: u32) -> Result<String> {
     for _ in 0..rounds {
         runs.push((theirs(&python)?, ours(&scenario, calls)?));
     }
-    let row = |name: &str, of: fn(&Run) -> f64| {
+    let row = |name: &str, of: fn(&SimsoRun) -> f64| {
         let theirs: Vec<f64> = runs.iter().map(|(theirs, _)| of(theirs)).collect();
         let ours: Vec<f64> = runs.iter().map(|(_, ours)| of(ours)).collect();
         let ratios: Vec<f64> =
@@ -72,18 +72,18 @@ fn text(seconds: u64) -> String {
     text
 }
 
-fn ours(scenario: &Scenario, calls: Calls) -> Result<Run> {
+fn ours(scenario: &Scenario, calls: Calls) -> Result<SimsoRun> {
     let start = Instant::now();
     slackline_sim::run(scenario, &mut ())?;
     let took = start.elapsed().as_secs_f64();
-    Ok(Run {
+    Ok(SimsoRun {
         decisions: calls.picks as f64 / took,
         calls: calls.all as f64 / took,
         simulated: OURS as f64 / took,
     })
 }
 
-fn theirs(python: &Path) -> Result<Run> {
+fn theirs(python: &Path) -> Result<SimsoRun> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/run_simso.py");
     let output = Command::new(python).arg(script).arg(THEIRS.to_string()).output();
     let output = output.context("SimSo does not start")?;
@@ -95,7 +95,7 @@ fn theirs(python: &Path) -> Result<Run> {
     let &[schedule, activate, terminate, took] = &numbers[..] else {
         anyhow::bail!("SimSo printed {text:?}");
     };
-    Ok(Run {
+    Ok(SimsoRun {
         decisions: schedule / took,
         calls: (schedule + activate + terminate) / took,
         simulated: THEIRS as f64 / took,

@@ -14,7 +14,7 @@ use toml::{Spanned, Table, Value};
 use crate::Paper;
 use crate::error::{FileFault, PaperError};
 use crate::experiment::Experiment;
-use crate::published::Published;
+use crate::published::PublishedValues;
 use crate::run::Batch;
 use crate::source::Source;
 
@@ -53,18 +53,18 @@ struct Cost {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct CalibrationFile {
     experiment: Spanned<String>,
     seeds: Option<u64>,
     #[serde(rename = "row")]
-    rows: Vec<Row>,
+    rows: Vec<CalibrationRow>,
     #[serde(rename = "cost")]
     costs: Vec<Cost>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Row {
+struct CalibrationRow {
     published: Spanned<String>,
     measure: Spanned<String>,
     at: Spanned<String>,
@@ -72,7 +72,7 @@ struct Row {
 
 /// Result of a calibration.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct CalibrationResult {
     /// Values by path, as users write them in the scenario.
     pub values: Vec<(String, String)>,
     /// Published and fitted numbers, by id.
@@ -90,7 +90,7 @@ impl Calibration {
     /// If the file cannot be read, or names a row that is not declared for calibration.
     pub fn read(paper: &Paper) -> Result<Calibration, PaperError> {
         let source = Source::read(&paper.folder.join("calibrate.toml"))?;
-        let file: File = source.parse()?;
+        let file: CalibrationFile = source.parse()?;
         let experiment = Experiment::read(&paper.folder, file.experiment.get_ref())?;
         let published = paper.published()?;
         let targets = file.rows.iter().map(|row| target(&source, &experiment, &published, row));
@@ -104,7 +104,7 @@ impl Calibration {
     ///
     /// # Errors
     /// If a set of costs cannot be run.
-    pub fn search(&self, done: &dyn Fn(f64, f64)) -> Result<Found, PaperError> {
+    pub fn search(&self, done: &dyn Fn(f64, f64)) -> Result<CalibrationResult, PaperError> {
         let mut factors = vec![1.0; self.costs.len()];
         let mut best = self.misfit(&factors)?;
         let (mut step, mut trials) = (FIRST_STEP, 1);
@@ -130,7 +130,7 @@ impl Calibration {
         let stats = self.stats(&factors)?;
         let rows = self.targets.iter().zip(stats);
         let rows = rows.map(|(target, ours)| (target.id.clone(), target.theirs, ours)).collect();
-        Ok(Found { values: self.values(&factors)?, rows, misfit: best, trials })
+        Ok(CalibrationResult { values: self.values(&factors)?, rows, misfit: best, trials })
     }
 
     fn misfit(&self, factors: &[f64]) -> Result<f64, PaperError> {
@@ -186,8 +186,8 @@ impl Calibration {
 fn target(
     source: &Source,
     experiment: &Experiment,
-    published: &Published,
-    row: &Row,
+    published: &PublishedValues,
+    row: &CalibrationRow,
 ) -> Result<Target, PaperError> {
     let id = row.published.get_ref();
     let lent = published.values.iter().filter(|value| value.calibration);

@@ -31,7 +31,7 @@ use crate::comparison::{End, Group, Names, Reach, RowSpec, Test};
 use crate::error::{FileFault, PaperError};
 use crate::experiment::Experiment;
 use crate::numbers::{digits, with_unit};
-use crate::published::{Is, Published, Value};
+use crate::published::{PrintedValue, PublishedValues, Value};
 use crate::run::Results;
 use crate::statistics::{largest, mean, reach};
 use crate::tolerance::Tolerance;
@@ -54,7 +54,7 @@ pub enum Verdict {
 
 /// One comparison with its verdict.
 #[derive(Clone, Debug)]
-pub struct Row {
+pub struct ComparisonRow {
     /// Id of the published value.
     pub id: String,
     /// Description of the value in words.
@@ -80,7 +80,7 @@ pub struct Row {
 
 /// Comparisons with a common verdict.
 #[derive(Clone, Debug)]
-pub struct Judged {
+pub struct VerdictGroup {
     /// Subject of the comparisons.
     pub title: String,
     /// Tolerance of the comparisons, with its reason.
@@ -88,7 +88,7 @@ pub struct Judged {
     /// Worst verdict of the rows.
     pub verdict: Verdict,
     /// Comparisons in the order of the file.
-    pub rows: Vec<Row>,
+    pub rows: Vec<ComparisonRow>,
 }
 
 impl fmt::Display for Verdict {
@@ -147,22 +147,26 @@ type Finding = (Verdict, String);
 pub fn judge(
     experiment: &Experiment,
     results: &Results,
-    published: &Published,
+    published: &PublishedValues,
     instead: usize,
-) -> Result<Vec<Judged>, PaperError> {
-    let look = Look { experiment, results, instead };
+) -> Result<Vec<VerdictGroup>, PaperError> {
+    let look = ComparisonContext { experiment, results, instead };
     let judged = experiment.groups.iter().map(|group| look.judge(group, published));
     judged.collect()
 }
 
-struct Look<'a> {
+struct ComparisonContext<'a> {
     experiment: &'a Experiment,
     results: &'a Results,
     instead: usize,
 }
 
-impl Look<'_> {
-    fn judge(&self, group: &Group, published: &Published) -> Result<Judged, PaperError> {
+impl ComparisonContext<'_> {
+    fn judge(
+        &self,
+        group: &Group,
+        published: &PublishedValues,
+    ) -> Result<VerdictGroup, PaperError> {
         let source = &self.experiment.source;
         let shared = group.tolerance_in(source)?;
         let mut cases = Vec::new();
@@ -197,14 +201,14 @@ impl Look<'_> {
             cases.push(Case { value, spec, tolerance, cells, stats, against });
         }
         let rows = cases.iter().map(|case| self.row(case, &cases));
-        let rows: Vec<Row> = rows.collect::<Result<_, _>>()?;
+        let rows: Vec<ComparisonRow> = rows.collect::<Result<_, _>>()?;
         let judged = rows.iter().filter(|row| !row.calibration).map(|row| row.verdict);
         let tolerance = match &group.because {
             Some(because) => format!("{shared}: {because}"),
             None => shared.to_string(),
         };
         let verdict = Verdict::worst(judged).unwrap_or(Verdict::NotAttempted);
-        Ok(Judged { title: group.title.clone(), tolerance, verdict, rows })
+        Ok(VerdictGroup { title: group.title.clone(), tolerance, verdict, rows })
     }
 
     /// Returns the statistics at these points. Each takes the measure of the cell that it is
@@ -295,24 +299,24 @@ impl Look<'_> {
         cells.into_iter().map(move_one).collect()
     }
 
-    fn row(&self, case: &Case<'_>, cases: &[Case<'_>]) -> Result<Row, PaperError> {
+    fn row(&self, case: &Case<'_>, cases: &[Case<'_>]) -> Result<ComparisonRow, PaperError> {
         let test = self.test(case)?;
         let is_left_out =
             case.stats.is_empty() || case.spec.against.is_some() && case.against.is_empty();
         let (verdict, sentence) = match (&case.value.is, test) {
             _ if is_left_out => (Verdict::NotAttempted, "not in the quick form".to_owned()),
-            (Is::Series(theirs), Test::Ranked) => ranked(case, theirs),
-            (Is::Number(_), Test::Value) => number(case, cases),
-            (Is::Number(theirs), Test::Alike) => all_near(case, *theirs),
-            (Is::Range(low, high), Test::Inside) => inside(case, (*low, *high)),
-            (Is::Word(word), Test::Lowest) => self.lowest(case, word),
+            (PrintedValue::Series(theirs), Test::Ranked) => ranked(case, theirs),
+            (PrintedValue::Number(_), Test::Value) => number(case, cases),
+            (PrintedValue::Number(theirs), Test::Alike) => all_near(case, *theirs),
+            (PrintedValue::Range(low, high), Test::Inside) => inside(case, (*low, *high)),
+            (PrintedValue::Word(word), Test::Lowest) => self.lowest(case, word),
             _ => finding(case, test),
         };
         let ours = case.ours();
         let theirs = case.value.number();
         let median = ours.map(|stat| stat.median);
         let error = median.zip(theirs).filter(|&(_, theirs)| theirs != 0.0);
-        Ok(Row {
+        Ok(ComparisonRow {
             id: case.value.id.clone(),
             says: case.value.says.clone(),
             from: case.value.from.clone(),
@@ -329,10 +333,10 @@ impl Look<'_> {
     /// Returns the test of a row: its own, or the natural one for the published value.
     fn test(&self, case: &Case<'_>) -> Result<Test, PaperError> {
         let natural = match case.value.is {
-            Is::Number(_) => Some(Test::Value),
-            Is::Range(..) => Some(Test::Inside),
-            Is::Series(_) => Some(Test::Ranked),
-            Is::Word(_) => None,
+            PrintedValue::Number(_) => Some(Test::Value),
+            PrintedValue::Range(..) => Some(Test::Inside),
+            PrintedValue::Series(_) => Some(Test::Ranked),
+            PrintedValue::Word(_) => None,
         };
         let source = &self.experiment.source;
         let place = case.spec.published.span();
@@ -446,13 +450,13 @@ impl Case<'_> {
     }
 }
 
-impl Is {
+impl PrintedValue {
     fn kind(&self) -> &'static str {
         match self {
-            Is::Number(_) => "a number",
-            Is::Range(..) => "a range",
-            Is::Series(_) => "a series",
-            Is::Word(_) => "a finding without a number",
+            PrintedValue::Number(_) => "a number",
+            PrintedValue::Range(..) => "a range",
+            PrintedValue::Series(_) => "a series",
+            PrintedValue::Word(_) => "a finding without a number",
         }
     }
 }

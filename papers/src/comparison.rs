@@ -37,7 +37,7 @@ pub(crate) struct RowSpec {
     pub(crate) against_measure: Option<Spanned<String>>,
     /// Calculation of our value from the two.
     #[serde(rename = "as")]
-    pub(crate) by: Option<By>,
+    pub(crate) by: Option<Formula>,
     /// Measures of the row. `None` for the measure of its group.
     pub(crate) measure: Option<Spanned<Names>>,
     /// True if the points of each text of `at` and `against` stand for their mean.
@@ -85,7 +85,7 @@ pub(crate) enum Names {
 
 /// Calculation of one number from two.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
-pub(crate) enum By {
+pub(crate) enum Formula {
     /// Percentage by which the first exceeds the second.
     #[default]
     #[serde(rename = "percent above")]
@@ -136,13 +136,13 @@ pub(crate) enum Test {
     Lowest,
 }
 
-impl By {
+impl Formula {
     /// Returns the number that is calculated from two.
     pub(crate) fn made(self, a: f64, b: f64) -> f64 {
         match self {
-            By::PercentAbove => (a / b - 1.0) * 100.0,
-            By::PercentBelow => (1.0 - a / b) * 100.0,
-            By::Ratio => a / b,
+            Formula::PercentAbove => (a / b - 1.0) * 100.0,
+            Formula::PercentBelow => (1.0 - a / b) * 100.0,
+            Formula::Ratio => a / b,
         }
     }
 }

@@ -46,7 +46,7 @@ pub struct Experiment {
     pub(crate) overrides: Vec<Override>,
     /// True if points that cannot be admitted are left out. Otherwise they are errors.
     pub(crate) may_decline: bool,
-    pub(crate) again: Option<Again>,
+    pub(crate) again: Option<RepeatRule>,
     pub(crate) quick: Option<Quick>,
     /// True in the quick form. Comparisons may then be about points that are left out.
     pub(crate) is_quick: bool,
@@ -77,7 +77,7 @@ pub(crate) struct Override {
 /// Condition under which a live run is invalid and is repeated.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Again {
+pub(crate) struct RepeatRule {
     /// Metric of the host, not of the subject.
     pub(crate) metric: Spanned<String>,
     /// Value above which a run is invalid.
@@ -168,7 +168,7 @@ pub struct Plot {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct ExperimentFile {
     title: String,
     #[serde(default)]
     figures: Vec<String>,
@@ -180,7 +180,7 @@ struct File {
     seeds: Option<u64>,
     #[serde(default)]
     may_decline: bool,
-    again: Option<Again>,
+    again: Option<RepeatRule>,
     quick: Option<Quick>,
     #[serde(default)]
     axis: Vec<Axis>,
@@ -202,7 +202,7 @@ impl Experiment {
     /// If a file cannot be read or is faulty.
     pub fn read(folder: &Path, name: &str) -> Result<Experiment, PaperError> {
         let source = Source::read(&folder.join(format!("{name}.toml")))?;
-        let file: File = source.parse()?;
+        let file: ExperimentFile = source.parse()?;
         let base = Source::read(&folder.join(file.scenario.get_ref())).map_err(|_| {
             let known = scenarios(folder);
             source.unknown(&file.scenario, "scenario", known)
@@ -449,7 +449,7 @@ impl Experiment {
     }
 }
 
-fn sensitivity_name(file: &File) -> Option<&str> {
+fn sensitivity_name(file: &ExperimentFile) -> Option<&str> {
     file.sensitivity.as_ref().map(|name| name.get_ref().as_str())
 }
 

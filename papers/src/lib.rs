@@ -33,16 +33,16 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use toml::Spanned;
 
-pub use calibrate::{Calibration, Found};
-pub use compare::{Judged, Row, Verdict, judge};
+pub use calibrate::{Calibration, CalibrationResult};
+pub use compare::{ComparisonRow, Verdict, VerdictGroup, judge};
 pub use comparison::Group;
 pub use error::{FileFault, PaperError};
 pub use experiment::{Experiment, Measure, Plot};
-pub use live::{LiveRunner, Unplayed};
+pub use live::{LiveRunner, PlayError};
 pub use numbers::digits;
-pub use published::{Assumed, Is, Published, Read, Value};
+pub use published::{Assumption, PrintedValue, PublishedValues, Value, ValueSource};
 pub use report::page;
-pub use results::{Courses, Kept, KeptRow, Provenance, Written, tally};
+pub use results::{Courses, KeptRow, Provenance, StoredResults, Written, tally};
 pub use run::{Course, Results};
 pub use slackline_experiments::OverSeeds;
 pub use slackline_experiments::axes::{Axis, AxisPoint};
@@ -138,8 +138,8 @@ impl Paper {
     ///
     /// # Errors
     /// If `published.toml` cannot be read or is faulty.
-    pub fn published(&self) -> Result<Published, PaperError> {
-        Published::read(&self.folder)
+    pub fn published(&self) -> Result<PublishedValues, PaperError> {
+        PublishedValues::read(&self.folder)
     }
 
     /// Reads the experiments of the paper, in order.

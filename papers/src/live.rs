@@ -3,14 +3,14 @@
 use std::error::Error;
 use std::ops::ControlFlow;
 
-use slackline_experiments::grid::{Done, Watch};
+use slackline_experiments::grid::{GridProgress, Watch};
 use slackline_experiments::with_seed;
 use slackline_metrics::Meter;
 use slackline_scenario::Scenario;
 use slackline_trace::{Header, Record, Sink, VcpuName};
 
 use crate::error::PaperError;
-use crate::experiment::{Again, Experiment};
+use crate::experiment::{Experiment, RepeatRule};
 use crate::run::{Results, Windows, raw};
 
 /// A host that plays scenarios with real processes.
@@ -22,12 +22,12 @@ pub trait LiveRunner {
     ///
     /// # Errors
     /// If it was not played, or not to its end.
-    fn play(&self, scenario: &Scenario, sink: &mut dyn Sink) -> Result<(), Unplayed>;
+    fn play(&self, scenario: &Scenario, sink: &mut dyn Sink) -> Result<(), PlayError>;
 }
 
 /// Reason why a scenario was not played to its end.
 #[derive(Debug)]
-pub enum Unplayed {
+pub enum PlayError {
     /// A domain cannot be admitted on this host. Contains the reason in words.
     Declined(String),
     /// The user stopped the run.
@@ -49,7 +49,7 @@ impl Experiment {
         let scenario = |point: &Vec<usize>| self.checked(point, &none);
         let scenarios = points.iter().map(scenario).collect::<Result<Vec<_>, _>>()?;
         let per_point = usize::try_from(self.seeds).unwrap_or(usize::MAX);
-        let mut done = Done { runs: 0, of: points.len().saturating_mul(per_point) };
+        let mut done = GridProgress { runs: 0, of: points.len().saturating_mul(per_point) };
         let mut measured = Vec::new();
         for (point, scenario) in points.iter().zip(scenarios) {
             let mut runs = Vec::new();
@@ -73,14 +73,14 @@ impl Experiment {
         point: &[usize],
         scenario: &Scenario,
         machine: &dyn LiveRunner,
-        done: Done,
+        done: GridProgress,
     ) -> Result<Vec<Option<f64>>, PaperError> {
         let header = machine.header(scenario);
         let mut left = self.again.as_ref().map_or(0, |again| again.times);
         loop {
             let (mut came, mut is_calm) = (Ok(()), true);
             let numbers = self.measured(point, &header, scenario, |windows| {
-                let mut sink = Both { windows, meter: Meter::new(&header) };
+                let mut sink = MeasureSink { windows, meter: Meter::new(&header) };
                 came = machine.play(scenario, &mut sink);
                 if let (Ok(()), Some(again)) = (&came, &self.again) {
                     is_calm = again.is_calm(&sink.meter);
@@ -90,14 +90,14 @@ impl Experiment {
             match came {
                 Ok(()) if is_calm || left == 0 => return numbers,
                 Ok(()) => left -= 1,
-                Err(Unplayed::Declined(_)) if self.may_decline => {
+                Err(PlayError::Declined(_)) if self.may_decline => {
                     return Ok(vec![None; self.measures.len()]);
                 }
-                Err(Unplayed::Declined(why)) => return Err(self.bad(point, why, None)),
-                Err(Unplayed::Stopped) => {
+                Err(PlayError::Declined(why)) => return Err(self.bad(point, why, None)),
+                Err(PlayError::Stopped) => {
                     return Err(PaperError::Stopped { runs: done.runs, of: done.of });
                 }
-                Err(Unplayed::Failed(source)) => {
+                Err(PlayError::Failed(source)) => {
                     return Err(PaperError::Unplayable { point: self.title_of(point), source });
                 }
             }
@@ -105,7 +105,7 @@ impl Experiment {
     }
 }
 
-impl Again {
+impl RepeatRule {
     /// Returns true if the run is valid. A run counts as valid if the host cannot tell.
     fn is_calm(&self, meter: &Meter) -> bool {
         let Ok(summary) = meter.view() else { return true };
@@ -114,12 +114,12 @@ impl Again {
 }
 
 /// Sink for the measures, and for the metric that decides about a repetition.
-struct Both<'a, 'b> {
+struct MeasureSink<'a, 'b> {
     windows: &'a mut Windows<'b>,
     meter: Meter,
 }
 
-impl Sink for Both<'_, '_> {
+impl Sink for MeasureSink<'_, '_> {
     fn named(&mut self, named: &VcpuName) {
         self.windows.named(named);
         self.meter.named(named);

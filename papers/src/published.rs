@@ -13,11 +13,11 @@ use crate::source::Source;
 
 /// Published values and assumptions of one paper.
 #[derive(Clone, Debug)]
-pub struct Published {
+pub struct PublishedValues {
     /// Published values, in the order of the file.
     pub values: Vec<Value>,
     /// Assumptions, where the paper gives no value.
-    pub assumed: Vec<Assumed>,
+    pub assumed: Vec<Assumption>,
 }
 
 /// A published value of a paper.
@@ -28,13 +28,13 @@ pub struct Value {
     /// Description of the value in words.
     pub says: String,
     /// Number, range, series or word as printed.
-    pub is: Is,
+    pub is: PrintedValue,
     /// Unit of the value. Empty if it has none.
     pub unit: String,
     /// Table, figure or section, and page.
     pub from: String,
     /// Source from which it was read.
-    pub read: Read,
+    pub read: ValueSource,
     /// Greatest error of reading it.
     pub give: f64,
     /// Further remarks. `None` if there are none.
@@ -45,7 +45,7 @@ pub struct Value {
 
 /// A value as it was printed.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Is {
+pub enum PrintedValue {
     /// A number, such as 934.
     Number(f64),
     /// A range from one number to another.
@@ -59,7 +59,7 @@ pub enum Is {
 /// Source from which a value was read.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
-pub enum Read {
+pub enum ValueSource {
     /// A sentence of the text.
     Text,
     /// A table with numbers.
@@ -71,7 +71,7 @@ pub enum Read {
 /// An assumption about something that a paper does not state.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Assumed {
+pub struct Assumption {
     /// Id in the sensitivity experiment.
     pub id: String,
     /// Subject of the assumption.
@@ -88,11 +88,11 @@ pub struct Assumed {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct PublishedFile {
     #[serde(default)]
     value: Vec<Entry>,
     #[serde(default)]
-    assumed: Vec<Assumed>,
+    assumed: Vec<Assumption>,
 }
 
 #[derive(Deserialize)]
@@ -104,35 +104,35 @@ struct Entry {
     #[serde(default)]
     unit: String,
     from: String,
-    read: Read,
+    read: ValueSource,
     give: Option<Spanned<String>>,
     note: Option<String>,
     #[serde(default)]
     calibration: bool,
 }
 
-impl Published {
+impl PublishedValues {
     /// Reads `published.toml` of a paper.
     ///
     /// # Errors
     /// If the file cannot be read or is faulty.
-    pub fn read(folder: &Path) -> Result<Published, PaperError> {
-        Published::of(&Source::read(&folder.join("published.toml"))?)
+    pub fn read(folder: &Path) -> Result<PublishedValues, PaperError> {
+        PublishedValues::of(&Source::read(&folder.join("published.toml"))?)
     }
 
     /// Reads the text of `published.toml`. Errors name `file` as its path.
     ///
     /// # Errors
     /// If the text is faulty.
-    pub fn from_text(file: &Path, text: &str) -> Result<Published, PaperError> {
-        Published::of(&Source { file: file.into(), text: text.to_owned() })
+    pub fn from_text(file: &Path, text: &str) -> Result<PublishedValues, PaperError> {
+        PublishedValues::of(&Source { file: file.into(), text: text.to_owned() })
     }
 
-    fn of(source: &Source) -> Result<Published, PaperError> {
-        let file: File = source.parse()?;
+    fn of(source: &Source) -> Result<PublishedValues, PaperError> {
+        let file: PublishedFile = source.parse()?;
         source.once("published value", file.value.iter().map(|entry| &entry.id))?;
         let values = file.value.into_iter().map(|entry| entry.check(source));
-        Ok(Published { values: values.collect::<Result<_, _>>()?, assumed: file.assumed })
+        Ok(PublishedValues { values: values.collect::<Result<_, _>>()?, assumed: file.assumed })
     }
 
     /// Returns the value with this id. `None` if there is none.
@@ -147,8 +147,8 @@ impl Value {
     #[must_use]
     pub fn number(&self) -> Option<f64> {
         match self.is {
-            Is::Number(number) => Some(number),
-            Is::Range(..) | Is::Series(_) | Is::Word(_) => None,
+            PrintedValue::Number(number) => Some(number),
+            PrintedValue::Range(..) | PrintedValue::Series(_) | PrintedValue::Word(_) => None,
         }
     }
 
@@ -156,8 +156,8 @@ impl Value {
     #[must_use]
     pub fn range(&self) -> Option<(f64, f64)> {
         match self.is {
-            Is::Range(low, high) => Some((low, high)),
-            Is::Number(_) | Is::Series(_) | Is::Word(_) => None,
+            PrintedValue::Range(low, high) => Some((low, high)),
+            PrintedValue::Number(_) | PrintedValue::Series(_) | PrintedValue::Word(_) => None,
         }
     }
 
@@ -168,29 +168,29 @@ impl Value {
     }
 }
 
-impl fmt::Display for Is {
+impl fmt::Display for PrintedValue {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Is::Number(number) => out.write_str(&digits(*number)),
-            Is::Range(low, high) => write!(out, "{} to {}", digits(*low), digits(*high)),
-            Is::Series(numbers) => {
+            PrintedValue::Number(number) => out.write_str(&digits(*number)),
+            PrintedValue::Range(low, high) => write!(out, "{} to {}", digits(*low), digits(*high)),
+            PrintedValue::Series(numbers) => {
                 let numbers: Vec<String> = numbers.iter().copied().map(digits).collect();
                 out.write_str(&numbers.join(", "))
             }
-            Is::Word(word) => out.write_str(word),
+            PrintedValue::Word(word) => out.write_str(word),
         }
     }
 }
 
 impl Entry {
     fn check(self, source: &Source) -> Result<Value, PaperError> {
-        let is = Is::read(self.value.get_ref());
+        let is = PrintedValue::read(self.value.get_ref());
         let give = match (&self.give, &is) {
             (Some(give), _) => {
                 let number = give.get_ref().parse().ok().filter(|&give: &f64| give >= 0.0);
                 number.ok_or_else(|| not_a_number(source, give))?
             }
-            (None, Is::Word(_) | Is::Series(_)) => 0.0,
+            (None, PrintedValue::Word(_) | PrintedValue::Series(_)) => 0.0,
             (None, _) => {
                 let fault = FileFault::Missing {
                     place: "a number",
@@ -219,19 +219,19 @@ fn not_a_number(source: &Source, text: &Spanned<String>) -> PaperError {
     source.fault(&text.span(), FileFault::NotA { written, what, example: "\"0.5\"" })
 }
 
-impl Is {
-    fn read(text: &str) -> Is {
+impl PrintedValue {
+    fn read(text: &str) -> PrintedValue {
         let range = text.split_once("..").and_then(|(low, high)| {
             let (low, high): (f64, f64) = (low.parse().ok()?, high.parse().ok()?);
-            (low <= high).then_some(Is::Range(low, high))
+            (low <= high).then_some(PrintedValue::Range(low, high))
         });
         let number = || text.parse().ok().filter(|number: &f64| number.is_finite());
         let series = || {
             let numbers = text.split(", ").map(|part| part.parse().ok());
             let numbers = numbers.collect::<Option<Vec<f64>>>()?;
-            (numbers.len() > 2).then_some(Is::Series(numbers))
+            (numbers.len() > 2).then_some(PrintedValue::Series(numbers))
         };
-        let found = range.or_else(|| number().map(Is::Number)).or_else(series);
-        found.unwrap_or_else(|| Is::Word(text.to_owned()))
+        let found = range.or_else(|| number().map(PrintedValue::Number)).or_else(series);
+        found.unwrap_or_else(|| PrintedValue::Word(text.to_owned()))
     }
 }

@@ -14,8 +14,8 @@ use crate::compare::Verdict;
 use crate::error::PaperError;
 use crate::experiment::{Experiment, Plot};
 use crate::numbers::{digits, with_unit};
-use crate::published::{Published, Value};
-use crate::results::{Kept, KeptRow, Provenance, tally};
+use crate::published::{PublishedValues, Value};
+use crate::results::{KeptRow, Provenance, StoredResults, tally};
 
 /// Number of characters of a value that stay on one line of a table.
 const SHORT: usize = 28;
@@ -33,28 +33,28 @@ pub fn page(papers: &[Paper], made: &Provenance) -> Result<String, PaperError> {
     };
     let mut page = Page::new(&title, by);
     for paper in papers {
-        page = Teller::new(paper)?.tell(page);
+        page = PaperSection::new(paper)?.tell(page);
     }
     Ok(page.html())
 }
 
 /// Data of a paper for its part of the page.
-struct Teller<'a> {
+struct PaperSection<'a> {
     paper: &'a Paper,
-    published: Published,
+    published: PublishedValues,
     /// Experiments that have results.
-    came: Vec<(Experiment, Kept)>,
+    came: Vec<(Experiment, StoredResults)>,
 }
 
-impl<'a> Teller<'a> {
-    fn new(paper: &'a Paper) -> Result<Teller<'a>, PaperError> {
+impl<'a> PaperSection<'a> {
+    fn new(paper: &'a Paper) -> Result<PaperSection<'a>, PaperError> {
         let experiments = paper.experiments()?.into_iter();
         let came = experiments.filter_map(|one| paper.kept(&one).map(|kept| (one, kept)));
-        let came: Vec<(Experiment, Kept)> = came.collect();
+        let came: Vec<(Experiment, StoredResults)> = came.collect();
         if came.is_empty() {
             return Err(PaperError::NoResults { paper: paper.name.clone() });
         }
-        Ok(Teller { paper, published: paper.published()?, came })
+        Ok(PaperSection { paper, published: paper.published()?, came })
     }
 
     fn tell(&self, page: Page) -> Page {
@@ -108,7 +108,7 @@ impl<'a> Teller<'a> {
         page
     }
 
-    fn experiment(&self, page: Page, experiment: &Experiment, kept: &Kept) -> Page {
+    fn experiment(&self, page: Page, experiment: &Experiment, kept: &StoredResults) -> Page {
         let mut page = page.section(&experiment.title).text(&kept.made);
         if experiment.explains {
             page = page.text(
@@ -205,14 +205,14 @@ impl<'a> Teller<'a> {
     }
 
     /// Returns the plot of a measure along an axis, with a line for each combination of the others.
-    fn panel(&self, plot: &Plot, experiment: &Experiment, kept: &Kept) -> Option<Panel> {
+    fn panel(&self, plot: &Plot, experiment: &Experiment, kept: &StoredResults) -> Option<Panel> {
         let measure = plot.measure.as_ref()?.get_ref();
         let spec = experiment.measures.iter().find(|one| one.name() == measure)?;
         let x = plot.x.as_ref().map_or(experiment.axes.first()?.name(), |x| x.get_ref());
         let along = experiment.axes.iter().position(|axis| axis.name() == x)?;
         let axis = &experiment.axes[along];
         let has_numbers = axis.points.iter().all(|point| point.x.is_some());
-        let stats = Shown { plot, experiment, kept, along }.stats(measure)?;
+        let stats = PlotContext { plot, experiment, kept, along }.stats(measure)?;
         let ink = match has_numbers {
             true => Ink::linear(&axis.label, ""),
             false => Ink::names(&axis.label, axis.points.iter().map(|point| point.label())),
@@ -253,13 +253,13 @@ impl<'a> Teller<'a> {
         &self,
         plot: &Plot,
         experiment: &Experiment,
-        kept: &Kept,
+        kept: &StoredResults,
         measure: &str,
     ) -> BTreeMap<String, Vec<(f64, f64)>> {
         let points = experiment.points();
         let along = plot.x.as_ref().map(|x| x.get_ref().as_str());
         let along = experiment.axes.iter().position(|axis| Some(axis.name()) == along);
-        let shown = Shown { plot, experiment, kept, along: along.unwrap_or(0) };
+        let shown = PlotContext { plot, experiment, kept, along: along.unwrap_or(0) };
         let meant = shown.points();
         let mut theirs: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
         for row in kept.rows.iter().filter(|row| is_plain(row)) {
@@ -378,15 +378,15 @@ impl<'a> Teller<'a> {
 }
 
 /// Part of an experiment that a plot shows.
-struct Shown<'a> {
+struct PlotContext<'a> {
     plot: &'a Plot,
     experiment: &'a Experiment,
-    kept: &'a Kept,
+    kept: &'a StoredResults,
     /// Index of the axis along the plot.
     along: usize,
 }
 
-impl Shown<'_> {
+impl PlotContext<'_> {
     fn points(&self) -> Vec<usize> {
         let at = self.plot.at.as_ref();
         let found = at.and_then(|at| self.experiment.points_of(at).ok());
@@ -429,9 +429,9 @@ impl Shown<'_> {
 }
 
 /// Returns the plot of the CPU of each domain over time, as in the paper.
-fn over_time(plot: &Plot, experiment: &Experiment, kept: &Kept) -> Option<Panel> {
+fn over_time(plot: &Plot, experiment: &Experiment, kept: &StoredResults) -> Option<Panel> {
     let points = experiment.points();
-    let meant = Shown { plot, experiment, kept, along: 0 }.points();
+    let meant = PlotContext { plot, experiment, kept, along: 0 }.points();
     let title = experiment.title_of(&points[*meant.first()?]);
     let (window, lines) = kept.over_time.get(&(plot.title.clone(), title))?;
     let down = match plot.accumulated {
@@ -468,7 +468,7 @@ fn so_far(window: f64, parts: &[f64]) -> Vec<(f64, f64)> {
 }
 
 /// Returns the map of a measure over two axes, for the points that were run.
-fn map(plot: &Plot, experiment: &Experiment, kept: &Kept) -> Option<Panel> {
+fn map(plot: &Plot, experiment: &Experiment, kept: &StoredResults) -> Option<Panel> {
     let measure = plot.measure.as_ref()?.get_ref();
     let spec = experiment.measures.iter().find(|one| one.name() == measure)?;
     let axis = |name: &Option<Spanned<String>>| {
@@ -482,7 +482,7 @@ fn map(plot: &Plot, experiment: &Experiment, kept: &Kept) -> Option<Panel> {
         let key = (experiment.title_of(point), measure.to_owned());
         kept.stats.get(&key).map(|stat| (point[along], point[across], stat.median))
     };
-    let shown = Shown { plot, experiment, kept, along }.points();
+    let shown = PlotContext { plot, experiment, kept, along }.points();
     let values: Vec<(usize, usize, f64)> = shown.into_iter().filter_map(value).collect();
     let used = |pick: fn(&(usize, usize, f64)) -> usize| {
         values.iter().map(pick).collect::<BTreeSet<usize>>().into_iter().collect::<Vec<_>>()
@@ -514,7 +514,7 @@ fn has_many_names(plot: &Plot, experiment: &Experiment) -> bool {
 
 /// Returns how the verdicts change with an assumption: the ids of those that improve, and the
 /// number of those that get worse.
-fn changed_verdicts(kept: &Kept, change: &str) -> String {
+fn changed_verdicts(kept: &StoredResults, change: &str) -> String {
     let verdicts = |change: &str| {
         let rows = kept.rows.iter().filter(|row| row.change == change && !row.calibration);
         let rows = rows.filter(|row| row.verdict.is_comparison());

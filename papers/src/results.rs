@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use slackline_experiments::OverSeeds;
 
 use crate::Paper;
-use crate::compare::{Judged, Verdict};
+use crate::compare::{Verdict, VerdictGroup};
 use crate::csv::Table;
 use crate::error::PaperError;
 use crate::experiment::Experiment;
@@ -37,7 +37,7 @@ pub type Courses = BTreeMap<(String, String), (f64, BTreeMap<String, Vec<f64>>)>
 
 /// Results as they were written.
 #[derive(Clone, Debug)]
-pub struct Kept {
+pub struct StoredResults {
     /// Origin of the results, as in the first line of the files.
     pub made: String,
     /// Statistics by the title of the point and the name of the measure.
@@ -111,7 +111,7 @@ pub fn tally<'a>(verdicts: impl Iterator<Item = &'a Verdict>) -> String {
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ")
 }
 
-impl Kept {
+impl StoredResults {
     /// Returns the numbers as results of their experiment, for new verdicts. Points and measures
     /// that were not written are `None`.
     #[must_use]
@@ -139,7 +139,7 @@ impl Paper {
         &self,
         experiment: &Experiment,
         results: &Results,
-        judged: &[(String, Vec<Judged>)],
+        judged: &[(String, Vec<VerdictGroup>)],
         made: &Provenance,
     ) -> Result<Written, PaperError> {
         let Provenance { commit, command, date, machine } = made;
@@ -181,7 +181,7 @@ impl Paper {
 
     /// Returns the written results of an experiment. `None` if there are none.
     #[must_use]
-    pub fn kept(&self, experiment: &Experiment) -> Option<Kept> {
+    pub fn kept(&self, experiment: &Experiment) -> Option<StoredResults> {
         let read =
             |ending: &str| Table::read(&fs::read_to_string(self.result(experiment, ending)).ok()?);
         let (values, verdicts) = (read(VALUES)?, read(VERDICTS)?);
@@ -198,7 +198,7 @@ impl Paper {
         }
         let rows = verdicts.rows.iter().filter_map(|row| kept_row(&verdicts, row)).collect();
         let over_time = read(OVER_TIME).map(|table| courses(&table)).unwrap_or_default();
-        Some(Kept { made: values.comment, stats, rows, over_time })
+        Some(StoredResults { made: values.comment, stats, rows, over_time })
     }
 }
 
@@ -223,7 +223,7 @@ fn values(experiment: &Experiment, results: &Results, made: &str) -> Table {
     table
 }
 
-fn verdicts(experiment: &Experiment, judged: &[(String, Vec<Judged>)], made: &str) -> Table {
+fn verdicts(experiment: &Experiment, judged: &[(String, Vec<VerdictGroup>)], made: &str) -> Table {
     let mut table = Table::new(made, VERDICT_HEADINGS);
     let points = experiment.points();
     for (change, groups) in judged {

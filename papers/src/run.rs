@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use slackline_experiments::grid::{self, Done, GridError, Watch, to_the_end};
+use slackline_experiments::grid::{self, GridError, GridProgress, Watch, to_the_end};
 use slackline_experiments::{OverSeeds, header, of_nothing, with_seed};
 use slackline_metrics::{Measure as Measured, Meter, OverTime, Summary};
 use slackline_scenario::Scenario;
@@ -201,7 +201,7 @@ fn all<C: Sync, T: Send>(
 ) -> Result<Vec<Vec<T>>, PaperError> {
     grid::run(cases, seeds, watch, one).map_err(|error| match error {
         GridError::Run { error, .. } => error,
-        GridError::Stopped(Done { runs, of }) => PaperError::Stopped { runs, of },
+        GridError::Stopped(GridProgress { runs, of }) => PaperError::Stopped { runs, of },
     })
 }
 

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use slackline_experiments::axes::{Edit, Unfit, as_it_became, edits, last_place, value_at, vary};
+use slackline_experiments::axes::{
+    Edit, PathError, as_it_became, edits, last_place, value_at, vary,
+};
 use slackline_scenario::Scenario;
 use toml::Table;
 
@@ -67,7 +69,7 @@ impl Experiment {
         Ok(table)
     }
 
-    fn unfit(&self, point: &[usize], unfit: &Unfit) -> PaperError {
+    fn unfit(&self, point: &[usize], unfit: &PathError) -> PaperError {
         self.bad(point, unfit.to_string(), Some(unfit.hint()))
     }
 }

@@ -73,7 +73,7 @@ fn command(arguments: &[String]) -> Result<ExitCode> {
         ["test"] => Ok(exit(tests::run()?.failed == 0)),
         ["scenarios"] => said(&ci::scenarios(&metadata::read()?)?),
         ["scenarios", "--release"] => said(&scenarios::run_released(&metadata::read()?)?),
-        ["mutants", rest @ ..] => mutants::run(&mutants::Part::read(rest)?),
+        ["mutants", rest @ ..] => mutants::run(&mutants::MutantSelection::read(rest)?),
         ["contract", rest @ ..] => contract::run(&contract::Scripts::read(rest)?),
         ["soak"] => soak::session("5"),
         ["soak", "--minutes", minutes] => soak::session(minutes),

@@ -14,7 +14,7 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::step;
-pub use outcome::{Changed, Counts, Fate, report};
+pub use outcome::{Counts, Fate, TriedMutant, report};
 pub use settings::{Settings, Stage, Survivor};
 
 /// Folder of the copy that is changed, its builds and the results.
@@ -22,7 +22,7 @@ const FOLDER: &str = "target/mutants";
 
 /// Selection of the changes to try.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Part {
+pub struct MutantSelection {
     /// Crates by the names of their folders. Empty for all.
     pub crates: Vec<String>,
     /// Part of all changes, such as `0/4` for every fourth one, beginning with the first.
@@ -33,14 +33,14 @@ pub struct Part {
     pub stages: Option<usize>,
 }
 
-impl Part {
+impl MutantSelection {
     /// Reads the arguments after `mutants`.
     ///
     /// # Errors
     ///
     /// If an argument is unknown.
-    pub fn read(words: &[&str]) -> Result<Part> {
-        let mut part = Part::default();
+    pub fn read(words: &[&str]) -> Result<MutantSelection> {
+        let mut part = MutantSelection::default();
         let mut words = words.iter();
         while let Some(&word) = words.next() {
             let mut value = || words.next().with_context(|| format!("`{word}` of what?"));
@@ -56,7 +56,7 @@ impl Part {
     }
 
     fn is_whole(&self) -> bool {
-        *self == Part { crates: self.crates.clone(), ..Part::default() }
+        *self == MutantSelection { crates: self.crates.clone(), ..MutantSelection::default() }
     }
 }
 
@@ -65,7 +65,7 @@ impl Part {
 /// # Errors
 ///
 /// If cargo-mutants is not installed, or the tests fail without a change.
-pub fn run(part: &Part) -> Result<ExitCode> {
+pub fn run(part: &MutantSelection) -> Result<ExitCode> {
     let has_tool = step::output(step::cargo().args(["mutants", "--version"])).is_ok();
     ensure!(has_tool, "cargo-mutants is missing; type: cargo install --locked cargo-mutants");
     let settings = settings::read()?;
@@ -87,8 +87,13 @@ pub fn run(part: &Part) -> Result<ExitCode> {
 }
 
 /// Runs all stages, the quick tests first. Slow stages get only changes that no test has noticed.
-fn all_stages(name: &str, settings: &Settings, part: &Part, tree: &Path) -> Result<Vec<Changed>> {
-    let mut all: Vec<Changed> = Vec::new();
+fn all_stages(
+    name: &str,
+    settings: &Settings,
+    part: &MutantSelection,
+    tree: &Path,
+) -> Result<Vec<TriedMutant>> {
+    let mut all: Vec<TriedMutant> = Vec::new();
     let stages = part.stages.unwrap_or(usize::MAX);
     for (index, stage) in settings.stages.iter().enumerate().take(stages) {
         let missed: Vec<&str> = outcome::missed(&all).map(|one| one.name.as_str()).collect();
@@ -148,19 +153,21 @@ mod unit {
 
     #[test]
     fn arguments_select_crates_shards_and_files() {
-        let part =
-            Part::read(&["host", "--shard", "1/4", "--file", "edf.rs", "--stages", "2", "sim"]);
+        let part = MutantSelection::read(&[
+            "host", "--shard", "1/4", "--file", "edf.rs", "--stages", "2", "sim",
+        ]);
         let part = part.expect("all arguments are valid");
         assert_eq!(part.crates, ["host", "sim"]);
         assert_eq!(part.shard.as_deref(), Some("1/4"));
         assert_eq!(part.files, ["edf.rs"]);
         assert_eq!(part.stages, Some(2));
-        assert!(!part.is_whole() && Part::default().is_whole());
+        assert!(!part.is_whole() && MutantSelection::default().is_whole());
     }
 
     #[test]
     fn unknown_arguments_are_refused() {
-        let says = |words: &[&str]| Part::read(words).expect_err("not known").to_string();
+        let says =
+            |words: &[&str]| MutantSelection::read(words).expect_err("not known").to_string();
         assert_eq!(says(&["--all"]), "there is no `--all` for mutants");
         assert_eq!(says(&["host", "--shard"]), "`--shard` of what?");
     }

@@ -12,32 +12,32 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 
 use crate::step;
-pub use built::{Built, Test, build, build_of};
+pub use built::{BuildResults, Test, build, build_of};
 pub use tally::Tally;
 
 /// Part of the tests: a test program, or the examples in the documentation.
-enum Part<'a> {
+enum TestPart<'a> {
     Program(&'a Test),
     Examples,
 }
 
-impl Part<'_> {
+impl TestPart<'_> {
     fn name(&self) -> String {
         match self {
-            Part::Program(test) => test.name(),
-            Part::Examples => "the examples in the documentation".to_owned(),
+            TestPart::Program(test) => test.name(),
+            TestPart::Examples => "the examples in the documentation".to_owned(),
         }
     }
 
     fn command(&self) -> Command {
         match self {
             // The program runs in the same environment as under cargo.
-            Part::Program(test) => {
+            TestPart::Program(test) => {
                 let mut command = Command::new(&test.program);
                 command.current_dir(&test.folder).env("CARGO_MANIFEST_DIR", &test.folder);
                 command
             }
-            Part::Examples => {
+            TestPart::Examples => {
                 let mut cargo = step::linting_cargo();
                 cargo.args(["test", "--workspace", "--locked", "--no-fail-fast", "--doc", "--"]);
                 cargo
@@ -76,7 +76,7 @@ impl Results {
         }
     }
 
-    fn end(&mut self, part: &Part<'_>, took: Duration, is_good: Result<bool>) {
+    fn end(&mut self, part: &TestPart<'_>, took: Duration, is_good: Result<bool>) {
         self.times.push((took, part.name()));
         match is_good {
             Ok(true) => {}
@@ -106,9 +106,9 @@ pub fn run() -> Result<Tally> {
     let built = build()?;
     let (live, others): (Vec<&Test>, Vec<&Test>) =
         built.tests.iter().partition(|test| test.is_live());
-    let live = live.into_iter().map(Part::Program).collect();
-    let mut others: Vec<Part<'_>> = others.into_iter().map(Part::Program).collect();
-    others.push(Part::Examples);
+    let live = live.into_iter().map(TestPart::Program).collect();
+    let mut others: Vec<TestPart<'_>> = others.into_iter().map(TestPart::Program).collect();
+    others.push(TestPart::Examples);
     play(live, others)
 }
 
@@ -122,11 +122,11 @@ pub fn run_of(packages: &[&str]) -> Result<Tally> {
     let built = build_of(&options)?;
     ensure!(built.warnings == 0, "{} warnings; see above", built.warnings);
     let tests = built.tests.iter().filter(|test| !test.is_live());
-    play(Vec::new(), tests.map(Part::Program).collect())
+    play(Vec::new(), tests.map(TestPart::Program).collect())
 }
 
 /// Runs all parts, the live ones one at a time, and prints the results.
-fn play(live: Vec<Part<'_>>, others: Vec<Part<'_>>) -> Result<Tally> {
+fn play(live: Vec<TestPart<'_>>, others: Vec<TestPart<'_>>) -> Result<Tally> {
     let count = live.len() + others.len();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let (live, others) = (Mutex::new(live), Mutex::new(others));
@@ -149,7 +149,7 @@ fn play(live: Vec<Part<'_>>, others: Vec<Part<'_>>) -> Result<Tally> {
 }
 
 /// Runs parts until none are left. The output of each stays together.
-fn one_after_the_other(parts: &Mutex<Vec<Part<'_>>>, results: &Mutex<Results>) {
+fn one_after_the_other(parts: &Mutex<Vec<TestPart<'_>>>, results: &Mutex<Results>) {
     let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).pop();
     while let Some(part) = next() {
         let began = Instant::now();

@@ -6,11 +6,11 @@
 use anyhow::Result;
 use slackline_linux::cgroup::Version;
 use slackline_live::doctor::{Topic, examine};
-use slackline_play::limit::Way;
+use slackline_play::limit::LimitInterface;
 use slackline_units::CpuShare;
 
 use super::sample::{self, Errors};
-use super::{Setting, stolen};
+use super::{LiveSetting, stolen};
 use crate::report::table;
 
 /// Shares in percent of a CPU.
@@ -23,13 +23,13 @@ const ROUNDS: u64 = 3;
 /// Measures every share with every interface, for this many seconds in total each. Returns
 /// Markdown.
 pub(crate) fn run(seconds: u64) -> Result<String> {
-    let setting = Setting::new(seconds.div_ceil(ROUNDS))?;
+    let setting = LiveSetting::new(seconds.div_ceil(ROUNDS))?;
     let timers = examine().finding(Topic::Timers).found.clone();
     let ways = [
-        Way::Slackline(setting.cpu),
-        Way::Deadline,
-        Way::Quota(Version::V1),
-        Way::Quota(Version::V2),
+        LimitInterface::Slackline(setting.cpu),
+        LimitInterface::Deadline,
+        LimitInterface::Quota(Version::V1),
+        LimitInterface::Quota(Version::V2),
     ];
     let mut rows = Vec::new();
     let mut measured = Vec::new();
@@ -54,10 +54,10 @@ pub(crate) fn run(seconds: u64) -> Result<String> {
 /// Returns the results over several shares, since a 99th percentile needs a hundred seconds.
 /// Targets apply to seconds in which no hypervisor took CPU time. Every limit loses that time, and
 /// the one that it hits is random.
-fn together(ways: &[Way], measured: &[Measured<'_>]) -> String {
+fn together(ways: &[LimitInterface], measured: &[AlertResults<'_>]) -> String {
     let mut rows = Vec::new();
     for (name, is_small, at_most_a) in [("up to 10 %", true, 3.0), ("above", false, 1.0)] {
-        let of_way = |way: &Way| {
+        let of_way = |way: &LimitInterface| {
             let those = measured
                 .iter()
                 .filter(|of| of.way == way && (of.percent <= SMALL) == is_small)
@@ -103,16 +103,16 @@ fn together(ways: &[Way], measured: &[Measured<'_>]) -> String {
 }
 
 /// Results of one interface for one share.
-struct Measured<'a> {
+struct AlertResults<'a> {
     percent: u32,
-    way: &'a Way,
+    way: &'a LimitInterface,
     errors: Errors,
     /// Time that a hypervisor took from the CPU meanwhile, and all time, in ticks. `None` if
     /// unknown.
     stolen: Option<(f64, f64)>,
 }
 
-impl Measured<'_> {
+impl AlertResults<'_> {
     fn row(&self, target: String, way: String) -> Vec<String> {
         let mut row = vec![target, way];
         row.extend([50, 90, 100].map(|part| format!("{:.3} %", self.errors.at(part) / 1e4)));
@@ -123,16 +123,20 @@ impl Measured<'_> {
 }
 
 /// Measures one share with every interface that this host has.
-fn measure<'a>(setting: &Setting, ways: &'a [Way], percent: u32) -> Result<Vec<Measured<'a>>> {
+fn measure<'a>(
+    setting: &LiveSetting,
+    ways: &'a [LimitInterface],
+    percent: u32,
+) -> Result<Vec<AlertResults<'a>>> {
     let share = CpuShare::from_ppm(percent * 10_000);
     let _driver = setting.load(&["periodic", "--period", "10ms", "--work", "600us"])?;
-    let nothing = |way| Measured {
+    let nothing = |way| AlertResults {
         percent,
         way,
         errors: Errors::default(),
         stolen: stolen(setting.cpu).map(|_| (0.0, 0.0)),
     };
-    let mut all: Vec<Measured<'_>> = ways.iter().map(nothing).collect();
+    let mut all: Vec<AlertResults<'_>> = ways.iter().map(nothing).collect();
     for _ in 0..ROUNDS {
         for of in &mut all {
             let before = stolen(setting.cpu);

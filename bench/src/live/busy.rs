@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
-use super::{ROUNDS, Setting, lateness, promise, rounds, spread, sum, worst_round};
+use super::{LiveSetting, ROUNDS, lateness, promise, rounds, spread, sum, worst_round};
 use crate::report::Row;
 
 /// Subjects: number of threads per process, and number of busy processes that a first, sleeping
@@ -42,7 +42,7 @@ fn spin() -> Result<()> {
 }
 
 /// Measures each subject with a hard limit of 30 %.
-pub(super) fn rows(setting: &Setting) -> Result<Vec<Row>> {
+pub(super) fn rows(setting: &LiveSetting) -> Result<Vec<Row>> {
     let own = std::env::current_exe()?;
     let own = own.to_str().context("this program has an ordinary name")?;
     let promise = promise((3000, 10_000))?;

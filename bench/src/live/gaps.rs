@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::{Setting, percent, us};
+use super::{LiveSetting, percent, us};
 use crate::report::{Row, median};
 
 /// Number of turns of each policy.
@@ -20,25 +20,25 @@ const EACH: &str = "200us";
 const BEGINS: Duration = Duration::from_millis(2_500);
 
 /// Results of a run.
-struct Served {
+struct GapsResults {
     mean: f64,
     p99: f64,
     /// Largest deviation of a guest from a fifth of all CPU time received, in millionths of that.
     apart: f64,
 }
 
-pub(super) fn rows(setting: &Setting) -> Result<Vec<Row>> {
+pub(super) fn rows(setting: &LiveSetting) -> Result<Vec<Row>> {
     let (mut credit, mut gaps) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         credit.push(serve(setting, "credit")?);
         gaps.push(serve(setting, "gaps")?);
     }
-    let of = |runs: &[Served], pick: fn(&Served) -> f64| {
+    let of = |runs: &[GapsResults], pick: fn(&GapsResults) -> f64| {
         median(&runs.iter().map(pick).collect::<Vec<f64>>())
     };
-    let ratio = |pick: fn(&Served) -> f64| of(&gaps, pick) / of(&credit, pick);
+    let ratio = |pick: fn(&GapsResults) -> f64| of(&gaps, pick) / of(&credit, pick);
     let (mean, p99) = (ratio(|it| it.mean), ratio(|it| it.p99));
-    let beside = |pick: fn(&Served) -> f64| {
+    let beside = |pick: fn(&GapsResults) -> f64| {
         format!("{} beside {}: {:.2}", us(of(&gaps, pick)), us(of(&credit, pick)), ratio(pick))
     };
     let worst = credit.iter().chain(&gaps).map(|it| it.apart).fold(0.0, f64::max);
@@ -61,7 +61,7 @@ pub(super) fn rows(setting: &Setting) -> Result<Vec<Row>> {
     ])
 }
 
-fn serve(setting: &Setting, policy: &str) -> Result<Served> {
+fn serve(setting: &LiveSetting, policy: &str) -> Result<GapsResults> {
     let free = std::net::UdpSocket::bind("127.0.0.1:0")?.local_addr()?.port().to_string();
     let socket = setting.folder.join("web.sock");
     let program = &setting.slackline;
@@ -101,5 +101,5 @@ fn serve(setting: &Setting, policy: &str) -> Result<Served> {
     let shares: Vec<f64> = shares.filter_map(|it| it["delivered_ppm"].as_f64()).collect();
     let part = shares.iter().sum::<f64>() / shares.len() as f64;
     let apart = shares.iter().map(|share| (share / part - 1.0).abs() * 1e6).fold(0.0, f64::max);
-    Ok(Served { mean: number("response_mean_ns")?, p99: number("response_p99_ns")?, apart })
+    Ok(GapsResults { mean: number("response_mean_ns")?, p99: number("response_p99_ns")?, apart })
 }

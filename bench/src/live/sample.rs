@@ -2,10 +2,10 @@
 
 use anyhow::{Context, Result};
 use slackline_live::Punctual;
-use slackline_play::limit::{LimitError, Limited, Sample, Sampler, Way, target};
+use slackline_play::limit::{LimitError, LimitInterface, LimitedProcess, Sample, Sampler, target};
 use slackline_units::{CpuShare, Span};
 
-use super::{Setting, stolen};
+use super::{LiveSetting, stolen};
 
 /// Errors of seconds in millionths of the share, in ascending order. Each has a flag that is true
 /// if a hypervisor took CPU time in that second.
@@ -42,10 +42,14 @@ impl Errors {
 
 /// Measures a process that always computes under a limit, beside all other load on the CPU. `None`
 /// if this host does not have the interface.
-pub(crate) fn under(setting: &Setting, way: &Way, share: CpuShare) -> Result<Option<Errors>> {
+pub(crate) fn under(
+    setting: &LiveSetting,
+    way: &LimitInterface,
+    share: CpuShare,
+) -> Result<Option<Errors>> {
     let load = setting.spin()?;
     let target = target(share, way.usual_period(share))?;
-    let limited = Limited::apply(way, load.tid.raw(), target, setting.keeper());
+    let limited = LimitedProcess::apply(way, load.tid.raw(), target, setting.keeper());
     if let Err(LimitError::Group { .. }) = limited {
         return Ok(None);
     }

@@ -10,7 +10,7 @@ use slackline_live::fed::FedHost;
 use slackline_live::watch::What;
 use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 
-use super::Setting;
+use super::LiveSetting;
 use crate::report::{median, table};
 
 /// Numbers of processes that share 80 % of the managed CPU.
@@ -29,7 +29,7 @@ const SWITCHES: usize = 2_000;
 
 /// Measures everything. Returns Markdown.
 pub(crate) fn run(seconds: u64) -> Result<String> {
-    let setting = Setting::new(seconds)?;
+    let setting = LiveSetting::new(seconds)?;
     let mut text = processes(&setting)?;
     text += "\n";
     text += &looks()?;
@@ -37,7 +37,7 @@ pub(crate) fn run(seconds: u64) -> Result<String> {
 }
 
 /// Results of one run.
-struct Run {
+struct ScaleRun {
     slices: f64,
     overhead_ns: f64,
     misses: f64,
@@ -46,7 +46,7 @@ struct Run {
     errors_ppm: Vec<f64>,
 }
 
-impl Run {
+impl ScaleRun {
     fn error_p99(&self) -> f64 {
         self.errors_ppm.get(self.errors_ppm.len() * 99 / 100).copied().unwrap_or(f64::MAX)
     }
@@ -60,7 +60,7 @@ impl Run {
     }
 }
 
-fn processes(setting: &Setting) -> Result<String> {
+fn processes(setting: &LiveSetting) -> Result<String> {
     let (mut rows, mut first) = (Vec::new(), HashMap::new());
     for period in PERIODS {
         for count in SIZES {
@@ -108,7 +108,7 @@ fn verdict(holds: bool) -> String {
     if holds { "yes" } else { "NO" }.into()
 }
 
-fn spin(setting: &Setting, count: u64, slice_ns: u64, period_ms: u64) -> Result<Run> {
+fn spin(setting: &LiveSetting, count: u64, slice_ns: u64, period_ms: u64) -> Result<ScaleRun> {
     let mut scenario = format!(
         "title = \"bench\"\nlength = \"{}s\"\nwarmup = \"1s\"\n\
          policy = {{ name = \"edf\", reserve = \"0.05cpu\" }}\n",
@@ -128,7 +128,7 @@ fn spin(setting: &Setting, count: u64, slice_ns: u64, period_ms: u64) -> Result<
         shares.iter().map(|share| 1e6 * (share / promised_ppm - 1.0).abs()).collect();
     errors_ppm.sort_unstable_by(f64::total_cmp);
     let seconds = setting.seconds as f64 + 1.0;
-    Ok(Run {
+    Ok(ScaleRun {
         slices: seconds * 1e3 / period_ms as f64 * count as f64,
         overhead_ns: run["cpus"][0]["overhead_ns"].as_f64().context("a run has CPUs")?,
         misses: sum("misses"),
@@ -144,7 +144,7 @@ fn looks() -> Result<String> {
         let mut costs = Vec::new();
         let mut orders = 0.0;
         for _ in 0..ROUNDS {
-            let (cost, told) = Fed::new(cpus)?.measure()?;
+            let (cost, told) = FakeDrive::new(cpus)?.measure()?;
             costs.push(cost);
             orders = told;
         }
@@ -169,7 +169,7 @@ fn looks() -> Result<String> {
 }
 
 /// A fake host on which all vCPUs always compute, one after the other on each CPU.
-struct Fed {
+struct FakeDrive {
     host: FedHost,
     cpus: usize,
     now: Time,
@@ -177,8 +177,8 @@ struct Fed {
 
 const SLICE: Span = Span::from_ms(1);
 
-impl Fed {
-    fn new(cpus: usize) -> Result<Fed> {
+impl FakeDrive {
+    fn new(cpus: usize) -> Result<FakeDrive> {
         let spec = find("edf").context("there is such a policy")?;
         let values = Values::defaults(spec.policy_fields)?;
         let given = [
@@ -199,7 +199,7 @@ impl Fed {
         for cpu in (0..cpus).map(CpuId::new) {
             host.look(cpu)?;
         }
-        Ok(Fed { host, cpus, now })
+        Ok(FakeDrive { host, cpus, now })
     }
 
     /// Returns the mean time of a dispatcher pass, and the mean number of orders to the kernel.

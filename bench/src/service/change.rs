@@ -15,7 +15,7 @@ use slackline_control::{Change, Grant, Length, Role};
 use slackline_live::Punctual;
 use slackline_units::Span;
 
-use super::daemon::{Processes, Setting, allowed, samples, wanted};
+use super::daemon::{Processes, ServiceSetting, allowed, samples, wanted};
 use super::peers::{Disk, Quota};
 use super::{milliseconds, peer, within};
 use crate::report::{Row, quantile};
@@ -32,10 +32,10 @@ const PERIOD: Span = Span::from_ms(10);
 const TERMS: [Span; 2] = [Span::from_us(900), Span::from_ms(1)];
 
 /// Measures on an idle managed CPU, with another CPU that is not managed.
-pub(super) fn idle(setting: &Setting) -> Result<Vec<Row>> {
+pub(super) fn idle(setting: &ServiceSetting) -> Result<Vec<Row>> {
     rows(
         setting,
-        &Case {
+        &ChangeCase {
             what: "idle",
             cpus: vec![setting.last_cpu()],
             is_full: false,
@@ -47,10 +47,10 @@ pub(super) fn idle(setting: &Setting) -> Result<Vec<Row>> {
 }
 
 /// Measures with all CPUs reserved as far as possible, and a hog on each.
-pub(super) fn full(setting: &Setting) -> Result<Vec<Row>> {
+pub(super) fn full(setting: &ServiceSetting) -> Result<Vec<Row>> {
     rows(
         setting,
-        &Case {
+        &ChangeCase {
             what: "all CPUs promised, hogs everywhere",
             cpus: setting.cpus.clone(),
             is_full: true,
@@ -62,7 +62,7 @@ pub(super) fn full(setting: &Setting) -> Result<Vec<Row>> {
 }
 
 /// Conditions of a measurement, and its targets in milliseconds.
-struct Case {
+struct ChangeCase {
     what: &'static str,
     cpus: Vec<usize>,
     is_full: bool,
@@ -73,7 +73,7 @@ struct Case {
 
 /// Measured durations in milliseconds.
 #[derive(Default)]
-struct Took {
+struct ChangeDurations {
     /// Time at which each change was sent over the socket, by its event number.
     sent: BTreeMap<u64, SystemTime>,
     answered: Vec<f64>,
@@ -85,7 +85,7 @@ struct Took {
     synced: Vec<f64>,
 }
 
-fn rows(setting: &Setting, case: &Case) -> Result<Vec<Row>> {
+fn rows(setting: &ServiceSetting, case: &ChangeCase) -> Result<Vec<Row>> {
     let tls = Tls::new(setting)?;
     let daemon = setting.daemon(&case.cpus, &tls.words)?;
     let mut here = daemon.client()?;
@@ -118,8 +118,12 @@ fn rows(setting: &Setting, case: &Case) -> Result<Vec<Row>> {
     judged(case, &what, &took, &effect, &mut here)
 }
 
-fn measure(setting: &Setting, here: &mut Client, there: &mut Client) -> Result<Took> {
-    let mut took = Took::default();
+fn measure(
+    setting: &ServiceSetting,
+    here: &mut Client,
+    there: &mut Client,
+) -> Result<ChangeDurations> {
+    let mut took = ChangeDurations::default();
     let (mut quota, mut disk) = (Quota::new()?, Disk::new(setting)?);
     for nth in 0..CHANGES {
         let slice = TERMS[nth % 2];
@@ -152,9 +156,9 @@ fn measure(setting: &Setting, here: &mut Client, there: &mut Client) -> Result<T
 }
 
 fn judged(
-    case: &Case,
+    case: &ChangeCase,
     what: &str,
-    took: &Took,
+    took: &ChangeDurations,
     effect: &Effect,
     client: &mut Client,
 ) -> Result<Vec<Row>> {
@@ -263,7 +267,7 @@ pub(super) struct Tls {
 }
 
 impl Tls {
-    pub(super) fn new(setting: &Setting) -> Result<Tls> {
+    pub(super) fn new(setting: &ServiceSetting) -> Result<Tls> {
         let mut params = CertificateParams::new(Vec::new())?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate()?;
@@ -285,7 +289,7 @@ impl Tls {
     pub(super) fn client(
         &self,
         here: &mut Client,
-        setting: &Setting,
+        setting: &ServiceSetting,
         name: &str,
     ) -> Result<Client> {
         let token = private(setting.path(&format!("token-{name}")), &token(here, name)?)?;

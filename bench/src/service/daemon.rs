@@ -16,7 +16,7 @@ use slackline_units::Span;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Parameters of every measurement.
-pub(super) struct Setting {
+pub(super) struct ServiceSetting {
     slackline: PathBuf,
     /// Folder on the disk of the program, since commits wait for that disk.
     folder: PathBuf,
@@ -24,8 +24,8 @@ pub(super) struct Setting {
     pub(super) cpus: Vec<usize>,
 }
 
-impl Setting {
-    pub(super) fn new() -> Result<Setting> {
+impl ServiceSetting {
+    pub(super) fn new() -> Result<ServiceSetting> {
         let here = std::env::current_exe()?;
         let beside = here.parent().context("a program has a folder")?;
         let slackline = beside.join("slackline");
@@ -34,7 +34,7 @@ impl Setting {
         ensure!(cpus.len() >= 2, "needs two CPUs: one to manage, one for the rest");
         let folder = beside.join(format!("slackline-bench-{}", std::process::id()));
         fs::create_dir_all(&folder)?;
-        Ok(Setting { slackline, folder, cpus })
+        Ok(ServiceSetting { slackline, folder, cpus })
     }
 
     /// Returns the CPU that is managed unless all are.
@@ -79,7 +79,7 @@ impl Setting {
     }
 }
 
-impl Drop for Setting {
+impl Drop for ServiceSetting {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.folder);
     }
@@ -87,7 +87,7 @@ impl Drop for Setting {
 
 /// A daemon, which is ended when this value is dropped.
 pub(super) struct Daemon<'a> {
-    setting: &'a Setting,
+    setting: &'a ServiceSetting,
     words: Vec<String>,
     child: Child,
 }

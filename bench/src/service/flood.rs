@@ -9,7 +9,7 @@ use slackline_control::client::Client;
 use slackline_control::{Change, Length};
 use slackline_units::Span;
 
-use super::daemon::{Daemon, Processes, Setting, allowed, wanted};
+use super::daemon::{Daemon, Processes, ServiceSetting, allowed, wanted};
 use crate::report::Row;
 
 /// Length of each measurement. Each of three vCPUs has a deadline every 10 ms.
@@ -22,7 +22,7 @@ const SUBJECTS: [&str; 3] = ["a", "b", "c"];
 
 /// Measures three always runnable processes with a hard limit on a CPU other than that of the
 /// front.
-pub(super) fn rows(setting: &Setting) -> Result<Vec<Row>> {
+pub(super) fn rows(setting: &ServiceSetting) -> Result<Vec<Row>> {
     let daemon = setting.daemon(&[setting.last_cpu()], &[])?;
     let mut client = daemon.client()?;
     let spinners = Processes::that_spin(SUBJECTS.len())?;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, ensure};
 use slackline_linux::sys::die_with_us;
 
-use super::daemon::Setting;
+use super::daemon::ServiceSetting;
 use super::milliseconds;
 use crate::report::{Row, quantile};
 
@@ -67,7 +67,7 @@ impl Drop for Members {
 }
 
 /// Measures a gang with one member per CPU, at most [`MEMBERS`], on one daemon. All have one clock.
-pub(super) fn rows(setting: &Setting) -> Result<Vec<Row>> {
+pub(super) fn rows(setting: &ServiceSetting) -> Result<Vec<Row>> {
     let count = setting.cpus.len().min(MEMBERS);
     let _daemon = setting.daemon(&setting.cpus, &[])?;
     let mut members = Members::new(count)?;

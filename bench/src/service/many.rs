@@ -9,7 +9,8 @@ use slackline_control::{Change, Kind, Length};
 use slackline_units::Span;
 
 use super::daemon::{
-    Daemon, End, Processes, Setting, allowed, cpu_time, descriptors, resident, samples, wanted,
+    Daemon, End, Processes, ServiceSetting, allowed, cpu_time, descriptors, resident, samples,
+    wanted,
 };
 use super::within;
 use crate::report::Row;
@@ -28,7 +29,7 @@ const LULL: Duration = Duration::from_secs(5);
 const BURST: (usize, usize) = (90, 55);
 
 /// Measures many processes that sleep.
-pub(super) fn held(setting: &Setting) -> Result<Vec<Row>> {
+pub(super) fn held(setting: &ServiceSetting) -> Result<Vec<Row>> {
     let mut daemon = setting.daemon(&[setting.last_cpu()], &[])?;
     let mut client = daemon.client()?;
     let sleepers = Processes::that_sleep(MANY)?;
@@ -171,7 +172,7 @@ const PAIRS: [usize; 3] = [250, 1_125, 1_125];
 const REMEMBERED: Duration = Duration::from_secs(125);
 
 /// Measures that reservations that come and go leave no memory or descriptors.
-pub(super) fn come_and_go(setting: &Setting) -> Result<Vec<Row>> {
+pub(super) fn come_and_go(setting: &ServiceSetting) -> Result<Vec<Row>> {
     let tls = super::change::Tls::new(setting)?;
     let daemon = setting.daemon(&[setting.last_cpu()], &tls.words)?;
     let mut here = daemon.client()?;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use slackline_units::Span;
 
-use super::daemon::{Processes, Setting};
+use super::daemon::{Processes, ServiceSetting};
 
 /// A process in a cgroup of its own with a CFS quota. Both are removed when this value is dropped.
 pub(super) struct Quota {
@@ -71,7 +71,7 @@ impl Drop for Quota {
 pub(super) struct Disk(File);
 
 impl Disk {
-    pub(super) fn new(setting: &Setting) -> Result<Disk> {
+    pub(super) fn new(setting: &ServiceSetting) -> Result<Disk> {
         Ok(Disk(File::create(setting.path("grows"))?))
     }
 

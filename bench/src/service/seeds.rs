@@ -4,13 +4,13 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use super::daemon::Setting;
+use super::daemon::ServiceSetting;
 use crate::report::Row;
 
 const SEEDS: u32 = 10_000;
 
 /// Runs `cargo xtask service`, which builds the simulation first.
-pub(super) fn rows(_: &Setting) -> Result<Vec<Row>> {
+pub(super) fn rows(_: &ServiceSetting) -> Result<Vec<Row>> {
     let tree = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
     let mut command = Command::new("cargo");
     command.args(["xtask", "service", "--seeds", &SEEDS.to_string()]).current_dir(tree);

@@ -15,7 +15,7 @@ pub const PORT: &str = "slackline.gaps.0";
 
 /// Place of the channel to the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum To {
+pub enum ChannelPlace {
     /// A port of virtio-serial, by its name.
     Port(String),
     /// A Unix socket, on which the agent listens for a host.
@@ -25,17 +25,19 @@ pub enum To {
 /// Reason why there is no channel to the host.
 #[derive(Debug)]
 pub struct NoChannel {
-    to: To,
+    to: ChannelPlace,
     source: io::Error,
 }
 
 impl fmt::Display for NoChannel {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.to {
-            To::Port(name) => {
+            ChannelPlace::Port(name) => {
                 write!(out, "cannot open the virtio-serial port `{name}`: {}", self.source)
             }
-            To::Socket(path) => write!(out, "cannot listen at {}: {}", path.display(), self.source),
+            ChannelPlace::Socket(path) => {
+                write!(out, "cannot listen at {}: {}", path.display(), self.source)
+            }
         }
     }
 }
@@ -53,10 +55,10 @@ pub(crate) enum Channel {
 }
 
 impl Channel {
-    pub(crate) fn open(to: &To) -> Result<Channel, NoChannel> {
+    pub(crate) fn open(to: &ChannelPlace) -> Result<Channel, NoChannel> {
         let opened = match to {
-            To::Port(name) => port(name).map(Channel::Port),
-            To::Socket(path) => listen(path),
+            ChannelPlace::Port(name) => port(name).map(Channel::Port),
+            ChannelPlace::Socket(path) => listen(path),
         };
         opened.map_err(|source| NoChannel { to: to.clone(), source })
     }
@@ -133,7 +135,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("slackline-agent-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder");
         let path = folder.join("socket");
-        let mut channel = Channel::open(&To::Socket(path.clone())).expect("a socket");
+        let mut channel = Channel::open(&ChannelPlace::Socket(path.clone())).expect("a socket");
         assert!(!channel.has_news() && !channel.send(&[1; FRAME]));
         let mut host = UnixStream::connect(&path).expect("the other side listens");
         assert!(channel.has_news() && !channel.has_news());
@@ -151,7 +153,8 @@ mod tests {
 
     #[test]
     fn missing_port_is_named_in_the_error() {
-        let error = Channel::open(&To::Port("slackline.none".into())).err().expect("no port");
+        let error =
+            Channel::open(&ChannelPlace::Port("slackline.none".into())).err().expect("no port");
         assert!(
             error.to_string().starts_with("cannot open the virtio-serial port `slackline.none`: ")
         );

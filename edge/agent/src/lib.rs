@@ -29,14 +29,14 @@ use stat::{Stat, State};
 use tasks::{Task, Tasks, best};
 use trace::{Event, Trace};
 
-pub use channel::{NoChannel, PORT, To};
+pub use channel::{ChannelPlace, NoChannel, PORT};
 pub use rule::{NoRule, Rule};
 
 /// Parameters of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Channel to the host.
-    pub to: To,
+    pub to: ChannelPlace,
     /// Rules for urgent tasks, the most urgent first: at most four classes. All other tasks are the
     /// fifth.
     pub rules: Vec<Rule>,
@@ -323,7 +323,7 @@ mod tests {
 
     fn options(name: &str) -> (Options, PathBuf) {
         let path = std::env::temp_dir().join(format!("slackline-{name}-{}", std::process::id()));
-        (Options { to: To::Socket(path.clone()), rules: vec![Rule::RealTime] }, path)
+        (Options { to: ChannelPlace::Socket(path.clone()), rules: vec![Rule::RealTime] }, path)
     }
 
     /// A report that a full channel did not accept is tried again before the claim has lapsed,

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use slackline_agent::{MOST_RULES, Options, PORT, RULES, To, run};
+use slackline_agent::{ChannelPlace, MOST_RULES, Options, PORT, RULES, run};
 
 const USAGE: &str = "\
 usage: slackline-agent [--port NAME | --socket PATH] [--urgent RULE]...
@@ -31,12 +31,12 @@ fn main() -> ExitCode {
 }
 
 fn options(mut words: impl Iterator<Item = String>) -> Result<Options, String> {
-    let (mut to, mut rules) = (To::Port(PORT.into()), Vec::new());
+    let (mut to, mut rules) = (ChannelPlace::Port(PORT.into()), Vec::new());
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or(format!("{word} needs a value"));
         match word.as_str() {
-            "--port" => to = To::Port(value()?),
-            "--socket" => to = To::Socket(value()?.into()),
+            "--port" => to = ChannelPlace::Port(value()?),
+            "--socket" => to = ChannelPlace::Socket(value()?.into()),
             "--urgent" => rules.push(value()?.parse().map_err(|error| format!("{error}"))?),
             _ => return Err(format!("`{word}` is not an option")),
         }
@@ -60,10 +60,10 @@ mod tests {
     #[test]
     fn options_are_parsed_or_name_the_fault() {
         let read = |text: &str| options(text.split_whitespace().map(str::to_owned));
-        let port = To::Port("slackline.gaps.0".into());
+        let port = ChannelPlace::Port("slackline.gaps.0".into());
         assert_eq!(read(""), Ok(Options { to: port, rules: RULES.to_vec() }));
         let rules = vec![Rule::Name("nginx".into()), Rule::Nice(-5)];
-        let to = To::Socket("/run/x".into());
+        let to = ChannelPlace::Socket("/run/x".into());
         let words = "--socket /run/x --urgent name=nginx --urgent nice=-5";
         assert_eq!(read(words), Ok(Options { to, rules }));
         for (words, wrong) in [

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use slackline_agent::{MOST_RULES, Options, PORT, RULES, Rule, To, run};
+use slackline_agent::{ChannelPlace, MOST_RULES, Options, PORT, RULES, Rule, run};
 
 use crate::problem::Problem;
 use crate::terminal;
@@ -33,8 +33,8 @@ pub(crate) fn agent(args: &Agent) -> Result<(), Problem> {
         });
     }
     let rules = if args.rules.is_empty() { RULES.to_vec() } else { args.rules.clone() };
-    let port = || To::Port(args.port.clone());
-    let to = args.socket.clone().map_or_else(port, To::Socket);
+    let port = || ChannelPlace::Port(args.port.clone());
+    let to = args.socket.clone().map_or_else(port, ChannelPlace::Socket);
     let mut says = |note: &str| terminal::tell(&format!("note:  {note}\n"));
     run(&Options { to, rules }, &mut says).map_err(|error| Problem::HostCannot {
         message: error.to_string(),

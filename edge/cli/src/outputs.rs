@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use slackline_experiments::{Kept, Numbers, Wanted};
+use slackline_experiments::{Numbers, OutputRequest, OutputResults};
 use slackline_terminal::{summary, xenmon};
 
 use crate::args::Keeping;
@@ -23,19 +23,19 @@ pub(crate) struct Files {
 
 impl Files {
     /// Creates the requested files.
-    pub(crate) fn begin(keeping: &Keeping) -> Result<(Files, Wanted<Out>), Problem> {
+    pub(crate) fn begin(keeping: &Keeping) -> Result<(Files, OutputRequest<Out>), Problem> {
         let (trace, to_trace) = keeping.save.as_deref().map(Pending::new).transpose()?.unzip();
         let (perfetto, to_perfetto) =
             keeping.perfetto.as_deref().map(Pending::new).transpose()?.unzip();
         let csv = keeping.csv.as_deref().map(Pending::new).transpose()?;
         // The CSV is computed from XenMon's metrics.
         let xenmon = keeping.xenmon || csv.is_some();
-        let wanted = Wanted { trace: to_trace, perfetto: to_perfetto, xenmon };
+        let wanted = OutputRequest { trace: to_trace, perfetto: to_perfetto, xenmon };
         Ok((Files { trace, perfetto, csv, shows_xenmon: keeping.xenmon }, wanted))
     }
 
     /// Gives complete files their names. Returns the numbers of the run.
-    pub(crate) fn keep(self, kept: Kept) -> Result<Numbers, Problem> {
+    pub(crate) fn keep(self, kept: OutputResults) -> Result<Numbers, Problem> {
         if let Some((pending, written)) = self.trace.zip(kept.trace) {
             pending.keep(written)?;
         }

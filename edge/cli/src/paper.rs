@@ -9,8 +9,8 @@ use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use slackline_papers::{
-    Calibration, Experiment, Judged, Paper, PaperError, Provenance, Results, judge, paper, papers,
-    tally,
+    Calibration, Experiment, Paper, PaperError, Provenance, Results, VerdictGroup, judge, paper,
+    papers, tally,
 };
 
 use crate::args::{PaperArgs, PaperCommand, PaperReport, PaperRun};
@@ -143,7 +143,7 @@ fn writes_nothing_that_is_read(paper: &Paper, experiments: &[Experiment]) -> Res
 }
 
 /// Returns the outcome of an experiment as text.
-fn outcome(experiment: &Experiment, judged: &[(String, Vec<Judged>)]) -> String {
+fn outcome(experiment: &Experiment, judged: &[(String, Vec<VerdictGroup>)]) -> String {
     let mut text = format!("{}: {}\n", experiment.name, experiment.title);
     let Some(((_, first), changed)) = judged.split_first() else { return text };
     for group in first {

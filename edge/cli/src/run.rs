@@ -14,9 +14,9 @@ use slackline_live::relay::Relayed;
 use slackline_live::session::SessionError;
 use slackline_live::topology;
 use slackline_metrics::Summary;
-use slackline_play::Losses;
-use slackline_play::load_order::{LoadOrder, Part};
-use slackline_play::play::{self, Finished, Options};
+use slackline_play::LostRequests;
+use slackline_play::load_order::{LoadOrder, LoadRole};
+use slackline_play::play::{self, Options, PlayResults};
 use slackline_scenario::Scenario;
 use slackline_terminal::over_runs;
 use slackline_units::frame::VERSION;
@@ -90,7 +90,7 @@ fn over_seeds(args: &Run, scenario: &Scenario) -> Result<(), Problem> {
 /// Result of a live run.
 pub(crate) struct Live {
     numbers: Numbers,
-    outcome: Finished,
+    outcome: PlayResults,
 }
 
 impl Live {
@@ -115,7 +115,7 @@ impl Live {
         if self.outcome.undone > 0 {
             let _ = writeln!(text, "note: {} changes to threads were undone", self.outcome.undone);
         }
-        for Losses { name, answered, lost } in &self.outcome.lost {
+        for LostRequests { name, answered, lost } in &self.outcome.lost {
             let _ =
                 writeln!(text, "note: {name}: {lost} requests timed out, {answered} were answered");
         }
@@ -291,7 +291,7 @@ pub(crate) fn load_command(program: &Path, order: &LoadOrder<'_>) -> Command {
     command.args(["load", "--report-jobs", "--seed", &order.seed.to_string()]);
     command.args(["--start", &order.start.ns().to_string()]);
     match &order.part {
-        Part::Program { program, vcpu, others } => {
+        LoadRole::Program { program, vcpu, others } => {
             let who = format!("{}.{}", vcpu.domain().number(), vcpu.number());
             command.args(["--who", &who, "steps"]);
             for other in *others {
@@ -299,7 +299,7 @@ pub(crate) fn load_command(program: &Path, order: &LoadOrder<'_>) -> Command {
             }
             command.args(words::of_program(program));
         }
-        Part::System { system, domain, from, files } => {
+        LoadRole::System { system, domain, from, files } => {
             let connections = system.connections.to_string();
             command.args(["--who", &format!("{}.0", domain.number()), "tasks"]);
             command.args(["--connections", &connections]);
@@ -311,14 +311,14 @@ pub(crate) fn load_command(program: &Path, order: &LoadOrder<'_>) -> Command {
             }
             command.args(words::of_tasks(&system.tasks));
         }
-        Part::Client { client, number, port, begins } => {
+        LoadRole::Client { client, number, port, begins } => {
             command.args(["caller", "--number", &number.to_string(), "--to", &port.to_string()]);
             if let Some(until) = client.until {
                 command.args(["--until", &until.since(*begins).to_string()]);
             }
             command.arg(words::of_client(&client.kind));
         }
-        Part::Files => {
+        LoadRole::Files => {
             command.arg("files");
         }
     }

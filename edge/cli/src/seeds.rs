@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use slackline_experiments::grid::{self, GridError};
 use slackline_experiments::{
-    Meters, Numbers, SimulateError, Simulated, header, simulate_into, with_seed,
+    Meters, Numbers, SimulateError, SimulationResults, header, simulate_into, with_seed,
 };
 use slackline_metrics::{Cumulative, Summary};
 use slackline_scenario::Scenario;
@@ -67,7 +67,7 @@ pub(crate) fn simulated_into(
         GridError::Run { error: SimulateError::Stray(stray), .. } => Problem::of_stray(stray),
         GridError::Stopped(_) => Problem::Interrupted,
     })?;
-    let numbers = |run: Option<Simulated>| run.map(|run| run.numbers);
+    let numbers = |run: Option<SimulationResults>| run.map(|run| run.numbers);
     let results = results.into_iter().map(|runs| runs.into_iter().map(numbers).collect());
     Ok(Runs(results.collect()))
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use slackline_experiments::claims::expects_refusal;
-use slackline_experiments::{Outputs, Simulated, header};
+use slackline_experiments::{Outputs, SimulationResults, header};
 use slackline_scenario::Scenario;
 use slackline_terminal::over_runs;
 use slackline_units::{Time, VcpuId};
@@ -43,7 +43,7 @@ pub(crate) fn sim(args: &Sim) -> Result<(), Problem> {
         return over_seeds(args, &scenario);
     }
     let started = Started::now();
-    let Simulated { numbers, finished } = simulate(&args.file, &scenario, &args.keeping)?;
+    let SimulationResults { numbers, finished } = simulate(&args.file, &scenario, &args.keeping)?;
     let cost = args.cost.then(|| Cost::since(started, finished.events));
     // The run was stopped during the warm-up, so nothing was measured.
     let is_empty = |at: Time| at <= Time::START + scenario.warmup;
@@ -108,7 +108,11 @@ fn over_seeds(args: &Sim, scenario: &Scenario) -> Result<(), Problem> {
 }
 
 /// Simulates a scenario, and writes the requested files.
-fn simulate(file: &Path, scenario: &Scenario, keeping: &Keeping) -> Result<Simulated, Problem> {
+fn simulate(
+    file: &Path,
+    scenario: &Scenario,
+    keeping: &Keeping,
+) -> Result<SimulationResults, Problem> {
     let (files, wanted) = Files::begin(keeping)?;
     let mut progress = Progress::new("simulated", scenario.length);
     let mut outputs = Outputs::new(&header::of_simulation(scenario), wanted);
@@ -122,7 +126,7 @@ fn simulate(file: &Path, scenario: &Scenario, keeping: &Keeping) -> Result<Simul
     });
     drop(progress);
     match finished {
-        Ok(finished) => Ok(Simulated { numbers: files.keep(outputs.finish())?, finished }),
+        Ok(finished) => Ok(SimulationResults { numbers: files.keep(outputs.finish())?, finished }),
         Err(error) => Err(bug::explain(file, scenario, error)),
     }
 }

@@ -78,7 +78,7 @@ fn run(
         true => ControlFlow::Break(()),
         false => ControlFlow::Continue(()),
     };
-    let watch = |done: grid::Done| {
+    let watch = |done: grid::GridProgress| {
         counter.at(done);
         goes_on()
     };

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use slackline_experiments::grid::Done;
+use slackline_experiments::grid::GridProgress;
 use slackline_terminal::Paint;
 use slackline_units::{Span, Time};
 
@@ -156,7 +156,7 @@ impl Counter {
     }
 
     /// Updates the number of runs that are done.
-    pub(crate) fn at(&self, done: Done) {
+    pub(crate) fn at(&self, done: GridProgress) {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         let (next, is_shown) = &mut *shown;
         let now = Instant::now();
@@ -172,7 +172,7 @@ impl Counter {
         }
     }
 
-    fn line(&self, done: Done, took: Duration) -> String {
+    fn line(&self, done: GridProgress, took: Duration) -> String {
         let (count, of) = (self.before + done.runs, self.before + done.of);
         let mut text = format!("{}: {count} of {of} runs", self.what);
         if done.runs > 0 && done.runs < done.of {
@@ -216,7 +216,8 @@ mod tests {
     #[test]
     fn counter_estimates_time_left_from_runs_of_this_command() {
         let counter = Counter::with_done("sweep", 40);
-        let line = |runs, of, took| counter.line(Done { runs, of }, Duration::from_secs(took));
+        let line =
+            |runs, of, took| counter.line(GridProgress { runs, of }, Duration::from_secs(took));
         assert_eq!(line(10, 60, 20), "sweep: 50 of 100 runs, about 2 min left");
         assert_eq!(line(50, 60, 5), "sweep: 90 of 100 runs, about 1 s left");
         assert_eq!(line(1, 60, 600), "sweep: 41 of 100 runs, about 9.8 h left");

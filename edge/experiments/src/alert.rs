@@ -11,5 +11,5 @@ mod result;
 mod trials;
 
 pub use case::{AS_PUBLISHED, Case, CaseError, Form, OURS, Trial, assumptions};
-pub use result::{CaseResult, Limiter, Run, percent};
+pub use result::{CaseResult, DomainErrors, Limiter, percent};
 pub use trials::{TrialError, TrialFault, Trials};

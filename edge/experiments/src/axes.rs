@@ -8,7 +8,7 @@ use serde::Deserialize;
 use slackline_scenario::ScenarioError;
 use toml::{Spanned, Table};
 
-pub use vary::{Unfit, value_at, vary};
+pub use vary::{PathError, value_at, vary};
 
 /// An axis of variation.
 #[derive(Clone, Debug, Deserialize)]

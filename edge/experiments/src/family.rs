@@ -24,7 +24,7 @@ use crate::simulate::SimulateError;
 
 pub use draw::{Plan, drawn};
 pub use fair::{FairMeter, Fairness, fair_rates};
-pub use row::{COLUMNS, Measured, quantile};
+pub use row::{COLUMNS, RunResults, quantile};
 
 /// Maximum number of guests per CPU.
 const MOST_GUESTS_A_CPU: f64 = 64.0;
@@ -38,7 +38,7 @@ pub fn measure(
     scenario: &Scenario,
     plan: Option<&Plan>,
     mut watch: impl FnMut(Time) -> ControlFlow<()>,
-) -> Result<Option<(Measured, Summary)>, SimulateError> {
+) -> Result<Option<(RunResults, Summary)>, SimulateError> {
     let fair = plan.map(|plan| FairMeter::new(plan, scenario.warmup));
     let mut sinks = (Meters::new(&header::of_simulation(scenario)), fair);
     let finished = slackline_sim::run_while(scenario, &mut sinks, &mut watch)?;
@@ -48,7 +48,7 @@ pub fn measure(
     let (meters, fair) = sinks;
     let fairness = fair.and_then(FairMeter::finish);
     let summary = meters.finish()?.summary;
-    Ok(Some((Measured::of(&summary, fairness, finished.events), summary)))
+    Ok(Some((RunResults::of(&summary, fairness, finished.events), summary)))
 }
 
 /// Properties of random hosts: the table `[family]` of a scenario.

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 /// Progress of all runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Done {
+pub struct GridProgress {
     /// Number of completed runs.
     pub runs: usize,
     /// Total number of runs.
@@ -16,7 +16,7 @@ pub struct Done {
 }
 
 /// Function that is called after each run, on any thread, with the progress. It may stop the runs.
-pub type Watch<'a> = dyn Fn(Done) -> ControlFlow<()> + Sync + 'a;
+pub type Watch<'a> = dyn Fn(GridProgress) -> ControlFlow<()> + Sync + 'a;
 
 /// Reason why not every run has a result.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub enum GridError<E> {
     },
     /// `watch` stopped the runs.
     #[error("stopped after {} of {} runs", .0.runs, .0.of)]
-    Stopped(Done),
+    Stopped(GridProgress),
 }
 
 /// Runs every case with every seed. Results are by case, then by seed. They do not depend on the
@@ -50,7 +50,7 @@ pub fn run<C: Sync, T: Send, E: Send>(
     let some = run_some(cases, seeds, watch, |case, seed| one(case, seed).map(Some))?;
     let runs = some.iter().flatten().flatten().count();
     let all = some.into_iter().map(|case| case.into_iter().collect());
-    let stopped = Done { runs, of: cases.len() * seeds.len() };
+    let stopped = GridProgress { runs, of: cases.len() * seeds.len() };
     all.collect::<Option<_>>().ok_or(GridError::Stopped(stopped))
 }
 
@@ -78,7 +78,7 @@ pub fn run_some<C: Sync, T: Send, E: Send>(
             failed.fetch_min(nth, Ordering::Relaxed);
         }
         let runs = done.fetch_add(1, Ordering::Relaxed) + 1;
-        if watch(Done { runs, of }).is_break() {
+        if watch(GridProgress { runs, of }).is_break() {
             stopped.store(true, Ordering::Relaxed);
         }
         Some(result)
@@ -97,7 +97,7 @@ pub fn run_some<C: Sync, T: Send, E: Send>(
 }
 
 /// A [`Watch`] that never stops the runs.
-pub fn to_the_end(_: Done) -> ControlFlow<()> {
+pub fn to_the_end(_: GridProgress) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
@@ -138,7 +138,7 @@ mod tests {
         assert!(run(&[0; 30], &[1, 2], &count, one).is_ok());
         assert_eq!(seen.into_inner(), 60);
         let found = run(&[0; 1_000], &[1, 2], &|_| ControlFlow::Break(()), one);
-        let Err(GridError::Stopped(Done { runs, of })) = found else { panic!("{found:?}") };
+        let Err(GridError::Stopped(GridProgress { runs, of })) = found else { panic!("{found:?}") };
         assert!((1..2_000).contains(&runs) && of == 2_000, "{runs} of {of}");
     }
 
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn watch_that_stops_after_the_last_run_loses_nothing() {
-        let at_the_end = |done: Done| match done.runs == done.of {
+        let at_the_end = |done: GridProgress| match done.runs == done.of {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
         };

@@ -26,6 +26,8 @@ mod simulate;
 
 pub use metric::NamedMetric;
 pub use numbers::{Meters, Numbers, of_nothing};
-pub use outputs::{Kept, Outputs, Wanted};
+pub use outputs::{OutputRequest, OutputResults, Outputs};
 pub use over_seeds::OverSeeds;
-pub use simulate::{SimulateError, Simulated, simulate, simulate_into, simulate_while, with_seed};
+pub use simulate::{
+    SimulateError, SimulationResults, simulate, simulate_into, simulate_while, with_seed,
+};

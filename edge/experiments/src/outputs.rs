@@ -10,7 +10,7 @@ use crate::numbers::{Meters, Numbers};
 
 /// Outputs of a run that are requested besides its summary.
 #[derive(Clone, Debug)]
-pub struct Wanted<W> {
+pub struct OutputRequest<W> {
     /// Destination of the trace.
     pub trace: Option<W>,
     /// Destination of the trace for the Perfetto UI.
@@ -28,7 +28,7 @@ pub struct Outputs<W: Write> {
 
 /// Results of all outputs.
 #[derive(Debug)]
-pub struct Kept {
+pub struct OutputResults {
     /// Numbers of the run, unless a record named an unknown vCPU or CPU.
     pub numbers: Result<Numbers, StrayRecord>,
     /// Result of writing the trace. `None` if it was not requested.
@@ -37,15 +37,15 @@ pub struct Kept {
     pub perfetto: Option<io::Result<()>>,
 }
 
-impl<W> Default for Wanted<W> {
-    fn default() -> Wanted<W> {
-        Wanted { trace: None, perfetto: None, xenmon: false }
+impl<W> Default for OutputRequest<W> {
+    fn default() -> OutputRequest<W> {
+        OutputRequest { trace: None, perfetto: None, xenmon: false }
     }
 }
 
 impl<W: Write> Outputs<W> {
     /// Starts the outputs for the run of this header.
-    pub fn new(header: &Header, wanted: Wanted<W>) -> Outputs<W> {
+    pub fn new(header: &Header, wanted: OutputRequest<W>) -> Outputs<W> {
         let meters = if wanted.xenmon { Meters::with_xenmon(header) } else { Meters::new(header) };
         let trace = wanted.trace.map(|out| Writer::new(out, header));
         let perfetto = wanted.perfetto.map(|out| Perfetto::new(out, header));
@@ -54,10 +54,10 @@ impl<W: Write> Outputs<W> {
 
     /// Completes the files and the numbers.
     #[must_use]
-    pub fn finish(self) -> Kept {
+    pub fn finish(self) -> OutputResults {
         let trace = self.trace.map(Writer::finish);
         let perfetto = self.perfetto.map(Perfetto::finish);
-        Kept { numbers: self.meters.finish(), trace, perfetto }
+        OutputResults { numbers: self.meters.finish(), trace, perfetto }
     }
 }
 

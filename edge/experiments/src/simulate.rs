@@ -13,7 +13,7 @@ use crate::numbers::{Meters, Numbers};
 
 /// Results of a simulation.
 #[derive(Debug)]
-pub struct Simulated {
+pub struct SimulationResults {
     /// Numbers of the run.
     pub numbers: Numbers,
     /// Results apart from the trace.
@@ -42,7 +42,7 @@ pub fn with_seed(mut scenario: Scenario, seed: u64) -> Scenario {
 ///
 /// # Errors
 /// If the scenario is invalid or not admitted, or breaks the contract.
-pub fn simulate(scenario: &Scenario) -> Result<Simulated, SimulateError> {
+pub fn simulate(scenario: &Scenario) -> Result<SimulationResults, SimulateError> {
     let to_the_end = |_| ControlFlow::Continue(());
     let whole = simulate_while(scenario, to_the_end)?;
     Ok(whole.expect("the run is not stopped"))
@@ -56,7 +56,7 @@ pub fn simulate(scenario: &Scenario) -> Result<Simulated, SimulateError> {
 pub fn simulate_while(
     scenario: &Scenario,
     watch: impl FnMut(Time) -> ControlFlow<()>,
-) -> Result<Option<Simulated>, SimulateError> {
+) -> Result<Option<SimulationResults>, SimulateError> {
     simulate_into(scenario, Meters::new(&header::of_simulation(scenario)), watch)
 }
 
@@ -68,10 +68,10 @@ pub fn simulate_into(
     scenario: &Scenario,
     mut meters: Meters,
     mut watch: impl FnMut(Time) -> ControlFlow<()>,
-) -> Result<Option<Simulated>, SimulateError> {
+) -> Result<Option<SimulationResults>, SimulateError> {
     let finished = slackline_sim::run_while(scenario, &mut meters, &mut watch)?;
     if finished.stopped.is_some() {
         return Ok(None);
     }
-    Ok(Some(Simulated { numbers: meters.finish()?, finished }))
+    Ok(Some(SimulationResults { numbers: meters.finish()?, finished }))
 }

@@ -398,7 +398,7 @@ impl Fence {
         self.budgets.revoke(tid);
     }
 
-    /// Restores a thread. All its [`Held`] refuse orders from now on.
+    /// Restores a thread. All its [`HeldThread`] refuse orders from now on.
     ///
     /// A thread that is not held is left alone. Works without the keeper.
     ///

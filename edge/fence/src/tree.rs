@@ -376,9 +376,9 @@ impl HeldTree {
         let _ = leaver_back(tid, original);
     }
 
-    /// Leaves the tree to the program that has changed it, as [`Held::leave`](super::Held::leave)
-    /// does. Returns the threads that differed from their orders, with the state that each will be
-    /// restored to.
+    /// Leaves the tree to the program that has changed it, as
+    /// [`HeldThread::leave`](super::HeldThread::leave) does. Returns the threads that differed from
+    /// their orders, with the state that each will be restored to.
     ///
     /// # Errors
     /// If the tree was restored, or the kernel refuses.

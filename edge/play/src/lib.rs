@@ -9,4 +9,4 @@ pub mod play;
 pub mod processes;
 mod teller;
 
-pub use outside::Losses;
+pub use outside::LostRequests;

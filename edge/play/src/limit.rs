@@ -1,6 +1,6 @@
 //! Interfaces that limit a process to a share of a CPU, one file each.
 //!
-//! [`Limited::apply`] puts a limit on a running process, or returns the reason why this host
+//! [`LimitedProcess::apply`] puts a limit on a running process, or returns the reason why this host
 //! cannot. Dropping its result removes the limit. If this process dies, its keeper removes it:
 //! before any change the keeper knows what has to be restored.
 //!
@@ -29,7 +29,7 @@ use slackline_live::session::{RequestError, SessionError};
 
 /// Interface that limits a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum LimitInterface {
     /// `SCHED_DEADLINE` of the kernel. It acts on the only thread of a process.
     Deadline,
     /// CFS quota of the kernel, in a cgroup of this version. It acts on the process.
@@ -41,16 +41,16 @@ pub enum Way {
     Slackline(CpuId),
 }
 
-impl Way {
+impl LimitInterface {
     /// Returns the name for users, which is the same in all versions.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
-            Way::Deadline => "deadline",
-            Way::Quota(Version::V1) => "quota-v1",
-            Way::Quota(Version::V2) => "quota-v2",
-            Way::Command(_) => "command",
-            Way::Slackline(_) => "slackline",
+            LimitInterface::Deadline => "deadline",
+            LimitInterface::Quota(Version::V1) => "quota-v1",
+            LimitInterface::Quota(Version::V2) => "quota-v2",
+            LimitInterface::Command(_) => "command",
+            LimitInterface::Slackline(_) => "slackline",
         }
     }
 
@@ -61,16 +61,18 @@ impl Way {
     #[must_use]
     pub fn usual_period(&self, share: CpuShare) -> Span {
         match self {
-            Way::Quota(_) => quota::usual_period(share),
-            Way::Deadline | Way::Command(_) | Way::Slackline(_) => Span::from_ms(10),
+            LimitInterface::Quota(_) => quota::usual_period(share),
+            LimitInterface::Deadline
+            | LimitInterface::Command(_)
+            | LimitInterface::Slackline(_) => Span::from_ms(10),
         }
     }
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for LimitInterface {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Way::Command(command) => write!(out, "command `{command}`"),
+            LimitInterface::Command(command) => write!(out, "command `{command}`"),
             _ => out.write_str(self.name()),
         }
     }
@@ -252,7 +254,7 @@ pub fn target(share: CpuShare, period: Span) -> Result<Reservation, LimitError> 
 
 /// A process under a limit. Dropping this value removes the limit.
 #[derive(Debug)]
-pub struct Limited(Kind);
+pub struct LimitedProcess(Kind);
 
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)] // There is only one value.
@@ -261,36 +263,38 @@ enum Kind {
     Kernel {
         fence: Fence,
     },
-    Command(command::Running),
-    Slackline(own::Running),
+    Command(command::LimitCommand),
+    Slackline(own::OwnLimit),
 }
 
-impl Limited {
+impl LimitedProcess {
     /// Puts the limit on. Only a quota also limits threads that the process starts later.
     ///
     /// # Errors
     /// If this host or the process does not allow it. All changes are undone then.
     pub fn apply(
-        way: &Way,
+        way: &LimitInterface,
         pid: i32,
         target: Reservation,
         keeper: KeeperCommand,
-    ) -> Result<Limited, LimitError> {
+    ) -> Result<LimitedProcess, LimitError> {
         let process = Tid::new(pid).ok_or_else(|| gone(pid))?;
-        Ok(Limited(match way {
-            Way::Slackline(cpu) => Kind::Slackline(own::apply(*cpu, process, target, keeper)?),
+        Ok(LimitedProcess(match way {
+            LimitInterface::Slackline(cpu) => {
+                Kind::Slackline(own::apply(*cpu, process, target, keeper)?)
+            }
             _ => {
                 let thread = ThreadRef::open(process, process)?;
                 let mut fence = Fence::start(keeper)?;
                 match way {
-                    Way::Command(command) => {
+                    LimitInterface::Command(command) => {
                         Kind::Command(command::apply(command, &thread, target, fence)?)
                     }
-                    Way::Quota(version) => {
+                    LimitInterface::Quota(version) => {
                         quota::apply(*version, &thread, target, &mut fence)?;
                         Kind::Kernel { fence }
                     }
-                    Way::Deadline | Way::Slackline(_) => {
+                    LimitInterface::Deadline | LimitInterface::Slackline(_) => {
                         deadline::apply(&thread, target, &mut fence)?;
                         Kind::Kernel { fence }
                     }

@@ -12,7 +12,7 @@ use slackline_units::{DomId, Time, VcpuId};
 #[derive(Debug)]
 pub struct LoadOrder<'a> {
     /// Role of the process.
-    pub part: Part<'a>,
+    pub part: LoadRole<'a>,
     /// Seed of the run.
     pub seed: u64,
     /// Time at which it begins, on the monotonic clock.
@@ -21,7 +21,7 @@ pub struct LoadOrder<'a> {
 
 /// Role of a load process.
 #[derive(Debug)]
-pub enum Part<'a> {
+pub enum LoadRole<'a> {
     /// A vCPU with a program.
     Program {
         /// Steps of the program.

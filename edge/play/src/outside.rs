@@ -11,24 +11,24 @@ use slackline_scenario::{Scenario, Step};
 use slackline_trace::Record;
 use slackline_units::{CpuId, CpuSet, Time, VcpuId};
 
-use crate::load_order::{LoadCommand, LoadOrder, Part};
+use crate::load_order::{LoadCommand, LoadOrder, LoadRole};
 use crate::processes::ProcessError;
-use crate::teller::{self, Teller};
+use crate::teller::{self, JobPipe};
 use slackline_linux::sys::{Tid, die_with_us, get_affinity, online_cpus, own_tid, set_affinity};
 
 /// All clients and the file server.
 #[derive(Debug, Default)]
-pub(crate) struct Outside {
-    files: Option<Outsider>,
-    clients: Vec<Outsider>,
+pub(crate) struct ExternalProcesses {
+    files: Option<ExternalProcess>,
+    clients: Vec<ExternalProcess>,
     /// CPUs on which they run. `None` for all CPUs.
     cpus: Option<CpuSet>,
 }
 
 #[derive(Debug)]
-struct Outsider {
+struct ExternalProcess {
     child: Child,
-    teller: Teller,
+    teller: JobPipe,
     name: String,
     /// First vCPU of the domain that it talks to, which its records name.
     vcpu: VcpuId,
@@ -39,7 +39,7 @@ struct Outsider {
 
 /// Requests that a client lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Losses {
+pub struct LostRequests {
     /// Kind of client and its domain: `httperf of web`.
     pub name: String,
     /// Number of requests that were answered.
@@ -48,14 +48,14 @@ pub struct Losses {
     pub lost: u64,
 }
 
-impl Outside {
+impl ExternalProcesses {
     /// Creates an empty set. Its processes will avoid the CPUs in `scheduled`.
-    pub(crate) fn new(scheduled: &[CpuId]) -> Outside {
+    pub(crate) fn new(scheduled: &[CpuId]) -> ExternalProcesses {
         let ours = get_affinity(own_tid()).and_then(|ours| Ok(ours.and(&online_cpus()?)));
         let mut cpus = ours.unwrap_or_default();
         scheduled.iter().for_each(|&cpu| cpus.remove(cpu));
         let cpus = (!cpus.is_empty()).then_some(cpus);
-        Outside { files: None, clients: Vec::new(), cpus }
+        ExternalProcesses { files: None, clients: Vec::new(), cpus }
     }
 
     /// Starts a file server if any task requests files. Returns its port.
@@ -71,7 +71,7 @@ impl Outside {
         if !steps.any(|step| matches!(step, Step::Device(DeviceStep::Ask { .. }))) {
             return Ok(None);
         }
-        let order = LoadOrder { part: Part::Files, seed: scenario.seed, start: Time::START };
+        let order = LoadOrder { part: LoadRole::Files, seed: scenario.seed, start: Time::START };
         let vcpu = scenario.domains[0].vcpus[0];
         let mut files = self.start(&order, load, "the file server".into(), vcpu)?;
         let ports = files.teller.ready().ok_or_else(|| files.not_ready())?;
@@ -93,7 +93,7 @@ impl Outside {
             let begins = client.from.max(domain.joins);
             let start = origin + (begins - Time::START);
             let port = port_for(&client.kind, ports[client.to]);
-            let part = Part::Client { client, number, port, begins };
+            let part = LoadRole::Client { client, number, port, begins };
             let order = LoadOrder { part, seed: scenario.seed, start };
             let name = format!("{} of {}", kind(client), domain.name);
             let client = self.start(&order, load, name, domain.vcpus[0])?;
@@ -108,7 +108,7 @@ impl Outside {
         load: LoadCommand<'_>,
         name: String,
         vcpu: VcpuId,
-    ) -> Result<Outsider, ProcessError> {
+    ) -> Result<ExternalProcess, ProcessError> {
         let mut command = load(order);
         let program = command.get_program().to_string_lossy().into_owned();
         command.stdin(Stdio::null()).stdout(Stdio::piped());
@@ -120,8 +120,8 @@ impl Outside {
             // If that is refused, the client shares our CPUs, and the results include its CPU time.
             let _ = set_affinity(tid, cpus);
         }
-        let teller = Teller::new(child.stdout.take().expect("the standard output is a pipe"));
-        Ok(Outsider { child, teller, name, vcpu, answered: 0, lost: 0, has_ended: false })
+        let teller = JobPipe::new(child.stdout.take().expect("the standard output is a pipe"));
+        Ok(ExternalProcess { child, teller, name, vcpu, answered: 0, lost: 0, has_ended: false })
     }
 
     /// Appends the records that the clients have reported.
@@ -153,9 +153,9 @@ impl Outside {
     }
 
     /// Returns the losses of all clients that have any.
-    pub(crate) fn losses(&self) -> Vec<Losses> {
+    pub(crate) fn losses(&self) -> Vec<LostRequests> {
         let lost = self.clients.iter().filter(|client| client.lost > 0);
-        let losses = lost.map(|client| Losses {
+        let losses = lost.map(|client| LostRequests {
             name: client.name.clone(),
             answered: client.answered,
             lost: client.lost,
@@ -164,7 +164,7 @@ impl Outside {
     }
 }
 
-impl Outsider {
+impl ExternalProcess {
     fn not_ready(&mut self) -> ProcessError {
         let how = match self.child.try_wait() {
             Ok(Some(status)) => status.to_string(),
@@ -174,7 +174,7 @@ impl Outsider {
     }
 }
 
-impl Drop for Outsider {
+impl Drop for ExternalProcess {
     /// Kills the process. There is nothing to restore.
     fn drop(&mut self) {
         let _ = self.child.kill();

@@ -13,7 +13,7 @@ use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 use thiserror::Error;
 
 use crate::load_order::LoadCommand;
-use crate::outside::{Losses, Outside};
+use crate::outside::{ExternalProcesses, LostRequests};
 use crate::processes::{ManagedProcesses, ProcessError};
 use slackline_fence::KeeperCommand;
 use slackline_linux::sys::monotonic;
@@ -43,7 +43,7 @@ pub struct Options<'a> {
 
 /// Results of a live run apart from its trace.
 #[derive(Debug, Default)]
-pub struct Finished {
+pub struct PlayResults {
     /// Time at which the run was stopped early. `None` if it reached its end.
     pub stopped: Option<Time>,
     /// Changes and late joins that were not admitted: time, vCPU and reason.
@@ -51,7 +51,7 @@ pub struct Finished {
     /// Processes that ended too early: time, name, and exit code or signal in words.
     pub ended: Vec<(Time, String, String)>,
     /// Requests that clients gave up.
-    pub lost: Vec<Losses>,
+    pub lost: Vec<LostRequests>,
     /// Results of the agents in guests.
     pub heard: Vec<Heard>,
     /// Data that went through relays to guests.
@@ -175,7 +175,7 @@ pub fn run<S: Sink>(
     scenario: &Scenario,
     mut options: Options<'_>,
     sink: &mut S,
-) -> Result<Finished, LiveError> {
+) -> Result<PlayResults, LiveError> {
     check(scenario)?;
     // Tests if this thread may become real-time, before anything is changed.
     drop(Punctual::begin().map_err(|source| SessionError::NoRealTime { source })?);
@@ -216,13 +216,13 @@ struct Play<'a> {
     // The session is dropped before the processes: threads are restored before processes are ended.
     session: Session,
     processes: ManagedProcesses,
-    outside: Outside,
+    outside: ExternalProcesses,
     /// Actions still to come, the latest first.
     actions: Vec<Action>,
     /// Joined vCPUs of the scenario.
     ids: BTreeMap<VcpuId, JoinId>,
     origin: Time,
-    outcome: Finished,
+    outcome: PlayResults,
     records: Vec<Entry>,
 }
 
@@ -236,7 +236,7 @@ impl<'a> Play<'a> {
         let first = &scenario.domains[0];
         let processes = ManagedProcesses::new(scenario);
         let mut processes = processes.map_err(|error| of_process(first, error))?;
-        let mut outside = Outside::new(&options.cpus);
+        let mut outside = ExternalProcesses::new(&options.cpus);
         let files = outside.start_files(scenario, options.load);
         let files = files.map_err(|error| of_process(first, error))?;
         let mut ports: Vec<Ports> = Vec::new();
@@ -258,7 +258,7 @@ impl<'a> Play<'a> {
             // simulated one.
             wall_clock: None,
         })?;
-        let (ids, outcome, records) = (BTreeMap::new(), Finished::default(), Vec::new());
+        let (ids, outcome, records) = (BTreeMap::new(), PlayResults::default(), Vec::new());
         Ok(Play { scenario, session, processes, outside, actions, ids, origin, outcome, records })
     }
 
@@ -497,7 +497,7 @@ impl<'a> Play<'a> {
         mut self,
         result: Result<(), LiveError>,
         sink: &mut S,
-    ) -> Result<Finished, LiveError> {
+    ) -> Result<PlayResults, LiveError> {
         let vcpus: Vec<VcpuId> = self.ids.keys().copied().collect();
         self.note_started(&vcpus);
         let Play { session, mut processes, mut outside, origin, mut outcome, .. } = self;
@@ -516,7 +516,11 @@ impl<'a> Play<'a> {
 }
 
 /// Returns new records of load processes, clients and the file server.
-fn take_told(origin: Time, processes: &mut ManagedProcesses, outside: &mut Outside) -> Vec<Record> {
+fn take_told(
+    origin: Time,
+    processes: &mut ManagedProcesses,
+    outside: &mut ExternalProcesses,
+) -> Vec<Record> {
     let mut told = Vec::new();
     processes.take_jobs(origin, &mut told);
     outside.take_records(origin, &mut told);

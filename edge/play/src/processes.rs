@@ -16,9 +16,9 @@ use slackline_trace::Record;
 use slackline_units::{Time, VcpuId};
 use thiserror::Error;
 
-use crate::load_order::{LoadCommand, LoadOrder, Part, callers};
+use crate::load_order::{LoadCommand, LoadOrder, LoadRole, callers};
 use crate::nodes::Nodes;
-use crate::teller::{Teller, is_readable, record};
+use crate::teller::{JobPipe, is_readable, record};
 use slackline_linux::cgroup::{CgroupError, TreePlace};
 use slackline_linux::sys::{Tid, die_with_us};
 use slackline_linux::thread::{TaskFd, ThreadError, ThreadRef};
@@ -117,8 +117,8 @@ struct Process {
     started: Vec<TaskFd>,
     name: String,
     vcpus: Vec<VcpuId>,
-    teller: Option<Teller>,
-    complaints: Option<Complaints>,
+    teller: Option<JobPipe>,
+    complaints: Option<ErrorOutput>,
 }
 
 /// Thing whose threads are scheduled.
@@ -130,7 +130,7 @@ enum Target {
 
 /// Standard error of a program. It is kept, and shown only if the program ends by itself.
 #[derive(Debug)]
-struct Complaints {
+struct ErrorOutput {
     pipe: ChildStderr,
     last: Vec<u8>,
 }
@@ -138,7 +138,7 @@ struct Complaints {
 /// Number of bytes kept of it.
 const COMPLAINTS: usize = 1 << 12;
 
-impl Complaints {
+impl ErrorOutput {
     fn take(&mut self) {
         let mut bytes = [0; COMPLAINTS];
         while is_readable(&self.pipe, Duration::ZERO) {
@@ -159,7 +159,7 @@ impl Complaints {
 
 /// A process that has ended by itself.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct EndedProcess {
     pub(crate) name: String,
     pub(crate) vcpus: Vec<VcpuId>,
     /// Exit code or signal, in words.
@@ -196,12 +196,12 @@ impl ManagedProcesses {
             None if domain.system.is_some() => {
                 let system = domain.system.as_ref().expect("a domain with devices has a system");
                 let from = callers(scenario, domain);
-                let part = Part::System { system, domain: domain.id, from, files };
+                let part = LoadRole::System { system, domain: domain.id, from, files };
                 let mut command = load(&LoadOrder { part, seed, start: starts(domain.joins) });
                 command.stdin(Stdio::null());
                 let process = self.start_load(command, domain, domain.vcpus[0])?;
                 // All threads must exist before they are held.
-                let ports = process.teller.as_mut().and_then(Teller::ready);
+                let ports = process.teller.as_mut().and_then(JobPipe::ready);
                 return ports.ok_or_else(|| {
                     let status = process.reap();
                     let (program, how) = (process.name.clone(), process.how(status));
@@ -212,7 +212,7 @@ impl ManagedProcesses {
                 for &vcpu in &domain.vcpus {
                     let node = self.nodes.take(vcpu);
                     let others = node.as_ref().map_or(&[][..], |node| &node.others);
-                    let part = Part::Program { program: domain.program_of(vcpu), vcpu, others };
+                    let part = LoadRole::Program { program: domain.program_of(vcpu), vcpu, others };
                     let mut command =
                         load(&LoadOrder { part, seed, start: starts(domain.wakes(vcpu)) });
                     let socket = node.map(|node| OwnedFd::from(node.socket));
@@ -254,7 +254,7 @@ impl ManagedProcesses {
         command.stdout(Stdio::piped());
         let mut process = spawn(command, domain.vcpu_name(vcpu), vec![vcpu])?;
         let stdout = process.child.as_mut().and_then(|child| child.stdout.take());
-        process.teller = stdout.map(Teller::new);
+        process.teller = stdout.map(JobPipe::new);
         self.processes.push(process);
         Ok(self.processes.last_mut().expect("the process was added above"))
     }
@@ -289,14 +289,14 @@ impl ManagedProcesses {
 
     /// Returns the processes that have ended by themselves, or lost a vCPU. `gone` has the vCPUs
     /// whose threads have ended.
-    pub(crate) fn ended(&mut self, gone: &[VcpuId]) -> Vec<Ended> {
+    pub(crate) fn ended(&mut self, gone: &[VcpuId]) -> Vec<EndedProcess> {
         let mut ended = Vec::new();
         for process in &mut self.processes {
             let status = process.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
             if status.is_some() || process.vcpus.iter().any(|vcpu| gone.contains(vcpu)) {
                 let (name, vcpus) = (process.name.clone(), process.vcpus.clone());
                 let status = status.or_else(|| process.reap());
-                ended.push(Ended { name, vcpus, how: process.how(status) });
+                ended.push(EndedProcess { name, vcpus, how: process.how(status) });
             }
         }
         ended
@@ -387,7 +387,7 @@ fn spawn(mut command: Command, name: String, vcpus: Vec<VcpuId>) -> Result<Proce
     let child = command.spawn();
     let mut child = child.map_err(|source| ProcessError::NotStarted { program, source })?;
     let pid = i32::try_from(child.id()).unwrap_or(i32::MAX);
-    let complaints = child.stderr.take().map(|pipe| Complaints { pipe, last: Vec::new() });
+    let complaints = child.stderr.take().map(|pipe| ErrorOutput { pipe, last: Vec::new() });
     let (target, started) = (Target::Process(pid), Vec::new());
     let child = Some(child);
     Ok(Process { target, child, started, name, vcpus, teller: None, complaints })
@@ -474,7 +474,7 @@ impl Process {
             Some((None, Some(signal))) => format!("signal {signal}"),
             _ => "one of its threads has ended".into(),
         };
-        match self.complaints.as_mut().and_then(Complaints::last_line) {
+        match self.complaints.as_mut().and_then(ErrorOutput::last_line) {
             Some(line) => format!("{how}; last output: {line}"),
             None => how,
         }
@@ -497,7 +497,7 @@ impl Process {
     }
 
     fn take_jobs(&mut self, origin: Time, into: &mut Vec<Record>) {
-        let notes = self.teller.as_mut().map(Teller::take).unwrap_or_default();
+        let notes = self.teller.as_mut().map(JobPipe::take).unwrap_or_default();
         into.extend(notes.into_iter().filter_map(|note| record(note, self.vcpus[0], origin)));
     }
 }

@@ -15,16 +15,16 @@ const READY_WITHIN: Duration = Duration::from_secs(30);
 
 /// Pipe of a load process, with the notes read from it.
 #[derive(Debug)]
-pub(crate) struct Teller {
+pub(crate) struct JobPipe {
     pipe: ChildStdout,
     reader: NoteReader,
     /// Notes that came together with the ready note.
     early: Vec<Note>,
 }
 
-impl Teller {
-    pub(crate) fn new(pipe: ChildStdout) -> Teller {
-        Teller { pipe, reader: NoteReader::default(), early: Vec::new() }
+impl JobPipe {
+    pub(crate) fn new(pipe: ChildStdout) -> JobPipe {
+        JobPipe { pipe, reader: NoteReader::default(), early: Vec::new() }
     }
 
     /// Waits until the process is ready. `None` if it closes the pipe before or takes too long.

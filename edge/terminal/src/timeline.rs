@@ -54,7 +54,7 @@ pub struct Timeline {
     clock: GridClock,
     pub(crate) knows: Knowledge,
     pub(crate) rows: Vec<Row>,
-    pub(crate) lanes: Vec<Vec<Vec<Held>>>,
+    pub(crate) lanes: Vec<Vec<Vec<OccupantShare>>>,
     pub(crate) ended: Option<Time>,
     latest: Time,
 }
@@ -64,7 +64,7 @@ pub struct Timeline {
 pub(crate) struct Row {
     pub(crate) vcpu: VcpuId,
     pub(crate) name: String,
-    pub(crate) cells: Vec<Cell>,
+    pub(crate) cells: Vec<TimelineCell>,
     pub(crate) periods: Vec<Period>,
     /// Reservation at the end of the window.
     pub(crate) promise: Option<Reservation>,
@@ -73,7 +73,7 @@ pub(crate) struct Row {
 
 /// Activity of a vCPU in one column.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Cell {
+pub(crate) struct TimelineCell {
     /// CPU time used within the reservation.
     pub(crate) due: Span,
     /// CPU time used from slack.
@@ -103,7 +103,7 @@ impl Period {
 
 /// Part of a CPU's column that a vCPU used.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Held {
+pub(crate) struct OccupantShare {
     pub(crate) vcpu: VcpuId,
     pub(crate) due: Span,
     pub(crate) spare: Span,
@@ -133,7 +133,7 @@ impl Timeline {
         let row = |(vcpu, name)| Row {
             vcpu,
             name,
-            cells: vec![Cell::default(); window.columns()],
+            cells: vec![TimelineCell::default(); window.columns()],
             periods: Vec::new(),
             promise: None,
             awake_since: None,
@@ -225,7 +225,7 @@ impl Timeline {
                     held.due += due;
                     held.spare += spare;
                 }
-                None => cell.push(Held { vcpu, due, spare }),
+                None => cell.push(OccupantShare { vcpu, due, spare }),
             }
         }
     }

@@ -3,15 +3,17 @@
 use slackline_experiments::OverSeeds;
 
 use super::{Case, Finding, Verdict};
-use crate::comparison::{By, Test};
+use crate::comparison::{Formula, Test};
 use crate::numbers::digits;
-use crate::published::{Is, Read};
+use crate::published::{PrintedValue, ValueSource};
 use crate::statistics::rank_correlation;
 use crate::tolerance::Tolerance;
 
 /// Compares a number with a published number.
 pub(super) fn number(case: &Case<'_>, cases: &[Case<'_>]) -> Finding {
-    let (Is::Number(theirs), Some(ours)) = (&case.value.is, case.ours()) else { return unknown() };
+    let (PrintedValue::Number(theirs), Some(ours)) = (&case.value.is, case.ours()) else {
+        return unknown();
+    };
     let off = match (case.value.unit.as_str(), *theirs) {
         ("%", _) | (_, 0.0) => format!("{} points off", digits((ours.median - theirs).abs())),
         (_, theirs) => {
@@ -34,7 +36,7 @@ pub(super) fn number(case: &Case<'_>, cases: &[Case<'_>]) -> Finding {
         false => format!("more than {tolerance}"),
     };
     if case.spec.by.is_some() || !case.against.is_empty() {
-        let neutral = if case.spec.by == Some(By::Ratio) { 1.0 } else { 0.0 };
+        let neutral = if case.spec.by == Some(Formula::Ratio) { 1.0 } else { 0.0 };
         let same = (ours.median - neutral) * (theirs - neutral) > 0.0;
         let times = (ours.median - neutral) / (theirs - neutral);
         return match same {
@@ -51,7 +53,8 @@ pub(super) fn number(case: &Case<'_>, cases: &[Case<'_>]) -> Finding {
     let others = cases.iter().filter(|other| !std::ptr::eq(*other, case));
     let mut pairs = 0;
     for other in others {
-        let (Is::Number(their_other), Some(our_other)) = (&other.value.is, other.ours()) else {
+        let (PrintedValue::Number(their_other), Some(our_other)) = (&other.value.is, other.ours())
+        else {
             continue;
         };
         let gives = case.value.give + other.value.give;
@@ -117,7 +120,7 @@ pub(super) fn inside(case: &Case<'_>, (low, high): (f64, f64)) -> Finding {
         below && (highest <= high || tolerance.holds(highest, high, case.value.give))
     };
     match (is_in(case.tolerance), case.value.read) {
-        (true, Read::Plot) => {
+        (true, ValueSource::Plot) => {
             let says = format!("{ours}: on the plot, of which only the axis is known");
             (Verdict::NothingToCompare, says)
         }

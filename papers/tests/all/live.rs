@@ -9,8 +9,8 @@ use std::path::Path;
 use slackline_experiments::grid::to_the_end;
 use slackline_experiments::header;
 use slackline_papers::{
-    Experiment, Judged, LiveRunner, Paper, PaperError, Provenance, Results, Unplayed, Verdict,
-    judge, page,
+    Experiment, LiveRunner, Paper, PaperError, PlayError, Provenance, Results, Verdict,
+    VerdictGroup, judge, page,
 };
 use slackline_scenario::Scenario;
 use slackline_trace::{Header, Record, Sink, VcpuName};
@@ -162,10 +162,10 @@ impl LiveRunner for Simulated {
         header::of_simulation(scenario)
     }
 
-    fn play(&self, scenario: &Scenario, sink: &mut dyn Sink) -> Result<(), Unplayed> {
-        scenario.admit().map_err(|error| Unplayed::Declined(error.to_string()))?;
+    fn play(&self, scenario: &Scenario, sink: &mut dyn Sink) -> Result<(), PlayError> {
+        scenario.admit().map_err(|error| PlayError::Declined(error.to_string()))?;
         if self.stops_after == Some(self.runs.get()) {
-            return Err(Unplayed::Stopped);
+            return Err(PlayError::Stopped);
         }
         self.runs.set(self.runs.get() + 1);
         slackline_sim::run(scenario, &mut Passed(sink)).expect("an admitted scenario");
@@ -173,7 +173,7 @@ impl LiveRunner for Simulated {
     }
 }
 
-fn judged(experiment: &Experiment, results: &Results, folder: &Path) -> Judged {
+fn judged(experiment: &Experiment, results: &Results, folder: &Path) -> VerdictGroup {
     let published = Paper::read(folder).and_then(|paper| paper.published()).expect("good values");
     judge(experiment, results, &published, 0).expect("the results can be judged").remove(0)
 }

@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 
 use slackline_experiments::grid::to_the_end;
 use slackline_papers::{
-    Calibration, Experiment, Judged, Paper, PaperError, Provenance, Results, Verdict, judge, page,
-    tally,
+    Calibration, Experiment, Paper, PaperError, Provenance, Results, Verdict, VerdictGroup, judge,
+    page, tally,
 };
 
 fn tiny() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tiny")
 }
 
-fn run() -> (Paper, Experiment, Results, Vec<Judged>) {
+fn run() -> (Paper, Experiment, Results, Vec<VerdictGroup>) {
     let paper = Paper::read(&tiny()).expect("a good paper");
     let experiment = Experiment::read(&tiny(), "fig-1").expect("a good experiment");
     let results = experiment.run(&to_the_end).expect("the experiment can be run");
@@ -22,7 +22,7 @@ fn run() -> (Paper, Experiment, Results, Vec<Judged>) {
     (paper, experiment, results, judged)
 }
 
-fn verdict(judged: &[Judged], group: usize, id: &str) -> (Verdict, String) {
+fn verdict(judged: &[VerdictGroup], group: usize, id: &str) -> (Verdict, String) {
     let row = judged[group].rows.iter().find(|row| row.id == id).expect("a row of this id");
     (row.verdict, row.sentence.clone())
 }
@@ -47,7 +47,7 @@ fn each_verdict_follows_its_rule() {
 }
 
 /// Returns the verdicts after a change of `fig-1.toml` or `published.toml`.
-fn judged_with(file: &str, good: &str, other: &str) -> Vec<Judged> {
+fn judged_with(file: &str, good: &str, other: &str) -> Vec<VerdictGroup> {
     let (_keep, folder) = copy();
     let path = folder.join(file);
     let text = fs::read_to_string(&path).expect("a file of the paper");

@@ -24,7 +24,7 @@ pub enum Fate {
 
 /// A change that was tried.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Changed {
+pub struct TriedMutant {
     /// Description by the tool, with file, line and column.
     pub name: String,
     /// Path of the changed file.
@@ -33,7 +33,7 @@ pub struct Changed {
     pub fate: Fate,
 }
 
-impl Changed {
+impl TriedMutant {
     /// Returns the description by the tool without the position.
     #[must_use]
     pub fn change(&self) -> &str {
@@ -55,7 +55,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    fn of(changed: &[Changed]) -> Counts {
+    fn of(changed: &[TriedMutant]) -> Counts {
         let count = |fate| changed.iter().filter(|one| one.fate == fate).count();
         Counts {
             caught: count(Fate::Caught),
@@ -74,16 +74,17 @@ impl Counts {
 }
 
 /// Returns the changes that no test noticed.
-pub(super) fn missed(changed: &[Changed]) -> impl Iterator<Item = &Changed> {
+pub(super) fn missed(changed: &[TriedMutant]) -> impl Iterator<Item = &TriedMutant> {
     changed.iter().filter(|one| one.fate == Fate::Missed)
 }
 
 /// Merges the results of a later stage. They replace only results of changes that no test had
 /// noticed: the tool also tries changes that it was not asked for, such as deleted fields of
 /// structs.
-pub(super) fn merge(all: &mut [Changed], later: Vec<Changed>) {
+pub(super) fn merge(all: &mut [TriedMutant], later: Vec<TriedMutant>) {
     for one in later {
-        let is_it = |before: &&mut Changed| before.name == one.name && before.fate == Fate::Missed;
+        let is_it =
+            |before: &&mut TriedMutant| before.name == one.name && before.fate == Fate::Missed;
         if let Some(before) = all.iter_mut().find(is_it) {
             *before = one;
         }
@@ -91,13 +92,13 @@ pub(super) fn merge(all: &mut [Changed], later: Vec<Changed>) {
 }
 
 /// Reads the output file of the tool.
-pub(super) fn read(file: &Path) -> Result<Vec<Changed>> {
+pub(super) fn read(file: &Path) -> Result<Vec<TriedMutant>> {
     let text =
         fs::read_to_string(file).with_context(|| format!("there is no {}", file.display()))?;
     parse(&text)
 }
 
-fn parse(text: &str) -> Result<Vec<Changed>> {
+fn parse(text: &str) -> Result<Vec<TriedMutant>> {
     let value: Value = serde_json::from_str(text)?;
     let outcomes = value["outcomes"].as_array().context("no outcomes")?;
     let mut changed = Vec::new();
@@ -118,7 +119,7 @@ fn parse(text: &str) -> Result<Vec<Changed>> {
             "Unviable" => Fate::Unviable,
             other => anyhow::bail!("an unknown outcome, `{other}`"),
         };
-        changed.push(Changed { name: text("name")?, file: text("file")?, fate });
+        changed.push(TriedMutant { name: text("name")?, file: text("file")?, fate });
     }
     Ok(changed)
 }
@@ -146,7 +147,7 @@ pub(super) fn examine(names: &[&str]) -> String {
 pub fn report(
     name: &str,
     settings: &Settings,
-    changed: &[Changed],
+    changed: &[TriedMutant],
     is_whole: bool,
 ) -> (String, bool) {
     let counts = Counts::of(changed);
@@ -188,9 +189,9 @@ pub fn report(
 mod unit {
     use super::*;
 
-    fn changed(line: usize, fate: Fate) -> Changed {
+    fn changed(line: usize, fate: Fate) -> TriedMutant {
         let name = format!("a.rs:{line}:9: replace < with <= in f");
-        Changed { name, file: "a.rs".into(), fate }
+        TriedMutant { name, file: "a.rs".into(), fate }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::step;
 
 /// Results of a build.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Built {
+pub struct BuildResults {
     /// Test programs of the workspace.
     pub tests: Vec<Test>,
     /// Path of the program for users.
@@ -53,7 +53,7 @@ impl Test {
 /// # Errors
 ///
 /// If something cannot be built, or cargo's output has an unknown form.
-pub fn build() -> Result<Built> {
+pub fn build() -> Result<BuildResults> {
     let built = build_of(&["--workspace"])?;
     ensure!(built.program.is_file(), "cargo built no slackline");
     Ok(built)
@@ -64,13 +64,13 @@ pub fn build() -> Result<Built> {
 /// # Errors
 ///
 /// As for [`build`].
-pub fn build_of(options: &[&str]) -> Result<Built> {
+pub fn build_of(options: &[&str]) -> Result<BuildResults> {
     let mut cargo = step::linting_cargo();
     cargo.args(["test", "--locked", "--no-run", "--quiet"]).args(options);
     cargo.arg("--message-format=json-diagnostic-rendered-ansi");
     let mut child = cargo.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
     let messages = child.stdout.take().context("cargo has no output")?;
-    let mut built = Built::default();
+    let mut built = BuildResults::default();
     for line in BufReader::new(messages).lines() {
         take(&mut built, &serde_json::from_str(&line?).context("cargo says something unknown")?)?;
     }
@@ -81,7 +81,7 @@ pub fn build_of(options: &[&str]) -> Result<Built> {
     Ok(built)
 }
 
-fn take(built: &mut Built, message: &Value) -> Result<()> {
+fn take(built: &mut BuildResults, message: &Value) -> Result<()> {
     if let Some(text) = message["message"]["rendered"].as_str() {
         eprint!("{text}");
         built.warnings += usize::from(message["message"]["level"] == "warning");
@@ -133,7 +133,7 @@ mod unit {
 
     #[test]
     fn test_programs_and_other_artifacts_are_distinguished() {
-        let mut built = Built::default();
+        let mut built = BuildResults::default();
         let id = "path+file:///slackline/edge/cli#slackline@0.1.0";
         let messages = [
             artifact(id, "bin", "slackline", false),
@@ -155,7 +155,7 @@ mod unit {
 
     #[test]
     fn package_name_is_found_with_and_without_the_folder() {
-        let mut built = Built::default();
+        let mut built = BuildResults::default();
         let id = |end: &str| format!("path+file:///slackline/edge/cli#{end}");
         for (end, kind) in [("0.1.0", "lib"), ("slackline-live@0.1.0", "test")] {
             take(&mut built, &artifact(&id(end), kind, "live", true))

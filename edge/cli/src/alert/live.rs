@@ -5,14 +5,16 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use slackline_experiments::alert::{CaseResult, Limiter, Run};
+use slackline_experiments::alert::{CaseResult, DomainErrors, Limiter};
 use slackline_fence::KeeperCommand;
 use slackline_linux::cgroup::Version;
 use slackline_linux::sys::{die_with_us, online_cpus};
 use slackline_live::Punctual;
 use slackline_live::session::SessionError;
 use slackline_metrics::allocation_error;
-use slackline_play::limit::{CommandLine, LimitError, Limited, Sample, Sampler, Way, target};
+use slackline_play::limit::{
+    CommandLine, LimitError, LimitInterface, LimitedProcess, Sample, Sampler, target,
+};
 use slackline_play::play::LiveError;
 use slackline_policy::nearest;
 use slackline_units::{CpuId, CpuShare, Span, Time};
@@ -31,7 +33,7 @@ const SECOND: Span = Span::from_secs(1);
 /// Mechanisms, targets and length of a live test.
 #[derive(Debug)]
 pub(super) struct LivePlan {
-    ways: Vec<Way>,
+    ways: Vec<LimitInterface>,
     /// `Asked` if an unavailable mechanism is an error, since it was requested by name.
     demand: Demand,
     targets: Vec<CpuShare>,
@@ -51,15 +53,19 @@ impl LivePlan {
         length: Span,
     ) -> Result<LivePlan, Problem> {
         let cpu = cpu(args.cpu)?;
-        let all =
-            [Way::Slackline(cpu), Way::Deadline, Way::Quota(Version::V1), Way::Quota(Version::V2)];
+        let all = [
+            LimitInterface::Slackline(cpu),
+            LimitInterface::Deadline,
+            LimitInterface::Quota(Version::V1),
+            LimitInterface::Quota(Version::V2),
+        ];
         let named = |name: &String| {
             all.iter().find(|way| way.name() == name).cloned().ok_or_else(|| no_way(name, &all))
         };
         let mut ways = args.limiter.iter().map(named).collect::<Result<Vec<_>, _>>()?;
         for command in &args.limiter_command {
             let parsed: CommandLine = command.parse().map_err(of_limit)?;
-            ways.push(Way::Command(parsed));
+            ways.push(LimitInterface::Command(parsed));
         }
         let demand = if ways.is_empty() { Demand::AllThereAre } else { Demand::Asked };
         if demand == Demand::AllThereAre {
@@ -79,7 +85,7 @@ impl LivePlan {
 
     /// Tests every mechanism at every target, one after the other.
     pub(super) fn run(&self) -> Result<Vec<CaseResult>, Problem> {
-        let is_command = |way: &Way| matches!(way, Way::Command(_));
+        let is_command = |way: &LimitInterface| matches!(way, LimitInterface::Command(_));
         if !self.ways.iter().all(is_command) {
             // A user who may not be real-time cannot use any of these mechanisms. One error says
             // so, instead of one for each mechanism.
@@ -144,13 +150,22 @@ impl LivePlan {
         matches!(error, LimitError::TooFine { .. }) || self.demand == Demand::AllThereAre
     }
 
-    fn test(&self, way: &Way, share: CpuShare, watch: &mut Watch) -> Result<Run, Stop> {
+    fn test(
+        &self,
+        way: &LimitInterface,
+        share: CpuShare,
+        watch: &mut Watch,
+    ) -> Result<DomainErrors, Stop> {
         let reservation = target(share, way.usual_period(share))?;
         let load = Load::start(self.length)?;
-        let mut limited =
-            Limited::apply(way, load.pid(), reservation, KeeperCommand::ourselves(["keep"]))?;
+        let mut limited = LimitedProcess::apply(
+            way,
+            load.pid(),
+            reservation,
+            KeeperCommand::ourselves(["keep"]),
+        )?;
         let mut sampler = Sampler::start(load.pid()).map_err(|error| gone(&error))?;
-        let mut sample = |limited: &mut Limited| -> Result<Sample, Stop> {
+        let mut sample = |limited: &mut LimitedProcess| -> Result<Sample, Stop> {
             let sample = sampler.after(SECOND).map_err(|error| gone(&error))?;
             limited.check()?;
             watch.second()?;
@@ -169,11 +184,11 @@ impl LivePlan {
 }
 
 /// Combines consecutive samples into one run.
-fn summed(share: CpuShare, samples: &[Sample]) -> Run {
+fn summed(share: CpuShare, samples: &[Sample]) -> DomainErrors {
     let error = |sample: &Sample| allocation_error(sample.used, sample.to - sample.from, share);
     let used = samples.iter().fold(Span::ZERO, |sum, sample| sum + sample.used);
     let over = samples.iter().fold(Span::ZERO, |sum, sample| sum + (sample.to - sample.from));
-    Run {
+    DomainErrors {
         target: share,
         seed: 0,
         seconds: samples.iter().map(error).collect(),
@@ -270,8 +285,8 @@ fn cpu(asked: Option<usize>) -> Result<CpuId, Problem> {
     })
 }
 
-fn no_way(name: &str, all: &[Way]) -> Problem {
-    let names = || all.iter().map(Way::name);
+fn no_way(name: &str, all: &[LimitInterface]) -> Problem {
+    let names = || all.iter().map(LimitInterface::name);
     let hint = match nearest(name, names()) {
         Some(meant) => format!("did you mean `{meant}`?"),
         None => format!("there are {}", names().collect::<Vec<_>>().join(", ")),

@@ -15,7 +15,7 @@ use std::sync::LazyLock;
 use slackline_experiments::OverSeeds;
 use slackline_experiments::alert::{AS_PUBLISHED, CaseResult, Form, Limiter, percent};
 use slackline_metrics::AllocationErrors;
-use slackline_papers::{Is, Published, Value, Verdict};
+use slackline_papers::{PrintedValue, PublishedValues, Value, Verdict};
 use slackline_units::CpuShare;
 
 use super::numbers::ranged;
@@ -35,9 +35,9 @@ pub(super) struct Compared {
 
 /// Returns the published value of this name.
 pub(super) fn published(id: &str) -> Option<&'static Value> {
-    static VALUES: LazyLock<Published> = LazyLock::new(|| {
+    static VALUES: LazyLock<PublishedValues> = LazyLock::new(|| {
         let file = Path::new("papers/cherkasova-2007/published.toml");
-        Published::from_text(file, FILE).expect("the built-in file is valid")
+        PublishedValues::from_text(file, FILE).expect("the built-in file is valid")
     });
     VALUES.value(id)
 }
@@ -92,7 +92,7 @@ fn each(result: &CaseResult) -> Vec<Compared> {
     if let Some(published) = published(&format!("alert.{policy}.sign")) {
         let (under, over) = result.signs();
         let ours = typical(under, over);
-        let is_same = published.is == Is::Word(ours.into());
+        let is_same = published.is == PrintedValue::Word(ours.into());
         let verdict = if is_same { Verdict::Reproduced } else { Verdict::Differs };
         let sentence = format!("{under} seconds with too little CPU time, {over} with too much");
         compared.push(Compared { published, ours: ours.into(), verdict, sentence });
@@ -171,7 +171,7 @@ fn is_large(target: CpuShare) -> bool {
 
 /// Compares a statement that one mean is higher than another.
 fn order(published: &'static Value, a: OverSeeds, b: OverSeeds) -> Compared {
-    let holds = (a.median > b.median) == (published.is == Is::Word("higher".into()));
+    let holds = (a.median > b.median) == (published.is == PrintedValue::Word("higher".into()));
     let verdict = if holds { Verdict::SameShape } else { Verdict::Differs };
     let ours = format!("{:.2} against {:.2} %", a.median, b.median);
     let sentence = "the paper states only the order of the mean absolute errors".to_string();
@@ -208,10 +208,10 @@ fn axis(published: &'static Value, (least, most): (f64, f64)) -> Compared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use slackline_experiments::alert::Run;
+    use slackline_experiments::alert::DomainErrors;
 
     fn of(name: &str, policy: &'static str, seconds: &[i64]) -> CaseResult {
-        let run = |ppm| Run {
+        let run = |ppm| DomainErrors {
             target: CpuShare::from_ppm(ppm),
             seed: 1,
             seconds: seconds.to_vec(),

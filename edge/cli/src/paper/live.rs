@@ -9,7 +9,7 @@ use slackline_experiments::header;
 use slackline_fence::KeeperCommand;
 use slackline_live::doctor::{Topic, examine};
 use slackline_live::{session, topology};
-use slackline_papers::{LiveRunner, Unplayed};
+use slackline_papers::{LiveRunner, PlayError};
 use slackline_play::load_order::LoadOrder;
 use slackline_play::play::{self, LiveError, Options};
 use slackline_scenario::Scenario;
@@ -62,10 +62,10 @@ impl Here {
         choose_cpus(scenario.host.cpus, None)
     }
 
-    fn failed(&self, problem: Problem) -> Unplayed {
+    fn failed(&self, problem: Problem) -> PlayError {
         let why = problem.to_string();
         *self.problem.borrow_mut() = Some(problem);
-        Unplayed::Failed(why.into())
+        PlayError::Failed(why.into())
     }
 }
 
@@ -76,8 +76,8 @@ impl LiveRunner for Here {
         header::of_live(scenario, session::knowledge(), levels.unwrap_or_default(), self.dispatch)
     }
 
-    fn play(&self, scenario: &Scenario, sink: &mut dyn Sink) -> Result<(), Unplayed> {
-        scenario.admit().map_err(|error| Unplayed::Declined(error.to_string()))?;
+    fn play(&self, scenario: &Scenario, sink: &mut dyn Sink) -> Result<(), PlayError> {
+        scenario.admit().map_err(|error| PlayError::Declined(error.to_string()))?;
         let options = Options {
             cpus: self.cpus(scenario).map_err(|problem| self.failed(problem))?,
             keeper: KeeperCommand::ourselves(["keep"]),
@@ -88,11 +88,11 @@ impl LiveRunner for Here {
         };
         let finished =
             play::run(scenario, options, &mut Passed(sink)).map_err(|error| match error {
-                LiveError::Declined { .. } => Unplayed::Declined(error.to_string()),
+                LiveError::Declined { .. } => PlayError::Declined(error.to_string()),
                 error => self.failed(Problem::of_live(&PathBuf::from(&scenario.title), error)),
             })?;
         if finished.stopped.is_some() {
-            return Err(Unplayed::Stopped);
+            return Err(PlayError::Stopped);
         }
         if let Some((at, name, how)) = finished.ended.first() {
             let message = format!("`{name}` ended by itself at {at}: {how}");

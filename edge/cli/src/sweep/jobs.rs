@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Deserialize;
 use slackline_experiments::axes::{Axis, as_it_became};
 use slackline_experiments::claims::expects_refusal;
-use slackline_experiments::family::{self, COLUMNS, Cpus, Family, Measured, Plan};
+use slackline_experiments::family::{self, COLUMNS, Cpus, Family, Plan, RunResults};
 use slackline_experiments::{SimulateError, with_seed};
 use slackline_metrics::StrayRecord;
 use slackline_scenario::{LONGEST, Scenario, ScenarioError};
@@ -273,7 +273,7 @@ impl<'a> Jobs<'a> {
                 Came { events: measured.events, cells: cells.collect() }
             })),
             Err(SimulateError::Run(RunError::Declined(_))) => {
-                let mut cells = Vec::from(Measured::refused(vcpus));
+                let mut cells = Vec::from(RunResults::refused(vcpus));
                 cells.resize(self.columns().len(), String::new());
                 Ok(Some(Came { events: 0, cells }))
             }

@@ -46,11 +46,11 @@ pub struct Case {
 struct Setting {
     name: &'static str,
     value: String,
-    whose: Whose,
+    whose: ParameterOwner,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Whose {
+enum ParameterOwner {
     Policy,
     Share,
 }
@@ -150,8 +150,10 @@ impl Case {
     fn set(&mut self, text: &str) -> Result<(), CaseError> {
         let nothing = || CaseError::SetsNothing { text: text.into() };
         let (name, value) = text.split_once('=').ok_or_else(nothing)?;
-        let tables =
-            [(Whose::Policy, self.spec.policy_fields), (Whose::Share, self.spec.share_fields)];
+        let tables = [
+            (ParameterOwner::Policy, self.spec.policy_fields),
+            (ParameterOwner::Share, self.spec.share_fields),
+        ];
         let found = tables.into_iter().find_map(|(whose, fields)| {
             Some((whose, fields.iter().find(|field| field.name == name.trim())?))
         });
@@ -185,7 +187,8 @@ impl Case {
 
     /// Returns a conflict between its settings, if there is one.
     fn conflict(&self) -> Option<FieldError> {
-        let settings = self.settings.iter().filter(|setting| setting.whose == Whose::Policy);
+        let settings =
+            self.settings.iter().filter(|setting| setting.whose == ParameterOwner::Policy);
         let plain =
             |setting: &Setting| format!(" {}={}", setting.name, setting.value.trim_matches('"'));
         let written: String = settings.map(plain).collect();
@@ -204,7 +207,9 @@ impl Case {
             length + WARMUP,
             self.spec.name,
         );
-        for setting in self.settings.iter().filter(|setting| setting.whose == Whose::Policy) {
+        for setting in
+            self.settings.iter().filter(|setting| setting.whose == ParameterOwner::Policy)
+        {
             let _ = write!(text, ", {} = {}", setting.name, setting.value);
         }
         // Dom0 has the capacity that the policy would keep free.
@@ -239,7 +244,8 @@ impl Case {
     }
 
     fn domain(&self, name: &str, work: &str, share: CpuShare, joins: Span) -> String {
-        let of_share = || self.settings.iter().filter(|setting| setting.whose == Whose::Share);
+        let of_share =
+            || self.settings.iter().filter(|setting| setting.whose == ParameterOwner::Share);
         let period = of_share().find(|setting| setting.name == "period");
         let period = period.and_then(|setting| setting.value.trim_matches('"').parse().ok());
         let limit = self.spec.limit.expect("a case has a policy that can limit");

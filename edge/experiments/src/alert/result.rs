@@ -13,7 +13,7 @@ pub struct CaseResult {
     /// Enforcer of the limit.
     pub limiter: Limiter,
     /// Runs in order of seed, then of target.
-    pub runs: Vec<Run>,
+    pub runs: Vec<DomainErrors>,
 }
 
 /// Enforcer of a limit.
@@ -27,7 +27,7 @@ pub enum Limiter {
 
 /// Errors of one domain at one target, in millionths of the target.
 #[derive(Clone, Debug)]
-pub struct Run {
+pub struct DomainErrors {
     /// Limit of the domain.
     pub target: CpuShare,
     /// Seed of the run. Zero if nothing was drawn.
@@ -65,7 +65,8 @@ impl CaseResult {
     /// means all seeds.
     #[must_use]
     pub fn errors(&self, seed: Option<u64>, wanted: impl Fn(CpuShare) -> bool) -> AllocationErrors {
-        let is_wanted = |run: &&Run| seed.is_none_or(|seed| run.seed == seed) && wanted(run.target);
+        let is_wanted =
+            |run: &&DomainErrors| seed.is_none_or(|seed| run.seed == seed) && wanted(run.target);
         self.runs.iter().filter(is_wanted).flat_map(|run| run.seconds.iter().copied()).collect()
     }
 
@@ -103,7 +104,7 @@ mod tests {
 
     #[test]
     fn errors_are_selected_by_seed_and_target() {
-        let run = |ppm, seed, seconds: &[i64]| Run {
+        let run = |ppm, seed, seconds: &[i64]| DomainErrors {
             target: CpuShare::from_ppm(ppm),
             seed,
             seconds: seconds.to_vec(),

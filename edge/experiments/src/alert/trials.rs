@@ -7,7 +7,7 @@ use slackline_units::{CpuShare, Span};
 use thiserror::Error;
 
 use super::case::{Case, Form, Trial};
-use super::result::{CaseResult, Limiter, Run};
+use super::result::{CaseResult, DomainErrors, Limiter};
 use crate::grid::{self, GridError, Watch};
 use crate::header;
 
@@ -65,7 +65,7 @@ impl Trials {
         let runs = grid::run(&all, &seeds, watch, |&(case, target), seed| {
             self.trial(case, Trial { form: self.form, target, length: self.length, seed })
         })?;
-        let of_case = |(case, runs): (&Case, &[Vec<Vec<Run>>])| {
+        let of_case = |(case, runs): (&Case, &[Vec<Vec<DomainErrors>>])| {
             let by_seed = (0..seeds.len()).flat_map(|nth| runs.iter().map(move |of| &of[nth]));
             CaseResult {
                 name: case.name.clone(),
@@ -77,7 +77,7 @@ impl Trials {
     }
 
     /// Runs one trial. Returns a run for each domain that is measured.
-    fn trial(&self, case: &Case, trial: Trial) -> Result<Vec<Run>, TrialError> {
+    fn trial(&self, case: &Case, trial: Trial) -> Result<Vec<DomainErrors>, TrialError> {
         let Trial { target, seed, .. } = trial;
         let fault = |why: TrialFault| TrialError {
             case: case.name.clone(),
@@ -97,13 +97,13 @@ impl Trials {
 }
 
 /// Returns the errors for the CPU time of each second.
-fn errors(used: &[Span], trial: Trial) -> Run {
+fn errors(used: &[Span], trial: Trial) -> DomainErrors {
     let Trial { target, seed, .. } = trial;
     let second = Span::from_secs(1);
     let error = |&used| allocation_error(used, second, target);
     let sum = used.iter().copied().fold(Span::ZERO, |sum, used| sum + used);
     let average = allocation_error(sum, second * used.len() as u64, target);
-    Run { target, seed, seconds: used.iter().map(error).collect(), average }
+    DomainErrors { target, seed, seconds: used.iter().map(error).collect(), average }
 }
 
 impl TrialError {

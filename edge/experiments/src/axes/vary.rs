@@ -9,16 +9,16 @@ use super::Edit;
 /// A path or value that does not fit the scenario.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("`{path}`: {why}")]
-pub struct Unfit {
+pub struct PathError {
     /// Path as it was written.
     pub path: String,
     /// Reason why it does not fit.
     pub why: String,
 }
 
-impl Unfit {
-    fn new(path: &str, why: impl Into<String>) -> Unfit {
-        Unfit { path: path.into(), why: why.into() }
+impl PathError {
+    fn new(path: &str, why: impl Into<String>) -> PathError {
+        PathError { path: path.into(), why: why.into() }
     }
 
     /// Returns one line with a correction.
@@ -32,7 +32,7 @@ impl Unfit {
 ///
 /// # Errors
 /// If a path or a value does not fit.
-pub fn vary(table: &mut Table, edits: &[Edit<'_>]) -> Result<(), Unfit> {
+pub fn vary(table: &mut Table, edits: &[Edit<'_>]) -> Result<(), PathError> {
     let lets = edits.iter().flat_map(|edit| edit.lets);
     let lets: Vec<(String, String)> =
         lets.map(|(name, value)| (format!("{{{name}}}"), plain(value))).collect();
@@ -43,25 +43,26 @@ pub fn vary(table: &mut Table, edits: &[Edit<'_>]) -> Result<(), Unfit> {
 ///
 /// # Errors
 /// If there can be no value at the path.
-pub fn value_at(table: &mut Table, path: &str) -> Result<String, Unfit> {
+pub fn value_at(table: &mut Table, path: &str) -> Result<String, PathError> {
     let (place, key) = place(table, path)?;
     Ok(place.get(&key).map(plain).unwrap_or_default())
 }
 
-fn apply(table: &mut Table, edit: Edit<'_>, lets: &[(String, String)]) -> Result<(), Unfit> {
+fn apply(table: &mut Table, edit: Edit<'_>, lets: &[(String, String)]) -> Result<(), PathError> {
     for path in edit.unset {
         let (place, key) = place(table, path)?;
-        place.remove(&key).ok_or_else(|| Unfit::new(path, "there is no such value"))?;
+        place.remove(&key).ok_or_else(|| PathError::new(path, "there is no such value"))?;
     }
     for (path, value) in edit.set {
-        let value = filled(value, lets).map_err(|why| Unfit::new(path, why))?;
+        let value = filled(value, lets).map_err(|why| PathError::new(path, why))?;
         let (place, key) = place(table, path)?;
         place.insert(key, value);
     }
     for (path, by) in edit.scale {
         let (place, key) = place(table, path)?;
-        let value = place.get(&key).ok_or_else(|| Unfit::new(path, "there is no such value"))?;
-        let scaled = scaled(value, by).map_err(|why| Unfit::new(path, why))?;
+        let value =
+            place.get(&key).ok_or_else(|| PathError::new(path, "there is no such value"))?;
+        let scaled = scaled(value, by).map_err(|why| PathError::new(path, why))?;
         place.insert(key, scaled);
     }
     Ok(())
@@ -69,7 +70,7 @@ fn apply(table: &mut Table, edit: Edit<'_>, lets: &[(String, String)]) -> Result
 
 /// Returns the table that a path leads to, and the last key. In an array of tables, a part of the
 /// path selects the one with this name, or for the domain of this name.
-fn place<'a>(table: &'a mut Table, path: &str) -> Result<(&'a mut Table, String), Unfit> {
+fn place<'a>(table: &'a mut Table, path: &str) -> Result<(&'a mut Table, String), PathError> {
     let mut parts: Vec<&str> = path.split('.').collect();
     let key = parts.pop().unwrap_or_default().to_owned();
     let mut table = table;
@@ -86,9 +87,9 @@ fn place<'a>(table: &'a mut Table, path: &str) -> Result<(&'a mut Table, String)
                 };
                 let mut tables = elements.iter_mut().filter_map(Value::as_table_mut);
                 let found = tables.find(|element| is_it(element));
-                found.ok_or_else(|| Unfit::new(path, format!("there is no {part} `{name}`")))?
+                found.ok_or_else(|| PathError::new(path, format!("there is no {part} `{name}`")))?
             }
-            _ => return Err(Unfit::new(path, format!("`{part}` is not a table"))),
+            _ => return Err(PathError::new(path, format!("`{part}` is not a table"))),
         };
     }
     Ok((table, key))

@@ -24,7 +24,7 @@ pub struct Plan {
 
 /// Kinds of draws for a host. Each has its own stream.
 #[derive(Clone, Copy)]
-enum About {
+enum DrawKind {
     Count,
     Weights,
     Programs,
@@ -41,28 +41,29 @@ pub fn drawn(
     Cpus(cpus): Cpus,
     (seed, length): (u64, Span),
 ) -> (Table, Plan) {
-    let stream = |about: About, nth: usize| {
+    let stream = |about: DrawKind, nth: usize| {
         let entity = (cpus as u64) << 32 | (about as u64) << 16 | nth as u64;
         Stream::new(seed, entity, Purpose::Host)
     };
     let mut plan = Plan { weights: Vec::new(), cpus, room: Vec::new() };
     let (mut domains, mut changes) = (Vec::new(), Vec::new());
-    let mut weights = stream(About::Weights, 0);
-    for nth in 0..guests(family, cpus, &mut stream(About::Count, 0)) {
+    let mut weights = stream(DrawKind::Weights, 0);
+    for nth in 0..guests(family, cpus, &mut stream(DrawKind::Count, 0)) {
         let weight = one_of(family.weights.all(), &mut weights).0;
         plan.weights.push(weight.into());
         // Sleepers are spread evenly, so that their number is exact.
         let sleepers = |guests: usize| guests as u64 * u64::from(family.sleepers.0) / 1_000_000;
         let sleeps = sleepers(nth + 1) > sleepers(nth);
-        let work = if sleeps { sleeper(family, &mut stream(About::Programs, nth)) } else { spin() };
+        let work =
+            if sleeps { sleeper(family, &mut stream(DrawKind::Programs, nth)) } else { spin() };
         let share = filled(&family.share, &[("weight", weight.to_string())]);
         domains.push(domain(&format!("guest-{nth}"), work, share));
     }
-    let mut reserved = stream(About::Reserved, 0);
+    let mut reserved = stream(DrawKind::Reserved, 0);
     for cpu in 0..cpus {
         let first = one_of(family.reserved.all(), &mut reserved);
         let jumps = family.jumps.map_or(Vec::new(), |every| {
-            jumps(every, family.jumps_to.all(), length, &mut stream(About::Jumps, cpu))
+            jumps(every, family.jumps_to.all(), length, &mut stream(DrawKind::Jumps, cpu))
         });
         let parts = || std::iter::once(first).chain(jumps.iter().map(|&(_, part)| part));
         // Zero cannot be reserved, so a domain without a part is paused.

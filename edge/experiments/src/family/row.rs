@@ -5,7 +5,7 @@ use slackline_units::Span;
 
 use super::Fairness;
 
-/// Names of the columns, in the order of [`Measured::cells`].
+/// Names of the columns, in the order of [`RunResults::cells`].
 pub const COLUMNS: [&str; 13] = [
     "outcome",
     "vcpus",
@@ -24,7 +24,7 @@ pub const COLUMNS: [&str; 13] = [
 
 /// Results of one run.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Measured {
+pub struct RunResults {
     /// Number of vCPUs that joined.
     pub vcpus: usize,
     /// Mean deviation over all vCPUs from the fair CPU time, or from the reservation, in percent.
@@ -49,11 +49,11 @@ pub struct Measured {
     pub events: u64,
 }
 
-impl Measured {
+impl RunResults {
     /// Returns the numbers of a run. The deviation is from the fair CPU time if that is known, else
     /// from the reservations of those vCPUs that have one.
     #[must_use]
-    pub fn of(summary: &Summary, fairness: Option<Fairness>, events: u64) -> Measured {
+    pub fn of(summary: &Summary, fairness: Option<Fairness>, events: u64) -> RunResults {
         let vcpus = &summary.vcpus;
         let window = summary.cpus.iter().map(|cpu| cpu.busy + cpu.idle).max().unwrap_or(Span::ZERO);
         let cpu_seconds = window.ns() as f64 / 1e9 * summary.cpus.len() as f64;
@@ -74,7 +74,7 @@ impl Measured {
         let waited = sum(|vcpu| Some(vcpu.waiting?.ns()));
         let awake = sum(|vcpu| Some((vcpu.present - vcpu.asleep?.min(vcpu.present)).ns()));
         let waiting = waited.zip(awake).filter(|&(_, awake)| awake > 0);
-        Measured {
+        RunResults {
             vcpus: vcpus.len(),
             share_error: error.and_then(|error| percent(error.mean)),
             worst_error: error.and_then(|error| percent(error.worst)),

@@ -17,7 +17,7 @@ use slackline_linux::cgroup::Version;
 use slackline_linux::sys::{
     SchedulingOf, Tid, get_affinity, get_scheduling, online_cpus, set_affinity,
 };
-use slackline_play::limit::{LimitError, Limited, Sampler, Way, target};
+use slackline_play::limit::{LimitError, LimitInterface, LimitedProcess, Sampler, target};
 use slackline_units::{CpuSet, CpuShare, Reservation, Span};
 use tempfile::TempDir;
 
@@ -40,7 +40,8 @@ fn part_owner() {
     let scratch = Path::new(&state).parent().unwrap();
     let way = ways(scratch).into_iter().find(|way| way.name() == name).unwrap();
     let limited =
-        Limited::apply(&way, pid.parse().unwrap(), tenth(&way), keeper(Path::new(&state))).unwrap();
+        LimitedProcess::apply(&way, pid.parse().unwrap(), tenth(&way), keeper(Path::new(&state)))
+            .unwrap();
     println!("@");
     // Waits until it is killed.
     let _ = std::io::stdin().read_line(&mut String::new());
@@ -49,21 +50,21 @@ fn part_owner() {
 }
 
 /// Returns all kinds of limits, with a program of ours as the user's own.
-fn ways(scratch: &Path) -> Vec<Way> {
+fn ways(scratch: &Path) -> Vec<LimitInterface> {
     let script = scratch.join("limiter");
     fs::write(&script, SCRIPT).unwrap();
     let command = format!("sh {} {{pid}} {{percent}}", script.display());
     let cpu = online_cpus().unwrap().iter().last().unwrap();
     vec![
-        Way::Deadline,
-        Way::Quota(Version::V1),
-        Way::Quota(Version::V2),
-        Way::Command(command.parse().unwrap()),
-        Way::Slackline(cpu),
+        LimitInterface::Deadline,
+        LimitInterface::Quota(Version::V1),
+        LimitInterface::Quota(Version::V2),
+        LimitInterface::Command(command.parse().unwrap()),
+        LimitInterface::Slackline(cpu),
     ]
 }
 
-fn tenth(way: &Way) -> Reservation {
+fn tenth(way: &LimitInterface) -> Reservation {
     let share = CpuShare::from_ppm(100_000);
     target(share, way.usual_period(share)).unwrap()
 }
@@ -124,7 +125,10 @@ fn state(tid: Tid) -> (SchedulingOf, CpuSet, String) {
 }
 
 /// Skips a kind of limit that this host does not have, if the error says so.
-fn unless_impossible(way: &Way, result: Result<Limited, LimitError>) -> Option<Limited> {
+fn unless_impossible(
+    way: &LimitInterface,
+    result: Result<LimitedProcess, LimitError>,
+) -> Option<LimitedProcess> {
     match result {
         Err(error @ LimitError::Group { .. }) => {
             println!("skipped {way}: {error}; {}", error.hint().unwrap());
@@ -141,7 +145,7 @@ fn each_kind_of_limit_holds_until_dropped() {
     for way in ways(scratch.path()) {
         let hog = Hog::start();
         let keeper = keeper(&scratch.path().join("state"));
-        let applied = Limited::apply(&way, hog.pid(), tenth(&way), keeper);
+        let applied = LimitedProcess::apply(&way, hog.pid(), tenth(&way), keeper);
         let Some(mut limited) = unless_impossible(&way, applied) else { continue };
         let mut sampler = Sampler::start(hog.pid()).unwrap();
         let sample = sampler.after(Span::from_secs(2)).unwrap();
@@ -163,7 +167,7 @@ fn a_killed_owner_leaves_no_limit_behind() {
     for way in ways(scratch.path()) {
         for keeper_too in [false, true] {
             let hog = Hog::start();
-            let applied = Limited::apply(&way, hog.pid(), tenth(&way), keeper(&state));
+            let applied = LimitedProcess::apply(&way, hog.pid(), tenth(&way), keeper(&state));
             if unless_impossible(&way, applied).is_none() {
                 continue;
             }
@@ -191,7 +195,7 @@ fn a_killed_owner_leaves_no_limit_behind() {
     }
 }
 
-fn owner(way: &Way, hog: &Hog, state: &Path) -> Child {
+fn owner(way: &LimitInterface, hog: &Hog, state: &Path) -> Child {
     let mut command = again("limit::part_owner");
     command.env(TARGET, format!("{} {}", hog.pid(), way.name())).env(STATE, state);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -200,9 +204,9 @@ fn owner(way: &Way, hog: &Hog, state: &Path) -> Child {
     child
 }
 
-fn is_limited(way: &Way, hog: &Hog) -> bool {
+fn is_limited(way: &LimitInterface, hog: &Hog) -> bool {
     match way {
-        Way::Command(_) => !limiters(hog).is_empty(),
+        LimitInterface::Command(_) => !limiters(hog).is_empty(),
         _ => state(hog.tid()) != hog.before || is_stopped(hog.tid()),
     }
 }
@@ -250,23 +254,25 @@ fn impossible_limit_is_refused_with_a_reason() {
     let keeper = || keeper(&scratch.path().join("state"));
     let hog = Hog::start();
     let tiny = target(CpuShare::from_ppm(10_000), Span::from_ms(10)).unwrap();
-    let refused = Limited::apply(&Way::Quota(Version::V1), hog.pid(), tiny, keeper());
+    let refused =
+        LimitedProcess::apply(&LimitInterface::Quota(Version::V1), hog.pid(), tiny, keeper());
     let Err(error @ LimitError::TooFine { .. }) = refused else { panic!("{refused:?}") };
     assert_eq!(error.hint().unwrap(), "use a period of 100ms or more");
 
-    let missing: Way = Way::Command("slackline-has-no-such {pid} {percent}".parse().unwrap());
-    let refused = Limited::apply(&missing, hog.pid(), tenth(&missing), keeper());
+    let missing: LimitInterface =
+        LimitInterface::Command("slackline-has-no-such {pid} {percent}".parse().unwrap());
+    let refused = LimitedProcess::apply(&missing, hog.pid(), tenth(&missing), keeper());
     assert!(matches!(refused, Err(LimitError::NotStarted { .. })), "{refused:?}");
     hog.is_free();
 
-    let ends: Way = Way::Command("true {pid} {percent}".parse().unwrap());
-    let mut limited = Limited::apply(&ends, hog.pid(), tenth(&ends), keeper()).unwrap();
+    let ends: LimitInterface = LimitInterface::Command("true {pid} {percent}".parse().unwrap());
+    let mut limited = LimitedProcess::apply(&ends, hog.pid(), tenth(&ends), keeper()).unwrap();
     wait_until("it has ended", || matches!(limited.check(), Err(LimitError::Ended { .. })));
     drop(limited);
     hog.is_free();
 
     assert!(target(CpuShare::NONE, Span::from_ms(10)).is_err());
     assert!(target(CpuShare::from_ppm(1_100_000), Span::from_ms(10)).is_err());
-    let gone = Limited::apply(&Way::Deadline, i32::MAX, tiny, keeper());
+    let gone = LimitedProcess::apply(&LimitInterface::Deadline, i32::MAX, tiny, keeper());
     assert!(matches!(gone, Err(LimitError::Thread(_))), "{gone:?}");
 }

@@ -70,7 +70,7 @@ fn percent(target: Reservation) -> String {
 
 /// The program that limits, while it runs.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(super) struct LimitCommand {
     child: Child,
     command: String,
     /// Fence of the process. It is dropped or released after the program has ended.
@@ -82,7 +82,7 @@ pub(super) fn apply(
     thread: &ThreadRef,
     target: Reservation,
     mut fence: Fence,
-) -> Result<Running, LimitError> {
+) -> Result<LimitCommand, LimitError> {
     let words = command.filled(thread.pid(), target);
     let text = words.join(" ");
     fence.hold(thread, Hold::Process)?;
@@ -94,14 +94,14 @@ pub(super) fn apply(
         .process_group(0)
         .spawn()
         .map_err(|source| LimitError::NotStarted { command: text.clone(), source })?;
-    let mut running = Running { child, command: text, fence };
+    let mut running = LimitCommand { child, command: text, fence };
     if let Some(helper) = running.id() {
         running.fence.add_helper(thread.tid(), helper)?;
     }
     Ok(running)
 }
 
-impl Running {
+impl LimitCommand {
     fn id(&self) -> Option<Tid> {
         i32::try_from(self.child.id()).ok().and_then(Tid::new)
     }
@@ -149,7 +149,7 @@ fn how(status: ExitStatus) -> String {
     }
 }
 
-impl Drop for Running {
+impl Drop for LimitCommand {
     fn drop(&mut self) {
         self.end();
     }

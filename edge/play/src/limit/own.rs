@@ -16,7 +16,7 @@ const RESERVE: CpuShare = CpuShare::from_ppm(50_000);
 
 /// The dispatcher while it runs.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(super) struct OwnLimit {
     session: Session,
     process: Tid,
     id: JoinId,
@@ -29,7 +29,7 @@ pub(super) fn apply(
     process: Tid,
     target: Reservation,
     keeper: KeeperCommand,
-) -> Result<Running, LimitError> {
+) -> Result<OwnLimit, LimitError> {
     let policy = find("edf").expect("the policy `edf` exists");
     let reserve = RESERVE.min(CpuShare::ONE.less(target.share())).to_string();
     let values =
@@ -47,7 +47,7 @@ pub(super) fn apply(
     let request =
         Request { who, domain: name.clone(), name, called: Called::Anything, share, cpus: None };
     let joined = session.join(vec![request]).map_err(|error| LimitError::NotJoined(error.error))?;
-    Ok(Running { session, process, id: joined[0], records: Vec::new() })
+    Ok(OwnLimit { session, process, id: joined[0], records: Vec::new() })
 }
 
 fn share(policy: &'static Spec, target: Reservation) -> Result<Values, FieldError> {
@@ -61,7 +61,7 @@ fn share(policy: &'static Spec, target: Reservation) -> Result<Values, FieldErro
     Values::read(policy.share_fields, given.into_iter())
 }
 
-impl Running {
+impl OwnLimit {
     /// # Errors
     /// If the process or the dispatcher has ended.
     pub(super) fn check(&mut self) -> Result<(), LimitError> {

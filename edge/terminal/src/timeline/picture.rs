@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use slackline_units::{Span, Time};
 
-use super::{Cell, Glyphs, Held, Row, Timeline, ruler};
+use super::{Glyphs, OccupantShare, Row, Timeline, TimelineCell, ruler};
 use crate::paint::Paint;
 
 /// Meaning of a character, which decides its colour.
@@ -135,7 +135,7 @@ fn scale(timeline: &Timeline, alphabet: &Alphabet, canvas: &mut Canvas) {
 impl Alphabet {
     /// Returns the character for a vCPU's activity in a column of this length. Running has
     /// precedence over waiting.
-    fn cell(&self, cell: &Cell, length: Span) -> (char, Hue) {
+    fn cell(&self, cell: &TimelineCell, length: Span) -> (char, Hue) {
         let ran = cell.due + cell.spare;
         if ran.is_zero() {
             let is_asleep = cell.awake.is_zero();
@@ -183,8 +183,8 @@ fn periods(timeline: &Timeline, row: &Row, alphabet: &Alphabet) -> Line {
 
 /// Returns the letter of the vCPU that used most of a CPU's column: a capital if mostly within its
 /// reservation. `None` if the CPU was mostly idle.
-fn holder(timeline: &Timeline, held: &[Held], length: Span) -> Option<(char, Hue)> {
-    let total = |held: &Held| held.due + held.spare;
+fn holder(timeline: &Timeline, held: &[OccupantShare], length: Span) -> Option<(char, Hue)> {
+    let total = |held: &OccupantShare| held.due + held.spare;
     let used: Span = held.iter().map(total).sum();
     // Among equals, the vCPU with the smaller id is shown.
     let most = held.iter().min_by_key(|held| (std::cmp::Reverse(total(held)), held.vcpu))?;
