@@ -11,6 +11,7 @@ mod alive;
 mod asking;
 mod changes;
 mod costs;
+mod cpus;
 mod error;
 mod flight;
 mod front_process;
@@ -22,6 +23,7 @@ mod incidents;
 mod leftovers;
 mod loads;
 mod lookups;
+mod numbers;
 mod recording;
 mod reload;
 mod rights;
@@ -39,7 +41,6 @@ use std::path::PathBuf;
 use rustix::process::{Resource, getrlimit};
 use slackline_control::link::Answer;
 use slackline_fence::KeeperCommand;
-use slackline_linux::sys::{online_cpus, own_tid, set_affinity};
 use slackline_linux::{ClockStep, WallClock, with_causes};
 use slackline_live::Punctual;
 use slackline_live::session::{Options, OwnedCpus, Session, SessionError, knowledge};
@@ -47,7 +48,9 @@ use slackline_policy::{RawValue, Values, find};
 use slackline_service::{
     Health, Input, LedgerContents, LedgerFault, Name, Principal, Service, Settings, Ticket, Verb,
 };
-use slackline_units::{CpuId, CpuSet, Span, Time};
+use slackline_units::{CpuId, Span, Time};
+
+use cpus::{listed, live_elsewhere, managed_cpus};
 
 pub use costs::{Factor, Prices};
 pub use error::ServeError;
@@ -559,38 +562,6 @@ fn status(health: &Health) -> String {
     format!("{reservations} reservation{plural}, {waiting} waiting")
 }
 
-/// Returns the CPUs to schedule: the requested ones, or all but the first, which is left for other
-/// processes.
-fn managed_cpus(asked: Option<&[CpuId]>) -> Result<Vec<CpuId>, ServeError> {
-    let unreadable = |source| ServeError::Unreadable { what: "the list of online CPUs", source };
-    let online = online_cpus().map_err(unreadable)?;
-    let Some(asked) = asked else {
-        let all: Vec<CpuId> = online.iter().collect();
-        return Ok(if all.len() > 1 { all[1..].to_vec() } else { all });
-    };
-    let not_there: Vec<CpuId> =
-        asked.iter().copied().filter(|cpu| !online.contains(*cpu)).collect();
-    if not_there.is_empty() && !asked.is_empty() {
-        Ok(asked.to_vec())
-    } else {
-        Err(ServeError::NoSuchCpus { cpus: not_there })
-    }
-}
-
-/// Moves this thread, and all that it starts later, to the CPUs that are not scheduled. Returns
-/// true if there are any.
-fn live_elsewhere(managed: &[CpuId]) -> bool {
-    let Ok(online) = online_cpus() else { return false };
-    let managed: CpuSet = managed.iter().copied().collect();
-    let elsewhere = online.without(&managed);
-    if !elsewhere.is_empty() {
-        // If the kernel refuses, the core shares CPUs with vCPUs. It has a real-time priority
-        // there.
-        let _ = set_affinity(own_tid(), &elsewhere);
-    }
-    !elsewhere.is_empty()
-}
-
 fn session_options(cpus: &[CpuId], owned: OwnedCpus, keeper: KeeperCommand) -> Options {
     let policy = find(POLICY).expect("the policy of the session is built in");
     let given = [("reserve", RawValue::Text(RESERVE))];
@@ -599,10 +570,6 @@ fn session_options(cpus: &[CpuId], owned: OwnedCpus, keeper: KeeperCommand) -> O
     let (cpus, owned) = (cpus.to_vec(), Some(owned));
     let wall_clock = Some(WallClock::default());
     Options { cpus, owned, policy, values, keeper, dispatch: None, origin: None, wall_clock }
-}
-
-fn listed(cpus: &[CpuId]) -> String {
-    cpus.iter().map(|cpu| cpu.index().to_string()).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

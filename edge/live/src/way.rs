@@ -39,7 +39,7 @@ pub(crate) struct Assignment {
     pub(crate) place: Place,
     /// Threads of a tree that are to run first if it begins a timeslice, in this order.
     pub(crate) front: Vec<Tid>,
-    /// How the first of them uses the timeslice.
+    /// Use of the timeslice by the first of these threads.
     pub(crate) timeslice: Timeslice,
 }
 

@@ -517,8 +517,8 @@ fn missed_slices_are_made_up_in_real_time() {
     assert_ne!(last_told(&host, vcpu(0)), Some(Told::First));
 }
 
-/// A hypervisor takes half of the CPU, so that of four vCPUs two are entitled all the time. If they were
-/// real-time all the time, the kernel would stop all of them for 50 ms.
+/// A hypervisor takes half of the CPU, so that of four vCPUs two are entitled all the time. If they
+/// were real-time all the time, the kernel would stop all of them for 50 ms.
 #[test]
 fn ordinary_threads_receive_their_part_while_several_vcpus_are_always_due() {
     let mut host = host(1);

@@ -533,10 +533,10 @@ impl<D: Copy> Context<'_, '_, D> {
         self.systems.set_state(of, state(need));
         match need {
             ProgramNeed::Cpu => {
-                self.systems.systems[usize::from(of.system)].ready.push_first(of.task)
+                self.systems.systems[usize::from(of.system)].ready.push_first(of.task);
             }
             ProgramNeed::Yield => {
-                self.systems.systems[usize::from(of.system)].ready.push_last(of.task)
+                self.systems.systems[usize::from(of.system)].ready.push_last(of.task);
             }
             ProgramNeed::Sleep(until) => self.wake_at(until, of),
             // Nodes of parallel programs and programs with locks have no system.
