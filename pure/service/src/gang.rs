@@ -44,7 +44,7 @@ pub enum GangMessage {
     },
 }
 
-/// Reply of a host to a [`Word`].
+/// Reply of a host to a [`GangMessage`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GangReply {
     /// The host has done it.

@@ -88,7 +88,8 @@ pub enum Input {
     Access {
         /// Principal that changed the access.
         by: Principal,
-        /// Change of the access: [`Happened::Granted`] or [`Happened::Revoked`].
+        /// Change of the access: [`EventKind::Granted`](crate::EventKind::Granted) or
+        /// [`EventKind::Revoked`](crate::EventKind::Revoked).
         what: EventKind,
     },
     /// The keeper died and was replaced. No reservation lapsed.
@@ -145,7 +146,7 @@ impl ClientRequest {
     }
 
     /// Returns true if the caller may reserve for VMs of this user: an administrator for all,
-    /// others for their own and those of [`users`](Asked::users).
+    /// others for their own and those of [`users`](ClientRequest::users).
     #[must_use]
     pub fn may_have(&self, user: u32) -> bool {
         let is_own = self.principal == Principal::User(user);

@@ -41,7 +41,7 @@ pub trait World {
     /// domains may be in the scheduler before.
     ///
     /// Returns a result for each. A domain that is declined leaves no trace, and none of its
-    /// threads is touched. [`Declined::Gone`] means that the VM is not the named one any more.
+    /// threads is touched. [`WorldError::Gone`] means that the VM is not the named one any more.
     fn join(&mut self, group: &[JoiningDomain<'_>]) -> Vec<Result<(), WorldError>>;
 
     /// Assigns other threads to the places of a domain. Threads that keep their place are not
