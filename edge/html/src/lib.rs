@@ -2,14 +2,14 @@
 //! are no scripts, and nothing is loaded from the network.
 //!
 //! ```
-//! use slackline_html::{Axis, Figure, Layer, Made, Page, Plot};
+//! use slackline_html::{Axis, Figure, Layer, FigureOrigin, Page, Plot};
 //!
 //! let line = Layer::line("edf", [(1.0, 0.4), (10.0, 0.1)]);
 //! let line = line.band([(1.0, 0.2, 0.9), (10.0, 0.0, 0.2)]);
 //! let plot = Plot::new(Axis::log("period", "ms"), Axis::linear("error", "%")).with(line);
 //! let figure = Figure::new("Longer periods err less", plot)
 //!     .caption("Median of ten seeds; the band is their range.");
-//! let html = Page::new("A report", Made::by("slackline alert"))
+//! let html = Page::new("A report", FigureOrigin::by("slackline alert"))
 //!     .text("Numbers are simulated.")
 //!     .figure(figure)
 //!     .html();
