@@ -93,8 +93,8 @@ impl Driven {
         self.vcpus.iter().map(place).collect()
     }
 
-    /// Charges all vCPUs for one interval and lets the timer of CPU 0 expire. Returns the duration
-    /// of that in us.
+    /// Charges all vCPUs for one interval, then lets the timer of CPU 0 expire. Returns how long
+    /// the policy took to handle the timer, in us.
     fn call(&mut self, places: &[usize]) -> f64 {
         let mut weights = vec![0; self.cpus];
         for (&(_, weight), &cpu) in self.vcpus.iter().zip(places) {

@@ -154,11 +154,12 @@ pub struct Plot {
     pub(crate) at: Option<Spanned<Names>>,
     /// Published range of the plot's axis.
     pub(crate) published: Option<Spanned<String>>,
-    /// Length of the windows in which the CPU of each domain is plotted, instead of a measure.
+    /// Length of the windows of a plot over time, which shows the CPU time of each domain. `None`
+    /// for a plot of a measure.
     pub(crate) over_time: Option<Spanned<String>>,
-    /// End of such a plot. `None` for the end of the run.
+    /// End of a plot over time. `None` for the end of the run.
     pub(crate) until: Option<Spanned<String>>,
-    /// True if such a plot shows the CPU time received so far, instead of the rate.
+    /// True if a plot over time shows the CPU time received so far, instead of the rate.
     #[serde(default)]
     pub(crate) accumulated: bool,
     /// Start and end of the time that is marked.

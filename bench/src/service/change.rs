@@ -31,7 +31,7 @@ const PERIOD: Span = Span::from_ms(10);
 /// Slices of the reservation in turn, so that each request is a change.
 const TERMS: [Span; 2] = [Span::from_us(900), Span::from_ms(1)];
 
-/// Measures on an idle managed CPU, with another CPU that is not managed.
+/// Measures changes of a reservation with only the last CPU managed, and no hogs.
 pub(super) fn idle(setting: &ServiceSetting) -> Result<Vec<Row>> {
     rows(
         setting,
@@ -46,7 +46,7 @@ pub(super) fn idle(setting: &ServiceSetting) -> Result<Vec<Row>> {
     )
 }
 
-/// Measures with all CPUs reserved as far as possible, and a hog on each.
+/// Measures changes of a reservation with all CPUs reserved as far as possible, and a hog on each.
 pub(super) fn full(setting: &ServiceSetting) -> Result<Vec<Row>> {
     rows(
         setting,

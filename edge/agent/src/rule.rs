@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn cgroup_contains_itself_but_none_with_the_same_prefix() {
+    fn cgroup_is_below_itself_and_its_ancestors_only() {
         let of = "3:cpu:/other\n0::/web/one\n";
         assert!(is_below(of, "/web") && is_below(of, "/web/") && is_below(of, "/web/one"));
         assert!(is_below(of, "/other") && is_below(of, "/"));

@@ -106,14 +106,14 @@ pub enum Reply {
         /// Events found, newest first.
         events: Result<Vec<Logged>, LedgerError>,
     },
-    /// Accounts were written, or failed.
+    /// Hourly accounts were written, or the write failed.
     History {
         /// Accounts that were handed over.
         rows: Vec<Hour>,
         /// Reason if it failed.
         done: Result<(), LedgerError>,
     },
-    /// A query for accounts was answered.
+    /// Answer to a query for hourly accounts.
     Hours {
         /// Ticket that was given with the query.
         ticket: u64,

@@ -29,8 +29,8 @@ pub use row::{COLUMNS, RunResults, quantile};
 /// Maximum number of guests per CPU.
 const MOST_GUESTS_A_CPU: f64 = 64.0;
 
-/// Simulates a scenario for the numbers of a row of a sweep. `None` if `watch` stops it before the
-/// end. `plan` is that of a drawn host.
+/// Simulates a scenario and returns the numbers for one row of a sweep. `None` if `watch` stops the
+/// simulation before the end. `plan` is the plan by which the host was drawn at random, if it was.
 ///
 /// # Errors
 /// As for [`simulate`](crate::simulate).

@@ -333,8 +333,8 @@ impl<W: Write> Perfetto<W> {
         }
     }
 
-    /// Raises the counter of a CPU when its timer should have expired, and lowers it when the timer
-    /// did. The counter is as high and as long as the timer was late.
+    /// Draws a late timer as a block on the counter of its CPU, from when the timer was due until
+    /// it expired. The value of the counter is the lateness.
     fn rang_late(&mut self, at: Time, cpu: CpuId, late: Span) {
         let uuid = FIRST_CPU_TRACK + cpu.index() as u64;
         if !std::mem::replace(&mut self.state_of(cpu).is_counted, true) {

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn owned_cpu_is_refused_to_a_second_owner_by_name() {
+    fn refusal_of_an_owned_cpu_names_its_owner() {
         let folder = tempfile::tempdir().unwrap();
         let take = |index| OwnedCpu::take_in(folder.path(), CpuId::new(index));
         let one = take(1).unwrap();

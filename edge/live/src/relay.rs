@@ -88,8 +88,9 @@ pub(crate) struct Relay {
     listener: Listener,
     guest: Option<OwnedFd>,
     outside: Option<OwnedFd>,
-    /// Data read and not forwarded yet, to the guest and from it.
+    /// Data read from outside, not forwarded to the guest yet.
     inward: Vec<u8>,
+    /// Data read from the guest, not forwarded to the outside yet.
     outward: Vec<u8>,
     /// Time of the next attempt to connect to the guest.
     again: Time,

@@ -59,7 +59,8 @@ pub struct Options {
     /// CPUs to schedule, as numbered by the kernel. Requests and records number them 0, 1 and so
     /// on, in this order.
     pub cpus: Vec<CpuId>,
-    /// Right to schedule these CPUs, if it was taken before. `None` takes it.
+    /// Ownership of these CPUs, if the caller has taken it already. With `None`, the session takes
+    /// it.
     pub owned: Option<OwnedCpus>,
     /// Policy that schedules the vCPUs.
     pub policy: &'static Spec,
@@ -388,7 +389,7 @@ impl Session {
         self.most(id, &self.members.get(id)?.share)
     }
 
-    /// Computes the same with this share.
+    /// Returns the largest real-time budget that a member with this share needs.
     fn most(&self, id: JoinId, share: &Values) -> Option<Reservation> {
         let promise = (self.policy.promise)(share).ok().flatten()?;
         let domain = id.vcpu().domain();

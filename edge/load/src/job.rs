@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_may_be_cut_anywhere() {
+    fn notes_are_read_whole_however_reads_split_them() {
         let notes: Vec<Note> = (0..5).map(note).collect();
         let bytes: Vec<u8> = notes.iter().flat_map(|note| note.to_bytes()).collect();
         for length in [1, 7, 31, 32, 33, 160] {

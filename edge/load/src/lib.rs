@@ -203,10 +203,10 @@ pub enum LoadError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// The process that this one was to end with has ended already.
+    /// The process that started this one has ended already. This process cannot end with it.
     #[error("process {parent}, which started this one, has ended")]
     Orphaned {
-        /// Process id of it.
+        /// Process id of the parent.
         parent: u32,
     },
     /// The kernel refused to bind this process to its parent's end.

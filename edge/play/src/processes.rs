@@ -425,7 +425,8 @@ impl Process {
         Some(ProcessError::EndedAtOnce { program: self.name.clone(), how: self.how(status) })
     }
 
-    /// Returns the exit status if the process was started here and has ended, or is about to.
+    /// Returns the exit status of a process that was started here. Waits up to [`REAPED_WITHIN`]
+    /// for the process to end. `None` if it still runs then.
     fn reap(&mut self) -> Option<ExitStatus> {
         let deadline = Instant::now() + REAPED_WITHIN;
         loop {

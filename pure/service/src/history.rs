@@ -203,7 +203,8 @@ struct Open {
 }
 
 impl History {
-    /// Returns a history that continues the last rows of reservations in the ledger.
+    /// Returns a history that continues from `last`, the latest row of each reservation in the
+    /// ledger.
     #[must_use]
     pub fn recover(last: impl IntoIterator<Item = Hour>) -> History {
         let loaded = last.into_iter().map(|hour| (hour.name.clone(), hour)).collect();

@@ -47,7 +47,7 @@ pub enum TermsError {
         /// Requested length of the period.
         period: Span,
     },
-    /// The phase is not shorter than the period.
+    /// The requested phase is as long as the period or longer.
     #[error("a phase of {phase} must be shorter than the period of {period}")]
     Phase {
         /// Requested offset of the periods.

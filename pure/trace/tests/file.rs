@@ -297,7 +297,7 @@ fn without_index(written: &mut Vec<u8>) {
     written[at] &= !32;
 }
 
-/// A trace of version 4 is one of version 6 without overhead and index.
+/// A version 4 trace reads like a version 6 trace that has no overhead and no index.
 #[test]
 fn version_4_is_read_without_overhead() {
     let mut header = header();
@@ -370,7 +370,7 @@ fn host_thread_must_be_named_in_turn() {
 }
 
 #[test]
-fn other_version_is_reported_by_number() {
+fn error_for_other_trace_version_states_that_version() {
     let error = read(b"slackline-trace-2\nwhatever").expect_err("version 2 is not read");
     assert!(matches!(error, ReadError::OtherVersion { version: 2 }), "{error}");
     assert!(matches!(read(b"slackline-tracer"), Err(ReadError::NotATrace)));

@@ -178,7 +178,7 @@ fn order(published: &'static Value, a: OverSeeds, b: OverSeeds) -> Compared {
     Compared { published, ours, verdict, sentence }
 }
 
-/// Compares the averages of both schedulers with the axis of the plot.
+/// Compares the range of both schedulers' averages with the range of the published axis.
 fn both_in_axis(sedf: &CaseResult, credit: &CaseResult) -> Option<Compared> {
     let averages = |of: &CaseResult| -> Vec<OverSeeds> {
         of.targets().into_iter().filter_map(|target| of.averages(target)).collect()
@@ -189,7 +189,7 @@ fn both_in_axis(sedf: &CaseResult, credit: &CaseResult) -> Option<Compared> {
     Some(axis(published("alert.average.axis")?, (least, most)))
 }
 
-/// Compares all seconds of one scheduler with the axis of the plot.
+/// Compares the range of one scheduler's errors per second with the range of the published axis.
 fn in_axis(id: &str, result: &CaseResult) -> Option<Compared> {
     let errors = result.errors(None, |_| true);
     let range = (percent(errors.smallest()?), percent(errors.largest()?));

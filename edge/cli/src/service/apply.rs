@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pattern_matches_any_run_of_characters_or_one() {
+    fn star_matches_any_characters_and_question_mark_matches_one() {
         let is = |pattern: &str, name: &str| matches(pattern.as_bytes(), name.as_bytes());
         assert!(is("web-*", "web-1") && is("web-*", "web-") && !is("web-*", "web"));
         assert!(is("*", "db") && is("*-a-*", "x-a-b-a-c") && !is("*a", "ab"));

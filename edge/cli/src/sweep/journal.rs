@@ -207,7 +207,7 @@ mod tests {
     const OF: &str = "slackline 0.1.0 sweep 00 seeds 1 to 2, 2 runs";
 
     #[test]
-    fn damaged_line_is_refused_by_number() {
+    fn refusal_of_damaged_line_states_its_number() {
         let folder = tempfile::tempdir().unwrap();
         let name = folder.path().join("it.part");
         let open = || Journal::open(name.clone(), OF, false);

@@ -93,7 +93,7 @@ fn alert_writes_a_line_per_second_and_a_page() {
 }
 
 #[test]
-fn distribution_of_errors_is_scaled_to_its_data() {
+fn axis_of_error_distribution_fits_the_data() {
     let place = Place::new();
     let figure = |policy: &str| {
         let words = ["--seeds", "1", "--length", "10s", "--targets", "1", "--report", "it.html"];

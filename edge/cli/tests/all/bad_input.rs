@@ -85,7 +85,7 @@ fn reservations_beyond_the_capacity_are_refused() {
 }
 
 #[test]
-fn unknown_policy_is_refused_by_name() {
+fn refusal_of_unknown_policy_names_it() {
     let place = Place::with(GOOD);
     place.run(&["sim", "it.toml", "--policy", "edff"]).refused(2).says("did you mean `edf`?");
     let arguments = ["compare", "it.toml", "--policies", "edf,rr"];

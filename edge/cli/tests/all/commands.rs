@@ -176,7 +176,7 @@ fn check_describes_the_run() {
 }
 
 #[test]
-fn claim_of_refusal_holds_when_the_scenario_is_refused() {
+fn claim_refused_holds_only_if_the_scenario_is_refused() {
     let text = GOOD.replace("slice = \"3ms\"", "slice = \"8ms\"");
     let claims = text.find("[[claim]]").unwrap();
     let text = format!("{}[[claim]]\nthat = \"refused\"\n", &text[..claims]);

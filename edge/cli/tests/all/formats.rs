@@ -78,7 +78,7 @@ fn window_by_index_equals_window_of_whole_trace() {
 }
 
 #[test]
-fn trace_of_newer_version_is_refused_by_number() {
+fn refusal_of_newer_trace_states_its_version() {
     let place = Place::new();
     let mut newer = fixture("trace-version-4");
     let number = newer.iter().position(|byte| *byte == b'4').expect("the version");

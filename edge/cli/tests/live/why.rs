@@ -147,7 +147,7 @@ fn fifo_hog_and_ordinary_hog_are_named_with_their_time() {
 }
 
 #[test]
-fn neighbour_and_pause_by_a_signal_are_named_with_their_time() {
+fn other_vm_and_signal_stop_are_named_with_their_time() {
     let Some(live) = live::begin() else { return };
     let victim = Load::start(&live, "victim", &SPIN);
     let neighbour = Load::start(&live, "neighbour", &SPIN);

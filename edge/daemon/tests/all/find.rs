@@ -142,7 +142,7 @@ fn wait_for(ending: &Ending) {
 }
 
 #[test]
-fn vm_is_found_by_name_held_and_its_end_reported() {
+fn found_vm_stays_the_same_until_its_end_is_reported() {
     let name = unique("web");
     let uuid = format!("0f9c27aa-0000-4000-8000-{:012x}", std::process::id());
     let words = ["-name", &format!("guest={name},debug-threads=on"), "-uuid", &uuid];

@@ -274,7 +274,7 @@ fn stream_of_a_revoked_token_ends() {
 }
 
 #[test]
-fn mismatched_or_exposed_tls_files_are_refused_by_name() {
+fn refusal_of_mismatched_or_exposed_tls_files_names_the_file() {
     let authority = Authority::new();
     let (certificate, key) = authority.sign("server", 2100);
     let files = TlsFiles { certificate, key, client_ca: None };

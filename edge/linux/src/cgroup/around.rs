@@ -101,8 +101,8 @@ impl Membership {
         others.filter_map(|folder| Some((folder.to_path_buf(), quota(folder)?))).collect()
     }
 
-    /// Returns the group that others have frozen, of this one and those above it. Our own groups
-    /// and that of a tree are left out: their state is known, and checked elsewhere.
+    /// Returns this group, or the nearest one above it, that another program has frozen. Skips our
+    /// own groups and `tree`: their state is known, and checked elsewhere.
     fn frozen(&self, tree: Option<&Path>) -> Option<PathBuf> {
         let (file, frozen) = match self.version {
             Version::V2 => ("cgroup.freeze", "1"),
@@ -125,7 +125,8 @@ impl Membership {
 }
 
 impl Surroundings {
-    /// Returns the group that others have frozen, among those of a thread except that of a tree.
+    /// Returns the first group of a thread, or above one, that another program has frozen. Skips
+    /// our own groups and `tree`.
     #[must_use]
     pub fn frozen(&self, tree: Option<&Path>) -> Option<PathBuf> {
         self.groups.iter().find_map(|membership| membership.frozen(tree))

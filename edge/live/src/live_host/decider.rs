@@ -66,20 +66,20 @@ pub(super) struct Vcpu {
     pub(super) threads: BTreeMap<Tid, Known>,
     /// True for a process tree, whose threads come and go.
     pub(super) is_tree: bool,
-    /// True if it runs on several CPUs at once, which count as one.
+    /// True if this vCPU runs on several CPUs at once, which count as one.
     pub(super) is_wide: bool,
-    /// True if it has a hard limit: it gets its reservation and no more.
+    /// True if this vCPU has a hard limit: it gets its reservation and no more.
     pub(super) is_exact: bool,
     pub(super) home: Arc<Home>,
-    /// Start of its current stop, in the time of the run. `None` if it is not stopped.
+    /// Start of this vCPU's current stop, in the time of the run. `None` if it is not stopped.
     pub(super) held_since: Option<Time>,
-    /// True while it is paused by request.
+    /// True while this vCPU is paused by request.
     pub(super) is_paused: bool,
-    /// True while its threads are left to another program that has changed them.
+    /// True while another program has changed this vCPU's threads and we leave them as they are.
     pub(super) is_left: bool,
-    /// CPU time that it received while left to another program, not recorded yet.
+    /// CPU time received while `is_left`, not recorded yet.
     pub(super) used_left: Span,
-    /// Time of the run up to which that is recorded.
+    /// Time of the run up to which that CPU time is recorded.
     pub(super) left_until: Time,
 }
 

@@ -82,7 +82,7 @@ fn thread(target: &Target) -> Who {
 
 /// A quota in a hierarchy of version 1 and of version 2, on a tree and on a thread.
 #[test]
-fn cpu_quota_by_another_program_contests_until_it_is_undone() {
+fn target_with_foreign_cpu_quota_is_contested_until_undone() {
     let Some(_alone) = begin() else { return };
     for who in [whole, thread] {
         let target = Target::spinner();
@@ -139,7 +139,7 @@ impl Drop for LibvirtGroup {
 }
 
 #[test]
-fn class_of_a_libvirt_vcpu_changed_by_root_contests_until_it_is_undone() {
+fn class_change_by_root_makes_libvirt_vcpu_contested_until_undone() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let Some(_group) = LibvirtGroup::with(target.pid()) else {

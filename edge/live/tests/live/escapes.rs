@@ -290,7 +290,7 @@ fn cpuset_keeps_a_held_tree_on_the_scheduled_cpus() {
 
 /// A change of cpuset by root is respected.
 #[test]
-fn cpuset_that_lacks_the_scheduled_cpu_contests_a_vcpu_until_it_is_undone() {
+fn vcpu_in_cpuset_without_scheduled_cpu_is_contested_until_undone() {
     let Some(_alone) = begin() else { return };
     let Some(pinned) = Pinned::make() else { return };
     let target = Target::spinner();
@@ -356,7 +356,7 @@ impl Drop for Pinned {
 }
 
 #[test]
-fn stop_by_signal_contests_a_tree_until_it_goes_on() {
+fn tree_stopped_by_signal_is_contested_until_continued() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let mut open = Open::holding(Who::Tree(target.pid()), true);
@@ -373,7 +373,7 @@ fn stop_by_signal_contests_a_tree_until_it_goes_on() {
 }
 
 #[test]
-fn freeze_and_limit_by_others_contest_a_tree_and_name_the_cgroup() {
+fn tree_with_foreign_freeze_or_quota_is_contested_naming_cgroup() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let Some(group) = Group::with(target.pid()) else {

@@ -76,7 +76,7 @@ fn socket_that_its_user_may_not_open_is_not_connected_to() {
 
 /// However the command line names the socket, and wherever its links lead.
 #[test]
-fn no_form_of_a_monitor_reaches_a_socket_that_its_user_may_not_open() {
+fn monitor_socket_forbidden_to_the_vms_user_is_never_opened() {
     if !rustix::process::geteuid().is_root() {
         return println!("skipped: needs root");
     }
@@ -123,7 +123,7 @@ fn no_form_of_a_monitor_reaches_a_socket_that_its_user_may_not_open() {
 
 /// A link that leads to the monitor of its user while it is looked at, and to root's after that.
 #[test]
-fn nothing_is_said_to_a_socket_of_another_user_behind_a_swapped_link() {
+fn socket_of_another_user_behind_a_swapped_link_receives_nothing() {
     if !rustix::process::geteuid().is_root() {
         return println!("skipped: needs root");
     }

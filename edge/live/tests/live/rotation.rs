@@ -108,7 +108,7 @@ struct Held {
     is_group: bool,
 }
 
-/// How unevenly the members of a target share its CPU time.
+/// Distances of the members of a target from equal parts of its CPU time.
 struct Unevenness {
     /// Largest distance from the even part in any ten consecutive periods.
     worst: Span,

@@ -127,7 +127,7 @@ fn expected(error: &RequestError) {
     assert!(is_gone || text.contains("Unreadable"), "{text}");
 }
 
-/// The owner, as seen by the test that kills it.
+/// Handle of the owner process, which the test kills.
 struct Running {
     child: Child,
     said: std::sync::mpsc::Receiver<String>,

@@ -155,7 +155,7 @@ fn closed_client_thinks_after_each_answer() {
 
 /// 200 pings at 2,000 a second. They come back whatever is still on its way.
 #[test]
-fn pings_at_a_rate_are_answered_and_take_as_long_as_the_rate_says() {
+fn paced_pings_are_all_answered_no_faster_than_their_rate() {
     let server =
         Server::start(serving("", SystemClients { requests: true, ..SystemClients::default() }));
     let every = Draw::Fixed(Span::from_us(500));

@@ -4,7 +4,7 @@ use crate::script::{Script, us, web_servers};
 use slackline_metrics::{FieldValue, Measure};
 
 #[test]
-fn metrics_are_found_by_their_names_in_words() {
+fn metrics_are_looked_up_by_the_names_that_claims_use() {
     let run = web_servers();
     let cases = [
         ("misses", Some("web.1"), Measure::Count(1)),

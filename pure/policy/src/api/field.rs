@@ -595,7 +595,7 @@ mod tests {
     }
 
     #[test]
-    fn limit_of_every_policy_uses_only_declared_fields() {
+    fn limit_share_of_every_policy_has_declared_fields_only() {
         for spec in crate::ALL {
             let Some(limit) = spec.limit else { continue };
             for (name, _) in limit(CpuShare::from_ppm(60_000), Span::from_ms(10)) {

@@ -125,7 +125,7 @@ fn end_of_a_pause_does_not_end_a_barrier_wait() {
 /// A node that waits keeps its budget. So nodes on CPUs of their own synchronise in any phase: half
 /// of each CPU gives half of the rate, apart from the latency of the network.
 #[test]
-fn nodes_on_half_cpus_have_half_the_rate() {
+fn nodes_with_half_of_each_cpu_have_half_the_rate() {
     let node = |name: &str, cpu: usize, phase: &str| {
         format!(
             "[[domain]]\nname = '{name}'\ncpus = [{cpu}]\n\

@@ -283,7 +283,7 @@ fn guest_without_hints_is_scheduled_as_under_credit() {
 /// The response is shorter with hints from run queues, and shortest with those on tasks that wait
 /// for I/O. The gain grows with the number of guests.
 #[test]
-fn papers_order_of_responses_results_with_rotation_by_turn() {
+fn papers_order_of_response_times_holds_with_rotation_by_turn() {
     let mut gains = Vec::new();
     for guests in 4..=8 {
         let [credit, by_run_queues, all] =

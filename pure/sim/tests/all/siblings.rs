@@ -354,7 +354,7 @@ fn newcomer(joins_ms: u64, wakes_ms: u64) -> Option<Vec<Record>> {
 /// at 22 ms gets that capacity, and the accrued part of the loan stays. At 27 and 28 ms more is
 /// consumed than accrued. Until 30 ms that capacity cannot be reserved without a miss.
 #[test]
-fn admission_has_precedence_over_a_loan() {
+fn newcomer_may_reserve_lent_capacity_that_is_not_consumed() {
     let ms = |ms| Time::START + Span::from_ms(ms);
     let had = |trace: &[Record]| Got::of(trace, 1).within(ms(20), ms(30));
     for (joins, wakes, expected) in

@@ -210,7 +210,7 @@ fn calls_a_century_apart_do_not_overflow() {
 
 /// Checks the rows that a trace records.
 #[test]
-fn account_shows_cpu_remaining_budget_and_period() {
+fn account_shows_period_cpu_and_remaining_budget() {
     let spec = crate::find("atropos").unwrap();
     let values = Values::defaults(spec.policy_fields).unwrap();
     let mut policy = (spec.build)(&values, &crate::Topology::flat(1));

@@ -76,7 +76,7 @@ fn vcpu_that_blocks_at_ticks_pays_nothing_by_sampling() {
 /// s is boosted at 12 ms and may run for a tick. If a tick that finds it running ends the boost, s
 /// still keeps the CPU until its turn is over.
 #[test]
-fn boost_lasts_until_a_tick_or_for_a_tick() {
+fn boost_ends_at_next_tick_or_lasts_one_whole_tick() {
     picture(
         "credit rules=xen-3.0.4 boost=tick",
         "
@@ -190,9 +190,9 @@ fn debt_beyond_a_period_is_forgiven_or_worked_off() {
 }
 
 /// s receives credit while it is blocked until it has more than a period's. With `forfeit` it loses
-/// all, and is in debt after a turn. With `keep` it keeps a period's, and is not.
+/// all. With `keep` it keeps a period's. Either way it then takes turns with h.
 #[test]
-fn unused_credit_is_lost_or_kept() {
+fn blocked_vcpu_takes_turns_whether_credit_is_forfeited_or_kept() {
     picture(
         "credit rules=xen-3.0.4 leaving=forfeit tick=1ms slice=3ms",
         "
@@ -214,7 +214,7 @@ fn unused_credit_is_lost_or_kept() {
 /// n is blocked at first. With `active` it receives half of all credit, so h is in debt at 30 ms
 /// and is preempted at 35 ms.
 #[test]
-fn newcomer_gets_credit_at_once_or_when_sampled() {
+fn newcomers_field_decides_when_a_newcomer_gets_credit() {
     picture(
         "credit rules=xen-3.0.4 boost=off newcomers=active",
         "

@@ -28,8 +28,8 @@ Rules:
   every period. On a live host dispatch overhead counts as reserved too.
 - Slack is divided evenly among the vCPUs of a CPU that are not `exact`. A slice
   that was incomplete at its deadline has precedence.
-- Blocking: a vCPU that wakes within its period keeps what would be left had it
-  run meanwhile, or slice/period of the rest, whichever is more.
+- Blocking: a vCPU that wakes within its period has the larger of two budgets:
+  its budget less the blocked time, or slice/period of the rest of the period.
 - unblocking = \"new-period\": a vCPU that wakes with more budget than its share
   of the rest of its period begins a period with a whole slice (the wake-up rule
   of the constant bandwidth server). So a vCPU that uses little never waits for
@@ -52,8 +52,8 @@ Rules:
 - place = \"split\": a vCPU that fits on no CPU as a whole runs one part of its
   slice after the other on several CPUs, and misses no deadline.
 - spread = \"use\": what a vCPU leaves unused of a period is lent to siblings that
-  used up their own, in equal parts, until the borrower's period ends. A loan is
-  at most what the CPU has not reserved, and admission has precedence.
+  used up their own, in equal parts, until the borrower's period ends. A vCPU
+  borrows at most the unreserved capacity of its CPU. Newcomers may reserve it.
 
 Limits:
 - A single vCPU never has more than one CPU.

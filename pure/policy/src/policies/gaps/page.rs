@@ -41,8 +41,8 @@ Rules:
 - A vCPU that claims most also pays from the bound in its own turn. Ordinary
   work (urgency 120 or more) claims nothing there.
 - match = \"exact\": a blocked task counts only if the driver domain says that the
-  pending I/O is for it. The list never forgets, so with other I/O tasks in the
-  guest it often boosts the wrong one.
+  pending I/O is for it. By default each task that I/O woke lately counts, so
+  with other I/O tasks in the guest it often boosts the wrong one.
 - tell = \"inferred\" needs no guest, only the driver domain. A VM that answered
   at least eight of its last ten requests within `answers-within` of CPU time
   has urgency 100 while a request is pending, for at most `answers-within`.
@@ -50,7 +50,7 @@ Rules:
 - rules = \"paper\" is GAPS as published, on Xen 3.0.4's Credit: among vCPUs that
   are UNDER the one that claims most runs for a whole timeslice, without bound.
   \"paper-ro\" looks at runnable tasks only. Set rotation = \"turn\" as well, or a
-  server that answers is preempted by its own answer.
+  server loses its turn when its answer wakes the driver domain.
 
 Limits:
 - By the paper's rules a VM that claims least may get no CPU time at all.

@@ -25,8 +25,8 @@ Rules:
   to the top with its next period. Without `extra` it waits for that.
 - Blocking: unused budget is kept until the period ends and is lost then (a
   deferrable server). A vCPU that wakes late in its period may thus make others
-  late. asleep = \"trimmed\" leaves it what would be left had it run meanwhile, or
-  budget/period of the rest of the period, whichever is more.
+  late. asleep = \"trimmed\" leaves it the larger of two: its budget less the
+  blocked time, or budget/period of the rest of the period.
 - A late budget keeps its deadline and comes first until it is used. With
   misses = \"forgotten\" it is lost, as in RTDS: three vCPUs that never block,
   each with 6 ms in 10 ms, have 60, 50 and 50 % of two CPUs, not 60 % each.

@@ -2,8 +2,8 @@
 
 /// Text of `slackline help sedf`.
 pub(super) const PAGE: &str = "\
-Each vCPU has a slice in every period, a part of the slack, or both. It is the
-earliest-deadline-first scheduler of Xen 3.0.
+sedf is the earliest-deadline-first scheduler of Xen 3.0. Each vCPU has a slice
+in every period, a part of the slack, or both.
 
 When to use it: for reservations beside best-effort VMs that share the rest by
 weight, and to reproduce Xen 3.0 or the thesis.
@@ -26,8 +26,8 @@ Rules:
   `extra-weight` of 128 counts as slice/period = 1. slack = \"penalty\" serves
   only the first group, \"weighted\" and \"round-robin\" only the second.
 - `unblocking` is what a vCPU that wakes within its period may still use:
-  proportional   what would be left had it run meanwhile, or slice/period of the
-                 rest, whichever is more. No other vCPU is late for it.
+  proportional   the larger of two: its budget less the blocked time, or
+                 slice/period of the rest. No other vCPU is late for it.
   isochronous    nothing until its next period
   conservative   nothing; after a block beyond the period a new period begins
   short-resume   what is left if the blocked time counts as used, if that is a

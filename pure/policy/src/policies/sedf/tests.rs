@@ -311,7 +311,7 @@ fn pick_at_the_end_of_a_timeslice_has_limit_zero() {
 /// they get 25.6 and 121.6 times as much of the slack, or the same if both count as extra-weight 1.
 /// In Xen, as recorded, a fixed slice counts by slice/period (reference, §13.5).
 #[test]
-fn slice_without_extra_weight_counts_by_share_or_as_one() {
+fn slack_weight_without_extra_weight_is_share_or_one() {
     let (set, by_weight) = ("slice=2ms period=10ms", "weight=1");
     for (rules, share, parts) in [
         ("rules=best", set, 25),
