@@ -125,7 +125,7 @@ fn part_tree() {
 fn note(spinners: &[Child]) {
     let Some(path) = env::var_os(NOTES) else { return };
     let class = get_scheduling(own_pid()).unwrap().class;
-    if !matches!(class, Scheduling::RoundRobin { .. }) {
+    if !matches!(class, Scheduling::RoundRobin { .. } | Scheduling::Fifo { .. }) {
         return;
     }
     let each: Vec<Span> = spinners
@@ -429,7 +429,7 @@ fn process_that_left_its_tree_is_restored_after_kills() {
         let lost: i32 = fs::read_to_string(lost).unwrap().trim().parse().unwrap();
         let is_raised = || {
             let now = get_scheduling(Tid::new(lost).unwrap()).unwrap();
-            matches!(now.class, Scheduling::RoundRobin { .. })
+            matches!(now.class, Scheduling::RoundRobin { .. } | Scheduling::Fifo { .. })
         };
         wait_until("it to be real-time", is_raised);
         wait_until("it to be written down", || {

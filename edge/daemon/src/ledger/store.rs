@@ -80,11 +80,12 @@ impl Store {
         let (loaded, before, answers) = load(&connection, boot_id, keep, now).map_err(failed)?;
         let access = granted(&connection).map_err(failed)?;
         let has_tenants = version(&connection, &place, NEWEST)? == Some(NEWEST);
-        connection.execute(HOST, params![boot_id]).map_err(failed)?;
         let hours = Hours::open(&connection).map_err(failed)?;
         let history = last_hours(&connection, loaded.rows.iter().map(|row| &row.name));
         let history = history.map_err(failed)?;
         let events = count(&connection, "event").map_err(failed)?;
+        // The first write comes after everything was read, so a damaged ledger stays as it was.
+        connection.execute(HOST, params![boot_id]).map_err(failed)?;
         let files = (which(&path).map_err(|source| LedgerError::files(&path, source))?, None);
         let boot_id = boot_id.to_owned();
         let store = Store {
