@@ -209,10 +209,9 @@ fn anonymised_recording_has_no_names() {
     live.run(&["why", "vm1", path]).good();
 }
 
-/// The daemon's own recorder: limits and neighbours are named, a missed deadline is saved, and what
-/// was recorded can be had as a file.
+/// The daemon's own recorder saves a missed deadline.
 #[test]
-fn daemon_names_culprits_and_saves_missed_deadlines() {
+fn daemon_saves_missed_deadlines() {
     let Some(live) = live::begin() else { return };
     let (web, db) = (Victim::start(), Victim::start());
     let daemon = Daemon::start(&live);
@@ -237,27 +236,10 @@ fn daemon_names_culprits_and_saves_missed_deadlines() {
     let of_incident = live.run(&["why", &name, &path, "--json"]).good();
     let of_incident: Value = serde_json::from_str(&of_incident).expect("JSON");
     check_sums(&of_incident);
-    let mut answer = Value::Null;
-    wait_until("the hog to be named", || {
-        let (status, why) = daemon.ask("GET", "/v1/why/web", None);
-        assert_eq!(status, 200, "{why:#}");
-        answer = why;
-        !blamed(&answer, "command", "rt-hog").is_zero()
-    });
-    check_sums(&answer);
-    let kinds = |kind: &str| blamed(&answer, "kind", kind);
-    assert!(!kinds("exhausted").is_zero() && !kinds("vm-reserved").is_zero(), "{answer:#}");
-    daemon.run("why web").ended_with(0).shows("own budget exhausted").shows("db, within");
-    let saved = live.place.path("ring.trace");
-    let arguments = format!("record {} --since 2s", saved.display());
-    daemon.run(&arguments).ended_with(0).says("the daemon had recorded");
-    let saved = saved.to_str().expect("a path");
-    live.run(&["show", saved, "--table"]).good();
-    live.run(&["why", "db", saved]).good();
-    assert_eq!(daemon.ask("GET", "/v1/why/nobody", None).0, 404);
     let metrics = ask_text(&live.place.path("socket"), "GET", "/metrics", None);
     let (status, metrics) = metrics.expect("an answer");
     assert!(status == 200 && metrics.contains("slackline_incidents_total"), "{metrics}");
+    assert_eq!(daemon.ask("GET", "/v1/why/nobody", None).0, 404);
     assert_eq!(daemon.end().code, Some(0));
     live.nothing_is_left();
 }
