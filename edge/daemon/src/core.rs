@@ -188,7 +188,7 @@ pub fn serve(
     let mut host = Host::new(scheduler, (ledger, boot.clone(), history), (scout, lookups), tally);
     host.look_around_now();
     let (now, access) = (host.now(), Access::new(people, access, has_tenants));
-    say_who_would_lose(&access, &loaded, tell);
+    report_rights_lost_by_migration(&access, &loaded, tell);
     let mut service = Service::recover(Settings::default(), now, loaded, &mut host);
     service.set_budgets(access.budgets());
     host.costs = options.prices.clone().map(|prices| Costs::new(prices, now));
@@ -228,7 +228,11 @@ pub fn serve(
 
 /// Reports the operators who would become tenants by a migration of access, and what they would
 /// lose.
-fn say_who_would_lose(access: &Access, loaded: &LedgerContents, tell: &mut dyn FnMut(&str)) {
+fn report_rights_lost_by_migration(
+    access: &Access,
+    loaded: &LedgerContents,
+    tell: &mut dyn FnMut(&str),
+) {
     let owners: Vec<Principal> = loaded.rows.iter().map(|row| row.owner).collect();
     let members = members().unwrap_or_default();
     access.would_lose(&members, &owners).iter().for_each(|line| tell(line));

@@ -122,8 +122,8 @@ impl Entry {
             return None;
         }
         let entry = Entry {
-            process: who(&mut fields)?,
-            thread: who(&mut fields)?,
+            process: task_identity(&mut fields)?,
+            thread: task_identity(&mut fields)?,
             scheduling: SchedulingOf {
                 class: class(fields.next()?)?,
                 reset_on_fork: match fields.next()? {
@@ -151,7 +151,7 @@ fn cpuset(fields: &mut SplitAsciiWhitespace<'_>) -> Option<Place> {
 }
 
 /// Parses two fields: an id and a start time.
-pub(super) fn who(fields: &mut SplitAsciiWhitespace<'_>) -> Option<TaskIdentity> {
+pub(super) fn task_identity(fields: &mut SplitAsciiWhitespace<'_>) -> Option<TaskIdentity> {
     let id = Tid::new(number(fields.next()?)?)?;
     Some(TaskIdentity { id, started: StartTime::from_ticks(number(fields.next()?)?) })
 }
@@ -165,7 +165,7 @@ fn way(fields: &mut SplitAsciiWhitespace<'_>) -> Option<HoldMethod> {
         "nothing" => return Some(HoldMethod::Nothing),
         "process" => return Some(HoldMethod::Process),
         "member" => return Some(HoldMethod::Member),
-        "helper" => return who(fields).map(HoldMethod::Helper),
+        "helper" => return task_identity(fields).map(HoldMethod::Helper),
         "tree" => {
             let group = path(fields.next()?)?;
             let origin = match fields.next()? {

@@ -30,7 +30,7 @@ use rustix::process::{Signal, setsid};
 
 use super::at_work::{KeeperLock, keepers_have_ended};
 use super::budget::{self, give_back_budgets};
-use super::entry::{Entry, HoldMethod, TaskIdentity, path, trees_first, who};
+use super::entry::{Entry, HoldMethod, TaskIdentity, path, task_identity, trees_first};
 use super::give_back::{exists, give_back, is_moot};
 use super::journal;
 use slackline_linux::causes::with_causes;
@@ -225,7 +225,7 @@ impl Keeper {
     fn take_in(&mut self, line: &str) -> bool {
         let mut fields = line.split_ascii_whitespace();
         match fields.next() {
-            Some("owner") => who(&mut fields)
+            Some("owner") => task_identity(&mut fields)
                 .zip(fields.next().and_then(path))
                 .is_some_and(|(owner, directory)| self.meet(owner, &directory)),
             Some("hold") => Entry::from_line(line).is_some_and(|entry| {

@@ -5,29 +5,14 @@ use std::path::PathBuf;
 use slackline_policy::ALL;
 use slackline_replay::{Difference, Replay, ReplayError, ReplayResult};
 use slackline_scenario::Scenario;
-use slackline_trace::{Entry, Exchange, Fact, Header, Knowledge, Order, Outcome, Reader, Writer};
+use slackline_sim::trace_header;
+use slackline_trace::{Entry, Exchange, Fact, Header, Order, Outcome, Reader, Writer};
 use slackline_units::{Span, Time};
-
-fn header(scenario: &Scenario) -> Header {
-    Header {
-        title: scenario.title.clone(),
-        machine: "sim".into(),
-        policy: scenario.policy.to_string(),
-        parameters: scenario.policy.values.to_string(),
-        seed: scenario.seed,
-        cpus: scenario.host.cpus,
-        groups: scenario.host.topology.levels(),
-        dispatch: Span::ZERO,
-        warmup: scenario.warmup,
-        knows: Knowledge::ALL,
-        scenario: String::new(),
-    }
-}
 
 /// Returns the trace of a run as a file, also if the run fails.
 fn traced(scenario: &Scenario) -> Vec<u8> {
     let mut file = Vec::new();
-    let mut writer = Writer::new(&mut file, &header(scenario));
+    let mut writer = Writer::new(&mut file, &trace_header(scenario));
     // A scenario that is declined has a trace too.
     let _ = slackline_sim::run(scenario, &mut writer);
     writer.finish().expect("memory takes everything");

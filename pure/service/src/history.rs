@@ -339,7 +339,7 @@ impl Open {
             self.hour.until_ns = end;
             at = end;
         }
-        // What is left: all of it if the wall clock has not moved on.
+        // The rest of the interval, which is all of it if the wall clock has not moved on.
         self.hour.sums.add(&sums);
         over
     }

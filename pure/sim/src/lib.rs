@@ -11,11 +11,14 @@ mod account;
 mod cold;
 mod cpu;
 mod guest;
+mod header;
 mod io;
 mod overhead;
 mod queue;
 mod speed;
 mod system;
+
+pub use header::trace_header;
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;

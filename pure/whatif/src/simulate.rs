@@ -3,9 +3,9 @@
 use slackline_demand::{Collector, Demand};
 use slackline_metrics::{Meter, StrayRecord};
 use slackline_policy::FieldError;
-use slackline_scenario::{Scenario, ScenarioError};
-use slackline_sim::RunError;
-use slackline_trace::{Exchange, Header, Knowledge, Record, Sink, VcpuName};
+use slackline_scenario::ScenarioError;
+use slackline_sim::{RunError, trace_header};
+use slackline_trace::{Exchange, Header, Record, Sink, VcpuName};
 use slackline_units::{Span, Time};
 use thiserror::Error;
 
@@ -70,7 +70,7 @@ pub(crate) fn simulate(
     windows: &[Span],
 ) -> Result<SimulatedWindows, ForecastError> {
     let scenario = model.written(demand, form, "jobs")?.scenario()?;
-    let header = header(&scenario);
+    let header = trace_header(&scenario);
     let meters = windows.iter().map(|&warmup| Meter::new(&Header { warmup, ..header.clone() }));
     let mut sink =
         WindowMeters { meters: meters.collect(), collector: Collector::new(Time::START) };
@@ -87,23 +87,6 @@ pub(crate) fn simulate(
     });
     let declined = declined.collect();
     Ok(SimulatedWindows { windows: windows.collect::<Result<_, StrayRecord>>()?, declined })
-}
-
-/// Returns the header of a simulation.
-fn header(scenario: &Scenario) -> Header {
-    Header {
-        title: scenario.title.clone(),
-        machine: "sim".into(),
-        policy: scenario.policy.to_string(),
-        parameters: scenario.policy.values.to_string(),
-        seed: scenario.seed,
-        cpus: scenario.host.cpus,
-        groups: scenario.host.topology.levels(),
-        dispatch: Span::ZERO,
-        warmup: scenario.warmup,
-        knows: Knowledge::ALL,
-        scenario: String::new(),
-    }
 }
 
 struct WindowMeters {

@@ -60,7 +60,7 @@ fn history_counts_the_gap_of_a_killed_daemon_as_unknown() {
     daemon.run(&format!("history {name} --csv")).ended_with(0).shows("from,existed,unknown");
     daemon.run(&format!("history {name} --by day")).ended_with(0).shows("delivered");
     daemon.run("history nobody").ended_with(0).shows("there is no history of nobody");
-    // What a reservation received is there after its end, too.
+    // The history of a reservation outlives the reservation.
     daemon.run(&format!("release {name}")).ended_with(0);
     let_pass(Duration::from_millis(1_200));
     let ended = Sums::of(&daemon, &name);

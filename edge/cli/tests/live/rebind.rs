@@ -42,7 +42,7 @@ fn vm_with_another_name_keeps_its_threads_held() {
     let one = daemon.one("web");
     assert_eq!((&one["for"], &one["state"]), (&json!(format!("qemu:{name}")), &json!("active")));
     assert!(one["total"]["over_ns"].as_u64() >= before, "{one}");
-    // What is not there yet is waited for.
+    // The reservation waits for a VM that has not started yet.
     daemon.run("change web --for qemu:later").ended_with(0).shows("waiting");
     let both = json!({ "for": format!("qemu:{name}"), "slice": "3ms" });
     let (status, problem) = daemon.ask("PATCH", "/v1/reservations/web", Some(&both));
@@ -59,7 +59,7 @@ fn reservation_of_a_command_ends_with_it_and_returns_its_exit_code() {
     let ran = ran.ended_with(7).says("job: 2ms in every 10ms, and no more, 20.00 % of a CPU");
     assert!(ran.out.contains(':'), "the output is the command's: {}", ran.out);
     wait_until("it to be released", || daemon.ask("GET", "/v1/reservations/job", None).0 == 404);
-    // What does not fit is not started.
+    // A command whose reservation does not fit is not started.
     let ran =
         live.run(&["reserve", "big", "--cpu", "99%", "--socket", "socket", "--", "echo", "x"]);
     assert_eq!((ran.code, ran.out.as_str()), (Some(4), ""), "{}", ran.err);

@@ -183,7 +183,7 @@ impl Running {
         let child = child.stdout(Stdio::from(listening)).spawn()?;
         let pid = i32::try_from(child.id()).ok().and_then(Tid::new);
         let to = SchedulingOf { class: Scheduling::Other { nice: NICE }, reset_on_fork: false };
-        // Where the kernel refuses, it is as urgent as other processes.
+        // If the kernel refuses, the front keeps the nice value of the daemon.
         let _ = pid.map(|pid| set_scheduling(pid, &to));
         Ok(Running { child, link, lines: Lines::new(LONGEST_ASKED), unread: Vec::new() })
     }

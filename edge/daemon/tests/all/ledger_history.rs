@@ -131,7 +131,7 @@ fn each_commit_keeps_the_history_within_its_bytes_and_joins_old_hours_first() {
         assert_eq!(sum.missed, days * 24 * 3);
     }
     drop(ledger);
-    // What was measured at the start counts as what was counted.
+    // The size measured at a start equals the size counted while rows were written.
     let mut ledger =
         open_keeping(folder.path(), Keep { history_bytes: bound / 8, ..Keep::USUAL }).ledger;
     keep(&mut ledger, vec![hour("web", first + days * 24)]);

@@ -257,7 +257,7 @@ impl<I: Identify> Assembler<I> {
 
     fn event(&mut self, event: &Event, sink: &mut impl Sink) {
         let Event { at, tid, cpu, what } = *event;
-        // What was noted before the trace begins.
+        // Events from before the start of the trace count as events at its start.
         let at = at.max(self.origin);
         match what {
             What::SwitchedIn => self.switched_in((cpu, tid), at, sink),
@@ -276,7 +276,7 @@ impl<I: Identify> Assembler<I> {
         if let Some((other, since)) = self.cpus[&cpu].occupant
             && other != tid.raw()
         {
-            // How it left was lost.
+            // The event that says how the thread left the CPU was lost.
             self.on_cpu((cpu, other), (since, at), OffCpu::Unknown, sink);
         }
         self.read_again(tid, at, sink);

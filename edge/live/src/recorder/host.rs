@@ -36,7 +36,7 @@ impl HostRecorder {
     /// If the kernel or a missing right does not allow it, or tracefs is not available.
     pub fn open(identities: Procfs) -> Result<HostRecorder, WatchError> {
         let mut watch = HostWatch::open(RING_BYTES)?;
-        // What was noted while the CPUs were opened one after another is of no use.
+        // Drops the events from before all CPUs were open.
         watch.drain(&mut Vec::new())?;
         let origin = monotonic();
         let cpus: Vec<CpuId> = watch.cpus().collect();

@@ -333,7 +333,7 @@ mod tests {
         assert_eq!(count(|it| matches!(it, Entry::Named(_))), 1);
         assert_eq!(count(|it| matches!(it, Entry::HostThread(_))), 1 + 7);
         assert_eq!(count(|it| matches!(it, Entry::Record(Record::OnCpu { .. }))), 14);
-        // What joined and woke before stands at the start.
+        // The trace starts with the vCPUs that had joined and woken before.
         let woke = Entry::Record(Record::Woke { at: at(30), vcpu: WEB });
         assert!(entries.contains(&woke), "{entries:?}");
         let mut file = Vec::new();

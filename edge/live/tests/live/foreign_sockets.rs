@@ -58,7 +58,7 @@ fn socket_that_its_user_may_not_open_is_not_connected_to() {
         panic!("{refused:?}")
     };
     assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
-    // Where it may connect, it is told from what listens there that this is no VM of its.
+    // With the right to connect, the listening process shows that this is no VM of that user.
     open_to(0o666).expect("everybody's");
     let greeter = thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("a client");

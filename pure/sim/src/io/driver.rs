@@ -242,13 +242,13 @@ impl Io<'_> {
         let mut batch = std::mem::take(&mut self.driver.batch);
         for packet in batch.drain(..) {
             let id = self.flows.system(packet);
-            let whom = self.whom(packet);
+            let recipient = self.recipient(packet);
             let frontend = &mut self.frontends[usize::from(id)];
             if !context.systems.is_here(id) || !frontend.has_room() {
                 self.lose(packet, context);
                 continue;
             }
-            frontend.hand_over(packet, whom);
+            frontend.hand_over(packet, recipient);
             self.tell_guest(id, context);
         }
         self.driver.batch = batch;

@@ -167,7 +167,7 @@ impl Io<'_> {
 
     /// Returns the recipient in the system of a packet that arrives. `None` if it is for the system
     /// itself.
-    pub(super) fn whom(&mut self, packet: Packet) -> Option<IoRecipient> {
+    pub(super) fn recipient(&mut self, packet: Packet) -> Option<IoRecipient> {
         if !self.flows.is_current(packet) {
             return None;
         }

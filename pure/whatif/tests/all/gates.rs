@@ -1,10 +1,11 @@
 //! The gate passes recordings that repeat themselves, and refuses others with their cause.
 
+use slackline_sim::trace_header;
 use slackline_trace::{Entry, Exchange, Record, Sink, VcpuName};
 use slackline_units::{Span, Time};
 use slackline_whatif::{Cause, Gate, Model, Recorder, Recording, gate};
 
-use crate::record::{THREE, entries, header, recorded, recording, scenario};
+use crate::record::{THREE, entries, recorded, recording, scenario};
 
 fn gated(recording: &Recording) -> Gate {
     let model = Model::new(recording).expect("a simulated trace has a model");
@@ -71,7 +72,7 @@ fn recording_from_the_middle_without_parameters_passes() {
     let all = entries(&scenario);
     let moved: Vec<Entry> = all.iter().filter_map(|entry| behind(entry, before)).collect();
     let begin = Time::START + before;
-    let mut recorder = Recorder::new(&header(&scenario), (begin, begin + scenario.length));
+    let mut recorder = Recorder::new(&trace_header(&scenario), (begin, begin + scenario.length));
     moved.iter().for_each(|entry| entry.pass_to(&mut recorder));
     let recording = recorder.finish().expect("all vCPUs are named");
     assert!(recording.demand.vcpus.iter().all(|vcpu| vcpu.terms.is_none()));
@@ -100,7 +101,7 @@ fn recording_with_other_costs_in_its_second_half_is_refused() {
     let ends = spliced.len();
     spliced.extend(entries(&dear).iter().filter(|it| !begins(it)).filter_map(later));
     assert!(spliced.len() > ends + 1000);
-    let recording = recording(&header(&cheap), &spliced, cheap.length * 2);
+    let recording = recording(&trace_header(&cheap), &spliced, cheap.length * 2);
     let gate = gated(&recording);
     assert!(!gate.passes(), "{:#?}", gate.forms);
     let Some(Cause::CostsChanged(ppm)) = gate.cause else { panic!("{:?}", gate.cause) };
@@ -145,7 +146,7 @@ fn recording_in_which_cpu_time_is_missing_is_refused_as_unexplained() {
     let split = Time::START + scenario.length / 2;
     let mut hog = Hog { split, sink: &mut changed };
     entries(&scenario).iter().for_each(|entry| entry.pass_to(&mut hog));
-    let gate = gated(&recording(&header(&scenario), &changed, scenario.length));
+    let gate = gated(&recording(&trace_header(&scenario), &changed, scenario.length));
     assert!(!gate.passes());
     assert_eq!(gate.cause, Some(Cause::Unexplained));
 }

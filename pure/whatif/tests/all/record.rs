@@ -1,30 +1,14 @@
 //! Recordings of simulated runs.
 
 use slackline_scenario::Scenario;
-use slackline_trace::{Entry, Header, Knowledge};
+use slackline_sim::trace_header;
+use slackline_trace::{Entry, Header};
 use slackline_units::{Span, Time};
 use slackline_whatif::{Recorder, Recording};
 
 /// Reads the text of a scenario.
 pub(crate) fn scenario(text: &str) -> Scenario {
     Scenario::read(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
-}
-
-/// Returns the header of a simulated trace.
-pub(crate) fn header(scenario: &Scenario) -> Header {
-    Header {
-        title: scenario.title.clone(),
-        machine: "sim".into(),
-        policy: scenario.policy.to_string(),
-        parameters: scenario.policy.values.to_string(),
-        seed: scenario.seed,
-        cpus: scenario.host.cpus,
-        groups: scenario.host.topology.levels(),
-        dispatch: Span::ZERO,
-        warmup: scenario.warmup,
-        knows: Knowledge::ALL,
-        scenario: String::new(),
-    }
 }
 
 /// Simulates a scenario and returns the entries of its trace.
@@ -44,7 +28,7 @@ pub(crate) fn recording(header: &Header, entries: &[Entry], length: Span) -> Rec
 /// Simulates a scenario and makes a recording of its trace.
 pub(crate) fn recorded(text: &str) -> Recording {
     let scenario = scenario(text);
-    recording(&header(&scenario), &entries(&scenario), scenario.length)
+    recording(&trace_header(&scenario), &entries(&scenario), scenario.length)
 }
 
 /// A web server, a periodic task and a CPU-bound VM, on one CPU.
