@@ -289,8 +289,8 @@ impl CulpritFinder {
         for wait in &target.waits {
             self.split(target, wait, &mut add);
         }
-        // Times in which the thread ran or waited. A pause beyond them fell into time that the kernel
-        // counted as blocked.
+        // Times in which the thread ran or waited. A pause beyond them fell into time that the
+        // kernel counted as blocked.
         let mut kept = target.ran.clone();
         target.waits.iter().for_each(|wait| kept.add(wait.from, wait.to));
         kept.settle();
