@@ -162,9 +162,15 @@ impl Live {
     }
 
     pub fn start_as(&self, name: &str, scenario: &str) -> Runner<'_> {
+        self.start_with(name, scenario, &[])
+    }
+
+    /// Starts `slackline run NAME.toml` with these options.
+    pub fn start_with(&self, name: &str, scenario: &str, options: &[&str]) -> Runner<'_> {
         self.place.write(&format!("{name}.toml"), scenario.as_bytes());
         let output = |kind: &str| File::create(self.place.path(&format!("{name}.{kind}")));
         let mut command = self.command(&["run", &format!("{name}.toml")]);
+        command.args(options);
         command.stdout(output("out").expect("a file")).stderr(output("err").expect("a file"));
         let child = command.process_group(0).spawn().expect("the program can be started");
         Runner { live: self, child, name: name.into() }

@@ -219,7 +219,7 @@ fn daemon_saves_missed_deadlines() {
     assert_eq!(daemon.reserve("db", &db, "3ms").0, 201);
     // Longer than several periods, and as urgent as the dispatchers.
     let work = ["clock", "--period", "700ms", "--compute", "60ms"];
-    let _hog = Load::start_fifo(&live, "rt-hog", "99", &work);
+    let hog = Load::start_fifo(&live, "rt-hog", "99", &work);
     let incidents = || daemon.ask("GET", "/v1/incidents", None).1;
     let is_there = || incidents().as_array().is_some_and(|all| !all.is_empty());
     wait_until("an incident", is_there);
@@ -241,5 +241,6 @@ fn daemon_saves_missed_deadlines() {
     assert!(status == 200 && metrics.contains("slackline_incidents_total"), "{metrics}");
     assert_eq!(daemon.ask("GET", "/v1/why/nobody", None).0, 404);
     assert_eq!(daemon.end().code, Some(0));
+    drop(hog);
     live.nothing_is_left();
 }
