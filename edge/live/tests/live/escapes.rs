@@ -186,7 +186,7 @@ fn scheduled() -> CpuSet {
     cpus(1).into_iter().collect()
 }
 
-/// Asserts that an adversary held in this way stays within its limit for 4 s, and that the records
+/// Asserts that an adversary held in this way stays within its limit for 2 s, and that the records
 /// agree with the kernel.
 #[track_caller]
 fn stays_within_its_limit(how: &str, hold: impl FnOnce(&Adversary) -> Option<Who>) {
@@ -199,7 +199,7 @@ fn stays_within_its_limit(how: &str, hold: impl FnOnce(&Adversary) -> Option<Who
     open.go_on(Duration::from_millis(200));
     let (began, before, told) = (Instant::now(), adversary.used(), open.told());
     let mut urgent_elsewhere = 0;
-    for _ in 0..80 {
+    for _ in 0..40 {
         open.go_on(Duration::from_millis(50));
         let is_elsewhere = !get_affinity(adversary.tid).unwrap().without(&scheduled()).is_empty();
         urgent_elsewhere += u32::from(is_elsewhere && is_real_time(adversary.tid));
@@ -208,11 +208,13 @@ fn stays_within_its_limit(how: &str, hold: impl FnOnce(&Adversary) -> Option<Who
     let length = Span::from_ms(u64::try_from(length.as_millis()).unwrap());
     // A fifth, and what a target may receive until it is stopped: 4 audits, one every 50 ms.
     assert!(used <= length / 5 + Span::from_ms(300), "{how}: used {used} in {length}");
-    let told = open.told() - told;
-    // CPU time received elsewhere is counted at the next audit.
+    // CPU time received elsewhere is counted at the next audit, which a loaded machine delays.
     let off = Span::from_ms(150);
-    assert!(told <= used + off && used <= told + off, "{how}: {used} used, {told} told");
-    assert!(urgent_elsewhere <= 12, "{how}: real-time elsewhere {urgent_elsewhere} times of 80");
+    open.until("the records to agree with the kernel", |open| {
+        let (used, told) = (adversary.used() - before, open.told() - told);
+        told <= used + off && used <= told + off
+    });
+    assert!(urgent_elsewhere <= 8, "{how}: real-time elsewhere {urgent_elsewhere} times of 40");
     let mut records = Vec::new();
     open.session.close(&mut records).unwrap();
     assert!(!is_real_time(adversary.tid));

@@ -21,16 +21,30 @@ fn spinner_on(cpu: CpuId, class: Scheduling) -> Target {
 /// CPU time that a target receives in each second, and how long that second was.
 fn seconds(session: &mut Session, target: &Target, count: usize) -> Vec<(Span, Span)> {
     let mut seconds = Vec::new();
+    let (mut began, mut before) = used_now(target);
     for _ in 0..count {
-        let (began, before) = (Instant::now(), target.used());
         while began.elapsed() < Duration::from_secs(1) {
             session.poll(&mut Vec::new()).unwrap();
             let _ = session.wait(&[], Span::from_ms(20));
         }
-        let (used, length) = (target.used() - before, began.elapsed());
-        seconds.push((used, Span::from_us(u64::try_from(length.as_micros()).unwrap())));
+        let (ended, used) = used_now(target);
+        let length = Span::from_us(u64::try_from((ended - began).as_micros()).unwrap());
+        seconds.push((used - before, length));
+        (began, before) = (ended, used);
     }
     seconds
+}
+
+/// Reads the CPU time of a target. Reads again if this thread was preempted meanwhile, for up to a
+/// second: the time and the CPU time would be of different instants.
+fn used_now(target: &Target) -> (Instant, Span) {
+    let first = Instant::now();
+    loop {
+        let (before, used, after) = (Instant::now(), target.used(), Instant::now());
+        if after - before < Duration::from_millis(1) || first.elapsed() > Duration::from_secs(1) {
+            return (after, used);
+        }
+    }
 }
 
 /// The kernel takes 50 ms of each second from all real-time threads for the ordinary ones. The tree
