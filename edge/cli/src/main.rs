@@ -47,6 +47,7 @@ mod signals;
 mod sim;
 mod sweep;
 mod terminal;
+mod top;
 mod whatif;
 mod why;
 
@@ -95,6 +96,7 @@ fn run_command() -> ExitCode {
         Command::Check(args) => check::check(&args),
         Command::Record(args) => record::record(&args),
         Command::Why(args) => why::why(&args),
+        Command::Top(args) => top::top(&args),
         Command::Incidents(args) => service::incidents(&args),
         Command::Show(args) => show::show(&args),
         Command::Replay(args) => replay::replay(&args),

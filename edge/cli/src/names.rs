@@ -9,6 +9,8 @@ pub(crate) struct Names {
     pub(crate) all: Vec<VcpuName>,
     /// Time of the first record. `None` without records.
     pub(crate) began: Option<Time>,
+    /// Latest end of a record. Zero without records.
+    pub(crate) last: Time,
     /// End of the run. `None` if the trace has no end.
     pub(crate) ended: Option<Time>,
     /// Work that processing the trace takes.
@@ -26,6 +28,7 @@ impl Names {
 impl Sink for Names {
     fn record(&mut self, record: &Record) {
         self.effort.record(record);
+        self.last = self.last.max(record.when().1);
         self.began = self.began.or(Some(record.when().0));
         if let Record::Ended { at } = *record {
             self.ended = Some(at);

@@ -209,7 +209,7 @@ fn overloads(args: &List, client: &mut Client) -> Result<(), Problem> {
 }
 
 /// Returns all reservations, requested page by page.
-fn all(client: &mut Client) -> Result<Vec<Reservation>, Problem> {
+pub(crate) fn all(client: &mut Client) -> Result<Vec<Reservation>, Problem> {
     let mut all: Vec<Reservation> = Vec::new();
     loop {
         let after = all.last().map(|last| last.name.clone());
@@ -404,7 +404,7 @@ fn open(at: &At) -> Result<Client, ClientError> {
     Client::connect_to(&at.trust.at(url))
 }
 
-fn connect(at: &At) -> Result<Client, Problem> {
+pub(crate) fn connect(at: &At) -> Result<Client, Problem> {
     Ok(open(at)?)
 }
 

@@ -190,7 +190,8 @@ fn window(args: &Show, mut trace: Indexed) -> Result<(), Problem> {
     let (from, length) = span(args);
     let ended = trace.ended();
     let all = trace.names().to_vec();
-    let names = Names { all, began: None, ended, effort: Effort::default() };
+    let last = ended.unwrap_or(Time::START);
+    let names = Names { all, began: None, last, ended, effort: Effort::default() };
     begins_before_its_end(args, &names)?;
     let bad = |error| Problem::BadTrace { file: args.file.clone(), error };
     let end = from.after(length);

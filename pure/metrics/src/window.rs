@@ -42,6 +42,12 @@ impl MovingWindow {
         MovingWindow { span, warmup, now: Time::START, before, since: VecDeque::new() }
     }
 
+    /// Returns the time of the last record.
+    #[must_use]
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
     /// Returns the start of the window.
     #[must_use]
     pub fn start(&self) -> Time {

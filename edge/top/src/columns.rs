@@ -1,0 +1,159 @@
+//! Columns of the table, and the order in which rows stand.
+
+use std::cmp::Reverse;
+
+use slackline_units::Span;
+
+use crate::VmRow;
+
+/// Column of the table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Column {
+    pub(crate) heading: &'static str,
+    /// Width in characters.
+    pub(crate) width: u16,
+    /// True if cells stand at the left edge of the column.
+    pub(crate) is_text: bool,
+    /// Importance: a column with a larger number is dropped first on a narrow terminal.
+    rank: u8,
+    cell: fn(&VmRow) -> String,
+}
+
+impl Column {
+    /// Returns the cell of a row. A number that the source does not have is a dash.
+    pub(crate) fn cell(&self, row: &VmRow) -> String {
+        (self.cell)(row)
+    }
+}
+
+/// All columns in the order in which they stand.
+const COLUMNS: [Column; 13] = [
+    text("name", 14, 0, |row| row.name.clone()),
+    text("state", 9, 4, |row| row.state.clone()),
+    number("reserved", 8, 2, |row| percent(row.reserved_ppm)),
+    number("used", 7, 0, |row| percent(row.used_ppm)),
+    number("of it", 6, 6, |row| percent(row.efficiency_ppm())),
+    number("ready", 7, 3, |row| percent(row.ready_ppm)),
+    number("missed", 9, 1, missed),
+    number("blocked", 7, 7, |row| percent(row.blocked_ppm)),
+    number("runs/s", 8, 8, |row| thousandths(row.dispatches_milli)),
+    number("slice", 8, 9, |row| span(row.slice)),
+    number("period", 8, 9, |row| span(row.period)),
+    text("limit", 5, 10, |row| if row.is_exact { "exact" } else { "" }.into()),
+    text("largest culprit", 24, 5, |row| row.culprit.clone().unwrap_or_default()),
+];
+
+const fn text(heading: &'static str, width: u16, rank: u8, cell: fn(&VmRow) -> String) -> Column {
+    Column { heading, width, is_text: true, rank, cell }
+}
+
+const fn number(heading: &'static str, width: u16, rank: u8, cell: fn(&VmRow) -> String) -> Column {
+    Column { heading, width, is_text: false, rank, cell }
+}
+
+/// Returns the columns that fit into a width, the most important ones first to stay. A column in
+/// which no row has a value is left out. The last column takes the rest of the width.
+pub(crate) fn fitting(width: u16, rows: &[VmRow]) -> Vec<Column> {
+    let has_value = |column: &Column| {
+        column.rank <= 1 || rows.iter().any(|row| !matches!(&*column.cell(row), "" | "-"))
+    };
+    let mut columns: Vec<Column> = COLUMNS.into_iter().filter(has_value).collect();
+    let needed = |columns: &[Column]| -> u16 {
+        columns.iter().map(|column| column.width + 1).sum::<u16>().saturating_sub(1)
+    };
+    while needed(&columns) > width && columns.len() > 1 {
+        let least = columns.iter().enumerate().max_by_key(|(at, column)| (column.rank, *at));
+        let at = least.map_or(0, |(at, _)| at);
+        columns.remove(at);
+    }
+    let left = width.saturating_sub(needed(&columns));
+    if let Some(last) = columns.last_mut().filter(|last| last.is_text) {
+        last.width += left;
+    } else if let Some(first) = columns.first_mut() {
+        first.width += left.min(26);
+    }
+    columns
+}
+
+/// Number by which rows are sorted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SortKey {
+    /// Most missed deadlines first.
+    #[default]
+    Missed,
+    /// Names in alphabetical order.
+    Name,
+    /// Most CPU time reserved first.
+    Reserved,
+    /// Most CPU time used first.
+    Used,
+    /// Longest time runnable but not running first.
+    Ready,
+}
+
+impl SortKey {
+    /// All keys, in the order in which the key `s` steps through them.
+    pub const ALL: [SortKey; 5] =
+        [SortKey::Missed, SortKey::Name, SortKey::Reserved, SortKey::Used, SortKey::Ready];
+
+    /// Word on the command line and on the screen.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            SortKey::Missed => "missed",
+            SortKey::Name => "name",
+            SortKey::Reserved => "reserved",
+            SortKey::Used => "used",
+            SortKey::Ready => "ready",
+        }
+    }
+
+    /// Returns the next key of [`SortKey::ALL`], the first after the last.
+    #[must_use]
+    pub fn next(self) -> SortKey {
+        let at = SortKey::ALL.iter().position(|key| *key == self).unwrap_or(0);
+        SortKey::ALL[(at + 1) % SortKey::ALL.len()]
+    }
+
+    /// Sorts rows. Rows with equal numbers stand in the order of their names.
+    pub(crate) fn sort(self, rows: &mut [VmRow]) {
+        let number = |row: &VmRow| match self {
+            SortKey::Missed => row.missed,
+            SortKey::Name => None,
+            SortKey::Reserved => row.reserved_ppm,
+            SortKey::Used => row.used_ppm,
+            SortKey::Ready => row.ready_ppm,
+        };
+        rows.sort_by(|a, b| (Reverse(number(a)), &a.name).cmp(&(Reverse(number(b)), &b.name)));
+    }
+}
+
+/// Formats millionths as a percentage with one decimal.
+pub(crate) fn percent(ppm: Option<u64>) -> String {
+    ppm.map_or("-".into(), |ppm| {
+        let tenths = (ppm + 500) / 1_000;
+        format!("{}.{} %", tenths / 10, tenths % 10)
+    })
+}
+
+fn thousandths(milli: Option<u64>) -> String {
+    milli.map_or("-".into(), |milli| {
+        let tenths = (milli + 50) / 100;
+        format!("{}.{}", tenths / 10, tenths % 10)
+    })
+}
+
+fn span(span: Option<Span>) -> String {
+    span.map_or("-".into(), |span| span.to_string())
+}
+
+fn missed(row: &VmRow) -> String {
+    match (row.missed, row.deadlines) {
+        (None, _) => "-".into(),
+        (Some(0), _) => "0".into(),
+        (Some(missed), None | Some(0)) => missed.to_string(),
+        (Some(missed), Some(deadlines)) => {
+            percent(Some(missed.saturating_mul(1_000_000) / deadlines))
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Choices of the user: sort key, filter, selected row, and the keys that change them.
+
+use crate::{Snapshot, SortKey, VmRow};
+
+/// Key that a user pressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Key {
+    /// Character without modifiers.
+    Char(char),
+    /// Arrow up.
+    Up,
+    /// Arrow down.
+    Down,
+    /// Enter.
+    Enter,
+    /// Escape.
+    Escape,
+    /// Backspace.
+    Backspace,
+    /// Ctrl-C.
+    Interrupt,
+}
+
+/// Choices of the user.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct View {
+    /// Order of the rows.
+    pub sort: SortKey,
+    /// Text that a row's name must contain.
+    pub filter: String,
+    /// True while the user types the filter.
+    pub is_typing: bool,
+    /// Name of the selected row. `None` until a key selects one.
+    pub selected: Option<String>,
+    /// True if the details of the selected row are shown.
+    pub has_details: bool,
+    /// True while the numbers stand still.
+    pub is_paused: bool,
+    /// Power of two by which a recording is played faster than it was made.
+    pub speed: i8,
+    /// True if the user quits.
+    pub is_over: bool,
+}
+
+/// Slowest and fastest speed of a recording, as powers of two.
+const SPEEDS: (i8, i8) = (-4, 10);
+
+impl View {
+    /// Returns the rows that are shown, in the order in which they stand.
+    #[must_use]
+    pub fn rows(&self, snapshot: &Snapshot) -> Vec<VmRow> {
+        let has_filter = |row: &&VmRow| row.name.contains(&self.filter);
+        let mut rows: Vec<VmRow> = snapshot.rows.iter().filter(has_filter).cloned().collect();
+        self.sort.sort(&mut rows);
+        rows
+    }
+
+    /// Handles a key. Returns true if the screen changes.
+    pub fn press(&mut self, key: Key, snapshot: &Snapshot) -> bool {
+        let before = self.clone();
+        match key {
+            Key::Interrupt => self.is_over = true,
+            _ if self.is_typing => self.type_filter(key),
+            Key::Char('q') => self.is_over = true,
+            Key::Char('s') => self.sort = self.sort.next(),
+            Key::Char('/') => self.is_typing = true,
+            Key::Char(' ') => self.is_paused = !self.is_paused,
+            Key::Char('+') => self.speed = (self.speed + 1).min(SPEEDS.1),
+            Key::Char('-') => self.speed = (self.speed - 1).max(SPEEDS.0),
+            Key::Up | Key::Char('k') => self.select(snapshot, -1),
+            Key::Down | Key::Char('j') => self.select(snapshot, 1),
+            Key::Enter => {
+                if self.selected.is_none() {
+                    self.select(snapshot, 1);
+                }
+                self.has_details = self.selected.is_some() && !self.has_details;
+            }
+            Key::Escape if self.has_details => self.has_details = false,
+            Key::Escape => self.filter.clear(),
+            Key::Char(_) | Key::Backspace => {}
+        }
+        *self != before
+    }
+
+    fn type_filter(&mut self, key: Key) {
+        match key {
+            Key::Char(character) => self.filter.push(character),
+            Key::Backspace => drop(self.filter.pop()),
+            Key::Enter => self.is_typing = false,
+            Key::Escape => {
+                self.filter.clear();
+                self.is_typing = false;
+            }
+            Key::Up | Key::Down | Key::Interrupt => {}
+        }
+    }
+
+    /// Selects the row that is `step` below the selected one. Stays at the first and last row.
+    fn select(&mut self, snapshot: &Snapshot, step: isize) {
+        let rows = self.rows(snapshot);
+        let selected = self.selected.as_deref();
+        let at = rows.iter().position(|row| Some(&*row.name) == selected);
+        let at = at.map_or(0, |at| at.saturating_add_signed(step));
+        self.selected = rows.get(at.min(rows.len().saturating_sub(1))).map(|row| row.name.clone());
+    }
+}
