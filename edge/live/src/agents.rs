@@ -2,8 +2,8 @@
 //! are checked, limited in rate, and lapse. They are passed to the host as hints from vCPUs.
 //!
 //! One thread reads all agents, on CPUs that are not managed if there are any. It reads little at a
-//! time, and no more than may be reported. An agent that floods it fills only the buffer of its own
-//! socket.
+//! time, and stops at the permitted rate of reports. An agent that sends more fills only the buffer
+//! of its own socket.
 
 mod hearing;
 
@@ -66,12 +66,12 @@ struct Agent {
     /// vCPUs of the guest, by number in the guest.
     vcpus: Vec<VcpuId>,
     socket: Option<Arc<OwnedFd>>,
-    /// Time of the next attempt to connect.
+    /// Time of the next attempt to connect to the agent.
     again: Time,
     hearing: Hearing,
 }
 
-/// Hint to pass on, with the vCPU that it comes from.
+/// Hint to pass on to the policy, with the vCPU that it comes from.
 type Tell = (VcpuId, slackline_units::VcpuHint);
 
 impl Agents {
@@ -115,7 +115,7 @@ impl Agents {
         self.all().is_empty()
     }
 
-    /// Reads the agents until the host is over.
+    /// Reads all agents until the live host has ended its run.
     pub(crate) fn listen(&self, host: &LiveHost) -> Result<(), DispatcherError> {
         let mut tells = Vec::new();
         while !host.is_over() {
@@ -133,8 +133,8 @@ impl Agents {
         Ok(())
     }
 
-    /// Reads what has arrived. Returns the sockets to wait for, and the latest time of the next
-    /// round.
+    /// Reads what has arrived from all agents. Returns the sockets to wait for, and the latest time
+    /// of the next round.
     fn round(
         &self,
         (now, host): (Time, &LiveHost),
@@ -175,7 +175,8 @@ impl Agent {
         }
     }
 
-    /// Reads once, if more may be reported, and drops claims that have lapsed.
+    /// Reads once from the agent's socket, if its rate permits another report, and drops claims
+    /// that have lapsed.
     fn take(&mut self, (now, host): (Time, &LiveHost), news: &mut Vec<News>) {
         let before = self.hearing.counts;
         let mut bytes = [0; READ];

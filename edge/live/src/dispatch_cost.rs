@@ -21,12 +21,13 @@ use slackline_linux::sys::{
     thread_cpu_time,
 };
 
-/// Number of passes, and the index of the one that counts, shortest first. Five in a hundred may be
-/// longer, such as those in which the host stalls.
+/// Number of measured passes, and the index of the pass whose length is the result, from the
+/// shortest. Five in a hundred passes may be longer, such as those in which the host stalls.
 const PASSES: usize = 100;
 const COUNTS: usize = PASSES * 95 / 100;
 
-/// Sleep before each pass, in which the other thread fills the caches.
+/// Time for which the dispatcher's stand-in sleeps before each pass, while the other thread fills
+/// the caches.
 const SLEEP: Span = Span::from_us(200);
 
 /// Size of the memory that the other thread writes to, in 64-bit words.
@@ -38,12 +39,11 @@ const ORDINARY: SchedulingOf =
 /// Number of CPUs that are measured at the same time.
 const AT_ONCE: usize = 8;
 
-/// Returns the overhead of a pass on the CPU where it is longest.
+/// Returns the overhead of a pass , measured on each of these CPUs: the longest one.
 ///
 /// Takes about ten milliseconds, in which each of the CPUs runs nothing else.
 ///
-/// # Errors
-/// If the kernel refuses a thread, real-time priority or the affinity.
+/// # Errors If the kernel refuses a thread, real-time priority or the affinity.
 pub fn measure(cpus: &[CpuId]) -> io::Result<Span> {
     let mut most = Span::ZERO;
     for cpus in cpus.chunks(AT_ONCE) {
@@ -104,7 +104,7 @@ fn fifo(priority: FifoPriority) -> SchedulingOf {
     SchedulingOf { class, reset_on_fork: true }
 }
 
-/// Ends the other thread when it is dropped.
+/// Guard that tells the thread of the measurement to end when it is dropped.
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {

@@ -1,4 +1,4 @@
-//! Probes of cgroups, and of freezing a single thread by them.
+//! Probes of cgroups, and of freezing a single thread by a cgroup.
 
 use std::fs;
 use std::io;

@@ -23,17 +23,16 @@ pub struct HostRecorder {
     assembler: Assembler<Procfs>,
     origin: Time,
     cpus: Vec<CpuId>,
-    /// Events whose order is not certain yet.
+    /// Events that are kept until no earlier event of another CPU can follow.
     waiting: Vec<Event>,
     drained: Time,
     lost: u64,
 }
 
 impl HostRecorder {
-    /// Opens the recorder. Its time begins now.
+    /// Opens the recorder. The time of the recording begins now.
     ///
-    /// # Errors
-    /// If the kernel or a missing right does not allow it, or tracefs is not available.
+    /// # Errors If the kernel or a missing right does not allow it, or tracefs is not available.
     pub fn open(identities: Procfs) -> Result<HostRecorder, WatchError> {
         let mut watch = HostWatch::open(RING_BYTES)?;
         // Drops the events from before all CPUs were open.
@@ -77,27 +76,26 @@ impl HostRecorder {
         }
     }
 
-    /// Records the facts of the host and the vCPUs.
+    /// Records properties of the host, and the vCPUs.
     pub fn begin(&mut self, vcpus: Vec<RecordedVcpu>, sink: &mut impl Sink) {
         notes(&self.cpus, self.watch.mark()).iter().for_each(|note| sink.note(note));
         self.assembler.begin(vcpus, sink);
     }
 
-    /// Turns events into records.
+    /// Returns the assembler, which turns events into records.
     pub fn assembler(&mut self) -> &mut Assembler<Procfs> {
         &mut self.assembler
     }
 
-    /// Time of the recording.
+    /// Returns the time of the recording.
     #[must_use]
     pub fn now(&self) -> Time {
         Time::START + monotonic().since(self.origin)
     }
 
-    /// Records the events since the last time.
+    /// Records the events since the last call.
     ///
-    /// # Errors
-    /// If the kernel's records cannot be parsed.
+    /// # Errors If the kernel's records cannot be parsed.
     pub fn step(&mut self, sink: &mut impl Sink) -> Result<(), WatchError> {
         // Of what happened before this moment, all is in the rings.
         let until = monotonic();
@@ -123,7 +121,7 @@ impl HostRecorder {
     }
 }
 
-/// Facts about this host that a reader of a recording needs.
+/// Returns the properties of this host that a reader of a recording needs.
 #[must_use]
 pub fn notes(cpus: &[CpuId], mark: WakeMark) -> Vec<Note> {
     let read = |file: &str| fs::read_to_string(file).unwrap_or_default().trim_end().to_owned();

@@ -1,4 +1,4 @@
-//! State of a run at one moment: the vCPUs, their reservations, and whether they want a CPU.
+//! State of a run at one moment: the vCPUs, their reservations, and whether each is runnable.
 
 use std::collections::BTreeMap;
 
@@ -29,19 +29,19 @@ enum WakeState {
 }
 
 impl Standing {
-    /// Names of all vCPUs.
+    /// Returns the names of all vCPUs.
     pub fn names(&self) -> impl Iterator<Item = &VcpuName> {
         self.vcpus.values().map(|vcpu| &vcpu.named)
     }
 
-    /// Name of a vCPU, if it is there.
+    /// Returns the name of a vCPU. `None` if the vCPU is not present.
     #[must_use]
     pub fn name(&self, vcpu: VcpuId) -> Option<&VcpuName> {
         let named = &self.vcpus.get(&vcpu.slot())?.named;
         (named.vcpu == vcpu).then_some(named)
     }
 
-    /// Records this state as that of a trace which begins at `at`.
+    /// Writes this state as the first entries of a trace that begins at `at`.
     pub fn tell(&self, at: Time, sink: &mut impl Sink) {
         sink.record(&Record::ClockSet { at, ahead: self.ahead });
         for StandingVcpu { named, has_joined, promised, state } in self.vcpus.values() {

@@ -1,19 +1,20 @@
-//! Data pending for a guest, as the relay sees it. Does no I/O and reads no clock.
+//! Count of data pending for a guest, as the relay sees it. Does no I/O and reads no clock.
 
 use slackline_units::{Span, Time};
 
-/// Time for which unanswered data counts as pending. It may have been for a program that does not
-/// answer.
+/// Time for which unanswered data counts as pending. After that, the data is taken to be for a
+/// program that does not answer.
 pub const WAITS: Span = Span::from_ms(100);
-/// Average time per reported change, and the burst allowance: the time's worth of changes that may
-/// be reported at once after fewer came before. Neither sender nor guest is trusted.
+/// Average time per reported change of the pending data. Neither sender nor guest is trusted, so a
+/// guest or client that sends fewer changes for a while may later send the missing ones in a burst,
+/// up to [`SAVED`].
 const EACH: Span = Span::from_ms(1);
 const SAVED: Span = Span::from_ms(32);
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Waiting {
     items: u32,
-    /// Number of times that the guest has sent something. Wraps.
+    /// Number of times that the guest has sent data. Wraps around.
     asked: u32,
     /// Arrival of the latest pending data.
     last: Time,
