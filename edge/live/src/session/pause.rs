@@ -6,11 +6,10 @@ use super::ids::JoinId;
 use super::{RequestError, Session};
 
 impl Session {
-    /// Pauses a member: it does not run at all until it is resumed. Its reservation stands. A
-    /// member that is paused already stays paused.
+    /// Pauses a member: the member does not run at all until it is resumed. Its reservation stays
+    /// admitted. A member that is paused already stays paused.
     ///
-    /// # Errors
-    /// The reason for the failure. The member runs on.
+    /// # Errors The reason for the failure. The member is not paused.
     pub fn pause(&mut self, id: JoinId, due: Time) -> Result<(), RequestError> {
         if let Some(found) = self.row(id)?.changes.contested() {
             return Err(RequestError::Contested { finding: Box::new(found.clone()) });
@@ -33,11 +32,10 @@ impl Session {
         Ok(())
     }
 
-    /// Resumes a paused member, and schedules a contested one again. A member that is neither runs
-    /// on.
+    /// Resumes a paused member, and schedules a contested one again. A member that is neither is
+    /// unaffected.
     ///
-    /// # Errors
-    /// The reason for the failure. Nothing has changed.
+    /// # Errors The reason for the failure. Nothing has changed.
     pub fn resume(&mut self, id: JoinId, due: Time) -> Result<(), RequestError> {
         self.row(id)?;
         self.take_back_if_possible(id)?;

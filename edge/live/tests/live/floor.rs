@@ -1,4 +1,5 @@
-//! An exact reservation is a floor and a ceiling, whatever else runs on its CPU. Needs root.
+//! A reservation with a hard limit is received in full and never exceeded, whatever else runs on
+//! its CPU. Needs root.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +8,10 @@ use slackline_linux::sys::{Scheduling, SchedulingOf, set_affinity, set_schedulin
 use slackline_live::session::{Session, Who};
 use slackline_units::{CpuId, CpuSet, Span};
 
-/// Ordinary threads beside the tree.
+/// Number of ordinary threads beside the process tree.
 const ORDINARY: usize = 20;
 
-/// A target that spins on one CPU, in this class.
+/// Returns a target that spins on one CPU, in this scheduling class.
 fn spinner_on(cpu: CpuId, class: Scheduling) -> Target {
     let target = Target::spinner();
     set_affinity(target.pid(), &CpuSet::one(cpu)).unwrap();
@@ -18,7 +19,8 @@ fn spinner_on(cpu: CpuId, class: Scheduling) -> Target {
     target
 }
 
-/// CPU time that a target receives in each second, and how long that second was.
+/// Returns, for each of `count` seconds, the CPU time that a target received and how long the
+/// second really was.
 fn seconds(session: &mut Session, target: &Target, count: usize) -> Vec<(Span, Span)> {
     let mut seconds = Vec::new();
     for _ in 0..count {
@@ -33,8 +35,8 @@ fn seconds(session: &mut Session, target: &Target, count: usize) -> Vec<(Span, S
     seconds
 }
 
-/// The kernel takes 50 ms of each second from all real-time threads for the ordinary ones. The tree
-/// makes up for that within the second.
+/// The kernel takes 50 ms of each second from all real-time threads and gives them to ordinary
+/// threads. The process tree makes up for that within the second.
 #[test]
 fn exact_tree_receives_its_share_each_second_beside_a_fifo_spinner() {
     let Some(_alone) = begin() else { return };
