@@ -58,12 +58,13 @@ impl Costs {
         Costs { prices, until: now, of: BTreeMap::new() }
     }
 
-    /// Returns the same costs with other prices. Costs must have been counted up to now.
+    /// Returns the accumulated costs with new prices for the future. Costs must have been counted
+    /// up to now.
     pub(super) fn at(self, prices: Prices) -> Costs {
         Costs { prices, ..self }
     }
 
-    /// Adds the costs since the last count. It must be called before any reservation changes.
+    /// Adds the costs since the last count. It must be called before any change of a reservation.
     pub(super) fn count(
         &mut self,
         now: Time,
@@ -82,7 +83,8 @@ impl Costs {
         }
     }
 
-    /// Returns the price of an hour and the accumulated cost of a reservation.
+    /// Returns the price per hour of a reservation with these terms, and the cost that it has
+    /// accumulated.
     pub(super) fn of(&self, domain: DomId, terms: Terms) -> Cost {
         let hour = self.prices.hour(terms);
         let total = self.of.get(&domain).copied().unwrap_or(0) / HOUR;

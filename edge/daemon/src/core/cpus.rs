@@ -1,4 +1,4 @@
-//! CPUs that the daemon schedules, and those that are left for its own threads.
+//! Choice of the CPUs that the daemon schedules, and of those that are left for its own threads.
 
 use slackline_linux::sys::{online_cpus, own_tid, set_affinity};
 use slackline_units::{CpuId, CpuSet};
@@ -23,8 +23,8 @@ pub(super) fn managed_cpus(asked: Option<&[CpuId]>) -> Result<Vec<CpuId>, ServeE
     }
 }
 
-/// Moves this thread, and all that it starts later, to the CPUs that are not scheduled. Returns
-/// true if there are any.
+/// Moves the calling thread, and all threads that it starts later, to the CPUs that the daemon does
+/// not schedule. Returns true if there is such a CPU.
 pub(super) fn live_elsewhere(managed: &[CpuId]) -> bool {
     let Ok(online) = online_cpus() else { return false };
     let managed: CpuSet = managed.iter().copied().collect();

@@ -25,8 +25,8 @@ impl Core {
         }
     }
 
-    /// Starts the migration of access. Group members without a grant become tenants once the ledger
-    /// has written it.
+    /// Starts the migration of access. Members of the operators' group without a grant become
+    /// tenants once the ledger has written the migration.
     pub(super) fn migrate_access(&mut self, ticket: Ticket, by: Principal) {
         match self.host.ledger.migrate_access(ticket.0) {
             Ok(()) => drop(self.host.migrating.insert(ticket, by)),

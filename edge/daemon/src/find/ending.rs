@@ -1,4 +1,4 @@
-//! Notification of a machine's end, without polling for it.
+//! Notification of the end of a machine, without polling for it.
 
 use std::fs::File;
 use std::io;
@@ -58,8 +58,8 @@ impl Ending {
         Ok((ending, folder.metadata()?.ino()))
     }
 
-    /// Returns the events to poll for. A group's descriptor also reports other changes, so
-    /// [`Ending::has_ended`] must be called again.
+    /// Returns the events to poll the descriptor for. A group's descriptor also reports other
+    /// changes, so [`Ending::has_ended`] must be called after each.
     #[must_use]
     pub const fn events(&self) -> PollFlags {
         match self.0 {
@@ -70,8 +70,7 @@ impl Ending {
 
     /// Returns true if the process has exited, or the group has no processes.
     ///
-    /// # Errors
-    /// If the kernel does not tell.
+    /// # Errors If the kernel does not report it.
     pub fn has_ended(&self) -> io::Result<bool> {
         match &self.0 {
             Of::Process(fd) => {

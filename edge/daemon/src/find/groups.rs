@@ -1,12 +1,12 @@
-//! Cgroups of a process: they tell its libvirt domain, its container or its unit. Any user can
-//! choose a command line. A group can only be made with write access to its parent, although parts
-//! of its name can be chosen.
+//! Cgroups of a process, which identify its libvirt domain, its container or its systemd unit. They
+//! are more reliable than command lines, which any user can choose: making a cgroup needs write
+//! access to its parent. Still, users can choose parts of a cgroup's name.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-/// A group that is known by its name.
+/// A cgroup of a known kind, recognised by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Known {
     /// Kind of the group.
@@ -42,8 +42,8 @@ fn groups(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     })
 }
 
-/// Returns libvirt's name of the VM that a process is, as it appears in the group's name. Libvirt
-/// drops all characters but letters, digits, dots and hyphens, and shortens long names.
+/// Returns the name of the libvirt VM that a process runs, in the form that its cgroup's name has.
+/// Libvirt drops all characters except letters, digits, dots and hyphens, and shortens long names.
 ///
 /// `None` for a process outside of `/machine.slice` and `/machine`. Only root, or systemd on behalf
 /// of root, makes groups there. A domain that its owner has moved with `<partition>` counts as an
@@ -106,8 +106,8 @@ fn unescape(text: &[u8]) -> Vec<u8> {
 ///
 /// This detects a process in the group of one VM that claims to be another.
 pub(super) fn fits(of_group: &[u8], name: &[u8]) -> bool {
-    /// Length from which a name may have been shortened. systemd takes names of up to 64 bytes, in
-    /// which driver and number come before the name.
+    /// Length from which a name in a cgroup may have been shortened. Systemd allows 64 bytes for
+    /// the whole name, in which driver and number precede the VM's name.
     const CUT: usize = 40;
     let plain = |text: &[u8]| -> Vec<u8> {
         text.iter().copied().filter(u8::is_ascii_alphanumeric).collect()
@@ -125,8 +125,7 @@ pub(super) fn of_jailer(text: &[u8]) -> Option<&[u8]> {
     })
 }
 
-/// Returns the container or unit that contains a version 2 group. If they are nested, the
-/// innermost.
+/// Returns the innermost container or unit that contains a version 2 group.
 pub(super) fn known(group: &[u8]) -> Option<Known> {
     let mut end = group.len();
     loop {
@@ -175,7 +174,7 @@ mod tests {
 
     use super::*;
 
-    /// Groups of libvirt 9.0 without systemd, on a host with both versions of cgroups.
+    /// Groups of a VM of libvirt 9.0 without systemd, on a host with both versions of cgroups.
     const WITHOUT_SYSTEMD: &[u8] = b"9:name=systemd:/
 8:pids:/
 7:blkio:/machine/qemu-1-myvm2ndab.libvirt-qemu
@@ -296,7 +295,7 @@ mod tests {
             }
         }
 
-        /// For any name, the group that libvirt makes from it fits.
+        /// The cgroup name that libvirt makes from any VM name fits that VM name.
         #[test]
         fn cgroup_made_from_any_name_fits_that_name(name in "[ -~]{1,80}") {
             let kept: String = name.chars().filter(char::is_ascii_alphanumeric).take(40).collect();

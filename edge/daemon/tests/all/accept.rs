@@ -30,7 +30,7 @@ fn connect_in_a_loop(socket: &Path, uid: u32, gid: u32, end: &AtomicBool) -> u64
     times
 }
 
-/// Asserts that administrators are answered while other users connect in a loop.
+/// Asserts that administrators get answers while other users connect in a loop.
 fn administrators_are_answered_beside(gid: u32) {
     if !rustix::process::geteuid().is_root() {
         return println!("skipped: needs root");
