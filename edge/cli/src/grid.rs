@@ -14,7 +14,7 @@ use crate::input::{self, Source};
 use crate::places::Places;
 use crate::problem::Problem;
 
-/// Most points of a grid.
+/// Maximum number of points of a grid.
 const MOST_POINTS: usize = 10_000;
 
 /// Contents of a scenario file.
@@ -25,7 +25,8 @@ pub(crate) enum Input {
     Grid(Grid),
 }
 
-/// Reads a scenario without axes and the files that it names. None of them may also be an output.
+/// Reads a scenario without axes and the files that it names. Fails if one of these files is also
+/// an output.
 pub(crate) fn scenario(
     file: &Path,
     length: Option<Span>,
@@ -72,17 +73,17 @@ pub(crate) fn read(file: &Path, length: Option<Span>, places: &Places) -> Result
 /// A scenario with axes and its points.
 pub(crate) struct Grid {
     pub(crate) axes: Vec<Axis>,
-    /// Points where the axes cross. The last axis varies fastest.
+    /// Points where the axes cross. The value on the last axis varies fastest.
     pub(crate) points: Vec<Point>,
 }
 
 /// The scenario at one point of the grid.
 pub(crate) struct Point {
-    /// Names of the point's values on the axes, separated by slashes.
+    /// Names of the point's values on the axes, joined by slashes.
     pub(crate) name: String,
-    /// Index of the point on each axis.
+    /// Index of the point's value on each axis.
     pub(crate) place: Vec<usize>,
-    /// Line and column of the value on the last axis.
+    /// Line and column, in the file, of the point's value on the last axis.
     pub(crate) at: (usize, usize),
     pub(crate) scenario: Scenario,
 }
@@ -120,10 +121,10 @@ struct Claims {
     claim: Vec<Spanned<Value>>,
 }
 
-/// A scenario with axes as TOML, with the changed tables at its points.
+/// A scenario with axes as TOML, with the changed tables for each point.
 pub(crate) struct Varied {
     pub(crate) axes: Vec<Axis>,
-    /// Points where the axes cross. The last axis varies fastest.
+    /// Points where the axes cross. The value on the last axis varies fastest.
     pub(crate) points: Vec<VariedPoint>,
 }
 
@@ -131,7 +132,7 @@ pub(crate) struct Varied {
 pub(crate) struct VariedPoint {
     pub(crate) name: String,
     pub(crate) place: Vec<usize>,
-    /// Line and column of the value on the last axis.
+    /// Line and column, in the file, of the point's value on the last axis.
     pub(crate) at: (usize, usize),
     pub(crate) table: Table,
 }
@@ -146,8 +147,8 @@ impl VariedPoint {
 }
 
 impl Varied {
-    /// Parses a scenario with axes. `None` if it has none, or is not TOML: the reader of scenarios
-    /// reports that.
+    /// Parses a scenario with axes. `None` if it has no axes. Also `None` if it is not TOML, which
+    /// the parser of scenarios reports.
     pub(crate) fn read(file: &Path, text: &str) -> Result<Option<Varied>, Problem> {
         if !text.contains("axis") {
             return Ok(None);
@@ -193,8 +194,8 @@ impl Varied {
 }
 
 impl Grid {
-    /// Parses a scenario with axes. `None` if it has none, or is not TOML: the reader of scenarios
-    /// reports that.
+    /// Parses a scenario with axes. `None` if it has no axes. Also `None` if it is not TOML, which
+    /// the parser of scenarios reports.
     pub(crate) fn read(source: &Source<'_>, text: &str) -> Result<Option<Grid>, Problem> {
         let Some(Varied { axes, points }) = Varied::read(source.file, text)? else {
             return Ok(None);
@@ -218,7 +219,7 @@ impl Grid {
         Ok(Some(Grid { points, axes }))
     }
 
-    /// Returns the names of the axes, and of a point's values on them.
+    /// Returns the name of each axis, and of the point's value on it.
     pub(crate) fn point(&self, place: &[usize]) -> Vec<(String, String)> {
         let name = |(axis, &place): (&Axis, &usize)| {
             (axis.name().to_owned(), axis.points[place].name().to_owned())

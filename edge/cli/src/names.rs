@@ -1,4 +1,4 @@
-//! The vCPUs of a trace, and its end.
+//! The vCPUs of a trace, and the start and end of its run.
 
 use slackline_trace::{Effort, Record, Sink, VcpuName};
 use slackline_units::{Time, VcpuId};
@@ -11,7 +11,7 @@ pub(crate) struct Names {
     pub(crate) began: Option<Time>,
     /// End of the run. `None` if the trace has no end.
     pub(crate) ended: Option<Time>,
-    /// Work that processing the trace takes.
+    /// Amount of work that processing the trace takes.
     pub(crate) effort: Effort,
 }
 

@@ -154,8 +154,8 @@ fn enough_descriptors(most: Option<u64>) -> Result<(), ServeError> {
 /// Serves reservations until `stop` is readable, and reloads files when `reload` asks for it.
 /// `tell` gets one line for each event that the host's administrator should know about.
 ///
-/// # Errors If the service cannot start, or cannot continue. Every thread has been restored by
-/// then.
+/// # Errors
+/// If the service cannot start, or cannot continue. Every thread has been restored by then.
 pub fn serve(
     options: &ServeOptions,
     stop: BorrowedFd<'_>,

@@ -148,7 +148,8 @@ impl Found {
     ///
     /// The returned value holds a descriptor of the thread, which belongs to this machine.
     ///
-    /// # Errors If the machine has ended, has no such vCPU, or must not be scheduled.
+    /// # Errors
+    /// If the machine has ended, has no such vCPU, or must not be scheduled.
     pub fn who(&self, number: u16) -> Result<Who, Absent> {
         if let Some(place) = &self.place {
             return Ok(Who::Group(place.clone()));
@@ -212,7 +213,8 @@ impl Machine {
 /// A machine that has just started or is ending may be missing. A listed machine may have ended
 /// since, which [`find`] checks.
 ///
-/// # Errors If procfs is not mounted.
+/// # Errors
+/// If procfs is not mounted.
 pub fn find_all() -> Result<Vec<Machine>, Absent> {
     let mut found = Vec::new();
     let mut known = BTreeMap::new();
@@ -239,7 +241,8 @@ pub fn find_all() -> Result<Vec<Machine>, Absent> {
 /// A VM is returned with its vCPU threads. A QEMU may be asked for them over QMP, which can take
 /// two seconds.
 ///
-/// # Errors If there is no such machine, there are several, or it must not be scheduled.
+/// # Errors
+/// If there is no such machine, there are several, or it must not be scheduled.
 pub fn find(binding: &Binding) -> Result<Found, Absent> {
     find_of(binding, None)
 }
@@ -247,14 +250,16 @@ pub fn find(binding: &Binding) -> Result<Found, Absent> {
 /// Finds a machine like [`find`], but prefers machines of `user` if several have the name. Any user
 /// can give a VM the name of another user's VM. That must not make the other VM impossible to find.
 ///
-/// # Errors As for [`find`].
+/// # Errors
+/// As for [`find`].
 pub fn find_of(binding: &Binding, user: Option<u32>) -> Result<Found, Absent> {
     find_asking(binding, user, Asks::Monitors)
 }
 
 /// Finds a machine like [`find_of`], but never asks a monitor, so the function returns at once.
 ///
-/// # Errors As for [`find`], and [`Absent::NotAsked`] if only a monitor knows the vCPUs.
+/// # Errors
+/// As for [`find`], and [`Absent::NotAsked`] if only a monitor knows the vCPUs.
 pub fn find_at_once(binding: &Binding, user: Option<u32>) -> Result<Found, Absent> {
     find_asking(binding, user, Asks::Nobody)
 }

@@ -90,7 +90,8 @@ pub struct Remote {
 /// Drops all rights as the front does, before untrusted input is parsed. The process must be
 /// single-threaded.
 ///
-/// # Errors If a right remains, or there is no unprivileged user to become.
+/// # Errors
+/// If a right remains, or there is no unprivileged user to become.
 pub fn give_up_rights() -> io::Result<()> {
     rights::give_up(front_user()?)
 }

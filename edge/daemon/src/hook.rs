@@ -54,8 +54,9 @@ impl BadMetadata {
 
 /// Parses the reservation in the XML of a domain. `None` if there is none.
 ///
-/// # Errors If the XML is not a domain, or its reservation is not valid. The error text names the
-/// line and column.
+/// # Errors
+/// If the XML is not a domain, or its reservation is not valid. The error text names the line and
+/// column.
 pub fn read(xml: &[u8]) -> Result<Option<Metadata>, BadMetadata> {
     if xml.len() > LONGEST {
         let says = format!("the domain XML has {} bytes; at most {LONGEST} are read", xml.len());

@@ -192,7 +192,8 @@ impl Ledger {
     /// Orders a commit. `now` is the current time of the service's clock, by which event times are
     /// converted to wall clock times. Never waits.
     ///
-    /// # Errors If the order was not accepted. Such an order gets no reply.
+    /// # Errors
+    /// If the order was not accepted. Such an order gets no reply.
     pub fn append(&mut self, commit: Commit, now: Time) -> Result<(), NotHandedOver> {
         let wall = SystemTime::now();
         let when = |at: Time| {
@@ -205,15 +206,17 @@ impl Ledger {
 
     /// Orders a query for events, which is replied to with `ticket`. Never waits.
     ///
-    /// # Errors If the order was not accepted. Such an order gets no reply.
+    /// # Errors
+    /// If the order was not accepted. Such an order gets no reply.
     pub fn look_up(&mut self, ticket: u64, asked: Asked) -> Result<(), NotHandedOver> {
         self.hand_over(Order::Events(ticket, asked))
     }
 
     /// Orders to write accounts, which are replied to with [`Reply::History`]. Never waits.
     ///
-    /// # Errors If the order was not accepted. Such an order gets no reply. The accounts are
-    /// returned unless the writer has ended.
+    /// # Errors
+    /// If the order was not accepted. Such an order gets no reply. The accounts are returned unless
+    /// the writer has ended.
     pub fn keep_history(&mut self, rows: Vec<Hour>) -> Result<(), (NotHandedOver, Vec<Hour>)> {
         if self.under_way >= MOST_UNDER_WAY {
             return Err((NotHandedOver::TooMany, rows));
@@ -223,14 +226,16 @@ impl Ledger {
 
     /// Orders a query for accounts, which is replied to with `ticket`. Never waits.
     ///
-    /// # Errors If the order was not accepted. Such an order gets no reply.
+    /// # Errors
+    /// If the order was not accepted. Such an order gets no reply.
     pub fn look_up_hours(&mut self, ticket: u64, asked: AskedHours) -> Result<(), NotHandedOver> {
         self.hand_over(Order::Hours(ticket, asked))
     }
 
     /// Orders a change of access, which is replied to with `ticket`. Never waits.
     ///
-    /// # Errors If the order was not accepted. Such an order gets no reply.
+    /// # Errors
+    /// If the order was not accepted. Such an order gets no reply.
     pub fn change_access(
         &mut self,
         ticket: u64,
@@ -242,7 +247,8 @@ impl Ledger {
     /// Orders the migration that makes members of the operators' group without a grant tenants. The
     /// reply is [`Reply::Access`] with `ticket`. Never waits.
     ///
-    /// # Errors If the order was not accepted. Such an order gets no reply.
+    /// # Errors
+    /// If the order was not accepted. Such an order gets no reply.
     pub fn migrate_access(&mut self, ticket: u64) -> Result<(), NotHandedOver> {
         self.hand_over(Order::MigrateAccess(ticket))
     }
@@ -297,7 +303,8 @@ impl Ledger {
     /// Completes all orders and closes the ledger, so that the next owner sees a clean end. Waits
     /// for the disk. Returns the remaining replies.
     ///
-    /// # Errors If the ledger could not be closed cleanly. All commits are on the disk even then.
+    /// # Errors
+    /// If the ledger could not be closed cleanly. All commits are on the disk even then.
     pub fn close(mut self) -> (Vec<Reply>, Result<(), LedgerError>) {
         let closed = self.end();
         (self.answers.try_iter().collect(), closed)

@@ -26,7 +26,8 @@ pub struct People {
 impl People {
     /// Reads the groups from the host's group file.
     ///
-    /// # Errors If that file exists and cannot be read.
+    /// # Errors
+    /// If that file exists and cannot be read.
     pub fn of_this_host() -> io::Result<People> {
         read(Path::new("/etc/group")).map(|text| People::of(&text))
     }

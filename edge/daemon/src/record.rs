@@ -55,7 +55,8 @@ pub struct Targets {
 impl Targets {
     /// Finds the VMs of these bindings, or all VMs of the host if there are none.
     ///
-    /// # Errors If a binding refers to no VM, or the host has no VM.
+    /// # Errors
+    /// If a binding refers to no VM, or the host has no VM.
     pub fn find(bindings: &[String]) -> Result<Targets, TargetError> {
         let mut targets = Targets::default();
         let all = find::find_all().unwrap_or_default();

@@ -43,7 +43,8 @@ const AT_ONCE: usize = 8;
 ///
 /// Takes about ten milliseconds, in which each of the CPUs runs nothing else.
 ///
-/// # Errors If the kernel refuses a thread, real-time priority or the affinity.
+/// # Errors
+/// If the kernel refuses a thread, real-time priority or the affinity.
 pub fn measure(cpus: &[CpuId]) -> io::Result<Span> {
     let mut most = Span::ZERO;
     for cpus in cpus.chunks(AT_ONCE) {

@@ -135,7 +135,8 @@ impl FedHost {
     /// Adds a process tree of these threads as one vCPU, all of them blocked. `is_exact` gives it a
     /// hard limit.
     ///
-    /// # Errors If there is not enough capacity available.
+    /// # Errors
+    /// If there is not enough capacity available.
     pub fn join_tree(
         &mut self,
         (vcpu, threads): (VcpuId, &[i32]),
@@ -158,7 +159,8 @@ impl FedHost {
 
     /// Removes a vCPU from the host.
     ///
-    /// # Errors If policy and host violated their contract, which is a bug.
+    /// # Errors
+    /// If policy and host violated their contract, which is a bug.
     pub fn leave(&self, vcpu: VcpuId) -> Result<(), LiveHostError> {
         self.host.leave(vcpu)
     }
@@ -202,7 +204,8 @@ impl FedHost {
     /// Does one dispatcher pass over a CPU. Returns the latest time of the next pass. `None` if
     /// none is needed.
     ///
-    /// # Errors If policy and host violated their contract, which is a bug.
+    /// # Errors
+    /// If policy and host violated their contract, which is a bug.
     pub fn look(&self, cpu: CpuId) -> Result<Option<Time>, LiveHostError> {
         self.host.look(cpu)
     }

@@ -156,9 +156,10 @@ pub fn knowledge() -> Knowledge {
 impl Session {
     /// Opens a session without vCPUs.
     ///
-    /// # Errors If another slackline process schedules one of the CPUs, the kernel refuses
-    /// real-time scheduling, locked memory or a descriptor, or the keeper cannot be started.
-    /// Nothing has changed.
+    /// # Errors
+    /// If another slackline process schedules one of the CPUs, the kernel refuses real-time
+    /// scheduling, locked memory or a descriptor, or the keeper cannot be started. Nothing has
+    /// changed.
     pub fn open(options: &Options) -> Result<Session, SessionError> {
         // The CPUs are taken before anything is changed. This thread becomes real-time before any
         // other: a thread that becomes so later might never get to run.
@@ -355,8 +356,8 @@ impl Session {
     /// Closes the session and restores all threads. Puts the last records into `records`, the end
     /// of the run as the very last.
     ///
-    /// # Errors The reason why the session was over before this call, or threads that could not be
-    /// restored.
+    /// # Errors
+    /// The reason why the session was over before this call, or threads that could not be restored.
     pub fn close(mut self, records: &mut Vec<Entry>) -> Result<(), SessionError> {
         // Read while the dispatchers still exist. Appended after the records of what still ran at
         // the end.

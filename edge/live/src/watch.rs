@@ -57,8 +57,9 @@ pub enum What {
 pub trait EventSource: Send {
     /// Delivers the events since the last call, oldest first.
     ///
-    /// # Errors [`WatchError::Garbled`]. Events that could be read are delivered before the error
-    /// is returned.
+    /// # Errors
+    /// [`WatchError::Garbled`]. Events that could be read are delivered before the error is
+    /// returned.
     fn drain(&mut self, each: &mut dyn FnMut(Event)) -> Result<Drained, WatchError>;
 }
 

@@ -117,7 +117,8 @@ impl VcpuHandle {
     /// Sets up notices: the kernel wakes the vCPU's dispatcher each time the vCPU has received this
     /// much CPU time while it counts as blocked. `None` ends them.
     ///
-    /// # Errors If the kernel does not support such notices. There are none then.
+    /// # Errors
+    /// If the kernel does not support such notices. There are none then.
     pub(crate) fn notice_use(&self, every: Option<(Span, UseRings)>) -> io::Result<()> {
         let mut state = self.state();
         state.notice = None;

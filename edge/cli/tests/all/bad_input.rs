@@ -1,9 +1,10 @@
-//! Bad input is refused: the error has the position and the reason, the hint has a correction, and
-//! the exit code is that of bad input. Nothing else is printed, and no file is created.
+//! Bad input is refused. The error has the position and the reason, the hint has a correction, and
+//! the exit code is that of bad input. The program prints nothing else, and creates no file.
 
 use crate::common::{GOOD, Place, Ran};
 
-/// Replaces one piece of the good scenario. Every command that reads it must report this position.
+/// Replaces one piece of the scenario [`GOOD`](common::GOOD). Every command that reads the result
+/// must report the position `at`.
 #[track_caller]
 fn wrong(from: &str, to: &str, at: &str, says: &str) {
     assert!(GOOD.contains(from), "nothing to replace: {from}");
@@ -171,8 +172,8 @@ fn file_that_is_not_a_trace_is_refused() {
     }
 }
 
-/// The checksum covers every byte. A few bytes of each region are damaged; the error depends on
-/// their meaning.
+/// The checksum covers every byte. The test damages a few bytes of each region of a trace. The
+/// error depends on the meaning of the damaged bytes.
 #[test]
 fn damaged_trace_is_always_refused() {
     let (place, bytes) = trace();

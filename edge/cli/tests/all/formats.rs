@@ -43,7 +43,7 @@ share.edf = { slice = "40ms", period = "200ms" }
 work = { kind = "spin" }
 "#;
 
-/// From a pipe all of the trace is read, from a file only the blocks of the window.
+/// A trace from a pipe is read whole. Of a trace in a file only the blocks of the window are read.
 #[test]
 fn window_by_index_equals_window_of_whole_trace() {
     let place = Place::with(LONG);
@@ -87,7 +87,8 @@ fn refusal_of_newer_trace_states_its_version() {
     place.run(&["show", "new.trace"]).refused(2).says("this is a trace of version 9");
 }
 
-/// The file has 13 of 6,000 runs. The table equals one that was made without it.
+/// The journal contains 13 of 6,000 runs. The table equals that of a sweep that began without a
+/// journal.
 #[test]
 fn sweep_resumes_from_partial_file_of_format_version_1() {
     let place = Place::new();

@@ -190,7 +190,8 @@ impl Access {
     /// Checks that this change and all pending ones together stay within the maximum number of
     /// grants.
     ///
-    /// # Errors If there are [`MOST_GRANTS`] grants already.
+    /// # Errors
+    /// If there are [`MOST_GRANTS`] grants already.
     pub(super) fn check_room(&self, change: &Change) -> Result<(), String> {
         let AccessChange::Add(granted) = &change.write else { return Ok(()) };
         let is_known = self.granted.contains_key(&granted.principal);

@@ -21,7 +21,8 @@ const SLICE: Span = Span::from_us(100);
 impl Scheduler {
     /// Reserves CPU time for the front process `pid`, and drops the reservation of its predecessor.
     ///
-    /// # Errors If the reservation is refused. The front then runs as an ordinary process.
+    /// # Errors
+    /// If the reservation is refused. The front then runs as an ordinary process.
     pub(super) fn seat_front(&mut self, pid: Tid) -> Result<(), WorldError> {
         if let Some(before) = self.front.take() {
             // The front before it may have ended, and have left the session by itself.

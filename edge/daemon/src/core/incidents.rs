@@ -28,7 +28,8 @@ pub(super) struct Incidents {
 impl Incidents {
     /// Opens the folder of incidents, and creates it if needed.
     ///
-    /// # Errors If the folder cannot be created or read.
+    /// # Errors
+    /// If the folder cannot be created or read.
     pub(super) fn open(folder: &Path) -> io::Result<Incidents> {
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         let mut all = Vec::new();
@@ -54,7 +55,8 @@ impl Incidents {
 
     /// Stores the recording that `write` writes as an incident.
     ///
-    /// # Errors If the file cannot be written. No part of it is left then.
+    /// # Errors
+    /// If the file cannot be written. No part of it is left then.
     pub(super) fn save(
         &mut self,
         (now_ns, name, missed): (u64, &str, u64),
@@ -74,7 +76,8 @@ impl Incidents {
     /// Stores a recording that a client asked for and that is not an incident. Returns the path of
     /// its file.
     ///
-    /// # Errors If the file cannot be written. No part of it is left then.
+    /// # Errors
+    /// If the file cannot be written. No part of it is left then.
     pub(super) fn save_aside(
         &self,
         now_ns: u64,

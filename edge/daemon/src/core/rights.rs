@@ -27,7 +27,8 @@ const EVENTS: [&str; 2] = ["/sys/kernel/tracing/events", "/sys/kernel/debug/trac
 /// Drops all capabilities that the core does not need, permanently, for the calling thread and all
 /// threads that it starts. It must be called while the process has one thread.
 ///
-/// # Errors If the kernel refuses. Some capabilities may have been dropped by then.
+/// # Errors
+/// If the kernel refuses. Some capabilities may have been dropped by then.
 pub(super) fn keep_what_is_needed() -> io::Result<()> {
     let is_mounted = EVENTS.iter().any(|path| Path::new(path).is_dir());
     let mounts = if is_mounted { CapabilitySet::empty() } else { CapabilitySet::SYS_ADMIN };

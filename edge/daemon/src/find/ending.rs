@@ -70,7 +70,8 @@ impl Ending {
 
     /// Returns true if the process has exited, or the group has no processes.
     ///
-    /// # Errors If the kernel does not report it.
+    /// # Errors
+    /// If the kernel does not report it.
     pub fn has_ended(&self) -> io::Result<bool> {
         match &self.0 {
             Of::Process(fd) => {

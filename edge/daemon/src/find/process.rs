@@ -76,7 +76,8 @@ pub(super) fn all() -> io::Result<Vec<Tid>> {
 /// Checks that a process may be scheduled. Process 1, kernel threads, the daemon itself and
 /// children that run its program may not, because the host or the service depends on them.
 ///
-/// # Errors If the process is one of those, or does not exist.
+/// # Errors
+/// If the process is one of those, or does not exist.
 pub(super) fn may_be_held(pid: Tid) -> Result<(), ThreadError> {
     if pid.raw() == 1 {
         return Err(ThreadError::Init);

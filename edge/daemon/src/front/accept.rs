@@ -90,7 +90,8 @@ pub(super) async fn accept(listener: UnixListener, front: &Arc<Front>) {
 
 /// Serves connections of other hosts, forever. Without a listening socket for them, waits forever.
 ///
-/// # Errors If the socket cannot be waited for.
+/// # Errors
+/// If the socket cannot be waited for.
 pub(super) async fn accept_remote(remote: Option<Remote>, front: &Arc<Front>) -> io::Result<()> {
     let Some(Remote { listener, tls }) = remote else { return std::future::pending().await };
     listener.set_nonblocking(true)?;

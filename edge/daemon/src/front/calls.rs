@@ -81,7 +81,8 @@ const OLDER: [libc::c_long; 0] = [];
 /// Restricts the calling thread, and all threads that it starts, to the system calls that the front
 /// needs. `no_new_privs` must be set before.
 ///
-/// # Errors If the kernel or the architecture has no such filters. The front must not serve then.
+/// # Errors
+/// If the kernel or the architecture has no such filters. The front must not serve then.
 pub(super) fn leave_few() -> io::Result<()> {
     let rules: BTreeMap<_, _> =
         LEFT.into_iter().chain(OLDER).map(|call| (call, Vec::new())).collect();

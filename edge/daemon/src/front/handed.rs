@@ -17,7 +17,8 @@ const CARRIER: [u8; 1] = *b"\n";
 
 /// Sends a socket over the link.
 ///
-/// # Errors If the kernel refuses to send it.
+/// # Errors
+/// If the kernel refuses to send it.
 pub(crate) fn hand_over(link: &UnixStream, listener: &TcpListener) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -29,7 +30,8 @@ pub(crate) fn hand_over(link: &UnixStream, listener: &TcpListener) -> io::Result
 
 /// Waits for the listening socket that is sent over the link.
 ///
-/// # Errors If anything other than a socket is received.
+/// # Errors
+/// If anything other than a socket is received.
 pub(super) fn take(link: &UnixStream) -> io::Result<TcpListener> {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

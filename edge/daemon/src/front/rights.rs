@@ -18,7 +18,8 @@ pub(crate) const DESCRIPTORS: u64 = 128;
 /// groups, no capabilities and no way to get new ones. It can neither start threads or processes
 /// nor be traced. It must be single-threaded.
 ///
-/// # Errors If a right remains, or there is no unprivileged user to become.
+/// # Errors
+/// If a right remains, or there is no unprivileged user to become.
 pub(super) fn give_up(user: Option<(u32, u32)>) -> io::Result<()> {
     if geteuid().is_root() {
         let (uid, gid) = user.ok_or_else(|| {

@@ -71,7 +71,8 @@ impl TlsFiles {
     /// Loads the current files. Only TLS 1.3 is accepted, sessions are not resumed, and no data is
     /// accepted before the handshake is complete.
     ///
-    /// # Errors If a file is missing or invalid, or the key does not match the certificate.
+    /// # Errors
+    /// If a file is missing or invalid, or the key does not match the certificate.
     pub fn load(&self) -> Result<Arc<ServerConfig>, TlsError> {
         let chain = certificates(&self.certificate)?;
         let key = private(&self.key)?;

@@ -128,8 +128,9 @@ fn understood(connection: &Connection, table: &str) -> rusqlite::Result<()> {
 /// comes from the damaged ledger if it is intact there, and otherwise from the newest backup in
 /// which it is intact. Returns `None` if the ledger is not damaged.
 ///
-/// # Errors If a process has the ledger open, there is no ledger, or the disk fails. The old files
-/// then still exist, in place or in that folder.
+/// # Errors
+/// If a process has the ledger open, there is no ledger, or the disk fails. The old files then
+/// still exist, in place or in that folder.
 pub fn rebuild(folder: &Path) -> Result<Option<Rebuilt>, LedgerError> {
     let place = Place::new(folder);
     let _taken = place.take_existing()?;

@@ -32,7 +32,8 @@ pub struct HostRecorder {
 impl HostRecorder {
     /// Opens the recorder. The time of the recording begins now.
     ///
-    /// # Errors If the kernel or a missing right does not allow it, or tracefs is not available.
+    /// # Errors
+    /// If the kernel or a missing right does not allow it, or tracefs is not available.
     pub fn open(identities: Procfs) -> Result<HostRecorder, WatchError> {
         let mut watch = HostWatch::open(RING_BYTES)?;
         // Drops the events from before all CPUs were open.
@@ -95,7 +96,8 @@ impl HostRecorder {
 
     /// Records the events since the last call.
     ///
-    /// # Errors If the kernel's records cannot be parsed.
+    /// # Errors
+    /// If the kernel's records cannot be parsed.
     pub fn step(&mut self, sink: &mut impl Sink) -> Result<(), WatchError> {
         // Of what happened before this moment, all is in the rings.
         let until = monotonic();

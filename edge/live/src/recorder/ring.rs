@@ -109,7 +109,8 @@ impl FlightRing {
     /// Passes on all entries since a time as a separate trace. The trace begins with the state at
     /// its start, then all entries follow. Returns the start. `None` if the ring is empty.
     ///
-    /// # Errors If a piece is damaged.
+    /// # Errors
+    /// If a piece is damaged.
     pub fn replay(&self, since: Time, sink: &mut impl Sink) -> Result<Option<Time>, ReadError> {
         let mut standing = self.before.clone();
         let mut rest = self.pieces.iter().peekable();

@@ -11,7 +11,8 @@ use crate::live_host::NotDone;
 impl Session {
     /// Changes the share of a member from now on. `due` is the time when the change was due.
     ///
-    /// # Errors The reason for the failure. The old share stays in force.
+    /// # Errors
+    /// The reason for the failure. The old share stays in force.
     pub fn change(&mut self, id: JoinId, share: Values, due: Time) -> Result<(), RequestError> {
         self.change_terms(id, share, None, due)
     }
@@ -19,7 +20,8 @@ impl Session {
     /// Limits a member to these CPUs of the session from now on, in slack as well. `due` is the
     /// time when the change was due.
     ///
-    /// # Errors The reason for the failure. The old CPUs stay in force.
+    /// # Errors
+    /// The reason for the failure. The old CPUs stay in force.
     pub fn move_to(&mut self, id: JoinId, cpus: CpuSet, due: Time) -> Result<(), RequestError> {
         let share = self.row(id)?.share.clone();
         self.change_terms(id, share, Some(cpus), due)
@@ -27,7 +29,8 @@ impl Session {
 
     /// Changes share and CPUs of a member at once. `None` leaves the CPUs as they are.
     ///
-    /// # Errors The reason for the failure. Neither share nor CPUs have changed.
+    /// # Errors
+    /// The reason for the failure. Neither share nor CPUs have changed.
     pub fn change_terms(
         &mut self,
         id: JoinId,

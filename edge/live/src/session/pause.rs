@@ -9,7 +9,8 @@ impl Session {
     /// Pauses a member: the member does not run at all until it is resumed. Its reservation stays
     /// admitted. A member that is paused already stays paused.
     ///
-    /// # Errors The reason for the failure. The member is not paused.
+    /// # Errors
+    /// The reason for the failure. The member is not paused.
     pub fn pause(&mut self, id: JoinId, due: Time) -> Result<(), RequestError> {
         if let Some(found) = self.row(id)?.changes.contested() {
             return Err(RequestError::Contested { finding: Box::new(found.clone()) });
@@ -35,7 +36,8 @@ impl Session {
     /// Resumes a paused member, and schedules a contested one again. A member that is neither is
     /// unaffected.
     ///
-    /// # Errors The reason for the failure. Nothing has changed.
+    /// # Errors
+    /// The reason for the failure. Nothing has changed.
     pub fn resume(&mut self, id: JoinId, due: Time) -> Result<(), RequestError> {
         self.row(id)?;
         self.take_back_if_possible(id)?;

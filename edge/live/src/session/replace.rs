@@ -13,9 +13,10 @@ impl Session {
     /// instant. So no other vCPU gets the capacity that was reserved for them. A vCPU with the id
     /// of one of them takes over its account.
     ///
-    /// # Errors The request that failed, and the reason. The replaced members are present again
-    /// with their old parameters. A member that could not join again, because other vCPUs took its
-    /// capacity in between, is reported as ended.
+    /// # Errors
+    /// The request that failed, and the reason. The replaced members are present again with their
+    /// old parameters. A member that could not join again, because other vCPUs took its capacity in
+    /// between, is reported as ended.
     pub fn replace(
         &mut self,
         members: &[JoinId],
@@ -56,7 +57,8 @@ impl Session {
     /// run on `cpus`, or on all CPUs if `None`. A slice of exactly this length is admitted, a
     /// longer one is not. `None` under a policy without such a limit.
     ///
-    /// # Errors If the session has no such CPUs, or is over.
+    /// # Errors
+    /// If the session has no such CPUs, or is over.
     pub fn room(&self, period: Span, cpus: Option<CpuSet>) -> Result<Option<Span>, RequestError> {
         if self.host.is_over() {
             return Err(RequestError::Over);

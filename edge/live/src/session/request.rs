@@ -141,7 +141,8 @@ impl Session {
 
     /// Records the threads of a group with the fence before the group joins.
     ///
-    /// # Errors The request that failed, and the reason. No thread stays recorded.
+    /// # Errors
+    /// The request that failed, and the reason. No thread stays recorded.
     pub fn prepare(&mut self, group: Vec<Request>) -> Result<Prepared, GroupError> {
         self.prepare_after(group, &[])
     }
@@ -194,8 +195,8 @@ impl Session {
     /// one pass. The groups join in this order, each as a whole if enough capacity is available,
     /// and otherwise not at all.
     ///
-    /// # Errors The reason why the session is over. For each group, the request that failed and the
-    /// reason.
+    /// # Errors
+    /// The reason why the session is over. For each group, the request that failed and the reason.
     #[allow(clippy::type_complexity)] // A result per group, and one overall.
     pub fn join_prepared(
         &mut self,
@@ -254,8 +255,9 @@ impl Session {
     /// Removes a member. Its threads are as they were before it joined, and its id is no longer
     /// valid.
     ///
-    /// # Errors If the member is not present, or if some of its threads could not be restored. In
-    /// the second case it has left all the same.
+    /// # Errors
+    /// If the member is not present, or if some of its threads could not be restored. In the second
+    /// case it has left all the same.
     pub fn leave(&mut self, id: JoinId) -> Result<(), RequestError> {
         self.row(id)?;
         let left = self.host.leave(id.vcpu());

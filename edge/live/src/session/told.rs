@@ -28,7 +28,8 @@ impl Session {
     /// to the policy as hints. A claim that is not repeated lapses after
     /// [`LEASE`](crate::agents::LEASE).
     ///
-    /// # Errors If the path cannot be a socket, or the thread cannot be started.
+    /// # Errors
+    /// If the path cannot be a socket, or the thread cannot be started.
     pub fn hear(&mut self, ids: &[JoinId], name: &str, path: &Path) -> Result<(), HearError> {
         let vcpus = ids.iter().map(|id| id.vcpu()).collect();
         let is_first = self.agents.is_empty();
@@ -46,7 +47,8 @@ impl Session {
     /// the socket `guest`, and clients connect to the socket `outside`. The amount of data pending
     /// for the guest is reported to the policy.
     ///
-    /// # Errors If one of the sockets cannot be set up, or the thread cannot be started.
+    /// # Errors
+    /// If one of the sockets cannot be set up, or the thread cannot be started.
     pub fn relay(
         &mut self,
         id: JoinId,

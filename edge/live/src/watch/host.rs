@@ -42,8 +42,9 @@ pub struct Loss {
 impl HostWatch {
     /// Opens the events of all CPUs that are online, with a ring of this many bytes for each.
     ///
-    /// # Errors If the kernel or a missing right does not allow it, tracefs is not available, or
-    /// there is no memory.
+    /// # Errors
+    /// If the kernel or a missing right does not allow it, tracefs is not available, or there is no
+    /// memory.
     pub fn open(bytes: usize) -> Result<HostWatch, WatchError> {
         if Version::of_host().is_ok_and(|version| version < Version::TELLS_READINESS) {
             return Err(WatchError::TooOld);
@@ -83,7 +84,8 @@ impl HostWatch {
 
     /// Appends the events since the last call, those of each CPU in order, and returns the losses.
     ///
-    /// # Errors If the kernel's records cannot be parsed.
+    /// # Errors
+    /// If the kernel's records cannot be parsed.
     pub fn drain(&mut self, into: &mut Vec<Event>) -> Result<Vec<Loss>, WatchError> {
         let mut losses = Vec::new();
         for ring in &mut self.rings {

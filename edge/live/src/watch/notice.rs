@@ -49,7 +49,8 @@ impl UseNotice {
     /// Switches the notices on for the CPU that the vCPU is pinned to. `None` switches them on for
     /// all CPUs.
     ///
-    /// # Errors If the kernel does not support such perf events, or there are no descriptors left.
+    /// # Errors
+    /// If the kernel does not support such perf events, or there are no descriptors left.
     pub(crate) fn switch_on(&mut self, cpu: Option<CpuId>) -> io::Result<()> {
         let cpus: Vec<CpuId> = match (&self.of, cpu) {
             (NoticeOf::Group(_, Some(wide)), _) => wide.iter().collect(),

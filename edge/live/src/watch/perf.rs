@@ -189,7 +189,8 @@ struct Opened {
 impl PerfWatch {
     /// Opens a watch of no threads, and the ring of each online CPU, if this host allows it.
     ///
-    /// # Errors Any [`WatchError`] except [`WatchError::NoThread`] and [`WatchError::Garbled`].
+    /// # Errors
+    /// Any [`WatchError`] except [`WatchError::NoThread`] and [`WatchError::Garbled`].
     pub fn open() -> Result<(PerfWatch, Vec<PerfRing>), WatchError> {
         PerfWatch::with_rings_of(RING_BYTES)
     }
@@ -246,7 +247,8 @@ impl PerfWatch {
     /// Watches threads that exist, and the threads of trees. The filter is replaced once for all of
     /// them, which takes the kernel no longer than for one thread.
     ///
-    /// # Errors If the kernel has no descriptors.
+    /// # Errors
+    /// If the kernel has no descriptors.
     pub(crate) fn add_all(
         &mut self,
         threads: &[Tid],
@@ -267,7 +269,8 @@ impl PerfWatch {
     /// left it. The filter also covers the threads that the tree starts next, since the kernel
     /// assigns ids in order.
     ///
-    /// # Errors If the kernel has no descriptors.
+    /// # Errors
+    /// If the kernel has no descriptors.
     pub(crate) fn set_tree(&mut self, vcpu: VcpuId, tids: &[Tid]) -> Result<(), WatchError> {
         self.trees.insert(vcpu, tids.iter().map(|tid| tid.raw()).collect());
         let newest = tids.iter().filter(|tid| !self.is_told(**tid)).max();
