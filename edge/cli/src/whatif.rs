@@ -62,7 +62,7 @@ pub(crate) fn whatif(args: &Whatif) -> Result<(), Problem> {
     terminal::print(&text)
 }
 
-/// Everything that an answer contains besides its prediction.
+/// Parts that every answer contains besides a prediction.
 pub(crate) struct Answer<'a> {
     pub(crate) recording: &'a Recording,
     pub(crate) gate: &'a Gate,

@@ -1,9 +1,10 @@
-//! The list of held threads as a file, for the case that owner and keeper were both killed.
+//! The journal: a file with the list of held threads, for the case that owner and keeper are both
+//! killed.
 //!
 //! Each owner has one file, `PID-START.held`, with one line for each thread. The file is replaced
-//! as a whole, so no reader sees it half written, and it is removed when nothing is held. The
+//! as a whole, so no reader sees it half written. It is removed when no thread is held. The
 //! directory should be on a file system that is emptied at a restart of the host, since no thread
-//! survives one.
+//! survives a restart.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -51,7 +52,7 @@ pub enum LeftoverError {
     Journal(#[from] JournalError),
 }
 
-/// A thread that is still held although its owner is dead.
+/// A thread that its dead owner has not restored.
 #[derive(Clone, Debug)]
 pub struct Leftover {
     owner: Tid,
@@ -88,14 +89,14 @@ impl Leftover {
 /// Threads of dead owners that were not restored.
 #[derive(Debug, Default)]
 pub struct Leftovers {
-    /// Threads that should be restored.
+    /// Threads that their owners did not restore and that should be restored now.
     pub threads: Vec<Leftover>,
     /// Journals that could not be read. They may name more threads.
     pub unread: Vec<JournalError>,
 }
 
-/// Returns the threads that dead owners held and did not restore, by the journals in `directory`.
-/// Changes nothing. Entries of which nothing is left (thread exited, group gone) are omitted.
+/// Returns the threads that dead owners did not restore, read from the journals in `directory`.
+/// Changes nothing. An entry whose thread has exited and whose group is gone is omitted.
 #[must_use]
 pub fn leftovers(directory: &Path) -> Leftovers {
     let mut found = Leftovers::default();
@@ -134,8 +135,8 @@ pub fn give_back(leftover: &Leftover) -> Result<GivenBack, LeftoverError> {
 }
 
 /// Restores many threads as [`give_back`] does, and updates each journal once. Returns one result
-/// for each thread, in order. An error of updating a journal is the result of the last of its
-/// threads.
+/// for each thread, in order. If a journal cannot be updated, that error is the result of the last
+/// thread in it.
 #[must_use]
 pub fn give_back_all(leftovers: &[Leftover]) -> Vec<Result<GivenBack, LeftoverError>> {
     let mut results = Vec::with_capacity(leftovers.len());
@@ -158,7 +159,8 @@ pub fn give_back_all(leftovers: &[Leftover]) -> Vec<Result<GivenBack, LeftoverEr
     results
 }
 
-/// Removes entries from a journal, and those of which nothing is left.
+/// Removes these entries from a journal, and entries whose thread has exited and whose group is
+/// gone.
 fn take_out(journal: &Path, free: &[&Entry]) -> Result<(), JournalError> {
     let mut left = read(journal)?;
     left.retain(|entry| !free.contains(&entry) && !is_moot(entry));
@@ -175,7 +177,7 @@ pub(super) fn holder_of(directory: &Path, me: TaskIdentity, thread: TaskIdentity
     others.into_iter().find(|(_, path)| names(path)).map(|(owner, _)| owner.id)
 }
 
-/// Removes the journals of dead owners in which no entry has anything left to restore.
+/// Removes the journals of dead owners in which no thread is left to be restored.
 pub(super) fn sweep(directory: &Path) {
     for (owner, path) in all(directory).unwrap_or_default() {
         let dead = matches!(exists(owner.id, owner), Ok(false));
@@ -191,8 +193,8 @@ pub(super) fn path_for(directory: &Path, owner: TaskIdentity) -> PathBuf {
     directory.join(format!("{}-{}.{SUFFIX}", owner.id, owner.started))
 }
 
-/// Makes the directory, accessible only to us, since its files steer what a privileged program will
-/// do.
+/// Creates the directory of journals, accessible only to this user. A journal determines what a
+/// privileged program will do.
 pub(super) fn make_directory(directory: &Path) -> Result<(), JournalError> {
     let mut folder = DirBuilder::new();
     folder.recursive(true);
@@ -202,7 +204,7 @@ pub(super) fn make_directory(directory: &Path) -> Result<(), JournalError> {
     made.map_err(|source| refused(directory, source))
 }
 
-/// Replaces a journal. An empty one is removed.
+/// Replaces a journal by these entries. Without entries it is removed.
 pub(super) fn write(path: &Path, entries: &[&Entry]) -> Result<(), JournalError> {
     if entries.is_empty() {
         return match fs::remove_file(path) {

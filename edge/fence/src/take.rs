@@ -1,4 +1,4 @@
-//! Takes over all threads of a process tree, including those started meanwhile.
+//! Taking of all threads of a process tree, including threads that are started in the meantime.
 
 use super::entry::HoldMethod;
 use super::give_back::Original;

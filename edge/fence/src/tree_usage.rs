@@ -1,4 +1,4 @@
-//! CPU time of a whole tree.
+//! CPU time of a whole process tree.
 
 use std::fs::File;
 use std::io;
@@ -6,8 +6,8 @@ use std::os::unix::fs::FileExt;
 
 use slackline_units::Span;
 
-/// Counter of the CPU time that a whole tree has used, in microseconds, including threads that have
-/// ended.
+/// Counter of the CPU time that a whole process tree has used, in microseconds. Threads that have
+/// ended are included.
 #[derive(Debug)]
 pub struct TreeUsage(pub(super) File);
 
