@@ -195,8 +195,7 @@ impl HeldTree {
         self.lock().wide = Some(cpus);
     }
 
-    /// Returns the CPUs that the tree runs on whenever an order pins it to one CPU. `None` if it
-    /// runs on that one CPU.
+    /// Returns the CPUs that replace the one CPU of a pin order. `None` if none do.
     #[must_use]
     pub fn wide(&self) -> Option<CpuSet> {
         self.lock().wide
@@ -480,9 +479,8 @@ impl HeldTree {
         ignore_gone(set).map_err(|source| refused(tid, act, source))
     }
 
-    /// Returns the state to which a thread of the tree will be restored. `None` if the thread has
-    /// ended. A thread started after the fence took the tree gets the default state, but keeps its
-    /// nice value.
+    /// Returns the state to which a thread of the tree will be restored. `None` if it has ended. A
+    /// thread started after the fence took the tree gets the default state, except its nice value.
     fn original(&self, orders: &mut TreeOrders, tid: Tid) -> Result<Option<Original>, ActError> {
         if let Some(&original) = orders.originals.get(&tid) {
             return Ok(Some(original));
@@ -557,8 +555,7 @@ fn round_robin(priority: u8) -> SchedulingOf {
 }
 
 impl TreeOrders {
-    /// Returns the difference between a thread and its orders. `None` if nothing differs, or the
-    /// thread has ended.
+    /// Returns how a thread differs from its orders. `None` if it does not, or if it has ended.
     fn drift_of(&self, tid: Tid) -> Option<Drift> {
         let (class, cpus) = (get_scheduling(tid).ok()?, get_affinity(tid).ok()?);
         if self.unbound.contains(&tid) {
