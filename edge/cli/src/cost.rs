@@ -1,4 +1,5 @@
-//! Cost of a simulation. It differs from run to run, so it is printed apart from the results.
+//! Cost of a simulation in time and memory. The cost differs from run to run, so it is printed
+//! apart from the results.
 
 use std::fmt;
 use std::time::{Duration, Instant};

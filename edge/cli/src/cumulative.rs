@@ -24,7 +24,7 @@ pub(crate) struct CumulativeRun<'a> {
 }
 
 impl<'a> CumulativeRun<'a> {
-    /// Returns all runs, whose scenarios have these headings and points.
+    /// Returns all runs, each with the heading and the point of its scenario.
     pub(crate) fn all(
         runs: &'a Runs,
         cases: impl Iterator<Item = (&'a str, &'a [(String, String)])>,

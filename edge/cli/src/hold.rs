@@ -346,7 +346,7 @@ impl Target {
 /// Reason why the run ended.
 #[derive(Clone, Copy, Debug)]
 enum End {
-    /// The user stopped it by a signal.
+    /// The user stopped the run by a signal.
     Stopped,
     /// The command of `hold -- COMMAND` has exited.
     Exited(ExitStatus),

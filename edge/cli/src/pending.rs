@@ -1,6 +1,6 @@
 //! Output file that gets its name only when it is complete.
 //!
-//! Until then the file has no name, so that nothing is left of it if the program is killed. On file
+//! Until then the file has no name, so that no part of it remains if the program is killed. On file
 //! systems without unnamed files, it is a hidden file in the same folder.
 
 use std::fs::{self, File, Permissions};

@@ -16,8 +16,8 @@ pub(crate) fn width() -> usize {
     columns().unwrap_or(100)
 }
 
-/// Returns the width of the terminal, limited to the range of tables. `None` without a terminal.
-/// `COLUMNS` has precedence if it is set.
+/// Returns the width of the terminal, limited to the range of tables. `None` without a terminal. If
+/// the variable `COLUMNS` is set, it has precedence.
 pub(crate) fn columns() -> Option<usize> {
     Some(columns_of(io::stdout())?.clamp(NARROWEST, 140))
 }
@@ -121,7 +121,8 @@ impl Progress {
     }
 }
 
-/// Time until the first progress line without a terminal, and interval of the next ones.
+/// Time until the first progress line if the output is not a terminal, and interval of the
+/// following lines.
 const FIRST_LINE: Duration = Duration::from_secs(2);
 const BETWEEN_LINES: Duration = Duration::from_secs(20);
 

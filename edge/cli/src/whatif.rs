@@ -96,7 +96,7 @@ fn refuse(file: &Path, gate: &Gate) -> Result<(), Problem> {
     })
 }
 
-/// Explains an error of the edited model.
+/// Returns the problem for an error of the model after the user's edits.
 fn refused(args: &Whatif, error: ForecastError) -> Problem {
     match error {
         ForecastError::Share { ref name, policy, error: ref why } => Problem::BadOption {
@@ -158,7 +158,7 @@ fn save(file: &Path, text: &str) -> Result<(), Problem> {
     pending.keep(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
-/// Returns the name of a form.
+/// Returns the name of a form of a predicted scenario: open or closed.
 pub(crate) fn form_name(form: Form) -> &'static str {
     match form {
         Form::Open => "open",

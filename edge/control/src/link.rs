@@ -122,7 +122,7 @@ pub enum Request {
     },
     /// Lists reservations by name: [`Answer::Reservations`].
     List {
-        /// Name of one reservation, which must exist. `None` lists all.
+        /// Name of the one reservation to list, which must exist. `None` lists all.
         name: Option<String>,
         /// Name after which the list begins, exclusive. `None` begins with the first name.
         after: Option<String>,

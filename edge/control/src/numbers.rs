@@ -54,7 +54,7 @@ pub struct Numbers {
     pub cpus: Vec<CpuNumbers>,
     /// Lateness of the dispatchers' timers.
     pub timer_late: Histogram,
-    /// Time from a change's arrival in the core until it is in force.
+    /// Time from the arrival of a change in the core until the change is in force.
     pub change_effect: Histogram,
     /// Duration of commits to the ledger.
     pub commit: Histogram,

@@ -45,7 +45,7 @@ pub enum Kind {
     NotAnswered,
     /// The ledger could not be written, so the request was undone.
     NotDurable,
-    /// This host does not support or permit it.
+    /// This host does not support or permit the requested operation.
     HostCannot,
     /// A bug in Slackline.
     Bug,

@@ -87,10 +87,11 @@ const RESERVE: &str = "10%";
 /// Longest sleep of the core. It drains records and checks scheduled threads at least this often.
 const ROUND: Span = Span::from_ms(100);
 
-/// Sleep of the core while the front is down or has not read everything that was sent to it.
+/// Sleep of the core while the front is not running or has not read all that was sent to it.
 const BEHIND: Span = Span::from_ms(10);
 
-/// Interval of discovery passes, which look for awaited VMs and check held ones.
+/// Interval of discovery passes, which look for VMs that reservations wait for and check VMs that
+/// are scheduled.
 const AROUND: Span = Span::from_secs(2);
 
 /// Interval at which costs are counted, the load of CPUs is checked and the status is reported.
@@ -107,9 +108,9 @@ const WRITTEN: Span = Span::from_secs(10);
 pub struct ServeOptions {
     /// CPUs of this host to schedule. `None` for all but the first.
     pub cpus: Option<Vec<CpuId>>,
-    /// Folder that holds the ledger.
+    /// Folder that contains the ledger.
     pub state: PathBuf,
-    /// Path of the socket, unless systemd passes one.
+    /// Path of the socket for local clients, unless systemd passes that socket.
     pub socket: PathBuf,
     /// Address for clients on other hosts. `None` if only local clients may connect.
     pub listen: Option<Listen>,

@@ -66,7 +66,8 @@ pub struct Machine {
     /// Reason why the vCPU threads of a VM cannot be found. `None` if they were found or the
     /// machine is not a VM.
     pub why: Option<String>,
-    /// Path of its cgroup in version 2, as in `/proc/PID/cgroup`. `None` if it cannot be read.
+    /// Path of the machine's cgroup in version 2, as in `/proc/PID/cgroup`. `None` if it cannot be
+    /// read.
     pub group: Option<PathBuf>,
 }
 
@@ -294,8 +295,8 @@ fn find_asking(binding: &Binding, user: Option<u32>, asks: Asks) -> Result<Found
     }
 }
 
-/// Returns a binding for each machine of this name, as [`find`] accepts it. A service also matches
-/// without `.service`.
+/// Returns a binding, as [`find`] accepts it, for each machine with this name. The name of a
+/// service matches with and without `.service`.
 ///
 /// # Errors
 /// If procfs is not mounted.

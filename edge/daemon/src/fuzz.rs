@@ -109,7 +109,8 @@ const HTTP: [&[u8]; 6] = [
       HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n{}",
 ];
 
-/// Tries samples for the requested time, or [`FEW`] of them.
+/// Tries samples on a parser for the requested time, or tries [`FEW`] samples if no time is
+/// requested.
 fn each(target: &str, samples: &[&[u8]], mut tries: impl FnMut(&[u8])) {
     let asked = std::env::var(FUZZ).unwrap_or_default();
     let mut words = asked.split(' ');

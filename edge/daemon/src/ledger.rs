@@ -145,7 +145,7 @@ pub enum NotHandedOver {
 
 impl Ledger {
     /// Opens the ledger in a folder, and locks it for this process. Creates both if they do not
-    /// exist. Identities of VMs are loaded if they are of this boot.
+    /// exist. Identities of VMs are loaded if they were stored since the host was booted.
     ///
     /// Waits for the disk, and up to five seconds for other programs. The caller may be real-time.
     ///
@@ -277,7 +277,8 @@ impl Ledger {
         self.has_writer
     }
 
-    /// Returns the replies so far, in the order of the orders. Never waits.
+    /// Returns the replies that have arrived since the last call, in the order in which the orders
+    /// were given. Never waits.
     pub fn replies(&mut self) -> Vec<Reply> {
         let mut count = [0; 8];
         let count = match rustix::io::read(&self.answered, &mut count) {

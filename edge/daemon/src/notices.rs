@@ -105,7 +105,8 @@ pub struct Messages {
 }
 
 impl Messages {
-    /// Finds the receiver: the journal if standard error is connected to it.
+    /// Chooses the receiver: the journal if standard error is connected to it, otherwise standard
+    /// error.
     #[must_use]
     pub fn open() -> Messages {
         let is_journal = env::var("JOURNAL_STREAM").is_ok_and(|stream| is_stderr(&stream));

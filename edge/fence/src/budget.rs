@@ -29,9 +29,9 @@ const RUNTIME: &str = "cpu.rt_runtime_us";
 const PERIOD: &str = "cpu.rt_period_us";
 pub(super) const SUFFIX: &str = "budgets";
 
-/// Margin for overruns in each period of a budget: a dispatcher that stops a thread late lets it
-/// use this much beyond its share. A thread that exhausted its group's budget would not run until
-/// the next period.
+/// Margin for overruns in each period of a budget. A thread that its dispatcher stops late may use
+/// this much beyond its share. A thread that exhausted its group's budget would not run until the
+/// next period.
 const MARGIN: Span = Span::from_ms(10);
 
 /// Error of raising or restoring a real-time budget.
@@ -74,7 +74,7 @@ pub(super) struct Budgets {
     needs: BTreeMap<Tid, BudgetNeed>,
 }
 
-/// Real-time budget that a held thread needs of its group, in microseconds per period.
+/// Real-time budget that a held thread needs of its cgroup, in microseconds per period.
 #[derive(Clone, Debug)]
 struct BudgetNeed {
     root: PathBuf,

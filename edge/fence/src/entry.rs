@@ -70,8 +70,8 @@ pub(super) struct Entry {
     pub(super) cpuset: Option<Place>,
 }
 
-/// Sorts entries into the order in which they are restored: trees first, so that the entry of a
-/// single thread overrides that of its tree.
+/// Sorts entries into the order in which threads are restored. Process trees come first, so that
+/// the entry of a single thread overrides that of its tree.
 pub(super) fn trees_first(entries: &mut [Entry]) {
     entries.sort_by_key(|entry| !matches!(entry.way, HoldMethod::Tree(_)));
 }
@@ -122,7 +122,7 @@ impl Entry {
         line
     }
 
-    /// Parses a line. `None` if it is not a complete entry.
+    /// Parses a line of the journal. `None` if the line is not a complete entry.
     pub(super) fn from_line(line: &str) -> Option<Entry> {
         let mut fields = line.split_ascii_whitespace();
         if fields.next()? != "hold" {

@@ -243,7 +243,7 @@ impl HeldThread {
         self.orders()?.brake.let_go()
     }
 
-    /// Resumes the thread and removes the means of stopping it, which is returned.
+    /// Resumes the thread and removes the means of stopping it. Returns those means.
     ///
     /// # Errors
     /// If the kernel refuses. The thread stays stopped.

@@ -31,7 +31,7 @@ pub enum JournalError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// A line is not a valid entry: another version of the program wrote it.
+    /// A line is not a valid entry. Another version of the program must have written it.
     #[error("{path}:{line}: not a valid entry of a held thread")]
     Garbled {
         /// Path of the journal.
@@ -47,7 +47,7 @@ pub enum LeftoverError {
     /// The thread could not be restored.
     #[error(transparent)]
     GiveBack(#[from] GiveBackError),
-    /// The thread is restored, but the journal still names it.
+    /// The thread was restored, but its entry could not be removed from the journal.
     #[error(transparent)]
     Journal(#[from] JournalError),
 }
@@ -251,7 +251,7 @@ fn all(directory: &Path) -> Result<Vec<(TaskIdentity, PathBuf)>, JournalError> {
     Ok(paths.into_iter().filter_map(|path| Some((owner_of(&path, SUFFIX)?, path))).collect())
 }
 
-/// Returns the owner that the name of a file gives. `None` if it is not `PID-START` with this
+/// Returns the owner that a file name contains. `None` if the name is not `PID-START` with this
 /// suffix.
 pub(super) fn owner_of(path: &Path, suffix: &str) -> Option<TaskIdentity> {
     if path.extension()? != suffix {

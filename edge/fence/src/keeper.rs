@@ -283,8 +283,8 @@ impl Keeper {
         true
     }
 
-    /// Updates the journal, or keeps an older one while the list is incomplete. Returns true if the
-    /// list is on disk.
+    /// Updates the journal. While the owner's list is incomplete, keeps the journal of an earlier
+    /// keeper. Returns true if the list is on disk.
     fn write(&mut self) -> bool {
         let Some(path) = &self.journal else { return false };
         if !self.complete {

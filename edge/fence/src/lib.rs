@@ -69,7 +69,7 @@ use slackline_linux::step::{ActError, Hold, freezer};
 use slackline_linux::sys::{Tid, get_affinity, get_scheduling, process_of};
 use slackline_linux::thread::{Stat, ThreadError, ThreadRef, means_gone};
 
-/// Error of holding a thread or of starting the fence.
+/// Error of starting the fence, or of recording a thread with it.
 #[derive(Debug, Error)]
 pub enum FenceError {
     /// The start time of this process, which identifies the owner, could not be read.
@@ -87,7 +87,7 @@ pub enum FenceError {
         /// Id of the thread.
         tid: Tid,
     },
-    /// Another owner's journal names the thread, so its current state may not be its original one.
+    /// Another owner's journal names the thread. Its current state may not be its original one.
     #[error("cannot hold thread {tid}: process {owner} holds it, or was killed while it did")]
     HeldElsewhere {
         /// Id of the thread.
@@ -95,7 +95,7 @@ pub enum FenceError {
         /// Process id of the other owner.
         owner: Tid,
     },
-    /// Only one thread of a process can be held by stopping the process.
+    /// Of the threads of a process, only one can be held by stopping the process.
     #[error("cannot hold two threads of process {pid} by signals, which stop the whole process")]
     ProcessHeldTwice {
         /// Id of the process.

@@ -201,8 +201,8 @@ impl KeeperLink {
         let _ = self.child.wait();
     }
 
-    /// Lets the keeper restore all threads that are still on its list, and waits until it has
-    /// ended.
+    /// Lets the keeper restore all threads that are still on its list, and waits until the keeper
+    /// has ended.
     pub(super) fn end(&mut self) {
         // To the keeper this looks like the end of the owner.
         let _ = self.link.shutdown(Shutdown::Write);

@@ -581,7 +581,7 @@ impl TreeOrders {
 pub struct TreeAudit {
     /// Threads in the tree's group now.
     pub there: Vec<Tid>,
-    /// Threads that differ from their orders.
+    /// Threads that differ from their orders, each with the difference.
     pub changed: Vec<(Tid, Drift)>,
     /// Threads that were in the tree's cgroup before and are not now. They have ended, or are in
     /// another group.

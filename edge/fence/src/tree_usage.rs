@@ -15,7 +15,7 @@ impl TreeUsage {
     /// Reads the CPU time, as the kernel accounted it up to the last context switch of each thread.
     ///
     /// # Errors
-    /// If the group is gone, or the file cannot be read.
+    /// If the cgroup no longer exists, or the file cannot be read.
     pub fn read(&self) -> io::Result<Span> {
         // The first three lines have a number of at most 20 digits each.
         let mut text = [0; 128];

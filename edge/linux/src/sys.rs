@@ -141,7 +141,7 @@ pub enum Scheduling {
 pub struct SchedulingOf {
     /// Class of the thread itself.
     pub class: Scheduling,
-    /// True if threads that it starts return to `SCHED_OTHER`.
+    /// True if threads that the thread starts return to `SCHED_OTHER`.
     pub reset_on_fork: bool,
 }
 

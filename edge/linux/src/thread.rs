@@ -98,7 +98,7 @@ pub enum ThreadError {
     },
 }
 
-/// A thread of another process. Cheap to clone; all clones share the descriptors.
+/// A thread of another process. Cloning is cheap, since all clones share the descriptors.
 #[derive(Clone, Debug)]
 pub struct ThreadRef(Arc<Reference>);
 
@@ -234,7 +234,7 @@ impl ThreadError {
     }
 }
 
-/// Returns true if an error says that its thread does not exist.
+/// Returns true if an error means that the thread does not exist.
 #[must_use]
 pub fn means_gone(error: &io::Error) -> bool {
     // Files in procfs and process descriptors return ENOENT, calls on thread ids return ESRCH.
@@ -274,7 +274,7 @@ pub fn threads_of(pid: Tid) -> Result<Vec<Tid>, ThreadError> {
     Ok(threads)
 }
 
-/// State of a thread, as procfs shows it.
+/// State of a thread, as its `stat` file in procfs shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
     state: u8,
@@ -296,7 +296,8 @@ impl Stat {
     /// Parses the text of a `stat` file. `None` if the text is not valid.
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<Stat> {
-        /// `PF_KTHREAD` among the kernel's flags of a task.
+        /// Flag `PF_KTHREAD` in the flags of a task that its `stat` file shows: a thread of the
+        /// kernel.
         const KERNEL_THREAD: u64 = 0x0020_0000;
         // The name is in parentheses and may contain parentheses and spaces itself.
         let name_end = text.iter().rposition(|&byte| byte == b')')?;

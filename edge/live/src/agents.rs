@@ -46,10 +46,10 @@ pub struct Heard {
     pub name: String,
     /// Path of the socket on which the agent listens.
     pub path: PathBuf,
-    /// Time when the session first connected to it. `None` if it never did.
+    /// Time when the session first connected to the agent. `None` if it never did.
     pub connected: Option<Time>,
-    /// Time of the latest loss: a claim lapsed, the agent counted as silent, or it closed the
-    /// channel. `None` if there was none.
+    /// Time of the latest loss: a claim lapsed, the agent counted as silent, or the agent closed
+    /// the channel. `None` if there was no loss.
     pub lost: Option<Time>,
     /// Counts of frames and losses.
     pub counts: Counts,
@@ -75,7 +75,8 @@ struct Agent {
 type Tell = (VcpuId, slackline_units::VcpuHint);
 
 impl Agents {
-    /// Adds the agent of these vCPUs. It is read from now on, whenever it can be reached.
+    /// Adds the agent of the guest with these vCPUs. From now on the agent is read whenever it can
+    /// be reached.
     pub(crate) fn add(
         &self,
         name: String,
@@ -157,7 +158,8 @@ impl Agents {
         (sockets, until)
     }
 
-    /// Locks the list. A panic in another thread leaves at worst one agent unread.
+    /// Locks the list of agents. If another thread panicked with the lock, at worst one agent stays
+    /// unread.
     fn all(&self) -> MutexGuard<'_, Vec<Agent>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

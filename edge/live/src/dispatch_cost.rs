@@ -1,11 +1,12 @@
 //! Dispatch overhead of this host, measured under load. Admission counts it, so that admitted
 //! reservations can be delivered.
 //!
-//! A thread does what a dispatcher does in each pass, at the same priority. It sleeps on a timer,
-//! reads the CPU time of another thread, gives that thread another priority, and then the old one
-//! again. The other thread runs below it as the chosen vCPU would, and writes to more memory than
-//! the caches near a CPU hold, so that a pass finds them cold. The result is the 95th percentile of
-//! the kernel's count of CPU time in single passes, with the switches there and back.
+//! A thread makes the system calls of a dispatcher pass, at the same priority. It sleeps on a
+//! timer, reads the CPU time of another thread, gives that thread another priority, and then the
+//! old one again. The other thread runs at a lower priority, as the chosen vCPU would, and writes
+//! to more memory than the caches near a CPU hold, so that a pass finds them cold. The result is
+//! the 95th percentile of the kernel's count of CPU time in single passes, with the switches there
+//! and back.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,7 +31,7 @@ const COUNTS: usize = PASSES * 95 / 100;
 /// the caches.
 const SLEEP: Span = Span::from_us(200);
 
-/// Size of the memory that the other thread writes to, in 64-bit words.
+/// Size of the memory that the measured dispatcher's vCPU thread writes to, in 64-bit words.
 const MEMORY: usize = 1 << 18;
 
 const ORDINARY: SchedulingOf =

@@ -1,10 +1,10 @@
-//! Capabilities of this host for Slackline, found by trying them.
+//! Examination of this host: the features that Slackline needs, each found by trying it.
 //!
-//! Each topic has one probe, and each probe is tried on its own. If one fails, its topic is
-//! reported as unknown with the reason, and the others are not affected. Probes that try something
-//! (a real-time priority, deadline bandwidth, a cgroup) use threads and groups of their own, and
-//! undo it before they return. The whole examination takes about a quarter of a second, mostly to
-//! measure how late timers are.
+//! Each topic has one probe, and each probe is tried on its own. If a probe fails, its topic is
+//! reported as unknown with the reason. The other probes are not affected. Probes that try
+//! something (a real-time priority, deadline bandwidth, a cgroup) use threads and groups of their
+//! own, and undo all changes before they return. The whole examination takes about a quarter of a
+//! second, mostly to measure how late timers are.
 
 mod cpus;
 mod deadline;

@@ -342,8 +342,8 @@ impl LiveHost {
         self.decider().is_over = true;
     }
 
-    /// Does one dispatcher pass over a CPU. Returns the latest time of the next pass. `None` if
-    /// none is needed or the run is over.
+    /// Does one dispatcher pass over a CPU. Returns the latest time of the next pass. `None` if no
+    /// further pass is needed or the run is over.
     pub(crate) fn look(&self, cpu: CpuId) -> Result<Option<Time>, LiveHostError> {
         let woken = self.clock.now();
         self.looked[cpu.index()].store(woken.ns(), Ordering::Relaxed);
@@ -394,8 +394,8 @@ impl LiveHost {
         Ok(())
     }
 
-    /// Returns the longest time that any dispatcher has gone without a pass. Dispatchers that have
-    /// not had their first pass do not count. Zero if none has.
+    /// Returns the longest time that any dispatcher has gone without a pass. A dispatcher that has
+    /// not made its first pass does not count. Zero if no dispatcher has made one.
     pub(crate) fn unlooked(&self) -> Span {
         let now = self.clock.now();
         let looked = self.looked.iter().map(|at| Time::from_ns(at.load(Ordering::Relaxed)));
@@ -408,13 +408,13 @@ impl LiveHost {
         self.decider().pcpus.all[cpu.index()].clock.costs(look);
     }
 
-    /// Returns the time from now until `at`, a time of the run. Zero if it has passed.
+    /// Returns the time from now until `at`, a time of the run. Zero if `at` has passed.
     pub(crate) fn until(&self, at: Time) -> Span {
         at.since(self.now())
     }
 
-    /// Returns the descriptors that a CPU's dispatcher waits for: its eventfd and, if there are
-    /// events, the one that polls readable for wakes carried out on the CPU.
+    /// Returns the descriptors that a CPU's dispatcher waits for. The first is its eventfd. If the
+    /// kernel reports events, the second polls readable for wakes carried out on the CPU.
     pub(crate) fn fds_of(&self, cpu: CpuId) -> io::Result<Vec<OwnedFd>> {
         let mut fds = vec![self.calls[cpu.index()].try_clone()?];
         let real = self.decider().pcpus.all[cpu.index()].real;
@@ -425,7 +425,7 @@ impl LiveHost {
         Ok(fds)
     }
 
-    /// Returns the CPUs that are not managed, and the descriptors that report wakes there.
+    /// Returns the CPUs that are not managed, and the descriptors that report wakes on them.
     pub(crate) fn fds_elsewhere(&self) -> io::Result<(CpuSet, Vec<OwnedFd>)> {
         let managed: HashSet<CpuId> = self.real_cpus().collect();
         let (mut cpus, mut fds) = (CpuSet::NONE, Vec::new());

@@ -31,7 +31,7 @@ pub(crate) struct Pcpu {
     pub(crate) clock: AlarmClock,
     /// True if any CPU time was counted on the CPU since the last dispatcher pass.
     pub(crate) has_run: bool,
-    /// True if other vCPUs are entitled besides the chosen one.
+    /// True if vCPUs other than the chosen one are entitled to the CPU too.
     pub(crate) is_awaited: bool,
     /// Shortest limit among the vCPUs in line below the chosen one. `None` if there is none.
     pub(crate) ready: Option<Span>,

@@ -23,7 +23,7 @@ impl Punctual {
     /// Makes the calling thread real-time from now on.
     ///
     /// # Errors
-    /// If the kernel refuses, as it does for ordinary users.
+    /// If the kernel refuses, which it does for users without the privilege.
     pub fn begin() -> io::Result<Punctual> {
         let tid = own_tid();
         let before = get_scheduling(tid)?;

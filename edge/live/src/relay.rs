@@ -178,7 +178,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Connects to the guest, and accepts one client at a time.
+    /// Connects to the guest if there is no connection, and accepts one client at a time.
     fn come_and_go(&mut self, now: Time) {
         if self.guest.is_none() && self.again <= now {
             self.again = now + AGAIN;

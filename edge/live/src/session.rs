@@ -116,7 +116,7 @@ pub struct Member<'a> {
 /// An open live host. It belongs to the thread that opened it, which is real-time until the session
 /// is closed.
 ///
-/// Dropping it restores all threads, as [`Session::close`] does, and reports no errors.
+/// Dropping it restores all threads, as [`Session::close`] does, but reports no errors.
 pub struct Session {
     host: Arc<LiveHost>,
     dispatchers: Vec<Dispatcher>,
@@ -281,8 +281,8 @@ impl Session {
     }
 
     /// Does the regular work of the session. Replaces the contents of `records` by the records
-    /// since the last call, removes members that have ended, and replaces a keeper that died. Must
-    /// be called a few times a second. Scheduling does not wait for it.
+    /// since the last call, removes members that have ended, and replaces a keeper that died. The
+    /// caller must call it a few times a second. Scheduling does not wait for that.
     ///
     /// # Errors
     /// The reason why the session is over, or that the keeper cannot be replaced.

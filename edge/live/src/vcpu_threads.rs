@@ -20,7 +20,7 @@ pub(crate) struct VcpuThreads {
     pub(crate) exact: bool,
 }
 
-/// Threads that a vCPU consists of when it joins.
+/// Kinds of threads that a vCPU consists of when it joins.
 #[derive(Debug)]
 pub(crate) enum Body {
     /// These threads, as long as they exist. Threads that they start are not included.
@@ -43,10 +43,10 @@ pub struct Unreadable {
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) held: HeldThread,
-    /// Clock of its CPU time, as the kernel counts it: without interrupts, and without time stolen
-    /// by a hypervisor below.
+    /// Clock of the thread's CPU time, as the kernel counts it: without interrupts, and without
+    /// time stolen by a hypervisor below.
     pub(crate) clock: ThreadClock,
-    /// Reading of the clock when it was last read.
+    /// Value that the clock showed when it was last read.
     pub(crate) used: Span,
 }
 
@@ -213,7 +213,8 @@ impl WatchedThread {
 }
 
 impl UsedClock {
-    /// Returns the CPU time used so far. `None` if the thread has exited.
+    /// Returns the CPU time that the thread or tree has used so far. `None` if thread `tid` has
+    /// exited.
     fn read(&self, tid: Tid) -> Result<Option<Span>, Unreadable> {
         match self {
             UsedClock::Kernel(held, clock) => match clock.read() {

@@ -121,7 +121,7 @@ pub enum FindError {
     Unreadable {
         /// Path of the file.
         path: PathBuf,
-        /// Error of reading it.
+        /// Error of reading the file.
         source: io::Error,
     },
     /// Neither thread names nor a monitor identify the vCPU threads.
@@ -142,9 +142,9 @@ pub enum FindError {
         pid: i32,
         /// Index of the vCPU.
         index: u32,
-        /// Id of one thread.
+        /// Id of the first of the two threads.
         first: i32,
-        /// Id of the other thread.
+        /// Id of the second of the two threads.
         second: i32,
     },
     /// The process acts as several users at once, as a set-user-id program does. No file that its
@@ -207,7 +207,8 @@ pub enum QmpError {
     /// So many clients wait for this monitor that the connection was not accepted.
     #[error("no connection within {PATIENCE_SECONDS} s: another client may use this monitor")]
     Busy,
-    /// The listening process is neither the VM's nor another one of its user.
+    /// The process that listens on the socket is neither the VM's nor another process of the VM's
+    /// user.
     #[error("what listens there is process {pid} of uid {uid}, which is not the VM's user")]
     Stranger {
         /// Id of the listening process.

@@ -42,7 +42,7 @@ pub enum What {
         /// True if the thread was preempted and is still runnable.
         ready: bool,
     },
-    /// The thread wakes: it wants a CPU.
+    /// The thread wakes: it becomes runnable and needs a CPU.
     Woke,
     /// The thread started another thread, which may be a new process and has not run yet.
     Forked {
@@ -53,7 +53,7 @@ pub enum What {
     Ending,
 }
 
-/// Events that are carried out on one CPU.
+/// Source of the scheduling events of one CPU.
 pub trait EventSource: Send {
     /// Delivers the events since the last call, oldest first.
     ///
@@ -67,7 +67,7 @@ pub trait EventSource: Send {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drained {
     /// Lower bound of the number of records lost for lack of space. The kernel reports losses with
-    /// the next record that fits; until then, a full ring counts as one. Unless this is zero, the
-    /// state of every thread on the CPU is unknown until its next event.
+    /// the next record that fits. Until then, a full ring counts as one lost record. Unless the
+    /// number is zero, the state of every thread on the CPU is unknown until its next event.
     pub lost: u64,
 }

@@ -33,13 +33,14 @@ pub(crate) trait Way: Send + Sync {
 #[derive(Clone, Debug)]
 pub(crate) struct Assignment {
     pub(crate) handle: Arc<VcpuHandle>,
-    /// Sequence number. Of two assignments to a vCPU the one with the higher number holds, in
-    /// whichever order they arrive.
+    /// Sequence number of the assignment. Of two assignments to a vCPU the one with the higher
+    /// number is valid, in whichever order they arrive.
     pub(crate) number: u64,
     /// CPU that the vCPU is pinned to, as numbered by the kernel. `None` if it is not pinned.
     pub(crate) cpu: Option<CpuId>,
     pub(crate) place: Place,
-    /// Threads of a tree that are to run first if it begins a timeslice, in this order.
+    /// Threads of a tree that are to run first, in this order, if this assignment begins a
+    /// timeslice.
     pub(crate) front: Vec<Tid>,
     /// Mode of the timeslice: the first of these threads runs for all of it, or the threads share
     /// it.
@@ -70,7 +71,7 @@ pub(crate) struct Failed {
     pub(crate) error: ActError,
 }
 
-/// Threads of a vCPU, and the state of the orders for them.
+/// Threads of a vCPU, and the state that orders have put them in.
 #[derive(Debug)]
 pub(crate) struct VcpuHandle {
     pub(crate) vcpu: VcpuId,

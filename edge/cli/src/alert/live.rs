@@ -24,7 +24,7 @@ use crate::problem::Problem;
 use crate::signals::stop_signal;
 use crate::terminal::{self, Progress};
 
-/// Time after a limit was applied that is left out of the results.
+/// Length of the time after a limit is applied that is left out of the results.
 const WARMUP: Span = Span::from_secs(1);
 
 /// Interval of the samples.

@@ -137,7 +137,7 @@ fn number(published: &'static Value, ours: OverSeeds) -> Compared {
     Compared { published, ours, verdict, sentence }
 }
 
-/// Compares the statements about both schedulers together.
+/// Compares the paper's statements that concern both schedulers with our results.
 fn between(results: &[&CaseResult]) -> Vec<Compared> {
     let find = |case: &str| results.iter().copied().find(|result| result.name == case);
     let (Some(sedf), Some(credit)) = (find(AS_PUBLISHED[0]), find(AS_PUBLISHED[1])) else {

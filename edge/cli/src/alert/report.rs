@@ -177,7 +177,8 @@ fn tails(contents: &Contents<'_>) -> Figure {
     Figure::new("Distribution of errors", plot).caption(&caption).height(340)
 }
 
-/// Returns the range of errors to show: all of ours and the published ones, within bounds.
+/// Returns the range of errors to show. It contains all of our errors and the published ones, up to
+/// [`TAILS`].
 fn tail_range(contents: &Contents<'_>) -> (f64, f64) {
     let (bounds, published) = match contents.form {
         Form::One => (TAILS, Some(PRINTED_TAILS)),

@@ -273,7 +273,7 @@ fn keys(text: &mut String, table: &KeyTable) {
     entries(text, table.keys.iter().map(|&Key { name, says }| (name, says)));
 }
 
-/// Appends names in one column and their texts in another.
+/// Appends entries in two columns: names, and the text of each name.
 pub(super) fn entries<'a>(
     text: &mut String,
     entries: impl Iterator<Item = (&'a str, &'a str)> + Clone,

@@ -53,7 +53,7 @@ impl Here {
         topics.map(found).join("; ")
     }
 
-    /// Returns the error of the last run, if it failed before it was played.
+    /// Returns the error of the last run, if the run failed before it was played.
     pub(super) fn problem(&self) -> Option<Problem> {
         self.problem.take()
     }

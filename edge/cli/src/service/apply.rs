@@ -133,7 +133,7 @@ pub(super) fn as_file(all: &[Reservation]) -> String {
     text
 }
 
-/// Writes a name as a TOML key, quoted if it has dots.
+/// Formats a name as a TOML key, quoted if it has dots.
 fn key(name: &str) -> String {
     if name.contains('.') { format!("\"{name}\"") } else { name.to_owned() }
 }

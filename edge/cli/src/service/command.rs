@@ -1,4 +1,5 @@
-//! `slackline reserve NAME -- COMMAND`: a reservation for a command, which ends with it.
+//! `slackline reserve NAME -- COMMAND`: makes a reservation for a command. The reservation ends
+//! when the command ends.
 
 use std::os::fd::AsFd;
 use std::process::ExitStatus;

@@ -71,8 +71,8 @@ impl Rows {
         runs.filter_map(|(_, cells)| cells.get(place)?.parse().ok()).collect()
     }
 
-    /// Returns the number of finished runs of a host under a policy, and how many of them were
-    /// refused.
+    /// Returns the number of finished runs of a host under a policy, and the number of these runs
+    /// that admission refused.
     pub(super) fn runs(&self, jobs: &Jobs<'_>, case: usize) -> (usize, usize) {
         let seeds = jobs.seeds.len();
         let runs = self.done.range(case * seeds..(case + 1) * seeds);

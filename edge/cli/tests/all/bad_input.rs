@@ -70,7 +70,8 @@ fn slice_longer_than_its_period_is_refused_with_both_values() {
     nothing_is_kept(&place, "it.toml");
 }
 
-/// The error names the line of the domain. It cannot tell which number is too large.
+/// The error names the line of the domain that does not fit. It cannot tell which of the domain's
+/// numbers is too large.
 #[test]
 fn reservations_beyond_the_capacity_are_refused() {
     let place = Place::with(&GOOD.replacen("\"3ms\"", "\"4ms\"", 1));

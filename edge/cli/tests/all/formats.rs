@@ -1,5 +1,5 @@
-//! Files of earlier versions, kept in `tests/fixtures`, can still be read. A fixture is never
-//! remade: a new version of a format adds one.
+//! Files of earlier versions, kept in `tests/fixtures`, can still be read. A fixture is never made
+//! again: a new version of a format gets a new fixture.
 
 use std::fs;
 use std::io::Write;

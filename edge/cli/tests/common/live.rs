@@ -70,7 +70,7 @@ share.edf = { slice = "11ms", period = "11ms", exact = true }
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// Permission to run live. Only one test has it at a time.
+/// Permission to run live. Only one test has this permission at a time.
 pub struct Live {
     pub place: Place,
     kernel: Kernel,

@@ -119,7 +119,7 @@ pub fn without_cost(err: &str) -> String {
     err.split_inclusive('\n').filter(|line| !is_cost(line)).collect()
 }
 
-/// A folder for one test, in which the program runs.
+/// A folder for one test. The program runs in this folder.
 pub struct Place {
     pub folder: TempDir,
 }
@@ -152,9 +152,9 @@ impl Place {
         files_in(self.folder.path())
     }
 
-    /// Returns the program as a user without permissions starts it. It is a copy, since the user
-    /// may not enter the build folder. Prints a note and returns `None` unless the test runs as
-    /// root.
+    /// Returns the command that starts the program as a user without permissions does. The program
+    /// is a copy, since the user may not enter the build folder. Prints a note and returns `None`
+    /// unless the test runs as root.
     pub fn command_of_nobody(&self, arguments: &[&str]) -> Option<Command> {
         const NOBODY: u32 = 65534;
         if !rustix::process::geteuid().is_root() {
@@ -200,7 +200,7 @@ impl Place {
     }
 }
 
-/// Returns the names of all files in a folder, with hidden ones.
+/// Returns the names of all files in a folder, including hidden ones.
 pub fn files_in(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).expect("a folder");
     let name = |entry: std::io::Result<std::fs::DirEntry>| entry.expect("an entry").file_name();

@@ -382,8 +382,8 @@ fn asks(live: &Live, name: &str) -> JoinHandle<Value> {
     })
 }
 
-/// Two VMs on one CPU each compute and have an urgent server, beside a third that computes.
-/// Requests to the VM with an agent are answered sooner.
+/// Two VMs on one CPU each compute and have an urgent server, beside a third VM that computes.
+/// Requests to the VM with an agent are answered sooner than those to the VM without one.
 #[test]
 fn qemu_guest_with_an_agent_answers_sooner() {
     let Some(live) = live::begin() else { return };

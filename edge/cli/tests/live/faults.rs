@@ -292,7 +292,8 @@ fn two_runs_cannot_hold_one_process() {
     live.nothing_is_left();
 }
 
-/// Alone on a CPU, a VM with 20 % receives no more with a hard limit, and all slack without one.
+/// A VM with 20 % is alone on a CPU. With a hard limit it receives 20 %, and without one it
+/// receives all slack too.
 #[test]
 fn exact_is_a_limit_and_work_conserving_is_not() {
     let Some(live) = live::begin() else { return };

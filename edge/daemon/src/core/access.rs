@@ -1,4 +1,4 @@
-//! Permissions of callers: by their groups, or by a grant of an administrator.
+//! Permissions of callers, which come from their groups or from a grant of an administrator.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -99,8 +99,8 @@ impl Access {
         self.people = people;
     }
 
-    /// Returns the identity and permissions of a caller, or `None` for a stranger. Until it
-    /// expires, a grant to a user of this host overrides the user's groups. Root always has all
+    /// Returns the identity and permissions of a caller, or `None` for a stranger. A grant to a
+    /// user of this host overrides the user's groups until the grant expires. Root always has all
     /// permissions, since root could edit the ledger anyway.
     pub(super) fn rights(&self, who: &Who, now: SystemTime) -> Option<Rights> {
         let counts = |said: &&Granted| said.expires.is_none_or(|expires| now < expires);

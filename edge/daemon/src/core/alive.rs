@@ -26,7 +26,7 @@ pub(super) struct Alive {
 
 impl Alive {
     /// Starts the heartbeat for the socket at this path. Also returns the time of the last
-    /// heartbeat, if there was one since the host was booted.
+    /// heartbeat of an earlier daemon. `None` if there was none since the host was booted.
     pub(super) fn begin(socket: &Path, boot: &str) -> io::Result<(Alive, Option<Time>)> {
         let mut path = socket.as_os_str().to_owned();
         path.push(".alive");

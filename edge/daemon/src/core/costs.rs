@@ -1,5 +1,5 @@
-//! Costs of reservations, if there is a table of prices. Reserved time is charged, whether it is
-//! used or not.
+//! Costs of reservations, for a daemon with a table of prices. Reserved time is charged, whether it
+//! is used or not.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +49,8 @@ pub(super) struct Costs {
     prices: Prices,
     /// Time up to which costs have been counted.
     until: Time,
-    /// Accumulated cost, in millionths of the currency times nanoseconds; an hour is [`HOUR`].
+    /// Accumulated cost of each domain, in millionths of the currency times nanoseconds. One hour
+    /// at a price of one millionth counts as [`HOUR`].
     of: BTreeMap<DomId, u128>,
 }
 

@@ -22,8 +22,8 @@ const MOST_UNREAD: usize = 8 * 1024 * 1024;
 /// reads more.
 const MOST_AT_ONCE: usize = 64;
 
-/// Delay before a front that ended is replaced, so that a front that cannot start does not keep the
-/// host busy.
+/// Delay before a front that ended is replaced. Without it, a front that cannot start would keep
+/// the host busy.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Nice value of the front process. It is below zero because administrators wait for the front

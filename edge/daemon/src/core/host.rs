@@ -48,8 +48,8 @@ pub(super) struct Host {
     pub(super) ring: Option<Time>,
     /// Commits that could not be queued for the ledger's writer.
     pub(super) not_handed_over: Vec<(u64, LedgerFault)>,
-    /// Details of unanswered requests that the service does not need, with the request itself if a
-    /// tenant made it.
+    /// Details that the service does not need, for each unanswered request. The request itself is
+    /// kept too if a tenant made it.
     rests: BTreeMap<Ticket, (Rest, Option<ClientRequest>)>,
     /// All VMs that have a name, kept while many VMs are looked up at once.
     around: Option<Vec<find::Machine>>,
@@ -78,7 +78,7 @@ pub(super) struct Host {
     pub(super) history: History,
     /// Time at which the history is next brought up to date.
     pub(super) history_due: Time,
-    /// Time of the last write of the history. `None` if it has rows that were never written.
+    /// Time of the last write of the history. `None` if some rows were never written.
     pub(super) history_written: Option<Time>,
 }
 
@@ -142,7 +142,7 @@ impl Host {
         self.front.as_ref().is_some_and(|front| front.is_behind() || front.fd().is_none())
     }
 
-    /// Keeps the details of a request until it is answered.
+    /// Keeps the details of a request until the request is answered.
     pub(super) fn remember(&mut self, asked: &ClientRequest, rest: Rest) {
         while self.rests.len() >= MOST_RESTS {
             self.rests.pop_first();

@@ -111,10 +111,10 @@ impl Lookups {
         Ok(())
     }
 
-    /// Lists VMs for a request. Returns the list at once if there is a fresh one.
+    /// Lists VMs for a request. Returns the list at once if one was made within the last second.
     ///
     /// # Errors
-    /// If the caller has too many such requests waiting.
+    /// If the caller already has too many requests for the list waiting.
     pub(super) fn list(
         &mut self,
         now: Time,

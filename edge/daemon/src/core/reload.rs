@@ -75,7 +75,7 @@ fn run(reload: &Reload, listen: Option<&Listen>, tell: &Sender<Seen>, ringing: &
 }
 
 impl Core {
-    /// Applies a finished reload. Files with errors leave their previous values in force.
+    /// Applies a finished reload. If a file has errors, its previous values stay in force.
     pub(super) fn reload(&mut self, tell: &mut dyn FnMut(&str)) {
         let Some(Seen { prices, people, tls }) = self.reader.take() else { return };
         match prices {

@@ -1,5 +1,6 @@
 //! Reservations as members of a live session. Each reservation is a *domain*, and each of its
-//! *places* is a vCPU of the session. A place keeps its name when another thread takes it.
+//! *places* is a vCPU of the session. A place keeps its name when another thread of the VM is put
+//! into it.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +27,7 @@ pub(super) struct Scheduler {
     domains: BTreeMap<DomId, Domain>,
     /// VMs that were looked up. Places of a domain get their threads from these.
     pub(super) found: BTreeMap<Identity, Found>,
-    /// Member that holds the front's reservation, if the front has one.
+    /// Member of the session that has the front's reservation. `None` if the front has none.
     pub(super) front: Option<JoinId>,
 }
 
@@ -41,7 +42,8 @@ struct Domain {
 /// A vCPU with a reservation, with or without a thread.
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    /// Member of the session. `None` only if the session has no reservation for this place.
+    /// Id of the place in the session. `None` only if the session has no reservation for this
+    /// place.
     id: Option<JoinId>,
     /// Number of the VM's vCPU in this place. `None` if the place is empty.
     vcpu: Option<u16>,
@@ -110,7 +112,8 @@ impl Scheduler {
         self.session.prepare(requests).map_err(declined)
     }
 
-    /// Returns the request for place `number`: with its thread, or for an empty place.
+    /// Returns the request to join for place `number`: with its thread or, for an empty place,
+    /// without one.
     fn request(
         &self,
         as_what: (DomId, &str, &Terms),
@@ -192,7 +195,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Puts threads into empty places.
+    /// Puts threads of a VM into empty places of its domain.
     fn fill(
         &mut self,
         domain: DomId,
@@ -405,7 +408,7 @@ impl Scheduler {
         (place.id == Some(id)).then_some((domain, number))
     }
 
-    /// Returns true if a place of the domain is empty although its VM has a vCPU for it.
+    /// Returns true if a place of the domain is empty although its VM has a vCPU for that place.
     pub(super) fn is_wanting(&self, domain: DomId, vcpus: usize) -> bool {
         let places = self.domains.get(&domain).map_or(&[][..], |known| &known.places);
         let seated = places.iter().filter(|place| place.vcpu.is_some()).count();

@@ -77,7 +77,7 @@ pub(super) struct Held {
     pub(super) domain: DomId,
     pub(super) machine: Machine,
     pub(super) pid: Tid,
-    /// True if a place of the VM is empty although the VM has a vCPU for it.
+    /// True if a place of the VM's domain is empty although the VM has a vCPU for it.
     pub(super) is_wanting: bool,
 }
 

@@ -89,7 +89,7 @@ fn let_administrators_in(listener: &UnixListener, people: People) -> io::Result<
 }
 
 /// Returns an access control list in the kernel's format. The owner, the owning group and one more
-/// group may read and write, others nothing.
+/// group may read and write, and others may do neither.
 fn access_list(group: u32) -> Vec<u8> {
     const VERSION: u32 = 2;
     const NO_ID: u32 = u32::MAX;

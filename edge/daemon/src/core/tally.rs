@@ -28,7 +28,7 @@ pub(super) struct Tally {
     /// Sums of former vCPUs whose slots in the meter are used by others now.
     before: BTreeMap<(DomId, u16), Sum>,
     /// Longest waiting time that was reported for each vCPU. Waiting is computed from later
-    /// records, so it could shrink; a reported value never does.
+    /// records, so the computed value could shrink. The reported value never shrinks.
     waited: BTreeMap<(DomId, u16), Span>,
     /// Start of a domain's recent numbers, if its terms or state changed within the window.
     begun: BTreeMap<DomId, Time>,
@@ -51,7 +51,7 @@ pub(super) struct Sum {
     runnable: Span,
 }
 
-/// Times counted on one CPU.
+/// Times that were counted on one CPU since the daemon started.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CpuTally {
     pub(super) stolen: Span,

@@ -26,9 +26,9 @@ pub enum Absent {
     Several {
         /// Binding that was looked up.
         binding: Binding,
-        /// Process with the lower number.
+        /// Id of the first matching process, the one with the lower id.
         first: Tid,
-        /// Process with the next higher number.
+        /// Id of the next matching process.
         second: Tid,
     },
     /// The process has ended, or is one that must not be scheduled.

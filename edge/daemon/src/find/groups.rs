@@ -59,8 +59,8 @@ pub(super) fn of_libvirt(text: &[u8]) -> Option<Vec<u8>> {
     })
 }
 
-/// Returns the name in `machine-qemu-N-NAME.scope`, as systemd writes it, or in
-/// `qemu-N-NAME.libvirt-qemu`, as libvirt writes it without systemd.
+/// Returns the name of the VM in a cgroup's name. The forms are `machine-qemu-N-NAME.scope`, as
+/// systemd writes it, and `qemu-N-NAME.libvirt-qemu`, as libvirt writes it without systemd.
 fn machine(part: &[u8]) -> Option<Vec<u8>> {
     let scope = part.strip_prefix(b"machine-").and_then(|part| part.strip_suffix(b".scope"));
     let whole = match scope {
@@ -102,9 +102,9 @@ fn unescape(text: &[u8]) -> Vec<u8> {
 }
 
 /// Returns true if a group's name can belong to a VM of this name. Only letters and digits of both
-/// are compared, and the VM's must begin with the group's.
+/// names are compared. Those of the VM's name must begin with those of the group's.
 ///
-/// This detects a process in the group of one VM that claims to be another.
+/// The comparison detects a process in the group of one VM that claims to be another.
 pub(super) fn fits(of_group: &[u8], name: &[u8]) -> bool {
     /// Length from which a name in a cgroup may have been shortened. Systemd allows 64 bytes for
     /// the whole name, in which driver and number precede the VM's name.
@@ -116,7 +116,7 @@ pub(super) fn fits(of_group: &[u8], name: &[u8]) -> bool {
     whole.starts_with(&short) && (short.len() == whole.len() || of_group.len() >= CUT)
 }
 
-/// Returns the id that Firecracker's jailer gave: it makes a group `firecracker/ID`.
+/// Returns the VM's id in the name of the cgroup `firecracker/ID` that Firecracker's jailer makes.
 pub(super) fn of_jailer(text: &[u8]) -> Option<&[u8]> {
     groups(text).find_map(|(_, group)| {
         let mut parts = group.rsplit(|&byte| byte == b'/');
@@ -162,7 +162,8 @@ fn container(part: &[u8], above: &[u8]) -> Option<Vec<u8>> {
     (is_runtime && is_id(part)).then(|| part.to_vec())
 }
 
-/// Returns true for 64 hexadecimal digits, the form of ids in all container runtimes.
+/// Returns true if a text consists of 64 hexadecimal digits. All container runtimes use ids of this
+/// form.
 fn is_id(text: &[u8]) -> bool {
     text.len() == 64 && text.iter().all(u8::is_ascii_hexdigit)
 }

@@ -1,4 +1,4 @@
-//! Link to the core: requests with tickets, their answers, and events.
+//! Link to the core, over which requests with tickets, their answers, and events are sent.
 
 use std::collections::BTreeMap;
 use std::io;

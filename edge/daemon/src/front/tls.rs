@@ -151,7 +151,7 @@ pub(super) fn token_in(header: &str) -> Option<String> {
     (secret.len() == 64 && secret.as_bytes().iter().all(is_hex)).then(|| known_by(token.as_bytes()))
 }
 
-/// Prefix of all tokens, so that scanners find leaked ones.
+/// Prefix of all tokens, by which scanners of repositories find leaked tokens.
 pub(crate) const TOKEN: &str = "slk_";
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ pub(super) struct Answers {
     /// Keys of the answers that are kept, in order of time. Times are nanoseconds since 1970, as in
     /// the table.
     order: KeyOrder<i64>,
-    /// Rows that the next commit deletes. They stay here until it has succeeded.
+    /// Rows that the next commit deletes. They stay in this list until the commit has succeeded.
     surplus: Vec<(Principal, Key)>,
     /// Position up to which rows of an older version were checked: time, principal and key. `None`
     /// once all rows were checked.
@@ -28,11 +28,11 @@ pub(super) struct Answers {
 /// Time and key of a row of the table `answer`.
 type Answered = (i64, Principal, Key);
 
-/// Answers with their ages, oldest first.
+/// Answers that were loaded, each with its age, oldest first.
 pub(super) type Loaded = Vec<(KeptAnswer, Span)>;
 
 impl Answers {
-    /// Reads the newest answers, as many as the service keeps.
+    /// Reads the newest kept answers from the table, as many as the service keeps.
     pub(super) fn load(
         connection: &Connection,
         keep: Keep,
@@ -130,7 +130,7 @@ fn newest_keys(connection: &Connection, since: i64) -> rusqlite::Result<(Vec<Ans
     Ok((newest, is_all))
 }
 
-/// Reads the answer of one row.
+/// Reads the answer that a row of the table contains.
 fn answer(
     connection: &Connection,
     (principal, key): (Principal, &Key),

@@ -105,7 +105,7 @@ pub struct Logged {
 pub struct Asked {
     /// Reservation to which the events belong. `None` for all.
     pub name: Option<Name>,
-    /// Upper bound of event numbers, exclusive. `None` for the newest.
+    /// Number of the event before which the query begins. `None` begins with the newest event.
     pub before: Option<u64>,
     /// Maximum number of events, limited by [`MOST_EVENTS`].
     pub limit: usize,

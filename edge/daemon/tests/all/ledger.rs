@@ -491,8 +491,8 @@ fn of_first_version(folder: &Path) -> Vec<u8> {
     fs::read(folder.join("ledger.db")).unwrap()
 }
 
-/// The ledger of version 6 has one reservation that was changed once, and a user with a grant to
-/// view.
+/// The ledger of version 6 contains one reservation that was changed once, and a user with a grant
+/// to view.
 #[test]
 fn ledger_of_version_6_is_migrated_whole() {
     let folder = tempfile::tempdir().unwrap();

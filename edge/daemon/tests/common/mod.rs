@@ -84,7 +84,7 @@ impl Front {
         (text, begun.elapsed())
     }
 
-    /// Sends one request on a connection of its own. Returns the status and the body of the answer.
+    /// Sends one request on a new connection. Returns the status and the body of the answer.
     pub fn ask(&self, method: &str, path: &str, more: &str, body: &str) -> (u16, String) {
         let length = body.len();
         let request = format!(

@@ -192,7 +192,7 @@ impl TreePlace {
         write(&self.group.join(PROCESSES), &pid.to_string(), Step::Move)
     }
 
-    /// Returns the threads in the group and in those below it.
+    /// Returns the threads in the group and in the groups below it.
     ///
     /// # Errors
     /// If the kernel refuses to list them.
@@ -200,7 +200,7 @@ impl TreePlace {
         self.list(THREADS)
     }
 
-    /// Returns the processes in the group and in those below it.
+    /// Returns the processes in the group and in the groups below it.
     ///
     /// # Errors
     /// If the kernel refuses to list them.
@@ -221,7 +221,7 @@ impl TreePlace {
         events.is_ok_and(|events| events.lines().any(|line| line == "populated 1"))
     }
 
-    /// Returns true if the group exists, so that it may have to be dissolved.
+    /// Returns true if the group exists. If Slackline made it, it must be dissolved then.
     #[must_use]
     pub fn is_made(&self) -> bool {
         self.group.is_dir()
@@ -267,7 +267,8 @@ fn mounted() -> Result<Vec<mounts::Mount>, CgroupError> {
     Ok(mounts)
 }
 
-/// Returns the folder of the group of version 2 that a process is in. `None` if it is not visible.
+/// Returns the folder of the version 2 cgroup that a process is in. `None` if the folder is not
+/// visible.
 fn group_of_process(pid: Tid) -> Result<Option<PathBuf>, CgroupError> {
     let groups = read(&PathBuf::from(format!("/proc/{pid}/cgroup")))?;
     let group = mounts::group_of(&groups, Version::V2, Controller::Freezer);

@@ -191,13 +191,14 @@ impl Priority {
     }
 }
 
-/// Affinity orders for one thread.
+/// Affinity orders for one thread: the CPUs that it may run on.
 #[derive(Debug)]
 pub struct Pin {
     thread: ThreadRef,
     original: CpuSet,
     now: CpuSet,
-    /// True if an affinity is ordered, even one equal to the original.
+    /// True if an order has set the affinity of the thread, even to the original one, and no order
+    /// has restored it since.
     is_ordered: bool,
 }
 

@@ -13,7 +13,7 @@ use rustix::process::Signal;
 use super::{Act, ActError};
 use crate::thread::ThreadRef;
 
-/// Stops and continues the process of one thread.
+/// Stop of the process of one thread, by signals.
 #[derive(Debug)]
 pub struct Stop {
     thread: ThreadRef,

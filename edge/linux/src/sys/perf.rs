@@ -50,8 +50,9 @@ const SAMPLE_TIME: u64 = 1 << 2;
 const SAMPLE_RAW: u64 = 1 << 10;
 const READ_TIME_RUNNING: u64 = 1 << 1;
 
-/// Returns a single bit of the attributes, numbered as the kernel declares them. A C compiler lays
-/// bit fields out from the low end on little-endian machines and from the high end on others.
+/// Returns a single bit of the attributes, whose number counts the bits in the order in which the
+/// kernel declares them. A C compiler lays bit fields out from the low end on little-endian
+/// machines and from the high end on others.
 const fn flag(number: u32) -> u64 {
     if cfg!(target_endian = "little") { 1 << number } else { 1 << (63 - number) }
 }
@@ -172,7 +173,7 @@ fn number(cpu: CpuId) -> i32 {
 }
 
 /// Makes an event write its records into the ring of another event of the same CPU, and notify the
-/// threads that poll that one.
+/// threads that poll that other event.
 ///
 /// # Errors
 /// `EINVAL` if the events are not of one CPU and one clock.

@@ -17,8 +17,8 @@ use super::malformed;
 const HEAD: usize = 1024;
 const TAIL: usize = 1032;
 
-/// Number of words of a record that are kept. The largest record we request is a switch: the time,
-/// its size, and the 64 bytes of the tracepoint.
+/// Number of words of a record that are kept. The largest requested record is that of a switch: the
+/// time, its size, and the 64 bytes of the tracepoint.
 const WORDS: usize = 10;
 
 /// One record of a ring, without its header.

@@ -91,7 +91,7 @@ impl TaskFd {
     /// Sends a signal to the process of the thread.
     ///
     /// # Errors
-    /// `ESRCH` if it has exited, `EPERM` without the privilege.
+    /// `ESRCH` if the process has exited, `EPERM` without the privilege.
     pub fn signal_process(&self, signal: Signal) -> io::Result<()> {
         match &self.0 {
             Descriptor::Thread(fd) => signal_process_by(fd.as_fd(), signal),

@@ -1,5 +1,5 @@
-//! Reports of one agent: valid frames in its bytes, and the time for which their claims count. Does
-//! no I/O and reads no clock.
+//! Reports of one agent: finds the valid frames in its bytes, and determines for how long their
+//! claims count. Does no I/O and reads no clock.
 
 use slackline_units::frame::{FRAME, Frame, MAGIC, NoFrame, Says};
 use slackline_units::{Span, TASKS, Time};
@@ -48,7 +48,7 @@ pub struct Counts {
     pub hung_up: u64,
 }
 
-/// Report about one vCPU of the guest.
+/// Report about one vCPU of a guest, to be passed on to the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct News {
     pub(super) vcpu: u16,
@@ -305,8 +305,8 @@ mod tests {
         assert_eq!(hearing.lapses(), None);
     }
 
-    /// A guest that waits for a CPU cannot repeat the claim. A guest that has run for 5 ms could
-    /// have.
+    /// An agent whose guest waits for a CPU cannot repeat its claim. An agent whose guest has run
+    /// for 5 ms could have repeated it.
     #[test]
     fn claim_of_a_waiting_guest_lasts_until_it_has_run() {
         let mut hearing = Hearing::new(1);

@@ -11,7 +11,7 @@ impl Config {
         Config(text)
     }
 
-    /// Returns the value of an option (`y`, `m`, a number). `None` if it is not set.
+    /// Returns the value of an option (`y`, `m`, a number). `None` if the option is not set.
     pub(super) fn value(&self, option: &str) -> Option<&str> {
         let of = |line: &'_ str| -> Option<usize> {
             let (name, value) = line.split_once('=')?;
@@ -158,7 +158,7 @@ pub(super) struct ThreadStat {
 }
 
 pub(super) fn thread_stat(text: &str) -> Option<ThreadStat> {
-    /// `PF_KTHREAD` among the kernel's flags of a task.
+    /// Flag `PF_KTHREAD` in the flags of a task that its `stat` file shows: a thread of the kernel.
     const KERNEL_THREAD: u64 = 0x0020_0000;
     // The name is in parentheses and may contain parentheses and spaces itself.
     let (name, rest) = text.rsplit_once(')')?;

@@ -1,11 +1,11 @@
-//! Probes of our privileges over threads and of our locked memory.
+//! Probes of this process's privileges over threads, and of the amount of memory that it may lock.
 
 use rustix::process::{Resource, Rlimit, getrlimit};
 
 use super::parse::effective_capabilities;
 use super::probe::{Host, ProbeError, Verdict, not_understood, read};
 
-/// A capability: its bit, its name, and what Slackline needs it for.
+/// A capability: its bit, its name, and the actions for which Slackline needs it.
 struct Capability(u32, &'static str, &'static str);
 
 const KILL: Capability = Capability(5, "CAP_KILL", "stop threads of other users");

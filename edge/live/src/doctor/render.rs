@@ -31,8 +31,9 @@ const TOPIC: usize = 14;
 impl Report {
     /// Renders the report in lines of at most `width` columns. The minimum is 40, and only a single
     /// word makes a line longer. Each topic has one line or more, under the heading of its section.
-    /// A finding that is not good is followed by the reason why it matters and a hint. Lines about
-    /// killed runs come as they were given. The last line says whether scenarios can run live.
+    /// A finding that is not good is followed by the reason why its topic matters and by a hint.
+    /// Lines about killed runs are printed unchanged. The last line says whether scenarios can run
+    /// live.
     #[must_use]
     pub fn render(&self, width: usize, ink: Ink) -> String {
         let page = Page { width: width.max(NARROWEST), ink };

@@ -68,12 +68,13 @@ pub(super) struct Vcpu {
     pub(super) threads: BTreeMap<Tid, Known>,
     /// True for a process tree, whose threads start and end while it is scheduled.
     pub(super) is_tree: bool,
-    /// True if this vCPU runs on several CPUs at once, which count as one.
+    /// True if this vCPU runs on several CPUs at once, whose CPU time counts as that of one CPU.
     pub(super) is_wide: bool,
     /// True if this vCPU has a hard limit: it gets its reservation and no slack.
     pub(super) is_exact: bool,
     pub(super) home: Arc<Home>,
-    /// Start of this vCPU's current stop, in the time of the run. `None` if it is not stopped.
+    /// Start of this vCPU's current stop, in the time of the run. `None` if the vCPU is not
+    /// stopped.
     pub(super) held_since: Option<Time>,
     /// True while this vCPU is paused by request.
     pub(super) is_paused: bool,

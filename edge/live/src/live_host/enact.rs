@@ -49,7 +49,7 @@ impl Decider {
         calls
     }
 
-    /// Returns the orders for a CPU. Empty if nothing has changed there.
+    /// Returns the orders for the threads on a CPU. Empty if nothing has changed there.
     pub(super) fn enact(&mut self, cpu: CpuId) -> Vec<Assignment> {
         let mut order = Vec::new();
         let mut touched = std::mem::take(&mut self.touched);

@@ -21,7 +21,7 @@ const NOTICES: u64 = 8;
 const MOST_LOOKING: u64 = 100;
 
 impl LiveHost {
-    /// Sets whether a vCPU has a hard limit. It must be one that can be stopped.
+    /// Sets whether a vCPU has a hard limit. The vCPU must have a means of being stopped.
     pub(crate) fn set_exact(&self, vcpu: VcpuId, is_exact: bool) -> Result<(), LiveHostError> {
         let mut decider = self.decider();
         if let Some(known) = decider.get_mut(vcpu) {

@@ -6,7 +6,7 @@ use slackline_trace::{Entry, Exchange, Record, Sink, VcpuName};
 /// ten times a second.
 const RECORDS: usize = 1 << 15;
 
-/// Keeps records in the order of their arrival.
+/// Buffer of the records, in the order of their arrival.
 pub(super) struct Recording {
     entries: Vec<Entry>,
     keeps_exchanges: bool,

@@ -13,9 +13,9 @@ use crate::vcpu_threads::WatchedThread;
 use crate::watch::{EventSource, What};
 use slackline_linux::sys::Tid;
 
-/// View of one CPU of the kernel.
+/// View of one CPU: the events on it that concern threads of vCPUs.
 pub(super) struct CpuView {
-    /// Index among the managed CPUs. `None` if it is not managed.
+    /// Index of the CPU among the managed CPUs. `None` if it is not managed.
     cpu: Option<CpuId>,
     seen: Mutex<Seen>,
     /// Wakes of threads with this home CPU that other CPUs carried out.
@@ -28,7 +28,7 @@ struct Seen {
     threads: HashMap<Tid, Arc<WatchedThread>>,
 }
 
-/// An event of one of our threads.
+/// An event of a thread that belongs to a vCPU.
 #[derive(Clone, Debug)]
 pub(super) struct Sighting {
     /// Time on the monotonic clock.
@@ -40,7 +40,7 @@ pub(super) struct Sighting {
 /// Events read in one pass over a CPU.
 #[derive(Debug, Default)]
 pub(super) struct News {
-    /// Managed CPU whose events these are. `None` if it is not managed.
+    /// Managed CPU on which the events happened. `None` if the CPU is not managed.
     pub(super) cpu: Option<CpuId>,
     /// Events in order of time.
     pub(super) sightings: Vec<Sighting>,

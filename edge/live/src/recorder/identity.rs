@@ -22,7 +22,7 @@ pub struct Identity {
     pub name: String,
     /// Name of the process.
     pub command: String,
-    /// Name of the VM that the process belongs to. Empty if it belongs to none.
+    /// Name of the VM that the process belongs to. Empty if it belongs to no VM.
     pub vm: String,
     /// Systemd unit or cgroup of the process. Empty in the root group.
     pub group: String,

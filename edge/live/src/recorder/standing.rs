@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use slackline_trace::{Record, Sink, VcpuName};
 use slackline_units::{Span, Time, VcpuId};
 
-/// State of all vCPUs after the entries so far. A trace that begins later starts with it.
+/// State of all vCPUs after the entries that were passed to it. A trace of the time after that
+/// begins with this state.
 #[derive(Clone, Debug, Default)]
 pub struct Standing {
     /// All vCPUs, by slot.

@@ -95,7 +95,7 @@ pub enum RequestError {
     /// Another program has changed the threads' scheduling, and that change is still in place.
     #[error("cannot control its threads: {finding}")]
     Contested {
-        /// Change by the other program.
+        /// Change that the other program made.
         finding: Box<Finding>,
     },
     /// Threads of a member that left could not all be restored. Closing the session tries again.

@@ -41,8 +41,9 @@ const AROUND_AT_ONCE: usize = 16;
 /// For example libvirt puts each vCPU into a group of its own.
 const PLACED_WITHIN: Span = Span::from_secs(2);
 
-/// Number of times that a target may leave its CPUs within [`OWN_WITHIN`] before it is stopped, and
-/// the length of the stop. A program that places its threads as it starts does so less often.
+/// Number of times that a target may leave its CPUs within [`OWN_WITHIN`] before it is stopped,
+/// before the session stops it. [`STOPPED_FOR`] is the length of the stop. A program that places
+/// its own threads when it starts moves them less often.
 const OWN_AT_MOST: usize = 4;
 const OWN_WITHIN: Span = Span::from_secs(10);
 const STOPPED_FOR: Span = Span::from_secs(1);
@@ -163,8 +164,8 @@ impl Session {
         if has_escaped { self.note_escape(id) } else { Ok(()) }
     }
 
-    /// Notes that a target has left its CPUs by itself and was moved back. Stops it if that is too
-    /// often.
+    /// Notes that a target has left its CPUs by itself and was moved back. Stops the target if it
+    /// has left them too often.
     fn note_escape(&mut self, id: JoinId) -> Result<(), SessionError> {
         let now = self.host.now();
         let Some(changes) = self.changes_mut(id) else { return Ok(()) };
@@ -238,7 +239,7 @@ impl Session {
         (!ordered.without(&cpuset.cpus).is_empty()).then_some(cpuset)
     }
 
-    /// Returns the CPUs that a thread of a member is pinned to. `None` if it is not pinned.
+    /// Returns the CPUs that a thread of a member is pinned to. `None` if the thread is not pinned.
     fn ordered_of(&self, row: &Row, tid: Tid) -> Option<CpuSet> {
         match &row.tree {
             Some(tree) => tree.kept_on(),

@@ -1,4 +1,4 @@
-//! Pausing and resuming members, by request or because they left their CPUs.
+//! Pausing and resuming members, either by request or because they left their CPUs too often.
 
 use slackline_units::Time;
 

@@ -520,7 +520,7 @@ impl RequestError {
     }
 }
 
-/// Opens the threads of a process. Those that exit meanwhile are left out.
+/// Opens the threads of a process. Threads that exit in the meantime are left out.
 fn open_all(pid: Tid) -> Result<Vec<ThreadRef>, RequestError> {
     let mut threads = Vec::new();
     let mut gone = None;

@@ -30,7 +30,7 @@ impl Options {
         &self.0[0] // An empty value has one empty part.
     }
 
-    /// Returns the value of a key, from the first part that has it.
+    /// Returns the value of a key, from the first part of the option that has the key.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&[u8]> {
         self.0.iter().find_map(|part| part.strip_prefix(key.as_bytes())?.strip_prefix(b"="))

@@ -28,7 +28,7 @@ pub(crate) enum NoticeOf {
     Group(PathBuf, Option<CpuSet>),
 }
 
-/// Notices for one vCPU.
+/// Notices of CPU time use for one vCPU.
 #[derive(Debug)]
 pub(crate) struct UseNotice {
     of: NoticeOf,

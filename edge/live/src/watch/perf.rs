@@ -56,8 +56,8 @@ use slackline_linux::version::Version;
 /// Capacity of the ring of one CPU, in bytes.
 ///
 /// A switch takes 64 bytes and a wake 56. A CPU that does nothing but switch between threads makes
-/// about 400,000 switches a second, so this holds 40 ms of that. A ring that is half full notifies
-/// its watcher.
+/// about 400,000 switches a second, so the ring holds 40 ms of that. A ring that is half full
+/// notifies its watcher.
 pub const RING_BYTES: usize = 1 << 20;
 
 /// Maximum number of ranges that the kernel compares each id with. They take part of a page of
@@ -277,7 +277,8 @@ impl PerfWatch {
         newest.map_or(Ok(()), |newest| self.renew(Some(*newest)))
     }
 
-    /// Ends the watch of a tree. The filter changes when it is next replaced.
+    /// Ends the watch of a tree. The filter still covers the tree's threads until it is next
+    /// replaced.
     pub(crate) fn remove_tree(&mut self, vcpu: VcpuId) {
         self.trees.remove(&vcpu);
     }
@@ -286,7 +287,8 @@ impl PerfWatch {
         self.ranges.iter().any(|range| range.contains(&tid.raw()))
     }
 
-    /// Replaces the filter by one for all watched threads and the ids that follow `newest`.
+    /// Replaces the kernel's filter by one that covers all watched threads and the ids that follow
+    /// `newest`.
     fn renew(&mut self, newest: Option<Tid>) -> Result<(), WatchError> {
         let of_trees = self.trees.values().flatten();
         let mut ranges = ranges(&self.threads.iter().chain(of_trees).copied().collect());
@@ -296,7 +298,7 @@ impl PerfWatch {
         Ok(())
     }
 
-    /// Ends the watch of a thread. The filter changes when it is next replaced.
+    /// Ends the watch of a thread. The filter still covers the thread until it is next replaced.
     pub fn remove(&mut self, tid: Tid) {
         self.threads.remove(&tid.raw());
     }

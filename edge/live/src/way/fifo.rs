@@ -66,8 +66,9 @@ fn put_up(
     }
 }
 
-/// Returns a vCPU to ordinary scheduling, or stops it. A stopped vCPU stays real-time: each of its
-/// threads stops as soon as the dispatcher sleeps, and only has to be resumed later.
+/// Returns a vCPU to ordinary scheduling, or stops it. The threads of a stopped vCPU stay
+/// real-time. Each of them stops as soon as the dispatcher sleeps, and later only has to be
+/// resumed.
 fn put_down(
     handle: &VcpuHandle,
     state: &mut HandleState,

@@ -48,7 +48,7 @@ const UNSTEADY: Timers = Timers { look: 20, late: |round| 15 + round * 7919 % 66
 
 const MACHINES: [(&str, Timers); 3] = [("cheap", CHEAP), ("dear", DEAR), ("dearer", DEARER)];
 
-/// One CPU and the vCPUs on it.
+/// One simulated CPU and the vCPUs on it.
 struct Kernel {
     host: FedHost,
     timers: Timers,

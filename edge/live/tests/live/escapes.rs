@@ -123,7 +123,7 @@ impl Drop for Group {
     }
 }
 
-/// A session on the last CPU, with one member.
+/// A session on the last CPU, with one member, in a test.
 pub(crate) struct Open {
     pub(crate) session: Session,
     id: JoinId,

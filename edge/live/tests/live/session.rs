@@ -15,7 +15,7 @@ use slackline_live::session::{
 use slackline_trace::{Entry, Record};
 use slackline_units::{CpuId, CpuSet, Span, Time};
 
-/// A session, its records so far, and the folder of its journal.
+/// A session in a test, with its records so far and the folder of its journal.
 struct Open {
     session: Session,
     records: Vec<Entry>,

@@ -100,7 +100,7 @@ impl Slot {
         }
     }
 
-    /// Ends the VM. If it is bound by its process id, its reservation ends as well.
+    /// Ends the VM. If the reservation is bound to the VM's process id, the reservation ends too.
     pub fn end_machine(&mut self) {
         self.machine = None;
         if self.shape.vcpus == 0 {
