@@ -45,7 +45,7 @@ pub use shown::shown;
 pub struct Machine {
     /// Kind of the machine, which determines how its name is read.
     pub kind: Kind,
-    /// Name that the owner gave, escaped as by [`shown`]. Empty if there is none.
+    /// Name that the owner gave, escaped as by [`shown()`]. Empty if there is none.
     pub name: String,
     /// Binding by which the machine is found again, by its most lasting name.
     pub binding: Binding,
@@ -128,7 +128,7 @@ pub struct Vcpu {
     pub number: u32,
     /// Id of the thread.
     pub tid: Tid,
-    /// Name of the thread, escaped as by [`shown`].
+    /// Name of the thread, escaped as by [`shown()`].
     pub name: String,
 }
 
