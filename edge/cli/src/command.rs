@@ -131,7 +131,8 @@ impl Drop for HeldCommand {
     }
 }
 
-/// Returns the exit code for an exit status of the command, as a shell does.
+/// Converts the exit status of a command to an exit code of this program, as a shell does. Code 0
+/// is success.
 pub(crate) fn exit_code(status: ExitStatus) -> Result<(), Problem> {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     match code.and_then(|code| u8::try_from(code).ok()) {

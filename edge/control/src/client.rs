@@ -270,7 +270,7 @@ impl Client {
         self.ask(&Sent::write(Method::POST, "/v1/gangs".into()).with(word))
     }
 
-    /// Changes the terms of a reservation. If `if_revision` is given, it must be the revision.
+    /// Changes the terms of a reservation. If `if_revision` is given, it must be its revision.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -283,7 +283,7 @@ impl Client {
         self.ask(&Sent::write(Method::PATCH, of(name)).with(change).only_if(if_revision))
     }
 
-    /// Stops the vCPUs of a reservation. If `if_revision` is given, it must be the revision.
+    /// Stops the vCPUs of a reservation. If `if_revision` is given, it must be its revision.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -291,7 +291,8 @@ impl Client {
         self.ask(&Sent::write(Method::POST, of(name) + "/pause").only_if(if_revision))
     }
 
-    /// Resumes a paused reservation. If `if_revision` is given, it must be the revision.
+    /// Resumes a paused reservation. If `if_revision` is given, it must be the reservation's
+    /// revision.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -299,7 +300,7 @@ impl Client {
         self.ask(&Sent::write(Method::POST, of(name) + "/resume").only_if(if_revision))
     }
 
-    /// Ends a reservation. If `if_revision` is given, it must be the revision.
+    /// Ends a reservation. If `if_revision` is given, it must be its revision.
     ///
     /// # Errors
     /// If the request is refused or not answered.

@@ -268,7 +268,7 @@ impl Fence {
     }
 
     /// Dissolves the cgroup in which the thread of `entry` was frozen, if there is one. Reports
-    /// `entry` to the keeper; the thread has no means of stopping it from now on.
+    /// `entry`, now without a means of stopping its thread, to the keeper.
     fn forget_stop(&mut self, entry: &Entry) -> Result<(), FenceError> {
         let before = self.held.get(&entry.thread.id).map(|(before, _)| &before.way);
         if let Some(HoldMethod::Thread(place)) = before {

@@ -148,7 +148,7 @@ impl ActError {
         matches!(self, ActError::Gone { .. } | ActError::GivenBack { .. })
     }
 
-    /// Returns true if the vCPU can simply not be run until the order is tried again. False if a
+    /// Returns true if it suffices not to run the vCPU until the order is tried again. False if a
     /// thread could not be made ordinary again, since it would keep all other threads from running.
     #[must_use]
     pub fn is_refusal(&self) -> bool {

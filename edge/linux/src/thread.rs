@@ -118,8 +118,8 @@ impl ThreadRef {
     /// Opens a reference to thread `tid` of process `pid`.
     ///
     /// # Errors
-    /// If there is no such thread, or it must not be scheduled: a thread of the kernel, of process
-    /// 1, of this process or of another user.
+    /// If there is no such thread, or it must not be scheduled. Threads of the kernel, of process
+    /// 1, of this process and of other users must not.
     pub fn open(pid: Tid, tid: Tid) -> Result<ThreadRef, ThreadError> {
         if pid.raw() == 1 {
             return Err(ThreadError::Init);

@@ -27,7 +27,7 @@ pub(crate) struct Books {
 }
 
 struct CpuBooks {
-    /// CPU of the run, its number in the kernel, and the thread id of its dispatcher.
+    /// CPU as numbered in the run, its number in the kernel, and the thread id of its dispatcher.
     cpu: CpuId,
     real: CpuId,
     dispatcher: Tid,

@@ -3,10 +3,10 @@
 //!
 //! A thread makes the system calls of a dispatcher pass, at the same priority. It sleeps on a
 //! timer, reads the CPU time of another thread, gives that thread another priority, and then the
-//! old one again. The other thread runs at a lower priority, as the chosen vCPU would, and writes
-//! to more memory than the caches near a CPU hold, so that a pass finds them cold. The result is
-//! the 95th percentile of the kernel's count of CPU time in single passes, with the switches there
-//! and back.
+//! old one again. The other thread runs at a lower priority, as the chosen vCPU would. It writes to
+//! more memory than the caches near a CPU can contain, so that a pass finds them cold. The result
+//! is the 95th percentile of the kernel's count of CPU time in single passes, with the switches
+//! there and back.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +31,7 @@ const COUNTS: usize = PASSES * 95 / 100;
 /// the caches.
 const SLEEP: Span = Span::from_us(200);
 
-/// Size of the memory that the measured dispatcher's vCPU thread writes to, in 64-bit words.
+/// Size of the memory that the other thread of the measurement writes to, in 64-bit words.
 const MEMORY: usize = 1 << 18;
 
 const ORDINARY: SchedulingOf =

@@ -16,8 +16,8 @@ use slackline_linux::sys::{
     thread_cpu_time,
 };
 
-/// Longest sleep of the listener on unmanaged CPUs. vCPUs are pinned to managed CPUs and do not
-/// wait on unmanaged ones, and the kernel notifies when a ring fills.
+/// Longest sleep of the listener on unmanaged CPUs. It may be long: vCPUs are pinned to managed
+/// CPUs, and the kernel notifies the listener when a ring fills.
 const NAP_ELSEWHERE: Span = Span::from_ms(50);
 
 /// Pause of the listener after each pass over the unmanaged CPUs, so that it adds little load.

@@ -96,8 +96,8 @@ impl Pcpus {
     /// done. So the interval begins earlier than recorded, by the CPU time counted beyond its
     /// length, unless another thread had the CPU then. Without this correction, a vCPU with a hard
     /// limit and a hundred short timeslices a second would receive some microseconds too much in
-    /// each, and no record would show it. CPU time that belongs to later intervals, such as those
-    /// of other threads of a tree, is not used up here.
+    /// each. No record would show it. CPU time that belongs to later intervals, such as those of
+    /// other threads of a tree, is not used up here.
     pub(crate) fn cut(&mut self, cpu: CpuId, now: Time) -> Option<CpuUse> {
         let pcpu = &mut self.all[cpu.index()];
         let (vcpu, since) = pcpu.running?;

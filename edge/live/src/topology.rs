@@ -2,7 +2,7 @@
 //!
 //! Kernels leave levels out: containers hide directories, virtual machines report no caches. A
 //! missing level counts as equal to the next wider one. A missing core level counts as one core per
-//! CPU. On some hosts the levels are not nested: one node may span two sockets where memory is
+//! CPU. On some hosts the levels are not nested. One node may span two sockets if memory is
 //! interleaved, and a virtual machine may report one cache for all of its sockets. Policies receive
 //! groups within groups. So a group that a wider level divides counts as several.
 

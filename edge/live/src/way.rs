@@ -22,10 +22,9 @@ use slackline_linux::sys::Tid;
 
 /// Mechanism that enforces the host's orders on threads.
 pub(crate) trait Way: Send + Sync {
-    /// Carries out the changes on one CPU in the order given: vCPUs that lose the CPU first, then
-    /// those that are to run, the chosen one before those in line behind it. Appends to `failed`
-    /// the vCPUs for which the kernel refused something. All other vCPUs are then in the state that
-    /// was ordered.
+    /// Carries out the changes on one CPU in the given order. vCPUs that lose the CPU come first,
+    /// then the chosen vCPU, then those in line behind it. Appends to `failed` the vCPUs for which
+    /// the kernel refused something. All other vCPUs are then in the state that was ordered.
     fn carry_out(&self, order: &[Assignment], failed: &mut Vec<Failed>);
 }
 

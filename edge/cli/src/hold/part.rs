@@ -1,5 +1,5 @@
-//! Time of each part of a target of `hold`, divided by activity: the part ran, was stopped by its
-//! limit, was runnable but did not run, or was blocked. A blocked part cannot use its reservation.
+//! Time of each part of a target of `hold`, divided by activity. A part runs, is stopped by its
+//! limit, is runnable but does not run, or is blocked. A blocked part cannot use its reservation.
 
 use slackline_trace::{Entry, Record, VcpuName};
 use slackline_units::{Span, Time, VcpuId};

@@ -117,7 +117,7 @@ fn finished_batch_is_noted_with_its_time() {
     ran.ended_with(1).shows("note: `gold` finished its work at 96");
 }
 
-/// If the terminal wrapped lines, the table would be unreadable.
+/// The test uses a narrow terminal. If it wrapped lines, tables would be unreadable.
 #[test]
 fn tables_fit_a_narrow_terminal() {
     let place = Place::with(GOOD);

@@ -85,8 +85,8 @@ pub fn open_holder(cpu: CpuId, tracepoint: Option<u64>) -> io::Result<OwnedFd> {
 /// threads.
 ///
 /// Every switch on this CPU has two records, one of the thread that leaves and one of the thread
-/// that comes (`PERF_RECORD_SWITCH_CPU_WIDE`). Each has a word with the process and thread on the
-/// other side of the switch, a word with its own, and as its last word the time (`CLOCK_MONOTONIC`,
+/// that comes (`PERF_RECORD_SWITCH_CPU_WIDE`). Each record has three words: the process and thread
+/// on the other side of the switch, its own process and thread, and the time (`CLOCK_MONOTONIC`,
 /// nanoseconds). Every thread that is started on this CPU has one record, made by its starter
 /// before it runs (`PERF_RECORD_FORK`). Every thread that exits there has one, made before it has
 /// left the CPU for good (`PERF_RECORD_EXIT`). Both have a word with the process and its parent, a

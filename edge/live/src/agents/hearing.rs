@@ -21,8 +21,8 @@ pub const BAD_AT_MOST: u32 = 8;
 /// Maximum average rate at which reports of an agent are passed on to the policy, per second.
 pub const RATE: u64 = 1_000;
 const EACH: Span = Span::from_us(1_000_000 / RATE);
-/// Burst allowance: an agent that has sent fewer reports than [`RATE`] allows may send the missing
-/// ones at once, up to the number that the rate allows in this time.
+/// Burst allowance. An agent that has sent fewer reports than [`RATE`] allows may send the missing
+/// ones at once, up to those of this length of time.
 const SAVED: Span = Span::from_ms(32);
 
 /// Counts of an agent's frames and losses so far.

@@ -1,5 +1,5 @@
-//! vCPUs whose threads do not run where Slackline pinned them: those that run on a CPU that is not
-//! managed, and those whose scheduling another program has changed and that are left to it.
+//! vCPUs whose threads do not run where Slackline pinned them. Some run on a CPU that is not
+//! managed. Others are left to another program, which has changed their scheduling.
 
 use slackline_host::Fact;
 use slackline_trace::{Record, Sink};

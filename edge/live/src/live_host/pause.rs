@@ -31,8 +31,8 @@ impl LiveHost {
         self.finish(decider)
     }
 
-    /// Sets up notices for a vCPU with a hard limit and this slice: its dispatcher wakes at once if
-    /// the vCPU receives CPU time while it counts as blocked. `None` ends them.
+    /// Sets up notices for a vCPU with a hard limit and this slice. With them its dispatcher wakes
+    /// at once if the vCPU receives CPU time while it counts as blocked. `None` ends them.
     pub(crate) fn notice_use_of(
         &self,
         vcpu: VcpuId,

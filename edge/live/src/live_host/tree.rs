@@ -195,8 +195,8 @@ impl Vcpu {
         front
     }
 
-    /// Removes a thread that has ended. While the tree is stopped, the state of the other threads
-    /// is unknown: one of them may have waited for the ended thread and be runnable by now. All of
+    /// Removes a thread that has ended. While the tree is stopped, the state of its other threads
+    /// is unknown. One of them may have waited for the ended thread and be runnable by now. All of
     /// them count as runnable until they are resumed and events show their state.
     pub(super) fn forget_thread(&mut self, tid: Tid) {
         self.threads.remove(&tid);

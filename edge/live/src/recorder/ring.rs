@@ -1,8 +1,8 @@
 //! The last minute of a run, in a bounded number of bytes.
 //!
-//! The run is kept in pieces. Each piece is a trace that can be read by itself: it begins with the
-//! names of all vCPUs and has the identity of each host thread in it. The entries of a piece that
-//! is dropped update the state at the start of the ring.
+//! The run is kept in pieces. Each piece is a trace that can be read alone. It begins with the
+//! names of all vCPUs, and contains the identity of each host thread in it. The entries of a piece
+//! that is dropped update the state at the start of the ring.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -5,9 +5,9 @@ use slackline_units::{Span, Time};
 /// Time for which unanswered data counts as pending. After that, the data is taken to be for a
 /// program that does not answer.
 pub const WAITS: Span = Span::from_ms(100);
-/// Average time per reported change of the pending data. Neither sender nor guest is trusted, so a
-/// guest or client that sends fewer changes for a while may later send the missing ones in a burst,
-/// up to [`SAVED`].
+/// Average time per reported change of the pending data. A guest or client that sends fewer changes
+/// for a while may later send the missing ones in a burst, up to [`SAVED`]. The rate is limited
+/// because neither of them is trusted.
 const EACH: Span = Span::from_ms(1);
 const SAVED: Span = Span::from_ms(32);
 

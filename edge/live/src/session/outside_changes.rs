@@ -1,9 +1,9 @@
 //! Changes to the scheduling of members' threads that the session did not order. The session undoes
 //! or respects each of them.
 //!
-//! The evidence decides whose change it is. A change of cpuset or cgroup that the target's user may
-//! not make, a freeze, a limit, a stop, and any change to a vCPU of libvirt count as an
-//! administrator's. All other changes count as the target's own, even if root made them.
+//! The evidence decides whose change it is. Some changes count as an administrator's: a change of
+//! cpuset or cgroup that the target's user may not make, a freeze, a limit, a stop, and any change
+//! to a vCPU of libvirt. All other changes count as the target's own, even if root made them.
 //!
 //! - The target's own change is undone. A target that leaves its CPUs again and again is stopped
 //!   for a while each time.
@@ -41,9 +41,9 @@ const AROUND_AT_ONCE: usize = 16;
 /// For example libvirt puts each vCPU into a group of its own.
 const PLACED_WITHIN: Span = Span::from_secs(2);
 
-/// Number of times that a target may leave its CPUs within [`OWN_WITHIN`] before it is stopped,
-/// before the session stops it. [`STOPPED_FOR`] is the length of the stop. A program that places
-/// its own threads when it starts moves them less often.
+/// Number of times that a target may leave its CPUs within [`OWN_WITHIN`] before the session stops
+/// it. [`STOPPED_FOR`] is the length of the stop. A program that places its own threads when it
+/// starts moves them less often.
 const OWN_AT_MOST: usize = 4;
 const OWN_WITHIN: Span = Span::from_secs(10);
 const STOPPED_FOR: Span = Span::from_secs(1);

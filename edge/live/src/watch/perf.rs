@@ -2,11 +2,11 @@
 //!
 //! Each CPU has a ring into which the kernel writes every switch on that CPU and every wake carried
 //! out there (tracepoint `sched_wakeup`). The events take four descriptors per CPU, however many
-//! threads there are. Switches are side records of the events and not a tracepoint: on the virtual
-//! machines described below, tracepoints are not hit either when a CPU goes from idle to a thread.
-//! A filter in the kernel drops wakes of threads whose ids are outside a few ranges, which cover
-//! all watched threads. Switches of all threads are reported, and so are wakes of other threads
-//! with ids in the ranges.
+//! threads there are. Switches are read from side records of the events and not from a tracepoint.
+//! On the virtual machines described below, tracepoints do not fire when a CPU goes from idle to a
+//! thread. A filter in the kernel drops wakes of threads whose ids are outside a few ranges, which
+//! cover all watched threads. Switches of all threads are reported, and so are wakes of other
+//! threads with ids in the ranges.
 //!
 //! A switch does not wake the watcher, since waking it would cause another switch. A wake of a
 //! thread wakes the watcher, unless the thread is raised to a real-time priority
